@@ -28,7 +28,7 @@ func newServer(t *testing.T) (*client.Client, *memory.Engine) {
 	engine := memory.New(memory.Options{})
 	tables := store.NewTables(store.TablesConfig{Engine: engine, Logger: slog.New(slog.DiscardHandler)})
 	server := apiserver.New(apiserver.Config{
-		Engine: engine, Tables: tables, Token: token,
+		Engine: engine, Tables: tables, Trust: apiserver.Trust{Token: token},
 		Permissions: cluster.Permissions(),
 	})
 	l, err := apiserver.Listen("127.0.0.1:0")

@@ -10,8 +10,8 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// TestAddresses is the list of healthy tasks: what is about to end is left out before its agent hears of it, what asks
-// whether it may is not, and what stands on a silent node, unless all nodes are silent.
+// TestAddresses reads the list of healthy addresses. It leaves out tasks with a stop that needs no permit, and tasks on
+// a silent node unless all nodes are silent.
 func TestAddresses(t *testing.T) {
 	w := newWorld(t)
 	w.want(200, "POST", "/v1/apply",

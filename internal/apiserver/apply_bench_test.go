@@ -18,9 +18,8 @@ import (
 	"github.com/berthd/berth/internal/store/memory"
 )
 
-// BenchmarkApply measures what it costs the server, without its network, to take a service of one task: the whole way
-// of a request through admission, reading, drawing, the commit to an engine in memory, the tables, the audit log and
-// the answer.
+// BenchmarkApply measures the cost of an apply of a service of one task, without the network: admission, decoding,
+// drafting, the commit to an engine in memory, the tables, the audit log and the answer.
 func BenchmarkApply(b *testing.B) {
 	engine := memory.New(memory.Options{})
 	defer engine.Close()
@@ -33,7 +32,7 @@ func BenchmarkApply(b *testing.B) {
 	ended := make(chan struct{})
 	go func() { defer close(ended); _ = audit.Run(b.Context()) }()
 	b.Cleanup(func() { <-ended })
-	s := New(Config{Engine: batching.New(engine), Tables: tables, Token: token, Audit: audit})
+	s := New(Config{Engine: batching.New(engine), Tables: tables, Trust: Trust{Token: token}, Audit: audit})
 	<-tables.Synced()
 	apply := func(b *testing.B, body string) {
 		r, err := http.NewRequestWithContext(b.Context(), http.MethodPost, "http://127.0.0.1/v1/apply",
@@ -78,8 +77,8 @@ func BenchmarkApply(b *testing.B) {
 	})
 }
 
-// cost begins to measure what CPU time the whole process takes for an operation, which says more than the time where
-// much is waited for.
+// cost starts to measure the CPU time of the whole process per operation. CPU time is more stable than elapsed time,
+// because the benchmark often waits.
 func cost(b *testing.B) (report func()) {
 	b.ReportAllocs()
 	spent := func() int64 {
@@ -93,7 +92,7 @@ func cost(b *testing.B) (report func()) {
 	return func() { b.ReportMetric(float64(spent()-began)/float64(b.N), "cpu-ns/op") }
 }
 
-// blankWriter takes an answer and keeps its status.
+// blankWriter discards an answer and keeps its status.
 type blankWriter struct {
 	header http.Header
 	status int

@@ -125,7 +125,7 @@ func TestAuditOfRequests(t *testing.T) {
 	}
 }
 
-// TestAuditDoesNotStopWrites has an audit log that takes nothing and says so.
+// TestAuditDoesNotStopWrites writes while the audit log fails.
 func TestAuditDoesNotStopWrites(t *testing.T) {
 	s := newSecure(t)
 	s.lines.fail = errors.New("the audit log takes no lines")
@@ -137,7 +137,7 @@ func TestAuditDoesNotStopWrites(t *testing.T) {
 	}
 }
 
-// slowAudit never says that a line is durable.
+// slowAudit never reports a line as durable.
 type slowAudit struct{ memoryAudit }
 
 func (s *slowAudit) Put(line audit.Line) <-chan struct{} {

@@ -81,7 +81,7 @@ func TestWhoMayTalk(t *testing.T) {
 }
 
 func TestWithoutTokenNobodyIsLetIn(t *testing.T) {
-	w := newWorld(t, func(c *Config) { c.Token = "" })
+	w := newWorld(t, func(c *Config) { c.Trust.Token = "" })
 	if got := w.call("GET", "/v1/version", nil, "Authorization", "Bearer "); got.status != 401 {
 		t.Errorf("status %d, want 401", got.status)
 	}

@@ -10,12 +10,12 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// TestBackupsThatFail shows copies of the store that are not made: in the state of the whole with the reason, and to
-// everybody that something is wrong. The server stays ready.
+// TestBackupsThatFail checks that the status shows why backups fail, and that /readyz shows that they fail. The server
+// stays ready.
 func TestBackupsThatFail(t *testing.T) {
 	var fault atomic.Pointer[string]
 	w := newWorld(t, func(c *Config) {
-		c.Backups = func() error {
+		c.Server.Backups = func() error {
 			if text := fault.Load(); text != nil {
 				return errors.New(*text)
 			}

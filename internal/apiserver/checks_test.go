@@ -11,7 +11,7 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// ticking is a world in which a task with checks runs.
+// ticking returns a world with a running task with checks.
 func ticking(t *testing.T) *world {
 	w := newWorld(t)
 	w.want(200, "POST", "/v1/apply", manifestsOf(

@@ -14,7 +14,7 @@ import (
 
 const cronPath = "/v1/clusters/default/crons/backup"
 
-// cronOf is a cron with a step of the definition work@1.
+// cronOf returns a cron with a step of the definition work@1.
 func cronOf(name string, schedules ...any) map[string]any {
 	return map[string]any{
 		"name": name, "schedules": schedules,
@@ -22,7 +22,7 @@ func cronOf(name string, schedules ...any) map[string]any {
 	}
 }
 
-// at makes a world in which it is noon, or what the test says.
+// at returns a world with the given clock, which starts at noon.
 func at(t *testing.T, now *time.Time) *world {
 	w := newWorld(t, func(c *Config) { c.Now = func() time.Time { return *now } })
 	w.want(200, "POST", "/v1/apply", manifestsOf("TaskDefinition", definition("work", 1)))
@@ -93,7 +93,7 @@ func TestCronLife(t *testing.T) {
 	}
 }
 
-// Everything that is wrong with a cron is told at once, with its place.
+// All faults of a cron are returned at once, with their paths.
 func TestCronFaults(t *testing.T) {
 	now := noon
 	w := at(t, &now)
@@ -133,7 +133,7 @@ func TestCronFaults(t *testing.T) {
 	w.want(422, "PUT", cronPath, cronOf("other", "@daily"))
 	w.want(422, "PUT", "/v1/clusters/none/crons/backup", cronOf("backup", "@daily"))
 	w.want(404, "GET", cronPath, nil)
-	// Schedules and gates of a service are read too.
+	// Schedules and gates of a service are checked, too.
 	svc := service("web", "work@1", 2)
 	svc["scaling"] = map[string]any{
 		"min": 1, "max": 3,
@@ -219,7 +219,7 @@ func TestRunCron(t *testing.T) {
 	now = noon.Add(time.Minute)
 	w.want(412, "POST", cronPath+"/run", nil, "If-Match", `"1"`)
 	third := run()
-	// The jobs are the cron's: what a client says of that is ignored, and does not take it away.
+	// The server ignores a client's values for the cron of a job.
 	job := "/v1/clusters/default/jobs/" + third.Name
 	text := strings.Replace(string(w.want(200, "GET", job, nil).body), `"cron":"backup"`, `"cron":"other"`, 1)
 	w.want(200, "PUT", job, text)
@@ -239,7 +239,7 @@ func TestRunCron(t *testing.T) {
 		v.Status.Failed != 1 {
 		t.Errorf("%+v\n%s", v.Status, diff)
 	}
-	// What the schedule made, and why it made nothing.
+	// The view shows the last job of the schedule and why the next was not made.
 	w.put(map[string]any{"fired/default/backup": cluster.CronStatus{
 		Last: noon, Job: "backup-202611201200", Made: noon,
 		Message: "the job of the moment before still runs",
@@ -271,7 +271,7 @@ func TestClusterWithCrons(t *testing.T) {
 	w.want(204, "DELETE", "/v1/clusters/blue", nil)
 }
 
-// A token of some clusters sees and runs the crons of those, and what they use.
+// A token with a limit sees and runs the crons of its clusters, and their definitions.
 func TestCronsOfOtherClusters(t *testing.T) {
 	s, red, blue := limits(t)
 	for _, in := range []string{"red", "blue"} {
@@ -320,7 +320,7 @@ func TestCronsOfOtherClusters(t *testing.T) {
 	}
 }
 
-// A version that a service remembers is one that its cluster sees.
+// A cluster's token sees the remembered versions of its services.
 func TestRememberedVersionsAreSeen(t *testing.T) {
 	s, red, _ := limits(t)
 	s.want(201, "PUT", "/v1/definitions/red-web/2", definition("red-web", 2))

@@ -14,9 +14,9 @@ import (
 	"github.com/berthd/berth/internal/version"
 )
 
-// documentsAPI serves the descriptions of the API and of manifests, and the build of the server.
+// documentsAPI serves the descriptions of the API and of manifests, and the version of the server.
 type documentsAPI struct {
-	spec openapi.Document // set once all routes are known
+	spec openapi.Document // set after all routes are known
 }
 
 func (a *documentsAPI) openapiJSON(w http.ResponseWriter, _ *http.Request) error {

@@ -7,8 +7,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// TestDomainsAreRefused: nobody leads another domain than the default one, so a cluster there would wait for ever and a
-// node there would be lost.
+// TestDomainsAreRefused checks that only the default domain is accepted, because nobody leads another one.
 func TestDomainsAreRefused(t *testing.T) {
 	w := newWorld(t)
 	for _, test := range []struct {
@@ -33,7 +32,7 @@ func TestDomainsAreRefused(t *testing.T) {
 	w.want(201, "PUT", "/v1/clusters/blue", `{"domain": "default"}`)
 	w.want(201, "PUT", "/v1/clusters/green", `{}`)
 
-	// What was written by an earlier build comes home with the next write.
+	// The next write of a record from an earlier build returns it to the default domain.
 	w.put(map[string]any{"cluster/red": &cluster.Cluster{Name: "red", Domain: "north"}})
 	w.want(200, "PUT", "/v1/clusters/red", `{}`)
 	if c, _ := w.tables.Snapshot().Cluster("red"); c.Value.InDomain() != cluster.DefaultDomain {

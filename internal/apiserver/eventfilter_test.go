@@ -8,7 +8,8 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// filtered is a log of events of two clusters, an hour of them; the newest batch is of the server's own now.
+// filtered returns a world with events of two clusters during one hour. The newest batch is of the server's present
+// time.
 func filtered(t *testing.T) *world {
 	t.Helper()
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
@@ -34,7 +35,7 @@ func filtered(t *testing.T) *world {
 			Owner: &cluster.OwnerRef{Kind: cluster.KindJob, Cluster: "default", Name: "web"}, Task: "default.web.1.a.0",
 			Node: "n2", Reason: cluster.ReasonExit,
 		},
-		// of an owner that is gone
+		// of a removed owner
 		cluster.Event{Type: "task.lost", Task: "prod.web.1.0", Node: "n2", Reason: cluster.ReasonNodeDown})
 	at("c", 0,
 		cluster.Event{
@@ -45,7 +46,7 @@ func filtered(t *testing.T) *world {
 	return w
 }
 
-// TestEventFilters asks for events by each of the things that they are about, and by several at once.
+// TestEventFilters selects events by each field, and by several fields at once.
 func TestEventFilters(t *testing.T) {
 	w := filtered(t)
 	for _, test := range []struct{ query, want string }{
@@ -83,7 +84,7 @@ func TestEventFilters(t *testing.T) {
 	}
 }
 
-// TestFilteredEventStream follows what one service does while others do something too.
+// TestFilteredEventStream follows one service while others have events, too.
 func TestFilteredEventStream(t *testing.T) {
 	w := filtered(t)
 	s := w.stream("/v1/events?service=web&cluster=default&since=30m")

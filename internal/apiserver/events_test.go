@@ -40,7 +40,7 @@ func TestEvents(t *testing.T) {
 	if p := read[events](t, w.want(200, "GET", "/v1/events", nil)); len(p.Items) != 0 {
 		t.Errorf("%v", p)
 	}
-	// The ids do not sort as the batches were made.
+	// The order of the ids is not the order of the batches.
 	w.put(map[string]any{"event/z1": batch("z1", "task.failed", "task.lost")})
 	w.put(map[string]any{"event/a2": batch("a2", "node.ready", "tasks.odd")})
 	w.put(map[string]any{"event/m3": batch("m3", "task.failed")})
@@ -117,12 +117,12 @@ func TestEventStream(t *testing.T) {
 	}
 }
 
-// TestEventGap shows the gap on the wire, in its place.
+// TestEventGap checks the place of a gap in the stream.
 func TestEventGap(t *testing.T) {
 	w := newWorld(t)
 	w.server.events.Buffer = 1
 	s := w.stream("/v1/events?after=now")
-	// What is in the log when the stream begins is sent without a queue: once the first event has come, it has begun.
+	// Present events bypass the queue, so the stream has started once the first one arrives.
 	w.put(map[string]any{"event/b0": batch("b0", "node.up")})
 	s.until(t, "event")
 	var many []string
@@ -138,7 +138,7 @@ func TestEventGap(t *testing.T) {
 	if want := fmt.Sprintf("b1.%d", len(got)-1); gap.First != want {
 		t.Errorf("%d events, then %+v", len(got)-1, gap)
 	}
-	// A reader that comes back with the gap's id is sent nothing twice.
+	// A reader that continues after the gap's id gets no event twice.
 	next := w.stream("/v1/events", "Last-Event-ID", gap.Last)
 	w.put(map[string]any{"event/b2": batch("b2", "node.up")})
 	for {

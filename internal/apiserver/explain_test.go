@@ -17,8 +17,8 @@ func (w *world) explain(path string) api.Explanation {
 	return read[api.Explanation](w.t, w.want(200, "GET", path+"/explain", nil))
 }
 
-// told returns what an explanation says about something.
-func told(x api.Explanation, about string) (all []string) {
+// messages returns the messages of an explanation about a subject.
+func messages(x api.Explanation, about string) (all []string) {
 	for _, b := range x.Because {
 		if b.About == about {
 			all = append(all, b.Message)
@@ -37,11 +37,11 @@ func TestExplainPlaces(t *testing.T) {
 		"default.web.1.2 has no place: 1 node: memory short by 200 MiB",
 		"default.web.1.1 has no place: attempt 1 failed: exit code 3",
 	}
-	if diff := cmp.Diff(want, told(x, aboutPlace), sorted()); diff != "" {
+	if diff := cmp.Diff(want, messages(x, "place"), sorted()); diff != "" {
 		t.Errorf("places (-want +got):\n%s", diff)
 	}
 	job := w.explain("/v1/clusters/default/jobs/sum")
-	if got := told(job, aboutPlace); len(got) != 1 || !strings.Contains(got[0], "exit code 1") {
+	if got := messages(job, "place"); len(got) != 1 || !strings.Contains(got[0], "exit code 1") {
 		t.Errorf("%q", got)
 	}
 	task := w.explain("/v1/tasks/default.web.1.2")
@@ -72,7 +72,7 @@ func sorted() cmp.Option {
 	})
 }
 
-// What a stop waits for, task by task (P5.2).
+// TestExplainStops checks what each stop waits for (P5.2).
 func TestExplainStops(t *testing.T) {
 	w := rolled(t)
 	stop := func(task cluster.TaskID, class cluster.StopClass, ask, permit string) {
@@ -89,7 +89,7 @@ func TestExplainStops(t *testing.T) {
 	stop("default.web.1.1", cluster.StopVoluntary, "4.1", "")
 	stop("default.web.1.2", cluster.StopVoluntary, "4.2", "4.2")
 	stop("default.web.1.3", cluster.StopMandatory, "", "")
-	all := strings.Join(told(w.explain(webPath), aboutStop), "\n")
+	all := strings.Join(messages(w.explain(webPath), "stop"), "\n")
 	for _, want := range []string{
 		"default.web.1.0 on node n1 is to stop: web@2 replaces it; its agent has not asked for a permit yet",
 		"default.web.1.1 on node n1 is to stop: web@2 replaces it; its agent asked for a permit, which is " +
@@ -107,7 +107,7 @@ func TestExplainStops(t *testing.T) {
 			t.Errorf("a reason of another task: %+v", b)
 		}
 	}
-	// Who decides knows the numbers: three of three would be to stay.
+	// The reconciler's reason has the numbers: three of three must stay.
 	if text := fmt.Sprint(one.Because); !strings.Contains(text, "at least") {
 		t.Errorf("the budget is not told: %s", text)
 	}
@@ -136,13 +136,13 @@ func TestExplainCrashLoop(t *testing.T) {
 	}
 	for _, path := range []string{webPath, "/v1/tasks/default.web.2.0"} {
 		x := w.explain(path)
-		if len(x.Because) == 0 || x.Because[0].About != aboutCrash || x.Because[0].Log[9] != "panic 4" ||
+		if len(x.Because) == 0 || x.Because[0].About != "crash-loop" || x.Because[0].Log[9] != "panic 4" ||
 			x.Because[0].Message != "default.web.2.0 crashes again and again: it ended 4 times, last on "+
 				"node n1: exit code 3" {
 			t.Errorf("%s: %+v", path, x.Because)
 		}
 	}
-	// One that was restarted in its place has no outcome, but the ends of its containers.
+	// An attempt that was restarted in place has no outcome, but exits of its containers.
 	d := desired("default.web.2.1", 1, cluster.KindService, cluster.Ref{Name: "web", Version: 2})
 	o := observed(d, cluster.StateStarting, "")
 	o.Restarts, o.LogTail = 5, "cannot bind\n"
@@ -157,7 +157,7 @@ func TestExplainCrashLoop(t *testing.T) {
 	}
 }
 
-// Why a task moves off a node that is short of memory, and who may read that.
+// TestPressure checks why a task moves off a node with memory pressure, and who may read that.
 func TestPressure(t *testing.T) {
 	s, red, _ := limits(t)
 	d := desired("blue.web.1.0", 1, cluster.KindService, cluster.Ref{Name: "blue-web", Version: 1})
@@ -178,7 +178,7 @@ func TestPressure(t *testing.T) {
 	x := s.explain("/v1/clusters/blue/services/web")
 	want := []string{"node n1 is short of memory (memory: 96% of the machine is used), and blue.web.1.0 is " +
 		"to move: blue.web.1.0 uses 900 MiB beyond what it reserved"}
-	if diff := cmp.Diff(want, told(x, aboutMove)); diff != "" {
+	if diff := cmp.Diff(want, messages(x, "move")); diff != "" {
 		t.Errorf("moves (-want +got):\n%s", diff)
 	}
 	task := read[api.TaskView](t, s.want(200, "GET", "/v1/tasks/blue.web.1.0", nil))
@@ -199,11 +199,11 @@ func TestPressure(t *testing.T) {
 	if pressure.Victim == "" || stats.Pressure != pressure {
 		t.Error("what was hidden was taken from the tables")
 	}
-	// It moves: its outcome is written, and it runs on.
+	// The attempt moves: it has its outcome and runs on.
 	o := outcome(d, cluster.StateCancelled, "it moves off node n1, which is short of memory")
 	o.Reason = cluster.ReasonPressure
 	s.put(map[string]any{"attempt/blue.web.1.0/1": o})
-	if got := told(s.explain("/v1/clusters/blue/services/web"), aboutMove); len(got) != 1 ||
+	if got := messages(s.explain("/v1/clusters/blue/services/web"), "move"); len(got) != 1 ||
 		!strings.Contains(got[0], "it runs until its replacement is healthy") {
 		t.Errorf("%q", got)
 	}
@@ -223,11 +223,11 @@ func TestExplainRolloutAndScaling(t *testing.T) {
 		Message: "memory 90% of the target of 80%",
 	}})
 	x := w.explain(webPath)
-	if got := strings.Join(told(x, aboutRollout), "\n"); !strings.Contains(got, "paused") {
+	if got := strings.Join(messages(x, "rollout"), "\n"); !strings.Contains(got, "paused") {
 		t.Errorf("rollout: %s", got)
 	}
 	if diff := cmp.Diff([]string{"scaling keeps the count at 4, from 2 to 5 allowed: memory 90% of the target of 80%"},
-		told(x, aboutScaling)); diff != "" {
+		messages(x, "scaling")); diff != "" {
 		t.Error(diff)
 	}
 	w.want(200, "POST", scalePath+"/suspend", nil)
@@ -237,17 +237,17 @@ func TestExplainRolloutAndScaling(t *testing.T) {
 		return v
 	}()}})
 	x = w.explain(webPath)
-	if got := told(x, aboutRollout); len(got) == 0 ||
+	if got := messages(x, "rollout"); len(got) == 0 ||
 		!strings.Contains(strings.Join(got, "\n"),
 			"the rollout of web@2 failed: default.web.2.0 was not healthy within 5m") {
 		t.Errorf("rollout: %q", got)
 	}
-	if got := told(x, aboutScaling); len(got) != 1 || got[0] != "scaling is suspended: the count stays 4" {
+	if got := messages(x, "scaling"); len(got) != 1 || got[0] != "scaling is suspended: the count stays 4" {
 		t.Errorf("scaling: %q", got)
 	}
 }
 
-// A rollout that failed is explained by what it failed for.
+// TestExplainWhyARolloutFailed checks the reason codes of failed rollouts.
 func TestExplainWhyARolloutFailed(t *testing.T) {
 	w := rolled(t)
 	for _, test := range []struct {
@@ -266,28 +266,12 @@ func TestExplainWhyARolloutFailed(t *testing.T) {
 		w.put(map[string]any{"rollout/default/web": cluster.Rollout{Version: v}})
 		var got []cluster.ReasonCode
 		for _, b := range w.explain(webPath).Because {
-			if b.About == aboutRollout {
+			if b.About == "rollout" {
 				got = append(got, b.Reason)
 			}
 		}
 		if diff := cmp.Diff([]cluster.ReasonCode{test.want}, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", test.message, diff)
-		}
-	}
-}
-
-// A summary reads as a sentence, whatever the state.
-func TestSummaries(t *testing.T) {
-	canaries := "generation 2 with web@2: 1 canary is healthy and waits to be promoted"
-	for state, test := range map[string]struct{ message, want string }{
-		"canary":         {canaries, "service web: " + canaries},
-		"paused":         {"generation 2 with web@2 is paused", "service web: generation 2 with web@2 is paused"},
-		"rollout-failed": {"", "service web: its rollout goes no further by itself"},
-		"crash-looping":  {"m", "service web is crash looping: m"},
-		"healthy":        {"", "service web is healthy"},
-	} {
-		if got := summary("service web", state, test.message, nil); got != test.want {
-			t.Errorf("%s: got %q, want %q", state, got, test.want)
 		}
 	}
 }

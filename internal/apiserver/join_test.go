@@ -25,7 +25,7 @@ import (
 	"github.com/berthd/berth/internal/store/memory"
 )
 
-// fakeJoiner is the store's part in a join.
+// fakeJoiner adds servers to no store.
 type fakeJoiner struct {
 	mu    sync.Mutex
 	added []string
@@ -48,7 +48,7 @@ func (s *secure) joinToken(role cluster.Role, uses int) api.TokenReply {
 	return s.token(api.TokenRequest{Purpose: cluster.TokenJoin, Role: role, Uses: uses})
 }
 
-// request makes a signing request, as PEM, and its key.
+// request returns a signing request as PEM, and its key.
 func request(t *testing.T, s pki.Subject) (csr string, key []byte) {
 	t.Helper()
 	text, key, err := pki.NewRequest(s, []string{"10.0.0.2"})
@@ -70,7 +70,7 @@ func TestNodeJoins(t *testing.T) {
 		t.Fatal(err)
 	}
 	csr, key := request(t, nodeOne)
-	// The first contact knows no more than the token.
+	// A new machine knows only the token.
 	first := clientOf(t, pki.Pinned(token.CAHash))
 	s.lines.take()
 	got := s.ask(first, "", "POST", "/v1/join", api.JoinRequest{Token: made.Token, Name: "n1", Request: csr})
@@ -111,7 +111,7 @@ func TestNodeJoins(t *testing.T) {
 	}
 }
 
-// TestUsesAreCounted lets three times as many machines join at two servers at once as the token is good for.
+// TestUsesAreCounted sends three times as many joins as the token has uses, to two servers at once.
 func TestUsesAreCounted(t *testing.T) {
 	engine := memory.New(memory.Options{})
 	a, _ := newAuthority(t)
@@ -126,7 +126,7 @@ func TestUsesAreCounted(t *testing.T) {
 		csr, _ := request(t, pki.Subject{Role: cluster.RoleNode, Name: name})
 		at := []*secure{one, two}[i%2]
 		group.Go(func() {
-			// Over loopback, so that no address is slowed down for what it tried in vain.
+			// Over loopback, where failures are not limited.
 			got := at.ask(at.plain, "", "POST", "/v1/join",
 				api.JoinRequest{Token: made.Token, Name: name, Request: csr})
 			switch got.status {
@@ -149,7 +149,7 @@ func TestUsesAreCounted(t *testing.T) {
 	}
 }
 
-// TestJoinIsTriedAgain repeats a join whose answer was lost: it is counted once, for its key alone.
+// TestJoinIsTriedAgain repeats a join after a lost answer. It is counted once, for its key only.
 func TestJoinIsTriedAgain(t *testing.T) {
 	s := newSecure(t)
 	made := s.joinToken(cluster.RoleNode, 1)
@@ -174,7 +174,7 @@ func TestJoinIsTriedAgain(t *testing.T) {
 
 func TestJoinsThatAreRefused(t *testing.T) {
 	members := &fakeJoiner{}
-	s := newSecure(t, func(c *Config) { c.Join = members })
+	s := newSecure(t, func(c *Config) { c.Trust.Join = members })
 	node := s.joinToken(cluster.RoleNode, 1000)
 	server := s.joinToken(cluster.RoleServer, 1000)
 	named := s.token(api.TokenRequest{Purpose: cluster.TokenJoin, Role: cluster.RoleNode, Uses: 10, For: "taken"})
@@ -305,7 +305,7 @@ func TestJoinsThatAreRefused(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			s.server.joining.Joins = credentials.Joins{} // each has the patience for itself
+			s.server.joining.Limiter = credentials.JoinLimiter{} // no request pays for an earlier one
 			got := s.ask(s.plain, "", "POST", "/v1/join", test.ask)
 			if got.status != test.want ||
 				(got.status != 200) == strings.Contains(string(got.body), "CERTIFICATE-----") {
@@ -340,7 +340,7 @@ func rawRequest(t *testing.T, n pkix.Name) string {
 
 func TestServerJoins(t *testing.T) {
 	members := &fakeJoiner{err: errors.New("a learner is there already")}
-	s := newSecure(t, func(c *Config) { c.Join = members })
+	s := newSecure(t, func(c *Config) { c.Trust.Join = members })
 	made := s.joinToken(cluster.RoleServer, 1)
 	csr, _ := request(t, serverTwo)
 	ask := api.JoinRequest{Token: made.Token, Name: "s2", Request: csr, PeerURL: "https://10.0.0.2:7072"}
@@ -373,7 +373,7 @@ func TestServerJoins(t *testing.T) {
 }
 
 func TestJoinWithoutAuthority(t *testing.T) {
-	s := newSecure(t, func(c *Config) { c.Authority = nil })
+	s := newSecure(t, func(c *Config) { c.Trust.Authority = nil })
 	s.want(409, "POST", "/v1/tokens", api.TokenRequest{Purpose: cluster.TokenJoin, Role: cluster.RoleNode})
 	csr, _ := request(t, nodeOne)
 	if got := s.ask(s.plain, "", "POST", "/v1/join",
@@ -382,7 +382,7 @@ func TestJoinWithoutAuthority(t *testing.T) {
 	}
 }
 
-// TestGuessingIsSlowedDown tries tokens from one address until it has to wait, and then waits.
+// TestGuessingIsSlowedDown tries tokens from one address until it is refused, and continues after the delay.
 func TestGuessingIsSlowedDown(t *testing.T) {
 	s := newSecure(t)
 	made := s.joinToken(cluster.RoleNode, 1)
@@ -456,7 +456,8 @@ func TestRenewal(t *testing.T) {
 	}
 }
 
-// A machine that was removed or forgotten keeps its certificate until that ends, and gets no other one.
+// TestRenewalOfMachinesThatLeft checks that a removed server and a forgotten node keep their certificates until they
+// expire, and get no new ones.
 func TestRenewalOfMachinesThatLeft(t *testing.T) {
 	s := newSecure(t)
 	s.put(map[string]any{
@@ -480,7 +481,7 @@ func TestRenewalOfMachinesThatLeft(t *testing.T) {
 			t.Errorf("%s that left: status %d: %s", who, got.status, got.body)
 		}
 	}
-	// With its records the memory of the node goes: it is any machine that joined and registers.
+	// Without its records the node looks like any machine that has joined and registers.
 	s.put(map[string]any{"host/n1": nil, "status/n1": nil})
 	if got := renew(nodeOne); got.status != 200 {
 		t.Errorf("a node without a record: status %d: %s", got.status, got.body)

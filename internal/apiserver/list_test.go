@@ -46,7 +46,7 @@ func TestPages(t *testing.T) {
 			t.Errorf("limit %d: %s", limit, diff)
 		}
 	}
-	// What the cursor names may be gone.
+	// The element of a cursor may have been deleted.
 	p := read[api.Page[api.ServiceView]](t, w.want(200, "GET", "/v1/services?limit=3", nil))
 	w.put(map[string]any{"service/default/s2": nil})
 	p = read[api.Page[api.ServiceView]](t, w.want(200, "GET", "/v1/services?limit=3&cursor="+p.Next, nil))
@@ -73,7 +73,7 @@ func TestBlockingList(t *testing.T) {
 	go func() {
 		answered <- read[services](t, w.call("GET", fmt.Sprintf("/v1/services?index=%d&wait=1m", first.Index), nil))
 	}()
-	// A change elsewhere does not end the wait; a change of the list does.
+	// A change of another list does not end the wait; a change of this list does.
 	for i := range 5 {
 		w.want(201, "PUT", fmt.Sprintf("/v1/clusters/c%d", i), `{}`)
 	}
@@ -88,7 +88,7 @@ func TestBlockingList(t *testing.T) {
 	}
 }
 
-// TestBlockingListKnowsItsIndex shows that what changed elsewhere between two requests does not wake the second.
+// TestBlockingListKnowsItsIndex checks that changes of other lists between two requests do not wake the second one.
 func TestBlockingListKnowsItsIndex(t *testing.T) {
 	w := newWorld(t)
 	w.web()
@@ -128,7 +128,7 @@ func TestWaitIsWokenByReasons(t *testing.T) {
 	}
 }
 
-// TestReasonsBetweenTwoWaits changes why a task waits while nobody does: who waits next is told at once, though the
+// TestReasonsBetweenTwoWaits changes a task's reason between two waits. The next wait is answered at once, although the
 // index is the same.
 func TestReasonsBetweenTwoWaits(t *testing.T) {
 	w := newWorld(t)
@@ -271,7 +271,7 @@ func TestListStream(t *testing.T) {
 	last := got[1].id
 	s.cancel()
 
-	// Nothing of the list changed: the reader goes on where it was.
+	// The list has not changed, so the stream continues.
 	w.want(201, "PUT", "/v1/clusters/blue", `{}`)
 	s = w.stream("/v1/services", "Last-Event-ID", last)
 	if got = s.until(t, "synced"); kinds(got) != "synced" {
@@ -283,7 +283,7 @@ func TestListStream(t *testing.T) {
 	}
 	s.cancel()
 
-	// The list changed: the reader begins anew.
+	// The list has changed, so the stream starts again.
 	s = w.stream("/v1/services", "Last-Event-ID", last)
 	if got = s.until(t, "synced"); kinds(got) != "reset put synced" {
 		t.Errorf("resumed late with %s", kinds(got))

@@ -19,23 +19,22 @@ import (
 	"github.com/berthd/berth/internal/privatefile"
 )
 
-// Listener is an address under the policy of who may talk.
+// Listener listens on an address that Listen accepts.
 type Listener struct {
 	net.Listener
 	url string
-	// secure says that connections are TLS.
+	// secure is set if connections use TLS.
 	secure bool
 }
 
-// URL returns the address as a client takes it: "http://127.0.0.1:7070" "https://10.0.0.1:7071" or
-// "unix:///run/berth.sock".
+// URL returns the address for clients: "http://127.0.0.1:7070", "https://10.0.0.1:7071" or "unix:///run/berth.sock".
 func (l *Listener) URL() string { return l.url }
 
-// Listen opens an address: "unix:///path" (or a path), made with mode 0600, so that only this user can open it; a
-// loopback address such as "127.0.0.1:7070" or "http://[::1]:0", where every request needs the token; or, where there
-// is a keeper of this server's certificate, any address as "https://10.0.0.1:7071" or "https://:7071", for whoever
-// shows a certificate or a token. Any other address is refused: it would show the API to the network without
-// encryption. A socket file that nobody listens on any more is replaced.
+// Listen opens an address of one of three kinds. "unix:///path", or a path, makes a socket of mode 0600, so that only
+// this user can open it. A loopback address such as "127.0.0.1:7070" or "http://[::1]:0" requires the token. With a
+// keeper of this server's certificate, any https address such as "https://:7071" requires a certificate or a token.
+// Listen refuses other addresses, which would open the API to the network without encryption. It replaces a socket file
+// without a listener.
 func Listen(addr string, keeper ...*pki.Keeper) (*Listener, error) {
 	if path, ok := strings.CutPrefix(addr, "unix://"); ok || strings.HasPrefix(addr, "/") {
 		return listenUnix(path)
@@ -96,13 +95,12 @@ func listenUnix(path string) (*Listener, error) {
 	if err := clearSocket(path); err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", path, err)
 	}
-	// The socket is made under a name of its own and moved into place with its mode set, so that
-	// there is no moment in which others could open it.
+	// The socket is made under a temporary name and renamed once its mode is set, so that others can never open it.
 	dir, err := os.MkdirTemp(filepath.Dir(path), ".berth-")
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", path, err)
 	}
-	defer os.RemoveAll(dir) // empty, or of no harm
+	defer os.RemoveAll(dir) // it is empty, or does no harm
 	first := filepath.Join(dir, "s")
 	l, err := (&net.ListenConfig{}).Listen(context.Background(), "unix", first)
 	if err != nil {
@@ -131,7 +129,7 @@ func (l *unixListener) Close() error {
 	return os.Remove(l.path)
 }
 
-// clearSocket removes a socket file that nobody answers on.
+// clearSocket removes a socket file without a listener.
 func clearSocket(path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -146,14 +144,14 @@ func clearSocket(path string) error {
 	d := net.Dialer{Timeout: time.Second}
 	c, err := d.DialContext(context.Background(), "unix", path)
 	if err == nil {
-		_ = c.Close() // it was opened only to see who is there
+		_ = c.Close() // it was opened only to find a listener
 		return syscall.EADDRINUSE
 	}
 	return os.Remove(path)
 }
 
-// TokenFile returns the token in a file, making the file with a new one, readable by this user only, if there
-// is none. A file that others may read is refused.
+// TokenFile returns the token in a file. If the file is missing, TokenFile creates it with a new token, readable by
+// this user only. It refuses a file that others may read.
 func TokenFile(path string) (string, error) {
 	text, err := privatefile.Read(path)
 	if errors.Is(err, fs.ErrNotExist) {

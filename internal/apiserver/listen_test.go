@@ -58,8 +58,8 @@ func dialed(c *http.Client) *atomic.Int64 {
 	return &n
 }
 
-// TestConnectionOutlivesItsCertificate keeps a connection while the server's clock goes on: towards the certificate's
-// end the other side is asked to connect anew, and after it nothing is answered any more.
+// TestConnectionOutlivesItsCertificate keeps a connection while the server's clock advances. Shortly before the
+// certificate expires the client is asked to reconnect; afterwards it gets no more answers.
 func TestConnectionOutlivesItsCertificate(t *testing.T) {
 	s := newSecure(t)
 	node := s.shows(nodeOne)
@@ -90,7 +90,7 @@ func TestForeignConnections(t *testing.T) {
 	s := newSecure(t)
 	other, _ := newAuthority(t)
 	stranger := machineOf(t, other, nodeOne, time.Now()).ClientTLS()
-	stranger.VerifyConnection = nil // it takes any server
+	stranger.VerifyConnection = nil // accepts any server
 	late := machineOf(t, s.authority, nodeOne, time.Now().Add(-pki.LeafLife-time.Hour)).ClientTLS()
 	old := machineOf(t, s.authority, nodeOne, time.Now()).ClientTLS()
 	old.MinVersion, old.MaxVersion = tls.VersionTLS10, tls.VersionTLS12
@@ -124,7 +124,7 @@ func TestForeignConnections(t *testing.T) {
 	})
 }
 
-// TestSlowHandshake opens connections that say nothing: they are closed, and others are served meanwhile.
+// TestSlowHandshake opens silent connections. They are closed, and other clients are served meanwhile.
 func TestSlowHandshake(t *testing.T) {
 	s := newSecure(t)
 	addr := strings.TrimPrefix(s.https, "https://")
@@ -147,7 +147,7 @@ func TestSlowHandshake(t *testing.T) {
 			break
 		}
 	}
-	// After the handshake the same holds for the headers.
+	// The same holds for headers after the handshake.
 	c, err := tls.Dial("tcp", addr, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}})
 	if err != nil {
 		t.Fatal(err)
@@ -172,7 +172,7 @@ func TestRequestsHaveIDs(t *testing.T) {
 	}
 }
 
-// TestUserOfTheSocket tells who is at the other end of the unix socket.
+// TestUserOfTheSocket checks the user at the other end of the unix socket.
 func TestUserOfTheSocket(t *testing.T) {
 	s := newSecure(t)
 	s.web()
@@ -191,7 +191,7 @@ func TestUserOfTheSocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	// A token that comes along takes nothing away, and gives nothing.
+	// An additional token changes nothing.
 	const body = `{"count": 2}`
 	fmt.Fprintf(c, "POST /v1/clusters/default/services/web/scale HTTP/1.1\r\nHost: x\r\nAuthorization: "+
 		"Bearer t.t\r\nContent-Length: %d\r\n\r\n%s", len(body), body)

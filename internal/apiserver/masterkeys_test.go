@@ -15,7 +15,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// fakeKeys replaces nothing.
+// fakeKeys replaces no keys.
 type fakeKeys struct{ refuse bool }
 
 type refusal struct{ error }
@@ -38,11 +38,11 @@ func (f *fakeKeys) Rekey(context.Context) (id string, began bool, err error) {
 }
 func (f *fakeKeys) Drop(context.Context, string) error { return f.fault() }
 
-// The keys are shown by their ids, with who holds them and what is sealed under them; a refusal is a conflict, with its
-// sentence.
+// TestMasterKeys checks that keys are shown by id with their holders and their secrets, and that a refusal is a
+// conflict with its sentence.
 func TestMasterKeys(t *testing.T) {
 	keys := &fakeKeys{}
-	w := newWorld(t, func(c *Config) { c.Vault, c.Keys = plainVault{}, keys })
+	w := newWorld(t, func(c *Config) { c.Trust.Vault, c.Trust.Keys = plainVault{}, keys })
 	list := func() (short []string) {
 		t.Helper()
 		for _, v := range read[[]api.MasterKeyView](t, w.want(200, "GET", "/v1/secrets/master-keys", nil)) {
@@ -56,7 +56,7 @@ func TestMasterKeys(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", what, diff)
 		}
 	}
-	// Before there was a secret, and before the first rekey.
+	// Before the first secret and the first rekey.
 	w.put(map[string]any{"server/s1": cluster.Server{ID: "s1", Name: "one", Masters: []string{"k1"}}})
 	check("of a fresh store", "k1 in-use 0 [one] []")
 	now := time.Now()
@@ -66,7 +66,7 @@ func TestMasterKeys(t *testing.T) {
 		"secret/default/b": cluster.Secret{Cluster: "default", Name: "b", Key: "1"},
 	})
 	check("with secrets", "k1 in-use 2 [one] []")
-	// A key that one server lacks, then in use, with a value to be sealed yet, then at the end, and dropped.
+	// A key that one server lacks; then in use; then replaced; then dropped.
 	w.put(map[string]any{
 		"masterkey/k1": cluster.MasterKey{ID: "k1", Number: 1, Created: now, Used: now},
 		"masterkey/k3": cluster.MasterKey{ID: "k3", Number: 2, Created: now},
@@ -115,11 +115,11 @@ func TestMasterKeys(t *testing.T) {
 	none.refused(503, "POST", "/v1/secrets/rekey", nil)
 }
 
-// TestStatusTellsOfLackingKeys: a server without a key that the store needs is in the alarms, with the way out.
+// TestStatusTellsOfLackingKeys checks the alarm about a server without a necessary key, with its remedy.
 func TestStatusTellsOfLackingKeys(t *testing.T) {
 	now := noon
 	w := newWorld(t, func(c *Config) {
-		c.Vault, c.Keys = plainVault{}, &fakeKeys{}
+		c.Trust.Vault, c.Trust.Keys = plainVault{}, &fakeKeys{}
 		c.Now = func() time.Time { return now }
 	})
 	lacking := func() (found []string) {

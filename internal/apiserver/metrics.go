@@ -9,7 +9,7 @@ import (
 	"github.com/berthd/berth/internal/apiserver/route"
 )
 
-// metrics are the server's own: berth_apiserver_<name>_<unit>.
+// metrics holds the server's own metrics: berth_apiserver_<name>_<unit>.
 type metrics struct {
 	requests  *prometheus.CounterVec
 	durations *prometheus.HistogramVec

@@ -13,7 +13,7 @@ import (
 	"github.com/berthd/berth/internal/testkit"
 )
 
-// host returns the operator's settings of a node as they stand.
+// host returns the operator's present settings of a node.
 func (w *world) host(name string) (cluster.Host, bool) {
 	e, ok := w.tables.Snapshot().Host(name)
 	if !ok {
@@ -62,7 +62,7 @@ func TestNodeActions(t *testing.T) {
 		now = noon
 	}
 
-	// Another deadline counts from when it is asked for.
+	// A new deadline counts from its request.
 	do("drain", `{"deadline": "1h"}`)
 	now = noon.Add(30 * time.Minute)
 	if v := do("drain", `{"deadline": "10m"}`); !v.Drain.Deadline.Equal(noon.Add(40 * time.Minute)) {
@@ -124,7 +124,7 @@ func TestForgetNode(t *testing.T) {
 	}
 }
 
-// TestForgetSettings forgets a node that there are only settings of: they are all that goes.
+// TestForgetSettings forgets a node that has only settings, which are removed.
 func TestForgetSettings(t *testing.T) {
 	w := newWorld(t)
 	w.want(200, "PUT", "/v1/nodes/n1", `{"cordon": true}`)
@@ -139,7 +139,7 @@ func TestForgetSettings(t *testing.T) {
 	}
 }
 
-// TestDrainProgress says of each task of a drained node why it is still there.
+// TestDrainProgress checks why each task is still on a draining node.
 func TestDrainProgress(t *testing.T) {
 	w := newWorld(t)
 	w.web()
@@ -215,11 +215,11 @@ func TestDrainProgress(t *testing.T) {
 	}
 }
 
-// TestSoftState shows what a node uses and when it was heard, and wakes no list that waits for a change.
+// TestSoftState checks that a node's usage and heartbeat are shown, and wake no list that waits for a change.
 func TestSoftState(t *testing.T) {
 	w := newWorld(t, func(c *Config) {
 		c.Clock = func() time.Duration { return time.Hour }
-		c.Holder = func(node string) string { return map[string]string{"n1": "s2"}[node] }
+		c.Server.Holder = func(node string) string { return map[string]string{"n1": "s2"}[node] }
 	})
 	w.put(map[string]any{
 		"status/n1": cluster.NodeStatus{Name: "n1", Session: 4},

@@ -15,7 +15,7 @@ import (
 
 var undated = cmpopts.IgnoreFields(cluster.Taint{}, "Since")
 
-// TestTaintsAndPools does each thing twice: the second time nothing is written.
+// TestTaintsAndPools does everything twice: the second time nothing is written.
 func TestTaintsAndPools(t *testing.T) {
 	w := newWorld(t)
 	w.put(map[string]any{"node/n1": cluster.Node{Name: "n1", State: cluster.NodeReady, Domain: "default"}})
@@ -60,7 +60,7 @@ func TestTaintsAndPools(t *testing.T) {
 		}
 	}
 
-	// Settings of another kind stay, and the other way round.
+	// Drains and taints leave each other unchanged.
 	w.want(200, "POST", "/v1/nodes/n1/drain", nil)
 	w.want(200, "POST", "/v1/nodes/n1/pool", `{"pool": "gpu"}`)
 	w.want(200, "POST", "/v1/nodes/n1/taint", `{"taints": [{"key": "a"}]}`)
@@ -68,7 +68,7 @@ func TestTaintsAndPools(t *testing.T) {
 	if h, _ := w.host("n1"); h.Pool != "gpu" || len(h.Taints) != 1 || h.Drain != nil {
 		t.Errorf("after a drain: %+v", h)
 	}
-	// A PUT says all that the operator sets.
+	// A PUT replaces all of the operator's settings.
 	got := read[api.NodeView](t, w.want(200, "PUT", "/v1/nodes/n1", `{"pool": "web", "taints": [{"key": "b"}]}`))
 	if want := []cluster.Taint{{Key: "b", Effect: cluster.TaintNoSchedule}}; got.Pool != "web" ||
 		cmp.Diff(want, got.Taints, undated) != "" {
@@ -80,7 +80,7 @@ func TestTaintsAndPools(t *testing.T) {
 	}
 }
 
-// TestTaintsHaveTheirTime: a node has a taint since it got that very one, whatever a client says.
+// TestTaintsHaveTheirTime checks that the server sets the time of a taint and ignores the client's.
 func TestTaintsHaveTheirTime(t *testing.T) {
 	w := newWorld(t)
 	began := time.Now().UTC().Truncate(time.Second)
@@ -147,7 +147,7 @@ func TestTaintAndPoolFaults(t *testing.T) {
 	w.want(404, "POST", "/v1/nodes/n9/pool", `{"pool": "gpu"}`)
 	w.want(412, "POST", "/v1/nodes/n1/pool", `{"pool": "gpu"}`, "If-Match", `"1"`)
 
-	// A node holds so many taints at most, however they came.
+	// The number of taints is limited, whichever request adds them.
 	keys := make([]string, cluster.MaxTaints)
 	for i := range keys {
 		keys[i] = `{"key": "k` + strings.Repeat("x", i%60) + strings.Repeat("y", i/60) + `"}`
@@ -160,7 +160,7 @@ func TestTaintAndPoolFaults(t *testing.T) {
 	}
 }
 
-// TestTaintEvents: the log of events says what was changed.
+// TestTaintEvents checks that events describe changed taints.
 func TestTaintEvents(t *testing.T) {
 	w := newWorld(t)
 	w.put(map[string]any{"node/n1": cluster.Node{Name: "n1", State: cluster.NodeReady, Domain: "default"}})

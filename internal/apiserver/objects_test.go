@@ -31,7 +31,7 @@ func TestDefinitionIsWrittenOnce(t *testing.T) {
 	if got.faults() != want {
 		t.Errorf("got  %s\nwant %s", got.faults(), want)
 	}
-	// Numbers are not texts: 10 is newer than 9.
+	// Versions are ordered as numbers: 10 is newer than 9.
 	w.want(201, "PUT", "/v1/definitions/web/10", definition("web", 10))
 	w.want(201, "PUT", "/v1/definitions/web/9", definition("web", 9))
 	w.want(201, "PUT", "/v1/clusters/default/services/web", service("web", "web", 1))
@@ -206,7 +206,7 @@ func TestPreconditions(t *testing.T) {
 	}
 }
 
-// TestIfMatchRaces lets many writers increment a count by reading and writing it; each increment must count once.
+// TestIfMatchRaces increments a count concurrently by reads and conditional writes. Each increment must count once.
 func TestIfMatchRaces(t *testing.T) {
 	w := newWorld(t)
 	w.web()
@@ -236,7 +236,7 @@ func TestIfMatchRaces(t *testing.T) {
 	}
 }
 
-// TestWritersWithoutIfMatch shows that writers of other fields do not lose each other's changes.
+// TestWritersWithoutIfMatch checks that concurrent writes of different fields do not lose changes.
 func TestWritersWithoutIfMatch(t *testing.T) {
 	w := newWorld(t)
 	w.web()
@@ -277,7 +277,7 @@ func TestClusters(t *testing.T) {
 	w.want(404, "GET", "/v1/clusters/blue", nil)
 }
 
-// TestClusterDeletionAgainstNewServices lets deletions and new services race: no service may be left without its
+// TestClusterDeletionAgainstNewServices deletes clusters while services are created. No service may be left without a
 // cluster.
 func TestClusterDeletionAgainstNewServices(t *testing.T) {
 	w := newWorld(t)
@@ -415,7 +415,7 @@ func TestApplyIsAllOrNone(t *testing.T) {
 	w.want(200, "POST", "/v1/apply", `{"objects": []}`)
 }
 
-// TestApplyTooLarge asks for more than the engine takes in one transaction.
+// TestApplyTooLarge applies more than one transaction of the engine can hold.
 func TestApplyTooLarge(t *testing.T) {
 	w := newWorld(t)
 	var pairs []any
@@ -432,7 +432,7 @@ func TestApplyTooLarge(t *testing.T) {
 	}
 }
 
-// TestWhatWasReadCanBeWritten puts back what a read answered: nothing changes.
+// TestWhatWasReadCanBeWritten writes back answers of reads: nothing changes.
 func TestWhatWasReadCanBeWritten(t *testing.T) {
 	w := newWorld(t)
 	w.web()

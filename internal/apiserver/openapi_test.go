@@ -69,8 +69,8 @@ func TestOpenAPIIsWhole(t *testing.T) {
 	}
 }
 
-// TestOpenAPIEnumerations compares the words of each enumerated type with the list beside its constants. That this list
-// is complete is a rule of internal/archtest.
+// TestOpenAPIEnumerations compares the values of each enumerated type with the list beside its constants.
+// internal/archtest checks that the list is complete.
 func TestOpenAPIEnumerations(t *testing.T) {
 	s := New(Config{})
 	var doc struct {

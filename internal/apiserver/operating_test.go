@@ -75,7 +75,7 @@ func (f *fakeMembers) set(change func(*fakeMembers)) {
 	change(f)
 }
 
-// three is a fleet of three servers, of which s1 answers and leads.
+// three returns three servers, of which s1 answers and leads.
 func three() *fakeMembers {
 	return &fakeMembers{
 		members: []store.Member{
@@ -92,7 +92,8 @@ func three() *fakeMembers {
 
 func newFleetWorld(t *testing.T, members *fakeMembers, options ...func(*Config)) *world {
 	t.Helper()
-	w := newWorld(t, append([]func(*Config){func(c *Config) { c.ServerID, c.Members = "s1", members }}, options...)...)
+	first := func(c *Config) { c.Server.ID, c.Server.Members = "s1", members }
+	w := newWorld(t, append([]func(*Config){first}, options...)...)
 	records := map[string]any{"leader/default": cluster.Leader{Epoch: 3, Holder: "s1", Incarnation: 7}}
 	for _, id := range []string{"1", "2", "3"} {
 		records["server/s"+id] = cluster.Server{
@@ -104,13 +105,15 @@ func newFleetWorld(t *testing.T, members *fakeMembers, options ...func(*Config))
 	return w
 }
 
-// fresh has the server ask its engine anew.
-func (w *world) fresh() { w.server.engine.Changed() }
+// refresh makes the server ask its engine again.
+func (w *world) refresh() { w.server.health.Engine.Changed() }
 
 func TestServers(t *testing.T) {
 	members := three()
 	reach := map[string]control.Reach{"s2": {Reached: true, For: time.Minute}, "s3": {Problem: "connection refused"}}
-	w := newFleetWorld(t, members, func(c *Config) { c.Reach = func() map[string]control.Reach { return reach } })
+	w := newFleetWorld(t, members, func(c *Config) {
+		c.Server.Reach = func() map[string]control.Reach { return reach }
+	})
 	type row struct {
 		ID, Name     string
 		State        api.ServerState
@@ -119,7 +122,7 @@ func TestServers(t *testing.T) {
 		Engine       api.EngineMember
 	}
 	rows := func() (out []row) {
-		w.fresh()
+		w.refresh()
 		for _, v := range read[api.Page[api.ServerView]](t, w.want(200, "GET", "/v1/servers", nil)).Items {
 			r := row{ID: v.ID, Name: v.Name, State: v.State, Reason: v.Reason, Self: v.Self, Leader: v.Leader}
 			if v.Engine != nil {
@@ -245,10 +248,12 @@ func TestRemoveServer(t *testing.T) {
 	}
 }
 
-// TestStoreElsewhere has servers over a store that runs in none of them.
+// TestStoreElsewhere runs servers over an external store.
 func TestStoreElsewhere(t *testing.T) {
 	reach := map[string]control.Reach{"s2": {Reached: true}, "s3": {Problem: "no route"}}
-	w := newWorld(t, func(c *Config) { c.ServerID, c.Reach = "s1", func() map[string]control.Reach { return reach } })
+	w := newWorld(t, func(c *Config) {
+		c.Server.ID, c.Server.Reach = "s1", func() map[string]control.Reach { return reach }
+	})
 	for _, id := range []string{"s1", "s2", "s3", "s4"} {
 		w.put(map[string]any{"server/" + id: cluster.Server{ID: id, Name: id}})
 	}
@@ -271,7 +276,7 @@ func TestStatus(t *testing.T) {
 	w := newFleetWorld(t, members)
 	status := func() api.Status {
 		t.Helper()
-		w.fresh()
+		w.refresh()
 		return read[api.Status](t, w.want(200, "GET", "/v1/status", nil))
 	}
 	v := status()
@@ -317,7 +322,7 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// TestMassSilence has eleven nodes, of which more and more fall silent.
+// TestMassSilence silences more and more of eleven nodes.
 func TestMassSilence(t *testing.T) {
 	w := newFleetWorld(t, three())
 	now := time.Now().UTC()
@@ -373,7 +378,7 @@ func TestMassSilence(t *testing.T) {
 		respond.ETag(at))
 }
 
-// TestPoolSettings: pools have strategies; another one is told, and none in vain.
+// TestPoolSettings checks that a changed strategy of a pool makes an event, and an unchanged one does not.
 func TestPoolSettings(t *testing.T) {
 	w := newWorld(t)
 	pools := func(list ...map[string]any) map[string]any { return map[string]any{"pools": list} }
@@ -421,13 +426,13 @@ func TestSnapshot(t *testing.T) {
 	}
 }
 
-// torn breaks off in the middle of a snapshot.
-type torn struct {
+// tornEngine breaks off in the middle of a snapshot.
+type tornEngine struct {
 	store.Engine
 	before string
 }
 
-func (e torn) Snapshot(_ context.Context, to io.Writer) error {
+func (e tornEngine) Snapshot(_ context.Context, to io.Writer) error {
 	if _, err := io.WriteString(to, e.before); err != nil {
 		return err
 	}
@@ -436,7 +441,7 @@ func (e torn) Snapshot(_ context.Context, to io.Writer) error {
 
 func TestSnapshotCutShort(t *testing.T) {
 	for _, before := range []string{"", strings.Repeat("data", 10_000)} {
-		w := newWorld(t, func(c *Config) { c.Engine = torn{c.Engine, before} })
+		w := newWorld(t, func(c *Config) { c.Engine = tornEngine{c.Engine, before} })
 		resp, err := w.send("/v1/snapshot")
 		status := 0
 		if err == nil {
@@ -517,16 +522,15 @@ func TestRecovery(t *testing.T) {
 	w.want(409, "POST", "/v1/recovery", map[string]any{"action": "stop"})
 }
 
-// TestRecoveryBetween lets a leader take over between the look and the write: the decision is drawn anew over its
-// record.
+// TestRecoveryBetween changes the leader between a decision's draft and its commit. The decision is drafted again.
 func TestRecoveryBetween(t *testing.T) {
-	var seam between
-	w := newWorldOn(t, memory.New(memory.Options{Hooks: memory.Hooks{Before: seam.before}}))
+	var hook commitHook
+	w := newWorldOn(t, memory.New(memory.Options{Hooks: memory.Hooks{Before: hook.before}}))
 	w.put(map[string]any{
 		"leader/default":   cluster.Leader{Epoch: 3, Holder: "s1", Incarnation: 7},
 		"recovery/default": cluster.Recovery{State: cluster.RecoveryNeeded},
 	})
-	seam.on("recovery/default", func() {
+	hook.on("recovery/default", func() {
 		w.put(map[string]any{"leader/default": cluster.Leader{Epoch: 4, Holder: "s2", Incarnation: 7}})
 	})
 	w.want(200, "POST", "/v1/recovery", map[string]any{"action": "stop"})
@@ -537,8 +541,8 @@ func TestRecoveryBetween(t *testing.T) {
 
 func TestConfigHidesSecrets(t *testing.T) {
 	w := newWorld(t, func(c *Config) {
-		c.ServerID = "s1"
-		c.Settings = map[string]string{
+		c.Server.ID = "s1"
+		c.Server.Settings = map[string]string{
 			"data-dir": "/var/lib/berth", "join-token": "abc.def", "token-file": "/t",
 			"some-secret": "x",
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// privileged are definitions that need one permission each, by that.
+// privileged returns, by permission, a definition that needs it.
 func privileged() map[cluster.Permission]string {
 	text := func(container, rest string) string {
 		return `{"name": "d", "version": 1, "containers": [{"name": "main", "image": "web:1", "command": ["run"]` +
@@ -28,7 +28,7 @@ func privileged() map[cluster.Permission]string {
 	}
 }
 
-// setOf is an apply of a definition and of what runs it.
+// setOf returns an apply of a definition and an object that runs it.
 func setOf(definition string, kind cluster.Kind, spec string) string {
 	return fmt.Sprintf(`{"objects": [{"kind": "TaskDefinition", "spec": %s}, {"kind": %q, "spec": %s}]}`, definition,
 		kind, spec)
@@ -40,8 +40,8 @@ const (
 	cronOfD    = `{"cluster": "shop", "name": "c", "schedules": ["@daily"], "job": {"steps": [{"name": "all", "definition": "d@1"}]}}`
 )
 
-// A submitter of one cluster gets nothing that the cluster has no permission for, whatever it writes: it is told the
-// field, the permission and who gives it. With the permission the same is taken.
+// TestPermissionsAtAdmission checks that a submitter cannot use a missing permission of the cluster. The fault names
+// the field, the permission and who may grant it. With the permission the same write succeeds.
 func TestPermissionsAtAdmission(t *testing.T) {
 	for permission, definition := range privileged() {
 		t.Run(string(permission), func(t *testing.T) {
@@ -83,7 +83,8 @@ func TestPermissionsAtAdmission(t *testing.T) {
 	}
 }
 
-// Only an admin changes permissions. Who writes a cluster and names none leaves them as they are.
+// TestWhoGivesPermissions checks that only an admin changes permissions. A write of a cluster without permissions
+// leaves them unchanged.
 func TestWhoGivesPermissions(t *testing.T) {
 	t.Parallel()
 	s := newSecure(t, func(c *Config) { c.Permissions = nil })
@@ -118,8 +119,8 @@ func TestWhoGivesPermissions(t *testing.T) {
 	has(0)
 }
 
-// What was written while the cluster had a permission is not begun anew after that was taken, and neither is an earlier
-// version.
+// TestPermissionsThatWereTaken checks that specs and earlier versions do not start again after the cluster has lost a
+// permission.
 func TestPermissionsThatWereTaken(t *testing.T) {
 	t.Parallel()
 	s := newSecure(t, func(c *Config) { c.Permissions = nil })

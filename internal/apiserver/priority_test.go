@@ -7,7 +7,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// TestPriorityOfZero: 0 does not stand for the default where somebody wrote it.
+// TestPriorityOfZero checks that an explicit 0 is not read as the default.
 func TestPriorityOfZero(t *testing.T) {
 	w := newWorld(t)
 	w.want(200, "POST", "/v1/apply", manifestsOf("TaskDefinition", definition("web", 1)))

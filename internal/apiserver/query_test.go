@@ -13,7 +13,7 @@ import (
 	"github.com/berthd/berth/internal/apiserver/route"
 )
 
-// FuzzQuery holds that any query is either refused with 400 or read within its bounds.
+// FuzzQuery checks that any query is refused with 400 or read within its bounds.
 func FuzzQuery(f *testing.F) {
 	for _, raw := range []string{
 		"", "limit=10&cursor=YQ", "index=7&wait=5m", "limit=-1", "limit=9223372036854775808", "cursor=%%%", "cursor=!",

@@ -11,8 +11,8 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// uneven makes a world of three nodes in two zones, on whose first all three tasks of a service stand, with one of a
-// daemon and of a job.
+// uneven returns a world of three nodes in two zones. All three tasks of a service, one of a daemon and one of a job
+// are on the first node.
 func uneven(t *testing.T) *world {
 	w := newWorld(t, func(c *Config) { c.Now = func() time.Time { return noon.Add(time.Hour) } })
 	sizes := func(name string) map[string]any {
@@ -70,7 +70,7 @@ func (w *world) rebalance(query string) api.Rebalance {
 	return read[api.Rebalance](w.t, w.want(200, "GET", "/v1/rebalance"+query, nil))
 }
 
-// movesOf tells moves as lines.
+// movesOf returns moves as lines.
 func movesOf(v api.Rebalance) []string {
 	out := []string{}
 	for _, m := range v.Moves {
@@ -115,7 +115,8 @@ func TestPlanRebalance(t *testing.T) {
 	}
 }
 
-// TestRebalanceLeavesAlone: what is rolled out, is not well, moves or would be missed is not moved.
+// TestRebalanceLeavesAlone checks that tasks stay if they are being rolled out, are unhealthy, are moving, or are
+// necessary for the minimum.
 func TestRebalanceLeavesAlone(t *testing.T) {
 	one, path := desired("default.web.1.0", 1, cluster.KindService, cluster.Ref{Name: "web", Version: 1}),
 		"n1/default.web.1.0"
@@ -159,7 +160,7 @@ func TestRebalanceLeavesAlone(t *testing.T) {
 	}
 }
 
-// TestRebalanceShowsViolations: a label that changes, or a taint, makes tasks stand where they may not.
+// TestRebalanceShowsViolations checks the violations after a changed label or a new taint.
 func TestRebalanceShowsViolations(t *testing.T) {
 	w := uneven(t)
 	w.want(200, "PUT", "/v1/nodes/n1",

@@ -11,15 +11,14 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// handIn hands in the list that the server finds.
-func (w *world) handIn() api.RebalancingView {
+// startRebalancing starts a rebalancing with the moves that the server finds.
+func (w *world) startRebalancing() api.RebalancingView {
 	w.t.Helper()
 	return read[api.RebalancingView](w.t,
 		w.want(201, "POST", "/v1/rebalance", api.RebalanceRequest{Moves: w.rebalance("").Moves}))
 }
 
-// carryOut writes of a rebalancing what the control plane would: the first moves are done, and the tasks are where they
-// were to go.
+// carryOut writes what the control plane would: the first moves are done, and their tasks are on the new nodes.
 func (w *world) carryOut(v api.RebalancingView, done int) {
 	w.t.Helper()
 	rec := v.Rebalancing
@@ -47,14 +46,14 @@ func (w *world) carryOut(v api.RebalancingView, done int) {
 	w.put(map[string]any{fmt.Sprintf("rebalance/%020d", rec.ID): rec})
 }
 
-// refused calls and demands a problem.
+// refused sends a request and requires a problem.
 func (w *world) refused(status int, method, path string, body any) api.Problem {
 	w.t.Helper()
 	return w.want(status, method, path, body).problem()
 }
 
-// lastTold returns the newest event.
-func (w *world) lastTold() api.EventView {
+// lastEvent returns the newest event.
+func (w *world) lastEvent() api.EventView {
 	w.t.Helper()
 	all := read[api.Page[api.EventView]](w.t, w.want(200, "GET", "/v1/events", nil)).Items
 	if len(all) == 0 {
@@ -63,7 +62,7 @@ func (w *world) lastTold() api.EventView {
 	return all[len(all)-1]
 }
 
-// steps tells the moves of a rebalancing as lines.
+// steps returns the moves of a rebalancing as lines.
 func steps(v api.RebalancingView) (out []string) {
 	for _, m := range v.Moves {
 		out = append(out, fmt.Sprintf("%s/%d: %s → %s %s %d", m.Task, m.Attempt, m.From, m.To, m.State, m.Gain))
@@ -71,11 +70,12 @@ func steps(v api.RebalancingView) (out []string) {
 	return out
 }
 
-// TestRebalanceIsHandedIn: the list that was found is what is carried out, by one rebalancing at a time.
+// TestRebalanceIsHandedIn checks that a rebalancing carries out the moves that were found, and that only one runs at a
+// time.
 func TestRebalanceIsHandedIn(t *testing.T) {
 	w := uneven(t)
 	found := w.rebalance("")
-	v := w.handIn()
+	v := w.startRebalancing()
 	if v.ID != 1 || v.State != cluster.RebalancingRunning || v.Parallel != 5 || v.Domain != "default" || v.By == "" ||
 		v.Revision == 0 || v.Counts.Waiting != 2 {
 		t.Errorf("got %+v", v)
@@ -107,13 +107,13 @@ func TestRebalanceIsHandedIn(t *testing.T) {
 	}
 	w.want(404, "GET", "/v1/rebalancings/2", nil)
 	w.want(400, "GET", "/v1/rebalancings/first", nil)
-	if e := w.lastTold(); e.Type != "rebalance.started" || e.Message != "rebalancing 1 carries out 2 moves" ||
+	if e := w.lastEvent(); e.Type != "rebalance.started" || e.Message != "rebalancing 1 carries out 2 moves" ||
 		e.By == "" {
 		t.Errorf("told %+v", e)
 	}
 }
 
-// TestRebalanceWithFaults: all that is wrong with a list is told at once, and nothing is written.
+// TestRebalanceWithFaults checks that all faults of a list are returned at once, and nothing is written.
 func TestRebalanceWithFaults(t *testing.T) {
 	w := uneven(t)
 	stopped := desired("default.web.1.1", 1, cluster.KindService, cluster.Ref{Name: "web", Version: 1})
@@ -171,11 +171,11 @@ func TestRebalanceWithFaults(t *testing.T) {
 	}
 }
 
-// TestRebalancingIsCancelled: to cancel is a wish; the control plane ends it.
+// TestRebalancingIsCancelled checks that a cancellation only stops further moves; the control plane writes the end.
 func TestRebalancingIsCancelled(t *testing.T) {
 	w := uneven(t)
 	w.want(404, "POST", "/v1/rebalancings/last/cancel", nil)
-	w.handIn()
+	w.startRebalancing()
 	v := read[api.RebalancingView](t, w.want(200, "POST", "/v1/rebalancings/last/cancel", nil))
 	if !v.Cancelled || v.CancelledBy == "" || v.State != cluster.RebalancingRunning {
 		t.Errorf("got %+v", v)
@@ -183,20 +183,21 @@ func TestRebalancingIsCancelled(t *testing.T) {
 	w.want(200, "POST", "/v1/rebalancings/1/cancel", nil)
 	w.carryOut(v, 0)
 	w.want(200, "POST", "/v1/rebalancings/1/cancel", nil)
-	ended := w.handIn()
+	ended := w.startRebalancing()
 	ended.State = cluster.RebalancingDone
 	w.carryOut(ended, 0)
 	w.want(409, "POST", "/v1/rebalancings/2/cancel", nil)
 }
 
-// TestUndoRebalancing: what was carried out is taken back, the last move first, and what has gone on since is left out.
+// TestUndoRebalancing checks that moves are reversed, the last one first, and that tasks with a later attempt are left
+// out.
 func TestUndoRebalancing(t *testing.T) {
 	w := uneven(t)
 	if p := w.refused(409, "POST", "/v1/rebalancings/last/undo", nil); !strings.HasPrefix(p.Detail,
 		"there is nothing to take back") {
 		t.Errorf("got %+v", p)
 	}
-	first := w.handIn()
+	first := w.startRebalancing()
 	w.carryOut(first, 2)
 	v := read[api.RebalancingView](t,
 		w.want(200, "POST", "/v1/rebalancings/last/undo", api.UndoRebalanceRequest{DryRun: true}))
@@ -208,7 +209,7 @@ func TestUndoRebalancing(t *testing.T) {
 	if diff := cmp.Diff(want, steps(v)); diff != "" || v.ID != 0 || v.Undoes != 1 || v.Revision != 0 {
 		t.Errorf("%+v; moves (-want +got):\n%s", v, diff)
 	}
-	// One of the two has gone on since: it is left where it is.
+	// One of the two tasks has another attempt by now: it stays.
 	d := desired(gain[0].Task, 2, cluster.KindService, cluster.Ref{Name: "web", Version: 1})
 	d.Ports, d.Node, d.Stop = nil, gain[0].To,
 		&cluster.Stop{Class: cluster.StopVoluntary, Reason: cluster.ReasonScaleDown}
@@ -222,13 +223,13 @@ func TestUndoRebalancing(t *testing.T) {
 		t.Errorf("left (-want +got):\n%s", diff)
 	}
 	w.carryOut(v, 1)
-	// What was taken back is not taken back again by itself; by name the undo is undone.
+	// "last" does not name an undo; by its id an undo can be undone.
 	w.want(409, "POST", "/v1/rebalancings/last/undo", nil)
 	v = read[api.RebalancingView](t, w.want(201, "POST", "/v1/rebalancings/2/undo", nil))
 	if v.ID != 3 || v.Undoes != 2 || len(v.Moves) != 1 || v.Moves[0].To != gain[1].To {
 		t.Errorf("got %+v", v)
 	}
-	if e := w.lastTold(); e.Message != "rebalancing 3 takes back 1 move of rebalancing 2" {
+	if e := w.lastEvent(); e.Message != "rebalancing 3 takes back 1 move of rebalancing 2" {
 		t.Errorf("told %+v", e)
 	}
 }

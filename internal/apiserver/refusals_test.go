@@ -16,12 +16,12 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// insides are words of the program and of its libraries that tell a user nothing.
-var insides = regexp.MustCompile(
+// internalWords are words of the program and its libraries that mean nothing to users.
+var internalWords = regexp.MustCompile(
 	`\b(api|cluster|store|json|reflect|strconv|http|url)\.[A-Z]|unmarshal|Go struct|interface \{|goroutine|\bEOF\b|context (deadline|canceled)|connection refused|unexpected end of JSON|%!|<nil>|0x[0-9a-f]{6}`)
 
-// refusalOf holds that an answer is a refusal which a user can act on: 4xx, or 503 where this server lacks a part, as
-// problem+json with a sentence, each fault with what is wrong, and without words of the program's insides.
+// refusalOf checks that an answer is a refusal that helps a user: 4xx, or 503 if this server lacks a part. It must be
+// problem+json with a sentence, a message for each fault, and no internal words.
 func refusalOf(t *testing.T, what string, got reply) api.Problem {
 	t.Helper()
 	var p api.Problem
@@ -45,13 +45,13 @@ func refusalOf(t *testing.T, what string, got reply) api.Problem {
 			t.Errorf("%s: the fault at %q says %q", what, f.Path, f.Message)
 		}
 	}
-	if word := insides.FindString(string(got.body)); word != "" {
+	if word := internalWords.FindString(string(got.body)); word != "" {
 		t.Errorf("%s: the answer says %q: %s", what, word, clipTest(got.body))
 	}
 	return p
 }
 
-// names reports whether a problem says something of a place: a path that is it or lies below it.
+// names reports whether a problem has a fault at a path or below it.
 func namesPlace(p *api.Problem, place string) bool {
 	return slices.ContainsFunc(p.Faults, func(f cluster.Fault) bool {
 		rest, ok := strings.CutPrefix(f.Path, place)
@@ -59,7 +59,7 @@ func namesPlace(p *api.Problem, place string) bool {
 	})
 }
 
-// wellFormed fills the variable parts of a route's path with names of nothing.
+// wellFormed fills the variable parts of a route's path with valid names of missing objects.
 func wellFormed(rt *route.Route) (path string, values map[string]string) {
 	path, values = rt.Path, map[string]string{}
 	for _, name := range rt.Names() {
@@ -76,9 +76,8 @@ func wellFormed(rt *route.Route) (path string, values map[string]string) {
 	return path, values
 }
 
-// TestEveryRouteRefusesWithItsPlace asks each route for what it cannot do: with names that are none, parameters that
-// are unknown or hold nonsense, and bodies of which each field in turn has the wrong type. Whatever is wrong, the
-// answer names it.
+// TestEveryRouteRefusesWithItsPlace sends bad requests to each route: invalid names, unknown or invalid parameters, and
+// bodies with one field after the other of a wrong type. Each answer must name the fault's place.
 func TestEveryRouteRefusesWithItsPlace(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -122,7 +121,7 @@ func TestEveryRouteRefusesWithItsPlace(t *testing.T) {
 		}
 		for _, q := range rt.Query {
 			if q.Kind == "string" && rt.Method == http.MethodGet && rt.Stream == "" {
-				continue // names and words: to filter by one that is not there is no fault
+				continue // filters accept any name
 			}
 			if queries++; q.Kind == "integer" || q.Kind == "number" || q.Kind == "boolean" {
 				got := w.call(rt.Method, good+"?"+q.Name+"=%21x", bodyFor(rt))
@@ -159,7 +158,7 @@ func TestEveryRouteRefusesWithItsPlace(t *testing.T) {
 	}
 }
 
-// bodyFor is a body that does not fit, for routes that want one: so that none of them does anything.
+// bodyFor returns an invalid body for routes with a body, so that no request has an effect.
 func bodyFor(rt *route.Route) any {
 	if rt.Body == nil {
 		return nil

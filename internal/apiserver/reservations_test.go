@@ -13,7 +13,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// reservable is a world with four nodes: n1 and n2 of the pool gpu, n4 of another domain.
+// reservable returns a world with four nodes: n1 and n2 in the pool gpu, n4 in another domain.
 func reservable(t *testing.T) *world {
 	t.Helper()
 	w := newWorld(t)
@@ -46,7 +46,7 @@ func TestReservations(t *testing.T) {
 		made.Domain != "default" || made.Lead != cluster.DefaultLead {
 		t.Errorf("made: %+v", made)
 	}
-	if told := w.lastTold(); told.Type != "reservation.created" ||
+	if told := w.lastEvent(); told.Type != "reservation.created" ||
 		!strings.Contains(told.Message, "the reservation exam keeps 1 node from") {
 		t.Errorf("told: %+v", told)
 	}
@@ -55,14 +55,14 @@ func TestReservations(t *testing.T) {
 		t.Errorf("what was read, written again (-first +second):\n%s", diff)
 	}
 
-	// One more is chosen beside the one that it has; the third of them is not to be had.
+	// One more node is chosen besides the present one. There is no third feasible node.
 	more := made.Reservation
 	more.Count = 2
 	grown := read[api.ReservationView](t, w.want(200, "PUT", "/v1/reservations/exam", more))
 	if diff := cmp.Diff([]string{"n1", "n2"}, grown.Nodes); diff != "" {
 		t.Errorf("grown (-want +got):\n%s", diff)
 	}
-	if told := w.lastTold(); told.Type != "reservation.updated" {
+	if told := w.lastEvent(); told.Type != "reservation.updated" {
 		t.Errorf("told: %+v", told)
 	}
 	more.Count = 3
@@ -71,7 +71,7 @@ func TestReservations(t *testing.T) {
 		t.Errorf("refused with %+v", p)
 	}
 
-	// Another one may have them before and after that.
+	// Another reservation may have the nodes before and after that time.
 	now := read[api.ReservationView](t,
 		w.want(201, "PUT", "/v1/reservations/now",
 			`{"nodes": ["n3", "n1"], "until": "`+made.From.Format(time.RFC3339)+`"}`))
@@ -83,7 +83,7 @@ func TestReservations(t *testing.T) {
 		t.Errorf("listed: %+v", page.Items)
 	}
 	w.want(204, "DELETE", "/v1/reservations/now", nil)
-	if told := w.lastTold(); told.Type != "reservation.deleted" {
+	if told := w.lastEvent(); told.Type != "reservation.deleted" {
 		t.Errorf("told: %+v", told)
 	}
 	w.want(404, "GET", "/v1/reservations/now", nil)

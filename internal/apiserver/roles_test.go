@@ -18,8 +18,8 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// TestEveryRouteHasARole is the list of who may do what. A "*" says that tokens that are limited to clusters may use
-// the route although its address names neither a cluster nor a task.
+// TestEveryRouteHasARole lists the role of each route. "*" marks routes for tokens with a limit whose address names no
+// cluster and no task.
 func TestEveryRouteHasARole(t *testing.T) {
 	want := map[string]string{
 		"live": "anybody", "ready": "anybody", "join": "anybody", "renew": "machine",
@@ -93,7 +93,7 @@ func TestEveryRouteHasARole(t *testing.T) {
 	}
 }
 
-// TestRolesAtEachRoute asks for everything as everybody and looks at nothing but whether that is refused.
+// TestRolesAtEachRoute sends a request of every role to each route, and checks only whether it is refused.
 func TestRolesAtEachRoute(t *testing.T) {
 	s := newSecure(t)
 	s.web()
@@ -119,7 +119,7 @@ func TestRolesAtEachRoute(t *testing.T) {
 				t.Errorf("%s as %s: status %d: %s", rt.Name, role, got.status, got.body)
 			}
 		}
-		// A certificate opens its holder's own part alone, and nothing opens what is not open.
+		// A machine's certificate gives access only to the machine's own part.
 		for subject, c := range map[pki.Subject]*http.Client{nodeOne: node, serverTwo: server} {
 			if got := s.ask(c, "", rt.Method, path,
 				body); (got.status == 403) == (rt.Open || rt.Role == route.RoleMachine) {
@@ -161,7 +161,7 @@ func TestPartsOfMachines(t *testing.T) {
 			}
 		})
 	}
-	// The servers' part is not for this machine's own users either; the agents' part is, for every node.
+	// The servers' part refuses users of this machine; the agents' part accepts them as any node.
 	if got := s.call("GET", "/peer/v1/digest", nil); got.status != 403 {
 		t.Errorf("loopback to the servers' part: status %d", got.status)
 	}
@@ -169,16 +169,16 @@ func TestPartsOfMachines(t *testing.T) {
 		!strings.Contains(string(got.body), `"bound":false`) {
 		t.Errorf("loopback to the agents' part: status %d: %s", got.status, got.body)
 	}
-	// A node is bound to its name, whatever it says of itself.
+	// A node's name is that of its certificate, whatever the request says.
 	got := s.ask(s.shows(nodeOne), "", "POST", transportPath+"?node=n2", `{"node": "n2"}`, "X-Node", "n2")
 	if string(got.body) != `{"bound":true,"node":"n1"}`+"\n" {
 		t.Errorf("the node is %s", got.body)
 	}
 }
 
-// TestNodeSpeaksForItselfAlone talks to the real agents' part.
+// TestNodeSpeaksForItselfAlone sends requests to the real agents' part.
 func TestNodeSpeaksForItselfAlone(t *testing.T) {
-	got := &took{}
+	got := &calledNodes{}
 	s := newSecure(t, func(c *Config) { c.Agents = transport.Handler(got) })
 	node := s.shows(nodeOne)
 	for path, body := range map[string]string{
@@ -199,25 +199,27 @@ func TestNodeSpeaksForItselfAlone(t *testing.T) {
 	}
 }
 
-// took is a dispatcher that notes for which nodes it was called.
-type took struct{ nodes []string }
+// calledNodes is a dispatcher that records the nodes for which it was called.
+type calledNodes struct{ nodes []string }
 
-func (d *took) Register(_ context.Context, r transport.Registration) (transport.Welcome, error) {
+func (d *calledNodes) Register(_ context.Context, r transport.Registration) (transport.Welcome, error) {
 	d.nodes = append(d.nodes, r.Node)
 	return transport.Welcome{}, nil
 }
 
-func (d *took) Assign(_ context.Context, r transport.AssignmentsRequest, send func([]transport.Message) error) error {
+func (d *calledNodes) Assign(_ context.Context, r transport.AssignmentsRequest,
+	send func([]transport.Message) error,
+) error {
 	d.nodes = append(d.nodes, r.Node)
 	return send(nil)
 }
 
-func (d *took) Report(_ context.Context, r transport.Report) (transport.ReportReply, error) {
+func (d *calledNodes) Report(_ context.Context, r transport.Report) (transport.ReportReply, error) {
 	d.nodes = append(d.nodes, r.Node)
 	return transport.ReportReply{}, nil
 }
 
-func (d *took) Carry(context.Context, string, io.ReadWriter) error { return nil }
+func (d *calledNodes) Carry(context.Context, string, io.ReadWriter) error { return nil }
 
 const transportPath = "/agent/v1/report"
 
@@ -287,7 +289,7 @@ func TestTokenOfSomeClusters(t *testing.T) {
 		if !strings.Contains(string(got.body), "red") && !strings.Contains(path, "blue") {
 			t.Errorf("%s does not show its own: %s", path, got.body)
 		}
-		// What an admin saw of the same list is not remembered for others, nor the other way about.
+		// An admin's list must not be cached for others, nor theirs for an admin.
 		if got := s.want(200, "GET", path, nil); !strings.Contains(string(got.body), "blue") {
 			t.Errorf("%s as admin: %s", path, got.body)
 		}
@@ -299,7 +301,7 @@ func TestLimitedTokenWaits(t *testing.T) {
 	s.web()
 	s.want(200, "POST", "/v1/apply", manifestsOf("Cluster", map[string]any{"name": "red"}))
 	red := s.access(cluster.RoleViewer, "red")
-	// Both look at the same list, at the same index; each sees another one, and waits for a change of what it sees.
+	// Both callers wait for the same list at the same index. Each sees its own clusters and waits for changes there.
 	all := s.access(cluster.RoleViewer)
 	for _, token := range []string{red, all} {
 		at := read[struct{ Index uint64 }](t, s.ask(s.plain, token, "GET", "/v1/services", nil)).Index
@@ -329,7 +331,7 @@ func TestSubmitterMakesNoClusters(t *testing.T) {
 		t.Errorf("status %d, want 403: %s", got.status, got.body)
 	}
 	s.want(200, "POST", "/v1/apply", manifestsOf("Cluster", map[string]any{"name": "red"}))
-	// One that stays as it is may stand among the manifests.
+	// An unchanged cluster may be among the manifests.
 	if got := s.ask(s.plain, token, "POST", "/v1/apply",
 		manifestsOf("Cluster", map[string]any{"name": "red"})); got.status != 200 {
 		t.Errorf("status %d, want 200: %s", got.status, got.body)

@@ -21,7 +21,8 @@ func versionOf(generation uint64, number int, state cluster.RolloutState) cluste
 	}
 }
 
-// rolled makes a service web of three tasks whose first version is complete, and puts its second one under way.
+// rolled returns a world with a service web of three tasks. Its first version is complete, and its second one is
+// rolling out.
 func rolled(t *testing.T, options ...func(*Config)) *world {
 	w := newWorld(t, options...)
 	for n := 1; n <= 3; n++ {
@@ -37,7 +38,7 @@ func rolled(t *testing.T, options ...func(*Config)) *world {
 	return w
 }
 
-// runs has a task of web run on a node, healthy or not.
+// runs makes a task of web run on a node, healthy or not.
 func (w *world) runs(task cluster.TaskID, number int, healthy bool) {
 	w.t.Helper()
 	d := desired(task, 1, cluster.KindService, cluster.Ref{Name: "web", Version: number})
@@ -105,7 +106,7 @@ func TestRolloutView(t *testing.T) {
 	w.want(400, "GET", rolloutPath+"?generation=1", nil)
 }
 
-// A version that the control plane has not seen yet is rolling, and the one before is what can be undone to.
+// A version that the control plane has not seen yet is rolling; the previous one is the target of an undo.
 func TestRolloutNobodyLookedAt(t *testing.T) {
 	w := rolled(t)
 	w.want(200, "PUT", webPath, service("web", "web@3", 3))
@@ -119,8 +120,7 @@ func TestRolloutNobodyLookedAt(t *testing.T) {
 	}
 }
 
-// What the user asked of a rollout is not the manifest's to say, and another version begins without it, but for the
-// pause.
+// A manifest does not change the user's requests about a rollout. A new version clears them, except the pause.
 func TestRolloutWishes(t *testing.T) {
 	w := rolled(t)
 	v := rolloutOf(t, w.want(200, "POST", rolloutPath+"/pause", nil))
@@ -156,7 +156,7 @@ func TestRolloutWishes(t *testing.T) {
 	if svc := w.spec(); svc.Rollout != (cluster.RolloutWish{}) || svc.Generation != 4 || svc.Restarted != 4 {
 		t.Errorf("restarted: %+v, generation %d, restarted %d", svc.Rollout, svc.Generation, svc.Restarted)
 	}
-	// The pause was a user's doing, and so an event of its own.
+	// A pause has an event of its own.
 	events := string(w.want(200, "GET", "/v1/events", nil).body)
 	for _, kind := range []string{"service.rollout-paused", "service.rollout-resumed"} {
 		if strings.Count(events, `"type":"`+kind+`"`) != 1 {
@@ -244,12 +244,12 @@ func TestUndo(t *testing.T) {
 	if v.Generation != 3 || v.Reverted != 2 || v.Revision == 0 {
 		t.Errorf("the answer: %+v", v)
 	}
-	// What the first version left is of the newest one again.
+	// Tasks of the first version belong to the newest version again.
 	w.runs("default.web.1.0", 1, true)
 	if v = rolloutOf(t, w.want(200, "GET", rolloutPath, nil)); v.Versions[0].Healthy != 1 || len(v.Versions) != 1 {
 		t.Errorf("versions %+v", v.Versions)
 	}
-	// The record knows of it now: nothing before it was healthy, and runs something else.
+	// The record has the newest version now. No other earlier version was healthy.
 	w.put(map[string]any{"rollout/default/web": cluster.Rollout{
 		Version: versionOf(3, 1, cluster.RolloutComplete), Changed: noon,
 		History: []cluster.Version{versionOf(2, 2, cluster.RolloutFailed), versionOf(1, 1, cluster.RolloutComplete)},
@@ -283,7 +283,7 @@ func TestUndo(t *testing.T) {
 	}
 }
 
-// An undo in the middle of a restart keeps the tasks that the restart has not reached.
+// An undo during a restart keeps the tasks that the restart has not replaced.
 func TestUndoOfARestart(t *testing.T) {
 	w := rolled(t)
 	w.put(map[string]any{"rollout/default/web": cluster.Rollout{
@@ -302,7 +302,7 @@ func TestUndoOfARestart(t *testing.T) {
 	}
 }
 
-// The number of a version is never used again, whoever knows of it.
+// The number of a version is never reused.
 func TestGenerationAboveTheRecord(t *testing.T) {
 	w := rolled(t)
 	w.put(map[string]any{"rollout/default/web": cluster.Rollout{Version: versionOf(7, 2, cluster.RolloutComplete)}})
@@ -359,7 +359,7 @@ func TestRolloutHistory(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	// A version whose definition is gone cannot come back.
+	// A version without its definition cannot come back.
 	if got := w.want(409, "POST", rolloutPath+"/undo", `{"generation": 2}`); !strings.Contains(string(got.body),
 		"there is no task definition web@9") {
 		t.Errorf("%s", got.body)
@@ -374,7 +374,7 @@ func TestGates(t *testing.T) {
 	}
 	tell := false
 	w := rolled(t, func(c *Config) {
-		c.Gates = func(o cluster.OwnerRef) []cluster.GateResult {
+		c.Leader.Gates = func(o cluster.OwnerRef) []cluster.GateResult {
 			if !tell || o.Name != "web" {
 				return nil
 			}
@@ -411,7 +411,7 @@ func TestGates(t *testing.T) {
 	}
 }
 
-// A service that is made while the one of its name is being deleted knows nothing of that one's versions and count.
+// A service that is created while its namesake is being deleted does not inherit versions or counts.
 func TestNewServiceWhileTheOldIsDeleted(t *testing.T) {
 	w := rolled(t)
 	w.put(map[string]any{"scale/default/web": cluster.Scale{Count: 8, From: 3}})
@@ -430,12 +430,12 @@ func TestNewServiceWhileTheOldIsDeleted(t *testing.T) {
 	if got := w.want(409, "POST", rolloutPath+"/undo", nil); strings.Contains(string(got.body), "web@1") {
 		t.Errorf("it remembers %s", got.body)
 	}
-	// None to drop: then none may come meanwhile.
+	// There is no record to remove, and none may be written concurrently.
 	w.want(202, "DELETE", webPath, nil)
 	w.want(201, "PUT", webPath, service("web", "web@3", 3))
 }
 
-// An undo that is asked for twice, or by two, goes back once.
+// A repeated undo goes back once.
 func TestUndoOnce(t *testing.T) {
 	w := rolled(t)
 	complete := cluster.Rollout{
@@ -475,8 +475,8 @@ func TestUndoOnce(t *testing.T) {
 	}
 }
 
-// A version that failed is tried out again like any other, and may be taken back; one that the policy does not allow
-// does not come back.
+// An undo to a failed version is a normal rollout, which may be reverted. A version that the permissions forbid does
+// not come back.
 func TestUndoToWhatFailed(t *testing.T) {
 	w := rolled(t)
 	w.want(200, "PUT", webPath, service("web", "web@3", 3))
@@ -509,7 +509,7 @@ func TestUndoToWhatFailed(t *testing.T) {
 	}
 }
 
-// A promotion is of the canaries that were looked at.
+// A promotion is for the canaries that the user saw.
 func TestPromoteOneGeneration(t *testing.T) {
 	w := rolled(t)
 	w.put(map[string]any{"rollout/default/web": cluster.Rollout{Version: versionOf(2, 2, cluster.RolloutCanary)}})
@@ -527,60 +527,5 @@ func TestPromoteOneGeneration(t *testing.T) {
 	w.want(409, "POST", rolloutPath+"/promote", `{"generation": 1}`)
 	if svc := w.spec(); svc.Rollout.Promoted != 2 {
 		t.Errorf("promoted %d, want 2", svc.Rollout.Promoted)
-	}
-}
-
-// The deadline is the one that the control plane keeps.
-func TestRolloutDeadline(t *testing.T) {
-	later := noon.Add(time.Hour)
-	for _, test := range []struct {
-		name   string
-		svc    cluster.Service
-		record cluster.Rollout
-		want   time.Time
-	}{
-		{
-			"from the last progress",
-			cluster.Service{Lifespan: cluster.Lifespan{Updated: noon}},
-			cluster.Rollout{Version: versionOf(1, 1, cluster.RolloutRolling), Changed: later},
-			later.Add(10 * time.Minute),
-		},
-		{
-			"from the last write",
-			cluster.Service{Lifespan: cluster.Lifespan{Updated: later}},
-			cluster.Rollout{Version: versionOf(1, 1, cluster.RolloutRolling), Changed: noon},
-			later.Add(10 * time.Minute),
-		},
-		{
-			"after the stagger",
-			cluster.Service{Update: cluster.Update{
-				Stagger:          cluster.Duration(time.Minute),
-				ProgressDeadline: cluster.Duration(time.Hour),
-			}},
-			cluster.Rollout{Version: versionOf(1, 1, cluster.RolloutRolling), Changed: noon},
-			noon.Add(61 * time.Minute),
-		},
-		{
-			"canaries wait",
-			cluster.Service{},
-			cluster.Rollout{Version: versionOf(1, 1, cluster.RolloutCanary), Changed: noon},
-			time.Time{},
-		},
-		{
-			"canaries wait for gates",
-			cluster.Service{Update: cluster.Update{AutoPromote: true}},
-			cluster.Rollout{Version: versionOf(1, 1, cluster.RolloutCanary), Changed: noon},
-			noon.Add(10 * time.Minute),
-		},
-		{
-			"ended",
-			cluster.Service{},
-			cluster.Rollout{Version: versionOf(1, 1, cluster.RolloutFailed), Changed: noon},
-			time.Time{},
-		},
-	} {
-		if got := deadlineOf(&test.svc, &test.record); !got.Equal(test.want) {
-			t.Errorf("%s: %s, want %s", test.name, got, test.want)
-		}
 	}
 }

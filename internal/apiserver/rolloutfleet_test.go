@@ -8,8 +8,8 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// TestRolloutsThroughALaggingServer asks a server that lags: a stale refusal, or a stale "nothing to do", would tear
-// the history.
+// TestRolloutsThroughALaggingServer sends requests to a lagging server. A stale refusal, or a stale "nothing to do",
+// would contradict the history.
 func TestRolloutsThroughALaggingServer(t *testing.T) {
 	tests := []struct {
 		name   string
@@ -67,7 +67,7 @@ func TestRolloutsThroughALaggingServer(t *testing.T) {
 	}
 }
 
-// Two who promote and change at once: the promotion is for the version that it was asked for, or for none.
+// A promotion and a change at once: the promotion applies to its own version, or to none.
 func TestPromotionAgainstAnotherVersion(t *testing.T) {
 	a, b, _ := newFleet(t)
 	for n := 1; n <= 3; n++ {

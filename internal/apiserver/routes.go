@@ -3,7 +3,6 @@ package apiserver
 import (
 	"slices"
 
-	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/internal/apiserver/agentapi"
 	"github.com/berthd/berth/internal/apiserver/backend"
 	"github.com/berthd/berth/internal/apiserver/catalog"
@@ -12,6 +11,8 @@ import (
 	"github.com/berthd/berth/internal/apiserver/nodeapi"
 	"github.com/berthd/berth/internal/apiserver/planning"
 	"github.com/berthd/berth/internal/apiserver/route"
+	"github.com/berthd/berth/internal/apiserver/status"
+	"github.com/berthd/berth/internal/apiserver/workload"
 	"github.com/berthd/berth/internal/logic/scheduler"
 	"github.com/berthd/berth/internal/store"
 )
@@ -24,54 +25,56 @@ import (
 func (s *Server) operations() []route.Route {
 	cfg := &s.cfg
 	back := backend.Backend{Reads: s.reads, Writer: s.writer, Lists: s.lists, Domain: cfg.Domain, Now: cfg.Now}
-	work := workloads{Backend: back, look: s.look}
+	work := workload.Common{Backend: back, Views: s.views}
 	agents := agentapi.Streams{Nodes: cfg.Nodes}
 	pins := &agentapi.Pins{
 		Tables: cfg.Tables, Agents: agents,
 		Node: func(snap *store.Snapshot) func(string) *scheduler.Node {
-			return s.look(snap).Node
+			return s.views.At(snap).Records.Node
 		},
 	}
-	s.engine = &control.EngineState{Source: cfg.Members, Disk: cfg.Health}
-	s.tasks = &tasksAPI{workloads: work}
+	s.engine = &control.EngineState{Source: cfg.Server.Members, Disk: cfg.Server.Health}
 	s.health = &control.HealthAPI{
 		Reads: s.reads, Domain: cfg.Domain, Engine: s.engine, Storage: cfg.Engine, Prefix: cfg.Prefix, Audit: cfg.Audit,
-		Backups: cfg.Backups, Keeper: cfg.Keeper,
+		Backups: cfg.Server.Backups, Keeper: cfg.Trust.Keeper,
 	}
 	s.servers = &control.ServersAPI{
-		Backend: back, ServerID: cfg.ServerID, Members: cfg.Members, Reach: cfg.Reach, Engine: s.engine,
+		Backend: back, ServerID: cfg.Server.ID, Members: cfg.Server.Members, Reach: cfg.Server.Reach, Engine: s.engine,
 	}
-	s.masterKeys = &credentials.MasterKeysAPI{Backend: back, Keys: cfg.Keys}
+	s.masterKeys = &credentials.MasterKeysAPI{Backend: back, Keys: cfg.Trust.Keys}
 	s.joining = &credentials.JoinAPI{
-		Backend: back, Authority: cfg.Authority, Vault: cfg.Vault, Joiner: cfg.Join, Log: cfg.Log,
+		Backend: back, Authority: cfg.Trust.Authority, Vault: cfg.Trust.Vault, Joiner: cfg.Trust.Join, Log: cfg.Log,
 	}
 	s.documents = &documentsAPI{}
-	nodes := &nodeapi.API{
-		Backend: back, Names: nodeNames, NodeView: s.nodeView, Lasting: lasting[api.NodeView](),
+	s.status = &status.API{
+		Backend: back, ServerID: cfg.Server.ID, Engine: s.engine, Servers: s.servers, MasterKeys: s.masterKeys,
+		Views: s.views, Backups: cfg.Server.Backups,
 	}
-	logs := &agentapi.LogsAPI{Tables: cfg.Tables, Find: s.tasks.task, Agents: agents, Streams: s.metrics.streams}
-	exec := &agentapi.ExecAPI{Tables: cfg.Tables, Find: s.tasks.task, Agents: agents, Streams: s.metrics.streams}
+	nodes := &nodeapi.API{Backend: back, Views: s.views}
+	logs := &agentapi.LogsAPI{Tables: cfg.Tables, Find: work.FindTask, Agents: agents, Streams: s.metrics.streams}
+	exec := &agentapi.ExecAPI{Tables: cfg.Tables, Find: work.FindTask, Agents: agents, Streams: s.metrics.streams}
 	return slices.Concat(
 		s.health.Routes(), s.documents.routes(), (&catalog.ApplyAPI{Backend: back, Pins: pins}).Routes(),
 		(&catalog.ClustersAPI{Backend: back}).Routes(),
 		(&catalog.DefinitionsAPI{Backend: back, Pins: pins}).Routes(), (&catalog.DiffsAPI{Backend: back}).Routes(),
-		(&servicesAPI{work}).routes(),
-		(&rolloutsAPI{work}).routes(), (&scalesAPI{work}).routes(), (&jobsAPI{work}).routes(),
-		(&cronsAPI{work}).routes(), s.explainRoutes(), s.rebalanceRoutes(),
+		(&workload.ServicesAPI{Common: work}).Routes(), (&workload.RolloutsAPI{Common: work}).Routes(),
+		(&workload.ScalesAPI{Common: work}).Routes(), (&workload.JobsAPI{Common: work}).Routes(),
+		(&workload.CronsAPI{Common: work}).Routes(), (&workload.ExplainAPI{Common: work}).Routes(),
+		(&planning.RebalancePlanAPI{Backend: back, Views: s.views}).Routes(),
 		(&planning.SimulateAPI{Simulator: cfg.Simulator}).Routes(),
-		(&planning.RebalancingsAPI{Backend: back, WhyLeft: whyLeft}).Routes(),
+		(&planning.RebalancingsAPI{Backend: back}).Routes(),
 		(&planning.ReservationsAPI{Backend: back}).Routes(),
-		s.tasks.routes(), logs.Routes(), exec.Routes(),
-		(&agentapi.ChecksAPI{Tables: cfg.Tables, Find: s.tasks.task, Agents: agents}).Routes(), exec.TerminalRoutes(),
+		(&workload.TasksAPI{Common: work}).Routes(), logs.Routes(), exec.Routes(),
+		(&agentapi.ChecksAPI{Tables: cfg.Tables, Find: work.FindTask, Agents: agents}).Routes(), exec.TerminalRoutes(),
 		nodes.Routes(), nodes.ActionRoutes(),
-		s.statusRoutes(), (&troublesAPI{work, s.nodeView}).routes(), s.servers.Routes(),
+		s.status.Routes(), (&workload.TroublesAPI{Common: work}).Routes(), s.servers.Routes(),
 		(&control.StoreCopyAPI{Reads: s.reads, Engine: cfg.Engine, Streams: s.metrics.streams, Log: cfg.Log}).Routes(),
 		(&control.RecoveryAPI{Backend: back}).Routes(),
-		(&control.DomainAPI{Backend: back, MassSilence: s.massSilence}).Routes(),
-		(&control.SettingsAPI{ServerID: cfg.ServerID, Settings: cfg.Settings}).Routes(),
+		(&control.DomainAPI{Backend: back, MassSilence: s.views.IsMassSilence}).Routes(),
+		(&control.SettingsAPI{ServerID: cfg.Server.ID, Settings: cfg.Server.Settings}).Routes(),
 		s.events.Routes(), (&agentapi.ImagesAPI{Tables: cfg.Tables, Agents: agents}).Routes(),
 		(&agentapi.VolumesAPI{Tables: cfg.Tables, Agents: agents}).Routes(),
-		(&credentials.TokensAPI{Backend: back, Authority: cfg.Authority}).Routes(), s.joining.Routes(),
-		(&credentials.SecretsAPI{Backend: back, Vault: cfg.Vault}).Routes(), s.masterKeys.Routes(),
+		(&credentials.TokensAPI{Backend: back, Authority: cfg.Trust.Authority}).Routes(), s.joining.Routes(),
+		(&credentials.SecretsAPI{Backend: back, Vault: cfg.Trust.Vault}).Routes(), s.masterKeys.Routes(),
 	)
 }

@@ -13,7 +13,7 @@ import (
 
 const scalePath = webPath + "/scale"
 
-// scaled is a service web whose count follows its CPU between two and eight.
+// scaled returns a world with a service web whose count follows its CPU usage between two and eight.
 func scaled(count any) map[string]any {
 	svc := map[string]any{"name": "web", "definition": "web@1", "scaling": map[string]any{
 		"min": 2, "max": 8, "targets": []any{map[string]any{"metric": "cpu", "target": 50}},
@@ -91,7 +91,7 @@ func TestScaleRequests(t *testing.T) {
 	w.want(409, "POST", "/v1/clusters/default/services/agent/scale", `{"count": 3}`)
 }
 
-// A manifest that leaves the count to scaling does not begin it anew.
+// A manifest without a count does not reset scaling.
 func TestCountLeftToScaling(t *testing.T) {
 	w := newWorld(t)
 	w.want(201, "PUT", "/v1/definitions/web/1", sized("web", 1))
@@ -129,8 +129,7 @@ func TestCountLeftToScaling(t *testing.T) {
 	}
 }
 
-// Whoever sets the count begins scaling anew from there, also with the number that the spec holds already or held
-// before.
+// A count in a request restarts scaling from there, also if the spec has or had the same number.
 func TestCountBeginsScalingAnew(t *testing.T) {
 	w := newWorld(t)
 	w.want(201, "PUT", "/v1/definitions/web/1", sized("web", 1))
@@ -212,14 +211,14 @@ func TestScaleView(t *testing.T) {
 	if !strings.Contains(v.Message, "143%") {
 		t.Errorf("message %q", v.Message)
 	}
-	// 400 and 200 of the 500 that each reserves: 60 % on average, as much as three tasks at 50 %.
+	// Usage of 400 and 200 of the 500 that each task reserves: 60 % on average, as much as three tasks at 50 %.
 	if tv := v.Targets[0]; tv.Value == nil || *tv.Value != 60 || tv.Wish != 3 {
 		t.Errorf("%+v", tv)
 	}
 	if len(v.Tasks) != 2 || v.Tasks[0].CPU != 400 || v.Tasks[0].Node != "n1" {
 		t.Errorf("%+v", v.Tasks)
 	}
-	// The service's status counts what scaling wants, and its spec keeps what the user wrote.
+	// The status counts the tasks that scaling wants; the spec keeps the user's count.
 	svc := read[api.ServiceView](t, w.want(200, "GET", webPath, nil))
 	if svc.Count != 3 || svc.Status.Desired != 5 {
 		t.Errorf("count %d, desired %d", svc.Count, svc.Status.Desired)
@@ -232,7 +231,7 @@ func TestScaleView(t *testing.T) {
 		node.Used.Each != nil {
 		t.Errorf("the node's view repeats what its tasks use: %+v", node.Used)
 	}
-	// What an earlier session measured is of other attempts.
+	// Usage of an earlier session belongs to other attempts.
 	w.put(map[string]any{"status/n1": cluster.NodeStatus{Name: "n1", Session: 5}})
 	if v = read[api.ScaleView](t, w.want(200, "GET", scalePath, nil)); len(v.Tasks) != 0 {
 		t.Errorf("%+v", v.Tasks)
@@ -246,7 +245,7 @@ func TestScaleView(t *testing.T) {
 		t.Errorf("%+v", v)
 	}
 	w.want(200, "POST", scalePath+"/resume", nil)
-	// Who changes the count begins anew from there.
+	// A changed count restarts scaling from there.
 	w.want(200, "POST", scalePath, `{"count": 4}`)
 	if v = read[api.ScaleView](t, w.want(200, "GET", scalePath, nil)); v.Suspended || v.Count != 4 || v.Message != "" ||
 		len(v.Recent) != 0 {
@@ -255,7 +254,8 @@ func TestScaleView(t *testing.T) {
 	w.want(404, "GET", "/v1/clusters/default/services/none/scale", nil)
 }
 
-// A daemon has one task on each node that its constraints allow; who was forgotten, or was never there, has none.
+// TestDaemonStatus checks that a daemon has one task on each node that its constraints allow, and none for forgotten or
+// unknown nodes.
 func TestDaemonStatus(t *testing.T) {
 	w := newWorld(t)
 	w.want(201, "PUT", "/v1/definitions/agent/1", definition("agent", 1))

@@ -14,7 +14,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// plainVault seals by turning bits over, with the key's number; it opens nothing that another key sealed.
+// plainVault seals by inverting bits with the key's number. It opens nothing that another key sealed.
 type plainVault struct{}
 
 func (plainVault) NewKey(_ string, number uint64, now time.Time) (*cluster.SecretKey, error) {
@@ -49,7 +49,7 @@ func (plainVault) All() string { return "text" }
 
 func secretWorld(t *testing.T) *world {
 	t.Helper()
-	return newWorld(t, func(c *Config) { c.Vault = plainVault{} })
+	return newWorld(t, func(c *Config) { c.Trust.Vault = plainVault{} })
 }
 
 func secretBody(value string) api.SecretWrite {
@@ -74,7 +74,7 @@ func TestSecretsAreWrittenAndNeverRead(t *testing.T) {
 	if second.Version != 2 || after.Value.Stamp == before.Value.Stamp {
 		t.Errorf("another value: %+v, stamps %q and %q", second, before.Value.Stamp, after.Value.Stamp)
 	}
-	if told := w.lastTold(); told.Type != "secret.updated" || strings.Contains(told.Message, "hush") {
+	if told := w.lastEvent(); told.Type != "secret.updated" || strings.Contains(told.Message, "hush") {
 		t.Errorf("told: %+v", told)
 	}
 	for _, path := range []string{someSecret, "/v1/secrets", "/v1/clusters/default/secrets", "/v1/events"} {
@@ -112,7 +112,7 @@ func TestFaultsOfSecretsQuoteNoValue(t *testing.T) {
 	}
 }
 
-// secretUser is a service whose tasks are handed the secret db.
+// secretUser returns a service whose tasks use the secret db.
 func secretUser(onChange string) map[string]any {
 	d := definition("uses", 1)
 	containers, _ := d["containers"].([]any)
@@ -129,7 +129,7 @@ func TestSecretsInUse(t *testing.T) {
 	if p := w.refused(409, "DELETE", someSecret, nil); !strings.Contains(p.Detail, "default/service/web") {
 		t.Errorf("refused: %s", p.Detail)
 	}
-	// Nothing runs yet, so nothing is restarted; then it is, in the same write.
+	// Nothing runs yet, so nothing is restarted. Later the same write restarts it.
 	generation := func() uint64 {
 		e, _ := w.tables.Snapshot().Service("default", "web")
 		return e.Value.Generation

@@ -17,7 +17,7 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// secretive is a server with a real dispatcher: n1 runs an attempt that uses the secret db, n2 one that uses none.
+// secretive is a server with a real dispatcher. Node n1 runs an attempt that uses the secret db, n2 one that uses none.
 type secretive struct {
 	*secure
 	one, two cluster.Desired
@@ -27,7 +27,7 @@ func newSecretive(t *testing.T) *secretive {
 	t.Helper()
 	var agents atomic.Pointer[http.Handler]
 	s := &secretive{secure: newSecure(t, func(c *Config) {
-		c.Vault = plainVault{}
+		c.Trust.Vault = plainVault{}
 		c.Agents = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { (*agents.Load()).ServeHTTP(w, r) })
 	})}
 	begun := time.Now()
@@ -69,7 +69,7 @@ func (s *secretive) agent(node, address string, config transport.ClientConfig) (
 	return c, welcome.Session
 }
 
-// over is the configuration of a client that shows a node's certificate.
+// over returns the configuration of a client with a node's certificate.
 func (s *secretive) over(node string) transport.ClientConfig {
 	k := machineOf(s.t, s.authority, pki.Subject{Role: cluster.RoleNode, Name: node}, time.Now())
 	return transport.ClientConfig{TLS: k.ClientTLS()}
@@ -83,8 +83,8 @@ func (s *secretive) ask(c *transport.Client, node string, session uint64,
 	return reply.Secrets, err
 }
 
-// TestNoSecretsOverPlainHTTP: an agent on loopback may register without TLS, with the token of the machine. It is
-// handed no value there.
+// TestNoSecretsOverPlainHTTP checks that an agent on loopback without TLS may register with the machine's token, and
+// gets no values.
 func TestNoSecretsOverPlainHTTP(t *testing.T) {
 	s := newSecretive(t)
 	c, session := s.agent("n1", s.url, transport.ClientConfig{Token: token})
@@ -102,7 +102,7 @@ func TestNoSecretsOverPlainHTTP(t *testing.T) {
 	}
 }
 
-// TestNoSecretsForOtherNodes: the certificate of a node opens what its own attempts use, and nothing else.
+// TestNoSecretsForOtherNodes checks that a node's certificate opens only the secrets of its own attempts.
 func TestNoSecretsForOtherNodes(t *testing.T) {
 	s := newSecretive(t)
 	_, first := s.agent("n1", s.https, s.over("n1"))

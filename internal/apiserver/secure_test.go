@@ -21,19 +21,19 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// secure is a server that other machines reach, with an authority, over an engine in memory.
+// secure is a server for other machines, with an authority, over an engine in memory.
 type secure struct {
 	*world
 	authority *pki.Authority
 	keeper    *pki.Keeper
 	https     string
-	plain     *http.Client // knows the authority and shows nothing
+	plain     *http.Client // trusts the authority, without a certificate
 	lines     *memoryAudit
 	log       *lockedBuffer
-	early     atomic.Int64 // what the server's wall clock is ahead
+	early     atomic.Int64 // by which the server's wall clock is ahead
 }
 
-// lockedBuffer is a log that a test reads.
+// lockedBuffer is a log for tests.
 type lockedBuffer struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -82,7 +82,7 @@ func (m *memoryAudit) take() []audit.Line {
 	return all
 }
 
-// echoAgents tells which node the transport would take a call for.
+// echoAgents answers with the node that the transport would accept.
 func echoAgents(w http.ResponseWriter, r *http.Request) {
 	node, ok := transport.NodeFrom(r.Context())
 	_ = json.NewEncoder(w).Encode(map[string]any{"node": node, "bound": ok})
@@ -101,7 +101,7 @@ func newAuthority(t *testing.T) (*pki.Authority, string) {
 	return a, dir
 }
 
-// machineOf makes the keeper of a machine of an authority.
+// machineOf returns the keeper of a machine's certificate.
 func machineOf(t *testing.T, a *pki.Authority, s pki.Subject, now time.Time) *pki.Keeper {
 	t.Helper()
 	csr, key, err := pki.NewRequest(s, []string{"127.0.0.1"})
@@ -134,7 +134,7 @@ func newSecureOn(t *testing.T, engine *memory.Engine, a *pki.Authority, options 
 	s := &secure{authority: a, lines: &memoryAudit{}, log: &lockedBuffer{}}
 	s.keeper = machineOf(t, a, pki.Subject{Role: cluster.RoleServer, Name: "s1"}, time.Now())
 	base := func(c *Config) {
-		c.Keeper, c.Authority, c.Audit = s.keeper, a, s.lines
+		c.Trust.Keeper, c.Trust.Authority, c.Audit = s.keeper, a, s.lines
 		c.Agents = http.HandlerFunc(echoAgents)
 		c.Peers = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
 		c.Log = slog.New(slog.NewTextHandler(s.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
@@ -163,7 +163,7 @@ func newSecureOn(t *testing.T, engine *memory.Engine, a *pki.Authority, options 
 	return s
 }
 
-// clientOf makes a client of a configuration, over HTTP/2.
+// clientOf returns an HTTP/2 client.
 func clientOf(t *testing.T, config *tls.Config) *http.Client {
 	t.Helper()
 	tr := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}
@@ -171,7 +171,7 @@ func clientOf(t *testing.T, config *tls.Config) *http.Client {
 	return &http.Client{Transport: tr}
 }
 
-// shows makes a client that shows the certificate of a machine.
+// shows returns a client with a machine's certificate.
 func (s *secure) shows(subject pki.Subject) *http.Client {
 	s.t.Helper()
 	return clientOf(s.t, machineOf(s.t, s.authority, subject, time.Now()).ClientTLS())

@@ -18,8 +18,8 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// TestExecOverHTTPS runs a command for a submitter from another machine. It is in the audit log before it runs, without
-// what it was.
+// TestExecOverHTTPS runs a command for a submitter from another machine. The audit log has a line before the command
+// runs, without the command.
 func TestExecOverHTTPS(t *testing.T) {
 	s := newSecure(t)
 	s.web()
@@ -75,7 +75,7 @@ func TestExecOverHTTPS(t *testing.T) {
 	}
 }
 
-// TestStreamOverHTTPS reads events as they come, over HTTP/2 and behind the audit log's writer.
+// TestStreamOverHTTPS reads events over HTTP/2, behind the audit log's writer.
 func TestStreamOverHTTPS(t *testing.T) {
 	s := newSecure(t)
 	s.web()

@@ -13,7 +13,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// fakeSimulator answers what a test hands it.
+// fakeSimulator answers with the functions of a test.
 type fakeSimulator struct {
 	check func(api.SimulateRequest) cluster.Faults
 	make1 func(context.Context, api.SimulateRequest) (*api.Simulation, error)

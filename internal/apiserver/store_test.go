@@ -28,7 +28,7 @@ func TestFullStore(t *testing.T) {
 	w.want(201, "PUT", "/v1/clusters/blue", `{}`)
 }
 
-// TestQuotaIsReached has a write reach the quota, which applies it and refuses it: the answer says what happened.
+// TestQuotaIsReached reaches the quota with a write that was applied or refused. The answer says which.
 func TestQuotaIsReached(t *testing.T) {
 	w := newWorld(t)
 	w.engine.ReachQuota()
@@ -40,7 +40,7 @@ func TestQuotaIsReached(t *testing.T) {
 	w.want(201, "PUT", "/v1/clusters/red", `{}`)
 }
 
-// TestLostResults loses the engine's answers, before or after the write happened.
+// TestLostResults loses the engine's answers, before or after the write was applied.
 func TestLostResults(t *testing.T) {
 	var before, after atomic.Int32
 	engine := memory.New(memory.Options{Hooks: memory.Hooks{
@@ -125,7 +125,7 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// TestSlowStore takes longer to write than a body may take to arrive: that deadline must not hit the write.
+// TestSlowStore writes more slowly than a body may arrive. The body's deadline must not end the write.
 func TestSlowStore(t *testing.T) {
 	engine := memory.New(memory.Options{Hooks: memory.Hooks{
 		Before: func(ctx context.Context, _ []store.Group) error {
@@ -139,7 +139,7 @@ func TestSlowStore(t *testing.T) {
 	w.want(201, "PUT", "/v1/clusters/blue", `{}`)
 }
 
-// TestEngineRestored takes the store back while an event stream is open: the reader is told to begin anew.
+// TestEngineRestored takes the store back during an event stream. The reader is told to start again.
 func TestEngineRestored(t *testing.T) {
 	w := newWorld(t)
 	w.put(map[string]any{"event/b1": batch("b1", "task.failed")})

@@ -22,7 +22,7 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// agent plays the node's side of streams.
+// agent is a fake agent that answers streams.
 func agent(play func(req transport.StreamRequest, conn net.Conn)) func(string,
 	transport.StreamRequest) (io.ReadWriteCloser, error) {
 	return func(node string, req transport.StreamRequest) (io.ReadWriteCloser, error) {
@@ -84,7 +84,7 @@ func TestLogs(t *testing.T) {
 	if req := <-asked; req.Logs.Tail != -1 || req.Logs.Follow {
 		t.Errorf("%+v", req.Logs)
 	}
-	// A task that waits has none; one whose node is away has what its outcome kept.
+	// A pending task has no logs; a task whose node is gone has those that its outcome kept.
 	got = w.want(409, "GET", "/v1/tasks/default.web.1.2/logs", nil)
 	if !strings.Contains(got.problem().Detail, "memory short") {
 		t.Errorf("%s", got.body)
@@ -99,7 +99,7 @@ func TestLogs(t *testing.T) {
 	w.want(400, "GET", "/v1/tasks/default.web.1.0/logs?tail=all", nil)
 }
 
-// TestLogsOfAWaitingRetry shows the last attempt's logs of a task that waits for its next one.
+// TestLogsOfAWaitingRetry reads the logs of the last attempt of a task that waits for its next one.
 func TestLogsOfAWaitingRetry(t *testing.T) {
 	w := busy(t)
 	lines := logLines(t, w.want(200, "GET", "/v1/tasks/default.sum.1.add.1/logs", nil).body)
@@ -108,7 +108,7 @@ func TestLogsOfAWaitingRetry(t *testing.T) {
 	}
 }
 
-// dialExec opens a websocket; where it is refused it returns the status.
+// dialExec opens a websocket. If it is refused, it returns the status.
 func (w *world) dialExec(query string) (conn *websocket.Conn, status int, err error) {
 	conn, resp, err := websocket.Dial(w.t.Context(), w.url+"/v1/tasks/default.web.1.0/exec?"+query,
 		&websocket.DialOptions{
@@ -168,7 +168,7 @@ func TestExec(t *testing.T) {
 	}
 }
 
-// TestExecEndsWithTheClient holds that the node's side is closed when the client goes away.
+// TestExecEndsWithTheClient checks that the node's side is closed when the client leaves.
 func TestExecEndsWithTheClient(t *testing.T) {
 	w := busy(t)
 	ended := make(chan error, 1)
@@ -261,7 +261,7 @@ func TestImages(t *testing.T) {
 	w.want(503, "GET", "/v1/images?node=n1", nil)
 }
 
-// TestCutArchive ends the body before its length: the node must not take it for whole.
+// TestCutArchive sends a body shorter than its length. The node must notice the truncation.
 func TestCutArchive(t *testing.T) {
 	w := busy(t)
 	ended := make(chan error, 1)
@@ -287,7 +287,7 @@ func TestCutArchive(t *testing.T) {
 	}
 }
 
-// TestHTTP2 talks as agents do: HTTP/2 without encryption, on loopback, to the agents' part of the API.
+// TestHTTP2 uses HTTP/2 without encryption, on loopback, for the agents' part of the API.
 func TestHTTP2(t *testing.T) {
 	w := newWorld(t, func(c *Config) {
 		c.Agents = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -326,7 +326,7 @@ func TestHTTP2(t *testing.T) {
 	}
 }
 
-// TestStop ends the server under open streams and waiting lists: all end, soon.
+// TestStop stops the server during streams and waits: all end soon.
 func TestStop(t *testing.T) {
 	w := busy(t)
 	w.nodes.set(agent(func(_ transport.StreamRequest, conn net.Conn) { _, _ = io.Copy(io.Discard, conn) }))

@@ -15,7 +15,7 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// dialTask opens a websocket to one of a task's streams; where it is refused it returns the status.
+// dialTask opens a websocket to a stream of a task. If it is refused, it returns the status.
 func (w *world) dialTask(what string) (conn *websocket.Conn, status int, err error) {
 	conn, resp, err := websocket.Dial(w.t.Context(), w.url+"/v1/tasks/default.web.1.0/"+what, &websocket.DialOptions{
 		HTTPHeader: http.Header{"Authorization": {"Bearer " + token}},
@@ -125,7 +125,7 @@ func TestTerminalStreams(t *testing.T) {
 	}
 }
 
-// TestTerminalRefusals holds what is refused, and what an agent that knows nothing of it is taken for.
+// TestTerminalRefusals checks refused requests, and the answer for an agent of an older build.
 func TestTerminalRefusals(t *testing.T) {
 	t.Parallel()
 	w := busy(t)
@@ -158,7 +158,7 @@ func TestTerminalRefusals(t *testing.T) {
 		t.Errorf("an agent behind an older server: %v", err)
 	}
 
-	// Only what a stream knows is passed on.
+	// Only the stream's own channels are passed on.
 	ended := make(chan error, 1)
 	w.nodes.set(agent(func(_ transport.StreamRequest, conn net.Conn) {
 		_, err := transport.NewFrameReader(conn).Next()

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/access"
 	"github.com/berthd/berth/internal/apiserver/credentials"
 	"github.com/berthd/berth/internal/apiserver/snapshot"
 	"github.com/berthd/berth/internal/cluster"
@@ -41,7 +42,7 @@ func TestTokenIsMadeUsedAndRevoked(t *testing.T) {
 			t.Errorf("token %.20q: status %d", wrong, got.status)
 		}
 	}
-	// The hash that is kept is no token either.
+	// The stored hash is no token.
 	e, _ := s.tables.Snapshot().Token(id)
 	if got := s.ask(s.plain, id+"."+e.Value.Hash, "GET", "/v1/version", nil); got.status != 401 {
 		t.Errorf("the hash opens: %d", got.status)
@@ -85,7 +86,7 @@ func TestTokenIsMadeUsedAndRevoked(t *testing.T) {
 	}
 }
 
-// behindTables are tables that do not follow the store by themselves, but only when they are asked to settle.
+// behindTables are tables that reach the store only when they are asked to settle.
 type behindTables struct {
 	snapshot.Tables
 	mu      sync.Mutex
@@ -114,7 +115,7 @@ func (l *behindTables) Settled(ctx context.Context) (*store.Snapshot, error) {
 	return snap, err
 }
 
-// asked is how often the store was asked.
+// asked returns how often the store was asked.
 func (l *behindTables) asked() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -127,8 +128,8 @@ func (l *behindTables) fail(err error) {
 	l.err = err
 }
 
-// TestTokenOfAnotherServer makes a token at one server and shows it at another one, which has not heard of it yet.
-// Guesses cost the store next to nothing.
+// TestTokenOfAnotherServer makes a token at one server and shows it at another one, whose tables lag. Guessed tokens
+// cost the store next to nothing.
 func TestTokenOfAnotherServer(t *testing.T) {
 	engine := memory.New(memory.Options{})
 	a, _ := newAuthority(t)
@@ -178,7 +179,7 @@ func TestTokenExpires(t *testing.T) {
 	if got.status != 401 || !strings.Contains(got.problem().Detail, "expired") {
 		t.Errorf("after its end: status %d: %s", got.status, got.body)
 	}
-	// Who does not hold the secret is not told that either.
+	// A client without the secret does not learn even that.
 	if got := s.ask(s.plain, made.ID+".wrong", "GET", "/v1/version", nil); strings.Contains(got.problem().Detail,
 		"expired") {
 		t.Errorf("a wrong secret: %s", got.body)
@@ -235,16 +236,16 @@ func TestTokensThatAreRefused(t *testing.T) {
 	}
 }
 
-// TestTokensOfRecordsThatAreOdd puts records into the store that no server writes.
+// TestTokensOfRecordsThatAreOdd stores records that no server writes.
 func TestTokensOfRecordsThatAreOdd(t *testing.T) {
 	s := newSecure(t)
 	for name, record := range map[string]cluster.AccessToken{
 		"a role of machines": {
 			Purpose: cluster.TokenAccess, Role: cluster.RoleServer,
-			Hash: credentials.HashOf("secret"),
+			Hash: access.HashOf("secret"),
 		},
-		"no role": {Purpose: cluster.TokenAccess, Hash: credentials.HashOf("secret")},
-		"to join": {Purpose: cluster.TokenJoin, Role: cluster.RoleAdmin, Hash: credentials.HashOf("secret")},
+		"no role": {Purpose: cluster.TokenAccess, Hash: access.HashOf("secret")},
+		"to join": {Purpose: cluster.TokenJoin, Role: cluster.RoleAdmin, Hash: access.HashOf("secret")},
 		"no hash": {Purpose: cluster.TokenAccess, Role: cluster.RoleAdmin},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -260,7 +261,7 @@ func TestTokensOfRecordsThatAreOdd(t *testing.T) {
 }
 
 func TestOriginOverHTTPS(t *testing.T) {
-	s := newSecure(t, func(c *Config) { c.Origins = []string{"https://ui.example"} })
+	s := newSecure(t, func(c *Config) { c.Trust.Origins = []string{"https://ui.example"} })
 	host := strings.TrimPrefix(s.https, "https://")
 	viewing := s.access(cluster.RoleViewer)
 	tests := []struct {

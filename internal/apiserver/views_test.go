@@ -39,8 +39,8 @@ func outcome(d cluster.Desired, state cluster.State, message string) cluster.Out
 	}
 }
 
-// busy makes a world with a service of three tasks of which one runs, one failed and one was never placed, and a
-// job of three tasks of which one succeeded, one failed and is tried again, and one runs.
+// busy returns a world with a service of three tasks and a job of three tasks. Of the service one task runs, one failed
+// and one is pending. Of the job one task succeeded, one failed and is tried again, and one runs.
 func busy(t *testing.T) *world {
 	w := newWorld(t)
 	w.want(200, "POST", "/v1/apply", manifestsOf(
@@ -235,7 +235,8 @@ func TestDeletedOwnerHasNoPendingTasks(t *testing.T) {
 	}
 }
 
-// After an undo the tasks of the version that came back wait like those of the newest, each place once.
+// TestTasksOfAVersionThatCameBack checks that after an undo the tasks of the returned version wait like those of the
+// newest, each index once.
 func TestTasksOfAVersionThatCameBack(t *testing.T) {
 	w := rolled(t)
 	v1 := cluster.Ref{Name: "web", Version: 1}

@@ -13,8 +13,8 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// Volumes are listed with whose they are. One that belongs to a service that is there goes by force only, and none that
-// its agent does not want to let go of.
+// TestVolumesAreListedAndRemoved checks that volumes are listed with their owners. A volume of a present service is
+// removed only by force, and never if its agent refuses.
 func TestVolumesAreListedAndRemoved(t *testing.T) {
 	w, _ := withImages(t)
 	w.put(map[string]any{"service/default/db": cluster.Service{

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/views"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/store"
 	"github.com/berthd/berth/internal/store/memory"
@@ -34,7 +35,7 @@ type world struct {
 	why    *fakeReasons
 }
 
-// fakeNodes answers streams with what a test hands it.
+// fakeNodes answers streams with the function of a test.
 type fakeNodes struct {
 	mu   sync.Mutex
 	open func(node string, req transport.StreamRequest) (io.ReadWriteCloser, error)
@@ -87,13 +88,13 @@ func newWorldOn(t *testing.T, engine *memory.Engine, options ...func(*Config)) *
 	return newWorldOver(t, engine, engine, options...)
 }
 
-// newWorldOver makes a server that reaches the engine through another handle.
+// newWorldOver returns a world whose server reaches the engine through another handle.
 func newWorldOver(t *testing.T, engine *memory.Engine, via store.Engine, options ...func(*Config)) *world {
 	t.Helper()
 	w := &world{t: t, engine: engine, nodes: &fakeNodes{}, why: &fakeReasons{all: map[cluster.TaskID]cluster.Waiting{}}}
 	w.tables = store.NewTables(store.TablesConfig{Engine: via, Logger: slog.New(slog.DiscardHandler)})
 	cfg := Config{
-		Engine: via, Tables: w.tables, Nodes: w.nodes, Reasons: w.why, Token: token,
+		Engine: via, Tables: w.tables, Nodes: w.nodes, Leader: views.Leader{Reasons: w.why}, Trust: Trust{Token: token},
 		Permissions: cluster.Permissions(),
 	}
 	for _, o := range options {
@@ -103,7 +104,7 @@ func newWorldOver(t *testing.T, engine *memory.Engine, via store.Engine, options
 	w.server.headerWait, w.server.bodyWait = time.Second, time.Second
 	w.server.lists.Views.Whole.Least, w.server.lists.Views.Changes.Least = 20*time.Millisecond, time.Millisecond
 	w.server.lists.Views.Whole.Share, w.server.lists.Views.Changes.Share = 1,
-		1 // on a slow machine tests wait no longer for it
+		1 // tests on a slow machine must not wait for the pace
 	l, err := Listen("127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -126,7 +127,7 @@ func newWorldOver(t *testing.T, engine *memory.Engine, via store.Engine, options
 	return w
 }
 
-// reply is an answer that was read whole.
+// reply is a complete answer.
 type reply struct {
 	status int
 	header http.Header
@@ -195,7 +196,7 @@ func (w *world) do(r *http.Request) reply {
 	return reply{resp.StatusCode, resp.Header, text}
 }
 
-// want calls and demands a status.
+// want sends a request and requires a status.
 func (w *world) want(status int, method, path string, body any, headers ...string) reply {
 	w.t.Helper()
 	r := w.call(method, path, body, headers...)
@@ -205,7 +206,7 @@ func (w *world) want(status int, method, path string, body any, headers ...strin
 	return r
 }
 
-// put writes records as another writer would, and waits until the tables show them.
+// put writes records, as another writer would, and waits until the tables show them.
 func (w *world) put(records map[string]any) {
 	w.t.Helper()
 	var g store.Group
@@ -239,7 +240,7 @@ func definition(name string, version int) map[string]any {
 	}
 }
 
-// sized is a definition that reserves something, as scaling by use demands.
+// sized returns a definition that reserves resources, which scaling by usage needs.
 func sized(name string, version int) map[string]any {
 	d := definition(name, version)
 	d["containers"].([]any)[0].(map[string]any)["resources"] = map[string]any{"cpu": "500m", "memory": "64MiB"}
@@ -266,7 +267,7 @@ func manifestsOf(pairs ...any) map[string]any {
 	return map[string]any{"objects": objects}
 }
 
-// web makes the definition web@1 and a service web of three tasks.
+// web writes the definition web@1 and a service web of three tasks.
 func (w *world) web() {
 	w.t.Helper()
 	w.want(200, "POST", "/v1/apply",

@@ -213,9 +213,8 @@ var layers = map[string][]string{
 	},
 	"internal/apiserver": {
 		"api", "internal/apiserver/...", "internal/boottime", "internal/cluster", "internal/logic/...",
-		"internal/manifest", "internal/observe", "internal/pki", "internal/privatefile", "internal/store",
-		"internal/telemetry",
-		"internal/transport", "internal/version", "internal/wording",
+		"internal/logic/scheduler", "internal/manifest", "internal/observe", "internal/pki", "internal/privatefile",
+		"internal/store", "internal/telemetry", "internal/transport", "internal/version", "internal/wording",
 	},
 	"internal/apiserver/access": {
 		"api", "internal/apiserver/audit", "internal/apiserver/respond", "internal/apiserver/route",
@@ -247,7 +246,8 @@ var layers = map[string][]string{
 	"internal/apiserver/credentials": {
 		"api", "internal/apiserver/access", "internal/apiserver/backend", "internal/apiserver/draft",
 		"internal/apiserver/lists", "internal/apiserver/respond", "internal/apiserver/route",
-		"internal/apiserver/strictjson", "internal/cluster", "internal/pki", "internal/store",
+		"internal/apiserver/snapshot", "internal/apiserver/strictjson", "internal/cluster", "internal/pki",
+		"internal/store",
 	},
 	"internal/apiserver/draft": {
 		"api", "internal/apiserver/access", "internal/apiserver/respond", "internal/apiserver/snapshot",
@@ -266,16 +266,17 @@ var layers = map[string][]string{
 	"internal/apiserver/nodeapi": {
 		"api", "internal/apiserver/access", "internal/apiserver/backend", "internal/apiserver/draft",
 		"internal/apiserver/lists", "internal/apiserver/respond", "internal/apiserver/route",
-		"internal/apiserver/strictjson", "internal/cluster", "internal/store",
+		"internal/apiserver/strictjson", "internal/apiserver/views", "internal/cluster", "internal/store",
 	},
 	"internal/apiserver/openapi": {
 		"api", "internal/apiserver/route", "internal/cluster", "internal/enum", "internal/jsonfields",
 	},
 	"internal/apiserver/planning": {
 		"api", "internal/apiserver/backend", "internal/apiserver/draft", "internal/apiserver/lists",
-		"internal/apiserver/respond", "internal/apiserver/route", "internal/apiserver/strictjson", "internal/cluster",
-		"internal/logic/lifecycle", "internal/logic/scheduler", "internal/logic/scheduler/feasibility",
-		"internal/store",
+		"internal/apiserver/respond", "internal/apiserver/route", "internal/apiserver/strictjson",
+		"internal/apiserver/views", "internal/cluster", "internal/logic/lifecycle", "internal/logic/rebalance",
+		"internal/logic/reconciler", "internal/logic/scheduler", "internal/logic/scheduler/feasibility",
+		"internal/observe", "internal/store",
 	},
 	"internal/apiserver/rendition": {"internal/cluster", "internal/store"},
 	"internal/apiserver/respond":   {"api", "internal/cluster", "internal/store"},
@@ -285,8 +286,25 @@ var layers = map[string][]string{
 	"internal/apiserver/snapshot": {
 		"internal/apiserver/respond", "internal/apiserver/route", "internal/cluster", "internal/store",
 	},
+	"internal/apiserver/status": {
+		"api", "internal/apiserver/access", "internal/apiserver/backend", "internal/apiserver/control",
+		"internal/apiserver/credentials", "internal/apiserver/planning", "internal/apiserver/respond",
+		"internal/apiserver/route", "internal/apiserver/views", "internal/cluster", "internal/store",
+		"internal/version",
+	},
 	"internal/apiserver/strictjson": {
 		"api", "internal/apiserver/respond", "internal/cluster", "internal/jsonfields", "internal/spelling",
+	},
+	"internal/apiserver/views": {
+		"api", "internal/apiserver/draft", "internal/apiserver/respond", "internal/apiserver/snapshot",
+		"internal/cluster", "internal/logic/...", "internal/observe", "internal/store",
+	},
+	"internal/apiserver/workload": {
+		"api", "internal/apiserver/access", "internal/apiserver/agentapi", "internal/apiserver/backend",
+		"internal/apiserver/catalog", "internal/apiserver/draft", "internal/apiserver/lists",
+		"internal/apiserver/respond", "internal/apiserver/route", "internal/apiserver/snapshot",
+		"internal/apiserver/strictjson", "internal/apiserver/views", "internal/cluster", "internal/observe",
+		"internal/store",
 	},
 	"internal/controlplane": {
 		"internal/boottime", "internal/clause", "internal/cluster", "internal/controlplane/...", "internal/logic/...",
@@ -440,8 +458,9 @@ var layers = map[string][]string{
 	},
 	"internal/serve/server": {
 		"api", "internal/apiserver", "internal/apiserver/audit", "internal/apiserver/control",
-		"internal/apiserver/planning", "internal/backup", "internal/boottime", "internal/cluster",
-		"internal/controlplane", "internal/dispatcher", "internal/egress", "internal/heap", "internal/hinted",
+		"internal/apiserver/planning", "internal/apiserver/views", "internal/backup", "internal/boottime",
+		"internal/cluster", "internal/controlplane", "internal/dispatcher", "internal/egress", "internal/heap",
+		"internal/hinted",
 		"internal/keyring", "internal/measure", "internal/peers", "internal/pki", "internal/secrets",
 		"internal/serve/datadir", "internal/store", "internal/store/batching", "internal/store/etcd",
 		"internal/telemetry", "internal/transport", "internal/version", "internal/whatif",
@@ -456,8 +475,8 @@ var layers = map[string][]string{
 	// Generators of the reference, and benchmarks.
 	"internal/bench/agent": {},
 	"internal/bench/fleet": {
-		"api", "api/client", "internal/apiserver", "internal/boottime", "internal/cluster", "internal/controlplane",
-		"internal/dispatcher",
+		"api", "api/client", "internal/apiserver", "internal/apiserver/views", "internal/boottime",
+		"internal/cluster", "internal/controlplane", "internal/dispatcher",
 		"internal/heap", "internal/pki", "internal/store", "internal/store/etcd", "internal/store/memory",
 		"internal/transport",
 	},

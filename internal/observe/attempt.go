@@ -52,8 +52,8 @@ func PolicyOf(snap *store.Snapshot, o cluster.OwnerRef) OwnerPolicy {
 	}
 }
 
-// Reservation returns what an attempt with the desired record takes up on its node, and what other tasks need to know
-// of it.
+// Reservation returns the resources of an attempt on its node, and the part of its owner's policy that concerns other
+// tasks.
 func Reservation(row *store.AttemptRow, d *cluster.Desired, demand cluster.Demand,
 	policy *OwnerPolicy,
 ) scheduler.Reservation {
@@ -70,13 +70,13 @@ func Reservation(row *store.AttemptRow, d *cluster.Desired, demand cluster.Deman
 	return r
 }
 
-// HoldsRoom reports whether an attempt takes up room on its node.
+// HoldsRoom reports whether an attempt occupies resources of its node.
 func HoldsRoom(row *store.AttemptRow) bool {
 	return row != nil && row.Standing() && (row.Observed == nil || !row.Observed.Gone)
 }
 
-// Occupant returns a desired record of what takes up room for an attempt. Without a readable one (P3.5) it is made from
-// the attempt's status, or else from the spec of the task's owner. It is nil if nobody knows.
+// Occupant returns a desired record that describes the resources of an attempt. Without a readable one (P3.5) it is
+// made from the attempt's status, or else from the spec of the task's owner. It is nil if neither exists.
 func Occupant(snap *store.Snapshot, row *store.AttemptRow) *cluster.Desired {
 	if row.Desired != nil {
 		return row.Desired

@@ -6,8 +6,8 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// Node returns what placement knows of a node of a domain, or nil for a node that is not in the domain. The caller adds
-// the reservations of the node, and cordons a node of which not enough is known.
+// Node returns the scheduler's node for a node of a domain, or nil if the node is not in the domain. The caller adds
+// the node's reservations, and cordons a node that is not known well enough.
 func Node(snap *store.Snapshot, domain, name string) *scheduler.Node {
 	node, ok := snap.Node(name)
 	if !ok || node.Value.Domain != domain {
@@ -20,12 +20,12 @@ func Node(snap *store.Snapshot, domain, name string) *scheduler.Node {
 }
 
 // HidesTask reports whether a row hides what runs on its node: a foreign or unreadable record stands for a task (P3.5).
-// Nobody knows beside what tasks would be placed there.
+// No task may be placed beside it, because the free resources are not known.
 func HidesTask(row *store.AttemptRow) bool {
 	return row.Number == 0 && (row.Unreadable || row.ObservedRev != 0)
 }
 
-// OnlyDaemons reports whether only tasks of daemons stand on a node.
+// OnlyDaemons reports whether all tasks on a node belong to daemons.
 func OnlyDaemons(snap *store.Snapshot, node string) bool {
 	for row := range snap.NodeAttempts(node) {
 		if !row.Standing() {

@@ -1,5 +1,5 @@
-// Package observe builds the inputs of decisions from a snapshot of the store: what the reconciler learns of a service
-// or a job, and what the scheduler learns of nodes and of the tasks on them.
+// Package observe builds the inputs of decisions from a snapshot of the store: the reconciler's input for a service or
+// a job, and the scheduler's nodes with their tasks.
 //
 // The leader and the views of the API use the same builder, so a view cannot disagree with the decision that it shows.
 // Some inputs are in no record, such as the silence of a node. A Leader gives these: the control plane from its term,
@@ -26,7 +26,7 @@ type Leader interface {
 	HasReported(node string) bool
 	// Drain returns the drain of a node, or nil.
 	Drain(node string) *cluster.Drain
-	// LeaveReason returns why an attempt is to leave its node, though the node is well, or nil.
+	// LeaveReason returns why an attempt must leave its node although the node is healthy, or nil.
 	LeaveReason(row *store.AttemptRow) *reconciler.Leave
 	// GateResults returns the results for the gates of a service, in the order of its spec; the spec may be nil. It
 	// returns nil if the results are not known.
@@ -118,9 +118,9 @@ func (d *Domain) Decide(o cluster.OwnerRef, tasks []reconciler.Task) reconciler.
 	return made
 }
 
-// Complete sets in the tasks that a decision wants placed what their owner's spec leaves to other records: the strategy
-// of the pool or the cluster, and the secret that does not exist and for which the task waits. Tasks for which an
-// unreadable record stands are not pending (P3.5).
+// Complete sets the fields of pending tasks that other records than the owner's spec decide: the strategy of the pool
+// or the cluster, and a missing secret for which the task waits. A task with an unreadable record is not pending
+// (P3.5).
 func (d *Domain) Complete(made *reconciler.Decision) {
 	made.Pending = slices.DeleteFunc(made.Pending, func(p cluster.Pending) bool { return IsPinned(d.Snapshot, p.Task) })
 	for i := range made.Pending {
@@ -181,7 +181,7 @@ func (d *Domain) constraints(name string) []cluster.Constraint {
 	return nil
 }
 
-// recovery returns what decisions need to know of an earlier recovery of the store.
+// recovery returns the reconciler's input about an earlier recovery of the store.
 func (d *Domain) recovery() reconciler.Recovery {
 	decided, _ := d.Snapshot.Recovery(d.Name)
 	return reconciler.RecoveryOf(d.Incarnation, decided.Value)

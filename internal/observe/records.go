@@ -28,8 +28,8 @@ type RecordsConfig struct {
 	Victims func() []cluster.Victim
 }
 
-// Records gives the inputs that are in no record as far as a server can tell them that does not lead: verdicts on nodes
-// from their records, memory pressure from the nodes' reports. It caches what it reads, and is for one goroutine.
+// Records gives the inputs that are in no record, on a server that may not lead: verdicts on nodes from their records,
+// memory pressure from the nodes' reports. It caches its results, and is for one goroutine.
 type Records struct {
 	config   RecordsConfig
 	reserved map[string][]*cluster.Reservation // by node
@@ -60,8 +60,8 @@ func NewRecords(c RecordsConfig) (*Domain, *Records) {
 	return d, r
 }
 
-// Absence implements Leader. Views show the tasks of a silent node as not well. Only the leader says, by an outcome,
-// that they are lost. No report of the tasks of a node that left the domain will arrive.
+// Absence implements Leader. Views show the tasks of a silent node as not healthy. Only an outcome, which the leader
+// writes, shows them as lost. A node that left the domain will send no reports about its tasks.
 func (r *Records) Absence(node string, _ cluster.Kind) watcher.Absence {
 	e, ok := r.config.Snapshot.Node(node)
 	if !ok {
@@ -83,7 +83,7 @@ func (r *Records) HasReported(node string) bool {
 }
 
 // Drain implements Leader. The leader also drains a node that changes its domain, and one with a task that cannot be
-// killed: its verdict says so.
+// killed. Its verdict shows that.
 func (r *Records) Drain(node string) *cluster.Drain {
 	h, ok := r.config.Snapshot.Host(node)
 	e, known := r.config.Snapshot.Node(node)
@@ -141,7 +141,7 @@ func (r *Records) DaemonNodes(yield func(reconciler.DaemonNode) bool) {
 	}
 }
 
-// Node returns what placement knows of a node of the domain, or nil. Nobody may change the result.
+// Node returns the scheduler's node for a node of the domain, or nil. Nobody may change the result.
 func (r *Records) Node(name string) *scheduler.Node {
 	if n, ok := r.nodes[name]; ok {
 		return n
@@ -154,8 +154,8 @@ func (r *Records) Node(name string) *scheduler.Node {
 	return n
 }
 
-// Fleet returns the nodes of the domain with all that stands on them. The value model of devices is the leader's; nil
-// stands for one that is learnt from the tasks on the nodes.
+// Fleet returns the nodes of the domain with all tasks on them. The value model of devices is the leader's; nil stands
+// for one that is learnt from the tasks on the nodes.
 func (r *Records) Fleet(values *scheduler.ValueModel) *scheduler.Fleet {
 	f, snap := scheduler.NewFleet(), r.config.Snapshot
 	policies := map[cluster.OwnerRef]*OwnerPolicy{}
@@ -187,7 +187,7 @@ func (r *Records) Fleet(values *scheduler.ValueModel) *scheduler.Fleet {
 	for e := range snap.Nodes() {
 		if n := r.Node(e.Value.Name); n != nil {
 			node := *n
-			// Not enough is known of such a node to place tasks there.
+			// The node is not known well enough to place tasks there.
 			node.Cordon = node.Cordon || hidden[node.Name] || !r.HasReported(node.Name)
 			f.SetNode(node)
 		}
@@ -199,7 +199,7 @@ func (r *Records) Fleet(values *scheduler.ValueModel) *scheduler.Fleet {
 	return f
 }
 
-// learnValues returns the value of devices by the tasks that hold some, as a leader learns it at the start of its term.
+// learnValues returns a value model from the tasks that hold devices, as a leader learns it at the start of its term.
 func learnValues(snap *store.Snapshot, f *scheduler.Fleet) *scheduler.ValueModel {
 	tasks := map[cluster.Ref]int{}
 	for r := range f.Held { // order-free: counted
@@ -216,7 +216,7 @@ func learnValues(snap *store.Snapshot, f *scheduler.Fleet) *scheduler.ValueModel
 			mix.Learn(def.Value.Demand(), def.Value.Devices(), tasks[ref])
 		}
 	}
-	if !mix.Stale(nil) { // nothing is known of any
+	if !mix.Stale(nil) { // no task holds a device
 		return nil
 	}
 	return mix.ValueModel()
@@ -262,7 +262,8 @@ func (r *Records) preemption(row *store.AttemptRow) *reconciler.Leave {
 	return nil
 }
 
-// Violation returns why an attempt should no longer run on its node, or nil, and whether it is to leave for that.
+// Violation returns why an attempt should no longer run on its node, or nil, and whether the attempt must leave for
+// that reason.
 func (r *Records) Violation(row *store.AttemptRow) (why *reconciler.Leave, leaves bool) {
 	o, ok := row.Ref()
 	if !ok || !row.Standing() {

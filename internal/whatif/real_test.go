@@ -15,6 +15,7 @@ import (
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/api/client"
 	"github.com/berthd/berth/internal/apiserver"
+	"github.com/berthd/berth/internal/apiserver/views"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/controlplane"
 	"github.com/berthd/berth/internal/dispatcher"
@@ -62,7 +63,7 @@ func newFleet(t *testing.T, ctx context.Context, takes func() time.Duration) *fl
 	f.dispatch = dispatcher.New(
 		dispatcher.Config{Engine: engine, Tables: f.tables, Domain: cluster.DefaultDomain, Logger: log, Clock: clock})
 	server := apiserver.New(apiserver.Config{
-		Engine: engine, Tables: f.tables, Reasons: f.plane, Log: log, Clock: clock,
+		Engine: engine, Tables: f.tables, Leader: views.Leader{Reasons: f.plane}, Log: log, Clock: clock,
 		Permissions: cluster.Permissions(),
 	})
 	var err error

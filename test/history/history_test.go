@@ -73,7 +73,7 @@ func serve(t *testing.T, engine store.Engine) *client.Client {
 	const token = "a-token-of-tests-0123456789"
 	tables := store.NewTables(store.TablesConfig{Engine: engine, Logger: slog.New(slog.DiscardHandler)})
 	server := apiserver.New(apiserver.Config{
-		Engine: engine, Tables: tables, Token: token,
+		Engine: engine, Tables: tables, Trust: apiserver.Trust{Token: token},
 		Permissions: cluster.Permissions(),
 	})
 	l, err := apiserver.Listen("127.0.0.1:0")

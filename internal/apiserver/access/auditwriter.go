@@ -16,8 +16,8 @@ import (
 // MaxAuditDelay is how long an answer waits for its line in the audit log.
 const MaxAuditDelay = 100 * time.Millisecond
 
-// Begin makes the exchange of a request, with a writer that puts its line into the audit log. The caller calls end once
-// the request is answered.
+// Begin returns a request with its exchange, and a writer that puts the request's line into the audit log. The caller
+// calls end once the request is answered.
 func (s *Gate) Begin(w http.ResponseWriter, r *http.Request) (_ http.ResponseWriter, _ *http.Request, end func()) {
 	x := &Exchange{ID: NewID(8), Trace: telemetry.Traceparent(r.Header.Get("Traceparent"))}
 	w.Header().Set("X-Request-Id", x.ID)
@@ -29,8 +29,8 @@ func (s *Gate) Begin(w http.ResponseWriter, r *http.Request) (_ http.ResponseWri
 	return a, r, a.finish
 }
 
-// auditWriter writes the line of a request when its answer begins: a write is in the log before anybody hears that it
-// was done, unless the log takes too long.
+// auditWriter writes the audit line of a request before its answer begins. A client therefore hears that a write was
+// done only after the line is in the log, unless the log takes longer than MaxAuditDelay.
 type auditWriter struct {
 	http.ResponseWriter
 	gate     *Gate
@@ -39,7 +39,7 @@ type auditWriter struct {
 	written  bool
 }
 
-// WriteHeader tells the audit log and then the client.
+// WriteHeader writes the audit line, and then the status to the client.
 func (w *auditWriter) WriteHeader(status int) {
 	if !w.written && (status >= http.StatusOK || status == http.StatusSwitchingProtocols) {
 		w.writeLine(status)
@@ -47,7 +47,7 @@ func (w *auditWriter) WriteHeader(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
-// Write begins an answer, if nothing has.
+// Write begins the answer with status 200 if it has not begun, and writes to the client.
 func (w *auditWriter) Write(b []byte) (int, error) {
 	if !w.written {
 		w.writeLine(http.StatusOK)
@@ -55,7 +55,7 @@ func (w *auditWriter) Write(b []byte) (int, error) {
 	return w.ResponseWriter.Write(b)
 }
 
-// finish tells of a request that was not answered.
+// finish writes the audit line of a request that was not answered.
 func (w *auditWriter) finish() {
 	if !w.written {
 		w.writeLine(0)
@@ -65,7 +65,7 @@ func (w *auditWriter) finish() {
 // Unwrap lets http.ResponseController reach the connection.
 func (w *auditWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// writeLine puts the line of the request into the log where it belongs there: it is a write, or it was refused.
+// writeLine puts the line of a request into the audit log if the request is a write or was refused.
 func (w *auditWriter) writeLine(status int) {
 	w.written = true
 	r, x := w.request, w.exchange
@@ -91,7 +91,7 @@ func (w *auditWriter) writeLine(status int) {
 	}
 	kept := w.gate.Audit.Put(line)
 	if refused {
-		return // refused requests do not wait for the disk, so that they cannot slow down others
+		return // a flood of refused requests must not wait for the disk
 	}
 	late := time.NewTimer(MaxAuditDelay)
 	defer late.Stop()
@@ -101,7 +101,7 @@ func (w *auditWriter) writeLine(status int) {
 	}
 }
 
-// RemoteAddress is where a request comes from.
+// RemoteAddress returns the address of the client, or "unix" for the unix socket.
 func RemoteAddress(r *http.Request) string {
 	if trusted(r) {
 		return "unix"
@@ -109,7 +109,7 @@ func RemoteAddress(r *http.Request) string {
 	return r.RemoteAddr
 }
 
-// clipPath bounds a path from outside; those of routes are far shorter.
+// clipPath shortens a path from outside. The paths of routes are far shorter than the bound.
 func clipPath(path string) string {
 	const most = 512
 	if len(path) <= most {
@@ -118,7 +118,7 @@ func clipPath(path string) string {
 	return path[:most] + "…"
 }
 
-// NewID returns a random name of so many bytes, in hex.
+// NewID returns a random number of the given size in bytes, in hex.
 func NewID(bytes int) string {
 	b := make([]byte, bytes)
 	_, _ = rand.Read(b) // never fails

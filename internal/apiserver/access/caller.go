@@ -1,7 +1,7 @@
-// Package access finds out who sends a request, and whether it is let in.
+// Package access finds the sender of a request and decides whether the request is admitted.
 //
 // A Gate identifies the Caller of a request and keeps it in the request's Exchange. A Caller knows its role and the
-// clusters that its token is limited to, and leaves out of views what it may not see.
+// clusters that its token is limited to. It removes from views what its limit hides.
 package access
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/berthd/berth/internal/pki"
 )
 
-// Begin notes which route a request took, and what it is about.
+// Begin records the route of a request and the object that the address names.
 func (x *Exchange) Begin(rt *route.Route, r *http.Request) {
 	x.route = rt
 	var parts []string
@@ -27,20 +27,20 @@ func (x *Exchange) Begin(rt *route.Route, r *http.Request) {
 	x.Object = strings.Join(parts, "/")
 }
 
-// Caller is who sent a request.
+// Caller is the sender of a request.
 type Caller struct {
 	Who  string // as AuditLine.Who
-	Name string // what a token is called
+	Name string // the name of a token
 	Role cluster.Role
-	// Clusters, unless nil, are the only ones that the caller reaches.
+	// Clusters limits the caller to some clusters; nil is no limit.
 	Clusters []string
-	// Subject is the subject of the connection's certificate, where the certificate identifies the caller.
+	// Subject is the subject of the connection's certificate if that identifies the caller.
 	Subject pki.Subject
-	// local says that the caller is on this machine and may do everything, as admin and as any node.
+	// local is set for a caller on this machine that may do everything, as admin and as any node.
 	local bool
 }
 
-// Exchange is what is known of a request while it is answered: its id, its caller, its route and its object.
+// Exchange holds the id, the caller, the route and the object of a request while it is answered.
 type Exchange struct {
 	ID     string
 	Caller *Caller
@@ -49,7 +49,7 @@ type Exchange struct {
 	Trace  string // the traceparent that the client sent
 }
 
-// Operation returns what the request's route is called, empty outside of one.
+// Operation returns the name of the request's operation; empty for a request without a route.
 func (x *Exchange) Operation() string {
 	if x.route == nil {
 		return ""
@@ -59,7 +59,7 @@ func (x *Exchange) Operation() string {
 
 type exchangeKey struct{}
 
-// ExchangeOf returns what is known of a request; outside of one it returns an empty exchange.
+// ExchangeOf returns the exchange of a request. Outside of a request it returns an empty exchange.
 func ExchangeOf(ctx context.Context) *Exchange {
 	if x, ok := ctx.Value(exchangeKey{}).(*Exchange); ok {
 		return x
@@ -67,7 +67,7 @@ func ExchangeOf(ctx context.Context) *Exchange {
 	return new(Exchange)
 }
 
-// CallerOf returns the caller of a request, or a caller without a role where the request was not let in.
+// CallerOf returns the caller of a request, or a caller without a role if the request was not admitted.
 func CallerOf(ctx context.Context) *Caller {
 	if c := ExchangeOf(ctx).Caller; c != nil {
 		return c
@@ -75,7 +75,7 @@ func CallerOf(ctx context.Context) *Caller {
 	return new(Caller)
 }
 
-// Signature names the caller as events do: what it is called, with what it is known by.
+// Signature returns the caller's name and identity, as events show them.
 func (c *Caller) Signature() string {
 	if c.Name == "" {
 		return c.Who
@@ -83,7 +83,7 @@ func (c *Caller) Signature() string {
 	return c.Name + " (" + c.Who + ")"
 }
 
-// Rank orders the roles of people; 0 is not one.
+// Rank orders the roles of people; 0 stands for anything else.
 func Rank(r cluster.Role) int {
 	return 1 +
 		slices.Index([]cluster.Role{
@@ -92,11 +92,11 @@ func Rank(r cluster.Role) int {
 		}, r)
 }
 
-// MayUse returns a check: nil if a caller may use the route for what the request names.
+// MayUse returns a check that is nil if a caller may use the route for the object that the request names.
 //
-// Each route names the least role that it needs, and whether a token that is limited to some clusters may use it. Those
-// of a cluster, or of a task, are refused for any other cluster here; those that are shared have no cluster, or leave
-// out of their answers what is not the caller's to see. All the rest is for callers without a limit.
+// A route states the least role that it needs, and whether it is open to a token that is limited to some clusters.
+// Routes of a cluster or of a task refuse such a token for other clusters here. A shared route has no cluster, or its
+// answers leave out other clusters. All other routes need a token without a limit.
 func MayUse(rt *route.Route) func(*http.Request, *Caller) error {
 	return func(r *http.Request, c *Caller) error { return c.mayUse(rt, r) }
 }
@@ -110,7 +110,7 @@ func (c *Caller) mayUse(rt *route.Route, r *http.Request) error {
 	}
 	need := rt.Role
 	if Rank(need) == 0 {
-		need = cluster.RoleAdmin // a route that nobody thought about is closed
+		need = cluster.RoleAdmin // a route without a role is closed
 	}
 	switch {
 	case Rank(c.Role) == 0:
@@ -126,7 +126,7 @@ func (c *Caller) mayUse(rt *route.Route, r *http.Request) error {
 	if id := r.PathValue("task"); id != "" {
 		parts, ok := cluster.TaskID(id).Parts()
 		if !ok {
-			return nil // the address is refused for that
+			return nil // route.Check refuses the address
 		}
 		in = parts.Cluster
 	}
@@ -136,7 +136,7 @@ func (c *Caller) mayUse(rt *route.Route, r *http.Request) error {
 	return c.reach(in)
 }
 
-// reach refuses a cluster that a caller's token does not reach; "" is what is in no cluster.
+// reach refuses a cluster that the caller's token is not for; "" stands for objects without a cluster.
 func (c *Caller) reach(in string) error {
 	switch {
 	case c.Clusters == nil || slices.Contains(c.Clusters, in):
@@ -156,14 +156,14 @@ func (c *Caller) limit() string {
 	return "the clusters " + strings.Join(c.Clusters, ", ")
 }
 
-// Sees reports whether something of a cluster may be shown to the caller; "" is what is in no cluster.
+// Sees reports whether objects of a cluster may be shown to the caller; "" stands for objects without a cluster.
 func (c *Caller) Sees(in string) bool { return c.Clusters == nil || slices.Contains(c.Clusters, in) }
 
-// Scope names what the caller sees, for what is remembered of answers and shared by those who wait: callers of one
-// scope are shown the same. What else a list leaves out for some callers has to be in it.
+// Scope names the set of objects that the caller sees. Answers are cached and shared by scope, so every limit of a list
+// must be part of it.
 func (c *Caller) Scope() string {
 	scope := "all"
-	if c.Clusters != nil { // an empty list is no cluster at all
+	if c.Clusters != nil { // an empty list allows no cluster
 		scope = "only " + strings.Join(c.Clusters, ",")
 	}
 	if !c.reads() {
@@ -172,8 +172,8 @@ func (c *Caller) Scope() string {
 	return scope
 }
 
-// MayApply returns nil if a caller may make these changes: it reaches their clusters, and only an operator makes or
-// changes clusters themselves. A cluster that stays as it is may stand in anybody's manifests.
+// MayApply returns nil if the caller may make the changes: its token is for their clusters, and only an operator makes
+// or changes clusters. A cluster without a change may be in anybody's manifests.
 func (c *Caller) MayApply(changes []api.Change) error {
 	for i := range changes {
 		change := &changes[i]

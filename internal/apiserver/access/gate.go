@@ -35,15 +35,15 @@ import (
 // Over TCP a request's Host and Origin must be the server's own: else a web page that a browser shows could talk to the
 // server under a name of its own (DNS rebinding) or across origins.
 
-// Gate decides who sends a request and whether it is let in. Safe for concurrent use.
+// Gate identifies the sender of each request and decides whether the request is admitted. Safe for concurrent use.
 type Gate struct {
 	GateConfig
 
 	reads *snapshot.Reader
-	rare  snapshot.RareReads // for tokens that the tables do not know yet
+	rare  snapshot.RareReads // for tokens that are not in the tables yet
 }
 
-// GateConfig is what a gate is made of.
+// GateConfig is what NewGate needs.
 type GateConfig struct {
 	Tables  snapshot.Tables
 	Token   string
@@ -60,7 +60,7 @@ func NewGate(cfg GateConfig, reads *snapshot.Reader) *Gate {
 	return &Gate{GateConfig: cfg, reads: reads}
 }
 
-// Admit lets in requests that are identified and pass the check, and refuses all others.
+// Admit calls next for requests with a known sender that pass the check, and refuses all others.
 func (s *Gate) Admit(next http.Handler, check func(*http.Request, *Caller) error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		err := s.admission(r)
@@ -79,7 +79,7 @@ func (s *Gate) Admit(next http.Handler, check func(*http.Request, *Caller) error
 	})
 }
 
-// AdmitAnyone lets in everyone, but no foreign web page.
+// AdmitAnyone calls next for every client, but refuses requests of foreign web pages.
 func (s *Gate) AdmitAnyone(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := s.admission(r); err != nil {
@@ -129,14 +129,14 @@ func (s *Gate) identify(w http.ResponseWriter, r *http.Request) (*Caller, error)
 			"in the server's token file")
 }
 
-// errToken is the answer to every token that is not good, so that nobody learns what is wrong with it.
+// errToken returns the answer to every bad token. It does not tell what is wrong with the token.
 func errToken() error {
 	return respond.Problemf(http.StatusUnauthorized,
 		"the token is not one of this control plane, or it was revoked: ask an admin for another, which "+
 			"`berth token create` makes")
 }
 
-// bearer returns the caller that the token of a request belongs to.
+// bearer returns the caller of a request with a token in the header.
 func (s *Gate) bearer(r *http.Request, header string) (*Caller, error) {
 	scheme, got, _ := strings.Cut(header, " ")
 	got = strings.TrimSpace(got)
@@ -151,10 +151,10 @@ func (s *Gate) bearer(r *http.Request, header string) (*Caller, error) {
 		return nil, errToken()
 	}
 	if err := s.reads.Synced(r.Context()); err != nil {
-		return nil, err // before, every token would seem to be unknown
+		return nil, err // earlier, no token is known
 	}
 	e, found := s.Tables.Snapshot().Token(id)
-	if !found { // it may have been made on another server just now
+	if !found { // another server may just have made it
 		snap, err := s.rare.Snapshot(r.Context(), s.Tables)
 		if err != nil {
 			return nil, respond.Problemf(http.StatusServiceUnavailable,
@@ -177,8 +177,8 @@ func (s *Gate) bearer(r *http.Request, header string) (*Caller, error) {
 	return &Caller{Who: "token:" + t.ID, Name: t.Name, Role: t.Role, Clusters: t.Clusters}, nil
 }
 
-// certified returns which machine's certificate a connection shows, or nil. A long connection outlives its certificate:
-// so the other end is asked in time to connect anew, with the certificate that it has by then.
+// certified returns the machine whose certificate the connection shows, or nil. A long connection outlives its
+// certificate, so the server asks the client in time to reconnect with the next one.
 func (s *Gate) certified(w http.ResponseWriter, r *http.Request) (*Caller, error) {
 	subject, ok := pki.SubjectOf(r.TLS)
 	if !ok {
@@ -207,7 +207,7 @@ func (s *Gate) admission(r *http.Request) error {
 	switch {
 	case r.TLS != nil:
 		scheme = "https"
-		// Programs check the server's certificate, so its address is theirs to choose. A browser may have been led here
+		// Programs verify the server's certificate and may use any address. A web page may have led a browser here
 		// under any name.
 		if origin != "" && !slices.Contains(s.Origins, origin) && !s.ownHost(r.Host) {
 			return respond.Problemf(http.StatusForbidden,
@@ -229,7 +229,7 @@ func (s *Gate) admission(r *http.Request) error {
 		respond.Clip(origin))
 }
 
-// ownHost reports whether a Host header names this server: its certificate holds the name, or it is loopback.
+// ownHost reports whether a Host header names this server: a name in its certificate, or loopback.
 func (s *Gate) ownHost(hostport string) bool {
 	return loopbackHost(hostport) || s.Keeper != nil && slices.Contains(s.Keeper.Hosts(), HostOf(hostport))
 }
@@ -243,13 +243,18 @@ func trusted(r *http.Request) bool {
 // maxSecret bounds a token in a header, in bytes.
 const maxSecret = 512
 
-// MatchesHash compares a secret with the hash that is kept of it, in a time that does not depend on either.
+// MatchesHash compares a secret with a stored hash, in constant time.
 func MatchesHash(secret, hash string) bool {
-	sum := sha256.Sum256([]byte(secret))
-	return subtle.ConstantTimeCompare([]byte(hex.EncodeToString(sum[:])), []byte(hash)) == 1
+	return subtle.ConstantTimeCompare([]byte(HashOf(secret)), []byte(hash)) == 1
 }
 
-// sameText compares two texts in a time that does not depend on them.
+// HashOf returns the hash that the store keeps of a secret, in hex.
+func HashOf(secret string) string {
+	sum := sha256.Sum256([]byte(secret))
+	return hex.EncodeToString(sum[:])
+}
+
+// sameText compares two texts in constant time.
 func sameText(a, b string) bool {
 	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
 	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
@@ -265,7 +270,7 @@ func loopbackHost(hostport string) bool {
 	return ip != nil && ip.IsLoopback()
 }
 
-// HostOf is a Host header without its port and brackets.
+// HostOf returns a Host header without its port and brackets.
 func HostOf(hostport string) string {
 	host := hostport
 	if h, _, err := net.SplitHostPort(hostport); err == nil {
@@ -274,14 +279,15 @@ func HostOf(hostport string) string {
 	return strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
 }
 
-// BaseContext returns the context that a server derives the contexts of its requests from.
+// BaseContext returns the function that gives a server the parent of its requests' contexts.
 func BaseContext(ctx context.Context) func(net.Listener) context.Context {
 	return func(net.Listener) context.Context { return ctx }
 }
 
 type peerKey struct{}
 
-// ConnContext notes, for a connection over a unix socket, which user the kernel says is at the other end.
+// ConnContext stores in the context of a connection over a unix socket the user at the other end, as the kernel names
+// it.
 func ConnContext(ctx context.Context, c net.Conn) context.Context {
 	uc, ok := c.(*net.UnixConn)
 	if !ok {
@@ -301,7 +307,7 @@ func ConnContext(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, peerKey{}, "uid:"+strconv.FormatUint(uint64(cred.Uid), 10))
 }
 
-// peerOf returns what connContext noted.
+// peerOf returns the user that ConnContext stored.
 func peerOf(ctx context.Context) string {
 	if who, ok := ctx.Value(peerKey{}).(string); ok {
 		return who
@@ -309,7 +315,7 @@ func peerOf(ctx context.Context) string {
 	return "unix"
 }
 
-// Agents lets nodes into their part of the API, each for itself alone.
+// Agents admits nodes to the agents' part of the API, each for itself alone.
 func (s *Gate) Agents(next http.Handler) http.Handler {
 	named := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if c := CallerOf(r.Context()); c.Subject.Role == cluster.RoleNode {
@@ -330,7 +336,7 @@ func (s *Gate) Agents(next http.Handler) http.Handler {
 	})
 }
 
-// Peers lets other servers into theirs.
+// Peers admits other servers to the servers' part of the API.
 func (s *Gate) Peers(next http.Handler) http.Handler {
 	return s.Admit(next, func(_ *http.Request, c *Caller) error {
 		if c.Subject.Role == cluster.RoleServer {
@@ -340,7 +346,7 @@ func (s *Gate) Peers(next http.Handler) http.Handler {
 	})
 }
 
-// Expired reports whether a token's time is over.
+// Expired reports whether a token has expired.
 func Expired(t *cluster.AccessToken, now time.Time) bool {
 	return !t.Expires.IsZero() && !now.Before(t.Expires)
 }

@@ -8,15 +8,15 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// Nodes, task definitions and the status are in no cluster, but they show tasks of clusters. Answers for a token that
-// is limited to some clusters leave out the tasks of other clusters.
+// Nodes, task definitions and the status belong to no cluster, but they show tasks of clusters. Answers to a token with
+// a limit leave out the tasks of other clusters.
 
-// emptied is the reason of a drained node for a caller with a limit. The leader's reason names the first task that
-// cannot be moved, which may be of another cluster.
+// emptied replaces the reason of a draining node for a caller with a limit. The leader's reason names the first task
+// that cannot be moved, perhaps one of another cluster.
 const emptied = "its tasks are moved away or stopped"
 
-// ShowNode removes the names of tasks of other clusters from a node's view. Their number, and the resources that they
-// use, every caller sees.
+// ShowNode removes the names of tasks of other clusters from a node's view. The number of tasks and their resources
+// remain.
 func (c *Caller) ShowNode(v *api.NodeView) {
 	if c.Clusters == nil {
 		return
@@ -25,13 +25,13 @@ func (c *Caller) ShowNode(v *api.NodeView) {
 	if v.State == cluster.NodeDraining {
 		v.Reason = emptied
 	}
-	if v.Used != nil && v.Used.Sweep != nil { // it names images, which may be of other clusters
-		shown := *v.Used // the tables' own stays as it is
+	if v.Used != nil && v.Used.Sweep != nil { // a sweep names images, perhaps of other clusters
+		shown := *v.Used // the tables' own value must not change
 		shown.Sweep = nil
 		v.Used = &shown
 	}
 	if v.Used != nil && v.Used.Pressure != nil {
-		shown := *v.Used // the tables' own stays as it is
+		shown := *v.Used // the tables' own value must not change
 		shown.Pressure = &cluster.Pressure{Since: v.Used.Pressure.Since, Message: c.Hide(v.Used.Pressure.Message)}
 		if parts, ok := v.Used.Pressure.Task.Parts(); ok && c.Sees(parts.Cluster) {
 			shown.Pressure = v.Used.Pressure
@@ -52,13 +52,13 @@ func (c *Caller) ShowNode(v *api.NodeView) {
 	})
 }
 
-// ShowStatus does the same for the status, whose alarms may name a task.
+// ShowStatus removes the names of tasks of other clusters from the status. Its alarms may name a task.
 func (c *Caller) ShowStatus(v *api.Status) {
 	if c.Clusters == nil {
 		return
 	}
 	if v.Recovery != nil {
-		shown := *v.Recovery // the tables' own stays as it is
+		shown := *v.Recovery // the tables' own value must not change
 		shown.Cause = c.Hide(shown.Cause)
 		v.Recovery = &shown
 	}
@@ -67,9 +67,33 @@ func (c *Caller) ShowStatus(v *api.Status) {
 	}
 }
 
+// ShowExplanation removes the tasks of other clusters from an explanation.
+func (c *Caller) ShowExplanation(x *api.Explanation) {
+	if c.Clusters == nil {
+		return
+	}
+	for i := range x.Suggestions {
+		sg := &x.Suggestions[i]
+		sg.Text = c.Hide(sg.Text)
+		for j := range sg.Changes {
+			ch := &sg.Changes[j]
+			ch.Text = c.Hide(ch.Text)
+			if slices.ContainsFunc(ch.Tasks, func(id cluster.TaskID) bool {
+				parts, _ := id.Parts()
+				return !c.Sees(parts.Cluster)
+			}) {
+				ch.Tasks, ch.Attempts = nil, nil
+			}
+		}
+	}
+	if x.Place != nil {
+		x.Place.Here = c.Hide(x.Place.Here)
+	}
+}
+
 var taskName = regexp.MustCompile(`[\w-]+(\.[\w-]+){3,4}`)
 
-// Hide takes the names of tasks that the caller does not see out of a sentence.
+// Hide replaces the names of tasks of other clusters in a sentence.
 func (c *Caller) Hide(text string) string {
 	return taskName.ReplaceAllStringFunc(text, func(word string) string {
 		if parts, ok := cluster.TaskID(word).Parts(); ok && !c.Sees(parts.Cluster) {

@@ -10,18 +10,17 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// What stands in environments and files of task definitions may be secret. Whoever may run a command in a container can
-// read it there; to the others, viewers, it is not shown (ADR 0063).
+// Environments and files of task definitions may hold secrets. A submitter can run a command in a container and read
+// them there, so they are hidden from viewers only (ADR 0063).
 
-// masked stands where a value of an environment or the content of a file is not shown.
+// masked replaces a value of an environment or the content of a file.
 const masked = "(hidden)"
 
-// reads reports whether the values of environments and files may be shown to a caller. Without a caller the server asks
-// itself.
+// reads reports whether the caller may see values of environments and files. A nil caller is the server itself.
 func (c *Caller) reads() bool { return c == nil || Rank(c.Role) >= Rank(cluster.RoleSubmitter) }
 
-// MayReveal refuses a request that asks for values (?reveal) that its caller may not see; without the parameter they
-// are left out for it.
+// MayReveal refuses a request with ?reveal if the caller may not see the values. Without the parameter the values are
+// left out.
 func MayReveal(r *http.Request) error {
 	if c := CallerOf(r.Context()); route.Flag(r, "reveal") && !c.reads() {
 		return respond.Problemf(http.StatusForbidden,
@@ -41,7 +40,7 @@ func Reveal() route.Parameter {
 	)
 }
 
-// ShowDefinition returns a definition as a caller may see it. The tables' own stays as it is.
+// ShowDefinition returns a definition as the caller may see it. It does not change def.
 func (c *Caller) ShowDefinition(def *cluster.TaskDefinition) cluster.TaskDefinition {
 	if c.reads() {
 		return *def
@@ -76,7 +75,7 @@ func hidden(def *cluster.TaskDefinition) cluster.TaskDefinition {
 	return shown
 }
 
-// ShowFields leaves the same values out of differences of definitions: which of them differ, everybody sees.
+// ShowFields hides the same values in differences of definitions. The names of the changed fields remain.
 func (c *Caller) ShowFields(fields []api.FieldChange) []api.FieldChange {
 	if c.reads() {
 		return fields
@@ -96,7 +95,7 @@ func (c *Caller) ShowFields(fields []api.FieldChange) []api.FieldChange {
 	return fields
 }
 
-// secretPath reports whether a path of a definition is that of a value of an environment, or of the content of a file.
+// secretPath reports whether a path of a definition leads to a value of an environment or to the content of a file.
 func secretPath(path string) bool {
 	rest, ok := strings.CutPrefix(path, "containers[")
 	if !ok {

@@ -24,15 +24,15 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// ChecksAPI passes what is said to checks of tasks on to their nodes.
+// ChecksAPI passes updates of ttl checks on to the nodes of the tasks.
 type ChecksAPI struct {
 	Tables snapshot.Tables
 	Find   TaskFinder
 	Agents Streams
 }
 
-// wordTimeout bounds how long a word may take to its node and back.
-const wordTimeout = 15 * time.Second
+// updateTimeout bounds the time of an update to its node and back.
+const updateTimeout = 15 * time.Second
 
 // Routes returns the operations of checks.
 func (a *ChecksAPI) Routes() []route.Route {
@@ -45,19 +45,19 @@ func (a *ChecksAPI) Routes() []route.Route {
 			"attempt", "integer",
 			"the attempt's number: a word for another one is refused; default the newest",
 		)},
-		Body: reflect.TypeFor[api.CheckWord](), Status: http.StatusNoContent, Serve: a.sayCheck,
+		Body: reflect.TypeFor[api.CheckWord](), Status: http.StatusNoContent, Serve: a.updateCheck,
 	}}
 }
 
-// sayCheck passes a word on to the agent of a task, which owns its checks. Nothing of it is stored here, so it goes
-// without a quorum, and no change of leader touches it. It is left out of the audit log, which a word every few seconds
-// would fill: a word that is not pass says in the events who said it.
-func (a *ChecksAPI) sayCheck(w http.ResponseWriter, r *http.Request) error {
+// updateCheck passes an update to the agent of a task, which owns the task's checks. The server stores nothing, so that
+// an update needs no quorum and no leader. The audit log leaves out updates, which would fill it. The events name the
+// sender of each update that is not pass.
+func (a *ChecksAPI) updateCheck(w http.ResponseWriter, r *http.Request) error {
 	var word api.CheckWord
 	if err := strictjson.ReadBody(w, r, &word); err != nil {
 		return err
 	}
-	if err := validWord(&word); err != nil {
+	if err := updateFaults(&word); err != nil {
 		return err
 	}
 	snap := a.Tables.Snapshot()
@@ -66,13 +66,13 @@ func (a *ChecksAPI) sayCheck(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if row == nil || v.State == cluster.StatePending {
-		return waiting(v)
+		return errNotPlaced(v)
 	}
 	if v.State.Terminal() {
 		return respond.Problemf(http.StatusConflict, "attempt %d of task %s has ended: it %s", v.Attempt, v.ID, v.State)
 	}
 	name := r.PathValue("check")
-	if err := ttlCheck(snap, v.Definition, name); err != nil {
+	if err := requireTTLCheck(snap, v.Definition, name); err != nil {
 		return err
 	}
 	message := word.Message
@@ -82,7 +82,7 @@ func (a *ChecksAPI) sayCheck(w http.ResponseWriter, r *http.Request) error {
 			message = word.Message + ", " + by
 		}
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), wordTimeout)
+	ctx, cancel := context.WithTimeout(r.Context(), updateTimeout)
 	defer cancel()
 	stream, err := a.Agents.open(ctx, row.Node, transport.StreamRequest{
 		Kind: transport.StreamTTLUpdate, Task: row.Task, UUID: observe.UUID(row),
@@ -91,18 +91,18 @@ func (a *ChecksAPI) sayCheck(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	stop := context.AfterFunc(ctx, func() { _ = stream.Close() }) // ends the read below
+	stop := context.AfterFunc(ctx, func() { _ = stream.Close() }) // unblocks the read below
 	defer stop()
-	defer stream.Close() // it was only read
-	if err := wordKept(stream, row.Node); err != nil {
+	defer stream.Close() // nothing was written that could be lost
+	if err := readAcknowledgement(stream, row.Node); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil
 }
 
-// validWord returns all faults of a word.
-func validWord(word *api.CheckWord) error {
+// updateFaults returns all faults of an update.
+func updateFaults(word *api.CheckWord) error {
 	var faults cluster.Faults
 	if !word.Word.Known() {
 		faults = append(faults, cluster.Fault{
@@ -123,11 +123,11 @@ func validWord(word *api.CheckWord) error {
 	return nil
 }
 
-// ttlCheck returns an error unless the definition has a check of type ttl of the name.
-func ttlCheck(snap *store.Snapshot, ref cluster.Ref, name string) error {
+// requireTTLCheck returns an error unless the definition has a check of type ttl with the name.
+func requireTTLCheck(snap *store.Snapshot, ref cluster.Ref, name string) error {
 	def, ok := snap.Definition(ref)
 	if !ok {
-		return nil // the agent knows
+		return nil // the agent decides
 	}
 	var known []string
 	for i := range def.Value.Checks {
@@ -151,8 +151,8 @@ func ttlCheck(snap *store.Snapshot, ref cluster.Ref, name string) error {
 		strings.Join(known, ", "))
 }
 
-// wordKept reads what the agent says to a word.
-func wordKept(stream io.Reader, node string) error {
+// readAcknowledgement reads the agent's answer to an update.
+func readAcknowledgement(stream io.Reader, node string) error {
 	f, err := transport.NewFrameReader(stream).Next()
 	switch {
 	case errors.Is(err, io.EOF):

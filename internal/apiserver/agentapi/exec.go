@@ -24,18 +24,18 @@ type ExecAPI struct {
 	Tables  snapshot.Tables
 	Find    TaskFinder
 	Agents  Streams
-	Streams *prometheus.GaugeVec // open ones, by kind
+	Streams *prometheus.GaugeVec // open streams, by kind
 }
 
-// exec carries a command in a container over a websocket. Each binary message begins with its channel
-// (transport.ChannelStdin and so on); what follows is the frame's body.
+// exec runs a command in a container over a websocket. Each binary message begins with its channel
+// (transport.ChannelStdin and so on); the frame's body follows.
 func (a *ExecAPI) exec(w http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
 	command := q["command"]
 	if len(command) == 0 || command[0] == "" {
 		return route.BadQuery("command", "is missing: what is to be run")
 	}
-	return a.carryFrames(w, r, carried{
+	return a.carryFrames(w, r, carriedStream{
 		StreamRequest: transport.StreamRequest{
 			Kind: transport.StreamExec,
 			Exec: &transport.ExecRequest{Command: command, Stdin: route.Flag(r, "stdin")},
@@ -43,17 +43,17 @@ func (a *ExecAPI) exec(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// carried is a stream of frames between a client and a node.
-type carried struct {
+// carriedStream is a stream of frames between a client and a node.
+type carriedStream struct {
 	transport.StreamRequest
-	// also is a channel that the client may use beside that for input; 0 is none.
+	// also is a channel that the client may use besides the one for input; 0 is none.
 	also byte
-	// stall, unless 0, is how long the node may take nothing of the input before the stream is given up.
+	// stall is how long the node may leave input unread until the stream is closed; 0 is no limit.
 	stall time.Duration
 }
 
-// carryFrames carries a stream to the node of the task that the address names, over a websocket.
-func (a *ExecAPI) carryFrames(w http.ResponseWriter, r *http.Request, c carried) error {
+// carryFrames carries a stream between a websocket and the node of the task in the address.
+func (a *ExecAPI) carryFrames(w http.ResponseWriter, r *http.Request, c carriedStream) error {
 	if r.ProtoMajor != 1 || r.Header.Get("Upgrade") == "" {
 		w.Header().Set("Upgrade", "websocket")
 		return respond.Problemf(http.StatusUpgradeRequired,
@@ -64,16 +64,16 @@ func (a *ExecAPI) carryFrames(w http.ResponseWriter, r *http.Request, c carried)
 		return err
 	}
 	if row == nil || v.State == cluster.StatePending {
-		return waiting(v)
+		return errNotPlaced(v)
 	}
 	if v.State.Terminal() {
 		return respond.Problemf(http.StatusConflict,
 			"attempt %d of task %s has ended: it %s; `berth ps` lists the tasks that run", v.Attempt, v.ID, v.State)
 	}
 	if v.State == cluster.StateAssigned || v.State == cluster.StatePreparing {
-		return notBegun(v)
+		return errNotStarted(v)
 	}
-	// The connection is taken over below, so the request's own context does not tell its end.
+	// The websocket takes over the connection, so that its end does not cancel the request's own context.
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	c.Task, c.UUID, c.Container = row.Task, observe.UUID(row), r.URL.Query().Get("container")
@@ -81,13 +81,13 @@ func (a *ExecAPI) carryFrames(w http.ResponseWriter, r *http.Request, c carried)
 	if err != nil {
 		return err
 	}
-	defer stream.Close() // its end was told by a frame
-	// The origin was checked when the request was let in.
+	defer stream.Close() // a frame has told its end
+	// The gate has checked the origin.
 	conn, err := websocket.Accept(w, r, &websocket.AcceptOptions{InsecureSkipVerify: true})
 	if err != nil {
 		return fmt.Errorf("accept websocket: %w", err)
 	}
-	defer conn.CloseNow() //nolint:errcheck // closed in order before, or broken
+	defer conn.CloseNow() //nolint:errcheck // closed in order above, or broken
 	conn.SetReadLimit(transport.MaxFrame + 1)
 	gauge := a.Streams.WithLabelValues(string(c.Kind))
 	gauge.Inc()
@@ -96,18 +96,18 @@ func (a *ExecAPI) carryFrames(w http.ResponseWriter, r *http.Request, c carried)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = c.sendInput(ctx, conn, stream) // whatever ended it,
-		_ = stream.Close()                 // the output has no reader any more
+		_ = c.sendInput(ctx, conn, stream) // the input has ended or failed:
+		_ = stream.Close()                 // the output has no reader
 	}()
 	err = sendOutput(ctx, conn, transport.NewFrameReader(stream))
 	code, text := websocket.StatusNormalClosure, ""
 	if err != nil {
 		code, text = websocket.StatusInternalError, "the connection to the node broke"
 	}
-	if errors.Is(err, errNoWord) {
-		text = errNoWord.Error()
+	if errors.Is(err, errNoResult) {
+		text = errNoResult.Error()
 	}
-	if ctx.Err() == nil { // else the server ends, and does not wait for the client's word
+	if ctx.Err() == nil { // a stopping server does not wait for the client
 		_ = conn.Close(code, text) // the client may be gone
 	}
 	cancel()
@@ -115,11 +115,11 @@ func (a *ExecAPI) carryFrames(w http.ResponseWriter, r *http.Request, c carried)
 	return err
 }
 
-// errNoWord is the end of a stream that its agent ended before it said anything.
-var errNoWord = errors.New("the node ended the stream without a word: its agent may be of an older build")
+// errNoResult is the end of a stream that its agent closed without a result.
+var errNoResult = errors.New("the node ended the stream without a word: its agent may be of an older build")
 
-// sendInput passes the client's input on until the client is gone.
-func (c *carried) sendInput(ctx context.Context, conn *websocket.Conn, stream io.WriteCloser) error {
+// sendInput passes the client's input on until the client has gone.
+func (c *carriedStream) sendInput(ctx context.Context, conn *websocket.Conn, stream io.WriteCloser) error {
 	to := transport.NewFrameWriter(stream)
 	for {
 		_, msg, err := conn.Read(ctx)
@@ -128,7 +128,7 @@ func (c *carried) sendInput(ctx context.Context, conn *websocket.Conn, stream io
 		}
 		stop := func() bool { return true }
 		if c.stall > 0 {
-			stop = time.AfterFunc(c.stall, func() { _ = stream.Close() }).Stop // ends the write
+			stop = time.AfterFunc(c.stall, func() { _ = stream.Close() }).Stop // unblocks the write
 		}
 		switch {
 		case len(msg) > 0 && msg[0] == c.also && c.also != 0:
@@ -154,7 +154,7 @@ func sendOutput(ctx context.Context, conn *websocket.Conn, from *transport.Frame
 		f, err := from.Next()
 		if err != nil {
 			if errors.Is(err, io.EOF) && msg == nil {
-				return errNoWord
+				return errNoResult
 			}
 			if errors.Is(err, io.EOF) {
 				err = io.ErrUnexpectedEOF

@@ -17,15 +17,16 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// Bounds of what nodes are asked of their images.
+// Bounds of image requests to nodes.
 const (
-	// imagesAtOnce is how many nodes are asked at a time.
-	imagesAtOnce = 16
-	// maxImagePull is how many images one request may name, and imagePullTime how long a node may take for all of them.
+	// maxConcurrentNodes is how many nodes a request asks at a time.
+	maxConcurrentNodes = 16
+	// maxImagePull is how many images one request may name, and imagePullTime is the time limit of a node for all of
+	// them.
 	maxImagePull  = 100
 	imagePullTime = time.Hour
-	// pinTime is how long a write waits to learn what the tags in it stand for, and pinNodes how many nodes are asked
-	// for each.
+	// pinTime is how long a write waits for the digests of tags, and pinNodes is how many nodes are asked for each
+	// image.
 	pinTime  = 5 * time.Second
 	pinNodes = 2
 )
@@ -56,15 +57,15 @@ func (a *ImagesAPI) pullImages(w http.ResponseWriter, r *http.Request) error {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), imagePullTime)
 	defer cancel()
-	out := followPull(w, r)
+	out := newPullProgress(w, r)
 	reply := api.ImagesReply{Items: []api.ImageView{}}
-	reply.Items, reply.Faults = everyNode(nodes, reply.Items,
+	reply.Items, reply.Faults = askNodes(nodes, reply.Items,
 		func(node string) (all []api.ImageView, faults cluster.Faults) {
 			defer out.done(node)
 			for _, name := range ask.Images {
-				tell := out.told(node, name)
+				progress := out.reporter(node, name)
 				got, err := askImagesAs[[]transport.Image](ctx, a.Agents, node, transport.StreamImagePull,
-					transport.ImagesRequest{Name: name, Keep: ask.Keep}, tell)
+					transport.ImagesRequest{Name: name, Keep: ask.Keep}, progress)
 				if err != nil {
 					faults = append(faults, cluster.Fault{Path: node, Message: respond.ProblemOf(err).Detail})
 					continue
@@ -95,7 +96,7 @@ func (a *ImagesAPI) pruneImages(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	reply := api.ImagePruneReply{Items: []api.PrunedImage{}}
-	reply.Items, reply.Faults = everyNode(nodes, reply.Items,
+	reply.Items, reply.Faults = askNodes(nodes, reply.Items,
 		func(node string) (all []api.PrunedImage, faults cluster.Faults) {
 			got, err := askImages[[]transport.PrunedImage](r.Context(), a.Agents, node, transport.StreamImagePrune,
 				transport.ImagesRequest{All: ask.All, DryRun: ask.DryRun, Unused: ask.Unused})
@@ -114,8 +115,8 @@ func (a *ImagesAPI) pruneImages(w http.ResponseWriter, r *http.Request) error {
 	return respond.JSON(w, http.StatusOK, reply)
 }
 
-// namedNodes returns the nodes that are named, or all that have registered. Faults are those that the request has
-// besides.
+// namedNodes returns the named nodes, or all registered nodes without names. Its error holds the request's other faults
+// too.
 func namedNodes(snap *store.Snapshot, names []string, faults cluster.Faults) ([]string, error) {
 	for i, name := range names {
 		if _, ok := snap.NodeStatus(name); !ok {
@@ -138,13 +139,13 @@ func namedNodes(snap *store.Snapshot, names []string, faults cluster.Faults) ([]
 	return slices.Compact(names), nil
 }
 
-// everyNode asks nodes, some at a time, and returns all that they answer in the order of the nodes.
-func everyNode[T any](nodes []string, none []T, ask func(node string) ([]T, cluster.Faults)) (all []T,
+// askNodes asks nodes, some at a time, and returns all answers in the order of the nodes.
+func askNodes[T any](nodes []string, none []T, ask func(node string) ([]T, cluster.Faults)) (all []T,
 	faults cluster.Faults,
 ) {
 	answers := make([][]T, len(nodes))
 	wrong := make([]cluster.Faults, len(nodes))
-	room := make(chan struct{}, imagesAtOnce)
+	room := make(chan struct{}, maxConcurrentNodes)
 	var asking sync.WaitGroup
 	for i, node := range nodes {
 		room <- struct{}{}
@@ -157,16 +158,16 @@ func everyNode[T any](nodes []string, none []T, ask func(node string) ([]T, clus
 	return append(none, slices.Concat(answers...)...), slices.Concat(wrong...)
 }
 
-// askImages asks one node, and closes the stream when ctx ends: then its agent gives up.
+// askImages asks one node. When ctx ends it closes the stream, and the agent gives up.
 func askImages[T any](ctx context.Context, agents Streams, node string, kind transport.StreamKind,
 	ask transport.ImagesRequest,
 ) (got T, err error) {
 	return askImagesAs[T](ctx, agents, node, kind, ask, nil)
 }
 
-// askImagesAs does the same; told, unless nil, is called with what the agent says meanwhile.
+// askImagesAs does the same. It calls progress, unless nil, with the agent's messages before the answer.
 func askImagesAs[T any](ctx context.Context, agents Streams, node string, kind transport.StreamKind,
-	ask transport.ImagesRequest, told func(string),
+	ask transport.ImagesRequest, progress func(string),
 ) (got T, err error) {
 	stream, err := agents.open(ctx, node, transport.StreamRequest{Kind: kind, Images: &ask})
 	if err != nil {
@@ -175,17 +176,17 @@ func askImagesAs[T any](ctx context.Context, agents Streams, node string, kind t
 	stop := context.AfterFunc(ctx, func() { _ = stream.Close() }) // ends the read below
 	defer stop()
 	defer stream.Close() // it was only read
-	return imageAnswer[T](stream, node, told)
+	return imageAnswer[T](stream, node, progress)
 }
 
-// Unpinned says which versions have images that could not be pinned, and why.
+// Unpinned holds, by version, why its images could not be pinned.
 type Unpinned map[cluster.Ref]string
 
-// Note tells so in the changes of an apply.
+// Note adds these reasons to the changes of an apply.
 func (l Unpinned) Note(changes []api.Change) {
 	for i := range changes {
 		c := &changes[i]
-		for ref, why := range l { // order-free: one at most is of the name
+		for ref, why := range l { // order-free: at most one has the name
 			if c.Kind == cluster.KindTaskDefinition && c.Action == api.ActionCreate && c.Name == ref.String() {
 				c.Note = why
 			}
@@ -193,8 +194,8 @@ func (l Unpinned) Note(changes []api.Change) {
 	}
 }
 
-// pinners returns nodes that can ask registries, those first that registered last. Fit, unless nil, says which ones
-// may.
+// pinners returns nodes that can ask registries, the last registered first. Fit, unless nil, reports whether a node may
+// be asked.
 func pinners(snap *store.Snapshot, fit func(node string) bool) []string {
 	var all []cluster.NodeStatus
 	for e := range snap.NodeStatuses() {

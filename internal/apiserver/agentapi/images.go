@@ -30,7 +30,7 @@ type ImagesAPI struct {
 // Bounds of image requests.
 const (
 	imageListTimeout = 30 * time.Second
-	// imageStall is how long the client of a load may send nothing, or a node take nothing.
+	// imageStall is how long the client may send nothing during a load, or a node read nothing.
 	imageStall    = time.Minute
 	maxImageReply = 8 << 20
 )
@@ -57,7 +57,7 @@ func (a *ImagesAPI) listImages(w http.ResponseWriter, r *http.Request) error {
 	return respond.JSON(w, http.StatusOK, reply)
 }
 
-// imageNodes returns the node that is asked for, or all that have registered.
+// imageNodes returns the node in the query, or all registered nodes.
 func imageNodes(snap *store.Snapshot, r *http.Request) ([]string, error) {
 	if name := r.URL.Query().Get("node"); name != "" {
 		if _, ok := snap.NodeStatus(name); !ok {
@@ -83,7 +83,7 @@ func (a *ImagesAPI) imagesOf(ctx context.Context, node string) ([]api.ImageView,
 	return imageReply(stream, node)
 }
 
-// imageReply reads the images that an agent answers with.
+// imageReply reads an agent's list of images.
 func imageReply(stream io.Reader, node string) ([]api.ImageView, error) {
 	images, err := imageAnswer[[]transport.Image](stream, node, nil)
 	if err != nil {
@@ -99,9 +99,9 @@ func imageReply(stream io.Reader, node string) ([]api.ImageView, error) {
 	return views, nil
 }
 
-// imageAnswer reads what an agent answers to a request for images.
-// Told, unless nil, is called with what the agent says meanwhile.
-func imageAnswer[T any](stream io.Reader, node string, told func(text string)) (answer T, err error) {
+// imageAnswer reads an agent's answer to a request for images. It calls progress, unless nil, with the messages before
+// the answer.
+func imageAnswer[T any](stream io.Reader, node string, progress func(text string)) (answer T, err error) {
 	var body bytes.Buffer
 	for in := transport.NewFrameReader(stream); ; {
 		f, err := in.Next()
@@ -113,8 +113,8 @@ func imageAnswer[T any](stream io.Reader, node string, told func(text string)) (
 		if f.Channel == transport.ChannelStdout && body.Len()+len(f.Body) <= maxImageReply {
 			body.Write(f.Body)
 		}
-		if f.Channel == transport.ChannelStderr && told != nil {
-			told(strings.ToValidUTF8(string(f.Body), ""))
+		if f.Channel == transport.ChannelStderr && progress != nil {
+			progress(strings.ToValidUTF8(string(f.Body), ""))
 		}
 		if f.Channel != transport.ChannelExit {
 			continue
@@ -134,8 +134,8 @@ func imageAnswer[T any](stream io.Reader, node string, told func(text string)) (
 	return answer, nil
 }
 
-// loadImages passes a tar archive on as it comes, to one node or to all. What a single node of several says
-// against it is a fault in the reply.
+// loadImages passes a tar archive on to one node or to all while it arrives. If there are several nodes, the refusal of
+// one is a fault in the reply.
 func (a *ImagesAPI) loadImages(w http.ResponseWriter, r *http.Request) error {
 	nodes, err := imageNodes(a.Tables.Snapshot(), r)
 	if err != nil {
@@ -178,10 +178,10 @@ func (a *ImagesAPI) loadImages(w http.ResponseWriter, r *http.Request) error {
 // imageLoad is the load of an archive into one node.
 type imageLoad struct {
 	node   string
-	stream io.ReadWriteCloser // nil if it could not be opened
+	stream io.ReadWriteCloser // nil if it was not opened
 	out    *transport.FrameWriter
-	err    error // why it takes no more
-	// done carries what the node answered. It may answer before the archive's end, to refuse it.
+	err    error // why the load has failed
+	// done carries the node's answer. A node may answer before the archive's end, to refuse it.
 	done chan struct{}
 	got  []api.ImageView
 	fail error
@@ -199,14 +199,14 @@ func (a *ImagesAPI) beginLoad(ctx context.Context, node string) *imageLoad {
 		defer close(l.done)
 		l.got, l.fail = imageReply(l.stream, node)
 		if l.fail != nil {
-			_ = l.stream.Close() // ends a write that nobody reads
+			_ = l.stream.Close() // unblocks a write
 		}
 	}()
 	return l
 }
 
-// sendArchive reads an archive once and writes it to all loads that take it. It returns an error of the archive, and
-// stops early when no load takes more.
+// sendArchive reads an archive once and writes it to all loads that have not failed. It returns an error of the
+// archive, and stops early when all loads have failed.
 func sendArchive(from io.Reader, loads []*imageLoad) error {
 	buf := make([]byte, transport.MaxFrame)
 	for {
@@ -236,15 +236,15 @@ func sendArchive(from io.Reader, loads []*imageLoad) error {
 	}
 }
 
-// write sends a part of the archive. A node that takes nothing for long is given up.
+// write sends a part of the archive. The load fails if the node reads nothing for imageStall.
 func (l *imageLoad) write(part []byte) error {
-	patience := time.AfterFunc(imageStall, func() { _ = l.stream.Close() }) // ends the write
-	defer patience.Stop()
+	stall := time.AfterFunc(imageStall, func() { _ = l.stream.Close() }) // unblocks the write
+	defer stall.Stop()
 	_, err := l.out.Channel(transport.ChannelStdin).Write(part)
 	return err
 }
 
-// result waits for the node's answer: it says more than that a write failed.
+// result waits for the node's answer. The answer tells more than a failed write.
 func (l *imageLoad) result() ([]api.ImageView, error) {
 	<-l.done
 	if l.stream == nil {
@@ -256,20 +256,20 @@ func (l *imageLoad) result() ([]api.ImageView, error) {
 // close ends the stream and waits for its reader.
 func (l *imageLoad) close() {
 	if l.stream != nil {
-		_ = l.stream.Close() // its end was told by a frame, or does not matter
+		_ = l.stream.Close() // a frame has told its end, or the load has failed
 	}
 	<-l.done
 }
 
-// slowReader reads a body of any length whose sender may not stall.
+// slowReader reads a body of any length and fails if the sender stalls.
 type slowReader struct {
 	io.Reader
 	ctl *http.ResponseController
 }
 
-// Read puts the deadline off.
+// Read moves the deadline.
 func (p slowReader) Read(b []byte) (int, error) {
-	_ = p.ctl.SetReadDeadline(time.Now().Add(imageStall)) // not every connection has deadlines
+	_ = p.ctl.SetReadDeadline(time.Now().Add(imageStall)) // some connections have no deadlines
 	return p.Reader.Read(b)
 }
 

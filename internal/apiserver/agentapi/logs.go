@@ -28,15 +28,15 @@ type LogsAPI struct {
 	Tables  snapshot.Tables
 	Find    TaskFinder
 	Agents  Streams
-	Streams *prometheus.GaugeVec // open ones, by kind
+	Streams *prometheus.GaugeVec // open streams, by kind
 }
 
 // Bounds of log streams.
 const (
 	maxLine = 1 << 20
-	// logPatience is how long a reader of logs may take nothing until it is cut off. Meanwhile nothing waits for it but
-	// the agent's own reader, which leaves out what is rotated away and says how many lines that were.
-	logPatience = 10 * time.Minute
+	// logStall is how long a client of logs may read nothing until it is disconnected. Meanwhile only the agent's own
+	// reader waits. That reader skips rotated lines and reports their number.
+	logStall = 10 * time.Minute
 )
 
 func (a *LogsAPI) readLogs(w http.ResponseWriter, r *http.Request) error {
@@ -50,7 +50,7 @@ func (a *LogsAPI) readLogs(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if row == nil {
-		return waiting(v)
+		return errNotPlaced(v)
 	}
 	id := cluster.TaskID(r.PathValue("task"))
 	stream, err := a.Agents.open(r.Context(), row.Node, transport.StreamRequest{
@@ -75,7 +75,7 @@ func (a *LogsAPI) readLogs(w http.ResponseWriter, r *http.Request) error {
 	return copyLines(w, stream, api.LogLine{Task: id, Container: onlyContainer(snap, r, v.Definition)})
 }
 
-// LogsRequest reads from the query which lines are asked for. What is wrong with it is a problem of status 400.
+// LogsRequest reads from the query which lines are requested. An error is a problem of status 400.
 func LogsRequest(r *http.Request) (transport.LogsRequest, error) {
 	ask := transport.LogsRequest{Follow: route.Flag(r, "follow"), Tail: -1, Stream: r.URL.Query().Get("stream")}
 	if r.URL.Query().Get("tail") != "" {
@@ -96,8 +96,8 @@ func LogsRequest(r *http.Request) (transport.LogsRequest, error) {
 	return ask, nil
 }
 
-// waiting is the answer for what only a placed task has.
-func waiting(v api.TaskView) error {
+// errNotPlaced returns the answer for operations that need a placed task.
+func errNotPlaced(v api.TaskView) error {
 	text := ""
 	if v.Message != "" {
 		text = ": " + v.Message
@@ -105,8 +105,8 @@ func waiting(v api.TaskView) error {
 	return respond.Problemf(http.StatusConflict, "task %s is not placed on a node%s", v.ID, text)
 }
 
-// notBegun is the answer for what only a task has of which something runs.
-func notBegun(v api.TaskView) error {
+// errNotStarted returns the answer for operations that need a task whose containers have started.
+func errNotStarted(v api.TaskView) error {
 	text := ""
 	if v.Message != "" {
 		text = ": " + v.Message
@@ -116,7 +116,7 @@ func notBegun(v api.TaskView) error {
 		v.ID, v.State, v.Node, text)
 }
 
-// onlyContainer names the container of lines that do not say it, where there is no doubt.
+// onlyContainer returns the container of lines that do not name it, if the task has just one.
 func onlyContainer(snap *store.Snapshot, r *http.Request, ref cluster.Ref) string {
 	if name := r.URL.Query().Get("container"); name != "" {
 		return name
@@ -127,7 +127,8 @@ func onlyContainer(snap *store.Snapshot, r *http.Request, ref cluster.Ref) strin
 	return ""
 }
 
-// copyLines passes log lines on, flushing when there is no more for the moment. Each begins as the template.
+// copyLines passes log lines on and flushes when no more are waiting. The template holds the fields that all lines
+// share.
 func copyLines(w http.ResponseWriter, from io.Reader, template api.LogLine) error {
 	ctl := http.NewResponseController(w)
 	if err := ctl.Flush(); err != nil {
@@ -142,7 +143,7 @@ func copyLines(w http.ResponseWriter, from io.Reader, template api.LogLine) erro
 			if err := json.Unmarshal(text, &line); err != nil {
 				return fmt.Errorf("decode a log line: %w", err)
 			}
-			_ = ctl.SetWriteDeadline(time.Now().Add(logPatience)) // not every writer has deadlines
+			_ = ctl.SetWriteDeadline(time.Now().Add(logStall)) // some writers have no deadlines
 			if err := out.Encode(line); err != nil {
 				return err
 			}
@@ -180,7 +181,7 @@ func readLine(in *bufio.Reader) ([]byte, error) {
 	}
 }
 
-// keptTail answers with the end of the output that the outcome of a failed attempt keeps.
+// keptTail answers with the last output of a failed attempt, which its outcome holds.
 func keptTail(w http.ResponseWriter, id cluster.TaskID, o *cluster.Outcome) error {
 	w.Header().Set("Content-Type", route.MediaLines)
 	w.Header().Set("Cache-Control", "no-store")

@@ -20,15 +20,15 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// Runner is an owner that asks for a version of a definition: with the secrets of its cluster its images are pulled, on
-// nodes where its tasks may stand.
+// Runner is an owner that asks for a version of a definition. Its images are pulled with the secrets of its cluster, on
+// nodes that are feasible for its tasks.
 type Runner struct {
 	cluster  string
 	standing reconciler.PlacedTask
 }
 
-// RunnersOf returns the owners in a set by the versions that they ask for, in the order of their clusters. Those of
-// clusters that the caller does not see are left out: he is refused later, and moves no login before.
+// RunnersOf returns the owners in a set by the versions that they ask for, in the order of their clusters. It leaves
+// out clusters that the caller does not see: the write is refused later, and must not use their logins.
 func RunnersOf(c *access.Caller, snap *store.Snapshot, set []draft.AppliedObject) map[cluster.Ref][]Runner {
 	by := map[cluster.Ref][]Runner{}
 	add := func(in string, ref cluster.Ref, p *cluster.Placement, job bool) {
@@ -48,7 +48,7 @@ func RunnersOf(c *access.Caller, snap *store.Snapshot, set []draft.AppliedObject
 			by[ref] = append(by[ref], r)
 			return
 		}
-		// who names no version takes the newest, which is the one that is written here
+		// An owner that names no version takes the newest, which is the version written here.
 		for _, d := range draft.DefinitionsOf(set) {
 			if d.Name == ref.Name {
 				by[d.Ref()] = append(by[d.Ref()], r)
@@ -70,24 +70,24 @@ func RunnersOf(c *access.Caller, snap *store.Snapshot, set []draft.AppliedObject
 			steps(m.Cron.Cluster, m.Cron.Job.Steps)
 		}
 	}
-	for _, all := range by { // order-free: each by itself
+	for _, all := range by { // order-free: each on its own
 		slices.SortStableFunc(all, func(a, b Runner) int { return cmp.Compare(a.cluster, b.cluster) })
 	}
 	return by
 }
 
-// lookup is an image whose digest is asked for, and the secret whose login is told to its registry; without one it is
-// the node's own.
+// lookup is an image whose digest is requested, with the secret for its registry. Without a secret the node uses its
+// own login.
 type lookup struct {
 	image string // its normal name
 	login transport.SecretName
 }
 
-// lookupOf returns how the image of a container is looked up: with the secret that it names or that a cluster has for
-// the registry, of the first of the owners whose cluster has one. Who is that owner, or nil.
-func lookupOf(snap *store.Snapshot, c *cluster.Container, runners []Runner) (look lookup, who *Runner) {
-	look.image = cluster.NormalImage(c.Image)
-	registry, _, _ := strings.Cut(look.image, "/")
+// lookupOf returns the lookup for the image of a container. The secret is the one that the container names, or that the
+// cluster of the first such owner has for the registry. Who is that owner, or nil.
+func lookupOf(snap *store.Snapshot, c *cluster.Container, runners []Runner) (l lookup, who *Runner) {
+	l.image = cluster.NormalImage(c.Image)
+	registry, _, _ := strings.Cut(l.image, "/")
 	for i := range runners {
 		in := runners[i].cluster
 		e, ok := snap.RegistrySecret(in, registry)
@@ -95,52 +95,52 @@ func lookupOf(snap *store.Snapshot, c *cluster.Container, runners []Runner) (loo
 			e, ok = snap.Secret(in, c.PullSecret)
 		}
 		if ok && e.Value.Type == cluster.SecretRegistry && e.Value.Registry == registry {
-			look.login = transport.SecretName{Cluster: in, Secret: e.Value.Name}
-			return look, &runners[i]
+			l.login = transport.SecretName{Cluster: in, Secret: e.Value.Name}
+			return l, &runners[i]
 		}
 	}
-	return look, nil
+	return l, nil
 }
 
-// Pins finds out which images the tags in definitions stand for.
+// Pins finds the digests of the tags in definitions.
 type Pins struct {
 	Tables snapshot.Tables
 	Agents Streams
-	// Node returns nodes of a snapshot as the scheduler sees them, nil for one that is not known.
+	// Node returns the nodes of a snapshot as the scheduler sees them, nil for an unknown node.
 	Node func(*store.Snapshot) func(name string) *scheduler.Node
 }
 
-// Pin has nodes ask the registries which images the tags in new versions stand for, and writes the digests into the
-// definitions: a version means one image for ever (ADR 0065). A registry for which the cluster has a secret is asked
-// with that, by a node where the tasks may stand. What cannot be found out within pinTime stays as it is.
+// Pin writes into new versions the digests of their tags, which nodes ask the registries for: a version means the same
+// image for ever (ADR 0065). If the cluster has a secret for a registry, a node asks with that secret that is feasible
+// for the tasks. Images without an answer within pinTime stay unpinned.
 func (a *Pins) Pin(ctx context.Context, definitions []*cluster.TaskDefinition,
 	runners map[cluster.Ref][]Runner,
 ) Unpinned {
 	snap := a.Tables.Snapshot()
-	nodes := map[lookup][]string{} // that are asked
-	var fresh []*cluster.TaskDefinition
+	nodes := map[lookup][]string{} // the nodes to ask
+	var added []*cluster.TaskDefinition
 	node := a.Node(snap)
 	for _, d := range definitions {
 		if _, there := snap.Definition(d.Ref()); there {
 			continue
 		}
-		fresh = append(fresh, d)
+		added = append(added, d)
 		for i := range d.Containers {
 			if c := &d.Containers[i]; c.Pinnable() {
-				look, who := lookupOf(snap, c, runners[d.Ref()])
-				if _, known := nodes[look]; !known || len(nodes[look]) == 0 {
-					nodes[look] = pinnersFor(snap, node, who)
+				l, who := lookupOf(snap, c, runners[d.Ref()])
+				if _, known := nodes[l]; !known || len(nodes[l]) == 0 {
+					nodes[l] = pinnersFor(snap, node, who)
 				}
 			}
 		}
 	}
-	var looks []lookup
-	for look, able := range nodes { // order-free: sorted next
+	var lookups []lookup
+	for l, able := range nodes { // order-free: sorted next
 		if len(able) > 0 {
-			looks = append(looks, look)
+			lookups = append(lookups, l)
 		}
 	}
-	slices.SortFunc(looks, func(a, b lookup) int {
+	slices.SortFunc(lookups, func(a, b lookup) int {
 		return cmp.Or(cmp.Compare(a.image, b.image), cmp.Compare(a.login.Cluster, b.login.Cluster),
 			cmp.Compare(a.login.Secret, b.login.Secret))
 	})
@@ -148,31 +148,31 @@ func (a *Pins) Pin(ctx context.Context, definitions []*cluster.TaskDefinition,
 	defer cancel()
 	var mu sync.Mutex
 	digests, reasons := map[lookup]string{}, map[lookup]string{}
-	for look, able := range nodes { // order-free: each by itself
-		if len(able) == 0 && look.login.Secret != "" {
-			reasons[look] = fmt.Sprintf(
+	for l, able := range nodes { // order-free: each on its own
+		if len(able) == 0 && l.login.Secret != "" {
+			reasons[l] = fmt.Sprintf(
 				"no node is ready that runs images and on which its tasks may be placed, to ask with the secret %s",
-				look.login.Secret)
+				l.login.Secret)
 		}
 	}
 	var asking sync.WaitGroup
-	room := make(chan struct{}, imagesAtOnce)
-	for _, look := range looks {
+	room := make(chan struct{}, maxConcurrentNodes)
+	for _, l := range lookups {
 		room <- struct{}{}
 		asking.Go(func() {
 			defer func() { <-room }()
-			digest, err := a.lookUp(ctx, look, nodes[look])
+			digest, err := a.lookUp(ctx, l, nodes[l])
 			mu.Lock()
 			defer mu.Unlock()
-			if digests[look] = digest; err != nil {
-				reasons[look] = respond.ProblemOf(err).Detail
+			if digests[l] = digest; err != nil {
+				reasons[l] = respond.ProblemOf(err).Detail
 			}
 		})
 	}
 	asking.Wait()
-	return pinAs(fresh, func(d *cluster.TaskDefinition, c *cluster.Container) (digest, why string) {
-		look, _ := lookupOf(snap, c, runners[d.Ref()])
-		return digests[look], reasons[look]
+	return pinAs(added, func(d *cluster.TaskDefinition, c *cluster.Container) (digest, why string) {
+		l, _ := lookupOf(snap, c, runners[d.Ref()])
+		return digests[l], reasons[l]
 	})
 }
 
@@ -201,8 +201,8 @@ func pinAs(definitions []*cluster.TaskDefinition,
 	return left
 }
 
-// pinnersFor returns the nodes that are asked: with a secret of an owner's cluster only such as its tasks may stand on,
-// which would get the login with them.
+// pinnersFor returns the nodes to ask. A request with a secret of an owner's cluster goes only to nodes that are
+// feasible for the owner's tasks, because these nodes would get the login anyway.
 func pinnersFor(snap *store.Snapshot, node func(string) *scheduler.Node, who *Runner) []string {
 	if who == nil {
 		return pinners(snap, nil)
@@ -217,13 +217,13 @@ func pinnersFor(snap *store.Snapshot, node func(string) *scheduler.Node, who *Ru
 	})
 }
 
-// lookUp asks nodes one after the other which digest an image has. One that holds it as loaded by hand answers that it
-// has none.
-func (a *Pins) lookUp(ctx context.Context, look lookup, nodes []string) (digest string, err error) {
-	name := look.image
+// lookUp asks nodes one after the other for the digest of an image. A node that holds the image loaded by hand answers
+// without a digest.
+func (a *Pins) lookUp(ctx context.Context, l lookup, nodes []string) (digest string, err error) {
+	name := l.image
 	ask := transport.ImagesRequest{Name: name}
-	if look.login.Secret != "" {
-		ask.Login = &look.login
+	if l.login.Secret != "" {
+		ask.Login = &l.login
 	}
 	for _, node := range nodes {
 		var got []transport.Image

@@ -12,46 +12,46 @@ import (
 	"github.com/berthd/berth/internal/apiserver/route"
 )
 
-// pullFollower tells a client how a pull comes along on the nodes, as lines of JSON. Its methods may be called
-// concurrently, and of nil do nothing.
-type pullFollower struct {
+// pullProgress sends the progress of a pull to a client, as lines of JSON. Its methods may be called concurrently; on
+// nil they do nothing.
+type pullProgress struct {
 	mu  sync.Mutex
 	out *json.Encoder
 	ctl *http.ResponseController
-	err error // the first of the client's connection: the request's context ends with it
+	err error // first error of the client's connection, which also ends the request's context
 }
 
-// followPull returns one for a client that asks for lines, nil for others.
-func followPull(w http.ResponseWriter, r *http.Request) *pullFollower {
+// newPullProgress returns a pullProgress for a client that asks for lines, else nil.
+func newPullProgress(w http.ResponseWriter, r *http.Request) *pullProgress {
 	if !strings.Contains(r.Header.Get("Accept"), route.MediaLines) {
 		return nil
 	}
 	w.Header().Set("Content-Type", route.MediaLines)
 	w.Header().Set("Cache-Control", "no-store")
-	return &pullFollower{out: json.NewEncoder(w), ctl: http.NewResponseController(w)}
+	return &pullProgress{out: json.NewEncoder(w), ctl: http.NewResponseController(w)}
 }
 
-// told returns what is called with each text about an image on a node, nil where nobody follows.
-func (f *pullFollower) told(node, image string) func(string) {
+// reporter returns a function for messages about an image on a node, or nil if f is nil.
+func (f *pullProgress) reporter(node, image string) func(string) {
 	if f == nil {
 		return nil
 	}
 	return func(text string) { _ = f.send(&api.ImagePullNews{Node: node, Image: image, Message: text}) } // see err
 }
 
-// done tells that a node has all images, or could not pull some.
-func (f *pullFollower) done(node string) {
+// done reports that a node has pulled all images or has given up.
+func (f *pullProgress) done(node string) {
 	if f != nil {
 		_ = f.send(&api.ImagePullNews{Node: node, Done: true}) // see err
 	}
 }
 
-// end sends the last line: what came of it.
-func (f *pullFollower) end(reply *api.ImagesReply) error {
+// end sends the last line, the result.
+func (f *pullProgress) end(reply *api.ImagesReply) error {
 	return f.send(&api.ImagePullNews{Reply: reply})
 }
 
-func (f *pullFollower) send(n *api.ImagePullNews) error {
+func (f *pullProgress) send(n *api.ImagePullNews) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.err != nil {

@@ -19,10 +19,10 @@ import (
 
 // Streams opens byte streams to the agents of nodes.
 type Streams struct {
-	Nodes Nodes // nil: then every stream is refused
+	Nodes Nodes // nil refuses every stream
 }
 
-// open opens a byte stream to the node of an attempt; it is closed when ctx ends.
+// open opens a byte stream to a node. The stream is closed when ctx ends.
 func (a Streams) open(ctx context.Context, node string, req transport.StreamRequest) (io.ReadWriteCloser, error) {
 	if a.Nodes == nil {
 		return nil, respond.Problemf(http.StatusServiceUnavailable,
@@ -40,11 +40,11 @@ func (a Streams) open(ctx context.Context, node string, req transport.StreamRequ
 	return stream, nil
 }
 
-// TaskFinder returns the attempt that an address names, with its view. The row is nil for a task that waits.
+// TaskFinder returns the attempt in the address and its view. The row is nil for a pending task.
 type TaskFinder func(*store.Snapshot, *http.Request) (api.TaskView, *store.AttemptRow, error)
 
-// Nodes opens byte streams to agents; the dispatcher is one. A node without a session is
-// an error. The stream lives until it is closed or ctx ends. Safe for concurrent use.
+// Nodes opens byte streams to agents; the dispatcher is one. A node without a session is an error. The stream lives
+// until it is closed or ctx ends. Safe for concurrent use.
 type Nodes interface {
 	OpenStream(ctx context.Context, node string, req transport.StreamRequest) (io.ReadWriteCloser, error)
 }

@@ -12,11 +12,11 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// inputStall is how long a node may take nothing of what is copied to it, or sent to a port. Meanwhile nobody hears
-// that the client went away.
+// inputStall is how long a node may leave unread what a client copies to it or sends to a port. During that time the
+// server does not notice that the client has gone.
 const inputStall = 10 * time.Minute
 
-// TerminalRoutes are what people do at their terminals with one container, each over a websocket.
+// TerminalRoutes returns the interactive operations on one container, each over a websocket.
 func (a *ExecAPI) TerminalRoutes() []route.Route {
 	own := func(more ...route.Parameter) []route.Parameter {
 		return append([]route.Parameter{
@@ -84,7 +84,7 @@ func (a *ExecAPI) TerminalRoutes() []route.Route {
 	}
 }
 
-// terminalTypes are the values of TERM that are passed on.
+// terminalTypes matches the values of TERM that are passed on.
 var terminalTypes = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._+-]{0,63}$`)
 
 func (a *ExecAPI) openTerminal(w http.ResponseWriter, r *http.Request) error {
@@ -96,7 +96,7 @@ func (a *ExecAPI) openTerminal(w http.ResponseWriter, r *http.Request) error {
 	if ask.Type != "" && !terminalTypes.MatchString(ask.Type) {
 		return route.BadQuery("type", "is %q, which is no type of a terminal", respond.Clip(ask.Type))
 	}
-	// order-free: either is told of
+	// order-free: one fault is returned, whichever it is
 	for name, to := range map[string]*uint16{"rows": &ask.Size.Rows, "columns": &ask.Size.Columns} {
 		n, err := route.Number(r, name, 0)
 		if err != nil {
@@ -107,7 +107,7 @@ func (a *ExecAPI) openTerminal(w http.ResponseWriter, r *http.Request) error {
 		}
 		*to = uint16(n)
 	}
-	return a.carryFrames(w, r, carried{
+	return a.carryFrames(w, r, carriedStream{
 		StreamRequest: transport.StreamRequest{Kind: transport.StreamTerminal, Terminal: &ask},
 		also:          transport.ChannelResize,
 	})
@@ -118,7 +118,7 @@ func (a *ExecAPI) forwardPort(w http.ResponseWriter, r *http.Request) error {
 	if port == "" {
 		return route.BadQuery("port", "is missing: a name or a number")
 	}
-	return a.carryFrames(w, r, carried{
+	return a.carryFrames(w, r, carriedStream{
 		StreamRequest: transport.StreamRequest{
 			Kind:    transport.StreamForward,
 			Forward: &transport.ForwardRequest{Port: port},
@@ -139,7 +139,7 @@ func (a *ExecAPI) copyFiles(w http.ResponseWriter, r *http.Request, kind transpo
 	if path == "" {
 		return route.BadQuery("path", "is missing: a file or folder of the container")
 	}
-	return a.carryFrames(w, r, carried{
+	return a.carryFrames(w, r, carriedStream{
 		StreamRequest: transport.StreamRequest{
 			Kind: kind,
 			Copy: &transport.CopyRequest{Path: path, Follow: route.Flag(r, "follow")},
@@ -152,7 +152,7 @@ func (a *ExecAPI) attach(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return a.carryFrames(w, r, carried{
+	return a.carryFrames(w, r, carriedStream{
 		StreamRequest: transport.StreamRequest{
 			Kind:   transport.StreamAttach,
 			Attach: &transport.AttachRequest{Tail: int(min(tail, math.MaxInt32))},

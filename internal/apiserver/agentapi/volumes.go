@@ -24,7 +24,7 @@ type VolumesAPI struct {
 	Agents Streams
 }
 
-// volumeTimeout is how long a node may take to tell of its volumes, or to remove one.
+// volumeTimeout bounds the answer of a node about its volumes, or the removal of one.
 const volumeTimeout = 30 * time.Second
 
 // Routes returns the operations of volumes.
@@ -55,7 +55,7 @@ func (a *VolumesAPI) listVolumes(w http.ResponseWriter, r *http.Request) error {
 	ctx, cancel := context.WithTimeout(r.Context(), volumeTimeout)
 	defer cancel()
 	reply := api.VolumesReply{Items: []api.VolumeView{}}
-	reply.Items, reply.Faults = everyNode(nodes, reply.Items,
+	reply.Items, reply.Faults = askNodes(nodes, reply.Items,
 		func(node string) (all []api.VolumeView, faults cluster.Faults) {
 			got, err := a.askVolumes(ctx, node, transport.StreamRequest{Kind: transport.StreamVolumeList})
 			if err != nil {
@@ -110,7 +110,7 @@ func (a *VolumesAPI) removeVolume(w http.ResponseWriter, r *http.Request) error 
 	return respond.JSON(w, http.StatusOK, volumeView(snap, ask.Node, &got[0]))
 }
 
-// askVolumes asks one node, and closes the stream when ctx ends.
+// askVolumes asks one node. When ctx ends it closes the stream.
 func (a *VolumesAPI) askVolumes(ctx context.Context, node string, ask transport.StreamRequest) ([]transport.Volume,
 	error,
 ) {
@@ -133,7 +133,7 @@ func volumeView(snap *store.Snapshot, node string, v *transport.Volume) api.Volu
 	}
 }
 
-// volumeOwner returns the service or job that a volume belongs to, "" once there is none.
+// volumeOwner returns the service or job of a volume, "" if it does not exist any more.
 func volumeOwner(snap *store.Snapshot, key string) string {
 	parts := strings.Split(key, "/")
 	if len(parts) != 3 {

@@ -20,17 +20,17 @@ import (
 
 // Bounds of the audit log.
 const (
-	maxFileBytes   = 64 << 20 // of a file until the next is begun
-	auditFiles     = 10       // that are kept besides the one that is written
-	maxQueuedLines = 10_000   // lines that wait for the disk
+	maxFileBytes   = 64 << 20 // maximum size of a file
+	auditFiles     = 10       // older files that are kept
+	maxQueuedLines = 10_000   // lines that may wait for the disk
 	retryPause     = time.Second
 )
 
-// Config is what an audit log is made of.
+// Config is what Open needs.
 type Config struct {
-	// Path of the file; older ones stand beside it as <path>.1, the newest of them, and so on.
+	// Path of the file. Older files are <path>.1, the newest of them, <path>.2 and so on.
 	Path string
-	// MaxBytes is when a file is full, and Keep how many older ones are kept; default 64 MiB and 10.
+	// MaxBytes is the size at which the next file begins, and Keep the number of older files; default 64 MiB and 10.
 	MaxBytes int64
 	Keep     int
 	// Registry takes the metrics; nil for none.
@@ -38,10 +38,9 @@ type Config struct {
 	Log      *slog.Logger
 }
 
-// Log is an AuditSink that writes one JSON object a line into a file of mode 0600. Lines that come while the disk
-// is busy are made durable together, and so are those of requests that are answered at the same moment. While the disk
-// takes none, they wait in memory, up to 10,000; what comes then is lost, and counted in a line of its own once the
-// disk takes lines again. Requests go on meanwhile.
+// Log is a Sink that writes JSON lines to a file of mode 0600. Lines that arrive while the disk is busy are written and
+// synced together. If the disk fails, up to 10,000 lines wait in memory and requests continue. Further lines are lost.
+// The log counts them in a line of its own once the disk works again.
 type Log struct {
 	cfg  Config
 	log  *slog.Logger
@@ -50,11 +49,11 @@ type Log struct {
 	mu     sync.Mutex
 	queue  []entry
 	gone   uint64 // lines lost since the last line that was kept
-	fault  error  // why the disk takes no lines; nil while it does
+	fault  error  // why the last write failed; nil if it did not
 	since  time.Time
-	ended  bool // Run is over: Put writes by itself
+	ended  bool // Run has returned: Put writes to the file itself
 	wake   chan struct{}
-	writer logFile // of Run, and after it of Put
+	writer logFile // used by Run, and by Put after Run
 }
 
 type entry struct {
@@ -62,7 +61,7 @@ type entry struct {
 	kept chan struct{}
 }
 
-// Open opens an audit log, making the file where there is none. It writes with Run.
+// Open opens an audit log and creates the file if it is missing. Run writes to it.
 func Open(cfg Config) (*Log, error) {
 	if cfg.MaxBytes == 0 {
 		cfg.MaxBytes = maxFileBytes
@@ -90,7 +89,7 @@ func Open(cfg Config) (*Log, error) {
 	return l, nil
 }
 
-// Put is part of AuditSink.
+// Put implements Sink.
 func (l *Log) Put(line Line) <-chan struct{} {
 	kept := make(chan struct{})
 	text, err := json.Marshal(line)
@@ -108,7 +107,7 @@ func (l *Log) Put(line Line) <-chan struct{} {
 		return kept
 	}
 	if l.fault != nil {
-		close(kept) // the line waits in memory, and no request waits for it
+		close(kept) // the disk fails: no request waits for the line
 		l.queue[len(l.queue)-1].kept = nil
 	}
 	select {
@@ -118,7 +117,7 @@ func (l *Log) Put(line Line) <-chan struct{} {
 	return kept
 }
 
-// Health is part of AuditSink.
+// Health implements Sink.
 func (l *Log) Health() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -133,8 +132,8 @@ func (l *Log) Health() error {
 		l.since.UTC().Format(time.RFC3339), len(l.queue), l.fault)
 }
 
-// Run writes lines until ctx ends, and then what is left. Lines that come later are written by Put itself, so that
-// none is lost while the last requests end. It returns nil.
+// Run writes lines until ctx ends, and then the remaining lines. Put itself writes later lines, so that no line of the
+// last requests is lost. Run returns nil.
 func (l *Log) Run(ctx context.Context) error {
 	for {
 		var retry <-chan time.Time
@@ -150,7 +149,7 @@ func (l *Log) Run(ctx context.Context) error {
 			return nil
 		case <-l.wake:
 			if retry != nil {
-				continue // the disk is tried at intervals, not for every line
+				continue // a failing disk is tried again at intervals only
 			}
 		case <-retry:
 		}
@@ -159,7 +158,7 @@ func (l *Log) Run(ctx context.Context) error {
 		batch := l.take()
 		l.mu.Unlock()
 		if len(batch.text) == 0 {
-			continue // they went with the ones before
+			continue // the previous batch held them
 		}
 		err := l.writer.append(batch.text)
 		l.mu.Lock()
@@ -168,8 +167,8 @@ func (l *Log) Run(ctx context.Context) error {
 	}
 }
 
-// assemble yields the processor while new lines come. Requests that one commit finished are answered together, so their
-// lines go to the disk together.
+// assemble yields the processor while new lines arrive. Requests of one commit finish together, so that one sync writes
+// all of their lines.
 func (l *Log) assemble() {
 	for before := 0; ; {
 		l.mu.Lock()
@@ -183,14 +182,14 @@ func (l *Log) assemble() {
 	}
 }
 
-// batch is what is written at once.
+// batch is a set of lines that one sync writes.
 type batch struct {
 	entries []entry
 	text    []byte
 	gone    uint64 // counted in the text
 }
 
-// take empties the queue. The lock is held.
+// take removes all lines from the queue. The caller holds the lock.
 func (l *Log) take() batch {
 	b := batch{entries: l.queue, gone: l.gone}
 	l.queue, l.gone = nil, 0
@@ -198,17 +197,18 @@ func (l *Log) take() batch {
 		b.text = append(b.text, e.text...)
 	}
 	if b.gone > 0 {
-		// The lost ones came after all that waited.
+		// The lost lines arrived after all waiting ones.
 		text, _ := json.Marshal(Line{Time: time.Now().UTC(), Lost: b.gone}) // numbers and texts only
 		b.text = append(append(b.text, text...), '\n')
 	}
 	return b
 }
 
-// write writes a batch. The lock is held.
+// write writes a batch and records the result. The caller holds the lock.
 func (l *Log) write(b batch) { l.settle(b, l.writer.append(b.text)) }
 
-// settle notes what became of a batch: what was not written waits again, before all that came since. The lock is held.
+// settle records the result of a batch. After a failure the batch goes back to the front of the queue. The caller holds
+// the lock.
 func (l *Log) settle(b batch, err error) {
 	if err != nil {
 		if l.fault == nil {
@@ -243,7 +243,7 @@ func (l *Log) settle(b batch, err error) {
 			close(e.kept)
 		}
 	}
-	if len(l.queue) > 0 { // came while there was a fault, or meanwhile
+	if len(l.queue) > 0 { // lines arrived during the failure or the write
 		select {
 		case l.wake <- struct{}{}:
 		default:
@@ -251,17 +251,17 @@ func (l *Log) settle(b batch, err error) {
 	}
 }
 
-// logFile is the file that lines are appended to, with the older ones beside it.
+// logFile is the file that lines are appended to, with the older files beside it.
 type logFile struct {
 	path string
 	most int64
 	keep int
 
 	file *os.File
-	size int64 // of what is durable; the rest is a torn line
+	size int64 // of the durable part; a torn line may follow
 }
 
-// open opens the file for appending. A line that a crash tore is ended.
+// open opens the file for appending. If a crash tore the last line, open ends that line.
 func (a *logFile) open() error {
 	f, err := os.OpenFile(a.path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
@@ -286,7 +286,7 @@ func (a *logFile) open() error {
 	return nil
 }
 
-// append writes lines at the end and makes them durable. After an error nothing of them stands in the file.
+// append writes lines at the end and syncs the file. After an error the file holds none of them.
 func (a *logFile) append(text []byte) error {
 	if len(text) == 0 {
 		return nil
@@ -306,7 +306,7 @@ func (a *logFile) append(text []byte) error {
 		err = a.file.Sync()
 	}
 	if err != nil {
-		// After a failed sync the state of the file's pages is not known, so it is opened anew.
+		// After a failed sync the state of the file's pages is unknown, so the file is opened again.
 		err = errors.Join(err, a.file.Truncate(a.size), a.file.Close())
 		a.file = nil
 		return err
@@ -315,7 +315,7 @@ func (a *logFile) append(text []byte) error {
 	return nil
 }
 
-// rotate moves each file on by one number, the oldest away, and begins a new one.
+// rotate renames each file to the next number, removes the oldest and begins a new file.
 func (a *logFile) rotate() error {
 	if a.file != nil {
 		if err := a.file.Close(); err != nil {
@@ -338,37 +338,38 @@ func (a *logFile) rotate() error {
 	return a.open()
 }
 
-// Line is one line of the audit log: who asked for what, and what became of it. It holds no bodies and no secrets.
+// Line is one line of the audit log: a request, its sender and its result. It holds no bodies and no secrets.
 type Line struct {
 	Time time.Time `json:"time"`
 	// Who is "uid:<number>" on a unix socket, "token-file" for the server's own token, "token:<id>", or "node:<name>"
-	// and "server:<id>" for certificates; empty for somebody who is not known.
+	// and "server:<id>" for certificates; empty for an unknown sender.
 	Who string `json:"who,omitempty"`
-	// Name is what a token is called, for people.
+	// Name is the name of a token, for people.
 	Name string `json:"name,omitempty"`
 	Role string `json:"role,omitempty"`
-	// From is the address of the other end, or "unix".
+	// From is the address of the client, or "unix".
 	From   string `json:"from"`
 	Method string `json:"method"`
 	Path   string `json:"path"`
-	// Operation is the operation's name in the API's description, and Object what it was about, such as "default/web".
+	// Operation is the name of the operation in the API's description. Object is what the request is about, such as
+	// "default/web".
 	Operation string `json:"operation,omitempty"`
 	Object    string `json:"object,omitempty"`
-	// Status is that of the answer; 401, 403 and 429 are refusals, and 0 is that there was none: the connection broke.
+	// Status is the status of the answer. 401, 403 and 429 are refusals. 0 means that the connection broke before an
+	// answer.
 	Status int `json:"status"`
 	// Revision of the object after the write, where it has one.
 	Revision uint64 `json:"revision,omitempty"`
-	// Request is the id of the request, which the answer carries as X-Request-Id.
+	// Request is the id of the request; the answer carries it as X-Request-Id.
 	Request string `json:"request"`
-	// Lost, in a line of its own, counts lines before it that could not be kept.
+	// Lost, in a line of its own, counts the lost lines before it.
 	Lost uint64 `json:"lost,omitempty"`
 }
 
-// Sink takes the lines of the audit log; *AuditLog is one. Safe for concurrent use.
+// Sink takes the lines of the audit log; a Log is one. Safe for concurrent use.
 type Sink interface {
-	// Put takes a line at once and returns a channel that is closed when the line is durable, or is not going to be
-	// soon.
+	// Put takes a line and returns at once. It closes the channel once the line is durable, or if the disk fails.
 	Put(Line) <-chan struct{}
-	// Health returns nil, or a sentence that says since when lines are not kept.
+	// Health returns nil, or a sentence that says since when lines are not written.
 	Health() error
 }

@@ -74,7 +74,7 @@ func TestAuditFile(t *testing.T) {
 		group.Go(func() { <-l.Put(Line{Request: fmt.Sprint(i)}) })
 	}
 	group.Wait()
-	// What Put's channel said is durable stands in the file now.
+	// All lines that were reported as durable are in the file.
 	seen := map[string]int{}
 	for _, line := range linesOf(t, path) {
 		seen[line.Request]++
@@ -120,7 +120,7 @@ func TestAuditRotates(t *testing.T) {
 	}
 }
 
-// TestAuditAfterACrash finds half a line.
+// TestAuditAfterACrash opens a file that ends in half a line.
 func TestAuditAfterACrash(t *testing.T) {
 	l, path := openAudit(t, Config{})
 	stop := runAudit(t, l)
@@ -155,8 +155,8 @@ func TestAuditAfterACrash(t *testing.T) {
 	}
 }
 
-// TestAuditOutOfSpace takes the folder away, as a full disk takes the room: lines wait, then are lost and counted, and
-// nobody waits for them.
+// TestAuditOutOfSpace removes the folder, which fails like a full disk: lines wait, then some are lost and counted, and
+// no request waits.
 func TestAuditOutOfSpace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reg := prometheus.NewRegistry()
@@ -204,7 +204,7 @@ func TestAuditOutOfSpace(t *testing.T) {
 	})
 }
 
-// TestAuditAssembles: the lines of requests that are answered at the same moment go to the disk together.
+// TestAuditAssembles checks that lines of simultaneous requests are written together.
 func TestAuditAssembles(t *testing.T) {
 	l, err := Open(Config{Path: filepath.Join(t.TempDir(), "audit.log")})
 	if err != nil {

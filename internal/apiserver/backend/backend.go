@@ -1,4 +1,4 @@
-// Package backend joins what operations read from and write to.
+// Package backend joins the parts that most operations need.
 package backend
 
 import (
@@ -12,7 +12,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// Backend is what most operations read from and write to.
+// Backend reads, writes and lists for operations.
 type Backend struct {
 	Reads  *snapshot.Reader
 	Writer *draft.Writer
@@ -21,7 +21,7 @@ type Backend struct {
 	Now    func() time.Time // the wall clock
 }
 
-// KnownCluster refuses lists of a cluster that does not exist; the default one always does.
+// KnownCluster returns an error for a list of a cluster that does not exist. The default cluster always exists.
 func (b *Backend) KnownCluster(r *http.Request, name string) error {
 	if name == "" || name == cluster.DefaultCluster {
 		return nil

@@ -26,7 +26,7 @@ type ApplyAPI struct {
 	Pins *agentapi.Pins
 }
 
-// apply writes a set of objects, all or none: every object is validated first, and all faults are told at once.
+// apply writes a set of objects, all or none. It validates every object first and returns all faults at once.
 func (a *ApplyAPI) apply(w http.ResponseWriter, r *http.Request) error {
 	var ask api.ApplyRequest
 	if err := strictjson.ReadBody(w, r, &ask); err != nil {
@@ -54,16 +54,16 @@ func (a *ApplyAPI) apply(w http.ResponseWriter, r *http.Request) error {
 	}
 	loose := a.Pins.Pin(r.Context(), draft.DefinitionsOf(set),
 		agentapi.RunnersOf(access.CallerOf(r.Context()), a.Reads.Tables.Snapshot(), set))
-	if err := a.applied(r.Context(), draw, &reply); err != nil {
+	if err := a.commit(r.Context(), draw, &reply); err != nil {
 		return err
 	}
 	loose.Note(reply.Changes)
-	access.ExchangeOf(r.Context()).Object = changed(reply.Changes)
+	access.ExchangeOf(r.Context()).Object = changedObjects(reply.Changes)
 	return respond.JSON(w, http.StatusOK, reply)
 }
 
-// applied commits a set and fills in the revisions that the objects have then.
-func (a *ApplyAPI) applied(ctx context.Context, draw func(*draft.Draft) error, reply *api.ApplyReply) error {
+// commit commits a set and fills in the new revisions of its objects.
+func (a *ApplyAPI) commit(ctx context.Context, draw func(*draft.Draft) error, reply *api.ApplyReply) error {
 	var drawn *draft.Draft
 	_, err := a.Writer.Write(ctx, func(d *draft.Draft) error {
 		drawn = d
@@ -80,8 +80,8 @@ func (a *ApplyAPI) applied(ctx context.Context, draw func(*draft.Draft) error, r
 	return nil
 }
 
-// changed names the objects of an apply for the audit log.
-func changed(changes []api.Change) string {
+// changedObjects names the objects of an apply for the audit log.
+func changedObjects(changes []api.Change) string {
 	const most = 20
 	var names []string
 	for i := range changes {

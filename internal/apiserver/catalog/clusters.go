@@ -79,8 +79,8 @@ func (a *ClustersAPI) writeCluster(w http.ResponseWriter, r *http.Request) error
 	return respond.JSON(w, draft.StatusOfWrite(change), clusterView(e))
 }
 
-// deleteCluster deletes in two steps, so that a service that is made meanwhile is not left without
-// its cluster: the first marks the record, and whatever rests on the record's revision is refused from then on.
+// deleteCluster deletes a cluster in two steps, so that no concurrent write creates a service without a cluster. The
+// first step marks the record, and every write with that record's revision as a precondition fails.
 func (a *ClustersAPI) deleteCluster(w http.ResponseWriter, r *http.Request) error {
 	name := r.PathValue("cluster")
 	pre, err := draft.PreconditionOf(r)
@@ -95,7 +95,7 @@ func (a *ClustersAPI) deleteCluster(w http.ResponseWriter, r *http.Request) erro
 		if !ok {
 			return respond.NotFound("cluster", name)
 		}
-		if err := occupied(d.Snap, name); err != nil || e.Value.Deleted {
+		if err := requireEmpty(d.Snap, name); err != nil || e.Value.Deleted {
 			return err
 		}
 		marked := *e.Value
@@ -111,9 +111,9 @@ func (a *ClustersAPI) deleteCluster(w http.ResponseWriter, r *http.Request) erro
 		found = nil
 		e, ok := d.Snap.Cluster(name)
 		if !ok || !e.Value.Deleted {
-			return nil // another request finished it, or wrote the cluster anew
+			return nil // another request has finished it or created the cluster again
 		}
-		found = occupied(d.Snap, name)
+		found = requireEmpty(d.Snap, name)
 		if found == nil {
 			d.Put(d.Prefix.Cluster(name), nil, e.Modified)
 			return nil
@@ -133,14 +133,14 @@ func (a *ClustersAPI) deleteCluster(w http.ResponseWriter, r *http.Request) erro
 	return nil
 }
 
-// occupied returns 409 for a cluster that has services, jobs or crons.
-func occupied(snap *store.Snapshot, name string) error {
+// requireEmpty returns 409 for a cluster that has services, jobs or crons.
+func requireEmpty(snap *store.Snapshot, name string) error {
 	for e := range snap.Services(name) {
 		return respond.Problemf(http.StatusConflict, "cluster %s still has service %s%s: delete what is in it first",
 			name,
 			e.Value.Name, leaving(e.Value.Lifespan))
 	}
-	for e := range snap.Crons(name) { // before the jobs that it makes
+	for e := range snap.Crons(name) { // before the jobs that they make
 		return respond.Problemf(http.StatusConflict, "cluster %s still has cron %s: delete what is in it first", name,
 			e.Value.Name)
 	}
@@ -148,7 +148,7 @@ func occupied(snap *store.Snapshot, name string) error {
 		return respond.Problemf(http.StatusConflict, "cluster %s still has job %s%s: delete what is in it first", name,
 			e.Value.Name, leaving(e.Value.Lifespan))
 	}
-	for e := range snap.Secrets(name) { // or the next cluster of the name would find them
+	for e := range snap.Secrets(name) { // the next cluster of the name must not find them
 		return respond.Problemf(http.StatusConflict, "cluster %s still has secret %s: delete what is in it first", name,
 			e.Value.Name)
 	}

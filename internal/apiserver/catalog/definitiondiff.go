@@ -20,7 +20,7 @@ import (
 // DiffsAPI compares versions of task definitions.
 type DiffsAPI struct{ backend.Backend }
 
-// Routes are those that compare task definitions.
+// Routes returns the operation that compares versions.
 func (a *DiffsAPI) Routes() []route.Route {
 	const one = "/v1/definitions/{definition}/{version}/diff"
 	return []route.Route{
@@ -78,7 +78,7 @@ func (a *DiffsAPI) diffVersions(w http.ResponseWriter, r *http.Request) error {
 	return respond.JSON(w, http.StatusOK, v)
 }
 
-// versionBefore returns the newest version before one that the caller sees, 0 where there is none.
+// versionBefore returns the newest earlier version that the caller sees, 0 if there is none.
 func versionBefore(snap *store.Snapshot, to cluster.Ref, sees func(cluster.Ref) bool) (before int) {
 	for e := range snap.Definitions(to.Name) {
 		if v := e.Value.Version; v < to.Version && sees(e.Value.Ref()) {
@@ -111,7 +111,7 @@ func (a *DiffsAPI) diffDefinition(w http.ResponseWriter, r *http.Request) error 
 	return respond.JSON(w, http.StatusOK, v)
 }
 
-// ChangedBy returns the fields in which a definition differs from the one before, or a note why there are none.
+// ChangedBy returns the fields in which a definition differs from the previous one, or a note why it lists none.
 func ChangedBy(snap *store.Snapshot, before, after cluster.Ref) ([]api.FieldChange, string) {
 	if before == after {
 		return nil, "the same definition, with tasks begun anew"

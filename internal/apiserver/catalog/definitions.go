@@ -41,7 +41,7 @@ func (a *DefinitionsAPI) listDefinitions(w http.ResponseWriter, r *http.Request)
 		}
 	}
 	topics := store.TopicDefinitions
-	if c.Clusters != nil { // what the caller sees follows from who uses it
+	if c.Clusters != nil { // which definitions the caller sees depends on their users
 		topics |= store.TopicOwners | store.TopicCrons
 	}
 	return lists.Serve(a.Lists, w, r, lists.Source[api.DefinitionView]{
@@ -63,7 +63,7 @@ func (a *DefinitionsAPI) listDefinitions(w http.ResponseWriter, r *http.Request)
 	})
 }
 
-// seesVersion reports whether there is a version of a definition that the caller sees.
+// seesVersion reports whether the caller sees any version of a definition.
 func seesVersion(snap *store.Snapshot, c *access.Caller, name string) bool {
 	sees := c.VisibleDefinitions(snap)
 	for e := range snap.Definitions(name) {
@@ -89,7 +89,7 @@ func (a *DefinitionsAPI) readDefinition(w http.ResponseWriter, r *http.Request) 
 	return answerDefinition(w, r, snap, ref, http.StatusOK)
 }
 
-// refOf returns the reference in an address, which was checked before.
+// refOf returns the reference in an address that route.Check has accepted.
 func refOf(r *http.Request) cluster.Ref {
 	n, _ := strconv.Atoi(r.PathValue("version"))
 	return cluster.Ref{Name: r.PathValue("definition"), Version: n}
@@ -143,8 +143,8 @@ func (a *DefinitionsAPI) writeDefinition(w http.ResponseWriter, r *http.Request)
 	return answerDefinition(w, r, snap, ref, draft.StatusOfWrite(change))
 }
 
-// deleteDefinition removes a version that nothing uses, in two steps, as that of a cluster: a mark makes writes fail
-// that came to refer to it meanwhile.
+// deleteDefinition removes an unused version in two steps, as deleteCluster does: the mark makes concurrent writes fail
+// that refer to the version.
 func (a *DefinitionsAPI) deleteDefinition(w http.ResponseWriter, r *http.Request) error {
 	ref, c := refOf(r), access.CallerOf(r.Context())
 	pre, err := draft.PreconditionOf(r)
@@ -174,7 +174,7 @@ func (a *DefinitionsAPI) deleteDefinition(w http.ResponseWriter, r *http.Request
 	_, err = a.Writer.Write(r.Context(), func(d *draft.Draft) error {
 		e, ok := d.Snap.Definition(ref)
 		if found = nil; !ok || !e.Value.Deleted {
-			return nil // another request finished it, or wrote the version anew
+			return nil // another request has finished it or written the version again
 		}
 		if d.Snap.UsedDefinitions()[ref] {
 			found = definitionInUse(d.Snap, c, ref)
@@ -202,15 +202,14 @@ func putDefinition(d *draft.Draft, e store.Entry[cluster.TaskDefinition], delete
 	d.Put(d.Prefix.Definition(def.Ref()), &def, e.Modified)
 }
 
-// definitionInUse says that something uses a version. It names what the caller may see of that.
+// definitionInUse returns the problem that a version is in use. It names a user that the caller may see.
 func definitionInUse(snap *store.Snapshot, c *access.Caller, ref cluster.Ref) *respond.Problem {
 	return respond.Problemf(http.StatusConflict,
 		"task definition %s is in use%s: point what uses it at another version, or delete that first", ref,
 		userOf(snap, c, ref))
 }
 
-// userOf names something that uses a version, as the end of a sentence. It is empty where the caller sees nothing of
-// that.
+// userOf names a user of a version, as the end of a sentence. It is empty if the caller sees no user.
 func userOf(snap *store.Snapshot, c *access.Caller, ref cluster.Ref) string {
 	uses := func(steps []cluster.Step) bool {
 		for i := range steps {

@@ -24,7 +24,7 @@ type DomainAPI struct {
 	MassSilence func(*store.Snapshot) bool
 }
 
-// maxReschedule bounds the override of a mass silence: one that is forgotten must not last.
+// maxReschedule bounds the override of a mass silence, so that a forgotten override ends.
 const maxReschedule = 24 * time.Hour
 
 func (a *DomainAPI) readDomain(w http.ResponseWriter, r *http.Request) error {
@@ -90,7 +90,7 @@ func (a *DomainAPI) reschedule(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// setDomain writes the operator's settings of the domain after a change.
+// setDomain changes and writes the operator's settings of the domain.
 func (a *DomainAPI) setDomain(w http.ResponseWriter, r *http.Request, pre draft.Precondition,
 	change func(next *cluster.DomainSettings, now time.Time),
 ) error {
@@ -118,7 +118,7 @@ func (a *DomainAPI) setDomain(w http.ResponseWriter, r *http.Request, pre draft.
 	return a.answerDomain(w, snap)
 }
 
-// domainEvents tells what changed of a domain's settings; prev is nil where there were none.
+// domainEvents returns the events of changed settings; prev is nil if there were none.
 func domainEvents(prev, next *cluster.DomainSettings, now time.Time) (told []cluster.Event) {
 	if prev == nil {
 		prev = &cluster.DomainSettings{}

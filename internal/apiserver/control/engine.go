@@ -11,27 +11,26 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// Members are the members of a store engine that runs in Berth's servers; etcd.Engine is one. Every call may be
-// made concurrently.
+// Members are the members of a store engine that runs in Berth's servers; etcd.Engine is one. Safe for concurrent use.
 type Members interface {
-	// Members returns all of them.
+	// Members returns all members.
 	Members(ctx context.Context) ([]store.Member, error)
-	// Promote gives a learner its vote; one that has it is no error. It returns store.ErrNotInSync while the learner
-	// lags, store.ErrMember for an unknown id.
+	// Promote gives a learner its vote; a voter is no error. It returns store.ErrNotInSync while the learner lags,
+	// store.ErrMember for an unknown id.
 	Promote(ctx context.Context, id string) error
-	// Remove takes a member out; an unknown id is no error. It may refuse with store.ErrLosesQuorum.
+	// Remove removes a member; an unknown id is no error. It may refuse with store.ErrLosesQuorum.
 	Remove(ctx context.Context, id string) error
 	Health
 }
 
-// Health tells how the disk, the database and the quorum of a store engine are, within a few seconds.
+// Health reports the state of the disk, the database and the quorum of a store engine, within a few seconds.
 type Health interface {
 	Health(ctx context.Context) (store.EngineHealth, error)
 }
 
-// Reach is how the talk of this server with another one goes.
+// Reach is the state of the connection to another server.
 type Reach struct {
-	// Reached says that it answered last, and For how long that has been so, or not.
+	// Reached reports whether the server answered last. For is how long that has been so.
 	Reached bool
 	For     time.Duration
 	// Problem is a sentence, empty where Reached.
@@ -39,16 +38,16 @@ type Reach struct {
 }
 
 const (
-	// membersFresh is how long an answer of the engine about itself counts, however many ask.
-	membersFresh = time.Second
-	// membersWait bounds the asking.
-	membersWait = 5 * time.Second
+	// engineStateAge is how long an answer of the engine about itself is used again.
+	engineStateAge = time.Second
+	// engineStateTimeout bounds a question to the engine.
+	engineStateTimeout = 5 * time.Second
 )
 
-// EngineState asks the engine how it is, at most once in membersFresh. Safe for concurrent use.
+// EngineState asks the engine for its state, at most once in engineStateAge. Safe for concurrent use.
 type EngineState struct {
-	Source Members // nil where the engine runs elsewhere
-	Disk   Health  // nil where the members tell their health, or nobody does
+	Source Members // nil if the engine runs elsewhere
+	Disk   Health  // nil if the members report their health, or nothing does
 
 	mu      sync.Mutex
 	at      time.Time
@@ -58,8 +57,8 @@ type EngineState struct {
 	membersErr, healthErr error
 }
 
-// EngineAnswer is one look at the engine. Its members are known where they run in the servers, its health where it was
-// asked.
+// EngineAnswer is the engine's state at one time. Its members are known if they run in the servers, its health if the
+// engine was asked.
 type EngineAnswer struct {
 	known, Asked          bool
 	members               []store.Member
@@ -67,7 +66,7 @@ type EngineAnswer struct {
 	membersErr, HealthErr error
 }
 
-// Ask returns what the engine says of itself, which may be a second old.
+// Ask returns the engine's state, at most one second old.
 func (e *EngineState) Ask(ctx context.Context) EngineAnswer {
 	members, health := e.Source, e.Disk
 	if health == nil {
@@ -78,9 +77,9 @@ func (e *EngineState) Ask(ctx context.Context) EngineAnswer {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.at.IsZero() || time.Since(e.at) >= membersFresh {
-		// The answer is for all who ask, so that the end of one request does not end it.
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), membersWait)
+	if e.at.IsZero() || time.Since(e.at) >= engineStateAge {
+		// All callers share the answer, so the end of one request must not cancel it.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), engineStateTimeout)
 		defer cancel()
 		var both sync.WaitGroup
 		if members != nil {
@@ -93,14 +92,14 @@ func (e *EngineState) Ask(ctx context.Context) EngineAnswer {
 	return EngineAnswer{members != nil, true, e.members, e.health, e.membersErr, e.healthErr}
 }
 
-// Changed has the next question asked anew.
+// Changed makes the next Ask ask the engine.
 func (e *EngineState) Changed() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.at = time.Time{}
 }
 
-// member returns the member of an id of the engine's.
+// member returns the member with the engine's id.
 func (a *EngineAnswer) member(id string) *store.Member {
 	for i := range a.members {
 		if id != "" && a.members[i].ID == id {
@@ -110,7 +109,7 @@ func (a *EngineAnswer) member(id string) *store.Member {
 	return nil
 }
 
-// Votes counts the members that have a vote, and those of them that are healthy, without one of them.
+// Votes counts the voting members and the healthy ones among them, without the named one.
 func (a *EngineAnswer) Votes(without string) (all, healthy int) {
 	for i := range a.members {
 		if m := &a.members[i]; !m.Learner && m.ID != without {
@@ -123,10 +122,10 @@ func (a *EngineAnswer) Votes(without string) (all, healthy int) {
 	return all, healthy
 }
 
-// Quorum returns how many of the voters have to agree.
+// Quorum returns how many of the voters must agree.
 func Quorum(voters int) int { return voters/2 + 1 }
 
-// StoreView shows what the engine says of its disk; nil where it cannot be asked or did not say.
+// StoreView shows the state of the engine's disk; nil if it is not known.
 func StoreView(engine *EngineAnswer) *api.StoreView {
 	if !engine.Asked || engine.HealthErr != nil {
 		return nil

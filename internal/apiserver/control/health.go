@@ -20,7 +20,7 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// HealthAPI tells whether the process is up and whether the server can do its work.
+// HealthAPI reports whether the process is up and whether the server can do its work.
 type HealthAPI struct {
 	Reads   *snapshot.Reader
 	Domain  string
@@ -28,7 +28,7 @@ type HealthAPI struct {
 	Storage store.Engine
 	Prefix  store.Prefix
 	Audit   audit.Sink
-	Backups func() error // what is wrong with the copies of the store; nil where there are none
+	Backups func() error // the fault of the scheduled backups; nil without backups
 	Keeper  *pki.Keeper
 	probe   probe
 }
@@ -51,20 +51,20 @@ func (a *HealthAPI) ready(w http.ResponseWriter, r *http.Request) error {
 			state.Parts[name], state.Ready = err.Error(), false
 		}
 	}
-	// What somebody should look at, and what keeps no server from doing its work.
+	// Warnings that keep no server from its work.
 	for name, err := range map[string]error{"store": a.storeReady(r.Context()), "recovery": a.recoveryReady()} {
 		state.Parts[name] = "ok"
 		if err != nil {
 			state.Parts[name] = err.Error()
 		}
 	}
-	// These need somebody's attention; requests are answered all the same.
+	// Faults for the operator; requests are answered all the same.
 	if a.Audit != nil {
 		state.Parts["audit"] = healthText(a.Audit.Health())
 	}
 	if a.Backups != nil {
 		state.Parts["snapshots"] = "ok"
-		if a.Backups() != nil { // why, with paths, is for /v1/status
+		if a.Backups() != nil { // the reason has paths: /v1/status shows it
 			state.Parts["snapshots"] = "the store is not copied as it should be"
 		}
 	}
@@ -102,8 +102,8 @@ func (a *HealthAPI) leaderReady() error {
 	return nil
 }
 
-// storeReady tells of what the engine itself complains about; whether it takes writes is the probe's to find out.
-// Everybody may read it: so paths, addresses and names are left to /v1/status.
+// storeReady returns the engine's own complaints; the probe finds out whether the engine accepts writes. Everyone may
+// read the answer, so paths, addresses and names are left to /v1/status.
 func (a *HealthAPI) storeReady(ctx context.Context) error {
 	engine := a.Engine.Ask(ctx)
 	if engine.HealthErr != nil {
@@ -129,7 +129,7 @@ func (a *HealthAPI) recoveryReady() error {
 	return nil
 }
 
-// probe asks whether the engine takes writes, at most once in a while however often it is asked itself.
+// probe finds out whether the engine accepts writes, at most once per interval for any number of requests.
 type probe struct {
 	mu     sync.Mutex
 	at     time.Time
@@ -149,7 +149,7 @@ func (p *probe) ask(ctx context.Context, a *HealthAPI) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), probeTimeout)
 	defer cancel()
-	// Outside of the prefix, so that the tables do not see it.
+	// The key is outside of the prefix, so that the tables do not see it.
 	key := strings.TrimSuffix(string(a.Prefix), "/") + "-probe/write"
 	_, err := a.Storage.Commit(ctx, []store.Group{{Ops: []store.Op{{Key: key, Value: []byte("{}")}}}})
 	p.at, p.result = time.Now(), nil

@@ -14,7 +14,7 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// RecoveryAPI shows that the store went back, and takes the operator's decision on it.
+// RecoveryAPI shows that the store went back, and takes the operator's decision about it.
 type RecoveryAPI struct{ backend.Backend }
 
 func (a *RecoveryAPI) readRecovery(w http.ResponseWriter, r *http.Request) error {
@@ -37,9 +37,9 @@ func (a *RecoveryAPI) answerRecovery(w http.ResponseWriter, snap *store.Snapshot
 	return respond.JSON(w, http.StatusOK, v)
 }
 
-// recover takes the operator's decision on a store that went back (P1.7). In one transaction it is written down and the
-// store's incarnation rises above whatever an agent has seen; the leader's epoch ends with it, so that the next leader
-// begins with the decision.
+// recover takes the operator's decision about a store that went back (P1.7). One transaction writes the decision and
+// raises the store's incarnation above every incarnation that an agent has seen. It also ends the leader's epoch, so
+// that the next leader starts with the decision.
 func (a *RecoveryAPI) recover(w http.ResponseWriter, r *http.Request) error {
 	var asked api.RecoveryRequest
 	pre, err := draft.PreconditionOf(r)
@@ -83,7 +83,7 @@ func (a *RecoveryAPI) recover(w http.ResponseWriter, r *http.Request) error {
 	return a.answerRecovery(w, snap)
 }
 
-// recoverStore writes the decision into a draft, and ends the leadership term in which it was taken.
+// recoverStore adds the decision to a draft, and ends the present leadership term.
 func recoverStore(d *draft.Draft, domain string, e store.Entry[cluster.Recovery], decided cluster.RecoveryState) {
 	next := *e.Value
 	next.State, next.Decided, next.By = decided, d.Now, d.By

@@ -22,14 +22,14 @@ import (
 type ServersAPI struct {
 	backend.Backend
 
-	ServerID string // this server's own
+	ServerID string // of this server
 	Members  Members
-	Reach    func() map[string]Reach // by the ids of the other servers; nil where that is not known
+	Reach    func() map[string]Reach // by the ids of the other servers; nil if not known
 	Engine   *EngineState
 }
 
-// Views shows the members of the control plane, ordered by id: those that have a record, and members of the
-// engine whose server has not written one.
+// Views shows the servers of the control plane, ordered by id: those with a record, and members of the engine whose
+// server has not written a record.
 func (a *ServersAPI) Views(snap *store.Snapshot, engine *EngineAnswer) (all []api.ServerView) {
 	leader, _ := snap.Leader(a.Domain)
 	reached := map[string]Reach{}
@@ -74,7 +74,7 @@ func engineMember(m *store.Member) *api.EngineMember {
 	return &api.EngineMember{ID: m.ID, Peer: m.PeerURL, Leader: m.Leader, Learner: m.Learner, Healthy: m.Healthy}
 }
 
-// judgeServer tells whether a server can be counted on, with a sentence if it cannot.
+// judgeServer returns the state of a server, with a sentence unless all is well.
 func judgeServer(v *api.ServerView, engine *EngineAnswer, r Reach, heard bool) (api.ServerState, string) {
 	switch {
 	case v.Self:
@@ -99,7 +99,7 @@ func (a *ServersAPI) listServers(w http.ResponseWriter, r *http.Request) error {
 	return lists.Serve(a.Lists, w, r, lists.Source[api.ServerView]{
 		List: "servers", Topics: store.TopicServers | store.TopicLeader | store.TopicDomain,
 		All: func(snap *store.Snapshot) (all []lists.Item[api.ServerView]) {
-			engine := a.Engine.Ask(context.Background()) // bounded by itself
+			engine := a.Engine.Ask(context.Background()) // Ask has a timeout
 			for _, v := range a.Views(snap, &engine) {
 				all = append(all, lists.Item[api.ServerView]{Key: v.ID + "/" + v.Member, Value: v})
 			}
@@ -108,7 +108,7 @@ func (a *ServersAPI) listServers(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// findServer returns the server of an id, or of the id of a member of the engine.
+// findServer returns the server with the id, or with that id of a member of the engine.
 func (a *ServersAPI) findServer(snap *store.Snapshot, engine *EngineAnswer, id string) (api.ServerView, error) {
 	for _, v := range a.Views(snap, engine) {
 		if v.ID == id || v.Engine != nil && v.Engine.ID == id {
@@ -118,13 +118,13 @@ func (a *ServersAPI) findServer(snap *store.Snapshot, engine *EngineAnswer, id s
 	return api.ServerView{}, respond.NotFound("server", id)
 }
 
-// target reads what a request about one server names, from what the store holds now.
+// target returns the server that a request names, by the present content of the store.
 func (a *ServersAPI) target(r *http.Request) (api.ServerView, EngineAnswer, error) {
 	snap, err := a.Reads.Settled(r.Context())
 	if err != nil {
 		return api.ServerView{}, EngineAnswer{}, err
 	}
-	a.Engine.Changed() // what is decided on is asked for now
+	a.Engine.Changed() // the decision needs the present state
 	engine := a.Engine.Ask(r.Context())
 	if engine.membersErr != nil {
 		return api.ServerView{}, engine, engine.membersErr
@@ -167,8 +167,8 @@ func (a *ServersAPI) promoteServer(w http.ResponseWriter, r *http.Request) error
 	return respond.JSON(w, http.StatusOK, v)
 }
 
-// removeServer takes a server's member out of the store and deletes its record. The record of the server that answers
-// goes first: without its member it could not write any more.
+// removeServer removes a server's member from the store and deletes its record. If a server removes itself, it deletes
+// the record first, because without its member it cannot write.
 func (a *ServersAPI) removeServer(w http.ResponseWriter, r *http.Request) error {
 	v, engine, err := a.target(r)
 	if err != nil {
@@ -190,7 +190,7 @@ func (a *ServersAPI) removeServer(w http.ResponseWriter, r *http.Request) error 
 	return nil
 }
 
-// mayRemove refuses to remove the last server, and what would leave the rest without a quorum.
+// mayRemove refuses to remove the last server, or a server whose removal leaves the rest without a quorum.
 func (a *ServersAPI) mayRemove(v *api.ServerView, engine *EngineAnswer, force bool) error {
 	if !engine.known {
 		if v.Self {
@@ -212,7 +212,7 @@ func (a *ServersAPI) mayRemove(v *api.ServerView, engine *EngineAnswer, force bo
 	case left == 0:
 		return respond.Problemf(http.StatusConflict, "server %s is the last one: without it there is no store",
 			ServerName(v))
-	case healthy < Quorum(left): // with force neither: the store itself would refuse
+	case healthy < Quorum(left): // not even with force, as the store itself would refuse
 		return respond.Problemf(http.StatusConflict,
 			"without server %s the store has %s, of which %d must be up and %d would be: "+
 				"it would take no writes. Bring another server up first", ServerName(v), respond.Plural(left, "member"),
@@ -245,7 +245,7 @@ func (a *ServersAPI) removeRecord(ctx context.Context, v *api.ServerView) error 
 	return err
 }
 
-// memberProblem turns an error of a change of the members into its answer.
+// memberProblem returns the answer to an error of a change of members.
 func memberProblem(v *api.ServerView, err error) error {
 	switch {
 	case errors.Is(err, store.ErrNotInSync):
@@ -262,7 +262,7 @@ func memberProblem(v *api.ServerView, err error) error {
 	return err
 }
 
-// ServerName is what people call a server.
+// ServerName returns the name of a server for people.
 func ServerName(v *api.ServerView) string {
 	switch {
 	case v.Name != "":

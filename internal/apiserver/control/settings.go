@@ -22,7 +22,7 @@ type SettingsAPI struct {
 	Settings map[string]string
 }
 
-// secretWords are in the names of settings that are left out, in case one finds its way there.
+// secretWords returns parts of the names of settings that are never shown. No such setting should exist.
 func secretWords() []string { return []string{"secret", "password", "token"} }
 
 func (a *SettingsAPI) readConfig(w http.ResponseWriter, _ *http.Request) error {
@@ -44,7 +44,7 @@ const (
 	profileMost    = 120
 )
 
-// readProfile answers as Go's own handlers of profiles do, so that its tools can read it.
+// readProfile answers as Go's own handlers of profiles do, so that its tools can read the answer.
 func (a *SettingsAPI) readProfile(w http.ResponseWriter, r *http.Request) error {
 	kind := r.PathValue("profile")
 	seconds, err := route.Number(r, "seconds", profileSeconds)
@@ -79,13 +79,13 @@ func (a *SettingsAPI) readProfile(w http.ResponseWriter, r *http.Request) error 
 		}
 	}
 	h.Set("Cache-Control", "no-store")
-	// not every writer has deadlines
+	// Some writers have no deadlines.
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(respond.WriteTimeout))
 	_, err = w.Write(out.Bytes())
 	return err
 }
 
-// profileCPU measures the CPU for a while. The process has one such profile at a time.
+// profileCPU profiles the CPU for a while. A process can have one CPU profile at a time.
 func profileCPU(ctx context.Context, out *bytes.Buffer, during time.Duration) error {
 	if err := pprof.StartCPUProfile(out); err != nil {
 		return respond.Problemf(http.StatusConflict, "the CPU is being measured already: ask again once that has ended")

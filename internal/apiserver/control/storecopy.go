@@ -24,12 +24,12 @@ import (
 type StoreCopyAPI struct {
 	Reads   *snapshot.Reader
 	Engine  store.Engine
-	Streams *prometheus.GaugeVec // open ones, by kind
+	Streams *prometheus.GaugeVec // open streams, by kind
 	Log     *slog.Logger
 }
 
-// readSnapshot streams a copy of the whole store. A header tells a revision that it holds at the least, and a trailer
-// its sum, so that one that is cut short is never taken for whole.
+// readSnapshot streams a copy of the whole store. A header holds a revision that the copy contains at least. A trailer
+// holds the checksum, so that a client notices a truncated copy.
 func (a *StoreCopyAPI) readSnapshot(w http.ResponseWriter, r *http.Request) error {
 	snap, err := a.Reads.Settled(r.Context())
 	if err != nil {
@@ -52,14 +52,13 @@ func (a *StoreCopyAPI) readSnapshot(w http.ResponseWriter, r *http.Request) erro
 		if r.Context().Err() == nil {
 			a.Log.Error("a snapshot was cut short", "error", err)
 		}
-		panic(http.ErrAbortHandler) // the connection is broken off: nobody is to take it for whole
+		panic(http.ErrAbortHandler) // closes the connection, so that the client notices the truncation
 	}
 	h.Set(api.SnapshotSum, hex.EncodeToString(out.sum.Sum(nil)))
 	return nil
 }
 
-// snapshotStream writes a stream that may take as long as it likes, as long as the reader takes some of it now and
-// then.
+// snapshotStream writes a stream of any length, as long as the reader keeps reading.
 type snapshotStream struct {
 	w     io.Writer
 	ctl   *http.ResponseController
@@ -67,13 +66,13 @@ type snapshotStream struct {
 	began bool
 }
 
-// Write writes a piece, within writeTimeout.
+// Write writes a piece, within respond.WriteTimeout.
 func (p *snapshotStream) Write(b []byte) (int, error) {
 	if len(b) == 0 {
-		return 0, nil // it would begin the answer
+		return 0, nil // an empty write would begin the answer
 	}
 	p.began = true
-	_ = p.ctl.SetWriteDeadline(time.Now().Add(respond.WriteTimeout)) // not every writer has deadlines
+	_ = p.ctl.SetWriteDeadline(time.Now().Add(respond.WriteTimeout)) // some writers have no deadlines
 	n, err := p.w.Write(b)
 	p.sum.Write(b[:n])
 	return n, err

@@ -7,11 +7,9 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"reflect"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/berthd/berth/api"
@@ -26,125 +24,36 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// JoinAPI lets machines join with a token and renews their certificates.
+// JoinAPI lets machines join with a token, and renews their certificates.
 type JoinAPI struct {
 	backend.Backend
 
-	Authority *pki.Authority // nil: then every request is refused
+	Authority *pki.Authority // nil refuses every request
 	Vault     Vault
 	Joiner    Joiner
-	Joins     Joins
+	Limiter   JoinLimiter
 	Log       *slog.Logger
 }
 
-// Joiner takes a server that joins into the members of the store. Safe for concurrent use.
+// Joiner adds servers to the members of the store. Safe for concurrent use.
 type Joiner interface {
-	// AddServer adds a learner of this name, a server's id, that the others reach at peerURL, and returns all members,
-	// the new one included. The same again returns the members as they are: a join may be tried again.
+	// AddServer adds a learner with the name, a server's id, that other members reach at peerURL. It returns all
+	// members. A repeated call returns the present members, because a join may be retried.
 	AddServer(ctx context.Context, name, peerURL string) (members []api.ServerMember, err error)
 }
 
 // Bounds of joining.
 const (
-	MaxJoinTries = 20               // in vain, of one address, until it is slowed down
-	JoinTryDecay = 6 * time.Second  // until one of them is forgotten
-	joinSources  = 1024             // addresses that are told apart
-	joinWait     = 10 * time.Second // for the store to take a member
-	joinRecent   = 64               // uses that are known again
+	addMemberTimeout = 10 * time.Second // until the store has a new member
+	maxRecentUses    = 64               // uses of a token that a retry can repeat
 )
 
-// Joins keeps those who join in order. Its zero value is ready.
-type Joins struct {
-	// one lets a single use of a token through at a time: they all change one record, and would only overtake each
-	// other.
-	one sync.Mutex
-
-	mu    sync.Mutex
-	tries map[string]*joinTry
-}
-
-// joinTry counts what an address tried in vain.
-type joinTry struct {
-	count int
-	since time.Time // from when on the count goes down
-}
-
-// blocked reports how long an address is to wait for its next try, 0 for not at all.
-func (j *Joins) blocked(address string, now time.Time) time.Duration {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	t := j.tries[address]
-	if t == nil {
-		return 0
-	}
-	t.decay(now)
-	if t.count < MaxJoinTries {
-		return 0
-	}
-	return JoinTryDecay
-}
-
-func (t *joinTry) decay(now time.Time) {
-	for t.count > 0 && now.Sub(t.since) >= JoinTryDecay {
-		t.count--
-		t.since = t.since.Add(JoinTryDecay)
-	}
-	if t.count == 0 || now.Before(t.since) { // a clock that was set back
-		t.since = now
-	}
-}
-
-// failed notes a try in vain.
-func (j *Joins) failed(address string, now time.Time) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if j.tries == nil {
-		j.tries = map[string]*joinTry{}
-	}
-	t := j.tries[address]
-	if t == nil {
-		if len(j.tries) >= joinSources {
-			j.forget(now)
-		}
-		t = &joinTry{since: now}
-		j.tries[address] = t
-	}
-	t.decay(now)
-	t.count++
-}
-
-// forget makes room: what has run down goes, and if that is nothing, any one. Who has so many addresses is not stopped
-// by counting them, and must not stop others.
-func (j *Joins) forget(now time.Time) {
-	some := ""
-	for address, t := range j.tries {
-		if t.decay(now); t.count == 0 {
-			delete(j.tries, address)
-		}
-		some = address
-	}
-	if len(j.tries) >= joinSources {
-		delete(j.tries, some)
-	}
-}
-
-// sourceOf is the address that tries are counted for: of IPv6 the network, all of which is mostly one machine's.
-func sourceOf(r *http.Request) string {
-	host := access.HostOf(access.RemoteAddress(r))
-	ip, err := netip.ParseAddr(host)
-	if err != nil || ip.Unmap().Is4() {
-		return host
-	}
-	network, _ := ip.WithZone("").Prefix(64) // 64 is right for all
-	return network.String()
-}
-
-// join trades a join token for a certificate. Each key that gets one is a use: it is counted, by compare-and-set,
-// before the certificate leaves the server, so N uses are never more than N keys with a certificate. Who did not hear
-// the answer asks again with the same key, and that is not counted again.
+// join trades a join token for a certificate. Each key that gets a certificate is a use. A compare-and-set counts the
+// use before the certificate leaves the server, so N uses never give certificates to more than N keys. A retry with the
+// same key returns the answer again and is not counted.
 func (a *JoinAPI) join(w http.ResponseWriter, r *http.Request) error {
 	address := sourceOf(r)
-	if wait := a.Joins.blocked(address, a.Now()); wait > 0 {
+	if wait := a.Limiter.retryAfter(address, a.Now()); wait > 0 {
 		w.Header().Set("Retry-After", fmt.Sprint(int(wait.Seconds())))
 		return respond.Problemf(http.StatusTooManyRequests,
 			"too many tries to join from this address came to nothing: wait a minute")
@@ -152,7 +61,7 @@ func (a *JoinAPI) join(w http.ResponseWriter, r *http.Request) error {
 	reply, err := a.joined(w, r)
 	var p *respond.Problem
 	if errors.As(err, &p) && p.Status < http.StatusInternalServerError {
-		a.Joins.failed(address, a.Now())
+		a.Limiter.addFailure(address, a.Now())
 	}
 	if err != nil {
 		return err
@@ -166,8 +75,7 @@ func (a *JoinAPI) joined(w http.ResponseWriter, r *http.Request) (*api.JoinReply
 		return nil, err
 	}
 	if a.Authority == nil {
-		return nil, respond.Problemf(http.StatusServiceUnavailable,
-			"machines cannot join this server: it has no certificate authority. `berth server init` makes one")
+		return nil, respond.Problemf(http.StatusServiceUnavailable, noAuthority)
 	}
 	token, err := pki.ParseJoinToken(ask.Token)
 	if err != nil {
@@ -187,7 +95,7 @@ func (a *JoinAPI) joined(w http.ResponseWriter, r *http.Request) (*api.JoinReply
 	if err != nil {
 		return nil, err
 	}
-	// A token is looked for before anything is signed, and is counted only once all the rest is right.
+	// The token is checked before anything is signed, and counted only after all other checks.
 	t, err := a.joinToken(r.Context(), token, use)
 	if err != nil {
 		return nil, err
@@ -203,14 +111,14 @@ func (a *JoinAPI) joined(w http.ResponseWriter, r *http.Request) (*api.JoinReply
 	if err := a.checkPeerURL(&ask, t.Role); err != nil {
 		return nil, err
 	}
-	if err := nameIsFree(a.Reads.Tables.Snapshot(), &ask); err != nil {
+	if err := requireFreeName(a.Reads.Tables.Snapshot(), &ask); err != nil {
 		return nil, err
 	}
 	cert, err := a.Authority.Sign([]byte(ask.Request), subject, hosts, a.Now())
 	if err != nil {
 		return nil, err
 	}
-	snap, err := a.spend(r.Context(), token, subject, use)
+	snap, err := a.countUse(r.Context(), token, subject, use)
 	if err != nil {
 		return nil, err
 	}
@@ -225,21 +133,21 @@ func (a *JoinAPI) joined(w http.ResponseWriter, r *http.Request) (*api.JoinReply
 	return reply, nil
 }
 
-// errJoin is the answer to every join token that is not good.
+// errJoin returns the answer to every bad join token.
 func errJoin() error {
 	return respond.Problemf(http.StatusUnauthorized,
 		"the join token is not one of this control plane, or it was revoked: make a new one with `berth "+
 			"token create --join`")
 }
 
-// useOf names a use of a join token: who gets a certificate for which key.
+// useOf names a use of a join token by the subject and the key of the certificate.
 func useOf(request []byte, subject pki.Subject) (string, error) {
 	key, err := pki.RequestKey(request)
-	return HashOf(subject.String() + " " + key)[:32], err
+	return access.HashOf(subject.String() + " " + key)[:32], err
 }
 
-// goodFor returns nil if a token may be traded now, for this use.
-func goodFor(t *cluster.AccessToken, secret, use string, now time.Time) error {
+// checkJoinToken returns nil if a token is valid now for the use.
+func checkJoinToken(t *cluster.AccessToken, secret, use string, now time.Time) error {
 	switch {
 	case !access.MatchesHash(secret, t.Hash), t.Purpose != cluster.TokenJoin:
 		return errJoin()
@@ -248,19 +156,13 @@ func goodFor(t *cluster.AccessToken, secret, use string, now time.Time) error {
 			t.Expires.Format(time.RFC3339))
 	case t.Uses > 0 && t.Used >= t.Uses && !slices.Contains(t.Recent, use):
 		return respond.Problemf(http.StatusUnauthorized,
-			"the join token %s was used %s, which is all that it is good for: make a new one", t.ID, times(t.Uses))
+			"the join token %s was used %s, which is all that it is good for: make a new one", t.ID,
+			respond.Times(t.Uses))
 	}
 	return nil
 }
 
-func times(n int) string {
-	if n == 1 {
-		return "once"
-	}
-	return fmt.Sprintf("%d times", n)
-}
-
-// joinToken returns the record of a good token. One that this server's tables do not know may have been made on another
+// joinToken returns the record of a valid token. A token that is missing in the tables may have been made on another
 // server just now.
 func (a *JoinAPI) joinToken(ctx context.Context, token pki.JoinToken, use string) (*cluster.AccessToken, error) {
 	if !cluster.ValidName(token.ID) {
@@ -277,21 +179,21 @@ func (a *JoinAPI) joinToken(ctx context.Context, token pki.JoinToken, use string
 			return nil, errJoin()
 		}
 	}
-	return e.Value, goodFor(e.Value, token.Secret, use, a.Now())
+	return e.Value, checkJoinToken(e.Value, token.Secret, use, a.Now())
 }
 
-// spend counts a use of a token, unless it was counted before.
-func (a *JoinAPI) spend(ctx context.Context, token pki.JoinToken, subject pki.Subject, use string) (*store.Snapshot,
+// countUse counts a use of a token, unless it was counted before.
+func (a *JoinAPI) countUse(ctx context.Context, token pki.JoinToken, subject pki.Subject, use string) (*store.Snapshot,
 	error,
 ) {
-	a.Joins.one.Lock()
-	defer a.Joins.one.Unlock()
+	a.Limiter.oneUse.Lock()
+	defer a.Limiter.oneUse.Unlock()
 	return a.Writer.Write(ctx, func(d *draft.Draft) error {
 		e, ok := d.Snap.Token(token.ID)
 		if !ok {
 			return errJoin()
 		}
-		if err := goodFor(e.Value, token.Secret, use, d.Now); err != nil {
+		if err := checkJoinToken(e.Value, token.Secret, use, d.Now); err != nil {
 			return err
 		}
 		if slices.Contains(e.Value.Recent, use) {
@@ -303,15 +205,14 @@ func (a *JoinAPI) spend(ctx context.Context, token pki.JoinToken, subject pki.Su
 		next := *e.Value
 		next.Used++
 		next.Recent = append(slices.Clone(next.Recent), use)
-		next.Recent = next.Recent[max(0, len(next.Recent)-joinRecent):]
+		next.Recent = next.Recent[max(0, len(next.Recent)-maxRecentUses):]
 		d.Put(d.Prefix.Token(token.ID), &next, e.Modified)
 		return nil
 	})
 }
 
-// mayJoin returns nil if a machine may have a name: it is the token's, where that has one, and no living machine has
-// it, unless the token is for just this name. A node lives while the control plane does not hold it for down; a server
-// while it has a record.
+// mayJoin returns nil if a machine may have a name. A token for one name admits only that name. Other tokens admit
+// names that no living machine has. A node lives unless its verdict is down, a server while it has a record.
 func mayJoin(d *draft.Draft, t *cluster.AccessToken, subject pki.Subject) error {
 	if t.For != "" {
 		if t.For != subject.Name {
@@ -339,8 +240,8 @@ func mayJoin(d *draft.Draft, t *cluster.AccessToken, subject pki.Subject) error 
 	return nil
 }
 
-// nameIsFree refuses a server that would be called as another one is: people name servers by it.
-func nameIsFree(snap *store.Snapshot, ask *api.JoinRequest) error {
+// requireFreeName refuses a server with the name of another server, because people name servers by it.
+func requireFreeName(snap *store.Snapshot, ask *api.JoinRequest) error {
 	for e := range snap.Servers() {
 		if ask.ServerName != "" && e.Value.Name == ask.ServerName && e.Value.ID != ask.Name {
 			return respond.Problemf(http.StatusConflict,
@@ -351,7 +252,7 @@ func nameIsFree(snap *store.Snapshot, ask *api.JoinRequest) error {
 	return nil
 }
 
-// checkPeerURL says what is wrong with the address of a server for the other members of the store.
+// checkPeerURL returns the faults of a server's address for the other members of the store.
 func (a *JoinAPI) checkPeerURL(ask *api.JoinRequest, role cluster.Role) error {
 	if role != cluster.RoleServer {
 		if ask.PeerURL != "" {
@@ -375,10 +276,10 @@ func (a *JoinAPI) checkPeerURL(ask *api.JoinRequest, role cluster.Role) error {
 	return nil
 }
 
-// addServer takes a server into the store and completes what it is answered.
+// addServer adds a server to the store and completes the reply.
 func (a *JoinAPI) addServer(ctx context.Context, ask *api.JoinRequest, reply *api.JoinReply) error {
 	if a.Joiner != nil {
-		ctx, cancel := context.WithTimeout(ctx, joinWait)
+		ctx, cancel := context.WithTimeout(ctx, addMemberTimeout)
 		defer cancel()
 		members, err := a.Joiner.AddServer(ctx, ask.Name, ask.PeerURL)
 		if err != nil {
@@ -393,7 +294,7 @@ func (a *JoinAPI) addServer(ctx context.Context, ask *api.JoinRequest, reply *ap
 	return nil
 }
 
-// addresses are those of all servers.
+// addresses returns the addresses of all servers.
 func addresses(snap *store.Snapshot) (all []string) {
 	for e := range snap.Servers() {
 		if e.Value.API != "" {
@@ -403,10 +304,10 @@ func addresses(snap *store.Snapshot) (all []string) {
 	return all
 }
 
-// mayRenew returns nil if a machine still belongs to the control plane, by what the store holds now: a server while it
-// has a record, a node unless the operator forgot it. Once a forgotten node's last record is gone nothing tells it from
-// a machine that joined and has not registered yet. Such a one may renew: with its certificate it may register as a new
-// node anyhow, so to refuse it here would end nothing before that does.
+// mayRenew returns nil if a machine still belongs to the control plane, by the present content of the store. A server
+// needs a record; a node must not be forgotten. Once the last record of a forgotten node is gone, it looks like a
+// machine that joined and has not registered. It may renew, because with its certificate it may register as a new node
+// anyway.
 func (a *JoinAPI) mayRenew(ctx context.Context, subject pki.Subject) error {
 	snap, err := a.Reads.Settled(ctx)
 	if err != nil {
@@ -427,7 +328,7 @@ func (a *JoinAPI) mayRenew(ctx context.Context, subject pki.Subject) error {
 	return nil
 }
 
-// renew trades the certificate of a connection for one that lasts longer, of the same subject.
+// renew trades the certificate of a connection for a newer one of the same subject.
 func (a *JoinAPI) renew(w http.ResponseWriter, r *http.Request) error {
 	var ask api.RenewRequest
 	if err := strictjson.ReadBody(w, r, &ask); err != nil {

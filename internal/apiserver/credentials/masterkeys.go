@@ -19,27 +19,28 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// MasterKeysAPI lists and replaces the keys that secrets are sealed with.
+// MasterKeysAPI lists and replaces master keys and data keys.
 type MasterKeysAPI struct {
 	backend.Backend
 
-	Keys Keys // nil: then nothing is replaced
+	Keys Keys // nil refuses every replacement
 }
 
-// Keys replaces the keys that secrets are sealed with. An error with the method Refused is a sentence for who asked.
-// Safe for concurrent use.
+// Keys replaces master keys and data keys. The text of an error with the method Refused is for the client. Safe for
+// concurrent use.
 type Keys interface {
 	// Rotate replaces the data key, and returns once all values are sealed with the new one.
 	Rotate(ctx context.Context) (key string, sealed, dropped int, err error)
-	// Rekey begins to replace the master key. Where one is on its way already, it returns that and false.
+	// Rekey starts to replace the master key. If a replacement is already running, Rekey returns its key and false.
 	Rekey(ctx context.Context) (id string, began bool, err error)
-	// Drop has all servers take a master key out of their files.
+	// Drop makes all servers remove a master key from their files.
 	Drop(ctx context.Context, id string) error
 }
 
+// errNoVault is the answer of a server that cannot seal secrets.
 var errNoVault = respond.Problemf(http.StatusServiceUnavailable, "this server has no key for secrets")
 
-// refusedOr turns what was refused into its answer.
+// refusedOr returns the answer to an error of Keys.
 func refusedOr(err error) error {
 	var refusal interface{ Refused() bool }
 	if errors.As(err, &refusal) {
@@ -79,7 +80,7 @@ func (a *MasterKeysAPI) rekeySecrets(w http.ResponseWriter, r *http.Request) err
 			return respond.JSON(w, http.StatusOK, v)
 		}
 	}
-	return respond.NotFound("master key", id) // dropped since
+	return respond.NotFound("master key", id) // dropped meanwhile
 }
 
 func (a *MasterKeysAPI) dropMasterKey(w http.ResponseWriter, r *http.Request) error {
@@ -103,8 +104,8 @@ func (a *MasterKeysAPI) listMasterKeys(w http.ResponseWriter, r *http.Request) e
 	return respond.JSON(w, http.StatusOK, masterKeys(snap))
 }
 
-// masterKeys shows all master keys, the newest first. Before the first one was replaced the store has no record of it:
-// then it is the one that the data keys name, or, before the first secret, the one that all servers hold.
+// masterKeys shows all master keys, the newest first. Before the first replacement the store has no record of the only
+// key. That key is then the one that the data keys name or, before the first secret, the one that all servers hold.
 func masterKeys(snap *store.Snapshot) (all []api.MasterKeyView) {
 	inUse := snap.MasterInUse()
 	for e := range snap.MasterKeys() {
@@ -149,13 +150,13 @@ func masterKeys(snap *store.Snapshot) (all []api.MasterKeyView) {
 	return all
 }
 
-// MasterKeyDeadline is how long servers may take to get a master key that was made.
+// MasterKeyDeadline is how long servers may take to fetch a new master key.
 const MasterKeyDeadline = time.Minute
 
-// LackingKeys says which servers lack a master key that the store needs: they open no secret that is sealed under it,
-// or keep a new key from being used.
+// LackingKeys returns a sentence for each server without a master key that the store needs. Such a server cannot open
+// secrets, or keeps a new key from being used.
 func (a *MasterKeysAPI) LackingKeys(snap *store.Snapshot) (all []string) {
-	oneKey := map[string]bool{} // servers of a build that knows of one key only, and does not tell of it
+	oneKey := map[string]bool{} // servers of an older build, which knows one key only and does not report it
 	for e := range snap.Servers() {
 		oneKey[e.Value.Name] = len(e.Value.Masters) == 0
 	}
@@ -186,7 +187,7 @@ func (a *MasterKeysAPI) LackingKeys(snap *store.Snapshot) (all []string) {
 	return all
 }
 
-// stateOf says how a master key stands.
+// stateOf returns the state of a master key.
 func stateOf(m *cluster.MasterKey, inUse string, wraps bool) api.MasterKeyState {
 	switch {
 	case m.ID == inUse:

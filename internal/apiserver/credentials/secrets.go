@@ -20,6 +20,7 @@ import (
 	"github.com/berthd/berth/internal/apiserver/lists"
 	"github.com/berthd/berth/internal/apiserver/respond"
 	"github.com/berthd/berth/internal/apiserver/route"
+	"github.com/berthd/berth/internal/apiserver/snapshot"
 	"github.com/berthd/berth/internal/apiserver/strictjson"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/store"
@@ -29,19 +30,19 @@ import (
 type SecretsAPI struct {
 	backend.Backend
 
-	Vault Vault // nil: then values are refused
+	Vault Vault // nil refuses values
 }
 
-// Vault seals and opens the values of secrets. Its errors hold nothing of them. Safe for concurrent use.
+// Vault seals and opens the values of secrets. Its errors contain no part of them. Safe for concurrent use.
 type Vault interface {
-	// NewKey makes a data key of the number, wrapped with a master key; with "", where the store names none yet, with
-	// the server's first one.
+	// NewKey makes the data key of the number, wrapped with a master key. An empty master stands for the server's first
+	// one, before the store names any.
 	NewKey(master string, number uint64, now time.Time) (*cluster.SecretKey, error)
 	// Seal seals a value into s with the key.
 	Seal(k *cluster.SecretKey, s *cluster.Secret, value []byte) error
 	// Open returns the value of s, which was sealed with the key.
 	Open(k *cluster.SecretKey, s *cluster.Secret) ([]byte, error)
-	// Text is a master key, the first one with "", and All all of them, for servers that join.
+	// Text returns a master key, the first one for "". All returns all of them, for servers that join.
 	Text(id string) string
 	All() string
 }
@@ -93,8 +94,8 @@ func secretView(e store.Entry[cluster.Secret], users map[secretName][]string) ap
 
 type secretName struct{ cluster, name string }
 
-// usersOf returns who uses the secrets of a cluster, or of all with "": services, jobs and crons by the definitions
-// that they ask for, and owners of what still runs by those of an earlier version.
+// usersOf returns the users of the secrets of a cluster, or of all clusters with "". Users are services, jobs and crons
+// by their definitions, and owners whose running attempts use an earlier version.
 func usersOf(snap *store.Snapshot, in string) map[secretName][]string {
 	users := map[secretName]map[string]bool{}
 	known := map[cluster.Ref][]string{}
@@ -114,19 +115,8 @@ func usersOf(snap *store.Snapshot, in string) map[secretName][]string {
 			users[key][o.String()] = true
 		}
 	}
-	for e := range snap.Services(in) {
-		use(e.Value.Owner(), e.Value.Definition)
-	}
-	for e := range snap.Jobs(in) {
-		for i := range e.Value.Steps {
-			use(e.Value.Owner(), e.Value.Steps[i].Definition)
-		}
-	}
-	for e := range snap.Crons(in) {
-		o := cluster.OwnerRef{Kind: cluster.KindCron, Cluster: e.Value.Cluster, Name: e.Value.Name}
-		for i := range e.Value.Job.Steps {
-			use(o, e.Value.Job.Steps[i].Definition)
-		}
+	for o, ref := range snapshot.Definitions(snap, in) {
+		use(o, ref)
 	}
 	for row := range snap.AllAttempts() {
 		if row.Live() && row.Desired != nil && (in == "" || row.Desired.Owner.Cluster == in) {
@@ -134,7 +124,7 @@ func usersOf(snap *store.Snapshot, in string) map[secretName][]string {
 		}
 	}
 	out := make(map[secretName][]string, len(users))
-	for key, set := range users { // order-free: each by itself
+	for key, set := range users { // order-free: each on its own
 		out[key] = slices.Sorted(maps.Keys(set))
 	}
 	return out
@@ -154,7 +144,7 @@ func readSecretBody(w http.ResponseWriter, r *http.Request) (ask api.SecretWrite
 	return ask, err
 }
 
-// valueOf returns what is sealed, with all that is wrong with a write.
+// valueOf returns the value to seal, and all faults of a write.
 func valueOf(ask *api.SecretWrite, kind cluster.SecretType) (value []byte, faults cluster.Faults) {
 	fault := func(path, format string, args ...any) {
 		faults = append(faults, cluster.Fault{Path: path, Message: fmt.Sprintf(format, args...)})
@@ -201,7 +191,7 @@ func (a *SecretsAPI) writeSecret(w http.ResponseWriter, r *http.Request) error {
 		return respond.Invalid(faults)
 	}
 	if a.Vault == nil {
-		return respond.Problemf(http.StatusServiceUnavailable, "this server has no key for secrets")
+		return errNoVault
 	}
 	var restarted []string
 	status := http.StatusOK
@@ -222,7 +212,7 @@ func (a *SecretsAPI) writeSecret(w http.ResponseWriter, r *http.Request) error {
 	}
 	e, ok := snap.Secret(asked.Cluster, asked.Name)
 	if !ok {
-		return respond.NotFound("secret", asked.Cluster+"/"+asked.Name) // deleted since
+		return respond.NotFound("secret", asked.Cluster+"/"+asked.Name) // deleted meanwhile
 	}
 	v := secretView(e, usersOf(snap, asked.Cluster))
 	v.Restarted = restarted
@@ -230,7 +220,7 @@ func (a *SecretsAPI) writeSecret(w http.ResponseWriter, r *http.Request) error {
 	return respond.JSON(w, status, v)
 }
 
-// setSecret draws the write of a secret, and the restarts that its uses ask for. The same value again changes nothing.
+// setSecret drafts the write of a secret and the restarts of its users. An equal value changes nothing.
 func setSecret(d *draft.Draft, vault Vault, next cluster.Secret, value []byte,
 	e store.Entry[cluster.Secret],
 ) (restarted []string, err error) {
@@ -244,7 +234,7 @@ func setSecret(d *draft.Draft, vault Vault, next cluster.Secret, value []byte,
 		if k, ok := d.Snap.SecretKey(old.Key); same && ok {
 			was, err := vault.Open(k.Value, old)
 			if err != nil {
-				return nil, sealing(err)
+				return nil, errSealing(err)
 			}
 			if bytes.Equal(was, value) {
 				return nil, nil
@@ -254,14 +244,14 @@ func setSecret(d *draft.Draft, vault Vault, next cluster.Secret, value []byte,
 	}
 	next.Stamp, next.Updated, next.Size = access.NewID(8), d.Now, len(value)
 	if next.Type == cluster.SecretRegistry {
-		next.Size = 0 // that of the login says nothing
+		next.Size = 0 // the size of a login means nothing
 	}
 	key, err := sealingKey(d, vault)
 	if err != nil {
 		return nil, err
 	}
 	if err := vault.Seal(key, &next, value); err != nil {
-		return nil, sealing(err)
+		return nil, errSealing(err)
 	}
 	d.Put(d.Prefix.Secret(next.Cluster, next.Name), &next, e.Modified)
 	d.Events = append(d.Events, cluster.Event{
@@ -271,13 +261,13 @@ func setSecret(d *draft.Draft, vault Vault, next cluster.Secret, value []byte,
 	return restartUsers(d, &next), nil
 }
 
-// sealing is the answer where a value cannot be sealed or opened.
-func sealing(err error) error {
+// errSealing returns the answer when a value cannot be sealed or opened.
+func errSealing(err error) error {
 	return respond.Problemf(http.StatusServiceUnavailable, "%v", err)
 }
 
-// sealingKey returns the key that secrets are sealed with now, and makes the first one. The draft rests on it: a
-// rotation, which writes the record of the key that it replaces, keeps out whatever was sealed with that meanwhile.
+// sealingKey returns the data key in use, and makes the first one. The draft has the key's revision as a precondition.
+// A rotation writes the record of the old key, so that no concurrent write uses that key.
 func sealingKey(d *draft.Draft, vault Vault) (*cluster.SecretKey, error) {
 	e, ok := d.Snap.NewestSecretKey()
 	if ok {
@@ -286,19 +276,19 @@ func sealingKey(d *draft.Draft, vault Vault) (*cluster.SecretKey, error) {
 	}
 	k, err := vault.NewKey(d.Snap.MasterInUse(), 1, d.Now)
 	if err != nil {
-		return nil, sealing(err)
+		return nil, errSealing(err)
 	}
 	d.Put(d.Prefix.SecretKey(k.ID), k, 0)
 	return k, nil
 }
 
-// restartUsers has the services of the cluster replace their tasks whose definitions ask for that, as a restart by hand
-// would, and so by their update policies. Those of which nothing runs need not.
+// restartUsers restarts the services of the cluster whose definitions ask for that, by their update policies. Services
+// without a running task are left out.
 func restartUsers(d *draft.Draft, s *cluster.Secret) (names []string) {
 	for e := range d.Snap.Services(s.Cluster) {
 		def, ok := d.Snap.Definition(e.Value.Definition)
 		if !ok || e.Value.Deleted || e.Value.Stopped || !def.Value.RestartsFor(s.Name) ||
-			!standing(d.Snap, e.Value.Owner()) {
+			!hasAttempts(d.Snap, e.Value.Owner()) {
 			continue
 		}
 		next := *e.Value
@@ -316,8 +306,8 @@ func restartUsers(d *draft.Draft, s *cluster.Secret) (names []string) {
 	return names
 }
 
-// standing reports whether an attempt of an owner was placed and has not ended.
-func standing(snap *store.Snapshot, o cluster.OwnerRef) bool {
+// hasAttempts reports whether an attempt of an owner was placed and has not ended.
+func hasAttempts(snap *store.Snapshot, o cluster.OwnerRef) bool {
 	for row := range snap.Attempts(o) {
 		if row.Live() && row.Desired != nil {
 			return true
@@ -359,7 +349,7 @@ func (a *SecretsAPI) deleteSecret(w http.ResponseWriter, r *http.Request) error 
 	return nil
 }
 
-// someOf lists names, not too many of them.
+// someOf lists some of the names.
 func someOf(names []string) string {
 	const most = 20
 	if len(names) <= most {

@@ -1,12 +1,10 @@
-// Package credentials holds the operations of tokens, certificates, secrets and the keys that secrets are sealed with.
+// Package credentials holds the operations of tokens, certificates, secrets, and the keys that seal secrets.
 package credentials
 
 import (
 	"crypto/rand"
-	"crypto/sha256"
 	"encoding/base32"
 	"encoding/base64"
-	"encoding/hex"
 	"fmt"
 	"net/http"
 	"reflect"
@@ -32,22 +30,25 @@ import (
 type TokensAPI struct {
 	backend.Backend
 
-	Authority *pki.Authority // nil: then join tokens are refused
+	Authority *pki.Authority // nil refuses join tokens
 }
 
 // Bounds of tokens.
 const (
-	DefaultJoinLife = time.Hour           // of a join token that says nothing
-	maxJoinLife     = 30 * 24 * time.Hour // of any
+	DefaultJoinLife = time.Hour           // default life of a join token
+	maxJoinLife     = 30 * 24 * time.Hour // longest life of a join token
 	maxUses         = 100_000
 	maxTitle        = 256
 	maxClusters     = 256
-	// KeepEndedTokens is how long a token that has ended is still listed; tidyEnded how many are removed at once.
-	KeepEndedTokens = 7 * 24 * time.Hour
-	tidyEnded       = 50
+	// KeepEndedTokens is how long an ended token is listed. maxRemovedTokens is how many are removed at once.
+	KeepEndedTokens  = 7 * 24 * time.Hour
+	maxRemovedTokens = 50
 )
 
-// States of a token, as lists show them.
+// noAuthority is the sentence for requests that need a certificate authority.
+const noAuthority = "machines cannot join this server: it has no certificate authority. `berth server init` makes one"
+
+// States of a token in lists.
 const (
 	tokenGood    = "good"
 	tokenExpired = "expired"
@@ -79,7 +80,7 @@ func (a *TokensAPI) readToken(w http.ResponseWriter, r *http.Request) error {
 	return respond.JSON(w, http.StatusOK, tokenView(e, a.Now()))
 }
 
-// tokenView shows a token; not even the hash of its secret is shown.
+// tokenView shows a token without the hash of its secret.
 func tokenView(e store.Entry[cluster.AccessToken], now time.Time) api.TokenView {
 	t := e.Value
 	v := api.TokenView{
@@ -104,14 +105,13 @@ func (a *TokensAPI) createToken(w http.ResponseWriter, r *http.Request) error {
 	if ask.Purpose == "" {
 		ask.Purpose = cluster.TokenAccess
 	}
-	if faults := checkToken(&ask); len(faults) > 0 {
+	if faults := tokenFaults(&ask); len(faults) > 0 {
 		return respond.Invalid(faults)
 	}
 	caHash := ""
 	if ask.Purpose == cluster.TokenJoin {
 		if a.Authority == nil {
-			return respond.Problemf(http.StatusConflict,
-				"machines cannot join this server: it has no certificate authority. `berth server init` makes one")
+			return respond.Problemf(http.StatusConflict, noAuthority)
 		}
 		sum, err := pki.Fingerprint(a.Authority.CertificatePEM())
 		if err != nil {
@@ -134,13 +134,13 @@ func (a *TokensAPI) createToken(w http.ResponseWriter, r *http.Request) error {
 		}
 		t := &cluster.AccessToken{
 			ID: id, Name: ask.Name, Purpose: ask.Purpose, Role: ask.Role, Clusters: ask.Clusters, For: ask.For,
-			Hash: HashOf(secret), Created: d.Now, By: access.CallerOf(r.Context()).Signature(), Uses: ask.Uses,
+			Hash: access.HashOf(secret), Created: d.Now, By: access.CallerOf(r.Context()).Signature(), Uses: ask.Uses,
 		}
 		if ask.Life > 0 {
 			t.Expires = d.Now.Add(time.Duration(ask.Life))
 		}
 		d.Put(d.Prefix.Token(id), t, 0)
-		tidyTokens(d)
+		removeEndedTokens(d)
 		return nil
 	})
 	if err != nil {
@@ -158,8 +158,8 @@ func (a *TokensAPI) createToken(w http.ResponseWriter, r *http.Request) error {
 	return respond.JSON(w, http.StatusCreated, reply)
 }
 
-// checkToken returns all that is wrong with a wish for a token.
-func checkToken(ask *api.TokenRequest) (faults cluster.Faults) {
+// tokenFaults returns all faults of a request for a token.
+func tokenFaults(ask *api.TokenRequest) (faults cluster.Faults) {
 	fault := func(path, format string, args ...any) {
 		faults = append(faults, cluster.Fault{Path: path, Message: fmt.Sprintf(format, args...)})
 	}
@@ -170,7 +170,7 @@ func checkToken(ask *api.TokenRequest) (faults cluster.Faults) {
 		fault("life", "is negative")
 	}
 	if ask.Purpose == cluster.TokenJoin {
-		checkJoinToken(ask, fault)
+		joinTokenFaults(ask, fault)
 		return faults
 	}
 	if ask.Purpose != cluster.TokenAccess {
@@ -199,7 +199,7 @@ func checkToken(ask *api.TokenRequest) (faults cluster.Faults) {
 	return faults
 }
 
-func checkJoinToken(ask *api.TokenRequest, fault func(path, format string, args ...any)) {
+func joinTokenFaults(ask *api.TokenRequest, fault func(path, format string, args ...any)) {
 	if ask.Role != cluster.RoleNode && ask.Role != cluster.RoleServer {
 		fault("role", "is %q, want node or server", respond.Clip(string(ask.Role)))
 	}
@@ -217,8 +217,8 @@ func checkJoinToken(ask *api.TokenRequest, fault func(path, format string, args 
 	}
 }
 
-// revokeToken deletes a token. It is good for nothing on each server as soon as that has heard of it, which a server
-// does within moments unless it is cut off from the store.
+// revokeToken deletes a token. Each server refuses the token as soon as its tables show the deletion, within moments
+// unless the server has lost the store.
 func (a *TokensAPI) revokeToken(w http.ResponseWriter, r *http.Request) error {
 	id := r.PathValue("token")
 	pre, err := draft.PreconditionOf(r)
@@ -243,35 +243,29 @@ func (a *TokensAPI) revokeToken(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// tidyTokens removes tokens that ended long ago, a few at a time.
-func tidyTokens(d *draft.Draft) {
+// removeEndedTokens removes some of the tokens that ended long ago.
+func removeEndedTokens(d *draft.Draft) {
 	n := 0
 	for e := range d.Snap.Tokens() {
-		if t := e.Value; n < tidyEnded && access.Expired(t, d.Now.Add(-KeepEndedTokens)) {
+		if t := e.Value; n < maxRemovedTokens && access.Expired(t, d.Now.Add(-KeepEndedTokens)) {
 			d.Put(d.Prefix.Token(t.ID), nil, e.Modified)
 			n++
 		}
 	}
 }
 
-// newTokenID returns the id of a token: a name as objects have them.
+// newTokenID returns a new id of a token, which is a valid object name.
 func newTokenID() string {
 	b := make([]byte, 10)
 	_, _ = rand.Read(b) // never fails
 	return "t" + strings.ToLower(base32.StdEncoding.EncodeToString(b))
 }
 
-// newSecret returns 256 random bits as text without a ".".
+// newSecret returns 256 random bits as text without ".".
 func newSecret() string {
 	b := make([]byte, 32)
 	_, _ = rand.Read(b) // never fails
 	return base64.RawURLEncoding.EncodeToString(b)
-}
-
-// HashOf returns the hash that is kept of a secret, in hex.
-func HashOf(secret string) string {
-	sum := sha256.Sum256([]byte(secret))
-	return hex.EncodeToString(sum[:])
 }
 
 // Routes returns the operations of tokens.

@@ -10,10 +10,10 @@ import (
 	"github.com/berthd/berth/internal/timetable"
 )
 
-// SetCron draws the write of a cron: its references are resolved, as a job's are. Its generation counts the writes.
+// SetCron drafts the write of a cron. It resolves references, as SetJob does. The generation counts the writes.
 func (d *Draft) SetCron(c *cluster.Cron, pre Precondition) (api.Change, error) {
 	change := api.Change{Kind: cluster.KindCron, Cluster: c.Cluster, Name: c.Name, Action: api.ActionCreate}
-	c.Job.Steps = slices.Clone(c.Job.Steps) // references are filled in
+	c.Job.Steps = slices.Clone(c.Job.Steps) // references are completed
 	old, ok := d.Snap.Cron(c.Cluster, c.Name)
 	if err := pre.Check(old.Modified); err != nil {
 		return change, err
@@ -45,7 +45,7 @@ func (d *Draft) SetCron(c *cluster.Cron, pre Precondition) (api.Change, error) {
 	return change, nil
 }
 
-// resolveSteps fills in the references of steps and returns what is wrong with them.
+// resolveSteps completes the references of steps and returns their faults.
 func (d *Draft) resolveSteps(steps []cluster.Step, path string) (faults cluster.Faults) {
 	for i := range steps {
 		if err := d.Resolve(&steps[i].Definition, fmt.Sprintf("%s[%d].definition", path, i)); err != nil {
@@ -66,7 +66,7 @@ func plainCron(c *cluster.Cron) *cluster.Cron {
 	return &plain
 }
 
-// cronEffect says in a sentence what the cluster will do; old is nil for a new cron.
+// cronEffect returns the effect of a write as a sentence; old is nil for a new cron.
 func (d *Draft) cronEffect(old, c *cluster.Cron) string {
 	next := NextOf(c, d.Now, 1)
 	switch {
@@ -85,7 +85,7 @@ func (d *Draft) cronEffect(old, c *cluster.Cron) string {
 // NextOf returns the next moments of a cron, in its own time zone.
 func NextOf(c *cluster.Cron, after time.Time, most int) (all []time.Time) {
 	table, err := timetable.ParseAll(c.Schedules, c.Zone)
-	if err != nil { // it was checked when it was written
+	if err != nil { // the write of the cron checked it
 		return nil
 	}
 	zone, err := time.LoadLocation(c.Zone)
@@ -102,7 +102,7 @@ func NextOf(c *cluster.Cron, after time.Time, most int) (all []time.Time) {
 	return all
 }
 
-// unreadableCron returns what is wrong with the schedules and the zone of a cron.
+// unreadableCron returns the faults of the schedules and the zone of a cron.
 func unreadableCron(c *cluster.Cron) (faults cluster.Faults) {
 	if c.Zone != "" {
 		if _, err := timetable.Parse("@daily", c.Zone); err != nil {

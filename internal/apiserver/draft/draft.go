@@ -1,8 +1,7 @@
 // Package draft computes and commits writes.
 //
-// A Draft is the set of writes that a request asks for. It is computed from one snapshot, with the revisions that it
-// rests on as preconditions. A Writer commits drafts, and computes a draft again where another writer changed one of
-// these revisions.
+// A Draft is the set of writes of one request. It is computed from one snapshot, with the revisions of what it read as
+// preconditions. A Writer commits drafts. It computes a draft again if another writer changed one of these revisions.
 package draft
 
 import (
@@ -15,8 +14,8 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// Draft is the set of writes that a request asks for, computed from one snapshot, and the
-// revisions that it rests on. Later steps see what earlier steps put into the draft.
+// Draft is the set of writes of a request, with their preconditions. Later steps see what earlier steps put into the
+// draft.
 type Draft struct {
 	Snap   *store.Snapshot
 	Prefix store.Prefix
@@ -24,23 +23,23 @@ type Draft struct {
 
 	compares map[string]uint64
 	writes   map[string]any           // by key; nil deletes
-	Events   []cluster.Event          // besides what the written objects themselves tell
-	Instead  map[string]cluster.Event // by key: in place of what the written object tells
-	By       string                   // who asks, for the events
-	Caller   *access.Caller           // the same; conflicts show the caller only what it may see; nil sees all
-	Trace    string                   // the traceparent of what is written
-	Revision uint64                   // at which it was written; 0 until then
-	// permissions are those of clusters that are made without naming any.
+	Events   []cluster.Event          // in addition to the events of the written objects
+	Instead  map[string]cluster.Event // by key: replaces the event of the written object
+	By       string                   // who sent the request, for the events
+	Caller   *access.Caller           // conflicts show this caller only what it may see; nil sees all
+	Trace    string                   // the traceparent of the written records
+	Revision uint64                   // of the commit; 0 before
+	// permissions are the permissions of new clusters that name none.
 	permissions []cluster.Permission
-	gangs       int // the most tasks of a gang that the engine can place together, 0 where that is not known
-	// What the draft itself brings, for the objects that refer to it.
+	gangs       int // the largest gang that the engine can place in one commit; 0 if not known
+	// Objects of the draft itself, for other objects that refer to them.
 	clusters    map[string]*cluster.Cluster
 	definitions map[cluster.Ref]*cluster.TaskDefinition
 	newest      map[string]int
 	owners      map[string]cluster.Kind // services and jobs, by "<cluster>/<name>"
 }
 
-// Require makes the draft rest on a record's revision; store.AnyModified only on its existence.
+// Require adds a record's revision as a precondition; store.AnyModified only requires that the record exists.
 func (d *Draft) Require(key string, modified uint64) {
 	if old, ok := d.compares[key]; ok && old != store.AnyModified {
 		return
@@ -48,20 +47,21 @@ func (d *Draft) Require(key string, modified uint64) {
 	d.compares[key] = modified
 }
 
-// Put writes a record that has the given revision now, 0 for none.
+// Put writes a record whose present revision is modified, 0 for none.
 func (d *Draft) Put(key string, record any, modified uint64) {
 	d.Require(key, modified)
 	d.writes[key] = record
 }
 
-// Remove deletes a record that has the given revision now, with an event that says so.
+// Remove deletes a record whose present revision is modified, with an event.
 func (d *Draft) Remove(key string, modified uint64, event cluster.Event) {
 	d.Put(key, nil, modified)
 	d.Events = append(d.Events, event)
 }
 
-// RevisionOr returns the revision of what the draft wrote, where it wrote something: the tables may show what another
-// writer made of it since, and an If-Match with that revision would pass over what nobody saw.
+// RevisionOr returns the revision of the draft's commit, or the shown revision if the draft wrote nothing. The tables
+// may already show a later write. An If-Match with that write's revision would overwrite a state that the client never
+// saw.
 func (d *Draft) RevisionOr(shown uint64) uint64 {
 	if d.Revision != 0 {
 		return d.Revision
@@ -69,7 +69,7 @@ func (d *Draft) RevisionOr(shown uint64) uint64 {
 	return shown
 }
 
-// group returns the draft as one transaction, in an order that depends on nothing but the draft.
+// group returns the draft as one transaction, in an order that depends only on the draft.
 func (d *Draft) group() (store.Group, error) {
 	var g store.Group
 	for _, key := range slices.Sorted(maps.Keys(d.compares)) {

@@ -7,8 +7,8 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// serviceEffect says in a sentence what the cluster will do; old is nil for a new service. The definition is nil where
-// it is not known.
+// serviceEffect returns the effect of a write as a sentence; old is nil for a new service. The definition is nil if it
+// is not known.
 func serviceEffect(old, svc *cluster.Service, def *cluster.TaskDefinition) string {
 	switch {
 	case old == nil && svc.Stopped:
@@ -43,7 +43,7 @@ func serviceEffect(old, svc *cluster.Service, def *cluster.TaskDefinition) strin
 	return text + scale
 }
 
-// tasksOf names the tasks of a service by their number, or by where they are.
+// tasksOf describes the tasks of a service by their number or their nodes.
 func tasksOf(svc *cluster.Service) string {
 	if svc.Mode == cluster.ModeDaemon {
 		return "a task on each node"
@@ -51,7 +51,7 @@ func tasksOf(svc *cluster.Service) string {
 	return respond.Plural(svc.Count, "task")
 }
 
-// pace says how a rollout goes.
+// pace describes the steps of a rollout.
 func pace(svc *cluster.Service, def *cluster.TaskDefinition) string {
 	limits := svc.Update.Limits(svc.Count, def != nil && def.Pinned())
 	text := "one task at a time"

@@ -14,8 +14,8 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// eventBatch returns the events of a draft, or nil where there are none. The batch is
-// written with the draft, in one transaction (P8.1).
+// eventBatch returns the events of a draft, or nil if there are none. The batch is written in the draft's transaction
+// (P8.1).
 func (d *Draft) eventBatch(domain string) (*cluster.EventBatch, error) {
 	events := slices.Clone(d.Events)
 	for _, key := range slices.Sorted(maps.Keys(d.writes)) {
@@ -45,7 +45,7 @@ func (d *Draft) eventBatch(domain string) (*cluster.EventBatch, error) {
 	return b, nil
 }
 
-// eventOf tells of one object that a user wrote.
+// eventOf returns the event of an object that a user wrote.
 func eventOf(record any, created bool) (e cluster.Event, ok bool) {
 	var noun string
 	deleted, subject := false, ""
@@ -112,7 +112,7 @@ func eventOf(record any, created bool) (e cluster.Event, ok bool) {
 	return e, true
 }
 
-// putEvents adds the batch that tells of a draft to its transaction.
+// putEvents adds the draft's events to its transaction.
 func (d *Draft) putEvents(g *store.Group, domain string) error {
 	b, err := d.eventBatch(domain)
 	if err != nil || b == nil {

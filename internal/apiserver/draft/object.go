@@ -12,20 +12,20 @@ import (
 	"github.com/berthd/berth/internal/timetable"
 )
 
-// Object is an object that users write.
-type Object interface {
+// Spec is an object that users write.
+type Spec interface {
 	SetDefaults()
 	Validate() error
 }
 
-// ReadObject reads an object and the request's preconditions. Fill completes the object from the address and tells
-// where the two differ; then come the defaults and the validation.
-func ReadObject(w http.ResponseWriter, r *http.Request, v Object, fill func() cluster.Faults) (Precondition, error) {
+// ReadObject reads an object and the request's preconditions. Fill completes the object from the address and returns
+// the differences. Defaults and validation follow.
+func ReadObject(w http.ResponseWriter, r *http.Request, v Spec, fill func() cluster.Faults) (Precondition, error) {
 	pre, err := PreconditionOf(r)
 	if err != nil {
 		return pre, err
 	}
-	// What a read adds may come back with a write, and says nothing.
+	// A client may send back the fields that a read adds; they are ignored.
 	if err := strictjson.ReadBody(w, r, v, "revision", "status"); err != nil {
 		return pre, err
 	}
@@ -37,27 +37,25 @@ func ReadObject(w http.ResponseWriter, r *http.Request, v Object, fill func() cl
 	return pre, nil
 }
 
-// countOpen is the count of a service with scaling whose writer left it out, until the draft knows what stands
+// countUnset is the count of a service with scaling whose writer left it out, until the draft reads the present one
 // (keepCount).
-const countOpen = -1
+const countUnset = -1
 
-// Complete fills in the defaults of an object and returns all of its faults, those of schedules and expressions among
-// them.
-func Complete(v Object) cluster.Faults {
+// Complete sets the defaults of an object and returns all of its faults, also those of schedules and expressions.
+func Complete(v Spec) cluster.Faults {
 	svc, ok := v.(*cluster.Service)
 	open := ok && svc.Count == 0 && svc.Scaling != nil && svc.Mode != cluster.ModeDaemon
 	v.SetDefaults()
 	faults := append(cluster.FaultsOf(v.Validate()), unreadable(v)...)
 	if open {
-		svc.Count = countOpen
+		svc.Count = countUnset
 	}
 	return faults
 }
 
-// keepCount gives a service whose writer left the count to scaling the one that stands, within the bounds, or else the
-// least.
+// keepCount sets an unset count to the present count within the bounds, or to the minimum for a new service.
 func keepCount(svc, prev *cluster.Service) {
-	if svc.Count != countOpen {
+	if svc.Count != countUnset {
 		return
 	}
 	svc.Count = svc.Scaling.Min
@@ -66,9 +64,8 @@ func keepCount(svc, prev *cluster.Service) {
 	}
 }
 
-// unreadable returns what is wrong with an object's schedules and with the expressions of its gates, which package
-// cluster does not read.
-func unreadable(v Object) (faults cluster.Faults) {
+// unreadable returns the faults of schedules and of the expressions of gates, which package cluster does not read.
+func unreadable(v Spec) (faults cluster.Faults) {
 	if c, ok := v.(*cluster.Cron); ok {
 		return unreadableCron(c)
 	}
@@ -96,7 +93,7 @@ func unreadable(v Object) (faults cluster.Faults) {
 	return faults
 }
 
-// FillName fills in a name from the address, or tells that the body has another one.
+// FillName sets a name from the address, or returns the fault that the body has another name.
 func FillName(field string, value *string, want string) cluster.Faults {
 	if *value == "" {
 		*value = want
@@ -110,7 +107,7 @@ func FillName(field string, value *string, want string) cluster.Faults {
 	return nil
 }
 
-// StatusOfWrite tells a new object from a changed one.
+// StatusOfWrite returns 201 for a new object and 200 for a change.
 func StatusOfWrite(c api.Change) int {
 	if c.Action == api.ActionCreate {
 		return http.StatusCreated

@@ -14,13 +14,13 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// conflict is the fault of an object that cannot be written over what stands; it makes the answer 409.
+// conflict is the fault of an object that cannot replace the present one. The answer is 409.
 type conflict struct{ cluster.Fault }
 
 // Error returns the fault's text.
 func (c *conflict) Error() string { return c.Fault.String() }
 
-// Conflictf returns an error that makes the answer 409: the object cannot be written over what stands.
+// Conflictf returns the fault of an object that cannot replace the present one. The answer is 409.
 func Conflictf(path, format string, args ...any) error {
 	return &conflict{cluster.Fault{Path: path, Message: fmt.Sprintf(format, args...)}}
 }
@@ -30,7 +30,7 @@ func Faultf(path, format string, args ...any) error {
 	return cluster.Faults{{Path: path, Message: fmt.Sprintf(format, args...)}}
 }
 
-// SetCluster draws the write of a cluster.
+// SetCluster drafts the write of a cluster.
 func (d *Draft) SetCluster(c *cluster.Cluster, pre Precondition) (api.Change, error) {
 	change := api.Change{Kind: cluster.KindCluster, Name: c.Name, Action: api.ActionCreate}
 	c.Deleted = false
@@ -53,25 +53,25 @@ func (d *Draft) SetCluster(c *cluster.Cluster, pre Precondition) (api.Change, er
 	return change, nil
 }
 
-// SetDefinition draws the write of a version of a definition, which is written once.
+// SetDefinition drafts the write of a version of a definition. A version is written once.
 func (d *Draft) SetDefinition(def *cluster.TaskDefinition) (api.Change, error) {
 	ref := def.Ref()
 	def.Deleted = false
 	change := api.Change{Kind: cluster.KindTaskDefinition, Name: ref.String(), Action: api.ActionCreate}
 	if old, ok := d.Snap.Definition(ref); ok {
-		def.PinAs(old.Value) // the same definition, written again, has no digests
+		def.PinAs(old.Value) // a definition that is written again has no digests
 		stands := *old.Value
 		stands.Deleted = false
 		action, fields := Compare(&stands, def)
 		if action != api.ActionNone {
 			if d.Caller != nil && !d.Caller.VisibleDefinitions(d.Snap)(ref) {
-				fields = nil // they hold what stands
+				fields = nil // they hold values of the present version
 			}
 			return change, differs(ref, fields)
 		}
 		change.Action, change.Revision = action, old.Modified
 		d.definitions[ref] = def
-		if old.Value.Deleted { // it is kept
+		if old.Value.Deleted { // the write ends the deletion
 			d.Put(d.Prefix.Definition(ref), def, old.Modified)
 		}
 		return change, nil
@@ -86,7 +86,7 @@ func (d *Draft) SetDefinition(def *cluster.TaskDefinition) (api.Change, error) {
 	return change, nil
 }
 
-// differs tells that a version stands with another content: one fault for each field.
+// differs returns the conflicts of a version that exists with other content, one for each field.
 func differs(ref cluster.Ref, fields []api.FieldChange) error {
 	p := respond.Problemf(http.StatusConflict,
 		"%s exists with another content, and a version is written once: give the new content another version", ref)
@@ -107,9 +107,9 @@ func orNothing(text string) string {
 	return text
 }
 
-// SetService draws the write of a service: its references are resolved and its generation counted. What the user asked
-// of its rollout stays, but for another definition: that begins a rollout of its own, of which nothing was asked yet
-// but that it waits.
+// SetService drafts the write of a service: it resolves the definition and sets the generation. The user's requests
+// about the rollout stay, except with another definition. That starts a new rollout, which is paused if the old one
+// was.
 func (d *Draft) SetService(svc *cluster.Service, pre Precondition) (api.Change, error) {
 	change := api.Change{Kind: cluster.KindService, Cluster: svc.Cluster, Name: svc.Name, Action: api.ActionCreate}
 	old, ok := d.Snap.Service(svc.Cluster, svc.Name)
@@ -124,7 +124,7 @@ func (d *Draft) SetService(svc *cluster.Service, pre Precondition) (api.Change, 
 			return change, err
 		}
 	}
-	if err := d.belongs(svc.Owner()); err != nil {
+	if err := d.requireOwnerName(svc.Owner()); err != nil {
 		return change, err
 	}
 	if faults := d.CheckPermissions(svc.Cluster, svc.Definition, "definition"); len(faults) > 0 {
@@ -138,7 +138,7 @@ func (d *Draft) SetService(svc *cluster.Service, pre Precondition) (api.Change, 
 	}
 	keepCount(svc, prev)
 	if prev == nil {
-		// What is left of an earlier service of the name is not this one's, whatever it runs.
+		// The remains of an earlier service of the name do not belong to this one, even with the same definition.
 		if svc.Generation = d.Snap.NextGeneration(svc.Owner()); svc.Generation > 1 {
 			svc.Restarted = svc.Generation
 		}
@@ -163,8 +163,9 @@ func (d *Draft) SetService(svc *cluster.Service, pre Precondition) (api.Change, 
 	return change, nil
 }
 
-// forget drops the records of the rollouts and the scaling of an earlier service of the name: a new one never goes back
-// to a version of that, nor to its count. Where that one is still being deleted nobody may write them meanwhile.
+// forget removes the records of rollouts and scaling of an earlier service of the name, so that a new service never
+// returns to an earlier version or count. While the earlier service is being deleted, nobody else may write these
+// records.
 func (d *Draft) forget(svc *cluster.Service, deleting bool) {
 	drop := func(key string, modified uint64) {
 		switch {
@@ -180,10 +181,10 @@ func (d *Draft) forget(svc *cluster.Service, deleting bool) {
 	drop(d.Prefix.Scale(svc.Cluster, svc.Name), scale.Modified)
 }
 
-// SetJob draws the write of a job. What changes its steps runs it anew, and so does to take back a cancellation.
+// SetJob drafts the write of a job. A change of steps runs the job again, and so does the end of a cancellation.
 func (d *Draft) SetJob(job *cluster.Job, pre Precondition) (api.Change, error) {
 	change := api.Change{Kind: cluster.KindJob, Cluster: job.Cluster, Name: job.Name, Action: api.ActionCreate}
-	job.Steps = slices.Clone(job.Steps) // references are filled in
+	job.Steps = slices.Clone(job.Steps) // references are completed
 	old, ok := d.Snap.Job(job.Cluster, job.Name)
 	if err := pre.Check(visible(ok && !old.Value.Deleted, old.Modified)); err != nil {
 		return change, err
@@ -191,7 +192,7 @@ func (d *Draft) SetJob(job *cluster.Job, pre Precondition) (api.Change, error) {
 	if faults := d.resolveSteps(job.Steps, "steps"); len(faults) > 0 {
 		return change, faults
 	}
-	if err := d.belongs(job.Owner()); err != nil {
+	if err := d.requireOwnerName(job.Owner()); err != nil {
 		return change, err
 	}
 	if faults := d.CheckStepPermissions(job.Cluster, job.Steps, "steps"); len(faults) > 0 {
@@ -220,7 +221,7 @@ func (d *Draft) SetJob(job *cluster.Job, pre Precondition) (api.Change, error) {
 	return change, nil
 }
 
-// SetHost draws the write of the operator's settings of a node. A drain, and that the node is gone, stay.
+// SetHost drafts the write of the operator's settings of a node. It keeps a drain and the mark of a forgotten node.
 func (d *Draft) SetHost(h *cluster.Host, pre Precondition) error {
 	old, ok := d.Snap.Host(h.Name)
 	if err := pre.Check(old.Modified); err != nil {
@@ -238,7 +239,7 @@ func (d *Draft) SetHost(h *cluster.Host, pre Precondition) error {
 	return nil
 }
 
-// visible is the revision of an object that users see as existing, else 0.
+// visible returns the revision of an object that exists for users, else 0.
 func visible(exists bool, modified uint64) uint64 {
 	if exists {
 		return modified
@@ -246,8 +247,8 @@ func visible(exists bool, modified uint64) uint64 {
 	return 0
 }
 
-// Resolve fills in the newest version of a definition where a reference names none, and makes the draft
-// rest on the definition.
+// Resolve sets the newest version of a definition if a reference names none, and adds the definition's revision as a
+// precondition.
 func (d *Draft) Resolve(ref *cluster.Ref, path string) error {
 	if ref.Version == 0 {
 		newest, rev, ok := d.Snap.NewestDefinition(ref.Name)
@@ -274,12 +275,12 @@ func (d *Draft) Resolve(ref *cluster.Ref, path string) error {
 	if e.Value.Deleted {
 		return Faultf(path, "task definition %s is being deleted: write it again to keep it", *ref)
 	}
-	// The exact revision: a deletion marks the record first, so it cannot overlook what refers to it meanwhile.
+	// The exact revision is needed: a deletion marks the record first, and must see every later reference.
 	d.Require(d.Prefix.Definition(*ref), e.Modified)
 	return nil
 }
 
-// Definition returns a definition that the draft brings or that stands, nil if there is none.
+// Definition returns a definition of the draft or the store, nil if there is none.
 func (d *Draft) Definition(ref cluster.Ref) *cluster.TaskDefinition {
 	if def := d.definitions[ref]; def != nil {
 		return def
@@ -288,9 +289,9 @@ func (d *Draft) Definition(ref cluster.Ref) *cluster.TaskDefinition {
 	return e.Value
 }
 
-// belongs makes the draft rest on the owner's cluster, which is made where it is the default one, and on there being
-// no object of the other kind under the name: the names of tasks hold no kind.
-func (d *Draft) belongs(o cluster.OwnerRef) error {
+// requireOwnerName adds preconditions on the owner's cluster, creating the default cluster, and on the absence of an
+// object of the other kind with the name: the names of tasks hold no kind.
+func (d *Draft) requireOwnerName(o cluster.OwnerRef) error {
 	if err := d.RequireCluster(o.Cluster); err != nil {
 		return err
 	}
@@ -314,7 +315,7 @@ func (d *Draft) belongs(o cluster.OwnerRef) error {
 	return nil
 }
 
-// RequireCluster makes the draft rest on a cluster, and creates the default cluster where it does not exist.
+// RequireCluster adds a cluster as a precondition, and creates the default cluster if it does not exist.
 func (d *Draft) RequireCluster(name string) error {
 	if d.clusters[name] != nil {
 		return nil
@@ -323,7 +324,8 @@ func (d *Draft) RequireCluster(name string) error {
 		if c.Value.Deleted {
 			return Conflictf("cluster", "cluster %s is being deleted", name)
 		}
-		// The exact revision: a deletion writes the record first, so it cannot overlook what is made meanwhile.
+		// The exact revision is needed: a deletion writes the record first, and must see every object that is made
+		// later.
 		d.Require(d.Prefix.Cluster(name), c.Modified)
 		return nil
 	}
@@ -337,8 +339,8 @@ func (d *Draft) RequireCluster(name string) error {
 	return nil
 }
 
-// NextVersion makes a service one of the next generation, whose rollout nobody said anything about yet. A paused
-// service stays paused.
+// NextVersion raises a service's generation and clears the user's requests about its rollout. A paused rollout stays
+// paused.
 func (d *Draft) NextVersion(svc *cluster.Service) {
 	svc.Generation = d.Snap.NextGeneration(svc.Owner())
 	svc.Rollout = cluster.RolloutWish{Paused: svc.Rollout.Paused}
@@ -358,7 +360,7 @@ func plainJob(j *cluster.Job) *cluster.Job {
 
 func stepsOf(j *cluster.Job) any { return map[string]any{"steps": j.Steps} }
 
-// jobEffect says in a sentence what the cluster will do; old is nil for a new job.
+// jobEffect returns the effect of a write as a sentence; old is nil for a new job.
 func jobEffect(old, job *cluster.Job) string {
 	tasks := 0
 	for i := range job.Steps {
@@ -377,10 +379,10 @@ func jobEffect(old, job *cluster.Job) string {
 	return ""
 }
 
-// Compare returns what a write changes in an object, field by field.
+// Compare returns the changes of a write to an object, field by field.
 func Compare(old, next any) (api.Action, []api.FieldChange) {
-	a, _ := json.Marshal(old)  // both are nouns, which marshal
-	b, _ := json.Marshal(next) // always
+	a, _ := json.Marshal(old)  // records always
+	b, _ := json.Marshal(next) // marshal
 	fields := strictjson.Diff(a, b)
 	if len(fields) == 0 {
 		return api.ActionNone, nil
@@ -388,7 +390,7 @@ func Compare(old, next any) (api.Action, []api.FieldChange) {
 	return api.ActionUpdate, fields
 }
 
-// DateTaints says of each taint of a node since when the node has it: now, or since it got that very one.
+// DateTaints sets the time since which the node has each taint: now, or the earlier time of an equal taint.
 func (d *Draft) DateTaints(h *cluster.Host) {
 	old, _ := d.Snap.Host(h.Name)
 	for i := range h.Taints {

@@ -9,12 +9,12 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// What a task may reach beyond itself is a permission of its cluster. A service, job or cron is refused here if its
-// definitions ask for more, and only an admin changes the permissions. Nodes look again at what is theirs: an agent
-// lends no path that its operator did not name.
+// Permissions of a cluster limit what its tasks reach outside of themselves. A service, job or cron is refused here if
+// its definitions need more, and only an admin changes the permissions. Agents check their own part again: an agent
+// exposes only paths that its operator named.
 
-// grant fills in the permissions of a cluster that names none, and refuses a change of them to callers who are no
-// admin. old is nil for a new cluster.
+// grant sets the permissions of a cluster that names none, and lets only admins change them. old is nil for a new
+// cluster.
 func (d *Draft) grant(old, c *cluster.Cluster) error {
 	had := d.permissions
 	if old != nil {
@@ -33,9 +33,9 @@ func (d *Draft) grant(old, c *cluster.Cluster) error {
 		c.Name, cluster.RoleAdmin, d.Caller.Who, d.Caller.Role)
 }
 
-// CheckPermissions returns a fault for each field of a definition that needs a permission which the cluster does not
-// have. A definition or a cluster that does not exist has no such faults: another check refuses it. The draft rests on
-// the cluster's record already.
+// CheckPermissions returns a fault for each field of a definition that needs a missing permission of the cluster.
+// Missing definitions or clusters have no such faults; another check refuses them. The draft already has the cluster's
+// revision as a precondition.
 func (d *Draft) CheckPermissions(in string, ref cluster.Ref, path string) cluster.Faults {
 	def, c := d.Definition(ref), d.clusters[in]
 	if c == nil {
@@ -48,7 +48,7 @@ func (d *Draft) CheckPermissions(in string, ref cluster.Ref, path string) cluste
 	return c.CheckPermissions(path, def)
 }
 
-// CheckStepPermissions is permitted for the steps of a job, at a path.
+// CheckStepPermissions does the same for the steps of a job, at a path.
 func (d *Draft) CheckStepPermissions(in string, steps []cluster.Step, path string) (faults cluster.Faults) {
 	for i := range steps {
 		faults = append(faults,
@@ -57,8 +57,8 @@ func (d *Draft) CheckStepPermissions(in string, steps []cluster.Step, path strin
 	return faults
 }
 
-// RequirePermissions refuses to begin tasks anew of what was written when the cluster had more permissions. The draft
-// rests on the cluster's record from then on.
+// RequirePermissions refuses to start tasks again for which the cluster no longer has the permissions. It adds the
+// cluster's revision as a precondition.
 func (d *Draft) RequirePermissions(in string, faults cluster.Faults) error {
 	if err := d.RequireCluster(in); err != nil {
 		return err

@@ -9,7 +9,7 @@ import (
 	"github.com/berthd/berth/internal/apiserver/respond"
 )
 
-// Precondition is what a request demands of the object that it changes.
+// Precondition is the demand of a request on the present state of the object that it changes.
 type Precondition struct {
 	match  []uint64 // If-Match; nil demands nothing
 	exists bool     // If-Match: *
@@ -49,7 +49,7 @@ func PreconditionOf(r *http.Request) (p Precondition, err error) {
 	return p, nil
 }
 
-// Check holds the precondition against an object's revision, 0 for one that does not exist.
+// Check compares the precondition with an object's revision, 0 for one that does not exist.
 func (p Precondition) Check(modified uint64) error {
 	switch {
 	case p.Absent && modified != 0:

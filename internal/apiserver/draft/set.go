@@ -16,7 +16,7 @@ import (
 // maxObjects bounds the objects of one apply.
 const maxObjects = 10_000
 
-// AppliedObject is an object of an apply, read and valid by itself. Only the field of its kind is set.
+// AppliedObject is an object of an apply, read and valid on its own. Only the field of its kind is set.
 type AppliedObject struct {
 	path       string
 	kind       cluster.Kind
@@ -28,8 +28,7 @@ type AppliedObject struct {
 	Cron       *cluster.Cron
 }
 
-// Manifests reads the objects of an apply and puts them in the order in which they are written: what others refer to
-// comes first.
+// Manifests reads the objects of an apply and orders them for writing: objects that others refer to come first.
 func Manifests(objects []api.Object) ([]AppliedObject, cluster.Faults) {
 	var faults cluster.Faults
 	if len(objects) > maxObjects {
@@ -70,7 +69,7 @@ func Manifests(objects []api.Object) ([]AppliedObject, cluster.Faults) {
 
 // read reads and validates an object of its kind.
 func (m *AppliedObject) read(o api.Object) cluster.Faults {
-	var object Object
+	var object Spec
 	switch m.kind {
 	case cluster.KindCluster:
 		m.Cluster = new(cluster.Cluster)
@@ -122,8 +121,8 @@ func (m *AppliedObject) read(o api.Object) cluster.Faults {
 	return nil
 }
 
-// Set draws the writes of a set. Faults of all objects are returned at once; if all that is wrong are
-// conflicts with what stands, the answer is 409.
+// Set drafts the writes of a set. Faults of all objects are returned at once. If all faults are conflicts with present
+// objects, the answer is 409.
 func (d *Draft) Set(set []AppliedObject) ([]api.Change, error) {
 	changes := make([]api.Change, 0, len(set))
 	var faults cluster.Faults
@@ -167,7 +166,7 @@ func (d *Draft) setOne(m AppliedObject) (api.Change, error) {
 		return d.SetService(&object, Precondition{})
 	case cluster.KindJob:
 		object := *m.Job
-		object.Steps = slices.Clone(m.Job.Steps) // references are filled in
+		object.Steps = slices.Clone(m.Job.Steps) // references are completed
 		return d.SetJob(&object, Precondition{})
 	case cluster.KindCron:
 		object := *m.Cron
@@ -176,8 +175,7 @@ func (d *Draft) setOne(m AppliedObject) (api.Change, error) {
 	return api.Change{}, fmt.Errorf("unknown kind %q", m.kind)
 }
 
-// faultsOf returns the faults that an error of a draft carries, nil if it is of another kind, and whether they are
-// conflicts with what exists.
+// faultsOf returns the faults in an error of a draft, nil for other errors, and whether they are conflicts.
 func faultsOf(err error) (faults cluster.Faults, isConflict bool) {
 	var c *conflict
 	var p *respond.Problem
@@ -198,7 +196,7 @@ func faultsOf(err error) (faults cluster.Faults, isConflict bool) {
 	return nil, false
 }
 
-// AsProblem turns the faults of a single object's draft into an answer.
+// AsProblem returns the answer to the faults of a single object's draft.
 func AsProblem(err error) error {
 	var p *respond.Problem
 	if err == nil || errors.As(err, &p) {

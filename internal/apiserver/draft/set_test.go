@@ -8,7 +8,7 @@ import (
 	"github.com/berthd/berth/internal/apiserver/strictjson"
 )
 
-// FuzzDecode holds that no text makes the decoder panic, and that what it takes without a fault fits the object.
+// FuzzDecode checks that no text makes the decoder panic, and that an accepted text fits the object.
 func FuzzDecode(f *testing.F) {
 	for _, seed := range []string{
 		`{"objects": [{"kind": "Service", "spec": {"name": "web", "definition": "web@1", "count": 3}}]}`,

@@ -22,8 +22,8 @@ import (
 const (
 	commitTimeout = 15 * time.Second
 
-	maxRedraws = 8 // of a draft that other writers overtook
-	maxSettles = 3 // of a commit whose result was lost
+	maxRedraws = 8 // of a draft with a changed precondition
+	maxSettles = 3 // of a commit with a lost result
 )
 
 // Writer commits drafts. Safe for concurrent use.
@@ -33,19 +33,19 @@ type Writer struct {
 	reads *snapshot.Reader
 }
 
-// WriterConfig is what a writer is made of.
+// WriterConfig is what NewWriter needs.
 type WriterConfig struct {
 	Engine store.Engine
 	Prefix store.Prefix
-	Domain string // whose leader's incarnation events carry
-	// Permissions are those of clusters that are made without naming any.
+	Domain string // its leader's incarnation is part of events
+	// Permissions of new clusters that name none.
 	Permissions []cluster.Permission
 	Tracer      *telemetry.Tracer
-	Conflicts   prometheus.Counter // of drafts that another writer overtook
+	Conflicts   prometheus.Counter // counts drafts with a changed precondition
 	Now         func() time.Time
 }
 
-// NewWriter returns a writer that draws from the snapshots of the reader.
+// NewWriter returns a writer that drafts from the reader's snapshots.
 func NewWriter(cfg WriterConfig, reads *snapshot.Reader) *Writer { return &Writer{cfg, reads} }
 
 // Empty returns an empty draft over a snapshot.
@@ -71,13 +71,12 @@ func (s *Writer) gangRoom() int {
 	return store.GangRoom(s.Engine.Limits())
 }
 
-// Write draws what a request asks for and commits it, drawing anew when another writer was faster. It
-// returns a snapshot that shows what was written. The drawing checks If-Match, so a draft that is drawn anew
-// over a changed object ends there.
+// Write drafts the writes of a request and commits them. If a precondition has changed, it drafts again. It returns a
+// snapshot that contains the writes. The draft function checks If-Match, so a changed object ends the retries.
 //
-// The tables may be behind what other servers wrote. What is written compares that, so a stale draft is refused by
-// the engine; but that a request cannot be done, or is done already, is only said of what the engine holds now. So the
-// answers of all servers together tell one history.
+// The tables may be older than the store. The engine refuses the writes of a stale draft. An answer that something is
+// impossible or already done is given only from the engine's present content. So the answers of all servers form one
+// history.
 func (s *Writer) Write(ctx context.Context, draw func(*Draft) error) (_ *store.Snapshot, err error) {
 	x := access.ExchangeOf(ctx)
 	span := s.Tracer.Span("api.write", x.Trace, telemetry.About{What: x.Operation()})
@@ -121,7 +120,7 @@ func (s *Writer) Write(ctx context.Context, draw func(*Draft) error) (_ *store.S
 		"other writers changed the object %d times meanwhile; nothing was written. Ask again", maxRedraws)
 }
 
-// reach waits until the tables show a revision that the engine has.
+// reach waits until the tables show a revision of the engine.
 func (s *Writer) reach(ctx context.Context, revision uint64) (*store.Snapshot, error) {
 	wait, cancel := context.WithTimeout(ctx, snapshot.CatchUpTimeout)
 	defer cancel()
@@ -134,9 +133,9 @@ func (s *Writer) reach(ctx context.Context, revision uint64) (*store.Snapshot, e
 	return snap, err
 }
 
-// commit sends a draft to the engine. A result that was lost is settled by sending the same transaction again:
-// it can be applied only once, for it compares what it changes. If it is refused then, the record tells whether
-// the first one was applied.
+// commit sends a draft to the engine. If the result is lost, it sends the same transaction again. The compares let the
+// transaction apply only once. If the engine refuses the second one, the record shows whether the first one was
+// applied.
 func (s *Writer) commit(ctx context.Context, d *Draft) (applied bool, revision uint64, err error) {
 	span := s.Tracer.Span("api.commit", d.Trace, telemetry.About{Count: len(d.writes)})
 	defer func() { span.End(err) }()
@@ -174,8 +173,8 @@ func (s *Writer) commit(ctx context.Context, d *Draft) (applied bool, revision u
 	return false, 0, fmt.Errorf("settle a write: %w", unknown)
 }
 
-// atQuota settles a write that reached the store's quota, which was applied or refused, and waits no more: its last
-// operation tells. It writes the draft's events, where there are some, and those nobody writes anew.
+// atQuota finds out whether a write that reached the store's quota was applied. It reads the record of the last
+// operation, which is the event batch if there is one; no other writer writes that key.
 func (s *Writer) atQuota(ctx context.Context, g store.Group, unknown error) (applied bool, revision uint64, err error) {
 	at, mine, err := s.wrote(ctx, g.Ops[len(g.Ops)-1])
 	switch {
@@ -187,7 +186,7 @@ func (s *Writer) atQuota(ctx context.Context, g store.Group, unknown error) (app
 	return true, max(at, 1), nil
 }
 
-// wrote reports whether a record stands as an operation would have left it, and since which revision.
+// wrote reports whether a record is as an operation would have left it, and since which revision.
 func (s *Writer) wrote(ctx context.Context, op store.Op) (at uint64, mine bool, err error) {
 	rec, err := s.Engine.Read(ctx, op.Key)
 	switch {

@@ -14,7 +14,7 @@ import (
 	"github.com/berthd/berth/internal/store/memory"
 )
 
-// logOf returns a snapshot of a store that holds batches of so many events, named "b1", "b2" and so on.
+// logOf returns a snapshot with batches "b1", "b2" and so on of the given sizes.
 func logOf(f *testing.F, batches ...int) *store.Snapshot {
 	f.Helper()
 	engine := memory.New(memory.Options{})
@@ -42,8 +42,7 @@ func logOf(f *testing.F, batches ...int) *store.Snapshot {
 	return tables.Snapshot()
 }
 
-// FuzzEventCursor holds that a cursor of any text is answered: with the events after one that is kept, with 410 for one
-// that is not, or with 400.
+// FuzzEventCursor checks the answer to any cursor: events after a kept one, 410 for one that is not kept, or 400.
 func FuzzEventCursor(f *testing.F) {
 	snap := logOf(f, 1, 3, 2)
 	all := []string{"b1.0", "b2.0", "b2.1", "b2.2", "b3.0", "b3.1"}

@@ -12,21 +12,20 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// eventFilter says which events are asked for; an empty field takes all. What is given in one field is alternatives,
-// the fields are demands that all hold.
+// eventFilter selects events; an empty field selects all. Values of one field are alternatives; all fields must match.
 type eventFilter struct {
 	types   []string // "task.failed", or "task" for all of that noun
 	reasons []cluster.ReasonCode
 	cluster string
-	// owner is a service's, job's or cron's; its cluster may be empty for any.
+	// owner is a service, job or cron; an empty cluster stands for any.
 	owner cluster.OwnerRef
 	task  cluster.TaskID
 	node  string
-	// since, unless zero, leaves out what happened before.
+	// since, unless zero, excludes earlier events.
 	since time.Time
 }
 
-// eventParameters are the query parameters that filterOf reads.
+// eventParameters returns the query parameters that filterOf reads.
 func eventParameters() []route.Parameter {
 	return []route.Parameter{
 		route.QueryParam("types", "string", "types such as \"task.failed\" or \"task\", with commas between"),
@@ -93,8 +92,8 @@ func filterOf(r *http.Request, now time.Time) (f eventFilter, err error) {
 	return f, nil
 }
 
-// takes reports whether an event of a batch of that time is asked for.
-func (f *eventFilter) takes(e *cluster.Event, at time.Time) bool {
+// matches reports whether the filter selects an event of a batch at the time.
+func (f *eventFilter) matches(e *cluster.Event, at time.Time) bool {
 	switch {
 	case !f.since.IsZero() && at.Before(f.since):
 		return false
@@ -111,8 +110,7 @@ func (f *eventFilter) takes(e *cluster.Event, at time.Time) bool {
 	return f.owner.Name == "" || f.ofOwner(e)
 }
 
-// ofOwner reports whether an event is about the owner that is asked for, or about a task of it. The cluster was looked
-// at before.
+// ofOwner reports whether an event is about the filter's owner or one of its tasks. The caller has checked the cluster.
 func (f *eventFilter) ofOwner(e *cluster.Event) bool {
 	if e.Owner != nil {
 		return e.Owner.Kind == f.owner.Kind && e.Owner.Name == f.owner.Name

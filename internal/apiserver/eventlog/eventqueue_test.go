@@ -7,7 +7,8 @@ import (
 	"github.com/berthd/berth/api"
 )
 
-// TestSlowEventReader fills the queue of a reader that takes nothing: what does not fit is counted, nobody waits.
+// TestSlowEventReader fills the queue of a reader that reads nothing. Further events are counted, and adding never
+// blocks.
 func TestSlowEventReader(t *testing.T) {
 	q := newEventQueue(3, eventQuery{})
 	for i := range 10 {

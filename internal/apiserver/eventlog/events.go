@@ -1,4 +1,4 @@
-// Package eventlog serves the event log: as pages, to requests that wait, and as a stream.
+// Package eventlog serves the event log: as pages, as long polls, and as a stream.
 package eventlog
 
 import (
@@ -29,24 +29,24 @@ const (
 	eventsBuffer = 4096
 )
 
-// logPlace is a place in the event log: after so many events of a batch. The zero value is the log's beginning.
-type logPlace struct {
+// logPosition is a position in the event log: after a number of events of a batch. The zero value is the log's start.
+type logPosition struct {
 	batch store.Entry[cluster.EventBatch]
 	seen  int
 }
 
-// API answers what is asked of the event log.
+// API serves the event log.
 type API struct {
 	reads *snapshot.Reader
 	lists *lists.Lists
 	tail  *eventTail
-	lost  prometheus.Counter // events that streams left out
+	lost  prometheus.Counter // counts events that streams left out
 	now   func() time.Time
 	// Buffer is how many events may wait for one slow reader of the event stream.
 	Buffer int
 }
 
-// NewAPI returns the operations of the event log. Running takes the goroutine that reads it.
+// NewAPI returns the operations of the event log. Running counts the goroutine that reads the log.
 func NewAPI(reads *snapshot.Reader, lists *lists.Lists, lost prometheus.Counter, now func() time.Time,
 	running *sync.WaitGroup,
 ) *API {
@@ -56,20 +56,20 @@ func NewAPI(reads *snapshot.Reader, lists *lists.Lists, lost prometheus.Counter,
 	}
 }
 
-// eventQuery is what events are asked for.
+// eventQuery selects events for a caller.
 type eventQuery struct {
 	after string
 	eventFilter
-	// caller, unless nil, sees some clusters only.
+	// caller, unless nil, limits the events to the clusters that it sees.
 	caller *access.Caller
 }
 
-// takes reports whether an event of a batch of that time is asked for and the caller's to see.
-func (q *eventQuery) takes(e *cluster.Event, at time.Time) bool {
+// matches reports whether the query selects an event of a batch at the time, and the caller sees it.
+func (q *eventQuery) matches(e *cluster.Event, at time.Time) bool {
 	if q.caller != nil && !q.caller.Sees(clusterOf(e)) {
 		return false
 	}
-	return q.eventFilter.takes(e, at)
+	return q.eventFilter.matches(e, at)
 }
 
 func (s *API) list(w http.ResponseWriter, r *http.Request) error {
@@ -94,8 +94,8 @@ func (s *API) list(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	from, err := find(snap, q.after)
-	if gone(err) {
-		// Another server may have told of the event before this one's tables held it.
+	if isGone(err) {
+		// Another server may have sent the event before this server's tables held it.
 		if snap, err = s.reads.Settled(r.Context()); err == nil {
 			from, err = find(snap, q.after)
 		}
@@ -117,7 +117,7 @@ func (s *API) list(w http.ResponseWriter, r *http.Request) error {
 	return respond.JSON(w, http.StatusOK, page)
 }
 
-// awaitEvents answers with the first events that come after a place, or with none once the time is over.
+// awaitEvents answers with the first events after a position, or with none after the time limit.
 func (s *API) awaitEvents(w http.ResponseWriter, r *http.Request, e eventWait) (api.Page[api.EventView], error) {
 	leave, err := s.lists.Waiters.Enter(w, r, lists.KindWait)
 	if err != nil {
@@ -139,20 +139,20 @@ func (s *API) awaitEvents(w http.ResponseWriter, r *http.Request, e eventWait) (
 	return eventPage(s.reads.Tables.Snapshot(), e.from, e.query, e.limit), nil
 }
 
-// eventWait is what a client waits for: events after a place, which it was told of at a revision.
+// eventWait is a wait for events after a position, which the client read at a revision.
 type eventWait struct {
 	query    eventQuery
-	from     logPlace
+	from     logPosition
 	revision uint64
 	limit    int
 	wait     time.Duration
 }
 
-// find returns the place after the event of that id. An id that is not in the log, because what came with it was
-// trimmed or is of a life of the store that a restore took back, is 410 with the oldest id that is kept (P8.1).
-func find(snap *store.Snapshot, id string) (logPlace, error) {
+// find returns the position after the event with the id. An id that is not in the log gets 410 with the oldest kept id
+// (P8.1): its batch was trimmed, or a restore of the store removed it.
+func find(snap *store.Snapshot, id string) (logPosition, error) {
 	if id == "" {
-		return logPlace{}, nil
+		return logPosition{}, nil
 	}
 	if id == "now" {
 		return endOfLog(snap), nil
@@ -160,10 +160,10 @@ func find(snap *store.Snapshot, id string) (logPlace, error) {
 	dot := strings.LastIndexByte(id, '.')
 	position, err := strconv.Atoi(id[dot+1:])
 	if dot < 1 || err != nil || position < 0 {
-		return logPlace{}, route.BadQuery("after", "is %q, which is not the id of an event", respond.Clip(id))
+		return logPosition{}, route.BadQuery("after", "is %q, which is not the id of an event", respond.Clip(id))
 	}
 	if e, ok := snap.EventBatch(id[:dot]); ok {
-		return logPlace{e, min(position, len(e.Value.Events)-1) + 1}, nil
+		return logPosition{e, min(position, len(e.Value.Events)-1) + 1}, nil
 	}
 	p := respond.Problemf(http.StatusGone,
 		"the event %s is not in the log any more: what came between it and the oldest kept is lost to you. "+
@@ -172,27 +172,27 @@ func find(snap *store.Snapshot, id string) (logPlace, error) {
 		p.Oldest = eventID(e.Value.ID, 0)
 		break
 	}
-	return logPlace{}, p
+	return logPosition{}, p
 }
 
-// gone reports whether an error says that a cursor is not in the log.
-func gone(err error) bool {
+// isGone reports whether an error says that a cursor is not in the log.
+func isGone(err error) bool {
 	p, ok := errors.AsType[*respond.Problem](err)
 	return ok && p.Status == http.StatusGone
 }
 
-func endOfLog(snap *store.Snapshot) (end logPlace) {
+func endOfLog(snap *store.Snapshot) (end logPosition) {
 	for e := range snap.EventBatches() {
-		end = logPlace{e, len(e.Value.Events)}
+		end = logPosition{e, len(e.Value.Events)}
 	}
 	return end
 }
 
 func eventID(batch string, position int) string { return batch + "." + strconv.Itoa(position) }
 
-// eventsAfter yields the events after a place that the query takes, with the place after each.
-func eventsAfter(snap *store.Snapshot, from logPlace, q *eventQuery) iter.Seq2[logPlace, api.EventView] {
-	return func(yield func(logPlace, api.EventView) bool) {
+// eventsAfter yields the events after a position that the query selects, with the position after each.
+func eventsAfter(snap *store.Snapshot, from logPosition, q *eventQuery) iter.Seq2[logPosition, api.EventView] {
+	return func(yield func(logPosition, api.EventView) bool) {
 		batches := snap.EventBatches()
 		if from.batch.Value != nil {
 			if !yieldBatch(from.batch, from.seen, q, yield) {
@@ -209,22 +209,22 @@ func eventsAfter(snap *store.Snapshot, from logPlace, q *eventQuery) iter.Seq2[l
 }
 
 func yieldBatch(e store.Entry[cluster.EventBatch], seen int, q *eventQuery,
-	yield func(logPlace, api.EventView) bool,
+	yield func(logPosition, api.EventView) bool,
 ) bool {
 	for i := seen; i < len(e.Value.Events); i++ {
 		event := &e.Value.Events[i]
-		if !q.takes(event, e.Value.At) {
+		if !q.matches(event, e.Value.At) {
 			continue
 		}
 		v := api.EventView{ID: eventID(e.Value.ID, i), At: e.Value.At, RoutingKey: event.RoutingKey(), Event: *event}
-		if !yield(logPlace{e, i + 1}, v) {
+		if !yield(logPosition{e, i + 1}, v) {
 			return false
 		}
 	}
 	return true
 }
 
-func eventPage(snap *store.Snapshot, from logPlace, q eventQuery, limit int) api.Page[api.EventView] {
+func eventPage(snap *store.Snapshot, from logPosition, q eventQuery, limit int) api.Page[api.EventView] {
 	page := api.Page[api.EventView]{Items: []api.EventView{}, Index: snap.Revision()}
 	for _, v := range eventsAfter(snap, from, &q) {
 		if len(page.Items) == limit {

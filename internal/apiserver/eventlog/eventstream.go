@@ -23,7 +23,7 @@ type liveEvent struct {
 	err  error
 }
 
-// encoded returns the event as it stands in a stream.
+// encoded returns the event in the form of the stream.
 func (e *liveEvent) encoded() ([]byte, error) {
 	e.once.Do(func() {
 		body, err := json.Marshal(e.view)
@@ -36,13 +36,13 @@ func (e *liveEvent) encoded() ([]byte, error) {
 	return e.text, e.err
 }
 
-// eventQueue is what waits for one reader of the event stream. It is filled as events come and never makes anybody
-// wait: events that do not fit are counted and reported as a gap.
+// eventQueue holds the events that wait for one reader of the event stream. Adding never blocks: events that do not fit
+// are counted and reported as a gap.
 type eventQueue struct {
 	most  int
 	query eventQuery
-	// ready delivers a value when there is something to take. Ended is closed when the store went back behind what was
-	// read: then the cursors of before mean nothing.
+	// ready delivers a value when there are events. Ended is closed when the store went back behind the read position,
+	// because earlier cursors are then invalid.
 	ready chan struct{}
 	ended chan struct{}
 
@@ -55,9 +55,9 @@ func newEventQueue(most int, query eventQuery) *eventQueue {
 	return &eventQueue{most: most, query: query, ready: make(chan struct{}, 1), ended: make(chan struct{})}
 }
 
-// add queues an event that the reader asked for.
+// add queues an event if the reader's query selects it.
 func (q *eventQueue) add(e *liveEvent) {
-	if !q.query.takes(&e.view.Event, e.view.At) {
+	if !q.query.matches(&e.view.Event, e.view.At) {
 		return
 	}
 	q.mu.Lock()
@@ -77,7 +77,7 @@ func (q *eventQueue) add(e *liveEvent) {
 	}
 }
 
-// take returns what waits, and the gap that follows it.
+// take returns the waiting events and the gap after them.
 func (q *eventQueue) take() (items []*liveEvent, gap api.EventGap) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -86,31 +86,31 @@ func (q *eventQueue) take() (items []*liveEvent, gap api.EventGap) {
 	return items, gap
 }
 
-// eventTail reads what comes to the event log, once for all who wait for it, and only when the log changed. It runs
-// while somebody waits. Safe for concurrent use.
+// eventTail reads new events once for all readers, and only when the log changes. It runs while there are readers. Safe
+// for concurrent use.
 type eventTail struct {
 	tables  snapshot.Tables
 	views   *rendition.Pool
-	running *sync.WaitGroup // takes the goroutine that reads
+	running *sync.WaitGroup // counts the goroutine that reads
 
 	mu       sync.Mutex
 	readers  map[*eventQueue]bool
-	stop     chan struct{} // ends what runs; nil while nothing does
-	at       logPlace      // what was read
-	revision uint64        // at which it was read
+	stop     chan struct{} // ends the goroutine; nil while there is none
+	at       logPosition   // the position up to which it has read
+	revision uint64        // of the last read
 }
 
-// join fills a queue from now on with the events after a place, which was read at a revision.
-func (t *eventTail) join(queue *eventQueue, from logPlace, revision uint64) {
+// join starts to fill a queue with the events after a position, which was read at a revision.
+func (t *eventTail) join(queue *eventQueue, from logPosition, revision uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.stop == nil {
 		follower := t.tables.Follow(store.TopicEvents)
-		follower.Take() // the first says that anything may have changed
+		follower.Take() // the first result reports everything as changed
 		snap := t.tables.Snapshot()
 		t.at, t.revision = endOfLog(snap), snap.Revision()
 		t.stop = make(chan struct{})
-		t.running.Add(1) // the request in flight holds it above 0
+		t.running.Add(1) // the present request keeps the counter above 0
 		go t.run(follower, t.stop)
 	}
 	snap := t.advance(false)
@@ -127,7 +127,7 @@ func (t *eventTail) join(queue *eventQueue, from logPlace, revision uint64) {
 	t.readers[queue] = true
 }
 
-// leave ends what join began.
+// leave ends a join.
 func (t *eventTail) leave(queue *eventQueue) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -138,7 +138,7 @@ func (t *eventTail) leave(queue *eventQueue) {
 	}
 }
 
-// run reads the log when it changed, at the pace that all streams share.
+// run reads the log after each change, at the shared pace of all streams.
 func (t *eventTail) run(follower *store.Follower, stop chan struct{}) {
 	defer t.running.Done()
 	defer follower.Close()
@@ -168,12 +168,13 @@ func (t *eventTail) run(follower *store.Follower, stop chan struct{}) {
 	}
 }
 
-// advance hands what has come to all readers, and returns the snapshot that it looked at. If the store went back, the
-// readers are told and let go; back says that it did, though the revision may be above that of before. t.mu is held.
+// advance gives new events to all readers, and returns the snapshot that it read. If the store went back, advance ends
+// and removes the readers. Back says that the store went back even if its revision is higher than before. The caller
+// holds t.mu.
 func (t *eventTail) advance(back bool) *store.Snapshot {
 	snap := t.tables.Snapshot()
 	if back || snap.Revision() < t.revision {
-		for queue := range t.readers { // order-free: each by itself
+		for queue := range t.readers { // order-free: each on its own
 			close(queue.ended)
 		}
 		clear(t.readers)
@@ -184,15 +185,15 @@ func (t *eventTail) advance(back bool) *store.Snapshot {
 	for at, v := range eventsAfter(snap, t.at, &eventQuery{}) {
 		t.at = at
 		e := &liveEvent{view: v}
-		for queue := range t.readers { // order-free: each by itself
+		for queue := range t.readers { // order-free: each on its own
 			queue.add(e)
 		}
 	}
 	return snap
 }
 
-// streamEvents sends the events after a place, and then those that come.
-func (s *API) streamEvents(w http.ResponseWriter, r *http.Request, from logPlace, q eventQuery) error {
+// streamEvents sends the events after a position, and then new events.
+func (s *API) streamEvents(w http.ResponseWriter, r *http.Request, from logPosition, q eventQuery) error {
 	leave, err := s.lists.Waiters.Enter(w, r, lists.KindEvents)
 	if err != nil {
 		return err
@@ -202,11 +203,11 @@ func (s *API) streamEvents(w http.ResponseWriter, r *http.Request, from logPlace
 	if err != nil {
 		return err
 	}
-	// What stands in the log already is sent at the reader's pace, from one snapshot that keeps it.
+	// Present events are sent at the reader's pace, from one snapshot.
 	snap := s.reads.Tables.Snapshot()
 	for at, v := range eventsAfter(snap, from, &eventQuery{}) {
 		from = at
-		if !q.takes(&v.Event, v.At) {
+		if !q.matches(&v.Event, v.At) {
 			continue
 		}
 		if err := out.Send("event", v.ID, v); err != nil {
@@ -222,7 +223,7 @@ func (s *API) streamEvents(w http.ResponseWriter, r *http.Request, from logPlace
 	return s.followEvents(r.Context(), out, queue)
 }
 
-// followEvents sends what comes to a queue, until the context ends or the store went back.
+// followEvents sends the events of a queue until the context ends or the store goes back.
 func (s *API) followEvents(ctx context.Context, out *lists.SSE, queue *eventQueue) (err error) {
 	ping := time.NewTicker(lists.PingEvery)
 	defer ping.Stop()

@@ -2,29 +2,29 @@ package lists
 
 import "sync"
 
-// contentHistory remembers between which revisions a list did not change. A request that waits since an index is not
-// woken by changes of other lists, also between two requests. A forgotten range costs one answer without news.
+// contentHistory remembers between which revisions a list did not change. So changes of other lists do not wake a
+// request that waits since an index, not even between two requests. A forgotten range costs one answer without news.
 type contentHistory struct {
 	mu   sync.Mutex
 	seen map[string]contentRange
 }
 
 // contentRange is a list's content, as a mark, with the revisions at which it was first and last seen. The zero value
-// is that of a list that was never seen.
+// stands for a list that was never seen.
 type contentRange struct{ mark, from, to uint64 }
 
 // same reports whether the content at revision now is known to be what it was at revision then.
 func (s contentRange) same(mark, then, now uint64) bool {
 	if s != (contentRange{}) && s.from <= then && then <= s.to {
-		return s.mark == mark // also at one revision: why tasks wait changes without
+		return s.mark == mark // at one revision, too, because the reasons of pending tasks change without a revision
 	}
 	return then >= now
 }
 
-// maxRememberedLists bounds the memory.
+// maxRememberedLists bounds the number of lists in the history.
 const maxRememberedLists = 4096
 
-// of returns what is remembered of a list.
+// of returns the remembered range of a list.
 func (s *contentHistory) of(name string) contentRange {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -49,8 +49,9 @@ func (s *contentHistory) record(name string, mark, revision uint64) {
 	s.seen[name] = seen
 }
 
-// recordComputed records the content of a list that was computed and is not answered yet. The reasons why tasks wait
-// change without a revision: an answer at the same revision with another content keeps its record, as a client has it.
+// recordComputed records the content of a list that was computed and is not yet sent. The reasons of pending tasks
+// change without a revision. If the content differs at the same revision, recordComputed keeps the old record, because
+// a client has it.
 func (s *contentHistory) recordComputed(name string, mark, revision uint64) {
 	s.mu.Lock()
 	seen, ok := s.seen[name]

@@ -1,5 +1,5 @@
-// Package lists answers requests for lists: at once, once the list has changed, or as a stream of server-sent events.
-// Requests that wait for the same list share what is computed (package rendition).
+// Package lists answers requests for lists: at once, after the next change, or as a stream of server-sent events.
+// Requests that wait for the same list share its computation (package rendition).
 package lists
 
 import (
@@ -25,13 +25,13 @@ const (
 	MaxLimit = 100_000
 )
 
-// Item is an element of a list with its place in the order, and source how a list is computed.
+// Item is an element of a list with its key, and Source computes a list.
 type (
 	Item[T any]   = rendition.Item[T]
 	Source[T any] = rendition.Source[T]
 )
 
-// WindowOf reads what part of a list is asked for.
+// WindowOf reads the requested part of a list from the query.
 func WindowOf(r *http.Request) (w rendition.Window, err error) {
 	limit, err := route.Number(r, "limit", 0)
 	if err != nil {
@@ -46,10 +46,10 @@ func WindowOf(r *http.Request) (w rendition.Window, err error) {
 	return w, nil
 }
 
-// cursor returns what asks for the page after the element of a key.
+// cursor returns the cursor of the page after the element with the key.
 func cursor(key string) string { return base64.RawURLEncoding.EncodeToString([]byte(key)) }
 
-// pageOf cuts the window out of a whole list, and returns the mark of what it shows.
+// pageOf returns the window of a whole list, and the mark of the window's content.
 func pageOf[T any](m rendition.Marker, all []Item[T], w rendition.Window, lasting func(T) T,
 ) (p api.Page[T], mark uint64, err error) {
 	from, to, more := w.Cut(len(all), func(i int) string { return all[i].Key })
@@ -68,7 +68,7 @@ func pageOf[T any](m rendition.Marker, all []Item[T], w rendition.Window, lastin
 	return p, mark + m.Text(p.Next), nil
 }
 
-// Serve answers a list: at once, once it has changed (?index=&wait=), or as a stream.
+// Serve answers a request for a list: at once, after a change (?index=&wait=), or as a stream.
 func Serve[T any](s *Lists, w http.ResponseWriter, r *http.Request, src Source[T]) error {
 	win, err := WindowOf(r)
 	if err != nil {
@@ -101,15 +101,15 @@ func Serve[T any](s *Lists, w http.ResponseWriter, r *http.Request, src Source[T
 	return respond.JSON(w, http.StatusOK, p)
 }
 
-// listWait is what a client waits for that has seen a list at an index.
+// listWait is the wait of a client that has seen a list at an index.
 type listWait struct {
 	window rendition.Window
 	index  uint64
 	wait   time.Duration
 }
 
-// awaitList answers a list once it differs from what it was at an index, or the time is over. The rendition that it
-// waits for is shared with all who wait for the same view.
+// awaitList answers with a list once it differs from its content at an index, or after the time limit. All requests for
+// one view share its renditions.
 func awaitList[T any](s *Lists, w http.ResponseWriter, r *http.Request, src Source[T], a listWait) error {
 	leave, err := s.Waiters.Enter(w, r, KindWait)
 	if err != nil {
@@ -122,13 +122,13 @@ func awaitList[T any](s *Lists, w http.ResponseWriter, r *http.Request, src Sour
 		return err
 	}
 	least := a.index
-	if route.Flag(r, "consistent") { // the snapshot has settled
+	if route.Flag(r, "consistent") { // the snapshot is the engine's present content
 		least = s.reads.Tables.Snapshot().Revision()
 	}
 	v := rendition.Join(s.Views, viewName(r), src)
 	defer v.Leave()
 	name := answerName(r)
-	seen := s.history.of(name) // before the list is read: a view records its content once it can be read
+	seen := s.history.of(name) // first, because a view records its content as soon as it can be read
 	now, at, err := v.At(r.Context(), least)
 	if err != nil {
 		return err
@@ -156,16 +156,16 @@ func awaitList[T any](s *Lists, w http.ResponseWriter, r *http.Request, src Sour
 	return answerPage(w, body, rendition.End(at, next))
 }
 
-// answerPage writes a page that is encoded already.
+// answerPage writes an encoded page.
 func answerPage(w http.ResponseWriter, body, end []byte) error {
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
 	h.Set("Cache-Control", "no-store")
 	h.Set("Content-Length", strconv.Itoa(len(body)+len(end)))
-	// not every writer has deadlines
+	// Some writers have no deadlines.
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(respond.WriteTimeout))
 	w.WriteHeader(http.StatusOK)
-	if _, err := w.Write(body); err != nil { //nolint:gosec // JSON, and said to be
+	if _, err := w.Write(body); err != nil { //nolint:gosec // JSON, with its content type
 		return err
 	}
 	_, err := w.Write(end) //nolint:gosec // as above
@@ -175,13 +175,12 @@ func answerPage(w http.ResponseWriter, body, end []byte) error {
 // answerName names the answers to a list by all that their content depends on.
 func answerName(r *http.Request) string { return listName(r, "index", "wait", "consistent") }
 
-// viewName names a whole list by all that its content depends on: those who wait for lists of one name share what is
-// computed.
+// viewName names a whole list by all that its content depends on. Requests for lists of one name share the computation.
 func viewName(r *http.Request) string {
 	return listName(r, "index", "wait", "consistent", "limit", "cursor")
 }
 
-// listName names a list by its address, without some parameters, and by what its caller sees.
+// listName names a list by its address without some parameters, and by the caller's scope.
 func listName(r *http.Request, without ...string) string {
 	q := r.URL.Query()
 	for _, name := range without {
@@ -190,18 +189,18 @@ func listName(r *http.Request, without ...string) string {
 	return fmt.Sprintf("%s?%s#%s", r.URL.Path, q.Encode(), access.CallerOf(r.Context()).Scope())
 }
 
-// Lists answers requests for lists: at once, when they change, or as streams. Safe for concurrent use.
+// Lists answers requests for lists: at once, after changes, or as streams. Safe for concurrent use.
 type Lists struct {
 	reads   *snapshot.Reader
 	marker  rendition.Marker
 	history contentHistory
-	// views are the lists that requests wait for, and Waiters bounds these requests.
+	// Views are the lists that requests wait for. Waiters bounds the number of these requests.
 	Views   *rendition.Pool
 	Waiters *Waiters
 }
 
-// NewLists returns lists over the snapshots of the reader. Computed counts the lists that are computed, by list and
-// part. They are closed once nobody waits any more.
+// NewLists returns lists over the reader's snapshots. Computed counts the computations by list and part. The caller
+// closes Views once no requests are left.
 func NewLists(reads *snapshot.Reader, waiters *Waiters, computed *prometheus.CounterVec) *Lists {
 	l := &Lists{reads: reads, Waiters: waiters, marker: rendition.NewMarker()}
 	l.Views = rendition.NewPool(rendition.Config{

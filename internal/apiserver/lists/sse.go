@@ -15,19 +15,19 @@ import (
 )
 
 const (
-	// PingEvery is how often a stream that has nothing to say shows that it lives.
+	// PingEvery is the interval of comments in a stream without events.
 	PingEvery = 15 * time.Second
-	// pieceBytes is how much of a stream is written within one writeTimeout, about.
+	// pieceBytes is about how much of a stream is written within one respond.WriteTimeout.
 	pieceBytes = 64 << 10
 )
 
-// SSE writes server-sent events. A reader that takes nothing for writeTimeout is cut off.
+// SSE writes server-sent events. It disconnects a reader that reads nothing for respond.WriteTimeout.
 type SSE struct {
 	w   http.ResponseWriter
 	ctl *http.ResponseController
 }
 
-// OpenSSE begins a stream of server-sent events as the answer of a request.
+// OpenSSE starts a stream of server-sent events as the answer to a request.
 func OpenSSE(w http.ResponseWriter) (*SSE, error) {
 	h := w.Header()
 	h.Set("Content-Type", route.MediaEventStream)
@@ -38,7 +38,7 @@ func OpenSSE(w http.ResponseWriter) (*SSE, error) {
 	return e, e.Flush()
 }
 
-// AppendEvent appends an event to a buffer; without an id it has none.
+// AppendEvent appends an event to a buffer. An empty id adds none.
 func AppendEvent(to []byte, event, id string, data []byte) []byte {
 	to = append(append(to, "event: "...), event...)
 	if id != "" {
@@ -48,12 +48,11 @@ func AppendEvent(to []byte, event, id string, data []byte) []byte {
 	return append(to, "\n\n"...)
 }
 
-// Write writes events that are encoded already, in pieces that a slow reader has time for; flush sends what was
-// written.
+// Write writes encoded events, in pieces that a slow reader has time for. The caller flushes.
 func (e *SSE) Write(events []byte) error {
 	for len(events) > 0 {
 		piece := events[:min(len(events), pieceBytes)]
-		_ = e.ctl.SetWriteDeadline(time.Now().Add(respond.WriteTimeout)) // not every writer has deadlines
+		_ = e.ctl.SetWriteDeadline(time.Now().Add(respond.WriteTimeout)) // some writers have no deadlines
 		if _,
 			err := e.w.Write(piece); err != nil { //nolint:gosec // JSON in events, and said to be
 			return err
@@ -72,7 +71,7 @@ func (e *SSE) Send(event, id string, data any) error {
 	return e.Write(AppendEvent(nil, event, id, body))
 }
 
-// Ping sends a comment, which shows the client and the proxies between that the stream lives.
+// Ping sends a comment, so that the client and proxies see that the stream is alive.
 func (e *SSE) Ping() error {
 	if err := e.Write([]byte(": ping\n\n")); err != nil {
 		return err
@@ -83,15 +82,15 @@ func (e *SSE) Ping() error {
 // Flush sends what was written.
 func (e *SSE) Flush() error { return e.ctl.Flush() }
 
-// Kinds of events in a list that is streamed.
+// Types of events in a stream of a list.
 const (
-	eventReset  = "reset"  // forget what you have: the whole list follows; api.ListMark
-	eventPut    = "put"    // an element that is new or has changed
-	eventRemove = "remove" // an element that is gone; api.ListRemoval
-	eventSynced = "synced" // all up to this index, which is the event's id, has been sent; api.ListMark
+	eventReset  = "reset"  // the client drops its list, and the whole list follows; api.ListMark
+	eventPut    = "put"    // a new or changed element
+	eventRemove = "remove" // a removed element; api.ListRemoval
+	eventSynced = "synced" // all changes up to the index, the event's id, have been sent; api.ListMark
 )
 
-// listEvents are the events of a list that is streamed.
+// listEvents writes the events of a stream of a list.
 var listEvents = rendition.Events{
 	Put:    func(to, body []byte) []byte { return AppendEvent(to, eventPut, "", body) },
 	Remove: appendRemove,
@@ -112,10 +111,10 @@ func listMark(revision uint64) []byte {
 	return body
 }
 
-// streamList sends a list, and then what changes in it. A reader that comes back with the id of the last mark it saw
-// goes on from there if the list is known not to have changed since, else it gets a reset and the whole list: what was
-// removed meanwhile nobody remembers. What changes is computed and encoded once for all who read the same list; a
-// reader that is slow gets several changes in one.
+// streamList sends a list, and then its changes. A client that reconnects with the id of its last mark continues from
+// there if the list has not changed since. Otherwise it gets a reset and the whole list, because removals are not
+// remembered. Changes are computed and encoded once for all readers of the list. A slow reader gets several changes in
+// one.
 func streamList[T any](s *Lists, w http.ResponseWriter, r *http.Request, src Source[T]) error {
 	since, err := route.Number(r, "index", 0)
 	if err != nil {
@@ -138,7 +137,7 @@ func streamList[T any](s *Lists, w http.ResponseWriter, r *http.Request, src Sou
 	}
 	v := rendition.Join(s.Views, viewName(r), src)
 	defer v.Leave()
-	seen := s.history.of(viewName(r)) // before the list is read, as in awaitList
+	seen := s.history.of(viewName(r)) // first, as in awaitList
 	now, at, err := v.At(r.Context(), s.reads.Tables.Snapshot().Revision())
 	if err != nil {
 		return err
@@ -171,7 +170,7 @@ func streamList[T any](s *Lists, w http.ResponseWriter, r *http.Request, src Sou
 	}
 }
 
-// beginList sends a whole list, or only where it stands to a reader who has it.
+// beginList sends the whole list, or only a mark to a reader that has the list.
 func beginList[T any](out *SSE, now *rendition.Rendition[T], at uint64, known bool) error {
 	var buffer []byte
 	if !known {
@@ -197,7 +196,7 @@ func beginList[T any](out *SSE, now *rendition.Rendition[T], at uint64, known bo
 	return out.Flush()
 }
 
-// updateList sends what differs between two renditions.
+// updateList sends the differences between two renditions.
 func updateList[T any](out *SSE, before, now *rendition.Rendition[T]) error {
 	events, err := now.Update(before, listEvents)
 	if err != nil {

@@ -10,24 +10,24 @@ import (
 	"github.com/berthd/berth/internal/apiserver/respond"
 )
 
-// Bounds of requests that wait for changes: streams of lists and events, and lists with ?wait.
+// Limits on requests that wait for changes: streams of lists and events, and lists with ?wait.
 const (
-	// MaxWaiters is how many a server serves at once, and maxClientWaiters how many of them one token, or one user at
-	// the unix socket, may have, unless the operator says otherwise.
+	// MaxWaiters is how many such requests a server accepts by default. MaxClientWaiters is the default for one token,
+	// or for one user at the unix socket.
 	MaxWaiters       = 1024
 	MaxClientWaiters = 256
-	// retryWaiter is after how many seconds a client that found no room tries again.
+	// retryWaiter is the Retry-After of a refused request, in seconds.
 	retryWaiter = "5"
 )
 
-// Kinds of waiters, as the metrics name them.
+// Kinds of waiting requests in metrics.
 const (
 	kindList   = "list"
 	KindEvents = "events"
 	KindWait   = "wait"
 )
 
-// Waiters bounds how many requests wait for changes, in all and for each client. Safe for concurrent use.
+// Waiters limits the requests that wait for changes, in all and for each client. Safe for concurrent use.
 type Waiters struct {
 	most, mostEach int
 	open           *prometheus.GaugeVec // by kind
@@ -37,7 +37,7 @@ type Waiters struct {
 	each map[string]int
 }
 
-// NewWaiters returns bounds: most in all, and mostEach for one client. Open counts those that wait, by kind.
+// NewWaiters returns limits: most in all, and mostEach for one client. Open counts the waiting requests by kind.
 func NewWaiters(most, mostEach int, open *prometheus.GaugeVec) *Waiters {
 	return &Waiters{most: most, mostEach: mostEach, open: open}
 }
@@ -49,8 +49,8 @@ func (s *Waiters) Count() int {
 	return s.all
 }
 
-// Enter takes a place for a request that is going to wait. Without a free place the answer is 429 with a Retry-After,
-// in which case nothing is held. Otherwise the caller calls leave once.
+// Enter admits a request that is going to wait. The caller calls leave once. Above a limit Enter returns a problem of
+// status 429, sets Retry-After and admits nothing.
 func (s *Waiters) Enter(w http.ResponseWriter, r *http.Request, kind string) (leave func(), err error) {
 	who := access.CallerOf(r.Context()).Who
 	s.mu.Lock()

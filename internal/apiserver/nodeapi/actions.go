@@ -14,7 +14,7 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// nodeVerb changes what the operator wants of a node. Each is idempotent: done already is no error.
+// nodeVerb changes the operator's settings of a node. It is idempotent.
 type nodeVerb func(d *draft.Draft, n api.NodeView, h *cluster.Host, how api.NodeAction) error
 
 // cordonNode keeps new tasks away.
@@ -33,8 +33,8 @@ func uncordonNode(_ *draft.Draft, _ api.NodeView, h *cluster.Host, _ api.NodeAct
 	return nil
 }
 
-// drainNode empties a node. In a drain that goes on already, what the request leaves out stays as it is, and a
-// deadline that was asked for before in the same words is not put off.
+// drainNode moves the tasks of a node away. If a drain is running, missing fields keep its values, and an equal
+// deadline is not extended.
 func drainNode(d *draft.Draft, _ api.NodeView, h *cluster.Host, how api.NodeAction) error {
 	if h.Gone {
 		return respond.Problemf(http.StatusConflict, "node %s was forgotten: its tasks are replaced already", h.Name)
@@ -56,8 +56,7 @@ func undrainNode(_ *draft.Draft, _ api.NodeView, h *cluster.Host, _ api.NodeActi
 	return nil
 }
 
-// forgetNode declares that a machine never comes back. The control plane replaces its tasks and then removes its
-// records.
+// forgetNode declares that a machine never returns. The control plane replaces its tasks and then removes its records.
 func forgetNode(_ *draft.Draft, n api.NodeView, h *cluster.Host, how api.NodeAction) error {
 	if n.State != cluster.NodeDown && n.State != cluster.NodeAbsent && !how.Force && !h.Gone {
 		return respond.Problemf(http.StatusConflict, "node %s is %s: tasks that still run there would run twice. "+
@@ -67,7 +66,7 @@ func forgetNode(_ *draft.Draft, n api.NodeView, h *cluster.Host, how api.NodeAct
 	return nil
 }
 
-// nodeAction returns the handler of a verb. The body may be left out.
+// nodeAction returns the handler of a verb. The body is optional.
 func (a *API) nodeAction(verb nodeVerb) func(http.ResponseWriter, *http.Request) error {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		var how api.NodeAction
@@ -84,8 +83,7 @@ func (a *API) nodeAction(verb nodeVerb) func(http.ResponseWriter, *http.Request)
 	}
 }
 
-// changeNode changes the operator's settings of a node that some record speaks of, under the request's preconditions,
-// and answers with what the node is then.
+// changeNode changes the operator's settings of a node under the request's preconditions, and answers with the node.
 func (a *API) changeNode(w http.ResponseWriter, r *http.Request,
 	change func(*draft.Draft, api.NodeView, *cluster.Host) error,
 ) error {
@@ -97,7 +95,7 @@ func (a *API) changeNode(w http.ResponseWriter, r *http.Request,
 	var last api.NodeView
 	var drawn *draft.Draft
 	snap, err := a.Writer.Write(r.Context(), func(d *draft.Draft) error {
-		n, ok := a.NodeView(d.Snap, name)
+		n, ok := a.Views.Node(d.Snap, name)
 		if err := pre.Check(n.Revision); err != nil {
 			return err
 		}
@@ -110,7 +108,7 @@ func (a *API) changeNode(w http.ResponseWriter, r *http.Request,
 	if err != nil {
 		return err
 	}
-	if v, ok := a.NodeView(snap, name); ok {
+	if v, ok := a.Views.Node(snap, name); ok {
 		last = v
 		last.Revision = drawn.RevisionOr(v.Revision)
 	}
@@ -118,7 +116,7 @@ func (a *API) changeNode(w http.ResponseWriter, r *http.Request,
 	return respond.JSON(w, http.StatusOK, last) // it may be gone already
 }
 
-// changeHost draws a change of the operator's settings of a node, which may not have any yet.
+// changeHost drafts a change of the operator's settings of a node, which may not have any yet.
 func changeHost(d *draft.Draft, name string, change func(*cluster.Host) error) error {
 	old, ok := d.Snap.Host(name)
 	next := cluster.Host{Name: name}
@@ -136,8 +134,8 @@ func changeHost(d *draft.Draft, name string, change func(*cluster.Host) error) e
 		return nil
 	}
 	key := d.Prefix.Host(name)
-	if next.Gone && !registered(d.Snap, name) {
-		// Nothing runs there that anybody knows of: the settings are all that there is to forget.
+	if next.Gone && !hasRecords(d.Snap, name) {
+		// The node has no records of agents or tasks, so its settings are removed at once.
 		d.Remove(key, old.Modified,
 			cluster.Event{Type: "node.forgotten", Node: name, Message: "the operator forgot the node"})
 		return nil
@@ -146,8 +144,8 @@ func changeHost(d *draft.Draft, name string, change func(*cluster.Host) error) e
 	return nil
 }
 
-// registered reports whether a node has records of the control plane or of an agent.
-func registered(snap *store.Snapshot, name string) bool {
+// hasRecords reports whether a node has records of the control plane or of an agent.
+func hasRecords(snap *store.Snapshot, name string) bool {
 	_, judged := snap.Node(name)
 	_, known := snap.NodeStatus(name)
 	if judged || known {
@@ -159,7 +157,7 @@ func registered(snap *store.Snapshot, name string) bool {
 	return false
 }
 
-// ActionRoutes are what is done to nodes, besides settings.
+// ActionRoutes returns the operations that act on nodes.
 func (a *API) ActionRoutes() []route.Route {
 	const at = "/v1/nodes/{node}/"
 	how, view := reflect.TypeFor[api.NodeAction](), reflect.TypeFor[api.NodeView]()

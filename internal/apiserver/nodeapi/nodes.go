@@ -12,6 +12,7 @@ import (
 	"github.com/berthd/berth/internal/apiserver/lists"
 	"github.com/berthd/berth/internal/apiserver/respond"
 	"github.com/berthd/berth/internal/apiserver/route"
+	"github.com/berthd/berth/internal/apiserver/views"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/store"
 )
@@ -20,10 +21,7 @@ import (
 type API struct {
 	backend.Backend
 
-	Names    func(*store.Snapshot) []string
-	NodeView func(*store.Snapshot, string) (api.NodeView, bool)
-	// Lasting leaves out what changes all the time, so that it wakes nobody who waits for the list.
-	Lasting func(api.NodeView) api.NodeView
+	Views *views.Source
 }
 
 func (a *API) listNodes(w http.ResponseWriter, r *http.Request) error {
@@ -32,7 +30,7 @@ func (a *API) listNodes(w http.ResponseWriter, r *http.Request) error {
 		if only != "" && name != only {
 			return nil
 		}
-		v, ok := a.NodeView(snap, name)
+		v, ok := a.Views.Node(snap, name)
 		if !ok {
 			return nil
 		}
@@ -40,10 +38,10 @@ func (a *API) listNodes(w http.ResponseWriter, r *http.Request) error {
 		return []lists.Item[api.NodeView]{{Key: name, Value: v}}
 	}
 	return lists.Serve(a.Lists, w, r, lists.Source[api.NodeView]{
-		Lasting: a.Lasting,
+		Lasting: views.SteadyNode,
 		List:    "nodes", Topics: nodeTopics, Part: func(i *lists.Item[api.NodeView]) string { return i.Key },
 		All: func(snap *store.Snapshot) (all []lists.Item[api.NodeView]) {
-			for _, name := range a.Names(snap) {
+			for _, name := range views.NodeNames(snap) {
 				all = append(all, show(snap, name)...)
 			}
 			return all
@@ -56,7 +54,7 @@ func (a *API) listNodes(w http.ResponseWriter, r *http.Request) error {
 				return nil, true
 			}
 			parts = make(map[string][]lists.Item[api.NodeView], len(nodes))
-			for name := range nodes { // order-free: each is computed by itself
+			for name := range nodes { // order-free: each on its own
 				parts[name] = show(now, name)
 			}
 			return parts, false
@@ -70,7 +68,7 @@ func (a *API) readNode(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	name := r.PathValue("node")
-	v, ok := a.NodeView(snap, name)
+	v, ok := a.Views.Node(snap, name)
 	if !ok {
 		return respond.NotFound("node", name)
 	}
@@ -110,7 +108,7 @@ func (a *API) writeNode(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	v, ok := a.NodeView(snap, name)
+	v, ok := a.Views.Node(snap, name)
 	if !ok {
 		return respond.NotFound("node", name)
 	}

@@ -13,13 +13,13 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// taintNode gives a node taints. What it has already changes nothing.
+// taintNode adds taints to a node. Taints that the node has already change nothing.
 func (a *API) taintNode(w http.ResponseWriter, r *http.Request) error {
 	var ask api.TaintRequest
 	if err := strictjson.ReadBody(w, r, &ask); err != nil {
 		return err
 	}
-	// The taints are held to the rules of a node's: no key and effect twice.
+	// The taints must follow the rules of a node's taints: no key and effect twice.
 	asked := cluster.Host{Name: "n", Taints: ask.Taints}
 	asked.SetDefaults()
 	faults := cluster.FaultsOf(asked.Validate())
@@ -30,8 +30,8 @@ func (a *API) taintNode(w http.ResponseWriter, r *http.Request) error {
 		return respond.Invalid(faults)
 	}
 	return a.changeNode(w, r, func(d *draft.Draft, _ api.NodeView, h *cluster.Host) error {
-		return settle(d, h, "tainted "+joined(ask.Taints), func() {
-			h.Taints = slices.Clone(h.Taints) // the tables' own stay as they are
+		return changeSettings(d, h, "tainted "+joined(ask.Taints), func() {
+			h.Taints = slices.Clone(h.Taints) // the tables' own value must not change
 			for _, t := range ask.Taints {
 				at := slices.IndexFunc(h.Taints, func(o cluster.Taint) bool {
 					return o.Key == t.Key && o.Effect == t.Effect
@@ -47,7 +47,7 @@ func (a *API) taintNode(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// untaintNode takes taints from a node. What it does not have is gone already.
+// untaintNode removes taints from a node. Missing taints are no error.
 func (a *API) untaintNode(w http.ResponseWriter, r *http.Request) error {
 	var ask api.UntaintRequest
 	if err := strictjson.ReadBody(w, r, &ask); err != nil {
@@ -67,7 +67,7 @@ func (a *API) untaintNode(w http.ResponseWriter, r *http.Request) error {
 			}
 			return named
 		})
-		return settle(d, h, "without the taint "+joined(gone), func() {
+		return changeSettings(d, h, "without the taint "+joined(gone), func() {
 			if h.Taints = left; len(left) == 0 {
 				h.Taints = nil
 			}
@@ -75,7 +75,7 @@ func (a *API) untaintNode(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// untaintFaults holds the keys to what taints can have.
+// untaintFaults returns the faults of the keys.
 func untaintFaults(keys []api.TaintKey) (faults cluster.Faults) {
 	for i, k := range keys {
 		one := cluster.Host{Name: "n", Taints: []cluster.Taint{{Key: k.Key, Effect: k.Effect}}}
@@ -107,13 +107,13 @@ func (a *API) poolNode(w http.ResponseWriter, r *http.Request) error {
 		if ask.Pool == "" {
 			message = "taken out of the pool " + h.Pool
 		}
-		return settle(d, h, message, func() { h.Pool = ask.Pool })
+		return changeSettings(d, h, message, func() { h.Pool = ask.Pool })
 	})
 }
 
-// settle changes settings of a node and tells of that with a message of its own. What is then more than a node may have
-// is refused.
-func settle(d *draft.Draft, h *cluster.Host, message string, change func()) error {
+// changeSettings changes settings of a node and sets the event's message. It refuses a change after which the settings
+// would be invalid.
+func changeSettings(d *draft.Draft, h *cluster.Host, message string, change func()) error {
 	change()
 	h.SetDefaults()
 	if faults := cluster.FaultsOf(h.Validate()); len(faults) > 0 {

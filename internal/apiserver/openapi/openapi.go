@@ -15,13 +15,13 @@ import (
 	"github.com/berthd/berth/internal/apiserver/route"
 )
 
-// The OpenAPI document is made from the table of routes and the Go types of their messages, so it cannot differ
-// from what the server does. It is checked in as api/openapi.yaml, where a test compares it.
+// The document is computed from the routes and the Go types of their messages, so it cannot differ from the server. It
+// is also the checked-in file api/openapi.yaml, which a test compares.
 
-// Document is the description of the API, in both forms.
+// Document is the description of the API in both forms.
 type Document struct{ JSON, YAML []byte }
 
-// Describe makes the description of a table of routes.
+// Describe returns the description of routes.
 func Describe(routes []route.Route) Document {
 	d := description(routes)
 	compact, _ := json.Marshal(d) // texts and numbers only
@@ -181,7 +181,7 @@ func parameters(rt *route.Route) []any {
 	return all
 }
 
-// yamlOf writes a value as YAML: one key a line, texts quoted as in JSON where they are not plain words.
+// yamlOf writes a value as YAML: one key a line, texts quoted as in JSON unless they are plain words.
 func yamlOf(o Object) []byte {
 	var out strings.Builder
 	writeYAML(&out, o, "")
@@ -199,7 +199,7 @@ func writeYAML(out *strings.Builder, v any, indent string) {
 		for _, item := range v {
 			out.WriteString(indent + "-")
 			if inner, ok := item.(Object); ok && len(inner) > 0 {
-				// The first key stands beside the dash.
+				// The first key is on the line of the dash.
 				var block strings.Builder
 				writeYAML(&block, inner, indent+"  ")
 				out.WriteString(" " + strings.TrimPrefix(block.String(), indent+"  "))
@@ -234,7 +234,7 @@ func writeBelow(out *strings.Builder, v any, indent string) {
 	}
 }
 
-// yamlText writes a text plainly if nothing can take it for something else.
+// yamlText writes a text without quotes if YAML cannot read it as anything else.
 func yamlText(s string) string {
 	plain := s != ""
 	for i := range len(s) {

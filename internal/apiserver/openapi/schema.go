@@ -40,10 +40,10 @@ func (o Object) MarshalJSON() ([]byte, error) {
 	return append(out, '}'), nil
 }
 
-// Schemas makes JSON Schemas of Go types. Named structs become components that others refer to.
+// Schemas computes JSON Schemas of Go types. Named structs become components that other schemas refer to.
 type Schemas struct {
 	Components map[string]Object
-	Types      map[string]reflect.Type // by the names of components, so that no two share one
+	Types      map[string]reflect.Type // by the names of components, to detect two types with one name
 }
 
 // Of returns the schema of a type.
@@ -106,7 +106,7 @@ func (s *Schemas) structure(typ reflect.Type) Object {
 		}
 	}
 	if typ.PkgPath() == reflect.TypeFor[cluster.Service]().PkgPath() {
-		required = nil // what a user may leave out is for the validation to say
+		required = nil // the validation decides which fields are required
 	}
 	o := Object{{"type", "object"}, {"properties", properties}}
 	if len(required) > 0 {
@@ -115,7 +115,7 @@ func (s *Schemas) structure(typ reflect.Type) Object {
 	return o
 }
 
-// special are the types whose JSON form is not that of their kind.
+// special returns the schema of a type whose JSON form is not that of its kind.
 func special(typ reflect.Type) (Object, bool) {
 	switch typ {
 	case reflect.TypeFor[time.Time]():
@@ -164,9 +164,9 @@ func text(known []string) Object {
 	return o
 }
 
-// schemaName names the component of a struct: "ServiceView", "ServiceViewPage" for a page of them.
+// schemaName returns the name of a struct's component: "ServiceView", "ServiceViewPage" for a page of them.
 func schemaName(typ reflect.Type) string {
-	if typ == reflect.TypeFor[cluster.Version]() { // the API's own Version is of a build
+	if typ == reflect.TypeFor[cluster.Version]() { // api.Version is the version of a build
 		return "ServiceVersion"
 	}
 	name, inner, generic := strings.Cut(typ.Name(), "[")

@@ -14,6 +14,7 @@ import (
 	"github.com/berthd/berth/internal/apiserver/respond"
 	"github.com/berthd/berth/internal/apiserver/route"
 	"github.com/berthd/berth/internal/apiserver/strictjson"
+	"github.com/berthd/berth/internal/apiserver/views"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/lifecycle"
 	"github.com/berthd/berth/internal/store"
@@ -22,12 +23,9 @@ import (
 // RebalancingsAPI lists, begins, cancels and undoes rebalancings.
 type RebalancingsAPI struct {
 	backend.Backend
-
-	// WhyLeft says why a task that is to move still stands where it is.
-	WhyLeft func(*store.Snapshot, *store.AttemptRow) string
 }
 
-// Routes are about lists of moves that are or were carried out. The last one may be named "last".
+// Routes returns the operations of rebalancings. The address "last" names the newest one.
 func (a *RebalancingsAPI) Routes() []route.Route {
 	const one = "/v1/rebalancings/{rebalancing}"
 	view := reflect.TypeFor[api.RebalancingView]()
@@ -66,7 +64,7 @@ func (a *RebalancingsAPI) Routes() []route.Route {
 	}
 }
 
-// rebalance makes the record of a list of moves; the control plane carries it out.
+// rebalance makes the record of a rebalancing. The control plane carries it out.
 func (a *RebalancingsAPI) rebalance(w http.ResponseWriter, r *http.Request) error {
 	var ask api.RebalanceRequest
 	if err := strictjson.ReadBody(w, r, &ask); err != nil {
@@ -100,8 +98,7 @@ func (a *RebalancingsAPI) rebalance(w http.ResponseWriter, r *http.Request) erro
 	return answerRebalancing(w, http.StatusCreated, a.rebalancingView(snap, made))
 }
 
-// newRebalancing returns the record of one that is about to be made. It is refused while another one of the domain
-// runs.
+// newRebalancing returns a new record. It refuses a second rebalancing while one of the domain runs.
 func newRebalancing(d *draft.Draft, domain string, parallel int) (*cluster.Rebalancing, error) {
 	if e, ok := d.Snap.RunningRebalancing(domain); ok {
 		return nil, respond.Problemf(http.StatusConflict,
@@ -117,8 +114,8 @@ func newRebalancing(d *draft.Draft, domain string, parallel int) (*cluster.Rebal
 	}, nil
 }
 
-// putRebalancing draws a record that is new. Of two that are drawn at the same time one finds the key taken: so one
-// runs at a time.
+// putRebalancing drafts a new record. The key is the same for concurrent drafts, so that only one rebalancing runs at a
+// time.
 func putRebalancing(d *draft.Draft, rec *cluster.Rebalancing, message string) {
 	key := d.Prefix.Rebalancing(rec.ID)
 	d.Put(key, rec, 0)
@@ -128,8 +125,7 @@ func putRebalancing(d *draft.Draft, rec *cluster.Rebalancing, message string) {
 	}
 }
 
-// identify finds the attempt of each move, and returns what is wrong with the moves as the tables have their tasks and
-// nodes.
+// identify finds the attempt of each move, and returns the faults of the moves by the present tasks and nodes.
 func identify(d *draft.Draft, rec *cluster.Rebalancing) (faults cluster.Faults) {
 	for i := range rec.Moves[:min(len(rec.Moves), cluster.MaxRebalanceMoves)] {
 		m := &rec.Moves[i]
@@ -140,17 +136,17 @@ func identify(d *draft.Draft, rec *cluster.Rebalancing) (faults cluster.Faults) 
 		}
 		parts, ok := m.Task.Parts()
 		if !ok {
-			continue // the record's own validation says so
+			continue // the record's own validation has this fault
 		}
 		if n, ok := d.Snap.Node(m.To); cluster.ValidNodeName(m.To) && (!ok || n.Value.Domain != rec.Domain) {
 			fault("to", "is %s, and domain %s has no such node", m.To, rec.Domain)
 		}
-		if why := immovable(d.Snap, parts, rec.Domain); why != "" {
+		if why := ownerUnmovable(d.Snap, parts, rec.Domain); why != "" {
 			fault("task", "%s %s", m.Task, why)
 			continue
 		}
 		row := newestRow(d.Snap, m.Task)
-		if why := restless(row); why != "" {
+		if why := attemptUnmovable(row); why != "" {
 			fault("task", "%s %s", m.Task, why)
 			continue
 		}
@@ -165,9 +161,9 @@ func identify(d *draft.Draft, rec *cluster.Rebalancing) (faults cluster.Faults) 
 	return faults
 }
 
-// immovable says why no task of the owner of one is moved, as the end of a sentence that begins with the task; empty if
-// they are.
-func immovable(snap *store.Snapshot, parts cluster.TaskParts, domain string) string {
+// ownerUnmovable returns why no task of an owner is moved, as the end of a sentence about the task; empty if its tasks
+// are moved.
+func ownerUnmovable(snap *store.Snapshot, parts cluster.TaskParts, domain string) string {
 	if parts.Step != "" {
 		return "is of a job: what it has done would be lost"
 	}
@@ -188,8 +184,8 @@ func immovable(snap *store.Snapshot, parts cluster.TaskParts, domain string) str
 	return ""
 }
 
-// restless says why the newest attempt of a task cannot be moved; empty if it can. There may be none.
-func restless(row *store.AttemptRow) string {
+// attemptUnmovable returns why the newest attempt of a task cannot be moved; empty if it can. The row may be nil.
+func attemptUnmovable(row *store.AttemptRow) string {
 	switch {
 	case row == nil:
 		return "does not exist"
@@ -201,7 +197,7 @@ func restless(row *store.AttemptRow) string {
 	return ""
 }
 
-// newestRow returns a task's newest attempt, nil where it has none.
+// newestRow returns a task's newest attempt, nil if it has none.
 func newestRow(snap *store.Snapshot, task cluster.TaskID) (newest *store.AttemptRow) {
 	for row := range snap.TaskAttempts(task) {
 		newest = row
@@ -209,7 +205,7 @@ func newestRow(snap *store.Snapshot, task cluster.TaskID) (newest *store.Attempt
 	return newest
 }
 
-// rebalancingOf finds the rebalancing of this domain that a request names.
+// rebalancingOf returns the rebalancing of this domain in the address.
 func (a *RebalancingsAPI) rebalancingOf(snap *store.Snapshot, r *http.Request) (store.Entry[cluster.Rebalancing],
 	error,
 ) {
@@ -226,7 +222,7 @@ func (a *RebalancingsAPI) rebalancingOf(snap *store.Snapshot, r *http.Request) (
 		}
 		return last, nil
 	}
-	id, _ := strconv.ParseUint(name, 10, 64) // the address was checked
+	id, _ := strconv.ParseUint(name, 10, 64) // route.Check has accepted it
 	e, ok := snap.Rebalancing(id)
 	if !ok {
 		return e, respond.NotFound("rebalancing", name)
@@ -260,7 +256,7 @@ func (a *RebalancingsAPI) listRebalancings(w http.ResponseWriter, r *http.Reques
 	})
 }
 
-// cancelRebalancing wishes that no further move begins. The control plane writes that it has ended, once it has.
+// cancelRebalancing stops further moves. The control plane writes the end once the open moves have ended.
 func (a *RebalancingsAPI) cancelRebalancing(w http.ResponseWriter, r *http.Request) error {
 	pre, err := draft.PreconditionOf(r)
 	if err != nil {
@@ -298,7 +294,7 @@ func (a *RebalancingsAPI) cancelRebalancing(w http.ResponseWriter, r *http.Reque
 	return answerRebalancing(w, http.StatusOK, a.rebalancingView(snap, seen))
 }
 
-// undoRebalancing makes the rebalancing that takes back what another one has moved, or tells what it would be.
+// undoRebalancing makes the rebalancing that reverses another one, or only returns it.
 func (a *RebalancingsAPI) undoRebalancing(w http.ResponseWriter, r *http.Request) error {
 	var ask api.UndoRebalanceRequest
 	if r.ContentLength != 0 {
@@ -346,8 +342,7 @@ func (a *RebalancingsAPI) undoRebalancing(w http.ResponseWriter, r *http.Request
 	return answerRebalancing(w, status, v)
 }
 
-// undoable finds the rebalancing that is to be taken back: the one named, or the newest that is no undo and was not
-// taken back.
+// undoable returns the rebalancing to reverse: the named one, or the newest that is no undo and was not undone.
 func (a *RebalancingsAPI) undoable(snap *store.Snapshot, r *http.Request) (*cluster.Rebalancing, error) {
 	if r.PathValue("rebalancing") != "last" {
 		e, err := a.rebalancingOf(snap, r)
@@ -371,8 +366,8 @@ func (a *RebalancingsAPI) undoable(snap *store.Snapshot, r *http.Request) (*clus
 	return last, nil
 }
 
-// reverse fills in the moves that take back what another rebalancing has moved, the last one first, and returns which
-// do not.
+// reverse fills in the moves that reverse another rebalancing, the last one first, and returns the tasks that cannot be
+// moved back.
 func reverse(d *draft.Draft, rec, old *cluster.Rebalancing) (left []api.RebalanceLeft) {
 	for i := len(old.Moves) - 1; i >= 0; i-- {
 		m := &old.Moves[i]
@@ -380,7 +375,7 @@ func reverse(d *draft.Draft, rec, old *cluster.Rebalancing) (left []api.Rebalanc
 			continue
 		}
 		row := newestRow(d.Snap, m.Task)
-		why := restless(row)
+		why := attemptUnmovable(row)
 		if why == "" && row.Node != m.To {
 			why = "is on node " + row.Node
 		}
@@ -399,7 +394,7 @@ func reverse(d *draft.Draft, rec, old *cluster.Rebalancing) (left []api.Rebalanc
 	return left
 }
 
-// rebalancingView shows a rebalancing as the tables have it, or, where they have it not, as it was made.
+// rebalancingView shows a rebalancing as the tables have it, or else the given record.
 func (a *RebalancingsAPI) rebalancingView(snap *store.Snapshot, rec *cluster.Rebalancing) api.RebalancingView {
 	v := api.RebalancingView{Rebalancing: *rec}
 	if e, ok := snap.Rebalancing(rec.ID); ok {
@@ -417,7 +412,7 @@ func (a *RebalancingsAPI) rebalancingView(snap *store.Snapshot, rec *cluster.Reb
 	return v
 }
 
-// awaited says what an open move waits for.
+// awaited returns what an open move waits for.
 func (a *RebalancingsAPI) awaited(snap *store.Snapshot, m *cluster.RebalancingMove) string {
 	row, ok := snap.Attempt(m.Task, m.Attempt)
 	if next := newestRow(snap, m.Task); next != nil && next.Number > m.Attempt {
@@ -431,7 +426,7 @@ func (a *RebalancingsAPI) awaited(snap *store.Snapshot, m *cluster.RebalancingMo
 	case !ok || row.Desired == nil:
 		return ""
 	case row.Outcome != nil || row.Desired.Stop != nil:
-		return a.WhyLeft(snap, row)
+		return views.WhyLeft(snap, row)
 	}
 	return fmt.Sprintf("it goes once node %s has a place for it and its service can spare it", m.To)
 }

@@ -26,9 +26,10 @@ import (
 type ReservationsAPI struct{ backend.Backend }
 
 const (
-	// keepReservations is how long one that is over is still listed; tidyReservations how many are removed at once.
-	keepReservations = 7 * 24 * time.Hour
-	tidyReservations = 20
+	// keepReservations is how long an ended reservation is listed. maxRemovedReservations is how many are removed at
+	// once.
+	keepReservations       = 7 * 24 * time.Hour
+	maxRemovedReservations = 20
 )
 
 // States of a reservation.
@@ -38,7 +39,7 @@ const (
 	reservationOver    = "over"
 )
 
-// Routes are about what keeps nodes for somebody.
+// Routes returns the operations of reservations.
 func (a *ReservationsAPI) Routes() []route.Route {
 	const all, one = "/v1/reservations", "/v1/reservations/{reservation}"
 	view := reflect.TypeFor[api.ReservationView]()
@@ -144,7 +145,7 @@ func (a *ReservationsAPI) writeReservation(w http.ResponseWriter, r *http.Reques
 		}
 		if !stands || !reflect.DeepEqual(*e.Value, *next) {
 			d.Put(d.Prefix.Reservation(name), next, e.Modified)
-			dropOldReservations(d, name)
+			removeEndedReservations(d, name)
 		}
 		return nil
 	})
@@ -181,8 +182,8 @@ func (a *ReservationsAPI) deleteReservation(w http.ResponseWriter, r *http.Reque
 	return nil
 }
 
-// newReservation fills in what was asked for, with the nodes that are chosen, and returns all that is wrong with it.
-// was is what stands, or nil.
+// newReservation completes a requested reservation with its nodes, and returns all of its faults. was is the present
+// one, or nil.
 func newReservation(d *draft.Draft, asked cluster.Reservation, was *cluster.Reservation,
 	domain string) (*cluster.Reservation,
 	cluster.Faults,
@@ -218,7 +219,7 @@ func newReservation(d *draft.Draft, asked cluster.Reservation, was *cluster.Rese
 				Path:    at,
 				Message: fmt.Sprintf("is %s, and domain %s has no such node", name, domain),
 			})
-		} else if o := keeps(d, name, &r); o != nil {
+		} else if o := overlapping(d, name, &r); o != nil {
 			faults = append(faults, cluster.Fault{
 				Path: at,
 				Message: fmt.Sprintf("is %s, which the reservation %s keeps from %s until %s",
@@ -229,8 +230,8 @@ func newReservation(d *draft.Draft, asked cluster.Reservation, was *cluster.Rese
 	return &r, faults
 }
 
-// keeps returns another reservation that keeps the node at a time when r would, or nil.
-func keeps(d *draft.Draft, node string, r *cluster.Reservation) *cluster.Reservation {
+// overlapping returns another reservation that keeps the node at a time when r would, or nil.
+func overlapping(d *draft.Draft, node string, r *cluster.Reservation) *cluster.Reservation {
 	for e := range d.Snap.Reservations() {
 		if o := e.Value; o.Name != r.Name && o.Overlaps(r) {
 			if _, kept := slices.BinarySearch(o.Nodes, node); kept {
@@ -241,8 +242,8 @@ func keeps(d *draft.Draft, node string, r *cluster.Reservation) *cluster.Reserva
 	return nil
 }
 
-// choose returns as many nodes as a reservation asks for: those that it has or names first, then such as are ready,
-// then those where the least runs.
+// choose returns as many nodes as a reservation asks for. Its present and named nodes come first, then ready nodes,
+// then the nodes with the fewest tasks.
 func choose(d *draft.Draft, r, was *cluster.Reservation) ([]string, cluster.Faults) {
 	type candidate struct {
 		name  string
@@ -251,7 +252,7 @@ func choose(d *draft.Draft, r, was *cluster.Reservation) ([]string, cluster.Faul
 	var all []candidate
 	for e := range d.Snap.Nodes() {
 		name := e.Value.Name
-		if e.Value.Domain != r.Domain || !suits(d, r, e.Value) || keeps(d, name, r) != nil {
+		if e.Value.Domain != r.Domain || !suits(d, r, e.Value) || overlapping(d, name, r) != nil {
 			continue
 		}
 		c := candidate{name: name, order: [3]int{1, 1, 0}}
@@ -285,7 +286,7 @@ func choose(d *draft.Draft, r, was *cluster.Reservation) ([]string, cluster.Faul
 	return names, nil
 }
 
-// suits reports whether a node is what a reservation asks for, and is to stay in the fleet.
+// suits reports whether a node meets the demands of a reservation, and is to stay in the fleet.
 func suits(d *draft.Draft, r *cluster.Reservation, n *cluster.Node) bool {
 	host, _ := d.Snap.Host(n.Name)
 	status, _ := d.Snap.NodeStatus(n.Name)
@@ -297,11 +298,11 @@ func suits(d *draft.Draft, r *cluster.Reservation, n *cluster.Node) bool {
 		!slices.ContainsFunc(r.Constraints, func(c cluster.Constraint) bool { return !feasibility.Matches(c, &node) })
 }
 
-// dropOldReservations removes some that are over since long ago, but for the one of that name.
-func dropOldReservations(d *draft.Draft, name string) {
+// removeEndedReservations removes some of the reservations that ended long ago, except the one with the name.
+func removeEndedReservations(d *draft.Draft, name string) {
 	n := 0
 	for e := range d.Snap.Reservations() {
-		if e.Value.Name != name && n < tidyReservations && e.Value.Over(d.Now.Add(-keepReservations)) {
+		if e.Value.Name != name && n < maxRemovedReservations && e.Value.Over(d.Now.Add(-keepReservations)) {
 			d.Put(d.Prefix.Reservation(e.Value.Name), nil, e.Modified)
 			n++
 		}

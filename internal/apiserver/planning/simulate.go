@@ -19,27 +19,27 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// SimulateAPI tells what would become of the domain, one simulation at a time.
+// SimulateAPI predicts the effect of changes, one simulation at a time.
 type SimulateAPI struct {
-	Simulator  Simulator  // nil: then this server tells nobody
-	simulating sync.Mutex // held by the simulation that is made
+	Simulator  Simulator  // nil refuses every simulation
+	simulating sync.Mutex // held during a simulation
 }
 
-// ErrSimulation is in the chain of the error of a simulation that cannot be made as the domain is. Its text says why.
+// ErrSimulation is wrapped by errors of simulations that are impossible in the present domain. The error's text is for
+// users.
 var ErrSimulation = errors.New("the simulation cannot be made")
 
-// Simulator tells what would become of the domain by changes, without writing anything.
+// Simulator predicts the effect of changes on the domain, without writing.
 type Simulator interface {
-	// Check returns all that is wrong with the changes of a request by themselves, their objects left out.
+	// Check returns the faults of a request that do not depend on the domain or its objects.
 	Check(ask api.SimulateRequest) cluster.Faults
-	// Simulate makes the changes. What they meet in the domain that speaks against them are cluster.Faults; what cannot
-	// be simulated is an error that wraps ErrSimulation, and what takes too long one that wraps
-	// context.DeadlineExceeded. It is called once at a time, and ends with its context.
+	// Simulate applies the changes to a branch. Conflicts with the domain are cluster.Faults. Impossible simulations
+	// wrap ErrSimulation, and slow ones context.DeadlineExceeded. One call runs at a time, and ends with its context.
 	Simulate(ctx context.Context, ask api.SimulateRequest) (*api.Simulation, error)
 }
 
-// simulateLimit is how long a simulation may take, by the clock on the wall.
-const simulateLimit = time.Minute
+// simulateTimeout bounds a simulation in real time.
+const simulateTimeout = time.Minute
 
 // Routes returns the operations of simulations.
 func (a *SimulateAPI) Routes() []route.Route {
@@ -52,14 +52,14 @@ func (a *SimulateAPI) Routes() []route.Route {
 	}}
 }
 
-// simulate has the changes of a request made to a copy of the domain.
+// simulate applies the changes of a request to a copy of the domain.
 func (a *SimulateAPI) simulate(w http.ResponseWriter, r *http.Request) error {
 	var ask api.SimulateRequest
 	if err := strictjson.ReadBody(w, r, &ask); err != nil {
 		return err
 	}
-	// What was to be read is read: the deadline for it would end the request.
-	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // not every writer has deadlines
+	// The body is read. The deadline for reading it would end the request.
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // some writers have no deadlines
 	if a.Simulator == nil {
 		return respond.Problemf(http.StatusServiceUnavailable, "this server makes no simulations: ask another one")
 	}
@@ -74,7 +74,7 @@ func (a *SimulateAPI) simulate(w http.ResponseWriter, r *http.Request) error {
 				"`berth simulate --snapshot FILE` needs none")
 	}
 	defer a.simulating.Unlock()
-	ctx, cancel := context.WithTimeout(r.Context(), simulateLimit)
+	ctx, cancel := context.WithTimeout(r.Context(), simulateTimeout)
 	defer cancel()
 	sim, err := a.Simulator.Simulate(ctx, ask)
 	refused, wrong := errors.AsType[cluster.Faults](err)
@@ -90,12 +90,12 @@ func (a *SimulateAPI) simulate(w http.ResponseWriter, r *http.Request) error {
 			"the simulation takes more than %s, which is all that a server gives it: ask for fewer changes, "+
 				"or save a snapshot "+
 				"(`berth operator snapshot save FILE`) and simulate where time does not matter (`berth simulate "+
-				"--snapshot FILE`)", simulateLimit)
+				"--snapshot FILE`)", simulateTimeout)
 	}
 	return err
 }
 
-// simulateFaults is what is wrong with the objects of a request by themselves, at the paths that they have in it.
+// simulateFaults returns the faults of the objects of a request, with their paths in the request.
 func simulateFaults(ask *api.SimulateRequest) (all cluster.Faults) {
 	for i := range ask.Changes {
 		_, faults := draft.Manifests(ask.Changes[i].Run)

@@ -6,7 +6,7 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// topicsOf returns the topics that changes tell of.
+// topicsOf returns the topics of changes.
 func topicsOf(c *store.Changes) (topics store.Topic) {
 	for _, each := range [...]struct {
 		has   bool
@@ -33,16 +33,16 @@ func topicsOf(c *store.Changes) (topics store.Topic) {
 	return topics
 }
 
-// own returns a copy of changes that shares nothing with them.
-func own(c *store.Changes) *store.Changes {
+// cloneChanges returns a copy of changes that shares nothing with them.
+func cloneChanges(c *store.Changes) *store.Changes {
 	copied := *c
 	copied.Owners, copied.Nodes = maps.Clone(c.Owners), maps.Clone(c.Nodes)
 	copied.Attempts, copied.Definitions = maps.Clone(c.Attempts), maps.Clone(c.Definitions)
 	return &copied
 }
 
-// merge adds changes to others, whose maps are the caller's own.
-func merge(c, more *store.Changes) {
+// mergeChanges adds more changes to c. The maps of c must belong to the caller.
+func mergeChanges(c, more *store.Changes) {
 	maps.Copy(c.Owners, more.Owners)
 	maps.Copy(c.Nodes, more.Nodes)
 	maps.Copy(c.Attempts, more.Attempts)

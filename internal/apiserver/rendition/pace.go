@@ -5,25 +5,24 @@ import (
 	"time"
 )
 
-// Bounds of what views cost.
+// Bounds of the cost of views.
 const (
-	// changeShare is the part of a core that all views together take at most, to compute what changed and to send it.
+	// changeShare is the part of a core that all views together may use to compute and send changes.
 	changeShare = 0.012
-	// wholeShare is the part of a core that they take besides to compute lists anew, for what changes without a
-	// revision.
+	// wholeShare is the additional part of a core for computing whole lists, which shows changes without a revision.
 	wholeShare = 0.005
-	// leastPause and mostPause bound the pause of a view after a change: the shares hold within them.
-	leastPause = 250 * time.Millisecond
-	mostPause  = 10 * time.Second
-	// leastWhole and mostWhole are the same for computing a list anew.
-	leastWhole = 10 * time.Second
-	mostWhole  = time.Minute
-	// sendCost is what it costs to send a change to one reader, about: a copy and a call of the system.
+	// minPause and maxPause bound the pause of a view after a change. The shares hold within these bounds.
+	minPause = 250 * time.Millisecond
+	maxPause = 10 * time.Second
+	// minWholePause and maxWholePause bound the pause between computations of the whole list.
+	minWholePause = 10 * time.Second
+	maxWholePause = time.Minute
+	// sendCost is about the cost of sending a change to one reader: a copy and a system call.
 	sendCost = 25 * time.Microsecond
 )
 
-// Pace is the pause that all views keep between two computations, so that together they stay within a share of a core.
-// Each tells what one of its computations costs; the pause is the sum of these costs by the share. It is safe for
+// Pace computes the pause between two computations, so that all views together stay within a share of a core. Each view
+// reports the cost of its computations. The pause is the sum of these costs divided by the share. It is safe for
 // concurrent use.
 type Pace struct {
 	// Share is the part of a core. Least and Most bound the pause.
@@ -34,19 +33,19 @@ type Pace struct {
 	sum time.Duration
 }
 
-// Account is the part of one view in a pace.
+// Account is the cost of one view in a pace.
 type Account struct {
 	pace *Pace
 	cost time.Duration
 }
 
-// Open returns an account that costs nothing yet. Its methods are for one goroutine.
+// Open returns an account without cost. Its methods are for one goroutine.
 func (p *Pace) Open() *Account { return &Account{pace: p} }
 
-// Spend tells what a computation cost. What the account cost before fades within a few computations.
+// Spend reports the cost of a computation. The account's cost is a moving average of the last few.
 func (a *Account) Spend(cost time.Duration) { a.set((a.cost + cost) / 2) }
 
-// Close takes the account out of the pace.
+// Close removes the account from the pace.
 func (a *Account) Close() { a.set(0) }
 
 func (a *Account) set(cost time.Duration) {

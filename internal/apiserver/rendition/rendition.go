@@ -1,14 +1,15 @@
-// Package rendition keeps lists up to date for those who wait for their changes, and computes each of them once for
-// all.
+// Package rendition keeps lists up to date for clients that wait for changes, and computes each list once for all of
+// them.
 //
-// A view is a list by what it shows and to whom: the same address, the same filter, the same scope of the caller. A
-// rendition is a view as it is at a revision of the tables: its elements in the order of their keys, each encoded once.
-// A view lives while somebody waits for it, and a pause longer, so that a client that comes back finds it. One follower
-// of the tables wakes views by the topics that their lists read, and only by changes that may be theirs; a view
-// computes only the parts of its list that changed, where its source can tell these. The pace of all views together is
-// bounded (Pace): after a quiet time a change is computed and sent at once, and what follows is gathered.
+// A view is a list with its address, its filter and the scope of the caller. A rendition is the content of a view at a
+// revision of the tables: its elements in the order of their keys, each encoded once. A view lives while clients wait
+// for it, and one pause longer for clients that reconnect.
 //
-// A rendition never changes: a slow reader holds the one that it has been sent, and blocks nobody.
+// One follower of the tables wakes views by the topics that their lists read, and only for changes that may touch them.
+// A view computes only the changed parts of its list if its source can name them. The pace of all views together is
+// bounded (Pace): after a quiet time a change is sent at once, and further changes are collected.
+//
+// A rendition never changes. A slow reader holds the rendition that it was sent, and blocks no other reader.
 package rendition
 
 import (
@@ -24,31 +25,31 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// Item is an element of a list with its place in the order. Keys are unique in a list.
+// Item is an element of a list. Its key gives the order, and is unique in the list.
 type Item[T any] struct {
 	Key   string
 	Value T
 }
 
-// Source says how a list is computed. Its functions are called by one goroutine at a time.
+// Source computes a list. One goroutine at a time calls its functions.
 type Source[T any] struct {
-	// List is what the list is called in metrics.
+	// List is the name of the list in metrics.
 	List string
-	// Topics are the changes of the tables that the list depends on. Without topics the list is computed again when
-	// somebody's wish changed: that is for lists of records that have no topic.
+	// Topics are the changes of the tables that the list depends on. A list without topics, of records without a topic,
+	// is computed again when a follower of all topics wakes.
 	Topics store.Topic
-	// Touches reports whether changes of these topics may be of the list: those of another cluster may not. Nil stands
-	// for a function that always says so. It is called at each change, by several goroutines, and is quick.
+	// Touches reports whether changes of these topics may be in the list; changes of another cluster may not. Nil
+	// stands for a function that returns true. Several goroutines call it for each change, so it must be quick.
 	Touches func(*store.Changes) bool
 	// All computes the whole list.
 	All func(*store.Snapshot) []Item[T]
-	// Some computes what changes of the tables, between two snapshots, did to the list: all elements of each part that
-	// may be different, by the name of the part. A part without elements is gone. Whole says that the list is to be
-	// computed anew. Nil stands for a function that always says so.
+	// Some computes the effect of changes between two snapshots: all elements of each part that may differ, by the name
+	// of the part. A part without elements is removed. Whole asks for the computation of the whole list. Nil stands for
+	// a function that returns whole.
 	Some func(before, now *store.Snapshot, c *store.Changes) (parts map[string][]Item[T], whole bool)
-	// Part returns which part of the list an element is in; nil where Some is nil, or says nothing but whole.
+	// Part returns the part of the list that holds an element; nil if Some never returns parts.
 	Part func(*Item[T]) string
-	// Lasting returns an element without what changes all the time and wakes nobody; nil where all of it counts.
+	// Lasting returns an element without the fields that change all the time and wake nobody; nil if all fields count.
 	Lasting func(T) T
 }
 
@@ -56,11 +57,11 @@ type Source[T any] struct {
 type Element[T any] struct {
 	Item[T]
 
-	mark uint64 // of the key and of what lasts
+	mark uint64 // of the key and the lasting fields
 	body atomic.Pointer[[]byte]
 }
 
-// JSON returns the element encoded. It is encoded once, for all.
+// JSON returns the encoded element. It is encoded once.
 func (e *Element[T]) JSON() ([]byte, error) {
 	if body := e.body.Load(); body != nil {
 		return *body, nil
@@ -73,13 +74,13 @@ func (e *Element[T]) JSON() ([]byte, error) {
 	return body, nil
 }
 
-// Marker computes marks: numbers that differ where contents do. Marks of one Marker can be compared.
+// Marker computes marks: hashes of contents. Only marks of one Marker can be compared.
 type Marker struct{ seed maphash.Seed }
 
-// NewMarker returns a marker with a seed of its own.
+// NewMarker returns a marker with a random seed.
 func NewMarker() Marker { return Marker{maphash.MakeSeed()} }
 
-// Mark returns the mark of an element of a list: of its key and of what of it lasts, encoded.
+// Mark returns the mark of an element: of its key and its encoded lasting fields.
 func Mark[T any](m Marker, item *Item[T], lasting func(T) T) (uint64, error) {
 	v := item.Value
 	if lasting != nil {
@@ -97,7 +98,7 @@ func Mark[T any](m Marker, item *Item[T], lasting func(T) T) (uint64, error) {
 	return h.Sum64(), nil
 }
 
-// Text returns the mark of a text that stands beside elements, such as the cursor of a page. That of no text is 0.
+// Text returns the mark of a text beside the elements, such as the cursor of a page; 0 for an empty text.
 func (m Marker) Text(text string) uint64 {
 	if text == "" {
 		return 0
@@ -105,10 +106,10 @@ func (m Marker) Text(text string) uint64 {
 	return maphash.String(m.seed, text)
 }
 
-// Rendition is a view as it is at a revision. It is safe for concurrent use.
+// Rendition is the content of a view at a revision. It is safe for concurrent use.
 type Rendition[T any] struct {
 	elements []*Element[T]
-	// Sum is the sum of the marks of all elements: it differs where the lists do.
+	// Sum is the sum of the marks of all elements. Lists with different sums differ.
 	Sum  uint64
 	link *link[T]
 
@@ -116,20 +117,20 @@ type Rendition[T any] struct {
 	pages map[Window]page
 }
 
-// link is what led from one rendition to the next. Renditions that differ in nothing that lasts share one.
+// link is the step from one rendition to the next. Renditions with equal lasting fields share a link.
 type link[T any] struct {
 	number   uint64
 	revision uint64
 	put      []*Element[T]
 	gone     []string
-	next     chan struct{} // closed once there is a rendition that differs
+	next     chan struct{} // closed once a rendition differs
 
 	once  sync.Once
 	frame []byte
 	err   error
 }
 
-// Next is closed once the view differs from the rendition.
+// Next returns a channel that is closed once the view differs from the rendition.
 func (r *Rendition[T]) Next() <-chan struct{} { return r.link.next }
 
 // Elements returns all elements in the order of their keys. Nobody may change the list.
@@ -142,8 +143,8 @@ type Events struct {
 	Synced func(to []byte, revision uint64) []byte
 }
 
-// Update returns the events that lead from an earlier rendition of the view to this one. Whoever has the one just
-// before shares the bytes, which nobody may change; for the others they are made.
+// Update returns the events that lead from an earlier rendition of the view to this one. Readers that hold the previous
+// rendition share the bytes, which nobody may change. For other readers the events are computed.
 func (r *Rendition[T]) Update(from *Rendition[T], e Events) ([]byte, error) {
 	if r.link == from.link {
 		return nil, nil
@@ -171,7 +172,7 @@ func frame[T any](put []*Element[T], gone []string, revision uint64, e Events) (
 	return e.Synced(all, revision), nil
 }
 
-// compare returns which elements are new or different in the later of two lists, and the keys of those that are gone.
+// compare returns the new or changed elements of the later of two lists, and the keys of removed ones.
 func compare[T any](before, now []*Element[T]) (put []*Element[T], gone []string) {
 	i := 0
 	for _, e := range now {
@@ -194,13 +195,13 @@ func compare[T any](before, now []*Element[T]) (put []*Element[T], gone []string
 	return put, gone
 }
 
-// Window is what part of a list is asked for.
+// Window selects part of a list.
 type Window struct {
 	Limit int    // 0 for all
-	After string // the key of the last element of the page before
+	After string // the key of the last element of the previous page
 }
 
-// Cut returns the part of a list of so many elements, whose keys ascend, that the window shows. More says that others
+// Cut returns the bounds of the window in a list of the given length with ascending keys. More says that other elements
 // follow.
 func (w Window) Cut(many int, key func(int) string) (from, to int, more bool) {
 	if w.After != "" {
@@ -213,7 +214,7 @@ func (w Window) Cut(many int, key func(int) string) (from, to int, more bool) {
 	return from, to, more
 }
 
-// page is a window of a rendition.
+// page is an encoded window of a rendition.
 type page struct {
 	body []byte // {"items":[…]
 	mark uint64
@@ -223,8 +224,8 @@ type page struct {
 // maxPages bounds how many windows a rendition keeps encoded.
 const maxPages = 8
 
-// Page returns the window of the rendition as a JSON object without its end, `{"items":[…]`, the mark of what it shows,
-// and the key of its last element where others follow. The bytes are shared: nobody may change them.
+// Page returns a window of the rendition as a JSON object without its end, `{"items":[…]`, the mark of its content, and
+// the cursor of the next page, empty on the last page. The bytes are shared: nobody may change them.
 func (r *Rendition[T]) Page(m Marker, w Window, cursor func(key string) string) (body []byte, mark uint64, next string,
 	err error,
 ) {
@@ -266,18 +267,17 @@ func (r *Rendition[T]) page(m Marker, w Window, cursor func(key string) string) 
 	return p, nil
 }
 
-// End returns how the JSON object of a page ends: with the revision that it was read at, and the cursor of the next
-// one.
+// End returns the end of the JSON object of a page: the revision of the read, and the cursor of the next page.
 func End(revision uint64, next string) []byte {
 	end := strconv.AppendUint([]byte(`,"index":`), revision, 10)
 	if next != "" {
 		end = append(end, `,"next":`...)
-		end = strconv.AppendQuote(end, next) // of the letters of base64
+		end = strconv.AppendQuote(end, next) // a cursor is base64
 	}
 	return append(end, "}\n"...)
 }
 
-// find returns where a key stands in a list, or belongs.
+// find returns the position of a key in a list, or the position where it belongs.
 func find[T any](all []*Element[T], key string) (at int, stands bool) {
 	return sort.Find(len(all), func(i int) int { return strings.Compare(key, all[i].Key) })
 }

@@ -11,65 +11,65 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// Tables are what views are computed from; store.Tables is one.
+// Tables are the source of views; store.Tables is one.
 type Tables interface {
 	// Snapshot returns the present state, at once.
 	Snapshot() *store.Snapshot
 	// WaitFor returns once the tables and all followers have reached the revision.
 	WaitFor(ctx context.Context, revision uint64) (*store.Snapshot, error)
-	// Follow returns a follower of the topics, of all without.
+	// Follow returns a follower of the topics, of all topics without arguments.
 	Follow(topics ...store.Topic) *store.Follower
 }
 
-// Config is what a pool is made of.
+// Config is what NewPool needs.
 type Config struct {
 	Tables Tables
 	Marker Marker
-	// Seen is told that a view had this sum at a revision. Computed is told of each computation of a list, whole or of
-	// parts. Both may be nil, and are called by several goroutines.
+	// Seen is called with the sum of a view at a revision. Computed is called for each computation of a list, whole or
+	// of parts. Both may be nil, and are called by several goroutines.
 	Seen     func(view string, sum, revision uint64)
 	Computed func(list string, whole bool)
 }
 
-// Pool holds the views that somebody waits for. It is safe for concurrent use.
+// Pool holds the views that clients wait for. It is safe for concurrent use.
 type Pool struct {
 	cfg Config
-	// Changes and Whole are the paces of the views: of computing what changed, and of computing lists anew. They may be
-	// changed before the first Join.
+	// Changes is the pace of computing changes, and Whole the pace of computing whole lists. They may be set before the
+	// first Join.
 	Changes, Whole Pace
 
 	mu       sync.Mutex
-	views    map[string]held
+	views    map[string]pooledView
 	follower *store.Follower // of all views with topics; nil without views
-	stop     chan struct{}   // ends who waits for the follower
+	stop     chan struct{}   // ends the goroutine that reads the follower
 	closed   chan struct{}
 	shut     bool
 	ended    sync.WaitGroup
 }
 
-// held is a view of any type.
-type held interface {
-	tell(c *store.Changes, topics store.Topic)
+// pooledView is a view of any type.
+type pooledView interface {
+	wake(c *store.Changes, topics store.Topic)
 }
 
 // NewPool returns a pool without views.
 func NewPool(cfg Config) *Pool {
 	return &Pool{
-		cfg: cfg, views: map[string]held{}, closed: make(chan struct{}),
-		Changes: Pace{Share: changeShare, Least: leastPause, Most: mostPause},
-		Whole:   Pace{Share: wholeShare, Least: leastWhole, Most: mostWhole},
+		cfg: cfg, views: map[string]pooledView{}, closed: make(chan struct{}),
+		Changes: Pace{Share: changeShare, Least: minPause, Most: maxPause},
+		Whole:   Pace{Share: wholeShare, Least: minWholePause, Most: maxWholePause},
 	}
 }
 
-// Views returns how many views are held.
+// Views returns how many views the pool holds.
 func (p *Pool) Views() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.views)
 }
 
-// Close ends the views that nobody waits for at once, without their pause, and waits for them. Those that somebody
-// waits for end with the last one who leaves.
+// Close ends the views without waiting clients at once, without their pause, and waits for them. Other views end when
+// their last client leaves.
 func (p *Pool) Close() {
 	p.mu.Lock()
 	if !p.shut {
@@ -80,7 +80,7 @@ func (p *Pool) Close() {
 	p.ended.Wait()
 }
 
-// View is a list that somebody waits for. It is safe for concurrent use.
+// View is a list that clients wait for. It is safe for concurrent use.
 type View[T any] struct {
 	pool    *Pool
 	name    string
@@ -89,26 +89,26 @@ type View[T any] struct {
 	woken   chan struct{}
 	demand  chan struct{}
 	idle    chan struct{}
-	waiters int              // guarded by the pool
-	told    []*store.Changes // the same; shared with other views
+	waiters int              // guarded by pool.mu
+	untaken []*store.Changes // guarded by pool.mu; shared with other views
 
 	mu       sync.Mutex
 	current  *Rendition[T]
-	revision uint64 // up to which current is known to hold
-	err      error  // why the newest computation came to nothing
-	begun    uint64 // computations
+	revision uint64 // up to which current is valid
+	err      error  // of the last computation
+	begun    uint64 // number of computations that have begun
 	done     uint64
-	come     chan struct{} // closed after each of them
+	come     chan struct{} // closed after each computation
 
-	// What follows is of the goroutine that runs.
+	// The fields below belong to the goroutine of run.
 	before *store.Snapshot
 	parts  map[string][]string // the keys of each part
-	carry  *store.Changes      // taken, but perhaps newer than the snapshot
+	carry  *store.Changes      // changes that may be newer than the snapshot
 }
 
-// Join returns the view of a name, for one more who waits. Who joins under one name gets one view: the name must hold
-// all that the list depends on, what the caller may see before all. The source is asked for where the view is a new
-// one. The caller calls Leave once.
+// Join returns the view of a name for one more waiting client. All callers with one name share one view, so the name
+// must contain all that the list depends on, above all the caller's scope. The source is used only for a new view. The
+// caller calls Leave once.
 func Join[T any](p *Pool, name string, source Source[T]) *View[T] {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -130,13 +130,13 @@ func Join[T any](p *Pool, name string, source Source[T]) *View[T] {
 	return v
 }
 
-// follow begins to collect changes where nobody does yet. p.mu is held.
+// follow starts to collect changes unless it has started. The caller holds p.mu.
 func (p *Pool) follow() {
 	if p.follower != nil {
 		return
 	}
 	f, stop := p.cfg.Tables.Follow(), make(chan struct{})
-	f.Take() // the first says that anything may have changed
+	f.Take() // the first result reports everything as changed
 	p.follower, p.stop = f, stop
 	p.ended.Go(func() {
 		defer f.Close()
@@ -151,7 +151,7 @@ func (p *Pool) follow() {
 	})
 }
 
-// collect tells the views what changed since it was last called.
+// collect gives the views the changes since its last call.
 func (p *Pool) collect() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -163,44 +163,44 @@ func (p *Pool) collect() {
 	if topics == 0 && !c.Resync {
 		return
 	}
-	for _, v := range p.views { // order-free: each by itself
-		v.tell(&c, topics)
+	for _, v := range p.views { // order-free: each on its own
+		v.wake(&c, topics)
 	}
 }
 
-// tell wakes the view where changes may be of its list. The pool is held.
-func (v *View[T]) tell(c *store.Changes, topics store.Topic) {
+// wake records changes and wakes the view if they may touch its list. The caller holds pool.mu.
+func (v *View[T]) wake(c *store.Changes, topics store.Topic) {
 	touches := topics&v.source.Topics != 0 && (v.source.Touches == nil || v.source.Touches(c))
 	if v.wishes == nil && (c.Resync || touches) {
-		v.told = append(v.told, c)
+		v.untaken = append(v.untaken, c)
 		signal(v.woken)
 	}
 }
 
-// take returns what the view was told since it was last asked.
+// take returns the changes since its last call.
 func (v *View[T]) take() store.Changes {
 	if v.wishes != nil {
 		return v.wishes.Take()
 	}
 	v.pool.collect()
 	v.pool.mu.Lock()
-	told := v.told
-	v.told = nil
+	taken := v.untaken
+	v.untaken = nil
 	v.pool.mu.Unlock()
-	if len(told) == 1 {
-		return *told[0]
+	if len(taken) == 1 {
+		return *taken[0]
 	}
 	c := store.Changes{
 		Owners: map[cluster.OwnerRef]bool{}, Nodes: map[string]bool{}, Attempts: map[store.AttemptKey]bool{},
 		Definitions: map[cluster.Ref]bool{},
 	}
-	for _, before := range told {
-		merge(&c, before)
+	for _, before := range taken {
+		mergeChanges(&c, before)
 	}
 	return c
 }
 
-// Leave tells that the caller of Join waits no longer.
+// Leave ends the wait of a caller of Join.
 func (v *View[T]) Leave() {
 	v.pool.mu.Lock()
 	defer v.pool.mu.Unlock()
@@ -210,20 +210,19 @@ func (v *View[T]) Leave() {
 	}
 }
 
-// Current returns the newest rendition, and the revision up to which it is known to hold.
+// Current returns the newest rendition, and the revision up to which it is valid.
 func (v *View[T]) Current() (*Rendition[T], uint64, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.current, v.revision, v.err
 }
 
-// At returns a rendition that is not older than a revision that the tables have reached. It is computed at once where
-// there is none.
+// At returns a rendition that is not older than a revision of the tables. It computes one at once if necessary.
 func (v *View[T]) At(ctx context.Context, revision uint64) (*Rendition[T], uint64, error) {
 	v.mu.Lock()
 	begun := v.begun
 	for {
-		// A computation that began after the call saw the revision, or the store went back behind it.
+		// A computation that began after the call has seen the revision, or the store went back behind it.
 		if v.current != nil && v.revision >= revision || v.done > begun {
 			defer v.mu.Unlock()
 			return v.current, v.revision, v.err
@@ -240,7 +239,7 @@ func (v *View[T]) At(ctx context.Context, revision uint64) (*Rendition[T], uint6
 	}
 }
 
-// run keeps the view up to date until nobody waits for it.
+// run keeps the view up to date while clients wait for it.
 func (v *View[T]) run() {
 	changes, whole := v.pool.Changes.Open(), v.pool.Whole.Open()
 	defer changes.Close()
@@ -253,9 +252,9 @@ func (v *View[T]) run() {
 	anew := time.NewTimer(0)
 	defer anew.Stop()
 	last := time.Now()
-	for all, told := true, false; ; {
+	for all, wasWoken := true, false; ; {
 		began := time.Now()
-		computed, again := v.look(all)
+		computed, again := v.update(all)
 		switch cost := time.Since(began); {
 		case all:
 			whole.Spend(cost)
@@ -266,9 +265,9 @@ func (v *View[T]) run() {
 		default:
 			changes.Spend(cost)
 		}
-		// To look at what turns out to be of no interest costs, too.
-		rest := computed || told
-		all, told = false, false
+		// Changes that turn out to be irrelevant cost time, too.
+		rest := computed || wasWoken
+		all, wasWoken = false, false
 		switch {
 		case rest && v.pause():
 			continue
@@ -283,10 +282,10 @@ func (v *View[T]) run() {
 				return
 			}
 		case <-woken:
-			told = true
+			wasWoken = true
 		case <-v.demand:
 		case <-anew.C:
-			// Views that came meanwhile slow the pace of all.
+			// New views slow the pace of all views.
 			if early := v.pool.Whole.Pause() - time.Since(last); early > 0 {
 				anew.Reset(early)
 				continue
@@ -296,17 +295,17 @@ func (v *View[T]) run() {
 	}
 }
 
-// Sending returns about what it costs to send a change to so many readers.
+// Sending returns about the cost of sending a change to so many readers.
 func (p *Pool) Sending(readers int) time.Duration { return time.Duration(readers) * sendCost }
 
-// sending returns about what it costs to send a change to all who wait.
+// sending returns about the cost of sending a change to all waiting clients.
 func (v *View[T]) sending() time.Duration {
 	v.pool.mu.Lock()
 	defer v.pool.mu.Unlock()
 	return v.pool.Sending(v.waiters)
 }
 
-// pause waits until the next computation is due. It reports whether somebody demands one before.
+// pause waits until the next computation is due. It reports whether a client demanded one earlier.
 func (v *View[T]) pause() (demanded bool) {
 	rest := time.NewTimer(v.pool.Changes.Pause())
 	defer rest.Stop()
@@ -320,7 +319,7 @@ func (v *View[T]) pause() (demanded bool) {
 	}
 }
 
-// drop takes the view out of the pool where nobody waits for it.
+// drop removes the view from the pool if no client waits for it.
 func (v *View[T]) drop() bool {
 	v.pool.mu.Lock()
 	defer v.pool.mu.Unlock()
@@ -335,9 +334,9 @@ func (v *View[T]) drop() bool {
 	return true
 }
 
-// look brings the view to the present snapshot. Computed says that there was something to compute, and again that more
-// may have changed meanwhile.
-func (v *View[T]) look(all bool) (computed, again bool) {
+// update brings the view to the present snapshot. Computed says that there were changes, and again that more may have
+// arrived meanwhile.
+func (v *View[T]) update(all bool) (computed, again bool) {
 	v.mu.Lock()
 	v.begun++
 	begun, current := v.begun, v.current
@@ -346,17 +345,17 @@ func (v *View[T]) look(all bool) (computed, again bool) {
 	c := v.take()
 	if v.carry != nil {
 		fresh := c
-		c = *v.carry // its maps are the view's own
-		merge(&c, &fresh)
+		c = *v.carry // its maps belong to the view
+		mergeChanges(&c, &fresh)
 		v.carry = nil
 	}
-	// What was taken may be of a later snapshot: then it is looked at again with that one.
+	// The changes may be of a later snapshot: the next update needs them again.
 	if again = v.pool.cfg.Tables.Snapshot() != now; again {
-		v.carry = own(&c)
+		v.carry = cloneChanges(&c)
 	}
 	next, computed, err := v.compute(current, now, &c, all || current == nil)
-	if err != nil { // what was taken is not lost
-		v.carry = own(&c)
+	if err != nil { // the next update needs the changes again
+		v.carry = cloneChanges(&c)
 		v.carry.Resync = true
 	}
 	v.mu.Lock()
@@ -376,10 +375,10 @@ func (v *View[T]) look(all bool) (computed, again bool) {
 	return computed, again
 }
 
-// settledLimit is how long followers may take to be told of a snapshot, unless the store went back.
+// settledLimit is how long followers may take to reach a snapshot, unless the store went back.
 const settledLimit = time.Second
 
-// settled returns a snapshot of which the follower has been told all.
+// settled returns a snapshot that the follower has reached.
 func (v *View[T]) settled() *store.Snapshot {
 	for {
 		now := v.pool.cfg.Tables.Snapshot()
@@ -392,7 +391,7 @@ func (v *View[T]) settled() *store.Snapshot {
 	}
 }
 
-// compute returns the rendition that follows the current one.
+// compute returns the next rendition.
 func (v *View[T]) compute(current *Rendition[T], now *store.Snapshot, c *store.Changes, all bool) (next *Rendition[T],
 	computed bool, err error,
 ) {
@@ -407,7 +406,7 @@ func (v *View[T]) compute(current *Rendition[T], now *store.Snapshot, c *store.C
 	default:
 		parts, all = v.source.Some(v.before, now, c)
 	}
-	for part, items := range parts { // order-free: each by itself
+	for part, items := range parts { // order-free: each on its own
 		if len(items)+len(v.parts[part]) == 0 {
 			delete(parts, part)
 		}
@@ -429,7 +428,7 @@ func (v *View[T]) compute(current *Rendition[T], now *store.Snapshot, c *store.C
 	return v.linked(current, next, now.Revision()), true, nil
 }
 
-// whole computes the list anew. Elements that are the same are kept, with their encoding.
+// whole computes the whole list. It keeps equal elements with their encoding.
 func (v *View[T]) whole(current *Rendition[T], now *store.Snapshot) (*Rendition[T], error) {
 	items := v.source.All(now)
 	byKey := func(a, b Item[T]) int { return strings.Compare(a.Key, b.Key) }
@@ -456,9 +455,9 @@ func (v *View[T]) whole(current *Rendition[T], now *store.Snapshot) (*Rendition[
 	return next, nil
 }
 
-// partly computes the list with other parts.
+// partly computes the list with some parts replaced.
 func (v *View[T]) partly(current *Rendition[T], parts map[string][]Item[T]) (*Rendition[T], error) {
-	edits := map[string]*Element[T]{} // nil for what is gone
+	edits := map[string]*Element[T]{} // nil for removed elements
 	for part := range parts {         // order-free: a map is filled
 		for _, key := range v.parts[part] {
 			edits[key] = nil
@@ -499,7 +498,7 @@ func (v *View[T]) partly(current *Rendition[T], parts map[string][]Item[T]) (*Re
 	return next, nil
 }
 
-// element returns the element of an item: the current one where nothing of it changed.
+// element returns the element of an item: the current one if nothing of it changed.
 func (v *View[T]) element(current *Rendition[T], item *Item[T]) (*Element[T], error) {
 	mark, err := Mark(v.pool.cfg.Marker, item, v.source.Lasting)
 	if err != nil {
@@ -513,7 +512,7 @@ func (v *View[T]) element(current *Rendition[T], item *Item[T]) (*Element[T], er
 	return &Element[T]{Item: *item, mark: mark}, nil
 }
 
-// linked gives a rendition its link: that of the current one where nothing differs that lasts.
+// linked sets the link of a rendition: the current one if no lasting field differs.
 func (v *View[T]) linked(current, next *Rendition[T], revision uint64) *Rendition[T] {
 	l := &link[T]{revision: revision, next: make(chan struct{})}
 	if current != nil {

@@ -1,4 +1,4 @@
-// Package respond writes answers: JSON, and problems as RFC 9457 has them.
+// Package respond writes answers: JSON, and problems (RFC 9457).
 package respond
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// Problem is an error that knows its answer (RFC 9457).
+// Problem is an error that holds its answer (RFC 9457).
 type Problem struct{ api.Problem }
 
 // Error returns the detail with its faults.
@@ -36,7 +36,7 @@ func Problemf(status int, format string, args ...any) *Problem {
 	}}
 }
 
-// Invalid returns the problem of a request that can be read but is wrong.
+// Invalid returns the problem of a readable request with faults.
 func Invalid(faults cluster.Faults) *Problem {
 	p := Problemf(http.StatusUnprocessableEntity, "the request has %s", Plural(len(faults), "fault"))
 	p.Faults = faults
@@ -56,7 +56,23 @@ func Plural(n int, word string) string {
 	return strconv.Itoa(n) + " " + word + "s"
 }
 
-// ProblemOf turns an error into its answer. What is nobody's fault outside is 500 without details.
+// Times returns how often something happened: "once", "2 times".
+func Times(n int) string {
+	if n == 1 {
+		return "once"
+	}
+	return Plural(n, "time")
+}
+
+// Suffix returns a text as the end of a sentence, after a colon; "" for an empty text.
+func Suffix(text string) string {
+	if text == "" {
+		return ""
+	}
+	return ": " + text
+}
+
+// ProblemOf returns the answer to an error. An internal error is 500 without details.
 func ProblemOf(err error) *Problem {
 	var p *Problem
 	var tooLarge *http.MaxBytesError
@@ -100,7 +116,7 @@ func ProblemOf(err error) *Problem {
 	return Problemf(http.StatusInternalServerError, "the server could not do it; its log says why")
 }
 
-// WriteProblem answers a request with an error. What is nobody's fault outside goes to the log.
+// WriteProblem answers a request with an error. Internal errors are logged.
 func WriteProblem(w http.ResponseWriter, r *http.Request, log *slog.Logger, err error) {
 	p := ProblemOf(err)
 	if p.Status >= http.StatusInternalServerError && r.Context().Err() == nil {

@@ -20,7 +20,7 @@ func Flag(r *http.Request, name string) bool {
 	return ok && values[0] != "false" && values[0] != "0"
 }
 
-// Number reads a query parameter that counts; absent, it is the fallback.
+// Number returns a query parameter that is a number, or the fallback if it is absent.
 func Number(r *http.Request, name string, fallback uint64) (uint64, error) {
 	text := r.URL.Query().Get(name)
 	if text == "" {
@@ -33,7 +33,7 @@ func Number(r *http.Request, name string, fallback uint64) (uint64, error) {
 	return n, nil
 }
 
-// Duration reads a query parameter that is a duration; absent, it is 0.
+// Duration returns a query parameter that is a duration, 0 if it is absent.
 func Duration(r *http.Request, name string) (time.Duration, error) {
 	text := r.URL.Query().Get(name)
 	if text == "" {
@@ -53,9 +53,8 @@ func BadQuery(name, format string, args ...any) *respond.Problem {
 	return p
 }
 
-// misfit says why a parameter's text is none of its kind, or nothing. One without a value is given, and left to its
-// default.
-func misfit(kind, text string) string {
+// kindFault returns why a parameter's text does not have its kind, or "". An empty text is accepted.
+func kindFault(kind, text string) string {
 	switch {
 	case text == "":
 	case kind == "boolean":
@@ -63,7 +62,7 @@ func misfit(kind, text string) string {
 			return fmt.Sprintf("is %q, want true or false", respond.Clip(text))
 		}
 	case kind == "integer":
-		// who reads it says which range it has
+		// the reader of the parameter checks the range
 		if _, err := strconv.ParseInt(text, 10, 64); err != nil && !errors.Is(err, strconv.ErrRange) {
 			return fmt.Sprintf("is %q, want a whole number", respond.Clip(text))
 		}
@@ -71,16 +70,16 @@ func misfit(kind, text string) string {
 	return ""
 }
 
-// Check refuses query parameters that the route does not know, and path values that name nothing.
+// Check refuses unknown query parameters and invalid path values.
 func Check(rt *Route, r *http.Request) error {
 	var faults cluster.Faults
-	known := map[string]string{} // their kinds
+	known := map[string]string{} // kinds by name
 	for _, p := range rt.Query {
 		known[p.Name] = p.Kind
 	}
 	for name, values := range r.URL.Query() { // order-free: the faults are sorted
 		if kind, ok := known[name]; ok {
-			if fault := misfit(kind, values[0]); fault != "" {
+			if fault := kindFault(kind, values[0]); fault != "" {
 				faults = append(faults, cluster.Fault{Path: "?" + name, Message: fault})
 			}
 			continue

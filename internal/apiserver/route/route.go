@@ -12,34 +12,34 @@ import (
 // Route is one operation of the API: its address, its description and its handler.
 type Route struct {
 	Method, Path string
-	Name         string // of the operation, for generated clients
+	Name         string // name of the operation, for generated clients
 	Summary      string
 	Query        []Parameter
-	Body, Reply  reflect.Type // nil for none; JSON
-	Status       int          // of success; 0 is 200
-	Stream       string       // the media type of an answer that is not JSON, or that Accept may ask for
-	Upload       string       // the media type of a body that is not JSON
-	Optional     bool         // the body may be left out
-	Writes       bool         // takes If-Match and If-None-Match
-	Open         bool         // answered without credentials
-	Role         cluster.Role // the least that may use it
-	Shared       bool         // also for tokens that are limited to clusters, though it is in none: see access.MayUse
-	Audited      bool         // a line in the audit log, although it is a GET
-	Quiet        bool         // none, although it is not
-	Long         bool         // may take as long as the client likes
+	Body, Reply  reflect.Type // types of JSON bodies; nil for none
+	Status       int          // status of success; 0 is 200
+	Stream       string       // media type of an answer that is not JSON, or that Accept may ask for
+	Upload       string       // media type of a body that is not JSON
+	Optional     bool         // the body is optional
+	Writes       bool         // accepts If-Match and If-None-Match
+	Open         bool         // needs no credentials
+	Role         cluster.Role // the least role
+	Shared       bool         // open to tokens with a limit, although it is in no cluster; see access.MayUse
+	Audited      bool         // is in the audit log, although it is a GET
+	Quiet        bool         // is not in the audit log, although it is not a GET
+	Long         bool         // has no time limit
 	Serve        func(http.ResponseWriter, *http.Request) error
 }
 
-// Parameter is one that an address may have.
+// Parameter is a query parameter.
 type Parameter struct{ Name, Kind, About string }
 
-// QueryParam returns a parameter: its name, its kind ("string", "integer", "boolean", "duration" or "array") and what
-// it means.
+// QueryParam returns a parameter with its name, its kind ("string", "integer", "boolean", "duration" or "array") and
+// its meaning.
 func QueryParam(name, kind, about string) Parameter {
 	return Parameter{Name: name, Kind: kind, About: about}
 }
 
-// RoleMachine is the role of machines: callers with a certificate, for their own operations only.
+// RoleMachine is the role of machines: callers with a certificate. They may use their own operations only.
 const RoleMachine cluster.Role = "machine"
 
 // Names returns the names of the path's variable parts.
@@ -57,7 +57,7 @@ func Consistent() Parameter {
 	return QueryParam("consistent", "boolean", "answer from a state that holds all that was written before the request")
 }
 
-// ListParameters are what every list takes, besides its own.
+// ListParameters returns the parameters of a list: its own, and those of all lists.
 func ListParameters(own ...Parameter) []Parameter {
 	return append(own, Consistent(),
 		QueryParam("index", "integer", "with wait: answer once the list differs from what it was at this index"),

@@ -9,7 +9,7 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// VersionsOf returns the versions of a service that its records remember, the newest first.
+// VersionsOf returns the versions of a service in its records, the newest first.
 func VersionsOf(snap *store.Snapshot, svc *cluster.Service) []cluster.Version {
 	var all []cluster.Version
 	add := func(v cluster.Version) {
@@ -37,7 +37,7 @@ func VersionsOf(snap *store.Snapshot, svc *cluster.Service) []cluster.Version {
 	return all
 }
 
-// Owners yields the services and jobs of a cluster, or of all.
+// Owners yields the services and jobs of a cluster, or of all clusters with "".
 func Owners(snap *store.Snapshot, in string) iter.Seq[cluster.OwnerRef] {
 	return func(yield func(cluster.OwnerRef) bool) {
 		for e := range snap.Services(in) {
@@ -53,7 +53,39 @@ func Owners(snap *store.Snapshot, in string) iter.Seq[cluster.OwnerRef] {
 	}
 }
 
-// KindOf returns the kind of the owner of a task: only tasks of jobs have a step.
+// Definitions yields the services, jobs and crons of a cluster, or of all clusters with "", each with the definitions
+// that its spec names.
+func Definitions(snap *store.Snapshot, in string) iter.Seq2[cluster.OwnerRef, cluster.Ref] {
+	return func(yield func(cluster.OwnerRef, cluster.Ref) bool) {
+		for e := range snap.Services(in) {
+			if !yield(e.Value.Owner(), e.Value.Definition) {
+				return
+			}
+		}
+		for e := range snap.Jobs(in) {
+			if !yieldSteps(e.Value.Owner(), e.Value.Steps, yield) {
+				return
+			}
+		}
+		for e := range snap.Crons(in) {
+			o := cluster.OwnerRef{Kind: cluster.KindCron, Cluster: e.Value.Cluster, Name: e.Value.Name}
+			if !yieldSteps(o, e.Value.Job.Steps, yield) {
+				return
+			}
+		}
+	}
+}
+
+func yieldSteps(o cluster.OwnerRef, steps []cluster.Step, yield func(cluster.OwnerRef, cluster.Ref) bool) bool {
+	for i := range steps {
+		if !yield(o, steps[i].Definition) {
+			return false
+		}
+	}
+	return true
+}
+
+// KindOf returns the kind of the owner of a task. Only tasks of jobs have a step.
 func KindOf(p cluster.TaskParts) cluster.Kind {
 	if p.Step != "" {
 		return cluster.KindJob

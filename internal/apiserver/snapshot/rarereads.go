@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	// RareReadPause is the minimum time between the begins of two rounds, and rareReadTimeout bounds a round.
+	// RareReadPause is the minimum time between the starts of two rounds, and rareReadTimeout bounds a round.
 	RareReadPause   = 100 * time.Millisecond
 	rareReadTimeout = 2 * time.Second
 )
@@ -19,10 +19,10 @@ const (
 // requests they send. The zero value is ready. Safe for concurrent use.
 type RareReads struct {
 	turn sync.Mutex // held by the request that runs a round
-	last time.Time  // begin of the last round; guarded by turn
+	last time.Time  // start of the last round; guarded by turn
 
 	mu   sync.Mutex
-	next *round // it has not begun; nil while nobody waits for one
+	next *round // not started; nil while no request waits
 }
 
 // round is one linearizable read.
@@ -32,7 +32,7 @@ type round struct {
 	err  error
 }
 
-// Snapshot returns a snapshot that holds all that the store held when it was called.
+// Snapshot returns a snapshot that holds all that the store held at the time of the call.
 func (f *RareReads) Snapshot(ctx context.Context, tables Tables) (*store.Snapshot, error) {
 	f.mu.Lock()
 	r, mine := f.next, f.next == nil

@@ -14,7 +14,7 @@ import (
 // readTimeout bounds the wait of a consistent read.
 const readTimeout = 15 * time.Second
 
-// Reader hands out snapshots that are as recent as a request asks for. Safe for concurrent use.
+// Reader returns snapshots that are as recent as a request asks for. Safe for concurrent use.
 type Reader struct {
 	Tables Tables
 	// SyncWait is how long a request waits until the tables have read the store.
@@ -26,8 +26,8 @@ func NewReader(tables Tables) *Reader {
 	return &Reader{Tables: tables, SyncWait: readTimeout}
 }
 
-// ForRequest returns the state that a read is answered from: this server's tables as they are or, with
-// ?consistent, once they have reached what a linearizable read of the engine told (P2.3).
+// ForRequest returns the snapshot for a read. That is this server's present tables or, with ?consistent, tables that
+// hold a linearizable read of the engine (P2.3).
 func (s *Reader) ForRequest(r *http.Request) (*store.Snapshot, error) {
 	if !route.Flag(r, "consistent") {
 		return s.Tables.Snapshot(), nil
@@ -35,7 +35,7 @@ func (s *Reader) ForRequest(r *http.Request) (*store.Snapshot, error) {
 	return s.Settled(r.Context())
 }
 
-// Settled returns a snapshot that holds all that was written, on any server, before the call (P2.3).
+// Settled returns a snapshot that holds all writes, on any server, before the call (P2.3).
 func (s *Reader) Settled(ctx context.Context) (*store.Snapshot, error) {
 	wait, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
@@ -48,8 +48,8 @@ func (s *Reader) Settled(ctx context.Context) (*store.Snapshot, error) {
 	return snap, err
 }
 
-// Reached returns once the tables are not older than what a client has seen, at an index that this or another server
-// told it. If the store itself went back behind the index, it returns as well.
+// Reached returns once the tables are not older than an index that a client got from any server. If the store itself
+// went back behind the index, it returns as well.
 func (s *Reader) Reached(ctx context.Context, index uint64, wait time.Duration) error {
 	if snap := s.Tables.Snapshot(); snap.Revision() >= index {
 		return nil
@@ -71,7 +71,7 @@ func (s *Reader) Reached(ctx context.Context, index uint64, wait time.Duration) 
 			"another server", index, wait)
 }
 
-// Synced waits until the tables have read the store: before, they would answer that nothing is there.
+// Synced waits until the tables have read the store. Earlier answers would show an empty store.
 func (s *Reader) Synced(ctx context.Context) error {
 	select {
 	case <-s.Tables.Synced():
@@ -91,5 +91,5 @@ func (s *Reader) Synced(ctx context.Context) error {
 	}
 }
 
-// CatchUpTimeout bounds the time until the tables hold a revision that the store has.
+// CatchUpTimeout bounds the time until the tables reach a revision of the store.
 const CatchUpTimeout = 10 * time.Second

@@ -7,7 +7,7 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// Tables is where reads come from; store.Tables is one. Safe for concurrent use.
+// Tables are the source of reads; store.Tables is one. Safe for concurrent use.
 type Tables interface {
 	// Snapshot returns the present state, at once.
 	Snapshot() *store.Snapshot
@@ -15,9 +15,9 @@ type Tables interface {
 	WaitFor(ctx context.Context, revision uint64) (*store.Snapshot, error)
 	// Synced is closed once the tables have held the whole store.
 	Synced() <-chan struct{}
-	// Follow returns a follower of the topics, of all without. Its caller closes it.
+	// Follow returns a follower of the topics, of all topics without arguments. Its caller closes it.
 	Follow(topics ...store.Topic) *store.Follower
-	// Settled returns a snapshot that holds all that the engine held when it was called.
+	// Settled returns a snapshot that holds all that the engine held at the time of the call.
 	Settled(ctx context.Context) (*store.Snapshot, error)
 	// Pulse returns a node's last sign of life.
 	Pulse(node string) (cluster.Pulse, bool)

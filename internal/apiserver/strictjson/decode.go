@@ -20,13 +20,12 @@ import (
 	"github.com/berthd/berth/internal/spelling"
 )
 
-// ReadBody reads a JSON body into v, strictly: an unknown field, a field that stands twice, a value of the wrong type
-// or out of range is a fault with its path, and all faults are returned at once. Fields of the whole that are to be
-// ignored are named.
+// ReadBody reads a JSON body into v. Unknown fields, duplicate fields, and values of a wrong type or range are faults
+// with their paths, all in one error. Ignored names fields of the outer object that are skipped.
 func ReadBody(w http.ResponseWriter, r *http.Request, v any, ignored ...string) error {
 	if kind := r.Header.Get("Content-Type"); kind != "" {
 		media, _, _ := strings.Cut(kind, ";")
-		// curl -d calls every body a form unless it is told otherwise.
+		// curl -d sends every body as a form by default.
 		media = strings.ToLower(strings.TrimSpace(media))
 		if media != "application/json" && media != "application/x-www-form-urlencoded" {
 			return respond.Problemf(http.StatusUnsupportedMediaType, "the body is %s; want application/json",
@@ -38,7 +37,7 @@ func ReadBody(w http.ResponseWriter, r *http.Request, v any, ignored ...string) 
 	switch {
 	case err == nil:
 	case errors.As(err, &tooLarge):
-		// A connection that is closed under a client that still writes is reset, and the client never reads the answer.
+		// If the server closed the connection while the client still writes, the client would not read the answer.
 		_, _ = io.CopyN(io.Discard, r.Body, drainedBody)
 		return err
 	default:
@@ -54,8 +53,8 @@ func ReadBody(w http.ResponseWriter, r *http.Request, v any, ignored ...string) 
 	return nil
 }
 
-// Decode reads a JSON text into v. An error says that it is not one JSON value; the faults say what in it
-// does not fit v. With either v is not to be used.
+// Decode reads a JSON text into v. The error says that the text is not one JSON value. The faults say which parts do
+// not fit v. With either, v must not be used.
 func Decode(text []byte, v any, ignored ...string) (cluster.Faults, error) {
 	root, err := parse(text)
 	if err != nil {
@@ -75,25 +74,25 @@ func Decode(text []byte, v any, ignored ...string) (cluster.Faults, error) {
 // MaxFaults bounds the faults of one answer.
 const MaxFaults = 100
 
-// fitting collects where a tree does not fit a type.
+// fitting collects the faults of a tree against a type.
 type fitting struct {
 	ignored []string
 	faults  cluster.Faults
 }
 
-// spot is where a value is, below another; nil is the whole. Its path is made for faults only.
-type spot struct {
-	above *spot
-	key   string // of an object's field, or an entry's
-	index int    // of an element
-	how   byte   // '.', 'k' for an entry of a map, '['
+// location is the place of a value below another; nil is the whole. Its path is computed for faults only.
+type location struct {
+	above *location
+	key   string // of a field or of an entry of a map
+	index int    // of an element of a list
+	kind  byte   // '.', 'k' for an entry of a map, '['
 }
 
-func (s *spot) path() string {
+func (s *location) path() string {
 	if s == nil {
 		return ""
 	}
-	switch path := s.above.path(); s.how {
+	switch path := s.above.path(); s.kind {
 	case '[':
 		return fmt.Sprintf("%s[%d]", path, s.index)
 	case 'k':
@@ -103,13 +102,13 @@ func (s *spot) path() string {
 	}
 }
 
-func (f *fitting) fault(at *spot, format string, args ...any) {
+func (f *fitting) fault(at *location, format string, args ...any) {
 	if len(f.faults) < MaxFaults {
 		f.faults = append(f.faults, cluster.Fault{Path: at.path(), Message: fmt.Sprintf(format, args...)})
 	}
 }
 
-func (f *fitting) fit(t *tree, s *Shape, at *spot) {
+func (f *fitting) fit(t *tree, s *Shape, at *location) {
 	if s.Raw {
 		return
 	}
@@ -130,7 +129,7 @@ func (f *fitting) fit(t *tree, s *Shape, at *spot) {
 	case reflect.Slice, reflect.Array:
 		if f.wants(t, '[', "a list", at) {
 			for i, v := range t.values {
-				f.fit(v, s.Elem, &spot{above: at, index: i, how: '['})
+				f.fit(v, s.Elem, &location{above: at, index: i, kind: '['})
 			}
 		}
 	case reflect.String:
@@ -153,32 +152,32 @@ func (f *fitting) fit(t *tree, s *Shape, at *spot) {
 	}
 }
 
-// custom asks a type that reads itself.
-func (f *fitting) custom(t *tree, s *Shape, at *spot) bool {
+// custom checks a type with an unmarshaler of its own, and reports whether the type has one.
+func (f *fitting) custom(t *tree, s *Shape, at *location) bool {
 	switch {
 	case s.unmarshalsJSON:
 		if v, ok := reflect.TypeAssert[json.Unmarshaler](reflect.New(s.typ)); ok {
-			f.misread(at, v.UnmarshalJSON(t.text))
+			f.unmarshalFault(at, v.UnmarshalJSON(t.text))
 		}
 	case !s.unmarshalsText:
 		return false
 	case t.kind == 'n' || !f.wants(t, '"', "text", at):
 	default:
 		if v, ok := reflect.TypeAssert[encoding.TextUnmarshaler](reflect.New(s.typ)); ok {
-			f.misread(at, v.UnmarshalText([]byte(t.string())))
+			f.unmarshalFault(at, v.UnmarshalText([]byte(t.string())))
 		}
 	}
 	return true
 }
 
-// misread takes note of what a type that reads itself says.
-func (f *fitting) misread(at *spot, err error) {
+// unmarshalFault adds the error of an unmarshaler as a fault.
+func (f *fitting) unmarshalFault(at *location, err error) {
 	if err != nil {
 		f.fault(at, "%s", sentence(err))
 	}
 }
 
-func (f *fitting) wants(t *tree, kind byte, word string, at *spot) bool {
+func (f *fitting) wants(t *tree, kind byte, word string, at *location) bool {
 	if t.kind != kind {
 		f.fault(at, "is %s, want %s", t.word(), word)
 		return false
@@ -186,7 +185,7 @@ func (f *fitting) wants(t *tree, kind byte, word string, at *spot) bool {
 	return true
 }
 
-func (f *fitting) number(t *tree, at *spot, read func(string) error) {
+func (f *fitting) number(t *tree, at *location, read func(string) error) {
 	if !f.wants(t, '0', "a whole number", at) {
 		return
 	}
@@ -200,12 +199,12 @@ func (f *fitting) number(t *tree, at *spot, read func(string) error) {
 	}
 }
 
-func (f *fitting) object(t *tree, s *Shape, at *spot) {
+func (f *fitting) object(t *tree, s *Shape, at *location) {
 	if !f.wants(t, '{', "an object", at) {
 		return
 	}
 	for i, key := range t.keys {
-		here := &spot{above: at, key: key, how: '.'}
+		here := &location{above: at, key: key, kind: '.'}
 		field, ok := s.Fields[key]
 		if !ok && at == nil && slices.Contains(f.ignored, key) {
 			continue
@@ -220,20 +219,23 @@ func (f *fitting) object(t *tree, s *Shape, at *spot) {
 		}
 		f.fit(t.values[i], field, here)
 	}
-	for _, key := range t.twice {
-		f.fault(&spot{above: at, key: key, how: '.'}, "stands twice")
-	}
+	f.repeatedKeys(t, at, '.')
 }
 
-func (f *fitting) entries(t *tree, s *Shape, at *spot) {
+func (f *fitting) entries(t *tree, s *Shape, at *location) {
 	if !f.wants(t, '{', "an object", at) {
 		return
 	}
 	for i, key := range t.keys {
-		f.fit(t.values[i], s.Elem, &spot{above: at, key: key, how: 'k'})
+		f.fit(t.values[i], s.Elem, &location{above: at, key: key, kind: 'k'})
 	}
+	f.repeatedKeys(t, at, 'k')
+}
+
+// repeatedKeys adds a fault for each repetition of a key.
+func (f *fitting) repeatedKeys(t *tree, at *location, kind byte) {
 	for _, key := range t.twice {
-		f.fault(&spot{above: at, key: key, how: 'k'}, "stands twice")
+		f.fault(&location{above: at, key: key, kind: kind}, "stands twice")
 	}
 }
 
@@ -244,7 +246,7 @@ func (t *tree) string() string {
 	return s
 }
 
-// Nearest returns the known name that a misspelt one is closest to, or "" if none is close.
+// Nearest returns the known name that is closest to a misspelt one, or "" if none is close.
 func Nearest[V any](name string, known map[string]V) string {
 	best, bestName := 1+max(1, len(name)/3), ""
 	for k := range known {
@@ -256,7 +258,7 @@ func Nearest[V any](name string, known map[string]V) string {
 	return bestName
 }
 
-// SafeKey shows a key from outside in a path.
+// SafeKey returns a key from outside for use in a path.
 func SafeKey(key string) string {
 	for _, c := range key {
 		if c <= ' ' || c == '.' || c == '[' || c > '~' {
@@ -266,10 +268,10 @@ func SafeKey(key string) string {
 	return respond.Clip(key)
 }
 
-// sentence is an error's text without the name of its package.
+// sentence returns an error's text without the name of its package.
 func sentence(err error) string {
 	return strings.TrimPrefix(err.Error(), "json: ")
 }
 
-// BodyTimeout bounds the time in which the body of a request arrives.
+// BodyTimeout bounds the time until the body of a request has arrived.
 const BodyTimeout = 30 * time.Second

@@ -9,7 +9,7 @@ import (
 	"github.com/berthd/berth/api"
 )
 
-// maxShown bounds a value in a difference.
+// maxShown bounds a value in a difference, in bytes.
 const maxShown = 256
 
 // Diff returns the fields in which two JSON texts differ, ordered by path.
@@ -34,7 +34,7 @@ func Diff(a, b []byte) []api.FieldChange {
 	return changes
 }
 
-// leaves collects the values of a tree that hold no others, by path.
+// leaves collects by path the values of a tree that hold no others.
 func leaves(t *tree, path string, into map[string]string) {
 	switch {
 	case t.kind == '{' && len(t.keys) > 0:

@@ -11,20 +11,20 @@ import (
 	"github.com/berthd/berth/internal/jsonfields"
 )
 
-// Shape is what a JSON text has to be like to be read into a type. It never changes and may be shared.
+// Shape describes the JSON that fits a type. It never changes and may be shared.
 type Shape struct {
 	typ            reflect.Type
-	Raw            bool              // it takes any text as it is
-	unmarshalsJSON bool              // it reads its JSON itself, and
-	unmarshalsText bool              // its text
+	Raw            bool              // any JSON fits
+	unmarshalsJSON bool              // the type has an unmarshaler for JSON
+	unmarshalsText bool              // or for text
 	Fields         map[string]*Shape // of a struct, those of embedded structs included
 	Elem           *Shape            // of a pointer, a list or a map
-	// nonzero says that 0 is refused, though it is what the field is where it was left out.
+	// nonzero refuses 0, although 0 is the value of an absent field.
 	nonzero bool
 }
 
-// knownShapes are those of the objects that users write and of what they send most.
-var knownShapes = sync.OnceValue(func() shapes { //nolint:gochecknoglobals // what types look like, found out once
+// knownShapes returns the shapes of the objects that users write most.
+var knownShapes = sync.OnceValue(func() shapes { //nolint:gochecknoglobals // computed once
 	all := shapes{}
 	for _, typ := range []reflect.Type{
 		reflect.TypeFor[api.ApplyRequest](), reflect.TypeFor[cluster.Cluster](),
@@ -45,7 +45,7 @@ func ShapeOf(typ reflect.Type) *Shape {
 	return shapes{}.of(typ)
 }
 
-// shapes are made of each other.
+// shapes caches shapes, which refer to each other.
 type shapes map[reflect.Type]*Shape
 
 func (all shapes) of(typ reflect.Type) *Shape {

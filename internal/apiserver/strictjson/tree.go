@@ -12,41 +12,39 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// Bounds of what a body may hold.
+// Bounds of a body.
 const (
 	MaxBody = 4 << 20
-	// drainedBody is how many bytes of a body that is too large are read and dropped, so that its sender reads the
-	// answer.
+	// drainedBody is how many bytes of a too large body are read and dropped, so that its sender reads the answer.
 	drainedBody = 16 << 20
 	maxDepth    = 64
 	maxValues   = 500_000
 )
 
-// tree is a JSON value taken apart, with its place in the text.
+// tree is a parsed JSON value with its text.
 type tree struct {
-	text   []byte // of this value alone
+	text   []byte // of this value
 	kind   byte   // '{', '[', '"', '0' for a number, 't' for a bool, 'n' for null
 	keys   []string
 	values []*tree // of an object or an array
 	twice  []string
 }
 
-// parse takes a JSON text apart. What is wrong with the text as a whole is a problem of status 400.
+// parse parses a JSON text. A text that is not JSON is a problem of status 400.
 func parse(text []byte) (*tree, error) {
 	if !utf8.Valid(text) {
 		return nil, respond.Problemf(400, "the body is not UTF-8 text: byte %d", invalidAt(text))
 	}
 	if json.Valid(text) {
-		if root, ok := takeApart(text); ok {
+		if root, ok := parseValid(text); ok {
 			return root, nil
 		}
 	}
-	return parseToTell(text)
+	return parseSlowly(text)
 }
 
-// parseToTell does what parse does, token by token, and says of a text that is not JSON, or beyond the bounds, what is
-// wrong with it.
-func parseToTell(text []byte) (*tree, error) {
+// parseSlowly parses token by token. For a text that is not JSON, or beyond the bounds, its error says what is wrong.
+func parseSlowly(text []byte) (*tree, error) {
 	dec := json.NewDecoder(bytes.NewReader(text))
 	dec.UseNumber()
 	p := parser{dec: dec, text: text}
@@ -64,20 +62,20 @@ func parseToTell(text []byte) (*tree, error) {
 		return nil, notJSON(text, err)
 	}
 	if rest := bytes.TrimSpace(text[dec.InputOffset():]); len(rest) > 0 {
-		line, column := place(text, int64(len(text)-len(bytes.TrimLeft(text[dec.InputOffset():], " \t\r\n"))))
+		line, column := lineColumn(text, int64(len(text)-len(bytes.TrimLeft(text[dec.InputOffset():], " \t\r\n"))))
 		return nil, respond.Problemf(400, "the body goes on after its JSON value: line %d, column %d", line, column)
 	}
 	return root, nil
 }
 
-// notJSON says where a text stops being JSON: the decoder of tokens does not know that well.
+// notJSON returns where a text stops being JSON. The decoder of tokens does not know the exact place.
 func notJSON(text []byte, err error) error {
 	var whole json.RawMessage
 	var syntax *json.SyntaxError
 	if !errors.As(json.Unmarshal(text, &whole), &syntax) {
 		return respond.Problemf(400, "the body is not JSON: %v", err)
 	}
-	line, column := place(text, syntax.Offset-1)
+	line, column := lineColumn(text, syntax.Offset-1)
 	return respond.Problemf(400, "the body is not JSON: line %d, column %d: %v", line, column, syntax)
 }
 
@@ -119,12 +117,8 @@ func (p *parser) value(depth int) (*tree, error) {
 	return nil, fmt.Errorf("unexpected %v", tok)
 }
 
-// members reads what is between the brackets of an object or an array, and the closing one.
+// members reads the contents of an object or an array, and the closing bracket.
 func (p *parser) members(t *tree, depth int) error {
-	var seen map[string]bool
-	if t.kind == '{' {
-		seen = map[string]bool{}
-	}
 	for p.dec.More() {
 		if t.kind == '{' {
 			tok, err := p.dec.Token()
@@ -135,10 +129,6 @@ func (p *parser) members(t *tree, depth int) error {
 			if !ok {
 				return fmt.Errorf("unexpected %v in place of a key", tok)
 			}
-			if seen[key] {
-				t.twice = append(t.twice, key)
-			}
-			seen[key] = true
 			t.keys = append(t.keys, key)
 		}
 		v, err := p.value(depth + 1)
@@ -150,6 +140,7 @@ func (p *parser) members(t *tree, depth int) error {
 		}
 		t.values = append(t.values, v)
 	}
+	t.twice = repeated(t.keys)
 	_, err := p.dec.Token()
 	if errors.Is(err, io.EOF) {
 		err = io.ErrUnexpectedEOF
@@ -157,7 +148,7 @@ func (p *parser) members(t *tree, depth int) error {
 	return err
 }
 
-// lastValue returns the string literal that the text ends with.
+// lastValue returns the string literal at the end of the text.
 func lastValue(text []byte) []byte {
 	for i := len(text) - 2; i >= 0; i-- {
 		if text[i] != '"' {
@@ -174,8 +165,8 @@ func lastValue(text []byte) []byte {
 	return text
 }
 
-// place returns the line and the column, in bytes, of an offset; both count from 1.
-func place(text []byte, offset int64) (line, column int) {
+// lineColumn returns the line and the column, in bytes, of an offset; both count from 1.
+func lineColumn(text []byte, offset int64) (line, column int) {
 	before := text[:min(max(offset, 0), int64(len(text)))]
 	return bytes.Count(before, []byte("\n")) + 1, len(before) - (bytes.LastIndexByte(before, '\n') + 1) + 1
 }
@@ -191,7 +182,7 @@ func invalidAt(text []byte) int {
 	return len(text)
 }
 
-// word names the kind of a value for people.
+// word returns the name of the value's kind for people.
 func (t *tree) word() string {
 	switch t.kind {
 	case '{':
@@ -208,7 +199,7 @@ func (t *tree) word() string {
 	return "null"
 }
 
-// PrefixPaths puts a path in front of the paths of faults.
+// PrefixPaths adds a path before the paths of faults.
 func PrefixPaths(faults cluster.Faults, path string) cluster.Faults {
 	out := make(cluster.Faults, len(faults))
 	for i, f := range faults {

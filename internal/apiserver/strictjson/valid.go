@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// valid takes a text apart that is known to be JSON.
-type valid struct {
+// validParser parses a text that is known to be valid JSON.
+type validParser struct {
 	text   []byte
 	all    string // the same, for the keys to be parts of
 	at     int
@@ -17,20 +17,20 @@ type valid struct {
 	found  []*tree
 }
 
-// takeApart returns the tree of a valid text; ok is false where it is beyond the bounds.
-func takeApart(text []byte) (root *tree, ok bool) {
-	v := valid{text: text, all: string(text)}
+// parseValid returns the tree of a valid text; ok is false beyond the bounds.
+func parseValid(text []byte) (root *tree, ok bool) {
+	v := validParser{text: text, all: string(text)}
 	root = v.value(0)
 	return root, root != nil
 }
 
-// value reads the next value, nil beyond the bounds.
-func (v *valid) value(depth int) *tree {
+// value reads the next value; nil beyond the bounds.
+func (v *validParser) value(depth int) *tree {
 	if v.values++; v.values > maxValues || depth > maxDepth {
 		return nil
 	}
 	v.space()
-	t, start := v.tree(), v.at
+	t, start := v.newTree(), v.at
 	switch c := v.text[start]; c {
 	case '{', '[':
 		t.kind = c
@@ -54,8 +54,8 @@ func (v *valid) value(depth int) *tree {
 	return t
 }
 
-// tree returns an empty one; they are made many at once.
-func (v *valid) tree() *tree {
+// newTree returns an empty tree from a block of trees.
+func (v *validParser) newTree() *tree {
 	if len(v.spare) == 0 {
 		v.spare = make([]tree, min(8+v.values, 256))
 	}
@@ -65,7 +65,7 @@ func (v *valid) tree() *tree {
 }
 
 // members reads an object or an array from its opening bracket to its closing one.
-func (v *valid) members(t *tree, depth int) bool {
+func (v *validParser) members(t *tree, depth int) bool {
 	keys, found := len(v.keys), len(v.found)
 	v.at++
 	for {
@@ -93,7 +93,7 @@ func (v *valid) members(t *tree, depth int) bool {
 }
 
 // key reads a key and its colon.
-func (v *valid) key() (key string) {
+func (v *validParser) key() (key string) {
 	start := v.at
 	escapes := v.quoted()
 	if literal := v.text[start:v.at]; escapes {
@@ -106,8 +106,8 @@ func (v *valid) key() (key string) {
 	return key
 }
 
-// quoted passes over a string literal and reports whether there are escapes in it.
-func (v *valid) quoted() (escapes bool) {
+// quoted skips a string literal and reports whether it has escapes.
+func (v *validParser) quoted() (escapes bool) {
 	for v.at++; v.text[v.at] != '"'; v.at++ {
 		if v.text[v.at] == '\\' {
 			escapes = true
@@ -118,20 +118,20 @@ func (v *valid) quoted() (escapes bool) {
 	return escapes
 }
 
-// word passes over a number, true, false or null.
-func (v *valid) word() {
+// word skips a number, true, false or null.
+func (v *validParser) word() {
 	for v.at < len(v.text) && strings.IndexByte(" \t\r\n,]}", v.text[v.at]) < 0 {
 		v.at++
 	}
 }
 
-func (v *valid) space() {
+func (v *validParser) space() {
 	for v.text[v.at] == ' ' || v.text[v.at] == '\t' || v.text[v.at] == '\r' || v.text[v.at] == '\n' {
 		v.at++
 	}
 }
 
-// repeated returns the keys that stood there before, each as often as it came again.
+// repeated returns the keys that occur again, each as often as it is repeated.
 func repeated(keys []string) (twice []string) {
 	const few = 16
 	if len(keys) <= few {

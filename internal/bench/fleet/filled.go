@@ -16,6 +16,7 @@ import (
 
 	"github.com/berthd/berth/api/client"
 	"github.com/berthd/berth/internal/apiserver"
+	"github.com/berthd/berth/internal/apiserver/views"
 	"github.com/berthd/berth/internal/boottime"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/controlplane"
@@ -56,7 +57,7 @@ func filled(ctx context.Context, o options, stdout io.Writer) (err error) {
 		Logger: log, Now: time.Now, Clock: boottime.Now,
 	})
 	front := apiserver.New(apiserver.Config{
-		Engine: engine, Tables: tables, Reasons: plane, Log: log,
+		Engine: engine, Tables: tables, Leader: views.Leader{Reasons: plane}, Log: log,
 		Permissions: cluster.Permissions(),
 	})
 	running, stop := context.WithCancel(ctx)

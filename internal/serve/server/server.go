@@ -18,6 +18,7 @@ import (
 	"github.com/berthd/berth/internal/apiserver"
 	"github.com/berthd/berth/internal/apiserver/audit"
 	"github.com/berthd/berth/internal/apiserver/control"
+	"github.com/berthd/berth/internal/apiserver/views"
 	"github.com/berthd/berth/internal/backup"
 	"github.com/berthd/berth/internal/boottime"
 	"github.com/berthd/berth/internal/cluster"
@@ -161,15 +162,15 @@ func (s *Server) wire(token string, authority *pki.Authority) (err error) {
 		return err
 	}
 	config := s.apiConfig(engine, registry)
-	config.Token, config.Authority = token, authority
+	config.Trust.Token, config.Trust.Authority = token, authority
 	if len(s.Config.Store.Endpoints) == 0 {
 		members := &memberAdder{engine: s.engine, log: log}
-		config.Members, config.Join = s.engine, members
+		config.Server.Members, config.Trust.Join = s.engine, members
 		s.parts = append(s.parts, part{"the members of the store", members.promoteLearners})
 	} else {
-		config.Health = s.engine
+		config.Server.Health = s.engine
 	}
-	if config.Backups, err = s.wireBackups(registry); err != nil {
+	if config.Server.Backups, err = s.wireBackups(registry); err != nil {
 		return err
 	}
 	s.api = apiserver.New(config)
@@ -180,26 +181,23 @@ func (s *Server) wire(token string, authority *pki.Authority) (err error) {
 // apiConfig returns the configuration of the API server without the fields that the caller adds.
 func (s *Server) apiConfig(engine *leaderEngine, registry *prometheus.Registry) apiserver.Config {
 	return apiserver.Config{
-		Engine:           &versionedEngine{engine, batching.New(engine), s.tables},
-		Tables:           s.tables,
-		Nodes:            s.peers,
-		Reasons:          s.peers,
-		DecisionTrace:    s.peers.DecisionTrace,
-		DeviceValueModel: s.plane.DeviceValueModel,
-		Gates:            s.plane.Gates,
-		Since:            s.plane.Since,
-		Simulator:        &simulator{s.tables, s.plane},
-		ServerID:         s.ID,
-		Reach:            s.peerReach,
-		Holder:           s.peers.Holder,
-		Settings:         s.Config.Values,
-
-		MaxWaiters: s.Config.MaxWaiters, MaxClientWaiters: s.Config.MaxClientWaiters,
+		Engine: &versionedEngine{engine, batching.New(engine), s.tables},
+		Tables: s.tables,
+		Nodes:  s.peers,
+		Leader: views.Leader{
+			Reasons: s.peers, DecisionTrace: s.peers.DecisionTrace, DeviceValueModel: s.plane.DeviceValueModel,
+			Gates: s.plane.Gates, Since: s.plane.Since,
+		},
+		Server: apiserver.ServerConfig{
+			ID: s.ID, Reach: s.peerReach, Holder: s.peers.Holder, Settings: s.Config.Values,
+		},
+		Trust: apiserver.Trust{Keeper: s.keeper, Vault: s.vault, Keys: s.keyring},
+		Limits: apiserver.Limits{
+			MaxWaiters: s.Config.MaxWaiters, MaxClientWaiters: s.Config.MaxClientWaiters,
+		},
+		Simulator: &simulator{s.tables, s.plane},
 
 		Agents: transport.Handler(s.dispatch),
-		Keeper: s.keeper,
-		Vault:  s.vault,
-		Keys:   s.keyring,
 		Peers:  s.peers.Handler(),
 		Audit:  s.audit,
 

@@ -1,0 +1,80 @@
+package status
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/control"
+	"github.com/berthd/berth/internal/apiserver/respond"
+	"github.com/berthd/berth/internal/store"
+)
+
+// Limits from which the operator should know.
+const (
+	nearQuota    = 0.8 // share of the database's quota
+	nearLowWater = 2   // multiple of the disk's low-water mark
+)
+
+// alarms returns sentences for the operator, the worst first.
+func (a *API) alarms(v *api.Status, servers []api.ServerView, engine *control.EngineAnswer) (all []string) {
+	say := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
+	if r := v.Recovery; r != nil {
+		say("the store went back: %s. Nothing is placed or stopped until `berth operator recover --adopt` or `--stop`",
+			r.Cause)
+	}
+	if engine.Asked && engine.HealthErr != nil {
+		say("the store could not be asked: %s", respond.ProblemOf(engine.HealthErr).Detail)
+	}
+	if st := v.Store; st != nil {
+		switch {
+		case !st.Quorum:
+			say("the store has no quorum: writes and consistent reads wait until more servers are up")
+		case !st.Writable:
+			say("the store takes no writes: %s", cmp.Or(st.Reason, "it does not say why"))
+		case st.Quota > 0 && float64(st.Size) >= nearQuota*float64(st.Quota):
+			say("the store's database takes %s of its quota of %s; at the quota it takes no writes", st.Size, st.Quota)
+		case st.LowWater > 0 && st.Free < nearLowWater*st.LowWater:
+			say("the disk of this server's store has %s free; below %s it takes no writes", st.Free, st.LowWater)
+		}
+		replaced := false
+		for _, a := range st.Alarms {
+			if strings.HasPrefix(a, store.AlarmReplaced) {
+				if replaced {
+					continue
+				}
+				replaced = true
+				say("another server holds another store than this one: if that one was restored, this store " +
+					"was replaced; stop this server and join it anew, from an empty data directory")
+				continue
+			}
+			say("the store's engine raised the alarm %s", a)
+		}
+	}
+	if v.Leader == nil || v.Leader.ID == "" {
+		say("no server leads the domain %s", v.Domain)
+	}
+	for i := range servers {
+		if sv := &servers[i]; sv.State == api.ServerDown {
+			say("server %s is down: %s", control.ServerName(sv), sv.Reason)
+		} else if sv.State == api.ServerUp && sv.Reason != "" {
+			say("server %s is not reached: %s", control.ServerName(sv), sv.Reason)
+		}
+	}
+	if a.Backups != nil {
+		if err := a.Backups(); err != nil {
+			say("%s", err)
+		}
+	}
+	switch {
+	case v.MassSilence && v.RescheduleUntil.IsZero():
+		say("so many nodes fell silent at once that their tasks are not replaced; `berth operator silence " +
+			"override --for 10m` overrides that")
+	case v.MassSilence:
+		say("many nodes are silent; the operator lets their tasks be replaced until %s",
+			v.RescheduleUntil.UTC().Format(time.RFC3339))
+	}
+	return all
+}

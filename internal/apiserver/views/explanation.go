@@ -1,0 +1,391 @@
+package views
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/respond"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/lifecycle"
+	"github.com/berthd/berth/internal/logic/reconciler"
+	"github.com/berthd/berth/internal/observe"
+	"github.com/berthd/berth/internal/store"
+)
+
+// Subjects of reasons, the most important first.
+const (
+	aboutCrash   = "crash-loop"
+	aboutPlace   = "place"
+	aboutHealth  = "health"
+	aboutNode    = "node"
+	aboutRollout = "rollout"
+	aboutGate    = "gate"
+	aboutMove    = "move"
+	aboutStop    = "stop"
+	aboutScaling = "scaling"
+)
+
+// importance returns the position of a subject in explanations; lower positions come first.
+func importance(about string) int {
+	return slices.Index([]string{
+		aboutCrash, aboutPlace, aboutHealth, aboutNode, aboutRollout, aboutGate, aboutMove,
+		aboutStop, aboutScaling,
+	}, about)
+}
+
+// explanation collects the reasons why a service, job or task is as it is. It holds equal reasons once.
+type explanation struct {
+	*Builder
+
+	reasons []api.Because
+}
+
+// ExplainService returns why a service is as it is.
+func (b *Builder) ExplainService(e store.Entry[cluster.Service]) api.Explanation {
+	view, x := b.Service(e), explanation{Builder: b}
+	for i := range view.Status.Crashing {
+		x.addCrashLoop(&view.Status.Crashing[i])
+	}
+	if text := view.Status.MemoryTrouble; text != "" {
+		x.add(api.Because{About: aboutHealth, Reason: cluster.ReasonOOM, Message: text})
+	}
+	x.addPending(e.Value.Owner())
+	for _, t := range taskHistories(b.Snapshot, e.Value.Owner()) {
+		for _, row := range t.attempts {
+			x.addAttempt(row)
+		}
+	}
+	x.addTaskWaits(e, "")
+	x.addRollout(e)
+	x.addScaling(e)
+	return x.result(e.Value.Owner(), "service "+e.Value.Name, view.Status.State, view.Status.Message)
+}
+
+// ExplainJob returns why a job is as it is.
+func (b *Builder) ExplainJob(e store.Entry[cluster.Job]) api.Explanation {
+	view, x := b.Job(e), explanation{Builder: b}
+	x.addPending(e.Value.Owner())
+	for row := range b.Snapshot.Attempts(e.Value.Owner()) {
+		x.addAttempt(row)
+	}
+	return x.result(e.Value.Owner(), "job "+e.Value.Name, view.Status.State, view.Status.Message)
+}
+
+// ExplainTask returns why a task is as its view shows it.
+func (b *Builder) ExplainTask(v *api.TaskView) api.Explanation {
+	x := explanation{Builder: b}
+	if v.State == cluster.StatePending {
+		x.add(api.Because{About: aboutPlace, Reason: v.Reason, Message: v.Message, Task: v.ID})
+	}
+	for row := range b.Snapshot.TaskAttempts(v.ID) {
+		x.addAttempt(row)
+	}
+	if e, ok := b.Snapshot.Service(v.Owner.Cluster, v.Owner.Name); ok && v.Owner.Kind == cluster.KindService {
+		for _, c := range b.Service(e).Status.Crashing {
+			if c.Task == v.ID {
+				x.addCrashLoop(&c)
+			}
+		}
+		x.addTaskWaits(e, v.ID)
+	}
+	all := x.result(v.Owner, string(v.ID), string(v.State), v.Message)
+	all.Task = v.ID
+	return all
+}
+
+// result returns the explanation with its reasons in order and a summary. Message is the status message, which may be
+// empty.
+func (x *explanation) result(o cluster.OwnerRef, subject, state, message string) api.Explanation {
+	slices.SortStableFunc(x.reasons, func(r, s api.Because) int {
+		return cmp.Compare(importance(r.About), importance(s.About))
+	})
+	return api.Explanation{
+		Owner: o, State: state, Because: x.reasons, Summary: summary(subject, state, message, x.reasons),
+	}
+}
+
+// summary returns a sentence with the status message or, without one, the most important reason.
+func summary(subject, state, message string, reasons []api.Because) string {
+	if message == "" && len(reasons) > 0 {
+		message = reasons[0].Message
+	}
+	switch state {
+	case reconciler.Canary, reconciler.Paused, reconciler.RolloutFailed: // the message is about the rollout
+		return subject + respond.Suffix(cmp.Or(message, "its rollout goes no further by itself"))
+	}
+	return subject + " is " + strings.ReplaceAll(state, "-", " ") + respond.Suffix(message)
+}
+
+// add adds a reason, unless it is empty or an equal one was added.
+func (x *explanation) add(r api.Because) {
+	isEqual := func(other api.Because) bool {
+		return other.About == r.About && other.Message == r.Message && other.Task == r.Task && other.Node == r.Node
+	}
+	if r.Message != "" && !slices.ContainsFunc(x.reasons, isEqual) {
+		x.reasons = append(x.reasons, r)
+	}
+}
+
+func (x *explanation) addCrashLoop(c *api.CrashLoop) {
+	x.add(api.Because{
+		About: aboutCrash, Reason: cluster.ReasonExit, Message: crashText(c), Task: c.Task, Node: c.Node,
+		Since: c.Last, Log: c.Log,
+	})
+}
+
+// addPending adds why tasks have no node: one reason for each sentence, with the number of its tasks and the first.
+func (x *explanation) addPending(o cluster.OwnerRef) {
+	first := map[string]*api.Because{}
+	counts := map[string]int{}
+	var order []string
+	tasks := x.Pending(o)
+	for i := range tasks {
+		v := x.PendingTask(&tasks[i])
+		text := cmp.Or(v.Message, "it waits to be looked at by the scheduler")
+		if first[text] == nil {
+			first[text] = &api.Because{About: aboutPlace, Reason: v.Reason, Task: v.ID}
+			order = append(order, text)
+		}
+		counts[text]++
+	}
+	for _, text := range order {
+		r := first[text]
+		r.Message = fmt.Sprintf("%s has no place: %s", r.Task, text)
+		if n := counts[text]; n > 1 {
+			r.Message = fmt.Sprintf("%d tasks have no place, %s first: %s", n, r.Task, text)
+		}
+		x.add(*r)
+	}
+}
+
+// addAttempt adds the reasons of one attempt: its node is silent, it moves, it is to stop, or it is not healthy.
+func (x *explanation) addAttempt(row *store.AttemptRow) {
+	if !observe.HoldsRoom(row) {
+		return
+	}
+	base := api.Because{Task: row.Task, Attempt: row.Number, Node: row.Node}
+	if o := row.Observed; o != nil {
+		base.Since = o.Since
+	}
+	if x.addSilentNode(row, base) || x.addMove(row, base) {
+		return
+	}
+	x.addPressure(row, base)
+	x.addViolation(row, base)
+	if !x.addStop(row, base) {
+		x.addHealth(row, base)
+	}
+}
+
+// addSilentNode adds that the node of a live attempt is suspect or down, and reports whether it is.
+func (x *explanation) addSilentNode(row *store.AttemptRow, r api.Because) bool {
+	node, ok := x.Snapshot.Node(row.Node)
+	if !ok || !row.Live() || node.Value.State != cluster.NodeDown && node.Value.State != cluster.NodeSuspect {
+		return false
+	}
+	r.About, r.Reason, r.Since = aboutNode, cluster.ReasonNodeDown, node.Value.Since
+	r.Message = fmt.Sprintf("node %s is %s%s", row.Node, node.Value.State, respond.Suffix(node.Value.Reason))
+	x.add(r)
+	return true
+}
+
+// addMove adds that an attempt moves off its node, and reports whether it does.
+func (x *explanation) addMove(row *store.AttemptRow, r api.Because) bool {
+	if !isMoving(row) {
+		return false
+	}
+	r.About, r.Reason = aboutMove, row.Outcome.Reason
+	r.Message = fmt.Sprintf("%s moves off node %s%s; it runs until %s", row.Task, row.Node, moveCause(row),
+		cmp.Or(replacementText(x.Snapshot, row), "its replacement is healthy"))
+	x.add(r)
+	return true
+}
+
+// moveCause returns why an attempt moves, as the middle of a sentence.
+func moveCause(row *store.AttemptRow) string {
+	switch row.Outcome.Reason {
+	case cluster.ReasonPressure:
+		return ", which is short of memory"
+	case cluster.ReasonTaint:
+		return ", which has a taint that it does not tolerate"
+	case cluster.ReasonConstraint:
+		return ", which does not meet its demands any more"
+	case cluster.ReasonRebalance:
+		return ", as it is better placed elsewhere"
+	case cluster.ReasonReplaced:
+		return ""
+	}
+	return ", which is emptied"
+}
+
+func (x *explanation) addPressure(row *store.AttemptRow, r api.Because) {
+	p := x.Records.Pressure(row)
+	if p == nil || !row.Live() {
+		return
+	}
+	r.About, r.Reason, r.Since = aboutMove, cluster.ReasonPressure, p.Since
+	r.Message = fmt.Sprintf("node %s is short of memory (%s), and %s is to move: %s", row.Node, p.Message,
+		row.Task, cmp.Or(p.Why, "its agent suggests it"))
+	x.add(r)
+}
+
+func (x *explanation) addViolation(row *store.AttemptRow, r api.Because) {
+	text := x.violationText(row)
+	if text == "" {
+		return
+	}
+	why, leaves := x.Records.Violation(row)
+	r.About, r.Reason, r.Since = aboutPlace, why.Reason, why.Since
+	if leaves {
+		r.About = aboutMove
+	}
+	r.Message = fmt.Sprintf("%s: %s", row.Task, text)
+	x.add(r)
+}
+
+// addStop adds what the stop of a live attempt waits for, and reports whether it is to stop.
+func (x *explanation) addStop(row *store.AttemptRow, r api.Because) bool {
+	if row.Desired == nil || row.Desired.Stop == nil || !row.Live() {
+		return false
+	}
+	r.About, r.Reason = aboutStop, row.Desired.Stop.Reason
+	r.Message = stopText(row)
+	x.add(r)
+	return true
+}
+
+// stopText describes what the stop of an attempt waits for, as far as its records hold it (P5.2).
+func stopText(row *store.AttemptRow) string {
+	stop := row.Desired.Stop
+	text := fmt.Sprintf("%s on node %s is to stop%s", row.Task, row.Node,
+		respond.Suffix(cmp.Or(stop.Message, string(stop.Reason))))
+	ask := ""
+	if o := row.Observed; o != nil && o.UUID == row.Desired.UUID {
+		ask = o.Ask
+	}
+	switch {
+	case stop.Class != cluster.StopVoluntary:
+		return text
+	case ask != "" && ask == stop.Permit:
+		return text + "; its agent has the permit for it"
+	case ask != "":
+		return text + "; its agent asked for a permit, which is given once enough others are healthy"
+	case stop.Permit == "":
+		return text + "; its agent has not asked for a permit yet"
+	}
+	return text
+}
+
+// addHealth adds why a live attempt does not run or is not healthy.
+func (x *explanation) addHealth(row *store.AttemptRow, r api.Because) {
+	if !row.Live() {
+		return
+	}
+	shown := lifecycle.Shown(row.Attempt)
+	suffix := respond.Suffix(shown.Message)
+	stats := x.Records.Stats(row.Node)
+	if stats != nil && stats.DiskFull != nil && shown.State != cluster.StateRunning {
+		x.add(api.Because{
+			About: aboutNode, Reason: cluster.ReasonShortDisk, Since: stats.DiskFull.Since, Node: row.Node,
+			Message: "node " + row.Node + ": " + stats.DiskFull.Message,
+		})
+	}
+	r.About = aboutHealth
+	switch {
+	case shown.Health == cluster.HealthFailing, shown.Health == cluster.HealthWarning:
+		r.Reason = cluster.ReasonUnhealthy
+		r.Message = fmt.Sprintf("the checks of %s are %s on node %s%s", row.Task, shown.Health, row.Node, suffix)
+	case shown.State == cluster.StateRunning && shown.Health == cluster.HealthUnknown && shown.Message != "":
+		r.Reason = cmp.Or(shown.Reason, cluster.ReasonUnhealthy)
+		r.Message = fmt.Sprintf("%s runs on node %s and is not healthy yet%s", row.Task, row.Node, suffix)
+	case shown.State != cluster.StateRunning && shown.Message != "":
+		r.Reason = shown.Reason
+		r.Message = fmt.Sprintf("%s is %s on node %s%s", row.Task, shown.State, row.Node, suffix)
+	}
+	x.add(r)
+}
+
+// addTaskWaits adds what the reconciler waits for with tasks of a service, or with one of them if task is not empty.
+// Waits of the whole service are part of the rollout, see rolloutWaits.
+func (x *explanation) addTaskWaits(e store.Entry[cluster.Service], task cluster.TaskID) {
+	for _, w := range reconciler.Waits(x.ServiceInput(e)) {
+		if w.Task != "" && (task == "" || w.Task == task) {
+			x.add(waitReason(w))
+		}
+	}
+}
+
+// waitReason returns the reason for a wait of the reconciler.
+func waitReason(w reconciler.Wait) api.Because {
+	r := api.Because{
+		About: aboutStop, Reason: w.Code, Message: w.Message, Task: w.Task, Attempt: w.Attempt,
+		Node: w.Node,
+	}
+	switch w.Code {
+	case cluster.ReasonGate:
+		r.About = aboutGate
+	case cluster.ReasonPressure, cluster.ReasonDrain, cluster.ReasonRebalance, cluster.ReasonTaint,
+		cluster.ReasonConstraint, cluster.ReasonReserved, cluster.ReasonPreempted:
+		r.About = aboutMove
+	case cluster.ReasonRescheduled:
+		r.About = aboutCrash
+	case cluster.ReasonPermit, cluster.ReasonScaleDown:
+	default:
+		if w.Task == "" || w.Attempt == 0 {
+			r.About = aboutRollout
+		}
+	}
+	return r
+}
+
+// addRollout adds what the rollout of a service waits for, or why it failed.
+func (x *explanation) addRollout(e store.Entry[cluster.Service]) {
+	rollout := x.Rollout(e)
+	for _, r := range rollout.Waits {
+		x.add(r)
+	}
+	if rollout.State == cluster.RolloutFailed || rollout.State == cluster.RolloutRolledBack {
+		x.add(api.Because{
+			About: aboutRollout, Reason: failureReason(rollout.Version), Since: rollout.Ended,
+			Message: fmt.Sprintf(
+				"the rollout of %s %s%s", rollout.Definition, strings.ReplaceAll(string(rollout.State), "-", " "),
+				respond.Suffix(rollout.Message)),
+		})
+	}
+}
+
+// failureReason returns the code of the reason why a rollout failed. An older record has no code; its message tells.
+func failureReason(v cluster.Version) cluster.ReasonCode {
+	switch {
+	case v.Reason != "":
+		return v.Reason
+	case strings.HasPrefix(v.Message, "gate "):
+		return cluster.ReasonGate
+	case strings.HasPrefix(v.Message, "attempt "):
+		return cluster.ReasonExit
+	}
+	return cluster.ReasonDeadline
+}
+
+// addScaling adds the count that scaling wants, and why it does not change the count.
+func (x *explanation) addScaling(e store.Entry[cluster.Service]) {
+	if e.Value.Scaling == nil || e.Value.Mode == cluster.ModeDaemon {
+		return
+	}
+	v := x.Scale(e)
+	r := api.Because{About: aboutScaling, Reason: cluster.ReasonScaling, Since: v.At}
+	switch {
+	case v.Suspended:
+		r.Message = fmt.Sprintf("scaling is suspended: the count stays %d", v.Count)
+	case v.Message != "":
+		r.Message = fmt.Sprintf("scaling keeps the count at %d, from %d to %d allowed: %s", v.Count, *v.Min, *v.Max,
+			v.Message)
+	default:
+		r.Message = fmt.Sprintf("scaling has not changed the count of %d, from %d to %d allowed", v.Count, *v.Min,
+			*v.Max)
+	}
+	x.add(r)
+}

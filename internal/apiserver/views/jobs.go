@@ -1,0 +1,62 @@
+package views
+
+import (
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/draft"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/reconciler"
+	"github.com/berthd/berth/internal/store"
+)
+
+// Job shows a job with its status.
+func (b *Builder) Job(e store.Entry[cluster.Job]) api.JobView {
+	st := reconciler.StatusOfJob(b.JobInput(e))
+	return api.JobView{
+		Job: *e.Value, Revision: e.Modified,
+		Status: api.JobStatus{
+			Total: st.Total, Pending: st.Pending, Running: st.Running, Succeeded: st.Succeeded,
+			Failed: st.Failed, Cancelled: st.Cancelled, State: st.State, Finished: st.Finished,
+			Message: b.withReason(st.Message, e.Value.Owner(), st.Pending),
+		},
+	}
+}
+
+// nextMoments is how many moments a view of a cron lists.
+const nextMoments = 5
+
+// Cron shows a cron with its jobs and its next moments.
+func (b *Builder) Cron(e store.Entry[cluster.Cron]) api.CronView {
+	c := e.Value
+	v := api.CronView{Cron: *c, Revision: e.Modified, Status: api.CronStatus{State: "waiting"}}
+	st := &v.Status
+	if fired, ok := b.Snapshot.Fired(c.Cluster, c.Name); ok {
+		st.Last, st.Job, st.Made, st.Message = fired.Value.Last, fired.Value.Job, fired.Value.Made, fired.Value.Message
+	}
+	for job := range b.Snapshot.CronJobs(c.Cluster, c.Name) {
+		switch reconciler.StatusOfJob(b.JobInput(job)).State {
+		case reconciler.Succeeded:
+			st.Succeeded++
+		case reconciler.Failed, reconciler.Cancelled:
+			st.Failed++
+		case reconciler.Deleting:
+		default:
+			st.Running = append(st.Running, job.Value.Name)
+		}
+	}
+	switch {
+	case c.Suspended:
+		st.State = "suspended"
+	case len(st.Running) > 0:
+		st.State = "running"
+	}
+	if !c.Suspended {
+		st.Next = draft.NextOf(c, b.Domain.Now, nextMoments)
+	}
+	return v
+}
+
+// SteadyCron returns a cron's view without the fields that change all the time.
+func SteadyCron(v api.CronView) api.CronView {
+	v.Status.Next = nil
+	return v
+}

@@ -1,0 +1,135 @@
+package views
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/observe"
+	"github.com/berthd/berth/internal/store"
+)
+
+// NodeNames returns the names of all nodes in any record, in order.
+func NodeNames(snap *store.Snapshot) []string {
+	names := map[string]bool{}
+	for e := range snap.Hosts() {
+		names[e.Value.Name] = true
+	}
+	for e := range snap.Nodes() {
+		names[e.Value.Name] = true
+	}
+	for e := range snap.NodeStatuses() {
+		names[e.Value.Name] = true
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
+// NodeState returns the state of a node and its domain; ok is false if no record names the node.
+func NodeState(snap *store.Snapshot, name string) (state cluster.NodeState, domain string, ok bool) {
+	if e, ok := snap.Node(name); ok {
+		return e.Value.State, e.Value.Domain, true
+	}
+	domain = cluster.DefaultDomain
+	host, ok := snap.Host(name)
+	if ok && host.Value.Domain != "" {
+		domain = host.Value.Domain
+	}
+	if _, registered := snap.NodeStatus(name); registered {
+		return cluster.NodeJoining, domain, true
+	}
+	return cluster.NodeAbsent, domain, ok
+}
+
+// Node shows a node with its last report to this server; ok is false if no record names the node.
+func (s *Source) Node(snap *store.Snapshot, name string) (api.NodeView, bool) {
+	v, ok := recordedNode(snap, name)
+	if e, has := snap.Host(name); has {
+		v.Gone = e.Value.Gone
+		if e.Value.Drain != nil {
+			v.Drain = drainView(snap, name, e.Value.Drain)
+		}
+	}
+	if s.Holder != nil {
+		v.Server = s.Holder(name)
+	}
+	if p, heard := s.Tables.Pulse(name); heard && p.Session == v.Session {
+		v.Used = withoutTasks(p.Stats)
+		v.Heartbeat = &api.Heartbeat{
+			Age:      cluster.Duration(max(0, s.Clock()-p.At).Round(time.Millisecond)),
+			Interval: cluster.Duration(p.Next),
+		}
+	}
+	return v, ok
+}
+
+// withoutTasks returns a node's usage without that of its tasks, which their own views show.
+func withoutTasks(stats *cluster.NodeStats) *cluster.NodeStats {
+	if stats == nil || stats.Each == nil {
+		return stats
+	}
+	all := *stats
+	all.Each = nil
+	return &all
+}
+
+// SteadyNode returns a node's view without the fields that change all the time.
+func SteadyNode(v api.NodeView) api.NodeView {
+	v.Used, v.Heartbeat = nil, nil
+	return v
+}
+
+// recordedNode shows a node as its records have it.
+func recordedNode(snap *store.Snapshot, name string) (v api.NodeView, ok bool) {
+	host, hasHost := snap.Host(name)
+	node, hasNode := snap.Node(name)
+	status, hasStatus := snap.NodeStatus(name)
+	v = api.NodeView{Name: name, State: cluster.NodeAbsent, Domain: cluster.DefaultDomain, Revision: host.Modified}
+	if hasStatus {
+		v.State = cluster.NodeJoining
+		v.Facts, v.Session, v.Since = status.Value.Facts, status.Value.Session, status.Value.Registered
+		v.Total = cluster.Demand{CPU: v.Facts.CPU, Memory: v.Facts.Memory, Disk: v.Facts.Disk}
+	} else {
+		v.Reason = "no agent has registered under this name"
+	}
+	if hasNode {
+		v.State, v.Reason, v.Since, v.Domain = node.Value.State, node.Value.Reason, node.Value.Since, node.Value.Domain
+	}
+	v.Labels = maps.Clone(v.Facts.Labels)
+	if hasHost {
+		v.Cordon, v.Pool, v.Taints = host.Value.Cordon, host.Value.Pool, host.Value.Taints
+		if host.Value.Domain != "" && !hasNode {
+			v.Domain = host.Value.Domain
+		}
+		for key, value := range host.Value.Labels { // order-free: a map is filled
+			if v.Labels == nil {
+				v.Labels = cluster.Labels{}
+			}
+			v.Labels[key] = value
+		}
+	}
+	for row := range snap.NodeAttempts(name) {
+		if !observe.HoldsRoom(row) {
+			continue
+		}
+		v.Tasks++
+		if row.Desired == nil {
+			continue
+		}
+		for _, u := range row.Desired.Devices {
+			if hasStatus && !slices.ContainsFunc(v.Facts.Devices, func(d cluster.Device) bool { return d.ID == u.ID }) {
+				v.LostDevices = append(v.LostDevices, api.LostDevice{ID: u.ID, Task: row.Task})
+			}
+		}
+		if def, ok := snap.Definition(row.Desired.Definition); ok {
+			v.Reserved = v.Reserved.Add(def.Value.Demand())
+		}
+	}
+	slices.SortFunc(v.LostDevices, func(a, b api.LostDevice) int {
+		return cmp.Or(strings.Compare(a.ID, b.ID), strings.Compare(string(a.Task), string(b.Task)))
+	})
+	return v, hasHost || hasNode || hasStatus
+}

@@ -1,0 +1,163 @@
+package views
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/respond"
+	"github.com/berthd/berth/internal/apiserver/snapshot"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/lifecycle"
+	"github.com/berthd/berth/internal/observe"
+	"github.com/berthd/berth/internal/store"
+)
+
+// TaskKey returns the key of a task in lists, ordered by cluster, owner, generation, step, index and attempt.
+func TaskKey(id cluster.TaskID, attempt int) string {
+	p, ok := id.Parts()
+	if !ok {
+		return string(id)
+	}
+	return fmt.Sprintf("%s.%s.%020d.%s.%06d/%06d", p.Cluster, p.Owner, p.Generation, p.Step, p.Index, attempt)
+}
+
+// IsFinal reports whether an ended attempt concludes a task of a job: it is the newest attempt of the newest
+// generation, and no other attempt is pending.
+func (b *Builder) IsFinal(row *store.AttemptRow) bool {
+	snap := b.Snapshot
+	for later := range snap.TaskAttempts(row.Task) {
+		if later.Number > row.Number {
+			return false
+		}
+	}
+	p, ok := row.Task.Parts()
+	if !ok {
+		return true
+	}
+	job, ok := snap.Job(p.Cluster, p.Owner)
+	if !ok {
+		return true
+	}
+	if job.Value.Generation != p.Generation {
+		return false
+	}
+	return !b.pendingOf(job.Value.Owner()).ids[row.Task]
+}
+
+// Task shows an attempt with its usage.
+func (b *Builder) Task(row *store.AttemptRow) api.TaskView {
+	v := taskView(b.Snapshot, row)
+	v.Used = b.use(row)
+	if p := b.Records.Pressure(row); p != nil {
+		v.Pressed = cmp.Or(p.Why, p.Message)
+	}
+	v.Misplaced = b.violationText(row)
+	return v
+}
+
+// taskView shows an attempt as its records have it.
+func taskView(snap *store.Snapshot, row *store.AttemptRow) api.TaskView {
+	shown := lifecycle.Shown(row.Attempt)
+	o := row.Observed
+	leaving := isMoving(row) && o != nil && o.UUID == row.Outcome.UUID && o.State == cluster.StateRunning
+	if leaving { // it has its outcome, and runs until the next attempt is healthy
+		shown.State, shown.Health = o.State, o.Health
+	}
+	v := api.TaskView{
+		ID: row.Task, Attempt: row.Number, Node: row.Node,
+		State: shown.State, Health: shown.Health, Reason: shown.Reason, Message: shown.Message,
+	}
+	v.Owner, _ = row.Ref()
+	if p, ok := row.Task.Parts(); ok {
+		v.Generation, v.Step, v.Index = p.Generation, p.Step, p.Index
+		if v.Owner.Name == "" {
+			v.Owner = cluster.OwnerRef{Kind: snapshot.KindOf(p), Cluster: p.Cluster, Name: p.Owner}
+		}
+	}
+	if d := row.Desired; d != nil {
+		v.UUID, v.Definition, v.Ports, v.Placed = d.UUID, d.Definition, d.Ports, d.Placed
+	}
+	if o := row.Observed; o != nil && (v.UUID == "" || o.UUID == v.UUID) {
+		v.UUID = o.UUID
+		v.Started, v.Finished, v.Restarts = o.Started, o.Finished, o.Restarts
+		v.Containers, v.LogTail = o.Containers, o.LogTail
+	}
+	if o := row.Outcome; o != nil && !leaving {
+		v.UUID, v.Definition = o.UUID, o.Definition
+		v.Placed, v.Started, v.Finished = o.Placed, o.Begun, o.Ended
+		v.Exit, v.LogTail = o.Exit, o.LogTail
+	}
+	if row.Unreadable {
+		v.Message = "its record in the store cannot be read or is another's; it stays on its node until " +
+			"that has reported"
+	}
+	if strings.HasPrefix(v.Message, movesOff) && (!isMoving(row) || !observe.HoldsRoom(row)) {
+		v.Message = fmt.Sprintf("it moved off node %s, which was drained, and another attempt took its place", v.Node)
+	}
+	if before, _, ok := strings.Cut(v.Message, movesOn); ok && (!isMoving(row) || !observe.HoldsRoom(row)) {
+		v.Message = before + ": it moved, and another attempt took its place"
+	}
+	markSilent(snap, row, &v)
+	if status, ok := snap.NodeStatus(v.Node); ok {
+		v.Address = status.Value.Facts.Address
+	}
+	return v
+}
+
+// SteadyTask returns a task's view without the fields that change all the time.
+func SteadyTask(v api.TaskView) api.TaskView {
+	v.Used, v.Pressed = nil, ""
+	return v
+}
+
+// movesOff begins the message of an attempt that moves off a drained node. The outcome is written before the attempt
+// has left.
+const movesOff = "it moves off node "
+
+// movesOn is part of the message of an attempt that moves for another reason.
+const movesOn = ": it moves, and runs on until "
+
+// markSilent changes the view of an attempt on a node that is down: its last known state may be outdated.
+func markSilent(snap *store.Snapshot, row *store.AttemptRow, v *api.TaskView) {
+	node, ok := snap.Node(row.Node)
+	if !ok || node.Value.State != cluster.NodeDown || v.State.Terminal() || !observe.HoldsRoom(row) {
+		return
+	}
+	v.Reason = cluster.ReasonNodeDown
+	if v.Health != "" {
+		v.Health = cluster.HealthUnknown
+	}
+	v.Message = fmt.Sprintf("node %s is silent: nobody knows how it does there", row.Node)
+	if d := row.Desired; d != nil && d.OnDisconnect == cluster.DisconnectWait {
+		v.Message = fmt.Sprintf("node %s is silent, and the task waits for it (on_disconnect: wait); if the "+
+			"machine never comes back: `berth node forget %s`", row.Node, row.Node)
+	}
+}
+
+// PendingTask shows a pending task with the scheduler's reason, or else the end of its last attempt.
+func (b *Builder) PendingTask(w *cluster.Pending) api.TaskView {
+	id := w.Task
+	v := api.TaskView{ID: id, Owner: w.Owner, Definition: w.Definition, State: cluster.StatePending}
+	if p, ok := id.Parts(); ok {
+		v.Generation, v.Step, v.Index = p.Generation, p.Step, p.Index
+	}
+	if why, ok := b.waitingReason(id); ok {
+		v.Message = why.Sentence
+		if len(why.Refusals) > 0 {
+			v.Reason = why.Refusals[0].Code
+		}
+		return v
+	}
+	var last *store.AttemptRow
+	for row := range b.Snapshot.TaskAttempts(id) {
+		last = row
+	}
+	if last != nil {
+		shown := lifecycle.Shown(last.Attempt)
+		v.Reason = shown.Reason
+		v.Message = fmt.Sprintf("attempt %d %s", last.Number, shown.State) + respond.Suffix(shown.Message)
+	}
+	return v
+}

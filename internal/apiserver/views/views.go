@@ -1,0 +1,53 @@
+// Package views builds the views of services, jobs, crons, tasks and nodes, and explains why they are as they are.
+//
+// A Builder builds the views of one snapshot. It takes the inputs of the leader's decisions from package observe and
+// runs the same decisions as the leader, so that a view cannot disagree with the decision that it shows.
+package views
+
+import (
+	"context"
+	"time"
+
+	"github.com/berthd/berth/internal/apiserver/snapshot"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/scheduler"
+)
+
+// Source is what views are built from besides a snapshot. It is safe for concurrent use.
+type Source struct {
+	// Domain is the domain whose tasks and nodes are shown.
+	Domain string
+	// Tables give the last sign of life of each node.
+	Tables snapshot.Tables
+	// Now is the wall clock; Clock is the boot-time clock.
+	Now   func() time.Time
+	Clock func() time.Duration
+	// Holder returns the server that a node's agent is connected to, "" if that is not known. It may be nil.
+	Holder func(node string) string
+	Leader Leader
+}
+
+// Leader is what this server can tell of the leader's decisions. Each field may be nil: then nothing is known of that.
+// Each function is safe for concurrent use and, unless it says otherwise, returns at once.
+type Leader struct {
+	Reasons Reasons
+	// Gates returns the leader's results for the gates of a service's rollout, in the order of its spec. It returns nil
+	// if this server does not lead.
+	Gates func(service cluster.OwnerRef) []cluster.GateResult
+	// Since returns the time from which the leader counts deadlines, zero if this server does not lead. Views then use
+	// the start of the leader's term.
+	Since func() time.Time
+	// DecisionTrace returns the trace that the leader kept of the placement of an attempt; ok is false if there is
+	// none. It may ask another server.
+	DecisionTrace func(ctx context.Context, task cluster.TaskID, attempt int) (trace cluster.DecisionTrace, ok bool)
+	// DeviceValueModel returns the leader's value model of devices, nil if this server does not lead.
+	DeviceValueModel func() *scheduler.ValueModel
+}
+
+// Reasons returns the reasons of the leader's last decision. Safe for concurrent use.
+type Reasons interface {
+	// Waiting returns why a task waits.
+	Waiting(task cluster.TaskID) (cluster.Waiting, bool)
+	// Victims returns the attempts that are to end for others, ordered by UUID. Nobody may change the result.
+	Victims() []cluster.Victim
+}

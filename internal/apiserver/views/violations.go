@@ -1,0 +1,40 @@
+package views
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/store"
+)
+
+// violationText describes the violation of an attempt and its consequence; "" if there is none.
+func (b *Builder) violationText(row *store.AttemptRow) string {
+	if !row.Live() || row.Desired == nil || row.Desired.Stop != nil {
+		return ""
+	}
+	why, leaves := b.Records.Violation(row)
+	switch {
+	case why == nil:
+		return ""
+	case why.From.After(b.Domain.Now):
+		rest := why.From.Sub(b.Domain.Now).Round(time.Second)
+		return fmt.Sprintf("%s: it may stay for %s more", why.Message, cluster.Duration(rest))
+	case leaves && why.Now:
+		return why.Message + ": it ends there and is tried again elsewhere"
+	case leaves:
+		return why.Message + ": it moves" + b.noPlaceText(row)
+	case row.Desired.Batch():
+		return why.Message + ": it runs to its end there"
+	}
+	return why.Message + ": it stays, as on_violation is keep"
+}
+
+// noPlaceText returns why a moving attempt has no other place yet; "" if that is not known.
+func (b *Builder) noPlaceText(row *store.AttemptRow) string {
+	waiting, ok := b.waitingReason(row.Task)
+	if !ok {
+		return ""
+	}
+	return " once there is a place for it, and there is none: " + waiting.Sentence
+}

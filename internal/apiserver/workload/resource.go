@@ -1,0 +1,291 @@
+// Package workload holds the operations of services, jobs, crons and tasks: to list, read, write, scale, roll out, stop
+// and explain them.
+package workload
+
+import (
+	"iter"
+	"net/http"
+	"strings"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/access"
+	"github.com/berthd/berth/internal/apiserver/backend"
+	"github.com/berthd/berth/internal/apiserver/draft"
+	"github.com/berthd/berth/internal/apiserver/lists"
+	"github.com/berthd/berth/internal/apiserver/respond"
+	"github.com/berthd/berth/internal/apiserver/views"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/store"
+)
+
+// resource serves the operations that services, jobs and crons share: list, read, write, change and delete. T is the
+// object, P its pointer, and V its view.
+type resource[T any, P userObject[T], V any] struct {
+	Common
+
+	noun string // name in paths and messages
+	key  func(store.Prefix, *T) string
+	all  func(*store.Snapshot, string) iter.Seq[store.Entry[T]]
+	one  func(snap *store.Snapshot, in, name string) (store.Entry[T], bool)
+	head func(*T) head
+	set  func(*draft.Draft, *T, draft.Precondition) (api.Change, error)
+	view func(*views.Builder, store.Entry[T]) V
+	// topics are the topics of the list. touched returns the elements ("cluster/name") that changes touch, or that they
+	// may touch all.
+	topics  store.Topic
+	touched func(now *store.Snapshot, c *store.Changes) (names map[string]bool, whole bool)
+	// steady returns a view without the fields that change all the time; nil if it has none.
+	steady func(V) V
+}
+
+// userObject is a pointer to an object that users write.
+type userObject[T any] interface {
+	*T
+	draft.Spec
+}
+
+// head points at the fields that all objects have.
+type head struct {
+	cluster, name *string
+	life          *cluster.Lifespan
+}
+
+// Common is what the operations of this package need.
+type Common struct {
+	backend.Backend
+
+	Views *views.Source
+}
+
+func (w Common) services() resource[cluster.Service, *cluster.Service, api.ServiceView] {
+	return resource[cluster.Service, *cluster.Service, api.ServiceView]{
+		Common: w, noun: "service",
+		key:  func(p store.Prefix, svc *cluster.Service) string { return p.Service(svc.Cluster, svc.Name) },
+		all:  (*store.Snapshot).Services,
+		one:  (*store.Snapshot).Service,
+		head: func(svc *cluster.Service) head { return head{&svc.Cluster, &svc.Name, &svc.Lifespan} },
+		set:  (*draft.Draft).SetService,
+		view: (*views.Builder).Service,
+
+		topics: ownerTopics, touched: changedNames(cluster.KindService),
+	}
+}
+
+func (w Common) jobs() resource[cluster.Job, *cluster.Job, api.JobView] {
+	return resource[cluster.Job, *cluster.Job, api.JobView]{
+		Common: w, noun: "job",
+		key:  func(p store.Prefix, job *cluster.Job) string { return p.Job(job.Cluster, job.Name) },
+		all:  (*store.Snapshot).Jobs,
+		one:  (*store.Snapshot).Job,
+		head: func(job *cluster.Job) head { return head{&job.Cluster, &job.Name, &job.Lifespan} },
+		set:  (*draft.Draft).SetJob,
+		view: (*views.Builder).Job,
+
+		topics: ownerTopics, touched: changedNames(cluster.KindJob),
+	}
+}
+
+func (l resource[T, P, V]) list(w http.ResponseWriter, r *http.Request) error {
+	in := r.PathValue("cluster")
+	if err := l.KnownCluster(r, in); err != nil {
+		return err
+	}
+	caller, only := access.CallerOf(r.Context()), r.URL.Query().Get("name")
+	return lists.Serve(l.Lists, w, r, lists.Source[V]{
+		Lasting: l.steady,
+		List:    l.noun + "s", Topics: l.topics, Touches: touchesOwners(func(o cluster.OwnerRef) bool {
+			return (in == "" || o.Cluster == in) && (only == "" || o.Name == only) && caller.Sees(o.Cluster)
+		}),
+		Part: func(i *lists.Item[V]) string { return i.Key },
+		All: func(snap *store.Snapshot) (all []lists.Item[V]) {
+			b := l.Views.At(snap)
+			for e := range l.all(snap, in) {
+				if h := l.head(e.Value); caller.Sees(*h.cluster) && (only == "" || *h.name == only) {
+					all = append(all, lists.Item[V]{Key: *h.cluster + "/" + *h.name, Value: l.view(b, e)})
+				}
+			}
+			return all
+		},
+		Some: func(_, now *store.Snapshot, c *store.Changes) (parts map[string][]lists.Item[V], whole bool) {
+			names, whole := l.touched(now, c)
+			if whole {
+				return nil, true
+			}
+			b := l.Views.At(now)
+			parts = map[string][]lists.Item[V]{}
+			for key := range names { // order-free: each on its own
+				of, name, _ := strings.Cut(key, "/")
+				if in != "" && of != in || only != "" && name != only || !caller.Sees(of) {
+					continue
+				}
+				parts[key] = nil
+				if e, ok := l.one(now, of, name); ok {
+					parts[key] = []lists.Item[V]{{Key: key, Value: l.view(b, e)}}
+				}
+			}
+			return parts, false
+		},
+	})
+}
+
+// named returns the cluster and the name in the address.
+func (l resource[T, P, V]) named(r *http.Request) (in, name string) {
+	return r.PathValue("cluster"), r.PathValue(l.noun)
+}
+
+func (l resource[T, P, V]) read(w http.ResponseWriter, r *http.Request) error {
+	snap, err := l.Reads.ForRequest(r)
+	if err != nil {
+		return err
+	}
+	return l.answer(w, r, snap, http.StatusOK)
+}
+
+func (l resource[T, P, V]) answer(w http.ResponseWriter, r *http.Request, snap *store.Snapshot, status int) error {
+	in, name := l.named(r)
+	e, ok := l.one(snap, in, name)
+	if !ok {
+		return respond.NotFound(l.noun, in+"/"+name)
+	}
+	respond.SetETag(w, e.Modified)
+	return respond.JSON(w, status, l.view(l.Views.At(snap), e))
+}
+
+func (l resource[T, P, V]) write(w http.ResponseWriter, r *http.Request) error {
+	in, name := l.named(r)
+	var asked T
+	pre, err := draft.ReadObject(w, r, P(&asked), func() cluster.Faults {
+		h := l.head(&asked)
+		return append(draft.FillName("cluster", h.cluster, in), draft.FillName("name", h.name, name)...)
+	})
+	if err != nil {
+		return err
+	}
+	var change api.Change
+	mine := written[T]{}
+	snap, err := l.Writer.Write(r.Context(), func(d *draft.Draft) (err error) {
+		object := asked
+		change, err = l.set(d, &object, pre)
+		mine = written[T]{&object, d}
+		return draft.AsProblem(err)
+	})
+	if err != nil {
+		return err
+	}
+	return l.answerWrite(w, r, snap, mine, draft.StatusOfWrite(change))
+}
+
+// written is an object of a draft.
+type written[T any] struct {
+	object *T
+	draft  *draft.Draft
+}
+
+// answerWrite answers with an object as the request wrote it, with that write's revision. A later write may already be
+// in the tables. Its revision in an If-Match would overwrite a state that the client never saw.
+func (l resource[T, P, V]) answerWrite(w http.ResponseWriter, r *http.Request, snap *store.Snapshot, mine written[T],
+	status int,
+) error {
+	e, err := l.afterWrite(r, snap, mine)
+	if err != nil {
+		return err
+	}
+	respond.SetETag(w, e.Modified)
+	return respond.JSON(w, status, l.view(l.Views.At(snap), e))
+}
+
+// afterWrite returns an object as the request wrote it, see answerWrite.
+func (l resource[T, P, V]) afterWrite(r *http.Request, snap *store.Snapshot, mine written[T]) (store.Entry[T], error) {
+	in, name := l.named(r)
+	e, ok := l.one(snap, in, name)
+	switch at := mine.draft.Revision; {
+	case at != 0 && (!ok || e.Modified != at):
+		return store.Entry[T]{Value: mine.object, Key: e.Key, Created: e.Created, Modified: at}, nil
+	case !ok:
+		return e, respond.NotFound(l.noun, in+"/"+name)
+	}
+	return e, nil
+}
+
+// change changes an object and answers with it. The function do changes the object and reports whether to write it.
+func (l resource[T, P, V]) change(w http.ResponseWriter, r *http.Request,
+	do func(*draft.Draft, *T) (bool, error),
+) error {
+	snap, mine, err := l.applyChange(r, do)
+	if err != nil {
+		return err
+	}
+	return l.answerWrite(w, r, snap, mine, http.StatusOK)
+}
+
+// applyChange changes an object, see change.
+func (l resource[T, P, V]) applyChange(r *http.Request, do func(*draft.Draft, *T) (bool, error)) (*store.Snapshot,
+	written[T],
+	error,
+) {
+	in, name := l.named(r)
+	mine := written[T]{}
+	pre, err := draft.PreconditionOf(r)
+	if err != nil {
+		return nil, mine, err
+	}
+	snap, err := l.Writer.Write(r.Context(), func(d *draft.Draft) error {
+		e, ok := l.one(d.Snap, in, name)
+		if err := pre.Check(e.Modified); err != nil {
+			return err
+		}
+		if !ok {
+			return respond.NotFound(l.noun, in+"/"+name)
+		}
+		next := *e.Value
+		mine = written[T]{&next, d}
+		life := l.head(&next).life
+		if life.Deleted {
+			return respond.Problemf(http.StatusConflict,
+				"%s %s/%s is being deleted: wait until it is gone, as `berth wait --for gone` does", l.noun, in, name)
+		}
+		write, err := do(d, &next)
+		if err != nil || !write {
+			return draft.AsProblem(err)
+		}
+		life.Updated, life.Trace = d.Now, d.Trace
+		d.Put(l.key(d.Prefix, &next), &next, e.Modified)
+		return nil
+	})
+	return snap, mine, err
+}
+
+// delete marks an object as deleted. The control plane stops its tasks and then removes the record.
+func (l resource[T, P, V]) delete(w http.ResponseWriter, r *http.Request) error {
+	in, name := l.named(r)
+	pre, err := draft.PreconditionOf(r)
+	if err != nil {
+		return err
+	}
+	var last V
+	snap, err := l.Writer.Write(r.Context(), func(d *draft.Draft) error {
+		e, ok := l.one(d.Snap, in, name)
+		if err := pre.Check(e.Modified); err != nil {
+			return err
+		}
+		if !ok {
+			return respond.NotFound(l.noun, in+"/"+name)
+		}
+		next := *e.Value
+		if life := l.head(&next).life; !life.Deleted {
+			life.Deleted, life.Updated, life.Trace = true, d.Now, d.Trace
+			d.Put(l.key(d.Prefix, &next), &next, e.Modified)
+		}
+		e.Value = &next
+		last = l.view(l.Views.At(d.Snap), e)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if e, ok := l.one(snap, in, name); ok {
+		last = l.view(l.Views.At(snap), e)
+		respond.SetETag(w, e.Modified)
+	}
+	return respond.JSON(w, http.StatusAccepted, last) // it may be gone already
+}

@@ -1,0 +1,177 @@
+package workload
+
+import (
+	"iter"
+	"slices"
+	"strings"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/access"
+	"github.com/berthd/berth/internal/apiserver/lists"
+	"github.com/berthd/berth/internal/apiserver/snapshot"
+	"github.com/berthd/berth/internal/apiserver/views"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/store"
+)
+
+// taskFilter selects tasks; an empty field selects all.
+type taskFilter struct {
+	cluster, service, job, node string
+	state                       cluster.State
+	// all includes every attempt with a record, not only live and pending ones and the final attempts of jobs.
+	all bool
+	// caller, unless nil, limits the tasks to the clusters that it sees.
+	caller *access.Caller
+}
+
+func (f *taskFilter) owner(o cluster.OwnerRef) bool {
+	switch {
+	case f.caller != nil && !f.caller.Sees(o.Cluster):
+		return false
+	case f.cluster != "" && o.Cluster != f.cluster,
+		f.service != "" && (o.Kind != cluster.KindService || o.Name != f.service),
+		f.job != "" && (o.Kind != cluster.KindJob || o.Name != f.job):
+		return false
+	}
+	return true
+}
+
+// taskList lists the tasks of a snapshot that a filter selects.
+type taskList struct {
+	*views.Builder
+
+	filter taskFilter
+}
+
+// all returns the views of the selected tasks.
+func (l taskList) all() []lists.Item[api.TaskView] {
+	var out []lists.Item[api.TaskView]
+	for row := range l.filter.rows(l.Snapshot) {
+		if v, ok := l.attemptView(row); ok {
+			out = append(out, v)
+		}
+	}
+	if l.filter.includesPending() {
+		for o := range snapshot.Owners(l.Snapshot, l.filter.cluster) {
+			if l.filter.owner(o) {
+				out = append(out, l.pendingTasks(o)...)
+			}
+		}
+	}
+	slices.SortFunc(out, func(a, b lists.Item[api.TaskView]) int { return strings.Compare(a.Key, b.Key) })
+	return out
+}
+
+// attemptView shows an attempt; ok is false if the filter excludes it.
+func (l taskList) attemptView(row *store.AttemptRow) (shown lists.Item[api.TaskView], ok bool) {
+	owner, known := row.Ref()
+	if known && !l.filter.owner(owner) || !known && l.filter.caller != nil && !l.filter.caller.Sees("") ||
+		l.filter.node != "" && row.Node != l.filter.node {
+		return shown, false
+	}
+	v := l.Task(row)
+	if l.filter.state != "" && v.State != l.filter.state {
+		return shown, false
+	}
+	if !l.filter.all && v.State.Terminal() && (v.Owner.Kind != cluster.KindJob || !l.IsFinal(row)) {
+		return shown, false
+	}
+	return lists.Item[api.TaskView]{Key: views.TaskKey(v.ID, v.Attempt), Value: v}, true
+}
+
+// includesPending reports whether the filter may select pending tasks, which are on no node.
+func (f *taskFilter) includesPending() bool {
+	return f.node == "" && (f.state == "" || f.state == cluster.StatePending)
+}
+
+// pendingTasks shows the pending tasks of an owner. They have no records, but follow from the owner's spec.
+func (l taskList) pendingTasks(o cluster.OwnerRef) (all []lists.Item[api.TaskView]) {
+	pending := l.Pending(o)
+	for i := range pending {
+		v := l.PendingTask(&pending[i])
+		if l.filter.state == "" || v.State == l.filter.state {
+			all = append(all, lists.Item[api.TaskView]{Key: views.TaskKey(v.ID, v.Attempt), Value: v})
+		}
+	}
+	return all
+}
+
+// rows returns the attempts among which the filter selects.
+func (f *taskFilter) rows(snap *store.Snapshot) iter.Seq[*store.AttemptRow] {
+	switch {
+	case f.node != "":
+		return snap.NodeAttempts(f.node)
+	case f.cluster != "" && f.service != "":
+		return snap.Attempts(cluster.OwnerRef{Kind: cluster.KindService, Cluster: f.cluster, Name: f.service})
+	case f.cluster != "" && f.job != "":
+		return snap.Attempts(cluster.OwnerRef{Kind: cluster.KindJob, Cluster: f.cluster, Name: f.job})
+	}
+	return snap.AllAttempts()
+}
+
+// taskTopics are the topics of the list of tasks.
+const taskTopics = store.TopicAttempts | ownerTopics
+
+// pendingPart returns the part of the list that holds the pending tasks of an owner. The attempts of a task are in a
+// part named after the task; no task id contains a slash.
+func pendingPart(o cluster.OwnerRef) string { return "pending/" + o.Cluster + "/" + o.Name }
+
+// taskPart returns the part of the list that holds a task.
+func taskPart(i *lists.Item[api.TaskView]) string {
+	if i.Value.Attempt == 0 && i.Value.Node == "" {
+		return pendingPart(i.Value.Owner)
+	}
+	return string(i.Value.ID)
+}
+
+// changed computes the parts of the list that changes touch. Whole says that they may touch all.
+func (l taskList) changed(before *store.Snapshot, c *store.Changes,
+) (parts map[string][]lists.Item[api.TaskView], whole bool) {
+	owners, whole := changedOwners(l.Snapshot, c)
+	if whole {
+		return nil, true
+	}
+	tasks := map[cluster.TaskID]bool{}
+	for key := range c.Attempts { // order-free: a set is filled
+		tasks[key.Task] = true
+	}
+	for node := range c.Nodes { // order-free: a set is filled
+		for row := range l.Snapshot.NodeAttempts(node) {
+			tasks[row.Task] = true
+		}
+	}
+	parts = map[string][]lists.Item[api.TaskView]{}
+	for o := range owners { // order-free: each on its own
+		if !l.filter.owner(o) {
+			continue
+		}
+		if l.filter.includesPending() {
+			parts[pendingPart(o)] = l.pendingTasks(o)
+		}
+		if o.Kind == cluster.KindJob || specRevision(before, o) != specRevision(l.Snapshot, o) {
+			for row := range l.Snapshot.Attempts(o) {
+				tasks[row.Task] = true
+			}
+		}
+	}
+	for id := range tasks { // order-free: each on its own
+		var all []lists.Item[api.TaskView]
+		for row := range l.Snapshot.TaskAttempts(id) {
+			if v, ok := l.attemptView(row); ok {
+				all = append(all, v)
+			}
+		}
+		parts[string(id)] = all
+	}
+	return parts, false
+}
+
+// specRevision returns the revision of an owner's spec, 0 if it has none.
+func specRevision(snap *store.Snapshot, o cluster.OwnerRef) uint64 {
+	if o.Kind == cluster.KindJob {
+		e, _ := snap.Job(o.Cluster, o.Name)
+		return e.Modified
+	}
+	e, _ := snap.Service(o.Cluster, o.Name)
+	return e.Modified
+}
