@@ -59,14 +59,11 @@ type Server struct {
 	gate    *access.Gate
 	events  *eventlog.API
 	views   *views.Source
-	engine  *control.EngineState
 	// Operations that other parts of the server use.
-	health     *control.HealthAPI
-	documents  *documentsAPI
-	status     *status.API
-	servers    *control.ServersAPI
-	masterKeys *credentials.MasterKeysAPI
-	joining    *credentials.JoinAPI
+	health    *control.HealthAPI
+	documents *documentsAPI
+	status    *status.API
+	joining   *credentials.JoinAPI
 	// headerWait and bodyWait are headerTimeout and strictjson.BodyTimeout, except in tests.
 	headerWait, bodyWait time.Duration
 	// running counts the requests in flight, also those that took over their connection.
@@ -85,8 +82,8 @@ func New(cfg Config) *Server {
 		Conflicts: s.metrics.conflicts, Now: cfg.Now,
 	}, s.reads)
 	s.gate = access.NewGate(access.GateConfig{
-		Tables: cfg.Tables, Token: cfg.Trust.Token, Origins: cfg.Trust.Origins, Keeper: cfg.Trust.Keeper, Audit: cfg.Audit,
-		Refused: s.metrics.refused, Log: cfg.Log, Now: cfg.Now,
+		Tables: cfg.Tables, Token: cfg.Trust.Token, Origins: cfg.Trust.Origins, Keeper: cfg.Trust.Keeper,
+		Audit: cfg.Audit, Refused: s.metrics.refused, Log: cfg.Log, Now: cfg.Now,
 	}, s.reads)
 	waiting := lists.NewWaiters(cfg.Limits.MaxWaiters, cfg.Limits.MaxClientWaiters, s.metrics.streams)
 	s.lists = lists.NewLists(s.reads, waiting, s.metrics.computed)

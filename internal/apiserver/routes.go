@@ -33,21 +33,21 @@ func (s *Server) operations() []route.Route {
 			return s.views.At(snap).Records.Node
 		},
 	}
-	s.engine = &control.EngineState{Source: cfg.Server.Members, Disk: cfg.Server.Health}
+	engine := &control.EngineState{Source: cfg.Server.Members, Disk: cfg.Server.Health}
 	s.health = &control.HealthAPI{
-		Reads: s.reads, Domain: cfg.Domain, Engine: s.engine, Storage: cfg.Engine, Prefix: cfg.Prefix, Audit: cfg.Audit,
+		Reads: s.reads, Domain: cfg.Domain, Engine: engine, Storage: cfg.Engine, Prefix: cfg.Prefix, Audit: cfg.Audit,
 		Backups: cfg.Server.Backups, Keeper: cfg.Trust.Keeper,
 	}
-	s.servers = &control.ServersAPI{
-		Backend: back, ServerID: cfg.Server.ID, Members: cfg.Server.Members, Reach: cfg.Server.Reach, Engine: s.engine,
+	servers := &control.ServersAPI{
+		Backend: back, ServerID: cfg.Server.ID, Members: cfg.Server.Members, Reach: cfg.Server.Reach, Engine: engine,
 	}
-	s.masterKeys = &credentials.MasterKeysAPI{Backend: back, Keys: cfg.Trust.Keys}
+	masterKeys := &credentials.MasterKeysAPI{Backend: back, Keys: cfg.Trust.Keys}
 	s.joining = &credentials.JoinAPI{
 		Backend: back, Authority: cfg.Trust.Authority, Vault: cfg.Trust.Vault, Joiner: cfg.Trust.Join, Log: cfg.Log,
 	}
 	s.documents = &documentsAPI{}
 	s.status = &status.API{
-		Backend: back, ServerID: cfg.Server.ID, Engine: s.engine, Servers: s.servers, MasterKeys: s.masterKeys,
+		Backend: back, ServerID: cfg.Server.ID, Engine: engine, Servers: servers, MasterKeys: masterKeys,
 		Views: s.views, Backups: cfg.Server.Backups,
 	}
 	nodes := &nodeapi.API{Backend: back, Views: s.views}
@@ -67,7 +67,7 @@ func (s *Server) operations() []route.Route {
 		(&workload.TasksAPI{Common: work}).Routes(), logs.Routes(), exec.Routes(),
 		(&agentapi.ChecksAPI{Tables: cfg.Tables, Find: work.FindTask, Agents: agents}).Routes(), exec.TerminalRoutes(),
 		nodes.Routes(), nodes.ActionRoutes(),
-		s.status.Routes(), (&workload.TroublesAPI{Common: work}).Routes(), s.servers.Routes(),
+		s.status.Routes(), (&workload.TroublesAPI{Common: work}).Routes(), servers.Routes(),
 		(&control.StoreCopyAPI{Reads: s.reads, Engine: cfg.Engine, Streams: s.metrics.streams, Log: cfg.Log}).Routes(),
 		(&control.RecoveryAPI{Backend: back}).Routes(),
 		(&control.DomainAPI{Backend: back, MassSilence: s.views.IsMassSilence}).Routes(),
@@ -75,6 +75,6 @@ func (s *Server) operations() []route.Route {
 		s.events.Routes(), (&agentapi.ImagesAPI{Tables: cfg.Tables, Agents: agents}).Routes(),
 		(&agentapi.VolumesAPI{Tables: cfg.Tables, Agents: agents}).Routes(),
 		(&credentials.TokensAPI{Backend: back, Authority: cfg.Trust.Authority}).Routes(), s.joining.Routes(),
-		(&credentials.SecretsAPI{Backend: back, Vault: cfg.Trust.Vault}).Routes(), s.masterKeys.Routes(),
+		(&credentials.SecretsAPI{Backend: back, Vault: cfg.Trust.Vault}).Routes(), masterKeys.Routes(),
 	)
 }

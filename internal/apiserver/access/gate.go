@@ -211,7 +211,7 @@ func (s *Gate) admission(r *http.Request) error {
 		// under any name.
 		if origin != "" && !slices.Contains(s.Origins, origin) && !s.ownHost(r.Host) {
 			return respond.Problemf(http.StatusForbidden,
-				"the Host header %q does not name this server: browsers use an address that stands in its certificate",
+				"the Host header %q does not name this server: use an address that is in its certificate",
 				respond.Clip(r.Host))
 		}
 	case !loopbackHost(r.Host):

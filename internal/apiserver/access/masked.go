@@ -35,8 +35,8 @@ func MayReveal(r *http.Request) error {
 func Reveal() route.Parameter {
 	return route.QueryParam(
 		"reveal", "boolean",
-		"refuse with 403 where the caller may not see the values of environments and files, which needs the "+
-			"role submitter; without it they are then left out",
+		"refuse with 403 if the caller may not see the values of environments and files (role submitter); without "+
+			"this parameter they are left out",
 	)
 }
 

@@ -39,11 +39,11 @@ func (a *ChecksAPI) Routes() []route.Route {
 	return []route.Route{{
 		Method: "POST", Path: "/v1/tasks/{task}/checks/{check}", Name: "sayCheck", Role: cluster.RoleSubmitter,
 		Quiet: true,
-		Summary: "Says to a check of type ttl how the task is: pass, warn or fail. The answer comes once " +
-			"the task's node has kept it.",
+		Summary: "Updates a check of type ttl: pass, warn or fail. The answer comes once the task's node has stored " +
+			"the update.",
 		Query: []route.Parameter{route.QueryParam(
 			"attempt", "integer",
-			"the attempt's number: a word for another one is refused; default the newest",
+			"the attempt's number: an update for another one is refused; default the newest",
 		)},
 		Body: reflect.TypeFor[api.CheckWord](), Status: http.StatusNoContent, Serve: a.updateCheck,
 	}}
@@ -135,7 +135,7 @@ func requireTTLCheck(snap *store.Snapshot, ref cluster.Ref, name string) error {
 			known = append(known, c.Name)
 		} else if c.Name == name {
 			return respond.Problemf(http.StatusConflict,
-				"check %s of %s is of type %s: its agent looks itself, and nothing can be said to it",
+				"check %s of %s is of type %s: its agent runs it, and it accepts no updates",
 				respond.Clip(name), ref,
 				c.Type)
 		}

@@ -244,7 +244,7 @@ func (l *imageLoad) write(part []byte) error {
 	return err
 }
 
-// result waits for the node's answer. The answer tells more than a failed write.
+// result waits for the node's answer. The answer says more than a failed write.
 func (l *imageLoad) result() ([]api.ImageView, error) {
 	<-l.done
 	if l.stream == nil {
@@ -290,12 +290,12 @@ func (a *ImagesAPI) Routes() []route.Route {
 		},
 		{
 			Method: "POST", Path: "/v1/images/pull", Name: "pullImages", Role: cluster.RoleOperator,
-			Summary: "Has nodes pull images from their registries.", Body: reflect.TypeFor[api.ImagePull](),
+			Summary: "Pulls images on nodes.", Body: reflect.TypeFor[api.ImagePull](),
 			Reply: reflect.TypeFor[api.ImagesReply](), Long: true, Serve: a.pullImages,
 		},
 		{
 			Method: "POST", Path: "/v1/images/prune", Name: "pruneImages", Role: cluster.RoleOperator,
-			Summary: "Has nodes remove images that nothing uses, or tell which they would.",
+			Summary: "Removes unused images from nodes, or only lists them.",
 			Body:    reflect.TypeFor[api.ImagePrune](), Reply: reflect.TypeFor[api.ImagePruneReply](), Long: true,
 			Serve: a.pruneImages,
 		},

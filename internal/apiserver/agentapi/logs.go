@@ -203,7 +203,7 @@ func (a *LogsAPI) Routes() []route.Route {
 			Summary: "The output of a task: one LogLine as JSON a line.",
 			Query: []route.Parameter{
 				AttemptParameter(), containerParameter(),
-				route.QueryParam("follow", "boolean", "go on with what the task writes"),
+				route.QueryParam("follow", "boolean", "follow new output"),
 				route.QueryParam("tail", "integer", "begin with this many of the newest lines; default all"),
 				route.QueryParam("since", "duration", "leave out lines older than this"),
 				route.QueryParam("stream", "string", "stdout or stderr; default both"),

@@ -23,8 +23,8 @@ import (
 // Runner is an owner that asks for a version of a definition. Its images are pulled with the secrets of its cluster, on
 // nodes that are feasible for its tasks.
 type Runner struct {
-	cluster  string
-	standing reconciler.PlacedTask
+	cluster string
+	rules   reconciler.PlacedTask
 }
 
 // RunnersOf returns the owners in a set by the versions that they ask for, in the order of their clusters. It leaves
@@ -35,13 +35,13 @@ func RunnersOf(c *access.Caller, snap *store.Snapshot, set []draft.AppliedObject
 		if !c.Sees(in) {
 			return
 		}
-		r := Runner{cluster: in, standing: reconciler.PlacedTask{Placement: p, Job: job}}
+		r := Runner{cluster: in, rules: reconciler.PlacedTask{Placement: p, Job: job}}
 		if e, ok := snap.Cluster(in); ok {
-			r.standing.Common = e.Value.Constraints
+			r.rules.Common = e.Value.Constraints
 		}
 		for i := range set {
 			if own := set[i].Cluster; own != nil && own.Name == in {
-				r.standing.Common = own.Constraints
+				r.rules.Common = own.Constraints
 			}
 		}
 		if ref.Version != 0 {
@@ -212,7 +212,7 @@ func pinnersFor(snap *store.Snapshot, node func(string) *scheduler.Node, who *Ru
 		if n == nil {
 			return false
 		}
-		why, _ := reconciler.FindViolation(who.standing, n)
+		why, _ := reconciler.FindViolation(who.rules, n)
 		return why == nil
 	})
 }

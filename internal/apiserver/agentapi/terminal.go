@@ -41,7 +41,7 @@ func (a *ExecAPI) TerminalRoutes() []route.Route {
 			Query: own(route.QueryParam("command", "array", "the command and its arguments, one each"),
 				route.QueryParam("rows", "integer", "the terminal's size"),
 				route.QueryParam("columns", "integer", "the terminal's size"),
-				route.QueryParam("type", "string", "what TERM says, such as xterm-256color")),
+				route.QueryParam("type", "string", "the value of TERM, such as xterm-256color")),
 			Serve: a.openTerminal,
 		},
 		{

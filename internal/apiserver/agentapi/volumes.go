@@ -33,13 +33,13 @@ func (a *VolumesAPI) Routes() []route.Route {
 	return []route.Route{
 		{
 			Method: "GET", Path: "/v1/volumes", Name: "listVolumes", Role: cluster.RoleViewer,
-			Summary: "The volumes that nodes keep for tasks, and the folders that they declare.",
+			Summary: "The volumes of tasks on nodes, and the host volumes that nodes declare.",
 			Query:   []route.Parameter{node}, Reply: reflect.TypeFor[api.VolumesReply](), Long: true,
 			Serve: a.listVolumes,
 		},
 		{
 			Method: "POST", Path: "/v1/volumes/remove", Name: "removeVolume", Role: cluster.RoleOperator,
-			Summary: "Has a node remove a volume with its data. One that a task uses is never removed.",
+			Summary: "Removes a volume with its data from a node. A volume in use is never removed.",
 			Body:    reflect.TypeFor[api.VolumeRemove](), Reply: reflect.TypeFor[api.VolumeView](), Long: true,
 			Serve: a.removeVolume,
 		},

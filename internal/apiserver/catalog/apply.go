@@ -37,7 +37,7 @@ func (a *ApplyAPI) apply(w http.ResponseWriter, r *http.Request) error {
 		return respond.Invalid(faults)
 	}
 	var reply api.ApplyReply
-	draw := func(d *draft.Draft) (err error) {
+	fill := func(d *draft.Draft) (err error) {
 		reply.Changes, err = d.Set(set)
 		if err == nil {
 			err = access.CallerOf(r.Context()).MayApply(reply.Changes)
@@ -47,14 +47,14 @@ func (a *ApplyAPI) apply(w http.ResponseWriter, r *http.Request) error {
 	if ask.DryRun {
 		d := a.Writer.Empty(a.Reads.Tables.Snapshot())
 		d.Caller = access.CallerOf(r.Context())
-		if err := draw(d); err != nil {
+		if err := fill(d); err != nil {
 			return err
 		}
 		return respond.JSON(w, http.StatusOK, reply)
 	}
 	loose := a.Pins.Pin(r.Context(), draft.DefinitionsOf(set),
 		agentapi.RunnersOf(access.CallerOf(r.Context()), a.Reads.Tables.Snapshot(), set))
-	if err := a.commit(r.Context(), draw, &reply); err != nil {
+	if err := a.commit(r.Context(), fill, &reply); err != nil {
 		return err
 	}
 	loose.Note(reply.Changes)
@@ -63,18 +63,18 @@ func (a *ApplyAPI) apply(w http.ResponseWriter, r *http.Request) error {
 }
 
 // commit commits a set and fills in the new revisions of its objects.
-func (a *ApplyAPI) commit(ctx context.Context, draw func(*draft.Draft) error, reply *api.ApplyReply) error {
-	var drawn *draft.Draft
+func (a *ApplyAPI) commit(ctx context.Context, fill func(*draft.Draft) error, reply *api.ApplyReply) error {
+	var written *draft.Draft
 	_, err := a.Writer.Write(ctx, func(d *draft.Draft) error {
-		drawn = d
-		return draw(d)
+		written = d
+		return fill(d)
 	})
 	if err != nil {
 		return err
 	}
 	for i := range reply.Changes {
 		if c := &reply.Changes[i]; c.Action != api.ActionNone {
-			c.Revision = drawn.Revision
+			c.Revision = written.Revision
 		}
 	}
 	return nil
@@ -107,7 +107,7 @@ func (a *ApplyAPI) Routes() []route.Route {
 	return []route.Route{
 		{
 			Method: "POST", Path: "/v1/apply", Name: "apply", Role: cluster.RoleSubmitter, Shared: true,
-			Summary: "Writes a set of objects, all or none, or tells what that would change.",
+			Summary: "Writes a set of objects, all or none, or only returns the changes.",
 			Body:    reflect.TypeFor[api.ApplyRequest](), Reply: reflect.TypeFor[api.ApplyReply](), Serve: a.apply,
 		},
 	}

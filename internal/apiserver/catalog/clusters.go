@@ -60,10 +60,10 @@ func (a *ClustersAPI) writeCluster(w http.ResponseWriter, r *http.Request) error
 		return err
 	}
 	var change api.Change
-	var drawn *draft.Draft
+	var written *draft.Draft
 	snap, err := a.Writer.Write(r.Context(), func(d *draft.Draft) (err error) {
 		object := c
-		drawn = d
+		written = d
 		change, err = d.SetCluster(&object, pre)
 		return draft.AsProblem(err)
 	})
@@ -74,7 +74,7 @@ func (a *ClustersAPI) writeCluster(w http.ResponseWriter, r *http.Request) error
 	if !ok {
 		return respond.NotFound("cluster", name)
 	}
-	e.Modified = drawn.RevisionOr(e.Modified)
+	e.Modified = written.RevisionOr(e.Modified)
 	respond.SetETag(w, e.Modified)
 	return respond.JSON(w, draft.StatusOfWrite(change), clusterView(e))
 }

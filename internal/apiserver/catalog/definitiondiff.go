@@ -26,17 +26,17 @@ func (a *DiffsAPI) Routes() []route.Route {
 	return []route.Route{
 		{
 			Method: "GET", Path: one, Name: "diffVersions", Role: cluster.RoleViewer, Shared: true,
-			Summary: "What a version of a task definition changed since another.",
+			Summary: "The changes of a version of a task definition since another one.",
 			Query: []route.Parameter{
-				route.QueryParam("from", "integer", "the version that is compared with; default the one before"),
+				route.QueryParam("from", "integer", "the version to compare with; default the previous one"),
 				route.Consistent(),
 			},
 			Reply: reflect.TypeFor[api.DefinitionDiff](), Serve: a.diffVersions,
 		},
 		{
 			Method: "POST", Path: one, Name: "diffDefinition", Role: cluster.RoleSubmitter, Shared: true, Quiet: true,
-			Summary: "What a task definition, with defaults filled in, would change since a version that " +
-				"stands. Nothing is written.",
+			Summary: "The changes that a task definition, with its defaults, would make to a stored version. " +
+				"Nothing is written.",
 			Body: reflect.TypeFor[cluster.TaskDefinition](), Reply: reflect.TypeFor[api.DefinitionDiff](),
 			Serve: a.diffDefinition,
 		},

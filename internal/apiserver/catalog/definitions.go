@@ -250,7 +250,7 @@ func userOf(snap *store.Snapshot, c *access.Caller, ref cluster.Ref) string {
 			return fmt.Sprintf(" by task %s", row.Task)
 		}
 	}
-	return " by an earlier version of a service, or out of your sight"
+	return " by an earlier version of a service, or by a workload that you may not see"
 }
 
 // Routes returns the operations of task definitions.
@@ -286,7 +286,7 @@ func (a *DefinitionsAPI) Routes() []route.Route {
 		{
 			Method: "DELETE", Path: "/v1/definitions/{definition}/{version}", Name: "deleteDefinition",
 			Role:   cluster.RoleSubmitter,
-			Shared: true, Summary: "Deletes a version that nothing uses.", Writes: true, Status: http.StatusNoContent,
+			Shared: true, Summary: "Deletes an unused version.", Writes: true, Status: http.StatusNoContent,
 			Serve: a.deleteDefinition,
 		},
 	}

@@ -104,12 +104,12 @@ func (a *DomainAPI) setDomain(w http.ResponseWriter, r *http.Request, pre draft.
 			next = *e.Value
 		}
 		change(&next, d.Now)
-		told := domainEvents(e.Value, &next, d.Now)
-		if len(told) == 0 && (ok || !pre.Absent) {
+		events := domainEvents(e.Value, &next, d.Now)
+		if len(events) == 0 && (ok || !pre.Absent) {
 			return nil
 		}
 		d.Put(d.Prefix.Domain(a.Domain), &next, e.Modified)
-		d.Events = append(d.Events, told...)
+		d.Events = append(d.Events, events...)
 		return nil
 	})
 	if err != nil {
@@ -119,52 +119,52 @@ func (a *DomainAPI) setDomain(w http.ResponseWriter, r *http.Request, pre draft.
 }
 
 // domainEvents returns the events of changed settings; prev is nil if there were none.
-func domainEvents(prev, next *cluster.DomainSettings, now time.Time) (told []cluster.Event) {
+func domainEvents(prev, next *cluster.DomainSettings, now time.Time) (events []cluster.Event) {
 	if prev == nil {
 		prev = &cluster.DomainSettings{}
 	}
-	tell := func(message string) {
-		told = append(told, cluster.Event{Type: "domain.updated", Message: message})
+	add := func(message string) {
+		events = append(events, cluster.Event{Type: "domain.updated", Message: message})
 	}
 	switch {
 	case next.RescheduleUntil.Equal(prev.RescheduleUntil):
 	case next.RescheduleUntil.After(now):
-		tell("tasks of silent nodes are replaced until " + next.RescheduleUntil.Format(time.RFC3339) +
+		add("tasks of silent nodes are replaced until " + next.RescheduleUntil.Format(time.RFC3339) +
 			", however many are silent")
 	default:
-		tell("tasks of silent nodes are held back where many are silent")
+		add("tasks of silent nodes are held back where many are silent")
 	}
 	for _, p := range next.Pools {
 		if p.Strategy != prev.Pool(p.Name).Strategy {
-			tell("the strategy of the pool " + p.Name + " is " + cmp.Or(string(p.Strategy), "that of the cluster"))
+			add("the strategy of the pool " + p.Name + " is " + cmp.Or(string(p.Strategy), "that of the cluster"))
 		}
 	}
 	for _, p := range prev.Pools {
 		if !slices.ContainsFunc(next.Pools, func(o cluster.PoolSettings) bool { return o.Name == p.Name }) {
-			tell("the pool " + p.Name + " has no settings any more")
+			add("the pool " + p.Name + " has no settings any more")
 		}
 	}
-	return told
+	return events
 }
 
 // Routes returns the operations of the domain.
 func (a *DomainAPI) Routes() []route.Route {
 	return []route.Route{
 		{
-			Method: "GET", Path: "/v1/domain", Name: "readDomain", Summary: "What the operator set for the domain.",
+			Method: "GET", Path: "/v1/domain", Name: "readDomain", Summary: "The operator's settings of the domain.",
 			Role: cluster.RoleViewer, Query: []route.Parameter{route.Consistent()},
 			Reply: reflect.TypeFor[api.DomainView](),
 			Serve: a.readDomain,
 		},
 		{
 			Method: "PUT", Path: "/v1/domain", Name: "writeDomain",
-			Summary: "Sets what the operator decides of the domain.", Role: cluster.RoleOperator, Writes: true,
+			Summary: "Sets the operator's settings of the domain.", Role: cluster.RoleOperator, Writes: true,
 			Body: reflect.TypeFor[cluster.DomainSettings](), Reply: reflect.TypeFor[api.DomainView](),
 			Serve: a.writeDomain,
 		},
 		{
 			Method: "POST", Path: "/v1/domain/reschedule", Name: "reschedule",
-			Summary: "Lets tasks of silent nodes be replaced for a while, however many are silent; for 0 no more.",
+			Summary: "Overrides mass silence for a while: tasks of silent nodes are replaced. 0 ends the override.",
 			Role:    cluster.RoleOperator, Writes: true, Body: reflect.TypeFor[api.RescheduleRequest](),
 			Reply: reflect.TypeFor[api.DomainView](),
 			Serve: a.reschedule,

@@ -108,14 +108,14 @@ func (a *RecoveryAPI) Routes() []route.Route {
 	return []route.Route{
 		{
 			Method: "GET", Path: "/v1/recovery", Name: "readRecovery",
-			Summary: "Whether the store went back behind the agents, and what was decided about it.",
+			Summary: "Whether the store went back behind the agents, and the operator's decision.",
 			Role:    cluster.RoleViewer,
 			Query:   []route.Parameter{route.Consistent()}, Reply: reflect.TypeFor[api.RecoveryView](),
 			Serve: a.readRecovery,
 		},
 		{
 			Method: "POST", Path: "/v1/recovery", Name: "recover",
-			Summary: "Decides what becomes of tasks that nodes run and a store that went back does not know.",
+			Summary: "Decides about tasks that run on nodes and that a store which went back does not know.",
 			Role:    cluster.RoleAdmin, Writes: true, Body: reflect.TypeFor[api.RecoveryRequest](),
 			Reply: reflect.TypeFor[api.RecoveryView](), Serve: a.recover,
 		},

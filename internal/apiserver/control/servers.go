@@ -275,7 +275,7 @@ func ServerName(v *api.ServerView) string {
 
 // Routes returns the operations of servers.
 func (a *ServersAPI) Routes() []route.Route {
-	force := route.QueryParam("force", "boolean", "even where what is left would have no quorum, or the server is up")
+	force := route.QueryParam("force", "boolean", "even if the rest would have no quorum, or the server is up")
 	return []route.Route{
 		{
 			Method: "GET", Path: "/v1/servers", Name: "listServers",
@@ -292,14 +292,14 @@ func (a *ServersAPI) Routes() []route.Route {
 		},
 		{
 			Method: "POST", Path: "/v1/servers/{server}/promote", Name: "promoteServer",
-			Summary: "Gives a member of the store that only copies it its vote.", Role: cluster.RoleAdmin,
+			Summary: "Promotes a learner of the store to a voting member.", Role: cluster.RoleAdmin,
 			Reply: reflect.TypeFor[api.ServerView](),
 			Serve: a.promoteServer,
 		},
 		{
 			Method: "DELETE", Path: "/v1/servers/{server}", Name: "removeServer",
-			Summary: "Takes a server out of the store and deletes its record. Refused for the last one, and " +
-				"where what is left would have no quorum.", Role: cluster.RoleAdmin, Query: []route.Parameter{force},
+			Summary: "Removes a server from the store and deletes its record. Refused for the last server, and if " +
+				"the rest would have no quorum.", Role: cluster.RoleAdmin, Query: []route.Parameter{force},
 			Status: http.StatusNoContent, Serve: a.removeServer,
 		},
 	}

@@ -106,7 +106,7 @@ func (a *SettingsAPI) Routes() []route.Route {
 	return []route.Route{
 		{
 			Method: "GET", Path: "/v1/config", Name: "readConfig",
-			Summary: "The settings of the server that answers, without what is secret.", Role: cluster.RoleOperator,
+			Summary: "The settings of the server that answers, without secrets.", Role: cluster.RoleOperator,
 			Audited: true,
 			Reply:   reflect.TypeFor[api.Settings](), Serve: a.readConfig,
 		},

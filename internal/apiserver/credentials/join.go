@@ -362,8 +362,8 @@ func (a *JoinAPI) renew(w http.ResponseWriter, r *http.Request) error {
 func (a *JoinAPI) Routes() []route.Route {
 	return []route.Route{
 		{
-			Method: "POST", Path: "/v1/join", Name: "join", Open: true,
-			Summary: "Trades a join token for a certificate. The token in the body is all that is asked for.",
+			Method: "POST", Path: "/v1/join", Name: "join", Open: true, Limited: true,
+			Summary: "Trades a join token for a certificate. The token in the body is the only credential.",
 			Body:    reflect.TypeFor[api.JoinRequest](), Reply: reflect.TypeFor[api.JoinReply](), Serve: a.join,
 		},
 		{

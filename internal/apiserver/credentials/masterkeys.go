@@ -207,28 +207,28 @@ func (a *MasterKeysAPI) Routes() []route.Route {
 	return []route.Route{
 		{
 			Method: "POST", Path: "/v1/secrets/rotate-key", Name: "rotateSecretsKey", Role: cluster.RoleAdmin,
-			Summary: "Makes another data key, seals all secrets with it and drops the older ones. What is " +
-				"interrupted the leader completes.", Reply: reflect.TypeFor[api.SecretsKeyView](), Long: true,
+			Summary: "Makes a new data key, seals all secrets with it and drops the older ones. The leader " +
+				"completes an interrupted rotation.", Reply: reflect.TypeFor[api.SecretsKeyView](), Long: true,
 			Serve: a.rotateSecretsKey,
 		},
 		{
 			Method: "POST", Path: "/v1/secrets/rekey", Name: "rekeySecrets", Role: cluster.RoleAdmin,
-			Summary: "Makes another master key: it is handed to all servers, then the leader seals all " +
-				"secrets anew under it. While one is on its way, that is answered.",
+			Summary: "Makes a new master key: all servers fetch it, then the leader seals all secrets under it. " +
+				"While a replacement runs, the answer is its key.",
 			Reply: reflect.TypeFor[api.MasterKeyView](),
 			Serve: a.rekeySecrets,
 		},
 		{
 			Method: "GET", Path: "/v1/secrets/master-keys", Name: "listMasterKeys", Role: cluster.RoleOperator,
-			Summary: "The master keys of the secrets, by their ids: which is used, who holds it, what is " +
-				"sealed under it.", Query: []route.Parameter{route.Consistent()},
+			Summary: "The master keys by id: which one is used, which servers hold it, and how many secrets it " +
+				"seals.", Query: []route.Parameter{route.Consistent()},
 			Reply: reflect.TypeFor[[]api.MasterKeyView](),
 			Serve: a.listMasterKeys,
 		},
 		{
 			Method: "DELETE", Path: "/v1/secrets/master-keys/{key}", Name: "dropMasterKey", Role: cluster.RoleAdmin,
-			Summary: "Has all servers take a master key that nothing in the store needs out of their files. " +
-				"Snapshots of before need it.", Status: http.StatusNoContent, Serve: a.dropMasterKey,
+			Summary: "Removes an unused master key from the files of all servers. Older snapshots still need it.",
+			Status:  http.StatusNoContent, Serve: a.dropMasterKey,
 		},
 	}
 }

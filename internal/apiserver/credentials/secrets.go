@@ -196,12 +196,12 @@ func (a *SecretsAPI) writeSecret(w http.ResponseWriter, r *http.Request) error {
 	var restarted []string
 	status := http.StatusOK
 	snap, err := a.Writer.Write(r.Context(), func(d *draft.Draft) (err error) {
-		e, stands := d.Snap.Secret(asked.Cluster, asked.Name)
+		e, exists := d.Snap.Secret(asked.Cluster, asked.Name)
 		if err := pre.Check(e.Modified); err != nil {
 			return err
 		}
 		status = http.StatusOK
-		if !stands {
+		if !exists {
 			status = http.StatusCreated
 		}
 		restarted, err = setSecret(d, a.Vault, asked, value, e)
@@ -362,7 +362,7 @@ func someOf(names []string) string {
 func (a *SecretsAPI) Routes() []route.Route {
 	const list, one = "/v1/clusters/{cluster}/secrets", "/v1/clusters/{cluster}/secrets/{secret}"
 	page, view := reflect.TypeFor[api.Page[api.SecretView]](), reflect.TypeFor[api.SecretView]()
-	force := route.QueryParam("force", "boolean", "even where something uses it")
+	force := route.QueryParam("force", "boolean", "even if it is in use")
 	return []route.Route{
 		{
 			Method: "GET", Path: "/v1/secrets", Name: "listAllSecrets", Role: cluster.RoleViewer, Shared: true,
@@ -376,19 +376,19 @@ func (a *SecretsAPI) Routes() []route.Route {
 		},
 		{
 			Method: "GET", Path: one, Name: "readSecret", Role: cluster.RoleViewer,
-			Summary: "What is known of a secret but its value, which is never told.",
+			Summary: "One secret, without its value.",
 			Query:   []route.Parameter{route.Consistent()},
 			Reply:   view, Serve: a.readSecret,
 		},
 		{
 			Method: "PUT", Path: one, Name: "writeSecret", Role: cluster.RoleOperator,
-			Summary: "Makes a secret or gives it another value. Services that are to be restarted for it " +
-				"are, in the same transaction.", Writes: true, Body: reflect.TypeFor[api.SecretWrite](), Reply: view,
+			Summary: "Creates a secret or changes its value. The same transaction restarts services that ask for " +
+				"that.", Writes: true, Body: reflect.TypeFor[api.SecretWrite](), Reply: view,
 			Serve: a.writeSecret,
 		},
 		{
 			Method: "DELETE", Path: one, Name: "deleteSecret", Role: cluster.RoleOperator,
-			Summary: "Deletes a secret. One that something uses is kept, unless forced.", Writes: true,
+			Summary: "Deletes a secret. A secret in use is kept, unless forced.", Writes: true,
 			Query: []route.Parameter{force}, Status: http.StatusNoContent, Serve: a.deleteSecret,
 		},
 	}

@@ -293,8 +293,8 @@ func (a *TokensAPI) Routes() []route.Route {
 		},
 		{
 			Method: "DELETE", Path: one, Name: "revokeToken", Role: cluster.RoleAdmin,
-			Summary: "Revokes a token: from then on it is good for nothing. Certificates that a join token " +
-				"was traded for stay good.", Writes: true, Status: http.StatusNoContent, Serve: a.revokeToken,
+			Summary: "Revokes a token. Certificates that a join token was traded for stay valid.",
+			Writes:  true, Status: http.StatusNoContent, Serve: a.revokeToken,
 		},
 	}
 }

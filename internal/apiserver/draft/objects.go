@@ -60,9 +60,9 @@ func (d *Draft) SetDefinition(def *cluster.TaskDefinition) (api.Change, error) {
 	change := api.Change{Kind: cluster.KindTaskDefinition, Name: ref.String(), Action: api.ActionCreate}
 	if old, ok := d.Snap.Definition(ref); ok {
 		def.PinAs(old.Value) // a definition that is written again has no digests
-		stands := *old.Value
-		stands.Deleted = false
-		action, fields := Compare(&stands, def)
+		present := *old.Value
+		present.Deleted = false
+		action, fields := Compare(&present, def)
 		if action != api.ActionNone {
 			if d.Caller != nil && !d.Caller.VisibleDefinitions(d.Snap)(ref) {
 				fields = nil // they hold values of the present version

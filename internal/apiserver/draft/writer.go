@@ -72,12 +72,12 @@ func (s *Writer) gangRoom() int {
 }
 
 // Write drafts the writes of a request and commits them. If a precondition has changed, it drafts again. It returns a
-// snapshot that contains the writes. The draft function checks If-Match, so a changed object ends the retries.
+// snapshot that contains the writes. fill checks If-Match, so a changed object ends the retries.
 //
 // The tables may be older than the store. The engine refuses the writes of a stale draft. An answer that something is
 // impossible or already done is given only from the engine's present content. So the answers of all servers form one
 // history.
-func (s *Writer) Write(ctx context.Context, draw func(*Draft) error) (_ *store.Snapshot, err error) {
+func (s *Writer) Write(ctx context.Context, fill func(*Draft) error) (_ *store.Snapshot, err error) {
 	x := access.ExchangeOf(ctx)
 	span := s.Tracer.Span("api.write", x.Trace, telemetry.About{What: x.Operation()})
 	defer func() { span.End(err) }()
@@ -86,7 +86,7 @@ func (s *Writer) Write(ctx context.Context, draw func(*Draft) error) (_ *store.S
 		d := s.Empty(snap)
 		d.Caller, d.Trace = access.CallerOf(ctx), span.Parent(x.Trace)
 		d.By = d.Caller.Signature()
-		if err := draw(d); err != nil || len(d.writes) == 0 {
+		if err := fill(d); err != nil || len(d.writes) == 0 {
 			if settled {
 				return snap, err
 			}

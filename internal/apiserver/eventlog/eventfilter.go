@@ -36,7 +36,7 @@ func eventParameters() []route.Parameter {
 		route.QueryParam("cron", "string", "events about the crons of this name, not those of the jobs that they made"),
 		route.QueryParam("task", "string", "events about this task, all of its attempts"),
 		route.QueryParam("node", "string", "events about this node and about tasks on it"),
-		route.QueryParam("since", "duration", "leave out what happened longer ago than this, by the server's clock"),
+		route.QueryParam("since", "duration", "leave out events older than this, by the server's clock"),
 	}
 }
 

@@ -167,7 +167,7 @@ func find(snap *store.Snapshot, id string) (logPosition, error) {
 	}
 	p := respond.Problemf(http.StatusGone,
 		"the event %s is not in the log any more: what came between it and the oldest kept is lost to you. "+
-			"Begin anew without a cursor", respond.Clip(id))
+			"Start again without a cursor", respond.Clip(id))
 	for e := range snap.EventBatches() {
 		p.Oldest = eventID(e.Value.ID, 0)
 		break
@@ -240,11 +240,11 @@ func eventPage(snap *store.Snapshot, from logPosition, q eventQuery, limit int) 
 func (s *API) Routes() []route.Route {
 	return []route.Route{{
 		Method: "GET", Path: "/v1/events", Name: "listEvents", Role: cluster.RoleViewer, Shared: true,
-		Summary: "The event log, oldest first. A cursor that is older than what is kept gets 410 with the oldest id.",
+		Summary: "The event log, oldest first. A cursor before the kept events gets 410 with the oldest id.",
 		Query: append(eventParameters(), []route.Parameter{
 			route.QueryParam("after", "string", "the id of the last event seen; \"now\" leaves out what has happened; "+
 				"default the oldest that is kept"),
-			route.QueryParam("limit", "integer", "the most events to answer with; default 1000"),
+			route.QueryParam("limit", "integer", "the maximum number of events; default 1000"),
 			route.QueryParam("wait", "duration", "how long to wait for the first event, at most 5m"),
 			route.Consistent(),
 		}...),

@@ -93,7 +93,7 @@ func (a *API) changeNode(w http.ResponseWriter, r *http.Request,
 	}
 	name := r.PathValue("node")
 	var last api.NodeView
-	var drawn *draft.Draft
+	var written *draft.Draft
 	snap, err := a.Writer.Write(r.Context(), func(d *draft.Draft) error {
 		n, ok := a.Views.Node(d.Snap, name)
 		if err := pre.Check(n.Revision); err != nil {
@@ -102,7 +102,7 @@ func (a *API) changeNode(w http.ResponseWriter, r *http.Request,
 		if !ok {
 			return respond.NotFound("node", name)
 		}
-		last, drawn = n, d
+		last, written = n, d
 		return changeHost(d, name, func(h *cluster.Host) error { return change(d, n, h) })
 	})
 	if err != nil {
@@ -110,7 +110,7 @@ func (a *API) changeNode(w http.ResponseWriter, r *http.Request,
 	}
 	if v, ok := a.Views.Node(snap, name); ok {
 		last = v
-		last.Revision = drawn.RevisionOr(v.Revision)
+		last.Revision = written.RevisionOr(v.Revision)
 	}
 	respond.SetETag(w, last.Revision)
 	return respond.JSON(w, http.StatusOK, last) // it may be gone already
@@ -169,7 +169,7 @@ func (a *API) ActionRoutes() []route.Route {
 		},
 		{
 			Method: "POST", Path: at +
-				"uncordon", Name: "uncordonNode", Summary: "Lets new tasks come to a node again.",
+				"uncordon", Name: "uncordonNode", Summary: "Admits new tasks to a node again.",
 			Role: cluster.RoleOperator, Writes: true, Body: how, Optional: true, Reply: view,
 			Serve: a.nodeAction(uncordonNode),
 		},

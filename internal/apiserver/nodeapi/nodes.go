@@ -99,10 +99,10 @@ func (a *API) writeNode(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	var drawn *draft.Draft
+	var written *draft.Draft
 	snap, err := a.Writer.Write(r.Context(), func(d *draft.Draft) error {
 		object := host
-		drawn = d
+		written = d
 		return d.SetHost(&object, pre)
 	})
 	if err != nil {
@@ -112,7 +112,7 @@ func (a *API) writeNode(w http.ResponseWriter, r *http.Request) error {
 	if !ok {
 		return respond.NotFound("node", name)
 	}
-	v.Revision = drawn.RevisionOr(v.Revision)
+	v.Revision = written.RevisionOr(v.Revision)
 	respond.SetETag(w, v.Revision)
 	return respond.JSON(w, http.StatusOK, v)
 }
@@ -136,7 +136,7 @@ func (a *API) Routes() []route.Route {
 		},
 		{
 			Method: "PUT", Path: "/v1/nodes/{node}", Name: "writeNode", Role: cluster.RoleOperator,
-			Summary: "Sets what the operator decides of a node: labels, pool, taints, cordon. A drain goes on.",
+			Summary: "Sets the operator's settings of a node: labels, pool, taints, cordon. A drain continues.",
 			Writes:  true, Body: reflect.TypeFor[cluster.Host](), Reply: view, Serve: a.writeNode,
 		},
 	}

@@ -78,18 +78,26 @@ func description(routes []route.Route) Object {
 					{"description", "The certificate of a machine, from /v1/join."},
 				}},
 			}},
-			{"responses", Object{{"problem", Object{
-				{"description", "What was wrong, all of it at once (RFC 9457)."},
-				{"content", Object{{"application/problem+json", Object{{"schema", problem}}}}},
-			}}}},
+			{"responses", Object{
+				{"problem", Object{
+					{"description", "All faults of the request at once (RFC 9457)."},
+					{"content", Object{{"application/problem+json", Object{{"schema", problem}}}}},
+				}},
+				{"busy", Object{
+					{"description", "Too many requests of this kind run or wait: try again after Retry-After seconds."},
+					{"headers", Object{{"Retry-After", Object{{"schema", Object{{"type", "integer"}}}}}}},
+					{"content", Object{{"application/problem+json", Object{{"schema", problem}}}}},
+				}},
+			}},
 			{"schemas", components},
 		}},
 	}
 }
 
-const about = `Every object has an ETag, its revision. Writes take If-Match with it, or If-None-Match: * for objects that must not exist; a write that another one overtook gets 412. What a read adds to an object (revision, status) may come back with a write and is ignored.
-A list tells the index that it was read at; with ?index= and ?wait= it is answered once it has changed. With Accept: text/event-stream a list sends a "reset", each element as "put", a "synced" with the index as id, and from then on what changes; "remove" tells of elements that are gone.
-The event stream sends each event with its id; with Last-Event-ID or ?after= it goes on after that one. A reader that is too slow gets a "gap" that counts what was left out.`
+const about = `Every object has an ETag, its revision. Writes accept it in If-Match, or If-None-Match: * for objects that must not exist. A write gets 412 if the object has another revision. Fields that a read adds to an object (revision, status) may be sent back and are ignored.
+A list contains the index of its read. With ?index= and ?wait= the answer comes once the list has changed. With Accept: text/event-stream a list sends a "reset", each element as "put", and a "synced" with the index as id. Then it sends changes; "remove" names removed elements.
+The event stream sends each event with its id. With Last-Event-ID or ?after= it continues after that event. A slow reader gets a "gap" with the number of missed events.
+The number of requests that wait for changes is limited. Further ones get 429 with Retry-After.`
 
 func (s *Schemas) operation(rt *route.Route) Object {
 	op := Object{{"operationId", rt.Name}, {"summary", rt.Summary}}
@@ -140,6 +148,9 @@ func (s *Schemas) responses(rt *route.Route) Object {
 		created := slices.Clone(success)
 		created[0].value = http.StatusText(http.StatusCreated)
 		all = append(all, field{"201", created})
+	}
+	if rt.MayRefuse() {
+		all = append(all, field{"429", Object{{"$ref", "#/components/responses/busy"}}})
 	}
 	return append(all, field{"default", Object{{"$ref", "#/components/responses/problem"}}})
 }

@@ -39,19 +39,19 @@ type RebalancePlanAPI struct {
 func (a *RebalancePlanAPI) Routes() []route.Route {
 	query := []route.Parameter{
 		route.QueryParam("cluster", "string", "move tasks of this cluster only"),
-		route.QueryParam("max", "integer", "the most moves to find, 0 for all; default 100"),
-		route.QueryParam("min_gain", "integer", "the least that a move has to gain, in points; default 20"),
+		route.QueryParam("max", "integer", "the maximum number of moves, 0 for all; default 100"),
+		route.QueryParam("min_gain", "integer", "the minimum gain of a move, in points; default 20"),
 		route.QueryParam("settle", "duration", "how long a task must have run to be moved; default 5m"),
 		route.QueryParam(
 			"keep_violations", "boolean",
-			"leave tasks in place of which nothing is wrong but that their nodes do not meet their constraints",
+			"keep tasks whose only fault is that their nodes do not meet their constraints",
 		),
 		route.Consistent(),
 	}
 	return []route.Route{{
 		Method: "GET", Path: "/v1/rebalance", Name: "planRebalance", Role: cluster.RoleViewer, Query: query,
 		Reply: reflect.TypeFor[api.Rebalance](), Serve: a.planRebalance,
-		Summary: "Which tasks would stand better elsewhere, as moves in their order. Nothing is changed.",
+		Summary: "Moves of tasks to better nodes, in their order. Nothing is changed.",
 	}}
 }
 

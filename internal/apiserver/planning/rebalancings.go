@@ -32,32 +32,32 @@ func (a *RebalancingsAPI) Routes() []route.Route {
 	return []route.Route{
 		{
 			Method: "POST", Path: "/v1/rebalance", Name: "rebalance", Role: cluster.RoleOperator,
-			Summary: "Carries out moves, as GET lists them: a few at a time, none below what the services' " +
-				"policies say. Refused with 409 while others are carried out.",
+			Summary: "Carries out moves, as GET lists them: a few at a time, within the budgets of services. " +
+				"Refused with 409 while another rebalancing runs.",
 			Body:   reflect.TypeFor[api.RebalanceRequest](),
 			Status: http.StatusCreated, Reply: view, Serve: a.rebalance,
 		},
 		{
 			Method: "GET", Path: "/v1/rebalancings", Name: "listRebalancings", Role: cluster.RoleViewer,
-			Summary: "The rebalancings that run or are remembered, the oldest first.", Query: route.ListParameters(),
+			Summary: "All remembered rebalancings, the oldest first.", Query: route.ListParameters(),
 			Reply: reflect.TypeFor[api.Page[api.RebalancingBrief]](), Stream: route.MediaEventStream, Long: true,
 			Serve: a.listRebalancings,
 		},
 		{
 			Method: "GET", Path: one, Name: "readRebalancing", Role: cluster.RoleViewer,
-			Summary: "How far a rebalancing got, move by move.", Query: []route.Parameter{route.Consistent()},
+			Summary: "One rebalancing, with the progress of each move.", Query: []route.Parameter{route.Consistent()},
 			Reply: view,
 			Serve: a.readRebalancing,
 		},
 		{
 			Method: "POST", Path: one + "/cancel", Name: "cancelRebalancing", Role: cluster.RoleOperator,
-			Summary: "Ends a rebalancing: no further move begins, and those that are on their way get there.",
+			Summary: "Cancels a rebalancing: no further move begins, and those that have begun complete.",
 			Writes:  true, Reply: view, Serve: a.cancelRebalancing,
 		},
 		{
 			Method: "POST", Path: one + "/undo", Name: "undoRebalancing", Role: cluster.RoleOperator,
-			Summary: "Takes back what a rebalancing has moved, in the reverse order, as a rebalancing of " +
-				"its own; \"last\" is the newest one that was not taken back. Or tells what that would be.",
+			Summary: "Undoes a rebalancing in reverse order, by a rebalancing of its own, or only returns its " +
+				"moves. The id \"last\" is the newest one that was not undone.",
 			Body: reflect.TypeFor[api.UndoRebalanceRequest](), Optional: true, Status: http.StatusCreated, Reply: view,
 			Serve: a.undoRebalancing,
 		},

@@ -46,7 +46,7 @@ func (a *ReservationsAPI) Routes() []route.Route {
 	return []route.Route{
 		{
 			Method: "GET", Path: all, Name: "listReservations", Role: cluster.RoleViewer,
-			Summary: "What keeps nodes for somebody, for a span of time.", Query: route.ListParameters(),
+			Summary: "All reservations of nodes.", Query: route.ListParameters(),
 			Reply: reflect.TypeFor[api.Page[api.ReservationView]](), Stream: route.MediaEventStream, Long: true,
 			Serve: a.listReservations,
 		},
@@ -56,13 +56,13 @@ func (a *ReservationsAPI) Routes() []route.Route {
 		},
 		{
 			Method: "PUT", Path: one, Name: "writeReservation", Role: cluster.RoleOperator,
-			Summary: "Makes or changes a reservation. Where it asks for a count of nodes they are chosen " +
-				"now; those that it has already stay where they will do.", Writes: true,
+			Summary: "Makes or changes a reservation. With a count, its nodes are chosen now; present nodes stay if " +
+				"they suit.", Writes: true,
 			Body: reflect.TypeFor[api.Reservation](), Reply: view, Serve: a.writeReservation,
 		},
 		{
 			Method: "DELETE", Path: one, Name: "deleteReservation", Role: cluster.RoleOperator,
-			Summary: "Deletes a reservation: its nodes are for everybody again. Tasks that run there stay.",
+			Summary: "Deletes a reservation: its nodes are open to all again. Running tasks stay.",
 			Writes:  true, Status: http.StatusNoContent, Serve: a.deleteReservation,
 		},
 	}
@@ -131,19 +131,19 @@ func (a *ReservationsAPI) writeReservation(w http.ResponseWriter, r *http.Reques
 	}
 	status := http.StatusOK
 	snap, err := a.Writer.Write(r.Context(), func(d *draft.Draft) error {
-		e, stands := d.Snap.Reservation(name)
+		e, exists := d.Snap.Reservation(name)
 		if err := pre.Check(e.Modified); err != nil {
 			return err
 		}
 		status = http.StatusOK
-		if !stands {
+		if !exists {
 			status = http.StatusCreated
 		}
 		next, found := newReservation(d, asked, e.Value, a.Domain)
 		if all := append(slices.Clone(faults), found...); len(all) > 0 {
 			return respond.Invalid(all)
 		}
-		if !stands || !reflect.DeepEqual(*e.Value, *next) {
+		if !exists || !reflect.DeepEqual(*e.Value, *next) {
 			d.Put(d.Prefix.Reservation(name), next, e.Modified)
 			removeEndedReservations(d, name)
 		}

@@ -44,11 +44,10 @@ const simulateTimeout = time.Minute
 // Routes returns the operations of simulations.
 func (a *SimulateAPI) Routes() []route.Route {
 	return []route.Route{{
-		Method: "POST", Path: "/v1/simulate", Name: "simulate", Role: cluster.RoleViewer, Quiet: true,
+		Method: "POST", Path: "/v1/simulate", Name: "simulate", Role: cluster.RoleViewer, Quiet: true, Limited: true,
 		Body: reflect.TypeFor[api.SimulateRequest](), Reply: reflect.TypeFor[api.Simulation](), Serve: a.simulate,
-		Summary: "What would become of the domain if changes were made: where tasks would be placed and " +
-			"moved, what would wait. Nothing is written. " +
-			"A server makes one simulation at a time, and answers others with 429.",
+		Summary: "Predicts the effect of changes on the domain: which tasks would be placed, move or wait. Nothing " +
+			"is written. A server runs one simulation at a time, and answers others with 429.",
 	}}
 }
 

@@ -278,6 +278,6 @@ func End(revision uint64, next string) []byte {
 }
 
 // find returns the position of a key in a list, or the position where it belongs.
-func find[T any](all []*Element[T], key string) (at int, stands bool) {
+func find[T any](all []*Element[T], key string) (at int, found bool) {
 	return sort.Find(len(all), func(i int) int { return strings.Compare(key, all[i].Key) })
 }

@@ -249,8 +249,8 @@ func (v *View[T]) run() {
 		defer v.wishes.Close()
 		woken = v.wishes.Wish()
 	}
-	anew := time.NewTimer(0)
-	defer anew.Stop()
+	wholeTimer := time.NewTimer(0)
+	defer wholeTimer.Stop()
 	last := time.Now()
 	for all, wasWoken := true, false; ; {
 		began := time.Now()
@@ -259,7 +259,7 @@ func (v *View[T]) run() {
 		case all:
 			whole.Spend(cost)
 			last = time.Now()
-			anew.Reset(v.pool.Whole.Pause())
+			wholeTimer.Reset(v.pool.Whole.Pause())
 		case computed:
 			changes.Spend(cost + v.sending())
 		default:
@@ -284,10 +284,10 @@ func (v *View[T]) run() {
 		case <-woken:
 			wasWoken = true
 		case <-v.demand:
-		case <-anew.C:
+		case <-wholeTimer.C:
 			// New views slow the pace of all views.
 			if early := v.pool.Whole.Pause() - time.Since(last); early > 0 {
-				anew.Reset(early)
+				wholeTimer.Reset(early)
 				continue
 			}
 			all = true
@@ -344,9 +344,9 @@ func (v *View[T]) update(all bool) (computed, again bool) {
 	now := v.settled()
 	c := v.take()
 	if v.carry != nil {
-		fresh := c
+		newer := c
 		c = *v.carry // its maps belong to the view
-		mergeChanges(&c, &fresh)
+		mergeChanges(&c, &newer)
 		v.carry = nil
 	}
 	// The changes may be of a later snapshot: the next update needs them again.
@@ -482,9 +482,9 @@ func (v *View[T]) partly(current *Rendition[T], parts map[string][]Item[T]) (*Re
 	next := &Rendition[T]{elements: make([]*Element[T], 0, len(current.elements)+len(keys)), Sum: current.Sum}
 	rest := current.elements
 	for _, key := range keys {
-		at, stands := find(rest, key)
+		at, found := find(rest, key)
 		next.elements = append(next.elements, rest[:at]...)
-		if stands {
+		if found {
 			next.Sum -= rest[at].mark
 			at++
 		}
@@ -505,7 +505,7 @@ func (v *View[T]) element(current *Rendition[T], item *Item[T]) (*Element[T], er
 		return nil, err
 	}
 	if current != nil && v.source.Lasting == nil {
-		if at, stands := find(current.elements, item.Key); stands && current.elements[at].mark == mark {
+		if at, found := find(current.elements, item.Key); found && current.elements[at].mark == mark {
 			return current.elements[at], nil
 		}
 	}

@@ -27,8 +27,13 @@ type Route struct {
 	Audited      bool         // is in the audit log, although it is a GET
 	Quiet        bool         // is not in the audit log, although it is not a GET
 	Long         bool         // has no time limit
+	Limited      bool         // answers 429 under load; lists do so without this mark, see MayRefuse
 	Serve        func(http.ResponseWriter, *http.Request) error
 }
+
+// MayRefuse reports whether the operation answers 429 with Retry-After if too many requests of its kind run or wait.
+// Lists and the event log do, because the number of requests that wait for changes is limited.
+func (rt *Route) MayRefuse() bool { return rt.Limited || rt.Stream == MediaEventStream }
 
 // Parameter is a query parameter.
 type Parameter struct{ Name, Kind, About string }
@@ -54,16 +59,16 @@ func (rt *Route) Names() []string {
 
 // Consistent returns the parameter that asks for a linearizable read.
 func Consistent() Parameter {
-	return QueryParam("consistent", "boolean", "answer from a state that holds all that was written before the request")
+	return QueryParam("consistent", "boolean", "answer from a state that contains all writes before the request")
 }
 
 // ListParameters returns the parameters of a list: its own, and those of all lists.
 func ListParameters(own ...Parameter) []Parameter {
 	return append(own, Consistent(),
-		QueryParam("index", "integer", "with wait: answer once the list differs from what it was at this index"),
+		QueryParam("index", "integer", "with wait: answer once the list differs from its content at this index"),
 		QueryParam("wait", "duration", "how long to wait for a change, at most 5m"),
-		QueryParam("limit", "integer", "the most elements to answer with; default all"),
-		QueryParam("cursor", "string", "the page's next, to go on from there"))
+		QueryParam("limit", "integer", "the maximum number of elements; default all"),
+		QueryParam("cursor", "string", "the field next of the previous page"))
 }
 
 // ByName returns the parameter that chooses the elements of one name.

@@ -21,7 +21,7 @@ func VersionsOf(snap *store.Snapshot, svc *cluster.Service) []cluster.Version {
 	if !ok || e.Value.Generation != svc.Generation {
 		add(cluster.Version{
 			Generation: svc.Generation, Definition: svc.Definition, State: cluster.RolloutRolling, Started: svc.Updated,
-			Message: "the control plane has not looked at it yet",
+			Message: "the control plane has not started it yet",
 		})
 	}
 	if ok {

@@ -105,7 +105,7 @@ func (a *API) Routes() []route.Route {
 	return []route.Route{
 		{
 			Method: "GET", Path: "/v1/status", Name: "readStatus",
-			Summary: "The state of the whole: leader, servers, nodes, store, and what somebody should look at.",
+			Summary: "The state of the domain: leader, servers, nodes, store, and alarms.",
 			Role:    cluster.RoleViewer, Shared: true, Query: []route.Parameter{route.Consistent()},
 			Reply: reflect.TypeFor[api.Status](),
 			Serve: a.readStatus,

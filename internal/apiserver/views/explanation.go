@@ -144,7 +144,7 @@ func (x *explanation) addPending(o cluster.OwnerRef) {
 	tasks := x.Pending(o)
 	for i := range tasks {
 		v := x.PendingTask(&tasks[i])
-		text := cmp.Or(v.Message, "it waits to be looked at by the scheduler")
+		text := cmp.Or(v.Message, "the scheduler has not considered it yet")
 		if first[text] == nil {
 			first[text] = &api.Because{About: aboutPlace, Reason: v.Reason, Task: v.ID}
 			order = append(order, text)
@@ -357,7 +357,8 @@ func (x *explanation) addRollout(e store.Entry[cluster.Service]) {
 	}
 }
 
-// failureReason returns the code of the reason why a rollout failed. An older record has no code; its message tells.
+// failureReason returns the code of the reason why a rollout failed. An older record has no code, but its message shows
+// it.
 func failureReason(v cluster.Version) cluster.ReasonCode {
 	switch {
 	case v.Reason != "":

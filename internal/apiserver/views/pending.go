@@ -45,7 +45,7 @@ func (b *Builder) addServiceRetries(o cluster.OwnerRef, p *pendingTasks) {
 		return
 	}
 	for _, id := range b.endedTasks(e, p) {
-		b.addRetry(p, cluster.Pending{Task: id, Owner: o, Definition: e.Value.Definition})
+		p.addRetry(b.Snapshot, cluster.Pending{Task: id, Owner: o, Definition: e.Value.Definition})
 	}
 }
 
@@ -58,17 +58,17 @@ func (b *Builder) addJobRetries(o cluster.OwnerRef, p *pendingTasks) {
 	for _, step := range e.Value.Steps {
 		for i := range step.Count {
 			id := cluster.JobTask(o.Cluster, o.Name, e.Value.Generation, step.Name, i)
-			if !b.hasSucceeded(id) {
-				b.addRetry(p, cluster.Pending{Task: id, Owner: o, Definition: step.Definition})
+			if !hasSucceeded(b.Snapshot, id) {
+				p.addRetry(b.Snapshot, cluster.Pending{Task: id, Owner: o, Definition: step.Definition})
 			}
 		}
 	}
 }
 
 // addRetry adds a task whose last attempt has ended.
-func (b *Builder) addRetry(p *pendingTasks, task cluster.Pending) {
+func (p *pendingTasks) addRetry(snap *store.Snapshot, task cluster.Pending) {
 	var last *store.AttemptRow
-	for row := range b.Snapshot.TaskAttempts(task.Task) {
+	for row := range snap.TaskAttempts(task.Task) {
 		last = row
 	}
 	if last != nil && !p.ids[task.Task] && last.Outcome != nil {
@@ -113,8 +113,8 @@ func (b *Builder) endedTasks(e store.Entry[cluster.Service], p *pendingTasks) (i
 	return ids
 }
 
-func (b *Builder) hasSucceeded(task cluster.TaskID) bool {
-	for row := range b.Snapshot.TaskAttempts(task) {
+func hasSucceeded(snap *store.Snapshot, task cluster.TaskID) bool {
+	for row := range snap.TaskAttempts(task) {
 		if row.Outcome != nil && row.Outcome.State == cluster.StateSucceeded {
 			return true
 		}

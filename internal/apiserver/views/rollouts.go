@@ -47,7 +47,7 @@ func (b *Builder) Rollout(e store.Entry[cluster.Service]) api.RolloutView {
 			Promoted: svc.Rollout.Promoted == svc.Generation,
 		}
 	}
-	v.Waits = rolloutWaits(&in, &v, b.leaderName())
+	v.Waits = rolloutWaits(&in, &v, leaderName(b.Snapshot, b.Domain.Name))
 	return v
 }
 
@@ -111,7 +111,7 @@ func rolloutWaits(in *reconciler.ServiceInput, v *api.RolloutView, leader string
 		add(cluster.ReasonPromotion, "%s healthy, and promoted once all gates pass",
 			areAll(newest.Healthy, "canary", "canaries"))
 	case v.State == cluster.RolloutCanary:
-		add(cluster.ReasonPromotion, "%s healthy, and to be promoted by somebody",
+		add(cluster.ReasonPromotion, "%s healthy, and a user must promote the rollout",
 			areAll(newest.Healthy, "canary", "canaries"))
 	}
 	if missing := newest.Begun - newest.Healthy; missing > 0 {
@@ -122,10 +122,10 @@ func rolloutWaits(in *reconciler.ServiceInput, v *api.RolloutView, leader string
 		if g.State == api.GatePassing || newest.Healthy == 0 || known[cluster.ReasonGate] {
 			continue
 		}
-		text := "gate " + g.Name + " was not looked at often enough yet"
+		text := "gate " + g.Name + " has not passed often enough yet"
 		switch {
 		case g.State == api.GateUnknown:
-			text = "gate " + g.Name + ": what was seen of it, only the leader tells" + respond.Suffix(leader)
+			text = "gate " + g.Name + ": only the leader knows its results" + respond.Suffix(leader)
 		case g.Result.Message != "":
 			text = "gate " + g.Name + respond.Suffix(g.Result.Message)
 		}
@@ -135,12 +135,12 @@ func rolloutWaits(in *reconciler.ServiceInput, v *api.RolloutView, leader string
 }
 
 // leaderName describes the server that leads; "" if its name is not known.
-func (b *Builder) leaderName() string {
-	leader, ok := b.Snapshot.Leader(b.Domain.Name)
+func leaderName(snap *store.Snapshot, domain string) string {
+	leader, ok := snap.Leader(domain)
 	if !ok {
 		return ""
 	}
-	server, ok := b.Snapshot.Server(leader.Value.Holder)
+	server, ok := snap.Server(leader.Value.Holder)
 	if !ok || server.Value.Name == "" {
 		return ""
 	}

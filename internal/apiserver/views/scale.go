@@ -41,7 +41,7 @@ func (b *Builder) Scale(e store.Entry[cluster.Service]) api.ScaleView {
 func (b *Builder) targetView(svc *cluster.Service, t *cluster.ScaleTarget, uses []api.TaskUse) api.TargetView {
 	v := api.TargetView{ScaleTarget: *t}
 	if t.Metric == cluster.ScalePrometheus {
-		v.Message = "the leader asks " + t.URL + " and keeps the answer to itself"
+		v.Message = "the leader queries " + t.URL + "; the result is not shown here"
 		return v
 	}
 	var reserved cluster.Demand
@@ -64,7 +64,7 @@ func (b *Builder) targetView(svc *cluster.Service, t *cluster.ScaleTarget, uses 
 		n++
 	}
 	if n == 0 {
-		v.Message = "no task was measured, or this server was not told"
+		v.Message = "this server knows no usage of its tasks"
 		return v
 	}
 	mean := sum / float64(n)

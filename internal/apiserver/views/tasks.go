@@ -129,7 +129,7 @@ func markSilent(snap *store.Snapshot, row *store.AttemptRow, v *api.TaskView) {
 	if v.Health != "" {
 		v.Health = cluster.HealthUnknown
 	}
-	v.Message = fmt.Sprintf("node %s is silent: nobody knows how it does there", row.Node)
+	v.Message = fmt.Sprintf("node %s is silent: the present state of the task is not known", row.Node)
 	if d := row.Desired; d != nil && d.OnDisconnect == cluster.DisconnectWait {
 		v.Message = fmt.Sprintf("node %s is silent, and the task waits for it (on_disconnect: wait); if the "+
 			"machine never comes back: `berth node forget %s`", row.Node, row.Node)

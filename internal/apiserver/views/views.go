@@ -27,7 +27,7 @@ type Source struct {
 	Leader Leader
 }
 
-// Leader is what this server can tell of the leader's decisions. Each field may be nil: then nothing is known of that.
+// Leader gives the leader's decisions, as far as this server knows them. Each field may be nil for no knowledge.
 // Each function is safe for concurrent use and, unless it says otherwise, returns at once.
 type Leader struct {
 	Reasons Reasons

@@ -57,12 +57,12 @@ func (a *CronsAPI) Routes() []route.Route {
 		},
 		{
 			Method: "POST", Path: one + "/suspend", Name: "suspendCron", Role: cluster.RoleSubmitter,
-			Summary: "Has a cron make no jobs.", Writes: true, Reply: view, Serve: a.suspendCron(true),
+			Summary: "Suspends a cron: it makes no jobs.", Writes: true, Reply: view, Serve: a.suspendCron(true),
 		},
 		{
 			Method: "POST", Path: one + "/resume", Name: "resumeCron", Role: cluster.RoleSubmitter,
-			Summary: "Has a suspended cron go on; its policy for missed moments says what becomes of those " +
-				"that passed.", Writes: true, Reply: view, Serve: a.suspendCron(false),
+			Summary: "Resumes a suspended cron. Its policy for missed moments decides about those that passed.",
+			Writes:  true, Reply: view, Serve: a.suspendCron(false),
 		},
 	}
 }

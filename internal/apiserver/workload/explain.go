@@ -32,11 +32,11 @@ func (a *ExplainAPI) Routes() []route.Route {
 		},
 		{
 			Method: "GET", Path: "/v1/tasks/{task}/explain", Name: "explainTask", Role: cluster.RoleViewer,
-			Summary: "Why a task is as it is: what it or its stop waits for, why it moves, how it crashes; " +
-				"why it stands where it does, or what would let it in.",
+			Summary: "Why a task is as it is: what it or its stop waits for, why it moves or crashes, and why it is " +
+				"on its node or what would place it.",
 			Query: append(query, route.QueryParam(
 				"node", "string",
-				"tell of this node, too: what stands against the task there, or how it compares",
+				"include this node: why it refuses the task, or how it compares",
 			)),
 			Reply: reply, Serve: a.explainTask,
 		},
@@ -53,9 +53,9 @@ func (a *ExplainAPI) explainService(w http.ResponseWriter, r *http.Request) erro
 	if !ok {
 		return respond.NotFound("service", in+"/"+name)
 	}
-	l := a.Views.At(snap)
-	x := l.ExplainService(e)
-	a.suggest(r, l, x.Owner, &x)
+	b := a.Views.At(snap)
+	x := b.ExplainService(e)
+	a.suggest(r, b, x.Owner, &x)
 	return respond.JSON(w, http.StatusOK, x)
 }
 
@@ -69,9 +69,9 @@ func (a *ExplainAPI) explainJob(w http.ResponseWriter, r *http.Request) error {
 	if !ok {
 		return respond.NotFound("job", in+"/"+name)
 	}
-	l := a.Views.At(snap)
-	x := l.ExplainJob(e)
-	a.suggest(r, l, x.Owner, &x)
+	b := a.Views.At(snap)
+	x := b.ExplainJob(e)
+	a.suggest(r, b, x.Owner, &x)
 	return respond.JSON(w, http.StatusOK, x)
 }
 
@@ -84,32 +84,32 @@ func (a *ExplainAPI) explainTask(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	l := a.Views.At(snap)
-	x := l.ExplainTask(&v)
-	if err := a.explainPlace(r, l, &v, &x); err != nil {
+	b := a.Views.At(snap)
+	x := b.ExplainTask(&v)
+	if err := a.explainPlace(r, b, &v, &x); err != nil {
 		return err
 	}
 	return respond.JSON(w, http.StatusOK, x)
 }
 
 // explainPlace adds to the explanation of a task why it is on its node, or which changes would place it.
-func (a *ExplainAPI) explainPlace(r *http.Request, l *views.Builder, v *api.TaskView, x *api.Explanation) error {
-	ask := r.URL.Query().Get("node")
-	p := l.Placement(r.Context())
-	if e, ok := l.Snapshot.Node(ask); ask != "" && (!ok || e.Value.Domain != l.Domain.Name) {
-		return respond.NotFound("node", ask)
+func (a *ExplainAPI) explainPlace(r *http.Request, b *views.Builder, v *api.TaskView, x *api.Explanation) error {
+	asked := r.URL.Query().Get("node")
+	p := b.Placement(r.Context())
+	if e, ok := b.Snapshot.Node(asked); asked != "" && (!ok || e.Value.Domain != b.Domain.Name) {
+		return respond.NotFound("node", asked)
 	}
 	if v.State == cluster.StatePending {
-		pending := l.Pending(v.Owner)
+		pending := b.Pending(v.Owner)
 		for i := range pending {
 			if pending[i].Task == v.ID {
-				x.Place, x.Suggestions = p.Waiting(&pending[i], ask)
+				x.Place, x.Suggestions = p.Waiting(&pending[i], asked)
 			}
 		}
 	} else {
-		for row := range l.Snapshot.TaskAttempts(v.ID) {
+		for row := range b.Snapshot.TaskAttempts(v.ID) {
 			if row.Number == v.Attempt && row.Live() && observe.HoldsRoom(row) && row.Desired != nil {
-				x.Place = p.Running(row, ask)
+				x.Place = p.Running(row, asked)
 			}
 		}
 	}
@@ -118,8 +118,8 @@ func (a *ExplainAPI) explainPlace(r *http.Request, l *views.Builder, v *api.Task
 }
 
 // suggest adds to the explanation of an owner which changes would place its first waiting task.
-func (a *ExplainAPI) suggest(r *http.Request, l *views.Builder, o cluster.OwnerRef, x *api.Explanation) {
-	if task, list := l.Suggest(r.Context(), o); len(list) > 0 {
+func (a *ExplainAPI) suggest(r *http.Request, b *views.Builder, o cluster.OwnerRef, x *api.Explanation) {
+	if task, list := b.Suggest(r.Context(), o); len(list) > 0 {
 		x.Suggestions, x.Waits = list, task
 	}
 	access.CallerOf(r.Context()).ShowExplanation(x)

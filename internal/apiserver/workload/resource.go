@@ -57,9 +57,9 @@ type Common struct {
 	Views *views.Source
 }
 
-func (w Common) services() resource[cluster.Service, *cluster.Service, api.ServiceView] {
+func (c Common) services() resource[cluster.Service, *cluster.Service, api.ServiceView] {
 	return resource[cluster.Service, *cluster.Service, api.ServiceView]{
-		Common: w, noun: "service",
+		Common: c, noun: "service",
 		key:  func(p store.Prefix, svc *cluster.Service) string { return p.Service(svc.Cluster, svc.Name) },
 		all:  (*store.Snapshot).Services,
 		one:  (*store.Snapshot).Service,
@@ -71,9 +71,9 @@ func (w Common) services() resource[cluster.Service, *cluster.Service, api.Servi
 	}
 }
 
-func (w Common) jobs() resource[cluster.Job, *cluster.Job, api.JobView] {
+func (c Common) jobs() resource[cluster.Job, *cluster.Job, api.JobView] {
 	return resource[cluster.Job, *cluster.Job, api.JobView]{
-		Common: w, noun: "job",
+		Common: c, noun: "job",
 		key:  func(p store.Prefix, job *cluster.Job) string { return p.Job(job.Cluster, job.Name) },
 		all:  (*store.Snapshot).Jobs,
 		one:  (*store.Snapshot).Job,
@@ -85,33 +85,33 @@ func (w Common) jobs() resource[cluster.Job, *cluster.Job, api.JobView] {
 	}
 }
 
-func (l resource[T, P, V]) list(w http.ResponseWriter, r *http.Request) error {
+func (c resource[T, P, V]) list(w http.ResponseWriter, r *http.Request) error {
 	in := r.PathValue("cluster")
-	if err := l.KnownCluster(r, in); err != nil {
+	if err := c.KnownCluster(r, in); err != nil {
 		return err
 	}
 	caller, only := access.CallerOf(r.Context()), r.URL.Query().Get("name")
-	return lists.Serve(l.Lists, w, r, lists.Source[V]{
-		Lasting: l.steady,
-		List:    l.noun + "s", Topics: l.topics, Touches: touchesOwners(func(o cluster.OwnerRef) bool {
+	return lists.Serve(c.Lists, w, r, lists.Source[V]{
+		Lasting: c.steady,
+		List:    c.noun + "s", Topics: c.topics, Touches: touchesOwners(func(o cluster.OwnerRef) bool {
 			return (in == "" || o.Cluster == in) && (only == "" || o.Name == only) && caller.Sees(o.Cluster)
 		}),
 		Part: func(i *lists.Item[V]) string { return i.Key },
 		All: func(snap *store.Snapshot) (all []lists.Item[V]) {
-			b := l.Views.At(snap)
-			for e := range l.all(snap, in) {
-				if h := l.head(e.Value); caller.Sees(*h.cluster) && (only == "" || *h.name == only) {
-					all = append(all, lists.Item[V]{Key: *h.cluster + "/" + *h.name, Value: l.view(b, e)})
+			b := c.Views.At(snap)
+			for e := range c.all(snap, in) {
+				if h := c.head(e.Value); caller.Sees(*h.cluster) && (only == "" || *h.name == only) {
+					all = append(all, lists.Item[V]{Key: *h.cluster + "/" + *h.name, Value: c.view(b, e)})
 				}
 			}
 			return all
 		},
-		Some: func(_, now *store.Snapshot, c *store.Changes) (parts map[string][]lists.Item[V], whole bool) {
-			names, whole := l.touched(now, c)
+		Some: func(_, now *store.Snapshot, changes *store.Changes) (parts map[string][]lists.Item[V], whole bool) {
+			names, whole := c.touched(now, changes)
 			if whole {
 				return nil, true
 			}
-			b := l.Views.At(now)
+			b := c.Views.At(now)
 			parts = map[string][]lists.Item[V]{}
 			for key := range names { // order-free: each on its own
 				of, name, _ := strings.Cut(key, "/")
@@ -119,8 +119,8 @@ func (l resource[T, P, V]) list(w http.ResponseWriter, r *http.Request) error {
 					continue
 				}
 				parts[key] = nil
-				if e, ok := l.one(now, of, name); ok {
-					parts[key] = []lists.Item[V]{{Key: key, Value: l.view(b, e)}}
+				if e, ok := c.one(now, of, name); ok {
+					parts[key] = []lists.Item[V]{{Key: key, Value: c.view(b, e)}}
 				}
 			}
 			return parts, false
@@ -129,33 +129,33 @@ func (l resource[T, P, V]) list(w http.ResponseWriter, r *http.Request) error {
 }
 
 // named returns the cluster and the name in the address.
-func (l resource[T, P, V]) named(r *http.Request) (in, name string) {
-	return r.PathValue("cluster"), r.PathValue(l.noun)
+func (c resource[T, P, V]) named(r *http.Request) (in, name string) {
+	return r.PathValue("cluster"), r.PathValue(c.noun)
 }
 
-func (l resource[T, P, V]) read(w http.ResponseWriter, r *http.Request) error {
-	snap, err := l.Reads.ForRequest(r)
+func (c resource[T, P, V]) read(w http.ResponseWriter, r *http.Request) error {
+	snap, err := c.Reads.ForRequest(r)
 	if err != nil {
 		return err
 	}
-	return l.answer(w, r, snap, http.StatusOK)
+	return c.answer(w, r, snap, http.StatusOK)
 }
 
-func (l resource[T, P, V]) answer(w http.ResponseWriter, r *http.Request, snap *store.Snapshot, status int) error {
-	in, name := l.named(r)
-	e, ok := l.one(snap, in, name)
+func (c resource[T, P, V]) answer(w http.ResponseWriter, r *http.Request, snap *store.Snapshot, status int) error {
+	in, name := c.named(r)
+	e, ok := c.one(snap, in, name)
 	if !ok {
-		return respond.NotFound(l.noun, in+"/"+name)
+		return respond.NotFound(c.noun, in+"/"+name)
 	}
 	respond.SetETag(w, e.Modified)
-	return respond.JSON(w, status, l.view(l.Views.At(snap), e))
+	return respond.JSON(w, status, c.view(c.Views.At(snap), e))
 }
 
-func (l resource[T, P, V]) write(w http.ResponseWriter, r *http.Request) error {
-	in, name := l.named(r)
+func (c resource[T, P, V]) write(w http.ResponseWriter, r *http.Request) error {
+	in, name := c.named(r)
 	var asked T
 	pre, err := draft.ReadObject(w, r, P(&asked), func() cluster.Faults {
-		h := l.head(&asked)
+		h := c.head(&asked)
 		return append(draft.FillName("cluster", h.cluster, in), draft.FillName("name", h.name, name)...)
 	})
 	if err != nil {
@@ -163,16 +163,16 @@ func (l resource[T, P, V]) write(w http.ResponseWriter, r *http.Request) error {
 	}
 	var change api.Change
 	mine := written[T]{}
-	snap, err := l.Writer.Write(r.Context(), func(d *draft.Draft) (err error) {
+	snap, err := c.Writer.Write(r.Context(), func(d *draft.Draft) (err error) {
 		object := asked
-		change, err = l.set(d, &object, pre)
+		change, err = c.set(d, &object, pre)
 		mine = written[T]{&object, d}
 		return draft.AsProblem(err)
 	})
 	if err != nil {
 		return err
 	}
-	return l.answerWrite(w, r, snap, mine, draft.StatusOfWrite(change))
+	return c.answerWrite(w, r, snap, mine, draft.StatusOfWrite(change))
 }
 
 // written is an object of a draft.
@@ -183,108 +183,108 @@ type written[T any] struct {
 
 // answerWrite answers with an object as the request wrote it, with that write's revision. A later write may already be
 // in the tables. Its revision in an If-Match would overwrite a state that the client never saw.
-func (l resource[T, P, V]) answerWrite(w http.ResponseWriter, r *http.Request, snap *store.Snapshot, mine written[T],
+func (c resource[T, P, V]) answerWrite(w http.ResponseWriter, r *http.Request, snap *store.Snapshot, mine written[T],
 	status int,
 ) error {
-	e, err := l.afterWrite(r, snap, mine)
+	e, err := c.afterWrite(r, snap, mine)
 	if err != nil {
 		return err
 	}
 	respond.SetETag(w, e.Modified)
-	return respond.JSON(w, status, l.view(l.Views.At(snap), e))
+	return respond.JSON(w, status, c.view(c.Views.At(snap), e))
 }
 
 // afterWrite returns an object as the request wrote it, see answerWrite.
-func (l resource[T, P, V]) afterWrite(r *http.Request, snap *store.Snapshot, mine written[T]) (store.Entry[T], error) {
-	in, name := l.named(r)
-	e, ok := l.one(snap, in, name)
+func (c resource[T, P, V]) afterWrite(r *http.Request, snap *store.Snapshot, mine written[T]) (store.Entry[T], error) {
+	in, name := c.named(r)
+	e, ok := c.one(snap, in, name)
 	switch at := mine.draft.Revision; {
 	case at != 0 && (!ok || e.Modified != at):
 		return store.Entry[T]{Value: mine.object, Key: e.Key, Created: e.Created, Modified: at}, nil
 	case !ok:
-		return e, respond.NotFound(l.noun, in+"/"+name)
+		return e, respond.NotFound(c.noun, in+"/"+name)
 	}
 	return e, nil
 }
 
 // change changes an object and answers with it. The function do changes the object and reports whether to write it.
-func (l resource[T, P, V]) change(w http.ResponseWriter, r *http.Request,
+func (c resource[T, P, V]) change(w http.ResponseWriter, r *http.Request,
 	do func(*draft.Draft, *T) (bool, error),
 ) error {
-	snap, mine, err := l.applyChange(r, do)
+	snap, mine, err := c.applyChange(r, do)
 	if err != nil {
 		return err
 	}
-	return l.answerWrite(w, r, snap, mine, http.StatusOK)
+	return c.answerWrite(w, r, snap, mine, http.StatusOK)
 }
 
 // applyChange changes an object, see change.
-func (l resource[T, P, V]) applyChange(r *http.Request, do func(*draft.Draft, *T) (bool, error)) (*store.Snapshot,
+func (c resource[T, P, V]) applyChange(r *http.Request, do func(*draft.Draft, *T) (bool, error)) (*store.Snapshot,
 	written[T],
 	error,
 ) {
-	in, name := l.named(r)
+	in, name := c.named(r)
 	mine := written[T]{}
 	pre, err := draft.PreconditionOf(r)
 	if err != nil {
 		return nil, mine, err
 	}
-	snap, err := l.Writer.Write(r.Context(), func(d *draft.Draft) error {
-		e, ok := l.one(d.Snap, in, name)
+	snap, err := c.Writer.Write(r.Context(), func(d *draft.Draft) error {
+		e, ok := c.one(d.Snap, in, name)
 		if err := pre.Check(e.Modified); err != nil {
 			return err
 		}
 		if !ok {
-			return respond.NotFound(l.noun, in+"/"+name)
+			return respond.NotFound(c.noun, in+"/"+name)
 		}
 		next := *e.Value
 		mine = written[T]{&next, d}
-		life := l.head(&next).life
+		life := c.head(&next).life
 		if life.Deleted {
 			return respond.Problemf(http.StatusConflict,
-				"%s %s/%s is being deleted: wait until it is gone, as `berth wait --for gone` does", l.noun, in, name)
+				"%s %s/%s is being deleted: wait until it is gone, as `berth wait --for gone` does", c.noun, in, name)
 		}
 		write, err := do(d, &next)
 		if err != nil || !write {
 			return draft.AsProblem(err)
 		}
 		life.Updated, life.Trace = d.Now, d.Trace
-		d.Put(l.key(d.Prefix, &next), &next, e.Modified)
+		d.Put(c.key(d.Prefix, &next), &next, e.Modified)
 		return nil
 	})
 	return snap, mine, err
 }
 
 // delete marks an object as deleted. The control plane stops its tasks and then removes the record.
-func (l resource[T, P, V]) delete(w http.ResponseWriter, r *http.Request) error {
-	in, name := l.named(r)
+func (c resource[T, P, V]) delete(w http.ResponseWriter, r *http.Request) error {
+	in, name := c.named(r)
 	pre, err := draft.PreconditionOf(r)
 	if err != nil {
 		return err
 	}
 	var last V
-	snap, err := l.Writer.Write(r.Context(), func(d *draft.Draft) error {
-		e, ok := l.one(d.Snap, in, name)
+	snap, err := c.Writer.Write(r.Context(), func(d *draft.Draft) error {
+		e, ok := c.one(d.Snap, in, name)
 		if err := pre.Check(e.Modified); err != nil {
 			return err
 		}
 		if !ok {
-			return respond.NotFound(l.noun, in+"/"+name)
+			return respond.NotFound(c.noun, in+"/"+name)
 		}
 		next := *e.Value
-		if life := l.head(&next).life; !life.Deleted {
+		if life := c.head(&next).life; !life.Deleted {
 			life.Deleted, life.Updated, life.Trace = true, d.Now, d.Trace
-			d.Put(l.key(d.Prefix, &next), &next, e.Modified)
+			d.Put(c.key(d.Prefix, &next), &next, e.Modified)
 		}
 		e.Value = &next
-		last = l.view(l.Views.At(d.Snap), e)
+		last = c.view(c.Views.At(d.Snap), e)
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	if e, ok := l.one(snap, in, name); ok {
-		last = l.view(l.Views.At(snap), e)
+	if e, ok := c.one(snap, in, name); ok {
+		last = c.view(c.Views.At(snap), e)
 		respond.SetETag(w, e.Modified)
 	}
 	return respond.JSON(w, http.StatusAccepted, last) // it may be gone already

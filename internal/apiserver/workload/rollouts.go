@@ -27,34 +27,34 @@ func (a *RolloutsAPI) Routes() []route.Route {
 	return []route.Route{
 		{
 			Method: "GET", Path: one, Name: "readRollout", Role: cluster.RoleViewer,
-			Summary: "Where the rollout of a service's newest version stands, and what it waits for.",
+			Summary: "The rollout of a service's newest version, and what it waits for.",
 			Query:   []route.Parameter{route.Consistent()}, Reply: view, Serve: a.readRollout,
 		},
 		{
 			Method: "GET", Path: one + "/history", Name: "readRolloutHistory", Role: cluster.RoleViewer,
-			Summary: "The versions of a service that are remembered, with what each changed.",
+			Summary: "The remembered versions of a service, with the changes of each.",
 			Query:   []route.Parameter{route.Consistent()}, Reply: reflect.TypeFor[api.RolloutHistory](),
 			Serve: a.readRolloutHistory,
 		},
 		{
 			Method: "POST", Path: one + "/pause", Name: "pauseRollout", Role: cluster.RoleSubmitter,
-			Summary: "Holds the rollout where it is. Later versions wait as well, until it is resumed.", Writes: true,
+			Summary: "Pauses the rollout. Later versions wait, too, until it is resumed.", Writes: true,
 			Reply: view, Serve: a.pauseRollout(true),
 		},
 		{
 			Method: "POST", Path: one + "/resume", Name: "resumeRollout", Role: cluster.RoleSubmitter,
-			Summary: "Lets a paused rollout go on.", Writes: true, Reply: view, Serve: a.pauseRollout(false),
+			Summary: "Resumes a paused rollout.", Writes: true, Reply: view, Serve: a.pauseRollout(false),
 		},
 		{
 			Method: "POST", Path: one + "/promote", Name: "promoteRollout", Role: cluster.RoleSubmitter,
-			Summary: "Goes on with a rollout whose canaries wait. Refused with 409 where none do, or those " +
-				"of another generation than the one named.", Writes: true, Body: reflect.TypeFor[api.PromoteRequest](),
+			Summary: "Continues a rollout whose canaries wait. Refused with 409 if none wait, or only those of " +
+				"another generation.", Writes: true, Body: reflect.TypeFor[api.PromoteRequest](),
 			Optional: true, Reply: view, Serve: a.promoteRollout,
 		},
 		{
 			Method: "POST", Path: one + "/undo", Name: "undoRollout", Role: cluster.RoleSubmitter,
-			Summary: "Asks for an earlier version again: one of a generation, or the last one before of " +
-				"which all tasks were healthy.", Writes: true, Body: reflect.TypeFor[api.UndoRequest](), Optional: true,
+			Summary: "Asks for an earlier version again: that of a generation, or the newest one that completed.",
+			Writes:  true, Body: reflect.TypeFor[api.UndoRequest](), Optional: true,
 			Reply: view, Serve: a.undoRollout,
 		},
 	}

@@ -23,23 +23,23 @@ func (a *ScalesAPI) Routes() []route.Route {
 	return []route.Route{
 		{
 			Method: "GET", Path: one, Name: "readScale", Role: cluster.RoleViewer,
-			Summary: "The count of a service, what it is measured by, and how it changed.",
+			Summary: "The count of a service, its targets, and its last changes.",
 			Query:   []route.Parameter{route.Consistent()}, Reply: reflect.TypeFor[api.ScaleView](), Serve: a.readScale,
 		},
 		{
 			Method: "POST", Path: one, Name: "scaleService", Role: cluster.RoleSubmitter,
-			Summary: "Sets the number of tasks, and the bounds of its scaling. With scaling the number is " +
-				"where it begins anew.", Writes: true, Body: reflect.TypeFor[api.ScaleRequest](), Reply: view,
+			Summary: "Sets the number of tasks and the bounds of scaling. With scaling, the number is its new " +
+				"start.", Writes: true, Body: reflect.TypeFor[api.ScaleRequest](), Reply: view,
 			Serve: a.scaleService,
 		},
 		{
 			Method: "POST", Path: one + "/suspend", Name: "suspendScaling", Role: cluster.RoleSubmitter,
-			Summary: "Leaves the number of tasks where it is, whatever they use.", Writes: true, Reply: view,
+			Summary: "Suspends scaling: the number of tasks stays as it is.", Writes: true, Reply: view,
 			Serve: a.suspendScaling(true),
 		},
 		{
 			Method: "POST", Path: one + "/resume", Name: "resumeScaling", Role: cluster.RoleSubmitter,
-			Summary: "Lets scaling change the number of tasks again.", Writes: true, Reply: view,
+			Summary: "Resumes scaling.", Writes: true, Reply: view,
 			Serve: a.suspendScaling(false),
 		},
 	}

@@ -78,7 +78,7 @@ func (a *ServicesAPI) Routes() []route.Route {
 		},
 		{
 			Method: "GET", Path: one + "/addresses", Name: "listAddresses", Role: cluster.RoleViewer,
-			Summary: "Where the healthy tasks of a service are reached, without those that are to be stopped.",
+			Summary: "The addresses of the healthy tasks of a service, without those that are to stop.",
 			Query:   route.ListParameters(), Reply: reflect.TypeFor[api.Page[api.Address]](),
 			Stream: route.MediaEventStream, Long: true,
 			Serve: a.listAddresses,

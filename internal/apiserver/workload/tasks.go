@@ -96,12 +96,12 @@ func (a *TasksAPI) Routes() []route.Route {
 		route.QueryParam("job", "string", "tasks of the jobs of this name"),
 		route.QueryParam("node", "string", "tasks on this node"),
 		route.QueryParam("state", "string", "tasks in this state"),
-		route.QueryParam("all", "boolean", "every attempt that is known, also ended ones"),
+		route.QueryParam("all", "boolean", "all remembered attempts, also ended ones"),
 	}
 	return []route.Route{
 		{
 			Method: "GET", Path: "/v1/tasks", Name: "listTasks", Role: cluster.RoleViewer, Shared: true,
-			Summary: "Tasks that wait or live, and how the tasks of jobs ended.",
+			Summary: "Pending and live tasks, and the final attempts of jobs' tasks.",
 			Query:   route.ListParameters(filters...),
 			Reply:   reflect.TypeFor[api.Page[api.TaskView]](), Stream: route.MediaEventStream, Long: true,
 			Serve: a.listTasks,

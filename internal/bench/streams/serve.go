@@ -40,7 +40,9 @@ func serve(ctx context.Context, o options, in io.Reader, out io.Writer) error {
 	}
 	log := slog.New(slog.DiscardHandler)
 	tables := store.NewTables(store.TablesConfig{Engine: engine, Logger: log})
-	front := apiserver.New(apiserver.Config{Engine: engine, Tables: tables, Trust: apiserver.Trust{Token: adminToken}, Log: log})
+	front := apiserver.New(apiserver.Config{
+		Engine: engine, Tables: tables, Trust: apiserver.Trust{Token: adminToken}, Log: log,
+	})
 	running, stop := context.WithCancel(ctx)
 	defer stop()
 	parts, running := errgroup.WithContext(running)

@@ -10,8 +10,8 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// TestTasksOfSilentNodes shows tasks of a node that is down as what they are: nobody knows how they do, whatever was
-// seen last. An attempt that moved off a drained node is told of in the past once it is gone.
+// TestTasksOfSilentNodes checks that tasks on a down node are shown with unknown health. The message of an attempt that
+// moved off a drained node is in the past tense once it has gone.
 func TestTasksOfSilentNodes(t *testing.T) {
 	w := busy(t)
 	ref := cluster.Ref{Name: "web", Version: 1}
@@ -52,7 +52,8 @@ func TestTasksOfSilentNodes(t *testing.T) {
 	check("default.web.1.0", 1, "running unknown node-down",
 		"node n1 is silent, and the task waits for it (on_disconnect: wait); if the machine never comes "+
 			"back: `berth node forget n1`")
-	check("default.web.1.2", 1, "running unknown node-down", "node n1 is silent: nobody knows how it does there")
+	check("default.web.1.2", 1, "running unknown node-down",
+		"node n1 is silent: the present state of the task is not known")
 	check("default.web.1.1", 2, "cancelled  drain",
 		"it moves off node n2, which is drained, and runs there until its next attempt is healthy")
 
