@@ -19,7 +19,7 @@ var layers = map[string][]string{
 	"internal/logic/watcher":   {"internal/cluster", "internal/logic/lifecycle"},
 	"internal/logic/reconciler": {
 		"internal/clause", "internal/cluster", "internal/logic/lifecycle", "internal/logic/scheduler",
-		"internal/logic/scheduler/feasibility", "internal/logic/watcher",
+		"internal/logic/watcher",
 	},
 	"internal/logic/packing":          {"internal/cluster"},
 	"internal/logic/scaler":           {"internal/cluster"},
@@ -58,13 +58,8 @@ var layers = map[string][]string{
 		"internal/logic/scheduler/taskclass",
 	},
 	"internal/logic/scheduler": {"internal/cluster", "internal/logic/packing", "internal/logic/scheduler/..."},
-	"internal/logic/advice": {
-		"internal/cluster", "internal/logic/scheduler", "internal/logic/scheduler/feasibility",
-		"internal/logic/scheduler/fleet",
-	},
-	"internal/logic/rebalance": {
-		"internal/cluster", "internal/logic/scheduler", "internal/logic/scheduler/feasibility",
-	},
+	"internal/logic/advice":    {"internal/cluster", "internal/logic/scheduler"},
+	"internal/logic/rebalance": {"internal/cluster", "internal/logic/scheduler"},
 
 	// The effects: what the loops read, write and call. A driver imports its contract and the nouns. Packages that all
 	// processes share (logs on disk, boot-time clock) count as nouns here.
@@ -203,8 +198,7 @@ var layers = map[string][]string{
 	"internal/apiserver/planning": {
 		"api", "internal/apiserver/backend", "internal/apiserver/draft", "internal/apiserver/lists",
 		"internal/apiserver/respond", "internal/apiserver/route", "internal/apiserver/strictjson", "internal/cluster",
-		"internal/logic/lifecycle", "internal/logic/scheduler", "internal/logic/scheduler/feasibility",
-		"internal/store",
+		"internal/logic/lifecycle", "internal/logic/scheduler", "internal/store",
 	},
 	"internal/apiserver/rendition": {"internal/cluster", "internal/store"},
 	"internal/apiserver/respond":   {"api", "internal/cluster", "internal/store"},
