@@ -19,7 +19,7 @@ var layers = map[string][]string{
 	"internal/logic/watcher":   {"internal/cluster", "internal/logic/lifecycle"},
 	"internal/logic/reconciler": {
 		"internal/clause", "internal/cluster", "internal/logic/lifecycle", "internal/logic/scheduler",
-		"internal/logic/scheduler/feasibility", "internal/logic/watcher",
+		"internal/logic/watcher",
 	},
 	"internal/logic/packing":          {"internal/cluster"},
 	"internal/logic/scaler":           {"internal/cluster"},
@@ -58,13 +58,8 @@ var layers = map[string][]string{
 		"internal/logic/scheduler/taskclass",
 	},
 	"internal/logic/scheduler": {"internal/cluster", "internal/logic/packing", "internal/logic/scheduler/..."},
-	"internal/logic/advice": {
-		"internal/cluster", "internal/logic/scheduler", "internal/logic/scheduler/feasibility",
-		"internal/logic/scheduler/fleet",
-	},
-	"internal/logic/rebalance": {
-		"internal/cluster", "internal/logic/scheduler", "internal/logic/scheduler/feasibility",
-	},
+	"internal/logic/advice":    {"internal/cluster", "internal/logic/scheduler"},
+	"internal/logic/rebalance": {"internal/cluster", "internal/logic/scheduler"},
 
 	// The effects: what the loops read, write and call. A driver imports its contract and the nouns. Packages that all
 	// processes share (logs on disk, boot-time clock) count as nouns here.

@@ -18,7 +18,6 @@ import (
 	"github.com/berthd/berth/internal/apiserver/strictjson"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/scheduler"
-	"github.com/berthd/berth/internal/logic/scheduler/feasibility"
 	"github.com/berthd/berth/internal/store"
 )
 
@@ -295,7 +294,7 @@ func suits(d *draft.Draft, r *cluster.Reservation, n *cluster.Node) bool {
 	}
 	node := scheduler.NodeOf(host.Value, n, status.Value)
 	return (r.Pool == "" || r.Pool == node.Pool) &&
-		!slices.ContainsFunc(r.Constraints, func(c cluster.Constraint) bool { return !feasibility.Matches(c, &node) })
+		!slices.ContainsFunc(r.Constraints, func(c cluster.Constraint) bool { return !scheduler.Matches(c, &node) })
 }
 
 // removeEndedReservations removes some of the reservations that ended long ago, except the one with the name.

@@ -7,7 +7,6 @@ import (
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/scheduler"
-	"github.com/berthd/berth/internal/logic/scheduler/feasibility"
 	"github.com/berthd/berth/internal/observe"
 	"github.com/berthd/berth/internal/store"
 )
@@ -198,7 +197,7 @@ func (s *step) finish(c cluster.RebalanceCounts) {
 // refusalAt returns the refusal of one node, from the refusals of all nodes to a task that may go to that node alone.
 func refusalAt(node string, w cluster.Waiting) (cluster.ReasonCode, string) {
 	// The other nodes refuse by this constraint.
-	elsewhere := feasibility.Text(cluster.Constraint{Attribute: "node.name", Op: cluster.OpEqual, Value: node})
+	elsewhere := scheduler.Text(cluster.Constraint{Attribute: "node.name", Op: cluster.OpEqual, Value: node})
 	for _, r := range w.Refusals {
 		if r.Code != cluster.ReasonConstraint || r.Detail != elsewhere {
 			return r.Code, scheduler.Sentence([]cluster.RefusalCount{{Refusal: r.Refusal}})

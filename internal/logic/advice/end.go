@@ -7,7 +7,6 @@ import (
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/scheduler"
-	"github.com/berthd/berth/internal/logic/scheduler/fleet"
 )
 
 // maxPairTasks is the number of tasks up to which all pairs are tried.
@@ -241,14 +240,14 @@ func (s *search) nearby(p *cluster.Pending, n *scheduler.Node, number int) (all 
 		for i := range list {
 			r := &list[i]
 			if number >= 0 {
-				if rel := p.Placement.Relations[number]; fleet.Concerns(rel, p.Task, r.Task, r.Labels) &&
+				if rel := p.Placement.Relations[number]; scheduler.Concerns(rel, p.Task, r.Task, r.Labels) &&
 					alike(rel.Attribute, n, &other) {
 					all = append(all, *r)
 				}
 				continue
 			}
 			if slices.ContainsFunc(r.Away, func(rel cluster.Relation) bool {
-				return fleet.Concerns(rel, r.Task, p.Task, p.Labels) && alike(rel.Attribute, n, &other)
+				return scheduler.Concerns(rel, r.Task, p.Task, p.Labels) && alike(rel.Attribute, n, &other)
 			}) {
 				all = append(all, *r)
 			}

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/berthd/berth/internal/cluster"
-	"github.com/berthd/berth/internal/logic/scheduler/feasibility"
+	"github.com/berthd/berth/internal/logic/scheduler"
 )
 
 // maxValues is how many values of an attribute are tried for a new node.
@@ -41,7 +41,7 @@ func (s *search) machine(p *cluster.Pending) *cluster.Machine {
 		}
 	}
 	for _, c := range p.Placement.Constraints {
-		if n := nodeOf(m, m.Name); feasibility.Matches(c, &n) {
+		if n := nodeOf(m, m.Name); scheduler.Matches(c, &n) {
 			continue
 		}
 		s.setMatchingValue(m, p.Placement.Constraints, c.Attribute)
@@ -81,7 +81,7 @@ func (s *search) suits(m *cluster.Machine, p *cluster.Pending, depth int) bool {
 		setAttribute(m, attribute, v)
 		n := nodeOf(m, m.Name)
 		if slices.ContainsFunc(p.Placement.Constraints, func(c cluster.Constraint) bool {
-			return !feasibility.Matches(c, &n)
+			return !scheduler.Matches(c, &n)
 		}) {
 			continue
 		}
@@ -143,7 +143,7 @@ func (s *search) setMatchingValue(m *cluster.Machine, constraints []cluster.Cons
 		try.Labels = maps.Clone(m.Labels)
 		setAttribute(&try, attribute, v)
 		n := nodeOf(&try, try.Name)
-		if !slices.ContainsFunc(own, func(c cluster.Constraint) bool { return !feasibility.Matches(c, &n) }) {
+		if !slices.ContainsFunc(own, func(c cluster.Constraint) bool { return !scheduler.Matches(c, &n) }) {
 			*m = try
 			return
 		}

@@ -7,7 +7,6 @@ import (
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/scheduler"
-	"github.com/berthd/berth/internal/logic/scheduler/feasibility"
 )
 
 // imageExecutor is the executor that runs images, and the one that suggestions add.
@@ -193,5 +192,5 @@ func loosen(c cluster.Constraint, n *scheduler.Node) (cluster.Constraint, bool) 
 	default:
 		return c, false
 	}
-	return c, feasibility.Matches(c, n)
+	return c, scheduler.Matches(c, n)
 }

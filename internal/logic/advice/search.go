@@ -7,7 +7,6 @@ import (
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/scheduler"
-	"github.com/berthd/berth/internal/logic/scheduler/feasibility"
 )
 
 // ask returns the present blockers of the task on one node.
@@ -114,7 +113,7 @@ func (t *trial) countOpened(changes []cluster.Remedy, node string) int {
 		case cluster.ChangeLoosen: // adds the value of this node
 			alike := 0
 			for i := range t.bucket.nodes {
-				if n, _, _ := t.fleet.Node(t.bucket.nodes[i].name); feasibility.Matches(*c.Constraint, &n) {
+				if n, _, _ := t.fleet.Node(t.bucket.nodes[i].name); scheduler.Matches(*c.Constraint, &n) {
 					alike++
 				}
 			}

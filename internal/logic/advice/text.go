@@ -10,7 +10,6 @@ import (
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/scheduler"
-	"github.com/berthd/berth/internal/logic/scheduler/feasibility"
 )
 
 // The functions of this file make all changes, with their texts: requests without a full stop.
@@ -101,14 +100,14 @@ func deviceType(r cluster.DeviceRequest) string { return cmp.Or(r.Type, cluster.
 func loosened(was, now cluster.Constraint, number int) cluster.Remedy {
 	return cluster.Remedy{
 		Kind: cluster.ChangeLoosen, Number: number, Constraint: &now, Was: &was,
-		Text: fmt.Sprintf("loosen the constraint %s to %s", feasibility.Text(was), feasibility.Text(now)),
+		Text: fmt.Sprintf("loosen the constraint %s to %s", scheduler.Text(was), scheduler.Text(now)),
 	}
 }
 
 func dropped(c cluster.Constraint, number int) cluster.Remedy {
 	return cluster.Remedy{
 		Kind: cluster.ChangeDrop, Number: number, Constraint: &c,
-		Text: "drop the constraint " + feasibility.Text(c),
+		Text: "drop the constraint " + scheduler.Text(c),
 	}
 }
 

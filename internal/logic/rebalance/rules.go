@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/berthd/berth/internal/cluster"
-	"github.com/berthd/berth/internal/logic/scheduler/feasibility"
+	"github.com/berthd/berth/internal/logic/scheduler"
 )
 
 // staticRefusal returns why a placement does not allow a node, whatever runs there: constraints, pool or taints. With
@@ -14,8 +14,8 @@ import (
 func (b *state) staticRefusal(p *cluster.Placement, n int32, fresh bool) (cluster.Refusal, bool) {
 	o := &b.nodes[n]
 	for i := range p.Constraints {
-		if !feasibility.Matches(p.Constraints[i], &o.Node) {
-			return cluster.Refusal{Code: cluster.ReasonConstraint, Detail: feasibility.Text(p.Constraints[i])}, true
+		if !scheduler.Matches(p.Constraints[i], &o.Node) {
+			return cluster.Refusal{Code: cluster.ReasonConstraint, Detail: scheduler.Text(p.Constraints[i])}, true
 		}
 	}
 	if p.Pool != "" && o.Pool != p.Pool {
@@ -148,7 +148,7 @@ func (b *state) wishValues(p *cluster.Placement) []int64 {
 	for n := range b.nodes {
 		met := 0
 		for _, a := range p.Affinities {
-			if feasibility.Matches(a.Constraint, &b.nodes[n].Node) {
+			if scheduler.Matches(a.Constraint, &b.nodes[n].Node) {
 				met += a.Weight
 			}
 		}

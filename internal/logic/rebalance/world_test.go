@@ -8,7 +8,6 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/rebalance"
 	"github.com/berthd/berth/internal/logic/scheduler"
-	"github.com/berthd/berth/internal/logic/scheduler/feasibility"
 )
 
 // world is a fleet as plain lists, on which tests carry out moves.
@@ -162,7 +161,7 @@ func (w *world) carry(m rebalance.Move, rules bool) error {
 // allowed reports whether a node meets the task's constraints.
 func (w *world) allowed(t *rebalance.Task, node string) bool {
 	for _, c := range t.Placement.Constraints {
-		if !feasibility.Matches(c, w.at(node)) {
+		if !scheduler.Matches(c, w.at(node)) {
 			return false
 		}
 	}

@@ -5,7 +5,6 @@ import (
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/scheduler"
-	"github.com/berthd/berth/internal/logic/scheduler/feasibility"
 )
 
 // DaemonNode is a node of the owner's domain with the state that matters to a daemon.
@@ -36,8 +35,8 @@ func (in *ServiceInput) SetNodes(nodes iter.Seq[DaemonNode]) {
 		if n.Alone {
 			in.Alone[n.Name] = true
 		}
-		if n.Gone || (n.Silent || n.Alone) && !held[n.Name] || !feasibility.Allows(&ours, n.Node, held[n.Name]) ||
-			!feasibility.Allows(&in.Spec.Placement, n.Node, held[n.Name]) {
+		if n.Gone || (n.Silent || n.Alone) && !held[n.Name] || !scheduler.Allows(&ours, n.Node, held[n.Name]) ||
+			!scheduler.Allows(&in.Spec.Placement, n.Node, held[n.Name]) {
 			continue
 		}
 		in.Nodes = append(in.Nodes, n.Name)

@@ -5,7 +5,6 @@ import (
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/scheduler"
-	"github.com/berthd/berth/internal/logic/scheduler/feasibility"
 )
 
 // PlacedTask is a placed task with the rules that decide whether it may stay where it is.
@@ -28,9 +27,9 @@ func FindViolation(t PlacedTask, n *scheduler.Node) (why *Leave, leaves bool) {
 			Message: fmt.Sprintf("node %s has the taint %s, which it does not tolerate", n.Name, taint),
 		}, true
 	}
-	lacks, ok := feasibility.Unmet(t.Placement, n)
+	lacks, ok := scheduler.Unmet(t.Placement, n)
 	if !ok && len(t.Common) > 0 {
-		lacks, ok = feasibility.Unmet(&cluster.Placement{Constraints: t.Common}, n)
+		lacks, ok = scheduler.Unmet(&cluster.Placement{Constraints: t.Common}, n)
 	}
 	if !ok {
 		return nil, false

@@ -10,7 +10,7 @@ import (
 	"github.com/berthd/berth/internal/logic/scheduler/taskclass"
 )
 
-// The nouns of this package's functions, by the packages that define them.
+// The nouns of this package's functions. The packages below define them; callers need this package alone.
 type (
 	// Node is what the scheduler knows of a node.
 	Node = fleet.Node
@@ -43,6 +43,27 @@ func NewFleet() *Fleet { return fleet.New() }
 // capacity and no executor.
 func NodeOf(host *cluster.Host, node *cluster.Node, status *cluster.NodeStatus) Node {
 	return fleet.NodeOf(host, node, status)
+}
+
+// Matches reports whether the node meets the constraint. See package feasibility.
+func Matches(c cluster.Constraint, n *Node) bool { return feasibility.Matches(c, n) }
+
+// Text returns a constraint as people write it: "label.zone = b".
+func Text(c cluster.Constraint) string { return feasibility.Text(c) }
+
+// Allows reports whether a node meets what a placement demands of the node itself: its pool, its constraints, and
+// tolerated taints. If stands is true, the task runs there already, and only taints that evict count.
+func Allows(p *cluster.Placement, n *Node, stands bool) bool { return feasibility.Allows(p, n, stands) }
+
+// Unmet returns the first demand on the node itself that the node does not meet, taints aside: the pool or a
+// constraint. ok is false if all are met.
+func Unmet(p *cluster.Placement, n *Node) (r cluster.Refusal, ok bool) {
+	return feasibility.Unmet(p, n)
+}
+
+// Concerns reports whether a relation of the task own selects the task other, whose owner has the labels.
+func Concerns(r cluster.Relation, own, other cluster.TaskID, labels cluster.Labels) bool {
+	return fleet.Concerns(r, own, other, labels)
 }
 
 // Preempt selects tasks of lower priority that should end so that waiting tasks find places. See package preemption.
