@@ -66,7 +66,7 @@ func startBerth(ctx context.Context, d *demo, executor string) (*berth, error) {
 				ready <- strings.TrimSpace(url)
 				continue
 			}
-			d.say("berth dev: %s", lines.Text())
+			d.print("berth dev: %s", lines.Text())
 		}
 		b.ended <- b.server.Wait()
 	}()

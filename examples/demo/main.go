@@ -82,7 +82,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	if *check {
-		d.say("everything held")
+		d.print("everything held")
 	}
 	return nil
 }
@@ -95,13 +95,13 @@ func (d *demo) play(ctx context.Context, check bool, executor string) error {
 	}
 
 	// 2. One process: control plane, store and agent.
-	d.say("starting berth dev")
+	d.print("starting berth dev")
 	b, err := startBerth(ctx, d, executor)
 	if err != nil {
 		return err
 	}
 	d.berth = b
-	d.say("berth is ready at %s", b.url)
+	d.print("berth is ready at %s", b.url)
 	if d.plain, err = b.runsProcesses(ctx); err != nil {
 		return err
 	}
@@ -117,7 +117,7 @@ func (d *demo) play(ctx context.Context, check bool, executor string) error {
 	}
 
 	// 3. A web service, redis with its password, and a job; run returns once all is healthy or done.
-	d.say("deploying the examples")
+	d.print("deploying the examples")
 	d.password = rand.Text()
 	if err := b.keep(ctx, "redis-auth", "requirepass "+d.password+"\n"); err != nil {
 		return err
@@ -137,8 +137,8 @@ func (d *demo) play(ctx context.Context, check bool, executor string) error {
 	if check {
 		return d.verify(ctx)
 	}
-	d.say("in another terminal: export BERTH_ADDR=%s, then bin/berth status", b.addr())
-	d.say("serving until Ctrl-C")
+	d.print("in another terminal: export BERTH_ADDR=%s, then bin/berth status", b.addr())
+	d.print("serving until Ctrl-C")
 	<-ctx.Done()
 	return nil
 }
@@ -149,13 +149,13 @@ func (d *demo) prepare(ctx context.Context) error {
 		return nil // all that the demo needs is there
 	}
 	if os.Geteuid() == 0 {
-		d.say("installing the system parts that are missing")
+		d.print("installing the system parts that are missing")
 		if err := d.tool(ctx, "scripts/install-parts", "--demo"); err != nil {
 			return err
 		}
 	}
 	if d.binary == "" {
-		d.say("building bin/berth")
+		d.print("building bin/berth")
 		if err := d.tool(ctx, "make", "--no-print-directory", "build"); err != nil {
 			return err
 		}
@@ -165,7 +165,7 @@ func (d *demo) prepare(ctx context.Context) error {
 		return nil
 	}
 	d.images = filepath.Join(d.root, "bin", "examples")
-	d.say("building the images of the examples")
+	d.print("building the images of the examples")
 	return d.tool(ctx, "go", "run", "./examples/images", "-out", d.images)
 }
 
@@ -173,7 +173,7 @@ func (d *demo) prepare(ctx context.Context) error {
 func (d *demo) takeDown(ctx context.Context) error {
 	var errs []error
 	if d.berth != nil {
-		d.say("taking everything down")
+		d.print("taking everything down")
 		errs = append(errs, d.berth.end(ctx))
 	}
 	if err := os.RemoveAll(d.data); err != nil {
@@ -189,7 +189,7 @@ func (d *demo) showAddresses(ctx context.Context) error {
 	}
 	for _, t := range tasks {
 		for port := range t.Ports {
-			d.say("%s: %s %s", t.ID, port, t.addr(port))
+			d.print("%s: %s %s", t.ID, port, t.addr(port))
 		}
 	}
 	return nil
@@ -245,7 +245,7 @@ func plainManifest(text []byte, bin string) []byte {
 
 func (d *demo) example(name string) string { return filepath.Join(d.data, name) }
 
-func (d *demo) say(format string, args ...any) {
+func (d *demo) print(format string, args ...any) {
 	fmt.Fprintf(d.stdout, "[%5.1f s] %s\n", time.Since(d.began).Seconds(), fmt.Sprintf(format, args...))
 }
 

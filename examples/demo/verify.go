@@ -49,7 +49,7 @@ func (d *demo) verify(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", s.what, err)
 		}
-		d.say("held: %s: %s", s.what, found)
+		d.print("held: %s: %s", s.what, found)
 	}
 	return nil
 }

@@ -34,8 +34,8 @@ type observation struct {
 	actions               ActionCounts
 }
 
-// attemptHistory is everything that was seen of one attempt.
-type attemptHistory struct {
+// attemptIdentity is what the first record of an attempt says, and what never changes.
+type attemptIdentity struct {
 	task              cluster.TaskID
 	number            int
 	uuid              string
@@ -44,22 +44,25 @@ type attemptHistory struct {
 	waitsOnDisconnect bool
 	def               cluster.Ref
 	ports             map[string]int
-	planned           bool // it is in a plan record
-	desired           *cluster.Desired
-	observed          *cluster.Observed
-	outcome           *cluster.Outcome
-	ended             bool   // it had an outcome at some time
-	endedAt           uint64 // revision of its first outcome
-	stopped           bool   // a stop was written at some time
-	healthy           bool
+}
+
+// attemptHistory is what the checkers know of one attempt: its present records, and facts of its past.
+type attemptHistory struct {
+	attemptIdentity
+	planned  bool // it is in a plan record
+	desired  *cluster.Desired
+	observed *cluster.Observed
+	outcome  *cluster.Outcome
+	ended    bool   // it had an outcome at some time
+	endedAt  uint64 // revision of its first outcome
+	stopped  bool   // a stop was written at some time
+	reported bool   // a status was written at some time
+	healthy  bool
 
 	acknowledged cluster.State // terminal state that was acknowledged to its agent
-	running      int           // programs
-	starts       int
-	excused      bool // its program was ended from outside
-	// reported says that a status of the attempt was written at some time.
-	reported bool
-	known    bool // a record of it was ever there
+	running      int           // running programs
+	starts       int           // starts of its program
+	excused      bool          // its program was ended from outside
 }
 
 // isOpen reports whether the attempt has a record that wants it, and no outcome.
@@ -169,11 +172,11 @@ func (v *observation) attemptOf(d *cluster.Desired) *attemptHistory {
 	if a != nil {
 		return a
 	}
-	a = &attemptHistory{
+	a = &attemptHistory{attemptIdentity: attemptIdentity{
 		task: d.Task, number: d.Attempt, uuid: d.UUID, node: d.Node, batch: d.Batch(), def: d.Definition,
 		ports:             d.Ports,
-		waitsOnDisconnect: d.OnDisconnect == cluster.DisconnectWait || d.OnDisconnect == "" && d.Batch(), known: true,
-	}
+		waitsOnDisconnect: d.OnDisconnect == cluster.DisconnectWait || d.OnDisconnect == "" && d.Batch(),
+	}}
 	v.attempts[d.UUID] = a
 	if v.tasks[d.Task] == nil {
 		v.tasks[d.Task] = map[*attemptHistory]bool{}

@@ -125,8 +125,8 @@ func (s *checkedSite) becomes(service string, health cluster.Health, message str
 	return v
 }
 
-// tell has the program of a task do something.
-func (s *checkedSite) tell(v api.TaskView, path string) {
+// sendCommand posts to a path of a task's program.
+func (s *checkedSite) sendCommand(v api.TaskView, path string) {
 	s.t.Helper()
 	ctx, cancel := testkit.WithLimit(s.t.Context(), soon)
 	defer cancel()
@@ -206,14 +206,14 @@ func TestChecks(t *testing.T) {
 		s.Berth("explain", string(slow.ID)).Want(t, 0, "is not healthy yet", starts)
 
 		hung := s.becomes("hung", cluster.HealthHealthy, "")
-		s.tell(hung, "/hang")
+		s.sendCommand(hung, "/hang")
 		cart := s.becomes("cart", cluster.HealthHealthy, "")
-		s.tell(cart, "/refusing/shop.Cart")
+		s.sendCommand(cart, "/refusing/shop.Cart")
 		const refuses = `readiness check cart: service "shop.Cart" answered NOT_SERVING`
 		s.becomes("cart", cluster.HealthFailing, refuses)
 		s.Berth("explain", "cart").Want(t, 0, refuses)
 		s.Berth("status", "service/cart").Want(t, 0, refuses)
-		s.tell(cart, "/serving/shop.Cart")
+		s.sendCommand(cart, "/serving/shop.Cart")
 		if v := s.becomes("cart", cluster.HealthHealthy, ""); v.Restarts != 0 || v.UUID != cart.UUID {
 			t.Errorf("a readiness check restarted %s", v.ID)
 		}

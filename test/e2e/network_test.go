@@ -93,7 +93,7 @@ func newNetworkSite(t *testing.T, executor string, flags ...string) *networkSite
 	}
 	lab := netlab.New(t)
 	n := &networkSite{t: t, machine: lab.Add("machine"), asker: lab.Add("asker"), flags: flags}
-	n.before = n.looks()
+	n.before = n.networkState()
 	n.Site = harness.New(t, executor)
 	n.Program = filepath.Join(n.Dir, "berth-there") // all of the site is on the machine
 	script := fmt.Sprintf("#!/bin/sh\nexec nsenter --net=/var/run/netns/%s %s \"$@\"\n", n.machine.Space,
@@ -125,8 +125,8 @@ func (n *networkSite) put(name, text string) {
 	n.Berth("run", "--detach", n.Write(name+".yaml", text)).Want(n.t, 0)
 }
 
-// looks returns all links and packet filter rules of the machine.
-func (n *networkSite) looks() string {
+// networkState returns all links and packet filter rules of the machine.
+func (n *networkSite) networkState() string {
 	n.t.Helper()
 	var all strings.Builder
 	for _, c := range [][]string{{"nft", "-s", "list", "ruleset"}, {"ip", "-brief", "link"}, {"ip", "route"}} {
@@ -144,7 +144,7 @@ func (n *networkSite) looks() string {
 func (n *networkSite) asBefore() {
 	n.t.Helper()
 	n.Eventually(soon, func() error {
-		if now := n.looks(); now != n.before {
+		if now := n.networkState(); now != n.before {
 			return fmt.Errorf("the machine looks like\n%s\nand looked like\n%s", now, n.before)
 		}
 		for _, pattern := range []string{"tasks/*", "ipam/berth/10.*", "cache/results/*"} {

@@ -27,11 +27,11 @@ func (s *Site) close() {
 	ctx, cancel := testkit.WithLimit(context.Background(), 2*cleanLimit)
 	defer cancel()
 	if s.tb.Failed() {
-		s.tell(ctx)
+		s.logState(ctx)
 	}
 	if err := s.clear(ctx); err != nil {
 		s.tb.Errorf("clear the site: %v", err)
-		s.tell(ctx)
+		s.logState(ctx)
 	}
 	for _, d := range slices.Backward(s.daemons) {
 		d.Stop()
@@ -45,8 +45,8 @@ func (s *Site) close() {
 	}
 }
 
-// tell logs what helps to find why a test failed.
-func (s *Site) tell(ctx context.Context) {
+// logState logs the state of the site after a failure.
+func (s *Site) logState(ctx context.Context) {
 	for _, d := range s.daemons {
 		text := d.Output()
 		if len(text) > 8<<10 {

@@ -16,15 +16,15 @@ var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 // at is so many seconds after noon.
 func at(s int) time.Time { return noon.Add(time.Duration(s) * time.Second) }
 
-func told(s int, what, task, uuid, node string) load.Record {
+func record(s int, what, task, uuid, node string) load.Record {
 	return load.Record{At: at(s), What: what, Task: cluster.TaskID(task), UUID: uuid, Node: node, Version: "1", Pid: 1}
 }
 
 func TestBelowMinimum(t *testing.T) {
 	const lingers = 3 * time.Second
 	three := []load.Record{
-		told(1, load.Well, "a", "a1", "n1"), told(1, load.Well, "b", "b1", "n2"),
-		told(1, load.Well, "c", "c1", "n2"),
+		record(1, load.Well, "a", "a1", "n1"), record(1, load.Well, "b", "b1", "n2"),
+		record(1, load.Well, "c", "c1", "n2"),
 	}
 	for _, tc := range []struct {
 		name   string
@@ -34,56 +34,56 @@ func TestBelowMinimum(t *testing.T) {
 		want   int
 	}{
 		{name: "nothing is given up"},
-		{name: "one is given up", then: []load.Record{told(10, load.Term, "a", "a1", "n1")}, want: 1},
-		{name: "it ends by itself", then: []load.Record{told(10, load.End, "a", "a1", "n1")}},
+		{name: "one is given up", then: []load.Record{record(10, load.Term, "a", "a1", "n1")}, want: 1},
+		{name: "it ends by itself", then: []load.Record{record(10, load.End, "a", "a1", "n1")}},
 		{
 			name: "its next attempt is well first",
-			then: []load.Record{told(9, load.Well, "a", "a2", "n3"), told(13, load.Term, "a", "a1", "n1")},
+			then: []load.Record{record(9, load.Well, "a", "a2", "n3"), record(13, load.Term, "a", "a1", "n1")},
 		},
 		{
 			name: "its next attempt is ill",
-			then: []load.Record{told(9, load.Ill, "a", "a2", "n3"), told(10, load.Term, "a", "a1", "n1")}, want: 1,
+			then: []load.Record{record(9, load.Ill, "a", "a2", "n3"), record(10, load.Term, "a", "a1", "n1")}, want: 1,
 		},
 		{
 			name: "one that never was well is given up",
-			then: []load.Record{told(9, load.Up, "d", "d1", "n3"), told(10, load.Term, "d", "d1", "n3")},
+			then: []load.Record{record(9, load.Up, "d", "d1", "n3"), record(10, load.Term, "d", "d1", "n3")},
 		},
 		{
 			name:  "the test killed one, which Berth does not know yet",
-			then:  []load.Record{told(9, load.Well, "d", "d1", "n3"), told(13, load.Term, "c", "c1", "n2")},
+			then:  []load.Record{record(9, load.Well, "d", "d1", "n3"), record(13, load.Term, "c", "c1", "n2")},
 			kills: []load.Kill{{Node: "n1", At: at(5), Known: at(25)}},
 		},
 		{
 			name:  "the test killed one, which Berth knows",
-			then:  []load.Record{told(9, load.Well, "d", "d1", "n3"), told(29, load.Term, "c", "c1", "n2")},
+			then:  []load.Record{record(9, load.Well, "d", "d1", "n3"), record(29, load.Term, "c", "c1", "n2")},
 			kills: []load.Kill{{Node: "n1", At: at(5), Known: at(25)}}, want: 1,
 		},
 		{
 			name:   "fewer are wanted",
-			then:   []load.Record{told(13, load.Term, "c", "c1", "n2"), told(13, load.Term, "b", "b1", "n2")},
+			then:   []load.Record{record(13, load.Term, "c", "c1", "n2"), record(13, load.Term, "b", "b1", "n2")},
 			leasts: []load.Least{{At: at(9), N: 2}}, want: 1,
 		},
 		{
 			name:   "more were wanted just now",
-			then:   []load.Record{told(13, load.Term, "c", "c1", "n2")},
+			then:   []load.Record{record(13, load.Term, "c", "c1", "n2")},
 			leasts: []load.Least{{At: at(2), N: 2}, {At: at(9), N: 5}},
 		},
 		{
 			name: "another was well when it was told to stop, and not yet when it was given up",
-			then: []load.Record{told(9, load.Well, "d", "d1", "n3"), told(11, load.Term, "c", "c1", "n2")}, want: 1,
+			then: []load.Record{record(9, load.Well, "d", "d1", "n3"), record(11, load.Term, "c", "c1", "n2")}, want: 1,
 		},
 		{
 			name: "it was well for a moment only",
 			then: []load.Record{
-				told(9, load.Well, "d", "d1", "n3"), told(10, load.Term, "d", "d1", "n3"),
-				told(13, load.Term, "c", "c1", "n2"),
+				record(9, load.Well, "d", "d1", "n3"), record(10, load.Term, "d", "d1", "n3"),
+				record(13, load.Term, "c", "c1", "n2"),
 			}, want: 1,
 		},
 		{
 			name: "another died while it served on",
 			then: []load.Record{
-				told(7, load.Well, "d", "d1", "n3"), told(11, load.Term, "c", "c1", "n2"),
-				told(10, load.End, "a", "a1", "n1"),
+				record(7, load.Well, "d", "d1", "n3"), record(11, load.Term, "c", "c1", "n2"),
+				record(10, load.End, "a", "a1", "n1"),
 			},
 		},
 	} {

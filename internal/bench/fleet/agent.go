@@ -146,7 +146,7 @@ func (a *fakeAgent) report(ctx context.Context, w transport.Welcome) error {
 				return ctx.Err()
 			}
 		}
-		reply, err := a.tell(ctx, r)
+		reply, err := a.sendReport(ctx, r)
 		if err != nil {
 			return err
 		}
@@ -163,8 +163,8 @@ func (a *fakeAgent) report(ctx context.Context, w transport.Welcome) error {
 	}
 }
 
-// tell sends a report, again where the server could not take it.
-func (a *fakeAgent) tell(ctx context.Context, r transport.Report) (transport.ReportReply, error) {
+// sendReport sends a report, and repeats it if the server could not accept it.
+func (a *fakeAgent) sendReport(ctx context.Context, r transport.Report) (transport.ReportReply, error) {
 	for {
 		reply, err := a.client.Report(ctx, r)
 		if err == nil || ctx.Err() != nil {

@@ -68,26 +68,26 @@ func run(ctx context.Context, out io.Writer) error {
 	server := &http.Server{Handler: site(t), ReadHeaderTimeout: headerLimit}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
-	t.say("up")
+	t.send("up")
 	fmt.Fprintf(out, "version %s serves at %s\n", os.Getenv("VERSION"), listener.Addr())
 	select {
 	case err := <-served:
 		return fmt.Errorf("serve: %w", err)
 	case <-ctx.Done():
 	}
-	t.say("term")
+	t.send("term")
 	fmt.Fprintln(out, "told to stop")
 	time.Sleep(drain)
 	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishLimit)
 	defer cancel()
 	err = server.Shutdown(limit)
-	t.say("end")
+	t.send("end")
 	t.close()
 	return err
 }
 
 // site are its pages.
-func site(t *teller) http.Handler {
+func site(t *reporter) http.Handler {
 	var answered atomic.Int64
 	var looked sync.Once
 	uuid, ill := os.Getenv("BERTH_ATTEMPT_ID"), os.Getenv("ILL") != ""
@@ -98,11 +98,11 @@ func site(t *teller) http.Handler {
 	})
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		if ill {
-			looked.Do(func() { t.say("ill") })
+			looked.Do(func() { t.send("ill") })
 			http.Error(w, "this build is ill", http.StatusInternalServerError)
 			return
 		}
-		looked.Do(func() { t.say("well") })
+		looked.Do(func() { t.send("well") })
 		fmt.Fprintln(w, "ok")
 	})
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
@@ -139,20 +139,20 @@ func eat(first, each int) {
 	runtime.KeepAlive(held)
 }
 
-// teller tells the recorder what happens, in order, and as soon as that is reached.
-type teller struct {
+// reporter sends records to the recorder, in order, and keeps them until the recorder can be reached.
+type reporter struct {
 	lines chan []byte
 	ended chan struct{}
 }
 
-func newTeller() *teller {
-	t := &teller{lines: make(chan []byte, 16), ended: make(chan struct{})}
+func newTeller() *reporter {
+	t := &reporter{lines: make(chan []byte, 16), ended: make(chan struct{})}
 	go t.run(os.Getenv("RECORD"))
 	return t
 }
 
-// say sends a record with its time.
-func (t *teller) say(what string) {
+// send sends a record with its time.
+func (t *reporter) send(what string) {
 	attempt := number("BERTH_ATTEMPT")
 	line, err := json.Marshal(map[string]any{
 		"at": time.Now(), "what": what, "task": os.Getenv("BERTH_TASK"), "attempt": attempt,
@@ -165,7 +165,7 @@ func (t *teller) say(what string) {
 }
 
 // close waits until all records are sent, for tellLimit at most.
-func (t *teller) close() {
+func (t *reporter) close() {
 	close(t.lines)
 	select {
 	case <-t.ended:
@@ -173,7 +173,7 @@ func (t *teller) close() {
 	}
 }
 
-func (t *teller) run(address string) {
+func (t *reporter) run(address string) {
 	defer close(t.ended)
 	dialer := net.Dialer{Timeout: tellLimit}
 	var conn net.Conn
