@@ -116,15 +116,17 @@ var layers = map[string][]string{
 	"internal/store/etcd/etcdtest": {},
 	"internal/store/memory":        {"internal/cluster", "internal/store"},
 	"internal/store/recordjson":    {"internal/cluster"},
-	"internal/store/storetest":     {"internal/cluster", "internal/store", "internal/store/election", "internal/testkit"},
-	"internal/telemetry":           {"internal/cluster", "internal/store"},
-	"internal/thread":              {},
-	"internal/timetable":           {},
-	"internal/traces":              {"internal/cluster"},
-	"internal/transport":           {"internal/cluster", "internal/logs"},
-	"internal/version":             {},
-	"internal/taskview":            {"api", "internal/cluster"},
-	"internal/wording":             {"internal/cluster"},
+	"internal/store/storetest": {
+		"internal/cluster", "internal/store", "internal/store/election", "internal/testkit",
+	},
+	"internal/telemetry": {"internal/cluster", "internal/store"},
+	"internal/thread":    {},
+	"internal/timetable": {},
+	"internal/traces":    {"internal/cluster"},
+	"internal/transport": {"internal/cluster", "internal/logs"},
+	"internal/version":   {},
+	"internal/taskview":  {"api", "internal/cluster"},
+	"internal/wording":   {"internal/cluster"},
 
 	// The inputs of decisions, for the leader and for views.
 	"internal/observe": {
@@ -298,8 +300,8 @@ var layers = map[string][]string{
 		"api", "internal/apiserver/access", "internal/apiserver/agentapi", "internal/apiserver/backend",
 		"internal/apiserver/catalog", "internal/apiserver/draft", "internal/apiserver/lists",
 		"internal/apiserver/respond", "internal/apiserver/route", "internal/apiserver/snapshot",
-		"internal/apiserver/strictjson", "internal/apiserver/views", "internal/cluster", "internal/observe",
-		"internal/store",
+		"internal/apiserver/strictjson", "internal/apiserver/trouble", "internal/apiserver/views", "internal/cluster",
+		"internal/observe", "internal/store", "internal/wording",
 	},
 	"internal/controlplane": {
 		"internal/boottime", "internal/clause", "internal/cluster", "internal/controlplane/...", "internal/logic/...",

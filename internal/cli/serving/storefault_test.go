@@ -40,7 +40,8 @@ func TestStoreOfTheLastStart(t *testing.T) {
 	s = &server.Server{Config: server.Config{
 		DataDir: dir, Log: slog.New(slog.DiscardHandler), Notices: func(text string) {
 			notices += text
-		}}}
+		},
+	}}
 	if err := s.ChooseStore(); err != nil || fmt.Sprint(s.Config.Store) != fmt.Sprint(there) {
 		t.Errorf("without --store: %v, and the store is %+v", err, s.Config.Store)
 	}

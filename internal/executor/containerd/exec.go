@@ -100,7 +100,6 @@ func resize(life context.Context, p client.Process, t *executor.Terminal) {
 func attend(ctx context.Context, p client.Process, stdinEnded <-chan struct{}, terminal *executor.Terminal) (int,
 
 	error,
-
 ) {
 	// The cleanup after the end of the context has a time limit.
 	life, endLife := context.WithCancel(context.WithoutCancel(ctx))

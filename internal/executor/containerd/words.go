@@ -28,7 +28,6 @@ var runtimeWords = []struct {
 	said  *regexp.Regexp
 	means string
 }{
-
 	{
 		regexp.MustCompile(`exec: "([^"]*)": executable file not found in \$PATH`),
 		`the image has no program "$1" in its PATH: correct the command, or name the program by its whole path`,
