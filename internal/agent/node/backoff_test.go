@@ -13,9 +13,9 @@ func TestBackoffDoubles(t *testing.T) {
 	jitter := 0.0
 	n := &Node{Random: func() float64 { return jitter }}
 	b := n.NewBackoff(time.Second, 5*time.Second)
-	for i, want := range []time.Duration{1000, 2000, 4000, 5000, 5000} {
-		if got := b.Next(); got != want*time.Millisecond/2 {
-			t.Errorf("time %d without jitter: got %v, want %v", i, got, want*time.Millisecond/2)
+	for i, seconds := range []float64{0.5, 1, 2, 2.5, 2.5} {
+		if got := b.Next(); got.Seconds() != seconds {
+			t.Errorf("time %d without jitter: got %v, want %v s", i, got, seconds)
 		}
 	}
 	b.Reset()

@@ -59,7 +59,7 @@ func (a *TasksAPI) readTask(w http.ResponseWriter, r *http.Request) error {
 
 // FindTask returns the view of the task in the address: the requested attempt, else the pending or the newest one. The
 // row is nil for a pending task without attempts.
-func (a Common) FindTask(snap *store.Snapshot, r *http.Request) (api.TaskView, *store.AttemptRow, error) {
+func (c Common) FindTask(snap *store.Snapshot, r *http.Request) (api.TaskView, *store.AttemptRow, error) {
 	id := cluster.TaskID(r.PathValue("task"))
 	number, err := route.Number(r, "attempt", 0)
 	if err != nil {
@@ -72,7 +72,7 @@ func (a Common) FindTask(snap *store.Snapshot, r *http.Request) (api.TaskView, *
 		}
 	}
 	if number == 0 && (row == nil || row.Outcome != nil) {
-		l := a.Views.At(snap)
+		l := c.Views.At(snap)
 		p, _ := id.Parts()
 		o := cluster.OwnerRef{Kind: snapshot.KindOf(p), Cluster: p.Cluster, Name: p.Owner}
 		waiting := l.Pending(o)
@@ -85,7 +85,7 @@ func (a Common) FindTask(snap *store.Snapshot, r *http.Request) (api.TaskView, *
 	if row == nil {
 		return api.TaskView{}, nil, respond.NotFound("task", string(id))
 	}
-	return a.Views.At(snap).Task(row), row, nil
+	return c.Views.At(snap).Task(row), row, nil
 }
 
 // Routes returns the operations of tasks.
