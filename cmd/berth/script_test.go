@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 		"berth-main": main, // with its signals, at the time that it is
 		"berth": func() {
 			a := session.New(os.Stdin, os.Stdout, os.Stderr)
-			began, start := time.Now(), clitest.Start
+			began, start := time.Now(), clitest.Start()
 			a.Now = func() time.Time {
 				took := time.Since(began)
 				if took < steady {

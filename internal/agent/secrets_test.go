@@ -25,7 +25,7 @@ func (secretServer) Secrets(context.Context, transport.SecretsRequest) (transpor
 // inMemory returns the path of a folder in memory.
 func inMemory(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("/dev/shm", "berth-agent-")
+	dir, err := os.MkdirTemp("/dev/shm", "berth-agent-") //nolint:usetesting // t.TempDir is on the disk
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,8 +24,8 @@ import (
 	"github.com/berthd/berth/internal/wording"
 )
 
-// Start is the current time of the fake server and of the commands in tests.
-var Start = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+// Start returns the time at which a fake server finds troubles, and at which commands run in tests.
+func Start() time.Time { return time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC) }
 
 // State is the content of a fake server at one moment.
 type State struct {
@@ -424,7 +424,7 @@ func troublesOf(w State, r *http.Request) any {
 		return cmp.Or(cmp.Compare(x.Cluster, y.Cluster), cmp.Compare(x.Name, y.Name))
 	})
 	o := trouble.Objects{
-		Now: Start, Nodes: w.Nodes, Services: w.Services, Jobs: w.Jobs, Crons: w.Crons,
+		Now: Start(), Nodes: w.Nodes, Services: w.Services, Jobs: w.Jobs, Crons: w.Crons,
 		Tasks: func(o cluster.OwnerRef) []api.TaskView {
 			return tasks(o.Kind == cluster.KindJob, func(v *api.TaskView) bool { return v.Owner == o })
 		},

@@ -69,7 +69,7 @@ func (b *Builder) isNewest(task cluster.TaskID, attempt int) bool {
 	return true
 }
 
-// StopUnit returns the unit that stops an attempt: the outcome, where the stop has one, and the desired record.
+// StopUnit returns the unit that writes the stop of an attempt. It fails where the attempt has an outcome meanwhile.
 func (b *Builder) StopUnit(s *reconciler.Stop) (store.Unit, error) {
 	var u store.Unit
 	row, _ := b.Snap.Attempt(s.Desired.Task, s.Desired.Attempt)
