@@ -75,8 +75,8 @@ func startBerth(ctx context.Context, d *demo, executor string) (*berth, error) {
 		return b, nil
 	case err := <-b.ended:
 		return nil, fmt.Errorf("berth dev ended before it was ready: %w: %s", orExit(err), b.lastWords())
-	case <-time.After(readyLimit):
-		err = fmt.Errorf("berth dev was not ready after %v: %s", readyLimit, b.lastWords())
+	case <-time.After(d.limit(readyLimit)):
+		err = fmt.Errorf("berth dev was not ready after %v: %s", d.limit(readyLimit), b.lastWords())
 	case <-ctx.Done():
 		err = ctx.Err()
 	}
@@ -229,7 +229,7 @@ func (b *berth) runsProcesses(ctx context.Context) (bool, error) {
 		} `json:"facts"`
 	}
 	var first string
-	err := until(ctx, readyLimit, func() error {
+	err := until(ctx, b.demo.limit(readyLimit), func() error {
 		out, err := b.read(ctx, "node", "ls", "-o", "json")
 		if err != nil {
 			return err
@@ -256,7 +256,7 @@ func (b *berth) end(ctx context.Context) error {
 		deleted = errors.Join(deleted, err)
 	}
 	if deleted == nil {
-		gone = until(ctx, time.Minute, func() error {
+		gone = until(ctx, b.demo.limit(time.Minute), func() error {
 			left, err := b.tasks(ctx)
 			if err == nil && len(left) > 0 {
 				err = fmt.Errorf("%d tasks are left, such as %s, which is %s", len(left), left[0].ID, left[0].State)
@@ -313,7 +313,7 @@ func (b *berth) stopServer(ctx context.Context) error {
 			return fmt.Errorf("berth dev: %w", err)
 		}
 		return nil
-	case <-time.After(30 * time.Second):
+	case <-time.After(b.demo.limit(30 * time.Second)):
 	case <-ctx.Done():
 	}
 	return errors.Join(errors.New("berth dev did not end after TERM"), b.server.Process.Kill())

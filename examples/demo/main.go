@@ -44,6 +44,8 @@ type demo struct {
 	images string   // what examples/images built
 	flags  []string // more of them for berth dev, such as those for a store that runs elsewhere
 	plain  bool     // the node runs plain processes, not images
+	// slowdown multiplies every time limit.
+	slowdown int
 	stdout io.Writer
 	stderr io.Writer
 	berth  *berth
@@ -59,6 +61,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	binary := flags.String("berth", "", "Berth's binary; without it bin/berth is built")
 	images := flags.String("images", "", "folder with the images of the examples; without it they are built")
 	executor := flags.String("executor", "auto", "how to run containers: auto, containerd or process")
+	slowdown := flags.Int("slowdown", 1, "multiply all time limits by this number, for a slow machine")
 	if err := flags.Parse(args); err != nil {
 		return fmt.Errorf("parse flags: %w", err)
 	}
@@ -72,11 +75,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	d := &demo{
 		root: root, binary: *binary, data: data, images: *images,
-		flags: flags.Args(), stdout: stdout, stderr: stderr, began: time.Now(),
+		flags: flags.Args(), stdout: stdout, stderr: stderr, began: time.Now(), slowdown: max(1, *slowdown),
 	}
 	err = d.play(ctx, *check, *executor)
 	// Taken down in any case, also after Ctrl-C.
-	down, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Minute)
+	down, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.limit(2*time.Minute))
 	defer cancel()
 	if err = errors.Join(err, d.takeDown(down)); err != nil {
 		return err
@@ -86,6 +89,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	return nil
 }
+
+// limit stretches a time limit on a slow machine.
+func (d *demo) limit(limit time.Duration) time.Duration { return limit * time.Duration(d.slowdown) }
 
 // play is the story, from nothing to running services.
 func (d *demo) play(ctx context.Context, check bool, executor string) error {
@@ -122,7 +128,8 @@ func (d *demo) play(ctx context.Context, check bool, executor string) error {
 	if err := b.keep(ctx, "redis-auth", "requirepass "+d.password+"\n"); err != nil {
 		return err
 	}
-	if err := b.show(ctx, "run", "--timeout", "3m", d.example("web.yaml"), d.example("redis.yaml"),
+	limit := d.limit(3 * time.Minute).String()
+	if err := b.show(ctx, "run", "--timeout", limit, d.example("web.yaml"), d.example("redis.yaml"),
 		d.example("job.yaml")); err != nil {
 		return err
 	}

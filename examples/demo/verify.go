@@ -72,7 +72,7 @@ func (d *demo) webIs(ctx context.Context, version string) error {
 		return fmt.Errorf("%d tasks are healthy, want %d", len(tasks), webTasks)
 	}
 	for i, t := range tasks {
-		got, err := askWeb(ctx, t.addr("http"))
+		got, err := d.askWeb(ctx, t.addr("http"))
 		if err != nil {
 			return err
 		}
@@ -96,8 +96,8 @@ type webAnswer struct {
 	Service string `json:"service"`
 }
 
-func askWeb(ctx context.Context, addr string) (answer webAnswer, err error) {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+func (d *demo) askWeb(ctx context.Context, addr string) (answer webAnswer, err error) {
+	ctx, cancel := context.WithTimeout(ctx, d.limit(5*time.Second))
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+"/version", http.NoBody)
 	if err != nil {
@@ -128,10 +128,10 @@ func (d *demo) verifyRedis(ctx context.Context) (string, error) {
 	}
 	addr := tasks[0].addr("redis")
 	value := "moored at " + time.Now().UTC().Format(time.RFC3339Nano)
-	if got, err := redis(ctx, addr, d.password, "SET", "berth:demo", value); err != nil || got != "OK" {
+	if got, err := d.redis(ctx, addr, d.password, "SET", "berth:demo", value); err != nil || got != "OK" {
 		return "", fmt.Errorf("SET at %s answers %q: %w", addr, got, orWrong(err))
 	}
-	if got, err := redis(ctx, addr, d.password, "GET", "berth:demo"); err != nil || got != value {
+	if got, err := d.redis(ctx, addr, d.password, "GET", "berth:demo"); err != nil || got != value {
 		return "", fmt.Errorf("GET at %s answers %q, want %q: %w", addr, got, value, orWrong(err))
 	}
 	return "SET and GET at " + addr, nil
@@ -148,13 +148,13 @@ func orWrong(err error) error {
 
 // redis sends one command in redis's own protocol, behind the password unless that is empty, and returns its answer, a
 // string.
-func redis(ctx context.Context, addr, password string, command ...string) (string, error) {
+func (d *demo) redis(ctx context.Context, addr, password string, command ...string) (string, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
 	if err != nil {
 		return "", fmt.Errorf("connect: %w", err)
 	}
 	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(d.limit(5 * time.Second))); err != nil {
 		return "", fmt.Errorf("set a deadline: %w", err)
 	}
 	replies := bufio.NewReader(conn)
@@ -185,7 +185,7 @@ func (d *demo) verifyNames(ctx context.Context) (string, error) {
 	resolver := net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, network, d.berth.names)
 	}}
-	err := until(ctx, 30*time.Second, func() error {
+	err := until(ctx, d.limit(30*time.Second), func() error {
 		tasks, err := d.berth.healthyTasks(ctx, "web")
 		if err != nil {
 			return err
@@ -216,7 +216,7 @@ func (d *demo) verifySecret(ctx context.Context) (string, error) {
 	if err != nil || len(tasks) == 0 {
 		return "", fmt.Errorf("no task of redis: %w", orWrong(err))
 	}
-	if got, err := redis(ctx, tasks[0].addr("redis"), "", "GET", "berth:demo"); err == nil ||
+	if got, err := d.redis(ctx, tasks[0].addr("redis"), "", "GET", "berth:demo"); err == nil ||
 		!strings.Contains(err.Error(), "NOAUTH") {
 		return "", fmt.Errorf("without the password redis answers %q, %w", got, orWrong(err))
 	}
@@ -241,7 +241,7 @@ func (d *demo) verifySecret(ctx context.Context) (string, error) {
 // verifyUse demands that Berth reports the resource use of each task.
 func (d *demo) verifyUse(ctx context.Context) (string, error) {
 	var memory int64
-	err := until(ctx, 30*time.Second, func() error {
+	err := until(ctx, d.limit(30*time.Second), func() error {
 		out, err := d.berth.read(ctx, "top", "tasks", "-o", "json")
 		if err != nil {
 			return err
@@ -456,7 +456,7 @@ func (d *demo) verifyKill(ctx context.Context) (string, error) {
 	if err := syscall.Kill(victim, syscall.SIGKILL); err != nil {
 		return "", fmt.Errorf("kill process %d: %w", victim, err)
 	}
-	err = until(ctx, time.Minute, func() error {
+	err = until(ctx, d.limit(time.Minute), func() error {
 		now, err := d.berth.healthyTasks(ctx, "web")
 		if err != nil {
 			return err
@@ -484,8 +484,8 @@ func (d *demo) verifyRollout(ctx context.Context) (string, error) {
 	for range 2 {
 		loads.Go(func() { h.strike(load, d.berth) })
 	}
-	rolled := d.berth.show(ctx, "run", "--timeout", "3m", d.example("web-v2.yaml"))
-	settled := until(ctx, 10*time.Second, func() error { return d.webIs(ctx, "2") })
+	rolled := d.berth.show(ctx, "run", "--timeout", d.limit(3*time.Minute).String(), d.example("web-v2.yaml"))
+	settled := until(ctx, d.limit(10*time.Second), func() error { return d.webIs(ctx, "2") })
 	stop()
 	loads.Wait()
 	if err := errors.Join(rolled, settled, h.verdict()); err != nil {
@@ -521,7 +521,7 @@ func (h *hammer) strike(ctx context.Context, b *berth) {
 			}
 			tasks, listed = now, asked
 		}
-		got, err := askWeb(ctx, tasks[i%len(tasks)].addr("http"))
+		got, err := b.demo.askWeb(ctx, tasks[i%len(tasks)].addr("http"))
 		h.note(ctx, got.Version, err)
 	}
 }
