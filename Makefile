@@ -65,7 +65,7 @@ generate: ## Write the generated files anew.
 test: ## Run every test that this machine can run; as root install what they need first.
 	scripts/test
 
-PROOFS = crash,store,sim,replay,search,proof,load,units,race,unified,fleet,demo,figures
+PROOFS = crash,store,sim,replay,search,proof,load,units,race,unified,fleet,demo,contended,figures
 
 prove: ## Prove for longer (PROVE=crash,store,… picks; scripts/prove lists them): make prove KILLS=200 ROUNDS=50 SEEDS=10000 SEARCH=10000 RUNS=200 LOSSES=20 LENGTH=1h CHECKS=10000
 	PROVE="$(or $(PROVE),$(PROOFS))" ROUNDS=$(or $(ROUNDS),20) KILLS=$(or $(KILLS),100) SERVICES=$(or $(SERVICES),80) BATCH=$(or $(BATCH),300) \
