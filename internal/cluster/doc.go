@@ -14,4 +14,11 @@
 // Templates need no clock. archtest therefore lets decisions import text/template and its parser, except functions that
 // open files. When a definition is written, its templates are tried with invented addresses, by the code that agents
 // run.
+//
+// # Size
+//
+// The package is larger than others. Its types refer to each other in both directions: a service names a definition, a
+// volume and a secret, a placement names a node. Validation is a method of each type, so that no caller can store an
+// unchecked value. A division would need exported fields between its parts and would give readers two places for one
+// noun. Files are named after nouns; each validate_ file holds the rules of one.
 package cluster

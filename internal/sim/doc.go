@@ -14,4 +14,9 @@
 // A checker sees every revision of the store and every start and end of a program. It records the acknowledgements to
 // users and agents. It compares them with the invariants in invariants.go. A breach is shrunk to a short story and
 // printed with the command that replays it.
+//
+// # Size
+//
+// The parts of a fleet (servers, nodes, network, users, programs) share its clock and its journal, and the checkers read
+// all of them. They are files of one package, because only this package's test uses them.
 package sim

@@ -19,6 +19,11 @@
 // value of each compared record, and a plan record has 140 kB. If a shared compare fails, nothing was written, and the
 // call is sent again with the compares in their groups. A refused group is sent again in groups of 16, and what of
 // these is refused unit by unit.
+//
+// # Size
+//
+// Tables, snapshot and writer share the unexported trees. The accessors of snapshots are most of the package: one group
+// for each kind of object, embedded in Snapshot, so that callers have one type.
 package store
 
 import (

@@ -35,6 +35,12 @@
 // `berth exec` start in the program's process namespace by a supervisor's thread that entered it and never ends,
 // because the kernel kills a child that is bound to its parent when the parent's thread ends. Temporary files of
 // isolated programs are on the disk of the agent's data and go with the container.
+//
+// # Size
+//
+// The executor, the supervisor and the launcher are three processes of one binary. They exchange the same files and
+// messages, whose formats are nobody else's business, so they are one package. File names say which process runs the
+// code: supervisor.go, launch.go, and process.go for the executor.
 package process
 
 import (

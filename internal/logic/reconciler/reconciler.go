@@ -23,6 +23,11 @@
 //     job's task may end on a drained node; for other reasons it stops at once. A preempted task stops before its
 //     next attempt begins.
 //   - An attempt that runs without a record in the store is adopted if its owner wants it, and stopped otherwise.
+//
+// # Size
+//
+// The rules of services, daemons, jobs, rollouts and drains act on the same two values: a slot, which is a wanted task
+// with its attempts, and the plan. Both would be exported if the rules were packages. Each rule has a file.
 package reconciler
 
 import (

@@ -28,6 +28,11 @@
 // use. The prefix belongs to the engine, below all key names, so no writer can forget it. `clientv3/namespace` does not
 // cover transactions that are sent as they are. Versions before 3.5.13 and 3.4.31 are refused: a watch may lose events
 // around a compaction, and a deposed leader may revoke leases.
+//
+// # Size
+//
+// The embedded server and the connection to an etcd elsewhere share the engine: calls, watches, leases and the space
+// guard. A file holds one of these.
 package etcd
 
 import (
