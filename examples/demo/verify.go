@@ -271,7 +271,7 @@ func (d *demo) verifyUse(ctx context.Context) (string, error) {
 		return "", err
 	}
 	return fmt.Sprintf("%d tasks use %.1f MiB of memory", webTasks+1, float64(memory)/(1<<20)),
-		d.berth.show(ctx, "top", "tasks")
+		d.berth.show(ctx, "top", "tasks", "--times", "1")
 }
 
 // verifyWhy demands an answer to why a task is where it is.
