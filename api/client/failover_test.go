@@ -182,7 +182,10 @@ func TestSilentServer(t *testing.T) {
 		took time.Duration
 		want error
 	}{
-		{"a read", func(ctx context.Context, c *Client) error { _, err := c.Version(ctx); return err }, readTimeout, nil},
+		{"a read", func(ctx context.Context, c *Client) error {
+			_, err := c.Version(ctx)
+			return err
+		}, readTimeout, nil},
 		{"a list that waits", func(ctx context.Context, c *Client) error {
 			_, err := c.Services(ctx, "", ListOptions{Index: 7, Wait: time.Minute})
 			return err
