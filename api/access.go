@@ -4,29 +4,29 @@ import (
 	"time"
 )
 
-// Messages of who may do what: tokens, and the certificates of machines.
+// Messages for access: tokens and certificates of machines.
 
 // TokenRequest asks for a token.
 type TokenRequest struct {
-	// Name is for people: whose token it is, or what for.
+	// Name is a label: the token's holder or use.
 	Name string `json:"name,omitempty"`
 	// Purpose is "access", for people and programs, or "join", for machines; default access.
 	Purpose TokenPurpose `json:"purpose,omitempty"`
 	// Role is admin, operator, submitter or viewer for access; node or server for joining.
 	Role Role `json:"role"`
-	// Clusters, unless empty, are the only ones that an access token of a submitter or a viewer reaches.
+	// Clusters, unless empty, limits an access token of a submitter or viewer to these clusters.
 	Clusters []string `json:"clusters,omitempty"`
-	// Life is how long the token is good for. An access token without lasts until it is revoked; a join token lasts an
-	// hour by default, and thirty days at most.
+	// Life is the validity of the token. Without it, an access token lasts until it is revoked, and a join token an
+	// hour. A join token lasts at most thirty days.
 	Life Duration `json:"life,omitempty"`
-	// Uses is how often a join token may be used; default 1.
+	// Uses is the maximum number of uses of a join token; default 1.
 	Uses int `json:"uses,omitempty"`
-	// For, unless empty, is the only node name or server id that a join token is good for. Such a token also takes
-	// over a name that a living machine has.
+	// For, unless empty, limits a join token to this node name or server id. Such a token also takes over the name of a
+	// live machine.
 	For string `json:"for,omitempty"`
 }
 
-// TokenView is what is known of a token; the secret is not.
+// TokenView is a token without its secret.
 type TokenView struct {
 	ID       string       `json:"id"`
 	Name     string       `json:"name,omitempty"`
@@ -44,40 +44,40 @@ type TokenView struct {
 	Revision uint64 `json:"revision"`
 }
 
-// TokenReply answers the making of a token: the only time that it is shown.
+// TokenReply is the answer to the creation of a token, and the only one with its secret.
 type TokenReply struct {
 	TokenView
-	// Token is the whole of it: what is sent as "Authorization: Bearer", or given to a machine that joins.
+	// Token is the whole token, for "Authorization: Bearer" or for a machine that joins.
 	Token string `json:"token"`
 }
 
-// JoinRequest trades a join token for a certificate.
+// JoinRequest exchanges a join token for a certificate.
 type JoinRequest struct {
 	// Token is the whole join token, "<id>.<secret>.<hash>".
 	Token string `json:"token"`
-	// Name is the node's name, or the server's id; the request must be for just this name.
+	// Name is the node's name or the server's id. The certificate signing request must have the same name.
 	Name string `json:"name"`
 	// Request is a certificate signing request in PEM: CN is the name, OU the role.
 	Request string `json:"request"`
-	// ServerName is what people will call a server; it is refused if another one is called so. Empty for nodes.
+	// ServerName is the display name of a server; a name in use is refused. Empty for nodes.
 	ServerName string `json:"server_name,omitempty"`
-	// PeerURL is where a server will be reached by the other members of the store, such as "https://10.0.0.2:7072".
-	// Empty for nodes, and for servers whose store runs elsewhere.
+	// PeerURL is the server's address for the other members of the store, such as "https://10.0.0.2:7072". Empty for
+	// nodes, and for servers with an external store.
 	PeerURL string `json:"peer_url,omitempty"`
 }
 
-// JoinReply is what a machine needs from then on.
+// JoinReply is the data that a machine needs after it joined.
 type JoinReply struct {
-	// Certificate is signed for the request, and Authority the certificate of who signed it; both in PEM.
+	// Certificate is the signed certificate, and Authority the certificate of its signer; both in PEM.
 	Certificate string `json:"certificate"`
 	Authority   string `json:"authority"`
-	// AuthorityKey is for servers alone: with it they sign as well.
+	// AuthorityKey is the signing key, for servers only.
 	AuthorityKey string `json:"authority_key,omitempty"`
-	// SecretsKey is for servers alone: with it they seal and open secrets. SecretsKeys are all that the server that
-	// answers holds; builds that know of one only read the other.
+	// SecretsKey is a key for sealing and opening secrets, for servers only. SecretsKeys are all keys of the answering
+	// server; earlier builds read only SecretsKey.
 	SecretsKey  string `json:"secrets_key,omitempty"`
 	SecretsKeys string `json:"secrets_keys,omitempty"`
-	// Members are the members of the store, the new one included, for servers alone.
+	// Members are the members of the store, including the new one, for servers only.
 	Members []ServerMember `json:"members,omitempty"`
 	// Servers are the addresses of the control plane, such as "https://10.0.0.1:7071".
 	Servers []string `json:"servers,omitempty"`
@@ -87,19 +87,19 @@ type JoinReply struct {
 type ServerMember struct {
 	ID   string `json:"id"`
 	Name string `json:"name,omitempty"`
-	// PeerURL is where the other members reach it.
+	// PeerURL is the address for the other members.
 	PeerURL string `json:"peer_url,omitempty"`
-	// Learner says that it has no vote yet.
+	// Learner says that the member has no vote yet.
 	Learner bool `json:"learner,omitempty"`
 }
 
-// RenewRequest asks for a new certificate for the one that the connection shows.
+// RenewRequest asks for a new certificate to replace the one of the connection.
 type RenewRequest struct {
 	// Request is a certificate signing request in PEM, for the same name and role.
 	Request string `json:"request"`
 }
 
-// RenewReply carries it.
+// RenewReply is the answer to a RenewRequest.
 type RenewReply struct {
 	Certificate string `json:"certificate"`
 	Authority   string `json:"authority"`

@@ -1,9 +1,9 @@
 package api
 
-// CheckWord is what is said to a check of type ttl of a task. It stands for the check's TTL: unless another comes in
-// that time, the check fails.
+// CheckWord is a report to a TTL check of a task. It is valid for the check's TTL. The check fails if no further report
+// arrives in that time.
 type CheckWord struct {
 	Word Word `json:"word"`
-	// Message says why, at most 500 bytes; it is shown where the word is not pass.
+	// Message gives the reason, at most 500 bytes. It is shown unless the result is pass.
 	Message string `json:"message,omitempty"`
 }

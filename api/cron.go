@@ -11,18 +11,17 @@ type CronView struct {
 	Status   CronStatus `json:"status"`
 }
 
-// CronStatus is how far a cron has come.
+// CronStatus is the progress of a cron.
 type CronStatus struct {
 	// State is "waiting" for the next moment, "running", "suspended" or "deleting".
 	State string `json:"state"`
-	// Next are the next moments, at most five; empty for a cron that is suspended or has none any more.
+	// Next are the next moments, at most five. It is empty for a suspended cron and for a cron without further moments.
 	Next []time.Time `json:"next,omitempty"`
-	// Last is the newest moment that was dealt with, and Job the newest job that was made, at Made.
+	// Last is the newest handled moment, and Job the newest job, made at Made.
 	Last time.Time `json:"last,omitzero"`
 	Job  string    `json:"job,omitempty"`
 	Made time.Time `json:"made,omitzero"`
-	// Running are the jobs of the cron that have not ended, by name; Succeeded and Failed how many of those that are
-	// kept did.
+	// Running are the names of the cron's unfinished jobs. Succeeded and Failed count the finished jobs that are kept.
 	Running   []string `json:"running,omitempty"`
 	Succeeded int      `json:"succeeded,omitempty"`
 	Failed    int      `json:"failed,omitempty"`

@@ -1,6 +1,6 @@
 package api
 
-// DefinitionDiff tells what one version of a task definition changed since another.
+// DefinitionDiff is the difference between two versions of a task definition.
 type DefinitionDiff struct {
 	From Ref `json:"from,omitzero"`
 	To   Ref `json:"to"`

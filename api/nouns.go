@@ -2,14 +2,14 @@ package api
 
 import "github.com/berthd/berth/internal/cluster"
 
-// Nouns that users write: clusters, task definitions, services, jobs, crons, hosts and what they consist of.
-// Each is the type that the server itself uses, under a name that other modules can write.
+// Objects that users write, and their parts. Each is the type that the server itself uses, under a name for other
+// modules.
 type (
 	// AntiAffinity is how strictly tasks of one owner avoid each other's nodes.
 	AntiAffinity = cluster.AntiAffinity
 	// Cluster is a named collection of services and jobs in one domain.
 	Cluster = cluster.Cluster
-	// Constraint is a demand on a node.
+	// Constraint is a requirement on a node.
 	Constraint = cluster.Constraint
 	// ConstraintOp compares a node's attribute with a value.
 	ConstraintOp = cluster.ConstraintOp
@@ -17,50 +17,50 @@ type (
 	Job = cluster.Job
 	// Kind is the kind of an object that users write.
 	Kind = cluster.Kind
-	// Lifespan is the part of a service's or job's spec that the API server fills in at each write; what a client sends
-	// here is ignored.
+	// Lifespan is the part of a service's or job's spec that the API server sets at each write; values from clients are
+	// ignored.
 	Lifespan = cluster.Lifespan
-	// OnDisconnect is a class of tasks by what happens when their node falls silent.
+	// OnDisconnect is a class of tasks by their treatment when the node becomes silent.
 	OnDisconnect = cluster.OnDisconnect
-	// OnViolation says what happens to tasks whose node does not meet the demands on it any more: its labels or its
-	// pool changed, or the demands did.
+	// OnViolation is the treatment of tasks whose node no longer meets their constraints, because labels, pool or
+	// constraints changed.
 	OnViolation = cluster.OnViolation
 	// OwnerRef names the service or job that a task belongs to.
 	OwnerRef = cluster.OwnerRef
-	// Permission allows the tasks of a cluster one thing that reaches beyond the task.
+	// Permission allows the tasks of a cluster one kind of access beyond the task.
 	Permission = cluster.Permission
-	// Placement says where tasks may run (constraints) and should run (the rest).
+	// Placement says where tasks may run (constraints) and should run (all other fields).
 	Placement = cluster.Placement
-	// Preemption says for whom tasks that wait may have others end.
+	// Preemption says whether waiting tasks may end others.
 	Preemption = cluster.Preemption
 	// Service keeps tasks of one definition running.
 	Service = cluster.Service
 	// Step is a part of a job.
 	Step = cluster.Step
-	// Strategy says how nodes that fit are ranked.
+	// Strategy is the rule that ranks feasible nodes.
 	Strategy = cluster.Strategy
 	// Container is one process of a task.
 	Container = cluster.Container
-	// Demand is what a whole task asks of a node.
+	// Demand is the resource request of a whole task.
 	Demand = cluster.Demand
-	// File is text that the manifest carries into a container.
+	// File is text from the manifest that becomes a file of a container.
 	File = cluster.File
-	// Mount shows a volume inside a container.
+	// Mount is the use of a volume in a container.
 	Mount = cluster.Mount
-	// Pinning says which CPUs of its node a container runs on.
+	// Pinning is the choice of the CPUs that a container runs on.
 	Pinning = cluster.Pinning
-	// Port is one thing the task listens on.
+	// Port is one port that the task listens on.
 	Port = cluster.Port
-	// PullPolicy says when an image is fetched.
+	// PullPolicy says when an image is pulled.
 	PullPolicy = cluster.PullPolicy
 	// Ref names a version of a task definition, as "web@3".
 	Ref = cluster.Ref
-	// Resources are what a container may use and what is reserved for it.
+	// Resources are the limits of a container and its reservations.
 	Resources = cluster.Resources
-	// Restart is the agent's policy for a task that ended by itself: it is started again on the same node, in the same
+	// Restart is the agent's policy for a task that ended by itself. It starts again on the same node, in the same
 	// attempt, after a delay that doubles each time.
 	Restart = cluster.Restart
-	// RestartMode says which ends are followed by a restart in place.
+	// RestartMode says which ends lead to a restart in place.
 	RestartMode = cluster.RestartMode
 	// TaskDefinition is an immutable, versioned description of what a task runs.
 	TaskDefinition = cluster.TaskDefinition
@@ -68,132 +68,129 @@ type (
 	Tmpfs = cluster.Tmpfs
 	// Volume is a directory of the node that outlives the task.
 	Volume = cluster.Volume
-	// Check tells how a task is.
+	// Check is a repeated test of a task.
 	Check = cluster.Check
-	// CheckMeaning is what follows from what a check shows.
+	// CheckMeaning is the consequence of a check's result.
 	CheckMeaning = cluster.CheckMeaning
-	// CheckType is how a check looks.
+	// CheckType is the kind of test.
 	CheckType = cluster.CheckType
-	// TTLUpdate is what is said to a check of type ttl.
+	// TTLUpdate is a report to a TTL check.
 	Word = cluster.TTLUpdate
-	// Isolation says how far a program is kept apart from its node where no image does that.
+	// Isolation is the separation of a program without an image from its node.
 	Isolation = cluster.Isolation
-	// NetworkFact is whether tasks of a node can have a network.
+	// NetworkFact says whether tasks of a node can have a network of a mode.
 	NetworkFact = cluster.NetworkFact
-	// NetworkMode says what network the containers of a task see.
+	// NetworkMode is the kind of network of a task's containers.
 	NetworkMode = cluster.NetworkMode
-	// MasterKey tells of a key that wraps data keys.
+	// MasterKey is the record of a key that wraps data keys.
 	MasterKey = cluster.MasterKey
-	// SecretChange is what a running task does about a secret that has another value.
+	// SecretChange is a running task's reaction to a new value of a secret.
 	SecretChange = cluster.SecretChange
-	// SecretType is what a secret is for.
+	// SecretType is the use of a secret.
 	SecretType = cluster.SecretType
-	// SecretUse hands a secret of the task's cluster to a container, in a file or a variable.
+	// SecretUse gives a container a secret of its cluster, in a file or a variable.
 	SecretUse = cluster.SecretUse
-	// ServiceChange is what a task of a service does about addresses of services that are others than those that a
-	// container was told.
+	// ServiceChange is a running task's reaction to new addresses of a service that it uses.
 	ServiceChange = cluster.Change
-	// ServiceUse names a service that a container uses: it is not started before a task of that is healthy.
+	// ServiceUse names a service that a container uses. The container starts after a task of that service is healthy.
 	ServiceUse = cluster.ServiceUse
 	// Artifact is a file or an archive that the agent fetches before the container is made.
 	Artifact = cluster.Artifact
-	// FolderFacts is what a node lends to tasks of its own folders, and which volumes it has that stick to a task.
+	// FolderFacts are the host volumes and allowed paths of a node, and its sticky volumes.
 	FolderFacts = cluster.FolderFacts
-	// HostVolume is a folder that a node declares by a name.
+	// HostVolume is a directory that a node declares by name.
 	HostVolume = cluster.HostVolume
-	// StickyCopy says that a node has data of a volume that sticks to a task.
+	// StickyCopy says that a node has a copy of a sticky volume.
 	StickyCopy = cluster.StickyCopy
-	// StorageUse is what the volumes of a task take.
+	// StorageUse is the size of the volumes of a task.
 	StorageUse = cluster.StorageUse
-	// VolumeUse is what a volume takes of its file system.
+	// VolumeUse is the size of a volume in its file system.
 	VolumeUse = cluster.VolumeUse
-	// Affinity is a wish, or with a negative weight a dislike: nodes that meet the constraint are better, or worse, by
-	// the weight.
+	// Affinity is a weighted preference for nodes that meet a constraint. A negative weight is an aversion.
 	Affinity = cluster.Affinity
 	// Device is one device of a node that tasks may reserve.
 	Device = cluster.Device
-	// DeviceRequest is what a task asks for of one type of device.
+	// DeviceRequest is a task's request for devices of one type.
 	DeviceRequest = cluster.DeviceRequest
-	// DeviceUse is what a task holds of one device of its node.
+	// DeviceUse is the part of one device that a task holds.
 	DeviceUse = cluster.DeviceUse
-	// Distinct bounds how many tasks of an owner's newest version share a value of an attribute.
+	// Distinct limits the tasks of an owner's newest version that share a value of an attribute.
 	Distinct = cluster.Distinct
-	// Gang is tasks of a step that run all at the same time or not at all.
+	// Gang is a group of tasks of a step that run all at the same time or not at all.
 	Gang = cluster.Gang
-	// Relation draws a task towards the tasks of other workloads, or keeps it away from them.
+	// Relation attracts a task to the tasks of other workloads, or repels it.
 	Relation = cluster.Relation
-	// Spread wants the tasks of an owner's newest version even over the values of an attribute of nodes.
+	// Spread distributes the tasks of an owner's newest version evenly over the values of a node attribute.
 	Spread = cluster.Spread
-	// SpreadTarget is the share of one value.
+	// SpreadTarget is the wanted share of one value.
 	SpreadTarget = cluster.SpreadTarget
-	// Taint keeps tasks away from a node that do not tolerate it.
+	// Taint keeps tasks without a matching toleration away from a node.
 	Taint = cluster.Taint
-	// TaintEffect is what a taint does to tasks that do not tolerate it.
+	// TaintEffect is a taint's effect on tasks that do not tolerate it.
 	TaintEffect = cluster.TaintEffect
 	// Toleration lets a task onto nodes with a taint.
 	Toleration = cluster.Toleration
-	// Gate is a condition on numbers from outside that a rollout waits for.
+	// Gate is a condition on external numbers that a rollout waits for.
 	Gate = cluster.Gate
-	// GateResult is what the looks at a gate have shown since the newest tasks became healthy.
+	// GateResult is the results of a gate since the newest tasks became healthy.
 	GateResult = cluster.GateResult
-	// Reschedule is the policy for attempts that failed for good on their node: the next attempt goes, where it can, to
-	// another node, after a delay that doubles each time.
+	// Reschedule is the policy for attempts that failed for good on their node. The next attempt prefers another node,
+	// after a delay that doubles each time.
 	Reschedule = cluster.Reschedule
-	// RolloutState is where a rollout stands.
+	// RolloutState is the state of a rollout.
 	RolloutState = cluster.RolloutState
-	// RolloutWish is what the user asked of a service's rollout, by commands of their own; applying a manifest does not
+	// RolloutWish is the user's requests for a service's rollout, from separate commands. Applying a manifest does not
 	// change it.
 	RolloutWish = cluster.RolloutWish
-	// Update says how a service's tasks are replaced, by a rollout and by whatever else moves them: the budget of Least
-	// healthy tasks is one for rollouts, drains, scaling down and rebalancing (P5).
+	// Update is the policy for the replacement of a service's tasks. Rollouts, drains, scaling down and rebalancing
+	// share its budget, which keeps Least tasks healthy (P5).
 	Update = cluster.Update
-	// UpdateOrder is what comes first where one task replaces another.
+	// UpdateOrder says whether the old or the new task comes first in a replacement.
 	UpdateOrder = cluster.UpdateOrder
-	// ServiceVersion is one version of a service that was rolled out, or that was to be.
+	// ServiceVersion is one version of a service in its history.
 	ServiceVersion = cluster.Version
-	// Pressure says that a node is short of memory, and what its agent suggests to move away.
+	// Pressure says that a node is short of memory, and which attempt its agent suggests to move.
 	Pressure = cluster.Pressure
 	// ScaleChange is a change of a count.
 	ScaleChange = cluster.ScaleChange
-	// ScaleMetric is what a target looks at.
+	// ScaleMetric is the measured quantity of a target.
 	ScaleMetric = cluster.ScaleMetric
-	// ScalePace says how fast a count changes in one direction.
+	// ScalePace limits the speed of a count's changes in one direction.
 	ScalePace = cluster.ScalePace
-	// ScaleSchedule sets bounds or the count from a moment that comes again and again until the next such moment of any
-	// schedule in the list.
+	// ScaleSchedule sets bounds or the count at recurring moments, until the next moment of any schedule in the list.
 	ScaleSchedule = cluster.ScaleSchedule
-	// ScaleTarget is a value that a metric should have for each task.
+	// ScaleTarget is the wanted value of a metric for each task.
 	ScaleTarget = cluster.ScaleTarget
-	// Scaling changes the count of a service between two bounds by what its tasks use, or by the clock.
+	// Scaling changes the count of a service between two bounds by load, or by the clock.
 	Scaling = cluster.Scaling
-	// ServiceMode says how many tasks a service has, and where.
+	// ServiceMode says how the number of a service's tasks is determined.
 	ServiceMode = cluster.ServiceMode
-	// TaskStats is what one attempt uses, as its agent last measured it.
+	// TaskStats is the resource use of one attempt, as its agent last measured it.
 	TaskStats = cluster.TaskStats
 	// Cron makes a job at each of its moments.
 	Cron = cluster.Cron
-	// CronConcurrency is what happens while a job of an earlier moment runs.
+	// CronConcurrency is the policy for a moment while an earlier job runs.
 	CronConcurrency = cluster.CronConcurrency
-	// CronJob is what a cron makes jobs of.
+	// CronJob is the template of a cron's jobs.
 	CronJob = cluster.CronJob
-	// CronMissed is what happens to moments that have passed.
+	// CronMissed is the policy for missed moments.
 	CronMissed = cluster.CronMissed
-	// DiskFull says that a disk of images or artifacts is full and that nothing more may be removed from it.
+	// DiskFull says that a disk of images or artifacts is full and that nothing more can be removed.
 	DiskFull = cluster.DiskFull
-	// DiskSweep is what an agent removed of images and artifacts because their disk was full, since a server last heard
-	// of a sweep.
+	// DiskSweep lists the images and artifacts that an agent removed from a full disk, since a server last received a
+	// list.
 	DiskSweep = cluster.DiskSweep
-	// ContainerUse is what one container of a task uses.
+	// ContainerUse is the resource use of one container of a task.
 	ContainerUse = cluster.ContainerUse
-	// DiskRates are bytes and operations in a second.
+	// DiskRates are bytes and operations per second.
 	DiskRates = cluster.DiskRates
-	// NetworkRates are bytes in a second.
+	// NetworkRates are bytes per second.
 	NetworkRates = cluster.NetworkRates
-	// Rates is what a container or a whole task did lately, beside its CPU and its memory.
+	// Rates are the recent rates of a container or task, apart from CPU and memory.
 	Rates = cluster.Rates
 	// StallRates are percentages.
 	StallRates = cluster.StallRates
-	// UseDetail is what an attempt does beside what TaskStats says.
+	// UseDetail is the resource use of an attempt beyond TaskStats.
 	UseDetail = cluster.UseDetail
 )
 
@@ -389,7 +386,7 @@ const (
 	CronAll  = cluster.CronAll
 )
 
-// DefaultCluster is the cluster of objects that name none.
+// DefaultCluster is the cluster of objects without a cluster.
 const DefaultCluster = cluster.DefaultCluster
 
 // Priorities of tasks.

@@ -4,29 +4,29 @@ import (
 	"time"
 )
 
-// Messages for those who run a fleet: servers, the state of the whole, recovery, and what is done to nodes.
+// Messages for operators of a fleet: servers, the overall state, recovery, and actions on nodes.
 
 // ServerView is a member of the control plane: its record, and its part in the store engine.
 type ServerView struct {
 	Server
-	// Self says that it is the server that answers.
+	// Self says that this server answers the request.
 	Self bool `json:"self,omitempty"`
-	// Leader says that it leads the domain.
+	// Leader says that the server leads the domain.
 	Leader bool `json:"leader,omitempty"`
-	// State is "up", "down", "joining" (a member of the store that has not started yet) or "unknown", where the store
-	// runs elsewhere and the server was not heard.
+	// State is "up", "down", "joining" (a member of the store that has not started yet) or "unknown". It is unknown if
+	// the store is external and the server was not heard.
 	State ServerState `json:"state"`
-	// Reason says in a sentence why it is not up.
+	// Reason says in a sentence why the server is not up.
 	Reason string `json:"reason,omitempty"`
-	// Engine is its part in the store engine; nil where the store runs elsewhere, or where that has no such member.
+	// Engine is the server's part in the store engine. It is nil if the store is external or has no such member.
 	Engine *EngineMember `json:"engine,omitempty"`
-	// For is how long the server that answers has reached it, or has not; 0 where that is not known.
+	// For is the time since the answering server has reached this one, or has failed to; 0 if unknown.
 	For Duration `json:"for,omitempty"`
 	// Revision of the record; 0 for a member without one.
 	Revision uint64 `json:"revision"`
 }
 
-// ServerState tells whether a server can be counted on.
+// ServerState is the availability of a server.
 type ServerState string
 
 // States of a server.
@@ -45,57 +45,57 @@ func (ServerState) Values() []ServerState {
 // EngineMember is a server's part in the store engine.
 type EngineMember struct {
 	ID string `json:"id"`
-	// Peer is the address at which the other members reach it.
+	// Peer is the address for the other members.
 	Peer string `json:"peer,omitempty"`
-	// Leader says that the engine's own leader is here, which need not be the domain's.
+	// Leader says that the member is the engine's own leader, which may differ from the domain's.
 	Leader bool `json:"leader,omitempty"`
-	// Learner says that it copies the store and has no vote yet.
+	// Learner says that the member copies the store and has no vote yet.
 	Learner bool `json:"learner,omitempty"`
-	// Healthy says that it answered when it was asked just now.
+	// Healthy says that the member answered a request just now.
 	Healthy bool `json:"healthy"`
 }
 
-// Status is the state of the whole in one answer: the head of `berth status`.
+// Status is the overall state in one answer: the head of `berth status`.
 type Status struct {
 	// Server is the id of the server that answers, and Version its build.
 	Server  string `json:"server,omitempty"`
 	Version string `json:"version"`
 	Domain  string `json:"domain"`
-	// Index is the revision that the answer was read at.
+	// Index is the revision of the answer.
 	Index uint64 `json:"index"`
-	// Leader of the domain; nil where there never was one.
+	// Leader of the domain; nil if there never was one.
 	Leader *LeaderView `json:"leader,omitempty"`
 	// Servers counts the members of the control plane.
 	Servers ServerCount `json:"servers"`
 	// Nodes counts the domain's nodes by their state.
 	Nodes map[NodeState]int `json:"nodes"`
-	// Store is the store engine as this server sees it; nil where that cannot be asked.
+	// Store is the store engine as this server sees it; nil if the engine does not answer.
 	Store *StoreView `json:"store,omitempty"`
-	// Recovery, unless nil, is a recovery of the store that waits for the operator's decision.
+	// Recovery, unless nil, is a recovery of the store that needs the operator's decision.
 	Recovery *Recovery `json:"recovery,omitempty"`
-	// MassSilence says that so many nodes fell silent that tasks of silent nodes are not replaced, unless
-	// RescheduleUntil lies ahead: then the operator overrode that.
+	// MassSilence says that too many nodes are silent to replace their tasks. A RescheduleUntil in the future means
+	// that the operator has overridden this.
 	MassSilence     bool      `json:"mass_silence,omitempty"`
 	RescheduleUntil time.Time `json:"reschedule_until,omitzero"`
-	// Rebalancing, unless nil, is the list of moves that is carried out now.
+	// Rebalancing, unless nil, is the list of moves in progress.
 	Rebalancing *RebalancingBrief `json:"rebalancing,omitempty"`
-	// Alarms are sentences about all of this that somebody should read, the worst first.
+	// Alarms are sentences that need the operator's attention, the worst first.
 	Alarms []string `json:"alarms,omitempty"`
 }
 
 // LeaderView is the leader of a domain.
 type LeaderView struct {
-	// ID of the server, and its Name where its record is known. An empty ID means that the next leader is awaited.
+	// ID of the server, and its Name if its record is known. An empty ID means that there is no leader at the moment.
 	ID   string `json:"id"`
 	Name string `json:"name,omitempty"`
-	// Epoch and Incarnation are the fencing token of what it writes.
+	// Epoch and Incarnation are the fencing token of the leader's writes.
 	Epoch       uint64    `json:"epoch"`
 	Incarnation uint64    `json:"incarnation"`
 	Since       time.Time `json:"since"`
 }
 
-// ServerCount counts servers. Learners are members of the store without a vote; Quorum is how many voters must be up
-// for writes, 0 where the store runs elsewhere.
+// ServerCount counts servers. Learners are members of the store without a vote. Quorum is the number of voters that
+// writes need, 0 for an external store.
 type ServerCount struct {
 	Up       int `json:"up"`
 	Total    int `json:"total"`
@@ -105,25 +105,26 @@ type ServerCount struct {
 
 // StoreView is the store engine as one server sees it.
 type StoreView struct {
-	// Size is what the database takes on disk, Used what of it is in use, Quota the most that it may take.
+	// Size is the database's size on disk, Used the part in use, and Quota the maximum.
 	Size  Bytes `json:"size"`
 	Used  Bytes `json:"used"`
 	Quota Bytes `json:"quota"`
-	// Free is what the server's disk has left; below LowWater no writes are taken.
+	// Free is the free space on the server's disk. Below LowWater the server accepts no writes.
 	Free     Bytes `json:"free"`
 	LowWater Bytes `json:"low_water"`
-	// Writable says whether writes are taken now, and Reason why not. Quorum says whether a linearizable read was
-	// answered.
+	// Writable says whether the store accepts writes, and Reason why not. Quorum says whether a linearizable read
+	// succeeded.
 	Writable bool   `json:"writable"`
 	Reason   string `json:"reason,omitempty"`
 	Quorum   bool   `json:"quorum"`
-	// Alarms are the engine's own, such as "NOSPACE", each with the member that raised it.
+	// Alarms are the engine's own, such as "NOSPACE", each with its member.
 	Alarms []string `json:"alarms,omitempty"`
 	// Engine is the engine's version.
 	Engine string `json:"engine,omitempty"`
 }
 
-// RecoveryView tells whether the store went back behind the agents, and what was decided about it.
+// RecoveryView is the state of a recovery: whether the store lost writes that agents have seen, and the operator's
+// decision.
 type RecoveryView struct {
 	Domain string `json:"domain"`
 	// Needed says that the control plane waits for POST /v1/recovery.
@@ -135,12 +136,12 @@ type RecoveryView struct {
 	Revision uint64    `json:"revision"`
 }
 
-// RecoveryAction is what is done about tasks that nodes run and the store does not know.
+// RecoveryAction is the operator's choice for tasks that nodes run and the store does not know.
 type RecoveryAction string
 
 // Actions of a recovery.
 const (
-	RecoverAdopt RecoveryAction = "adopt" // keep them where their owner still wants them
+	RecoverAdopt RecoveryAction = "adopt" // keep them if their owner wants them
 	RecoverStop  RecoveryAction = "stop"
 )
 
@@ -154,7 +155,7 @@ type RecoveryRequest struct {
 	Action RecoveryAction `json:"action"`
 }
 
-// DomainView is the operator's settings of a domain, and what they bear on.
+// DomainView is the operator's settings of a domain, and its mass silence.
 type DomainView struct {
 	DomainSettings
 	// MassSilence is as in Status.
@@ -162,46 +163,46 @@ type DomainView struct {
 	Revision    uint64 `json:"revision"`
 }
 
-// RescheduleRequest lets tasks of silent nodes be replaced for a while, although so many nodes are silent that the
-// control plane holds it back. For 0 takes that back.
+// RescheduleRequest lets the control plane replace tasks of silent nodes for a while, despite a mass silence. A For of
+// 0 withdraws it.
 type RescheduleRequest struct {
 	For Duration `json:"for"`
 }
 
-// NodeAction is how a node is drained or forgotten.
+// NodeAction has the options of a drain or a forget.
 type NodeAction struct {
-	// Deadline, of a drain: after this long what is left is stopped, whatever it costs its services. What is left
-	// out stays as it is in a drain that goes on already.
+	// Deadline, of a drain: after this time the drain stops the remaining tasks, whatever the effect on their services.
+	// A request without it keeps the deadline of a drain in progress.
 	Deadline Duration `json:"deadline,omitempty"`
-	// Force stops everything at once (drain), or declares a node gone that is not known to be down (forget).
+	// Force stops all tasks at once (drain), or declares a node gone that is not known to be down (forget).
 	Force bool `json:"force,omitempty"`
 }
 
-// TaintRequest gives a node taints. Of one key and effect a node has one taint: its value is replaced.
+// TaintRequest adds taints to a node. A taint with the same key and effect gets the new value.
 type TaintRequest struct {
 	Taints []Taint `json:"taints"`
 }
 
-// UntaintRequest takes taints from a node; those that it does not have are none the less gone.
+// UntaintRequest removes taints from a node. Taints that the node does not have are no error.
 type UntaintRequest struct {
 	Taints []TaintKey `json:"taints"`
 }
 
-// TaintKey names taints of a node: that of a key and an effect or, without the effect, all of the key.
+// TaintKey selects taints of a node: the one with this key and effect, or without an effect all with this key.
 type TaintKey struct {
 	Key    string      `json:"key"`
 	Effect TaintEffect `json:"effect,omitempty"`
 }
 
-// PoolRequest puts a node into a pool, or, without one, takes it out of its pool.
+// PoolRequest puts a node into a pool. Without a pool it removes the node from its pool.
 type PoolRequest struct {
 	Pool string `json:"pool,omitempty"`
 }
 
-// DrainView is how far a drain got.
+// DrainView is the progress of a drain.
 type DrainView struct {
 	Drain
-	// Left are the attempts that are not gone yet, with why.
+	// Left are the remaining attempts, each with the reason.
 	Left []DrainTask `json:"left"`
 }
 
@@ -210,25 +211,25 @@ type DrainTask struct {
 	ID      TaskID `json:"id"`
 	Attempt int    `json:"attempt"`
 	State   State  `json:"state"`
-	// Why says in a sentence what it waits for.
+	// Why says in a sentence what the attempt waits for.
 	Why string `json:"why"`
 }
 
-// Heartbeat is a node's last sign of life, as the server that answers knows of it.
+// Heartbeat is a node's last report, as the answering server knows it.
 type Heartbeat struct {
-	// Age is how long ago it was, Interval after how long the next was promised.
+	// Age is the time since the report, and Interval the promised time until the next one.
 	Age      Duration `json:"age"`
 	Interval Duration `json:"interval"`
 }
 
-// Settings are a server's, by the names of its flags. What is secret is left out.
+// Settings are a server's settings, by the names of its flags, without secrets.
 type Settings struct {
 	Server string            `json:"server,omitempty"`
 	Values map[string]string `json:"values"`
 }
 
-// SnapshotRevision is the header of a snapshot's answer that tells which revision it holds at the least, and
-// SnapshotSum the trailer with the SHA-256 of its bytes, in hex. An answer without the trailer is cut short.
+// SnapshotRevision is the header of a snapshot's answer with the lowest revision that the snapshot holds. SnapshotSum
+// is the trailer with the SHA-256 of its bytes, in hex. An answer without the trailer is incomplete.
 const (
 	SnapshotRevision = "Berth-Revision"
 	SnapshotSum      = "Berth-Sha256"

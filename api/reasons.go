@@ -2,8 +2,8 @@ package api
 
 import "github.com/berthd/berth/internal/cluster"
 
-// Reasons: why a task waits, stopped or failed, why a node was refused. A later server may tell others.
-// docs/reference/reasons.md says what each means.
+// Reasons why a task waits, stopped or failed, or why a node refused it. A later server may have others.
+// docs/reference/reasons.md explains each.
 const (
 	ReasonRollout       = cluster.ReasonRollout
 	ReasonScaleDown     = cluster.ReasonScaleDown

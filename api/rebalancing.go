@@ -4,37 +4,36 @@ import (
 	"time"
 )
 
-// RebalanceRequest asks that moves are carried out.
+// RebalanceRequest asks the leader to carry out moves.
 type RebalanceRequest struct {
-	// Moves, as a rebalancing found them, in their order: at most 500. Of each task, attempt, from and to are heeded;
-	// cause, gain and message are kept for those who look at it.
+	// Moves, as a rebalancing listed them and in its order, at most 500. Task, attempt, from and to of each move are
+	// used. Cause, gain and message are only stored for readers.
 	Moves []RebalanceMove `json:"moves"`
-	// Parallel is how many of them may be on their way at the same time, 1 to 50. Default 5.
+	// Parallel is the maximum number of moves in progress, 1 to 50. Default 5.
 	Parallel int `json:"parallel,omitempty"`
 }
 
-// UndoRebalanceRequest asks that the moves of a rebalancing are taken back.
+// UndoRebalanceRequest asks the leader to reverse the moves of a rebalancing.
 type UndoRebalanceRequest struct {
 	// Parallel is as in RebalanceRequest.
 	Parallel int `json:"parallel,omitempty"`
-	// DryRun asks for the answer alone: the rebalancing that would be made. Its id is 0.
+	// DryRun returns the rebalancing without writing it. Its id is 0.
 	DryRun bool `json:"dry_run,omitempty"`
 }
 
-// RebalancingView is a list of moves that is or was carried out.
+// RebalancingView is a list of moves in progress or in the past.
 type RebalancingView struct {
 	Rebalancing
 	Revision uint64 `json:"revision"`
-	// Counts says how far it got.
+	// Counts is the progress.
 	Counts RebalanceCounts `json:"counts"`
-	// Waits says what each move waits for that is open, by its task.
+	// Waits says what each open move waits for, by task.
 	Waits map[TaskID]string `json:"waits,omitempty"`
-	// Left says why moves of the rebalancing that this one takes back are not among its own. It is told when it is
-	// made.
+	// Left says why moves of the reversed rebalancing are missing here. Only the answer to the undo has it.
 	Left []RebalanceLeft `json:"left,omitempty"`
 }
 
-// RebalanceLeft is a task that is not taken back.
+// RebalanceLeft is a task that is not moved back.
 type RebalanceLeft struct {
 	Task TaskID `json:"task"`
 	Why  string `json:"why"`

@@ -2,21 +2,21 @@ package api
 
 import "github.com/berthd/berth/internal/cluster"
 
-// What the control plane and the agents tell of tasks, nodes, servers and rollouts.
-// Each is the type that the server itself uses, under a name that other modules can write.
+// Records of the control plane and the agents about tasks, nodes, servers and rollouts. Each is the type that the
+// server itself uses, under a name for other modules.
 type (
-	// ContainerState is where one container of a task stands.
+	// ContainerState is the state of one container of a task.
 	ContainerState = cluster.ContainerState
-	// ContainerStatus is what an agent saw of one container.
+	// ContainerStatus is an agent's observation of one container.
 	ContainerStatus = cluster.ContainerStatus
 	// Exit is how a container's process ended.
 	Exit = cluster.Exit
-	// Health is what a running task's checks say.
+	// Health is the result of a running task's checks.
 	Health = cluster.Health
-	// State is where a task's attempt stands.
+	// State is the state of a task's attempt.
 	State = cluster.State
-	// EpochToken orders what agents are told (P1.6): generation of the node's ownership, then incarnation of the store,
-	// then epoch of the leader.
+	// EpochToken is the fencing token of messages to agents (P1.6): generation of the node's ownership, then
+	// incarnation of the store, then epoch of the leader.
 	EpochToken = cluster.Token
 	// DiskFact is one file system.
 	DiskFact = cluster.DiskFact
@@ -24,31 +24,31 @@ type (
 	Drain = cluster.Drain
 	// ExecutorFact is an executor with its version.
 	ExecutorFact = cluster.ExecutorFact
-	// Facts are what an agent found out about its machine.
+	// Facts are an agent's findings about its machine.
 	Facts = cluster.Facts
-	// Host is what the operator set for a node.
+	// Host is the operator's settings of a node.
 	Host = cluster.Host
 	// NodeState is the watcher's verdict on a node.
 	NodeState = cluster.NodeState
-	// NodeStats is what a machine uses, as its agent last measured it.
+	// NodeStats is the resource use of a machine, as its agent last measured it.
 	NodeStats = cluster.NodeStats
-	// DomainSettings is what the operator set for a domain.
+	// DomainSettings is the operator's settings of a domain.
 	DomainSettings = cluster.DomainSettings
-	// PoolSettings is what the operator set for a pool of nodes.
+	// PoolSettings is the operator's settings of a pool of nodes.
 	PoolSettings = cluster.PoolSettings
-	// Recovery tells that the store lost acknowledged writes, and what is done about it.7).
+	// Recovery says that the store lost acknowledged writes, and records the operator's decision (P1.7).
 	Recovery = cluster.Recovery
-	// RecoveryState is where the recovery of a store that went back stands.
+	// RecoveryState is the state of a recovery.
 	RecoveryState = cluster.RecoveryState
-	// Role says what whoever holds a token or a certificate may do.
+	// Role is the set of rights of a token or certificate.
 	Role = cluster.Role
 	// Server is one member of the control plane.
 	Server = cluster.Server
-	// TokenPurpose says what a token is for.
+	// TokenPurpose is the use of a token.
 	TokenPurpose = cluster.TokenPurpose
 	// Event is one thing that happened, with its cause.
 	Event = cluster.Event
-	// EventBatch holds the events of one commit.1).
+	// EventBatch holds the events of one commit.
 	EventBatch = cluster.EventBatch
 	// ReasonCode is a typed cause, the same in records, events, metrics and answers.
 	ReasonCode = cluster.ReasonCode
@@ -56,33 +56,32 @@ type (
 	Refusal = cluster.Refusal
 	// RefusalCount is a refusal that several nodes share.
 	RefusalCount = cluster.RefusalCount
-	// RebalanceCounts is how far a rebalancing got.
+	// RebalanceCounts is the progress of a rebalancing.
 	RebalanceCounts = cluster.RebalanceCounts
-	// RebalanceMoveState is where a move stands.
+	// RebalanceMoveState is the state of a move.
 	RebalanceMoveState = cluster.RebalanceMoveState
-	// Rebalancing is a list of moves that is carried out.
+	// Rebalancing is a list of moves in progress or in the past.
 	Rebalancing = cluster.Rebalancing
 	// RebalancingMove is one task on its way from one node to another.
 	RebalancingMove = cluster.RebalancingMove
-	// RebalancingState is where a rebalancing stands.
+	// RebalancingState is the state of a rebalancing.
 	RebalancingState = cluster.RebalancingState
-	// Reservation keeps nodes for somebody for a span of time.
+	// Reservation keeps nodes for some owners for a span of time.
 	Reservation = cluster.Reservation
-	// ChangeKind says what a change changes.
+	// ChangeKind is the kind of a suggested change.
 	ChangeKind = cluster.ChangeKind
-	// Machine is a node that is not there, as a task asks for one.
+	// Machine is a hypothetical node of the size that a task needs.
 	Machine = cluster.Machine
-	// Remedy is one change of a task that waits, of a node or of what stands there.
+	// Remedy is one change of a waiting task, of a node or of the tasks there.
 	Remedy = cluster.Remedy
-	// Suggestion is a smallest set of changes of some kinds that together would let a waiting task, or its gang, be
-	// placed.
+	// Suggestion is a smallest set of changes that would place a waiting task, or its gang.
 	Suggestion = cluster.Suggestion
-	// Candidate is a node with the parts of its rank.
+	// Candidate is a node with the parts of its score.
 	Candidate = cluster.Candidate
-	// Grounds is why a task was placed where it was, as the leader saw it then: kept in its memory for some thousand
-	// decisions, one for the first of all tasks of an owner that one decision placed.
+	// Grounds is the decision trace of a task: why the leader placed it on its node. The leader keeps some thousand in
+	// memory, one for the first of all tasks of an owner that one decision placed.
 	DecisionTrace = cluster.DecisionTrace
-	// RankPart is a part of the rank of a node for a task; parts of 0 points are left out.
+	// RankPart is a part of a node's score for a task; parts of 0 points are left out.
 	RankPart = cluster.RankPart
 	// Portion is a number of tasks, or a percentage of them: in manifests 2 or "25%".
 	Portion = cluster.Portion
@@ -96,9 +95,9 @@ type (
 	Labels = cluster.Labels
 	// TaskID names a task for its whole life.
 	TaskID = cluster.TaskID
-	// Fault is one thing that is wrong with a value: where, and what to do about it.
+	// Fault is one error in a value: its path, and the remedy.
 	Fault = cluster.Fault
-	// Faults is an error that holds everything that is wrong at once.
+	// Faults is an error that holds all errors of a value.
 	Faults = cluster.Faults
 )
 

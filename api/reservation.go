@@ -1,6 +1,6 @@
 package api
 
-// ReservationView is a reservation with where it stands.
+// ReservationView is a reservation with its state.
 type ReservationView struct {
 	Reservation
 	// State is "planned", "active" or "over".

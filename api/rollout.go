@@ -6,82 +6,83 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// Messages about services while they change: rollouts, scaling, and why something is as it is.
+// Messages about services in change: rollouts, scaling, and explanations.
 
-// RolloutView is where the rollout of a service's newest version stands.
+// RolloutView is the state of the rollout of a service's newest version.
 type RolloutView struct {
 	Cluster string `json:"cluster"`
 	Service string `json:"service"`
-	// Version is the newest one. Its state is "rolling" while nothing is known of it yet.
+	// Version is the newest one. Its state is "rolling" as long as it has no record.
 	cluster.Version
-	// Changed is when the state last changed, or another task became healthy for the first time; unless the rollout has
-	// ended, more progress has to come until Deadline.
+	// Changed is the time when the state last changed or another task became healthy for the first time. A rollout in
+	// progress must make further progress until Deadline.
 	Changed  time.Time `json:"changed,omitzero"`
 	Deadline time.Time `json:"deadline,omitzero"`
-	// Paused says that nothing is begun or given up for it.
+	// Paused says that the user holds the rollout.
 	Paused bool `json:"paused,omitempty"`
-	// Reverted, unless 0, is the generation that this one takes back: one that failed, or that a user has undone.
+	// Reverted, unless 0, is the generation that this one undoes: a failed one, or one that a user has undone.
 	Reverted uint64 `json:"reverted,omitempty"`
-	// Desired is how many tasks the service wants, Surge how many there may be beyond that, Least how many have to be
-	// healthy, Parallelism how many are replaced at the same time.
+	// Desired is the number of tasks that the service wants, and Surge the number allowed beyond it. Least is the
+	// number that must stay healthy, and Parallelism the number that is replaced at a time.
 	Desired     int `json:"desired"`
 	Surge       int `json:"surge"`
 	Least       int `json:"least"`
 	Parallelism int `json:"parallelism"`
-	// Versions are those that tasks run, the newest first; the newest is always among them.
+	// Versions are the versions with running tasks, the newest first; the newest is always included.
 	Versions []VersionCount `json:"versions"`
-	// Canaries is nil for a rollout without.
+	// Canaries is nil for a rollout without canaries.
 	Canaries *CanaryView `json:"canaries,omitempty"`
-	// Gates are those of the update policy, in its order.
+	// Gates are the gates of the update policy, in its order.
 	Gates []GateView `json:"gates,omitempty"`
-	// LastHealthy is the last version of which all tasks were healthy, apart from the newest one: where an undo or a
-	// rollback goes.
+	// LastHealthy is the last version, apart from the newest, with all tasks healthy. An undo or a rollback returns to
+	// it.
 	LastHealthy *ServiceVersion `json:"last_healthy,omitempty"`
-	// Waits are what it waits for, empty once it has ended.
+	// Waits says what the rollout waits for; empty once it has ended.
 	Waits []Because `json:"waits,omitempty"`
 	// Revision is the service's.
 	Revision uint64 `json:"revision"`
 }
 
-// VersionCount counts the tasks of one version of a service. Tasks of earlier generations that run what is asked for
-// now are of the newest version, and counted there.
+// VersionCount counts the tasks of one version of a service. Tasks of earlier generations with the requested definition
+// count as the newest version.
 type VersionCount struct {
 	Generation uint64 `json:"generation"`
 	Definition Ref    `json:"definition"`
-	// Newest says that it is what the service asks for now; the others are old.
+	// Newest says that the service requests this version now.
 	Newest bool `json:"newest,omitempty"`
-	// Desired is how many tasks of the version are wanted in the end, Begun how many live, Running and Healthy how many
-	// of these run and are healthy.
+	// Desired is the number of tasks of the version that are wanted in the end, and Begun the number that exist.
+	// Running and Healthy count the running and healthy ones of these.
 	Desired int `json:"desired"`
 	Begun   int `json:"begun"`
 	Running int `json:"running"`
 	Healthy int `json:"healthy"`
 }
 
-// CanaryView is how the first tasks of a version do.
+// CanaryView is the state of a version's canaries.
 type CanaryView struct {
-	// Count is how many there are to be, Begun and Healthy how far they are.
+	// Count is the number of canaries wanted. Begun and Healthy count those that exist and those that are healthy.
 	Count   int `json:"count"`
 	Begun   int `json:"begun"`
 	Healthy int `json:"healthy"`
-	// Waiting says that they are healthy and wait to be promoted; Auto that this happens by itself once all gates pass.
+	// Waiting says that all canaries are healthy and wait to be promoted. Auto says that this happens automatically
+	// once all gates pass.
 	Waiting bool `json:"waiting,omitempty"`
 	Auto    bool `json:"auto,omitempty"`
-	// Promoted says that they were.
+	// Promoted says that the canaries were promoted.
 	Promoted bool `json:"promoted,omitempty"`
 }
 
-// GateView is a gate with what was last seen of it.
+// GateView is a gate with its last result.
 type GateView struct {
 	Gate
-	// State is "passing", "failing", "waiting" (not looked at often enough yet) or "unknown", where the server that
-	// answers was not told.
+	// State is "passing", "failing", "waiting" (not enough results yet) or "unknown" (the answering server has no
+	// result).
 	State GateState `json:"state"`
-	// Result is nil where nothing is known.
+	// Result is nil if unknown.
 	Result *GateResult `json:"result,omitempty"`
 }
 
-// GateState is how a gate stands.
+// GateState is the state of a gate.
 type GateState string
 
 // States of a gate.
@@ -97,24 +98,23 @@ func (GateState) Values() []GateState {
 	return []GateState{GatePassing, GateFailing, GateWaiting, GateUnknown}
 }
 
-// UndoRequest asks for an earlier version of a service again.
+// UndoRequest asks a service to return to an earlier version.
 type UndoRequest struct {
-	// Generation of the version; 0 is the last one before the present one of which all tasks were healthy.
+	// Generation is the version's generation; 0 is the last version before the present one with all tasks healthy.
 	Generation uint64 `json:"generation,omitempty"`
-	// From, unless 0, is the generation that is to be undone, as it was read: where another is the newest by now the
-	// request is refused with 409, or has been done already. Without From, as without Generation, an undo that is not
-	// complete is not undone.
+	// From, unless 0, is the generation to undo, as the caller read it. If another one is the newest by now, the
+	// request is refused with 409, or was already done. Without From and Generation, an undo in progress is not undone.
 	From uint64 `json:"from,omitempty"`
 }
 
-// PromoteRequest goes on with a rollout whose canaries wait.
+// PromoteRequest continues a rollout whose canaries wait.
 type PromoteRequest struct {
-	// Generation, unless 0, is the one whose canaries are meant, as it was read: where another is the newest by now the
-	// request is refused with 409.
+	// Generation, unless 0, is the generation of the canaries, as the caller read it. If another one is the newest by
+	// now, the request is refused with 409.
 	Generation uint64 `json:"generation,omitempty"`
 }
 
-// RolloutHistory are the versions of a service that are remembered.
+// RolloutHistory is the recorded versions of a service.
 type RolloutHistory struct {
 	Cluster string `json:"cluster"`
 	Service string `json:"service"`
@@ -123,13 +123,13 @@ type RolloutHistory struct {
 	Revision uint64        `json:"revision"`
 }
 
-// VersionView is a version of a service with what it changed.
+// VersionView is a version of a service with its changes.
 type VersionView struct {
 	cluster.Version
-	// Current says that it is what the service asks for now.
+	// Current says that the service requests this version now.
 	Current bool `json:"current,omitempty"`
-	// Fields are those in which its task definition differs from that of the version before it, ordered by path. It is
-	// empty for a restart, and where one of the two is not known.
+	// Fields are the fields of its task definition that differ from the version before, ordered by path. They are empty
+	// for a restart, and if one of the two definitions is unknown.
 	Fields []FieldChange `json:"fields,omitempty"`
 	// Note says why there are no fields.
 	Note string `json:"note,omitempty"`
@@ -139,72 +139,73 @@ type VersionView struct {
 type ScaleView struct {
 	Cluster string `json:"cluster"`
 	Service string `json:"service"`
-	// Count is how many tasks the service wants now, Running and Healthy how many of these there are.
+	// Count is the number of tasks that the service wants now. Running and Healthy count the tasks that run and that
+	// are healthy.
 	Count   int `json:"count"`
 	Running int `json:"running"`
 	Healthy int `json:"healthy"`
-	// Begin is the count that the service's own spec holds: with scaling where it begins.
+	// Begin is the count in the service's spec, at which scaling starts.
 	Begin int `json:"begin"`
-	// Min and Max are the bounds of scaling, without what its schedules make of them. They are nil without scaling.
+	// Min and Max are the bounds of scaling, without changes by schedules; nil without scaling.
 	Min *int `json:"min,omitempty"`
 	Max *int `json:"max,omitempty"`
-	// Scaling is the policy; nil for a service that is scaled by hand alone.
+	// Scaling is the policy; nil for a service without scaling.
 	Scaling   *Scaling `json:"scaling,omitempty"`
 	Suspended bool     `json:"suspended,omitempty"`
-	// At is when the count last changed by itself, and Message why it is as it is.
+	// At is the time of the last automatic change, and Message its reason.
 	At      time.Time `json:"at,omitzero"`
 	Message string    `json:"message,omitempty"`
-	// Recent are the last changes, newest first.
+	// Recent are the last changes, the newest first.
 	Recent []ScaleChange `json:"recent,omitempty"`
-	// Targets are those of the policy with what is measured now.
+	// Targets are the targets of the policy with their present measurements.
 	Targets []TargetView `json:"targets,omitempty"`
-	// Tasks are what single tasks use, where their agents told the server that answers.
+	// Tasks are the resource use of each task, if the answering server knows it.
 	Tasks []TaskUse `json:"tasks,omitempty"`
 	// Revision is the service's.
 	Revision uint64 `json:"revision"`
 }
 
-// TargetView is a target of scaling with what is measured now.
+// TargetView is a target of scaling with its present measurement.
 type TargetView struct {
 	ScaleTarget
-	// Value is what the metric is, as the target says it; nil where the server that answers does not know it. Message
-	// says why then, or what it is the mean of.
+	// Value is the metric in the unit of the target; nil if the answering server does not know it. Message then says
+	// why, and otherwise what the value is the mean of.
 	Value   *float64  `json:"value,omitempty"`
 	Message string    `json:"message,omitempty"`
 	At      time.Time `json:"at,omitzero"`
-	// Wish is how many tasks' worth of load that is, before windows, pace and bounds.
+	// Wish is the count that the measured load needs, before windows, pace and bounds.
 	Wish int `json:"wish,omitempty"`
 }
 
-// TaskUse is what one attempt of a task uses.
+// TaskUse is the resource use of one attempt.
 type TaskUse struct {
 	TaskStats
 	Node string `json:"node"`
 }
 
-// Explanation says why something is as it is, the weightiest reason first.
+// Explanation gives the reasons for the state of an object, the most important first.
 type Explanation struct {
-	// Owner is the service or the job, Task the task where one was asked for.
+	// Owner is the service or job. Task is the task if the request named one.
 	Owner OwnerRef `json:"owner"`
 	Task  TaskID   `json:"task,omitempty"`
-	// State is the owner's or the task's.
+	// State is the state of the owner or the task.
 	State string `json:"state"`
-	// Summary says all of it in a sentence.
+	// Summary is one sentence for all reasons.
 	Summary string `json:"summary"`
-	// Because are the reasons, one by one; empty where all is as desired.
+	// Because are the single reasons; empty if everything is as desired.
 	Because []Because `json:"because,omitempty"`
-	// Place says of a task why it stands where it does, or what keeps it off the nodes.
+	// Place says why a task is on its node, or why no node accepts it.
 	Place *PlaceView `json:"place,omitempty"`
-	// Suggestions are the smallest changes that would let the task in, or the first task of the owner that waits for a
-	// place: Waits. Each alone is enough.
+	// Suggestions are the smallest changes that would place the task, or the owner's first task without a place: Waits.
+	// Each suggestion is enough alone.
 	Suggestions []Suggestion `json:"suggestions,omitempty"`
 	Waits       TaskID       `json:"waits,omitempty"`
 }
 
-// Because is one reason why something is as it is.
+// Because is one reason for a state.
 type Because struct {
-	// About says what the reason is about: "place", "stop", "move", "crash-loop", "health", "node", "rollout", "gate"
-	// or "scaling".
+	// About is the subject of the reason: "place", "stop", "move", "crash-loop", "health", "node", "rollout", "gate" or
+	// "scaling".
 	About string `json:"about"`
 	// Reason is the code of the cause, and Message the sentence.
 	Reason  ReasonCode `json:"reason,omitempty"`
@@ -213,21 +214,20 @@ type Because struct {
 	Attempt int        `json:"attempt,omitempty"`
 	Node    string     `json:"node,omitempty"`
 	Since   time.Time  `json:"since,omitzero"`
-	// Until is when it is looked at again, or when a deadline passes.
+	// Until is the time of the next evaluation, or a deadline.
 	Until time.Time `json:"until,omitzero"`
-	// Log are the last lines that a crashed attempt wrote.
+	// Log are the last lines of a crashed attempt.
 	Log []string `json:"log,omitempty"`
 }
 
-// CrashLoop is a task that ends again and again.
+// CrashLoop is a task that ends repeatedly.
 type CrashLoop struct {
 	Task TaskID `json:"task"`
 	Node string `json:"node,omitempty"`
-	// Times is how often it ended among what is remembered, Restarts how often the present attempt was restarted in its
-	// place.
+	// Times is the number of recorded ends, and Restarts the number of restarts in place of the present attempt.
 	Times    int `json:"times"`
 	Restarts int `json:"restarts,omitempty"`
-	// Message says how it last ended, and Log holds the last lines that it wrote.
+	// Message says how the task last ended, and Log holds its last lines.
 	Message string    `json:"message,omitempty"`
 	Last    time.Time `json:"last,omitzero"`
 	Log     []string  `json:"log,omitempty"`

@@ -4,31 +4,31 @@ import (
 	"time"
 )
 
-// SimulateRequest asks what would become of the domain. Nothing is written.
+// SimulateRequest asks for the effect of changes on the domain. Nothing is written.
 type SimulateRequest struct {
-	// Changes are made in their order; each begins once what the one before set off has come to rest. There is one at
-	// least, and there are at most MaxSimulateChanges.
+	// Changes are applied in order. Each begins after the effects of the one before have settled. There are 1 to
+	// MaxSimulateChanges.
 	Changes []SimulateChange `json:"changes"`
 }
 
 // Bounds of a simulation.
 const (
 	MaxSimulateChanges = 1000
-	// MaxSimulateNodes is how many nodes the changes may add together.
+	// MaxSimulateNodes is the maximum number of nodes that all changes together add.
 	MaxSimulateNodes = 10_000
 )
 
 // SimulateChange is one change of a simulation. Exactly one field is set.
 type SimulateChange struct {
 	AddNodes *SimulateNodes `json:"add_nodes,omitempty"`
-	// RemoveNode names a node that dies and never comes back.
+	// RemoveNode names a node that fails for good.
 	RemoveNode string `json:"remove_node,omitempty"`
-	// DrainNode, UndrainNode, CordonNode and UncordonNode name the node of which the operator asks this.
+	// DrainNode, UndrainNode, CordonNode and UncordonNode name the node for the action.
 	DrainNode    string `json:"drain_node,omitempty"`
 	UndrainNode  string `json:"undrain_node,omitempty"`
 	CordonNode   string `json:"cordon_node,omitempty"`
 	UncordonNode string `json:"uncordon_node,omitempty"`
-	// Taint gives a node taints, Untaint takes some away.
+	// Taint adds taints to a node, Untaint removes some.
 	Taint   *SimulateTaints `json:"taint,omitempty"`
 	Untaint *SimulateTaints `json:"untaint,omitempty"`
 	// Run writes objects as an apply does, all or none.
@@ -39,15 +39,14 @@ type SimulateChange struct {
 	Delete  *SimulateObject `json:"delete,omitempty"`
 }
 
-// SimulateNodes are equal nodes that are added.
+// SimulateNodes are equal nodes to add.
 type SimulateNodes struct {
 	// Count is 1 to MaxSimulateNodes, default 1.
 	Count int `json:"count,omitempty"`
-	// Name is that of the node, or with a larger count what all names begin with: "gpu" makes gpu-1, gpu-2. Default
-	// "new".
+	// Name is the node's name. With a Count above 1 it is the prefix: "gpu" makes gpu-1, gpu-2. Default "new".
 	Name string `json:"name,omitempty"`
-	// Like names the node whose size, devices, labels, pool and taints the new ones have, but for what is said here.
-	// Without it they have the size that most nodes have, and no labels, pool and taints but those that are said.
+	// Like names a node whose size, devices, labels, pool and taints are the defaults of the new ones. Without it, the
+	// default size is the most common one, and there are no labels, pool or taints.
 	Like    string         `json:"like,omitempty"`
 	CPU     string         `json:"cpu,omitempty"`    // such as "8" or "500m"
 	Memory  string         `json:"memory,omitempty"` // such as "32GiB"
@@ -59,7 +58,7 @@ type SimulateNodes struct {
 	Devices []SimulateGPUs `json:"devices,omitempty"`
 }
 
-// SimulateGPUs are equal devices of a node that is added.
+// SimulateGPUs are equal devices of an added node.
 type SimulateGPUs struct {
 	Type   string `json:"type,omitempty"` // default "gpu"
 	Model  string `json:"model,omitempty"`
@@ -87,31 +86,32 @@ type SimulateObject struct {
 	Name    string `json:"name"`
 }
 
-// Simulation is what would become of the domain.
+// Simulation is the predicted effect on the domain.
 type Simulation struct {
-	// Revision is that of the state that it began with, and At the time of that.
+	// Revision is the revision of the initial state, and At its time.
 	Revision uint64    `json:"revision"`
 	At       time.Time `json:"at"`
-	// Lasted is how much time passes until all is at rest, if each task is healthy and each stopped one gone at once.
+	// Lasted is the time until everything has settled, if each task is healthy at once and each stopped task ends at
+	// once.
 	Lasted Duration `json:"lasted"`
-	// Fits says that no task waits at the end that did not wait before the changes, and that no rollout failed.
+	// Fits says that no further task waits at the end than before the changes, and that no rollout failed.
 	Fits bool `json:"fits"`
-	// Settled says that all came to rest within the time that a simulation lasts at most.
+	// Settled says that everything settled within the maximum time of a simulation.
 	Settled bool `json:"settled"`
-	// Steps tell what each change brought, in their order.
+	// Steps are the effects of each change, in order.
 	Steps []SimulateStep `json:"steps"`
-	// Tasks are those that stand elsewhere at the end than before the changes, by their ids.
+	// Tasks are the tasks whose node differs from before the changes, ordered by id.
 	Tasks []SimulateTask `json:"tasks"`
-	// Waiting are the tasks that wait at the end, and Waited how many waited before the changes.
+	// Waiting are the tasks that wait at the end, and Waited is the number that waited before the changes.
 	Waiting []SimulateWaiting `json:"waiting"`
 	Waited  int               `json:"waited"`
-	// Nodes are all nodes of the domain, by their names; also those that are gone at the end.
+	// Nodes are all nodes of the domain, ordered by name, including nodes that are gone at the end.
 	Nodes []SimulateNode `json:"nodes"`
-	// Notes are what else there is to know of it, such as a rollout that failed.
+	// Notes are further results, such as a failed rollout.
 	Notes []string `json:"notes,omitempty"`
 }
 
-// SimulateStep is what one change brought.
+// SimulateStep is the effect of one change.
 type SimulateStep struct {
 	Change  string   `json:"change"`
 	Placed  int      `json:"placed"`
@@ -121,42 +121,42 @@ type SimulateStep struct {
 	Lasted  Duration `json:"lasted"`
 }
 
-// What becomes of a task.
+// Effects on a task.
 const (
-	SimulatePlaced = "placed" // it was not there before, or waited
+	SimulatePlaced = "placed" // it did not exist before, or waited
 	SimulateMoved  = "moved"
-	SimulateEnded  = "ended" // it is not there any more, or waits again
+	SimulateEnded  = "ended" // it no longer exists, or waits again
 )
 
-// SimulateTask is a task that stands elsewhere than before.
+// SimulateTask is a task whose node differs from before.
 type SimulateTask struct {
 	Task       TaskID   `json:"task"`
 	Owner      OwnerRef `json:"owner"`
 	Definition Ref      `json:"definition"`
 	What       string   `json:"what"`
-	// From and To are the nodes; empty for none. Ports and Devices are those that it holds at the end.
+	// From and To are the nodes, empty for none. Ports and Devices are the task's at the end.
 	From    string         `json:"from,omitempty"`
 	To      string         `json:"to,omitempty"`
 	Ports   map[string]int `json:"ports,omitempty"`
 	Devices []DeviceUse    `json:"devices,omitempty"`
 }
 
-// SimulateWaiting is tasks that wait for the same reasons.
+// SimulateWaiting is a group of tasks that wait for the same reasons.
 type SimulateWaiting struct {
 	Tasks    []TaskID       `json:"tasks"`
 	Refusals []RefusalCount `json:"refusals,omitempty"`
 	Sentence string         `json:"sentence"`
-	// New is how many of them did not wait before the changes.
+	// New is the number of them that did not wait before the changes.
 	New int `json:"new"`
 }
 
-// What becomes of a node.
+// Effects on a node.
 const (
 	SimulateAdded   = "added"
 	SimulateRemoved = "removed"
 )
 
-// SimulateNode is how full a node is before the changes and at the end.
+// SimulateNode is the load of a node before the changes and at the end.
 type SimulateNode struct {
 	Name   string       `json:"name"`
 	State  NodeState    `json:"state"` // at the end
@@ -164,14 +164,14 @@ type SimulateNode struct {
 	Total  Demand       `json:"total"`
 	Before SimulateLoad `json:"before"`
 	After  SimulateLoad `json:"after"`
-	// Devices is how many devices it has, cores that tasks hold not counted.
+	// Devices is the number of the node's devices, without cores that tasks hold.
 	Devices int `json:"devices,omitempty"`
 }
 
-// SimulateLoad is what tasks take up on a node.
+// SimulateLoad is the reserved part of a node.
 type SimulateLoad struct {
 	Tasks    int    `json:"tasks"`
 	Reserved Demand `json:"reserved"`
-	// Devices is how much of devices they hold, in thousandths of one.
+	// Devices is the reserved part of the devices, in thousandths of one.
 	Devices int `json:"devices,omitempty"`
 }

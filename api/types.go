@@ -21,11 +21,11 @@ type Object struct {
 // ApplyRequest asks for a set of objects to be written, all or none.
 type ApplyRequest struct {
 	Objects []Object `json:"objects"`
-	// DryRun answers what would change and writes nothing.
+	// DryRun returns the changes and writes nothing.
 	DryRun bool `json:"dry_run,omitempty"`
 }
 
-// Action is what an apply does to one object.
+// Action is the effect of an apply on one object.
 type Action string
 
 // Actions.
@@ -40,7 +40,7 @@ func (Action) Values() []Action {
 	return []Action{ActionCreate, ActionUpdate, ActionNone}
 }
 
-// Change is what an apply does, or would do, to one object.
+// Change is the effect, or the predicted effect, of an apply on one object.
 type Change struct {
 	Kind    Kind   `json:"kind"`
 	Cluster string `json:"cluster,omitempty"`
@@ -62,7 +62,7 @@ type FieldChange struct {
 	New  string `json:"new,omitempty"`
 }
 
-// ApplyReply tells what an apply did, in the order in which it was done.
+// ApplyReply lists the changes of an apply, in their order.
 type ApplyReply struct {
 	Changes []Change `json:"changes"`
 }
@@ -70,7 +70,7 @@ type ApplyReply struct {
 // Page is a part of a list, ordered by name. Next, unless empty, is the cursor of the next page.
 type Page[T any] struct {
 	Items []T `json:"items"`
-	// Index is the revision that the list was read at: what ?index= takes.
+	// Index is the revision of the list, for ?index=.
 	Index uint64 `json:"index"`
 	Next  string `json:"next,omitempty"`
 }
@@ -94,7 +94,7 @@ type ServiceView struct {
 	Status   ServiceStatus `json:"status"`
 }
 
-// ServiceStatus counts a service's tasks. Updated are those of the newest version.
+// ServiceStatus counts a service's tasks. Updated counts those of the newest version.
 type ServiceStatus struct {
 	Desired int `json:"desired"`
 	Running int `json:"running"`
@@ -104,19 +104,19 @@ type ServiceStatus struct {
 	// State is "healthy", "starting", "rolling-out", "canary", "paused", "rollout-failed", "crash-looping", "degraded",
 	// "failing", "stopped", "stopping" or "deleting".
 	State string `json:"state"`
-	// Message says in a sentence why it is not as desired; empty when it is.
+	// Message says in a sentence why the service is not as desired; empty if it is.
 	Message string `json:"message,omitempty"`
-	// Versions counts the tasks of each version that runs, the newest first.
+	// Versions counts the tasks of each version with running tasks, the newest first.
 	Versions []VersionCount `json:"versions,omitempty"`
-	// Rollout is where the newest version stands, empty while nothing is known of it, and RolloutMessage says it in a
-	// sentence; Paused that the user holds it there.
+	// Rollout is the state of the newest version, empty if it has no record yet. RolloutMessage says it in a sentence.
+	// Paused says that the user holds the rollout.
 	Rollout        RolloutState `json:"rollout,omitempty"`
 	RolloutMessage string       `json:"rollout_message,omitempty"`
 	Paused         bool         `json:"paused,omitempty"`
-	// Crashing are tasks that end again and again, GivenUp those that are not tried again until the service changes.
+	// Crashing are the tasks that end repeatedly. GivenUp are the tasks that are not retried until the service changes.
 	Crashing []CrashLoop `json:"crashing,omitempty"`
 	GivenUp  []TaskID    `json:"given_up,omitempty"`
-	// MemoryTrouble says that the tasks want more memory than they have, again and again, and what that looks like.
+	// MemoryTrouble says that the tasks repeatedly need more memory than they have, with the evidence.
 	MemoryTrouble string `json:"memory_trouble,omitempty"`
 }
 
@@ -141,7 +141,7 @@ type JobStatus struct {
 	Finished time.Time `json:"finished,omitzero"`
 }
 
-// Done reports whether the job will not change any more.
+// Done reports whether the job has reached its final state.
 func (s JobStatus) Done() bool {
 	return s.State == "succeeded" || s.State == "failed" || s.State == "cancelled"
 }
@@ -162,7 +162,7 @@ type TaskView struct {
 	State      State          `json:"state"`
 	Health     Health         `json:"health,omitempty"`
 	Reason     ReasonCode     `json:"reason,omitempty"`
-	// Message says in a sentence why it is in this state: why it waits, why it failed.
+	// Message says in a sentence why the task is in this state.
 	Message    string            `json:"message,omitempty"`
 	Placed     time.Time         `json:"placed,omitzero"`
 	Started    time.Time         `json:"started,omitzero"`
@@ -171,17 +171,18 @@ type TaskView struct {
 	Containers []ContainerStatus `json:"containers,omitempty"`
 	Exit       *Exit             `json:"exit,omitempty"`
 	LogTail    string            `json:"log_tail,omitempty"`
-	// Used is what the attempt uses, where its agent told the server that answers. A list that waits for a change does
-	// not wait for this, nor is a streamed one sent for its sake.
+	// Used is the resource use of the attempt, if the answering server knows it. A list that waits for a change does
+	// not wait for it, and a streamed list is not sent for it.
 	Used *TaskStats `json:"used,omitempty"`
-	// Pressed says why its node's agent suggests to move it away: the node is short of memory. It is soft, as Used is.
+	// Pressed says why the agent suggests to move the task away: the node is short of memory. It is as transient as
+	// Used.
 	Pressed string `json:"pressed,omitempty"`
-	// Misplaced says why the attempt should not be on its node as that is now, and what becomes of it: the node has a
+	// Misplaced says why the attempt should no longer run on its node, and what will happen to it. The node has a
 	// taint, or does not meet a constraint.
 	Misplaced string `json:"misplaced,omitempty"`
 }
 
-// NodeView is a node with what it has and what is taken.
+// NodeView is a node with its resources and their use.
 type NodeView struct {
 	Name     string    `json:"name"`
 	State    NodeState `json:"state"`
@@ -198,24 +199,24 @@ type NodeView struct {
 	Reserved Demand    `json:"reserved"`
 	Tasks    int       `json:"tasks"`
 	Revision uint64    `json:"revision"` // of the operator's settings
-	// LostDevices are such that tasks hold here and that the node does not have any more, ordered by their IDs.
+	// LostDevices are the missing devices of the node that tasks hold, ordered by ID.
 	LostDevices []LostDevice `json:"lost_devices,omitempty"`
-	// Gone says that the operator forgot the node: its records go once its tasks are replaced.
+	// Gone says that the operator forgot the node. Its records are removed after its tasks were replaced.
 	Gone bool `json:"gone,omitempty"`
-	// Drain is nil unless the node is emptied, or was and is kept so.
+	// Drain is nil unless the node is draining or drained.
 	Drain *DrainView `json:"drain,omitempty"`
-	// Server is the id of the server that the node's agent is connected to, where that is known.
+	// Server is the id of the server that the node's agent is connected to, if known.
 	Server string `json:"server,omitempty"`
-	// Used is what the machine uses, and Heartbeat its last sign of life, where the server that answers knows them. A
-	// list that waits for a change does not wait for these, nor is a streamed one sent for their sake.
+	// Used is the resource use of the machine, and Heartbeat its last report, if the answering server knows them. A
+	// list that waits for a change does not wait for them, and a streamed list is not sent for them.
 	Used      *NodeStats `json:"used,omitempty"`
 	Heartbeat *Heartbeat `json:"heartbeat,omitempty"`
 }
 
-// LostDevice is a device that is gone while a task holds it.
+// LostDevice is a missing device that a task holds.
 type LostDevice struct {
 	ID string `json:"id"`
-	// Task is the task that holds it; "" where the caller does not see the task's cluster.
+	// Task is the task that holds the device; "" if the caller does not see the task's cluster.
 	Task TaskID `json:"task,omitempty"`
 }
 
@@ -228,34 +229,33 @@ type EventView struct {
 	Event
 }
 
-// EventGap is what a stream of events (type "gap") tells a reader that was too slow: how many events were left
-// out, between which two.
+// EventGap tells a slow reader of an event stream (type "gap") how many events were left out, and between which two.
 type EventGap struct {
 	Lost  int    `json:"lost"`
 	First string `json:"first"`
 	Last  string `json:"last"`
 }
 
-// ListMark is the data of the marks in a list that is streamed: "reset" (forget all, the whole list follows) and
-// "synced" (all up to this index has been sent).
+// ListMark is the data of the marks in a streamed list: "reset" (discard everything, the whole list follows) and
+// "synced" (everything up to this index was sent).
 type ListMark struct {
 	Index uint64 `json:"index"`
 }
 
-// ListRemoval is the data of a "remove" in a list that is streamed: the element's name as in its address
-// ("default/web" for a service).
+// ListRemoval is the data of a "remove" in a streamed list: the element's name as in its address ("default/web" for a
+// service).
 type ListRemoval struct {
 	Name string `json:"name"`
 }
 
-// ImageView is an image that a node holds.
+// ImageView is an image of a node.
 type ImageView struct {
 	Node   string `json:"node"`
 	Name   string `json:"name"`
 	Digest string `json:"digest,omitempty"`
 	Size   Bytes  `json:"size"`
-	// Frees is what the node's disk gains without it, Used when a container was last made from it or removed, and Kept
-	// what keeps it from being removed, in a few words. Older agents do not tell.
+	// Frees is the disk space that its removal frees. Used is the time when it was last used for a container or
+	// removed. Kept says what prevents its removal. Older agents leave them out.
 	Frees Bytes     `json:"frees,omitempty"`
 	Used  time.Time `json:"used,omitzero"`
 	Kept  string    `json:"kept,omitempty"`
@@ -264,38 +264,37 @@ type ImageView struct {
 // ImagePull asks nodes to pull images.
 type ImagePull struct {
 	Images []string `json:"images"`
-	// Nodes are those that are asked; default all.
+	// Nodes are the nodes to ask; default all.
 	Nodes []string `json:"nodes,omitempty"`
-	// Keep pins the images: a node that needs room does not remove them.
+	// Keep pins the images, so a node does not remove them for disk space.
 	Keep bool `json:"keep,omitempty"`
 }
 
-// ImagePullNews is a line of the answer to a client that accepts application/x-ndjson: how the pull comes along on a
-// node, and in the last one what came of it.
+// ImagePullNews is a line of the answer to a client that accepts application/x-ndjson: the progress of the pull on a
+// node, and in the last line its result.
 type ImagePullNews struct {
 	Node  string `json:"node,omitempty"`
 	Image string `json:"image,omitempty"`
-	// Message says what goes on there: layers and bytes that have come, or what the registry answered and when it is
-	// asked again.
+	// Message is the progress in layers and bytes, or the registry's answer and the time of the next try.
 	Message string `json:"message,omitempty"`
-	// Done says that the node does no more.
+	// Done says that the node has finished.
 	Done  bool         `json:"done,omitempty"`
 	Reply *ImagesReply `json:"reply,omitempty"`
 }
 
 // ImagePrune asks nodes to remove images that nothing uses.
 type ImagePrune struct {
-	// Nodes are those that are asked; default all.
+	// Nodes are the nodes to ask; default all.
 	Nodes []string `json:"nodes,omitempty"`
-	// All removes also what was loaded by hand or pinned.
+	// All also removes images that were loaded by hand or pinned.
 	All bool `json:"all,omitempty"`
 	// DryRun removes nothing.
 	DryRun bool `json:"dry_run,omitempty"`
-	// Unused is for how long an image must not have been used.
+	// Unused is the minimum time since the last use of an image.
 	Unused Duration `json:"unused,omitempty"`
 }
 
-// PrunedImage is what came of an image of a node. Size is what the disk gains without it.
+// PrunedImage is the result for one image of a node. Size is the disk space that its removal frees.
 type PrunedImage struct {
 	Node    string    `json:"node"`
 	Names   []string  `json:"names"`
@@ -303,45 +302,45 @@ type PrunedImage struct {
 	Size    Bytes     `json:"size"`
 	Used    time.Time `json:"used,omitzero"`
 	Removed bool      `json:"removed,omitempty"`
-	Kept    string    `json:"kept,omitempty"` // what keeps it
+	Kept    string    `json:"kept,omitempty"` // what prevents its removal
 }
 
-// ImagePruneReply lists all images of the nodes, each node's in the order in which they would go. Faults tells of nodes
-// that could not be asked.
+// ImagePruneReply lists all images of the nodes, each node's in the order of removal. Faults are the nodes without an
+// answer.
 type ImagePruneReply struct {
 	Items  []PrunedImage `json:"items"`
 	Faults []Fault       `json:"errors,omitempty"`
 }
 
-// ImagesReply lists images. Faults tells of nodes that could not be asked.
+// ImagesReply lists images. Faults are the nodes without an answer.
 type ImagesReply struct {
 	Items  []ImageView `json:"items"`
 	Faults []Fault     `json:"errors,omitempty"`
 }
 
-// Readiness is what /readyz answers: for each part, "ok" or what it lacks. What the parts store, recovery, audit and
-// certificate lack is to be looked at, and does not make the server unready.
+// Readiness is the answer of /readyz: for each part, "ok" or its fault. A fault of the parts store, recovery, audit and
+// certificate needs attention but does not make the server unready.
 type Readiness struct {
 	Ready bool              `json:"ready"`
 	Parts map[string]string `json:"parts"`
 }
 
-// ScaleRequest sets a service's count, and the bounds between which scaling may change it; what is left out stays. With
-// scaling the count is where it begins anew.
+// ScaleRequest sets a service's count and the bounds of its scaling; omitted fields stay. Scaling starts again from the
+// new count.
 type ScaleRequest struct {
 	Count *int `json:"count,omitempty"`
 	Min   *int `json:"min,omitempty"`
 	Max   *int `json:"max,omitempty"`
 }
 
-// Problem is an error answer (RFC 9457). Faults lists everything that is wrong with the request at once.
+// Problem is an error answer (RFC 9457). Faults lists all errors of the request.
 type Problem struct {
 	Type   string  `json:"type,omitempty"`
 	Title  string  `json:"title"`
 	Status int     `json:"status"`
 	Detail string  `json:"detail,omitempty"`
 	Faults []Fault `json:"errors,omitempty"`
-	// Oldest is, for an event cursor that is too old (410), the id of the oldest event that is kept.
+	// Oldest is the id of the oldest available event, if the cursor of events is too old (410).
 	Oldest string `json:"oldest,omitempty"`
 }
 
@@ -352,13 +351,13 @@ type LogLine struct {
 	Container string    `json:"container,omitempty"`
 	Stream    string    `json:"stream"` // "stdout" or "stderr"
 	Text      string    `json:"text"`
-	// Partial says that the text goes on in the stream's next line.
+	// Partial says that the line continues in the stream's next line.
 	Partial bool `json:"partial,omitempty"`
-	// Lost, unless 0, says that this many lines were left out here because the reader was slow; the line has no text.
+	// Lost, unless 0, is the number of lines that were left out here for a slow reader; the line has no text.
 	Lost int `json:"lost,omitempty"`
 }
 
-// Version is what /v1/version answers.
+// Version is the answer of /v1/version.
 type Version struct {
 	Version string `json:"version"`
 	Commit  string `json:"commit,omitempty"`

@@ -6,8 +6,8 @@ import (
 	"github.com/berthd/berth/api"
 )
 
-// Addresses lists where the healthy tasks of a service are reached. With ListOptions.Index and Wait it answers once
-// that has changed.
+// Addresses lists the addresses of the healthy tasks of a service. With ListOptions.Index and Wait it answers once the
+// list has changed.
 func (c *Client) Addresses(ctx context.Context, inCluster, service string, o ListOptions) (api.Page[api.Address],
 	error,
 ) {

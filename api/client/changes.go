@@ -9,32 +9,32 @@ import (
 	"time"
 )
 
-// Changes streams the index of a list: once at the beginning, and again after each change of it. Several changes that
-// follow each other closely come as one. A stream that breaks is taken up again until ctx ends, so a caller may use it
-// as the signal to read an object again. What the server refuses ends the sequence with the error.
+// Changes streams the index of a list: once at the beginning, and again after each change. Several changes in quick
+// succession come as one. A broken stream is resumed until ctx ends, so a caller may use it as the signal to read an
+// object again. A refusal by the server ends the sequence with the error.
 type Changes = iter.Seq2[uint64, error]
 
-// ServiceChanges follows the services of a cluster ("" is all clusters) of one name ("" is all names).
+// ServiceChanges follows the services with a name ("" is all names) in a cluster ("" is all clusters).
 func (c *Client) ServiceChanges(ctx context.Context, in, name string) Changes {
 	return c.changes(ctx, get(within(in, "services")...).with(named(name)))
 }
 
-// JobChanges follows the jobs of a cluster ("" is all clusters) of one name ("" is all names).
+// JobChanges follows the jobs with a name ("" is all names) in a cluster ("" is all clusters).
 func (c *Client) JobChanges(ctx context.Context, in, name string) Changes {
 	return c.changes(ctx, get(within(in, "jobs")...).with(named(name)))
 }
 
-// CronChanges follows the crons of a cluster ("" is all clusters) of one name ("" is all names).
+// CronChanges follows the crons with a name ("" is all names) in a cluster ("" is all clusters).
 func (c *Client) CronChanges(ctx context.Context, in, name string) Changes {
 	return c.changes(ctx, get(within(in, "crons")...).with(named(name)))
 }
 
-// NodeChanges follows the node of a name ("" is all nodes).
+// NodeChanges follows the node with a name ("" is all nodes).
 func (c *Client) NodeChanges(ctx context.Context, name string) Changes {
 	return c.changes(ctx, get("nodes").with(named(name)))
 }
 
-// TaskChanges follows the tasks that a filter chooses.
+// TaskChanges follows the tasks that match a filter.
 func (c *Client) TaskChanges(ctx context.Context, f TaskFilter) Changes {
 	return c.changes(ctx, get("tasks").with(f.query()))
 }
@@ -44,7 +44,7 @@ func (c *Client) RebalancingChanges(ctx context.Context) Changes {
 	return c.changes(ctx, get("rebalancings"))
 }
 
-// named returns the query for elements of a name; "" is any name.
+// named returns the query for elements with a name; "" is any name.
 func named(name string) url.Values {
 	if name == "" {
 		return nil
@@ -82,7 +82,7 @@ func (c *Client) changes(ctx context.Context, r request) Changes {
 	}
 }
 
-// listStream reads one connection's marks; nil says that yield wanted no more.
+// listStream reads the marks of one connection; nil means that yield has stopped the iteration.
 func (c *Client) listStream(ctx context.Context, r request, last string, yield func(id string) bool) error {
 	r.header = http.Header{"Accept": {"text/event-stream"}}
 	if last != "" {

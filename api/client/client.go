@@ -35,24 +35,24 @@ import (
 // ErrUnreachable is in the chain of every error of a request that got no answer.
 var ErrUnreachable = errors.New("no server")
 
-// ErrUncertain is in the chain of the error of a write that was sent and whose answer was lost: it may have happened or
-// not. Whoever goes on looks first.
+// ErrUncertain is in the chain of the error of a write that was sent and whose answer was lost. The write may have
+// happened or not; check before you retry.
 var ErrUncertain = errors.New("the write may have happened or not")
 
-// maxProblem bounds what is read of an error answer.
+// maxProblem is the maximum size of an error answer, in bytes.
 const maxProblem = 1 << 20
 
-// dialTimeout bounds the making of a connection.
+// dialTimeout limits the time to connect.
 const dialTimeout = 10 * time.Second
 
-// Config says which server a client talks to.
+// Config is the configuration of a client.
 type Config struct {
-	// Addr is "http://host:port", "https://host:port" or "unix:///path", or several of them with commas between:
-	// requests go to the one that answered last, and to the next where it cannot be reached.
+	// Addr is "http://host:port", "https://host:port" or "unix:///path", or several of them separated by commas. A
+	// request goes to the server that answered last, and to the next one if that is unreachable.
 	Addr string
 	// Token is sent as bearer token, unless it is empty or the address is a unix socket.
 	Token string
-	// TLS says whom to believe at https addresses; nil takes the machine's authorities.
+	// TLS has the trusted authorities of https addresses; nil uses the machine's.
 	TLS *tls.Config
 	// Agent names the program in the User-Agent header.
 	Agent string
@@ -60,7 +60,7 @@ type Config struct {
 	Transport http.RoundTripper
 }
 
-// Client talks to a server, or to several that stand for each other. It is safe for concurrent use.
+// Client sends requests to a server, or to several interchangeable ones. It is safe for concurrent use.
 type Client struct {
 	addr  string
 	base  *url.URL
@@ -68,11 +68,11 @@ type Client struct {
 	agent string
 	http  *http.Client
 	taken *http.Client // for connections that are taken over, as websockets do
-	// settled has reads wait until the server that answers has caught up with the store.
+	// settled makes reads wait until the answering server has caught up with the store.
 	settled bool
 }
 
-// New returns a client; it connects with the first request.
+// New returns a client, which connects with its first request.
 func New(cfg Config) (*Client, error) {
 	c := &Client{addr: cfg.Addr, token: cfg.Token, agent: cfg.Agent}
 	good := new(atomic.Int64)
@@ -93,18 +93,18 @@ func New(cfg Config) (*Client, error) {
 	return c, nil
 }
 
-// Addr returns the address that the client talks to, as it was given.
+// Addr returns the address from the configuration.
 func (c *Client) Addr() string { return c.addr }
 
-// Consistent returns a client, over the same connections, whose reads hold all that was written through any server
-// before they were sent. They cost a question to the store, and fail where that has no quorum.
+// Consistent returns a client, over the same connections, whose reads include all writes through any server before
+// them. Such a read asks the store, and fails without quorum.
 func (c *Client) Consistent() *Client {
 	consistent := *c
 	consistent.settled = true
 	return &consistent
 }
 
-// settles reports whether a request is a read of records, which may be asked for consistently.
+// settles reports whether a request is a read of records, which may be consistent.
 func (r request) settles() bool {
 	if r.method != http.MethodGet || r.root || len(r.path) == 0 {
 		return false
@@ -119,22 +119,22 @@ func (r request) settles() bool {
 	return false
 }
 
-// Close closes the connections that are idle.
+// Close closes idle connections.
 func (c *Client) Close() {
 	c.http.CloseIdleConnections()
 	c.taken.CloseIdleConnections()
 }
 
-// Error is an answer other than success.
+// Error is an error answer.
 type Error struct {
 	// Method and Path are of the request.
 	Method, Path string
-	// Foreign says that the answer is not of a Berth server.
+	// Foreign says that the answer is not from a Berth server.
 	Foreign bool
 	api.Problem
 }
 
-// Error returns what the server said, with all faults.
+// Error returns the server's message with all faults.
 func (e *Error) Error() string {
 	text := e.Detail
 	if text == "" {
@@ -149,13 +149,13 @@ func (e *Error) Error() string {
 	return text + ": " + api.Faults(e.Faults).Error()
 }
 
-// AnswerError is an answer of success that could not be read: it was cut off, or is none of a Berth server.
+// AnswerError is a success answer that could not be read: it is incomplete, or not from a Berth server.
 type AnswerError struct{ error }
 
-// Unwrap returns what is wrong with the answer.
+// Unwrap returns the fault of the answer.
 func (e *AnswerError) Unwrap() error { return errors.Unwrap(e.error) }
 
-// StatusOf returns the HTTP status of an answer that is an error, or 0 for any other error.
+// StatusOf returns the HTTP status of an error answer, or 0 for any other error.
 func StatusOf(err error) int {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Status
@@ -163,11 +163,11 @@ func StatusOf(err error) int {
 	return 0
 }
 
-// Condition makes a write depend on what is there.
+// Condition is a precondition of a write.
 type Condition struct {
-	// Revision, unless 0, is the one that the object must have.
+	// Revision, unless 0, is the required revision of the object.
 	Revision uint64
-	// Absent demands that the object does not exist.
+	// Absent requires that the object does not exist.
 	Absent bool
 }
 
@@ -194,8 +194,8 @@ func (r request) outside() request {
 	return r
 }
 
-// once says that the request has the same effect sent twice as sent once, so that it may go to another server when its
-// answer was lost.
+// once marks a request that has the same effect when it is sent twice, so it may go to another server if its answer was
+// lost.
 func (r request) once() request {
 	r.repeat = true
 	return r
@@ -237,7 +237,7 @@ func (c *Client) url(r request) *url.URL {
 	return u
 }
 
-// send makes the request and returns an answer of success, whose body the caller closes.
+// send sends the request and returns a success answer, whose body the caller closes.
 func (c *Client) send(ctx context.Context, r request) (*http.Response, error) {
 	res, err := c.exchange(ctx, r)
 	if err != nil {
@@ -249,7 +249,7 @@ func (c *Client) send(ctx context.Context, r request) (*http.Response, error) {
 	return res, nil
 }
 
-// exchange makes the request and returns the answer, whatever it is; the caller closes its body.
+// exchange sends the request and returns any answer; the caller closes its body.
 func (c *Client) exchange(ctx context.Context, r request) (*http.Response, error) {
 	var body io.Reader
 	var local *localReader
@@ -293,7 +293,7 @@ func (c *Client) exchange(ctx context.Context, r request) (*http.Response, error
 	return res, nil
 }
 
-// localReader remembers why what is sent could not be read, which is no fault of the server.
+// localReader records why the body of a request could not be read, which is not the server's fault.
 type localReader struct {
 	io.Reader
 	failed atomic.Pointer[error]
@@ -315,7 +315,7 @@ func (r *localReader) fault() error {
 	return nil
 }
 
-// unreachable says that no answer came, and why, without the names of the calls in between.
+// unreachable returns the error of a request without an answer, without the names of internal calls.
 func (c *Client) unreachable(err error) error {
 	if e, ok := errors.AsType[*url.Error](err); ok {
 		err = e.Err
@@ -338,7 +338,7 @@ func (c *Client) authorize(h http.Header) {
 	}
 }
 
-// refusal reads an answer that is no success and closes it.
+// refusal reads an error answer and closes it.
 func refusal(method, path string, res *http.Response) error {
 	defer res.Body.Close()
 	e := &Error{Method: method, Path: path}
@@ -355,8 +355,8 @@ func refusal(method, path string, res *http.Response) error {
 	return e
 }
 
-// call makes the request and reads its answer into out, unless that is nil. It returns the
-// revision that the answer's ETag tells, or 0.
+// call sends the request and decodes its answer into out, unless that is nil. It returns the revision from the answer's
+// ETag, or 0.
 func (c *Client) call(ctx context.Context, r request, out any) (uint64, error) {
 	res, err := c.send(ctx, r)
 	if err != nil {

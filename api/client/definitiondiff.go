@@ -9,7 +9,7 @@ import (
 	"github.com/berthd/berth/api"
 )
 
-// DiffVersions returns what a version of a task definition changed since another; from 0 is the one before.
+// DiffVersions returns the difference between two versions of a task definition; a from of 0 is the version before.
 func (c *Client) DiffVersions(ctx context.Context, to api.Ref, from int) (v api.DefinitionDiff, err error) {
 	r := get("definitions", to.Name, strconv.Itoa(to.Version), "diff")
 	if from != 0 {
@@ -19,7 +19,7 @@ func (c *Client) DiffVersions(ctx context.Context, to api.Ref, from int) (v api.
 	return v, err
 }
 
-// DiffDefinition returns what a task definition would change since a version that stands.
+// DiffDefinition returns the difference between an existing version and a task definition.
 func (c *Client) DiffDefinition(ctx context.Context, from api.Ref, def api.TaskDefinition) (v api.DefinitionDiff,
 	err error,
 ) {
@@ -30,8 +30,8 @@ func (c *Client) DiffDefinition(ctx context.Context, from api.Ref, def api.TaskD
 	return v, err
 }
 
-// RevealedDefinition returns a version of a task definition with the values of environments and files. Where the caller
-// may not see them it is refused with 403, while Definition leaves them out.
+// RevealedDefinition returns a version of a task definition with the values of environments and files. A caller without
+// the right to see them gets 403, while Definition omits them.
 func (c *Client) RevealedDefinition(ctx context.Context, ref api.Ref) (v api.DefinitionView, err error) {
 	_, err = c.call(ctx, get("definitions", ref.Name, strconv.Itoa(ref.Version)).with(url.Values{"reveal": {"true"}}),
 		&v)

@@ -18,27 +18,27 @@ import (
 	"github.com/berthd/berth/api"
 )
 
-// EventOptions choose events.
+// EventOptions select events.
 type EventOptions struct {
-	// After is the id of the event that the first one comes after; empty is the oldest that is kept.
+	// After is the id of the event before the first one; empty begins with the oldest available event.
 	After string
-	// Types such as "task.failed", or "task" for all of that noun; none is all.
+	// Types are types such as "task.failed", or nouns such as "task" for all of their types; none selects all.
 	Types []string
 	EventFilter
-	// Lost, unless nil, is told each time a stream breaks, before it is taken up again.
+	// Lost, unless nil, is called each time a stream breaks, before it is resumed.
 	Lost func(error)
-	// Gap, unless nil, is told of events that a stream left out because the reader was too slow.
+	// Gap, unless nil, is called with events that a stream left out because the reader was too slow.
 	Gap func(api.EventGap)
 }
 
-// EventFilter says what events are to be about; an empty field leaves out none. The server does the filtering.
+// EventFilter selects events by their subject; an empty field selects all. The server does the filtering.
 type EventFilter struct {
 	// Reasons are codes such as "oom".
 	Reasons []string
-	// Cluster, Service, Job, Cron, Task and Node are names; of Service, Job and Cron at most one. An owner's events are
-	// also those of its tasks.
+	// Cluster, Service, Job, Cron, Task and Node are names. At most one of Service, Job and Cron may be set. The events
+	// of an owner include those of its tasks.
 	Cluster, Service, Job, Cron, Task, Node string
-	// Since, unless 0, leaves out what happened longer ago, by the server's clock.
+	// Since, unless 0, omits older events, by the server's clock.
 	Since time.Duration
 }
 
@@ -68,11 +68,11 @@ func (o EventOptions) query() url.Values {
 	return q
 }
 
-// Now, as EventOptions.After, leaves out what has happened.
+// Now, as EventOptions.After, omits past events.
 const Now = "now"
 
-// Events lists events, the oldest first. Of the options it takes Limit and Wait; the next page comes
-// after the Next of the page before.
+// Events lists events, the oldest first. It uses Limit and Wait of the options. The next page comes after Next of the
+// page before.
 func (c *Client) Events(ctx context.Context, e EventOptions, o ListOptions) (page api.Page[api.EventView], err error) {
 	q := e.query()
 	if o.Limit != 0 {
@@ -85,22 +85,21 @@ func (c *Client) Events(ctx context.Context, e EventOptions, o ListOptions) (pag
 	return page, err
 }
 
-// Delays between the attempts to take a stream up again.
+// Delays between attempts to resume a stream.
 const (
 	firstDelay = 250 * time.Millisecond
 	lastDelay  = 5 * time.Second
 )
 
-// maxEvent bounds one event of a stream.
+// maxEvent is the maximum size of one event of a stream, in bytes.
 const maxEvent = 1 << 20
 
-// errEnded tells that the server ended a stream.
+// errEnded says that the server ended a stream.
 var errEnded = errors.New("the server ended the stream")
 
-// FollowEvents streams events, those that are kept first and then each as it happens. A stream that
-// breaks is taken up after the last event that was seen, until ctx ends; none is left out and none
-// comes twice. What the server refuses ends the sequence: status 410 says that the events after After
-// are no longer kept.
+// FollowEvents streams the available events and then new ones. A broken stream is resumed after the last received event
+// until ctx ends, without a gap or a repetition. A refusal by the server ends the sequence. Status 410 means that the
+// events after After are no longer available.
 func (c *Client) FollowEvents(ctx context.Context, o EventOptions) iter.Seq2[api.EventView, error] {
 	return func(yield func(api.EventView, error) bool) {
 		last, seen, delay := o.After, false, firstDelay
@@ -133,7 +132,7 @@ func (c *Client) FollowEvents(ctx context.Context, o EventOptions) iter.Seq2[api
 	}
 }
 
-// stream reads one connection's events; nil says that yield wanted no more.
+// stream reads the events of one connection; nil means that yield has stopped the iteration.
 func (c *Client) stream(ctx context.Context, o EventOptions, last string, yield func(api.EventView) bool) error {
 	r := get("events").with(o.query())
 	r.header = http.Header{"Accept": {"text/event-stream"}}

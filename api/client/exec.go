@@ -25,30 +25,30 @@ const (
 	ChannelSignal = 5 // the name of a signal, such as INT
 )
 
-// ExecExit is how a command in a container ended.
+// ExecExit is the result of a command in a container.
 type ExecExit struct {
 	Code  int    `json:"code"`
 	Error string `json:"error,omitempty"`
 }
 
-// ExecOptions say what to run in a container of a task.
+// ExecOptions are the options of a command in a container of a task.
 type ExecOptions struct {
-	// Container is a name, or "" for the task's first essential one.
+	// Container is a name, or "" for the task's first essential container.
 	Container string
 	Command   []string
 	// Stdin is the command's input; nil is none.
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
-	// Terminal, unless nil, runs the command on a terminal: Stdin is what is typed, whose end hangs up, and all that
-	// the terminal shows goes to Stdout.
+	// Terminal, unless nil, runs the command on a terminal. Stdin is the typed input, whose end hangs up, and Stdout
+	// receives all output of the terminal.
 	Terminal *Terminal
 }
 
-// maxFrame bounds one message of a command's output.
+// maxFrame is the maximum size of one message of a command's output, in bytes.
 const maxFrame = 1 << 20
 
-// Exec runs a command in a container of a running task and returns its exit code. An error says that
-// it could not be run, or that its end was not seen.
+// Exec runs a command in a container of a running task and returns its exit code. An error means that the command could
+// not run, or that its end is unknown.
 func (c *Client) Exec(ctx context.Context, id api.TaskID, o ExecOptions) (int, error) {
 	q, what := url.Values{"command": o.Command}, "exec"
 	switch {
@@ -100,7 +100,7 @@ func (c *Client) dial(ctx context.Context, id api.TaskID, what, container string
 	return conn, nil
 }
 
-// known says of a server that does not know an address that it is too old.
+// known returns an error for a server that is too old for an address.
 func known(err error) error {
 	if e, ok := errors.AsType[*Error](err); ok && e.Status == http.StatusNotFound &&
 		strings.HasPrefix(e.Detail, "there is nothing at") {
@@ -109,7 +109,7 @@ func known(err error) error {
 	return err
 }
 
-// sendInput ends with the input, the connection or ctx; a read of the input that never ends keeps it.
+// sendInput ends with the input, the connection or ctx. A read of the input that never returns blocks it.
 func sendInput(ctx context.Context, conn *websocket.Conn, in io.Reader) {
 	buf := make([]byte, 1+32<<10)
 	buf[0] = ChannelStdin
@@ -127,7 +127,7 @@ func sendInput(ctx context.Context, conn *websocket.Conn, in io.Reader) {
 	}
 }
 
-// readOutput passes output on until the end of what is called so, and returns its exit code.
+// readOutput forwards the output of a command until its end and returns the exit code.
 func readOutput(ctx context.Context, conn *websocket.Conn, what string, stdout, stderr io.Writer) (int, error) {
 	for {
 		_, msg, err := conn.Read(ctx)
@@ -160,7 +160,7 @@ func readOutput(ctx context.Context, conn *websocket.Conn, what string, stdout, 
 	}
 }
 
-// broken returns why a connection ended, in the server's words where it said why.
+// broken returns the reason for the end of a connection, in the server's words if there are any.
 func broken(err error) error {
 	if closed, ok := errors.AsType[websocket.CloseError](err); ok && closed.Reason != "" {
 		return errors.New(closed.Reason)

@@ -11,13 +11,13 @@ import (
 	"github.com/berthd/berth/api"
 )
 
-// skew is by how much the clocks of a node and of this machine may differ for a stream to be taken up without a line
-// left out.
+// skew is the maximum difference between the clocks of a node and of this machine at which a resumed stream misses no
+// line.
 const skew = time.Minute
 
-// FollowLogs streams the lines of a task's output as Logs with Follow does, until the attempt that it begins with
-// ends, or ctx. A stream that breaks, because the server or the node's agent went away, is taken up
-// where it was: no line is left out and none comes twice. Lost, unless nil, is told of each break.
+// FollowLogs streams the lines of a task's output, like Logs with Follow, until its first attempt or ctx ends. A stream
+// that breaks with the server or the agent is resumed without a gap or a repetition. Lost, unless nil, is called for
+// each break.
 func (c *Client) FollowLogs(ctx context.Context, id api.TaskID, o LogOptions,
 	lost func(error),
 ) iter.Seq2[api.LogLine, error] {
@@ -60,7 +60,7 @@ func (c *Client) FollowLogs(ctx context.Context, id api.TaskID, o LogOptions,
 	}
 }
 
-// readOn reads one stream from a place; wanted is false once yield wanted no more.
+// readOn reads one stream from a place; wanted is false once yield has stopped the iteration.
 func (c *Client) readOn(ctx context.Context, id api.TaskID, o LogOptions, at *place,
 	yield func(api.LogLine) bool,
 ) (wanted bool, err error) {
@@ -79,7 +79,7 @@ func (c *Client) readOn(ctx context.Context, id api.TaskID, o LogOptions, at *pl
 	return true, nil
 }
 
-// over reports whether the attempt has ended that the first call found, or why that is not known.
+// over reports whether the attempt of the first call has ended, or why that is unknown.
 func (c *Client) over(ctx context.Context, id api.TaskID, attempt *string) (bool, error) {
 	v, err := c.Task(ctx, id)
 	if err != nil {
@@ -91,7 +91,7 @@ func (c *Client) over(ctx context.Context, id api.TaskID, attempt *string) (bool
 	return v.State.Terminal() || v.UUID != *attempt, nil
 }
 
-// place is how far a log was read.
+// place is a position in a log.
 type place struct {
 	lines  int
 	newest time.Time
@@ -99,13 +99,13 @@ type place struct {
 	skip   map[string]mark // what a stream that was taken up repeats
 }
 
-// mark is the time of the newest line of one output, and how many lines had it.
+// mark is the time of the newest line of one output, and the number of lines with that time.
 type mark struct {
 	at time.Time
 	n  int
 }
 
-// begin makes the place ready for a stream that may repeat what was read.
+// begin prepares the place for a stream that may repeat lines.
 func (p *place) begin() {
 	if p.seen == nil {
 		p.seen = map[string]mark{}
@@ -113,7 +113,7 @@ func (p *place) begin() {
 	p.skip = maps.Clone(p.seen)
 }
 
-// pass notes a line and reports whether it is new.
+// pass records a line and reports whether it is new.
 func (p *place) pass(line api.LogLine) bool {
 	key := line.Container + "/" + line.Stream
 	if old, ok := p.skip[key]; ok {

@@ -12,28 +12,29 @@ import (
 	"github.com/berthd/berth/api"
 )
 
-// Images lists the images that a node has, or all nodes if it is "".
+// Images lists the images of a node, or of all nodes if it is "".
 func (c *Client) Images(ctx context.Context, node string) (reply api.ImagesReply, err error) {
 	_, err = c.call(ctx, get("images").with(onNode(node)), &reply)
 	return reply, err
 }
 
-// LoadImages sends an archive of images, as `docker save` and OCI tools write it, to a node, or
-// to all nodes if it is "". What a single node says against it is in the reply.
+// LoadImages sends an archive of images, in the format of `docker save` or OCI, to a node, or to all nodes if it is "".
+// The reply has the faults of single nodes.
 func (c *Client) LoadImages(ctx context.Context, node string, archive io.Reader) (reply api.ImagesReply, err error) {
 	r := request{method: http.MethodPost, path: []string{"images"}, body: archive}.with(onNode(node))
 	_, err = c.call(ctx, r, &reply)
 	return reply, err
 }
 
-// PullImages has nodes pull images and returns what they have then. What a single node says against it is in the reply.
+// PullImages makes nodes pull images and returns the images that they have afterwards. The reply has the faults of
+// single nodes.
 func (c *Client) PullImages(ctx context.Context, p api.ImagePull) (reply api.ImagesReply, err error) {
 	_, err = c.call(ctx, post(p, "images", "pull"), &reply)
 	return reply, err
 }
 
-// FollowPull is PullImages that tells how it comes along, unless the server is of a build before: told is called with
-// each piece of news, from this goroutine. When ctx ends the nodes stop pulling, but for what a task wants as well.
+// FollowPull is PullImages with progress: it calls told with each message, from this goroutine. Servers of earlier
+// builds report no progress. When ctx ends, nodes stop the pulls that no task needs.
 func (c *Client) FollowPull(ctx context.Context, p api.ImagePull, told func(api.ImagePullNews)) (reply api.ImagesReply,
 	err error,
 ) {
@@ -67,8 +68,7 @@ func (c *Client) FollowPull(ctx context.Context, p api.ImagePull, told func(api.
 	return reply, err
 }
 
-// PruneImages has nodes remove images that nothing uses, or say which they would. What a single node says against it is
-// in the reply.
+// PruneImages makes nodes remove unused images, or list them in a dry run. The reply has the faults of single nodes.
 func (c *Client) PruneImages(ctx context.Context, p api.ImagePrune) (reply api.ImagePruneReply, err error) {
 	_, err = c.call(ctx, post(p, "images", "prune"), &reply)
 	return reply, err

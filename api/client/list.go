@@ -9,20 +9,20 @@ import (
 	"github.com/berthd/berth/api"
 )
 
-// ListOptions say which part of a list is wanted, and when.
+// ListOptions select a part of a list, and the time of the answer.
 type ListOptions struct {
-	// Index and Wait, both set, hold the answer back until the list has changed since the page
-	// that had this Index, or for Wait.
+	// Index and Wait, if both are set, delay the answer until the list differs from the page with this Index, for at
+	// most Wait.
 	Index uint64
 	Wait  time.Duration
-	// Limit bounds the page, 0 for no bound. Cursor is the Next of the page before.
+	// Limit is the maximum size of the page, 0 for no limit. Cursor is Next of the page before.
 	Limit  int
 	Cursor string
-	// Name, unless empty, asks for the elements of that name. Lists of services, jobs, crons and nodes have it.
+	// Name, unless empty, selects the elements with that name. Lists of services, jobs, crons and nodes have it.
 	Name string
 }
 
-// add writes the options into a query.
+// add adds the options to a query.
 func (o ListOptions) add(q url.Values) url.Values {
 	if q == nil {
 		q = url.Values{}

@@ -14,8 +14,7 @@ func (c *Client) Version(ctx context.Context) (v api.Version, err error) {
 	return v, err
 }
 
-// Apply writes a set of objects, all or none. With DryRun it writes nothing and tells what it
-// would do.
+// Apply writes a set of objects, all or none. With DryRun it writes nothing and returns the changes.
 func (c *Client) Apply(ctx context.Context, req api.ApplyRequest) (reply api.ApplyReply, err error) {
 	_, err = c.call(ctx, request{method: http.MethodPost, path: []string{"apply"}, body: req}, &reply)
 	return reply, err
@@ -60,18 +59,18 @@ func (c *Client) Definition(ctx context.Context, ref api.Ref) (v api.DefinitionV
 	return v, err
 }
 
-// PutDefinition writes a version of a task definition. The same again changes nothing; another
-// content under the same version is refused with 409.
+// PutDefinition writes a version of a task definition. A repetition changes nothing. Other content under the same
+// version is refused with 409.
 func (c *Client) PutDefinition(ctx context.Context, v api.TaskDefinition) (uint64, error) {
 	return c.put(ctx, v, Condition{}, "definitions", v.Name, strconv.Itoa(v.Version))
 }
 
-// DeleteDefinition removes a version of a task definition that nothing uses; one in use is refused with 409.
+// DeleteDefinition removes an unused version of a task definition; one in use is refused with 409.
 func (c *Client) DeleteDefinition(ctx context.Context, ref api.Ref, cond Condition) error {
 	return c.act(ctx, http.MethodDelete, nil, cond, "definitions", ref.Name, strconv.Itoa(ref.Version))
 }
 
-// Services lists the services of a cluster, or of all if it is "".
+// Services lists the services of a cluster, or of all clusters if it is "".
 func (c *Client) Services(ctx context.Context, in string, o ListOptions) (api.Page[api.ServiceView], error) {
 	return list[api.ServiceView](ctx, c, get(within(in, "services")...), o)
 }
@@ -113,7 +112,7 @@ func (c *Client) RestartService(ctx context.Context, in, name string) error {
 	return c.act(ctx, http.MethodPost, nil, Condition{}, "clusters", in, "services", name, "restart")
 }
 
-// Jobs lists the jobs of a cluster, or of all if it is "".
+// Jobs lists the jobs of a cluster, or of all clusters if it is "".
 func (c *Client) Jobs(ctx context.Context, in string, o ListOptions) (api.Page[api.JobView], error) {
 	return list[api.JobView](ctx, c, get(within(in, "jobs")...), o)
 }
@@ -140,7 +139,7 @@ func (c *Client) StopJob(ctx context.Context, in, name string) error {
 	return c.act(ctx, http.MethodPost, nil, Condition{}, "clusters", in, "jobs", name, "stop")
 }
 
-// RestartJob runs a job anew, all of its tasks.
+// RestartJob runs all tasks of a job again.
 func (c *Client) RestartJob(ctx context.Context, in, name string) error {
 	return c.act(ctx, http.MethodPost, nil, Condition{}, "clusters", in, "jobs", name, "restart")
 }
@@ -165,7 +164,7 @@ func (c *Client) put(ctx context.Context, v any, cond Condition, path ...string)
 	return c.call(ctx, request{method: http.MethodPut, path: path, body: v}.given(cond), nil)
 }
 
-// act makes a request whose answer's body does not matter.
+// act sends a request and ignores the body of its answer.
 func (c *Client) act(ctx context.Context, method string, body any, cond Condition, path ...string) error {
 	_, err := c.call(ctx, request{method: method, path: path, body: body}.given(cond), nil)
 	return err

@@ -16,26 +16,26 @@ import (
 	"github.com/berthd/berth/api"
 )
 
-// ErrCutShort says that a snapshot did not arrive whole: what was written of it is to be thrown away.
+// ErrCutShort says that a snapshot is incomplete and must be discarded.
 var ErrCutShort = errors.New("the snapshot did not arrive whole")
 
-// Status returns the state of the whole, as the server that answers sees it.
+// Status returns the overall state, as the answering server sees it.
 func (c *Client) Status(ctx context.Context) (v api.Status, err error) {
 	_, err = c.call(ctx, get("status"), &v)
 	return v, err
 }
 
-// TroubleFilter chooses the objects whose troubles are listed; an empty field chooses all.
+// TroubleFilter selects the objects whose troubles are listed; an empty field selects all.
 type TroubleFilter struct {
 	// Kind is "service", "job", "cron", "node" or "task".
 	Kind string
 	// Cluster is the cluster of services, jobs and crons.
 	Cluster string
-	// Name is the name of the objects, of a task its whole id. The kind "task" needs a name.
+	// Name is the name of the objects, and of a task its whole id. The kind "task" needs a name.
 	Name string
 }
 
-// Troubles lists the objects that are not as they should be, the most urgent first.
+// Troubles lists the objects with problems, the most urgent first.
 func (c *Client) Troubles(ctx context.Context, f TroubleFilter, o ListOptions) (api.Page[api.Trouble], error) {
 	q := url.Values{}
 	for name, value := range map[string]string{"kind": f.Kind, "cluster": f.Cluster, "name": f.Name} {
@@ -51,14 +51,14 @@ func (c *Client) Servers(ctx context.Context, o ListOptions) (api.Page[api.Serve
 	return list[api.ServerView](ctx, c, get("servers"), o)
 }
 
-// PromoteServer gives a learner its vote in the store. A member that has one already is no error.
+// PromoteServer gives a learner its vote in the store. A repetition is no error.
 func (c *Client) PromoteServer(ctx context.Context, id string) (v api.ServerView, err error) {
 	_, err = c.call(ctx, post(nil, "servers", id, "promote").once(), &v)
 	return v, err
 }
 
-// RemoveServer takes a server out of the store and deletes its record. With force it does so even where what is left
-// has no quorum then.
+// RemoveServer removes a server from the store and deletes its record. With force it also removes a server whose loss
+// leaves no quorum.
 func (c *Client) RemoveServer(ctx context.Context, id string, force bool) error {
 	r := request{method: http.MethodDelete, path: []string{"servers", id}}.once()
 	if force {
@@ -68,13 +68,14 @@ func (c *Client) RemoveServer(ctx context.Context, id string, force bool) error 
 	return err
 }
 
-// Recovery tells whether the store went back behind the agents, and what was decided about it.
+// Recovery returns the state of a recovery: whether the store lost writes that agents have seen, and the operator's
+// decision.
 func (c *Client) Recovery(ctx context.Context) (v api.RecoveryView, err error) {
 	_, err = c.call(ctx, get("recovery"), &v)
 	return v, err
 }
 
-// Recover decides on a recovery that is needed. The same decision again is no error.
+// Recover decides a pending recovery. A repetition of the same decision is no error.
 func (c *Client) Recover(ctx context.Context, action api.RecoveryAction) (v api.RecoveryView, err error) {
 	_, err = c.call(ctx, post(api.RecoveryRequest{Action: action}, "recovery").once(), &v)
 	return v, err
@@ -91,7 +92,7 @@ func (c *Client) PutDomain(ctx context.Context, v api.DomainSettings, cond Condi
 	return c.put(ctx, v, cond, "domain")
 }
 
-// Reschedule lets tasks of silent nodes be replaced for a while although many are silent; 0 takes that back.
+// Reschedule lets the control plane replace tasks of silent nodes for a while, despite a mass silence; 0 withdraws it.
 func (c *Client) Reschedule(ctx context.Context, d time.Duration) (v api.DomainView, err error) {
 	_, err = c.call(ctx, post(api.RescheduleRequest{For: api.Duration(d)}, "domain", "reschedule").once(), &v)
 	return v, err
@@ -102,40 +103,40 @@ func (c *Client) CordonNode(ctx context.Context, name string, cond Condition) (a
 	return c.nodeAction(ctx, name, "cordon", nil, cond)
 }
 
-// UncordonNode lets new tasks come to a node again.
+// UncordonNode allows new tasks on a node again.
 func (c *Client) UncordonNode(ctx context.Context, name string, cond Condition) (api.NodeView, error) {
 	return c.nodeAction(ctx, name, "uncordon", nil, cond)
 }
 
-// DrainNode moves a node's tasks away; how far that got is in the Drain of its view.
+// DrainNode moves a node's tasks away. Drain in the node's view has the progress.
 func (c *Client) DrainNode(ctx context.Context, name string, how api.NodeAction, cond Condition) (api.NodeView, error) {
 	return c.nodeAction(ctx, name, "drain", how, cond)
 }
 
-// UndrainNode ends a drain. A node that was cordoned before stays so.
+// UndrainNode ends a drain. A node that was cordoned before stays cordoned.
 func (c *Client) UndrainNode(ctx context.Context, name string, cond Condition) (api.NodeView, error) {
 	return c.nodeAction(ctx, name, "undrain", nil, cond)
 }
 
-// ForgetNode declares that a machine never comes back: its tasks are replaced and its records removed. With force it
-// does so for a node that is not known to be down.
+// ForgetNode declares that a machine never returns. Its tasks are replaced and its records removed. With force it also
+// forgets a node that is not known to be down.
 func (c *Client) ForgetNode(ctx context.Context, name string, force bool, cond Condition) (api.NodeView, error) {
 	return c.nodeAction(ctx, name, "forget", api.NodeAction{Force: force}, cond)
 }
 
-// TaintNode gives a node taints; the value of one with the same key and effect is replaced.
+// TaintNode adds taints to a node. A taint with the same key and effect gets the new value.
 func (c *Client) TaintNode(ctx context.Context, name string, taints []api.Taint, cond Condition) (api.NodeView, error) {
 	return c.nodeAction(ctx, name, "taint", api.TaintRequest{Taints: taints}, cond)
 }
 
-// UntaintNode takes taints from a node; it is no error if the node does not have them.
+// UntaintNode removes taints from a node. Taints that the node does not have are no error.
 func (c *Client) UntaintNode(ctx context.Context, name string, taints []api.TaintKey, cond Condition) (api.NodeView,
 	error,
 ) {
 	return c.nodeAction(ctx, name, "untaint", api.UntaintRequest{Taints: taints}, cond)
 }
 
-// PoolNode puts a node into a pool; the empty pool takes it out of the one that it is in.
+// PoolNode puts a node into a pool; the empty pool removes it from its pool.
 func (c *Client) PoolNode(ctx context.Context, name, pool string, cond Condition) (api.NodeView, error) {
 	return c.nodeAction(ctx, name, "pool", api.PoolRequest{Pool: pool}, cond)
 }
@@ -147,13 +148,13 @@ func (c *Client) nodeAction(ctx context.Context, name, verb string, body any, co
 	return v, err
 }
 
-// Settings returns the settings of the server that answers, without what is secret.
+// Settings returns the settings of the answering server, without secrets.
 func (c *Client) Settings(ctx context.Context) (v api.Settings, err error) {
 	_, err = c.call(ctx, get("config"), &v)
 	return v, err
 }
 
-// Ready tells whether the server that answers can do its work, part by part. A server that cannot is no error.
+// Ready returns the readiness of the answering server, part by part. An unready server is no error.
 func (c *Client) Ready(ctx context.Context) (v api.Readiness, err error) {
 	res, err := c.exchange(ctx, get("readyz").outside())
 	if err != nil {
@@ -169,13 +170,13 @@ func (c *Client) Ready(ctx context.Context) (v api.Readiness, err error) {
 	return v, nil
 }
 
-// Metrics writes the metrics of the server that answers, in the text form of Prometheus.
+// Metrics writes the metrics of the answering server, in the text format of Prometheus.
 func (c *Client) Metrics(ctx context.Context, to io.Writer) error {
 	return c.copy(ctx, get("metrics").outside(), to)
 }
 
-// Profile writes a profile of the server that answers, as `go tool pprof` reads it: "goroutine", "heap", "allocs",
-// "block", "mutex", "threadcreate", or "profile", which measures the CPU for so long.
+// Profile writes a profile of the answering server, in the format of `go tool pprof`: "goroutine", "heap", "allocs",
+// "block", "mutex", "threadcreate", or "profile" for the CPU during the given time.
 func (c *Client) Profile(ctx context.Context, name string, during time.Duration, to io.Writer) error {
 	r := get("debug", "pprof", name).outside()
 	if seconds := int(during.Round(time.Second).Seconds()); seconds > 0 {
@@ -184,14 +185,13 @@ func (c *Client) Profile(ctx context.Context, name string, during time.Duration,
 	return c.copy(ctx, r, to)
 }
 
-// Goroutines writes where each goroutine of the server that answers stands, as text.
+// Goroutines writes the stack of each goroutine of the answering server, as text.
 func (c *Client) Goroutines(ctx context.Context, to io.Writer) error {
 	return c.copy(ctx, get("debug", "pprof", "goroutine").outside().with(url.Values{"debug": {"2"}}), to)
 }
 
-// Snapshot writes a copy of the whole store, as `berth operator snapshot` reads it, and returns a revision that it
-// holds at the least. An error in whose chain is ErrCutShort, and any other, means that what was written is no
-// snapshot.
+// Snapshot writes a copy of the whole store, in the format of `berth operator snapshot`, and returns the lowest
+// revision that it holds. After any error, such as ErrCutShort, the written data is no snapshot.
 func (c *Client) Snapshot(ctx context.Context, to io.Writer) (revision uint64, err error) {
 	res, err := c.send(ctx, get("snapshot"))
 	if err != nil {

@@ -8,21 +8,21 @@ import (
 	"github.com/berthd/berth/api"
 )
 
-// RebalanceOptions say what a rebalancing looks at. The zero value is the server's defaults.
+// RebalanceOptions limit a rebalancing. The zero value selects the server's defaults.
 type RebalanceOptions struct {
-	// Cluster, unless empty, is the one whose tasks are moved.
+	// Cluster, unless empty, limits the moves to tasks of this cluster.
 	Cluster string
-	// Max bounds the moves. nil is the server's default, 0 no bound.
+	// Max is the maximum number of moves; nil is the server's default, 0 is unlimited.
 	Max *int
-	// MinGain is the least that a move has to gain, in points. 0 is the server's default.
+	// MinGain is the minimum gain of a move, in points. 0 is the server's default.
 	MinGain int
-	// Settle is how long a task must have run to be moved. nil is the server's default.
+	// Settle is the minimum run time of a movable task. nil is the server's default.
 	Settle *time.Duration
-	// KeepViolations leaves tasks in place of which nothing is wrong but their constraints.
+	// KeepViolations does not move tasks for violated constraints alone.
 	KeepViolations bool
 }
 
-// Rebalance returns the moves that would let tasks stand better. It changes nothing.
+// Rebalance returns the moves that would improve the placement. It changes nothing.
 func (c *Client) Rebalance(ctx context.Context, o RebalanceOptions) (v api.Rebalance, err error) {
 	r := get("rebalance")
 	add := func(name, value string) { r.query.Set(name, value) }

@@ -7,18 +7,18 @@ import (
 	"github.com/berthd/berth/api"
 )
 
-// Reservations lists what keeps nodes for somebody, by name.
+// Reservations lists the reservations by name.
 func (c *Client) Reservations(ctx context.Context, o ListOptions) (api.Page[api.ReservationView], error) {
 	return list[api.ReservationView](ctx, c, get("reservations"), o)
 }
 
-// Reservation returns one.
+// Reservation returns a reservation.
 func (c *Client) Reservation(ctx context.Context, name string) (v api.ReservationView, err error) {
 	_, err = c.call(ctx, get("reservations", name), &v)
 	return v, err
 }
 
-// PutReservation writes one, and returns it with the nodes that were chosen.
+// PutReservation writes a reservation and returns it with the chosen nodes.
 func (c *Client) PutReservation(ctx context.Context, r api.Reservation, cond Condition) (v api.ReservationView,
 	err error,
 ) {
@@ -27,7 +27,7 @@ func (c *Client) PutReservation(ctx context.Context, r api.Reservation, cond Con
 	return v, err
 }
 
-// DeleteReservation gives its nodes to everybody at once. Tasks that run there stay.
+// DeleteReservation releases the nodes of a reservation at once. Its running tasks stay.
 func (c *Client) DeleteReservation(ctx context.Context, name string, cond Condition) error {
 	return c.act(ctx, http.MethodDelete, nil, cond, "reservations", name)
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/berthd/berth/api"
 )
 
-// Secrets lists the secrets of a cluster, or of all with "", without their values.
+// Secrets lists the secrets of a cluster, or of all clusters if it is "", without their values.
 func (c *Client) Secrets(ctx context.Context, inCluster string, o ListOptions) (api.Page[api.SecretView], error) {
 	if inCluster == "" {
 		return list[api.SecretView](ctx, c, get("secrets"), o)
@@ -15,13 +15,13 @@ func (c *Client) Secrets(ctx context.Context, inCluster string, o ListOptions) (
 	return list[api.SecretView](ctx, c, get("clusters", inCluster, "secrets"), o)
 }
 
-// Secret tells of one, without its value.
+// Secret returns a secret without its value.
 func (c *Client) Secret(ctx context.Context, inCluster, name string) (v api.SecretView, err error) {
 	_, err = c.call(ctx, get("clusters", inCluster, "secrets", name), &v)
 	return v, err
 }
 
-// PutSecret makes a secret or gives it another value.
+// PutSecret creates a secret or replaces its value.
 func (c *Client) PutSecret(ctx context.Context, inCluster, name string, s api.SecretWrite,
 	cond Condition,
 ) (v api.SecretView, err error) {
@@ -32,7 +32,7 @@ func (c *Client) PutSecret(ctx context.Context, inCluster, name string, s api.Se
 	return v, err
 }
 
-// DeleteSecret deletes a secret. One that is in use is deleted with force only.
+// DeleteSecret deletes a secret. A secret in use is deleted only with force.
 func (c *Client) DeleteSecret(ctx context.Context, inCluster, name string, force bool, cond Condition) error {
 	r := request{method: http.MethodDelete, path: []string{"clusters", inCluster, "secrets", name}}
 	if force {
@@ -42,7 +42,7 @@ func (c *Client) DeleteSecret(ctx context.Context, inCluster, name string, force
 	return err
 }
 
-// RekeySecrets makes another master key, or tells of the one that is on its way.
+// RekeySecrets creates another master key, or returns the one whose rollout is in progress.
 func (c *Client) RekeySecrets(ctx context.Context) (v api.MasterKeyView, err error) {
 	_, err = c.call(ctx, request{method: http.MethodPost, path: []string{"secrets", "rekey"}}, &v)
 	return v, err
@@ -54,13 +54,13 @@ func (c *Client) MasterKeys(ctx context.Context) (all []api.MasterKeyView, err e
 	return all, err
 }
 
-// DropMasterKey has all servers take a master key that nothing in the store needs out of their files.
+// DropMasterKey makes all servers remove an unused master key from their files.
 func (c *Client) DropMasterKey(ctx context.Context, id string) error {
 	_, err := c.call(ctx, request{method: http.MethodDelete, path: []string{"secrets", "master-keys", id}}, nil)
 	return err
 }
 
-// RotateSecretsKey makes another key and seals all secrets with it.
+// RotateSecretsKey creates another data key and seals all secrets with it.
 func (c *Client) RotateSecretsKey(ctx context.Context) (v api.SecretsKeyView, err error) {
 	_, err = c.call(ctx, request{method: http.MethodPost, path: []string{"secrets", "rotate-key"}}, &v)
 	return v, err

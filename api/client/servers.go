@@ -23,12 +23,12 @@ type endpoint struct {
 	via  http.RoundTripper
 }
 
-// errAddress says which form an address has.
+// errAddress returns the error of a malformed address.
 func errAddress(addr string) error {
 	return fmt.Errorf("address %q: want https://host:port, http://host:port or unix:///path", addr)
 }
 
-// readEndpoint reads an address.
+// readEndpoint parses an address.
 func readEndpoint(addr string) (endpoint, error) {
 	e := endpoint{addr: addr}
 	u, err := url.Parse(addr)
@@ -45,11 +45,10 @@ func readEndpoint(addr string) (endpoint, error) {
 	return e, nil
 }
 
-// dialNext bounds the making of a connection where there is another server to ask.
+// dialNext limits the time to connect if there is another server.
 const dialNext = 3 * time.Second
 
-// transport returns what makes the connections to the address, with HTTP/1 alone where a connection is to be taken
-// over.
+// transport returns the transport to the address. It uses only HTTP/1 for connections that are taken over.
 func (e *endpoint) transport(config *tls.Config, http1, several bool) http.RoundTripper {
 	dialer := &net.Dialer{Timeout: dialTimeout}
 	if several {
@@ -80,15 +79,15 @@ func (e *endpoint) transport(config *tls.Config, http1, several bool) http.Round
 	return tr
 }
 
-// servers sends each request to the server that answered last, and where that cannot be reached to the next of them. It
-// is an http.RoundTripper.
+// servers sends each request to the server that answered last, and to the next one if that is unreachable. It is an
+// http.RoundTripper.
 type servers struct {
 	list []endpoint
 	good *atomic.Int64 // index of the one that answered last; shared by the transports of a client
 }
 
-// RoundTrip tries another server where that cannot do harm: if nothing was sent to the one before, if the request only
-// reads, or if it has the same effect sent twice as sent once (it says so, or it compares what it changes).
+// RoundTrip tries another server if that is safe: nothing was sent to the one before, the request only reads, or a
+// repetition has the same effect. A repetition has the same effect if the request says so or compares what it changes.
 func (s *servers) RoundTrip(req *http.Request) (*http.Response, error) {
 	first := int(s.good.Load())
 	t := trial{safe: safe(req)}
@@ -119,14 +118,14 @@ func (s *servers) RoundTrip(req *http.Request) (*http.Response, error) {
 	return t.end()
 }
 
-// answered is what one server made of a request.
+// answered is the result of a request at one server.
 type answered struct {
 	res  *http.Response
 	sent bool
 	err  error
 }
 
-// trial is a request on its way from server to server.
+// trial is a request in progress over several servers.
 type trial struct {
 	safe bool // it may be sent a second time
 	errs []error
@@ -134,7 +133,7 @@ type trial struct {
 	best *http.Response // an answer of a server that could not do it; another may
 }
 
-// take notes what a server said and reports whether that is the end.
+// take records a server's result and reports whether it is final.
 func (t *trial) take(req *http.Request, a answered) (over bool) {
 	if a.err != nil {
 		t.errs = append(t.errs, a.err)
@@ -159,7 +158,7 @@ func (t *trial) take(req *http.Request, a answered) (over bool) {
 	return true
 }
 
-// end returns what is handed to the caller.
+// end returns the result for the caller.
 func (t *trial) end() (*http.Response, error) {
 	if t.best != nil && t.lost != nil {
 		switch t.best.StatusCode {
@@ -187,7 +186,7 @@ func repeatable(ctx context.Context) context.Context {
 	return context.WithValue(ctx, repeatKey{}, true)
 }
 
-// safe reports whether a request has the same effect sent twice as sent once.
+// safe reports whether a request has the same effect when it is sent twice.
 func safe(req *http.Request) bool {
 	return req.Method == http.MethodGet || req.Context().Value(repeatKey{}) != nil ||
 		req.Header.Get("If-Match") != "" || req.Header.Get("If-None-Match") != ""
@@ -195,17 +194,17 @@ func safe(req *http.Request) bool {
 
 // Errors of a try.
 var (
-	errSilent      = fmt.Errorf("no answer within %s", silence)
+	errSilent      = fmt.Errorf("no answer within %s", readTimeout)
 	errUnavailable = errors.New("a server could not tell")
 )
 
-// silence is how long a server of several may take to answer a read before the next is asked, besides what the
-// read says that it waits. The last one that is asked, and writes, take as long as their context lets them.
-const silence = 5 * time.Second
+// readTimeout is how long a server may take to answer a read before the next server is asked, besides the wait that the
+// read requests. The last server, and writes, have the time of their context.
+const readTimeout = 5 * time.Second
 
-// patience returns how long a request may take until its answer begins, 0 for no limit: a server that asks nodes for
-// the answer has to wait for them.
-func patience(req *http.Request) time.Duration {
+// answerTimeout returns how long a request may take until its answer begins, 0 for no limit: a server that asks nodes
+// for the answer has to wait for them.
+func answerTimeout(req *http.Request) time.Duration {
 	path := req.URL.Path
 	if req.Method != http.MethodGet || !strings.HasPrefix(path, "/v1/") || path == "/v1/images" ||
 		strings.HasSuffix(path, "/logs") || strings.HasSuffix(path, "/exec") {
@@ -215,15 +214,15 @@ func patience(req *http.Request) time.Duration {
 	if err != nil {
 		wait = 0
 	}
-	return silence + wait
+	return readTimeout + wait
 }
 
-// try sends a request to one server; more says that there is another one to ask. Sent says whether any of it may have
+// try sends a request to one server; more says that another server follows. Sent says whether any part may have
 // arrived.
 func (e *endpoint) try(req *http.Request, more bool) (res *http.Response, sent bool, err error) {
 	ctx, cancel := context.WithCancel(req.Context())
 	var late atomic.Bool
-	if limit := patience(req); more && limit > 0 {
+	if limit := answerTimeout(req); more && limit > 0 {
 		timer := time.AfterFunc(limit, func() { late.Store(true); cancel() })
 		defer timer.Stop()
 	}
@@ -244,19 +243,19 @@ func (e *endpoint) try(req *http.Request, more bool) (res *http.Response, sent b
 	return res, true, nil
 }
 
-// body is an answer's body that ends its request with it.
+// body is an answer's body that ends its request when it is closed.
 type body struct {
 	io.ReadCloser
 	cancel context.CancelFunc
 }
 
-// Close closes the body and lets go of what the request held.
+// Close closes the body and releases the request's resources.
 func (b *body) Close() error {
 	defer b.cancel()
 	return b.ReadCloser.Close()
 }
 
-// CloseIdleConnections closes what no request uses.
+// CloseIdleConnections closes unused connections.
 func (s *servers) CloseIdleConnections() {
 	for i := range s.list {
 		if c, ok := s.list[i].via.(interface{ CloseIdleConnections() }); ok {
@@ -265,8 +264,8 @@ func (s *servers) CloseIdleConnections() {
 	}
 }
 
-// address returns a copy of the request for this server; sent is called once some of it may be on its way. A socket is
-// not sent a token: who can open it is trusted.
+// address returns a copy of the request for this server; sent is called once some of it may be on its way. A request
+// over a unix socket has no token, because everybody who can open the socket is trusted.
 func (e *endpoint) address(req *http.Request, sent func()) *http.Request {
 	trace := &httptrace.ClientTrace{WroteHeaders: sent}
 	out := req.Clone(httptrace.WithClientTrace(req.Context(), trace))

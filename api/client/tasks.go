@@ -15,14 +15,14 @@ import (
 	"github.com/berthd/berth/api"
 )
 
-// TaskFilter chooses tasks; an empty field chooses all.
+// TaskFilter selects tasks; an empty field selects all.
 type TaskFilter struct {
 	Cluster, Service, Job, Node, State string
 	// All includes the attempts that have ended.
 	All bool
 }
 
-// Tasks lists tasks, those that wait among them.
+// Tasks lists tasks, including waiting ones.
 func (c *Client) Tasks(ctx context.Context, f TaskFilter, o ListOptions) (api.Page[api.TaskView], error) {
 	return list[api.TaskView](ctx, c, get("tasks").with(f.query()), o)
 }
@@ -42,23 +42,23 @@ func (f TaskFilter) query() url.Values {
 	return q
 }
 
-// Task returns the newest attempt of a task, or how it waits for one.
+// Task returns the newest attempt of a task, or the waiting task.
 func (c *Client) Task(ctx context.Context, id api.TaskID) (v api.TaskView, err error) {
 	_, err = c.call(ctx, get("tasks", string(id)), &v)
 	return v, err
 }
 
-// LogOptions say which lines of a task's output are wanted.
+// LogOptions select lines of a task's output.
 type LogOptions struct {
-	// Follow goes on with new lines until the task or the context ends.
+	// Follow continues with new lines until the task or the context ends.
 	Follow bool
-	// Tail begins this many lines before the end; below 0 at the beginning.
+	// Tail begins this many lines before the end; a negative value begins at the start.
 	Tail int
-	// Since, unless 0, leaves out lines that are older.
+	// Since, unless 0, omits older lines.
 	Since time.Duration
 	// Attempt is the number of an attempt; 0 is the newest.
 	Attempt int
-	// Container and Stream ("stdout", "stderr") choose one; empty is all.
+	// Container and Stream ("stdout", "stderr") select one each; empty selects all.
 	Container, Stream string
 }
 
@@ -110,9 +110,9 @@ func (c *Client) Logs(ctx context.Context, id api.TaskID, o LogOptions) iter.Seq
 	}
 }
 
-// SayCheck says to a check of type ttl of a task how the task is. Attempt is the number of the attempt that is meant, 0
-// for the newest. It returns once the task's node has kept the word.
-func (c *Client) SayCheck(ctx context.Context, id api.TaskID, attempt int, check string, word api.CheckWord) error {
+// UpdateCheck reports a result to a TTL check of a task. Attempt is the number of the attempt, 0 for the newest. It
+// returns once the task's node has accepted the report.
+func (c *Client) UpdateCheck(ctx context.Context, id api.TaskID, attempt int, check string, word api.CheckWord) error {
 	r := post(word, "tasks", string(id), "checks", check).once()
 	if attempt != 0 {
 		r = r.with(url.Values{"attempt": {strconv.Itoa(attempt)}})

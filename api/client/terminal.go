@@ -16,7 +16,7 @@ import (
 	"github.com/berthd/berth/api"
 )
 
-// Size is how much text a terminal shows.
+// Size is the size of a terminal in characters.
 type Size struct {
 	Rows    uint16 `json:"rows"`
 	Columns uint16 `json:"columns"`
@@ -25,13 +25,13 @@ type Size struct {
 // Terminal is the terminal of a command.
 type Terminal struct {
 	Size Size
-	// Type is what TERM says there, or "".
+	// Type is the value of TERM, or "".
 	Type string
-	// Resized tells of later sizes; it may be nil.
+	// Resized has later sizes; it may be nil.
 	Resized <-chan Size
 }
 
-// errHungUp says that there is nobody any more who types.
+// errHungUp says that the terminal's user is gone.
 var errHungUp = errors.New("the terminal here was hung up")
 
 func (t *Terminal) ask(q url.Values) {
@@ -57,7 +57,7 @@ func (t *Terminal) sendSizes(ctx context.Context, conn *websocket.Conn) {
 	}
 }
 
-// sendTyped ends with the connection or ctx; the end of what is typed ends both.
+// sendTyped ends with the connection or ctx. The end of the typed input ends both.
 func sendTyped(ctx context.Context, cancel context.CancelCauseFunc, conn *websocket.Conn, in io.Reader) {
 	if in == nil {
 		return
@@ -67,7 +67,7 @@ func sendTyped(ctx context.Context, cancel context.CancelCauseFunc, conn *websoc
 	}
 }
 
-// send sends input until its end, which is nil, and is not told. An error is that of the connection, or of the input.
+// send sends input until its end, for which it returns nil. An error is one of the connection or of the input.
 func send(ctx context.Context, conn *websocket.Conn, in io.Reader, size int) error {
 	buf := make([]byte, 1+size)
 	buf[0] = ChannelStdin
@@ -87,19 +87,19 @@ func send(ctx context.Context, conn *websocket.Conn, in io.Reader, size int) err
 	}
 }
 
-// AttachOptions say what is seen of a container's output.
+// AttachOptions select a container's output.
 type AttachOptions struct {
 	// Container is a name, or "" for the task's first essential one.
 	Container string
-	// Tail is how many of the newest lines come first.
+	// Tail is the number of earlier lines to send first.
 	Tail int
-	// Signals are names, such as INT, that are sent to its program; it may be nil.
+	// Signals are names of signals, such as INT, for its program; it may be nil.
 	Signals        <-chan string
 	Stdout, Stderr io.Writer
 }
 
-// Attach passes the output of a running container on as it comes, a line at a time, until it ends, and returns its exit
-// code. An error says that its end was not seen.
+// Attach forwards the output of a running container, line by line, until it ends, and returns its exit code. An error
+// means that its end is unknown.
 func (c *Client) Attach(ctx context.Context, id api.TaskID, o AttachOptions) (int, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -127,25 +127,25 @@ func (c *Client) Attach(ctx context.Context, id api.TaskID, o AttachOptions) (in
 	return readOutput(ctx, conn, "container", o.Stdout, o.Stderr)
 }
 
-// CopyOptions name a file or folder in a container.
+// CopyOptions select a file or folder in a container.
 type CopyOptions struct {
 	// Container is a name, or "" for the task's first essential one.
 	Container string
-	// Path is as the container's program sees it; one that does not begin with / is below the folder that it stands in.
+	// Path is the path as the container's program sees it. A relative path begins at the program's working directory.
 	Path string
-	// Follow copies what links point to instead of the links.
+	// Follow copies the targets of links instead of the links.
 	Follow bool
-	// LeftOut, unless nil, is written a line for each thing that is not copied from there.
+	// LeftOut, unless nil, receives a line for each thing that is not copied.
 	LeftOut io.Writer
 }
 
-// Copied is what came of a copy to a container.
+// Copied is the result of a copy to a container.
 type Copied struct {
 	Files int   `json:"files"`
 	Bytes int64 `json:"bytes"`
 }
 
-// CopyOut writes a file or folder of a running container as a tar archive. After an error it is not whole.
+// CopyOut writes a file or folder of a running container as a tar archive. After an error the archive is incomplete.
 func (c *Client) CopyOut(ctx context.Context, id api.TaskID, o CopyOptions, to io.Writer) error {
 	q := url.Values{"path": {o.Path}}
 	if o.Follow {
@@ -160,8 +160,8 @@ func (c *Client) CopyOut(ctx context.Context, id api.TaskID, o CopyOptions, to i
 	return err
 }
 
-// CopyIn unpacks a tar archive in a running container. An error of the archive's reader is one of the copy; what came
-// until then stays there.
+// CopyIn unpacks a tar archive in a running container. An error of the archive's reader is returned; files that arrived
+// before it stay.
 func (c *Client) CopyIn(ctx context.Context, id api.TaskID, o CopyOptions, from io.Reader) (copied Copied, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -190,7 +190,7 @@ func (c *Client) CopyIn(ctx context.Context, id api.TaskID, o CopyOptions, from 
 	return copied, nil
 }
 
-// noted keeps the error of a reader that is not its end.
+// noted records the error of a reader other than its end.
 type noted struct {
 	from io.Reader
 	err  error
@@ -205,7 +205,7 @@ func (n *noted) Read(b []byte) (int, error) {
 	return k, err
 }
 
-// ForwardOptions name a port of a task.
+// ForwardOptions select a port of a task.
 type ForwardOptions struct {
 	// Container is a name, or "" for the task's first essential one.
 	Container string
@@ -213,7 +213,7 @@ type ForwardOptions struct {
 	Port string
 }
 
-// Connection is a connection to a port of a task. Reads and writes may go on at the same time, one of each.
+// Connection is a connection to a port of a task. One read and one write may run at the same time.
 type Connection struct {
 	conn   *websocket.Conn
 	ctx    context.Context //nolint:containedctx // it is the connection's life, as readers and writers take none
@@ -223,8 +223,8 @@ type Connection struct {
 	end    error
 }
 
-// Forward opens a connection to a port of a running task. That nothing listens there is told by the first Read. The end
-// of ctx ends it; the caller closes it.
+// Forward opens a connection to a port of a running task. The first Read reports a port without a listener. The end of
+// ctx ends the connection; the caller closes it.
 func (c *Client) Forward(ctx context.Context, id api.TaskID, o ForwardOptions) (*Connection, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	conn, err := c.dial(ctx, id, "forward", o.Container, url.Values{"port": {o.Port}})
@@ -235,7 +235,7 @@ func (c *Client) Forward(ctx context.Context, id api.TaskID, o ForwardOptions) (
 	return &Connection{conn: conn, ctx: ctx, cancel: cancel}, nil
 }
 
-// Read returns what the task sends, and io.EOF where it ended that.
+// Read returns the task's data, and io.EOF when the task has ended its stream.
 func (c *Connection) Read(b []byte) (int, error) {
 	for len(c.rest) == 0 {
 		if c.end != nil {
@@ -281,7 +281,7 @@ func (c *Connection) Write(b []byte) (n int, err error) {
 	return n, nil
 }
 
-// CloseWrite tells the task that no more comes.
+// CloseWrite ends the data to the task.
 func (c *Connection) CloseWrite() error {
 	return c.conn.Write(c.ctx, websocket.MessageBinary, []byte{ChannelStdin})
 }
@@ -295,8 +295,7 @@ func (c *Connection) Close() error {
 	return nil
 }
 
-// Wait blocks, once Read has returned io.EOF, until the connection has ended as a whole, and returns nil where it ended
-// well.
+// Wait blocks, once Read has returned io.EOF, until the whole connection has ended. It returns nil after a regular end.
 func (c *Connection) Wait() error {
 	for {
 		_, msg, err := c.conn.Read(c.ctx)
@@ -320,5 +319,5 @@ func (c *Connection) Wait() error {
 	}
 }
 
-// dropConn closes a connection of which all that matters was read.
+// dropConn closes a connection whose data was read.
 func dropConn(conn *websocket.Conn) { _ = conn.CloseNow() }

@@ -12,13 +12,13 @@ func (c *Client) Tokens(ctx context.Context, o ListOptions) (api.Page[api.TokenV
 	return list[api.TokenView](ctx, c, get("tokens"), o)
 }
 
-// CreateToken makes a token. The answer is the only one that holds its secret.
+// CreateToken creates a token. Only this answer contains its secret.
 func (c *Client) CreateToken(ctx context.Context, r api.TokenRequest) (v api.TokenReply, err error) {
 	_, err = c.call(ctx, post(r, "tokens"), &v)
 	return v, err
 }
 
-// RevokeToken ends a token at once.
+// RevokeToken revokes a token at once.
 func (c *Client) RevokeToken(ctx context.Context, id string) error {
 	_, err := c.call(ctx, request{method: http.MethodDelete, path: []string{"tokens", id}}, nil)
 	return err

@@ -15,8 +15,9 @@ import (
 // serverUnit is the organizational unit in the certificates of servers.
 const serverUnit = "server"
 
-// TrustCA returns, for Config.TLS, whom to believe: servers whose certificate leads to one of the authorities in PEM
-// form and says that it is a server's. Host names are not compared: a server may be reached under any of its addresses.
+// TrustCA returns a TLS configuration for Config.TLS. It trusts servers whose certificate leads to one of the
+// authorities in PEM form and is one of a server. Host names are not compared, because a server may be reached at any
+// of its addresses.
 func TrustCA(caPEM []byte) (*tls.Config, error) {
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(caPEM) {
@@ -25,8 +26,8 @@ func TrustCA(caPEM []byte) (*tls.Config, error) {
 	return trust(func([]*x509.Certificate) *x509.CertPool { return roots }), nil
 }
 
-// PinCA is TrustCA for the one authority whose certificate has this SHA-256, in hex: what a join token ends in, and
-// `berth server init` tells.
+// PinCA is TrustCA for the one authority whose certificate has this SHA-256, in hex. A join token ends with it, and
+// `berth server init` prints it.
 func PinCA(hash string) (*tls.Config, error) {
 	want, err := hex.DecodeString(strings.TrimSpace(hash))
 	if err != nil || len(want) != sha256.Size {
@@ -43,7 +44,7 @@ func PinCA(hash string) (*tls.Config, error) {
 	}), nil
 }
 
-// trust verifies a server's certificate against what roots makes of the certificates that it sent.
+// trust verifies a server's certificate with the roots that a function makes of the server's certificates.
 func trust(roots func(sent []*x509.Certificate) *x509.CertPool) *tls.Config {
 	return &tls.Config{
 		MinVersion:         tls.VersionTLS13,

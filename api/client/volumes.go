@@ -12,7 +12,7 @@ func (c *Client) Volumes(ctx context.Context, node string) (reply api.VolumesRep
 	return reply, err
 }
 
-// RemoveVolume has a node remove a volume that no task uses, with its data, and returns what it was.
+// RemoveVolume makes a node remove an unused volume with its data, and returns the volume.
 func (c *Client) RemoveVolume(ctx context.Context, r api.VolumeRemove) (v api.VolumeView, err error) {
 	_, err = c.call(ctx, post(r, "volumes", "remove"), &v)
 	return v, err

@@ -9,6 +9,13 @@ import (
 )
 
 // ttlWindow is when updates of ttl checks can arrive. Its methods may be called concurrently.
+//
+// The agent owns all checks, and updates pass through its session without the store. So an update needs no quorum and
+// no leader, and a restart of the agent or of a server neither loses nor invents a result. Silence counts only where an
+// update could have arrived: the TTL runs from the latest of the newest update, the start of the check, and the start
+// of this window. An agent that loses its servers more often than once in a TTL never lets that TTL expire; the event
+// node.suspect shows it. Updates in the store would cost a write each and fail without quorum. Updates in the memory of
+// servers would be lost with a server.
 type ttlWindow struct {
 	node *node.Node
 	// opened makes the attempts recompute when their ttl checks expire.

@@ -177,11 +177,14 @@ func TestCitationsCanFail(t *testing.T) {
 	tree := fstest.MapFS{
 		protocolPage: {Data: []byte(
 			"## P1 Leaders\n\n**P1.1** One leader (T1).\n\n| T1 | two leaders | P1.1 | |\n")},
-		"a/a.go":        {Data: []byte("package a\n\n// P1, P1.1 and T1 close T2; not P1.2.\n")},
-		"docs/b.md":     {Data: []byte("A T1000 of P99, in P2.\n")},
-		"apart/gpus.md": {Data: []byte("T4\n")},
-		".git/c.md":     {Data: []byte("P7\n")},
-		"d.bin":         {Data: []byte("P7\n")},
+		"a/a.go":                            {Data: []byte("package a\n\n// P1, P1.1 and T1 close T2; not P1.2.\n")},
+		"docs/b.md":                         {Data: []byte("A T1000 of P99, in P2.\n")},
+		"docs/c.md":                         {Data: []byte("ADR 0002, [ADR\n0003](adr/0003-a.md), docs/adr/0004.\n")},
+		"a/b.go":                            {Data: []byte("package a\n\n// See ADR\n// 0003.\n")},
+		recordFolder + "/0002-one-store.md": {Data: []byte("# 0002: One store\n")},
+		"apart/gpus.md":                     {Data: []byte("T4\n")},
+		".git/c.md":                         {Data: []byte("P7\n")},
+		"d.bin":                             {Data: []byte("P7\n")},
 	}
 	found, err := citations(tree, "apart/")
 	if err != nil {
@@ -194,7 +197,11 @@ func TestCitationsCanFail(t *testing.T) {
 	want := []string{
 		"a/a.go:3: citations: P1.2 is not in docs/reference/protocol.md",
 		"a/a.go:3: citations: T2 is not in docs/reference/protocol.md",
+		"a/b.go:4: citations: ADR 0003 is not in docs/adr",
 		"docs/b.md:1: citations: P2 is not in docs/reference/protocol.md",
+		"docs/c.md:2: citations: ADR 0003 is not in docs/adr",
+		"docs/c.md:2: citations: ADR 0003 is not in docs/adr",
+		"docs/c.md:2: citations: ADR 0004 is not in docs/adr",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("citations (-want +got):\n%s", diff)

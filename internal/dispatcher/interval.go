@@ -22,7 +22,7 @@ const (
 
 // Above stretchFromSessions a server's empty nodes report less often than every IdleHeartbeat, and from
 // stretchToSessions on every LongestHeartbeat. Between the two numbers, their reports add up to about 42 a second (ADR
-// 0042).
+// 0035).
 const (
 	stretchFromSessions = 2500
 	stretchToSessions   = 5000

@@ -159,7 +159,7 @@ func (s *checkedSite) beats(id cluster.TaskID) (end func() error) {
 			if ctx.Err() != nil {
 				return
 			}
-			err := s.client.SayCheck(ctx, id, 1, "beat", api.CheckWord{Word: cluster.TTLPass})
+			err := s.client.UpdateCheck(ctx, id, 1, "beat", api.CheckWord{Word: cluster.TTLPass})
 			now := time.Now()
 			if now.Sub(last) > wordTTL*2/3 {
 				proves = now.Add(wordTTL) // the machine stood still: results of this time prove nothing

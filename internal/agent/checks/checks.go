@@ -2,6 +2,10 @@
 //
 // Each check has its own goroutine that waits, probes, and waits again. A slow check therefore delays no other check
 // and never overlaps itself. Only changes are reported; package lifecycle combines them.
+//
+// The agent owns all checks: the record of an attempt on the node's disk holds their results, so restarts need no
+// server. Liveness is no part of health: one failed liveness check restarts the task, but does not remove it from the
+// addresses of its service.
 package checks
 
 import (

@@ -110,9 +110,13 @@ type Pins struct {
 	Node func(*store.Snapshot) func(name string) *scheduler.Node
 }
 
-// Pin writes into new versions the digests of their tags, which nodes ask the registries for: a version means the same
-// image for ever (ADR 0065). If the cluster has a secret for a registry, a node asks with that secret that is feasible
-// for the tasks. Images without an answer within pinTime stay unpinned.
+// Pin resolves the tags of new versions into digests, so that a version means the same image for ever. Nodes ask the
+// registries, because servers often reach no registry and have no logins. If the cluster has a secret for a registry, a
+// node that is feasible for the tasks asks with that secret. The request names the secret and never contains it; the
+// node's server gives the login in the node's session.
+//
+// Images without an answer within pinTime stay unpinned: a write must not depend on a registry that is down. The node
+// that pulls first does not choose the digest, because the first attempts begin on several nodes at once.
 func (a *Pins) Pin(ctx context.Context, definitions []*cluster.TaskDefinition,
 	runners map[cluster.Ref][]Runner,
 ) Unpinned {

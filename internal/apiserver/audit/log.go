@@ -1,4 +1,16 @@
 // Package audit keeps the audit log: a line for each write and each refusal, as JSON, in files that are rotated.
+//
+// A line is durable before the answer to its request begins. Lines that arrive together share one fsync, and an answer
+// waits at most 100 ms for it. Refusals do not wait, so failed tries cannot load the disk. A server that dies between
+// the commit and the line leaves a write without a line, but its client got no answer. The event of the write names its
+// author.
+//
+// A full disk stops no write. Further lines wait in memory up to a bound; lines beyond it are lost and counted.
+//
+// The log is not in the store: refused requests would become writes, and the log would be lost with the store. Writes
+// are not refused when their line cannot be written, because a full log disk would then be an outage. A later fsync
+// would be cheaper, but a power cut could lose the line of an answered write. Lines are not signed; a copy on another
+// machine protects better.
 package audit
 
 import (

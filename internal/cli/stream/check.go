@@ -70,5 +70,5 @@ func sendUpdate(ctx context.Context, sess *session.Session, task string, attempt
 		}
 		id = t.ID
 	}
-	return c.SayCheck(ctx, id, attempt, check, word)
+	return c.UpdateCheck(ctx, id, attempt, check, word)
 }

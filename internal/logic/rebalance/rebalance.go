@@ -23,6 +23,14 @@
 // The reverse list is as safe: where both places of a task were held at once on the way there, they are held on the way
 // back.
 //
+// No weighted sum and no single objective replaces the four numbers. With weights, evenness could outweigh a node in
+// use, and two runs with different objectives could undo each other for ever. A new placement of all tasks would find
+// better results with a hundred times the moves, and no possible order of them. Exchanges of two tasks on full nodes
+// are not found, and devices are respected but not optimized.
+//
+// Any server computes the list. Nobody moves a task without a request: the leader carries out a list that a user has
+// handed in, as the record rebalance/<id>, within the budgets of the services (ADR 0041).
+//
 // The work is bounded: a look at one node for one class of tasks takes about 10 ns, and Options.Work limits the looks.
 // Tasks of one owner and definition on one node are handled together.
 package rebalance
