@@ -6,7 +6,8 @@
 // credentials (server-side request forgery). A name is checked by its resolved addresses at the moment of the
 // connection, so a later change of the name gains nothing. Redirects are checked, too.
 //
-// Connections use no proxy, because a proxy resolves names by itself.
+// Connections use no proxy, because a proxy resolves names by itself. Pulls of images are the exception: networks exist
+// in which only a proxy reaches registries. There the host of each request is checked before the proxy is asked.
 package egress
 
 import (
@@ -111,22 +112,57 @@ func (p Policy) Check(addr netip.Addr) error {
 	return nil
 }
 
-// carried returns the IPv4 address inside of an IPv6 address: NAT64 (RFC 6052), 6to4 (RFC 3056), and the compatible
-// form (RFC 4291).
-func carried(addr netip.Addr) []netip.Addr {
+// Prefixes of IPv6 addresses that carry IPv4 addresses.
+var (
+	nat64Prefix      = netip.MustParsePrefix("64:ff9b::/96")   // RFC 6052
+	localNAT64Prefix = netip.MustParsePrefix("64:ff9b:1::/48") // RFC 8215
+	sixToFourPrefix  = netip.MustParsePrefix("2002::/16")      // RFC 3056
+	teredoPrefix     = netip.MustParsePrefix("2001::/32")      // RFC 4380
+	compatiblePrefix = netip.MustParsePrefix("::/96")          // RFC 4291
+)
+
+// carried returns the IPv4 addresses inside of an IPv6 address: those that a gateway or the kernel may unpack.
+func carried(addr netip.Addr) (found []netip.Addr) {
 	if !addr.Is6() || addr.Is4In6() {
 		return nil
 	}
 	b := addr.As16()
+	add := func(b0, b1, b2, b3 byte) { found = append(found, netip.AddrFrom4([4]byte{b0, b1, b2, b3})) }
 	switch {
-	case netip.MustParsePrefix("64:ff9b::/96").Contains(addr):
-		return []netip.Addr{netip.AddrFrom4([4]byte(b[12:]))}
-	case netip.MustParsePrefix("2002::/16").Contains(addr):
-		return []netip.Addr{netip.AddrFrom4([4]byte(b[2:6]))}
-	case netip.MustParsePrefix("::/96").Contains(addr) && addr != netip.IPv6Loopback() && !addr.IsUnspecified():
-		return []netip.Addr{netip.AddrFrom4([4]byte(b[12:]))}
+	case nat64Prefix.Contains(addr):
+		add(b[12], b[13], b[14], b[15])
+	case localNAT64Prefix.Contains(addr):
+		return carriedLocally(b)
+	case sixToFourPrefix.Contains(addr):
+		add(b[2], b[3], b[4], b[5])
+	case teredoPrefix.Contains(addr):
+		add(b[4], b[5], b[6], b[7])         // the server
+		add(^b[12], ^b[13], ^b[14], ^b[15]) // the client
+	case compatiblePrefix.Contains(addr) && addr != netip.IPv6Loopback() && !addr.IsUnspecified():
+		add(b[12], b[13], b[14], b[15])
 	}
-	return nil
+	// An ISATAP interface identifier (RFC 5214) may follow any prefix. The first byte marks a globally unique address.
+	if b[8]&^2 == 0 && b[9] == 0 && b[10] == 0x5e && b[11] == 0xfe {
+		add(b[12], b[13], b[14], b[15])
+	}
+	return found
+}
+
+// carriedLocally returns what an address of the local NAT64 prefix may carry. A network chooses the length of its own
+// prefix below it, so the place of the IPv4 address is unknown (RFC 6052, section 2.2). An address of 0.0.0.0/8 is an
+// empty place.
+func carriedLocally(b [16]byte) (found []netip.Addr) {
+	for _, place := range [][4]byte{
+		{b[6], b[7], b[9], b[10]},
+		{b[7], b[9], b[10], b[11]},
+		{b[9], b[10], b[11], b[12]},
+		{b[12], b[13], b[14], b[15]},
+	} {
+		if place[0] != 0 {
+			found = append(found, netip.AddrFrom4(place))
+		}
+	}
+	return found
 }
 
 // Dialer returns a dialer that refuses each resolved address by the policy before it connects.

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/berthd/berth/internal/clause"
 )
 
 // TestStoryIsText writes stories and reads them again.
@@ -59,6 +61,35 @@ func TestShrink(t *testing.T) {
 		if told > maxRuns {
 			t.Errorf("seed %d: %d stories were told, at most %d should be", seed, told, maxRuns)
 		}
+	}
+}
+
+// TestShrinkEndsWithTheSameBreach shortens a story that breaks an invariant because a clause is off. The result breaks
+// the same invariant in another run, and has lost the events that do not matter.
+func TestShrinkEndsWithTheSameBreach(t *testing.T) {
+	options := Options{Without: clause.Absence, StopAtOnce: true}
+	story := parse(t, `berth-sim-story-1 seed 1 servers 1 nodes 1 consul false
+1s user web : scale 1
+3s user n1 : cordon
+4s user n1 : uncordon
+10s foreign n1 : delete
+`)
+	breach := Violation{}
+	for _, v := range Run(t, story, options).Violations {
+		if v.Invariant == "stop-unasked" {
+			breach = v
+		}
+	}
+	if breach.Invariant == "" {
+		t.Fatal("the story breaks nothing")
+	}
+	short := Shrink(t, story, breach, options)
+	want := []Event{story.Events[0], story.Events[3]}
+	if diff := cmp.Diff(want, short.Events); diff != "" {
+		t.Errorf("what is left of the story (-want +got):\n%s\n%s", diff, short)
+	}
+	if found := Run(t, short, options).Violations; !slices.ContainsFunc(found, breach.same) {
+		t.Errorf("the short story ends with %v, want %s\n%s", found, breach, short)
 	}
 }
 

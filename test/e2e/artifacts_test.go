@@ -175,6 +175,47 @@ steps: [{name: all, definition: %[1]s}]
 	})
 }
 
+// An operator denies an address to what users write. The agent asks it for no artifact, and the job's status says why
+// and who decided so. An agent without the denial runs the same job.
+func TestArtifactFromADeniedAddress(t *testing.T) {
+	t.Parallel()
+	tool := []byte("#!/bin/sh\necho the tool speaks\n")
+	srv := newShop(t, map[string][]byte{"/tool": tool})
+	s := harness.New(t, harness.Process)
+	s.Server()
+	agent := s.Agent("--egress-allow", "127.0.0.0/8", "--egress-deny", "127.0.0.1,192.0.2.0/24")
+	job := func(name string) string {
+		return s.Write(name+".yaml", fmt.Sprintf(`
+kind: TaskDefinition
+name: %[1]s
+version: 1
+containers:
+  - name: main
+    command: [tools/tool]
+    resources: {cpu: 10m, memory: 16MiB}
+    artifacts:
+      - {source: "%[2]s/tool", checksum: %[3]q, path: tools/tool, mode: "0755"}
+---
+kind: Job
+name: %[1]s
+steps: [{name: all, definition: %[1]s}]
+`, name, srv.URL, checksum(tool)))
+	}
+	s.Berth("run", "--detach", job("denied")).Want(t, 0)
+	s.Prints("127.0.0.1 is denied by the operator", "status", "job/denied")
+	host := strings.TrimPrefix(srv.URL, "http://")
+	s.Prints("artifact "+srv.URL+"/tool: it cannot be fetched: "+host+": the address may not be reached", "events",
+		"--tail", "-1")
+	if n := srv.requests("/tool"); n != 0 {
+		t.Errorf("the denied address was asked %d times", n)
+	}
+	s.Berth("delete", "job/denied").Want(t, 0)
+	agent.Stop()
+	s.Agent("--egress-allow", "127.0.0.0/8")
+	s.Berth("run", job("allowed")).Want(t, 0, "succeeded")
+	s.Prints("the tool speaks", "logs", "allowed.1.all.0")
+}
+
 // Without an image, a program finds its own copies in its working directory, under its own user. The program itself may
 // be such a copy.
 func TestArtifactsOfAProgram(t *testing.T) {

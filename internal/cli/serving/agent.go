@@ -57,7 +57,7 @@ func (f *agentFlags) addFlags(cmd *cobra.Command) {
 		"`FOLDER` in memory (tmpfs) for the secrets of tasks; default one below /run, the user's run "+
 			"directory or /dev/shm, whichever is in memory")
 	f.node.addFlags(cmd, false)
-	f.node.egress.addFlags(cmd)
+	f.node.egress.addFlags(cmd, agentRequests)
 	session.HideDefaults(cmd, "server", "data-dir", "name")
 }
 

@@ -96,7 +96,8 @@ func NewDevCommand() *cobra.Command {
 		"`URL` that traces are sent to (OpenTelemetry over HTTP); default nowhere")
 	cmd.Flags().StringVar(&level, "log-level", "warn", "debug, info, warn or error")
 	flags.addFlags(cmd, true)
-	flags.egress.addFlags(cmd, egress.Loopback()...) // a trial server may call services of its own machine
+	// A trial server may call services of its own machine.
+	flags.egress.addFlags(cmd, devRequests, egress.Loopback()...)
 	external.addStoreFlags(cmd.Flags())
 	session.HideDefaults(cmd, "data-dir")
 	return cmd

@@ -26,7 +26,7 @@ type serverFlags struct {
 	server.Config
 	storeURL        string
 	level, profile  string
-	config          egressFlags
+	egress          egressFlags
 	permissionsText string // the value of --permissions
 }
 
@@ -51,7 +51,7 @@ func (f *serverFlags) addFlags(cmd *cobra.Command) {
 			"default none, so that no task reaches more than its own")
 	fs.StringVar(&f.Traces, "trace-endpoint", "",
 		"`URL` that traces are sent to (OpenTelemetry over HTTP), such as http://127.0.0.1:4318; default nowhere")
-	f.config.addFlags(cmd)
+	f.egress.addFlags(cmd, serverRequests)
 	fs.IntVar(&f.MaxWaiters, "max-waiters", 1024,
 		"how many requests may wait for changes at once: streams of lists and events, and lists with ?wait; "+
 			"more are answered with 429")
@@ -88,8 +88,8 @@ func (f *serverFlags) check(cmd *cobra.Command) error {
 		list.Add("--max-client-waiters %d: want at least 1", f.MaxClientWaiters)
 	}
 	checkTraces(&list, f.Traces)
-	f.config.check(&list)
-	f.Egress = f.config.parsed
+	f.egress.check(&list)
+	f.Egress = f.egress.parsed
 	if f.ListenPeers != "" {
 		list.AddError("--listen-peers", checkListenAddress(f.ListenPeers))
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"sync"
 	"time"
 
@@ -36,8 +37,8 @@ type PullConfig struct {
 	StallTimeout time.Duration
 	// ProgressInterval is the least interval between progress messages, default 3 s.
 	ProgressInterval time.Duration
-	// Egress limits the addresses of requests. A registry may be on this machine, and may be reached through the proxy
-	// of the environment, which the operator chose.
+	// Egress limits the addresses of requests, also of those that go through the proxy of the environment. A registry
+	// may be on this machine.
 	Egress egress.Policy
 }
 
@@ -91,7 +92,7 @@ type pullKey struct{ ref, user, secret string }
 func newPuller(c PullConfig) *puller {
 	c.defaults()
 	return &puller{
-		PullConfig: c, registries: registry.New(c.StallTimeout, c.Egress.WithLoopback()),
+		PullConfig: c, registries: registry.New(c.StallTimeout, c.Egress, http.ProxyFromEnvironment),
 		slots:   registry.NewSlots(c.MaxConcurrent),
 		running: map[pullKey]*pull{},
 	}

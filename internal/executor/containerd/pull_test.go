@@ -30,6 +30,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/egress"
 	"github.com/berthd/berth/internal/executor"
 	"github.com/berthd/berth/internal/executor/containerd"
 	"github.com/berthd/berth/internal/testkit"
@@ -307,6 +308,39 @@ func TestPullFromARegistryInTrouble(t *testing.T) {
 				t.Errorf("the layer was asked for %d times", n)
 			}
 		})
+	}
+}
+
+// A pull asks no address that the policy refuses, and fails at once with the reason.
+func TestPullFromARefusedAddress(t *testing.T) {
+	n := newNode(t)
+	m := newMoody(t)
+	m.push(t, "app:1", 1<<10)
+	before := m.count("")
+	deny, err := egress.New(nil, []string{"127.0.0.1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct {
+		policy      egress.Policy
+		image, want string
+	}{
+		"denied by the operator": {deny, m.host + "/app:1", "denied by the operator"},
+		"a metadata service":     {egress.Policy{}, "169.254.169.254/app:1", "link-local"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ex := n.life(t, quick, func(c *containerd.Config) { c.Pull.Egress = tc.policy })
+			told, err := fetch(t, ex, cluster.Container{Image: tc.image}, [2]string{})
+			if err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("error %v, want %q", err, tc.want)
+			}
+			if strings.Contains(strings.Join(told, "\n"), "again") {
+				t.Errorf("a refusal was tried again: %q", told)
+			}
+		})
+	}
+	if n := m.count("") - before; n > 0 {
+		t.Errorf("the registry got %d requests", n)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"os"
 	"slices"
 	"testing"
 	"unicode/utf8"
@@ -86,6 +87,37 @@ func TestEnvironment(t *testing.T) {
 	got := environment([]string{"A=1", "HOME=/x"}, "HOME=/root", "PATH=/bin", "A=2")
 	if diff := cmp.Diff([]string{"A=1", "HOME=/x", "PATH=/bin"}, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// When the order to run cannot reach the launcher, the start was written down already. The error does not promise that
+// the program never ran, on either end of the socket, and there is no second start.
+func TestStartThatCannotBeReleased(t *testing.T) {
+	read, order, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = read.Close() // the launcher's end: a write fails
+	status, written, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer written.Close()
+	s := &supervisor{dir: stateDir(t.TempDir()), main: &child{order: order, status: status}}
+	_, err = s.start()
+	if !errors.Is(err, unix.EPIPE) {
+		t.Fatalf("start: %v, want a broken pipe", err)
+	}
+	for side, err := range map[string]error{"supervisor": err, "agent": failed(err).err()} {
+		if errors.Is(err, executor.ErrNotStarted) || errors.Is(err, executor.ErrUnavailable) {
+			t.Errorf("%s: %v promises what nobody knows", side, err)
+		}
+	}
+	if _, err := os.Stat(s.dir.path(intentFile)); err != nil {
+		t.Errorf("the intent to start: %v", err)
+	}
+	if _, err := s.start(); !errors.Is(err, executor.ErrStarted) {
+		t.Errorf("second start: %v, want %v", err, executor.ErrStarted)
 	}
 }
 

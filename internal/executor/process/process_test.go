@@ -365,6 +365,51 @@ func TestStartAfterTheSupervisorDied(t *testing.T) {
 	}
 }
 
+// When the kernel refuses to run the program, its start was written down already: the error does not promise that the
+// program never ran. The container ends, and is not started again, in this life of the agent and in the next one.
+func TestStartInDoubt(t *testing.T) {
+	for _, life := range []string{"same", "next"} {
+		t.Run(life, func(t *testing.T) {
+			dir := t.TempDir()
+			program := filepath.Join(dir, "program")
+			if err := os.WriteFile(program, []byte("#!/no/interpreter\n"), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			state := filepath.Join(dir, "state")
+			ex := newExecutor(t, state, func(c *process.Config) { c.NoCgroup = true })
+			c := cluster.Container{Name: "main", Command: []string{program}}
+			s := executor.Spec{ID: "doubt", Container: c, Dir: t.TempDir(), LogDir: t.TempDir()}
+			ctx := testkit.Context(t, executortest.Limit)
+			defer func() {
+				if err := ex.Remove(context.WithoutCancel(ctx), s.ID); err != nil {
+					t.Error(err)
+				}
+			}()
+			if err := ex.Prepare(ctx, s, nil); err != nil {
+				t.Fatal(err)
+			}
+			_, err := ex.Start(ctx, s.ID)
+			if err == nil || !strings.Contains(err.Error(), program) {
+				t.Fatalf("start: %v, want an error about %s", err, program)
+			}
+			for _, promise := range []error{executor.ErrNotStarted, executor.ErrUnavailable, executor.ErrStarted} {
+				if errors.Is(err, promise) {
+					t.Errorf("start: %v is also: %v", err, promise)
+				}
+			}
+			if life == "next" {
+				ex = newExecutor(t, state, func(c *process.Config) { c.NoCgroup = true })
+			}
+			if exit, err := ex.Wait(ctx, s.ID); err != nil || exit.Code == 0 {
+				t.Errorf("wait: %+v %v, want an end that is no success", exit, err)
+			}
+			if _, err := ex.Start(ctx, s.ID); !errors.Is(err, executor.ErrStarted) {
+				t.Errorf("second start: %v, want %v", err, executor.ErrStarted)
+			}
+		})
+	}
+}
+
 // What is not the id of a container names no folder above it.
 func TestStrangeIDs(t *testing.T) {
 	dir := t.TempDir()

@@ -44,11 +44,12 @@ type suspension struct {
 	why      string
 }
 
-// New returns a client. stall is how long a registry may send nothing within a response; policy limits the addresses.
-func New(stall time.Duration, policy egress.Policy) *Client {
+// New returns a client. stall is how long a registry may send nothing within a response; policy limits the addresses,
+// but a registry may be on this machine. proxy chooses the proxy of a request; the policy limits what it is asked for.
+func New(stall time.Duration, policy egress.Policy, proxy egress.ProxyFunc) *Client {
 	r := &Client{stall: stall, suspensions: map[string]suspension{}}
-	over := policy.Transport(dialLimit)
-	over.Proxy, over.MaxIdleConns = http.ProxyFromEnvironment, 20
+	over := policy.WithLoopback().Transport(dialLimit)
+	over.Proxy, over.MaxIdleConns = policy.LimitProxy(proxy, net.DefaultResolver), 20
 	over.ResponseHeaderTimeout, over.ExpectContinueTimeout = min(headerLimit, stall), time.Second
 	r.client = &http.Client{Transport: stallTransport{over, stall}}
 	return r

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"net/http/httptest"
+	"net/url"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -58,7 +60,7 @@ func TestSlotsKeepOneForOtherRegistries(t *testing.T) {
 // Failures in a row suspend a registry for longer, and a success clears them once the suspension is over.
 func TestSuspensionsGrow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := New(time.Minute, egress.Policy{})
+		c := New(time.Minute, egress.Policy{}, http.ProxyFromEnvironment)
 		delay := func(failures int) time.Duration { return time.Second << failures }
 		suspend := func(wanted, want time.Duration) {
 			t.Helper()
@@ -82,4 +84,60 @@ func TestSuspensionsGrow(t *testing.T) {
 		c.ClearFailures("a")
 		suspend(0, time.Second)
 	})
+}
+
+// Users write the host of a registry. A request for it honours the policy, also where a proxy would make the
+// connection.
+func TestResolverAsksNoRefusedAddress(t *testing.T) {
+	var asked []string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked = append(asked, r.Method+" "+r.Host)
+		w.WriteHeader(http.StatusForbidden)
+	}))
+	defer server.Close()
+	address, err := url.Parse(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	none := func(*http.Request) (*url.URL, error) { return nil, nil }
+	proxy := http.ProxyURL(address)
+	denied, err := egress.New(nil, []string{"198.51.100.0/24", "127.0.0.1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	away, err := egress.New(nil, []string{"198.51.100.0/24"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct {
+		policy  egress.Policy
+		proxy   egress.ProxyFunc
+		host    string
+		refused bool
+	}{
+		"this machine":                                {egress.Policy{}, none, address.Host, false},
+		"this machine, denied":                        {denied, none, address.Host, true},
+		"metadata service":                            {egress.Policy{}, none, "169.254.169.254", true},
+		"metadata service behind a proxy":             {egress.Policy{}, proxy, "169.254.169.254", true},
+		"name of a metadata service behind a proxy":   {egress.Policy{}, proxy, "metadata.google.internal", true},
+		"denied address behind a proxy":               {away, proxy, "198.51.100.7", true},
+		"other address behind a proxy":                {away, proxy, "203.0.113.7", false},
+		"loopback of the proxy":                       {egress.Policy{}, proxy, "127.0.0.9", true},
+		"loopback of the proxy by a name that has it": {egress.Policy{}, proxy, "localhost", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			asked = nil
+			c := New(time.Minute, tc.policy, tc.proxy)
+			_, _, err := c.Resolver(nil).Resolve(t.Context(), tc.host+"/app:1")
+			if got := errors.Is(err, egress.ErrRefused); err == nil || got != tc.refused {
+				t.Errorf("error %v, want a refusal: %v", err, tc.refused)
+			}
+			if tc.refused && IsConnectionError(err) {
+				t.Errorf("%v would be tried again", err)
+			}
+			if got := len(asked) > 0; got == tc.refused {
+				t.Errorf("asked %q", asked)
+			}
+		})
+	}
 }
