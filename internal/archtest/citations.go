@@ -18,7 +18,7 @@ var (
 	definition = regexp.MustCompile(`(?m)^(?:\*\*|## |\| )([PT]\d+(?:\.\d+)?)(?:\*\* | )`)
 	// citation finds the name of a clause, a part or a trace in any text. Words such as T1000 or P99 are not names.
 	citation = regexp.MustCompile(`\b(?:P[1-9](?:\.\d+)?|T[12]?\d)\b`)
-	// citing are the endings of files that may cite.
+	// citing are the endings of files that may cite. Scripts and the Makefile may cite, too.
 	citing = []string{".go", ".md", ".txt", ".txtar", ".json", ".yaml", ".csv"}
 )
 
@@ -39,7 +39,9 @@ func citations(tree fs.FS, apart ...string) ([]Finding, error) {
 		case err != nil:
 			return err
 		case d.IsDir():
-			if base := d.Name(); name != "." && (base == "node_modules" || strings.HasPrefix(base, ".")) {
+			base := d.Name()
+			hidden := strings.HasPrefix(base, ".") && name != "." && name != ciDir
+			if hidden || base == "node_modules" {
 				return fs.SkipDir
 			}
 			return nil
@@ -49,7 +51,7 @@ func citations(tree fs.FS, apart ...string) ([]Finding, error) {
 				return nil
 			}
 		}
-		var may bool
+		may := isScript(name)
 		for _, ending := range citing {
 			may = may || path.Ext(name) == ending
 		}
