@@ -1,4 +1,4 @@
-# Berth's house: `make build`, `make check`, `make test`, `make demo`.
+# The targets of Berth: `make build`, `make check`, `make test`, `make demo`.
 # Everything that is built lands in bin/.
 
 SHELL := /bin/bash
@@ -20,7 +20,7 @@ LDFLAGS      = -s -w -buildid= \
 # Each package is compiled once for build, checks and tests: they have the same flags.
 export GOFLAGS     := $(shell scripts/flags)
 export CGO_ENABLED := 0
-# What golangci-lint remembers lies beside what the compiler does, so that both are kept together.
+# The cache of golangci-lint is next to the compiler's, so that both are kept together.
 export GOLANGCI_LINT_CACHE ?= $(shell $(GO) env GOCACHE)/golangci-lint
 
 # Go files of this module, for gofumpt: it would walk into folders of dots and data.
@@ -59,7 +59,7 @@ check: ## Format, architecture, lint (vet is a part of it), tidy modules, genera
 format: ## Format all Go files.
 	@$(SOURCES) | xargs -r -d '\n' $(TOOL) gofumpt -w
 
-generate: ## Write the generated files anew.
+generate: ## Write the generated files again.
 	$(GO) generate ./...
 
 test: ## Run every test that this machine can run; as root install what they need first.
@@ -67,14 +67,16 @@ test: ## Run every test that this machine can run; as root install what they nee
 
 PROOFS = crash,store,sim,replay,search,proof,load,units,race,unified,fleet,demo,contended,figures
 
-prove: ## Prove for longer (PROVE=crash,store,… picks; scripts/prove lists them): make prove KILLS=200 ROUNDS=50 SEEDS=10000 SEARCH=10000 RUNS=200 LOSSES=20 LENGTH=1h CHECKS=10000
-	PROVE="$(or $(PROVE),$(PROOFS))" ROUNDS=$(or $(ROUNDS),20) KILLS=$(or $(KILLS),100) SERVICES=$(or $(SERVICES),80) BATCH=$(or $(BATCH),300) \
-		SEEDS=$(or $(SEEDS),10000) SEARCH=$(or $(SEARCH),10000) RUNS=$(or $(RUNS),200) LOSSES=$(or $(LOSSES),20) LENGTH=$(or $(LENGTH),1h) CHECKS=$(or $(CHECKS),10000) scripts/prove
+prove: ## Run the long proofs (PROVE=crash,store,… picks; scripts/prove lists them and their sizes, such as KILLS=200).
+	PROVE="$(or $(PROVE),$(PROOFS))" ROUNDS=$(or $(ROUNDS),20) KILLS=$(or $(KILLS),100) \
+		SERVICES=$(or $(SERVICES),80) BATCH=$(or $(BATCH),300) SEEDS=$(or $(SEEDS),10000) \
+		SEARCH=$(or $(SEARCH),10000) RUNS=$(or $(RUNS),200) LOSSES=$(or $(LOSSES),20) \
+		LENGTH=$(or $(LENGTH),1h) CHECKS=$(or $(CHECKS),10000) scripts/prove
 
 bench: build ## Measure what Berth promises to be fast at, one table each (scripts/bench says how to pick).
 	scripts/bench $(WHAT)
 
-microbench: ## Run the Go benchmarks of a package or of all, ready for benchstat: make microbench PKG=./internal/store/etcd COUNT=10
+microbench: ## Run Go benchmarks, ready for benchstat: make microbench PKG=./internal/store/etcd COUNT=10
 	$(GO) test -run='^$$' -bench=. -benchmem -count=$(or $(COUNT),1) $(or $(PKG),./...)
 
 reproducible: ## Build twice in different folders and compare the bytes.

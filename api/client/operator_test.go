@@ -134,7 +134,7 @@ func TestOperatorsAgainstServer(t *testing.T) {
 	status("settings", err, 0)
 	ready, err := c.Ready(ctx)
 	status("readiness", err, 0)
-	if ready.Ready || ready.Parts["leader"] == "ok" { // the recovery ended the reign
+	if ready.Ready || ready.Parts["leader"] == "ok" { // the recovery ended the leadership term
 		t.Errorf("readiness: %+v", ready)
 	}
 	var out bytes.Buffer

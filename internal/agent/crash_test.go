@@ -274,7 +274,7 @@ func (s *server) registered(uuid string) (o cluster.Observed, registrations int)
 
 // The agent's state is lost, and the executor does not list its containers. A full report without the running tasks
 // would end them in the store. So the agent sends none before the executor has answered.
-func TestLostStateIsNotReportedBeforeTheExecutorTells(t *testing.T) {
+func TestLostStateIsNotReportedBeforeTheExecutorAnswers(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.service("s1", definition("web", "app"))
 		w.pass(10 * time.Second)
@@ -300,7 +300,7 @@ func TestLostStateIsNotReportedBeforeTheExecutorTells(t *testing.T) {
 
 // An agent with its state registers after a short wait for an executor. Another registration reports containers without
 // a record that the executor lists later.
-func TestStraysThatAreFoundLateAreToldOf(t *testing.T) {
+func TestStraysThatAreFoundLateAreReported(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.service("s1", definition("web", "app"))
 		w.pass(10 * time.Second)

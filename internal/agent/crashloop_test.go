@@ -54,7 +54,7 @@ func TestCrashLoopIsReportedWithItsLastLines(t *testing.T) {
 	})
 }
 
-func TestKernelsKillsAreToldApart(t *testing.T) {
+func TestKernelsKillsAreDistinguished(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.executor.programs["app"] = program{Runs: 500 * time.Millisecond, Code: 137, OOM: true}
 		def := definition("web", "app")

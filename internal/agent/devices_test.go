@@ -211,7 +211,7 @@ func (w *world) wantMoved(want map[executor.ID][]string) {
 }
 
 // The agent reports the images on the node, by their normal names, and changes of them at most every five minutes.
-func TestImagesAreTold(t *testing.T) {
+func TestImagesAreReported(t *testing.T) {
 	inWorld(t, func(w *world) {
 		have := func(names ...string) {
 			w.executor.mu.Lock()

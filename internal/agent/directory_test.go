@@ -155,7 +155,7 @@ func closed(c <-chan struct{}) bool {
 }
 
 // A follower gets the news of each service, and loses none between two reads.
-func TestDirectoryTellsNews(t *testing.T) {
+func TestDirectoryReportsChanges(t *testing.T) {
 	withAddressServer(t, func(w *world, g *addressServer) {
 		d := w.agent.services
 		w.pass(time.Minute)

@@ -210,7 +210,7 @@ func TestImageStreams(t *testing.T) {
 					return out.String() + end.Error
 				}
 				if f.Channel == transport.ChannelStderr &&
-					(!strings.HasPrefix(string(f.Body), "pulling "+r.Name) || len(f.Body) > mostPullText) {
+					(!strings.HasPrefix(string(f.Body), "pulling "+r.Name) || len(f.Body) > maxPullText) {
 					t.Errorf("told %d bytes %.20q", len(f.Body), f.Body)
 				}
 				out.Write(f.Body)

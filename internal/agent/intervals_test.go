@@ -15,8 +15,8 @@ const (
 	nameFollowedFor        = 5 * time.Minute
 	unknownNameFollowedFor = 30 * time.Second
 	newNameEvery           = 100 * time.Millisecond
-	mostNewNames           = 100
-	mostFollowedNames      = 1024
-	mostPullText           = 2 << 10
+	maxNewNames            = 100
+	maxFollowedNames       = 1024
+	maxPullText            = 2 << 10
 	addressFile            = "addresses.json"
 )

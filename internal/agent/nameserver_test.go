@@ -113,8 +113,8 @@ func TestNamesAreBounded(t *testing.T) {
 				refused++
 			}
 		}
-		if refused != 300-mostNewNames {
-			t.Errorf("%d of 300 names were not followed, want %d", refused, 300-mostNewNames)
+		if refused != 300-maxNewNames {
+			t.Errorf("%d of 300 names were not followed, want %d", refused, 300-maxNewNames)
 		}
 		if got, _ := w.askName(aTask, "db"); got != "192.0.2.1 " {
 			t.Errorf("another task: got %q", got)
@@ -123,14 +123,14 @@ func TestNamesAreBounded(t *testing.T) {
 		if got, _ := w.askName(another, "no-1000"); got != "missing" {
 			t.Errorf("after a while: got %q", got)
 		}
-		for i := range 2 * mostFollowedNames {
+		for i := range 2 * maxFollowedNames {
 			from := netip.AddrFrom4([4]byte{10, 213, byte(i / 100), 9})
 			ctx, cancel := context.WithCancel(w.t.Context())
 			cancel()
 			_, _ = w.agent.names.Service(ctx, from, "default", fmt.Sprintf("many-%d", i))
 		}
-		if n := followedServices(w); n != mostFollowedNames {
-			t.Errorf("a server is asked for %d services, want %d", n, mostFollowedNames)
+		if n := followedServices(w); n != maxFollowedNames {
+			t.Errorf("a server is asked for %d services, want %d", n, maxFollowedNames)
 		}
 		if took := w.wantName("web", "192.0.2.1 "); took != 0 {
 			t.Errorf("what exists had to make room: it took %v", took)

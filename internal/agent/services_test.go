@@ -216,7 +216,7 @@ func TestChangesComeToRest(t *testing.T) {
 
 // A later run of the agent signals only changes that the program does not have. It needs no server for the old
 // addresses.
-func TestTheNextAgentTellsOnlyWhatChanged(t *testing.T) {
+func TestNextAgentReportsOnlyChanges(t *testing.T) {
 	withAddressServer(t, func(w *world, g *addressServer) {
 		w.ignoreHUP()
 		g.at("db", 1)
@@ -325,7 +325,7 @@ func TestJobsAreNotRestartedForChanges(t *testing.T) {
 }
 
 // A restart in place for other reasons uses the current addresses; without a server, the last ones.
-func TestRestartInPlaceIsToldAnew(t *testing.T) {
+func TestRestartInPlaceIsReportedAgain(t *testing.T) {
 	withAddressServer(t, func(w *world, g *addressServer) {
 		w.executor.programs["app"] = program{Runs: time.Minute, Code: 1}
 		g.at("db", 1)

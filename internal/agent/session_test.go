@@ -33,7 +33,7 @@ func TestTasksOutliveTheirSession(t *testing.T) {
 }
 
 // A report repeats the part of a registration that the server did not accept.
-func TestWhatARegistrationDoesNotTakeIsToldAgain(t *testing.T) {
+func TestReportsThatARegistrationDoesNotTakeAreSentAgain(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.service("s1", definition("web", "app"))
 		w.pass(time.Minute)

@@ -17,7 +17,7 @@ type Source interface {
 	Assignments(ctx context.Context, r transport.AssignmentsRequest) (AssignmentStream, error)
 	// Report sends a report. The reply comes once all that must be durable is durable (P4.6).
 	Report(ctx context.Context, r transport.Report) (transport.ReportReply, error)
-	// Stream connects the byte stream that a message asked for.
+	// Stream connects the byte stream that a message requests.
 	Stream(ctx context.Context, id string) (io.ReadWriteCloser, error)
 }
 

@@ -39,7 +39,7 @@ func (w *world) each(uuid string) (all []cluster.TaskStats) {
 }
 
 // A task's CPU and memory are reported when they change notably; an idle node reports nothing.
-func TestTaskStatsAreToldWhenTheyChange(t *testing.T) {
+func TestTaskStatsAreSentWhenTheyChange(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.service("s1", definition("web", "app"))
 		var cpu time.Duration

@@ -77,7 +77,7 @@ func TestWordsKeepATaskHealthy(t *testing.T) {
 		w.wantHealth("warned", cluster.HealthWarning, "readiness check beat: the queue is long")
 		w.sendTTLUpdate("s1", "beat", cluster.TTLPass, "")
 		w.pass(30 * time.Second)
-		w.wantHealth("let go", cluster.HealthFailing, "readiness check beat: nothing was said for 20s")
+		w.wantHealth("let go", cluster.HealthFailing, "readiness check beat: no update for 20s")
 		w.sendTTLUpdate("s1", "beat", cluster.TTLPass, "")
 		w.wantHealth("heard again", cluster.HealthHealthy, "")
 		w.wantEffects("app s1") // readiness restarts nothing
@@ -110,7 +110,7 @@ func TestWordsWithoutAServer(t *testing.T) {
 		w.wantEffects("app s1")
 		w.pass(20 * time.Second) // updates could arrive in this time
 		if o := w.want("s1", cluster.StateRunning, cluster.ReasonUnhealthy); o.Restarts != 1 ||
-			!strings.Contains(o.Message, "liveness check beat failed: nothing was said") {
+			!strings.Contains(o.Message, "liveness check beat failed: no update") {
 			t.Errorf("restarted %d times: %q", o.Restarts, o.Message)
 		}
 	})
@@ -155,7 +155,7 @@ func TestWordsOutliveTheAgent(t *testing.T) {
 		w.pass(15 * time.Second)
 		w.wantHealth("a word that passed, after an hour without an agent", cluster.HealthHealthy, "")
 		w.pass(30 * time.Second)
-		w.wantHealth("and its TTL later", cluster.HealthFailing, "nothing was said for 20s")
+		w.wantHealth("and its TTL later", cluster.HealthFailing, "no update for 20s")
 	})
 }
 

@@ -39,7 +39,7 @@ func (w *ttlWindow) open() {
 }
 
 // extend records that a server answered now a request that was first sent at asked (Boot). After a late answer the
-// window begins anew, and with it the time of all ttl checks: no update could arrive meanwhile.
+// window begins again, and with it the time of all ttl checks: no update could arrive in between.
 func (w *ttlWindow) extend(asked time.Duration) {
 	now := w.node.Boot()
 	w.mu.Lock()

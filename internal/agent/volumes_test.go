@@ -10,7 +10,7 @@ import (
 
 // A pinned volume is reported as soon as it is made, also after a restart of the agent, until a definition no longer
 // pins it.
-func TestVolumesThatPinAreTold(t *testing.T) {
+func TestVolumesThatPinAreReported(t *testing.T) {
 	inWorld(t, func(w *world) {
 		want := func(when string, keys ...string) {
 			t.Helper()

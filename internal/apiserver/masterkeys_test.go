@@ -115,8 +115,8 @@ func TestMasterKeys(t *testing.T) {
 	none.refused(503, "POST", "/v1/secrets/rekey", nil)
 }
 
-// TestStatusTellsOfLackingKeys checks the alarm about a server without a necessary key, with its remedy.
-func TestStatusTellsOfLackingKeys(t *testing.T) {
+// TestStatusShowsLackingKeys checks the alarm about a server without a necessary key, with its remedy.
+func TestStatusShowsLackingKeys(t *testing.T) {
 	now := noon
 	w := newWorld(t, func(c *Config) {
 		c.Trust.Vault, c.Trust.Keys = plainVault{}, &fakeKeys{}

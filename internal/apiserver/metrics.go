@@ -41,7 +41,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		}, []string{"list", "part"}),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: "berth", Subsystem: "apiserver", Name: "refused_requests_total",
-			Help: "Requests that were not let in, by status: 401 for nobody known, 403 for what they may not do.",
+			Help: "Requests that were not let in, by status: 401 unauthenticated, 403 not permitted.",
 		}, []string{"status"}),
 		conflicts: prometheus.NewCounter(prometheus.CounterOpts{
 			Namespace: "berth", Subsystem: "apiserver", Name: "write_conflicts_total",

@@ -351,7 +351,7 @@ func TestRolloutHistory(t *testing.T) {
 	}
 	want := `
 5 web@4 rolling (current); containers[0].image: "registry.example/web:2" -> "registry.example/web:4"; labels.tier:  -> "front"
-4 web@2 complete: the same definition, with tasks begun anew
+4 web@2 complete: the same definition, with restarted tasks
 3 web@2 complete: web@9 is not known any more
 2 web@9 failed: web@9 is not known any more
 1 web@1 complete: the first version that is remembered
@@ -458,7 +458,7 @@ func TestUndoOnce(t *testing.T) {
 		"":            "takes back generation 2 already, and its rollout is rolling",
 		`{"from": 3}`: "takes back generation 2 already, and its rollout is rolling",
 		`{"from": 1}`: "generation 1 of service default/web is not the newest any more: " +
-			"generation 3 with web@1",
+			"generation 3 with web@1 is newer: undo that one",
 		`{"from": 2, "generation": 2}`: "generation 2 of service default/web is not the newest any more",
 	} {
 		var ask any

@@ -105,7 +105,7 @@ func TestASimulationThatCannotBeMade(t *testing.T) {
 	}
 }
 
-func TestAllThatIsWrongWithASimulationIsTold(t *testing.T) {
+func TestAllFaultsOfASimulationAreReported(t *testing.T) {
 	w := newWorld(t, func(c *Config) {
 		c.Simulator = &fakeSimulator{check: func(api.SimulateRequest) cluster.Faults {
 			return cluster.Faults{{Path: "changes[0].scale.count", Message: "is -1, want 0 to 100000"}}

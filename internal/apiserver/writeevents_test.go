@@ -9,9 +9,9 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// TestWritesAreTold checks that every write of a user has an event, in order, and that a write without a change has
+// TestWritesAreReported checks that every write of a user has an event, in order, and that a write without a change has
 // none.
-func TestWritesAreTold(t *testing.T) {
+func TestWritesAreReported(t *testing.T) {
 	w := newWorld(t)
 	definition := api.TaskDefinition{
 		Name: "d", Version: 1,

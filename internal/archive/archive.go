@@ -23,8 +23,8 @@ var ErrLeaves = errors.New("leaves what is copied")
 // keptMode are the mode bits that are copied. setuid and setgid are not.
 const keptMode = 0o777
 
-// mostLinks is the longest chain of links.
-const mostLinks = 40
+// maxLinks is the longest chain of links.
+const maxLinks = 40
 
 // resolve returns the target of a path of a root, without links: "." for the root itself, otherwise without a slash at
 // its beginning or end. Unless last, a link in the last place stays. A missing path below an existing folder is
@@ -50,7 +50,7 @@ func resolve(root *os.Root, name string, last bool) (string, error) {
 			done = next
 			continue
 		}
-		if links++; links > mostLinks {
+		if links++; links > maxLinks {
 			return next, plain(syscall.ELOOP, name)
 		}
 		to, err := root.Readlink(next)

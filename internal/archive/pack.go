@@ -13,8 +13,8 @@ import (
 	"syscall"
 )
 
-// mostDepth is the deepest nesting of folders. It ends loops of followed links.
-const mostDepth = 250
+// maxDepth is the deepest nesting of folders. It ends loops of followed links.
+const maxDepth = 250
 
 // Packing selects the packed files.
 type Packing struct {
@@ -56,8 +56,8 @@ type packer struct {
 
 // add packs the entry at a path, under a name.
 func (w *packer) add(at, name string, depth int) error {
-	if depth > mostDepth {
-		return fmt.Errorf("%s: folders stand in each other more than %d deep", clip(at), mostDepth)
+	if depth > maxDepth {
+		return fmt.Errorf("%s: folders stand in each other more than %d deep", clip(at), maxDepth)
 	}
 	info, err := w.Root.Lstat(at)
 	if err == nil && w.Follow && info.Mode()&fs.ModeSymlink != 0 {

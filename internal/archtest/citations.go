@@ -24,7 +24,7 @@ var (
 	// recordCitation finds the number of a cited decision record: "ADR 0040", also with a line break, or
 	// "docs/adr/0044".
 	recordCitation = regexp.MustCompile(`(?:\bADR\s+(?://\s*)?|\badr/)(\d{4})\b`)
-	// citing are the endings of files that may cite.
+	// citing are the endings of files that may cite. Scripts and the Makefile may cite, too.
 	citing = []string{".go", ".md", ".txt", ".txtar", ".json", ".yaml", ".csv"}
 )
 
@@ -50,7 +50,9 @@ func citations(tree fs.FS, apart ...string) ([]Finding, error) {
 		case err != nil:
 			return err
 		case d.IsDir():
-			if base := d.Name(); name != "." && (base == "node_modules" || strings.HasPrefix(base, ".")) {
+			base := d.Name()
+			hidden := strings.HasPrefix(base, ".") && name != "." && name != ciDir
+			if hidden || base == "node_modules" {
 				return fs.SkipDir
 			}
 			return nil
@@ -60,7 +62,7 @@ func citations(tree fs.FS, apart ...string) ([]Finding, error) {
 				return nil
 			}
 		}
-		var may bool
+		may := isScript(name)
 		for _, ending := range citing {
 			may = may || path.Ext(name) == ending
 		}

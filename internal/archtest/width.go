@@ -26,7 +26,38 @@ var (
 	generatedMarkdown = regexp.MustCompile(`\A# .*\n\n.*Generated from .*make generate`)
 )
 
-// widths finds the lines of Go and Markdown that are wider than maxColumns. These may be:
+// ciDir is the hidden folder that the rules for text read, too.
+const ciDir = ".ci"
+
+// generatedYAML is the description of the API, which go generate writes.
+const generatedYAML = "api/openapi.yaml"
+
+// isScript reports whether a file is a script or the Makefile.
+func isScript(name string) bool {
+	dir, base := path.Split(name)
+	return base == "Makefile" || path.Ext(name) == ".sh" ||
+		path.Ext(name) == "" && (dir == "scripts/" || dir == ciDir+"/")
+}
+
+// lineFinder returns the function that finds the lines of a file that are too wide; nil if the file has no such rule.
+func lineFinder(name string) func(name string, src []byte) []int {
+	switch path.Ext(name) {
+	case ".go":
+		return wideGo
+	case ".md":
+		return wideMarkdown
+	case ".yaml", ".yml":
+		if name != generatedYAML {
+			return wideText
+		}
+	}
+	if isScript(name) {
+		return wideText
+	}
+	return nil
+}
+
+// widths finds the lines of Go, Markdown, YAML, scripts and the Makefile that are wider than maxColumns. These may be:
 //   - lines of Go that hold a part of a raw string, a directive such as //go:generate, or, in tests, a long string;
 //   - files that are generated;
 //   - rows of a table, and lines of code, in Markdown;
@@ -34,21 +65,18 @@ var (
 func widths(tree fs.FS) ([]Finding, error) {
 	var found []Finding
 	err := fs.WalkDir(tree, ".", func(name string, d fs.DirEntry, err error) error {
-		switch ext := path.Ext(name); {
+		wide := lineFinder(name)
+		switch {
 		case err != nil:
 			return err
-		case d.IsDir() && name != "." && skipDir(d.Name()):
+		case d.IsDir() && name != "." && name != ciDir && skipDir(d.Name()):
 			return fs.SkipDir
-		case d.IsDir() || ext != ".go" && ext != ".md":
+		case d.IsDir() || wide == nil:
 			return nil
 		}
 		src, err := fs.ReadFile(tree, name)
 		if err != nil {
 			return fmt.Errorf("read %s: %w", name, err)
-		}
-		wide := wideMarkdown
-		if path.Ext(name) == ".go" {
-			wide = wideGo
 		}
 		for _, line := range wide(name, src) {
 			found = append(found, Finding{
@@ -95,6 +123,16 @@ func wideGo(name string, src []byte) (wide []int) {
 	}
 	for i, line := range lines {
 		if columns(line) > maxColumns && !may[i+1] {
+			wide = append(wide, i+1)
+		}
+	}
+	return wide
+}
+
+// wideText returns the numbers of all lines of a file that are too wide.
+func wideText(_ string, src []byte) (wide []int) {
+	for i, line := range bytes.Split(src, []byte("\n")) {
+		if columns(line) > maxColumns {
 			wide = append(wide, i+1)
 		}
 	}

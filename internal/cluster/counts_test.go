@@ -78,7 +78,7 @@ func TestRatesOfATask(t *testing.T) {
 }
 
 // Small permanent changes are not reported again: an idle node sends nothing.
-func TestRatesAreToldWhenTheyChange(t *testing.T) {
+func TestRatesAreReportedWhenTheyChange(t *testing.T) {
 	told := Rates{
 		Throttled: 20, Stall: &StallRates{CPU: 30}, Network: &NetworkRates{Received: MiB},
 		Disk: &DiskRates{Written: MiB, Writes: 100},

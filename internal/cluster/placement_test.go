@@ -527,8 +527,8 @@ func uncovered(requests, held []cluster.DeviceRequest) *cluster.DeviceRequest {
 	return nil
 }
 
-// TestPlanRecordTellsDevices: the devices of a task pass from the plan to the record of its attempt.
-func TestPlanRecordTellsDevices(t *testing.T) {
+// TestPlanRecordHoldsDevices: the devices of a task pass from the plan to the record of its attempt.
+func TestPlanRecordHoldsDevices(t *testing.T) {
 	use := []cluster.DeviceUse{{ID: "GPU-1", Share: 500, Memory: cluster.GiB}}
 	p := cluster.PlanRecord{Owners: []cluster.PlanOwner{{Tasks: []cluster.Placed{{Devices: use}}}}}
 	if got := p.Desired(&p.Owners[0], &p.Owners[0].Tasks[0]).Devices; !slices.Equal(got, use) {

@@ -192,8 +192,8 @@ type PlanOwner struct {
 	// Trace is the traceparent of the placing, see Lifespan.
 	Trace string `json:"trace,omitempty"`
 	// RequestCounter, unless nil, says where the owner's tasks count their requests.
-	Meter *RequestCounter `json:"meter,omitempty"`
-	Tasks []Placed        `json:"tasks"`
+	RequestCounter *RequestCounter `json:"meter,omitempty"`
+	Tasks          []Placed        `json:"tasks"`
 	// Whole says that the tasks are a gang, which is written as a whole or not at all. It is not part of the record.
 	Whole bool `json:"-"`
 }
@@ -230,7 +230,7 @@ func (p *PlanRecord) Desired(o *PlanOwner, t *Placed) *Desired {
 		TimeLimit:      o.TimeLimit,
 		OnDisconnect:   o.OnDisconnect,
 		Trace:          o.Trace,
-		RequestCounter: o.Meter,
+		RequestCounter: o.RequestCounter,
 		Token:          p.Token,
 		Placed:         p.At,
 		Plan:           p.Seq,

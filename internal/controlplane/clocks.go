@@ -75,6 +75,6 @@ func (c *termClock) noteJump() (units []store.Unit, jumped bool) {
 	return []store.Unit{{Events: []cluster.Event{{
 		Type: "clock.jumped",
 		Message: fmt.Sprintf("the server's clock was set by %s; the silence of nodes and the deadlines of "+
-			"rollouts count anew", by.Round(time.Millisecond)),
+			"the times of rollouts start again", by.Round(time.Millisecond)),
 	}}}}, true
 }

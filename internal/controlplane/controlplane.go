@@ -43,7 +43,7 @@ type Config struct {
 	Server string
 	// Random gives the jitter of campaigns. Nobody else may use it.
 	Random *rand.Rand
-	// NewID returns the identity of a new attempt, unique for ever (P3.6); nil stands for random UUIDs.
+	// NewID returns the identity of a new attempt, unique for ever (P3.6); nil means random UUIDs.
 	NewID  func() string
 	Logger *slog.Logger
 	// Now reads the wall clock, Clock the boot-time clock (P9).
@@ -57,7 +57,7 @@ type Config struct {
 	Metrics Metrics
 	// Tracer makes spans of decisions; nil makes none.
 	Tracer *telemetry.Tracer
-	// ProjectAfter is the age at which the attempts of a plan record get records of their own; 0 stands for the
+	// ProjectAfter is the age at which the attempts of a plan record get records of their own; 0 means the
 	// constant ProjectAfter.
 	ProjectAfter time.Duration
 	// Without switches clauses off, in tests only.
@@ -82,7 +82,7 @@ type Plane struct {
 	term       atomic.Pointer[loop] // nil on a server that does not lead
 	valueModel atomic.Pointer[scheduler.ValueModel]
 	since      atomic.Pointer[time.Time] // of the present term; nil on a server that does not lead
-	// parts run beside the loop of a leader. They do not change once Run was called.
+	// parts run in parallel to the loop of a leader. They do not change once Run was called.
 	parts []namedPart
 }
 

@@ -135,7 +135,7 @@ type ownerUnits struct {
 }
 
 // refused returns the owners with a refused unit. The cause of the refusal may be no event for the owner, such as a
-// record that was projected meanwhile. Then nothing else would bring the decision back.
+// record that has been projected. Then nothing else would bring the decision back.
 func (d *decisions) refused(applied []bool) (owners []cluster.OwnerRef) {
 	for _, u := range d.units {
 		if u.to <= len(applied) && slices.Contains(applied[u.from:u.to], false) {

@@ -12,8 +12,8 @@ import (
 // partRetryInterval is the pause before a part that failed begins again.
 const partRetryInterval = 5 * time.Second
 
-// Part is work that only the leader of a domain does, beside its cycle. It is called once in each leadership term. The
-// control plane does not know what it does.
+// Part is work that only the leader of a domain does, in parallel to its cycle. It is called once in each leadership
+// term. The control plane does not know what it does.
 //
 // The context ends with the term. The part then returns soon: this server leads again only after all parts have
 // returned. No two calls of one part run at the same time.

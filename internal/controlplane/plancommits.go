@@ -17,8 +17,8 @@ import (
 // plan has arrived.
 type inFlightPlan struct {
 	owners map[cluster.OwnerRef]bool
-	// checked are the nodes whose attempts were checked for violations meanwhile. Attempts that arrive on them are
-	// checked again.
+	// checked are the nodes whose attempts were checked for violations during the commit. Attempts that arrive on them
+	// are checked again.
 	checked *fleetview.RecheckSet
 	done    chan struct{}
 	// The result may be read once done is closed: the number of placed tasks, the revision that holds them, and the
@@ -28,8 +28,8 @@ type inFlightPlan struct {
 	err      error
 }
 
-// planCommits commits the plan records of a term, one plan at a time, beside the cycle. Only the cycle's goroutine
-// calls its methods. While a plan is in flight nobody else uses the log.
+// planCommits commits the plan records of a term, one plan at a time, in parallel to the cycle. Only the cycle's
+// goroutine calls its methods. While a plan is in flight nobody else uses the log.
 type planCommits struct {
 	config  Config
 	log     *store.PlanLog
@@ -82,7 +82,7 @@ func (c *planCommits) append(ctx context.Context, plan *inFlightPlan, snap *stor
 ) error {
 	for _, p := range proposals {
 		for i := range p.Owners {
-			p.Owners[i].Meter = writes.RequestCounterOf(snap, p.Owners[i].Owner)
+			p.Owners[i].RequestCounter = writes.RequestCounterOf(snap, p.Owners[i].Owner)
 		}
 		committed := c.startSpans(snap, &p, began)
 		revision, err := c.log.Append(ctx, p)

@@ -25,7 +25,7 @@ type Rehearsal struct {
 // maxCycleRestarts is how often Step repeats a cycle that asks for it, before it counts as a cycle that never ends.
 const maxCycleRestarts = 100
 
-// Rehearse takes over the domain with the next epoch, whoever holds it, and returns its control plane. Commits to the
+// Rehearse takes over the domain with the next epoch, from any holder, and returns its control plane. Commits to the
 // engine must show in its tables when they return, as those of a store.Branch do. Nothing is decided before the first
 // Step.
 func Rehearse(ctx context.Context, c Config) (*Rehearsal, error) {

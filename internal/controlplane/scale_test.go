@@ -186,7 +186,7 @@ func TestScalingBeginsAnewFromTheSameCount(t *testing.T) {
 }
 
 // The request counter source is in the records of all tasks, also of those placed before it was set.
-func TestTasksAreToldWhereRequestsAreCounted(t *testing.T) {
+func TestTasksGetTheirRequestCounter(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.node("n1")
 		w.definition(1, 100)

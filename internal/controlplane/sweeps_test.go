@@ -12,7 +12,7 @@ import (
 
 // A node's sweep is published once, whoever leads, and so is the beginning of a full disk. A long list of long names is
 // clipped.
-func TestSweepsAreToldOnce(t *testing.T) {
+func TestSweepsAreReportedOnce(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		var stats atomic.Pointer[cluster.NodeStats]
 		stats.Store(&cluster.NodeStats{})

@@ -106,7 +106,7 @@ func (w *serviceFixture) want(services []string, want ...string) {
 }
 
 // An agent receives only changes, whether tasks, nodes or the service itself changed.
-func TestAddressesTellWhatChanged(t *testing.T) {
+func TestAddressesSendChanges(t *testing.T) {
 	inServiceWorld(t, func(_ *testing.T, w *serviceFixture) {
 		all := []string{"db", "web"}
 		w.want(all, "db missing", "web missing")

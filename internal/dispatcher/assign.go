@@ -40,12 +40,12 @@ type assignments struct {
 
 // sentState is the part of a desired record that can change after it was sent.
 type sentState struct {
-	uuid   string
-	class  cluster.StopClass // of its stop
-	stop   bool
-	ended  bool
-	permit string
-	meter  cluster.RequestCounter
+	uuid           string
+	class          cluster.StopClass // of its stop
+	stop           bool
+	ended          bool
+	permit         string
+	requestCounter cluster.RequestCounter
 }
 
 // Assign sends the node's desired attempts, then every change of them, until the session or the context ends. It never
@@ -206,7 +206,7 @@ func (a *assignments) sendAssignment(snap *store.Snapshot, row *store.AttemptRow
 		now.class, now.permit = d.Stop.Class, d.Stop.Permit
 	}
 	if d.RequestCounter != nil {
-		now.meter = *d.RequestCounter
+		now.requestCounter = *d.RequestCounter
 	}
 	key := store.AttemptKey{Task: row.Task, Number: row.Number}
 	was, known := a.sent[key]

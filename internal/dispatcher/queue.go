@@ -24,7 +24,7 @@ const (
 	// maxUnits limits the units of one commit.
 	maxUnits = 4096
 	// A commit of burstUnits or more is followed by a pause as long as the commit, maxBurstPause at most, or up to
-	// maxPlanPause while plans arrive. Reports that arrive meanwhile are committed together, and do not delay
+	// maxPlanPause while plans arrive. Reports that arrive in that time are committed together, and do not delay
 	// placements.
 	burstUnits    = 128
 	maxBurstPause = 20 * time.Millisecond

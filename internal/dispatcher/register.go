@@ -108,8 +108,8 @@ func sessionIn(snap *store.Snapshot, node string) uint64 {
 	return 0
 }
 
-// openSession writes the node's status record with the next session number. It retries if the record changed meanwhile
-// without a newer session.
+// openSession writes the node's status record with the next session number. It retries if the record was changed in
+// between without a newer session.
 func (d *Dispatcher) openSession(ctx context.Context, r transport.Registration) (*session, error) {
 	for range maxWriteTries {
 		s, refused, err := d.tryOpenSession(ctx, &r)

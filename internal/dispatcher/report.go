@@ -254,7 +254,7 @@ func refusalFor(row *store.AttemptRow, node string, o *cluster.Observed, barrier
 	case storedUUID(row) != "" && storedUUID(row) != o.UUID || row.Node != "" && row.Node != node:
 		return refusal(cluster.ReasonReplaced, "the attempt has another identity in the store")
 	case row.Observed != nil && row.Observed.State.Terminal() && !o.State.Terminal():
-		return refusal(cluster.ReasonBarrier, "the attempt has ended: what was reported of its end stands")
+		return refusal(cluster.ReasonBarrier, "the attempt has ended: its first reported end is kept")
 	case o.State == cluster.StateStarting && row.Desired == nil:
 		return refusal(cluster.ReasonBarrier, "the store does not know the task")
 	case barrier && (row.Outcome != nil || row.Desired.Stop != nil):
@@ -283,7 +283,7 @@ func refusal(reason cluster.ReasonCode, message string) *transport.Refused {
 // writeStatus returns the write of a status. It compares the session (P6.1) and the replaced record. A start barrier
 // also compares that the task is still desired and has no outcome (P4.3). The desired state is in the desired record
 // or, before its projection, in the plan record. A barrier also compares the recovery record, so that it fails if the
-// store went back meanwhile (P1.7).
+// store went back since then (P1.7).
 func (d *Dispatcher) writeStatus(snap *store.Snapshot, s *session, row *store.AttemptRow,
 	o *cluster.Observed,
 ) (store.Unit, statusDecision, error) {

@@ -21,8 +21,8 @@ import (
 // prefix begins the text of a master key.
 const prefix = "berth-secrets-key-1:"
 
-// mostMasters bounds the keys of a file.
-const mostMasters = 64
+// maxMasters bounds the keys of a file.
+const maxMasters = 64
 
 // master is a master key.
 type master struct {
@@ -151,9 +151,9 @@ func (v *Vault) change(change func(have []master) []master) error {
 	}
 	have := with(now, v.masters)
 	next := change(have)
-	if len(next) > mostMasters {
+	if len(next) > maxMasters {
 		return fmt.Errorf("%s would hold more than %d keys: drop those that nothing needs, with `berth "+
-			"operator secrets drop-key`", v.path, mostMasters)
+			"operator secrets drop-key`", v.path, maxMasters)
 	}
 	if !slices.Equal(idsOf(next), idsOf(now)) {
 		if err := write(v.path, next); err != nil {
@@ -219,7 +219,7 @@ func parse(text string) (masters []master, err error) {
 		}
 		body, ok := strings.CutPrefix(line, prefix)
 		key, err := base64.StdEncoding.DecodeString(body)
-		if !ok || err != nil || len(key) != keySize || len(masters) == mostMasters {
+		if !ok || err != nil || len(key) != keySize || len(masters) == maxMasters {
 			return nil, fmt.Errorf("line %d is not a secrets key, or one too many: put back the copy of the "+
 				"file that was kept", number)
 		}

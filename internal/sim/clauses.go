@@ -20,7 +20,7 @@ var Clauses = []Clause{
 	{"T6", "plan-settled", clause.PlanSettled},
 	{"T7", "charge-held", clause.ChargeHeld},
 	{"T8", "permit", clause.Permit},
-	{"T9", "patience", clause.TakeoverBackoff},
+	{"T9", "takeover-backoff", clause.TakeoverBackoff},
 	{"T10", "fence", clause.Fence},
 	{"T11", "incarnation", clause.Incarnation},
 	{"T12", "absence", clause.Absence},

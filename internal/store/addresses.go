@@ -44,7 +44,7 @@ func (s *Snapshot) HealthyAddresses(owner cluster.OwnerRef) []Address {
 	return reachable
 }
 
-// isEnding reports whether a task is about to end. A task that asked for a permit and has none goes on (P5.2). A task
+// isEnding reports whether a task is about to end. A task that requested a permit and has none goes on (P5.2). A task
 // that did not ask ends at once.
 func isEnding(stop *cluster.Stop, o *cluster.Observed) bool {
 	return stop != nil && (stop.Class != cluster.StopVoluntary || o.Ask == "" || stop.Permit == o.Ask)

@@ -86,8 +86,8 @@ func (s *state) belongsToAnother(o *cluster.Observed) bool {
 }
 
 // detachObserved removes from a row the status of another attempt with the same number. The status then counts as a
-// foreign record. The leader has the node report anew, and the dispatcher refuses its reports of the attempt. The agent
-// ends the attempt, and the leader deletes the record.
+// foreign record. The leader has the node report again, and the dispatcher refuses its reports of the attempt. The
+// agent ends the attempt, and the leader deletes the record.
 func (s *state) detachObserved(rest string, number int, revision uint64) {
 	if n, ok := s.observedAt[rest]; ok && n == number {
 		s.unsetObserved(rest, number)

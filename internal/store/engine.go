@@ -10,7 +10,7 @@ import (
 
 // Errors of an Engine. Wrap them; compare with errors.Is.
 var (
-	// ErrNotFound says that no record stands under the key.
+	// ErrNotFound says that the key has no record.
 	ErrNotFound = errors.New("no such record")
 	// ErrUnknown says that a write was sent and its result was lost: it may have
 	// been applied, may yet be applied, or may never be. The caller settles it by

@@ -15,7 +15,7 @@ var ErrFenced = errors.New("another leader has taken over")
 // Bounds of a plan record.
 const (
 	maxPlanTasks = 4096
-	// planOverheadOps is the number of operations of a record beside the compares of its owners.
+	// planOverheadOps is the number of operations of a record besides the compares of its owners.
 	planOverheadOps = 8
 	// comparesPerRetry is the number of compares for an attempt after the first of its task.
 	comparesPerRetry = 3
@@ -78,7 +78,7 @@ func (l *PlanLog) Compares(attempt int) int {
 }
 
 // Append writes a plan record. The record leaves out owners whose spec changed since. It leaves out tasks whose earlier
-// attempt has no outcome (P3.7) or still stands on the chosen node (P3.6). An owner that is placed as a whole is left
+// attempt has no outcome (P3.7) or still is on the chosen node (P3.6). An owner that is placed as a whole is left
 // out with any one of its tasks. The tables go on showing all of them as waiting. The tables hold the record once they
 // reach the returned revision; revision 0 says that nothing was left to write.
 //
@@ -147,7 +147,7 @@ func (l *PlanLog) unit(p Proposal) (Unit, error) {
 }
 
 // comparePriorAttempt returns the preconditions of a later attempt of a task. The attempt before it has ended (P3.7),
-// and no attempt stands on the node (P3.6).
+// and no attempt is on the node (P3.6).
 func (l *PlanLog) comparePriorAttempt(o *cluster.PlanOwner, t *cluster.Placed) []Compare {
 	if t.Attempt <= 1 {
 		return nil
@@ -258,7 +258,7 @@ func (l *PlanLog) Settle(ctx context.Context) (revision uint64, err error) {
 }
 
 // ProjectionUnit returns the write of an attempt's desired record from its plan record (P3.4). The write compares that
-// the plan record still stands and that the attempt has not ended.
+// the plan record still exists and that the attempt has not ended.
 func ProjectionUnit(prefix Prefix, r *AttemptRow) (Unit, error) {
 	return ProjectionWithout(prefix, r, 0)
 }

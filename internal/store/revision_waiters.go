@@ -26,7 +26,7 @@ func (w *revisionWaiters) join(revision uint64) *waiterGroup {
 	return at
 }
 
-// leave removes a waiter, whether or not its revision was reached meanwhile.
+// leave removes a waiter, whether or not its revision has been reached.
 func (w *revisionWaiters) leave(at *waiterGroup) {
 	at.count--
 	if now, _ := w.revisions.Get(at.revision); at.count == 0 && now == at {

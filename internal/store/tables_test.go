@@ -316,7 +316,7 @@ func TestWaitForComesAfterTheFollowers(t *testing.T) {
 
 // A resync reports only changes to followers. On an engine whose every batch is a resync, each change would otherwise
 // cause a full decision.
-func TestResyncTellsWhatChanged(t *testing.T) {
+func TestResyncReportsChanges(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		for _, name := range []string{"a", "b", "c"} {
 			w.job(name)

@@ -134,7 +134,7 @@ func TestWriterOfADeposedLeaderWritesNoEvent(t *testing.T) {
 }
 
 // If a later call fails, the result still reports the units that earlier calls made durable.
-func TestWriterTellsWhatWasWrittenBeforeAFault(t *testing.T) {
+func TestWriterReportsWhatWasWrittenBeforeAFault(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		calls := 0
 		faulty := w.engine.Open(memory.Hooks{Before: func(context.Context, []store.Group) error {

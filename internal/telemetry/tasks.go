@@ -25,9 +25,9 @@ type ContainerSample struct {
 	Volumes []cluster.VolumeUse
 }
 
-// mostContainers limits the containers with metrics on a node, and so the series: fewer than 20 for each. Containers
+// maxContainers limits the containers with metrics on a node, and so the series: fewer than 20 for each. Containers
 // past it are left out, and a metric counts them.
-const mostContainers = 1000
+const maxContainers = 1000
 
 // Tasks holds the metrics of the tasks of a node. A scrape reads the last measurement and does not cause one. Safe for
 // concurrent use.
@@ -204,7 +204,7 @@ func (t *Tasks) Collect(to chan<- prometheus.Metric) {
 		if last[key{s.Task, s.Container}] != i {
 			continue
 		}
-		if shown++; shown > mostContainers {
+		if shown++; shown > maxContainers {
 			continue
 		}
 		labels := []string{s.Cluster, s.Service, s.Job, string(s.Task)}
@@ -244,5 +244,5 @@ func (t *Tasks) Collect(to chan<- prometheus.Metric) {
 				first.Job, string(task))
 		}
 	}
-	to <- prometheus.MustNewConstMetric(t.leftOut, prometheus.GaugeValue, float64(max(shown-mostContainers, 0)))
+	to <- prometheus.MustNewConstMetric(t.leftOut, prometheus.GaugeValue, float64(max(shown-maxContainers, 0)))
 }

@@ -162,7 +162,7 @@ type broken struct{ sdk.SpanExporter }
 func (broken) ExportSpans(context.Context, []sdk.ReadOnlySpan) error { return errors.New("no route") }
 func (broken) Shutdown(context.Context) error                        { return nil }
 
-func TestUnreachableCollectorIsToldOnce(t *testing.T) {
+func TestUnreachableCollectorIsReportedOnce(t *testing.T) {
 	var log bytes.Buffer
 	tracer := telemetry.TracerTo("s1", telemetry.Quiet(broken{}, slog.New(slog.NewTextHandler(&log, nil))))
 	for range 5 {

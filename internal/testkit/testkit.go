@@ -112,8 +112,8 @@ func Setting(t testing.TB, name string, fallback int64) int64 {
 // Figures is the environment variable that makes tests compare figures with the promised ones, as on a quiet machine.
 const Figures = "BERTH_TEST_FIGURES"
 
-// Figure logs a figure, such as a duration or a size, beside the promised maximum. It fails the test only if Figures is
-// set: a slow machine is no reason for a test to fail.
+// Figure logs a figure, such as a duration or a size, next to the promised maximum. It fails the test only if Figures
+// is set: a slow machine is no reason for a test to fail.
 func Figure[T cmp.Ordered](t testing.TB, what string, got, most T) {
 	t.Helper()
 	t.Logf("%s: %v, promised at most %v", what, got, most)

@@ -169,7 +169,7 @@ func (y *yard) sample() {
 	y.last = now
 }
 
-// stat is what the kernel tells of a machine's load.
+// stat holds the kernel's figures of a machine's load.
 type stat struct {
 	running, blocked float64 // processes that want a core, that wait for a disk
 	stolen, all      float64 // ticks of the cores since the start: that went to other machines, and in all

@@ -100,9 +100,9 @@ func TestReadSWF(t *testing.T) {
 	}
 }
 
-// TestAllThatIsWrongIsTold holds that faults are told at once, with file and line, and that nothing is returned beside
+// TestAllFaultsAreReported holds that faults are told at once, with file and line, and that nothing is returned beside
 // them.
-func TestAllThatIsWrongIsTold(t *testing.T) {
+func TestAllFaultsAreReported(t *testing.T) {
 	heading := "name,cpu_milli,memory_mib,num_gpu,gpu_milli\n"
 	openb := func(pods, nodes string) (*traces.Trace, error) {
 		n := traces.Input{}

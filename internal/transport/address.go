@@ -12,9 +12,9 @@ import (
 
 // These times bound the time until a lost peer is noticed. The kernel closes the connections of a program that ends at
 // once. It probes a silent connection: a lost machine or a cut link ends the connection within 4 s, without work for
-// the programs. A server that hangs while its machine lives is found by a second request beside an unanswered report
-// (see watchCall). HTTP/2 pings cover the remaining cases, such as a byte stream whose other end hangs. Pings wake both
-// programs, so they are sent only on connections that were silent for longer than any heartbeat interval (see
+// the programs. A server that hangs while its machine lives is found by a second request in parallel to an unanswered
+// report (see watchCall). HTTP/2 pings cover the remaining cases, such as a byte stream whose other end hangs. Pings
+// wake both programs, so they are sent only on connections that were silent for longer than any heartbeat interval (see
 // dispatcher.LongestHeartbeat).
 //
 // A connection without a stream is closed after maxIdle, since a healthy agent always has its assignments open.
@@ -116,8 +116,8 @@ func keepAlive() net.KeepAliveConfig {
 	return net.KeepAliveConfig{Enable: true, Idle: keepAliveIdle, Interval: keepAliveInterval, Count: keepAliveProbes}
 }
 
-// setUserTimeout bounds the time that sent data may stay unacknowledged, since the kernel does not probe meanwhile. It
-// also bounds the time that the other program may leave its buffer full. It is therefore only for the connections of
+// setUserTimeout bounds the time that sent data may stay unacknowledged, since the kernel does not probe in that time.
+// It also bounds the time that the other program may leave its buffer full. It is therefore only for the connections of
 // reports and assignments: a byte stream may wait for its reader.
 func setUserTimeout(network string, c syscall.RawConn) error {
 	if !strings.HasPrefix(network, "tcp") {

@@ -75,7 +75,7 @@ func TestAddressesOverTheWire(t *testing.T) {
 }
 
 // The shared encoding of an update equals the encoding of its fields.
-func TestServiceToldEncoded(t *testing.T) {
+func TestServiceSentEncoded(t *testing.T) {
 	told := ServiceUpdate{
 		Cluster: "c", Service: "web", Stamp: "s",
 		Addresses: []ServiceAddress{{Task: "t", Node: "n", Address: "a"}},

@@ -27,7 +27,7 @@ func addressAt(task, node string, port int) ServiceAddress {
 }
 
 // A difference turns its base list into the list of its stamp, or returns an error.
-func TestServiceToldOnto(t *testing.T) {
+func TestServiceSentOnto(t *testing.T) {
 	a, b, c, moved := addressAt("t.1", "n1", 1), addressAt("t.2", "n1", 2), addressAt("t.2", "n2", 3),
 		addressAt("t.2", "n1", 9)
 	base := []ServiceAddress{a, b}

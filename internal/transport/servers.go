@@ -12,7 +12,7 @@ import (
 )
 
 // registerTimeout bounds the time of one server's answer to a registration, before the agent tries another. The server
-// writes the full report of a node meanwhile, which may be large.
+// writes the full report of a node in the meantime, which may be large.
 const registerTimeout = 20 * time.Second
 
 // maxUnanswered is the number of consecutive unanswered calls after which the agent uses another server. One unanswered

@@ -78,17 +78,17 @@ func (d *recordingDispatch) Assign(ctx context.Context, _ AssignmentsRequest, se
 func (d *recordingDispatch) Carry(context.Context, string, io.ReadWriter) error { return nil }
 
 // three returns servers with each other's addresses, and their addresses.
-func three(t *testing.T, f fabric) (desks map[string]*recordingDispatch, addresses []string) {
+func three(t *testing.T, f fabric) (dispatchers map[string]*recordingDispatch, addresses []string) {
 	t.Helper()
-	desks = map[string]*recordingDispatch{}
+	dispatchers = map[string]*recordingDispatch{}
 	for i := range 3 {
 		addresses = append(addresses, fmt.Sprintf("http://s%d:7071", i+1))
 	}
 	for _, a := range addresses {
-		desks[a] = &recordingDispatch{name: a, servers: addresses}
-		f.serve(t, a, desks[a])
+		dispatchers[a] = &recordingDispatch{name: a, servers: addresses}
+		f.serve(t, a, dispatchers[a])
 	}
-	return desks, addresses
+	return dispatchers, addresses
 }
 
 // Servers share their agents, whether those were given all addresses or all the same one.
@@ -122,7 +122,7 @@ func TestServersShareAgents(t *testing.T) {
 func TestAgentsLeaveADeadServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFabric()
-		desks, addresses := three(t, f)
+		dispatchers, addresses := three(t, f)
 		c := f.client(t, addresses...)
 		if _, err := c.Register(t.Context(), Registration{}); err != nil {
 			t.Fatal(err)
@@ -136,7 +136,7 @@ func TestAgentsLeaveADeadServer(t *testing.T) {
 		if !errors.Is(err, ErrElsewhere) {
 			t.Fatalf("a report to a server that went away: got %v, want ErrElsewhere", err)
 		}
-		f.serve(t, first, desks[first])
+		f.serve(t, first, dispatchers[first])
 		if _, err := c.Register(t.Context(), Registration{}); err != nil {
 			t.Fatal(err)
 		}
@@ -149,7 +149,7 @@ func TestAgentsLeaveADeadServer(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if c.Server() != second || len(desks[second].reports) != 10 {
+		if c.Server() != second || len(dispatchers[second].reports) != 10 {
 			t.Errorf("the agent did not stay at the server that works")
 		}
 	})
@@ -243,7 +243,7 @@ func TestRegistrationFindsALivingServer(t *testing.T) {
 func TestBrokenConnectionIsRepaired(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFabric()
-		desks, addresses := three(t, f)
+		dispatchers, addresses := three(t, f)
 		c := f.client(t, addresses...)
 		if _, err := c.Register(t.Context(), Registration{}); err != nil {
 			t.Fatal(err)
@@ -261,7 +261,7 @@ func TestBrokenConnectionIsRepaired(t *testing.T) {
 				}
 			}
 		}
-		if n := len(desks[at].reports); n != 5 {
+		if n := len(dispatchers[at].reports); n != 5 {
 			t.Errorf("the server has got %d reports, want 5", n)
 		}
 	})
@@ -305,8 +305,8 @@ func TestAgentsLeaveAHangingServer(t *testing.T) {
 func TestAgentsWaitForASlowServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFabric()
-		desks, addresses := three(t, f)
-		for _, d := range desks {
+		dispatchers, addresses := three(t, f)
+		for _, d := range dispatchers {
 			d.slow = time.Minute
 		}
 		c := f.client(t, addresses...)
@@ -327,10 +327,10 @@ func TestServersSendAgentsAway(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFabric()
-				desks, addresses := three(t, f)
+				dispatchers, addresses := three(t, f)
 				if !others {
 					addresses = addresses[:1]
-					desks[addresses[0]].servers = nil
+					dispatchers[addresses[0]].servers = nil
 				}
 				c := f.client(t, addresses...)
 				if _, err := c.Register(t.Context(), Registration{}); err != nil {
@@ -341,9 +341,9 @@ func TestServersSendAgentsAway(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				desks[at].mu.Lock()
-				desks[at].fail = func() error { return fmt.Errorf("%w: no quorum", ErrElsewhere) }
-				desks[at].mu.Unlock()
+				dispatchers[at].mu.Lock()
+				dispatchers[at].fail = func() error { return fmt.Errorf("%w: no quorum", ErrElsewhere) }
+				dispatchers[at].mu.Unlock()
 				for err == nil {
 					_, err = stream.Next(t.Context())
 				}
@@ -393,8 +393,8 @@ func TestLearnedServers(t *testing.T) {
 func TestFailuresNameTheServers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFabric()
-		desks, addresses := three(t, f)
-		for _, d := range desks {
+		dispatchers, addresses := three(t, f)
+		for _, d := range dispatchers {
 			d.fail = func() error { return fmt.Errorf("%w: no such node", ErrRefused) }
 		}
 		f.Stop(addresses[1])

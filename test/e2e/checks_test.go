@@ -237,7 +237,7 @@ func TestChecks(t *testing.T) {
 		if err := end(); err != nil {
 			t.Error(err)
 		}
-		s.becomes("worker", cluster.HealthFailing, "readiness check beat: nothing was said for ")
+		s.becomes("worker", cluster.HealthFailing, "readiness check beat: no update for ")
 		s.Berth("check", "fail", string(worker.ID), "beat", "--message", "the queue is stuck").Want(t, 0)
 		s.Berth("check", "pass", string(worker.ID), "beat").Want(t, 0)
 		if v := s.becomes("worker", cluster.HealthHealthy, ""); v.Restarts != 0 {

@@ -141,7 +141,7 @@ func beginUpgrade(t *testing.T) *upgrade {
 		clients = append(clients, s.Client())
 	}
 	u.history = history.New(history.Config{
-		Servers: clients, Workers: 4, Pause: 100 * time.Millisecond, Patience: 4 * time.Second,
+		Servers: clients, Workers: 4, Pause: 100 * time.Millisecond, CallTimeout: 4 * time.Second,
 		Random: rand.New(rand.NewPCG(rand.Uint64(), 0)),
 	})
 	if err := u.history.Prepare(t.Context()); err != nil {

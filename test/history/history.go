@@ -42,8 +42,8 @@ type Config struct {
 	Workers int
 	// Pause is how long a worker waits between two calls, at random up to twice as long; 0 is not at all.
 	Pause time.Duration
-	// Patience bounds one call; default 10 s.
-	Patience time.Duration
+	// CallTimeout bounds one call; default 10 s.
+	CallTimeout time.Duration
 	// Random chooses the calls. Only the recorder uses it.
 	Random *rand.Rand
 }
@@ -98,8 +98,8 @@ func New(cfg Config) *Recorder {
 	if cfg.Workers == 0 {
 		cfg.Workers = 5
 	}
-	if cfg.Patience == 0 {
-		cfg.Patience = 10 * time.Second
+	if cfg.CallTimeout == 0 {
+		cfg.CallTimeout = 10 * time.Second
 	}
 	return &Recorder{cfg: cfg, next: 1}
 }
@@ -200,7 +200,7 @@ func (r *Recorder) choose(seen map[string]uint64) (in input, pause time.Duration
 // call makes the chosen call. The result says that it did not happen if it certainly had no effect, or if a read has no
 // answer.
 func (r *Recorder) call(ctx context.Context, in input) (out output, happened bool) {
-	ctx, cancel := context.WithTimeout(ctx, r.cfg.Patience)
+	ctx, cancel := context.WithTimeout(ctx, r.cfg.CallTimeout)
 	defer cancel()
 	c := r.cfg.Servers[in.server]
 	if in.kind == read {

@@ -207,7 +207,7 @@ func (w *world) load(t *testing.T) (r *history.Recorder, acknowledged *[]string,
 		clients = append(clients, s.Client())
 	}
 	r = history.New(history.Config{
-		Servers: clients, Services: 4, Workers: 5, Pause: 60 * time.Millisecond, Patience: 4 * time.Second,
+		Servers: clients, Services: 4, Workers: 5, Pause: 60 * time.Millisecond, CallTimeout: 4 * time.Second,
 		Random: rand.New(rand.NewPCG(w.random.Uint64(), 0)),
 	})
 	if err := r.Prepare(t.Context()); err != nil {

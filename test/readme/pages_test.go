@@ -101,8 +101,8 @@ var (
 	notInSlug = regexp.MustCompile(`[^a-z0-9 _-]`)
 )
 
-// TestFailuresAreToldOnce: two rows of a table about the same event would tell two stories of it.
-func TestFailuresAreToldOnce(t *testing.T) {
+// TestFailuresAreDescribedOnce: two rows of a table about the same event would tell two stories of it.
+func TestFailuresAreDescribedOnce(t *testing.T) {
 	const page = "docs/guide/failures.md"
 	rows, told := 0, map[string]bool{}
 	for line := range strings.SplitSeq(withoutFences(pages(t, treeOf(t))[page]), "\n") {

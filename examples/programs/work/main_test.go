@@ -76,7 +76,7 @@ func TestRun(t *testing.T) {
 
 var errAny = errors.New("any error")
 
-func TestRunStopsWhenTold(t *testing.T) {
+func TestRunStopsOnRequest(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	var out bytes.Buffer

@@ -53,8 +53,8 @@ type Config struct {
 	First, Longest time.Duration
 	// Stall is how long a server may send nothing in the middle of an answer, default 1 minute.
 	Stall time.Duration
-	// Tell is the shortest time between two progress messages, default 3 s.
-	Tell time.Duration
+	// OnProgress is the shortest time between two progress messages, default 3 s.
+	OnProgress time.Duration
 	// MaxFetched and MaxUnpacked limit the size of one artifact as fetched and on disk, default 8 and 32 GiB.
 	// MaxEntries limits the files, folders and links in an archive, default 500,000.
 	MaxFetched, MaxUnpacked cluster.Bytes
@@ -72,7 +72,7 @@ func (c *Config) defaults() {
 	positive(&c.First, time.Second)
 	positive(&c.Longest, time.Minute)
 	positive(&c.Stall, time.Minute)
-	positive(&c.Tell, 3*time.Second)
+	positive(&c.OnProgress, 3*time.Second)
 	positive(&c.MaxFetched, 8*cluster.GiB)
 	positive(&c.MaxUnpacked, 32*cluster.GiB)
 	positive(&c.MaxEntries, 500_000)
@@ -196,7 +196,7 @@ func (s *Store) have(key string) (string, bool) {
 // follow passes on progress until the fetch is over. The caller that makes the artifact itself also waits until the
 // making goroutine has finished.
 func (s *Store) follow(ctx context.Context, m *making, mine bool, progress func(string)) {
-	ticker := time.NewTicker(s.Tell)
+	ticker := time.NewTicker(s.OnProgress)
 	defer ticker.Stop()
 	gone := ctx.Done()
 	if mine {

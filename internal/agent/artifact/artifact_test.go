@@ -85,7 +85,7 @@ func sha256Of(b []byte) string {
 func newStore(t *testing.T, change ...func(*artifact.Config)) *artifact.Store {
 	t.Helper()
 	c := artifact.Config{
-		Dir: t.TempDir(), First: time.Millisecond, Longest: 2 * time.Millisecond, Tell: time.Millisecond,
+		Dir: t.TempDir(), First: time.Millisecond, Longest: 2 * time.Millisecond, OnProgress: time.Millisecond,
 		Stall:  30 * time.Second,
 		Egress: egress.Policy{}.WithLoopback(),
 	}

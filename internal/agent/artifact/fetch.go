@@ -250,7 +250,7 @@ func (s *Store) read(cancel func(), body io.Reader, to io.Writer, tell func(int6
 	stalled := time.AfterFunc(s.Stall, cancel)
 	defer stalled.Stop()
 	buf := make([]byte, 256<<10)
-	next := time.Now().Add(s.Tell)
+	next := time.Now().Add(s.OnProgress)
 	for {
 		n, err := body.Read(buf)
 		stalled.Reset(s.Stall)
@@ -274,7 +274,7 @@ func (s *Store) read(cancel func(), body io.Reader, to io.Writer, tell func(int6
 			return got, later{err: errors.New("read it: " + plain.Text(err))}
 		}
 		if time.Now().After(next) {
-			next = time.Now().Add(s.Tell)
+			next = time.Now().Add(s.OnProgress)
 			tell(got)
 		}
 	}

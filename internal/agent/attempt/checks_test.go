@@ -295,7 +295,7 @@ func TestWords(t *testing.T) {
 	w.shows(cluster.StateRunning, cluster.HealthHealthy, "")
 	w.rec.TTLWindow.Until = w.now.Boot
 	w.next()
-	w.shows(cluster.StateRunning, cluster.HealthFailing, "readiness check k0: nothing was said for 10s")
+	w.shows(cluster.StateRunning, cluster.HealthFailing, "readiness check k0: no update for 10s")
 	if w.rec.Checks(w.def).HasDoubted(w.now) {
 		t.Error("it doubts what it decided")
 	}

@@ -22,7 +22,7 @@ func (r *Record) Admitted(executor string, def *cluster.TaskDefinition) {
 	}
 }
 
-// Reject ends an attempt that the node cannot take; none of its programs has run. If a stop arrived meanwhile, the
+// Reject ends an attempt that the node cannot take; none of its programs has run. If a stop arrived before, the
 // attempt is cancelled instead.
 func (r *Record) Reject(reason cluster.ReasonCode, message string, now Now) {
 	if r.Terminal() || r.MayRun() || r.stop() != nil {

@@ -15,7 +15,7 @@
 // methods, and asks again. The package never waits, reads a clock or touches the machine. A record that was written as
 // JSON and read again continues where it was.
 //
-// Times named Boot are on the machine's boot-time clock (P9.1) and are never 0; 0 stands for "not yet".
+// Times named Boot are on the machine's boot-time clock (P9.1) and are never 0; 0 means "not yet".
 package attempt
 
 import (

@@ -50,7 +50,7 @@ func (t *transition) newAttempt() (Step, bool) {
 	case t.def == nil:
 		end(t.Record, Result{
 			cluster.StateRejected, cluster.ReasonNoDefinition,
-			"the node was not told the definition " + t.Desired.Definition.String(),
+			"the node did not receive the definition " + t.Desired.Definition.String(),
 		}, t.now)
 		return Step{}, false
 	}

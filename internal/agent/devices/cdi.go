@@ -74,7 +74,7 @@ func (s *specs) of(file string) string {
 
 // rest returns the devices of the specifications that were not found otherwise; their type is the class of their kind.
 // Several names for the same files are one device, and a name for all devices of a kind is none. Parts of NVIDIA GPUs
-// are left out beside whole GPUs: if GPUs were found, only they count.
+// are left out if there are whole GPUs: if GPUs were found, only they count.
 func (s *specs) rest(found []Device) (all []Device) {
 	taken := map[string]bool{}
 	nvidia := false

@@ -1,4 +1,4 @@
-// Package devices finds the resources of a machine that tasks can hold beside CPU time and memory: GPUs, devices that
+// Package devices finds the resources of a machine that tasks can hold besides CPU time and memory: GPUs, devices that
 // the operator states, and whole cores.
 //
 // A device is found in the kernel's files or in specifications of the Container Device Interface (CDI), or is stated by
@@ -104,7 +104,7 @@ func (f *Finder) Find(ctx context.Context) ([]Device, error) {
 		unique = append(unique, d)
 	}
 	if len(unique) > cluster.MaxDevices {
-		note("devices", fmt.Errorf("there are %d, and only %d are told of", len(unique), cluster.MaxDevices))
+		note("devices", fmt.Errorf("there are %d, and only %d are reported", len(unique), cluster.MaxDevices))
 		unique = unique[:cluster.MaxDevices]
 	}
 	return unique, errors.Join(errs...)

@@ -229,7 +229,7 @@ func TestParseStatedFaults(t *testing.T) {
 		"type=core":                   {`stands for the node's cores`},
 		"type=GPU,memory=much,numa=x": {`type "GPU"`, `memory "much"`, `numa "x"`},
 		"type=gpu,type=gpu,count=0,colour=red,path=dev/x": {
-			"type stands there twice", `count "0"`,
+			"type is repeated", `count "0"`,
 			`"colour" is not known`, `path "dev/x"`,
 		},
 		"type=gpu,path=/dev/x,cdi=example.com/gpu=0": {"path and cdi exclude each other"},

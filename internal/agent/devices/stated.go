@@ -44,7 +44,7 @@ func ParseStated(text string) (Stated, error) {
 			continue
 		}
 		if seen[key] && key != "path" {
-			fault("%s stands there twice", key)
+			fault("%s is repeated", key)
 		}
 		seen[key] = true
 		if err := s.set(key, value); err != nil {

@@ -53,7 +53,7 @@ type Service struct {
 }
 
 // ErrUnknown means that the state of a service is not known yet.
-var ErrUnknown = errors.New("no server has told of the service")
+var ErrUnknown = errors.New("no server has sent addresses of the service")
 
 // Directory provides the state of services.
 type Directory interface {

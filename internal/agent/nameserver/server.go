@@ -82,7 +82,7 @@ type Server struct {
 	loggedProblems map[string]bool // problems that were logged
 }
 
-// watchedName is a service that a client asked for. The name server's mutex guards it.
+// watchedName is a service that a client requested. The name server's mutex guards it.
 type watchedName struct {
 	following   *addresses.Following
 	began, used time.Duration // (Boot)
@@ -261,8 +261,8 @@ func (n *Server) Service(ctx context.Context, from netip.Addr, inCluster, servic
 	}
 }
 
-// watch returns the service and follows it from now on. It returns nil if the address asked for too many services that
-// no other client asked for.
+// watch returns the service and follows it from now on. It returns nil if the address requested too many services that
+// no other client requested.
 func (n *Server) watch(from netip.Addr, name addresses.ServiceName) *watchedName {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -4,7 +4,7 @@
 // published: a number on the node leads to the number that the program listens on.
 //
 // A namespace exists from the first container of its attempt until the attempt is cleared, across restarts of
-// containers and of the agent. A mount keeps it, and a record beside the mount describes it. All published ports are
+// containers and of the agent. A mount keeps it, and a record next to the mount describes it. All published ports are
 // one table of the packet filter, which is always rewritten as a whole from the records. So after a crash at any moment
 // the next agent finds the records, continues from there, and removes unfinished and unused parts. The programs that
 // the package calls hold a lock, and the next agent waits for it, so that none of them still works unseen.

@@ -111,7 +111,7 @@ func (r *records) load() (map[string]record, error) {
 		var rec record
 		err := outlive.Read(filepath.Join(r.folder(uuid), recordFile), &rec)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			r.logger.Warn("the record of a task's network cannot be read, and is made anew", "attempt", uuid, "error",
+			r.logger.Warn("the record of a task's network cannot be read and is made again", "attempt", uuid, "error",
 				err)
 			rec = record{Mode: cluster.NetworkBridge}
 		}

@@ -12,7 +12,8 @@ import (
 // tools runs programs that inherit the lock of the records, so that the next agent waits for them.
 type tools struct{ records *records }
 
-// nft runs the packet filter's command. The command holds the lock of the records, also if the agent dies meanwhile.
+// nft runs the packet filter's command. The command holds the lock of the records, also if the agent dies before its
+// end.
 func (t tools) nft(ctx context.Context, stdin string, args ...string) error {
 	out, err := t.run(ctx, "nft", args, nil, stdin)
 	if err == nil {

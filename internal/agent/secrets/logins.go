@@ -38,7 +38,7 @@ func (l *Logins) ForRequest(ctx context.Context, r transport.StreamRequest) func
 			transport.SecretsRequest{Node: l.Node.Name, Session: l.Session(), Registry: registry, Stream: r.ID})
 		switch {
 		case err != nil:
-			l.Node.Logger.Info("the login for a registry could not be asked for", "registry", registry, "error", err)
+			l.Node.Logger.Info("the login for a registry could not be requested", "registry", registry, "error", err)
 		case reply.User != "":
 			known[registry] = [2]string{reply.User, string(reply.Password)}
 			return reply.User, string(reply.Password)

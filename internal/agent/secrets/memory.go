@@ -42,7 +42,7 @@ type Memory struct {
 // AddFacts determines whether the node can hand out secrets, and logs once why not.
 func (m *Memory) AddFacts(_ context.Context, f *cluster.Facts) {
 	if m.Node.Volatile {
-		return // whoever runs a Volatile agent sets the facts
+		return // the caller of a Volatile agent sets the facts
 	}
 	if !m.Provided {
 		return

@@ -148,7 +148,7 @@ func (s *Task) Credentials(ctx context.Context, c *cluster.Container, origin,
 		case err == nil && len(reply.Missing) > 0:
 			problem.Store(&reply.Missing[0])
 		case err != nil:
-			why := "the secrets for the registry could not be asked for: " + err.Error()
+			why := "the secrets for the registry could not be requested: " + err.Error()
 			problem.Store(&why)
 		}
 		if own == nil {
@@ -227,7 +227,7 @@ func (s *Task) refreshOnce(ctx context.Context) (done bool, err error) {
 	return len(stale) == 0 && !wait && s.endRefresh(false), nil
 }
 
-// endRefresh ends the refresh unless other stamps arrived meanwhile.
+// endRefresh ends the refresh unless other stamps have arrived.
 func (s *Task) endRefresh(anyway bool) bool {
 	stale, _ := s.findStale()
 	s.mu.Lock()

@@ -110,8 +110,8 @@ func (s *Follower) Message() string {
 	return ""
 }
 
-// RemoveFiles removes the folder with all files of the attempt. No rendered files are written meanwhile, and none
-// afterwards because the attempt has ended.
+// RemoveFiles removes the folder with all files of the attempt. No rendered files are written during the removal, and
+// none afterwards because the attempt has ended.
 func (s *Follower) RemoveFiles(dir string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -140,7 +140,7 @@ func (s *Follower) Advance(ctx context.Context, rec *attempt.Record, def *cluste
 	}
 }
 
-// await waits until each service that a container needs has a healthy task, and reports the reason meanwhile.
+// await waits until each service that a container needs has a healthy task, and reports the reason until then.
 // After a wait it also waits until the services have settled. Without an answer from a server it continues with the
 // last known addresses.
 func (s *Follower) await(ctx context.Context, c *cluster.Container, own string) (lookup, error) {

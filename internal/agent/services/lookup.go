@@ -51,7 +51,7 @@ func missingReason(p cluster.ServicePort, at addresses.Service, own string) stri
 	name := p.String()
 	switch {
 	case !at.Known:
-		return fmt.Sprintf("no server has told yet where service %s is reached", name)
+		return fmt.Sprintf("no server has sent the addresses of service %s yet", name)
 	case at.Missing:
 		return fmt.Sprintf("there is no service %s in cluster %s", p.Service, cmp.Or(p.Cluster, own))
 	case len(at.Addresses) == 0:

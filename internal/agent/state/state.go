@@ -31,7 +31,7 @@ import (
 // Errors of Open, each with a remedy for the operator.
 var (
 	ErrLocked  = errors.New("another agent uses it: end that one, or give this one another --data-dir")
-	ErrCorrupt = errors.New("it is damaged; move it away and the agent begins anew, tasks that run are kept")
+	ErrCorrupt = errors.New("it is damaged; move it away and restart the agent: running tasks are kept")
 	ErrNoWrite = errors.New("it cannot be written")
 	ErrClosed  = errors.New("the agent's state is closed")
 )

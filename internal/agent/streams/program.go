@@ -49,7 +49,7 @@ func programOf(t *task.Task, name string) (p runningProgram, err error) {
 			return p, nil
 		}
 	}
-	return p, executor.ErrNotRunning // it ended meanwhile
+	return p, executor.ErrNotRunning // it has ended
 }
 
 // serveProgram serves a stream of frames to a running program. The last frame carries the result.

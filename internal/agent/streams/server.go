@@ -27,7 +27,7 @@ import (
 // maxStreams limits the number of open byte streams; the agent ignores further requests.
 const maxStreams = 256
 
-// Source connects the byte streams that a server asked for.
+// Source connects the byte streams that a server requested.
 type Source interface {
 	Stream(ctx context.Context, id string) (io.ReadWriteCloser, error)
 }

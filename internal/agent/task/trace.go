@@ -19,7 +19,7 @@ type taskTrace struct {
 }
 
 // step returns act with a span, for a long step of the attempt's first round. Later rounds do not result from the write
-// that asked for the task.
+// that requested the task.
 func (t *taskTrace) step(step attempt.Step, rec *attempt.Record, def *cluster.TaskDefinition,
 	act func(context.Context) (stepResult, error),
 ) func(context.Context) (stepResult, error) {

@@ -44,7 +44,7 @@ func (t *Task) UpdateTTL(ctx context.Context, r *transport.WordRequest) error {
 	select {
 	case err := <-result.durable:
 		if err != nil {
-			return fmt.Errorf("the word counts, but would be lost if the agent were started anew: %w: %w", errNoState,
+			return fmt.Errorf("the update counts, but a restart of the agent would lose it: %w: %w", errNoState,
 				err)
 		}
 		return nil

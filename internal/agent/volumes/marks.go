@@ -12,7 +12,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// pinMark is the name of the file beside a volume that marks it as pinned: its tasks stay on its node. No volume has
+// pinMark is the name of the file next to a volume that marks it as pinned: its tasks stay on its node. No volume has
 // such a name.
 func pinMark(volume string) string { return "." + volume + ".pinned" }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// volumeNote is the content of a file beside a volume: the last user of the volume. Agents of earlier builds wrote no
+// volumeNote is the content of a file next to a volume: the last user of the volume. Agents of earlier builds wrote no
 // notes.
 type volumeNote struct {
 	Task   cluster.TaskID `json:"task"`

@@ -1,6 +1,6 @@
 // Package volumes keeps the volumes of tasks on a node and lends folders of the machine to them.
 //
-// A volume is a folder <root>/<cluster>/<owner>/<name>. Each file beside it is written or removed as a whole, so the
+// A volume is a folder <root>/<cluster>/<owner>/<name>. Each file next to it is written or removed as a whole, so the
 // next run of the agent continues from any moment.
 package volumes
 
@@ -19,7 +19,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// Store keeps the volumes of tasks and records what the server must know of them. A volume is a folder. Beside it
+// Store keeps the volumes of tasks and records what the server must know of them. A volume is a folder. Next to it
 // are a note of its last user, and a mark if its tasks must stay on its node. A volume appears with its owner set, by a
 // rename, and disappears by a rename into the bin, whose files are removed later.
 type Store struct {
@@ -74,7 +74,7 @@ func (s *Store) AddFacts(_ context.Context, f *cluster.Facts) {
 
 // Prepare creates the folders that the agent keeps, records their users, and checks the folders that others keep.
 func (s *Store) Prepare(d *cluster.Desired, def *cluster.TaskDefinition) error {
-	s.mu.Lock() // no volume is removed meanwhile
+	s.mu.Lock() // no volume is removed until then
 	defer s.mu.Unlock()
 	for i := range def.Volumes {
 		v := &def.Volumes[i]

@@ -108,7 +108,7 @@ func imageAnswer[T any](stream io.Reader, node string, progress func(text string
 		if err != nil {
 			return answer, respond.Problemf(http.StatusBadGateway,
 				"the connection to node %s broke, or its agent is too old for this: %v; ask again, `berth "+
-					"node status %s` tells how it is", node, err, node)
+					"node status %s` shows its state", node, err, node)
 		}
 		if f.Channel == transport.ChannelStdout && body.Len()+len(f.Body) <= maxImageReply {
 			body.Write(f.Body)

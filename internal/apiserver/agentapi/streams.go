@@ -35,7 +35,7 @@ func (a Streams) open(ctx context.Context, node string, req transport.StreamRequ
 	}
 	if err != nil {
 		return nil, respond.Problemf(http.StatusServiceUnavailable,
-			"node %s cannot be reached: %v; `berth node status %s` tells how it is", node, err, node)
+			"node %s cannot be reached: %v; `berth node status %s` shows its state", node, err, node)
 	}
 	return stream, nil
 }

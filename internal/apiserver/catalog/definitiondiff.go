@@ -114,7 +114,7 @@ func (a *DiffsAPI) diffDefinition(w http.ResponseWriter, r *http.Request) error 
 // ChangedBy returns the fields in which a definition differs from the previous one, or a note why it lists none.
 func ChangedBy(snap *store.Snapshot, before, after cluster.Ref) ([]api.FieldChange, string) {
 	if before == after {
-		return nil, "the same definition, with tasks begun anew"
+		return nil, "the same definition, with restarted tasks"
 	}
 	a, ok := snap.Definition(before)
 	if !ok {

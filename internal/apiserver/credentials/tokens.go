@@ -193,7 +193,7 @@ func tokenFaults(ask *api.TokenRequest) (faults cluster.Faults) {
 	}
 	for i, c := range ask.Clusters {
 		if !cluster.ValidName(c) || slices.Contains(ask.Clusters[:i], c) {
-			fault(fmt.Sprintf("clusters[%d]", i), "%q is not a name, or stands twice", respond.Clip(c))
+			fault(fmt.Sprintf("clusters[%d]", i), "%q is not a name, or is repeated", respond.Clip(c))
 		}
 	}
 	return faults

@@ -374,7 +374,7 @@ func jobEffect(old, job *cluster.Job) string {
 	case old == nil:
 		return "runs " + respond.Plural(tasks, "task")
 	case job.Generation != old.Generation:
-		return "runs all " + respond.Plural(tasks, "task") + " anew"
+		return "restarts all " + respond.Plural(tasks, "task")
 	}
 	return ""
 }

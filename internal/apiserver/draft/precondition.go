@@ -60,7 +60,7 @@ func (p Precondition) Check(modified uint64) error {
 			"the object does not exist: write it without If-Match to make it")
 	case p.match != nil && !slices.Contains(p.match, modified):
 		return respond.Problemf(http.StatusPreconditionFailed,
-			"the object was changed meanwhile: it is at revision %d; read it again and decide anew", modified)
+			"the object has changed: it is at revision %d; read it again and retry", modified)
 	}
 	return nil
 }

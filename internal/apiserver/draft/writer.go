@@ -117,7 +117,7 @@ func (s *Writer) Write(ctx context.Context, fill func(*Draft) error) (_ *store.S
 		snap = next
 	}
 	return nil, respond.Problemf(http.StatusConflict,
-		"other writers changed the object %d times meanwhile; nothing was written. Ask again", maxRedraws)
+		"other writers changed the object %d times; nothing was written: retry", maxRedraws)
 }
 
 // reach waits until the tables show a revision of the engine.
@@ -127,8 +127,8 @@ func (s *Writer) reach(ctx context.Context, revision uint64) (*store.Snapshot, e
 	snap, err := s.reads.Tables.WaitFor(wait, revision)
 	if err != nil && ctx.Err() == nil {
 		return nil, respond.Problemf(http.StatusServiceUnavailable,
-			"this server's tables are behind the store by more than %s; what was asked to be written is in "+
-				"the store. Look again", snapshot.CatchUpTimeout)
+			"the write is in the store; this server's tables lag behind it by more than %s: read again",
+			snapshot.CatchUpTimeout)
 	}
 	return snap, err
 }

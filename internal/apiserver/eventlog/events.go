@@ -166,7 +166,7 @@ func find(snap *store.Snapshot, id string) (logPosition, error) {
 		return logPosition{e, min(position, len(e.Value.Events)-1) + 1}, nil
 	}
 	p := respond.Problemf(http.StatusGone,
-		"the event %s is not in the log any more: what came between it and the oldest kept is lost to you. "+
+		"the event %s is not in the log any more: the events between it and the oldest are no longer kept. "+
 			"Start again without a cursor", respond.Clip(id))
 	for e := range snap.EventBatches() {
 		p.Oldest = eventID(e.Value.ID, 0)

@@ -29,17 +29,17 @@ const (
 
 // Waiters limits the requests that wait for changes, in all and for each client. Safe for concurrent use.
 type Waiters struct {
-	most, mostEach int
-	open           *prometheus.GaugeVec // by kind
+	most, maxEach int
+	open          *prometheus.GaugeVec // by kind
 
 	mu   sync.Mutex
 	all  int
 	each map[string]int
 }
 
-// NewWaiters returns limits: most in all, and mostEach for one client. Open counts the waiting requests by kind.
-func NewWaiters(most, mostEach int, open *prometheus.GaugeVec) *Waiters {
-	return &Waiters{most: most, mostEach: mostEach, open: open}
+// NewWaiters returns limits: most in all, and maxEach for one client. Open counts the waiting requests by kind.
+func NewWaiters(most, maxEach int, open *prometheus.GaugeVec) *Waiters {
+	return &Waiters{most: most, maxEach: maxEach, open: open}
 }
 
 // Count returns how many requests wait now.
@@ -56,7 +56,7 @@ func (s *Waiters) Enter(w http.ResponseWriter, r *http.Request, kind string) (le
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case s.each[who] >= s.mostEach:
+	case s.each[who] >= s.maxEach:
 		w.Header().Set("Retry-After", retryWaiter)
 		return nil, respond.Problemf(http.StatusTooManyRequests,
 			"%s has %s of this server open that wait for changes, which is all that one client may have "+

@@ -111,7 +111,7 @@ func ProblemOf(err error) *Problem {
 		return Problemf(http.StatusServiceUnavailable, "the server is stopping: ask another one, or again in a moment")
 	case errors.Is(err, context.DeadlineExceeded):
 		return Problemf(http.StatusServiceUnavailable,
-			"the store did not answer in time: ask again; `berth status` tells how it is")
+			"the store did not answer in time: retry; `berth status` shows its state")
 	}
 	return Problemf(http.StatusInternalServerError, "the server could not do it; its log says why")
 }

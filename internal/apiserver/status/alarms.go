@@ -47,7 +47,7 @@ func (a *API) alarms(v *api.Status, servers []api.ServerView, engine *control.En
 				}
 				replaced = true
 				say("another server holds another store than this one: if that one was restored, this store " +
-					"was replaced; stop this server and join it anew, from an empty data directory")
+					"was replaced; stop this server and join again from an empty directory")
 				continue
 			}
 			say("the store's engine raised the alarm %s", a)

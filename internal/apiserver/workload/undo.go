@@ -48,8 +48,7 @@ func isUndone(known []cluster.Version, svc *cluster.Service, ask *api.UndoReques
 			return true, nil
 		}
 		return false, respond.Problemf(http.StatusConflict,
-			"generation %d of service %s/%s is not the newest any more: generation %d with %s was asked for "+
-				"meanwhile; look at that, and undo it",
+			"generation %d of service %s/%s is not the newest any more: generation %d with %s is newer: undo that one",
 			ask.From, svc.Cluster, svc.Name, svc.Generation, svc.Definition)
 	case ask.Generation == 0 && svc.Rollout.Reverted != 0 && now.State != cluster.RolloutComplete:
 		return false, respond.Problemf(http.StatusConflict,

@@ -119,7 +119,7 @@ func (r *row) print(out io.Writer, o options, l *load) {
 		(r.settled.heap-r.idle.heap)/(1<<20))
 }
 
-// profile begins to measure the server's CPU, where that was asked for: profiled waits for the end.
+// profile begins to measure the server's CPU, if requested: profiled waits for the end.
 func (s *server) profile(ctx context.Context, api *client.Client, o options) error {
 	if o.profile == "" {
 		return nil

@@ -8,7 +8,7 @@
 //	fleet -berth bin/berth -agents 5000 -load services -jobs 5000 -tasks 1 -clients 32
 //	fleet -berth bin/berth -agents 5000 -load racks
 //
-// It prints one row: how many tasks a second were placed (the event log tells of them, so they are durable), how many
+// It prints one row: how many tasks a second were placed (the event log has them, so they are durable), how many
 // the agents had received, and how many were acknowledged as running, all counted from the first submission; and what
 // each task cost the server. With -rest it prints what memory the server holds before and after. All connections of
 // agents are HTTP/2 with mutual TLS, one for each; with -shared so many agents share one to the server's socket, which
@@ -18,7 +18,7 @@
 //
 //	fleet -filled 1000000 -agents 100000 -latency 200
 //
-// What agents are told of a service that all of them follow, while its tasks fail and become healthy again:
+// What agents receive of a service that all of them follow, while its tasks fail and become healthy again:
 //
 //	fleet -follow -agents 5000 -tasks 1000 -rate 20
 //
@@ -31,7 +31,8 @@
 //
 //	fleet -hold 10m -agents 10000 -processes 4 -churn 60
 //
-// It prints a row now and then: what the agents did, and what CPU and memory the servers took meanwhile. Without
+// It prints a row now and then: what the agents did, and what CPU and memory the servers took since the row before.
+// Without
 // -addresses the server is one of its own, a dispatcher over a store in memory: what is measured is the agents' part
 // alone; with -whole it is a leader with its embedded etcd, without the rest of the API. With -addresses the agents
 // spread over real servers, -pids names their processes, and -authority the directory of their certificate authority,
@@ -139,8 +140,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	switch {
 	case o.serve:
 		return serve(ctx, o, stdout, stderr)
-	case o.shared < 0 || o.shared > mostShared:
-		return fmt.Errorf("-shared: from 0 to %d", mostShared)
+	case o.shared < 0 || o.shared > maxShared:
+		return fmt.Errorf("-shared: from 0 to %d", maxShared)
 	case o.work:
 		return work(ctx, o, stdout)
 	case o.follow:

@@ -115,7 +115,7 @@ func openStore(ctx context.Context, o options) (store.Engine, func() error, erro
 	}, nil
 }
 
-// startProfiles begins the profiles that were asked for, and returns what ends and writes them.
+// startProfiles begins the profiles that were requested, and returns what ends and writes them.
 func startProfiles(o options) (func() error, error) {
 	if o.profile == "" {
 		return func() error { return nil }, nil

@@ -94,9 +94,9 @@ func (s *server) begin(ctx context.Context, o options, stderr io.Writer) error {
 	return err
 }
 
-// mostShared is how many agents may share a connection: each has a stream open all the time and another for a report,
+// maxShared is how many agents may share a connection: each has a stream open all the time and another for a report,
 // of the 250 that a server allows.
-const mostShared = 100
+const maxShared = 100
 
 // carriers are clients with one connection each to a socket.
 func carriers(path string, count int) []*http.Client {

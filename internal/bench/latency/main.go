@@ -3,9 +3,9 @@
 // alternate, on a containerd that the command starts.
 //
 //	latency -berth bin/berth -runs 30
-//	latency -berth bin/berth -runs 9 -crowd 100 -at-once 8
+//	latency -berth bin/berth -runs 9 -burst 100 -at-once 8
 //
-// With -crowd it measures how long it takes until so many run that were assigned at once, with a bound on how many are
+// With -burst it measures how long it takes until so many run that were assigned at once, with a bound on how many are
 // being started at any time that is the same for both.
 //
 // It needs root, containerd, runc and a static busybox.
@@ -45,8 +45,8 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("latency", flag.ContinueOnError)
 	berth := flags.String("berth", "bin/berth", "the berth binary, which collects the output")
 	runs := flags.Int("runs", 30, "how often")
-	crowd := flags.Int("crowd", 0, "start so many at once, instead of one after the other")
-	atOnce := flags.Int("at-once", containerd.DefaultAtOnce, "how many of a crowd are being started at any time")
+	burst := flags.Int("burst", 0, "start so many at once, instead of one after the other")
+	atOnce := flags.Int("at-once", containerd.DefaultAtOnce, "how many of a burst are being started at any time")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -71,8 +71,8 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		return errors.Join(err, own.Stop(ctx))
 	}
 	err = measure(ctx, dir, x, own.Address, func(node *node, direct *direct) error {
-		if *crowd > 0 {
-			return compareCrowds(ctx, out, dir, node, direct, *crowd, *atOnce, *runs)
+		if *burst > 0 {
+			return compareBursts(ctx, out, dir, node, direct, *burst, *atOnce, *runs)
 		}
 		return compare(ctx, out, node, direct, *runs)
 	})

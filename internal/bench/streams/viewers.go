@@ -51,8 +51,8 @@ func (k kind) paths(o options) (all []string) {
 	return all
 }
 
-// crowd is viewers that read what comes.
-type crowd struct {
+// viewers read the events of their streams.
+type viewers struct {
 	cancel        context.CancelFunc
 	http          *http.Client
 	ended         sync.WaitGroup
@@ -63,22 +63,22 @@ type crowd struct {
 }
 
 // fault returns why a stream ended, nil while all are open.
-func (c *crowd) fault() error {
+func (c *viewers) fault() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.lost
 }
 
-func (c *crowd) close() {
+func (c *viewers) close() {
 	c.cancel()
 	c.ended.Wait()
 	c.http.CloseIdleConnections()
 }
 
 // open opens the streams, and returns once each has had its first answer.
-func (s *server) open(ctx context.Context, o options, k kind) (*crowd, error) {
+func (s *server) open(ctx context.Context, o options, k kind) (*viewers, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	c := &crowd{cancel: cancel, http: &http.Client{Transport: &http.Transport{}}}
+	c := &viewers{cancel: cancel, http: &http.Client{Transport: &http.Transport{}}}
 	paths := k.paths(o)
 	first := make(chan error, len(paths))
 	for _, path := range paths {
@@ -115,7 +115,7 @@ func (s *server) open(ctx context.Context, o options, k kind) (*crowd, error) {
 }
 
 // read reads one stream to its end. It calls synced when the whole list has arrived.
-func (c *crowd) read(ctx context.Context, s *server, path string, synced func()) error {
+func (c *viewers) read(ctx context.Context, s *server, path string, synced func()) error {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL+path, nil)
 	if err != nil {
 		return err

@@ -112,9 +112,9 @@ func compare(ctx context.Context, t *trace, out io.Writer) error {
 		{"EASY", yardstick{backfill: true}},
 		{"EASY-SJBF", yardstick{backfill: true, shortest: true}},
 		{"Berth", ours},
-		{"Berth, half the patience", newBerth(half, false)},
-		{"Berth, twice the patience", newBerth(twice, false)},
-		{"Berth, patience without end", newBerth(never, false)},
+		{"Berth, priority after half the time", newBerth(half, false)},
+		{"Berth, priority after twice the time", newBerth(twice, false)},
+		{"Berth, no priority by waiting", newBerth(never, false)},
 		{"Berth without limits, learned run times only", newBerth(backfill.PriorityAfter, true)},
 	} {
 		f, err := judge(ctx, t, row.policy)

@@ -36,8 +36,8 @@ type policy interface {
 // learner is a policy that gets the ended jobs.
 type learner interface{ ended(j job) }
 
-// looker is a policy that wants to be asked at a moment at which nothing happens; 0 is never.
-type looker interface{ look() int64 }
+// waker is a policy that names the time of its next decision, at which nothing else need happen; 0 is never.
+type waker interface{ nextDecisionAt() int64 }
 
 // finishes is a heap of what runs, by the moment of its real end.
 type finishes []finish
@@ -114,8 +114,8 @@ func (s *state) advance(next int, ends finishes, p policy) bool {
 	if len(ends) > 0 {
 		moments = append(moments, ends[0].at)
 	}
-	if l, ok := p.(looker); ok && l.look() > s.now {
-		moments = append(moments, l.look())
+	if w, ok := p.(waker); ok && w.nextDecisionAt() > s.now {
+		moments = append(moments, w.nextDecisionAt())
 	}
 	if len(moments) == 0 {
 		return false
@@ -124,16 +124,16 @@ func (s *state) advance(next int, ends finishes, p policy) bool {
 	return true
 }
 
-// patience is for how long others may be preferred to a job that may run for a time; 0 is without end.
-type patience func(length time.Duration) time.Duration
+// priorityAfter returns how long others may be preferred to a job of the given length; 0 means without end.
+type priorityAfter func(length time.Duration) time.Duration
 
 // berth is the policy of internal/logic/backfill.
 type berth struct {
 	history *backfill.History
-	// patience follows from how long a job may run. blind hides the limits: all that is known of a job is then what its
-	// user's jobs ran before.
-	patience patience
-	blind    bool
+	// priorityAfter gets how long a job may run. blind hides the limits: the policy then knows of a job only how long
+	// earlier jobs of its user ran.
+	priorityAfter priorityAfter
+	blind         bool
 
 	next  int64
 	stats struct {
@@ -143,14 +143,14 @@ type berth struct {
 	expected map[int]time.Duration // of what runs, where blind
 }
 
-func newBerth(patience patience, blind bool) *berth {
+func newBerth(after priorityAfter, blind bool) *berth {
 	return &berth{
-		history: backfill.NewHistory(1 << 14), patience: patience, blind: blind,
+		history: backfill.NewHistory(1 << 14), priorityAfter: after, blind: blind,
 		expected: map[int]time.Duration{},
 	}
 }
 
-func (b *berth) look() int64 { return b.next }
+func (b *berth) nextDecisionAt() int64 { return b.next }
 
 func (b *berth) ended(j job) {
 	e := backfill.Ended{Kind: kind(j), Ran: seconds(j.run), Limit: seconds(j.limit)}
@@ -170,8 +170,8 @@ func (b *berth) start(s *state) []int {
 	b.stats.took += took
 	b.stats.longest = max(b.stats.longest, took)
 	b.next = 0
-	if !d.Look.IsZero() {
-		b.next = d.Look.Unix()
+	if !d.NextDecisionAt.IsZero() {
+		b.next = d.NextDecisionAt.Unix()
 	}
 	start := make([]int, 0, len(d.Start))
 	for _, i := range d.Start {
@@ -205,7 +205,7 @@ func (b *berth) input(s *state) backfill.Input {
 			w.Limit = 0
 		}
 		w.Expected = b.history.Expect(kind(j), w.Limit)
-		w.Patience = b.patience(cmp.Or(w.Limit, w.Expected))
+		w.PriorityAfter = b.priorityAfter(cmp.Or(w.Limit, w.Expected))
 		in.Waiting = append(in.Waiting, w)
 	}
 	return in

@@ -11,7 +11,7 @@ import (
 type job struct {
 	arrived int64
 	run     int64 // how long it runs, 1 at least, cut at the limit
-	limit   int64 // what its user asked for
+	limit   int64 // what its user requested
 	procs   int64
 	user    string
 }

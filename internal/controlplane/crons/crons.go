@@ -19,8 +19,8 @@ import (
 const maxJobsPerUnit = 8
 
 // Crons makes the jobs of the domain's crons, and holds which crons are to be decided, and when. An owner of kind
-// KindCron stands for a cron. No moment gets two jobs and none is lost, as the record that says so is written with the
-// jobs. It is for one goroutine.
+// KindCron is the kind of a cron. No moment gets two jobs and none is lost, as the record that says so is written with
+// the jobs. It is for one goroutine.
 type Crons struct {
 	prefix store.Prefix
 	domain string

@@ -14,7 +14,7 @@ const (
 	// maxKeptTraces is how many traces are kept, the newest ones: about three megabytes.
 	maxKeptTraces = 4096
 	// maxTraceEvaluations bounds the cost of tracing one cycle, in evaluations of a task on a kind of nodes: about a
-	// millisecond. Decisions beyond the bound get no trace. Whoever asks for one is answered from the present fleet.
+	// millisecond. Decisions beyond the bound get no trace. A request for one is answered from the present fleet.
 	maxTraceEvaluations = 4096
 	// maxTracedGroups limits how many task groups get a decision trace in one cycle.
 	maxTracedGroups = 512

@@ -9,7 +9,8 @@ import (
 	"github.com/berthd/berth/internal/logic/scheduler"
 )
 
-// daemonNodes holds, for each node, the facts that decide which daemons run there, beside those that the fleet holds.
+// daemonNodes holds, for each node, the facts that decide which daemons run there, in addition to those that the fleet
+// holds.
 type daemonNodes struct {
 	facts map[string]nodewatch.DaemonFacts
 	// changed says that all daemons are to be decided for again.

@@ -16,8 +16,8 @@ type reservations struct {
 	next time.Time
 }
 
-// learnReservations brings the reservations to the snapshot and the time. Nodes with changed reservations are set anew,
-// and their attempts are checked. If a point in time has passed, that holds for all nodes with reservations.
+// learnReservations brings the reservations to the snapshot and the time. Nodes with changed reservations are set
+// again, and their attempts are checked. If a point in time has passed, that holds for all nodes with reservations.
 func (v *View) learnReservations(snap *store.Snapshot, c store.Changes, now time.Time) {
 	r := &v.reservations
 	passed := !r.next.IsZero() && !now.Before(r.next)

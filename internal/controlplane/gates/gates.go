@@ -1,4 +1,4 @@
-// Package gates checks the gates of rollouts beside the leader's cycle.
+// Package gates checks the gates of rollouts in parallel to the leader's cycle.
 package gates
 
 import (
@@ -13,9 +13,9 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// Gates checks the gates of rollouts in progress. Its results are soft: they begin anew with a new leader, and whenever
-// another task of the new version becomes healthy. Only the loop calls the methods, except seen. Answers come from
-// other goroutines.
+// Gates checks the gates of rollouts in progress. Its results are soft: they begin again with a new leader, and
+// whenever another task of the new version becomes healthy. Only the loop calls the methods, except seen. Answers come
+// from other goroutines.
 type Gates struct {
 	config Config
 
@@ -27,7 +27,7 @@ type Gates struct {
 // Config is what New needs.
 type Config struct {
 	// Check checks a gate once. The message describes the result. An error means that there is none. It is called on
-	// goroutines of the questions; nil stands for no answers.
+	// goroutines of the questions; nil means no answers.
 	Check func(ctx context.Context, g cluster.Gate) (passed bool, message string, err error)
 	// Ask runs a question on a goroutine of its own. It returns false if too many are running.
 	Ask func(ctx context.Context, question func(context.Context)) bool
@@ -197,7 +197,7 @@ func (g *Gates) AskDue(ctx context.Context) time.Duration {
 	return next
 }
 
-// ask checks a gate and counts the result, unless the rollout went on meanwhile.
+// ask checks a gate and counts the result, unless the rollout has moved on.
 func (g *Gates) ask(ctx context.Context, o cluster.OwnerRef, s *gateSet, i int) {
 	gate := s.gates[i]
 	passed, message, err := g.config.Check(ctx, gate)

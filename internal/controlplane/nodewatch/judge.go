@@ -80,8 +80,8 @@ func setMember(names map[string]bool, name string, in bool) {
 	}
 }
 
-// nextLook returns when the verdict on a node can change by time alone; 0 for never, and for a node without a verdict.
-func (w *Watch) nextLook(name string) time.Duration {
+// nextJudgementAt returns when the verdict on a node can change by time alone. 0 means never, or no verdict.
+func (w *Watch) nextJudgementAt(name string) time.Duration {
 	if v := w.verdicts[name]; v != nil {
 		return v.NextDecision
 	}
@@ -155,7 +155,7 @@ func (w *Watch) selectNodes(snap *store.Snapshot, c store.Changes, all bool, wal
 			names[name] = true
 		}
 	}
-	w.deadlines.yieldDue(w.last, w.nextLook, func(name string) { names[name] = true })
+	w.deadlines.yieldDue(w.last, w.nextJudgementAt, func(name string) { names[name] = true })
 	for name, of := range w.unkillable { // order-free: sorted below
 		if len(of) > 0 && w.verdicts[name] != nil {
 			names[name] = true

@@ -15,7 +15,7 @@ import (
 
 // staleSessionAge is the age above which a pulse is dropped if its session is newer than the registration in the
 // tables. Digests of other servers overtake registrations, but not by that much. An older pulse belongs to a node that
-// was forgotten and registered anew.
+// was forgotten and registered again.
 const staleSessionAge = 5 * time.Second
 
 // Config is what a Watch needs.
@@ -64,7 +64,7 @@ type Watch struct {
 }
 
 // sessionStart is when a session was first seen. record is the revision at which its registration was created: sessions
-// of a node that was forgotten are counted anew, in another record.
+// of a node that was forgotten are counted again, in another record.
 type sessionStart struct {
 	session, record uint64
 	at              time.Duration
@@ -301,7 +301,7 @@ func (w *Watch) forget(snap *store.Snapshot, name string) store.Unit {
 	remove(prefix.Host(name), host)
 	u.Event(cluster.Event{
 		Type: "node.forgotten", Node: name,
-		Message: "it is gone and nothing stands on it any more: its records were removed",
+		Message: "it is gone and no attempts are left on it: its records were removed",
 	})
 	return u
 }

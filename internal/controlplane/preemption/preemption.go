@@ -31,7 +31,7 @@ const (
 )
 
 // Preemption holds the promises of a leader and their victims. The stop of a victim names the attempt that gets its
-// room, so a new leader recovers the promises with a victim that still stands. Once the last victim is gone, all of the
+// room, so a new leader recovers the promises with a victim that still runs. Once the last victim is gone, all of the
 // room is free, and the more urgent task is placed first.
 type Preemption struct {
 	clock    func() time.Duration // boot-time clock

@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	// maxUnusedDefinitions is how many unused versions of a task definition are kept, beside the newest version and
+	// maxUnusedDefinitions is how many unused versions of a task definition are kept, besides the newest version and
 	// those in use.
 	maxUnusedDefinitions = 10
 	// definitionsInterval is the time between two scans for surplus versions.

@@ -205,7 +205,7 @@ func (p *Projector) noteAttempt(row *store.AttemptRow) {
 	}
 	g.changed = true
 	if out := row.Outcome; out != nil && out.State != cluster.StateSucceeded {
-		g.urgent = true // the next attempt may go to the same node only once no record stands there (P3.6)
+		g.urgent = true // the next attempt may go to the same node only once no record is there (P3.6)
 	}
 }
 

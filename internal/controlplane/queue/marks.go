@@ -27,7 +27,7 @@ func (q *Owners) MarkPart(snap *store.Snapshot, in func(name string) bool) {
 	}
 }
 
-// markOrphans marks the services of which only records beside them are left.
+// markOrphans marks the services of which only side records are left.
 func (q *Owners) markOrphans(snap *store.Snapshot) {
 	mark := func(key, noun string) {
 		rest := strings.TrimPrefix(key, string(q.prefix)+noun+"/")

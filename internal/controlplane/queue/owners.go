@@ -51,7 +51,7 @@ func (q *Owners) MarkDue(now time.Time) { q.MarkOwners(q.timers.TakeDue(now)) }
 // IsMarked reports whether the next cycle decides for an owner.
 func (q *Owners) IsMarked(o cluster.OwnerRef) bool { return q.marked[o] }
 
-// UnmarkAll empties the queue, before all owners are marked anew.
+// UnmarkAll empties the queue, before all owners are marked again.
 func (q *Owners) UnmarkAll() { clear(q.marked) }
 
 // IsEmpty reports whether no owner is marked.
@@ -60,7 +60,7 @@ func (q *Owners) IsEmpty() bool { return len(q.marked) == 0 }
 // HasDeferred reports whether the last cycle left owners to the next one.
 func (q *Owners) HasDeferred() bool { return len(q.deferred) > 0 }
 
-// SetTimer sets when an owner is decided for though nothing changed; the zero time stands for never.
+// SetTimer sets when an owner is decided for though nothing changed; the zero time means never.
 func (q *Owners) SetTimer(o cluster.OwnerRef, at time.Time) { q.timers.Set(o, at) }
 
 // Next returns the earliest timer, and false if there is none.

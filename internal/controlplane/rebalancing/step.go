@@ -254,7 +254,7 @@ func progressOf(snap *store.Snapshot, m *cluster.RebalancingMove) moveProgress {
 	}
 	return moveProgress{
 		diverted, old.Desired.Stop.Reason,
-		"it was told to stop before it moved" + withReason(old.Desired.Stop.Message),
+		"its stop was requested before it moved" + withReason(old.Desired.Stop.Message),
 	}
 }
 

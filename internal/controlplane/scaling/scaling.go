@@ -48,7 +48,7 @@ type Config struct {
 	// Clock reads the boot-time clock (P9).
 	Clock func() time.Duration
 	// Query returns the number that a Prometheus server gives for an expression. It is called on goroutines of the
-	// questions; nil stands for no answers.
+	// questions; nil means no answers.
 	Query func(ctx context.Context, base, query string) (float64, error)
 	// Ask runs a question on a goroutine of its own. It returns false if too many are running.
 	Ask func(ctx context.Context, question func(context.Context)) bool
@@ -73,7 +73,7 @@ type answer struct {
 	at     time.Duration // time of value, on the boot-time clock
 	failed bool          // the last query failed
 	busy   bool
-	used   bool // asked for in the present round
+	used   bool // requested in the present round
 }
 
 // New returns a scaling that remembers nothing.
@@ -269,7 +269,7 @@ func (s *Scaling) ask(ctx context.Context, q query, now time.Time) scaler.Measur
 	return scaler.Measured{Value: a.value, Known: a.known, At: now.Add(a.at - s.config.Clock())}
 }
 
-// dropUnusedAnswers drops the answers that were not asked for in this round.
+// dropUnusedAnswers drops the answers that were not requested in this round.
 func (s *Scaling) dropUnusedAnswers() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

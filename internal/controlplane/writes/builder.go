@@ -69,7 +69,7 @@ func (b *Builder) isNewest(task cluster.TaskID, attempt int) bool {
 	return true
 }
 
-// StopUnit returns the unit that writes the stop of an attempt. It fails where the attempt has an outcome meanwhile.
+// StopUnit returns the unit that writes the stop of an attempt. It fails where the attempt has got an outcome.
 func (b *Builder) StopUnit(s *reconciler.Stop) (store.Unit, error) {
 	var u store.Unit
 	row, _ := b.Snap.Attempt(s.Desired.Task, s.Desired.Attempt)
@@ -98,7 +98,7 @@ func (b *Builder) adoptionUnit(a *reconciler.Adoption) (store.Unit, error) {
 	return u, b.putDesired(&u, d, 0, nil)
 }
 
-// cleanupUnit deletes the records left of an ended attempt, unless its plan record still stands (P3.4).
+// cleanupUnit deletes the records left of an ended attempt, unless its plan record still exists (P3.4).
 func (b *Builder) cleanupUnit(c *reconciler.Cleanup) (store.Unit, bool) {
 	var u store.Unit
 	if row, ok := b.Snap.Attempt(c.Task, c.Attempt); ok && row.PlanRev != 0 {

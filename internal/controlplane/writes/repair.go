@@ -47,7 +47,7 @@ func (r *Repair) Tasks(domain *observe.Domain, o cluster.OwnerRef, units *[]stor
 // repairRecord deals with a record under state/<node>/<task> that is not the control plane's (P3.5, P3.9, T14).
 //
 //   - The tables know the former record: it is written back.
-//   - They do not, and the node's full report tells of a live attempt, or its plan record still stands: the record is
+//   - They do not, and the node's full report has a live attempt, or its plan record still exists: the record is
 //     made from these.
 //   - They do not, and the node has reported no such task since, or is gone: the record is deleted, and the task may be
 //     placed. If an attempt stood there, it gets its outcome, so that its number is not used again.
@@ -181,7 +181,7 @@ func (r *Repair) rebuildDesired(row *store.AttemptRow, u *store.Unit) *cluster.D
 }
 
 // addLostOutcome adds the outcome of the attempt whose record was lost. Its number follows the newest attempt with
-// records, if that one has ended. The attempt counts as a try only if it may have begun: if a record stands at the key
+// records, if that one has ended. The attempt counts as a try only if it may have begun: if a record exists at the key
 // of its status, or if the node is gone and cannot be asked.
 func (r *Repair) addLostOutcome(row *store.AttemptRow, gone bool, u *store.Unit) error {
 	number := 1

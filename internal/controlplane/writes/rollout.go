@@ -49,7 +49,7 @@ func (w *decisionWriter) revertSpec(u *store.Unit, r *reconciler.Revert, healthy
 	return u.Put(w.Prefix.Service(w.owner.Cluster, w.owner.Name), &spec)
 }
 
-// deleteSideRecords deletes the records that the control plane keeps beside a service.
+// deleteSideRecords deletes the records that the control plane keeps in addition to a service.
 func (w *decisionWriter) deleteSideRecords(u *store.Unit) {
 	if w.owner.Kind != cluster.KindService {
 		return
@@ -66,7 +66,7 @@ func (w *decisionWriter) deleteSideRecords(u *store.Unit) {
 	}
 }
 
-// deleteOrphans deletes the records beside a service whose own record was deleted by somebody else.
+// deleteOrphans deletes the side records of a service whose own record was deleted by somebody else.
 func (w *decisionWriter) deleteOrphans(units *[]store.Unit) {
 	if w.owner.Kind != cluster.KindService {
 		return

@@ -20,7 +20,7 @@ func isolationTests() []test {
 		{"isolation", needUsers, isolation},
 		{"exec in isolation", needUsers, execIsolated},
 		{"isolation is refused", needOneUser, isolationRefused},
-		{"most processes", needCgroup, mostProcesses},
+		{"most processes", needCgroup, maxProcesses},
 	}
 }
 
@@ -144,8 +144,8 @@ func isolationRefused(b *bench) {
 	}
 }
 
-// mostProcesses is about a program that begins more of them than it may.
-func mostProcesses(b *bench) {
+// maxProcesses is about a program that begins more of them than it may.
+func maxProcesses(b *bench) {
 	out, _ := b.run(`n=0; while [ $n -lt 40 ] && (sleep 5 & ) 2>/dev/null; do n=$((n+1)); done; [ $n -lt 40 ] && echo held`, func(s *executor.Spec) {
 		s.Container.Resources.Pids = 20
 	})

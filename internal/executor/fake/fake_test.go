@@ -216,8 +216,8 @@ func FuzzProgram(f *testing.F) {
 	})
 }
 
-// TestObserverIsToldOfStartsAndEnds runs one program.
-func TestObserverIsToldOfStartsAndEnds(t *testing.T) {
+// TestObserverGetsStartsAndEnds runs one program.
+func TestObserverGetsStartsAndEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := fake.NewMachine()
 		var told []bool

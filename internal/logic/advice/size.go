@@ -91,7 +91,7 @@ func compareSize(a, b *found) int {
 		}
 		return most, sum
 	}
-	mostA, sumA := weight(a)
-	mostB, sumB := weight(b)
-	return cmp.Or(cmp.Compare(mostA, mostB), cmp.Compare(sumA, sumB), a.amount.compare(b.amount))
+	maxA, sumA := weight(a)
+	maxB, sumB := weight(b)
+	return cmp.Or(cmp.Compare(maxA, maxB), cmp.Compare(sumA, sumB), a.amount.compare(b.amount))
 }

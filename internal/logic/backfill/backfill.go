@@ -15,17 +15,17 @@
 //
 // # Bounded wait
 //
-// A job whose patience has passed is overdue. Overdue jobs precede all others, ordered by the time at which their
-// patience passed. This bounds every wait, under four conditions. All jobs have limits and end by them. The capacity
-// does not shrink. No job joins the queue that would have been overdue before jobs in it. Decide is called whenever a
-// job ends and at [Decision.Look]. Then:
+// A job that waited longer than its PriorityAfter is overdue. Overdue jobs precede all others, ordered by the time at
+// which they became overdue. This bounds every wait, under four conditions. All jobs have limits and end by them. The
+// capacity does not shrink. No job joins the queue that would have been overdue before jobs in it. Decide is called
+// whenever a job ends and at [Decision.NextDecisionAt]. Then:
 //
 //   - the promise of an overdue head never becomes later;
 //   - a job that becomes overdue behind k other overdue jobs starts within (k+1)·L from then, where L is the longest
 //     limit: the head waits at most until all running jobs have ended, and then the next job is the head.
 //
-// If all jobs have the same patience, k is at most the number of jobs that waited when the job arrived: later jobs do
-// not count. With different patiences, later jobs that became overdue earlier count too.
+// If PriorityAfter is equal for all jobs, k is at most the number of jobs that waited when the job arrived: later jobs
+// do not count. Otherwise later jobs that became overdue earlier count too.
 //
 // Free resources are counted as one pool. The scheduler decides whether a node has room for a task.
 package backfill
@@ -71,9 +71,9 @@ type Waiting struct {
 	// Priority precedes the response ratio: jobs of a higher priority precede jobs of a lower one. Overdue jobs precede
 	// both. 0 holds the job back.
 	Priority int
-	// Patience is the time from its arrival for which other jobs may be preferred to the job. With 0 it never becomes
-	// overdue, and others may be preferred to it without end.
-	Patience time.Duration
+	// PriorityAfter is how long, from the job's arrival, other jobs may be preferred to it. With 0 the job never
+	// becomes overdue, and others may be preferred to it without end.
+	PriorityAfter time.Duration
 }
 
 // Decision is the result for an Input. It stays valid as long as the caller does not change the Input's lists.
@@ -82,8 +82,8 @@ type Decision struct {
 	Start []int
 	// Head is the promise to the first waiting job, nil if no job waits that could ever start.
 	Head *Promise
-	// Look is the time at which the next job becomes overdue, which changes the queue. Zero if none will.
-	Look time.Time
+	// NextDecisionAt is the time at which the next job becomes overdue, which changes the queue. Zero if none will.
+	NextDecisionAt time.Time
 
 	in       Input
 	queue    queue   // of jobs that keep waiting; after Decide the head is first and the others have no order
@@ -101,7 +101,7 @@ type Promise struct {
 	// that is left.
 	Resource    int
 	Needs, Free int64
-	// Overdue says that the head's patience has passed: no job is preferred to it any more, and At will not become
+	// Overdue says that the head is overdue: no job is preferred to it any more, and At will not become
 	// later.
 	Overdue bool
 }
@@ -135,7 +135,7 @@ func Decide(in Input) Decision {
 		}
 	}
 	d.queue = slices.DeleteFunc(d.queue, func(t entry) bool { return t.started })
-	d.Look = d.nextOverdue()
+	d.NextDecisionAt = d.nextOverdue()
 	return d
 }
 
@@ -166,15 +166,15 @@ func (d *Decision) mayFill(h *horizon) (may []int) {
 }
 
 // nextOverdue returns the time at which the next job of the queue becomes overdue.
-func (d *Decision) nextOverdue() (look time.Time) {
+func (d *Decision) nextOverdue() (at time.Time) {
 	for i := range d.queue {
 		w := &d.in.Waiting[d.queue[i].job]
-		if d.queue[i].overdueSince != forever || w.Patience <= 0 {
+		if d.queue[i].overdueSince != forever || w.PriorityAfter <= 0 {
 			continue
 		}
-		if at := w.Arrived.Add(w.Patience); look.IsZero() || at.Before(look) {
-			look = at
+		if due := w.Arrived.Add(w.PriorityAfter); at.IsZero() || due.Before(at) {
+			at = due
 		}
 	}
-	return look
+	return at
 }

@@ -51,7 +51,7 @@ func decide(in backfill.Input) result {
 
 func TestDecide(t *testing.T) {
 	patient := func(w backfill.Waiting, minutes int) backfill.Waiting {
-		w.Patience = time.Duration(minutes) * time.Minute
+		w.PriorityAfter = time.Duration(minutes) * time.Minute
 		return w
 	}
 	prior := func(w backfill.Waiting, priority int) backfill.Waiting {
@@ -252,7 +252,7 @@ func TestUnknownEnds(t *testing.T) {
 		Start: []string{"limited"},
 		Head:  &backfill.Promise{ID: "wide", After: "r", Needs: 7, Free: 2},
 		Why: []string{
-			"wide: first in line: needs 7 processors, 2 free; waits for r, of which nobody knows when it ends",
+			"wide: first in line: needs 7 processors, 2 free; waits for r, whose end is unknown",
 			"unlimited: behind: reserved for wide as soon as r has ended; would delay it",
 		},
 	}
@@ -272,16 +272,16 @@ func TestOverdue(t *testing.T) {
 	}
 }
 
-// TestLook: the decision names the time at which the next patience passes.
-func TestLook(t *testing.T) {
+// TestNextDecisionAt: the decision names the time at which the next job becomes overdue.
+func TestNextDecisionAt(t *testing.T) {
 	in := backfill.Input{Now: noon(), Capacity: backfill.Amounts{1}, Running: []backfill.Running{runs("r", 1, 600)}}
 	for _, minutes := range []int{0, 10, 45, 60} {
 		w := waits(time.Duration(minutes).String(), 1, 30, 10)
-		w.Patience = time.Duration(minutes) * time.Minute
+		w.PriorityAfter = time.Duration(minutes) * time.Minute
 		w.Priority += minutes // so that the head is not the first to become overdue
 		in.Waiting = append(in.Waiting, w)
 	}
-	if got, want := backfill.Decide(in).Look, after(15); !got.Equal(want) {
-		t.Errorf("look at %s, want %s", got, want)
+	if got, want := backfill.Decide(in).NextDecisionAt, after(15); !got.Equal(want) {
+		t.Errorf("next decision at %s, want %s", got, want)
 	}
 }

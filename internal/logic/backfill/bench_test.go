@@ -68,7 +68,7 @@ func benchInput(running, waiting int) backfill.Input {
 		w := waits(fmt.Sprintf("wait-%06d", i), 0, int(between(0, 6000)), int(between(5, 3000)))
 		w.Demand = backfill.Amounts{between(1, 1000), between(1, 4000), between(0, 8)}
 		w.Expected = w.Limit * time.Duration(between(1, 100)) / 100
-		w.Patience = 48 * time.Hour
+		w.PriorityAfter = 48 * time.Hour
 		in.Waiting = append(in.Waiting, w)
 	}
 	return in

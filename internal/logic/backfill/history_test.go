@@ -92,7 +92,7 @@ func TestLonger(t *testing.T) {
 	}
 }
 
-func TestPatience(t *testing.T) {
+func TestPriorityAfter(t *testing.T) {
 	for _, c := range []struct{ length, want time.Duration }{
 		{0, 24 * time.Hour},
 		{-time.Hour, 24 * time.Hour},
@@ -101,7 +101,7 @@ func TestPatience(t *testing.T) {
 		{math.MaxInt64, math.MaxInt64 / 8 * 8},
 	} {
 		if got := backfill.PriorityAfter(c.length); got != c.want {
-			t.Errorf("Patience(%s) = %s, want %s", c.length, got, c.want)
+			t.Errorf("PriorityAfter(%s) = %s, want %s", c.length, got, c.want)
 		}
 	}
 }

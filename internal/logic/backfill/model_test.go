@@ -40,7 +40,7 @@ func model(in backfill.Input) (start []string, head string, at time.Time) {
 
 func modelOrder(now time.Time, a, b backfill.Waiting) int {
 	overdue := func(w backfill.Waiting) time.Time {
-		if at := w.Arrived.Add(w.Patience); w.Patience > 0 && !at.After(now) {
+		if at := w.Arrived.Add(w.PriorityAfter); w.PriorityAfter > 0 && !at.After(now) {
 			return at
 		}
 		return now.Add(time.Hour) // after all overdue jobs

@@ -45,7 +45,7 @@ func drawInput(t *rapid.T) backfill.Input {
 		w.Demand = drawDemand(t, in.Capacity)
 		w.Expected = time.Duration(upTo(t, "expected", 20)) * time.Minute
 		w.Priority = upTo(t, "priority", 3)
-		w.Patience = time.Duration(upTo(t, "patience", 40)) * time.Minute
+		w.PriorityAfter = time.Duration(upTo(t, "priority after", 40)) * time.Minute
 		if upTo(t, "large", 15) == 0 {
 			w.Demand[0] = in.Capacity[0] + 1
 		}
@@ -116,7 +116,7 @@ func TestOneDecision(t *testing.T) {
 		// A second decision starts nothing and makes the same promise.
 		again := backfill.Decide(next)
 		if len(again.Start) > 0 {
-			t.Fatalf("%v start at the second look", ids(next, again.Start))
+			t.Fatalf("%v start at the second decision", ids(next, again.Start))
 		}
 		if d.Head != nil && (again.Head == nil || again.Head.ID != d.Head.ID || !again.Head.At.Equal(d.Head.At)) {
 			t.Fatalf("the promise was %+v and is %+v after what was started", d.Head, again.Head)
@@ -180,8 +180,8 @@ func (w *world) step(t *rapid.T, until time.Time) time.Time {
 		w.head = *h
 	}
 	next := until
-	if !d.Look.IsZero() && d.Look.Before(next) {
-		next = d.Look
+	if !d.NextDecisionAt.IsZero() && d.NextDecisionAt.Before(next) {
+		next = d.NextDecisionAt
 	}
 	for _, end := range w.ends {
 		if end.Before(next) {
@@ -196,7 +196,7 @@ func (w *world) step(t *rapid.T, until time.Time) time.Time {
 func (w *world) recordBounds(t *rapid.T) {
 	overdue := map[string]time.Time{}
 	for _, j := range w.in.Waiting {
-		if at := j.Arrived.Add(j.Patience); j.Patience > 0 && !at.After(w.in.Now) {
+		if at := j.Arrived.Add(j.PriorityAfter); j.PriorityAfter > 0 && !at.After(w.in.Now) {
 			overdue[j.ID] = at
 		}
 	}
@@ -253,7 +253,7 @@ func TestNobodyStarves(t *testing.T) {
 			} else {
 				j.Priority += upTo(t, "priority", 5)
 			}
-			j.Patience = time.Duration(1+upTo(t, "patience", 180)) * time.Minute
+			j.PriorityAfter = time.Duration(1+upTo(t, "priority after", 180)) * time.Minute
 			j.Expected = min(j.Limit, time.Duration(1+upTo(t, "expected", 60))*time.Minute)
 			w.run[j.ID] = min(j.Limit, time.Duration(1+upTo(t, "run", 60))*time.Minute)
 			w.in.Waiting = append(w.in.Waiting, j)
@@ -270,12 +270,12 @@ func TestNobodyStarves(t *testing.T) {
 	}
 }
 
-// TestPatienceIsWhatBounds shows that the patience alone bounds the wait of a wide job: short jobs with a higher ratio
-// arrive all the time.
-func TestPatienceIsWhatBounds(t *testing.T) {
-	waited := func(patience time.Duration) time.Duration {
+// TestPriorityAfterBoundsTheWait shows that PriorityAfter alone bounds the wait of a wide job: short jobs with a higher
+// ratio arrive all the time.
+func TestPriorityAfterBoundsTheWait(t *testing.T) {
+	waited := func(limit time.Duration) time.Duration {
 		wide := waits("wide", 2, 0, 600)
-		wide.Patience = patience
+		wide.PriorityAfter = limit
 		in := backfill.Input{
 			Now: noon(), Capacity: backfill.Amounts{2},
 			Running: []backfill.Running{runs("first", 1, 2)}, Waiting: []backfill.Waiting{wide},
@@ -295,9 +295,9 @@ func TestPatienceIsWhatBounds(t *testing.T) {
 		return 24 * time.Hour
 	}
 	if got := waited(0); got != 24*time.Hour {
-		t.Errorf("without a patience it starts after %s, want never", got)
+		t.Errorf("without PriorityAfter it starts after %s, want never", got)
 	}
 	if got := waited(3 * time.Hour); got < 3*time.Hour || got > 3*time.Hour+2*time.Minute {
-		t.Errorf("with a patience of 3 h it starts after %s, want within 2 minutes more", got)
+		t.Errorf("with PriorityAfter of 3 h it starts after %s, want within 2 minutes more", got)
 	}
 }

@@ -9,7 +9,7 @@ import (
 // entry is a job in the queue.
 type entry struct {
 	job int // index into Input.Waiting
-	// overdueSince is the Unix time in nanoseconds at which the job's patience passed; forever if it has not passed.
+	// overdueSince is the Unix time in nanoseconds at which the job became overdue; forever if it is not.
 	overdueSince int64
 	priority     int
 	ratio        float64
@@ -34,7 +34,7 @@ func (d *Decision) buildQueue() {
 			d.excluded = append(d.excluded, t)
 			continue
 		}
-		if at := w.Arrived.Add(w.Patience); w.Patience > 0 && !at.After(d.in.Now) {
+		if at := w.Arrived.Add(w.PriorityAfter); w.PriorityAfter > 0 && !at.After(d.in.Now) {
 			t.overdueSince = at.UnixNano()
 		}
 		d.queue = append(d.queue, t)
@@ -72,8 +72,8 @@ func (l queue) sink(i int) {
 	}
 }
 
-// compareEntries orders the queue: overdue jobs by the end of their patience, then the others by priority and response
-// ratio. Jobs that just arrived have equal ratios: the job with the shorter maximum run time is first.
+// compareEntries orders the queue: overdue jobs by the time at which they became so, then the others by priority and
+// response ratio. Jobs that just arrived have equal ratios: the job with the shorter maximum run time is first.
 func compareEntries(a, b *entry) int {
 	if a.overdueSince != b.overdueSince {
 		return cmp.Compare(a.overdueSince, b.overdueSince)
@@ -113,14 +113,14 @@ func maxRunTime(w *Waiting) int64 {
 	return forever
 }
 
-// Patience returns the patience that the benchmarks use: eight times the job's own length, and at least a day. An equal
-// patience for all jobs would order a crowded queue by arrival, and short jobs would wait for days too. With a patience
-// that grows with the limit, the jobs that hold most resources for longest wait longest.
+// PriorityAfter returns the value of Waiting.PriorityAfter that the benchmarks use: eight times the job's own length,
+// and at least a day. An equal value for all jobs would order a long queue by arrival, and short jobs would wait for
+// days too. With a value that grows with the limit, the jobs that hold most resources for longest wait longest.
 func PriorityAfter(length time.Duration) time.Duration {
 	return max(MinPriorityAfter, PriorityAfterFactor*min(max(length, 0), maxFactoredLength))
 }
 
-// Parameters of [Patience]. docs/adr/0044 explains their choice and the values of other systems.
+// Parameters of [PriorityAfter]. docs/adr/0044 explains their choice and the values of other systems.
 const (
 	MinPriorityAfter    = 24 * time.Hour
 	PriorityAfterFactor = 8

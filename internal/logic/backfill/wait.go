@@ -93,7 +93,7 @@ func (w Wait) Sentence(resources ...string) string {
 	switch w.Cause {
 	case Head:
 		if w.Behind.At.IsZero() {
-			return fmt.Sprintf("first in line: needs %d %s, %d free; waits for %s, of which nobody knows when it ends",
+			return fmt.Sprintf("first in line: needs %d %s, %d free; waits for %s, whose end is unknown",
 				w.Needs, name, w.Free, w.Behind.After)
 		}
 		return fmt.Sprintf("first in line: needs %d %s, %d free; starts at the latest at %s, when %s has ended",

@@ -3,7 +3,7 @@
 // A decision is a function of values. The caller looks up the moments and writes jobs and status in one transaction. It
 // decides again at the next moment and whenever a job of the cron ends. Each moment is handled once: a job is made for
 // it, or it is skipped, and the status moves past it. Until then the moment is due. A moment is missed if its job could
-// not start on time (see MaxLateness), or if a newer moment has come meanwhile. The cron's policy decides about missed
+// not start on time (see MaxLateness), or if a newer moment has come. The cron's policy decides about missed
 // moments.
 package cron
 

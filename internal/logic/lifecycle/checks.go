@@ -8,14 +8,14 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// Look is the state of one check in a round. Agents persist it, so that neither a restart of the agent nor another
-// server loses or repeats results. The zero value is a check without a result.
+// CheckRecord is the state of one check in a round. Agents persist it, so that neither a restart of the agent nor
+// another server loses or repeats results. The zero value is a check without a result.
 type CheckRecord struct {
 	CheckState
 	// Complaint is the check's answer when its present health began, empty if the check was healthy.
 	Complaint string `json:"complaint,omitempty"`
-	// Said is the time of the newest ttl update, for a check of type ttl (boot-time clock), 0 for never.
-	Said time.Duration `json:"said,omitempty"`
+	// UpdatedAt is the time of the newest ttl update, for a check of type ttl (boot-time clock), 0 for never.
+	UpdatedAt time.Duration `json:"said,omitempty"`
 }
 
 // TTLWindow is the span in which ttl updates could have reached an agent (boot-time clock). It does not outlive the
@@ -38,27 +38,27 @@ type Round struct {
 	Now         time.Duration // boot-time clock
 }
 
-// look returns the state of a check.
-func (r *Round) look(i int) CheckRecord {
+// record returns the record of a check; the zero value before its first result.
+func (r *Round) record(i int) CheckRecord {
 	if i < len(r.Records) {
 		return r.Records[i]
 	}
 	return CheckRecord{}
 }
 
-// Probed returns the look after a report of the check. The reporter bounds how often the complaint changes, because
+// Probed returns the record after a report of the check. The reporter bounds how often the complaint changes, because
 // each change is sent and stored.
 func Probed(prev CheckRecord, state CheckState, complaint string) CheckRecord {
 	if state.Health == cluster.HealthHealthy {
 		complaint = ""
 	}
-	return CheckRecord{CheckState: state, Complaint: complaint, Said: prev.Said}
+	return CheckRecord{CheckState: state, Complaint: complaint, UpdatedAt: prev.UpdatedAt}
 }
 
-// TTLUpdated returns the look of a check of type ttl after an update that arrived now (boot-time clock).
-func TTLUpdated(word cluster.TTLUpdate, message string, now time.Duration) CheckRecord {
-	next := CheckRecord{Said: now, Complaint: message}
-	switch word {
+// TTLUpdated returns the record of a check of type ttl after an update that arrived now (boot-time clock).
+func TTLUpdated(update cluster.TTLUpdate, message string, now time.Duration) CheckRecord {
+	next := CheckRecord{UpdatedAt: now, Complaint: message}
+	switch update {
 	case cluster.TTLPass:
 		next.Health, next.Complaint = cluster.HealthHealthy, ""
 	case cluster.TTLWarn:
@@ -83,21 +83,21 @@ const (
 // Expires judges the TTL of a check of type ttl. The TTL runs from the latest of three times: the newest update, the
 // connection of a server that passes updates on, and the time from which the check counts. The silence of servers, or
 // of an agent that did not run, is not the task's fault. The TTL has passed once a server answered a request that was
-// sent after its end. at is the time to look again, 0 if only an event changes the result.
+// sent after its end. at is the time of the next decision, 0 if only an event changes the result.
 func Expires(r *Round, i int) (e Expiry, at time.Duration) {
 	c := &r.Checks[i]
 	began := r.Through
 	if c.EffectiveMeaning() == cluster.MeaningStartup {
 		began = r.Up
 	}
-	look := r.look(i)
-	if c.Type != cluster.CheckTTL || began == 0 || r.TTLWindow.Since == 0 || look.Health == cluster.HealthFailing {
+	record := r.record(i)
+	if c.Type != cluster.CheckTTL || began == 0 || r.TTLWindow.Since == 0 || record.Health == cluster.HealthFailing {
 		return Valid, 0
 	}
-	if c.EffectiveMeaning() == cluster.MeaningStartup && look.Health == cluster.HealthHealthy {
+	if c.EffectiveMeaning() == cluster.MeaningStartup && record.Health == cluster.HealthHealthy {
 		return Valid, 0 // the check is done
 	}
-	end := max(began, r.Up+time.Duration(c.InitialDelay), look.Said, r.TTLWindow.Since) + ttlOrDefault(c.TTL)
+	end := max(began, r.Up+time.Duration(c.InitialDelay), record.UpdatedAt, r.TTLWindow.Since) + ttlOrDefault(c.TTL)
 	switch {
 	case r.Now < end:
 		return Valid, end
@@ -107,13 +107,14 @@ func Expires(r *Round, i int) (e Expiry, at time.Duration) {
 	return Expired, 0
 }
 
-// TTLExpired returns the look of a check after its TTL has passed.
+// TTLExpired returns the record of a check after its TTL has passed.
 func TTLExpired(c *cluster.Check, prev CheckRecord) CheckRecord {
-	complaint := "nothing was said for " + cluster.Duration(ttlOrDefault(c.TTL)).String()
-	if prev.Said == 0 {
-		complaint = "nothing was said within " + cluster.Duration(ttlOrDefault(c.TTL)).String()
+	complaint := "no update for " + cluster.Duration(ttlOrDefault(c.TTL)).String()
+	if prev.UpdatedAt == 0 {
+		complaint = "no update within " + cluster.Duration(ttlOrDefault(c.TTL)).String()
 	}
-	return CheckRecord{CheckState: CheckState{Health: cluster.HealthFailing}, Complaint: complaint, Said: prev.Said}
+	state := CheckState{Health: cluster.HealthFailing}
+	return CheckRecord{CheckState: state, Complaint: complaint, UpdatedAt: prev.UpdatedAt}
 }
 
 func ttlOrDefault(d cluster.Duration) time.Duration {
@@ -141,18 +142,18 @@ func Judge(r *Round) Checked {
 	var ready []CheckState
 	var notes []string
 	for i := range r.Checks {
-		c, look := &r.Checks[i], r.look(i)
+		c, record := &r.Checks[i], r.record(i)
 		if c.EffectiveMeaning() != cluster.MeaningStartup {
 			continue
 		}
-		if look.Health == cluster.HealthHealthy {
+		if record.Health == cluster.HealthHealthy {
 			continue
 		}
 		out.Started = false
-		if look.Health == cluster.HealthFailing && out.Fatal == "" {
-			out.Fatal = fatalMessage(c, look)
+		if record.Health == cluster.HealthFailing && out.Fatal == "" {
+			out.Fatal = fatalMessage(c, record)
 		}
-		notes = append(notes, "waits for "+describeCheck(c, look))
+		notes = append(notes, "waits for "+describeCheck(c, record))
 	}
 	if out.Started = out.Started || r.Through != 0; !out.Started {
 		out.Note = strings.Join(notes, "; ")
@@ -160,16 +161,16 @@ func Judge(r *Round) Checked {
 	}
 	out.Fatal, notes = "", nil
 	for i := range r.Checks {
-		c, look := &r.Checks[i], r.look(i)
+		c, record := &r.Checks[i], r.record(i)
 		switch c.EffectiveMeaning() {
 		case cluster.MeaningReadiness:
-			ready = append(ready, look.CheckState)
-			if severity(look.Health) > severity(cluster.HealthUnknown) {
-				notes = append(notes, describeCheck(c, look))
+			ready = append(ready, record.CheckState)
+			if severity(record.Health) > severity(cluster.HealthUnknown) {
+				notes = append(notes, describeCheck(c, record))
 			}
 		case cluster.MeaningLiveness:
-			if look.Health == cluster.HealthFailing && out.Fatal == "" {
-				out.Fatal = fatalMessage(c, look)
+			if record.Health == cluster.HealthFailing && out.Fatal == "" {
+				out.Fatal = fatalMessage(c, record)
 			}
 		case cluster.MeaningStartup:
 		}
@@ -182,25 +183,25 @@ func Judge(r *Round) Checked {
 }
 
 // describeCheck names a check with its meaning and its answer.
-func describeCheck(c *cluster.Check, look CheckRecord) string {
+func describeCheck(c *cluster.Check, record CheckRecord) string {
 	text := fmt.Sprintf("%s check %s", c.EffectiveMeaning(), c.Name)
 	switch {
-	case look.Complaint != "":
-		return text + ": " + look.Complaint
-	case look.Health == "" && c.Type == cluster.CheckTTL:
-		return text + ": nothing was said yet"
+	case record.Complaint != "":
+		return text + ": " + record.Complaint
+	case record.Health == "" && c.Type == cluster.CheckTTL:
+		return text + ": no update yet"
 	}
 	return text
 }
 
 // fatalMessage says that a check ends the round.
-func fatalMessage(c *cluster.Check, look CheckRecord) string {
+func fatalMessage(c *cluster.Check, record CheckRecord) string {
 	text := fmt.Sprintf("%s check %s failed", c.EffectiveMeaning(), c.Name)
-	if n := look.Failures; n > 1 {
+	if n := record.Failures; n > 1 {
 		text += fmt.Sprintf(" %d times in a row", n)
 	}
-	if look.Complaint != "" {
-		text += ": " + look.Complaint
+	if record.Complaint != "" {
+		text += ": " + record.Complaint
 	}
 	return text
 }

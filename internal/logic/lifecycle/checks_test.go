@@ -29,19 +29,19 @@ func checksOf(texts ...string) (all []cluster.Check) {
 	return all
 }
 
-// looksOf reads one letter for each check: "+" healthy, "!" in warning, "-" failing, "?" without a result.
-func looksOf(letters string) (all []lifecycle.CheckRecord) {
+// recordsOf reads one letter for each check: "+" healthy, "!" in warning, "-" failing, "?" without a result.
+func recordsOf(letters string) (all []lifecycle.CheckRecord) {
 	for _, l := range letters {
-		var look lifecycle.CheckRecord
+		var record lifecycle.CheckRecord
 		switch l {
 		case '+':
-			look.Health = cluster.HealthHealthy
+			record.Health = cluster.HealthHealthy
 		case '!':
-			look.Health, look.Failures, look.Complaint = cluster.HealthWarning, 1, "500"
+			record.Health, record.Failures, record.Complaint = cluster.HealthWarning, 1, "500"
 		case '-':
-			look.Health, look.Failures, look.Complaint = cluster.HealthFailing, 3, "500"
+			record.Health, record.Failures, record.Complaint = cluster.HealthFailing, 3, "500"
 		}
-		all = append(all, look)
+		all = append(all, record)
 	}
 	return all
 }
@@ -50,12 +50,12 @@ func TestWhatChecksSayTogether(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		checks  []cluster.Check
-		looks   string
+		records string
 		through bool // the startup checks had succeeded already
 		want    lifecycle.Checked
 	}{
 		{"no checks", nil, "", true, lifecycle.Checked{Health: "unknown", Started: true}},
-		{"no looks yet", checksOf(""), "", true, lifecycle.Checked{Health: "unknown", Started: true}},
+		{"no results yet", checksOf(""), "", true, lifecycle.Checked{Health: "unknown", Started: true}},
 		{
 			"an empty meaning is readiness", checksOf(""), "-", true,
 			lifecycle.Checked{Health: "failing", Started: true, Note: "readiness check c0: 500"},
@@ -102,7 +102,7 @@ func TestWhatChecksSayTogether(t *testing.T) {
 		},
 		{
 			"a start that is waited for by words", checksOf("ttl startup"), "?", false,
-			lifecycle.Checked{Health: "unknown", Note: "waits for startup check c0: nothing was said yet"},
+			lifecycle.Checked{Health: "unknown", Note: "waits for startup check c0: no update yet"},
 		},
 		{
 			"the start is through with its last check", checksOf("startup", "readiness"), "++", false,
@@ -114,7 +114,7 @@ func TestWhatChecksSayTogether(t *testing.T) {
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			r := lifecycle.Round{Checks: tt.checks, Records: looksOf(tt.looks), Up: 1, Now: time.Hour}
+			r := lifecycle.Round{Checks: tt.checks, Records: recordsOf(tt.records), Up: 1, Now: time.Hour}
 			if tt.through {
 				r.Through = 1
 			}
@@ -135,11 +135,11 @@ func TestWordsExpire(t *testing.T) {
 		want   lifecycle.Expiry
 		at     time.Duration
 	}{
-		{"nothing was said yet, and there is time", func(*lifecycle.Round) {}, s(9), lifecycle.Valid, s(10)},
-		{"nothing was said in time", func(r *lifecycle.Round) {
+		{"no update yet, and there is time", func(*lifecycle.Round) {}, s(9), lifecycle.Valid, s(10)},
+		{"no update in time", func(r *lifecycle.Round) {
 			r.TTLWindow.Until = s(11)
 		}, s(12), lifecycle.Expired, 0},
-		{"a word stands", func(r *lifecycle.Round) { r.Records[0].Said = s(5) }, s(12), lifecycle.Valid, s(15)},
+		{"a valid update", func(r *lifecycle.Round) { r.Records[0].UpdatedAt = s(5) }, s(12), lifecycle.Valid, s(15)},
 		{"no server has answered since", func(r *lifecycle.Round) {
 			r.TTLWindow.Until = s(9)
 		}, s(60), lifecycle.Unconfirmed, 0},
@@ -155,7 +155,7 @@ func TestWordsExpire(t *testing.T) {
 		{"before the start is through nothing counts", func(r *lifecycle.Round) {
 			r.Through = 0
 		}, s(60), lifecycle.Valid, 0},
-		{"what fails already fails", func(r *lifecycle.Round) { r.Records = looksOf("-") }, s(60), lifecycle.Valid, 0},
+		{"failing already", func(r *lifecycle.Round) { r.Records = recordsOf("-") }, s(60), lifecycle.Valid, 0},
 		{"others are looked at", func(r *lifecycle.Round) {
 			r.Checks[0].Type = cluster.CheckTCP
 		}, s(60), lifecycle.Valid, 0},
@@ -166,18 +166,18 @@ func TestWordsExpire(t *testing.T) {
 		},
 		{
 			"a start that succeeded is over", func(r *lifecycle.Round) {
-				r.Checks[0].Meaning, r.Records = cluster.MeaningStartup, looksOf("+")
+				r.Checks[0].Meaning, r.Records = cluster.MeaningStartup, recordsOf("+")
 			}, s(60), lifecycle.Valid, 0,
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := lifecycle.Round{
-				Checks: checksOf("ttl readiness"), Records: looksOf("?"), Up: up, Through: up,
+				Checks: checksOf("ttl readiness"), Records: recordsOf("?"), Up: up, Through: up,
 				TTLWindow: lifecycle.TTLWindow{Since: up - time.Minute, Until: up}, Now: tt.now,
 			}
 			tt.change(&r)
 			if got, at := lifecycle.Expires(&r, 0); got != tt.want || at != tt.at {
-				t.Errorf("got %q, to look again at %v; want %q at %v", got, at, tt.want, tt.at)
+				t.Errorf("got %q, next decision at %v; want %q at %v", got, at, tt.want, tt.at)
 			}
 		})
 	}
@@ -187,7 +187,7 @@ func TestWordsExpire(t *testing.T) {
 func TestSilenceOfOthersIsNotTheTasks(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := lifecycle.Round{
-			Checks: checksOf("ttl readiness"), Records: looksOf("?"), Up: time.Hour, Through: time.Hour,
+			Checks: checksOf("ttl readiness"), Records: recordsOf("?"), Up: time.Hour, Through: time.Hour,
 			Now: time.Hour,
 		}
 		ttl := time.Duration(r.Checks[0].TTL)
@@ -226,7 +226,7 @@ func TestSilenceOfOthersIsNotTheTasks(t *testing.T) {
 
 func TestComplaintIsTheReportedOne(t *testing.T) {
 	state := lifecycle.CheckState{}
-	look := lifecycle.CheckRecord{}
+	record := lifecycle.CheckRecord{}
 	var got []string
 	for i, ok := range []bool{false, false, false, false, true} {
 		state = lifecycle.NextHealth(state, ok, 3)
@@ -234,8 +234,8 @@ func TestComplaintIsTheReportedOne(t *testing.T) {
 		if !ok {
 			complaint = fmt.Sprint("answer ", i)
 		}
-		look = lifecycle.Probed(look, state, complaint)
-		got = append(got, strings.TrimSpace(string(look.Health)+" "+look.Complaint))
+		record = lifecycle.Probed(record, state, complaint)
+		got = append(got, strings.TrimSpace(string(record.Health)+" "+record.Complaint))
 	}
 	want := []string{"warning answer 0", "warning answer 1", "failing answer 2", "failing answer 3", "healthy"}
 	if diff := cmp.Diff(want, got); diff != "" {

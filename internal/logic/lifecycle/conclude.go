@@ -172,7 +172,7 @@ func Classify(e End) (v View, final bool) {
 	case e.Rebooted:
 		return View{
 			State: cluster.StateFailed, Reason: cluster.ReasonBootChanged,
-			Message: "the machine was started anew while the task ran",
+			Message: "the machine restarted while the task ran",
 		}, e.Batch
 	}
 	final = e.Stop != nil || e.Batch && e.Unseen

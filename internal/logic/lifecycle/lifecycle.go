@@ -29,24 +29,24 @@ var moves = [...]Move{
 
 	{cluster.StateAssigned, cluster.StatePreparing, "the agent takes it"},
 	{cluster.StateAssigned, cluster.StateRejected, "the agent cannot take it"},
-	{cluster.StateAssigned, cluster.StateStopping, "it is told to stop"},
+	{cluster.StateAssigned, cluster.StateStopping, "its stop is requested"},
 	{cluster.StateAssigned, cluster.StateLost, "its node fell silent or is gone"},
 
 	{cluster.StatePreparing, cluster.StateStarting, "all is there; a batch task passed its barrier"},
 	{cluster.StatePreparing, cluster.StateRejected, "the node lacks what it needs"},
 	{cluster.StatePreparing, cluster.StateFailed, "image, volume or file could not be made"},
-	{cluster.StatePreparing, cluster.StateStopping, "it is told to stop"},
+	{cluster.StatePreparing, cluster.StateStopping, "its stop is requested"},
 	{cluster.StatePreparing, cluster.StateLost, "its node fell silent or is gone"},
 
 	{cluster.StateStarting, cluster.StateRunning, "its containers run"},
-	{cluster.StateStarting, cluster.StateFailed, "it could not be started, or nobody saw how it ended"},
-	{cluster.StateStarting, cluster.StateStopping, "it is told to stop"},
+	{cluster.StateStarting, cluster.StateFailed, "it could not be started, or its end was not observed"},
+	{cluster.StateStarting, cluster.StateStopping, "its stop is requested"},
 	{cluster.StateStarting, cluster.StateLost, "its node fell silent or is gone"},
 
 	{cluster.StateRunning, cluster.StateStarting, "it ended and is restarted in place"},
 	{cluster.StateRunning, cluster.StateSucceeded, "it ended well"},
 	{cluster.StateRunning, cluster.StateFailed, "it ended badly, or too often"},
-	{cluster.StateRunning, cluster.StateStopping, "it is told to stop"},
+	{cluster.StateRunning, cluster.StateStopping, "its stop is requested"},
 	{cluster.StateRunning, cluster.StateLost, "its node fell silent or is gone"},
 
 	{cluster.StateStopping, cluster.StateCancelled, "it has stopped"},

@@ -508,12 +508,12 @@ func TestClassify(t *testing.T) {
 		{
 			"reboot of a service",
 			lifecycle.End{Cause: lifecycle.CauseExit, Rebooted: true},
-			"failed reboot: the machine was started anew while the task ran", false,
+			"failed reboot: the machine restarted while the task ran", false,
 		},
 		{
 			"reboot of a job",
 			lifecycle.End{Cause: lifecycle.CauseExit, Batch: true, Rebooted: true, Unseen: true},
-			"failed reboot: the machine was started anew while the task ran", true,
+			"failed reboot: the machine restarted while the task ran", true,
 		},
 		{
 			"reboot of a stopped job",

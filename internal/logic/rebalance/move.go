@@ -24,7 +24,7 @@ func (b *state) setRefused(c *class, sweep int, n int32) {
 	c.refused[n/64] |= 1 << (n % 64)
 }
 
-// ask asks the scheduler whether the task may move to the node now. The old attempt keeps its place meanwhile, unless
+// ask asks the scheduler whether the task may move to the node now. The old attempt keeps its place until then, unless
 // the task is stopped first.
 func (b *state) ask(i, to int32) (scheduler.Reservation, bool) {
 	t := &b.tasks[i]

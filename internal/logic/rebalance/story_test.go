@@ -246,8 +246,8 @@ func TestNeededNearbyStays(t *testing.T) {
 	}
 }
 
-// TestBoundsAreTold checks that a list that ends early says so.
-func TestBoundsAreTold(t *testing.T) {
+// TestBoundsAreReported checks that a list that ends early says so.
+func TestBoundsAreReported(t *testing.T) {
 	w := three(&world{})
 	w.service("web", cluster.Placement{}, one(500, 1), times("n1*9")...)
 	for name, c := range map[string]struct {

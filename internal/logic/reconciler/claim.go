@@ -28,10 +28,10 @@ func (p claims) claimUnrecorded(s *slot, want cluster.Desired) {
 		case !p.recovery.StopBefore.IsZero() && (o.Started.IsZero() || o.Started.Before(p.recovery.StopBefore)):
 			p.refuseAdoption(t, "the store went back and the operator said to stop what it does not know")
 		case s.newest() != t:
-			p.refuseAdoption(t, "the store has no record of it, and a later attempt stands")
+			p.refuseAdoption(t, "the store has no record of it, and a later attempt exists")
 		case other != nil && (!other.nodeReported() || p.outcomes[other] != nil): // wait for its outcome
 		case other != nil:
-			p.refuseAdoption(t, fmt.Sprintf("the store has no record of it, and attempt %d stands", other.number()))
+			p.refuseAdoption(t, fmt.Sprintf("the store has no record of it, and attempt %d exists", other.number()))
 		case p.definitions(want.Definition) == nil:
 			p.refuseAdoption(t, fmt.Sprintf("the store has no record of it, nor of its definition %s", want.Definition))
 		default:

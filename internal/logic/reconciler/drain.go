@@ -146,7 +146,7 @@ func (p moves) replaceWantedAgain(s *slot, t *Task, template cluster.Pending) {
 		return
 	}
 	out := p.moveOutcome(t, cluster.ReasonReplaced,
-		"it was told to stop and is wanted again: it runs until its next attempt is healthy")
+		"its stop was requested and it is wanted again: it runs until its next attempt is healthy")
 	next.Since = p.now
 	c := p.conclusion(t, out, true)
 	p.Moves = append(p.Moves, Move{Next: next, From: t.node(), Conclusion: &c})

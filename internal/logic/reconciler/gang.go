@@ -55,8 +55,8 @@ func (p jobTasks) failOverdueGangs(in *JobInput, own []*slot) []*slot {
 		}
 		first := waiting[0]
 		out := p.failUnplaced(first, step,
-			fmt.Sprintf("step %s is a gang, of which %s not find places together within %s", step.Name,
-				tasksAre(len(waiting), "did", "did"), step.Gang.Deadline))
+			fmt.Sprintf("%s of the gang of step %s found no node within %s", countedTasks(len(waiting)), step.Name,
+				step.Gang.Deadline))
 		own = slices.Clone(own)
 		own[slices.Index(own, first)] = &slot{
 			id: first.id, parts: first.parts,

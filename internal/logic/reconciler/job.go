@@ -132,7 +132,8 @@ func split(spec *cluster.Job, all []*slot) (own, strays []*slot) {
 func strayStop(spec *cluster.Job) cluster.Stop {
 	s := cluster.Stop{Class: cluster.StopMandatory, Reason: cluster.ReasonDeleted, Message: "the job was deleted"}
 	if spec != nil && !spec.Deleted {
-		s.Reason, s.Message = cluster.ReasonReplaced, fmt.Sprintf("the job runs anew as generation %d", spec.Generation)
+		s.Reason = cluster.ReasonReplaced
+		s.Message = fmt.Sprintf("the job runs again as generation %d", spec.Generation)
 	}
 	return s
 }

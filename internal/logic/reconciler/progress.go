@@ -85,7 +85,7 @@ func (r progress) takeRecord() bool {
 	last := old.Version
 	if !last.State.Ended() {
 		last.State, last.Ended = cluster.RolloutSuperseded, r.now
-		last.Message = fmt.Sprintf("generation %d was asked for before it ended", r.spec.Generation)
+		last.Message = fmt.Sprintf("generation %d was requested before it ended", r.spec.Generation)
 	}
 	r.rec.Healthy = old.Healthy
 	r.rec.History = slices.Concat([]cluster.Version{last}, old.History)

@@ -32,7 +32,7 @@ func withDevices(d *cluster.TaskDefinition) {
 	}
 }
 
-func TestPendingTellsWhatIsAskedFor(t *testing.T) {
+func TestPendingHoldsRequirements(t *testing.T) {
 	devices := []cluster.DeviceRequest{{Type: "gpu", Count: 3}, {Type: "gpu", Count: 1, Share: 500}}
 	w, _ := job(t, "", func(s *cluster.Step) { s.Count = 2 })
 	w.job.Labels = cluster.Labels{"app": "train"}

@@ -268,9 +268,16 @@ func (c *statusCounts) message(st *ServiceStatus) string {
 
 func tasksAre(n int, one, many string) string {
 	if n == 1 {
-		return "1 task " + one
+		return countedTasks(n) + " " + one
 	}
-	return fmt.Sprintf("%d tasks %s", n, many)
+	return countedTasks(n) + " " + many
+}
+
+func countedTasks(n int) string {
+	if n == 1 {
+		return "1 task"
+	}
+	return fmt.Sprintf("%d tasks", n)
 }
 
 func times(n int) string {

@@ -66,8 +66,8 @@ func (r *rollout) explainWait() {
 			fmt.Sprintf("%s: %s healthy and %s to be promoted", what, canariesAre(r.healthy), waits(r.healthy)))
 	case r.starting() > 0:
 		r.noteWait("", cluster.ReasonWaitForHealth,
-			fmt.Sprintf("%s waits for the health of %d of its tasks, of which at most %d may be on their way: %s", what,
-				r.starting(), r.limits.Parallelism, count))
+			fmt.Sprintf("%s waits for %s to become healthy (at most %d at a time): %s", what,
+				countedTasks(r.starting()), r.limits.Parallelism, count))
 	case !r.gatesPassed():
 		r.noteWait("", cluster.ReasonGate, fmt.Sprintf("%s waits for its gates: %s; %s", what, r.missingGates(), count))
 	case r.staggerEnd().After(r.now):

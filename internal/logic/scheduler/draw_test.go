@@ -301,10 +301,10 @@ func drawOwner(t *rapid.T, owner string, names []string) []cluster.Pending {
 			q.Placement.Strategy = pick(t, "odd strategy", cluster.StrategyBinpack, cluster.StrategySpread)
 		}
 		if oneIn(t, "again", 6) && len(names) > 0 {
-			q.ExcludedNodes = []string{pick(t, "avoid", names...)}
+			q.ExcludedNodes = []string{pick(t, "exclude", names...)}
 		}
 		if oneIn(t, "failed", 4) && len(names) > 0 {
-			q.PenalizedNodes = slices.Compact([]string{pick(t, "shun", names...), "unknown"})
+			q.PenalizedNodes = slices.Compact([]string{pick(t, "penalize", names...), "unknown"})
 		}
 		if oneIn(t, "one node", 8) {
 			q.OnlyNode = pick(t, "only", append([]string{"unknown"}, names...)...)

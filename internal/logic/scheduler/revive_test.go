@@ -45,9 +45,9 @@ func TestKeptRoomIsGivenBack(t *testing.T) {
 	}
 }
 
-// TestEachPromiseIsToldForItself uses two equal tasks with a promise of the same node. Each gets its own reasons: only
-// the second is refused because of the first's promised room.
-func TestEachPromiseIsToldForItself(t *testing.T) {
+// TestEachPromiseIsReportedSeparately uses two equal tasks with a promise of the same node. Each gets its own reasons:
+// only the second is refused because of the first's promised room.
+func TestEachPromiseIsReportedSeparately(t *testing.T) {
 	f := scheduler.NewFleet()
 	f.SetNode(scheduler.Node{
 		Name: "n0", State: cluster.NodeReady, Executors: []string{"process"},

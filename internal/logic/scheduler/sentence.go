@@ -79,7 +79,7 @@ func phrase(r cluster.Refusal) string {
 	case cluster.ReasonGang:
 		return "its gang waits: " + r.Detail
 	case cluster.ReasonOldAttempt:
-		return "an earlier attempt still stands there"
+		return "an earlier attempt is still there"
 	case cluster.ReasonAntiAffinity:
 		return "another of its tasks runs there"
 	case cluster.ReasonShortCPU:

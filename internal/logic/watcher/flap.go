@@ -28,7 +28,7 @@ func (v *Verdict) countReturn(in Input) {
 		n.Until = time.Time{}
 	}
 	if !n.Until.IsZero() {
-		v.lookAgainAt(in.Now+n.Until.Sub(in.Wall), in.Now)
+		v.decideAgainAt(in.Now+n.Until.Sub(in.Wall), in.Now)
 	}
 }
 

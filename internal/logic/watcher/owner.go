@@ -81,7 +81,7 @@ func (v *Verdict) setDrain(in Input) {
 // drainProgress returns the state of a node that is being drained, and the reason.
 func (v *Verdict) drainProgress(in Input) (cluster.NodeState, string) {
 	if in.Left == 0 {
-		return cluster.NodeDrained, reasonUnless(v.Node.State == cluster.NodeDrained, "nothing stands on it any more")
+		return cluster.NodeDrained, reasonUnless(v.Node.State == cluster.NodeDrained, "no attempts are left on it")
 	}
 	reason := "its tasks are moved away"
 	switch d := v.Drain; {

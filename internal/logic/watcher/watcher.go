@@ -126,7 +126,7 @@ type Verdict struct {
 	limits Options
 }
 
-// Look returns the verdict on a node, or ok false if nothing is known of it.
+// Judge returns the verdict on a node, or ok false if nothing is known of it.
 func Judge(in Input) (v Verdict, ok bool) {
 	if in.Status == nil && in.Node == nil {
 		return v, false
@@ -181,15 +181,15 @@ func (v *Verdict) measureSilence(in Input) {
 	}
 	o := in.Options
 	if v.Heard { // Heard may end before the limits below, which count from Armed
-		v.lookAgainAt(in.Pulse.At+in.Pulse.Next+o.Suspect, in.Now)
+		v.decideAgainAt(in.Pulse.At+in.Pulse.Next+o.Suspect, in.Now)
 	}
 	for _, limit := range []time.Duration{o.Suspect, o.Down, o.ServiceLost, o.BatchLost} {
-		v.lookAgainAt(from+limit, in.Now)
+		v.decideAgainAt(from+limit, in.Now)
 	}
 }
 
-// lookAgainAt requests another look at a future time, unless an earlier one is requested.
-func (v *Verdict) lookAgainAt(at, now time.Duration) {
+// decideAgainAt requests another decision at a future time, unless an earlier one is requested.
+func (v *Verdict) decideAgainAt(at, now time.Duration) {
 	if at > now && (v.NextDecision == 0 || at < v.NextDecision) {
 		v.NextDecision = at
 	}

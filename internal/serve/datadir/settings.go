@@ -35,7 +35,7 @@ func (s *Settings) CheckSame(want Settings, dataDir string) error {
 	return &hinted.Error{
 		Err: fmt.Errorf("%s is a server already: %s, reached at %s and %s", dataDir, s.Name, s.API, s.Peer),
 		Hint: "Its certificate and its place in the store are bound to these. To change them, remove the server " +
-			"and join it anew from an empty data directory.",
+			"and join again from an empty directory.",
 	}
 }
 

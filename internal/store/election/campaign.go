@@ -27,7 +27,7 @@ const (
 	ObserveEvery = 100 * time.Millisecond
 	SilenceLimit = 10 * time.Second
 	// AnswerLimit is how long an observer waits for the engine to answer one read. A slow answer counts as one tick,
-	// however many passed meanwhile: the stall of the observer's reads may also stall the leader's beats.
+	// however many passed: the stall of the observer's reads may also stall the leader's beats.
 	AnswerLimit = time.Second
 	RingSpan    = time.Minute
 )
@@ -69,7 +69,7 @@ type Candidate struct {
 // NewCandidate returns a candidate that has seen nothing.
 func NewCandidate(config CandidateConfig) *Candidate { return &Candidate{config: config} }
 
-// BeatKey returns the key of a domain's beat. It lies beside the prefix, not under it, so that the tables' watch does
+// BeatKey returns the key of a domain's beat. It lies next to the prefix, not under it, so that the tables' watch does
 // not carry beats.
 func BeatKey(p store.Prefix, domain string) string {
 	return strings.TrimSuffix(string(p), "/") + "-beat/" + domain

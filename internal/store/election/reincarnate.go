@@ -47,7 +47,7 @@ func reincarnate(ctx context.Context, engine store.Engine, prefix store.Prefix, 
 	recovery := cluster.Recovery{State: cluster.RecoveryNeeded, Cause: cause, Since: now.UTC()}
 	former, err := engine.Read(ctx, prefix.Recovery(domain))
 	switch {
-	case err == nil: // a record of another build may be unreadable: it is replaced, and recovery is asked for anew
+	case err == nil: // a record of another build may be unreadable: it is replaced, and recovery is requested again
 		if r, err := store.Decode[cluster.Recovery](former.Value); err == nil {
 			recovery.Shown = r.Shown
 		}
@@ -66,7 +66,7 @@ func reincarnate(ctx context.Context, engine store.Engine, prefix store.Prefix, 
 		return fmt.Errorf("write leader record %s: %w", record.Key, err)
 	}
 	if !result.Applied[0] {
-		return fmt.Errorf("leader record %s changed meanwhile: the store is in use", record.Key)
+		return fmt.Errorf("leader record %s changed during the takeover: the store is in use", record.Key)
 	}
 	return nil
 }

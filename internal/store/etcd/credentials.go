@@ -18,7 +18,7 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
-// SystemCA, in place of a file with authorities, stands for the authorities that the machine trusts.
+// SystemCA, in place of a file with authorities, means the authorities that the machine trusts.
 const SystemCA = "system"
 
 // reloadingTLS secures connections to an etcd that runs elsewhere. It reads the files for each connection, so that they
@@ -129,7 +129,7 @@ func (i *tokenSource) current() (token string, asked bool) {
 	return i.token, i.asked
 }
 
-// renew gets a token in place of a refused one, unless another call has done so meanwhile.
+// renew gets a token in place of a refused one, unless another call has done so.
 func (i *tokenSource) renew(ctx context.Context, on grpc.ClientConnInterface, refused string) error {
 	select {
 	case i.renewing <- struct{}{}:
@@ -171,7 +171,7 @@ func (i *tokenSource) unary(ctx context.Context, method string, request, reply a
 		used, _ = i.current()
 	}
 	err := send(ctx, method, request, reply, on, options...)
-	// etcd's authentication was enabled meanwhile
+	// etcd's authentication has been enabled since
 	nameless := used == "" && errors.Is(rpctypes.Error(err), rpctypes.ErrPermissionDenied)
 	if !isStaleToken(err) && !nameless {
 		return err

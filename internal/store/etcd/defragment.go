@@ -14,8 +14,8 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// To return space to the disk, a member rewrites (defragments) its database, and serves no calls meanwhile. One member
-// does so at a time, and the leader last, after it gave its leadership away. The member whose turn it is holds
+// To return space to the disk, a member rewrites (defragments) its database, and serves no calls until it is done. One
+// member does so at a time, and the leader last, after it gave its leadership away. The member whose turn it is holds
 // defragTurnKey, which ends with a lease. Members that wait have a key under defragQueuePrefix.
 const (
 	defragTurnKey     = "berth-engine/defragment/turn"

@@ -13,8 +13,8 @@
 // A group of a commit is a nested etcd transaction. As store.Engine requires, etcd evaluates the compares of the whole
 // tree before it writes.
 //
-// Beside etcd's own files the directory holds "lock", which excludes a second process, and "ballast", a file of unused
-// bytes. An operator deletes the ballast to get room on a full disk.
+// In addition to etcd's own files the directory holds "lock", which excludes a second process, and "ballast", a file of
+// unused bytes. An operator deletes the ballast to get room on a full disk.
 //
 // # An etcd that runs elsewhere
 //

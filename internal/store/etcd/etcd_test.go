@@ -18,7 +18,7 @@ func TestEngine(t *testing.T) {
 	}})
 }
 
-// inOtherTests is what the suite has no hook for here: TestQuotaTellsWhatWasWritten and TestQuotaOfThree show it.
+// inOtherTests is what the suite has no hook for here: TestQuotaReportsWhatWasWritten and TestQuotaOfThree show it.
 var inOtherTests = []string{"commit/quota"}
 
 // open starts an engine on a directory, for the life of the test.

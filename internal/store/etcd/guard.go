@@ -60,7 +60,7 @@ func (e *Engine) watchForEnd() {
 	cause := e.ended()
 	if errors.Is(cause, store.ErrRemoved) {
 		e.config.Log.Error("this server was removed from the members of the store: it stops, and its data "+
-			"directory is of no more use",
+			"directory cannot be used again; join again from an empty directory",
 			"directory", e.config.Dir, "member", e.MemberID())
 	} else {
 		e.config.Log.Error("the server stops; its data directory is as it was: start it again", "directory",

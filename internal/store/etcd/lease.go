@@ -14,7 +14,7 @@ import (
 var errLeaseExpired = errors.New("the lease has expired")
 
 // recordLease is a lease of etcd. etcd deletes its records when it ends: by end, or by itself between one and two ttl
-// after it was granted. A restart of etcd and a change of its leader begin the ttl anew.
+// after it was granted. A restart of etcd and a change of its leader start the ttl again.
 type recordLease struct {
 	calls *calls
 	id    clientv3.LeaseID

@@ -10,10 +10,10 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// TestQuotaTellsWhatWasWritten has many clients reach the quota at once. etcd applies the write that reaches it, and
+// TestQuotaReportsWhatWasWritten has many clients reach the quota at once. etcd applies the write that reaches it, and
 // refuses it all the same. So a write that is refused with a known result was not applied, and a read settles all
 // others.
-func TestQuotaTellsWhatWasWritten(t *testing.T) {
+func TestQuotaReportsWhatWasWritten(t *testing.T) {
 	t.Parallel()
 	engine := open(t, Config{Dir: filepath.Join(t.TempDir(), "store"), Quota: 32 << 20, NoSync: true})
 	value := make([]byte, 512<<10)

@@ -270,8 +270,8 @@ func dial(t *testing.T, endpoints ...string) *Engine {
 	return engine
 }
 
-// TestDialTells shows what a client of an etcd elsewhere knows of it, and what it leaves to others.
-func TestDialTells(t *testing.T) {
+// TestDialReports shows what a client of an etcd elsewhere knows of it, and what it leaves to others.
+func TestDialReports(t *testing.T) {
 	t.Parallel()
 	s := newElsewhere(t)
 	e := dial(t, s.address)

@@ -27,7 +27,7 @@ const (
 const minPendingLimit = 8192
 
 // watch collects etcd's events as pending changes. A slow reader thus costs at most two changes for each changed key,
-// beside minPendingLimit ones, and nothing in etcd.
+// besides minPendingLimit ones, and nothing in etcd.
 type watch struct {
 	records       *records
 	ctx           context.Context //nolint:containedctx // the contract ends a watch with the context of its opening

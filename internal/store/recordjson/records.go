@@ -390,7 +390,7 @@ func readPlanOwner(r *reader, o *cluster.PlanOwner) {
 		o.Trace = r.text()
 	}
 	if r.field("meter") {
-		o.Meter = readRequestCounter(r)
+		o.RequestCounter = readRequestCounter(r)
 	}
 	if r.field("tasks") && !r.literal("null") {
 		for o.Tasks = make([]cluster.Placed, 0, r.estimateElements(`{"i":`)); r.nextElement(len(o.Tasks)); {

@@ -20,7 +20,7 @@ import (
 	"github.com/berthd/berth/internal/testkit"
 )
 
-// Trial runs clients against one engine that is killed meanwhile.
+// Trial runs clients against one engine that is killed during the calls.
 type Trial struct {
 	// Engine stays usable after kills. Its calls may block while it is down.
 	Engine store.Engine

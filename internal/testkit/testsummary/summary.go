@@ -159,7 +159,7 @@ func (s *summary) unfinished(pkg string, w io.Writer) {
 	}
 }
 
-// waited reports whether a test's last output says that it waits for its turn beside others (t.Parallel).
+// waited reports whether a test's last output says that it waits for its turn among others (t.Parallel).
 func waited(out []string) bool {
 	return len(out) > 0 && strings.HasPrefix(out[len(out)-1], "=== PAUSE ")
 }

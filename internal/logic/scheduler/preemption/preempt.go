@@ -59,9 +59,9 @@ type Preemption struct {
 // values, and does not depend on the order of its lists.
 //
 // The caller ends the victims. In the next cycles it gives each task its node in Pending.Promised: Schedule places the
-// task there as soon as it fits. Meanwhile Schedule keeps the room from later tasks in the queue; else the victim's own
-// successor would take the first room. A promise lasts until the task is placed, or until a call of Preempt with the
-// task names no node or another node. If nothing has to end for a task without a promise, the caller may ignore the
+// task there as soon as it fits. Until then Schedule keeps the room from later tasks in the queue; else the victim's
+// own successor would take the first room. A promise lasts until the task is placed, or until a call of Preempt with
+// the task names no node or another node. If nothing has to end for a task without a promise, the caller may ignore the
 // result: the room becomes free anyway.
 //
 // Preempt serves tasks in the order of Schedule, and treats victims of earlier tasks as gone. It chooses the node by

@@ -103,7 +103,7 @@ func (c *Contacts) handle(log *slog.Logger, message string, fields map[string]an
 		if !c.strangers[peer] {
 			c.strangers[peer] = true
 			log.Warn("a server of another store asks for this one: if this store was restored, that server "+
-				"is of the one before and must join anew, from an empty data directory", "server", peer)
+				"is of the one before and must join again from an empty directory", "server", peer)
 		}
 		return true
 	case strings.Contains(message, "cluster ID mismatch"):
@@ -111,7 +111,7 @@ func (c *Contacts) handle(log *slog.Logger, message string, fields map[string]an
 			c.others[peer] = true
 			log.Error("another member belongs to another store: if that one was restored from a snapshot, "+
 				"this server's store was replaced; "+
-				"stop this server and join it anew, from an empty data directory", "member", peer)
+				"stop this server and join again from an empty directory", "member", peer)
 		}
 		return true
 	}

@@ -20,19 +20,19 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// crowdLimit bounds the start of a crowd.
-const crowdLimit = 3 * time.Minute
+// burstLimit bounds the start of a burst.
+const burstLimit = 3 * time.Minute
 
-// startCrowd assigns so many tasks at once, waits for the first instruction of each, calls running, and then waits
+// startBurst assigns so many tasks at once, waits for the first instruction of each, calls running, and then waits
 // until nothing of them is left.
-func (n *node) startCrowd(ctx context.Context, generation uint64, count int, running func()) (time.Duration, error) {
+func (n *node) startBurst(ctx context.Context, generation uint64, count int, running func()) (time.Duration, error) {
 	all, gone := make([]cluster.Desired, count), make([]chan struct{}, count)
 	n.mu.Lock()
 	for i := range all {
 		all[i] = cluster.Desired{
-			Task: cluster.ServiceTask("default", "crowd", generation, i), Attempt: 1, UUID: uuid.NewString(),
+			Task: cluster.ServiceTask("default", "burst", generation, i), Attempt: 1, UUID: uuid.NewString(),
 			Node: "latency", Count: count,
-			Owner:      cluster.OwnerRef{Kind: cluster.KindService, Cluster: "default", Name: "crowd"},
+			Owner:      cluster.OwnerRef{Kind: cluster.KindService, Cluster: "default", Name: "burst"},
 			Definition: cluster.Ref{Name: "latency", Version: 1},
 		}
 		gone[i] = make(chan struct{})
@@ -43,7 +43,7 @@ func (n *node) startCrowd(ctx context.Context, generation uint64, count int, run
 	for _, d := range all {
 		n.messages <- transport.Message{Assignment: &transport.Assignment{Desired: d, Revision: 2*generation - 1}}
 	}
-	if err := n.flag.waitAll(count, crowdLimit); err != nil {
+	if err := n.flag.waitAll(count, burstLimit); err != nil {
 		return 0, fmt.Errorf("through the agent: %w", err)
 	}
 	took := time.Since(began)
@@ -57,7 +57,7 @@ func (n *node) startCrowd(ctx context.Context, generation uint64, count int, run
 		case <-g:
 		case <-ctx.Done():
 			return 0, ctx.Err()
-		case <-time.After(crowdLimit):
+		case <-time.After(burstLimit):
 			return 0, errors.New("a task did not end")
 		}
 	}
@@ -67,23 +67,23 @@ func (n *node) startCrowd(ctx context.Context, generation uint64, count int, run
 	return took, nil
 }
 
-// startCrowd starts that many containers, atOnce of them in parallel. It waits for the first instruction of each, calls
+// startBurst starts that many containers, atOnce of them in parallel. It waits for the first instruction of each, calls
 // running, and removes them.
-func (d *direct) startCrowd(ctx context.Context, round, count, atOnce int, running func()) (time.Duration, error) {
+func (d *direct) startBurst(ctx context.Context, round, count, atOnce int, running func()) (time.Duration, error) {
 	ends := make([]func() error, count)
 	began := time.Now()
 	var group errgroup.Group
 	group.SetLimit(atOnce)
 	for i := range count {
 		group.Go(func() (err error) {
-			ends[i], err = d.launch(ctx, fmt.Sprintf("crowd-%d-%d", round, i))
+			ends[i], err = d.launch(ctx, fmt.Sprintf("burst-%d-%d", round, i))
 			return err
 		})
 	}
 	if err := group.Wait(); err != nil {
 		return 0, err
 	}
-	if err := d.flag.waitAll(count, crowdLimit); err != nil {
+	if err := d.flag.waitAll(count, burstLimit); err != nil {
 		return 0, fmt.Errorf("through containerd: %w", err)
 	}
 	took := time.Since(began)
@@ -108,8 +108,8 @@ func (f *programFlag) waitAll(count int, limit time.Duration) error {
 	return nil
 }
 
-// compareCrowds lets the agent and containerd's client take turns at starting a crowd.
-func compareCrowds(ctx context.Context, out io.Writer, dir string, node *node, direct *direct, count, atOnce,
+// compareBursts lets the agent and containerd's client take turns at starting a burst.
+func compareBursts(ctx context.Context, out io.Writer, dir string, node *node, direct *direct, count, atOnce,
 	runs int,
 ) error {
 	var took, plain, ratios []time.Duration
@@ -133,9 +133,9 @@ func compareCrowds(ctx context.Context, out io.Writer, dir string, node *node, d
 			}
 			var err2 error
 			if agents {
-				one, err2 = node.startCrowd(ctx, uint64(i+1), count, running)
+				one, err2 = node.startBurst(ctx, uint64(i+1), count, running)
 			} else {
-				two, err2 = direct.startCrowd(ctx, i, count, atOnce, running)
+				two, err2 = direct.startBurst(ctx, i, count, atOnce, running)
 			}
 			if err := errors.Join(err, err2); err != nil {
 				return err
