@@ -17,16 +17,16 @@ type egressFlags struct {
 
 // addFlags adds the flags. The addresses in allowed are the default of --egress-allow.
 func (f *egressFlags) addFlags(cmd *cobra.Command, allowed ...string) {
-	standard := "none"
-	if len(allowed) > 0 {
-		standard = strings.Join(allowed, ", ")
+	standard := "" // the flag shows a default that is not empty
+	if len(allowed) == 0 {
+		standard = " (default none)"
 	}
 	cmd.Flags().StringSliceVar(&f.allow, "egress-allow", allowed,
-		"`ADDRESS` or prefix that gates, queries for scaling and artifacts may ask though it is the "+
-			"machine's own or a cloud's metadata service; may be given several times (default "+standard+")")
+		"`ADDRESS` or prefix of this machine, or of a cloud's metadata service, that gates, "+
+			"scaling queries and artifacts may reach; may be given several times"+standard)
 	cmd.Flags().StringSliceVar(&f.deny, "egress-deny", nil,
-		"`ADDRESS` or prefix that they, and pulls of images, never ask, such as 10.0.0.0/8; may be given "+
-			"several times (default none)")
+		"`ADDRESS` or prefix that gates, scaling queries, artifacts and image pulls must not "+
+			"reach, such as 10.0.0.0/8; may be given several times (default none)")
 }
 
 // check parses the flags and adds their faults to list.
