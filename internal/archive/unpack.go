@@ -20,13 +20,13 @@ type Unpacked struct {
 	Bytes int64
 }
 
-// Unpack extracts an archive to dest, a path below the root. If dest is a folder, the top is created in it under its own
-// name; otherwise the top gets the name dest. The parent folder must exist. Existing files are overwritten. Existing
-// folders keep their permissions and get the new entries; nothing is removed.
+// Unpack extracts an archive to dest, a path below the root. If dest is a folder, the top is created in it under
+// its own name; otherwise the top gets the name dest. The parent folder must exist. Existing files are overwritten.
+// Existing folders keep their permissions and get the new entries; nothing is removed.
 //
-// The archive is not trusted. A name or a link that leads out of the top ends the copy with ErrLeaves. An entry that is
-// not a file, a folder or a link ends it with another error. Entries that were unpacked before stay. Unpack returns read
-// errors of from.
+// The archive is not trusted. A name or a link that leads out of the top ends the copy with ErrLeaves. An entry
+// that is not a file, a folder or a link ends it with another error. Entries that were unpacked before stay. Unpack
+// returns read errors of from.
 func Unpack(from io.Reader, root *os.Root, dest string) (Unpacked, error) {
 	u := &unpacker{tar: tar.NewReader(from), buf: make([]byte, 64<<10), known: map[string]bool{}}
 	defer u.close()

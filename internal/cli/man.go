@@ -26,7 +26,8 @@ func newManCommand(sess *session.Session) *cobra.Command {
 			if dir == "" {
 				return &session.UsageError{
 					Command: cmd.CommandPath(),
-					Message: cmd.CommandPath() + " needs --dir, the folder to write to, such as /usr/local/share/man/man1",
+					Message: cmd.CommandPath() + " needs --dir, the folder to write to, such as " +
+						"/usr/local/share/man/man1",
 				}
 			}
 			return writeManual(sess, cmd.Root(), dir)

@@ -51,7 +51,8 @@ func Text(err error) string {
 			text = replaceLast(text, old, said)
 		}
 	}
-	return overTheWire.ReplaceAllString(noHTTP.ReplaceAllString(text, "the program at this address does not speak HTTP"), "")
+	return overTheWire.ReplaceAllString(noHTTP.ReplaceAllString(text, "the program at this address does not "+
+		"speak HTTP"), "")
 }
 
 // noHTTP matches the error of net/http about a response in another protocol.

@@ -326,7 +326,7 @@ func TestFleetFaults(t *testing.T) {
 		{
 			"agent without a certificate",
 			[]string{"agent", "--data-dir", dir, "--server", "https://127.0.0.1:1"},
-			[]string{"wants this node's certificate", "--join-token-file"},
+			[]string{"requires this node's certificate", "--join-token-file"},
 		},
 		{
 			"token flags",

@@ -35,7 +35,8 @@ func NewDiffCommand(sess *session.Session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "diff DEFINITION [V1 [V2]] | FILE...",
 		Short: "Compare versions, or a manifest with the cluster", Long: diffLong,
-		Args:              session.Arguments(1, -1, "a task definition with up to two versions, or the file of a manifest"),
+		Args: session.Arguments(1, -1, "a task definition with up to two versions, or the file of "+
+			"a manifest"),
 		ValidArgsFunction: fetch.CompleteVersions(sess),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if fetch.IsFileArgument(args[0]) {

@@ -17,7 +17,9 @@ func NewValidateCommand(sess *session.Session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "validate FILE...",
 		Short: "Check manifests without a server",
-		Long:  "Check manifests without a server, and show every fault with its line and column.\n\n" + filesHelp + "\nWith --schema instead of files, print the JSON Schema of manifests, for editors.",
+		Long: "Check manifests without a server, and show every fault with its line and " +
+			"column.\n\n" + filesHelp + "\nWith --schema instead of files, print the JSON Schema of manifests, " +
+			"for editors.",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if schema {
 				return session.Arguments(0, 0, "")(cmd, args)

@@ -162,7 +162,8 @@ func waitDrained(ctx context.Context, sess *session.Session, c *client.Client, v
 		return err
 	}
 	if v.State != cluster.NodeDrained {
-		return &session.ExitError{Code: session.ExitNo, Err: fmt.Errorf("%s: the drain was ended by another command", v.Name)}
+		return &session.ExitError{Code: session.ExitNo, Err: fmt.Errorf("%s: the drain was ended by another "+
+			"command", v.Name)}
 	}
 	return printNode(sess, v, "is empty")
 }

@@ -55,7 +55,8 @@ func newRotateKeyCommand(sess *session.Session) *cobra.Command {
 			if sess.WantsData() {
 				return sess.PrintData(v)
 			}
-			sess.Printf("%s encrypted with data key %s; older keys removed: %d", wording.Count(v.Sealed, "secret"), v.Key,
+			sess.Printf("%s encrypted with data key %s; older keys removed: "+
+				"%d", wording.Count(v.Sealed, "secret"), v.Key,
 				v.Dropped)
 			return nil
 		},
@@ -145,7 +146,8 @@ func awaitRekey(ctx context.Context, sess *session.Session, c *client.Client, id
 func rekeyProgress(all []api.MasterKeyView, id string) (text string, done bool, err error) {
 	i := slices.IndexFunc(all, func(v api.MasterKeyView) bool { return v.ID == id })
 	if i < 0 || all[i].State == api.MasterDropped {
-		return "", false, fmt.Errorf("the master key %s was lost: none of the remaining servers has it. Run the command again", id)
+		return "", false, fmt.Errorf("the master key %s was lost: none of the remaining servers has it. Run the "+
+			"command again", id)
 	}
 	switch v := &all[i]; v.State {
 	case api.MasterHandedOut:
@@ -195,7 +197,8 @@ func printRekeyResult(ctx context.Context, sess *session.Session, c *client.Clie
 	if sess.WantsData() {
 		return sess.PrintData(now)
 	}
-	sess.Printf("%s encrypted under the master key %s, which all servers have", wording.Count(now.Secrets, "secret"), id)
+	sess.Printf("%s encrypted under the master key %s, which all servers "+
+		"have", wording.Count(now.Secrets, "secret"), id)
 	sess.Messagef("Back up the file %s of a server again, and keep the backup apart from snapshots.", secrets.File)
 	for _, key := range kept {
 		sess.Messagef("The older key %s is kept for older snapshots. When you no longer need those "+
@@ -242,7 +245,8 @@ func newDropKeyCommand(sess *session.Session) *cobra.Command {
 	return &cobra.Command{
 		Use: "drop-key KEY", Short: "Remove a master key that is no longer needed from all servers",
 		Args: session.Arguments(1, 1, "the id of a key, from `berth operator secrets keys`"),
-		Long: "Removes a master key from the file " + secrets.File + " of every server; a server that is down does so\n" +
+		Long: "Removes a master key from the file " + secrets.File + " of every server; a server that is down " +
+			"does so\n" +
 			"when it returns. The command is refused while something in the store is encrypted under the key. A\n" +
 			"snapshot from before the key was replaced can be restored only with a backup of the key.",
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -39,7 +39,8 @@ func newSnapshotRestoreCommand(sess *session.Session) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			action, decided := parseAction(adopt, stop)
 			if !decided && (adopt || stop) {
-				return &session.UsageError{Command: cmd.CommandPath(), Message: "--adopt and --stop exclude each other: want one of them"}
+				return &session.UsageError{Command: cmd.CommandPath(), Message: "--adopt and --stop exclude " +
+					"each other: want one of them"}
 			}
 			return restoreStore(cmd.Context(), sess, args[0], dataDir, action)
 		},
@@ -238,11 +239,13 @@ func NewServerRecoverCommand(sess *session.Session) *cobra.Command {
 				return err
 			}
 			if _, err := os.Stat(filepath.Join(dataDir, datadir.StoreDir, "member")); err != nil {
-				return fmt.Errorf("%s contains no store: name the data directory of the server with --data-dir", dataDir)
+				return fmt.Errorf("%s contains no store: name the data directory of the server with "+
+					"--data-dir", dataDir)
 			}
 			if !yes {
 				return &hinted.Error{
-					Err: errors.New("this makes the server in " + dataDir + " the only member of the store: writes that it had not received are lost, and the " +
+					Err: errors.New("this makes the server in " + dataDir + " the only member of the store: " +
+						"writes that it had not received are lost, and the " +
 						"other servers must stay stopped"),
 					Hint: "Confirm with --yes. If more than half of the servers can still be started, start " +
 						"them instead: then nothing is lost.",

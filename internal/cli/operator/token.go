@@ -72,7 +72,8 @@ func newTokenCreateCommand(sess *session.Session) *cobra.Command {
 	f.DurationVar(&life, "ttl", 0, "lifetime; default unlimited, with --join one hour")
 	f.IntVar(&r.Uses, "uses", 0, "with --join: number of machines that may use the token; default 1")
 	f.StringVar(&r.Name, "name", "", "name of the holder, or the purpose")
-	f.StringArrayVar(&r.Clusters, "cluster", nil, "the only cluster that the token gives access to; may be given several times")
+	f.StringArrayVar(&r.Clusters, "cluster", nil, "the only cluster that the token gives access to; may be "+
+		"given several times")
 	sess.CompleteFlags(cmd, map[string]string{"cluster": wording.KindCluster})
 	f.StringVar(&r.For, "for", "", "with --join: the only node that may use it")
 	session.RegisterCompletion(cmd, "role",

@@ -48,7 +48,8 @@ type inspection struct {
 	filter    client.EventFilter   // selects the object's events
 }
 
-const inspectLong = "Print an object with everything that belongs to it, as YAML or with -o json: the object with its\n" +
+const inspectLong = "Print an object with everything that belongs to it, as YAML or with -o json: the object " +
+	"with its\n" +
 	"defaults and its status, its task definitions, the state of its rollout and scaling, its tasks and\n" +
 	"its newest events. With --as-written, print manifests without defaults, as 'berth run' takes them.\n\n" +
 	"The output omits values of environment variables, files of definitions, and everything that looks\n" +

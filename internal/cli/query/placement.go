@@ -76,7 +76,8 @@ func decisionText(sess *session.Session, v *api.PlaceView) string {
 		text += ", with " + wording.Count(others, "task") + " like it"
 	}
 	if g.Before > 0 {
-		text += ", after " + wording.Count(g.Before, "task") + " placed at the same time, whose resources count as free here"
+		text += ", after " + wording.Count(g.Before, "task") + " placed at the same time, whose resources count " +
+			"as free here"
 	}
 	return text
 }

@@ -21,7 +21,8 @@ import (
 // NewReservationCommand returns the command `berth reservation`.
 func NewReservationCommand(sess *session.Session) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "reservation", Aliases: []string{"reservations"}, Short: "Reserve nodes for some owners during a span of time",
+		Use: "reservation", Aliases: []string{"reservations"}, Short: "Reserve nodes for some owners during a " +
+			"span of time",
 		Args: cobra.ArbitraryArgs, RunE: sess.RunGroup,
 	}
 	cmd.AddCommand(newReservationCreateCommand(sess), newReservationLsCommand(sess), newReservationShowCommand(sess),
@@ -81,7 +82,8 @@ func newReservationCreateCommand(sess *session.Session) *cobra.Command {
 	f.StringVar(&o.from, "from", "", "begin, such as 2026-12-01T08:00:00Z; default now")
 	f.StringVar(&o.until, "until", "", "end, such as 2026-12-01T16:00:00Z")
 	f.DurationVar(&o.duration, "for", 0, "duration, instead of --until")
-	f.DurationVar(&o.lead, "lead", 0, "how long before the begin the nodes refuse tasks that would not end in time (default 1h)")
+	f.DurationVar(&o.lead, "lead", 0, "how long before the begin the nodes refuse tasks that would not end in "+
+		"time (default 1h)")
 	f.StringSliceVar(&o.Clusters, "cluster", nil, "for tasks of this `cluster`; may be given more than once")
 	sess.CompleteFlags(cmd, map[string]string{"cluster": wording.KindCluster})
 	f.StringArrayVar(&o.labels, "label", nil,

@@ -26,7 +26,8 @@ func (f *deviceFlags) addFlags(cmd *cobra.Command) {
 			"one that it does, as type=gpu,model=A100,memory=40GiB,path=/dev/nvidia0,numa=0; may "+
 			"be given several times")
 	cmd.Flags().StringArrayVar(&f.cdi, "cdi-spec-dir", nil,
-		"`FOLDER` with device specifications (CDI); may be given several times; default "+strings.Join(devices.DefaultCDIDirs(), " and "))
+		"`FOLDER` with device specifications (CDI); may be given several times; default "+
+			""+strings.Join(devices.DefaultCDIDirs(), " and "))
 	cmd.Flags().StringVar(&f.cores, "cores", "",
 		"`CPUS` reserved for tasks with cpu_pinning, such as 2-7, or all; default none")
 }

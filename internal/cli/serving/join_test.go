@@ -239,7 +239,7 @@ func TestAgentIdentity(t *testing.T) {
 	}
 	f.name = "n2"
 	if _, err := f.openKeeper(t.Context(), dir, nil); err == nil ||
-		!strings.Contains(err.Error(), "that of the node n1") {
+		!strings.Contains(err.Error(), "belongs to the node n1") {
 		t.Errorf("as another node: %v", err)
 	}
 

@@ -36,15 +36,19 @@ func (f *serverFlags) addFlags(cmd *cobra.Command) {
 		"folder for the store, the token, the certificates and the server's id (default "+datadir.DataDirText+")")
 	fs.StringArrayVar(&f.Listen, "listen", []string{"unix://" + datadir.DefaultSocket(), datadir.DefaultHTTP},
 		"address to serve, unix:///path, a loopback host:port, or https://host:port; may be "+
-			"given several "+"times (default "+datadir.SocketText+" and http://"+datadir.DefaultHTTP+fmt.Sprintf("; a server for other machines also serves https://0.0.0.0:%d unless an https "+
+			"given several "+"times (default "+datadir.SocketText+" and "+
+			"http://"+datadir.DefaultHTTP+fmt.Sprintf("; a server for other machines also serves "+
+			"https://0.0.0.0:%d unless an https "+
 			"address is given)", datadir.PortAPI))
 	fs.StringVar(&f.ListenPeers, "listen-peers", "",
 		"`HOST:PORT` to serve the other members of the store on; default the advertised port "+
 			"on all interfaces")
 	f.addStoreFlags(fs)
-	fs.DurationVar(&f.Snapshots.Every, "snapshot-every", time.Hour, "how often the server saves a snapshot of the store; 0 for never")
+	fs.DurationVar(&f.Snapshots.Every, "snapshot-every", time.Hour, "how often the server saves a snapshot of "+
+		"the store; 0 for never")
 	fs.IntVar(&f.Snapshots.Keep, "snapshot-keep", 24, "how many of these snapshots to keep")
-	fs.StringVar(&f.Snapshots.Dir, "snapshot-dir", "", "folder for these snapshots; default snapshots in the data directory")
+	fs.StringVar(&f.Snapshots.Dir, "snapshot-dir", "", "folder for these snapshots; default snapshots in the "+
+		"data directory")
 	fs.StringVar(&f.permissionsText, "default-permissions", "",
 		"default `PERMISSIONS` of new clusters: all, or some separated by commas; default none")
 	fs.StringVar(&f.Traces, "trace-endpoint", "",

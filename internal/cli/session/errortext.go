@@ -84,7 +84,8 @@ func systemHint(err error) string {
 
 // otherProgramHint tells what to do if the address belongs to another program.
 func (s *Session) otherProgramHint() string {
-	return "Another program, or a proxy in front of the server, answers at " + s.FindAddresses() + ": name the server with --addr or BERTH_ADDR."
+	return "Another program, or a proxy in front of the server, answers at " + s.FindAddresses() + ": name the " +
+		"server with --addr or BERTH_ADDR."
 }
 
 // answerHint returns what to do about a server's refusal, or "" if the answer says it.

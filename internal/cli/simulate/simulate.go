@@ -54,7 +54,8 @@ func NewSimulateCommand(sess *session.Session) *cobra.Command {
 			"create no jobs.\n\n" +
 			"NODES is a number of nodes and their differences from most nodes, or from a named node: \"3\",\n" +
 			"\"2:like=n3\",\n" +
-			"\"4:cpu=16,memory=64GiB,disk=500GiB,label.zone=a,pool=batch,gpu=4:A100:80GiB,taint=dedicated=gpu:no-schedule,name=big\".\n\n" +
+			"\"4:cpu=16,memory=64GiB,disk=500GiB,label.zone=a,pool=batch,gpu=" +
+			"4:A100:80GiB,taint=dedicated=gpu:no-schedule,name=big\".\n\n" +
 			"TRACE is a recorded workload of another cluster, which is replayed after all changes: \"swf:FILE\" is\n" +
 			"a log of a batch system in the Standard Workload Format, \"openb:FILE\" is a list of pods of the openb\n" +
 			"traces. Options follow, separated by commas: nodes=FILE (openb: the list of machines, which join),\n" +

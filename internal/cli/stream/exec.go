@@ -53,7 +53,8 @@ func NewExecCommand(sess *session.Session) *cobra.Command {
 			return nil
 		},
 	}
-	cmd.Flags().StringVarP(&container, "container", "c", "", "the `container`; default the first essential container of the task")
+	cmd.Flags().StringVarP(&container, "container", "c", "", "the `container`; default the first essential "+
+		"container of the task")
 	cmd.Flags().BoolVarP(&input, "stdin", "i", false, "send standard input to the command")
 	cmd.Flags().BoolVarP(&terminal, "tty", "t", false, "connect this terminal to the command")
 	cmd.Flags().SetInterspersed(false) // flags after the task belong to the command

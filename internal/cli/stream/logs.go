@@ -60,7 +60,8 @@ func NewLogsCommand(sess *session.Session) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVarP(&o.Follow, "follow", "f", false, "wait for new lines until interrupted")
-	cmd.Flags().IntVar(&o.Tail, "tail", -1, "number of newest `lines` of each task to begin with; -1 for all kept lines")
+	cmd.Flags().IntVar(&o.Tail, "tail", -1, "number of newest `lines` of each task to begin with; -1 for all "+
+		"kept lines")
 	cmd.Flags().DurationVar(&o.Since, "since", 0, "only lines of the last `duration`, such as 10m")
 	cmd.Flags().StringVarP(&o.Container, "container", "c", "", "only this `container`")
 	cmd.Flags().StringVar(&o.Stream, "stream", "", "only this `stream`: stdout or stderr")
@@ -336,7 +337,8 @@ func (p *logPrinter) print(task cluster.TaskID, line api.LogLine) error {
 		return p.sess.PrintItem(line)
 	}
 	if line.Lost > 0 {
-		p.sess.Messagef("berth: %s of %s left out, because the client reads too slowly", wording.Count(line.Lost, "line"),
+		p.sess.Messagef("berth: %s of %s left out, because the client reads too "+
+			"slowly", wording.Count(line.Lost, "line"),
 			wording.ShortTask(task))
 		return nil
 	}

@@ -87,7 +87,8 @@ func (t *Target) readRollout(ctx context.Context, c *client.Client, now time.Tim
 		t.giveUp("its rollout is paused; 'berth rollout resume " + t.Name.Argument() + "' continues it")
 	case v.State == cluster.RolloutCanary && !t.Promoted && (v.Canaries == nil || !v.Canaries.Auto):
 		t.done = true
-		t.notice = "the canaries are healthy and wait: 'berth promote " + t.Name.Argument() + "' continues, 'berth rollout undo " + t.Name.Argument() + "' rolls back"
+		t.notice = "the canaries are healthy and wait: 'berth promote " + t.Name.Argument() + "' continues, " +
+			"'berth rollout undo " + t.Name.Argument() + "' rolls back"
 	}
 	return nil
 }

@@ -48,7 +48,8 @@ func (s *Server) ChooseStore() error {
 		}
 	case len(c.Endpoints) > 0 && elsewhere && at != nil && at.Prefix != c.Prefix:
 		return &hinted.Error{
-			Err:  fmt.Errorf("the keys of this server's store begin with %q; --store-prefix %q would start a new store", at.Prefix, c.Prefix),
+			Err: fmt.Errorf("the keys of this server's store begin with %q; --store-prefix %q would start a "+
+				"new store", at.Prefix, c.Prefix),
 			Hint: "Start the server as before:  " + command + at.Flags(),
 		}
 	case len(c.Endpoints) == 0 && elsewhere && at == nil:

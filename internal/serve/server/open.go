@@ -137,7 +137,9 @@ func (s *Server) OpenOwnStore(ctx context.Context) (*etcd.Engine, error) {
 // missingStoreError tells what to do if a server's store is missing.
 func (s *Server) missingStoreError(dir string) error {
 	flag := datadir.Flag(s.Config.DataDir)
-	hint := "If the store was only moved or not mounted, put it back.\n" + "If other servers run: `berth server remove " + s.settings.Name + "` there, then `berth server join` here from an empty data directory.\n" + "If this was the only server: `berth operator snapshot restore" + flag + " FILE`."
+	hint := "If the store was only moved or not mounted, put it back.\n" + "If other servers run: `berth server " +
+		"remove " + s.settings.Name + "` there, then `berth server join` here from an empty data " +
+		"directory.\n" + "If this was the only server: `berth operator snapshot restore" + flag + " FILE`."
 	if kept, _ := filepath.Glob(dir + ".before-*"); len(kept) > 0 {
 		hint += "\nA restore or a recovery may have been interrupted: run it again. The previous " +
 			"store is " + kept[len(kept)-1] + "."
@@ -187,7 +189,8 @@ func (s *Server) runTables(ctx context.Context) error {
 		return &hinted.Error{
 			Err: err,
 			Hint: "Start the newer version of berth here, as on the other servers. To go back to this " +
-				"version, first remove what only the newer version knows:\n" + "`berth server members` on another server shows the versions, and the message above " +
+				"version, first remove what only the newer version knows:\n" + "`berth server members` on " +
+				"another server shows the versions, and the message above " +
 				"names a record.",
 		}
 	}
