@@ -139,7 +139,7 @@ func TestTopOnATerminal(t *testing.T) {
 			term.shows("service/cache")
 			f.CloseClientConnections()
 			f.Close()
-			term.shows("it is looked for again")
+			term.shows("trying again")
 			term.shows("service/cache")
 			again, err := net.Listen("tcp", address)
 			if err != nil {

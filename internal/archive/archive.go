@@ -1,10 +1,9 @@
-// Package archive carries files and folders from one machine to another as a tar stream, with their names, permissions,
-// times and links, and never outside of the folder that is named on either side.
+// Package archive copies files and folders between machines as a tar stream, with their names, permissions, times and
+// links. Neither side reads or writes outside the named folder.
 //
-// An archive holds one file or folder, the top, and what is below it. Names in it begin with the top's own, or with "."
-// where it is the content of a folder that is meant. Whoever unpacks it trusts none of them: see Unpack. Both sides
-// look at files through an os.Root, in which links, also absolute ones, are read as a program sees them whose root it
-// is.
+// An archive contains one file or folder, the top, and everything below it. Names in the archive begin with the name of
+// the top, or with "." if only the content of a folder is copied. The receiver trusts no name: see Unpack. Both sides
+// access files through an os.Root, so links, including absolute ones, resolve as for a program with that root.
 package archive
 
 import (
@@ -18,7 +17,7 @@ import (
 )
 
 // ErrLeaves says that a name or a link leads out of the copied folder.
-var ErrLeaves = errors.New("leaves what is copied")
+var ErrLeaves = errors.New("leads out of the copied folder")
 
 // keptMode are the mode bits that are copied. setuid and setgid are not.
 const keptMode = 0o777

@@ -150,7 +150,7 @@ func TestCopies(t *testing.T) {
 		"what a folder holds, anew": {path: "/data/.", dest: "/new", want: below("new")},
 		"into a folder that is there": {
 			path: "/data/deep", there: []string{"deep/ 700", "deep/c 600 kept"}, dest: "/",
-			refused: "up points to ../a, which leaves",
+			refused: "up points to ../a, which leads",
 		},
 		"followed": {
 			path: "/data/deep", follow: true, there: []string{"deep/ 700", "deep/c 600 kept"}, dest: "/",
@@ -159,23 +159,23 @@ func TestCopies(t *testing.T) {
 		"not there":              {path: "/data/z", dest: "/", refused: "/data/z: no such file"},
 		"a circle of links":      {path: "/circle", dest: "/", refused: "too many levels"},
 		"out of the root":        {path: "/../../etc/passwd", dest: "/", refused: "no such file"},
-		"no folder for it":       {path: "/data/a", dest: "/no/x", refused: "no folder /no"},
-		"no folder of that name": {path: "/data/a", dest: "/no/", refused: "no such folder"},
+		"no folder for it":       {path: "/data/a", dest: "/no/x", refused: "the parent folder /no"},
+		"no folder of that name": {path: "/data/a", dest: "/no/", refused: "folder does not exist"},
 		"a folder over a file": {
 			path: "/data", there: []string{"x 600 "}, dest: "/x",
-			refused: "a file, and a folder",
+			refused: "a file, but a folder",
 		},
 		"a folder over a file within": {
 			path: "/data", there: []string{"data 600 "}, dest: "/",
-			refused: "in the place of a folder",
+			refused: "in place of the folder",
 		},
 		"a folder over a link": {
 			path: "/data", there: []string{"real/ 700", "data -> real"}, dest: "/",
-			refused: "in the place of a folder",
+			refused: "in place of the folder",
 		},
 		"a file over a folder": {
 			path: "/data/a", there: []string{"a/ 700"}, dest: "/",
-			refused: "in the place of a file",
+			refused: "in place of the file",
 		},
 		"a file into a file's contents": {path: "/data/a", there: []string{"x 600 "}, dest: "/x/", refused: "x"},
 	} {

@@ -57,7 +57,7 @@ type packer struct {
 // add packs the entry at a path, under a name.
 func (w *packer) add(at, name string, depth int) error {
 	if depth > maxDepth {
-		return fmt.Errorf("%s: folders stand in each other more than %d deep", clip(at), maxDepth)
+		return fmt.Errorf("%s: folders are nested more than %d deep", clip(at), maxDepth)
 	}
 	info, err := w.Root.Lstat(at)
 	if err == nil && w.Follow && info.Mode()&fs.ModeSymlink != 0 {
@@ -140,7 +140,7 @@ func (w *packer) file(at string, h tar.Header) error {
 		return plain(err, at)
 	}
 	if !info.Mode().IsRegular() {
-		return fmt.Errorf("%s is no file any more", at)
+		return fmt.Errorf("%s is no longer a file", at)
 	}
 	h.Typeflag, h.Size = tar.TypeReg, info.Size()
 	if err := w.tar.WriteHeader(&h); err != nil {

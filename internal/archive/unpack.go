@@ -14,19 +14,19 @@ import (
 	"time"
 )
 
-// Unpacked is what came out of an archive.
+// Unpacked counts the files and bytes of an archive.
 type Unpacked struct {
 	Files int
 	Bytes int64
 }
 
-// Unpack reads an archive and makes its top at dest, a path below the root: in it, if it is a folder, else by its name.
-// The folder that it stands in must be there. Files that are there are written over, folders are filled; nothing is
-// removed, and permissions of folders that are there stay.
+// Unpack extracts an archive to dest, a path below the root. If dest is a folder, the top is created in it under
+// its own name; otherwise the top gets the name dest. The parent folder must exist. Existing files are overwritten.
+// Existing folders keep their permissions and get the new entries; nothing is removed.
 //
-// The archive is not trusted. A name that leads out of the top, and a link that points out of it, end the copy with
-// ErrLeaves; so does anything but files, folders and links. What was unpacked until then stays. An error of from is one
-// of Unpack.
+// The archive is not trusted. A name or a link that leads out of the top ends the copy with ErrLeaves. An entry
+// that is not a file, a folder or a link ends it with another error. Entries that were unpacked before stay. Unpack
+// returns read errors of from.
 func Unpack(from io.Reader, root *os.Root, dest string) (Unpacked, error) {
 	u := &unpacker{tar: tar.NewReader(from), buf: make([]byte, 64<<10), known: map[string]bool{}}
 	defer u.close()
@@ -55,12 +55,12 @@ type unpacker struct {
 	tar  *tar.Reader
 	buf  []byte
 	top  string   // the first part of all names
-	in   *os.Root // the folder that the top stands in, or, if that is ".", the one that it is
+	in   *os.Root // the parent folder of the top; if the top is ".", the top itself
 	as   string   // what the top is called there, or "."
 	dest string   // as somebody wrote it
 	// folders that were made get their permissions and times at the end: they may forbid to write.
 	folders []*tar.Header
-	// known are the folders that stand in the target as such, with no link on the way: only in them anything is made.
+	// known holds the folders of the target that no link leads through. Entries are created only in these.
 	known map[string]bool
 	done  Unpacked
 }
@@ -75,14 +75,14 @@ func (u *unpacker) close() {
 func (u *unpacker) take(h *tar.Header, root *os.Root, dest string) error {
 	name := path.Clean(h.Name)
 	if path.IsAbs(h.Name) || !filepath.IsLocal(name) {
-		return fmt.Errorf("the archive holds %q, which %w", clip(h.Name), ErrLeaves)
+		return fmt.Errorf("the archive contains %q, which %w", clip(h.Name), ErrLeaves)
 	}
 	if u.in == nil {
 		if err := u.begin(name, h.Typeflag == tar.TypeDir, root, dest); err != nil {
 			return err
 		}
 	} else if u.top != "." && !strings.HasPrefix(name, u.top+"/") {
-		return fmt.Errorf("the archive holds %q beside %q, which %w", clip(h.Name), u.top, ErrLeaves)
+		return fmt.Errorf("the archive contains %q beside %q, which %w", clip(h.Name), u.top, ErrLeaves)
 	}
 	rel := name // within the top
 	if u.top != "." {
@@ -93,7 +93,7 @@ func (u *unpacker) take(h *tar.Header, root *os.Root, dest string) error {
 	}
 	at := path.Join(u.as, rel)
 	if rel != "." && !u.known[path.Dir(at)] {
-		return fmt.Errorf("the archive holds %q without a folder that it stands in", clip(h.Name))
+		return fmt.Errorf("the archive contains %q, but not its parent folder", clip(h.Name))
 	}
 	var err error
 	switch h.Typeflag {
@@ -104,7 +104,7 @@ func (u *unpacker) take(h *tar.Header, root *os.Root, dest string) error {
 	case tar.TypeSymlink:
 		err = u.link(at, rel, h)
 	default:
-		err = fmt.Errorf("the archive holds %q, which is no file, folder or link", clip(h.Name))
+		err = fmt.Errorf("the archive contains %q, which is not a file, a folder or a link", clip(h.Name))
 	}
 	return err
 }
@@ -124,15 +124,15 @@ func (u *unpacker) begin(name string, folder bool, root *os.Root, dest string) e
 		u.as = u.top
 		return wrap(err, dest)
 	case err == nil && (folder || u.top == "." || strings.HasSuffix(dest, "/")):
-		return fmt.Errorf("%s is a file, and a folder is needed there", dest)
+		return fmt.Errorf("%s is a file, but a folder is needed there", dest)
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return err
 	case err != nil && strings.HasSuffix(dest, "/") && !folder:
-		return fmt.Errorf("%s: there is no such folder", dest)
+		return fmt.Errorf("%s: this folder does not exist", dest)
 	}
 	above := path.Dir(at)
 	if info, err := root.Lstat(above); err != nil || !info.IsDir() {
-		return fmt.Errorf("%s: there is no folder /%s for it to stand in; make it first", dest,
+		return fmt.Errorf("%s: the parent folder /%s does not exist; create it first", dest,
 			strings.TrimPrefix(above, "."))
 	}
 	u.in, err = root.OpenRoot(above)
@@ -157,7 +157,7 @@ func (u *unpacker) folder(at string, h *tar.Header) error {
 		u.known[at] = true
 		return nil
 	case err == nil:
-		return fmt.Errorf("%s: there is a file or a link in the place of a folder", u.shown(at))
+		return fmt.Errorf("%s: a file or a link exists in place of the folder", u.shown(at))
 	}
 	if err := u.in.Mkdir(at, 0o700); err != nil {
 		return plain(err, u.shown(at))
@@ -173,13 +173,13 @@ func (u *unpacker) file(at string, h *tar.Header) error {
 	if info, err := u.in.Lstat(at); err == nil {
 		switch mode := info.Mode(); {
 		case mode.IsDir():
-			return fmt.Errorf("%s: there is a folder in the place of a file", u.shown(at))
+			return fmt.Errorf("%s: a folder exists in place of the file", u.shown(at))
 		case mode&fs.ModeSymlink != 0: // it is replaced, not what it points to
 			if err := u.in.Remove(at); err != nil {
 				return plain(err, u.shown(at))
 			}
 		case !mode.IsRegular():
-			return fmt.Errorf("%s is %s, which is not written to", u.shown(at), what(mode))
+			return fmt.Errorf("%s is %s, which cannot be overwritten", u.shown(at), what(mode))
 		}
 	}
 	f, err := u.in.OpenFile(at, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
@@ -210,12 +210,12 @@ func (u *unpacker) times(at string, t time.Time) error {
 
 func (u *unpacker) link(at, rel string, h *tar.Header) error {
 	if rel == "." || !stays(rel, h.Linkname) {
-		return fmt.Errorf("the link %s points to %s, which %w; copy with -L what links point to", h.Name,
+		return fmt.Errorf("the link %s points to %s, which %w; copy the targets of links with -L", h.Name,
 			clip(h.Linkname), ErrLeaves)
 	}
 	if info, err := u.in.Lstat(at); err == nil {
 		if info.IsDir() {
-			return fmt.Errorf("%s: there is a folder in the place of a link", u.shown(at))
+			return fmt.Errorf("%s: a folder exists in place of the link", u.shown(at))
 		}
 		if err := u.in.Remove(at); err != nil {
 			return plain(err, u.shown(at))

@@ -13,12 +13,10 @@ import (
 	"github.com/berthd/berth/internal/wording"
 )
 
-const manLong = `Write the manual pages of all commands into a folder, as berth-node-drain.1 for 'berth node drain'. They are made from this program, so that
-they tell of it and of no other version:
-
-  berth man --dir /usr/local/share/man/man1
-
-Completion for a shell comes from 'berth completion bash', zsh, fish or powershell.`
+const manLong = "Write the manual pages of all commands to a folder, such as berth-node-drain.1 for 'berth node\n" +
+	"drain'. The pages describe this version of the program:\n\n" +
+	"  berth man --dir /usr/local/share/man/man1\n\n" +
+	"'berth completion bash' (or zsh, fish, powershell) prints the completion script of a shell."
 
 func newManCommand(sess *session.Session) *cobra.Command {
 	var dir string
@@ -28,14 +26,14 @@ func newManCommand(sess *session.Session) *cobra.Command {
 			if dir == "" {
 				return &session.UsageError{
 					Command: cmd.CommandPath(),
-					Message: cmd.CommandPath() +
-						" needs --dir, the folder to write to, such as /usr/local/share/man/man1",
+					Message: cmd.CommandPath() + " needs --dir, the folder to write to, such as " +
+						"/usr/local/share/man/man1",
 				}
 			}
 			return writeManual(sess, cmd.Root(), dir)
 		},
 	}
-	cmd.Flags().StringVar(&dir, "dir", "", "the `folder` to write to; it is made if it is not there")
+	cmd.Flags().StringVar(&dir, "dir", "", "the `folder` to write to; the command creates it if it does not exist")
 	if err := cmd.MarkFlagDirname("dir"); err != nil {
 		panic(err) // the flag is defined above
 	}
@@ -45,7 +43,7 @@ func newManCommand(sess *session.Session) *cobra.Command {
 // writeManual writes a page for each visible command. A build always writes the same bytes.
 func writeManual(sess *session.Session, root *cobra.Command, dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // manual pages are public
-		return fmt.Errorf("make the folder of manual pages: %w", err)
+		return fmt.Errorf("create the folder of manual pages: %w", err)
 	}
 	root.DisableAutoGenTag = true
 	built := time.Unix(0, 0).UTC()
@@ -59,8 +57,8 @@ func writeManual(sess *session.Session, root *cobra.Command, dir string) error {
 	}
 	pages, err := os.ReadDir(dir)
 	if err != nil {
-		return fmt.Errorf("look at the manual pages: %w", err)
+		return fmt.Errorf("read the manual pages: %w", err)
 	}
-	sess.Messagef("%s in %s: see 'man %s'", wording.Count(len(pages), "page"), dir, "-l "+dir+"/berth.1")
+	sess.Messagef("%s written to %s: see 'man %s'", wording.Count(len(pages), "page"), dir, "-l "+dir+"/berth.1")
 	return nil
 }

@@ -27,8 +27,8 @@ func newReferenceCommand() *cobra.Command {
 // reference returns the reference of all visible commands as Markdown.
 func reference(root *cobra.Command) []byte {
 	var b bytes.Buffer
-	b.WriteString("# Commands\n\nGenerated from the program; `make generate` writes it anew.\n\n```\n" + root.Long +
-		"\n```\n\n")
+	b.WriteString("# Commands\n\nGenerated from the program by `make generate`; do not " +
+		"edit.\n\n```\n" + root.Long + "\n```\n\n")
 	b.WriteString("Flags of all commands:\n\n")
 	writeFlagTable(&b, root.PersistentFlags())
 	writeCommands(&b, root)

@@ -22,23 +22,26 @@ import (
 	"github.com/berthd/berth/internal/cli/wait"
 )
 
-const rootLong = `Berth runs services and jobs as containers on machines.
-
-  berth dev                    start a whole Berth on this machine
-  berth run web.yaml           run what a manifest says, and wait until it is well
-  berth status                 see how everything is, trouble first
-  berth explain web            hear why it is so
-
-The server is found by --addr, BERTH_ADDR, the socket berth/api.sock in
-XDG_RUNTIME_DIR, the file berth/addr in the configuration folder (berth dev
-writes it), /run/berth/api.sock, and at last http://127.0.0.1:7373. Several addresses, with commas between,
-stand for each other. Over http and https the token is that of --token-file, BERTH_TOKEN,
-BERTH_TOKEN_FILE or, on this machine, the file berth/token in the configuration folder.
-Over https the servers' authority is named by --ca-file or --ca-hash.
-
-Exit codes: 0 done; 1 the answer is no (run: not healthy or failed, rollout status: failed or
-rolled back, plan: something to change, validate: a fault, wait: it did not come); 2 it could not be done (wrong arguments, no server, refused);
-130 interrupted. 'berth exec' exits as its command does, with 125 if it could not run it; 'berth attach' as the container does.`
+const rootLong = "Berth runs services and jobs as containers on machines.\n\n" +
+	"  berth dev                    start a complete Berth on this machine\n" +
+	"  berth run web.yaml           apply a manifest and wait until everything is healthy\n" +
+	"  berth status                 show the state of everything, problems first\n" +
+	"  berth explain web            show the reason\n\n" +
+	"The address of the server comes from the first of: --addr, BERTH_ADDR, the socket berth/api.sock in\n" +
+	"XDG_RUNTIME_DIR, the file berth/addr in the configuration folder (written by berth dev),\n" +
+	"/run/berth/api.sock, and http://127.0.0.1:7373. With several addresses, separated by commas, the\n" +
+	"next one is used when one does not answer.\n" +
+	"Over http and https the token comes from --token-file, BERTH_TOKEN, BERTH_TOKEN_FILE or, on this\n" +
+	"machine, the file berth/token in the configuration folder.\n" +
+	"Over https, --ca-file or --ca-hash names the certificate authority of the servers.\n\n" +
+	"Exit codes:\n" +
+	"  0    done\n" +
+	"  1    the answer is no: run: not healthy or failed; rollout status: failed or rolled back;\n" +
+	"       plan: there are changes; validate: a fault; wait: the condition was not met\n" +
+	"  2    the command could not be carried out: wrong arguments, no server, request refused\n" +
+	"  130  interrupted\n" +
+	"'berth exec' exits with the code of its command, or with 125 if it could not run the command. 'berth\n" +
+	"attach' exits with the code of the container."
 
 // newRootCommand builds the tree of commands.
 func newRootCommand(sess *session.Session) *cobra.Command {
@@ -75,16 +78,17 @@ func newRootCommand(sess *session.Session) *cobra.Command {
 		return &session.UsageError{Command: cmd.CommandPath(), Message: session.FlagErrorText(cmd, err)}
 	})
 	root.PersistentFlags().StringSliceVar(&sess.Addrs, "addr", nil,
-		"address of a server, https://host:port, http://host:port or unix:///path; several stand for each "+
-			"other (BERTH_ADDR)")
+		"address of a server, https://host:port, http://host:port or unix:///path; several "+
+			"addresses of the same control plane, separated by commas, are tried in turn (BERTH_ADDR)")
 	root.PersistentFlags().StringVar(&sess.TokenFile, "token-file", "",
 		"file with the token that is sent to the server (BERTH_TOKEN, BERTH_TOKEN_FILE)")
 	root.PersistentFlags().StringVar(&sess.CAFile, "ca-file", "",
-		"file with the certificate of the servers' authority (BERTH_CA_FILE)")
+		"file with the certificate of the servers' certificate authority (BERTH_CA_FILE)")
 	root.PersistentFlags().StringVar(&sess.CAHash, "ca-hash", "",
-		"SHA-256 of that certificate, in hex, instead of the file (BERTH_CA_HASH)")
+		"SHA-256 of the certificate of the servers' certificate authority, in hex, instead "+
+			"of the file (BERTH_CA_HASH)")
 	root.PersistentFlags().StringVarP(&sess.Format, "output", "o", "table",
-		"how to print: table, wide, json, yaml, jsonpath=PATH (RFC 9535) or go-template=TEMPLATE")
+		"output format: table, wide, json, yaml, jsonpath=PATH (RFC 9535) or go-template=TEMPLATE")
 	session.RegisterCompletion(root, "output",
 		cobra.FixedCompletions([]string{"table", "wide", "json", "yaml", "jsonpath=", "go-template="},
 			cobra.ShellCompDirectiveNoFileComp))

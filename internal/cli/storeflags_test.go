@@ -21,24 +21,24 @@ func TestStoreFlags(t *testing.T) {
 		args []string
 		says []string
 	}{
-		{[]string{"--store-user", "u"}, []string{"--store-user is only for", "--store is missing"}},
-		{[]string{"--store-prefix", "p/"}, []string{"--store-prefix is only for"}},
+		{[]string{"--store-user", "u"}, []string{"--store-user needs --store", "external etcd"}},
+		{[]string{"--store-prefix", "p/"}, []string{"--store-prefix needs --store"}},
 		{[]string{"--store", "etcd://u:hidden@h"}, []string{"--store-user", "--store-password-file"}},
 		{
 			[]string{"--store", "etcd://h", "--store-user", "u"},
-			[]string{"--store-user u wants a password", "BERTH_STORE_PASSWORD"},
+			[]string{"--store-user u needs a password", "BERTH_STORE_PASSWORD"},
 		},
-		{[]string{"--store", "etcd://h", "--store-password-file", file}, []string{"--store-user is not"}},
+		{[]string{"--store", "etcd://h", "--store-password-file", file}, []string{"needs --store-user"}},
 		{
 			[]string{
 				"--store", "etcd://h", "--store-user", "u", "--store-password-file", file + "-none",
 				"--store-prefix", "p",
 			},
-			[]string{"--store-password-file " + file + "-none: no such file", `--store-prefix "p"`, "slash at the end"},
+			[]string{"--store-password-file " + file + "-none: no such file", `--store-prefix "p"`, "ends in a slash"},
 		},
 		{
 			[]string{"--store", "etcd://h", "--store-cert", file, "--store-ca", "system"},
-			[]string{"--store-cert and --store-key belong together"},
+			[]string{"--store-cert and --store-key must be given together"},
 		},
 	} {
 		for _, command := range []string{"server", "dev"} {

@@ -177,22 +177,22 @@ func TestSystemFaultsSayTheWayOut(t *testing.T) {
 		err  error
 		want string
 	}{
-		{"no file", missing, "berth: " + dir + "/none: no such file or directory\nSee how the path is written.\n"},
+		{"no file", missing, "berth: " + dir + "/none: no such file or directory\nCheck the path.\n"},
 		{"a port", fmt.Errorf("listen: %w", taken), "berth: listen: another program listens at " + l.Addr().String() +
-			" (address already in use)\n'ss -ltnp' tells which program it is: end it, or choose another address.\n"},
+			" (address already in use)\n'ss -ltnp' shows the program that uses it: end that program, or choose another address.\n"},
 		{
 			"a full disk", fault(syscall.ENOSPC),
-			"berth: write it: /data/x: no space left on device\nThe disk is full: free some of it ('df -h' " +
-				"tells which), or name a folder on another one.\n",
+			"berth: write it: /data/x: no space left on device\nThe disk is full: free some space ('df -h' " +
+				"shows the file systems), or name a folder on another disk.\n",
 		},
 		{
 			"no right", fault(syscall.EACCES),
-			"berth: write it: /data/x: permission denied\nThis user may not: run it as a user that may, " +
-				"root perhaps, or name another file or folder.\n",
+			"berth: write it: /data/x: permission denied\nThis user lacks the permission: use another user, " +
+				"perhaps root, or name another file or folder.\n",
 		},
 		{
 			"a disk for reading", fault(syscall.EROFS),
-			"berth: write it: /data/x: read-only file system\nThat file system is for reading only: name a " +
+			"berth: write it: /data/x: read-only file system\nThe file system is read-only: name a " +
 				"folder on another one.\n",
 		},
 		{"one fault", refused(422, "the request has 1 fault",
@@ -208,13 +208,13 @@ func TestSystemFaultsSayTheWayOut(t *testing.T) {
 		},
 		{
 			"a role", refused(403, "this needs the role operator"),
-			"berth: this needs the role operator\nUse a token that may (--token-file, BERTH_TOKEN, " +
-				"BERTH_TOKEN_FILE): an admin makes one with `berth token create`.\n",
+			"berth: this needs the role operator\nUse a token with the needed role (--token-file, BERTH_TOKEN, " +
+				"BERTH_TOKEN_FILE): an admin creates one with `berth token create`.\n",
 		},
 		{
 			"a lost answer", fmt.Errorf("%w: %w", client.ErrUncertain, errors.New("it ended")),
-			"berth: the write may have happened or not: it ended\nLook with 'berth status' what became of " +
-				"it before you ask again.\n",
+			"berth: the write may have happened or not: it ended\nCheck the result with 'berth status' before " +
+				"you repeat the command.\n",
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -230,7 +230,7 @@ func TestSystemFaultsSayTheWayOut(t *testing.T) {
 // TestStrangeServersAreTold connects to servers that are not Berth, or only partly. Each error comes with a hint.
 func TestStrangeServersAreTold(t *testing.T) {
 	t.Parallel()
-	const foreign = "What answers at ADDR is another program, or a proxy before the server: name the server " +
+	const foreign = "Another program, or a proxy in front of the server, answers at ADDR: name the server " +
 		"with --addr or BERTH_ADDR.\n"
 	raw := func(answer string) func(net.Conn) {
 		return func(c net.Conn) {
@@ -253,14 +253,14 @@ func TestStrangeServersAreTold(t *testing.T) {
 			"another protocol", "http",
 			[]string{"ps"},
 			raw("SSH-2.0-x\r\n"),
-			"berth: no server at ADDR: what answers there does not speak HTTP\n" + foreign,
+			"berth: no server at ADDR: the program at this address does not speak HTTP\n" + foreign,
 		},
 		{
 			"cut off", "http",
 			[]string{"ps"},
 			plainHTTP("200 OK", "application/json", `{"items":[`, 1000),
-			"berth: read the answer to GET /v1/tasks from ADDR: it ended in the middle\nThe connection was " +
-				"cut, or the server ended: ask again.\n",
+			"berth: read the answer to GET /v1/tasks from ADDR: it ended too early\nThe connection was " +
+				"cut, or the server ended: try again.\n",
 		},
 		{
 			"a page", "http",
@@ -294,7 +294,7 @@ func TestStrangeServersAreTold(t *testing.T) {
 			[]string{"token", "create", "--role", "viewer"},
 			plainHTTP("200 OK", "application/json", `{"token":`, 1000),
 			"berth: the write may have happened or not: read the answer to POST /v1/tokens from ADDR: it " +
-				"ended in the middle\nLook with 'berth status' what became of it before you ask again.\n",
+				"ended too early\nCheck the result with 'berth status' before you repeat the command.\n",
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {

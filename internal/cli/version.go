@@ -10,7 +10,7 @@ import (
 func newVersionCommand(sess *session.Session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
-		Short: "Tell which build of Berth this is",
+		Short: "Show the version of Berth",
 		Args:  session.Arguments(0, 0, ""),
 		RunE: func(*cobra.Command, []string) error {
 			if sess.WantsData() {

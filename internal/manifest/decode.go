@@ -23,7 +23,7 @@ func (r *reader) decode(root *node) {
 		if root.shape == shapeText && strings.HasPrefix(root.text, `job "`) {
 			more = "; this looks like a file of Nomad; see docs/guide/coming-from.md"
 		}
-		r.fault(root.at, "", "a document is an object with a kind, found %s%s", root.describe(), more)
+		r.fault(root.at, "", "a document must be an object with a kind, found %s%s", root.describe(), more)
 		return
 	}
 	kind, ok := r.kind(root)
@@ -118,7 +118,7 @@ func (d *decoder) value(path string, n *node, to reflect.Value) {
 	if d.values++; d.values > MaxValues {
 		if !d.full {
 			d.full = true
-			d.fault(n.at, path, "the document holds more than %d values once its aliases are filled in", MaxValues)
+			d.fault(n.at, path, "the document has more than %d values after its aliases are expanded", MaxValues)
 		}
 		return
 	}
@@ -230,7 +230,7 @@ func (d *decoder) integer(path string, n *node, to reflect.Value) {
 	if to.CanUint() {
 		u, err := strconv.ParseUint(n.text, 10, 64)
 		if err != nil {
-			d.faultShape(path, n, "a whole number from 0 up")
+			d.faultShape(path, n, "a whole number, 0 or more")
 			return
 		}
 		to.SetUint(u)
@@ -367,13 +367,21 @@ func otherPlaces(name string, kind cluster.Kind) string {
 		if k == kind {
 			here = places
 		} else {
-			others = append(others, fmt.Sprintf("in a %s it is %s", k, places[0]))
+			others = append(others, placesText(name, k, places[:1]))
 		}
 	}
 	if len(here) > 0 {
-		return fmt.Sprintf("in a %s it is %s", kind, strings.Join(here[:min(len(here), 3)], " and "))
+		return placesText(name, kind, here[:min(len(here), 3)])
 	}
 	return strings.Join(others, ", ")
+}
+
+// placesText names the places of a field in objects of a kind. The shortest place is the first.
+func placesText(name string, kind cluster.Kind, places []string) string {
+	if places[0] == name {
+		return fmt.Sprintf("it belongs at the top level of a %s, as %s", kind, name)
+	}
+	return fmt.Sprintf("in a %s it is %s", kind, strings.Join(places, " and "))
 }
 
 // placesOf returns the paths of fields of that name in a type, the shortest first. It skips the types in around, which

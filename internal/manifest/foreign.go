@@ -9,7 +9,7 @@ func foreignKinds() map[string]string {
 		"CronJob":               "a Cron",
 		"DaemonSet":             "a Service with mode: daemon, and its TaskDefinition",
 		"Deployment":            "a Service and its TaskDefinition",
-		"Ingress":               "a program of your own that is told of services (docs/guide/following.md)",
+		"Ingress":               "a program of your own that follows services (docs/guide/following.md)",
 		"Namespace":             "a Cluster",
 		"PersistentVolumeClaim": "volumes in a TaskDefinition",
 		"Pod":                   "a Service or a Job, and its TaskDefinition",

@@ -32,7 +32,7 @@ func (r *reader) readJSON(data []byte) {
 	j.dec.UseNumber()
 	for i := 0; j.dec.More(); i++ {
 		if i == MaxDocuments {
-			r.fault(j.position(), "", "the file holds more than %d documents", MaxDocuments)
+			r.fault(j.position(), "", "the file has more than %d documents", MaxDocuments)
 			return
 		}
 		j.builder = builder{reader: r}
@@ -79,7 +79,7 @@ func (j *jsonBuilder) node(depth int) *node {
 		return nil
 	}
 	if !j.countValue(1) {
-		j.fault(at, "", "the document holds more than %d values", MaxValues)
+		j.fault(at, "", "the document has more than %d values", MaxValues)
 		return nil
 	}
 	tk, err := j.dec.Token()

@@ -198,7 +198,7 @@ func (r *reader) duplicates(objects []Object) {
 		key := string(o.Kind) + "/" + o.Cluster() + "/" + o.Name()
 		if prev, ok := first[key]; ok {
 			r.faults = append(r.faults, Fault{o.Position, "", fmt.Sprintf(
-				"%s is written twice: the first is at %s", o.label(), prev.Position)})
+				"%s is defined twice: the first is at %s", o.label(), prev.Position)})
 			continue
 		}
 		first[key] = o

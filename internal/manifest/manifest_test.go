@@ -215,7 +215,7 @@ func TestFaults(t *testing.T) {
 			[]string{
 				`m:1:7: kind: unknown kind "Servise": did you mean "Service"?`,
 				`m:3:1: kind: is missing: want one of Cluster, TaskDefinition, Service, Job, Cron`,
-				`m:5:1: a document is an object with a kind, found a list`,
+				`m:5:1: a document must be an object with a kind, found a list`,
 				`m:8:7: not YAML: …`,
 				`m:10:7: kind: want one of Cluster, TaskDefinition, Service, Job, Cron, found the number 3`,
 			},
@@ -305,8 +305,8 @@ func TestFaults(t *testing.T) {
 		}},
 		{"key twice", service + "count: 2\n", []string{`m:5:1: "count" is repeated: the first is in line 4`}},
 		{"object twice", service + "---\n" + service + "---\ncluster: default\n" + service, []string{
-			`m:6:1: Service web is written twice: the first is at m:1:1`,
-			`m:11:1: Service web is written twice: the first is at m:1:1`,
+			`m:6:1: Service web is defined twice: the first is at m:1:1`,
+			`m:11:1: Service web is defined twice: the first is at m:1:1`,
 		}},
 		{
 			"not UTF-8", "kind: Cluster\nname: \"é\xff\"\n",
@@ -318,7 +318,7 @@ func TestFaults(t *testing.T) {
 		},
 		{
 			"tab", "kind: Cluster\nlabels:\n\ta: b\n",
-			[]string{`m:3:1: a tab indents the line: YAML is indented with spaces`},
+			[]string{`m:3:1: a tab indents the line: indent YAML with spaces`},
 		},
 		{"truncated list", "kind: Job\nname: j\nsteps: [{name: a", []string{`m:3:…`}},
 		{
@@ -339,7 +339,7 @@ func TestFaults(t *testing.T) {
 		},
 		{
 			"tag", "kind: Cluster\nname: !!binary aGVsbG8=\n",
-			[]string{`m:2:7: the tag !!binary: tags are not supported, quote a value to make it text`},
+			[]string{`m:2:7: the tag !!binary is not supported; to make a value text, quote it`},
 		},
 		{"merge of text", service + "<<: x\n", []string{`m:5:5: "<<" merges objects, found the text "x"`}},
 		{
@@ -352,7 +352,7 @@ func TestFaults(t *testing.T) {
 		},
 		{
 			"indentation", "kind: Service\n name: web\n",
-			[]string{`m:1:7: not YAML: mapping value is not allowed in this context: check the indentation, and quote text that holds ": "`},
+			[]string{`m:1:7: not YAML: mapping value is not allowed in this context: check the indentation, and quote text that contains ": "`},
 		},
 	}
 	for _, test := range tests {
@@ -396,7 +396,7 @@ func TestHostile(t *testing.T) {
 	}
 	tests := []struct{ name, text, want string }{
 		{"billion laughs", laughs, "unknown field"},
-		{"laughs in a field", lists, "more than 50000 values once its aliases are filled in"},
+		{"laughs in a field", lists, "more than 50000 values after its aliases are expanded"},
 		{"merges of merges", merges, "unknown field"},
 		{"deep flow", "kind: " + strings.Repeat("[", 20_000), "more than 32 levels deep"},
 		{"deep objects", "kind: " + strings.Repeat("{a: ", 9_000), "more than 32 levels deep"},
@@ -404,8 +404,8 @@ func TestHostile(t *testing.T) {
 		{"deep questions", strings.Repeat("? ", 10_000), "more than 32 levels deep"},
 		{"deep blocks", deepBlocks(200), "more than 32 levels deep"},
 		{"deep JSON", `{"kind":` + strings.Repeat("[", 5000) + strings.Repeat("]", 5000) + "}", "more than 32 levels deep"},
-		{"huge file", strings.Repeat("# hello\n", MaxFile/8+1), "more than 4 MiB"},
-		{"huge document", "a: " + strings.Repeat("x", MaxDocument), "more than 512 KiB"},
+		{"huge file", strings.Repeat("# hello\n", MaxFile/8+1), "larger than 4 MiB"},
+		{"huge document", "a: " + strings.Repeat("x", MaxDocument), "larger than 512 KiB"},
 		{"many words", strings.Repeat("- a\n", 60_000), "more than 30000 tokens"},
 		{"many documents", strings.Repeat("---\n", 20_000), "more than 10000 documents"},
 		{"many keys", manyKeys(9_000), "m:2001:11: a list or object has more than 2000 entries"},
@@ -473,7 +473,7 @@ func TestRead(t *testing.T) {
 	}
 
 	_, err = Read(strings.NewReader("kind: Cluster\nname: a\n"), filepath.Join(dir, "a.yml"), "-")
-	if want := "<stdin>:1:1: Cluster a is written twice"; err == nil || !strings.HasPrefix(err.Error(), want) {
+	if want := "<stdin>:1:1: Cluster a is defined twice"; err == nil || !strings.HasPrefix(err.Error(), want) {
 		t.Errorf("an object in two files: got %v, want %q", err, want)
 	}
 	_, err = Read(nil, filepath.Join(dir, "none.yaml"), filepath.Join(dir, "README.md"))

@@ -48,7 +48,7 @@ func Read(stdin io.Reader, names ...string) ([]Object, error) {
 		return nil, err
 	}
 	if len(all.objects) == 0 {
-		return nil, fmt.Errorf("%s: no object in it: want a manifest with at least one of %s",
+		return nil, fmt.Errorf("%s: no object found: want a manifest with at least one of %s",
 			strings.Join(names, ", "), kindWords())
 	}
 	return all.objects, nil
@@ -89,7 +89,7 @@ func expand(name string) ([]string, error) {
 		}
 	}
 	if len(files) == 0 {
-		return nil, fmt.Errorf("%s: the folder holds no .yaml, .yml or .json file", name)
+		return nil, fmt.Errorf("%s: the folder has no .yaml, .yml or .json file", name)
 	}
 	return files, nil
 }

@@ -24,7 +24,7 @@ type document struct {
 // read reads all objects of a file.
 func (r *reader) read(data []byte) {
 	if len(data) > MaxFile {
-		r.fault(Position{File: r.file}, "", "the file has more than %d MiB", MaxFile>>20)
+		r.fault(Position{File: r.file}, "", "the file is larger than %d MiB", MaxFile>>20)
 		return
 	}
 	if !r.checkText(data) {
@@ -38,7 +38,7 @@ func (r *reader) read(data []byte) {
 	}
 	for i, doc := range split(data) {
 		if i == MaxDocuments {
-			r.fault(Position{r.file, doc.line, 1}, "", "the file holds more than %d documents", MaxDocuments)
+			r.fault(Position{r.file, doc.line, 1}, "", "the file has more than %d documents", MaxDocuments)
 			return
 		}
 		if root := r.parseYAML(doc); root != nil {
@@ -111,7 +111,7 @@ func isMarker(line []byte) bool {
 func (r *reader) parseYAML(doc document) *node {
 	first := Position{r.file, doc.line, 1}
 	if len(doc.text) > MaxDocument {
-		r.fault(first, "", "the document has more than %d KiB", MaxDocument>>10)
+		r.fault(first, "", "the document is larger than %d KiB", MaxDocument>>10)
 		return nil
 	}
 	tokens := lexer.Tokenize(string(doc.text))
@@ -222,7 +222,7 @@ func (r *reader) syntax(doc document, err error) {
 	if i := at.Line - doc.line; i >= 0 && i < len(lines) {
 		indent := lines[i][:len(lines[i])-len(bytes.TrimLeft(lines[i], " \t"))]
 		if tab := bytes.IndexByte(indent, '\t'); tab >= 0 {
-			r.fault(Position{r.file, at.Line, tab + 1}, "", "a tab indents the line: YAML is indented with spaces")
+			r.fault(Position{r.file, at.Line, tab + 1}, "", "a tab indents the line: indent YAML with spaces")
 			return
 		}
 	}
@@ -231,7 +231,7 @@ func (r *reader) syntax(doc document, err error) {
 		message += ": it ends too early"
 	}
 	if message == "mapping value is not allowed in this context" {
-		message += ": check the indentation, and quote text that holds \": \""
+		message += ": check the indentation, and quote text that contains \": \""
 	}
 	r.fault(at, "", "not YAML: %.200s", message)
 }
@@ -272,7 +272,7 @@ func (y *yamlBuilder) node(n ast.Node) *node {
 		if y.failed {
 			return &node{}
 		}
-		return y.fail(n, "the document holds more than %d values", MaxValues)
+		return y.fail(n, "the document has more than %d values", MaxValues)
 	}
 	at := y.at(n)
 	switch v := n.(type) {
@@ -307,7 +307,7 @@ func (y *yamlBuilder) node(n ast.Node) *node {
 	case *ast.AliasNode:
 		return y.alias(v)
 	case *ast.TagNode:
-		return y.fail(n, "the tag %s: tags are not supported, quote a value to make it text", clip(v.Start.Value))
+		return y.fail(n, "the tag %s is not supported; to make a value text, quote it", clip(v.Start.Value))
 	}
 	return y.fail(n, "a %s is not allowed here", n.Type())
 }
@@ -322,7 +322,7 @@ func (y *yamlBuilder) mapping(at Position, entries []*ast.MappingValueNode) *nod
 		}
 		key, ok := y.key(e.Key)
 		if !ok {
-			y.fail(e.Key, "a key is a word or text")
+			y.fail(e.Key, "a key must be a word or text")
 			continue
 		}
 		own = append(own, field{key, y.at(e.Key), y.node(e.Value)})
@@ -358,7 +358,7 @@ func (y *yamlBuilder) merge(value ast.Node) []field {
 			return nil
 		}
 		if !y.countValue(len(s.fields)) {
-			y.fail(value, "the document holds more than %d values", MaxValues)
+			y.fail(value, "the document has more than %d values", MaxValues)
 			return nil
 		}
 		fields = append(fields, s.fields...)

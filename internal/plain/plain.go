@@ -1,20 +1,20 @@
-// Package plain says errors of the operating system and of libraries in words that tell a person what they mean: not
-// "dial tcp 10.0.0.1:80: connect: connection refused" but "nothing listens at 10.0.0.1:80 (connection refused)".
+// Package plain replaces the error texts of the operating system and of libraries by plain words for people. "dial tcp
+// 10.0.0.1:80: connect: connection refused" becomes "nothing listens at 10.0.0.1:80 (connection refused)".
 //
-// Who makes an error that people read wraps the cause as it is; who shows it, or writes it into a record, says it with
-// Text.
+// Code that creates an error wraps its cause unchanged. Code that shows an error to a person, or writes it into a
+// record, calls Text.
 //
-// # Who translates
+// # Where errors are translated
 //
-// The package exists because some nine hundred places wrap errors that are not Berth's own. The maker of an error wraps
-// its cause unchanged, so errors.Is and operators' logs see it. The reporter puts it into plain words with Text: the
-// command line at its one exit, the agent where an error becomes a record's message or the end of a stream. Errors of
-// containerd's runtime are text and no tree, so their driver translates them where they come in. Advice stands beside
-// the error, by its kind, in internal/cli; an error with its own hint has precedence. Package api/client does not
-// translate, because programs want the errors of Go's own packages. Tests find new commands, flags and routes by
-// themselves: a wrong flag is named with the values it accepts, and a route answers nonsense with 4xx, a sentence and
-// the place. A library that words its errors differently makes Text fall back to the library's own words, never to
-// nothing.
+// About nine hundred places wrap errors that are not Berth's own. They wrap the cause unchanged, so that errors.Is and
+// the logs see it. The translation happens where an error is reported: in the command line at its one exit, and in the
+// agent where an error becomes a record's message or the end of a stream. The runtime of containerd returns errors as
+// text, so its driver translates them on arrival.
+//
+// Advice for each kind of error is in internal/cli; an error with its own hint has precedence. Package api/client does
+// not translate, because programs need the errors of Go's own packages. Tests find new commands, flags and routes by
+// themselves. They check that a wrong flag is reported with the accepted values, and that a route answers nonsense with
+// 4xx, a sentence and the place. If a library changes the text of an error, Text returns the library's text.
 package plain
 
 import (
@@ -51,7 +51,8 @@ func Text(err error) string {
 			text = replaceLast(text, old, said)
 		}
 	}
-	return overTheWire.ReplaceAllString(noHTTP.ReplaceAllString(text, "what answers there does not speak HTTP"), "")
+	return overTheWire.ReplaceAllString(noHTTP.ReplaceAllString(text, "the program at this address does not "+
+		"speak HTTP"), "")
 }
 
 // noHTTP matches the error of net/http about a response in another protocol.
@@ -102,7 +103,7 @@ func known(err error) (string, bool) {
 		return e.Error(), true
 	case *json.SyntaxError:
 		if e.Error() == "unexpected end of JSON input" {
-			return "it is cut short", true
+			return "it is truncated", true
 		}
 		return fmt.Sprintf("it is not JSON (%s)", e.Error()), true
 	}
@@ -110,9 +111,9 @@ func known(err error) (string, bool) {
 	case context.DeadlineExceeded:
 		return "it took too long", true
 	case context.Canceled:
-		return "it was broken off", true
+		return "it was interrupted", true
 	case io.EOF, io.ErrUnexpectedEOF:
-		return "it ended in the middle", true
+		return "it ended too early", true
 	}
 	return "", false
 }
@@ -154,18 +155,18 @@ func system(err error, at, what string) (string, bool) {
 	case syscall.EADDRINUSE:
 		return "another program listens " + where + " (address already in use)", true
 	case syscall.EADDRNOTAVAIL:
-		return strings.TrimPrefix(where, "at ") + " is no address of this machine", true
+		return strings.TrimPrefix(where, "at ") + " is not an address of this machine", true
 	case syscall.EHOSTUNREACH, syscall.ENETUNREACH:
-		return "no way leads " + strings.Replace(where, "at ", "to ", 1) + " (" + number.Error() + ")", true
+		return "no route leads " + strings.Replace(where, "at ", "to ", 1) + " (" + number.Error() + ")", true
 	case syscall.ETIMEDOUT:
 		return strings.TrimPrefix(where, "at ") + " does not answer", true
 	case syscall.ENOENT:
 		if what == "connect" || what == "dial" {
-			return "there is no such socket", true
+			return "the socket does not exist", true
 		}
 	case syscall.EACCES, syscall.EPERM:
 		if what == "bind" || what == "listen" {
-			return "this user may not listen " + where + " (" + number.Error() + ")", true
+			return "this user lacks the permission to listen " + where + " (" + number.Error() + ")", true
 		}
 	}
 	return "", false

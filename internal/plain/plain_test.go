@@ -68,8 +68,8 @@ func TestText(t *testing.T) {
 			"check up: nothing listens at " + at + " (connection refused)",
 		},
 		{"nobody there, by the system call", step, "nothing listens there (connection refused)"},
-		{"no socket", socket, "there is no such socket"},
-		{"an address of another machine", foreign, "192.0.2.9:1 is no address of this machine"},
+		{"no socket", socket, "the socket does not exist"},
+		{"an address of another machine", foreign, "192.0.2.9:1 is not an address of this machine"},
 		{
 			"cut off", &net.OpError{
 				Op: "read", Net: "tcp",
@@ -81,20 +81,20 @@ func TestText(t *testing.T) {
 			"a name", &net.OpError{Op: "dial", Net: "tcp", Err: notFound},
 			"the name db.example is not known (no such host)",
 		},
-		{"short JSON", fmt.Errorf("read the answer: %w", short), "read the answer: it is cut short"},
+		{"short JSON", fmt.Errorf("read the answer: %w", short), "read the answer: it is truncated"},
 		{"no JSON", page, "it is not JSON (invalid character '<' looking for beginning of value)"},
 		{"too long", fmt.Errorf("pull: %w", context.DeadlineExceeded), "pull: it took too long"},
-		{"broken off", fmt.Errorf("pull: %w", context.Canceled), "pull: it was broken off"},
+		{"broken off", fmt.Errorf("pull: %w", context.Canceled), "pull: it was interrupted"},
 		{
 			"the end", fmt.Errorf("read the EOF of it: %w", io.ErrUnexpectedEOF),
-			"read the EOF of it: it ended in the middle",
+			"read the EOF of it: it ended too early",
 		},
 		{"over gRPC", errors.New(
 			`rpc error: code = Unavailable desc = connection error: desc = "transport: Error while dialing: dial unix /x: timeout"`), `"dial unix /x: timeout"`},
 		{
 			"another protocol", errors.New(
 				`net/http: HTTP/1.x transport connection broken: malformed HTTP response "SSH-2.0-x"`),
-			"what answers there does not speak HTTP",
+			"the program at this address does not speak HTTP",
 		},
 		{
 			"an error of the system that says enough", &fs.PathError{Op: "open", Path: "/x", Err: syscall.EACCES},

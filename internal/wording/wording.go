@@ -114,5 +114,5 @@ func Pressure(p *cluster.Pressure) string {
 	if p.Task == "" {
 		return text
 	}
-	return JoinNonEmpty("; ", text, JoinNonEmpty(": ", ShortTask(p.Task)+" is to move away", OneLine(p.Why)))
+	return JoinNonEmpty("; ", text, JoinNonEmpty(": ", ShortTask(p.Task)+" will move away", OneLine(p.Why)))
 }

@@ -94,7 +94,7 @@ func TestAnswers(t *testing.T) {
 	}
 	again := s.Write("again.yaml", written.Stdout)
 	s.Berth("plan", again).Want(t, 0, "Nothing to do")
-	s.Berth("diff", again).Want(t, 0, "service/asked is as the file says")
+	s.Berth("diff", again).Want(t, 0, "service/asked is the same as in the file")
 
 	// The differences, also from a version that is not written yet.
 	v2 := s.Write("v2.yaml", strings.NewReplacer("version: 1", "version: 2", "asked@1", "asked@2", "100000",

@@ -116,7 +116,7 @@ func TestCopy(t *testing.T) {
 			t.Errorf("the folder came back otherwise (-want +got):\n%s", diff)
 		}
 		s.Berth("cp", "tree/deep/.", "box.1.0:there").Want(t, 2,
-			"the link link points to ../run, which leaves what is copied", "-L")
+			"the link link points to ../run, which leads out of the copied folder", "-L")
 		s.Berth("cp", "-L", "tree/deep/.", "box.1.0:there").Want(t, 0, "2 files copied")
 		s.Berth("exec", "box.1.0", "cat", "there/link", "there/secret").Want(t, 0, "tree/runtree/deep/secret")
 
@@ -124,7 +124,7 @@ func TestCopy(t *testing.T) {
 		s.Berth("cp", "box.1.0:no-such-file", ".").Want(t, 2, "no-such-file: no such file")
 		s.Berth("cp", "box.1.0:/dev/pts", "devices").Want(t, 0, `"pts/ptmx" is a device`)
 		s.Berth("cp", "big", "box.1.0:no/such/folder").Want(t, 2, "make it first")
-		s.Berth("cp", "big", "other").Want(t, 2, "one of source and target has to be in a task")
+		s.Berth("cp", "big", "other").Want(t, 2, "either the source or the target must be in a task")
 		s.Berth("cp", "no-such-file", "box.1.0:x").Want(t, 2, "no-such-file")
 		s.Berth("cp", "-c", "other", "big", "box.1.0:x").Want(t, 2, `no container "other"`)
 		if executor == harness.Containerd { // plain processes see the files of the node

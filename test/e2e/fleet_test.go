@@ -241,7 +241,7 @@ func TestFleetJoinCanBeRepeated(t *testing.T) {
 	again := []string{"server", "init", "--data-dir", first.Dir, "--name", "s1", "--advertise"}
 	key := readFile(t, filepath.Join(first.Dir, "pki", "ca.key"))
 	f.Berth(append(again, hosts[0].Address)...).Want(t, 0, "was already a server")
-	f.Berth(append(again, "10.9.9.9")...).Want(t, 2, "is a server already")
+	f.Berth(append(again, "10.9.9.9")...).Want(t, 2, "belongs to a server already")
 	if readFile(t, filepath.Join(first.Dir, "pki", "ca.key")) != key {
 		t.Error("the key of the authority was overwritten")
 	}
@@ -254,7 +254,7 @@ func TestFleetJoinCanBeRepeated(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.Berth("server", "--data-dir", joined.Dir).Want(t, 2, "did not end",
-		"Do `berth server init` or `berth server join` again")
+		"Run `berth server init` or `berth server join` again")
 	joined.Rejoin(f.JoinToken("server")).Want(t, 0, "has joined")
 	joined.Start()
 	f.Voters(2)

@@ -46,7 +46,7 @@ func badManifests() []badManifest {
 		{"deep map", "a: " + strings.Repeat("{a: ", 5_000), []string{"bad.yaml", "deep"}},
 		{
 			"huge", definition + "  - {name: main, command: [echo, \"" + strings.Repeat("x", 12<<20) + "\"]}\n",
-			[]string{"bad.yaml", "more than 4 MiB"},
+			[]string{"bad.yaml", "larger than 4 MiB"},
 		},
 		{
 			"wrong types", "kind: Service\nname: bad\ndefinition: bad@1\ncount: many\nlabels: [a]\n",

@@ -61,7 +61,7 @@ func TestRebalance(t *testing.T) {
 		stopWait()
 		w.isStanding(want)
 		w.oneAtATime("wait")
-		w.Berth("rebalance", "--settle", "0s").Want(t, 0, "no task would stand better elsewhere")
+		w.Berth("rebalance", "--settle", "0s").Want(t, 0, "no task has a better node")
 
 		w.Berth("rebalance", "--undo", "-d").Want(t, 0)
 		w.Servers[0].Kill()

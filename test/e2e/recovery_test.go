@@ -24,7 +24,7 @@ func TestSnapshotRoundTrip(t *testing.T) {
 	before := running(t, f.Site, "hello", 3)
 	snapshot := filepath.Join(f.Dir, "saved")
 	f.Berth("operator", "snapshot", "save", snapshot).Want(t, 0, "saved to", "service 1", "incarnation")
-	f.Berth("operator", "snapshot", "save", snapshot).Want(t, 2, "is there already", "--force")
+	f.Berth("operator", "snapshot", "save", snapshot).Want(t, 2, "already exists", "--force")
 	f.Berth("operator", "snapshot", "inspect", snapshot).Want(t, 0, "sha256", "service 1")
 	if info, err := os.Stat(snapshot); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the snapshot's mode: %v, %v", info.Mode(), err)
@@ -62,9 +62,9 @@ func TestSnapshotRoundTrip(t *testing.T) {
 		return nil
 	})
 	old.Kill()
-	f.Berth("operator", "recover").Want(t, 2, "want one of --adopt and --stop", "saved")
+	f.Berth("operator", "recover").Want(t, 2, "want exactly one of --adopt and --stop", "saved")
 	samePids(t, five, five) // nothing was stopped meanwhile
-	f.Berth("operator", "recover", "--adopt").Want(t, 0, "kept where their owner still wants them")
+	f.Berth("operator", "recover", "--adopt").Want(t, 0, "kept if their owner still wants them")
 	f.Berth("operator", "recover", "--adopt").Want(t, 0)
 	f.Join(hosts[1]).Start()
 	f.Join(hosts[2]).Start()
@@ -303,7 +303,7 @@ func TestFleetFaults(t *testing.T) {
 		{
 			"store files without a store",
 			[]string{"server", "--data-dir", dir, "--store-key", file},
-			[]string{"--store is missing"},
+			[]string{"external etcd"},
 		},
 		{
 			"store files that are not there",
@@ -326,7 +326,7 @@ func TestFleetFaults(t *testing.T) {
 		{
 			"agent without a certificate",
 			[]string{"agent", "--data-dir", dir, "--server", "https://127.0.0.1:1"},
-			[]string{"wants this node's certificate", "--join-token-file"},
+			[]string{"requires this node's certificate", "--join-token-file"},
 		},
 		{
 			"token flags",

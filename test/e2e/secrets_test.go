@@ -89,7 +89,7 @@ func TestSecrets(t *testing.T) {
 			t.Error("the task runs on with the old password")
 		}
 		// 4. Another key seals all values. No answer contains them.
-		s.Berth("operator", "secrets", "rotate-key").Want(t, 0, "2 secrets sealed with key 2")
+		s.Berth("operator", "secrets", "rotate-key").Want(t, 0, "2 secrets encrypted with data key 2")
 		s.Berth("secret", "rm", "cert").Want(t, 2, "default/service/keeper", "--force")
 		s.Berth("secret", "ls").Want(t, 0, "cert", "db-password", "default/service/keeper")
 		s.Berth("operator", "snapshot", "save", filepath.Join(s.Dir, "snapshot")).Want(t, 0, "secrets.key")

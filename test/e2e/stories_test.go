@@ -45,7 +45,7 @@ func TestServiceStory(t *testing.T) {
 		s := harness.New(t, executor)
 		s.Server()
 		agent := s.Agent()
-		s.Berth("status").Want(t, 0, "Nothing runs here yet: start something with 'berth run FILE'.", "1 node: 1 ready")
+		s.Berth("status").Want(t, 0, "Nothing runs here yet. Start something with 'berth run FILE'.", "1 node: 1 ready")
 
 		// Run. A plan exits with 1 before and 0 after.
 		v1 := s.Write("v1.yaml", fmt.Sprintf(hello, 1, 2))
@@ -263,7 +263,7 @@ name: big
 definition: big@1
 count: 2
 `)
-	s.Berth("run", big, "--timeout", "1s").Want(t, 1, "not well after 1s", "1 node: memory short by", "TiB")
+	s.Berth("run", big, "--timeout", "1s").Want(t, 1, "not healthy or done after 1s", "1 node: memory short by", "TiB")
 	s.Berth("status").Want(t, 0, "Trouble:", "service/big", "1 node: memory short by", "TiB")
 	s.Berth("ps").Want(t, 0, "pending", "1 node: memory short by")
 	s.Berth("scale", "service/big", "0").Want(t, 0)
@@ -294,7 +294,7 @@ name: nothing
 steps:
   - {name: all, definition: nothing@1}
 `)
-	s.Berth("run", file, "--timeout", "6s").Want(t, 1, "not well after 6s", "pulling 127.0.0.1:1/no/such:1",
+	s.Berth("run", file, "--timeout", "6s").Want(t, 1, "not healthy or done after 6s", "pulling 127.0.0.1:1/no/such:1",
 		"connection refused")
 	s.Berth("status").Want(t, 0, "Trouble:", "job/nothing", "127.0.0.1:1/no/such:1")
 }

@@ -19,25 +19,24 @@ import (
 	"github.com/berthd/berth/internal/wording"
 )
 
-const diffLong = `Show what differs, field by field:
-
-  berth diff web           the newest version of definition web and the one before
-  berth diff web 2         version 2 and the newest
-  berth diff web 2 5       version 2 and version 5
-  berth diff web.yaml      what stands and runs, and what a manifest says
-
-FILE is a manifest, a folder of manifests, or - for standard input; a folder is told from a name by a slash, as ./web. Of services it tells
-also how the definition in the file differs from each version that tasks still run, which is not always what was asked for last. What
-'berth run' would do with it tells 'berth plan'; what each rollout of a service changed, 'berth rollout history --diff'.
-
-Exit code 0: nothing differs; 1: something does; 2: it could not be found out.`
+const diffLong = "Show differences field by field:\n\n" +
+	"  berth diff web           the newest version of the task definition web and the one before\n" +
+	"  berth diff web 2         version 2 and the newest version\n" +
+	"  berth diff web 2 5       version 2 and version 5\n" +
+	"  berth diff web.yaml      the objects in the cluster and those in a manifest\n\n" +
+	"FILE is a manifest, a folder of manifests, or - for standard input. Write a folder with a slash,\n" +
+	"such as ./web, so that it differs from a name. For a service, the command compares the definition in\n" +
+	"the file with every version that tasks still run. See also 'berth plan' for what 'berth run' would\n" +
+	"do, and 'berth rollout history --diff' for the changes of each rollout.\n\n" +
+	"Exit code 0: no differences; 1: differences; 2: an error."
 
 // NewDiffCommand returns the command `berth diff`.
 func NewDiffCommand(sess *session.Session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "diff DEFINITION [V1 [V2]] | FILE...",
-		Short: "Show what differs between versions, or between what runs and a manifest", Long: diffLong,
-		Args:              session.Arguments(1, -1, "a task definition with up to two versions, or a manifest's file"),
+		Short: "Compare versions, or a manifest with the cluster", Long: diffLong,
+		Args: session.Arguments(1, -1, "a task definition with up to two versions, or the file of "+
+			"a manifest"),
 		ValidArgsFunction: fetch.CompleteVersions(sess),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if fetch.IsFileArgument(args[0]) {
@@ -72,7 +71,7 @@ func parseDiffArguments(cmd *cobra.Command, args []string) (ref cluster.Ref, ver
 		if err != nil || version < 1 {
 			return ref, nil, &session.UsageError{
 				Command: cmd.CommandPath(),
-				Message: fmt.Sprintf("%q is no version: want a number such as 2", text),
+				Message: fmt.Sprintf("%q is not a version: want a number such as 2", text),
 			}
 		}
 		versions = append(versions, version)
@@ -202,7 +201,7 @@ func printDiffs(sess *session.Session, diffs []objectDiff) {
 		case d.Action == api.ActionCreate:
 			sess.Printf("%s is new", d.Object)
 		case !d.differs():
-			sess.Printf("%s is as the file says", d.Object)
+			sess.Printf("%s is the same as in the file", d.Object)
 		default:
 			sess.Printf("%s differs", d.Object)
 		}

@@ -19,9 +19,9 @@ import (
 func NewPlanCommand(sess *session.Session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "plan FILE...",
-		Short: "Show what run would change; exit code 1 if there is something",
-		Long: "Show what run would change. Exit code 0: nothing to do; 1: changes; 2: an error.\n\n" +
-			filesHelp,
+		Short: "Show what run would change; exit code 1 if there are changes",
+		Long: "Show what run would change. Exit code 0: no changes; 1: changes; 2: an " +
+			"error.\n\n" + filesHelp,
 		Args:              session.Arguments(1, -1, "a manifest: a file, a folder or - for standard input"),
 		ValidArgsFunction: session.CompleteManifests,
 		RunE: func(cmd *cobra.Command, args []string) error {

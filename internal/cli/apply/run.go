@@ -20,17 +20,16 @@ func NewRunCommand(sess *session.Session) *cobra.Command {
 	var timeout time.Duration
 	cmd := &cobra.Command{
 		Use:   "run FILE...",
-		Short: "Run what manifests say and wait until it is healthy or has succeeded",
-		Long: `Write the objects of manifests, all or none, and wait until every service in them is healthy and every
-job has succeeded. Exit code 0: all is well; 1: it is not, and why; 2: it could not be written.
-
-A rollout is waited for until it is complete, or has failed and was rolled back, which is told with its cause.
-Canaries that are healthy and wait to be promoted end the waiting well.
-
-Without --timeout a job may take as long as it needs, a rollout as long as its deadlines say, and a service that is
-new is given up after five minutes without progress. Giving up, like interrupting, stops the waiting and nothing else.
-
-` + filesHelp,
+		Short: "Apply manifests and wait until services are healthy and jobs have succeeded",
+		Long: "Apply the objects of the manifests, all or none, and wait until every service is healthy and every\n" +
+			"job has succeeded. Exit code 0: success; 1: a service is not healthy or a job failed, with the\n" +
+			"reason; 2: the objects could not be applied.\n\n" +
+			"The command waits until a rollout is complete, or has failed and was rolled back; then it prints the\n" +
+			"cause. If canaries are healthy and wait for their promotion, the command ends with success.\n\n" +
+			"Without --timeout, a job may take any time and a rollout as long as its deadlines allow. The wait\n" +
+			"for a new service ends after five minutes without progress. A timeout or an interrupt ends only the\n" +
+			"wait, not the work.\n\n" +
+			filesHelp,
 		Args:              session.Arguments(1, -1, "a manifest: a file, a folder or - for standard input"),
 		ValidArgsFunction: session.CompleteManifests,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -38,7 +37,7 @@ new is given up after five minutes without progress. Giving up, like interruptin
 		},
 	}
 	cmd.Flags().BoolVarP(&detach, "detach", "d", false, "do not wait")
-	cmd.Flags().DurationVar(&timeout, "timeout", 0, "give up waiting after this `duration`")
+	cmd.Flags().DurationVar(&timeout, "timeout", 0, "stop waiting after this `duration`")
 	return cmd
 }
 
@@ -69,7 +68,7 @@ func runFiles(ctx context.Context, sess *session.Session, files []string, detach
 		return err
 	}
 	w := wait.Waiter{Session: sess, Client: c, Targets: targets, Timeout: timeout}
-	return w.Await(ctx, "what was written goes on. See 'berth status'.")
+	return w.Await(ctx, "the applied objects continue. See 'berth status'.")
 }
 
 // printChange prints what the server did to one object.

@@ -17,9 +17,9 @@ func NewValidateCommand(sess *session.Session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "validate FILE...",
 		Short: "Check manifests without a server",
-		Long: "Check manifests without a server, and tell everything that is wrong with its line and column.\n\n" +
-			filesHelp +
-			"\nWith --schema instead of files it prints the JSON Schema of manifests, for editors.",
+		Long: "Check manifests without a server, and show every fault with its line and " +
+			"column.\n\n" + filesHelp + "\nWith --schema instead of files, print the JSON Schema of manifests, " +
+			"for editors.",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if schema {
 				return session.Arguments(0, 0, "")(cmd, args)
@@ -39,7 +39,7 @@ func NewValidateCommand(sess *session.Session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			sess.Messagef("%s: all well", wording.Count(len(objects), "object"))
+			sess.Messagef("%s: no faults", wording.Count(len(objects), "object"))
 			return nil
 		},
 	}

@@ -67,12 +67,12 @@ func newNodeCordonCommand(sess *session.Session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return printNode(sess, v, "takes no new tasks; those that run there stay")
+			return printNode(sess, v, "takes no new tasks; running tasks stay")
 		})
 }
 
 func newNodeUncordonCommand(sess *session.Session) *cobra.Command {
-	return nodeCommand(sess, "uncordon", "Let new tasks come to a node again, and end a drain", "",
+	return nodeCommand(sess, "uncordon", "Let a node accept new tasks again, and end a drain", "",
 		func(cmd *cobra.Command, c *client.Client, n api.NodeView) error {
 			if n.Drain != nil {
 				if _, err := c.UndrainNode(cmd.Context(), n.Name, client.Condition{}); err != nil {
@@ -91,17 +91,16 @@ func newNodeDrainCommand(sess *session.Session) *cobra.Command {
 	var how api.NodeAction
 	var deadline time.Duration
 	var untilEmpty bool
-	cmd := nodeCommand(sess, "drain", "Move a node's tasks away, and keep new ones from it",
-		"Moves a node's tasks away and keeps new ones from it. Tasks of services are replaced elsewhere "+
-			"first, as many at a time as their\n"+
-			"services bear; tasks of jobs run to their end. With --deadline what is left by then is "+
-			"stopped; with --force everything is\n"+
-			"stopped at once. `berth node uncordon` ends it.",
+	cmd := nodeCommand(sess, "drain", "Move a node's tasks away and keep new tasks away",
+		"Moves the tasks of a node away and keeps new tasks away. Service tasks are replaced on other nodes\n"+
+			"first, as many at a time as the update policy and the minimum of the service allow. Job tasks run to\n"+
+			"their end. With --deadline, the remaining tasks are stopped at that time; with --force, all tasks\n"+
+			"are stopped at once. `berth node uncordon` ends the drain.",
 		func(cmd *cobra.Command, c *client.Client, n api.NodeView) error {
 			if deadline < 0 {
 				return &session.UsageError{
 					Command: cmd.CommandPath(),
-					Message: fmt.Sprintf("--deadline %v: want a time from now", deadline),
+					Message: fmt.Sprintf("--deadline %v: want a positive duration", deadline),
 				}
 			}
 			how.Deadline = cluster.Duration(deadline)
@@ -115,9 +114,10 @@ func newNodeDrainCommand(sess *session.Session) *cobra.Command {
 			return waitDrained(cmd.Context(), sess, c, v)
 		})
 	cmd.Flags().DurationVar(&deadline, "deadline", 0,
-		"stop what is left after this long, whatever it costs its services; default never")
-	cmd.Flags().BoolVar(&how.Force, "force", false, "stop everything at once")
-	cmd.Flags().BoolVar(&untilEmpty, "wait", false, "wait until the node is empty, and tell what holds it up")
+		"stop the remaining tasks after this duration, even below the minimum of their "+
+			"services; default never")
+	cmd.Flags().BoolVar(&how.Force, "force", false, "stop all tasks at once")
+	cmd.Flags().BoolVar(&untilEmpty, "wait", false, "wait until the node is empty, and show what delays it")
 	return cmd
 }
 
@@ -125,9 +125,9 @@ func newNodeDrainCommand(sess *session.Session) *cobra.Command {
 func drainProgress(v api.NodeView) string {
 	switch {
 	case v.State == cluster.NodeDrained || v.Drain != nil && len(v.Drain.Left) == 0:
-		return "nothing is left on it"
+		return "no tasks are left on it"
 	case v.Drain == nil:
-		return "it begins"
+		return "the drain begins"
 	}
 	first := v.Drain.Left[0]
 	text := wording.Count(len(v.Drain.Left), "task") + " left, such as " + wording.ShortTask(first.ID)
@@ -146,7 +146,7 @@ func waitDrained(ctx context.Context, sess *session.Session, c *client.Client, v
 			next, err := c.Node(ctx, v.Name)
 			switch {
 			case client.StatusOf(err) == http.StatusNotFound:
-				return false, fmt.Errorf("the node %s is forgotten", v.Name)
+				return false, fmt.Errorf("the node %s was forgotten", v.Name)
 			case err != nil:
 				return true, err
 			}
@@ -162,30 +162,30 @@ func waitDrained(ctx context.Context, sess *session.Session, c *client.Client, v
 		return err
 	}
 	if v.State != cluster.NodeDrained {
-		return &session.ExitError{Code: session.ExitNo, Err: fmt.Errorf("%s: somebody ended the drain", v.Name)}
+		return &session.ExitError{Code: session.ExitNo, Err: fmt.Errorf("%s: the drain was ended by another "+
+			"command", v.Name)}
 	}
 	return printNode(sess, v, "is empty")
 }
 
 func newNodeForgetCommand(sess *session.Session) *cobra.Command {
 	var force bool
-	cmd := nodeCommand(sess, "forget", "Declare that a machine never comes back",
-		"Declares that a machine never comes back: its tasks are replaced at once, also those that wait for "+
-			"their node (on_disconnect: wait),\n"+
-			"and its records are removed. If it does come back after all, two of the same task may have "+
-			"run. A node that is not known to be\n"+
-			"down is forgotten only with --force.",
+	cmd := nodeCommand(sess, "forget", "Declare that a machine never returns",
+		"Declares that a machine never returns. Its tasks are replaced at once, even those that wait for\n"+
+			"their node (on_disconnect: wait), and its records are removed. If the machine returns after all, two\n"+
+			"attempts of the same task may have run at the same time. A node that is not known to be down\n"+
+			"requires --force.",
 		func(cmd *cobra.Command, c *client.Client, n api.NodeView) error {
 			v, err := c.ForgetNode(cmd.Context(), n.Name, force, client.Condition{})
 			if client.StatusOf(err) == http.StatusConflict && !force {
-				return &hinted.Error{Err: err, Hint: "If the machine is gone for certain, say so with --force."}
+				return &hinted.Error{Err: err, Hint: "If the machine is certainly gone, confirm with --force."}
 			}
 			if err != nil {
 				return err
 			}
-			return printNode(sess, v, "is forgotten: its tasks are replaced, then its records go")
+			return printNode(sess, v, "is forgotten: its tasks are replaced, then its records are removed")
 		})
-	cmd.Flags().BoolVar(&force, "force", false, "also a node that is not known to be down")
+	cmd.Flags().BoolVar(&force, "force", false, "forget the node even if it is not known to be down")
 	return cmd
 }
 

@@ -27,11 +27,11 @@ import (
 // NewNodeCommand returns the command `berth node`.
 func NewNodeCommand(sess *session.Session) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "node", Short: "Look at nodes and empty them", Args: cobra.ArbitraryArgs,
+		Use: "node", Short: "Show and manage nodes", Args: cobra.ArbitraryArgs,
 		RunE: sess.RunGroup,
 	}
 	cmd.AddCommand(&cobra.Command{
-		Use: "ls", Aliases: []string{"list"}, Short: "List nodes, trouble first", Args: session.Arguments(0, 0, ""),
+		Use: "ls", Aliases: []string{"list"}, Short: "List nodes, problems first", Args: session.Arguments(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := sess.Connect()
 			if err != nil {
@@ -45,7 +45,7 @@ func NewNodeCommand(sess *session.Session) *cobra.Command {
 				return sess.PrintData(output.EmptyIfNil(nodes))
 			}
 			if len(nodes) == 0 {
-				sess.Messagef("No nodes. Run 'berth agent' on a machine to make it one.")
+				sess.Messagef("No nodes. 'berth agent' on a machine makes it a node.")
 				return nil
 			}
 			return sess.PrintTable(nodeTable(sess, nodes, serverNames(cmd.Context(), sess, c)))
@@ -196,7 +196,7 @@ func addMachineFacts(facts *output.Table, n api.NodeView) {
 		facts.Add("executor", strings.TrimSpace(e.Name+" "+e.Version))
 		switch {
 		case e.NoIsolation != "":
-			facts.Add("isolation", "not here: "+e.NoIsolation)
+			facts.Add("isolation", "not available: "+e.NoIsolation)
 		case e.Isolation != "":
 			facts.Add("isolation", "by "+e.Isolation)
 		}
@@ -208,7 +208,7 @@ func addMachineFacts(facts *output.Table, n api.NodeView) {
 		text := string(f.Mode)
 		switch {
 		case f.Lacks != "":
-			text += ", not here: " + f.Lacks
+			text += ", not available: " + f.Lacks
 		case f.Subnet != "":
 			text += " of " + f.Subnet
 		}
@@ -221,7 +221,7 @@ func addMachineFacts(facts *output.Table, n api.NodeView) {
 		facts.Add("devices", line)
 	}
 	for _, d := range n.LostDevices {
-		facts.Add("lost", fmt.Sprintf("device %s is gone, and %s holds it", d.ID, cmp.Or(d.Task, "a task")))
+		facts.Add("lost", fmt.Sprintf("device %s is missing, and %s uses it", d.ID, cmp.Or(d.Task, "a task")))
 	}
 }
 

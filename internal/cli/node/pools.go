@@ -27,18 +27,17 @@ type poolView struct {
 func newNodePoolsCommand(sess *session.Session) *cobra.Command {
 	strategy := ""
 	cmd := &cobra.Command{
-		Use: "pools [POOL]", Short: "List pools of nodes, or set the strategy of one",
-		Long: "Lists the pools of nodes. With a pool and --strategy it sets the strategy by which nodes are " +
-			"chosen for services and steps that name\n" +
-			"the pool and no strategy: binpack, spread or whole; an empty one takes it back. It goes before " +
-			"the strategy of their cluster.",
+		Use: "pools [POOL]", Short: "List node pools, or set the strategy of a pool",
+		Long: "Lists the node pools. With a pool and --strategy, sets the strategy for services and steps that name\n" +
+			"the pool but no strategy: binpack, spread or whole. An empty value removes it. The strategy of a\n" +
+			"pool has precedence over the strategy of the cluster.",
 		Args: session.Arguments(0, 1, "the name of a pool"), ValidArgsFunction: sess.CompleteNames(session.KindPool),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			set := cmd.Flags().Changed("strategy")
 			if set != (len(args) == 1) {
 				return &session.UsageError{
 					Command: cmd.CommandPath(),
-					Message: cmd.CommandPath() + " needs a pool together with --strategy, or neither",
+					Message: cmd.CommandPath() + " needs a pool and --strategy together, or neither",
 				}
 			}
 			c, err := sess.Connect()
@@ -57,7 +56,8 @@ func newNodePoolsCommand(sess *session.Session) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&strategy, "strategy", "",
-		"how nodes are chosen: binpack, spread or whole; empty: as the cluster says")
+		"strategy that ranks nodes: binpack, spread or whole; empty for the strategy of the "+
+			"cluster")
 	return cmd
 }
 
@@ -100,7 +100,7 @@ func listPools(ctx context.Context, sess *session.Session, c *client.Client, dom
 		return sess.PrintData(output.EmptyIfNil(list))
 	}
 	if len(list) == 0 {
-		sess.Messagef("No pools. 'berth node pool NODE POOL' puts a node into one.")
+		sess.Messagef("No pools. Put a node into a pool with 'berth node pool NODE POOL'.")
 		return nil
 	}
 	t := output.Table{Titles: []string{"POOL", "NODES>", "STRATEGY"}}

@@ -16,12 +16,11 @@ import (
 
 func newNodeTaintCommand(sess *session.Session) *cobra.Command {
 	return &cobra.Command{
-		Use: "taint NODE KEY[=VALUE][:EFFECT]...", Short: "Keep tasks away from a node that do not tolerate it",
-		Long: "Gives a node taints: tasks that do not tolerate one are kept away. The effect is " +
-			"no-schedule, the default (no new tasks), avoid (only\n" +
-			"where there is no other node) or evict (no new tasks, and those that run there are to leave). " +
-			"A node has one taint of a key and an\n" +
-			"effect: its value is replaced. `berth node untaint` takes taints away.",
+		Use: "taint NODE KEY[=VALUE][:EFFECT]...", Short: "Add taints to a node",
+		Long: "Adds taints to a node. A taint keeps tasks away that do not tolerate it. The effect no-schedule, the\n" +
+			"default, allows no new tasks; avoid allows them only if no other node fits; evict allows no new\n" +
+			"tasks and moves running tasks away. A node has one taint for each key and effect: a new value\n" +
+			"replaces the old one. `berth node untaint` removes taints.",
 		Args:              session.Arguments(2, -1, "the name of a node and a taint, as key=value:effect"),
 		ValidArgsFunction: sess.CompleteNames(wording.KindNode),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -57,9 +56,9 @@ func parseTaints(cmd *cobra.Command, args []string) ([]cluster.Taint, error) {
 
 func newNodeUntaintCommand(sess *session.Session) *cobra.Command {
 	return &cobra.Command{
-		Use: "untaint NODE KEY[:EFFECT]...", Short: "Take taints from a node",
-		Long: "Takes taints from a node: those of a key, or with an effect only that one. A taint that the " +
-			"node does not have is no fault.",
+		Use: "untaint NODE KEY[:EFFECT]...", Short: "Remove taints from a node",
+		Long: "Removes taints from a node: all of a key, or only the one with the given effect. " +
+			"The command ignores a taint that the node does not have.",
 		Args:              session.Arguments(2, -1, "the name of a node and the key of a taint"),
 		ValidArgsFunction: sess.CompleteNodeThen(-1, session.TaintKeys),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -103,10 +102,9 @@ func newNodePoolCommand(sess *session.Session) *cobra.Command {
 	none := false
 	cmd := &cobra.Command{
 		Use: "pool NODE [POOL]", Short: "Put a node into a pool",
-		Long: "Puts a node into a pool, or with --none takes it out of the one that it is in. A node is in " +
-			"one pool at most. Services and steps that\n" +
-			"name a pool (placement.pool) run on its nodes alone; those that name none run on all. Tasks " +
-			"that run there stay.",
+		Long: "Puts a node into a pool. With --none, removes it from its pool. A node is in at most one pool.\n" +
+			"Services and steps with a pool (placement.pool) run only on nodes of the pool; others run on all\n" +
+			"nodes. Running tasks stay.",
 		Args:              session.Arguments(1, 2, "the name of a node and of a pool"),
 		ValidArgsFunction: sess.CompleteNodeThen(2, session.PoolNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -132,7 +130,7 @@ func newNodePoolCommand(sess *session.Session) *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&none, "none", false, "take the node out of its pool")
+	cmd.Flags().BoolVar(&none, "none", false, "remove the node from its pool")
 	return cmd
 }
 

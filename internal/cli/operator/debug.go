@@ -30,12 +30,11 @@ func newDebugCommand(sess *session.Session) *cobra.Command {
 	var cpu time.Duration
 	var events int
 	cmd := &cobra.Command{
-		Use: "debug", Short: "Write a bundle that tells others what is wrong, with secrets removed",
-		Long: "Writes an archive with the status, servers, nodes, tasks, objects, events, metrics, settings " +
-			"and profiles of the servers that\n" +
-			"--addr names, so that somebody else can find a fault. Values of environment variables and " +
-			"files in manifests are left out, and so is what\n" +
-			"looks like a token or a password anywhere. Look into it before it leaves the house all the same.",
+		Use: "debug", Short: "Write a debug archive, with secrets removed",
+		Long: "Writes an archive for troubleshooting: the status, servers, nodes, tasks, objects, events, metrics,\n" +
+			"settings and profiles of the servers that --addr names. The command removes the values of\n" +
+			"environment variables, the files in manifests, and everything that looks like a token or a password.\n" +
+			"Check the archive before you send it.",
 		Args: session.Arguments(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if output == "" {
@@ -45,8 +44,8 @@ func newDebugCommand(sess *session.Session) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVarP(&output, "output", "o", "", "the `FILE` to write; default berth-debug-<time>.tar.gz")
-	cmd.Flags().DurationVar(&cpu, "cpu", 2*time.Second, "for how long the CPU is profiled; 0 for not at all")
-	cmd.Flags().IntVar(&events, "events", 2000, "how many of the newest events")
+	cmd.Flags().DurationVar(&cpu, "cpu", 2*time.Second, "how long to profile the CPU; 0 for no profile")
+	cmd.Flags().IntVar(&events, "events", 2000, "number of newest events to include")
 	return cmd
 }
 
@@ -61,7 +60,7 @@ type debugOptions struct {
 func writeBundle(ctx context.Context, sess *session.Session, o debugOptions) (err error) {
 	f, err := os.OpenFile(o.file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
-		return fmt.Errorf("write the bundle: %w", err)
+		return fmt.Errorf("write the archive: %w", err)
 	}
 	defer func() {
 		if err != nil {
@@ -74,10 +73,10 @@ func writeBundle(ctx context.Context, sess *session.Session, o debugOptions) (er
 		return errors.Join(err, f.Close())
 	}
 	if err := errors.Join(b.tar.Close(), zipped.Close(), f.Sync(), f.Close()); err != nil {
-		return fmt.Errorf("write the bundle: %w", err)
+		return fmt.Errorf("write the archive: %w", err)
 	}
 	if len(b.faults) > 0 {
-		sess.Messagef("berth: left out: %s", strings.Join(b.faults, "; "))
+		sess.Messagef("berth: the archive lacks: %s", strings.Join(b.faults, "; "))
 	}
 	sess.Printf("%s", o.file)
 	return nil

@@ -25,11 +25,11 @@ import (
 // newOperatorSecretsCommand returns `berth operator secrets`.
 func newOperatorSecretsCommand(sess *session.Session) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "secrets", Short: "Look after the keys that secrets are sealed with", Args: cobra.ArbitraryArgs,
+		Use: "secrets", Short: "Manage the keys that encrypt secrets", Args: cobra.ArbitraryArgs,
 		RunE: sess.RunGroup,
-		Long: "Secrets are sealed with a data key, which stands in the store wrapped by a master key; that " +
-			"is in the file " + secrets.File + " of every server and\n" +
-			"nowhere else. rotate-key replaces the data key, rekey both.",
+		Long: "Secrets are encrypted with a data key. The store holds the data key, encrypted with a master key.\n" +
+			"The master key is only in the file " + secrets.File + " of each server. rotate-key replaces the data\n" +
+			"key; rekey replaces both keys.",
 	}
 	cmd.AddCommand(newRotateKeyCommand(sess), newRekeyCommand(sess), newMasterKeysCommand(sess),
 		newDropKeyCommand(sess))
@@ -38,12 +38,11 @@ func newOperatorSecretsCommand(sess *session.Session) *cobra.Command {
 
 func newRotateKeyCommand(sess *session.Session) *cobra.Command {
 	return &cobra.Command{
-		Use: "rotate-key", Short: "Seal all secrets with another data key", Args: session.Arguments(0, 0, ""),
-		Long: "Makes another data key, seals all secrets with it and drops the older ones; tasks notice " +
-			"nothing of it. If it is interrupted, the leader\n" +
-			"completes it. Snapshots of before keep the older keys. The master key, in the file " + secrets.File +
-			" of the servers, stays as it is:\n" +
-			"`berth operator secrets rekey` replaces it.",
+		Use: "rotate-key", Short: "Encrypt all secrets with a new data key", Args: session.Arguments(0, 0, ""),
+		Long: "Creates a new data key, encrypts all secrets with it and removes the older data keys. Running tasks\n" +
+			"are not affected. If the command is interrupted, the leader completes the change. Older snapshots\n" +
+			"still contain the older data keys. The master key in the file " + secrets.File + " of the servers does\n" +
+			"not change: `berth operator secrets rekey` replaces it.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := sess.Connect()
 			if err != nil {
@@ -56,7 +55,8 @@ func newRotateKeyCommand(sess *session.Session) *cobra.Command {
 			if sess.WantsData() {
 				return sess.PrintData(v)
 			}
-			sess.Printf("%s sealed with key %s; older keys that are gone: %d", wording.Count(v.Sealed, "secret"), v.Key,
+			sess.Printf("%s encrypted with data key %s; older keys removed: "+
+				"%d", wording.Count(v.Sealed, "secret"), v.Key,
 				v.Dropped)
 			return nil
 		},
@@ -67,20 +67,18 @@ func newRekeyCommand(sess *session.Session) *cobra.Command {
 	var detach, drop bool
 	cmd := &cobra.Command{
 		Use: "rekey", Short: "Replace the master key of the secrets on all servers", Args: session.Arguments(0, 0, ""),
-		Long: "Makes another master key, hands it to all servers, and seals all secrets anew under it. " +
-			"Tasks notice nothing of it. Nothing is sealed with the\n" +
-			"new key before every server has it; a server that is down is waited for, or taken out with " +
-			"`berth server remove`. The leader carries it\n" +
-			"out, whoever is interrupted or dies; this command only shows how far it is, and done again it " +
-			"shows that again.\n\n" +
-			"The older key is kept in the file " + secrets.File +
-			" of the servers, as snapshots of before are of no use without it; --drop, or afterwards\n" +
-			"`berth operator secrets drop-key`, takes it out. Copy that file anew when it is done.",
+		Long: "Creates a new master key, distributes it to all servers, and encrypts all secrets again under it.\n" +
+			"Running tasks are not affected. The new key is used only after every server has it. If a server is\n" +
+			"down, start it, or remove it with `berth server remove`. The leader completes it even if this\n" +
+			"command stops. Run the command again to see the progress.\n\n" +
+			"The older key stays in the file " + secrets.File + " of the servers. Older snapshots need this key.\n" +
+			"--drop, or later `berth operator secrets drop-key`, removes it. Back up that file again after the\n" +
+			"change.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if detach && drop {
 				return &session.UsageError{
 					Command: cmd.CommandPath(),
-					Message: "--drop waits for the end, and --detach does not: want only one of them",
+					Message: "--drop and --detach exclude each other: --drop waits for the end, --detach does not",
 				}
 			}
 			c, err := sess.Connect()
@@ -91,22 +89,22 @@ func newRekeyCommand(sess *session.Session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			word := "is made"
+			word := "is created"
 			if !v.Began {
-				word = "is on its way already"
+				word = "is being distributed already"
 			}
 			if detach {
 				if sess.WantsData() {
 					return sess.PrintData(v)
 				}
-				sess.Printf("master key %s %s; 'berth operator secrets keys' shows how far it is", v.ID, word)
+				sess.Printf("master key %s %s; 'berth operator secrets keys' shows the progress", v.ID, word)
 				return nil
 			}
 			sess.Messagef("master key %s %s", v.ID, word)
 			all, err := awaitRekey(cmd.Context(), sess, c, v.ID)
 			if err != nil {
 				if cmd.Context().Err() != nil {
-					sess.Messagef("Stopped waiting; it goes on. See 'berth operator secrets keys'.")
+					sess.Messagef("Stopped waiting. The leader continues: see 'berth operator secrets keys'.")
 				}
 				return err
 			}
@@ -115,8 +113,8 @@ func newRekeyCommand(sess *session.Session) *cobra.Command {
 	}
 	cmd.Flags().BoolVarP(&detach, "detach", "d", false, "do not wait for its end")
 	cmd.Flags().BoolVar(&drop, "drop", false,
-		"take the older keys out of the servers' files at the end; snapshots of before are then of no use "+
-			"without a copy of them")
+		"remove the older keys from the servers' files at the end; older snapshots then need "+
+			"a backup of these keys")
 	return cmd
 }
 
@@ -148,15 +146,16 @@ func awaitRekey(ctx context.Context, sess *session.Session, c *client.Client, id
 func rekeyProgress(all []api.MasterKeyView, id string) (text string, done bool, err error) {
 	i := slices.IndexFunc(all, func(v api.MasterKeyView) bool { return v.ID == id })
 	if i < 0 || all[i].State == api.MasterDropped {
-		return "", false, fmt.Errorf("the master key %s is gone again: no server that is left had it. Do it again", id)
+		return "", false, fmt.Errorf("the master key %s was lost: none of the remaining servers has it. Run the "+
+			"command again", id)
 	}
 	switch v := &all[i]; v.State {
 	case api.MasterHandedOut:
 		if len(v.Lacking) == 0 {
 			return "all servers have it", false, nil
 		}
-		return fmt.Sprintf("%s of %d have it; it is not used before %s, too. A server gets it by itself "+
-				"once it runs and reaches another one; one that never comes back: 'berth server remove'",
+		return fmt.Sprintf("%s of %d have it; it is used once %s have it too. A server gets it when it runs and "+
+				"reaches another server. Remove a server that never returns with 'berth server remove'",
 				wording.Count(len(v.Holders), "server"), len(v.Holders)+len(v.Lacking), strings.Join(v.Lacking, ", ")),
 			false, nil
 	case api.MasterInUse:
@@ -170,7 +169,7 @@ func rekeyProgress(all []api.MasterKeyView, id string) (text string, done bool, 
 		if !open {
 			return "", true, nil
 		}
-		return fmt.Sprintf("%d of %s sealed anew", v.Secrets, wording.Count(v.Secrets+left, "secret")), false, nil
+		return fmt.Sprintf("%d of %s encrypted again", v.Secrets, wording.Count(v.Secrets+left, "secret")), false, nil
 	default: // another key replaces it already
 		return "", true, nil
 	}
@@ -188,7 +187,7 @@ func printRekeyResult(ctx context.Context, sess *session.Session, c *client.Clie
 			if err := c.DropMasterKey(ctx, all[i].ID); err != nil {
 				return err
 			}
-			sess.Messagef("master key %s is dropped", all[i].ID)
+			sess.Messagef("master key %s is removed", all[i].ID)
 		case all[i].State == api.MasterKept:
 			kept = append(kept, all[i].ID)
 		case all[i].ID == id:
@@ -198,23 +197,23 @@ func printRekeyResult(ctx context.Context, sess *session.Session, c *client.Clie
 	if sess.WantsData() {
 		return sess.PrintData(now)
 	}
-	sess.Printf("%s sealed under the master key %s, which all servers have", wording.Count(now.Secrets, "secret"), id)
-	sess.Messagef("Copy the file %s of a server anew, and keep it apart from snapshots.", secrets.File)
+	sess.Printf("%s encrypted under the master key %s, which all servers "+
+		"have", wording.Count(now.Secrets, "secret"), id)
+	sess.Messagef("Back up the file %s of a server again, and keep the backup apart from snapshots.", secrets.File)
 	for _, key := range kept {
-		sess.Messagef("The older key %s is kept for snapshots of before. Once those are not wanted any more: "+
-			"'berth operator secrets drop-key %s'.", key, key)
+		sess.Messagef("The older key %s is kept for older snapshots. When you no longer need those "+
+			"snapshots, remove it with 'berth operator secrets drop-key %s'.", key, key)
 	}
 	return nil
 }
 
 func newMasterKeysCommand(sess *session.Session) *cobra.Command {
 	return &cobra.Command{
-		Use: "keys", Short: "List the master keys of the secrets, by their ids", Args: session.Arguments(0, 0, ""),
-		Long: "Lists the master keys of the secrets: which one is used, what is sealed under it, and which " +
-			"servers have it. A key that is handed-out is used once\n" +
-			"every server has it; secrets under one that is replaced are being sealed anew; one that is " +
-			"kept is needed by snapshots of before only.\n" +
-			"The keys themselves are told to nobody.",
+		Use: "keys", Short: "List the master keys of the secrets", Args: session.Arguments(0, 0, ""),
+		Long: "Lists the master keys of the secrets: their state, how many secrets each encrypts, and which servers\n" +
+			"have it. A handed-out key is used once every server has it. Secrets under a replaced key are being\n" +
+			"encrypted again. Only older snapshots need a kept key.\n" +
+			"The command never shows the keys.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := sess.Connect()
 			if err != nil {
@@ -244,12 +243,12 @@ func newMasterKeysCommand(sess *session.Session) *cobra.Command {
 
 func newDropKeyCommand(sess *session.Session) *cobra.Command {
 	return &cobra.Command{
-		Use: "drop-key KEY", Short: "Take a master key that nothing needs any more off all servers",
+		Use: "drop-key KEY", Short: "Remove a master key that is no longer needed from all servers",
 		Args: session.Arguments(1, 1, "the id of a key, from `berth operator secrets keys`"),
-		Long: "Has every server take a master key out of its file " + secrets.File +
-			", one that is down when it is back. A key that something in the store is sealed\n" +
-			"under is refused. Snapshots that were taken before it was replaced can be restored only with a " +
-			"copy of it.",
+		Long: "Removes a master key from the file " + secrets.File + " of every server; a server that is down " +
+			"does so\n" +
+			"when it returns. The command is refused while something in the store is encrypted under the key. A\n" +
+			"snapshot from before the key was replaced can be restored only with a backup of the key.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := sess.Connect()
 			if err != nil {
@@ -259,7 +258,7 @@ func newDropKeyCommand(sess *session.Session) *cobra.Command {
 				return err
 			}
 			if !sess.WantsData() {
-				sess.Printf("master key %s is dropped: each server takes it out of its file", args[0])
+				sess.Printf("master key %s is dropped: each server removes it from its file", args[0])
 			}
 			return nil
 		},
@@ -280,8 +279,8 @@ func masterKeysText(info *etcd.SnapshotInfo) string {
 // printKeysNeeded tells which key file the secrets of a saved snapshot need.
 func printKeysNeeded(sess *session.Session, info *etcd.SnapshotInfo) {
 	if n := countSecrets(info); n > 0 {
-		sess.Messagef("It holds %s, sealed: to use them after a restore takes the file %s of a server's data "+
-			"directory%s. Keep a copy of that file, apart from the snapshots.",
+		sess.Messagef("The snapshot holds %s, encrypted. To use them after a restore you need the file %s "+
+			"of a server's data directory%s. Keep a backup of that file, apart from the snapshots.",
 			wording.Count(n, "secret"), secrets.File, masterKeysText(info))
 	}
 }
@@ -294,24 +293,24 @@ func printKeysMissing(sess *session.Session, info *etcd.SnapshotInfo, dataDir st
 	path := filepath.Join(dataDir, secrets.File)
 	ids, err := secrets.FileIDs(dataDir)
 	if errors.Is(err, fs.ErrNotExist) {
-		sess.Messagef("The snapshot holds %s, and %s is missing: put the copy that was kept there before the "+
-			"server starts%s. Without it they have to be set anew.",
+		sess.Messagef("The snapshot holds %s, but %s is missing. Put your backup of the file there before "+
+			"the server starts%s. Without it the secrets must be set again.",
 			wording.Count(countSecrets(info), "secret"), path, masterKeysText(info))
 		return
 	}
 	if err != nil {
-		sess.Messagef("The snapshot holds %s, and the file with their key is not in order: %v",
+		sess.Messagef("The snapshot holds %s, but the file with their key cannot be used: %v",
 			wording.Count(countSecrets(info), "secret"), err)
 		return
 	}
 	for _, id := range info.Masters {
 		if !slices.Contains(ids, id) {
-			sess.Messagef("The snapshot holds %s that need the key %s, and %s holds %s: add the line of the copy "+
-				"that was kept when the snapshot was taken. Without it they have to be set anew.",
+			sess.Messagef("The snapshot holds %s that need the key %s, but %s holds %s. Add the line from the "+
+				"backup of the time of the snapshot. Without it the secrets must be set again.",
 				wording.Count(countSecrets(info), "secret"), id, path, strings.Join(ids, ", "))
 			return
 		}
 	}
-	sess.Messagef("The snapshot holds %s: they are opened with %s, which has the key.",
+	sess.Messagef("The snapshot holds %s. %s has the key that decrypts them.",
 		wording.Count(countSecrets(info), "secret"), path)
 }

@@ -25,16 +25,16 @@ import (
 // NewOperatorCommand returns `berth operator`, the commands about the control plane as a whole.
 func NewOperatorCommand(sess *session.Session) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "operator", Short: "Save, restore and examine the whole", Args: cobra.ArbitraryArgs,
+		Use: "operator", Short: "Save, restore and examine the control plane", Args: cobra.ArbitraryArgs,
 		RunE: sess.RunGroup,
 	}
 	snapshot := &cobra.Command{
-		Use: "snapshot", Short: "Save the store, restore it, look into a snapshot",
+		Use: "snapshot", Short: "Save, restore and inspect snapshots of the store",
 		Args: cobra.ArbitraryArgs, RunE: sess.RunGroup,
 	}
 	snapshot.AddCommand(newSnapshotSaveCommand(sess), newSnapshotRestoreCommand(sess), newSnapshotInspectCommand(sess))
 	silence := &cobra.Command{
-		Use: "silence", Short: "Decide what follows when many nodes fall silent",
+		Use: "silence", Short: "Control the protection against a mass silence of nodes",
 		Args: cobra.ArbitraryArgs, RunE: sess.RunGroup,
 	}
 	silence.AddCommand(newSilenceOverrideCommand(sess))
@@ -46,9 +46,9 @@ func newSnapshotSaveCommand(sess *session.Session) *cobra.Command {
 	var force bool
 	cmd := &cobra.Command{
 		Use: "save FILE", Short: "Save the store to a file",
-		Long: "Saves the whole store to a file, which only this user may read: it holds all that manifests " +
-			"hold. The file is there whole or not\n" +
-			"at all, and is checked before it is said to be good. \"-\" is standard output.",
+		Long: "Saves the whole store to a file that only this user can read, because it contains complete\n" +
+			"manifests. The file is complete or absent, and its contents are verified before the command\n" +
+			"succeeds. \"-\" is standard output.",
 		Args: session.Arguments(1, 1, "a file to write"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := sess.Connect()
@@ -61,8 +61,8 @@ func newSnapshotSaveCommand(sess *session.Session) *cobra.Command {
 			}
 			if _, err := os.Stat(args[0]); err == nil && !force {
 				return &hinted.Error{
-					Err:  fmt.Errorf("%s is there already", args[0]),
-					Hint: "Name another file, or say --force to replace it.",
+					Err:  fmt.Errorf("%s already exists", args[0]),
+					Hint: "Name another file, or replace this one with --force.",
 				}
 			}
 			info, err := saveSnapshot(cmd.Context(), c, args[0])
@@ -76,7 +76,7 @@ func newSnapshotSaveCommand(sess *session.Session) *cobra.Command {
 			return printSnapshot(sess, info)
 		},
 	}
-	cmd.Flags().BoolVar(&force, "force", false, "replace a file that is there")
+	cmd.Flags().BoolVar(&force, "force", false, "replace an existing file")
 	return cmd
 }
 
@@ -114,7 +114,7 @@ func readSnapshotInfo(path string) (etcd.SnapshotInfo, error) {
 	if err != nil {
 		return info, &hinted.Error{
 			Err:  fmt.Errorf("read the snapshot: %s: %w", path, err),
-			Hint: "Name a file that `berth operator snapshot save`, or --snapshot-dir of a server, wrote.",
+			Hint: "Name a file that `berth operator snapshot save` or a server with --snapshot-dir wrote.",
 		}
 	}
 	return info, nil
@@ -122,7 +122,7 @@ func readSnapshotInfo(path string) (etcd.SnapshotInfo, error) {
 
 func newSnapshotInspectCommand(sess *session.Session) *cobra.Command {
 	return &cobra.Command{
-		Use: "inspect FILE", Short: "Check a snapshot and tell what it holds",
+		Use: "inspect FILE", Short: "Check a snapshot and show what it contains",
 		Args: session.Arguments(1, 1, "a snapshot's file"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			info, err := readSnapshotInfo(args[0])
@@ -173,17 +173,18 @@ func parseAction(adopt, stop bool) (api.RecoveryAction, bool) {
 }
 
 const (
-	adoptUsage = "keep tasks that nodes run and the store does not know, where their owner still wants them"
-	stopUsage  = "stop tasks that nodes run and the store does not know"
+	adoptUsage = "keep tasks that run on nodes but are unknown to the store, if their owner still " +
+		"wants them"
+	stopUsage = "stop tasks that run on nodes but are unknown to the store"
 )
 
 func newRecoverCommand(sess *session.Session) *cobra.Command {
 	var adopt, stop bool
 	cmd := &cobra.Command{
-		Use: "recover --adopt|--stop", Short: "Decide about tasks that the store does not know, after it went back",
-		Long: "Decides what becomes of tasks that nodes run and the store does not know, after a snapshot " +
-			"was restored or the store went back\n" +
-			"behind Berth's back. Until then nothing is placed or stopped.",
+		Use: "recover --adopt|--stop", Short: "Adopt or stop tasks that the store does not know",
+		Long: "Decides what happens to tasks that run on nodes but are unknown to the store. This is needed after a\n" +
+			"snapshot was restored, or after the store lost data outside Berth's control. Until then nothing is\n" +
+			"placed or stopped.",
 		Args: session.Arguments(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			action, ok := parseAction(adopt, stop)
@@ -198,7 +199,7 @@ func newRecoverCommand(sess *session.Session) *cobra.Command {
 			if !ok {
 				return &session.UsageError{
 					Command: cmd.CommandPath(),
-					Message: "want one of --adopt and --stop" + recoveryCause(now),
+					Message: "want exactly one of --adopt and --stop" + recoveryCause(now),
 				}
 			}
 			v, err := c.Recover(cmd.Context(), action)
@@ -209,7 +210,7 @@ func newRecoverCommand(sess *session.Session) *cobra.Command {
 				return sess.PrintData(v)
 			}
 			word := map[api.RecoveryAction]string{
-				api.RecoverAdopt: "kept where their owner still wants them",
+				api.RecoverAdopt: "kept if their owner still wants them",
 				api.RecoverStop:  "stopped",
 			}[action]
 			sess.Printf("tasks that the store does not know are %s; the store's incarnation is %d", word, v.Incarnation)
@@ -232,10 +233,10 @@ func recoveryCause(v api.RecoveryView) string {
 func newSilenceOverrideCommand(sess *session.Session) *cobra.Command {
 	var during time.Duration
 	cmd := &cobra.Command{
-		Use: "override --for DURATION", Short: "Replace tasks of silent nodes although many are silent",
-		Long: "Where of ten nodes or more over 30 % fall silent within a minute, their tasks are not " +
-			"replaced: it is mostly the network. This lets\n" +
-			"them be replaced all the same, for a while. --for 0s takes it back.",
+		Use: "override --for DURATION", Short: "Replace tasks of silent nodes during a mass silence",
+		Long: "If more than 30 % of ten or more nodes become silent within a minute, their tasks are not replaced,\n" +
+			"because the network is the likelier fault. This command allows the replacement for a while. --for 0s\n" +
+			"ends the override.",
 		Args: session.Arguments(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !cmd.Flags().Changed("for") || during < 0 {
@@ -256,13 +257,13 @@ func newSilenceOverrideCommand(sess *session.Session) *cobra.Command {
 			case sess.WantsData():
 				return sess.PrintData(v)
 			case during == 0:
-				sess.Printf("tasks of silent nodes wait again where many nodes are silent")
+				sess.Printf("the override has ended: during a mass silence, tasks of silent nodes are not replaced")
 			default:
 				sess.Printf("tasks of silent nodes are replaced until %s", v.RescheduleUntil.UTC().Format(time.RFC3339))
 			}
 			return nil
 		},
 	}
-	cmd.Flags().DurationVar(&during, "for", 0, "for how long; 0s takes it back")
+	cmd.Flags().DurationVar(&during, "for", 0, "duration; 0s ends the override")
 	return cmd
 }

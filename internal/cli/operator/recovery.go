@@ -29,19 +29,18 @@ func newSnapshotRestoreCommand(sess *session.Session) *cobra.Command {
 	var dataDir string
 	var adopt, stop bool
 	cmd := &cobra.Command{
-		Use: "restore FILE", Short: "Make a server's store from a snapshot",
-		Long: "Makes the store of a server that does not run from a snapshot; a store that is there is " +
-			"moved aside, not deleted. The server is then the\n" +
-			"only member: the others have to join anew, from empty data directories. All that was written " +
-			"after the snapshot is gone. Nodes may run\n" +
-			"tasks that the snapshot does not know: --adopt or --stop says what becomes of them; without " +
-			"either, nothing is placed or stopped\n" +
-			"until `berth operator recover` says it.",
+		Use: "restore FILE", Short: "Create a server's store from a snapshot",
+		Long: "Creates the store of a stopped server from a snapshot. An existing store is renamed, not deleted.\n" +
+			"The server is then the only member: the other servers must join again, from empty data directories.\n" +
+			"Everything that was written after the snapshot is lost. Nodes may run tasks that are unknown to the\n" +
+			"snapshot: --adopt keeps them, --stop stops them. Without either, nothing is placed or stopped until\n" +
+			"you run `berth operator recover`.",
 		Args: session.Arguments(1, 1, "a snapshot's file"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			action, decided := parseAction(adopt, stop)
 			if !decided && (adopt || stop) {
-				return &session.UsageError{Command: cmd.CommandPath(), Message: "want only one of --adopt and --stop"}
+				return &session.UsageError{Command: cmd.CommandPath(), Message: "--adopt and --stop exclude " +
+					"each other: want one of them"}
 			}
 			return restoreStore(cmd.Context(), sess, args[0], dataDir, action)
 		},
@@ -64,7 +63,7 @@ func restoreStore(ctx context.Context, sess *session.Session, file, dataDir stri
 	}
 	dir := filepath.Join(dataDir, datadir.StoreDir)
 	if err := os.MkdirAll(dataDir, 0o700); err != nil {
-		return fmt.Errorf("make the data directory: %w", err)
+		return fmt.Errorf("create the data directory: %w", err)
 	}
 	if err := checkUnused(dir); err != nil {
 		return err
@@ -75,8 +74,8 @@ func restoreStore(ctx context.Context, sess *session.Session, file, dataDir stri
 	}
 	if s, err := datadir.ReadSettings(dataDir); err == nil && s != nil && s.External || s == nil && at != nil {
 		return &hinted.Error{
-			Err:  fmt.Errorf("the store of the server in %s runs elsewhere", dataDir),
-			Hint: "Restore it there, with etcd's own tools; then `berth operator recover`.",
+			Err:  fmt.Errorf("the server in %s uses an external etcd", dataDir),
+			Hint: "Restore the snapshot there with etcd's own tools, then run `berth operator recover`.",
 		}
 	}
 	// 2. Make the new store beside the old one.
@@ -128,7 +127,7 @@ func markRestored(ctx context.Context, sess *session.Session, dir, cause string,
 		gone = append(gone, store.Group{Ops: []store.Op{{Key: record.Key, Delete: true}}})
 	}
 	if _, err := engine.Commit(ctx, gone); err != nil {
-		return fmt.Errorf("forget the servers: %w", err)
+		return fmt.Errorf("remove the records of the servers: %w", err)
 	}
 	if action == "" {
 		return nil
@@ -168,16 +167,16 @@ func ReplaceStore(newPath, dir string, now time.Time) (oldPath string, err error
 		if err == nil {
 			if err := os.Rename(newPath, oldPath); err != nil { // newPath must not be deleted as a temporary directory
 				back := unix.Renameat2(unix.AT_FDCWD, newPath, unix.AT_FDCWD, dir, unix.RENAME_EXCHANGE)
-				return "", fmt.Errorf("move the old store aside: %w", errors.Join(err, back))
+				return "", fmt.Errorf("rename the old store: %w", errors.Join(err, back))
 			}
 			return oldPath, datadir.SyncDir(filepath.Dir(dir))
 		}
 		if err := os.Rename(dir, oldPath); err != nil {
-			return "", fmt.Errorf("move the old store aside: %w", err)
+			return "", fmt.Errorf("rename the old store: %w", err)
 		}
 	}
 	if err := os.Rename(newPath, dir); err != nil {
-		return oldPath, fmt.Errorf("put the store in place: %w", err)
+		return oldPath, fmt.Errorf("move the new store into place: %w", err)
 	}
 	return oldPath, datadir.SyncDir(filepath.Dir(dir))
 }
@@ -189,7 +188,7 @@ func checkUnused(dir string) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("look at the store: %w", err)
+		return fmt.Errorf("read the store: %w", err)
 	}
 	defer lock.Close()
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
@@ -209,14 +208,15 @@ func printRestoreResult(sess *session.Session, dataDir, became, oldPath string, 
 	}
 	sess.Printf("%s %s", filepath.Join(dataDir, datadir.StoreDir), became)
 	if oldPath != "" {
-		sess.Printf("The store that was there is %s: delete it once all is well", oldPath)
+		sess.Printf("The previous store is now %s. Delete it when the cluster works again.", oldPath)
 	}
 	sess.Printf("Start the server:        berth server%s", flag)
 	if action == "" {
-		sess.Printf("Then say how to go on:   berth operator recover --adopt|--stop")
+		sess.Printf("Then decide about unknown tasks: berth operator recover --adopt|--stop")
 	}
 	if s, err := datadir.ReadSettings(dataDir); err == nil && s != nil {
-		sess.Printf("Then the other servers:  empty their data directories, and `berth server join` each anew")
+		sess.Printf("Then the other servers:  empty their data directories and run `berth server join` " +
+			"on each")
 	}
 	return nil
 }
@@ -227,13 +227,11 @@ func NewServerRecoverCommand(sess *session.Session) *cobra.Command {
 	var yes bool
 	cmd := &cobra.Command{
 		Use:   "recover-quorum --data-dir DIR --yes",
-		Short: "Go on with one server when more than half are lost for good",
-		Long: "For when more than half of the servers are lost for good, and with them the store's quorum. " +
-			"Makes the store of this server, which must\n" +
-			"not run, the only member with all that it holds. Choose the server that was in touch last: " +
-			"what it did not hold yet is lost. The other\n" +
-			"servers, also one that lives, have to join anew from empty data directories; two stores that " +
-			"both go on would tear the cluster apart.",
+		Short: "Continue with one server after most servers are lost",
+		Long: "Use this command when more than half of the servers are lost permanently and the store has no\n" +
+			"quorum. It makes this stopped server the only member of its store. Choose the server with the newest\n" +
+			"data: writes that it had not received are lost. All other servers, even running ones, must join\n" +
+			"again from empty data directories. Two active stores would split the cluster.",
 		Args: session.Arguments(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s, err := datadir.ReadSettings(dataDir)
@@ -241,15 +239,16 @@ func NewServerRecoverCommand(sess *session.Session) *cobra.Command {
 				return err
 			}
 			if _, err := os.Stat(filepath.Join(dataDir, datadir.StoreDir, "member")); err != nil {
-				return fmt.Errorf("%s holds no store: name the data directory of the server with --data-dir", dataDir)
+				return fmt.Errorf("%s contains no store: name the data directory of the server with "+
+					"--data-dir", dataDir)
 			}
 			if !yes {
 				return &hinted.Error{
-					Err: errors.New("this makes the server in " + dataDir +
-						" the only one: writes that it had not received yet are lost, and the other servers " +
-						"must not run any more"),
-					Hint: "Say --yes if that is meant. If more than half of the servers can still be started, " +
-						"start them instead: nothing is lost then.",
+					Err: errors.New("this makes the server in " + dataDir + " the only member of the store: " +
+						"writes that it had not received are lost, and the " +
+						"other servers must stay stopped"),
+					Hint: "Confirm with --yes. If more than half of the servers can still be started, start " +
+						"them instead: then nothing is lost.",
 				}
 			}
 			return RecoverQuorum(cmd.Context(), sess, dataDir, s)
@@ -257,7 +256,7 @@ func NewServerRecoverCommand(sess *session.Session) *cobra.Command {
 	}
 	cmd.Flags().StringVar(&dataDir, "data-dir", datadir.DefaultDataDir(),
 		"data directory of the server (default "+datadir.DataDirText+")")
-	cmd.Flags().BoolVar(&yes, "yes", false, "this is meant")
+	cmd.Flags().BoolVar(&yes, "yes", false, "confirm")
 	session.HideDefaults(cmd, "data-dir")
 	return cmd
 }
@@ -281,7 +280,7 @@ func RecoverQuorum(ctx context.Context, sess *session.Session, dataDir string, s
 	if err := etcd.ForceAlone(ctx, etcd.Config{Dir: dir, Name: id}, newPath); err != nil {
 		return err
 	}
-	if err := markRestored(ctx, sess, newPath, "the store went on with this server alone after its quorum was lost",
+	if err := markRestored(ctx, sess, newPath, "the store continued with this server alone after its quorum was lost",
 		""); err != nil {
 		return err
 	}
@@ -295,5 +294,5 @@ func RecoverQuorum(ctx context.Context, sess *session.Session, dataDir string, s
 			return err
 		}
 	}
-	return printRestoreResult(sess, dataDir, "goes on with this server alone", before, "")
+	return printRestoreResult(sess, dataDir, "now has this server as its only member", before, "")
 }

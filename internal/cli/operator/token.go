@@ -23,7 +23,7 @@ import (
 // NewTokenCommand returns `berth token`.
 func NewTokenCommand(sess *session.Session) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "token", Short: "Let people, programs and machines in", Args: cobra.ArbitraryArgs,
+		Use: "token", Short: "Manage tokens of people, programs and machines", Args: cobra.ArbitraryArgs,
 		RunE: sess.RunGroup,
 	}
 	cmd.AddCommand(newTokenCreateCommand(sess), newTokenLsCommand(sess), newTokenRevokeCommand(sess))
@@ -36,10 +36,10 @@ func newTokenCreateCommand(sess *session.Session) *cobra.Command {
 	var role string
 	var r api.TokenRequest
 	cmd := &cobra.Command{
-		Use: "create --role ROLE", Short: "Make a token and print it, once",
-		Long: "Makes a token and prints it to standard output, the only time that it is shown. For people " +
-			"and programs its role is admin, operator,\n" +
-			"submitter or viewer; with --join it is traded once for the certificate of a node or a server.",
+		Use: "create --role ROLE", Short: "Create a token and print it once",
+		Long: "Creates a token and prints it to standard output. The token is never shown again. The role of a\n" +
+			"person or a program is admin, operator, submitter or viewer. With --join, a machine trades the token\n" +
+			"for the certificate of a node or a server.",
 		Args: session.Arguments(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			r.Role, r.Purpose, r.Life = cluster.Role(role), cluster.TokenAccess, cluster.Duration(life)
@@ -61,7 +61,7 @@ func newTokenCreateCommand(sess *session.Session) *cobra.Command {
 				return sess.PrintData(made)
 			}
 			sess.Printf("%s", made.Token)
-			sess.Messagef("berth: token %s, %s%s; this is the only time that it is shown", made.ID, made.Role,
+			sess.Messagef("berth: token %s, %s%s; it is never shown again", made.ID, made.Role,
 				tokenValidity(made.TokenView))
 			return nil
 		},
@@ -69,10 +69,11 @@ func newTokenCreateCommand(sess *session.Session) *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&role, "role", "", "admin, operator, submitter or viewer; with --join node or server")
 	f.BoolVar(&join, "join", false, "a token that a machine trades for its certificate")
-	f.DurationVar(&life, "ttl", 0, "how long it is good for; default without end, with --join one hour")
-	f.IntVar(&r.Uses, "uses", 0, "with --join: by how many machines it may be used; default 1")
-	f.StringVar(&r.Name, "name", "", "whose it is, or what for")
-	f.StringArrayVar(&r.Clusters, "cluster", nil, "the only cluster that it reaches; may be given several times")
+	f.DurationVar(&life, "ttl", 0, "lifetime; default unlimited, with --join one hour")
+	f.IntVar(&r.Uses, "uses", 0, "with --join: number of machines that may use the token; default 1")
+	f.StringVar(&r.Name, "name", "", "name of the holder, or the purpose")
+	f.StringArrayVar(&r.Clusters, "cluster", nil, "the only cluster that the token gives access to; may be "+
+		"given several times")
 	sess.CompleteFlags(cmd, map[string]string{"cluster": wording.KindCluster})
 	f.StringVar(&r.For, "for", "", "with --join: the only node that may use it")
 	session.RegisterCompletion(cmd, "role",
@@ -97,19 +98,19 @@ func checkToken(cmd *cobra.Command, r *api.TokenRequest) error {
 		list.Add("--role %q: want admin, operator, submitter or viewer, or with --join node or server", r.Role)
 	}
 	if r.Life < 0 {
-		list.Add("--ttl %v: want a time that lies ahead", time.Duration(r.Life))
+		list.Add("--ttl %v: want a positive duration", time.Duration(r.Life))
 	}
 	if r.Uses < 0 {
 		list.Add("--uses %d: want at least 1", r.Uses)
 	}
 	if !join && r.Uses != 0 {
-		list.Add("--uses is for tokens that machines join with: add --join")
+		list.Add("--uses needs --join: only machines have a limited number of uses")
 	}
 	if !join && r.For != "" {
-		list.Add("--for is for tokens that machines join with: add --join")
+		list.Add("--for needs --join: only machines use such a token")
 	}
 	if join && len(r.Clusters) > 0 {
-		list.Add("--cluster is for people and programs: a machine serves all clusters")
+		list.Add("--cluster does not work with --join: a machine serves all clusters")
 	}
 	return list.Err(cmd)
 }
@@ -118,7 +119,7 @@ func checkToken(cmd *cobra.Command, r *api.TokenRequest) error {
 func tokenValidity(v api.TokenView) string {
 	var parts []string
 	if v.Purpose == cluster.TokenJoin {
-		parts = append(parts, "to join with, "+wording.Count(max(v.Uses, 1), "time"))
+		parts = append(parts, "to join, "+wording.Count(max(v.Uses, 1), "time"))
 	}
 	if len(v.Clusters) > 0 {
 		parts = append(parts, "for cluster "+strings.Join(v.Clusters, ", "))
@@ -152,7 +153,7 @@ func newTokenLsCommand(sess *session.Session) *cobra.Command {
 				return sess.PrintData(output.EmptyIfNil(tokens))
 			}
 			if len(tokens) == 0 {
-				sess.Messagef("No tokens. 'berth token create' makes one.")
+				sess.Messagef("No tokens. Create one with 'berth token create'.")
 				return nil
 			}
 			t := output.Table{StateColumn: 3, Titles: []string{
@@ -177,12 +178,11 @@ func newTokenLsCommand(sess *session.Session) *cobra.Command {
 
 func newTokenRevokeCommand(sess *session.Session) *cobra.Command {
 	return &cobra.Command{
-		Use: "revoke TOKEN...", Short: "End tokens at once",
+		Use: "revoke TOKEN...", Short: "Revoke tokens immediately",
 		Args:              session.Arguments(1, -1, "the id of a token, as `berth token ls` shows it"),
 		ValidArgsFunction: sess.CompleteAll(session.KindToken),
-		Long: "Ends tokens at once. Certificates that machines got for a join token stay good: `berth node " +
-			"forget` and `berth server remove`\n" +
-			"are for those.",
+		Long: "Revokes tokens immediately. A certificate that a machine got for a join token stays valid: revoke it\n" +
+			"with `berth node forget` or `berth server remove`.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := sess.Connect()
 			if err != nil {

@@ -67,11 +67,11 @@ func newJSONPath(text string) (Template, error) {
 	if strings.ContainsAny(query, "{}") {
 		return nil, &hinted.Error{
 			Err: err,
-			Hint: "It takes one path as RFC 9535 has them, without text around it or range: for those there is -o " +
-				"go-template=…",
+			Hint: "jsonpath takes one path of RFC 9535, without text around it and without range. Use " +
+				"-o go-template=… for those.",
 		}
 	}
-	return nil, &hinted.Error{Err: err, Hint: "Paths are those of RFC 9535, such as $.nodes[?@.state=='down'].name."}
+	return nil, &hinted.Error{Err: err, Hint: "Write a path of RFC 9535, such as $.nodes[?@.state=='down'].name."}
 }
 
 // normalizePath accepts other notations of a path: {.status.state} and .status.state become $.status.state.
@@ -156,7 +156,7 @@ func templateError(err error) error {
 	}
 	return &hinted.Error{
 		Err:  fmt.Errorf("-o go-template: %s: %s", at, text[len(m[0]):]),
-		Hint: "Templates are those of Go's text/template, over what -o json prints.",
+		Hint: "Write a template of Go's text/template for the data that -o json prints.",
 	}
 }
 

@@ -90,7 +90,7 @@ func (w *yamlWriter) writeBlock(open json.Delim, indent string, inList bool) err
 		}
 		key, ok := tk.(string)
 		if !ok {
-			return errors.New("a key is no text")
+			return errors.New("a key is not text")
 		}
 		w.out.WriteString(plainOrQuoted(key) + ":")
 		if err := w.writeValue(indent+"  ", false); err != nil {

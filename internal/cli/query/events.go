@@ -24,11 +24,10 @@ func NewEventsCommand(sess *session.Session) *cobra.Command {
 	var o client.EventOptions
 	cmd := &cobra.Command{
 		Use:   "events",
-		Short: "Show what happened, the newest last",
-		Long: "Show what happened, the newest last, or with --follow as it happens. What is given in " +
-			"several flags has to hold for all of them; the\n" +
-			"server does the choosing. An owner's events are also those of its tasks; a node's those of the " +
-			"tasks on it.",
+		Short: "Show events, the newest last",
+		Long: "Show events, the newest last, or with --follow as they happen. An event must match all given flags.\n" +
+			"The events of an owner include those of its tasks; the events of a node include those of tasks on\n" +
+			"it.",
 		Args: session.Arguments(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := parseEventSubjects(cmd, &o.EventFilter); err != nil {
@@ -44,8 +43,8 @@ func NewEventsCommand(sess *session.Session) *cobra.Command {
 			return printEvents(cmd.Context(), sess, c, o, tail, follow)
 		},
 	}
-	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on with new events until interrupted")
-	cmd.Flags().IntVar(&tail, "tail", 50, "how many of the newest to begin with; -1 for all that are kept")
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "wait for new events until interrupted")
+	cmd.Flags().IntVar(&tail, "tail", 50, "number of newest events to begin with; -1 for all kept events")
 	cmd.Flags().StringVar(&o.After, "after", "", "begin after the event of this `id`")
 	cmd.Flags().StringSliceVar(&o.Types, "type", nil, "only events of these `types`, such as task.failed")
 	cmd.Flags().StringSliceVar(&o.Reasons, "reason", nil, "only events with these `reasons`, such as oom")
@@ -56,7 +55,7 @@ func NewEventsCommand(sess *session.Session) *cobra.Command {
 	cmd.Flags().StringVar(&o.Task, "task", "", "only events about this `task`")
 	cmd.Flags().StringVar(&o.Node, "node", "", "only events about this `node` and tasks on it")
 	cmd.Flags().DurationVar(&o.Since, "since", 0,
-		"only events of the last `duration`, such as 1h; all of them unless --tail is given too")
+		"only events of the last `duration`, such as 1h; all of them unless --tail is given")
 	sess.CompleteFlags(cmd, map[string]string{
 		"cluster": wording.KindCluster, "service": wording.KindService, "job": wording.KindJob,
 		"cron": wording.KindCron, "task": wording.KindTask,
@@ -114,8 +113,8 @@ func parseEventSubjects(cmd *cobra.Command, f *client.EventFilter) error {
 	}
 	return &session.UsageError{
 		Command: cmd.CommandPath(),
-		Message: fmt.Sprintf("--task %q is no task: want a whole name such as web.1.0 or prod.web.1.0, as 'berth ps "+
-			"--all' lists them", f.Task),
+		Message: fmt.Sprintf("--task %q is not a task: want a whole name such as web.1.0 or prod.web.1.0, as "+
+			"'berth ps --all' lists them", f.Task),
 	}
 }
 
@@ -148,15 +147,15 @@ func printEvents(ctx context.Context, sess *session.Session, c *client.Client, o
 	}
 	if !follow {
 		if len(kept) == 0 {
-			sess.Messagef("no event of those that are kept is as asked for")
+			sess.Messagef("no kept event matches")
 		}
 		return nil
 	}
 	o.Lost = func(err error) {
-		sess.Messagef("berth: the stream broke (%s), taking it up again", session.ErrorText(err))
+		sess.Messagef("berth: the stream broke (%s); resuming", session.ErrorText(err))
 	}
 	o.Gap = func(g api.EventGap) {
-		sess.Messagef("berth: %s left out: too slow to read", wording.Count(g.Lost, "event"))
+		sess.Messagef("berth: %s left out, because the client reads too slowly", wording.Count(g.Lost, "event"))
 	}
 	for e, err := range c.FollowEvents(ctx, o) {
 		if err != nil {

@@ -20,14 +20,13 @@ func NewExplainCommand(sess *session.Session) *cobra.Command {
 	var node string
 	cmd := &cobra.Command{
 		Use:   "explain SERVICE|TASK|job/NAME",
-		Short: "Say why a service, a task or a job is as it is",
-		Long: "Say why a service, a task or a job is as it is, the weightiest reason first: what it waits " +
-			"for, what a stop waits for, why a\n" +
-			"rollout holds, why a task moves away from a node that is short of memory, and how it ends " +
-			"again and again.\n\n" +
-			"Of a task also why it stands where it does, which nodes came next and why it is on no other; " +
-			"of one that waits for a place the\n" +
-			"smallest changes that would let it in, each of which is enough. With --node it tells of one node alone.",
+		Short: "Explain the state of a service, a task or a job",
+		Long: "Explain the state of a service, a task or a job, the most important reason first: what it waits for,\n" +
+			"what delays a stop, why a rollout does not continue, why a task moves away from a node with little\n" +
+			"memory, and why it ends repeatedly.\n\n" +
+			"For a placed task, the answer shows why it is on its node, the next best nodes, and why other nodes\n" +
+			"were refused. For a waiting task, it shows the smallest changes that would place it; one of them\n" +
+			"suffices. --node limits the answer to one node.",
 		Args:              session.Arguments(1, 1, "a service or a task, such as web or web.1.0"),
 		ValidArgsFunction: sess.CompleteNames(wording.KindService, wording.KindJob, wording.KindTask),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -50,7 +49,7 @@ func NewExplainCommand(sess *session.Session) *cobra.Command {
 			if node != "" && n.Kind != wording.KindTask {
 				return &session.UsageError{
 					Command: cmd.CommandPath(),
-					Message: "--node goes with a task, such as web.1.0",
+					Message: "--node needs a task, such as web.1.0",
 				}
 			}
 			v, err := readExplanation(cmd.Context(), c, n, node)
@@ -60,7 +59,7 @@ func NewExplainCommand(sess *session.Session) *cobra.Command {
 			return printExplanation(sess, v)
 		},
 	}
-	cmd.Flags().StringVar(&node, "node", "", "say of this node why the task is not there, or how it compares")
+	cmd.Flags().StringVar(&node, "node", "", "explain why the task is not on this node, or how the node compares")
 	_ = cmd.RegisterFlagCompletionFunc("node",
 		sess.CompleteNames(wording.KindNode)) // the flag exists, so this cannot fail
 	return cmd

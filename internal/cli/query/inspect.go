@@ -48,12 +48,13 @@ type inspection struct {
 	filter    client.EventFilter   // selects the object's events
 }
 
-const inspectLong = `Print an object with everything that belongs to it, as YAML or with -o json: the object with its defaults filled in and its status, the
-definitions that it runs, where its rollout and scaling stand, its tasks and its newest events. With --as-written it prints manifests
-instead, without what the defaults fill in: what 'berth run' takes.
-
-Values of environments and files of definitions are left out, and so is what looks like a secret anywhere, as in the bundle of
-'berth operator debug'. With --reveal they are shown to those who may run commands in containers: that needs the role submitter.`
+const inspectLong = "Print an object with everything that belongs to it, as YAML or with -o json: the object " +
+	"with its\n" +
+	"defaults and its status, its task definitions, the state of its rollout and scaling, its tasks and\n" +
+	"its newest events. With --as-written, print manifests without defaults, as 'berth run' takes them.\n\n" +
+	"The output omits values of environment variables, files of definitions, and everything that looks\n" +
+	"like a secret, as 'berth operator debug' does. --reveal shows them to users who may run commands in\n" +
+	"containers; this needs the role submitter."
 
 // NewInspectCommand returns the command `berth inspect`.
 func NewInspectCommand(sess *session.Session) *cobra.Command {
@@ -74,7 +75,7 @@ func NewInspectCommand(sess *session.Session) *cobra.Command {
 			if written && (n.Kind == wording.KindTask || n.Kind == wording.KindNode) {
 				return &session.UsageError{
 					Command: cmd.CommandPath(),
-					Message: fmt.Sprintf("--as-written: nobody writes a %s; inspect its service, job or definition",
+					Message: fmt.Sprintf("--as-written: a %s has no manifest; inspect its service, job or definition",
 						n.Kind),
 				}
 			}
@@ -99,8 +100,8 @@ func NewInspectCommand(sess *session.Session) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&reveal, "reveal", false,
-		"show the values of environments and files, and what looks like a secret")
-	cmd.Flags().BoolVar(&written, "as-written", false, "print manifests without what defaults fill in")
+		"show values of environment variables and files, and everything that looks like a secret")
+	cmd.Flags().BoolVar(&written, "as-written", false, "print manifests without defaults")
 	return cmd
 }
 
@@ -397,7 +398,7 @@ func printManifests(sess *session.Session, v *inspection, reveal bool) error {
 		}
 	}
 	if hid {
-		sess.Messagef("berth: values of environments and files are left out; --reveal shows them")
+		sess.Messagef("berth: values of environment variables and files are left out; --reveal shows them")
 	}
 	return nil
 }
@@ -406,7 +407,7 @@ func printManifests(sess *session.Session, v *inspection, reveal bool) error {
 func addKind(kind cluster.Kind, object []byte) ([]byte, error) {
 	rest, ok := bytes.CutPrefix(object, []byte("{"))
 	if !ok {
-		return nil, fmt.Errorf("write %s: it is no object", kind)
+		return nil, fmt.Errorf("write %s: it is not an object", kind)
 	}
 	return append(fmt.Appendf(nil, `{"kind":%q,`, kind), rest...), nil
 }

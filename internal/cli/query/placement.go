@@ -39,7 +39,7 @@ func printPlacement(sess *session.Session, v *api.PlaceView, pending bool) error
 		add(title, o.Node+" is "+o.Text)
 	}
 	if g.More > 0 {
-		add("", fmt.Sprintf("%s more of kinds that take it", wording.Count(g.More, "node")))
+		add("", fmt.Sprintf("%s more of kinds that accept it", wording.Count(g.More, "node")))
 	}
 	for i, text := range v.Refusals {
 		if pending { // the reasons above say what the task waits for
@@ -68,16 +68,16 @@ func printPlacement(sess *session.Session, v *api.PlaceView, pending bool) error
 func decisionText(sess *session.Session, v *api.PlaceView) string {
 	g := &v.DecisionTrace
 	if !v.Recorded {
-		return "what decided it is no longer kept; this is how it would be decided now, among " +
-			wording.Count(g.Nodes, "node")
+		return "the original decision is no longer kept; this is the decision for the present " +
+			"state, among " + wording.Count(g.Nodes, "node")
 	}
 	text := "decided " + sess.Age(g.At) + " ago among " + wording.Count(g.Nodes, "node")
 	if others := g.Like - 1; others > 0 {
 		text += ", with " + wording.Count(others, "task") + " like it"
 	}
 	if g.Before > 0 {
-		text += ", after " + wording.Count(g.Before, "task") +
-			" placed in the same moment, whose room is counted as free here"
+		text += ", after " + wording.Count(g.Before, "task") + " placed at the same time, whose resources count " +
+			"as free here"
 	}
 	return text
 }

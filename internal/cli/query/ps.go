@@ -22,10 +22,9 @@ func NewPsCommand(sess *session.Session) *cobra.Command {
 	var cron string
 	cmd := &cobra.Command{
 		Use:   "ps",
-		Short: "List tasks, trouble first",
-		Long: "List tasks, trouble first. While a service has tasks of several versions it says of each " +
-			"whether it is of the new one, an old one\n" +
-			"or a canary.",
+		Short: "List tasks, problems first",
+		Long: "List tasks, problems first. While the tasks of a service have several versions, VERSION shows new,\n" +
+			"old or canary.",
 		Args: session.Arguments(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := sess.Connect()
@@ -52,10 +51,10 @@ func NewPsCommand(sess *session.Session) *cobra.Command {
 	cmd.Flags().StringVar(&f.Cluster, "cluster", "", "only tasks of this `cluster`")
 	cmd.Flags().StringVar(&f.Service, "service", "", "only tasks of this `service`")
 	cmd.Flags().StringVar(&f.Job, "job", "", "only tasks of this `job`")
-	cmd.Flags().StringVar(&cron, "cron", "", "only tasks of the jobs that this `cron` made")
+	cmd.Flags().StringVar(&cron, "cron", "", "only tasks of jobs of this `cron`")
 	cmd.Flags().StringVar(&f.Node, "node", "", "only tasks on this `node`")
 	cmd.Flags().StringVar(&f.State, "state", "", "only tasks in this `state`, such as running")
-	cmd.Flags().BoolVarP(&f.All, "all", "a", false, "attempts that have ended too")
+	cmd.Flags().BoolVarP(&f.All, "all", "a", false, "include ended attempts")
 	sess.CompleteFlags(cmd, map[string]string{
 		"cluster": wording.KindCluster, "service": wording.KindService, "job": wording.KindJob,
 		"cron": wording.KindCron, "node": wording.KindNode,

@@ -26,9 +26,9 @@ import (
 func NewStatusCommand(sess *session.Session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "status [KIND/NAME]",
-		Short: "Show how everything is, trouble first, or one object",
-		Long: "Show how everything is, trouble first with its cause and what to do next; or " +
-			"one service, job, cron, task, node, cluster or definition.",
+		Short: "Show the state of everything, problems first, or of one object",
+		Long: "Show the state of everything, problems first with their cause and the next step; or the state of one\n" +
+			"service, job, cron, task, node, cluster or definition.",
 		Args: session.Arguments(0, 1, "at most one object, such as service/web"),
 		ValidArgsFunction: sess.CompleteObjects(1, wording.KindService, wording.KindJob, wording.KindCron,
 			wording.KindTask, wording.KindNode, wording.KindCluster,
@@ -161,7 +161,7 @@ func printOverview(ctx context.Context, sess *session.Session, c *client.Client)
 		sess.Printf("")
 	}
 	if len(all.Services)+len(all.Jobs)+len(all.Crons) == 0 {
-		sess.Printf("Nothing runs here yet: start something with 'berth run FILE'.")
+		sess.Printf("Nothing runs here yet. Start something with 'berth run FILE'.")
 	}
 	sess.Printf("%s", tables.NodesText(all.Nodes))
 	if b := all.Status.Rebalancing; b != nil {

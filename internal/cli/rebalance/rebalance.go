@@ -33,23 +33,19 @@ func NewRebalanceCommand(sess *session.Session) *cobra.Command {
 	o := rebalanceFlags{maxMoves: 100, minAge: 5 * time.Minute, parallel: cluster.DefaultRebalanceParallel}
 	cmd := &cobra.Command{
 		Use:   "rebalance [--apply | --undo [ID]]",
-		Short: "Show which tasks would stand better on other nodes, and move them",
-		Long: "Show which tasks would stand better on other nodes, as moves in the order in which they can " +
-			"be carried out, each with what it\n" +
-			"gains: 1000 points are what it is worth to empty a node. First come tasks whose nodes do not " +
-			"meet their constraints any more. Nothing\n" +
-			"is changed.\n\n" +
-			"Tasks of jobs, of daemons and with volumes are not moved, nor those that are not well, have " +
-			"run for less than --settle, or belong\n" +
-			"to a service that is rolled out or cannot spare them.\n\n" +
-			"With --apply the list is carried out: a few moves at a time (--parallel), each task in its new " +
-			"place before it leaves the old one\n" +
-			"or, where two of it must not live at once, only while its service can spare it. What has gone " +
-			"another way meanwhile is passed\n" +
-			"over. It waits for the end, and interrupting it stops the waiting and nothing else. --undo " +
-			"takes back what the last rebalancing\n" +
-			"moved, or the one with that ID; with --dry-run it shows what that would be.\n\n" +
-			"Exit code 0: what could be done is done; 1: nothing was, or it was cancelled.",
+		Short: "Show tasks that have a better node, as an ordered list of moves, or carry the moves out",
+		Long: "Show tasks that have a better node, as an ordered list of moves with their gain. An emptied node is\n" +
+			"worth 1000 points. Tasks that violate their constraints come first. Without --apply and --undo the\n" +
+			"command changes nothing.\n\n" +
+			"Tasks of jobs, tasks of daemons and tasks with volumes are not moved. Neither are tasks that are not\n" +
+			"healthy, that have run for less than --settle, or whose service has a rollout or no budget for a\n" +
+			"move.\n\n" +
+			"--apply carries the moves out, --parallel at a time. The new task runs before the old one stops.\n" +
+			"Where both must not run at once, the old task stops first, if the budget of its service allows it.\n" +
+			"Moves that are no longer valid are skipped. The command waits for the end; an interrupt ends only\n" +
+			"the wait. --undo reverses the moves of the last rebalancing, or of the one with that ID; add\n" +
+			"--dry-run to see these moves first.\n\n" +
+			"Exit code 0: all possible moves are done; 1: no move was done, or the rebalancing was cancelled.",
 		Args: session.Arguments(0, 1, "the number of one rebalancing, with --undo"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			id, err := o.check(cmd, args)
@@ -83,23 +79,23 @@ func NewRebalanceCommand(sess *session.Session) *cobra.Command {
 func (o *rebalanceFlags) register(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&o.Cluster, "cluster", "", "move only tasks of this `cluster`")
-	f.BoolVar(&o.dry, "dry-run", false, "show the moves and change nothing, as it does without --apply and --undo")
-	f.BoolVar(&o.apply, "apply", false, "carry the moves out")
-	f.BoolVar(&o.undo, "undo", false, "take back what the last rebalancing moved, or the one with that ID")
-	f.IntVar(&o.parallel, "parallel", o.parallel, "how many moves are on their way at the same time")
+	f.BoolVar(&o.dry, "dry-run", false, "show the moves and change nothing; the default without --apply and --undo")
+	f.BoolVar(&o.apply, "apply", false, "carry out the moves")
+	f.BoolVar(&o.undo, "undo", false, "reverse the moves of the last rebalancing, or of the one with that ID")
+	f.IntVar(&o.parallel, "parallel", o.parallel, "number of moves at the same time")
 	f.BoolVarP(&o.detach, "detach", "d", false, "do not wait")
-	f.IntVar(&o.maxMoves, "max", o.maxMoves, "show at most so many moves; 0 for all")
-	f.IntVar(&o.MinGain, "min-gain", 20, "leave out moves that gain fewer `points`")
-	f.DurationVar(&o.minAge, "settle", o.minAge, "leave alone tasks that have run for less")
+	f.IntVar(&o.maxMoves, "max", o.maxMoves, "show at most this number of moves; 0 for all")
+	f.IntVar(&o.MinGain, "min-gain", 20, "leave out moves with a gain of fewer `points`")
+	f.DurationVar(&o.minAge, "settle", o.minAge, "keep tasks that have run for less than this duration")
 	f.BoolVar(&o.KeepViolations, "keep-violations", false,
-		"leave tasks in place of which nothing is wrong but their constraints")
+		"keep healthy tasks that only violate constraints")
 }
 
 // check returns the id of the rebalancing to undo, or 0 for the last one. An error lists all faults of the flags.
 func (o *rebalanceFlags) check(cmd *cobra.Command, args []string) (id uint64, err error) {
 	var list session.Faults
 	if o.maxMoves < 0 {
-		list.Add("--max is %d, want 0 for all, or more", o.maxMoves)
+		list.Add("--max is %d, want 0 for all, or a positive number", o.maxMoves)
 	}
 	if o.MinGain < 1 {
 		list.Add("--min-gain is %d, want 1 or more", o.MinGain)
@@ -111,11 +107,11 @@ func (o *rebalanceFlags) check(cmd *cobra.Command, args []string) (id uint64, er
 		list.Add("--parallel is %d, want a number from 1 to %d", o.parallel, cluster.MaxRebalanceParallel)
 	}
 	if o.apply && o.dry {
-		list.Add("--apply carries the moves out and --dry-run only shows them: leave out one")
+		list.Add("--apply and --dry-run exclude each other: leave out one")
 	}
 	if len(args) > 0 && !o.undo {
-		list.Add("%q is no command of berth rebalance, and a number goes with --undo: want berth rebalance "+
-			"--undo ID, or berth rebalance status ID", args[0])
+		list.Add("%q is not a command of berth rebalance, and a number needs --undo: want berth "+
+			"rebalance --undo ID, or berth rebalance status ID", args[0])
 	}
 	if len(args) > 0 && o.undo {
 		id, err = parseRebalancing(args[0])
@@ -128,7 +124,7 @@ func (o *rebalanceFlags) check(cmd *cobra.Command, args []string) (id uint64, er
 func parseRebalancing(text string) (uint64, error) {
 	id, err := strconv.ParseUint(text, 10, 64)
 	if err != nil || id == 0 {
-		return 0, fmt.Errorf("%q is no rebalancing: want its number, as berth rebalance list shows it", text)
+		return 0, fmt.Errorf("%q is not a rebalancing: want its number, as berth rebalance list shows it", text)
 	}
 	return id, nil
 }
@@ -139,7 +135,7 @@ func printPlan(sess *session.Session, v api.Rebalance) error {
 		return sess.PrintData(v)
 	}
 	if len(v.Moves) == 0 {
-		sess.Printf("no task would stand better elsewhere; %s may be moved", wording.Count(v.Considered, "task"))
+		sess.Printf("no task has a better node; %s may be moved", wording.Count(v.Considered, "task"))
 	} else {
 		t := output.Table{Titles: []string{"TASK", "FROM", "TO", "GAIN>", "WHY"}}
 		sum := 0
@@ -165,7 +161,7 @@ func printPlan(sess *session.Session, v api.Rebalance) error {
 			scoreText(v.Before, v.After))
 	}
 	if v.More {
-		sess.Printf("there may be more: the list is cut off (--max)")
+		sess.Printf("there may be more moves: the list is limited (--max)")
 	}
 	return printRemaining(sess, v)
 }
@@ -195,7 +191,7 @@ func printRemaining(sess *session.Session, v api.Rebalance) error {
 		alone.Add(strconv.Itoa(s.Tasks), s.Why)
 	}
 	sess.Printf("")
-	sess.Printf("left alone:")
+	sess.Printf("not moved:")
 	return sess.PrintTable(alone)
 }
 

@@ -55,7 +55,7 @@ func undoRebalance(ctx context.Context, sess *session.Session, c *client.Client,
 		}
 		sess.Printf("")
 	}
-	sess.Messagef("rebalancing %d: taking back %s of rebalancing %d", v.ID, wording.Count(len(v.Moves), "move"),
+	sess.Messagef("rebalancing %d: reversing %s of rebalancing %d", v.ID, wording.Count(len(v.Moves), "move"),
 		v.Undoes)
 	return followRebalancing(ctx, sess, c, v, o.detach)
 }
@@ -83,7 +83,7 @@ func printUndo(sess *session.Session, v api.RebalancingView) error {
 	}
 	if v.ID == 0 {
 		sess.Printf("")
-		sess.Printf("%s of rebalancing %d would be taken back", wording.Count(len(v.Moves), "move"), v.Undoes)
+		sess.Printf("%s of rebalancing %d would be reversed", wording.Count(len(v.Moves), "move"), v.Undoes)
 	}
 	return nil
 }
@@ -102,8 +102,8 @@ func followRebalancing(ctx context.Context, sess *session.Session, c *client.Cli
 	v, err := awaitRebalancing(ctx, sess, c, v)
 	if err != nil {
 		if ctx.Err() != nil {
-			sess.Messagef("Stopped waiting; rebalancing %d goes on. See 'berth rebalance status'; 'berth rebalance "+
-				"cancel' ends it.", v.ID)
+			sess.Messagef("Stopped waiting; rebalancing %d continues. See 'berth rebalance status'; 'berth "+
+				"rebalance cancel' ends it.", v.ID)
 		}
 		return err
 	}
@@ -154,12 +154,12 @@ func awaitRebalancing(ctx context.Context, sess *session.Session, c *client.Clie
 func countsText(v *api.RebalancingView) string {
 	text := fmt.Sprintf("%d of %s done", v.Counts.Done, wording.Count(len(v.Moves), "move"))
 	if n := v.Counts.Moving; n == 1 {
-		text += ", 1 on its way"
+		text += ", 1 in progress"
 	} else if n > 1 {
-		text += fmt.Sprintf(", %d on their way", n)
+		text += fmt.Sprintf(", %d in progress", n)
 	}
 	if v.Counts.Passed > 0 {
-		text += fmt.Sprintf(", %d passed over", v.Counts.Passed)
+		text += fmt.Sprintf(", %d skipped", v.Counts.Passed)
 	}
 	return text
 }
@@ -168,14 +168,14 @@ func countsText(v *api.RebalancingView) string {
 func BriefText(b *api.RebalancingBrief) string {
 	v := api.RebalancingView{Counts: b.Counts}
 	v.Moves = make([]cluster.RebalancingMove, b.Moves)
-	return fmt.Sprintf("Rebalancing %d is carried out: %s", b.ID, countsText(&v))
+	return fmt.Sprintf("Rebalancing %d is in progress: %s", b.ID, countsText(&v))
 }
 
 // progressText adds what the first open move waits for.
 func progressText(v *api.RebalancingView) string {
 	text := countsText(v)
 	if v.Cancelled && v.State == cluster.RebalancingRunning {
-		text += "; cancelled, it ends with those on their way"
+		text += "; cancelled, it ends after the moves in progress"
 	}
 	for i := range v.Moves {
 		if m := &v.Moves[i]; m.State == cluster.MoveMoving {
@@ -196,7 +196,7 @@ func printResult(sess *session.Session, v api.RebalancingView) error {
 		return nil
 	}
 	sess.Printf("")
-	sess.Printf("passed over:")
+	sess.Printf("skipped:")
 	t := output.Table{Indent: "  ", Titles: []string{"TASK", "FROM", "TO", "REASON", "WHY"}}
 	for i := range v.Moves {
 		if m := &v.Moves[i]; m.State == cluster.MovePassed {
@@ -232,9 +232,9 @@ func rebalancingCommand(sess *session.Session, use, short, long string,
 
 func newRebalanceStatusCommand(sess *session.Session) *cobra.Command {
 	var watch bool
-	cmd := rebalancingCommand(sess, "status", "Show how far a rebalancing got, move by move",
-		"Show how far a rebalancing got, move by move: the one with the ID, or the newest. With --watch it "+
-			"shows progress until the end.",
+	cmd := rebalancingCommand(sess, "status", "Show the progress of a rebalancing, move by move",
+		"Show the progress of a rebalancing, move by move: the one with the ID, or the newest. With --watch,\n"+
+			"show the progress until the end.",
 		func(ctx context.Context, c *client.Client, id uint64) error {
 			v, err := c.Rebalancing(ctx, id)
 			if err != nil {
@@ -257,11 +257,11 @@ func printRebalancing(sess *session.Session, v api.RebalancingView) error {
 	}
 	about := ""
 	if v.Undoes != 0 {
-		about = fmt.Sprintf(", which takes back rebalancing %d,", v.Undoes)
+		about = fmt.Sprintf(", which reverses rebalancing %d,", v.Undoes)
 	}
 	sess.Printf("rebalancing %d%s is %s: %s, a gain of %d points", v.ID, about, v.State, countsText(&v), v.Counts.Gain)
 	if v.Cancelled && v.State == cluster.RebalancingRunning {
-		sess.Printf("it was cancelled, and ends with what is on its way")
+		sess.Printf("it was cancelled, and ends after the moves in progress")
 	}
 	sess.Printf("")
 	t := output.Table{StateColumn: 4, Titles: []string{"TASK", "FROM", "TO", "GAIN>", "STATE", "AGE>", "WHY"}}
@@ -281,10 +281,9 @@ func printRebalancing(sess *session.Session, v api.RebalancingView) error {
 }
 
 func newRebalanceCancelCommand(sess *session.Session) *cobra.Command {
-	return rebalancingCommand(sess, "cancel", "End a rebalancing before its time",
-		"End a rebalancing, the one that runs or the one with the ID: no further move begins, and those "+
-			"that are on their way get there. What\n"+
-			"was moved stays where it is; 'berth rebalance --undo' takes it back.",
+	return rebalancingCommand(sess, "cancel", "Cancel a rebalancing",
+		"Cancel the running rebalancing, or the one with the ID. No further move begins; moves in progress\n"+
+			"are completed. Moved tasks stay on their new nodes; 'berth rebalance --undo' moves them back.",
 		func(ctx context.Context, c *client.Client, id uint64) error {
 			v, err := c.CancelRebalancing(ctx, id, client.Condition{})
 			if err != nil {
@@ -300,7 +299,7 @@ func newRebalanceCancelCommand(sess *session.Session) *cobra.Command {
 
 func newRebalanceListCommand(sess *session.Session) *cobra.Command {
 	return &cobra.Command{
-		Use: "list", Short: "List the rebalancings that run or are remembered, the newest first",
+		Use: "list", Short: "List running and past rebalancings, the newest first",
 		Args: session.Arguments(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := sess.Connect()
@@ -315,11 +314,11 @@ func newRebalanceListCommand(sess *session.Session) *cobra.Command {
 				return sess.PrintData(output.EmptyIfNil(all))
 			}
 			if len(all) == 0 {
-				sess.Messagef("There was no rebalancing yet.")
+				sess.Messagef("No rebalancings yet.")
 				return nil
 			}
 			t := output.Table{StateColumn: 1, Titles: []string{
-				"ID", "STATE", "MOVES>", "DONE>", "PASSED OVER>", "GAIN>", "UNDOES",
+				"ID", "STATE", "MOVES>", "DONE>", "SKIPPED>", "GAIN>", "UNDOES",
 				"AGE>", "TOOK>", "BY",
 			}}
 			for i := len(all) - 1; i >= 0; i-- {

@@ -25,7 +25,7 @@ func (s *Scrubber) ScrubJSON(encoded []byte) ([]byte, error) {
 			return out.Bytes(), nil
 		}
 		if err != nil {
-			return nil, fmt.Errorf("read what is to be scrubbed: %w", err)
+			return nil, fmt.Errorf("read the text to redact: %w", err)
 		}
 		delim, isDelim := token.(json.Delim)
 		if isDelim && (delim == '}' || delim == ']') {
@@ -61,7 +61,7 @@ func (s *Scrubber) ScrubJSON(encoded []byte) ([]byte, error) {
 		}
 		value, err := json.Marshal(token)
 		if err != nil {
-			return nil, fmt.Errorf("write what was scrubbed: %w", err)
+			return nil, fmt.Errorf("write the redacted text: %w", err)
 		}
 		out.Write(value)
 	}

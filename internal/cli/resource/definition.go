@@ -30,10 +30,10 @@ func NewDefinitionCommand(sess *session.Session) *cobra.Command {
 
 func newDefinitionListCommand(sess *session.Session) *cobra.Command {
 	return &cobra.Command{
-		Use: "ls [NAME]", Aliases: []string{"list"}, Short: "List the versions of task definitions, and what uses them",
-		Long: "List the versions of all task definitions, or of one, and the services, jobs and crons that " +
-			"use them.\n\n" +
-			"The leader removes versions that nothing uses by itself: of each definition the newest 10 of them stay.",
+		Use: "ls [NAME]", Aliases: []string{"list"}, Short: "List the versions of task definitions and their users",
+		Long: "List the versions of all task definitions, or of one, and the services, jobs and crons that use\n" +
+			"them.\n\n" +
+			"The leader removes unused versions, but keeps the newest 10 of each definition.",
 		Args:              session.Arguments(0, 1, "a task definition, such as web"),
 		ValidArgsFunction: fetch.CompleteVersions(sess),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -119,10 +119,9 @@ func definitionUsers(ctx context.Context, c *client.Client) (map[cluster.Ref][]s
 
 func newDefinitionRemoveCommand(sess *session.Session) *cobra.Command {
 	return &cobra.Command{
-		Use: "rm NAME@VERSION...", Short: "Remove versions of task definitions that nothing uses",
-		Long: "Remove versions of task definitions. One that a service, a job, a cron, a rollout or a task " +
-			"uses is not removed: 'berth definition ls' shows\n" +
-			"who uses which. A version that was removed can be written again.",
+		Use: "rm NAME@VERSION...", Short: "Remove unused versions of task definitions",
+		Long: "Remove versions of task definitions. A version is kept while a service, a job, a cron, a rollout or\n" +
+			"a task uses it: 'berth definition ls' shows the users. A removed version can be written again.",
 		Args:              session.Arguments(1, -1, "a version of a task definition, such as web@1"),
 		ValidArgsFunction: sess.CompleteNames(wording.KindDefinition),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -134,7 +133,7 @@ func newDefinitionRemoveCommand(sess *session.Session) *cobra.Command {
 				}
 				ref, err := cluster.ParseRef(n.Name)
 				if err == nil && ref.Version == 0 {
-					err = fmt.Errorf("%s names no version: want one such as %s@1", text, ref.Name)
+					err = fmt.Errorf("%s lacks the version: want one such as %s@1", text, ref.Name)
 				}
 				if err != nil {
 					return &session.UsageError{Command: cmd.CommandPath(), Message: err.Error()}

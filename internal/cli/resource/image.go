@@ -20,12 +20,12 @@ import (
 func NewImageCommand(sess *session.Session) *cobra.Command {
 	var node string
 	cmd := &cobra.Command{
-		Use: "image", Short: "Load, list, pull and remove the nodes' images",
+		Use: "image", Short: "Manage the images on nodes",
 		Args: cobra.ArbitraryArgs, RunE: sess.RunGroup,
 	}
 	load := &cobra.Command{
 		Use:   "load FILE",
-		Short: "Send an archive of images (tar of docker save or OCI, - for standard input) to nodes",
+		Short: "Send an image archive (docker save or OCI, - for standard input) to nodes",
 		Args:  session.Arguments(1, 1, "one archive, - for standard input"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			in := sess.Stdin
@@ -93,7 +93,7 @@ func printImages(sess *session.Session, reply api.ImagesReply) error {
 	case len(reply.Faults) == 0:
 		sess.Messagef("No images.")
 	}
-	return printImageFaults(sess, reply.Faults, "could not be asked")
+	return printImageFaults(sess, reply.Faults, "could not be reached")
 }
 
 // printImageFaults prints what nodes report against a request, and returns an error if there is something.

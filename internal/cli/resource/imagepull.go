@@ -20,12 +20,12 @@ func newImagePullCommand(sess *session.Session) *cobra.Command {
 	var p api.ImagePull
 	cmd := &cobra.Command{
 		Use:   "pull IMAGE...",
-		Short: "Have nodes pull images before tasks need them",
-		Long: "Have nodes pull images, with their own logins, before tasks need them; it waits until they " +
-			"are there, and shows how far each node is. An image that a node has\n" +
-			"already is looked up in its registry again, and pulled if the name stands for another one now.\n\n" +
-			"With --keep the images are pinned: a node that needs room on its disk does not remove them, " +
-			"only `berth image prune --all` does.",
+		Short: "Pull images to nodes before tasks need them",
+		Long: "Pull images to nodes, with the nodes' registry logins, before tasks need them. The command shows the\n" +
+			"progress of each node and waits for the end. If a node already has an image, it checks the registry\n" +
+			"and pulls the image again if the tag has changed.\n\n" +
+			"With --keep the images are pinned: a node that needs disk space does not remove them. Only `berth\n" +
+			"image prune --all` does.",
 		Args: session.Arguments(1, -1, "an image, such as registry.example/app:1"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := sess.Connect()
@@ -62,13 +62,12 @@ func newImagePruneCommand(sess *session.Session) *cobra.Command {
 	var unused time.Duration
 	cmd := &cobra.Command{
 		Use:   "prune",
-		Short: "Remove images that nothing uses from nodes",
-		Long: "Remove images that no task of the node uses, those first that were not used for the longest, " +
-			"and tell of each what it frees or what keeps\n" +
-			"it. Images that were loaded by hand or pinned stay unless --all is given; one that a task uses " +
-			"or is about to use always stays.\n\n" +
-			"Agents do so by themselves where the disk of the images becomes full: see --image-high of " +
-			"berth agent and berth dev.",
+		Short: "Remove unused images from nodes",
+		Long: "Remove images that no task of the node uses, the least recently used first, and list what each\n" +
+			"frees, or why it stays. Images that were loaded by hand or pinned stay unless you give --all. An\n" +
+			"image that a task uses or is about to use always stays.\n\n" +
+			"Agents do this by themselves when the disk with the images becomes full: see --image-high of berth\n" +
+			"agent and berth dev.",
 		Args: session.Arguments(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := sess.Connect()
@@ -84,9 +83,9 @@ func newImagePruneCommand(sess *session.Session) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringSliceVar(&p.Nodes, "node", nil, "only this `node`; may be given several times; default all")
-	cmd.Flags().BoolVarP(&p.All, "all", "a", false, "remove also what was loaded by hand or pinned")
-	cmd.Flags().BoolVar(&p.DryRun, "dry-run", false, "remove nothing; tell what would go")
-	cmd.Flags().DurationVar(&unused, "unused-for", 0, "only what was not used for this `duration`")
+	cmd.Flags().BoolVarP(&p.All, "all", "a", false, "also remove images that were loaded by hand or pinned")
+	cmd.Flags().BoolVar(&p.DryRun, "dry-run", false, "remove nothing; show what would be removed")
+	cmd.Flags().DurationVar(&unused, "unused-for", 0, "only images that were not used for this `duration`")
 	session.RegisterCompletion(cmd, "node", sess.CompleteNames(wording.KindNode))
 	return cmd
 }
@@ -97,7 +96,7 @@ func printPruned(sess *session.Session, reply api.ImagePruneReply, dry bool) err
 		if err := sess.PrintData(output.EmptyIfNil(reply.Items)); err != nil {
 			return err
 		}
-		return printImageFaults(sess, reply.Faults, "could not be asked")
+		return printImageFaults(sess, reply.Faults, "could not be reached")
 	}
 	fate := "removed"
 	if dry {
@@ -124,7 +123,7 @@ func printPruned(sess *session.Session, reply api.ImagePruneReply, dry bool) err
 	if len(reply.Items) > 0 || len(reply.Faults) == 0 {
 		sess.Messagef("%s %s, %s.", wording.Count(gone, "image"), fate, output.Size(freed))
 	}
-	return printImageFaults(sess, reply.Faults, "could not be asked")
+	return printImageFaults(sess, reply.Faults, "could not be reached")
 }
 
 // imageNames joins the names of an image. The digest is left out if there is another name, unless all is set.

@@ -21,7 +21,8 @@ import (
 // NewReservationCommand returns the command `berth reservation`.
 func NewReservationCommand(sess *session.Session) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "reservation", Aliases: []string{"reservations"}, Short: "Keep nodes for somebody, for a span of time",
+		Use: "reservation", Aliases: []string{"reservations"}, Short: "Reserve nodes for some owners during a " +
+			"span of time",
 		Args: cobra.ArbitraryArgs, RunE: sess.RunGroup,
 	}
 	cmd.AddCommand(newReservationCreateCommand(sess), newReservationLsCommand(sess), newReservationShowCommand(sess),
@@ -40,16 +41,14 @@ type reservationFlags struct {
 func newReservationCreateCommand(sess *session.Session) *cobra.Command {
 	var o reservationFlags
 	cmd := &cobra.Command{
-		Use: "create NAME", Short: "Keep nodes for somebody, or change what is kept",
-		Long: "Keeps nodes, named with --node or chosen by --count, for a span of time: from --from, by " +
-			"default now, until --until or for --for. In\n" +
-			"that time tasks of others are not placed on them; those that run there stay, or with --evict " +
-			"move away. It is for the services and\n" +
-			"jobs of --cluster and with --label, or else for those that name it (placement.reservation). " +
-			"For a while before it begins (--lead) no\n" +
-			"task is placed on the nodes that has no time limit; one with a time limit is placed there as " +
-			"long as it ends in time.\n\n" +
-			"What is said of a reservation that exists replaces it.",
+		Use: "create NAME", Short: "Create or replace a reservation",
+		Long: "Reserves nodes for a span of time. --node names the nodes, or --count lets Berth choose them. The\n" +
+			"span begins at --from, by default now, and ends at --until or after --for.\n\n" +
+			"During the span, only tasks of the holders are placed on these nodes. The holders are the services\n" +
+			"and jobs of --cluster and with --label, or else those that name the reservation\n" +
+			"(placement.reservation). Running tasks of others stay, or move away with --evict. In the lead before\n" +
+			"the span (--lead), the nodes accept only tasks with a time limit that ends before the span begins.\n\n" +
+			"If the reservation exists, the command replaces it.",
 		Args: session.Arguments(1, 1, "a name for the reservation"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.Name = args[0]
@@ -75,20 +74,21 @@ func newReservationCreateCommand(sess *session.Session) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringSliceVar(&o.Nodes, "node", nil, "a `node` to keep; may be given more than once")
-	f.IntVar(&o.Count, "count", 0, "keep so many nodes, which are chosen")
-	f.StringVar(&o.Pool, "pool", "", "choose nodes of this `pool`")
+	f.StringSliceVar(&o.Nodes, "node", nil, "a `node` to reserve; may be given more than once")
+	f.IntVar(&o.Count, "count", 0, "number of nodes that Berth chooses and reserves")
+	f.StringVar(&o.Pool, "pool", "", "choose among the nodes of this `pool`")
 	f.StringArrayVar(&o.constraints, "constraint", nil,
-		"choose nodes that meet it, such as label.gpu=a100; may be given more than once")
-	f.StringVar(&o.from, "from", "", "when it begins, such as 2026-12-01T08:00:00Z; default now")
-	f.StringVar(&o.until, "until", "", "when it ends")
-	f.DurationVar(&o.duration, "for", 0, "how long it lasts, instead of --until")
-	f.DurationVar(&o.lead, "lead", 0, "for how long before no task without a time limit is placed there (default 1h)")
+		"choose among nodes that meet it, such as label.gpu=a100; may be given more than once")
+	f.StringVar(&o.from, "from", "", "begin, such as 2026-12-01T08:00:00Z; default now")
+	f.StringVar(&o.until, "until", "", "end, such as 2026-12-01T16:00:00Z")
+	f.DurationVar(&o.duration, "for", 0, "duration, instead of --until")
+	f.DurationVar(&o.lead, "lead", 0, "how long before the begin the nodes refuse tasks that would not end in "+
+		"time (default 1h)")
 	f.StringSliceVar(&o.Clusters, "cluster", nil, "for tasks of this `cluster`; may be given more than once")
 	sess.CompleteFlags(cmd, map[string]string{"cluster": wording.KindCluster})
 	f.StringArrayVar(&o.labels, "label", nil,
 		"for services and jobs with this label, as `key=value`; may be given more than once")
-	f.BoolVar(&o.Evict, "evict", false, "move tasks of others away when it begins")
+	f.BoolVar(&o.Evict, "evict", false, "move tasks of others away when the reservation begins")
 	_ = cmd.RegisterFlagCompletionFunc("node",
 		sess.CompleteNames(wording.KindNode)) // the flag exists, so this cannot fail
 	return cmd
@@ -110,10 +110,10 @@ func (o *reservationFlags) reservation(cmd *cobra.Command, now time.Time) (api.R
 	}
 	r.From, r.Until, r.Lead = moment("from", o.from), moment("until", o.until), cluster.Duration(o.lead)
 	if (o.duration != 0) == (o.until != "") {
-		list.Add("want --until or --for, to say when it ends")
+		list.Add("the end is missing: want --until or --for")
 	}
 	if o.duration < 0 {
-		list.Add("--for is %s, want a time that lasts", o.duration)
+		list.Add("--for is %s: want a positive duration", o.duration)
 	}
 	if o.duration > 0 {
 		if r.From.IsZero() {
@@ -153,7 +153,7 @@ func newReservationLsCommand(sess *session.Session) *cobra.Command {
 				return sess.PrintData(output.EmptyIfNil(all))
 			}
 			if len(all) == 0 {
-				sess.Messagef("No reservations. 'berth reservation create' makes one.")
+				sess.Messagef("No reservations. Create one with 'berth reservation create'.")
 				return nil
 			}
 			t := output.Table{
@@ -183,7 +183,7 @@ func audienceText(v *api.ReservationView) string {
 		}
 	}
 	if len(parts) == 0 {
-		return "who names it"
+		return "owners that name it"
 	}
 	return strings.Join(parts, " ")
 }
@@ -224,7 +224,7 @@ func newReservationShowCommand(sess *session.Session) *cobra.Command {
 
 func newReservationRmCommand(sess *session.Session) *cobra.Command {
 	return &cobra.Command{
-		Use: "rm NAME...", Aliases: []string{"delete"}, Short: "Give nodes that are kept to everybody",
+		Use: "rm NAME...", Aliases: []string{"delete"}, Short: "Remove reservations",
 		Args:              session.Arguments(1, -1, "the name of a reservation"),
 		ValidArgsFunction: sess.CompleteAll(session.KindReservation),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -240,7 +240,7 @@ func newReservationRmCommand(sess *session.Session) *cobra.Command {
 					return err
 				}
 				if !sess.WantsData() {
-					sess.Printf("reservation %s is gone", name)
+					sess.Printf("reservation %s is removed", name)
 				}
 			}
 			return nil

@@ -25,12 +25,11 @@ import (
 // NewSecretCommand returns the command `berth secret`.
 func NewSecretCommand(sess *session.Session) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "secret", Aliases: []string{"secrets"}, Short: "Keep passwords, keys and certificates for tasks, sealed",
+		Use: "secret", Aliases: []string{"secrets"}, Short: "Manage passwords, keys and certificates for tasks",
 		Args: cobra.ArbitraryArgs, RunE: sess.RunGroup,
-		Long: "Secrets are values that tasks of their cluster are handed, in files in memory or in " +
-			"variables, and that nobody reads back. They stand\n" +
-			"sealed in the store; a container asks for one by its name: `secrets: [{secret: db-password, " +
-			"file: /run/secrets/db}]`.",
+		Long: "Secrets are values for the tasks of a cluster. Tasks get them in files in memory or in variables.\n" +
+			"They cannot be read back. The store holds them encrypted. A container names the secrets that it\n" +
+			"needs: `secrets: [{secret: db-password, file: /run/secrets/db}]`.",
 	}
 	cmd.AddCommand(newSecretSetCommand(sess), newSecretLsCommand(sess), newSecretRmCommand(sess))
 	return cmd
@@ -41,15 +40,13 @@ func newSecretSetCommand(sess *session.Session) *cobra.Command {
 	var keep bool
 	var w api.SecretWrite
 	cmd := &cobra.Command{
-		Use: "set NAME", Short: "Make a secret or give it another value, read from standard input or a file",
-		Long: "Makes a secret, or gives one that is there another value. The value is read from standard " +
-			"input or --file, never from an argument: other\n" +
-			"users of a machine see those. One new line at its end is left out, unless --keep-newline says " +
-			"otherwise.\n\n" +
-			"Files of tasks that run are replaced at once; what else follows each use says (on_change): " +
-			"services that are to be restarted for it are,\n" +
-			"by their update policies. With --type registry the value is the password of --username for the " +
-			"images of --registry.",
+		Use: "set NAME", Short: "Create or change a secret",
+		Long: "Creates a secret or changes its value. The command reads the value from standard input or from\n" +
+			"--file, never from an argument, because other users of the machine can see arguments. It removes one\n" +
+			"newline at the end, unless you give --keep-newline.\n\n" +
+			"The files of running tasks are replaced at once. Each use of a secret defines what else happens\n" +
+			"(on_change): some services restart, according to their update policies. With --type registry the\n" +
+			"value is the password of --username for the images of --registry.",
 		Args: session.Arguments(1, 1, "a name for the secret"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			w.Type = cluster.SecretType(kind)
@@ -74,7 +71,7 @@ func newSecretSetCommand(sess *session.Session) *cobra.Command {
 			}
 			sess.Printf("secret %s of cluster %s has version %d", v.Name, v.Cluster, v.Version)
 			if len(v.Restarted) > 0 {
-				sess.Printf("services that are restarted for it: %s", strings.Join(v.Restarted, ", "))
+				sess.Printf("services that restart because of the change: %s", strings.Join(v.Restarted, ", "))
 			}
 			return nil
 		},
@@ -82,10 +79,10 @@ func newSecretSetCommand(sess *session.Session) *cobra.Command {
 	sess.AddClusterFlag(cmd, &in)
 	f := cmd.Flags()
 	f.StringVar(&file, "file", "", "`FILE` with the value; default standard input")
-	f.BoolVar(&keep, "keep-newline", false, "a new line at the end is part of the value")
+	f.BoolVar(&keep, "keep-newline", false, "keep a newline at the end of the value")
 	f.StringVar(&kind, "type", string(cluster.SecretValue), "value or registry")
-	f.StringVar(&w.Registry, "registry", "", "the `HOST[:PORT]` that the images are fetched from, with --type registry")
-	f.StringVar(&w.Username, "username", "", "whose password the value is, with --type registry")
+	f.StringVar(&w.Registry, "registry", "", "the `HOST[:PORT]` of the registry, with --type registry")
+	f.StringVar(&w.Username, "username", "", "user name at the registry, with --type registry")
 	return cmd
 }
 
@@ -103,8 +100,7 @@ func readSecretValue(sess *session.Session, cmd *cobra.Command, file string) ([]
 		if info, err := f.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
 			return nil, &session.UsageError{
 				Command: cmd.CommandPath(),
-				Message: "the value comes from standard input or --file, and this is a terminal, which would show " +
-					"it: give it a file or a pipe",
+				Message: "standard input is a terminal, which would show the value: use --file or a pipe",
 			}
 		}
 	}
@@ -139,7 +135,7 @@ func newSecretLsCommand(sess *session.Session) *cobra.Command {
 				return sess.PrintData(output.EmptyIfNil(all))
 			}
 			if len(all) == 0 {
-				sess.Messagef("No secrets. 'berth secret set' makes one.")
+				sess.Messagef("No secrets. Create one with 'berth secret set'.")
 				return nil
 			}
 			t := output.Table{Titles: []string{"SECRET", "CLUSTER", "TYPE", "VERSION>", "AGE>", "CHANGED>", "USED BY"}}
@@ -156,7 +152,7 @@ func newSecretLsCommand(sess *session.Session) *cobra.Command {
 			return sess.PrintTable(t)
 		},
 	}
-	cmd.Flags().StringVar(&in, "cluster", "", "only those of this `cluster`")
+	cmd.Flags().StringVar(&in, "cluster", "", "only secrets of this `cluster`")
 	sess.CompleteFlags(cmd, map[string]string{"cluster": wording.KindCluster})
 	return cmd
 }
@@ -167,9 +163,9 @@ func newSecretRmCommand(sess *session.Session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "rm NAME...", Aliases: []string{"delete"}, Short: "Delete secrets",
 		Args: session.Arguments(1, -1, "the name of a secret"),
-		Long: "Deletes secrets. One that services, jobs or crons use is kept, and they are named; --force " +
-			"deletes it all the same: tasks that run keep\n" +
-			"what they have, and the next ones wait until there is a secret of the name again.",
+		Long: "Deletes secrets. The command refuses to delete a secret that services, jobs or crons use, and names\n" +
+			"them. --force deletes it anyway: running tasks keep the value, and new tasks wait until a secret of\n" +
+			"this name exists again.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := sess.Connect()
 			if err != nil {
@@ -179,12 +175,11 @@ func newSecretRmCommand(sess *session.Session) *cobra.Command {
 				err := c.DeleteSecret(cmd.Context(), in, name, force, client.Condition{})
 				switch {
 				case client.StatusOf(err) == 409 && !force:
-					return &hinted.Error{Err: err, Hint: "With --force it is deleted all the same."}
+					return &hinted.Error{Err: err, Hint: "--force deletes it anyway."}
 				case client.StatusOf(err) == http.StatusNotFound:
 					return &hinted.Error{
-						Err: err,
-						Hint: "'berth secret ls' lists those that there are; --cluster names " +
-							"another cluster.",
+						Err:  err,
+						Hint: "'berth secret ls' lists the existing secrets; --cluster names another cluster.",
 					}
 				case err != nil:
 					return err
@@ -196,6 +191,6 @@ func newSecretRmCommand(sess *session.Session) *cobra.Command {
 		},
 	}
 	sess.AddClusterFlag(cmd, &in)
-	cmd.Flags().BoolVar(&force, "force", false, "even where something uses it")
+	cmd.Flags().BoolVar(&force, "force", false, "delete even a secret that is in use")
 	return cmd
 }

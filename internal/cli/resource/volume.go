@@ -23,7 +23,7 @@ import (
 // NewVolumeCommand returns the command `berth volume`.
 func NewVolumeCommand(sess *session.Session) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "volume", Short: "List and remove the volumes that nodes keep",
+		Use: "volume", Short: "Manage the volumes on nodes",
 		Args: cobra.ArbitraryArgs, RunE: sess.RunGroup,
 	}
 	cmd.AddCommand(newVolumeListCommand(sess), newVolumeRemoveCommand(sess), newVolumePruneCommand(sess))
@@ -33,12 +33,11 @@ func NewVolumeCommand(sess *session.Session) *cobra.Command {
 func newVolumeListCommand(sess *session.Session) *cobra.Command {
 	var node string
 	cmd := &cobra.Command{
-		Use: "ls", Aliases: []string{"list"}, Short: "List volumes: what they take, who uses them, whose they are",
-		Long: "List the volumes that nodes keep for tasks, and the folders that they declare (--host-volume " +
-			"of berth agent).\n\n" +
-			"What a volume takes is counted now and then, at the lowest priority; of declared folders it is " +
-			"not. Free is what is left of its file\n" +
-			"system, or of the quota that is set for it.",
+		Use: "ls", Aliases: []string{"list"}, Short: "List volumes with their size, owner and users",
+		Long: "List the volumes that nodes keep for tasks, and the folders that nodes declare (--host-volume of\n" +
+			"berth agent).\n\n" +
+			"Nodes measure the size of a volume from time to time, at the lowest priority, but not the size of\n" +
+			"declared folders. FREE is the free space of the file system, or the rest of the quota of the volume.",
 		Args: session.Arguments(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := sess.Connect()
@@ -61,16 +60,15 @@ func newVolumeRemoveCommand(sess *session.Session) *cobra.Command {
 	var r api.VolumeRemove
 	cmd := &cobra.Command{
 		Use: "rm NAME... --node NODE", Short: "Remove volumes from a node, with their data",
-		Long: "Remove volumes that a node keeps, with all that is in them, by the names that 'berth volume " +
-			"ls' prints. One that a task uses is never\n" +
-			"removed. One whose service or job is there goes only with --force: the next task would begin " +
-			"with an empty one.",
+		Long: "Remove volumes from a node with all their data, by the names from 'berth volume ls'. A volume that a\n" +
+			"task uses is never removed. A volume whose service or job exists requires --force: the next task\n" +
+			"would begin with an empty volume.",
 		Args: session.Arguments(1, -1, "a volume, such as default/db/data"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if r.Node == "" {
 				return &session.UsageError{
 					Command: cmd.CommandPath(),
-					Message: "--node is missing: several nodes may keep a volume of one name",
+					Message: "--node is missing: several nodes may have a volume with this name",
 				}
 			}
 			c, err := sess.Connect()
@@ -82,7 +80,7 @@ func newVolumeRemoveCommand(sess *session.Session) *cobra.Command {
 				ask.Name = name
 				v, err := c.RemoveVolume(cmd.Context(), ask)
 				if e, ok := errors.AsType[*client.Error](err); ok && e.Status == http.StatusConflict {
-					return &hinted.Error{Err: err, Hint: "Delete its owner first, or say --force."}
+					return &hinted.Error{Err: err, Hint: "Delete its owner first, or confirm with --force."}
 				}
 				if err != nil {
 					return err
@@ -92,8 +90,8 @@ func newVolumeRemoveCommand(sess *session.Session) *cobra.Command {
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&r.Node, "node", "", "the `node` that keeps them")
-	cmd.Flags().BoolVar(&r.Force, "force", false, "also where their service or job is there")
+	cmd.Flags().StringVar(&r.Node, "node", "", "the `node` with the volumes")
+	cmd.Flags().BoolVar(&r.Force, "force", false, "also remove volumes whose service or job exists")
 	session.RegisterCompletion(cmd, "node", sess.CompleteNames(wording.KindNode))
 	return cmd
 }
@@ -103,10 +101,9 @@ func newVolumePruneCommand(sess *session.Session) *cobra.Command {
 	var unused time.Duration
 	var dry bool
 	cmd := &cobra.Command{
-		Use: "prune", Short: "Remove volumes whose service or job is deleted, with their data",
-		Long: "Remove the volumes whose service or job is deleted and that no task uses, with all that is " +
-			"in them. Nothing else removes a volume: what\n" +
-			"an owner wrote stays on its nodes until somebody says that it can go.",
+		Use: "prune", Short: "Remove volumes of deleted services and jobs, with their data",
+		Long: "Remove the volumes of deleted services and jobs that no task uses, with all their data. Berth never\n" +
+			"removes volumes by itself: the data of an owner stays on its nodes until you remove it.",
 		Args: session.Arguments(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := sess.Connect()
@@ -142,12 +139,12 @@ func newVolumePruneCommand(sess *session.Session) *cobra.Command {
 				fate = "would be removed"
 			}
 			sess.Messagef("%s %s, %s.", wording.Count(gone, "volume"), fate, output.Size(freed))
-			return printImageFaults(sess, faults, "could not be asked, or kept what was to go")
+			return printImageFaults(sess, faults, "could not be reached, or kept the volumes")
 		},
 	}
 	cmd.Flags().StringVar(&node, "node", "", "only on this `node`; default all")
-	cmd.Flags().DurationVar(&unused, "unused-for", 0, "only what no task used for this `duration`")
-	cmd.Flags().BoolVar(&dry, "dry-run", false, "remove nothing; tell what would go")
+	cmd.Flags().DurationVar(&unused, "unused-for", 0, "only volumes that no task used for this `duration`")
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "remove nothing; show what would be removed")
 	session.RegisterCompletion(cmd, "node", sess.CompleteNames(wording.KindNode))
 	return cmd
 }
@@ -177,7 +174,7 @@ func printVolumes(sess *session.Session, reply api.VolumesReply) error {
 	case len(reply.Faults) == 0:
 		sess.Messagef("No volumes.")
 	}
-	return printImageFaults(sess, reply.Faults, "could not be asked")
+	return printImageFaults(sess, reply.Faults, "could not be reached")
 }
 
 func volumeTable(sess *session.Session, items []api.VolumeView) output.Table {

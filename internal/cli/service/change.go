@@ -55,9 +55,8 @@ func newChangeCommand(sess *session.Session, ch changeCommand) *cobra.Command {
 func NewStopCommand(sess *session.Session) *cobra.Command {
 	return newChangeCommand(sess, changeCommand{
 		use: "stop service/NAME|job/NAME|cron/NAME", short: "Stop a service's tasks, cancel a job, or suspend a cron",
-		long: "Stop a service's tasks and keep its settings ('berth start' runs it again), cancel a job, or " +
-			"suspend a cron: it makes no jobs\n" +
-			"until it is started again; those that it made go on.",
+		long: "Stop a service's tasks and keep its settings ('berth start' runs it again), cancel a job, or suspend\n" +
+			"a cron. A suspended cron creates no jobs until it is started again; its existing jobs continue.",
 		kinds: []string{wording.KindService, wording.KindJob, wording.KindCron},
 		do: func(ctx context.Context, c *client.Client, n session.Name) error {
 			switch n.Kind {
@@ -92,11 +91,10 @@ func NewRestartCommand(sess *session.Session) *cobra.Command {
 	var detach bool
 	var minGeneration uint64 // the generation that the restart makes
 	cmd := newChangeCommand(sess, changeCommand{
-		use: "restart service/NAME|job/NAME", short: "Replace a service's tasks as a rollout does, or run a job anew",
-		long: "Replace every task of a service by a new one, as a rollout does and as its update policy " +
-			"says, and wait until that is done; or\n" +
-			"run a job anew, without waiting. Exit code 1: the rollout failed. Interrupting it stops the " +
-			"waiting and nothing else.",
+		use: "restart service/NAME|job/NAME", short: "Replace all tasks of a service, or run a job again",
+		long: "Replace every task of a service, as a rollout does and according to its update policy, and wait for\n" +
+			"the end; or run a job again, without waiting. Exit code 1: the rollout failed. An interrupt ends\n" +
+			"only the wait.",
 		kinds: []string{wording.KindService, wording.KindJob},
 		do: func(ctx context.Context, c *client.Client, n session.Name) error {
 			if n.Kind == wording.KindJob {
@@ -126,9 +124,8 @@ func NewDeleteCommand(sess *session.Session) *cobra.Command {
 	var detach bool
 	cmd := newChangeCommand(sess, changeCommand{
 		use: "delete KIND/NAME", short: "Delete a service, a job, a cron or an empty cluster",
-		long: "Delete a service or a job, which stops its tasks, a cron, whose jobs stay, or a cluster that " +
-			"holds none of these. It returns once\n" +
-			"nothing of it runs any more; interrupting it stops the waiting and nothing else.",
+		long: "Delete a service or a job, which stops its tasks; a cron, whose jobs stay; or an empty cluster. The\n" +
+			"command returns when nothing of the object runs any more. An interrupt ends only the wait.",
 		kinds: []string{wording.KindService, wording.KindJob, wording.KindCron, wording.KindCluster},
 		do: func(ctx context.Context, c *client.Client, n session.Name) error {
 			switch n.Kind {
@@ -168,11 +165,11 @@ func waitDeleted(ctx context.Context, sess *session.Session, c *client.Client, n
 	}
 	if err := loop.Run(ctx); err != nil {
 		if ctx.Err() != nil {
-			sess.Messagef("Stopped waiting; the deletion goes on.")
+			sess.Messagef("Stopped waiting; the deletion continues.")
 		}
 		return err
 	}
-	sess.Messagef("%s is gone", n)
+	sess.Messagef("%s is deleted", n)
 	return nil
 }
 

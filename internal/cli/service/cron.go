@@ -24,11 +24,11 @@ import (
 // NewCronCommand returns the command `berth cron`.
 func NewCronCommand(sess *session.Session) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "cron", Short: "Look at crons and steer them", Args: cobra.ArbitraryArgs,
+		Use: "cron", Short: "Show and control crons", Args: cobra.ArbitraryArgs,
 		RunE: sess.RunGroup,
 	}
 	cmd.AddCommand(&cobra.Command{
-		Use: "ls", Aliases: []string{"list"}, Short: "List crons, the one whose moment comes next first",
+		Use: "ls", Aliases: []string{"list"}, Short: "List crons, the one with the next moment first",
 		Args: session.Arguments(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := sess.Connect()
@@ -51,8 +51,8 @@ func NewCronCommand(sess *session.Session) *cobra.Command {
 	}, cronCommand(sess, "status", "Show a cron, its next moments and its jobs", "",
 		func(ctx context.Context, c *client.Client, v api.CronView) error { return PrintCron(ctx, sess, c, v) }),
 		newCronRunCommand(sess),
-		cronCommand(sess, "suspend", "Have a cron make no jobs",
-			"Have a cron make no jobs until it is resumed; those that it made go on.",
+		cronCommand(sess, "suspend", "Suspend a cron",
+			"Suspend a cron: it creates no jobs until it is resumed. Its existing jobs continue.",
 			func(ctx context.Context, c *client.Client, v api.CronView) error {
 				if err := c.SuspendCron(ctx, v.Cluster, v.Name, client.Condition{}); err != nil {
 					return err
@@ -60,17 +60,16 @@ func NewCronCommand(sess *session.Session) *cobra.Command {
 				sess.Messagef("%s is suspended", session.CronName(v))
 				return nil
 			}),
-		cronCommand(sess, "resume", "Have a suspended cron go on",
-			"Have a suspended cron go on. What it makes of the moments that passed meanwhile, its policy "+
-				"for missed ones says.",
+		cronCommand(sess, "resume", "Resume a suspended cron",
+			"Resume a suspended cron. Its missed-run policy decides about the moments that passed.",
 			func(ctx context.Context, c *client.Client, v api.CronView) error {
 				if err := c.ResumeCron(ctx, v.Cluster, v.Name, client.Condition{}); err != nil {
 					return err
 				}
-				sess.Messagef("%s goes on", session.CronName(v))
+				sess.Messagef("%s is resumed", session.CronName(v))
 				return nil
 			}),
-		cronCommand(sess, "history", "List the jobs that a cron made, the newest first", "",
+		cronCommand(sess, "history", "List the jobs of a cron, the newest first", "",
 			func(ctx context.Context, c *client.Client, v api.CronView) error {
 				return printCronHistory(ctx, sess, c, v)
 			}))
@@ -105,22 +104,21 @@ func cronCommand(sess *session.Session, use, short, long string,
 
 func newCronRunCommand(sess *session.Session) *cobra.Command {
 	var detach bool
-	cmd := cronCommand(sess, "run", "Make a job of a cron at once",
-		"Make a job of a cron at once, whatever its schedules say and also while it is suspended, and wait "+
-			"until it has succeeded.\n"+
-			"Exit code 1: it failed. Interrupting it stops the waiting and nothing else.",
+	cmd := cronCommand(sess, "run", "Create a job of a cron now",
+		"Create a job of a cron now, even if the cron is suspended, and wait until it has succeeded. Exit\n"+
+			"code 1: the job failed. An interrupt ends only the wait.",
 		func(ctx context.Context, c *client.Client, v api.CronView) error {
 			j, err := c.RunCron(ctx, v.Cluster, v.Name)
 			if err != nil {
 				return err
 			}
 			n := session.Name{Kind: wording.KindJob, Cluster: j.Cluster, Name: j.Name}
-			sess.Messagef("%s: made %s", session.CronName(v), n)
+			sess.Messagef("%s: created %s", session.CronName(v), n)
 			if detach {
 				return sess.PrintDataOnly(j)
 			}
 			w := wait.Waiter{Session: sess, Client: c, Targets: []*wait.Target{{Name: n, Revision: j.Revision}}}
-			return w.Await(ctx, "the job goes on. See 'berth status "+n.String()+"'.")
+			return w.Await(ctx, "the job continues. See 'berth status "+n.String()+"'.")
 		})
 	cmd.Flags().BoolVarP(&detach, "detach", "d", false, "do not wait")
 	return cmd
@@ -174,7 +172,7 @@ func PrintCron(ctx context.Context, sess *session.Session, c *client.Client, v a
 		facts.Add(title, at.UTC().Format("2006-01-02T15:04Z")+"  "+momentText(sess, v, at))
 	}
 	if v.Suspended {
-		facts.Add("suspended", "'berth cron resume "+session.CronName(v).Argument()+"' goes on")
+		facts.Add("suspended", "'berth cron resume "+session.CronName(v).Argument()+"' resumes it")
 	}
 	facts.Add("while one runs", concurrencyText(v.Concurrency))
 	facts.Add("missed moments", missedText(v))
@@ -207,7 +205,7 @@ func printCronHistory(ctx context.Context, sess *session.Session, c *client.Clie
 		return sess.PrintData(output.EmptyIfNil(jobs))
 	}
 	if len(jobs) == 0 {
-		sess.Messagef("%s has made no jobs, or none of them is kept.", session.CronName(v))
+		sess.Messagef("%s has created no jobs, or none of them is kept.", session.CronName(v))
 		return nil
 	}
 	t := output.Table{StateColumn: 1, Titles: []string{"JOB", "STATE", "MOMENT", "LATE>", "DONE>", "TOOK>", "MESSAGE"}}

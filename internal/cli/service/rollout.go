@@ -22,7 +22,7 @@ import (
 // NewRolloutCommand returns the command `berth rollout`.
 func NewRolloutCommand(sess *session.Session) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "rollout", Short: "Look at how a service goes from version to version, and steer it",
+		Use: "rollout", Short: "Show and control the rollouts of a service",
 		Args: cobra.ArbitraryArgs, RunE: sess.RunGroup,
 	}
 	cmd.AddCommand(newRolloutStatusCommand(sess), newRolloutPauseCommand(sess), newRolloutResumeCommand(sess),
@@ -59,12 +59,11 @@ func serviceCommand(sess *session.Session, use, short, long string,
 
 func newRolloutStatusCommand(sess *session.Session) *cobra.Command {
 	var watch bool
-	cmd := serviceCommand(sess, "status", "Show where the rollout of a service's newest version stands",
-		"Show where the rollout of a service's newest version stands: how many tasks of each version there "+
-			"are, its canaries and gates, and\n"+
-			"what it waits for. With --watch it shows progress until the rollout has ended, however long "+
-			"that takes.\n\n"+
-			"Exit code 0: it is complete or goes on; 1: it failed or was rolled back.",
+	cmd := serviceCommand(sess, "status", "Show the state of a service's newest rollout",
+		"Show the state of a service's newest rollout: the number of tasks of each version, its canaries and\n"+
+			"gates, and what it waits for. With --watch, show the progress until the rollout has ended, without a\n"+
+			"time limit.\n\n"+
+			"Exit code 0: the rollout is complete or continues; 1: it failed or was rolled back.",
 		func(ctx context.Context, c *client.Client, v api.ServiceView) error {
 			if watch {
 				return watchRollout(ctx, sess, c, v)
@@ -118,7 +117,7 @@ func watchRollout(ctx context.Context, sess *session.Session, c *client.Client, 
 	w := wait.Waiter{Session: sess, Client: c, Targets: []*wait.Target{t}}
 	if err := w.Wait(ctx); err != nil {
 		if ctx.Err() != nil {
-			sess.Messagef("Stopped watching; the rollout goes on.")
+			sess.Messagef("Stopped watching; the rollout continues.")
 		}
 		return err
 	}
@@ -137,10 +136,9 @@ func watchRollout(ctx context.Context, sess *session.Session, c *client.Client, 
 }
 
 func newRolloutPauseCommand(sess *session.Session) *cobra.Command {
-	return serviceCommand(sess, "pause", "Hold a service's rollout where it is",
-		"Hold a service's rollout where it is: no task is begun or given up for it, and a later version "+
-			"waits as well. Tasks that end are\n"+
-			"replaced as before.",
+	return serviceCommand(sess, "pause", "Pause a service's rollout",
+		"Pause a service's rollout. The rollout starts and stops no task, and a later version waits as well.\n"+
+			"Tasks that end are replaced as before.",
 		func(ctx context.Context, c *client.Client, v api.ServiceView) error {
 			r, err := c.PauseRollout(ctx, v.Cluster, v.Name, client.Condition{})
 			return printRolloutChange(sess, r, err, "paused")
@@ -148,10 +146,10 @@ func newRolloutPauseCommand(sess *session.Session) *cobra.Command {
 }
 
 func newRolloutResumeCommand(sess *session.Session) *cobra.Command {
-	return serviceCommand(sess, "resume", "Let a paused rollout go on", "",
+	return serviceCommand(sess, "resume", "Resume a paused rollout", "",
 		func(ctx context.Context, c *client.Client, v api.ServiceView) error {
 			r, err := c.ResumeRollout(ctx, v.Cluster, v.Name, client.Condition{})
-			return printRolloutChange(sess, r, err, "goes on")
+			return printRolloutChange(sess, r, err, "is resumed")
 		})
 }
 
@@ -171,14 +169,13 @@ func printRolloutChange(sess *session.Session, v api.RolloutView, err error, wha
 func newRolloutUndoCommand(sess *session.Session) *cobra.Command {
 	var to uint64
 	var detach bool
-	cmd := serviceCommand(sess, "undo", "Ask for an earlier version of a service again",
-		"Ask for an earlier version of a service again, as a rollout of its own: by default the last "+
-			"version before the present one of which\n"+
-			"all tasks were healthy, with --to one of those that 'berth rollout history' lists. Tasks of "+
-			"that version that still run stay. It\n"+
-			"waits for the end, as 'berth run' does; an undo that fails is not taken back, but one to a "+
-			"version that failed before is tried out like\n"+
-			"a new one. An undo that is still on its way is undone with --to alone.",
+	cmd := serviceCommand(sess, "undo", "Roll a service back to an earlier version",
+		"Roll a service back to an earlier version, with a rollout of its own. The default is the last\n"+
+			"version before the present one with all tasks healthy. --to selects a version from 'berth rollout\n"+
+			"history'. Running tasks of that version stay.\n\n"+
+			"The command waits for the end, as 'berth run' does. If the undo fails, it is not rolled back; but an\n"+
+			"undo to a version that failed before is tested like a new version. During an undo, only --to starts\n"+
+			"another undo.",
 		func(ctx context.Context, c *client.Client, v api.ServiceView) error {
 			r, err := c.UndoRollout(ctx, v.Cluster, v.Name, api.UndoRequest{Generation: to, From: v.Generation},
 				client.Condition{})
@@ -201,8 +198,9 @@ func newRolloutUndoCommand(sess *session.Session) *cobra.Command {
 // NewPromoteCommand returns the command `berth promote`.
 func NewPromoteCommand(sess *session.Session) *cobra.Command {
 	var detach bool
-	cmd := serviceCommand(sess, "promote", "Go on with a rollout whose canaries wait",
-		"Go on with a rollout whose canaries are healthy and wait, and wait for its end, as 'berth run' does.",
+	cmd := serviceCommand(sess, "promote", "Promote the canaries of a service's rollout",
+		"Continue a rollout whose healthy canaries wait for promotion, and wait for its end, "+
+			"as 'berth run' does.",
 		func(ctx context.Context, c *client.Client, v api.ServiceView) error {
 			r, err := c.PromoteRollout(ctx, v.Cluster, v.Name, api.PromoteRequest{Generation: v.Generation},
 				client.Condition{})
@@ -223,9 +221,8 @@ func NewPromoteCommand(sess *session.Session) *cobra.Command {
 func newRolloutHistoryCommand(sess *session.Session) *cobra.Command {
 	var diff bool
 	cmd := serviceCommand(sess, "history", "List the versions of a service, the newest first",
-		"List the versions of a service that are remembered, the newest first, each with how its rollout "+
-			"ended. With --diff it tells what each\n"+
-			"changed in the task definition.",
+		"List the kept versions of a service, the newest first, and how each rollout ended. With --diff, show\n"+
+			"what each version changed in the task definition.",
 		func(ctx context.Context, c *client.Client, v api.ServiceView) error {
 			h, err := c.RolloutHistory(ctx, v.Cluster, v.Name)
 			if err != nil {
@@ -237,13 +234,13 @@ func newRolloutHistoryCommand(sess *session.Session) *cobra.Command {
 			}
 			return printHistory(sess, h, diff)
 		})
-	cmd.Flags().BoolVar(&diff, "diff", false, "what each version changed")
+	cmd.Flags().BoolVar(&diff, "diff", false, "show what each version changed")
 	return cmd
 }
 
 func printHistory(sess *session.Session, h api.RolloutHistory, diff bool) error {
 	if len(h.Versions) == 0 {
-		sess.Messagef("No version of service/%s is remembered yet.", h.Service)
+		sess.Messagef("service/%s has no kept versions yet.", h.Service)
 		return nil
 	}
 	t := output.Table{
@@ -256,7 +253,7 @@ func printHistory(sess *session.Session, h api.RolloutHistory, diff bool) error 
 			took = wording.Span(v.Ended.Sub(v.Started))
 		}
 		if v.Current {
-			now = "asked for"
+			now = "current"
 		}
 		t.Add(fmt.Sprint(v.Generation), v.Definition.String(), string(v.State), now, sess.Age(v.Started), took,
 			wording.ShortTasks(wording.OneLine(v.Message)))
@@ -364,9 +361,9 @@ func versionTable(versions []api.VersionCount) output.Table {
 
 func deadlineText(left time.Duration) string {
 	if left <= 0 {
-		return "has passed: the control plane is about to see it"
+		return "has passed: the control plane will notice it soon"
 	}
-	return "another task has to become healthy within " + wording.Span(left)
+	return "another task must become healthy within " + wording.Span(left)
 }
 
 func canaryText(c api.CanaryView, n session.Name) string {
@@ -377,7 +374,7 @@ func canaryText(c api.CanaryView, n session.Name) string {
 	case c.Waiting && c.Auto:
 		return text + ", promoted once all gates pass"
 	case c.Waiting:
-		return text + ", wait: 'berth promote " + n.Argument() + "' goes on"
+		return text + ", wait: 'berth promote " + n.Argument() + "' continues"
 	}
 	return text
 }

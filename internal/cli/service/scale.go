@@ -29,12 +29,10 @@ func NewScaleCommand(sess *session.Session) *cobra.Command {
 	var s scaleRequest
 	cmd := &cobra.Command{
 		Use:   "scale SERVICE [COUNT]",
-		Short: "Set how many tasks a service runs, or between which bounds; or show what changes it",
-		Long: "Set how many tasks a service runs, or the bounds between which its scaling changes that. " +
-			"With a service alone it shows the\n" +
-			"count, the targets with what was last measured, and the last changes. A service with scaling " +
-			"begins anew from the count that is\n" +
-			"set. With --suspend the count stays where it is until --resume.",
+		Short: "Set the count or the scaling bounds of a service, or show its scaling",
+		Long: "Set the number of tasks of a service, or the bounds of its scaling. With a service alone, show the\n" +
+			"count, the targets with their last measurements, and the last changes. After a change of the count,\n" +
+			"scaling continues from the new count. --suspend keeps the count until --resume.",
 		Args:              session.Arguments(1, 2, "a service and a count, such as web 3"),
 		ValidArgsFunction: sess.CompleteNames(wording.KindService),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -59,10 +57,10 @@ func NewScaleCommand(sess *session.Session) *cobra.Command {
 			return applyScale(cmd.Context(), sess, c, v, s)
 		},
 	}
-	cmd.Flags().IntVar(&least, "min", 0, "the least `count` that scaling goes down to")
-	cmd.Flags().IntVar(&most, "max", 0, "the most `count` that scaling goes up to")
-	cmd.Flags().BoolVar(&s.suspend, "suspend", false, "leave the count where it is")
-	cmd.Flags().BoolVar(&s.resume, "resume", false, "let scaling change the count again")
+	cmd.Flags().IntVar(&least, "min", 0, "lower bound of the `count` for scaling")
+	cmd.Flags().IntVar(&most, "max", 0, "upper bound of the `count` for scaling")
+	cmd.Flags().BoolVar(&s.suspend, "suspend", false, "suspend scaling: the count stays")
+	cmd.Flags().BoolVar(&s.resume, "resume", false, "resume scaling")
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		// The flag parser takes a negative count for a flag.
 		if _, text, ok := strings.Cut(err.Error(), " in -"); ok && strings.Trim(text, "0123456789") == "" {
@@ -74,7 +72,7 @@ func NewScaleCommand(sess *session.Session) *cobra.Command {
 }
 
 func countFault(text string) string {
-	return fmt.Sprintf("%q is no count: want a whole number from 0 up", text)
+	return fmt.Sprintf("%q is not a count: want a whole number, 0 or more", text)
 }
 
 // parse reads the arguments and flags, and refuses contradictions.
@@ -96,7 +94,7 @@ func (s *scaleRequest) parse(cmd *cobra.Command, args []string, least, most *int
 			continue
 		}
 		if *bound.value < 0 {
-			list.Add("--%s %d: want a whole number from 0 up", bound.flag, *bound.value)
+			list.Add("--%s %d: want a whole number, 0 or more", bound.flag, *bound.value)
 		}
 		*bound.to = bound.value
 	}
@@ -104,7 +102,7 @@ func (s *scaleRequest) parse(cmd *cobra.Command, args []string, least, most *int
 		list.Add("--min %d is more than --max %d", *s.Min, *s.Max)
 	}
 	if s.suspend && s.resume {
-		list.Add("--suspend and --resume: want one of the two")
+		list.Add("--suspend and --resume exclude each other: want one of them")
 	}
 	return list.Err(cmd)
 }
@@ -124,9 +122,9 @@ func applyScale(ctx context.Context, sess *session.Session, c *client.Client, v 
 	case s.Min != nil && s.Max != nil:
 		sess.Messagef("%s: scaling keeps it between %d and %d", n, *s.Min, *s.Max)
 	case s.Min != nil:
-		sess.Messagef("%s: scaling keeps it at %d at the least", n, *s.Min)
+		sess.Messagef("%s: scaling keeps it at %d or more", n, *s.Min)
 	case s.Max != nil:
-		sess.Messagef("%s: scaling keeps it at %d at the most", n, *s.Max)
+		sess.Messagef("%s: scaling keeps it at %d or less", n, *s.Max)
 	}
 	switch {
 	case s.suspend:
@@ -138,7 +136,7 @@ func applyScale(ctx context.Context, sess *session.Session, c *client.Client, v 
 		if err := c.ResumeScaling(ctx, n.Cluster, n.Name, client.Condition{}); err != nil {
 			return err
 		}
-		sess.Messagef("%s: scaling goes on", n)
+		sess.Messagef("%s: scaling is resumed", n)
 	}
 	return nil
 }
@@ -163,7 +161,7 @@ func printScale(ctx context.Context, sess *session.Session, c *client.Client, v 
 	case s.Suspended:
 		how = "suspended"
 	case s.Scaling != nil:
-		how = "by itself"
+		how = "by scaling"
 	}
 	head := output.Table{Titles: []string{"SERVICE", "COUNT>", "RUNNING>", "HEALTHY>", "BOUNDS", "SCALED", "MESSAGE"}}
 	head.Add(session.ServiceName(v).WithoutKind(), strconv.Itoa(s.Count), strconv.Itoa(s.Running),

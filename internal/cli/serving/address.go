@@ -26,7 +26,8 @@ func parseHostPort(text string, port int) (string, error) {
 	case err != nil || n < 1 || n > 65535:
 		return "", fmt.Errorf("%q: want a port between 1 and 65535", text)
 	case ip != nil && ip.IsUnspecified():
-		return "", fmt.Errorf("%q: want the address that other machines reach this one at, not that of all interfaces",
+		return "", fmt.Errorf("%q: want the address at which other machines reach this one, not the address of all "+
+			"interfaces",
 			text)
 	}
 	return net.JoinHostPort(host, number), nil
@@ -41,7 +42,7 @@ func checkListenAddress(text string) error {
 	case err != nil || bad != nil || n < 0 || n > 65535:
 		return fmt.Errorf("%q: want HOST:PORT, such as 0.0.0.0:%d", text, datadir.PortPeers)
 	case host != "" && net.ParseIP(host) == nil:
-		return fmt.Errorf("%q: want an IP address of this machine, or none for all", text)
+		return fmt.Errorf("%q: want an IP address of this machine, or no host for all addresses", text)
 	}
 	return nil
 }

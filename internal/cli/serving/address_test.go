@@ -24,8 +24,8 @@ func TestHostPort(t *testing.T) {
 		"h:0":                "want a port between 1 and 65535",
 		"h:65536":            "want a port between 1 and 65535",
 		"h:https":            "want a port between 1 and 65535",
-		"0.0.0.0":            "not that of all interfaces",
-		"[::]:7071":          "not that of all interfaces",
+		"0.0.0.0":            "not the address of all interfaces",
+		"[::]:7071":          "not the address of all interfaces",
 	} {
 		got, err := parseHostPort(text, datadir.PortAPI)
 		if err != nil {

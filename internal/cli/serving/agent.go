@@ -39,23 +39,25 @@ type agentFlags struct {
 func (f *agentFlags) addFlags(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.StringSliceVar(&f.servers, "server", []string{"unix://" + datadir.DefaultSocket()},
-		"address of a server, https://host:port, unix:///path or http://host:port; several stand for each "+
-			"other, and the others are learned from them (default "+datadir.SocketText+")")
+		"address of a server, https://host:port, unix:///path or http://host:port; several "+
+			"are tried in turn, and the agent learns the other servers from them (default "+datadir.SocketText+")")
 	fs.StringVar(&f.tokenFile, "token-file", "", "file with the token for a server on loopback HTTP")
 	fs.StringVar(&f.joinToken, "join-token-file", "",
-		"`FILE` with what `berth token create --join --role node` printed; needed until the node has its certificate")
+		"`FILE` with the output of `berth token create --join --role node`; needed until the "+
+			"node has its certificate")
 	fs.StringVar(&f.dataDir, "data-dir", datadir.DefaultDataDir(),
 		"folder for the agent's state, logs and volumes (default "+datadir.DataDirText+")")
-	fs.StringVar(&f.name, "name", datadir.MachineName(), "name of the node (default the machine's)")
+	fs.StringVar(&f.name, "name", datadir.MachineName(), "name of the node (default the host name)")
 	fs.StringVar(&f.address, "address", "",
-		"`IP` address that the node's ports are reached at; default the one that leads to the network")
+		"`IP` address at which others reach the node's ports; default the address of the "+
+			"interface to the network")
 	fs.StringArrayVar(&f.labels, "label", nil, "label of the node, key=value; may be given several times")
 	fs.StringVar(&f.traces, "trace-endpoint", "",
-		"`URL` that traces are sent to (OpenTelemetry over HTTP); default nowhere")
+		"`URL` for traces (OpenTelemetry over HTTP); default none")
 	fs.StringVar(&f.level, "log-level", "info", "debug, info, warn or error")
 	fs.StringVar(&f.secretsDir, "secrets-dir", "",
-		"`FOLDER` in memory (tmpfs) for the secrets of tasks; default one below /run, the user's run "+
-			"directory or /dev/shm, whichever is in memory")
+		"`FOLDER` in memory (tmpfs) for the secrets of tasks; default a folder in memory "+
+			"below /run, the user's run directory or /dev/shm")
 	f.node.addFlags(cmd, false)
 	f.node.egress.addFlags(cmd, agentRequests)
 	session.HideDefaults(cmd, "server", "data-dir", "name")
@@ -99,12 +101,11 @@ func NewAgentCommand(sess *session.Session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "agent",
 		Short: "Run the agent of this machine",
-		Long: "Runs the agent of this machine: it connects to a server, runs the tasks that are placed here " +
-			"and reports on them.\n" +
-			"Ending it ends no task; the next agent with the same data directory finds them.\n\n" +
-			"Servers on other machines are reached over https. The first start trades the join token for " +
-			"the node's certificate, which renews\n" +
-			"itself from then on; later starts need no token.",
+		Long: "Runs the agent of this machine. The agent connects to a server, runs the tasks that are placed here\n" +
+			"and reports their state. Tasks continue when the agent ends: the next agent with the same data\n" +
+			"directory finds them.\n\n" +
+			"The agent reaches servers on other machines over https. At the first start it trades the join token\n" +
+			"for the node's certificate. The agent renews the certificate, so later starts need no token.",
 		Args: session.Arguments(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := f.check(cmd); err != nil {
@@ -175,9 +176,10 @@ func (f *agentFlags) openKeeper(ctx context.Context, dir string, known func() []
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && f.joinToken == "":
 		return nil, &hinted.Error{
-			Err: errors.New("a server that is reached over https wants this node's certificate, and there is none yet"),
-			Hint: "Join once with --join-token-file FILE; `berth token create --join --role node` on a server " +
-				"makes the token.",
+			Err: errors.New("a server that is reached over https requires this node's certificate, and the node " +
+				"has none yet"),
+			Hint: "Join once with --join-token-file FILE. Create the token on a server: `berth token " +
+				"create --join --role node`.",
 		}
 	case errors.Is(err, fs.ErrNotExist):
 		return f.joinNode(ctx, dir, self, open)
@@ -185,7 +187,7 @@ func (f *agentFlags) openKeeper(ctx context.Context, dir string, known func() []
 		return nil, err
 	case keeper.Subject() != self:
 		return nil, &hinted.Error{
-			Err: fmt.Errorf("the certificate in %s is that of the %s, not of the node %s", dir, keeper.Subject(),
+			Err: fmt.Errorf("the certificate in %s belongs to the %s, not to the node %s", dir, keeper.Subject(),
 				f.name),
 			Hint: "Start with --name " + keeper.Subject().Name + ", or use another data directory for another node.",
 		}
@@ -201,9 +203,9 @@ func (f *agentFlags) openKeeper(ctx context.Context, dir string, known func() []
 		if err == nil {
 			return joined, nil
 		}
-		health = fmt.Errorf("%w; joining anew did not work: %w", health, err)
+		health = fmt.Errorf("%w; joining again failed: %w", health, err)
 	}
-	f.log.Error("this node cannot reach the servers any more", "error", health,
+	f.log.Error("the servers do not accept this node any more", "error", health,
 		"remedy", "start once with --join-token-file and a new token from `berth token create --join --role node`")
 	return keeper, nil
 }

@@ -22,13 +22,14 @@ type deviceFlags struct {
 
 func (f *deviceFlags) addFlags(cmd *cobra.Command) {
 	cmd.Flags().StringArrayVar(&f.declared, "device", nil,
-		"`DEVICE` that tasks can reserve and that is not found by itself, or more about one that is: "+
-			"type=gpu,model=A100,memory=40GiB,path=/dev/nvidia0,numa=0; may be given several times")
+		"`DEVICE` for tasks: a device that the agent does not discover, or more facts about "+
+			"one that it does, as type=gpu,model=A100,memory=40GiB,path=/dev/nvidia0,numa=0; may "+
+			"be given several times")
 	cmd.Flags().StringArrayVar(&f.cdi, "cdi-spec-dir", nil,
-		"`FOLDER` with specifications of devices (CDI); may be given several times; default "+strings.Join(
-			devices.DefaultCDIDirs(), " and "))
+		"`FOLDER` with device specifications (CDI); may be given several times; default "+
+			""+strings.Join(devices.DefaultCDIDirs(), " and "))
 	cmd.Flags().StringVar(&f.cores, "cores", "",
-		"`CPUS` that tasks with cpu_pinning can have to themselves, such as 2-7, or all; default none")
+		"`CPUS` reserved for tasks with cpu_pinning, such as 2-7, or all; default none")
 }
 
 // check parses the flags and adds their faults to list.
@@ -37,7 +38,7 @@ func (f *deviceFlags) check(list *session.Faults) {
 		if info, err := os.Stat(dir); err != nil {
 			list.Add("--cdi-spec-dir: %v", err)
 		} else if !info.IsDir() {
-			list.Add("--cdi-spec-dir %s: it is no folder", dir)
+			list.Add("--cdi-spec-dir %s: it is not a folder", dir)
 		}
 	}
 	f.finder = devices.Finder{SMI: devices.SMI, CDIDirs: f.cdi}
@@ -66,7 +67,7 @@ func (f *deviceFlags) check(list *session.Faults) {
 	if foreign := slices.DeleteFunc(slices.Clone(f.finder.Cores), func(cpu int) bool {
 		return slices.Contains(usable, cpu)
 	}); len(foreign) > 0 {
-		list.Add("--cores %s: this process may not use %s, but %s", f.cores, devices.FormatCPUs(foreign),
+		list.Add("--cores %s: this process may not use %s, only %s", f.cores, devices.FormatCPUs(foreign),
 			devices.FormatCPUs(usable))
 	}
 }

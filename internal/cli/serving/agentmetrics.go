@@ -15,17 +15,18 @@ type metricsFlags struct{ listen, tokenFile string }
 
 func (m *metricsFlags) addFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&m.listen, "metrics-listen", "",
-		"`HOST:PORT` to serve Prometheus metrics of the node's tasks on, at /metrics; default nowhere. On "+
-			"other than loopback addresses it wants --metrics-token-file")
+		"`HOST:PORT` to serve Prometheus metrics of the node's tasks on, at /metrics; "+
+			"default none. An address that other machines reach requires --metrics-token-file")
 	cmd.Flags().StringVar(&m.tokenFile, "metrics-token-file", "",
-		"`FILE` with the token that who reads the metrics has to show, as \"Authorization: Bearer TOKEN\"")
+		"`FILE` with the token that readers of the metrics must send, as \"Authorization: "+
+			"Bearer TOKEN\"")
 }
 
 // check adds the faults of the flags to list, and reads the token.
 func (m *metricsFlags) check(list *session.Faults) (token string) {
 	if m.listen == "" {
 		if m.tokenFile != "" {
-			list.Add("--metrics-token-file is of use only with --metrics-listen")
+			list.Add("--metrics-token-file has an effect only with --metrics-listen")
 		}
 		return ""
 	}

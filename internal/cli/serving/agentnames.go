@@ -28,12 +28,11 @@ type nameFlags struct {
 
 func (f *nameFlags) addFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.listen, "dns-listen", defaultDNSListen,
-		"`ADDRESS:PORT` where programs of this machine, and its own resolver, ask for names of services (DNS); "+
-			dnsListenOff+
-			" for nowhere. Tasks with network bridge have theirs without it")
+		"`ADDRESS:PORT` to serve the names of services on (DNS) for programs of this machine "+
+			"and its resolver; "+dnsListenOff+" disables it. Tasks with network bridge do not need it")
 	cmd.Flags().StringSliceVar(&f.upstreams, "dns-upstream", nil,
-		"`ADDRESS` of a resolver that is asked for names which are not Berth's; may be given several times "+
-			"(default those of the machine's /etc/resolv.conf, but not its own loopback)")
+		"`ADDRESS` of a resolver for other names; may be given several times (default the "+
+			"resolvers of /etc/resolv.conf, without loopback addresses)")
 }
 
 // check parses the flags and adds their faults to list.
@@ -46,7 +45,8 @@ func (f *nameFlags) check(list *session.Faults) {
 			list.Add("--dns-listen %q: want an IP address with a port such as %s, or %s", f.listen, defaultDNSListen,
 				dnsListenOff)
 		case at.Addr().IsUnspecified():
-			list.Add("--dns-listen %q: want one address: answers would come from another than was asked", f.listen)
+			list.Add("--dns-listen %q: want one specific address, because answers must come from the "+
+				"address of the query", f.listen)
 		}
 		f.parsed.Listen = at
 	}

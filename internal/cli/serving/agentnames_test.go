@@ -27,7 +27,7 @@ func TestNameFlags(t *testing.T) {
 			flags: nameFlags{listen: "127.0.0.1"},
 			fault: "--dns-listen \"127.0.0.1\": want an IP address with a port",
 		},
-		"any address": {flags: nameFlags{listen: "0.0.0.0:53"}, fault: "want one address"},
+		"any address": {flags: nameFlags{listen: "0.0.0.0:53"}, fault: "want one specific address"},
 		"a name as resolver": {
 			flags: nameFlags{listen: "off", upstreams: []string{"dns.example"}},
 			fault: "--dns-upstream \"dns.example\": want the IP address",

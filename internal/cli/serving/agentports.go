@@ -24,7 +24,7 @@ type portFlags struct {
 
 func (f *portFlags) addFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.text, "reserved-ports", "",
-		"`PORTS` of this machine that tasks never get, fixed or assigned, such as 22,8000-8100")
+		"`PORTS` of this machine that no task gets, fixed or assigned, such as 22,8000-8100")
 }
 
 // check parses the flag and adds its faults to list.
@@ -40,7 +40,7 @@ func (f *portFlags) check(list *session.Faults) {
 			high, err = strconv.Atoi(to)
 		}
 		if err != nil || low < 1 || high > maxPort || high < low {
-			list.Add("--reserved-ports: %q is no port and no range of ports: want numbers from 1 to %d, "+
+			list.Add("--reserved-ports: %q is not a port or a range of ports: want numbers from 1 to %d, "+
 				"such as 22,8000-8100", part, maxPort)
 			return
 		}

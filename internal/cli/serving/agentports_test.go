@@ -14,12 +14,12 @@ func TestReservedPorts(t *testing.T) {
 		{"22", "22", ""},
 		{"8000-8003, 22,23,8002", "22-23,8000-8003", ""},
 		{"1-4096", "1-4096", ""},
-		{"0", "", `"0" is no port`},
-		{"65536", "", `"65536" is no port`},
-		{"ssh", "", `"ssh" is no port`},
-		{"90-80", "", `"90-80" is no port`},
-		{"22,", "", `"" is no port`},
-		{"-5", "", `"-5" is no port`},
+		{"0", "", `"0" is not a port`},
+		{"65536", "", `"65536" is not a port`},
+		{"ssh", "", `"ssh" is not a port`},
+		{"90-80", "", `"90-80" is not a port`},
+		{"22,", "", `"" is not a port`},
+		{"-5", "", `"-5" is not a port`},
 		{"1-65535", "", "names 65535 ports, at most 4096 are allowed"},
 	} {
 		t.Run(test.text, func(t *testing.T) {

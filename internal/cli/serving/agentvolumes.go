@@ -31,12 +31,12 @@ func (f *volumeFlags) addFlags(cmd *cobra.Command, local bool) {
 		paths = []string{anyHostPaths}
 	}
 	cmd.Flags().StringArrayVar(&f.declared, "host-volume", nil,
-		"folder of this machine that definitions can name, as `NAME=PATH`, or NAME=PATH:ro to lend it for "+
-			"reading only; may be given several times")
+		"folder of this machine that task definitions can name, as `NAME=PATH`, or read-only "+
+			"as NAME=PATH:ro; may be given several times")
 	cmd.Flags().StringArrayVar(&f.paths, "host-path", paths,
-		"`PATH` below which tasks of clusters with the permission host-path may have any folder of this "+
-			"machine (host of a volume), or none; may be given several times; / is as good as root's rights "+
-			"to whoever writes such tasks")
+		"`PATH` of this machine below which a volume may use any folder (host), in clusters "+
+			"with the permission host-path, or none; may be given several times; / gives authors "+
+			"of such tasks root access")
 }
 
 // check parses the flags and adds their faults to list.
@@ -47,7 +47,7 @@ func (f *volumeFlags) check(list *session.Faults) {
 		v := volumes.HostVolume{Name: name, Path: path, ReadOnly: readOnly}
 		switch {
 		case !ok || !cluster.ValidName(name):
-			list.Add("--host-volume %q: want NAME=PATH, the name of lower-case letters, digits and \"-\"", text)
+			list.Add("--host-volume %q: want NAME=PATH, with a name of lower-case letters, digits and \"-\"", text)
 		case !filepath.IsAbs(path):
 			list.Add("--host-volume %q: want an absolute path", text)
 		case slices.ContainsFunc(f.volumes, func(o volumes.HostVolume) bool { return o.Name == name }):

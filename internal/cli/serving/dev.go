@@ -25,12 +25,11 @@ func NewDevCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dev",
 		Short: "Run a control plane and an agent in one process",
-		Long: "Runs a control plane and an agent in one process, on this machine: all of Berth to try, or " +
-			"for a single server.\n" +
-			"It prints one line once it serves. Ctrl-C ends Berth but no task: the next `berth dev` with the same\n" +
-			"data directory finds them running. `berth delete` ends them.\n\n" +
-			"With --store it keeps nothing but that in the data directory, and remembers it there: the next " +
-			"start goes on with the same store.",
+		Long: "Runs a control plane and an agent in one process on this machine, to try Berth or for a single\n" +
+			"server. The command prints one line when it is ready. Ctrl-C ends Berth, but not the tasks: the next\n" +
+			"`berth dev` with the same data directory finds them running. `berth delete` stops tasks.\n\n" +
+			"With --store, the data directory holds no store of its own. It remembers the external store, and the\n" +
+			"next start uses the same one.",
 		Args: session.Arguments(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var list session.Faults
@@ -52,7 +51,7 @@ func NewDevCommand() *cobra.Command {
 				socket = devSocketPath(cmd, dir)
 			}
 			if err := os.MkdirAll(filepath.Dir(socket), 0o700); err != nil {
-				return fmt.Errorf("make the folder of the socket: %w", err)
+				return fmt.Errorf("create the folder of the socket: %w", err)
 			}
 			s, err := server.Open(cmd.Context(), server.Config{
 				DataDir: dir,
@@ -88,12 +87,13 @@ func NewDevCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&dataDir, "data-dir", datadir.DefaultDataDir(),
-		"folder for everything that Berth keeps (default "+datadir.DataDirText+")")
+		"folder for all data of Berth (default "+datadir.DataDirText+")")
 	cmd.Flags().StringVar(&address, "http", datadir.DefaultHTTP, "loopback address to serve HTTP on")
 	cmd.Flags().StringVar(&socket, "socket", "",
-		"unix socket to serve; default: in the run directory, or in a data directory that was given")
+		"unix socket to serve; default: in the run directory, or in the data directory if "+
+			"--data-dir is given")
 	cmd.Flags().StringVar(&traces, "trace-endpoint", "",
-		"`URL` that traces are sent to (OpenTelemetry over HTTP); default nowhere")
+		"`URL` for traces (OpenTelemetry over HTTP); default none")
 	cmd.Flags().StringVar(&level, "log-level", "warn", "debug, info, warn or error")
 	flags.addFlags(cmd, true)
 	// A trial server may call services of its own machine.

@@ -17,22 +17,22 @@ type egressFlags struct {
 
 // What the processes request on behalf of users, for the help of the flags.
 const (
-	serverRequests = "gates and queries for scaling"
-	agentRequests  = "downloads of artifacts and images"
-	devRequests    = "gates, queries for scaling, and downloads of artifacts and images"
+	serverRequests = "gates and scaling queries"
+	agentRequests  = "artifacts and image pulls"
+	devRequests    = "gates, scaling queries, artifacts and image pulls"
 )
 
 // addFlags adds the flags for what requests names. The addresses in allowed are the default of --egress-allow.
 func (f *egressFlags) addFlags(cmd *cobra.Command, requests string, allowed ...string) {
-	standard := "none"
-	if len(allowed) > 0 {
-		standard = strings.Join(allowed, ", ")
+	standard := "" // the flag shows a default that is not empty
+	if len(allowed) == 0 {
+		standard = " (default none)"
 	}
 	cmd.Flags().StringSliceVar(&f.allow, "egress-allow", allowed,
-		"`ADDRESS` or prefix that "+requests+" may reach though it is the "+
-			"machine's own or a cloud's metadata service; may be given several times (default "+standard+")")
+		"`ADDRESS` or prefix of this machine, or of a cloud's metadata service, that "+requests+
+			" may reach; may be given several times"+standard)
 	cmd.Flags().StringSliceVar(&f.deny, "egress-deny", nil,
-		"`ADDRESS` or prefix that "+requests+" never reach, such as 10.0.0.0/8; may be given several times "+
+		"`ADDRESS` or prefix that "+requests+" must not reach, such as 10.0.0.0/8; may be given several times "+
 			"(default none)")
 }
 

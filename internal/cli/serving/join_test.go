@@ -220,7 +220,7 @@ func TestAgentIdentity(t *testing.T) {
 	var logged strings.Builder
 	f := agentFlags{servers: []string{s.URL}, name: "n1", log: slog.New(slog.NewTextHandler(&logged, nil))}
 	if _, err := f.openKeeper(t.Context(), dir, nil); err == nil ||
-		!strings.Contains(err.Error(), "wants this node's certificate") {
+		!strings.Contains(err.Error(), "requires this node's certificate") {
 		t.Errorf("without a token: %v", err)
 	}
 	f.joinToken = token
@@ -239,7 +239,7 @@ func TestAgentIdentity(t *testing.T) {
 	}
 	f.name = "n2"
 	if _, err := f.openKeeper(t.Context(), dir, nil); err == nil ||
-		!strings.Contains(err.Error(), "that of the node n1") {
+		!strings.Contains(err.Error(), "belongs to the node n1") {
 		t.Errorf("as another node: %v", err)
 	}
 
@@ -315,7 +315,7 @@ func TestTrust(t *testing.T) {
 		"no file":       {"/nowhere", "", "read the CA file"},
 		"no authority":  {filepath.Join(filepath.Dir(file), "empty"), "", "ca"},
 		"no hash":       {"", "12", "hexadecimal"},
-		"not that file": {file, strings.Repeat("0", 64), "does not have the CA hash"},
+		"not that file": {file, strings.Repeat("0", 64), "does not match --ca-hash"},
 	} {
 		if _, err := session.TrustConfig(ask[0], ask[1]); err == nil ||
 			!strings.Contains(strings.ToLower(err.Error()), strings.ToLower(ask[2])) {

@@ -21,7 +21,7 @@ import (
 
 func newServerMembersCommand(sess *session.Session) *cobra.Command {
 	return &cobra.Command{
-		Use: "members", Aliases: []string{"ls"}, Short: "List the servers and their parts in the store",
+		Use: "members", Aliases: []string{"ls"}, Short: "List the servers and their roles in the store",
 		Args: session.Arguments(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := sess.Connect()
@@ -153,10 +153,9 @@ func serverCommand(sess *session.Session, use, short, long string,
 }
 
 func newServerPromoteCommand(sess *session.Session) *cobra.Command {
-	return serverCommand(sess, "promote", "Give a server that copies the store its vote",
-		"Gives a learner its vote in the store. Servers that joined get it by themselves once they have "+
-			"caught up; this is for\n"+
-			"when one does not, and says why.",
+	return serverCommand(sess, "promote", "Give a learner its vote in the store",
+		"Gives a learner its vote in the store. A server that joined gets its vote by itself once it has\n"+
+			"caught up. Use this command when it does not; the answer says why.",
 		func(cmd *cobra.Command, c *client.Client, v api.ServerView) error {
 			now, err := c.PromoteServer(cmd.Context(), memberID(v))
 			if err != nil {
@@ -172,10 +171,10 @@ func newServerPromoteCommand(sess *session.Session) *cobra.Command {
 
 func newServerRemoveCommand(sess *session.Session) *cobra.Command {
 	var force bool
-	cmd := serverCommand(sess, "remove", "Take a server out for good",
-		"Takes a server out of the store's members and deletes its record; if it is up it ends by itself. "+
-			"Its data directory is of no more use:\n"+
-			"to let the machine join again, empty it first. Refused where those that are left would have no quorum.",
+	cmd := serverCommand(sess, "remove", "Remove a server permanently",
+		"Removes a server from the members of the store and deletes its record. A running server then ends by\n"+
+			"itself. Its data directory cannot be used again: empty it before the machine joins again. The\n"+
+			"command is refused if the remaining servers would have no quorum.",
 		func(cmd *cobra.Command, c *client.Client, v api.ServerView) error {
 			err := c.RemoveServer(cmd.Context(), memberID(v), force)
 			if hint := removeHint(v); client.StatusOf(err) == http.StatusConflict && (!force || v.Engine != nil) {
@@ -190,7 +189,7 @@ func newServerRemoveCommand(sess *session.Session) *cobra.Command {
 			return nil
 		})
 	cmd.Flags().BoolVar(&force, "force", false,
-		"even where it is up, and the store runs elsewhere, so that it does not end by itself")
+		"remove a running server that uses an external store, and so does not end by itself")
 	return cmd
 }
 
@@ -198,18 +197,18 @@ func newServerRemoveCommand(sess *session.Session) *cobra.Command {
 func removeHint(v api.ServerView) string {
 	switch {
 	case v.Engine != nil:
-		return "Bring another server up first: no store lets its quorum go. If more than half of the " +
-			"servers are lost for good, stop what is left\n" +
-			"and go on with one of them: berth server recover-quorum."
+		return "Start another server first: the store must keep its quorum.\n" +
+			"If more than half of the servers are lost permanently, stop the remaining ones and continue " +
+			"with one of them: berth server recover-quorum."
 	case v.Self: // the store runs elsewhere, so the server would not end
-		return "Stop it, and ask another server: name that with --addr."
+		return "Stop the server, and send the request to another server with --addr."
 	}
-	return "Stop it on its machine first, or say --force if that is meant."
+	return "Stop the server on its machine first, or confirm with --force."
 }
 
 // ServersLine describes the servers in one line.
 func ServersLine(s api.Status) string {
-	leader := "nobody leads"
+	leader := "no leader"
 	if s.Leader != nil && s.Leader.ID != "" {
 		leader = cmp.Or(s.Leader.Name, output.ShortID(s.Leader.ID)) + " leads"
 	}

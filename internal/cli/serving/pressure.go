@@ -12,11 +12,11 @@ type pressureFlags struct{ stall, free float64 }
 
 func (p *pressureFlags) addFlags(cmd *cobra.Command) {
 	cmd.Flags().Float64Var(&p.stall, "pressure-stall", usage.DefaultPressureStall,
-		"`PERCENT` of the time that tasks wait for memory from which on the node is short of it and gives a "+
-			"task away, where the kernel tells")
+		"`PERCENT` of the time that tasks wait for memory, above which the node is short of "+
+			"memory and moves a task away (needs the kernel's pressure information)")
 	cmd.Flags().Float64Var(&p.free, "pressure-free", usage.DefaultPressureFree,
-		"`PERCENT` of the memory that is free below which the node is short of it, where the kernel does "+
-			"not tell how long tasks wait")
+		"`PERCENT` of free memory below which the node is short of memory (used without the "+
+			"kernel's pressure information)")
 }
 
 // check adds the faults of the flags to list. It refuses 0, which means the default in the agent's configuration.
@@ -26,7 +26,7 @@ func (p *pressureFlags) check(list *session.Faults) {
 		value float64
 	}{{"stall", p.stall}, {"free", p.free}} {
 		if !(f.value > 0 && f.value <= 100) { // refuses NaN too
-			list.Add("--pressure-%s %v: want a percentage above 0, 100 at the most", f.name, f.value)
+			list.Add("--pressure-%s %v: want a percentage above 0 and at most 100", f.name, f.value)
 		}
 	}
 }

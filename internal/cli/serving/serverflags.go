@@ -33,34 +33,36 @@ type serverFlags struct {
 func (f *serverFlags) addFlags(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.StringVar(&f.DataDir, "data-dir", datadir.DefaultDataDir(),
-		"folder for the store, the token, certificates and the server's id (default "+datadir.DataDirText+")")
+		"folder for the store, the token, the certificates and the server's id (default "+datadir.DataDirText+")")
 	fs.StringArrayVar(&f.Listen, "listen", []string{"unix://" + datadir.DefaultSocket(), datadir.DefaultHTTP},
-		"address to serve, unix:///path, a loopback host:port, or https://host:port; may be given several "+
-			"times (default "+datadir.SocketText+
-			" and http://"+datadir.DefaultHTTP+fmt.Sprintf(
-			"; a server that others reach serves https://0.0.0.0:%d besides unless an https address is given)",
-			datadir.PortAPI))
+		"address to serve, unix:///path, a loopback host:port, or https://host:port; may be "+
+			"given several "+"times (default "+datadir.SocketText+" and "+
+			"http://"+datadir.DefaultHTTP+fmt.Sprintf("; a server for other machines also serves "+
+			"https://0.0.0.0:%d unless an https "+
+			"address is given)", datadir.PortAPI))
 	fs.StringVar(&f.ListenPeers, "listen-peers", "",
-		"`HOST:PORT` to serve the other members of the store on; default the advertised port on all interfaces")
+		"`HOST:PORT` to serve the other members of the store on; default the advertised port "+
+			"on all interfaces")
 	f.addStoreFlags(fs)
-	fs.DurationVar(&f.Snapshots.Every, "snapshot-every", time.Hour, "how often the store is saved; 0 for never")
-	fs.IntVar(&f.Snapshots.Keep, "snapshot-keep", 24, "how many of these snapshots are kept")
-	fs.StringVar(&f.Snapshots.Dir, "snapshot-dir", "", "folder for them; default snapshots in the data directory")
+	fs.DurationVar(&f.Snapshots.Every, "snapshot-every", time.Hour, "how often the server saves a snapshot of "+
+		"the store; 0 for never")
+	fs.IntVar(&f.Snapshots.Keep, "snapshot-keep", 24, "how many of these snapshots to keep")
+	fs.StringVar(&f.Snapshots.Dir, "snapshot-dir", "", "folder for these snapshots; default snapshots in the "+
+		"data directory")
 	fs.StringVar(&f.permissionsText, "default-permissions", "",
-		"`PERMISSIONS` of clusters that are made without naming any: all, or some with commas between them; "+
-			"default none, so that no task reaches more than its own")
+		"default `PERMISSIONS` of new clusters: all, or some separated by commas; default none")
 	fs.StringVar(&f.Traces, "trace-endpoint", "",
-		"`URL` that traces are sent to (OpenTelemetry over HTTP), such as http://127.0.0.1:4318; default nowhere")
+		"`URL` for traces (OpenTelemetry over HTTP), such as http://127.0.0.1:4318; default none")
 	f.egress.addFlags(cmd, serverRequests)
 	fs.IntVar(&f.MaxWaiters, "max-waiters", 1024,
-		"how many requests may wait for changes at once: streams of lists and events, and lists with ?wait; "+
-			"more are answered with 429")
+		"how many requests may wait for changes at once (streams of lists and events, and "+
+			"lists with ?wait); further ones are answered with 429")
 	fs.IntVar(&f.MaxClientWaiters, "max-client-waiters", 256,
-		"how many of them one token may have, or one user at the unix socket")
+		"how many such requests one token, or one user of the unix socket, may have")
 	fs.StringVar(&f.level, "log-level", "info", "debug, info, warn or error")
 	fs.StringVar(&f.profile, "cpu-profile", "", "file to write a CPU profile to, until the server ends")
 	fs.DurationVar(&f.CertificateLife, "certificate-life", 0,
-		"how long the certificates last that this server signs; for tests")
+		"lifetime of certificates that this server signs; for tests")
 	_ = fs.MarkHidden("certificate-life") // the flag is defined above
 	session.HideDefaults(cmd, "data-dir", "listen")
 }
@@ -130,13 +132,12 @@ func NewServerCommand(sess *session.Session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "server",
 		Short: "Run a control plane: store, decisions and API",
-		Long: "Runs a control plane: the store, the decisions and the API. Agents on this machine connect " +
-			"to one of its addresses.\n" +
-			"On unix sockets and loopback addresses only it serves this machine alone; loopback wants the " +
-			"token of <data-dir>/token.\n" +
-			"A data directory that `berth server init` or `berth server join` made is that of a server " +
-			"which other machines reach: over\n" +
-			"https with mutual TLS, as one of several that hold the store together.",
+		Long: "Runs a control plane: the store, the decisions and the API. Agents on this machine connect to one of\n" +
+			"its addresses.\n\n" +
+			"By default the server listens only on unix sockets and loopback addresses, for this machine.\n" +
+			"Loopback addresses require the token in <data-dir>/token.\n\n" +
+			"A data directory from `berth server init` or `berth server join` makes a server for other machines.\n" +
+			"It uses https with mutual TLS and shares the store with the other servers.",
 		Args: session.Arguments(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := f.check(cmd); err != nil {
@@ -144,7 +145,7 @@ func NewServerCommand(sess *session.Session) *cobra.Command {
 			}
 			if !cmd.Flags().Changed("listen") {
 				if err := os.MkdirAll(filepath.Dir(datadir.DefaultSocket()), 0o700); err != nil {
-					return fmt.Errorf("make the folder of the socket: %w", err)
+					return fmt.Errorf("create the folder of the socket: %w", err)
 				}
 			}
 			stop, err := server.ProfileCPU(f.profile)

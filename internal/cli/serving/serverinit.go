@@ -27,15 +27,16 @@ type advertisedFlags struct {
 
 func (v *advertisedFlags) addFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&v.dataDir, "data-dir", datadir.DefaultDataDir(),
-		"folder for all that the server keeps (default "+datadir.DataDirText+")")
+		"folder for all data of the server (default "+datadir.DataDirText+")")
 	cmd.Flags().StringVar(&v.address, "advertise", "",
-		fmt.Sprintf("`HOST[:PORT]` that agents, people and other servers reach this one at; port %d by default",
+		fmt.Sprintf("`HOST[:PORT]` at which agents, people and other servers reach this server; default "+
+			"port %d",
 			datadir.PortAPI))
 	cmd.Flags().StringVar(&v.peers, "advertise-peers", "",
 		fmt.Sprintf("`HOST[:PORT]` for the other members of the store; default the same host, port %d",
 			datadir.PortPeers))
 	cmd.Flags().StringVar(&v.name, "name", datadir.ServerName(),
-		"name of the server, for people (default the machine's)")
+		"name of the server (default the host name)")
 	session.HideDefaults(cmd, "data-dir", "name")
 }
 
@@ -45,7 +46,7 @@ func (v *advertisedFlags) settings(list *session.Faults) datadir.Settings {
 		list.Add("--name %q: want lower-case letters, digits, \"-\" and \".\"", v.name)
 	}
 	if v.address == "" {
-		list.Add("--advertise is missing: the HOST[:PORT] that other machines reach this one at")
+		list.Add("--advertise is missing: want the HOST[:PORT] at which other machines reach this one")
 		return datadir.Settings{}
 	}
 	api, err := parseHostPort(v.address, datadir.PortAPI)
@@ -60,7 +61,7 @@ func (v *advertisedFlags) settings(list *session.Faults) datadir.Settings {
 		list.AddError("--advertise-peers", err)
 	}
 	if api != "" && api == peers {
-		list.Add("--advertise and --advertise-peers are both %s: want two ports", api)
+		list.Add("--advertise and --advertise-peers are both %s: want two different ports", api)
 	}
 	return datadir.Settings{Name: v.name, API: "https://" + api, Peer: "https://" + peers}
 }
@@ -69,12 +70,11 @@ func newServerInitCommand(sess *session.Session) *cobra.Command {
 	var v advertisedFlags
 	cmd := &cobra.Command{
 		Use:   "init --advertise HOST[:PORT]",
-		Short: "Make the first server of several: certificate authority, certificate, settings",
-		Long: "Makes a data directory that of a server which other machines reach: a certificate authority, " +
-			"this server's certificate and its\n" +
-			"settings. A store that is there already is kept. Nothing runs yet: `berth server` starts it. " +
-			"Doing it again changes nothing;\n" +
-			"keys are never overwritten. The other servers are made with `berth server join`.",
+		Short: "Create the first server: certificate authority, certificate, settings",
+		Long: "Prepares a data directory for a server that other machines reach: a certificate authority, this\n" +
+			"server's certificate and its settings. An existing store is kept. `berth server` starts the server\n" +
+			"afterwards. Running the command again changes nothing; it never overwrites keys. Create the other\n" +
+			"servers with `berth server join`.",
 		Args: session.Arguments(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var list session.Faults
@@ -92,7 +92,7 @@ func newServerInitCommand(sess *session.Session) *cobra.Command {
 // initServer makes the first server. Each step accepts a result of an earlier, interrupted run.
 func initServer(sess *session.Session, dataDir string, want datadir.Settings) error {
 	if err := os.MkdirAll(dataDir, 0o700); err != nil {
-		return fmt.Errorf("make the data directory: %w", err)
+		return fmt.Errorf("create the data directory: %w", err)
 	}
 	// 1. Existing settings must equal the wanted ones.
 	have, err := datadir.ReadSettings(dataDir)
@@ -186,21 +186,21 @@ func printInitResult(sess *session.Session, dataDir string, s datadir.Settings, 
 	sess.Printf("%s %s a server, reached at %s", dataDir, word, s.API)
 	sess.Printf("CA hash  %s", hash)
 	sess.Printf("")
-	sess.Printf("Start it here:")
+	sess.Printf("Start the server:")
 	sess.Printf("  berth server%s", flag)
-	sess.Printf("Let another server join: make a token here, and take it to that machine:")
+	sess.Printf("To let another server join, create a token here and copy it to that machine:")
 	sess.Printf("  berth token create --join --role server >FILE")
 	sess.Printf("  berth server join --server %s --token-file FILE --advertise HOST && berth server", s.API)
-	sess.Printf("Let a node join, the same way:")
+	sess.Printf("To let a node join, in the same way:")
 	sess.Printf("  berth token create --join --role node >FILE")
 	sess.Printf("  berth agent --server %s --join-token-file FILE", s.API)
-	sess.Printf("Let people in from elsewhere: give them a token and %s",
+	sess.Printf("To give people access from other machines, give them a token and %s",
 		filepath.Join(dataDir, datadir.PKIDir, "ca.crt"))
 	sess.Printf("  berth token create --role operator >FILE")
 	sess.Printf("  berth --addr %s --ca-file ca.crt --token-file FILE status", s.API)
-	sess.Printf("Keep a copy of %s in a safe place: who has it is trusted by all servers and nodes.",
+	sess.Printf("Keep a copy of %s in a safe place. All servers and nodes trust its holder.",
 		filepath.Join(dataDir, datadir.PKIDir, "ca.key"))
-	sess.Printf("Keep a copy of %s as well, apart from snapshots of the store: without it nobody can read the "+
-		"secrets in them.", filepath.Join(dataDir, secrets.File))
+	sess.Printf("Also keep a copy of %s, apart from snapshots of the store. Without it nobody can "+
+		"read the secrets in them.", filepath.Join(dataDir, secrets.File))
 	return nil
 }

@@ -29,11 +29,10 @@ func newServerJoinCommand(sess *session.Session) *cobra.Command {
 	var f serverFlags
 	cmd := &cobra.Command{
 		Use:   "join --server https://HOST:7071 --token-file FILE --advertise HOST[:PORT]",
-		Short: "Make another server of a control plane",
-		Long: "Trades a join token for this server's certificate and writes its settings to an empty data " +
-			"directory. Nothing runs yet: `berth\n" +
-			"server` starts it; it copies the store and gets its vote by itself. If it is interrupted, do " +
-			"it again with the same token.",
+		Short: "Create another server of a control plane",
+		Long: "Trades a join token for this server's certificate and writes its settings to an empty data\n" +
+			"directory. Then start the server with `berth server`: it copies the store and gets its vote by\n" +
+			"itself. If the command is interrupted, run it again with the same token.",
 		Args: session.Arguments(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var list session.Faults
@@ -42,7 +41,8 @@ func newServerJoinCommand(sess *session.Session) *cobra.Command {
 			checkServers(&list, servers)
 			token := ""
 			if tokenFile == "" {
-				list.Add("--token-file is missing: a file with what `berth token create --join --role server` printed")
+				list.Add("--token-file is missing: want a file with the output of `berth token create --join " +
+					"--role server`")
 			} else {
 				var err error
 				if token, err = datadir.ReadSecret("--token-file", tokenFile); err != nil {
@@ -66,7 +66,8 @@ func newServerJoinCommand(sess *session.Session) *cobra.Command {
 		"`ADDRESS` of a server, https://HOST:7071; may be given several times")
 	cmd.Flags().StringVar(&tokenFile, "token-file", "", "`FILE` with the join token")
 	cmd.Flags().BoolVar(&external, "external-store", false,
-		"the store runs elsewhere, and --store names it at the start: the server becomes no member of it")
+		"the servers use an external store: start this server with --store; it does not "+
+			"become a member")
 	f.addStoreFlags(cmd.Flags())
 	return cmd
 }
@@ -74,7 +75,7 @@ func newServerJoinCommand(sess *session.Session) *cobra.Command {
 // checkServers adds a fault to list for each address that is no https address.
 func checkServers(list *session.Faults, servers []string) {
 	if len(servers) == 0 {
-		list.Add("--server is missing: https://HOST:%d of a server", datadir.PortAPI)
+		list.Add("--server is missing: want https://HOST:%d of a server", datadir.PortAPI)
 	}
 	for _, s := range servers {
 		host, ok := strings.CutPrefix(s, "https://")
@@ -92,7 +93,7 @@ func joinServer(ctx context.Context, sess *session.Session, dataDir string, want
 	j join.Joiner,
 ) error {
 	if err := os.MkdirAll(dataDir, 0o700); err != nil {
-		return fmt.Errorf("make the data directory: %w", err)
+		return fmt.Errorf("create the data directory: %w", err)
 	}
 	// 1. The settings are written last: if they exist, all is done.
 	have, err := datadir.ReadSettings(dataDir)
@@ -108,7 +109,7 @@ func joinServer(ctx context.Context, sess *session.Session, dataDir string, want
 	}
 	if _, err := os.Stat(filepath.Join(dataDir, datadir.StoreDir, "member")); err == nil {
 		return &hinted.Error{
-			Err:  fmt.Errorf("%s holds a store of its own already, which would be lost by joining another", dataDir),
+			Err:  fmt.Errorf("%s already contains a store, which would be lost by joining another one", dataDir),
 			Hint: "Join from an empty data directory.",
 		}
 	}
@@ -157,7 +158,7 @@ func printJoinResult(sess *session.Session, dataDir string, s *datadir.Settings,
 	if s.External {
 		flag += s.Store.Flags()
 	}
-	sess.Printf("%s %s; it will be reached at %s", dataDir, word, s.API)
+	sess.Printf("%s %s; its address is %s", dataDir, word, s.API)
 	sess.Printf("Start it:  berth server%s", flag)
 	return nil
 }

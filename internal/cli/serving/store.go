@@ -15,33 +15,34 @@ import (
 // addStoreFlags adds the flags about a store that runs elsewhere. checkStore parses them.
 func (f *serverFlags) addStoreFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&f.storeURL, "store", "",
-		"etcd that runs elsewhere, `etcd://host:2379,host:2379`, instead of the server's own; every server "+
-			"names the same")
+		"external etcd to use, `etcd://host:2379,host:2379`, instead of the server's own; it "+
+			"must be the same on every server")
 	fs.StringVar(&f.Store.CA, "store-ca", "",
-		"file with the authority of that etcd's certificates, or `system` for those that this machine "+
-			"knows; then it is reached over https")
-	fs.StringVar(&f.Store.Cert, "store-cert", "", "file with the certificate that is shown to that etcd")
-	fs.StringVar(&f.Store.Key, "store-key", "", "file with the key of that certificate")
-	fs.StringVar(&f.Store.User, "store-user", "", "user of that etcd to log in as")
+		"file with the certificate authority of the external etcd, or `system` for the "+
+			"authorities of this machine; enables https")
+	fs.StringVar(&f.Store.Cert, "store-cert", "", "file with the client certificate for the external etcd")
+	fs.StringVar(&f.Store.Key, "store-key", "", "file with the key of the client certificate")
+	fs.StringVar(&f.Store.User, "store-user", "", "user name at the external etcd")
 	fs.StringVar(&f.Store.PasswordFile, "store-password-file", "",
-		"file with that user's password; default "+server.StorePasswordVariable+" in the environment")
+		"file with the password of that user; default "+server.StorePasswordVariable+" in the environment")
 	fs.StringVar(&f.Store.Prefix, "store-prefix", "",
-		"what all keys in that etcd begin with, such as prod/; each control plane that shares an etcd has its own")
+		"prefix of all keys in the external etcd, such as prod/; control planes that share "+
+			"an etcd need different prefixes")
 }
 
 // checkStoreUser adds faults of the user and of the prefix to list.
 func checkStoreUser(c *server.StoreConfig, list *session.Faults) {
 	switch {
 	case c.User == "" && c.PasswordFile != "":
-		list.Add("--store-password-file is given and --store-user is not")
+		list.Add("--store-password-file needs --store-user")
 	case c.User != "" && c.PasswordFile == "" && os.Getenv(server.StorePasswordVariable) == "":
-		list.Add("--store-user %s wants a password: name a file with --store-password-file, or set %s", c.User,
+		list.Add("--store-user %s needs a password: name a file with --store-password-file, or set %s", c.User,
 			server.StorePasswordVariable)
 	}
 	if c.Prefix != "" && (!strings.HasSuffix(c.Prefix, "/") || strings.ContainsFunc(c.Prefix, func(r rune) bool {
 		return r <= ' ' || r == 0x7f
 	})) {
-		list.Add("--store-prefix %q: want letters without blanks and a slash at the end, such as prod/", c.Prefix)
+		list.Add("--store-prefix %q: want a name without spaces that ends in a slash, such as prod/", c.Prefix)
 	}
 }
 
@@ -57,19 +58,19 @@ func (f *serverFlags) checkStore(list *session.Faults) {
 		for _, file := range append(files, struct{ flag, path string }{"--store-user", f.Store.User},
 			struct{ flag, path string }{"--store-prefix", f.Store.Prefix}) {
 			if file.path != "" {
-				list.Add("%s is only for an etcd that runs elsewhere: --store is missing", file.flag)
+				list.Add("%s needs --store: it is only for an external etcd", file.flag)
 			}
 		}
 		return
 	}
 	hosts, ok := strings.CutPrefix(f.storeURL, "etcd://")
 	if !ok || hosts == "" {
-		list.Add("--store %q: want etcd://host:port, with commas between several", f.storeURL)
+		list.Add("--store %q: want etcd://host:port; separate several with commas", f.storeURL)
 		return
 	}
 	if strings.Contains(hosts, "@") { // the value may hold a password, so the message does not repeat it
-		list.Add("--store: want etcd://host:port; a user is named by --store-user, and the password stands " +
-			"in the file of --store-password-file")
+		list.Add("--store: want etcd://host:port without user and password: use --store-user and " +
+			"--store-password-file")
 		return
 	}
 	checkStoreUser(&f.Store, list)
@@ -83,7 +84,7 @@ func (f *serverFlags) checkStore(list *session.Faults) {
 		f.Store.Endpoints = append(f.Store.Endpoints, scheme+address)
 	}
 	if (f.Store.Cert == "") != (f.Store.Key == "") {
-		list.Add("--store-cert and --store-key belong together: one is missing")
+		list.Add("--store-cert and --store-key must be given together")
 	}
 	for _, file := range files {
 		if file.path == "" || file.flag == "--store-ca" && file.path == etcd.SystemCA {

@@ -68,6 +68,6 @@ func HideDefaults(cmd *cobra.Command, names ...string) {
 
 // AddClusterFlag adds the flag that names the cluster of a secret.
 func (s *Session) AddClusterFlag(cmd *cobra.Command, in *string) {
-	cmd.Flags().StringVar(in, "cluster", cluster.DefaultCluster, "the `cluster` whose tasks are handed it")
+	cmd.Flags().StringVar(in, "cluster", cluster.DefaultCluster, "the `cluster` of the secret")
 	s.CompleteFlags(cmd, map[string]string{"cluster": wording.KindCluster})
 }

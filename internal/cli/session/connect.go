@@ -113,7 +113,7 @@ func TrustConfig(caFile, caHash string) (*tls.Config, error) {
 	if caFile == "" {
 		pinned, err := client.PinCA(caHash)
 		if err != nil {
-			return nil, fmt.Errorf("read --ca-hash: %w: `berth server init` told it", err)
+			return nil, fmt.Errorf("read --ca-hash: %w: `berth server init` printed it", err)
 		}
 		return pinned, nil
 	}
@@ -134,7 +134,7 @@ func TrustConfig(caFile, caHash string) (*tls.Config, error) {
 			return nil, fmt.Errorf("read the CA file: %s: %w", caFile, err)
 		}
 		if !strings.EqualFold(hash, strings.TrimSpace(caHash)) {
-			return nil, fmt.Errorf("%s does not have the CA hash that is given, but %s", caFile, hash)
+			return nil, fmt.Errorf("the certificate in %s does not match --ca-hash: its hash is %s", caFile, hash)
 		}
 	}
 	return believed, nil

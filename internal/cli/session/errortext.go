@@ -62,40 +62,42 @@ func flagOfParameter(path string) string {
 func systemHint(err error) string {
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return "'ss -ltnp' tells which program it is: end it, or choose another address."
+		return "'ss -ltnp' shows the program that uses it: end that program, or choose another address."
 	case errors.Is(err, store.ErrNoSpace), errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
-		return "The disk is full: free some of it ('df -h' tells which), or name a folder on another one."
+		return "The disk is full: free some space ('df -h' shows the file systems), or name a " +
+			"folder on another disk."
 	case errors.Is(err, syscall.EROFS):
-		return "That file system is for reading only: name a folder on another one."
+		return "The file system is read-only: name a folder on another one."
 	case errors.Is(err, fs.ErrPermission):
-		return "This user may not: run it as a user that may, root perhaps, or name another file or folder."
+		return "This user lacks the permission: use another user, perhaps root, or name another " +
+			"file or folder."
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.EISDIR):
 		if e, ok := errors.AsType[*fs.PathError](err); ok && !filepath.IsAbs(e.Path) {
 			if dir, err := os.Getwd(); err == nil {
-				return "It was looked for from the folder " + dir + "."
+				return "The path is relative to the folder " + dir + "."
 			}
 		}
-		return "See how the path is written."
+		return "Check the path."
 	}
 	return ""
 }
 
 // otherProgramHint tells what to do if the address belongs to another program.
 func (s *Session) otherProgramHint() string {
-	return "What answers at " + s.FindAddresses() +
-		" is another program, or a proxy before the server: name the server with --addr or BERTH_ADDR."
+	return "Another program, or a proxy in front of the server, answers at " + s.FindAddresses() + ": name the " +
+		"server with --addr or BERTH_ADDR."
 }
 
 // answerHint returns what to do about a server's refusal, or "" if the answer says it.
 func (s *Session) answerHint(err error) string {
 	if errors.Is(err, client.ErrUncertain) {
-		return "Look with 'berth status' what became of it before you ask again."
+		return "Check the result with 'berth status' before you repeat the command."
 	}
 	if _, ok := errors.AsType[*client.AnswerError](err); ok {
 		if _, text := errors.AsType[*json.SyntaxError](err); text {
 			return s.otherProgramHint()
 		}
-		return "The connection was cut, or the server ended: ask again."
+		return "The connection was cut, or the server ended: try again."
 	}
 	refused, ok := errors.AsType[*client.Error](err)
 	if !ok {
@@ -103,11 +105,11 @@ func (s *Session) answerHint(err error) string {
 	}
 	switch refused.Status {
 	case http.StatusUnauthorized:
-		return "Name a token with --token-file, BERTH_TOKEN or BERTH_TOKEN_FILE: the server's own token " +
-			"file, or one that `berth token create` made."
+		return "Name a token with --token-file, BERTH_TOKEN or BERTH_TOKEN_FILE: the server's own " +
+			"token file, or a token from `berth token create`."
 	case http.StatusForbidden:
-		return "Use a token that may (--token-file, BERTH_TOKEN, BERTH_TOKEN_FILE): an admin makes one with " +
-			"`berth token create`."
+		return "Use a token with the needed role (--token-file, BERTH_TOKEN, BERTH_TOKEN_FILE): an " +
+			"admin creates one with `berth token create`."
 	}
 	if refused.Foreign {
 		return s.otherProgramHint()
@@ -162,7 +164,7 @@ func flagTypeText(f *pflag.Flag) string {
 	case "int":
 		return "a whole number"
 	case "uint64":
-		return "a whole number from 0 up"
+		return "a whole number, 0 or more"
 	case "float64":
 		return "a number"
 	case "bool":

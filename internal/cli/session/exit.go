@@ -82,7 +82,8 @@ func (s *Session) Hint(err error) string {
 		return s.otherProgramHint()
 	case errors.Is(err, client.ErrUnreachable):
 		if strings.Contains(s.FindAddresses(), "https://") {
-			return "See that the servers run and that their https addresses are reached from here (--addr, BERTH_ADDR)."
+			return "Check that the servers run, and that this machine reaches their https addresses " +
+				"(--addr, BERTH_ADDR)."
 		}
 		return "Start a server with 'berth dev', or name one with --addr or BERTH_ADDR."
 	}

@@ -79,19 +79,19 @@ func ParseName(cmd *cobra.Command, text string, kinds ...string) (Name, error) {
 		return Name{Kind: kinds[0], Name: text}, nil
 	}
 	if len(parts) == 1 || parts[0] == "" {
-		return wrong("%q names no kind", text)
+		return wrong("%q lacks the kind", text)
 	}
 	n := Name{Kind: ParseKind(parts[0]), Name: parts[len(parts)-1]}
 	owned := n.Kind == wording.KindService || n.Kind == wording.KindJob || n.Kind == wording.KindCron
 	switch {
 	case n.Kind == "":
-		return wrong("%q is no kind", parts[0])
+		return wrong("%q is not a kind", parts[0])
 	case !slices.Contains(kinds, n.Kind):
 		return wrong("%s does not take a %s", cmd.CommandPath(), n.Kind)
 	case len(parts) == 3 && owned:
 		n.Cluster = parts[1]
 	case len(parts) != 2:
-		return wrong("%q is no name", text)
+		return wrong("%q is not a name", text)
 	}
 	if n.Name == "" || len(parts) == 3 && n.Cluster == "" {
 		return wrong("%q has an empty name", text)
@@ -145,9 +145,9 @@ func UnknownError(kind, text string, known []string) error {
 		return fmt.Errorf("%w: there is %s", err, strings.Join(known, ", "))
 	}
 	if len(known) == 0 {
-		return fmt.Errorf("%w: there is none at all", err)
+		return fmt.Errorf("%w: no %s exists", err, kind)
 	}
-	return fmt.Errorf("%w: 'berth status' lists what there is", err)
+	return fmt.Errorf("%w: 'berth status' lists the existing objects", err)
 }
 
 // isSimilar reports whether a user may have meant known by text.

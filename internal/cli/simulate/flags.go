@@ -54,7 +54,7 @@ func (s *simulation) changeFlags() []*changeFlag {
 	all := []*changeFlag{
 		{
 			name: "add-nodes", kind: "NODES",
-			usage: "nodes that join, such as 3:cpu=8,memory=32GiB; repeatable, as all changes are",
+			usage: "add nodes, such as 3:cpu=8,memory=32GiB; may be repeated, as all changes",
 			parse: func(text string) error {
 				n, err := parseNodes(text)
 				if err != nil {
@@ -64,20 +64,20 @@ func (s *simulation) changeFlags() []*changeFlag {
 			},
 		},
 		{
-			name: "remove-node", kind: "NODE", usage: "a machine that dies and never comes back",
+			name: "remove-node", kind: "NODE", usage: "remove a machine that fails and never returns",
 			parse: func(text string) error { return add(api.SimulateChange{RemoveNode: text}) },
 		},
-		{name: "drain-node", kind: "NODE", usage: "a node that is drained", parse: func(text string) error {
+		{name: "drain-node", kind: "NODE", usage: "drain a node", parse: func(text string) error {
 			return add(api.SimulateChange{DrainNode: text})
 		}},
-		{name: "cordon-node", kind: "NODE", usage: "a node that is cordoned", parse: func(text string) error {
+		{name: "cordon-node", kind: "NODE", usage: "cordon a node", parse: func(text string) error {
 			return add(api.SimulateChange{CordonNode: text})
 		}},
 		{
-			name: "run", kind: "FILE", usage: "a manifest that is run: a file, a folder or - for standard input",
+			name: "run", kind: "FILE", usage: "apply a manifest: a file, a folder or - for standard input",
 			parse: s.addManifest,
 		},
-		{name: "scale", kind: "SERVICE=N", usage: "a service whose count is set", parse: func(text string) error {
+		{name: "scale", kind: "SERVICE=N", usage: "set the count of a service", parse: func(text string) error {
 			service, number, _ := strings.Cut(text, "=")
 			n, err := strconv.Atoi(number)
 			if service == "" || err != nil {
@@ -87,20 +87,20 @@ func (s *simulation) changeFlags() []*changeFlag {
 			return add(api.SimulateChange{Scale: &api.SimulateScale{Cluster: o.Cluster, Service: o.Name, Count: n}})
 		}},
 		{
-			name: "restart", kind: "SERVICE", usage: "a service whose tasks are all replaced",
+			name: "restart", kind: "SERVICE", usage: "replace all tasks of a service",
 			parse: func(text string) error {
 				o := object(text)
 				return add(api.SimulateChange{Restart: &o})
 			},
 		},
-		{name: "delete", kind: "NAME", usage: "a service that is deleted, or job/NAME", parse: func(text string) error {
+		{name: "delete", kind: "NAME", usage: "delete a service, or job/NAME", parse: func(text string) error {
 			o := object(text)
 			return add(api.SimulateChange{Delete: &o})
 		}},
 		{
 			name: "changes", kind: "FILE",
-			usage: "a list of changes, as YAML or JSON in the form of POST /v1/simulate; where a change " +
-				"says file, its manifest is run", parse: s.addFile,
+			usage: "make a list of changes, as YAML or JSON in the form of POST /v1/simulate; file in a " +
+				"change names a manifest to apply", parse: s.addFile,
 		},
 	}
 	for _, c := range all {
@@ -135,7 +135,7 @@ func (s *simulation) addManifest(path string) error {
 		return err
 	}
 	if len(run) == 0 {
-		return fmt.Errorf("%s holds no objects", path)
+		return fmt.Errorf("%s contains no objects", path)
 	}
 	s.objects[len(s.request.Changes)] = objects
 	s.request.Changes = append(s.request.Changes, api.SimulateChange{Run: run})
@@ -194,7 +194,8 @@ func parseNodes(text string) (*api.SimulateNodes, error) {
 	number, rest, more := strings.Cut(text, ":")
 	count, err := strconv.Atoi(number)
 	if err != nil || count < 1 {
-		return nil, fmt.Errorf("%q: want how many nodes, and after a colon what they are, such as 3:cpu=8,memory=32GiB",
+		return nil, fmt.Errorf("%q: want the number of nodes, and after a colon their properties, such as "+
+			"3:cpu=8,memory=32GiB",
 			text)
 	}
 	n := &api.SimulateNodes{Count: count}
@@ -250,7 +251,7 @@ func parseDevices(kind, text string) (api.SimulateGPUs, error) {
 	n, err := strconv.Atoi(parts[0])
 	if err != nil {
 		return api.SimulateGPUs{},
-			fmt.Errorf("%s=%s: want how many, and after colons model and memory, such as 4:A100:80GiB", kind, text)
+			fmt.Errorf("%s=%s: want a number, and after colons model and memory, such as 4:A100:80GiB", kind, text)
 	}
 	g := api.SimulateGPUs{Type: kind, Count: n}
 	if len(parts) > 1 {

@@ -70,7 +70,7 @@ func (s *simulation) printTasks(v *api.Simulation) (bool, error) {
 		shown = shown[:maxTasksWithSummary]
 	}
 	if len(shown) == 0 {
-		s.Printf("no task stands elsewhere")
+		s.Printf("no task moves")
 		return true, nil
 	}
 	t := output.Table{Titles: []string{"TASK", "WHAT", "FROM", "TO", "+DEFINITION", "+PORTS", "+DEVICES"}}
@@ -188,13 +188,13 @@ func (s *simulation) printSummary(v *api.Simulation) (bool, error) {
 	}
 	switch {
 	case v.Fits:
-		s.Printf("everything finds a place")
+		s.Printf("all tasks are placed")
 	case waiting == 0:
-		s.Printf("every task finds a place")
+		s.Printf("all tasks are placed")
 	case waiting == 1:
-		s.Printf("1 task finds no place")
+		s.Printf("1 task cannot be placed")
 	default:
-		s.Printf("%d tasks find no place", waiting)
+		s.Printf("%d tasks cannot be placed", waiting)
 	}
 	return true, nil
 }

@@ -46,22 +46,23 @@ func NewSimulateCommand(sess *session.Session) *cobra.Command {
 	s := &simulation{Session: sess, objects: map[int][]manifest.Object{}}
 	cmd := &cobra.Command{
 		Use:   "simulate",
-		Short: "Show what would become of all tasks if nodes, manifests or counts changed, or a trace came",
-		Long: `Show what would become of all tasks if nodes came or went, manifests were run or counts changed. Nothing is changed: the servers' own code
-makes the changes to a copy of what the store holds, in the order of the flags, each once the one before has come to rest.
-
-Tasks are taken to become healthy at once, gates to pass, jobs to run on, and crons to make no jobs.
-
-NODES is how many, and how they differ from most nodes, or from the one that they are like: "3", "2:like=n3",
-"4:cpu=16,memory=64GiB,disk=500GiB,label.zone=a,pool=batch,gpu=4:A100:80GiB,taint=dedicated=gpu:no-schedule,name=big".
-
-TRACE is a record of what was asked of another cluster, which is replayed after all changes: "swf:FILE" is a log of a batch queue in the Standard
-Workload Format, "openb:FILE" a list of pods of the openb traces. Behind it may stand, each after a comma, nodes=FILE (openb: the list of its
-machines, which join), fill (openb: pods come one after the other and none ends), cpu=N and memory=SIZE (swf: what a task for one
-processor asks for), strategy=NAME, and tasks=N and time=DURATION, the most that is replayed. It is replayed here, on a snapshot
-that the server is asked for.
-
-Exit code 0: everything finds a place; 1: tasks wait that did not wait before, or a rollout fails; 2: it could not be found out.`,
+		Short: "Predict the effect of changes of nodes, manifests or counts, or of a recorded workload",
+		Long: "Predict what happens to all tasks when nodes join or leave, manifests are applied, or counts change.\n" +
+			"Nothing is changed: the code of the servers makes the changes on a copy of the store, in the order\n" +
+			"of the flags. Each change begins after the effects of the previous one have ended.\n\n" +
+			"The simulation assumes that tasks become healthy at once, gates pass, jobs do not end, and crons\n" +
+			"create no jobs.\n\n" +
+			"NODES is a number of nodes and their differences from most nodes, or from a named node: \"3\",\n" +
+			"\"2:like=n3\",\n" +
+			"\"4:cpu=16,memory=64GiB,disk=500GiB,label.zone=a,pool=batch,gpu=" +
+			"4:A100:80GiB,taint=dedicated=gpu:no-schedule,name=big\".\n\n" +
+			"TRACE is a recorded workload of another cluster, which is replayed after all changes: \"swf:FILE\" is\n" +
+			"a log of a batch system in the Standard Workload Format, \"openb:FILE\" is a list of pods of the openb\n" +
+			"traces. Options follow, separated by commas: nodes=FILE (openb: the list of machines, which join),\n" +
+			"fill (openb: pods arrive one after the other and none ends), cpu=N and memory=SIZE (swf: the request\n" +
+			"of a task for one processor), strategy=NAME, and the limits tasks=N and time=DURATION. This program\n" +
+			"replays the trace on a snapshot from the server.\n\n" +
+			"Exit code 0: all tasks are placed; 1: more tasks wait than before, or a rollout fails; 2: an error.",
 		Args: session.Arguments(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error { return s.run(cmd) },
 	}
@@ -70,9 +71,11 @@ Exit code 0: everything finds a place; 1: tasks wait that did not wait before, o
 		f.Var(c, c.name, c.usage)
 	}
 	f.Var(s.traceFlag(), "trace",
-		"what was asked of another cluster: openb:FILE or swf:FILE, with options after commas")
+		"recorded workload of another cluster: openb:FILE or swf:FILE; options follow, "+
+			"separated by commas")
 	f.StringVar(&s.snapshot, "snapshot", "",
-		"ask no server: take the `file` that berth operator snapshot save wrote, or none for an empty domain")
+		"simulate without a server, on the `file` of berth operator snapshot save, or none "+
+			"for an empty domain")
 	f.StringSliceVar(&s.show, "show", []string{"summary", "tasks"}, "what to print: summary, tasks, nodes")
 	session.RegisterCompletion(cmd, "show",
 		cobra.FixedCompletions([]string{"summary", "tasks", "nodes"}, cobra.ShellCompDirectiveNoFileComp))
@@ -86,7 +89,7 @@ Exit code 0: everything finds a place; 1: tasks wait that did not wait before, o
 func (s *simulation) run(cmd *cobra.Command) error {
 	list := s.faults
 	if len(s.request.Changes) == 0 && s.trace == nil && len(list.List) == 0 {
-		list.Add("nothing is to change: want --add-nodes, --remove-node, --run, --trace or another change")
+		list.Add("no change is given: want --add-nodes, --remove-node, --run, --trace or another change")
 	}
 	for _, part := range s.show {
 		if !slices.Contains([]string{"summary", "tasks", "nodes"}, part) {

@@ -20,7 +20,7 @@ import (
 func (s *simulation) traceFlag() *changeFlag {
 	return &changeFlag{name: "trace", kind: "TRACE", faults: &s.faults, parse: func(text string) error {
 		if s.trace != nil {
-			return errors.New("one trace is replayed at a time")
+			return errors.New("only one trace can be replayed at a time")
 		}
 		t, err := readTrace(text)
 		s.trace = t
@@ -56,7 +56,7 @@ func readTrace(text string) (*whatif.Replay, error) {
 	format, rest, _ := strings.Cut(text, ":")
 	file, options, more := strings.Cut(rest, ",")
 	if format != "openb" && format != "swf" || file == "" {
-		return nil, errors.New("want openb:FILE or swf:FILE, with options after commas")
+		return nil, errors.New("want openb:FILE or swf:FILE; options follow, separated by commas")
 	}
 	var o traceOptions
 	var wrong []error
@@ -166,7 +166,7 @@ func (s *simulation) replayProgress() func(whatif.Progress) {
 		if p.Waiting == 1 {
 			waits = "waits"
 		}
-		s.Messagef("%d of %s came, %s of the trace passed, %d %s", p.Jobs, wording.Count(p.Of, "job"),
+		s.Messagef("%d of %s arrived, %s of the trace passed, %d %s", p.Jobs, wording.Count(p.Of, "job"),
 			cluster.Duration(p.After.Round(time.Second)), p.Waiting, waits)
 	}
 }
@@ -187,7 +187,7 @@ func (s *simulation) printReplay(v *whatif.Replayed) (bool, error) {
 		return true, err
 	}
 	s.Printf("")
-	t = output.Table{Titles: []string{"JOBS THAT BEGAN", "WAITED>", "MEAN>", "HALF>", "99%>", "LONGEST>"}}
+	t = output.Table{Titles: []string{"JOBS STARTED", "WAITED>", "MEAN>", "HALF>", "99%>", "LONGEST>"}}
 	w := &v.Waits
 	t.Add(number(v.Begun), number(w.Waited), w.Mean.String(), w.Median.String(), w.P99.String(), w.Longest.String())
 	if err := s.PrintTable(t); err != nil {
@@ -220,13 +220,13 @@ func (s *simulation) printReplayNotes(v *whatif.Replayed) {
 		}
 	}
 	if v.Skipped > 0 {
-		s.Printf("skipped: %s of the trace that cannot have run", wording.Count(v.Skipped, "job"))
+		s.Printf("skipped: %s of the trace with impossible data", wording.Count(v.Skipped, "job"))
 	}
 	if v.LeftOut > 0 {
-		s.Printf("left out: %s of the trace, by the bounds tasks=N and time=DURATION or their defaults",
+		s.Printf("left out: %s of the trace, by the limits tasks=N and time=DURATION or their defaults",
 			wording.Count(v.LeftOut, "job"))
 	}
 	if v.Cut {
-		s.Printf("ended early, by the bound time=DURATION or its default")
+		s.Printf("ended early, by the limit time=DURATION or its default")
 	}
 }

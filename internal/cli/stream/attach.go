@@ -21,13 +21,14 @@ func NewAttachCommand(sess *session.Session) *cobra.Command {
 	var signals bool
 	cmd := &cobra.Command{
 		Use:   "attach [-c CONTAINER] [--signals] TASK",
-		Short: "Show the output of a running container as it comes, until it ends",
-		Long: `Show what a running container writes from now on, each stream on its own, until the container ends; then exit as
-it did, or with 125 if its end was not seen. A line is shown once it is whole. An interrupt leaves the container alone
-and ends this command. With --signals an interrupt, TERM, USR1 and USR2 go to the container's program instead, and Ctrl-\
-ends this command.
-
-A container's program has no standard input, so nothing that is typed goes to it: 'berth exec -it' runs a shell beside it.`,
+		Short: "Show the live output of a running container until it ends",
+		Long: "Show the new output of a running container, stdout and stderr separately, until the container ends.\n" +
+			"The command exits with the code of the container, or with 125 if it did not see the end. Incomplete\n" +
+			"lines are held back until they end. An interrupt ends this command, not the container. With\n" +
+			"--signals, an interrupt, TERM, USR1 and USR2 go to the container's program, and Ctrl-\\ ends this\n" +
+			"command.\n\n" +
+			"The program of a container has no standard input. Use 'berth exec -it' to run a shell in the\n" +
+			"container.",
 		Args:              session.Arguments(1, 1, "a task, such as web.1.0"),
 		ValidArgsFunction: sess.CompleteNames(wording.KindTask),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -48,8 +49,8 @@ A container's program has no standard input, so nothing that is typed goes to it
 		},
 	}
 	cmd.Flags().StringVarP(&o.Container, "container", "c", "",
-		"the `container`; default the task's first essential one")
-	cmd.Flags().IntVar(&o.Tail, "tail", 0, "begin with so many of the newest `lines`")
+		"the `container`; default the first essential container of the task")
+	cmd.Flags().IntVar(&o.Tail, "tail", 0, "number of newest `lines` to begin with")
 	cmd.Flags().BoolVar(&signals, "signals", false, "pass signals on to the container's program")
 	return cmd
 }

@@ -15,19 +15,20 @@ import (
 func NewCheckCommand(sess *session.Session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check",
-		Short: "Say how a task is, to its checks of type ttl",
-		Long: `Say to a check of type ttl that its task is well (pass), works with trouble (warn), or is not well (fail). The word stands
-for the check's ttl; unless another comes in that time, the check fails. What follows is the check's meaning: a task that fails a
-readiness check is failing, one that fails a liveness check is restarted in place.`,
+		Short: "Report the state of a task to a check of type ttl",
+		Long: "Report to a check of type ttl that it passes, warns or fails. A report is valid for the ttl of the\n" +
+			"check. Without another report in that time, the check fails. The meaning of the check decides what\n" +
+			"follows: a failed readiness check makes the task failing, a failed liveness check restarts it in\n" +
+			"place.",
 		RunE: sess.RunGroup,
 	}
 	for _, w := range []struct {
 		word  cluster.TTLUpdate
 		short string
 	}{
-		{cluster.TTLPass, "Say that a task is well"},
-		{cluster.TTLWarn, "Say that a task works, with trouble"},
-		{cluster.TTLFail, "Say that a task is not well"},
+		{cluster.TTLPass, "Report that a check passes"},
+		{cluster.TTLWarn, "Report that a check warns"},
+		{cluster.TTLFail, "Report that a check fails"},
 	} {
 		cmd.AddCommand(newUpdateCommand(sess, w.word, w.short))
 	}
@@ -48,9 +49,9 @@ func newUpdateCommand(sess *session.Session, word cluster.TTLUpdate, short strin
 			return sendUpdate(cmd.Context(), sess, args[0], attempt, args[1], said)
 		},
 	}
-	cmd.Flags().StringVarP(&message, "message", "m", "", "why, in one `line`; it is shown where the word is not pass")
+	cmd.Flags().StringVarP(&message, "message", "m", "", "the reason, in one `line`; shown unless the check passes")
 	cmd.Flags().IntVar(&attempt, "attempt", 0,
-		"the `number` of the attempt that is meant, such as $BERTH_ATTEMPT within it; default the newest")
+		"the `number` of the attempt, such as $BERTH_ATTEMPT in the task; default the newest")
 	return cmd
 }
 

@@ -23,13 +23,13 @@ func NewCopyCommand(sess *session.Session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cp [-c CONTAINER] [-L] TASK:PATH PATH | PATH TASK:PATH",
 		Short: "Copy files and folders from or to a container of a task",
-		Long: `Copy a file or a folder from or to a running container. What is copied is put into the target if that is a folder, else it
-gets the target's name; what is there is written over. PATH/. means what a folder holds. Permissions, times and links are kept,
-owners are not: in a container everything is read and written with the rights of its program, and belongs to its user.
-In a container a path that does not begin with / is below the folder that its program stands in.
-
-A link that points out of what is copied is refused: -L copies what links point to instead. Here a path that holds
-a colon is written with a slash before it, as in ./a:b.`,
+		Long: "Copy a file or a folder from or to a running container. If the target is a folder, the copy goes\n" +
+			"into it; otherwise the copy gets the name of the target. Existing files are overwritten. PATH/.\n" +
+			"means the contents of a folder. Permissions, times and links are kept, but not owners: in the\n" +
+			"container, files are read and written with the rights of its program and belong to its user. A\n" +
+			"relative path in a container begins at the working directory of its program.\n\n" +
+			"A link that points outside the copied folder is refused: -L copies the target of the link instead.\n" +
+			"Write a local path that contains a colon with a slash before it, as in ./a:b.",
 		Args: session.Arguments(2, 2, "a source and a target, one of them in a task, such as web.1.0:/etc/hosts ."),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			from, fromTask := splitTaskPath(args[0])
@@ -37,7 +37,7 @@ a colon is written with a slash before it, as in ./a:b.`,
 			if (fromTask == "") == (toTask == "") {
 				return &session.UsageError{
 					Command: cmd.CommandPath(),
-					Message: "one of source and target has to be in a task, as in web.1.0:/etc/hosts",
+					Message: "either the source or the target must be in a task, as in web.1.0:/etc/hosts",
 				}
 			}
 			if from == "" || to == "" {
@@ -71,8 +71,8 @@ a colon is written with a slash before it, as in ./a:b.`,
 		},
 	}
 	cmd.Flags().StringVarP(&o.Container, "container", "c", "",
-		"the `container`; default the task's first essential one")
-	cmd.Flags().BoolVarP(&o.Follow, "follow-links", "L", false, "copy what links point to instead of the links")
+		"the `container`; default the first essential container of the task")
+	cmd.Flags().BoolVarP(&o.Follow, "follow-links", "L", false, "copy the targets of links instead of the links")
 	return cmd
 }
 

@@ -21,10 +21,11 @@ func NewExecCommand(sess *session.Session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "exec [-c CONTAINER] [-i] [-t] TASK COMMAND [ARG...]",
 		Short: "Run a command in a container of a task",
-		Long: `Run a command in a container of a running task. Its output is this command's, and with -i its
-input too. With -it the command has a terminal, and this one is it: keys such as Ctrl-C go to the command, and so does
-the size. The exit code is the command's, or 125 if it could not be run or the connection broke, which ends the
-command. What follows TASK belongs to the command, flags too; a -- may stand between them.`,
+		Long: "Run a command in a container of a running task. Its output is the output of this command. With -i,\n" +
+			"the command reads standard input. With -it, this terminal becomes the terminal of the command: keys\n" +
+			"such as Ctrl-C and the size go to the command. The exit code is that of the command, or 125 if it\n" +
+			"could not run or the connection broke, which ends the command. Everything after TASK belongs to the\n" +
+			"command, including flags; a -- may precede it.",
 		Args:              execArguments,
 		ValidArgsFunction: sess.CompleteNames(wording.KindTask),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -52,9 +53,10 @@ command. What follows TASK belongs to the command, flags too; a -- may stand bet
 			return nil
 		},
 	}
-	cmd.Flags().StringVarP(&container, "container", "c", "", "the `container`; default the task's first essential one")
+	cmd.Flags().StringVarP(&container, "container", "c", "", "the `container`; default the first essential "+
+		"container of the task")
 	cmd.Flags().BoolVarP(&input, "stdin", "i", false, "send standard input to the command")
-	cmd.Flags().BoolVarP(&terminal, "tty", "t", false, "give the command a terminal, which is this one")
+	cmd.Flags().BoolVarP(&terminal, "tty", "t", false, "connect this terminal to the command")
 	cmd.Flags().SetInterspersed(false) // flags after the task belong to the command
 	return cmd
 }
@@ -69,7 +71,7 @@ func execArguments(cmd *cobra.Command, args []string) error {
 	case len(args) > 1 && args[1] != "--" && strings.HasPrefix(args[1], "-"):
 		return &session.UsageError{
 			Command: cmd.CommandPath(),
-			Message: fmt.Sprintf("the flags of berth exec stand before the task, found %s after it", args[1]),
+			Message: fmt.Sprintf("put the flags of berth exec before the task: found %s after it", args[1]),
 		}
 	case len(command) == 0:
 		return session.Arguments(2, -1, "a task and a command, such as web.1.0 ls /")(cmd, nil)

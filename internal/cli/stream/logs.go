@@ -33,8 +33,8 @@ func NewLogsCommand(sess *session.Session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "logs TASK|service/NAME|job/NAME",
 		Short: "Show the output of a task, or of all tasks of a service or job",
-		Long: `Show the output of a task, or of all tasks of a service or job, joined by time. TASK is an id as
-'berth ps' shows it, or the beginning of one. Each line of several tasks begins with its task.`,
+		Long: "Show the output of a task, or of all tasks of a service or job, sorted by time. TASK is an ID from\n" +
+			"'berth ps', or its beginning. With several tasks, each line begins with the name of its task.",
 		Args:              session.Arguments(1, 1, "a task, or a service or job such as service/web"),
 		ValidArgsFunction: sess.CompleteNames(wording.KindTask, wording.KindService, wording.KindJob),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -59,9 +59,10 @@ func NewLogsCommand(sess *session.Session) *cobra.Command {
 			return printOwnerLogs(cmd.Context(), sess, c, p, n, o)
 		},
 	}
-	cmd.Flags().BoolVarP(&o.Follow, "follow", "f", false, "go on with new lines until interrupted")
-	cmd.Flags().IntVar(&o.Tail, "tail", -1, "how many `lines` of each task to begin with; -1 for all that are kept")
-	cmd.Flags().DurationVar(&o.Since, "since", 0, "only lines that are not older than this `duration`, such as 10m")
+	cmd.Flags().BoolVarP(&o.Follow, "follow", "f", false, "wait for new lines until interrupted")
+	cmd.Flags().IntVar(&o.Tail, "tail", -1, "number of newest `lines` of each task to begin with; -1 for all "+
+		"kept lines")
+	cmd.Flags().DurationVar(&o.Since, "since", 0, "only lines of the last `duration`, such as 10m")
 	cmd.Flags().StringVarP(&o.Container, "container", "c", "", "only this `container`")
 	cmd.Flags().StringVar(&o.Stream, "stream", "", "only this `stream`: stdout or stderr")
 	cmd.Flags().BoolVarP(&stamps, "timestamps", "t", false, "begin each line with its time")
@@ -311,7 +312,7 @@ func (p *logPrinter) printKeptOutput(ctx context.Context, c *client.Client, t ap
 		p.sess.Messagef("berth: no output of %s is kept", wording.ShortTask(t.ID))
 		return nil
 	}
-	p.sess.Messagef("berth: attempt %d of %s has ended, only the end of its output is kept", attempts[i].Attempt,
+	p.sess.Messagef("berth: attempt %d of %s has ended; only the end of its output is kept", attempts[i].Attempt,
 		wording.ShortTask(t.ID))
 	for text := range strings.SplitSeq(strings.TrimRight(attempts[i].LogTail, "\n"), "\n") {
 		if err := p.print(t.ID, api.LogLine{Time: attempts[i].Finished, Text: text}); err != nil {
@@ -336,7 +337,8 @@ func (p *logPrinter) print(task cluster.TaskID, line api.LogLine) error {
 		return p.sess.PrintItem(line)
 	}
 	if line.Lost > 0 {
-		p.sess.Messagef("berth: %s of %s left out: too slow to read", wording.Count(line.Lost, "line"),
+		p.sess.Messagef("berth: %s of %s left out, because the client reads too "+
+			"slowly", wording.Count(line.Lost, "line"),
 			wording.ShortTask(task))
 		return nil
 	}

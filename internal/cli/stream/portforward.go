@@ -36,14 +36,14 @@ func NewPortForwardCommand(sess *session.Session) *cobra.Command {
 	f := &forwarding{sess: sess}
 	cmd := &cobra.Command{
 		Use:   "port-forward [-c CONTAINER] [--address ADDRESS] TASK|SERVICE [LOCAL:]PORT...",
-		Short: "Carry connections on this machine to ports of a task or service",
-		Long: `Listen on ports of this machine and carry each connection to a port of a task, through the servers and the node's agent:
-no port of the node has to be open. PORT is the name of one of the task's ports or a number, of any port on which
-the container listens, also on its loopback address only. LOCAL is the number here: without it the same as there, 0 or nothing
-for any that is free. The addresses are printed once they are taken.
-
-A service's connections go to its healthy tasks, one after the other, whichever these are at that moment. For a task
-the command ends with the task. At most 64 connections are carried at a time; others wait.`,
+		Short: "Forward ports of this machine to a task or service",
+		Long: "Listen on ports of this machine and forward each connection to a port of a task, through the servers\n" +
+			"and the node's agent. The node needs no open port. PORT is the name of a port of the task, or the\n" +
+			"number of any port on which the container listens, even on its loopback address. LOCAL is the port\n" +
+			"on this machine: the default is the same number; 0 or an empty LOCAL selects a free port. The\n" +
+			"command prints the addresses when it listens.\n\n" +
+			"Connections to a service go to its healthy tasks in turn. If you name a task, the command ends with\n" +
+			"the task. The command forwards at most 64 connections at a time; others wait.",
 		Args:              session.Arguments(2, -1, "a task or service and a port, such as web 8080:http"),
 		ValidArgsFunction: sess.CompleteNames(wording.KindTask, wording.KindService),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -59,7 +59,7 @@ the command ends with the task. At most 64 connections are carried at a time; ot
 		},
 	}
 	cmd.Flags().StringVarP(&f.container, "container", "c", "",
-		"the `container`; default the task's first essential one")
+		"the `container`; default the first essential container of the task")
 	cmd.Flags().StringVar(&f.address, "address", "127.0.0.1", "the `address` of this machine to listen on")
 	return cmd
 }
@@ -140,7 +140,7 @@ func (f *forwarding) parseMappings(cmd *cobra.Command, args []string, there map[
 		case known:
 			number = named
 		case err != nil && len(there) == 0:
-			return nil, wrong("%q is no number, and %s names no ports", remote, f)
+			return nil, wrong("%q is not a number, and %s has no named ports", remote, f)
 		case err != nil:
 			return nil, wrong("%q is neither a number nor a port of %s, which has %s", remote, f,
 				strings.Join(sortedPorts(there), ", "))

@@ -21,8 +21,9 @@ func openTerminal(ctx context.Context, sess *session.Session, o *client.ExecOpti
 	in, ok := sess.Stdin.(*os.File)
 	if !ok || !term.IsTerminal(int(in.Fd())) {
 		return nil, &hinted.Error{
-			Err:  errors.New("-t needs a terminal on standard input, and there is none"),
-			Hint: "Leave out -t: in scripts and pipes a command needs none, and -i alone sends it standard input.",
+			Err: errors.New("-t needs a terminal on standard input, but standard input is not a terminal"),
+			Hint: "Leave out -t: scripts and pipes need no terminal, and -i alone sends standard input " +
+				"to the command.",
 		}
 	}
 	fd := int(in.Fd())

@@ -195,11 +195,11 @@ const keysText = "q quit  tab view  s sort  r reverse  o containers  space pause
 
 // helpText is the page for the key "?".
 const helpText = `tab, 1 2 3      nodes, services, tasks
-s, S            the next order, the one before
+s, S            next order, previous order
 c m d n         by cpu, memory, disk, name
-r               the least first
+r               reverse the order
 o               containers of tasks that have several
-space           pause, go on
+space           pause, resume
 ↑ ↓ PgUp PgDn   scroll; Home and End go to the first and last
 q, Esc, Ctrl-C  quit`
 
@@ -248,7 +248,7 @@ func (m topScreen) headline() string {
 	case m.readAt.IsZero() && m.fault != "":
 		return ""
 	case m.readAt.IsZero():
-		return "looking …"
+		return "loading …"
 	case m.usage.emptyText() != "":
 		return m.usage.emptyText()
 	}
@@ -260,13 +260,13 @@ func (m topScreen) statusText(paint func(text, color string) string) string {
 	if m.fault != "" {
 		text := m.fault
 		if !m.readAt.IsZero() {
-			text = "as it was " + m.sess.Age(m.readAt) + " ago: " + text
+			text = "state of " + m.sess.Age(m.readAt) + " ago: " + text
 		}
 		return paint(clip(text, m.width), output.Red)
 	}
 	text := "by " + m.options.sortBy
 	if m.ascending {
-		text += ", the least first"
+		text += ", reversed"
 	}
 	if m.paused {
 		text += "; paused"

@@ -115,7 +115,7 @@ q quit  tab view  s sort  r reverse  o containers  space pa…
 `},
 		{"services by memory, the least first", 110, 9, []string{"2", "m", "r"}, `
 1 nodes  2 [services]  3 tasks  5 tasks of 4 services and jobs: 3.29 CPUs, 2.4 GiB memory in use
-by memory, the least first, every 2s
+by memory, reversed, every 2s
 SERVICE OR JOB  TASKS   CPU  MEMORY  MOST BY ONE  REQ/S  THROTTLED  NET IN/S  NET OUT/S  READ/S  WRITE/S
 service/old         1  0.01    1MiB         1MiB                 -         -          -       -        -
 job/batch           1     2  100MiB       100MiB                0%         0          0       0    90MiB
@@ -136,7 +136,7 @@ q quit  tab view  s sort  r reverse  o containers  space pause  ↑↓ scroll  ?
 1 nodes  2 services  3 [tasks]  5 tasks: 3.29 CPUs, 2.4 GiB…
 by cpu, every 2s; 1 to 1 of 5
 tab, 1 2 3      nodes, services, tasks
-s, S            the next order, the one before
+s, S            next order, previous order
 q quit  tab view  s sort  r reverse  o containers  space pa…
 `},
 		{"a window of two lines", 20, 2, nil, "\n1 nodes  2 services…\nq quit  tab view  s…\n"},
@@ -166,7 +166,7 @@ func TestTopScreenWithoutServer(t *testing.T) {
 	m, cmd := sendMessage(t, m, readDue{m.readNumber})
 	m = sendUsage(t, m, cmd)
 	lines := strings.Split(m.render(), "\n")
-	if want := "as it was 42s ago: no server at http://127.0.0.1:1: connection refused; it is looked for again"; lines[1] != want {
+	if want := "state of 42s ago: no server at http://127.0.0.1:1: connection refused; trying again"; lines[1] != want {
 		t.Errorf("the second line is %q, want %q", lines[1], want)
 	}
 	if !strings.Contains(m.render(), "web.1.0") {

@@ -53,15 +53,14 @@ func NewTopCommand(sess *session.Session) *cobra.Command {
 	var o topOptions
 	cmd := &cobra.Command{
 		Use:   "top [nodes|services|tasks]",
-		Short: "Show what nodes, services and tasks use now",
-		Long: "Shows what tasks use, or services and jobs, or nodes, as their agents reported it last: CPU, " +
-			"memory, for how long a CPU limit held them\n" +
-			"back, for how long they waited for a resource, their network and disks; of nodes also what " +
-			"tasks have reserved.\n\n" +
-			"On a terminal it is a live screen: tab goes to the next view, s to the next order, q ends it. " +
-			"Elsewhere, and with -n or -o json, it prints\n" +
-			"tables. What is not counted is -, and host is a task on the network of its node, where nobody " +
-			"counts what is whose.",
+		Short: "Show the resource usage of nodes, services and tasks",
+		Long: "Shows the usage of tasks, of services and jobs, or of nodes, as their agents last reported it: CPU,\n" +
+			"memory, the time that a CPU limit throttled them, the time that they waited for a resource, network\n" +
+			"and disks. For nodes, it also shows the reservations of tasks.\n\n" +
+			"On a terminal this is a live screen: tab shows the next view, s the next order, q quits. Elsewhere,\n" +
+			"and with -n or -o json, the command prints tables. A value that is not measured is shown as -. The\n" +
+			"network columns show host for a task on its node's network, whose traffic is not measured for each\n" +
+			"task.",
 		Args: session.Arguments(0, 1, "one of "+strings.Join(topViews(), ", ")), ValidArgs: topViews(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.view = topTasks
@@ -76,7 +75,7 @@ func NewTopCommand(sess *session.Session) *cobra.Command {
 	cmd.Flags().StringVar(&o.filter.Service, "service", "", "only tasks of this `service`")
 	cmd.Flags().StringVar(&o.filter.Job, "job", "", "only tasks of this `job`")
 	cmd.Flags().StringVar(&o.filter.Node, "node", "", "only tasks on this `node`")
-	cmd.Flags().BoolVar(&o.containers, "containers", false, "of tasks with several containers each one too")
+	cmd.Flags().BoolVar(&o.containers, "containers", false, "also show each container of tasks with several containers")
 	sess.CompleteFlags(cmd, map[string]string{
 		"cluster": wording.KindCluster, "service": wording.KindService, "job": wording.KindJob,
 		"node": wording.KindNode,
@@ -88,10 +87,9 @@ func NewTopCommand(sess *session.Session) *cobra.Command {
 func NewNodeTopCommand(sess *session.Session) *cobra.Command {
 	o := topOptions{view: topNodes}
 	cmd := &cobra.Command{
-		Use: "top", Short: "Show what nodes have, what is reserved and what is used: 'berth top nodes'",
-		Long: "Shows for each node what it has, what tasks have reserved, what the machine uses, and which " +
-			"nodes are short of memory. It is the same as\n" +
-			"'berth top nodes'.",
+		Use: "top", Short: "Show capacity, reservations and usage of nodes: 'berth top nodes'",
+		Long: "Shows for each node its capacity, the reservations of tasks, the usage of the machine, and whether\n" +
+			"it is short of memory. It is the same as 'berth top nodes'.",
 		Args: session.Arguments(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error { return runTop(sess, cmd, o) },
 	}
@@ -103,12 +101,12 @@ func NewNodeTopCommand(sess *session.Session) *cobra.Command {
 func topFlags(cmd *cobra.Command, o *topOptions, view string) {
 	cmd.Flags().DurationVar(&o.interval, "interval", 2*time.Second, "how often to read the usage")
 	cmd.Flags().IntVarP(&o.times, "times", "n", 0,
-		"print so many looks, and end; default a live screen on a terminal, else 1")
+		"print N tables, then exit; default a live screen on a terminal, else 1")
 	what := alternatives(topOrders(view))
 	if view == topTasks {
-		what += "; of services also tasks, of nodes cpu, memory, disk, tasks or name"
+		what += "; for services also tasks, for nodes cpu, memory, disk, tasks or name"
 	}
-	cmd.Flags().StringVar(&o.sortBy, "sort", "cpu", "what to order by, the most first: "+what)
+	cmd.Flags().StringVar(&o.sortBy, "sort", "cpu", "order, the largest first: "+what)
 	session.RegisterCompletion(cmd, "sort", cobra.FixedCompletions(topOrders(view), cobra.ShellCompDirectiveNoFileComp))
 }
 
@@ -132,7 +130,8 @@ func runTop(sess *session.Session, cmd *cobra.Command, o topOptions) error {
 		list.Add("-n %d: want 1 or more", o.times)
 	}
 	if f := o.filter; o.view == topNodes && f != (client.TaskFilter{}) {
-		list.Add("nodes are not chosen by --cluster, --service, --job or --node: these are for services and tasks")
+		list.Add("--cluster, --service, --job and --node do not apply to nodes: use them with " +
+			"services or tasks")
 	}
 	if err := list.Err(cmd); err != nil {
 		return err
@@ -227,9 +226,9 @@ func (l topUsage) data() any {
 func (l topUsage) emptyText() string {
 	switch {
 	case l.view == topNodes && len(l.nodes) == 0:
-		return "No nodes. Run 'berth agent' on a machine to make it one."
+		return "No nodes. 'berth agent' on a machine makes it a node."
 	case l.view != topNodes && len(l.tasks)+len(l.owners) == 0:
-		return "Nothing runs."
+		return "No tasks run."
 	}
 	return ""
 }
@@ -238,7 +237,7 @@ func (l topUsage) emptyText() string {
 func faultText(err error) string {
 	text, _, _ := strings.Cut(err.Error(), "\n")
 	if errors.Is(err, client.ErrUnreachable) {
-		return fmt.Sprintf("%s; it is looked for again", text)
+		return fmt.Sprintf("%s; trying again", text)
 	}
 	return text
 }

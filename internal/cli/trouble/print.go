@@ -117,7 +117,7 @@ func PrintLines(to io.Writer, id cluster.TaskID, lines []string) {
 	if len(lines) == 0 {
 		return
 	}
-	fmt.Fprintf(to, "\nThe end of the output of %s:\n", wording.ShortTask(id))
+	fmt.Fprintf(to, "\nLast output of %s:\n", wording.ShortTask(id))
 	for _, l := range lines {
 		fmt.Fprintf(to, "  | %s\n", l)
 	}

@@ -51,8 +51,8 @@ func (b *PullProgress) PrintUnfinished() {
 		}
 	}
 	a := b.sess
-	a.Messagef("stopped waiting: nodes that are not done pull these images no more, unless a task there wants " +
-		"one; what has come is kept for an hour, and the next pull goes on from it")
+	a.Messagef("stopped waiting: unfinished nodes stop pulling these images, unless a task needs " +
+		"one; the data received so far is kept for an hour, and the next pull continues from it")
 	for _, t := range left[:min(len(left), maxListedNodes)] {
 		a.Messagef("  %s", b.format(t))
 	}

@@ -37,7 +37,7 @@ node/n1  done
 	left := "  node/n2  pulling a:1: registry r answered 429 Too Many Requests; trying again after 30s (try 2 of 6)\n"
 	got := out.String()
 	if !strings.HasPrefix(got, want) || !strings.HasSuffix(got, left) ||
-		!strings.Contains(got[len(want):], "stopped waiting: nodes that are not done") {
+		!strings.Contains(got[len(want):], "stopped waiting: unfinished nodes") {
 		t.Errorf("got\n%s\nwant\n%s…\n%s", got, want, left)
 	}
 }

@@ -21,7 +21,7 @@ import (
 // AwaitService waits until a service has its wanted state, shows the progress of its rollout, and prints the result.
 func AwaitService(ctx context.Context, sess *session.Session, c *client.Client, t *Target) error {
 	w := Waiter{Session: sess, Client: c, Targets: []*Target{t}}
-	return w.Await(ctx, "the rollout goes on. See 'berth rollout status "+t.Name.Argument()+"'.")
+	return w.Await(ctx, "the rollout continues. See 'berth rollout status "+t.Name.Argument()+"'.")
 }
 
 // isRolling reports whether a rollout with an older version is in progress. The control plane's deadlines end it, so
@@ -79,17 +79,16 @@ func (t *Target) readRollout(ctx context.Context, c *client.Client, now time.Tim
 	case v.State == cluster.RolloutFailed || v.State == cluster.RolloutRolledBack:
 		t.giveUp("its rollout " + rolloutEnd(v.Version))
 	case v.State == cluster.RolloutSuperseded:
-		t.giveUp("another version was asked for meanwhile")
+		t.giveUp("a newer version replaced it")
 	case v.State.Ended():
 		t.rollout = nil
 	case t.Watch:
 	case v.Paused:
-		t.giveUp("its rollout is paused; 'berth rollout resume " + t.Name.Argument() + "' lets it go on")
+		t.giveUp("its rollout is paused; 'berth rollout resume " + t.Name.Argument() + "' continues it")
 	case v.State == cluster.RolloutCanary && !t.Promoted && (v.Canaries == nil || !v.Canaries.Auto):
 		t.done = true
-		t.notice = "the canaries are healthy and wait: 'berth promote " + t.Name.Argument() +
-			"' goes on, 'berth rollout undo " +
-			t.Name.Argument() + "' goes back"
+		t.notice = "the canaries are healthy and wait: 'berth promote " + t.Name.Argument() + "' continues, " +
+			"'berth rollout undo " + t.Name.Argument() + "' rolls back"
 	}
 	return nil
 }
@@ -128,14 +127,14 @@ func (t *Target) resolveSuperseded(ctx context.Context, c *client.Client) error 
 	i := slices.IndexFunc(h.Versions, func(v api.VersionView) bool { return v.Generation == t.generation })
 	if i < 0 || h.Versions[i].State != cluster.RolloutRolledBack && h.Versions[i].State != cluster.RolloutFailed {
 		t.rollout = nil
-		t.giveUp("another version was asked for meanwhile")
+		t.giveUp("a newer version replaced it")
 		return nil
 	}
 	back := t.rollout.Version // the version that the service asks for instead
 	t.rollout.Version = h.Versions[i].Version
 	t.Brief, t.Line = string(t.rollout.State),
 		fmt.Sprintf("%-11s  %s", t.rollout.State, wording.ShortTasks(wording.OneLine(t.rollout.Message)))
-	t.giveUp(fmt.Sprintf("its rollout %s; %s is asked for again", rolloutEnd(t.rollout.Version), back.Definition))
+	t.giveUp(fmt.Sprintf("its rollout of %s failed; rolled back to %s", t.rollout.Version.Definition, back.Definition))
 	return nil
 }
 

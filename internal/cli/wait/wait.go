@@ -46,17 +46,18 @@ func kindsFor(until string) []string {
 	return nil
 }
 
-const waitLong = `Wait until objects are as --for says, all of them:
-
-  healthy  a service: all its tasks are healthy and of its newest version; a task: it runs and its checks pass; a node: it is ready
-  done     a job or task: it succeeded; a service: the rollout of its newest version is complete
-  running  a service: as many tasks run as it wants; a job: a task of it runs, or all have succeeded; a task: it runs
-  gone     it is deleted and nothing of it is left; a task: no attempt of it lives
-
-Without --for that is done for jobs and healthy for all others. It looks at what is so now and changes nothing.
-
-Exit code 0: so it is; 1: it is not so by the end of --timeout, or can never come, and why: the job failed, the rollout was rolled back, the
-service is stopped or was deleted; 2: it could not be found out.`
+const waitLong = "Wait until all the given objects are in the state of --for:\n\n" +
+	"  healthy  service: all tasks are healthy and of the newest version; task: it runs and its\n" +
+	"           checks pass; node: it is ready\n" +
+	"  done     job or task: it succeeded; service: the rollout of the newest version is complete\n" +
+	"  running  service: all its tasks run; job: one of its tasks runs, or all have succeeded;\n" +
+	"           task: it runs\n" +
+	"  gone     the object is deleted and nothing of it is left; task: none of its attempts runs\n\n" +
+	"Without --for, the command waits until jobs are done and all other objects are healthy. The command\n" +
+	"checks the present state and changes nothing.\n\n" +
+	"Exit code 0: the state is reached; 1: it is not reached by the end of --timeout, or it cannot be\n" +
+	"reached, for example because the job failed, the rollout was rolled back, or the service is stopped\n" +
+	"or deleted; the command prints the reason; 2: the state could not be determined."
 
 // NewWaitCommand returns the command `berth wait`.
 func NewWaitCommand(sess *session.Session) *cobra.Command {
@@ -82,7 +83,7 @@ func NewWaitCommand(sess *session.Session) *cobra.Command {
 	}
 	all := []string{untilHealthy, untilDone, untilRunning, untilGone}
 	cmd.Flags().StringVar(&until, "for", "",
-		"what to wait for: "+strings.Join(all, ", ")+"; default done for jobs, healthy for others")
+		"state to wait for: "+strings.Join(all, ", ")+"; default done for jobs, healthy for others")
 	cmd.Flags().DurationVar(&timeout, "timeout", 0, "give up after this `duration`; default never")
 	session.RegisterCompletion(cmd, "for", cobra.FixedCompletions(all, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
@@ -215,7 +216,7 @@ func (t *objectTarget) read(ctx context.Context, c *client.Client, now time.Time
 	case t.existed:
 		t.trouble = nil
 		t.setLine("gone", "")
-		t.giveUp("it was deleted meanwhile")
+		t.giveUp("it was deleted")
 	default:
 		return err
 	}
@@ -277,7 +278,7 @@ func (t *objectTarget) readService(ctx context.Context, c *client.Client) error 
 		t.giveUp("it is being deleted")
 	case stopped:
 		t.trouble = &api.Trouble{
-			Cause: "its tasks are stopped until somebody starts it",
+			Cause: "its tasks are stopped until you start it",
 			Next:  "berth start " + t.Name.String(),
 		}
 		t.giveUp("it is " + s.State)
@@ -286,7 +287,7 @@ func (t *objectTarget) readService(ctx context.Context, c *client.Client) error 
 		t.giveUp("its rollout " + rolloutEnd(cluster.Version{Definition: v.Definition, State: s.Rollout}))
 	case t.until == untilDone && v.Rollout.Reverted != 0 && v.Rollout.Reverted != v.Generation && t.generation != 0 &&
 		v.Generation != t.generation:
-		t.giveUp("its rollout failed and was rolled back: " + v.Definition.String() + " is asked for again")
+		t.giveUp("its rollout failed and was rolled back to " + v.Definition.String())
 	case t.until == untilRunning:
 		t.done = s.Running >= s.Desired
 	case t.until == untilDone:
@@ -346,7 +347,7 @@ func (t *objectTarget) readTask(ctx context.Context, c *client.Client, now time.
 	case v.State == cluster.StateSucceeded && t.until != untilHealthy:
 		t.done = true
 	case v.State == cluster.StateSucceeded, v.State.Terminal() && now.Sub(t.failingSince) >= failingTimeout:
-		t.giveUp("it has ended, and no next attempt is on its way: " + string(v.State))
+		t.giveUp("it has ended, and no other attempt follows: " + string(v.State))
 	case t.until == untilRunning:
 		t.done = v.State == cluster.StateRunning && !taskview.Unreachable(v)
 	case t.until == untilHealthy:
@@ -418,7 +419,7 @@ func printResults(ctx context.Context, sess *session.Session, c *client.Client, 
 	}
 	return &session.ExitError{
 		Code: session.ExitNo,
-		Err:  fmt.Errorf("%d of %s not as waited for", failed, wording.Count(len(targets), "object")),
+		Err:  fmt.Errorf("%d of %s did not reach the state", failed, wording.Count(len(targets), "object")),
 	}
 }
 

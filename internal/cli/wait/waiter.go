@@ -77,7 +77,7 @@ func (w *Waiter) isFinished(began time.Time) bool {
 		}
 		switch now := w.Now(); {
 		case w.Timeout > 0 && now.Sub(began) >= w.Timeout:
-			t.giveUp(fmt.Sprintf("not well after %v", w.Timeout))
+			t.giveUp(fmt.Sprintf("not healthy or done after %v", w.Timeout))
 		case t.isRolling(now): // the control plane enforces the deadlines
 			all = false
 		case w.Timeout == 0 && t.Name.Kind == wording.KindService && now.Sub(t.ProgressAt) >= progressTimeout:
@@ -146,7 +146,7 @@ func (w *Waiter) printReport(ctx context.Context) error {
 	}
 	return &session.ExitError{
 		Code: session.ExitNo,
-		Err:  fmt.Errorf("%d of %d %s not well", failed, len(w.Targets), verb),
+		Err:  fmt.Errorf("%d of %d %s not healthy or done", failed, len(w.Targets), verb),
 	}
 }
 

@@ -33,9 +33,10 @@ func ServerID(path string) (string, error) {
 		id := strings.TrimSpace(string(b))
 		if _, err := uuid.Parse(id); err != nil {
 			return "", &hinted.Error{
-				Err: fmt.Errorf("%s holds %.60q, which is no id of a server", path, id),
-				Hint: "Put the id back that `berth server members` on another server, or the CN of pki/self.crt, " +
-					"tells. If there is neither certificate nor store yet, delete the file: a new id is made.",
+				Err: fmt.Errorf("%s contains %.60q, which is not the id of a server", path, id),
+				Hint: "Restore the id: `berth server members` on another server shows it, and the CN of " +
+					"pki/self.crt is the same. If this server has neither a certificate nor a store yet, " +
+					"delete the file: the server creates a new id.",
 			}
 		}
 		return id, nil

@@ -33,9 +33,9 @@ func (s *Settings) CheckSame(want Settings, dataDir string) error {
 		return nil
 	}
 	return &hinted.Error{
-		Err: fmt.Errorf("%s is a server already: %s, reached at %s and %s", dataDir, s.Name, s.API, s.Peer),
-		Hint: "Its certificate and its place in the store are bound to these. To change them, remove the server " +
-			"and join again from an empty directory.",
+		Err: fmt.Errorf("%s belongs to a server already: %s, at %s and %s", dataDir, s.Name, s.API, s.Peer),
+		Hint: "The certificate and the membership of the store depend on these values. To change " +
+			"them, remove the server and join it again from an empty data directory.",
 	}
 }
 
@@ -91,8 +91,8 @@ func ReadSettings(dataDir string) (*Settings, error) {
 		}
 	}
 	if len(wrong) > 0 {
-		return nil, fmt.Errorf("read the server's settings: %s: %s; `berth server init` or `berth server "+
-			"join` write it", path, wrong[0])
+		return nil, fmt.Errorf("read the server's settings: %s: %s; `berth server init` or `berth server join` "+
+			"writes the file", path, wrong[0])
 	}
 	return &s, nil
 }

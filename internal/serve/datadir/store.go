@@ -70,7 +70,7 @@ func ReadExternalStore(dataDir string) (*ExternalStore, error) {
 		return nil, nil //nolint:nilnil // the store is the server's own
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read where the store runs: %w", err)
+		return nil, fmt.Errorf("read the settings of the external store: %w", err)
 	}
 	m := new(ExternalStore)
 	if err = json.Unmarshal(b, m); err == nil && len(m.Endpoints) == 0 {
@@ -78,8 +78,8 @@ func ReadExternalStore(dataDir string) (*ExternalStore, error) {
 	}
 	if err != nil {
 		return nil, &hinted.Error{
-			Err:  fmt.Errorf("read where the store runs: %s: %w", path, err),
-			Hint: "Name it with --store and move that file away: it is written anew.",
+			Err:  fmt.Errorf("read the settings of the external store: %s: %w", path, err),
+			Hint: "Name the store with --store and rename that file: the server writes a new one.",
 		}
 	}
 	return m, nil
@@ -92,7 +92,7 @@ func (m *ExternalStore) Write(dataDir string) error {
 		return err
 	}
 	if err := ReplaceFile(filepath.Join(dataDir, StoreFile), append(b, '\n')); err != nil {
-		return fmt.Errorf("write where the store runs: %w", err)
+		return fmt.Errorf("write the settings of the external store: %w", err)
 	}
 	return nil
 }

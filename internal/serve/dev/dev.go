@@ -17,7 +17,7 @@ import (
 func Run(ctx context.Context, s *server.Server, n node.Config, stdout, stderr io.Writer) error {
 	forget, err := s.WriteAddressFile()
 	if err != nil {
-		n.Log.Warn("other terminals will have to be told the address", "error", err)
+		n.Log.Warn("other terminals will need --addr", "error", err)
 	} else {
 		defer forget()
 	}
@@ -39,9 +39,9 @@ func Run(ctx context.Context, s *server.Server, n node.Config, stdout, stderr io
 	err = group.Wait()
 	live := s.CountLiveTasks()
 	if live > 0 && err == nil {
-		text := "tasks go on running, the next `berth dev` takes them up"
+		text := "tasks continue, the next `berth dev` manages them"
 		if live == 1 {
-			text = "task goes on running, the next `berth dev` takes it up"
+			text = "task continues, the next `berth dev` manages it"
 		}
 		fmt.Fprintf(stderr, "berth: ended; %d %s again\n", live, text)
 	}

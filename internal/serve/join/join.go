@@ -56,7 +56,7 @@ func (j *Joiner) Join(ctx context.Context) (reply api.JoinReply, err error) {
 		return reply, err
 	}
 	if err := os.MkdirAll(j.Dir, 0o700); err != nil {
-		return reply, fmt.Errorf("make the folder of the certificate: %w", err)
+		return reply, fmt.Errorf("create the folder of the certificate: %w", err)
 	}
 	pending, err := j.prepare(token)
 	if err != nil {
@@ -98,7 +98,7 @@ func (j *Joiner) prepare(token pki.JoinToken) (p pendingJoin, err error) {
 		return p, nil
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return p, fmt.Errorf("read the join that was begun: %w", err)
+		return p, fmt.Errorf("read the unfinished join: %w", err)
 	}
 	p = pendingJoin{Name: j.Self.Name, PeerURL: j.PeerURL}
 	if p.Request, p.Key, err = pki.NewRequest(j.Self, j.Hosts); err != nil {
@@ -114,7 +114,7 @@ func (j *Joiner) save(p pendingJoin) error {
 		return err
 	}
 	if err := datadir.ReplaceFile(filepath.Join(j.Dir, JoinFile), b); err != nil {
-		return fmt.Errorf("keep the join that is begun: %w", err)
+		return fmt.Errorf("save the unfinished join: %w", err)
 	}
 	return nil
 }
@@ -166,7 +166,7 @@ func exchange(ctx context.Context, config *tls.Config, servers []string, path st
 		}
 	}
 	if len(errs) == 0 {
-		return errors.New("no server is named by an https address")
+		return errors.New("no server has an https address")
 	}
 	return errors.Join(errs...)
 }

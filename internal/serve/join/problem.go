@@ -12,7 +12,7 @@ import (
 
 // AddHint adds what to do about a failed join.
 func AddHint(err error, role cluster.Role) error {
-	create := "`berth token create --join --role " + string(role) + "` on a server makes a new token."
+	create := "Create a new token on a server: `berth token create --join --role " + string(role) + "`."
 	if e, ok := errors.AsType[*refusedError](err); ok {
 		if e.status == 401 || e.status == 403 {
 			return &hinted.Error{Err: err, Hint: create}

@@ -97,10 +97,10 @@ func OpenExecutors(ctx context.Context, c ExecutorConfig) (*Executors, error) {
 		case len(lacks) > 0 && c.Kind == ExecutorContainerd:
 			return nil, &hinted.Error{
 				Err:  fmt.Errorf("the containerd executor needs %s", strings.Join(lacks, " and ")),
-				Hint: "To run programs of this machine, without images: --executor process.",
+				Hint: "Or run programs of this machine, without images: --executor process.",
 			}
 		case len(lacks) > 0 && c.Notices != nil:
-			fmt.Fprintf(c.Notices, "berth: no containers here, tasks run as plain processes: containerd needs %s\n",
+			fmt.Fprintf(c.Notices, "berth: tasks run as plain processes, because containerd needs %s\n",
 				strings.Join(lacks, " and "))
 		case len(lacks) == 0:
 			if err := e.openContainerd(ctx, c); err != nil {
@@ -132,9 +132,9 @@ func (e *Executors) openProcess(ctx context.Context, c ExecutorConfig) ([]execut
 		}
 		if fact.NoIsolation != "" {
 			return nil, &hinted.Error{
-				Err: fmt.Errorf("programs without images cannot be kept apart on this machine: %s", fact.NoIsolation),
-				Hint: "To run them all the same, with the rights of the agent: --process-isolation none. To run " +
-					"images only: --executor containerd.",
+				Err: fmt.Errorf("this machine cannot isolate programs without images: %s", fact.NoIsolation),
+				Hint: "To run them without isolation, with the rights of the agent: --process-isolation " +
+					"none. To run images only: --executor containerd.",
 			}
 		}
 	}

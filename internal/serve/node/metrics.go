@@ -51,7 +51,7 @@ func openMetrics(ctx context.Context, listen, token, node string, log *slog.Logg
 		IdleTimeout:    2 * time.Minute,
 		MaxHeaderBytes: 16 << 10, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
-	log.Info("metrics of tasks are served", "at", "http://"+listener.Addr().String()+"/metrics")
+	log.Info("serving metrics of tasks", "at", "http://"+listener.Addr().String()+"/metrics")
 	return m, nil
 }
 
@@ -61,7 +61,7 @@ func requireToken(token string, next http.Handler) http.Handler {
 		shown, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 		if token != "" && subtle.ConstantTimeCompare([]byte(shown), []byte(token)) != 1 {
 			w.Header().Set("WWW-Authenticate", "Bearer")
-			http.Error(w, "show the token of --metrics-token-file as \"Authorization: Bearer TOKEN\"",
+			http.Error(w, "send the token of --metrics-token-file as \"Authorization: Bearer TOKEN\"",
 				http.StatusUnauthorized)
 			return
 		}

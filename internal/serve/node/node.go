@@ -67,7 +67,7 @@ type Config struct {
 	Log *slog.Logger
 }
 
-// ServerList has the servers that an agent knows: the given ones, and the others once a server has told them.
+// ServerList has the servers that an agent knows: the given ones, and the others that a server has named.
 type ServerList struct {
 	Given  []string
 	client atomic.Pointer[transport.Client]

@@ -24,11 +24,11 @@ type registryLogin struct {
 func readRegistries(path string) (func(registry string) (user, secret string), error) {
 	b, err := privatefile.Read(path)
 	if err != nil {
-		return nil, fmt.Errorf("read the registries' logins: %w", err)
+		return nil, fmt.Errorf("read the registry logins: %w", err)
 	}
 	logins, err := parseRegistries(b)
 	if err != nil {
-		return nil, fmt.Errorf("read the registries' logins: %s: %w", path, err)
+		return nil, fmt.Errorf("read the registry logins: %s: %w", path, err)
 	}
 	return func(registry string) (string, string) {
 		l := logins[registry]

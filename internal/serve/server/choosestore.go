@@ -36,32 +36,32 @@ func (s *Server) ChooseStore() error {
 	command := cmp.Or(s.Config.Command, "berth server") + datadir.Flag(s.Config.DataDir)
 	switch {
 	case len(c.Endpoints) > 0 && hasOwn && !elsewhere:
-		hint := "Start it without --store; or move that folder away if the server is to leave its store for " +
-			"the other one."
+		hint := "Start the server without --store, or rename that folder to move the server to the " +
+			"other store."
 		if s.settings == nil {
-			hint = "Start it without --store to go on with that one. For the other one name another " +
-				"--data-dir, or move that folder away: what it holds is then not known here."
+			hint = "Start without --store to continue with the existing store. For the other store, " +
+				"name another --data-dir, or rename that folder; Berth then does not know its contents."
 		}
 		return &hinted.Error{
-			Err:  fmt.Errorf("%s is the store of this server, and --store names another", own),
+			Err:  fmt.Errorf("%s is the store of this server, but --store names another one", own),
 			Hint: hint,
 		}
 	case len(c.Endpoints) > 0 && elsewhere && at != nil && at.Prefix != c.Prefix:
 		return &hinted.Error{
-			Err: fmt.Errorf("the keys of this server's store begin with %q, and with --store-prefix %q it would "+
-				"begin another one", at.Prefix, c.Prefix),
-			Hint: "Start it as before:  " + command + at.Flags(),
+			Err: fmt.Errorf("the keys of this server's store begin with %q; --store-prefix %q would start a "+
+				"new store", at.Prefix, c.Prefix),
+			Hint: "Start the server as before:  " + command + at.Flags(),
 		}
 	case len(c.Endpoints) == 0 && elsewhere && at == nil:
 		return &hinted.Error{
-			Err: fmt.Errorf("the store of the server in %s runs elsewhere, and --store is missing: it must not "+
-				"begin one of its own", s.Config.DataDir),
-			Hint: "Name it as the other servers do:  " + command + at.Flags(),
+			Err: fmt.Errorf("the server in %s uses an external store, but --store is missing; a store of its own "+
+				"must not replace it", s.Config.DataDir),
+			Hint: "Name the store as on the other servers:  " + command + at.Flags(),
 		}
 	case len(c.Endpoints) == 0 && elsewhere:
 		c.Endpoints, c.CA, c.Cert, c.Key = slices.Clone(at.Endpoints), at.CA, at.Cert, at.Key
 		c.User, c.PasswordFile, c.Prefix = at.User, at.PasswordFile, at.Prefix
-		s.Config.Log.Info("the store runs elsewhere, as at the last start", "store", at.URL())
+		s.Config.Log.Info("using the external store of the last start", "store", at.URL())
 		if s.Config.Notices != nil {
 			s.Config.Notices(fmt.Sprintf(
 				"the store is %s, as at the last start; for a store of its own name another --data-dir", at.URL()))

@@ -25,7 +25,7 @@ func (c *StoreConfig) readPassword() (string, error) {
 	if password := os.Getenv(StorePasswordVariable); password != "" {
 		return password, nil
 	}
-	return "", fmt.Errorf("there is no password for the store: neither --store-password-file nor %s is set",
+	return "", fmt.Errorf("the password for the store is missing: neither --store-password-file nor %s is set",
 		StorePasswordVariable)
 }
 

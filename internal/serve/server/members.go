@@ -59,11 +59,11 @@ func (m *memberAdder) promoteLearners(ctx context.Context) error {
 			err := m.engine.Promote(ctx, v.ID)
 			switch {
 			case err == nil:
-				m.log.Info("a server has its vote in the store now", "server", v.Name, "member", v.ID)
+				m.log.Info("a server got its vote in the store", "server", v.Name, "member", v.ID)
 			case errors.Is(err, store.ErrNotInSync), ctx.Err() != nil, logged[v.ID] == err.Error():
 			default:
 				logged[v.ID] = err.Error()
-				m.log.Warn("a server does not get its vote in the store", "server", v.Name, "member", v.ID, "error",
+				m.log.Warn("a server cannot get its vote in the store", "server", v.Name, "member", v.ID, "error",
 					err)
 			}
 		}

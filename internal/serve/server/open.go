@@ -34,9 +34,10 @@ func (s *Server) OpenIdentity() (authority *pki.Authority, err error) {
 	if s.settings == nil {
 		if _, err := os.Stat(dir); err == nil {
 			return nil, &hinted.Error{
-				Err: fmt.Errorf("%s holds certificates and no %s: making or joining this server did not end",
+				Err: fmt.Errorf("%s contains certificates but no %s: the command that created or joined this server "+
+					"did not finish",
 					s.Config.DataDir, datadir.SettingsFile),
-				Hint: "Do `berth server init` or `berth server join` again.",
+				Hint: "Run `berth server init` or `berth server join` again.",
 			}
 		}
 		return nil, nil //nolint:nilnil // the server only serves its own machine
@@ -56,8 +57,8 @@ func (s *Server) OpenIdentity() (authority *pki.Authority, err error) {
 		},
 	})
 	if err == nil && s.keeper.Subject() != self {
-		err = fmt.Errorf("the certificate in %s is that of the %s, and this server's id is %s: the data "+
-			"directory is mixed from two servers", dir, s.keeper.Subject(), s.ID)
+		err = fmt.Errorf("the certificate in %s belongs to the %s, but this server's id is %s: the data "+
+			"directory mixes two servers", dir, s.keeper.Subject(), s.ID)
 	}
 	return authority, err
 }
@@ -136,17 +137,16 @@ func (s *Server) OpenOwnStore(ctx context.Context) (*etcd.Engine, error) {
 // missingStoreError tells what to do if a server's store is missing.
 func (s *Server) missingStoreError(dir string) error {
 	flag := datadir.Flag(s.Config.DataDir)
-	hint := "If it was only moved or not mounted, put it back.\n" +
-		"If other servers go on: `berth server remove " + s.settings.Name +
-		"` there, then `berth server join` here from an empty data directory.\n" +
-		"If this was the only one: `berth operator snapshot restore" + flag + " FILE`."
+	hint := "If the store was only moved or not mounted, put it back.\n" + "If other servers run: `berth server " +
+		"remove " + s.settings.Name + "` there, then `berth server join` here from an empty data " +
+		"directory.\n" + "If this was the only server: `berth operator snapshot restore" + flag + " FILE`."
 	if kept, _ := filepath.Glob(dir + ".before-*"); len(kept) > 0 {
-		hint += "\nA restore or a recovery may have been interrupted: do it again. What was there before it is " +
-			kept[len(kept)-1] + "."
+		hint += "\nA restore or a recovery may have been interrupted: run it again. The previous " +
+			"store is " + kept[len(kept)-1] + "."
 	}
 	return &hinted.Error{Err: fmt.Errorf(
-		"the store of this server is missing: there is none in %s, and there was one. An empty one is not "+
-			"begun in its place", dir), Hint: hint}
+		"the store of this server is missing: %s contains none, but there was one. The "+
+			"server does not start with an empty store", dir), Hint: hint}
 }
 
 // quorumNoticeDelay is the time without a quorum before a log line says so.
@@ -188,9 +188,10 @@ func (s *Server) runTables(ctx context.Context) error {
 	if errors.As(err, new(*store.NewerError)) {
 		return &hinted.Error{
 			Err: err,
-			Hint: "Start the newer build of berth here, as on the other servers. To go back " +
-				"to this one, first take away what only the newer one knows:\n" +
-				"`berth server members` there shows the versions, and the sentence above names a record.",
+			Hint: "Start the newer version of berth here, as on the other servers. To go back to this " +
+				"version, first remove what only the newer version knows:\n" + "`berth server members` on " +
+				"another server shows the versions, and the message above " +
+				"names a record.",
 		}
 	}
 	return err

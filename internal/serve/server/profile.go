@@ -14,7 +14,7 @@ func ProfileCPU(name string) (stop func(), err error) {
 	}
 	f, err := os.Create(name)
 	if err != nil {
-		return nil, fmt.Errorf("make the profile: %w", err)
+		return nil, fmt.Errorf("create the profile: %w", err)
 	}
 	if err := pprof.StartCPUProfile(f); err != nil {
 		return nil, errors.Join(fmt.Errorf("profile: %w", err), f.Close())

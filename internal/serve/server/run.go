@@ -39,7 +39,7 @@ func (s *Server) Run(ctx context.Context) error {
 			select {
 			case <-ended:
 			case <-time.After(stageTimeout):
-				s.Config.Log.Warn("a part of the server takes long to end", "part", parts[0].name)
+				s.Config.Log.Warn("a part of the server ends slowly", "part", parts[0].name)
 			}
 		}
 	}
@@ -92,7 +92,8 @@ func (s *Server) handOverLeadership(ctx context.Context) {
 		Compares: []store.Compare{{Key: key, Modified: record.Modified}}, Ops: []store.Op{{Key: key, Value: value}},
 	}})
 	if err != nil {
-		s.Config.Log.Info("the leadership could not be handed over; others take it once this server is silent", "error",
+		s.Config.Log.Info("the leadership could not be handed over; another server takes it once this server "+
+			"is silent", "error",
 			err)
 	}
 }

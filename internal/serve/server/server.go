@@ -71,7 +71,7 @@ type part struct {
 // Open opens the store and the listeners. Close closes them.
 func Open(ctx context.Context, c Config) (s *Server, err error) {
 	if err := os.MkdirAll(c.DataDir, 0o700); err != nil {
-		return nil, fmt.Errorf("make the data directory: %w", err)
+		return nil, fmt.Errorf("create the data directory: %w", err)
 	}
 	s = &Server{Config: c, tokenFile: filepath.Join(c.DataDir, "token")}
 	// 1. Read the identity.
@@ -286,7 +286,7 @@ func (s *Server) serverRecord() cluster.Server {
 // dialPeer returns a client with its own connections for another server.
 func (s *Server) dialPeer(string) (*http.Client, error) {
 	if s.keeper == nil {
-		return nil, errors.New("this server has no certificate: it was not made with `berth server init` or " +
+		return nil, errors.New("this server has no certificate: create the server with `berth server init` or " +
 			"`berth server join`")
 	}
 	protocols := new(http.Protocols)

@@ -31,8 +31,8 @@ func (s *simulator) Check(ask api.SimulateRequest) cluster.Faults { return whati
 func (s *simulator) Simulate(ctx context.Context, ask api.SimulateRequest) (*api.Simulation, error) {
 	snap := s.tables.Snapshot()
 	if n := snap.AttemptCount(); n > maxSimulatedAttempts {
-		return nil, fmt.Errorf("%w: the store holds %d attempts, and a server simulates up to %d; save a "+
-			"snapshot and simulate it with berth simulate --snapshot",
+		return nil, fmt.Errorf("%w: the store has %d attempts, but a server simulates up to %d; save a snapshot and "+
+			"simulate it with berth simulate --snapshot",
 			planning.ErrSimulation, n, maxSimulatedAttempts)
 	}
 	return whatif.Aside(func() (*api.Simulation, error) {

@@ -18,50 +18,53 @@ func (c *StoreConfig) addHint(err error) error {
 	hint := ""
 	switch fault.Fault {
 	case etcd.FaultUnreachable:
-		hint = "See that etcd runs, and that --store names the addresses that it serves clients at (its " +
-			"--listen-client-urls)."
+		hint = "Check that etcd runs, and that --store names its client addresses " +
+			"(--listen-client-urls of etcd)."
 	case etcd.FaultPlain:
-		hint = "That etcd is served without TLS: leave out --store-ca, --store-cert and --store-key."
+		hint = "This etcd uses no TLS: leave out --store-ca, --store-cert and --store-key."
 	case etcd.FaultSecured:
-		hint = "That etcd is served with TLS: name the authority of its certificate with --store-ca FILE, " +
-			"or --store-ca system."
+		hint = "This etcd uses TLS: name the authority of its certificate with --store-ca FILE, or " +
+			"--store-ca system."
 	case etcd.FaultOther:
-		hint = "Does --store name etcd's port for clients (2379 as a rule), and not the one for its members (2380)?"
+		hint = "Check that --store names etcd's client port (usually 2379), not its peer port (2380)."
 	case etcd.FaultAuthority:
-		hint = fmt.Sprintf("--store-ca %s is not the authority of that etcd's certificate: name the file "+
-			"that its --trusted-ca-file, or its operator, tells.", c.CA)
+		hint = fmt.Sprintf("--store-ca %s is not the authority of etcd's certificate: use the file of its "+
+			"--trusted-ca-file, or ask its operator.", c.CA)
 	case etcd.FaultServerName:
-		hint = "Name in --store one of the addresses that etcd's certificate is for, or have it made for this one too."
+		hint = "Name in --store an address that etcd's certificate covers, or add this address to " +
+			"the certificate."
 	case etcd.FaultServerExpiry:
-		hint = "Renew the certificate of that etcd (its --cert-file). Is the clock of this machine right?"
+		hint = "Renew the certificate of this etcd (its --cert-file), and check the clock of this " +
+			"machine."
 	case etcd.FaultCA:
-		hint = "--store-ca wants a file with certificates in PEM that this user may read, or `system`."
+		hint = "--store-ca needs a readable file with certificates in PEM, or `system`."
 	case etcd.FaultCertificate:
-		hint = fmt.Sprintf("--store-cert %s and --store-key %s want a certificate and its key in PEM. "+
-			"Renewed files are read at the next connection.", c.Cert, c.Key)
+		hint = fmt.Sprintf("--store-cert %s and --store-key %s need a certificate and its key in PEM. Berth "+
+			"reads renewed files at the next connection.", c.Cert, c.Key)
 	case etcd.FaultRefused:
-		hint = "That etcd asks for a client certificate: --store-cert and --store-key want one of the " +
-			"authority of its --trusted-ca-file that has not expired."
+		hint = "This etcd requires a client certificate: give --store-cert and --store-key a valid " +
+			"one from the authority of etcd's --trusted-ca-file."
 	case etcd.FaultPassword:
 		from := "--store-password-file " + c.PasswordFile
 		if c.PasswordFile == "" {
 			from = StorePasswordVariable
 		}
-		hint = fmt.Sprintf("See %s and --store-user %s; on etcd's side:  etcdctl user get %s;  etcdctl user passwd %s",
+		hint = fmt.Sprintf("Check %s and --store-user %s; with etcd's tool:  etcdctl user get %s;  etcdctl user "+
+			"passwd %s",
 			from, c.User, c.User, c.User)
 	case etcd.FaultUser:
-		hint = "That etcd has users: name one with --store-user and --store-password-file."
+		hint = "This etcd requires a user: name one with --store-user and --store-password-file."
 	case etcd.FaultPermission:
 		role := cmp.Or(c.User, "USER")
 		hint = fmt.Sprintf("The user needs a role that may read and write these keys:  etcdctl role "+
 			"grant-permission ROLE --prefix=true readwrite %s;  etcdctl user grant-role %s ROLE",
 			cmp.Or(c.Prefix, "berth"), role)
 	case etcd.FaultVersion:
-		hint = "Berth needs etcd 3.5.13 or later, or 3.4.31 and later of 3.4: those before may lose changes " +
-			"that a server waits for. Upgrade that etcd first."
+		hint = "Berth needs etcd 3.5.13 or later, or 3.4.31 or later of 3.4: older versions may " +
+			"lose changes that a server waits for. Upgrade etcd first."
 	case etcd.FaultSilent:
-		hint = "It is there, but does not answer. More than half of its members have to be up:  etcdctl " +
-			"endpoint health --cluster"
+		hint = "The address accepts connections but etcd does not answer. More than half of its " +
+			"members must run:  etcdctl endpoint health --cluster"
 	}
 	return &hinted.Error{Err: err, Hint: hint}
 }
