@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/pause"
 )
 
 const (
@@ -138,10 +139,8 @@ func (p *Peers) fetchReasons(ctx context.Context) {
 		close(r.tried)
 		r.tried = make(chan struct{})
 		r.mu.Unlock()
-		select {
-		case <-ctx.Done():
+		if pause.For(ctx, reasonsInterval) != nil {
 			return
-		case <-time.After(reasonsInterval):
 		}
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/berthd/berth/internal/cli/output"
 	"github.com/berthd/berth/internal/cli/session"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/pause"
 	"github.com/berthd/berth/internal/wording"
 )
 
@@ -177,10 +178,8 @@ func printTop(ctx context.Context, sess *session.Session, c *client.Client, o to
 		if n == o.times {
 			return nil
 		}
-		select {
-		case <-ctx.Done():
+		if pause.For(ctx, o.interval) != nil {
 			return nil
-		case <-time.After(o.interval):
 		}
 	}
 }
