@@ -285,7 +285,7 @@ func (p *Projector) project(snap *store.Snapshot, record *cluster.PlanRecord, un
 			if !ok || row.DesiredRev != 0 || row.Outcome != nil || row.Desired == nil {
 				continue
 			}
-			u, err := store.ProjectionWithout(p.config.Tables.Prefix(), row, p.config.Without)
+			u, err := store.ProjectionUnit(p.config.Tables.Prefix(), row, p.config.Without)
 			if err != nil {
 				return nil, err
 			}
