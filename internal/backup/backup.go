@@ -276,7 +276,10 @@ func (s *Status) setFiles(files []File, due time.Time) {
 
 // noteFailure notes that no copy could be made, and when to try again.
 func (b *Backups) noteFailure(now time.Time, err error) {
-	rest := pause.Doubled(firstRetryPause, min(b.config.Every, maxRetryPause), b.failures)
+	rest := pause.Doubled(firstRetryPause, maxRetryPause, b.failures)
+	if b.failures < 8 {
+		rest = min(rest, b.config.Every)
+	}
 	b.failures++
 	b.tryAfter = now.Add(rest)
 	b.mu.Lock()

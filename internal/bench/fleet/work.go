@@ -81,7 +81,8 @@ func (w *worker) live(ctx context.Context, number int) {
 		return
 	}
 	session := uint64(0)
-	_ = pause.For(ctx, time.Duration(rand.Float64()*float64(w.options.agents)/20*float64(time.Second))) // twenty a second
+	// twenty a second
+	_ = pause.For(ctx, time.Duration(rand.Float64()*float64(w.options.agents)/20*float64(time.Second)))
 	for ctx.Err() == nil {
 		client, err := transport.NewClient(transport.ClientConfig{Addresses: list(w.options.addresses), TLS: config})
 		if err != nil {
@@ -184,7 +185,8 @@ func (n *node) listen(ctx context.Context, session uint64) {
 func (n *node) report(ctx context.Context, welcome transport.Welcome) {
 	heartbeat := time.Duration(welcome.Heartbeat)
 	for seq := uint64(1); ; seq++ {
-		_ = pause.For(ctx, transport.AlignReport(time.Now(), time.Duration((0.8+0.1*rand.Float64())*float64(heartbeat))))
+		interval := time.Duration((0.8 + 0.1*rand.Float64()) * float64(heartbeat))
+		_ = pause.For(ctx, transport.AlignReport(time.Now(), interval))
 		stats := n.stats()
 		if transport.Same(stats, n.told, facts) {
 			stats = nil
