@@ -6,7 +6,8 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
-	"time"
+
+	"github.com/berthd/berth/internal/pause"
 )
 
 // Changes streams the index of a list: once at the beginning, and again after each change. Several changes in quick
@@ -55,29 +56,20 @@ func named(name string) url.Values {
 // changes follows a list, see Changes.
 func (c *Client) changes(ctx context.Context, r request) Changes {
 	return func(yield func(uint64, error) bool) {
-		last, delay := "", firstDelay
-		for {
+		last := ""
+		err := reconnect(ctx, func(backoff *pause.Backoff) (bool, error) {
 			err := c.listStream(ctx, r, last, func(id string) bool {
 				index, err := strconv.ParseUint(id, 10, 64)
-				last, delay = id, firstDelay
+				last = id
+				backoff.Reset()
 				return err != nil || yield(index, nil)
 			})
-			switch {
-			case err == nil:
-				return // the caller has enough
-			case ctx.Err() != nil:
-				yield(0, ctx.Err())
-				return
-			case StatusOf(err) != 0 && StatusOf(err) < http.StatusInternalServerError &&
-				StatusOf(err) != http.StatusTooManyRequests:
-				yield(0, err)
-				return
-			}
-			select {
-			case <-ctx.Done():
-			case <-time.After(delay):
-			}
-			delay = min(2*delay, lastDelay)
+			return err == nil, err
+		}, func(err error) (bool, error) {
+			return isRefused(err) && StatusOf(err) != http.StatusTooManyRequests, err
+		})
+		if err != nil {
+			yield(0, err)
 		}
 	}
 }

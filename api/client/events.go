@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/pause"
 )
 
 // EventOptions select events.
@@ -85,12 +86,6 @@ func (c *Client) Events(ctx context.Context, e EventOptions, o ListOptions) (pag
 	return page, err
 }
 
-// Delays between attempts to resume a stream.
-const (
-	firstDelay = 250 * time.Millisecond
-	lastDelay  = 5 * time.Second
-)
-
 // maxEvent is the maximum size of one event of a stream, in bytes.
 const maxEvent = 1 << 20
 
@@ -102,32 +97,26 @@ var errEnded = errors.New("the server ended the stream")
 // events after After are no longer available.
 func (c *Client) FollowEvents(ctx context.Context, o EventOptions) iter.Seq2[api.EventView, error] {
 	return func(yield func(api.EventView, error) bool) {
-		last, seen, delay := o.After, false, firstDelay
-		for {
+		last, seen := o.After, false
+		err := reconnect(ctx, func(backoff *pause.Backoff) (bool, error) {
 			err := c.stream(ctx, o, last, func(e api.EventView) bool {
-				last, seen, delay = e.ID, true, firstDelay
+				last, seen = e.ID, true
+				backoff.Reset()
 				return yield(e, nil)
 			})
-			switch {
-			case err == nil:
-				return // the caller has enough
-			case ctx.Err() != nil:
-				yield(api.EventView{}, ctx.Err())
-				return
-			case StatusOf(err) != 0 && StatusOf(err) < http.StatusInternalServerError,
-				!seen && errors.Is(err, ErrUnreachable):
-				yield(api.EventView{}, err)
-				return
+			return err == nil, err
+		}, func(err error) (bool, error) {
+			if isRefused(err) || !seen && errors.Is(err, ErrUnreachable) {
+				return true, err
 			}
 			seen = true // it was reached once
 			if o.Lost != nil {
 				o.Lost(err)
 			}
-			select {
-			case <-ctx.Done():
-			case <-time.After(delay):
-			}
-			delay = min(2*delay, lastDelay)
+			return false, nil
+		})
+		if err != nil {
+			yield(api.EventView{}, err)
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/pause"
 )
 
 // skew is the maximum difference between the clocks of a node and of this machine at which a resumed stream misses no
@@ -25,37 +26,31 @@ func (c *Client) FollowLogs(ctx context.Context, id api.TaskID, o LogOptions,
 	return func(yield func(api.LogLine, error) bool) {
 		var at place
 		var attempt string
-		delay := firstDelay
-		for began := false; ; began = true {
+		began := false
+		err := reconnect(ctx, func(backoff *pause.Backoff) (bool, error) {
 			wanted, err := c.readOn(ctx, id, o, &at, func(line api.LogLine) bool {
-				delay = firstDelay
+				backoff.Reset()
 				return yield(line, nil)
 			})
-			switch status := StatusOf(err); {
-			case !wanted:
-				return
-			case ctx.Err() != nil:
-				yield(api.LogLine{}, ctx.Err())
-				return
-			case !began && err != nil && at.lines == 0,
-				status != 0 && status < http.StatusInternalServerError:
-				yield(api.LogLine{}, err)
-				return
+			return !wanted, err
+		}, func(err error) (bool, error) {
+			if !began && err != nil && at.lines == 0 || isRefused(err) {
+				return true, err
 			}
+			began = true
 			over, why := c.over(ctx, id, &attempt)
 			if over && err == nil {
-				return
+				return true, nil
 			}
 			if over {
 				o.Follow = false // what was written between the break and the end
 			} else if lost != nil {
 				lost(errors.Join(err, why))
 			}
-			select {
-			case <-ctx.Done():
-			case <-time.After(delay):
-			}
-			delay = min(2*delay, lastDelay)
+			return false, nil
+		})
+		if err != nil {
+			yield(api.LogLine{}, err)
 		}
 	}
 }

@@ -112,7 +112,8 @@ func (o *orphans) sweep(ctx context.Context, known map[executor.ID]bool) {
 		defer cancel()
 		ctx = limited
 	}
-	for p := o.node.NewBackoff(node.MinRetryBackoff, node.FastProbeInterval); !o.sweepAll(ctx, known) && p.Wait(ctx); {
+	p := o.node.NewBackoff(node.MinRetryBackoff, node.FastProbeInterval)
+	for !o.sweepAll(ctx, known) && p.Wait(ctx) == nil {
 	}
 }
 

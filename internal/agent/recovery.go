@@ -113,7 +113,7 @@ func (r *recovery) list(ctx context.Context, name string) (held map[executor.ID]
 		if ctx.Err() == nil {
 			r.node.Logger.Warn("an executor does not list its containers", "executor", name, "error", err)
 		}
-		if !p.Wait(ctx) {
+		if p.Wait(ctx) != nil {
 			return nil, false
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/berthd/berth/internal/agent/usage"
 	"github.com/berthd/berth/internal/clause"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/pause"
 	"github.com/berthd/berth/internal/plain"
 	"github.com/berthd/berth/internal/transport"
 )
@@ -65,7 +66,7 @@ func (s *sessions) run(ctx context.Context) {
 			if errors.Is(err, transport.ErrRefused) {
 				p.SetFailures(failuresForMaxBackoff)
 			}
-			if !p.Wait(ctx) {
+			if p.Wait(ctx) != nil {
 				return
 			}
 			continue
@@ -88,14 +89,14 @@ func (s *sessions) run(ctx context.Context) {
 		if time.Since(began) > node.MaxDialBackoff {
 			p.Reset()
 		}
-		if !s.afterSession(err, welcome.Session, time.Since(began)).OrElse(p).Wait(ctx) {
+		if s.afterSession(err, welcome.Session, time.Since(began)).OrElse(p).Wait(ctx) != nil {
 			return
 		}
 	}
 }
 
 // afterSession returns the backoff after a session that another agent ended, or nil after any other end.
-func (s *sessions) afterSession(err error, session uint64, lasted time.Duration) *node.Backoff {
+func (s *sessions) afterSession(err error, session uint64, lasted time.Duration) *pause.Backoff {
 	if lasted > displacedResetAge {
 		s.displaced = 0
 	}
@@ -164,14 +165,14 @@ func (s *sessions) listen(ctx, life context.Context, session uint64) error {
 			return err
 		}
 		s.node.Logger.Info("the assignment stream ended", "error", err)
-		if !p.Wait(ctx) {
+		if p.Wait(ctx) != nil {
 			return ctx.Err()
 		}
 	}
 }
 
 // stream reads one assignment stream to its end.
-func (s *sessions) stream(ctx, life context.Context, session uint64, p *node.Backoff) error {
+func (s *sessions) stream(ctx, life context.Context, session uint64, p *pause.Backoff) error {
 	stream, err := s.source.Assignments(ctx, s.resumption(session))
 	if err != nil {
 		return err

@@ -64,32 +64,31 @@ var layers = map[string][]string{
 	// The effects: what the loops read, write and call. A driver imports its contract and the nouns. Packages that all
 	// processes share (logs on disk, boot-time clock) count as nouns here.
 	"internal/archive":  {},
-	"internal/backup":   {},
+	"internal/backup":   {"internal/pause"},
 	"internal/boottime": {},
 	"internal/clause":   {},
 	"internal/egress":   {},
 	"internal/enum":     {},
 	"internal/executor": {"internal/cluster"},
 	"internal/executor/containerd": {
-		"internal/cluster", "internal/egress", "internal/executor",
-		"internal/executor/containerd/collector", "internal/executor/containerd/registry",
-		"internal/executor/containerd/runspec", "internal/executor/outlive", "internal/executor/usage",
-		"internal/plain",
+		"internal/cluster", "internal/egress", "internal/executor", "internal/executor/containerd/collector",
+		"internal/executor/containerd/registry", "internal/executor/containerd/runspec", "internal/executor/outlive",
+		"internal/executor/usage", "internal/pause", "internal/plain",
 	},
 	"internal/executor/containerd/collector": {
-		"internal/executor", "internal/executor/outlive", "internal/logs",
+		"internal/executor", "internal/executor/outlive", "internal/logs", "internal/pause",
 	},
-	"internal/executor/containerd/daemon":   {"internal/executor/outlive"},
+	"internal/executor/containerd/daemon":   {"internal/executor/outlive", "internal/pause"},
 	"internal/executor/containerd/registry": {"internal/egress", "internal/plain"},
 	"internal/executor/containerd/runspec": {
 		"internal/cluster", "internal/executor", "internal/executor/outlive",
 	},
 	"internal/executor/executortest": {"internal/cluster", "internal/executor", "internal/logs", "internal/testkit"},
-	"internal/executor/fake":         {"internal/cluster", "internal/executor", "internal/logs"},
+	"internal/executor/fake":         {"internal/cluster", "internal/executor", "internal/logs", "internal/pause"},
 	"internal/executor/outlive":      {"internal/executor"},
 	"internal/executor/process": {
-		"internal/cluster", "internal/executor", "internal/executor/outlive",
-		"internal/executor/usage", "internal/logs", "internal/pty",
+		"internal/cluster", "internal/executor", "internal/executor/outlive", "internal/executor/usage",
+		"internal/logs", "internal/pause", "internal/pty",
 	},
 	"internal/executor/usage": {"internal/cluster", "internal/executor"},
 	"internal/heap":           {},
@@ -98,20 +97,25 @@ var layers = map[string][]string{
 	"internal/manifest": {
 		"internal/cluster", "internal/jsonfields", "internal/spelling", "internal/timetable",
 	},
-	"internal/manifest/schemagen":  {"internal/cluster", "internal/enum", "internal/jsonfields"},
-	"internal/measure":             {"internal/cluster", "internal/egress"},
-	"internal/peers":               {"internal/cluster", "internal/pki", "internal/store", "internal/transport"},
-	"internal/pki":                 {"internal/cluster", "internal/privatefile"},
-	"internal/plain":               {},
-	"internal/privatefile":         {},
-	"internal/pty":                 {},
-	"internal/secrets":             {"internal/cluster", "internal/privatefile"},
-	"internal/keyring":             {"internal/cluster", "internal/secrets", "internal/store"},
-	"internal/spelling":            {},
-	"internal/store":               {"internal/clause", "internal/cluster", "internal/store/recordjson"},
-	"internal/store/batching":      {"internal/store"},
-	"internal/store/election":      {"internal/clause", "internal/cluster", "internal/store"},
-	"internal/store/etcd":          {"internal/cluster", "internal/store", "internal/store/etcd/etcdlog"},
+	"internal/manifest/schemagen": {"internal/cluster", "internal/enum", "internal/jsonfields"},
+	"internal/measure":            {"internal/cluster", "internal/egress"},
+	"internal/pause":              {},
+	"internal/peers": {
+		"internal/cluster", "internal/pause", "internal/pki", "internal/store", "internal/transport",
+	},
+	"internal/pki":            {"internal/cluster", "internal/pause", "internal/privatefile"},
+	"internal/plain":          {},
+	"internal/privatefile":    {},
+	"internal/pty":            {},
+	"internal/secrets":        {"internal/cluster", "internal/privatefile"},
+	"internal/keyring":        {"internal/cluster", "internal/pause", "internal/secrets", "internal/store"},
+	"internal/spelling":       {},
+	"internal/store":          {"internal/clause", "internal/cluster", "internal/store/recordjson"},
+	"internal/store/batching": {"internal/store"},
+	"internal/store/election": {"internal/clause", "internal/cluster", "internal/pause", "internal/store"},
+	"internal/store/etcd": {
+		"internal/cluster", "internal/pause", "internal/store", "internal/store/etcd/etcdlog",
+	},
 	"internal/store/etcd/etcdlog":  {"internal/store"},
 	"internal/store/etcd/etcdtest": {},
 	"internal/store/memory":        {"internal/cluster", "internal/store"},
@@ -138,20 +142,21 @@ var layers = map[string][]string{
 	// agent knows no store and no control plane.
 	"internal/agent": {
 		"internal/agent/...", "internal/archive", "internal/boottime", "internal/clause", "internal/cluster",
-		"internal/executor",
-		"internal/logic/lifecycle", "internal/logs", "internal/plain", "internal/telemetry", "internal/transport",
-		"internal/version",
+		"internal/executor", "internal/logic/lifecycle", "internal/logs", "internal/pause", "internal/plain",
+		"internal/telemetry", "internal/transport", "internal/version",
 	},
-	"internal/agent/addresses": {"internal/agent/node", "internal/transport"},
-	"internal/agent/artifact":  {"internal/archive", "internal/cluster", "internal/egress", "internal/plain"},
-	"internal/agent/attempt":   {"internal/cluster", "internal/executor", "internal/logic/lifecycle"},
-	"internal/agent/checks":    {"internal/cluster", "internal/logic/lifecycle", "internal/plain"},
-	"internal/agent/devices":   {"internal/cluster"},
+	"internal/agent/addresses": {"internal/agent/node", "internal/pause", "internal/transport"},
+	"internal/agent/artifact": {
+		"internal/archive", "internal/cluster", "internal/egress", "internal/pause", "internal/plain",
+	},
+	"internal/agent/attempt": {"internal/cluster", "internal/executor", "internal/logic/lifecycle"},
+	"internal/agent/checks":  {"internal/cluster", "internal/logic/lifecycle", "internal/plain"},
+	"internal/agent/devices": {"internal/cluster"},
 	"internal/agent/diskspace": {
 		"internal/agent/artifact", "internal/agent/images", "internal/agent/machine", "internal/agent/node",
 		"internal/cluster", "internal/executor",
 	},
-	"internal/agent/diskuse": {"internal/cluster", "internal/thread"},
+	"internal/agent/diskuse": {"internal/cluster", "internal/pause", "internal/thread"},
 	"internal/agent/facts":   {"internal/cluster"},
 	"internal/agent/files":   {},
 	"internal/agent/images": {
@@ -161,15 +166,15 @@ var layers = map[string][]string{
 	"internal/agent/inside": {"internal/executor", "internal/executor/outlive", "internal/thread"},
 	"internal/agent/machine": {
 		"internal/agent/devices", "internal/agent/facts", "internal/agent/network", "internal/agent/node",
-		"internal/cluster", "internal/executor", "internal/plain",
+		"internal/cluster", "internal/executor", "internal/pause", "internal/plain",
 	},
-	"internal/agent/names": {},
+	"internal/agent/names": {"internal/pause"},
 	"internal/agent/nameserver": {
 		"internal/agent/addresses", "internal/agent/names", "internal/agent/node", "internal/cluster",
 		"internal/executor",
 	},
 	"internal/agent/network": {"internal/cluster", "internal/executor/outlive", "internal/thread"},
-	"internal/agent/node":    {"internal/agent/attempt", "internal/clause", "internal/executor"},
+	"internal/agent/node":    {"internal/agent/attempt", "internal/clause", "internal/executor", "internal/pause"},
 	"internal/agent/pins": {
 		"internal/agent/attempt", "internal/agent/devices", "internal/agent/machine", "internal/agent/node",
 		"internal/cluster", "internal/executor",
@@ -181,7 +186,7 @@ var layers = map[string][]string{
 	"internal/agent/requests": {"internal/cluster"},
 	"internal/agent/secrets": {
 		"internal/agent/attempt", "internal/agent/files", "internal/agent/node", "internal/cluster",
-		"internal/executor", "internal/transport",
+		"internal/executor", "internal/pause", "internal/transport",
 	},
 	"internal/agent/services": {
 		"internal/agent/addresses", "internal/agent/attempt", "internal/agent/files", "internal/agent/node",
@@ -198,7 +203,8 @@ var layers = map[string][]string{
 		"internal/agent/facts", "internal/agent/machine", "internal/agent/nameserver", "internal/agent/node",
 		"internal/agent/pins", "internal/agent/reports", "internal/agent/secrets", "internal/agent/services",
 		"internal/agent/state", "internal/agent/volumes", "internal/clause", "internal/cluster", "internal/executor",
-		"internal/logic/lifecycle", "internal/logs", "internal/plain", "internal/telemetry", "internal/transport",
+		"internal/logic/lifecycle", "internal/logs", "internal/pause", "internal/plain", "internal/telemetry",
+		"internal/transport",
 	},
 	"internal/agent/usage": {
 		"internal/agent/attempt", "internal/agent/facts", "internal/agent/node", "internal/cluster",
@@ -206,7 +212,7 @@ var layers = map[string][]string{
 	},
 	"internal/agent/volumes": {
 		"internal/agent/attempt", "internal/agent/diskuse", "internal/agent/node", "internal/cluster",
-		"internal/transport",
+		"internal/pause", "internal/transport",
 	},
 	"internal/apiserver": {
 		"api", "internal/apiserver/...", "internal/boottime", "internal/cluster", "internal/logic/...",
@@ -237,8 +243,8 @@ var layers = map[string][]string{
 	"internal/apiserver/control": {
 		"api", "internal/apiserver/audit", "internal/apiserver/backend", "internal/apiserver/draft",
 		"internal/apiserver/lists", "internal/apiserver/respond", "internal/apiserver/route",
-		"internal/apiserver/snapshot", "internal/apiserver/strictjson", "internal/cluster", "internal/pki",
-		"internal/store",
+		"internal/apiserver/snapshot", "internal/apiserver/strictjson", "internal/cluster", "internal/pause",
+		"internal/pki", "internal/store",
 	},
 	"internal/apiserver/credentials": {
 		"api", "internal/apiserver/access", "internal/apiserver/backend", "internal/apiserver/draft",
@@ -304,8 +310,9 @@ var layers = map[string][]string{
 		"internal/observe", "internal/store", "internal/wording",
 	},
 	"internal/controlplane": {
-		"internal/boottime", "internal/clause", "internal/cluster", "internal/controlplane/...", "internal/logic/...",
-		"internal/observe", "internal/store", "internal/store/election", "internal/telemetry", "internal/timetable",
+		"internal/boottime", "internal/clause", "internal/cluster", "internal/controlplane/...",
+		"internal/logic/...", "internal/observe", "internal/pause", "internal/store", "internal/store/election",
+		"internal/telemetry", "internal/timetable",
 	},
 	"internal/controlplane/crons": {
 		"internal/cluster", "internal/controlplane/queue", "internal/logic/cron", "internal/logic/reconciler",
@@ -327,7 +334,7 @@ var layers = map[string][]string{
 		"internal/logic/watcher", "internal/observe", "internal/store",
 	},
 	"internal/controlplane/projection": {
-		"internal/clause", "internal/cluster", "internal/controlplane/storeloss", "internal/store",
+		"internal/clause", "internal/cluster", "internal/controlplane/storeloss", "internal/pause", "internal/store",
 	},
 	"internal/controlplane/queue": {"internal/cluster", "internal/store"},
 	"internal/controlplane/scaling": {
@@ -343,8 +350,8 @@ var layers = map[string][]string{
 		"internal/logic/reconciler", "internal/observe", "internal/store",
 	},
 	"internal/dispatcher": {
-		"internal/boottime", "internal/clause", "internal/cluster", "internal/store", "internal/telemetry",
-		"internal/transport",
+		"internal/boottime", "internal/clause", "internal/cluster", "internal/pause", "internal/store",
+		"internal/telemetry", "internal/transport",
 	},
 
 	// A domain without machines, to find out what would become of it: the control plane and the API server over a
@@ -356,7 +363,7 @@ var layers = map[string][]string{
 
 	// The edges and the wiring: only internal/serve and the commands that start it name drivers.
 	"api":                        {"internal/cluster"},
-	"api/client":                 {"api"},
+	"api/client":                 {"api", "internal/pause"},
 	"cmd/berth":                  {"..."},
 	"internal/apiserver/trouble": {"api", "internal/cluster", "internal/taskview", "internal/wording"},
 	"internal/cli":               {"internal/cli/...", "internal/version", "internal/wording"},
@@ -421,7 +428,8 @@ var layers = map[string][]string{
 	},
 	"internal/cli/stream": {
 		"api", "api/client", "internal/archive", "internal/cli/fetch", "internal/cli/output", "internal/cli/session",
-		"internal/cli/trouble", "internal/cluster", "internal/hinted", "internal/taskview", "internal/wording",
+		"internal/cli/trouble", "internal/cluster", "internal/hinted", "internal/pause", "internal/taskview",
+		"internal/wording",
 	},
 	"internal/cli/tables": {
 		"api", "api/client", "internal/cli/output", "internal/cli/session", "internal/cli/trouble", "internal/cluster",
@@ -429,7 +437,8 @@ var layers = map[string][]string{
 	},
 	"internal/cli/top": {
 		"api", "api/client", "internal/cli/fetch", "internal/cli/output", "internal/cli/session",
-		"internal/cli/tables", "internal/cli/trouble", "internal/cluster", "internal/taskview", "internal/wording",
+		"internal/cli/tables", "internal/cli/trouble", "internal/cluster", "internal/pause", "internal/taskview",
+		"internal/wording",
 	},
 	"internal/cli/trouble": {
 		"api", "api/client", "internal/cli/fetch", "internal/cli/output", "internal/cli/session", "internal/cluster",
@@ -470,12 +479,11 @@ var layers = map[string][]string{
 	"examples/programs/work": {},
 
 	// Generators of the reference, and benchmarks.
-	"internal/bench/agent": {},
+	"internal/bench/agent": {"internal/pause"},
 	"internal/bench/fleet": {
 		"api", "api/client", "internal/apiserver", "internal/apiserver/views", "internal/boottime",
-		"internal/cluster", "internal/controlplane", "internal/dispatcher",
-		"internal/heap", "internal/pki", "internal/store", "internal/store/etcd", "internal/store/memory",
-		"internal/transport",
+		"internal/cluster", "internal/controlplane", "internal/dispatcher", "internal/heap", "internal/pause",
+		"internal/pki", "internal/store", "internal/store/etcd", "internal/store/memory", "internal/transport",
 	},
 	"internal/bench/growth": {"internal/cluster", "internal/logic/scheduler"},
 	"internal/bench/latency": {
@@ -486,9 +494,10 @@ var layers = map[string][]string{
 		"internal/cluster", "internal/logic/packing", "internal/logic/scheduler",
 		"internal/traces",
 	},
-	"internal/bench/start": {},
+	"internal/bench/start": {"internal/pause"},
 	"internal/bench/streams": {
-		"api", "internal/apiserver", "internal/cluster", "internal/heap", "internal/store", "internal/store/memory",
+		"api", "internal/apiserver", "internal/cluster", "internal/heap", "internal/pause", "internal/store",
+		"internal/store/memory",
 	},
 	"internal/bench/swf": {"internal/logic/backfill", "internal/traces"},
 	"internal/refgen":    {"internal/cluster", "internal/logic/lifecycle"},
@@ -496,7 +505,7 @@ var layers = map[string][]string{
 	// Packages that check the others.
 	"internal/archtest":                {},
 	"internal/sim":                     {"..."},
-	"internal/testkit":                 {},
+	"internal/testkit":                 {"internal/pause"},
 	"internal/testkit/script":          {},
 	"internal/transport/transporttest": {},
 	"internal/testkit/testsummary":     {"internal/testkit"},

@@ -28,6 +28,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/berthd/berth/internal/pause"
 )
 
 // Bounds of a Config.
@@ -274,16 +276,16 @@ func (s *Status) setFiles(files []File, due time.Time) {
 
 // noteFailure notes that no copy could be made, and when to try again.
 func (b *Backups) noteFailure(now time.Time, err error) {
-	pause := maxRetryPause
+	rest := pause.Doubled(firstRetryPause, maxRetryPause, b.failures)
 	if b.failures < 8 {
-		pause = min(firstRetryPause<<b.failures, b.config.Every, maxRetryPause)
+		rest = min(rest, b.config.Every)
 	}
 	b.failures++
-	b.tryAfter = now.Add(pause)
+	b.tryAfter = now.Add(rest)
 	b.mu.Lock()
 	b.status.Problem, b.status.Failures = err.Error(), b.failures
 	b.mu.Unlock()
-	b.config.Log.Error("the store was not copied", "dir", b.config.Dir, "failures", b.failures, "again_in", pause,
+	b.config.Log.Error("the store was not copied", "dir", b.config.Dir, "failures", b.failures, "again_in", rest,
 		"error", err)
 	if b.config.Metrics != nil {
 		b.config.Metrics.Failed()

@@ -32,9 +32,6 @@ const (
 	IsolatesAll    = "all"
 )
 
-// MaxNoIsolation bounds what an ExecutorFact says is lacking, in bytes.
-const MaxNoIsolation = 1000
-
 // imageIsolator is the executor that keeps all that it runs apart, whatever its version.
 const imageIsolator = "containerd"
 

@@ -264,9 +264,6 @@ func TestCronFaults(t *testing.T) {
 	c.Schedules = make([]string, 33)
 	c.Missed = cluster.CronOnce
 	checkFaults(t, c.Validate(), []string{"schedules: holds 33 schedules, at most 32"})
-	checkFaults(t, c.CheckReferences(func(cluster.Ref) bool {
-		return false
-	}), []string{"job.steps[0].definition: task definition dump@1 does not exist"})
 }
 
 // TestJobNamesAreNames: the longest name of a cron leaves room for the moment.

@@ -13,7 +13,7 @@ const (
 )
 
 // Validate returns all faults of the cron as Faults, or nil, but not those within schedules and zone: package timetable
-// reads them. Omitted fields count with their defaults. It looks at the cron only; see CheckReferences.
+// reads them. Omitted fields count with their defaults. References are not looked up.
 func (c *Cron) Validate() error {
 	c = c.completed()
 	k := newCheck()

@@ -334,16 +334,6 @@ func TestWorkloadFaults(t *testing.T) {
 	}
 }
 
-func TestReferencesThatAreMissing(t *testing.T) {
-	exists := func(r cluster.Ref) bool { return r.String() == "web@1" }
-	s := cluster.Service{Definition: cluster.Ref{Name: "web", Version: 2}}
-	checkFaults(t, s.CheckReferences(exists), []string{"definition: task definition web@2 does not exist"})
-	j := cluster.Job{Steps: []cluster.Step{
-		{Definition: cluster.Ref{Name: "web", Version: 1}}, {Definition: cluster.Ref{Name: "w", Version: 1}},
-	}}
-	checkFaults(t, j.CheckReferences(exists), []string{"steps[1].definition: task definition w@1 does not exist"})
-}
-
 func TestValidateChangesNothing(t *testing.T) {
 	handed := `{"name": "w", "version": 1, "containers": [{
 		"name": "main", "command": ["w"], "resources": {"devices": [{}]},

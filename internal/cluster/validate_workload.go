@@ -34,7 +34,7 @@ func (c *Cluster) Validate() error {
 }
 
 // Validate returns all faults of the service as Faults, or nil. Omitted fields count with their defaults. It looks at
-// the service only; see CheckReferences.
+// the service only.
 func (s *Service) Validate() error {
 	s = s.completed()
 	k := newCheck()
@@ -56,7 +56,7 @@ func (s *Service) Validate() error {
 }
 
 // Validate returns all faults of the job as Faults, or nil. Omitted fields count with their defaults. It looks at the
-// job only; see CheckReferences.
+// job only.
 func (j *Job) Validate() error {
 	j = j.completed()
 	k := newCheck()
@@ -97,35 +97,6 @@ func (s *Step) validate(k check) {
 	if s.Gang != nil {
 		s.Gang.validate(k.at("gang"), s.Count)
 	}
-}
-
-// CheckReferences returns as Faults the references of the service that exists reports as missing.
-func (s *Service) CheckReferences(exists func(Ref) bool) error {
-	k := newCheck()
-	k.at("definition").exists(s.Definition, exists)
-	return k.err()
-}
-
-// CheckReferences returns as Faults the references of the job that exists reports as missing.
-func (j *Job) CheckReferences(exists func(Ref) bool) error {
-	k := newCheck()
-	for i := range j.Steps {
-		k.index("steps", i).at("definition").exists(j.Steps[i].Definition, exists)
-	}
-	return k.err()
-}
-
-// CheckReferences returns as Faults the references of the cron's jobs that exists reports as missing.
-func (c *Cron) CheckReferences(exists func(Ref) bool) error {
-	k := newCheck().at("job")
-	for i := range c.Job.Steps {
-		k.index("steps", i).at("definition").exists(c.Job.Steps[i].Definition, exists)
-	}
-	return k.err()
-}
-
-func (c check) exists(r Ref, exists func(Ref) bool) {
-	c.must(r.Name == "" || exists(r), "task definition %s does not exist: apply it first, or in the same request", r)
 }
 
 func (c check) ref(r Ref) {

@@ -135,12 +135,3 @@ func (l *loop) run(ctx context.Context) error {
 		}
 	}
 }
-
-func sleep(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(d):
-		return true
-	}
-}

@@ -3,6 +3,8 @@ package controlplane
 import (
 	"context"
 	"time"
+
+	"github.com/berthd/berth/internal/pause"
 )
 
 // maxCyclePause bounds the wait of a cycle for more changes if only tasks changed.
@@ -28,20 +30,9 @@ func (p *pace) noteCycle(began, ended time.Duration, placed int) {
 // gatherBurst waits for more changes after the first: burstDelay, or longer if the last cycle was long. A change of
 // what users wish ends the longer wait. It returns false if the context ended.
 func (l *loop) gatherBurst(ctx context.Context) bool {
-	if !sleep(ctx, burstDelay) {
+	if pause.For(ctx, burstDelay) != nil {
 		return false
 	}
-	left := l.pace.ended + l.pace.pause - l.config.Clock()
-	if left <= 0 {
-		return true
-	}
-	timer := time.NewTimer(left)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-	case <-l.follow.Wish():
-	}
-	return true
+	_, err := pause.Until(ctx, l.follow.Wish(), l.pace.ended+l.pace.pause-l.config.Clock())
+	return err == nil
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/berthd/berth/internal/pause"
 	"github.com/berthd/berth/internal/store"
 )
 
@@ -65,7 +66,7 @@ func (p *Plane) runPart(ctx context.Context, n namedPart, w *TermWriter) {
 			return
 		}
 		p.config.Logger.Error("a part of the leader failed", "part", n.name, "error", err)
-		if !sleep(ctx, partRetryInterval) {
+		if pause.For(ctx, partRetryInterval) != nil {
 			return
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/berthd/berth/internal/pause"
 	"github.com/berthd/berth/internal/store"
 )
 
@@ -62,7 +63,7 @@ func (s *standBy) follow(ctx context.Context) {
 			changes.Resync = true
 		}
 		l.prepare(l.config.Tables.Snapshot(), changes)
-		if !sleep(ctx, standByInterval) {
+		if pause.For(ctx, standByInterval) != nil {
 			return
 		}
 	}

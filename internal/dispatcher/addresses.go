@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/pause"
 	"github.com/berthd/berth/internal/store"
 	"github.com/berthd/berth/internal/transport"
 )
@@ -239,12 +240,7 @@ func (d *Dispatcher) followWhileAsked(ctx context.Context) {
 			continue
 		case <-follow.Wake():
 		}
-		rest := time.NewTimer(max(minRest, minRestFactor*d.applyChanges(follow.Take())))
-		select {
-		case <-ctx.Done():
-		case <-rest.C:
-		}
-		rest.Stop()
+		_ = pause.For(ctx, max(minRest, minRestFactor*d.applyChanges(follow.Take())))
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/berthd/berth/internal/pause"
 	"github.com/berthd/berth/internal/store"
 )
 
@@ -107,24 +108,12 @@ func (d *Dispatcher) commitLoop(ctx context.Context) error {
 func (d *Dispatcher) pauseAfterBurst(ctx context.Context, least time.Duration) bool {
 	for until := d.config.Clock() + maxPlanPause; ; least = maxBurstPause {
 		plan := d.config.Tables.Snapshot().LastPlan()
-		if !pause(ctx, least) {
+		if pause.For(ctx, least) != nil {
 			return false
 		}
 		if d.config.Tables.Snapshot().LastPlan() == plan || d.config.Clock() >= until {
 			return true
 		}
-	}
-}
-
-// pause waits, and returns false if the context ended.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
 	}
 }
 

@@ -1,3 +1,4 @@
+// Package hinted has errors that carry advice: what happened, and what to do next.
 package hinted
 
 // Error is an error with what to do about it.

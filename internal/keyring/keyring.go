@@ -28,6 +28,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/pause"
 	"github.com/berthd/berth/internal/secrets"
 	"github.com/berthd/berth/internal/store"
 )
@@ -144,27 +145,14 @@ func (k *Keyring) atChanges(ctx context.Context, do func(context.Context)) error
 	defer follower.Close()
 	for {
 		do(ctx)
-		if err := wait(ctx, nil, minStepInterval); err != nil {
+		if err := pause.For(ctx, minStepInterval); err != nil {
 			return err
 		}
-		if err := wait(ctx, follower.Wake(), checkInterval); err != nil {
+		if _, err := pause.Until(ctx, follower.Wake(), checkInterval); err != nil {
 			return err
 		}
 		follower.Take()
 	}
-}
-
-// wait waits for a channel, but no longer than a duration.
-func wait(ctx context.Context, wake <-chan struct{}, at time.Duration) error {
-	timer := time.NewTimer(at)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-wake:
-	case <-timer.C:
-	}
-	return nil
 }
 
 // syncFile updates the key file of this server from the records. It fetches missing keys, removes dropped keys, and

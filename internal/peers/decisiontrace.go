@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -63,23 +61,9 @@ func (p *Peers) askDecisionTrace(ctx context.Context, task cluster.TaskID, attem
 	}
 	defer client.CloseIdleConnections()
 	q := url.Values{"task": {string(task)}, "attempt": {strconv.Itoa(attempt)}}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, leader.API+pathDecisionTrace+"?"+q.Encode(), nil)
-	if err != nil {
-		return g, false, err
-	}
-	resp, err := client.Do(req)
-	if err != nil {
-		return g, false, err
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK { // a server of an older build does not have the request
-		return g, false, readProblem(resp)
-	}
-	var reply decisionTraceReply
-	if err := json.NewDecoder(io.LimitReader(resp.Body, maxDecisionTraceBytes)).Decode(&reply); err != nil {
-		return g, false, fmt.Errorf("read why a task was placed: %w", err)
-	}
-	return reply.DecisionTrace, reply.Found, nil
+	reply, err := requestReply[decisionTraceReply](ctx, client, http.MethodGet,
+		leader.API+pathDecisionTrace+"?"+q.Encode(), nil, maxDecisionTraceBytes)
+	return reply.DecisionTrace, reply.Found, err
 }
 
 // serveDecisionTrace answers another server with the decision trace that this server kept, whether or not it still

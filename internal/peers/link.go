@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net"
 	"net/http"
@@ -237,21 +236,10 @@ func (l *link) exchange(ctx context.Context, d *digest) (reply digestReply, err 
 	if err != nil {
 		return reply, fmt.Errorf("encode a digest: %w", err)
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, l.api+pathDigest, bytes.NewReader(body))
+	reply, err = requestReply[digestReply](ctx, l.client, http.MethodPost, l.api+pathDigest, bytes.NewReader(body),
+		maxReply)
 	if err != nil {
 		return reply, err
-	}
-	req.Header.Set("Content-Type", "application/json")
-	resp, err := l.client.Do(req)
-	if err != nil {
-		return reply, err
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return reply, readProblem(resp)
-	}
-	if err := json.NewDecoder(io.LimitReader(resp.Body, maxReply)).Decode(&reply); err != nil {
-		return reply, fmt.Errorf("read the reply: %w", err)
 	}
 	if err := reply.check(); err != nil {
 		return reply, err

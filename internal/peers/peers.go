@@ -224,12 +224,6 @@ func (p *Peers) Leads() bool {
 	return ok && l.Value.Holder == p.config.Server.ID
 }
 
-// LeaderAPI returns the address of the server that leads the domain, "" if there is none or its address is unknown.
-func (p *Peers) LeaderAPI() string {
-	s, _ := p.leader()
-	return s.API
-}
-
 // leader returns the record of the server that leads.
 func (p *Peers) leader() (cluster.Server, bool) {
 	snap := p.config.Tables.Snapshot()

@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -13,6 +11,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/pause"
 )
 
 const (
@@ -138,10 +137,8 @@ func (p *Peers) fetchReasons(ctx context.Context) {
 		close(r.tried)
 		r.tried = make(chan struct{})
 		r.mu.Unlock()
-		select {
-		case <-ctx.Done():
+		if pause.For(ctx, reasonsInterval) != nil {
 			return
-		case <-time.After(reasonsInterval):
 		}
 	}
 }
@@ -179,21 +176,10 @@ func (p *Peers) askLeader(ctx context.Context, from *leaderClient) (reasonsCopy,
 		*from = leaderClient{leader.API, client}
 	}
 	q := url.Values{"after": {strconv.FormatUint(have.report.Version, 10)}, "life": {have.startID}}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, leader.API+pathReasons+"?"+q.Encode(), nil)
+	reply, err := requestReply[reasonsReply](ctx, from.client, http.MethodGet,
+		leader.API+pathReasons+"?"+q.Encode(), nil, maxReasons)
 	if err != nil {
 		return have, err
-	}
-	resp, err := from.client.Do(req)
-	if err != nil {
-		return have, err
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return have, readProblem(resp)
-	}
-	var reply reasonsReply
-	if err := json.NewDecoder(io.LimitReader(resp.Body, maxReasons)).Decode(&reply); err != nil {
-		return have, fmt.Errorf("read why tasks wait: %w", err)
 	}
 	if !reply.Changed {
 		return have, nil

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/pause"
 	"github.com/berthd/berth/internal/store"
 )
 
@@ -27,7 +28,8 @@ func (p *Peers) recordServer(ctx context.Context) {
 		return
 	}
 	logged, overtaken := false, 0
-	for pause := firstPause; ; pause = min(2*pause, maxPause) {
+	retry := pause.Backoff{Shortest: firstPause, Longest: maxPause}
+	for {
 		done, err := p.writeRecord(ctx)
 		if done || ctx.Err() != nil {
 			return
@@ -41,10 +43,8 @@ func (p *Peers) recordServer(ctx context.Context) {
 			p.config.Logger.Warn("this server's record cannot be written yet", "server", p.config.Server.ID, "error",
 				err)
 		}
-		select {
-		case <-ctx.Done():
+		if retry.Wait(ctx) != nil {
 			return
-		case <-time.After(pause):
 		}
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 
@@ -50,22 +49,13 @@ func (p *Peers) askSecretsKey(ctx context.Context, s *cluster.Server, id string)
 		return "", err
 	}
 	defer client.CloseIdleConnections()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet,
-		s.API+pathSecretsKey+"?"+url.Values{"id": {id}}.Encode(), nil)
-	if err != nil {
-		return "", err
-	}
-	resp, err := client.Do(req)
-	if err != nil {
+	reply, err := requestReply[secretsKeyReply](ctx, client, http.MethodGet,
+		s.API+pathSecretsKey+"?"+url.Values{"id": {id}}.Encode(), nil, maxReply)
+	switch {
+	case errors.Is(err, errUnreadable), err == nil && reply.Text == "":
+		return "", errUnreadable // without its cause, which could quote the key
+	case err != nil:
 		return "", errors.New(describeError(err))
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK { // a server of an older build does not have the request
-		return "", readProblem(resp)
-	}
-	var reply secretsKeyReply
-	if err := json.NewDecoder(io.LimitReader(resp.Body, maxReply)).Decode(&reply); err != nil || reply.Text == "" {
-		return "", errors.New("its answer cannot be read") // without the error, which could quote it
 	}
 	return reply.Text, nil
 }

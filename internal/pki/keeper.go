@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/pause"
 )
 
 // KeeperConfig holds the settings of a keeper.
@@ -198,7 +199,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 				text := err.Error()
 				k.fault.Store(&text)
 				tries++
-				next = k.now().Add(pause(tries))
+				next = k.now().Add(pause.Jitter(pause.Doubled(retryLeast, retryMost, tries), rand.Float64))
 				k.log.Warn("the certificate was not renewed", "subject", id.subject.String(), "expires",
 					id.leaf.NotAfter, "next_try", next, "error", err)
 			}
@@ -206,8 +207,8 @@ func (k *Keeper) Run(ctx context.Context) error {
 		if err := k.Health(); errors.Is(err, ErrExpired) && k.cfg.Renew == nil {
 			k.log.Error("the certificate has expired", "error", err)
 		}
-		if !wait(ctx, k.untilNext(spread, next)) {
-			return ctx.Err()
+		if err := pause.For(ctx, k.untilNext(spread, next)); err != nil {
+			return err
 		}
 	}
 }
@@ -229,13 +230,6 @@ func sameHosts(want []string, id *identity) bool {
 	slices.Sort(w)
 	slices.Sort(h)
 	return slices.Equal(w, h)
-}
-
-// pause is the time until the next of several tries, with jitter.
-func pause(tries int) time.Duration {
-	d := retryLeast << min(tries, 20)
-	d = min(d, retryMost)
-	return d/2 + rand.N(d/2)
 }
 
 // untilNext returns the time until the next action, lookEvery at most.
@@ -310,18 +304,6 @@ func (k *Keeper) reread() bool {
 	k.fault.Store(nil)
 	k.log.Info("a new certificate was found", "subject", id.subject.String(), "expires", id.leaf.NotAfter)
 	return true
-}
-
-// wait waits and reports whether ctx still lives.
-func wait(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
-	}
 }
 
 // Hosts returns the addresses and names at which this server answers, as its certificate holds them.

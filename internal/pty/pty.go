@@ -46,18 +46,6 @@ func SetSize(f *os.File, s Size) error {
 	})
 }
 
-// SizeOf returns the size of a terminal; a file that is none is an error.
-func SizeOf(f *os.File) (s Size, err error) {
-	err = control(f, func(fd int) error {
-		w, err := unix.IoctlGetWinsize(fd, unix.TIOCGWINSZ)
-		if err == nil {
-			s = Size{Rows: w.Row, Columns: w.Col}
-		}
-		return err
-	})
-	return s, err
-}
-
 // control does something with a file's descriptor, which stays as it is: File.Fd would have it wait with a thread.
 func control(f *os.File, do func(fd int) error) error {
 	raw, err := f.SyscallConn()

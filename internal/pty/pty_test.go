@@ -8,8 +8,22 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/berthd/berth/internal/testkit"
 )
+
+// sizeOf returns the size of a terminal; a file that is none is an error.
+func sizeOf(f *os.File) (s Size, err error) {
+	err = control(f, func(fd int) error {
+		w, err := unix.IoctlGetWinsize(fd, unix.TIOCGWINSZ)
+		if err == nil {
+			s = Size{Rows: w.Row, Columns: w.Col}
+		}
+		return err
+	})
+	return s, err
+}
 
 // TestTerminal runs a program on a terminal: it sees its size, and an interrupt that is typed.
 func TestTerminal(t *testing.T) {
@@ -19,7 +33,7 @@ func TestTerminal(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer keyboard.Close()
-	if s, err := SizeOf(terminal); err != nil || s != (Size{31, 97}) {
+	if s, err := sizeOf(terminal); err != nil || s != (Size{31, 97}) {
 		t.Errorf("got the size %+v %v, want 31 rows of 97", s, err)
 	}
 	cmd := exec.CommandContext(t.Context(), "sh", "-c", "stty size; exec sleep 100000")
@@ -79,7 +93,7 @@ func TestSizeOfAFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	if s, err := SizeOf(f); err == nil {
+	if s, err := sizeOf(f); err == nil {
 		t.Errorf("%s has the size %+v", os.DevNull, s)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/berthd/berth/internal/pause"
 	"github.com/berthd/berth/internal/store"
 	"github.com/berthd/berth/internal/transport"
 )
@@ -79,7 +80,7 @@ func (s *server) crashIfDue(moment string, matches func(*crashPoint) bool) bool 
 	s.fleet.checker.liveness.countLeaderFaults(1)
 	s.fleet.background.Go(func() {
 		s.host.countHold(1)
-		sleep(s.fleet.ctx, hit.down)
+		_ = pause.For(s.fleet.ctx, hit.down)
 		s.fleet.checker.liveness.countLeaderFaults(-1)
 		s.host.release()
 	})

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/pause"
 	"github.com/berthd/berth/internal/store"
 )
 
@@ -45,11 +46,11 @@ func (l *engineLink) Commit(ctx context.Context, groups []store.Group) (store.Re
 	}
 	groups = l.nameEvents(groups)
 	d := l.fleet.random.roll(me+">db", keysOf(groups))
-	if !sleep(ctx, time.Millisecond+d.span(2*time.Millisecond)) {
+	if pause.For(ctx, time.Millisecond+d.span(2*time.Millisecond)) != nil {
 		return store.Result{}, ctx.Err()
 	}
 	disk := l.fleet.disk.decideCommit(me, groups, &d)
-	if disk.delay > 0 && !sleep(ctx, disk.delay) {
+	if disk.delay > 0 && pause.For(ctx, disk.delay) != nil {
 		return store.Result{}, fmt.Errorf("the disk is slow: %w", store.ErrUnknown)
 	}
 	switch {
@@ -187,7 +188,7 @@ func (s *stream) Next(ctx context.Context) (store.Batch, error) {
 		return b, err
 	}
 	d := l.fleet.random.roll("db>" + l.server.id)
-	if !sleep(ctx, d.span(2*time.Millisecond)+l.fleet.disk.lag(l.server.id)) {
+	if pause.For(ctx, d.span(2*time.Millisecond)+l.fleet.disk.lag(l.server.id)) != nil {
 		return store.Batch{}, ctx.Err()
 	}
 	if _, err := l.waitPassable(ctx, "db", l.server.id); err != nil {

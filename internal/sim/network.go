@@ -6,6 +6,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/berthd/berth/internal/pause"
 )
 
 // connectionTimeout is the silence after which both ends give up a connection.
@@ -183,7 +185,7 @@ func call[T any](ctx context.Context, w *network, from, to, what string, far *se
 ) (T, error) {
 	var none T
 	f := w.decideDelivery(from, to, what)
-	if !sleep(ctx, f.delay) {
+	if pause.For(ctx, f.delay) != nil {
 		return none, ctx.Err()
 	}
 	if f.lost {
@@ -204,10 +206,10 @@ func call[T any](ctx context.Context, w *network, from, to, what string, far *se
 	v, err := do(joined)
 	back := w.decideDelivery(to, from, what)
 	if far.ctx.Err() != nil || joined.Err() != nil && ctx.Err() == nil {
-		sleep(ctx, back.delay)
+		_ = pause.For(ctx, back.delay)
 		return none, errUndelivered
 	}
-	if !sleep(ctx, back.delay) {
+	if pause.For(ctx, back.delay) != nil {
 		return none, ctx.Err()
 	}
 	if back.lost {
@@ -217,19 +219,4 @@ func call[T any](ctx context.Context, w *network, from, to, what string, far *se
 		return none, e
 	}
 	return v, err
-}
-
-// sleep waits in virtual time and reports false if ctx ended first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	if d <= 0 {
-		return ctx.Err() == nil
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
 }

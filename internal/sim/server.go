@@ -10,6 +10,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/controlplane"
 	"github.com/berthd/berth/internal/dispatcher"
+	"github.com/berthd/berth/internal/pause"
 	"github.com/berthd/berth/internal/store"
 	"github.com/berthd/berth/internal/store/memory"
 )
@@ -143,7 +144,7 @@ func (s *server) runLater(after time.Duration, do func(context.Context)) {
 		return
 	}
 	s.fleet.background.Go(func() {
-		if sleep(s.ctx, after) {
+		if pause.For(s.ctx, after) == nil {
 			do(s.ctx)
 		}
 	})
@@ -151,7 +152,7 @@ func (s *server) runLater(after time.Duration, do func(context.Context)) {
 
 // sendDigests sends the other servers, each second, the liveness of the agents of this server (P6.1).
 func (s *server) sendDigests(ctx context.Context) {
-	for sleep(ctx, time.Second) {
+	for pause.For(ctx, time.Second) == nil {
 		for _, h := range s.fleet.hosts {
 			if h.id == s.id {
 				continue
@@ -172,7 +173,7 @@ func (s *server) sendDigest(ctx context.Context, to *host) {
 	}
 	s.fleet.background.Go(func() {
 		f := s.fleet.net.decideDelivery(s.id, to.id, "digest")
-		if f.lost || !sleep(ctx, f.delay) || s.fleet.net.waitOpen(ctx, s.id, to.id, time.Second) != nil {
+		if f.lost || pause.For(ctx, f.delay) != nil || s.fleet.net.waitOpen(ctx, s.id, to.id, time.Second) != nil {
 			return
 		}
 		far := to.liveServer()

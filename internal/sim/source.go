@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/internal/agent"
+	"github.com/berthd/berth/internal/pause"
 	"github.com/berthd/berth/internal/transport"
 )
 
@@ -144,7 +145,7 @@ func (s *source) Assignments(ctx context.Context, r transport.AssignmentsRequest
 	}
 	net, me := s.fleet.net, s.n.name
 	f := net.decideDelivery(me, far.id, "stream")
-	if !sleep(ctx, f.delay) {
+	if pause.For(ctx, f.delay) != nil {
 		return nil, ctx.Err()
 	}
 	if f.lost {
@@ -211,7 +212,7 @@ func (a *assignments) Next(ctx context.Context) (transport.Message, error) {
 	case <-a.over:
 	case <-a.ctx.Done():
 	}
-	if !sleep(ctx, a.detectionDelay) { // the two halves of a connection do not end at one moment
+	if pause.For(ctx, a.detectionDelay) != nil { // the two halves of a connection do not end at one moment
 		return transport.Message{}, ctx.Err()
 	}
 	select {
@@ -225,7 +226,7 @@ func (a *assignments) Next(ctx context.Context) (transport.Message, error) {
 }
 
 func (a *assignments) arrive(ctx context.Context, p timedMessage) (transport.Message, error) {
-	if !sleep(ctx, time.Until(p.at)) {
+	if pause.For(ctx, time.Until(p.at)) != nil {
 		return transport.Message{}, ctx.Err()
 	}
 	if err := a.pass(ctx); err != nil {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/pause"
 	"github.com/berthd/berth/internal/store"
 )
 
@@ -316,7 +317,7 @@ func write[T any](ctx context.Context, u *user, key string, draft func(old []byt
 				return
 			}
 		}
-		sleep(ctx, 300*time.Millisecond)
+		_ = pause.For(ctx, 300*time.Millisecond)
 	}
 }
 
@@ -344,7 +345,7 @@ func try[T any](ctx context.Context, s *server, key string, draft func(old []byt
 
 // runRecovery decides, for each domain, whether to adopt or stop its tasks after the store went back (P1.7).
 func (u *user) runRecovery(ctx context.Context) {
-	for sleep(ctx, 7*time.Second) {
+	for pause.For(ctx, 7*time.Second) == nil {
 		for _, domain := range []string{cluster.DefaultDomain, otherDomain} {
 			d := u.fleet.random.roll("operator")
 			s := u.fleet.hosts[d.below(len(u.fleet.hosts))].liveServer()

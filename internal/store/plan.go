@@ -258,13 +258,8 @@ func (l *PlanLog) Settle(ctx context.Context) (revision uint64, err error) {
 }
 
 // ProjectionUnit returns the write of an attempt's desired record from its plan record (P3.4). The write compares that
-// the plan record still exists and that the attempt has not ended.
-func ProjectionUnit(prefix Prefix, r *AttemptRow) (Unit, error) {
-	return ProjectionWithout(prefix, r, 0)
-}
-
-// ProjectionWithout is ProjectionUnit with clauses switched off.
-func ProjectionWithout(prefix Prefix, r *AttemptRow, without clause.Set) (Unit, error) {
+// the plan record still exists and that the attempt has not ended, unless that clause is switched off.
+func ProjectionUnit(prefix Prefix, r *AttemptRow, without clause.Set) (Unit, error) {
 	u := Unit{Group: Group{Compares: make([]Compare, 0, 6), Ops: make([]Op, 0, 3)}} // with capacity for a status
 	if !without.Off(clause.Projection) {
 		u.Compare(prefix.Plan(r.Plan), r.PlanRev)

@@ -65,7 +65,7 @@ func onlyPlan(t *testing.T, s *store.Snapshot) store.Entry[cluster.PlanRecord] {
 
 func (w *world) project(row *store.AttemptRow, want bool) {
 	w.t.Helper()
-	u, err := store.ProjectionUnit(p, row)
+	u, err := store.ProjectionUnit(p, row, 0)
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -6,7 +6,6 @@ package telemetry
 const (
 	KeyTask    = "task"    // a cluster.TaskID
 	KeyAttempt = "attempt" // the number of a task's attempt
-	KeyUUID    = "uuid"    // the identity of an attempt
 	KeyNode    = "node"
 	KeyOwner   = "owner" // "<cluster>/<kind>/<name>"
 	KeyServer  = "server"

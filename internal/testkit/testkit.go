@@ -18,6 +18,8 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"github.com/berthd/berth/internal/pause"
 )
 
 // NoSkip is the environment variable that turns every skip into a failure.
@@ -86,12 +88,7 @@ func Poll(ctx context.Context, look func() error) error {
 // Pause waits until d has passed or ctx has ended. It is the one sleep of tests, for tests in which the moment matters:
 // when to kill a process, or how fast to send. A test that waits for an event uses Eventually.
 func Pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
+	_ = pause.For(ctx, d)
 }
 
 // Setting returns a whole number from the environment, by which a test can be made to try more often, or as it did once

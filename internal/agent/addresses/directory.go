@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/internal/agent/node"
+	"github.com/berthd/berth/internal/pause"
 	"github.com/berthd/berth/internal/transport"
 )
 
@@ -257,17 +258,12 @@ func (d *Directory) Poll(ctx context.Context, source Source, session uint64) err
 		if err != nil {
 			d.node.Logger.Info("the server sends no service addresses; the last known ones stay in use",
 				"error", err)
-			if !p.Wait(ctx) {
+			if p.Wait(ctx) != nil {
 				return ctx.Err()
 			}
 			continue
 		}
-		rest := time.NewTimer(minPollInterval)
-		select {
-		case <-ctx.Done():
-		case <-rest.C:
-		}
-		rest.Stop()
+		_ = pause.For(ctx, minPollInterval)
 	}
 }
 
@@ -399,12 +395,7 @@ func (d *Directory) Run(ctx context.Context) {
 		}
 		began := time.Now()
 		d.save()
-		rest := time.NewTimer(max(minSaveInterval, savePauseFactor*time.Since(began)))
-		select {
-		case <-ctx.Done():
-		case <-rest.C:
-		}
-		rest.Stop()
+		_ = pause.For(ctx, max(minSaveInterval, savePauseFactor*time.Since(began)))
 	}
 }
 

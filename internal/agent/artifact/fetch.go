@@ -21,6 +21,7 @@ import (
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/egress"
+	"github.com/berthd/berth/internal/pause"
 	"github.com/berthd/berth/internal/plain"
 )
 
@@ -91,23 +92,15 @@ func (s *Store) fetch(ctx context.Context, a *cluster.Artifact, part string, m *
 		wait := max(s.backoff(failures-1), min(soon.after, maxRetryAfter))
 		m.setText(fmt.Sprintf("fetching %s: %v; tried again in %s", shown, err,
 			cluster.Duration(wait.Round(time.Millisecond))))
-		timer := time.NewTimer(wait)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return ctx.Err()
-		case <-timer.C:
+		if err := pause.For(ctx, wait); err != nil {
+			return err
 		}
 	}
 }
 
 // backoff returns the wait after a number of consecutive failures.
 func (s *Store) backoff(failures int) time.Duration {
-	d := s.Longest
-	if failures < 20 && s.First<<failures < s.Longest {
-		d = s.First << failures
-	}
-	return d/2 + rand.N(d/2+1)
+	return pause.Jitter(pause.Doubled(s.First, s.Longest, failures), rand.Float64)
 }
 
 // try sends one request for the missing part.

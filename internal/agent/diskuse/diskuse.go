@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/pause"
 	"github.com/berthd/berth/internal/thread"
 )
 
@@ -135,12 +136,8 @@ func (c *counter) rest(ctx context.Context) error {
 	if worked < workSpan {
 		return ctx.Err()
 	}
-	timer := time.NewTimer(restSpans * worked)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
+	if err := pause.For(ctx, restSpans*worked); err != nil {
+		return err
 	}
 	c.began = time.Now()
 	return nil

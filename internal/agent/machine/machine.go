@@ -13,6 +13,7 @@ import (
 	"github.com/berthd/berth/internal/agent/facts"
 	"github.com/berthd/berth/internal/agent/node"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/pause"
 )
 
 // How often the agent probes its machine: rarely, and each node.FastProbeInterval while an executor fails.
@@ -138,14 +139,8 @@ func (m *Machine) Watch(ctx context.Context, changed func(cluster.Facts)) {
 		if m.executors.failing() {
 			wait = node.FastProbeInterval
 		}
-		timer := time.NewTimer(wait)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
+		if _, err := pause.Until(ctx, m.probeNow, wait); err != nil {
 			return
-		case <-m.probeNow:
-			timer.Stop()
-		case <-timer.C:
 		}
 		if m.Probe(ctx) && ctx.Err() == nil {
 			changed(m.Facts())

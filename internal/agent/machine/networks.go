@@ -10,6 +10,7 @@ import (
 	"github.com/berthd/berth/internal/agent/network"
 	"github.com/berthd/berth/internal/agent/node"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/pause"
 )
 
 // networkTimeout limits the removal of an attempt's network.
@@ -73,12 +74,8 @@ func (n *TaskNetworks) Sweep(ctx context.Context, known func(uuid string) bool) 
 		if err := n.networks.Sweep(ctx, known); err != nil && ctx.Err() == nil {
 			n.node.Logger.Warn("networks of tasks could not be repaired; the agent tries again", "error", err)
 		}
-		timer := time.NewTimer(probeInterval)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
+		if pause.For(ctx, probeInterval) != nil {
 			return
-		case <-timer.C:
 		}
 	}
 }

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/berthd/berth/internal/pause"
 )
 
 // maxQuestionSize is the largest question over UDP, in bytes.
@@ -122,14 +124,7 @@ func (s *Server) shouldRetry(ctx context.Context, err error) bool {
 		return false
 	}
 	s.Logger.Warn("questions for names cannot be read; it is tried again", "error", err)
-	timer := time.NewTimer(100 * time.Millisecond)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
+	return pause.For(ctx, 100*time.Millisecond) == nil
 }
 
 // accept accepts connections.

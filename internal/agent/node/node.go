@@ -12,6 +12,19 @@ import (
 	"github.com/berthd/berth/internal/agent/attempt"
 	"github.com/berthd/berth/internal/clause"
 	"github.com/berthd/berth/internal/executor"
+	"github.com/berthd/berth/internal/pause"
+)
+
+// Backoff of an agent's requests to its server, and of steps that a single failure ends.
+const (
+	// MinDialBackoff and MaxDialBackoff limit the time between attempts to reach the server.
+	MinDialBackoff = 200 * time.Millisecond
+	MaxDialBackoff = 10 * time.Second
+	// MinRetryBackoff is the shortest time between two attempts of one step or one report.
+	MinRetryBackoff = 100 * time.Millisecond
+	// FastProbeInterval is how often the agent probes its machine while an executor fails. It is also the longest time
+	// between two attempts of a step that waits for an executor.
+	FastProbeInterval = 5 * time.Second
 )
 
 // Node is what all parts of an agent share. Its fields do not change after the agent was made, so all goroutines may
@@ -42,9 +55,9 @@ func (n *Node) Go(f func()) { n.work.Go(f) }
 // Wait waits until all goroutines of Go have ended.
 func (n *Node) Wait() { n.work.Wait() }
 
-// NewBackoff returns a backoff between the shortest and the longest waiting time.
-func (n *Node) NewBackoff(shortest, longest time.Duration) *Backoff {
-	return &Backoff{shortest: shortest, longest: longest, random: n.Random}
+// NewBackoff returns a backoff between the shortest and the longest waiting time, with the jitter of the node.
+func (n *Node) NewBackoff(shortest, longest time.Duration) *pause.Backoff {
+	return &pause.Backoff{Shortest: shortest, Longest: longest, Random: n.Random}
 }
 
 // TaskDir is the folder of all files of an attempt except its volumes and logs.

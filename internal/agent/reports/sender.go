@@ -99,7 +99,7 @@ func (r *Reports) deliver(ctx context.Context, report transport.Report) (transpo
 			return reply, err
 		}
 		r.Node.Logger.Debug("a report was not answered", "seq", report.Seq, "error", err)
-		if !p.Wait(ctx) {
+		if p.Wait(ctx) != nil {
 			return reply, ctx.Err()
 		}
 	}

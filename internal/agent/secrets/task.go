@@ -22,6 +22,7 @@ import (
 	"github.com/berthd/berth/internal/agent/node"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor"
+	"github.com/berthd/berth/internal/pause"
 	"github.com/berthd/berth/internal/transport"
 )
 
@@ -196,14 +197,7 @@ func (s *Task) refresh(ctx context.Context) {
 		if done {
 			return
 		}
-		timer := time.NewTimer(p.Next())
-		select {
-		case <-ctx.Done():
-		case <-s.attempt.Ended():
-		case <-timer.C:
-		}
-		timer.Stop()
-		if ctx.Err() != nil {
+		if _, err := pause.Until(ctx, s.attempt.Ended(), p.Next()); err != nil {
 			return
 		}
 	}

@@ -54,7 +54,7 @@ func (w *exitWatch) await(ctx context.Context, name string, id executor.ID) {
 		}
 		w.node.Logger.Warn("waiting for the end of a container failed", "task", w.id.Task, "attempt", w.id.Attempt,
 			"container", id, "error", err)
-		if !p.Wait(ctx) {
+		if p.Wait(ctx) != nil {
 			return
 		}
 	}

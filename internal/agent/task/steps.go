@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/berthd/berth/internal/agent/attempt"
-	"github.com/berthd/berth/internal/agent/node"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/pause"
 	"github.com/berthd/berth/internal/plain"
 )
 
@@ -22,7 +22,7 @@ type currentStep struct {
 	busy    bool               // the step is running
 	cancel  context.CancelFunc // cancels the step
 	retryAt time.Time          // when the failed step is retried
-	retry   *node.Backoff
+	retry   *pause.Backoff
 	problem string // why the step failed
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/berthd/berth/internal/agent/diskuse"
 	"github.com/berthd/berth/internal/agent/node"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/pause"
 )
 
 // Intervals between two counts of a volume's use. minCountInterval is the shortest, maxCountInterval the longest. In
@@ -71,14 +72,8 @@ func (s *Sizes) Watch(ctx context.Context) {
 	s.Store.emptyBin()
 	for {
 		s.count(ctx)
-		timer := time.NewTimer(volumeCheckInterval)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
+		if _, err := pause.Until(ctx, s.wanted, volumeCheckInterval); err != nil {
 			return
-		case <-s.wanted:
-			timer.Stop()
-		case <-timer.C:
 		}
 	}
 }

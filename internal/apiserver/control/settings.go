@@ -14,6 +14,7 @@ import (
 	"github.com/berthd/berth/internal/apiserver/respond"
 	"github.com/berthd/berth/internal/apiserver/route"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/pause"
 )
 
 // SettingsAPI shows a server's settings and profiles of its process.
@@ -91,14 +92,7 @@ func profileCPU(ctx context.Context, out *bytes.Buffer, during time.Duration) er
 		return respond.Problemf(http.StatusConflict, "the CPU is being measured already: ask again once that has ended")
 	}
 	defer pprof.StopCPUProfile()
-	timer := time.NewTimer(during)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
+	return pause.For(ctx, during)
 }
 
 // Routes returns the operations of settings and profiles.

@@ -22,6 +22,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/berthd/berth/internal/pause"
 )
 
 func main() {
@@ -82,13 +84,13 @@ func run(ctx context.Context, args []string, out, messages io.Writer) (err error
 		if err := n.load(ctx, version, *tasks, load.command); err != nil {
 			return err
 		}
-		if err := pause(ctx, *settle); err != nil {
+		if err := pause.For(ctx, *settle); err != nil {
 			return err
 		}
 		pid := n.agent.Process.Pid
 		before, others := worked(pid), supervisors(dir)
 		began := time.Now()
-		if err := pause(ctx, *length); err != nil {
+		if err := pause.For(ctx, *length); err != nil {
 			return err
 		}
 		past := time.Since(began).Seconds()
@@ -109,15 +111,6 @@ func chatter(bytes int) string {
 	const seconds = 4
 	text := strings.Repeat(strings.Repeat("x", 99)+"\n", max(bytes*seconds/100, 1))
 	return "while :; do printf '%s' '" + text + "'; sleep " + strconv.Itoa(seconds) + "; done"
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(d):
-		return nil
-	}
 }
 
 // command returns berth with arguments.

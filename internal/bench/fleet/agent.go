@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/pause"
 	"github.com/berthd/berth/internal/pki"
 	"github.com/berthd/berth/internal/transport"
 )
@@ -174,7 +175,7 @@ func (a *fakeAgent) sendReport(ctx context.Context, r transport.Report) (transpo
 			return reply, fmt.Errorf("report of %s: %w", a.name, err)
 		}
 		a.count.again.Add(1)
-		nap(ctx, 100*time.Millisecond)
+		_ = pause.For(ctx, 100*time.Millisecond)
 	}
 }
 

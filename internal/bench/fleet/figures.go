@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/api/client"
+	"github.com/berthd/berth/internal/pause"
 )
 
 // figures is the resource use of a server at one time.
@@ -162,6 +163,6 @@ func (s *server) profiled() error {
 
 // rest waits.
 func (s *server) rest(ctx context.Context, d time.Duration) error {
-	nap(ctx, d)
+	_ = pause.For(ctx, d)
 	return ctx.Err()
 }

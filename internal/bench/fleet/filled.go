@@ -21,6 +21,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/controlplane"
 	"github.com/berthd/berth/internal/heap"
+	"github.com/berthd/berth/internal/pause"
 	"github.com/berthd/berth/internal/store"
 )
 
@@ -139,7 +140,7 @@ func measureFilled(ctx context.Context, s *server, o options, tables *store.Tabl
 
 // restful waits until a second has passed in which nothing happened.
 func restful(ctx context.Context, tables *store.Tables) error {
-	for at, since := -1, time.Now(); time.Since(since) < time.Second; nap(ctx, 10*time.Millisecond) {
+	for at, since := -1, time.Now(); time.Since(since) < time.Second; _ = pause.For(ctx, 10*time.Millisecond) {
 		if ctx.Err() != nil {
 			return fmt.Errorf("the control plane never rests: %w", ctx.Err())
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/api/client"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/pause"
 	"github.com/berthd/berth/internal/transport"
 )
 
@@ -99,7 +100,7 @@ func (a *audience) measure(ctx context.Context, s *server, o options, c *counts,
 	if err := until(ctx, func() bool { return c.running.Load() >= int64(o.tasks) }); err != nil {
 		return fmt.Errorf("%d of %d tasks run: %w", c.running.Load(), o.tasks, err)
 	}
-	nap(ctx, 10*time.Second) // heartbeats reach their longest interval
+	_ = pause.For(ctx, 10*time.Second) // heartbeats reach their longest interval
 	before, err := s.figures(ctx, web, o, true)
 	if err != nil {
 		return err
@@ -113,7 +114,7 @@ func (a *audience) measure(ctx context.Context, s *server, o options, c *counts,
 	if err := until(ctx, func() bool { return a.knowing.Load() == int64(o.agents) }); err != nil {
 		return fmt.Errorf("%d of %d agents were told of the service: %w", a.knowing.Load(), o.agents, err)
 	}
-	nap(ctx, 10*time.Second)
+	_ = pause.For(ctx, 10*time.Second)
 	after, err := s.figures(ctx, web, o, true)
 	if err != nil {
 		return err
@@ -146,9 +147,9 @@ func (a *audience) row(ctx context.Context, s *server, o options, each time.Dura
 	used, began := process(s.cmd.Process.Pid).cpu(), time.Now()
 	for i := range changes {
 		a.change(i)
-		nap(ctx, time.Until(began.Add(time.Duration(i+1)*each)))
+		_ = pause.For(ctx, time.Until(began.Add(time.Duration(i+1)*each)))
 	}
-	nap(ctx, 15*time.Second) // the last agents get the change
+	_ = pause.For(ctx, 15*time.Second) // the last agents get the change
 	took, n := time.Since(began).Seconds(), float64(changes)
 	used = process(s.cmd.Process.Pid).cpu() - used - cpu*took
 	a.mu.Lock()
@@ -173,7 +174,7 @@ func (s *server) atRest(ctx context.Context, a *audience) (cpu, bytes float64) {
 	const span = 10 * time.Second
 	a.reset()
 	before := process(s.cmd.Process.Pid).cpu()
-	nap(ctx, span)
+	_ = pause.For(ctx, span)
 	return (process(s.cmd.Process.Pid).cpu() - before) / span.Seconds(), float64(a.bytes.Load()) / span.Seconds()
 }
 
@@ -266,7 +267,7 @@ func (a *audience) listen(ctx context.Context, agent *fakeAgent, session uint64,
 			a.learned(known, list)
 			known, r.Services[0].Stamp = list, reply.Services[i].Stamp
 		}
-		nap(ctx, again)
+		_ = pause.For(ctx, again)
 	}
 	return ctx.Err()
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/pause"
 	"github.com/berthd/berth/internal/pki"
 	"github.com/berthd/berth/internal/transport"
 )
@@ -80,7 +81,8 @@ func (w *worker) live(ctx context.Context, number int) {
 		return
 	}
 	session := uint64(0)
-	nap(ctx, time.Duration(rand.Float64()*float64(w.options.agents)/20*float64(time.Second))) // twenty a second
+	// twenty a second
+	_ = pause.For(ctx, time.Duration(rand.Float64()*float64(w.options.agents)/20*float64(time.Second)))
 	for ctx.Err() == nil {
 		client, err := transport.NewClient(transport.ClientConfig{Addresses: list(w.options.addresses), TLS: config})
 		if err != nil {
@@ -95,7 +97,7 @@ func (w *worker) live(ctx context.Context, number int) {
 		(&node{w: w, name: name, client: client, session: &session}).run(life)
 		end()
 		client.Close()
-		nap(ctx, time.Duration(rand.Float64()*float64(2*time.Second)))
+		_ = pause.For(ctx, time.Duration(rand.Float64()*float64(2*time.Second)))
 	}
 }
 
@@ -136,7 +138,7 @@ func (n *node) run(ctx context.Context) {
 				n.w.note(err)
 			}
 			failures++
-			nap(ctx, time.Duration((0.5+rand.Float64()/2)*float64(
+			_ = pause.For(ctx, time.Duration((0.5+rand.Float64()/2)*float64(
 				min(10*time.Second, 200*time.Millisecond<<min(failures, 6)))))
 			continue
 		}
@@ -176,14 +178,15 @@ func (n *node) listen(ctx context.Context, session uint64) {
 		if n.over(ctx, err) {
 			return
 		}
-		nap(ctx, 200*time.Millisecond)
+		_ = pause.For(ctx, 200*time.Millisecond)
 	}
 }
 
 func (n *node) report(ctx context.Context, welcome transport.Welcome) {
 	heartbeat := time.Duration(welcome.Heartbeat)
 	for seq := uint64(1); ; seq++ {
-		nap(ctx, transport.AlignReport(time.Now(), time.Duration((0.8+0.1*rand.Float64())*float64(heartbeat))))
+		interval := time.Duration((0.8 + 0.1*rand.Float64()) * float64(heartbeat))
+		_ = pause.For(ctx, transport.AlignReport(time.Now(), interval))
 		stats := n.stats()
 		if transport.Same(stats, n.told, facts) {
 			stats = nil
@@ -202,7 +205,7 @@ func (n *node) report(ctx context.Context, welcome transport.Welcome) {
 			if n.over(ctx, err) {
 				return
 			}
-			nap(ctx, 200*time.Millisecond)
+			_ = pause.For(ctx, 200*time.Millisecond)
 		}
 	}
 }
@@ -234,13 +237,4 @@ func (n *node) stats() *cluster.NodeStats {
 		s.CPU, s.Tasks = cluster.MilliCPU(1500+rand.IntN(2000)), 12
 	}
 	return s
-}
-
-func nap(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
 }

@@ -18,6 +18,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/berthd/berth/internal/pause"
 )
 
 func main() {
@@ -95,10 +97,7 @@ func dev(ctx context.Context, berth, dir string, idle time.Duration) (took time.
 		return 0, 0, errors.Join(fmt.Errorf("berth dev did not become ready: %q", line), err, cmd.Process.Kill(),
 			cmd.Wait())
 	}
-	select {
-	case <-ctx.Done():
-	case <-time.After(idle):
-	}
+	_ = pause.For(ctx, idle)
 	memory = resident(cmd.Process.Pid)
 	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		return 0, 0, err

@@ -23,6 +23,8 @@ import (
 	"os/signal"
 	"syscall"
 	"time"
+
+	"github.com/berthd/berth/internal/pause"
 )
 
 func main() {
@@ -153,13 +155,13 @@ func (s *server) row(ctx context.Context, o options, k kind, rest float64, out i
 		return 0, err
 	}
 	defer c.close()
-	nap(ctx, 2*time.Second) // garbage of the start
+	_ = pause.For(ctx, 2*time.Second) // garbage of the start
 	begin, err := s.figures()
 	if err != nil {
 		return 0, err
 	}
 	began, bytes, events := time.Now(), c.bytes.Load(), c.events.Load()
-	nap(ctx, o.span)
+	_ = pause.For(ctx, o.span)
 	end, err := s.figures()
 	if err != nil {
 		return 0, err
@@ -175,14 +177,4 @@ func (s *server) row(ctx context.Context, o options, k kind, rest float64, out i
 		begin.CPU-before.CPU, float64(c.bytes.Load()-bytes)/took/each, float64(c.events.Load()-events)/took/each,
 		float64(end.Updates-begin.Updates)/took, end.Resident>>20)
 	return share, nil
-}
-
-// nap waits for a while, or until the context ends.
-func nap(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-	case <-t.C:
-	}
 }

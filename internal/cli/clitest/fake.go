@@ -1,3 +1,4 @@
+// Package clitest is a fake API server for tests of the command line. A test sets its answers.
 package clitest
 
 import (

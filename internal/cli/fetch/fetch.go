@@ -1,3 +1,4 @@
+// Package fetch has the API reads that several commands share.
 package fetch
 
 import (

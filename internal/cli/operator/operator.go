@@ -1,3 +1,4 @@
+// Package operator implements the commands for operators of servers: tokens, keys, snapshots and recovery.
 package operator
 
 import (

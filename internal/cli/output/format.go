@@ -1,3 +1,4 @@
+// Package output formats results: tables, colours, JSON, YAML, templates, sizes and times.
 package output
 
 import (

@@ -1,3 +1,4 @@
+// Package rebalance implements berth rebalance and its subcommands.
 package rebalance
 
 import (

@@ -1,3 +1,4 @@
+// Package redact removes secrets from texts that commands print.
 package redact
 
 import (

@@ -1,8 +1,6 @@
 package serving
 
 import (
-	"strings"
-
 	"github.com/spf13/cobra"
 
 	"github.com/berthd/berth/internal/cli/session"

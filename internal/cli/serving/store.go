@@ -1,3 +1,4 @@
+// Package serving implements the commands that run servers and agents: dev, server and agent.
 package serving
 
 import (

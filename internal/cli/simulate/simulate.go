@@ -1,3 +1,4 @@
+// Package simulate implements berth simulate.
 package simulate
 
 import (

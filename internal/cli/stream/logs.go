@@ -19,6 +19,7 @@ import (
 	"github.com/berthd/berth/internal/cli/fetch"
 	"github.com/berthd/berth/internal/cli/session"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/pause"
 	"github.com/berthd/berth/internal/taskview"
 	"github.com/berthd/berth/internal/wording"
 )
@@ -244,10 +245,8 @@ func followLogs(ctx context.Context, sess *session.Session, c *client.Client, p 
 			return nil
 		}
 		o.Tail = -1 // a new task is shown from its beginning
-		select {
-		case <-ctx.Done():
+		if pause.For(ctx, taskListInterval) != nil {
 			return nil
-		case <-time.After(taskListInterval):
 		}
 	}
 }

@@ -1,3 +1,4 @@
+// Package tables has the tables that several commands print.
 package tables
 
 import (

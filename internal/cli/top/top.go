@@ -1,3 +1,4 @@
+// Package top implements berth top and berth node top, which show resource use.
 package top
 
 import (
@@ -16,6 +17,7 @@ import (
 	"github.com/berthd/berth/internal/cli/output"
 	"github.com/berthd/berth/internal/cli/session"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/pause"
 	"github.com/berthd/berth/internal/wording"
 )
 
@@ -176,10 +178,8 @@ func printTop(ctx context.Context, sess *session.Session, c *client.Client, o to
 		if n == o.times {
 			return nil
 		}
-		select {
-		case <-ctx.Done():
+		if pause.For(ctx, o.interval) != nil {
 			return nil
-		case <-time.After(o.interval):
 		}
 	}
 }

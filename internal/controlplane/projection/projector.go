@@ -13,6 +13,7 @@ import (
 	"github.com/berthd/berth/internal/clause"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/controlplane/storeloss"
+	"github.com/berthd/berth/internal/pause"
 	"github.com/berthd/berth/internal/store"
 )
 
@@ -100,7 +101,7 @@ func (p *Projector) Run(ctx context.Context) error {
 		for again := true; again; {
 			var err error
 			if again, err = p.Step(ctx); err == nil {
-				if again && !sleep(ctx, projectionInterval) { // placements and reports come first
+				if again && pause.For(ctx, projectionInterval) != nil { // placements and reports come first
 					return ctx.Err()
 				}
 				continue
@@ -109,7 +110,7 @@ func (p *Projector) Run(ctx context.Context) error {
 				return err
 			}
 			p.config.Logger.Error("plan records cannot be projected", "error", err)
-			if !sleep(ctx, retryInterval) {
+			if pause.For(ctx, retryInterval) != nil {
 				return ctx.Err()
 			}
 			again = true
@@ -117,7 +118,7 @@ func (p *Projector) Run(ctx context.Context) error {
 		if p.next > 0 {
 			due.Reset(p.next)
 		}
-		if !sleep(ctx, projectionInterval) { // agents report in bursts: one step covers a burst
+		if pause.For(ctx, projectionInterval) != nil { // agents report in bursts: one step covers a burst
 			return ctx.Err()
 		}
 	}
@@ -168,15 +169,6 @@ func (p *Projector) learn(snap *store.Snapshot, c store.Changes) {
 				g.urgent = true
 			}
 		}
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(d):
-		return true
 	}
 }
 
@@ -293,7 +285,7 @@ func (p *Projector) project(snap *store.Snapshot, record *cluster.PlanRecord, un
 			if !ok || row.DesiredRev != 0 || row.Outcome != nil || row.Desired == nil {
 				continue
 			}
-			u, err := store.ProjectionWithout(p.config.Tables.Prefix(), row, p.config.Without)
+			u, err := store.ProjectionUnit(p.config.Tables.Prefix(), row, p.config.Without)
 			if err != nil {
 				return nil, err
 			}

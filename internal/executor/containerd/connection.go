@@ -19,7 +19,7 @@ import (
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor"
-	"github.com/berthd/berth/internal/executor/outlive"
+	"github.com/berthd/berth/internal/pause"
 )
 
 // connection is what all parts of an executor share: the connection to containerd, and the settings.
@@ -81,7 +81,7 @@ func (conn *connection) kill(ctx context.Context, id executor.ID) error {
 			time.Since(begin) > killLimit) {
 			return err
 		}
-		if err := outlive.Pause(ctx, 5*time.Millisecond); err != nil {
+		if err := pause.For(ctx, 5*time.Millisecond); err != nil {
 			return err
 		}
 	}

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/internal/executor"
-	"github.com/berthd/berth/internal/executor/outlive"
+	"github.com/berthd/berth/internal/pause"
 )
 
 // shimLimit is how long a shim may take to end after its task was deleted.
@@ -33,7 +33,7 @@ func (o *orphans) kill(ctx context.Context, id executor.ID, deleted bool) {
 	pids, coming := o.shims(name)
 	for begin := time.Now(); (coming || deleted && len(pids) > 0) &&
 		time.Since(begin) < shimLimit; pids, coming = o.shims(name) {
-		if outlive.Pause(ctx, 10*time.Millisecond) != nil {
+		if pause.For(ctx, 10*time.Millisecond) != nil {
 			return
 		}
 	}
@@ -62,7 +62,7 @@ func empty(ctx context.Context, dir string) {
 				_ = syscall.Kill(pid, syscall.SIGKILL)
 			}
 		}
-		if outlive.Pause(ctx, 2*time.Millisecond) != nil {
+		if pause.For(ctx, 2*time.Millisecond) != nil {
 			return
 		}
 	}

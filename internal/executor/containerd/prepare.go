@@ -18,7 +18,7 @@ import (
 	"github.com/berthd/berth/internal/executor"
 	"github.com/berthd/berth/internal/executor/containerd/collector"
 	"github.com/berthd/berth/internal/executor/containerd/runspec"
-	"github.com/berthd/berth/internal/executor/outlive"
+	"github.com/berthd/berth/internal/pause"
 )
 
 // Prepare implements executor.Executor.
@@ -67,7 +67,7 @@ func (e *Executor) Prepare(ctx context.Context, spec executor.Spec, progress fun
 		if err := e.clear(ctx, &spec); err != nil {
 			return err
 		}
-		if err := outlive.Pause(ctx, 20*time.Millisecond); err != nil {
+		if err := pause.For(ctx, 20*time.Millisecond); err != nil {
 			return err
 		}
 		err = e.create(ctx, &spec, img, caps)

@@ -18,7 +18,7 @@ import (
 
 	"github.com/berthd/berth/internal/egress"
 	"github.com/berthd/berth/internal/executor/containerd/registry"
-	"github.com/berthd/berth/internal/executor/outlive"
+	"github.com/berthd/berth/internal/pause"
 )
 
 // PullConfig limits how a node pulls images. A field that is 0 has its default.
@@ -66,11 +66,7 @@ func (c *PullConfig) defaults() {
 
 // retryDelay returns the wait after so many failures in a row.
 func (c *PullConfig) retryDelay(failures int) time.Duration {
-	d := c.LongestRetry
-	if failures < 20 && c.FirstRetry<<failures < c.LongestRetry {
-		d = c.FirstRetry << failures
-	}
-	return d/2 + rand.N(d/2+1)
+	return pause.Jitter(pause.Doubled(c.FirstRetry, c.LongestRetry, failures), rand.Float64)
 }
 
 // partialLifetime is how long containerd keeps the content of a failed pull, so that the next pull continues there.
@@ -258,7 +254,7 @@ func (p *pull) run(ctx context.Context) (client.Image, error) {
 			continue // awaitRegistry counts it
 		}
 		waited += wait
-		if err := outlive.Pause(ctx, wait); err != nil {
+		if err := pause.For(ctx, wait); err != nil {
 			return nil, fmt.Errorf("pull %s: %w", p.displayName, err)
 		}
 	}
@@ -291,7 +287,7 @@ func (p *pull) awaitRegistry(ctx context.Context, waited time.Duration) (time.Du
 			p.state = fmt.Sprintf("waits to pull %s: %s; it is asked again in %v", p.displayName, why, roundWait(wait))
 		}
 		p.mu.Unlock()
-		if err := outlive.Pause(ctx, wait); err != nil {
+		if err := pause.For(ctx, wait); err != nil {
 			return waited, fmt.Errorf("pull %s: %w", p.displayName, err)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor"
 	"github.com/berthd/berth/internal/executor/outlive"
+	"github.com/berthd/berth/internal/pause"
 )
 
 // retryAfter is the pause of Wait after containerd did not answer.
@@ -34,7 +35,7 @@ func (e *Executor) Wait(ctx context.Context, id executor.ID) (cluster.Exit, erro
 			return exit, err
 		}
 		if err != nil {
-			if err := outlive.Pause(ctx, retryAfter); err != nil {
+			if err := pause.For(ctx, retryAfter); err != nil {
 				return cluster.Exit{}, err
 			}
 		}

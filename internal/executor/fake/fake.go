@@ -21,6 +21,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor"
 	"github.com/berthd/berth/internal/logs"
+	"github.com/berthd/berth/internal/pause"
 )
 
 // Name is the executor's name in facts and flags.
@@ -441,16 +442,11 @@ func (e *Executor) sleep(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return nil
 	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-e.dead:
+	dead, err := pause.Until(ctx, e.dead, d)
+	if dead {
 		return executor.ErrUnavailable
-	case <-timer.C:
-		return nil
 	}
+	return err
 }
 
 // writeOutput writes the program's output into its log.

@@ -14,7 +14,6 @@ import (
 	"strings"
 	"sync"
 	"syscall"
-	"time"
 )
 
 // Write writes v as JSON into a file and makes it durable: after a crash the file is there whole, or as it was
@@ -153,18 +152,6 @@ func LeaveCgroup(path string) {
 		if os.MkdirAll(dir, 0o755) == nil {
 			_ = os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(os.Getpid())), 0)
 		}
-	}
-}
-
-// Pause waits for a short while, for an imminent action of another process.
-func Pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
 	}
 }
 

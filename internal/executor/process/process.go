@@ -60,6 +60,7 @@ import (
 	"github.com/berthd/berth/internal/executor"
 	"github.com/berthd/berth/internal/executor/outlive"
 	"github.com/berthd/berth/internal/executor/usage"
+	"github.com/berthd/berth/internal/pause"
 )
 
 // Name is the executor's name in facts and flags.
@@ -242,7 +243,7 @@ func (e *Executor) Start(ctx context.Context, id executor.ID) (executor.Process,
 				return executor.Process{}, executor.NotStarted(err)
 			}
 		}
-		if err := outlive.Pause(ctx, pollAfter); err != nil { // it does not listen yet
+		if err := pause.For(ctx, pollAfter); err != nil { // it does not listen yet
 			return executor.Process{}, err
 		}
 	}
@@ -294,7 +295,7 @@ func (e *Executor) Wait(ctx context.Context, id executor.ID) (cluster.Exit, erro
 			if err != nil && !errors.Is(err, errNoSupervisor) {
 				return cluster.Exit{}, err
 			}
-			if err := outlive.Pause(ctx, pollAfter); err != nil { // it is about to listen, or about to end
+			if err := pause.For(ctx, pollAfter); err != nil { // it is about to listen, or about to end
 				return cluster.Exit{}, err
 			}
 		case st.state == executor.StatePrepared:
@@ -367,7 +368,7 @@ func (e *Executor) Remove(ctx context.Context, id executor.ID) error {
 		if _, err := dir.call(ctx, request{Op: opRemove}); err != nil && !errors.Is(err, errNoSupervisor) {
 			return err
 		}
-		if err := outlive.Pause(ctx, pollAfter); err != nil {
+		if err := pause.For(ctx, pollAfter); err != nil {
 			return err
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor"
 	"github.com/berthd/berth/internal/executor/outlive"
+	"github.com/berthd/berth/internal/pause"
 )
 
 // Files of a container's folder.
@@ -139,7 +140,7 @@ func (d stateDir) killLeftovers(ctx context.Context, st standing, parent string)
 		} else if endCgroup(parent, d.id()) {
 			return nil
 		}
-		if err := outlive.Pause(ctx, pollAfter); err != nil {
+		if err := pause.For(ctx, pollAfter); err != nil {
 			return fmt.Errorf("end what is left of %s: %w", d.id(), err)
 		}
 	}

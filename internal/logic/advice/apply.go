@@ -9,18 +9,9 @@ import (
 	"github.com/berthd/berth/internal/logic/scheduler"
 )
 
-// Apply makes the changes of a suggestion to a fleet and to the task that it was found for. For the other members of a
-// gang use ApplyToTask. It copies lists of the task before it changes them. Changes of things that no longer exist are
-// skipped.
-func Apply(sg *cluster.Suggestion, f *scheduler.Fleet, p *cluster.Pending) {
-	for i := range sg.Changes {
-		toFleet(&sg.Changes[i], f)
-	}
-	ApplyToTask(sg, p)
-}
-
-// ApplyToTask makes the changes of a suggestion that concern a task.
-func ApplyToTask(sg *cluster.Suggestion, p *cluster.Pending) {
+// applyToTask makes the changes of a suggestion that concern a task. It copies lists of the task before it changes
+// them. Changes of things that no longer exist are skipped.
+func applyToTask(sg *cluster.Suggestion, p *cluster.Pending) {
 	for i := range sg.Changes {
 		toTask(&sg.Changes[i], p)
 	}

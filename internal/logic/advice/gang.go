@@ -89,7 +89,7 @@ func (s *search) countPlaced(sg *cluster.Suggestion, members []cluster.Pending) 
 		undos = append(undos, toFleet(&sg.Changes[i], s.fleet))
 	}
 	for i := range members {
-		ApplyToTask(sg, &members[i])
+		applyToTask(sg, &members[i])
 	}
 	placed := len(scheduler.Schedule(s.fleet, members, s.opts).Placements)
 	for _, undo := range slices.Backward(undos) {
@@ -198,7 +198,7 @@ func (s *search) sumOfChanges(members []cluster.Pending, size int) *cluster.Sugg
 			undos = append(undos, toFleet(&next.Changes[i], s.fleet))
 		}
 		for i := range now {
-			ApplyToTask(&next, &now[i])
+			applyToTask(&next, &now[i])
 		}
 		sum.Changes = append(sum.Changes, next.Changes...)
 		if s.placesGang(now, size) {

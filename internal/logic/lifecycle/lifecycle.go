@@ -59,16 +59,6 @@ var moves = [...]Move{
 // Moves returns a copy of the table of legal moves, in the order of a task's life.
 func Moves() []Move { return slices.Clone(moves[:]) }
 
-// Legal reports whether an attempt may go from one state to another in a single step.
-func Legal(from, to cluster.State) bool {
-	for i := range moves {
-		if moves[i].From == from && moves[i].To == to {
-			return true
-		}
-	}
-	return false
-}
-
 // Follows reports whether one state may be reported after another: the same state, or one that legal moves lead to.
 // Reports are coalesced, so a reader may miss the states between.
 func Follows(from, to cluster.State) bool {

@@ -50,8 +50,6 @@ const (
 	// LossBits is the width of a loss. NoLoss is the loss of a task that costs nothing.
 	LossBits = 21
 	NoLoss   = 1 << (LossBits - 1)
-	// LossSteps is the number of loss steps in one device.
-	LossSteps = deviceUnits / lossStepUnits
 )
 
 // Models is a set of device models, which the caller numbers from 0 to 63. The empty set stands for any.

@@ -37,7 +37,6 @@ package rebalance
 
 import (
 	"cmp"
-	"slices"
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/scheduler"
@@ -186,16 +185,4 @@ func Rebalance(in Input, opts Options) Result {
 	res.Moves = shorten(in, opts, b.moves)
 	res.Bounded = b.bounded || b.isOver()
 	return res
-}
-
-// Undo returns the moves that bring all tasks back. The gains are negated.
-func Undo(moves []Move) []Move {
-	back := slices.Clone(moves)
-	slices.Reverse(back)
-	for i := range back {
-		m := &back[i]
-		m.From, m.To, m.Gain = m.To, m.From, -m.Gain
-		m.Message = "back to where it was"
-	}
-	return back
 }

@@ -1,3 +1,4 @@
+// Package dev runs a server and an agent in one process.
 package dev
 
 import (

@@ -1,3 +1,4 @@
+// Package join lets a machine join a control plane with a token: it verifies the authority and gets a certificate.
 package join
 
 import (

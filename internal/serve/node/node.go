@@ -1,3 +1,4 @@
+// Package node runs an agent with its executors.
 package node
 
 import (

@@ -13,6 +13,7 @@ import (
 
 	"github.com/berthd/berth/internal/clause"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/pause"
 	"github.com/berthd/berth/internal/store"
 )
 
@@ -147,7 +148,7 @@ func (c *Candidate) Campaign(ctx context.Context) (*Leadership, error) {
 			return leadership, nil
 		}
 		if err != nil { // the next read settles an unknown result: see isVacant
-			if err := pause(ctx); err != nil {
+			if err := pause.For(ctx, ObserveEvery); err != nil {
 				return nil, err
 			}
 		}
@@ -167,7 +168,7 @@ func (c *Candidate) awaitLeadershipState(ctx context.Context) (leadershipState, 
 				return found, fmt.Errorf("campaign for %s: %w", c.config.Domain, err)
 			}
 		}
-		if err := pause(ctx); err != nil {
+		if err := pause.For(ctx, ObserveEvery); err != nil {
 			return leadershipState{}, err
 		}
 	}
@@ -367,16 +368,6 @@ func (l *Leadership) beat(engine store.Engine, op store.Op, sent time.Time) {
 		default:
 			silence.Reset(time.Until(sent.Add(BeatLimit)))
 		}
-	}
-}
-
-// pause waits for a tick.
-func pause(ctx context.Context) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(ObserveEvery):
-		return nil
 	}
 }
 

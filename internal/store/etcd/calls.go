@@ -10,6 +10,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/berthd/berth/internal/pause"
 	"github.com/berthd/berth/internal/store"
 )
 
@@ -56,14 +57,11 @@ func retryRead[T any](ctx context.Context, c *calls, call func(context.Context) 
 
 // pauseBeforeRetry waits for retryPause.
 func (c *calls) pauseBeforeRetry(ctx context.Context) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-c.lifetime.Done():
+	ended, err := pause.Until(ctx, c.lifetime.Done(), retryPause)
+	if ended {
 		return context.Cause(c.lifetime)
-	case <-time.After(retryPause):
-		return nil
 	}
+	return err
 }
 
 // retryWrite makes one write once there is a leader, and repeats it while etcd says that it was not accepted. The error

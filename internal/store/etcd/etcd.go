@@ -55,6 +55,7 @@ import (
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
 
+	"github.com/berthd/berth/internal/pause"
 	"github.com/berthd/berth/internal/store"
 	"github.com/berthd/berth/internal/store/etcd/etcdlog"
 )
@@ -230,10 +231,8 @@ func (e *Engine) startServer(ctx context.Context, c *embed.Config) (*embed.Etcd,
 		if c.ClusterState != embed.ClusterStateFlagExisting {
 			return nil, err
 		}
-		select {
-		case <-ctx.Done():
+		if pause.For(ctx, changePause) != nil {
 			return nil, err
-		case <-time.After(changePause):
 		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"go.etcd.io/etcd/server/v3/etcdserver/api/membership"
 	etcderrors "go.etcd.io/etcd/server/v3/etcdserver/errors"
 
+	"github.com/berthd/berth/internal/pause"
 	"github.com/berthd/berth/internal/store"
 )
 
@@ -243,12 +244,12 @@ func (s *memberSet) change(ctx context.Context, try func(context.Context) error)
 		if !unsettled || bounded.Err() != nil {
 			return s.changeError(ctx, err)
 		}
-		select {
-		case <-bounded.Done():
-			return s.changeError(ctx, err)
-		case <-s.lifetime.Done():
+		ended, over := pause.Until(bounded, s.lifetime.Done(), changePause)
+		switch {
+		case ended:
 			return context.Cause(s.lifetime)
-		case <-time.After(changePause):
+		case over != nil:
+			return s.changeError(ctx, err)
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/storage/mvcc"
 
+	"github.com/berthd/berth/internal/pause"
 	"github.com/berthd/berth/internal/store"
 )
 
@@ -129,21 +130,14 @@ func (w *watch) run() {
 		if lost {
 			listing, err := w.records.List(w.ctx, w.prefix)
 			if err != nil {
-				w.pause()
+				_ = pause.For(w.ctx, reconnectPause)
 				continue
 			}
 			w.replace(listing)
 		}
 		if lost = w.follow(); !lost {
-			w.pause()
+			_ = pause.For(w.ctx, reconnectPause)
 		}
-	}
-}
-
-func (w *watch) pause() {
-	select {
-	case <-w.ctx.Done():
-	case <-time.After(reconnectPause):
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/berthd/berth/internal/executor"
 	"github.com/berthd/berth/internal/executor/outlive"
+	"github.com/berthd/berth/internal/pause"
 )
 
 // Config says how the collector is started.
@@ -66,7 +67,7 @@ func (c *Client) Finish(ctx context.Context, id executor.ID) error {
 func (c *Client) Stop(ctx context.Context) error {
 	err := c.ask(ctx, request{Op: opStop})
 	for err == nil && outlive.Locked(filepath.Join(c.Dir, collectorLock)) {
-		err = outlive.Pause(ctx, 2*time.Millisecond)
+		err = pause.For(ctx, 2*time.Millisecond)
 	}
 	if errors.Is(err, errNoCollector) {
 		return nil
@@ -136,7 +137,7 @@ func (c *Client) start(ctx context.Context) error {
 	}
 	defer lock.Close()
 	if err := outlive.Lock(lock); err != nil {
-		return outlive.Pause(ctx, 2*time.Millisecond) // it is about to listen, or to end
+		return pause.For(ctx, 2*time.Millisecond) // it is about to listen, or to end
 	}
 	out, err := os.OpenFile(filepath.Join(c.Dir, collectorOutput), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -187,7 +188,7 @@ func (c *Client) Watch(ctx context.Context) (unwatch func()) {
 func (c *Client) keep(ctx context.Context) {
 	for ctx.Err() == nil {
 		err := c.call(ctx, request{Op: opWatch})
-		if err != nil && outlive.Pause(ctx, retryAfter) != nil {
+		if err != nil && pause.For(ctx, retryAfter) != nil {
 			return
 		}
 	}

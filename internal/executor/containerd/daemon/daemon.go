@@ -15,6 +15,7 @@ import (
 	"github.com/containerd/containerd/v2/client"
 
 	"github.com/berthd/berth/internal/executor/outlive"
+	"github.com/berthd/berth/internal/pause"
 )
 
 // Config says where a containerd of Berth's own lives.
@@ -134,7 +135,7 @@ func (d *Daemon) serves(ctx context.Context) error {
 		if _, ok := d.running(); !ok {
 			return fmt.Errorf("containerd died at its start; see %s", filepath.Join(d.dir, daemonLog))
 		}
-		if err := outlive.Pause(ctx, 10*time.Millisecond); err != nil {
+		if err := pause.For(ctx, 10*time.Millisecond); err != nil {
 			return fmt.Errorf("start containerd: %w", err)
 		}
 	}
@@ -153,7 +154,7 @@ func (d *Daemon) Stop(ctx context.Context) error {
 		if _, ok := d.running(); !ok {
 			return nil
 		}
-		if err := outlive.Pause(ctx, 5*time.Millisecond); err != nil {
+		if err := pause.For(ctx, 5*time.Millisecond); err != nil {
 			return fmt.Errorf("stop containerd: %w", err)
 		}
 	}

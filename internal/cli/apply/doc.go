@@ -1,2 +1,0 @@
-// Package apply implements the commands that read manifests: run, plan, validate and diff.
-package apply

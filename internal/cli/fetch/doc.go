@@ -1,2 +1,0 @@
-// Package fetch has the API reads that several commands share.
-package fetch

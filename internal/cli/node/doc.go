@@ -1,2 +1,0 @@
-// Package node implements the commands about nodes, their taints and their pools.
-package node

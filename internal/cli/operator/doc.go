@@ -1,2 +1,0 @@
-// Package operator implements the commands for operators of servers: tokens, keys, snapshots and recovery.
-package operator

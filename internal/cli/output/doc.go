@@ -1,2 +1,0 @@
-// Package output formats results: tables, colours, JSON, YAML, templates, sizes and times.
-package output

@@ -1,2 +1,0 @@
-// Package query implements the commands that read objects: status, ps, explain, inspect and events.
-package query

@@ -1,2 +1,0 @@
-// Package rebalance implements berth rebalance and its subcommands.
-package rebalance

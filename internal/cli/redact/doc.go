@@ -1,2 +1,0 @@
-// Package redact removes secrets from texts that commands print.
-package redact

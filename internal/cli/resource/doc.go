@@ -1,2 +1,0 @@
-// Package resource implements the commands about definitions, images, reservations, secrets and volumes.
-package resource

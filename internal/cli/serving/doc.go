@@ -1,2 +1,0 @@
-// Package serving implements the commands that run servers and agents: dev, server and agent.
-package serving

@@ -1,2 +1,0 @@
-// Package simulate implements berth simulate.
-package simulate

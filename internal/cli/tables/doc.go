@@ -1,2 +1,0 @@
-// Package tables has the tables that several commands print.
-package tables

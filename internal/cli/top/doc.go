@@ -1,2 +1,0 @@
-// Package top implements berth top and berth node top, which show resource use.
-package top

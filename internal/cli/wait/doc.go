@@ -1,2 +1,0 @@
-// Package wait waits until objects reach a state, and shows the progress.
-package wait

@@ -1,2 +1,0 @@
-// Package hinted has errors that carry advice: what happened, and what to do next.
-package hinted

@@ -1,2 +1,0 @@
-// Package node runs an agent with its executors.
-package node
