@@ -8,7 +8,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"strings"
 
 	"github.com/coder/websocket"
 
@@ -92,21 +91,12 @@ func (c *Client) dial(ctx context.Context, id api.TaskID, what, container string
 		case ctx.Err() != nil:
 			return nil, context.Cause(ctx)
 		case res != nil && res.StatusCode != http.StatusSwitchingProtocols:
-			return nil, known(refusal(http.MethodGet, "/v1/tasks/"+string(id)+"/"+what, res))
+			return nil, refusal(http.MethodGet, "/v1/tasks/"+string(id)+"/"+what, res)
 		}
 		return nil, c.unreachable(err)
 	}
 	conn.SetReadLimit(maxFrame)
 	return conn, nil
-}
-
-// known returns an error for a server that is too old for an address.
-func known(err error) error {
-	if e, ok := errors.AsType[*Error](err); ok && e.Status == http.StatusNotFound &&
-		strings.HasPrefix(e.Detail, "there is nothing at") {
-		return fmt.Errorf("the server is of an older build, which cannot do that: upgrade it (%w)", err)
-	}
-	return err
 }
 
 // sendInput ends with the input, the connection or ctx. A read of the input that never returns blocks it.

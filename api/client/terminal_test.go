@@ -162,20 +162,10 @@ func TestCopyIn(t *testing.T) {
 	}
 }
 
-// TestOlderServer says of a server that does not know an address that it is too old, and of a broken connection that it
-// broke.
-func TestOlderServer(t *testing.T) {
+// TestConnectionThatBreaks says of a broken connection that it broke.
+func TestConnectionThatBreaks(t *testing.T) {
 	t.Parallel()
-	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", "application/problem+json")
-		w.WriteHeader(http.StatusNotFound)
-		_, _ = io.WriteString(w, `{"status":404,"detail":"there is nothing at `+r.URL.Path+`; /openapi.json lists what there is"}`)
-	})
-	_, err := c.Attach(t.Context(), "default.web.1.0", AttachOptions{})
-	if err == nil || !strings.Contains(err.Error(), "the server is of an older build") || StatusOf(err) != 404 {
-		t.Errorf("got %v", err)
-	}
-	c = talk(t, func(ctx context.Context, _ *http.Request, conn *websocket.Conn) { tell(ctx, conn, "\x01some") })
+	c := talk(t, func(ctx context.Context, _ *http.Request, conn *websocket.Conn) { tell(ctx, conn, "\x01some") })
 	if _, err := c.Attach(t.Context(), "default.web.1.0", AttachOptions{}); err == nil ||
 		!strings.Contains(err.Error(), "the end of the container was not seen: the connection to the server broke") {
 		t.Errorf("got %v", err)

@@ -283,32 +283,6 @@ func TestDirectoryFileIsBroken(t *testing.T) {
 	})
 }
 
-// A server that does not know the request gets it once in a session; another session tries again.
-func TestDirectoryAtAnOlderServer(t *testing.T) {
-	withAddressServer(t, func(w *world, g *addressServer) {
-		g.fail(transport.ErrUnknown)
-		f := w.agent.services.Follow(webName)
-		defer f.Stop()
-		w.pass(time.Hour)
-		if got := g.requests(); got != 1 {
-			t.Errorf("it was asked %d times", got)
-		}
-		g.fail(nil)
-		g.setNodes("web", "1", "n1")
-		w.server.mu.Lock()
-		g.server.answer = func(*server, transport.Report) (transport.ReportReply, error) {
-			return transport.ReportReply{}, &transport.SessionError{Detail: "another server"}
-		}
-		w.server.mu.Unlock()
-		w.pass(10 * time.Second)
-		w.server.mu.Lock()
-		g.server.answer = nil
-		w.server.mu.Unlock()
-		w.pass(time.Minute)
-		w.wantNodes(f, webName, "n1")
-	})
-}
-
 // Whichever request comes first learns of the end of the session.
 func TestDirectoryHearsTheEndOfTheSession(t *testing.T) {
 	withAddressServer(t, func(w *world, g *addressServer) {

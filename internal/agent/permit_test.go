@@ -33,7 +33,7 @@ func (w *world) wantAsk(uuid, want string) {
 func inPermitWorld(t *testing.T, test func(w *world, d cluster.Desired)) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		w.server.wire = transport.WireVersion
+		w.without = 0
 		w.start()
 		defer w.stop()
 		test(w, w.service("s1", definition("web", "app")))

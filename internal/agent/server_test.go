@@ -19,7 +19,6 @@ type server struct {
 	live     uint64
 	// recoveries counts how often the store went back.
 	recoveries uint64
-	wire       int // version of the sessions
 	down       bool
 	have       []transport.AssignmentsRequest // of all streams, in order
 	// All messages in order. Each new stream sends again those that the agent does not have.
@@ -69,7 +68,7 @@ func (s *server) Register(_ context.Context, r transport.Registration) (transpor
 	s.live = s.sessions
 	return transport.Welcome{
 		Session: s.live, Token: cluster.Token{Generation: 1, Incarnation: 1 + s.recoveries, Epoch: 1},
-		Heartbeat: cluster.Duration(5 * time.Second), Wire: s.wire, Again: again,
+		Heartbeat: cluster.Duration(5 * time.Second), Again: again,
 	}, nil
 }
 

@@ -76,7 +76,7 @@ func (s *sessions) run(ctx context.Context) {
 		s.marks.RememberServers(welcome.Servers)
 		s.attempts.beginSession(attempt.Session{
 			Number: welcome.Session,
-			Asks:   welcome.Wire >= transport.PermitVersion && !s.node.Without.Off(clause.Permit),
+			Asks:   !s.node.Without.Off(clause.Permit),
 		})
 		s.stats.NoteReported(registration.Stats, true)
 		s.reports.Registered(versions, welcome.Again)

@@ -16,6 +16,7 @@ import (
 	"github.com/berthd/berth/internal/agent/task"
 	"github.com/berthd/berth/internal/agent/usage"
 	"github.com/berthd/berth/internal/agent/volumes"
+	"github.com/berthd/berth/internal/clause"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor"
 	"github.com/berthd/berth/internal/transport"
@@ -42,6 +43,8 @@ type world struct {
 	secretsDir string
 	// networks, unless nil, are the machine's networks, which outlive the agents.
 	networks machine.Networks
+	// without switches clauses off: the server grants no permits, unless a test is about them.
+	without clause.Set
 	// source, unless nil, extends the server by further interfaces.
 	source Source
 
@@ -61,7 +64,7 @@ func newWorld(t *testing.T) *world {
 	return &world{
 		t: t, server: newServer(), executor: newTestExecutor(), dir: t.TempDir(), boot: "boot-1", taken: map[int]bool{},
 		began: time.Now(), scarcity: facts.Scarcity{Stall: -1},
-		hostPaths: []string{"/"},
+		hostPaths: []string{"/"}, without: clause.Permit,
 	}
 }
 
@@ -86,7 +89,8 @@ func (w *world) config() Config {
 		source = w.source
 	}
 	return Config{
-		Name: "n1", DataDir: w.dir, Source: source, Executors: []executor.Executor{exec}, Retired: w.retired,
+		Name: "n1", DataDir: w.dir, Without: w.without, Source: source,
+		Executors: []executor.Executor{exec}, Retired: w.retired,
 		Clock: ClockConfig{
 			Boot:   func() time.Duration { return time.Hour + time.Since(w.began) },
 			Random: func() float64 { return 0.5 },

@@ -233,12 +233,14 @@ func (a *agent) live(ctx context.Context) {
 	for _, o := range a.tasks {
 		full = append(full, *o)
 	}
-	welcome, err := d.Register(ctx,
-		transport.Registration{Node: a.name, Previous: a.session, Token: a.token, Tasks: full, Facts: cluster.Facts{
+	welcome, err := d.Register(ctx, transport.Registration{
+		Wire: transport.WireVersion, Node: a.name, Previous: a.session, Token: a.token, Tasks: full,
+		Facts: cluster.Facts{
 			CPU: 4000, Memory: 8 * cluster.GiB, Disk: 100 * cluster.GiB,
 			Executors: []cluster.ExecutorFact{{Name: "containerd"}},
 			Devices:   a.devices, Images: a.images, Volumes: a.volumes,
-		}})
+		},
+	})
 	if err != nil {
 		if over, ok := errors.AsType[*transport.SessionError](err); ok {
 			a.session = over.Newest

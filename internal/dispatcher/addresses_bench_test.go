@@ -137,7 +137,8 @@ func newAddressBench(ctx context.Context, b *testing.B, parts *sync.WaitGroup, a
 		})
 		facts := machine
 		facts.Address = fmt.Sprintf("10.%d.%d.%d", n>>16, n>>8&255, n&255)
-		if _, err := d.Register(ctx, transport.Registration{Node: name, Facts: facts}); err != nil {
+		if _, err := d.Register(ctx,
+			transport.Registration{Wire: transport.WireVersion, Node: name, Facts: facts}); err != nil {
 			b.Fatal(err)
 		}
 	}

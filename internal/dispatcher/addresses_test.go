@@ -213,7 +213,8 @@ func TestAddressesAreOfTheSession(t *testing.T) {
 		session := w.session
 		go func() { ended <- ask("n1", session) }()
 		synctest.Wait()
-		welcome, err := w.Register(t.Context(), transport.Registration{Node: "n1", Previous: w.session})
+		welcome, err := w.Register(t.Context(),
+			transport.Registration{Wire: transport.WireVersion, Node: "n1", Previous: w.session})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -141,7 +141,8 @@ func TestNewSessionEndsTheOldStream(t *testing.T) {
 		f.register("n1")
 		s := f.assign(1, nil)
 		s.expect("synced")
-		if _, err := f.Register(t.Context(), transport.Registration{Node: "n1", Previous: 1}); err != nil {
+		if _, err := f.Register(t.Context(),
+			transport.Registration{Wire: transport.WireVersion, Node: "n1", Previous: 1}); err != nil {
 			t.Fatal(err)
 		}
 		if err := <-s.ended; !errors.Is(err, transport.ErrSession) {

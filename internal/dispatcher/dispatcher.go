@@ -87,7 +87,6 @@ type Dispatcher struct {
 type session struct {
 	node   string
 	number uint64
-	wire   int // the wire version of the agent
 
 	// reporting holds a value while a report of the session is processed, which may wait for the disk. A node's reports
 	// are processed one at a time; a sign of life does not wait. It guards the following fields up to shown.

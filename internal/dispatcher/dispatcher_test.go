@@ -113,7 +113,8 @@ func (f *fixture) remove(keys ...string) {
 // register registers a node for the first time.
 func (f *fixture) register(node string, tasks ...cluster.Observed) transport.Welcome {
 	f.t.Helper()
-	welcome, err := f.Register(f.t.Context(), transport.Registration{Node: node, Tasks: tasks})
+	welcome, err := f.Register(f.t.Context(),
+		transport.Registration{Wire: transport.WireVersion, Node: node, Tasks: tasks})
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -160,7 +161,8 @@ func TestSessionNumbersGrow(t *testing.T) {
 		if got := f.register("n1"); got.Session != 1 || got.Token.Incarnation != 7 || got.Token.Epoch != 3 {
 			t.Errorf("first registration: got %+v, want session 1 with the leader's token", got)
 		}
-		got, err := f.Register(t.Context(), transport.Registration{Node: "n1", Previous: 1})
+		got, err := f.Register(t.Context(),
+			transport.Registration{Wire: transport.WireVersion, Node: "n1", Previous: 1})
 		if err != nil || got.Session != 2 {
 			t.Errorf("second registration: got %+v %v, want session 2", got, err)
 		}
@@ -177,7 +179,7 @@ func TestSessionNumbersGrow(t *testing.T) {
 func TestDelayedRegistrationDisplacesNobody(t *testing.T) {
 	withFixture(t, func(t *testing.T, f *fixture) {
 		f.register("n1")
-		_, err := f.Register(t.Context(), transport.Registration{Node: "n1"})
+		_, err := f.Register(t.Context(), transport.Registration{Wire: transport.WireVersion, Node: "n1"})
 		var over *transport.SessionError
 		if !errors.As(err, &over) || over.Newest != 1 {
 			t.Fatalf("delayed registration: got %v, want a session error that names 1", err)
@@ -268,7 +270,7 @@ func TestBarrierLosesTheRaceToTheOutcome(t *testing.T) {
 		ended := make(chan error, 1)
 		go func() { ended <- d.Run(ctx) }()
 		defer func() { cancel(); <-ended }()
-		if _, err := d.Register(ctx, transport.Registration{Node: "n1"}); err != nil {
+		if _, err := d.Register(ctx, transport.Registration{Wire: transport.WireVersion, Node: "n1"}); err != nil {
 			t.Fatal(err)
 		}
 		reply, err := d.Report(ctx,
@@ -329,7 +331,8 @@ func TestForgottenTasksAreLost(t *testing.T) {
 		if _, err := f.report("n1", 1, 1, observed(id, cluster.StateStarting)); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := f.Register(t.Context(), transport.Registration{Node: "n1", Previous: 1}); err != nil {
+		if _, err := f.Register(t.Context(),
+			transport.Registration{Wire: transport.WireVersion, Node: "n1", Previous: 1}); err != nil {
 			t.Fatal(err)
 		}
 		row, _ := f.now().Attempt(task, 1)
@@ -377,7 +380,7 @@ func TestReportWithALostAcknowledgement(t *testing.T) {
 		ended := make(chan error, 1)
 		go func() { ended <- d.Run(ctx) }()
 		defer func() { cancel(); <-ended }()
-		if _, err := d.Register(ctx, transport.Registration{Node: "n1"}); err != nil {
+		if _, err := d.Register(ctx, transport.Registration{Wire: transport.WireVersion, Node: "n1"}); err != nil {
 			t.Fatal(err)
 		}
 		lose = true

@@ -45,7 +45,9 @@ func TestLaterAttemptTakesThePlaceOfAForgottenOne(t *testing.T) {
 		}
 		later := cluster.Observed{Task: task, Attempt: 3, UUID: "u3", State: cluster.StateRunning}
 		welcome, err := f.Register(t.Context(),
-			transport.Registration{Node: "n1", Previous: 1, Tasks: []cluster.Observed{later}})
+			transport.Registration{
+				Wire: transport.WireVersion, Node: "n1", Previous: 1, Tasks: []cluster.Observed{later},
+			})
 		if err != nil || len(welcome.Again) != 0 {
 			t.Fatalf("got %+v %v, want all taken", welcome, err)
 		}
@@ -69,7 +71,8 @@ func TestUnwrittenStatusIsReportedAgain(t *testing.T) {
 			observed(id, cluster.StateFailed),
 			{Task: task, Attempt: 3, UUID: "u3", State: cluster.StateRunning},
 		}
-		welcome, err := f.Register(t.Context(), transport.Registration{Node: "n1", Previous: 1, Tasks: both})
+		welcome, err := f.Register(t.Context(),
+			transport.Registration{Wire: transport.WireVersion, Node: "n1", Previous: 1, Tasks: both})
 		if diff := cmp.Diff([]string{"u3"}, welcome.Again); err != nil || diff != "" {
 			t.Errorf("to be told again (-want +got):\n%s%v", diff, err)
 		}

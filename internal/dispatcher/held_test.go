@@ -129,6 +129,7 @@ func TestNoBatchBeginsBeforeTheAlarm(t *testing.T) {
 		f.put(p.Node("n1"), &cluster.Node{Name: "n1", Domain: cluster.DefaultDomain, Generation: 1})
 		id := f.placeTask("n1")
 		welcome, err := f.Register(t.Context(), transport.Registration{
+			Wire: transport.WireVersion,
 			Node: "n1", Previous: 4, Token: cluster.Token{Generation: 1, Incarnation: 7, Epoch: 9},
 		})
 		if err != nil {
@@ -147,6 +148,7 @@ func TestNoBatchBeginsBeforeTheAlarm(t *testing.T) {
 func TestNodeOfAnotherStoreGetsBatch(t *testing.T) {
 	withFixture(t, func(t *testing.T, f *fixture) {
 		welcome, err := f.Register(t.Context(), transport.Registration{
+			Wire: transport.WireVersion,
 			Node: "n1", Previous: 4, Token: cluster.Token{Generation: 1, Incarnation: 8, Epoch: 1},
 		})
 		if err != nil {
@@ -191,7 +193,7 @@ func TestBarrierLosesTheRaceToTheAlarm(t *testing.T) {
 			cancel()
 			<-ended
 		}()
-		if _, err := d.Register(ctx, transport.Registration{Node: "n1"}); err != nil {
+		if _, err := d.Register(ctx, transport.Registration{Wire: transport.WireVersion, Node: "n1"}); err != nil {
 			t.Fatal(err)
 		}
 		reply, err := d.Report(ctx, transport.Report{

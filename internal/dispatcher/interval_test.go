@@ -148,7 +148,8 @@ func (f *fixture) grantedInterval() time.Duration {
 // called.
 func (f *fixture) connect() (cut func()) {
 	f.t.Helper()
-	if _, err := f.Register(f.t.Context(), transport.Registration{Node: "n1", Facts: machine}); err != nil {
+	if _, err := f.Register(f.t.Context(),
+		transport.Registration{Wire: transport.WireVersion, Node: "n1", Facts: machine}); err != nil {
 		f.t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(f.t.Context())

@@ -25,7 +25,8 @@ func TestEndedAttemptDoesNotBeginTwice(t *testing.T) {
 				}
 				f.now()
 				// The data directory is gone: the task is not in the full report.
-				if _, err := f.Register(t.Context(), transport.Registration{Node: "n1", Previous: 1}); err != nil {
+				if _, err := f.Register(t.Context(),
+					transport.Registration{Wire: transport.WireVersion, Node: "n1", Previous: 1}); err != nil {
 					t.Fatal(err)
 				}
 				reply, err := f.report("n1", 2, 1, observed(id, state))
@@ -198,7 +199,8 @@ func TestObscuredAttemptDoesNotBeginTwice(t *testing.T) {
 			t.Fatal(err)
 		}
 		f.now()
-		if _, err := f.Register(t.Context(), transport.Registration{Node: "n1", Previous: 1}); err != nil {
+		if _, err := f.Register(t.Context(),
+			transport.Registration{Wire: transport.WireVersion, Node: "n1", Previous: 1}); err != nil {
 			t.Fatal(err)
 		}
 		if row, _ := f.now().Attempt(task, 1); row.Observed == nil || row.Observed.State != cluster.StateLost ||
@@ -244,7 +246,8 @@ func TestCallsEndWithTheServer(t *testing.T) {
 		if err == nil {
 			t.Error("a report was taken by a server that ended")
 		}
-		if _, err := f.Register(t.Context(), transport.Registration{Node: "n1", Previous: 1}); err == nil ||
+		if _, err := f.Register(t.Context(),
+			transport.Registration{Wire: transport.WireVersion, Node: "n1", Previous: 1}); err == nil ||
 			errors.Is(err, context.Canceled) {
 			t.Errorf("a registration at a server that ended: got %v", err)
 		}

@@ -38,7 +38,8 @@ type knownService struct {
 // elsewhere begins a session at a server.
 func (u *followingAgent) elsewhere(server int) {
 	u.t.Helper()
-	welcome, err := u.servers[server].Register(u.t.Context(), transport.Registration{Node: "n1", Previous: u.session})
+	welcome, err := u.servers[server].Register(u.t.Context(),
+		transport.Registration{Wire: transport.WireVersion, Node: "n1", Previous: u.session})
 	if err != nil {
 		u.t.Fatal(err)
 	}

@@ -147,6 +147,7 @@ func TestMoveToALaggingServer(t *testing.T) {
 		registered := make(chan error, 1)
 		go func() {
 			_, err := two.Register(t.Context(), transport.Registration{
+				Wire: transport.WireVersion,
 				Node: "n1", Previous: 1, Token: cluster.Token{Incarnation: 7, Epoch: 3},
 				Tasks: []cluster.Observed{observed(id, cluster.StateRunning)},
 			})
@@ -180,7 +181,8 @@ func TestReportOfAnUnknownAttemptToALaggingServer(t *testing.T) {
 	withFixture(t, func(t *testing.T, f *fixture) {
 		two := f.second(memory.Hooks{})
 		f.register("n1")
-		if _, err := two.Register(t.Context(), transport.Registration{Node: "n2"}); err != nil {
+		if _, err := two.Register(t.Context(),
+			transport.Registration{Wire: transport.WireVersion, Node: "n2"}); err != nil {
 			t.Fatal(err)
 		}
 		two.engine.hold() // the second server does not receive the placement
@@ -207,7 +209,8 @@ func TestRegistrationAheadOfTheTables(t *testing.T) {
 		two.engine.hold()
 		f.register("n1")
 		time.AfterFunc(2*time.Second, two.engine.release)
-		got, err := two.Register(t.Context(), transport.Registration{Node: "n1", Previous: 1})
+		got, err := two.Register(t.Context(),
+			transport.Registration{Wire: transport.WireVersion, Node: "n1", Previous: 1})
 		if err != nil || got.Session != 2 {
 			t.Errorf("got %+v %v, want session 2", got, err)
 		}
@@ -229,7 +232,8 @@ func TestTokenAheadOfTheTables(t *testing.T) {
 		}
 		time.AfterFunc(2*time.Second, two.engine.release)
 		seen := cluster.Token{Generation: 1, Incarnation: 7, Epoch: 4}
-		got, err := two.Register(t.Context(), transport.Registration{Node: "n1", Token: seen})
+		got, err := two.Register(t.Context(),
+			transport.Registration{Wire: transport.WireVersion, Node: "n1", Token: seen})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -253,6 +257,7 @@ func TestStoreThatWentBack(t *testing.T) {
 			withFixture(t, func(t *testing.T, f *fixture) {
 				unknown := cluster.Observed{Task: "c.j.1.s.7", Attempt: 1, UUID: "u7", State: cluster.StateRunning}
 				got, err := f.Register(t.Context(), transport.Registration{
+					Wire: transport.WireVersion,
 					Node: "n1", Previous: 41, Token: seen, Tasks: []cluster.Observed{unknown},
 				})
 				if err != nil || got.Session != 42 {
@@ -315,6 +320,7 @@ func TestOldServerEndsItsSessions(t *testing.T) {
 			t.Errorf("held by the first server: %v, by the second: %v", f.Holds("n1"), two.Holds("n1"))
 		}
 		if _, err := two.Register(t.Context(), transport.Registration{
+			Wire: transport.WireVersion,
 			Node: "n1", Previous: 1, Tasks: []cluster.Observed{observed(id, cluster.StateRunning)},
 		}); err != nil {
 			t.Fatal(err)
@@ -350,13 +356,14 @@ func TestLateReportAtAServerThatLags(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			withFixture(t, func(t *testing.T, f *fixture) {
 				two := f.second(memory.Hooks{})
-				if _, err := two.Register(t.Context(), transport.Registration{Node: "n1"}); err != nil {
+				if _, err := two.Register(t.Context(),
+					transport.Registration{Wire: transport.WireVersion, Node: "n1"}); err != nil {
 					t.Fatal(err)
 				}
 				id := f.placeTask("n1")
 				synctest.Wait()
 				two.engine.hold()
-				r := transport.Registration{Node: "n1", Previous: 1}
+				r := transport.Registration{Wire: transport.WireVersion, Node: "n1", Previous: 1}
 				if told {
 					r.Tasks = []cluster.Observed{observed(id, cluster.StateRunning)}
 				}
@@ -402,7 +409,8 @@ func TestServerKilledBetweenCommitAndAnswer(t *testing.T) {
 			return nil
 		}})
 		id := f.placeTask("n1")
-		if _, err := two.Register(t.Context(), transport.Registration{Node: "n1"}); err != nil {
+		if _, err := two.Register(t.Context(),
+			transport.Registration{Wire: transport.WireVersion, Node: "n1"}); err != nil {
 			t.Fatal(err)
 		}
 		starting := observed(id, cluster.StateStarting)
@@ -419,7 +427,9 @@ func TestServerKilledBetweenCommitAndAnswer(t *testing.T) {
 			t.Fatal("the report was answered")
 		}
 		welcome, err := f.Register(t.Context(),
-			transport.Registration{Node: "n1", Previous: 1, Tasks: []cluster.Observed{starting}})
+			transport.Registration{
+				Wire: transport.WireVersion, Node: "n1", Previous: 1, Tasks: []cluster.Observed{starting},
+			})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -452,7 +462,9 @@ func (f *fixture) countEvents(kind string) (n int) {
 func TestContestedName(t *testing.T) {
 	withFixture(t, func(t *testing.T, f *fixture) {
 		for session := range uint64(6) {
-			r := transport.Registration{Node: "n1", Previous: session, Displaced: int(session) / 2}
+			r := transport.Registration{
+				Wire: transport.WireVersion, Node: "n1", Previous: session, Displaced: int(session) / 2,
+			}
 			if _, err := f.Register(t.Context(), r); err != nil {
 				t.Fatal(err)
 			}
@@ -529,13 +541,15 @@ func TestServerCutOffFromTheStore(t *testing.T) {
 						t.Errorf("the %s ended with %v, want ErrElsewhere", what, err)
 					}
 				}
-				if _, err := f.Register(t.Context(), transport.Registration{Node: "n2"}); !errors.Is(err,
+				if _, err := f.Register(t.Context(),
+					transport.Registration{Wire: transport.WireVersion, Node: "n2"}); !errors.Is(err,
 					transport.ErrElsewhere) {
 					t.Errorf("a registration: got %v, want ErrElsewhere", err)
 				}
 				f.engine.Restart()
 				time.Sleep(10 * time.Second) // in-bubble: inWorld makes one
-				if _, err := f.Register(t.Context(), transport.Registration{Node: "n2"}); err != nil {
+				if _, err := f.Register(t.Context(),
+					transport.Registration{Wire: transport.WireVersion, Node: "n2"}); err != nil {
 					t.Errorf("a registration once the store is back: %v", err)
 				}
 			})

@@ -43,7 +43,6 @@ func (d *Dispatcher) Register(ctx context.Context, r transport.Registration) (tr
 	if err != nil {
 		return transport.Welcome{}, err
 	}
-	s.wire = wire
 	if p, ok := d.config.Tables.Pulse(s.node); ok && p.Session >= s.number {
 		// The pulse is from before the operator forgot the node. Session numbers begin again, and the new session has
 		// no pulse yet.

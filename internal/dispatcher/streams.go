@@ -43,7 +43,7 @@ func (c openedStream) Close() error {
 }
 
 // OpenStream asks the agent of a node to call back with a byte stream, and returns it once it is open. The caller
-// closes it. For an agent that does not support the kind of stream, the error is transport.ErrOldAgent.
+// closes it.
 func (d *Dispatcher) OpenStream(ctx context.Context, node string, r transport.StreamRequest) (io.ReadWriteCloser,
 	error,
 ) {
@@ -52,9 +52,6 @@ func (d *Dispatcher) OpenStream(ctx context.Context, node string, r transport.St
 	d.mu.Unlock()
 	if s == nil {
 		return nil, fmt.Errorf("%s: %w", node, ErrNoSession)
-	}
-	if err := r.Kind.Knows(s.wire); err != nil {
-		return nil, fmt.Errorf("%s: %w", node, err)
 	}
 	id, err := uuid.NewRandom()
 	if err != nil {

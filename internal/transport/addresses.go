@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// PathAddresses is the path for the healthy addresses of services. The answer may take AddressesWait. A server of an
-// earlier build answers 404.
+// PathAddresses is the path for the healthy addresses of services. The answer may take AddressesWait.
 const PathAddresses = "/agent/v1/addresses"
 
 // AddressesWait bounds the time that a server waits for a change.
@@ -23,7 +22,7 @@ type AddressesRequest struct {
 	Node     string           `json:"node"`
 	Session  uint64           `json:"session"`
 	Services []ServiceRequest `json:"services"`
-	// Differences says that the agent accepts differences. An agent of an earlier build receives whole lists.
+	// Differences says that the agent accepts differences. Otherwise it receives whole lists.
 	Differences bool `json:"differences,omitempty"`
 }
 
@@ -35,7 +34,7 @@ type ServiceRequest struct {
 	Service string `json:"service"`
 	Stamp   string `json:"stamp,omitempty"`
 	// Known is the stamp of old knowledge that the agent wants to confirm; Stamp is then empty. The server answers at
-	// once, even if nothing changed. A server of an earlier build sends the whole list.
+	// once, even if nothing changed.
 	Known string `json:"known,omitempty"`
 }
 
@@ -104,7 +103,7 @@ func handleAddresses(d Dispatch) http.HandlerFunc {
 }
 
 // Addresses asks the server of the session for changes of the services' healthy addresses. It waits for a change, about
-// a minute at most. Without a change the reply is empty. ErrUnknown says that the server does not serve addresses.
+// a minute at most. Without a change the reply is empty.
 func (c *Client) Addresses(ctx context.Context, r AddressesRequest) (AddressesReply, error) {
 	var reply AddressesReply
 	l, err := c.servers.currentLink()

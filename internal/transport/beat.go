@@ -12,11 +12,8 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// A report without content is by far the most frequent message. From version 2 on it is a request without a body. An
-// answer without new content has no body either. This halves the cost for a server.
-
-// beatVersion is the first version with bodiless heartbeats.
-const beatVersion = 2
+// A report without content is by far the most frequent message. It is a request without a body. An answer
+// without new content has no body either. This halves the cost for a server.
 
 // Headers of the answer to a bodiless heartbeat, which has status 204. They hold the interval until the next report in
 // milliseconds, and the token as "generation.incarnation.epoch".

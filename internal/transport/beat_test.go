@@ -22,27 +22,23 @@ func TestHeartbeats(t *testing.T) {
 	news := full
 	news.Servers = []string{"http://s2:1"}
 	for name, c := range map[string]struct {
-		wire   int
 		report Report
 		reply  ReportReply
 		path   string
 	}{
-		"nothing new":         {2, Report{Node: "n1", Session: 4, Seq: 9}, full, PathBeat + "n1/4/9"},
-		"the server has news": {2, Report{Node: "n1", Session: 4, Seq: 9}, news, PathBeat + "n1/4/9"},
+		"nothing new":         {Report{Node: "n1", Session: 4, Seq: 9}, full, PathBeat + "n1/4/9"},
+		"the server has news": {Report{Node: "n1", Session: 4, Seq: 9}, news, PathBeat + "n1/4/9"},
 		"the agent has news": {
-			2,
 			Report{Node: "n1", Session: 4, Seq: 9, Stats: &cluster.NodeStats{Tasks: 1}},
 			full, PathReport,
 		},
-		"a server before version 2": {1, Report{Node: "n1", Session: 4, Seq: 9}, full, PathReport},
-		"a server before versions":  {0, Report{Node: "n1", Session: 4, Seq: 9}, full, PathReport},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var path string
 				var heard Report
 				h := Handler(&script{
-					register: func(Registration) (Welcome, error) { return Welcome{Session: 4, Wire: c.wire}, nil },
+					register: func(Registration) (Welcome, error) { return Welcome{Session: 4, Wire: WireVersion}, nil },
 					report: func(r Report) (ReportReply, error) {
 						heard = r
 						return c.reply, nil
@@ -81,7 +77,7 @@ func TestHeartbeats(t *testing.T) {
 func TestHeartbeatErrors(t *testing.T) {
 	err := error(&SessionError{Newest: 7, Detail: "older"})
 	h := Handler(&script{
-		register: func(Registration) (Welcome, error) { return Welcome{Session: 4, Wire: 2}, nil },
+		register: func(Registration) (Welcome, error) { return Welcome{Session: 4, Wire: WireVersion}, nil },
 		report:   func(Report) (ReportReply, error) { return ReportReply{}, err },
 	})
 	synctest.Test(t, func(t *testing.T) {

@@ -90,7 +90,7 @@ func (c *Client) Report(ctx context.Context, r Report) (ReportReply, error) {
 		return reply, err
 	}
 	watched, done := c.watchCall(ctx, l)
-	if r.isBeat() && c.servers.speaks(l, beatVersion) {
+	if r.isBeat() {
 		err = c.beat(watched, l, &r, &reply)
 	} else {
 		err = c.call(watched, l, PathReport, r, &reply)
@@ -205,8 +205,6 @@ func readFailure(resp *http.Response) error {
 		return &SessionError{Newest: f.Session, Detail: f.Detail}
 	case http.StatusForbidden, http.StatusUnauthorized:
 		return fmt.Errorf("%w: %s", ErrRefused, f.Detail)
-	case http.StatusNotFound:
-		return fmt.Errorf("%w: it answered %d: %s", ErrUnknown, resp.StatusCode, f.Detail)
 	default:
 		return fmt.Errorf("the server answered %d: %s", resp.StatusCode, f.Detail)
 	}

@@ -81,7 +81,7 @@ func connect(t *testing.T, path string) *Client {
 func TestRegisterAndReport(t *testing.T) {
 	c := dial(t, &script{
 		register: func(r Registration) (Welcome, error) {
-			return Welcome{Session: r.Previous + 1, Heartbeat: cluster.Duration(time.Second)}, nil
+			return Welcome{Session: r.Previous + 1, Wire: WireVersion, Heartbeat: cluster.Duration(time.Second)}, nil
 		},
 		report: func(r Report) (ReportReply, error) {
 			return ReportReply{Refused: map[string]Refused{
@@ -163,7 +163,7 @@ func TestAssignmentsArriveInOrder(t *testing.T) {
 func TestServerRestart(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	d := &script{
-		register: func(Registration) (Welcome, error) { return Welcome{Session: 1}, nil },
+		register: func(Registration) (Welcome, error) { return Welcome{Session: 1, Wire: WireVersion}, nil },
 		assign: func(ctx context.Context, _ AssignmentsRequest, send func([]Message) error) error {
 			if err := send([]Message{{Synced: true}}); err != nil {
 				return err

@@ -52,7 +52,7 @@ func TestServiceSentOnto(t *testing.T) {
 		},
 		"went, was not there": {gone: []ServiceAddress{c}, want: base, wrong: true},
 		"to something else":   {come: []ServiceAddress{c}, want: []ServiceAddress{a, c}, wrong: true},
-		"a stamp of an older build": {
+		"a stamp of another form": {
 			since: "0011223344556677889900aa", come: []ServiceAddress{c}, want: []ServiceAddress{a, b, c}, wrong: true,
 		},
 	} {
@@ -109,7 +109,7 @@ func TestStamps(t *testing.T) {
 
 // longListDispatch returns a long list of addresses.
 type longListDispatch struct {
-	silentDispatch
+	sessionDispatch
 	reply AddressesReply
 }
 
@@ -149,7 +149,7 @@ func TestAddressesArePacked(t *testing.T) {
 			}
 			if w := answer(""); w.Header().Get("Content-Encoding") != "" ||
 				strings.TrimSpace(w.Body.String()) != string(plain) {
-				t.Errorf("to an agent of a build before: %q", w.Body)
+				t.Errorf("without compression: %q", w.Body)
 			}
 			w := answer("gzip")
 			if w.Header().Get("Content-Encoding") != "gzip" || len(plain) > 1000 && w.Body.Len() > len(plain)/5 {

@@ -15,6 +15,4 @@ var (
 	// cut off from the store. An unanswered call may have taken effect. The agent registers again, at another server,
 	// and repeats it.
 	ErrElsewhere = errors.New("another server has to be asked")
-	// ErrUnknown says that the server's build does not have the request.
-	ErrUnknown = errors.New("the server is of an older build and knows no such request")
 )

@@ -17,7 +17,9 @@ import (
 // idle answers reports with nothing behind.
 type idle struct{}
 
-func (idle) Register(context.Context, Registration) (Welcome, error) { return Welcome{Session: 1}, nil }
+func (idle) Register(context.Context, Registration) (Welcome, error) {
+	return Welcome{Session: 1, Wire: WireVersion}, nil
+}
 
 func (idle) Report(context.Context, Report) (ReportReply, error) {
 	return ReportReply{Heartbeat: cluster.Duration(time.Minute)}, nil

@@ -53,7 +53,7 @@ type SecretsReply struct {
 	// User and Password are the login for the registry, empty if there is none.
 	User     string `json:"user,omitempty"`
 	Password []byte `json:"password,omitempty"`
-	// Login names the secret of the login; a server of an earlier build does not send it.
+	// Login names the secret of the login.
 	Login string `json:"login,omitempty"`
 }
 

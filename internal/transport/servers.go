@@ -36,7 +36,6 @@ type servers struct {
 type link struct {
 	endpoint
 	http *http.Client
-	wire int // the wire version of the session; servers.mu guards it
 	// failures counts consecutive unanswered calls; servers.mu guards it.
 	failures int
 }
@@ -105,13 +104,6 @@ func (s *servers) linkTo(address string) (*link, error) {
 		return nil, err
 	}
 	return s.connect(e), nil
-}
-
-// speaks reports whether the session's version is at least the given one.
-func (s *servers) speaks(l *link, version int) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return l.wire >= version
 }
 
 // use makes a link the current one. Open streams on the old link continue until they are closed.
@@ -244,9 +236,6 @@ func (c *Client) registerAnywhere(ctx context.Context, r Registration, addresses
 		switch {
 		case err == nil:
 			c.servers.use(l)
-			c.servers.mu.Lock()
-			l.wire = w.Wire
-			c.servers.mu.Unlock()
 			c.servers.learn(w.Servers)
 			return w, l, nil
 		case errors.Is(err, ErrSession):

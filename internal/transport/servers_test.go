@@ -167,7 +167,7 @@ func TestAbandonedConnectionsEnd(t *testing.T) {
 		s := &http.Server{
 			Handler: Handler(&script{
 				register: func(Registration) (Welcome, error) {
-					return Welcome{Session: 1, Heartbeat: cluster.Duration(time.Minute)}, nil
+					return Welcome{Session: 1, Wire: WireVersion, Heartbeat: cluster.Duration(time.Minute)}, nil
 				},
 				assign: func(ctx context.Context, _ AssignmentsRequest, send func([]Message) error) error {
 					if err := send([]Message{{}}); err != nil {

@@ -1,14 +1,5 @@
 package transport
 
-import (
-	"errors"
-	"fmt"
-)
-
-// TerminalVersion is the first version in which an agent knows the kinds of streams below. An agent of an earlier
-// version gets no such request, since it would end the stream without an error.
-const TerminalVersion = 4
-
 // Kinds of interactive streams, with frames both ways. Each ends with ChannelExit.
 const (
 	// StreamTerminal is a command on a terminal: input in ChannelStdin, sizes in ChannelResize, output in
@@ -26,21 +17,6 @@ const (
 	// its program.
 	StreamAttach StreamKind = "attach"
 )
-
-// ErrOldAgent says that the build of the node's agent does not have the request.
-var ErrOldAgent = errors.New("the node's agent is of an older build, which cannot do that: upgrade it")
-
-// Knows returns an error that wraps ErrOldAgent if agents of a wire version do not have the kind of stream.
-func (k StreamKind) Knows(version int) error {
-	switch k {
-	case StreamTerminal, StreamForward, StreamCopyOut, StreamCopyIn, StreamAttach:
-		if version < TerminalVersion {
-			return fmt.Errorf("%w (it speaks version %d of the protocol, and %q needs %d)", ErrOldAgent, version, k,
-				TerminalVersion)
-		}
-	}
-	return nil
-}
 
 // TerminalSize is the size of a terminal in characters.
 type TerminalSize struct {

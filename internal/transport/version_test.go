@@ -21,12 +21,11 @@ func TestVersions(t *testing.T) {
 		wire, least, want int
 		says              string
 	}{
-		"the same":                 {wire: WireVersion, least: WireMin, want: WireVersion},
-		"an agent before versions": {want: 1},
-		"a newer agent":            {wire: WireVersion + 3, least: WireVersion, want: WireVersion},
-		"an agent that is too new": {wire: WireVersion + 3, least: WireVersion + 1, says: "upgrade the server"},
-		// 0 is an agent before versions
-		"an agent that is too old": {wire: WireMin - 2, least: WireMin - 2, says: "upgrade the agent"},
+		"the same":                   {wire: WireVersion, least: WireMin, want: WireVersion},
+		"an agent without a version": {says: "upgrade the agent"},
+		"a newer agent":              {wire: WireVersion + 3, least: WireVersion, want: WireVersion},
+		"an agent that is too new":   {wire: WireVersion + 3, least: WireVersion + 1, says: "upgrade the server"},
+		"an agent that is too old":   {wire: WireMin - 1, least: WireMin - 1, says: "upgrade the agent"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := Registration{Wire: c.wire, WireMin: c.least}
@@ -39,7 +38,7 @@ func TestVersions(t *testing.T) {
 			}
 		})
 	}
-	if err := (&Welcome{Wire: WireMin - 2}).speaks(); err == nil ||
+	if err := (&Welcome{Wire: WireMin - 1}).speaks(); err == nil ||
 		!strings.Contains(err.Error(), "upgrade the server") {
 		t.Errorf("an agent at a server that is too old: got %v", err)
 	}
@@ -54,11 +53,11 @@ func recorded(t *testing.T, version, name string) []byte {
 	return b
 }
 
-// same reads a message of version 1, writes it again, and compares: no field may be lost or renamed. Then it reads the
+// same reads a recorded message, writes it again, and compares: no field may be lost or renamed. Then it reads the
 // same message of a newer build with more fields, and compares the fields of this build.
 func same[T any](t *testing.T, name string, forget func(*T)) {
 	t.Helper()
-	olds, news := bytes.Split(recorded(t, "1", name), []byte("\n")),
+	olds, news := bytes.Split(recorded(t, "4", name), []byte("\n")),
 		bytes.Split(recorded(t, "newer", name), []byte("\n"))
 	for i, text := range olds {
 		if len(text) == 0 {
@@ -77,14 +76,14 @@ func same[T any](t *testing.T, name string, forget func(*T)) {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%s of version 1 and as it is written now (-1 +now):\n%s", name, diff)
+			t.Errorf("%s as recorded and as it is written now (-recorded +now):\n%s", name, diff)
 		}
 		if err := json.Unmarshal(news[i], &later); err != nil {
 			t.Fatal(err)
 		}
 		forget(&later)
 		if diff := cmp.Diff(v, later); diff != "" {
-			t.Errorf("%s of a newer build (-1 +newer):\n%s", name, diff)
+			t.Errorf("%s of a newer build (-recorded +newer):\n%s", name, diff)
 		}
 	}
 }
@@ -94,9 +93,9 @@ func TestRecordedMessages(t *testing.T) {
 		if r.Stats == nil || r.Stats.Tasks != 1 {
 			t.Errorf("statistics: got %+v", r.Stats)
 		}
-		r.Stats, r.Wire, r.WireMin = nil, 0, 0
+		r.Stats, r.Wire, r.WireMin = nil, 4, 1
 	})
-	same(t, "welcome.json", func(w *Welcome) { w.Servers, w.Wire = nil, 0 })
+	same(t, "welcome.json", func(w *Welcome) { w.Servers = nil })
 	same(t, "assignments-request.json", func(*AssignmentsRequest) {})
 	same(t, "stream.ndjson", func(*Message) {})
 	same(t, "report.json", func(*Report) {})
@@ -105,7 +104,7 @@ func TestRecordedMessages(t *testing.T) {
 
 // An agent of another build, by its recorded messages, at a server of this one.
 func TestOtherAgents(t *testing.T) {
-	for _, version := range []string{"1", "newer"} {
+	for _, version := range []string{"4", "newer"} {
 		t.Run(version, func(t *testing.T) {
 			var heard []string
 			h := Handler(&script{
@@ -144,7 +143,7 @@ func TestOtherAgents(t *testing.T) {
 
 // An agent of this build at a server of another, by its recorded answers.
 func TestOtherServers(t *testing.T) {
-	for _, version := range []string{"1", "newer"} {
+	for _, version := range []string{"4", "newer"} {
 		t.Run(version, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFabric()

@@ -16,13 +16,9 @@ import (
 // WireVersion is the version of the messages that this build sends, and WireMin the oldest version that it understands.
 // Both ends exchange their versions when a session begins, and use the lower WireVersion.
 const (
-	WireVersion = 4 // 2: heartbeats without a body; 3: asks for permits; 4: terminals, ports, copies, attached output
-	WireMin     = 1
+	WireVersion = 4 // the version of the first release
+	WireMin     = 4
 )
-
-// PermitVersion is the first version in which an agent asks for a permit before a voluntary stop (P5.2). In a session
-// of an earlier version the agent stops at once.
-const PermitVersion = 3
 
 // Paths of the agents' part of the API.
 const (
@@ -49,7 +45,7 @@ type Registration struct {
 	Tasks []cluster.Observed `json:"tasks"`
 	// Stats are the statistics of the machine.
 	Stats *cluster.NodeStats `json:"stats,omitempty"`
-	// Wire and WireMin are the agent's WireVersion and WireMin; an agent that sends none speaks version 1.
+	// Wire and WireMin are the agent's WireVersion and WireMin.
 	Wire    int `json:"wire,omitempty"`
 	WireMin int `json:"wire_min,omitempty"`
 	// Displaced counts how often another agent displaced this one's session lately. Two agents of one name displace
@@ -88,8 +84,7 @@ type knownLeader struct {
 	Epoch       uint64 `json:"e,omitempty"`
 }
 
-// assignmentsWire is the JSON form of an AssignmentsRequest. The revisions are a field of their own, since earlier
-// builds have only these. A server sends the agent of an earlier build its records again, without effect there.
+// assignmentsWire is the JSON form of an AssignmentsRequest. It has the parts of a Known in two fields, by UUID.
 type assignmentsWire struct {
 	assignmentsPlain
 	Revisions map[string]uint64      `json:"have,omitempty"`
@@ -152,8 +147,7 @@ type Message struct {
 	Synced bool `json:"synced,omitempty"`
 	// Open requests a byte stream, for which the agent calls back.
 	Open *StreamRequest `json:"open,omitempty"`
-	// Secrets holds the stamps of an attempt's secrets. Agents of earlier builds ignore it, and receive no attempt with
-	// secrets.
+	// Secrets holds the stamps of an attempt's secrets.
 	Secrets *SecretStamps `json:"secrets,omitempty"`
 	// Ping keeps the connection from idling.
 	Ping bool `json:"ping,omitempty"`
@@ -229,7 +223,6 @@ const (
 	StreamImagePrune StreamKind = "image-prune"
 	// StreamVolumeList lists the volumes that the agent keeps. StreamVolumeRemove removes the one that Volume of the
 	// request names. The agent sends a JSON array of Volume as StreamImageLoad does: all volumes, or the removed one.
-	// Agents of the build before refuse both kinds.
 	StreamVolumeList   StreamKind = "volume-list"
 	StreamVolumeRemove StreamKind = "volume-remove"
 )
@@ -240,7 +233,7 @@ type Image struct {
 	Digest string        `json:"digest"`
 	Size   cluster.Bytes `json:"size"`
 	// Frees is the disk space that its removal frees, Used the time of its last use, and Kept the reason why it is
-	// kept. Older agents do not send them.
+	// kept.
 	Frees cluster.Bytes `json:"frees,omitempty"`
 	Used  time.Time     `json:"used,omitzero"`
 	Kept  string        `json:"kept,omitempty"`
@@ -283,7 +276,7 @@ type ImagesRequest struct {
 	Name string `json:"name,omitempty"`
 	Keep bool   `json:"keep,omitempty"`
 	// Login, unless nil, names the secret with the login for the registry. The agent requests the login with the id of
-	// the stream. Older agents use the node's own login.
+	// the stream.
 	Login *SecretName `json:"login,omitempty"`
 	// All, DryRun and Unused select the images to remove: see executor.ImagePrune.
 	All    bool             `json:"all,omitempty"`
@@ -345,8 +338,7 @@ const (
 	ChannelStdout = 1
 	ChannelStderr = 2
 	ChannelExit   = 3
-	// ChannelResize carries a TerminalSize as JSON, ChannelSignal the name of a signal, to agents that speak
-	// TerminalVersion.
+	// ChannelResize carries a TerminalSize as JSON, ChannelSignal the name of a signal.
 	ChannelResize = 4
 	ChannelSignal = 5
 )

@@ -151,7 +151,8 @@ func (f *fleet) start(name string, facts cluster.Facts) *machine {
 }
 
 func (m *machine) live(ctx context.Context) {
-	welcome, err := m.f.dispatch.Register(ctx, transport.Registration{Node: m.name, Facts: m.facts})
+	welcome, err := m.f.dispatch.Register(ctx,
+		transport.Registration{Wire: transport.WireVersion, Node: m.name, Facts: m.facts})
 	if err != nil {
 		return
 	}

@@ -53,21 +53,14 @@ type upgrade struct {
 
 // TestUpgrade replaces the servers of a fleet of the previous build one by one, then its agents, and goes back.
 // Meanwhile clients write and read through all servers, and tasks run. No acknowledged write is lost, the API's history
-// is linearizable, and no task is disturbed. Features of only this build are refused while a server is older.
+// is linearizable, and no task is disturbed.
 func TestUpgrade(t *testing.T) {
 	t.Parallel()
 	u := beginUpgrade(t)
 
-	// Up: servers first. Until the last one is replaced, nothing may be written that an older one would not understand.
-	for i, s := range u.Servers {
+	// Up: servers first.
+	for _, s := range u.Servers {
 		u.replace(s, "")
-		if i == 0 { // the previous build has no permissions, so its clusters have none
-			all := api.Cluster{Name: cluster.DefaultCluster, Permissions: cluster.Permissions()}
-			if _, err := s.Client().PutCluster(t.Context(), all, client.Condition{}); err != nil {
-				t.Fatal(err)
-			}
-		}
-		u.newKind(s, i == len(u.Servers)-1)
 	}
 	u.Berth("server", "members", "-o", "wide").Want(t, 0, "RECORDS", fmt.Sprintf("1-%d", store.RecordVersion))
 	// Agents of the previous build work with servers of this one: begin, read, run in, stop.
@@ -89,45 +82,14 @@ func TestUpgrade(t *testing.T) {
 	u.check()
 }
 
-// newKind writes, through a server, a service of a mode that the previous build lacks. The previous build would read a
-// service without tasks.
-func (u *upgrade) newKind(s *harness.Server, allowed bool) {
-	u.Helper()
-	every := api.Service{
-		Name: "everywhere", Definition: cluster.Ref{Name: "ticking", Version: 1},
-		Mode: cluster.ModeDaemon,
-	}
-	put := func() error {
-		_, err := s.Client().PutService(u.Context(), every, client.Condition{})
-		return err
-	}
-	if allowed {
-		u.Eventually(soon, put) // a server publishes its build a moment after it is ready
-		u.Berth("delete", "service/everywhere").Want(u.T, 0)
-		return
-	}
-	hung := api.TaskDefinition{
-		Name: "hung", Version: 1, Containers: []cluster.Container{{Name: "main", Command: []string{"sleep", "1h"}}},
-		Checks: []cluster.Check{{Type: cluster.CheckExec, Command: []string{"true"}, Meaning: cluster.MeaningLiveness}},
-	}
-	_, checked := s.Client().PutDefinition(u.Context(), hung)
-	for _, err := range []error{put(), checked} {
-		for _, want := range []string{"these are older: ", "0.0.0-previous", "Upgrade them first"} {
-			if err == nil || !strings.Contains(err.Error(), want) {
-				u.Errorf("with a server of the previous build: want %q: %v", want, err)
-			}
-		}
-	}
-}
-
 // beginUpgrade starts three servers and two agents of the previous build, tasks, and clients.
 func beginUpgrade(t *testing.T) *upgrade {
 	t.Helper()
 	u := &upgrade{
-		Fleet: harness.NewFleet(t), T: t, previous: harness.Previous(t, "testdata"),
+		Fleet: harness.NewFleet(t), T: t, previous: harness.Previous(t, "testdata/previous-commit"),
 		begun: filepath.Join(t.TempDir(), "begun"),
 	}
-	u.Program, u.Strict = u.previous, true
+	u.Program = u.previous
 	hosts := harness.Loopback(5)
 	u.Start(hosts[:3]...)
 	u.Agent(hosts[3])
@@ -165,7 +127,7 @@ func (u *upgrade) replace(s *harness.Server, program string) {
 		u.Errorf("the server ended with exit code %d:\n%s", code, s.Output())
 	}
 	u.writes.more(u.Fleet)
-	u.Program, u.Strict = program, program != ""
+	u.Program = program
 	s.Start()
 	u.Voters(len(u.Servers))
 	for _, a := range u.Agents {
@@ -182,7 +144,7 @@ func (u *upgrade) restart(a *harness.Agent, program string) {
 	if code := a.Terminate(); code != 0 {
 		u.Errorf("the agent ended with exit code %d:\n%s", code, a.Output())
 	}
-	u.Program, u.Strict = program, program != ""
+	u.Program = program
 	a.Begin()
 	u.Eventually(soon, func() error {
 		if !a.Alive() {

@@ -31,8 +31,7 @@ type Site struct {
 	// Program is the berth that is started from now on, commands included; empty is the one that is tested.
 	Program string
 	// Strict starts servers and agents without the permissive flags. Most tests need these flags: clusters have all
-	// permissions, plain programs run without isolation, and nodes lend any path. Earlier builds do not have the flags,
-	// and need Strict.
+	// permissions, plain programs run without isolation, and nodes lend any path.
 	Strict bool
 
 	tb      testing.TB

@@ -70,10 +70,9 @@ type Directory struct {
 	wake  chan struct{} // capacity 1: a service has its first follower
 	dirty chan struct{} // capacity 1: the file is out of date
 
-	mu           sync.Mutex
-	services     map[ServiceName]*followed
-	warnedTooOld bool // the warning about an old server was logged
-	wholeLists   bool // a difference of this session did not fit: request whole lists
+	mu         sync.Mutex
+	services   map[ServiceName]*followed
+	wholeLists bool // a difference of this session did not fit: request whole lists
 }
 
 // followed is a service with followers, now or recently. The directory's mutex guards it.
@@ -247,10 +246,6 @@ func (d *Directory) Poll(ctx context.Context, source Source, session uint64) err
 			err = nil // the services to ask for have changed
 		case errors.Is(err, transport.ErrSession), errors.Is(err, transport.ErrElsewhere):
 			return err
-		case errors.Is(err, transport.ErrUnknown):
-			d.warnTooOld(err)
-			<-ctx.Done() // the next session may be with another server
-			return ctx.Err()
 		case err == nil:
 			d.apply(&reply)
 			p.Reset()
@@ -290,22 +285,10 @@ func (d *Directory) pollOnce(ctx context.Context, source Source,
 	return reply, woken && err != nil, err
 }
 
-// warnTooOld logs once that the server knows no addresses.
-func (d *Directory) warnTooOld(err error) {
-	d.mu.Lock()
-	warned := d.warnedTooOld
-	d.warnedTooOld = true
-	d.mu.Unlock()
-	if !warned {
-		d.node.Logger.Warn("the server cannot send service addresses: upgrade it", "error", err)
-	}
-}
-
 // apply stores the answer of a server.
 func (d *Directory) apply(reply *transport.AddressesReply) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.warnedTooOld = false
 	for i := range reply.Services {
 		t := &reply.Services[i]
 		s := d.services[ServiceName{t.Cluster, t.Service}]
@@ -365,7 +348,7 @@ func (d *Directory) Load() {
 			d.services[name] = s
 		}
 		if t.Stamp != transport.StampOf(t.Missing, t.Addresses) {
-			t.Stamp = "" // a server of an earlier build wrote it, or the file is damaged
+			t.Stamp = "" // the file is damaged
 		}
 		if !s.now.Known {
 			s.set(Service{

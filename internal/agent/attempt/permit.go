@@ -33,7 +33,7 @@ type Permit struct {
 type Session struct {
 	// Number is 0 before the agent's first session.
 	Number uint64
-	// Asks means that the server grants permits. A server without permits wants every stop at once.
+	// Asks means that a voluntary stop needs a permit. It is false in tests that switch the clause off.
 	Asks bool
 }
 

@@ -116,7 +116,7 @@ func (a *ExecAPI) carryFrames(w http.ResponseWriter, r *http.Request, c carriedS
 }
 
 // errNoResult is the end of a stream that its agent closed without a result.
-var errNoResult = errors.New("the node ended the stream without a result: its agent may be of an older build")
+var errNoResult = errors.New("the node ended the stream without a result")
 
 // sendInput passes the client's input on until the client has gone.
 func (c *carriedStream) sendInput(ctx context.Context, conn *websocket.Conn, stream io.WriteCloser) error {

@@ -4,7 +4,6 @@ package agentapi
 
 import (
 	"context"
-	"errors"
 	"io"
 	"net/http"
 
@@ -30,9 +29,6 @@ func (a Streams) open(ctx context.Context, node string, req transport.StreamRequ
 	}
 	req.ID = uuid.NewString()
 	stream, err := a.Nodes.OpenStream(ctx, node, req)
-	if errors.Is(err, transport.ErrOldAgent) {
-		return nil, respond.Problemf(http.StatusNotImplemented, "%v", err)
-	}
 	if err != nil {
 		return nil, respond.Problemf(http.StatusServiceUnavailable,
 			"node %s cannot be reached: %v; `berth node status %s` shows its state", node, err, node)
