@@ -119,25 +119,103 @@ func TestWhoGivesPermissions(t *testing.T) {
 	has(0)
 }
 
-// TestPermissionsThatWereTaken checks that specs and earlier versions do not start again after the cluster has lost a
-// permission.
+// TestPermissionsThatWereTaken checks that specs and earlier versions do not start again, or grow, after the cluster
+// has lost a permission. What needs no new task goes on.
 func TestPermissionsThatWereTaken(t *testing.T) {
 	t.Parallel()
 	s := newSecure(t, func(c *Config) { c.Permissions = nil })
-	s.want(201, "PUT", "/v1/clusters/shop", `{"name": "shop", "permissions": ["root"]}`)
-	s.want(200, "POST", "/v1/apply", setOf(privileged()[cluster.PermitRoot], cluster.KindService, serviceOfD))
-	s.want(200, "POST", "/v1/clusters/shop/services/s/stop", nil)
-	s.want(200, "POST", "/v1/apply", setOf(privileged()[cluster.PermitRoot], cluster.KindJob, jobOfD))
-	s.want(200, "PUT", "/v1/clusters/shop", `{"name": "shop", "permissions": []}`)
+	const (
+		with    = `{"name": "shop", "permissions": ["root"]}`
+		without = `{"name": "shop", "permissions": []}`
+		scaled  = `{"cluster": "shop", "name": "scaled", "definition": "d@1", "count": 2,
+			"scaling": {"min": 1, "max": 4, "schedules": [{"cron": "@daily", "min": 1}]}}`
+		plainService = `{"cluster": "shop", "name": "undone", "definition": "plain@1", "count": 1}`
+	)
+	root := privileged()[cluster.PermitRoot]
+	plain := strings.Replace(strings.Replace(root, `"name": "d"`, `"name": "plain"`, 1), `, "user": "root"`, "", 1)
+	s.want(201, "PUT", "/v1/clusters/shop", with)
+	for _, set := range []string{
+		setOf(root, cluster.KindService, serviceOfD),
+		setOf(root, cluster.KindService, scaled),
+		setOf(root, cluster.KindService, strings.Replace(serviceOfD, `"s"`, `"undone"`, 1)),
+		setOf(root, cluster.KindService, strings.Replace(serviceOfD, `"s"`, `"stopped"`, 1)),
+		setOf(root, cluster.KindJob, jobOfD),
+		setOf(root, cluster.KindCron, cronOfD),
+	} {
+		s.want(200, "POST", "/v1/apply", set)
+	}
+	s.want(200, "POST", "/v1/clusters/shop/services/stopped/stop", nil)
+	s.want(200, "POST", "/v1/clusters/shop/crons/c/suspend", nil)
+	e, _ := s.tables.Snapshot().Service("shop", "undone")
+	s.want(200, "POST", "/v1/apply", setOf(plain, cluster.KindService, plainService))
+	s.put(map[string]any{"rollout/shop/undone": cluster.Rollout{Version: cluster.Version{
+		Generation: e.Value.Generation, Definition: e.Value.Definition, State: cluster.RolloutComplete,
+	}}})
+	s.want(200, "PUT", "/v1/clusters/shop", without)
 	token := s.access(cluster.RoleSubmitter, "shop")
-	for _, path := range []string{"services/s/start", "jobs/j/restart"} {
-		if got := s.ask(s.plain, token, "POST", "/v1/clusters/shop/"+path, nil); got.status < 400 ||
+	ask := func(path, body string) reply {
+		t.Helper()
+		if body == "" {
+			return s.ask(s.plain, token, "POST", "/v1/clusters/shop/"+path, nil)
+		}
+		return s.ask(s.plain, token, "POST", "/v1/clusters/shop/"+path, body)
+	}
+	needing := []struct{ path, body string }{
+		{"services/stopped/start", ""},
+		{"services/s/restart", ""},
+		{"services/s/scale", `{"count": 2}`},
+		{"services/scaled/scale", `{"count": 3}`},
+		{"services/scaled/scale", `{"max": 5}`},
+		{"services/scaled/scale", `{"min": 2}`},
+		{"services/scaled/scale", `{"min": 3, "max": 3}`},
+		{"services/undone/rollout/undo", fmt.Sprintf(`{"generation": %d}`, e.Value.Generation)},
+		{"jobs/j/restart", ""},
+		{"crons/c/resume", ""},
+		{"crons/c/run", ""},
+	}
+	for _, c := range needing {
+		if got := ask(c.path, c.body); got.status < 400 ||
 			!strings.Contains(string(got.body), "needs the permission root") {
-			t.Errorf("%s: status %d: %s", path, got.status, got.body)
+			t.Errorf("%s %s: status %d, want a refusal: %s", c.path, c.body, got.status, got.body)
 		}
 	}
-	s.want(200, "PUT", "/v1/clusters/shop", `{"name": "shop", "permissions": ["root"]}`)
-	if got := s.ask(s.plain, token, "POST", "/v1/clusters/shop/services/s/start", nil); got.status != 200 {
-		t.Errorf("with the permission again: status %d: %s", got.status, got.body)
+	for _, c := range []struct{ path, body string }{
+		{"services/s/scale", `{"count": 1}`},
+		{"services/scaled/scale", `{"count": 1}`},
+		{"services/scaled/scale", `{"max": 3}`},
+		{"services/s/scale", `{"count": 0}`},
+		{"services/s/stop", ""},
+		{"crons/c/suspend", ""},
+	} {
+		if got := ask(c.path, c.body); got.status != 200 {
+			t.Errorf("%s %s: status %d, want 200: %s", c.path, c.body, got.status, got.body)
+		}
+	}
+	s.want(200, "PUT", "/v1/clusters/shop", with)
+	for _, path := range []string{"services/s/start", "crons/c/resume"} {
+		if got := ask(path, ""); got.status != 200 {
+			t.Errorf("%s with the permission again: status %d: %s", path, got.status, got.body)
+		}
+	}
+	if got := ask("services/s/scale", `{"count": 2}`); got.status != 200 {
+		t.Errorf("scale with the permission again: status %d: %s", got.status, got.body)
+	}
+}
+
+// TestScaleAboveTheCountThatScalingChose checks that the count of the spec needs the permission, too, if scaling has
+// chosen a lower count since.
+func TestScaleAboveTheCountThatScalingChose(t *testing.T) {
+	t.Parallel()
+	s := newSecure(t, func(c *Config) { c.Permissions = nil })
+	s.want(201, "PUT", "/v1/clusters/shop", `{"name": "shop", "permissions": ["root"]}`)
+	s.want(200, "POST", "/v1/apply", setOf(privileged()[cluster.PermitRoot], cluster.KindService,
+		`{"cluster": "shop", "name": "s", "definition": "d@1", "count": 4,
+			"scaling": {"min": 1, "max": 4, "schedules": [{"cron": "@daily", "min": 1}]}}`))
+	s.want(200, "PUT", "/v1/clusters/shop", `{"name": "shop", "permissions": []}`)
+	s.put(map[string]any{"scale/shop/s": cluster.Scale{Count: 1, From: 4}})
+	token := s.access(cluster.RoleSubmitter, "shop")
+	if got := s.ask(s.plain, token, "POST", "/v1/clusters/shop/services/s/scale", `{"count": 4}`); got.status < 400 ||
+		!strings.Contains(string(got.body), "needs the permission root") {
+		t.Errorf("status %d, want a refusal: %s", got.status, got.body)
 	}
 }

@@ -54,7 +54,7 @@ func (a *ScalesAPI) scaleService(w http.ResponseWriter, r *http.Request) error {
 	if faults := scaleFaults(&ask); len(faults) > 0 {
 		return respond.Invalid(faults)
 	}
-	return a.services().change(w, r, func(_ *draft.Draft, svc *cluster.Service) (bool, error) {
+	return a.services().change(w, r, func(d *draft.Draft, svc *cluster.Service) (bool, error) {
 		if svc.Mode == cluster.ModeDaemon {
 			return false, draft.Conflictf("count",
 				"service %s/%s is a daemon: it has one task on each node that its constraints allow", svc.Cluster,
@@ -67,9 +67,25 @@ func (a *ScalesAPI) scaleService(w http.ResponseWriter, r *http.Request) error {
 		if ask.Count != nil && (svc.Scaling != nil || svc.Count != was.Count) {
 			svc.Recounted++ // an equal count still ends the count that scaling chose
 		}
+		if allowsMoreTasks(d, &was, svc) {
+			if err := d.RequirePermissions(svc.Cluster,
+				d.CheckPermissions(svc.Cluster, svc.Definition, "definition")); err != nil {
+				return false, err
+			}
+		}
 		action, _ := draft.Compare(&was, svc)
 		return action != api.ActionNone, nil
 	})
+}
+
+// allowsMoreTasks reports whether a change of a service's count and bounds adds tasks, or lets scaling add some. The
+// count that scaling chose may be below the one of the spec.
+func allowsMoreTasks(d *draft.Draft, was, svc *cluster.Service) bool {
+	scale, _ := d.Snap.Scale(was.Cluster, was.Name)
+	if svc.Count > was.At(scale.Value).Count && (svc.Count != was.Count || svc.Recounted != was.Recounted) {
+		return true
+	}
+	return svc.Scaling != nil && (svc.Scaling.Max > was.Scaling.Max || svc.Scaling.Min > was.Scaling.Min)
 }
 
 func scaleFaults(ask *api.ScaleRequest) (faults cluster.Faults) {

@@ -3,6 +3,7 @@
 // A decision is a function of values. The caller measures, looks up the moments of the schedules, remembers the
 // returned wishes, and writes the returned record. The count obeys these rules, the first one first:
 //
+//  0. An obstacle to growth: the count never grows, even if it is below Min.
 //  1. The bounds in force: Min and Max of the scaling or of a schedule.
 //  2. A schedule's own count, once for each of its moments.
 //  3. The targets. Each computes the load in tasks, and the highest load counts. A load within Tolerance of the count's
@@ -44,7 +45,10 @@ type Input struct {
 	Wishes []Wish
 	// Fired holds, for each of Spec.Scaling.Schedules, its newest moment up to Now, zero for none.
 	Fired []time.Time
-	Now   time.Time
+	// GrowthObstacle says why the count may not grow, empty if it may. A moment of a schedule that would make it grow
+	// passes without effect.
+	GrowthObstacle string
+	Now            time.Time
 }
 
 // Measured is the value of one target's metric.
@@ -277,6 +281,13 @@ func (e *evaluation) finish(want, next int, seen string) Decision {
 		d.Message = join(seen, fmt.Sprintf("%d wanted, held at %d by %s", want, count, e.heldBy))
 	}
 	from := e.rec.Count
+	if e.in.GrowthObstacle != "" && count > from {
+		count, d.NextDecision = from, time.Time{}
+		d.Message = fmt.Sprintf("it stays at %d: %s", from, e.in.GrowthObstacle)
+		if e.rec.Message != d.Message {
+			e.rec.Message, e.recordChanged = d.Message, true
+		}
+	}
 	if count == from && !e.recordChanged {
 		return d
 	}

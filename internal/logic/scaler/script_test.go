@@ -21,6 +21,7 @@ import (
 //	up|down [window=D] [step=P] [every=D]
 //	schedule [min=N] [max=N] [count=N]   one more schedule
 //	fire I…                      a moment of those schedules is now
+//	obstacle [WORDS]             from now on the count may not grow, for that reason, or may again
 //	leader                       another server takes over and remembers no wish
 //	at D [V[/TASKS[/AGE]]…]      a decision D after the beginning: for each target the value, by default of all
 //	                             tasks and measured now, or "-" for an unknown one. Prints the count
@@ -48,6 +49,8 @@ type stage struct {
 	wishes []scaler.Wish
 	fired  []time.Time
 	out    strings.Builder
+
+	obstacle string
 }
 
 func (s *stage) do(command string, words []string) {
@@ -84,6 +87,8 @@ func (s *stage) do(command string, words []string) {
 		for _, w := range words {
 			s.fired[s.atoi(w)] = s.now
 		}
+	case "obstacle":
+		s.obstacle = strings.Join(words, " ")
 	case "leader":
 		s.wishes = nil
 	case "at":
@@ -106,7 +111,8 @@ func (s *stage) do(command string, words []string) {
 
 // look decides, carries the decision out and returns it as a line.
 func (s *stage) look(values []string) string {
-	in := scaler.Input{Spec: &s.spec, Scale: s.scale, Wishes: s.wishes, Fired: s.fired, Now: s.now}
+	in := scaler.Input{Spec: &s.spec, Scale: s.scale, Wishes: s.wishes, Fired: s.fired, GrowthObstacle: s.obstacle,
+		Now: s.now}
 	for _, v := range values {
 		in.Measured = append(in.Measured, s.measured(v))
 	}
