@@ -1,6 +1,8 @@
 package serving
 
 import (
+	"strings"
+
 	"github.com/spf13/cobra"
 
 	"github.com/berthd/berth/internal/cli/session"
