@@ -68,4 +68,5 @@ const (
 	ReasonReserved      = cluster.ReasonReserved
 	ReasonAddresses     = cluster.ReasonAddresses
 	ReasonNetwork       = cluster.ReasonNetwork
+	ReasonPermission    = cluster.ReasonPermission
 )

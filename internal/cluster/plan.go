@@ -73,6 +73,7 @@ const (
 	ReasonReserved      ReasonCode = "reserved"        // the free capacity there is kept for others
 	ReasonAddresses     ReasonCode = "addresses"       // services that it uses moved: it is restarted in place
 	ReasonNetwork       ReasonCode = "network"         // the node cannot provide the requested network
+	ReasonPermission    ReasonCode = "permission"      // its cluster lacks a permission that its tasks need
 )
 
 // Refusal is why a task cannot be placed on one node, or on none.

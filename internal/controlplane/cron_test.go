@@ -2,6 +2,7 @@ package controlplane_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -24,7 +25,9 @@ func (w *world) putCron(change func(*cluster.Cron)) {
 	if change != nil {
 		change(c)
 	}
-	w.put(p.Cluster("c"), &cluster.Cluster{Name: "c"})
+	w.put(p.Cluster("c"), &cluster.Cluster{
+		Name: "c", Permissions: []cluster.Permission{cluster.PermitHostNetwork},
+	})
 	w.put(p.NewestDefinition("d"), &store.Newest{Name: "d", Version: 1})
 	w.definition(1, 100)
 	w.put(p.Cron("c", "tick"), c)
@@ -215,6 +218,42 @@ func TestCronThatCannotMakeItsJob(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A moment of a cron gets no job while the cluster lacks a permission that its tasks need. The reason is published.
+// With the permission the next moment has a job again.
+func TestCronWithoutItsPermission(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.node("n1")
+		w.putCron(nil)
+		w.until(15*time.Minute, "the first moment has its job", func(s *store.Snapshot) bool {
+			return cmp.Diff([]string{"10m0s succeeded"}, w.cronJobs(s)) == ""
+		})
+		w.put(p.Cluster("c"), &cluster.Cluster{Name: "c"})
+		w.until(15*time.Minute, "the second moment is skipped", func(s *store.Snapshot) bool {
+			return eventCounts(s)["cron.skipped"] == 1
+		})
+		s := w.server.tables.Snapshot()
+		const want = "needs the permission host-network, and cluster c does not have it"
+		if f, _ := s.Fired("c", "tick"); !strings.Contains(f.Value.Message, want) {
+			t.Errorf("the cron's message: got %q, want %q in it", f.Value.Message, want)
+		}
+		for b := range s.EventBatches() {
+			for _, e := range b.Value.Events {
+				if e.Type == "cron.skipped" &&
+					(e.Reason != cluster.ReasonPermission || !strings.Contains(e.Message, want)) {
+					t.Errorf("the event: got %s %q, want %s with %q", e.Reason, e.Message,
+						cluster.ReasonPermission, want)
+				}
+			}
+		}
+		w.put(p.Cluster("c"), &cluster.Cluster{
+			Name: "c", Permissions: []cluster.Permission{cluster.PermitHostNetwork},
+		})
+		w.until(15*time.Minute, "the third moment has its job", func(s *store.Snapshot) bool {
+			return cmp.Diff([]string{"10m0s succeeded", "30m0s succeeded"}, w.cronJobs(s)) == ""
+		})
+	})
 }
 
 // A moment that comes while the last job runs waits for its end, and the job that is replaced is cancelled.

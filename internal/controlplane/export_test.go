@@ -15,7 +15,7 @@ func (p *Plane) Observed(snap *store.Snapshot) (*observe.Domain, *scheduler.Flee
 		return nil, nil
 	}
 	if e, ok := snap.Recovery(l.config.Domain); ok && e.Value.State == cluster.RecoveryNeeded {
-		return nil, nil // nothing is decided
+		return nil, nil // the leader decides nothing then: there is no decision to compare views with
 	}
 	return l.observed(snap), l.view.Fleet
 }

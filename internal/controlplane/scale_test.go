@@ -85,6 +85,38 @@ func TestServiceIsScaledByCPU(t *testing.T) {
 	})
 }
 
+// Scaling adds no tasks to a service while the cluster lacks a permission that its tasks need. It still removes some.
+func TestServiceIsNotGrownWithoutItsPermission(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		var cpu atomic.Int64
+		cpu.Store(90)
+		w.node("n1", reportsCPU(&cpu))
+		w.put(p.Cluster("c"), &cluster.Cluster{Name: "c"})
+		w.definition(1, 100)
+		w.putScaled(cluster.Scaling{
+			Min: 1, Max: 6,
+			Targets: []cluster.ScaleTarget{{Metric: cluster.ScaleCPU, Target: 50}},
+		}, 2)
+		time.Sleep(10 * time.Minute) // in-bubble: inWorld makes one
+		s := w.server.tables.Snapshot()
+		if n := healthy(s, 1); n != 2 {
+			t.Errorf("without the permission: %d tasks, want 2", n)
+		}
+		if got, want := scaleOf(s).Message, "needs the permission host-network"; !strings.Contains(got, want) {
+			t.Errorf("the message of the count: got %q, want %q in it", got, want)
+		}
+		w.put(p.Cluster("c"), &cluster.Cluster{
+			Name: "c", Permissions: []cluster.Permission{cluster.PermitHostNetwork},
+		})
+		w.until(2*time.Minute, "6 tasks run with the permission", func(s *store.Snapshot) bool {
+			return healthy(s, 1) == 6
+		})
+		w.put(p.Cluster("c"), &cluster.Cluster{Name: "c"})
+		cpu.Store(10)
+		w.until(15*time.Minute, "fewer are left", func(s *store.Snapshot) bool { return healthy(s, 1) <= 2 })
+	})
+}
+
 // A new leader remembers no wishes: it shrinks nothing before a whole window has passed under it.
 func TestNewLeaderShrinksOnlyAfterItsWindow(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {

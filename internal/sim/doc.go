@@ -17,6 +17,6 @@
 //
 // # Size
 //
-// The parts of a fleet (servers, nodes, network, users, programs) share its clock and its journal, and the checkers read
-// all of them. They are files of one package, because only this package's test uses them.
+// The parts of a fleet (servers, nodes, network, users, programs) share its clock and its journal, and the checkers
+// read all of them. They are files of one package, because only this package's test uses them.
 package sim

@@ -167,7 +167,9 @@ func (f *fleet) setUp() {
 			panic(err) // a fault of the simulator
 		}
 	}
-	value, err := store.Encode(cluster.Cluster{Name: inCluster, Domain: cluster.DefaultDomain})
+	value, err := store.Encode(cluster.Cluster{
+		Name: inCluster, Domain: cluster.DefaultDomain, Permissions: []cluster.Permission{cluster.PermitHostNetwork},
+	})
 	if err == nil {
 		_, err = f.engine.Commit(f.ctx,
 			[]store.Group{{Ops: []store.Op{{Key: prefix.Cluster(inCluster), Value: value}}}})

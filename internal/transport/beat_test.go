@@ -38,7 +38,9 @@ func TestHeartbeats(t *testing.T) {
 				var path string
 				var heard Report
 				h := Handler(&script{
-					register: func(Registration) (Welcome, error) { return Welcome{Session: 4, Wire: WireVersion}, nil },
+					register: func(Registration) (Welcome, error) {
+						return Welcome{Session: 4, Wire: WireVersion}, nil
+					},
 					report: func(r Report) (ReportReply, error) {
 						heard = r
 						return c.reply, nil

@@ -37,7 +37,9 @@ func Previous(tb testing.TB, file string) string {
 		dir   string
 		words []string
 	}{
-		{root, []string{"git", "archive", "--output=" + sources, commit, "go.mod", "go.sum", "VERSION", "cmd", "internal", "api"}},
+		{root, []string{
+			"git", "archive", "--output=" + sources, commit, "go.mod", "go.sum", "VERSION", "cmd", "internal", "api",
+		}},
 		{dir, []string{"tar", "-xf", sources}},
 		{dir, []string{"sh", "-c", build, root, stamp, binary}},
 	} {

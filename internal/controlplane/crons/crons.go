@@ -252,7 +252,7 @@ func (w *writer) write(in cron.Input, units *[]store.Unit) error {
 
 // decision returns the decision. If no job can be made at all, as when a definition is gone, the moments are skipped.
 func (w *writer) decision(in cron.Input) cron.Decision {
-	why := w.obstacle()
+	reason, why := w.obstacle()
 	if why == "" || len(in.Due) == 0 || w.spec.Suspended {
 		return cron.Decide(in)
 	}
@@ -269,29 +269,36 @@ func (w *writer) decision(in cron.Input) cron.Decision {
 	status.Last, status.Message = later(status.Last, due[len(due)-1]), why
 	d.Status = &status
 	d.Events = append(d.Events, cluster.Event{
-		Type: cron.EventSkipped, Cluster: w.ref.Cluster, Owner: &w.ref, Reason: cluster.ReasonNoDefinition,
+		Type: cron.EventSkipped, Cluster: w.ref.Cluster, Owner: &w.ref, Reason: reason,
 		Count:   len(due),
 		Message: fmt.Sprintf("no job was made for %s: %s", status.Last.Format(time.RFC3339), why),
 	})
 	return d
 }
 
-// obstacle returns why no job of the cron can be made; empty if one can.
-func (w *writer) obstacle() string {
+// obstacle returns why no job of the cron can be made; an empty sentence if one can.
+func (w *writer) obstacle() (cluster.ReasonCode, string) {
 	c, ok := w.snap.Cluster(w.ref.Cluster)
 	switch {
 	case !ok:
-		return "there is no cluster " + w.ref.Cluster
+		return cluster.ReasonNoDefinition, "there is no cluster " + w.ref.Cluster
 	case c.Value.Deleted:
-		return "cluster " + w.ref.Cluster + " is being deleted"
+		return cluster.ReasonNoDefinition, "cluster " + w.ref.Cluster + " is being deleted"
 	}
+	var missing []string
 	for i := range w.spec.Job.Steps {
 		ref := w.spec.Job.Steps[i].Definition
 		if _, ok := w.resolve(&ref); !ok {
-			return "there is no task definition " + w.spec.Job.Steps[i].Definition.String()
+			return cluster.ReasonNoDefinition, "there is no task definition " + w.spec.Job.Steps[i].Definition.String()
+		}
+		definition, _ := w.snap.Definition(ref)
+		for _, fault := range c.Value.CheckPermissions("", definition.Value) {
+			if !slices.Contains(missing, fault.Message) { // steps may share a definition
+				missing = append(missing, fault.Message)
+			}
 		}
 	}
-	return ""
+	return cluster.ReasonPermission, strings.Join(missing, "; ")
 }
 
 // resolve fills in the newest version if a reference names none. Then it returns the revision of the record that holds
