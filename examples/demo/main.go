@@ -46,9 +46,9 @@ type demo struct {
 	plain  bool     // the node runs plain processes, not images
 	// slowdown multiplies every time limit.
 	slowdown int
-	stdout io.Writer
-	stderr io.Writer
-	berth  *berth
+	stdout   io.Writer
+	stderr   io.Writer
+	berth    *berth
 	// password is the password of redis.
 	password string
 	began    time.Time

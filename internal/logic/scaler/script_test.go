@@ -111,8 +111,10 @@ func (s *stage) do(command string, words []string) {
 
 // look decides, carries the decision out and returns it as a line.
 func (s *stage) look(values []string) string {
-	in := scaler.Input{Spec: &s.spec, Scale: s.scale, Wishes: s.wishes, Fired: s.fired, GrowthObstacle: s.obstacle,
-		Now: s.now}
+	in := scaler.Input{
+		Spec: &s.spec, Scale: s.scale, Wishes: s.wishes, Fired: s.fired, GrowthObstacle: s.obstacle,
+		Now: s.now,
+	}
 	for _, v := range values {
 		in.Measured = append(in.Measured, s.measured(v))
 	}
