@@ -175,10 +175,7 @@ func printTop(ctx context.Context, sess *session.Session, c *client.Client, o to
 				return err
 			}
 		}
-		if n == o.times {
-			return nil
-		}
-		if pause.For(ctx, o.interval) != nil {
+		if n == o.times || pause.For(ctx, o.interval) != nil {
 			return nil
 		}
 	}
