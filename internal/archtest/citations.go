@@ -74,19 +74,26 @@ func citations(tree fs.FS, apart ...string) ([]Finding, error) {
 			return fmt.Errorf("read %s: %w", name, err)
 		}
 		found = append(found, recordCitations(name, src, records)...)
-		for i, line := range bytes.Split(src, []byte("\n")) {
-			for _, cited := range citation.FindAll(line, -1) {
-				if !defined[string(cited)] {
-					found = append(found, Finding{
-						Pos: token.Position{Filename: name, Line: i + 1}, Rule: "citations",
-						Text: fmt.Sprintf("%s is not in %s", cited, protocolPage),
-					})
-				}
-			}
-		}
+		found = append(found, clauseCitations(name, src, defined)...)
 		return nil
 	})
 	return sorted(found), err
+}
+
+// clauseCitations finds the clauses, parts and traces that a file cites and that the protocol page does not hold.
+func clauseCitations(name string, src []byte, defined map[string]bool) []Finding {
+	var found []Finding
+	for i, line := range bytes.Split(src, []byte("\n")) {
+		for _, cited := range citation.FindAll(line, -1) {
+			if !defined[string(cited)] {
+				found = append(found, Finding{
+					Pos: token.Position{Filename: name, Line: i + 1}, Rule: "citations",
+					Text: fmt.Sprintf("%s is not in %s", cited, protocolPage),
+				})
+			}
+		}
+	}
+	return found
 }
 
 // decisionRecords returns the numbers of the decision records of a tree.

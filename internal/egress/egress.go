@@ -112,15 +112,6 @@ func (p Policy) Check(addr netip.Addr) error {
 	return nil
 }
 
-// Prefixes of IPv6 addresses that carry IPv4 addresses.
-var (
-	nat64Prefix      = netip.MustParsePrefix("64:ff9b::/96")   // RFC 6052
-	localNAT64Prefix = netip.MustParsePrefix("64:ff9b:1::/48") // RFC 8215
-	sixToFourPrefix  = netip.MustParsePrefix("2002::/16")      // RFC 3056
-	teredoPrefix     = netip.MustParsePrefix("2001::/32")      // RFC 4380
-	compatiblePrefix = netip.MustParsePrefix("::/96")          // RFC 4291
-)
-
 // carried returns the IPv4 addresses inside of an IPv6 address: those that a gateway or the kernel may unpack.
 func carried(addr netip.Addr) (found []netip.Addr) {
 	if !addr.Is6() || addr.Is4In6() {
@@ -128,17 +119,18 @@ func carried(addr netip.Addr) (found []netip.Addr) {
 	}
 	b := addr.As16()
 	add := func(b0, b1, b2, b3 byte) { found = append(found, netip.AddrFrom4([4]byte{b0, b1, b2, b3})) }
+	in := func(prefix string) bool { return netip.MustParsePrefix(prefix).Contains(addr) }
 	switch {
-	case nat64Prefix.Contains(addr):
+	case in("64:ff9b::/96"): // NAT64, RFC 6052
 		add(b[12], b[13], b[14], b[15])
-	case localNAT64Prefix.Contains(addr):
+	case in("64:ff9b:1::/48"): // NAT64 of the network, RFC 8215
 		return carriedLocally(b)
-	case sixToFourPrefix.Contains(addr):
+	case in("2002::/16"): // 6to4, RFC 3056
 		add(b[2], b[3], b[4], b[5])
-	case teredoPrefix.Contains(addr):
+	case in("2001::/32"): // Teredo, RFC 4380
 		add(b[4], b[5], b[6], b[7])         // the server
 		add(^b[12], ^b[13], ^b[14], ^b[15]) // the client
-	case compatiblePrefix.Contains(addr) && addr != netip.IPv6Loopback() && !addr.IsUnspecified():
+	case in("::/96") && addr != netip.IPv6Loopback() && !addr.IsUnspecified(): // the compatible form, RFC 4291
 		add(b[12], b[13], b[14], b[15])
 	}
 	// An ISATAP interface identifier (RFC 5214) may follow any prefix. The first byte marks a globally unique address.

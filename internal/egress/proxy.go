@@ -63,7 +63,7 @@ func (p Policy) checkHost(ctx context.Context, host string, names Resolver) erro
 		return context.Cause(ctx)
 	}
 	if err != nil {
-		return nil //nolint:nilerr // only the proxy can resolve it
+		return nil // only the proxy can resolve it
 	}
 	for _, addr := range addrs {
 		if err := p.Check(addr); err != nil {

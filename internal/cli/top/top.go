@@ -154,9 +154,9 @@ func canShowScreen(sess *session.Session) bool {
 	return output.TerminalWidth(sess.Stdout) > 0 && sess.Env("TERM") != "dumb" && !sess.WantsData()
 }
 
-// printTop prints the usage a number of times.
+// printTop prints the usage a number of times, or until ctx ends.
 func printTop(ctx context.Context, sess *session.Session, c *client.Client, o topOptions) error {
-	for n := 1; ; n++ {
+	for n := 1; n == 1 || pause.For(ctx, o.interval) == nil; n++ {
 		use, err := o.readUsage(ctx, c)
 		if err != nil {
 			return fetch.IgnoreCanceled(err)
@@ -176,12 +176,10 @@ func printTop(ctx context.Context, sess *session.Session, c *client.Client, o to
 			}
 		}
 		if n == o.times {
-			return nil
-		}
-		if pause.For(ctx, o.interval) != nil {
-			return nil
+			break
 		}
 	}
+	return nil
 }
 
 // topUsage is the content of one view.
