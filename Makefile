@@ -1,5 +1,4 @@
-# The targets of Berth: `make build`, `make check`, `make test`, `make demo`.
-# Everything that is built lands in bin/.
+# The targets of Berth: `make build`, `make check`, `make test`, `make demo`. All outputs of builds are in bin/.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -9,21 +8,21 @@ GO    ?= go
 TOOL   = $(GO) tool -modfile=tools/go.mod
 BIN   ?= bin
 
-# The stamp comes from the commit alone, so that a commit gives the same bytes on any
-# machine and in any folder. Outside of a git checkout it is left to the toolchain.
+# The stamp follows from the commit alone, so that a commit gives the same bytes on any machine and in any folder.
+# Outside of a git checkout the toolchain's build information is used.
 VERSION     ?= $(shell cat VERSION)
 COMMIT      ?= $(shell git rev-parse HEAD 2>/dev/null)
 COMMIT_DATE ?= $(shell TZ=UTC git log -1 --date=format-local:%Y-%m-%dT%H:%M:%SZ --format=%cd 2>/dev/null)
 STAMP        = github.com/berthd/berth/internal/version
 LDFLAGS      = -s -w -buildid= \
 	-X $(STAMP).version=$(VERSION) -X $(STAMP).commit=$(COMMIT) -X $(STAMP).commitDate=$(COMMIT_DATE)
-# Each package is compiled once for build, checks and tests: they have the same flags.
+# Build, checks and tests have the same flags, so that go compiles each package once.
 export GOFLAGS     := $(shell scripts/flags)
 export CGO_ENABLED := 0
-# The cache of golangci-lint is next to the compiler's, so that both are kept together.
+# The cache of golangci-lint is in the compiler's cache, so that both are kept together.
 export GOLANGCI_LINT_CACHE ?= $(shell $(GO) env GOCACHE)/golangci-lint
 
-# Go files of this module, for gofumpt: it would walk into folders of dots and data.
+# The Go files of this tree, for gofumpt, which would also format hidden folders and test data.
 SOURCES = scripts/files go
 
 .PHONY: help build demo demo-check check format generate test prove bench microbench reproducible install-parts clean
@@ -37,10 +36,10 @@ build: ## Build bin/berth: one static, reproducible binary.
 demo: ## Install what is missing, start Berth, deploy the examples, serve until Ctrl-C (DEV: flags for berth dev).
 	$(GO) run ./examples/demo -- $(DEV)
 
-demo-check: ## The same, verified step by step and taken down again.
+demo-check: ## Run the demo, verify each step, and remove everything again.
 	$(GO) run ./examples/demo -check -- $(DEV)
 
-check: ## Format, architecture, lint (vet is a part of it), tidy modules, generated files: all up to date.
+check: ## Check format, architecture, lint (with vet), tidy modules, generated files and reproducibility.
 	@echo "check: format"
 	@out="$$($(SOURCES) | xargs -r -d '\n' $(TOOL) gofumpt -l)"; \
 		if [[ -n "$$out" ]]; then echo "not formatted (make format):"; echo "$$out"; exit 1; fi
@@ -62,18 +61,18 @@ format: ## Format all Go files.
 generate: ## Write the generated files again.
 	$(GO) generate ./...
 
-test: ## Run every test that this machine can run; as root install what they need first.
+test: ## Run every test that this machine can run; as root install missing packages first.
 	scripts/test
 
 PROOFS = crash,store,sim,replay,search,proof,load,units,race,unified,fleet,demo,contended,figures
 
-prove: ## Run the long proofs (PROVE=crash,store,… picks; scripts/prove lists them and their sizes, such as KILLS=200).
+prove: ## Run the long proofs (PROVE=crash,store,… selects; scripts/prove lists names and sizes, such as KILLS=200).
 	PROVE="$(or $(PROVE),$(PROOFS))" ROUNDS=$(or $(ROUNDS),20) KILLS=$(or $(KILLS),100) \
 		SERVICES=$(or $(SERVICES),80) BATCH=$(or $(BATCH),300) SEEDS=$(or $(SEEDS),10000) \
 		SEARCH=$(or $(SEARCH),10000) RUNS=$(or $(RUNS),200) LOSSES=$(or $(LOSSES),20) \
 		LENGTH=$(or $(LENGTH),1h) CHECKS=$(or $(CHECKS),10000) scripts/prove
 
-bench: build ## Measure what Berth promises to be fast at, one table each (scripts/bench says how to pick).
+bench: build ## Measure the performance of Berth, one table for each subject (scripts/bench lists the names for WHAT).
 	scripts/bench $(WHAT)
 
 microbench: ## Run Go benchmarks, ready for benchstat: make microbench PKG=./internal/store/etcd COUNT=10
@@ -82,8 +81,8 @@ microbench: ## Run Go benchmarks, ready for benchstat: make microbench PKG=./int
 reproducible: ## Build twice in different folders and compare the bytes.
 	scripts/check-reproducible
 
-install-parts: ## Install the system parts that tests and demo need (root).
+install-parts: ## Install the system packages that tests and demo need (root).
 	scripts/install-parts
 
-clean: ## Remove what was built.
+clean: ## Remove the outputs of builds.
 	rm -rf $(BIN)
