@@ -208,9 +208,9 @@ func TestUnpackAttacks(t *testing.T) {
 			"leads out",
 		},
 		"through a link": {tarOf(t, tar.Header{Name: "l", Typeflag: tar.TypeSymlink, Linkname: "."},
-			tar.Header{Name: "l/evil", Size: 1}), "in the place of a folder"},
+			tar.Header{Name: "l/evil", Size: 1}), "in place of the folder"},
 		"links in a row": {tarOf(t, tar.Header{Name: "a/b", Typeflag: tar.TypeSymlink, Linkname: "."},
-			tar.Header{Name: "l", Typeflag: tar.TypeSymlink, Linkname: "a/b/../.."}), "leaves"},
+			tar.Header{Name: "l", Typeflag: tar.TypeSymlink, Linkname: "a/b/../.."}), "leads out"},
 		"a device": {
 			tarOf(t, tar.Header{Name: "sda", Typeflag: tar.TypeBlock, Devmajor: 8}),
 			"no file, folder or link",
