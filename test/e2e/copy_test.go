@@ -123,7 +123,7 @@ func TestCopy(t *testing.T) {
 		// Impossible copies.
 		s.Berth("cp", "box.1.0:no-such-file", ".").Want(t, 2, "no-such-file: no such file")
 		s.Berth("cp", "box.1.0:/dev/pts", "devices").Want(t, 0, `"pts/ptmx" is a device`)
-		s.Berth("cp", "big", "box.1.0:no/such/folder").Want(t, 2, "make it first")
+		s.Berth("cp", "big", "box.1.0:no/such/folder").Want(t, 2, "create it first")
 		s.Berth("cp", "big", "other").Want(t, 2, "either the source or the target must be in a task")
 		s.Berth("cp", "no-such-file", "box.1.0:x").Want(t, 2, "no-such-file")
 		s.Berth("cp", "-c", "other", "big", "box.1.0:x").Want(t, 2, `no container "other"`)

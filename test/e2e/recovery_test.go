@@ -142,7 +142,7 @@ func TestLostQuorum(t *testing.T) {
 	last.Berth("status").Want(t, 0, "hello") // reads continue
 	f.Berth("server", "recover-quorum", "--data-dir", last.Dir, "--yes").Want(t, 2, "in use by another process")
 	last.Terminate()
-	f.Berth("server", "recover-quorum", "--data-dir", last.Dir).Want(t, 2, "had not received yet are lost", "--yes")
+	f.Berth("server", "recover-quorum", "--data-dir", last.Dir).Want(t, 2, "had not received are lost", "--yes")
 	f.Berth("server", "recover-quorum", "--data-dir", last.Dir, "--yes").Want(t, 0, "berth operator recover")
 	f.Servers[0].Removed()
 	f.Servers[2].Removed()
@@ -270,7 +270,7 @@ func TestFleetFaults(t *testing.T) {
 				"server", "init", "--data-dir", dir, "--advertise", "https://x/", "--name", "A_B",
 				"--advertise-peers", "0.0.0.0",
 			},
-			[]string{"3 faults", "want HOST or HOST:PORT", `--name "A_B"`, "not that of all interfaces"},
+			[]string{"3 faults", "want HOST or HOST:PORT", `--name "A_B"`, "not the address of all interfaces"},
 		},
 		{
 			"join without anything",
@@ -380,7 +380,7 @@ func TestBrokenServerFiles(t *testing.T) {
 		{"a certificate of nothing", "pki/self.crt", "x", 0o600, []string{"self.crt"}},
 		{
 			"another server's id", "server-id", "0b9dd1e0-0000-4000-8000-000000000001\n", 0o600,
-			[]string{"mixed from two servers"},
+			[]string{"mixes two servers"},
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -115,7 +115,7 @@ func TestRekey(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.Berth("operator", "snapshot", "restore", snapshot, "--data-dir", elsewhere).Want(t, 0, "need the key "+old,
-		"the copy that was kept")
+		"backup of the time of the snapshot")
 }
 
 // Three servers get the same new key, one of them after it was down. No value is sealed with it before. The leader dies

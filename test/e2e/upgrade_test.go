@@ -255,7 +255,7 @@ func TestOlderThanTheStore(t *testing.T) {
 		}
 		for _, want := range []string{
 			"service/default/hello: the record has version", "a newer build wrote it",
-			"Start the newer build",
+			"Start the newer version",
 		} {
 			if !strings.Contains(server.Output(), want) {
 				t.Errorf("%s: want %q:\n%s", when, want, server.Output())

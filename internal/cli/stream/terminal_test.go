@@ -41,7 +41,7 @@ func TestMappings(t *testing.T) {
 		}
 	}
 	if _, err := f.parseMappings(&cobra.Command{}, []string{"http"}, nil); err == nil ||
-		!strings.Contains(err.Error(), "names no ports") {
+		!strings.Contains(err.Error(), "no named ports") {
 		t.Errorf("a task without ports: %v", err)
 	}
 }
