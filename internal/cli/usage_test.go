@@ -92,7 +92,7 @@ func TestEveryCommandRefusesWrongFlags(t *testing.T) {
 			if slices.Contains([]string{"bool", "int", "uint64", "float64", "duration"}, f.Value.Type()) {
 				message := runWrongUsage(t, append(slices.Clone(words), "--"+f.Name+"=some")...)
 				if !strings.Contains(message, fmt.Sprintf("--%s %q: want ", f.Name, "some")) &&
-					!strings.Contains(message, `"some" is no count`) {
+					!strings.Contains(message, `"some" is not a count`) {
 					t.Errorf("%s --%s=some: %s", c.CommandPath(), f.Name, message)
 				}
 			}
