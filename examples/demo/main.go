@@ -75,7 +75,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	d := &demo{
 		root: root, binary: *binary, data: data, images: *images,
-		flags: flags.Args(), stdout: stdout, stderr: stderr, began: time.Now(), slowdown: max(1, *slowdown),
+		flags: flags.Args(), stdout: stdout, stderr: stderr, began: time.Now(), slowdown: *slowdown,
 	}
 	err = d.play(ctx, *check, *executor)
 	// Taken down in any case, also after Ctrl-C.
@@ -91,7 +91,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 }
 
 // limit stretches a time limit on a slow machine.
-func (d *demo) limit(limit time.Duration) time.Duration { return limit * time.Duration(d.slowdown) }
+func (d *demo) limit(limit time.Duration) time.Duration { return limit * time.Duration(max(1, d.slowdown)) }
 
 // play is the story, from nothing to running services.
 func (d *demo) play(ctx context.Context, check bool, executor string) error {

@@ -89,7 +89,7 @@ func TestExternalStore(t *testing.T) {
 	second := f.Join(hosts[1])
 	second.Rejoin(second.Token).Want(t, 0, "berth server --data-dir "+second.Dir+" --store etcd://HOST")
 	refused := second.Begin()
-	if code := refused.Exit(soon); code != 2 || !strings.Contains(refused.Output(), "external etcd") {
+	if code := refused.Exit(soon); code != 2 || !strings.Contains(refused.Output(), "external store") {
 		t.Errorf("a start without --store ended with exit code %d:\n%s", code, refused.Output())
 	}
 	if _, err := os.Stat(filepath.Join(second.Dir, "etcd")); err == nil {

@@ -253,7 +253,7 @@ func TestFleetJoinCanBeRepeated(t *testing.T) {
 	if err := os.Remove(filepath.Join(joined.Dir, "server.json")); err != nil {
 		t.Fatal(err)
 	}
-	f.Berth("server", "--data-dir", joined.Dir).Want(t, 2, "did not end",
+	f.Berth("server", "--data-dir", joined.Dir).Want(t, 2, "did not finish",
 		"Run `berth server init` or `berth server join` again")
 	joined.Rejoin(f.JoinToken("server")).Want(t, 0, "has joined")
 	joined.Start()

@@ -271,7 +271,7 @@ func TestNodeWithoutBridge(t *testing.T) {
 	n := newNetworkSite(t, harness.Process, "--bridge-subnet", "10.77.0.0/16")
 	const why = "the subnet 10.77.0.0/16 for tasks overlaps the node's route to 10.77.0.0/24 of eth0; give " +
 		"the agent another with --bridge-subnet"
-	n.Berth("status", "node/"+harness.NodeName).Want(t, 0, "bridge, not here: "+why)
+	n.Berth("status", "node/"+harness.NodeName).Want(t, 0, "bridge, not available: "+why)
 	n.put("one", fmt.Sprintf(bridged, "one", 1))
 	n.Eventually(soon, func() error {
 		r := n.Berth("explain", "one.1.0")

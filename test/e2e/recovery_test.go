@@ -308,7 +308,7 @@ func TestFleetFaults(t *testing.T) {
 		{
 			"store files that are not there",
 			[]string{"server", "--data-dir", dir, "--store", "etcd://127.0.0.1", "--store-cert", "/nowhere"},
-			[]string{"2 faults", "one is missing", "/nowhere: no such file"},
+			[]string{"2 faults", "must be given together", "/nowhere: no such file"},
 		},
 		{
 			"https without a certificate",
@@ -338,14 +338,14 @@ func TestFleetFaults(t *testing.T) {
 		{
 			"restore both",
 			[]string{"operator", "snapshot", "restore", file, "--data-dir", dir, "--adopt", "--stop"},
-			[]string{"only one of"},
+			[]string{"exclude each other"},
 		},
 		{"restore nothing", []string{"operator", "snapshot", "restore", file, "--data-dir", dir}, []string{file}},
 		{"inspect nothing", []string{"operator", "snapshot", "inspect", "/nowhere"}, []string{"/nowhere"}},
 		{
 			"quorum of nothing",
 			[]string{"server", "recover-quorum", "--data-dir", dir, "--yes"},
-			[]string{"holds no store"},
+			[]string{"contains no store"},
 		},
 		{"silence without a time", []string{"operator", "silence", "override"}, []string{"--for"}},
 	} {
@@ -373,7 +373,7 @@ func TestBrokenServerFiles(t *testing.T) {
 	}{
 		{"settings cut off", "server.json", `{"name": "s1", "ap`, 0o600, []string{"server.json"}},
 		{"settings of nothing", "server.json", `{}`, 0o600, []string{"server.json", "no name"}},
-		{"no settings", "server.json", "", 0, []string{"server.json", "did not end"}},
+		{"no settings", "server.json", "", 0, []string{"server.json", "did not finish"}},
 		{"no key of the authority", "pki/ca.key", "", 0, []string{"ca.key"}},
 		{"a key that others read", "pki/self.key", "same", 0o644, []string{"self.key", "chmod 600"}},
 		{"no certificate", "pki/self.crt", "", 0, []string{"self.crt"}},

@@ -44,7 +44,7 @@ func TestRekey(t *testing.T) {
 	snapshot := filepath.Join(s.Dir, "snapshot")
 	s.Berth("operator", "snapshot", "save", snapshot).Want(t, 0, "secrets.key", "with the key "+old)
 
-	s.Berth("operator", "secrets", "rekey").Want(t, 0, "1 secret sealed under the master key",
+	s.Berth("operator", "secrets", "rekey").Want(t, 0, "1 secret encrypted under the master key",
 		"The older key "+old+" is kept", "drop-key "+old)
 	keys := masterIDs(t, s.Berth("operator", "secrets", "keys"))
 	if keys["kept"] != old || keys["in-use"] == old || keys["in-use"] == "" {
@@ -114,7 +114,7 @@ func TestRekey(t *testing.T) {
 		os.WriteFile(filepath.Join(elsewhere, "secrets.key"), readBytes(t, file), 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	s.Berth("operator", "snapshot", "restore", snapshot, "--data-dir", elsewhere).Want(t, 0, "need the key "+old,
+	s.Berth("operator", "snapshot", "restore", snapshot, "--data-dir", elsewhere).Want(t, 0, "with the key "+old,
 		"backup of the time of the snapshot")
 }
 
@@ -137,7 +137,7 @@ func TestRekeyOfAFleet(t *testing.T) {
 		}
 	}
 	down.Kill()
-	asked.Berth("operator", "secrets", "rekey", "--detach").Want(t, 0, "is made")
+	asked.Berth("operator", "secrets", "rekey", "--detach").Want(t, 0, "is created")
 	// The others have it within seconds; the one that is down keeps it from being used.
 	f.Eventually(soon, func() error {
 		r := asked.Berth("operator", "secrets", "keys")

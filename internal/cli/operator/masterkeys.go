@@ -305,7 +305,7 @@ func printKeysMissing(sess *session.Session, info *etcd.SnapshotInfo, dataDir st
 	}
 	for _, id := range info.Masters {
 		if !slices.Contains(ids, id) {
-			sess.Messagef("The snapshot holds %s that need the key %s, but %s holds %s. Add the line from the "+
+			sess.Messagef("The snapshot holds %s, encrypted with the key %s, but %s holds %s. Add the line from the "+
 				"backup of the time of the snapshot. Without it the secrets must be set again.",
 				wording.Count(countSecrets(info), "secret"), id, path, strings.Join(ids, ", "))
 			return
