@@ -110,7 +110,7 @@ func TestServiceStory(t *testing.T) {
 		before := running(t, s, "hello", 3)
 		s.Berth("restart", "service/hello").Want(t, 0)
 		s.Eventually(soon, func() error { return replaced(before, alive(s, "hello")) })
-		s.Berth("delete", "service/hello").Want(t, 0, "service/hello is gone")
+		s.Berth("delete", "service/hello").Want(t, 0, "service/hello is deleted")
 		s.Berth("status", "service/hello").Want(t, 2, "there is no service")
 		s.Berth("events", "--tail", "-1").Want(t, 0, "task.healthy", "node.ready")
 	})
