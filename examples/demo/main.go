@@ -91,7 +91,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 }
 
 // limit stretches a time limit on a slow machine.
-func (d *demo) limit(limit time.Duration) time.Duration { return limit * time.Duration(max(1, d.slowdown)) }
+func (d *demo) limit(limit time.Duration) time.Duration {
+	return limit * time.Duration(max(1, d.slowdown))
+}
 
 // play is the story, from nothing to running services.
 func (d *demo) play(ctx context.Context, check bool, executor string) error {
