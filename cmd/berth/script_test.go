@@ -2,8 +2,10 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -14,6 +16,7 @@ import (
 	"github.com/berthd/berth/internal/cli"
 	"github.com/berthd/berth/internal/cli/clitest"
 	"github.com/berthd/berth/internal/cli/session"
+	"github.com/berthd/berth/internal/testkit"
 )
 
 // steady is for how long the time of a command in a script stands still: what it prints of ages must not depend on the
@@ -45,6 +48,7 @@ func TestMain(m *testing.M) {
 //	world FILE...   the fake server shows these, one after the other
 //	calls FILE      compares what was changed on the server
 //	code N CMD...   runs a command that must exit with the code
+//	complete PATTERN ARG...  completes a command line until a line matches: a server that is slow yields no names
 //	told FILE       runs the commands of a transcript and compares what people are told (transcript_test.go)
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
@@ -78,6 +82,20 @@ func TestScripts(t *testing.T) {
 				if want := strings.TrimSpace(ts.ReadFile(args[0])); got != want {
 					ts.Fatalf("calls:\n got %s\nwant %s", got, want)
 				}
+			},
+			"complete": func(ts *testscript.TestScript, _ bool, args []string) {
+				pattern, words := regexp.MustCompile("(?m)"+args[0]), append([]string{"__complete"}, args[1:]...)
+				ctx, cancel := testkit.WithLimit(context.Background(), 10*time.Second)
+				defer cancel()
+				ts.Check(testkit.Poll(ctx, func() error {
+					if err := ts.Exec("berth", words...); err != nil {
+						return err
+					}
+					if got := ts.ReadFile("stdout"); !pattern.MatchString(got) {
+						return fmt.Errorf("complete %q: got\n%s, want a line %s", args[1:], got, args[0])
+					}
+					return nil
+				}))
 			},
 			"told": func(ts *testscript.TestScript, _ bool, args []string) { compareTold(ts, args[0]) },
 			"code": func(ts *testscript.TestScript, _ bool, args []string) {
