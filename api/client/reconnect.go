@@ -8,15 +8,15 @@ import (
 	"github.com/berthd/berth/internal/pause"
 )
 
-// Delays between the attempts to take a stream up again.
+// Delays between attempts to resume a stream.
 const (
 	firstDelay = 250 * time.Millisecond
 	lastDelay  = 5 * time.Second
 )
 
-// reconnect opens a stream again after each break, until ctx ends. Open reads one stream, and resets the backoff with
-// each message; its done says that the caller has enough. Broken decides after a break whether that was the end, and
-// with which error.
+// reconnect opens a stream again after each break, until ctx ends. The function open reads one stream and resets the
+// backoff with each message; done means that the caller needs no more. After a break, the function broken decides
+// whether the sequence ends, and with which error.
 func reconnect(ctx context.Context, open func(*pause.Backoff) (done bool, err error),
 	broken func(error) (end bool, err error),
 ) error {
