@@ -514,7 +514,7 @@ func TestPromoteOneGeneration(t *testing.T) {
 	w := rolled(t)
 	w.put(map[string]any{"rollout/default/web": cluster.Rollout{Version: versionOf(2, 2, cluster.RolloutCanary)}})
 	if got := w.want(409, "POST", rolloutPath+"/promote", `{"generation": 1}`); !strings.Contains(got.problem().Detail,
-		"generation 2 with web@2 was asked for meanwhile") {
+		"generation 2 with web@2 was requested meanwhile") {
 		t.Errorf("%s", got.body)
 	}
 	w.want(422, "POST", rolloutPath+"/promote", `{"generations": 2}`)

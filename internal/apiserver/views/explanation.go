@@ -212,7 +212,7 @@ func moveCause(row *store.AttemptRow) string {
 	case cluster.ReasonTaint:
 		return ", which has a taint that it does not tolerate"
 	case cluster.ReasonConstraint:
-		return ", which does not meet its demands any more"
+		return ", which does not meet its requirements any more"
 	case cluster.ReasonRebalance:
 		return ", as it is better placed elsewhere"
 	case cluster.ReasonReplaced:

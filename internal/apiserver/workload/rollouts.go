@@ -145,7 +145,7 @@ func (a *RolloutsAPI) promoteRollout(w http.ResponseWriter, r *http.Request) err
 		if ask.Generation != 0 && ask.Generation != svc.Generation {
 			return false, respond.Problemf(http.StatusConflict,
 				"the canaries of generation %d of service %s/%s are not the newest any more: generation %d "+
-					"with %s was asked for meanwhile; look at that, and promote it",
+					"with %s was requested meanwhile; check it, and promote it",
 				ask.Generation, svc.Cluster, svc.Name, svc.Generation, svc.Definition)
 		}
 		if svc.Rollout.Promoted == svc.Generation {

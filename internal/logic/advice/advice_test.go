@@ -76,7 +76,7 @@ func TestSuggestionsPlace(t *testing.T) {
 	}
 	t.Logf("%d tasks wait, %d of them without a suggestion; %d suggestions, %d of several changes: %v", waiting,
 		without, applied, several, kinds)
-	if 10*without > waiting { // some ask for the impossible, or for one node with five blockers
+	if 10*without > waiting { // some request the impossible, or for one node with five blockers
 		t.Errorf("there is no suggestion for %d of %d waiting tasks", without, waiting)
 	}
 	for _, k := range []cluster.ChangeKind{

@@ -108,7 +108,7 @@ func (evenAspect) why(b *state, c *class, from, to int32) string {
 		}
 	}
 	if c.wishValues != nil && c.wishValues[to]-c.wishValues[from] > most {
-		message = fmt.Sprintf("node %s meets more of its wishes than %s", y.Name, x.Name)
+		message = fmt.Sprintf("node %s meets more of its preferences than %s", y.Name, x.Name)
 	}
 	return message
 }

@@ -311,7 +311,7 @@ func TestNodeIsEmptiedAsAWholeOrNotAtAll(t *testing.T) {
 	wish := cluster.Affinity{Constraint: cluster.Constraint{Attribute: "label.zone", Value: "a"}, Weight: 100}
 	w.service("web", cluster.Placement{Affinities: []cluster.Affinity{wish}}, one(800, 1), "n4")
 	res := rebalance.Rebalance(w.input(), rebalance.Options{})
-	want := []string{"even c.web.1.0: n4 → n1 (node n1 meets more of its wishes than n4)"}
+	want := []string{"even c.web.1.0: n4 → n1 (node n1 meets more of its preferences than n4)"}
 	if diff := cmp.Diff(want, shown(res.Moves)); diff != "" || res.Before.Used != res.After.Used {
 		t.Errorf("got %+v after %+v; moves (-want +got):\n%s", res.After, res.Before, diff)
 	}

@@ -125,7 +125,7 @@ func (r progress) fail(code cluster.ReasonCode, message string) {
 	r.end(cluster.RolloutRolledBack, fmt.Sprintf("%s; back to %s", message, back.Definition))
 	r.Revert = &Revert{Definition: back.Definition, Failed: r.rec.Generation, SpecRev: r.in.SpecRev}
 	r.report("service.rolled-back", code,
-		fmt.Sprintf("generation %d with %s failed and %s is asked for again: %s", r.rec.Generation, r.rec.Definition,
+		fmt.Sprintf("generation %d with %s failed and %s is requested again: %s", r.rec.Generation, r.rec.Definition,
 			back.Definition, message))
 }
 
