@@ -39,7 +39,7 @@ func TestTerminal(t *testing.T) {
 	t.Parallel()
 	c := talk(t, func(ctx context.Context, r *http.Request, conn *websocket.Conn) {
 		if got := r.URL.String(); got != "/v1/tasks/default.web.1.0/terminal?columns=80&command=sh&container=main&rows=24&type=vt100" {
-			t.Errorf("asked for %s", got)
+			t.Errorf("requested %s", got)
 		}
 		for range 2 {
 			_, msg, err := conn.Read(ctx)
@@ -103,11 +103,11 @@ func TestForward(t *testing.T) {
 	}
 }
 
-// TestForwardRefused tells by the first read that nobody listens.
+// TestForwardRefused checks that the first read returns the error that nothing listens.
 func TestForwardRefused(t *testing.T) {
 	t.Parallel()
 	c := talk(t, func(ctx context.Context, _ *http.Request, conn *websocket.Conn) {
-		tell(ctx, conn, "\x03"+`{"error":"nobody listens"}`)
+		tell(ctx, conn, "\x03"+`{"error":"nothing listens"}`)
 	})
 	conn, err := c.Forward(t.Context(), "default.web.1.0", ForwardOptions{Port: "1"})
 	if err != nil {
@@ -115,13 +115,13 @@ func TestForwardRefused(t *testing.T) {
 	}
 	defer func() { _ = conn.Close() }()
 	for range 2 {
-		if _, err := conn.Read(make([]byte, 1)); err == nil || err.Error() != "nobody listens" {
+		if _, err := conn.Read(make([]byte, 1)); err == nil || err.Error() != "nothing listens" {
 			t.Errorf("got %v", err)
 		}
 	}
 }
 
-// TestCopyIn holds that an archive whose reader fails is never ended as if it were whole, and that the reason is the
+// TestCopyIn checks that an archive whose reader fails is never ended as if it were whole, and that the reason is the
 // reader's.
 func TestCopyIn(t *testing.T) {
 	t.Parallel()
@@ -155,10 +155,10 @@ func TestCopyIn(t *testing.T) {
 	select {
 	case got := <-heard:
 		if got != "half|broken" {
-			t.Errorf("the server heard %q", got)
+			t.Errorf("the server received %q", got)
 		}
 	case <-testkit.Context(t, 20*time.Second).Done():
-		t.Error("the server was not told")
+		t.Error("the server received no end")
 	}
 }
 

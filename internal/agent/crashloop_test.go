@@ -49,7 +49,7 @@ func TestCrashLoopIsReportedWithItsLastLines(t *testing.T) {
 		w.pass(2 * time.Second)
 		if o := w.want("s1", cluster.StateRunning, ""); o.Health != cluster.HealthHealthy || o.LogTail != "" ||
 			o.Message != "" {
-			t.Errorf("once it is well it still says %q and %q", o.Message, o.LogTail)
+			t.Errorf("once healthy it still has %q and %q", o.Message, o.LogTail)
 		}
 	})
 }

@@ -48,7 +48,7 @@ func devicesIn(s executor.Spec) (env []string) {
 	return env
 }
 
-// Each container of a task gets exactly the devices that it asks for, and the variables that name them.
+// Each container of a task gets exactly the devices that it requests, and the variables that name them.
 func TestDevicesAreHandedOver(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.devices = []devices.Device{
@@ -132,7 +132,7 @@ func TestDevicesThatVanish(t *testing.T) {
 		w.want("s1", cluster.StateRunning, "")
 		told := w.reportedFacts()
 		if told == nil || len(told.Devices) != 1 || told.Devices[0].ID != "a" {
-			t.Errorf("the server was told %+v", told)
+			t.Errorf("the server received %+v", told)
 		}
 		second := w.desired("s2", def, cluster.KindService)
 		second.Task, second.Devices = cluster.ServiceTask("default", "web", 1, 1), d.Devices
@@ -168,7 +168,7 @@ func TestCoresOfOnesOwn(t *testing.T) {
 				app.NumaNodes, side.CPUs)
 		}
 		if got := devicesIn(app); !slices.Equal(got, []string{"BERTH_CPUS=2-3"}) {
-			t.Errorf("it is told %q", got)
+			t.Errorf("it got %q", got)
 		}
 		w.wantMoved(map[executor.ID][]string{"p1-0-1": {"0-1"}})
 		w.restart()
@@ -248,7 +248,7 @@ func TestImagesAreReported(t *testing.T) {
 		if told := w.reportedFacts().Images; len(told) != cluster.MaxNodeImages ||
 			!slices.Contains(told, "docker.io/library/used:latest") ||
 			!slices.Contains(told, "docker.io/library/new:0") {
-			t.Errorf("of many images %d are told, and those that count are not among them: %q", len(told), told)
+			t.Errorf("%d of many images are reported, without those that count: %q", len(told), told)
 		}
 	})
 }

@@ -103,7 +103,7 @@ func (g *addressServer) Addresses(ctx context.Context, r transport.AddressesRequ
 	}
 }
 
-// withAddressServer runs a test in a bubble with an agent that can ask for addresses.
+// withAddressServer runs a test in a bubble with an agent that can request addresses.
 func withAddressServer(t *testing.T, test func(w *world, g *addressServer)) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -160,7 +160,7 @@ func TestDirectoryReportsChanges(t *testing.T) {
 		d := w.agent.services
 		w.pass(time.Minute)
 		if n := g.requests(); n != 0 {
-			t.Errorf("nobody follows anything, and the server was asked %d times", n)
+			t.Errorf("nothing is followed, and the server was asked %d times", n)
 		}
 		g.setNodes("web", "1", "n1")
 		f := d.Follow(webName, dbName)
@@ -173,7 +173,7 @@ func TestDirectoryReportsChanges(t *testing.T) {
 		}
 		w.wantNodes(f, webName, "n1")
 		if !closed(f.Changed()) {
-			t.Error("the other service was not looked at, and its news are gone")
+			t.Error("the other service was not read, and its changes are lost")
 		}
 		w.wantNodes(f, dbName, "missing")
 		again := f.Changed()
@@ -194,7 +194,7 @@ func TestDirectoryReportsChanges(t *testing.T) {
 		}
 		other := d.Follow(webName)
 		if !closed(other.Changed()) {
-			t.Error("what is known already is no news for somebody new")
+			t.Error("a new follower does not get the known addresses")
 		}
 		other.Stop()
 		other.Stop()

@@ -42,7 +42,7 @@ func (w *world) wantName(service, want string) time.Duration {
 	return took
 }
 
-// The first question for a service waits for the server, later ones do not wait. Changes take effect at once, and
+// The first question for a service waits for the server, later ones do not wait. Changes take effect immediately, and
 // services without questions are unfollowed.
 func TestNamesFollowWhatIsAskedFor(t *testing.T) {
 	withAddressServer(t, func(w *world, g *addressServer) {
@@ -65,7 +65,7 @@ func TestNamesFollowWhatIsAskedFor(t *testing.T) {
 		}
 		w.pass(nameFollowedFor + unknownNameFollowedFor)
 		if asked := followedServices(w); asked != 0 {
-			t.Errorf("after long there are %d services that a server is asked for", asked)
+			t.Errorf("after a long time %d services are still requested from a server", asked)
 		}
 	})
 }
@@ -130,7 +130,7 @@ func TestNamesAreBounded(t *testing.T) {
 			_, _ = w.agent.names.Service(ctx, from, "default", fmt.Sprintf("many-%d", i))
 		}
 		if n := followedServices(w); n != maxFollowedNames {
-			t.Errorf("a server is asked for %d services, want %d", n, maxFollowedNames)
+			t.Errorf("%d services are requested from a server, want %d", n, maxFollowedNames)
 		}
 		if took := w.wantName("web", "192.0.2.1 "); took != 0 {
 			t.Errorf("what exists had to make room: it took %v", took)

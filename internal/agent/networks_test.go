@@ -75,7 +75,7 @@ func (n *fakeNetworks) want(t *testing.T, story ...string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if !slices.Equal(n.calls, story) {
-		t.Errorf("the networks tell %q, want %q", n.calls, story)
+		t.Errorf("the networks recorded %q, want %q", n.calls, story)
 	}
 }
 
@@ -112,7 +112,7 @@ func TestNetworkOfAnAttempt(t *testing.T) {
 		n.want(t, "made s1")
 		if got := n.tasks[0]; got.Mode != cluster.NetworkBridge ||
 			!slices.Equal(got.Ports, []network.Port{{Node: 30002, Inside: 30002}, {Node: 30001, Inside: 80}}) {
-			t.Errorf("asked for %+v", got)
+			t.Errorf("requested %+v", got)
 		}
 		for _, id := range []string{"s1-0-1", "s1-1-1"} {
 			spec := w.executor.runs[executor.ID(id)].spec
@@ -124,7 +124,7 @@ func TestNetworkOfAnAttempt(t *testing.T) {
 				"BERTH_NETWORK=bridge",
 			} {
 				if !slices.Contains(spec.Env, want) {
-					t.Errorf("%s is told %q, want %s", id, spec.Env, want)
+					t.Errorf("%s got %q, want %s", id, spec.Env, want)
 				}
 			}
 		}

@@ -137,7 +137,7 @@ func TestDeathBetweenGrantAndUse(t *testing.T) {
 		<-w.done
 		w.start()
 		w.pass(time.Second)
-		w.wantAsk("s1", "2.2") // the stop was durable, its ask is of the session before
+		w.wantAsk("s1", "2.2") // the stop was durable, its request belongs to the session before
 		if w.executor.running() != 1 {
 			t.Error("stopped by a permit of the session before")
 		}
@@ -179,7 +179,7 @@ func TestDeathBetweenUseAndTerm(t *testing.T) {
 	})
 }
 
-// Servers without permits want every stop at once, and a mandatory stop never waits.
+// Servers without permits expect every stop immediately, and a mandatory stop never waits.
 func TestStopsThatNeedNoPermit(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.requestStop(w.service("s1", definition("web", "app")), "")

@@ -14,7 +14,7 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// secretServer is a server that provides secrets, of which it has none.
+// secretServer is a server that can provide secrets and has none.
 type secretServer struct{ *server }
 
 // Secrets makes the agent keep secrets in memory.

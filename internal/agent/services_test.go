@@ -298,7 +298,7 @@ func TestRestartForChanges(t *testing.T) {
 		g.at("db", 3)
 		w.pass(15 * time.Second)
 		w.wantEffects("app s1", "app s1")
-		g.at("db", 2) // as it was: no change is left
+		g.at("db", 2) // the former address: no change is left
 		w.pass(time.Minute)
 		w.wantEffects("app s1", "app s1")
 		for i := range 4 {

@@ -56,7 +56,7 @@ func TestReportsThatARegistrationDoesNotTakeAreSentAgain(t *testing.T) {
 			}
 		}
 		if told != 1 {
-			t.Errorf("the attempt was told of %d times, want once", told)
+			t.Errorf("the attempt was reported %d times, want once", told)
 		}
 	})
 }

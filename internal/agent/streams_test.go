@@ -129,7 +129,7 @@ func TestStoppedReaderBlocksNobody(t *testing.T) {
 		stopped := w.carry("x", transport.StreamRequest{
 			Kind: transport.StreamLogs, Task: d.Task, Logs: &transport.LogsRequest{Follow: true, Tail: -1},
 		})
-		defer func() { _ = stopped.Close() }() // nobody ever reads it
+		defer func() { _ = stopped.Close() }() // nothing ever reads it
 		w.pass(time.Minute)
 		w.write("s1", "app", 1000, "chatty")
 		w.stopTask(d, false)

@@ -77,9 +77,9 @@ func TestWordsKeepATaskHealthy(t *testing.T) {
 		w.wantHealth("warned", cluster.HealthWarning, "readiness check beat: the queue is long")
 		w.sendTTLUpdate("s1", "beat", cluster.TTLPass, "")
 		w.pass(30 * time.Second)
-		w.wantHealth("let go", cluster.HealthFailing, "readiness check beat: no update for 20s")
+		w.wantHealth("expired", cluster.HealthFailing, "readiness check beat: no update for 20s")
 		w.sendTTLUpdate("s1", "beat", cluster.TTLPass, "")
-		w.wantHealth("heard again", cluster.HealthHealthy, "")
+		w.wantHealth("updated again", cluster.HealthHealthy, "")
 		w.wantEffects("app s1") // readiness restarts nothing
 		for name, request := range map[string]transport.StreamRequest{
 			"another check": {UUID: "s1", Word: &transport.WordRequest{Check: "bite", Word: cluster.TTLPass}},

@@ -25,7 +25,7 @@ func (w *world) uses(s cluster.NodeStats) {
 	w.stats = s
 }
 
-// A node with a long interval reports at once when its use jumps or comes near a limit, and only then.
+// A node with a long interval reports immediately when its use jumps or comes near a limit, and only then.
 func TestPressureIsReportedAtOnce(t *testing.T) {
 	for name, c := range map[string]struct {
 		before, after cluster.NodeStats
@@ -126,7 +126,7 @@ func TestDisplacedAgentHoldsBack(t *testing.T) {
 			w.t.Errorf("registered %d times in half an hour, want about ten", n)
 		}
 		if last.Displaced < 5 {
-			w.t.Errorf("the server is told of %d displacements", last.Displaced)
+			w.t.Errorf("the server received %d displacements", last.Displaced)
 		}
 	})
 }

@@ -32,7 +32,7 @@ func drawChecks(t *rapid.T) (all []cluster.Check) {
 
 // checks holds the results and updates of the checks, and the agent's TTL window.
 func (m *model) checks() {
-	switch happened := rapid.SampledFrom([]string{"look", "look", "look", "word", "hears", "answer", "deaf"}).Draw(m.T,
+	switch happened := rapid.SampledFrom([]string{"probe", "probe", "probe", "word", "hears", "answer", "deaf"}).Draw(m.T,
 		"happened"); happened {
 	case "hears":
 		m.rec.TTLWindow = lifecycle.TTLWindow{Since: m.clock}
@@ -202,7 +202,7 @@ func TestLivenessFollowsThePolicy(t *testing.T) {
 	w := up(t, cluster.Check{Meaning: cluster.MeaningLiveness, FailAfter: 1})
 	w.def.Restart.Mode = cluster.RestartNever
 	w.looked(0, "-")
-	w.rec.HasExited("u-0-1", cluster.Exit{Code: 0}, w.now) // it ends well at TERM, but was not healthy
+	w.rec.HasExited("u-0-1", cluster.Exit{Code: 0}, w.now) // it exits with 0 at TERM, but was not healthy
 	w.next()
 	w.rec.Closed("")
 	if o := w.rec.Observed(w.def); o.State != cluster.StateFailed || o.Reason != cluster.ReasonUnhealthy ||
@@ -225,7 +225,7 @@ func TestOthersWaitForTheStart(t *testing.T) {
 	watches := func(want ...int) {
 		t.Helper()
 		if diff := cmp.Diff(want, w.rec.Checks(w.def).Watched()); diff != "" {
-			t.Errorf("looked at (-want +got):\n%s", diff)
+			t.Errorf("probed (-want +got):\n%s", diff)
 		}
 	}
 	watches(1)
@@ -290,7 +290,7 @@ func TestWords(t *testing.T) {
 	w.pass(11 * time.Second)
 	if s := w.next(); s.Do != Wait || s.At != w.now.Boot+doubtRecheckInterval ||
 		!w.rec.Checks(w.def).HasDoubted(w.now) {
-		t.Errorf("it wants %+v, want to look again soon", s)
+		t.Errorf("it wants %+v, want another decision soon", s)
 	}
 	w.shows(cluster.StateRunning, cluster.HealthHealthy, "")
 	w.rec.TTLWindow.Until = w.now.Boot
@@ -330,7 +330,7 @@ func TestWordsOfARoundThatIsOver(t *testing.T) {
 	}
 }
 
-// A record of an agent of an earlier build has no looks: its health stays until a check has another result.
+// A record of an agent of an earlier build has no probes: its health stays until a check has another result.
 func TestLooksOfAnEarlierBuild(t *testing.T) {
 	w := up(t, cluster.Check{})
 	w.rec.Health, w.rec.Note, w.rec.Through, w.rec.CheckResults = cluster.HealthFailing, "check k0: 500", 0, nil

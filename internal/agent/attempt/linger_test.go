@@ -46,7 +46,7 @@ func TestLingers(t *testing.T) {
 		d.Stop = &cluster.Stop{Class: cluster.StopMandatory, Reason: cluster.ReasonDeleted}
 		r.Update(&d, 9)
 		if s := r.Next(def, now); s.Do != Signal {
-			t.Fatalf("told to stop at once: %+v, want a signal", s)
+			t.Fatalf("stopped without delay: %+v, want a signal", s)
 		}
 	})
 	t.Run("unless it ends", func(t *testing.T) {
@@ -69,7 +69,7 @@ func permit(t *testing.T, r *Record, def *cluster.TaskDefinition) {
 	}
 	wish("", 2)
 	if s := r.Next(def, noon); s.Do != Wait {
-		t.Fatalf("after the wish: %+v, want a wait", s)
+		t.Fatalf("after the voluntary stop: %+v, want a wait", s)
 	}
 	ask := r.Observed(def).Ask
 	r.Permit.AskSent(ask, noon)

@@ -194,7 +194,7 @@ func (m *model) launch(c int) {
 func (m *model) allowed(c int) {
 	r := m.rec
 	if r.stop() != nil {
-		m.Fatal("started after it was told to stop")
+		m.Fatal("started after its stop was requested")
 	}
 	if r.Terminal() {
 		m.Fatal("started after its end")
@@ -210,7 +210,7 @@ func (m *model) allowed(c int) {
 		return
 	}
 	if r.Started.IsZero() && (m.passed == 0 || m.clock-m.passed > BarrierAge) {
-		m.Fatalf("user code starts %v after its barrier was asked for", m.clock-m.passed)
+		m.Fatalf("user code starts %v after its barrier was requested", m.clock-m.passed)
 	}
 	if mode := m.def.Restart.Mode; m.starts[c] > 0 && (mode == "" || mode == cluster.RestartNever) {
 		m.Fatal("a batch program is started a second time")
@@ -271,7 +271,7 @@ func (m *model) permitted() {
 	}
 	begun := kept.Ending != nil && kept.Ending.Cause == lifecycle.CauseStop
 	if s := m.rec.Desired.Stop; s.Class == cluster.StopVoluntary && !kept.Permit.Used && !begun && !m.stopsAtOnce {
-		m.Fatalf("ended by the wish %+v before the use of its permit was durable", s)
+		m.Fatalf("ended by the voluntary stop %+v before the use of its permit was durable", s)
 	}
 }
 
@@ -329,7 +329,7 @@ func (m *model) look() {
 	if p := m.rec.Permit; p.Used && !m.used {
 		m.used = true
 		if asked, sent := m.asked[p.Ask]; !sent || m.clock-asked > PermitAge {
-			m.Fatalf("the permit %q is used %v after it was asked for", p.Ask, m.clock-asked)
+			m.Fatalf("the permit %q is used %v after it was requested", p.Ask, m.clock-asked)
 		}
 	}
 	o := m.rec.Observed(m.def)
@@ -338,7 +338,7 @@ func (m *model) look() {
 	}
 	m.shown = o.State
 	if e := m.rec.Ending; e != nil && e.Cause == lifecycle.CauseCheck && !m.failed[m.rec.Round] {
-		m.Fatalf("ended by %q, which nobody found", e.Problem)
+		m.Fatalf("ended by %q, which nothing reported", e.Problem)
 	}
 	if m.rec.Health == cluster.HealthHealthy && m.rec.Up != 0 && m.rec.Through == 0 {
 		m.Fatal("healthy before its start is through")

@@ -145,7 +145,7 @@ func TestLaterLifeAsksAnew(t *testing.T) {
 }
 
 func TestWhatNeedsNoPermit(t *testing.T) {
-	t.Run("a mandatory stop after a wish", func(t *testing.T) {
+	t.Run("a mandatory stop after a voluntary stop", func(t *testing.T) {
 		r, def := serving(t)
 		requestStop(r, cluster.StopVoluntary, "")
 		r.Next(def, noon)
@@ -223,7 +223,7 @@ func TestAttendInTheMiddleOfAStep(t *testing.T) {
 	r, def := serving(t)
 	requestStop(r, cluster.StopVoluntary, "")
 	if r.Attend(noon) {
-		t.Error("a wish breaks a step off")
+		t.Error("a voluntary stop cancels a step")
 	}
 	wantAsk(t, r, def, "5.1")
 	r.Permit.AskSent("5.1", noon)

@@ -35,7 +35,7 @@ func TestChangesOfHealth(t *testing.T) {
 		results string // one letter a probe: . is healthy, x is not, z times out
 		want    []told
 	}{
-		"well at once": {cluster.Check{Interval: second}, 0, "...", []told{{0, "healthy", 0}}},
+		"healthy at the first probe": {cluster.Check{Interval: second}, 0, "...", []told{{0, "healthy", 0}}},
 		"initial delay": {
 			cluster.Check{Interval: second, InitialDelay: 3 * second},
 			0, "..",
@@ -47,7 +47,7 @@ func TestChangesOfHealth(t *testing.T) {
 			".",
 			[]told{{time.Second, "healthy", 0}},
 		},
-		"one failure warns, three fail and are told of once, one success heals": {
+		"one failure warns, three fail and are reported once, one success heals": {
 			cluster.Check{Interval: second},
 			0,
 			".xxxxxx.",
@@ -61,13 +61,13 @@ func TestChangesOfHealth(t *testing.T) {
 			},
 		},
 		"fails after one": {cluster.Check{Interval: second, FailAfter: 1}, 0, "x", []told{{0, "failing", 1}}},
-		"a start that succeeded is not looked at again": {
+		"a start that succeeded is not probed again": {
 			cluster.Check{Interval: second, Meaning: cluster.MeaningStartup},
 			0,
 			"xx.",
 			[]told{{0, "warning", 1}, {time.Second, "warning", 2}, {2 * time.Second, "healthy", 0}},
 		},
-		"silence is a failure, and the next look comes at once where that took longer than the interval": {
+		"silence is a failure, and the next probe follows directly if the last one took longer than the interval": {
 			cluster.Check{Interval: second, Timeout: 3 * second},
 			0,
 			"zz.",
@@ -89,7 +89,7 @@ func TestChangesOfHealth(t *testing.T) {
 						}
 						switch letter {
 						case 'x':
-							return errors.New("not well")
+							return errors.New("not healthy")
 						case 'z':
 							<-ctx.Done()
 						}
@@ -97,7 +97,7 @@ func TestChangesOfHealth(t *testing.T) {
 					},
 					Changed: func(i int, s lifecycle.CheckState, complaint string) {
 						if i != 1 || (complaint == "") != (s.Health == cluster.HealthHealthy) {
-							t.Errorf("told of check %d as %s with %q", i, s.Health, complaint)
+							t.Errorf("check %d reported as %s with %q", i, s.Health, complaint)
 						}
 						got = append(got, told{time.Since(began), s.Health, s.Failures})
 					},
@@ -110,8 +110,8 @@ func TestChangesOfHealth(t *testing.T) {
 	}
 }
 
-// A program that is slow to listen and then answers with an error is reported with that error, not for ever with its
-// first one. A complaint that changes at each probe is reported ever more rarely.
+// A program that is slow to listen and then answers with an error is reported with that error, not forever with its
+// first one. A complaint that changes at each probe is reported with growing intervals.
 func TestChangedComplaintIsReported(t *testing.T) {
 	for name, test := range map[string]struct {
 		state  lifecycle.CheckState
@@ -131,19 +131,19 @@ func TestChangedComplaintIsReported(t *testing.T) {
 				"3s failing connection refused", "7s failing answered 404",
 			},
 		},
-		"another one at each look": {
+		"another one at each probe": {
 			lifecycle.CheckState{},
-			func(look int) string { return fmt.Sprint("look ", look) },
+			func(look int) string { return fmt.Sprint("probe ", look) },
 			[]string{
-				"0s warning look 0", "1s warning look 0", "2s failing look 2", "3s failing look 2",
-				"7s failing look 7",
-				"17s failing look 17", "37s failing look 37", "1m17s failing look 77", "2m17s failing look 137",
+				"0s warning probe 0", "1s warning probe 0", "2s failing probe 2", "3s failing probe 2",
+				"7s failing probe 7",
+				"17s failing probe 17", "37s failing probe 37", "1m17s failing probe 77", "2m17s failing probe 137",
 			},
 		},
 		"failing since an earlier life of the agent": {
 			lifecycle.CheckState{Health: cluster.HealthFailing, Failures: 4},
-			func(look int) string { return fmt.Sprint("look ", min(look, 20)) },
-			[]string{"0s failing look 0", "5s failing look 5", "15s failing look 15", "35s failing look 20"},
+			func(look int) string { return fmt.Sprint("probe ", min(look, 20)) },
+			[]string{"0s failing probe 0", "5s failing probe 5", "15s failing probe 15", "35s failing probe 20"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -191,7 +191,7 @@ func TestSlowCheckNeverOverlapsItself(t *testing.T) {
 			Random:  func() float64 { return 0.9 },
 		})
 		if most.Load() != 1 || looks.Load() < 15 {
-			t.Errorf("%d looks, %d at once; want 1 at once", looks.Load(), most.Load())
+			t.Errorf("%d probes, %d concurrent; want 1 at a time", looks.Load(), most.Load())
 		}
 	})
 }
@@ -207,7 +207,7 @@ func TestOnlyNamedChecksAreLookedAt(t *testing.T) {
 			States: []lifecycle.CheckState{{}, {}, {Health: cluster.HealthWarning, Failures: 2}},
 			Probe: func(_ context.Context, c *cluster.Check) error {
 				if c.Name != "bad" {
-					t.Errorf("looked at check %s", c.Name)
+					t.Errorf("probed check %s", c.Name)
 				}
 				return errors.New("broken")
 			},
@@ -266,7 +266,7 @@ func TestProber(t *testing.T) {
 			err := p.Probe(t.Context(), &test.check)
 			switch {
 			case test.want == "" && err != nil:
-				t.Errorf("got %v, want well", err)
+				t.Errorf("got %v, want no error", err)
 			case test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)):
 				t.Errorf("got %v, want %q", err, test.want)
 			}

@@ -110,7 +110,7 @@ func (n *node) sweep(known ...string) {
 	})
 }
 
-// looks is the content of a namespace: the packet filter's rules and the links.
+// looks returns the content of a namespace: the packet filter's rules and the links.
 func (n *node) looks() string {
 	n.t.Helper()
 	var all strings.Builder
@@ -132,7 +132,7 @@ func (n *node) wantAsBefore(before string) {
 	n.t.Helper()
 	testkit.Eventually(n.t, soon, func() error { // the kernel removes links after their namespaces
 		if now := n.looks(); now != before {
-			return fmt.Errorf("the node looks like\n%s\nand before like\n%s", now, before)
+			return fmt.Errorf("the node has\n%s\nand before\n%s", now, before)
 		}
 		return nil
 	})
@@ -254,7 +254,7 @@ func TestPublishedPorts(t *testing.T) {
 		}
 	}
 	if _, err := ask(spaceOf(other), machine.Address+":80"); err == nil {
-		t.Error("the number inside is reached at the node, where nobody published it")
+		t.Error("the number inside is reached at the node, where no task published it")
 	}
 	// A later Join finds everything in place and makes nothing twice.
 	looks := n.looks()
@@ -264,7 +264,7 @@ func TestPublishedPorts(t *testing.T) {
 		t.Errorf("joined again at %s, want %s", again, first)
 	}
 	if now := n.looks(); now != looks {
-		t.Errorf("after a restart the node looks like\n%s\nwant\n%s", now, looks)
+		t.Errorf("after a restart the node has\n%s\nwant\n%s", now, looks)
 	}
 	if got, err := ask(spaceOf(other), machine.Address+":30001"); err != nil || got != "one "+other.Address {
 		t.Errorf("after a restart: got %q, %v", got, err)

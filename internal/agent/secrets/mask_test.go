@@ -72,9 +72,9 @@ func TestMask(t *testing.T) {
 		asked = more
 		return "x"
 	}); got != "x" || asked < len("Hush-password-and-token") {
-		t.Errorf("%d bytes more were asked for, and the text is %q", asked, got)
+		t.Errorf("%d bytes more were requested, and the text is %q", asked, got)
 	}
-	// Three bytes are too short to tell a secret from other words.
+	// Three bytes are too short to distinguish a secret from other words.
 	give("abc", "Hush-password-and-token", "abcd")
 	if got := task.MaskText("abc, abcde"); got != "abc, [secret]e" {
 		t.Errorf("short ones: got %q", got)

@@ -253,7 +253,7 @@ func BenchmarkCommit(b *testing.B) {
 	})
 }
 
-// FuzzDecode: a record of any content is rejected as corrupt or written again as it was read.
+// FuzzDecode: a record of any content is rejected as corrupt or encodes to the same bytes.
 func FuzzDecode(f *testing.F) {
 	r, err := json.Marshal(record("a"))
 	if err != nil {

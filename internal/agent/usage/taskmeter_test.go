@@ -90,11 +90,11 @@ func TestNewsAreBoundedAndFair(t *testing.T) {
 	}
 	for uuid, n := range heard {
 		if n < 3 || n > 5 {
-			t.Errorf("%s was told %d times of 10, want 4", uuid, n)
+			t.Errorf("%s was reported %d times of 10, want 4", uuid, n)
 		}
 	}
 	if len(heard) != 500 {
-		t.Errorf("told of %d, want all 500", len(heard))
+		t.Errorf("reported %d, want all 500", len(heard))
 	}
 }
 
