@@ -7,7 +7,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// TestDomainsAreRefused checks that only the default domain is accepted, because nobody leads another one.
+// TestDomainsAreRefused checks that only the default domain is accepted, because another one has no leader.
 func TestDomainsAreRefused(t *testing.T) {
 	w := newWorld(t)
 	for _, test := range []struct {

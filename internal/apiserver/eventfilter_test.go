@@ -8,8 +8,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// filtered returns a world with events of two clusters during one hour. The newest batch is of the server's present
-// time.
+// filtered returns a world with events of two clusters during one hour. The newest batch has the server's present time.
 func filtered(t *testing.T) *world {
 	t.Helper()
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
@@ -46,7 +45,7 @@ func filtered(t *testing.T) *world {
 	return w
 }
 
-// TestEventFilters selects events by each field, and by several fields at once.
+// TestEventFilters selects events by each field, and by several fields together.
 func TestEventFilters(t *testing.T) {
 	w := filtered(t)
 	for _, test := range []struct{ query, want string }{

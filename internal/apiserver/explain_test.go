@@ -109,7 +109,7 @@ func TestExplainStops(t *testing.T) {
 	}
 	// The reconciler's reason has the numbers: three of three must stay.
 	if text := fmt.Sprint(one.Because); !strings.Contains(text, "at least") {
-		t.Errorf("the budget is not told: %s", text)
+		t.Errorf("the budget is missing: %s", text)
 	}
 }
 

@@ -76,7 +76,7 @@ func TestServiceGenerations(t *testing.T) {
 		{"deleted", "DELETE", path, nil, 202, 4},
 		{"deleted again", "DELETE", path, nil, 202, 4},
 		{"scaled while deleted", "POST", path + "/scale", map[string]any{"count": 2}, 409, 4},
-		{"made anew", "PUT", path, service("web", "web@1", 1), 201, 5},
+		{"created again", "PUT", path, service("web", "web@1", 1), 201, 5},
 	}
 	for _, step := range steps {
 		w.want(step.status, step.method, step.path, step.body)

@@ -108,6 +108,6 @@ func TestOpenAPIEnumerations(t *testing.T) {
 		}
 	}
 	if len(seen) < 30 {
-		t.Errorf("%d types of text: this test looks at too little", len(seen))
+		t.Errorf("%d types of text: this test checks too few", len(seen))
 	}
 }

@@ -120,7 +120,7 @@ func TestWhoGivesPermissions(t *testing.T) {
 }
 
 // TestPermissionsThatWereTaken checks that specs and earlier versions do not start again, or grow, after the cluster
-// has lost a permission. What needs no new task goes on.
+// has lost a permission. Changes without new tasks go on.
 func TestPermissionsThatWereTaken(t *testing.T) {
 	t.Parallel()
 	s := newSecure(t, func(c *Config) { c.Permissions = nil })

@@ -109,11 +109,11 @@ func TestRebalanceIsHandedIn(t *testing.T) {
 	w.want(400, "GET", "/v1/rebalancings/first", nil)
 	if e := w.lastEvent(); e.Type != "rebalance.started" || e.Message != "rebalancing 1 carries out 2 moves" ||
 		e.By == "" {
-		t.Errorf("told %+v", e)
+		t.Errorf("got event %+v", e)
 	}
 }
 
-// TestRebalanceWithFaults checks that all faults of a list are returned at once, and nothing is written.
+// TestRebalanceWithFaults checks that all faults of a list are returned together, and nothing is written.
 func TestRebalanceWithFaults(t *testing.T) {
 	w := uneven(t)
 	stopped := desired("default.web.1.1", 1, cluster.KindService, cluster.Ref{Name: "web", Version: 1})
@@ -230,6 +230,6 @@ func TestUndoRebalancing(t *testing.T) {
 		t.Errorf("got %+v", v)
 	}
 	if e := w.lastEvent(); e.Message != "rebalancing 3 takes back 1 move of rebalancing 2" {
-		t.Errorf("told %+v", e)
+		t.Errorf("got event %+v", e)
 	}
 }

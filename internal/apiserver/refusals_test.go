@@ -150,7 +150,7 @@ func TestEveryRouteRefusesWithItsPlace(t *testing.T) {
 		}
 	}
 	if paths < 300 || queries < 50 || fields < 100 {
-		t.Errorf("looked at %d paths, %d parameters and %d fields: the test does not see the routes", paths, queries,
+		t.Errorf("checked %d paths, %d parameters and %d fields: the test does not see the routes", paths, queries,
 			fields)
 	}
 	if after := w.tables.Snapshot().Revision(); after != before {

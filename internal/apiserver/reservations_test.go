@@ -48,7 +48,7 @@ func TestReservations(t *testing.T) {
 	}
 	if told := w.lastEvent(); told.Type != "reservation.created" ||
 		!strings.Contains(told.Message, "the reservation exam keeps 1 node from") {
-		t.Errorf("told: %+v", told)
+		t.Errorf("got event %+v", told)
 	}
 	again := read[api.ReservationView](t, w.want(200, "PUT", "/v1/reservations/exam", made))
 	if diff := cmp.Diff(made, again); diff != "" {
@@ -63,7 +63,7 @@ func TestReservations(t *testing.T) {
 		t.Errorf("grown (-want +got):\n%s", diff)
 	}
 	if told := w.lastEvent(); told.Type != "reservation.updated" {
-		t.Errorf("told: %+v", told)
+		t.Errorf("got event %+v", told)
 	}
 	more.Count = 3
 	if p := w.refused(422, "PUT", "/v1/reservations/exam", more); !strings.Contains(p.Detail+fmt.Sprint(p.Faults),
@@ -84,7 +84,7 @@ func TestReservations(t *testing.T) {
 	}
 	w.want(204, "DELETE", "/v1/reservations/now", nil)
 	if told := w.lastEvent(); told.Type != "reservation.deleted" {
-		t.Errorf("told: %+v", told)
+		t.Errorf("got event %+v", told)
 	}
 	w.want(404, "GET", "/v1/reservations/now", nil)
 	w.want(404, "DELETE", "/v1/reservations/now", nil)
@@ -99,7 +99,7 @@ func TestReservationFaults(t *testing.T) {
 		name, body string
 		want       []string // paths
 	}{
-		{"all at once", `{"name": "b", "pool": "x", ` + hours(2, 1) + `}`, []string{"name", "nodes", "pool", "until"}},
+		{"all together", `{"name": "b", "pool": "x", ` + hours(2, 1) + `}`, []string{"name", "nodes", "pool", "until"}},
 		{"over", `{"nodes": ["n1"], ` + hours(-2, -1) + `}`, []string{"until"}},
 		{
 			"not there, of another domain, and kept already", `{"nodes": ["n1", "n3", "n4", "n9"], ` + hours(2, 4) +

@@ -160,7 +160,7 @@ func TestRolloutWishes(t *testing.T) {
 	events := string(w.want(200, "GET", "/v1/events", nil).body)
 	for _, kind := range []string{"service.rollout-paused", "service.rollout-resumed"} {
 		if strings.Count(events, `"type":"`+kind+`"`) != 1 {
-			t.Errorf("%s is not told once: %s", kind, events)
+			t.Errorf("want one event %s: %s", kind, events)
 		}
 	}
 }
@@ -399,11 +399,11 @@ func TestGates(t *testing.T) {
 		return all
 	}
 	if diff := cmp.Diff([]api.GateState{api.GateUnknown, api.GateUnknown, api.GateUnknown}, states()); diff != "" {
-		t.Errorf("nobody told (-want +got):\n%s", diff)
+		t.Errorf("without reports (-want +got):\n%s", diff)
 	}
 	tell = true
 	if diff := cmp.Diff([]api.GateState{api.GateFailing, api.GatePassing, api.GateWaiting}, states()); diff != "" {
-		t.Errorf("told (-want +got):\n%s", diff)
+		t.Errorf("with reports (-want +got):\n%s", diff)
 	}
 	v := rolloutOf(t, w.want(200, "GET", rolloutPath, nil))
 	if text := fmt.Sprint(v.Waits); !strings.Contains(text, "value < 0.1 is false") {

@@ -104,7 +104,7 @@ func TestCountLeftToScaling(t *testing.T) {
 		{"a new one begins with the least", nil, "", 2},
 		{"a count is taken", 5, "", 5},
 		{"none keeps it", nil, "", 5},
-		{"what somebody set is kept", nil, `{"count": 7}`, 7},
+		{"a count that the user set is kept", nil, `{"count": 7}`, 7},
 	}
 	for _, step := range steps {
 		for _, how := range []string{"put", "apply"} {

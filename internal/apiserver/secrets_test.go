@@ -75,7 +75,7 @@ func TestSecretsAreWrittenAndNeverRead(t *testing.T) {
 		t.Errorf("another value: %+v, stamps %q and %q", second, before.Value.Stamp, after.Value.Stamp)
 	}
 	if told := w.lastEvent(); told.Type != "secret.updated" || strings.Contains(told.Message, "hush") {
-		t.Errorf("told: %+v", told)
+		t.Errorf("got event %+v", told)
 	}
 	for _, path := range []string{someSecret, "/v1/secrets", "/v1/clusters/default/secrets", "/v1/events"} {
 		if r := w.want(200, "GET", path, nil); bytes.Contains(r.body, []byte("hush")) ||

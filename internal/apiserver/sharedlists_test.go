@@ -246,7 +246,7 @@ func TestPartsMakeTheWhole(t *testing.T) {
 	random := rand.New(rand.NewPCG(7, 7))
 	for i := range 150 {
 		w.put(change(random, i))
-		if i%3 == 0 { // several changes at once, but not so many that one hides the fault of another
+		if i%3 == 0 { // several changes together, but not so many that one hides the fault of another
 			w.mirrored(paths, readers)
 		}
 	}

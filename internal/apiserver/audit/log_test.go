@@ -195,7 +195,7 @@ func TestAuditOutOfSpace(t *testing.T) {
 			t.Fatalf("%d lines, the second %+v", len(all), all[1])
 		}
 		if last := all[len(all)-1]; last.Lost != 50 || last.Time.IsZero() {
-			t.Errorf("the gap is told as %+v", last)
+			t.Errorf("the gap is recorded as %+v", last)
 		}
 		if got := testutil.ToFloat64(l.lost); got != 50 {
 			t.Errorf("the metric says %v, want 50", got)
@@ -226,5 +226,5 @@ func TestAuditAssembles(t *testing.T) {
 	if b := l.take(); len(b.entries) != n+1 {
 		t.Errorf("the first line went with %d others, want %d", len(b.entries)-1, n)
 	}
-	l.assemble() // nobody is waited for
+	l.assemble() // it waits for nothing
 }
