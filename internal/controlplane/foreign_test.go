@@ -10,8 +10,8 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// Somebody changes a record in which all fields look right. Its seal does not match: nobody obeys it, and it is written
-// back (P3.9).
+// A foreign writer changes a record, and all fields look right. Its seal does not match: no part obeys it, and it is
+// written back (P3.9).
 func TestForeignRecordThatLooksRightIsMended(t *testing.T) {
 	changes := map[string]func(record map[string]any){
 		"stop": func(r map[string]any) {
@@ -59,7 +59,7 @@ func TestRecordsOfAFormerBuild(t *testing.T) {
 				after = row(s).DesiredRev
 				return after > before
 			})
-			time.Sleep(time.Minute) // in-bubble: what is mended is written again
+			time.Sleep(time.Minute) // in-bubble: a repaired record is written again
 			if now := row(w.server.tables.Snapshot()); now.Unreadable || now.DesiredRev != after {
 				t.Errorf("%s: the record was not believed: %+v", what, now)
 			}
@@ -89,7 +89,8 @@ func TestRecordsOfAFormerBuild(t *testing.T) {
 		w.put(p.Server("old"), &cluster.Server{ID: "old", Name: "old", Records: cluster.RecordsSealed})
 		seals(true)
 		mended("a record without a seal, later", unsealed)
-		// The servers are replaced by ones of a former build, of which one leads, and then by ones of this build again.
+		// Servers of a former build replace the servers, and one of them leads. Servers of this build then replace
+		// those.
 		w.server.stop()
 		l, _ := w.server.tables.Snapshot().Leader(cluster.DefaultDomain)
 		led := *l.Value
@@ -160,7 +161,7 @@ func testForeignWrite(t *testing.T, w *world, change func(map[string]any), resta
 	now, ok := s.Attempt(task, 1)
 	switch {
 	case !ok || now.Desired == nil || now.Outcome != nil:
-		t.Fatalf("the attempt is %+v, want it as it was", now)
+		t.Fatalf("the attempt is %+v, want it unchanged", now)
 	case now.Desired.Stop != nil || now.Desired.Definition != before.Desired.Definition ||
 		now.Desired.UUID != before.Desired.UUID:
 		t.Errorf("got %+v, want what was there: %+v", now.Desired, before.Desired)

@@ -19,7 +19,7 @@ func node(s *store.Snapshot, name string) cluster.Node {
 	return cluster.Node{}
 }
 
-// countOn counts the attempts that stand on a node.
+// countOn counts the attempts that are on a node.
 func countOn(s *store.Snapshot, name string) int {
 	n := 0
 	for row := range s.NodeAttempts(name) {
@@ -30,7 +30,7 @@ func countOn(s *store.Snapshot, name string) int {
 	return n
 }
 
-// healthyTasks counts the tasks with a healthy attempt that was not told to stop; a moving attempt counts, too.
+// healthyTasks counts the tasks with a healthy attempt without a stop; a moving attempt counts, too.
 func healthyTasks(s *store.Snapshot) int {
 	tasks := map[cluster.TaskID]bool{}
 	for row := range s.AllAttempts() {
@@ -143,7 +143,7 @@ func TestUnkillableTaskDrainsItsNode(t *testing.T) {
 	})
 }
 
-// P6.3: tasks of a node that is gone run elsewhere at once, whatever their class, and the node is forgotten. If it
+// P6.3: tasks of a node that is gone run elsewhere immediately, whatever their class, and the node is forgotten. If it
 // returns after all it is a new node, and its former tasks are stopped.
 func TestForgottenNodeReturns(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
@@ -196,7 +196,7 @@ func TestFlappingNodeTakesNoNewTasks(t *testing.T) {
 				return node(s, "n1").State == cluster.NodeSuspect
 			})
 			a.run()
-			w.until(10*time.Second, "n1 is heard", func(s *store.Snapshot) bool {
+			w.until(10*time.Second, "n1 reports", func(s *store.Snapshot) bool {
 				return node(s, "n1").Returns > 0 && healthy(s, 1) == 1
 			})
 		}
@@ -314,7 +314,7 @@ func TestForgottenNodeThatLives(t *testing.T) {
 		})
 		w.until(30*time.Second, "n1 is a node again, and empty", func(s *store.Snapshot) bool {
 			return node(s, "n1").State == cluster.NodeReady && countOn(s, "n1") == 0 && healthy(s, 1) == 2 &&
-				standing(s) == 2
+				countRecords(s) == 2
 		})
 		s := w.server.tables.Snapshot()
 		if n := node(s, "n1"); n.Returns != 0 {

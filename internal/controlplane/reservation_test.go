@@ -97,8 +97,8 @@ func restartServer(w *world) {
 	w.start()
 }
 
-// A reservation that is deleted, or moved to other nodes, releases its nodes at once. Without evict, running tasks go
-// on until they end.
+// A reservation that is deleted, or moved to other nodes, releases its nodes immediately. Without evict, running tasks
+// go on until they end.
 func TestReservationIsTakenBack(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.node("n1")

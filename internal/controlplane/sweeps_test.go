@@ -31,7 +31,7 @@ func TestSweepsAreReportedOnce(t *testing.T) {
 		told := func(kind string, n int) func(*store.Snapshot) bool {
 			return func(s *store.Snapshot) bool { return eventCounts(s)[kind] == n }
 		}
-		w.until(time.Minute, "a sweep is told", told("node.disk-freed", 1))
+		w.until(time.Minute, "a sweep is published", told("node.disk-freed", 1))
 		time.Sleep(time.Minute) // in-bubble: inWorld makes one
 		w.server.stop()
 		w.start()

@@ -56,7 +56,7 @@ func (w *world) compareViews() {
 	w.compareFleets(fleet, records.Fleet(fleet.DeviceValueModel()))
 }
 
-// measured leaves out gates that were not asked yet: they count as gates of which nothing is known.
+// measured leaves out gates without a query: their state is unknown.
 func measured(all []cluster.GateResult) []cluster.GateResult {
 	return slices.DeleteFunc(slices.Clone(all), func(r cluster.GateResult) bool { return r.At.IsZero() })
 }
