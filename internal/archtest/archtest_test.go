@@ -24,7 +24,7 @@ func TestLayersAndModules(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(pkgs) < 3 {
-		t.Fatalf("go list found %d packages: this test looks at nothing", len(pkgs))
+		t.Fatalf("go list found %d packages: this test checks nothing", len(pkgs))
 	}
 	show(t, current().check(pkgs))
 }

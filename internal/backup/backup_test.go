@@ -40,7 +40,7 @@ type testBackups struct {
 	free   uint64
 	data   string // content of a copy
 	fault  error  // error of the store after half of the data
-	slow   bool   // a copy takes for ever after half of the data
+	slow   bool   // a copy hangs after half of the data
 	copies int    // copies that were begun
 	ahead  time.Duration
 	saved  int

@@ -57,7 +57,7 @@ func runWrongUsage(t *testing.T, words ...string) string {
 	lines := strings.Split(strings.TrimSpace(stderr.String()), "\n")
 	if last := lines[len(lines)-1]; !strings.HasPrefix(lines[0], "berth: ") ||
 		!strings.HasPrefix(last, "See 'berth ") || !strings.HasSuffix(last, " --help'.") {
-		t.Errorf("%s: want a line that begins with berth: and one that says where to look:\n%s", line, stderr.String())
+		t.Errorf("%s: want a line that begins with berth: and one with a hint:\n%s", line, stderr.String())
 	}
 	return stderr.String()
 }
@@ -116,7 +116,7 @@ func TestEveryCommandRefusesWrongFlags(t *testing.T) {
 		})
 	}
 	if looked < 100 || near < 60 {
-		t.Errorf("looked at %d flags, and for %d misspelt ones another was suggested: the test does not see "+
+		t.Errorf("checked %d flags, and for %d misspelt ones another was suggested: the test does not see "+
 			"the commands", looked, near)
 	}
 }

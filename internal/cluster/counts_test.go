@@ -32,12 +32,12 @@ func TestRatesSince(t *testing.T) {
 			Throttled: 50, Stall: &StallRates{CPU: 50, IO: 100}, Network: &NetworkRates{Received: 1000},
 			Disk: &DiskRates{Read: 1000, Written: 5000, Reads: 0.5, Writes: 2.5},
 		}},
-		"the counts began anew": {
+		"the counts restarted": {
 			before, now, 10 * time.Second,
 			Rates{Stall: &StallRates{}, Network: &NetworkRates{}, Disk: &DiskRates{}},
 		},
 		"another network": {Counts{Network: &other}, Counts{Network: now.Network}, time.Second, Rates{}},
-		"the first look":  {now, Counts{}, time.Second, Rates{}},
+		"the first count": {now, Counts{}, time.Second, Rates{}},
 		"no time passed":  {now, before, 0, Rates{}},
 		"the node's network": {
 			Counts{HostNetwork: true},

@@ -165,7 +165,7 @@ func TestHandOutServesWhatWasAskedFor(t *testing.T) {
 				}
 			}
 			if got != want {
-				t.Fatalf("container %d got %d thousandths, asks for %d", i, got, want)
+				t.Fatalf("container %d got %d thousandths, requests %d", i, got, want)
 			}
 		}
 		for id, rest := range left {

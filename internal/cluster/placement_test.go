@@ -419,16 +419,16 @@ func TestDevicesOfADefinition(t *testing.T) {
 			`[{"type": "gpu", "count": 3}, {"type": "nic", "count": 1}, {"type": "gpu", "models": ["A100"], "count": 1}]`,
 		},
 		{
-			"shares stand alone", `[{"resources": {"devices": [{"share": 300}, {"share": 500, "memory": "1GiB"}, {"memory": "2GiB"}]}}, {"resources": {"devices": [{}, {"share": 300}]}}]`,
+			"shares alone", `[{"resources": {"devices": [{"share": 300}, {"share": 500, "memory": "1GiB"}, {"memory": "2GiB"}]}}, {"resources": {"devices": [{}, {"share": 300}]}}]`,
 			`[{"type": "gpu", "count": 1, "memory": "2GiB"}, {"type": "gpu", "count": 1}, {"type": "gpu", "count": 1, "share": 500, "memory": "1GiB"},
 			  {"type": "gpu", "count": 1, "share": 300}, {"type": "gpu", "count": 1, "share": 300}]`,
 		},
 		{
-			"an init container that asks for less",
+			"an init container that requests less",
 			`[{"init": true, "resources": {"devices": [{"share": 300, "memory": "1GiB"}]}}, {"resources": {"devices": [{}]}}]`,
 			`[{"type": "gpu", "count": 1, "memory": "1GiB"}]`,
 		},
-		{"an init container that asks for more", `[{"init": true, "resources": {"devices": [{"count": 2}]}}, {"init": true, "resources": {"devices": [{"type": "nic"}, {"share": 10}]}},
+		{"an init container that requests more", `[{"init": true, "resources": {"devices": [{"count": 2}]}}, {"init": true, "resources": {"devices": [{"type": "nic"}, {"share": 10}]}},
 			{"resources": {"devices": [{"share": 700}]}}]`, `[{"type": "gpu", "count": 2}, {"type": "nic", "count": 1}]`},
 		{
 			"the larger share", `[{"init": true, "resources": {"devices": [{"share": 300, "memory": "2GiB"}]}}, {"resources": {"devices": [{"share": 700, "memory": "1GiB"}]}}]`,
@@ -502,7 +502,7 @@ func units(requests []cluster.DeviceRequest) (all []cluster.DeviceRequest) {
 // uncovered returns a requested device for which none of those held remains, trying all ways, or nil.
 func uncovered(requests, held []cluster.DeviceRequest) *cluster.DeviceRequest {
 	asked := units(requests)
-	owner := make([]int, len(held)) // 1 + the index of the device asked for that has it
+	owner := make([]int, len(held)) // 1 + the index of the requested device that has it
 	var give func(i int, seen []bool) bool
 	give = func(i int, seen []bool) bool {
 		for k, h := range held {

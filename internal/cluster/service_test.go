@@ -191,7 +191,7 @@ func TestScalingFaults(t *testing.T) {
 		},
 		{"left out count", `{"count": 0, "scaling": {"min": 2, "max": 4, "targets": [{"metric": "cpu", "target": 50}]}}`, nil},
 		{"nothing", `{"scaling": {"min": 1, "max": 4}}`, []string{"scaling: holds neither targets nor schedules"}},
-		{"asleep for ever", `{"count": 0, "scaling": {"min": 0, "max": 4, "targets": [{"metric": "cpu", "target": 50}]}}`, []string{
+		{"no scaling from zero", `{"count": 0, "scaling": {"min": 0, "max": 4, "targets": [{"metric": "cpu", "target": 50}]}}`, []string{
 			"scaling.min: is 0, and a service without tasks has no usage that could raise its count again",
 		}},
 		{"woken by a query", `{"count": 0, "scaling": {"min": 0, "max": 4, "targets": [{"metric": "prometheus", "url": "http://a", "query": "q", "target": 1}]}}`, nil},
