@@ -451,7 +451,7 @@ func TestSnapshotCutShort(t *testing.T) {
 		}
 		if before == "" && status != http.StatusInternalServerError || before != "" && err == nil {
 			t.Errorf("after %d bytes: status %d, %v; want an error, not a snapshot that seems complete", len(before),
-			status, err)
+				status, err)
 		}
 	}
 }
