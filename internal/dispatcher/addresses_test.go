@@ -101,7 +101,7 @@ func (w *serviceFixture) want(services []string, want ...string) {
 		w.t.Fatal(err)
 	}
 	if diff := cmp.Diff(want, formatAnswer(told), cmpopts.EquateEmpty()); diff != "" {
-		w.t.Errorf("told (-want +got):\n%s", diff)
+		w.t.Errorf("addresses (-want +got):\n%s", diff)
 	}
 }
 
@@ -166,7 +166,7 @@ func TestAddressesWait(t *testing.T) {
 		w.task("web", 0, "n1", cluster.HealthHealthy)
 		<-answered
 		if got := formatAnswer(told); len(got) != 1 || got[0] != "web n1:20000" || time.Since(began) > 11*time.Second {
-			t.Errorf("told %v after %v", got, time.Since(began))
+			t.Errorf("got %v after %v", got, time.Since(began))
 		}
 	})
 }

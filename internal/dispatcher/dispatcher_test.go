@@ -318,7 +318,7 @@ func TestReportIsWrittenOnce(t *testing.T) {
 			}
 		}
 		if running != 1 {
-			t.Errorf("task.running was told %d times, want once", running)
+			t.Errorf("task.running was published %d times, want once", running)
 		}
 	})
 }

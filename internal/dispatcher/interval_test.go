@@ -45,7 +45,7 @@ func TestInterval(t *testing.T) {
 		"memory near its limit":       {uses(0, 2, 10, 0), uses(0, 29, 10, 0), machine, dispatcher.NearHeartbeat},
 		"memory stays near its limit": {uses(0, 29, 10, 0), uses(0, 29, 10, 0), machine, dispatcher.NearHeartbeat},
 		"disk near its limit":         {uses(0, 2, 95, 0), uses(0, 2, 95, 0), machine, dispatcher.NearHeartbeat},
-		"disk well filled":            {uses(0, 2, 80, 0), uses(0, 2, 80, 0), machine, dispatcher.IdleHeartbeat},
+		"disk nearly full":            {uses(0, 2, 80, 0), uses(0, 2, 80, 0), machine, dispatcher.IdleHeartbeat},
 		"a change of a twentieth":     {uses(0, 2, 10, 0), uses(0, 2, 15, 0), machine, 33 * time.Second},
 		"a change of a tenth":         {uses(0, 2, 10, 0), uses(0, 2, 20, 0), machine, dispatcher.Heartbeat},
 	} {
@@ -80,7 +80,7 @@ func TestIntervalOfEmptyNodesFollowsTheLoad(t *testing.T) {
 	}
 }
 
-// No connection is pinged while its agent is silent as it was asked to be.
+// No connection is pinged during the silence that the server requested from its agent.
 func TestPingsComeAfterTheLongestInterval(t *testing.T) {
 	var s http.Server
 	transport.ConfigureServer(&s)
@@ -89,8 +89,8 @@ func TestPingsComeAfterTheLongestInterval(t *testing.T) {
 	}
 }
 
-// The interval stays within its bounds; more of anything never makes it longer; near a limit it is the shortest at
-// once.
+// The interval stays within its bounds; more of anything never makes it longer; near a limit it is the shortest
+// immediately.
 func TestIntervalProperties(t *testing.T) {
 	stats := rapid.Custom(func(t *rapid.T) *cluster.NodeStats {
 		return uses(
@@ -202,11 +202,11 @@ func TestBrokenStreamShortensTheInterval(t *testing.T) {
 			t.Errorf("the end of a stream counts as a sign of life, or drops the statistics: %+v", after)
 		}
 		if got := f.usage(2, uses(0, 2, 10, 0)); got != dispatcher.Heartbeat {
-			t.Errorf("without a stream the next report is asked for in %v, want %v", got, dispatcher.Heartbeat)
+			t.Errorf("without a stream the next report is requested in %v, want %v", got, dispatcher.Heartbeat)
 		}
 		_, _ = follow(t.Context(), f.Dispatcher, transport.AssignmentsRequest{Node: "n1", Session: 1})
 		if got := f.usage(3, uses(0, 2, 10, 0)); got != dispatcher.IdleHeartbeat {
-			t.Errorf("with a new stream it is asked for in %v, want %v", got, dispatcher.IdleHeartbeat)
+			t.Errorf("with a new stream it is requested in %v, want %v", got, dispatcher.IdleHeartbeat)
 		}
 		// A newer stream in the place of the old one is no break.
 		_, _ = follow(t.Context(), f.Dispatcher, transport.AssignmentsRequest{Node: "n1", Session: 1})

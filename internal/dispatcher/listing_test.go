@@ -135,7 +135,7 @@ func TestAddressesConverge(t *testing.T) {
 		})
 	}
 	if differences < 300 || wholes < 100 {
-		t.Errorf("%d differences and %d whole lists were told: it says nothing", differences, wholes)
+		t.Errorf("%d differences and %d whole lists were sent: too few for a conclusion", differences, wholes)
 	}
 }
 
@@ -247,15 +247,15 @@ func TestAddressesWhole(t *testing.T) {
 		u.knows["web"].old = true
 		told := u.ask("web")
 		if len(told) != 1 || told[0].Since != told[0].Stamp || len(told[0].Gone)+len(told[0].Addresses) != 0 {
-			t.Fatalf("what is known is asked for again: got %+v", told)
+			t.Fatalf("known addresses are sent again: got %+v", told)
 		}
 		u.take(told)
 		u.want("web")
 	})
 }
 
-// A single change is sent at once. If changes come fast and many agents follow, an agent receives several together, and
-// none waits for long.
+// A single change is sent immediately. If changes come fast and many agents follow, an agent receives several together,
+// and none waits for long.
 func TestAddressesRest(t *testing.T) {
 	t.Parallel()
 	inServiceWorld(t, func(t *testing.T, w *serviceFixture) {
@@ -321,14 +321,14 @@ func TestAddressesRest(t *testing.T) {
 		}
 		last := many[len(many)-1]
 		if late := last.at.Sub(ended); late > time.Second {
-			t.Errorf("the last change was told after %v", late)
+			t.Errorf("the last change was sent after %v", late)
 		}
 		heard := map[int]string{}
 		for _, a := range many {
 			heard[a.agent] = a.stamp
 		}
 		if len(heard) != agents {
-			t.Errorf("%d agents were told, want %d", len(heard), agents)
+			t.Errorf("%d agents got the change, want %d", len(heard), agents)
 		}
 		for n, stamp := range heard { // order-free: independent
 			if stamp != last.stamp {

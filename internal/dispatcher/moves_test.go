@@ -269,7 +269,7 @@ func TestStoreThatWentBack(t *testing.T) {
 				}
 				if row, ok := snap.Attempt(unknown.Task, 1); !ok || row.Observed == nil ||
 					row.Observed.State != cluster.StateRunning {
-					t.Error("the task that the store does not know is not told of")
+					t.Error("the task that the store does not know is not published")
 				}
 				h, _ := follow(t.Context(), f.Dispatcher, transport.AssignmentsRequest{
 					Node: "n1", Session: 42, Have: map[string]transport.Known{
@@ -344,7 +344,7 @@ func TestOldServerEndsItsSessions(t *testing.T) {
 		}
 		row, _ := f.now().Attempt(task, 1)
 		if row.Observed.State != cluster.StateRunning || row.Observed.Session != 2 {
-			t.Errorf("status: got %+v, want what the new session told", row.Observed)
+			t.Errorf("status: got %+v, want the status of the new session", row.Observed)
 		}
 	})
 }
@@ -352,7 +352,7 @@ func TestOldServerEndsItsSessions(t *testing.T) {
 // The same with lagging tables of the old server. Its write compares the session number, which keeps the late report
 // out (P6.1), whether or not the new session reported the task.
 func TestLateReportAtAServerThatLags(t *testing.T) {
-	for name, told := range map[string]bool{"told of by the new session": true, "not told of": false} {
+	for name, told := range map[string]bool{"reported by the new session": true, "not reported": false} {
 		t.Run(name, func(t *testing.T) {
 			withFixture(t, func(t *testing.T, f *fixture) {
 				two := f.second(memory.Hooks{})
@@ -384,7 +384,7 @@ func TestLateReportAtAServerThatLags(t *testing.T) {
 				}
 				row, _ := f.now().Attempt(task, 1)
 				if told && row.Observed.State != cluster.StateRunning || !told && row.Observed != nil {
-					t.Errorf("status: got %+v, want what the new session told", row.Observed)
+					t.Errorf("status: got %+v, want the status of the new session", row.Observed)
 				}
 			})
 		})
@@ -435,13 +435,13 @@ func TestServerKilledBetweenCommitAndAnswer(t *testing.T) {
 		}
 		reply, err := f.report("n1", welcome.Session, 1, starting)
 		if err != nil || len(reply.Refused) != 0 {
-			t.Fatalf("the barrier, asked for again: got %+v %v, want it passed", reply, err)
+			t.Fatalf("the barrier, requested again: got %+v %v, want it passed", reply, err)
 		}
 		if _, err := f.report("n1", welcome.Session, 2, observed(id, cluster.StateRunning)); err != nil {
 			t.Fatal(err)
 		}
 		if n := f.countEvents("task.running"); n != 1 {
-			t.Errorf("the start was told %d times, want once", n)
+			t.Errorf("the start was published %d times, want once", n)
 		}
 	})
 }
@@ -470,7 +470,7 @@ func TestContestedName(t *testing.T) {
 			}
 		}
 		if n := f.countEvents("node.contested"); n != 2 {
-			t.Errorf("told %d times, want twice: a single displacement is none", n)
+			t.Errorf("%d events, want 2: a single displacement is none", n)
 		}
 	})
 }
@@ -488,7 +488,7 @@ func (f *fixture) servers(api ...string) {
 func TestAgentsLearnTheServers(t *testing.T) {
 	withFixture(t, func(t *testing.T, f *fixture) {
 		if got := f.register("n1"); len(got.Servers) != 0 {
-			t.Errorf("a server alone tells of %q", got.Servers)
+			t.Errorf("a single server lists %q", got.Servers)
 		}
 		f.servers("https://b:1", "", "https://a:1")
 		got, err := f.Register(t.Context(),

@@ -150,7 +150,7 @@ func (w *world) start(id string) *member {
 					return text, nil
 				}
 			}
-			return "", errors.New("nobody has it")
+			return "", errors.New("no server has it")
 		},
 	})
 	w.put("server/"+id, &cluster.Server{
@@ -322,7 +322,7 @@ func TestRekeyOfThreeServers(t *testing.T) {
 			}
 		}
 		if told != "secrets.rekey secrets.rekeyed " {
-			t.Errorf("told: %s", told)
+			t.Errorf("got events %s", told)
 		}
 		// The older key is dropped, also on a server that is down.
 		w.members()["s2"].stop()

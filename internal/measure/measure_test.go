@@ -217,7 +217,7 @@ func TestGates(t *testing.T) {
 			"error: status = 200: json.ok cannot be computed: no such key: ok",
 		},
 		{"body that is no JSON", `json.ok`, `secret`, 200, false, "error: status = 200: json.ok cannot be computed: "},
-		{"null is told apart", `json == null`, `secret`, 200, true, ""},
+		{"null is distinguished", `json == null`, `secret`, 200, true, ""},
 		{
 			"costly", `json.all(a, json.all(b, json.all(c, a + b + c > 0)))`, "[" + strings.Repeat("1,", 300) +
 				"1]", 200,
@@ -283,7 +283,7 @@ func TestCheckGate(t *testing.T) {
 	}
 }
 
-// TestManyGatesAtOnce looks at more gates than are kept, from several sides.
+// TestManyGatesAtOnce queries more gates than are kept, concurrently.
 func TestManyGatesAtOnce(t *testing.T) {
 	r := measure.New(measure.Config{Programs: 3, Egress: egress.Policy{}.WithLoopback()})
 	t.Cleanup(r.Close)

@@ -17,8 +17,8 @@ import (
 	"github.com/berthd/berth/internal/logs"
 )
 
-// charDevice makes a file for a device of the kernel, as a driver would; what it is of must be there and be no device
-// that every container has.
+// charDevice makes a file for a device of the kernel, as a driver would. The device must exist and must not be one that
+// every container has.
 func charDevice(t *testing.T, path, of string) {
 	t.Helper()
 	var st unix.Stat_t

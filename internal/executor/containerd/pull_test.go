@@ -299,19 +299,19 @@ func TestPullFromARegistryInTrouble(t *testing.T) {
 			m.will(strings.ReplaceAll(tc.on, "LAYER", "GET /v2/app/blobs/"+layer), tc.times, tc.do)
 			told, err := fetch(t, ex, cluster.Container{Image: m.host + "/app:1"}, [2]string{})
 			if err != nil {
-				t.Fatalf("%v; told %q", err, told)
+				t.Fatalf("%v; progress %q", err, told)
 			}
 			if all := causes.of(m.host); !strings.Contains(all, tc.told) {
 				t.Errorf("causes %s\nwant %q", all, tc.told)
 			}
 			if n := m.count("GET /v2/app/blobs/" + layer); n > tc.times+1 {
-				t.Errorf("the layer was asked for %d times", n)
+				t.Errorf("the layer was requested %d times", n)
 			}
 		})
 	}
 }
 
-// A pull asks no address that the policy refuses, and fails at once with the reason.
+// A pull contacts no address that the policy refuses, and fails immediately with the reason.
 func TestPullFromARefusedAddress(t *testing.T) {
 	n := newNode(t)
 	m := newMoody(t)
@@ -397,7 +397,7 @@ func TestPullThatFails(t *testing.T) {
 				t.Errorf("got %v, want %q", err, tc.want)
 			}
 			if err != nil && strings.Contains(err.Error(), "s3cret") {
-				t.Errorf("a secret is told: %v", err)
+				t.Errorf("an error contains a secret: %v", err)
 			}
 			if n := m.count("") - before; n > tc.most {
 				t.Errorf("%d requests, at most %d were expected", n, tc.most)
@@ -410,7 +410,7 @@ func TestPullThatFails(t *testing.T) {
 				return
 			}
 			if _, err := fetch(t, ex, cluster.Container{Image: m.host + "/app:1"}, [2]string{}); err != nil {
-				t.Errorf("once all is well: %v", err)
+				t.Errorf("without faults: %v", err)
 			}
 		})
 	}
@@ -461,7 +461,7 @@ func TestPullGoesOnWhereItStopped(t *testing.T) {
 	select {
 	case <-half:
 	case <-testkit.Context(t, time.Minute).Done():
-		t.Fatal("no progress was told")
+		t.Fatal("no progress was reported")
 	}
 	cancel()
 	if err := <-cut; !errors.Is(err, context.Canceled) {
@@ -474,7 +474,7 @@ func TestPullGoesOnWhereItStopped(t *testing.T) {
 	mu.Lock()
 	defer mu.Unlock()
 	if len(ranges) != 2 || !strings.HasPrefix(ranges[1], "bytes=") || ranges[1] == "bytes=0-" {
-		t.Errorf("the layer was asked for in ranges %q", ranges)
+		t.Errorf("the layer was requested in ranges %q", ranges)
 	}
 	if err := ex.Remove(t.Context(), spec.ID); err != nil {
 		t.Error(err)
@@ -513,7 +513,7 @@ func TestPullsDoNotHoldUpOthers(t *testing.T) {
 	}
 	testkit.Eventually(t, 30*time.Second, func() error {
 		if n := slow.count("GET /v2/app/blobs/"); n < 2 {
-			return fmt.Errorf("%d blobs were asked for", n)
+			return fmt.Errorf("%d blobs were requested", n)
 		}
 		return nil
 	})
@@ -528,7 +528,7 @@ func TestPullsDoNotHoldUpOthers(t *testing.T) {
 	}
 	some.Wait()
 	if n := well.count("GET /v2/app/blobs/" + layer); n != 1 {
-		t.Errorf("four that want an image asked for its layer %d times", n)
+		t.Errorf("four pulls of an image requested its layer %d times", n)
 	}
 	manifests := map[string]bool{}
 	slow.mu.Lock()

@@ -107,7 +107,7 @@ func TestTrees(t *testing.T) {
 	}
 }
 
-// The cost of one look at 200 containers: an agent does so every two seconds.
+// The cost of one measurement of 200 containers. An agent measures them every two seconds.
 func BenchmarkGroups(b *testing.B) {
 	files := map[string]string{"cgroup.controllers": ""}
 	for i := range 200 {

@@ -261,7 +261,7 @@ func TestNobodyStarves(t *testing.T) {
 		}
 		w.advance(t, w.in.Now.Add(100*24*time.Hour))
 		if len(w.in.Waiting) > 0 {
-			t.Fatalf("%d jobs wait for ever", len(w.in.Waiting))
+			t.Fatalf("%d jobs wait forever", len(w.in.Waiting))
 		}
 		overdue += len(w.bounds)
 	})

@@ -20,7 +20,7 @@ import (
 //	suspend | resume | delete | relabel  the user changes the cron
 //	forget                       the cron's status is lost
 //	end HHMM [failed]            the job of that moment ends
-//	job HHMM                     somebody else makes a job of that name
+//	job HHMM                     a user makes a job of that name
 //	look HH:MM[:SS]              a decision at that time of the day, forwards or back; prints the result
 //	looks HH:MM every D          decisions until that time; prints those with an effect
 //	jobs                         prints the jobs

@@ -16,7 +16,7 @@ import (
 
 func TestHealthAsAStory(t *testing.T) {
 	for _, tt := range []struct{ name, results, want string }{
-		{"well at once", "+", "healthy"},
+		{"healthy at the first probe", "+", "healthy"},
 		{"warning, then failing after three", "----", "warning warning failing failing"},
 		{"one success heals", "---+", "warning warning failing healthy"},
 		{"failures count in a row", "+--+--", "healthy warning warning healthy warning warning"},

@@ -63,7 +63,7 @@ func (c *chaos) check(d reconciler.Decision) {
 		}
 		r := c.find(s.Desired.Task, s.Desired.Attempt)
 		if r.Outcome == nil && s.Desired.Stop.Ended {
-			c.Fatalf("attempt %d of %s is told that it has an outcome, and has none", r.attempt, r.id)
+			c.Fatalf("attempt %d of %s gets a stop that says that it ended, and has no outcome", r.attempt, r.id)
 		}
 		c.seen["stop "+string(s.Desired.Stop.Reason)]++
 	}
@@ -161,7 +161,7 @@ func (c *chaos) checkPending(p cluster.Pending) {
 	}
 	slices.Sort(standing)
 	if !slices.Equal(slices.Compact(standing), p.ExcludedNodes) || p.Attempt != newest+1 {
-		c.Fatalf("%s asks for attempt %d off %v, want %d off %v", p.Task, p.Attempt, p.ExcludedNodes, newest+1,
+		c.Fatalf("%s requests attempt %d off %v, want %d off %v", p.Task, p.Attempt, p.ExcludedNodes, newest+1,
 			standing)
 	}
 	parts, ok := p.Task.Parts()
@@ -359,5 +359,5 @@ func (c *chaos) heal() {
 			return
 		}
 	}
-	c.Fatalf("it does not come to rest:\n%s%s", describe(c.decide(c.tasks())), c.listAttempts())
+	c.Fatalf("it does not converge:\n%s%s", describe(c.decide(c.tasks())), c.listAttempts())
 }

@@ -59,11 +59,11 @@ func TestAgainIsWhatIsAskedFor(t *testing.T) {
 	same := func(name string, again cluster.Pending, asked []cluster.Pending) {
 		t.Helper()
 		if len(asked) != 1 {
-			t.Fatalf("%s: %d are asked for, want 1", name, len(asked))
+			t.Fatalf("%s: %d are pending, want 1", name, len(asked))
 		}
 		asked[0].Since, asked[0].ExcludedNodes = time.Time{}, []string{"n1"}
 		if diff := cmp.Diff(asked[0], again); diff != "" {
-			t.Errorf("%s (-asked for +would be):\n%s", name, diff)
+			t.Errorf("%s (-pending +predicted):\n%s", name, diff)
 		}
 	}
 	service.Tasks = []reconciler.Task{stands(web, spec.Owner())}

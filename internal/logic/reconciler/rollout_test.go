@@ -75,8 +75,8 @@ func (c *chaos) limits() cluster.Limits {
 	return c.service.Update.Limits(c.service.Desired(), def != nil && def.Pinned())
 }
 
-// checkPermits checks each permit. A healthy attempt gets one only while enough others are healthy (P5.4): those that
-// were not told to stop, and those that await a permit. A permit answers the newest request of an agent that reports.
+// checkPermits checks each permit. A healthy attempt gets one only while enough others are healthy (P5.4): those
+// without a stop, and those that await a permit. A permit answers the newest request of an agent that reports.
 func (c *chaos) checkPermits(d reconciler.Decision, least int) {
 	c.Helper()
 	for i := range d.Stops {
@@ -101,8 +101,8 @@ func (c *chaos) checkPermits(d reconciler.Decision, least int) {
 	}
 }
 
-// asking counts the other tasks that were told to stop and go on until their agent has a permit. It leaves out the
-// stops that are given now.
+// asking counts the other tasks that have a stop and run until their agent has a permit. It leaves out the stops that
+// are given now.
 func (c *chaos) asking(given []reconciler.Stop, r *record) int {
 	tasks := map[cluster.TaskID]bool{}
 	for _, o := range c.records {
@@ -119,7 +119,7 @@ func (c *chaos) asking(given []reconciler.Stop, r *record) int {
 	return len(tasks)
 }
 
-// turns runs n turns of five seconds, with agents' steps in any order, and calls look after each.
+// turns runs n turns of five seconds, with agents' steps in any order, and calls check after each.
 func (c *chaos) turns(n int, look func()) {
 	c.Helper()
 	for range n {
@@ -165,7 +165,7 @@ func (c *chaos) measure() {
 	}
 }
 
-// ending reports whether the attempt was told to stop, or ended without an outcome yet.
+// ending reports whether the attempt has a stop, or ended without an outcome yet.
 func (r *record) ending() bool {
 	return r.Observed != nil && r.Observed.State.Terminal() || r.Desired != nil && r.Desired.Stop != nil
 }
@@ -294,7 +294,7 @@ func TestRolloutsUnderFaults(t *testing.T) {
 }
 
 // TestFailedRolloutsGoOnTrying lets rollouts fail without a rollback, while tasks of all versions crash for good, nodes
-// come and go, and the user scales, also to 0. There are never fewer wanted tasks than the service is to have.
+// come and go, and the user scales, also to 0. The number of wanted tasks is never lower than the service's count.
 func TestFailedRolloutsGoOnTrying(t *testing.T) {
 	seen := map[string]int{}
 	checkUntilSeen(t, seen, []string{"rollout failed", "scaled", "nothing", "never healthy"}, func(t *rapid.T) {
@@ -337,8 +337,8 @@ func TestFailedRolloutsGoOnTrying(t *testing.T) {
 	})
 }
 
-// checkWanted checks that a decision about a failed rollout wants as many tasks as the service is to have: live tasks
-// that were not told to stop, and tasks that are to be placed now or later.
+// checkWanted checks that a decision about a failed rollout wants as many tasks as the service's count: live tasks
+// without a stop, and tasks that are placed now or later.
 func (c *chaos) checkWanted() {
 	c.Helper()
 	if c.rollout == nil || c.rollout.State != cluster.RolloutFailed {
@@ -407,7 +407,7 @@ func (c *chaos) disturbRollout(refs []cluster.Ref) {
 }
 
 // TestDaemonsOfAnyPolicy rolls out a good or a bad build over the nodes of a daemon, under any policy. There are never
-// two tasks on a node at once and never fewer healthy tasks than the minimum. It ends as other rollouts do, with one
+// two tasks on a node together and never fewer healthy tasks than the minimum. It ends as other rollouts do, with one
 // healthy task on each node.
 func TestDaemonsOfAnyPolicy(t *testing.T) {
 	seen := map[string]int{}

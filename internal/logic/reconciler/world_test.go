@@ -279,7 +279,7 @@ func (w *world) commit(d reconciler.Decision) {
 		r := w.find(t.Task, t.Attempt)
 		r.Outcome = nil
 		if r.Desired != nil || r.Observed != nil {
-			panic(fmt.Sprintf("outcome of %s attempt %d trimmed while a record stands", t.Task, t.Attempt))
+			panic(fmt.Sprintf("outcome of %s attempt %d trimmed while a record exists", t.Task, t.Attempt))
 		}
 		w.records = slices.DeleteFunc(w.records, func(x *record) bool { return x == r })
 	}
@@ -300,11 +300,11 @@ func (w *world) place(p cluster.Pending, node string) error {
 		switch {
 		case r.id != p.Task:
 		case r.attempt >= p.Attempt:
-			return fmt.Errorf("%s asks for attempt %d and has attempt %d", p.Task, p.Attempt, r.attempt)
+			return fmt.Errorf("%s requests attempt %d and has attempt %d", p.Task, p.Attempt, r.attempt)
 		case r.Outcome == nil:
-			return fmt.Errorf("%s asks for attempt %d and attempt %d has no outcome", p.Task, p.Attempt, r.attempt)
+			return fmt.Errorf("%s requests attempt %d and attempt %d has no outcome", p.Task, p.Attempt, r.attempt)
 		case r.node() == node && (r.Desired != nil || r.Observed != nil):
-			return fmt.Errorf("%s is placed on %s, where attempt %d stands", p.Task, node, r.attempt)
+			return fmt.Errorf("%s is placed on %s, where attempt %d still is", p.Task, node, r.attempt)
 		}
 	}
 	w.uuid++
@@ -452,7 +452,7 @@ func (w *world) running() map[cluster.TaskID]int {
 	return n
 }
 
-// healthy counts the tasks with an attempt that is known to be healthy and was not told to stop.
+// healthy counts the tasks with an attempt that is known to be healthy and has no stop.
 func (w *world) healthy() int { return len(w.healthyTasks()) }
 
 func (w *world) healthyTasks() map[cluster.TaskID]bool {

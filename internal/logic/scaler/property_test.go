@@ -70,9 +70,9 @@ func drawInput(t *rapid.T) scaler.Input {
 		at := epoch().Add(-time.Duration(upTo(t, "fired", 7200)) * time.Second)
 		in.Fired = append(in.Fired, pick(t, "has fired", time.Time{}, at))
 	}
-	for range upTo(t, "wishes", 10) {
+	for range upTo(t, "estimates", 10) {
 		in.Wishes = append(in.Wishes, scaler.Wish{
-			At: epoch().Add(-time.Duration(upTo(t, "wished", 900)) * time.Second), Count: upTo(t, "wish", 50),
+			At: epoch().Add(-time.Duration(upTo(t, "estimated", 900)) * time.Second), Count: upTo(t, "estimate", 50),
 		})
 	}
 	if rapid.Bool().Draw(t, "has a scale") {
@@ -140,7 +140,7 @@ func TestPromises(t *testing.T) {
 			kept++
 		}
 		if (now != was) != (d.Event != nil) || now != was && d.Scale.Message == "" {
-			t.Fatalf("from %d to %d, and tells %+v, %+v", was, now, d.Event, d.Scale)
+			t.Fatalf("from %d to %d, with event %+v, %+v", was, now, d.Event, d.Scale)
 		}
 		if d.Scale != nil && (len(d.Scale.Recent) > cluster.MaxScaleChanges || d.Scale.From != in.Spec.Count) {
 			t.Fatalf("a record that breaks its promise: %+v", d.Scale)
@@ -203,7 +203,7 @@ func TestConverges(t *testing.T) {
 			min(s.Scaling.Down.Every, cluster.DefaultScaleEvery)
 		target := &s.Scaling.Targets[0]
 		target.Whole = false
-		load := rapid.Float64Range(0, 50).Draw(t, "load") // in tasks that exactly meet the target
+		load := rapid.Float64Range(0, 50).Draw(t, "load") // in tasks that are exactly at the target
 		var scale *cluster.Scale
 		var wishes []scaler.Wish
 		now, settled := epoch(), 0
@@ -231,7 +231,7 @@ func TestConverges(t *testing.T) {
 			}
 		}
 		if settled < 60 {
-			t.Fatalf("the count changed %d looks before the end, and is %d for a load of %v", settled, count, load)
+			t.Fatalf("the count changed %d decisions before the end, and is %d for a load of %v", settled, count, load)
 		}
 		low := min(max(load/(1+scaler.Tolerance), float64(s.Scaling.Min)), 60)
 		high := max(math.Ceil(load/(1-scaler.Tolerance)), float64(s.Scaling.Min), 1)

@@ -34,7 +34,7 @@ func (w world) fleet() *scheduler.Fleet {
 	return f
 }
 
-// decide is the model of Schedule: for every task it looks at every node, and for every node at every reservation.
+// decide is the model of Schedule: for every task it checks every node, and for every node at every reservation.
 // Schedule must give equal results for all inputs.
 func (w world) decide(pending []cluster.Pending) scheduler.Result {
 	w.nodes, w.held = slices.Clone(w.nodes), slices.Clone(w.held)
@@ -421,9 +421,9 @@ func (w world) siblings(n int, p cluster.Pending) (tasks int) {
 	return tasks
 }
 
-// sibling reports whether a reservation counts for the anti-affinity of a pending task. It is of the same step of a
-// job, or of the same definition of a service on the same side of the last restart. If the definition is unknown, it is
-// of the same generation.
+// sibling reports whether a reservation counts for the anti-affinity of a pending task. It belongs to the same step of
+// a job, or has the same definition of a service on the same side of the last restart. If the definition is unknown, it
+// is of the same generation.
 func sibling(r scheduler.Reservation, p cluster.Pending) bool {
 	a, okA := r.Task.Parts()
 	b, okB := p.Task.Parts()

@@ -25,8 +25,8 @@ import (
 //	gone | back | pause | resume    the node is known to be gone; a mass silence stops rescheduling
 //	held | decided                  the decision about a store that went back is awaited
 //	forget                          the records and signs of life of the node are removed
-//	look D                          the watcher looks; its verdict is written
-//	watch D                         the watcher looks every four seconds until D; prints changes
+//	look D                          the watcher judges; its verdict is written
+//	watch D                         the watcher judges every four seconds until D; prints changes
 func TestScripts(t *testing.T) {
 	script.Files(t, play)
 }

@@ -45,7 +45,7 @@ func input(t *rapid.T) watcher.Input {
 	}
 	if rapid.Bool().Draw(t, "host") {
 		in.Host = &cluster.Host{
-			Name: "n1", Domain: rapid.SampledFrom([]string{"", "", "", "other"}).Draw(t, "wish"),
+			Name: "n1", Domain: rapid.SampledFrom([]string{"", "", "", "other"}).Draw(t, "assigned"),
 			Generation: rapid.Uint64Range(0, 2).Draw(t, "forced"),
 		}
 		if rapid.Bool().Draw(t, "drain") {
@@ -118,7 +118,7 @@ func TestAVerdictThatIsWrittenStands(t *testing.T) {
 			return
 		}
 		if again.Changed || again.Event.Type != "" {
-			t.Fatalf("the same look changes the verdict %+v to %+v", v.Node, again.Node)
+			t.Fatalf("the same input changes the verdict %+v to %+v", v.Node, again.Node)
 		}
 	})
 }
@@ -143,7 +143,7 @@ func TestNothingChangesBeforeTheNextLook(t *testing.T) {
 		in.Now, in.Wall = in.Now+passed, in.Wall.Add(passed)
 		later, _ := watcher.Judge(in)
 		if later.Changed || later.Absence(false) != v.Absence(false) || later.Absence(true) != v.Absence(true) {
-			t.Fatalf("at %v, before the next look at %v: %+v, was %+v", in.Now, v.NextDecision, later, v)
+			t.Fatalf("at %v, before the next judgement at %v: %+v, was %+v", in.Now, v.NextDecision, later, v)
 		}
 	})
 }
@@ -156,7 +156,7 @@ func TestRearm(t *testing.T) {
 	}{
 		{"on time", 10, 20 * time.Second, 25 * time.Second, 10},
 		{"late", 10, 20 * time.Second, 25*time.Second + 1, 25*time.Second + 1},
-		{"the clock began anew", 10, 20 * time.Second, time.Second, time.Second},
+		{"the clock restarted", 10, 20 * time.Second, time.Second, time.Second},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if got := watcher.Rearm(tt.armed, tt.last, tt.now, o); got != tt.want {
@@ -183,8 +183,8 @@ func TestMassSilence(t *testing.T) {
 		in   []watcher.Verdict
 		want bool
 	}{
-		{"nobody", nil, false},
-		{"all well", nodes(20), false},
+		{"no node", nil, false},
+		{"all ready", nodes(20), false},
 		{"three of ten", nodes(7, 30*time.Second, 40*time.Second, 50*time.Second), false},
 		{"four of ten", nodes(6, 30*time.Second, 40*time.Second, 50*time.Second, 90*time.Second), true},
 		{
@@ -249,7 +249,7 @@ func TestOnlyTheOwnerLetsGo(t *testing.T) {
 		case v.Node.Domain == "":
 			releases++
 			if in.Node.Domain != "default" || in.Node.State != cluster.NodeDrained || in.Left > 0 {
-				t.Fatalf("let go of %+v with %d tasks left", in.Node, in.Left)
+				t.Fatalf("released %+v with %d tasks left", in.Node, in.Left)
 			}
 		case in.Node.Domain == "":
 			claims++

@@ -250,7 +250,7 @@ func TestSchemaDescribes(t *testing.T) {
 		}
 	}
 	if enums < 15 {
-		t.Errorf("%d enumerated types: this test looks at too little", enums)
+		t.Errorf("%d enumerated types: this test checks too few", enums)
 	}
 }
 
