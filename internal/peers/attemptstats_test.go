@@ -67,7 +67,7 @@ func TestChangedAttemptStatsAreSent(t *testing.T) {
 			}
 		}
 		if told != 1 {
-			t.Errorf("told of %d attempts, want the one that changed", told)
+			t.Errorf("reported %d attempts, want the one that changed", told)
 		}
 		g.runs(s1, "n1", "c", cluster.StateFailed)
 		s1.beat("n1", 1, 3, each(1, 6))

@@ -263,7 +263,7 @@ func TestStreamsAreForwarded(t *testing.T) {
 	if diff := cmp.Diff(ask, agent.req); diff != "" || agent.node != "n1" {
 		t.Errorf("the request changed on its way (-want +got):\n%s", diff)
 	}
-	// Both directions at once, with more bytes than any buffer holds.
+	// Both directions concurrently, with more bytes than any buffer holds.
 	want := bytes.Repeat([]byte("berth "), 1<<20)
 	var back []byte
 	var all sync.WaitGroup

@@ -84,7 +84,7 @@ func TestRenewedAtTwoThirds(t *testing.T) {
 			t.Fatalf("renewed %d times, now valid until %v", calls.Load(), node.Expires())
 		}
 		// The server's has a month left; both are used by connections from now on.
-		m := meet(client, server.ServerTLS())
+		m := connect(client, server.ServerTLS())
 		if m.client != nil || m.server != nil {
 			t.Fatal(m.client, m.server)
 		}

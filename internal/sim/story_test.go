@@ -59,7 +59,7 @@ func TestShrink(t *testing.T) {
 			t.Errorf("seed %d: got %v, want %v and %v", seed, short.Events, first, second)
 		}
 		if told > maxRuns {
-			t.Errorf("seed %d: %d stories were told, at most %d should be", seed, told, maxRuns)
+			t.Errorf("seed %d: %d stories were run, want at most %d", seed, told, maxRuns)
 		}
 	}
 }

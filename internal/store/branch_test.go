@@ -166,7 +166,7 @@ func TestABranchIsAsAnEngineWithTables(t *testing.T) {
 		}
 	}
 	if applied < 600 || refused < 300 {
-		t.Errorf("%d commits were applied and %d refused: too few to tell", applied, refused)
+		t.Errorf("%d commits were applied and %d refused: too few for a conclusion", applied, refused)
 	}
 }
 

@@ -32,7 +32,7 @@ func TestTablesShowWhatIsKeptBesideSpecs(t *testing.T) {
 			t.Errorf("the count that is wanted: got %+v, want 7", e.Value)
 		}
 		if e, ok := s.Service("c", "web"); !ok || e.Value.Count != 2 {
-			t.Errorf("the count as it was written: got %+v, want 2", e.Value)
+			t.Errorf("the written count: got %+v, want 2", e.Value)
 		}
 		var keys []string
 		for e := range s.Rollouts() {
@@ -75,7 +75,7 @@ func TestTablesShowWhatIsKeptBesideSpecs(t *testing.T) {
 		_, cron := s.Cron("c", "tick")
 		_, fired := s.Fired("c", "tick")
 		if rollout || scale || cron || fired {
-			t.Errorf("what was deleted stands: rollout %v, scale %v, cron %v, fired %v", rollout, scale, cron, fired)
+			t.Errorf("deleted records are left: rollout %v, scale %v, cron %v, fired %v", rollout, scale, cron, fired)
 		}
 	})
 }

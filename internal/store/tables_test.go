@@ -58,7 +58,7 @@ func TestTablesShowEachNoun(t *testing.T) {
 		u.Delete(p.Service("c", "web"))
 		after := w.commit([]bool{true}, u)
 		if _, ok := after.Service("c", "web"); ok {
-			t.Error("a deleted service stands in the tables")
+			t.Error("a deleted service is in the tables")
 		}
 		if _, ok := s.Service("c", "web"); !ok {
 			t.Error("an older snapshot changed")
@@ -114,7 +114,7 @@ func TestTablesConvergeAfterResync(t *testing.T) {
 		synctest.Wait()
 		s := w.tables.Snapshot()
 		if _, ok := s.Service("c", "new"); ok {
-			t.Error("a service that the restored store does not hold stands in the tables")
+			t.Error("a service that the restored store does not have is in the tables")
 		}
 		if e, ok := s.Service("c", "kept"); !ok || e.Value.Count != 1 {
 			t.Errorf("kept: got %+v %v, want count 1", e.Value, ok)

@@ -54,7 +54,7 @@ func TestEventsAreLogged(t *testing.T) {
 		)
 		tell(cluster.Event{Type: "node.down", Node: "n2"})
 		leads.Store(false)
-		tell(cluster.Event{Type: "node.down", Node: "n3"}) // another server tells of it
+		tell(cluster.Event{Type: "node.down", Node: "n3"}) // another server publishes it
 		leads.Store(true)
 		tell(cluster.Event{Type: "node.down", Node: "n4"})
 		cancel()
@@ -68,7 +68,7 @@ level=INFO msg=event type=node.down node=n4
 			t.Error(diff)
 		}
 		if strings.Contains(log.String(), "old.news") {
-			t.Error("what was before is told again")
+			t.Error("former events are published again")
 		}
 	})
 }

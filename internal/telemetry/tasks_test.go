@@ -41,7 +41,7 @@ func TestTaskMetrics(t *testing.T) {
 		{Name: "data", Used: 5, Size: 9, Free: 4, At: time.Unix(1, 0)},
 		{Name: "new", Size: 9, Free: 4},
 	}
-	// Two containers of one network, one of another, and of an attempt that another one stands for.
+	// Two containers share a network, one has its own, and one belongs to an attempt that another attempt represents.
 	tasks.Take([]telemetry.ContainerSample{
 		sample("app", 1, 99*time.Second), sample("app", 7, 2*time.Second), kept,
 		sample("alone", 8, 0), job,

@@ -21,7 +21,7 @@ func TestPoll(t *testing.T) {
 			return nil
 		})
 		if err != nil || looks != 3 || time.Since(began) == 0 {
-			t.Errorf("%d looks in %v: %v", looks, time.Since(began), err)
+			t.Errorf("%d polls in %v: %v", looks, time.Since(began), err)
 		}
 		never := errors.New("never")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -34,7 +34,7 @@ func TestPoll(t *testing.T) {
 		}
 		looks = 0
 		if err := testkit.Poll(ctx, func() error { looks++; return never }); looks != 1 || !errors.Is(err, never) {
-			t.Errorf("with a context that has ended: %d looks, %v", looks, err)
+			t.Errorf("with a context that has ended: %d polls, %v", looks, err)
 		}
 	})
 }

@@ -63,7 +63,7 @@ func TestHeartbeats(t *testing.T) {
 					t.Errorf("it went to %s, want %s", path, c.path)
 				}
 				if diff := cmp.Diff(c.report, heard); diff != "" {
-					t.Errorf("report (-sent +heard):\n%s", diff)
+					t.Errorf("report (-sent +received):\n%s", diff)
 				}
 				want := c.reply
 				want.Refused = nil

@@ -41,7 +41,7 @@ func TestServiceSentOnto(t *testing.T) {
 		"one came":       {come: []ServiceAddress{c}, want: []ServiceAddress{a, b, c}},
 		"the first went": {gone: []ServiceAddress{a}, want: []ServiceAddress{b}},
 		"one changed":    {come: []ServiceAddress{moved}, want: []ServiceAddress{a, moved}},
-		"all at once": {
+		"all together": {
 			gone: []ServiceAddress{a}, come: []ServiceAddress{moved, c},
 			want: []ServiceAddress{moved, c},
 		},

@@ -14,7 +14,7 @@ import (
 	"github.com/berthd/berth/internal/whatif"
 )
 
-// TestEveryFaultIsReported: Check returns all faults at once, each with its path.
+// TestEveryFaultIsReported: Check returns all faults together, each with its path.
 func TestEveryFaultIsReported(t *testing.T) {
 	faults := whatif.Check(api.SimulateRequest{Changes: []api.SimulateChange{
 		{},

@@ -255,7 +255,7 @@ func comparePredictions(t *testing.T, seed uint64, changes int, pace func(*locke
 					diff)
 			}
 		}
-		t.Logf("%d changes %v, %d tasks that stand elsewhere by them, tasks wait after %d", changes, kinds, moved,
+		t.Logf("%d changes %v, %d tasks on other nodes after them, tasks wait after %d", changes, kinds, moved,
 			waits)
 		if moved < 2*changes || waits == 0 || waits == changes {
 			t.Errorf("the story is too tame: %d tasks moved, tasks waited after %d of %d changes", moved, waits,

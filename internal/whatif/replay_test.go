@@ -90,7 +90,7 @@ func TestReplayTimes(t *testing.T) {
 		t.Errorf("got %+v, want all come and gone", got.Simulation)
 	}
 	if len(told) == 0 || told[0].Of != 5 {
-		t.Errorf("got %+v, want to be told how far it is", told)
+		t.Errorf("got %+v, want its progress", told)
 	}
 	if n := w.Snapshot().AttemptCount(); n != 0 {
 		t.Errorf("%d attempts in what it began from, want none", n)
@@ -109,7 +109,7 @@ func TestReplayBesideServices(t *testing.T) {
 		t.Errorf("got %+v, want one job that runs, one that waits and one that has ended", r)
 	}
 	if got.Fits || len(got.Waiting) != 1 || got.Waiting[0].New != 3 || len(got.Tasks) != 1 || got.Tasks[0].To != "m" {
-		t.Errorf("got %+v, want that three tasks wait, and that one has come to m", got.Simulation)
+		t.Errorf("got %+v, want three waiting tasks, and one on m", got.Simulation)
 	}
 	if id := got.Tasks[0].Task; id != "trace2.job-1.1.run.0" {
 		t.Errorf("got the task %s, want it in a cluster that was not there", id)

@@ -76,7 +76,7 @@ func applyChange(t *testing.T, w *whatif.World, c api.SimulateChange) {
 		t.Fatalf("%s: %v", whatif.Describe(&c), err)
 	}
 	if !settled {
-		t.Fatalf("%s: it did not come to rest", whatif.Describe(&c))
+		t.Fatalf("%s: it did not converge", whatif.Describe(&c))
 	}
 }
 

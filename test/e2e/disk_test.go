@@ -101,7 +101,7 @@ func TestFullDiskOfTheAgent(t *testing.T) {
 	s.Eventually(soon, func() error {
 		r := s.Berth("status", "service/hello")
 		if !strings.Contains(r.Stdout, "no space left") {
-			return fmt.Errorf("the status does not tell of the full disk:\n%v", r)
+			return fmt.Errorf("the status does not show the full disk:\n%v", r)
 		}
 		return nil
 	})

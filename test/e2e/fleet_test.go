@@ -184,7 +184,7 @@ func TestFleetRollingRestart(t *testing.T) {
 	w.check(t)
 	samePids(t, before, running(t, f.Site, "hello", 4))
 
-	// All at once, and the agents too.
+	// All together, and the agents too.
 	for _, s := range f.Servers {
 		s.Kill()
 	}
@@ -288,7 +288,7 @@ func TestPeopleFromElsewhere(t *testing.T) {
 		r := f.Berth(append([]string{"token", "create"}, flags...)...)
 		r.Want(t, 0)
 		if strings.Contains(r.Stderr, strings.TrimSpace(r.Stdout)) {
-			t.Errorf("the secret is told twice: %v", r)
+			t.Errorf("the secret is printed twice: %v", r)
 		}
 		return f.Write("token-of-a-person", r.Stdout)
 	}

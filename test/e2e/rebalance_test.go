@@ -85,7 +85,7 @@ func TestRebalance(t *testing.T) {
 	})
 }
 
-// standing tells where the healthy tasks are, as "task node", ordered.
+// standing returns the nodes of the healthy tasks, as "task node", ordered.
 func (w *serviceFleet) standing() (all []string) {
 	w.t.Helper()
 	for _, v := range w.Tasks(client.TaskFilter{}) {
@@ -102,7 +102,7 @@ func (w *serviceFleet) isStanding(want []string) {
 	w.t.Helper()
 	w.Eventually(soon, func() error {
 		if got := w.standing(); !slices.Equal(got, want) {
-			return fmt.Errorf("tasks stand like %v, want %v", got, want)
+			return fmt.Errorf("tasks are on %v, want %v", got, want)
 		}
 		return nil
 	})

@@ -57,7 +57,7 @@ func TestSnapshotRoundTrip(t *testing.T) {
 	old := f.Servers[1].Begin() // with the store of before
 	f.Eventually(soon, func() error {
 		if !strings.Contains(old.Output(), "this server's store was replaced") {
-			return fmt.Errorf("an old server does not say that it must join anew:\n%s", old.Output())
+			return fmt.Errorf("an old server does not say that it must join again:\n%s", old.Output())
 		}
 		return nil
 	})
@@ -252,7 +252,7 @@ func sessionOf(t *testing.T, f *harness.Fleet, node string) uint64 {
 	return n.Session
 }
 
-// TestFleetFaults gives each new command invalid arguments. All faults are reported at once, and nothing is created.
+// TestFleetFaults gives each new command invalid arguments. All faults are reported together, and nothing is created.
 func TestFleetFaults(t *testing.T) {
 	t.Parallel()
 	s := harness.New(t, harness.Process)

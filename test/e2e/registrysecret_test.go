@@ -126,6 +126,6 @@ func TestRegistryThatWantsASecret(t *testing.T) {
 	said := s.Berth("events", "--tail", "-1").Stdout + agent.Output() + s.Berth("status", "service/app").Stdout +
 		s.Berth("secret", "ls", "-o", "json").Stdout
 	if strings.Contains(said, "Hush9") {
-		t.Errorf("a password is told:\n%s", said)
+		t.Errorf("a password is printed:\n%s", said)
 	}
 }

@@ -55,7 +55,7 @@ func TestRekey(t *testing.T) {
 	}
 	if text := string(readBytes(t, filepath.Join(s.ServerDir, "audit.log"))); !strings.Contains(text,
 		`"operation":"rekeySecrets","object":"master key `+keys["in-use"]+`"`) {
-		t.Error("the audit log does not tell of it")
+		t.Error("the audit log does not have it")
 	}
 	s.Berth("events", "--tail", "-1").Want(t, 0, "all secrets are sealed under the master key "+keys["in-use"])
 

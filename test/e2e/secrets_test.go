@@ -116,7 +116,7 @@ func TestSecrets(t *testing.T) {
 		unseen(t, s.Dir, "Hush7")
 		if text := string(readBytes(t, filepath.Join(s.ServerDir, "audit.log"))); !strings.Contains(text,
 			`"operation":"writeSecret"`) || !strings.Contains(text, "default/db-password") {
-			t.Error("the audit log does not tell who set a secret")
+			t.Error("the audit log does not name the user who set a secret")
 		}
 		// 5. The files in memory are removed with the task.
 		s.Berth("delete", "service/keeper").Want(t, 0)
@@ -167,7 +167,7 @@ func unseen(t *testing.T, dir, word string) {
 		return nil
 	})
 	if err != nil || looked < 10 {
-		t.Errorf("looked at %d files: %v", looked, err)
+		t.Errorf("read %d files: %v", looked, err)
 	}
 }
 

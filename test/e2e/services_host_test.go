@@ -50,7 +50,7 @@ func TestHostFails(t *testing.T) {
 	a := w.Agents[0]
 	keep, wait := w.on("keep", a.Name), w.on("wait", a.Name)
 	if len(keep) == 0 || silence && len(wait) == 0 {
-		t.Fatalf("%d and %d tasks stand on %s, want some of both", len(keep), len(wait), a.Name)
+		t.Fatalf("%d and %d tasks are on %s, want some of both", len(keep), len(wait), a.Name)
 	}
 	a.Kill()
 	given := time.Now()

@@ -62,7 +62,7 @@ func TestShortMemoryMovesTheVictim(t *testing.T) {
 	stop()
 	event := w.awaitEvent("task.moving", string(first.ID))
 	if event.Reason != cluster.ReasonPressure || !strings.Contains(event.Message, "memory") {
-		t.Errorf("its move is told as %+v", event)
+		t.Errorf("the event of its move is %+v", event)
 	}
 	page, err := w.client.Events(t.Context(), client.EventOptions{Types: []string{"task.moving"}},
 		client.ListOptions{Limit: 1000})

@@ -73,7 +73,7 @@ scrape_configs:
 	}
 	ended := make(chan struct{})
 	go func() {
-		_ = cmd.Wait() // its output tells
+		_ = cmd.Wait() // its output shows the error
 		close(ended)
 	}()
 	t.Cleanup(func() {

@@ -50,7 +50,7 @@ func (fl *loadFleet) rolled(ctx context.Context, generation uint64) error {
 	case err != nil:
 		return err
 	case v.Generation != generation:
-		fl.t.Errorf("generation %d was asked for, and %d is there: %s", generation, v.Generation, v.Message)
+		fl.t.Errorf("want generation %d, got %d: %s", generation, v.Generation, v.Message)
 	case !v.State.Ended():
 		return fmt.Errorf("it is %s, %d of %d were healthy: %v", v.State, newest(v).Healthy, v.Desired, v.Waits)
 	case v.State != cluster.RolloutComplete:

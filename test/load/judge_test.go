@@ -180,7 +180,7 @@ func (fl *loadFleet) table(length time.Duration, records []load.Record, wrong, e
 		count[r.What]++
 	}
 	row("tasks started", "%d", count[load.Up])
-	row("tasks told to stop", "%d", count[load.Term])
+	row("tasks with a stop", "%d", count[load.Term])
 	for _, what := range slices.Sorted(maps.Keys(fl.did)) {
 		row(what, "%d times, at most %v", fl.did[what], fl.took[what].Round(100*time.Millisecond))
 	}

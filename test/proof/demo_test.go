@@ -46,7 +46,7 @@ func TestDemoOnExternalStore(t *testing.T) {
 		t.Error("the demo does not say that everything held")
 	}
 	if strings.Contains(said.String(), etcdtest.Password) {
-		t.Error("the demo tells the password of the store")
+		t.Error("the demo prints the password of the store")
 	}
 	keys, err := etcd.As(etcdtest.Root).Get(t.Context(), "", clientv3.WithPrefix(), clientv3.WithKeysOnly())
 	if err = errors.Join(err, t.Context().Err()); err != nil || len(keys.Kvs) < 10 {

@@ -51,7 +51,7 @@ func TestMain(m *testing.M) {
 		return
 	}
 	flag.Parse()
-	if flag.Lookup("test.parallel").Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) { // nobody set it
+	if flag.Lookup("test.parallel").Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) { // it has the default
 		_ = flag.Set("test.parallel", strconv.Itoa(together))
 	}
 	goleak.VerifyTestMain(m)

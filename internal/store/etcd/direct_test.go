@@ -90,7 +90,7 @@ func TestStuckDatabaseBoundsCommit(t *testing.T) {
 		}()
 		select {
 		case <-answered:
-			return errors.New("etcd still tells who the members are")
+			return errors.New("etcd still lists the members")
 		case <-time.After(200 * time.Millisecond):
 			return nil
 		}

@@ -60,8 +60,8 @@ func TestDialSecured(t *testing.T) {
 	root.User = etcdtest.Root
 	keeper := dialAs(t, root)
 	var count atomic.Uint64
-	// What is left out concerns the disk, which is another's, and copies of the whole store, which only etcd's root may
-	// make.
+	// The omitted cases concern the disk, which belongs to another operator, and copies of the whole store, which only
+	// etcd's root may make.
 	without := []string{
 		"commit/quota", "commit/space", "snapshot", "snapshot/back", "snapshot/future",
 		"snapshot/damaged",
@@ -81,7 +81,7 @@ func TestDialSecured(t *testing.T) {
 	})
 }
 
-// TestTwoStoresInOneEtcd has two stores side by side, and keys of somebody else: none sees another's.
+// TestTwoStoresInOneEtcd has two stores side by side, and foreign keys: none sees another's.
 func TestTwoStoresInOneEtcd(t *testing.T) {
 	t.Parallel()
 	s := etcdtest.Start(t, nil)
@@ -186,7 +186,7 @@ func TestTokenOfAWatch(t *testing.T) {
 	config := reaching(s)
 	config.User = ""
 	if _, err := Dial(t.Context(), config); err == nil {
-		t.Error("nobody was let in")
+		t.Error("nothing was admitted")
 	} else if fault, ok := errors.AsType[*DialError](err); !ok || fault.Fault != FaultUser {
 		t.Errorf("without a user: got error %v (%+v)", err, fault)
 	}
@@ -215,8 +215,8 @@ func TestTokenOfAWatch(t *testing.T) {
 	}
 }
 
-// TestDialFaults meets what can be wrong on the way to an etcd. Each is named for what it is, soon, and no text tells
-// the password.
+// TestDialFaults covers the faults of a connection to etcd. Each is named correctly and soon, and no text contains the
+// password.
 func TestDialFaults(t *testing.T) {
 	t.Parallel()
 	s := etcdtest.Start(t, nil)
@@ -235,7 +235,7 @@ func TestDialFaults(t *testing.T) {
 		says   string
 		change func(*DialConfig)
 	}{
-		"nobody there": {FaultUnreachable, "connection refused", func(c *DialConfig) {
+		"no listener": {FaultUnreachable, "connection refused", func(c *DialConfig) {
 			c.Endpoints = []string{"https://" + freeAddress(t)}
 		}},
 		"one that says nothing": {FaultSilent, "says nothing", func(c *DialConfig) {
@@ -300,7 +300,7 @@ func TestDialFaults(t *testing.T) {
 				t.Errorf("got error %v (%+v), want %s that says %q", err, fault, c.fault, c.says)
 			}
 			if strings.Contains(err.Error(), etcdtest.Password) {
-				t.Errorf("the error tells the password: %v", err)
+				t.Errorf("the error contains the password: %v", err)
 			}
 			if took := watch.Elapsed(); took > 20*time.Second {
 				t.Errorf("it took %v to say so", took)
@@ -315,7 +315,7 @@ func TestDialFaults(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	t.Run("users that etcd does not ask for", func(t *testing.T) {
+	t.Run("users that etcd does not require", func(t *testing.T) {
 		t.Parallel()
 		if err := write(t.Context(),
 			dialAs(t, DialConfig{Endpoints: []string{plain.address}, User: "berth", Password: constantly("x")}),
@@ -325,7 +325,7 @@ func TestDialFaults(t *testing.T) {
 	})
 }
 
-// oldEtcd says that it is of an old version.
+// oldEtcd says that it has an old version.
 type oldEtcd struct {
 	pb.UnimplementedMaintenanceServer
 	version string

@@ -81,7 +81,7 @@ func TestChangeInDoubt(t *testing.T) {
 	}
 }
 
-// TestChangeWithoutQuorum asks for a change when the other voter is gone: nothing is sent while nobody leads.
+// TestChangeWithoutQuorum requests a change when the other voter is gone: nothing is sent while no server leads.
 func TestChangeWithoutQuorum(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 2, nil)

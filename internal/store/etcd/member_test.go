@@ -129,7 +129,7 @@ func TestRemovedMemberStops(t *testing.T) {
 	if err := f.engines[0].Remove(t.Context(), f.engines[2].MemberID()); err != nil {
 		t.Errorf("remove again: %v", err)
 	}
-	// It comes back: it is told at once.
+	// It comes back: the answer is immediate.
 	f.stop(2)
 	engine, err := Open(t.Context(), f.configs[2])
 	if err == nil {
@@ -139,7 +139,7 @@ func TestRemovedMemberStops(t *testing.T) {
 	if !errors.Is(err, store.ErrRemoved) {
 		t.Errorf("a removed member that comes back: got %v, want ErrRemoved", err)
 	}
-	// With its directory emptied it joins anew, under the same name and address.
+	// With an empty directory it joins again, under the same name and address.
 	f.configs[2].Dir += "-anew"
 	f.start(2)
 	f.promote(2)
@@ -162,7 +162,7 @@ func TestRemovedMemberStops(t *testing.T) {
 	}
 }
 
-// TestChangesRefused asks for what cannot be, and wants to hear why. The members are as strict as in a program.
+// TestChangesRefused requests impossible changes, and expects the reason. The members are as strict as in a program.
 func TestChangesRefused(t *testing.T) {
 	t.Parallel()
 	f := &fleet{t: t}
@@ -198,10 +198,10 @@ func TestChangesRefused(t *testing.T) {
 			return err
 		}(), store.ErrInvalid},
 		{"promotion of one that is not up", e.Promote(ctx, learner), store.ErrNotInSync},
-		{"promotion of nobody", e.Promote(ctx, "abc"), store.ErrMember},
+		{"promotion of an unknown member", e.Promote(ctx, "abc"), store.ErrMember},
 		{"promotion of rubbish", e.Promote(ctx, "me"), store.ErrMember},
 		{"removal of the last one", e.Remove(ctx, e.MemberID()), store.ErrLosesQuorum},
-		{"removal of nobody", e.Remove(ctx, "abc"), nil},
+		{"removal of an unknown member", e.Remove(ctx, "abc"), nil},
 		{"removal of the learner", e.Remove(ctx, learner), nil},
 	} {
 		if !errors.Is(test.err, test.want) {
@@ -239,7 +239,7 @@ func TestStrangersAreKeptOut(t *testing.T) {
 	stranger.CA = f.configs[0].PeerTLS.CA
 	for name, files := range map[string]*TLSFiles{
 		"a server": ca.issue("other", serverUnit), "a node": ca.issue("node", "node"), "a stranger": stranger,
-		"nobody": nil,
+		"no server": nil,
 	} {
 		config := Config{PeerTLS: files}
 		if got, want := reachable(t.Context(), config, f.configs[0].PeerURL), name == "a server"; got != want {

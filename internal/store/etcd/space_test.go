@@ -140,8 +140,7 @@ func TestStartOnFullDisk(t *testing.T) {
 	}
 }
 
-// TestFatalIsOneLine lets etcd run into a full disk, which ends its process, and looks for
-// the cause.
+// TestFatalIsOneLine lets etcd run into a full disk, which ends its process, and checks the cause.
 func TestFatalIsOneLine(t *testing.T) {
 	disk := mount(t, 160) // room for the log that etcd begins with, and not for much more
 	command := exec.CommandContext(t.Context(), os.Args[0])

@@ -20,8 +20,8 @@ func spent(b *testing.B) time.Duration {
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
-// What the reports of BenchmarkStatuses are: each commit has one of every node, of two tasks, which are others in the
-// next commits.
+// The reports of BenchmarkStatuses: each commit has one of every node, for two tasks; the next commits have other
+// tasks.
 const (
 	reporting    = 300
 	taskEach     = 2

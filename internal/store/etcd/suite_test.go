@@ -33,19 +33,19 @@ func (r *rotating) Read(ctx context.Context, key string) (store.Record, error) {
 
 func (r *rotating) List(ctx context.Context, prefix string) (store.Listing, error) {
 	listing, err := r.member().List(ctx, prefix)
-	r.tell(listing.Revision)
+	r.observe(listing.Revision)
 	return listing, err
 }
 
 func (r *rotating) Commit(ctx context.Context, groups []store.Group) (store.Result, error) {
 	result, err := r.member().Commit(ctx, groups)
-	r.tell(result.Revision)
+	r.observe(result.Revision)
 	return result, err
 }
 
-// tell has the watches of all members tell their progress to a revision, which a watch owes to the calls of its own
-// engine.
-func (r *rotating) tell(revision uint64) {
+// observe makes the watches of all members report their progress to a revision. A watch promises it for the calls of
+// its own engine.
+func (r *rotating) observe(revision uint64) {
 	for _, e := range r.f.engines {
 		e.observe(revision)
 	}
@@ -299,6 +299,6 @@ func TestDialReports(t *testing.T) {
 	}
 	if _, err := Dial(shortly(t, 2*time.Second),
 		DialConfig{Endpoints: []string{"http://" + freeAddress(t)}}); err == nil {
-		t.Error("nobody was dialed without an error")
+		t.Error("no server was dialed, and there is no error")
 	}
 }
