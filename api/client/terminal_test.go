@@ -121,8 +121,7 @@ func TestForwardRefused(t *testing.T) {
 	}
 }
 
-// TestCopyIn checks that an archive whose reader fails is never ended as if it were whole, and that the reason is the
-// reader's.
+// TestCopyIn checks that an archive whose reader fails is never completed, and that the error is the reader's.
 func TestCopyIn(t *testing.T) {
 	t.Parallel()
 	heard := make(chan string, 1)

@@ -218,7 +218,7 @@ func TestRepository(t *testing.T) {
 	}
 }
 
-// TestManifests holds the examples against what Berth reads, in both forms.
+// TestManifests checks that Berth reads the examples, in both forms.
 func TestManifests(t *testing.T) {
 	root, err := repository(t.Context())
 	if err != nil {

@@ -142,7 +142,7 @@ func TestDirectoryRefusesDifferencesThatDoNotFit(t *testing.T) {
 		g.put("web", addressesOf(1, 2, 3, 4)...)
 		w.pass(2 * time.Second)
 		if !closed(seen) {
-			t.Error("no news of the whole list")
+			t.Error("no change from the whole list")
 		}
 		w.wantAddresses(f, 1, 2, 3, 4)
 		g.put("web", addressesOf(4)...)

@@ -154,7 +154,7 @@ func closed(c <-chan struct{}) bool {
 	}
 }
 
-// A follower gets the news of each service, and loses none between two reads.
+// A follower gets the changes of each service, and loses none between two reads.
 func TestDirectoryReportsChanges(t *testing.T) {
 	withAddressServer(t, func(w *world, g *addressServer) {
 		d := w.agent.services
@@ -179,18 +179,18 @@ func TestDirectoryReportsChanges(t *testing.T) {
 		again := f.Changed()
 		w.pass(time.Minute)
 		if closed(again) {
-			t.Error("news without any")
+			t.Error("a change without any")
 		}
 		g.setNodes("other", "1", "n9")
 		g.setNodes("db", "2", "n2")
 		w.pass(time.Second)
-		w.wantNodes(f, webName, "n1") // it has no news; those of the other stay
+		w.wantNodes(f, webName, "n1") // it has no changes; those of the other stay
 		if !closed(again) || !closed(f.Changed()) {
-			t.Error("no news of db")
+			t.Error("no change of db")
 		}
 		w.wantNodes(f, dbName, "n2")
 		if closed(f.Changed()) {
-			t.Error("all is known, and there are news")
+			t.Error("all is known, and there are changes")
 		}
 		other := d.Follow(webName)
 		if !closed(other.Changed()) {
@@ -233,7 +233,7 @@ func TestDirectoryOutlivesServersAndAgents(t *testing.T) {
 		w.pass(time.Minute)
 		w.wantNodes(f, webName, "n3")
 		if !closed(seen) {
-			t.Error("no news of what is new")
+			t.Error("no change for the new service")
 		}
 		late := w.agent.services.Follow(dbName) // it had no follower for long
 		defer late.Stop()

@@ -97,7 +97,7 @@ func TestNamesWithoutAServer(t *testing.T) {
 	})
 }
 
-// A task with ever new names makes the agent follow a limited number of them. Other tasks can still ask, existing
+// A task with more and more names makes the agent follow a limited number of them. Other tasks can still ask, existing
 // services stay known, and the task may ask again after a while.
 func TestNamesAreBounded(t *testing.T) {
 	withAddressServer(t, func(w *world, g *addressServer) {

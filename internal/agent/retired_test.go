@@ -45,7 +45,7 @@ func TestRetiredExecutor(t *testing.T) {
 		old.mu.Lock()
 		defer old.mu.Unlock()
 		if len(old.runs) != 0 {
-			t.Errorf("the retired executor still holds %d containers", len(old.runs))
+			t.Errorf("the retired executor still has %d containers", len(old.runs))
 		}
 	})
 }

@@ -65,7 +65,7 @@ func TestWordsKeepATaskHealthy(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.service("s1", checked(ttlCheck("")))
 		w.pass(5 * time.Second)
-		w.wantHealth("before the first word", cluster.HealthUnknown, "")
+		w.wantHealth("before the first update", cluster.HealthUnknown, "")
 		for range 10 {
 			if problem := w.sendTTLUpdate("s1", "beat", cluster.TTLPass, ""); problem != "" {
 				t.Fatal(problem)
@@ -88,7 +88,7 @@ func TestWordsKeepATaskHealthy(t *testing.T) {
 			"no word":       {UUID: "s1"},
 		} {
 			if problem := w.requestTTLUpdate(request.UUID, request.Word); problem == "" {
-				t.Errorf("%s: the word was taken", name)
+				t.Errorf("%s: the update was accepted", name)
 			}
 		}
 	})
@@ -146,14 +146,14 @@ func TestWordsOutliveTheAgent(t *testing.T) {
 		w.sendTTLUpdate("s1", "beat", cluster.TTLFail, "the disk is gone")
 		w.restart()
 		w.pass(10 * time.Second)
-		w.wantHealth("a word that failed, after the agent's end", cluster.HealthFailing,
+		w.wantHealth("a failed update, after the agent's end", cluster.HealthFailing,
 			"readiness check beat: the disk is gone")
 		w.sendTTLUpdate("s1", "beat", cluster.TTLPass, "")
 		w.stop()
 		w.pass(time.Hour) // no update could arrive
 		w.start()
 		w.pass(15 * time.Second)
-		w.wantHealth("a word that passed, after an hour without an agent", cluster.HealthHealthy, "")
+		w.wantHealth("a passed update, after an hour without an agent", cluster.HealthHealthy, "")
 		w.pass(30 * time.Second)
 		w.wantHealth("and its TTL later", cluster.HealthFailing, "no update for 20s")
 	})

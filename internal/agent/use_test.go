@@ -104,8 +104,8 @@ func TestServersAreRemembered(t *testing.T) {
 	})
 }
 
-// An agent that loses its session to another one again and again registers ever more rarely, and the server learns of
-// it.
+// An agent that loses its session to another one again and again registers with growing pauses, and the server gets a
+// report.
 func TestDisplacedAgentHoldsBack(t *testing.T) {
 	inWorld(t, func(w *world) {
 		seen := 0

@@ -36,7 +36,7 @@ func TestPages(t *testing.T) {
 				got = append(got, s.Name)
 			}
 			if len(p.Items) > limit || pages > 10 {
-				t.Fatalf("limit %d: page %d holds %d", limit, pages, len(p.Items))
+				t.Fatalf("limit %d: page %d has %d", limit, pages, len(p.Items))
 			}
 			if cursor = p.Next; cursor == "" {
 				break

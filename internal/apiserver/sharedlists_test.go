@@ -85,7 +85,7 @@ func TestOneComputationForAll(t *testing.T) {
 		t.Errorf("computed %d times, want twice: at the begin and once for the change", n)
 	}
 	if n := w.server.lists.Views.Views(); n != 1 {
-		t.Errorf("%d views are held for one list", n)
+		t.Errorf("%d views are kept for one list", n)
 	}
 }
 

@@ -146,7 +146,7 @@ func TestCopies(t *testing.T) {
 		"a folder with a slash":          {path: "/data/", dest: "/", want: below("data")},
 		"a folder by another name":       {path: "/data", dest: "/new", want: below("new")},
 		"a folder by a new one":          {path: "/data", dest: "/new/", want: below("new")},
-		"what a folder holds":            {path: "/data/.", dest: "/", want: whole},
+		"the content of a folder":        {path: "/data/.", dest: "/", want: whole},
 		"the content of a folder, again": {path: "/data/.", dest: "/new", want: below("new")},
 		"into a folder that is there": {
 			path: "/data/deep", there: []string{"deep/ 700", "deep/c 600 kept"}, dest: "/",

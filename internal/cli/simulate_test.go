@@ -64,7 +64,7 @@ func smallDomain() map[string]any {
 	}
 }
 
-// TestReadSnapshot reads snapshots, and files that are none.
+// TestReadSnapshot reads snapshots and other files.
 func TestReadSnapshot(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	want := smallDomain()

@@ -91,7 +91,7 @@ func TestConfinedFaults(t *testing.T) {
 	}
 }
 
-// Builds that would run such tasks without what they demand neither read their definitions nor are given them.
+// Builds without isolation neither read such definitions nor get them: they would run the tasks without it.
 func TestConfinedNeeds(t *testing.T) {
 	t.Parallel()
 	plain := func(by string) cluster.Facts {

@@ -105,7 +105,7 @@ func TestRatesAreReportedWhenTheyChange(t *testing.T) {
 		}
 	}
 	if none, some := (TaskStats{}), (TaskStats{Detail: &UseDetail{}}); !some.Notable(none) || none.Notable(none) {
-		t.Error("that something is known at all is news, once")
+		t.Error("the first known count is a change, once")
 	}
 }
 

@@ -499,7 +499,7 @@ func units(requests []cluster.DeviceRequest) (all []cluster.DeviceRequest) {
 	return all
 }
 
-// uncovered returns a requested device for which none of those held remains, trying all ways, or nil.
+// uncovered tries all ways and returns a requested device that gets none of the held devices, or nil.
 func uncovered(requests, held []cluster.DeviceRequest) *cluster.DeviceRequest {
 	asked := units(requests)
 	owner := make([]int, len(held)) // 1 + the index of the requested device that has it

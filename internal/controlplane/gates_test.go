@@ -98,7 +98,7 @@ func (w *world) startGatedService(u cluster.Update) {
 	})
 }
 
-// A gate that does not pass holds a rollout. Once it passes as often in a row as its spec says, the rollout goes on,
+// A gate that does not pass pauses a rollout. Once it passes as often in a row as its spec says, the rollout continues,
 // batch by batch.
 func TestGateHoldsARollout(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {

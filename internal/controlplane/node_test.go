@@ -83,8 +83,8 @@ func TestDrainedNodeIsEmptied(t *testing.T) {
 	})
 }
 
-// Tasks that have nowhere to go stay; the node and an event say so, and taking the drain back has cost nothing. At the
-// deadline they are stopped.
+// Tasks that have nowhere to go stay; the node and an event contain the reason, and nothing is lost when the drain is
+// revoked. At the deadline they are stopped.
 func TestDrainWithNowhereToGo(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		a := w.node("n1")
@@ -183,7 +183,7 @@ func TestForgottenNodeReturns(t *testing.T) {
 	})
 }
 
-// A node that keeps falling silent and coming back is held, and its tasks are not touched.
+// A node that falls silent and returns again and again is delayed, and its tasks are not touched.
 func TestFlappingNodeTakesNoNewTasks(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		a := w.node("n1")
@@ -201,7 +201,7 @@ func TestFlappingNodeTakesNoNewTasks(t *testing.T) {
 			})
 		}
 		back := time.Now()
-		w.until(5*time.Second, "n1 is held", func(s *store.Snapshot) bool { return !node(s, "n1").Until.IsZero() })
+		w.until(5*time.Second, "n1 is delayed", func(s *store.Snapshot) bool { return !node(s, "n1").Until.IsZero() })
 		w.service(2, 1, 1)
 		w.until(time.Minute, "2 healthy", func(s *store.Snapshot) bool { return healthy(s, 1) == 2 })
 		if held := time.Since(back); held < 25*time.Second {

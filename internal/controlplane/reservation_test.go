@@ -54,7 +54,7 @@ func TestReservationKeepsItsNode(t *testing.T) {
 		}
 		restartServer(w)
 		w.putChangedService(10, func(*cluster.Service) {})
-		w.until(20*time.Second, "the next leader holds to it", func(s *store.Snapshot) bool {
+		w.until(20*time.Second, "the next leader keeps it", func(s *store.Snapshot) bool {
 			return countRunning(s, theService, "n1") == 10
 		})
 		time.Sleep(time.Minute) // in-bubble: inWorld makes one

@@ -66,7 +66,7 @@ func TestDevicesAreHeldAcrossATakeover(t *testing.T) {
 	})
 }
 
-// A demand to be away from tasks with some labels also holds for later tasks, and as labels change.
+// A requirement to be away from tasks with some labels also applies to later tasks, and after changes of labels.
 func TestOthersAreKeptAway(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.node("n1")

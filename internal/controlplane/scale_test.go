@@ -164,7 +164,7 @@ func TestServiceIsScaledByAQuery(t *testing.T) {
 	})
 }
 
-// A schedule sets the count at its moment. If the user changes the count, that holds until the next moment.
+// A schedule sets the count at its moment. If the user changes the count, that count stays until the next moment.
 func TestServiceIsScaledByTheClock(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.node("n1")
@@ -186,7 +186,7 @@ func TestServiceIsScaledByTheClock(t *testing.T) {
 	})
 }
 
-// A user sets the count to the number that the spec holds already, or to an earlier one: scaling starts again from it.
+// A user sets the count to the number that the spec has already, or to an earlier one: scaling starts again from it.
 func TestScalingBeginsAnewFromTheSameCount(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		var cpu atomic.Int64

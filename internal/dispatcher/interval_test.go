@@ -57,7 +57,7 @@ func TestInterval(t *testing.T) {
 	}
 }
 
-// Empty nodes of a server with very many sessions report less often, all others as ever.
+// Empty nodes of a server with very many sessions report less often, all others as before.
 func TestIntervalOfEmptyNodesFollowsTheLoad(t *testing.T) {
 	for sessions, want := range map[int]time.Duration{
 		0: 60 * time.Second, 2500: 60 * time.Second, 2550: 61 * time.Second, 3750: 90 * time.Second,
@@ -260,7 +260,7 @@ func TestEndingServerSendsAgentsAway(t *testing.T) {
 		f.connect()
 		f.stop()
 		if f.Holds("n1") {
-			t.Error("a server that ended holds a session")
+			t.Error("a server that ended has a session")
 		}
 	})
 }

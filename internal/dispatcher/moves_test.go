@@ -16,7 +16,7 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// lagging is an engine whose watch can be held back, as a follower's is that is far behind.
+// lagging is an engine whose watch can be delayed, like that of a follower that is far behind.
 type lagging struct {
 	store.Engine
 	mu   sync.Mutex
@@ -498,7 +498,7 @@ func TestAgentsLearnTheServers(t *testing.T) {
 		}
 		reply, err := f.report("n1", 2, 1)
 		if err != nil || reply.Servers != nil {
-			t.Errorf("report: got %q %v, want no news", reply.Servers, err)
+			t.Errorf("report: got %q %v, want no change", reply.Servers, err)
 		}
 		f.servers("https://b:1", "https://c:1")
 		if reply, err = f.report("n1", 2, 2); err != nil || len(reply.Servers) != 3 {
@@ -507,8 +507,8 @@ func TestAgentsLearnTheServers(t *testing.T) {
 	})
 }
 
-// A server that no longer reaches the store sends its agents away, since it can pass on neither reports nor signs of
-// life. A single server keeps its agents.
+// A server that no longer reaches the store sends its agents away, because it can pass on neither reports nor pulses. A
+// single server keeps its agents.
 func TestServerCutOffFromTheStore(t *testing.T) {
 	for name, alone := range map[string]bool{"one of two": false, "alone": true} {
 		t.Run(name, func(t *testing.T) {

@@ -17,7 +17,7 @@ func script(readings ...reading) (freed int, percents []int) {
 	return freed, percents
 }
 
-// turns returns alternating readings of work and rest, after a first of neither.
+// turns returns alternating readings of work and rest, after a first reading without either.
 func turns(n int) []reading {
 	out := []reading{{0, 50 * mb, 60 * mb}}
 	for i := range n {

@@ -312,7 +312,7 @@ func TestRekeyOfThreeServers(t *testing.T) {
 		w.checkAllOpen(70)
 		for server, m := range w.members() { // order-free: independent
 			if got := fmt.Sprint(m.vault.IDs()); got != fmt.Sprintf("[%s %s]", old, id) {
-				t.Errorf("%s holds %s", server, got)
+				t.Errorf("%s has %s", server, got)
 			}
 		}
 		told := ""
@@ -336,7 +336,7 @@ func TestRekeyOfThreeServers(t *testing.T) {
 		advance(time.Minute)
 		for server, m := range w.members() { // order-free: independent
 			if got := fmt.Sprint(m.vault.IDs()); got != fmt.Sprintf("[%s]", id) {
-				t.Errorf("%s holds %s after the older one was dropped", server, got)
+				t.Errorf("%s has %s after the older one was dropped", server, got)
 			}
 		}
 		w.checkAllOpen(70)

@@ -144,7 +144,7 @@ func TestNobodyAnswers(t *testing.T) {
 	}
 }
 
-// hangs answers nothing until the request is given up.
+// hangs answers nothing until the request is cancelled.
 type hangs struct{}
 
 func (hangs) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -318,7 +318,7 @@ func FuzzCheckGate(f *testing.F) {
 			g.HTTP = "http://a"
 		}
 		if err := measure.CheckGate(g); err != nil && err.Error() == "" {
-			t.Error("an error without words")
+			t.Error("an error without a message")
 		}
 	})
 }

@@ -104,14 +104,14 @@ func TestDigestsAreBoundedByAttempts(t *testing.T) {
 		}, stats: true}
 	}
 	if n := countFitting(nodes, pending); n != 4 {
-		t.Errorf("a digest holds %d nodes, want 4", n)
+		t.Errorf("a digest has %d nodes, want 4", n)
 	}
 	pending["n0"] = pendingPulse{
 		pulse: cluster.Pulse{Stats: &cluster.NodeStats{Each: make([]cluster.TaskStats, maxAttemptsPerDigest*2)}},
 		stats: true,
 	}
 	if n := countFitting(nodes, pending); n != 1 {
-		t.Errorf("a digest holds %d nodes, want one however many attempts it has", n)
+		t.Errorf("a digest has %d nodes, want one however many attempts it has", n)
 	}
 }
 

@@ -30,7 +30,7 @@ func TestSecretsKeyOfAnotherServer(t *testing.T) {
 				t.Errorf("a key that no server has: got %v, want %q in it", err, word)
 			}
 		}
-		// Its certificate is good for a while yet.
+		// Its certificate is still valid for a while.
 		if _, err := g.store.Commit(t.Context(),
 			[]store.Group{{Ops: []store.Op{{Key: store.DefaultPrefix + "server/s1", Delete: true}}}}); err != nil {
 			t.Fatal(err)

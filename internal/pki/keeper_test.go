@@ -113,7 +113,7 @@ func TestRenewedAtTwoThirds(t *testing.T) {
 		if left, err := filepath.Glob(filepath.Join(dir, ".*")); err != nil || len(left) != 0 {
 			t.Errorf("left behind: %v, %v", left, err)
 		}
-		// A year on it has been renewed by itself, about every 62 days.
+		// A year later it has been renewed automatically, about every 62 days.
 		after(365 * 24 * time.Hour)
 		if n := calls.Load(); n < 5 || n > 8 || node.Health() != nil {
 			t.Errorf("renewed %d times in a year, health %v", n, node.Health())
@@ -292,7 +292,7 @@ func TestClockJumps(t *testing.T) {
 		if err := k.Health(); err != nil {
 			t.Errorf("clock right again: %v", err)
 		}
-		// Once it is due by the right clock it is renewed, whatever was tried at the wrong time.
+		// Once it is due by the correct clock it is renewed, in spite of attempts at the wrong time.
 		before := k.Expires()
 		after(70 * 24 * time.Hour)
 		if !k.Expires().After(before) || k.Health() != nil {
@@ -348,7 +348,7 @@ func TestServerRenewsByItself(t *testing.T) {
 			t.Error(err)
 		}
 		if got := k.Hosts(); len(got) != 1 || got[0] != "10.0.0.2" {
-			t.Errorf("the certificate holds %v", got)
+			t.Errorf("the certificate contains %v", got)
 		}
 		renewed := k.Expires()
 		after(24 * time.Hour)

@@ -168,7 +168,7 @@ func TestNodesServeNobody(t *testing.T) {
 	}
 }
 
-// TestSubjectNeedsAVerifiedChain holds a state as a listener would leave it that takes any certificate.
+// TestSubjectNeedsAVerifiedChain checks the state of a listener that accepts any certificate.
 func TestSubjectNeedsAVerifiedChain(t *testing.T) {
 	now := time.Now()
 	a, _ := authority(t, now)

@@ -13,7 +13,7 @@ import (
 	"github.com/berthd/berth/internal/testkit"
 )
 
-// sizeOf returns the size of a terminal; a file that is none is an error.
+// sizeOf returns the size of a terminal; another file is an error.
 func sizeOf(f *os.File) (s Size, err error) {
 	err = control(f, func(fd int) error {
 		w, err := unix.IoctlGetWinsize(fd, unix.TIOCGWINSZ)

@@ -4,7 +4,7 @@ import "testing"
 
 // foundStories lists, for each fixed fault of Berth that a random story found, its shortest story.
 var foundStories = []struct{ fault, story string }{
-	{"a service with a fixed port was never whole again: the attempt of a node that came back held the place of its successor", `berth-sim-story-1 seed 57 servers 1 nodes 3 consul false
+	{"a service with a fixed port never had all its tasks again: the attempt of a returned node kept the port of its successor", `berth-sim-story-1 seed 57 servers 1 nodes 3 consul false
 1.2s user api : scale 3
 28.309s reboot n1 for 1m6.278s
 `},

@@ -62,7 +62,7 @@ func TestFollowerOfTopics(t *testing.T) {
 	}
 }
 
-// A node's follower holds each changed attempt once and in order. Its memory is bounded by the number of attempts, even
+// A node's follower has each changed attempt once and in order. Its memory is bounded by the number of attempts, even
 // if they are never taken.
 func TestNodeFollowerTakesInOrder(t *testing.T) {
 	tables := NewTables(TablesConfig{})

@@ -200,7 +200,7 @@ func TestOnlyTheListNamesTheNouns(t *testing.T) {
 				}
 				text, err := strconv.Unquote(lit.Value)
 				noun, rest, isKey := strings.Cut(text, "/")
-				// Other packages have the same words for other things, as JSON fields and messages.
+				// Other packages use the same words for other things: JSON fields and messages.
 				if err == nil && isNoun[noun] && (isKey && !strings.Contains(rest, " ") || dir == "." && text == noun) {
 					t.Errorf("%s: %s is a noun of the list of kinds", filepath.Join(dir, name), lit.Value)
 				}

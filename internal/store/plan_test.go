@@ -22,7 +22,7 @@ func TestPlanIsDesiredUntilProjected(t *testing.T) {
 		task := cluster.JobTask("c", "j", 1, "s", 0)
 		row, ok := s.Attempt(task, 1)
 		if !ok || row.Desired == nil || row.DesiredRev != 0 || row.Plan != 1 || row.Node != "n1" || !row.Standing() {
-			t.Fatalf("row: got %+v %v, want one that the plan holds", row, ok)
+			t.Fatalf("row: got %+v %v, want one of the plan", row, ok)
 		}
 		plan := onlyPlan(t, s)
 		if _, ok, err := store.TrimUnit(p, s, plan); ok || err != nil {

@@ -98,7 +98,7 @@ func TestSnapshotsNeverChange(t *testing.T) {
 	})
 }
 
-// After compaction and after a restore the tables converge to what the engine holds, deletions included.
+// After compaction and after a restore the tables converge to the engine's content, deletions included.
 func TestTablesConvergeAfterResync(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.put(p.Service("c", "kept"), &cluster.Service{Cluster: "c", Name: "kept", Count: 1})
@@ -294,7 +294,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// After WaitFor a follower holds all changes up to the revision. Otherwise a leader would place tasks twice.
+// After WaitFor a follower has all changes up to the revision. Otherwise a leader would place tasks twice.
 func TestWaitForComesAfterTheFollowers(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		for range 20_000 {

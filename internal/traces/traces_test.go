@@ -13,7 +13,7 @@ import (
 	"github.com/berthd/berth/internal/traces"
 )
 
-// input is a file that holds a text.
+// input is a file with a text.
 func input(name, text string) traces.Input {
 	return traces.Input{Name: name, From: strings.NewReader(text)}
 }
@@ -224,7 +224,7 @@ func FuzzReadSWF(f *testing.F) {
 	})
 }
 
-// check holds what is promised of each trace.
+// check checks the promises of each trace.
 func check(t *testing.T, got *traces.Trace, err error) {
 	if (got == nil) != (err != nil) {
 		t.Fatalf("got %v and %v, want one of them", got, err)

@@ -13,7 +13,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// A report without news and its answer arrive whole, whichever way they travel.
+// A report without changes and its answer arrive complete, over either path.
 func TestHeartbeats(t *testing.T) {
 	full := ReportReply{
 		Refused: map[string]Refused{}, Heartbeat: cluster.Duration(1500 * time.Millisecond),

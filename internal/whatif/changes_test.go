@@ -144,6 +144,6 @@ func TestRecoveryIsRefused(t *testing.T) {
 	_, err = whatif.Run(t.Context(), whatif.Config{Branch: b, Now: midnight},
 		api.SimulateRequest{Changes: []api.SimulateChange{nodes(1)}})
 	if !errors.Is(err, whatif.ErrHeld) || !errors.Is(err, planning.ErrSimulation) {
-		t.Errorf("got %v, want that it is held", err)
+		t.Errorf("got %v, want ErrHeld", err)
 	}
 }

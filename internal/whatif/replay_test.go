@@ -45,7 +45,7 @@ func replay(t *testing.T, w *whatif.World, r whatif.Replay, changes ...api.Simul
 
 func seconds(n int) cluster.Duration { return cluster.Duration(time.Duration(n) * time.Second) }
 
-// TestReplayTimes replays four jobs on ten CPUs. The first job holds six of them for 100 s. The second job needs all
+// TestReplayTimes replays four jobs on ten CPUs. The first job uses six of them for 100 s. The second job needs all
 // ten. It waits for the third job, which arrived later and fits beside the first. It also waits for the fourth job,
 // which begins when the third has ended.
 func TestReplayTimes(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 	"github.com/berthd/berth/test/harness"
 )
 
-// smallDisk holds a store and leaves room above its low-water mark.
+// smallDisk is large enough for a store and leaves room above its low-water mark.
 const smallDisk = 512 << 20
 
 func TestFullDiskOfTheServer(t *testing.T) {

@@ -151,7 +151,7 @@ func TestFleetSurvivesItsLeader(t *testing.T) {
 	w.check(t)
 }
 
-// wantStatus returns a function that demands words in the output of `berth status`.
+// wantStatus returns a function that requires words in the output of `berth status`.
 func wantStatus(f *harness.Fleet, words ...string) func() error {
 	return func() error {
 		r := f.Berth("status")
@@ -259,10 +259,10 @@ func TestFleetJoinCanBeRepeated(t *testing.T) {
 	joined.Start()
 	f.Voters(2)
 	if text := readFile(t, filepath.Join(first.Dir, "audit.log")); strings.Contains(text, secretOf(t, joined.Token)) {
-		t.Error("the audit log holds the secret of a join token")
+		t.Error("the audit log contains the secret of a join token")
 	}
 	if out := first.Output() + joined.Output(); strings.Contains(out, secretOf(t, joined.Token)) {
-		t.Error("a log holds the secret of a join token")
+		t.Error("a log contains the secret of a join token")
 	}
 }
 
@@ -331,7 +331,7 @@ func TestPeopleFromElsewhere(t *testing.T) {
 	f.Servers[0].Start()
 	f.Voters(3)
 
-	// The bundle holds no secret of this fleet.
+	// The bundle contains no secret of this fleet.
 	bundle := filepath.Join(f.Dir, "bundle.tar.gz")
 	f.Berth("operator", "debug", "-o", bundle, "--cpu", "0s").Want(t, 0, bundle)
 	if info, err := os.Stat(bundle); err != nil || info.Size() < 10_000 || info.Mode().Perm() != 0o600 {

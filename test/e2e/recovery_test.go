@@ -233,7 +233,7 @@ func certificate(t *testing.T, path string) *x509.Certificate {
 	t.Helper()
 	block, _ := pem.Decode([]byte(readFile(t, path)))
 	if block == nil {
-		t.Fatalf("%s holds no certificate", path)
+		t.Fatalf("%s contains no certificate", path)
 	}
 	c, err := x509.ParseCertificate(block.Bytes)
 	if err != nil {

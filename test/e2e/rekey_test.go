@@ -249,7 +249,7 @@ func TestFormerValuesAreMaskedByTheNextCollector(t *testing.T) {
 		return nil
 	})
 	if r := s.Berth("logs", "service/remembers"); strings.Contains(r.Stdout+r.Stderr, "Hush7") {
-		t.Errorf("the log holds a value of before: %v", r)
+		t.Errorf("the log contains an earlier value: %v", r)
 	}
 	unseen(t, s.Dir, "Hush7")
 	if same := running(t, s, "remembers", 1)[0]; same.UUID != task.UUID {

@@ -97,7 +97,7 @@ func TestSecrets(t *testing.T) {
 		s.Berth("operator", "debug", "-o", bundle, "--cpu", "0").Want(t, 0)
 		unpacked, err := exec.CommandContext(t.Context(), "tar", "-xzOf", bundle).Output()
 		if err != nil || len(unpacked) == 0 || bytes.Contains(unpacked, []byte("Hush7")) {
-			t.Errorf("the bundle of %d bytes holds a secret, or: %v", len(unpacked), err)
+			t.Errorf("the bundle of %d bytes contains a secret, or: %v", len(unpacked), err)
 		}
 		for _, args := range [][]string{
 			{"secret", "ls", "-o", "yaml"},
@@ -145,7 +145,7 @@ func readBytes(t *testing.T, name string) []byte {
 	return b
 }
 
-// unseen demands that no file below a folder and no process's output contains a word, in plain text or in base64 at any
+// unseen checks that no file below a folder and no process's output contains a word, in plain text or in base64 at any
 // of its three offsets.
 func unseen(t *testing.T, dir, word string) {
 	t.Helper()
@@ -161,7 +161,7 @@ func unseen(t *testing.T, dir, word string) {
 		looked++
 		for _, form := range []string{word, "SHVzaD", "h1c2g3", "IdXNoN"} {
 			if bytes.Contains(b, []byte(form)) {
-				t.Errorf("%s holds the secret (as %q)", path, form)
+				t.Errorf("%s contains the secret (as %q)", path, form)
 			}
 		}
 		return nil

@@ -30,7 +30,7 @@ func drawChecks(t *rapid.T) (all []cluster.Check) {
 	return all
 }
 
-// checks holds the results and updates of the checks, and the agent's TTL window.
+// checks draws the results and updates of the checks, and the agent's TTL window.
 func (m *model) checks() {
 	switch happened := rapid.SampledFrom([]string{"probe", "probe", "probe", "word", "hears", "answer", "deaf"}).Draw(m.T,
 		"happened"); happened {
@@ -188,7 +188,7 @@ func TestLivenessRestartsInPlace(t *testing.T) {
 	w.next()
 	w.shows(cluster.StateStarting, cluster.HealthUnknown, "starts again after 1s: "+cause)
 	if o := w.rec.Observed(w.def); o.Restarts != 1 || o.Reason != cluster.ReasonUnhealthy || o.LogTail != "stuck" {
-		t.Errorf("restarted %d times for %q, its last words %q", o.Restarts, o.Reason, o.LogTail)
+		t.Errorf("restarted %d times for %q, its last output %q", o.Restarts, o.Reason, o.LogTail)
 	}
 	w.pass(time.Second)
 	w.next()
@@ -302,7 +302,7 @@ func TestWords(t *testing.T) {
 	for name, check := range map[string]string{"no check": "k1", "another type": "k2"} {
 		w.def.Checks = append(w.def.Checks[:1], cluster.Check{Name: "k2", Type: cluster.CheckTCP})
 		if _, err := w.rec.Checks(w.def).Update(check, cluster.TTLPass, "", w.now); err == nil {
-			t.Errorf("%s: the word was taken", name)
+			t.Errorf("%s: the update was accepted", name)
 		}
 	}
 }
@@ -316,7 +316,7 @@ func TestWordsOfARoundThatIsOver(t *testing.T) {
 		t.Fatalf("want a signal, got %+v", s)
 	}
 	if _, err := w.rec.Checks(w.def).Update("k0", cluster.TTLPass, "", w.now); err == nil {
-		t.Error("a word for a round that ends was taken")
+		t.Error("an update for a round that ends was accepted")
 	}
 	w.rec.HasExited("u-0-1", cluster.Exit{Code: 1}, w.now)
 	w.next()
@@ -326,7 +326,7 @@ func TestWordsOfARoundThatIsOver(t *testing.T) {
 	w.rec.TTLWindow.Until = w.now.Boot
 	w.begin()
 	if s := w.next(); s.Do != Wait || s.At == 0 {
-		t.Errorf("the word of the round before counts in this one: it wants %+v", s)
+		t.Errorf("an update of the previous round counts in this one: it wants %+v", s)
 	}
 }
 

@@ -16,14 +16,14 @@ func TestWhatIsHeldIsNotReported(t *testing.T) {
 	r.Put(silent{}, cluster.Observed{UUID: "u1", State: cluster.StatePreparing}, 0)
 	r.Put(silent{}, cluster.Observed{UUID: "u1", State: cluster.StateStarting}, 1)
 	if tasks, _, _ := r.takeReport(); len(tasks) != 0 {
-		t.Errorf("a report holds %+v", tasks)
+		t.Errorf("a report contains %+v", tasks)
 	}
 	if tasks, _ := r.All(); len(tasks) != 0 {
-		t.Errorf("a registration holds %+v", tasks)
+		t.Errorf("a registration contains %+v", tasks)
 	}
 	r.Release("u1")
 	if tasks, _, _ := r.takeReport(); len(tasks) != 1 || tasks[0].State != cluster.StateStarting {
-		t.Errorf("after the release a report holds %+v", tasks)
+		t.Errorf("after the release a report contains %+v", tasks)
 	}
 }
 

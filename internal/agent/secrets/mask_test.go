@@ -107,7 +107,7 @@ func TestMaskFormerValues(t *testing.T) {
 	}
 }
 
-// TestSecretsThatCannotBeVariables rejects values that no environment can hold, and quotes none of them.
+// TestSecretsThatCannotBeVariables rejects values that no environment can contain, and quotes none of them.
 func TestSecretsThatCannotBeVariables(t *testing.T) {
 	t.Parallel()
 	folder := secretFolder{filepath.Join(t.TempDir(), "app"), secretContainer()}

@@ -113,7 +113,7 @@ func TestAuditRotates(t *testing.T) {
 		lines := linesOf(t, name)
 		for _, line := range slices.Backward(lines) {
 			if line.Request != fmt.Sprintf("%04d", next) {
-				t.Fatalf("%s holds %s, want %04d", name, line.Request, next)
+				t.Fatalf("%s contains %s, want %04d", name, line.Request, next)
 			}
 			next--
 		}
@@ -148,7 +148,7 @@ func TestAuditAfterACrash(t *testing.T) {
 	}
 	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
 	if len(lines) != 3 || lines[1] != `{"time":` || !strings.Contains(lines[2], `"request":"2"`) {
-		t.Errorf("the file holds %q", lines)
+		t.Errorf("the file contains %q", lines)
 	}
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("mode %v, %v", info.Mode(), err)

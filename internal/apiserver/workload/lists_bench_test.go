@@ -81,7 +81,7 @@ func BenchmarkLists(b *testing.B) {
 	b.Run("troubles", func(b *testing.B) {
 		a := &TroublesAPI{Common{Views: source}}
 		for b.Loop() {
-			// Each service starts, and no task is held up.
+			// Each service starts, and no task is blocked.
 			if n := len(a.find(snap, &troubleFilter{caller: &access.Caller{}})); n != 0 {
 				b.Fatal(n)
 			}

@@ -45,7 +45,7 @@ func TestReadTrace(t *testing.T) {
 	}
 }
 
-// TestPolicies replays a trace in which the policies differ. On 10 processors, "base" holds 6 for 100 s, and "wide"
+// TestPolicies replays a trace in which the policies differ. On 10 processors, "base" uses 6 for 100 s, and "wide"
 // needs all 10. Behind it come a job of 100 s and one of 40 s, each for 4 processors. Only one of them can run beside
 // base, by the policy's choice. A second wide job follows.
 func TestPolicies(t *testing.T) {

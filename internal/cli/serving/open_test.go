@@ -171,7 +171,7 @@ func TestReplaceStore(t *testing.T) {
 	holds := func(path, want string) {
 		t.Helper()
 		if got, err := os.ReadFile(filepath.Join(path, "f")); err != nil || string(got) != want {
-			t.Errorf("%s holds %q, error %v, want %q", path, got, err, want)
+			t.Errorf("%s contains %q, error %v, want %q", path, got, err, want)
 		}
 	}
 	dir, now := filepath.Join(base, "store"), time.Unix(0, 0)

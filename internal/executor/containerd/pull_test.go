@@ -481,7 +481,7 @@ func TestPullGoesOnWhereItStopped(t *testing.T) {
 	}
 }
 
-// A registry that is slow or wants a rest holds up its own images, not those of others; an image that many want is
+// A registry that is slow or limits its rate delays its own images, not those of others; an image with many users is
 // pulled once.
 func TestPullsDoNotHoldUpOthers(t *testing.T) {
 	n := newNode(t)

@@ -61,7 +61,7 @@ func TestStartInDoubt(t *testing.T) {
 			defer cancel()
 			_, err := ex.Start(ctx, s.ID)
 			if err == nil || !strings.Contains(err.Error(), "the runtime lost the answer") {
-				t.Fatalf("start: %v, want the words of the runtime", err)
+				t.Fatalf("start: %v, want the message of the runtime", err)
 			}
 			for _, promise := range []error{executor.ErrNotStarted, executor.ErrUnavailable, executor.ErrStarted} {
 				if errors.Is(err, promise) {

@@ -174,7 +174,7 @@ func TestTroubleByCall(t *testing.T) {
 			t.Errorf("a program that cannot be prepared: %v", err)
 		}
 		if err := ex.Prepare(t.Context(), spec("c", nil, "fly"), nil); !errors.Is(err, executor.ErrUnsupported) {
-			t.Errorf("an unknown word: %v", err)
+			t.Errorf("an unknown argument: %v", err)
 		}
 		if _, err := ex.Start(t.Context(), "a"); err != nil {
 			t.Fatal(err)

@@ -121,7 +121,7 @@ func TestStartThatCannotBeReleased(t *testing.T) {
 	}
 }
 
-// Whatever comes over the socket, the reply is one.
+// Any input from the socket decodes to a valid reply or an error.
 func FuzzReply(f *testing.F) {
 	f.Add("started", "the container was started before")
 	f.Add("unsupported", "files: no")
@@ -141,7 +141,7 @@ func FuzzReply(f *testing.F) {
 	})
 }
 
-// Whatever comes over the supervisor's socket, it is refused, or a request that says what it must.
+// Any input on the supervisor's socket is refused, or is a complete request.
 func FuzzRequest(f *testing.F) {
 	f.Add([]byte(`{"op":"start"}`))
 	f.Add([]byte(`{"op":"signal","signal":15}`))
@@ -171,7 +171,7 @@ func FuzzRequest(f *testing.F) {
 	})
 }
 
-// Whatever an order for the launcher holds, its way through the pipe changes nothing of it.
+// The pipe to the launcher changes nothing in an order with any content.
 func FuzzOrder(f *testing.F) {
 	f.Add("sh", "A=1", "/tmp", 0, 7)
 	f.Add("", "\n", "", -1, 1<<20)

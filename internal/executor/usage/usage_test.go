@@ -13,7 +13,7 @@ import (
 	"github.com/berthd/berth/internal/executor"
 )
 
-// tree writes files and returns the folder that holds them.
+// tree writes files and returns their folder.
 func tree(t testing.TB, files map[string]string) string {
 	t.Helper()
 	root := t.TempDir()

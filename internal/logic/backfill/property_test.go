@@ -94,7 +94,7 @@ func TestOneDecision(t *testing.T) {
 		next := started(in, d.Start...)
 		for k, h := range sumDemands(next) {
 			if h > in.Capacity[k] {
-				t.Fatalf("%d of resource %d held, and there are %d", h, k, in.Capacity[k])
+				t.Fatalf("%d of resource %d are in use, and there are %d", h, k, in.Capacity[k])
 			}
 		}
 		if got := len(d.Waits()); got != len(next.Waiting) {

@@ -260,7 +260,7 @@ func TestShownStatesFollow(t *testing.T) {
 				}
 			}
 			now := lifecycle.Shown(a).State
-			// An agent that does not know of a stop yet goes on with its own order of states.
+			// An agent that does not know of a stop yet continues with its own order of states.
 			if !lifecycle.Follows(last, now) {
 				t.Fatalf("%s is shown after %s: %+v", now, last, a)
 			}

@@ -143,7 +143,7 @@ func TestPromises(t *testing.T) {
 			t.Fatalf("from %d to %d, with event %+v, %+v", was, now, d.Event, d.Scale)
 		}
 		if d.Scale != nil && (len(d.Scale.Recent) > cluster.MaxScaleChanges || d.Scale.From != in.Spec.Count) {
-			t.Fatalf("a record that breaks its promise: %+v", d.Scale)
+			t.Fatalf("a record that violates its limits: %+v", d.Scale)
 		}
 		if !d.NextDecision.IsZero() && !d.NextDecision.After(in.Now) {
 			t.Fatalf("look again at %s, which is not later than now", d.NextDecision)

@@ -269,7 +269,7 @@ func TestOnlyTheOwnerLetsGo(t *testing.T) {
 	}
 }
 
-// A node that returns again and again is held for longer each time, up to a limit.
+// A node that returns again and again is delayed longer each time, up to a limit.
 func TestHoldGrows(t *testing.T) {
 	o := watcher.DefaultOptions()
 	node := &cluster.Node{Name: "n1", Domain: "default", Generation: 1, Session: 1, State: cluster.NodeSuspect}
@@ -289,6 +289,6 @@ func TestHoldGrows(t *testing.T) {
 	const m = time.Minute
 	want := []time.Duration{0, m / 2, m, 2 * m, 4 * m, 8 * m, 10 * m, 10 * m}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("holds (-want +got):\n%s", diff)
+		t.Errorf("delays (-want +got):\n%s", diff)
 	}
 }

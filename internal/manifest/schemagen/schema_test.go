@@ -82,7 +82,7 @@ func check(t *testing.T, s *jsonschema.Schema, text string) error {
 	return nil
 }
 
-// TestSchemaAgreesWithReader holds the two readers of manifests together.
+// TestSchemaAgreesWithReader compares the two readers of manifests.
 func TestSchemaAgreesWithReader(t *testing.T) {
 	const definition = "kind: TaskDefinition\nname: web\nversion: 1\ncontainers:\n- name: app\n  image: a:1\n"
 	const service = "kind: Service\nname: web\ndefinition: web@1\ncount: 1\n"
@@ -254,7 +254,7 @@ func TestSchemaDescribes(t *testing.T) {
 	}
 }
 
-// textTypes adds the named types of text that a value of the type holds, by their names.
+// textTypes adds the named types of text that a value of the type contains, by their names.
 func textTypes(t reflect.Type, found map[string]reflect.Type) {
 	switch t.Kind() {
 	case reflect.Pointer, reflect.Slice, reflect.Map:

@@ -209,7 +209,7 @@ func wantIncarnated(t *testing.T, e store.Engine, former cluster.Leader, since t
 	}
 }
 
-// TestForceAlone loses two of three members permanently. The third goes on with all of its data, and new members join
+// TestForceAlone loses two of three members permanently. The third continues with all of its data, and new members join
 // it. The lost members are refused if they come back.
 func TestForceAlone(t *testing.T) {
 	t.Parallel()

@@ -270,7 +270,7 @@ func (c *child) kill() {
 	c.start()
 }
 
-// ask sends a call and waits for its reply; the error says that there is none.
+// ask sends a call and waits for its reply; it returns an error if there is none.
 func (c *child) ask(ctx context.Context, q question) (reply, error) {
 	c.mu.Lock()
 	p, up := c.process, c.up

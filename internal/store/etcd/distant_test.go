@@ -127,8 +127,8 @@ func TestTwoStoresInOneEtcd(t *testing.T) {
 	}
 }
 
-// TestTokenRunsOut drops the tokens of logged-in clients, as an etcd that restarts does. It also changes the password,
-// the certificate and the authority. Calls and watches go on.
+// TestTokenRunsOut drops the tokens of logged-in clients, like a restarting etcd. It also changes the password, the
+// certificate and the authority. Calls and watches go on.
 func TestTokenRunsOut(t *testing.T) {
 	t.Parallel()
 	s := etcdtest.Start(t, nil)

@@ -82,7 +82,7 @@ func TestRestoreJumps(t *testing.T) {
 	}
 }
 
-// TestDamagedSnapshotLeavesNothing restores rubbish into a directory, and then a good snapshot.
+// TestDamagedSnapshotLeavesNothing restores invalid data into a directory, and then a good snapshot.
 func TestDamagedSnapshotLeavesNothing(t *testing.T) {
 	t.Parallel()
 	engine := open(t, Config{Dir: filepath.Join(t.TempDir(), "store"), NoSync: true})

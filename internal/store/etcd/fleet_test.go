@@ -33,7 +33,7 @@ type fleet struct {
 	lax     bool      // etcd makes a change of the members immediately, not after they have been in touch for 5 s
 }
 
-// newFleet starts n members with votes. tune, unless nil, has a last word on each configuration.
+// newFleet starts n members with votes. tune, unless nil, changes each configuration last.
 func newFleet(t *testing.T, n int, tune func(i int, c *Config)) *fleet {
 	t.Helper()
 	f := &fleet{t: t, lax: true}

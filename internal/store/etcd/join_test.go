@@ -51,7 +51,7 @@ func TestTwoJoinBeforeOneStarts(t *testing.T) {
 	}
 }
 
-// TestChangeInDoubt wants a change of the members that was given up to be called what it is: unknown.
+// TestChangeInDoubt checks that a cancelled change of the members has an unknown result.
 func TestChangeInDoubt(t *testing.T) {
 	t.Parallel()
 	e := open(t, Config{Dir: t.TempDir() + "/store", NoSync: true})

@@ -173,7 +173,7 @@ func compact(t *testing.T, engine *Engine) {
 	}
 }
 
-// fill makes an engine believe that its disk is full, or not.
+// fill sets whether an engine sees a full disk.
 func fill(engine *Engine, full bool) {
 	engine.space.mu.Lock()
 	defer engine.space.mu.Unlock()
@@ -270,7 +270,7 @@ func dial(t *testing.T, endpoints ...string) *Engine {
 	return engine
 }
 
-// TestDialReports shows what a client of an etcd elsewhere knows of it, and what it leaves to others.
+// TestDialReports checks what a client of an external etcd reports about it, and what it leaves out.
 func TestDialReports(t *testing.T) {
 	t.Parallel()
 	s := newElsewhere(t)
