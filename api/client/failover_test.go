@@ -150,8 +150,8 @@ func TestFailover(t *testing.T) {
 	}
 }
 
-// TestStaysWithTheGoodOne asks the server first that answered last.
-func TestStaysWithTheGoodOne(t *testing.T) {
+// TestStaysWithTheServerThatAnswered asks the server first that answered last.
+func TestStaysWithTheServerThatAnswered(t *testing.T) {
 	a, b, c := twoServers(t)
 	a.answers(status(503))
 	for range 3 {
@@ -247,7 +247,7 @@ func TestOneServerUncertain(t *testing.T) {
 	}
 }
 
-func TestSnapshotMustBeWhole(t *testing.T) {
+func TestSnapshotMustBeComplete(t *testing.T) {
 	sum := sha256.Sum256([]byte("all of it"))
 	whole := hex.EncodeToString(sum[:])
 	tests := []struct {

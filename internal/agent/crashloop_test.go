@@ -79,7 +79,7 @@ func TestKernelsKillsAreDistinguished(t *testing.T) {
 }
 
 // The end after the restart limit does not wait for the next heartbeat.
-func TestRestartLimitIsReportedAtOnce(t *testing.T) {
+func TestRestartLimitIsReportedImmediately(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.executor.programs["app"] = program{Runs: 2700 * time.Millisecond, Code: 1}
 		def := definition("web", "app")

@@ -146,7 +146,7 @@ func TestDevicesThatVanish(t *testing.T) {
 
 // A task with cores of its own runs on these. Other tasks leave the cores before it begins and return after its end,
 // also across a restart of the agent.
-func TestCoresOfOnesOwn(t *testing.T) {
+func TestReservedCores(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.cpus = []int{0, 1, 2, 3}
 		w.devices = []devices.Device{core("1", 0), core("2", 1), core("3", 1)}

@@ -244,7 +244,7 @@ func TestDirectoryOutlivesServersAndAgents(t *testing.T) {
 }
 
 // After a restart an unchanged answer of the server ends staleness, although it is no change.
-func TestDirectoryConfirmsWhatIsOld(t *testing.T) {
+func TestDirectoryConfirmsStaleAddresses(t *testing.T) {
 	withAddressServer(t, func(w *world, g *addressServer) {
 		g.setNodes("web", "1", "n1")
 		w.agent.services.Follow(webName)
@@ -284,7 +284,7 @@ func TestDirectoryFileIsBroken(t *testing.T) {
 }
 
 // Whichever request comes first learns of the end of the session.
-func TestDirectoryHearsTheEndOfTheSession(t *testing.T) {
+func TestDirectoryReceivesTheEndOfTheSession(t *testing.T) {
 	withAddressServer(t, func(w *world, g *addressServer) {
 		f := w.agent.services.Follow(webName)
 		defer f.Stop()

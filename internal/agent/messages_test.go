@@ -121,7 +121,7 @@ func TestDefinitionThatNeverCame(t *testing.T) {
 	})
 }
 
-func TestSessionConflictRegistersAnew(t *testing.T) {
+func TestSessionConflictRegistersAgain(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.service("s1", definition("web", "app"))
 		w.server.mu.Lock()

@@ -44,7 +44,7 @@ func (w *world) wantName(service, want string) time.Duration {
 
 // The first question for a service waits for the server, later ones do not wait. Changes take effect immediately, and
 // services without questions are unfollowed.
-func TestNamesFollowWhatIsAskedFor(t *testing.T) {
+func TestNamesFollowQueriedServices(t *testing.T) {
 	withAddressServer(t, func(w *world, g *addressServer) {
 		g.setNodes("web", "1", "n1")
 		if took := w.wantName("web", "192.0.2.1 "); took >= firstAnswerWithin {
@@ -139,7 +139,7 @@ func TestNamesAreBounded(t *testing.T) {
 }
 
 // An unreadable address is left out.
-func TestNamesLeaveOutWhatIsNoAddress(t *testing.T) {
+func TestNamesOmitUnreadableAddresses(t *testing.T) {
 	withAddressServer(t, func(w *world, g *addressServer) {
 		g.mu.Lock()
 		g.services[webName] = transport.ServiceUpdate{

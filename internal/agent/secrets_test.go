@@ -34,7 +34,7 @@ func inMemory(t *testing.T) string {
 }
 
 // The message of a ttl check, which the program chooses, is masked as well.
-func TestWordsAreMasked(t *testing.T) {
+func TestTTLUpdatesAreMasked(t *testing.T) {
 	inWorld(t, func(w *world) {
 		def := definition("web", "app")
 		def.Checks = []cluster.Check{

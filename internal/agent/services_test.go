@@ -173,7 +173,7 @@ func TestStartWithoutServices(t *testing.T) {
 }
 
 // Changes apply once they have settled; a change and its reversal are no change.
-func TestChangesComeToRest(t *testing.T) {
+func TestChangesApplyOnceSettled(t *testing.T) {
 	withAddressServer(t, func(w *world, g *addressServer) {
 		w.ignoreHUP()
 		g.at("db", 1)

@@ -122,7 +122,7 @@ func TestLogOverAgentRestart(t *testing.T) {
 	})
 }
 
-func TestStoppedReaderBlocksNobody(t *testing.T) {
+func TestStoppedReaderBlocksNoOther(t *testing.T) {
 	inWorld(t, func(w *world) {
 		d := w.service("s1", definition("web", "app"))
 		w.write("s1", "app", 1000, strings.Repeat("x", 100))

@@ -61,7 +61,7 @@ func (w *world) wantHealth(when string, health cluster.Health, message string) {
 	}
 }
 
-func TestWordsKeepATaskHealthy(t *testing.T) {
+func TestTTLUpdatesKeepATaskHealthy(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.service("s1", checked(ttlCheck("")))
 		w.pass(5 * time.Second)
@@ -95,7 +95,7 @@ func TestWordsKeepATaskHealthy(t *testing.T) {
 }
 
 // Without a server that passes on updates, silence is not the task's fault: no check expires.
-func TestWordsWithoutAServer(t *testing.T) {
+func TestTTLUpdatesWithoutAServer(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.service("s1", checked(ttlCheck(cluster.MeaningLiveness),
 			cluster.Check{Name: "ready", Type: cluster.CheckTTL, TTL: cluster.Duration(20 * time.Second)}))
@@ -118,7 +118,7 @@ func TestWordsWithoutAServer(t *testing.T) {
 
 // A server that accepts no reports may pass on no updates either. A TTL expires only after the answer to a report that
 // was sent after its end.
-func TestWordsToAServerThatHangs(t *testing.T) {
+func TestTTLUpdatesToAHangingServer(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.service("s1", checked(ttlCheck(cluster.MeaningLiveness)))
 		w.sendTTLUpdate("s1", "beat", cluster.TTLPass, "")
@@ -140,7 +140,7 @@ func TestWordsToAServerThatHangs(t *testing.T) {
 	})
 }
 
-func TestWordsOutliveTheAgent(t *testing.T) {
+func TestTTLUpdatesOutliveTheAgent(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.service("s1", checked(ttlCheck("")))
 		w.sendTTLUpdate("s1", "beat", cluster.TTLFail, "the disk is gone")

@@ -26,7 +26,7 @@ func (w *world) uses(s cluster.NodeStats) {
 }
 
 // A node with a long interval reports immediately when its use jumps or comes near a limit, and only then.
-func TestPressureIsReportedAtOnce(t *testing.T) {
+func TestPressureIsReportedImmediately(t *testing.T) {
 	for name, c := range map[string]struct {
 		before, after cluster.NodeStats
 		early         bool

@@ -145,7 +145,7 @@ func (s *slowAudit) Put(line audit.Line) <-chan struct{} {
 	return make(chan struct{})
 }
 
-func TestSlowAuditHoldsAnswersUpForALittle(t *testing.T) {
+func TestSlowAuditDelaysAnswersBriefly(t *testing.T) {
 	slow := &slowAudit{}
 	s := newSecure(t, func(c *Config) { c.Audit = slow })
 	began, watch := time.Now(), testkit.NewStopwatch()

@@ -186,7 +186,7 @@ func TestBadBodiesEverywhere(t *testing.T) {
 	}
 }
 
-func TestAllFaultsAtOnce(t *testing.T) {
+func TestAllFaultsTogether(t *testing.T) {
 	w := newWorld(t)
 	bad := map[string]any{
 		"name": "web", "definition": "web@1", "count": "many", "cuont": 1,

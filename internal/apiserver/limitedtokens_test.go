@@ -72,7 +72,7 @@ func TestDefinitionsOfOtherClusters(t *testing.T) {
 }
 
 // A conflict with a version that the token does not see must not reveal its content.
-func TestConflictHidesWhatStands(t *testing.T) {
+func TestConflictHidesTheStoredVersion(t *testing.T) {
 	s, red, _ := limits(t)
 	other := definition("blue-web", 1)
 	for name, got := range map[string]reply{

@@ -432,8 +432,8 @@ func TestApplyTooLarge(t *testing.T) {
 	}
 }
 
-// TestWhatWasReadCanBeWritten writes back answers of reads: nothing changes.
-func TestWhatWasReadCanBeWritten(t *testing.T) {
+// TestReadObjectsCanBeWritten writes back answers of reads: nothing changes.
+func TestReadObjectsCanBeWritten(t *testing.T) {
 	w := newWorld(t)
 	w.web()
 	w.want(201, "PUT", "/v1/clusters/default/jobs/sum", job("sum", "web@1", 2))

@@ -38,7 +38,7 @@ func TestOpenAPI(t *testing.T) {
 	}
 }
 
-func TestOpenAPIIsWhole(t *testing.T) {
+func TestOpenAPIIsComplete(t *testing.T) {
 	s := New(Config{})
 	var doc struct {
 		Paths      map[string]map[string]map[string]any

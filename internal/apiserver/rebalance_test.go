@@ -115,9 +115,9 @@ func TestPlanRebalance(t *testing.T) {
 	}
 }
 
-// TestRebalanceLeavesAlone checks that tasks stay if they are being rolled out, are unhealthy, are moving, or are
+// TestRebalanceKeepsTasksInPlace checks that tasks stay if they are being rolled out, are unhealthy, are moving, or are
 // necessary for the minimum.
-func TestRebalanceLeavesAlone(t *testing.T) {
+func TestRebalanceKeepsTasksInPlace(t *testing.T) {
 	one, path := desired("default.web.1.0", 1, cluster.KindService, cluster.Ref{Name: "web", Version: 1}),
 		"n1/default.web.1.0"
 	stopped := one

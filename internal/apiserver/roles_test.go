@@ -176,8 +176,8 @@ func TestPartsOfMachines(t *testing.T) {
 	}
 }
 
-// TestNodeSpeaksForItselfAlone sends requests to the real agents' part.
-func TestNodeSpeaksForItselfAlone(t *testing.T) {
+// TestNodeCannotActForAnother sends requests to the real agents' part.
+func TestNodeCannotActForAnother(t *testing.T) {
 	got := &calledNodes{}
 	s := newSecure(t, func(c *Config) { c.Agents = transport.Handler(got) })
 	node := s.shows(nodeOne)

@@ -107,7 +107,7 @@ func TestRolloutView(t *testing.T) {
 }
 
 // A version that the control plane has not seen yet is rolling; the previous one is the target of an undo.
-func TestRolloutNobodyLookedAt(t *testing.T) {
+func TestRolloutWithoutARecord(t *testing.T) {
 	w := rolled(t)
 	w.want(200, "PUT", webPath, service("web", "web@3", 3))
 	v := rolloutOf(t, w.want(200, "GET", rolloutPath, nil))
@@ -121,7 +121,7 @@ func TestRolloutNobodyLookedAt(t *testing.T) {
 }
 
 // A manifest does not change the user's requests about a rollout. A new version clears them, except the pause.
-func TestRolloutWishes(t *testing.T) {
+func TestRolloutRequests(t *testing.T) {
 	w := rolled(t)
 	v := rolloutOf(t, w.want(200, "POST", rolloutPath+"/pause", nil))
 	if !v.Paused || len(v.Waits) != 1 || v.Waits[0].Reason != cluster.ReasonPaused || !v.Deadline.IsZero() {

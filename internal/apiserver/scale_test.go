@@ -130,7 +130,7 @@ func TestCountLeftToScaling(t *testing.T) {
 }
 
 // A count in a request restarts scaling from there, also if the spec has or had the same number.
-func TestCountBeginsScalingAnew(t *testing.T) {
+func TestCountRestartsScaling(t *testing.T) {
 	w := newWorld(t)
 	w.want(201, "PUT", "/v1/definitions/web/1", sized("web", 1))
 	w.want(201, "PUT", webPath, scaled(3))

@@ -224,9 +224,9 @@ func TestScopesAreNotShared(t *testing.T) {
 	}
 }
 
-// TestPartsMakeTheWhole changes records of all kinds at random. Readers of streams, which get parts only, must end with
-// the same elements as a computed whole list.
-func TestPartsMakeTheWhole(t *testing.T) {
+// TestPartsEqualTheWholeList changes records of all kinds at random. Readers of streams, which get parts only, must end
+// with the same elements as a computed whole list.
+func TestPartsEqualTheWholeList(t *testing.T) {
 	w := newWorld(t)
 	w.rarely()
 	w.web()
@@ -392,8 +392,8 @@ func plainItem(raw []byte) string {
 	return string(text)
 }
 
-// TestSlowReaderBlocksNobody has one reader that reads nothing while others get every change.
-func TestSlowReaderBlocksNobody(t *testing.T) {
+// TestSlowReaderBlocksNoOther has one reader that reads nothing while others get every change.
+func TestSlowReaderBlocksNoOther(t *testing.T) {
 	w := newWorld(t)
 	w.rarely()
 	w.web()

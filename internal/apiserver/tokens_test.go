@@ -236,8 +236,8 @@ func TestTokensThatAreRefused(t *testing.T) {
 	}
 }
 
-// TestTokensOfRecordsThatAreOdd stores records that no server writes.
-func TestTokensOfRecordsThatAreOdd(t *testing.T) {
+// TestInvalidTokenRecords stores records that no server writes.
+func TestInvalidTokenRecords(t *testing.T) {
 	s := newSecure(t)
 	for name, record := range map[string]cluster.AccessToken{
 		"a role of machines": {

@@ -220,7 +220,7 @@ func TestCitationsCanFail(t *testing.T) {
 	}
 }
 
-func TestWaitsLooksWhereTestsAre(t *testing.T) {
+func TestWaitsCoversAllTests(t *testing.T) {
 	const sleep = "package p\n\nimport \"time\"\n\nfunc f() { time.Sleep(1) }\n"
 	tree := fstest.MapFS{}
 	for _, name := range []string{

@@ -155,8 +155,8 @@ func TestEveryCommandRefusesWrongArguments(t *testing.T) {
 	}
 }
 
-// TestSystemFaultsSayTheWayOut checks that errors of the operating system come with a hint.
-func TestSystemFaultsSayTheWayOut(t *testing.T) {
+// TestSystemFaultsNameTheRemedy checks that errors of the operating system come with a hint.
+func TestSystemFaultsNameTheRemedy(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	_, missing := os.ReadFile(filepath.Join(dir, "none"))
@@ -227,8 +227,8 @@ func TestSystemFaultsSayTheWayOut(t *testing.T) {
 	}
 }
 
-// TestStrangeServersAreTold connects to servers that are not Berth, or only partly. Each error comes with a hint.
-func TestStrangeServersAreTold(t *testing.T) {
+// TestForeignServersAreReported connects to servers that are not Berth, or only partly. Each error comes with a hint.
+func TestForeignServersAreReported(t *testing.T) {
 	t.Parallel()
 	const foreign = "Another program, or a proxy in front of the server, answers at ADDR: name the server " +
 		"with --addr or BERTH_ADDR.\n"

@@ -113,7 +113,7 @@ func TestHandOut(t *testing.T) {
 }
 
 // The devices of a task suffice for each of its containers, and no device is assigned twice.
-func TestHandOutServesWhatWasAskedFor(t *testing.T) {
+func TestHandOutCoversTheRequests(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		request := rapid.Custom(func(t *rapid.T) DeviceRequest {
 			r := DeviceRequest{Type: rapid.SampledFrom([]string{"gpu", "fpga"}).Draw(t, "type"), Count: 1}

@@ -213,7 +213,7 @@ func TestTokensAreOrdered(t *testing.T) {
 	}
 }
 
-func TestPlanRecordHoldsDesired(t *testing.T) {
+func TestPlanRecordHasDesired(t *testing.T) {
 	p := cluster.PlanRecord{Seq: 4, Token: cluster.Token{Epoch: 3}, At: time.Unix(9, 0), Owners: []cluster.PlanOwner{{
 		Owner: cluster.OwnerRef{Kind: cluster.KindJob, Cluster: "ci", Name: "build"}, Generation: 2, Step: "test",
 		Count: 5, Priority: 6,

@@ -527,8 +527,8 @@ func uncovered(requests, held []cluster.DeviceRequest) *cluster.DeviceRequest {
 	return nil
 }
 
-// TestPlanRecordHoldsDevices: the devices of a task pass from the plan to the record of its attempt.
-func TestPlanRecordHoldsDevices(t *testing.T) {
+// TestPlanRecordHasDevices: the devices of a task pass from the plan to the record of its attempt.
+func TestPlanRecordHasDevices(t *testing.T) {
 	use := []cluster.DeviceUse{{ID: "GPU-1", Share: 500, Memory: cluster.GiB}}
 	p := cluster.PlanRecord{Owners: []cluster.PlanOwner{{Tasks: []cluster.Placed{{Devices: use}}}}}
 	if got := p.Desired(&p.Owners[0], &p.Owners[0].Tasks[0]).Devices; !slices.Equal(got, use) {
@@ -536,8 +536,8 @@ func TestPlanRecordHoldsDevices(t *testing.T) {
 	}
 }
 
-// TestRecordsWithoutNewFieldsAreAsBefore: records that use no new field are the same as those of earlier builds.
-func TestRecordsWithoutNewFieldsAreAsBefore(t *testing.T) {
+// TestRecordsWithoutNewFieldsAreUnchanged: records that use no new field are the same as those of earlier builds.
+func TestRecordsWithoutNewFieldsAreUnchanged(t *testing.T) {
 	service := cluster.Service{Name: "web", Count: 1}
 	service.SetDefaults()
 	for want, record := range map[string]any{

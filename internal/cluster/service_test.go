@@ -447,7 +447,7 @@ func TestLimitsLeaveRoom(t *testing.T) {
 }
 
 // A record of scaling is about the count that the user set last, also where the number is the same as an earlier one.
-func TestScaleStandsForOneCount(t *testing.T) {
+func TestScaleBelongsToOneCount(t *testing.T) {
 	svc := cluster.Service{Count: 3, Scaling: &cluster.Scaling{Min: 1, Max: 9}}
 	for _, tt := range []struct {
 		name    string

@@ -133,7 +133,7 @@ func TestForeignRecordOfATaskThatIsToStop(t *testing.T) {
 }
 
 // The same while the tables know the former record: it is written back and stopped in one cycle.
-func TestForeignRecordAndStopAtOnce(t *testing.T) {
+func TestForeignRecordAndStopInOneCycle(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.node("n1")
 		w.definition(1, 500)

@@ -12,7 +12,7 @@ import (
 
 // A foreign writer changes a record, and all fields look right. Its seal does not match: no part obeys it, and it is
 // written back (P3.9).
-func TestForeignRecordThatLooksRightIsMended(t *testing.T) {
+func TestForeignRecordWithAWrongSealIsRepaired(t *testing.T) {
 	changes := map[string]func(record map[string]any){
 		"stop": func(r map[string]any) {
 			r["stop"] = map[string]any{"class": "mandatory", "reason": "cancelled", "ended": true}

@@ -100,7 +100,7 @@ func (w *world) startGatedService(u cluster.Update) {
 
 // A gate that does not pass pauses a rollout. Once it passes as often in a row as its spec says, the rollout continues,
 // batch by batch.
-func TestGateHoldsARollout(t *testing.T) {
+func TestGatePausesARollout(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		open := false
 		o := &fakeMeasurer{takes: 100 * time.Millisecond}
@@ -168,7 +168,7 @@ func TestGateFailsARollout(t *testing.T) {
 }
 
 // However many gates there are, few are queried concurrently, and the loop waits for none.
-func TestGatesAreLookedAtAside(t *testing.T) {
+func TestGatesAreQueriedConcurrently(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		o := &fakeMeasurer{takes: 3 * time.Second, gate: func(string) (bool, error) { return true, nil }}
 		w.server.stop()

@@ -88,7 +88,7 @@ func TestDecidesWhilePlansAreWritten(t *testing.T) {
 
 // A spec that changes while its placements are in flight refuses them. Their reservations are released, and the new
 // version is placed.
-func TestRefusedPlacementsAreLetGo(t *testing.T) {
+func TestRefusedPlacementsAreReleased(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		var takes atomic.Int64
 		before := w.slowPlans(&takes)

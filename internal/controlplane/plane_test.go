@@ -276,7 +276,7 @@ func TestSilentNodeIsReplaced(t *testing.T) {
 }
 
 // T14: a desired record that was written over is written back, and the task never runs elsewhere (P3.5, P3.9).
-func TestForeignRecordIsMended(t *testing.T) {
+func TestForeignRecordIsRepaired(t *testing.T) {
 	for _, restart := range []bool{false, true} {
 		t.Run(fmt.Sprintf("restart=%v", restart), func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {

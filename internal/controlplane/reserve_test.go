@@ -26,7 +26,7 @@ func heldDevices(s *store.Snapshot) []string {
 }
 
 // The next leader knows the devices that tasks hold: no device is given twice, and a task without a free one waits.
-func TestDevicesAreHeldAcrossATakeover(t *testing.T) {
+func TestDevicesStayReservedAcrossATakeover(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.node("n1", func(a *agent) {
 			a.devices = []cluster.Device{

@@ -187,7 +187,7 @@ func TestServiceIsScaledByTheClock(t *testing.T) {
 }
 
 // A user sets the count to the number that the spec has already, or to an earlier one: scaling starts again from it.
-func TestScalingBeginsAnewFromTheSameCount(t *testing.T) {
+func TestScalingRestartsFromTheSameCount(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		var cpu atomic.Int64
 		cpu.Store(90)

@@ -106,7 +106,7 @@ func TestWaitingReportKeepsTheNodeAlive(t *testing.T) {
 }
 
 // A report that can never be written affects neither other agents nor the rest of the report.
-func TestHopelessReportHarmsNobody(t *testing.T) {
+func TestUnwritableReportAffectsNoOther(t *testing.T) {
 	withFixture(t, func(t *testing.T, f *fixture) {
 		f.register("n1")
 		id := f.placeTask("n1")

@@ -212,7 +212,7 @@ func (u *followingAgent) changeAtRandom(r *rand.Rand) {
 }
 
 // Agents of earlier builds, and agents with a very old stamp, receive whole lists. A resting request delays no other.
-func TestAddressesWhole(t *testing.T) {
+func TestWholeAddressLists(t *testing.T) {
 	t.Parallel()
 	inServiceWorld(t, func(t *testing.T, w *serviceFixture) {
 		w.service("web")

@@ -11,7 +11,7 @@ import (
 )
 
 // The pulse holds the statistics of all running attempts, merged from reports of changes.
-func TestPulseHoldsWhatAttemptsUse(t *testing.T) {
+func TestPulseHasStatisticsOfAttempts(t *testing.T) {
 	withFixture(t, func(t *testing.T, f *fixture) {
 		cut := f.connect()
 		defer cut()

@@ -86,7 +86,7 @@ scaling:
   down: {window: 0s}
 `
 
-func TestParseWhole(t *testing.T) {
+func TestParseCompleteManifest(t *testing.T) {
 	objects, err := Parse("web.yaml", []byte(whole))
 	if err != nil {
 		t.Fatal(err)

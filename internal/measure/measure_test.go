@@ -125,7 +125,7 @@ func TestQueryReachesTheServer(t *testing.T) {
 	}
 }
 
-func TestNobodyAnswers(t *testing.T) {
+func TestNoServerAnswers(t *testing.T) {
 	s := httptest.NewServer(http.NotFoundHandler())
 	url := s.URL
 	s.Close()
@@ -283,8 +283,8 @@ func TestCheckGate(t *testing.T) {
 	}
 }
 
-// TestManyGatesAtOnce queries more gates than are kept, concurrently.
-func TestManyGatesAtOnce(t *testing.T) {
+// TestManyConcurrentGates queries more gates than are kept, concurrently.
+func TestManyConcurrentGates(t *testing.T) {
 	r := measure.New(measure.Config{Programs: 3, Egress: egress.Policy{}.WithLoopback()})
 	t.Cleanup(r.Close)
 	url := serve(t, 200, "ok")

@@ -155,7 +155,7 @@ func TestQuickRestartIsNoticed(t *testing.T) {
 	})
 }
 
-func TestHangingServerHoldsUpNobody(t *testing.T) {
+func TestHangingServerDelaysNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newServerGroup(t)
 		g.status("n1", 1)
@@ -277,7 +277,7 @@ func TestClocksThatJump(t *testing.T) {
 	})
 }
 
-func TestForgottenNodeBeginsAnew(t *testing.T) {
+func TestForgottenNodeBeginsAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newServerGroup(t)
 		g.status("n1", 57)

@@ -192,7 +192,7 @@ func TestUnreachableLeaderDelaysOnce(t *testing.T) {
 	})
 }
 
-func TestNobodyLeads(t *testing.T) {
+func TestNoServerLeads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newServerGroup(t)
 		s1 := g.start("s1", 0)

@@ -59,7 +59,7 @@ func keeper(t *testing.T, dir string) *Keeper {
 	return k
 }
 
-func TestWhoTalksToWhom(t *testing.T) {
+func TestConnectionsBetweenRoles(t *testing.T) {
 	now := time.Now()
 	ours, _ := authority(t, now)
 	theirs, _ := authority(t, now)
@@ -132,10 +132,10 @@ func TestWhoTalksToWhom(t *testing.T) {
 	}
 }
 
-// TestNodesServeNobody shows a node's certificate in the place of a member of the store and of an API server, to
-// clients that know only the authority: etcd's when it dials another member, and any program over https. They do not
-// check the unit, and the missing address in the certificate must not be the only protection.
-func TestNodesServeNobody(t *testing.T) {
+// TestNodeCertificatesServeNoClient shows a node's certificate in the place of a member of the store and of an API
+// server, to clients that know only the authority: etcd's when it dials another member, and any program over https.
+// They do not check the unit, and the missing address in the certificate must not be the only protection.
+func TestNodeCertificatesServeNoClient(t *testing.T) {
 	now := time.Now()
 	a, _ := authority(t, now)
 	server := keeper(t, member(t, a, Subject{cluster.RoleServer, "s1"}, now, "127.0.0.1"))
@@ -183,8 +183,8 @@ func TestSubjectNeedsAVerifiedChain(t *testing.T) {
 	}
 }
 
-// TestFingerprintOfSomebodyElsesAuthority shows the right authority's certificate beside a leaf that it did not sign.
-func TestFingerprintOfSomebodyElsesAuthority(t *testing.T) {
+// TestFingerprintOfAnotherAuthority shows the right authority's certificate beside a leaf that it did not sign.
+func TestFingerprintOfAnotherAuthority(t *testing.T) {
 	now := time.Now()
 	ours, _ := authority(t, now)
 	theirs, _ := authority(t, now)

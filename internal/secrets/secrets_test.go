@@ -53,7 +53,7 @@ func TestSealedValuesComeBack(t *testing.T) {
 	}
 }
 
-func TestWhatWasMovedOrChangedIsRefused(t *testing.T) {
+func TestMovedOrChangedValuesAreRefused(t *testing.T) {
 	t.Parallel()
 	v := vault(t, t.TempDir(), "")
 	k, err := v.NewKey("", 1, time.Time{})

@@ -155,8 +155,8 @@ var foundStories = []struct{ fault, story string }{
 `},
 }
 
-// TestFoundFaultsStayMended runs them again.
-func TestFoundFaultsStayMended(t *testing.T) {
+// TestFoundFaultsStayFixed runs them again.
+func TestFoundFaultsStayFixed(t *testing.T) {
 	for _, f := range foundStories {
 		story := parse(t, f.story)
 		for range runsPerStory {

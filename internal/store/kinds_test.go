@@ -110,7 +110,7 @@ func TestKindsAreComplete(t *testing.T) {
 }
 
 // A branch returns the records of each table as they were written, with both revisions.
-func TestABranchHoldsEveryTable(t *testing.T) {
+func TestBranchHasEveryTable(t *testing.T) {
 	b := NewBranch(newSnapshot(), DefaultPrefix, slog.New(slog.DiscardHandler))
 	for _, k := range kinds {
 		if k.record == nil || k.nested || k.progress { // other tests write versions, attempts, plans and events

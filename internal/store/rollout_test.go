@@ -11,7 +11,7 @@ import (
 )
 
 // Rollouts, scales and the progress of crons have tables of their own, and their changes count as changes of the owner.
-func TestTablesShowWhatIsKeptBesideSpecs(t *testing.T) {
+func TestTablesOfRolloutsScalesAndCrons(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		web := cluster.OwnerRef{Kind: cluster.KindService, Cluster: "c", Name: "web"}
 		w.put(p.Service("c", "web"),

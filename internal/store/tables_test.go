@@ -332,7 +332,7 @@ func TestResyncReportsChanges(t *testing.T) {
 }
 
 // A foreign record under a status key leaves the last status in place, with the revision that the next write compares.
-func TestForeignStatusKeepsWhatIsKnown(t *testing.T) {
+func TestForeignStatusKeepsTheLastStatus(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		task := cluster.JobTask("c", "j", 1, "s", 0)
 		o := &cluster.Observed{Task: task, Attempt: 2, UUID: "u", Node: "n1", State: cluster.StateRunning}

@@ -203,7 +203,7 @@ func TestTraceIsHandedOn(t *testing.T) {
 	})
 }
 
-func TestNobodyTraces(t *testing.T) {
+func TestWithoutTracing(t *testing.T) {
 	socket, tables := start(t, nil, nil)
 	deploy(t, socket, "nonsense")
 	if d := running(t, tables); d.Trace != "" {

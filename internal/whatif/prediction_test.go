@@ -196,10 +196,10 @@ const (
 	longRunChanges  = 200
 )
 
-// TestPredictionsComeTrue predicts each of over 200 changes from the state before it. It then makes the change in a
-// real domain and compares the nodes, ports and devices of all tasks. Each step of a task takes the same time on all
+// TestPredictionsMatchTheDomain predicts each of over 200 changes from the state before it. It then makes the change in
+// a real domain and compares the nodes, ports and devices of all tasks. Each step of a task takes the same time on all
 // machines of the fleet.
-func TestPredictionsComeTrue(t *testing.T) {
+func TestPredictionsMatchTheDomain(t *testing.T) {
 	pace := func(*lockedRandom) time.Duration { return 300 * time.Millisecond }
 	if os.Getenv("BERTH_TEST_PACE") != "" { // measures the effect of unequal speeds
 		pace = func(c *lockedRandom) time.Duration { return 50*time.Millisecond + c.upTo(time.Second) }

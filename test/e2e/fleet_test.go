@@ -272,8 +272,8 @@ func secretOf(t *testing.T, path string) string {
 	return strings.Split(readFile(t, path), ".")[1]
 }
 
-// TestPeopleFromElsewhere talks to a fleet as people on other machines do: over https, with tokens of several roles.
-func TestPeopleFromElsewhere(t *testing.T) {
+// TestRemoteUsers talks to a fleet as people on other machines do: over https, with tokens of several roles.
+func TestRemoteUsers(t *testing.T) {
 	t.Parallel()
 	f, _ := threeServers(t, 1)
 	f.Berth("run", f.Write("v1.yaml", fmt.Sprintf(hello, 1, 2))).Want(t, 0, "2/2")

@@ -55,7 +55,7 @@ func guard(t *testing.T, registry string) (host string, password *atomic.Pointer
 // An image comes from a registry with a login, by a secret of the cluster. A missing or wrong secret is reported with
 // the names of the secret and the registry. With the right secret, the same task gets its image. Other clusters cannot
 // use the secret.
-func TestRegistryThatWantsASecret(t *testing.T) {
+func TestRegistryThatRequiresASecret(t *testing.T) {
 	t.Parallel()
 	harness.Need(t, harness.Containerd)
 	s := harness.New(t, harness.Containerd)

@@ -138,7 +138,7 @@ func TestRestartsSlideOutOfTheWindow(t *testing.T) {
 	}
 }
 
-func TestWhatIsReportedIsBounded(t *testing.T) {
+func TestReportsAreBounded(t *testing.T) {
 	r, def := running(t, "")
 	r.HasExited("u-0-1", cluster.Exit{Code: 3}, noon)
 	r.HasExited("u-1-1", cluster.Exit{Code: 3}, noon)

@@ -269,7 +269,7 @@ func ttl(m cluster.CheckMeaning) cluster.Check {
 	return cluster.Check{Type: cluster.CheckTTL, TTL: cluster.Duration(10 * time.Second), Meaning: m}
 }
 
-func TestWords(t *testing.T) {
+func TestTTLUpdates(t *testing.T) {
 	w := up(t, ttl(""))
 	say := func(word cluster.TTLUpdate, message string, changes bool) {
 		t.Helper()
@@ -307,7 +307,7 @@ func TestWords(t *testing.T) {
 	}
 }
 
-func TestWordsOfARoundThatIsOver(t *testing.T) {
+func TestTTLUpdatesOfAFormerRound(t *testing.T) {
 	w := up(t, ttl(cluster.MeaningLiveness))
 	if _, err := w.rec.Checks(w.def).Update("k0", cluster.TTLFail, "", w.now); err != nil {
 		t.Fatal(err)
@@ -331,7 +331,7 @@ func TestWordsOfARoundThatIsOver(t *testing.T) {
 }
 
 // A record of an agent of an earlier build has no probes: its health stays until a check has another result.
-func TestLooksOfAnEarlierBuild(t *testing.T) {
+func TestProbesOfAnEarlierBuild(t *testing.T) {
 	w := up(t, cluster.Check{})
 	w.rec.Health, w.rec.Note, w.rec.Through, w.rec.CheckResults = cluster.HealthFailing, "check k0: 500", 0, nil
 	w.next()

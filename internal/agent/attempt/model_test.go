@@ -370,7 +370,7 @@ func (m *model) stop(ended bool) {
 	}
 }
 
-func TestWhateverHappens(t *testing.T) {
+func TestModel(t *testing.T) {
 	ends := map[cluster.State]int{}
 	testkit.CheckRounds(t, 20, func(t *rapid.T) { whatever(t, ends) }, nil)
 	t.Logf("ended as %v", ends)

@@ -196,7 +196,7 @@ func TestSlowCheckNeverOverlapsItself(t *testing.T) {
 	})
 }
 
-func TestOnlyNamedChecksAreLookedAt(t *testing.T) {
+func TestOnlyNamedChecksAreProbed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		defer cancel()

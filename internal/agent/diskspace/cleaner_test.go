@@ -10,7 +10,7 @@ import (
 )
 
 // Sweeps that no server has received are reported as one.
-func TestSweepsThatNobodyHeardOfAreOne(t *testing.T) {
+func TestUnsentSweepsAreOneReport(t *testing.T) {
 	t.Parallel()
 	var known *cluster.DiskSweep
 	a := &Cleaner{

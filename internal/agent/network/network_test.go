@@ -422,8 +422,8 @@ func TestSpaceInUse(t *testing.T) {
 	n.wantAsBefore(before)
 }
 
-// TestManyAtOnce: concurrent attempts do not disturb each other.
-func TestManyAtOnce(t *testing.T) {
+// TestConcurrentAttempts: concurrent attempts do not disturb each other.
+func TestConcurrentAttempts(t *testing.T) {
 	needCNI(t)
 	t.Parallel()
 	machine := netlab.New(t).Add("node")

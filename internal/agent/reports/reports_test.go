@@ -9,7 +9,7 @@ import (
 )
 
 // A reported attempt is known to the next run of the agent: no report precedes the durable record.
-func TestWhatIsHeldIsNotReported(t *testing.T) {
+func TestUnsavedAttemptsAreNotReported(t *testing.T) {
 	r := &Reports{Node: &node.Node{}}
 	r.Begin(nil)
 	r.Hold("u1")

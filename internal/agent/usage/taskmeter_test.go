@@ -39,7 +39,7 @@ func TestGrowthIsTheSlopeOfTenMinutes(t *testing.T) {
 }
 
 // The use of a program before its restart does not count for the next program.
-func TestRestartBeginsTheMeasureAnew(t *testing.T) {
+func TestRestartResetsTheMeasurement(t *testing.T) {
 	var m TaskMeter
 	m.begin()
 	r := attempt.New(cluster.Desired{UUID: "u"}, 1, "b")
@@ -67,7 +67,7 @@ func TestRestartBeginsTheMeasureAnew(t *testing.T) {
 }
 
 // A report has statistics of 200 attempts; the next reports have the others.
-func TestNewsAreBoundedAndFair(t *testing.T) {
+func TestChangesAreBoundedAndFair(t *testing.T) {
 	m := Statistics{Facts: func() cluster.Facts { return cluster.Facts{} }}
 	heard := map[string]int{}
 	for round := range 10 {

@@ -157,8 +157,8 @@ func TestJoinIsTakenUpAgain(t *testing.T) {
 	}
 }
 
-// TestJoinFaultsSayTheWayOut checks the hints of the errors when a node joins.
-func TestJoinFaultsSayTheWayOut(t *testing.T) {
+// TestJoinFaultsNameTheRemedy checks the hints of the errors when a node joins.
+func TestJoinFaultsNameTheRemedy(t *testing.T) {
 	s, other := newAuthorityServer(t), newAuthorityServer(t)
 	expired := newAuthorityServer(t)
 	expired.refuse = &api.Problem{Status: 401, Detail: "the join token t1 expired"}

@@ -47,8 +47,9 @@ func firstServer(t *testing.T) (dataDir string, open func() (*etcd.Engine, error
 	}
 }
 
-// TestLostStoreIsNotBegunAnew starts a server without its store. The server makes no empty store and says what to do.
-func TestLostStoreIsNotBegunAnew(t *testing.T) {
+// TestLostStoreIsNotCreatedAgain starts a server without its store. The server makes no empty store and says what to
+// do.
+func TestLostStoreIsNotCreatedAgain(t *testing.T) {
 	dataDir, open := firstServer(t)
 	engine, err := open()
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 )
 
 // After a recovery an attempt that the store does not know proves another loss, unless it belongs to the first one.
-func TestAttemptOfWhichLoss(t *testing.T) {
+func TestAttemptBelongsToOneLoss(t *testing.T) {
 	decided := time.Unix(0, 0).Add(time.Hour)
 	for name, c := range map[string]struct {
 		started time.Time

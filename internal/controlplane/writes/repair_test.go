@@ -15,7 +15,7 @@ import (
 // A foreign writer replaced both records of a task, and the leader does not know the former ones. An earlier report of
 // the node may have contained the task, and is not sent again. So the record stays until the node has sent a new full
 // report, which the leader requests (P3.5).
-func TestForeignRecordStandsUntilItsNodeReportsAnew(t *testing.T) {
+func TestForeignRecordStaysUntilItsNodeReportsAgain(t *testing.T) {
 	tables, now := planetest.NewTables(t), time.Hour
 	p, task := tables.Prefix(), cluster.ServiceTask("c", "web", 1, 0)
 	log := slog.New(slog.DiscardHandler)

@@ -417,7 +417,7 @@ func TestPullThatFails(t *testing.T) {
 }
 
 // A partial layer continues where it stopped, also in the next attempt.
-func TestPullGoesOnWhereItStopped(t *testing.T) {
+func TestPullContinuesWhereItStopped(t *testing.T) {
 	n := newNode(t)
 	m := newMoody(t)
 	_, layer := m.push(t, "app:1", 4<<20)
@@ -483,7 +483,7 @@ func TestPullGoesOnWhereItStopped(t *testing.T) {
 
 // A registry that is slow or limits its rate delays its own images, not those of others; an image with many users is
 // pulled once.
-func TestPullsDoNotHoldUpOthers(t *testing.T) {
+func TestPullsDoNotDelayOthers(t *testing.T) {
 	n := newNode(t)
 	ex := n.life(t, quick, func(c *containerd.Config) { c.Pull.MaxConcurrent, c.Pull.StallTimeout = 3, time.Minute })
 	slow, well := newMoody(t), newMoody(t)

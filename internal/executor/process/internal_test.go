@@ -121,7 +121,7 @@ func TestStartThatCannotBeReleased(t *testing.T) {
 	}
 }
 
-// Any input from the socket decodes to a valid reply or an error.
+// A reply of any kind converts to an error, and that error to an equal reply.
 func FuzzReply(f *testing.F) {
 	f.Add("started", "the container was started before")
 	f.Add("unsupported", "files: no")

@@ -135,7 +135,7 @@ func TestStrictByDefault(t *testing.T) {
 }
 
 // Landlock alone enforces the rules of a thread, without any mounts.
-func TestLandlockHolds(t *testing.T) {
+func TestLandlockIsEnforced(t *testing.T) {
 	t.Parallel()
 	if landlockABI() == 0 {
 		testkit.Skip(t, "the kernel has no Landlock, or does not use it (lsm=landlock,…)")

@@ -232,9 +232,9 @@ func (w *world) advance(t *rapid.T, until time.Time) {
 	}
 }
 
-// TestNobodyStarves floods a machine with jobs of all sizes, most of them short and of high priority. It checks each
+// TestNoJobStarves floods a machine with jobs of all sizes, most of them short and of high priority. It checks each
 // job against its bound: an overdue job waits at most the longest limit for each job that was overdue before it.
-func TestNobodyStarves(t *testing.T) {
+func TestNoJobStarves(t *testing.T) {
 	overdue := 0
 	rapid.Check(t, func(t *rapid.T) {
 		w := &world{

@@ -143,8 +143,8 @@ func (w *world) checkEachMomentHasAJob(t *rapid.T, jobs map[time.Time]int) {
 	}
 }
 
-// TestJobsAreWhole: a job contains everything that the cron specifies, and shares no memory with it.
-func TestJobsAreWhole(t *testing.T) {
+// TestJobsAreComplete: a job contains everything that the cron specifies, and shares no memory with it.
+func TestJobsAreComplete(t *testing.T) {
 	at := midnight().Add(time.Hour)
 	spec := &cluster.Cron{
 		Cluster: "c", Name: "backup", Schedules: []string{"@hourly"}, Within: cluster.DefaultCronWithin,

@@ -46,7 +46,7 @@ func recordsOf(letters string) (all []lifecycle.CheckRecord) {
 	return all
 }
 
-func TestWhatChecksSayTogether(t *testing.T) {
+func TestCombinedHealthOfChecks(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		checks  []cluster.Check
@@ -125,7 +125,7 @@ func TestWhatChecksSayTogether(t *testing.T) {
 	}
 }
 
-func TestWordsExpire(t *testing.T) {
+func TestTTLUpdatesExpire(t *testing.T) {
 	const up, hour = time.Hour, time.Hour
 	s := func(n int) time.Duration { return hour + time.Duration(n)*time.Second }
 	for _, tt := range []struct {

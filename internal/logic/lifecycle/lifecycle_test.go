@@ -90,9 +90,9 @@ func TestMovesAreSound(t *testing.T) {
 	}
 }
 
-// TestLifeIsMonotonicAndEnds walks the table at random. Except for restarts in place, no state is entered twice. Every
-// walk without endless restarts ends in at most as many steps as there are states.
-func TestLifeIsMonotonicAndEnds(t *testing.T) {
+// TestLifecycleIsMonotonicAndEnds walks the table at random. Except for restarts in place, no state is entered twice.
+// Every walk without endless restarts ends in at most as many steps as there are states.
+func TestLifecycleIsMonotonicAndEnds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		state := cluster.StatePending
 		visited := []cluster.State{state}

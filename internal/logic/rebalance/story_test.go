@@ -210,8 +210,8 @@ func TestEvictedByTaint(t *testing.T) {
 	}
 }
 
-// TestWhoMayNotBeSparedStays checks moves against the number of healthy tasks above the owner's minimum.
-func TestWhoMayNotBeSparedStays(t *testing.T) {
+// TestMovesKeepTheMinimum checks moves against the number of healthy tasks above the owner's minimum.
+func TestMovesKeepTheMinimum(t *testing.T) {
 	for _, c := range []struct {
 		spare int
 		first bool
@@ -282,8 +282,8 @@ func TestNearnessIsNotGivenUp(t *testing.T) {
 	}
 }
 
-// TestDevicesAreMinded checks that a task with a device goes where one is free, even if other nodes are emptier.
-func TestDevicesAreMinded(t *testing.T) {
+// TestMovesRespectDevices checks that a task with a device goes where one is free, even if other nodes are emptier.
+func TestMovesRespectDevices(t *testing.T) {
 	w := three(&world{})
 	for _, name := range []string{"n1", "n3"} {
 		w.at(name).Devices = []cluster.Device{{ID: name + "-0", Type: "gpu"}, {ID: name + "-1", Type: "gpu"}}

@@ -10,9 +10,9 @@ import (
 	"github.com/berthd/berth/internal/logic/reconciler"
 )
 
-// TestAgainIsWhatIsAskedFor: the predicted request of a running task equals its real request once the attempt is lost,
-// except for the attempt's own node and the start of the wait.
-func TestAgainIsWhatIsAskedFor(t *testing.T) {
+// TestPredictedRequestEqualsTheRealOne: the predicted request of a running task equals its real request once the
+// attempt is lost, except for the attempt's own node and the start of the wait.
+func TestPredictedRequestEqualsTheRealOne(t *testing.T) {
 	def := &cluster.TaskDefinition{
 		Name: "web", Version: 1, Ports: []cluster.Port{{Name: "http", Port: 80}},
 		Containers: []cluster.Container{

@@ -32,7 +32,7 @@ func withDevices(d *cluster.TaskDefinition) {
 	}
 }
 
-func TestPendingHoldsRequirements(t *testing.T) {
+func TestPendingHasRequirements(t *testing.T) {
 	devices := []cluster.DeviceRequest{{Type: "gpu", Count: 3}, {Type: "gpu", Count: 1, Share: 500}}
 	w, _ := job(t, "", func(s *cluster.Step) { s.Count = 2 })
 	w.job.Labels = cluster.Labels{"app": "train"}
@@ -67,9 +67,9 @@ func TestPendingHoldsRequirements(t *testing.T) {
 	}
 }
 
-// TestGangsAskTogether: the requested tasks of a gang carry the gang's size, also while one of them waits for its next
-// try. Running and succeeded tasks are not counted.
-func TestGangsAskTogether(t *testing.T) {
+// TestGangsAreRequestedTogether: the requested tasks of a gang carry the gang's size, also while one of them waits for
+// its next try. Running and succeeded tasks are not counted.
+func TestGangsAreRequestedTogether(t *testing.T) {
 	w, _ := job(t, "", func(s *cluster.Step) { s.Count, s.Gang = 4, &cluster.Gang{} })
 	const gang = "default/job/work.a.1"
 	pending := w.decide(nil).Pending

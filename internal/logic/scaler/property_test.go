@@ -241,9 +241,9 @@ func TestConverges(t *testing.T) {
 	})
 }
 
-// TestPaceHolds: within Every the count never is further than a step from an earlier value, as long as all changes
-// within Every are remembered.
-func TestPaceHolds(t *testing.T) {
+// TestPaceLimitsChanges: within Every the count never is further than a step from an earlier value, as long as all
+// changes within Every are remembered.
+func TestPaceLimitsChanges(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := drawService(t)
 		s.Scaling.Schedules, s.Scaling.Targets = nil,

@@ -76,7 +76,7 @@ func TestVolumesThatPin(t *testing.T) {
 
 // A task goes to the newest copy of its own volume, whatever its owner prefers. If that node refuses, it goes to an
 // older copy, else anywhere. It never waits for a copy.
-func TestVolumesThatStick(t *testing.T) {
+func TestStickyVolumes(t *testing.T) {
 	t.Parallel()
 	f := scheduler.NewFleet()
 	set := func(name string, placed int, change func(*scheduler.Node)) {

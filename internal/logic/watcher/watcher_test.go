@@ -98,7 +98,7 @@ func TestTasksAreLostOnlyForSilenceThatThisWatcherSaw(t *testing.T) {
 	}
 }
 
-func TestAVerdictThatIsWrittenStands(t *testing.T) {
+func TestWrittenVerdictIsKept(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := input(t)
 		v, ok := watcher.Judge(in)
@@ -123,7 +123,7 @@ func TestAVerdictThatIsWrittenStands(t *testing.T) {
 	})
 }
 
-func TestNothingChangesBeforeTheNextLook(t *testing.T) {
+func TestNothingChangesBeforeTheNextDecision(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := input(t)
 		v, _ := watcher.Judge(in)
@@ -207,7 +207,7 @@ func TestMassSilence(t *testing.T) {
 	}
 }
 
-func TestNothingIsKnownOfAStranger(t *testing.T) {
+func TestUnknownNodeHasNoVerdict(t *testing.T) {
 	if v, ok := watcher.Judge(watcher.Input{Host: &cluster.Host{Name: "n9"}, Options: watcher.DefaultOptions()}); ok {
 		t.Errorf("a verdict on a node that never registered: %+v", v)
 	}
@@ -225,7 +225,7 @@ func TestOnlyAReadyNodeTakesTasks(t *testing.T) {
 
 // P7.1: only the owner releases a node, and only a drained one. Other domains claim a node without an owner, or by
 // force.
-func TestOnlyTheOwnerLetsGo(t *testing.T) {
+func TestOnlyTheOwnerReleases(t *testing.T) {
 	claims, releases, forced := 0, 0, 0
 	look := func(t *rapid.T) {
 		in := input(t)
@@ -270,7 +270,7 @@ func TestOnlyTheOwnerLetsGo(t *testing.T) {
 }
 
 // A node that returns again and again is delayed longer each time, up to a limit.
-func TestHoldGrows(t *testing.T) {
+func TestReturnDelayGrows(t *testing.T) {
 	o := watcher.DefaultOptions()
 	node := &cluster.Node{Name: "n1", Domain: "default", Generation: 1, Session: 1, State: cluster.NodeSuspect}
 	at := time.Unix(0, 0)

@@ -80,9 +80,9 @@ func (e *countingEngine) Commit(ctx context.Context, groups []store.Group) (stor
 	return e.Engine.Commit(ctx, groups)
 }
 
-// TestGatheredAtOnce has writers that start at the same moment share one commit, although the first of them could go
-// alone.
-func TestGatheredAtOnce(t *testing.T) {
+// TestConcurrentWritersShareACommit has writers that start at the same moment share one commit, although the first of
+// them could go alone.
+func TestConcurrentWritersShareACommit(t *testing.T) {
 	engine := &countingEngine{Engine: memory.New(memory.Options{})}
 	g := batching.New(engine)
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // with more processors other writers may be late by themselves

@@ -65,7 +65,7 @@ func isFenced(t *testing.T, engine store.Engine, l *election.Leadership) bool {
 // sleep lets the time of the bubble pass.
 func sleep(d time.Duration) { time.Sleep(d) } // in-bubble: every caller is
 
-func TestCampaignOfOneServerTakesOverAtOnce(t *testing.T) {
+func TestCampaignOfOneServerTakesOverImmediately(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		engine := memory.New(memory.Options{})
 		first, took := lead(t.Context(), t, candidate(engine, "a"))

@@ -226,9 +226,9 @@ func TestChangesRefused(t *testing.T) {
 	}
 }
 
-// TestStrangersAreKeptOut connects to the members with a node's certificate, with one of another authority, and with
-// none.
-func TestStrangersAreKeptOut(t *testing.T) {
+// TestUnknownClientsAreRefused connects to the members with a node's certificate, with one of another authority, and
+// with none.
+func TestUnknownClientsAreRefused(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t)
 	f := newFleet(t, 1, func(_ int, c *Config) {
