@@ -120,7 +120,7 @@ func (c *chaos) asking(given []reconciler.Stop, r *record) int {
 }
 
 // turns runs n turns of five seconds, with agents' steps in any order, and calls check after each.
-func (c *chaos) turns(n int, look func()) {
+func (c *chaos) turns(n int, check func()) {
 	c.Helper()
 	for range n {
 		c.measure()
@@ -143,8 +143,8 @@ func (c *chaos) turns(n int, look func()) {
 		}
 		c.checkLive()
 		c.now = c.now.Add(5 * time.Second)
-		if look != nil {
-			look()
+		if check != nil {
+			check()
 		}
 	}
 }

@@ -569,7 +569,7 @@ func describe(d reconciler.Decision) string {
 		fmt.Fprintf(&b, "  event %s\n", e.Type)
 	}
 	if !d.NextDecision.IsZero() {
-		fmt.Fprintf(&b, "  look again at %v\n", d.NextDecision.Sub(time.Unix(0, 0)))
+		fmt.Fprintf(&b, "  decide again at %v\n", d.NextDecision.Sub(time.Unix(0, 0)))
 	}
 	if b.Len() == 0 {
 		b.WriteString("  nothing to do\n")

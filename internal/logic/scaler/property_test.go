@@ -146,7 +146,7 @@ func TestPromises(t *testing.T) {
 			t.Fatalf("a record that violates its limits: %+v", d.Scale)
 		}
 		if !d.NextDecision.IsZero() && !d.NextDecision.After(in.Now) {
-			t.Fatalf("look again at %s, which is not later than now", d.NextDecision)
+			t.Fatalf("decide again at %s, which is not later than now", d.NextDecision)
 		}
 		in.Scale = d.Scale
 		in.Wishes = append(in.Wishes, d.Wish)

@@ -227,7 +227,7 @@ func TestOnlyAReadyNodeTakesTasks(t *testing.T) {
 // force.
 func TestOnlyTheOwnerReleases(t *testing.T) {
 	claims, releases, forced := 0, 0, 0
-	look := func(t *rapid.T) {
+	check := func(t *rapid.T) {
 		in := input(t)
 		if in.Node != nil && rapid.Bool().Draw(t, "hand-over") { // rare by chance
 			in.Gone = false
@@ -263,7 +263,7 @@ func TestOnlyTheOwnerReleases(t *testing.T) {
 			t.Fatalf("a new owner under generation %d, after %d", v.Node.Generation, in.Node.Generation)
 		}
 	}
-	testkit.CheckRounds(t, 20, look, nil) // rare cases need more than one round
+	testkit.CheckRounds(t, 20, check, nil) // rare cases need more than one round
 	if claims == 0 || releases == 0 || forced == 0 {
 		t.Errorf("%d claims, %d releases, %d by force: too few were drawn", claims, releases, forced)
 	}
