@@ -270,7 +270,7 @@ func (f *Fleet) Leader() *Server {
 			return err
 		}
 		if status.Leader == nil {
-			return errors.New("nobody leads")
+			return errors.New("no server leads")
 		}
 		for _, s := range f.Servers {
 			if s.name() == status.Leader.Name && s.Daemon != nil && s.Alive() {

@@ -73,7 +73,7 @@ func (s *Site) startOn(prefix []string, args ...string) *Daemon {
 		s.tb.Fatalf("start berth %s: %v", args[0], err)
 	}
 	go func() {
-		_ = d.cmd.Wait() // the state tells
+		_ = d.cmd.Wait() // the state has the result
 		close(d.ended)
 	}()
 	return d

@@ -90,7 +90,7 @@ func TestRunServesWhileStopping(t *testing.T) {
 		t.Fatalf("first line %q", lines.Text())
 	}
 	cancel()
-	if !lines.Scan() || !strings.Contains(lines.Text(), "told to stop") {
+	if !lines.Scan() || !strings.Contains(lines.Text(), "received a signal to stop") {
 		t.Fatalf("second line %q", lines.Text())
 	}
 	if code, _ := do(t, "GET", url+"/"); code != http.StatusOK {

@@ -76,7 +76,7 @@ func run(ctx context.Context, out io.Writer) error {
 	case <-ctx.Done():
 	}
 	t.send("term")
-	fmt.Fprintln(out, "told to stop")
+	fmt.Fprintln(out, "got TERM")
 	time.Sleep(drain)
 	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishLimit)
 	defer cancel()
