@@ -82,7 +82,7 @@ func run(ctx context.Context, env func(string) string, out io.Writer) error {
 	return nil
 }
 
-// answer is the answer of /version: the task's facts, as its environment has them.
+// answer is the body of /version: the task's facts, as its environment has them.
 type answer struct {
 	Version string `json:"version"`
 	Task    string `json:"task"`
