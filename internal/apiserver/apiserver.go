@@ -2,8 +2,8 @@
 // document that it serves.
 //
 // A request takes this way. Package access admits or refuses it. The mux finds its route. Package strictjson reads its
-// body and returns all faults at once. A read is computed from one snapshot of the tables, at a stated revision (P2.3).
-// A write is a draft: the requested changes, computed from one snapshot, with the revisions of what it read as
+// body and returns all faults together. A read is computed from one snapshot of the tables, at a stated revision
+// (P2.3). A write is a draft: the requested changes, computed from one snapshot, with the revisions of what it read as
 // preconditions. If another writer changed one of these revisions, the draft is computed again (package draft). The
 // server writes specs only; the control plane decides what follows from them.
 //

@@ -69,7 +69,7 @@ type Config struct {
 	Log     *slog.Logger
 }
 
-// Metrics receives the result of each copy. The calls must return at once.
+// Metrics receives the result of each copy. The calls must return immediately.
 type Metrics interface {
 	// Saved reports a good copy: its start, its size in bytes, and its duration.
 	Saved(began time.Time, size int64, took time.Duration)

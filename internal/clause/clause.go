@@ -24,7 +24,7 @@ const (
 	Fence           // T10: every transaction of a leader compares its epoch (P1.4)
 	// T11: a store that went back is detected and rises above what agents have seen (P1.7)
 	Incarnation
-	Absence   // T12: a task that is missing in an agent's list goes on running (P6.6)
+	Absence   // T12: a task that is missing in an agent's list continues running (P6.6)
 	Session   // T13: a registration compares the session that it follows (P6.1)
 	Foreign   // T14: a record that cannot be read pins its task to its node (P3.5, P3.9)
 	Ownership // T15: only the owner's committer releases a node (P7.1, P3.1)

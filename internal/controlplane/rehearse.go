@@ -22,7 +22,7 @@ type Rehearsal struct {
 	projector *projection.Projector
 }
 
-// maxCycleRestarts is how often Step repeats a cycle that asks for it, before it counts as a cycle that never ends.
+// maxCycleRestarts is how often Step repeats a cycle on its request, before it counts as a cycle that never ends.
 const maxCycleRestarts = 100
 
 // Rehearse takes over the domain with the next epoch, from any holder, and returns its control plane. Commits to the
@@ -95,7 +95,7 @@ func (r *Rehearsal) Step(ctx context.Context) (next time.Duration, err error) {
 	return next, nil
 }
 
-// Waiting returns why tasks wait, by the last Step, in groups of equal reasons. The groups are shared: nobody may
+// Waiting returns why tasks wait, by the last Step, in groups of equal reasons. The groups are shared: callers must not
 // change them.
 func (r *Rehearsal) Waiting() []cluster.WaitingGroup {
 	return r.plane.Reasons(0).Groups

@@ -19,7 +19,7 @@ type lookup struct {
 	until time.Duration // by the server's clock
 }
 
-// recordLookup notes that a node may ask for the login that a stream request names. streams.mu is held.
+// recordLookup notes that a node may request the login named by a stream request. streams.mu is held.
 func (d *Dispatcher) recordLookup(node string, r *transport.StreamRequest) {
 	if r.Kind != transport.StreamImageResolve || r.Images == nil || r.Images.Login == nil {
 		return

@@ -173,7 +173,7 @@ type Executor interface {
 	// other error, ErrNotFound too, the program may have run: the caller removes the container and treats its end as
 	// unknown.
 	Start(ctx context.Context, id ID) (Process, error)
-	// Wait blocks until the program has ended and returns its exit; for an earlier exit it returns at once. An exit
+	// Wait blocks until the program has ended and returns its exit; for an earlier exit it returns immediately. An exit
 	// that was not observed has Exit.Unknown. Wait survives restarts of the executor's daemon.
 	Wait(ctx context.Context, id ID) (cluster.Exit, error)
 	// Signal sends a signal to the program. KILL goes to every process of the container.

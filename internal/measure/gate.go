@@ -57,7 +57,7 @@ func (r *Reader) Gate(ctx context.Context, g cluster.Gate) (passed bool, message
 	return passed, fmt.Sprintf("%s: %s is %v", seen, expr, passed), nil
 }
 
-// ask asks for the answer at a URL.
+// ask sends a request to a URL.
 func (r *Reader) ask(ctx context.Context, address string) (status int, body []byte, err error) {
 	u, err := url.Parse(address)
 	if err != nil {

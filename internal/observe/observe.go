@@ -18,7 +18,7 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// Leader gives the inputs of decisions that are in no record. Its methods return at once.
+// Leader gives the inputs of decisions that are in no record. Its methods return immediately.
 type Leader interface {
 	// Absence returns what the silence of a node means for the tasks of an owner of the kind.
 	Absence(node string, kind cluster.Kind) watcher.Absence
@@ -69,8 +69,8 @@ func (d *Domain) Task(o cluster.OwnerRef, row *store.AttemptRow) reconciler.Task
 	}
 }
 
-// ServiceInput returns the input of a decision about a service with the tasks. A zero entry stands for a service
-// without a record.
+// ServiceInput returns the input of a decision about a service with the tasks. A zero entry means a service without a
+// record.
 func (d *Domain) ServiceInput(o cluster.OwnerRef, e store.Entry[cluster.Service],
 	tasks []reconciler.Task,
 ) reconciler.ServiceInput {
@@ -92,7 +92,7 @@ func (d *Domain) ServiceInput(o cluster.OwnerRef, e store.Entry[cluster.Service]
 	return in
 }
 
-// JobInput returns the input of a decision about a job with the tasks. A zero entry stands for a job without a record.
+// JobInput returns the input of a decision about a job with the tasks. A zero entry means a job without a record.
 func (d *Domain) JobInput(o cluster.OwnerRef, e store.Entry[cluster.Job], tasks []reconciler.Task) reconciler.JobInput {
 	in := reconciler.JobInput{
 		Owner: o, Tasks: tasks, Definitions: d.Definition, ClusterConstraints: d.constraints(o.Cluster),
@@ -139,7 +139,7 @@ func (d *Domain) Complete(made *reconciler.Decision) {
 	}
 }
 
-// NextAttempts returns, by task, what the next attempt of each task of an owner would ask for if it were placed now.
+// NextAttempts returns, by task, what the next attempt of each task of an owner would request if it were placed now.
 // The node of the last attempt is not excluded.
 func (d *Domain) NextAttempts(o cluster.OwnerRef) map[cluster.TaskID]cluster.Pending {
 	if o.Kind == cluster.KindJob {

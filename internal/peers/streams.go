@@ -72,7 +72,7 @@ func (p *Peers) holder(node string) (holder string, here bool) {
 }
 
 // Holder returns the id of the server that a node's agent is connected to, as far as this server knows. It returns ""
-// if no such server is known, or the server is gone. It returns at once.
+// if no such server is known, or the server is gone. It returns immediately.
 func (p *Peers) Holder(node string) string {
 	holder, here := p.holder(node)
 	if here {

@@ -143,7 +143,7 @@ func (a *Authority) KeyPEM() []byte {
 	return encode("PRIVATE KEY", der)
 }
 
-// Sign answers a certificate request of s. The request must be signed with its own key and ask for just this subject.
+// Sign answers a certificate request of s. The request must be signed with its own key and contain just this subject.
 // An error wraps ErrRequest if the request is at fault. hosts are the addresses and names of a server; a node's
 // certificate holds none. Everything else in the request is ignored.
 func (a *Authority) Sign(csrPEM []byte, s Subject, hosts []string, now time.Time) ([]byte, error) {

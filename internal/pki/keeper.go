@@ -249,7 +249,7 @@ func (k *Keeper) untilNext(spread float64, next time.Time) time.Duration {
 	return max(at.Sub(now), 10*time.Millisecond)
 }
 
-// renew asks for a certificate with a new key, checks it and makes it this machine's.
+// renew requests a certificate with a new key, checks it and makes it this machine's.
 func (k *Keeper) renew(ctx context.Context, old *identity) error {
 	hosts := k.cfg.Hosts
 	if len(hosts) == 0 {

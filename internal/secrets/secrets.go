@@ -108,8 +108,8 @@ func (v *Vault) Lacks(id string) error {
 	return v.lacks(id)
 }
 
-// NewKey makes a data key with a number, wrapped with a master key; "" stands for the first, for a store that names
-// none yet. It returns ErrMaster if the server lacks the key.
+// NewKey makes a data key with a number, wrapped with a master key; "" means the first, for a store that names none
+// yet. It returns ErrMaster if the server lacks the key.
 func (v *Vault) NewKey(masterID string, number uint64, now time.Time) (*cluster.SecretKey, error) {
 	v.mu.Lock()
 	m, ok := v.master(masterID)

@@ -82,7 +82,7 @@ func (a *attemptHistory) belongsTo(service cluster.OwnerRef) bool {
 	return ok && p.Step == "" && p.Cluster == service.Cluster && p.Owner == service.Name
 }
 
-// awaitsPermit reports whether the attempt is healthy, was told to stop, and goes on until its agent gets a permit.
+// awaitsPermit reports whether the attempt is healthy, was told to stop, and continues until its agent gets a permit.
 // Until then it counts in the decision on another permit.
 func (a *attemptHistory) awaitsPermit() bool {
 	return a.desired != nil && a.desired.Stop != nil && a.desired.Stop.Class == cluster.StopVoluntary &&
@@ -200,7 +200,7 @@ func (v *observation) isUntrusted(node string) bool {
 // hasUntrustedAttempt reports whether an attempt of the task is on a lying node. An attempt that such a node calls gone
 // is cleaned up with its number, and may be reported again.
 func (v *observation) hasUntrustedAttempt(task cluster.TaskID) bool {
-	for a := range v.tasks[task] { // order-free: any will do
+	for a := range v.tasks[task] { // order-free: any suffices
 		if v.isUntrusted(a.node) {
 			return true
 		}

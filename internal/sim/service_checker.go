@@ -88,7 +88,7 @@ func (v *serviceChecker) checkVoluntaryStop(a *attemptHistory, d *cluster.Desire
 	}
 	least := v.leastHealthy(s)
 	if s.OnDisconnect == cluster.DisconnectWait && d.Stop.Reason != cluster.ReasonRollout {
-		// a task that must not live twice is stopped before it can go on elsewhere
+		// a task that must not live twice is stopped before it can continue elsewhere
 		least = min(least, max(0, s.Desired()-1))
 	}
 	if len(well) < least {
@@ -135,7 +135,7 @@ func (v *serviceChecker) leastHealthy(s *cluster.Service) int {
 		switch {
 		case n.verdict.State == cluster.NodeDown:
 		case n.verdict.State == cluster.NodeJoining, v.isSilent(name):
-			for a := range n.attempts { // order-free: any will do
+			for a := range n.attempts { // order-free: any suffices
 				if a.isOpen() && a.holdsResources() && a.desired != nil && a.desired.Owner == s.Owner() {
 					nodes++
 					break

@@ -2,9 +2,9 @@ package store
 
 import "github.com/berthd/berth/internal/cluster"
 
-// AttemptRow joins all records of one attempt of a task. It is shared by all snapshots: nobody may change it. A row of
-// attempt 0 represents a foreign record of a task without other records. The foreign record is under the key of a
-// desired record (Unreadable) or of a status (ObservedRev without Observed).
+// AttemptRow joins all records of one attempt of a task. It is shared by all snapshots: callers must not change it. A
+// row of attempt 0 represents a foreign record of a task without other records. The foreign record is under the key of
+// a desired record (Unreadable) or of a status (ObservedRev without Observed).
 type AttemptRow struct {
 	Task   cluster.TaskID
 	Number int

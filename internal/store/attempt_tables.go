@@ -69,7 +69,7 @@ func (a *attemptTables) Attempt(task cluster.TaskID, number int) (*AttemptRow, b
 }
 
 // findNumber returns the index of an attempt among the rows of its task, or the index to insert it at. It searches from
-// the end, since callers mostly ask for the newest attempt.
+// the end, since callers mostly need the newest attempt.
 func findNumber(rows []*AttemptRow, number int) (at int, exists bool) {
 	for at = len(rows); at > 0 && rows[at-1].Number >= number; at-- {
 		if rows[at-1].Number == number {

@@ -21,7 +21,7 @@ var (
 	// ErrInvalid says that a call can never succeed as it is, such as two groups
 	// that write one key; nothing was written.
 	ErrInvalid = errors.New("the transaction is malformed")
-	// ErrNoSpace says that the engine refuses writes because its disk or its quota is nearly full. Reads go on, and
+	// ErrNoSpace says that the engine refuses writes because its disk or its quota is nearly full. Reads continue, and
 	// writes work again after space returns. Nothing was written, unless the error wraps ErrUnknown too. The write that
 	// reached the quota was then applied or refused, and a read shows which.
 	ErrNoSpace = errors.New("the store is out of space")

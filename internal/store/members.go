@@ -26,7 +26,7 @@ var (
 type LeaderReporter interface {
 	// EngineLeader returns the engine's present leader and this process's own member. The leader is "" while this
 	// process knows none. The member is "" where the engine runs elsewhere after all. The term grows with each
-	// election, and a change of the leader comes with a new term. EngineLeader returns at once and may be called
+	// election, and a change of the leader comes with a new term. EngineLeader returns immediately and may be called
 	// concurrently.
 	EngineLeader() (leader, self string, term uint64)
 }
@@ -44,7 +44,7 @@ type LeaderMover interface {
 type Voter interface {
 	// Votes reports whether this process's own member has a vote. A server without a vote does not seek a domain's
 	// leadership: it may lag, and it cannot get the engine's leadership, which should be on the same server. Votes
-	// returns at once and may be called concurrently.
+	// returns immediately and may be called concurrently.
 	Votes() bool
 }
 

@@ -1,13 +1,11 @@
 // Package testkit is what tests of real parts share: one way to wait for the
 // world, with a deadline, and one way to say that a machine lacks a part.
 //
-// A test that waits for a process, a socket or a container polls with Eventually, or
-// with Poll where it has to go on after the limit; nothing else in a test may sleep on
-// the real clock, but for the tests that do something at a random moment, which Pause
-// until then. No test fails because the machine is slow: limits follow a yardstick
-// (Eventually, Context, Scaled, Stopwatch). A test that needs a part
-// asks with NeedRoot or NeedCommand: where the part is missing the test is
-// skipped with the reason, or fails if BERTH_TEST_NO_SKIP is set, as CI sets it.
+// A test that waits for a process, a socket or a container polls with Eventually, or with Poll where it has to continue
+// after the limit; nothing else in a test may sleep on the real clock, but for the tests that do something at a random
+// moment, which Pause until then. No test fails because the machine is slow: limits follow a yardstick (Eventually,
+// Context, Scaled, Stopwatch). A test that needs a part asks with NeedRoot or NeedCommand: where the part is missing
+// the test is skipped with the reason, or fails if BERTH_TEST_NO_SKIP is set, as CI sets it.
 package testkit
 
 import (

@@ -105,8 +105,8 @@ type yard struct {
 	stat   stat
 }
 
-// yardstick returns the yardstick of this process. Its first call starts the sampling, for good: by a timer, as a
-// goroutine that stays would be a leak to the tests that look for leaks.
+// yardstick returns the yardstick of this process. Its first call starts the sampling, which never ends: by a timer, as
+// a goroutine that stays would be a leak to the tests that look for leaks.
 var yardstick = sync.OnceValue(func() *yard {
 	y := &yard{speed: coreSlowness() * raceSlowness, last: time.Now(), slower: 1}
 	y.stat, _ = readStat()

@@ -4,7 +4,7 @@
 // machines of that cluster. Two formats are supported: the tables of pods and nodes of the openb traces of a cluster
 // with GPUs (ReadOpenB), and the Standard Workload Format 2.2 of the logs of batch queues (ReadSWF).
 //
-// All faults of a file are returned at once, as Faults, each with file and line, and then without a Trace.
+// All faults of a file are returned together, as Faults, each with file and line, and then without a Trace.
 package traces
 
 import (

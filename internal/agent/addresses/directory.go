@@ -3,7 +3,7 @@
 // A directory asks the server for the followed services, one request at a time, and keeps the newest answers in a file
 // for the next run of the agent. An address change costs a copy of the list. The file is written at most each second
 // and takes a fiftieth of a core at most. A difference that does not fit changes nothing: the directory logs it and
-// asks for whole lists until the end of the session. A file whose lists do not match their stamps is usable, but no
+// requests whole lists until the end of the session. A file whose lists do not match their stamps is usable, but no
 // base for differences.
 package addresses
 
@@ -58,7 +58,7 @@ type Service struct {
 	// Stamp identifies this content. A server sends the differences from it. It is empty where the content is
 	// uncertain.
 	Stamp string
-	// Addresses are those of the healthy tasks, ordered by task. Nobody may change them.
+	// Addresses are those of the healthy tasks, ordered by task. Callers must not change them.
 	Addresses []transport.ServiceAddress
 }
 
@@ -194,7 +194,7 @@ func (f *Following) Stop() {
 	}
 }
 
-// Request returns the services to ask for, in order, and whether the server may send differences.
+// Request returns the services to request, in order, and whether the server may send differences.
 func (d *Directory) Request() (list []transport.ServiceRequest, differences bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -243,7 +243,7 @@ func (d *Directory) Poll(ctx context.Context, source Source, session uint64) err
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case outdated:
-			err = nil // the services to ask for have changed
+			err = nil // the services to request have changed
 		case errors.Is(err, transport.ErrSession), errors.Is(err, transport.ErrElsewhere):
 			return err
 		case err == nil:

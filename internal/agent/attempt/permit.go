@@ -47,7 +47,7 @@ func (p *Permit) AskSent(ask string, now Now) {
 // PermitKept answers Use: the use is durable.
 func (r *Record) PermitKept() { r.Permit.Kept = r.Permit.Used }
 
-// Attend asks for a permit if one is needed while a step runs. It reports whether the attempt must or may stop now,
+// Attend requests a permit if one is needed while a step runs. It reports whether the attempt must or may stop now,
 // which is a reason to cancel the step.
 func (r *Record) Attend(now Now) bool {
 	t := transition{r, nil, now}

@@ -36,7 +36,7 @@ const (
 	// maxFollowedNames limits the services that are followed for questions. A further service replaces the one with the
 	// oldest last question.
 	maxFollowedNames = 1024
-	// maxNewNames is how many unfollowed services one client address may ask for; each newNameInterval permits one
+	// maxNewNames is how many unfollowed services one client address may request; each newNameInterval permits one
 	// more.
 	maxNewNames     = 100
 	newNameInterval = 100 * time.Millisecond

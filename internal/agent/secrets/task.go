@@ -277,8 +277,8 @@ func (s *Task) findStale() (list []staleSecrets, wait bool) {
 	return list, wait
 }
 
-// renew replaces the files of a container, sends the signals that its uses ask for, and then records the stamps.
-// After a crash in between, the next run repeats all of it.
+// renew replaces the files of a container, sends the signals that its uses request, and then records the stamps. After
+// a crash in between, the next run repeats all of it.
 func (s *Task) renew(ctx context.Context, c *staleSecrets, reply transport.SecretsReply) error {
 	s.mu.Lock()
 	err := c.write(reply)

@@ -232,8 +232,8 @@ func (t *Task) Run(ctx context.Context) {
 	}
 }
 
-// advance performs the next step, unless a step is running. It returns how long to wait without an event, negative for
-// ever; over means that the attempt is forgotten.
+// advance performs the next step, unless a step is running. It returns how long to wait without an event, negative
+// forever; over means that the attempt is forgotten.
 func (t *Task) advance(ctx context.Context) (wait time.Duration, over bool) {
 	if t.step.busy {
 		if t.rec.Attend(t.parts.Now()) && t.step.do == attempt.Prepare {

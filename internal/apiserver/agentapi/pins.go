@@ -20,14 +20,14 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// Runner is an owner that asks for a version of a definition. Its images are pulled with the secrets of its cluster, on
+// Runner is an owner that requests a version of a definition. Its images are pulled with the secrets of its cluster, on
 // nodes that are feasible for its tasks.
 type Runner struct {
 	cluster string
 	rules   reconciler.PlacedTask
 }
 
-// RunnersOf returns the owners in a set by the versions that they ask for, in the order of their clusters. It leaves
+// RunnersOf returns the owners in a set by the versions that they request, in the order of their clusters. It leaves
 // out clusters that the caller does not see: the write is refused later, and must not use their logins.
 func RunnersOf(c *access.Caller, snap *store.Snapshot, set []draft.AppliedObject) map[cluster.Ref][]Runner {
 	by := map[cluster.Ref][]Runner{}
@@ -110,7 +110,7 @@ type Pins struct {
 	Node func(*store.Snapshot) func(name string) *scheduler.Node
 }
 
-// Pin resolves the tags of new versions into digests, so that a version means the same image for ever. Nodes ask the
+// Pin resolves the tags of new versions into digests, so that a version means the same image forever. Nodes ask the
 // registries, because servers often reach no registry and have no logins. If the cluster has a secret for a registry, a
 // node that is feasible for the tasks asks with that secret. The request names the secret and never contains it; the
 // node's server gives the login in the node's session.

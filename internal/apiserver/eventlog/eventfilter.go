@@ -17,7 +17,7 @@ type eventFilter struct {
 	types   []string // "task.failed", or "task" for all of that noun
 	reasons []cluster.ReasonCode
 	cluster string
-	// owner is a service, job or cron; an empty cluster stands for any.
+	// owner is a service, job or cron; an empty cluster means any.
 	owner cluster.OwnerRef
 	task  cluster.TaskID
 	node  string
@@ -40,7 +40,7 @@ func eventParameters() []route.Parameter {
 	}
 }
 
-// filterOf reads a filter from a query; now is the server's clock. All faults are returned at once.
+// filterOf reads a filter from a query; now is the server's clock. All faults are returned together.
 func filterOf(r *http.Request, now time.Time) (f eventFilter, err error) {
 	q := r.URL.Query()
 	var faults cluster.Faults

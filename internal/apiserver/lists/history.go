@@ -10,7 +10,7 @@ type contentHistory struct {
 }
 
 // contentRange is a list's content, as a mark, with the revisions at which it was first and last seen. The zero value
-// stands for a list that was never seen.
+// means a list that was never seen.
 type contentRange struct{ mark, from, to uint64 }
 
 // same reports whether the content at revision now is known to be what it was at revision then.

@@ -38,14 +38,14 @@ type Source[T any] struct {
 	// Topics are the changes of the tables that the list depends on. A list without topics, of records without a topic,
 	// is computed again when a follower of all topics wakes.
 	Topics store.Topic
-	// Touches reports whether changes of these topics may be in the list; changes of another cluster may not. Nil
-	// stands for a function that returns true. Several goroutines call it for each change, so it must be quick.
+	// Touches reports whether changes of these topics may be in the list; changes of another cluster may not. Nil means
+	// a function that returns true. Several goroutines call it for each change, so it must be quick.
 	Touches func(*store.Changes) bool
 	// All computes the whole list.
 	All func(*store.Snapshot) []Item[T]
 	// Some computes the effect of changes between two snapshots: all elements of each part that may differ, by the name
-	// of the part. A part without elements is removed. Whole asks for the computation of the whole list. Nil stands for
-	// a function that returns whole.
+	// of the part. A part without elements is removed. Whole requests the computation of the whole list. Nil means a
+	// function that returns whole.
 	Some func(before, now *store.Snapshot, c *store.Changes) (parts map[string][]Item[T], whole bool)
 	// Part returns the part of the list that holds an element; nil if Some never returns parts.
 	Part func(*Item[T]) string
@@ -133,7 +133,7 @@ type link[T any] struct {
 // Next returns a channel that is closed once the view differs from the rendition.
 func (r *Rendition[T]) Next() <-chan struct{} { return r.link.next }
 
-// Elements returns all elements in the order of their keys. Nobody may change the list.
+// Elements returns all elements in the order of their keys. Callers must not change the list.
 func (r *Rendition[T]) Elements() []*Element[T] { return r.elements }
 
 // Events writes events of a stream. It appends each to a buffer.
@@ -144,7 +144,7 @@ type Events struct {
 }
 
 // Update returns the events that lead from an earlier rendition of the view to this one. Readers that hold the previous
-// rendition share the bytes, which nobody may change. For other readers the events are computed.
+// rendition share the bytes, which callers must not change. For other readers the events are computed.
 func (r *Rendition[T]) Update(from *Rendition[T], e Events) ([]byte, error) {
 	if r.link == from.link {
 		return nil, nil
@@ -225,7 +225,7 @@ type page struct {
 const maxPages = 8
 
 // Page returns a window of the rendition as a JSON object without its end, `{"items":[…]`, the mark of its content, and
-// the cursor of the next page, empty on the last page. The bytes are shared: nobody may change them.
+// the cursor of the next page, empty on the last page. The bytes are shared: callers must not change them.
 func (r *Rendition[T]) Page(m Marker, w Window, cursor func(key string) string) (body []byte, mark uint64, next string,
 	err error,
 ) {

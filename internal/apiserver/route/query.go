@@ -126,7 +126,7 @@ func Check(rt *Route, r *http.Request) error {
 	return p
 }
 
-// WantsStream reports whether the client asks for server-sent events.
+// WantsStream reports whether the client requests server-sent events.
 func WantsStream(r *http.Request) bool {
 	for part := range strings.SplitSeq(r.Header.Get("Accept"), ",") {
 		media, _, _ := strings.Cut(part, ";")

@@ -29,7 +29,7 @@ type API struct {
 	Servers    *control.ServersAPI
 	MasterKeys *credentials.MasterKeysAPI
 	Views      *views.Source
-	// Backups returns at once the fault of the scheduled backups of this server. It may be nil.
+	// Backups returns immediately the fault of the scheduled backups of this server. It may be nil.
 	Backups func() error
 }
 

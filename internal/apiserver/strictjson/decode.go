@@ -1,5 +1,5 @@
 // Package strictjson reads JSON strictly. An unknown field, a duplicate field and a value of a wrong type are faults
-// with their paths, and all faults are returned at once.
+// with their paths, and all faults are returned together.
 package strictjson
 
 import (

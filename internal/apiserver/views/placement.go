@@ -47,7 +47,7 @@ func (p *Placement) presentFleet() *scheduler.Fleet {
 // options returns the scheduler's options.
 func (p *Placement) options() scheduler.Options { return scheduler.Options{Now: p.Domain.Now} }
 
-// request returns what the task of a placed attempt would ask for if it were placed now; ok is false if that is not
+// request returns what the task of a placed attempt would request if it were placed now; ok is false if that is not
 // known.
 func (p *Placement) request(row *store.AttemptRow) (pending cluster.Pending, ok bool) {
 	o, ok := row.Ref()

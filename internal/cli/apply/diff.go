@@ -139,7 +139,7 @@ type objectDiff struct {
 	Action api.Action `json:"action"`
 	// Fields are the differences of the object itself. The old value is the server's.
 	Fields []api.FieldChange `json:"fields,omitempty"`
-	// Definitions compares the definition in the file with each version that the object asks for or runs.
+	// Definitions compares the definition in the file with each version that the object requests or runs.
 	Definitions []definitionDiff `json:"definitions,omitempty"`
 }
 
@@ -245,8 +245,8 @@ func definitionsOf(o manifest.Object) []cluster.Ref {
 	return nil
 }
 
-// compareRunning compares the definitions that an object of a file asks for with the versions that the server's object
-// asks for or runs.
+// compareRunning compares the definitions that an object of a file requests with the versions that the server's object
+// requests or runs.
 func compareRunning(ctx context.Context, c *client.Client, change api.Change,
 	objects []manifest.Object,
 ) ([]definitionDiff, error) {
@@ -308,13 +308,13 @@ func findDefinition(objects []manifest.Object, ref cluster.Ref) (found *cluster.
 	return found
 }
 
-// currentRef is a version that the server's object asks for, with the number of tasks that run it.
+// currentRef is a version that the server's object requests, with the number of tasks that run it.
 type currentRef struct {
 	ref     cluster.Ref
 	running int
 }
 
-// listCurrentRefs returns the versions that the server's object asks for or runs.
+// listCurrentRefs returns the versions that the server's object requests or runs.
 func listCurrentRefs(ctx context.Context, c *client.Client, change api.Change) (all []currentRef, err error) {
 	add := func(ref cluster.Ref, running int) {
 		if i := slices.IndexFunc(all, func(s currentRef) bool { return s.ref == ref }); i >= 0 {

@@ -70,7 +70,7 @@ type State struct {
 }
 
 // Fake is an API server that shows its states one after the other. Each read of a single service or job moves to the
-// next state. Calls records each change that a client asks for.
+// next state. Calls records each change that a client requests.
 type Fake struct {
 	*httptest.Server
 

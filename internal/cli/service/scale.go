@@ -17,7 +17,7 @@ import (
 	"github.com/berthd/berth/internal/wording"
 )
 
-// scaleRequest is what the command line of `berth scale` asks for. An empty one shows the scaling.
+// scaleRequest is what the command line of `berth scale` requests. An empty one shows the scaling.
 type scaleRequest struct {
 	api.ScaleRequest
 	suspend, resume bool

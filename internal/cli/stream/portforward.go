@@ -247,7 +247,7 @@ func (f *forwarding) chooseTask(ctx context.Context) (api.TaskView, error) {
 	return tasks[f.nextTask%len(tasks)], nil
 }
 
-// watchTarget returns once the target is gone for good, or when ctx ends.
+// watchTarget returns once the target is permanently gone, or when ctx ends.
 func (f *forwarding) watchTarget(ctx context.Context) error {
 	tick := time.NewTicker(targetCheckInterval)
 	defer tick.Stop()

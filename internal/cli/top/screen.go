@@ -33,7 +33,7 @@ type topScreen struct {
 	width, height           int
 }
 
-// usageRead is the result of a read, and readDue asks for the next one.
+// usageRead is the result of a read, and readDue requests the next one.
 type (
 	usageRead struct {
 		number int

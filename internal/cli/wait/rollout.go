@@ -130,7 +130,7 @@ func (t *Target) resolveSuperseded(ctx context.Context, c *client.Client) error 
 		t.giveUp("a newer version replaced it")
 		return nil
 	}
-	back := t.rollout.Version // the version that the service asks for instead
+	back := t.rollout.Version // the version that the service requests instead
 	t.rollout.Version = h.Versions[i].Version
 	t.Brief, t.Line = string(t.rollout.State),
 		fmt.Sprintf("%-11s  %s", t.rollout.State, wording.ShortTasks(wording.OneLine(t.rollout.Message)))

@@ -216,7 +216,7 @@ func (v *View) updateCharges(snap *store.Snapshot, o cluster.OwnerRef) {
 // full report to this leader, so that it may be dead or run what this store has lost (P1.7). Or there is a foreign
 // record for a task (P3.5). A server that does not lead hears of all nodes too, so a takeover waits for none.
 func (v *View) RefusesTasks(name string) bool {
-	for _, record := range v.unreadable { // order-free: any will do
+	for _, record := range v.unreadable { // order-free: any suffices
 		if record.node == name {
 			return true
 		}

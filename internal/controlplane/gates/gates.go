@@ -59,7 +59,7 @@ func New(c Config) *Gates {
 }
 
 // Follow begins, continues or ends the checks of a service's gates, by its records. The gates are checked while the
-// rollout goes on and a task of it has been healthy: before that there is nothing to measure.
+// rollout continues and a task of it has been healthy: before that there is nothing to measure.
 func (g *Gates) Follow(snap *store.Snapshot, o cluster.OwnerRef) {
 	if o.Kind != cluster.KindService {
 		return

@@ -57,7 +57,7 @@ type Watch struct {
 	disks   disks
 	// hasUnknownPlacements reports whether a plan is in flight or its result is unknown: it may name any node.
 	hasUnknownPlacements func() bool
-	// recovered says that the operator decided how to go on after the store went back (P1.7).
+	// recovered says that the operator decided how to continue after the store went back (P1.7).
 	recovered bool
 	// held says that the leader waits for that decision.
 	held bool
@@ -101,8 +101,8 @@ func (w *Watch) StartTerm(incarnation uint64, hasUnknownPlacements func() bool) 
 	w.unkillable = unkillable
 }
 
-// SetRecovery notes whether the operator decided how to go on after the store went back, and whether the leader waits
-// for that decision (P1.7).
+// SetRecovery notes whether the operator decided how to continue after the store went back, and whether the leader
+// waits for that decision (P1.7).
 func (w *Watch) SetRecovery(recovered, held bool) { w.recovered, w.held = recovered, held }
 
 // RestartSilence starts all silence again, after the wall clock was set.

@@ -154,7 +154,7 @@ func (p *Preemption) ApplyPromises(pending []cluster.Pending) {
 	}
 }
 
-// dropPromise ends a promise. Those of its victims that were not told to stop go on.
+// dropPromise ends a promise. Those of its victims that were not told to stop continue.
 func (p *Preemption) dropPromise(task cluster.TaskID) {
 	for _, uuid := range p.promises[task].victims {
 		delete(p.victims, uuid)

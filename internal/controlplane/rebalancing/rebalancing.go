@@ -29,7 +29,8 @@ const (
 
 // Rebalancing is what a leader knows of the rebalancing that runs: the moves that its record calls moving. Tasks leave
 // for these moves alone, so none ever leaves before the record says so. The state of a move follows from the attempts
-// of its task alone (see progressOf). So the next leader goes on from there, and a task never moves twice for one move.
+// of its task alone (see progressOf). So the next leader continues from there, and a task never moves twice for one
+// move.
 type Rebalancing struct {
 	config    Config
 	open      map[string]*openMove // by UUID of the attempt that leaves

@@ -11,10 +11,9 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// Detector finds out whether the store lost writes without Berth's knowledge (P1.7): an agent has seen a token
-// above the store's own. Then, and after a restore, the leader commits nothing but verdicts on nodes and the alarm,
-// until the operator has decided how to go on. The decision begins another epoch, so the alarm of a detector is never
-// cleared.
+// Detector finds out whether the store lost writes without Berth's knowledge (P1.7): an agent has seen a token above
+// the store's own. Then, and after a restore, the leader commits nothing but verdicts on nodes and the alarm, until the
+// operator has decided how to continue. The decision begins another epoch, so the alarm of a detector is never cleared.
 type Detector struct {
 	domain string
 	// without switches clauses off, in proofs only.
@@ -67,7 +66,7 @@ func (s *Detector) AlarmUnit(snap *store.Snapshot, p store.Prefix) (u store.Unit
 
 // sharedAlarm is the alarm that the detectors of a term share. The evidence may be gone from the tables when the second
 // detector looks, as the number of a lost plan is given again. Without sharing, one of them would stop while the other
-// goes on.
+// continues.
 type sharedAlarm struct {
 	mu      sync.Mutex
 	highest *cluster.Recovery

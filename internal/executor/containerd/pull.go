@@ -72,7 +72,7 @@ func (c *PullConfig) retryDelay(failures int) time.Duration {
 // partialLifetime is how long containerd keeps the content of a failed pull, so that the next pull continues there.
 const partialLifetime = time.Hour
 
-// puller pulls images, each once at a time however many ask for it.
+// puller pulls images, each once at a time however many request it.
 type puller struct {
 	PullConfig
 	registries *registry.Client

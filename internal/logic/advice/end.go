@@ -212,7 +212,7 @@ func (s *search) requiredEnds(p *cluster.Pending, n *scheduler.Node,
 					all = append(all, r)
 				}
 			}
-			if len(all) == before { // the node reserves the port, or the task asks for it twice
+			if len(all) == before { // the node reserves the port, or the task requests it twice
 				return nil, false
 			}
 		case cluster.ReasonRelation:

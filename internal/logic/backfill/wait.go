@@ -15,7 +15,7 @@ const (
 	Head     Cause = "head"      // first in the queue: it starts at its promise or earlier
 	Full     Cause = "full"      // too little of a requested resource is free
 	Delays   Cause = "delays"    // it fits, but the head would start later
-	TooLarge Cause = "too-large" // it asks for more than the capacity
+	TooLarge Cause = "too-large" // it requests more than the capacity
 	Held     Cause = "held"      // its priority is 0
 )
 

@@ -52,7 +52,7 @@ const (
 	NoLoss   = 1 << (LossBits - 1)
 )
 
-// Models is a set of device models, which the caller numbers from 0 to 63. The empty set stands for any.
+// Models is a set of device models, which the caller numbers from 0 to 63. The empty set means any.
 type Models uint64
 
 // Has reports whether the model is in the set, or the set is for any.

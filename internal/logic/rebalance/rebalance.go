@@ -24,7 +24,7 @@
 // back.
 //
 // No weighted sum and no single objective replaces the four numbers. With weights, evenness could outweigh a node in
-// use, and two runs with different objectives could undo each other for ever. A new placement of all tasks would find
+// use, and two runs with different objectives could undo each other forever. A new placement of all tasks would find
 // better results with a hundred times the moves, and no possible order of them. Exchanges of two tasks on full nodes
 // are not found, and devices are respected but not optimized.
 //

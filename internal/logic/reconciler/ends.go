@@ -55,8 +55,8 @@ func (p *plan) conclusion(t *Task, out cluster.Outcome, goesOn bool) Conclusion 
 	return c
 }
 
-// maySurviveLoss reports whether a lost attempt may go on if its node returns. This holds for a service's attempt with
-// on_disconnect keep that nobody told to stop.
+// maySurviveLoss reports whether a lost attempt may continue if its node returns. This holds for a service's attempt
+// with on_disconnect keep that nobody told to stop.
 func (p endings) maySurviveLoss(t *Task, out cluster.Outcome) bool {
 	return out.State == cluster.StateLost && out.Reason != cluster.ReasonRecovery &&
 		p.owner.Kind == cluster.KindService && t.Absence != watcher.Gone &&
@@ -176,7 +176,7 @@ func (p *plan) stopEnded(s *slot, unwanted *cluster.Stop) {
 		case t.Absence == watcher.Present && s.hasNoLaterRecord(t) && p.pinned(t) && p.mayHoldOnlyPlace(t) &&
 			(!t.healthy() || p.budget.grant(s)):
 			// The next attempt may have no other place than the one that this attempt holds. An earlier attempt of the
-			// task that is healthy, moved away and goes on keeps the task healthy meanwhile.
+			// task that is healthy, moved away and continues keeps the task healthy meanwhile.
 			p.addStop(t, cluster.Stop{
 				Class: cluster.StopVoluntary, Reason: cluster.ReasonReplaced,
 				Message: "it was given up, and the next attempt takes its place", Ended: true,

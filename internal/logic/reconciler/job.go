@@ -222,7 +222,7 @@ func exhaustedTask(spec *cluster.Job, own []*slot) *slot {
 	return nil
 }
 
-// exhausted reports whether the task has used all its tries without success, or failed for good without a placement.
+// exhausted reports whether the task has used all its tries without success, or failed permanently without a placement.
 func (s *slot) exhausted(retries int) bool {
 	return !s.succeeded() && (s.chargedFailures() > retries || s.gangFailure() != nil)
 }

@@ -13,7 +13,7 @@ import (
 type Leave struct {
 	// Reason is ReasonPressure, ReasonPreempted, ReasonTaint, ReasonConstraint, ReasonReserved or ReasonRebalance.
 	Reason cluster.ReasonCode
-	// Message explains the reason to people, as a clause that can go on: "node n1 is short of memory (96% is used)".
+	// Message explains the reason to people, as a clause that can continue: "node n1 is short of memory (96% is used)".
 	Message string
 	// Since is the time at which the reason came up. Among equals, the task that has to leave for longer is placed
 	// first.
@@ -84,7 +84,7 @@ func (p moves) mustLeaveNow(l *Leave) bool {
 }
 
 // onlyNode returns the only node for the slot's next attempt, set by the reason for which the last attempt left; empty
-// for any node. Once MoveTimeout has passed without a place there, any node will do.
+// for any node. Once MoveTimeout has passed without a place there, any node suffices.
 func (p moves) onlyNode(s *slot) string {
 	t := s.newest()
 	if t == nil || t.Leave == nil || t.Leave.To == "" || t.Outcome == nil || !leavesNode(t.Outcome.Reason) {

@@ -7,12 +7,12 @@ import (
 	"github.com/berthd/berth/internal/logic/watcher"
 )
 
-// permits answers the agents that ask for a permit (P5.2).
+// permits answers the agents that request a permit (P5.2).
 type permits struct{ *plan }
 
 // permit answers agents that ask whether they may carry out a voluntary stop of the slot's attempts (P5.2). The stop
 // was charged when it was decided. The budget is checked again now, so that failures since then count too. A refused
-// request needs no answer: the agent goes on and asks again.
+// request needs no answer: the agent continues and asks again.
 func (p permits) permit(s *slot, wanted bool) {
 	for _, t := range s.attempts {
 		if !t.mayNotStopYet() || t.Absence != watcher.Present || p.outcomes[t] != nil || p.drainEndsNow(t) ||

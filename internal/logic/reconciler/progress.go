@@ -10,7 +10,7 @@ import (
 	"github.com/berthd/berth/internal/logic/watcher"
 )
 
-// progress keeps the record of a rollout: it begins, goes on, completes or fails by the tasks and the clock.
+// progress keeps the record of a rollout: it begins, continues, completes or fails by the tasks and the clock.
 type progress struct{ *rollout }
 
 // updateRecord updates the record of the rollout: its state, whether it is complete or failed, and what follows. It
@@ -129,7 +129,7 @@ func (r progress) fail(code cluster.ReasonCode, message string) {
 			back.Definition, message))
 }
 
-// promote goes on from the canaries once somebody, or the policy, promotes them.
+// promote continues from the canaries once somebody, or the policy, promotes them.
 func (r progress) promote() {
 	c := min(r.canaries(), r.n)
 	asked := r.spec.Rollout.Promoted == r.rec.Generation

@@ -16,7 +16,7 @@
 //   - A rollout replaces a few tasks at a time. It keeps the best old tasks until healthy new tasks replace them. It
 //     completes, or it fails and goes back (see rollout).
 //   - A healthy task is given up only while the service keeps the number of healthy tasks that its update policy
-//     demands. The number is checked when the stop is decided, and again when the agent asks for the permit (see
+//     demands. The number is checked when the stop is decided, and again when the agent requests the permit (see
 //     budget, permit).
 //   - A job with a task that has no retries left begins nothing more. Its running tasks may finish.
 //   - A service's task leaves a node, for a drain or another reason, once its next attempt is healthy elsewhere. A
@@ -51,7 +51,7 @@ type Task struct {
 	Reported bool
 }
 
-// Recovery describes a store that went back (P1.7). The zero value stands for a store that never did.
+// Recovery describes a store that went back (P1.7). The zero value means a store that never did.
 type Recovery struct {
 	// Incarnation is the incarnation of the store. An attempt that was placed under an earlier incarnation and is
 	// unknown to its node has ended there.
@@ -109,7 +109,7 @@ type JobInput struct {
 	Tasks              []Task
 	ClusterConstraints []cluster.Constraint
 	Recovery           Recovery
-	// Keep is the time for which an ended job is kept; 0 means for ever.
+	// Keep is the time for which an ended job is kept; 0 means forever.
 	Keep time.Duration
 	Now  time.Time
 }
@@ -132,7 +132,7 @@ type Decision struct {
 	Trims []Trim
 	// Rollout, unless nil, is the new record of the newest version's rollout.
 	Rollout *RolloutWrite
-	// Revert, unless nil, asks for an earlier version again.
+	// Revert, unless nil, requests an earlier version again.
 	Revert *Revert
 	// Expire requests the deletion of a job whose retention time has passed. It compares the spec's revision.
 	Expire bool

@@ -13,7 +13,7 @@ import (
 // requested definition: a rollback keeps the tasks that are left of the earlier version. All other tasks are old.
 //
 // The best old tasks stay until healthy new tasks replace them. Without room for another task, old tasks stop first, as
-// far as the budget allows. A task of either side that fails for good meanwhile begins again in its own version. A
+// far as the budget allows. A task of either side that fails permanently meanwhile begins again in its own version. A
 // paused or failed rollout thus never leaves a service with fewer tasks than wanted.
 type rollout struct {
 	*plan
@@ -84,7 +84,7 @@ func (p *plan) newRollout(in *ServiceInput, all []*slot) *rollout {
 	return r
 }
 
-// newest reports whether a task is of the version that the service asks for.
+// newest reports whether a task is of the version that the service requests.
 func (in *ServiceInput) newest(s *slot) bool {
 	g := s.parts.Generation
 	return g == in.Spec.Generation || g >= in.Spec.Restarted && len(s.attempts) > 0 &&
@@ -171,7 +171,7 @@ func (r taskChoice) chooseTasks() []*slot {
 	switch {
 	case r.rec.State == cluster.RolloutComplete || len(r.old) == 0 && r.versionToRestore() == nil:
 		return gather(ordered[:r.begun+max(0, min(r.n-r.begun, r.startable(fresh, nil)))], nil)
-	case r.rec.State == cluster.RolloutRolledBack: // this decision asks for another version
+	case r.rec.State == cluster.RolloutRolledBack: // this decision requests another version
 		return gather(fresh, r.old)
 	case r.rec.State.Ended() && r.limits.Canaries > 0 && !r.rec.Promoted && !r.wasHealthyBefore():
 		return r.fillUp(nil, r.keepOld(r.n, r.n))

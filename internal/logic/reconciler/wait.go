@@ -30,7 +30,7 @@ func Waits(in ServiceInput) []Wait {
 	return Service(in).Waits
 }
 
-// noteDelayedStop records why an attempt goes on although it is to end.
+// noteDelayedStop records why an attempt continues although it is to end.
 func (p *plan) noteDelayedStop(t *Task, message string) {
 	p.Waits = append(p.Waits, Wait{t.id(), t.number(), t.node(), cluster.ReasonPermit, message})
 }

@@ -58,13 +58,13 @@ type Measured struct {
 	Value float64
 	// Known is false if nothing was measured.
 	Known bool
-	// At is the time of the measurement; zero stands for now.
+	// At is the time of the measurement; zero means now.
 	At time.Time
 	// Tasks is the number of running tasks of the service that were measured. It is unused for prometheus.
 	Tasks int
 }
 
-// Wish is the count that the metrics ask for at one time, before windows, pace and bounds.
+// Wish is the count that the metrics need at one time, before windows, pace and bounds.
 type Wish struct {
 	At    time.Time
 	Count int
@@ -102,7 +102,7 @@ func Decide(in Input) Decision {
 	}
 	e := newEvaluation(in)            // 1. the present count
 	e.applySchedules()                // 2. the bounds in force, and a count that a schedule sets
-	want, seen := e.evaluateTargets() // 3. the count that the metrics ask for
+	want, seen := e.evaluateTargets() // 3. the count that the metrics need
 	next := e.applyWindows(want)      // 4. whether they asked for it long enough
 	next = e.applyPace(next)          // 5. how fast the count may change
 	return e.finish(want, next, seen)

@@ -21,7 +21,7 @@ import (
 const (
 	// BeatEvery is how often a leader writes its beat.
 	BeatEvery = 250 * time.Millisecond
-	// BeatLimit is how long a leader goes on after the last beat that was acknowledged.
+	// BeatLimit is how long a leader continues after the last beat that was acknowledged.
 	BeatLimit = time.Second
 	// ObserveEvery is the tick of an observer. The silence that an observer accepts is BeatLimit at first, which is ten
 	// ticks. It doubles with each takeover within RingSpan, up to SilenceLimit.

@@ -14,7 +14,7 @@ import (
 // server that the engine's leadership moves to takes the domain over at once.
 
 const (
-	// engineLeaderPollInterval is how often an observer asks for the engine's leader. The answer comes from this
+	// engineLeaderPollInterval is how often an observer requests the engine's leader. The answer comes from this
 	// process's memory.
 	engineLeaderPollInterval = ObserveEvery / 4
 	// maxEngineTakeovers limits the takeovers within RingSpan that a change of the engine's leader may cause. Above the
@@ -22,7 +22,7 @@ const (
 	maxEngineTakeovers = 3
 	// yieldTicks is how many ticks longer an observer waits when another observer leads the engine.
 	yieldTicks = 2
-	// moveLeaderInterval is how often a leader asks for the engine's leadership while another server has it.
+	// moveLeaderInterval is how often a leader requests the engine's leadership while another server has it.
 	// moveLeaderTimeout bounds one attempt.
 	moveLeaderInterval, moveLeaderTimeout = 5 * time.Second, 2 * time.Second
 )

@@ -107,7 +107,7 @@ func (s *reloadingTLS) OverrideServerName(string) error {
 }
 
 // tokenSource sends a user's token to an etcd that runs elsewhere. It gets a new token when etcd no longer knows the
-// old one: the token expired, or etcd kept it in memory and was restarted. It asks for the password each time, so that
+// old one: the token expired, or etcd kept it in memory and was restarted. It requests the password each time, so that
 // the password can be changed while the program runs. It is safe for concurrent use.
 type tokenSource struct {
 	user     string

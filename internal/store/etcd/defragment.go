@@ -119,7 +119,7 @@ func (d *defragmenter) relieveQuota(ctx context.Context) bool {
 	return true
 }
 
-// takeTurn asks for the turn, and returns nil while another member has it.
+// takeTurn requests the turn, and returns nil while another member has it.
 func (d *defragmenter) takeTurn(ctx context.Context) (*recordLease, error) {
 	bounded, cancel := context.WithTimeout(ctx, defragCallTimeout)
 	defer cancel()

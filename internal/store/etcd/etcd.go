@@ -1,6 +1,6 @@
 // Package etcd is the store engine on etcd, a store.Engine. The etcd server runs inside this process: one member with
 // its data directory, and a client that calls the server's functions. A member that is alone listens nowhere. A member
-// with a peer address is one of several, which hold the same data and go on while more than half of them are up and
+// with a peer address is one of several, which hold the same data and continue while more than half of them are up and
 // connected.
 //
 // Open locks the directory, starts the server and returns once it serves; Close stops it. A directory belongs to one
@@ -20,7 +20,7 @@
 //
 // etcd's client connects lazily, so a wrong authority, port or host all become "context deadline exceeded". Dial
 // therefore tries each endpoint by itself: TCP, TLS, the first bytes of HTTP/2. One that answers is enough. It then
-// asks for the version, and sends a transaction that reads, puts and deletes under an impossible condition: etcd checks
+// requests the version, and sends a transaction that reads, puts and deletes under an impossible condition: etcd checks
 // the permissions of both branches before it evaluates the condition. Each fault has a kind. Berth's own login replaces
 // the client's, which logs in for each stream and keeps the first password: one login at a time, with the present
 // password, and a call that is refused for its token is sent once more. TLS reads its files at each connection, the

@@ -196,7 +196,7 @@ func (s *memberSet) Promote(ctx context.Context, id string) error {
 }
 
 // Remove removes a member, which then stops by itself, now or when it comes back. It returns store.ErrLosesQuorum if
-// the remaining members could not go on. An unknown id is no error.
+// the remaining members could not continue. An unknown id is no error.
 func (s *memberSet) Remove(ctx context.Context, id string) error {
 	number, err := s.memberCall(ctx, id)
 	if err != nil {

@@ -127,7 +127,7 @@ type StallError struct{ After time.Duration }
 // Error is part of error.
 func (e *StallError) Error() string { return fmt.Sprintf("it sent nothing for %v", e.After) }
 
-// stallTransport turns responses that ask for a wait into errors, so that nothing retries at once. It ends stalled
+// stallTransport turns responses that request a wait into errors, so that nothing retries at once. It ends stalled
 // bodies.
 type stallTransport struct {
 	over  http.RoundTripper

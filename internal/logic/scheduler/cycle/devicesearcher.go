@@ -18,7 +18,7 @@ type deviceSearcher struct {
 	singleUseHeap rank.CandidateHeap // for task classes that search only once
 }
 
-// searchedByDevices reports whether the nodes of a node class are searched by device class. Where a task asks for
+// searchedByDevices reports whether the nodes of a node class are searched by device class. Where a task requests
 // devices, or where their value counts, no order of nodes holds for all tasks.
 func (d *deviceSearcher) searchedByDevices(c *taskclass.Class, class int32) bool {
 	return (len(c.Devices.Requests) > 0 || d.eval.ValueModelApplies(c, class)) &&

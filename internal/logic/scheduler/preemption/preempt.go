@@ -180,7 +180,7 @@ func (p *preempt) undo(d *served) {
 }
 
 // reprieveSuperfluous spares victims that are no longer needed, because later tasks of the gang required others; the
-// most expensive first. It does so only if the tasks ask for nothing but room.
+// most expensive first. It does so only if the tasks request only room.
 func (p *preempt) reprieveSuperfluous(mark int) {
 	if len(p.done)-mark < 2 {
 		return

@@ -55,7 +55,7 @@ func needOf(d cluster.Demand) cluster.Demand {
 	return d
 }
 
-// AsksOnlyRoom reports whether the class asks for nothing but room on nodes of feasible node classes.
+// AsksOnlyRoom reports whether the class requests only room on nodes of feasible node classes.
 func (c *Class) AsksOnlyRoom() bool {
 	return c.Affinity != cluster.AntiAffinityDemand &&
 		len(c.Filter.PerNode)+len(c.Ports.Fixed)+c.Ports.Auto+len(c.Excluded)+len(c.Devices.Requests)+

@@ -47,7 +47,7 @@ func NewForMember(log *slog.Logger, c *Contacts) *zap.Logger {
 	}, ending...)
 }
 
-// ending ends the process when etcd cannot go on.
+// ending ends the process when etcd cannot continue.
 var ending = []zap.Option{
 	zap.WithPanicHook(endHook{zapcore.WriteThenPanic}),
 	zap.WithFatalHook(endHook{zapcore.WriteThenFatal}),

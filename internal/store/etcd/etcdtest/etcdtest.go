@@ -1,5 +1,5 @@
 // Package etcdtest starts, for tests, an etcd as an operator would run one for Berth: it listens on loopback, over TLS
-// alone, asks for client certificates, and has users of which one may do what Berth needs and no more.
+// alone, requests client certificates, and has users of which one may do what Berth needs and no more.
 package etcdtest
 
 import (
