@@ -202,8 +202,8 @@ var (
 // read requests. The last server, and writes, have the time of their context.
 const readTimeout = 5 * time.Second
 
-// answerTimeout returns how long a request may take until its answer begins, 0 for no limit: a server that asks nodes
-// for the answer has to wait for them.
+// answerTimeout returns how long a request may take until its answer begins, 0 for no limit: a server that gets the
+// answer from nodes has to wait for them.
 func answerTimeout(req *http.Request) time.Duration {
 	path := req.URL.Path
 	if req.Method != http.MethodGet || !strings.HasPrefix(path, "/v1/") || path == "/v1/images" ||

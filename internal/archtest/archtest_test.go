@@ -159,7 +159,7 @@ func TestWidthCanFail(t *testing.T) {
 		"generated YAML":  {"api/openapi.yaml", "a: " + wide + "\n", nil},
 		"one word":        {"a.md", "- [a](" + strings.Repeat("word/", 30) + ")\n", nil},
 		"generated pages": {
-			"a.md", "# A\n\nGenerated from x; `make generate` writes it anew.\n\n" + wide + "\n",
+			"a.md", "# A\n\nGenerated from x; `make generate` rewrites it.\n\n" + wide + "\n",
 			nil,
 		},
 	} {

@@ -4,7 +4,7 @@ package archtest
 const modulePath = "github.com/berthd/berth"
 
 // layers maps each package to the packages of this module that it may import outside its tests. A name ending in "/..."
-// stands for the package and all below it; "..." alone for all. Data flows down this table: nouns, decisions, effects,
+// means the package and all below it; "..." alone for all. Data flows down this table: nouns, decisions, effects,
 // loops, wiring.
 //
 // To add a package: add its row in its layer. To remove one: remove its row; a row without a package fails, too.

@@ -19,8 +19,8 @@ import (
 // orderFree marks a range over a map whose result is the same for any order.
 const orderFree = "order-free:"
 
-// impurities type-checks the packages that patterns name, as seen from dir, and
-// returns all that a decision must not do. Test files are not looked at.
+// impurities type-checks the packages that patterns name, as seen from dir, and returns all that a decision must not
+// do. Test files are not checked.
 func impurities(ctx context.Context, dir string, patterns ...string) ([]Finding, error) {
 	pkgs, err := goList(ctx, dir, append([]string{"-export", "-deps"}, patterns...)...)
 	if err != nil {
@@ -86,7 +86,7 @@ type purity struct {
 	fset       *token.FileSet
 	info       *types.Info
 	marked     map[int]bool      // lines of the file at hand with an orderFree mark
-	sortedKeys map[ast.Node]bool // calls of maps.Keys and the like inside a sort
+	sortedKeys map[ast.Node]bool // calls such as maps.Keys inside a sort
 	found      []Finding
 }
 

@@ -13,7 +13,7 @@ const (
 	// T1: a start barrier compares that the task is wanted and has no outcome (P4.2, P4.3)
 	Barrier     Set = 1 << iota
 	Projection      // T2: a late projection compares its plan record and the outcome (P3.4)
-	CleanNode       // T3: no attempt goes where an earlier one still stands (P3.6)
+	CleanNode       // T3: no attempt goes where an earlier one still is (P3.6)
 	NextAttempt     // T4: an attempt is placed only after the last one's outcome (P3.7)
 	EpochSeen       // T5: a new leader waits until its tables hold its epoch record (P1.5)
 	PlanSettled     // T6: a plan whose result is unknown stays charged and is settled first (P3.3)

@@ -48,7 +48,7 @@ func run(source, out string) error {
 func lifecyclePage() []byte {
 	var b bytes.Buffer
 	b.WriteString("# The life of an attempt\n\nGenerated from `internal/logic/lifecycle`; `make generate` " +
-		"writes it anew.\n\n")
+		"rewrites it.\n\n")
 	b.WriteString("| from | to | when |\n|---|---|---|\n")
 	for _, m := range lifecycle.Moves() {
 		to := string(m.To)
@@ -72,7 +72,7 @@ func reasonTable(source string) ([]byte, error) {
 	}
 	var b bytes.Buffer
 	b.WriteString("# Reasons\n\nThe causes that records, events and answers name. Generated from " +
-		"`internal/cluster`; `make generate` writes it anew.\n\n")
+		"`internal/cluster`; `make generate` rewrites it.\n\n")
 	b.WriteString("| reason | meaning |\n|---|---|\n")
 	rows := 0
 	ast.Inspect(f, func(n ast.Node) bool {

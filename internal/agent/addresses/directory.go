@@ -39,7 +39,7 @@ const (
 
 // Source is a Source that knows the addresses of services.
 type Source interface {
-	// Addresses waits until one of the services has news; see transport.Client.Addresses.
+	// Addresses waits until one of the services has changed; see transport.Client.Addresses.
 	Addresses(ctx context.Context, r transport.AddressesRequest) (transport.AddressesReply, error)
 }
 
@@ -51,7 +51,7 @@ type Service struct {
 	// Known means that a server has answered for the service. Before that all other fields are empty.
 	Known bool
 	// Stale means that the answer is older than the first current follower or comes from an earlier run of the agent.
-	// The service may have changed since. The next answer of a server counts as news even if nothing changed.
+	// The service may have changed since. The next answer of a server counts as a change even if nothing changed.
 	Stale bool
 	// Missing means that the service does not exist.
 	Missing bool
@@ -130,7 +130,7 @@ func (d *Directory) Follow(names ...ServiceName) *Following {
 // did. The directory's mutex is held.
 func (f *Following) updateNews() {
 	news := false
-	for n, seen := range f.seen { // order-free: any news counts
+	for n, seen := range f.seen { // order-free: any change counts
 		if s := f.directory.services[n]; s != nil && s.version != seen {
 			news = true
 		}
@@ -151,7 +151,7 @@ func (f *Following) Names() []ServiceName {
 	return slices.Collect(maps.Keys(f.seen)) // order-free: each is read on its own
 }
 
-// Changed returns a channel that is closed once a service has news since the last call of now for it.
+// Changed returns a channel that is closed once a service has changed since the last call of now for it.
 func (f *Following) Changed() <-chan struct{} {
 	f.directory.mu.Lock()
 	defer f.directory.mu.Unlock()
@@ -203,7 +203,7 @@ func (d *Directory) Request() (list []transport.ServiceRequest, differences bool
 			service := transport.ServiceRequest{Cluster: n.Cluster, Service: n.Service}
 			switch {
 			case !s.now.Known:
-			case s.now.Stale: // the answer counts as news in any case
+			case s.now.Stale: // the answer counts as a change in any case
 				service.Known = s.now.Stamp
 			default:
 				service.Stamp = s.now.Stamp

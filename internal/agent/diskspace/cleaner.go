@@ -72,7 +72,7 @@ type Cleaner struct {
 	imagesRemoved, imagesFreed atomic.Int64 // removed to free space so far; imagesFreed in bytes
 
 	mu    sync.Mutex
-	sweep *cluster.DiskSweep // the newest, nil for none; includes older ones that no server has heard of
+	sweep *cluster.DiskSweep // the newest, nil for none; includes older ones that no server has received
 	at    time.Duration      // when sweep was made (Boot)
 	full  *cluster.DiskFull  // nil for none
 
@@ -298,7 +298,7 @@ func (c *Cleaner) splitNeed(ctx context.Context, d roomDisk, need cluster.Bytes)
 	return images, artifacts, nil
 }
 
-// addSweep sets the sweep to report. It includes the sweep before if no server has heard of that yet.
+// addSweep sets the sweep to report. It includes the sweep before if no server has received that yet.
 func (c *Cleaner) addSweep(s *cluster.DiskSweep) {
 	known := c.ReportedSweep()
 	c.mu.Lock()

@@ -77,7 +77,7 @@ type Task struct {
 	refreshing bool
 }
 
-// ForTask returns the secrets of an attempt, of which nothing is written yet.
+// ForTask returns the secrets of an attempt before anything is written.
 func (p *Provider) ForTask(id attempt.ID, user Attempt, containers Signaller) *Task {
 	return &Task{Provider: p, id: id, attempt: user, containers: containers}
 }

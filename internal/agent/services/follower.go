@@ -275,7 +275,7 @@ func (s *Follower) waitUntilSettled(ctx context.Context) bool {
 	}
 }
 
-// markAllSeen reads all followed services, so that only later changes count as news.
+// markAllSeen reads all followed services, so that only later changes count.
 func (s *Follower) markAllSeen() {
 	for _, n := range s.following.Names() {
 		s.following.Now(n)

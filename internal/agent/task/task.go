@@ -270,7 +270,7 @@ func (t *Task) advance(ctx context.Context) (wait time.Duration, over bool) {
 		}
 	}
 	if step.Do == attempt.Prepare {
-		t.parts.Store.QueueAttempt(t.rec) // tells the next run of the agent what to remove
+		t.parts.Store.QueueAttempt(t.rec) // the next run of the agent then knows what to remove
 	}
 	t.beginStep(ctx, step, def)
 	return -1, false

@@ -136,7 +136,7 @@ func (c *Caller) mayUse(rt *route.Route, r *http.Request) error {
 	return c.reach(in)
 }
 
-// reach refuses a cluster that the caller's token is not for; "" means objects without a cluster.
+// reach refuses a cluster outside the caller's token; "" means objects without a cluster.
 func (c *Caller) reach(in string) error {
 	switch {
 	case c.Clusters == nil || slices.Contains(c.Clusters, in):

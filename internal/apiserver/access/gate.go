@@ -129,7 +129,7 @@ func (s *Gate) identify(w http.ResponseWriter, r *http.Request) (*Caller, error)
 			"in the server's token file")
 }
 
-// errToken returns the answer to every bad token. It does not tell what is wrong with the token.
+// errToken returns the answer to every bad token. It does not reveal the fault of the token.
 func errToken() error {
 	return respond.Problemf(http.StatusUnauthorized,
 		"the token is not one of this control plane, or it was revoked: ask an admin for another, which "+

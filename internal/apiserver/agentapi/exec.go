@@ -81,7 +81,7 @@ func (a *ExecAPI) carryFrames(w http.ResponseWriter, r *http.Request, c carriedS
 	if err != nil {
 		return err
 	}
-	defer stream.Close() // a frame has told its end
+	defer stream.Close() // a frame has carried its end
 	// The gate has checked the origin.
 	conn, err := websocket.Accept(w, r, &websocket.AcceptOptions{InsecureSkipVerify: true})
 	if err != nil {

@@ -116,7 +116,7 @@ type Pins struct {
 // node's server gives the login in the node's session.
 //
 // Images without an answer within pinTime stay unpinned: a write must not depend on a registry that is down. The node
-// that pulls first does not choose the digest, because the first attempts begin on several nodes at once.
+// that pulls first does not choose the digest, because the first attempts begin on several nodes together.
 func (a *Pins) Pin(ctx context.Context, definitions []*cluster.TaskDefinition,
 	runners map[cluster.Ref][]Runner,
 ) Unpinned {

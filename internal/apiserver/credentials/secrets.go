@@ -282,7 +282,7 @@ func sealingKey(d *draft.Draft, vault Vault) (*cluster.SecretKey, error) {
 	return k, nil
 }
 
-// restartUsers restarts the services of the cluster whose definitions request that, by their update policies. Services
+// restartUsers restarts the services of the cluster whose definitions require it, by their update policies. Services
 // without a running task are left out.
 func restartUsers(d *draft.Draft, s *cluster.Secret) (names []string) {
 	for e := range d.Snap.Services(s.Cluster) {

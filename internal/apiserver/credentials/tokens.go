@@ -40,7 +40,8 @@ const (
 	maxUses         = 100_000
 	maxTitle        = 256
 	maxClusters     = 256
-	// KeepEndedTokens is how long an ended token is listed. maxRemovedTokens is how many are removed at once.
+	// KeepEndedTokens is how long an ended token is listed. maxRemovedTokens is how many are removed in one
+	// transaction.
 	KeepEndedTokens  = 7 * 24 * time.Hour
 	maxRemovedTokens = 50
 )

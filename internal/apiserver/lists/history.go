@@ -3,7 +3,7 @@ package lists
 import "sync"
 
 // contentHistory remembers between which revisions a list did not change. So changes of other lists do not wake a
-// request that waits since an index, not even between two requests. A forgotten range costs one answer without news.
+// request that waits since an index, not even between two requests. A forgotten range costs one answer without changes.
 type contentHistory struct {
 	mu   sync.Mutex
 	seen map[string]contentRange

@@ -135,7 +135,7 @@ func changeHost(d *draft.Draft, name string, change func(*cluster.Host) error) e
 	}
 	key := d.Prefix.Host(name)
 	if next.Gone && !hasRecords(d.Snap, name) {
-		// The node has no records of agents or tasks, so its settings are removed at once.
+		// The node has no records of agents or tasks, so its settings are removed immediately.
 		d.Remove(key, old.Modified,
 			cluster.Event{Type: "node.forgotten", Node: name, Message: "the operator forgot the node"})
 		return nil

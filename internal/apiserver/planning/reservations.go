@@ -25,8 +25,8 @@ import (
 type ReservationsAPI struct{ backend.Backend }
 
 const (
-	// keepReservations is how long an ended reservation is listed. maxRemovedReservations is how many are removed at
-	// once.
+	// keepReservations is how long an ended reservation is listed. maxRemovedReservations is how many are removed in
+	// one transaction.
 	keepReservations       = 7 * 24 * time.Hour
 	maxRemovedReservations = 20
 )

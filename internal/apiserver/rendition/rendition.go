@@ -7,7 +7,7 @@
 //
 // One follower of the tables wakes views by the topics that their lists read, and only for changes that may touch them.
 // A view computes only the changed parts of its list if its source can name them. The pace of all views together is
-// bounded (Pace): after a quiet time a change is sent at once, and further changes are collected.
+// bounded (Pace): after a quiet time a change is sent immediately, and further changes are collected.
 //
 // A rendition never changes. A slow reader holds the rendition that it was sent, and blocks no other reader.
 package rendition
@@ -49,7 +49,8 @@ type Source[T any] struct {
 	Some func(before, now *store.Snapshot, c *store.Changes) (parts map[string][]Item[T], whole bool)
 	// Part returns the part of the list that holds an element; nil if Some never returns parts.
 	Part func(*Item[T]) string
-	// Lasting returns an element without the fields that change all the time and wake nobody; nil if all fields count.
+	// Lasting returns an element without the fields that change all the time and wake no client; nil if all fields
+	// count.
 	Lasting func(T) T
 }
 

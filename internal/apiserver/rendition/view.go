@@ -13,7 +13,7 @@ import (
 
 // Tables are the source of views; store.Tables is one.
 type Tables interface {
-	// Snapshot returns the present state, at once.
+	// Snapshot returns the present state, without waiting.
 	Snapshot() *store.Snapshot
 	// WaitFor returns once the tables and all followers have reached the revision.
 	WaitFor(ctx context.Context, revision uint64) (*store.Snapshot, error)
@@ -68,8 +68,8 @@ func (p *Pool) Views() int {
 	return len(p.views)
 }
 
-// Close ends the views without waiting clients at once, without their pause, and waits for them. Other views end when
-// their last client leaves.
+// Close ends the views without waiting clients immediately, without their pause, and waits for them. Other views end
+// when their last client leaves.
 func (p *Pool) Close() {
 	p.mu.Lock()
 	if !p.shut {
@@ -217,7 +217,7 @@ func (v *View[T]) Current() (*Rendition[T], uint64, error) {
 	return v.current, v.revision, v.err
 }
 
-// At returns a rendition that is not older than a revision of the tables. It computes one at once if necessary.
+// At returns a rendition that is not older than a revision of the tables. It computes one immediately if necessary.
 func (v *View[T]) At(ctx context.Context, revision uint64) (*Rendition[T], uint64, error) {
 	v.mu.Lock()
 	begun := v.begun

@@ -88,7 +88,7 @@ func (p *Placement) Running(row *store.AttemptRow, asked string) *api.PlaceView 
 		return nil
 	}
 	text := rankTextFor(&pending)
-	if v.Recorded && v.DecisionTrace.Node != row.Node { // the trace of another task of the group stands for this one
+	if v.Recorded && v.DecisionTrace.Node != row.Node { // the trace of another task of the group represents this one
 		v.Here = "the first of the tasks that were placed with it, " + string(v.DecisionTrace.Task) + ", went to " +
 			v.DecisionTrace.Node
 	}

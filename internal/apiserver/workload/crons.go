@@ -82,8 +82,8 @@ func (a *CronsAPI) crons() resource[cluster.Cron, *cluster.Cron, api.CronView] {
 	}
 }
 
-// deleteCron removes a cron at once, because no tasks belong to the cron itself. The control plane removes its other
-// records.
+// deleteCron removes a cron immediately, because no tasks belong to the cron itself. The control plane removes its
+// other records.
 func (a *CronsAPI) deleteCron(w http.ResponseWriter, r *http.Request) error {
 	in, name := a.crons().named(r)
 	pre, err := draft.PreconditionOf(r)

@@ -76,8 +76,8 @@ func undoTarget(known []cluster.Version, svc *cluster.Service, generation uint64
 	return cluster.Version{}, false
 }
 
-// goBack makes the service request an earlier version. A version that was healthy comes back at once, without canaries
-// and gates, and is not reverted automatically. A failed version is rolled out as a new one.
+// goBack makes the service request an earlier version. A version that was healthy comes back immediately, without
+// canaries and gates, and is not reverted automatically. A failed version is rolled out as a new one.
 func goBack(d *draft.Draft, svc *cluster.Service, to cluster.Version) error {
 	refused := func(err error) error {
 		return draft.Conflictf("generation", "version %d cannot come back: %s", to.Generation,

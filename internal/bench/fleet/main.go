@@ -22,9 +22,9 @@
 //
 //	fleet -follow -agents 5000 -tasks 1000 -rate 20
 //
-// It prints a row for single changes and one for many a second: what each costs the server beyond what it does at rest,
-// how many bytes come to each agent, and after how long the agents know it. The agents' own work is in none of these,
-// but delays them where all is on one machine.
+// It prints a row for single changes and one for many a second: the cost of each for the server beyond the cost at
+// rest, the bytes for each agent, and the delay until the agents have it. The agents' own work is not counted, but
+// delays the rest on one machine.
 //
 // Agents that are there, for a while: idle ones, over TLS, with their heartbeats and open streams, some of which come
 // and go.

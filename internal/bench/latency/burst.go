@@ -23,7 +23,7 @@ import (
 // burstLimit bounds the start of a burst.
 const burstLimit = 3 * time.Minute
 
-// startBurst assigns so many tasks at once, waits for the first instruction of each, calls running, and then waits
+// startBurst assigns that many tasks together, waits for the first instruction of each, calls running, and then waits
 // until nothing of them is left.
 func (n *node) startBurst(ctx context.Context, generation uint64, count int, running func()) (time.Duration, error) {
 	all, gone := make([]cluster.Desired, count), make([]chan struct{}, count)

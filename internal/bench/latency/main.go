@@ -5,8 +5,8 @@
 //	latency -berth bin/berth -runs 30
 //	latency -berth bin/berth -runs 9 -burst 100 -at-once 8
 //
-// With -burst it measures how long it takes until so many run that were assigned at once, with a bound on how many are
-// being started at any time that is the same for both.
+// With -burst it measures how long it takes until that many tasks run that were assigned together, with the same bound
+// on concurrent starts for both.
 //
 // It needs root, containerd, runc and a static busybox.
 package main

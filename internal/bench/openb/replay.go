@@ -20,7 +20,7 @@ type rule interface {
 
 // stage is a fleet on which pods are placed by some rule.
 type stage interface {
-	// arrive tells it of a pod, by its demand, before the pod is placed.
+	// arrive announces a pod, by its demand, before the pod is placed.
 	arrive(demand int)
 	// place places the pod; false if it fits nowhere.
 	place(demand int) bool

@@ -117,7 +117,7 @@ func printVersionDiff(ctx context.Context, sess *session.Session, ref cluster.Re
 	return err
 }
 
-// printDefinitionDiff prints the fields in which two definitions differ. The text who tells how many tasks run the
+// printDefinitionDiff prints the fields in which two definitions differ. The text who contains how many tasks run the
 // first one.
 func printDefinitionDiff(sess *session.Session, v api.DefinitionDiff, indent, who string) {
 	if v.From == (cluster.Ref{}) {

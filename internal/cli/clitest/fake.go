@@ -381,7 +381,8 @@ func (f *Fake) handle(h func(State, *http.Request) any) http.HandlerFunc {
 	}
 }
 
-// streamChanges sends a change at once and after each read of an object. A waiting client then reads the next state.
+// streamChanges sends a change immediately and after each read of an object. A waiting client then reads the next
+// state.
 func (f *Fake) streamChanges(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	for index := 1; ; index++ {

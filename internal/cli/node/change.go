@@ -121,7 +121,7 @@ func newNodeDrainCommand(sess *session.Session) *cobra.Command {
 	return cmd
 }
 
-// drainProgress tells how many tasks a drain still has to move.
+// drainProgress describes how many tasks a drain still has to move.
 func drainProgress(v api.NodeView) string {
 	switch {
 	case v.State == cluster.NodeDrained || v.Drain != nil && len(v.Drain.Left) == 0:

@@ -93,7 +93,7 @@ func nodeTable(sess *session.Session, nodes []api.NodeView, servers map[string]s
 	for _, n := range nodes {
 		message := wording.OneLine(n.Reason)
 		if n.State == cluster.NodeReady {
-			message = "" // an event tells the cause of this state
+			message = "" // an event has the cause of this state
 		}
 		t.Add(n.Name, tables.NodeState(n), strconv.Itoa(n.Tasks),
 			output.Share(output.CPUs(n.Reserved.CPU), output.CPUs(n.Total.CPU)),

@@ -276,7 +276,7 @@ func masterKeysText(info *etcd.SnapshotInfo) string {
 	return " with the key " + strings.Join(info.Masters, " and ")
 }
 
-// printKeysNeeded tells which key file the secrets of a saved snapshot need.
+// printKeysNeeded prints which key file the secrets of a saved snapshot need.
 func printKeysNeeded(sess *session.Session, info *etcd.SnapshotInfo) {
 	if n := countSecrets(info); n > 0 {
 		sess.Messagef("The snapshot holds %s, encrypted. To use them after a restore you need the file %s "+
@@ -285,7 +285,7 @@ func printKeysNeeded(sess *session.Session, info *etcd.SnapshotInfo) {
 	}
 }
 
-// printKeysMissing tells whether the data directory has the keys for the secrets of a restored snapshot.
+// printKeysMissing prints whether the data directory has the keys for the secrets of a restored snapshot.
 func printKeysMissing(sess *session.Session, info *etcd.SnapshotInfo, dataDir string) {
 	if countSecrets(info) == 0 {
 		return

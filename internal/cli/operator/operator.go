@@ -162,7 +162,7 @@ func printSnapshot(sess *session.Session, info etcd.SnapshotInfo) error {
 	return sess.PrintTable(t)
 }
 
-// parseAction reads the flags --adopt and --stop, of which exactly one must be set.
+// parseAction reads the flags --adopt and --stop, exactly one of them must be set.
 func parseAction(adopt, stop bool) (api.RecoveryAction, bool) {
 	switch {
 	case adopt && !stop:
@@ -223,7 +223,7 @@ func newRecoverCommand(sess *session.Session) *cobra.Command {
 	return cmd
 }
 
-// recoveryCause tells why a recovery is needed, or that none is.
+// recoveryCause describes why a recovery is needed, or that none is.
 func recoveryCause(v api.RecoveryView) string {
 	if !v.Needed || v.Recovery == nil {
 		return "; no recovery is needed now"

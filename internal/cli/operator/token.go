@@ -115,7 +115,7 @@ func checkToken(cmd *cobra.Command, r *api.TokenRequest) error {
 	return list.Err(cmd)
 }
 
-// tokenValidity tells when a token expires.
+// tokenValidity describes when a token expires.
 func tokenValidity(v api.TokenView) string {
 	var parts []string
 	if v.Purpose == cluster.TokenJoin {

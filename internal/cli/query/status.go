@@ -87,7 +87,7 @@ func printObject(ctx context.Context, sess *session.Session, c *client.Client, n
 	}{cluster.KindCluster, v.Cluster})
 }
 
-// printManifest prints an object without a table as a manifest. For -o json and the like it prints the view.
+// printManifest prints an object without a table as a manifest. For formats such as -o json it prints the view.
 func printManifest(sess *session.Session, view, manifest any) error {
 	if sess.WantsData() {
 		return sess.PrintData(view)

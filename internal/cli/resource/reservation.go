@@ -171,7 +171,7 @@ func newReservationLsCommand(sess *session.Session) *cobra.Command {
 	}
 }
 
-// audienceText tells which tasks may use a reservation.
+// audienceText describes which tasks may use a reservation.
 func audienceText(v *api.ReservationView) string {
 	var parts []string
 	if len(v.Clusters) > 0 {

@@ -146,7 +146,7 @@ func CronTable(sess *session.Session, crons []api.CronView) output.Table {
 	return t
 }
 
-// momentText tells how long it is until a moment, and its time in the cron's zone.
+// momentText formats the time until a moment, and its time in the cron's zone.
 func momentText(sess *session.Session, v api.CronView, at time.Time) string {
 	zone, err := time.LoadLocation(cmp.Or(v.Zone, "UTC"))
 	if err != nil { // this machine does not know the zone

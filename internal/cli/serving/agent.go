@@ -197,7 +197,7 @@ func (f *agentFlags) openKeeper(ctx context.Context, dir string, known func() []
 		return keeper, nil
 	}
 	// The tasks of the node need the agent even without servers, so a failed join does not end it. The keeper uses a
-	// certificate that somebody installs later.
+	// certificate that is installed later.
 	if f.joinToken != "" {
 		joined, err := f.joinNode(ctx, dir, self, open)
 		if err == nil {

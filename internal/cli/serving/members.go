@@ -193,7 +193,7 @@ func newServerRemoveCommand(sess *session.Session) *cobra.Command {
 	return cmd
 }
 
-// removeHint tells what has to happen before a server can be removed.
+// removeHint describes what has to happen before a server can be removed.
 func removeHint(v api.ServerView) string {
 	switch {
 	case v.Engine != nil:

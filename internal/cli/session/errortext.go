@@ -82,7 +82,7 @@ func systemHint(err error) string {
 	return ""
 }
 
-// otherProgramHint tells what to do if the address belongs to another program.
+// otherProgramHint describes what to do if the address belongs to another program.
 func (s *Session) otherProgramHint() string {
 	return "Another program, or a proxy in front of the server, answers at " + s.FindAddresses() + ": name the " +
 		"server with --addr or BERTH_ADDR."

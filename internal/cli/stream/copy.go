@@ -109,7 +109,7 @@ func copyFrom(ctx context.Context, c *client.Client, id cluster.TaskID, o client
 	}
 	_ = r.CloseWithError(err)
 	if err != nil {
-		cancel() // without it the sender would report that nobody reads
+		cancel() // without it the sender would report a missing reader
 	}
 	if broken := <-sent; err == nil {
 		err = broken

@@ -321,7 +321,7 @@ func (p *logPrinter) printKeptOutput(ctx context.Context, c *client.Client, t ap
 	return nil
 }
 
-// explainNoOutput tells why a task has no output yet.
+// explainNoOutput prints why a task has no output yet.
 func (p *logPrinter) explainNoOutput(t api.TaskView, usual string) {
 	p.sess.Messagef("berth: %s has not begun: %s", wording.ShortTask(t.ID),
 		cmp.Or(wording.OneLine(taskview.Reason(t)), usual))

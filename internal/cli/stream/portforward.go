@@ -351,7 +351,7 @@ func (f *forwarding) forward(ctx context.Context, local net.Conn, port string) e
 	return err
 }
 
-// localWriter records errors of the local connection, to tell them from errors of the remote one.
+// localWriter records errors of the local connection, to distinguish them from errors of the remote one.
 type localWriter struct {
 	io.Writer
 	err error

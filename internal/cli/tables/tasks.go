@@ -46,7 +46,7 @@ func ReadMixedVersions(ctx context.Context, c *client.Client,
 	return mixed
 }
 
-// versionWord tells whether a task is of the newest version of its service, while there are several.
+// versionWord describes whether a task is of the newest version of its service, while there are several.
 func versionWord(t api.TaskView, v api.ServiceView) string {
 	i := slices.IndexFunc(v.Status.Versions, func(v api.VersionCount) bool { return v.Generation == t.Generation })
 	switch {

@@ -255,7 +255,7 @@ func (m topScreen) headline() string {
 	return m.usage.headline()
 }
 
-// statusText tells the sort order, or since when no server answers.
+// statusText contains the sort order, or since when no server answers.
 func (m topScreen) statusText(paint func(text, color string) string) string {
 	if m.fault != "" {
 		text := m.fault

@@ -138,7 +138,7 @@ func (t *Target) resolveSuperseded(ctx context.Context, c *client.Client) error 
 	return nil
 }
 
-// rolloutEnd tells that a version failed or was rolled back.
+// rolloutEnd says that a version failed or was rolled back.
 func rolloutEnd(v cluster.Version) string {
 	if v.State == cluster.RolloutRolledBack {
 		return "of " + v.Definition.String() + " failed and was rolled back"
@@ -160,7 +160,7 @@ func rolloutLine(v api.RolloutView) string {
 	return fmt.Sprintf("%-11s  %s", v.State, text)
 }
 
-// rolloutTrouble tells why a rollout failed, with the most severe task of the failed version.
+// rolloutTrouble describes why a rollout failed, with the most severe task of the failed version.
 func rolloutTrouble(t *Target, tasks []api.TaskView) *api.Trouble {
 	failed := slices.DeleteFunc(slices.Clone(tasks), func(v api.TaskView) bool {
 		return v.Generation != t.rollout.Generation
