@@ -56,7 +56,7 @@ func deviceIDs(uses []DeviceUse) (ids []string) {
 	return ids
 }
 
-// wantedUnit is one device that a container asks for.
+// wantedUnit is one device that a container requests.
 type wantedUnit struct {
 	DeviceRequest
 	container int

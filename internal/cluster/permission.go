@@ -40,7 +40,7 @@ func (Permission) Values() []Permission {
 // Permissions returns all of them, in order.
 func Permissions() []Permission { return Permission("").Values() }
 
-// ParsePermissions reads a list such as "root,host-network"; "all" stands for all permissions and "" for none.
+// ParsePermissions reads a list such as "root,host-network"; "all" means all permissions and "" none.
 func ParsePermissions(text string) ([]Permission, error) {
 	switch text {
 	case "":
@@ -76,8 +76,8 @@ type Privilege struct {
 	What       string // what it says: `is "root"`
 }
 
-// Privileges returns the fields of the definition that need a permission, in their order. It looks at the definition
-// only: the user of an image is confined by the container, see docs/guide/security.md.
+// Privileges returns the fields of the definition that need a permission, in their order. It reads the definition only:
+// the user of an image is confined by the container, see docs/guide/security.md.
 func (d *TaskDefinition) Privileges() (all []Privilege) {
 	add := func(p Permission, path, format string, args ...any) {
 		all = append(all, Privilege{p, path, fmt.Sprintf(format, args...)})

@@ -33,8 +33,8 @@ func (c *Cluster) Validate() error {
 	return k.err()
 }
 
-// Validate returns all faults of the service as Faults, or nil. Omitted fields count with their defaults. It looks at
-// the service only.
+// Validate returns all faults of the service as Faults, or nil. Omitted fields count with their defaults. It checks the
+// service only.
 func (s *Service) Validate() error {
 	s = s.completed()
 	k := newCheck()
@@ -55,8 +55,8 @@ func (s *Service) Validate() error {
 	return k.err()
 }
 
-// Validate returns all faults of the job as Faults, or nil. Omitted fields count with their defaults. It looks at the
-// job only.
+// Validate returns all faults of the job as Faults, or nil. Omitted fields count with their defaults. It checks the job
+// only.
 func (j *Job) Validate() error {
 	j = j.completed()
 	k := newCheck()

@@ -149,7 +149,7 @@ func (d *TaskDefinition) Writes(volume string) bool {
 
 // Attributes of the constraints that follow from a definition's volumes. No user can name them.
 const (
-	// Value is its name; with OpExists any will do, with OpEqual one that can be written
+	// Value is its name; with OpExists any suffices, with OpEqual one that can be written
 	AttributeHostVolume = "host_volume"
 	AttributeHostPath   = "host_path" // Value is a path that the node lets tasks name
 	AttributeSticky     = "sticky"    // nodes whose agent keeps volumes that stick to a task
@@ -269,7 +269,7 @@ func (f *FolderFacts) validate(k check) {
 		MaxNodeVolumes)
 }
 
-// notable reports whether what volumes take differs by so much that it is worth telling.
+// notable reports whether what volumes take differs by so much that it is worth a report.
 func (s *StorageUse) notable(told *StorageUse) bool {
 	if s == nil || told == nil {
 		return s != told

@@ -2,9 +2,9 @@
 // decide, and commits what they propose.
 //
 // Servers campaign; the winner leads until another server takes over or its store is lost. A leader runs a loop of
-// cycles. A cycle looks only at what changed since the last one. The cycle's own commits come back through the tables,
-// like the writes of everybody else. So nothing is lost when a leader dies between two lines of code: the next leader
-// decides from the same records.
+// cycles. A cycle reads only the changes since the last one. The cycle's own commits come back through the tables, like
+// all other writes. So nothing is lost when a leader dies between two lines of code: the next leader decides from the
+// same records.
 //
 // cycle.go names the steps of a cycle. A step is a part with its own state, mostly in a package below this one. The
 // loop holds the parts and their order; it decides nothing itself.
@@ -41,7 +41,7 @@ type Config struct {
 	Domain string
 	// Server is this server's id, the same after a restart.
 	Server string
-	// Random gives the jitter of campaigns. Nobody else may use it.
+	// Random gives the jitter of campaigns. No other goroutine may use it.
 	Random *rand.Rand
 	// NewID returns the identity of a new attempt, unique forever (P3.6); nil means random UUIDs.
 	NewID  func() string

@@ -29,7 +29,7 @@ func (l *loop) cycle(ctx context.Context) (time.Duration, error) {
 	l.clock.advance()
 	l.config.Scheduler.Now = l.clock.now
 	l.learn(snap, changes)
-	if !l.hasCycled { // the standby loop learnt this state, but nobody decided from it
+	if !l.hasCycled { // the standby loop learnt this state, but no decision used it
 		changes.Resync = true
 		l.queue.MarkAll(snap)
 		l.preemption.RecoverPromises(snap, l.clock.now)

@@ -94,7 +94,7 @@ func newLoop(p *Plane) *loop {
 }
 
 // startTerm makes l the loop of a leader. It keeps what l learnt from the store; what a leader has to see itself begins
-// anew.
+// again.
 func (l *loop) startTerm(w *store.Writer, fence *store.Fence, d *storeloss.Detector) {
 	l.term = newTerm(l.config, w, fence, d)
 	l.nodes.StartTerm(fence.Incarnation, l.term.hasUnknownPlacements)

@@ -13,7 +13,7 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// Rehearsal is the control plane of a store that nobody else leads and whose time the caller sets. Each call of Step is
+// Rehearsal is the control plane of a store without another leader, whose time the caller sets. Each call of Step is
 // one cycle of the leader's loop and of the projection after it. It shows what the control plane would do. Only one
 // goroutine at a time may use it.
 type Rehearsal struct {
@@ -88,7 +88,7 @@ func (r *Rehearsal) Step(ctx context.Context) (next time.Duration, err error) {
 	}
 	r.loop.asker.running.Wait()
 	select {
-	case <-r.loop.asker.wake: // an answer came: the next cycle uses it at once
+	case <-r.loop.asker.wake: // an answer came: the next cycle uses it immediately
 		return 0, nil
 	default:
 	}

@@ -12,7 +12,7 @@ import (
 // lookupTTL is the time after a look-up request in which the node may fetch its login.
 const lookupTTL = 30 * time.Second
 
-// lookup is a request to a node to look an image up with the login of a secret.
+// lookup is a request to a node to look up an image with the login of a secret.
 type lookup struct {
 	node  string
 	login transport.SecretName
@@ -32,8 +32,8 @@ func (d *Dispatcher) recordLookup(node string, r *transport.StreamRequest) {
 	d.streams.lookups[r.ID] = lookup{node, *r.Images.Login, now + lookupTTL}
 }
 
-// streamLogin returns the login for an image look-up, only to the node that was asked to make it, and only for the
-// registry of the secret. The password is stored nowhere.
+// streamLogin returns the login for an image look-up, only to the node with that request, and only for the registry of
+// the secret. The password is stored nowhere.
 func (d *Dispatcher) streamLogin(r *transport.SecretsRequest) (reply transport.SecretsReply, err error) {
 	d.streams.mu.Lock()
 	l, ok := d.streams.lookups[r.Stream]

@@ -20,7 +20,7 @@ var ErrNoSession = errors.New("no agent of the node is connected")
 type streams struct {
 	mu      sync.Mutex
 	waiting map[string]requestedStream
-	lookups map[string]lookup // images that nodes were asked to look up, by the id of the stream
+	lookups map[string]lookup // images that nodes are looking up, by the id of the stream
 }
 
 // requestedStream is a stream that an agent was asked to open.

@@ -94,7 +94,7 @@ func (r *Reasons) ListVictims() []cluster.Victim {
 }
 
 // ReportAfter returns the waiting tasks in groups, in the order of the decisions, and the victims. A group without
-// tasks stands for all tasks. If the version equals after, the report holds the version alone.
+// tasks means all tasks. If the version equals after, the report holds the version alone.
 func (r *Reasons) ReportAfter(after uint64) cluster.WaitingReport {
 	r.mu.Lock()
 	defer r.mu.Unlock()

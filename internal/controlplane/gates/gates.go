@@ -53,7 +53,7 @@ type gateState struct {
 	busy   bool
 }
 
-// New returns gates of which none is checked yet.
+// New returns gates without a check.
 func New(c Config) *Gates {
 	return &Gates{config: c, sets: map[cluster.OwnerRef]*gateSet{}, changed: map[cluster.OwnerRef]bool{}}
 }

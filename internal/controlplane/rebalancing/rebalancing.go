@@ -23,7 +23,7 @@ const (
 	maxPlaceWait = 15 * time.Second
 	// settleMargin is how much longer a move may take than the service's tasks may take to become healthy.
 	settleMargin = time.Minute
-	// rebalanceInterval is the time between two looks at a rebalancing if nothing changes.
+	// rebalanceInterval is the time between two decisions about a rebalancing if nothing changes.
 	rebalanceInterval = time.Second
 )
 

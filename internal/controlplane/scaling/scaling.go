@@ -21,7 +21,7 @@ const (
 	scaleInterval = 5 * time.Second
 	// maxStatsAge is the age up to which an agent's measurement counts, unless its next report is due later.
 	maxStatsAge = time.Minute
-	// maxWishes bounds the wishes that are remembered for one service.
+	// maxWishes bounds the estimates that are remembered for one service.
 	maxWishes = 10_000
 )
 
@@ -199,7 +199,7 @@ func scaleForCount(scale *cluster.Scale, spec *cluster.Service) *cluster.Scale {
 	return &old
 }
 
-// addWish keeps a wish, and drops wishes from before since.
+// addWish keeps an estimate, and drops estimates from before since.
 func (s *scaledService) addWish(w scaler.Wish, since time.Time) {
 	if !w.At.IsZero() {
 		s.wishes = append(s.wishes, w)

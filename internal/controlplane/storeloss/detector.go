@@ -65,8 +65,8 @@ func (s *Detector) AlarmUnit(snap *store.Snapshot, p store.Prefix) (u store.Unit
 }
 
 // sharedAlarm is the alarm that the detectors of a term share. The evidence may be gone from the tables when the second
-// detector looks, as the number of a lost plan is given again. Without sharing, one of them would stop while the other
-// continues.
+// detector reads, because the number of a lost plan is used again. Without sharing, one of them would stop while the
+// other continues.
 type sharedAlarm struct {
 	mu      sync.Mutex
 	highest *cluster.Recovery
@@ -133,7 +133,7 @@ func (s *Detector) checkToken(snap *store.Snapshot, status *cluster.NodeStatus, 
 	}
 }
 
-// checkPlans looks for attempts that were placed by a plan which the store does not have; the newest plan record is
+// checkPlans searches attempts that were placed by a plan which the store does not have; the newest plan record is
 // never deleted. It detects a loss within one term, which tokens do not show. former, unless nil, is the decision on an
 // earlier loss; attempts of that loss are left to it.
 func (s *Detector) checkPlans(snap *store.Snapshot, c store.Changes, now time.Time, former *cluster.Recovery) {

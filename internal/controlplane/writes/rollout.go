@@ -66,7 +66,7 @@ func (w *decisionWriter) deleteSideRecords(u *store.Unit) {
 	}
 }
 
-// deleteOrphans deletes the side records of a service whose own record was deleted by somebody else.
+// deleteOrphans deletes the side records of a service whose own record was deleted by a foreign writer.
 func (w *decisionWriter) deleteOrphans(units *[]store.Unit) {
 	if w.owner.Kind != cluster.KindService {
 		return

@@ -113,7 +113,7 @@ type pull struct {
 	mu    sync.Mutex
 	state string                               // the current activity, unless it is fetching
 	parts map[digest.Digest]*part              // configuration and layers
-	blobs map[digest.Digest]ocispec.Descriptor // all that was asked for
+	blobs map[digest.Digest]ocispec.Descriptor // all requested ones
 }
 
 // pullShared pulls an image, or joins a running pull; displayName is its name for users. It returns soon after ctx

@@ -22,7 +22,7 @@ type pullFault struct {
 	cause      string
 	retryable  bool          // it may work later
 	suspend    bool          // no request goes to the registry meanwhile
-	retryAfter time.Duration // the wait that the registry asked for
+	retryAfter time.Duration // the wait that the registry requested
 	corrupt    bool          // what came is not what its digest says
 	daemon     error         // containerd's own, not the registry's
 	login      bool          // another login may do

@@ -18,8 +18,8 @@ import (
 )
 
 // Agent acts as an agent until it is killed: it makes containers below dir and starts them, several at a time. Each
-// container appends a line to its file "ran"; every third runs until it is removed, the others end at once. A driver's
-// TestMain calls it in a process of its own, for Crash.
+// container appends a line to its file "ran"; every third runs until it is removed, the others end immediately. A
+// driver's TestMain calls it in a process of its own, for Crash.
 func Agent(ctx context.Context, ex executor.Executor, dir string, shell func(script string) cluster.Container) error {
 	errs := make(chan error)
 	for worker := range 3 {

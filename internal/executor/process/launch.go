@@ -165,7 +165,7 @@ func (o *launchOrder) ready() (string, error) {
 	return lookProgram(o.Args[0], o.Env, "")
 }
 
-// joinNetwork enters the network namespace, where one is asked for.
+// joinNetwork enters the network namespace, where one is requested.
 func (o *launchOrder) joinNetwork() error {
 	if o.Network == "" {
 		return nil
@@ -224,7 +224,7 @@ func (o *launchOrder) joinByCommand() error {
 	return nil
 }
 
-// become takes on the user and gives up every privilege that is not asked for.
+// become takes on the user and gives up every privilege that is not requested.
 func (o *launchOrder) become() error {
 	var err error
 	switch {

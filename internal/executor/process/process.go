@@ -1,11 +1,10 @@
 // Package process runs containers as plain processes, on machines without containerd.
 //
-// Each container has a supervisor: the berth binary itself, started by Prepare with a hidden
-// subcommand in a session of its own. It is the parent of the program and outlives the agent. It prepares a
-// launcher, which stands right before the program's first instruction until Start; it writes the log, keeps the
-// exit status on disk, takes in the program's orphans, and ends once the program and all that it started
-// are gone and the exit is durable. A supervisor runs its program at most once; if it dies, so does the
-// program, and nobody knows its exit.
+// Each container has a supervisor: the berth binary itself, started by Prepare with a hidden subcommand in a session of
+// its own. It is the parent of the program and outlives the agent. It prepares a launcher, which waits right before the
+// program's first instruction until Start; it writes the log, keeps the exit status on disk, takes in the program's
+// orphans, and ends once the program and all that it started are gone and the exit is durable. A supervisor runs its
+// program at most once; if it dies, so does the program, and its exit is unknown.
 //
 // # What a manifest's fields mean here
 //
@@ -39,8 +38,8 @@
 // # Size
 //
 // The executor, the supervisor and the launcher are three processes of one binary. They exchange the same files and
-// messages, whose formats are nobody else's business, so they are one package. File names say which process runs the
-// code: supervisor.go, launch.go, and process.go for the executor.
+// messages, whose formats are private, so they are one package. File names say which process runs the code:
+// supervisor.go, launch.go, and process.go for the executor.
 package process
 
 import (

@@ -99,7 +99,7 @@ func (d stateDir) state() (standing, error) {
 		}
 		return standing{}, err
 	}
-	// The supervisor is looked at before the files: one that is gone writes none any more.
+	// The supervisor is checked before the files: one that is gone writes none any more.
 	st.alive = outlive.Locked(d.path(lockFile))
 	if err := d.read(intentFile, &st.process); err == nil {
 		st.state = executor.StateUnknown
