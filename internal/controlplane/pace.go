@@ -32,6 +32,6 @@ func (l *loop) gatherBurst(ctx context.Context) bool {
 	if pause.For(ctx, burstDelay) != nil {
 		return false
 	}
-	_, err := pause.Until(ctx, l.follow.Wish(), l.pace.ended+l.pace.pause-l.config.Clock())
+	_, err := pause.Until(ctx, l.follow.Specs(), l.pace.ended+l.pace.pause-l.config.Clock())
 	return err == nil
 }

@@ -187,7 +187,7 @@ func (d *Domain) recovery() reconciler.Recovery {
 	return reconciler.RecoveryOf(d.Incarnation, decided.Value)
 }
 
-// IsPinned reports whether an unreadable record stands for the task on some node. If so, the task is not pending
+// IsPinned reports whether an unreadable record represents the task on some node. If so, the task is not pending
 // (P3.5).
 func IsPinned(snap *store.Snapshot, task cluster.TaskID) bool {
 	for row := range snap.TaskAttempts(task) {

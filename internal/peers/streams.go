@@ -189,7 +189,7 @@ func (s *forwarded) Write(b []byte) (int, error) { return s.writer.Write(b) }
 // CloseWrite ends the caller's direction.
 func (s *forwarded) CloseWrite() error { return s.writer.end(nil) }
 
-// Close ends both directions at once.
+// Close ends both directions immediately.
 func (s *forwarded) Close() error {
 	s.detach()
 	s.free()

@@ -52,7 +52,7 @@ const (
 	AuthorityLife = 10 * 365 * 24 * time.Hour
 	// LeafLife is the life of a certificate that it signs.
 	LeafLife = 90 * 24 * time.Hour
-	// backdate lets machines use a certificate at once whose clocks are behind by this.
+	// backdate lets machines whose clocks are behind by this use a new certificate.
 	backdate = time.Hour
 )
 

@@ -25,7 +25,7 @@ type KeeperConfig struct {
 	// Renew trades a request for a new certificate of the same subject. Nil never renews.
 	Renew func(ctx context.Context, csrPEM []byte) (certPEM []byte, err error)
 	// Hosts, unless empty, are the addresses and names for the certificate of a server. A certificate with others is
-	// renewed at once.
+	// renewed immediately.
 	Hosts []string
 	Log   *slog.Logger
 	// Now is the wall clock; default time.Now.
@@ -218,7 +218,7 @@ func (k *Keeper) due(id *identity, spread float64) time.Time {
 	life := id.leaf.NotAfter.Sub(id.leaf.NotBefore)
 	due := id.leaf.NotBefore.Add(life*2/3 + time.Duration(spread*float64(life/10)))
 	if id.subject.Role == cluster.RoleServer && len(k.cfg.Hosts) > 0 && !sameHosts(k.cfg.Hosts, id) {
-		return id.leaf.NotBefore // at once
+		return id.leaf.NotBefore // immediately
 	}
 	return due
 }

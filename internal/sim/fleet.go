@@ -35,7 +35,7 @@ type Options struct {
 	Verbose bool
 	// Logs writes what the parts log to the standard error.
 	Logs bool
-	// History keeps the lines of which Result.Digest is made.
+	// History keeps the lines that Result.Digest is computed from.
 	History bool
 	// StopAtOnce ends the story with the first breach.
 	StopAtOnce bool

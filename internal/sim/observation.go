@@ -82,8 +82,8 @@ func (a *attemptHistory) belongsTo(service cluster.OwnerRef) bool {
 	return ok && p.Step == "" && p.Cluster == service.Cluster && p.Owner == service.Name
 }
 
-// awaitsPermit reports whether the attempt is healthy, was told to stop, and continues until its agent gets a permit.
-// Until then it counts in the decision on another permit.
+// awaitsPermit reports whether the attempt is healthy, has a stop, and continues until its agent gets a permit. Until
+// then it counts in the decision on another permit.
 func (a *attemptHistory) awaitsPermit() bool {
 	return a.desired != nil && a.desired.Stop != nil && a.desired.Stop.Class == cluster.StopVoluntary &&
 		a.observed.Healthy() && !a.observed.Gone &&
@@ -209,7 +209,7 @@ func (v *observation) hasUntrustedAttempt(task cluster.TaskID) bool {
 }
 
 // isSilent reports whether the leader's verdict on a node means that tasks on it do not count. A node that is held for
-// flapping is suspect too, although it is heard.
+// flapping is suspect too, although it reports.
 func (v *observation) isSilent(node string) bool {
 	n := v.nodeView(node).verdict
 	return n != nil && (n.State == cluster.NodeDown || n.State == cluster.NodeSuspect && n.Until.IsZero())

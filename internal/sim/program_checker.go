@@ -85,7 +85,7 @@ func (v *programChecker) checkStart(n *node, a *attemptHistory) {
 }
 
 // mayRunBesideNext reports whether the attempt may continue in parallel to the next one of its task. Its node was
-// silent, it moves off its node, or it was told to stop and is wanted again.
+// silent, it moves off its node, or it has a stop and is wanted again.
 func mayRunBesideNext(a *attemptHistory) bool {
 	o := a.outcome
 	if o == nil {

@@ -127,7 +127,7 @@ func (v *specChecker) checkSpecs() {
 			v.breach("spec-lost", "%s is not there: %s", key, a.acknowledged)
 		}
 		if s, err := store.Decode[cluster.Service](r.Value); err == nil && s.Rollout.Reverted != 0 {
-			continue // written before its user heard that his own write was
+			continue // the leader reverted the write before its acknowledgement
 		}
 		if a.acknowledged != "" && stands && string(r.Value) != a.acknowledged {
 			v.breach("spec-lost", "%s is %s, and the user was told it is %s", key, r.Value, a.acknowledged)

@@ -45,7 +45,7 @@ func (s *Snapshot) HealthyAddresses(owner cluster.OwnerRef) []Address {
 }
 
 // isEnding reports whether a task is about to end. A task that requested a permit and has none continues (P5.2). A task
-// that did not ask ends at once.
+// that did not ask ends immediately.
 func isEnding(stop *cluster.Stop, o *cluster.Observed) bool {
 	return stop != nil && (stop.Class != cluster.StopVoluntary || o.Ask == "" || stop.Permit == o.Ask)
 }

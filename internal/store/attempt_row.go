@@ -47,7 +47,7 @@ func (r *AttemptRow) Ref() (cluster.OwnerRef, bool) {
 // Live reports whether the attempt has records but no outcome.
 func (r *AttemptRow) Live() bool { return r.Outcome == nil }
 
-// Standing reports whether a state or status record of the attempt stands on its node (P3.6).
+// Standing reports whether a state or status record of the attempt is on its node (P3.6).
 func (r *AttemptRow) Standing() bool {
 	return r.DesiredRev != 0 || r.ObservedRev != 0 || r.PlanRev != 0 && r.Outcome == nil
 }

@@ -165,7 +165,7 @@ func (a *attemptTables) findOutcome(rest string) (Record, any, bool) {
 	return lastWritten(row.OutcomeRev), row.Outcome, true
 }
 
-// lastWritten returns a record of which only the revision of the last write is known.
+// lastWritten returns a record with only the revision of the last write.
 func lastWritten(revision uint64) Record { return Record{Created: revision, Modified: revision} }
 
 // deriveAttempts derives the tables that all records of attempts share.

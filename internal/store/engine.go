@@ -126,7 +126,7 @@ type Change struct {
 	Deleted bool // then Value is nil and Modified the revision of the deletion, where the engine knows it
 }
 
-// Batch is what a watch delivers at once.
+// Batch is what a watch delivers in one step.
 type Batch struct {
 	// Changes holds at most one change a key, ordered by key. In a resync it holds
 	// every record under the prefix, and a key that is not in it does not exist.
@@ -137,8 +137,7 @@ type Batch struct {
 	// that the watch has not reached.
 	Revision uint64
 	// Resync marks a batch that replaces everything delivered before. It follows when the watch fell behind compaction,
-	// after a
-	// restore, or in an engine that cannot tell changes apart.
+	// after a restore, or in an engine that cannot distinguish changes.
 	Resync bool
 }
 
@@ -152,8 +151,8 @@ type Watch interface {
 	Close()
 }
 
-// CheckGroups validates the arguments of Commit without looking at any record. It returns ErrInvalid for an empty key
-// or a key that two operations write, and ErrTooLarge for a call over the limits. Every engine calls it first.
+// CheckGroups validates the arguments of Commit without reading any record. It returns ErrInvalid for an empty key or a
+// key that two operations write, and ErrTooLarge for a call over the limits. Every engine calls it first.
 func CheckGroups(groups []Group, limits Limits) error {
 	operations, size := 0, 0
 	written := make(map[string]struct{})

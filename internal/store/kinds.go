@@ -46,7 +46,7 @@ const (
 	byAnyone       = "the writer of the commit"
 )
 
-// kind is one kind of records: how the tables keep, find and copy them, and what a change tells the followers.
+// kind is one kind of records: how the tables keep, find and copy them, and which followers a change wakes.
 type kind struct {
 	// noun is the first segment of the keys.
 	noun string
@@ -56,8 +56,8 @@ type kind struct {
 	record any
 	// writer is the first writer that docs/reference/keys.md names.
 	writer string
-	// progress says that the records tell how tasks are doing. All other kinds are specs, settings and verdicts: see
-	// Follower.Wish.
+	// progress says that the records contain the state of tasks. All other kinds are specs, settings and verdicts: see
+	// Follower.Specs.
 	progress bool
 	// apply applies a change of one record. rest is its key after the noun.
 	apply func(s *state, rest string, c *Change)

@@ -11,7 +11,7 @@ import (
 
 // Desired and observed records of an attempt end with a seal: a hash of the bytes before it. Another program omits the
 // seal, or keeps the seal of the record that it changed. Every server therefore recognises a foreign record by the
-// record alone, although all fields look right (P3.9).
+// record alone, although all fields are valid (P3.9).
 //
 // The seal is no secret and no protection: an attacker who may write to the store could as well write a service. A
 // record without a seal is accepted as one of an earlier build where servers of such a build may have written it

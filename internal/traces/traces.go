@@ -91,7 +91,7 @@ func (f Fault) String() string {
 	return fmt.Sprintf("%s:%d: %s", f.File, f.Line, f.Message)
 }
 
-// Faults are all that is wrong with a trace, as far as it is worth telling.
+// Faults are all that is wrong with a trace, up to a limit.
 type Faults struct {
 	List []Fault
 	// More is the number of further faults.

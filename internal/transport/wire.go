@@ -28,7 +28,7 @@ const (
 	PathStream      = "/agent/v1/streams/" // + id
 	// PathBeat + node/session/seq is a heartbeat: a report without content.
 	PathBeat = "/agent/v1/beat/"
-	// PathAlive answers at once. Any answer distinguishes a server that waits for its disk from one that hangs.
+	// PathAlive answers immediately. Any answer distinguishes a server that waits for its disk from one that hangs.
 	PathAlive = "/agent/v1/alive"
 )
 

@@ -4,7 +4,7 @@
 // A World consists of a branch (store.Branch), the API server that writes the user's requests, and the control plane
 // that decides. Both are the code that serves the real domain, so a task is placed exactly as the real domain would
 // place it. The clock and the agents are simulated. The clock advances as soon as nothing changes at its present time.
-// The agents' tasks are always healthy, and stopped tasks are gone at once.
+// The agents' tasks are always healthy, and stopped tasks are gone immediately.
 //
 // A World writes nothing and queries nothing outside of its branch. Gates of rollouts pass, and counts that follow
 // metrics stay. Crons make no jobs, and the tasks of jobs never end.

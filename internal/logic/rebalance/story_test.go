@@ -308,8 +308,8 @@ func TestNodeIsEmptiedAsAWholeOrNotAtAll(t *testing.T) {
 	w.service("large", pack, one(3500, 1), times("n1*2 n2*2")...)
 	w.service("small", pack, one(900, 1), times("n3*3")...)
 	w.service("old", cluster.Placement{}, one(7200, 1), "n4")[0].Unmovable = "young"
-	wish := cluster.Affinity{Constraint: cluster.Constraint{Attribute: "label.zone", Value: "a"}, Weight: 100}
-	w.service("web", cluster.Placement{Affinities: []cluster.Affinity{wish}}, one(800, 1), "n4")
+	affinity := cluster.Affinity{Constraint: cluster.Constraint{Attribute: "label.zone", Value: "a"}, Weight: 100}
+	w.service("web", cluster.Placement{Affinities: []cluster.Affinity{affinity}}, one(800, 1), "n4")
 	res := rebalance.Rebalance(w.input(), rebalance.Options{})
 	want := []string{"even c.web.1.0: n4 → n1 (node n1 meets more of its preferences than n4)"}
 	if diff := cmp.Diff(want, shown(res.Moves)); diff != "" || res.Before.Used != res.After.Used {

@@ -54,7 +54,7 @@ func (p moves) move(s *slot, template cluster.Pending) {
 
 // replaceAdopted replaces an attempt whose definition differs from its task's. The attempt was adopted after the store
 // went back (P1.7): in the lost history, another spec had the same generation. It continues until the next attempt is
-// healthy. If the two cannot live at once, it continues until the budget grants its stop.
+// healthy. If the two cannot live concurrently, it continues until the budget grants its stop.
 func (p moves) replaceAdopted(s *slot, t *Task, template cluster.Pending) {
 	if t.Absence != watcher.Present || !t.Reported {
 		return
@@ -133,8 +133,8 @@ func (p moves) startMove(s *slot, t *Task, m Move, stop cluster.Stop) {
 	p.Moves = append(p.Moves, m)
 }
 
-// replaceWantedAgain finds another place for a task that was told to stop voluntarily and is wanted again before its
-// agent got the permit. A stop is never taken back. The attempt continues until the next one is healthy.
+// replaceWantedAgain finds another place for a task that has a voluntary stop and is wanted again before its agent got
+// the permit. A stop is never taken back. The attempt continues until the next one is healthy.
 func (p moves) replaceWantedAgain(s *slot, t *Task, template cluster.Pending) {
 	if t.Desired.Stop.Permit != "" || !t.mayNotStopYet() || t.openPermitRequest() == "" ||
 		leavesNode(t.Desired.Stop.Reason) ||
@@ -153,7 +153,7 @@ func (p moves) replaceWantedAgain(s *slot, t *Task, template cluster.Pending) {
 }
 
 // vacateJobTask takes a job's attempts off drained nodes. An attempt that has begun may end there until the deadline;
-// one that has not begun is taken back. An attempt that must leave for another reason ends at once.
+// one that has not begun is taken back. An attempt that must leave for another reason ends immediately.
 func (p moves) vacateJobTask(s *slot) {
 	for _, t := range s.attempts {
 		if !t.live() || t.stopped() || t.Desired == nil || p.outcomes[t] != nil ||

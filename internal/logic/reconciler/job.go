@@ -11,8 +11,8 @@ import (
 // Job decides what to do for a job. It is deterministic, does not depend on the order of the tasks, and keeps nothing
 // of its input.
 //
-// All tasks of all steps are requested at once. A failed task is tried again while its step has retries; free losses do
-// not count. Once a task has no retries left, the job has failed. Nothing begins any more, but running tasks may
+// All tasks of all steps are requested together. A failed task is tried again while its step has retries; free losses
+// do not count. Once a task has no retries left, the job has failed. Nothing begins any more, but running tasks may
 // finish, because their work may be of use.
 func Job(in JobInput) Decision {
 	p := newPlan(in.Owner, in.Definitions, in.Now)

@@ -22,8 +22,8 @@ type Leave struct {
 	From time.Time
 	// To, unless empty, is the only node for the next attempt.
 	To string
-	// Now says that the attempt ends before its next attempt has a place: a service's as the budget allows, a job's at
-	// once. A job's attempt leaves for no other reason.
+	// Now says that the attempt ends before its next attempt has a place: a service's as the budget allows, a job's
+	// immediately. A job's attempt leaves for no other reason.
 	Now bool
 	// For and ForAttempt, unless empty, name the attempt that takes the place.
 	For        cluster.TaskID

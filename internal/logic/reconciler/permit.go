@@ -52,8 +52,7 @@ func (p permits) permitted(s *slot, t *Task, wanted bool) (least int, ok bool) {
 		b.healthyWithout(s) >= least
 }
 
-// mayNotStopYet reports whether the attempt was told to stop voluntarily and still runs without a permit that it can
-// use.
+// mayNotStopYet reports whether the attempt has a voluntary stop and still runs without a permit that it can use.
 func (t *Task) mayNotStopYet() bool {
 	if !t.stopped() || t.Desired.Stop.Class != cluster.StopVoluntary || endObserved(t) || t.Observed != nil &&
 		t.Observed.Gone {

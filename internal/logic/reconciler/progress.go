@@ -129,7 +129,7 @@ func (r progress) fail(code cluster.ReasonCode, message string) {
 			back.Definition, message))
 }
 
-// promote continues from the canaries once somebody, or the policy, promotes them.
+// promote continues from the canaries once a user, or the policy, promotes them.
 func (r progress) promote() {
 	c := min(r.canaries(), r.n)
 	asked := r.spec.Rollout.Promoted == r.rec.Generation

@@ -86,8 +86,8 @@ type ServiceInput struct {
 	Alone map[string]bool
 	// Definitions finds the definitions of all generations that still have tasks.
 	Definitions Definitions
-	// Tasks are all attempts of the owner, of all generations, in any order. They include attempts of which only the
-	// outcome is left.
+	// Tasks are all attempts of the owner, of all generations, in any order. They include attempts with only the
+	// outcome left.
 	Tasks []Task
 	// ClusterConstraints hold for every task of the owner's cluster.
 	ClusterConstraints []cluster.Constraint
@@ -126,7 +126,7 @@ type Decision struct {
 	Adoptions []Adoption
 	// Conclusions write the outcomes of ended attempts.
 	Conclusions []Conclusion
-	// Cleanups delete the records of attempts that have an outcome and of which no node holds anything.
+	// Cleanups delete the records of attempts that have an outcome and no remains on any node.
 	Cleanups []Cleanup
 	// Trims delete outcomes that nothing needs any more.
 	Trims []Trim
@@ -194,8 +194,8 @@ type Stop struct {
 
 // Move takes a task off its node. Nothing is written until the scheduler finds a place for Next: a task without another
 // place stays. Then the attempt gets its outcome and runs on until the next attempt is healthy (Conclusion). If two
-// attempts must not live at once, the attempt is stopped first (Stop). Exactly one of the two is nil. The next decision
-// searches for the place again.
+// attempts must not live concurrently, the attempt is stopped first (Stop). Exactly one of the two is nil. The next
+// decision searches for the place again.
 type Move struct {
 	Next       cluster.Pending
 	From       string
@@ -256,7 +256,7 @@ const (
 	MaxDelay    = 5 * time.Minute
 	MaxJobDelay = 30 * time.Second
 	SteadyTime  = 10 * time.Minute
-	// MoveTimeout is the time for which the next attempt of a moved task may look for its place. Until then a task that
+	// MoveTimeout is the time for which the next attempt of a moved task may search its place. Until then a task that
 	// cannot share a node with another of its kind keeps running on its healthy node. The attempt may use any node
 	// after MoveTimeout, even if the move named one node.
 	MoveTimeout = time.Minute

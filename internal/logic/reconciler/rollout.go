@@ -35,8 +35,7 @@ type rollout struct {
 	// unreachable nodes.
 	old  []*slot
 	live int
-	// staying counts the healthy tasks of all versions that are to stay, stopping the healthy tasks that were told to
-	// stop.
+	// staying counts the healthy tasks of all versions that are to stay, stopping the healthy tasks that have a stop.
 	staying, stopping int
 	// oldLive counts the old live tasks on reachable nodes, including stopping ones.
 	oldLive int
@@ -130,7 +129,7 @@ func (r *rollout) wasHealthyBefore() bool {
 	return r.spec.Rollout.Reverted != 0 || r.rec.Healthy != nil && r.rec.Healthy.Definition == r.spec.Definition
 }
 
-// canaries returns how many tasks begin beside all old tasks until somebody promotes them; 0 without canaries.
+// canaries returns how many tasks begin beside all old tasks until a user promotes them; 0 without canaries.
 func (r *rollout) canaries() int {
 	if r.rec.Promoted || len(r.old) == 0 && r.versionToRestore() == nil || r.wasHealthyBefore() || r.rec.State.Ended() {
 		return 0
@@ -214,7 +213,7 @@ func (r taskChoice) startable(fresh, old []*slot) int {
 	return room
 }
 
-// allowedStarting returns how many tasks of the newest version may be starting at once. An index that is free, because
+// allowedStarting returns how many tasks of the newest version may be starting together. An index that is free, because
 // an old task made room or has ended, is filled without waiting for the next batch.
 func (r taskChoice) allowedStarting() int {
 	left, now := r.n-r.healthy, r.starting()

@@ -51,7 +51,7 @@ func (e *evaluation) measured(i int) (Measured, bool) {
 	return m, known
 }
 
-// tasksFor returns how many tasks a target needs. The load is counted in tasks that exactly meet their target. Tasks
+// tasksFor returns how many tasks a target needs. The load is counted in tasks that are exactly at their target. Tasks
 // without a measurement are idle for growth and busy for shrinking.
 func tasksFor(t *cluster.ScaleTarget, m Measured, count int) int {
 	var load float64

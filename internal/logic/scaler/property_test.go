@@ -71,7 +71,7 @@ func drawInput(t *rapid.T) scaler.Input {
 		in.Fired = append(in.Fired, pick(t, "has fired", time.Time{}, at))
 	}
 	for range upTo(t, "estimates", 10) {
-		in.Wishes = append(in.Wishes, scaler.Wish{
+		in.Estimates = append(in.Estimates, scaler.Estimate{
 			At: epoch().Add(-time.Duration(upTo(t, "estimated", 900)) * time.Second), Count: upTo(t, "estimate", 50),
 		})
 	}
@@ -149,7 +149,7 @@ func TestPromises(t *testing.T) {
 			t.Fatalf("decide again at %s, which is not later than now", d.NextDecision)
 		}
 		in.Scale = d.Scale
-		in.Wishes = append(in.Wishes, d.Wish)
+		in.Estimates = append(in.Estimates, d.Estimate)
 		if d.Scale != nil && in.Spec.Scaling.Up.Step == nil && in.Spec.Scaling.Down.Step == nil {
 			for i := range in.Measured { // without measurements nothing changes
 				in.Measured[i].Known = false
@@ -205,7 +205,7 @@ func TestConverges(t *testing.T) {
 		target.Whole = false
 		load := rapid.Float64Range(0, 50).Draw(t, "load") // in tasks that are exactly at the target
 		var scale *cluster.Scale
-		var wishes []scaler.Wish
+		var estimates []scaler.Estimate
 		now, settled := epoch(), 0
 		count := s.Count
 		for range 500 {
@@ -215,15 +215,15 @@ func TestConverges(t *testing.T) {
 				m.Value /= float64(max(1, count))
 			}
 			d := scaler.Decide(scaler.Input{
-				Spec: s, Scale: scale, Measured: []scaler.Measured{m}, Wishes: wishes,
+				Spec: s, Scale: scale, Measured: []scaler.Measured{m}, Estimates: estimates,
 				Now: now,
 			})
 			if d.Scale != nil {
 				scale = d.Scale
 			}
-			wishes = append(wishes, d.Wish)
-			for now.Sub(wishes[0].At) > scaler.Keep(s.Scaling) {
-				wishes = wishes[1:]
+			estimates = append(estimates, d.Estimate)
+			for now.Sub(estimates[0].At) > scaler.Keep(s.Scaling) {
+				estimates = estimates[1:]
 			}
 			settled++
 			if n := s.At(scale).Count; n != count {

@@ -43,12 +43,12 @@ func epoch() time.Time { return time.Date(2026, 11, 20, 8, 0, 0, 0, time.UTC) }
 // stage is a service and the state that a caller keeps for it.
 type stage struct {
 	*testing.T
-	now    time.Time
-	spec   cluster.Service
-	scale  *cluster.Scale
-	wishes []scaler.Wish
-	fired  []time.Time
-	out    strings.Builder
+	now       time.Time
+	spec      cluster.Service
+	scale     *cluster.Scale
+	estimates []scaler.Estimate
+	fired     []time.Time
+	out       strings.Builder
 
 	obstacle string
 }
@@ -90,7 +90,7 @@ func (s *stage) do(command string, words []string) {
 	case "obstacle":
 		s.obstacle = strings.Join(words, " ")
 	case "leader":
-		s.wishes = nil
+		s.estimates = nil
 	case "at":
 		s.now = epoch().Add(s.span(words[0]))
 		fmt.Fprintln(&s.out, s.decide(words[1:]))
@@ -112,7 +112,7 @@ func (s *stage) do(command string, words []string) {
 // decide decides, carries the decision out and returns it as a line.
 func (s *stage) decide(values []string) string {
 	in := scaler.Input{
-		Spec: &s.spec, Scale: s.scale, Wishes: s.wishes, Fired: s.fired, GrowthObstacle: s.obstacle,
+		Spec: &s.spec, Scale: s.scale, Estimates: s.estimates, Fired: s.fired, GrowthObstacle: s.obstacle,
 		Now: s.now,
 	}
 	for _, v := range values {
@@ -123,8 +123,8 @@ func (s *stage) decide(values []string) string {
 	if d.Scale != nil {
 		s.scale = d.Scale
 	}
-	if !d.Wish.At.IsZero() {
-		s.wishes = append(s.wishes, d.Wish)
+	if !d.Estimate.At.IsZero() {
+		s.estimates = append(s.estimates, d.Estimate)
 	}
 	line := fmt.Sprintf("%s %d", s.now.Sub(epoch()), was)
 	if now := s.spec.At(s.scale).Count; now != was {

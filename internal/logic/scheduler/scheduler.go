@@ -17,7 +17,7 @@
 //   - the task does not tolerate a taint
 //   - the node has no executor for the task, or not its network
 //   - a constraint is not met
-//   - an earlier attempt of the task still stands on the node (P3.6)
+//   - an earlier attempt of the task still is on the node (P3.6)
 //   - anti-affinity is required, and a task of the same group runs there
 //   - a distinct, a spread or a relation is not met
 //   - CPU, memory or disk are short

@@ -411,13 +411,13 @@ func readPending(p *cluster.Pending, key, value string) (err error) {
 	case "labels":
 		p.Labels = readLabels(value)
 	default:
-		return readWish(p, key, value)
+		return readPreference(p, key, value)
 	}
 	return err
 }
 
-// readWish reads the rest of a placement.
-func readWish(p *cluster.Pending, key, value string) (err error) {
+// readPreference reads the rest of a placement.
+func readPreference(p *cluster.Pending, key, value string) (err error) {
 	switch key {
 	case "pool":
 		p.Placement.Pool = value

@@ -147,7 +147,7 @@ func (g *generator) kind(name cluster.Kind, t reflect.Type) *schema {
 
 // schemaOf returns the schema of a type: a reference for named types.
 func (g *generator) schemaOf(t reflect.Type) *schema {
-	if t.Kind() == reflect.Pointer { // a pointer tells an omitted value from 0
+	if t.Kind() == reflect.Pointer { // a pointer distinguishes an omitted value from 0
 		return g.schemaOf(t.Elem())
 	}
 	if t.PkgPath() == "" || t == reflect.TypeFor[time.Time]() {

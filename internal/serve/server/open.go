@@ -134,7 +134,7 @@ func (s *Server) OpenOwnStore(ctx context.Context) (*etcd.Engine, error) {
 	return engine, nil
 }
 
-// missingStoreError tells what to do if a server's store is missing.
+// missingStoreError says what to do if a server's store is missing.
 func (s *Server) missingStoreError(dir string) error {
 	flag := datadir.Flag(s.Config.DataDir)
 	hint := "If the store was only moved or not mounted, put it back.\n" + "If other servers run: `berth server " +

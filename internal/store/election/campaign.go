@@ -118,7 +118,7 @@ type leadershipState struct {
 }
 
 // Campaign blocks until this server leads the domain, and returns the leadership, which ends with ctx at the latest. A
-// domain without a holder is taken over at once, and so is one whose holder is this server before its restart. Any
+// domain without a holder is taken over immediately, and so is one whose holder is this server before its restart. Any
 // other holder has to be silent first. Campaign waits out faults of the engine, and waits until an engine that is a
 // Voter has its vote. It returns the context's error, ErrClosed, or an ErrVersion for a leader record that cannot be
 // read.
@@ -174,7 +174,7 @@ func (c *Candidate) awaitLeadershipState(ctx context.Context) (leadershipState, 
 	}
 }
 
-// isVacant reports whether nobody can be leading. The domain has no holder, or this server holds it by an epoch that
+// isVacant reports whether no server can be leading. The domain has no holder, or this server holds it by an epoch that
 // this candidate never led by. Such an epoch is from before a restart, or from a takeover whose result was unknown.
 func (c *Candidate) isVacant(s leadershipState) bool {
 	return s.leader.Holder == "" || s.leader.Holder == c.config.Server && s.leader.Epoch != c.led
@@ -371,8 +371,7 @@ func (l *Leadership) beat(engine store.Engine, op store.Op, sent time.Time) {
 	}
 }
 
-// readTogether reads records through any engine. An engine that cannot read them together is asked for one after the
-// other.
+// readTogether reads records through any engine. An engine that cannot read them together reads one after the other.
 func readTogether(ctx context.Context, engine store.Engine, keys ...string) ([]store.Record, error) {
 	if e, ok := engine.(store.TogetherReader); ok {
 		return e.ReadTogether(ctx, keys...)

@@ -115,7 +115,7 @@ type tokenSource struct {
 
 	renewing chan struct{} // holds one value while a call gets a token
 	mu       sync.Mutex
-	asked    bool   // etcd has been asked for a token
+	asked    bool   // a token has been requested from etcd
 	token    string // "" before the first token, and for an etcd without users
 }
 

@@ -71,7 +71,7 @@ const (
 	DefaultSlack     = 128 << 20
 )
 
-// memberName and peerURL are the defaults for a member's name and address. Nobody dials the address or listens on it
+// memberName and peerURL are the defaults for a member's name and address. Nothing dials the address or listens on it
 // while there is one member.
 const (
 	memberName = "berth"
@@ -305,7 +305,7 @@ func lockDirectory(dir string) (*os.File, error) {
 	return lock, nil
 }
 
-// embedded returns etcd's configuration. A member that is alone elects itself at once.
+// embedded returns etcd's configuration. A member that is alone elects itself immediately.
 func embedded(config Config) *embed.Config {
 	c := embed.NewConfig()
 	c.Name = config.Name

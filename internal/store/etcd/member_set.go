@@ -36,7 +36,7 @@ const (
 // errElsewhere reports a call about the members in this process where etcd runs elsewhere.
 var errElsewhere = fmt.Errorf("the store runs elsewhere: its own tools change its members: %w", store.ErrInvalid)
 
-// errNoClusterVersion says that the store has not agreed on its version yet; until then nobody can join.
+// errNoClusterVersion says that the store has not agreed on its version yet; until then no server can join.
 var errNoClusterVersion = errors.New("the store has just begun")
 
 // memberSet is the set of the members of the engine, and the changes of it.

@@ -26,7 +26,7 @@ func testCampaign(t *testing.T, c *check) {
 		}).Applied[0]
 	}
 	ctx := testkit.Context(c, time.Minute)
-	// 1. The first candidate leads at once, and continues leading.
+	// 1. The first candidate leads immediately, and continues leading.
 	first, err := newCandidate("a").Campaign(ctx)
 	if err != nil {
 		t.Fatalf("first campaign: %v", err)

@@ -292,7 +292,7 @@ func callAndAnswer(op porcupine.Operation) (call, answer) {
 	return asked, got
 }
 
-// Explain looks for an order of a history's calls in which one copy of the data gives the same answers. Each call takes
+// Explain searches an order of a history's calls in which one copy of the data gives the same answers. Each call takes
 // effect between its beginning and its end. An unknown commit may take effect at any time after its beginning. If a
 // read saw one of its values, it took effect before the end of that read.
 func Explain(history []porcupine.Operation, limit time.Duration) porcupine.CheckResult {

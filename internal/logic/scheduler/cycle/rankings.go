@@ -10,7 +10,7 @@ import (
 )
 
 // rankings makes and updates the rankings of task classes. By the placements of a large class most nodes get individual
-// scores; a ranking looks at each node once and then only at the touched ones.
+// scores; a ranking evaluates each node once and then only the touched ones.
 type rankings struct {
 	nodes *fleet.Overlay
 	eval  *evaluation.Evaluator

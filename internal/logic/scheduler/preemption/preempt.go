@@ -66,10 +66,10 @@ type Preemption struct {
 //
 // Preempt serves tasks in the order of Schedule, and treats victims of earlier tasks as gone. It chooses the node by
 // the victims: by the lowest highest priority, then the smallest sum of priorities, then the smallest number. The best
-// rank decides last. If nothing has to end on the promised node, the task stays with it. Victims are on the
-// chosen node, together with their gangs. The chosen set contains no superfluous victim. Preempt considers every
-// refusal that victims can cause: missing room, devices or ports, and tasks that stand there. A gang gets room for at
-// least its size, or for no member.
+// rank decides last. If nothing has to end on the promised node, the task stays with it. Victims are on the chosen
+// node, together with their gangs. The chosen set contains no superfluous victim. Preempt considers every refusal that
+// victims can cause: missing room, devices or ports, and tasks that are there. A gang gets room for at least its size,
+// or for no member.
 //
 // The choice is exact on nodes with few tasks. Beyond maxSteps the chosen set may cost more than the least, but still
 // has no superfluous victim.

@@ -91,7 +91,7 @@ func (s *setSearch) bestRank(slot int32, short amounts, level *freeableLevel, co
 	switch {
 	case c.Devices.UsesValueModel || len(c.Images.Nodes) > 0:
 		return r
-	case !c.HasWishes:
+	case !c.HasPreferences:
 		r.Tier = rank.EmptyTier
 	case p.victims.hasNoRelated():
 		r.Tier = rank.TierOf(c.ClassPoints(l.Class)+p.Eval.NodePoints(c, slot), c.Filter.IsPenalized(l.Class))

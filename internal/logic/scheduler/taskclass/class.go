@@ -24,7 +24,7 @@ type Class struct {
 	Affinity cluster.AntiAffinity
 	Now      time.Time
 	Demand   cluster.Demand
-	Need     cluster.Demand // demand, with the least integer for resources that are not asked for
+	Need     cluster.Demand // demand, with the least integer for resources that are not requested
 	Ports    portDemand
 	Devices  deviceDemand
 	Images   imageDemand
@@ -41,7 +41,7 @@ type Class struct {
 	Sentence string
 }
 
-// needOf returns what a node must have free. For resources that are not asked for, a node may be overcommitted.
+// needOf returns what a node must have free. For resources that are not requested, a node may be overcommitted.
 func needOf(d cluster.Demand) cluster.Demand {
 	if d.CPU == 0 {
 		d.CPU = math.MinInt64

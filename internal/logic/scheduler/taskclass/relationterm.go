@@ -15,7 +15,7 @@ type relationTerm struct {
 	own bool // it selects the task's own kind
 }
 
-// PointsFor returns the wish points where so many selected tasks are near.
+// PointsFor returns the preference points where so many selected tasks are near.
 func (t *relationTerm) PointsFor(tasks int32) int64 {
 	switch {
 	case t.Required, tasks == 0:
