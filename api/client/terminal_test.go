@@ -28,7 +28,7 @@ func talk(t *testing.T, play func(ctx context.Context, r *http.Request, conn *we
 	})
 }
 
-func tell(ctx context.Context, conn *websocket.Conn, messages ...string) {
+func sendAll(ctx context.Context, conn *websocket.Conn, messages ...string) {
 	for _, m := range messages {
 		_ = conn.Write(ctx, websocket.MessageBinary, []byte(m)) // the other side may have left
 	}
@@ -47,7 +47,7 @@ func TestTerminal(t *testing.T) {
 				t.Errorf("got %q %v", msg, err)
 			}
 		}
-		tell(ctx, conn, "\x01shown")
+		sendAll(ctx, conn, "\x01shown")
 		_, _, _ = conn.Read(ctx) // until it is hung up
 	})
 	sizes := make(chan Size, 1)
@@ -73,7 +73,7 @@ func (h hangUp) Write(b []byte) (int, error) { return len(b), h.keys.Close() }
 func TestForward(t *testing.T) {
 	t.Parallel()
 	c := talk(t, func(ctx context.Context, _ *http.Request, conn *websocket.Conn) {
-		tell(ctx, conn, "\x01one ", "\x01two", "\x01")
+		sendAll(ctx, conn, "\x01one ", "\x01two", "\x01")
 		got := ""
 		for {
 			_, msg, err := conn.Read(ctx)
@@ -85,7 +85,7 @@ func TestForward(t *testing.T) {
 		if got != strings.Repeat("x", 100_000) {
 			t.Errorf("%d bytes came", len(got))
 		}
-		tell(ctx, conn, "\x03"+`{"code":0}`)
+		sendAll(ctx, conn, "\x03"+`{"code":0}`)
 	})
 	conn, err := c.Forward(t.Context(), "default.web.1.0", ForwardOptions{Port: "http"})
 	if err != nil {
@@ -107,7 +107,7 @@ func TestForward(t *testing.T) {
 func TestForwardRefused(t *testing.T) {
 	t.Parallel()
 	c := talk(t, func(ctx context.Context, _ *http.Request, conn *websocket.Conn) {
-		tell(ctx, conn, "\x03"+`{"error":"nothing listens"}`)
+		sendAll(ctx, conn, "\x03"+`{"error":"nothing listens"}`)
 	})
 	conn, err := c.Forward(t.Context(), "default.web.1.0", ForwardOptions{Port: "1"})
 	if err != nil {
@@ -124,25 +124,25 @@ func TestForwardRefused(t *testing.T) {
 // TestCopyIn checks that an archive whose reader fails is never completed, and that the error is the reader's.
 func TestCopyIn(t *testing.T) {
 	t.Parallel()
-	heard := make(chan string, 1)
+	received := make(chan string, 1)
 	c := talk(t, func(ctx context.Context, _ *http.Request, conn *websocket.Conn) {
 		got := ""
 		for {
 			_, msg, err := conn.Read(ctx)
 			if err != nil {
-				heard <- got + "|broken"
+				received <- got + "|broken"
 				return
 			}
 			got += string(msg[1:])
 			if len(msg) == 1 {
-				heard <- got + "|whole"
-				tell(ctx, conn, "\x01"+`{"files":2,"bytes":5}`, "\x03"+`{"code":0}`)
+				received <- got + "|whole"
+				sendAll(ctx, conn, "\x01"+`{"files":2,"bytes":5}`, "\x03"+`{"code":0}`)
 				return
 			}
 		}
 	})
 	copied, err := c.CopyIn(t.Context(), "default.web.1.0", CopyOptions{Path: "/x"}, strings.NewReader("tar"))
-	if err != nil || copied != (Copied{2, 5}) || <-heard != "tar|whole" {
+	if err != nil || copied != (Copied{2, 5}) || <-received != "tar|whole" {
 		t.Errorf("got %+v %v", copied, err)
 	}
 	torn := errors.New("the disk broke")
@@ -152,7 +152,7 @@ func TestCopyIn(t *testing.T) {
 		t.Errorf("got %v, want the reader's error", err)
 	}
 	select {
-	case got := <-heard:
+	case got := <-received:
 		if got != "half|broken" {
 			t.Errorf("the server received %q", got)
 		}
@@ -164,7 +164,7 @@ func TestCopyIn(t *testing.T) {
 // TestConnectionThatBreaks says of a broken connection that it broke.
 func TestConnectionThatBreaks(t *testing.T) {
 	t.Parallel()
-	c := talk(t, func(ctx context.Context, _ *http.Request, conn *websocket.Conn) { tell(ctx, conn, "\x01some") })
+	c := talk(t, func(ctx context.Context, _ *http.Request, conn *websocket.Conn) { sendAll(ctx, conn, "\x01some") })
 	if _, err := c.Attach(t.Context(), "default.web.1.0", AttachOptions{}); err == nil ||
 		!strings.Contains(err.Error(), "the end of the container was not seen: the connection to the server broke") {
 		t.Errorf("got %v", err)

@@ -130,9 +130,9 @@ func TestDevicesThatVanish(t *testing.T) {
 		w.mu.Unlock()
 		w.pass(probeEvery + time.Second)
 		w.want("s1", cluster.StateRunning, "")
-		told := w.reportedFacts()
-		if told == nil || len(told.Devices) != 1 || told.Devices[0].ID != "a" {
-			t.Errorf("the server received %+v", told)
+		sent := w.reportedFacts()
+		if sent == nil || len(sent.Devices) != 1 || sent.Devices[0].ID != "a" {
+			t.Errorf("the server received %+v", sent)
 		}
 		second := w.desired("s2", def, cluster.KindService)
 		second.Task, second.Devices = cluster.ServiceTask("default", "web", 1, 1), d.Devices
@@ -220,8 +220,8 @@ func TestImagesAreReported(t *testing.T) {
 		}
 		want := func(when string, names ...string) {
 			t.Helper()
-			if told := w.reportedFacts(); !slices.Equal(told.Images, names) {
-				t.Errorf("%s: the server knows of %q, want %q", when, told.Images, names)
+			if sent := w.reportedFacts(); !slices.Equal(sent.Images, names) {
+				t.Errorf("%s: the server knows of %q, want %q", when, sent.Images, names)
 			}
 		}
 		have("redis:7", "sha256:0123", "docker.io/library/redis:7", "a.example/app")
@@ -245,10 +245,10 @@ func TestImagesAreReported(t *testing.T) {
 		w.service("s1", def)
 		have(append(many, "used")...)
 		w.pass(imagesReportEvery + probeEvery)
-		if told := w.reportedFacts().Images; len(told) != cluster.MaxNodeImages ||
-			!slices.Contains(told, "docker.io/library/used:latest") ||
-			!slices.Contains(told, "docker.io/library/new:0") {
-			t.Errorf("%d of many images are reported, without those that count: %q", len(told), told)
+		if sent := w.reportedFacts().Images; len(sent) != cluster.MaxNodeImages ||
+			!slices.Contains(sent, "docker.io/library/used:latest") ||
+			!slices.Contains(sent, "docker.io/library/new:0") {
+			t.Errorf("%d of many images are reported, without those that count: %q", len(sent), sent)
 		}
 	})
 }

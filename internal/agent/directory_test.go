@@ -35,12 +35,12 @@ func newAddressServer(s *server) *addressServer {
 func (g *addressServer) setNodes(service, stamp string, nodes ...string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	told := transport.ServiceUpdate{Cluster: "default", Service: service, Stamp: stamp}
+	update := transport.ServiceUpdate{Cluster: "default", Service: service, Stamp: stamp}
 	for _, n := range nodes {
-		told.Addresses = append(told.Addresses,
+		update.Addresses = append(update.Addresses,
 			transport.ServiceAddress{Task: "default." + service + ".1.0", Node: n, Address: "192.0.2.1"})
 	}
-	g.services[addresses.ServiceName{Cluster: "default", Service: service}] = told
+	g.services[addresses.ServiceName{Cluster: "default", Service: service}] = update
 	close(g.changed)
 	g.changed = make(chan struct{})
 }
@@ -71,17 +71,17 @@ func (g *addressServer) Addresses(ctx context.Context, r transport.AddressesRequ
 			return reply, g.fails
 		}
 		for _, s := range r.Services {
-			told, ok := g.services[addresses.ServiceName{Cluster: s.Cluster, Service: s.Service}]
+			update, ok := g.services[addresses.ServiceName{Cluster: s.Cluster, Service: s.Service}]
 			if !ok {
-				told = transport.ServiceUpdate{Cluster: s.Cluster, Service: s.Service, Missing: true, Stamp: "none"}
+				update = transport.ServiceUpdate{Cluster: s.Cluster, Service: s.Service, Missing: true, Stamp: "none"}
 			}
-			if told.Stamp == s.Stamp {
+			if update.Stamp == s.Stamp {
 				continue
 			}
 			if g.differing != nil {
-				told = g.differing.answer(told, s, r.Differences)
+				update = g.differing.answer(update, s, r.Differences)
 			}
-			reply.Services = append(reply.Services, told)
+			reply.Services = append(reply.Services, update)
 		}
 		if d := g.differing; d != nil && d.lose && len(reply.Services) > 0 {
 			d.lose = false

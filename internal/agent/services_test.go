@@ -19,17 +19,17 @@ import (
 func (g *addressServer) at(service string, ports ...int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	told := transport.ServiceUpdate{
+	update := transport.ServiceUpdate{
 		Cluster: "default", Service: service,
 		Stamp: "s" + strconv.Itoa(len(g.asked)) + "-" + strconv.FormatInt(time.Now().UnixNano(), 36),
 	}
 	for i, p := range ports {
-		told.Addresses = append(told.Addresses, transport.ServiceAddress{
+		update.Addresses = append(update.Addresses, transport.ServiceAddress{
 			Task: "default." + service + ".1." + strconv.Itoa(i), Node: "n" +
 				strconv.Itoa(i), Address: "192.0.2.1", Ports: map[string]int{"sql": p, "admin": 1},
 		})
 	}
-	g.services[addresses.ServiceName{Cluster: "default", Service: service}] = told
+	g.services[addresses.ServiceName{Cluster: "default", Service: service}] = update
 	close(g.changed)
 	g.changed = make(chan struct{})
 }

@@ -43,8 +43,8 @@ func TestTaskStatsAreSentWhenTheyChange(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.service("s1", definition("web", "app"))
 		var cpu time.Duration
-		work := func(milli, looks int, memory cluster.Bytes) {
-			for range looks {
+		work := func(milli, readings int, memory cluster.Bytes) {
+			for range readings {
 				cpu += measureEvery * time.Duration(milli) / 1000
 				w.setUsage("s1", executor.Usage{CPU: cpu, Memory: memory})
 				w.pass(measureEvery)

@@ -51,7 +51,7 @@ func refusalOf(t *testing.T, what string, got reply) api.Problem {
 	return p
 }
 
-// names reports whether a problem has a fault at a path or below it.
+// namesPlace reports whether a problem has a fault at a path or below it.
 func namesPlace(p *api.Problem, place string) bool {
 	return slices.ContainsFunc(p.Faults, func(f cluster.Fault) bool {
 		rest, ok := strings.CutPrefix(f.Path, place)

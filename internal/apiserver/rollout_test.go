@@ -372,10 +372,10 @@ func TestGates(t *testing.T) {
 		{Name: "up", Passes: 1},
 		{Name: "slow"},
 	}
-	tell := false
+	reports := false
 	w := rolled(t, func(c *Config) {
 		c.Leader.Gates = func(o cluster.OwnerRef) []cluster.GateResult {
-			if !tell || o.Name != "web" {
+			if !reports || o.Name != "web" {
 				return nil
 			}
 			return results
@@ -401,7 +401,7 @@ func TestGates(t *testing.T) {
 	if diff := cmp.Diff([]api.GateState{api.GateUnknown, api.GateUnknown, api.GateUnknown}, states()); diff != "" {
 		t.Errorf("without reports (-want +got):\n%s", diff)
 	}
-	tell = true
+	reports = true
 	if diff := cmp.Diff([]api.GateState{api.GateFailing, api.GatePassing, api.GateWaiting}, states()); diff != "" {
 		t.Errorf("with reports (-want +got):\n%s", diff)
 	}

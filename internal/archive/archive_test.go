@@ -48,8 +48,8 @@ func tree(t testing.TB, lines ...string) string {
 	return dir
 }
 
-// look lists the content of a folder in the format of tree.
-func look(t testing.TB, dir string) (lines []string) {
+// listing lists the content of a folder in the format of tree.
+func listing(t testing.TB, dir string) (lines []string) {
 	t.Helper()
 	must(t, filepath.WalkDir(dir, func(at string, d fs.DirEntry, err error) error {
 		if err != nil || at == dir {
@@ -192,7 +192,7 @@ func TestCopies(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(c.want, look(t, to)); diff != "" {
+			if diff := cmp.Diff(c.want, listing(t, to)); diff != "" {
 				t.Errorf("what came (-want +got):\n%s", diff)
 			}
 		})
@@ -295,7 +295,7 @@ func TestRefusesWhatLeaves(t *testing.T) {
 			} else {
 				t.Log(err)
 			}
-			for _, l := range look(t, dir) {
+			for _, l := range listing(t, dir) {
 				if strings.Contains(l, "evil") && !strings.HasPrefix(l, "in/") || strings.HasPrefix(l, "x") {
 					t.Errorf("it got out: %s", l)
 				}

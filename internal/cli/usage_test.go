@@ -65,7 +65,7 @@ func runWrongUsage(t *testing.T, words ...string) string {
 // TestEveryCommandRefusesWrongFlags gives each command wrong values for each flag, and unknown flags.
 func TestEveryCommandRefusesWrongFlags(t *testing.T) {
 	t.Parallel()
-	looked, near := 0, 0
+	checked, near := 0, 0
 	for _, c := range listCommands() {
 		words := strings.Fields(c.CommandPath())[1:]
 		if words[0] == "help" || words[0] == "completion" {
@@ -80,7 +80,7 @@ func TestEveryCommandRefusesWrongFlags(t *testing.T) {
 			if f.Hidden || f.Name == "help" {
 				return
 			}
-			looked++
+			checked++
 			// a missing value
 			if f.NoOptDefVal == "" {
 				if message := runWrongUsage(t, append(slices.Clone(words), "--"+f.Name)...); !strings.Contains(message,
@@ -115,9 +115,9 @@ func TestEveryCommandRefusesWrongFlags(t *testing.T) {
 			}
 		})
 	}
-	if looked < 100 || near < 60 {
+	if checked < 100 || near < 60 {
 		t.Errorf("checked %d flags, and for %d misspelt ones another was suggested: the test does not see "+
-			"the commands", looked, near)
+			"the commands", checked, near)
 	}
 }
 

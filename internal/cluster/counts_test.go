@@ -79,7 +79,7 @@ func TestRatesOfATask(t *testing.T) {
 
 // Small permanent changes are not reported again: an idle node sends nothing.
 func TestRatesAreReportedWhenTheyChange(t *testing.T) {
-	told := Rates{
+	reported := Rates{
 		Throttled: 20, Stall: &StallRates{CPU: 30}, Network: &NetworkRates{Received: MiB},
 		Disk: &DiskRates{Written: MiB, Writes: 100},
 	}
@@ -97,9 +97,9 @@ func TestRatesAreReportedWhenTheyChange(t *testing.T) {
 		"operations":           {func(r *Rates) { r.Disk = &DiskRates{Written: MiB, Writes: 40} }, true},
 		"no network any more":  {func(r *Rates) { r.Network = nil }, true},
 	} {
-		now := told
+		now := reported
 		test.change(&now)
-		a, b := TaskStats{Detail: &UseDetail{Rates: now}}, TaskStats{Detail: &UseDetail{Rates: told}}
+		a, b := TaskStats{Detail: &UseDetail{Rates: now}}, TaskStats{Detail: &UseDetail{Rates: reported}}
 		if got := a.Notable(b); got != test.want {
 			t.Errorf("%s: notable %v, want %v", name, got, test.want)
 		}

@@ -45,7 +45,7 @@ type StickyCopy struct {
 // Numbered reports whether the copy has its place in the order of plans.
 func (c *StickyCopy) Numbered() bool { return c.Plan != 0 }
 
-// needsRecordsChecked compares two copies, the newest first. Both have numbers, or neither has.
+// newer compares two copies, the newest first. Both have numbers, or neither has.
 func (c *StickyCopy) newer(d *StickyCopy) int {
 	if c.Numbered() {
 		return cmp.Or(cmp.Compare(d.Incarnation, c.Incarnation), cmp.Compare(d.Plan, c.Plan))
@@ -270,11 +270,11 @@ func (f *FolderFacts) validate(k check) {
 }
 
 // notable reports whether what volumes take differs by so much that it is worth a report.
-func (s *StorageUse) notable(told *StorageUse) bool {
-	if s == nil || told == nil {
-		return s != told
+func (s *StorageUse) notable(reported *StorageUse) bool {
+	if s == nil || reported == nil {
+		return s != reported
 	}
-	return s != told && !slices.EqualFunc(s.Volumes, told.Volumes, func(a, b VolumeUse) bool {
+	return s != reported && !slices.EqualFunc(s.Volumes, reported.Volumes, func(a, b VolumeUse) bool {
 		return a.Name == b.Name && a.At.IsZero() == b.At.IsZero() &&
 			!notable(float64(a.Used), float64(b.Used), float64(MiB)) &&
 			!notable(float64(a.Size), float64(b.Size), float64(MiB)) &&

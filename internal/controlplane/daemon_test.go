@@ -152,8 +152,8 @@ func TestPressureMovesOneTaskAtATime(t *testing.T) {
 			t.Errorf("once the pressure is gone: %d healthy, %d on n1 and %d on n2", n, countOn(s, "n1"),
 				countOn(s, "n2"))
 		}
-		if told := eventCounts(s); told["node.pressure"] != 1 {
-			t.Errorf("got events %v, want one begin of pressure", told)
+		if events := eventCounts(s); events["node.pressure"] != 1 {
+			t.Errorf("got events %v, want one begin of pressure", events)
 		}
 	})
 }

@@ -64,7 +64,7 @@ func TestRecordsOfAFormerBuild(t *testing.T) {
 				t.Errorf("%s: the record was not believed: %+v", what, now)
 			}
 		}
-		mended := func(what string, change func(map[string]any)) {
+		repaired := func(what string, change func(map[string]any)) {
 			t.Helper()
 			before := eventCounts(w.server.tables.Snapshot())["task.record-restored"]
 			w.tamper("n1", task, change)
@@ -81,14 +81,14 @@ func TestRecordsOfAFormerBuild(t *testing.T) {
 			})
 		}
 		seals(true)
-		mended("a record without a seal", unsealed)
+		repaired("a record without a seal", unsealed)
 		w.put(p.Server("old"), &cluster.Server{ID: "old", Name: "old", Records: cluster.RecordsSealed - 1})
 		seals(false)
 		believed("a record of a former build")
-		mended("a record with another's seal", func(r map[string]any) { r["seal"] = "0123456789abcdef" })
+		repaired("a record with another's seal", func(r map[string]any) { r["seal"] = "0123456789abcdef" })
 		w.put(p.Server("old"), &cluster.Server{ID: "old", Name: "old", Records: cluster.RecordsSealed})
 		seals(true)
-		mended("a record without a seal, later", unsealed)
+		repaired("a record without a seal, later", unsealed)
 		// Servers of a former build replace the servers, and one of them leads. Servers of this build then replace
 		// those.
 		w.server.stop()
@@ -106,7 +106,7 @@ func TestRecordsOfAFormerBuild(t *testing.T) {
 		if now := row(w.server.tables.Snapshot()); now.Unreadable || now.DesiredRev != r.Modified {
 			t.Errorf("what a leader of a former build wrote is not believed: %+v", now)
 		}
-		mended("a record without a seal, at last", unsealed)
+		repaired("a record without a seal, at last", unsealed)
 	})
 }
 

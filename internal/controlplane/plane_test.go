@@ -205,8 +205,8 @@ func TestEndedJobExpires(t *testing.T) {
 		w.server.stop()
 		w.start()
 		gone := func(s *store.Snapshot) bool {
-			_, stands := s.Job("c", "batch")
-			return !stands
+			_, exists := s.Job("c", "batch")
+			return !exists
 		}
 		w.until(time.Minute, "the new leader knows the job", func(s *store.Snapshot) bool { return !gone(s) })
 		w.until(2*time.Hour, "the job is gone", gone)
@@ -361,13 +361,13 @@ func TestNodeWithoutRegistrationIsSilent(t *testing.T) {
 
 // eventCounts returns the number of events of each type.
 func eventCounts(s *store.Snapshot) map[string]int {
-	told := map[string]int{}
+	byType := map[string]int{}
 	for b := range s.EventBatches() {
 		for _, e := range b.Value.Events {
-			told[e.Type]++
+			byType[e.Type]++
 		}
 	}
-	return told
+	return byType
 }
 
 // When many nodes fall silent together no task is replaced. The beginning and the end are published (P6.2).

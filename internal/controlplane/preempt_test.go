@@ -45,16 +45,16 @@ func TestPreemptionMakesRoom(t *testing.T) {
 			t.Fatalf("%d run: tasks ended for one whose priority is little higher", countRunning(s, theJob, "n1"))
 		}
 		w.putEndlessJob("urgent", 900, 1, 2)
-		told := ""
+		sentence := ""
 		w.until(20*time.Second, "the urgent task runs", func(s *store.Snapshot) bool {
-			if why, ok := w.server.plane.Waiting(cluster.JobTask("c", "urgent", 1, "work", 0)); ok && told == "" &&
+			if why, ok := w.server.plane.Waiting(cluster.JobTask("c", "urgent", 1, "work", 0)); ok && sentence == "" &&
 				why.Refusals[0].Code == cluster.ReasonPreempted {
-				told = why.Sentence
+				sentence = why.Sentence
 			}
 			return countRunning(s, urgent, "n1") == 1
 		})
-		if !strings.HasPrefix(told, "waits for 3 tasks of lower priority to leave node n1") {
-			t.Errorf("its status says that it waits for %q", told)
+		if !strings.HasPrefix(sentence, "waits for 3 tasks of lower priority to leave node n1") {
+			t.Errorf("its status says that it waits for %q", sentence)
 		}
 		s := w.server.tables.Snapshot()
 		if got := outcomes(s, theJob); got["cancelled preempted free=true"] != 3 || len(got) != 1 ||

@@ -142,10 +142,10 @@ func TestRebalancingMovesInOrder(t *testing.T) {
 		if diff := cmp.Diff([]string{"n1/1", "n3/2", "n2/2", "n3/2", "n2/2"}, newestPlaces(s)); diff != "" {
 			t.Errorf("places (-want +got):\n%s", diff)
 		}
-		told := eventCounts(s)
-		if c := rebalancingOf(s, 1).Counts(); c.Done != 4 || c.Gain != 400 || told["rebalance.ended"] != 1 ||
-			told["task.moving"] != 4 {
-			t.Errorf("got %+v, and events %v", c, told)
+		events := eventCounts(s)
+		if c := rebalancingOf(s, 1).Counts(); c.Done != 4 || c.Gain != 400 || events["rebalance.ended"] != 1 ||
+			events["task.moving"] != 4 {
+			t.Errorf("got %+v, and events %v", c, events)
 		}
 		w.putRebalancing(2, 5, "1 n1", "2 n1", "3 n1", "4 n1")
 		s = w.awaitEnded(2, 5)

@@ -58,8 +58,8 @@ func TestRolloutHasARecord(t *testing.T) {
 			r := rolloutOf(s)
 			return r.State == cluster.RolloutComplete && r.Generation == 2 && healthyOfVersion(s, 2) == 4
 		})
-		if told := eventCounts(w.server.tables.Snapshot()); told["service.rollout-complete"] != 2 {
-			t.Errorf("events of ended rollouts: got %d, want 2", told["service.rollout-complete"])
+		if events := eventCounts(w.server.tables.Snapshot()); events["service.rollout-complete"] != 2 {
+			t.Errorf("events of ended rollouts: got %d, want 2", events["service.rollout-complete"])
 		}
 		svc, _ := w.server.tables.Snapshot().Service("c", "web")
 		gone := *svc.Value
@@ -126,9 +126,9 @@ func TestBadVersionIsTakenBack(t *testing.T) {
 			t.Errorf("healthy tasks: at least %d, want 3", least)
 		}
 		s := w.server.tables.Snapshot()
-		told := eventCounts(s)
-		if told["service.rolled-back"] != 1 || told["service.rollout-failed"] != 1 {
-			t.Errorf("events: %v, want one failure and one rollback", told)
+		events := eventCounts(s)
+		if events["service.rolled-back"] != 1 || events["service.rollout-failed"] != 1 {
+			t.Errorf("events: %v, want one failure and one rollback", events)
 		}
 		svc, _ := s.Service("c", "web")
 		if svc.Value.Updated.IsZero() || svc.Value.Count != 3 {
@@ -205,9 +205,9 @@ func TestLeaderKilledBetweenCommitsOfARollout(t *testing.T) {
 				if least < 3 {
 					t.Errorf("killed at commit %d (after it: %v): at least %d healthy, want 3", nth, after, least)
 				}
-				told := eventCounts(w.server.tables.Snapshot())
-				if told["service.rolled-back"] != 1 || told["service.rollout-failed"] != 1 {
-					t.Errorf("killed at commit %d (after it: %v): events %v", nth, after, told)
+				events := eventCounts(w.server.tables.Snapshot())
+				if events["service.rolled-back"] != 1 || events["service.rollout-failed"] != 1 {
+					t.Errorf("killed at commit %d (after it: %v): events %v", nth, after, events)
 				}
 			})
 		}

@@ -127,7 +127,7 @@ func (a *assignments) follow(ctx context.Context, follow *store.NodeFollower) er
 	ping := time.NewTicker(pingInterval)
 	defer ping.Stop()
 	cut := a.d.reach.unreachable()
-	news := a.d.secretsChange()
+	secrets := a.d.secretsChange()
 	if err := errors.Join(a.resendSecretStamps(), a.flush()); err != nil { // changes since sendAll
 		return err
 	}
@@ -154,8 +154,8 @@ func (a *assignments) follow(ctx context.Context, follow *store.NodeFollower) er
 			if err != nil {
 				return err
 			}
-		case <-news:
-			news = a.d.secretsChange()
+		case <-secrets:
+			secrets = a.d.secretsChange()
 			if err := a.resendSecretStamps(); err != nil {
 				return err
 			}

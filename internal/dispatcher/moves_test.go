@@ -352,7 +352,7 @@ func TestOldServerEndsItsSessions(t *testing.T) {
 // The same with lagging tables of the old server. Its write compares the session number, which keeps the late report
 // out (P6.1), whether or not the new session reported the task.
 func TestLateReportAtAServerThatLags(t *testing.T) {
-	for name, told := range map[string]bool{"reported by the new session": true, "not reported": false} {
+	for name, reported := range map[string]bool{"reported by the new session": true, "not reported": false} {
 		t.Run(name, func(t *testing.T) {
 			withFixture(t, func(t *testing.T, f *fixture) {
 				two := f.second(memory.Hooks{})
@@ -364,7 +364,7 @@ func TestLateReportAtAServerThatLags(t *testing.T) {
 				synctest.Wait()
 				two.engine.hold()
 				r := transport.Registration{Wire: transport.WireVersion, Node: "n1", Previous: 1}
-				if told {
+				if reported {
 					r.Tasks = []cluster.Observed{observed(id, cluster.StateRunning)}
 				}
 				if _, err := f.Register(t.Context(), r); err != nil {
@@ -383,7 +383,7 @@ func TestLateReportAtAServerThatLags(t *testing.T) {
 					t.Errorf("the late report: got %v, want that the session is over", err)
 				}
 				row, _ := f.now().Attempt(task, 1)
-				if told && row.Observed.State != cluster.StateRunning || !told && row.Observed != nil {
+				if reported && row.Observed.State != cluster.StateRunning || !reported && row.Observed != nil {
 					t.Errorf("status: got %+v, want the status of the new session", row.Observed)
 				}
 			})

@@ -315,14 +315,14 @@ func TestRekeyOfThreeServers(t *testing.T) {
 				t.Errorf("%s has %s", server, got)
 			}
 		}
-		told := ""
+		events := ""
 		for e := range snap.EventBatches() {
 			for _, one := range e.Value.Events {
-				told += one.Type + " "
+				events += one.Type + " "
 			}
 		}
-		if told != "secrets.rekey secrets.rekeyed " {
-			t.Errorf("got events %s", told)
+		if events != "secrets.rekey secrets.rekeyed " {
+			t.Errorf("got events %s", events)
 		}
 		// The older key is dropped, also on a server that is down.
 		w.members()["s2"].stop()

@@ -82,7 +82,7 @@ var field = regexp.MustCompile(`\bjson(?:\.[A-Za-z_]\w*)+`)
 // numbers and booleans, because text may be confidential.
 func numbers(expr string, body any) string {
 	var b strings.Builder
-	told := map[string]bool{}
+	logged := map[string]bool{}
 	for _, way := range field.FindAllString(expr, -1) {
 		at := body
 		for _, name := range strings.Split(way, ".")[1:] {
@@ -91,8 +91,8 @@ func numbers(expr string, body any) string {
 		}
 		switch v := at.(type) {
 		case float64, bool:
-			if !told[way] {
-				told[way] = true
+			if !logged[way] {
+				logged[way] = true
 				fmt.Fprintf(&b, ", %s = %v", way, v)
 			}
 		}

@@ -32,8 +32,8 @@ func OnlyDaemons(snap *store.Snapshot, node string) bool {
 			continue
 		}
 		o, ok := row.Ref()
-		e, stands := snap.Service(o.Cluster, o.Name)
-		if !ok || !stands || o.Kind != cluster.KindService || e.Value.Mode != cluster.ModeDaemon {
+		e, exists := snap.Service(o.Cluster, o.Name)
+		if !ok || !exists || o.Kind != cluster.KindService || e.Value.Mode != cluster.ModeDaemon {
 			return false
 		}
 	}

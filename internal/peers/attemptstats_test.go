@@ -58,16 +58,16 @@ func TestChangedAttemptStatsAreSent(t *testing.T) {
 		before := len(s2.digests)
 		s1.beat("n1", 1, 2, each(1, 5, 3))
 		want("after a change", each(1, 5, 3))
-		told := 0
+		reported := 0
 		for _, d := range s2.digests[before:] {
 			for _, b := range d.Pulses {
 				if b.Stats != nil {
-					told += len(b.Stats.Each)
+					reported += len(b.Stats.Each)
 				}
 			}
 		}
-		if told != 1 {
-			t.Errorf("reported %d attempts, want the one that changed", told)
+		if reported != 1 {
+			t.Errorf("reported %d attempts, want the one that changed", reported)
 		}
 		g.runs(s1, "n1", "c", cluster.StateFailed)
 		s1.beat("n1", 1, 3, each(1, 6))

@@ -88,8 +88,8 @@ func TestNewestSessionWins(t *testing.T) {
 				t.Errorf("age %v, %v; want 40s", age, err)
 			}
 		}
-		if told, here := s3.holder("n1"); told != "s2" || here {
-			t.Errorf("holder: got %q %v, want s2", told, here)
+		if known, here := s3.holder("n1"); known != "s2" || here {
+			t.Errorf("holder: got %q %v, want s2", known, here)
 		}
 		for _, m := range []*member{s1, s3} {
 			if got := m.Holder("n1"); got != "s2" {
@@ -104,8 +104,8 @@ func TestNewestSessionWins(t *testing.T) {
 			t.Errorf("an unknown node is at %q", got)
 		}
 		s1.agents.hold("n1", true) // it did not notice
-		if told, here := s1.holder("n1"); told != "s2" || here {
-			t.Errorf("holder: got %q %v, want s2 in spite of the older session here", told, here)
+		if known, here := s1.holder("n1"); known != "s2" || here {
+			t.Errorf("holder: got %q %v, want s2 in spite of the older session here", known, here)
 		}
 	})
 }
@@ -235,9 +235,9 @@ func TestLateDigestIsNotFresh(t *testing.T) {
 				if !ok || theirs.Seq != mine.Seq {
 					continue
 				}
-				truth, told := s1.config.Clock()-mine.At, s2.config.Clock()-theirs.At
-				if told < truth || told > truth+2*time.Second+500*time.Millisecond {
-					t.Errorf("sequence %d: sent an age of %v, true is %v", seq, told, truth)
+				truth, known := s1.config.Clock()-mine.At, s2.config.Clock()-theirs.At
+				if known < truth || known > truth+2*time.Second+500*time.Millisecond {
+					t.Errorf("sequence %d: sent an age of %v, true is %v", seq, known, truth)
 				}
 			}
 		}
@@ -568,22 +568,22 @@ func TestLateIntervalIsIgnored(t *testing.T) {
 		g := newServerGroup(t)
 		s1 := g.start("s1", 0)
 		pass(time.Second)
-		tell := func(no, seq, next int) time.Duration {
+		report := func(no, seq, next int) time.Duration {
 			s1.post(fmt.Sprintf(`{"server":"s2","life":"x","no":%d,"echo":{"life":%q,"clock":1000000,"since":0},`+
 				`"pulses":[{"n":"n1","s":1,"q":%d,"a":0,"x":%d}]}`, no, s1.startID, seq, next))
 			p, _ := s1.tables.Pulse("n1")
 			return p.Next / time.Microsecond
 		}
-		if got := tell(2, 5, 60); got != 60 {
+		if got := report(2, 5, 60); got != 60 {
 			t.Errorf("got %d, want 60", got)
 		}
-		if got := tell(3, 5, 4); got != 4 {
+		if got := report(3, 5, 4); got != 4 {
 			t.Errorf("its stream broke: got %d, want the shorter promise", got)
 		}
-		if got := tell(1, 5, 70) + tell(3, 5, 70); got != 8 {
+		if got := report(1, 5, 70) + report(3, 5, 70); got != 8 {
 			t.Errorf("got %d, want what came late left alone", got)
 		}
-		if got := tell(4, 6, 60); got != 60 {
+		if got := report(4, 6, 60); got != 60 {
 			t.Errorf("got %d, want 60", got)
 		}
 	})

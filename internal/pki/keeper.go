@@ -155,9 +155,10 @@ func (id *identity) shown() *tls.Certificate {
 
 // Times of renewal.
 const (
-	// lookEvery is the interval of checks of the wall clock and the folder, because timers notice neither a set clock
-	// nor a sleep of the machine. After an error it is lookSoon, because an operator may repair it at any time.
-	lookEvery, lookSoon = 15 * time.Minute, 30 * time.Second
+	// checkInterval is the interval of checks of the wall clock and the folder, because timers notice neither a set
+	// clock nor a sleep of the machine. After an error it is retryInterval, because an operator may repair it at any
+	// time.
+	checkInterval, retryInterval = 15 * time.Minute, 30 * time.Second
 	// retryLeast and retryMost bound the time between two tries.
 	retryLeast, retryMost = time.Second, time.Hour
 	renewTimeout          = time.Minute
@@ -232,19 +233,19 @@ func sameHosts(want []string, id *identity) bool {
 	return slices.Equal(w, h)
 }
 
-// untilNext returns the time until the next action, lookEvery at most.
+// untilNext returns the time until the next action, checkInterval at most.
 func (k *Keeper) untilNext(spread float64, next time.Time) time.Duration {
 	now := k.now()
 	at := k.due(k.current.Load(), spread)
 	if next.After(at) {
 		at = next
 	}
-	look := lookEvery
+	wait := checkInterval
 	if k.Health() != nil {
-		look = lookSoon
+		wait = retryInterval
 	}
-	if k.cfg.Renew == nil || !at.Before(now.Add(look)) {
-		return look
+	if k.cfg.Renew == nil || !at.Before(now.Add(wait)) {
+		return wait
 	}
 	return max(at.Sub(now), 10*time.Millisecond)
 }

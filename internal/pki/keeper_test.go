@@ -182,7 +182,7 @@ func TestRenewalIsTriedAgain(t *testing.T) {
 			t.Errorf("the second try came after %v", gap)
 		}
 		last := len(tries) - 1
-		if gap := tries[last].Sub(tries[last-1]); gap < 20*time.Minute || gap > retryMost+lookEvery {
+		if gap := tries[last].Sub(tries[last-1]); gap < 20*time.Minute || gap > retryMost+checkInterval {
 			t.Errorf("the last two tries are %v apart", gap)
 		}
 		if err := k.Health(); err == nil || errors.Is(err, ErrExpired) {
@@ -190,7 +190,7 @@ func TestRenewalIsTriedAgain(t *testing.T) {
 		}
 		mu.Unlock()
 		works.Store(true)
-		after(retryMost + lookSoon)
+		after(retryMost + retryInterval)
 		mu.Lock()
 		defer mu.Unlock()
 		if err := k.Health(); err != nil || len(tries) != last+2 {
@@ -268,18 +268,18 @@ func TestClockJumps(t *testing.T) {
 		})
 		run(t, k)
 		clock.jump(-24 * time.Hour)
-		after(lookEvery)
+		after(checkInterval)
 		if err := k.Health(); err == nil || errors.Is(err, ErrExpired) || tries.Load() != 0 {
 			t.Errorf("clock a day back: health %v, %d tries", err, tries.Load())
 		}
 		clock.jump(24 * time.Hour)
-		after(lookEvery)
+		after(checkInterval)
 		if err := k.Health(); err != nil || tries.Load() != 0 {
 			t.Errorf("clock right again: health %v, %d tries", err, tries.Load())
 		}
 		// A year ahead the certificate is over by this clock, and so is each new one.
 		clock.jump(365 * 24 * time.Hour)
-		after(lookEvery)
+		after(checkInterval)
 		if err := k.Health(); !errors.Is(err, ErrExpired) || tries.Load() == 0 {
 			t.Errorf("clock a year ahead: health %v, %d tries", err, tries.Load())
 		}
@@ -288,7 +288,7 @@ func TestClockJumps(t *testing.T) {
 			t.Errorf("%d tries in a day", n)
 		}
 		clock.jump(-365 * 24 * time.Hour)
-		after(lookEvery)
+		after(checkInterval)
 		if err := k.Health(); err != nil {
 			t.Errorf("clock right again: %v", err)
 		}
@@ -318,7 +318,7 @@ func TestExpiredWhileOff(t *testing.T) {
 		run(t, k)
 		after(time.Hour)
 		issue(t, a, dir, nodeOne, time.Now())
-		after(lookEvery)
+		after(checkInterval)
 		if err := k.Health(); err != nil || k.Expires().Before(time.Now()) {
 			t.Errorf("after joining again: %v, expires %v", err, k.Expires())
 		}

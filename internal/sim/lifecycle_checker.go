@@ -65,7 +65,7 @@ func (v *lifecycleChecker) checkPlacement(a *attemptHistory) {
 		return
 	}
 	for _, noun := range []string{"state/", "status/"} {
-		if r, stands := v.records[noun+a.node+"/"+string(a.task)]; stands {
+		if r, exists := v.records[noun+a.node+"/"+string(a.task)]; exists {
 			v.breach("unclean-node", "%s/%d was placed on %s while %s stands: %s", a.task, a.number, a.node,
 				noun+a.node+"/"+string(a.task), r.Value)
 		}

@@ -166,7 +166,7 @@ func (v *observation) nodeView(node string) *nodeView {
 	return s
 }
 
-// attemptHistory returns the attempt of an identity, and creates it if it is new.
+// attemptOf returns the attempt of an identity, and creates it if it is new.
 func (v *observation) attemptOf(d *cluster.Desired) *attemptHistory {
 	a := v.attempts[d.UUID]
 	if a != nil {

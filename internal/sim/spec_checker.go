@@ -122,14 +122,14 @@ func (v *specChecker) checkSpecs() {
 	}
 	for _, key := range slices.Sorted(maps.Keys(v.wantedSpecs)) {
 		a := v.wantedSpecs[key]
-		r, stands := v.records[strings.TrimPrefix(key, string(prefix))]
-		if a.acknowledged != "" && !stands {
+		r, exists := v.records[strings.TrimPrefix(key, string(prefix))]
+		if a.acknowledged != "" && !exists {
 			v.breach("spec-lost", "%s is not there: %s", key, a.acknowledged)
 		}
 		if s, err := store.Decode[cluster.Service](r.Value); err == nil && s.Rollout.Reverted != 0 {
 			continue // the leader reverted the write before its acknowledgement
 		}
-		if a.acknowledged != "" && stands && string(r.Value) != a.acknowledged {
+		if a.acknowledged != "" && exists && string(r.Value) != a.acknowledged {
 			v.breach("spec-lost", "%s is %s, and the user was told it is %s", key, r.Value, a.acknowledged)
 		}
 	}

@@ -204,11 +204,11 @@ func TestPredictionsMatchTheDomain(t *testing.T) {
 	if os.Getenv("BERTH_TEST_PACE") != "" { // measures the effect of unequal speeds
 		pace = func(c *lockedRandom) time.Duration { return 50*time.Millisecond + c.upTo(time.Second) }
 	}
-	told, far := seeds, shortRunChanges
+	chosen, far := seeds, shortRunChanges
 	if seed := testkit.Setting(t, "BERTH_TEST_SEED", 0); seed != 0 {
-		told, far = []uint64{uint64(seed)}, longRunChanges
+		chosen, far = []uint64{uint64(seed)}, longRunChanges
 	}
-	for _, seed := range told {
+	for _, seed := range chosen {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			t.Parallel()
 			comparePredictions(t, seed, far, pace)

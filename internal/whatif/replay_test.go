@@ -50,10 +50,10 @@ func seconds(n int) cluster.Duration { return cluster.Duration(time.Duration(n) 
 // which begins when the third has ended.
 func TestReplayTimes(t *testing.T) {
 	w := domain(t, api.SimulateChange{AddNodes: &api.SimulateNodes{Name: "n", Count: 10, CPU: "1", Memory: "4GiB"}})
-	var told []whatif.Progress
+	var progress []whatif.Progress
 	got := replay(t, w, whatif.Replay{
 		Name: "story", Trace: batch("1000 100 6", "1001 10 10", "1002 90 4", "1002 40 4", "1003 5 10"),
-		Progress: func(p whatif.Progress) { told = append(told, p) },
+		Progress: func(p whatif.Progress) { progress = append(progress, p) },
 	})
 	want := &whatif.Replayed{
 		Trace: "story", Jobs: 5, Tasks: 34, Begun: 5, Ended: 5, Lasted: seconds(147),
@@ -89,8 +89,8 @@ func TestReplayTimes(t *testing.T) {
 		got.Steps[0].Ended != 34 || got.Steps[0].Change != "replay story" {
 		t.Errorf("got %+v, want all come and gone", got.Simulation)
 	}
-	if len(told) == 0 || told[0].Of != 5 {
-		t.Errorf("got %+v, want its progress", told)
+	if len(progress) == 0 || progress[0].Of != 5 {
+		t.Errorf("got %+v, want its progress", progress)
 	}
 	if n := w.Snapshot().AttemptCount(); n != 0 {
 		t.Errorf("%d attempts in what it began from, want none", n)

@@ -420,12 +420,12 @@ func (w *crashSite) checkEvents() {
 	if diff := cmp.Diff(upTo(all), upTo(w.seen)); diff != "" {
 		w.Errorf("the follower saw other events than the log has (-log +seen):\n%s", diff)
 	}
-	told := map[string]bool{}
+	published := map[string]bool{}
 	for _, e := range all {
-		told[e.Type+" "+string(e.Task)+" "+strconv.Itoa(e.Attempt)] = true
+		published[e.Type+" "+string(e.Task)+" "+strconv.Itoa(e.Attempt)] = true
 	}
 	for _, task := range w.site.Tasks(client.TaskFilter{Job: "batch"}) {
-		if key := "task." + string(task.State) + " " + string(task.ID) + " " + strconv.Itoa(task.Attempt); !told[key] {
+		if key := "task." + string(task.State) + " " + string(task.ID) + " " + strconv.Itoa(task.Attempt); !published[key] {
 			w.Errorf("there is no event %q", key)
 		}
 	}

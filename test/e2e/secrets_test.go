@@ -149,7 +149,7 @@ func readBytes(t *testing.T, name string) []byte {
 // of its three offsets.
 func unseen(t *testing.T, dir, word string) {
 	t.Helper()
-	looked := 0
+	read := 0
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() {
 			return nil //nolint:nilerr // a file may be gone by now
@@ -158,7 +158,7 @@ func unseen(t *testing.T, dir, word string) {
 		if err != nil {
 			return nil //nolint:nilerr // the same
 		}
-		looked++
+		read++
 		for _, form := range []string{word, "SHVzaD", "h1c2g3", "IdXNoN"} {
 			if bytes.Contains(b, []byte(form)) {
 				t.Errorf("%s contains the secret (as %q)", path, form)
@@ -166,8 +166,8 @@ func unseen(t *testing.T, dir, word string) {
 		}
 		return nil
 	})
-	if err != nil || looked < 10 {
-		t.Errorf("read %d files: %v", looked, err)
+	if err != nil || read < 10 {
+		t.Errorf("read %d files: %v", read, err)
 	}
 }
 

@@ -101,13 +101,13 @@ func (fl *loadFleet) disturb(ctx context.Context) {
 }
 
 // eventually is Eventually for other goroutines than that of the test. It continues after a failure.
-func (fl *loadFleet) eventually(what string, look func(context.Context) error) {
+func (fl *loadFleet) eventually(what string, check func(context.Context) error) {
 	limit, cancel := context.WithTimeout(fl.t.Context(), settleLimit)
 	defer cancel()
 	err := testkit.Poll(limit, func() error {
 		each, cancel := context.WithTimeout(limit, 10*time.Second)
 		defer cancel()
-		return look(each)
+		return check(each)
 	})
 	if err != nil {
 		fl.t.Errorf("%s: after %v: %v", what, settleLimit, err)

@@ -87,10 +87,10 @@ type followed struct {
 type Following struct {
 	directory *Directory
 	// The directory's mutex guards the following fields.
-	seen       map[ServiceName]uint64 // the followed.version that now last returned for each service
-	news       chan struct{}
-	newsClosed bool // news is closed
-	stopped    bool
+	seen          map[ServiceName]uint64 // the followed.version that now last returned for each service
+	changed       chan struct{}
+	changedClosed bool // news is closed
+	stopped       bool
 }
 
 // New returns a directory of no service. It reads no file before Load.
@@ -107,7 +107,7 @@ func New(n *node.Node) *Directory {
 
 // Follow starts to follow services; following.stop ends it.
 func (d *Directory) Follow(names ...ServiceName) *Following {
-	f := &Following{directory: d, seen: make(map[ServiceName]uint64, len(names)), news: make(chan struct{})}
+	f := &Following{directory: d, seen: make(map[ServiceName]uint64, len(names)), changed: make(chan struct{})}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, n := range names {
@@ -122,26 +122,26 @@ func (d *Directory) Follow(names ...ServiceName) *Following {
 		s.followers[f] = true
 		f.seen[n] = 0
 	}
-	f.updateNews()
+	f.updateChanged()
 	return f
 }
 
-// updateNews closes the news channel if a service changed since the follower read it, and makes a new channel if none
-// did. The directory's mutex is held.
-func (f *Following) updateNews() {
-	news := false
+// updateChanged closes the news channel if a service changed since the follower read it, and makes a new channel if
+// none did. The directory's mutex is held.
+func (f *Following) updateChanged() {
+	changed := false
 	for n, seen := range f.seen { // order-free: any change counts
 		if s := f.directory.services[n]; s != nil && s.version != seen {
-			news = true
+			changed = true
 		}
 	}
 	switch {
-	case news && !f.newsClosed:
-		close(f.news)
-	case !news && f.newsClosed:
-		f.news = make(chan struct{})
+	case changed && !f.changedClosed:
+		close(f.changed)
+	case !changed && f.changedClosed:
+		f.changed = make(chan struct{})
 	}
-	f.newsClosed = news
+	f.changedClosed = changed
 }
 
 // Names returns the services, in no order.
@@ -155,7 +155,7 @@ func (f *Following) Names() []ServiceName {
 func (f *Following) Changed() <-chan struct{} {
 	f.directory.mu.Lock()
 	defer f.directory.mu.Unlock()
-	return f.news
+	return f.changed
 }
 
 // Now returns what is known about one of the services.
@@ -168,7 +168,7 @@ func (f *Following) Now(name ServiceName) Service {
 		return Service{}
 	}
 	f.seen[name] = s.version
-	f.updateNews()
+	f.updateChanged()
 	return s.now
 }
 
@@ -316,7 +316,7 @@ func (s *followed) set(now Service) {
 	s.now = now
 	s.version++
 	for f := range s.followers { // order-free: all are notified
-		f.updateNews()
+		f.updateChanged()
 	}
 }
 

@@ -202,10 +202,10 @@ func (s *Store) follow(ctx context.Context, m *making, mine bool, progress func(
 	if mine {
 		gone = nil // it ends with ctx, soon
 	}
-	told := ""
+	reported := ""
 	for {
-		if text := m.getText(); text != told {
-			told = text
+		if text := m.getText(); text != reported {
+			reported = text
 			progress(text)
 		}
 		select {

@@ -278,12 +278,12 @@ func TestGetShared(t *testing.T) {
 		}
 	})
 	<-begun
-	var told atomic.Int64
+	var reports atomic.Int64
 	for range 8 {
 		group.Go(func() {
 			if _, err := s.Get(t.Context(), a, func(text string) {
 				if strings.Contains(text, "fetching "+srv.URL) {
-					told.Add(1)
+					reports.Add(1)
 				}
 			}); err != nil {
 				t.Error(err)

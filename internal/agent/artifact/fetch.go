@@ -239,7 +239,7 @@ func retryAfter(text string) time.Duration {
 }
 
 // read copies a body, reports its progress, and cancels it when it stalls.
-func (s *Store) read(cancel func(), body io.Reader, to io.Writer, tell func(int64), most int64) (got int64, err error) {
+func (s *Store) read(cancel func(), body io.Reader, to io.Writer, seen func(int64), most int64) (got int64, err error) {
 	stalled := time.AfterFunc(s.Stall, cancel)
 	defer stalled.Stop()
 	buf := make([]byte, 256<<10)
@@ -268,7 +268,7 @@ func (s *Store) read(cancel func(), body io.Reader, to io.Writer, tell func(int6
 		}
 		if time.Now().After(next) {
 			next = time.Now().Add(s.OnProgress)
-			tell(got)
+			seen(got)
 		}
 	}
 }

@@ -141,8 +141,8 @@ func (w *watched) pass(d time.Duration) {
 	w.now.Wall = w.now.Wall.Add(d)
 }
 
-// looked reports results of a check, "+" and "-", by the check's own limit, and returns the next step.
-func (w *watched) looked(i int, letters string) Step {
+// probed reports results of a check, "+" and "-", by the check's own limit, and returns the next step.
+func (w *watched) probed(i int, letters string) Step {
 	var state lifecycle.CheckState
 	if i < len(w.rec.CheckResults) {
 		state = w.rec.CheckResults[i].CheckState
@@ -169,13 +169,13 @@ func (w *watched) shows(state cluster.State, health cluster.Health, message stri
 
 func TestLivenessRestartsInPlace(t *testing.T) {
 	w := up(t, cluster.Check{Meaning: cluster.MeaningLiveness}, cluster.Check{})
-	w.looked(1, "+")
+	w.probed(1, "+")
 	w.shows(cluster.StateRunning, cluster.HealthHealthy, "")
-	if s := w.looked(0, "--"); s.Do != Wait {
+	if s := w.probed(0, "--"); s.Do != Wait {
 		t.Fatalf("after two failures it wants %+v", s)
 	}
 	w.shows(cluster.StateRunning, cluster.HealthHealthy, "")
-	if s := w.looked(0, "-"); s.Do != Signal {
+	if s := w.probed(0, "-"); s.Do != Signal {
 		t.Fatalf("after three failures it wants %+v, want a signal", s)
 	}
 	const cause = "liveness check k0 failed 3 times in a row: 500"
@@ -194,14 +194,14 @@ func TestLivenessRestartsInPlace(t *testing.T) {
 	w.next()
 	w.begin()
 	w.shows(cluster.StateRunning, cluster.HealthUnknown, "was restarted in place, once so far; the last time: "+cause)
-	w.looked(1, "+") // results of the round before do not count
+	w.probed(1, "+") // results of the round before do not count
 	w.shows(cluster.StateRunning, cluster.HealthHealthy, "")
 }
 
 func TestLivenessFollowsThePolicy(t *testing.T) {
 	w := up(t, cluster.Check{Meaning: cluster.MeaningLiveness, FailAfter: 1})
 	w.def.Restart.Mode = cluster.RestartNever
-	w.looked(0, "-")
+	w.probed(0, "-")
 	w.rec.HasExited("u-0-1", cluster.Exit{Code: 0}, w.now) // it exits with 0 at TERM, but was not healthy
 	w.next()
 	w.rec.Closed("")
@@ -213,7 +213,7 @@ func TestLivenessFollowsThePolicy(t *testing.T) {
 
 func TestReadinessRestartsNothing(t *testing.T) {
 	w := up(t, cluster.Check{Meaning: cluster.MeaningReadiness})
-	if s := w.looked(0, strings.Repeat("-", 50)); s.Do != Wait {
+	if s := w.probed(0, strings.Repeat("-", 50)); s.Do != Wait {
 		t.Errorf("it wants %+v", s)
 	}
 	w.shows(cluster.StateRunning, cluster.HealthFailing, "readiness check k0: 500")
@@ -229,15 +229,15 @@ func TestOthersWaitForTheStart(t *testing.T) {
 		}
 	}
 	watches(1)
-	w.looked(1, "----")
+	w.probed(1, "----")
 	w.shows(cluster.StateRunning, cluster.HealthUnknown, "waits for startup check k1: 500")
 	w.pass(time.Hour)
-	if s := w.looked(1, "+"); s.Do != Wait {
+	if s := w.probed(1, "+"); s.Do != Wait {
 		t.Fatalf("want to wait, got %+v", s)
 	}
 	watches(0, 2)
 	w.shows(cluster.StateRunning, cluster.HealthUnknown, "")
-	w.looked(2, "+")
+	w.probed(2, "+")
 	w.shows(cluster.StateRunning, cluster.HealthHealthy, "")
 	w.rec.Recover(map[executor.ID]executor.Status{"u-0-1": {ID: "u-0-1", State: executor.StateRunning}}, "boot", w.now)
 	w.next()
@@ -247,7 +247,7 @@ func TestOthersWaitForTheStart(t *testing.T) {
 
 func TestStartBeyondItsLimit(t *testing.T) {
 	w := up(t, cluster.Check{Meaning: cluster.MeaningStartup, FailAfter: 5})
-	if s := w.looked(0, "-----"); s.Do != Signal {
+	if s := w.probed(0, "-----"); s.Do != Signal {
 		t.Fatalf("want a signal, got %+v", s)
 	}
 	w.shows(cluster.StateRunning, cluster.HealthUnknown, "startup check k0 failed 5 times in a row: 500")
@@ -258,7 +258,7 @@ func TestHealthyAfterItsStartWithoutReadiness(t *testing.T) {
 	w.pass(time.Hour)
 	w.next()
 	w.shows(cluster.StateRunning, cluster.HealthUnknown, "")
-	w.looked(0, "+")
+	w.probed(0, "+")
 	w.shows(cluster.StateRunning, cluster.HealthUnknown, "") // P4.7: for its minimum healthy time
 	w.pass(time.Second)
 	w.next()
@@ -336,6 +336,6 @@ func TestProbesOfAnEarlierBuild(t *testing.T) {
 	w.rec.Health, w.rec.Note, w.rec.Through, w.rec.CheckResults = cluster.HealthFailing, "check k0: 500", 0, nil
 	w.next()
 	w.shows(cluster.StateRunning, cluster.HealthFailing, "check k0: 500")
-	w.looked(0, "+")
+	w.probed(0, "+")
 	w.shows(cluster.StateRunning, cluster.HealthHealthy, "")
 }

@@ -108,7 +108,7 @@ func (m *model) step() {
 	if again := m.rec.Next(m.def, m.now()); again != s {
 		m.Fatalf("asked twice, it wants %+v and then %+v", s, again)
 	}
-	m.look()
+	m.observe()
 	if rapid.IntRange(0, 5).Draw(m.T, "fails") == 5 && s.Do != Launch {
 		return // the record asks again later
 	}
@@ -322,7 +322,7 @@ func (m *model) requestStop(permit string) {
 	}
 }
 
-func (m *model) look() {
+func (m *model) observe() {
 	if e := m.rec.Ending; e != nil && e.Cause == lifecycle.CauseStop && !m.rec.Session.Asks {
 		m.stopsAtOnce = true
 	}
@@ -355,9 +355,9 @@ func (m *model) crash() {
 	for id, p := range m.programs {
 		held[id] = *p
 	}
-	anew := m.rec.Boot != m.bootID() && m.rec.Begun == 0
+	fresh := m.rec.Boot != m.bootID() && m.rec.Begun == 0
 	m.rec.Recover(held, m.bootID(), m.now())
-	if anew { // nothing ran: it is prepared once more
+	if fresh { // nothing ran: it is prepared once more
 		m.shown = m.rec.Observed(m.def).State
 	}
 }

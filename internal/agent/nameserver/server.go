@@ -240,7 +240,7 @@ func (n *Server) Service(ctx context.Context, from netip.Addr, inCluster, servic
 	}
 	until := w.began + firstAnswerTimeout
 	for {
-		news := w.following.Changed() // before now is read: other readers may take the change
+		changed := w.following.Changed() // before now is read: other readers may take the change
 		now := w.following.Now(name)
 		left := until - n.node.Boot()
 		switch {
@@ -254,7 +254,7 @@ func (n *Server) Service(ctx context.Context, from netip.Addr, inCluster, servic
 		case <-ctx.Done():
 			timer.Stop()
 			return names.Service{}, ctx.Err()
-		case <-news:
+		case <-changed:
 		case <-timer.C:
 		}
 		timer.Stop()

@@ -23,7 +23,7 @@ func TestQuestionsForNames(t *testing.T) {
 	lab := netlab.New(t)
 	machine, other := lab.Add("node"), lab.Add("other")
 	n := newNode(t, machine)
-	before := n.looks()
+	before := n.content()
 	gateway, tasks := n.Gateway()
 	at := netip.AddrPortFrom(gateway, 53).String()
 	if n.Bridged() || tasks.String() != network.DefaultSubnet {
@@ -34,7 +34,7 @@ func TestQuestionsForNames(t *testing.T) {
 		n.do(func(ctx context.Context) error { return n.AnswerNames(ctx, instead) })
 	}
 	answer(upstream)
-	if now := n.looks(); now != before {
+	if now := n.content(); now != before {
 		t.Errorf("without a task the node has\n%s", now)
 	}
 	asker := n.join(one, cluster.NetworkBridge)
@@ -81,11 +81,11 @@ func TestQuestionsForNames(t *testing.T) {
 	}
 	answer(netip.MustParseAddrPort("127.0.0.1:53"))
 	want("without another resolver", "")
-	looks := n.looks()
+	content := n.content()
 	n.reopen()
 	answer(netip.AddrPort{})
-	if now := n.looks(); now != looks {
-		t.Errorf("after a restart the node has\n%s\nwant\n%s", now, looks)
+	if now := n.content(); now != content {
+		t.Errorf("after a restart the node has\n%s\nwant\n%s", now, content)
 	}
 	answer(upstream)
 	want("in the agent's next life", "upstream ")

@@ -69,7 +69,7 @@ func TestRestartResetsTheMeasurement(t *testing.T) {
 // A report has statistics of 200 attempts; the next reports have the others.
 func TestChangesAreBoundedAndFair(t *testing.T) {
 	m := Statistics{Facts: func() cluster.Facts { return cluster.Facts{} }}
-	heard := map[string]int{}
+	times := map[string]int{}
 	for round := range 10 {
 		s := &cluster.NodeStats{At: time.Unix(int64(round), 0)}
 		for i := range 500 {
@@ -84,17 +84,17 @@ func TestChangesAreBoundedAndFair(t *testing.T) {
 			t.Fatalf("%d in a report, want %d", len(n.Each), maxTaskStats)
 		}
 		for _, e := range n.Each {
-			heard[e.UUID]++
+			times[e.UUID]++
 		}
 		m.NoteReported(n, false)
 	}
-	for uuid, n := range heard {
+	for uuid, n := range times {
 		if n < 3 || n > 5 {
 			t.Errorf("%s was reported %d times of 10, want 4", uuid, n)
 		}
 	}
-	if len(heard) != 500 {
-		t.Errorf("reported %d, want all 500", len(heard))
+	if len(times) != 500 {
+		t.Errorf("reported %d, want all 500", len(times))
 	}
 }
 

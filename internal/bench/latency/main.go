@@ -141,7 +141,7 @@ func median(all []time.Duration) time.Duration {
 
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// flag is a named pipe that a program writes to with its first instruction.
+// programFlag is a named pipe that a program writes to with its first instruction.
 type programFlag struct {
 	dir  string
 	file *os.File

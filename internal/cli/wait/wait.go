@@ -253,11 +253,11 @@ func (t *objectTarget) setLine(state, message string) {
 }
 
 // findOrRead calls find while the object is unknown, and read afterwards.
-func findOrRead[T any](known *T, find, look func() (T, error)) (T, error) {
+func findOrRead[T any](known *T, find, fetch func() (T, error)) (T, error) {
 	if known == nil {
 		return find()
 	}
-	return look()
+	return fetch()
 }
 
 func (t *objectTarget) readService(ctx context.Context, c *client.Client) error {

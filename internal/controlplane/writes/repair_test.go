@@ -50,7 +50,7 @@ func TestForeignRecordStaysUntilItsNodeReportsAgain(t *testing.T) {
 		{Key: p.Desired("a", task), Value: []byte("no record")},
 		{Key: p.Observed("a", task), Value: []byte("neither")},
 	}})
-	look := func(want string) {
+	repairs := func(want string) {
 		t.Helper()
 		snap := tables.Snapshot()
 		for row := range snap.AllAttempts() {
@@ -80,13 +80,13 @@ func TestForeignRecordStaysUntilItsNodeReportsAgain(t *testing.T) {
 			t.Errorf("what is written: %s, want %s", got, want)
 		}
 	}
-	look("request a full report")
+	repairs("request a full report")
 	if e, _ := tables.Snapshot().NodeStatus("a"); e.Value.Session != 2 || e.Value.Synced {
 		t.Errorf("the session is %d, synced %v, want 2 that has not reported", e.Value.Session, e.Value.Synced)
 	}
 	judge(1, 200)
-	look("nothing")
+	repairs("nothing")
 	register(3)
 	judge(3, 0)
-	look("remove")
+	repairs("remove")
 }

@@ -225,7 +225,7 @@ func quick(c *containerd.Config) {
 }
 
 // fetch prepares a container of an image and removes it.
-func fetch(t *testing.T, ex *containerd.Executor, c cluster.Container, login [2]string) (told []string, err error) {
+func fetch(t *testing.T, ex *containerd.Executor, c cluster.Container, login [2]string) (seen []string, err error) {
 	t.Helper()
 	spec := executor.Spec{
 		ID: executor.ID("pull-" + strconv.FormatUint(rand.Uint64(), 36)), Dir: t.TempDir(), LogDir: t.TempDir(),
@@ -234,11 +234,11 @@ func fetch(t *testing.T, ex *containerd.Executor, c cluster.Container, login [2]
 	}
 	ctx, cancel := testkit.WithLimit(t.Context(), 90*time.Second)
 	defer cancel()
-	err = ex.Prepare(ctx, spec, func(s string) { told = append(told, s) })
+	err = ex.Prepare(ctx, spec, func(s string) { seen = append(seen, s) })
 	if removeErr := ex.Remove(context.WithoutCancel(ctx), spec.ID); removeErr != nil {
 		t.Error(removeErr)
 	}
-	return told, err
+	return seen, err
 }
 
 // The image arrives whole after any fault that a registry shows once or twice.
@@ -249,7 +249,7 @@ func TestPullFromARegistryInTrouble(t *testing.T) {
 	const size = 3 << 20
 	half := func(body []byte) []byte { return body[:len(body)/2] }
 	for name, tc := range map[string]struct {
-		on, told string
+		on, seen string
 		times    int
 		do       func(http.ResponseWriter, *http.Request, http.Handler)
 	}{
@@ -297,12 +297,12 @@ func TestPullFromARegistryInTrouble(t *testing.T) {
 			m := newMoody(t)
 			_, layer := m.push(t, "app:1", size)
 			m.will(strings.ReplaceAll(tc.on, "LAYER", "GET /v2/app/blobs/"+layer), tc.times, tc.do)
-			told, err := fetch(t, ex, cluster.Container{Image: m.host + "/app:1"}, [2]string{})
+			seen, err := fetch(t, ex, cluster.Container{Image: m.host + "/app:1"}, [2]string{})
 			if err != nil {
-				t.Fatalf("%v; progress %q", err, told)
+				t.Fatalf("%v; progress %q", err, seen)
 			}
-			if all := causes.of(m.host); !strings.Contains(all, tc.told) {
-				t.Errorf("causes %s\nwant %q", all, tc.told)
+			if all := causes.of(m.host); !strings.Contains(all, tc.seen) {
+				t.Errorf("causes %s\nwant %q", all, tc.seen)
 			}
 			if n := m.count("GET /v2/app/blobs/" + layer); n > tc.times+1 {
 				t.Errorf("the layer was requested %d times", n)
@@ -330,12 +330,12 @@ func TestPullFromARefusedAddress(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			ex := n.life(t, quick, func(c *containerd.Config) { c.Pull.Egress = tc.policy })
-			told, err := fetch(t, ex, cluster.Container{Image: tc.image}, [2]string{})
+			seen, err := fetch(t, ex, cluster.Container{Image: tc.image}, [2]string{})
 			if err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("error %v, want %q", err, tc.want)
 			}
-			if strings.Contains(strings.Join(told, "\n"), "again") {
-				t.Errorf("a refusal was tried again: %q", told)
+			if strings.Contains(strings.Join(seen, "\n"), "again") {
+				t.Errorf("a refusal was tried again: %q", seen)
 			}
 		})
 	}

@@ -306,7 +306,7 @@ func (e *Executor) Wait(ctx context.Context, id executor.ID) (cluster.Exit, erro
 }
 
 // unseen ends the remains of a dead supervisor's started container and records that the exit is unknown.
-func (e *Executor) unseen(ctx context.Context, dir stateDir, st standing) (cluster.Exit, error) {
+func (e *Executor) unseen(ctx context.Context, dir stateDir, st containerState) (cluster.Exit, error) {
 	unlock, err := e.locks.Lock(ctx, dir.id())
 	if err != nil {
 		return cluster.Exit{}, err

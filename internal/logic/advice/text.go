@@ -111,7 +111,7 @@ func dropped(c cluster.Constraint, number int) cluster.Remedy {
 	}
 }
 
-func wished(r cluster.Relation, h scheduler.Blocker) cluster.Remedy {
+func preferred(r cluster.Relation, h scheduler.Blocker) cluster.Remedy {
 	return cluster.Remedy{
 		Kind: cluster.ChangeWish, Number: h.Number, Relation: &r,
 		Text: fmt.Sprintf("make %q a preference instead of a requirement", h.Detail),

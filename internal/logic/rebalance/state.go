@@ -300,8 +300,8 @@ func (b *state) movesLeft() int {
 }
 
 // spendWork subtracts evaluations from the remaining work, and reports whether it is used up.
-func (b *state) spendWork(looks int) bool {
-	b.workLeft -= looks
+func (b *state) spendWork(evaluations int) bool {
+	b.workLeft -= evaluations
 	b.bounded = b.bounded || b.workLeft < 0
 	return b.workLeft < 0
 }

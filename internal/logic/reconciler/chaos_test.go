@@ -143,14 +143,14 @@ func indices(n int) []int {
 func (c *chaos) checkPending(p cluster.Pending) {
 	c.Helper()
 	c.seen["pending"]++
-	newest, standing := 0, []string(nil)
+	newest, occupied := 0, []string(nil)
 	for _, r := range c.records {
 		if r.id != p.Task {
 			continue
 		}
 		newest = max(newest, r.attempt)
 		if r.Desired != nil || r.Observed != nil {
-			standing = append(standing, r.node())
+			occupied = append(occupied, r.node())
 		}
 		if r.Outcome == nil {
 			c.Fatalf("%s is pending and attempt %d has no outcome", p.Task, r.attempt)
@@ -159,10 +159,10 @@ func (c *chaos) checkPending(p cluster.Pending) {
 			c.Fatalf("%s is pending and has succeeded", p.Task)
 		}
 	}
-	slices.Sort(standing)
-	if !slices.Equal(slices.Compact(standing), p.ExcludedNodes) || p.Attempt != newest+1 {
+	slices.Sort(occupied)
+	if !slices.Equal(slices.Compact(occupied), p.ExcludedNodes) || p.Attempt != newest+1 {
 		c.Fatalf("%s requests attempt %d off %v, want %d off %v", p.Task, p.Attempt, p.ExcludedNodes, newest+1,
-			standing)
+			occupied)
 	}
 	parts, ok := p.Task.Parts()
 	if !ok || parts.Owner != c.owner.Name || p.Owner != c.owner || p.Definition.Version == 0 || p.OwnerRev != 7 ||

@@ -36,7 +36,7 @@ func TestPredictedRequestEqualsTheRealOne(t *testing.T) {
 		}},
 		Lifespan: cluster.Lifespan{Generation: 1, Created: now},
 	}
-	stands := func(id cluster.TaskID, o cluster.OwnerRef) reconciler.Task {
+	runningTask := func(id cluster.TaskID, o cluster.OwnerRef) reconciler.Task {
 		return reconciler.Task{Attempt: cluster.Attempt{Desired: &cluster.Desired{
 			Task: id, Attempt: 1, UUID: "u", Node: "n1", Owner: o, Definition: def.Ref(), Count: 1,
 		}}}
@@ -66,11 +66,11 @@ func TestPredictedRequestEqualsTheRealOne(t *testing.T) {
 			t.Errorf("%s (-pending +predicted):\n%s", name, diff)
 		}
 	}
-	service.Tasks = []reconciler.Task{stands(web, spec.Owner())}
+	service.Tasks = []reconciler.Task{runningTask(web, spec.Owner())}
 	again := reconciler.NextAttempts(service)[web]
 	service.Tasks = []reconciler.Task{ended(web, spec.Owner())}
 	same("service", again, reconciler.Service(service).Pending)
-	batch.Tasks = []reconciler.Task{stands(sum, job.Owner())}
+	batch.Tasks = []reconciler.Task{runningTask(sum, job.Owner())}
 	again = reconciler.NextJobAttempts(batch)[sum]
 	batch.Tasks = []reconciler.Task{ended(sum, job.Owner())}
 	same("job", again, reconciler.Job(batch).Pending)

@@ -458,8 +458,8 @@ func (w *world) healthy() int { return len(w.healthyTasks()) }
 func (w *world) healthyTasks() map[cluster.TaskID]bool {
 	tasks := map[cluster.TaskID]bool{}
 	for _, r := range w.records {
-		told := r.Desired != nil && r.Desired.Stop != nil
-		if r.Observed.Healthy() && !told && w.absent[r.node()] == watcher.Present {
+		stopping := r.Desired != nil && r.Desired.Stop != nil
+		if r.Observed.Healthy() && !stopping && w.absent[r.node()] == watcher.Present {
 			tasks[r.id] = true
 		}
 	}

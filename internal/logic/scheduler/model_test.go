@@ -48,7 +48,7 @@ func (w world) decide(pending []cluster.Pending) scheduler.Result {
 		return cmp.Or(cmp.Compare(b.Priority, a.Priority), a.Since.Compare(b.Since), cmp.Compare(a.Task, b.Task))
 	})
 	w.known = map[asked]spreadOf{}
-	m := model{world: w, pending: pending, told: map[int]cluster.Waiting{}}
+	m := model{world: w, pending: pending, waits: map[int]cluster.Waiting{}}
 	var turns, held []int
 	for _, i := range order {
 		if p := pending[i]; p.Priority == 0 {
@@ -87,8 +87,8 @@ func (w world) decide(pending []cluster.Pending) scheduler.Result {
 		})
 	}
 	for _, i := range append(waiting, held...) {
-		if told, found := m.told[i]; found {
-			m.res.Waiting = append(m.res.Waiting, told)
+		if waits, found := m.waits[i]; found {
+			m.res.Waiting = append(m.res.Waiting, waits)
 		} else {
 			all := m.held
 			m.unkeep(i)
@@ -104,7 +104,7 @@ type model struct {
 	world
 	pending []cluster.Pending
 	res     scheduler.Result
-	told    map[int]cluster.Waiting
+	waits   map[int]cluster.Waiting
 }
 
 // revives reports whether the placement of another task can make a node feasible for the task.
@@ -149,7 +149,7 @@ func (m *model) unit(tasks []int) (waiting []int) {
 		found := len(m.res.Placements) - placed
 		if found >= size {
 			for _, i := range waiting {
-				delete(m.told, i)
+				delete(m.waits, i)
 			}
 			return waiting
 		}
@@ -161,7 +161,7 @@ func (m *model) unit(tasks []int) (waiting []int) {
 	others = append([]cluster.RefusalCount{{Refusal: cluster.Refusal{Code: cluster.ReasonGang, Detail: detail}}},
 		others...)
 	for _, i := range tasks {
-		m.told[i] = cluster.Waiting{Task: m.pending[i].Task, Refusals: others, Sentence: scheduler.Sentence(others)}
+		m.waits[i] = cluster.Waiting{Task: m.pending[i].Task, Refusals: others, Sentence: scheduler.Sentence(others)}
 	}
 	return tasks
 }

@@ -140,8 +140,8 @@ func (t stallTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	after, told := parseRetryAfter(resp.Header.Get("Retry-After"), time.Now())
-	if resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable && told {
+	after, found := parseRetryAfter(resp.Header.Get("Retry-After"), time.Now())
+	if resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable && found {
 		_ = resp.Body.Close()
 		return nil, &BusyError{resp.Status, after}
 	}
@@ -149,8 +149,8 @@ func (t stallTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// parseRetryAfter reads a Retry-After header: seconds or a date. told is false without one.
-func parseRetryAfter(text string, now time.Time) (after time.Duration, told bool) {
+// parseRetryAfter reads a Retry-After header: seconds or a date. found is false without one.
+func parseRetryAfter(text string, now time.Time) (after time.Duration, found bool) {
 	if n, err := strconv.ParseUint(text, 10, 31); err == nil {
 		return time.Duration(n) * time.Second, true
 	}
