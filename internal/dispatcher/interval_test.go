@@ -125,7 +125,7 @@ func TestIntervalProperties(t *testing.T) {
 	})
 }
 
-// usage returns what a node uses.
+// usage reports what a node uses, and returns the time until the next report.
 func (f *fixture) usage(seq uint64, s *cluster.NodeStats) time.Duration {
 	f.t.Helper()
 	reply, err := f.Report(f.t.Context(), transport.Report{Node: "n1", Session: 1, Seq: seq, Stats: s})

@@ -126,7 +126,7 @@ func (d *Directory) Follow(names ...ServiceName) *Following {
 	return f
 }
 
-// updateChanged closes the news channel if a service changed since the follower read it, and makes a new channel if
+// updateChanged closes the channel changed if a service changed since the follower read it, and makes a new channel if
 // none did. The directory's mutex is held.
 func (f *Following) updateChanged() {
 	changed := false

@@ -320,10 +320,9 @@ func (c *Cleaner) fullDisk(d roomDisk) *cluster.DiskFull {
 	if was != nil && was.Folder == d.Folder {
 		f.Since = was.Since
 	}
-	f.Message = fmt.Sprintf("the disk of %s is %s full, and no image or artifact on it can be removed: all "+
-		"that are left are in use, pinned or loaded by hand; "+
-		"free space there, or see `berth image ls --node %s`", f.Folder, percent(f.Percent), cmp.Or(c.Node.Name,
-		"NODE"))
+	f.Message = fmt.Sprintf("the disk of %s is %s full, and no image or artifact on it can be removed: all that "+
+		"are left are in use, pinned or loaded by hand; free space there, or see `berth image ls --node %s`",
+		f.Folder, percent(f.Percent), cmp.Or(c.Node.Name, "NODE"))
 	return f
 }
 

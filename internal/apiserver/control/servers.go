@@ -214,8 +214,8 @@ func (a *ServersAPI) mayRemove(v *api.ServerView, engine *EngineAnswer, force bo
 			ServerName(v))
 	case healthy < Quorum(left): // not even with force, as the store itself would refuse
 		return respond.Problemf(http.StatusConflict,
-			"without server %s the store has %s, of which %d must be up and %d would be: "+
-				"it would take no writes. Bring another server up first", ServerName(v), respond.Plural(left, "member"),
+			"without server %s the store has %s, of which %d must be up and %d would be: it would take no "+
+				"writes. Bring another server up first", ServerName(v), respond.Plural(left, "member"),
 			Quorum(left), healthy)
 	}
 	return nil

@@ -60,8 +60,7 @@ func (s *Waiters) Enter(w http.ResponseWriter, r *http.Request, kind string) (le
 		w.Header().Set("Retry-After", retryWaiter)
 		return nil, respond.Problemf(http.StatusTooManyRequests,
 			"%s has %s of this server open that wait for changes, which is all that one client may have "+
-				"(--max-client-waiters): "+
-				"close some, or ask again later", who, respond.Plural(s.each[who], "request"))
+				"(--max-client-waiters): close some, or ask again later", who, respond.Plural(s.each[who], "request"))
 	case s.all >= s.most:
 		w.Header().Set("Retry-After", retryWaiter)
 		return nil, respond.Problemf(http.StatusTooManyRequests,

@@ -114,8 +114,7 @@ func newNodeDrainCommand(sess *session.Session) *cobra.Command {
 			return waitDrained(cmd.Context(), sess, c, v)
 		})
 	cmd.Flags().DurationVar(&deadline, "deadline", 0,
-		"stop the remaining tasks after this duration, even below the minimum of their "+
-			"services; default never")
+		"stop the remaining tasks after this duration, even below the minimum of their services; default never")
 	cmd.Flags().BoolVar(&how.Force, "force", false, "stop all tasks at once")
 	cmd.Flags().BoolVar(&untilEmpty, "wait", false, "wait until the node is empty, and show what delays it")
 	return cmd

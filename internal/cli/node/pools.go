@@ -56,8 +56,7 @@ func newNodePoolsCommand(sess *session.Session) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&strategy, "strategy", "",
-		"strategy that ranks nodes: binpack, spread or whole; empty for the strategy of the "+
-			"cluster")
+		"strategy that ranks nodes: binpack, spread or whole; empty for the strategy of the cluster")
 	return cmd
 }
 

@@ -55,9 +55,8 @@ func newRotateKeyCommand(sess *session.Session) *cobra.Command {
 			if sess.WantsData() {
 				return sess.PrintData(v)
 			}
-			sess.Printf("%s encrypted with data key %s; older keys removed: "+
-				"%d", wording.Count(v.Sealed, "secret"), v.Key,
-				v.Dropped)
+			sess.Printf("%s encrypted with data key %s; older keys removed: %d",
+				wording.Count(v.Sealed, "secret"), v.Key, v.Dropped)
 			return nil
 		},
 	}
@@ -197,8 +196,8 @@ func printRekeyResult(ctx context.Context, sess *session.Session, c *client.Clie
 	if sess.WantsData() {
 		return sess.PrintData(now)
 	}
-	sess.Printf("%s encrypted under the master key %s, which all servers "+
-		"have", wording.Count(now.Secrets, "secret"), id)
+	sess.Printf("%s encrypted under the master key %s, which all servers have",
+		wording.Count(now.Secrets, "secret"), id)
 	sess.Messagef("Back up the file %s of a server again, and keep the backup apart from snapshots.", secrets.File)
 	for _, key := range kept {
 		sess.Messagef("The older key %s is kept for older snapshots. When you no longer need those "+

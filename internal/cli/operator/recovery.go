@@ -245,8 +245,7 @@ func NewServerRecoverCommand(sess *session.Session) *cobra.Command {
 			if !yes {
 				return &hinted.Error{
 					Err: errors.New("this makes the server in " + dataDir + " the only member of the store: " +
-						"writes that it had not received are lost, and the " +
-						"other servers must stay stopped"),
+						"writes that it had not received are lost, and the other servers must stay stopped"),
 					Hint: "Confirm with --yes. If more than half of the servers can still be started, start " +
 						"them instead: then nothing is lost.",
 				}

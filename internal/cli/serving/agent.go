@@ -49,15 +49,14 @@ func (f *agentFlags) addFlags(cmd *cobra.Command) {
 		"folder for the agent's state, logs and volumes (default "+datadir.DataDirText+")")
 	fs.StringVar(&f.name, "name", datadir.MachineName(), "name of the node (default the host name)")
 	fs.StringVar(&f.address, "address", "",
-		"`IP` address at which others reach the node's ports; default the address of the "+
-			"interface to the network")
+		"`IP` address at which others reach the node's ports; default the address of the interface to the network")
 	fs.StringArrayVar(&f.labels, "label", nil, "label of the node, key=value; may be given several times")
 	fs.StringVar(&f.traces, "trace-endpoint", "",
 		"`URL` for traces (OpenTelemetry over HTTP); default none")
 	fs.StringVar(&f.level, "log-level", "info", "debug, info, warn or error")
 	fs.StringVar(&f.secretsDir, "secrets-dir", "",
-		"`FOLDER` in memory (tmpfs) for the secrets of tasks; default a folder in memory "+
-			"below /run, the user's run directory or /dev/shm")
+		"`FOLDER` in memory (tmpfs) for the secrets of tasks; default a folder in memory below /run, the user's "+
+			"run directory or /dev/shm")
 	f.node.addFlags(cmd, false)
 	f.node.egress.addFlags(cmd, agentRequests)
 	session.HideDefaults(cmd, "server", "data-dir", "name")

@@ -35,11 +35,10 @@ func (f *serverFlags) addFlags(cmd *cobra.Command) {
 	fs.StringVar(&f.DataDir, "data-dir", datadir.DefaultDataDir(),
 		"folder for the store, the token, the certificates and the server's id (default "+datadir.DataDirText+")")
 	fs.StringArrayVar(&f.Listen, "listen", []string{"unix://" + datadir.DefaultSocket(), datadir.DefaultHTTP},
-		"address to serve, unix:///path, a loopback host:port, or https://host:port; may be "+
-			"given several "+"times (default "+datadir.SocketText+" and "+
-			"http://"+datadir.DefaultHTTP+fmt.Sprintf("; a server for other machines also serves "+
-			"https://0.0.0.0:%d unless an https "+
-			"address is given)", datadir.PortAPI))
+		"address to serve, unix:///path, a loopback host:port, or https://host:port; may be given several times "+
+			"(default "+datadir.SocketText+" and http://"+datadir.DefaultHTTP+
+			fmt.Sprintf("; a server for other machines also serves https://0.0.0.0:%d unless an https address is given)",
+				datadir.PortAPI))
 	fs.StringVar(&f.ListenPeers, "listen-peers", "",
 		"`HOST:PORT` to serve the other members of the store on; default the advertised port "+
 			"on all interfaces")
@@ -55,8 +54,8 @@ func (f *serverFlags) addFlags(cmd *cobra.Command) {
 		"`URL` for traces (OpenTelemetry over HTTP), such as http://127.0.0.1:4318; default none")
 	f.egress.addFlags(cmd, serverRequests)
 	fs.IntVar(&f.MaxWaiters, "max-waiters", 1024,
-		"how many requests may wait for changes at once (streams of lists and events, and "+
-			"lists with ?wait); further ones are answered with 429")
+		"how many requests may wait for changes at once (streams of lists and events, and lists with ?wait); "+
+			"further ones are answered with 429")
 	fs.IntVar(&f.MaxClientWaiters, "max-client-waiters", 256,
 		"how many such requests one token, or one user of the unix socket, may have")
 	fs.StringVar(&f.level, "log-level", "info", "debug, info, warn or error")

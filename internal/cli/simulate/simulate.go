@@ -72,11 +72,9 @@ func NewSimulateCommand(sess *session.Session) *cobra.Command {
 		f.Var(c, c.name, c.usage)
 	}
 	f.Var(s.traceFlag(), "trace",
-		"recorded workload of another cluster: openb:FILE or swf:FILE; options follow, "+
-			"separated by commas")
+		"recorded workload of another cluster: openb:FILE or swf:FILE; options follow, separated by commas")
 	f.StringVar(&s.snapshot, "snapshot", "",
-		"simulate without a server, on the `file` of berth operator snapshot save, or none "+
-			"for an empty domain")
+		"simulate without a server, on the `file` of berth operator snapshot save, or none for an empty domain")
 	f.StringSliceVar(&s.show, "show", []string{"summary", "tasks"}, "what to print: summary, tasks, nodes")
 	session.RegisterCompletion(cmd, "show",
 		cobra.FixedCompletions([]string{"summary", "tasks", "nodes"}, cobra.ShellCompDirectiveNoFileComp))

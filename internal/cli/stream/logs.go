@@ -336,9 +336,8 @@ func (p *logPrinter) print(task cluster.TaskID, line api.LogLine) error {
 		return p.sess.PrintItem(line)
 	}
 	if line.Lost > 0 {
-		p.sess.Messagef("berth: %s of %s left out, because the client reads too "+
-			"slowly", wording.Count(line.Lost, "line"),
-			wording.ShortTask(task))
+		p.sess.Messagef("berth: %s of %s left out, because the client reads too slowly",
+			wording.Count(line.Lost, "line"), wording.ShortTask(task))
 		return nil
 	}
 	var b strings.Builder

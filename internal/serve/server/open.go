@@ -145,8 +145,8 @@ func (s *Server) missingStoreError(dir string) error {
 			"store is " + kept[len(kept)-1] + "."
 	}
 	return &hinted.Error{Err: fmt.Errorf(
-		"the store of this server is missing: %s contains none, but there was one. The "+
-			"server does not start with an empty store", dir), Hint: hint}
+		"the store of this server is missing: %s contains none, but there was one. The server does not start "+
+			"with an empty store", dir), Hint: hint}
 }
 
 // quorumNoticeDelay is the time without a quorum before a log line says so.
@@ -190,8 +190,7 @@ func (s *Server) runTables(ctx context.Context) error {
 			Err: err,
 			Hint: "Start the newer version of berth here, as on the other servers. To go back to this " +
 				"version, first remove what only the newer version knows:\n" + "`berth server members` on " +
-				"another server shows the versions, and the message above " +
-				"names a record.",
+				"another server shows the versions, and the message above names a record.",
 		}
 	}
 	return err

@@ -109,9 +109,9 @@ func (c *Contacts) handle(log *slog.Logger, message string, fields map[string]an
 	case strings.Contains(message, "cluster ID mismatch"):
 		if !c.others[peer] {
 			c.others[peer] = true
-			log.Error("another member belongs to another store: if that one was restored from a snapshot, "+
-				"this server's store was replaced; "+
-				"stop this server and join again from an empty directory", "member", peer)
+			log.Error("another member belongs to another store: if that one was restored from a snapshot, this "+
+				"server's store was replaced; stop this server and join again from an empty directory",
+				"member", peer)
 		}
 		return true
 	}
