@@ -43,8 +43,8 @@ func NewRequest(s Subject, hosts []string) (csrPEM, keyPEM []byte, err error) {
 	return encode("CERTIFICATE REQUEST", csr), encode("PRIVATE KEY", der), nil
 }
 
-// ReadRequest returns the subject of a request and the hosts that it names, once it has proved to hold its
-// key. An error wraps ErrRequest.
+// ReadRequest returns the subject of a request and the hosts that it names, once it has proved to hold its key. An
+// error wraps ErrRequest.
 func ReadRequest(csrPEM []byte) (Subject, []string, error) {
 	req, err := parseRequest(csrPEM)
 	if err != nil {

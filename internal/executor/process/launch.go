@@ -328,8 +328,8 @@ func (o *launchOrder) setUser() error {
 	return nil
 }
 
-// findProgram finds a command in the PATH of env below a root, as it is for this thread. Empty is this
-// thread's own root.
+// findProgram finds a command in the PATH of env below a root, as it is for this thread. Empty is this thread's own
+// root.
 func findProgram(name string, env []string, root string) (string, error) {
 	if strings.Contains(name, "/") {
 		if root != "" && !filepath.IsAbs(name) {

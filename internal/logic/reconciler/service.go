@@ -143,8 +143,8 @@ func (s *slot) begun() int {
 	return 0
 }
 
-// mayStay reports whether a task of an older generation may stay. It is live and has no final stop, or it
-// ended without an order to stop and can run again.
+// mayStay reports whether a task of an older generation may stay. It is live and has no final stop, or it ended without
+// an order to stop and can run again.
 func (s *slot) mayStay(definitions Definitions) bool {
 	if s.live() {
 		return !s.endsForGood()
