@@ -195,7 +195,7 @@ func safe(req *http.Request) bool {
 // Errors of a try.
 var (
 	errSilent      = fmt.Errorf("no answer within %s", readTimeout)
-	errUnavailable = errors.New("a server could not tell")
+	errUnavailable = errors.New("a server could not answer")
 )
 
 // readTimeout is how long a server may take to answer a read before the next server is asked, besides the wait that the

@@ -206,7 +206,7 @@ func TestChangesApplyOnceSettled(t *testing.T) {
 		w.pass(3 * time.Second)
 		w.wantConf("s1", "39 sql://192.0.2.1:39/ n1 0")
 		w.wantMessage("s1", cluster.StateRunning,
-			"service db has no healthy task: container app goes on with the last addresses")
+			"service db has no healthy task: container app continues with the last addresses")
 		g.at("db", 39)
 		w.pass(3 * time.Second)
 		w.wantSignals("s1-0-1", 3)

@@ -74,8 +74,8 @@ func TestEventFilters(t *testing.T) {
 	got := w.want(400, "GET", "/v1/events?service=We.b&job=x&node=.&task=web&since=soon&cron=y", nil)
 	want := "?node: is \".\", which is not a valid name of a node; ?service: is \"We.b\", which is not a " +
 		"valid name of a service; " +
-		"?job: cannot be given beside another owner: ask for one service, job or cron at a time; " +
-		"?cron: cannot be given beside another owner: ask for one service, job or cron at a time; " +
+		"?job: cannot be given beside another owner: name one service, job or cron at a time; " +
+		"?cron: cannot be given beside another owner: name one service, job or cron at a time; " +
 		"?task: is \"web\", which is not a valid name of a task; ?since: is \"soon\", want a duration such " +
 		"as \"30s\" or \"5m\""
 	if got.faults() != want {

@@ -161,7 +161,7 @@ func TestVersionsThatCannotBePinned(t *testing.T) {
 	reply := read[api.ApplyReply](t,
 		w.want(200, "POST", "/v1/apply",
 			manifestsOf("TaskDefinition", pinnedVersion(1, map[string]any{"image": "web:1"}))))
-	if d := watch.Elapsed(); d > 30*time.Second || !strings.Contains(reply.Changes[0].Note, "no node could tell") {
+	if d := watch.Elapsed(); d > 30*time.Second || !strings.Contains(reply.Changes[0].Note, "no node answered") {
 		t.Errorf("after %v: %+v", d, reply.Changes)
 	}
 	<-gone

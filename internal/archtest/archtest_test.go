@@ -371,7 +371,7 @@ func TestLayersCanFail(t *testing.T) {
 		got := texts(p.check(sound[:3]))
 		want := []string{
 			"cmd/x: layers: has a row but no package: remove the row",
-			"example.org/db: modules: has a row but nobody imports it: remove the row",
+			"example.org/db: modules: has a row but no package imports it: remove the row",
 			"internal/driver/...: layers: has a row but no package: remove the row",
 			"internal/testkit: layers: has a row but no package: remove the row",
 		}

@@ -275,7 +275,7 @@ func (c *purity) call(n *ast.CallExpr) {
 		}
 	case pkg == "maps" && (name == "Keys" || name == "Values" || name == "All"):
 		if !c.sortedKeys[n] && !c.isMarked(n) {
-			c.report(n, "maps.%s in the order of a map: sort it at once, or say // %s why", name, orderFree)
+			c.report(n, "maps.%s in the order of a map: sort it immediately, or say // %s why", name, orderFree)
 		}
 	case (pkg == "slices" || pkg == "sort" || pkg == "maps") && changes(name) && len(n.Args) > 0:
 		c.assigned(n.Args[0], "is changed by "+pkg+"."+name)
@@ -342,7 +342,7 @@ func (c *purity) method(n *ast.SelectorExpr) {
 	}
 	fn := sel.Obj()
 	if fn.Pkg() != nil && slices.Contains(impure[fn.Pkg().Path()], fn.Name()) {
-		c.report(n, "%s.%s looks at the machine: hand the value in", fn.Pkg().Path(), fn.Name())
+		c.report(n, "%s.%s reads the machine: hand the value in", fn.Pkg().Path(), fn.Name())
 	}
 	sig, ok := fn.Type().(*types.Signature)
 	if !ok || sig.Recv() == nil {
@@ -361,7 +361,7 @@ func (c *purity) use(id *ast.Ident) {
 	}
 	pkg, name := obj.Pkg().Path(), obj.Name()
 	if slices.Contains(impure[pkg], name) {
-		c.report(id, "%s.%s looks at the machine, waits or starts something: hand the value in", pkg, name)
+		c.report(id, "%s.%s reads the machine, waits or starts something: hand the value in", pkg, name)
 		return
 	}
 	allowed, limited := pureFuncs[pkg]

@@ -96,7 +96,7 @@ func newRootCommand(sess *session.Session) *cobra.Command {
 	session.RegisterCompletion(root, "addr", cobra.NoFileCompletions)
 	session.RegisterCompletion(root, "ca-hash", cobra.NoFileCompletions)
 
-	root.AddGroup(&cobra.Group{ID: "run", Title: "Run:"}, &cobra.Group{ID: "look", Title: "Look:"},
+	root.AddGroup(&cobra.Group{ID: "run", Title: "Run:"}, &cobra.Group{ID: "inspect", Title: "Inspect:"},
 		&cobra.Group{ID: "change", Title: "Change:"}, &cobra.Group{ID: "serve", Title: "Serve:"})
 	add := func(group string, commands ...*cobra.Command) {
 		for _, c := range commands {
@@ -107,7 +107,7 @@ func newRootCommand(sess *session.Session) *cobra.Command {
 	add("run", apply.NewRunCommand(sess), apply.NewPlanCommand(sess), simulate.NewSimulateCommand(sess),
 		apply.NewValidateCommand(sess),
 		wait.NewWaitCommand(sess))
-	add("look", query.NewStatusCommand(sess), query.NewPsCommand(sess), query.NewExplainCommand(sess),
+	add("inspect", query.NewStatusCommand(sess), query.NewPsCommand(sess), query.NewExplainCommand(sess),
 		stream.NewLogsCommand(sess), query.NewEventsCommand(sess),
 		query.NewInspectCommand(sess), apply.NewDiffCommand(sess), top.NewTopCommand(sess), node.NewNodeCommand(sess))
 	add("change", service.NewScaleCommand(sess), service.NewStopCommand(sess), service.NewStartCommand(sess),

@@ -92,11 +92,11 @@ func TestHandOut(t *testing.T) {
 		"one too few": {
 			[]Container{asks(false, DeviceRequest{Count: 2})},
 			all("a"), nil,
-			"are not those that its containers ask for: [a]",
+			"are not those that its containers request: [a]",
 		},
 		"too few for an init": {
 			[]Container{asks(true, DeviceRequest{Count: 2}), asks(false, DeviceRequest{})},
-			all("a"), nil, "are not those that container x asks for",
+			all("a"), nil, "are not those that container x requests",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -91,7 +91,7 @@ func (d *TaskDefinition) Privileges() (all []Privilege) {
 			add(PermitCapabilities, at+".capabilities", "keeps %s", strings.Join(c.Capabilities, ", "))
 		}
 		if len(c.Resources.Devices) > 0 {
-			add(PermitDevices, at+".resources.devices", "asks for devices of the node")
+			add(PermitDevices, at+".resources.devices", "requests devices of the node")
 		}
 		if c.Isolation == IsolationNone {
 			add(PermitNoIsolation, at+".isolation", "is %s", c.Isolation)

@@ -225,7 +225,7 @@ func TestDeviceFaults(t *testing.T) {
 			"[2].share: is 1001", "[3].share: is a part of one device, and count is 2",
 		}},
 		{"twice", `[{"models": ["a"]}, {"type": "gpu", "models": ["a"], "count": 2}, {"models": ["b"]}, {"models": ["a"], "memory": "1GiB"}, {"share": 5}, {"share": 5}]`, []string{
-			"[1]: asks for the same as devices[0]: raise its count",
+			"[1]: requests the same as devices[0]: raise its count",
 		}},
 		{"many", `[` + many(`{"models": ["%d"]}`, 17) + `]`, []string{": holds 17 requests, at most 16"}},
 	} {
@@ -239,7 +239,7 @@ func TestDeviceFaults(t *testing.T) {
 	}
 	checkFaults(t, parse[cluster.TaskDefinition](t, `{"name": "w", "version": 1, "containers": [{"name": "a", "image": "a", "resources": {"devices": [{"count": 1000}]}},
 		{"name": "b", "image": "a", "resources": {"devices": [{"count": 24, "type": "nic"}, {}, {"share": 500}]}}]}`).Validate(), []string{
-		"containers: ask for 1025 devices together, at most 1024 are allowed",
+		"containers: request 1025 devices together, at most 1024 are allowed",
 	})
 }
 

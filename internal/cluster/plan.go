@@ -30,7 +30,7 @@ const (
 	ReasonBarrier       ReasonCode = "barrier"         // the start barrier refused it
 	ReasonUnkillable    ReasonCode = "unkillable"      // it lives after KILL
 	ReasonBootChanged   ReasonCode = "reboot"          // the machine rebooted
-	ReasonRestartAsked  ReasonCode = "restart"         // the user asked for it
+	ReasonRestartAsked  ReasonCode = "restart"         // the user requested it
 	ReasonNoNodes       ReasonCode = "no-nodes"        // there is no node at all
 	ReasonNodeNotReady  ReasonCode = "node-not-ready"  // the node is not ready
 	ReasonCordoned      ReasonCode = "cordoned"        // the operator keeps new tasks away

@@ -300,7 +300,7 @@ func TestWorkloadFaults(t *testing.T) {
 		{"job of too many tasks", &cluster.Job{Name: "w", Steps: []cluster.Step{
 			{Name: "a", Definition: cluster.Ref{Name: "w"}, Count: 100_000},
 			{Name: "b", Definition: cluster.Ref{Name: "w"}},
-		}}, []string{"steps: ask for 100001 tasks together"}},
+		}}, []string{"steps: request 100001 tasks together"}},
 		{"constraints", &cluster.Cluster{Name: "c", Domain: "D", Constraints: []cluster.Constraint{
 			{Attribute: "node.colour", Value: "red"},
 			{Attribute: "label.", Value: "x"},

@@ -80,7 +80,7 @@ func (c check) steps(steps []Step) {
 		s.validate(c.index("steps", i))
 	}
 	c.unique("steps", names)
-	c.at("steps").must(total <= MaxJobTasks, "ask for %d tasks together, at most %d are allowed in a job", total,
+	c.at("steps").must(total <= MaxJobTasks, "request %d tasks together, at most %d are allowed in a job", total,
 		MaxJobTasks)
 }
 

@@ -28,7 +28,7 @@ func (d *Dispatcher) heldReason(snap *store.Snapshot, s *session, row *store.Att
 	own, placed := d.token(snap, s.node), row.Desired.Token.Incarnation
 	switch {
 	case row.Observed == nil && placed != 0 && placed < own.Incarnation:
-		return "it was placed before the store went back, and the node did not tell of it since"
+		return "it was placed before the store went back, and the node has not reported it since"
 	case !row.Desired.Batch():
 		return ""
 	case d.recoveryNeeded(snap):

@@ -39,7 +39,7 @@ func (d *Dispatcher) streamLogin(r *transport.SecretsRequest) (reply transport.S
 	l, ok := d.streams.lookups[r.Stream]
 	d.streams.mu.Unlock()
 	if !ok || l.node != r.Node || d.config.Clock() > l.until {
-		return reply, fmt.Errorf("%w: %s was not asked to look an image up as %.60q", transport.ErrRefused, r.Node,
+		return reply, fmt.Errorf("%w: %s has no request to look up an image as %.60q", transport.ErrRefused, r.Node,
 			r.Stream)
 	}
 	snap := d.config.Tables.Snapshot()

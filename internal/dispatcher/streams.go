@@ -113,7 +113,7 @@ func (d *Dispatcher) Carry(ctx context.Context, id string, stream io.ReadWriter)
 	}
 	d.streams.mu.Unlock()
 	if !ok {
-		return fmt.Errorf("nobody waits for stream %s", id)
+		return fmt.Errorf("no request waits for stream %s", id)
 	}
 	select {
 	case <-c.done:

@@ -446,7 +446,7 @@ func (k *Keyring) rekeyUnit(snap *store.Snapshot, id string) (u store.Unit, err 
 		u.Compares, u.Ops = append(u.Compares, self.Compares...), append(u.Ops, self.Ops...)
 	}
 	u.Event(cluster.Event{Type: "secrets.rekey", Message: "the master key of the secrets is replaced by " + id +
-		": it is handed to all servers, then all secrets are sealed anew"})
+		": it is handed to all servers, then all secrets are sealed again"})
 	return u, err
 }
 

@@ -551,7 +551,7 @@ func TestRotate(t *testing.T) {
 		w.put("secret/default/s7", &torn)
 		advance(time.Second)
 		if _, _, _, err = w.members()["s1"].Rotate(t.Context()); err == nil || !strings.Contains(err.Error(), "s7") ||
-			!strings.Contains(err.Error(), "Set the secret anew") {
+			!strings.Contains(err.Error(), "Set the secret again") {
 			t.Errorf("with a damaged value: %v", err)
 		}
 		left := 0

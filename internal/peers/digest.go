@@ -188,7 +188,7 @@ func (p *Peers) receive(w http.ResponseWriter, r *http.Request) {
 		return
 	case d.Server != p.config.Caller(r):
 		refuse(w, http.StatusForbidden,
-			fmt.Sprintf("the certificate is that of server %q, which cannot tell of the agents of %q",
+			fmt.Sprintf("the certificate is that of server %q, which cannot report the agents of %q",
 				p.config.Caller(r), d.Server))
 		return
 	case d.Server == p.config.Server.ID:

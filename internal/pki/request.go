@@ -24,7 +24,7 @@ const maxHosts = 64
 // answers.
 func NewRequest(s Subject, hosts []string) (csrPEM, keyPEM []byte, err error) {
 	if err := s.valid(); err != nil {
-		return nil, nil, fmt.Errorf("ask for a certificate: %w", err)
+		return nil, nil, fmt.Errorf("request a certificate: %w", err)
 	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -34,7 +34,7 @@ func NewRequest(s Subject, hosts []string) (csrPEM, keyPEM []byte, err error) {
 	template.DNSNames, template.IPAddresses = splitHosts(hosts)
 	csr, err := x509.CreateCertificateRequest(rand.Reader, template, key)
 	if err != nil {
-		return nil, nil, fmt.Errorf("ask for a certificate: %w", err)
+		return nil, nil, fmt.Errorf("request a certificate: %w", err)
 	}
 	der, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {

@@ -94,7 +94,7 @@ func (v *Vault) master(id string) (master, bool) {
 // lacks is the error of a server that does not hold a master key. v.mu is held.
 func (v *Vault) lacks(id string) error {
 	return fmt.Errorf("%w: %s is needed, and %s holds %s. Bring the file of another server, or the copy of it "+
-		"that was kept, and add its line of that key to this one; the server looks into it every few seconds",
+		"that was kept, and add its line of that key to this one; the server reads it every few seconds",
 		ErrMaster, id, v.path, strings.Join(idsOf(v.masters), ", "))
 }
 

@@ -17,7 +17,7 @@ type convergenceCheck struct{ *fleet }
 func (c convergenceCheck) firstMismatch() string {
 	leader := c.leader()
 	if leader == nil {
-		return "nobody leads"
+		return "no server leads"
 	}
 	ctx, cancel := context.WithTimeout(c.ctx, time.Minute)
 	defer cancel()

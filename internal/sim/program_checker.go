@@ -24,7 +24,7 @@ func (v *programChecker) checkProgram(n *node, r fake.Run) {
 	a := v.attempts[uuid]
 	if a == nil {
 		if !v.restored {
-			v.breach("start-unasked", "%s started %s, of which the store never knew", n.name, r.ID)
+			v.breach("start-unasked", "%s started %s, which the store never knew", n.name, r.ID)
 		}
 		return
 	}

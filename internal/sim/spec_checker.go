@@ -63,7 +63,7 @@ func (v *specChecker) applySpec(key string, c *store.Change, was store.Record) {
 			a.acknowledged = ""
 		}
 	case a == nil || !a.values[string(c.Value)]:
-		v.breach("spec-lost", "%s is %s, which no user asked for", key, c.Value)
+		v.breach("spec-lost", "%s is %s, which no user requested", key, c.Value)
 	}
 }
 
@@ -130,7 +130,7 @@ func (v *specChecker) checkSpecs() {
 			continue // the leader reverted the write before its acknowledgement
 		}
 		if a.acknowledged != "" && exists && string(r.Value) != a.acknowledged {
-			v.breach("spec-lost", "%s is %s, and the user was told it is %s", key, r.Value, a.acknowledged)
+			v.breach("spec-lost", "%s is %s, and the user's answer was %s", key, r.Value, a.acknowledged)
 		}
 	}
 }

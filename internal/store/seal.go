@@ -54,7 +54,7 @@ func sealHolds(value []byte) bool {
 }
 
 // errForeign reports a required seal that is missing, or a seal that does not match.
-var errForeign = errors.New("somebody else than Berth wrote the record: its seal does not hold")
+var errForeign = errors.New("another program than Berth wrote the record: its seal does not match")
 
 // decodeSealed reads a record of an attempt on a node. It returns errForeign if another program than Berth wrote it.
 func decodeSealed[T any](s *state, node string, c *Change) (*T, error) {

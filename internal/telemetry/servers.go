@@ -23,7 +23,7 @@ func NewPeers(registry prometheus.Registerer) *Peers {
 		}, []string{"result"}),
 		pulses: prometheus.NewCounter(prometheus.CounterOpts{
 			Namespace: "berth", Subsystem: "peers", Name: "pulses_sent_total",
-			Help: "Signs of life of nodes that were told to other servers.",
+			Help: "Pulses of nodes that were sent to other servers.",
 		}),
 		servers: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Namespace: "berth", Subsystem: "peers", Name: "servers",

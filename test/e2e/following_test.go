@@ -165,7 +165,7 @@ func TestFollowingServices(t *testing.T) {
 
 		// 3. Tasks keep the last addresses of a service that is gone, and report that it is gone.
 		s.Berth("scale", "service/db", "0").Want(t, 0)
-		s.Prints("service db has no healthy task: container main goes on with the last addresses", "status",
+		s.Prints("service db has no healthy task: container main continues with the last addresses", "status",
 			"service/signalled")
 		exec("left", "1 tasks")
 		s.Berth("delete", "service/signalled").Want(t, 0)

@@ -327,7 +327,7 @@ func (s *Store) idle(wanted func() map[string]bool) (idle []Idle, err error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("look for artifacts: %w", err)
+		return nil, fmt.Errorf("list the artifacts: %w", err)
 	}
 	used := wanted()
 	for _, e := range entries {

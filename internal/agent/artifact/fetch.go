@@ -170,7 +170,7 @@ func (s *Store) try(ctx context.Context, a *cluster.Artifact, part string, m *ma
 		return nil
 	}
 	algorithm, _, _ := strings.Cut(a.Checksum, ":")
-	wrong := fmt.Errorf("its checksum is %s:%s, and the manifest wants %s: what stands at the address is "+
+	wrong := fmt.Errorf("its checksum is %s:%s, and the manifest wants %s: the content at the address is "+
 		"something else; put the right checksum or another source into the manifest",
 		algorithm, hex.EncodeToString(sum.Sum(nil)), a.Checksum)
 	if err := f.Truncate(0); err != nil {

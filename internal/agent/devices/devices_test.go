@@ -226,7 +226,7 @@ func TestParseStatedFaults(t *testing.T) {
 	for text, want := range map[string][]string{
 		"":                            {`"": want key=value`, "type is missing"},
 		"model=A100":                  {"type is missing"},
-		"type=core":                   {`stands for the node's cores`},
+		"type=core":                   {`means the node's cores`},
 		"type=GPU,memory=much,numa=x": {`type "GPU"`, `memory "much"`, `numa "x"`},
 		"type=gpu,type=gpu,count=0,colour=red,path=dev/x": {
 			"type is repeated", `count "0"`,

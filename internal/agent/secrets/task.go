@@ -121,7 +121,7 @@ func (s *Task) Place(ctx context.Context, c *cluster.Container, spec *executor.S
 			"attempt", s.id.Attempt, "error", err)
 		err = nil
 	default:
-		err = fmt.Errorf("ask for the secrets of container %s: %w", c.Name, err)
+		err = fmt.Errorf("request the secrets of container %s: %w", c.Name, err)
 	}
 	if err != nil {
 		return err
@@ -168,7 +168,7 @@ func LoginHint(name *string, in string) string {
 	case *name == "":
 		return "; it is that of a secret of the cluster " + in
 	}
-	return fmt.Sprintf("; it is that of the secret %s of the cluster %s: set it anew with `berth secret set "+
+	return fmt.Sprintf("; it is that of the secret %s of the cluster %s: set it again with `berth secret set "+
 		"%s --type registry`", *name, in, *name)
 }
 

@@ -336,7 +336,7 @@ func (s *Follower) updateContainer(ctx context.Context, v *attempt.View, i int) 
 	}
 	l := s.lookUp(c, d.Owner.Cluster)
 	if l.waits != "" && len(l.stale) == 0 {
-		problem = append(problem, l.waits+": container "+c.Name+" goes on with the last addresses")
+		problem = append(problem, l.waits+": container "+c.Name+" continues with the last addresses")
 	}
 	l = l.with(last, slices.Concat(l.stale, l.empty))
 	m, err := s.render(d, v.Definition, i, l)

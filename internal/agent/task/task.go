@@ -193,7 +193,7 @@ func (t *Task) SetStamps(ctx context.Context, stamps map[string]string) {
 func (t *Task) Forget() {
 	t.events.put(func(r *attempt.Record) {
 		if r.MayRun() && !t.parts.Without.Off(clause.Absence) {
-			t.parts.Logger.Warn("the server forgot a task that runs here; it goes on", "task", t.ID.Task,
+			t.parts.Logger.Warn("the server forgot a task that runs here; it continues", "task", t.ID.Task,
 				"attempt", t.ID.Attempt)
 			return
 		}

@@ -171,7 +171,7 @@ func (s *Gate) bearer(r *http.Request, header string) (*Caller, error) {
 	case !MatchesHash(secret, t.Hash), t.Purpose != cluster.TokenAccess, Rank(t.Role) == 0:
 		return nil, errToken()
 	case Expired(t, s.Now()):
-		return nil, respond.Problemf(http.StatusUnauthorized, "the token %s expired at %s: ask for a new one", t.ID,
+		return nil, respond.Problemf(http.StatusUnauthorized, "the token %s expired at %s: request a new one", t.ID,
 			t.Expires.Format(time.RFC3339))
 	}
 	return &Caller{Who: "token:" + t.ID, Name: t.Name, Role: t.Role, Clusters: t.Clusters}, nil

@@ -239,7 +239,7 @@ func (a *Pins) lookUp(ctx context.Context, l lookup, nodes []string) (digest str
 			err = respond.Problemf(http.StatusBadGateway, "node %s answered with no digest", node)
 		}
 		if ctx.Err() != nil {
-			return "", respond.Problemf(http.StatusGatewayTimeout, "no node could tell within %v", pinTime)
+			return "", respond.Problemf(http.StatusGatewayTimeout, "no node answered within %v", pinTime)
 		}
 	}
 	return "", err

@@ -254,7 +254,7 @@ func memberProblem(v *api.ServerView, err error) error {
 			ServerName(v))
 	case errors.Is(err, store.ErrLosesQuorum):
 		return respond.Problemf(http.StatusConflict,
-			"the store refuses to let go of server %s: those that are left, and up, would be too few for writes",
+			"the store refuses to remove server %s: those that are left, and up, would be too few for writes",
 			ServerName(v))
 	case errors.Is(err, store.ErrMember):
 		return respond.Problemf(http.StatusConflict, "server %s is not a member of the store", ServerName(v))

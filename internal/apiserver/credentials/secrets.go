@@ -382,8 +382,8 @@ func (a *SecretsAPI) Routes() []route.Route {
 		},
 		{
 			Method: "PUT", Path: one, Name: "writeSecret", Role: cluster.RoleOperator,
-			Summary: "Creates a secret or changes its value. The same transaction restarts services that ask for " +
-				"that.", Writes: true, Body: reflect.TypeFor[api.SecretWrite](), Reply: view,
+			Summary: "Creates a secret or changes its value. The same transaction restarts services that require " +
+				"it.", Writes: true, Body: reflect.TypeFor[api.SecretWrite](), Reply: view,
 			Serve: a.writeSecret,
 		},
 		{

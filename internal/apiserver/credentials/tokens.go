@@ -149,7 +149,7 @@ func (a *TokensAPI) createToken(w http.ResponseWriter, r *http.Request) error {
 	}
 	e, ok := snap.Token(id)
 	if !ok {
-		return respond.Problemf(http.StatusConflict, "the token was revoked at once")
+		return respond.Problemf(http.StatusConflict, "the token was revoked immediately")
 	}
 	reply := api.TokenReply{TokenView: tokenView(e, a.Now()), Token: id + "." + secret}
 	if ask.Purpose == cluster.TokenJoin {

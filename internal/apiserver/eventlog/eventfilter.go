@@ -62,7 +62,7 @@ func filterOf(r *http.Request, now time.Time) (f eventFilter, err error) {
 		case f.owner.Name != "":
 			faults = append(faults, cluster.Fault{
 				Path:    "?" + name,
-				Message: "cannot be given beside another owner: ask for one service, job or cron at a time",
+				Message: "cannot be given beside another owner: name one service, job or cron at a time",
 			})
 		default:
 			f.owner = cluster.OwnerRef{Kind: kind, Cluster: f.cluster, Name: text}

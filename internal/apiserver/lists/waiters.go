@@ -64,7 +64,7 @@ func (s *Waiters) Enter(w http.ResponseWriter, r *http.Request, kind string) (le
 	case s.all >= s.most:
 		w.Header().Set("Retry-After", retryWaiter)
 		return nil, respond.Problemf(http.StatusTooManyRequests,
-			"%s wait for changes at this server, which is all that it serves at once (--max-waiters): ask "+
+			"%s wait for changes at this server, which is all that it serves concurrently (--max-waiters): ask "+
 				"again later, or another server",
 			respond.Plural(s.all, "request"))
 	}

@@ -185,7 +185,7 @@ func (a *API) ActionRoutes() []route.Route {
 		},
 		{
 			Method: "POST", Path: at + "forget", Name: "forgetNode",
-			Summary: "Declares that a machine never comes back: its tasks are replaced at once and its " +
+			Summary: "Declares that a machine never comes back: its tasks are replaced immediately and its " +
 				"records removed. Refused for a node that is not down, unless forced.", Role: cluster.RoleOperator,
 			Writes: true,
 			Body:   how, Optional: true, Reply: view, Serve: a.nodeAction(forgetNode),

@@ -80,7 +80,7 @@ func description(routes []route.Route) Object {
 			}},
 			{"responses", Object{
 				{"problem", Object{
-					{"description", "All faults of the request at once (RFC 9457)."},
+					{"description", "All faults of the request together (RFC 9457)."},
 					{"content", Object{{"application/problem+json", Object{{"schema", problem}}}}},
 				}},
 				{"busy", Object{

@@ -70,7 +70,7 @@ func (a *API) alarms(v *api.Status, servers []api.ServerView, engine *control.En
 	}
 	switch {
 	case v.MassSilence && v.RescheduleUntil.IsZero():
-		say("so many nodes fell silent at once that their tasks are not replaced; `berth operator silence " +
+		say("so many nodes fell silent together that their tasks are not replaced; `berth operator silence " +
 			"override --for 10m` overrides that")
 	case v.MassSilence:
 		say("many nodes are silent; the operator lets their tasks be replaced until %s",

@@ -235,7 +235,7 @@ func (f *fitting) entries(t *tree, s *Shape, at *location) {
 // repeatedKeys adds a fault for each repetition of a key.
 func (f *fitting) repeatedKeys(t *tree, at *location, kind byte) {
 	for _, key := range t.twice {
-		f.fault(&location{above: at, key: key, kind: kind}, "stands twice")
+		f.fault(&location{above: at, key: key, kind: kind}, "is given twice")
 	}
 }
 

@@ -53,7 +53,7 @@ func (a *RolloutsAPI) Routes() []route.Route {
 		},
 		{
 			Method: "POST", Path: one + "/undo", Name: "undoRollout", Role: cluster.RoleSubmitter,
-			Summary: "Asks for an earlier version again: that of a generation, or the newest one that completed.",
+			Summary: "Requests an earlier version again: that of a generation, or the newest one that completed.",
 			Writes:  true, Body: reflect.TypeFor[api.UndoRequest](), Optional: true,
 			Reply: view, Serve: a.undoRollout,
 		},

@@ -108,7 +108,7 @@ func goBack(d *draft.Draft, svc *cluster.Service, to cluster.Version) error {
 
 // errNoVersion returns the answer to an undo without a target. It lists the remembered versions.
 func errNoVersion(svc *cluster.Service, known []cluster.Version, generation uint64) error {
-	what := "no earlier version of which all tasks were healthy"
+	what := "no earlier version with all tasks healthy"
 	if generation != 0 {
 		what = fmt.Sprintf("no version of generation %d", generation)
 	}

@@ -111,7 +111,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags.IntVar(&o.filled, "filled", 0,
 		"have so many tasks run already, on nodes without agents, in a server of this process")
 	flags.BoolVar(&o.follow, "follow", false,
-		"measure what it costs to tell all agents of changes of a service of so many tasks")
+		"measure what it costs to send all agents the changes of a service of so many tasks")
 	flags.IntVar(&o.rate, "rate", 20, "how many tasks of it change a second")
 	flags.DurationVar(&o.rest, "rest", 0,
 		"wait before the load and after it, and print what memory the server holds then")
@@ -121,7 +121,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags.DurationVar(&o.after, "profile-after", 0, "when it begins, while agents are held")
 	flags.DurationVar(&o.limit, "limit", 5*time.Minute, "give up placements after")
 	flags.DurationVar(&o.heap, "heap", 0,
-		"how often an own server collects its garbage and tells what is in use, while agents are held")
+		"how often an own server collects its garbage and prints what is in use, while agents are held")
 	flags.DurationVar(&o.hold, "hold", 0, "keep agents connected for this long, instead of measuring placements")
 	flags.DurationVar(&o.every, "every", 10*time.Second, "how often to print a row")
 	flags.IntVar(&o.processes, "processes", 2, "how many processes the agents live in")

@@ -45,7 +45,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("latency", flag.ContinueOnError)
 	berth := flags.String("berth", "bin/berth", "the berth binary, which collects the output")
 	runs := flags.Int("runs", 30, "how often")
-	burst := flags.Int("burst", 0, "start so many at once, instead of one after the other")
+	burst := flags.Int("burst", 0, "start so many together, instead of one after the other")
 	atOnce := flags.Int("at-once", containerd.DefaultAtOnce, "how many of a burst are being started at any time")
 	if err := flags.Parse(args); err != nil {
 		return err

@@ -95,7 +95,7 @@ func newNodeDrainCommand(sess *session.Session) *cobra.Command {
 		"Moves the tasks of a node away and keeps new tasks away. Service tasks are replaced on other nodes\n"+
 			"first, as many at a time as the update policy and the minimum of the service allow. Job tasks run to\n"+
 			"their end. With --deadline, the remaining tasks are stopped at that time; with --force, all tasks\n"+
-			"are stopped at once. `berth node uncordon` ends the drain.",
+			"are stopped immediately. `berth node uncordon` ends the drain.",
 		func(cmd *cobra.Command, c *client.Client, n api.NodeView) error {
 			if deadline < 0 {
 				return &session.UsageError{
@@ -115,7 +115,7 @@ func newNodeDrainCommand(sess *session.Session) *cobra.Command {
 		})
 	cmd.Flags().DurationVar(&deadline, "deadline", 0,
 		"stop the remaining tasks after this duration, even below the minimum of their services; default never")
-	cmd.Flags().BoolVar(&how.Force, "force", false, "stop all tasks at once")
+	cmd.Flags().BoolVar(&how.Force, "force", false, "stop all tasks immediately")
 	cmd.Flags().BoolVar(&untilEmpty, "wait", false, "wait until the node is empty, and show what delays it")
 	return cmd
 }
@@ -170,7 +170,7 @@ func waitDrained(ctx context.Context, sess *session.Session, c *client.Client, v
 func newNodeForgetCommand(sess *session.Session) *cobra.Command {
 	var force bool
 	cmd := nodeCommand(sess, "forget", "Declare that a machine never returns",
-		"Declares that a machine never returns. Its tasks are replaced at once, even those that wait for\n"+
+		"Declares that a machine never returns. Its tasks are replaced immediately, even those that wait for\n"+
 			"their node (on_disconnect: wait), and its records are removed. If the machine returns after all, two\n"+
 			"attempts of the same task may have run at the same time. A node that is not known to be down\n"+
 			"requires --force.",

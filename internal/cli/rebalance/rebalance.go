@@ -42,7 +42,7 @@ func NewRebalanceCommand(sess *session.Session) *cobra.Command {
 			"healthy, that have run for less than --settle, or whose service has a rollout or no budget for a\n" +
 			"move.\n\n" +
 			"--apply carries the moves out, --parallel at a time. The new task runs before the old one stops.\n" +
-			"Where both must not run at once, the old task stops first, if the budget of its service allows it.\n" +
+			"Where both must not run together, the old task stops first, if the budget of its service allows it.\n" +
 			"Moves that are no longer valid are skipped. The command waits for the end; an interrupt ends only\n" +
 			"the wait. --undo reverses the moves of the last rebalancing, or of the one with that ID; add\n" +
 			"--dry-run to see these moves first.\n\n" +

@@ -44,7 +44,7 @@ func newSecretSetCommand(sess *session.Session) *cobra.Command {
 		Long: "Creates a secret or changes its value. The command reads the value from standard input or from\n" +
 			"--file, never from an argument, because other users of the machine can see arguments. It removes one\n" +
 			"newline at the end, unless you give --keep-newline.\n\n" +
-			"The files of running tasks are replaced at once. Each use of a secret defines what else happens\n" +
+			"The files of running tasks are replaced immediately. Each use of a secret defines what else happens\n" +
 			"(on_change): some services restart, according to their update policies. With --type registry the\n" +
 			"value is the password of --username for the images of --registry.",
 		Args: session.Arguments(1, 1, "a name for the secret"),

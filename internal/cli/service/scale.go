@@ -179,7 +179,7 @@ func printTargets(sess *session.Session, s api.ScaleView) error {
 		return nil
 	}
 	sess.Printf("")
-	t := output.Table{Titles: []string{"TARGET", "WANT>", "NOW>", "ASKS FOR>", "AGE>", "MESSAGE"}}
+	t := output.Table{Titles: []string{"TARGET", "WANT>", "NOW>", "NEEDS>", "AGE>", "MESSAGE"}}
 	for _, v := range s.Targets {
 		now, wish := "?", ""
 		if v.Value != nil {

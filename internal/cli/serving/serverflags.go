@@ -54,7 +54,7 @@ func (f *serverFlags) addFlags(cmd *cobra.Command) {
 		"`URL` for traces (OpenTelemetry over HTTP), such as http://127.0.0.1:4318; default none")
 	f.egress.addFlags(cmd, serverRequests)
 	fs.IntVar(&f.MaxWaiters, "max-waiters", 1024,
-		"how many requests may wait for changes at once (streams of lists and events, and lists with ?wait); "+
+		"how many requests may wait for changes concurrently (streams of lists and events, and lists with ?wait); "+
 			"further ones are answered with 429")
 	fs.IntVar(&f.MaxClientWaiters, "max-client-waiters", 256,
 		"how many such requests one token, or one user of the unix socket, may have")

@@ -51,7 +51,7 @@ func NewSimulateCommand(sess *session.Session) *cobra.Command {
 		Long: "Predict what happens to all tasks when nodes join or leave, manifests are applied, or counts change.\n" +
 			"Nothing is changed: the code of the servers makes the changes on a copy of the store, in the order\n" +
 			"of the flags. Each change begins after the effects of the previous one have ended.\n\n" +
-			"The simulation assumes that tasks become healthy at once, gates pass, jobs do not end, and crons\n" +
+			"The simulation assumes that tasks become healthy immediately, gates pass, jobs do not end, and crons\n" +
 			"create no jobs.\n\n" +
 			"NODES is a number of nodes and their differences from most nodes, or from a named node: \"3\",\n" +
 			"\"2:like=n3\",\n" +

@@ -202,7 +202,7 @@ func (r *Repair) addLostOutcome(row *store.AttemptRow, gone bool, u *store.Unit)
 	out := &cluster.Outcome{
 		Task: row.Task, Attempt: number, Node: row.Node, Owner: d.Owner, Definition: d.Definition,
 		State: cluster.StateLost, Reason: cluster.ReasonForeignWrite, Started: begun, Free: !begun, Ended: r.Now.UTC(),
-		Message: "somebody wrote over its record, and its node does not know it",
+		Message: "a foreign writer replaced its record, and its node does not know it",
 	}
 	key := r.Prefix.Outcome(row.Task, number)
 	u.Compare(key, 0)

@@ -200,7 +200,7 @@ func (b *bench) reckon(dir string, running map[executor.ID]executor.Process) {
 	}
 	b.Logf("%d containers of crashed agents: %v", len(all), states)
 	if len(all) < crashRounds*crashPrograms || len(running) == 0 {
-		b.Errorf("the agents made %d containers, of which %d run for ever", len(all), len(running))
+		b.Errorf("the agents made %d containers, and %d of them run forever", len(all), len(running))
 	}
 }
 

@@ -95,7 +95,7 @@ func cpus(b *bench) {
 func usage(b *bench) {
 	m, ok := b.ex.(executor.Meter)
 	if !ok {
-		b.Fatal("the executor cannot tell what its containers use")
+		b.Fatal("the executor cannot measure its containers")
 	}
 	s := b.spec(b.m.Shell("(while :; do :; done) & wait"))
 	p := b.started(s)
@@ -113,7 +113,7 @@ func usage(b *bench) {
 	}
 	d, ok := b.ex.(executor.Detailer)
 	if !ok {
-		b.Fatal("the executor cannot tell more of what its containers use")
+		b.Fatal("the executor cannot measure more of its containers")
 	}
 	if c := d.Details(running)[s.ID]; c.HostNetwork == (c.Network != nil) {
 		b.Errorf("its network is the node's: %v, and of its own it has %+v; want one of the two", c.HostNetwork,

@@ -276,7 +276,7 @@ func (e *evaluation) reportSuperseded(at time.Time, job string) {
 	}
 	if len(before) > 0 {
 		e.event(EventMissed, cluster.ReasonMissed, len(before),
-			fmt.Sprintf("%s missed: job %s stands for all", e.describeMoments(before), job))
+			fmt.Sprintf("%s missed: job %s replaces all", e.describeMoments(before), job))
 	}
 }
 

@@ -195,7 +195,7 @@ func (b *BadEnd) why() (cluster.ReasonCode, string) {
 	case b.Refused != "":
 		return cluster.ReasonStartFailed, fmt.Sprintf("container %s could not be started: %s", b.Container, b.Refused)
 	case b.Exit.Unknown:
-		return cluster.ReasonUnknownExit, fmt.Sprintf("nobody saw how container %s ended", b.Container)
+		return cluster.ReasonUnknownExit, fmt.Sprintf("the end of container %s is unknown", b.Container)
 	case b.Exit.OOM:
 		return cluster.ReasonOOM, fmt.Sprintf("container %s was killed for its memory limit", b.Container)
 	case b.Exit.Signal != 0:

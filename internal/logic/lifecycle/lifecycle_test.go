@@ -463,12 +463,12 @@ func TestClassify(t *testing.T) {
 		{
 			"unseen of a service",
 			lifecycle.End{Cause: lifecycle.CauseExit, Unseen: true, Bad: unseen},
-			"failed unknown-exit: nobody saw how container app ended", false,
+			"failed unknown-exit: the end of container app is unknown", false,
 		},
 		{
 			"unseen of a job",
 			lifecycle.End{Cause: lifecycle.CauseExit, Batch: true, Unseen: true, Bad: unseen},
-			"failed unknown-exit: nobody saw how container app ended", true,
+			"failed unknown-exit: the end of container app is unknown", true,
 		},
 		{
 			"refused after another",

@@ -63,7 +63,7 @@ func (p moves) replaceAdopted(s *slot, t *Task, template cluster.Pending) {
 	if !ok {
 		return
 	}
-	message := fmt.Sprintf("it was adopted and runs %s, and generation %d asks for %s", t.Desired.Definition,
+	message := fmt.Sprintf("it was adopted and runs %s, and generation %d wants %s", t.Desired.Definition,
 		s.parts.Generation, template.Definition)
 	if template.Daemon || p.pinned(t) || p.definitions(template.Definition).Pinned() ||
 		p.disconnectPolicy(t) == cluster.DisconnectWait || next.OnDisconnect == cluster.DisconnectWait {
@@ -125,7 +125,7 @@ func (p moves) startMove(s *slot, t *Task, m Move, stop cluster.Stop) {
 		}
 		if m.Limit = p.budget.spareAbove(least); m.Limit == 0 {
 			p.noteDelayedStop(t,
-				fmt.Sprintf("%s goes on: %d of %d are healthy, at least %d are to be once it has stopped", s.id,
+				fmt.Sprintf("%s continues: %d of %d are healthy, at least %d are to be once it has stopped", s.id,
 					p.budget.healthy, p.budget.wanted, least))
 			return
 		}

@@ -109,7 +109,7 @@ func (p moves) endLeaving(s *slot) {
 		}
 		if !p.budget.grant(s) {
 			p.noteDelayedStop(t,
-				fmt.Sprintf("%s goes on: %s, but %d of %d are healthy, at least %d are to be once it has stopped", s.id,
+				fmt.Sprintf("%s continues: %s, but %d of %d are healthy, at least %d are to be once it has stopped", s.id,
 					t.Leave.Message, p.budget.healthy, p.budget.wanted, p.budget.least))
 			continue
 		}

@@ -21,7 +21,7 @@ func (p permits) permit(s *slot, wanted bool) {
 		}
 		least, ok := p.permitted(s, t, wanted)
 		if !ok {
-			p.noteDelayedStop(t, fmt.Sprintf("%s goes on: %d of %d are healthy without it, at least %d are to be",
+			p.noteDelayedStop(t, fmt.Sprintf("%s continues: %d of %d are healthy without it, at least %d are to be",
 				s.id, p.budget.healthyWithout(s), p.budget.wanted, least))
 			continue
 		}

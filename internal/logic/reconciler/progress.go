@@ -138,7 +138,7 @@ func (r progress) promote() {
 		r.rec.State, r.rec.Changed = cluster.RolloutRolling, r.now
 	case c == 0:
 	case asked:
-		r.promoted("somebody promoted the canaries")
+		r.promoted("a user promoted the canaries")
 	case r.rec.State == cluster.RolloutCanary && r.spec.Update.AutoPromote && r.healthy >= c && r.gatesPassed():
 		r.promoted(fmt.Sprintf("%s healthy%s", canariesAre(c), r.andGates()))
 	case r.rec.State == cluster.RolloutRolling && r.healthy >= c:

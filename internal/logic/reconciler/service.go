@@ -235,7 +235,7 @@ func (p *plan) endUnwanted(s *slot, in *ServiceInput, how dismissal) (waits int)
 	if stop.Class == cluster.StopVoluntary && !how.granted {
 		if t := s.newest(); t != nil && t.live() && !t.stopped() {
 			p.noteDelayedStop(t,
-				fmt.Sprintf("%s goes on: %d of %d are healthy, at least %d are to be once it has stopped", s.id,
+				fmt.Sprintf("%s continues: %d of %d are healthy, at least %d are to be once it has stopped", s.id,
 					p.budget.healthy, p.budget.wanted, p.budget.least))
 		}
 		return 1

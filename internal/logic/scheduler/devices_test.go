@@ -71,7 +71,7 @@ func TestOneNumaNode(t *testing.T) {
 	}
 	f = scheduler.NewFleet()
 	f.SetNode(numaNode("n1", coreAt(0, 0), cluster.Device{ID: "g", Type: "gpu", Numa: 1}))
-	want := "waits: 1 node: not enough core free on the NUMA node of what else the task asks for"
+	want := "waits: 1 node: not enough core free on the NUMA node of what else the task requests"
 	if got := place(pinnedPending("f", 1, cluster.PinNuma, cluster.DeviceRequest{Type: "gpu"})); got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}

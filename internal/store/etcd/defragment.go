@@ -126,7 +126,7 @@ func (d *defragmenter) takeTurn(ctx context.Context) (*recordLease, error) {
 	queueKey := defragQueuePrefix + d.members.MemberID()
 	enqueue := store.Op{Key: queueKey, Value: []byte("true")}
 	if _, err := d.records.Commit(bounded, []store.Group{{Ops: []store.Op{enqueue}}}); err != nil {
-		return nil, fmt.Errorf("ask for the turn: %w", err)
+		return nil, fmt.Errorf("request the turn: %w", err)
 	}
 	if d.leadership.leads() {
 		others, err := d.mustLetOthersGo(bounded)
@@ -136,7 +136,7 @@ func (d *defragmenter) takeTurn(ctx context.Context) (*recordLease, error) {
 	}
 	turn, err := d.grantLease(bounded, defragTurnTTL)
 	if err != nil {
-		return nil, fmt.Errorf("ask for the turn: %w", err)
+		return nil, fmt.Errorf("request the turn: %w", err)
 	}
 	taken, err := turn.create(bounded, defragTurnKey, []byte(d.members.MemberID()))
 	if taken {

@@ -296,7 +296,7 @@ func (s *memberSet) registerAddress(ctx context.Context) error {
 	defer cancel()
 	attributes := membership.RaftAttributes{PeerURLs: []string{s.config.PeerURL}, IsLearner: own.IsLearner}
 	if _, err := server.UpdateMember(ctx, membership.Member{ID: own.ID, RaftAttributes: attributes}); err != nil {
-		return fmt.Errorf("tell the address of this member: %w", err)
+		return fmt.Errorf("publish the address of this member: %w", err)
 	}
 	return nil
 }

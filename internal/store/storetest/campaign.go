@@ -64,6 +64,6 @@ func testCampaign(t *testing.T, c *check) {
 	}
 	defer third.Resign()
 	if took := watch.Elapsed(); took > election.BeatLimit || third.Leader.Epoch != 3 {
-		t.Errorf("a restarted leader: got epoch %d after %v, want 3 at once", third.Leader.Epoch, took)
+		t.Errorf("a restarted leader: got epoch %d after %v, want 3 after 0s", third.Leader.Epoch, took)
 	}
 }

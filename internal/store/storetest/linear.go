@@ -170,7 +170,7 @@ func (c *lineClient) list(ctx context.Context) {
 	for _, record := range listing.Records {
 		key, err := strconv.Atoi(strings.TrimPrefix(record.Key, "line/"))
 		if err != nil || key >= contended {
-			c.r.fail(fmt.Errorf("a key that nobody wrote: %q", record.Key))
+			c.r.fail(fmt.Errorf("a key that was never written: %q", record.Key))
 			return
 		}
 		got.values[key] = string(record.Value)

@@ -83,7 +83,7 @@ func oneNumaText(list []cluster.Device, used Uses, r *cluster.DeviceRequest, kin
 		}
 	}
 	if most >= r.Count {
-		return "not enough " + kind + " free on the NUMA node of what else the task asks for", 0
+		return "not enough " + kind + " free on the NUMA node of what else the task requests", 0
 	}
 	return "too few " + kind + " free on one NUMA node", r.Count - most
 }

@@ -102,7 +102,7 @@ func (c *Contacts) handle(log *slog.Logger, message string, fields map[string]an
 	case message == messageStranger:
 		if !c.strangers[peer] {
 			c.strangers[peer] = true
-			log.Warn("a server of another store asks for this one: if this store was restored, that server "+
+			log.Warn("a server of another store calls this one: if this store was restored, that server "+
 				"is of the one before and must join again from an empty directory", "server", peer)
 		}
 		return true
