@@ -21,7 +21,7 @@ func (w *world) askName(from netip.Addr, service string) (string, time.Duration)
 	text := ""
 	switch {
 	case errors.Is(err, names.ErrUnknown):
-		text = "not told"
+		text = "no answer"
 	case err != nil:
 		text = err.Error()
 	case s.Missing:
@@ -81,10 +81,10 @@ func TestNamesWithoutAServer(t *testing.T) {
 		g.cut(false)
 		w.pass(time.Minute)
 		w.wantName("web", "192.0.2.1 ")
-		if took := w.wantName("db", "not told"); took != firstAnswerWithin {
+		if took := w.wantName("db", "no answer"); took != firstAnswerWithin {
 			t.Errorf("it took %v", took)
 		}
-		if took := w.wantName("db", "not told"); took != 0 {
+		if took := w.wantName("db", "no answer"); took != 0 {
 			t.Errorf("the second time it took %v", took)
 		}
 		w.restart()

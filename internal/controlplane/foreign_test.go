@@ -10,7 +10,7 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// A foreign writer changes a record, and all fields look right. Its seal does not match: no part obeys it, and it is
+// A foreign writer changes a record, and all fields are valid. Its seal does not match: no part obeys it, and it is
 // written back (P3.9).
 func TestForeignRecordWithAWrongSealIsRepaired(t *testing.T) {
 	changes := map[string]func(record map[string]any){

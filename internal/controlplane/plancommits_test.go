@@ -42,7 +42,8 @@ func (w *world) slowPlans(takes *atomic.Int64) (before *atomic.Pointer[func()]) 
 	return before
 }
 
-// While a plan is in flight the leader goes on: it writes outcomes, and charges new placements beside those in flight.
+// While a plan is in flight the leader continues: it writes outcomes, and charges new placements beside those in
+// flight.
 func TestDecidesWhilePlansAreWritten(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		var takes atomic.Int64

@@ -313,7 +313,7 @@ func TestForeignRecordIsRepaired(t *testing.T) {
 	}
 }
 
-// A server that is killed and restarted goes on where it was.
+// A server that is killed and restarted continues where it was.
 func TestRestartOfTheServer(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		a := w.node("n1")

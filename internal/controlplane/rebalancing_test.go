@@ -350,7 +350,7 @@ func TestOldRebalancingsGo(t *testing.T) {
 }
 
 // A leader that is killed around any of its commits, before or after the write, leaves records from which the next one
-// goes on: each task moves once, and none is missing meanwhile.
+// continues: each task moves once, and none is missing meanwhile.
 func TestLeaderKilledInARebalancing(t *testing.T) {
 	for _, after := range []bool{false, true} {
 		struck := 0

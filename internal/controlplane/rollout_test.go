@@ -189,7 +189,7 @@ func isBeat(groups []store.Group) bool {
 }
 
 // A leader that is killed around any of its commits, before or after the write, leaves records from which the next one
-// goes on: the failed version is reverted once, and the last healthy one stays all the time.
+// continues: the failed version is reverted once, and the last healthy one stays all the time.
 func TestLeaderKilledBetweenCommitsOfARollout(t *testing.T) {
 	for _, after := range []bool{false, true} {
 		for nth := 1; nth <= 40; nth++ {

@@ -108,7 +108,7 @@ func (w *pair) observed() cluster.Observed {
 func (n *node) wantOne(t *testing.T) {
 	t.Helper()
 	if runs := n.machine.History(); len(runs) != 1 || !runs[0].Ended.IsZero() {
-		t.Errorf("runs of the program: %+v, want one that goes on", runs)
+		t.Errorf("runs of the program: %+v, want one that continues", runs)
 	}
 }
 
@@ -254,7 +254,7 @@ func TestAgentLeavesASilentServer(t *testing.T) {
 	})
 }
 
-// All agents report at once while the store stalls. The reports wait, none is refused, and all are written when the
+// All agents report together while the store stalls. The reports wait, none is refused, and all are written when the
 // store continues.
 func TestFullQueue(t *testing.T) {
 	withFixture(t, func(t *testing.T, f *fixture) {

@@ -100,7 +100,7 @@ func TestWaitingReportKeepsTheNodeAlive(t *testing.T) {
 		}
 		time.Sleep(time.Minute) // in-bubble: inWorld makes one
 		if p, _ := f.tables.Pulse("n1"); f.clock()-p.At < 50*time.Second {
-			t.Error("the pulse goes on after the report")
+			t.Error("the pulse continues after the report")
 		}
 	})
 }

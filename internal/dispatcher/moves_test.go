@@ -333,7 +333,7 @@ func TestOldServerEndsItsSessions(t *testing.T) {
 				t.Errorf("the old stream ended with %v, want the newest session", err)
 			}
 		default:
-			t.Error("the old stream goes on")
+			t.Error("the old stream continues")
 		}
 		if f.Holds("n1") || !two.Holds("n1") {
 			t.Errorf("held by the first server: %v, by the second: %v", f.Holds("n1"), two.Holds("n1"))

@@ -295,7 +295,7 @@ func TestStreamOfAnAgentThatDoesNotRead(t *testing.T) {
 	select {
 	case <-returned:
 	case <-testkit.Context(t, 10*time.Second).Done():
-		t.Error("the write goes on after the call was to end")
+		t.Error("the write continues after the end of the call")
 	}
 	_ = s.Close()
 }

@@ -118,7 +118,7 @@ func TestRecoverStop(t *testing.T) {
 	for _, task := range now {
 		for _, old := range five {
 			if task.UUID == old.UUID && !known[task.UUID] {
-				t.Errorf("%s goes on, although the snapshot does not know it", task.ID)
+				t.Errorf("%s continues, although the snapshot does not know it", task.ID)
 			}
 		}
 	}

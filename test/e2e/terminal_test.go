@@ -133,7 +133,7 @@ func (d *userTerminal) ends(code int) {
 	select {
 	case <-d.ended:
 	case <-testkit.Context(d.t, soon).Done():
-		d.t.Fatalf("berth goes on: %q", d.text())
+		d.t.Fatalf("berth continues: %q", d.text())
 	}
 	if got := d.cmd.ProcessState.ExitCode(); got != code {
 		d.t.Errorf("exit code %d, want %d: %q", got, code, d.text())

@@ -162,7 +162,7 @@ func (d *Daemon) Exit(limit time.Duration) int {
 	select {
 	case <-d.ended:
 	case <-testkit.Context(d.tb, limit).Done():
-		d.tb.Fatalf("berth %s goes on after %v:\n%s", strings.Join(d.args, " "), limit, d.Output())
+		d.tb.Fatalf("berth %s still runs after %v:\n%s", strings.Join(d.args, " "), limit, d.Output())
 	}
 	return d.cmd.ProcessState.ExitCode()
 }

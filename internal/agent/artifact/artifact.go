@@ -290,7 +290,7 @@ type Removed struct {
 // Idle is an unused artifact.
 type Idle = Removed
 
-// Short returns a short form of a key for people: enough of the checksum to tell artifacts apart.
+// Short returns a short form of a key for people: enough of the checksum to distinguish artifacts.
 func Short(key string) string {
 	kind, digits, _ := strings.Cut(key, "-")
 	return kind + ":" + digits[:min(len(digits), 12)]

@@ -32,9 +32,9 @@ func drawChecks(t *rapid.T) (all []cluster.Check) {
 
 // checks draws the results and updates of the checks, and the agent's TTL window.
 func (m *model) checks() {
-	switch happened := rapid.SampledFrom([]string{"probe", "probe", "probe", "word", "hears", "answer", "deaf"}).Draw(m.T,
-		"happened"); happened {
-	case "hears":
+	events := []string{"probe", "probe", "probe", "update", "session", "answer", "deaf"}
+	switch happened := rapid.SampledFrom(events).Draw(m.T, "happened"); happened {
+	case "session":
 		m.rec.TTLWindow = lifecycle.TTLWindow{Since: m.clock}
 	case "answer":
 		if m.rec.TTLWindow.Since != 0 {
@@ -52,7 +52,7 @@ func (m *model) checks() {
 		}
 		i := rapid.IntRange(0, len(m.def.Checks)-1).Draw(m.T, "check")
 		c := &m.def.Checks[i]
-		if happened == "word" {
+		if happened == "update" {
 			word := rapid.SampledFrom([]cluster.TTLUpdate{
 				cluster.TTLPass, cluster.TTLPass, cluster.TTLWarn,
 				cluster.TTLFail,

@@ -248,7 +248,7 @@ func (m *model) signal(sig syscall.Signal) {
 
 func (m *model) exit(id executor.ID, e cluster.Exit) {
 	m.programs[id].State, m.programs[id].Exit = executor.StateExited, &e
-	if rapid.IntRange(0, 4).Draw(m.T, "told late") > 0 {
+	if rapid.IntRange(0, 4).Draw(m.T, "reported late") > 0 {
 		m.rec.HasExited(id, e, m.now())
 	}
 }
@@ -293,14 +293,14 @@ func (m *model) report() {
 // serverActs draws the server's messages about a voluntary stop, and when they reach the agent.
 func (m *model) serverActs() {
 	switch said := rapid.SampledFrom([]string{
-		"session", "old server", "report", "wish", "grant", "grant", "nothing",
+		"session", "old server", "report", "stop", "grant", "grant", "nothing",
 		"nothing",
 	}).Draw(m.T, "said"); {
 	case said == "session" || said == "old server":
 		m.session(said == "session")
 	case said == "report":
 		m.report()
-	case said == "wish" && m.rec.Begun != 0:
+	case said == "stop" && m.rec.Begun != 0:
 		m.requestStop("")
 	case said == "grant" && m.rec.Begun != 0:
 		if m.rec.Desired.Stop == nil {

@@ -23,7 +23,7 @@ type deviceGrant struct {
 	hints     map[string]string // variables that the manifest can replace
 }
 
-// Variables that tell NVIDIA's runtime and libraries what a container may use.
+// Variables for NVIDIA's runtime and libraries: they name what a container may use.
 const (
 	envVisible   = "NVIDIA_VISIBLE_DEVICES"
 	envCUDA      = "CUDA_VISIBLE_DEVICES"

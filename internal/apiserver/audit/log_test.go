@@ -226,5 +226,5 @@ func TestAuditAssembles(t *testing.T) {
 	if b := l.take(); len(b.entries) != n+1 {
 		t.Errorf("the first line went with %d others, want %d", len(b.entries)-1, n)
 	}
-	l.assemble() // it waits for nothing
+	l.assemble() // there is nothing to wait for
 }

@@ -121,7 +121,7 @@ func (m *AppliedObject) read(o api.Object) cluster.Faults {
 	return nil
 }
 
-// Set drafts the writes of a set. Faults of all objects are returned at once. If all faults are conflicts with present
+// Set drafts the writes of a set. Faults of all objects are returned together. If all faults are conflicts with present
 // objects, the answer is 409.
 func (d *Draft) Set(set []AppliedObject) ([]api.Change, error) {
 	changes := make([]api.Change, 0, len(set))

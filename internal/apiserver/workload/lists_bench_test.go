@@ -13,7 +13,7 @@ import (
 	"github.com/berthd/berth/internal/store/memory"
 )
 
-// BenchmarkLists measures the cost of lists over 20 services of 500 tasks each, half of which run.
+// BenchmarkLists measures the cost of lists over 20 services of 500 tasks each; half of them run.
 func BenchmarkLists(b *testing.B) {
 	engine := memory.New(memory.Options{})
 	defer engine.Close()

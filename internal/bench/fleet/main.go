@@ -26,8 +26,7 @@
 // rest, the bytes for each agent, and the delay until the agents have it. The agents' own work is not counted, but
 // delays the rest on one machine.
 //
-// Agents that are there, for a while: idle ones, over TLS, with their heartbeats and open streams, some of which come
-// and go.
+// Connected agents, for a while: idle ones, over TLS, with their heartbeats and open streams. Some of them come and go.
 //
 //	fleet -hold 10m -agents 10000 -processes 4 -churn 60
 //

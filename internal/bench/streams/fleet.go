@@ -16,7 +16,7 @@ const (
 	clusters = 20
 	// changeInterval is the time between two commits of the writer.
 	changeInterval = 40 * time.Millisecond
-	// oneMoves is the number of updates of which one moves a task to another node. The others change its health.
+	// One of oneMoves updates moves a task to another node. The others change its health.
 	oneMoves = 10
 	// eventsKept is how many batches of events stay in the log.
 	eventsKept = 2000

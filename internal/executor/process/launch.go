@@ -62,7 +62,7 @@ func (o *launchOrder) attributes() *syscall.SysProcAttr {
 	return attr
 }
 
-// refused names the field because of which the kernel refused the fork.
+// refused names the field that made the kernel refuse the fork.
 func (o *launchOrder) refused(err error) error {
 	if !o.mounts() || !errors.Is(err, syscall.EPERM) && !errors.Is(err, syscall.EINVAL) &&
 		!errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EACCES) {

@@ -478,7 +478,7 @@ func TestFullDisk(t *testing.T) {
 	short, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
 	if exit, err := ex.Wait(short, s.ID); err == nil {
-		t.Errorf("an exit that is not durable was told: %+v", exit)
+		t.Errorf("an exit that is not durable was reported: %+v", exit)
 	}
 	if err := os.Remove(ballast); err != nil {
 		t.Fatal(err)

@@ -20,7 +20,7 @@
 //     budget, permit).
 //   - A job with a task that has no retries left begins nothing more. Its running tasks may finish.
 //   - A service's task leaves a node, for a drain or another reason, once its next attempt is healthy elsewhere. A
-//     job's task may end on a drained node; for other reasons it stops at once. A preempted task stops before its
+//     job's task may end on a drained node; for other reasons it stops immediately. A preempted task stops before its
 //     next attempt begins.
 //   - An attempt that runs without a record in the store is adopted if its owner wants it, and stopped otherwise.
 //

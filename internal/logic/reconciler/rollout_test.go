@@ -293,8 +293,9 @@ func TestRolloutsUnderFaults(t *testing.T) {
 	})
 }
 
-// TestFailedRolloutsKeepTrying lets rollouts fail without a rollback, while tasks of all versions crash for good, nodes
-// come and go, and the user scales, also to 0. The number of wanted tasks is never lower than the service's count.
+// TestFailedRolloutsKeepTrying lets rollouts fail without a rollback, while tasks of all versions crash permanently,
+// nodes come and go, and the user scales, also to 0. The number of wanted tasks is never lower than the service's
+// count.
 func TestFailedRolloutsKeepTrying(t *testing.T) {
 	seen := map[string]int{}
 	checkUntilSeen(t, seen, []string{"rollout failed", "scaled", "nothing", "never healthy"}, func(t *rapid.T) {

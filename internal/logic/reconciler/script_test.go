@@ -29,7 +29,7 @@ import (
 //	nodes n1 n2 …                       the nodes of the domain
 //	task web.1.0 a1 on n1 def=R STATE [HEALTH]   an attempt in this state;
 //	                                    the first one marks its version as rolled out
-//	lost web.1.0 a1                     the attempt gets the outcome lost, but really goes on
+//	lost web.1.0 a1                     the attempt gets the outcome lost, but really continues
 //	node n1 present|suspected|silent|gone
 //	node n1 unreported                  the node's full report is missing
 //	drain n1 [deadline=D] [force]       drains the node; undrain n1

@@ -182,7 +182,7 @@ func TestMonotone(t *testing.T) {
 		in.Measured[i] = high
 		b := countAfter(in, scaler.Decide(in))
 		if b < a {
-			t.Fatalf("%v asks for %d and %v for %d", low.Value, a, high.Value, b)
+			t.Fatalf("%v needs %d and %v needs %d", low.Value, a, high.Value, b)
 		}
 		if b > a {
 			differ++

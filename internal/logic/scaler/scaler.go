@@ -103,7 +103,7 @@ func Decide(in Input) Decision {
 	e := newEvaluation(in)            // 1. the present count
 	e.applySchedules()                // 2. the bounds in force, and a count that a schedule sets
 	want, seen := e.evaluateTargets() // 3. the count that the metrics need
-	next := e.applyWindows(want)      // 4. whether they asked for it long enough
+	next := e.applyWindows(want)      // 4. whether they needed it long enough
 	next = e.applyPace(next)          // 5. how fast the count may change
 	return e.finish(want, next, seen)
 }

@@ -23,7 +23,7 @@ func TestEndIsNotAlwaysRemoval(t *testing.T) {
 	select {
 	case <-e.lifetime.Done():
 	case <-testkit.Context(t, 10*time.Second).Done():
-		t.Fatal("the engine goes on without its server")
+		t.Fatal("the engine continues without its server")
 	}
 	if _, err := e.Read(t.Context(), "a"); !errors.Is(err, store.ErrClosed) || errors.Is(err, store.ErrRemoved) {
 		t.Errorf("a read after the end: got error %v, want ErrClosed and not ErrRemoved", err)

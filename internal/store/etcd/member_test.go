@@ -110,7 +110,7 @@ func TestRemovedMemberStops(t *testing.T) {
 			t.Errorf("Run of a removed member: got %v, want ErrRemoved", err)
 		}
 	case <-testkit.Context(t, 20*time.Second).Done():
-		t.Fatal("a removed member goes on")
+		t.Fatal("a removed member continues")
 	}
 	for {
 		_, err := watch.Next(shortly(t, 10*time.Second))
@@ -342,7 +342,7 @@ func TestWithoutQuorum(t *testing.T) {
 	})
 }
 
-// TestRestartWithoutQuorum opens one of three members: it says that it waits, and goes on when another comes.
+// TestRestartWithoutQuorum opens one of three members: it says that it waits, and continues when another comes.
 func TestRestartWithoutQuorum(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 3, nil)

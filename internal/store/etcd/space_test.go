@@ -185,7 +185,7 @@ func TestFatalIsOneLine(t *testing.T) {
 	}
 }
 
-// TestQuota fills the database to its quota, deletes, and goes on.
+// TestQuota fills the database to its quota, deletes, and continues.
 func TestQuota(t *testing.T) {
 	engine := open(t, Config{Dir: filepath.Join(t.TempDir(), "store"), Quota: 32 << 20, NoSync: true})
 	value := make([]byte, 1<<20)
