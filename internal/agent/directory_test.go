@@ -283,7 +283,7 @@ func TestDirectoryFileIsBroken(t *testing.T) {
 	})
 }
 
-// Whichever request comes first learns of the end of the session.
+// The first request learns of the end of the session.
 func TestDirectoryReceivesTheEndOfTheSession(t *testing.T) {
 	withAddressServer(t, func(w *world, g *addressServer) {
 		f := w.agent.services.Follow(webName)

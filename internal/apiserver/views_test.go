@@ -39,8 +39,8 @@ func outcome(d cluster.Desired, state cluster.State, message string) cluster.Out
 	}
 }
 
-// busy returns a world with a service of three tasks and a job of three tasks. Of the service one task runs, one failed
-// and one is pending. Of the job one task succeeded, one failed and is tried again, and one runs.
+// busy returns a world with a service of three tasks and a job of three tasks. One task of the service runs, one failed
+// and one is pending. One task of the job succeeded, one failed and is tried again, and one runs.
 func busy(t *testing.T) *world {
 	w := newWorld(t)
 	w.want(200, "POST", "/v1/apply", manifestsOf(

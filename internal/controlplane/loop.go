@@ -37,7 +37,7 @@ type loop struct {
 	// term is nil until the server leads.
 	term *term
 
-	// What the leader knows of the domain, and whom and what it is to decide for.
+	// The leader's knowledge of the domain, and the owners and tasks that need a decision.
 	nodes      *nodewatch.Watch
 	view       *fleetview.View
 	learner    *fleetview.Learner

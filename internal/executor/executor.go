@@ -167,10 +167,9 @@ type Executor interface {
 	// is no error. Remove also removes the remains of a failed Prepare.
 	Prepare(ctx context.Context, spec Spec, progress func(string)) error
 	// Start runs the program. It returns ErrStarted if Start was called for this ID before, whatever its result, also
-	// in an earlier life of the agent. Of the other errors, ErrNotStarted promises that the program has not run and
-	// will not. After ErrUnavailable and the end of the context the result is open; a repeated call returns it. After
-	// any other error, ErrNotFound too, the program may have run: the caller removes the container and treats its end
-	// as unknown.
+	// in an earlier life of the agent. ErrNotStarted promises that the program has not run and will not. After
+	// ErrUnavailable and the end of the context the result is open; a repeated call returns it. After any other error,
+	// ErrNotFound too, the program may have run: the caller removes the container and treats its end as unknown.
 	Start(ctx context.Context, id ID) (Process, error)
 	// Wait blocks until the program has ended and returns its exit; for an earlier exit it returns immediately. An exit
 	// that was not observed has Exit.Unknown. Wait survives restarts of the executor's daemon.

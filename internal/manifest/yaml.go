@@ -85,7 +85,7 @@ func split(data []byte) []document {
 		if text := data[pos:end]; isMarker(text) {
 			open.text = data[start:pos]
 			docs = append(docs, open)
-			// What follows the marker on its line belongs to the document.
+			// The rest of the marker's line belongs to the document.
 			open, start = document{line: line}, pos
 			if text[0] == '.' {
 				open.line, start = line+1, end

@@ -72,7 +72,7 @@ type kind struct {
 // kinds lists all kinds of records. A new kind is one entry here, a field of Snapshot for its table, and the accessors
 // that its readers need. A test compares the list with the record types of internal/cluster and with the page of keys.
 var kinds = []kind{
-	// What users write, and what the control plane makes of it.
+	// Specs of users, and the control plane's records about them.
 	tabled(nounCluster, byUser, func(s *Snapshot) **table[cluster.Cluster] { return &s.clusters },
 		topic(TopicClusters)),
 	tabled(nounDefinition, byUser, func(s *Snapshot) **table[Newest] { return &s.newest }, nil),

@@ -137,7 +137,7 @@ func (y *yard) handOut() float64 {
 }
 
 // over reports whether a wait with a limit has lasted for too long: by the time of a quiet machine, and by the time on
-// the wall as the largest limit was stretched that is fixed somewhere. What waits for a limit of a busy minute must not
+// the wall as the largest limit was stretched that is fixed somewhere. A wait with a limit of a busy minute must not
 // give up in a quiet one.
 func (s *Stopwatch) over(limit time.Duration) bool {
 	if s.Elapsed() < limit || s.bubble {

@@ -1,8 +1,8 @@
 // Package task drives the attempts of a node.
 //
 // A goroutine for each attempt asks the attempt's record (package attempt) for the next step, performs the step with an
-// executor, and records the result. What a step relies on is durable before the step begins: the intent to launch
-// (P4.4), the use of a permit (P5.2), and an accepted stop unless the disk is full.
+// executor, and records the result. The preconditions of a step are durable before the step begins: the intent to
+// launch (P4.4), the use of a permit (P5.2), and an accepted stop unless the disk is full.
 package task
 
 import (

@@ -84,7 +84,7 @@ type lookup struct {
 }
 
 // lookupOf returns the lookup for the image of a container. The secret is the one that the container names, or that the
-// cluster of the first such owner has for the registry. Who is that owner, or nil.
+// cluster of the first such owner has for the registry. The field who is that owner, or nil.
 func lookupOf(snap *store.Snapshot, c *cluster.Container, runners []Runner) (l lookup, who *Runner) {
 	l.image = cluster.NormalImage(c.Image)
 	registry, _, _ := strings.Cut(l.image, "/")

@@ -18,7 +18,7 @@
 //
 //	fleet -filled 1000000 -agents 100000 -latency 200
 //
-// What agents receive of a service that all of them follow, while its tasks fail and become healthy again:
+// The changes that agents receive of a service that all of them follow, while its tasks fail and become healthy again:
 //
 //	fleet -follow -agents 5000 -tasks 1000 -rate 20
 //
@@ -85,7 +85,7 @@ type options struct {
 	busy        bool
 	whole       bool
 
-	// Of the processes that this one starts.
+	// Settings of the processes that this one starts.
 	serve bool
 	first int
 	work  bool

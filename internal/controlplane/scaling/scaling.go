@@ -28,7 +28,7 @@ const (
 // never is the wait for what time alone does not bring.
 const never = time.Duration(math.MaxInt64)
 
-// Scaling decides the counts of services with scaling. What it remembers is soft: a new leader begins with nothing, so
+// Scaling decides the counts of services with scaling. Its memory is soft state: a new leader begins with nothing, so
 // it lowers a count only after a whole window has passed. Only the loop calls its methods. Answers come from other
 // goroutines.
 type Scaling struct {

@@ -18,8 +18,8 @@
 // or 2) that may be written: root's. An agent that is not root needs user namespaces for files, mounts, tmpfs and
 // read_only_root, and can give neither another user nor capabilities.
 //
-// What cannot be honoured is refused with executor.ErrUnsupported and the field's name. Only limits
-// without a cgroup are let pass: Probe and Prepare's progress say so.
+// A field that cannot be honoured is refused with executor.ErrUnsupported and the field's name. Only limits without a
+// cgroup are ignored: Probe and Prepare's progress say so.
 //
 // It is kept apart unless its container, or the operator for those that say nothing, has isolation none: then the
 // program shares the node's network, processes and users. With isolation it has processes, devices, temporary files and

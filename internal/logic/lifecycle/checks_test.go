@@ -183,7 +183,8 @@ func TestTTLUpdatesExpire(t *testing.T) {
 	}
 }
 
-// Whatever agents and servers do, a check expires only if updates could have arrived for its whole TTL and none did.
+// After any actions of agents and servers, a check expires only if updates could have arrived for its whole TTL and
+// none did.
 func TestSilenceOfOthersIsNotTheTasks(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := lifecycle.Round{

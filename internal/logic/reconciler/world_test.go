@@ -40,7 +40,7 @@ type world struct {
 	uuid       int
 	now        time.Time
 	last       reconciler.Decision
-	// Of a service: its rollout's record, the results of its gates, and for a daemon its nodes and the drained nodes on
+	// A service's: its rollout's record, the results of its gates, and for a daemon its nodes and the drained nodes on
 	// which only daemons are left.
 	rollout    *cluster.Rollout
 	rolloutRev uint64
@@ -62,7 +62,7 @@ type record struct {
 	cluster.Attempt
 	// real is the agent's state of the attempt, reported or not; nil if the agent has none.
 	real *cluster.Observed
-	// Of the agent: the number and time of its requests for a permit, and whether it has used one.
+	// The agent's: the number and time of its requests for a permit, and whether it has used one.
 	permitRequests int
 	lastRequestAt  time.Time
 	permitUsed     bool

@@ -185,8 +185,8 @@ func (e *evaluation) applySchedules() {
 	}
 }
 
-// applyWindows returns the count that was estimated for long enough. Of the estimates within the window it is the
-// lowest one to grow and the highest one to shrink. Without earlier estimates the present count takes their place.
+// applyWindows returns the count that was estimated for long enough. It is the lowest estimate within the window to
+// grow, and the highest one to shrink. Without earlier estimates the present count takes their place.
 func (e *evaluation) applyWindows(want int) int {
 	now := e.in.Now
 	e.estimate = Estimate{now, want}

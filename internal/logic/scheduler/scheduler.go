@@ -24,7 +24,7 @@
 //   - devices are not free
 //   - a port is taken, or no port is left to assign
 //
-// Of the nodes that do not refuse, Schedule takes the best: package rank defines the order.
+// Schedule takes the best feasible node: package rank defines the order.
 //
 // The answer depends on the set of pending tasks and on the fleet. It never depends on the order in which either was
 // put together.

@@ -27,8 +27,8 @@ func (e *slowEngine) Commit(ctx context.Context, groups []store.Group) (store.Re
 	return e.Engine.Commit(ctx, groups)
 }
 
-// TestGathered has concurrent writers share few commits, each with its own result. Of the writers that create one key,
-// one succeeds.
+// TestGathered has concurrent writers share few commits, each with its own result. One of the writers that create the
+// same key succeeds.
 func TestGathered(t *testing.T) {
 	engine := &slowEngine{Engine: memory.New(memory.Options{}), first: make(chan struct{})}
 	g := batching.New(engine)

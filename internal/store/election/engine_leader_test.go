@@ -226,8 +226,8 @@ func TestLearnerDoesNotCampaign(t *testing.T) {
 	})
 }
 
-// TestEngineLeaderGoesFirst silences a leader whose server never led the engine. Of two observers, the engine's leader
-// takes over.
+// TestEngineLeaderGoesFirst silences a leader whose server never led the engine. The one of two observers with the
+// engine's leader takes over.
 func TestEngineLeaderGoesFirst(t *testing.T) {
 	for _, first := range []string{"B", "C"} {
 		synctest.Test(t, func(t *testing.T) {

@@ -12,9 +12,9 @@ import (
 	"github.com/berthd/berth/internal/logic/scheduler/taskclass"
 )
 
-// victimSet is the attempts that may end, and which of them have ended so far. What an ended victim used is free on its
-// node, and no view or group counts it; the owner's bound has one less to spare. Every change of a node raises its
-// stamp.
+// victimSet is the attempts that may end, and which of them have ended so far. The resources of an ended victim are
+// free on its node, and no view or group counts it; the owner's bound has one less to spare. Every change of a node
+// raises its stamp.
 type victimSet struct {
 	*cycle.Cycle
 	list          []victim
