@@ -110,7 +110,8 @@ func TestRefusedPlacementsAreReleased(t *testing.T) {
 	})
 }
 
-// withTaskInFlight returns while a task for the node n1 is in flight. The flight takes so long and began a second ago.
+// withTaskInFlight returns while a task for the node n1 is in flight. The commit takes the given time and began a
+// second ago.
 func (w *world) withTaskInFlight(takes time.Duration) {
 	var slow atomic.Int64
 	w.slowPlans(&slow)

@@ -11,7 +11,7 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// reportsCPU makes an agent report that each of its tasks uses so much CPU; below 0 it reports nothing of them.
+// reportsCPU makes an agent report that each of its tasks uses that much CPU; below 0 it reports nothing of them.
 func reportsCPU(cpu *atomic.Int64) func(*agent) {
 	return func(a *agent) {
 		a.stats = func() *cluster.NodeStats {
@@ -30,7 +30,7 @@ func reportsCPU(cpu *atomic.Int64) func(*agent) {
 
 func (w *world) putScaled(s cluster.Scaling, count int) { w.putScaledRecounted(s, count, 0) }
 
-// putScaledRecounted is putScaled after the user has set the count so many times.
+// putScaledRecounted is putScaled after the user has set the count that many times.
 func (w *world) putScaledRecounted(s cluster.Scaling, count int, times uint64) {
 	w.put(p.Service("c", "web"), &cluster.Service{
 		Cluster: "c", Name: "web", Count: count, Definition: cluster.Ref{Name: "d", Version: 1}, Priority: 500,

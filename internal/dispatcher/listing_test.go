@@ -233,7 +233,7 @@ func TestWholeAddressLists(t *testing.T) {
 			len(updates[0].Addresses) != 39 {
 			t.Fatalf("an agent of a build before: got %+v %v", updates, err)
 		}
-		// After so many versions, this stamp is too old for a difference.
+		// After that many versions, this stamp is too old for a difference.
 		for i := range 300 {
 			w.task("web", 100, "n1", []cluster.Health{cluster.HealthHealthy, cluster.HealthFailing}[i%2])
 			w.task("web", 101+i, "n1", cluster.HealthHealthy)

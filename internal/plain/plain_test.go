@@ -15,7 +15,7 @@ import (
 	"testing"
 )
 
-// TestText says errors as the system makes them.
+// TestText formats errors of the system.
 func TestText(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

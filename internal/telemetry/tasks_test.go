@@ -93,7 +93,7 @@ berth_task_volume_free_bytes{cluster="c",job_name="",node="n1",service="web",tas
 	}
 }
 
-// A node has series of 1000 containers at the most, and says of how many others it has none.
+// A node has series of at most 1000 containers, and counts the others.
 func TestTaskMetricsAreBounded(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
 	tasks := telemetry.NewTasks("n1", registry)

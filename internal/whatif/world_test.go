@@ -80,7 +80,7 @@ func applyChange(t *testing.T, w *whatif.World, c api.SimulateChange) {
 	}
 }
 
-// branch returns a branch of a World's store, as a server makes one of its own.
+// branch returns a branch of a World's store, like a server's branch of its store.
 func branch(w *whatif.World) *store.Branch {
 	return store.NewBranch(w.Snapshot(), store.DefaultPrefix, logger())
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/berthd/berth/test/harness"
 )
 
-// threeServers is a fleet with so many agents, and its hosts.
+// threeServers is a fleet with that many agents, and its hosts.
 func threeServers(t *testing.T, agents int) (*harness.Fleet, []harness.Host) {
 	t.Helper()
 	f := harness.NewFleet(t)

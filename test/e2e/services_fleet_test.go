@@ -39,7 +39,7 @@ type serviceFleet struct {
 	machines int
 }
 
-// newServiceFleet makes and starts so many servers and agents.
+// newServiceFleet makes and starts that many servers and agents.
 func newServiceFleet(t *testing.T, executor string, servers, agents int, agentFlags ...string) *serviceFleet {
 	t.Helper()
 	harness.Need(t, executor)

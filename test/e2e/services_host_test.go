@@ -153,7 +153,7 @@ func (w *serviceFleet) is(node string, state cluster.NodeState) error {
 	return err
 }
 
-// elsewhere returns nil once so many tasks of a service are healthy on other nodes.
+// elsewhere returns nil once that many tasks of a service are healthy on other nodes.
 func (w *serviceFleet) elsewhere(service string, count int, node string) error {
 	well := 0
 	for _, task := range alive(w.Site, service) {

@@ -145,7 +145,7 @@ func TestRolloutsThatPeopleSteer(t *testing.T) {
 		file := s.Write(fmt.Sprintf("v%d.yaml", version), fmt.Sprintf(steered, version, update))
 		return s.Berth(append([]string{"run", file}, flags...)...)
 	}
-	// versions waits until so many tasks of each version run, and no other.
+	// versions waits until that many tasks of each version run, and no other.
 	versions := func(want map[int]int) {
 		t.Helper()
 		s.Eventually(soon, func() error {

@@ -200,7 +200,7 @@ func (c *cut) cut() {
 	}
 }
 
-// processesWith returns how many processes of the machine sleep so long.
+// processesWith returns how many processes of the machine sleep that long.
 func processesWith(word string) (n int) {
 	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	for _, f := range files {
@@ -266,7 +266,7 @@ func TestTerminal(t *testing.T) {
 			return nil
 		})
 
-		// Without a terminal there is none to give.
+		// Without a terminal the command gets none.
 		s.BerthWith(strings.NewReader(""), "exec", "-it", "box.1.0", "sh").Want(t, 125,
 			"-t needs a terminal on standard input", "Leave out -t")
 		d = sit(t, s, pty.Size{}, "exec", "-it", "box.1.0", "no-such-program")

@@ -13,7 +13,7 @@ import (
 
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
-// at is so many seconds after noon.
+// at is that many seconds after noon.
 func at(s int) time.Time { return noon.Add(time.Duration(s) * time.Second) }
 
 func record(s int, what, task, uuid, node string) load.Record {

@@ -295,7 +295,7 @@ func (v *View[T]) run() {
 	}
 }
 
-// Sending returns about the cost of sending a change to so many readers.
+// Sending returns about the cost of sending a change to that many readers.
 func (p *Pool) Sending(readers int) time.Duration { return time.Duration(readers) * sendCost }
 
 // sending returns about the cost of sending a change to all waiting clients.

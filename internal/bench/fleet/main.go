@@ -8,10 +8,10 @@
 //	fleet -berth bin/berth -agents 5000 -load services -jobs 5000 -tasks 1 -clients 32
 //	fleet -berth bin/berth -agents 5000 -load racks
 //
-// It prints one row: how many tasks a second were placed (the event log has them, so they are durable), how many
-// the agents had received, and how many were acknowledged as running, all counted from the first submission; and what
-// each task cost the server. With -rest it prints what memory the server holds before and after. All connections of
-// agents are HTTP/2 with mutual TLS, one for each; with -shared so many agents share one to the server's socket, which
+// It prints one row: how many tasks a second were placed (the event log has them, so they are durable), how many the
+// agents had received, and how many were acknowledged as running, all counted from the first submission; and what each
+// task cost the server. With -rest it prints what memory the server holds before and after. All connections of agents
+// are HTTP/2 with mutual TLS, one for each; with -shared that many agents share one to the server's socket, which
 // measures fleets of more agents than a process may open files.
 //
 // Placements on a large fleet that is full of tasks, which are there as records alone, without agents:
@@ -31,11 +31,10 @@
 //	fleet -hold 10m -agents 10000 -processes 4 -churn 60
 //
 // It prints a row now and then: what the agents did, and what CPU and memory the servers took since the row before.
-// Without
-// -addresses the server is one of its own, a dispatcher over a store in memory: what is measured is the agents' part
-// alone; with -whole it is a leader with its embedded etcd, without the rest of the API. With -addresses the agents
-// spread over real servers, -pids names their processes, and -authority the directory of their certificate authority,
-// which has to be at hand to make so many nodes.
+// Without -addresses the server is one of its own, a dispatcher over a store in memory: what is measured is the agents'
+// part alone; with -whole it is a leader with its embedded etcd, without the rest of the API. With -addresses the
+// agents spread over real servers, -pids names their processes, and -authority the directory of their certificate
+// authority, which has to be at hand to make that many nodes.
 package main
 
 import (

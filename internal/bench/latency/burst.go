@@ -96,7 +96,7 @@ func (d *direct) startBurst(ctx context.Context, round, count, atOnce int, runni
 	return took, removal.Wait()
 }
 
-// waitAll blocks until so many programs wrote.
+// waitAll blocks until that many programs wrote.
 func (f *programFlag) waitAll(count int, limit time.Duration) error {
 	if err := f.file.SetReadDeadline(time.Now().Add(limit)); err != nil {
 		return err

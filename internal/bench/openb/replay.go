@@ -37,7 +37,7 @@ type outcome struct {
 	placed    int
 }
 
-// Until the demand that has arrived is so many % of the fleet's devices, pods arrive.
+// Until the demand that has arrived is that many % of the fleet's devices, pods arrive.
 const untilPercent = 130
 
 // replay lets the pods arrive in a random order, then random pods, and places each. A pod that does not fit is dropped.

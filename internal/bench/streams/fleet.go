@@ -171,7 +171,7 @@ func (f *fleet) change(ctx context.Context) error {
 	}
 }
 
-// commit writes so many updates of tasks.
+// commit writes that many updates of tasks.
 func (f *fleet) commit(ctx context.Context, many int) error {
 	f.batches++
 	b := cluster.EventBatch{

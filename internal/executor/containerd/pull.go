@@ -64,7 +64,7 @@ func (c *PullConfig) defaults() {
 	set(&c.ProgressInterval, 3*time.Second)
 }
 
-// retryDelay returns the wait after so many failures in a row.
+// retryDelay returns the wait after that many failures in a row.
 func (c *PullConfig) retryDelay(failures int) time.Duration {
 	return pause.Jitter(pause.Doubled(c.FirstRetry, c.LongestRetry, failures), rand.Float64)
 }

@@ -177,7 +177,7 @@ func status(code int, headers ...string) func(http.ResponseWriter, *http.Request
 	}
 }
 
-// altered answers with the body as change makes it, of the length that was announced.
+// altered answers with the body that change returns, with the announced length.
 func altered(change func(body []byte) []byte) func(http.ResponseWriter, *http.Request, http.Handler) {
 	return func(w http.ResponseWriter, r *http.Request, inner http.Handler) {
 		rec := httptest.NewRecorder()

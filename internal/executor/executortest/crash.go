@@ -71,7 +71,7 @@ const (
 	crashPrograms = 3
 )
 
-// ranAtLeast returns nil once the programs of so many containers below dir have run.
+// ranAtLeast returns nil once the programs of that many containers below dir have run.
 func ranAtLeast(dir string, want int) error {
 	ran, err := filepath.Glob(filepath.Join(dir, "c*", "volume", "ran"))
 	if err == nil && len(ran) < want {

@@ -38,7 +38,7 @@ func benchFleet(nodes int) *scheduler.Fleet {
 	return f
 }
 
-// benchTasks returns tasks of so many owners with different demands.
+// benchTasks returns tasks of that many owners with different demands.
 func benchTasks(tasks, owners int, strategy cluster.Strategy) []cluster.Pending {
 	pending := make([]cluster.Pending, 0, tasks)
 	for i := range tasks {

@@ -423,7 +423,7 @@ func (w world) siblings(n int, p cluster.Pending) (tasks int) {
 
 // sibling reports whether a reservation counts for the anti-affinity of a pending task. It belongs to the same step of
 // a job, or has the same definition of a service on the same side of the last restart. If the definition is unknown, it
-// is of the same generation.
+// has the same generation.
 func sibling(r scheduler.Reservation, p cluster.Pending) bool {
 	a, okA := r.Task.Parts()
 	b, okB := p.Task.Parts()

@@ -50,8 +50,8 @@ func dialAs(t *testing.T, config DialConfig) *Engine {
 	return engine
 }
 
-// TestDialSecured runs the suite on an etcd with TLS, client certificates and users, as one of these that may do no
-// more than what the guide grants it. The tests share the etcd; each has the keys below a prefix of its own.
+// TestDialSecured runs the suite on an etcd with TLS, client certificates and users, as a user with exactly the rights
+// of the guide. The tests share the etcd; each has the keys below a prefix of its own.
 func TestDialSecured(t *testing.T) {
 	t.Parallel()
 	s := etcdtest.Start(t, nil)
@@ -178,8 +178,8 @@ func TestTokenRunsOut(t *testing.T) {
 	}
 }
 
-// TestTokenOfAWatch begins a watch with a token that etcd does not know any more, and makes no call: it is served all
-// the same.
+// TestTokenOfAWatch begins a watch with a token that etcd does not know any more, and makes no call: it is served
+// nevertheless.
 func TestTokenOfAWatch(t *testing.T) {
 	t.Parallel()
 	s := etcdtest.Start(t, func(c *embed.Config) { c.ClientTLSInfo.ClientCertAuth = false })

@@ -95,8 +95,8 @@ func (r *reports) round(i int) {
 	}
 }
 
-// BenchmarkStatuses measures commits as the reports of agents make them, with the watch that follows. In "refused" one
-// group of each commit does not hold.
+// BenchmarkStatuses measures commits as the reports of agents make them, with the watch that follows. In "refused" the
+// preconditions of one group of each commit fail.
 func BenchmarkStatuses(b *testing.B) {
 	for _, name := range []string{"hold", "refused"} {
 		b.Run(name, func(b *testing.B) {
