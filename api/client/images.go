@@ -35,8 +35,8 @@ func (c *Client) PullImages(ctx context.Context, p api.ImagePull) (reply api.Ima
 
 // FollowPull is PullImages with progress: it calls progress with each message, from this goroutine. Servers of earlier
 // builds report no progress. When ctx ends, nodes stop the pulls that no task needs.
-func (c *Client) FollowPull(ctx context.Context, p api.ImagePull, progress func(api.ImagePullNews)) (reply api.ImagesReply,
-	err error,
+func (c *Client) FollowPull(ctx context.Context, p api.ImagePull, progress func(api.ImagePullNews)) (
+	reply api.ImagesReply, err error,
 ) {
 	r := post(p, "images", "pull")
 	r.header = http.Header{"Accept": {"application/x-ndjson, application/json"}}

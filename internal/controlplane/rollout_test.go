@@ -110,7 +110,8 @@ func (w *world) rollOutBadBuild() (least int) {
 		r := rolloutOf(s)
 		return ok && svc.Value.Generation == 3 && svc.Value.Definition.Version == 1 &&
 			svc.Value.Rollout.Reverted == 2 &&
-			r.Generation == 3 && r.State == cluster.RolloutComplete && healthyOfVersion(s, 1) == 3 && countRecords(s) == 3
+			r.Generation == 3 && r.State == cluster.RolloutComplete && healthyOfVersion(s, 1) == 3 &&
+			countRecords(s) == 3
 	})
 	return least
 }

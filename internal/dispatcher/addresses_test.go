@@ -165,7 +165,8 @@ func TestAddressesWait(t *testing.T) {
 		}
 		w.task("web", 0, "n1", cluster.HealthHealthy)
 		<-answered
-		if got := formatAnswer(updates); len(got) != 1 || got[0] != "web n1:20000" || time.Since(began) > 11*time.Second {
+		if got := formatAnswer(updates); len(got) != 1 || got[0] != "web n1:20000" ||
+			time.Since(began) > 11*time.Second {
 			t.Errorf("got %v after %v", got, time.Since(began))
 		}
 	})

@@ -246,7 +246,8 @@ func TestWholeAddressLists(t *testing.T) {
 		u.take(u.ask("web"))
 		u.knows["web"].old = true
 		updates := u.ask("web")
-		if len(updates) != 1 || updates[0].Since != updates[0].Stamp || len(updates[0].Gone)+len(updates[0].Addresses) != 0 {
+		if len(updates) != 1 || updates[0].Since != updates[0].Stamp ||
+			len(updates[0].Gone)+len(updates[0].Addresses) != 0 {
 			t.Fatalf("known addresses are sent again: got %+v", updates)
 		}
 		u.take(updates)

@@ -133,8 +133,8 @@ func reseal(snap *store.Snapshot, vault *secrets.Vault, key *cluster.SecretKey, 
 ) {
 	old, ok := snap.SecretKey(s.Key)
 	if !ok {
-		return nil, fmt.Errorf("the secret %s/%s is sealed with the data key %s: %w. Set the secret again, or delete it",
-			s.Cluster, s.Name, s.Key, errNoKey)
+		return nil, fmt.Errorf("the secret %s/%s is sealed with the data key %s: %w. Set the secret again, or delete "+
+			"it", s.Cluster, s.Name, s.Key, errNoKey)
 	}
 	value, err := vault.Open(old.Value, s)
 	switch {

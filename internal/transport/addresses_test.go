@@ -31,8 +31,8 @@ func (answeringDispatch) Addresses(_ context.Context, r AddressesRequest) (reply
 			{Task: "c.web.1.0", Node: "n1", Address: "192.0.2.1", Ports: map[string]int{"http": 8080}},
 		},
 	}.Encoded()
-	return AddressesReply{Services: []ServiceUpdate{update, {Cluster: "c", Service: "db", Stamp: "none", Missing: true}}},
-		err
+	missing := ServiceUpdate{Cluster: "c", Service: "db", Stamp: "none", Missing: true}
+	return AddressesReply{Services: []ServiceUpdate{update, missing}}, err
 }
 
 // The addresses of services arrive, whether they were encoded before or not.

@@ -425,7 +425,8 @@ func (w *crashSite) checkEvents() {
 		published[e.Type+" "+string(e.Task)+" "+strconv.Itoa(e.Attempt)] = true
 	}
 	for _, task := range w.site.Tasks(client.TaskFilter{Job: "batch"}) {
-		if key := "task." + string(task.State) + " " + string(task.ID) + " " + strconv.Itoa(task.Attempt); !published[key] {
+		key := "task." + string(task.State) + " " + string(task.ID) + " " + strconv.Itoa(task.Attempt)
+		if !published[key] {
 			w.Errorf("there is no event %q", key)
 		}
 	}

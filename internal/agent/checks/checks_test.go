@@ -71,7 +71,9 @@ func TestChangesOfHealth(t *testing.T) {
 			cluster.Check{Interval: second, Timeout: 3 * second},
 			0,
 			"zz.",
-			[]healthChange{{3 * time.Second, "warning", 1}, {6 * time.Second, "warning", 2}, {6 * time.Second, "healthy", 0}},
+			[]healthChange{
+				{3 * time.Second, "warning", 1}, {6 * time.Second, "warning", 2}, {6 * time.Second, "healthy", 0},
+			},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -37,8 +37,8 @@ func (f *serverFlags) addFlags(cmd *cobra.Command) {
 	fs.StringArrayVar(&f.Listen, "listen", []string{"unix://" + datadir.DefaultSocket(), datadir.DefaultHTTP},
 		"address to serve, unix:///path, a loopback host:port, or https://host:port; may be given several times "+
 			"(default "+datadir.SocketText+" and http://"+datadir.DefaultHTTP+
-			fmt.Sprintf("; a server for other machines also serves https://0.0.0.0:%d unless an https address is given)",
-				datadir.PortAPI))
+			fmt.Sprintf("; a server for other machines also serves https://0.0.0.0:%d unless an https address is "+
+				"given)", datadir.PortAPI))
 	fs.StringVar(&f.ListenPeers, "listen-peers", "",
 		"`HOST:PORT` to serve the other members of the store on; default the advertised port "+
 			"on all interfaces")

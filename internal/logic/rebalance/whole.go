@@ -24,7 +24,8 @@ func (wholeAspect) best(b *state, s *movable) (int32, int64) {
 	for n := range b.nodes {
 		o := &b.nodes[n]
 		if !b.acceptsMoves(o) || int32(n) == from || !o.fits(&c.demand) || c.hasRefused(b.sweeps, int32(n)) ||
-			keepsApart && b.siblings[n] >= own || c.preferenceValues != nil && c.preferenceValues[n] < c.preferenceValues[from] {
+			keepsApart && b.siblings[n] >= own ||
+			c.preferenceValues != nil && c.preferenceValues[n] < c.preferenceValues[from] {
 			continue
 		}
 		if more := left - o.stranded + stranded(o.share.add(c.shares[o.shape]), o.capacity); more < least {

@@ -109,8 +109,8 @@ func (p moves) endLeaving(s *slot) {
 		}
 		if !p.budget.grant(s) {
 			p.noteDelayedStop(t,
-				fmt.Sprintf("%s continues: %s, but %d of %d are healthy, at least %d are to be once it has stopped", s.id,
-					t.Leave.Message, p.budget.healthy, p.budget.wanted, p.budget.least))
+				fmt.Sprintf("%s continues: %s, but %d of %d are healthy, at least %d are to be once it has stopped",
+					s.id, t.Leave.Message, p.budget.healthy, p.budget.wanted, p.budget.least))
 			continue
 		}
 		stop := p.newStop(t, t.Leave.stop(cluster.StopVoluntary))

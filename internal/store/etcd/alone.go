@@ -42,8 +42,8 @@ func ForceAlone(ctx context.Context, config Config, to string) (err error) {
 		return fmt.Errorf("force a store of one: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
-	// 1. Have etcd apply its log to its database, as the only member. This changes the data permanently, so it works on a
-	// copy.
+	// 1. Have etcd apply its log to its database, as the only member. This changes the data permanently, so it works on
+	// a copy.
 	snapshot := filepath.Join(scratch, "snapshot")
 	config.Dir = filepath.Join(scratch, "copy")
 	if err = os.CopyFS(filepath.Join(config.Dir, "member"), os.DirFS(member)); err == nil {
