@@ -443,7 +443,7 @@ func squares(index int) (sum uint64) {
 	return sum
 }
 
-// verifyKill kills a container's process behind Berth's back and waits for the next.
+// verifyKill kills a container's process without Berth and waits for the next.
 func (d *demo) verifyKill(ctx context.Context) (string, error) {
 	tasks, err := d.berth.healthyTasks(ctx, "web")
 	if err != nil {

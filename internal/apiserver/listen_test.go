@@ -147,7 +147,7 @@ func TestSlowHandshake(t *testing.T) {
 			break
 		}
 	}
-	// The same holds for headers after the handshake.
+	// The same applies to headers after the handshake.
 	c, err := tls.Dial("tcp", addr, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}})
 	if err != nil {
 		t.Fatal(err)

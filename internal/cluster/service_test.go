@@ -148,7 +148,7 @@ func twice(field string, n int) (want []string) {
 	return want
 }
 
-// TestAddressesKeepTheirSecrets: what may hold a password is not repeated.
+// TestAddressesKeepTheirSecrets: a text that may contain a password is not repeated.
 func TestAddressesKeepTheirSecrets(t *testing.T) {
 	for _, address := range []string{
 		"http://user:hunter2@host", "postgres://user:hunter2@host", "http://user:hunter2@host:bad port",

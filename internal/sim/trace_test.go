@@ -137,7 +137,7 @@ var traces = []trace{
 `,
 	},
 	{
-		name: "T11 a store that goes back behind Berth's back", off: clause.Incarnation,
+		name: "T11 a store that goes back without Berth's knowledge", off: clause.Incarnation,
 		catches: []string{"epoch-back"},
 		story: `berth-sim-story-1 seed 1 servers 1 nodes 2 consul false
 1s user web : scale 1

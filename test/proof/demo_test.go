@@ -42,8 +42,8 @@ func TestDemoOnExternalStore(t *testing.T) {
 	if err != nil {
 		t.Fatalf("the demo: %v", err)
 	}
-	if !strings.Contains(said.String(), "everything held") {
-		t.Error("the demo does not say that everything held")
+	if !strings.Contains(said.String(), "all checks passed") {
+		t.Error("the demo does not say that all checks passed")
 	}
 	if strings.Contains(said.String(), etcdtest.Password) {
 		t.Error("the demo prints the password of the store")

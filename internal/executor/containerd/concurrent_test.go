@@ -15,8 +15,8 @@ import (
 	"github.com/berthd/berth/internal/testkit"
 )
 
-// TestConcurrentCreation makes more containers concurrently than may be created at a time. The limit holds, the others
-// report that they wait, and all start.
+// TestConcurrentCreation makes more containers concurrently than may be created at a time. The limit is kept, the
+// others report that they wait, and all start.
 func TestConcurrentCreation(t *testing.T) {
 	t.Parallel()
 	const count, most = 12, 3

@@ -204,7 +204,7 @@ func (l *lines) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// of returns the lines that hold a text.
+// of returns the lines that contain a text.
 func (l *lines) of(text string) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

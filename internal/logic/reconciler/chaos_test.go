@@ -37,7 +37,7 @@ func (c *chaos) choose(label string, n int) int {
 
 func (c *chaos) coin(label string) bool { return c.choose(label, 2) == 0 }
 
-// check checks the rules that hold for any decision.
+// check checks the rules of every decision.
 func (c *chaos) check(d reconciler.Decision) {
 	c.Helper()
 	tasks := c.tasks()

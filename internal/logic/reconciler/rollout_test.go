@@ -257,8 +257,8 @@ func (c *chaos) checkEnded(want cluster.Ref) {
 	}
 }
 
-// TestRolloutsUnderFaults rolls out builds while nodes fall silent, tasks crash and users scale, pause and undo. The
-// rules of each decision hold. Once the faults end, every rollout ends with all tasks healthy.
+// TestRolloutsUnderFaults rolls out builds while nodes fall silent, tasks crash and users scale, pause and undo. Each
+// decision follows the rules. Once the faults end, every rollout ends with all tasks healthy.
 func TestRolloutsUnderFaults(t *testing.T) {
 	seen := map[string]int{}
 	checkUntilSeen(t, seen, []string{
