@@ -120,7 +120,7 @@ func TestOnlyAdminsChangePermissions(t *testing.T) {
 }
 
 // TestPermissionsThatWereTaken checks that specs and earlier versions do not start again, or grow, after the cluster
-// has lost a permission. Changes without new tasks go on.
+// has lost a permission. Changes without new tasks continue.
 func TestPermissionsThatWereTaken(t *testing.T) {
 	t.Parallel()
 	s := newSecure(t, func(c *Config) { c.Permissions = nil })

@@ -34,7 +34,7 @@ func (w *stallingWatch) Next(ctx context.Context) (store.Batch, error) {
 	return batch, err
 }
 
-// A leader with stuck tables resigns, although its beats go on. Otherwise no other server could take over. Later it
+// A leader with stuck tables resigns, although its beats continue. Otherwise no other server could take over. Later it
 // campaigns again.
 func TestLeaderWithStuckTablesResigns(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {

@@ -195,7 +195,7 @@ func TestRebalancingKeepsToTheBudget(t *testing.T) {
 	}
 }
 
-// A move that cannot be carried out is passed over, with a reason and an event, and the others go on.
+// A move that cannot be carried out is passed over, with a reason and an event, and the others continue.
 func TestRebalancingPassesOver(t *testing.T) {
 	for name, c := range map[string]struct {
 		spoil  func(w *world)

@@ -50,7 +50,7 @@ func (w *world) putDecision(state cluster.RecoveryState) {
 }
 
 // T11: a store that went back is noticed by the tokens and plans that agents have seen. Until the operator decides,
-// nothing is placed or stopped. Then tasks that the store does not know go on, or end.
+// nothing is placed or stopped. Then tasks that the store does not know continue, or end.
 func TestStoreThatWentBack(t *testing.T) {
 	for i, decision := range []cluster.RecoveryState{
 		cluster.RecoveryAdopt, cluster.RecoveryStop, cluster.RecoveryAdopt, cluster.RecoveryStop,

@@ -98,7 +98,7 @@ func restartServer(w *world) {
 }
 
 // A reservation that is deleted, or moved to other nodes, releases its nodes immediately. Without evict, running tasks
-// go on until they end.
+// continue until they end.
 func TestReservationIsTakenBack(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.node("n1")

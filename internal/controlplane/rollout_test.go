@@ -117,7 +117,7 @@ func (w *world) rollOutBadBuild() (least int) {
 }
 
 // A version that never becomes healthy is reverted: one transaction writes the former spec and the rollout's record.
-// The tasks of the last healthy version go on.
+// The tasks of the last healthy version continue.
 func TestBadVersionIsTakenBack(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.node("n1", secondVersionSick)

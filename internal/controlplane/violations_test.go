@@ -187,7 +187,7 @@ func TestViolationsMove(t *testing.T) {
 			return healthy(s, 1) == 2 && countOn(s, "n1") == 3 && countOn(s, "n2") == 0
 		})
 		if countRunning(w.server.tables.Snapshot(), theJob, "n1") != 1 {
-			t.Error("the job's task did not go on")
+			t.Error("the job's task did not continue")
 		}
 	})
 }

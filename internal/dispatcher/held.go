@@ -8,7 +8,7 @@ import (
 
 // heldSentence is the message for agents at a start barrier before the operator's decision.
 const heldSentence = "the store went back to an earlier state: no job's task begins until the operator has " +
-	"said how to go on"
+	"decided how to continue"
 
 // heldReason returns why an attempt must not begin on the session's node now, or "". After the store went back, it
 // shows attempts as placed that have run since, and that the node may have forgotten. Such an attempt must not begin a

@@ -40,8 +40,8 @@ import (
 // ErrHeld says that the domain is in recovery: its store went back, and the operator has not decided yet. Nothing is
 // placed or stopped there.
 var ErrHeld = fmt.Errorf(
-	"%w: the store went back to an earlier state, and nothing is placed before the operator has said how to "+
-		"go on (berth operator recover)",
+	"%w: the store went back to an earlier state, and nothing is placed before the operator has decided how "+
+		"to continue (berth operator recover)",
 	planning.ErrSimulation)
 
 // ErrTooLong says that a simulation exceeded its limit of work.

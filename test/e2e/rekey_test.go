@@ -244,7 +244,7 @@ func TestFormerValuesAreMaskedByTheNextCollector(t *testing.T) {
 	s.Agent()
 	s.Eventually(soon, func() error {
 		if r := s.Berth("logs", "service/remembers"); r.Code != 0 || len(r.Stdout) < said+200 {
-			return fmt.Errorf("the log does not go on: %v", r)
+			return fmt.Errorf("the log does not continue: %v", r)
 		}
 		return nil
 	})

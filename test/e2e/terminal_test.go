@@ -261,7 +261,7 @@ func TestTerminal(t *testing.T) {
 		d.sees("the end of the command was not seen: the connection to the server broke")
 		s.Eventually(soon, func() error {
 			if n := processesWith(word); n != 0 {
-				return fmt.Errorf("%d processes of the command go on", n)
+				return fmt.Errorf("%d processes of the command still run", n)
 			}
 			return nil
 		})

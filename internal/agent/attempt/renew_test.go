@@ -93,6 +93,6 @@ func TestRenewOfAJob(t *testing.T) {
 	r, def := running(t, "")
 	r.Next(def, noon)
 	if !r.IsUp() || r.Renew(r.Round, "other") {
-		t.Errorf("in %s, want it to go on", r.Phase)
+		t.Errorf("in %s, want it to continue", r.Phase)
 	}
 }

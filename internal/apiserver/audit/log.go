@@ -225,7 +225,7 @@ func (l *Log) settle(b batch, err error) {
 	if err != nil {
 		if l.fault == nil {
 			l.since = time.Now()
-			l.log.Error("the audit log takes no lines; requests go on", "error", err)
+			l.log.Error("the audit log takes no lines; requests continue", "error", err)
 		}
 		l.fault = err
 		for i := range b.entries {

@@ -84,8 +84,8 @@ func ProblemOf(err error) *Problem {
 			cluster.Bytes(tooLarge.Limit))
 	case errors.Is(err, store.ErrNoSpace) && !errors.Is(err, store.ErrUnknown):
 		return Problemf(http.StatusInsufficientStorage,
-			"the store is out of space and takes no writes; reads go on and running tasks are not touched. "+
-				"Free space on the disk of the server's data directory: writes go on by themselves then")
+			"the store is out of space and takes no writes; reads continue and running tasks are not touched. "+
+				"Free space on the disk of the server's data directory: writes then continue automatically")
 	case errors.Is(err, store.ErrTooLarge):
 		return Problemf(http.StatusRequestEntityTooLarge,
 			"the objects are too many or too large to be written in one transaction; nothing was written. "+

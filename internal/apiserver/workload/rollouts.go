@@ -117,7 +117,7 @@ func (a *RolloutsAPI) pauseRollout(pause bool) func(http.ResponseWriter, *http.R
 			svc.Rollout.Paused = pause
 			kind, about := "service.rollout-paused", "no task is begun or given up for a rollout"
 			if !pause {
-				kind, about = "service.rollout-resumed", "rollouts go on"
+				kind, about = "service.rollout-resumed", "rollouts continue"
 			}
 			setRolloutEvent(d, svc, kind, about)
 			return true, nil

@@ -70,7 +70,7 @@ func (p *pull) classify(err error) pullFault {
 		return pullFault{cause: from + " does not give this node the image: it answered 403 Forbidden" + p.asUser()}
 	case errors.As(err, &status) && status.StatusCode == http.StatusRequestedRangeNotSatisfiable:
 		return pullFault{
-			cause: from + " does not go on in the middle of a layer (it answered 416)", retryable: true,
+			cause: from + " does not continue in the middle of a layer (it answered 416)", retryable: true,
 			corrupt: true,
 		}
 	case errors.As(err, &status):

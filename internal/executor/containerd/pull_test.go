@@ -272,7 +272,7 @@ func TestPullFromARegistryInTrouble(t *testing.T) {
 			},
 		},
 		"no parts of layers": {
-			"LAYER", "does not go on in the middle", 3,
+			"LAYER", "does not continue in the middle", 3,
 			func(w http.ResponseWriter, r *http.Request, inner http.Handler) {
 				if r.Header.Get("Range") != "" {
 					w.WriteHeader(http.StatusRequestedRangeNotSatisfiable)

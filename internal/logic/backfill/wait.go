@@ -103,7 +103,7 @@ func (w Wait) Sentence(resources ...string) string {
 	case Delays:
 		return fmt.Sprintf("behind: %s; would delay it%s", w.Behind.reservedFor(), delayText(w.By))
 	case TooLarge:
-		return fmt.Sprintf("asks for %d %s, and there are %d in all", w.Needs, name, w.Free)
+		return fmt.Sprintf("requests %d %s, and there are %d in all", w.Needs, name, w.Free)
 	case Held:
 		return "held: its priority is 0"
 	}

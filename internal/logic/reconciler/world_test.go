@@ -16,8 +16,8 @@ import (
 )
 
 // world is a model of everything that a reconciler's decision goes through. It has a store that compares revisions, a
-// scheduler that places pending tasks, and agents that take one step at a time. The agent of a silent node goes on with
-// its last knowledge; the leader does not receive its reports.
+// scheduler that places pending tasks, and agents that take one step at a time. The agent of a silent node continues
+// with its last knowledge; the leader does not receive its reports.
 type world struct {
 	service     *cluster.Service
 	job         *cluster.Job
@@ -541,7 +541,7 @@ func describe(d reconciler.Decision) string {
 			b.WriteString(", free")
 		}
 		if c.Desired == nil {
-			b.WriteString(", may go on")
+			b.WriteString(", may continue")
 		}
 		b.WriteString("\n")
 	}

@@ -34,7 +34,7 @@ import (
 //	                             pool tolerates wants evenly distinct near must-near away must-away
 //	withdraw OWNER               its tasks no longer wait
 //	schedule                     decides; answers with the plan
-//	apply                        reserves the placements of the last schedule; other tasks go on waiting
+//	apply                        reserves the placements of the last schedule; other tasks still wait
 //	explain TASK                 answers with each node's verdict on a waiting task
 //
 // Lists are joined by ","; a value with spaces is in "".

@@ -128,7 +128,7 @@ func TestTwoStoresInOneEtcd(t *testing.T) {
 }
 
 // TestTokenRunsOut drops the tokens of logged-in clients, like a restarting etcd. It also changes the password, the
-// certificate and the authority. Calls and watches go on.
+// certificate and the authority. Calls and watches continue.
 func TestTokenRunsOut(t *testing.T) {
 	t.Parallel()
 	s := etcdtest.Start(t, nil)

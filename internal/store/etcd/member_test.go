@@ -68,7 +68,7 @@ func TestAloneBecomesThree(t *testing.T) {
 		slices.ContainsFunc(got, func(m Member) bool { return m.Learner || !m.Healthy }) {
 		t.Fatalf("three members: got %+v, error %v", got, err)
 	}
-	// 3. One goes, two go on; it comes back and has what it missed. All certificates are new then.
+	// 3. One member stops, and two continue. It comes back and catches up. All certificates are new then.
 	f.stop(1)
 	if err := write(t.Context(), f.engines[2], "missed"); err != nil {
 		t.Fatalf("write with two of three: %v", err)

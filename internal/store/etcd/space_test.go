@@ -175,7 +175,7 @@ func TestFatalIsOneLine(t *testing.T) {
 	}
 	lines := 0
 	for line := range strings.Lines(said.String()) {
-		if strings.Contains(line, "etcd cannot go on") && strings.Contains(line, "no space left") {
+		if strings.Contains(line, "etcd cannot continue") && strings.Contains(line, "no space left") {
 			lines++
 			t.Log(strings.TrimSpace(line))
 		}
