@@ -92,8 +92,8 @@ func TestRegistryThatRequiresASecret(t *testing.T) {
 	wantStatus("app", "registry "+host+" wants a login", "berth secret set NAME --type registry")
 	set(wrong)
 	s.Berth("restart", "--detach", "service/app").Want(t, 0)
-	wantStatus("app", "registry "+host+" does not accept the login of user ci", "the secret pull of the cluster default",
-		"berth secret set pull --type registry")
+	wantStatus("app", "registry "+host+" does not accept the login of user ci",
+		"the secret pull of the cluster default", "berth secret set pull --type registry")
 	// 2. The right one: what failed is tried again, and comes up.
 	set(right)
 	s.Berth("restart", "--detach", "service/app").Want(t, 0)
