@@ -221,8 +221,8 @@ var layers = map[string][]string{
 	},
 	"internal/apiserver/access": {
 		"api", "internal/apiserver/audit", "internal/apiserver/respond", "internal/apiserver/route",
-		"internal/apiserver/snapshot", "internal/cluster", "internal/pki", "internal/store", "internal/telemetry",
-		"internal/transport",
+		"internal/apiserver/snapshot", "internal/cluster", "internal/pause", "internal/pki", "internal/store",
+		"internal/telemetry", "internal/transport",
 	},
 	"internal/apiserver/agentapi": {
 		"api", "internal/apiserver/access", "internal/apiserver/draft", "internal/apiserver/respond",

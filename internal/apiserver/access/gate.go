@@ -82,9 +82,9 @@ func (s *Gate) Admit(next http.Handler, check func(*http.Request, *Caller) error
 	})
 }
 
-// whileValid returns the context of a request. The context of a read, a stream or a websocket ends once the token of the
-// caller was revoked, was changed or has expired, with a problem of status 401 as its cause. A write is not interrupted,
-// because the caller would not know whether it happened. The returned function releases the context.
+// whileValid returns the context of a request. The context of a read, a stream or a websocket ends once the token of
+// the caller was revoked, was changed or has expired, with a problem of status 401 as its cause. A write is not
+// interrupted, because the caller would not know whether it happened. The returned function releases the context.
 func (s *Gate) whileValid(r *http.Request) (context.Context, context.CancelFunc) {
 	token := CallerOf(r.Context()).token
 	if token == nil || r.Method != http.MethodGet {
