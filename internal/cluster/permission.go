@@ -149,8 +149,8 @@ func (c *Cluster) CheckPermissions(path string, d *TaskDefinition) (faults Fault
 	return faults
 }
 
-// LackOf says which permissions the tasks of a definition need and the cluster lacks; empty if none. A nil cluster lacks
-// none, and a nil definition needs none.
+// LackOf says which permissions the tasks of a definition need and the cluster lacks; empty if none. A nil cluster
+// lacks none, and a nil definition needs none.
 func (c *Cluster) LackOf(d *TaskDefinition) string {
 	if c == nil || d == nil {
 		return ""
@@ -168,7 +168,8 @@ func (c *Cluster) LackOf(d *TaskDefinition) string {
 	case 1:
 		return fmt.Sprintf("%s needs the permission %s, which cluster %s lacks", d.Ref(), lacked[0], c.Name)
 	}
-	return fmt.Sprintf("%s needs the permissions %s, which cluster %s lacks", d.Ref(), strings.Join(lacked, ", "), c.Name)
+	return fmt.Sprintf("%s needs the permissions %s, which cluster %s lacks", d.Ref(), strings.Join(lacked, ", "),
+		c.Name)
 }
 
 // validatePermissions checks the permissions of a cluster.

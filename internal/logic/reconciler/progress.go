@@ -109,8 +109,8 @@ func (r progress) complete(started bool) {
 	}
 }
 
-// rollbackTarget returns the last healthy version if the policy goes back to it, or nil. A rollback does not go back any
-// further.
+// rollbackTarget returns the last healthy version if the policy goes back to it, or nil. A rollback does not go back
+// any further.
 func (r progress) rollbackTarget() *cluster.Version {
 	back := r.rec.Healthy
 	if !r.spec.Update.RollsBack() || back == nil || back.Definition == r.rec.Definition ||
