@@ -284,7 +284,7 @@ var layers = map[string][]string{
 	"internal/apiserver/rendition": {"internal/cluster", "internal/store"},
 	"internal/apiserver/respond":   {"api", "internal/cluster", "internal/store"},
 	"internal/apiserver/route": {
-		"internal/apiserver/respond", "internal/apiserver/strictjson", "internal/cluster",
+		"internal/apiserver/respond", "internal/apiserver/strictjson", "internal/cluster", "internal/spelling",
 	},
 	"internal/apiserver/snapshot": {
 		"internal/apiserver/respond", "internal/apiserver/route", "internal/cluster", "internal/store",
