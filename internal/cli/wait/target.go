@@ -1,6 +1,7 @@
 package wait
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/berthd/berth/api"
@@ -8,14 +9,21 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// Target is a service or job to wait for, and what is known of it.
+// Target is an object to wait for, and what is known of it. Waiter.Wait waits for services and jobs as a command left
+// them, and `berth wait` for any object in a state.
 type Target struct {
-	Name     session.Name
+	Name session.Name
+	// until is the state to wait for, or "" for a service or job that the command has changed.
+	until    string
 	Revision uint64 // of the write; older reads are ignored
 	// MinGeneration is the lowest generation to wait for, after writes whose reply has no revision.
 	MinGeneration uint64
 	service       *api.ServiceView
 	job           *api.JobView
+	id            cluster.TaskID // the complete id of a task
+	existed       bool           // a read found it
+	// trouble, unless nil, replaces the troubles from the server.
+	trouble *api.Trouble
 	// generation is the service's generation to wait for, 0 before the first read. rollout is its rollout, nil after
 	// its end and for a server without rollouts.
 	generation uint64
@@ -44,3 +52,11 @@ type Target struct {
 }
 
 func (t *Target) giveUp(why string) { t.done, t.Failure = true, why }
+
+// setLine sets the state and the message that progress shows.
+func (t *Target) setLine(state, message string) {
+	t.Brief, t.Line = state, state
+	if message != "" {
+		t.Line = fmt.Sprintf("%-11s  %s", state, message)
+	}
+}
