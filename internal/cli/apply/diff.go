@@ -35,7 +35,7 @@ type diffCommand struct{ *session.Session }
 
 // NewDiffCommand returns the command `berth diff`.
 func NewDiffCommand(sess *session.Session) *cobra.Command {
-	d := &diffCommand{Session: sess}
+	d := &diffCommand{sess}
 	return &cobra.Command{
 		Use:   "diff DEFINITION [V1 [V2]] | FILE...",
 		Short: "Compare versions, or a manifest with the cluster", Long: diffLong,

@@ -20,7 +20,7 @@ type planCommand struct{ *session.Session }
 
 // NewPlanCommand returns the command `berth plan`.
 func NewPlanCommand(sess *session.Session) *cobra.Command {
-	p := &planCommand{Session: sess}
+	p := &planCommand{sess}
 	return &cobra.Command{
 		Use:   "plan FILE...",
 		Short: "Show what run would change; exit code 1 if there are changes",
