@@ -60,7 +60,8 @@ func (ch *changeCommand) run(cmd *cobra.Command, args []string) error {
 func NewStopCommand(sess *session.Session) *cobra.Command {
 	return newChangeCommand(&changeCommand{
 		Session: sess,
-		use:     "stop service/NAME|job/NAME|cron/NAME", short: "Stop a service's tasks, cancel a job, or suspend a cron",
+		use:     "stop service/NAME|job/NAME|cron/NAME",
+		short:   "Stop a service's tasks, cancel a job, or suspend a cron",
 		long: "Stop a service's tasks and keep its settings ('berth start' runs it again), cancel a job, or suspend\n" +
 			"a cron. A suspended cron creates no jobs until it is started again; its existing jobs continue.",
 		kinds: []string{wording.KindService, wording.KindJob, wording.KindCron},

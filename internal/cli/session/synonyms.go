@@ -5,7 +5,8 @@ import "slices"
 // isReadingWord reports whether a word reads objects on the command lines of other systems. It is no misspelling of a
 // command that changes something: "secret get" does not mean "secret set".
 func isReadingWord(word string) bool {
-	return slices.Contains([]string{"cat", "describe", "dump", "get", "list", "ls", "print", "read", "show", "view"}, word)
+	words := []string{"cat", "describe", "dump", "get", "list", "ls", "print", "read", "show", "view"}
+	return slices.Contains(words, word)
 }
 
 // Synonyms maps the words of other systems to the command with the same purpose, by its path below "berth".

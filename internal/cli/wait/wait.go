@@ -154,8 +154,8 @@ type waitResult struct {
 	Next   string `json:"next,omitempty"`
 }
 
-// readState reads the object of `berth wait` once. A missing object is gone. For other states that is an error, unless an earlier read found
-// the object.
+// readState reads the object of `berth wait` once. A missing object is gone. For other states that is an error, unless
+// an earlier read found the object.
 func (t *Target) readState(ctx context.Context, c *client.Client, now time.Time) error {
 	err := t.readObject(ctx, c, now)
 	if client.StatusOf(err) != http.StatusNotFound && !errors.Is(err, session.ErrUnknown) {
