@@ -428,7 +428,7 @@ var layers = map[string][]string{
 	},
 	"internal/cli/stream": {
 		"api", "api/client", "internal/archive", "internal/cli/fetch", "internal/cli/output", "internal/cli/session",
-		"internal/cli/trouble", "internal/cluster", "internal/hinted", "internal/pause", "internal/taskview",
+		"internal/cli/trouble", "internal/cli/wait", "internal/cluster", "internal/hinted", "internal/taskview",
 		"internal/wording",
 	},
 	"internal/cli/tables": {
