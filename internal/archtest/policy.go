@@ -380,7 +380,7 @@ var layers = map[string][]string{
 	"internal/cli/node": {
 		"api", "api/client", "internal/cli/fetch", "internal/cli/output", "internal/cli/session",
 		"internal/cli/tables", "internal/cli/top", "internal/cli/trouble", "internal/cli/wait", "internal/cluster",
-		"internal/hinted", "internal/wording",
+		"internal/wording",
 	},
 	"internal/cli/operator": {
 		"api", "api/client", "internal/cli/fetch", "internal/cli/output", "internal/cli/redact",
@@ -397,12 +397,12 @@ var layers = map[string][]string{
 	},
 	"internal/cli/rebalance": {
 		"api", "api/client", "internal/cli/output", "internal/cli/session", "internal/cli/wait", "internal/cluster",
-		"internal/hinted", "internal/wording",
+		"internal/wording",
 	},
 	"internal/cli/redact": {"internal/cluster"},
 	"internal/cli/resource": {
 		"api", "api/client", "internal/cli/fetch", "internal/cli/output", "internal/cli/session", "internal/cli/wait",
-		"internal/cluster", "internal/hinted", "internal/wording",
+		"internal/cluster", "internal/wording",
 	},
 	"internal/cli/service": {
 		"api", "api/client", "internal/cli/fetch", "internal/cli/output", "internal/cli/session",

@@ -14,7 +14,6 @@ import (
 	"github.com/berthd/berth/internal/cli/session"
 	"github.com/berthd/berth/internal/cli/wait"
 	"github.com/berthd/berth/internal/cluster"
-	"github.com/berthd/berth/internal/hinted"
 	"github.com/berthd/berth/internal/wording"
 )
 
@@ -196,8 +195,8 @@ func newNodeForgetCommand(sess *session.Session) *cobra.Command {
 
 func (f *forgetCommand) run(cmd *cobra.Command, c *client.Client, n api.NodeView) error {
 	v, err := c.ForgetNode(cmd.Context(), n.Name, f.force, client.Condition{})
-	if client.StatusOf(err) == http.StatusConflict && !f.force {
-		return &hinted.Error{Err: err, Hint: "If the machine is certainly gone, confirm with --force."}
+	if !f.force {
+		err = session.HintOn(err, http.StatusConflict, "If the machine is certainly gone, confirm with --force.")
 	}
 	if err != nil {
 		return err

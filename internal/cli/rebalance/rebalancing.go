@@ -14,7 +14,6 @@ import (
 	"github.com/berthd/berth/internal/cli/session"
 	"github.com/berthd/berth/internal/cli/wait"
 	"github.com/berthd/berth/internal/cluster"
-	"github.com/berthd/berth/internal/hinted"
 	"github.com/berthd/berth/internal/wording"
 )
 
@@ -60,10 +59,7 @@ func (o *rebalanceCommand) reverse(ctx context.Context, c *client.Client, id uin
 
 // addRunningHint adds the command that lists rebalancings.
 func addRunningHint(err error) error {
-	if client.StatusOf(err) == http.StatusConflict {
-		return &hinted.Error{Err: err, Hint: "See 'berth rebalance list'."}
-	}
-	return err
+	return session.HintOn(err, http.StatusConflict, "See 'berth rebalance list'.")
 }
 
 // printUndo prints the moves of an undo, and the tasks that stay.

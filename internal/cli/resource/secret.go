@@ -18,7 +18,6 @@ import (
 	"github.com/berthd/berth/internal/cli/output"
 	"github.com/berthd/berth/internal/cli/session"
 	"github.com/berthd/berth/internal/cluster"
-	"github.com/berthd/berth/internal/hinted"
 	"github.com/berthd/berth/internal/wording"
 )
 
@@ -191,17 +190,14 @@ func newSecretRmCommand(sess *session.Session) *cobra.Command {
 func (s *secretRmCommand) run(ctx context.Context, c *client.Client, args []string) error {
 	for _, name := range args {
 		err := c.DeleteSecret(ctx, s.cluster, name, s.force, client.Condition{})
-		switch {
-		case client.StatusOf(err) == http.StatusConflict && !s.force:
-			return &hinted.Error{Err: err, Hint: "--force deletes it anyway."}
-		case client.StatusOf(err) == http.StatusNotFound:
-			return &hinted.Error{
-				Err:  err,
-				Hint: "'berth secret ls' lists the existing secrets; --cluster names another cluster.",
-			}
-		case err != nil:
-			return err
-		case !s.WantsData():
+		if !s.force {
+			err = session.HintOn(err, http.StatusConflict, "--force deletes it anyway.")
+		}
+		if err != nil {
+			return session.HintOn(err, http.StatusNotFound,
+				"'berth secret ls' lists the existing secrets; --cluster names another cluster.")
+		}
+		if !s.WantsData() {
 			s.Printf("secret %s of cluster %s is deleted", name, s.cluster)
 		}
 	}

@@ -3,7 +3,6 @@ package resource
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -17,7 +16,6 @@ import (
 	"github.com/berthd/berth/internal/cli/output"
 	"github.com/berthd/berth/internal/cli/session"
 	"github.com/berthd/berth/internal/cluster"
-	"github.com/berthd/berth/internal/hinted"
 	"github.com/berthd/berth/internal/wording"
 )
 
@@ -97,11 +95,8 @@ func (r *volumeRemoveCommand) run(cmd *cobra.Command, args []string) error {
 		ask := r.request
 		ask.Name = name
 		v, err := c.RemoveVolume(cmd.Context(), ask)
-		if e, ok := errors.AsType[*client.Error](err); ok && e.Status == http.StatusConflict {
-			return &hinted.Error{Err: err, Hint: "Delete its owner first, or confirm with --force."}
-		}
 		if err != nil {
-			return err
+			return session.HintOn(err, http.StatusConflict, "Delete its owner first, or confirm with --force.")
 		}
 		r.Messagef("Removed %s from %s%s.", v.Name, v.Node, sizeText(&v, ": %s"))
 	}

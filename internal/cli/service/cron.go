@@ -3,6 +3,7 @@ package service
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -200,13 +201,11 @@ func printCronHistory(ctx context.Context, sess *session.Session, c *client.Clie
 	if err != nil {
 		return err
 	}
-	if sess.WantsData() {
-		return sess.PrintData(output.EmptyIfNil(jobs))
-	}
-	if len(jobs) == 0 {
-		sess.Messagef("%s has created no jobs, or none of them is kept.", session.CronName(v))
-		return nil
-	}
+	return session.PrintList(sess, jobs,
+		fmt.Sprintf("%s has created no jobs, or none of them is kept.", session.CronName(v)), historyTable)
+}
+
+func historyTable(jobs []api.JobView) output.Table {
 	t := output.Table{StateColumn: 1, Titles: []string{"JOB", "STATE", "MOMENT", "LATE>", "DONE>", "TOOK>", "MESSAGE"}}
 	for _, j := range jobs {
 		moment, late, took := "by hand", "", ""
@@ -225,7 +224,7 @@ func printCronHistory(ctx context.Context, sess *session.Session, c *client.Clie
 			output.Share(strconv.Itoa(j.Status.Succeeded), strconv.Itoa(j.Status.Total)), took,
 			wording.ShortTasks(wording.OneLine(j.Status.Message)))
 	}
-	return sess.PrintTable(t)
+	return t
 }
 
 func concurrencyText(c cluster.CronConcurrency) string {

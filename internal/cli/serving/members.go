@@ -15,7 +15,6 @@ import (
 	"github.com/berthd/berth/internal/cli/fetch"
 	"github.com/berthd/berth/internal/cli/output"
 	"github.com/berthd/berth/internal/cli/session"
-	"github.com/berthd/berth/internal/hinted"
 	"github.com/berthd/berth/internal/wording"
 )
 
@@ -187,8 +186,8 @@ func newServerRemoveCommand(sess *session.Session) *cobra.Command {
 
 func (r *removeCommand) run(ctx context.Context, c *client.Client, v api.ServerView) error {
 	err := c.RemoveServer(ctx, memberID(v), r.force)
-	if hint := removeHint(v); client.StatusOf(err) == http.StatusConflict && (!r.force || v.Engine != nil) {
-		return &hinted.Error{Err: err, Hint: hint}
+	if !r.force || v.Engine != nil {
+		err = session.HintOn(err, http.StatusConflict, removeHint(v))
 	}
 	if err != nil {
 		return err

@@ -21,6 +21,7 @@ import (
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/api/client"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/hinted"
 	"github.com/berthd/berth/internal/plain"
 	"github.com/berthd/berth/internal/spelling"
 	"github.com/berthd/berth/internal/store"
@@ -115,6 +116,14 @@ func (s *Session) answerHint(err error) string {
 		return s.otherProgramHint()
 	}
 	return ""
+}
+
+// HintOn adds a hint to a refusal with an HTTP status. It returns other errors, and nil, as they are.
+func HintOn(err error, status int, hint string) error {
+	if client.StatusOf(err) == status {
+		return &hinted.Error{Err: err, Hint: hint}
+	}
+	return err
 }
 
 // FlagErrorText returns the text of a flag error.
