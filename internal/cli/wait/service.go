@@ -28,7 +28,7 @@ func (t *Target) readChanged(ctx context.Context, c *client.Client, now time.Tim
 	}
 	t.readPreparing(ctx, c, now)
 	if t.maxHealthy > best {
-		t.ProgressAt = now
+		t.progressAt = now
 	}
 	return nil
 }

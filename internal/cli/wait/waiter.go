@@ -49,8 +49,8 @@ func (w *Waiter) Wait(ctx context.Context) error {
 	names := make([]session.Name, len(w.Targets))
 	for i, t := range w.Targets {
 		names[i] = t.Name
-		if t.ProgressAt.IsZero() {
-			t.ProgressAt = began
+		if t.progressAt.IsZero() {
+			t.progressAt = began
 		}
 	}
 	progress := NewProgress(w.Session, w.Targets)
@@ -84,7 +84,7 @@ func (w *Waiter) isFinished(began time.Time) bool {
 			t.giveUp(fmt.Sprintf("not %s after %v", cmp.Or(t.until, "healthy or done"), w.Timeout))
 		case t.until != "", t.isRolling(now): // the control plane enforces the deadlines of a rollout
 			all = false
-		case w.Timeout == 0 && t.Name.Kind == wording.KindService && now.Sub(t.ProgressAt) >= progressTimeout:
+		case w.Timeout == 0 && t.Name.Kind == wording.KindService && now.Sub(t.progressAt) >= progressTimeout:
 			t.giveUp(fmt.Sprintf("no progress for %v", progressTimeout))
 		case !t.failingSince.IsZero() && now.Sub(t.failingSince) >= failingTimeout:
 			t.giveUp("keeps failing")
@@ -158,8 +158,8 @@ func (w *Waiter) Explain(ctx context.Context, t *Target) error {
 		trouble.PrintLines(w.Stderr, tr.Task, lines)
 	}
 	if len(lines) == 0 && t.hasFailedRollout() { // the task and its output are deleted
-		lines = t.tail
-		trouble.PrintLines(w.Stderr, t.tailTask, lines)
+		lines = t.tail.lines
+		trouble.PrintLines(w.Stderr, t.tail.task, lines)
 	}
 	if len(lines) > 0 || tr.Task != "" {
 		w.Messagef("")
