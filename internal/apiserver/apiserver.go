@@ -179,6 +179,9 @@ func (s *Server) handler(rt *route.Route) http.Handler {
 		if err == nil {
 			err = rt.Serve(seen, r)
 		}
+		if refused, ok := errors.AsType[*respond.Problem](context.Cause(r.Context())); ok && err != nil {
+			err = refused // the gate ended the request
+		}
 		if err != nil && !seen.began() {
 			_ = ctl.SetWriteDeadline(time.Now().Add(respond.WriteTimeout))
 			respond.WriteProblem(seen, r, s.log, err)

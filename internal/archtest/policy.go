@@ -221,8 +221,8 @@ var layers = map[string][]string{
 	},
 	"internal/apiserver/access": {
 		"api", "internal/apiserver/audit", "internal/apiserver/respond", "internal/apiserver/route",
-		"internal/apiserver/snapshot", "internal/cluster", "internal/pki", "internal/store", "internal/telemetry",
-		"internal/transport",
+		"internal/apiserver/snapshot", "internal/cluster", "internal/pause", "internal/pki", "internal/store",
+		"internal/telemetry", "internal/transport",
 	},
 	"internal/apiserver/agentapi": {
 		"api", "internal/apiserver/access", "internal/apiserver/draft", "internal/apiserver/respond",
@@ -284,7 +284,7 @@ var layers = map[string][]string{
 	"internal/apiserver/rendition": {"internal/cluster", "internal/store"},
 	"internal/apiserver/respond":   {"api", "internal/cluster", "internal/store"},
 	"internal/apiserver/route": {
-		"internal/apiserver/respond", "internal/apiserver/strictjson", "internal/cluster",
+		"internal/apiserver/respond", "internal/apiserver/strictjson", "internal/cluster", "internal/spelling",
 	},
 	"internal/apiserver/snapshot": {
 		"internal/apiserver/respond", "internal/apiserver/route", "internal/cluster", "internal/store",
@@ -380,7 +380,7 @@ var layers = map[string][]string{
 	"internal/cli/node": {
 		"api", "api/client", "internal/cli/fetch", "internal/cli/output", "internal/cli/session",
 		"internal/cli/tables", "internal/cli/top", "internal/cli/trouble", "internal/cli/wait", "internal/cluster",
-		"internal/hinted", "internal/wording",
+		"internal/wording",
 	},
 	"internal/cli/operator": {
 		"api", "api/client", "internal/cli/fetch", "internal/cli/output", "internal/cli/redact",
@@ -397,12 +397,12 @@ var layers = map[string][]string{
 	},
 	"internal/cli/rebalance": {
 		"api", "api/client", "internal/cli/output", "internal/cli/session", "internal/cli/wait", "internal/cluster",
-		"internal/hinted", "internal/wording",
+		"internal/wording",
 	},
 	"internal/cli/redact": {"internal/cluster"},
 	"internal/cli/resource": {
 		"api", "api/client", "internal/cli/fetch", "internal/cli/output", "internal/cli/session", "internal/cli/wait",
-		"internal/cluster", "internal/hinted", "internal/wording",
+		"internal/cluster", "internal/wording",
 	},
 	"internal/cli/service": {
 		"api", "api/client", "internal/cli/fetch", "internal/cli/output", "internal/cli/session",
@@ -428,7 +428,7 @@ var layers = map[string][]string{
 	},
 	"internal/cli/stream": {
 		"api", "api/client", "internal/archive", "internal/cli/fetch", "internal/cli/output", "internal/cli/session",
-		"internal/cli/trouble", "internal/cluster", "internal/hinted", "internal/pause", "internal/taskview",
+		"internal/cli/trouble", "internal/cli/wait", "internal/cluster", "internal/hinted", "internal/taskview",
 		"internal/wording",
 	},
 	"internal/cli/tables": {

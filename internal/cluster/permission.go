@@ -149,6 +149,29 @@ func (c *Cluster) CheckPermissions(path string, d *TaskDefinition) (faults Fault
 	return faults
 }
 
+// LackOf says which permissions the tasks of a definition need and the cluster lacks; empty if none. A nil cluster
+// lacks none, and a nil definition needs none.
+func (c *Cluster) LackOf(d *TaskDefinition) string {
+	if c == nil || d == nil {
+		return ""
+	}
+	var lacked []string
+	for _, p := range d.Privileges() {
+		if !slices.Contains(c.Permissions, p.Permission) {
+			lacked = append(lacked, string(p.Permission))
+		}
+	}
+	slices.Sort(lacked)
+	switch lacked = slices.Compact(lacked); len(lacked) {
+	case 0:
+		return ""
+	case 1:
+		return fmt.Sprintf("%s needs the permission %s, which cluster %s lacks", d.Ref(), lacked[0], c.Name)
+	}
+	return fmt.Sprintf("%s needs the permissions %s, which cluster %s lacks", d.Ref(), strings.Join(lacked, ", "),
+		c.Name)
+}
+
 // validatePermissions checks the permissions of a cluster.
 func (c *Cluster) validatePermissions(k check) {
 	for i, p := range c.Permissions {

@@ -75,7 +75,7 @@ func (d *Domain) ServiceInput(o cluster.OwnerRef, e store.Entry[cluster.Service]
 	tasks []reconciler.Task,
 ) reconciler.ServiceInput {
 	in := reconciler.ServiceInput{
-		Owner: o, Tasks: tasks, Definitions: d.Definition, ClusterConstraints: d.constraints(o.Cluster),
+		Owner: o, Tasks: tasks, Definitions: d.Definition, Cluster: d.cluster(o.Cluster),
 		Recovery: d.recovery(), Since: d.Since, Now: d.Now, Without: d.Without,
 	}
 	if e.Value != nil {
@@ -95,11 +95,11 @@ func (d *Domain) ServiceInput(o cluster.OwnerRef, e store.Entry[cluster.Service]
 // JobInput returns the input of a decision about a job with the tasks. A zero entry means a job without a record.
 func (d *Domain) JobInput(o cluster.OwnerRef, e store.Entry[cluster.Job], tasks []reconciler.Task) reconciler.JobInput {
 	in := reconciler.JobInput{
-		Owner: o, Tasks: tasks, Definitions: d.Definition, ClusterConstraints: d.constraints(o.Cluster),
+		Owner: o, Tasks: tasks, Definitions: d.Definition, Cluster: d.cluster(o.Cluster),
 		Recovery: d.recovery(), Now: d.Now, Spec: e.Value, SpecRev: e.Modified,
 	}
-	if c, ok := d.Snapshot.Cluster(o.Cluster); ok {
-		in.Keep = time.Duration(cmp.Or(c.Value.KeepJobs, cluster.DefaultKeepJobs))
+	if in.Cluster != nil {
+		in.Keep = time.Duration(cmp.Or(in.Cluster.KeepJobs, cluster.DefaultKeepJobs))
 	}
 	return in
 }
@@ -174,11 +174,10 @@ func (d *Domain) Definition(r cluster.Ref) *cluster.TaskDefinition {
 	return e.Value
 }
 
-func (d *Domain) constraints(name string) []cluster.Constraint {
-	if c, ok := d.Snapshot.Cluster(name); ok {
-		return c.Value.Constraints
-	}
-	return nil
+// cluster returns a cluster, or nil if it has no record.
+func (d *Domain) cluster(name string) *cluster.Cluster {
+	c, _ := d.Snapshot.Cluster(name)
+	return c.Value
 }
 
 // recovery returns the reconciler's input about an earlier recovery of the store.

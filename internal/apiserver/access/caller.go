@@ -36,6 +36,8 @@ type Caller struct {
 	Clusters []string
 	// Subject is the subject of the connection's certificate if that identifies the caller.
 	Subject pki.Subject
+	// token identified the caller, or is nil.
+	token *cluster.AccessToken
 	// local is set for a caller on this machine that may do everything, as admin and as any node.
 	local bool
 }

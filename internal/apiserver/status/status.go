@@ -85,7 +85,7 @@ func (a *API) status(snap *store.Snapshot, engine *control.EngineAnswer) api.Sta
 	if voters, _ := engine.Votes(""); voters > 0 {
 		v.Servers.Quorum = control.Quorum(voters)
 	}
-	v.Alarms = append(a.alarms(&v, servers, engine), a.MasterKeys.LackingKeys(snap)...)
+	v.Alarms = append(a.alarms(&v, snap, servers, engine), a.MasterKeys.LackingKeys(snap)...)
 	return v
 }
 

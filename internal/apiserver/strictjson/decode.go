@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"reflect"
 	"slices"
@@ -210,7 +211,7 @@ func (f *fitting) object(t *tree, s *Shape, at *location) {
 			continue
 		}
 		if !ok {
-			if near := Nearest(key, s.Fields); near != "" {
+			if near := spelling.Nearest(key, maps.Keys(s.Fields)); near != "" {
 				f.fault(here, "is not a known field; did you mean %q?", near)
 			} else {
 				f.fault(here, "is not a known field")
@@ -244,18 +245,6 @@ func (t *tree) string() string {
 	var s string
 	_ = json.Unmarshal(t.text, &s) // it was parsed before
 	return s
-}
-
-// Nearest returns the known name that is closest to a misspelt one, or "" if none is close.
-func Nearest[V any](name string, known map[string]V) string {
-	best, bestName := 1+max(1, len(name)/3), ""
-	for k := range known {
-		d := spelling.Distance(strings.ToLower(name), k)
-		if d < best || d == best && bestName != "" && k < bestName {
-			best, bestName = d, k
-		}
-	}
-	return bestName
 }
 
 // SafeKey returns a key from outside for use in a path.

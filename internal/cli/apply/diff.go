@@ -30,28 +30,34 @@ const diffLong = "Show differences field by field:\n\n" +
 	"do, and 'berth rollout history --diff' for the changes of each rollout.\n\n" +
 	"Exit code 0: no differences; 1: differences; 2: an error."
 
+// diffCommand is `berth diff`.
+type diffCommand struct{ *session.Session }
+
 // NewDiffCommand returns the command `berth diff`.
 func NewDiffCommand(sess *session.Session) *cobra.Command {
+	d := &diffCommand{sess}
 	return &cobra.Command{
 		Use:   "diff DEFINITION [V1 [V2]] | FILE...",
 		Short: "Compare versions, or a manifest with the cluster", Long: diffLong,
 		Args: session.Arguments(1, -1, "a task definition with up to two versions, or the file of "+
 			"a manifest"),
 		ValidArgsFunction: fetch.CompleteVersions(sess),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if fetch.IsFileArgument(args[0]) {
-				return printFileDiff(cmd.Context(), sess, args)
-			}
-			if len(args) > 3 {
-				return session.Arguments(1, 3, "a task definition with up to two versions")(cmd, args)
-			}
-			ref, versions, err := parseDiffArguments(cmd, args)
-			if err != nil {
-				return err
-			}
-			return printVersionDiff(cmd.Context(), sess, ref, versions)
-		},
+		RunE:              d.run,
 	}
+}
+
+func (d *diffCommand) run(cmd *cobra.Command, args []string) error {
+	if fetch.IsFileArgument(args[0]) {
+		return printFileDiff(cmd.Context(), d.Session, args)
+	}
+	if len(args) > 3 {
+		return session.Arguments(1, 3, "a task definition with up to two versions")(cmd, args)
+	}
+	ref, versions, err := parseDiffArguments(cmd, args)
+	if err != nil {
+		return err
+	}
+	return printVersionDiff(cmd.Context(), d.Session, ref, versions)
 }
 
 // parseDiffArguments reads a definition name and up to two versions. In web@2 the first version is part of the name.

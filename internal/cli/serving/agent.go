@@ -96,7 +96,7 @@ func (f *agentFlags) check(cmd *cobra.Command) (err error) {
 
 // NewAgentCommand returns `berth agent`.
 func NewAgentCommand(sess *session.Session) *cobra.Command {
-	var f agentFlags
+	f := &agentFlags{}
 	cmd := &cobra.Command{
 		Use:   "agent",
 		Short: "Run the agent of this machine",
@@ -106,28 +106,30 @@ func NewAgentCommand(sess *session.Session) *cobra.Command {
 			"The agent reaches servers on other machines over https. At the first start it trades the join token\n" +
 			"for the node's certificate. The agent renews the certificate, so later starts need no token.",
 		Args: session.Arguments(0, 0, ""),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := f.check(cmd); err != nil {
-				return err
-			}
-			c, err := f.buildConfig(cmd.Context())
-			if err != nil {
-				return err
-			}
-			x := f.node.executors
-			x.DataDir, x.Log, x.Notices = f.dataDir, f.log, cmd.ErrOrStderr()
-			if c.Executors, err = node.OpenExecutors(cmd.Context(), x); err != nil {
-				return err
-			}
-			err = node.Run(cmd.Context(), c)
-			if c.Executors.Idle(cmd.Context()) {
-				err = errors.Join(err, c.Executors.StopAll(cmd.Context()))
-			}
-			return errors.Join(err, c.Executors.Close())
-		},
+		RunE: f.run,
 	}
 	f.addFlags(cmd)
 	return cmd
+}
+
+func (f *agentFlags) run(cmd *cobra.Command, _ []string) error {
+	if err := f.check(cmd); err != nil {
+		return err
+	}
+	c, err := f.buildConfig(cmd.Context())
+	if err != nil {
+		return err
+	}
+	x := f.node.executors
+	x.DataDir, x.Log, x.Notices = f.dataDir, f.log, cmd.ErrOrStderr()
+	if c.Executors, err = node.OpenExecutors(cmd.Context(), x); err != nil {
+		return err
+	}
+	err = node.Run(cmd.Context(), c)
+	if c.Executors.Idle(cmd.Context()) {
+		err = errors.Join(err, c.Executors.StopAll(cmd.Context()))
+	}
+	return errors.Join(err, c.Executors.Close())
 }
 
 // buildConfig returns the agent's configuration without the executors. It joins the control plane if the node has no

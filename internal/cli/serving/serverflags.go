@@ -127,7 +127,7 @@ func plainPathError(err error) string {
 
 // NewServerCommand returns `berth server`.
 func NewServerCommand(sess *session.Session) *cobra.Command {
-	var f serverFlags
+	f := &serverFlags{}
 	cmd := &cobra.Command{
 		Use:   "server",
 		Short: "Run a control plane: store, decisions and API",
@@ -138,39 +138,41 @@ func NewServerCommand(sess *session.Session) *cobra.Command {
 			"A data directory from `berth server init` or `berth server join` makes a server for other machines.\n" +
 			"It uses https with mutual TLS and shares the store with the other servers.",
 		Args: session.Arguments(0, 0, ""),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := f.check(cmd); err != nil {
-				return err
-			}
-			if !cmd.Flags().Changed("listen") {
-				if err := os.MkdirAll(filepath.Dir(datadir.DefaultSocket()), 0o700); err != nil {
-					return fmt.Errorf("create the folder of the socket: %w", err)
-				}
-			}
-			stop, err := server.ProfileCPU(f.profile)
-			if err != nil {
-				return err
-			}
-			defer stop()
-			s, err := server.Open(cmd.Context(), f.Config)
-			if err != nil {
-				return err
-			}
-			group, ctx := errgroup.WithContext(cmd.Context())
-			group.Go(func() error { return s.Run(ctx) })
-			group.Go(func() error {
-				if err := s.WaitReady(ctx); err != nil {
-					return nil //nolint:nilerr // Run reports why the server ended
-				}
-				fmt.Fprintf(cmd.OutOrStdout(), "berth: ready at %s\n", server.PreferredURL(s.Listeners))
-				return nil
-			})
-			return group.Wait()
-		},
+		RunE: f.run,
 	}
 	f.addFlags(cmd)
 	cmd.AddCommand(newServerInitCommand(sess), newServerJoinCommand(sess), newServerMembersCommand(sess),
 		newServerPromoteCommand(sess),
 		newServerRemoveCommand(sess), operator.NewServerRecoverCommand(sess))
 	return cmd
+}
+
+func (f *serverFlags) run(cmd *cobra.Command, _ []string) error {
+	if err := f.check(cmd); err != nil {
+		return err
+	}
+	if !cmd.Flags().Changed("listen") {
+		if err := os.MkdirAll(filepath.Dir(datadir.DefaultSocket()), 0o700); err != nil {
+			return fmt.Errorf("create the folder of the socket: %w", err)
+		}
+	}
+	stop, err := server.ProfileCPU(f.profile)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	s, err := server.Open(cmd.Context(), f.Config)
+	if err != nil {
+		return err
+	}
+	group, ctx := errgroup.WithContext(cmd.Context())
+	group.Go(func() error { return s.Run(ctx) })
+	group.Go(func() error {
+		if err := s.WaitReady(ctx); err != nil {
+			return nil //nolint:nilerr // Run reports why the server ended
+		}
+		fmt.Fprintf(cmd.OutOrStdout(), "berth: ready at %s\n", server.PreferredURL(s.Listeners))
+		return nil
+	})
+	return group.Wait()
 }

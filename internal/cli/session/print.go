@@ -97,6 +97,18 @@ func (s *Session) PrintTable(t output.Table) error {
 	return err
 }
 
+// PrintList prints a list: its elements for programs, else a table, or the message none for a list without elements.
+func PrintList[T any](s *Session, all []T, none string, table func([]T) output.Table) error {
+	switch {
+	case s.WantsData():
+		return s.PrintData(output.EmptyIfNil(all))
+	case len(all) == 0:
+		s.Messagef("%s", none)
+		return nil
+	}
+	return s.PrintTable(table(all))
+}
+
 // HasColors reports whether output to w is coloured.
 func (s *Session) HasColors(w io.Writer) bool {
 	return s.Env("NO_COLOR") == "" && s.Env("TERM") != "dumb" && output.TerminalWidth(w) > 0

@@ -65,7 +65,7 @@ func NewSimulateCommand(sess *session.Session) *cobra.Command {
 			"replays the trace on a snapshot from the server.\n\n" +
 			"Exit code 0: all tasks are placed; 1: more tasks wait than before, or a rollout fails; 2: an error.",
 		Args: session.Arguments(0, 0, ""),
-		RunE: func(cmd *cobra.Command, _ []string) error { return s.run(cmd) },
+		RunE: s.run,
 	}
 	f := cmd.Flags()
 	for _, c := range s.changeFlags() {
@@ -85,7 +85,7 @@ func NewSimulateCommand(sess *session.Session) *cobra.Command {
 }
 
 // run simulates the changes and prints the result.
-func (s *simulation) run(cmd *cobra.Command) error {
+func (s *simulation) run(cmd *cobra.Command, _ []string) error {
 	list := s.faults
 	if len(s.request.Changes) == 0 && s.trace == nil && len(list.List) == 0 {
 		list.Add("no change is given: want --add-nodes, --remove-node, --run, --trace or another change")

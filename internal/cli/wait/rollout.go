@@ -98,10 +98,10 @@ const tailInterval = 2 * time.Second
 
 // keepTail keeps the last output lines of an unhealthy new task, because a rollback deletes it. Errors are ignored.
 func (t *Target) keepTail(ctx context.Context, c *client.Client, now time.Time) {
-	if t.rollout.State != cluster.RolloutRolling || now.Sub(t.tailReadAt) < tailInterval {
+	if t.rollout.State != cluster.RolloutRolling || now.Sub(t.tail.readAt) < tailInterval {
 		return
 	}
-	t.tailReadAt = now
+	t.tail.readAt = now
 	tasks, err := fetch.ListTasks(ctx, c, t.Name, false)
 	if err != nil {
 		return
@@ -114,7 +114,7 @@ func (t *Target) keepTail(ctx context.Context, c *client.Client, now time.Time) 
 		return
 	}
 	if lines := trouble.ReadTail(ctx, c, worst.ID); len(lines) > 0 {
-		t.tail, t.tailTask = lines, worst.ID
+		t.tail.lines, t.tail.task = lines, worst.ID
 	}
 }
 

@@ -143,8 +143,10 @@ func (r *round) scaleService(ctx context.Context, e store.Entry[cluster.Service]
 	}
 	r.updateCounters(o, units)
 	scale, _ := r.Snap.Scale(spec.Cluster, spec.Name)
-	in := scaler.Input{Spec: spec, Scale: scaleForCount(scale.Value, spec), Estimates: of.estimates, Now: r.Now}
-	in.GrowthObstacle = r.missingPermissions(spec)
+	in := scaler.Input{Spec: spec, Scale: scaleForCount(scale.Value, spec), Wishes: of.wishes, Now: r.Now}
+	owner, _ := r.Snap.Cluster(spec.Cluster)
+	definition, _ := r.Snap.Definition(spec.Definition)
+	in.GrowthObstacle = owner.Value.LackOf(definition.Value)
 	for i := range spec.Scaling.Targets {
 		in.Measured = append(in.Measured, r.measure(ctx, o, &spec.Scaling.Targets[i]))
 	}
@@ -172,20 +174,6 @@ func (r *round) scaleService(ctx context.Context, e store.Entry[cluster.Service]
 		u.Event(*d.Event)
 	}
 	*units = append(*units, u)
-}
-
-// missingPermissions says which permissions the service's tasks need and its cluster lacks; empty if none.
-func (r *round) missingPermissions(spec *cluster.Service) string {
-	c, inCluster := r.Snap.Cluster(spec.Cluster)
-	definition, ok := r.Snap.Definition(spec.Definition)
-	if !inCluster || !ok {
-		return ""
-	}
-	var missing []string
-	for _, fault := range c.Value.CheckPermissions("", definition.Value) {
-		missing = append(missing, fault.Message)
-	}
-	return strings.Join(missing, "; ")
 }
 
 // scaleForCount returns the record that the decision uses. If the user has set the count again since, even to the same

@@ -204,7 +204,7 @@ func (in *JobInput) template(step *cluster.Step) cluster.Pending {
 	return cluster.Pending{
 		OwnerRev: in.SpecRev, Definition: step.Definition, Count: step.Count, Priority: in.Spec.Priority,
 		TimeLimit: step.TimeLimit, OnDisconnect: step.OnDisconnect, Labels: in.Spec.Labels,
-		Placement: joinConstraints(step.Placement, in.ClusterConstraints),
+		Placement: joinConstraints(step.Placement, in.Cluster),
 	}
 }
 

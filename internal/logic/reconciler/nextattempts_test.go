@@ -50,11 +50,11 @@ func TestPredictedRequestEqualsTheRealOne(t *testing.T) {
 	web, sum := cluster.ServiceTask("c", "web", 1, 0), cluster.JobTask("c", "sum", 1, "work", 0)
 	service := reconciler.ServiceInput{
 		Owner: spec.Owner(), Spec: spec, SpecRev: 4, Definitions: definitions,
-		ClusterConstraints: constraints, Now: now,
+		Cluster: &cluster.Cluster{Constraints: constraints}, Now: now,
 	}
 	batch := reconciler.JobInput{
 		Owner: job.Owner(), Spec: job, SpecRev: 5, Definitions: definitions,
-		ClusterConstraints: constraints, Now: now,
+		Cluster: &cluster.Cluster{Constraints: constraints}, Now: now,
 	}
 	same := func(name string, again cluster.Pending, asked []cluster.Pending) {
 		t.Helper()

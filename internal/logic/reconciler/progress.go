@@ -109,17 +109,32 @@ func (r progress) complete(started bool) {
 	}
 }
 
-// fail ends the rollout as failed. It goes back to the last healthy version if there is one and the policy wants it. A
-// rollback does not go back any further.
-func (r progress) fail(code cluster.ReasonCode, message string) {
+// rollbackTarget returns the last healthy version if the policy goes back to it, or nil. A rollback does not go back
+// any further.
+func (r progress) rollbackTarget() *cluster.Version {
 	back := r.rec.Healthy
+	if !r.spec.Update.RollsBack() || back == nil || back.Definition == r.rec.Definition ||
+		r.spec.Rollout.Reverted != 0 ||
+		r.definitions(back.Definition) == nil {
+		return nil
+	}
+	return back
+}
+
+// fail ends the rollout as failed. It goes back to the target of the rollback, unless that version needs a permission
+// that the cluster no longer has.
+func (r progress) fail(code cluster.ReasonCode, message string) {
+	back := r.rollbackTarget()
+	if back != nil {
+		if lack := r.in.Cluster.LackOf(r.definitions(back.Definition)); lack != "" {
+			message, back = message+"; no rollback, because "+lack, nil
+		}
+	}
 	r.rec.Reason = code
 	r.end(cluster.RolloutFailed, message)
 	r.report("service.rollout-failed", code,
 		fmt.Sprintf("generation %d with %s: %s", r.rec.Generation, r.rec.Definition, message))
-	if !r.spec.Update.RollsBack() || back == nil || back.Definition == r.rec.Definition ||
-		r.spec.Rollout.Reverted != 0 ||
-		r.definitions(back.Definition) == nil {
+	if back == nil {
 		return
 	}
 	r.end(cluster.RolloutRolledBack, fmt.Sprintf("%s; back to %s", message, back.Definition))

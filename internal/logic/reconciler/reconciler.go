@@ -89,9 +89,10 @@ type ServiceInput struct {
 	// Tasks are all attempts of the owner, of all generations, in any order. They include attempts with only the
 	// outcome left.
 	Tasks []Task
-	// ClusterConstraints hold for every task of the owner's cluster.
-	ClusterConstraints []cluster.Constraint
-	Recovery           Recovery
+	// Cluster is the owner's cluster, or nil if it has no record. Its constraints apply to each task, and the service
+	// goes back to no version that needs a permission which it lacks.
+	Cluster  *cluster.Cluster
+	Recovery Recovery
 	// Since, unless zero, is the time from which deadlines count at the earliest: the wall clock was set then, or a new
 	// leader took over (P9.1).
 	Since time.Time
@@ -102,14 +103,14 @@ type ServiceInput struct {
 
 // JobInput holds everything that a decision about a job depends on. The fields are as in ServiceInput.
 type JobInput struct {
-	Owner              cluster.OwnerRef
-	Spec               *cluster.Job
-	SpecRev            uint64
-	Definitions        Definitions
-	Tasks              []Task
-	ClusterConstraints []cluster.Constraint
-	Recovery           Recovery
-	// Keep is the time for which an ended job is kept; 0 means forever.
+	Owner       cluster.OwnerRef
+	Spec        *cluster.Job
+	SpecRev     uint64
+	Definitions Definitions
+	Tasks       []Task
+	Cluster     *cluster.Cluster
+	Recovery    Recovery
+	// Keep is the time for which an ended job is kept; 0 means for ever.
 	Keep time.Duration
 	Now  time.Time
 }

@@ -228,7 +228,8 @@ func TestPendingCarriesWhatTheSchedulerNeeds(t *testing.T) {
 	}
 	s.SetDefaults()
 	d := reconciler.Service(reconciler.ServiceInput{
-		Spec: s, SpecRev: 11, ClusterConstraints: []cluster.Constraint{common}, Now: time.Unix(60, 0),
+		Spec: s, SpecRev: 11, Cluster: &cluster.Cluster{Constraints: []cluster.Constraint{common}},
+		Now:         time.Unix(60, 0),
 		Definitions: func(r cluster.Ref) *cluster.TaskDefinition { return w.definitions[r] },
 	})
 	want := []cluster.Pending{{

@@ -98,7 +98,7 @@ func Service(in ServiceInput) Decision {
 func (in *ServiceInput) template(s *slot) cluster.Pending {
 	t := cluster.Pending{
 		OwnerRev: in.SpecRev, Definition: in.Spec.Definition, Count: in.Spec.Count, Priority: in.Spec.Priority,
-		OnDisconnect: in.disconnect(), Placement: joinConstraints(in.Spec.Placement, in.ClusterConstraints),
+		OnDisconnect: in.disconnect(), Placement: joinConstraints(in.Spec.Placement, in.Cluster),
 		Restarted: in.Spec.Restarted,
 		Labels:    in.Spec.Labels,
 	}

@@ -67,8 +67,7 @@ type VersionCount struct {
 	Newest        bool // the service requests this version
 }
 
-// StatusOfService returns the state of a service. It reads all of the input but ClusterConstraints, Recovery and
-// Without.
+// StatusOfService returns the state of a service. It reads all of the input but Cluster, Recovery and Without.
 func StatusOfService(in ServiceInput) ServiceStatus {
 	return statusOf(&in, slots(in.Tasks))
 }

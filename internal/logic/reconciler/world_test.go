@@ -20,6 +20,7 @@ import (
 // with its last knowledge; the leader does not receive its reports.
 type world struct {
 	service     *cluster.Service
+	cluster     *cluster.Cluster
 	job         *cluster.Job
 	owner       cluster.OwnerRef
 	definitions map[cluster.Ref]*cluster.TaskDefinition
@@ -156,6 +157,7 @@ func (w *world) input(tasks []reconciler.Task) reconciler.ServiceInput {
 		Owner: w.owner, Spec: w.service, SpecRev: 7, Tasks: tasks, Now: w.now, Recovery: w.recover, Without: w.without,
 		Definitions: func(r cluster.Ref) *cluster.TaskDefinition { return w.definitions[r] },
 		Rollout:     w.rollout, RolloutRev: w.rolloutRev, Gates: w.gates, Nodes: w.matching, Alone: w.alone,
+		Cluster: w.cluster,
 	}
 }
 
