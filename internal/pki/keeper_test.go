@@ -178,7 +178,7 @@ func TestRenewalIsTriedAgain(t *testing.T) {
 		// The renewal is due at a random moment of nine days. Its tries are at most retryMost+lookEvery apart, and at
 		// least half of retryMost after the first twelve.
 		since := time.Since(tries[0])
-		if n := len(tries); n < int(since/(retryMost+lookEvery)) || n > 13+int(since/(retryMost/2)) {
+		if n := len(tries); n < int(since/(retryMost+checkInterval)) || n > 13+int(since/(retryMost/2)) {
 			t.Errorf("%d tries in the %v after it was due", n, since)
 		}
 		if gap := tries[1].Sub(tries[0]); gap > time.Minute {

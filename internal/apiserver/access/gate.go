@@ -179,7 +179,7 @@ func errToken() error {
 }
 
 func errExpired(t *cluster.AccessToken) error {
-	return respond.Problemf(http.StatusUnauthorized, "the token %s expired at %s: ask for a new one", t.ID,
+	return respond.Problemf(http.StatusUnauthorized, "the token %s expired at %s: request a new one", t.ID,
 		t.Expires.Format(time.RFC3339))
 }
 

@@ -100,12 +100,11 @@ func newNodeDrainCommand(sess *session.Session) *cobra.Command {
 		"Moves the tasks of a node away and keeps new tasks away. Service tasks are replaced on other nodes\n"+
 			"first, as many at a time as the update policy and the minimum of the service allow. Job tasks run to\n"+
 			"their end. With --deadline, the remaining tasks are stopped at that time; with --force, all tasks\n"+
-			"are stopped at once. `berth node uncordon` ends the drain.",
+			"are stopped immediately. `berth node uncordon` ends the drain.",
 		d.run)
 	cmd.Flags().DurationVar(&d.deadline, "deadline", 0,
-		"stop the remaining tasks after this duration, even below the minimum of their "+
-			"services; default never")
-	cmd.Flags().BoolVar(&d.request.Force, "force", false, "stop all tasks at once")
+		"stop the remaining tasks after this duration, even below the minimum of their services; default never")
+	cmd.Flags().BoolVar(&d.request.Force, "force", false, "stop all tasks immediately")
 	cmd.Flags().BoolVar(&d.untilEmpty, "wait", false, "wait until the node is empty, and show what delays it")
 	return cmd
 }
@@ -128,7 +127,7 @@ func (d *drainCommand) run(cmd *cobra.Command, c *client.Client, n api.NodeView)
 	return waitDrained(cmd.Context(), d.Session, c, v)
 }
 
-// drainProgress tells how many tasks a drain still has to move.
+// drainProgress describes how many tasks a drain still has to move.
 func drainProgress(v api.NodeView) string {
 	switch {
 	case v.State == cluster.NodeDrained || v.Drain != nil && len(v.Drain.Left) == 0:

@@ -41,8 +41,7 @@ func newNodePoolsCommand(sess *session.Session) *cobra.Command {
 		RunE: p.run,
 	}
 	cmd.Flags().StringVar(&p.strategy, "strategy", "",
-		"strategy that ranks nodes: binpack, spread or whole; empty for the strategy of the "+
-			"cluster")
+		"strategy that ranks nodes: binpack, spread or whole; empty for the strategy of the cluster")
 	return cmd
 }
 

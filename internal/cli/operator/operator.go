@@ -243,7 +243,7 @@ func (r *recoverCommand) run(cmd *cobra.Command, _ []string) error {
 	return nil
 }
 
-// recoveryCause tells why a recovery is needed, or that none is.
+// recoveryCause describes why a recovery is needed, or that none is.
 func recoveryCause(v api.RecoveryView) string {
 	if !v.Needed || v.Recovery == nil {
 		return "; no recovery is needed now"

@@ -264,14 +264,12 @@ func (r *serverRecoverCommand) run(cmd *cobra.Command, _ []string) error {
 		return err
 	}
 	if _, err := os.Stat(filepath.Join(r.dataDir, datadir.StoreDir, "member")); err != nil {
-		return fmt.Errorf("%s contains no store: name the data directory of the server with "+
-			"--data-dir", r.dataDir)
+		return fmt.Errorf("%s contains no store: name the data directory of the server with --data-dir", r.dataDir)
 	}
 	if !r.confirmed {
 		return &hinted.Error{
 			Err: errors.New("this makes the server in " + r.dataDir + " the only member of the store: " +
-				"writes that it had not received are lost, and the " +
-				"other servers must stay stopped"),
+				"writes that it had not received are lost, and the other servers must stay stopped"),
 			Hint: "Confirm with --yes. If more than half of the servers can still be started, start " +
 				"them instead: then nothing is lost.",
 		}

@@ -175,7 +175,7 @@ func reservationTable(all []api.ReservationView) output.Table {
 	return t
 }
 
-// audienceText tells which tasks may use a reservation.
+// audienceText describes which tasks may use a reservation.
 func audienceText(v *api.ReservationView) string {
 	var parts []string
 	if len(v.Clusters) > 0 {

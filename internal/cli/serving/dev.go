@@ -42,8 +42,7 @@ func NewDevCommand() *cobra.Command {
 		"folder for all data of Berth (default "+datadir.DataDirText+")")
 	cmd.Flags().StringVar(&d.address, "http", datadir.DefaultHTTP, "loopback address to serve HTTP on")
 	cmd.Flags().StringVar(&d.socket, "socket", "",
-		"unix socket to serve; default: in the run directory, or in the data directory if "+
-			"--data-dir is given")
+		"unix socket to serve; default: in the run directory, or in the data directory if --data-dir is given")
 	cmd.Flags().StringVar(&d.traces, "trace-endpoint", "",
 		"`URL` for traces (OpenTelemetry over HTTP); default none")
 	cmd.Flags().StringVar(&d.level, "log-level", "warn", "debug, info, warn or error")

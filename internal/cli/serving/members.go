@@ -198,7 +198,7 @@ func (r *removeCommand) run(ctx context.Context, c *client.Client, v api.ServerV
 	return nil
 }
 
-// removeHint tells what has to happen before a server can be removed.
+// removeHint describes what has to happen before a server can be removed.
 func removeHint(v api.ServerView) string {
 	switch {
 	case v.Engine != nil:

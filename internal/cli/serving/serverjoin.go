@@ -47,8 +47,7 @@ func newServerJoinCommand(sess *session.Session) *cobra.Command {
 		"`ADDRESS` of a server, https://HOST:7071; may be given several times")
 	cmd.Flags().StringVar(&j.tokenFile, "token-file", "", "`FILE` with the join token")
 	cmd.Flags().BoolVar(&j.external, "external-store", false,
-		"the servers use an external store: start this server with --store; it does not "+
-			"become a member")
+		"the servers use an external store: start this server with --store; it does not become a member")
 	j.store.addStoreFlags(cmd.Flags())
 	return cmd
 }

@@ -143,7 +143,7 @@ func (r *round) scaleService(ctx context.Context, e store.Entry[cluster.Service]
 	}
 	r.updateCounters(o, units)
 	scale, _ := r.Snap.Scale(spec.Cluster, spec.Name)
-	in := scaler.Input{Spec: spec, Scale: scaleForCount(scale.Value, spec), Wishes: of.wishes, Now: r.Now}
+	in := scaler.Input{Spec: spec, Scale: scaleForCount(scale.Value, spec), Estimates: of.estimates, Now: r.Now}
 	owner, _ := r.Snap.Cluster(spec.Cluster)
 	definition, _ := r.Snap.Definition(spec.Definition)
 	in.GrowthObstacle = owner.Value.LackOf(definition.Value)
