@@ -63,13 +63,14 @@ var layers = map[string][]string{
 
 	// The effects: what the loops read, write and call. A driver imports its contract and the nouns. Packages that all
 	// processes share (logs on disk, boot-time clock) count as nouns here.
-	"internal/archive":  {},
-	"internal/backup":   {"internal/pause"},
-	"internal/boottime": {},
-	"internal/clause":   {},
-	"internal/egress":   {},
-	"internal/enum":     {},
-	"internal/executor": {"internal/cluster"},
+	"internal/archive":   {},
+	"internal/backup":    {"internal/pause"},
+	"internal/blockyaml": {},
+	"internal/boottime":  {},
+	"internal/clause":    {},
+	"internal/egress":    {},
+	"internal/enum":      {},
+	"internal/executor":  {"internal/cluster"},
 	"internal/executor/containerd": {
 		"internal/cluster", "internal/egress", "internal/executor", "internal/executor/containerd/collector",
 		"internal/executor/containerd/registry", "internal/executor/containerd/runspec", "internal/executor/outlive",
@@ -272,7 +273,8 @@ var layers = map[string][]string{
 		"internal/apiserver/strictjson", "internal/apiserver/views", "internal/cluster", "internal/store",
 	},
 	"internal/apiserver/openapi": {
-		"api", "internal/apiserver/route", "internal/cluster", "internal/enum", "internal/jsonfields",
+		"api", "internal/apiserver/route", "internal/blockyaml", "internal/cluster", "internal/enum",
+		"internal/jsonfields",
 	},
 	"internal/apiserver/planning": {
 		"api", "internal/apiserver/backend", "internal/apiserver/draft", "internal/apiserver/lists",
@@ -417,9 +419,9 @@ var layers = map[string][]string{
 		"internal/serve/node", "internal/serve/server", "internal/store", "internal/store/etcd", "internal/wording",
 	},
 	"internal/cli/session": {
-		"api", "api/client", "internal/cli/output", "internal/cluster", "internal/hinted", "internal/pki",
-		"internal/plain", "internal/serve/datadir", "internal/spelling", "internal/store", "internal/version",
-		"internal/wording",
+		"api", "api/client", "internal/blockyaml", "internal/cli/output", "internal/cluster", "internal/hinted",
+		"internal/pki", "internal/plain", "internal/serve/datadir", "internal/spelling", "internal/store",
+		"internal/version", "internal/wording",
 	},
 	"internal/cli/simulate": {
 		"api", "api/client", "internal/cli/apply", "internal/cli/output", "internal/cli/session", "internal/cluster",
@@ -544,7 +546,7 @@ var modules = map[string][]string{
 	"github.com/containerd":              {"internal/executor/containerd/...", "internal/bench/latency"},
 	"github.com/distribution/reference":  {"internal/executor/containerd"},
 	"github.com/goccy/go-yaml": {
-		"internal/manifest/...", "internal/cli/clitest", "internal/cli/output", "internal/cli/simulate",
+		"internal/blockyaml", "internal/manifest/...", "internal/cli/clitest", "internal/cli/simulate",
 	},
 	"github.com/google/go-containerregistry": {
 		"internal/executor/containerd", "internal/bench/latency",

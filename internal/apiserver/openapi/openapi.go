@@ -3,7 +3,6 @@ package openapi
 
 import (
 	"encoding/json"
-	"fmt"
 	"maps"
 	"net/http"
 	"reflect"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/internal/apiserver/route"
+	"github.com/berthd/berth/internal/blockyaml"
 )
 
 // The document is computed from the routes and the Go types of their messages, so it cannot differ from the server. It
@@ -23,9 +23,9 @@ type Document struct{ JSON, YAML []byte }
 
 // Describe returns the description of routes.
 func Describe(routes []route.Route) Document {
-	d := description(routes)
-	compact, _ := json.Marshal(d) // texts and numbers only
-	return Document{JSON: append(compact, '\n'), YAML: yamlOf(d)}
+	compact, _ := json.Marshal(description(routes)) // texts and numbers only
+	inYAML, _ := blockyaml.FromJSON(compact)        // of valid JSON
+	return Document{JSON: append(compact, '\n'), YAML: inYAML}
 }
 
 func description(routes []route.Route) Object {
@@ -190,78 +190,4 @@ func parameters(rt *route.Route) []any {
 			})
 	}
 	return all
-}
-
-// yamlOf writes a value as YAML: one key a line, texts quoted as in JSON unless they are plain words.
-func yamlOf(o Object) []byte {
-	var out strings.Builder
-	writeYAML(&out, o, "")
-	return []byte(out.String())
-}
-
-func writeYAML(out *strings.Builder, v any, indent string) {
-	switch v := v.(type) {
-	case Object:
-		for _, f := range v {
-			out.WriteString(indent + yamlText(f.key) + ":")
-			writeBelow(out, f.value, indent)
-		}
-	case []any:
-		for _, item := range v {
-			out.WriteString(indent + "-")
-			if inner, ok := item.(Object); ok && len(inner) > 0 {
-				// The first key is on the line of the dash.
-				var block strings.Builder
-				writeYAML(&block, inner, indent+"  ")
-				out.WriteString(" " + strings.TrimPrefix(block.String(), indent+"  "))
-				continue
-			}
-			writeBelow(out, item, indent)
-		}
-	}
-}
-
-// writeBelow writes a value after its key or dash.
-func writeBelow(out *strings.Builder, v any, indent string) {
-	switch v := v.(type) {
-	case Object:
-		if len(v) == 0 {
-			out.WriteString(" {}\n")
-			return
-		}
-		out.WriteString("\n")
-		writeYAML(out, v, indent+"  ")
-	case []any:
-		if len(v) == 0 {
-			out.WriteString(" []\n")
-			return
-		}
-		out.WriteString("\n")
-		writeYAML(out, v, indent+"  ")
-	case string:
-		out.WriteString(" " + yamlText(v) + "\n")
-	default:
-		fmt.Fprintf(out, " %v\n", v)
-	}
-}
-
-// yamlText writes a text without quotes if YAML cannot read it as anything else.
-func yamlText(s string) string {
-	plain := s != ""
-	for i := range len(s) {
-		c := s[i]
-		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || i == 0 && (c == '/' || c == '$')
-		if !letter && (i == 0 || !strings.ContainsRune("0123456789_-/+.{} ,", rune(c))) {
-			plain = false
-		}
-	}
-	switch strings.ToLower(s) {
-	case "true", "false", "null", "yes", "no", "on", "off", "y", "n":
-		plain = false
-	}
-	if plain && !strings.HasSuffix(s, " ") {
-		return s
-	}
-	quoted, _ := json.Marshal(s) // JSON's quoting is YAML's
-	return string(quoted)
 }
