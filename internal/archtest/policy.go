@@ -110,6 +110,7 @@ var layers = map[string][]string{
 	"internal/pty":            {},
 	"internal/secrets":        {"internal/cluster", "internal/privatefile"},
 	"internal/keyring":        {"internal/cluster", "internal/pause", "internal/secrets", "internal/store"},
+	"internal/schema":         {"internal/cluster", "internal/enum", "internal/jsonfields"},
 	"internal/spelling":       {},
 	"internal/store":          {"internal/clause", "internal/cluster", "internal/store/recordjson"},
 	"internal/store/batching": {"internal/store"},
@@ -273,8 +274,7 @@ var layers = map[string][]string{
 		"internal/apiserver/strictjson", "internal/apiserver/views", "internal/cluster", "internal/store",
 	},
 	"internal/apiserver/openapi": {
-		"api", "internal/apiserver/route", "internal/blockyaml", "internal/cluster", "internal/enum",
-		"internal/jsonfields",
+		"api", "internal/apiserver/route", "internal/blockyaml", "internal/cluster", "internal/schema",
 	},
 	"internal/apiserver/planning": {
 		"api", "internal/apiserver/backend", "internal/apiserver/draft", "internal/apiserver/lists",
