@@ -502,7 +502,7 @@ var layers = map[string][]string{
 	},
 	"internal/bench/swf": {"internal/logic/backfill", "internal/traces"},
 	"internal/refgen": {
-		"internal/cluster", "internal/jsonfields", "internal/logic/lifecycle", "internal/schema",
+		"internal/cluster", "internal/jsonfields", "internal/logic/lifecycle", "internal/schema", "internal/store",
 	},
 
 	// Packages that check the others.
@@ -565,7 +565,7 @@ var modules = map[string][]string{
 	},
 	"github.com/prometheus/client_model":    {"internal/agent/requests"},
 	"github.com/prometheus/common":          {"internal/agent/requests"},
-	"github.com/santhosh-tekuri/jsonschema": {"internal/apiserver", "internal/manifest"},
+	"github.com/santhosh-tekuri/jsonschema": {"internal/apiserver", "internal/manifest", "internal/refgen"},
 	"github.com/sirupsen/logrus":            {"internal/executor/containerd"},
 	"github.com/spf13/cobra":                {"internal/cli/..."},
 	"github.com/spf13/pflag":                {"internal/cli/..."},

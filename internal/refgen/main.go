@@ -1,5 +1,6 @@
 // Command refgen writes the parts of the reference that follow from the code: the lifecycle of an attempt, the reasons,
-// and the JSON Schema of manifests. Descriptions are the comments of the source, so nothing is written twice.
+// and the JSON Schemas of manifests and of the store's records. Descriptions are the comments of the source, so nothing
+// is written twice.
 //
 //	go run ./internal/refgen
 package main
@@ -32,6 +33,7 @@ const (
 	lifecycleFile = "docs/reference/lifecycle.md"
 	reasonsFile   = "docs/reference/reasons.md"
 	manifestFile  = "internal/manifest/manifest.schema.json"
+	recordsFile   = "docs/reference/records.schema.json"
 )
 
 func main() {
@@ -62,15 +64,19 @@ func references(root string) (map[string][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	comments, err := readComments(filepath.Join(root, "internal/cluster"))
+	comments, err := readComments(filepath.Join(root, "internal/cluster"), filepath.Join(root, "internal/store"))
 	if err != nil {
 		return nil, err
 	}
-	manifests, err := indented(manifestSchema(comments))
-	if err != nil {
-		return nil, err
+	files := map[string][]byte{lifecycleFile: lifecyclePage(), reasonsFile: reasons}
+	for name, n := range map[string]*schema.Node{
+		manifestFile: manifestSchema(comments), recordsFile: recordSchema(comments),
+	} {
+		if files[name], err = indented(n); err != nil {
+			return nil, err
+		}
 	}
-	return map[string][]byte{lifecycleFile: lifecyclePage(), reasonsFile: reasons, manifestFile: manifests}, nil
+	return files, nil
 }
 
 // indented returns a schema as a file.
