@@ -12,7 +12,7 @@
 //
 // # The OpenAPI document
 //
-// The generator of about 400 lines is our own. The API has a strict decoder that reports every fault with its path, one
+// The generator of about 250 lines is our own. The API has a strict decoder that reports every fault with its path, one
 // kind of list in three forms (JSON, blocking read, stream), and text types in a package that imports the standard
 // library only. The library huma would need a workaround for each of these.
 package apiserver

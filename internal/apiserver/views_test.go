@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -84,7 +85,7 @@ func busy(t *testing.T) *world {
 		"state/n1/default.sum.1.add.2":  going,
 		"status/n1/default.sum.1.add.2": observed(going, cluster.StatePreparing, ""),
 		"leader/default":                cluster.Leader{Epoch: 1, Holder: "s1"},
-		"state/default.sum.1.add.2":     map[string]any{},
+		"state/default.sum.1.add.2":     json.RawMessage("true"),
 		"plan/00000000000000000001":     cluster.PlanRecord{Seq: 1},
 		"event/e1":                      batch("e1", "task.failed"),
 		"unknown/thing":                 map[string]any{},

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/berthd/berth/internal/blockyaml"
 	"github.com/berthd/berth/internal/cli/output"
 	"github.com/berthd/berth/internal/wording"
 )
@@ -54,7 +55,7 @@ func (s *Session) PrintData(v any) error {
 		return s.Template.Write(s.Stdout, value)
 	}
 	if s.Format == output.OutputYAML {
-		text, err := output.ToYAML(out)
+		text, err := blockyaml.FromJSON(out)
 		if err != nil {
 			return err
 		}
