@@ -95,7 +95,7 @@ func (l *logsCommand) printTask(ctx context.Context, text string) error {
 			return fetch.IgnoreCanceled(err)
 		}
 		none = false
-		if err := l.printer.print(t.ID, line); err != nil {
+		if err := l.printer.write(t.ID, line); err != nil {
 			return err
 		}
 	}
@@ -207,7 +207,7 @@ func (l *logsCommand) merge(ctx context.Context, tasks []api.TaskView) error {
 	}
 	for len(open) > 0 {
 		s := slices.MinFunc(open, func(x, y *logSource) int { return x.line.Time.Compare(y.line.Time) })
-		if err := l.printer.print(s.task.ID, s.line); err != nil {
+		if err := l.printer.write(s.task.ID, s.line); err != nil {
 			return err
 		}
 		if !advance(s) {
@@ -261,7 +261,7 @@ func (l *logsCommand) follow(ctx context.Context, n session.Name) error {
 func (l *logsCommand) followTask(ctx context.Context, id cluster.TaskID, o client.LogOptions) {
 	for line, err := range l.streamLines(ctx, id, o) {
 		if err == nil {
-			err = l.printer.print(id, line)
+			err = l.printer.write(id, line)
 		}
 		if err != nil {
 			if ctx.Err() == nil {
@@ -317,7 +317,7 @@ func (p *logPrinter) printKeptOutput(ctx context.Context, c *client.Client, t ap
 	p.sess.Messagef("berth: attempt %d of %s has ended; only the end of its output is kept", attempts[i].Attempt,
 		wording.ShortTask(t.ID))
 	for text := range strings.SplitSeq(strings.TrimRight(attempts[i].LogTail, "\n"), "\n") {
-		if err := p.print(t.ID, api.LogLine{Time: attempts[i].Finished, Text: text}); err != nil {
+		if err := p.write(t.ID, api.LogLine{Time: attempts[i].Finished, Text: text}); err != nil {
 			return err
 		}
 	}
@@ -331,7 +331,7 @@ func (p *logPrinter) explainNoOutput(t api.TaskView, usual string) {
 	p.sess.Messagef("See 'berth status %s'.", session.OwnerName(t.Owner))
 }
 
-func (p *logPrinter) print(task cluster.TaskID, line api.LogLine) error {
+func (p *logPrinter) write(task cluster.TaskID, line api.LogLine) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.sess.WantsData() {
