@@ -154,15 +154,12 @@ type Watch interface {
 // CheckGroups validates the arguments of Commit without reading any record. It returns ErrInvalid for an empty key or a
 // key that two operations write, and ErrTooLarge for a call over the limits. Every engine calls it first.
 func CheckGroups(groups []Group, limits Limits) error {
-	operations, size := 0, 0
 	written := make(map[string]struct{})
 	for i, g := range groups {
-		operations += len(g.Compares) + len(g.Ops)
 		for _, c := range g.Compares {
 			if c.Key == "" {
 				return fmt.Errorf("group %d compares an empty key: %w", i, ErrInvalid)
 			}
-			size += len(c.Key)
 		}
 		for _, op := range g.Ops {
 			if op.Key == "" {
@@ -172,20 +169,38 @@ func CheckGroups(groups []Group, limits Limits) error {
 				return fmt.Errorf("group %d writes key %q a second time: %w", i, op.Key, ErrInvalid)
 			}
 			written[op.Key] = struct{}{}
-			size += len(op.Key)
+		}
+	}
+	switch need := SizeOf(groups); {
+	case need.Operations > limits.Operations:
+		return fmt.Errorf("%d operations, at most %d: %w", need.Operations, limits.Operations, ErrTooLarge)
+	case need.Bytes > limits.Bytes:
+		return fmt.Errorf("%d bytes, at most %d: %w", need.Bytes, limits.Bytes, ErrTooLarge)
+	}
+	return nil
+}
+
+// SizeOf returns the smallest limits with which an engine takes the groups in one call of Commit.
+func SizeOf(groups []Group) (need Limits) {
+	for _, g := range groups {
+		need.Operations += len(g.Compares) + len(g.Ops)
+		for _, c := range g.Compares {
+			need.Bytes += len(c.Key)
+		}
+		for _, op := range g.Ops {
+			need.Bytes += len(op.Key)
 			if !op.Delete {
-				size += len(op.Value)
+				need.Bytes += len(op.Value)
 			}
 		}
 	}
-	operations = max(operations, len(groups))
-	if operations > limits.Operations {
-		return fmt.Errorf("%d operations, at most %d: %w", operations, limits.Operations, ErrTooLarge)
-	}
-	if size > limits.Bytes {
-		return fmt.Errorf("%d bytes, at most %d: %w", size, limits.Bytes, ErrTooLarge)
-	}
-	return nil
+	need.Operations = max(need.Operations, len(groups))
+	return need
+}
+
+// Hold reports whether a commit of the size stays within the limits.
+func (l Limits) Hold(size Limits) bool {
+	return size.Operations <= l.Operations && size.Bytes <= l.Bytes
 }
 
 // CheckPrefix returns ErrInvalid for a prefix that neither is empty nor ends in "/".

@@ -42,6 +42,9 @@ func (a *ApplyAPI) apply(w http.ResponseWriter, r *http.Request) error {
 		if err == nil {
 			err = access.CallerOf(r.Context()).MayApply(reply.Changes)
 		}
+		if err == nil {
+			err = a.Writer.CheckSize(d, set)
+		}
 		return err
 	}
 	if ask.DryRun {
