@@ -8,7 +8,8 @@ import (
 // ReasonCode is a typed cause, the same in records, events, metrics and answers.
 type ReasonCode string
 
-// Causes of stops, outcomes and waits.
+// Causes of stops, outcomes and waits. The comments are the meanings in docs/reference/reasons.md. The sentences of
+// refusals are in logic/scheduler/sentence.go.
 const (
 	ReasonRollout       ReasonCode = "rollout"         // replaced by a newer generation
 	ReasonScaleDown     ReasonCode = "scale-down"      // more tasks than wanted

@@ -1,5 +1,6 @@
 // Package wording holds the words and the small forms of Berth's sentences that the servers and the command line share:
-// names of objects and tasks as the command line takes them, counts, and spans of time.
+// names of objects and tasks as the command line takes them, counts, and spans of time. The sentences of refusals are
+// in logic/scheduler/sentence.go.
 package wording
 
 import (

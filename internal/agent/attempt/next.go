@@ -46,16 +46,6 @@ type Step struct {
 	At        time.Duration // Boot
 }
 
-// Defaults of a definition's settings that are 0.
-const (
-	defaultGrace      = 10 * time.Second
-	defaultMinHealthy = time.Second
-	defaultLimit      = 5
-	defaultWindow     = 10 * time.Minute
-	defaultDelay      = time.Second
-	defaultMaxDelay   = time.Minute
-)
-
 // Next moves the record as far as possible without a caller, and returns the next step. A nil definition means that the
 // agent does not have it: a new attempt is rejected, and one that has begun waits for it.
 func (r *Record) Next(def *cluster.TaskDefinition, now Now) Step {
@@ -78,13 +68,6 @@ func (r *Record) Next(def *cluster.TaskDefinition, now Now) Step {
 func endRound(r *Record, e Ending) (Step, bool) {
 	r.Ending, r.Phase, r.Health = &e, PhaseEnding, cluster.HealthUnknown
 	return Step{}, false
-}
-
-func orDefault(d cluster.Duration, standard time.Duration) time.Duration {
-	if d <= 0 {
-		return standard
-	}
-	return time.Duration(d)
 }
 
 // sooner returns the earlier of two times; 0 means no time.

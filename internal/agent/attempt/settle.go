@@ -1,6 +1,7 @@
 package attempt
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -96,11 +97,11 @@ func (t *transition) restart(result Result) {
 func (t *transition) policy() cluster.Restart {
 	p := t.def.Restart.For(t.Desired.Owner.Kind)
 	if p.Limit <= 0 {
-		p.Limit = defaultLimit
+		p.Limit = cluster.DefaultRestartLimit
 	}
-	p.Window = cluster.Duration(orDefault(p.Window, defaultWindow))
-	p.Delay = cluster.Duration(orDefault(p.Delay, defaultDelay))
-	p.MaxDelay = cluster.Duration(orDefault(p.MaxDelay, defaultMaxDelay))
+	p.Window = cmp.Or(p.Window, cluster.DefaultRestartWindow)
+	p.Delay = cmp.Or(p.Delay, cluster.DefaultRestartDelay)
+	p.MaxDelay = cmp.Or(p.MaxDelay, cluster.DefaultRestartMax)
 	return p
 }
 

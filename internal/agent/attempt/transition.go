@@ -1,6 +1,7 @@
 package attempt
 
 import (
+	"cmp"
 	"syscall"
 	"time"
 
@@ -143,7 +144,7 @@ func (t *transition) running() (Step, bool) {
 	}
 	wait := Step{Do: Wait, At: sooner(limit, judgeAgain)}
 	if t.Through != 0 && !t.def.HasCheck(cluster.MeaningReadiness) && t.Health == cluster.HealthUnknown {
-		minHealthy := orDefault(t.def.MinHealthyTime, defaultMinHealthy)
+		minHealthy := time.Duration(cmp.Or(t.def.MinHealthyTime, cluster.DefaultMinHealthyTime))
 		health, rest := lifecycle.HealthWithoutChecks(minHealthy, t.now.Boot-t.Through)
 		if rest == 0 {
 			t.Health = health
@@ -190,9 +191,9 @@ func (t *transition) ending() (Step, bool) {
 		t.settle()
 		return Step{}, false
 	}
-	grace := defaultGrace
-	if t.def != nil {
-		grace = orDefault(t.def.Grace, defaultGrace)
+	grace := time.Duration(cluster.DefaultGrace)
+	if t.def != nil && t.def.Grace != 0 {
+		grace = time.Duration(t.def.Grace)
 	}
 	if e.Term == 0 {
 		e.Term = t.now.Boot

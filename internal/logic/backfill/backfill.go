@@ -1,4 +1,5 @@
-// Package backfill decides which jobs of a batch queue start now.
+// Package backfill decides which jobs of a batch queue start now. The leader does not call it yet: it places waiting
+// tasks in the order of scheduler/cycle.Order. Only the replays of internal/bench/swf call it.
 //
 // Jobs wait in a queue. Jobs start from its front as long as they fit into the free resources. The first job that does
 // not fit is the head. It gets a promise: the time at which enough running jobs will have ended, by their limits. The

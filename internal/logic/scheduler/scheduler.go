@@ -43,6 +43,9 @@
 //   - evaluation: one node's answer to one task class
 //   - cycle: the best node for a task, and its placement
 //   - preemption: which tasks end for others
+//
+// Of the files here, waiting.go says why a task waits, explain.go and blockers.go give the answer of each node, and
+// sentence.go holds the sentences of the reasons.
 package scheduler
 
 import (
