@@ -45,8 +45,8 @@ func (l *loop) cycle(ctx context.Context) (time.Duration, error) {
 		}
 		return min(nextNode, maxIdleInterval), l.commitHeld(ctx, snap, verdicts)
 	}
-	// 3. Decide for each owner that changed or is due, then for rebalancings, crons, scaling and gates. Each step appends
-	// its writes to the units.
+	// 3. Decide for each owner that changed or is due, then for rebalancings, crons, scaling and gates. Each step
+	// appends its writes to the units.
 	units, jumped := l.clock.noteJump()
 	if jumped {
 		l.nodes.RestartSilence(l.config.Clock())
