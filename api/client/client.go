@@ -60,7 +60,8 @@ type Config struct {
 	Transport http.RoundTripper
 }
 
-// Client sends requests to a server, or to several interchangeable ones. It is safe for concurrent use.
+// Client sends requests to a server, or to several interchangeable ones. It has one method for each operation of the
+// API, so that the list of methods is the list of operations. It is safe for concurrent use.
 type Client struct {
 	addr  string
 	base  *url.URL

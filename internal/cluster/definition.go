@@ -55,7 +55,7 @@ func (r *Ref) UnmarshalText(b []byte) (err error) {
 }
 
 // TaskDefinition is an immutable, versioned description of what a task runs. A version is written once; a change is the
-// next version. Writer: the user.
+// next version. Writer: the user. It has a method for the validation and the defaults of each of its parts.
 type TaskDefinition struct {
 	Name    string `json:"name"`
 	Version int    `json:"version"`

@@ -56,7 +56,8 @@ func FaultsOf(err error) Faults {
 	return Faults{{Message: err.Error()}}
 }
 
-// check collects faults below a path while a value is validated.
+// check collects faults below a path while a value is validated. It has a method for each form of a value, such as a
+// name, a span or a path, so that one rule and one sentence serve all fields.
 type check struct {
 	faults *Faults
 	path   string

@@ -64,8 +64,9 @@ type Metrics interface {
 // errEnded is returned to agents that call while the server shuts down.
 var errEnded = fmt.Errorf("%w: this server is going away", transport.ErrElsewhere)
 
-// Dispatcher serves the sessions of all agents that are connected to this server. It is
-// safe for concurrent use.
+// Dispatcher serves the sessions of all agents that are connected to this server. Its parts (registration, assignments,
+// reports, streams, addresses) share the table of sessions and its lock; each part has its own file. It is safe for
+// concurrent use.
 type Dispatcher struct {
 	config  Config
 	writer  *store.Writer

@@ -85,7 +85,8 @@ type Config struct {
 	Metrics Metrics
 }
 
-// Peers is this server's side of the protocol with all other servers. It is safe for concurrent use.
+// Peers is this server's side of the protocol with all other servers: digests, forwarded streams and the leader's
+// reasons, over one set of connections. It is safe for concurrent use.
 type Peers struct {
 	config  Config
 	startID string // differs with each start of the server

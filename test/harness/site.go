@@ -20,7 +20,8 @@ import (
 // NodeName is the name of the node of an agent that Agent starts.
 const NodeName = "node"
 
-// Site is one data directory with the processes that serve from it.
+// Site is one data directory with the processes that serve from it. Its methods are the steps of stories: start, kill,
+// command, wait and check.
 type Site struct {
 	// Dir holds all of the site. ServerDir and AgentDir are the data directories; dev uses ServerDir for both.
 	Dir, ServerDir, AgentDir string

@@ -91,7 +91,7 @@ func Find(in Input) Result {
 	return s.find(in.Task)
 }
 
-// search is the state of one Find.
+// search is the state of one Find. Each kind of change that it may suggest is a method.
 type search struct {
 	fleet *scheduler.Fleet
 	opts  scheduler.Options

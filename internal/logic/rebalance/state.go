@@ -28,7 +28,8 @@ func amountsOf(d cluster.Demand) amounts {
 	return amounts{max(0, int64(d.CPU)), max(0, int64(d.Memory)), max(0, int64(d.Disk))}
 }
 
-// state is the fleet after the moves so far, arranged by node and by class.
+// state is the fleet after the moves so far, arranged by node and by class. All searches for moves are methods of it,
+// because each one reads and updates the same sums.
 type state struct {
 	opts    Options
 	fleet   *scheduler.Fleet
