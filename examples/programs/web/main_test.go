@@ -51,7 +51,7 @@ func TestSite(t *testing.T) {
 		{"GET", "/healthz", 200, "ok"},
 		{"POST", "/fail", 200, "failing"},
 		{"GET", "/healthz", 500, "as requested"},
-		{"POST", "/recover", 200, "well"},
+		{"POST", "/recover", 200, "healthy"},
 		{"GET", "/healthz", 200, "ok"},
 		{"GET", "/elsewhere", 404, ""},
 	}

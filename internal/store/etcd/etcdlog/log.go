@@ -34,6 +34,9 @@ func isIrrelevant(message string) bool {
 	return strings.HasSuffix(message, "since there are still pending configuration changes to apply")
 }
 
+// errorCancelled is the error of etcd's own writes that the end of its server has interrupted.
+const errorCancelled = "etcdserver: request cancelled"
+
 // New returns a logger for etcd that passes warnings and errors to log. If etcd ends the process (Fatal or Panic),
 // the log has one line with the cause, written before the end.
 func New(log *slog.Logger) *zap.Logger {
@@ -166,7 +169,8 @@ func (c core) Write(entry zapcore.Entry, fields []zapcore.Field) error {
 	case entry.Level >= zapcore.ErrorLevel:
 		level = slog.LevelError
 	}
-	if c.contacts != nil && isRepeated(entry.Message) || entry.Message == messageRetry {
+	if c.contacts != nil && isRepeated(entry.Message) || entry.Message == messageRetry ||
+		encoder.Fields["error"] == errorCancelled {
 		level = slog.LevelDebug
 	}
 	c.log.LogAttrs(context.Background(), level, message, attrs...) //nolint:sloglint // the message is etcd's

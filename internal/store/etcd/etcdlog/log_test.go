@@ -1,6 +1,7 @@
 package etcdlog
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -33,6 +34,17 @@ func TestFullDiskIsSaid(t *testing.T) {
 	if said := string(out); !strings.Contains(said, "the disk of the data directory is full") ||
 		strings.Contains(said, "goroutine") {
 		t.Errorf("said:\n%s", said)
+	}
+}
+
+// A write of etcd's own that the end of the server interrupts is no fault.
+func TestCancelledWriteIsNoWarning(t *testing.T) {
+	var out strings.Builder
+	log := New(slog.New(slog.NewTextHandler(&out, nil)))
+	log.Warn("failed to update cluster version", zap.Error(errors.New("etcdserver: request cancelled")))
+	log.Warn("failed to update cluster version", zap.Error(errors.New("etcdserver: no leader")))
+	if got := out.String(); strings.Contains(got, "cancelled") || !strings.Contains(got, "no leader") {
+		t.Errorf("logged:\n%s", got)
 	}
 }
 
