@@ -306,7 +306,7 @@ func (c *Candidate) takeOver(ctx context.Context, s leadershipState) (*Leadershi
 	if err != nil {
 		return nil, err
 	}
-	beat, err := store.Encode(beatRecord{Epoch: leader.Epoch})
+	beat, err := store.Encode(beatRecord{Epoch: leader.Epoch, Number: 1})
 	if err != nil {
 		return nil, err
 	}
@@ -332,35 +332,43 @@ func (c *Candidate) takeOver(ctx context.Context, s leadershipState) (*Leadershi
 	}
 	c.seen, c.led = leader.Epoch, leader.Epoch
 	l.ctx, l.cancel = context.WithCancelCause(ctx)
-	l.running.Go(func() { l.beat(c.config.Engine, store.Op{Key: beatKey, Value: beat}, sent) })
+	l.running.Go(func() { l.beat(c.config.Engine, beatKey, sent) })
 	l.running.Go(func() { l.pullEngineLeadership(c.config.Engine) })
 	return l, nil
 }
 
-// beatRecord is the content of a beat. Its revision proves that the leader lives; the content is informative.
+// beatRecord is the content of a beat. A new revision of the record proves that the leader lives. The number rises with
+// each beat of an epoch, since some engines keep the revision of a record that is written with its present value.
 type beatRecord struct {
-	Epoch uint64 `json:"epoch"`
+	Epoch  uint64 `json:"epoch"`
+	Number uint64 `json:"number"`
 }
 
-// beat writes the beat until the leadership ends, and ends the leadership when beats fail for BeatLimit. The time of a
-// beat is when it was sent: a late acknowledgement proves nothing about the present.
-func (l *Leadership) beat(engine store.Engine, op store.Op, sent time.Time) {
+// beat writes the beat until the leadership ends, and ends the leadership when beats fail for BeatLimit. The first beat
+// was written by the takeover. The time of a beat is when it was sent: a late acknowledgement proves nothing about the
+// present.
+func (l *Leadership) beat(engine store.Engine, key string, sent time.Time) {
 	defer l.cancel(nil)
 	silence := time.AfterFunc(time.Until(sent.Add(BeatLimit)), func() { l.cancel(ErrSilent) })
 	defer silence.Stop()
-	group := []store.Group{{
-		Compares: []store.Compare{{Key: l.Record.Key, Modified: l.Record.Modified}}, Ops: []store.Op{op},
-	}}
+	compares := []store.Compare{{Key: l.Record.Key, Modified: l.Record.Modified}}
 	ticker := time.NewTicker(BeatEvery)
 	defer ticker.Stop()
-	for {
+	for number := uint64(2); ; number++ {
 		select {
 		case <-l.ctx.Done():
 			return
 		case <-ticker.C:
 		}
+		value, err := store.Encode(beatRecord{Epoch: l.Leader.Epoch, Number: number})
+		if err != nil {
+			l.cancel(err)
+			return
+		}
 		sent := time.Now()
-		result, err := engine.Commit(l.ctx, group)
+		result, err := engine.Commit(l.ctx, []store.Group{{
+			Compares: compares, Ops: []store.Op{{Key: key, Value: value}},
+		}})
 		switch {
 		case err != nil: // tried again, until the silence is too long
 		case !result.Applied[0]:

@@ -129,6 +129,31 @@ func TestCampaignWaitsForSilence(t *testing.T) {
 	})
 }
 
+// TestBeatsDiffer leads for a minute. No two beats have the same value, since some engines keep the revision of a
+// record that is written with its present value.
+func TestBeatsDiffer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		beatKey := election.BeatKey(store.DefaultPrefix, "main")
+		seen, beats := map[string]bool{}, 0
+		engine := memory.New(memory.Options{Observe: func(changes []store.Change, _ uint64, _ bool) {
+			for _, c := range changes {
+				if c.Key == beatKey {
+					beats++
+					seen[string(c.Value)] = true
+				}
+			}
+		}})
+		for range 2 { // two epochs of one server
+			l, _ := lead(t.Context(), t, candidate(engine, "a"))
+			sleep(30 * time.Second)
+			l.Resign()
+		}
+		if least := int(time.Minute / election.BeatEvery); beats < least || len(seen) < beats {
+			t.Errorf("got %d beats with %d different values, want at least %d that all differ", beats, len(seen), least)
+		}
+	})
+}
+
 // TestPausedLeaderIsFenced is T10: a leader stalls, another takes over, the first wakes and
 // commits.
 func TestPausedLeaderIsFenced(t *testing.T) {
