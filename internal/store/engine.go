@@ -33,8 +33,9 @@ var (
 type Record struct {
 	Key   string
 	Value []byte // never changed after it was handed out
-	// Created and Modified are the engine's revisions of the record's creation and
-	// of its last write (P2.1). They grow with every write of the key. A restore of the engine's data may lower them.
+	// Created and Modified are the engine's revisions of the record's creation and of its last write (P2.1). Modified
+	// grows with every write of the key that changes its value. An engine may skip a write of the present value, as
+	// Consul does. A restore of the engine's data may lower both.
 	Created, Modified uint64
 }
 
@@ -67,8 +68,8 @@ type Group struct {
 type Result struct {
 	// Applied has an element for each group, in the order of the call.
 	Applied []bool
-	// Revision is the engine's revision at which the call was decided. A watch that
-	// has delivered it has delivered every write of the call.
+	// Revision is the engine's revision at which the call was decided. A watch that has delivered it has delivered
+	// every write of the call. It is the Modified of every record whose value the call changed.
 	Revision uint64
 }
 

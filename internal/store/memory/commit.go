@@ -130,6 +130,9 @@ func (d *data) write(at uint64, op store.Op) {
 		delete(d.records, op.Key)
 		d.keys = nil
 	} else {
+		if d.consul && existed && bytes.Equal(old.Value, op.Value) {
+			return
+		}
 		record := store.Record{Key: op.Key, Value: op.Value, Created: at, Modified: at}
 		if existed {
 			record.Created = old.Created

@@ -25,8 +25,9 @@ import (
 
 // Options configure the data. The zero value is an engine without special limits.
 type Options struct {
-	// Consul gives the engine the limits of Consul: 128 operations in a commit, and 512 KiB of them in base64. Watches
-	// then return the whole prefix: every batch is a resync.
+	// Consul gives the engine the limits and habits of Consul. A commit has at most 128 operations, and 512 KiB of them
+	// in base64. Watches return the whole prefix: every batch with changes is a resync. A write of the value that the
+	// record has already is skipped: the record keeps its revision, and no watch wakes.
 	Consul bool
 	// History is the number of changes kept for watches that lag; 0 means 100,000. A watch that needs an older change
 	// gets a resync.

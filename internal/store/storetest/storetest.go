@@ -46,6 +46,8 @@ type Suite struct {
 	Bubble bool
 	// Whole says that every batch of a watch is a resync, as with Consul.
 	Whole bool
+	// SkipsEqual says that a write of the present value changes nothing, as with Consul: the record keeps its revision.
+	SkipsEqual bool
 	// Without names the tests that do not apply to the engine, such as "commit/space" where another process has the
 	// disk. Each needs another proof.
 	Without []string
@@ -59,6 +61,7 @@ func Test(t *testing.T, suite Suite) {
 	}{
 		{"commit", testCommit},
 		{"commit/groups", testGroups},
+		{"commit/equal", testEqual},
 		{"commit/malformed", testMalformed},
 		{"commit/limits", testLimits},
 		{"commit/space", testSpace},
