@@ -80,7 +80,9 @@ type Limits struct {
 	Operations, Bytes int
 }
 
-// Listing is all records under a prefix, ordered by key, as they stood together at Revision.
+// Listing is all records under a prefix, ordered by key, as they stood together at Revision. Revision covers every
+// write under the prefix that ended before the call. In an engine that counts the changes of each prefix separately,
+// as Consul does, it need not cover writes elsewhere.
 type Listing struct {
 	Records  []Record
 	Revision uint64
@@ -89,13 +91,18 @@ type Listing struct {
 // Engine is a key-value store with revisions, as etcd and Consul are. Every
 // method may be called concurrently. Reads are linearizable. A call whose
 // context ends returns the context's error if nothing was sent, and an error
-// that wraps ErrUnknown where a write may have happened.
+// that wraps ErrUnknown where a write may have happened. The revisions that one
+// Engine returns for a prefix never go back, unless a restore takes its data back.
 type Engine interface {
 	// Read returns the record under key, or ErrNotFound.
 	Read(ctx context.Context, key string) (Record, error)
 	// List returns the records under a prefix at one revision. A prefix ends in "/"
 	// or is empty.
 	List(ctx context.Context, prefix string) (Listing, error)
+	// Revision returns the newest revision of the store or, in an engine that counts the changes of each prefix
+	// separately, of the prefix. A watch of the prefix that has delivered it has delivered every write under the prefix
+	// that ended before the call, by any client.
+	Revision(ctx context.Context, prefix string) (uint64, error)
 	// Commit applies independent groups. The compares of all groups are evaluated
 	// against the state before the call; a refused group does not stop the others.
 	// No two operations of one call may write the same key (ErrInvalid), whether or not
@@ -134,8 +141,8 @@ type Batch struct {
 	Changes []Change
 	// Revision is the revision that the changes lead to. It grows from batch to batch; only a resync may go back, after
 	// a restore of the engine. A batch without changes that is not a resync is progress: nothing under the prefix
-	// changed up to Revision. A watch delivers progress soon after a Commit or List of its engine returned a revision
-	// that the watch has not reached.
+	// changed up to Revision. A watch delivers progress soon after a Commit, List or Revision of its engine returned a
+	// revision that the watch has not reached.
 	Revision uint64
 	// Resync marks a batch that replaces everything delivered before. It follows when the watch fell behind compaction,
 	// after a

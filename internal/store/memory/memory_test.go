@@ -20,6 +20,7 @@ func TestEngine(t *testing.T) {
 func TestEngineLikeConsul(t *testing.T) {
 	storetest.Test(t, storetest.Suite{
 		Open: subject(memory.Options{Consul: true}), Bubble: true, Whole: true, SkipsEqual: true,
+		PrefixRevisions: true,
 	})
 }
 
@@ -36,6 +37,7 @@ func subject(options memory.Options) func(*testing.T) storetest.Subject {
 				return engine
 			},
 			Compact:    engine.Compact,
+			Other:      func() store.Engine { return engine.Open(memory.Hooks{}) },
 			Restore:    func(from io.Reader) (store.Engine, error) { return engine, engine.Restore(from) },
 			Fill:       engine.Fill,
 			ReachQuota: engine.ReachQuota,

@@ -30,6 +30,8 @@ type Subject struct {
 	Restart func() store.Engine
 	// Compact drops the engine's history of changes up to now.
 	Compact func()
+	// Other opens another client of the same data, for the life of the test.
+	Other func() store.Engine
 	// Restore returns an engine with the data of a snapshot. It may be the same engine, and replaces Engine.
 	Restore func(snapshot io.Reader) (store.Engine, error)
 	// Fill makes the disk full, or frees it.
@@ -48,6 +50,8 @@ type Suite struct {
 	Whole bool
 	// SkipsEqual says that a write of the present value changes nothing, as with Consul: the record keeps its revision.
 	SkipsEqual bool
+	// PrefixRevisions says that the revision of a prefix counts only changes under it, as with Consul.
+	PrefixRevisions bool
 	// Without names the tests that do not apply to the engine, such as "commit/space" where another process has the
 	// disk. Each needs another proof.
 	Without []string
@@ -72,6 +76,9 @@ func Test(t *testing.T, suite Suite) {
 		{"list", testList},
 		{"list/many", testListMany},
 		{"list/one revision", testListTogether},
+		{"revision", testRevision},
+		{"revision/others", testRevisionOfOthers},
+		{"revision/compaction", testRevisionCompaction},
 		{"watch/resync first", testWatchWhole},
 		{"watch/from a revision", testWatchAfter},
 		{"watch/changes", testWatchChanges},
