@@ -77,7 +77,8 @@ func serve(ctx context.Context, o options, stdout, stderr io.Writer) (err error)
 	group.Go(func() error { return d.Run(ctx) })
 	if o.whole {
 		plane := controlplane.New(controlplane.Config{
-			Engine: engine, Tables: tables, Domain: cluster.DefaultDomain, Server: "fleet",
+			Engine: engine, Member: engine.Membership(), Tables: tables,
+			Domain: cluster.DefaultDomain, Server: "fleet",
 			Random: rand.New(rand.NewPCG(1, 1)),
 			Logger: log, Now: time.Now, Clock: boottime.Now,
 		})
@@ -93,7 +94,7 @@ func serve(ctx context.Context, o options, stdout, stderr io.Writer) (err error)
 }
 
 // openStore opens the store, and returns what closes it.
-func openStore(ctx context.Context, o options) (store.Engine, func() error, error) {
+func openStore(ctx context.Context, o options) (store.ServerEngine, func() error, error) {
 	if !o.whole {
 		return memory.New(memory.Options{}), func() error { return nil }, nil
 	}

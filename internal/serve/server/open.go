@@ -95,14 +95,17 @@ func onAllInterfaces(address string) string {
 }
 
 // openStore opens the server's own store, or connects to an external one.
-func (s *Server) openStore(ctx context.Context) (*etcd.Engine, error) {
+func (s *Server) openStore(ctx context.Context) (store.ServerEngine, error) {
 	c := s.Config.Store
 	if len(c.Endpoints) > 0 {
 		engine, err := etcd.Dial(ctx, etcd.DialConfig{
 			Endpoints: c.Endpoints, TLS: c.tls(), User: c.User, Password: c.readPassword, Prefix: c.Prefix,
 			Log: s.Config.Log,
 		})
-		return engine, c.addHint(err)
+		if err != nil {
+			return nil, c.addHint(err)
+		}
+		return engine, nil
 	}
 	// A store with several members opens once it has a quorum.
 	if s.settings != nil {
@@ -117,15 +120,18 @@ func (s *Server) openStore(ctx context.Context) (*etcd.Engine, error) {
 
 // OpenOwnStore opens the server's own store. It creates a store only for a new server. A missing store was lost, and an
 // empty one in its place could halt a healthy control plane.
-func (s *Server) OpenOwnStore(ctx context.Context) (*etcd.Engine, error) {
+func (s *Server) OpenOwnStore(ctx context.Context) (store.ServerEngine, error) {
 	config := s.storeConfig()
 	if _, err := os.Stat(filepath.Join(config.Dir, "member")); s.settings != nil && s.settings.StoreMade &&
 		errors.Is(err, fs.ErrNotExist) {
 		return nil, s.missingStoreError(config.Dir)
 	}
 	engine, err := etcd.Open(ctx, config)
-	if err != nil || s.settings == nil || s.settings.StoreMade {
-		return engine, err
+	if err != nil {
+		return nil, err
+	}
+	if s.settings == nil || s.settings.StoreMade {
+		return engine, nil
 	}
 	s.settings.StoreMade = true
 	if err := s.settings.Write(s.Config.DataDir); err != nil {
@@ -168,7 +174,7 @@ func (s *Server) storeConfig() etcd.Config {
 // versionedEngine refuses writes of users that an older server in the control plane could not read. The control plane
 // itself writes nothing newer than users have written, so it skips the check.
 type versionedEngine struct {
-	*leaderEngine
+	store.Engine
 	// batching commits the writes of many requests together.
 	batching *batching.Engine
 	tables   *store.Tables

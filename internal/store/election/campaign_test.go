@@ -20,14 +20,16 @@ import (
 	"github.com/berthd/berth/internal/store/memory"
 )
 
-// candidate returns a candidate of a server, on a handle of the engine.
+// candidate returns a candidate of a server, on a handle of the engine, which may also be the server's member.
 func candidate(engine store.Engine, server string, without ...clause.Set) *election.Candidate {
 	var off clause.Set
 	for _, w := range without {
 		off |= w
 	}
+	member, _ := engine.(store.EngineMember)
 	return election.NewCandidate(election.CandidateConfig{
 		Engine: engine,
+		Member: member,
 		Prefix: store.DefaultPrefix,
 		Domain: "main",
 		Server: server,

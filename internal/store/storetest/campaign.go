@@ -13,9 +13,13 @@ import (
 
 // testCampaign lets two servers lead one after the other, on the engine's own time.
 func testCampaign(t *testing.T, c *check) {
+	var member store.EngineMember
+	if e, ok := c.Engine.(store.ServerEngine); ok {
+		member = e.Membership()
+	}
 	newCandidate := func(server string) *election.Candidate {
 		return election.NewCandidate(election.CandidateConfig{
-			Engine: c.Engine, Prefix: store.DefaultPrefix, Domain: "d", Server: server,
+			Engine: c.Engine, Member: member, Prefix: store.DefaultPrefix, Domain: "d", Server: server,
 			Random: rand.New(rand.NewPCG(1, 2)),
 		})
 	}

@@ -73,6 +73,7 @@ func Test(t *testing.T, suite Suite) {
 		{"commit/model", testModel},
 		{"commit/contended", testContended},
 		{"commit/context", testContext},
+		{"read/together", testReadTogether},
 		{"list", testList},
 		{"list/many", testListMany},
 		{"list/one revision", testListTogether},
@@ -93,6 +94,7 @@ func Test(t *testing.T, suite Suite) {
 		{"snapshot/back", testSnapshotBack},
 		{"snapshot/future", testSnapshotFuture},
 		{"snapshot/damaged", testSnapshotDamaged},
+		{"server", testServer},
 		{"close", testClose},
 	} {
 		if slices.Contains(suite.Without, part.name) {
