@@ -23,8 +23,8 @@ import (
 	"github.com/berthd/berth/internal/controlplane"
 	"github.com/berthd/berth/internal/dispatcher"
 	"github.com/berthd/berth/internal/pki"
+	"github.com/berthd/berth/internal/serve/engines"
 	"github.com/berthd/berth/internal/store"
-	"github.com/berthd/berth/internal/store/etcd"
 	"github.com/berthd/berth/internal/store/memory"
 	"github.com/berthd/berth/internal/transport"
 )
@@ -102,7 +102,7 @@ func openStore(ctx context.Context, o options) (store.ServerEngine, func() error
 	if err != nil {
 		return nil, nil, err
 	}
-	e, err := etcd.Open(ctx, etcd.Config{Dir: dir, Name: "fleet"})
+	e, err := engines.Own{Dir: dir, Name: "fleet"}.Open(ctx)
 	if err != nil {
 		return nil, nil, errors.Join(err, os.RemoveAll(dir))
 	}

@@ -32,9 +32,9 @@ import (
 	"github.com/berthd/berth/internal/pki"
 	"github.com/berthd/berth/internal/secrets"
 	"github.com/berthd/berth/internal/serve/datadir"
+	"github.com/berthd/berth/internal/serve/engines"
 	"github.com/berthd/berth/internal/store"
 	"github.com/berthd/berth/internal/store/batching"
-	"github.com/berthd/berth/internal/store/etcd"
 	"github.com/berthd/berth/internal/telemetry"
 	"github.com/berthd/berth/internal/transport"
 	"github.com/berthd/berth/internal/version"
@@ -253,7 +253,7 @@ func (s *Server) wireBackups(registry *prometheus.Registry) (health func() error
 		Snapshot: s.engine.Snapshot,
 		Revision: func() uint64 { return s.tables.Snapshot().Revision() },
 		Inspect: func(from io.Reader) error {
-			_, err := etcd.Inspect(from)
+			_, err := engines.Inspect(from)
 			return err
 		},
 		Dir:     c.Dir,
