@@ -6,7 +6,7 @@ import (
 
 // Messages for access: tokens and certificates of machines.
 
-// TokenRequest asks for a token.
+// TokenRequest requests a token.
 type TokenRequest struct {
 	// Name is a label: the token's holder or use.
 	Name string `json:"name,omitempty"`
@@ -93,7 +93,7 @@ type ServerMember struct {
 	Learner bool `json:"learner,omitempty"`
 }
 
-// RenewRequest asks for a new certificate to replace the one of the connection.
+// RenewRequest requests a new certificate to replace the one of the connection.
 type RenewRequest struct {
 	// Request is a certificate signing request in PEM, for the same name and role.
 	Request string `json:"request"`

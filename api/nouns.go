@@ -134,8 +134,8 @@ type (
 	Gate = cluster.Gate
 	// GateResult is the results of a gate since the newest tasks became healthy.
 	GateResult = cluster.GateResult
-	// Reschedule is the policy for attempts that failed for good on their node. The next attempt prefers another node,
-	// after a delay that doubles each time.
+	// Reschedule is the policy for attempts that failed permanently on their node. The next attempt prefers another
+	// node, after a delay that doubles each time.
 	Reschedule = cluster.Reschedule
 	// RolloutState is the state of a rollout.
 	RolloutState = cluster.RolloutState

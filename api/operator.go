@@ -14,7 +14,7 @@ type ServerView struct {
 	// Leader says that the server leads the domain.
 	Leader bool `json:"leader,omitempty"`
 	// State is "up", "down", "joining" (a member of the store that has not started yet) or "unknown". It is unknown if
-	// the store is external and the server was not heard.
+	// the store is external and the server did not report.
 	State ServerState `json:"state"`
 	// Reason says in a sentence why the server is not up.
 	Reason string `json:"reason,omitempty"`
@@ -174,7 +174,7 @@ type NodeAction struct {
 	// Deadline, of a drain: after this time the drain stops the remaining tasks, whatever the effect on their services.
 	// A request without it keeps the deadline of a drain in progress.
 	Deadline Duration `json:"deadline,omitempty"`
-	// Force stops all tasks at once (drain), or declares a node gone that is not known to be down (forget).
+	// Force stops all tasks immediately (drain), or declares a node gone that is not known to be down (forget).
 	Force bool `json:"force,omitempty"`
 }
 

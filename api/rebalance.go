@@ -31,7 +31,7 @@ type RebalanceMove struct {
 	// Gain is in points; an emptied node is 1000. A violation has 0.
 	Gain    int    `json:"gain"`
 	Message string `json:"message"`
-	// StopFirst says that the task stops before it starts elsewhere, because two of it must not run at once.
+	// StopFirst says that the task stops before it starts elsewhere, because two of it must not run concurrently.
 	StopFirst bool `json:"stop_first,omitempty"`
 }
 

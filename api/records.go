@@ -20,7 +20,7 @@ type (
 	EpochToken = cluster.Token
 	// DiskFact is one file system.
 	DiskFact = cluster.DiskFact
-	// Drain asks for a node to be emptied.
+	// Drain is the request to empty a node.
 	Drain = cluster.Drain
 	// ExecutorFact is an executor with its version.
 	ExecutorFact = cluster.ExecutorFact

@@ -4,7 +4,7 @@ import (
 	"time"
 )
 
-// SimulateRequest asks for the effect of changes on the domain. Nothing is written.
+// SimulateRequest requests the effect of changes on the domain. Nothing is written.
 type SimulateRequest struct {
 	// Changes are applied in order. Each begins after the effects of the one before have settled. There are 1 to
 	// MaxSimulateChanges.
@@ -21,7 +21,7 @@ const (
 // SimulateChange is one change of a simulation. Exactly one field is set.
 type SimulateChange struct {
 	AddNodes *SimulateNodes `json:"add_nodes,omitempty"`
-	// RemoveNode names a node that fails for good.
+	// RemoveNode names a node that fails permanently.
 	RemoveNode string `json:"remove_node,omitempty"`
 	// DrainNode, UndrainNode, CordonNode and UncordonNode name the node for the action.
 	DrainNode    string `json:"drain_node,omitempty"`
@@ -91,8 +91,8 @@ type Simulation struct {
 	// Revision is the revision of the initial state, and At its time.
 	Revision uint64    `json:"revision"`
 	At       time.Time `json:"at"`
-	// Lasted is the time until everything has settled, if each task is healthy at once and each stopped task ends at
-	// once.
+	// Lasted is the time until everything has settled, if each task is healthy immediately and each stopped task ends
+	// immediately.
 	Lasted Duration `json:"lasted"`
 	// Fits says that no further task waits at the end than before the changes, and that no rollout failed.
 	Fits bool `json:"fits"`

@@ -18,7 +18,7 @@ type Object struct {
 	Spec json.RawMessage `json:"spec"`
 }
 
-// ApplyRequest asks for a set of objects to be written, all or none.
+// ApplyRequest requests the write of a set of objects, all or none.
 type ApplyRequest struct {
 	Objects []Object `json:"objects"`
 	// DryRun returns the changes and writes nothing.
@@ -49,7 +49,7 @@ type Change struct {
 	// Fields that differ, ordered by path.
 	Fields   []FieldChange `json:"fields,omitempty"`
 	Revision uint64        `json:"revision,omitempty"` // after the write
-	// Effect says in a sentence what the cluster will do: "rolls out web@2 over web@1, one task at a time".
+	// Effect describes in a sentence what the cluster will do: "rolls out web@2 over web@1, one task at a time".
 	Effect string `json:"effect,omitempty"`
 	// Note says what a new version lacks: "image app:1 is not pinned: …".
 	Note string `json:"note,omitempty"`
@@ -229,7 +229,7 @@ type EventView struct {
 	Event
 }
 
-// EventGap tells a slow reader of an event stream (type "gap") how many events were left out, and between which two.
+// EventGap informs a slow reader of an event stream (type "gap") how many events were left out, and between which two.
 type EventGap struct {
 	Lost  int    `json:"lost"`
 	First string `json:"first"`

@@ -8,8 +8,8 @@
 //	c, err := client.New(client.Config{Addr: "unix:///run/berth/api.sock"})
 //	page, err := c.Services(ctx, "", client.ListOptions{})
 //
-// What the server refuses is an *Error with every fault of the request; a server that
-// cannot be reached is ErrUnreachable.
+// A refusal of the server is an *Error with every fault of the request; a server that cannot be reached is
+// ErrUnreachable.
 package client
 
 import (

@@ -43,7 +43,7 @@ func TestNewRefusesAddresses(t *testing.T) {
 	}
 }
 
-// TestRequests holds each call to the API's contract: method, address and headers.
+// TestRequests compares each call with the API's contract: method, address and headers.
 func TestRequests(t *testing.T) {
 	ctx := t.Context()
 	none := ListOptions{}
@@ -344,7 +344,7 @@ func TestLogs(t *testing.T) {
 	}
 }
 
-// TestFollowEventsResumes breaks a stream of events and sees it go on after the last event seen.
+// TestFollowEventsResumes breaks a stream of events and checks that it continues after the last event received.
 func TestFollowEventsResumes(t *testing.T) {
 	var asked []string
 	c := serve(t, func(w http.ResponseWriter, r *http.Request) {

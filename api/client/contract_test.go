@@ -53,7 +53,7 @@ func newServer(t *testing.T) (*client.Client, *memory.Engine) {
 	return c, engine
 }
 
-// TestAgainstServer holds the client and the server to one contract: every call is understood.
+// TestAgainstServer checks that the server understands every call of the client.
 func TestAgainstServer(t *testing.T) {
 	ctx := t.Context()
 	c, _ := newServer(t)

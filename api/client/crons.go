@@ -29,7 +29,7 @@ func (c *Client) DeleteCron(ctx context.Context, in, name string, cond Condition
 	return c.act(ctx, http.MethodDelete, nil, cond, "clusters", in, "crons", name)
 }
 
-// RunCron makes a job of a cron at once, regardless of its schedule, and returns it.
+// RunCron makes a job of a cron immediately, regardless of its schedule, and returns it.
 func (c *Client) RunCron(ctx context.Context, in, name string) (v api.JobView, err error) {
 	path := []string{"clusters", in, "crons", name, "run"}
 	_, err = c.call(ctx, request{method: http.MethodPost, path: path}, &v)

@@ -28,7 +28,7 @@ import (
 	"github.com/berthd/berth/api"
 )
 
-// server is one of several that stand for each other.
+// server is one of several with the same store.
 type server struct {
 	*httptest.Server
 	asked atomic.Int32
@@ -58,7 +58,7 @@ func breaks(_ http.ResponseWriter, r *http.Request) {
 	panic(http.ErrAbortHandler)
 }
 
-// twoServers returns two servers that answer well, and a client of both.
+// twoServers returns two servers without faults, and a client of both.
 func twoServers(t *testing.T) (a, b *server, c *Client) {
 	t.Helper()
 	var all [2]*server
@@ -100,15 +100,15 @@ func TestFailover(t *testing.T) {
 	again := func(c *Client) error { _, err := c.CordonNode(ctx, "n1", Condition{}); return err }
 	tests := []struct {
 		name       string
-		first      http.HandlerFunc // nil: nobody listens
+		first      http.HandlerFunc // nil: nothing listens
 		then       http.HandlerFunc
 		call       func(*Client) error
 		asked      int32 // of the second
 		want       error // nil: success
 		wantStatus int
 	}{
-		{"a read, nobody there", nil, ok, read, 1, nil, 0},
-		{"a write, nobody there", nil, ok, write, 1, nil, 0},
+		{"a read, no listener", nil, ok, read, 1, nil, 0},
+		{"a write, no listener", nil, ok, write, 1, nil, 0},
 		{"a read that breaks off", breaks, ok, read, 1, nil, 0},
 		{"a write that breaks off", breaks, ok, write, 0, ErrUncertain, 0},
 		{"a write with If-Match that breaks off", breaks, ok, compared, 1, nil, 0},
@@ -150,8 +150,8 @@ func TestFailover(t *testing.T) {
 	}
 }
 
-// TestStaysWithTheGoodOne asks the server first that answered last.
-func TestStaysWithTheGoodOne(t *testing.T) {
+// TestStaysWithTheServerThatAnswered asks the server first that answered last.
+func TestStaysWithTheServerThatAnswered(t *testing.T) {
 	a, b, c := twoServers(t)
 	a.answers(status(503))
 	for range 3 {
@@ -235,7 +235,7 @@ func TestUploadIsNotRepeated(t *testing.T) {
 	}
 }
 
-// TestOneServerUncertain tells also with one server that a write may have happened.
+// TestOneServerUncertain checks that also with one server the error says that the write may have happened.
 func TestOneServerUncertain(t *testing.T) {
 	c := serve(t, breaks)
 	if _, err := c.PutCluster(t.Context(), api.Cluster{Name: "a"}, Condition{}); !errors.Is(err, ErrUncertain) ||
@@ -247,7 +247,7 @@ func TestOneServerUncertain(t *testing.T) {
 	}
 }
 
-func TestSnapshotMustBeWhole(t *testing.T) {
+func TestSnapshotMustBeComplete(t *testing.T) {
 	sum := sha256.Sum256([]byte("all of it"))
 	whole := hex.EncodeToString(sum[:])
 	tests := []struct {
@@ -354,7 +354,7 @@ func (a *authority) hash() string {
 	return hex.EncodeToString(sum[:])
 }
 
-// TestTrust believes servers of one authority, whatever their address, and nobody else.
+// TestTrust checks that the client trusts servers of its authority at any address, and no other server.
 func TestTrust(t *testing.T) {
 	ours, theirs := newAuthority(t), newAuthority(t)
 	trust := func(config *tls.Config, err error) *tls.Config {

@@ -35,7 +35,7 @@ func TestFollowLogsTakesUpABrokenStream(t *testing.T) {
 			return
 		}
 		if calls > 1 && r.URL.Query().Get("since") == "" {
-			t.Errorf("call %d asks for the whole log", calls)
+			t.Errorf("call %d requests the whole log", calls)
 		}
 		for _, l := range all[:n] {
 			_ = json.NewEncoder(w).Encode(l)

@@ -33,10 +33,10 @@ func (c *Client) PullImages(ctx context.Context, p api.ImagePull) (reply api.Ima
 	return reply, err
 }
 
-// FollowPull is PullImages with progress: it calls told with each message, from this goroutine. Servers of earlier
+// FollowPull is PullImages with progress: it calls progress with each message, from this goroutine. Servers of earlier
 // builds report no progress. When ctx ends, nodes stop the pulls that no task needs.
-func (c *Client) FollowPull(ctx context.Context, p api.ImagePull, told func(api.ImagePullNews)) (reply api.ImagesReply,
-	err error,
+func (c *Client) FollowPull(ctx context.Context, p api.ImagePull, progress func(api.ImagePullNews)) (
+	reply api.ImagesReply, err error,
 ) {
 	r := post(p, "images", "pull")
 	r.header = http.Header{"Accept": {"application/x-ndjson, application/json"}}
@@ -57,7 +57,7 @@ func (c *Client) FollowPull(ctx context.Context, p api.ImagePull, told func(api.
 		if n.Reply != nil {
 			return *n.Reply, nil
 		}
-		told(n)
+		progress(n)
 	}
 	if ctx.Err() != nil {
 		return reply, ctx.Err()

@@ -206,7 +206,7 @@ func (c *Client) Snapshot(ctx context.Context, to io.Writer) (revision uint64, e
 		return 0, fmt.Errorf("%w: %w", ErrCutShort, err)
 	}
 	if got := hex.EncodeToString(sum.Sum(nil)); got != res.Trailer.Get(api.SnapshotSum) {
-		return 0, fmt.Errorf("%w: its sum is not what the server told", ErrCutShort)
+		return 0, fmt.Errorf("%w: its checksum differs from the server's", ErrCutShort)
 	}
 	revision, err = strconv.ParseUint(res.Header.Get(api.SnapshotRevision), 10, 64)
 	if err != nil {

@@ -30,7 +30,7 @@ func put(t *testing.T, engine *memory.Engine, records map[string]any) {
 	}
 }
 
-// TestOperatorsAgainstServer holds the calls for operators to the server's understanding.
+// TestOperatorsAgainstServer checks that the server understands the calls for operators.
 func TestOperatorsAgainstServer(t *testing.T) {
 	ctx := t.Context()
 	c, engine := newServer(t)

@@ -27,7 +27,7 @@ func (c *Client) PutReservation(ctx context.Context, r api.Reservation, cond Con
 	return v, err
 }
 
-// DeleteReservation releases the nodes of a reservation at once. Its running tasks stay.
+// DeleteReservation releases the nodes of a reservation immediately. Its running tasks stay.
 func (c *Client) DeleteReservation(ctx context.Context, name string, cond Condition) error {
 	return c.act(ctx, http.MethodDelete, nil, cond, "reservations", name)
 }

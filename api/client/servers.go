@@ -195,15 +195,15 @@ func safe(req *http.Request) bool {
 // Errors of a try.
 var (
 	errSilent      = fmt.Errorf("no answer within %s", readTimeout)
-	errUnavailable = errors.New("a server could not tell")
+	errUnavailable = errors.New("a server could not answer")
 )
 
 // readTimeout is how long a server may take to answer a read before the next server is asked, besides the wait that the
 // read requests. The last server, and writes, have the time of their context.
 const readTimeout = 5 * time.Second
 
-// answerTimeout returns how long a request may take until its answer begins, 0 for no limit: a server that asks nodes
-// for the answer has to wait for them.
+// answerTimeout returns how long a request may take until its answer begins, 0 for no limit: a server that gets the
+// answer from nodes has to wait for them.
 func answerTimeout(req *http.Request) time.Duration {
 	path := req.URL.Path
 	if req.Method != http.MethodGet || !strings.HasPrefix(path, "/v1/") || path == "/v1/images" ||

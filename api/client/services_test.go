@@ -11,8 +11,8 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// TestServicesAndCronsAgainstServer holds the calls about rollouts, scaling, crons and explanations to what the server
-// understands.
+// TestServicesAndCronsAgainstServer checks that the server understands the calls about rollouts, scaling, crons and
+// explanations.
 func TestServicesAndCronsAgainstServer(t *testing.T) {
 	ctx := t.Context()
 	c, engine := newServer(t)

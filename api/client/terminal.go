@@ -290,7 +290,7 @@ func (c *Connection) CloseWrite() error {
 func (c *Connection) Close() error {
 	c.once.Do(func() {
 		c.cancel()
-		_ = c.conn.CloseNow() // nobody is left who would be told
+		_ = c.conn.CloseNow() // there is no caller left to get the error
 	})
 	return nil
 }

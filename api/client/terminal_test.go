@@ -28,7 +28,7 @@ func talk(t *testing.T, play func(ctx context.Context, r *http.Request, conn *we
 	})
 }
 
-func tell(ctx context.Context, conn *websocket.Conn, messages ...string) {
+func sendAll(ctx context.Context, conn *websocket.Conn, messages ...string) {
 	for _, m := range messages {
 		_ = conn.Write(ctx, websocket.MessageBinary, []byte(m)) // the other side may have left
 	}
@@ -39,7 +39,7 @@ func TestTerminal(t *testing.T) {
 	t.Parallel()
 	c := talk(t, func(ctx context.Context, r *http.Request, conn *websocket.Conn) {
 		if got := r.URL.String(); got != "/v1/tasks/default.web.1.0/terminal?columns=80&command=sh&container=main&rows=24&type=vt100" {
-			t.Errorf("asked for %s", got)
+			t.Errorf("requested %s", got)
 		}
 		for range 2 {
 			_, msg, err := conn.Read(ctx)
@@ -47,7 +47,7 @@ func TestTerminal(t *testing.T) {
 				t.Errorf("got %q %v", msg, err)
 			}
 		}
-		tell(ctx, conn, "\x01shown")
+		sendAll(ctx, conn, "\x01shown")
 		_, _, _ = conn.Read(ctx) // until it is hung up
 	})
 	sizes := make(chan Size, 1)
@@ -73,7 +73,7 @@ func (h hangUp) Write(b []byte) (int, error) { return len(b), h.keys.Close() }
 func TestForward(t *testing.T) {
 	t.Parallel()
 	c := talk(t, func(ctx context.Context, _ *http.Request, conn *websocket.Conn) {
-		tell(ctx, conn, "\x01one ", "\x01two", "\x01")
+		sendAll(ctx, conn, "\x01one ", "\x01two", "\x01")
 		got := ""
 		for {
 			_, msg, err := conn.Read(ctx)
@@ -85,7 +85,7 @@ func TestForward(t *testing.T) {
 		if got != strings.Repeat("x", 100_000) {
 			t.Errorf("%d bytes came", len(got))
 		}
-		tell(ctx, conn, "\x03"+`{"code":0}`)
+		sendAll(ctx, conn, "\x03"+`{"code":0}`)
 	})
 	conn, err := c.Forward(t.Context(), "default.web.1.0", ForwardOptions{Port: "http"})
 	if err != nil {
@@ -103,11 +103,11 @@ func TestForward(t *testing.T) {
 	}
 }
 
-// TestForwardRefused tells by the first read that nobody listens.
+// TestForwardRefused checks that the first read returns the error that nothing listens.
 func TestForwardRefused(t *testing.T) {
 	t.Parallel()
 	c := talk(t, func(ctx context.Context, _ *http.Request, conn *websocket.Conn) {
-		tell(ctx, conn, "\x03"+`{"error":"nobody listens"}`)
+		sendAll(ctx, conn, "\x03"+`{"error":"nothing listens"}`)
 	})
 	conn, err := c.Forward(t.Context(), "default.web.1.0", ForwardOptions{Port: "1"})
 	if err != nil {
@@ -115,35 +115,34 @@ func TestForwardRefused(t *testing.T) {
 	}
 	defer func() { _ = conn.Close() }()
 	for range 2 {
-		if _, err := conn.Read(make([]byte, 1)); err == nil || err.Error() != "nobody listens" {
+		if _, err := conn.Read(make([]byte, 1)); err == nil || err.Error() != "nothing listens" {
 			t.Errorf("got %v", err)
 		}
 	}
 }
 
-// TestCopyIn holds that an archive whose reader fails is never ended as if it were whole, and that the reason is the
-// reader's.
+// TestCopyIn checks that an archive whose reader fails is never completed, and that the error is the reader's.
 func TestCopyIn(t *testing.T) {
 	t.Parallel()
-	heard := make(chan string, 1)
+	received := make(chan string, 1)
 	c := talk(t, func(ctx context.Context, _ *http.Request, conn *websocket.Conn) {
 		got := ""
 		for {
 			_, msg, err := conn.Read(ctx)
 			if err != nil {
-				heard <- got + "|broken"
+				received <- got + "|broken"
 				return
 			}
 			got += string(msg[1:])
 			if len(msg) == 1 {
-				heard <- got + "|whole"
-				tell(ctx, conn, "\x01"+`{"files":2,"bytes":5}`, "\x03"+`{"code":0}`)
+				received <- got + "|whole"
+				sendAll(ctx, conn, "\x01"+`{"files":2,"bytes":5}`, "\x03"+`{"code":0}`)
 				return
 			}
 		}
 	})
 	copied, err := c.CopyIn(t.Context(), "default.web.1.0", CopyOptions{Path: "/x"}, strings.NewReader("tar"))
-	if err != nil || copied != (Copied{2, 5}) || <-heard != "tar|whole" {
+	if err != nil || copied != (Copied{2, 5}) || <-received != "tar|whole" {
 		t.Errorf("got %+v %v", copied, err)
 	}
 	torn := errors.New("the disk broke")
@@ -153,19 +152,19 @@ func TestCopyIn(t *testing.T) {
 		t.Errorf("got %v, want the reader's error", err)
 	}
 	select {
-	case got := <-heard:
+	case got := <-received:
 		if got != "half|broken" {
-			t.Errorf("the server heard %q", got)
+			t.Errorf("the server received %q", got)
 		}
 	case <-testkit.Context(t, 20*time.Second).Done():
-		t.Error("the server was not told")
+		t.Error("the server received no end")
 	}
 }
 
 // TestConnectionThatBreaks says of a broken connection that it broke.
 func TestConnectionThatBreaks(t *testing.T) {
 	t.Parallel()
-	c := talk(t, func(ctx context.Context, _ *http.Request, conn *websocket.Conn) { tell(ctx, conn, "\x01some") })
+	c := talk(t, func(ctx context.Context, _ *http.Request, conn *websocket.Conn) { sendAll(ctx, conn, "\x01some") })
 	if _, err := c.Attach(t.Context(), "default.web.1.0", AttachOptions{}); err == nil ||
 		!strings.Contains(err.Error(), "the end of the container was not seen: the connection to the server broke") {
 		t.Errorf("got %v", err)

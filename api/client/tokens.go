@@ -18,7 +18,7 @@ func (c *Client) CreateToken(ctx context.Context, r api.TokenRequest) (v api.Tok
 	return v, err
 }
 
-// RevokeToken revokes a token at once.
+// RevokeToken revokes a token immediately.
 func (c *Client) RevokeToken(ctx context.Context, id string) error {
 	_, err := c.call(ctx, request{method: http.MethodDelete, path: []string{"tokens", id}}, nil)
 	return err

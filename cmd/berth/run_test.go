@@ -13,7 +13,7 @@ import (
 	"github.com/berthd/berth/internal/cli/session"
 )
 
-// watchedBuffer calls seen once its text holds a phrase.
+// watchedBuffer calls seen once its text contains a phrase.
 type watchedBuffer struct {
 	mu     sync.Mutex
 	text   bytes.Buffer

@@ -19,8 +19,7 @@ import (
 	"github.com/berthd/berth/internal/testkit"
 )
 
-// steady is for how long the time of a command in a script stands still: what it prints of ages must not depend on the
-// machine.
+// steady is how long a command in a script sees the same time: the printed ages must not depend on the machine.
 const steady = 10 * time.Second
 
 // TestMain lets scripts run this binary as berth, at a time of their own.
@@ -49,7 +48,7 @@ func TestMain(m *testing.M) {
 //	calls FILE      compares what was changed on the server
 //	code N CMD...   runs a command that must exit with the code
 //	complete PATTERN ARG...  completes a command line until a line matches: a server that is slow yields no names
-//	told FILE       runs the commands of a transcript and compares what people are told (transcript_test.go)
+//	transcript FILE runs the commands of a transcript and compares all output (transcript_test.go)
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata",
@@ -97,7 +96,7 @@ func TestScripts(t *testing.T) {
 					return nil
 				}))
 			},
-			"told": func(ts *testscript.TestScript, _ bool, args []string) { compareTold(ts, args[0]) },
+			"transcript": func(ts *testscript.TestScript, _ bool, args []string) { compareTranscript(ts, args[0]) },
 			"code": func(ts *testscript.TestScript, _ bool, args []string) {
 				err := ts.Exec(args[1], args[2:]...)
 				got := "0"

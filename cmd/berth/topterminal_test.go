@@ -79,8 +79,8 @@ func (term *terminal) settings() unix.Termios {
 	return *s
 }
 
-// shows waits until the program shows a text. It resizes the terminal again and again, as a program then draws all
-// anew.
+// shows waits until the program shows a text. It resizes the terminal again and again, because a program then redraws
+// everything.
 func (term *terminal) shows(text string) {
 	term.t.Helper()
 	width := uint16(150)
@@ -102,7 +102,7 @@ func (term *terminal) shows(text string) {
 }
 
 // TestTopOnATerminal runs the program on a real terminal: it follows keys and sizes, survives the loss of its server,
-// and leaves the terminal as it was, whether it is told to end by a key or by a signal.
+// and leaves the terminal as it was, whether a key or a signal ends it.
 func TestTopOnATerminal(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(*terminal, *os.Process) error{

@@ -16,11 +16,11 @@ import (
 	"github.com/berthd/berth/internal/cli/session"
 )
 
-// compareTold runs the commands of a transcript and compares all that they print with it. A command is a line that
-// begins with "$ ", its words may be in single quotes, and $WORK is the script's folder; what follows is its output and
-// its errors, and at last its exit code in brackets. Lines that begin with # are left alone. The commands run in this
-// process, so that many take little time; BERTH_TEST_UPDATE writes the transcript anew.
-func compareTold(ts *testscript.TestScript, file string) {
+// compareTranscript runs the commands of a transcript and compares all that they print with it. A command is a line
+// that begins with "$ ", its words may be in single quotes, and $WORK is the script's folder; what follows is its
+// output and its errors, and at last its exit code in brackets. Lines that begin with # are left alone. The commands
+// run in this process, so that many take little time; BERTH_TEST_UPDATE rewrites the transcript.
+func compareTranscript(ts *testscript.TestScript, file string) {
 	want := ts.ReadFile(file)
 	var got strings.Builder
 	skip := false

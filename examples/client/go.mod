@@ -6,5 +6,5 @@ require github.com/berthd/berth v0.0.0
 
 require github.com/coder/websocket v1.8.15 // indirect
 
-// The checkout that this example stands in. A module of your own names a version instead.
+// The checkout that contains this example. A module of your own names a version instead.
 replace github.com/berthd/berth => ../..

@@ -276,7 +276,7 @@ func (b *berth) end(ctx context.Context) error {
 	return errors.Join(err, b.log.Close())
 }
 
-// pids returns the processes of all tasks, or none if they cannot be asked for.
+// pids returns the processes of all tasks, or none if they cannot be read.
 func (b *berth) pids(ctx context.Context) (pids []int) {
 	tasks, err := b.tasks(ctx)
 	if err != nil {
@@ -329,11 +329,11 @@ func (b *berth) lastWords() string {
 	return "the end of its log:\n" + string(text[max(0, len(text)-most):])
 }
 
-// until polls until look returns nil; after the limit it returns look's last error.
-func until(ctx context.Context, limit time.Duration, look func() error) error {
+// until polls until check returns nil; after the limit it returns check's last error.
+func until(ctx context.Context, limit time.Duration, check func() error) error {
 	deadline := time.Now().Add(limit)
 	for {
-		err := look()
+		err := check()
 		switch {
 		case err == nil:
 			return nil

@@ -152,7 +152,7 @@ func TestJobAttempts(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			if err := jobAttempts(strings.Join(tt.lines, "")); (err == nil) != tt.holds {
-				t.Errorf("jobAttempts: %v, want it to hold: %v", err, tt.holds)
+				t.Errorf("jobAttempts: %v, want success: %v", err, tt.holds)
 			}
 		})
 	}
@@ -189,7 +189,7 @@ func TestHammerVerdict(t *testing.T) {
 			var h hammer
 			tt.notes(&h)
 			if err := h.verdict(); (err == nil) != tt.holds {
-				t.Errorf("verdict: %v, want it to hold: %v", err, tt.holds)
+				t.Errorf("verdict: %v, want success: %v", err, tt.holds)
 			}
 		})
 	}
@@ -218,7 +218,7 @@ func TestRepository(t *testing.T) {
 	}
 }
 
-// TestManifests holds the examples against what Berth reads, in both forms.
+// TestManifests checks that Berth reads the examples, in both forms.
 func TestManifests(t *testing.T) {
 	root, err := repository(t.Context())
 	if err != nil {

@@ -4,7 +4,7 @@
 //	go run ./examples/demo -check   the same, verified step by step, without serving
 //
 // It uses only the user's interface: the command line, its JSON output and the example manifests beside it. With -check
-// it exits 0 only if everything held.
+// it exits 0 only if all checks passed.
 package main
 
 import (
@@ -78,14 +78,14 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		flags: flags.Args(), stdout: stdout, stderr: stderr, began: time.Now(), slowdown: *slowdown,
 	}
 	err = d.play(ctx, *check, *executor)
-	// Taken down in any case, also after Ctrl-C.
+	// The demo is taken down in any case, also after Ctrl-C.
 	down, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.limit(2*time.Minute))
 	defer cancel()
 	if err = errors.Join(err, d.takeDown(down)); err != nil {
 		return err
 	}
 	if *check {
-		d.print("everything held")
+		d.print("all checks passed")
 	}
 	return nil
 }

@@ -196,7 +196,7 @@ func (d *demo) verifyNames(ctx context.Context) (string, error) {
 		}
 		_, found, err := resolver.LookupSRV(ctx, "http", "tcp", name)
 		if err != nil {
-			return fmt.Errorf("ask for %s: %w", name, err)
+			return fmt.Errorf("request %s: %w", name, err)
 		}
 		for _, s := range found {
 			got = append(got, int(s.Port))
@@ -232,10 +232,10 @@ func (d *demo) verifySecret(ctx context.Context) (string, error) {
 			return "", err
 		}
 		if strings.Contains(string(out), d.password) {
-			return "", fmt.Errorf("berth %s tells the password", strings.Join(args, " "))
+			return "", fmt.Errorf("berth %s prints the password", strings.Join(args, " "))
 		}
 	}
-	return "redis asks for its password, and Berth tells it to nobody", nil
+	return "redis requires its password, and Berth prints it nowhere", nil
 }
 
 // verifyUse demands that Berth reports the resource use of each task.
@@ -257,7 +257,7 @@ func (d *demo) verifyUse(ctx context.Context) (string, error) {
 			return err
 		}
 		if memory = 0; len(rows) != webTasks+1 {
-			return fmt.Errorf("%d tasks are told of, want %d", len(rows), webTasks+1)
+			return fmt.Errorf("%d tasks are listed, want %d", len(rows), webTasks+1)
 		}
 		for _, r := range rows {
 			if r.Used.Memory <= 0 {
@@ -375,7 +375,7 @@ func (d *demo) volumeFile(name string) (string, error) {
 		return err
 	})
 	if err != nil {
-		return "", fmt.Errorf("look for %s: %w", name, err)
+		return "", fmt.Errorf("find %s: %w", name, err)
 	}
 	if found == "" {
 		return "", fmt.Errorf("no volume holds %s", name)
@@ -403,7 +403,8 @@ func jobAttempts(lines string) error {
 	return nil
 }
 
-// jobResults demands one correct result of each task. It is of the second attempt if the first one had to fail.
+// jobResults demands one correct result of each task. The result belongs to the second attempt if the first one had to
+// fail.
 func jobResults(lines string) error {
 	seen := map[int]int{}
 	for line := range strings.Lines(lines) {
@@ -442,7 +443,7 @@ func squares(index int) (sum uint64) {
 	return sum
 }
 
-// verifyKill kills a container's process behind Berth's back and waits for the next.
+// verifyKill kills a container's process without Berth and waits for the next.
 func (d *demo) verifyKill(ctx context.Context) (string, error) {
 	tasks, err := d.berth.healthyTasks(ctx, "web")
 	if err != nil {

@@ -38,7 +38,7 @@ func (b builder) redis(ctx context.Context) (map[string]v1.Image, error) {
 		return nil, err
 	}
 	for _, lib := range libs {
-		// One folder for all: the loader looks there on every Debian.
+		// One folder for all: the loader searches it on every Debian.
 		if err := t.addFile("usr/lib/"+filepath.Base(lib.name), lib.path); err != nil {
 			return nil, err
 		}
@@ -95,7 +95,7 @@ func replace(name string, data []byte) error {
 		return fmt.Errorf("write a program: %w", err)
 	}
 	if err := os.Rename(name+".new", name); err != nil {
-		return fmt.Errorf("put a program in its place: %w", err)
+		return fmt.Errorf("put a program into the folder: %w", err)
 	}
 	return nil
 }
@@ -152,7 +152,7 @@ func (b builder) output(ctx context.Context, dir, command string, args ...string
 	return out, nil
 }
 
-// library is a shared object: the name by which it is asked for, and where it is.
+// library is a shared object: the requested name, and its path.
 type library struct{ name, path string }
 
 // libraries returns the direct and indirect libraries of a program, and its loader, all found below root.

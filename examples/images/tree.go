@@ -45,7 +45,7 @@ func (t tree) base() {
 func (t tree) addFile(name, from string) error {
 	info, err := os.Stat(from)
 	if err != nil {
-		return fmt.Errorf("look at a file: %w", err)
+		return fmt.Errorf("read a file: %w", err)
 	}
 	data, err := os.ReadFile(from)
 	if err != nil {

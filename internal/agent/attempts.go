@@ -68,7 +68,7 @@ func (a *attempts) add(t *task.Task) {
 }
 
 // remove forgets an attempt that has nothing left on the node, unless an event waits in its inbox. All traces of the
-// attempt go at once.
+// attempt are removed together.
 func (a *attempts) remove(t *task.Task) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -133,7 +133,7 @@ func (a *attempts) define(d *cluster.TaskDefinition) {
 }
 
 // known returns what the agent has, so that the server sends the rest. It forgets definitions that no attempt needs,
-// because the request tells the server about it.
+// because the request reports that to the server.
 func (a *attempts) known() (have map[string]transport.Known, definitions []cluster.Ref) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -156,7 +156,7 @@ func (a *attempts) known() (have map[string]transport.Known, definitions []clust
 	return have, definitions
 }
 
-// beginSession tells the tasks that a session has begun, before its first message arrives.
+// beginSession informs the tasks that a session has begun, before its first message arrives.
 func (a *attempts) beginSession(s attempt.Session) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

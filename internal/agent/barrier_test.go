@@ -84,7 +84,7 @@ func TestBarrierThatIsTooOldIsAskedAgain(t *testing.T) {
 		w.want("b1", cluster.StateRunning, "")
 		w.wantEffects("app b1")
 		if n := w.barriers(); n != 2 {
-			t.Errorf("the barrier was asked for %d times, want 2", n)
+			t.Errorf("the barrier was requested %d times, want 2", n)
 		}
 	})
 }

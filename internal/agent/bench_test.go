@@ -18,7 +18,7 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// benchServer is a minimal server for many agents: it accepts every report at once.
+// benchServer is a minimal server for many agents: it accepts every report immediately.
 type benchServer struct {
 	streams []chan transport.Message
 	running atomic.Int64

@@ -264,7 +264,7 @@ func TestExecutorThatDoesNotAnswer(t *testing.T) {
 		w.pass(time.Minute)
 		w.want("b1", cluster.StateRunning, "")
 		if o := w.want("b2", cluster.StatePreparing, ""); o.Message == "" {
-			t.Error("no word about why it waits")
+			t.Error("no reason why it waits")
 		}
 		set(false)
 		w.pass(2 * time.Minute)

@@ -224,7 +224,7 @@ func TestEndIsReportedUntilItIsAcknowledged(t *testing.T) {
 				}
 			}
 		}
-		t.Error("no report tells the end")
+		t.Error("no report contains the end")
 	})
 }
 

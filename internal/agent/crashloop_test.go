@@ -49,7 +49,7 @@ func TestCrashLoopIsReportedWithItsLastLines(t *testing.T) {
 		w.pass(2 * time.Second)
 		if o := w.want("s1", cluster.StateRunning, ""); o.Health != cluster.HealthHealthy || o.LogTail != "" ||
 			o.Message != "" {
-			t.Errorf("once it is well it still says %q and %q", o.Message, o.LogTail)
+			t.Errorf("once healthy it still has %q and %q", o.Message, o.LogTail)
 		}
 	})
 }
@@ -79,7 +79,7 @@ func TestKernelsKillsAreDistinguished(t *testing.T) {
 }
 
 // The end after the restart limit does not wait for the next heartbeat.
-func TestRestartLimitIsReportedAtOnce(t *testing.T) {
+func TestRestartLimitIsReportedImmediately(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.executor.programs["app"] = program{Runs: 2700 * time.Millisecond, Code: 1}
 		def := definition("web", "app")

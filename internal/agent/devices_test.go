@@ -48,7 +48,7 @@ func devicesIn(s executor.Spec) (env []string) {
 	return env
 }
 
-// Each container of a task gets exactly the devices that it asks for, and the variables that name them.
+// Each container of a task gets exactly the devices that it requests, and the variables that name them.
 func TestDevicesAreHandedOver(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.devices = []devices.Device{
@@ -130,9 +130,9 @@ func TestDevicesThatVanish(t *testing.T) {
 		w.mu.Unlock()
 		w.pass(probeEvery + time.Second)
 		w.want("s1", cluster.StateRunning, "")
-		told := w.reportedFacts()
-		if told == nil || len(told.Devices) != 1 || told.Devices[0].ID != "a" {
-			t.Errorf("the server was told %+v", told)
+		sent := w.reportedFacts()
+		if sent == nil || len(sent.Devices) != 1 || sent.Devices[0].ID != "a" {
+			t.Errorf("the server received %+v", sent)
 		}
 		second := w.desired("s2", def, cluster.KindService)
 		second.Task, second.Devices = cluster.ServiceTask("default", "web", 1, 1), d.Devices
@@ -146,7 +146,7 @@ func TestDevicesThatVanish(t *testing.T) {
 
 // A task with cores of its own runs on these. Other tasks leave the cores before it begins and return after its end,
 // also across a restart of the agent.
-func TestCoresOfOnesOwn(t *testing.T) {
+func TestReservedCores(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.cpus = []int{0, 1, 2, 3}
 		w.devices = []devices.Device{core("1", 0), core("2", 1), core("3", 1)}
@@ -168,7 +168,7 @@ func TestCoresOfOnesOwn(t *testing.T) {
 				app.NumaNodes, side.CPUs)
 		}
 		if got := devicesIn(app); !slices.Equal(got, []string{"BERTH_CPUS=2-3"}) {
-			t.Errorf("it is told %q", got)
+			t.Errorf("it got %q", got)
 		}
 		w.wantMoved(map[executor.ID][]string{"p1-0-1": {"0-1"}})
 		w.restart()
@@ -220,8 +220,8 @@ func TestImagesAreReported(t *testing.T) {
 		}
 		want := func(when string, names ...string) {
 			t.Helper()
-			if told := w.reportedFacts(); !slices.Equal(told.Images, names) {
-				t.Errorf("%s: the server knows of %q, want %q", when, told.Images, names)
+			if sent := w.reportedFacts(); !slices.Equal(sent.Images, names) {
+				t.Errorf("%s: the server knows of %q, want %q", when, sent.Images, names)
 			}
 		}
 		have("redis:7", "sha256:0123", "docker.io/library/redis:7", "a.example/app")
@@ -245,10 +245,10 @@ func TestImagesAreReported(t *testing.T) {
 		w.service("s1", def)
 		have(append(many, "used")...)
 		w.pass(imagesReportEvery + probeEvery)
-		if told := w.reportedFacts().Images; len(told) != cluster.MaxNodeImages ||
-			!slices.Contains(told, "docker.io/library/used:latest") ||
-			!slices.Contains(told, "docker.io/library/new:0") {
-			t.Errorf("of many images %d are told, and those that count are not among them: %q", len(told), told)
+		if sent := w.reportedFacts().Images; len(sent) != cluster.MaxNodeImages ||
+			!slices.Contains(sent, "docker.io/library/used:latest") ||
+			!slices.Contains(sent, "docker.io/library/new:0") {
+			t.Errorf("%d of many images are reported, without those that count: %q", len(sent), sent)
 		}
 	})
 }

@@ -112,7 +112,7 @@ func TestDirectoryTakesDifferences(t *testing.T) {
 		w.pass(2 * time.Second)
 		w.wantAddresses(f, 0, 102, 3, 4)
 		if d.wholes != 1 || d.differences != 1 {
-			t.Errorf("%d whole lists and %d differences were told, want 1 and 1", d.wholes, d.differences)
+			t.Errorf("%d whole lists and %d differences were sent, want 1 and 1", d.wholes, d.differences)
 		}
 		w.restart()
 		g.put("web", addressesOf(102, 3)...)
@@ -125,12 +125,12 @@ func TestDirectoryTakesDifferences(t *testing.T) {
 		w.pass(2 * time.Second)
 		w.wantAddresses(f, 102, 3) // nothing changed, and the list is not stale any more
 		if d.wholes != 1 || d.differences != 3 {
-			t.Errorf("%d whole lists and %d differences were told, want 1 and 3", d.wholes, d.differences)
+			t.Errorf("%d whole lists and %d differences were sent, want 1 and 3", d.wholes, d.differences)
 		}
 	})
 }
 
-// A difference that does not fit changes nothing. The agent then asks for whole lists until the session ends.
+// A difference that does not fit changes nothing. The agent then requests whole lists until the session ends.
 func TestDirectoryRefusesDifferencesThatDoNotFit(t *testing.T) {
 	withDifferences(t, func(w *world, g *addressServer, d *differing) {
 		g.put("web", addressesOf(1, 2, 3)...)
@@ -142,7 +142,7 @@ func TestDirectoryRefusesDifferencesThatDoNotFit(t *testing.T) {
 		g.put("web", addressesOf(1, 2, 3, 4)...)
 		w.pass(2 * time.Second)
 		if !closed(seen) {
-			t.Error("no news of the whole list")
+			t.Error("no change from the whole list")
 		}
 		w.wantAddresses(f, 1, 2, 3, 4)
 		g.put("web", addressesOf(4)...)

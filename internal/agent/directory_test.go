@@ -35,12 +35,12 @@ func newAddressServer(s *server) *addressServer {
 func (g *addressServer) setNodes(service, stamp string, nodes ...string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	told := transport.ServiceUpdate{Cluster: "default", Service: service, Stamp: stamp}
+	update := transport.ServiceUpdate{Cluster: "default", Service: service, Stamp: stamp}
 	for _, n := range nodes {
-		told.Addresses = append(told.Addresses,
+		update.Addresses = append(update.Addresses,
 			transport.ServiceAddress{Task: "default." + service + ".1.0", Node: n, Address: "192.0.2.1"})
 	}
-	g.services[addresses.ServiceName{Cluster: "default", Service: service}] = told
+	g.services[addresses.ServiceName{Cluster: "default", Service: service}] = update
 	close(g.changed)
 	g.changed = make(chan struct{})
 }
@@ -71,17 +71,17 @@ func (g *addressServer) Addresses(ctx context.Context, r transport.AddressesRequ
 			return reply, g.fails
 		}
 		for _, s := range r.Services {
-			told, ok := g.services[addresses.ServiceName{Cluster: s.Cluster, Service: s.Service}]
+			update, ok := g.services[addresses.ServiceName{Cluster: s.Cluster, Service: s.Service}]
 			if !ok {
-				told = transport.ServiceUpdate{Cluster: s.Cluster, Service: s.Service, Missing: true, Stamp: "none"}
+				update = transport.ServiceUpdate{Cluster: s.Cluster, Service: s.Service, Missing: true, Stamp: "none"}
 			}
-			if told.Stamp == s.Stamp {
+			if update.Stamp == s.Stamp {
 				continue
 			}
 			if g.differing != nil {
-				told = g.differing.answer(told, s, r.Differences)
+				update = g.differing.answer(update, s, r.Differences)
 			}
-			reply.Services = append(reply.Services, told)
+			reply.Services = append(reply.Services, update)
 		}
 		if d := g.differing; d != nil && d.lose && len(reply.Services) > 0 {
 			d.lose = false
@@ -103,7 +103,7 @@ func (g *addressServer) Addresses(ctx context.Context, r transport.AddressesRequ
 	}
 }
 
-// withAddressServer runs a test in a bubble with an agent that can ask for addresses.
+// withAddressServer runs a test in a bubble with an agent that can request addresses.
 func withAddressServer(t *testing.T, test func(w *world, g *addressServer)) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -154,13 +154,13 @@ func closed(c <-chan struct{}) bool {
 	}
 }
 
-// A follower gets the news of each service, and loses none between two reads.
+// A follower gets the changes of each service, and loses none between two reads.
 func TestDirectoryReportsChanges(t *testing.T) {
 	withAddressServer(t, func(w *world, g *addressServer) {
 		d := w.agent.services
 		w.pass(time.Minute)
 		if n := g.requests(); n != 0 {
-			t.Errorf("nobody follows anything, and the server was asked %d times", n)
+			t.Errorf("nothing is followed, and the server was asked %d times", n)
 		}
 		g.setNodes("web", "1", "n1")
 		f := d.Follow(webName, dbName)
@@ -173,28 +173,28 @@ func TestDirectoryReportsChanges(t *testing.T) {
 		}
 		w.wantNodes(f, webName, "n1")
 		if !closed(f.Changed()) {
-			t.Error("the other service was not looked at, and its news are gone")
+			t.Error("the other service was not read, and its changes are lost")
 		}
 		w.wantNodes(f, dbName, "missing")
 		again := f.Changed()
 		w.pass(time.Minute)
 		if closed(again) {
-			t.Error("news without any")
+			t.Error("a change without any")
 		}
 		g.setNodes("other", "1", "n9")
 		g.setNodes("db", "2", "n2")
 		w.pass(time.Second)
-		w.wantNodes(f, webName, "n1") // it has no news; those of the other stay
+		w.wantNodes(f, webName, "n1") // it has no changes; those of the other stay
 		if !closed(again) || !closed(f.Changed()) {
-			t.Error("no news of db")
+			t.Error("no change of db")
 		}
 		w.wantNodes(f, dbName, "n2")
 		if closed(f.Changed()) {
-			t.Error("all is known, and there are news")
+			t.Error("all is known, and there are changes")
 		}
 		other := d.Follow(webName)
 		if !closed(other.Changed()) {
-			t.Error("what is known already is no news for somebody new")
+			t.Error("a new follower does not get the known addresses")
 		}
 		other.Stop()
 		other.Stop()
@@ -233,7 +233,7 @@ func TestDirectoryOutlivesServersAndAgents(t *testing.T) {
 		w.pass(time.Minute)
 		w.wantNodes(f, webName, "n3")
 		if !closed(seen) {
-			t.Error("no news of what is new")
+			t.Error("no change for the new service")
 		}
 		late := w.agent.services.Follow(dbName) // it had no follower for long
 		defer late.Stop()
@@ -244,7 +244,7 @@ func TestDirectoryOutlivesServersAndAgents(t *testing.T) {
 }
 
 // After a restart an unchanged answer of the server ends staleness, although it is no change.
-func TestDirectoryConfirmsWhatIsOld(t *testing.T) {
+func TestDirectoryConfirmsStaleAddresses(t *testing.T) {
 	withAddressServer(t, func(w *world, g *addressServer) {
 		g.setNodes("web", "1", "n1")
 		w.agent.services.Follow(webName)
@@ -283,8 +283,8 @@ func TestDirectoryFileIsBroken(t *testing.T) {
 	})
 }
 
-// Whichever request comes first learns of the end of the session.
-func TestDirectoryHearsTheEndOfTheSession(t *testing.T) {
+// The first request learns of the end of the session.
+func TestDirectoryReceivesTheEndOfTheSession(t *testing.T) {
 	withAddressServer(t, func(w *world, g *addressServer) {
 		f := w.agent.services.Follow(webName)
 		defer f.Stop()

@@ -76,7 +76,7 @@ func TestImagesAndArtifactsMakeRoomTogether(t *testing.T) {
 		sweep := w.agent.meter.Stats.Latest().Sweep
 		if sweep == nil || sweep.Images != 1 || sweep.Artifacts != 1 || sweep.Freed != 120 || sweep.Before != 86 ||
 			sweep.After != 74 {
-			t.Fatalf("told of %+v", sweep)
+			t.Fatalf("reported %+v", sweep)
 		}
 		want := "the disk of " + s.folder +
 			" was 86.0% full, now 74.0%: removed 1 image and 1 artifact, 120 B unused: " +
@@ -85,7 +85,7 @@ func TestImagesAndArtifactsMakeRoomTogether(t *testing.T) {
 			t.Errorf("got %q, want %q", got, want)
 		}
 		if w.agent.meter.Stats.Sweep() != sweep {
-			t.Error("the server was not told")
+			t.Error("the server got no report")
 		}
 
 		s.mu.Lock()
@@ -98,21 +98,21 @@ func TestImagesAndArtifactsMakeRoomTogether(t *testing.T) {
 		full := w.agent.meter.Stats.Latest().DiskFull
 		if full == nil || full.Folder != s.folder ||
 			!strings.Contains(full.Message, "no image or artifact on it can be removed") {
-			t.Fatalf("of the full disk it is told %+v", full)
+			t.Fatalf("the full disk is reported as %+v", full)
 		}
 		w.pass(2 * cleanupRetryEvery)
 		if again := w.agent.meter.Stats.Latest().DiskFull; again != full {
-			t.Errorf("the same is told as new: %+v", again)
+			t.Errorf("the same is reported as new: %+v", again)
 		}
 		if again := w.agent.meter.Stats.Latest().Sweep; again != nil {
-			t.Errorf("an old sweep is told again: %+v", again)
+			t.Errorf("an old sweep is reported again: %+v", again)
 		}
 		s.mu.Lock()
 		s.used = 100
 		s.mu.Unlock()
 		w.pass(2 * diskCheckEvery)
 		if now := w.agent.meter.Stats.Latest().DiskFull; now != nil {
-			t.Errorf("with room again it is told %+v", now)
+			t.Errorf("with room again the report is %+v", now)
 		}
 	})
 }

@@ -18,7 +18,7 @@ import (
 
 // program is the behaviour of a container of the test executor.
 type program struct {
-	Runs         time.Duration // 0: for ever
+	Runs         time.Duration // 0: forever
 	Code         int
 	OOM          bool
 	IgnoresTerm  bool // ignores TERM

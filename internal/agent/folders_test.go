@@ -26,7 +26,7 @@ func TestHostVolumesAreLent(t *testing.T) {
 		if folders == nil || len(folders.HostVolumes) != 1 ||
 			folders.HostVolumes[0] != (cluster.HostVolume{Name: "models", ReadOnly: true}) ||
 			folders.Paths[0] != "/srv" {
-			t.Errorf("told of folders %+v", folders)
+			t.Errorf("reported folders %+v", folders)
 		}
 		def := definition("reader", "app")
 		def.Volumes = []cluster.Volume{{Name: "m", HostVolume: "models"}}
@@ -61,13 +61,13 @@ func TestVolumesAreListedAndRemoved(t *testing.T) {
 		folders := w.reportedFacts().Folders
 		if folders == nil || len(folders.Sticky) != 1 || folders.Sticky[0].Key != "default/web/own.0" ||
 			!folders.Sticky[0].Placed.Equal(d.Placed) {
-			t.Errorf("the server was told of %+v", folders)
+			t.Errorf("the server received %+v", folders)
 		}
 		if c := folders.Sticky[0]; c.Plan != 7 || c.Incarnation != 1 {
 			t.Errorf("the copy is of plan %d of incarnation %d, want 7 of 1", c.Plan, c.Incarnation)
 		}
 		if keys := w.reportedFacts().Volumes; len(keys) != 1 || keys[0] != "default/web/own.0" {
-			t.Errorf("the server was told of %q, which pin", keys)
+			t.Errorf("the server received %q, which pin", keys)
 		}
 		own := filepath.Join(w.dir, "volumes/default/web/own.0")
 		if err := os.WriteFile(filepath.Join(own, "bulk"), make([]byte, 1<<20), 0o600); err != nil {

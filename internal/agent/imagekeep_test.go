@@ -153,7 +153,7 @@ func TestImagesGoWhenTheDiskIsFull(t *testing.T) {
 			t.Errorf("wanted (-want +got):\n%s", diff)
 		}
 		if use := w.agent.meter.Stats.Latest(); use.ImagesRemoved != 2 || use.ImagesFreed != 120 {
-			t.Errorf("told of %d images and %v", use.ImagesRemoved, use.ImagesFreed)
+			t.Errorf("reported %d images and %v", use.ImagesRemoved, use.ImagesFreed)
 		}
 		set(1000) // more than all that can be removed: no second attempt soon
 		if diff := gocmp.Diff(want[:1], s.names()); diff != "" {
@@ -211,7 +211,7 @@ func TestImageStreams(t *testing.T) {
 				}
 				if f.Channel == transport.ChannelStderr &&
 					(!strings.HasPrefix(string(f.Body), "pulling "+r.Name) || len(f.Body) > maxPullText) {
-					t.Errorf("told %d bytes %.20q", len(f.Body), f.Body)
+					t.Errorf("sent %d bytes %.20q", len(f.Body), f.Body)
 				}
 				out.Write(f.Body)
 			}

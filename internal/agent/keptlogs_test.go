@@ -29,10 +29,10 @@ func TestOutputIsKept(t *testing.T) {
 				transport.StreamRequest{UUID: "b1", Logs: &transport.LogsRequest{Tail: 1, Follow: true}},
 				[]string{"app 2"},
 			},
-			"container":   {transport.StreamRequest{UUID: "b1", Container: "other"}, nil},
-			"outside":     {transport.StreamRequest{UUID: "../logs/b1"}, nil},
-			"nobody":      {transport.StreamRequest{UUID: "b2"}, nil},
-			"none at all": {transport.StreamRequest{}, nil},
+			"container":    {transport.StreamRequest{UUID: "b1", Container: "other"}, nil},
+			"outside":      {transport.StreamRequest{UUID: "../logs/b1"}, nil},
+			"no container": {transport.StreamRequest{UUID: "b2"}, nil},
+			"none at all":  {transport.StreamRequest{}, nil},
 		} {
 			r := test.request
 			r.Kind, r.Task = transport.StreamLogs, d.Task

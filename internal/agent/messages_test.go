@@ -121,7 +121,7 @@ func TestDefinitionThatNeverCame(t *testing.T) {
 	})
 }
 
-func TestSessionConflictRegistersAnew(t *testing.T) {
+func TestSessionConflictRegistersAgain(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.service("s1", definition("web", "app"))
 		w.server.mu.Lock()
@@ -199,13 +199,13 @@ func TestReportsAreBatched(t *testing.T) {
 		w.pass(500 * time.Millisecond)
 		w.server.mu.Lock()
 		defer w.server.mu.Unlock()
-		told := 0
+		entries := 0
 		for _, r := range w.server.reports {
-			told += len(r.Tasks)
+			entries += len(r.Tasks)
 		}
-		if n := len(w.server.reports); n > 25 || len(w.server.seen) != 300 || told > 900 {
-			t.Errorf("%d reports with %d entries about %d tasks", n, told, len(w.server.seen))
+		if n := len(w.server.reports); n > 25 || len(w.server.seen) != 300 || entries > 900 {
+			t.Errorf("%d reports with %d entries about %d tasks", n, entries, len(w.server.seen))
 		}
-		t.Logf("%d reports with %d entries", len(w.server.reports), told)
+		t.Logf("%d reports with %d entries", len(w.server.reports), entries)
 	})
 }

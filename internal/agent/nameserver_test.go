@@ -21,7 +21,7 @@ func (w *world) askName(from netip.Addr, service string) (string, time.Duration)
 	text := ""
 	switch {
 	case errors.Is(err, names.ErrUnknown):
-		text = "not told"
+		text = "no answer"
 	case err != nil:
 		text = err.Error()
 	case s.Missing:
@@ -42,9 +42,9 @@ func (w *world) wantName(service, want string) time.Duration {
 	return took
 }
 
-// The first question for a service waits for the server, later ones do not wait. Changes take effect at once, and
+// The first question for a service waits for the server, later ones do not wait. Changes take effect immediately, and
 // services without questions are unfollowed.
-func TestNamesFollowWhatIsAskedFor(t *testing.T) {
+func TestNamesFollowQueriedServices(t *testing.T) {
 	withAddressServer(t, func(w *world, g *addressServer) {
 		g.setNodes("web", "1", "n1")
 		if took := w.wantName("web", "192.0.2.1 "); took >= firstAnswerWithin {
@@ -65,7 +65,7 @@ func TestNamesFollowWhatIsAskedFor(t *testing.T) {
 		}
 		w.pass(nameFollowedFor + unknownNameFollowedFor)
 		if asked := followedServices(w); asked != 0 {
-			t.Errorf("after long there are %d services that a server is asked for", asked)
+			t.Errorf("after a long time %d services are still requested from a server", asked)
 		}
 	})
 }
@@ -81,10 +81,10 @@ func TestNamesWithoutAServer(t *testing.T) {
 		g.cut(false)
 		w.pass(time.Minute)
 		w.wantName("web", "192.0.2.1 ")
-		if took := w.wantName("db", "not told"); took != firstAnswerWithin {
+		if took := w.wantName("db", "no answer"); took != firstAnswerWithin {
 			t.Errorf("it took %v", took)
 		}
-		if took := w.wantName("db", "not told"); took != 0 {
+		if took := w.wantName("db", "no answer"); took != 0 {
 			t.Errorf("the second time it took %v", took)
 		}
 		w.restart()
@@ -97,7 +97,7 @@ func TestNamesWithoutAServer(t *testing.T) {
 	})
 }
 
-// A task with ever new names makes the agent follow a limited number of them. Other tasks can still ask, existing
+// A task with more and more names makes the agent follow a limited number of them. Other tasks can still ask, existing
 // services stay known, and the task may ask again after a while.
 func TestNamesAreBounded(t *testing.T) {
 	withAddressServer(t, func(w *world, g *addressServer) {
@@ -130,7 +130,7 @@ func TestNamesAreBounded(t *testing.T) {
 			_, _ = w.agent.names.Service(ctx, from, "default", fmt.Sprintf("many-%d", i))
 		}
 		if n := followedServices(w); n != maxFollowedNames {
-			t.Errorf("a server is asked for %d services, want %d", n, maxFollowedNames)
+			t.Errorf("%d services are requested from a server, want %d", n, maxFollowedNames)
 		}
 		if took := w.wantName("web", "192.0.2.1 "); took != 0 {
 			t.Errorf("what exists had to make room: it took %v", took)
@@ -139,7 +139,7 @@ func TestNamesAreBounded(t *testing.T) {
 }
 
 // An unreadable address is left out.
-func TestNamesLeaveOutWhatIsNoAddress(t *testing.T) {
+func TestNamesOmitUnreadableAddresses(t *testing.T) {
 	withAddressServer(t, func(w *world, g *addressServer) {
 		g.mu.Lock()
 		g.services[webName] = transport.ServiceUpdate{

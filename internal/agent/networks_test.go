@@ -15,12 +15,12 @@ import (
 
 // fakeNetworks are the networks of a test's machine.
 type fakeNetworks struct {
-	mu    sync.Mutex
-	lacks string          // for bridge
-	fail  error           // of the next Join
-	stand map[string]bool // by UUID
-	calls []string
-	tasks []network.Task
+	mu     sync.Mutex
+	lacks  string          // for bridge
+	fail   error           // of the next Join
+	exists map[string]bool // by UUID
+	calls  []string
+	tasks  []network.Task
 }
 
 func (n *fakeNetworks) record(what string) { n.calls = append(n.calls, what) }
@@ -38,10 +38,10 @@ func (n *fakeNetworks) Join(_ context.Context, t network.Task) (string, error) {
 		n.fail = nil
 		return "", err
 	}
-	if !n.stand[t.UUID] {
+	if !n.exists[t.UUID] {
 		n.record("made " + t.UUID)
 		n.tasks = append(n.tasks, t)
-		n.stand[t.UUID] = true
+		n.exists[t.UUID] = true
 	}
 	return "/net/" + t.UUID, nil
 }
@@ -49,9 +49,9 @@ func (n *fakeNetworks) Join(_ context.Context, t network.Task) (string, error) {
 func (n *fakeNetworks) Leave(_ context.Context, uuid string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.stand[uuid] {
+	if n.exists[uuid] {
 		n.record("removed " + uuid)
-		delete(n.stand, uuid)
+		delete(n.exists, uuid)
 	}
 	return nil
 }
@@ -59,10 +59,10 @@ func (n *fakeNetworks) Leave(_ context.Context, uuid string) error {
 func (n *fakeNetworks) Sweep(_ context.Context, known func(string) bool) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for uuid := range n.stand { // order-free: the tests have one that is unknown
+	for uuid := range n.exists { // order-free: the tests have one that is unknown
 		if !known(uuid) {
 			n.record("swept " + uuid)
-			delete(n.stand, uuid)
+			delete(n.exists, uuid)
 		}
 	}
 	return nil
@@ -75,7 +75,7 @@ func (n *fakeNetworks) want(t *testing.T, story ...string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if !slices.Equal(n.calls, story) {
-		t.Errorf("the networks tell %q, want %q", n.calls, story)
+		t.Errorf("the networks recorded %q, want %q", n.calls, story)
 	}
 }
 
@@ -84,7 +84,7 @@ func inNetworks(t *testing.T, mode cluster.NetworkMode,
 	test func(w *world, n *fakeNetworks, def *cluster.TaskDefinition),
 ) {
 	inWorld(t, func(w *world) {
-		n := &fakeNetworks{stand: map[string]bool{}}
+		n := &fakeNetworks{exists: map[string]bool{}}
 		w.networks = n
 		w.restart()
 		def := definition("web", "app", "side")
@@ -112,7 +112,7 @@ func TestNetworkOfAnAttempt(t *testing.T) {
 		n.want(t, "made s1")
 		if got := n.tasks[0]; got.Mode != cluster.NetworkBridge ||
 			!slices.Equal(got.Ports, []network.Port{{Node: 30002, Inside: 30002}, {Node: 30001, Inside: 80}}) {
-			t.Errorf("asked for %+v", got)
+			t.Errorf("requested %+v", got)
 		}
 		for _, id := range []string{"s1-0-1", "s1-1-1"} {
 			spec := w.executor.runs[executor.ID(id)].spec
@@ -124,7 +124,7 @@ func TestNetworkOfAnAttempt(t *testing.T) {
 				"BERTH_NETWORK=bridge",
 			} {
 				if !slices.Contains(spec.Env, want) {
-					t.Errorf("%s is told %q, want %s", id, spec.Env, want)
+					t.Errorf("%s got %q, want %s", id, spec.Env, want)
 				}
 			}
 		}
@@ -177,7 +177,7 @@ func TestNetworksAreSwept(t *testing.T) {
 	inNetworks(t, cluster.NetworkNone, func(w *world, n *fakeNetworks, def *cluster.TaskDefinition) {
 		w.service("s1", def)
 		w.stop()
-		n.stand["lost"] = true
+		n.exists["lost"] = true
 		w.start()
 		n.want(t, "made s1", "swept lost")
 	})

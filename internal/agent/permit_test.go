@@ -85,7 +85,7 @@ func TestLateGrantIsVoid(t *testing.T) {
 }
 
 // The 30 seconds begin when the ask is first sent, however long it is under way.
-func TestGrantOfAnAskThatWasLongOnItsWay(t *testing.T) {
+func TestGrantOfADelayedRequest(t *testing.T) {
 	inPermitWorld(t, func(w *world, d cluster.Desired) {
 		w.server.mu.Lock()
 		w.server.answer = func(*server, transport.Report) (transport.ReportReply, error) {
@@ -105,7 +105,7 @@ func TestGrantOfAnAskThatWasLongOnItsWay(t *testing.T) {
 }
 
 // In a session with another server the agent asks again, and a grant of the session before is void.
-func TestNewSessionAsksAnew(t *testing.T) {
+func TestNewSessionRequestsAgain(t *testing.T) {
 	inPermitWorld(t, func(w *world, d cluster.Desired) {
 		w.requestStop(d, "")
 		w.wantAsk("s1", "1.1")
@@ -137,7 +137,7 @@ func TestDeathBetweenGrantAndUse(t *testing.T) {
 		<-w.done
 		w.start()
 		w.pass(time.Second)
-		w.wantAsk("s1", "2.2") // the stop was durable, its ask is of the session before
+		w.wantAsk("s1", "2.2") // the stop was durable, its request belongs to the session before
 		if w.executor.running() != 1 {
 			t.Error("stopped by a permit of the session before")
 		}
@@ -179,7 +179,7 @@ func TestDeathBetweenUseAndTerm(t *testing.T) {
 	})
 }
 
-// Servers without permits want every stop at once, and a mandatory stop never waits.
+// Servers without permits expect every stop immediately, and a mandatory stop never waits.
 func TestStopsThatNeedNoPermit(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.requestStop(w.service("s1", definition("web", "app")), "")
@@ -212,7 +212,7 @@ func TestMovedAttemptNeedsAPermit(t *testing.T) {
 }
 
 // A task with a voluntary stop is still supervised: it restarts when it ends, and keeps its ask.
-func TestTaskWithAWishIsRestarted(t *testing.T) {
+func TestTaskWithAVoluntaryStopIsRestarted(t *testing.T) {
 	inPermitWorld(t, func(w *world, d cluster.Desired) {
 		w.requestStop(d, "")
 		w.executor.mu.Lock()

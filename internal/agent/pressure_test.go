@@ -102,8 +102,8 @@ func TestPressureNamesAVictim(t *testing.T) {
 	}
 }
 
-// Pressure is reported at once, after three measurements. It names the same victim until the victim has stopped, and it
-// ends with hysteresis.
+// Pressure is reported immediately after three measurements. It names the same victim until the victim has stopped, and
+// it ends with hysteresis.
 func TestPressureComesAndGoes(t *testing.T) {
 	const mib = cluster.MiB
 	inWorld(t, func(w *world) {
@@ -121,7 +121,7 @@ func TestPressureComesAndGoes(t *testing.T) {
 		w.setFree(900 * mib) // for two measurements only
 		w.pass(5 * measureEvery)
 		if p := w.reportedPressure(); p != nil {
-			t.Errorf("a short moment is told: %+v", p)
+			t.Errorf("a short moment is reported: %+v", p)
 		}
 		w.setFree(40 * mib)
 		w.pass(4 * measureEvery)
@@ -153,8 +153,8 @@ func TestPressureComesAndGoes(t *testing.T) {
 	})
 }
 
-// TestPressureNamesAnotherVictim: a victim that nobody moves does not prevent other victims. It may be a daemon's or
-// have no other place. After all had their turn, the list starts again.
+// TestPressureNamesAnotherVictim: a victim that is not moved does not prevent other victims. The victim may belong to a
+// daemon or fit on no other node. After all had their turn, the list starts again.
 func TestPressureNamesAnotherVictim(t *testing.T) {
 	const mib = cluster.MiB
 	inWorld(t, func(w *world) {

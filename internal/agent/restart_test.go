@@ -77,9 +77,9 @@ func TestRestartPolicy(t *testing.T) {
 
 func TestStopBeatsRestart(t *testing.T) {
 	for name, after := range map[string]time.Duration{
-		"while it runs":      200 * time.Millisecond,
-		"during back-off":    time.Second,
-		"while it runs anew": 1600 * time.Millisecond,
+		"while it runs":       200 * time.Millisecond,
+		"during back-off":     time.Second,
+		"while it runs again": 1600 * time.Millisecond,
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(w *world) {

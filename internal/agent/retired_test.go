@@ -31,7 +31,7 @@ func TestRetiredExecutor(t *testing.T) {
 		w.pass(node.FastProbeInterval)
 		w.want("s1", cluster.StateRunning, "")
 		if facts := w.agent.machine.Facts(); len(facts.Executors) != 1 || facts.Executors[0].Name != "other" {
-			t.Errorf("told of executors %+v", facts.Executors)
+			t.Errorf("reported executors %+v", facts.Executors)
 		}
 		second := w.desired("s2", def, cluster.KindService)
 		second.Task = "default.web.1.1"
@@ -45,7 +45,7 @@ func TestRetiredExecutor(t *testing.T) {
 		old.mu.Lock()
 		defer old.mu.Unlock()
 		if len(old.runs) != 0 {
-			t.Errorf("the retired executor still holds %d containers", len(old.runs))
+			t.Errorf("the retired executor still has %d containers", len(old.runs))
 		}
 	})
 }

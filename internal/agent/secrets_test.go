@@ -14,7 +14,7 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// secretServer is a server that provides secrets, of which it has none.
+// secretServer is a server that can provide secrets and has none.
 type secretServer struct{ *server }
 
 // Secrets makes the agent keep secrets in memory.
@@ -34,7 +34,7 @@ func inMemory(t *testing.T) string {
 }
 
 // The message of a ttl check, which the program chooses, is masked as well.
-func TestWordsAreMasked(t *testing.T) {
+func TestTTLUpdatesAreMasked(t *testing.T) {
 	inWorld(t, func(w *world) {
 		def := definition("web", "app")
 		def.Checks = []cluster.Check{

@@ -44,7 +44,7 @@ func newServer() *server {
 	}
 }
 
-var errDown = errors.New("nobody answers")
+var errDown = errors.New("no server answers")
 
 func (s *server) Register(_ context.Context, r transport.Registration) (transport.Welcome, error) {
 	s.mu.Lock()

@@ -19,17 +19,17 @@ import (
 func (g *addressServer) at(service string, ports ...int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	told := transport.ServiceUpdate{
+	update := transport.ServiceUpdate{
 		Cluster: "default", Service: service,
 		Stamp: "s" + strconv.Itoa(len(g.asked)) + "-" + strconv.FormatInt(time.Now().UnixNano(), 36),
 	}
 	for i, p := range ports {
-		told.Addresses = append(told.Addresses, transport.ServiceAddress{
+		update.Addresses = append(update.Addresses, transport.ServiceAddress{
 			Task: "default." + service + ".1." + strconv.Itoa(i), Node: "n" +
 				strconv.Itoa(i), Address: "192.0.2.1", Ports: map[string]int{"sql": p, "admin": 1},
 		})
 	}
-	g.services[addresses.ServiceName{Cluster: "default", Service: service}] = told
+	g.services[addresses.ServiceName{Cluster: "default", Service: service}] = update
 	close(g.changed)
 	g.changed = make(chan struct{})
 }
@@ -173,7 +173,7 @@ func TestStartWithoutServices(t *testing.T) {
 }
 
 // Changes apply once they have settled; a change and its reversal are no change.
-func TestChangesComeToRest(t *testing.T) {
+func TestChangesApplyOnceSettled(t *testing.T) {
 	withAddressServer(t, func(w *world, g *addressServer) {
 		w.ignoreHUP()
 		g.at("db", 1)
@@ -206,7 +206,7 @@ func TestChangesComeToRest(t *testing.T) {
 		w.pass(3 * time.Second)
 		w.wantConf("s1", "39 sql://192.0.2.1:39/ n1 0")
 		w.wantMessage("s1", cluster.StateRunning,
-			"service db has no healthy task: container app goes on with the last addresses")
+			"service db has no healthy task: container app continues with the last addresses")
 		g.at("db", 39)
 		w.pass(3 * time.Second)
 		w.wantSignals("s1-0-1", 3)
@@ -298,7 +298,7 @@ func TestRestartForChanges(t *testing.T) {
 		g.at("db", 3)
 		w.pass(15 * time.Second)
 		w.wantEffects("app s1", "app s1")
-		g.at("db", 2) // as it was: no change is left
+		g.at("db", 2) // the former address: no change is left
 		w.pass(time.Minute)
 		w.wantEffects("app s1", "app s1")
 		for i := range 4 {

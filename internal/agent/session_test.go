@@ -47,16 +47,16 @@ func TestReportsThatARegistrationDoesNotTakeAreSentAgain(t *testing.T) {
 		w.pass(time.Minute)
 		w.server.mu.Lock()
 		defer w.server.mu.Unlock()
-		told := 0
+		reported := 0
 		for _, r := range w.server.reports[before:] {
 			for _, o := range r.Tasks {
 				if o.UUID == "s1" && o.State == cluster.StateRunning {
-					told++
+					reported++
 				}
 			}
 		}
-		if told != 1 {
-			t.Errorf("the attempt was told of %d times, want once", told)
+		if reported != 1 {
+			t.Errorf("the attempt was reported %d times, want once", reported)
 		}
 	})
 }

@@ -25,7 +25,7 @@ import (
 const failuresForMaxBackoff = 20
 
 // Backoff of an agent that repeatedly loses its session to another agent of the same name: two such agents would
-// displace each other for ever. A session that lasted for displacedResetAge proves that the other agent is gone.
+// displace each other forever. A session that lasted for displacedResetAge proves that the other agent is gone.
 const (
 	minDisplacedBackoff = 10 * time.Second
 	maxDisplacedBackoff = 4 * time.Minute

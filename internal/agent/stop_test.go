@@ -170,7 +170,7 @@ func TestWantedAgainWhileForgotten(t *testing.T) {
 			w.pass(time.Minute)
 			w.server.mu.Lock()
 			if o := w.server.seen["s1"]; !o.State.Terminal() || !o.Gone {
-				t.Errorf("not told gone, asked %d turns late; story %v", late, w.server.states["s1"])
+				t.Errorf("not reported gone, or asked %d turns late; story %v", late, w.server.states["s1"])
 			}
 			w.server.mu.Unlock()
 			w.server.say(transport.Message{Forget: &transport.Forget{Task: d.Task, UUID: "s1"}})
@@ -189,7 +189,7 @@ func TestTimeLimit(t *testing.T) {
 		d.TimeLimit = cluster.Duration(time.Minute)
 		w.assign(d, def)
 		w.pass(30 * time.Second)
-		w.restart() // the limit is of the attempt, not of the agent
+		w.restart() // the limit belongs to the attempt, not to the agent
 		w.pass(29 * time.Second)
 		w.want("b1", cluster.StateRunning, "")
 		w.pass(2 * time.Second)

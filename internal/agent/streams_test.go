@@ -122,14 +122,14 @@ func TestLogOverAgentRestart(t *testing.T) {
 	})
 }
 
-func TestStoppedReaderBlocksNobody(t *testing.T) {
+func TestStoppedReaderBlocksNoOther(t *testing.T) {
 	inWorld(t, func(w *world) {
 		d := w.service("s1", definition("web", "app"))
 		w.write("s1", "app", 1000, strings.Repeat("x", 100))
 		stopped := w.carry("x", transport.StreamRequest{
 			Kind: transport.StreamLogs, Task: d.Task, Logs: &transport.LogsRequest{Follow: true, Tail: -1},
 		})
-		defer func() { _ = stopped.Close() }() // nobody ever reads it
+		defer func() { _ = stopped.Close() }() // nothing ever reads it
 		w.pass(time.Minute)
 		w.write("s1", "app", 1000, "chatty")
 		w.stopTask(d, false)

@@ -43,8 +43,8 @@ func TestTaskStatsAreSentWhenTheyChange(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.service("s1", definition("web", "app"))
 		var cpu time.Duration
-		work := func(milli, looks int, memory cluster.Bytes) {
-			for range looks {
+		work := func(milli, readings int, memory cluster.Bytes) {
+			for range readings {
 				cpu += measureEvery * time.Duration(milli) / 1000
 				w.setUsage("s1", executor.Usage{CPU: cpu, Memory: memory})
 				w.pass(measureEvery)
@@ -53,16 +53,16 @@ func TestTaskStatsAreSentWhenTheyChange(t *testing.T) {
 		work(100, 10, 50*cluster.MiB)
 		before := w.each("s1")
 		if last := before[len(before)-1]; last.CPU != 100 || last.Memory != 50*cluster.MiB || last.Requests != -1 {
-			t.Errorf("told %+v, want 100 milli and 50 MiB", last)
+			t.Errorf("reported %+v, want 100 milli and 50 MiB", last)
 		}
 		work(105, 60, 50*cluster.MiB+cluster.KiB)
 		if n := len(w.each("s1")) - len(before); n != 0 {
-			t.Errorf("told %d times of what hardly changed: %+v", n, w.each("s1")[len(before):])
+			t.Errorf("reported %d times what hardly changed: %+v", n, w.each("s1")[len(before):])
 		}
 		w.server.mu.Lock()
 		for _, r := range w.server.reports[len(w.server.reports)-10:] {
 			if r.Stats != nil {
-				t.Errorf("a node at rest tells %+v", r.Stats)
+				t.Errorf("an idle node reports %+v", r.Stats)
 			}
 		}
 		w.server.answer = func(*server, transport.Report) (transport.ReportReply, error) {
@@ -73,14 +73,14 @@ func TestTaskStatsAreSentWhenTheyChange(t *testing.T) {
 		was := len(w.each("s1"))
 		work(900, 4, 50*cluster.MiB+cluster.KiB) // a jump does not wait for the heartbeat
 		if all := w.each("s1"); len(all) == was || all[len(all)-1].CPU != 900 {
-			t.Errorf("a jump was told %d times: %+v", len(all)-was, all[was:])
+			t.Errorf("a jump was reported %d times: %+v", len(all)-was, all[was:])
 		}
 		w.restart() // a session begins with all statistics
 		w.pass(3 * measureEvery)
 		w.server.mu.Lock()
 		defer w.server.mu.Unlock()
 		if reg := w.server.regs[len(w.server.regs)-1]; reg.Stats == nil {
-			t.Error("the registration tells nothing")
+			t.Error("the registration has no stats")
 		}
 	})
 }
@@ -108,7 +108,7 @@ func TestRequestsAreARate(t *testing.T) {
 		w.pass(30 * time.Second)
 		all := w.each("s1")
 		if last := all[len(all)-1]; last.Requests != 10 {
-			t.Errorf("told %+v, want 10 requests a second", last)
+			t.Errorf("reported %+v, want 10 requests a second", last)
 		}
 		w.mu.Lock()
 		if len(asked) < 4 || asked[0] != "9090hits" {
@@ -126,7 +126,7 @@ func TestRequestsAreARate(t *testing.T) {
 		w.pass(20 * time.Second)
 		all = w.each("s1")
 		if last := all[len(all)-1]; last.Requests != -1 {
-			t.Errorf("told %+v of a task that does not answer, want -1", last)
+			t.Errorf("reported %+v for a task that does not answer, want -1", last)
 		}
 		// From now on another port and another page.
 		d.RequestCounter = nil

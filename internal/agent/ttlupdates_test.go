@@ -61,11 +61,11 @@ func (w *world) wantHealth(when string, health cluster.Health, message string) {
 	}
 }
 
-func TestWordsKeepATaskHealthy(t *testing.T) {
+func TestTTLUpdatesKeepATaskHealthy(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.service("s1", checked(ttlCheck("")))
 		w.pass(5 * time.Second)
-		w.wantHealth("before the first word", cluster.HealthUnknown, "")
+		w.wantHealth("before the first update", cluster.HealthUnknown, "")
 		for range 10 {
 			if problem := w.sendTTLUpdate("s1", "beat", cluster.TTLPass, ""); problem != "" {
 				t.Fatal(problem)
@@ -77,9 +77,9 @@ func TestWordsKeepATaskHealthy(t *testing.T) {
 		w.wantHealth("warned", cluster.HealthWarning, "readiness check beat: the queue is long")
 		w.sendTTLUpdate("s1", "beat", cluster.TTLPass, "")
 		w.pass(30 * time.Second)
-		w.wantHealth("let go", cluster.HealthFailing, "readiness check beat: no update for 20s")
+		w.wantHealth("expired", cluster.HealthFailing, "readiness check beat: no update for 20s")
 		w.sendTTLUpdate("s1", "beat", cluster.TTLPass, "")
-		w.wantHealth("heard again", cluster.HealthHealthy, "")
+		w.wantHealth("updated again", cluster.HealthHealthy, "")
 		w.wantEffects("app s1") // readiness restarts nothing
 		for name, request := range map[string]transport.StreamRequest{
 			"another check": {UUID: "s1", Word: &transport.WordRequest{Check: "bite", Word: cluster.TTLPass}},
@@ -88,14 +88,14 @@ func TestWordsKeepATaskHealthy(t *testing.T) {
 			"no word":       {UUID: "s1"},
 		} {
 			if problem := w.requestTTLUpdate(request.UUID, request.Word); problem == "" {
-				t.Errorf("%s: the word was taken", name)
+				t.Errorf("%s: the update was accepted", name)
 			}
 		}
 	})
 }
 
 // Without a server that passes on updates, silence is not the task's fault: no check expires.
-func TestWordsWithoutAServer(t *testing.T) {
+func TestTTLUpdatesWithoutAServer(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.service("s1", checked(ttlCheck(cluster.MeaningLiveness),
 			cluster.Check{Name: "ready", Type: cluster.CheckTTL, TTL: cluster.Duration(20 * time.Second)}))
@@ -118,7 +118,7 @@ func TestWordsWithoutAServer(t *testing.T) {
 
 // A server that accepts no reports may pass on no updates either. A TTL expires only after the answer to a report that
 // was sent after its end.
-func TestWordsToAServerThatHangs(t *testing.T) {
+func TestTTLUpdatesToAHangingServer(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.service("s1", checked(ttlCheck(cluster.MeaningLiveness)))
 		w.sendTTLUpdate("s1", "beat", cluster.TTLPass, "")
@@ -140,20 +140,20 @@ func TestWordsToAServerThatHangs(t *testing.T) {
 	})
 }
 
-func TestWordsOutliveTheAgent(t *testing.T) {
+func TestTTLUpdatesOutliveTheAgent(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.service("s1", checked(ttlCheck("")))
 		w.sendTTLUpdate("s1", "beat", cluster.TTLFail, "the disk is gone")
 		w.restart()
 		w.pass(10 * time.Second)
-		w.wantHealth("a word that failed, after the agent's end", cluster.HealthFailing,
+		w.wantHealth("a failed update, after the agent's end", cluster.HealthFailing,
 			"readiness check beat: the disk is gone")
 		w.sendTTLUpdate("s1", "beat", cluster.TTLPass, "")
 		w.stop()
 		w.pass(time.Hour) // no update could arrive
 		w.start()
 		w.pass(15 * time.Second)
-		w.wantHealth("a word that passed, after an hour without an agent", cluster.HealthHealthy, "")
+		w.wantHealth("a passed update, after an hour without an agent", cluster.HealthHealthy, "")
 		w.pass(30 * time.Second)
 		w.wantHealth("and its TTL later", cluster.HealthFailing, "no update for 20s")
 	})

@@ -25,8 +25,8 @@ func (w *world) uses(s cluster.NodeStats) {
 	w.stats = s
 }
 
-// A node with a long interval reports at once when its use jumps or comes near a limit, and only then.
-func TestPressureIsReportedAtOnce(t *testing.T) {
+// A node with a long interval reports immediately when its use jumps or comes near a limit, and only then.
+func TestPressureIsReportedImmediately(t *testing.T) {
 	for name, c := range map[string]struct {
 		before, after cluster.NodeStats
 		early         bool
@@ -104,8 +104,8 @@ func TestServersAreRemembered(t *testing.T) {
 	})
 }
 
-// An agent that loses its session to another one again and again registers ever more rarely, and the server learns of
-// it.
+// An agent that loses its session to another one again and again registers with growing pauses, and the server gets a
+// report.
 func TestDisplacedAgentHoldsBack(t *testing.T) {
 	inWorld(t, func(w *world) {
 		seen := 0
@@ -126,7 +126,7 @@ func TestDisplacedAgentHoldsBack(t *testing.T) {
 			w.t.Errorf("registered %d times in half an hour, want about ten", n)
 		}
 		if last.Displaced < 5 {
-			w.t.Errorf("the server is told of %d displacements", last.Displaced)
+			w.t.Errorf("the server received %d displacements", last.Displaced)
 		}
 	})
 }

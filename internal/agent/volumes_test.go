@@ -14,8 +14,8 @@ func TestVolumesThatPinAreReported(t *testing.T) {
 	inWorld(t, func(w *world) {
 		want := func(when string, keys ...string) {
 			t.Helper()
-			if told := w.reportedFacts(); !slices.Equal(told.Volumes, keys) {
-				t.Errorf("%s: the server knows of %q, want %q", when, told.Volumes, keys)
+			if sent := w.reportedFacts(); !slices.Equal(sent.Volumes, keys) {
+				t.Errorf("%s: the server knows of %q, want %q", when, sent.Volumes, keys)
 			}
 		}
 		def := definition("db", "app")

@@ -2,8 +2,8 @@
 // document that it serves.
 //
 // A request takes this way. Package access admits or refuses it. The mux finds its route. Package strictjson reads its
-// body and returns all faults at once. A read is computed from one snapshot of the tables, at a stated revision (P2.3).
-// A write is a draft: the requested changes, computed from one snapshot, with the revisions of what it read as
+// body and returns all faults together. A read is computed from one snapshot of the tables, at a stated revision
+// (P2.3). A write is a draft: the requested changes, computed from one snapshot, with the revisions of what it read as
 // preconditions. If another writer changed one of these revisions, the draft is computed again (package draft). The
 // server writes specs only; the control plane decides what follows from them.
 //
@@ -12,7 +12,7 @@
 //
 // # The OpenAPI document
 //
-// The generator of about 400 lines is our own. The API has a strict decoder that reports every fault with its path, one
+// The generator of about 250 lines is our own. The API has a strict decoder that reports every fault with its path, one
 // kind of list in three forms (JSON, blocking read, stream), and text types in a package that imports the standard
 // library only. The library huma would need a workaround for each of these.
 package apiserver
@@ -178,6 +178,9 @@ func (s *Server) handler(rt *route.Route) http.Handler {
 		}
 		if err == nil {
 			err = rt.Serve(seen, r)
+		}
+		if refused, ok := errors.AsType[*respond.Problem](context.Cause(r.Context())); ok && err != nil {
+			err = refused // the gate ended the request
 		}
 		if err != nil && !seen.began() {
 			_ = ctl.SetWriteDeadline(time.Now().Add(respond.WriteTimeout))

@@ -88,7 +88,7 @@ func TestAuditOfRequests(t *testing.T) {
 			[]audit.Line{line(who, "GET", "/v1/tokens", "listTokens", "", 403)},
 		},
 		{
-			"a read by nobody", "", "GET", "/v1/services", nil,
+			"a read without a token", "", "GET", "/v1/services", nil,
 			[]audit.Line{line(audit.Line{}, "GET", "/v1/services", "listAllServices", "", 401)},
 		},
 		{"what is not there", "", "POST", "/v9", nil, []audit.Line{line(audit.Line{}, "POST", "/v9", "", "", 401)}},
@@ -145,7 +145,7 @@ func (s *slowAudit) Put(line audit.Line) <-chan struct{} {
 	return make(chan struct{})
 }
 
-func TestSlowAuditHoldsAnswersUpForALittle(t *testing.T) {
+func TestSlowAuditDelaysAnswersBriefly(t *testing.T) {
 	slow := &slowAudit{}
 	s := newSecure(t, func(c *Config) { c.Audit = slow })
 	began, watch := time.Now(), testkit.NewStopwatch()

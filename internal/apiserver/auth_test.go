@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-func TestWhoMayTalk(t *testing.T) {
+func TestAuthentication(t *testing.T) {
 	w := newWorld(t)
 	tests := []struct {
 		name, path string
@@ -80,7 +80,7 @@ func TestWhoMayTalk(t *testing.T) {
 	}
 }
 
-func TestWithoutTokenNobodyIsLetIn(t *testing.T) {
+func TestRequestsWithoutTokenAreRefused(t *testing.T) {
 	w := newWorld(t, func(c *Config) { c.Trust.Token = "" })
 	if got := w.call("GET", "/v1/version", nil, "Authorization", "Bearer "); got.status != 401 {
 		t.Errorf("status %d, want 401", got.status)

@@ -38,8 +38,8 @@ func TestBadInput(t *testing.T) {
 		{"truncated list", "PUT", svc, `{"placement": {"constraints": [`, 400, "cut off"},
 		{"not JSON", "PUT", svc, "count: 1", 400, "line 1, column 1"},
 		{"a bad line", "PUT", svc, "{\"count\": 1,\n  \"x\": y}", 400, "line 2, column 8"},
-		{"trailing garbage", "PUT", svc, `{"count": 1} x`, 400, "goes on after"},
-		{"two values", "PUT", svc, `{"count": 1}{"count": 2}`, 400, "goes on after"},
+		{"trailing garbage", "PUT", svc, `{"count": 1} x`, 400, "continues after"},
+		{"two values", "PUT", svc, `{"count": 1}{"count": 2}`, 400, "continues after"},
 		{"not UTF-8", "PUT", svc, "{\"count\": 1, \"definition\": \"web\xff\"}", 400, "not UTF-8 text: byte 31"},
 		{"nested deeply", "PUT", svc, strings.Repeat(`{"placement":`, 100_000), 400, "nested more than 64 deep"},
 		{"lists nested deeply", "POST", "/v1/apply", strings.Repeat(`[`, 100_000), 400, "nested more than 64 deep"},
@@ -60,7 +60,7 @@ func TestBadInput(t *testing.T) {
 			`"path":"cuont","message":"is not a known field; did you mean \"count\"?"`,
 		},
 		{"a field in another case", "PUT", svc, `{"definition": "web@1", "Count": 3}`, 422, `did you mean \"count\"?`},
-		{"a field twice", "PUT", svc, `{"count": 1, "count": 2}`, 422, "stands twice"},
+		{"a field twice", "PUT", svc, `{"count": 1, "count": 2}`, 422, "is given twice"},
 		{
 			"negative resources", "PUT", "/v1/definitions/web/2",
 			`{"containers": [{"name": "main", "image": "a/b:1", "resources": {"cpu": "-1", "memory": -5}}]}`, 422,
@@ -186,7 +186,7 @@ func TestBadBodiesEverywhere(t *testing.T) {
 	}
 }
 
-func TestAllFaultsAtOnce(t *testing.T) {
+func TestAllFaultsTogether(t *testing.T) {
 	w := newWorld(t)
 	bad := map[string]any{
 		"name": "web", "definition": "web@1", "count": "many", "cuont": 1,

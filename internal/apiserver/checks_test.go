@@ -38,7 +38,7 @@ func ticking(t *testing.T) *world {
 	return w
 }
 
-func TestWordsArePassedOn(t *testing.T) {
+func TestTTLUpdatesArePassedOn(t *testing.T) {
 	w := ticking(t)
 	asked := make(chan transport.StreamRequest, 1)
 	problem := ""
@@ -77,7 +77,7 @@ func TestWordsArePassedOn(t *testing.T) {
 	w.want(503, "POST", beat, strings.NewReader(`{"word": "pass"}`))
 }
 
-func TestWordsThatAreRefused(t *testing.T) {
+func TestInvalidTTLUpdatesAreRefused(t *testing.T) {
 	w := ticking(t)
 	w.nodes.set(agent(func(req transport.StreamRequest, _ net.Conn) { t.Errorf("%v reached the agent", req.Word) }))
 	const pass = `{"word": "pass"}`

@@ -63,7 +63,7 @@ type Config struct {
 }
 
 // ServerConfig is a server's part in the control plane. All functions may be nil, are safe for concurrent use and
-// return at once.
+// return immediately.
 type ServerConfig struct {
 	// ID of this server.
 	ID string

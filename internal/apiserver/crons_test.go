@@ -88,12 +88,12 @@ func TestCronLife(t *testing.T) {
 	events := string(w.want(200, "GET", "/v1/events", nil).body)
 	for _, kind := range []string{"cron.created", "cron.updated", "cron.deleted"} {
 		if !strings.Contains(events, `"type":"`+kind+`"`) {
-			t.Errorf("%s is not told: %s", kind, events)
+			t.Errorf("there is no event %s: %s", kind, events)
 		}
 	}
 }
 
-// All faults of a cron are returned at once, with their paths.
+// All faults of a cron are returned together, with their paths.
 func TestCronFaults(t *testing.T) {
 	now := noon
 	w := at(t, &now)

@@ -27,7 +27,7 @@ func (a *documentsAPI) openapiJSON(w http.ResponseWriter, _ *http.Request) error
 
 func (a *documentsAPI) openapiYAML(w http.ResponseWriter, _ *http.Request) error {
 	w.Header().Set("Content-Type", "application/yaml")
-	_, err := w.Write(a.spec.YAML)
+	_, err := w.Write(a.spec.YAML())
 	return err
 }
 

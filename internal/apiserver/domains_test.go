@@ -7,7 +7,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// TestDomainsAreRefused checks that only the default domain is accepted, because nobody leads another one.
+// TestDomainsAreRefused checks that only the default domain is accepted, because another one has no leader.
 func TestDomainsAreRefused(t *testing.T) {
 	w := newWorld(t)
 	for _, test := range []struct {
@@ -32,10 +32,23 @@ func TestDomainsAreRefused(t *testing.T) {
 	w.want(201, "PUT", "/v1/clusters/blue", `{"domain": "default"}`)
 	w.want(201, "PUT", "/v1/clusters/green", `{}`)
 
-	// The next write of a record from an earlier build returns it to the default domain.
-	w.put(map[string]any{"cluster/red": &cluster.Cluster{Name: "red", Domain: "north"}})
+	// Records from an earlier build raise alarms. The next write returns them to the default domain.
+	w.put(map[string]any{
+		"cluster/red": &cluster.Cluster{Name: "red", Domain: "north"},
+		"host/n7":     &cluster.Host{Name: "n7", Domain: "north"},
+		"node/n8":     &cluster.Node{Name: "n8", Domain: "north", Generation: 4},
+	})
+	alarms := func() string { return string(w.want(200, "GET", "/v1/status", nil).body) }
+	for _, want := range []string{
+		"cluster red is in the domain north", "node n7 is in the domain north", "generation: 5",
+	} {
+		if got := alarms(); !strings.Contains(got, want) {
+			t.Errorf("no alarm %q: %s", want, got)
+		}
+	}
 	w.want(200, "PUT", "/v1/clusters/red", `{}`)
-	if c, _ := w.tables.Snapshot().Cluster("red"); c.Value.InDomain() != cluster.DefaultDomain {
-		t.Errorf("the cluster is still in %s", c.Value.Domain)
+	w.want(200, "PUT", "/v1/nodes/n7", `{}`)
+	if got := alarms(); strings.Count(got, "north") != 1 { // the leader takes n8 over
+		t.Errorf("the alarms of the written records are left: %s", got)
 	}
 }

@@ -8,8 +8,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// filtered returns a world with events of two clusters during one hour. The newest batch is of the server's present
-// time.
+// filtered returns a world with events of two clusters during one hour. The newest batch has the server's present time.
 func filtered(t *testing.T) *world {
 	t.Helper()
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
@@ -46,7 +45,7 @@ func filtered(t *testing.T) *world {
 	return w
 }
 
-// TestEventFilters selects events by each field, and by several fields at once.
+// TestEventFilters selects events by each field, and by several fields together.
 func TestEventFilters(t *testing.T) {
 	w := filtered(t)
 	for _, test := range []struct{ query, want string }{
@@ -75,8 +74,8 @@ func TestEventFilters(t *testing.T) {
 	got := w.want(400, "GET", "/v1/events?service=We.b&job=x&node=.&task=web&since=soon&cron=y", nil)
 	want := "?node: is \".\", which is not a valid name of a node; ?service: is \"We.b\", which is not a " +
 		"valid name of a service; " +
-		"?job: cannot be given beside another owner: ask for one service, job or cron at a time; " +
-		"?cron: cannot be given beside another owner: ask for one service, job or cron at a time; " +
+		"?job: cannot be given beside another owner: name one service, job or cron at a time; " +
+		"?cron: cannot be given beside another owner: name one service, job or cron at a time; " +
 		"?task: is \"web\", which is not a valid name of a task; ?since: is \"soon\", want a duration such " +
 		"as \"30s\" or \"5m\""
 	if got.faults() != want {

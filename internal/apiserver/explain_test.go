@@ -91,8 +91,8 @@ func TestExplainStops(t *testing.T) {
 	stop("default.web.1.3", cluster.StopMandatory, "", "")
 	all := strings.Join(messages(w.explain(webPath), "stop"), "\n")
 	for _, want := range []string{
-		"default.web.1.0 on node n1 is to stop: web@2 replaces it; its agent has not asked for a permit yet",
-		"default.web.1.1 on node n1 is to stop: web@2 replaces it; its agent asked for a permit, which is " +
+		"default.web.1.0 on node n1 is to stop: web@2 replaces it; its agent has not requested a permit yet",
+		"default.web.1.1 on node n1 is to stop: web@2 replaces it; its agent requested a permit, which is " +
 			"given once enough others are healthy",
 		"default.web.1.2 on node n1 is to stop: web@2 replaces it; its agent has the permit for it",
 		"default.web.1.3 on node n1 is to stop: web@2 replaces it",
@@ -109,7 +109,7 @@ func TestExplainStops(t *testing.T) {
 	}
 	// The reconciler's reason has the numbers: three of three must stay.
 	if text := fmt.Sprint(one.Because); !strings.Contains(text, "at least") {
-		t.Errorf("the budget is not told: %s", text)
+		t.Errorf("the budget is missing: %s", text)
 	}
 }
 

@@ -26,13 +26,13 @@ func TestValuesAreNotForViewers(t *testing.T) {
 	s.want(201, "PUT", "/v1/definitions/web/2", with(2, "second-secret", "second-file"))
 	s.want(201, "PUT", "/v1/clusters/default/services/web", service("web", "web@1", 1))
 	s.want(200, "PUT", "/v1/clusters/default/services/web", service("web", "web@2", 1))
-	looking, writing := s.access(cluster.RoleViewer), s.access(cluster.RoleSubmitter)
+	viewer, submitter := s.access(cluster.RoleViewer), s.access(cluster.RoleSubmitter)
 	for _, path := range []string{
 		"/v1/definitions", "/v1/definitions/web", "/v1/definitions/web/2", "/v1/definitions/web/2/diff",
 		"/v1/clusters/default/services/web/rollout/history", "/v1/clusters/default/services/web", "/v1/events",
 		"/v1/tasks",
 	} {
-		hidden, shown := s.ask(s.plain, looking, "GET", path, nil), s.ask(s.plain, writing, "GET", path, nil)
+		hidden, shown := s.ask(s.plain, viewer, "GET", path, nil), s.ask(s.plain, submitter, "GET", path, nil)
 		if hidden.status != 200 || shown.status != 200 {
 			t.Fatalf("%s: status %d and %d: %s", path, hidden.status, shown.status, hidden.body)
 		}
@@ -48,17 +48,17 @@ func TestValuesAreNotForViewers(t *testing.T) {
 	}
 	// A request for the values is refused with a reason.
 	for _, path := range []string{"/v1/definitions?reveal", "/v1/definitions/web/2?reveal=true"} {
-		if got := s.ask(s.plain, looking, "GET", path, nil); got.status != 403 ||
+		if got := s.ask(s.plain, viewer, "GET", path, nil); got.status != 403 ||
 			!strings.Contains(got.problem().Detail, "need the role submitter") {
 			t.Errorf("%s as a viewer: status %d: %s", path, got.status, got.body)
 		}
-		if got := s.ask(s.plain, writing, "GET", path, nil); got.status != 200 ||
+		if got := s.ask(s.plain, submitter, "GET", path, nil); got.status != 200 ||
 			!bytes.Contains(got.body, []byte("second-secret")) {
 			t.Errorf("%s as a submitter: status %d: %s", path, got.status, got.body)
 		}
 	}
 	// The tables' own values have not changed.
-	if got := s.ask(s.plain, writing, "GET", "/v1/definitions/web/1", nil); !bytes.Contains(got.body,
+	if got := s.ask(s.plain, submitter, "GET", "/v1/definitions/web/1", nil); !bytes.Contains(got.body,
 		[]byte("first-file")) {
 		t.Errorf("afterwards: %s", got.body)
 	}

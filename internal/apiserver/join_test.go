@@ -80,7 +80,7 @@ func TestNodeJoins(t *testing.T) {
 	reply := read[api.JoinReply](t, got)
 	if reply.AuthorityKey != "" || len(reply.Members) != 0 ||
 		!slices.Equal(reply.Servers, []string{"https://10.0.0.1:7071"}) {
-		t.Errorf("a node was told %+v", reply)
+		t.Errorf("a node got %+v", reply)
 	}
 	if err := token.CheckCA([]byte(reply.Authority)); err != nil {
 		t.Error(err)
@@ -111,7 +111,7 @@ func TestNodeJoins(t *testing.T) {
 	}
 }
 
-// TestUsesAreCounted sends three times as many joins as the token has uses, to two servers at once.
+// TestUsesAreCounted sends three times as many joins as the token has uses, to two servers concurrently.
 func TestUsesAreCounted(t *testing.T) {
 	engine := memory.New(memory.Options{})
 	a, _ := newAuthority(t)
@@ -251,7 +251,7 @@ func TestJoinsThatAreRefused(t *testing.T) {
 			422,
 		},
 		{
-			"a peer address that nobody reaches",
+			"a peer address that cannot be reached",
 			api.JoinRequest{
 				Token: server.Token, Name: "s2", Request: csr("server", "s2"),
 				PeerURL: "https://0.0.0.0:7072",
@@ -406,11 +406,11 @@ func TestGuessingIsSlowedDown(t *testing.T) {
 		}
 	}
 	if refused != credentials.MaxJoinTries {
-		t.Errorf("%d tries were looked at, want %d", refused, credentials.MaxJoinTries)
+		t.Errorf("%d tries were checked, want %d", refused, credentials.MaxJoinTries)
 	}
 	good := api.JoinRequest{Token: made.Token, Name: "n1", Request: csr}
 	if got := s.ask(s.plain, "", "POST", "/v1/join", good); got.status != 429 {
-		t.Errorf("the right token at once: status %d", got.status)
+		t.Errorf("the right token without a pause: status %d", got.status)
 	}
 	s.early.Store(int64(credentials.JoinTryDecay + time.Second))
 	if got := s.ask(s.plain, "", "POST", "/v1/join", good); got.status != 200 {
@@ -438,9 +438,9 @@ func TestRenewal(t *testing.T) {
 			"",
 			rawRequest(t, pkix.Name{CommonName: "n1", OrganizationalUnit: []string{"admin"}}), 422,
 		},
-		"nothing":                {"", "", 422},
-		"with an admin's token":  {s.access(cluster.RoleAdmin), csr, 403},
-		"with a token of nobody": {"tx.yyyy", csr, 401},
+		"nothing":               {"", "", 422},
+		"with an admin's token": {s.access(cluster.RoleAdmin), csr, 403},
+		"with an unknown token": {"tx.yyyy", csr, 401},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -481,7 +481,7 @@ func TestRenewalOfMachinesThatLeft(t *testing.T) {
 			t.Errorf("%s that left: status %d: %s", who, got.status, got.body)
 		}
 	}
-	// Without its records the node looks like any machine that has joined and registers.
+	// Without its records the node is like any machine that has joined and registers.
 	s.put(map[string]any{"host/n1": nil, "status/n1": nil})
 	if got := renew(nodeOne); got.status != 200 {
 		t.Errorf("a node without a record: status %d: %s", got.status, got.body)

@@ -72,7 +72,7 @@ func TestDefinitionsOfOtherClusters(t *testing.T) {
 }
 
 // A conflict with a version that the token does not see must not reveal its content.
-func TestConflictHidesWhatStands(t *testing.T) {
+func TestConflictHidesTheStoredVersion(t *testing.T) {
 	s, red, _ := limits(t)
 	other := definition("blue-web", 1)
 	for name, got := range map[string]reply{
@@ -187,15 +187,15 @@ func TestDeleteDefinition(t *testing.T) {
 		t.Errorf("the newest is %s, want batch@2", v.Steps[0].Definition)
 	}
 	remove(all, "batch@1", 204, "")
-	type told struct{ Type, Message string }
-	var got []told
+	type published struct{ Type, Message string }
+	var got []published
 	for _, e := range read[api.Page[api.EventView]](t,
 		s.want(200, "GET", "/v1/events?types=definition.created,definition.deleted,definition.removed", nil)).Items {
 		if strings.HasPrefix(e.Message, "batch@1") {
-			got = append(got, told{e.Type, e.Message})
+			got = append(got, published{e.Type, e.Message})
 		}
 	}
-	want := []told{
+	want := []published{
 		{"definition.created", "batch@1"},
 		{"definition.deleted", "batch@1: the user deleted it"},
 		{"definition.removed", "batch@1: nothing refers to it"},

@@ -36,7 +36,7 @@ func TestPages(t *testing.T) {
 				got = append(got, s.Name)
 			}
 			if len(p.Items) > limit || pages > 10 {
-				t.Fatalf("limit %d: page %d holds %d", limit, pages, len(p.Items))
+				t.Fatalf("limit %d: page %d has %d", limit, pages, len(p.Items))
 			}
 			if cursor = p.Next; cursor == "" {
 				break
@@ -65,7 +65,7 @@ func TestBlockingList(t *testing.T) {
 	if took := time.Since(began); took < 200*time.Millisecond || len(same.Items) != 1 {
 		t.Errorf("a list that did not change was answered after %v", took)
 	}
-	// An older index is answered at once.
+	// An older index is answered immediately.
 	if p := read[services](t, w.want(200, "GET", "/v1/services?index=1&wait=1m", nil)); len(p.Items) != 1 {
 		t.Errorf("%d services", len(p.Items))
 	}
@@ -128,8 +128,8 @@ func TestWaitIsWokenByReasons(t *testing.T) {
 	}
 }
 
-// TestReasonsBetweenTwoWaits changes a task's reason between two waits. The next wait is answered at once, although the
-// index is the same.
+// TestReasonsBetweenTwoWaits changes a task's reason between two waits. The next wait is answered immediately, although
+// the index is the same.
 func TestReasonsBetweenTwoWaits(t *testing.T) {
 	w := newWorld(t)
 	w.rarely()
@@ -145,7 +145,7 @@ func TestReasonsBetweenTwoWaits(t *testing.T) {
 	watch := testkit.NewStopwatch()
 	p := read[tasks](t, w.want(200, "GET", fmt.Sprintf("/v1/tasks?index=%d&wait=20s", first.Index), nil))
 	if took := watch.Elapsed(); took > 10*time.Second {
-		t.Errorf("told after %v", took)
+		t.Errorf("answered after %v", took)
 	}
 	if p.Index != first.Index || p.Items[1].Message != "no node" {
 		t.Errorf("%+v", p)

@@ -77,7 +77,7 @@ func TestConnectionOutlivesItsCertificate(t *testing.T) {
 		}
 	}
 	if dials.Load() < 2 {
-		t.Error("the other side was not asked to connect anew")
+		t.Error("the other side was not asked to reconnect")
 	}
 	s.early.Store(int64(pki.LeafLife + time.Hour))
 	got := s.ask(node, "", "GET", transportPath, nil)
@@ -147,7 +147,7 @@ func TestSlowHandshake(t *testing.T) {
 			break
 		}
 	}
-	// The same holds for headers after the handshake.
+	// The same applies to headers after the handshake.
 	c, err := tls.Dial("tcp", addr, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}})
 	if err != nil {
 		t.Fatal(err)
@@ -207,6 +207,6 @@ func TestUserOfTheSocket(t *testing.T) {
 		t.Errorf("status %d, audit %+v, want %s", resp.StatusCode, lines, who)
 	}
 	if events := s.want(200, "GET", "/v1/events", nil); !strings.Contains(string(events.body), `"by":"`+who+`"`) {
-		t.Errorf("the event does not tell who: %s", events.body)
+		t.Errorf("the event does not name the user: %s", events.body)
 	}
 }

@@ -45,7 +45,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		}, []string{"status"}),
 		conflicts: prometheus.NewCounter(prometheus.CounterOpts{
 			Namespace: "berth", Subsystem: "apiserver", Name: "write_conflicts_total",
-			Help: "Writes that another writer overtook and that were drawn anew.",
+			Help: "Writes that were computed again after a concurrent write.",
 		}),
 		lost: prometheus.NewCounter(prometheus.CounterOpts{
 			Namespace: "berth", Subsystem: "apiserver", Name: "lost_events_total",

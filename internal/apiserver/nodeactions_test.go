@@ -255,7 +255,7 @@ func TestSoftState(t *testing.T) {
 	stream := w.stream("/v1/nodes")
 	defer stream.cancel()
 	stream.until(t, "synced")
-	for range 5 { // the stream looks every 20 ms
+	for range 5 { // the stream polls every 20 ms
 		pulse.Seq++
 		w.tables.SetPulse("n1", pulse)
 		testkit.Pause(t.Context(), 30*time.Millisecond)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/store/memory"
 )
 
 func TestDefinitionIsWrittenOnce(t *testing.T) {
@@ -76,7 +77,7 @@ func TestServiceGenerations(t *testing.T) {
 		{"deleted", "DELETE", path, nil, 202, 4},
 		{"deleted again", "DELETE", path, nil, 202, 4},
 		{"scaled while deleted", "POST", path + "/scale", map[string]any{"count": 2}, 409, 4},
-		{"made anew", "PUT", path, service("web", "web@1", 1), 201, 5},
+		{"created again", "PUT", path, service("web", "web@1", 1), 201, 5},
 	}
 	for _, step := range steps {
 		w.want(step.status, step.method, step.path, step.body)
@@ -426,14 +427,55 @@ func TestApplyTooLarge(t *testing.T) {
 	if !strings.Contains(got.problem().Detail, "in parts") {
 		t.Errorf("%s", got.body)
 	}
+	var most int
+	_, text, _ := strings.Cut(got.problem().Detail, "the first ")
+	if _, err := fmt.Sscanf(text, "%d", &most); err != nil || most < 2 || most >= 6000 {
+		t.Fatalf("the number of objects that fit: %d, %v: %s", most, err, got.body)
+	}
+	dry := func(n int) map[string]any {
+		request := manifestsOf(pairs[:2*n]...)
+		request["dry_run"] = true
+		return request
+	}
+	w.want(200, "POST", "/v1/apply", dry(most))
+	w.want(413, "POST", "/v1/apply", dry(most+1))
 	page := read[api.Page[api.DefinitionView]](t, w.want(200, "GET", "/v1/definitions", nil))
 	if len(page.Items) != 0 {
 		t.Errorf("%d definitions were stored", len(page.Items))
 	}
+	w.want(200, "POST", "/v1/apply", manifestsOf(pairs[:2*most]...))
 }
 
-// TestWhatWasReadCanBeWritten writes back answers of reads: nothing changes.
-func TestWhatWasReadCanBeWritten(t *testing.T) {
+// TestApplyOnConsul applies objects to a store with the limits of Consul in the parts that the refusal names.
+func TestApplyOnConsul(t *testing.T) {
+	w := newWorldOn(t, memory.New(memory.Options{Consul: true}))
+	pairs := []any{"TaskDefinition", definition("web", 1)}
+	for i := range 80 {
+		pairs = append(pairs, "Service", service(fmt.Sprintf("s%02d", i), "web@1", 1))
+	}
+	requests := 0
+	for len(pairs) > 0 {
+		if requests++; requests > 20 {
+			t.Fatal("the parts do not end")
+		}
+		n := len(pairs) / 2
+		if got := w.call("POST", "/v1/apply", manifestsOf(pairs...)); got.status != 200 {
+			_, text, _ := strings.Cut(got.problem().Detail, "the first ")
+			if _, err := fmt.Sscanf(text, "%d", &n); got.status != 413 || err != nil || n == 0 {
+				t.Fatalf("status %d, %s", got.status, got.body)
+			}
+			w.want(200, "POST", "/v1/apply", manifestsOf(pairs[:2*n]...))
+		}
+		pairs = pairs[2*n:]
+	}
+	page := read[api.Page[api.ServiceView]](t, w.want(200, "GET", "/v1/services", nil))
+	if len(page.Items) != 80 || requests < 2 {
+		t.Errorf("%d services after %d requests", len(page.Items), requests)
+	}
+}
+
+// TestReadObjectsCanBeWritten writes back answers of reads: nothing changes.
+func TestReadObjectsCanBeWritten(t *testing.T) {
 	w := newWorld(t)
 	w.web()
 	w.want(201, "PUT", "/v1/clusters/default/jobs/sum", job("sum", "web@1", 2))

@@ -9,6 +9,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/store"
 )
 
 // TestAnswersFitTheirDescription validates answers of all kinds against the schemas of the OpenAPI document.
@@ -105,6 +106,7 @@ func TestAnswersFitTheirDescription(t *testing.T) {
 			}
 		})
 	}
+	t.Run("stored records", func(t *testing.T) { recordsFit(t, w) })
 	wrong, err := jsonschema.UnmarshalJSON(strings.NewReader(`{"version": 1}`))
 	if err != nil {
 		t.Fatal(err)
@@ -126,6 +128,36 @@ func TestAnswersFitTheirDescription(t *testing.T) {
 	var served any
 	if err := json.Unmarshal(w.want(200, "GET", "/openapi.json", nil).body, &served); err != nil {
 		t.Error(err)
+	}
+}
+
+// recordsFit validates all records of the store against the schema in the reference.
+func recordsFit(t *testing.T, w *world) {
+	schemas := jsonschema.NewCompiler()
+	schemas.AssertFormat()
+	records, err := schemas.Compile("../../docs/reference/records.schema.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := w.engine.List(t.Context(), store.DefaultPrefix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	nouns := map[string]bool{}
+	for _, r := range all.Records {
+		key := strings.TrimPrefix(r.Key, store.DefaultPrefix)
+		noun, _, _ := strings.Cut(key, "/")
+		nouns[noun] = true
+		value, err := jsonschema.UnmarshalJSON(bytes.NewReader(r.Value))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := records.Validate(map[string]any{key: value}); err != nil {
+			t.Errorf("%v\nin %s", err, r.Value)
+		}
+	}
+	if len(nouns) < 15 {
+		t.Errorf("records of %d nouns: this test looks at too little", len(nouns))
 	}
 }
 

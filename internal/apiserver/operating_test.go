@@ -75,7 +75,7 @@ func (f *fakeMembers) set(change func(*fakeMembers)) {
 	change(f)
 }
 
-// three returns three servers, of which s1 answers and leads.
+// three returns three servers. s1 answers and leads.
 func three() *fakeMembers {
 	return &fakeMembers{
 		members: []store.Member{
@@ -288,7 +288,7 @@ func TestStatus(t *testing.T) {
 		t.Errorf("servers (-want +got):\n%s", diff)
 	}
 	if len(v.Alarms) > 0 || v.Store == nil || !v.Store.Writable || v.MassSilence || v.Recovery != nil {
-		t.Errorf("all is well: %+v", v)
+		t.Errorf("want no trouble, got %+v", v)
 	}
 	tests := []struct {
 		name   string
@@ -450,7 +450,8 @@ func TestSnapshotCutShort(t *testing.T) {
 			_ = resp.Body.Close()
 		}
 		if before == "" && status != http.StatusInternalServerError || before != "" && err == nil {
-			t.Errorf("after %d bytes: status %d, %v; want nobody to take it for whole", len(before), status, err)
+			t.Errorf("after %d bytes: status %d, %v; want an error, not a snapshot that seems complete", len(before),
+				status, err)
 		}
 	}
 }

@@ -83,9 +83,9 @@ func TestPermissionsAtAdmission(t *testing.T) {
 	}
 }
 
-// TestWhoGivesPermissions checks that only an admin changes permissions. A write of a cluster without permissions
-// leaves them unchanged.
-func TestWhoGivesPermissions(t *testing.T) {
+// TestOnlyAdminsChangePermissions checks that only an admin changes permissions. A write of a cluster without
+// permissions leaves them unchanged.
+func TestOnlyAdminsChangePermissions(t *testing.T) {
 	t.Parallel()
 	s := newSecure(t, func(c *Config) { c.Permissions = nil })
 	const with, without, none = `{"name": "shop", "permissions": ["root"]}`, `{"name": "shop", "preemption": "never"}`,
@@ -120,7 +120,7 @@ func TestWhoGivesPermissions(t *testing.T) {
 }
 
 // TestPermissionsThatWereTaken checks that specs and earlier versions do not start again, or grow, after the cluster
-// has lost a permission. What needs no new task goes on.
+// has lost a permission. Changes without new tasks continue.
 func TestPermissionsThatWereTaken(t *testing.T) {
 	t.Parallel()
 	s := newSecure(t, func(c *Config) { c.Permissions = nil })

@@ -161,7 +161,7 @@ func TestVersionsThatCannotBePinned(t *testing.T) {
 	reply := read[api.ApplyReply](t,
 		w.want(200, "POST", "/v1/apply",
 			manifestsOf("TaskDefinition", pinnedVersion(1, map[string]any{"image": "web:1"}))))
-	if d := watch.Elapsed(); d > 30*time.Second || !strings.Contains(reply.Changes[0].Note, "no node could tell") {
+	if d := watch.Elapsed(); d > 30*time.Second || !strings.Contains(reply.Changes[0].Note, "no node answered") {
 		t.Errorf("after %v: %+v", d, reply.Changes)
 	}
 	<-gone
@@ -185,7 +185,7 @@ func TestPullAndPruneImages(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("pulled (-want +got):\n%s", diff)
 	}
-	var news []api.ImagePullNews
+	var received []api.ImagePullNews
 	ask := api.ImagePull{Images: []string{"a:1", "b:2"}, Nodes: []string{"n1"}}
 	for line := range strings.Lines(string(w.want(200, "POST", "/v1/images/pull", ask, "Accept",
 		route.MediaLines).body)) {
@@ -193,15 +193,15 @@ func TestPullAndPruneImages(t *testing.T) {
 		if err := json.Unmarshal([]byte(line), &one); err != nil {
 			t.Fatal(err)
 		}
-		news = append(news, one)
+		received = append(received, one)
 	}
-	wantNews := []api.ImagePullNews{
+	wantReceived := []api.ImagePullNews{
 		{Node: "n1", Image: "a:1", Message: "pulling a:1: 1 of 2 layers"},
 		{Node: "n1", Image: "b:2", Message: "pulling b:2: 1 of 2 layers"},
 		{Node: "n1", Done: true},
 		{Reply: &want},
 	}
-	if diff := cmp.Diff(wantNews, news); diff != "" {
+	if diff := cmp.Diff(wantReceived, received); diff != "" {
 		t.Errorf("followed (-want +got):\n%s", diff)
 	}
 	for _, dry := range []bool{false, true} {

@@ -108,7 +108,7 @@ func TestExplainWhatWouldPlace(t *testing.T) {
 	})
 	x := w.explain("/v1/tasks/" + string(id))
 	want := []string{
-		"have it ask for 4 GiB of memory less (then 11 GiB)",
+		"reduce its request by 4 GiB of memory (to 11 GiB)",
 		"loosen the constraint label.zone = a to label.zone in (a, b)",
 		"free 4 GiB of memory on n1, as the end of 4 tasks would",
 		"add a node with 1 CPU and 15 GiB of memory free and label.zone = a",

@@ -27,7 +27,7 @@ func paired(t *testing.T, options ...func(*Config)) *world {
 		service("both", "pair@1", 1),
 	))
 	records := map[string]any{}
-	for i, stands := range []struct {
+	for i, placed := range []struct {
 		service, definition string
 		devices             []cluster.DeviceUse
 	}{
@@ -51,9 +51,9 @@ func paired(t *testing.T, options ...func(*Config)) *world {
 				Devices:   []cluster.Device{{ID: "gpu0", Type: "gpu", Numa: -1}, {ID: "gpu1", Type: "gpu", Numa: -1}},
 			},
 		}
-		id := cluster.ServiceTask("default", stands.service, 1, 0)
-		d := desired(id, 1, cluster.KindService, cluster.Ref{Name: stands.definition, Version: 1})
-		d.Node, d.Ports, d.Devices = name, nil, stands.devices
+		id := cluster.ServiceTask("default", placed.service, 1, 0)
+		d := desired(id, 1, cluster.KindService, cluster.Ref{Name: placed.definition, Version: 1})
+		d.Node, d.Ports, d.Devices = name, nil, placed.devices
 		records["state/"+name+"/"+string(id)] = d
 		records["status/"+name+"/"+string(id)] = observed(d, cluster.StateRunning, cluster.HealthHealthy)
 	}

@@ -41,17 +41,17 @@ func uneven(t *testing.T) *world {
 			},
 		}
 	}
-	stand := func(id cluster.TaskID, kind cluster.Kind, ref cluster.Ref) {
+	place := func(id cluster.TaskID, kind cluster.Kind, ref cluster.Ref) {
 		d := desired(id, 1, kind, ref)
 		d.Ports = nil
 		records["state/n1/"+string(id)] = d
 		records["status/n1/"+string(id)] = observed(d, cluster.StateRunning, cluster.HealthHealthy)
 	}
 	for i := range 3 {
-		stand(cluster.ServiceTask("default", "web", 1, i), cluster.KindService, cluster.Ref{Name: "web", Version: 1})
+		place(cluster.ServiceTask("default", "web", 1, i), cluster.KindService, cluster.Ref{Name: "web", Version: 1})
 	}
-	stand("default.probe.1.0", cluster.KindService, cluster.Ref{Name: "work", Version: 1})
-	stand("default.sum.1.work.0", cluster.KindJob, cluster.Ref{Name: "work", Version: 1})
+	place("default.probe.1.0", cluster.KindService, cluster.Ref{Name: "work", Version: 1})
+	place("default.sum.1.work.0", cluster.KindJob, cluster.Ref{Name: "work", Version: 1})
 	w.put(records)
 	w.rolledOut("web")
 	return w
@@ -115,9 +115,9 @@ func TestPlanRebalance(t *testing.T) {
 	}
 }
 
-// TestRebalanceLeavesAlone checks that tasks stay if they are being rolled out, are unhealthy, are moving, or are
+// TestRebalanceKeepsTasksInPlace checks that tasks stay if they are being rolled out, are unhealthy, are moving, or are
 // necessary for the minimum.
-func TestRebalanceLeavesAlone(t *testing.T) {
+func TestRebalanceKeepsTasksInPlace(t *testing.T) {
 	one, path := desired("default.web.1.0", 1, cluster.KindService, cluster.Ref{Name: "web", Version: 1}),
 		"n1/default.web.1.0"
 	stopped := one

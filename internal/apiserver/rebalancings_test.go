@@ -109,11 +109,11 @@ func TestRebalanceIsHandedIn(t *testing.T) {
 	w.want(400, "GET", "/v1/rebalancings/first", nil)
 	if e := w.lastEvent(); e.Type != "rebalance.started" || e.Message != "rebalancing 1 carries out 2 moves" ||
 		e.By == "" {
-		t.Errorf("told %+v", e)
+		t.Errorf("got event %+v", e)
 	}
 }
 
-// TestRebalanceWithFaults checks that all faults of a list are returned at once, and nothing is written.
+// TestRebalanceWithFaults checks that all faults of a list are returned together, and nothing is written.
 func TestRebalanceWithFaults(t *testing.T) {
 	w := uneven(t)
 	stopped := desired("default.web.1.1", 1, cluster.KindService, cluster.Ref{Name: "web", Version: 1})
@@ -141,8 +141,8 @@ func TestRebalanceWithFaults(t *testing.T) {
 		"moves[7].to: is n1, where the task is already",
 		"moves[8].task: \"what\" is no task id, want one such as default.web.1.0",
 		"moves[8].from: is \"N 1\", want the name of a node",
-		"moves[0].attempt: is 2, and attempt 1 of the task runs: ask for the list again",
-		"moves[0].from: is n2, and the task is on node n1: ask for the list again",
+		"moves[0].attempt: is 2, and attempt 1 of the task runs: request the list again",
+		"moves[0].from: is n2, and the task is on node n1: request the list again",
 		"moves[2].task: default.web.1.1 is to be stopped already",
 		"moves[3].task: default.web.1.9 does not exist",
 		"moves[4].task: default.gone.1.0 does not exist: there is no such service",
@@ -230,6 +230,6 @@ func TestUndoRebalancing(t *testing.T) {
 		t.Errorf("got %+v", v)
 	}
 	if e := w.lastEvent(); e.Message != "rebalancing 3 takes back 1 move of rebalancing 2" {
-		t.Errorf("told %+v", e)
+		t.Errorf("got event %+v", e)
 	}
 }

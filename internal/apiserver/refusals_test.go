@@ -51,7 +51,7 @@ func refusalOf(t *testing.T, what string, got reply) api.Problem {
 	return p
 }
 
-// names reports whether a problem has a fault at a path or below it.
+// namesPlace reports whether a problem has a fault at a path or below it.
 func namesPlace(p *api.Problem, place string) bool {
 	return slices.ContainsFunc(p.Faults, func(f cluster.Fault) bool {
 		rest, ok := strings.CutPrefix(f.Path, place)
@@ -150,7 +150,7 @@ func TestEveryRouteRefusesWithItsPlace(t *testing.T) {
 		}
 	}
 	if paths < 300 || queries < 50 || fields < 100 {
-		t.Errorf("looked at %d paths, %d parameters and %d fields: the test does not see the routes", paths, queries,
+		t.Errorf("checked %d paths, %d parameters and %d fields: the test does not see the routes", paths, queries,
 			fields)
 	}
 	if after := w.tables.Snapshot().Revision(); after != before {

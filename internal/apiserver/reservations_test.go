@@ -46,9 +46,9 @@ func TestReservations(t *testing.T) {
 		made.Domain != "default" || made.Lead != cluster.DefaultLead {
 		t.Errorf("made: %+v", made)
 	}
-	if told := w.lastEvent(); told.Type != "reservation.created" ||
-		!strings.Contains(told.Message, "the reservation exam keeps 1 node from") {
-		t.Errorf("told: %+v", told)
+	if last := w.lastEvent(); last.Type != "reservation.created" ||
+		!strings.Contains(last.Message, "the reservation exam keeps 1 node from") {
+		t.Errorf("got event %+v", last)
 	}
 	again := read[api.ReservationView](t, w.want(200, "PUT", "/v1/reservations/exam", made))
 	if diff := cmp.Diff(made, again); diff != "" {
@@ -62,8 +62,8 @@ func TestReservations(t *testing.T) {
 	if diff := cmp.Diff([]string{"n1", "n2"}, grown.Nodes); diff != "" {
 		t.Errorf("grown (-want +got):\n%s", diff)
 	}
-	if told := w.lastEvent(); told.Type != "reservation.updated" {
-		t.Errorf("told: %+v", told)
+	if last := w.lastEvent(); last.Type != "reservation.updated" {
+		t.Errorf("got event %+v", last)
 	}
 	more.Count = 3
 	if p := w.refused(422, "PUT", "/v1/reservations/exam", more); !strings.Contains(p.Detail+fmt.Sprint(p.Faults),
@@ -83,8 +83,8 @@ func TestReservations(t *testing.T) {
 		t.Errorf("listed: %+v", page.Items)
 	}
 	w.want(204, "DELETE", "/v1/reservations/now", nil)
-	if told := w.lastEvent(); told.Type != "reservation.deleted" {
-		t.Errorf("told: %+v", told)
+	if last := w.lastEvent(); last.Type != "reservation.deleted" {
+		t.Errorf("got event %+v", last)
 	}
 	w.want(404, "GET", "/v1/reservations/now", nil)
 	w.want(404, "DELETE", "/v1/reservations/now", nil)
@@ -99,7 +99,7 @@ func TestReservationFaults(t *testing.T) {
 		name, body string
 		want       []string // paths
 	}{
-		{"all at once", `{"name": "b", "pool": "x", ` + hours(2, 1) + `}`, []string{"name", "nodes", "pool", "until"}},
+		{"all together", `{"name": "b", "pool": "x", ` + hours(2, 1) + `}`, []string{"name", "nodes", "pool", "until"}},
 		{"over", `{"nodes": ["n1"], ` + hours(-2, -1) + `}`, []string{"until"}},
 		{
 			"not there, of another domain, and kept already", `{"nodes": ["n1", "n3", "n4", "n9"], ` + hours(2, 4) +

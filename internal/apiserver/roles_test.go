@@ -89,7 +89,7 @@ func TestEveryRouteHasARole(t *testing.T) {
 		t.Errorf("%s is in this list and is no route", name)
 	}
 	if access.MayUse(&route.Route{})(new(http.Request), &access.Caller{Role: cluster.RoleOperator}) == nil {
-		t.Error("a route that nobody thought about is open")
+		t.Error("a route without a row is open")
 	}
 }
 
@@ -144,7 +144,7 @@ func TestPartsOfMachines(t *testing.T) {
 		{"a node to the agents' part", s.shows(nodeOne), "", transportPath, 200},
 		{"a server to the agents' part", s.shows(serverTwo), "", transportPath, 403},
 		{"an admin to the agents' part", s.plain, s.access(cluster.RoleAdmin), transportPath, 403},
-		{"nobody to the agents' part", s.plain, "", transportPath, 401},
+		{"no certificate to the agents' part", s.plain, "", transportPath, 401},
 		{"a server to the servers' part", s.shows(serverTwo), "", "/peer/v1/digest", 204},
 		{"a node to the servers' part", s.shows(nodeOne), "", "/peer/v1/digest", 403},
 		{"an admin to the servers' part", s.plain, s.access(cluster.RoleAdmin), "/peer/v1/digest", 403},
@@ -176,8 +176,8 @@ func TestPartsOfMachines(t *testing.T) {
 	}
 }
 
-// TestNodeSpeaksForItselfAlone sends requests to the real agents' part.
-func TestNodeSpeaksForItselfAlone(t *testing.T) {
+// TestNodeCannotActForAnother sends requests to the real agents' part.
+func TestNodeCannotActForAnother(t *testing.T) {
 	got := &calledNodes{}
 	s := newSecure(t, func(c *Config) { c.Agents = transport.Handler(got) })
 	node := s.shows(nodeOne)

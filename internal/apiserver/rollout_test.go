@@ -107,7 +107,7 @@ func TestRolloutView(t *testing.T) {
 }
 
 // A version that the control plane has not seen yet is rolling; the previous one is the target of an undo.
-func TestRolloutNobodyLookedAt(t *testing.T) {
+func TestRolloutWithoutARecord(t *testing.T) {
 	w := rolled(t)
 	w.want(200, "PUT", webPath, service("web", "web@3", 3))
 	v := rolloutOf(t, w.want(200, "GET", rolloutPath, nil))
@@ -121,7 +121,7 @@ func TestRolloutNobodyLookedAt(t *testing.T) {
 }
 
 // A manifest does not change the user's requests about a rollout. A new version clears them, except the pause.
-func TestRolloutWishes(t *testing.T) {
+func TestRolloutRequests(t *testing.T) {
 	w := rolled(t)
 	v := rolloutOf(t, w.want(200, "POST", rolloutPath+"/pause", nil))
 	if !v.Paused || len(v.Waits) != 1 || v.Waits[0].Reason != cluster.ReasonPaused || !v.Deadline.IsZero() {
@@ -160,7 +160,7 @@ func TestRolloutWishes(t *testing.T) {
 	events := string(w.want(200, "GET", "/v1/events", nil).body)
 	for _, kind := range []string{"service.rollout-paused", "service.rollout-resumed"} {
 		if strings.Count(events, `"type":"`+kind+`"`) != 1 {
-			t.Errorf("%s is not told once: %s", kind, events)
+			t.Errorf("want one event %s: %s", kind, events)
 		}
 	}
 }
@@ -372,10 +372,10 @@ func TestGates(t *testing.T) {
 		{Name: "up", Passes: 1},
 		{Name: "slow"},
 	}
-	tell := false
+	reports := false
 	w := rolled(t, func(c *Config) {
 		c.Leader.Gates = func(o cluster.OwnerRef) []cluster.GateResult {
-			if !tell || o.Name != "web" {
+			if !reports || o.Name != "web" {
 				return nil
 			}
 			return results
@@ -399,11 +399,11 @@ func TestGates(t *testing.T) {
 		return all
 	}
 	if diff := cmp.Diff([]api.GateState{api.GateUnknown, api.GateUnknown, api.GateUnknown}, states()); diff != "" {
-		t.Errorf("nobody told (-want +got):\n%s", diff)
+		t.Errorf("without reports (-want +got):\n%s", diff)
 	}
-	tell = true
+	reports = true
 	if diff := cmp.Diff([]api.GateState{api.GateFailing, api.GatePassing, api.GateWaiting}, states()); diff != "" {
-		t.Errorf("told (-want +got):\n%s", diff)
+		t.Errorf("with reports (-want +got):\n%s", diff)
 	}
 	v := rolloutOf(t, w.want(200, "GET", rolloutPath, nil))
 	if text := fmt.Sprint(v.Waits); !strings.Contains(text, "value < 0.1 is false") {
@@ -514,7 +514,7 @@ func TestPromoteOneGeneration(t *testing.T) {
 	w := rolled(t)
 	w.put(map[string]any{"rollout/default/web": cluster.Rollout{Version: versionOf(2, 2, cluster.RolloutCanary)}})
 	if got := w.want(409, "POST", rolloutPath+"/promote", `{"generation": 1}`); !strings.Contains(got.problem().Detail,
-		"generation 2 with web@2 was asked for meanwhile") {
+		"generation 2 with web@2 was requested meanwhile") {
 		t.Errorf("%s", got.body)
 	}
 	w.want(422, "POST", rolloutPath+"/promote", `{"generations": 2}`)

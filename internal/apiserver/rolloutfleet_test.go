@@ -67,7 +67,7 @@ func TestRolloutsThroughALaggingServer(t *testing.T) {
 	}
 }
 
-// A promotion and a change at once: the promotion applies to its own version, or to none.
+// A promotion concurrent with a change: the promotion applies to its own version, or to none.
 func TestPromotionAgainstAnotherVersion(t *testing.T) {
 	a, b, _ := newFleet(t)
 	for n := 1; n <= 3; n++ {

@@ -104,7 +104,7 @@ func TestCountLeftToScaling(t *testing.T) {
 		{"a new one begins with the least", nil, "", 2},
 		{"a count is taken", 5, "", 5},
 		{"none keeps it", nil, "", 5},
-		{"what somebody set is kept", nil, `{"count": 7}`, 7},
+		{"a count that the user set is kept", nil, `{"count": 7}`, 7},
 	}
 	for _, step := range steps {
 		for _, how := range []string{"put", "apply"} {
@@ -130,7 +130,7 @@ func TestCountLeftToScaling(t *testing.T) {
 }
 
 // A count in a request restarts scaling from there, also if the spec has or had the same number.
-func TestCountBeginsScalingAnew(t *testing.T) {
+func TestCountRestartsScaling(t *testing.T) {
 	w := newWorld(t)
 	w.want(201, "PUT", "/v1/definitions/web/1", sized("web", 1))
 	w.want(201, "PUT", webPath, scaled(3))

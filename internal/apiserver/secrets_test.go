@@ -74,8 +74,8 @@ func TestSecretsAreWrittenAndNeverRead(t *testing.T) {
 	if second.Version != 2 || after.Value.Stamp == before.Value.Stamp {
 		t.Errorf("another value: %+v, stamps %q and %q", second, before.Value.Stamp, after.Value.Stamp)
 	}
-	if told := w.lastEvent(); told.Type != "secret.updated" || strings.Contains(told.Message, "hush") {
-		t.Errorf("told: %+v", told)
+	if last := w.lastEvent(); last.Type != "secret.updated" || strings.Contains(last.Message, "hush") {
+		t.Errorf("got event %+v", last)
 	}
 	for _, path := range []string{someSecret, "/v1/secrets", "/v1/clusters/default/secrets", "/v1/events"} {
 		if r := w.want(200, "GET", path, nil); bytes.Contains(r.body, []byte("hush")) ||

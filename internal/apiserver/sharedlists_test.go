@@ -85,7 +85,7 @@ func TestOneComputationForAll(t *testing.T) {
 		t.Errorf("computed %d times, want twice: at the begin and once for the change", n)
 	}
 	if n := w.server.lists.Views.Views(); n != 1 {
-		t.Errorf("%d views are held for one list", n)
+		t.Errorf("%d views are kept for one list", n)
 	}
 }
 
@@ -224,9 +224,9 @@ func TestScopesAreNotShared(t *testing.T) {
 	}
 }
 
-// TestPartsMakeTheWhole changes records of all kinds at random. Readers of streams, which get parts only, must end with
-// the same elements as a computed whole list.
-func TestPartsMakeTheWhole(t *testing.T) {
+// TestPartsEqualTheWholeList changes records of all kinds at random. Readers of streams, which get parts only, must end
+// with the same elements as a computed whole list.
+func TestPartsEqualTheWholeList(t *testing.T) {
 	w := newWorld(t)
 	w.rarely()
 	w.web()
@@ -246,7 +246,7 @@ func TestPartsMakeTheWhole(t *testing.T) {
 	random := rand.New(rand.NewPCG(7, 7))
 	for i := range 150 {
 		w.put(change(random, i))
-		if i%3 == 0 { // several changes at once, but not so many that one hides the fault of another
+		if i%3 == 0 { // several changes together, but not so many that one hides the fault of another
 			w.mirrored(paths, readers)
 		}
 	}
@@ -392,8 +392,8 @@ func plainItem(raw []byte) string {
 	return string(text)
 }
 
-// TestSlowReaderBlocksNobody has one reader that reads nothing while others get every change.
-func TestSlowReaderBlocksNobody(t *testing.T) {
+// TestSlowReaderBlocksNoOther has one reader that reads nothing while others get every change.
+func TestSlowReaderBlocksNoOther(t *testing.T) {
 	w := newWorld(t)
 	w.rarely()
 	w.web()

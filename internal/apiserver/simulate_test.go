@@ -43,7 +43,7 @@ func TestASimulationIsAnswered(t *testing.T) {
 	})
 	before := w.tables.Snapshot().Revision()
 	if v := read[api.Simulation](t, w.want(200, "POST", "/v1/simulate", scaleWeb)); !v.Fits || len(v.Steps) != 1 {
-		t.Errorf("got %+v, want what the simulator told", v)
+		t.Errorf("got %+v, want what the simulator returned", v)
 	}
 	if after := w.tables.Snapshot().Revision(); after != before {
 		t.Errorf("the store went from revision %d to %d: a simulation wrote", before, after)

@@ -139,7 +139,7 @@ func TestSlowStore(t *testing.T) {
 	w.want(201, "PUT", "/v1/clusters/blue", `{}`)
 }
 
-// TestEngineRestored takes the store back during an event stream. The reader is told to start again.
+// TestEngineRestored restores the store during an event stream. The reader must start again.
 func TestEngineRestored(t *testing.T) {
 	w := newWorld(t)
 	w.put(map[string]any{"event/b1": batch("b1", "task.failed")})

@@ -246,7 +246,7 @@ func TestImages(t *testing.T) {
 	}
 	w.want(404, "GET", "/v1/images?node=n7", nil)
 
-	// Two nodes, of which one has no session: the other is loaded.
+	// One of two nodes has no session, so the other is loaded.
 	w.put(map[string]any{"status/n0": cluster.NodeStatus{Name: "n0", Session: 1}})
 	loaded.Reset()
 	both := read[api.ImagesReply](t, w.want(200, "POST", "/v1/images", archive))
@@ -283,7 +283,7 @@ func TestCutArchive(t *testing.T) {
 		"%s\r\nContent-Length: 100\r\n\r\nhalf", token)
 	conn.Close()
 	if err := <-ended; err == nil {
-		t.Error("the node was told the end of an archive that was cut")
+		t.Error("the node got the end of an archive that was cut")
 	}
 }
 

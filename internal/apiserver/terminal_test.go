@@ -31,10 +31,10 @@ func (w *world) dialTask(what string) (conn *websocket.Conn, status int, err err
 func TestTerminalStreams(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		query string
-		send  []string
-		asked transport.StreamRequest
-		heard []string
+		query    string
+		send     []string
+		asked    transport.StreamRequest
+		received []string
 	}{
 		"terminal": {
 			"terminal?command=sh&command=-l&rows=24&columns=80&type=xterm-256color&container=main",
@@ -79,7 +79,7 @@ func TestTerminalStreams(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := busy(t)
-			asked, heard := make(chan transport.StreamRequest, 1), make(chan []string, 1)
+			asked, received := make(chan transport.StreamRequest, 1), make(chan []string, 1)
 			w.nodes.set(agent(func(req transport.StreamRequest, conn net.Conn) {
 				asked <- req
 				in := transport.NewFrameReader(conn)
@@ -91,7 +91,7 @@ func TestTerminalStreams(t *testing.T) {
 					}
 					all = append(all, fmt.Sprintf("%d %s", f.Channel, f.Body))
 				}
-				heard <- all
+				received <- all
 				out := transport.NewFrameWriter(conn)
 				_ = out.CloseOutput() // the client may be gone
 				_ = out.End(transport.ExecEnd{Code: 3, Error: "why"})
@@ -112,7 +112,7 @@ func TestTerminalStreams(t *testing.T) {
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Error(diff)
 			}
-			if diff := cmp.Diff(c.heard, <-heard); diff != "" {
+			if diff := cmp.Diff(c.received, <-received); diff != "" {
 				t.Errorf("what came to the node (-want +got):\n%s", diff)
 			}
 			for _, want := range []string{"\x01", `` + "\x03" + `{"code":3,"error":"why"}`} {

@@ -57,7 +57,7 @@ func TestTokenIsMadeUsedAndRevoked(t *testing.T) {
 	events := s.want(200, "GET", "/v1/events", nil)
 	if !strings.Contains(string(events.body), `"by":"the build farm (token:`+id+`)"`) ||
 		!strings.Contains(string(events.body), `"by":"token-file"`) {
-		t.Errorf("the events do not tell who: %s", events.body)
+		t.Errorf("the events do not name the user: %s", events.body)
 	}
 	s.want(204, "DELETE", "/v1/tokens/"+id, nil)
 	if got := s.ask(s.plain, made.Token, "GET", "/v1/version", nil); got.status != 401 ||
@@ -236,8 +236,8 @@ func TestTokensThatAreRefused(t *testing.T) {
 	}
 }
 
-// TestTokensOfRecordsThatAreOdd stores records that no server writes.
-func TestTokensOfRecordsThatAreOdd(t *testing.T) {
+// TestInvalidTokenRecords stores records that no server writes.
+func TestInvalidTokenRecords(t *testing.T) {
 	s := newSecure(t)
 	for name, record := range map[string]cluster.AccessToken{
 		"a role of machines": {

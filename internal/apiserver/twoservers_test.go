@@ -316,7 +316,7 @@ func TestOvertaken(t *testing.T) {
 	}
 	got := a.want(200, "POST", webPath+"/scale", map[string]any{"count": 7})
 	if v := read[api.ServiceView](t, got); v.Count != 7 || respond.ETag(v.Revision) != got.header.Get("ETag") {
-		t.Errorf("answered %d at %d with ETag %s, want what was asked for", v.Count, v.Revision, got.header.Get("ETag"))
+		t.Errorf("got %d at %d with ETag %s, want the requested count", v.Count, v.Revision, got.header.Get("ETag"))
 	}
 	a.want(412, "POST", webPath+"/scale", map[string]any{"count": 8}, "If-Match", got.header.Get("ETag"))
 	if got := countOf(t, a.want(200, "GET", webPath, nil)); got != 9 {

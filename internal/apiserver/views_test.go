@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -39,8 +40,8 @@ func outcome(d cluster.Desired, state cluster.State, message string) cluster.Out
 	}
 }
 
-// busy returns a world with a service of three tasks and a job of three tasks. Of the service one task runs, one failed
-// and one is pending. Of the job one task succeeded, one failed and is tried again, and one runs.
+// busy returns a world with a service of three tasks and a job of three tasks. One task of the service runs, one failed
+// and one is pending. One task of the job succeeded, one failed and is tried again, and one runs.
 func busy(t *testing.T) *world {
 	w := newWorld(t)
 	w.want(200, "POST", "/v1/apply", manifestsOf(
@@ -84,7 +85,7 @@ func busy(t *testing.T) *world {
 		"state/n1/default.sum.1.add.2":  going,
 		"status/n1/default.sum.1.add.2": observed(going, cluster.StatePreparing, ""),
 		"leader/default":                cluster.Leader{Epoch: 1, Holder: "s1"},
-		"state/default.sum.1.add.2":     map[string]any{},
+		"state/default.sum.1.add.2":     json.RawMessage("true"),
 		"plan/00000000000000000001":     cluster.PlanRecord{Seq: 1},
 		"event/e1":                      batch("e1", "task.failed"),
 		"unknown/thing":                 map[string]any{},

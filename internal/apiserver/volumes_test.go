@@ -68,7 +68,7 @@ func TestVolumesAreListedAndRemoved(t *testing.T) {
 		t.Errorf("%s", got.body)
 	}
 	if len(asked) != 1 {
-		t.Errorf("the node was asked for %q", asked)
+		t.Errorf("the node got requests for %q", asked)
 	}
 	if got := w.want(422, "POST", "/v1/volumes/remove",
 		api.VolumeRemove{Node: "n1", Name: "default/db/data", Force: true}); !strings.Contains(string(got.body),

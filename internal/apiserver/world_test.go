@@ -206,13 +206,16 @@ func (w *world) want(status int, method, path string, body any, headers ...strin
 	return r
 }
 
-// put writes records, as another writer would, and waits until the tables show them.
+// put writes records, as another writer would, and waits until the tables show them. A json.RawMessage is written as it
+// is.
 func (w *world) put(records map[string]any) {
 	w.t.Helper()
 	var g store.Group
 	for key, record := range records {
 		op := store.Op{Key: store.DefaultPrefix + key, Delete: record == nil}
-		if record != nil {
+		if raw, isRaw := record.(json.RawMessage); isRaw {
+			op.Value = raw
+		} else if record != nil {
 			value, err := store.Encode(record)
 			if err != nil {
 				w.t.Fatal(err)

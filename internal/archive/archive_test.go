@@ -48,8 +48,8 @@ func tree(t testing.TB, lines ...string) string {
 	return dir
 }
 
-// look returns what is below a folder in the words of tree.
-func look(t testing.TB, dir string) (lines []string) {
+// listing lists the content of a folder in the format of tree.
+func listing(t testing.TB, dir string) (lines []string) {
 	t.Helper()
 	must(t, filepath.WalkDir(dir, func(at string, d fs.DirEntry, err error) error {
 		if err != nil || at == dir {
@@ -142,12 +142,12 @@ func TestCopies(t *testing.T) {
 			path: "/data/a", there: []string{"d/ 755", "d/a -> ../x", "x 600 mine"},
 			dest: "/d", want: []string{"d/ 755", "d/a 640 one", "x 600 mine"},
 		},
-		"a folder":                  {path: "/data", dest: "/", want: below("data")},
-		"a folder with a slash":     {path: "/data/", dest: "/", want: below("data")},
-		"a folder by another name":  {path: "/data", dest: "/new", want: below("new")},
-		"a folder by a new one":     {path: "/data", dest: "/new/", want: below("new")},
-		"what a folder holds":       {path: "/data/.", dest: "/", want: whole},
-		"what a folder holds, anew": {path: "/data/.", dest: "/new", want: below("new")},
+		"a folder":                       {path: "/data", dest: "/", want: below("data")},
+		"a folder with a slash":          {path: "/data/", dest: "/", want: below("data")},
+		"a folder by another name":       {path: "/data", dest: "/new", want: below("new")},
+		"a folder by a new one":          {path: "/data", dest: "/new/", want: below("new")},
+		"the content of a folder":        {path: "/data/.", dest: "/", want: whole},
+		"the content of a folder, again": {path: "/data/.", dest: "/new", want: below("new")},
 		"into a folder that is there": {
 			path: "/data/deep", there: []string{"deep/ 700", "deep/c 600 kept"}, dest: "/",
 			refused: "up points to ../a, which leads",
@@ -192,14 +192,14 @@ func TestCopies(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(c.want, look(t, to)); diff != "" {
+			if diff := cmp.Diff(c.want, listing(t, to)); diff != "" {
 				t.Errorf("what came (-want +got):\n%s", diff)
 			}
 		})
 	}
 }
 
-// TestOtherThings holds that what is no file is left out and told, and is not waited for.
+// TestOtherThings checks that special files are left out and reported, and that reading does not block on them.
 func TestOtherThings(t *testing.T) {
 	t.Parallel()
 	from, to := tree(t, "d/ 755", "d/a 644 one"), tree(t)
@@ -222,7 +222,7 @@ func TestOtherThings(t *testing.T) {
 	}
 }
 
-// TestTimes holds that a file's time travels.
+// TestTimes checks that an archive keeps the times of files.
 func TestTimes(t *testing.T) {
 	t.Parallel()
 	from, to := tree(t, "d/ 755", "d/a 644 one"), tree(t)
@@ -235,7 +235,7 @@ func TestTimes(t *testing.T) {
 		info, err := os.Stat(filepath.Join(to, name))
 		must(t, err)
 		if !info.ModTime().Equal(at) {
-			t.Errorf("%s is of %v, want %v", name, info.ModTime(), at)
+			t.Errorf("%s has the time %v, want %v", name, info.ModTime(), at)
 		}
 	}
 }
@@ -295,7 +295,7 @@ func TestRefusesWhatLeaves(t *testing.T) {
 			} else {
 				t.Log(err)
 			}
-			for _, l := range look(t, dir) {
+			for _, l := range listing(t, dir) {
 				if strings.Contains(l, "evil") && !strings.HasPrefix(l, "in/") || strings.HasPrefix(l, "x") {
 					t.Errorf("it got out: %s", l)
 				}
@@ -307,7 +307,7 @@ func TestRefusesWhatLeaves(t *testing.T) {
 	}
 }
 
-// TestCutArchive holds that the error of what carries an archive is never taken for its end, wherever it comes.
+// TestCutArchive checks that an error of the underlying reader is never taken for the archive's end, at any position.
 func TestCutArchive(t *testing.T) {
 	t.Parallel()
 	whole, cut := entries(t, "d/", "d/a", "d/b"), errors.New("cut")
@@ -320,7 +320,7 @@ func TestCutArchive(t *testing.T) {
 	}
 }
 
-// FuzzUnpack holds that whatever comes, nothing is made or changed outside of the target, and no link leads out of it.
+// FuzzUnpack checks that no input makes or changes files outside of the target, and that no link leads out of it.
 func FuzzUnpack(f *testing.F) {
 	for _, lines := range evil { // order-free: seeds
 		f.Add(entries(f, lines...))

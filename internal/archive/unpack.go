@@ -57,7 +57,7 @@ type unpacker struct {
 	top  string   // the first part of all names
 	in   *os.Root // the parent folder of the top; if the top is ".", the top itself
 	as   string   // what the top is called there, or "."
-	dest string   // as somebody wrote it
+	dest string   // as the caller wrote it
 	// folders that were made get their permissions and times at the end: they may forbid to write.
 	folders []*tar.Header
 	// known holds the folders of the target that no link leads through. Entries are created only in these.
@@ -228,7 +228,7 @@ func (u *unpacker) link(at, rel string, h *tar.Header) error {
 }
 
 // stays reports whether a link at a path below the top leads to what is below the top too. Steps up are counted from
-// the folder that the link stands in, so there may be none further on, where another link may have led elsewhere.
+// the folder of the link, so there may be none further on, where another link may have led elsewhere.
 func stays(rel, to string) bool {
 	if path.IsAbs(to) || to == "" || !filepath.IsLocal(path.Join(path.Dir(rel), to)) {
 		return false

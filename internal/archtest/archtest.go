@@ -14,8 +14,8 @@
 //     start and share nothing, and do not depend on the order of a map;
 //   - waiting: no test sleeps on the real clock but through internal/testkit;
 //   - enumerations: a type of text with constants lists all of them in a method Values;
-//   - citations: each clause and trace of the protocol that a file cites stands in docs/reference/protocol.md, and
-//     each decision record that it cites (ADR 0002) stands in docs/adr;
+//   - citations: each clause and trace of the protocol that a file cites is in docs/reference/protocol.md, and
+//     each decision record that it cites (ADR 0002) is in docs/adr;
 //   - width: no line of Go or Markdown is wider than 120 columns;
 //   - nameable: what the packages api and api/client show has names that other modules can write.
 package archtest

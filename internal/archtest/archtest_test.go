@@ -24,7 +24,7 @@ func TestLayersAndModules(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(pkgs) < 3 {
-		t.Fatalf("go list found %d packages: this test looks at nothing", len(pkgs))
+		t.Fatalf("go list found %d packages: this test checks nothing", len(pkgs))
 	}
 	show(t, current().check(pkgs))
 }
@@ -159,7 +159,7 @@ func TestWidthCanFail(t *testing.T) {
 		"generated YAML":  {"api/openapi.yaml", "a: " + wide + "\n", nil},
 		"one word":        {"a.md", "- [a](" + strings.Repeat("word/", 30) + ")\n", nil},
 		"generated pages": {
-			"a.md", "# A\n\nGenerated from x; `make generate` writes it anew.\n\n" + wide + "\n",
+			"a.md", "# A\n\nGenerated from x; `make generate` rewrites it.\n\n" + wide + "\n",
 			nil,
 		},
 	} {
@@ -220,7 +220,7 @@ func TestCitationsCanFail(t *testing.T) {
 	}
 }
 
-func TestWaitsLooksWhereTestsAre(t *testing.T) {
+func TestWaitsCoversAllTests(t *testing.T) {
 	const sleep = "package p\n\nimport \"time\"\n\nfunc f() { time.Sleep(1) }\n"
 	tree := fstest.MapFS{}
 	for _, name := range []string{
@@ -386,7 +386,7 @@ func TestLayersCanFail(t *testing.T) {
 		got := texts(p.check(sound[:3]))
 		want := []string{
 			"cmd/x: layers: has a row but no package: remove the row",
-			"example.org/db: modules: has a row but nobody imports it: remove the row",
+			"example.org/db: modules: has a row but no package imports it: remove the row",
 			"internal/driver/...: layers: has a row but no package: remove the row",
 			"internal/driver/a: drivers: has a row but nobody imports it: remove the row",
 			"internal/testkit: layers: has a row but no package: remove the row",

@@ -12,8 +12,8 @@ import (
 )
 
 // enumerations checks the exported text types of some folders: a type with constants has a method Values that lists
-// exactly these constants in their order. Validation, the schema of manifests and the OpenAPI document read that list.
-// The types in open may have values without constants.
+// exactly these constants in their order. Validation and the generated schemas read that list. The types in open may
+// have values without constants.
 func enumerations(tree fs.FS, dirs, open []string) ([]Finding, error) {
 	var found []Finding
 	for _, dir := range dirs {

@@ -87,7 +87,7 @@ func (p policy) check(pkgs []listed) []Finding {
 	}
 	for mod := range p.modules {
 		if !c.mods[mod] {
-			c.report(mod, "modules", "has a row but nobody imports it: remove the row")
+			c.report(mod, "modules", "has a row but no package imports it: remove the row")
 		}
 	}
 	return sorted(c.found)

@@ -138,7 +138,7 @@ func (c *naming) visit(t types.Type, where string) {
 	}
 }
 
-// constants requires that the constants of an internal type stand beside its alias, under any name.
+// constants requires that the constants of an internal type are beside its alias, under any name.
 func (c *naming) constants() {
 	for target, alias := range c.aliases {
 		public := map[string]bool{}

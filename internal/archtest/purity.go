@@ -19,8 +19,8 @@ import (
 // orderFree marks a range over a map whose result is the same for any order.
 const orderFree = "order-free:"
 
-// impurities type-checks the packages that patterns name, as seen from dir, and
-// returns all that a decision must not do. Test files are not looked at.
+// impurities type-checks the packages that patterns name, as seen from dir, and returns all that a decision must not
+// do. Test files are not checked.
 func impurities(ctx context.Context, dir string, patterns ...string) ([]Finding, error) {
 	pkgs, err := goList(ctx, dir, append([]string{"-export", "-deps"}, patterns...)...)
 	if err != nil {
@@ -86,7 +86,7 @@ type purity struct {
 	fset       *token.FileSet
 	info       *types.Info
 	marked     map[int]bool      // lines of the file at hand with an orderFree mark
-	sortedKeys map[ast.Node]bool // calls of maps.Keys and the like inside a sort
+	sortedKeys map[ast.Node]bool // calls such as maps.Keys inside a sort
 	found      []Finding
 }
 
@@ -275,7 +275,7 @@ func (c *purity) call(n *ast.CallExpr) {
 		}
 	case pkg == "maps" && (name == "Keys" || name == "Values" || name == "All"):
 		if !c.sortedKeys[n] && !c.isMarked(n) {
-			c.report(n, "maps.%s in the order of a map: sort it at once, or say // %s why", name, orderFree)
+			c.report(n, "maps.%s in the order of a map: sort it immediately, or say // %s why", name, orderFree)
 		}
 	case (pkg == "slices" || pkg == "sort" || pkg == "maps") && changes(name) && len(n.Args) > 0:
 		c.assigned(n.Args[0], "is changed by "+pkg+"."+name)
@@ -342,7 +342,7 @@ func (c *purity) method(n *ast.SelectorExpr) {
 	}
 	fn := sel.Obj()
 	if fn.Pkg() != nil && slices.Contains(impure[fn.Pkg().Path()], fn.Name()) {
-		c.report(n, "%s.%s looks at the machine: hand the value in", fn.Pkg().Path(), fn.Name())
+		c.report(n, "%s.%s reads the machine: hand the value in", fn.Pkg().Path(), fn.Name())
 	}
 	sig, ok := fn.Type().(*types.Signature)
 	if !ok || sig.Recv() == nil {
@@ -361,7 +361,7 @@ func (c *purity) use(id *ast.Ident) {
 	}
 	pkg, name := obj.Pkg().Path(), obj.Name()
 	if slices.Contains(impure[pkg], name) {
-		c.report(id, "%s.%s looks at the machine, waits or starts something: hand the value in", pkg, name)
+		c.report(id, "%s.%s reads the machine, waits or starts something: hand the value in", pkg, name)
 		return
 	}
 	allowed, limited := pureFuncs[pkg]

@@ -69,7 +69,7 @@ type Config struct {
 	Log     *slog.Logger
 }
 
-// Metrics receives the result of each copy. The calls must return at once.
+// Metrics receives the result of each copy. The calls must return immediately.
 type Metrics interface {
 	// Saved reports a good copy: its start, its size in bytes, and its duration.
 	Saved(began time.Time, size int64, took time.Duration)
@@ -244,8 +244,8 @@ func (b *Backups) step(ctx context.Context) {
 	}
 }
 
-// nextDue returns when the next copy is due: at once if there is none. Copies from a time too far ahead do not count:
-// the clock was set back after them.
+// nextDue returns when the next copy is due: now if there is none. Copies from a time too far ahead do not count: the
+// clock was set back after them.
 func (b *Backups) nextDue(now time.Time, files []File) time.Time {
 	for _, f := range slices.Backward(files) {
 		if !f.Time.After(now.Add(b.config.Every)) {

@@ -40,7 +40,7 @@ type testBackups struct {
 	free   uint64
 	data   string // content of a copy
 	fault  error  // error of the store after half of the data
-	slow   bool   // a copy takes for ever after half of the data
+	slow   bool   // a copy hangs after half of the data
 	copies int    // copies that were begun
 	ahead  time.Duration
 	saved  int
@@ -142,8 +142,8 @@ func (s *testBackups) names() (all []string) {
 	return all
 }
 
-// wantCopies fails the test unless the folder holds the copies, oldest first, each with its right sum, and nothing
-// else.
+// wantCopies fails the test unless the folder holds the copies, oldest first, each with its correct checksum, and
+// nothing else.
 func (s *testBackups) wantCopies(want ...string) {
 	s.t.Helper()
 	var files []string
@@ -241,7 +241,7 @@ func TestOnlyTheLeaderCopies(t *testing.T) {
 	})
 }
 
-// A copy that is in progress when the leadership ends is given up, and leaves no file with the name of a copy.
+// A copy that is in progress when the leadership ends is cancelled, and leaves no file with the name of a copy.
 func TestCopyEndsWithTheLeadership(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newTestBackups(t, 2)

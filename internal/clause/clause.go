@@ -13,7 +13,7 @@ const (
 	// T1: a start barrier compares that the task is wanted and has no outcome (P4.2, P4.3)
 	Barrier     Set = 1 << iota
 	Projection      // T2: a late projection compares its plan record and the outcome (P3.4)
-	CleanNode       // T3: no attempt goes where an earlier one still stands (P3.6)
+	CleanNode       // T3: no attempt goes where an earlier one still is (P3.6)
 	NextAttempt     // T4: an attempt is placed only after the last one's outcome (P3.7)
 	EpochSeen       // T5: a new leader waits until its tables hold its epoch record (P1.5)
 	PlanSettled     // T6: a plan whose result is unknown stays charged and is settled first (P3.3)
@@ -24,7 +24,7 @@ const (
 	Fence           // T10: every transaction of a leader compares its epoch (P1.4)
 	// T11: a store that went back is detected and rises above what agents have seen (P1.7)
 	Incarnation
-	Absence   // T12: a task that is missing in an agent's list goes on running (P6.6)
+	Absence   // T12: a task that is missing in an agent's list continues running (P6.6)
 	Session   // T13: a registration compares the session that it follows (P6.1)
 	Foreign   // T14: a record that cannot be read pins its task to its node (P3.5, P3.9)
 	Ownership // T15: only the owner's committer releases a node (P7.1, P3.1)

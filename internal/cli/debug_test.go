@@ -77,7 +77,7 @@ func TestDebugBundleHoldsNoSecrets(t *testing.T) {
 		t.Fatalf("exit code %d: %s", code, faults.String())
 	}
 	if !strings.Contains(faults.String(), "server-2") {
-		t.Errorf("want word of the server that does not answer, got %q", faults.String())
+		t.Errorf("want a note about the server that does not answer, got %q", faults.String())
 	}
 	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the bundle's mode: %v, %v", info.Mode(), err)
@@ -89,7 +89,7 @@ func TestDebugBundleHoldsNoSecrets(t *testing.T) {
 			secretURL, secretToken,
 		} {
 			if strings.Contains(text, secret) {
-				t.Errorf("%s holds the secret %q:\n%s", name, secret, text)
+				t.Errorf("%s contains the secret %q:\n%s", name, secret, text)
 			}
 		}
 	}

@@ -38,7 +38,7 @@ func TestEveryCommandHasAnExample(t *testing.T) {
 	}
 	walk(root)
 	for path := range left {
-		t.Errorf("an example is of berth %s, which is no command", path)
+		t.Errorf("an example has berth %s, which is no command", path)
 	}
 	if seen < 50 {
 		t.Errorf("got %d examples, which cannot be all", seen)

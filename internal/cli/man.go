@@ -18,26 +18,34 @@ const manLong = "Write the manual pages of all commands to a folder, such as ber
 	"  berth man --dir /usr/local/share/man/man1\n\n" +
 	"'berth completion bash' (or zsh, fish, powershell) prints the completion script of a shell."
 
+// manCommand is `berth man`.
+type manCommand struct {
+	*session.Session
+	dir string
+}
+
 func newManCommand(sess *session.Session) *cobra.Command {
-	var dir string
+	m := &manCommand{Session: sess}
 	cmd := &cobra.Command{
 		Use: "man --dir DIR", Short: "Write manual pages", Long: manLong, Args: session.Arguments(0, 0, ""),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if dir == "" {
-				return &session.UsageError{
-					Command: cmd.CommandPath(),
-					Message: cmd.CommandPath() + " needs --dir, the folder to write to, such as " +
-						"/usr/local/share/man/man1",
-				}
-			}
-			return writeManual(sess, cmd.Root(), dir)
-		},
+		RunE: m.run,
 	}
-	cmd.Flags().StringVar(&dir, "dir", "", "the `folder` to write to; the command creates it if it does not exist")
+	cmd.Flags().StringVar(&m.dir, "dir", "", "the `folder` to write to; the command creates it if it does not exist")
 	if err := cmd.MarkFlagDirname("dir"); err != nil {
 		panic(err) // the flag is defined above
 	}
 	return cmd
+}
+
+func (m *manCommand) run(cmd *cobra.Command, _ []string) error {
+	if m.dir == "" {
+		return &session.UsageError{
+			Command: cmd.CommandPath(),
+			Message: cmd.CommandPath() + " needs --dir, the folder to write to, such as " +
+				"/usr/local/share/man/man1",
+		}
+	}
+	return writeManual(m.Session, cmd.Root(), m.dir)
 }
 
 // writeManual writes a page for each visible command. A build always writes the same bytes.

@@ -79,15 +79,15 @@ func newRootCommand(sess *session.Session) *cobra.Command {
 		return &session.UsageError{Command: cmd.CommandPath(), Message: session.FlagErrorText(cmd, err)}
 	})
 	root.PersistentFlags().StringSliceVar(&sess.Addrs, "addr", nil,
-		"address of a server, https://host:port, http://host:port or unix:///path; several "+
-			"addresses of the same control plane, separated by commas, are tried in turn (BERTH_ADDR)")
+		"address of a server, https://host:port, http://host:port or unix:///path; several addresses of the same "+
+			"control plane, separated by commas, are tried in turn (BERTH_ADDR)")
 	root.PersistentFlags().StringVar(&sess.TokenFile, "token-file", "",
 		"file with the token that is sent to the server (BERTH_TOKEN, BERTH_TOKEN_FILE)")
 	root.PersistentFlags().StringVar(&sess.CAFile, "ca-file", "",
 		"file with the certificate of the servers' certificate authority (BERTH_CA_FILE)")
 	root.PersistentFlags().StringVar(&sess.CAHash, "ca-hash", "",
-		"SHA-256 of the certificate of the servers' certificate authority, in hex, instead "+
-			"of the file (BERTH_CA_HASH)")
+		"SHA-256 of the certificate of the servers' certificate authority, in hex, instead of the file "+
+			"(BERTH_CA_HASH)")
 	root.PersistentFlags().StringVarP(&sess.Format, "output", "o", "table",
 		"output format: table, wide, json, yaml, jsonpath=PATH (RFC 9535) or go-template=TEMPLATE")
 	session.RegisterCompletion(root, "output",
@@ -96,7 +96,7 @@ func newRootCommand(sess *session.Session) *cobra.Command {
 	session.RegisterCompletion(root, "addr", cobra.NoFileCompletions)
 	session.RegisterCompletion(root, "ca-hash", cobra.NoFileCompletions)
 
-	root.AddGroup(&cobra.Group{ID: "run", Title: "Run:"}, &cobra.Group{ID: "look", Title: "Look:"},
+	root.AddGroup(&cobra.Group{ID: "run", Title: "Run:"}, &cobra.Group{ID: "inspect", Title: "Inspect:"},
 		&cobra.Group{ID: "change", Title: "Change:"}, &cobra.Group{ID: "serve", Title: "Serve:"})
 	add := func(group string, commands ...*cobra.Command) {
 		for _, c := range commands {
@@ -107,7 +107,7 @@ func newRootCommand(sess *session.Session) *cobra.Command {
 	add("run", apply.NewRunCommand(sess), apply.NewPlanCommand(sess), simulate.NewSimulateCommand(sess),
 		apply.NewValidateCommand(sess),
 		wait.NewWaitCommand(sess))
-	add("look", query.NewStatusCommand(sess), query.NewPsCommand(sess), query.NewExplainCommand(sess),
+	add("inspect", query.NewStatusCommand(sess), query.NewPsCommand(sess), query.NewExplainCommand(sess),
 		stream.NewLogsCommand(sess), query.NewEventsCommand(sess),
 		query.NewInspectCommand(sess), apply.NewDiffCommand(sess), top.NewTopCommand(sess), node.NewNodeCommand(sess))
 	add("change", service.NewScaleCommand(sess), service.NewStopCommand(sess), service.NewStartCommand(sess),

@@ -64,7 +64,7 @@ func smallDomain() map[string]any {
 	}
 }
 
-// TestReadSnapshot reads snapshots, and files that are none.
+// TestReadSnapshot reads snapshots and other files.
 func TestReadSnapshot(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	want := smallDomain()
@@ -228,13 +228,13 @@ func TestGuideShowsRealSimulations(t *testing.T) {
 		if !strings.Contains(body, "--snapshot none") {
 			continue
 		}
-		var out, told bytes.Buffer
-		a := session.New(strings.NewReader(""), &out, &told)
+		var out, messages bytes.Buffer
+		a := session.New(strings.NewReader(""), &out, &messages)
 		a.Env = func(string) string { return "" }
 		Run(t.Context(), a, strings.Fields(body)[1:])
 		if want, got := blocks[i+2], "\n"+out.String(); got != want {
 			if os.Getenv("BERTH_TEST_UPDATE") == "" {
-				t.Errorf("%s\n got:%s%s\nwant:%s", strings.TrimSpace(body), got, told.String(), want)
+				t.Errorf("%s\n got:%s%s\nwant:%s", strings.TrimSpace(body), got, messages.String(), want)
 			}
 			blocks[i+2] = got
 		}

@@ -55,7 +55,7 @@ func TestStoreFlags(t *testing.T) {
 				}
 			}
 			if strings.Contains(err.Error(), "hidden") {
-				t.Errorf("berth %s %v: the error tells a password: %v", command, c.args, err)
+				t.Errorf("berth %s %v: the error contains a password: %v", command, c.args, err)
 			}
 		}
 	}

@@ -57,7 +57,7 @@ func runWrongUsage(t *testing.T, words ...string) string {
 	lines := strings.Split(strings.TrimSpace(stderr.String()), "\n")
 	if last := lines[len(lines)-1]; !strings.HasPrefix(lines[0], "berth: ") ||
 		!strings.HasPrefix(last, "See 'berth ") || !strings.HasSuffix(last, " --help'.") {
-		t.Errorf("%s: want a line that begins with berth: and one that says where to look:\n%s", line, stderr.String())
+		t.Errorf("%s: want a line that begins with berth: and one with a hint:\n%s", line, stderr.String())
 	}
 	return stderr.String()
 }
@@ -65,7 +65,7 @@ func runWrongUsage(t *testing.T, words ...string) string {
 // TestEveryCommandRefusesWrongFlags gives each command wrong values for each flag, and unknown flags.
 func TestEveryCommandRefusesWrongFlags(t *testing.T) {
 	t.Parallel()
-	looked, near := 0, 0
+	checked, near := 0, 0
 	for _, c := range listCommands() {
 		words := strings.Fields(c.CommandPath())[1:]
 		if words[0] == "help" || words[0] == "completion" {
@@ -80,7 +80,7 @@ func TestEveryCommandRefusesWrongFlags(t *testing.T) {
 			if f.Hidden || f.Name == "help" {
 				return
 			}
-			looked++
+			checked++
 			// a missing value
 			if f.NoOptDefVal == "" {
 				if message := runWrongUsage(t, append(slices.Clone(words), "--"+f.Name)...); !strings.Contains(message,
@@ -115,9 +115,9 @@ func TestEveryCommandRefusesWrongFlags(t *testing.T) {
 			}
 		})
 	}
-	if looked < 100 || near < 60 {
-		t.Errorf("looked at %d flags, and for %d misspelt ones another was suggested: the test does not see "+
-			"the commands", looked, near)
+	if checked < 100 || near < 60 {
+		t.Errorf("checked %d flags, and for %d misspelt ones another was suggested: the test does not see "+
+			"the commands", checked, near)
 	}
 }
 
@@ -155,8 +155,8 @@ func TestEveryCommandRefusesWrongArguments(t *testing.T) {
 	}
 }
 
-// TestSystemFaultsSayTheWayOut checks that errors of the operating system come with a hint.
-func TestSystemFaultsSayTheWayOut(t *testing.T) {
+// TestSystemFaultsNameTheRemedy checks that errors of the operating system come with a hint.
+func TestSystemFaultsNameTheRemedy(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	_, missing := os.ReadFile(filepath.Join(dir, "none"))
@@ -227,8 +227,8 @@ func TestSystemFaultsSayTheWayOut(t *testing.T) {
 	}
 }
 
-// TestStrangeServersAreTold connects to servers that are not Berth, or only partly. Each error comes with a hint.
-func TestStrangeServersAreTold(t *testing.T) {
+// TestForeignServersAreReported connects to servers that are not Berth, or only partly. Each error comes with a hint.
+func TestForeignServersAreReported(t *testing.T) {
 	t.Parallel()
 	const foreign = "Another program, or a proxy in front of the server, answers at ADDR: name the server " +
 		"with --addr or BERTH_ADDR.\n"

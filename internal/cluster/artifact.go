@@ -87,7 +87,7 @@ func (c *Container) validateArtifacts(k check) {
 			at.fault("%q is below the folder that the program starts in unless dir names another: begin it "+
 				"with /, or leave out dir", clip(a.Path))
 		}
-		for other, n := range taken { // order-free: any conflict will do
+		for other, n := range taken { // order-free: any conflict suffices
 			if within(other, a.Path) || within(a.Path, other) {
 				at.fault("%q overlaps with the path of artifacts[%d]: one would hide the other",
 					clip(a.Path), n)

@@ -29,7 +29,7 @@ type CheckMeaning string
 // Meanings of checks.
 const (
 	// MeaningReadiness decides whether the task is healthy: whether rollouts continue, and whether its address is
-	// published. It never restarts the task. An empty meaning stands for readiness.
+	// published. It never restarts the task. An empty meaning means readiness.
 	MeaningReadiness CheckMeaning = "readiness"
 	// MeaningLiveness ends a failing task. Its restart policy decides whether it restarts in place.
 	MeaningLiveness CheckMeaning = "liveness"
@@ -51,7 +51,7 @@ type Check struct {
 	Meaning CheckMeaning `json:"meaning,omitempty"`
 	Port    string       `json:"port,omitempty"` // name of a port, for http, tcp and grpc
 	Path    string       `json:"path,omitempty"` // for http; default "/"
-	// Service is the service name in the request of a grpc check. Empty asks for the server as a whole.
+	// Service is the service name in the request of a grpc check. Empty means the server as a whole.
 	Service string `json:"service,omitempty"`
 	// TLS makes a grpc check use TLS. The check accepts any certificate: it tests the health of the task, not its
 	// identity.
@@ -93,7 +93,7 @@ type TTLUpdate string
 const (
 	TTLPass TTLUpdate = "pass" // the check is healthy
 	TTLWarn TTLUpdate = "warn" // it is in warning
-	TTLFail TTLUpdate = "fail" // it is failing, at once
+	TTLFail TTLUpdate = "fail" // it is failing, without delay
 )
 
 // Values returns every Word, in the order of the constants.
@@ -113,7 +113,7 @@ const (
 	MaxTTLMessage = 500
 )
 
-// MaxCheckService bounds the service that a check of type grpc asks for, in bytes.
+// MaxCheckService bounds the service in the request of a check of type grpc, in bytes.
 const MaxCheckService = 256
 
 func (c *Check) validate(k check, d *TaskDefinition) {

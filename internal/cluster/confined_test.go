@@ -86,12 +86,12 @@ func TestConfinedFaults(t *testing.T) {
 		case tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)):
 			t.Errorf("%s: got %v, want %q", name, err, tc.want)
 		case err != nil && strings.Contains(err.Error(), "hush"):
-			t.Errorf("%s: it tells the password: %v", name, err)
+			t.Errorf("%s: it contains the password: %v", name, err)
 		}
 	}
 }
 
-// Builds that would run such tasks without what they demand neither read their definitions nor are given them.
+// Builds without isolation neither read such definitions nor get them: they would run the tasks without it.
 func TestConfinedNeeds(t *testing.T) {
 	t.Parallel()
 	plain := func(by string) cluster.Facts {
@@ -138,6 +138,6 @@ func TestConfinedNeeds(t *testing.T) {
 		}
 	}
 	if v := cluster.RecordVersion(free); v != cluster.RecordsFirst {
-		t.Errorf("a definition that asks for nothing has record version %d, want %d", v, cluster.RecordsFirst)
+		t.Errorf("a definition that requests nothing has record version %d, want %d", v, cluster.RecordsFirst)
 	}
 }

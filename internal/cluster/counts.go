@@ -168,32 +168,32 @@ func (r Rates) With(s Rates, shared bool) Rates {
 
 // Notable reports whether the rates differ enough from the reported ones to send them again: by half, and by more than
 // a negligible amount.
-func (r Rates) Notable(told Rates) bool {
+func (r Rates) Notable(reported Rates) bool {
 	const (
 		share = 5         // percentage points
 		bytes = 64 * 1024 // a second
 		ops   = 20        // a second
 	)
-	far := func(now, told, least float64) bool {
-		change := math.Abs(now - told)
-		return change >= least && change >= math.Abs(told)/2
+	far := func(now, reported, least float64) bool {
+		change := math.Abs(now - reported)
+		return change >= least && change >= math.Abs(reported)/2
 	}
-	if (r.Stall == nil) != (told.Stall == nil) || (r.Network == nil) != (told.Network == nil) ||
-		(r.Disk == nil) != (told.Disk == nil) {
+	if (r.Stall == nil) != (reported.Stall == nil) || (r.Network == nil) != (reported.Network == nil) ||
+		(r.Disk == nil) != (reported.Disk == nil) {
 		return true
 	}
-	if far(r.Throttled, told.Throttled, share) {
+	if far(r.Throttled, reported.Throttled, share) {
 		return true
 	}
-	if a, b := r.Stall, told.Stall; a != nil &&
+	if a, b := r.Stall, reported.Stall; a != nil &&
 		(far(a.CPU, b.CPU, 2*share) || far(a.Memory, b.Memory, share) || far(a.IO, b.IO, share)) {
 		return true
 	}
-	if a, b := r.Network, told.Network; a != nil &&
+	if a, b := r.Network, reported.Network; a != nil &&
 		(far(float64(a.Received), float64(b.Received), bytes) || far(float64(a.Sent), float64(b.Sent), bytes)) {
 		return true
 	}
-	if a, b := r.Disk, told.Disk; a != nil {
+	if a, b := r.Disk, reported.Disk; a != nil {
 		return far(float64(a.Read), float64(b.Read), bytes) || far(float64(a.Written), float64(b.Written), bytes) ||
 			far(a.Reads, b.Reads, ops) || far(a.Writes, b.Writes, ops)
 	}

@@ -32,12 +32,12 @@ func TestRatesSince(t *testing.T) {
 			Throttled: 50, Stall: &StallRates{CPU: 50, IO: 100}, Network: &NetworkRates{Received: 1000},
 			Disk: &DiskRates{Read: 1000, Written: 5000, Reads: 0.5, Writes: 2.5},
 		}},
-		"the counts began anew": {
+		"the counts restarted": {
 			before, now, 10 * time.Second,
 			Rates{Stall: &StallRates{}, Network: &NetworkRates{}, Disk: &DiskRates{}},
 		},
 		"another network": {Counts{Network: &other}, Counts{Network: now.Network}, time.Second, Rates{}},
-		"the first look":  {now, Counts{}, time.Second, Rates{}},
+		"the first count": {now, Counts{}, time.Second, Rates{}},
 		"no time passed":  {now, before, 0, Rates{}},
 		"the node's network": {
 			Counts{HostNetwork: true},
@@ -79,7 +79,7 @@ func TestRatesOfATask(t *testing.T) {
 
 // Small permanent changes are not reported again: an idle node sends nothing.
 func TestRatesAreReportedWhenTheyChange(t *testing.T) {
-	told := Rates{
+	reported := Rates{
 		Throttled: 20, Stall: &StallRates{CPU: 30}, Network: &NetworkRates{Received: MiB},
 		Disk: &DiskRates{Written: MiB, Writes: 100},
 	}
@@ -97,15 +97,15 @@ func TestRatesAreReportedWhenTheyChange(t *testing.T) {
 		"operations":           {func(r *Rates) { r.Disk = &DiskRates{Written: MiB, Writes: 40} }, true},
 		"no network any more":  {func(r *Rates) { r.Network = nil }, true},
 	} {
-		now := told
+		now := reported
 		test.change(&now)
-		a, b := TaskStats{Detail: &UseDetail{Rates: now}}, TaskStats{Detail: &UseDetail{Rates: told}}
+		a, b := TaskStats{Detail: &UseDetail{Rates: now}}, TaskStats{Detail: &UseDetail{Rates: reported}}
 		if got := a.Notable(b); got != test.want {
 			t.Errorf("%s: notable %v, want %v", name, got, test.want)
 		}
 	}
 	if none, some := (TaskStats{}), (TaskStats{Detail: &UseDetail{}}); !some.Notable(none) || none.Notable(none) {
-		t.Error("that something is known at all is news, once")
+		t.Error("the first known count is a change, once")
 	}
 }
 

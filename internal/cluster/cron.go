@@ -78,7 +78,7 @@ const (
 // CronStatus is the progress of a cron: the record fired/<cluster>/<cron>. Writer: the control plane.
 type CronStatus struct {
 	// Last is the newest moment that was dealt with: a job was made for it, or it was skipped. Moments up to it are not
-	// looked at again.
+	// handled again.
 	Last time.Time `json:"last"`
 	// Schedule holds the schedules and the zone of the moments up to Last. After a change of them, moments from before
 	// the change do not fire.

@@ -11,8 +11,8 @@ import (
 // Ref names a version of a task definition, as "web@3".
 type Ref struct {
 	Name string
-	// Version is 1 or more. In a manifest 0 stands for the newest version at the time of the write; the API server
-	// fills it in.
+	// Version is 1 or more. In a manifest 0 means the newest version at the time of the write; the API server fills it
+	// in.
 	Version int
 }
 

@@ -34,12 +34,12 @@ func (d *TaskDefinition) AssignDevices(uses []DeviceUse, devices []Device) ([][]
 		}
 	}
 	if !h.assignAll(wanted) {
-		return nil, fmt.Errorf("the devices of the task are not those that its containers ask for: %s", deviceIDs(uses))
+		return nil, fmt.Errorf("the devices of the task are not those that its containers request: %s", deviceIDs(uses))
 	}
 	for i := range d.Containers {
 		alone := deviceSearch{devices: h.devices, free: uses, assigned: h.assigned}
 		if d.Containers[i].Init && !alone.assignAll(unitsWantedBy(&d.Containers[i], i)) {
-			return nil, fmt.Errorf("the devices of the task are not those that container %s asks for: %s",
+			return nil, fmt.Errorf("the devices of the task are not those that container %s requests: %s",
 				d.Containers[i].Name, deviceIDs(uses))
 		}
 	}
@@ -56,7 +56,7 @@ func deviceIDs(uses []DeviceUse) (ids []string) {
 	return ids
 }
 
-// wantedUnit is one device that a container asks for.
+// wantedUnit is one device that a container requests.
 type wantedUnit struct {
 	DeviceRequest
 	container int

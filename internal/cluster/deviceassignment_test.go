@@ -92,11 +92,11 @@ func TestHandOut(t *testing.T) {
 		"one too few": {
 			[]Container{asks(false, DeviceRequest{Count: 2})},
 			all("a"), nil,
-			"are not those that its containers ask for: [a]",
+			"are not those that its containers request: [a]",
 		},
 		"too few for an init": {
 			[]Container{asks(true, DeviceRequest{Count: 2}), asks(false, DeviceRequest{})},
-			all("a"), nil, "are not those that container x asks for",
+			all("a"), nil, "are not those that container x requests",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -113,7 +113,7 @@ func TestHandOut(t *testing.T) {
 }
 
 // The devices of a task suffice for each of its containers, and no device is assigned twice.
-func TestHandOutServesWhatWasAskedFor(t *testing.T) {
+func TestHandOutCoversTheRequests(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		request := rapid.Custom(func(t *rapid.T) DeviceRequest {
 			r := DeviceRequest{Type: rapid.SampledFrom([]string{"gpu", "fpga"}).Draw(t, "type"), Count: 1}
@@ -165,7 +165,7 @@ func TestHandOutServesWhatWasAskedFor(t *testing.T) {
 				}
 			}
 			if got != want {
-				t.Fatalf("container %d got %d thousandths, asks for %d", i, got, want)
+				t.Fatalf("container %d got %d thousandths, requests %d", i, got, want)
 			}
 		}
 		for id, rest := range left {

@@ -8,8 +8,8 @@ import (
 // DefaultDeviceType is the type of device that is meant where a request names none.
 const DefaultDeviceType = "gpu"
 
-// CoreType is the type of the devices that are whole CPUs of a node. Tasks hold them by Resources.Pinning and never ask
-// for them as devices.
+// CoreType is the type of the devices that are whole CPUs of a node. Tasks hold them by Resources.Pinning and never
+// request them as devices.
 const CoreType = "core"
 
 // Devices returns the devices that a task of this definition reserves: the sum over its long-running containers, or,
@@ -45,7 +45,7 @@ func (d *TaskDefinition) Devices() []DeviceRequest {
 	return out
 }
 
-// wholeDevices returns how many devices a task of the definition asks for, shares not counted, or a number above
+// wholeDevices returns how many devices a task of the definition requests, shares not counted, or a number above
 // MaxDevices if there are more.
 func (d *TaskDefinition) wholeDevices() int {
 	n := 0
@@ -123,10 +123,10 @@ func (k *deviceKind) sorted() []DeviceRequest {
 	return units
 }
 
-// requestedShare returns the share of the device that the unit asks for.
+// requestedShare returns the share of the device that the unit requests.
 func requestedShare(r DeviceRequest) int { return cmp.Or(r.Share, WholeDevice+1) }
 
-// maxOfEach returns kinds that hold, device by device, at least what each of the two asks for: they are not used at the
+// maxOfEach returns kinds that hold, device by device, at least what each of the two requests: they are not used at the
 // same time.
 func maxOfEach(kinds, others []deviceKind) []deviceKind {
 	for _, o := range others {

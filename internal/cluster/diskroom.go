@@ -9,7 +9,7 @@ import (
 // MaxSweepNames bounds how many of the removed things a DiskSweep names.
 const MaxSweepNames = 10
 
-// DiskSweep is a removal of images and artifacts from a full disk, since the server last heard of one. It is soft
+// DiskSweep is a removal of images and artifacts from a full disk, since the server last received one. It is soft
 // state: the control plane turns it into an event.
 type DiskSweep struct {
 	At     time.Time `json:"at"` // of the newest, by the node's clock: with the node it names the sweep

@@ -3,7 +3,7 @@
 // vocabulary they share (states, reasons, quantities, names).
 //
 // Each record has one writer, which its comment names. A value that users write passes SetDefaults, which fills in
-// omitted fields, and Validate, which returns all faults at once. Then the API server fills in its Lifespan and stores
+// omitted fields, and Validate, which returns all faults together. Then the API server fills in its Lifespan and stores
 // it. No value here reads a clock or changes by itself.
 //
 // # Templates

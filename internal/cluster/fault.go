@@ -24,7 +24,7 @@ func (f Fault) String() string {
 	return f.Path + ": " + f.Message
 }
 
-// Faults is an error that holds everything that is wrong at once.
+// Faults is an error with all faults of a value.
 type Faults []Fault
 
 // Error joins the faults with "; ".

@@ -42,7 +42,7 @@ func NormalImage(name string) string {
 	return domain + "/" + rest
 }
 
-// Pinned returns the digest that the container's image must have, or "" if any image of that name will do.
+// Pinned returns the digest that the container's image must have, or "" if any image of that name suffices.
 func (c *Container) Pinned() string {
 	if c.Pull == PullAlways || c.Pull == PullNever {
 		return ""

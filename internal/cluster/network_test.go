@@ -23,7 +23,7 @@ func TestNetworkIsValidated(t *testing.T) {
 			`"network": "bridge", "ports": [{"name": "http"}, {"name": "x", "to": 65536}]`,
 			[]string{"ports[1].to"},
 		},
-		"all faults at once": {
+		"all faults together": {
 			`"network": "none", "ports": [{"name": "a", "to": -1}, {"name": "b", "to": 1}]`,
 			[]string{"ports", "ports[0].to"},
 		},

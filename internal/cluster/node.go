@@ -34,19 +34,19 @@ type Host struct {
 	Cordon bool `json:"cordon,omitempty"`
 	// Drain, unless nil, moves the node's tasks away; it implies Cordon.
 	Drain *Drain `json:"drain,omitempty"`
-	// Gone says that the machine never returns: its tasks are replaced at once, whatever their class (P6.3), and then
-	// its records are removed.
+	// Gone says that the machine never returns: its tasks are replaced immediately, whatever their class (P6.3), and
+	// then its records are removed.
 	Gone bool `json:"gone,omitempty"`
 	// Generation grows by force when the ownership is taken (P7.1).
 	Generation uint64 `json:"generation,omitempty"`
 }
 
-// Drain asks for a node to be emptied.
+// Drain is the request to empty a node.
 type Drain struct {
 	Since time.Time `json:"since"`
 	// Deadline, unless zero, is when the remaining tasks are stopped, without regard to the budgets of their services.
 	Deadline time.Time `json:"deadline,omitzero"`
-	// Force stops everything at once.
+	// Force stops everything immediately.
 	Force bool `json:"force,omitempty"`
 }
 

@@ -213,7 +213,7 @@ func TestTokensAreOrdered(t *testing.T) {
 	}
 }
 
-func TestPlanRecordHoldsDesired(t *testing.T) {
+func TestPlanRecordHasDesired(t *testing.T) {
 	p := cluster.PlanRecord{Seq: 4, Token: cluster.Token{Epoch: 3}, At: time.Unix(9, 0), Owners: []cluster.PlanOwner{{
 		Owner: cluster.OwnerRef{Kind: cluster.KindJob, Cluster: "ci", Name: "build"}, Generation: 2, Step: "test",
 		Count: 5, Priority: 6,
@@ -264,7 +264,7 @@ func TestConstraintsAsText(t *testing.T) {
 	}
 }
 
-// FuzzRef holds that a parsed reference prints as the text that was parsed.
+// FuzzRef checks that a parsed reference prints as the text that was parsed.
 func FuzzRef(f *testing.F) {
 	for _, s := range []string{
 		"web", "web@1", "web@0", "web@-1", "web@01", "web@+1", "web@", "@1", "a@b@1",
@@ -294,8 +294,8 @@ func FuzzRef(f *testing.F) {
 	})
 }
 
-// FuzzImage holds that the name of an image is no more than a name: a single word of few signs, that no program can
-// take for a flag or a path.
+// FuzzImage checks that an accepted image name is a single word of few characters, which no program can take for a flag
+// or a path.
 func FuzzImage(f *testing.F) {
 	digest := "@sha256:" + strings.Repeat("0a", 32)
 	for _, s := range []string{

@@ -40,7 +40,7 @@ func (Permission) Values() []Permission {
 // Permissions returns all of them, in order.
 func Permissions() []Permission { return Permission("").Values() }
 
-// ParsePermissions reads a list such as "root,host-network"; "all" stands for all permissions and "" for none.
+// ParsePermissions reads a list such as "root,host-network"; "all" means all permissions and "" none.
 func ParsePermissions(text string) ([]Permission, error) {
 	switch text {
 	case "":
@@ -76,8 +76,8 @@ type Privilege struct {
 	What       string // what it says: `is "root"`
 }
 
-// Privileges returns the fields of the definition that need a permission, in their order. It looks at the definition
-// only: the user of an image is confined by the container, see docs/guide/security.md.
+// Privileges returns the fields of the definition that need a permission, in their order. It reads the definition only:
+// the user of an image is confined by the container, see docs/guide/security.md.
 func (d *TaskDefinition) Privileges() (all []Privilege) {
 	add := func(p Permission, path, format string, args ...any) {
 		all = append(all, Privilege{p, path, fmt.Sprintf(format, args...)})
@@ -91,7 +91,7 @@ func (d *TaskDefinition) Privileges() (all []Privilege) {
 			add(PermitCapabilities, at+".capabilities", "keeps %s", strings.Join(c.Capabilities, ", "))
 		}
 		if len(c.Resources.Devices) > 0 {
-			add(PermitDevices, at+".resources.devices", "asks for devices of the node")
+			add(PermitDevices, at+".resources.devices", "requests devices of the node")
 		}
 		if c.Isolation == IsolationNone {
 			add(PermitNoIsolation, at+".isolation", "is %s", c.Isolation)
@@ -147,6 +147,29 @@ func (c *Cluster) CheckPermissions(path string, d *TaskDefinition) (faults Fault
 			d.Ref(), p.Path, p.What, p.Permission, c.Name, p.Permission.remedy(), p.Permission)})
 	}
 	return faults
+}
+
+// LackOf says which permissions the tasks of a definition need and the cluster lacks; empty if none. A nil cluster
+// lacks none, and a nil definition needs none.
+func (c *Cluster) LackOf(d *TaskDefinition) string {
+	if c == nil || d == nil {
+		return ""
+	}
+	var lacked []string
+	for _, p := range d.Privileges() {
+		if !slices.Contains(c.Permissions, p.Permission) {
+			lacked = append(lacked, string(p.Permission))
+		}
+	}
+	slices.Sort(lacked)
+	switch lacked = slices.Compact(lacked); len(lacked) {
+	case 0:
+		return ""
+	case 1:
+		return fmt.Sprintf("%s needs the permission %s, which cluster %s lacks", d.Ref(), lacked[0], c.Name)
+	}
+	return fmt.Sprintf("%s needs the permissions %s, which cluster %s lacks", d.Ref(), strings.Join(lacked, ", "),
+		c.Name)
 }
 
 // validatePermissions checks the permissions of a cluster.

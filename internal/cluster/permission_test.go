@@ -9,7 +9,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// plainDefinition asks for nothing that needs a permission.
+// plainDefinition requests nothing that needs a permission.
 func plainDefinition() *cluster.TaskDefinition {
 	d := &cluster.TaskDefinition{
 		Name: "web", Version: 1, Network: cluster.NetworkBridge,

@@ -88,7 +88,7 @@ type TaintEffect string
 // Effects of taints.
 const (
 	TaintNoSchedule TaintEffect = "no-schedule" // keeps new tasks away
-	TaintAvoid      TaintEffect = "avoid"       // keeps them away if another node will do
+	TaintAvoid      TaintEffect = "avoid"       // keeps them away if another node suffices
 	TaintEvict      TaintEffect = "evict"       // keeps them away, and moves those that run
 )
 

@@ -225,7 +225,7 @@ func TestDeviceFaults(t *testing.T) {
 			"[2].share: is 1001", "[3].share: is a part of one device, and count is 2",
 		}},
 		{"twice", `[{"models": ["a"]}, {"type": "gpu", "models": ["a"], "count": 2}, {"models": ["b"]}, {"models": ["a"], "memory": "1GiB"}, {"share": 5}, {"share": 5}]`, []string{
-			"[1]: asks for the same as devices[0]: raise its count",
+			"[1]: requests the same as devices[0]: raise its count",
 		}},
 		{"many", `[` + many(`{"models": ["%d"]}`, 17) + `]`, []string{": holds 17 requests, at most 16"}},
 	} {
@@ -239,7 +239,7 @@ func TestDeviceFaults(t *testing.T) {
 	}
 	checkFaults(t, parse[cluster.TaskDefinition](t, `{"name": "w", "version": 1, "containers": [{"name": "a", "image": "a", "resources": {"devices": [{"count": 1000}]}},
 		{"name": "b", "image": "a", "resources": {"devices": [{"count": 24, "type": "nic"}, {}, {"share": 500}]}}]}`).Validate(), []string{
-		"containers: ask for 1025 devices together, at most 1024 are allowed",
+		"containers: request 1025 devices together, at most 1024 are allowed",
 	})
 }
 
@@ -419,16 +419,16 @@ func TestDevicesOfADefinition(t *testing.T) {
 			`[{"type": "gpu", "count": 3}, {"type": "nic", "count": 1}, {"type": "gpu", "models": ["A100"], "count": 1}]`,
 		},
 		{
-			"shares stand alone", `[{"resources": {"devices": [{"share": 300}, {"share": 500, "memory": "1GiB"}, {"memory": "2GiB"}]}}, {"resources": {"devices": [{}, {"share": 300}]}}]`,
+			"shares alone", `[{"resources": {"devices": [{"share": 300}, {"share": 500, "memory": "1GiB"}, {"memory": "2GiB"}]}}, {"resources": {"devices": [{}, {"share": 300}]}}]`,
 			`[{"type": "gpu", "count": 1, "memory": "2GiB"}, {"type": "gpu", "count": 1}, {"type": "gpu", "count": 1, "share": 500, "memory": "1GiB"},
 			  {"type": "gpu", "count": 1, "share": 300}, {"type": "gpu", "count": 1, "share": 300}]`,
 		},
 		{
-			"an init container that asks for less",
+			"an init container that requests less",
 			`[{"init": true, "resources": {"devices": [{"share": 300, "memory": "1GiB"}]}}, {"resources": {"devices": [{}]}}]`,
 			`[{"type": "gpu", "count": 1, "memory": "1GiB"}]`,
 		},
-		{"an init container that asks for more", `[{"init": true, "resources": {"devices": [{"count": 2}]}}, {"init": true, "resources": {"devices": [{"type": "nic"}, {"share": 10}]}},
+		{"an init container that requests more", `[{"init": true, "resources": {"devices": [{"count": 2}]}}, {"init": true, "resources": {"devices": [{"type": "nic"}, {"share": 10}]}},
 			{"resources": {"devices": [{"share": 700}]}}]`, `[{"type": "gpu", "count": 2}, {"type": "nic", "count": 1}]`},
 		{
 			"the larger share", `[{"init": true, "resources": {"devices": [{"share": 300, "memory": "2GiB"}]}}, {"resources": {"devices": [{"share": 700, "memory": "1GiB"}]}}]`,
@@ -499,10 +499,10 @@ func units(requests []cluster.DeviceRequest) (all []cluster.DeviceRequest) {
 	return all
 }
 
-// uncovered returns a requested device for which none of those held remains, trying all ways, or nil.
+// uncovered tries all ways and returns a requested device that gets none of the held devices, or nil.
 func uncovered(requests, held []cluster.DeviceRequest) *cluster.DeviceRequest {
 	asked := units(requests)
-	owner := make([]int, len(held)) // 1 + the index of the device asked for that has it
+	owner := make([]int, len(held)) // 1 + the index of the requested device that has it
 	var give func(i int, seen []bool) bool
 	give = func(i int, seen []bool) bool {
 		for k, h := range held {
@@ -527,8 +527,8 @@ func uncovered(requests, held []cluster.DeviceRequest) *cluster.DeviceRequest {
 	return nil
 }
 
-// TestPlanRecordHoldsDevices: the devices of a task pass from the plan to the record of its attempt.
-func TestPlanRecordHoldsDevices(t *testing.T) {
+// TestPlanRecordHasDevices: the devices of a task pass from the plan to the record of its attempt.
+func TestPlanRecordHasDevices(t *testing.T) {
 	use := []cluster.DeviceUse{{ID: "GPU-1", Share: 500, Memory: cluster.GiB}}
 	p := cluster.PlanRecord{Owners: []cluster.PlanOwner{{Tasks: []cluster.Placed{{Devices: use}}}}}
 	if got := p.Desired(&p.Owners[0], &p.Owners[0].Tasks[0]).Devices; !slices.Equal(got, use) {
@@ -536,8 +536,8 @@ func TestPlanRecordHoldsDevices(t *testing.T) {
 	}
 }
 
-// TestRecordsWithoutNewFieldsAreAsBefore: records that use no new field are the same as those of earlier builds.
-func TestRecordsWithoutNewFieldsAreAsBefore(t *testing.T) {
+// TestRecordsWithoutNewFieldsAreUnchanged: records that use no new field are the same as those of earlier builds.
+func TestRecordsWithoutNewFieldsAreUnchanged(t *testing.T) {
 	service := cluster.Service{Name: "web", Count: 1}
 	service.SetDefaults()
 	for want, record := range map[string]any{

@@ -30,7 +30,7 @@ const (
 	ReasonBarrier       ReasonCode = "barrier"         // the start barrier refused it
 	ReasonUnkillable    ReasonCode = "unkillable"      // it lives after KILL
 	ReasonBootChanged   ReasonCode = "reboot"          // the machine rebooted
-	ReasonRestartAsked  ReasonCode = "restart"         // the user asked for it
+	ReasonRestartAsked  ReasonCode = "restart"         // the user requested it
 	ReasonNoNodes       ReasonCode = "no-nodes"        // there is no node at all
 	ReasonNodeNotReady  ReasonCode = "node-not-ready"  // the node is not ready
 	ReasonCordoned      ReasonCode = "cordoned"        // the operator keeps new tasks away
@@ -101,8 +101,8 @@ type RefusalCount struct {
 	Nodes int `json:"nodes"`
 }
 
-// WaitingGroup holds tasks that wait for the same reasons. A group without tasks stands for all tasks that no other
-// group names.
+// WaitingGroup holds tasks that wait for the same reasons. A group without tasks means all tasks that no other group
+// names.
 type WaitingGroup struct {
 	Tasks    []TaskID       `json:"tasks"`
 	Refusals []RefusalCount `json:"refusals,omitempty"`
@@ -114,7 +114,7 @@ type Pending struct {
 	Task    TaskID
 	Attempt int // the number its next attempt will have
 	Owner   OwnerRef
-	// OwnerRev is the revision of the owner's spec that asks for the task (P3.3).
+	// OwnerRev is the revision of the owner's spec that wants the task (P3.3).
 	OwnerRev     uint64
 	Definition   Ref
 	Count        int
@@ -260,7 +260,7 @@ type Event struct {
 	Node    string     `json:"node,omitempty"`
 	Reason  ReasonCode `json:"reason,omitempty"`
 	Message string     `json:"message,omitempty"`
-	// Count is the number of tasks that the event stands for, if it summarizes many.
+	// Count is the number of tasks in an event that summarizes many.
 	Count int `json:"count,omitempty"`
 	// By is the user who requested the change, if any.
 	By string `json:"by,omitempty"`

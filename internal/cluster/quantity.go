@@ -69,7 +69,7 @@ type unit struct {
 	size   Bytes
 }
 
-// byteUnits are tried in this order, so a longer suffix stands before its own ending.
+// byteUnits are tried in this order, so a longer suffix precedes its own ending.
 var byteUnits = [...]unit{
 	{"TiB", TiB},
 	{"GiB", GiB},

@@ -157,8 +157,8 @@ func (r *Rebalancing) Counts() (c RebalanceCounts) {
 	return c
 }
 
-// Validate returns all faults of a new rebalancing as Faults, or nil. It looks at the record only; the caller checks
-// that the tasks and nodes exist.
+// Validate returns all faults of a new rebalancing as Faults, or nil. It checks the record only; the caller checks that
+// the tasks and nodes exist.
 func (r *Rebalancing) Validate() error {
 	k := newCheck()
 	k.at("parallel").within(r.Parallel, 1, MaxRebalanceParallel)

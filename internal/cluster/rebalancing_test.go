@@ -13,7 +13,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// longRebalancing has so many moves with names as long as the clusters and nodes of a large fleet have them.
+// longRebalancing has that many moves with names as long as the clusters and nodes of a large fleet have them.
 func longRebalancing(moves, name int) *cluster.Rebalancing {
 	r := &cluster.Rebalancing{
 		ID: 1, Domain: cluster.DefaultDomain, Created: time.Unix(1e9, 0).UTC(), Parallel: 5,

@@ -14,7 +14,7 @@ const (
 	// tasks, or end daemons on nodes where they belong.
 	RecordsPlaced = 3
 	// RecordsChecked came with checks of the types grpc and ttl and of the meanings startup and liveness. A build
-	// before it would hand agents such a check without what makes it one, and they keep a definition for good.
+	// before it would hand agents such a check without what makes it one, and they keep a definition permanently.
 	RecordsChecked = 4
 	// RecordsNetworked came with the same build, and with networks of tasks. An earlier build would place such a task
 	// on a node without the network, and its agents would run it on the node's own network.
@@ -36,11 +36,11 @@ const (
 	RecordsSealed = 5
 )
 
-// RecordVersion returns the format version that a record must be written with: the lowest version whose builds do what
-// the record asks for.
+// RecordVersion returns the format version that a record must be written with: the lowest version whose builds support
+// the whole record.
 //
 // A field that such builds may ignore without harm raises no version: the pace of a rollout, preferences among feasible
-// nodes, facts that they do not store. So an upgrade can be taken back until somebody uses a new feature.
+// nodes, facts that they do not store. So an upgrade can be taken back until a user uses a new feature.
 //
 // Records of attempts and plans have devices only if a definition requests them, and the definition has a version
 // itself.

@@ -23,7 +23,7 @@ func TestRecordVersions(t *testing.T) {
 		want   int
 	}{
 		"a plain service": {service(`{}`), 1},
-		"wishes and what allows more": {service(`{"strategy": "whole", "affinities": [{"attribute": "label.a", "value": "b"}],
+		"preferences and what allows more": {service(`{"strategy": "whole", "affinities": [{"attribute": "label.a", "value": "b"}],
 			"spread": [{"attribute": "label.a", "targets": [{"value": "a", "percent": 50}]}], "relations": [{"labels": {"a": "b"}, "away": true}],
 			"tolerations": [{"key": "a"}], "constraints": [{"attribute": "label.node.pool", "value": "a"}]}`), 1},
 		"a pool": {service(`{"pool": "gpu"}`), 3},

@@ -113,7 +113,7 @@ func (r *Reservation) SetDefaults(now time.Time) {
 	setOps(r.Constraints)
 }
 
-// Validate returns all faults of a reservation as Faults, or nil. It looks at the record only.
+// Validate returns all faults of a reservation as Faults, or nil. It checks the record only.
 func (r *Reservation) Validate() error {
 	k := newCheck()
 	k.at("name").name(r.Name)

@@ -18,7 +18,7 @@ func TestReservationFaults(t *testing.T) {
 		want   []string
 	}{
 		{"none", func(*cluster.Reservation) {}, nil},
-		{"all at once", func(r *cluster.Reservation) {
+		{"all together", func(r *cluster.Reservation) {
 			r.Name, r.Nodes, r.Pool, r.Until = "R", nil, "P", from
 			r.Clusters, r.Lead = []string{"a", "B"}, -1
 			r.Constraints = []cluster.Constraint{{Attribute: "strange", Value: "x"}}
@@ -58,7 +58,7 @@ func TestReservationAdmits(t *testing.T) {
 		want  bool
 	}{
 		{"for who names it", cluster.Reservation{Name: "r"}, "r", true},
-		{"for who names it, and nobody else", cluster.Reservation{Name: "r"}, "", false},
+		{"only for workloads that name it", cluster.Reservation{Name: "r"}, "", false},
 		{"another one is named", cluster.Reservation{Name: "r", Clusters: []string{"c"}}, "s", false},
 		{"by cluster", cluster.Reservation{Name: "r", Clusters: []string{"b", "c"}}, "", true},
 		{"another cluster", cluster.Reservation{Name: "r", Clusters: []string{"b"}}, "", false},

@@ -6,7 +6,7 @@ import "time"
 // tasks (Least) is one budget for rollouts, drains, scaling down and rebalancing (P5).
 type Update struct {
 	// MaxSurge is the number of tasks beyond the count during a replacement, without canaries. Default 1; 0 for
-	// definitions of which a node can run only one task, and with the order stop-first.
+	// definitions with at most one task on a node, and with the order stop-first.
 	MaxSurge *Portion `json:"max_surge,omitempty"`
 	// MinHealthy is the minimum of healthy tasks: no voluntary stop goes below it. Default 100%, or one less than the
 	// count without surge. A portion is rounded up.
@@ -15,9 +15,8 @@ type Update struct {
 	Parallelism *Portion `json:"parallelism,omitempty"`
 	// Stagger is waited between the moment when all tasks begun are healthy and the next ones. Default 0.
 	Stagger Duration `json:"stagger,omitempty"`
-	// Order says which of two tasks comes first in a replacement. Default stop-first for definitions of which a node
-	// can run only one task, else start-first. A task with a volume that starts first does so on the node of its
-	// predecessor.
+	// Order says which of two tasks comes first in a replacement. Default stop-first for definitions with at most one
+	// task on a node, else start-first. A task with a volume that starts first does so on the node of its predecessor.
 	Order UpdateOrder `json:"order,omitempty"`
 	// Canaries is the number of tasks of the new version that start beside all old tasks. The rollout continues after
 	// they are promoted, by a user or by AutoPromote. Canaries equal to the count make a blue/green rollout. Default 0.
@@ -89,8 +88,8 @@ const (
 	RolloutCanary     RolloutState = "canary" // the canaries are healthy and wait to be promoted
 	RolloutComplete   RolloutState = "complete"
 	RolloutFailed     RolloutState = "failed"      // it does not continue by itself
-	RolloutRolledBack RolloutState = "rolled-back" // it failed, and an earlier version was asked for instead
-	RolloutSuperseded RolloutState = "superseded"  // another version was asked for before it ended
+	RolloutRolledBack RolloutState = "rolled-back" // it failed, and an earlier version was requested instead
+	RolloutSuperseded RolloutState = "superseded"  // another version was requested before it ended
 )
 
 // Values returns every RolloutState, in the order of the constants.
@@ -149,8 +148,8 @@ type RolloutWish struct {
 	Reverted uint64 `json:"reverted,omitempty"`
 }
 
-// Reschedule is the policy for attempts that failed for good on their node. The next attempt prefers another node and
-// starts after a delay that doubles each time. After Limit failures within Window the task is given up until its
+// Reschedule is the policy for attempts that failed permanently on their node. The next attempt prefers another node
+// and starts after a delay that doubles each time. After Limit failures within Window the task is given up until its
 // service changes or a user restarts it.
 type Reschedule struct {
 	// Limit is the number of failed attempts within Window before the task is given up. 0, the default, is no limit.

@@ -20,7 +20,7 @@ func (ServiceMode) Values() []ServiceMode {
 type Scaling struct {
 	Min int `json:"min"`
 	Max int `json:"max"`
-	// Targets each ask for a count, and the highest counts. Without targets only schedules change the count.
+	// Each target determines a count, and the highest counts. Without targets only schedules change the count.
 	Targets []ScaleTarget `json:"targets,omitempty"`
 	// Up and Down limit how fast the count grows and shrinks.
 	Up   ScalePace `json:"up,omitzero"`
@@ -67,7 +67,7 @@ type ScaleTarget struct {
 
 // ScalePace limits how fast a count changes in one direction.
 type ScalePace struct {
-	// Window stabilizes the count: growth uses the lowest count that was asked for within it, shrinking the highest.
+	// Window stabilizes the count: growth uses the lowest count that was needed within it, shrinking the highest.
 	// Default 0 up, 5 m down.
 	Window *Duration `json:"window,omitempty"`
 	// Step, unless nil, is the largest change within Every (default 1 m), at least 1.

@@ -78,8 +78,8 @@ type MasterKey struct {
 	Used time.Time `json:"used,omitzero"`
 	// Retired is when the store held nothing more under the key. The key is kept for earlier snapshots.
 	Retired time.Time `json:"retired,omitzero"`
-	// Dropped is when the user gave it up: each server takes it out of its file. The record stays, as servers that are
-	// down hear of it later.
+	// Dropped is when the user dropped it: each server removes it from its file. The record stays, because servers that
+	// are down read it later.
 	Dropped time.Time `json:"dropped,omitzero"`
 }
 

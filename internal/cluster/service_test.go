@@ -148,7 +148,7 @@ func twice(field string, n int) (want []string) {
 	return want
 }
 
-// TestAddressesKeepTheirSecrets: what may hold a password is not repeated.
+// TestAddressesKeepTheirSecrets: a text that may contain a password is not repeated.
 func TestAddressesKeepTheirSecrets(t *testing.T) {
 	for _, address := range []string{
 		"http://user:hunter2@host", "postgres://user:hunter2@host", "http://user:hunter2@host:bad port",
@@ -191,7 +191,7 @@ func TestScalingFaults(t *testing.T) {
 		},
 		{"left out count", `{"count": 0, "scaling": {"min": 2, "max": 4, "targets": [{"metric": "cpu", "target": 50}]}}`, nil},
 		{"nothing", `{"scaling": {"min": 1, "max": 4}}`, []string{"scaling: holds neither targets nor schedules"}},
-		{"asleep for ever", `{"count": 0, "scaling": {"min": 0, "max": 4, "targets": [{"metric": "cpu", "target": 50}]}}`, []string{
+		{"no scaling from zero", `{"count": 0, "scaling": {"min": 0, "max": 4, "targets": [{"metric": "cpu", "target": 50}]}}`, []string{
 			"scaling.min: is 0, and a service without tasks has no usage that could raise its count again",
 		}},
 		{"woken by a query", `{"count": 0, "scaling": {"min": 0, "max": 4, "targets": [{"metric": "prometheus", "url": "http://a", "query": "q", "target": 1}]}}`, nil},
@@ -447,7 +447,7 @@ func TestLimitsLeaveRoom(t *testing.T) {
 }
 
 // A record of scaling is about the count that the user set last, also where the number is the same as an earlier one.
-func TestScaleStandsForOneCount(t *testing.T) {
+func TestScaleBelongsToOneCount(t *testing.T) {
 	svc := cluster.Service{Count: 3, Scaling: &cluster.Scaling{Min: 1, Max: 9}}
 	for _, tt := range []struct {
 		name    string

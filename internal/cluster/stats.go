@@ -8,33 +8,33 @@ import (
 
 // Notable reports whether the statistics of an attempt differ enough from the reported ones to send them again: by more
 // than a tenth, and by more than a negligible amount.
-func (t TaskStats) Notable(told TaskStats) bool {
+func (t TaskStats) Notable(reported TaskStats) bool {
 	const (
 		cpu      = 20
 		memory   = MiB
 		requests = 1
 	)
-	return notable(float64(t.CPU), float64(told.CPU), cpu) ||
-		notable(float64(t.Memory), float64(told.Memory), float64(memory)) ||
-		notable(float64(t.Growth), float64(told.Growth), float64(memory)) ||
-		notable(t.Requests, told.Requests, requests) ||
-		(t.Requests < 0) != (told.Requests < 0) ||
-		t.Detail.notable(told.Detail) ||
-		t.Storage.notable(told.Storage)
+	return notable(float64(t.CPU), float64(reported.CPU), cpu) ||
+		notable(float64(t.Memory), float64(reported.Memory), float64(memory)) ||
+		notable(float64(t.Growth), float64(reported.Growth), float64(memory)) ||
+		notable(t.Requests, reported.Requests, requests) ||
+		(t.Requests < 0) != (reported.Requests < 0) ||
+		t.Detail.notable(reported.Detail) ||
+		t.Storage.notable(reported.Storage)
 }
 
 // notable does the same for the rates of a whole task. A shift between its containers alone is reported with the next
 // notable change.
-func (d *UseDetail) notable(told *UseDetail) bool {
-	if d == nil || told == nil {
-		return d != told
+func (d *UseDetail) notable(reported *UseDetail) bool {
+	if d == nil || reported == nil {
+		return d != reported
 	}
-	return d != told && (len(d.Containers) != len(told.Containers) || d.Rates.Notable(told.Rates))
+	return d != reported && (len(d.Containers) != len(reported.Containers) || d.Rates.Notable(reported.Rates))
 }
 
-func notable(now, told, least float64) bool {
-	change := math.Abs(now - told)
-	return change > least && change > math.Abs(told)/10
+func notable(now, reported, least float64) bool {
+	change := math.Abs(now - reported)
+	return change > least && change > math.Abs(reported)/10
 }
 
 // Merge returns the statistics completed by earlier ones for attempts that these do not name, if lives says that the
@@ -67,14 +67,14 @@ func (s *NodeStats) Changed(earlier *NodeStats) *NodeStats {
 	if earlier == nil || len(s.Each) == 0 {
 		return s
 	}
-	told := make(map[string]TaskStats, len(earlier.Each))
+	reported := make(map[string]TaskStats, len(earlier.Each))
 	for _, t := range earlier.Each {
-		told[t.UUID] = t
+		reported[t.UUID] = t
 	}
 	changed := *s
 	changed.Each = nil
 	for _, t := range s.Each {
-		if before, known := told[t.UUID]; !known || t != before {
+		if before, known := reported[t.UUID]; !known || t != before {
 			changed.Each = append(changed.Each, t)
 		}
 	}

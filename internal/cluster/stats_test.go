@@ -8,7 +8,7 @@ import (
 )
 
 func TestNotable(t *testing.T) {
-	told := TaskStats{CPU: 1000, Memory: 100 * MiB, Growth: 0, Requests: 100}
+	reported := TaskStats{CPU: 1000, Memory: 100 * MiB, Growth: 0, Requests: 100}
 	for name, test := range map[string]struct {
 		change func(*TaskStats)
 		want   bool
@@ -22,9 +22,9 @@ func TestNotable(t *testing.T) {
 		"requests are not counted":  {func(s *TaskStats) { s.Requests = -1 }, true},
 		"a hundred bytes of growth": {func(s *TaskStats) { s.Growth = 100 }, false},
 	} {
-		now := told
+		now := reported
 		test.change(&now)
-		if got := now.Notable(told); got != test.want {
+		if got := now.Notable(reported); got != test.want {
 			t.Errorf("%s: %v, want %v", name, got, test.want)
 		}
 	}

@@ -1,7 +1,7 @@
 package cluster
 
-// ChangeKind is the kind of one suggested change. The constants stand in the order of preference: changes that cost
-// nobody anything, changes that cost the task something, changes that cost others.
+// ChangeKind is the kind of one suggested change. The constants are in the order of preference: changes without a cost,
+// changes that cost the task something, changes that cost others.
 type ChangeKind string
 
 // Kinds of changes that would let a waiting task in.
@@ -12,9 +12,9 @@ const (
 	ChangeRevive    ChangeKind = "revive"    // the node is ready again
 	ChangePort      ChangeKind = "port"      // the task: a port is assigned instead of a fixed one
 	ChangeFree      ChangeKind = "free"      // the node: others reserve less there
-	ChangeLower     ChangeKind = "lower"     // the task: it asks for less
-	ChangeModel     ChangeKind = "model"     // the task: a device of any model will do
-	ChangeDevices   ChangeKind = "devices"   // the task: fewer devices will do
+	ChangeLower     ChangeKind = "lower"     // the task: it requests less
+	ChangeModel     ChangeKind = "model"     // the task: a device of any model suffices
+	ChangeDevices   ChangeKind = "devices"   // the task: fewer devices suffice
 	ChangeLoosen    ChangeKind = "loosen"    // the task: a constraint lets another value in
 	ChangeWish      ChangeKind = "wish"      // the task: a required relation becomes a preference
 	ChangeApart     ChangeKind = "apart"     // the task: its owner's tasks may share a node
@@ -24,7 +24,7 @@ const (
 	ChangeUntaint   ChangeKind = "untaint"   // the node: without the taint
 	ChangeDrop      ChangeKind = "drop"      // the task: without a constraint
 	ChangeEnd       ChangeKind = "end"       // other tasks end, or move away
-	ChangePool      ChangeKind = "pool"      // the task: it asks for no pool
+	ChangePool      ChangeKind = "pool"      // the task: it names no pool
 	ChangeUnasked   ChangeKind = "unasked"   // the task: it names no reservation
 	ChangeJoin      ChangeKind = "join"      // the node, which is in no pool, joins that of the task
 	ChangeUnreserve ChangeKind = "unreserve" // other owners give a reservation back
@@ -68,7 +68,7 @@ type Remedy struct {
 	// distinct or skew.
 	Limit     int    `json:"limit,omitempty"`
 	Attribute string `json:"attribute,omitempty"`
-	// Port is the number that is no longer asked for.
+	// Port is the number that is no longer requested.
 	Port     int    `json:"port,omitempty"`
 	Pool     string `json:"pool,omitempty"`
 	Executor string `json:"executor,omitempty"`
@@ -83,7 +83,7 @@ type Remedy struct {
 
 // Machine describes a node to add, as a task requires it. Fields that do not matter to the task are empty.
 type Machine struct {
-	// Name is given where a constraint asks for it.
+	// Name is given where a constraint requires it.
 	Name      string   `json:"name,omitempty"`
 	Capacity  Demand   `json:"capacity"`
 	Arch      string   `json:"arch,omitempty"`

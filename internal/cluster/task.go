@@ -97,7 +97,7 @@ type Stop struct {
 	// granted: the agent asks, and runs the task on.
 	Permit string `json:"permit,omitempty"`
 	// For and ForAttempt, unless empty, name the attempt that was promised the room of this one. The next leader knows
-	// the promise from them while the stop stands.
+	// the promise from them while the stop is in effect.
 	For        TaskID `json:"for,omitempty"`
 	ForAttempt int    `json:"for_attempt,omitempty"`
 	// Ended says that the attempt's outcome is durable: the agent stops what may still run, removes the container and

@@ -72,7 +72,7 @@ func TestTemplateIsRendered(t *testing.T) {
 	}
 }
 
-// All faults of a template are reported at once, each with its line and correction.
+// All faults of a template are reported together, each with its line and correction.
 func TestTemplateFaults(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

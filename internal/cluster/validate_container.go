@@ -46,7 +46,7 @@ func (d *TaskDefinition) validateContainers(k check) {
 		d.validateOrder(at, i)
 	}
 	k.unique("containers", names)
-	k.at("containers").must(d.wholeDevices() <= MaxDevices, "ask for %d devices together, at most %d are allowed",
+	k.at("containers").must(d.wholeDevices() <= MaxDevices, "request %d devices together, at most %d are allowed",
 		d.wholeDevices(), MaxDevices)
 	if cycle := d.cycle(); cycle != nil {
 		k.at("containers").fault("wait for each other by their after fields: %s", strings.Join(cycle, " after "))

@@ -13,7 +13,7 @@ const (
 )
 
 // Validate returns all faults of the cron as Faults, or nil, but not those within schedules and zone: package timetable
-// reads them. Omitted fields count with their defaults. References are not looked up.
+// reads them. Omitted fields count with their defaults. References are not checked.
 func (c *Cron) Validate() error {
 	c = c.completed()
 	k := newCheck()

@@ -315,7 +315,7 @@ func (r *Resources) validateDevices(k check) {
 		for j := range r.Devices[:i] {
 			if o := &r.Devices[j]; d.Share == 0 && o.Share == 0 && o.Type == d.Type && o.Memory == d.Memory &&
 				slices.Equal(o.Models, d.Models) {
-				at.fault("asks for the same as devices[%d]: raise its count", j)
+				at.fault("requests the same as devices[%d]: raise its count", j)
 				break
 			}
 		}

@@ -301,8 +301,8 @@ func (s *Service) CheckDefinition(d *TaskDefinition) error {
 	if number, share := s.Update.wantsAll(s); (number || share) && s.Update.Order == "" && d.Pinned() {
 		k.at("update").at("min_healthy").fault(
 			"is %s, all of the tasks, but two tasks of %s cannot live on a node, for its fixed port or its "+
-				"volume, so a healthy one is given up first: "+
-				"allow one healthy task less with a lower min_healthy or none%s",
+				"volume, so a healthy one is given up first: allow one healthy task less with a lower "+
+				"min_healthy or none%s",
 			s.Update.MinHealthy, d.Ref(), d.otherOrder())
 	}
 	if s.Scaling == nil {

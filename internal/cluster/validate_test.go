@@ -231,7 +231,7 @@ func TestDefinitionFaults(t *testing.T) {
 		{"grpc service that is none", func(d *def) {
 			d.Checks[0] = cluster.Check{Name: "a", Type: cluster.CheckGRPC, Port: "http", Service: "a service"}
 		}, []string{`checks[0].service: "a service" is not the name of a gRPC service`}},
-		{"a ttl that is looked at", func(d *def) {
+		{"a ttl with a probe", func(d *def) {
 			d.Checks[0] = cluster.Check{
 				Name: "a", Type: cluster.CheckTTL, TTL: 1, Port: "http", Path: "/", TLS: true, Service: "s",
 				Interval: 1, Timeout: 1, FailAfter: 1,
@@ -243,7 +243,7 @@ func TestDefinitionFaults(t *testing.T) {
 			"checks[0].service: is for checks of type grpc only",
 			"checks[0].tls: is for checks of type grpc only",
 		}},
-		{"a look with a ttl", func(d *def) {
+		{"a probe with a ttl", func(d *def) {
 			d.Checks[0].TTL = cluster.DefaultTTL
 		}, []string{"checks[0].ttl: is for checks of type ttl only"}},
 		{"check in an init container", func(d *def) {
@@ -300,7 +300,7 @@ func TestWorkloadFaults(t *testing.T) {
 		{"job of too many tasks", &cluster.Job{Name: "w", Steps: []cluster.Step{
 			{Name: "a", Definition: cluster.Ref{Name: "w"}, Count: 100_000},
 			{Name: "b", Definition: cluster.Ref{Name: "w"}},
-		}}, []string{"steps: ask for 100001 tasks together"}},
+		}}, []string{"steps: request 100001 tasks together"}},
 		{"constraints", &cluster.Cluster{Name: "c", Domain: "D", Constraints: []cluster.Constraint{
 			{Attribute: "node.colour", Value: "red"},
 			{Attribute: "label.", Value: "x"},

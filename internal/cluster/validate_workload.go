@@ -33,8 +33,8 @@ func (c *Cluster) Validate() error {
 	return k.err()
 }
 
-// Validate returns all faults of the service as Faults, or nil. Omitted fields count with their defaults. It looks at
-// the service only.
+// Validate returns all faults of the service as Faults, or nil. Omitted fields count with their defaults. It checks the
+// service only.
 func (s *Service) Validate() error {
 	s = s.completed()
 	k := newCheck()
@@ -55,8 +55,8 @@ func (s *Service) Validate() error {
 	return k.err()
 }
 
-// Validate returns all faults of the job as Faults, or nil. Omitted fields count with their defaults. It looks at the
-// job only.
+// Validate returns all faults of the job as Faults, or nil. Omitted fields count with their defaults. It checks the job
+// only.
 func (j *Job) Validate() error {
 	j = j.completed()
 	k := newCheck()
@@ -80,7 +80,7 @@ func (c check) steps(steps []Step) {
 		s.validate(c.index("steps", i))
 	}
 	c.unique("steps", names)
-	c.at("steps").must(total <= MaxJobTasks, "ask for %d tasks together, at most %d are allowed in a job", total,
+	c.at("steps").must(total <= MaxJobTasks, "request %d tasks together, at most %d are allowed in a job", total,
 		MaxJobTasks)
 }
 

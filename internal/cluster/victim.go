@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// WaitingReport is what a leader tells other servers of its last decision.
+// WaitingReport is a leader's report to other servers about its last decision.
 type WaitingReport struct {
 	// Version changes with the content. It counts from the start of the server.
 	Version uint64         `json:"version"`

@@ -45,7 +45,7 @@ type StickyCopy struct {
 // Numbered reports whether the copy has its place in the order of plans.
 func (c *StickyCopy) Numbered() bool { return c.Plan != 0 }
 
-// needsRecordsChecked compares two copies, the newest first. Both have numbers, or neither has.
+// newer compares two copies, the newest first. Both have numbers, or neither has.
 func (c *StickyCopy) newer(d *StickyCopy) int {
 	if c.Numbered() {
 		return cmp.Or(cmp.Compare(d.Incarnation, c.Incarnation), cmp.Compare(d.Plan, c.Plan))
@@ -149,7 +149,7 @@ func (d *TaskDefinition) Writes(volume string) bool {
 
 // Attributes of the constraints that follow from a definition's volumes. No user can name them.
 const (
-	// Value is its name; with OpExists any will do, with OpEqual one that can be written
+	// Value is its name; with OpExists any suffices, with OpEqual one that can be written
 	AttributeHostVolume = "host_volume"
 	AttributeHostPath   = "host_path" // Value is a path that the node lets tasks name
 	AttributeSticky     = "sticky"    // nodes whose agent keeps volumes that stick to a task
@@ -269,12 +269,12 @@ func (f *FolderFacts) validate(k check) {
 		MaxNodeVolumes)
 }
 
-// notable reports whether what volumes take differs by so much that it is worth telling.
-func (s *StorageUse) notable(told *StorageUse) bool {
-	if s == nil || told == nil {
-		return s != told
+// notable reports whether what volumes take differs by so much that it is worth a report.
+func (s *StorageUse) notable(reported *StorageUse) bool {
+	if s == nil || reported == nil {
+		return s != reported
 	}
-	return s != told && !slices.EqualFunc(s.Volumes, told.Volumes, func(a, b VolumeUse) bool {
+	return s != reported && !slices.EqualFunc(s.Volumes, reported.Volumes, func(a, b VolumeUse) bool {
 		return a.Name == b.Name && a.At.IsZero() == b.At.IsZero() &&
 			!notable(float64(a.Used), float64(b.Used), float64(MiB)) &&
 			!notable(float64(a.Size), float64(b.Size), float64(MiB)) &&

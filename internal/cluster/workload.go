@@ -34,7 +34,7 @@ const (
 	MaxPriority     = 1000
 )
 
-// ZeroPriority returns the fault of an explicit priority of 0. Only readers of text can tell it from an omitted
+// ZeroPriority returns the fault of an explicit priority of 0. Only readers of text can distinguish it from an omitted
 // priority: they refuse 0 in fields with the tag zero:"refused".
 func ZeroPriority() string {
 	return fmt.Sprintf("is 0, want a number from 1 to %d; without the field it is %d", MaxPriority, DefaultPriority)
@@ -94,7 +94,7 @@ const PreemptionGap = 100
 // Lifespan is the part of a service's or job's spec that the API server fills in at each write. A client's values are
 // ignored.
 type Lifespan struct {
-	// Generation counts the rollouts: it grows when the definition changes or a user asks for a restart. It never goes
+	// Generation counts the rollouts: it grows when the definition changes or a user requests a restart. It never goes
 	// back while the object or a task of it exists, and is part of every task id.
 	Generation uint64 `json:"generation,omitempty"`
 	// Restarted is the generation of the last requested restart. Tasks of that generation or a later one that run the
@@ -132,7 +132,7 @@ type Service struct {
 	OnViolation OnViolation `json:"on_violation,omitempty"`
 	// Update says how tasks are replaced.
 	Update Update `json:"update,omitzero"`
-	// Reschedule is the policy after an attempt that failed for good.
+	// Reschedule is the policy after an attempt that failed permanently.
 	Reschedule Reschedule `json:"reschedule,omitzero"`
 	// Scaling, unless nil, changes the count by the usage of the tasks or by the clock.
 	Scaling *Scaling `json:"scaling,omitempty"`

@@ -17,7 +17,7 @@ type Measurer interface {
 }
 
 const (
-	// maxConcurrentQuestions bounds the questions to the outside that run at once. questionTimeout bounds each of them.
+	// maxConcurrentQuestions bounds the concurrent questions to the outside. questionTimeout bounds each of them.
 	maxConcurrentQuestions = 16
 	questionTimeout        = 5 * time.Second
 )

@@ -9,8 +9,8 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// behindLimit is the longest wait of a leader for its tables. A leader with stuck tables resigns: its beats go on, so
-// it would keep the domain and decide nothing.
+// behindLimit is the longest wait of a leader for its tables. A leader with stuck tables resigns: its beats continue,
+// so it would keep the domain and decide nothing.
 const behindLimit = 10 * time.Second
 
 // probeInterval is the time between two questions of a leader about the revision that its tables should have.

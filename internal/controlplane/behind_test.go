@@ -34,7 +34,8 @@ func (w *stallingWatch) Next(ctx context.Context) (store.Batch, error) {
 	return batch, err
 }
 
-// A leader with stuck tables resigns, though its beats go on: nobody else could take over. Later it campaigns again.
+// A leader with stuck tables resigns, although its beats continue. Otherwise no other server could take over. Later it
+// campaigns again.
 func TestLeaderWithStuckTablesResigns(t *testing.T) {
 	t.Run("plain", func(t *testing.T) {
 		inWorld(t, func(t *testing.T, w *world) {
@@ -63,7 +64,7 @@ func stallTables(t *testing.T, w *world) {
 		return r.Modified
 	}
 	d.stalled.Store(true)
-	w.service(2, 1, 1) // nobody sees that
+	w.service(2, 1, 1) // no server sees it
 	quiet := time.Time{}
 	for began := time.Now(); time.Since(began) < 30*time.Second && quiet.IsZero(); {
 		was := beat()

@@ -11,14 +11,14 @@ import (
 // maxClockJump is the largest difference between wall clock and boot-time clock that is not a jump.
 const maxClockJump = 5 * time.Second
 
-// clocks compares the wall clock with the boot-time clock, which nobody can set (P9.1).
+// clocks compares the wall clock with the boot-time clock, which cannot be set (P9.1).
 type clocks struct {
 	wall time.Time
 	boot time.Duration
 }
 
-// jumpSince returns by how much the wall clock was set since the last call. It is 0 for at most maxClockJump, and at
-// the first call.
+// jumpSince returns the amount by which the wall clock was set since the last call. It is 0 for at most maxClockJump,
+// and at the first call.
 func (c *clocks) jumpSince(wall time.Time, boot time.Duration) time.Duration {
 	wall = wall.Round(0) // without the monotonic reading, which does not jump
 	last := *c

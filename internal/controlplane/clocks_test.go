@@ -18,7 +18,7 @@ func TestClocks(t *testing.T) {
 	} {
 		var c clocks
 		if by := c.jumpSince(start, 100*time.Second); by != 0 {
-			t.Errorf("%s: the first look is a jump by %v", name, by)
+			t.Errorf("%s: the first reading is a jump by %v", name, by)
 		}
 		if by := c.jumpSince(start.Add(test.wall), 100*time.Second+test.boot); by != test.want {
 			t.Errorf("%s: got %v, want %v", name, by, test.want)

@@ -127,13 +127,13 @@ func TestForeignRecordOfATaskThatIsToStop(t *testing.T) {
 		w.start()
 		w.job(3, 0)
 		w.until(time.Minute, "the job has run and the service is gone", func(s *store.Snapshot) bool {
-			return succeeded(s) == 3 && standing(s) == 0
+			return succeeded(s) == 3 && countRecords(s) == 0
 		})
 	})
 }
 
 // The same while the tables know the former record: it is written back and stopped in one cycle.
-func TestForeignRecordAndStopAtOnce(t *testing.T) {
+func TestForeignRecordAndStopInOneCycle(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.node("n1")
 		w.definition(1, 500)
@@ -156,7 +156,7 @@ func TestForeignRecordAndStopAtOnce(t *testing.T) {
 		}
 		w.job(3, 0)
 		w.until(time.Minute, "one task is left and the job has run", func(s *store.Snapshot) bool {
-			return healthy(s, 1) == 1 && standing(s) == 1 && succeeded(s) == 3
+			return healthy(s, 1) == 1 && countRecords(s) == 1 && succeeded(s) == 3
 		})
 	})
 }
@@ -169,7 +169,7 @@ func TestForeignStatusIsRemoved(t *testing.T) {
 		w.definition(1, 500)
 		w.service(1, 1, 1)
 		w.until(time.Minute, "it is removed and the task runs", func(s *store.Snapshot) bool {
-			return healthy(s, 1) == 1 && standing(s) == 1
+			return healthy(s, 1) == 1 && countRecords(s) == 1
 		})
 	})
 }

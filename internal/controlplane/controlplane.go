@@ -2,9 +2,9 @@
 // decide, and commits what they propose.
 //
 // Servers campaign; the winner leads until another server takes over or its store is lost. A leader runs a loop of
-// cycles. A cycle looks only at what changed since the last one. The cycle's own commits come back through the tables,
-// like the writes of everybody else. So nothing is lost when a leader dies between two lines of code: the next leader
-// decides from the same records.
+// cycles. A cycle reads only the changes since the last one. The cycle's own commits come back through the tables, like
+// all other writes. So nothing is lost when a leader dies between two lines of code: the next leader decides from the
+// same records.
 //
 // cycle.go names the steps of a cycle. A step is a part with its own state, mostly in a package below this one. The
 // loop holds the parts and their order; it decides nothing itself.
@@ -43,9 +43,9 @@ type Config struct {
 	Domain string
 	// Server is this server's id, the same after a restart.
 	Server string
-	// Random gives the jitter of campaigns. Nobody else may use it.
+	// Random gives the jitter of campaigns. No other goroutine may use it.
 	Random *rand.Rand
-	// NewID returns the identity of a new attempt, unique for ever (P3.6); nil means random UUIDs.
+	// NewID returns the identity of a new attempt, unique forever (P3.6); nil means random UUIDs.
 	NewID  func() string
 	Logger *slog.Logger
 	// Now reads the wall clock, Clock the boot-time clock (P9).
@@ -70,7 +70,7 @@ type Config struct {
 // something waits for the plan record to go. Attempts that end before need no records of their own.
 const ProjectAfter = 30 * time.Second
 
-// Metrics counts what a leader does. The calls must return at once.
+// Metrics counts what a leader does. The calls must return immediately.
 type Metrics interface {
 	// Cycled receives the duration of a cycle and the numbers of tasks that the cycle placed and left waiting.
 	Cycled(took time.Duration, placed, waiting int)
@@ -109,16 +109,16 @@ func New(c Config) *Plane {
 func (p *Plane) Waiting(task cluster.TaskID) (cluster.Waiting, bool) { return p.reasons.Get(task) }
 
 // Victims returns the attempts that are to end for others, by the last decision of this server as leader, ordered by
-// UUID. It may be called at any time from any goroutine; nobody may change the result.
+// UUID. It may be called at any time from any goroutine; callers must not change the result.
 func (p *Plane) Victims() []cluster.Victim { return p.reasons.ListVictims() }
 
 // Reasons returns why tasks wait and which attempts end for others, by the last decision of this server as leader.
-// Servers that do not lead ask for it. If the version equals after, the report holds the version alone. The report is
-// shared: nobody may change it. It may be called at any time from any goroutine.
+// Servers that do not lead request the report. If the version equals after, the report holds the version alone. The
+// report is shared: callers must not change it. It may be called at any time from any goroutine.
 func (p *Plane) Reasons(after uint64) cluster.WaitingReport { return p.reasons.ReportAfter(after) }
 
 // DecisionTrace returns the decision trace of an attempt. It has one only if this server placed the attempt while it
-// led, and not too long ago. It may be called at any time from any goroutine; nobody may change what it returns.
+// led, and not too long ago. It may be called at any time from any goroutine; callers must not change what it returns.
 func (p *Plane) DecisionTrace(task cluster.TaskID, attempt int) (cluster.DecisionTrace, bool) {
 	return p.traces.Get(task, attempt)
 }

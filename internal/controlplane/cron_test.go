@@ -75,20 +75,20 @@ func TestCronMakesJobs(t *testing.T) {
 			if j.Generation != 1 || j.Created.IsZero() || j.Updated.IsZero() || j.Priority != cluster.DefaultPriority ||
 				j.Steps[0].Count != 1 ||
 				j.Created.Sub(j.At).Abs() > time.Second {
-				t.Errorf("a job as it was made: %+v", j)
+				t.Errorf("made job %+v", j)
 			}
 		}
 		if diff := cmp.Diff([]int{1, 1, 2}, versions); diff != "" {
 			t.Errorf("versions that the jobs run (-want +got):\n%s", diff)
 		}
 		if n := eventCounts(s)["cron.fired"]; n != 4 {
-			t.Errorf("told %d times that it fired, want 4", n)
+			t.Errorf("%d events cron.fired, want 4", n)
 		}
 		w.remove(p.Cron("c", "tick"))
 		time.Sleep(time.Hour) // in-bubble: inWorld makes one
 		s = w.server.tables.Snapshot()
 		if _, ok := s.Fired("c", "tick"); ok || len(w.cronJobs(s)) != 3 {
-			t.Errorf("after the cron was deleted: its status stands (%v), and jobs %v", ok, w.cronJobs(s))
+			t.Errorf("after the cron was deleted: its status exists (%v), and jobs %v", ok, w.cronJobs(s))
 		}
 	})
 }
@@ -152,12 +152,12 @@ func TestManyMissedMoments(t *testing.T) {
 		w.node("n1")
 		w.until(time.Minute, "50 jobs have been made", func(s *store.Snapshot) bool { return len(w.cronJobs(s)) >= 50 })
 		if n := eventCounts(w.server.tables.Snapshot())["cron.fired"]; n < 50 || n > 51 {
-			t.Errorf("told %d times that it fired, want 50", n)
+			t.Errorf("%d events cron.fired, want 50", n)
 		}
 	})
 }
 
-// A leader that is killed around any of its commits makes each job once: job and status stand or fall together.
+// A leader that is killed around any of its commits makes each job once: job and status are in one transaction.
 func TestLeaderKilledBetweenCommitsOfACron(t *testing.T) {
 	for _, after := range []bool{false, true} {
 		for nth := 1; nth <= 24; nth++ {
@@ -173,7 +173,7 @@ func TestLeaderKilledBetweenCommitsOfACron(t *testing.T) {
 					t.Fatalf("there were fewer than %d commits", nth)
 				}
 				if n := eventCounts(w.server.tables.Snapshot())["cron.fired"]; n != 3 || len(a.effects) != 3 {
-					t.Errorf("killed at commit %d (after it: %v): told %d times, %d programs; want 3", nth, after, n,
+					t.Errorf("killed at commit %d (after it: %v): %d events, %d programs; want 3", nth, after, n,
 						len(a.effects))
 				}
 			})
@@ -268,7 +268,7 @@ func TestCronAndItsRunningJob(t *testing.T) {
 				w.putCron(func(c *cluster.Cron) { c.Concurrency = policy })
 				time.Sleep(35 * time.Minute) // in-bubble: inWorld makes one
 				if diff := cmp.Diff(want, w.cronJobs(w.server.tables.Snapshot())); diff != "" {
-					t.Errorf("jobs of which none can be placed (-want +got):\n%s", diff)
+					t.Errorf("jobs that cannot be placed (-want +got):\n%s", diff)
 				}
 				if policy == cluster.CronForbid {
 					w.node("n1")

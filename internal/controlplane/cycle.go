@@ -29,7 +29,7 @@ func (l *loop) cycle(ctx context.Context) (time.Duration, error) {
 	l.clock.advance()
 	l.config.Scheduler.Now = l.clock.now
 	l.learn(snap, changes)
-	if !l.hasCycled { // the standby loop learnt this state, but nobody decided from it
+	if !l.hasCycled { // the standby loop learnt this state, but no decision used it
 		changes.Resync = true
 		l.queue.MarkAll(snap)
 		l.preemption.RecoverPromises(snap, l.clock.now)
@@ -99,7 +99,7 @@ func (l *loop) judgeNodes(snap *store.Snapshot, changes store.Changes, held bool
 
 // recoverySentence is why all tasks wait during a recovery.
 const recoverySentence = "nothing is placed or stopped: the store went back to an earlier state, and the " +
-	"operator decides how to go on (berth operator recover)"
+	"operator decides how to continue (berth operator recover)"
 
 // commitHeld commits what a leader may write that is held back: the alarm, and verdicts that neither release a node nor
 // claim one (watcher.Input.Held).
@@ -116,7 +116,7 @@ func (l *loop) commitHeld(ctx context.Context, snap *store.Snapshot, verdicts []
 		verdicts = append(verdicts, u)
 	}
 	if alarm != nil {
-		l.config.Logger.Error("the store went back; the operator decides how to go on", "cause", alarm.Cause)
+		l.config.Logger.Error("the store went back; the operator decides how to continue", "cause", alarm.Cause)
 	}
 	_, err = l.term.commit(ctx, verdicts)
 	return err

@@ -65,8 +65,8 @@ func TestDaemonFollowsTheNodes(t *testing.T) {
 	})
 }
 
-// A drained node keeps its daemon's task until nothing else stands there; then that task ends too. It comes back when
-// the node takes tasks again.
+// A drained node keeps its daemon's task until no other task is there; then that task ends too. It comes back when the
+// node takes tasks again.
 func TestDaemonLeavesADrainedNodeLast(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.node("n1")
@@ -110,7 +110,7 @@ func TestPressureMovesOneTaskAtATime(t *testing.T) {
 		w.node("n1", func(a *agent) {
 			a.stats = func() *cluster.NodeStats { // each report suggests another running attempt
 				stats := &cluster.NodeStats{At: time.Now()}
-				for id, o := range a.tasks { // order-free: any will do
+				for id, o := range a.tasks { // order-free: any task
 					if short.Load() && o.State == cluster.StateRunning {
 						stats.Pressure = &cluster.Pressure{
 							Since: time.Now(), Message: "memory: 96% is used",
@@ -152,8 +152,8 @@ func TestPressureMovesOneTaskAtATime(t *testing.T) {
 			t.Errorf("once the pressure is gone: %d healthy, %d on n1 and %d on n2", n, countOn(s, "n1"),
 				countOn(s, "n2"))
 		}
-		if told := eventCounts(s); told["node.pressure"] != 1 {
-			t.Errorf("told %v, want one begin of pressure", told)
+		if events := eventCounts(s); events["node.pressure"] != 1 {
+			t.Errorf("got events %v, want one begin of pressure", events)
 		}
 	})
 }

@@ -48,14 +48,14 @@ func TestUnusedDefinitionsAreRemoved(t *testing.T) {
 		mark(2)
 		mark(15)
 		w.until(2*time.Hour, "the marks are carried out", func(s *store.Snapshot) bool {
-			_, stands := s.Definition(cluster.Ref{Name: "d", Version: 15})
+			_, exists := s.Definition(cluster.Ref{Name: "d", Version: 15})
 			e, _ := s.Definition(cluster.Ref{Name: "d", Version: 2})
 			newest, _, _ := s.NewestDefinition("d")
-			return !stands && e.Value != nil && !e.Value.Deleted && newest.Version == 14
+			return !exists && e.Value != nil && !e.Value.Deleted && newest.Version == 14
 		})
-		told := eventCounts(w.server.tables.Snapshot())
-		if told["definition.removed"] != 4 || told["definition.updated"] != 1 {
-			t.Errorf("events: %v, want the removal of 1, 3, 4 and 15 and that 2 stays", told)
+		events := eventCounts(w.server.tables.Snapshot())
+		if events["definition.removed"] != 4 || events["definition.updated"] != 1 {
+			t.Errorf("events: %v, want the removal of 1, 3, 4 and 15 and that 2 stays", events)
 		}
 	})
 }

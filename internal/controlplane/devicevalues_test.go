@@ -31,11 +31,11 @@ func TestDeviceValues(t *testing.T) {
 	if first == nil || fleet.DeviceValueModel() != first {
 		t.Fatalf("got %v, and the fleet %v, want one value model", first, fleet.DeviceValueModel())
 	}
-	for range 1000 { // the same task goes on to wait
+	for range 1000 { // the same task still waits
 		p.learnArrivals(waits, waits)
 	}
 	if again := p.updateFleet(snap, fleet); again != first {
-		t.Error("a task that goes on to wait was learnt again")
+		t.Error("a task that still waits was learnt again")
 	}
 	for i := range 1000 {
 		p.learnArrivals(waits, append(waits, task(2+i, gpu)))

@@ -10,9 +10,9 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// Somebody changes a record in which all fields look right. Its seal does not match: nobody obeys it, and it is written
-// back (P3.9).
-func TestForeignRecordThatLooksRightIsMended(t *testing.T) {
+// A foreign writer changes a record, and all fields are valid. Its seal does not match: no part obeys it, and it is
+// written back (P3.9).
+func TestForeignRecordWithAWrongSealIsRepaired(t *testing.T) {
 	changes := map[string]func(record map[string]any){
 		"stop": func(r map[string]any) {
 			r["stop"] = map[string]any{"class": "mandatory", "reason": "cancelled", "ended": true}
@@ -59,12 +59,12 @@ func TestRecordsOfAFormerBuild(t *testing.T) {
 				after = row(s).DesiredRev
 				return after > before
 			})
-			time.Sleep(time.Minute) // in-bubble: what is mended is written again
+			time.Sleep(time.Minute) // in-bubble: a repaired record is written again
 			if now := row(w.server.tables.Snapshot()); now.Unreadable || now.DesiredRev != after {
 				t.Errorf("%s: the record was not believed: %+v", what, now)
 			}
 		}
-		mended := func(what string, change func(map[string]any)) {
+		repaired := func(what string, change func(map[string]any)) {
 			t.Helper()
 			before := eventCounts(w.server.tables.Snapshot())["task.record-restored"]
 			w.tamper("n1", task, change)
@@ -81,15 +81,16 @@ func TestRecordsOfAFormerBuild(t *testing.T) {
 			})
 		}
 		seals(true)
-		mended("a record without a seal", unsealed)
+		repaired("a record without a seal", unsealed)
 		w.put(p.Server("old"), &cluster.Server{ID: "old", Name: "old", Records: cluster.RecordsSealed - 1})
 		seals(false)
 		believed("a record of a former build")
-		mended("a record with another's seal", func(r map[string]any) { r["seal"] = "0123456789abcdef" })
+		repaired("a record with another's seal", func(r map[string]any) { r["seal"] = "0123456789abcdef" })
 		w.put(p.Server("old"), &cluster.Server{ID: "old", Name: "old", Records: cluster.RecordsSealed})
 		seals(true)
-		mended("a record without a seal, later", unsealed)
-		// The servers are replaced by ones of a former build, of which one leads, and then by ones of this build again.
+		repaired("a record without a seal, later", unsealed)
+		// Servers of a former build replace the servers, and one of them leads. Servers of this build then replace
+		// those.
 		w.server.stop()
 		l, _ := w.server.tables.Snapshot().Leader(cluster.DefaultDomain)
 		led := *l.Value
@@ -105,7 +106,7 @@ func TestRecordsOfAFormerBuild(t *testing.T) {
 		if now := row(w.server.tables.Snapshot()); now.Unreadable || now.DesiredRev != r.Modified {
 			t.Errorf("what a leader of a former build wrote is not believed: %+v", now)
 		}
-		mended("a record without a seal, at last", unsealed)
+		repaired("a record without a seal, at last", unsealed)
 	})
 }
 
@@ -160,7 +161,7 @@ func testForeignWrite(t *testing.T, w *world, change func(map[string]any), resta
 	now, ok := s.Attempt(task, 1)
 	switch {
 	case !ok || now.Desired == nil || now.Outcome != nil:
-		t.Fatalf("the attempt is %+v, want it as it was", now)
+		t.Fatalf("the attempt is %+v, want it unchanged", now)
 	case now.Desired.Stop != nil || now.Desired.Definition != before.Desired.Definition ||
 		now.Desired.UUID != before.Desired.UUID:
 		t.Errorf("got %+v, want what was there: %+v", now.Desired, before.Desired)

@@ -60,7 +60,7 @@ func (o *fakeMeasurer) Gate(ctx context.Context, g cluster.Gate) (bool, string, 
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	ok, err := o.gate(g.Name)
-	return ok, "looked at " + g.Name, err
+	return ok, "queried " + g.Name, err
 }
 
 func (o *fakeMeasurer) set(do func()) {
@@ -98,9 +98,9 @@ func (w *world) startGatedService(u cluster.Update) {
 	})
 }
 
-// A gate that does not pass holds a rollout. Once it passes as often in a row as its spec says, the rollout goes on,
+// A gate that does not pass pauses a rollout. Once it passes as often in a row as its spec says, the rollout continues,
 // batch by batch.
-func TestGateHoldsARollout(t *testing.T) {
+func TestGatePausesARollout(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		open := false
 		o := &fakeMeasurer{takes: 100 * time.Millisecond}
@@ -133,11 +133,11 @@ func TestGateHoldsARollout(t *testing.T) {
 		})
 		before := o.count("errors")
 		if before-closed < 4 {
-			t.Errorf("looked %d times for two batches, want two looks for each", before-closed)
+			t.Errorf("%d queries for two batches, want two for each", before-closed)
 		}
 		time.Sleep(time.Minute) // in-bubble: inWorld makes one
 		if o.count("errors") > before+1 {
-			t.Errorf("the gate was looked at after the end of the rollout")
+			t.Errorf("the gate was queried after the end of the rollout")
 		}
 	})
 }
@@ -160,15 +160,15 @@ func TestGateFailsARollout(t *testing.T) {
 				w.putRolledService(3, 2, 2, gatedUpdate("errors"))
 				w.until(2*time.Minute, "the last version is back", func(s *store.Snapshot) bool {
 					svc, _ := s.Service("c", "web")
-					return svc.Value.Rollout.Reverted == 2 && healthyOfVersion(s, 1) == 3 && standing(s) == 3
+					return svc.Value.Rollout.Reverted == 2 && healthyOfVersion(s, 1) == 3 && countRecords(s) == 3
 				})
 			})
 		})
 	}
 }
 
-// However many gates there are, few are asked at once, and the loop waits for none.
-func TestGatesAreLookedAtAside(t *testing.T) {
+// However many gates there are, few are queried concurrently, and the loop waits for none.
+func TestGatesAreQueriedConcurrently(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		o := &fakeMeasurer{takes: 3 * time.Second, gate: func(string) (bool, error) { return true, nil }}
 		w.server.stop()
@@ -187,7 +187,7 @@ func TestGatesAreLookedAtAside(t *testing.T) {
 		w.job(1, 0)
 		w.until(10*time.Second, "a job has run meanwhile", func(s *store.Snapshot) bool { return succeeded(s) == 1 })
 		if took := time.Since(began); took > 2*time.Second {
-			t.Errorf("the job took %v while gates were looked at", took)
+			t.Errorf("the job took %v while gates were queried", took)
 		}
 		w.until(5*time.Minute, "the rollout is complete", func(s *store.Snapshot) bool {
 			return healthyOfVersion(s, 2) == 3 && rolloutOf(s).State == cluster.RolloutComplete
@@ -195,7 +195,7 @@ func TestGatesAreLookedAtAside(t *testing.T) {
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		if o.most > 16 || o.most < 2 || len(o.asked) != 40 {
-			t.Errorf("looked at %d gates, %d at once; want 40, 16", len(o.asked), o.most)
+			t.Errorf("queried %d gates, %d concurrently; want 40, 16", len(o.asked), o.most)
 		}
 	})
 }

@@ -25,7 +25,7 @@ const (
 	largeTasks    = 1000 // tasks of each service
 )
 
-// fillLarge stores a domain of that size in which every task runs. Each service asks for one more task.
+// fillLarge stores a domain of that size in which every task runs. Each service needs one more task.
 func fillLarge(b *testing.B, e *memory.Engine) {
 	b.Helper()
 	prefix := store.Prefix(store.DefaultPrefix)
@@ -197,7 +197,7 @@ func BenchmarkTakeover(b *testing.B) {
 	running.Wait()
 }
 
-// grow asks for one more task of a service.
+// grow adds one to the count of a service.
 func grow(b *testing.B, e *memory.Engine, tables *store.Tables) {
 	b.Helper()
 	s, _ := tables.Snapshot().Service("c", "web050")

@@ -75,6 +75,6 @@ func TestTasksWaitForTheirVolume(t *testing.T) {
 			t.Error("the task left its data")
 		}
 		w.put(p.Host("n2"), &cluster.Host{Name: "n2", Domain: cluster.DefaultDomain, Gone: true})
-		w.until(time.Minute, "it begins anew", func(s *store.Snapshot) bool { return placedOn(s) == "n1" })
+		w.until(time.Minute, "it begins again", func(s *store.Snapshot) bool { return placedOn(s) == "n1" })
 	})
 }

@@ -37,7 +37,7 @@ type loop struct {
 	// term is nil until the server leads.
 	term *term
 
-	// What the leader knows of the domain, and whom and what it is to decide for.
+	// The leader's knowledge of the domain, and the owners and tasks that need a decision.
 	nodes      *nodewatch.Watch
 	view       *fleetview.View
 	learner    *fleetview.Learner
@@ -94,7 +94,7 @@ func newLoop(p *Plane) *loop {
 }
 
 // startTerm makes l the loop of a leader. It keeps what l learnt from the store; what a leader has to see itself begins
-// anew.
+// again.
 func (l *loop) startTerm(w *store.Writer, fence *store.Fence, d *storeloss.Detector) {
 	l.term = newTerm(l.config, w, fence, d)
 	l.nodes.StartTerm(fence.Incarnation, l.term.hasUnknownPlacements)

@@ -19,7 +19,7 @@ func node(s *store.Snapshot, name string) cluster.Node {
 	return cluster.Node{}
 }
 
-// countOn counts the attempts that stand on a node.
+// countOn counts the attempts that are on a node.
 func countOn(s *store.Snapshot, name string) int {
 	n := 0
 	for row := range s.NodeAttempts(name) {
@@ -30,7 +30,7 @@ func countOn(s *store.Snapshot, name string) int {
 	return n
 }
 
-// healthyTasks counts the tasks with a healthy attempt that was not told to stop; a moving attempt counts, too.
+// healthyTasks counts the tasks with a healthy attempt without a stop; a moving attempt counts, too.
 func healthyTasks(s *store.Snapshot) int {
 	tasks := map[cluster.TaskID]bool{}
 	for row := range s.AllAttempts() {
@@ -83,8 +83,8 @@ func TestDrainedNodeIsEmptied(t *testing.T) {
 	})
 }
 
-// Tasks that have nowhere to go stay; the node and an event say so, and taking the drain back has cost nothing. At the
-// deadline they are stopped.
+// Tasks that have nowhere to go stay; the node and an event contain the reason, and nothing is lost when the drain is
+// revoked. At the deadline they are stopped.
 func TestDrainWithNowhereToGo(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		a := w.node("n1")
@@ -143,7 +143,7 @@ func TestUnkillableTaskDrainsItsNode(t *testing.T) {
 	})
 }
 
-// P6.3: tasks of a node that is gone run elsewhere at once, whatever their class, and the node is forgotten. If it
+// P6.3: tasks of a node that is gone run elsewhere immediately, whatever their class, and the node is forgotten. If it
 // returns after all it is a new node, and its former tasks are stopped.
 func TestForgottenNodeReturns(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
@@ -183,7 +183,7 @@ func TestForgottenNodeReturns(t *testing.T) {
 	})
 }
 
-// A node that keeps falling silent and coming back is held, and its tasks are not touched.
+// A node that falls silent and returns again and again is delayed, and its tasks are not touched.
 func TestFlappingNodeTakesNoNewTasks(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		a := w.node("n1")
@@ -196,12 +196,12 @@ func TestFlappingNodeTakesNoNewTasks(t *testing.T) {
 				return node(s, "n1").State == cluster.NodeSuspect
 			})
 			a.run()
-			w.until(10*time.Second, "n1 is heard", func(s *store.Snapshot) bool {
+			w.until(10*time.Second, "n1 reports", func(s *store.Snapshot) bool {
 				return node(s, "n1").Returns > 0 && healthy(s, 1) == 1
 			})
 		}
 		back := time.Now()
-		w.until(5*time.Second, "n1 is held", func(s *store.Snapshot) bool { return !node(s, "n1").Until.IsZero() })
+		w.until(5*time.Second, "n1 is delayed", func(s *store.Snapshot) bool { return !node(s, "n1").Until.IsZero() })
 		w.service(2, 1, 1)
 		w.until(time.Minute, "2 healthy", func(s *store.Snapshot) bool { return healthy(s, 1) == 2 })
 		if held := time.Since(back); held < 25*time.Second {
@@ -314,7 +314,7 @@ func TestForgottenNodeThatLives(t *testing.T) {
 		})
 		w.until(30*time.Second, "n1 is a node again, and empty", func(s *store.Snapshot) bool {
 			return node(s, "n1").State == cluster.NodeReady && countOn(s, "n1") == 0 && healthy(s, 1) == 2 &&
-				standing(s) == 2
+				countRecords(s) == 2
 		})
 		s := w.server.tables.Snapshot()
 		if n := node(s, "n1"); n.Returns != 0 {

@@ -34,7 +34,7 @@ func (w *world) leadDomain(domain string, without clause.Set) (stop func()) {
 }
 
 // P7.1, T15: the operator gives a node to another domain. Its owner drains and releases it, and only then the other
-// domain claims it, with a higher generation. Without the clause it is claimed at once.
+// domain claims it, with a higher generation. Without the clause it is claimed immediately.
 func TestNodeGoesToAnotherDomain(t *testing.T) {
 	for _, without := range []clause.Set{0, clause.Ownership} {
 		inWorld(t, func(t *testing.T, w *world) {
@@ -113,7 +113,7 @@ func TestNumberOfALostRecordIsNotUsedAgain(t *testing.T) {
 	})
 }
 
-// P3.9: a desired record that somebody deletes is made again from the agent's report, and nothing is stopped.
+// P3.9: a desired record that a foreign writer deletes is made again from the agent's report, and nothing is stopped.
 func TestDeletedRecordIsMadeAgain(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		a := w.node("n1")

@@ -9,7 +9,7 @@ import (
 
 // pendingOf returns the pending tasks of a decision, which differ only if a clause is switched off. Without P3.7 it
 // adds attempts that follow from the decision's own outcomes before these are written. Without P3.6 it ignores where
-// earlier attempts stand. Clauses are switched off in proofs alone.
+// earlier attempts are. Clauses are switched off in proofs alone.
 func pendingOf(domain *observe.Domain, o cluster.OwnerRef, tasks []reconciler.Task,
 	d reconciler.Decision,
 ) []cluster.Pending {

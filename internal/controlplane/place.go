@@ -12,7 +12,7 @@ import (
 // placing is the state of placing tasks.
 type placing struct {
 	placed int // tasks placed since the last cycle
-	// again says that the last placement did not end well.
+	// again says that the last placement failed.
 	again bool
 	// synchronous says that a cycle waits for its plan records, so that nothing is decided while they are in flight.
 	synchronous bool

@@ -29,7 +29,7 @@ type inFlightPlan struct {
 }
 
 // planCommits commits the plan records of a term, one plan at a time, in parallel to the cycle. Only the cycle's
-// goroutine calls its methods. While a plan is in flight nobody else uses the log.
+// goroutine calls its methods. While a plan is in flight no other code uses the log.
 type planCommits struct {
 	config  Config
 	log     *store.PlanLog

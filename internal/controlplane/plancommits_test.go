@@ -42,7 +42,8 @@ func (w *world) slowPlans(takes *atomic.Int64) (before *atomic.Pointer[func()]) 
 	return before
 }
 
-// While a plan is in flight the leader goes on: it writes outcomes, and charges new placements beside those in flight.
+// While a plan is in flight the leader continues: it writes outcomes, and charges new placements beside those in
+// flight.
 func TestDecidesWhilePlansAreWritten(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		var takes atomic.Int64
@@ -88,7 +89,7 @@ func TestDecidesWhilePlansAreWritten(t *testing.T) {
 
 // A spec that changes while its placements are in flight refuses them. Their reservations are released, and the new
 // version is placed.
-func TestRefusedPlacementsAreLetGo(t *testing.T) {
+func TestRefusedPlacementsAreReleased(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		var takes atomic.Int64
 		before := w.slowPlans(&takes)
@@ -109,7 +110,8 @@ func TestRefusedPlacementsAreLetGo(t *testing.T) {
 	})
 }
 
-// withTaskInFlight returns while a task for the node n1 is in flight. The flight takes so long and began a second ago.
+// withTaskInFlight returns while a task for the node n1 is in flight. The commit takes the given time and began a
+// second ago.
 func (w *world) withTaskInFlight(takes time.Duration) {
 	var slow atomic.Int64
 	w.slowPlans(&slow)

@@ -14,7 +14,7 @@ import (
 	"github.com/berthd/berth/internal/store/memory"
 )
 
-// definition writes version v of the definition "d", which asks for some CPU.
+// definition writes version v of the definition "d", which requests some CPU.
 func (w *world) definition(v int, cpu cluster.MilliCPU) {
 	w.put(p.Definition(cluster.Ref{Name: "d", Version: v}), &cluster.TaskDefinition{
 		Name: "d", Version: v, Containers: []cluster.Container{
@@ -63,8 +63,8 @@ func succeeded(s *store.Snapshot) int {
 	return n
 }
 
-// standing counts the desired records and plan placements that are left.
-func standing(s *store.Snapshot) int {
+// countRecords counts the desired records and plan placements that are left.
+func countRecords(s *store.Snapshot) int {
 	n := 0
 	for row := range s.AllAttempts() {
 		if row.Standing() {
@@ -85,7 +85,7 @@ func TestServiceComesUpScalesAndGoes(t *testing.T) {
 		w.until(10*time.Second, "5 healthy", func(s *store.Snapshot) bool { return healthy(s, 1) == 5 })
 		w.service(2, 1, 1)
 		w.until(20*time.Second, "2 left", func(s *store.Snapshot) bool {
-			return healthy(s, 1) == 2 && standing(s) == 2
+			return healthy(s, 1) == 2 && countRecords(s) == 2
 		})
 		w.put(p.Service("c", "web"), &cluster.Service{
 			Cluster: "c", Name: "web", Count: 2, Definition: cluster.Ref{Name: "d", Version: 1},
@@ -113,7 +113,7 @@ func TestRolloutKeepsTheCountHealthy(t *testing.T) {
 		least := 4
 		w.until(time.Minute, "4 of generation 2", func(s *store.Snapshot) bool {
 			least = min(least, healthy(s, 1)+healthy(s, 2))
-			return healthy(s, 2) == 4 && healthy(s, 1) == 0 && standing(s) == 4
+			return healthy(s, 2) == 4 && healthy(s, 1) == 0 && countRecords(s) == 4
 		})
 		if least < 4 {
 			t.Errorf("healthy tasks during the rollout: at least %d, want 4", least)
@@ -130,7 +130,7 @@ func TestJobRunsToSuccessWithARetry(t *testing.T) {
 		w.definition(1, 500)
 		w.job(8, 1)
 		w.until(time.Minute, "8 succeeded", func(s *store.Snapshot) bool {
-			return succeeded(s) == 8 && standing(s) == 0
+			return succeeded(s) == 8 && countRecords(s) == 0
 		})
 		if n := len(a.effects); n != 9 {
 			t.Errorf("attempts that ran: got %d, want 9", n)
@@ -143,7 +143,7 @@ func TestJobRunsToSuccessWithARetry(t *testing.T) {
 	})
 }
 
-// A decision that was refused because a record changed is made again, even if the change itself asks for no decision.
+// A decision that was refused because a record changed is made again, even if the change itself needs no decision.
 func TestRefusedStopIsDecidedAgain(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.node("n1", endless)
@@ -179,7 +179,7 @@ func TestRefusedStopIsDecidedAgain(t *testing.T) {
 		cancelled.Cancelled = true
 		w.put(p.Job("c", "batch"), &cancelled)
 		w.until(10*time.Second, "the task has ended", func(s *store.Snapshot) bool {
-			return countRunning(s, theJob, "n1") == 0 && standing(s) == 0
+			return countRunning(s, theJob, "n1") == 0 && countRecords(s) == 0
 		})
 		if refuse.Load() {
 			t.Error("no stop was refused")
@@ -199,14 +199,14 @@ func TestEndedJobExpires(t *testing.T) {
 		})
 		w.job(3, 0)
 		w.until(time.Minute, "3 succeeded", func(s *store.Snapshot) bool {
-			return succeeded(s) == 3 && standing(s) == 0
+			return succeeded(s) == 3 && countRecords(s) == 0
 		})
 		ended := time.Now()
 		w.server.stop()
 		w.start()
 		gone := func(s *store.Snapshot) bool {
-			_, stands := s.Job("c", "batch")
-			return !stands
+			_, exists := s.Job("c", "batch")
+			return !exists
 		}
 		w.until(time.Minute, "the new leader knows the job", func(s *store.Snapshot) bool { return !gone(s) })
 		w.until(2*time.Hour, "the job is gone", gone)
@@ -214,7 +214,7 @@ func TestEndedJobExpires(t *testing.T) {
 			t.Errorf("the job was removed %v after its end, want 1h", after)
 		}
 		w.until(time.Minute, "nothing is left of it", func(s *store.Snapshot) bool {
-			return succeeded(s) == 0 && standing(s) == 0
+			return succeeded(s) == 0 && countRecords(s) == 0
 		})
 	})
 }
@@ -276,7 +276,7 @@ func TestSilentNodeIsReplaced(t *testing.T) {
 }
 
 // T14: a desired record that was written over is written back, and the task never runs elsewhere (P3.5, P3.9).
-func TestForeignRecordIsMended(t *testing.T) {
+func TestForeignRecordIsRepaired(t *testing.T) {
 	for _, restart := range []bool{false, true} {
 		t.Run(fmt.Sprintf("restart=%v", restart), func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
@@ -313,7 +313,7 @@ func TestForeignRecordIsMended(t *testing.T) {
 	}
 }
 
-// A server that is killed and restarted goes on where it was.
+// A server that is killed and restarted continues where it was.
 func TestRestartOfTheServer(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		a := w.node("n1")
@@ -361,16 +361,16 @@ func TestNodeWithoutRegistrationIsSilent(t *testing.T) {
 
 // eventCounts returns the number of events of each type.
 func eventCounts(s *store.Snapshot) map[string]int {
-	told := map[string]int{}
+	byType := map[string]int{}
 	for b := range s.EventBatches() {
 		for _, e := range b.Value.Events {
-			told[e.Type]++
+			byType[e.Type]++
 		}
 	}
-	return told
+	return byType
 }
 
-// When many nodes fall silent at once no task is replaced. The beginning and the end are published (P6.2).
+// When many nodes fall silent together no task is replaced. The beginning and the end are published (P6.2).
 func TestMassSilencePausesReplacement(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		var nodes []*agent
@@ -383,7 +383,7 @@ func TestMassSilencePausesReplacement(t *testing.T) {
 		for _, a := range nodes[:4] {
 			a.kill()
 		}
-		w.until(2*time.Minute, "the silence is told", func(s *store.Snapshot) bool {
+		w.until(2*time.Minute, "the silence is published", func(s *store.Snapshot) bool {
 			return eventCounts(s)["node.mass-silence"] == 1
 		})
 		time.Sleep(5 * time.Minute) // in-bubble: inWorld makes one
@@ -393,7 +393,7 @@ func TestMassSilencePausesReplacement(t *testing.T) {
 		for _, a := range nodes[:4] {
 			a.run()
 		}
-		w.until(time.Minute, "the end is told", func(s *store.Snapshot) bool {
+		w.until(time.Minute, "the end is published", func(s *store.Snapshot) bool {
 			return eventCounts(s)["node.mass-silence-over"] == 1 && healthy(s, 1) == 10
 		})
 	})

@@ -11,7 +11,7 @@ import (
 
 var urgent = cluster.OwnerRef{Kind: cluster.KindJob, Cluster: "c", Name: "urgent"}
 
-// putEndlessJob writes a job whose tasks run until they are told to stop.
+// putEndlessJob writes a job whose tasks run until they are stopped.
 func (w *world) putEndlessJob(name string, priority, count, version int, is ...func(*cluster.Step)) {
 	step := cluster.Step{
 		Name: "work", Definition: cluster.Ref{Name: "d", Version: version}, Count: count,
@@ -45,16 +45,16 @@ func TestPreemptionMakesRoom(t *testing.T) {
 			t.Fatalf("%d run: tasks ended for one whose priority is little higher", countRunning(s, theJob, "n1"))
 		}
 		w.putEndlessJob("urgent", 900, 1, 2)
-		told := ""
+		sentence := ""
 		w.until(20*time.Second, "the urgent task runs", func(s *store.Snapshot) bool {
-			if why, ok := w.server.plane.Waiting(cluster.JobTask("c", "urgent", 1, "work", 0)); ok && told == "" &&
+			if why, ok := w.server.plane.Waiting(cluster.JobTask("c", "urgent", 1, "work", 0)); ok && sentence == "" &&
 				why.Refusals[0].Code == cluster.ReasonPreempted {
-				told = why.Sentence
+				sentence = why.Sentence
 			}
 			return countRunning(s, urgent, "n1") == 1
 		})
-		if !strings.HasPrefix(told, "waits for 3 tasks of lower priority to leave node n1") {
-			t.Errorf("it was told that it waits for %q", told)
+		if !strings.HasPrefix(sentence, "waits for 3 tasks of lower priority to leave node n1") {
+			t.Errorf("its status says that it waits for %q", sentence)
 		}
 		s := w.server.tables.Snapshot()
 		if got := outcomes(s, theJob); got["cancelled preempted free=true"] != 3 || len(got) != 1 ||
@@ -62,7 +62,7 @@ func TestPreemptionMakesRoom(t *testing.T) {
 			t.Errorf("outcomes of the job: %v, %d of it run", got, countRunning(s, theJob, "n1"))
 		}
 		if n := eventCounts(s)["task.preempted"]; n != 3 {
-			t.Errorf("%d events tell of that, want 3", n)
+			t.Errorf("%d such events, want 3", n)
 		}
 		time.Sleep(30 * time.Second) // in-bubble: inWorld makes one
 		if s := w.server.tables.Snapshot(); outcomes(s, theJob)["cancelled preempted free=true"] != 3 {
@@ -123,7 +123,7 @@ func TestPreemptionOfGangsAndByNewLeaders(t *testing.T) {
 			t.Fatalf("%d run: tasks ended for a cluster that has none end", countRunning(s, theJob, ""))
 		}
 		w.put(p.Cluster("c"), &cluster.Cluster{Name: "c"})
-		w.until(20*time.Second, "the gang is told to stop", func(s *store.Snapshot) bool {
+		w.until(20*time.Second, "the gang gets a stop", func(s *store.Snapshot) bool {
 			return eventCounts(s)["task.preempted"] == 4
 		})
 		w.server.stop()
@@ -137,7 +137,7 @@ func TestPreemptionOfGangsAndByNewLeaders(t *testing.T) {
 			t.Errorf("outcomes of the gang: %v", got)
 		}
 		if n := eventCounts(s)["task.preempted"]; n != 4 || countRunning(s, theJob, "") != 0 {
-			t.Errorf("%d ends were told of and %d of the gang run, want 4 and none: it has no room as a whole", n,
+			t.Errorf("%d ends were published and %d of the gang run, want 4 and none: it has no room as a whole", n,
 				countRunning(s, theJob, ""))
 		}
 	})
@@ -206,8 +206,8 @@ func TestGangDeadline(t *testing.T) {
 			s.Gang, s.Retries = &cluster.Gang{Deadline: cluster.Duration(5 * time.Minute)}, 3
 		})
 		time.Sleep(4 * time.Minute) // in-bubble: inWorld makes one
-		if s := w.server.tables.Snapshot(); standing(s) != 0 || len(outcomes(s, theJob)) != 0 {
-			t.Fatalf("%d attempts stand, outcomes %v, before the deadline", standing(s), outcomes(s, theJob))
+		if s := w.server.tables.Snapshot(); countRecords(s) != 0 || len(outcomes(s, theJob)) != 0 {
+			t.Fatalf("%d attempts are left, outcomes %v, before the deadline", countRecords(s), outcomes(s, theJob))
 		}
 		w.server.stop()
 		w.start()
@@ -220,8 +220,8 @@ func TestGangDeadline(t *testing.T) {
 		w.node("n2", endless)
 		time.Sleep(10 * time.Second) // in-bubble: inWorld makes one
 		s := w.server.tables.Snapshot()
-		if got := outcomes(s, theJob); got["failed gang free=false"] != 1 || len(got) != 1 || standing(s) != 0 {
-			t.Errorf("outcomes: %v, %d attempts stand; want one failure and nothing begun", got, standing(s))
+		if got := outcomes(s, theJob); got["failed gang free=false"] != 1 || len(got) != 1 || countRecords(s) != 0 {
+			t.Errorf("outcomes: %v, %d attempts are left; want one failure and nothing begun", got, countRecords(s))
 		}
 	})
 }

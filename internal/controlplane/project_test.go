@@ -11,7 +11,7 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// projections follows the store until the test ends. It returns the keys of the desired records that asked for a task.
+// projections follows the store until the test ends. It returns the keys of the desired records that wanted a task.
 func (w *world) projections() func() []string {
 	ctx, cancel := context.WithCancel(w.t.Context())
 	watch := w.engine.Watch(ctx, string(p), 0)
@@ -41,7 +41,7 @@ func (w *world) projections() func() []string {
 	}
 }
 
-// Attempts that end while their plan record is young never get a desired record of their own that asks for them.
+// Attempts that end while their plan record is young never get a desired record of their own that wants them.
 func TestShortTasksAreNotProjected(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		seen := w.projections()
@@ -50,7 +50,7 @@ func TestShortTasksAreNotProjected(t *testing.T) {
 		w.job(8, 0)
 		w.until(controlplane.ProjectAfter/2, "all have succeeded and nothing is left of them",
 			func(s *store.Snapshot) bool {
-				return succeeded(s) == 8 && standing(s) == 0
+				return succeeded(s) == 8 && countRecords(s) == 0
 			})
 		if keys := seen(); len(keys) > 0 {
 			t.Errorf("projected: got %v, want none", keys)
@@ -78,8 +78,8 @@ func TestLongTasksAreProjected(t *testing.T) {
 }
 
 // A failed task is tried again on the only node, although the young plan record of the first attempt holds other tasks
-// that run. The plan record is projected at once, as the other records of the first attempt are deleted after it (P3.4,
-// P3.6).
+// that run. The plan record is projected immediately, as the other records of the first attempt are deleted after it
+// (P3.4, P3.6).
 func TestNextAttemptHurriesTheProjection(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		failing := cluster.JobTask("c", "batch", 1, "work", 0)

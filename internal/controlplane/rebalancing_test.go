@@ -72,7 +72,7 @@ func (w *world) putRebalancing(id uint64, parallel int, moves ...string) {
 	w.put(p.Rebalancing(id), rec)
 }
 
-// rebalancingOf returns a rebalancing; nobody may change it.
+// rebalancingOf returns a rebalancing; callers must not change it.
 func rebalancingOf(s *store.Snapshot, id uint64) *cluster.Rebalancing {
 	if e, ok := s.Rebalancing(id); ok {
 		return e.Value
@@ -102,12 +102,12 @@ func newestPlaces(s *store.Snapshot) []string {
 	return out
 }
 
-// awaitEnded waits until the rebalancing has ended, count tasks are healthy, and no other attempts stand.
+// awaitEnded waits until the rebalancing has ended, count tasks are healthy, and no other attempts are left.
 func (w *world) awaitEnded(id uint64, count int) *store.Snapshot {
 	w.t.Helper()
 	w.until(10*time.Minute, fmt.Sprintf("rebalancing %d has ended", id), func(s *store.Snapshot) bool {
 		return rebalancingOf(s, id).State != cluster.RebalancingRunning && healthy(s, 1) == count &&
-			standing(s) == count
+			countRecords(s) == count
 	})
 	return w.server.tables.Snapshot()
 }
@@ -142,10 +142,10 @@ func TestRebalancingMovesInOrder(t *testing.T) {
 		if diff := cmp.Diff([]string{"n1/1", "n3/2", "n2/2", "n3/2", "n2/2"}, newestPlaces(s)); diff != "" {
 			t.Errorf("places (-want +got):\n%s", diff)
 		}
-		told := eventCounts(s)
-		if c := rebalancingOf(s, 1).Counts(); c.Done != 4 || c.Gain != 400 || told["rebalance.ended"] != 1 ||
-			told["task.moving"] != 4 {
-			t.Errorf("got %+v, and told %v", c, told)
+		events := eventCounts(s)
+		if c := rebalancingOf(s, 1).Counts(); c.Done != 4 || c.Gain != 400 || events["rebalance.ended"] != 1 ||
+			events["task.moving"] != 4 {
+			t.Errorf("got %+v, and events %v", c, events)
 		}
 		w.putRebalancing(2, 5, "1 n1", "2 n1", "3 n1", "4 n1")
 		s = w.awaitEnded(2, 5)
@@ -195,7 +195,7 @@ func TestRebalancingKeepsToTheBudget(t *testing.T) {
 	}
 }
 
-// A move that cannot be carried out is passed over, with a reason and an event, and the others go on.
+// A move that cannot be carried out is passed over, with a reason and an event, and the others continue.
 func TestRebalancingPassesOver(t *testing.T) {
 	for name, c := range map[string]struct {
 		spoil  func(w *world)
@@ -219,7 +219,7 @@ func TestRebalancingPassesOver(t *testing.T) {
 			func(w *world) {
 				w.service(2, 1, 1)
 				w.until(time.Minute, "two are left", func(s *store.Snapshot) bool {
-					return healthy(s, 1) == 2 && standing(s) == 2
+					return healthy(s, 1) == 2 && countRecords(s) == 2
 				})
 			},
 			[]string{"2 passed-over scale-down", "1 done"},
@@ -277,7 +277,7 @@ func TestRebalancingPassesOver(t *testing.T) {
 					}
 				}
 				if got := eventCounts(s)["rebalance.passed"] - passed; got != want {
-					t.Errorf("told of %d that were passed over, want %d", got, want)
+					t.Errorf("events for %d that were passed over, want %d", got, want)
 				}
 			})
 		})
@@ -321,7 +321,7 @@ func TestRebalancingIsCancelled(t *testing.T) {
 		}
 		if r := rebalancingOf(s, 1); r.State != cluster.RebalancingCancelled ||
 			eventCounts(s)["rebalance.passed"] != 0 {
-			t.Errorf("it is %s, and told %v", r.State, eventCounts(s))
+			t.Errorf("it is %s, with events %v", r.State, eventCounts(s))
 		}
 	})
 }
@@ -350,7 +350,7 @@ func TestOldRebalancingsGo(t *testing.T) {
 }
 
 // A leader that is killed around any of its commits, before or after the write, leaves records from which the next one
-// goes on: each task moves once, and none is missing meanwhile.
+// continues: each task moves once, and none is missing meanwhile.
 func TestLeaderKilledInARebalancing(t *testing.T) {
 	for _, after := range []bool{false, true} {
 		struck := 0
@@ -364,7 +364,7 @@ func TestLeaderKilledInARebalancing(t *testing.T) {
 				w.putRebalancing(1, 2, "2 n2", "1 n3")
 				fewest := 3
 				w.until(5*time.Minute, "it has ended", trackLeast(w, &fewest, func(s *store.Snapshot) bool {
-					return rebalancingOf(s, 1).State == cluster.RebalancingDone && standing(s) == 3
+					return rebalancingOf(s, 1).State == cluster.RebalancingDone && countRecords(s) == 3
 				}))
 				if w.meanwhile == nil {
 					struck++

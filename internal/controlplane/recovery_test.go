@@ -11,8 +11,8 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// withLostWrites makes a change and takes the store back to its former state, as a tool of the engine does without
-// Berth's knowledge. In between lie so many leadership terms.
+// withLostWrites makes a change and restores the store's former state, as a tool of the engine does without Berth's
+// knowledge. In between are that many leadership terms.
 func (w *world) withLostWrites(terms int, change func()) {
 	w.t.Helper()
 	var snapshot bytes.Buffer
@@ -43,14 +43,14 @@ func (w *world) putDecision(state cluster.RecoveryState) {
 	recovery, _ := s.Recovery(cluster.DefaultDomain)
 	leader, _ := s.Leader(cluster.DefaultDomain)
 	r, l := *recovery.Value, *leader.Value
-	r.State, r.Decided, r.By = state, time.Now().UTC(), "somebody"
+	r.State, r.Decided, r.By = state, time.Now().UTC(), "operator"
 	l.Incarnation, l.Epoch, l.Holder = max(uint64(time.Now().UnixMilli()), r.Shown.Incarnation+1), l.Epoch+1, ""
 	w.put(p.Recovery(cluster.DefaultDomain), &r)
 	w.put(p.Leader(cluster.DefaultDomain), &l)
 }
 
 // T11: a store that went back is noticed by the tokens and plans that agents have seen. Until the operator decides,
-// nothing is placed or stopped. Then tasks that the store does not know go on, or end.
+// nothing is placed or stopped. Then tasks that the store does not know continue, or end.
 func TestStoreThatWentBack(t *testing.T) {
 	for i, decision := range []cluster.RecoveryState{
 		cluster.RecoveryAdopt, cluster.RecoveryStop, cluster.RecoveryAdopt, cluster.RecoveryStop,
@@ -88,7 +88,7 @@ func TestStoreThatWentBack(t *testing.T) {
 				}
 				w.putDecision(decision)
 				w.until(time.Minute, "5 healthy", func(s *store.Snapshot) bool {
-					return healthy(s, 1) == 5 && standing(s) == 5
+					return healthy(s, 1) == 5 && countRecords(s) == 5
 				})
 				stopped := eventCounts(w.server.tables.Snapshot())["task.stopping"]
 				switch {
@@ -122,7 +122,7 @@ func TestRecoveryIsAwaitedFromTheStart(t *testing.T) {
 	})
 }
 
-// A store that goes back a second time is noticed too, though the record of the first recovery stands.
+// A store that goes back a second time is noticed too, although the record of the first recovery exists.
 func TestStoreThatWentBackTwice(t *testing.T) {
 	for _, decision := range []cluster.RecoveryState{cluster.RecoveryAdopt, cluster.RecoveryStop} {
 		t.Run(string(decision), func(t *testing.T) {
@@ -146,7 +146,7 @@ func TestStoreThatWentBackTwice(t *testing.T) {
 					w.service(count, 1, 1)
 					w.putDecision(decision)
 					w.until(time.Minute, "all are healthy", func(s *store.Snapshot) bool {
-						return healthy(s, 1) == count && standing(s) == count
+						return healthy(s, 1) == count && countRecords(s) == count
 					})
 				}
 			})

@@ -13,7 +13,7 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// Rehearsal is the control plane of a store that nobody else leads and whose time the caller sets. Each call of Step is
+// Rehearsal is the control plane of a store without another leader, whose time the caller sets. Each call of Step is
 // one cycle of the leader's loop and of the projection after it. It shows what the control plane would do. Only one
 // goroutine at a time may use it.
 type Rehearsal struct {
@@ -22,7 +22,7 @@ type Rehearsal struct {
 	projector *projection.Projector
 }
 
-// maxCycleRestarts is how often Step repeats a cycle that asks for it, before it counts as a cycle that never ends.
+// maxCycleRestarts is how often Step repeats a cycle on its request, before it counts as a cycle that never ends.
 const maxCycleRestarts = 100
 
 // Rehearse takes over the domain with the next epoch, from any holder, and returns its control plane. Commits to the
@@ -88,14 +88,14 @@ func (r *Rehearsal) Step(ctx context.Context) (next time.Duration, err error) {
 	}
 	r.loop.asker.running.Wait()
 	select {
-	case <-r.loop.asker.wake: // an answer came: the next cycle uses it at once
+	case <-r.loop.asker.wake: // an answer came: the next cycle uses it immediately
 		return 0, nil
 	default:
 	}
 	return next, nil
 }
 
-// Waiting returns why tasks wait, by the last Step, in groups of equal reasons. The groups are shared: nobody may
+// Waiting returns why tasks wait, by the last Step, in groups of equal reasons. The groups are shared: callers must not
 // change them.
 func (r *Rehearsal) Waiting() []cluster.WaitingGroup {
 	return r.plane.Reasons(0).Groups

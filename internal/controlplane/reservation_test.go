@@ -54,7 +54,7 @@ func TestReservationKeepsItsNode(t *testing.T) {
 		}
 		restartServer(w)
 		w.putChangedService(10, func(*cluster.Service) {})
-		w.until(20*time.Second, "the next leader holds to it", func(s *store.Snapshot) bool {
+		w.until(20*time.Second, "the next leader keeps it", func(s *store.Snapshot) bool {
 			return countRunning(s, theService, "n1") == 10
 		})
 		time.Sleep(time.Minute) // in-bubble: inWorld makes one
@@ -97,8 +97,8 @@ func restartServer(w *world) {
 	w.start()
 }
 
-// A reservation that is deleted, or moved to other nodes, releases its nodes at once. Without evict, running tasks go
-// on until they end.
+// A reservation that is deleted, or moved to other nodes, releases its nodes immediately. Without evict, running tasks
+// continue until they end.
 func TestReservationIsTakenBack(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.node("n1")

@@ -26,7 +26,7 @@ func heldDevices(s *store.Snapshot) []string {
 }
 
 // The next leader knows the devices that tasks hold: no device is given twice, and a task without a free one waits.
-func TestDevicesAreHeldAcrossATakeover(t *testing.T) {
+func TestDevicesStayReservedAcrossATakeover(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.node("n1", func(a *agent) {
 			a.devices = []cluster.Device{
@@ -66,7 +66,7 @@ func TestDevicesAreHeldAcrossATakeover(t *testing.T) {
 	})
 }
 
-// A demand to be away from tasks with some labels also holds for later tasks, and as labels change.
+// A requirement to be away from tasks with some labels also applies to later tasks, and after changes of labels.
 func TestOthersAreKeptAway(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.node("n1")

@@ -58,8 +58,8 @@ func TestRolloutHasARecord(t *testing.T) {
 			r := rolloutOf(s)
 			return r.State == cluster.RolloutComplete && r.Generation == 2 && healthyOfVersion(s, 2) == 4
 		})
-		if told := eventCounts(w.server.tables.Snapshot()); told["service.rollout-complete"] != 2 {
-			t.Errorf("ends of rollouts told: got %d, want 2", told["service.rollout-complete"])
+		if events := eventCounts(w.server.tables.Snapshot()); events["service.rollout-complete"] != 2 {
+			t.Errorf("events of ended rollouts: got %d, want 2", events["service.rollout-complete"])
 		}
 		svc, _ := w.server.tables.Snapshot().Service("c", "web")
 		gone := *svc.Value
@@ -73,7 +73,7 @@ func TestRolloutHasARecord(t *testing.T) {
 	})
 }
 
-// Records beside a service whose own record somebody deleted are removed, and nothing of another service.
+// If a service's own record was deleted, the records beside it are removed, and none of another service.
 func TestRecordsWithoutAServiceAreRemoved(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.node("n1")
@@ -82,7 +82,7 @@ func TestRecordsWithoutAServiceAreRemoved(t *testing.T) {
 		w.put(p.Rollout("c", "other"), &cluster.Rollout{})
 		w.put(p.Scale("c", "other"), &cluster.Scale{Count: 3})
 		w.put(p.Fired("c", "other"), &cluster.CronStatus{})
-		w.until(30*time.Second, "they are gone, and that of the service stands", func(s *store.Snapshot) bool {
+		w.until(30*time.Second, "they are gone, and that of the service exists", func(s *store.Snapshot) bool {
 			_, rollout := s.Rollout("c", "other")
 			_, scale := s.Scale("c", "other")
 			_, fired := s.Fired("c", "other")
@@ -110,13 +110,14 @@ func (w *world) rollOutBadBuild() (least int) {
 		r := rolloutOf(s)
 		return ok && svc.Value.Generation == 3 && svc.Value.Definition.Version == 1 &&
 			svc.Value.Rollout.Reverted == 2 &&
-			r.Generation == 3 && r.State == cluster.RolloutComplete && healthyOfVersion(s, 1) == 3 && standing(s) == 3
+			r.Generation == 3 && r.State == cluster.RolloutComplete && healthyOfVersion(s, 1) == 3 &&
+			countRecords(s) == 3
 	})
 	return least
 }
 
 // A version that never becomes healthy is reverted: one transaction writes the former spec and the rollout's record.
-// The tasks of the last healthy version go on.
+// The tasks of the last healthy version continue.
 func TestBadVersionIsTakenBack(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.node("n1", secondVersionSick)
@@ -126,9 +127,9 @@ func TestBadVersionIsTakenBack(t *testing.T) {
 			t.Errorf("healthy tasks: at least %d, want 3", least)
 		}
 		s := w.server.tables.Snapshot()
-		told := eventCounts(s)
-		if told["service.rolled-back"] != 1 || told["service.rollout-failed"] != 1 {
-			t.Errorf("told: %v, want one failure and one way back", told)
+		events := eventCounts(s)
+		if events["service.rolled-back"] != 1 || events["service.rollout-failed"] != 1 {
+			t.Errorf("events: %v, want one failure and one rollback", events)
 		}
 		svc, _ := s.Service("c", "web")
 		if svc.Value.Updated.IsZero() || svc.Value.Count != 3 {
@@ -189,7 +190,7 @@ func isBeat(groups []store.Group) bool {
 }
 
 // A leader that is killed around any of its commits, before or after the write, leaves records from which the next one
-// goes on: the failed version is reverted once, and the last healthy one stays all the time.
+// continues: the failed version is reverted once, and the last healthy one stays all the time.
 func TestLeaderKilledBetweenCommitsOfARollout(t *testing.T) {
 	for _, after := range []bool{false, true} {
 		for nth := 1; nth <= 40; nth++ {
@@ -205,9 +206,9 @@ func TestLeaderKilledBetweenCommitsOfARollout(t *testing.T) {
 				if least < 3 {
 					t.Errorf("killed at commit %d (after it: %v): at least %d healthy, want 3", nth, after, least)
 				}
-				told := eventCounts(w.server.tables.Snapshot())
-				if told["service.rolled-back"] != 1 || told["service.rollout-failed"] != 1 {
-					t.Errorf("killed at commit %d (after it: %v): told %v", nth, after, told)
+				events := eventCounts(w.server.tables.Snapshot())
+				if events["service.rolled-back"] != 1 || events["service.rollout-failed"] != 1 {
+					t.Errorf("killed at commit %d (after it: %v): events %v", nth, after, events)
 				}
 			})
 		}

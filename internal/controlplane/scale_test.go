@@ -11,7 +11,7 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// reportsCPU makes an agent report that each of its tasks uses so much CPU; below 0 it reports nothing of them.
+// reportsCPU makes an agent report that each of its tasks uses that much CPU; below 0 it reports nothing of them.
 func reportsCPU(cpu *atomic.Int64) func(*agent) {
 	return func(a *agent) {
 		a.stats = func() *cluster.NodeStats {
@@ -30,7 +30,7 @@ func reportsCPU(cpu *atomic.Int64) func(*agent) {
 
 func (w *world) putScaled(s cluster.Scaling, count int) { w.putScaledRecounted(s, count, 0) }
 
-// putScaledRecounted is putScaled after the user has set the count so many times.
+// putScaledRecounted is putScaled after the user has set the count that many times.
 func (w *world) putScaledRecounted(s cluster.Scaling, count int, times uint64) {
 	w.put(p.Service("c", "web"), &cluster.Service{
 		Cluster: "c", Name: "web", Count: count, Definition: cluster.Ref{Name: "d", Version: 1}, Priority: 500,
@@ -77,10 +77,10 @@ func TestServiceIsScaledByCPU(t *testing.T) {
 		}
 		s := w.server.tables.Snapshot()
 		if svc, _ := s.Service("c", "web"); svc.Value.Count != 2 {
-			t.Errorf("the spec's count: got %d, want 2 as it was written", svc.Value.Count)
+			t.Errorf("the spec's count: got %d, want the written 2", svc.Value.Count)
 		}
 		if eventCounts(s)["service.scaled"] < 2 {
-			t.Errorf("told: %v, want each change", eventCounts(s))
+			t.Errorf("events: %v, want each change", eventCounts(s))
 		}
 	})
 }
@@ -117,7 +117,7 @@ func TestServiceIsNotGrownWithoutItsPermission(t *testing.T) {
 	})
 }
 
-// A new leader remembers no wishes: it shrinks nothing before a whole window has passed under it.
+// A new leader remembers no earlier measurements: it shrinks nothing before a whole window has passed.
 func TestNewLeaderShrinksOnlyAfterItsWindow(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		var cpu atomic.Int64
@@ -159,12 +159,12 @@ func TestServiceIsScaledByAQuery(t *testing.T) {
 		o.set(func() { o.silent, o.value = true, 0 })
 		time.Sleep(20 * time.Minute) // in-bubble: inWorld makes one
 		if n := healthy(w.server.tables.Snapshot(), 1); n != 5 {
-			t.Errorf("while nobody answers there are %d tasks, want 5", n)
+			t.Errorf("while no task answers there are %d tasks, want 5", n)
 		}
 	})
 }
 
-// A schedule sets the count at its moment. If the user changes the count, that holds until the next moment.
+// A schedule sets the count at its moment. If the user changes the count, that count stays until the next moment.
 func TestServiceIsScaledByTheClock(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.node("n1")
@@ -180,14 +180,14 @@ func TestServiceIsScaledByTheClock(t *testing.T) {
 		w.until(6*time.Minute, "4 tasks run", func(s *store.Snapshot) bool { return healthy(s, 1) == 4 })
 		w.putScaled(s, 3)
 		w.until(time.Minute, "3 tasks run, as the user said", func(s *store.Snapshot) bool {
-			return healthy(s, 1) == 3 && standing(s) == 3
+			return healthy(s, 1) == 3 && countRecords(s) == 3
 		})
 		w.until(time.Hour, "4 tasks run again", func(s *store.Snapshot) bool { return healthy(s, 1) == 4 })
 	})
 }
 
-// A user sets the count to the number that the spec holds already, or to an earlier one: scaling starts again from it.
-func TestScalingBeginsAnewFromTheSameCount(t *testing.T) {
+// A user sets the count to the number that the spec has already, or to an earlier one: scaling starts again from it.
+func TestScalingRestartsFromTheSameCount(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		var cpu atomic.Int64
 		cpu.Store(90)
@@ -240,8 +240,8 @@ func TestTasksGetTheirRequestCounter(t *testing.T) {
 		}
 		requests := []cluster.ScaleTarget{{Metric: cluster.ScaleRequests, Target: 10, Series: "hits"}}
 		w.putScaled(cluster.Scaling{Min: 3, Max: 3, Targets: requests}, 3)
-		w.until(time.Minute, "all three are told", meters("hits", 3))
+		w.until(time.Minute, "all three are measured", meters("hits", 3))
 		w.service(3, 1, 1)
-		w.until(time.Minute, "and that nobody asks any more", meters("none", 3))
+		w.until(time.Minute, "and the end of the metering", meters("none", 3))
 	})
 }

@@ -9,14 +9,14 @@ import (
 )
 
 const (
-	// standByInterval is the time between two looks at changes on a server that does not lead.
+	// standByInterval is the time between two reads of changes on a server that does not lead.
 	standByInterval = time.Second
 	// standByResyncInterval is the time after which a server that does not lead learns everything again, to forget
 	// owners that are gone.
 	standByResyncInterval = 10 * time.Minute
 )
 
-// standBy keeps a loop up to date on a server that does not lead. After a takeover the server can decide at once,
+// standBy keeps a loop up to date on a server that does not lead. After a takeover the server can decide immediately,
 // however large the domain is. It follows the tables alone: a leader has to see the silence of nodes itself, in its own
 // term.
 type standBy struct {

@@ -28,20 +28,20 @@ func TestSweepsAreReportedOnce(t *testing.T) {
 				return &s
 			}
 		})
-		told := func(kind string, n int) func(*store.Snapshot) bool {
+		published := func(kind string, n int) func(*store.Snapshot) bool {
 			return func(s *store.Snapshot) bool { return eventCounts(s)[kind] == n }
 		}
-		w.until(time.Minute, "a sweep is told", told("node.disk-freed", 1))
+		w.until(time.Minute, "a sweep is published", published("node.disk-freed", 1))
 		time.Sleep(time.Minute) // in-bubble: inWorld makes one
 		w.server.stop()
 		w.start()
 		time.Sleep(2 * time.Minute) // in-bubble: inWorld makes one
-		w.until(time.Minute, "no more after a change of leaders", told("node.disk-freed", 1))
+		w.until(time.Minute, "no more after a change of leaders", published("node.disk-freed", 1))
 		next := *sweep
 		next.At, next.Names = time.Now(), []string{"a:1"}
 		stats.Store(&cluster.NodeStats{Sweep: &next, DiskFull: &cluster.DiskFull{Since: time.Now(), Message: "full"}})
-		w.until(time.Minute, "the next", told("node.disk-freed", 2))
-		w.until(time.Minute, "the full disk", told("node.disk-full", 1))
+		w.until(time.Minute, "the next", published("node.disk-freed", 2))
+		w.until(time.Minute, "the full disk", published("node.disk-full", 1))
 		for b := range w.server.tables.Snapshot().EventBatches() {
 			for _, e := range b.Value.Events {
 				if strings.HasPrefix(e.Type, "node.disk-") &&

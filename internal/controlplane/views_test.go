@@ -8,11 +8,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/berthd/berth/internal/apiserver/views"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/reconciler"
 	"github.com/berthd/berth/internal/logic/scheduler"
 	"github.com/berthd/berth/internal/logic/watcher"
-	"github.com/berthd/berth/internal/observe"
 )
 
 // compareViews checks that a view has the same inputs as the leader's decisions, whatever the test did before. It is
@@ -26,10 +26,13 @@ func (w *world) compareViews() {
 	if leader == nil || w.server.ctx.Err() != nil {
 		return
 	}
-	view, records := observe.NewRecords(observe.RecordsConfig{
-		Domain: cluster.DefaultDomain, Snapshot: snap, Now: leader.Now, Since: plane.Since,
-		Pulse: w.server.tables.Pulse, Gates: plane.Gates, Victims: plane.Victims,
-	})
+	source := views.Source{ // as internal/serve/server configures it
+		Domain: cluster.DefaultDomain, Tables: w.server.tables, Now: func() time.Time { return leader.Now },
+		Leader: views.Leader{
+			Reasons: plane, DeviceValueModel: plane.DeviceValueModel, Gates: plane.Gates, Since: plane.Since,
+		},
+	}
+	view := source.At(snap)
 	options := cmp.Options{
 		cmpopts.IgnoreFields(reconciler.ServiceInput{}, "Definitions"),
 		cmpopts.IgnoreFields(reconciler.JobInput{}, "Definitions"),
@@ -40,7 +43,7 @@ func (w *world) compareViews() {
 	}
 	for e := range snap.Services("") {
 		o := e.Value.Owner()
-		want, got := leader.ServiceInput(o, e, leader.Tasks(o)), view.ServiceInput(o, e, view.Tasks(o))
+		want, got := leader.ServiceInput(o, e, leader.Tasks(o)), view.ServiceInput(e)
 		want.Gates, got.Gates = measured(want.Gates), measured(got.Gates)
 		if diff := cmp.Diff(want, got, options); diff != "" {
 			w.t.Errorf("the view of %s differs from the leader's input (-leader +view):\n%s", o, diff)
@@ -49,14 +52,14 @@ func (w *world) compareViews() {
 	for e := range snap.Jobs("") {
 		o := e.Value.Owner()
 		want := leader.JobInput(o, e, leader.Tasks(o))
-		if diff := cmp.Diff(want, view.JobInput(o, e, view.Tasks(o)), options); diff != "" {
+		if diff := cmp.Diff(want, view.JobInput(e), options); diff != "" {
 			w.t.Errorf("the view of %s differs from the leader's input (-leader +view):\n%s", o, diff)
 		}
 	}
-	w.compareFleets(fleet, records.Fleet(fleet.DeviceValueModel()))
+	w.compareFleets(fleet, view.Fleet())
 }
 
-// measured leaves out gates that were not asked yet: they count as gates of which nothing is known.
+// measured leaves out gates without a query: their state is unknown.
 func measured(all []cluster.GateResult) []cluster.GateResult {
 	return slices.DeleteFunc(slices.Clone(all), func(r cluster.GateResult) bool { return r.At.IsZero() })
 }

@@ -10,11 +10,10 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// endless makes an agent whose job tasks run until they are told to stop.
+// endless makes an agent whose job tasks run until they are stopped.
 func endless(a *agent) { a.endless = true }
 
-// countRunning counts the attempts of an owner that run on a node (or on any, if node is empty) and were not told to
-// stop.
+// countRunning counts the attempts of an owner that run on a node (or on any, if node is empty) without a stop.
 func countRunning(s *store.Snapshot, o cluster.OwnerRef, node string) int {
 	n := 0
 	for row := range s.Attempts(o) {
@@ -169,10 +168,10 @@ func TestViolationsMove(t *testing.T) {
 		w.put(p.Host("n2"), &cluster.Host{Name: "n2", Labels: label("a")})
 		time.Sleep(10 * time.Second) // in-bubble: inWorld makes one
 		if s := w.server.tables.Snapshot(); countOn(s, "n2") != 0 {
-			t.Errorf("%d tasks moved though nobody asked for that", countOn(s, "n2"))
+			t.Errorf("%d tasks moved without a request", countOn(s, "n2"))
 		}
 		w.server.stop()
-		w.putChangedService(2, in("a", cluster.ViolationMove)) // nobody leads who could see the change
+		w.putChangedService(2, in("a", cluster.ViolationMove)) // no leader sees the change
 		w.start()
 		w.until(5*time.Second, "the tables are there", func(s *store.Snapshot) bool { return healthyTasks(s) == 2 })
 		fewest := 2
@@ -188,7 +187,7 @@ func TestViolationsMove(t *testing.T) {
 			return healthy(s, 1) == 2 && countOn(s, "n1") == 3 && countOn(s, "n2") == 0
 		})
 		if countRunning(w.server.tables.Snapshot(), theJob, "n1") != 1 {
-			t.Error("the job's task did not go on")
+			t.Error("the job's task did not continue")
 		}
 	})
 }

@@ -155,11 +155,11 @@ type agent struct {
 	fails func(task cluster.TaskID, attempt int) bool
 	// sick says which definitions never become healthy in a service's task.
 	sick func(cluster.Ref) bool
-	// endless says that a job's tasks run until they are told to stop.
+	// endless says that a job's tasks run until they are stopped.
 	endless bool
 	// lingers returns how long a task takes to stop; nil for no time. The agent does nothing else meanwhile.
 	lingers func(cluster.TaskID) time.Duration
-	// takes is how long a service's task takes to become healthy; 0 stands for half a second.
+	// takes is how long a service's task takes to become healthy; 0 means half a second.
 	takes time.Duration
 	// stats, unless nil, returns the machine's statistics for the next report.
 	stats func() *cluster.NodeStats
@@ -304,7 +304,7 @@ func (a *agent) live(ctx context.Context) {
 	running.Wait()
 }
 
-// act carries out an assignment at once.
+// act carries out an assignment immediately.
 func (a *agent) act(ctx context.Context, as *transport.Assignment, report func(*cluster.Observed) bool) {
 	o := a.tasks[as.UUID]
 	if o == nil {
@@ -329,7 +329,7 @@ func (a *agent) act(ctx context.Context, as *transport.Assignment, report func(*
 		c.State, c.Reason, c.Finished = cluster.StateCancelled, as.Stop.Reason, time.Now()
 		report(&c)
 	case (c.State == "" || c.State == cluster.StateStarting) && as.Batch():
-		// a barrier without an answer is asked for again
+		// a barrier without an answer is requested again
 		a.runBatch(ctx, as, &c, report)
 	case c.State == "":
 		c.State, c.Health, c.Started = cluster.StateRunning, cluster.HealthUnknown, time.Now()

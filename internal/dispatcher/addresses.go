@@ -27,7 +27,7 @@ const (
 	minRest       = 20 * time.Millisecond
 	// After an answer an agent rests, maxAnswerRest at most, for the time that the server needs to answer all agents.
 	// An answer is assumed to take answerCost, plus followCost for each followed service and byteCost for each byte. So
-	// agents receive a first change at once, and many changes together if they come faster than the server can send
+	// agents receive a first change immediately, and many changes together if they come faster than the server can send
 	// each. The limit is 2,500 answers a second, which take about a third of a core, and 64 MB a second.
 	answerCost    = 400 * time.Microsecond
 	followCost    = time.Microsecond

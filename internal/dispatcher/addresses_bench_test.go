@@ -168,7 +168,7 @@ func (f *addressBench) commit(write func(u *store.Unit) error) {
 }
 
 // place returns the task that a change makes, and its node; the first are those before change 0. The number of its port
-// tells which it is.
+// identifies the change.
 func (f *addressBench) place(change int) (id cluster.TaskID, node string) {
 	n := change + f.tasks
 	return cluster.ServiceTask("c", "web", uint64(1+n/f.tasks), n%f.tasks), "node-" + strconv.Itoa(n*7%len(f.knows))
@@ -214,7 +214,7 @@ func (f *addressBench) wait() {
 	select {
 	case <-all:
 	case <-time.After(5 * time.Minute):
-		f.b.Error("not all agents were told")
+		f.b.Error("not all agents got the change")
 	}
 }
 

@@ -67,15 +67,15 @@ func (w *serviceFixture) ask(ctx context.Context, services ...string) ([]transpo
 		r.Services = append(r.Services, transport.ServiceRequest{Cluster: "c", Service: s, Stamp: w.known[s]})
 	}
 	reply, err := w.Addresses(ctx, r)
-	for _, told := range reply.Services {
-		w.known[told.Service] = told.Stamp
+	for _, updates := range reply.Services {
+		w.known[updates.Service] = updates.Stamp
 	}
 	return reply.Services, err
 }
 
-// words returns a short form of the answer.
-func formatAnswer(told []transport.ServiceUpdate) (list []string) {
-	for _, s := range told {
+// formatAnswer returns a short form of the answer.
+func formatAnswer(updates []transport.ServiceUpdate) (list []string) {
+	for _, s := range updates {
 		text := s.Service
 		if s.Missing {
 			text += " missing"
@@ -93,15 +93,15 @@ func (w *serviceFixture) want(services []string, want ...string) {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), time.Second)
 	defer cancel()
-	told, err := w.ask(ctx, services...)
+	updates, err := w.ask(ctx, services...)
 	if len(want) == 0 && errors.Is(err, context.DeadlineExceeded) {
 		err = nil
 	}
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	if diff := cmp.Diff(want, formatAnswer(told), cmpopts.EquateEmpty()); diff != "" {
-		w.t.Errorf("told (-want +got):\n%s", diff)
+	if diff := cmp.Diff(want, formatAnswer(updates), cmpopts.EquateEmpty()); diff != "" {
+		w.t.Errorf("addresses (-want +got):\n%s", diff)
 	}
 }
 
@@ -143,15 +143,15 @@ func TestAddressesWait(t *testing.T) {
 		w.service("other")
 		w.want([]string{"web"}, "web")
 		began := time.Now()
-		if told, err := w.ask(t.Context(), "web"); err != nil || len(told) > 0 ||
+		if updates, err := w.ask(t.Context(), "web"); err != nil || len(updates) > 0 ||
 			time.Since(began) != transport.AddressesWait {
-			t.Errorf("nothing changed: got %v, %v after %v", told, err, time.Since(began))
+			t.Errorf("nothing changed: got %v, %v after %v", updates, err, time.Since(began))
 		}
-		var told []transport.ServiceUpdate
+		var updates []transport.ServiceUpdate
 		answered := make(chan struct{})
 		go func() {
 			defer close(answered)
-			told, _ = w.ask(t.Context(), "web")
+			updates, _ = w.ask(t.Context(), "web")
 		}()
 		synctest.Wait()
 		began = time.Now()
@@ -160,13 +160,14 @@ func TestAddressesWait(t *testing.T) {
 		synctest.Wait()
 		select {
 		case <-answered:
-			t.Fatalf("the change of another service was answered with %v", told)
+			t.Fatalf("the change of another service was answered with %v", updates)
 		default:
 		}
 		w.task("web", 0, "n1", cluster.HealthHealthy)
 		<-answered
-		if got := formatAnswer(told); len(got) != 1 || got[0] != "web n1:20000" || time.Since(began) > 11*time.Second {
-			t.Errorf("told %v after %v", got, time.Since(began))
+		if got := formatAnswer(updates); len(got) != 1 || got[0] != "web n1:20000" ||
+			time.Since(began) > 11*time.Second {
+			t.Errorf("got %v after %v", got, time.Since(began))
 		}
 	})
 }

@@ -108,7 +108,7 @@ func (w *pair) observed() cluster.Observed {
 func (n *node) wantOne(t *testing.T) {
 	t.Helper()
 	if runs := n.machine.History(); len(runs) != 1 || !runs[0].Ended.IsZero() {
-		t.Errorf("runs of the program: %+v, want one that goes on", runs)
+		t.Errorf("runs of the program: %+v, want one that continues", runs)
 	}
 }
 
@@ -146,7 +146,7 @@ func TestAgentsMoveWithoutTouchingTasks(t *testing.T) {
 		}
 		for kind, want := range map[string]int{"task.running": 1, "node.joined": 1, "node.contested": 0} {
 			if got := w.countEvents(kind); got != want {
-				t.Errorf("%s was told %d times, want %d", kind, got, want)
+				t.Errorf("%s was published %d times, want %d", kind, got, want)
 			}
 		}
 	})
@@ -227,7 +227,7 @@ func TestTwoAgentsOfOneName(t *testing.T) {
 			t.Errorf("%d sessions in ten minutes, want a few", n)
 		}
 		if n := w.countEvents("node.contested"); n == 0 || n > 40 {
-			t.Errorf("it was told %d times", n)
+			t.Errorf("it was published %d times", n)
 		}
 	})
 }
@@ -254,7 +254,7 @@ func TestAgentLeavesASilentServer(t *testing.T) {
 	})
 }
 
-// All agents report at once while the store stalls. The reports wait, none is refused, and all are written when the
+// All agents report together while the store stalls. The reports wait, none is refused, and all are written when the
 // store continues.
 func TestFullQueue(t *testing.T) {
 	withFixture(t, func(t *testing.T, f *fixture) {
@@ -283,7 +283,7 @@ func TestFullQueue(t *testing.T) {
 		}
 		time.Sleep(time.Minute) // in-bubble: inWorld makes one
 		if len(answered) != 0 {
-			t.Fatalf("%d reports were answered by a store that stands still", len(answered))
+			t.Fatalf("%d reports were answered by a store that stalls", len(answered))
 		}
 		for i := range nodes {
 			if p, _ := f.tables.Pulse(nodeName(i)); f.clock() > p.At+p.Next {

@@ -89,9 +89,9 @@ func (d *Dispatcher) Assign(ctx context.Context, r transport.AssignmentsRequest,
 // errNewerStream ends a stream that another one of the agent replaced.
 var errNewerStream = errors.New("a newer assignment stream of the session was opened")
 
-// sendAll sends all desired attempts, and tells the agent to forget attempts without a record. The tables hold the
+// sendAll sends all desired attempts, and orders the agent to forget attempts without a record. The tables hold the
 // session's registration, and therefore everything that any server sent to the agent before. An attempt without a
-// record was therefore removed. This does not hold where the store went back: the agent then keeps ended attempts for
+// record was therefore removed. This does not apply where the store went back: the agent then keeps ended attempts for
 // the operator's decision (P1.7).
 func (a *assignments) sendAll(snap *store.Snapshot) error {
 	present := map[string]bool{}
@@ -127,7 +127,7 @@ func (a *assignments) follow(ctx context.Context, follow *store.NodeFollower) er
 	ping := time.NewTicker(pingInterval)
 	defer ping.Stop()
 	cut := a.d.reach.unreachable()
-	news := a.d.secretsChange()
+	secrets := a.d.secretsChange()
 	if err := errors.Join(a.resendSecretStamps(), a.flush()); err != nil { // changes since sendAll
 		return err
 	}
@@ -154,8 +154,8 @@ func (a *assignments) follow(ctx context.Context, follow *store.NodeFollower) er
 			if err != nil {
 				return err
 			}
-		case <-news:
-			news = a.d.secretsChange()
+		case <-secrets:
+			secrets = a.d.secretsChange()
 			if err := a.resendSecretStamps(); err != nil {
 				return err
 			}

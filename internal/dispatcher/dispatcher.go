@@ -53,7 +53,7 @@ type Config struct {
 	Without clause.Set
 }
 
-// Metrics counts the work of a dispatcher. The calls must return at once.
+// Metrics counts the work of a dispatcher. The calls must return immediately.
 type Metrics interface {
 	// Sessions sets the number of nodes with a session at this server.
 	Sessions(n int)

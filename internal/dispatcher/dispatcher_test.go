@@ -176,7 +176,7 @@ func TestSessionNumbersGrow(t *testing.T) {
 }
 
 // T13: a delayed registration displaces no session; its error has the newest number.
-func TestDelayedRegistrationDisplacesNobody(t *testing.T) {
+func TestDelayedRegistrationDisplacesNoSession(t *testing.T) {
 	withFixture(t, func(t *testing.T, f *fixture) {
 		f.register("n1")
 		_, err := f.Register(t.Context(), transport.Registration{Wire: transport.WireVersion, Node: "n1"})
@@ -318,7 +318,7 @@ func TestReportIsWrittenOnce(t *testing.T) {
 			}
 		}
 		if running != 1 {
-			t.Errorf("task.running was told %d times, want once", running)
+			t.Errorf("task.running was published %d times, want once", running)
 		}
 	})
 }

@@ -23,7 +23,7 @@ func TestForgottenNodeRegistersAgain(t *testing.T) {
 		f.remove(p.NodeStatus("n1"))
 		time.Sleep(time.Minute) // in-bubble: the machine is replaced
 		if again := f.register("n1"); again.Session != 1 {
-			t.Fatalf("got session %d, want them counted anew", again.Session)
+			t.Fatalf("got session %d, want the count to start again", again.Session)
 		}
 		if _, err := f.report("n1", 1, 1); err != nil {
 			t.Fatal(err)
@@ -74,7 +74,7 @@ func TestUnwrittenStatusIsReportedAgain(t *testing.T) {
 		welcome, err := f.Register(t.Context(),
 			transport.Registration{Wire: transport.WireVersion, Node: "n1", Previous: 1, Tasks: both})
 		if diff := cmp.Diff([]string{"u3"}, welcome.Again); err != nil || diff != "" {
-			t.Errorf("to be told again (-want +got):\n%s%v", diff, err)
+			t.Errorf("expected again (-want +got):\n%s%v", diff, err)
 		}
 		if row, ok := f.now().Attempt(task, 1); !ok || row.Observed == nil ||
 			row.Observed.State != cluster.StateFailed {

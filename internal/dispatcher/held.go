@@ -8,7 +8,7 @@ import (
 
 // heldSentence is the message for agents at a start barrier before the operator's decision.
 const heldSentence = "the store went back to an earlier state: no job's task begins until the operator has " +
-	"said how to go on"
+	"decided how to continue"
 
 // heldReason returns why an attempt must not begin on the session's node now, or "". After the store went back, it
 // shows attempts as placed that have run since, and that the node may have forgotten. Such an attempt must not begin a
@@ -28,7 +28,7 @@ func (d *Dispatcher) heldReason(snap *store.Snapshot, s *session, row *store.Att
 	own, placed := d.token(snap, s.node), row.Desired.Token.Incarnation
 	switch {
 	case row.Observed == nil && placed != 0 && placed < own.Incarnation:
-		return "it was placed before the store went back, and the node did not tell of it since"
+		return "it was placed before the store went back, and the node has not reported it since"
 	case !row.Desired.Batch():
 		return ""
 	case d.recoveryNeeded(snap):

@@ -82,7 +82,7 @@ func TestAttemptThatTheNodeHasWaitsForTheDecision(t *testing.T) {
 				f.register("n1", observed(id, state))
 				row, _ := f.now().Attempt(task, 1)
 				if row.Observed == nil || row.Observed.State != state {
-					t.Errorf("status: got %+v, want what the registration told", row.Observed)
+					t.Errorf("status: got %+v, want the status of the registration", row.Observed)
 				}
 				if row.DesiredRev != 0 {
 					t.Error("the task was projected while the decision is awaited")

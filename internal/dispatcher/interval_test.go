@@ -45,7 +45,7 @@ func TestInterval(t *testing.T) {
 		"memory near its limit":       {uses(0, 2, 10, 0), uses(0, 29, 10, 0), machine, dispatcher.NearHeartbeat},
 		"memory stays near its limit": {uses(0, 29, 10, 0), uses(0, 29, 10, 0), machine, dispatcher.NearHeartbeat},
 		"disk near its limit":         {uses(0, 2, 95, 0), uses(0, 2, 95, 0), machine, dispatcher.NearHeartbeat},
-		"disk well filled":            {uses(0, 2, 80, 0), uses(0, 2, 80, 0), machine, dispatcher.IdleHeartbeat},
+		"disk nearly full":            {uses(0, 2, 80, 0), uses(0, 2, 80, 0), machine, dispatcher.IdleHeartbeat},
 		"a change of a twentieth":     {uses(0, 2, 10, 0), uses(0, 2, 15, 0), machine, 33 * time.Second},
 		"a change of a tenth":         {uses(0, 2, 10, 0), uses(0, 2, 20, 0), machine, dispatcher.Heartbeat},
 	} {
@@ -57,7 +57,7 @@ func TestInterval(t *testing.T) {
 	}
 }
 
-// Empty nodes of a server with very many sessions report less often, all others as ever.
+// Empty nodes of a server with very many sessions report less often, all others as before.
 func TestIntervalOfEmptyNodesFollowsTheLoad(t *testing.T) {
 	for sessions, want := range map[int]time.Duration{
 		0: 60 * time.Second, 2500: 60 * time.Second, 2550: 61 * time.Second, 3750: 90 * time.Second,
@@ -80,7 +80,7 @@ func TestIntervalOfEmptyNodesFollowsTheLoad(t *testing.T) {
 	}
 }
 
-// No connection is pinged while its agent is silent as it was asked to be.
+// No connection is pinged during the silence that the server requested from its agent.
 func TestPingsComeAfterTheLongestInterval(t *testing.T) {
 	var s http.Server
 	transport.ConfigureServer(&s)
@@ -89,8 +89,8 @@ func TestPingsComeAfterTheLongestInterval(t *testing.T) {
 	}
 }
 
-// The interval stays within its bounds; more of anything never makes it longer; near a limit it is the shortest at
-// once.
+// The interval stays within its bounds; more of anything never makes it longer; near a limit it is the shortest
+// immediately.
 func TestIntervalProperties(t *testing.T) {
 	stats := rapid.Custom(func(t *rapid.T) *cluster.NodeStats {
 		return uses(
@@ -125,7 +125,7 @@ func TestIntervalProperties(t *testing.T) {
 	})
 }
 
-// stats reports what a node uses.
+// usage reports what a node uses, and returns the time until the next report.
 func (f *fixture) usage(seq uint64, s *cluster.NodeStats) time.Duration {
 	f.t.Helper()
 	reply, err := f.Report(f.t.Context(), transport.Report{Node: "n1", Session: 1, Seq: seq, Stats: s})
@@ -202,11 +202,11 @@ func TestBrokenStreamShortensTheInterval(t *testing.T) {
 			t.Errorf("the end of a stream counts as a sign of life, or drops the statistics: %+v", after)
 		}
 		if got := f.usage(2, uses(0, 2, 10, 0)); got != dispatcher.Heartbeat {
-			t.Errorf("without a stream the next report is asked for in %v, want %v", got, dispatcher.Heartbeat)
+			t.Errorf("without a stream the next report is requested in %v, want %v", got, dispatcher.Heartbeat)
 		}
 		_, _ = follow(t.Context(), f.Dispatcher, transport.AssignmentsRequest{Node: "n1", Session: 1})
 		if got := f.usage(3, uses(0, 2, 10, 0)); got != dispatcher.IdleHeartbeat {
-			t.Errorf("with a new stream it is asked for in %v, want %v", got, dispatcher.IdleHeartbeat)
+			t.Errorf("with a new stream it is requested in %v, want %v", got, dispatcher.IdleHeartbeat)
 		}
 		// A newer stream in the place of the old one is no break.
 		_, _ = follow(t.Context(), f.Dispatcher, transport.AssignmentsRequest{Node: "n1", Session: 1})
@@ -260,7 +260,7 @@ func TestEndingServerSendsAgentsAway(t *testing.T) {
 		f.connect()
 		f.stop()
 		if f.Holds("n1") {
-			t.Error("a server that ended holds a session")
+			t.Error("a server that ended has a session")
 		}
 	})
 }

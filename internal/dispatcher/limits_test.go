@@ -31,7 +31,7 @@ func TestEndedAttemptDoesNotBeginTwice(t *testing.T) {
 				}
 				reply, err := f.report("n1", 2, 1, observed(id, state))
 				if err != nil || reply.Refused[id].Message == "" || reply.Refused[id].Retry {
-					t.Errorf("%s after the end: got %+v %v, want it refused for good", state, reply, err)
+					t.Errorf("%s after the end: got %+v %v, want a permanent refusal", state, reply, err)
 				}
 				row, _ := f.now().Attempt(task, 1)
 				if row.Observed == nil || row.Observed.State != cluster.StateLost || !row.Observed.Gone {
@@ -55,8 +55,8 @@ func TestEndedAttemptDoesNotBeginTwice(t *testing.T) {
 	}
 }
 
-// T1 with tables that lag: a barrier that is asked for again is committed again, so that an outcome that this
-// server has not seen refuses it (P4.3).
+// T1 with tables that lag: a repeated request for a barrier is committed again, so that an outcome that this server has
+// not seen refuses it (P4.3).
 func TestBarrierAskedAgainIsCommittedAgain(t *testing.T) {
 	withFixture(t, func(t *testing.T, f *fixture) {
 		f.register("n1")
@@ -100,13 +100,13 @@ func TestWaitingReportKeepsTheNodeAlive(t *testing.T) {
 		}
 		time.Sleep(time.Minute) // in-bubble: inWorld makes one
 		if p, _ := f.tables.Pulse("n1"); f.clock()-p.At < 50*time.Second {
-			t.Error("the pulse goes on after the report")
+			t.Error("the pulse continues after the report")
 		}
 	})
 }
 
 // A report that can never be written affects neither other agents nor the rest of the report.
-func TestHopelessReportHarmsNobody(t *testing.T) {
+func TestUnwritableReportAffectsNoOther(t *testing.T) {
 	withFixture(t, func(t *testing.T, f *fixture) {
 		f.register("n1")
 		id := f.placeTask("n1")
@@ -275,10 +275,10 @@ func TestStreamsEnd(t *testing.T) {
 		}()
 		// The agent is too late: the request for the stream has ended.
 		if _, err := f.OpenStream(ctx, "n1", transport.StreamRequest{}); err == nil {
-			t.Fatal("a stream was opened that nobody carries")
+			t.Fatal("a stream was opened that no agent carries")
 		}
 		if err := f.Carry(ctx, <-ids, nil); err == nil {
-			t.Error("a stream is carried that nobody waits for")
+			t.Error("a stream is carried that no request waits for")
 		}
 		// The server goes away while one is open.
 		carried := make(chan error, 1)

@@ -71,9 +71,9 @@ func (u *followingAgent) ask(services ...string) []transport.ServiceUpdate {
 }
 
 // take takes an answer in.
-func (u *followingAgent) take(told []transport.ServiceUpdate) {
+func (u *followingAgent) take(updates []transport.ServiceUpdate) {
 	u.t.Helper()
-	for _, s := range told {
+	for _, s := range updates {
 		var base knownService
 		if l := u.knows[s.Service]; l != nil {
 			base = *l
@@ -135,7 +135,7 @@ func TestAddressesConverge(t *testing.T) {
 		})
 	}
 	if differences < 300 || wholes < 100 {
-		t.Errorf("%d differences and %d whole lists were told: it says nothing", differences, wholes)
+		t.Errorf("%d differences and %d whole lists were sent: too few for a conclusion", differences, wholes)
 	}
 }
 
@@ -203,8 +203,8 @@ func (u *followingAgent) changeAtRandom(r *rand.Rand) {
 			}
 		}
 	}
-	for told := u.ask(services...); told != nil; told = u.ask(services...) {
-		u.take(told)
+	for updates := u.ask(services...); updates != nil; updates = u.ask(services...) {
+		u.take(updates)
 	}
 	for _, s := range services {
 		u.want(s)
@@ -212,7 +212,7 @@ func (u *followingAgent) changeAtRandom(r *rand.Rand) {
 }
 
 // Agents of earlier builds, and agents with a very old stamp, receive whole lists. A resting request delays no other.
-func TestAddressesWhole(t *testing.T) {
+func TestWholeAddressLists(t *testing.T) {
 	t.Parallel()
 	inServiceWorld(t, func(t *testing.T, w *serviceFixture) {
 		w.service("web")
@@ -224,38 +224,39 @@ func TestAddressesWhole(t *testing.T) {
 		u.take(u.ask("web"))
 		first := *u.knows["web"]
 		w.task("web", 0, "n1", cluster.HealthFailing)
-		if told := u.ask("web"); len(told) != 1 || told[0].Since != first.Stamp || len(told[0].Gone) != 1 ||
-			len(told[0].Addresses) != 0 {
-			t.Fatalf("one task failed: got %+v", told)
+		if updates := u.ask("web"); len(updates) != 1 || updates[0].Since != first.Stamp || len(updates[0].Gone) != 1 ||
+			len(updates[0].Addresses) != 0 {
+			t.Fatalf("one task failed: got %+v", updates)
 		}
 		w.known["web"] = first.Stamp
-		if told, err := w.ask(t.Context(), "web"); err != nil || len(told) != 1 || told[0].Since != "" ||
-			len(told[0].Addresses) != 39 {
-			t.Fatalf("an agent of a build before: got %+v %v", told, err)
+		if updates, err := w.ask(t.Context(), "web"); err != nil || len(updates) != 1 || updates[0].Since != "" ||
+			len(updates[0].Addresses) != 39 {
+			t.Fatalf("an agent of a build before: got %+v %v", updates, err)
 		}
-		// After so many versions, this stamp is too old for a difference.
+		// After that many versions, this stamp is too old for a difference.
 		for i := range 300 {
 			w.task("web", 100, "n1", []cluster.Health{cluster.HealthHealthy, cluster.HealthFailing}[i%2])
 			w.task("web", 101+i, "n1", cluster.HealthHealthy)
 			time.Sleep(time.Second / 2) // in-bubble: every serviceWorld is in one
 		}
-		if told := u.ask("web"); len(told) != 1 || told[0].Since != "" || len(told[0].Addresses) != 339 {
-			t.Fatalf("after 300 changes: got %d addresses since %q", len(told[0].Addresses), told[0].Since)
+		if updates := u.ask("web"); len(updates) != 1 || updates[0].Since != "" || len(updates[0].Addresses) != 339 {
+			t.Fatalf("after 300 changes: got %d addresses since %q", len(updates[0].Addresses), updates[0].Since)
 		}
 		// A list that the agent marks as unconfirmed is confirmed without its addresses.
 		u.take(u.ask("web"))
 		u.knows["web"].old = true
-		told := u.ask("web")
-		if len(told) != 1 || told[0].Since != told[0].Stamp || len(told[0].Gone)+len(told[0].Addresses) != 0 {
-			t.Fatalf("what is known is asked for again: got %+v", told)
+		updates := u.ask("web")
+		if len(updates) != 1 || updates[0].Since != updates[0].Stamp ||
+			len(updates[0].Gone)+len(updates[0].Addresses) != 0 {
+			t.Fatalf("known addresses are sent again: got %+v", updates)
 		}
-		u.take(told)
+		u.take(updates)
 		u.want("web")
 	})
 }
 
-// A single change is sent at once. If changes come fast and many agents follow, an agent receives several together, and
-// none waits for long.
+// A single change is sent immediately. If changes come fast and many agents follow, an agent receives several together,
+// and none waits for long.
 func TestAddressesRest(t *testing.T) {
 	t.Parallel()
 	inServiceWorld(t, func(t *testing.T, w *serviceFixture) {
@@ -321,16 +322,16 @@ func TestAddressesRest(t *testing.T) {
 		}
 		last := many[len(many)-1]
 		if late := last.at.Sub(ended); late > time.Second {
-			t.Errorf("the last change was told after %v", late)
+			t.Errorf("the last change was sent after %v", late)
 		}
-		heard := map[int]string{}
+		stamps := map[int]string{}
 		for _, a := range many {
-			heard[a.agent] = a.stamp
+			stamps[a.agent] = a.stamp
 		}
-		if len(heard) != agents {
-			t.Errorf("%d agents were told, want %d", len(heard), agents)
+		if len(stamps) != agents {
+			t.Errorf("%d agents got the change, want %d", len(stamps), agents)
 		}
-		for n, stamp := range heard { // order-free: independent
+		for n, stamp := range stamps { // order-free: independent
 			if stamp != last.stamp {
 				t.Errorf("agent %d does not know the last change", n)
 			}

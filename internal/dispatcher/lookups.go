@@ -12,14 +12,14 @@ import (
 // lookupTTL is the time after a look-up request in which the node may fetch its login.
 const lookupTTL = 30 * time.Second
 
-// lookup is a request to a node to look an image up with the login of a secret.
+// lookup is a request to a node to look up an image with the login of a secret.
 type lookup struct {
 	node  string
 	login transport.SecretName
 	until time.Duration // by the server's clock
 }
 
-// recordLookup notes that a node may ask for the login that a stream request names. streams.mu is held.
+// recordLookup notes that a node may request the login named by a stream request. streams.mu is held.
 func (d *Dispatcher) recordLookup(node string, r *transport.StreamRequest) {
 	if r.Kind != transport.StreamImageResolve || r.Images == nil || r.Images.Login == nil {
 		return
@@ -32,14 +32,14 @@ func (d *Dispatcher) recordLookup(node string, r *transport.StreamRequest) {
 	d.streams.lookups[r.ID] = lookup{node, *r.Images.Login, now + lookupTTL}
 }
 
-// streamLogin returns the login for an image look-up, only to the node that was asked to make it, and only for the
-// registry of the secret. The password is stored nowhere.
+// streamLogin returns the login for an image look-up, only to the node with that request, and only for the registry of
+// the secret. The password is stored nowhere.
 func (d *Dispatcher) streamLogin(r *transport.SecretsRequest) (reply transport.SecretsReply, err error) {
 	d.streams.mu.Lock()
 	l, ok := d.streams.lookups[r.Stream]
 	d.streams.mu.Unlock()
 	if !ok || l.node != r.Node || d.config.Clock() > l.until {
-		return reply, fmt.Errorf("%w: %s was not asked to look an image up as %.60q", transport.ErrRefused, r.Node,
+		return reply, fmt.Errorf("%w: %s has no request to look up an image as %.60q", transport.ErrRefused, r.Node,
 			r.Stream)
 	}
 	snap := d.config.Tables.Snapshot()

@@ -16,7 +16,7 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// lagging is an engine whose watch can be held back, as a follower's is that is far behind.
+// lagging is an engine whose watch can be delayed, like that of a follower that is far behind.
 type lagging struct {
 	store.Engine
 	mu   sync.Mutex
@@ -269,7 +269,7 @@ func TestStoreThatWentBack(t *testing.T) {
 				}
 				if row, ok := snap.Attempt(unknown.Task, 1); !ok || row.Observed == nil ||
 					row.Observed.State != cluster.StateRunning {
-					t.Error("the task that the store does not know is not told of")
+					t.Error("the task that the store does not know is not published")
 				}
 				h, _ := follow(t.Context(), f.Dispatcher, transport.AssignmentsRequest{
 					Node: "n1", Session: 42, Have: map[string]transport.Known{
@@ -333,7 +333,7 @@ func TestOldServerEndsItsSessions(t *testing.T) {
 				t.Errorf("the old stream ended with %v, want the newest session", err)
 			}
 		default:
-			t.Error("the old stream goes on")
+			t.Error("the old stream continues")
 		}
 		if f.Holds("n1") || !two.Holds("n1") {
 			t.Errorf("held by the first server: %v, by the second: %v", f.Holds("n1"), two.Holds("n1"))
@@ -344,7 +344,7 @@ func TestOldServerEndsItsSessions(t *testing.T) {
 		}
 		row, _ := f.now().Attempt(task, 1)
 		if row.Observed.State != cluster.StateRunning || row.Observed.Session != 2 {
-			t.Errorf("status: got %+v, want what the new session told", row.Observed)
+			t.Errorf("status: got %+v, want the status of the new session", row.Observed)
 		}
 	})
 }
@@ -352,7 +352,7 @@ func TestOldServerEndsItsSessions(t *testing.T) {
 // The same with lagging tables of the old server. Its write compares the session number, which keeps the late report
 // out (P6.1), whether or not the new session reported the task.
 func TestLateReportAtAServerThatLags(t *testing.T) {
-	for name, told := range map[string]bool{"told of by the new session": true, "not told of": false} {
+	for name, reported := range map[string]bool{"reported by the new session": true, "not reported": false} {
 		t.Run(name, func(t *testing.T) {
 			withFixture(t, func(t *testing.T, f *fixture) {
 				two := f.second(memory.Hooks{})
@@ -364,7 +364,7 @@ func TestLateReportAtAServerThatLags(t *testing.T) {
 				synctest.Wait()
 				two.engine.hold()
 				r := transport.Registration{Wire: transport.WireVersion, Node: "n1", Previous: 1}
-				if told {
+				if reported {
 					r.Tasks = []cluster.Observed{observed(id, cluster.StateRunning)}
 				}
 				if _, err := f.Register(t.Context(), r); err != nil {
@@ -383,8 +383,8 @@ func TestLateReportAtAServerThatLags(t *testing.T) {
 					t.Errorf("the late report: got %v, want that the session is over", err)
 				}
 				row, _ := f.now().Attempt(task, 1)
-				if told && row.Observed.State != cluster.StateRunning || !told && row.Observed != nil {
-					t.Errorf("status: got %+v, want what the new session told", row.Observed)
+				if reported && row.Observed.State != cluster.StateRunning || !reported && row.Observed != nil {
+					t.Errorf("status: got %+v, want the status of the new session", row.Observed)
 				}
 			})
 		})
@@ -435,13 +435,13 @@ func TestServerKilledBetweenCommitAndAnswer(t *testing.T) {
 		}
 		reply, err := f.report("n1", welcome.Session, 1, starting)
 		if err != nil || len(reply.Refused) != 0 {
-			t.Fatalf("the barrier, asked for again: got %+v %v, want it passed", reply, err)
+			t.Fatalf("the barrier, requested again: got %+v %v, want it passed", reply, err)
 		}
 		if _, err := f.report("n1", welcome.Session, 2, observed(id, cluster.StateRunning)); err != nil {
 			t.Fatal(err)
 		}
 		if n := f.countEvents("task.running"); n != 1 {
-			t.Errorf("the start was told %d times, want once", n)
+			t.Errorf("the start was published %d times, want once", n)
 		}
 	})
 }
@@ -470,7 +470,7 @@ func TestContestedName(t *testing.T) {
 			}
 		}
 		if n := f.countEvents("node.contested"); n != 2 {
-			t.Errorf("told %d times, want twice: a single displacement is none", n)
+			t.Errorf("%d events, want 2: a single displacement is none", n)
 		}
 	})
 }
@@ -488,7 +488,7 @@ func (f *fixture) servers(api ...string) {
 func TestAgentsLearnTheServers(t *testing.T) {
 	withFixture(t, func(t *testing.T, f *fixture) {
 		if got := f.register("n1"); len(got.Servers) != 0 {
-			t.Errorf("a server alone tells of %q", got.Servers)
+			t.Errorf("a single server lists %q", got.Servers)
 		}
 		f.servers("https://b:1", "", "https://a:1")
 		got, err := f.Register(t.Context(),
@@ -498,7 +498,7 @@ func TestAgentsLearnTheServers(t *testing.T) {
 		}
 		reply, err := f.report("n1", 2, 1)
 		if err != nil || reply.Servers != nil {
-			t.Errorf("report: got %q %v, want no news", reply.Servers, err)
+			t.Errorf("report: got %q %v, want no change", reply.Servers, err)
 		}
 		f.servers("https://b:1", "https://c:1")
 		if reply, err = f.report("n1", 2, 2); err != nil || len(reply.Servers) != 3 {
@@ -507,8 +507,8 @@ func TestAgentsLearnTheServers(t *testing.T) {
 	})
 }
 
-// A server that no longer reaches the store sends its agents away, since it can pass on neither reports nor signs of
-// life. A single server keeps its agents.
+// A server that no longer reaches the store sends its agents away, because it can pass on neither reports nor pulses. A
+// single server keeps its agents.
 func TestServerCutOffFromTheStore(t *testing.T) {
 	for name, alone := range map[string]bool{"one of two": false, "alone": true} {
 		t.Run(name, func(t *testing.T) {

@@ -29,8 +29,8 @@ type opened struct{}
 
 func (opened) Open(_ *cluster.SecretKey, s *cluster.Secret) ([]byte, error) { return s.Sealed, nil }
 
-// A node gets the login of a secret for its look-up of an image, only for that registry and for a while. No other node
-// gets it.
+// A node gets the login of a secret for its look-up of an image, only for that registry and a limited time. No other
+// node gets it.
 func TestLoginOfALookUp(t *testing.T) {
 	withFixture(t, func(t *testing.T, f *fixture) {
 		f.stop()

@@ -11,13 +11,13 @@ import (
 )
 
 // The pulse holds the statistics of all running attempts, merged from reports of changes.
-func TestPulseHoldsWhatAttemptsUse(t *testing.T) {
+func TestPulseHasStatisticsOfAttempts(t *testing.T) {
 	withFixture(t, func(t *testing.T, f *fixture) {
 		cut := f.connect()
 		defer cut()
 		id := f.placeTask("n1")
 		seq := uint64(0)
-		tell := func(tasks []cluster.Observed, s *cluster.NodeStats) {
+		send := func(tasks []cluster.Observed, s *cluster.NodeStats) {
 			t.Helper()
 			seq++
 			if reply, err := f.Report(t.Context(), transportReport(seq, tasks, s)); err != nil ||
@@ -36,17 +36,17 @@ func TestPulseHoldsWhatAttemptsUse(t *testing.T) {
 			return cluster.TaskStats{Task: task, UUID: uuid, CPU: milli}
 		}
 		running := observed(id, cluster.StateRunning)
-		tell([]cluster.Observed{observed(id, cluster.StateStarting)}, nil)
-		tell([]cluster.Observed{running}, &cluster.NodeStats{Each: []cluster.TaskStats{use(id, 5), use("zz", 7)}})
+		send([]cluster.Observed{observed(id, cluster.StateStarting)}, nil)
+		send([]cluster.Observed{running}, &cluster.NodeStats{Each: []cluster.TaskStats{use(id, 5), use("zz", 7)}})
 		want("at first", use(id, 5), use("zz", 7))
-		tell(nil, &cluster.NodeStats{CPU: 9})
+		send(nil, &cluster.NodeStats{CPU: 9})
 		want("of those that are not named, only what runs stays", use(id, 5))
-		tell(nil, nil)
+		send(nil, nil)
 		want("a plain sign of life changes nothing", use(id, 5))
-		tell(nil, &cluster.NodeStats{Each: []cluster.TaskStats{use(id, 6)}})
+		send(nil, &cluster.NodeStats{Each: []cluster.TaskStats{use(id, 6)}})
 		want("after a change", use(id, 6))
 		ended := observed(id, cluster.StateSucceeded)
-		tell([]cluster.Observed{ended}, nil)
+		send([]cluster.Observed{ended}, nil)
 		p, _ := f.tables.Pulse("n1")
 		if len(p.Stats.Each) != 0 {
 			t.Errorf("after its end: %+v", p.Stats.Each)

@@ -20,7 +20,7 @@ var ErrNoSession = errors.New("no agent of the node is connected")
 type streams struct {
 	mu      sync.Mutex
 	waiting map[string]requestedStream
-	lookups map[string]lookup // images that nodes were asked to look up, by the id of the stream
+	lookups map[string]lookup // images that nodes are looking up, by the id of the stream
 }
 
 // requestedStream is a stream that an agent was asked to open.
@@ -113,7 +113,7 @@ func (d *Dispatcher) Carry(ctx context.Context, id string, stream io.ReadWriter)
 	}
 	d.streams.mu.Unlock()
 	if !ok {
-		return fmt.Errorf("nobody waits for stream %s", id)
+		return fmt.Errorf("no request waits for stream %s", id)
 	}
 	select {
 	case <-c.done:

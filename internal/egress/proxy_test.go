@@ -27,8 +27,8 @@ func (n names) LookupNetIP(_ context.Context, _, host string) (out []netip.Addr,
 	return out, nil
 }
 
-// A proxy is asked for nothing that the policy refuses: neither for an address in any form, nor for a name with such an
-// address. A name that only the proxy can resolve is left to it, unless it is known to lead to such an address.
+// A proxy gets no request that the policy refuses: neither for an address in any form, nor for a name with such an
+// address. The proxy resolves a name that only it can resolve, unless the name is known to have such an address.
 func TestLimitProxy(t *testing.T) {
 	var asked []string
 	proxy := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -85,7 +85,7 @@ func TestLimitProxy(t *testing.T) {
 				t.Errorf("error %v, want a refusal: %v", err, tt.refused)
 			}
 			if got := len(asked) > 0; got == tt.refused {
-				t.Errorf("the proxy was asked for %q", asked)
+				t.Errorf("the proxy got requests for %q", asked)
 			}
 		})
 	}

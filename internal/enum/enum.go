@@ -1,4 +1,4 @@
-// Package enum tells the values of enumerated types of text: those that have a method Values, which lists their
+// Package enum returns the values of enumerated types of text: those that have a method Values, which lists their
 // constants.
 package enum
 

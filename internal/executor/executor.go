@@ -1,11 +1,10 @@
 // Package executor is the contract between an agent and whatever runs containers
 // on its machine.
 //
-// A container has a short life here. Prepare makes everything up to the first
-// instruction of its program; Start runs that instruction, at most once; Wait tells
-// how the program ended; Remove leaves nothing behind. Programs outlive the agent: an
-// agent that starts anew finds them with List and waits for them again. To run a program
-// again after it ended is to prepare another container, with another ID.
+// A container has a short life here. Prepare makes everything up to the first instruction of its program; Start runs
+// that instruction, at most once; Wait returns the end of the program; Remove leaves nothing behind. Programs outlive
+// the agent: an agent that restarts finds them with List and waits for them again. To run a program again after it
+// ended is to prepare another container, with another ID.
 //
 // The drivers are folders below this one; each passes executortest.
 package executor
@@ -66,7 +65,7 @@ type Spec struct {
 	// its working folder. Container.Dir is then empty. Drivers of images need not support them.
 	Copies []Mount
 	// Secrets are existing folders in memory, each with the files of secrets. The driver makes the files the
-	// container's user's and shows each folder read-only, so that a file that is replaced in it is seen at once.
+	// container's user's and shows each folder read-only, so that a file that is replaced in it is seen immediately.
 	Secrets []Mount
 	// SecretEnv, unless empty, is a file in memory with further variables, in the form of EncodeEnv. The program and
 	// the commands of Exec get them. The driver writes them neither to a disk nor to a place that another user can
@@ -168,12 +167,11 @@ type Executor interface {
 	// is no error. Remove also removes the remains of a failed Prepare.
 	Prepare(ctx context.Context, spec Spec, progress func(string)) error
 	// Start runs the program. It returns ErrStarted if Start was called for this ID before, whatever its result, also
-	// in an earlier life of the agent. Of the other errors, ErrNotStarted promises that the program has not run and
-	// will not. After ErrUnavailable and the end of the context the result is open; the same call will tell. After any
-	// other error, ErrNotFound too, the program may have run: the caller removes the container and treats its end as
-	// unknown.
+	// in an earlier life of the agent. ErrNotStarted promises that the program has not run and will not. After
+	// ErrUnavailable and the end of the context the result is open; a repeated call returns it. After any other error,
+	// ErrNotFound too, the program may have run: the caller removes the container and treats its end as unknown.
 	Start(ctx context.Context, id ID) (Process, error)
-	// Wait blocks until the program has ended and returns its exit; for an earlier exit it returns at once. An exit
+	// Wait blocks until the program has ended and returns its exit; for an earlier exit it returns immediately. An exit
 	// that was not observed has Exit.Unknown. Wait survives restarts of the executor's daemon.
 	Wait(ctx context.Context, id ID) (cluster.Exit, error)
 	// Signal sends a signal to the program. KILL goes to every process of the container.

@@ -20,7 +20,7 @@ const (
 	longLine    = 12
 )
 
-// maxMasked bounds how many texts are looked for: those of the newest values.
+// maxMasked bounds how many texts are searched for: those of the newest values.
 const maxMasked = 1024
 
 // sameTime is the least age of a folder's modification time that proves the folder unchanged. Two changes within a tick

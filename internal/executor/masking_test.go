@@ -8,8 +8,7 @@ import (
 	"github.com/berthd/berth/internal/executor"
 )
 
-// What a program writes is masked with the values that it has, and those that it had, whichever come in files and
-// variables.
+// The output of a program is masked with its present and former values, from files and variables.
 func TestMasker(t *testing.T) {
 	t.Parallel()
 	if m := executor.NewMasker(nil, ""); m != nil {
@@ -45,7 +44,7 @@ func TestMasker(t *testing.T) {
 	check("postgres://db:correct-horse@db/x", "postgres://db:[secret]@db/x")
 	check("abc xyz", "abc xyz")
 	check("a MIIEvQIBADANBg b", "a [secret] b")
-	// Who replaces a value keeps it in the list first, where the next writer of the log finds it too.
+	// The caller that replaces a value first adds it to the list. The next writer of the log reads the list, too.
 	former := filepath.Join(dir, executor.FormerFolder)
 	if err := os.Mkdir(former, 0o700); err != nil {
 		t.Fatal(err)

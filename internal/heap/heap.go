@@ -110,7 +110,7 @@ func (t *pacer) check(r reading) {
 // paceTolerance is the tolerated deviation of the pace in percentage points. Each change stops the program briefly.
 const paceTolerance = 20
 
-// paceOf returns the growth, in percent, of a heap with so many live bytes.
+// paceOf returns the growth, in percent, of a heap with that many live bytes.
 func paceOf(live uint64) int {
 	if live < pacedHeapSize {
 		return 100

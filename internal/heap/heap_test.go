@@ -17,7 +17,7 @@ func script(readings ...reading) (freed int, percents []int) {
 	return freed, percents
 }
 
-// turns returns alternating readings of work and rest, after a first of neither.
+// turns returns alternating readings of work and rest, after a first reading without either.
 func turns(n int) []reading {
 	out := []reading{{0, 50 * mb, 60 * mb}}
 	for i := range n {
@@ -47,11 +47,11 @@ func TestMemoryIsGivenBackAtRest(t *testing.T) {
 		"nor where little is to be won": {
 			[]reading{{0, 50 * mb, 60 * mb}, {500 * mb, 60 * mb, 80 * mb}, {501 * mb, 60 * mb, 80 * mb}}, 0,
 		},
-		"nor for what was before it looked": {
+		"nor for allocations before the first sample": {
 			[]reading{{900 * mb, 50 * mb, 400 * mb}, {901 * mb, 50 * mb, 400 * mb}},
 			0,
 		},
-		"not again at once":   {turns(2), 1},
+		"not again directly":  {turns(2), 1},
 		"again after a while": {turns(8), 2},
 	} {
 		if freed, _ := script(c.readings...); freed != c.want {
@@ -71,7 +71,7 @@ func TestLargeHeapsAreCollectedLessOften(t *testing.T) {
 	}
 }
 
-// The runtime knows the metrics that the sampler asks for.
+// The runtime knows the metrics that the sampler reads.
 func TestSampler(t *testing.T) {
 	runtime.GC()
 	if r := newSampler().read(); r.allocated == 0 || r.live == 0 || r.held < r.live {

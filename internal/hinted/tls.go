@@ -13,7 +13,7 @@ func TLS(err error) string {
 	if _, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
 		return "The server's certificate is of an authority that this machine does not know. Berth's own is " +
 			"named by --ca-file FILE (the server's pki/ca.crt)\n" +
-			"or --ca-hash HASH (`berth server init` tells it); is it that of another control plane?"
+			"or --ca-hash HASH (`berth server init` prints it); is it that of another control plane?"
 	}
 	if _, ok := errors.AsType[x509.HostnameError](err); ok {
 		return "Name Berth's own authority with --ca-file FILE or --ca-hash HASH: its servers are not told " +

@@ -34,8 +34,8 @@ import (
 )
 
 const (
-	// checkInterval is the time between two checks without a change of the records: somebody may have added to a file,
-	// or a server may be back.
+	// checkInterval is the time between two checks without a change of the records: an operator may have added to a
+	// file, or a server may be back.
 	checkInterval = 5 * time.Second
 	// minStepInterval is the least time between two checks, however often records change.
 	minStepInterval = 50 * time.Millisecond
@@ -191,7 +191,7 @@ func (k *Keyring) syncFile(ctx context.Context) {
 	k.publishKeys(ctx, snap)
 }
 
-// obtainKey gets a key: from this server's file, to which somebody may have added it, or from another server.
+// obtainKey gets a key: from this server's file, to which an operator may have added it, or from another server.
 func (k *Keyring) obtainKey(ctx context.Context, id string) error {
 	lacks := k.config.Vault.Lacks(id)
 	if lacks == nil {
@@ -446,7 +446,7 @@ func (k *Keyring) rekeyUnit(snap *store.Snapshot, id string) (u store.Unit, err 
 		u.Compares, u.Ops = append(u.Compares, self.Compares...), append(u.Ops, self.Ops...)
 	}
 	u.Event(cluster.Event{Type: "secrets.rekey", Message: "the master key of the secrets is replaced by " + id +
-		": it is handed to all servers, then all secrets are sealed anew"})
+		": it is handed to all servers, then all secrets are sealed again"})
 	return u, err
 }
 

@@ -150,7 +150,7 @@ func (w *world) start(id string) *member {
 					return text, nil
 				}
 			}
-			return "", errors.New("nobody has it")
+			return "", errors.New("no server has it")
 		},
 	})
 	w.put("server/"+id, &cluster.Server{
@@ -312,17 +312,17 @@ func TestRekeyOfThreeServers(t *testing.T) {
 		w.checkAllOpen(70)
 		for server, m := range w.members() { // order-free: independent
 			if got := fmt.Sprint(m.vault.IDs()); got != fmt.Sprintf("[%s %s]", old, id) {
-				t.Errorf("%s holds %s", server, got)
+				t.Errorf("%s has %s", server, got)
 			}
 		}
-		told := ""
+		events := ""
 		for e := range snap.EventBatches() {
 			for _, one := range e.Value.Events {
-				told += one.Type + " "
+				events += one.Type + " "
 			}
 		}
-		if told != "secrets.rekey secrets.rekeyed " {
-			t.Errorf("told: %s", told)
+		if events != "secrets.rekey secrets.rekeyed " {
+			t.Errorf("got events %s", events)
 		}
 		// The older key is dropped, also on a server that is down.
 		w.members()["s2"].stop()
@@ -336,7 +336,7 @@ func TestRekeyOfThreeServers(t *testing.T) {
 		advance(time.Minute)
 		for server, m := range w.members() { // order-free: independent
 			if got := fmt.Sprint(m.vault.IDs()); got != fmt.Sprintf("[%s]", id) {
-				t.Errorf("%s holds %s after the older one was dropped", server, got)
+				t.Errorf("%s has %s after the older one was dropped", server, got)
 			}
 		}
 		w.checkAllOpen(70)
@@ -551,7 +551,7 @@ func TestRotate(t *testing.T) {
 		w.put("secret/default/s7", &torn)
 		advance(time.Second)
 		if _, _, _, err = w.members()["s1"].Rotate(t.Context()); err == nil || !strings.Contains(err.Error(), "s7") ||
-			!strings.Contains(err.Error(), "Set the secret anew") {
+			!strings.Contains(err.Error(), "Set the secret again") {
 			t.Errorf("with a damaged value: %v", err)
 		}
 		left := 0

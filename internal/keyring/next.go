@@ -133,15 +133,15 @@ func reseal(snap *store.Snapshot, vault *secrets.Vault, key *cluster.SecretKey, 
 ) {
 	old, ok := snap.SecretKey(s.Key)
 	if !ok {
-		return nil, fmt.Errorf("the secret %s/%s is sealed with the data key %s: %w. Set the secret anew, or delete it",
-			s.Cluster, s.Name, s.Key, errNoKey)
+		return nil, fmt.Errorf("the secret %s/%s is sealed with the data key %s: %w. Set the secret again, or delete "+
+			"it", s.Cluster, s.Name, s.Key, errNoKey)
 	}
 	value, err := vault.Open(old.Value, s)
 	switch {
 	case errors.Is(err, secrets.ErrMaster):
 		return nil, err
 	case err != nil:
-		return nil, fmt.Errorf("%w. Set the secret anew, or delete it", err)
+		return nil, fmt.Errorf("%w. Set the secret again, or delete it", err)
 	}
 	sealed := *s
 	return &sealed, vault.Seal(key, &sealed, value)

@@ -7,7 +7,7 @@
 //
 // A line in a segment has the log format of the Kubernetes container runtime interface: time, stream, tags and text,
 // "2026-11-20T06:00:00.000000000Z stdout F text". The tag F ends a line. The tag P marks a part of a line that was too
-// long or unfinished. "F:lost=12" stands for 12 lines that could not be written.
+// long or unfinished. "F:lost=12" means 12 lines that could not be written.
 package logs
 
 import (

@@ -284,7 +284,7 @@ func TestTail(t *testing.T) {
 
 // For all writes, pieces and restarts of the writer, a reader gets the kept lines in order and the number of the
 // others.
-func TestAnyWriting(t *testing.T) {
+func TestAnyWrites(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		dir, err := os.MkdirTemp(t.TempDir(), "") //nolint:usetesting // one for each draw
 		if err != nil {

@@ -18,7 +18,7 @@ const (
 	maxPollInterval = 100 * time.Millisecond
 )
 
-// blockSize is how much of a segment is read at once, in bytes.
+// blockSize is how much of a segment is read in one call, in bytes.
 const blockSize = 256 << 10
 
 // Options select the lines of Read.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/jsonfields"
+	"github.com/berthd/berth/internal/spelling"
 )
 
 // decode makes an object of a document's value and validates it.
@@ -63,7 +64,7 @@ func (r *reader) kind(root *node) (cluster.Kind, bool) {
 		r.fault(f.value.at, "kind", "want one of %s, found %s", strings.Join(words, ", "), f.value.describe())
 	case !slices.Contains(words, f.value.text):
 		message := fmt.Sprintf("unknown kind %q: want one of %s", clip(f.value.text), strings.Join(words, ", "))
-		if near := nearest(f.value.text, words); near != "" {
+		if near := spelling.Nearest(f.value.text, slices.Values(words)); near != "" {
 			message = fmt.Sprintf("unknown kind %q: did you mean %q?", clip(f.value.text), near)
 		}
 		if here := foreignKinds()[f.value.text]; here != "" {
@@ -344,7 +345,7 @@ func (d *decoder) unknown(path string, f field, fields []structField) {
 		}
 	}
 	message := fmt.Sprintf("unknown field %q", clip(f.key))
-	if near := nearest(f.key, names); near != "" {
+	if near := spelling.Nearest(f.key, slices.Values(names)); near != "" {
 		message += fmt.Sprintf(": did you mean %q?", near)
 	} else if others := otherPlaces(f.key, d.kind); others != "" {
 		message += ": " + others

@@ -38,7 +38,7 @@ func TestGuideOfPlacement(t *testing.T) {
 			text = around[first] + "  " + strings.ReplaceAll(strings.TrimSpace(m[1]), "\n", "\n  ") + "\n"
 		}
 		if around[first] == "" {
-			t.Errorf("a piece begins with %q, which is known to stand nowhere", first)
+			t.Errorf("a piece begins with %q, which no manifest has", first)
 			continue
 		}
 		if _, err := Parse("placement.md", []byte(text)); err != nil {

@@ -5,8 +5,8 @@
 // lives for the length of one command: it is read into Objects, which remember the position of every field. So a later
 // refusal, by the validation here or by the server, can name a line and a column.
 //
-// The text comes from outside. Reading always ends soon and in bounded memory (see the limits below). It reports every
-// fault it can at once: a syntax error hides no other document, a wrong field no other field.
+// The text comes from outside. Reading always ends soon and in bounded memory (see the limits below). It reports all
+// faults that it can find together: a syntax error hides no other document, a wrong field no other field.
 package manifest
 
 import (

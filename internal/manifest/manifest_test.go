@@ -86,7 +86,7 @@ scaling:
   down: {window: 0s}
 `
 
-func TestParseWhole(t *testing.T) {
+func TestParseCompleteManifest(t *testing.T) {
 	objects, err := Parse("web.yaml", []byte(whole))
 	if err != nil {
 		t.Fatal(err)
@@ -202,7 +202,7 @@ func TestFaults(t *testing.T) {
 			},
 		},
 		{
-			"several at once", "kind: Service\nname: web\ndefinition: Web\ncount: three\nlabels: [a]\nstopped: yes\n",
+			"several together", "kind: Service\nname: web\ndefinition: Web\ncount: three\nlabels: [a]\nstopped: yes\n",
 			[]string{
 				`m:3:13: definition: "Web" is not a reference to a task definition: want name@version`,
 				`m:4:8: count: want a whole number, found the text "three"`,

@@ -13,9 +13,9 @@ import (
 // Stdin is the file name of standard input.
 const Stdin = "-"
 
-// Read reads the objects of files, in the order of the names. A folder stands for its files that end in .yaml, .yml or
-// .json, in the order of their names, without subfolders; "-" stands for stdin and may occur once. An object in two
-// files is a fault. The error is a Faults, or names the file that could not be read.
+// Read reads the objects of files, in the order of the names. A folder means its files that end in .yaml, .yml or
+// .json, in the order of their names, without subfolders; "-" means stdin and may occur once. An object in two files is
+// a fault. The error is a Faults, or names the file that could not be read.
 func Read(stdin io.Reader, names ...string) ([]Object, error) {
 	var all reader
 	var unreadable []error

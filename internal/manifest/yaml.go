@@ -85,7 +85,7 @@ func split(data []byte) []document {
 		if text := data[pos:end]; isMarker(text) {
 			open.text = data[start:pos]
 			docs = append(docs, open)
-			// What follows the marker on its line belongs to the document.
+			// The rest of the marker's line belongs to the document.
 			open, start = document{line: line}, pos
 			if text[0] == '.' {
 				open.line, start = line+1, end
@@ -215,8 +215,8 @@ func (r *reader) place(doc document, tk *token.Token) Position {
 // syntax adds the parser's error as a fault.
 func (r *reader) syntax(doc document, err error) {
 	at, message := Position{r.file, doc.line, 1}, err.Error()
-	if told, ok := errors.AsType[yaml.Error](err); ok {
-		at, message = r.place(doc, told.GetToken()), told.GetMessage()
+	if parseErr, ok := errors.AsType[yaml.Error](err); ok {
+		at, message = r.place(doc, parseErr.GetToken()), parseErr.GetMessage()
 	}
 	lines := bytes.Split(doc.text, []byte("\n"))
 	if i := at.Line - doc.line; i >= 0 && i < len(lines) {

@@ -57,7 +57,7 @@ func (r *Reader) Gate(ctx context.Context, g cluster.Gate) (passed bool, message
 	return passed, fmt.Sprintf("%s: %s is %v", seen, expr, passed), nil
 }
 
-// ask asks for the answer at a URL.
+// ask sends a request to a URL.
 func (r *Reader) ask(ctx context.Context, address string) (status int, body []byte, err error) {
 	u, err := url.Parse(address)
 	if err != nil {
@@ -82,7 +82,7 @@ var field = regexp.MustCompile(`\bjson(?:\.[A-Za-z_]\w*)+`)
 // numbers and booleans, because text may be confidential.
 func numbers(expr string, body any) string {
 	var b strings.Builder
-	told := map[string]bool{}
+	logged := map[string]bool{}
 	for _, way := range field.FindAllString(expr, -1) {
 		at := body
 		for _, name := range strings.Split(way, ".")[1:] {
@@ -91,8 +91,8 @@ func numbers(expr string, body any) string {
 		}
 		switch v := at.(type) {
 		case float64, bool:
-			if !told[way] {
-				told[way] = true
+			if !logged[way] {
+				logged[way] = true
 				fmt.Fprintf(&b, ", %s = %v", way, v)
 			}
 		}

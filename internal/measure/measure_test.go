@@ -125,7 +125,7 @@ func TestQueryReachesTheServer(t *testing.T) {
 	}
 }
 
-func TestNobodyAnswers(t *testing.T) {
+func TestNoServerAnswers(t *testing.T) {
 	s := httptest.NewServer(http.NotFoundHandler())
 	url := s.URL
 	s.Close()
@@ -144,7 +144,7 @@ func TestNobodyAnswers(t *testing.T) {
 	}
 }
 
-// hangs answers nothing until the request is given up.
+// hangs answers nothing until the request is cancelled.
 type hangs struct{}
 
 func (hangs) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -217,7 +217,7 @@ func TestGates(t *testing.T) {
 			"error: status = 200: json.ok cannot be computed: no such key: ok",
 		},
 		{"body that is no JSON", `json.ok`, `secret`, 200, false, "error: status = 200: json.ok cannot be computed: "},
-		{"null is told apart", `json == null`, `secret`, 200, true, ""},
+		{"null is distinguished", `json == null`, `secret`, 200, true, ""},
 		{
 			"costly", `json.all(a, json.all(b, json.all(c, a + b + c > 0)))`, "[" + strings.Repeat("1,", 300) +
 				"1]", 200,
@@ -283,8 +283,8 @@ func TestCheckGate(t *testing.T) {
 	}
 }
 
-// TestManyGatesAtOnce looks at more gates than are kept, from several sides.
-func TestManyGatesAtOnce(t *testing.T) {
+// TestManyConcurrentGates queries more gates than are kept, concurrently.
+func TestManyConcurrentGates(t *testing.T) {
 	r := measure.New(measure.Config{Programs: 3, Egress: egress.Policy{}.WithLoopback()})
 	t.Cleanup(r.Close)
 	url := serve(t, 200, "ok")
@@ -318,7 +318,7 @@ func FuzzCheckGate(f *testing.F) {
 			g.HTTP = "http://a"
 		}
 		if err := measure.CheckGate(g); err != nil && err.Error() == "" {
-			t.Error("an error without words")
+			t.Error("an error without a message")
 		}
 	})
 }

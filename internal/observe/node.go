@@ -19,7 +19,7 @@ func Node(snap *store.Snapshot, domain, name string) *scheduler.Node {
 	return &n
 }
 
-// HidesTask reports whether a row hides what runs on its node: a foreign or unreadable record stands for a task (P3.5).
+// HidesTask reports whether a row hides what runs on its node: a foreign or unreadable record represents a task (P3.5).
 // No task may be placed beside it, because the free resources are not known.
 func HidesTask(row *store.AttemptRow) bool {
 	return row.Number == 0 && (row.Unreadable || row.ObservedRev != 0)
@@ -32,8 +32,8 @@ func OnlyDaemons(snap *store.Snapshot, node string) bool {
 			continue
 		}
 		o, ok := row.Ref()
-		e, stands := snap.Service(o.Cluster, o.Name)
-		if !ok || !stands || o.Kind != cluster.KindService || e.Value.Mode != cluster.ModeDaemon {
+		e, exists := snap.Service(o.Cluster, o.Name)
+		if !ok || !exists || o.Kind != cluster.KindService || e.Value.Mode != cluster.ModeDaemon {
 			return false
 		}
 	}

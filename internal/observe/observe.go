@@ -18,7 +18,7 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// Leader gives the inputs of decisions that are in no record. Its methods return at once.
+// Leader gives the inputs of decisions that are in no record. Its methods return immediately.
 type Leader interface {
 	// Absence returns what the silence of a node means for the tasks of an owner of the kind.
 	Absence(node string, kind cluster.Kind) watcher.Absence
@@ -69,13 +69,13 @@ func (d *Domain) Task(o cluster.OwnerRef, row *store.AttemptRow) reconciler.Task
 	}
 }
 
-// ServiceInput returns the input of a decision about a service with the tasks. A zero entry stands for a service
-// without a record.
+// ServiceInput returns the input of a decision about a service with the tasks. A zero entry means a service without a
+// record.
 func (d *Domain) ServiceInput(o cluster.OwnerRef, e store.Entry[cluster.Service],
 	tasks []reconciler.Task,
 ) reconciler.ServiceInput {
 	in := reconciler.ServiceInput{
-		Owner: o, Tasks: tasks, Definitions: d.Definition, ClusterConstraints: d.constraints(o.Cluster),
+		Owner: o, Tasks: tasks, Definitions: d.Definition, Cluster: d.cluster(o.Cluster),
 		Recovery: d.recovery(), Since: d.Since, Now: d.Now, Without: d.Without,
 	}
 	if e.Value != nil {
@@ -92,14 +92,14 @@ func (d *Domain) ServiceInput(o cluster.OwnerRef, e store.Entry[cluster.Service]
 	return in
 }
 
-// JobInput returns the input of a decision about a job with the tasks. A zero entry stands for a job without a record.
+// JobInput returns the input of a decision about a job with the tasks. A zero entry means a job without a record.
 func (d *Domain) JobInput(o cluster.OwnerRef, e store.Entry[cluster.Job], tasks []reconciler.Task) reconciler.JobInput {
 	in := reconciler.JobInput{
-		Owner: o, Tasks: tasks, Definitions: d.Definition, ClusterConstraints: d.constraints(o.Cluster),
+		Owner: o, Tasks: tasks, Definitions: d.Definition, Cluster: d.cluster(o.Cluster),
 		Recovery: d.recovery(), Now: d.Now, Spec: e.Value, SpecRev: e.Modified,
 	}
-	if c, ok := d.Snapshot.Cluster(o.Cluster); ok {
-		in.Keep = time.Duration(cmp.Or(c.Value.KeepJobs, cluster.DefaultKeepJobs))
+	if in.Cluster != nil {
+		in.Keep = time.Duration(cmp.Or(in.Cluster.KeepJobs, cluster.DefaultKeepJobs))
 	}
 	return in
 }
@@ -139,7 +139,7 @@ func (d *Domain) Complete(made *reconciler.Decision) {
 	}
 }
 
-// NextAttempts returns, by task, what the next attempt of each task of an owner would ask for if it were placed now.
+// NextAttempts returns, by task, what the next attempt of each task of an owner would request if it were placed now.
 // The node of the last attempt is not excluded.
 func (d *Domain) NextAttempts(o cluster.OwnerRef) map[cluster.TaskID]cluster.Pending {
 	if o.Kind == cluster.KindJob {
@@ -174,11 +174,10 @@ func (d *Domain) Definition(r cluster.Ref) *cluster.TaskDefinition {
 	return e.Value
 }
 
-func (d *Domain) constraints(name string) []cluster.Constraint {
-	if c, ok := d.Snapshot.Cluster(name); ok {
-		return c.Value.Constraints
-	}
-	return nil
+// cluster returns a cluster, or nil if it has no record.
+func (d *Domain) cluster(name string) *cluster.Cluster {
+	c, _ := d.Snapshot.Cluster(name)
+	return c.Value
 }
 
 // recovery returns the reconciler's input about an earlier recovery of the store.
@@ -187,7 +186,7 @@ func (d *Domain) recovery() reconciler.Recovery {
 	return reconciler.RecoveryOf(d.Incarnation, decided.Value)
 }
 
-// IsPinned reports whether an unreadable record stands for the task on some node. If so, the task is not pending
+// IsPinned reports whether an unreadable record represents the task on some node. If so, the task is not pending
 // (P3.5).
 func IsPinned(snap *store.Snapshot, task cluster.TaskID) bool {
 	for row := range snap.TaskAttempts(task) {

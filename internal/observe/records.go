@@ -13,7 +13,7 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// RecordsConfig is what NewRecords needs. The functions return at once; a nil function knows nothing.
+// RecordsConfig is what NewRecords needs. The functions return immediately; a nil function knows nothing.
 type RecordsConfig struct {
 	Domain   string
 	Snapshot *store.Snapshot
@@ -141,7 +141,7 @@ func (r *Records) DaemonNodes(yield func(reconciler.DaemonNode) bool) {
 	}
 }
 
-// Node returns the scheduler's node for a node of the domain, or nil. Nobody may change the result.
+// Node returns the scheduler's node for a node of the domain, or nil. Callers must not change the result.
 func (r *Records) Node(name string) *scheduler.Node {
 	if n, ok := r.nodes[name]; ok {
 		return n
@@ -154,8 +154,8 @@ func (r *Records) Node(name string) *scheduler.Node {
 	return n
 }
 
-// Fleet returns the nodes of the domain with all tasks on them. The value model of devices is the leader's; nil stands
-// for one that is learnt from the tasks on the nodes.
+// Fleet returns the nodes of the domain with all tasks on them. The value model of devices is the leader's; nil means
+// one that is learnt from the tasks on the nodes.
 func (r *Records) Fleet(values *scheduler.ValueModel) *scheduler.Fleet {
 	f, snap := scheduler.NewFleet(), r.config.Snapshot
 	policies := map[cluster.OwnerRef]*OwnerPolicy{}

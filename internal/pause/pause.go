@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// For waits until d has passed, and returns the context's error if ctx ended first. It returns at once if d is not
+// For waits until d has passed, and returns the context's error if ctx ended first. It returns immediately if d is not
 // positive.
 func For(ctx context.Context, d time.Duration) error {
 	_, err := Until(ctx, nil, d)
@@ -18,7 +18,7 @@ func For(ctx context.Context, d time.Duration) error {
 }
 
 // Until waits for a value of wake, or its end, but no longer than d. It reports whether wake ended the wait, and
-// returns the context's error if ctx ended first. It returns at once if d is not positive.
+// returns the context's error if ctx ended first. It returns immediately if d is not positive.
 func Until(ctx context.Context, wake <-chan struct{}, d time.Duration) (woken bool, err error) {
 	if d <= 0 {
 		return false, ctx.Err()

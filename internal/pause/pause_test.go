@@ -84,7 +84,7 @@ func TestBackoffWaits(t *testing.T) {
 			t.Error("a wait succeeded without its context")
 		}
 		if other := (*Backoff)(nil).OrElse(b); other != b {
-			t.Error("no backoff stands for another")
+			t.Error("OrElse of nil does not return the other backoff")
 		}
 	})
 }

@@ -58,16 +58,16 @@ func TestChangedAttemptStatsAreSent(t *testing.T) {
 		before := len(s2.digests)
 		s1.beat("n1", 1, 2, each(1, 5, 3))
 		want("after a change", each(1, 5, 3))
-		told := 0
+		reported := 0
 		for _, d := range s2.digests[before:] {
 			for _, b := range d.Pulses {
 				if b.Stats != nil {
-					told += len(b.Stats.Each)
+					reported += len(b.Stats.Each)
 				}
 			}
 		}
-		if told != 1 {
-			t.Errorf("told of %d attempts, want the one that changed", told)
+		if reported != 1 {
+			t.Errorf("reported %d attempts, want the one that changed", reported)
 		}
 		g.runs(s1, "n1", "c", cluster.StateFailed)
 		s1.beat("n1", 1, 3, each(1, 6))
@@ -104,14 +104,14 @@ func TestDigestsAreBoundedByAttempts(t *testing.T) {
 		}, stats: true}
 	}
 	if n := countFitting(nodes, pending); n != 4 {
-		t.Errorf("a digest holds %d nodes, want 4", n)
+		t.Errorf("a digest has %d nodes, want 4", n)
 	}
 	pending["n0"] = pendingPulse{
 		pulse: cluster.Pulse{Stats: &cluster.NodeStats{Each: make([]cluster.TaskStats, maxAttemptsPerDigest*2)}},
 		stats: true,
 	}
 	if n := countFitting(nodes, pending); n != 1 {
-		t.Errorf("a digest holds %d nodes, want one however many attempts it has", n)
+		t.Errorf("a digest has %d nodes, want one however many attempts it has", n)
 	}
 }
 

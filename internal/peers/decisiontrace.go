@@ -39,7 +39,7 @@ func (p *Peers) DecisionTrace(ctx context.Context, task cluster.TaskID, attempt 
 	}
 	g, ok, err := p.askDecisionTrace(ctx, task, attempt)
 	if err != nil {
-		p.config.Logger.Debug("the leader did not tell why a task was placed", "task", task, "error", err)
+		p.config.Logger.Debug("the leader did not answer why a task was placed", "task", task, "error", err)
 	}
 	return g, ok && err == nil
 }

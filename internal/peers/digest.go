@@ -123,7 +123,7 @@ func (p *Peers) collect() {
 }
 
 // shortenIntervals shortens the intervals of the agents of a server that is gone, once each time. Living agents connect
-// to another server at once. Silence counts from the promised sign of life (P6.2). It then begins earlier, but never in
+// to another server immediately. Silence counts from the promised report (P6.2). It then begins earlier, but never in
 // the past. A digest of the returned server restores the intervals.
 func (p *Peers) shortenIntervals() {
 	now, snap := p.config.Clock(), p.config.Tables.Snapshot()
@@ -188,7 +188,7 @@ func (p *Peers) receive(w http.ResponseWriter, r *http.Request) {
 		return
 	case d.Server != p.config.Caller(r):
 		refuse(w, http.StatusForbidden,
-			fmt.Sprintf("the certificate is that of server %q, which cannot tell of the agents of %q",
+			fmt.Sprintf("the certificate is that of server %q, which cannot report the agents of %q",
 				p.config.Caller(r), d.Server))
 		return
 	case d.Server == p.config.Server.ID:

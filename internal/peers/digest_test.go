@@ -65,10 +65,10 @@ func TestNoEcho(t *testing.T) {
 			pass(time.Second)
 		}
 		if n := s3.pulsesFrom("s2", "n1") + s1.pulsesFrom("s2", "n1"); n > 0 {
-			t.Errorf("s2 told %d times of a node that is not its own", n)
+			t.Errorf("s2 sent %d pulses of a node that is not its own", n)
 		}
 		if s3.pulsesFrom("s1", "n1") < 40 || s2.pulsesFrom("s1", "n1") < 40 {
-			t.Error("s1 did not tell of its node")
+			t.Error("s1 did not send its node's pulse")
 		}
 	})
 }
@@ -88,8 +88,8 @@ func TestNewestSessionWins(t *testing.T) {
 				t.Errorf("age %v, %v; want 40s", age, err)
 			}
 		}
-		if told, here := s3.holder("n1"); told != "s2" || here {
-			t.Errorf("holder: got %q %v, want s2", told, here)
+		if known, here := s3.holder("n1"); known != "s2" || here {
+			t.Errorf("holder: got %q %v, want s2", known, here)
 		}
 		for _, m := range []*member{s1, s3} {
 			if got := m.Holder("n1"); got != "s2" {
@@ -101,11 +101,11 @@ func TestNewestSessionWins(t *testing.T) {
 			t.Errorf("s2 says that n1 is at %q, want itself", got)
 		}
 		if got := s3.Holder("n9"); got != "" {
-			t.Errorf("a node that nobody knows is at %q", got)
+			t.Errorf("an unknown node is at %q", got)
 		}
 		s1.agents.hold("n1", true) // it did not notice
-		if told, here := s1.holder("n1"); told != "s2" || here {
-			t.Errorf("holder: got %q %v, want s2 in spite of the older session here", told, here)
+		if known, here := s1.holder("n1"); known != "s2" || here {
+			t.Errorf("holder: got %q %v, want s2 in spite of the older session here", known, here)
 		}
 	})
 }
@@ -119,13 +119,13 @@ func TestAllIsSentAgain(t *testing.T) {
 		pass(3 * time.Second)
 		before := s2.pulsesFrom("s1", "n1")
 		if before == 0 {
-			t.Fatal("nothing was told")
+			t.Fatal("nothing was sent")
 		}
 		pass(31 * time.Second)
 		if n := s2.pulsesFrom("s1", "n1"); n != before+1 {
-			t.Errorf("told %d times in 31 s, want once again", n-before)
+			t.Errorf("%d pulses in 31 s, want one more", n-before)
 		}
-		// A restarted server has no pulses. The others send it all pulses at once.
+		// A restarted server has no pulses. The others send it all pulses in one message.
 		s2.stop()
 		pass(5 * time.Second)
 		s2 = g.start("s2", 0)
@@ -155,7 +155,7 @@ func TestQuickRestartIsNoticed(t *testing.T) {
 	})
 }
 
-func TestHangingServerHoldsUpNobody(t *testing.T) {
+func TestHangingServerDelaysNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newServerGroup(t)
 		g.status("n1", 1)
@@ -209,7 +209,7 @@ func TestPartitionHeals(t *testing.T) {
 			t.Error(err)
 		}
 		if _, err := s2.age("n1", 1, 10); err == nil {
-			t.Error("s2 heard through the cut")
+			t.Error("s2 received through the cut")
 		}
 		g.net.set("s1", "s2", false)
 		pass(2500 * time.Millisecond)
@@ -235,9 +235,9 @@ func TestLateDigestIsNotFresh(t *testing.T) {
 				if !ok || theirs.Seq != mine.Seq {
 					continue
 				}
-				truth, told := s1.config.Clock()-mine.At, s2.config.Clock()-theirs.At
-				if told < truth || told > truth+2*time.Second+500*time.Millisecond {
-					t.Errorf("sequence %d: told an age of %v, in truth %v", seq, told, truth)
+				truth, known := s1.config.Clock()-mine.At, s2.config.Clock()-theirs.At
+				if known < truth || known > truth+2*time.Second+500*time.Millisecond {
+					t.Errorf("sequence %d: sent an age of %v, true is %v", seq, known, truth)
 				}
 			}
 		}
@@ -277,7 +277,7 @@ func TestClocksThatJump(t *testing.T) {
 	})
 }
 
-func TestForgottenNodeBeginsAnew(t *testing.T) {
+func TestForgottenNodeBeginsAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newServerGroup(t)
 		g.status("n1", 57)
@@ -359,7 +359,7 @@ func TestOddDigests(t *testing.T) {
 				http.StatusForbidden,
 			},
 			"of itself": {`{"server":"s1"}`, http.StatusForbidden},
-			"of nobody": {
+			"of no server": {
 				`{` + ok + `"no":1,"life":"9","pulses":[{"n":"b4","s":1,"a":0}]}`,
 				http.StatusForbidden,
 			},
@@ -483,7 +483,7 @@ func TestIntervalsOfAConnectedServer(t *testing.T) {
 				g.net.set(way[0], way[1], false)
 				g.net.set(way[1], way[0], false)
 				pass(3 * time.Second)
-				s1.wantDue("n1", 26*time.Second, "the network is mended")
+				s1.wantDue("n1", 26*time.Second, "the network is repaired")
 			})
 		})
 	}
@@ -500,7 +500,7 @@ func TestIntervalsOfARemovedServer(t *testing.T) {
 		pass(3 * time.Second)
 		g.remove("berth/server/s2")
 		pass(5 * time.Second)
-		s1.wantDue("n1", 52*time.Second, "it still tells of its agent")
+		s1.wantDue("n1", 52*time.Second, "it still sends its agent's pulse")
 		s2.stop()
 		pass(4 * time.Second)
 		s1.wantSoon("n1", "it is silent")
@@ -523,7 +523,7 @@ func TestServersSpeakForThemselves(t *testing.T) {
 			identity(t, sites["s2"].trust, pki.Subject{Role: cluster.RoleNode, Name: "s2"}),
 			"s2", http.StatusForbidden,
 		},
-		"nobody":                  {nil, "s2", http.StatusForbidden},
+		"no server":               {nil, "s2", http.StatusForbidden},
 		"another authority's own": {identity(t, trust, pki.Subject{Role: cluster.RoleServer, Name: "s2"}), "s2", 0},
 	} {
 		config := &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS13}
@@ -568,22 +568,22 @@ func TestLateIntervalIsIgnored(t *testing.T) {
 		g := newServerGroup(t)
 		s1 := g.start("s1", 0)
 		pass(time.Second)
-		tell := func(no, seq, next int) time.Duration {
+		report := func(no, seq, next int) time.Duration {
 			s1.post(fmt.Sprintf(`{"server":"s2","life":"x","no":%d,"echo":{"life":%q,"clock":1000000,"since":0},`+
 				`"pulses":[{"n":"n1","s":1,"q":%d,"a":0,"x":%d}]}`, no, s1.startID, seq, next))
 			p, _ := s1.tables.Pulse("n1")
 			return p.Next / time.Microsecond
 		}
-		if got := tell(2, 5, 60); got != 60 {
+		if got := report(2, 5, 60); got != 60 {
 			t.Errorf("got %d, want 60", got)
 		}
-		if got := tell(3, 5, 4); got != 4 {
+		if got := report(3, 5, 4); got != 4 {
 			t.Errorf("its stream broke: got %d, want the shorter promise", got)
 		}
-		if got := tell(1, 5, 70) + tell(3, 5, 70); got != 8 {
+		if got := report(1, 5, 70) + report(3, 5, 70); got != 8 {
 			t.Errorf("got %d, want what came late left alone", got)
 		}
-		if got := tell(4, 6, 60); got != 60 {
+		if got := report(4, 6, 60); got != 60 {
 			t.Errorf("got %d, want 60", got)
 		}
 	})

@@ -250,7 +250,7 @@ func (l *link) exchange(ctx context.Context, d *digest) (reply digestReply, err 
 	return reply, nil
 }
 
-// noteReply records a reply. After a break or a restart of the other server, all signs of life are sent at once.
+// noteReply records a reply. After a break or a restart of the other server, all pulses are sent again.
 func (l *link) noteReply(r digestReply) {
 	restarted := l.startID != r.Life
 	l.startID, l.clock, l.read = r.Life, r.Clock, l.peers.config.Clock()

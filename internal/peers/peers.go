@@ -46,7 +46,7 @@ type Reasons interface {
 	Reasons(after uint64) cluster.WaitingReport
 }
 
-// Metrics counts digests. The calls must return at once.
+// Metrics counts digests. The calls must return immediately.
 type Metrics interface {
 	// Digested counts a digest that was sent to a server: its number of signs of life, and whether it arrived.
 	Digested(took time.Duration, pulses int, arrived bool)
@@ -66,10 +66,10 @@ type Config struct {
 	// Reasons may be nil for a server that never leads.
 	Reasons Reasons
 	// DecisionTrace returns the decision trace of an attempt's placement, if this server led then and kept it. It may
-	// be nil. It returns at once and is safe for concurrent use.
+	// be nil. It returns immediately and is safe for concurrent use.
 	DecisionTrace func(task cluster.TaskID, attempt int) (cluster.DecisionTrace, bool)
-	// SecretsKey returns the text of a master key of secrets, "" if this server lacks it. It may be nil. It returns at
-	// once and is safe for concurrent use.
+	// SecretsKey returns the text of a master key of secrets, "" if this server lacks it. It may be nil. It returns
+	// immediately and is safe for concurrent use.
 	SecretsKey func(id string) string
 	// Dial returns a client for the server at an address such as "https://10.0.0.1:7071". The client speaks HTTP/2,
 	// presents this server's certificate and accepts only a server's. Each call returns a client with connections of

@@ -127,7 +127,7 @@ func (p *Peers) fetchReasons(ctx context.Context) {
 		fresh, err := p.askLeader(ctx, &from)
 		if err != nil {
 			from.close()
-			p.config.Logger.Debug("the leader did not tell why tasks wait", "error", err)
+			p.config.Logger.Debug("the leader did not answer why tasks wait", "error", err)
 		}
 		r.mu.Lock()
 		r.last = time.Now()

@@ -38,7 +38,7 @@ func (m *member) why(task cluster.TaskID) string {
 		return ""
 	}
 	if w.Task != task {
-		m.group.t.Errorf("asked for %s, got %s", task, w.Task)
+		m.group.t.Errorf("requested %s, got %s", task, w.Task)
 	}
 	return w.Sentence
 }
@@ -54,7 +54,7 @@ func TestReasonsComeFromTheLeader(t *testing.T) {
 			t.Errorf("the leader says %q", got)
 		}
 		if n := s1.plane.asks(); n != 0 {
-			t.Errorf("the leader was asked %d times, and nobody wanted to know", n)
+			t.Errorf("the leader was asked %d times, and no reader asked", n)
 		}
 		// The first question waits for a copy.
 		for task, want := range map[cluster.TaskID]string{"a": "memory", "b": "memory", "c": "disk", "d": ""} {
@@ -102,7 +102,7 @@ func TestVictimsComeFromTheLeader(t *testing.T) {
 		}
 		began := time.Now()
 		if got := s2.Victims(); got != nil || time.Since(began) != 0 {
-			t.Errorf("the first answer was %+v after %s, want none at once", got, time.Since(began))
+			t.Errorf("the first answer was %+v after %s, want none immediately", got, time.Since(began))
 		}
 		pass(2 * time.Second)
 		if diff := cmp.Diff(want, s2.Victims()); diff != "" {
@@ -192,7 +192,7 @@ func TestUnreachableLeaderDelaysOnce(t *testing.T) {
 	})
 }
 
-func TestNobodyLeads(t *testing.T) {
+func TestNoServerLeads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newServerGroup(t)
 		s1 := g.start("s1", 0)
@@ -231,7 +231,7 @@ func TestServerRecord(t *testing.T) {
 			}
 		}
 		if joined != 1 {
-			t.Errorf("%d events tell of it, want 1", joined)
+			t.Errorf("%d such events, want 1", joined)
 		}
 		// The removal of a member deletes its record. The running server does not write the record again.
 		g.remove("berth/server/s1")
@@ -258,7 +258,7 @@ func TestServerRecordIsTriedAgain(t *testing.T) {
 			case 1:
 				return errors.New("no quorum")
 			case 2:
-				g.put(g.store, "berth/server/s1", &old) // somebody comes between
+				g.put(g.store, "berth/server/s1", &old) // a concurrent write
 			}
 			return nil
 		}})

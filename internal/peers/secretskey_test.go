@@ -27,10 +27,10 @@ func TestSecretsKeyOfAnotherServer(t *testing.T) {
 		_, err := s1.SecretsKey(t.Context(), "k3")
 		for _, word := range []string{"name-s2", "name-s3", "it lacks the key, too"} {
 			if err == nil || !strings.Contains(err.Error(), word) {
-				t.Errorf("a key that nobody has: got %v, want %q in it", err, word)
+				t.Errorf("a key that no server has: got %v, want %q in it", err, word)
 			}
 		}
-		// Its certificate is good for a while yet.
+		// Its certificate is still valid for a while.
 		if _, err := g.store.Commit(t.Context(),
 			[]store.Group{{Ops: []store.Op{{Key: store.DefaultPrefix + "server/s1", Delete: true}}}}); err != nil {
 			t.Fatal(err)

@@ -276,7 +276,7 @@ func (m *member) beat(node string, session, seq uint64, stats *cluster.NodeStats
 	})
 }
 
-// age returns the age of the node's last sign of life at this server, or an error if there is none.
+// age returns the age of the node's last report at this server, or an error if there is none.
 func (m *member) age(node string, session, seq uint64) (time.Duration, error) {
 	p, ok := m.tables.Pulse(node)
 	if !ok || p.Session != session || p.Seq != seq {

@@ -39,7 +39,7 @@ func (p *Peers) serveStream(w http.ResponseWriter, r *http.Request) {
 	}
 	if caller := p.config.Caller(r); open.Server != caller {
 		refuse(w, http.StatusForbidden,
-			fmt.Sprintf("the certificate is that of server %q, which cannot ask for %q", caller, open.Server))
+			fmt.Sprintf("the certificate is that of server %q, which cannot request %q", caller, open.Server))
 		return
 	}
 	if !p.config.Local.Holds(open.Node) {

@@ -72,7 +72,7 @@ func (p *Peers) holder(node string) (holder string, here bool) {
 }
 
 // Holder returns the id of the server that a node's agent is connected to, as far as this server knows. It returns ""
-// if no such server is known, or the server is gone. It returns at once.
+// if no such server is known, or the server is gone. It returns immediately.
 func (p *Peers) Holder(node string) string {
 	holder, here := p.holder(node)
 	if here {
@@ -189,7 +189,7 @@ func (s *forwarded) Write(b []byte) (int, error) { return s.writer.Write(b) }
 // CloseWrite ends the caller's direction.
 func (s *forwarded) CloseWrite() error { return s.writer.end(nil) }
 
-// Close ends both directions at once.
+// Close ends both directions immediately.
 func (s *forwarded) Close() error {
 	s.detach()
 	s.free()

@@ -184,7 +184,7 @@ func connect(t *testing.T, sites map[string]*site, node, at string, session uint
 	s.config.Tables.SetPulse(node, cluster.Pulse{Session: session, Seq: 1, At: s.config.Clock(), Next: time.Second})
 	testkit.Eventually(t, limit, func() error {
 		for id, s := range sites {
-			if told, here := s.holder(node); here != (id == at) || told != at && !here {
+			if known, here := s.holder(node); here != (id == at) || known != at && !here {
 				return errors.New(id + " does not know where " + node + " is")
 			}
 		}
@@ -263,7 +263,7 @@ func TestStreamsAreForwarded(t *testing.T) {
 	if diff := cmp.Diff(ask, agent.req); diff != "" || agent.node != "n1" {
 		t.Errorf("the request changed on its way (-want +got):\n%s", diff)
 	}
-	// Both directions at once, with more bytes than any buffer holds.
+	// Both directions concurrently, with more bytes than any buffer holds.
 	want := bytes.Repeat([]byte("berth "), 1<<20)
 	var back []byte
 	var all sync.WaitGroup

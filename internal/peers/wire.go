@@ -31,7 +31,7 @@ const (
 
 // Limits of the data that one server reads from another.
 const (
-	// maxPulsesPerDigest limits a digest; the rest follows at once in the next one.
+	// maxPulsesPerDigest limits a digest; the rest follows without a pause in the next one.
 	maxPulsesPerDigest = 5000
 	// maxAttemptsPerDigest limits the attempts with statistics in a digest, together with their containers with
 	// statistics of their own. Each takes about 450 bytes with all rates.

@@ -53,7 +53,7 @@ func CreateAuthority(dir string, now time.Time) error {
 	key, err := readKey(filepath.Join(dir, caKeyFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		if _, err := os.Stat(filepath.Join(dir, caFile)); err == nil {
-			return fmt.Errorf("%s holds %s without %s: this machine belongs to an authority whose key stands elsewhere",
+			return fmt.Errorf("%s holds %s without %s: this machine belongs to an authority whose key is elsewhere",
 				dir, caFile, caKeyFile)
 		}
 		key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -143,7 +143,7 @@ func (a *Authority) KeyPEM() []byte {
 	return encode("PRIVATE KEY", der)
 }
 
-// Sign answers a certificate request of s. The request must be signed with its own key and ask for just this subject.
+// Sign answers a certificate request of s. The request must be signed with its own key and contain just this subject.
 // An error wraps ErrRequest if the request is at fault. hosts are the addresses and names of a server; a node's
 // certificate holds none. Everything else in the request is ignored.
 func (a *Authority) Sign(csrPEM []byte, s Subject, hosts []string, now time.Time) ([]byte, error) {
@@ -159,7 +159,7 @@ func (a *Authority) Sign(csrPEM []byte, s Subject, hosts []string, now time.Time
 		return nil, fmt.Errorf("%w: %w", ErrRequest, err)
 	}
 	if asked != s {
-		return nil, fmt.Errorf("%w: it asks for a certificate of %s, and may have one of %s", ErrRequest, asked, s)
+		return nil, fmt.Errorf("%w: it requests a certificate of %s, and may have one of %s", ErrRequest, asked, s)
 	}
 	if !now.Before(a.cert.NotAfter) {
 		return nil, fmt.Errorf("sign a certificate: the authority itself expired at %s",

@@ -138,7 +138,7 @@ func TestAuthorityAfterACrash(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(a.KeyPEM(), again.KeyPEM()) {
-		t.Error("the key was made anew")
+		t.Error("the key was made again")
 	}
 }
 
@@ -187,7 +187,7 @@ func TestCertificateOfAServer(t *testing.T) {
 	}
 	got, hosts, err := ReadRequest(csr)
 	if err != nil || got != s || !slices.Equal(hosts, []string{"a.example", "10.0.0.1", "::1"}) {
-		t.Fatalf("the request asks for %v at %v: %v", got, hosts, err)
+		t.Fatalf("the request contains %v at %v: %v", got, hosts, err)
 	}
 	text, err := a.Sign(csr, s, hosts, noon)
 	if err != nil {
@@ -210,7 +210,7 @@ func TestCertificateOfAServer(t *testing.T) {
 	}
 }
 
-// TestCertificateOfANode asks for more than a node may have.
+// TestCertificateOfANode requests more than a node may have.
 func TestCertificateOfANode(t *testing.T) {
 	a, _ := authority(t, noon)
 	s := Subject{cluster.RoleNode, "n1"}

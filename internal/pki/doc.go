@@ -52,7 +52,7 @@ const (
 	AuthorityLife = 10 * 365 * 24 * time.Hour
 	// LeafLife is the life of a certificate that it signs.
 	LeafLife = 90 * 24 * time.Hour
-	// backdate lets machines use a certificate at once whose clocks are behind by this.
+	// backdate lets machines whose clocks are behind by this use a new certificate.
 	backdate = time.Hour
 )
 
@@ -65,7 +65,7 @@ var (
 	// ErrExpired says that the certificate of this machine has expired. No other machine accepts it any more, so it
 	// cannot be renewed either: the machine must join again.
 	ErrExpired = errors.New("the certificate of this machine has expired")
-	// ErrRequest says that a certificate request is invalid, or asks for something that its sender may not have.
+	// ErrRequest says that a certificate request is invalid, or requests something that its sender may not have.
 	ErrRequest = errors.New("the request for a certificate is refused")
 )
 

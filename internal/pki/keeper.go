@@ -25,7 +25,7 @@ type KeeperConfig struct {
 	// Renew trades a request for a new certificate of the same subject. Nil never renews.
 	Renew func(ctx context.Context, csrPEM []byte) (certPEM []byte, err error)
 	// Hosts, unless empty, are the addresses and names for the certificate of a server. A certificate with others is
-	// renewed at once.
+	// renewed immediately.
 	Hosts []string
 	Log   *slog.Logger
 	// Now is the wall clock; default time.Now.
@@ -155,9 +155,10 @@ func (id *identity) shown() *tls.Certificate {
 
 // Times of renewal.
 const (
-	// lookEvery is the interval of checks of the wall clock and the folder, because timers notice neither a set clock
-	// nor a sleep of the machine. After an error it is lookSoon, because an operator may repair it at any time.
-	lookEvery, lookSoon = 15 * time.Minute, 30 * time.Second
+	// checkInterval is the interval of checks of the wall clock and the folder, because timers notice neither a set
+	// clock nor a sleep of the machine. After an error it is retryInterval, because an operator may repair it at any
+	// time.
+	checkInterval, retryInterval = 15 * time.Minute, 30 * time.Second
 	// retryLeast and retryMost bound the time between two tries.
 	retryLeast, retryMost = time.Second, time.Hour
 	renewTimeout          = time.Minute
@@ -218,7 +219,7 @@ func (k *Keeper) due(id *identity, spread float64) time.Time {
 	life := id.leaf.NotAfter.Sub(id.leaf.NotBefore)
 	due := id.leaf.NotBefore.Add(life*2/3 + time.Duration(spread*float64(life/10)))
 	if id.subject.Role == cluster.RoleServer && len(k.cfg.Hosts) > 0 && !sameHosts(k.cfg.Hosts, id) {
-		return id.leaf.NotBefore // at once
+		return id.leaf.NotBefore // immediately
 	}
 	return due
 }
@@ -232,24 +233,24 @@ func sameHosts(want []string, id *identity) bool {
 	return slices.Equal(w, h)
 }
 
-// untilNext returns the time until the next action, lookEvery at most.
+// untilNext returns the time until the next action, checkInterval at most.
 func (k *Keeper) untilNext(spread float64, next time.Time) time.Duration {
 	now := k.now()
 	at := k.due(k.current.Load(), spread)
 	if next.After(at) {
 		at = next
 	}
-	look := lookEvery
+	wait := checkInterval
 	if k.Health() != nil {
-		look = lookSoon
+		wait = retryInterval
 	}
-	if k.cfg.Renew == nil || !at.Before(now.Add(look)) {
-		return look
+	if k.cfg.Renew == nil || !at.Before(now.Add(wait)) {
+		return wait
 	}
 	return max(at.Sub(now), 10*time.Millisecond)
 }
 
-// renew asks for a certificate with a new key, checks it and makes it this machine's.
+// renew requests a certificate with a new key, checks it and makes it this machine's.
 func (k *Keeper) renew(ctx context.Context, old *identity) error {
 	hosts := k.cfg.Hosts
 	if len(hosts) == 0 {

@@ -24,7 +24,7 @@ const maxHosts = 64
 // answers.
 func NewRequest(s Subject, hosts []string) (csrPEM, keyPEM []byte, err error) {
 	if err := s.valid(); err != nil {
-		return nil, nil, fmt.Errorf("ask for a certificate: %w", err)
+		return nil, nil, fmt.Errorf("request a certificate: %w", err)
 	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -34,7 +34,7 @@ func NewRequest(s Subject, hosts []string) (csrPEM, keyPEM []byte, err error) {
 	template.DNSNames, template.IPAddresses = splitHosts(hosts)
 	csr, err := x509.CreateCertificateRequest(rand.Reader, template, key)
 	if err != nil {
-		return nil, nil, fmt.Errorf("ask for a certificate: %w", err)
+		return nil, nil, fmt.Errorf("request a certificate: %w", err)
 	}
 	der, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
@@ -43,8 +43,8 @@ func NewRequest(s Subject, hosts []string) (csrPEM, keyPEM []byte, err error) {
 	return encode("CERTIFICATE REQUEST", csr), encode("PRIVATE KEY", der), nil
 }
 
-// ReadRequest returns the subject that a request asks for and the hosts that it names, once it has proved to hold its
-// key. An error wraps ErrRequest.
+// ReadRequest returns the subject of a request and the hosts that it names, once it has proved to hold its key. An
+// error wraps ErrRequest.
 func ReadRequest(csrPEM []byte) (Subject, []string, error) {
 	req, err := parseRequest(csrPEM)
 	if err != nil {

@@ -13,14 +13,14 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// meeting is the result of a connection.
-type meeting struct {
+// handshake is the result of a connection.
+type handshake struct {
 	client, server error
 	seen           tls.ConnectionState // of the client, by the server
 }
 
-// meet connects a client with a server in memory, and lets each send the other a byte.
-func meet(client, server *tls.Config) (m meeting) {
+// connect joins a client with a server in memory, and lets each send the other a byte.
+func connect(client, server *tls.Config) (m handshake) {
 	a, b := net.Pipe()
 	done := make(chan struct{})
 	go func() {
@@ -59,7 +59,7 @@ func keeper(t *testing.T, dir string) *Keeper {
 	return k
 }
 
-func TestWhoTalksToWhom(t *testing.T) {
+func TestConnectionsBetweenRoles(t *testing.T) {
 	now := time.Now()
 	ours, _ := authority(t, now)
 	theirs, _ := authority(t, now)
@@ -95,8 +95,8 @@ func TestWhoTalksToWhom(t *testing.T) {
 	}{
 		{"a node and a server", node.ClientTLS(), server.ServerTLS(), "", Subject{cluster.RoleNode, "n1"}},
 		{"a server and a server", server.ClientTLS(), server.ServerTLS(), "", Subject{cluster.RoleServer, "s1"}},
-		{"somebody without a certificate", trusting, server.ServerTLS(), "", Subject{}},
-		{"somebody with the fingerprint", Pinned(sum), server.ServerTLS(), "", Subject{}},
+		{"a client without a certificate", trusting, server.ServerTLS(), "", Subject{}},
+		{"a client with the fingerprint", Pinned(sum), server.ServerTLS(), "", Subject{}},
 		{"a wrong fingerprint", Pinned(strings.Repeat("0", 64)), server.ServerTLS(), "token names", Subject{}},
 		{"a server of another authority", node.ClientTLS(), stranger.ServerTLS(), "unknown authority", Subject{}},
 		{
@@ -115,7 +115,7 @@ func TestWhoTalksToWhom(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			m := meet(test.client, test.server)
+			m := connect(test.client, test.server)
 			err := errors.Join(m.client, m.server)
 			if test.want == "" {
 				if err != nil {
@@ -132,10 +132,10 @@ func TestWhoTalksToWhom(t *testing.T) {
 	}
 }
 
-// TestNodesServeNobody shows a node's certificate in the place of a member of the store and of an API server, to
-// clients that know only the authority: etcd's when it dials another member, and any program over https. They do not
-// check the unit, and the missing address in the certificate must not be the only protection.
-func TestNodesServeNobody(t *testing.T) {
+// TestNodeCertificatesServeNoClient shows a node's certificate in the place of a member of the store and of an API
+// server, to clients that know only the authority: etcd's when it dials another member, and any program over https.
+// They do not check the unit, and the missing address in the certificate must not be the only protection.
+func TestNodeCertificatesServeNoClient(t *testing.T) {
 	now := time.Now()
 	a, _ := authority(t, now)
 	server := keeper(t, member(t, a, Subject{cluster.RoleServer, "s1"}, now, "127.0.0.1"))
@@ -155,20 +155,20 @@ func TestNodesServeNobody(t *testing.T) {
 		return err
 	}
 	for name, client := range clients {
-		if m := meet(client, server.ServerTLS()); m.client != nil || m.server != nil {
+		if m := connect(client, server.ServerTLS()); m.client != nil || m.server != nil {
 			t.Errorf("%s and a server: %v", name, errors.Join(m.client, m.server))
 		}
-		if m := meet(client, node.ServerTLS()); m.client == nil {
+		if m := connect(client, node.ServerTLS()); m.client == nil {
 			t.Errorf("%s takes a node for a server", name)
 		}
 	}
-	if m := meet(clients["one that asks no names"], node.ServerTLS()); m.client == nil ||
+	if m := connect(clients["one that asks no names"], node.ServerTLS()); m.client == nil ||
 		!strings.Contains(m.client.Error(), "incompatible key usage") {
-		t.Errorf("got %v, want the key usage to tell", m.client)
+		t.Errorf("got %v, want an error about the key usage", m.client)
 	}
 }
 
-// TestSubjectNeedsAVerifiedChain holds a state as a listener would leave it that takes any certificate.
+// TestSubjectNeedsAVerifiedChain checks the state of a listener that accepts any certificate.
 func TestSubjectNeedsAVerifiedChain(t *testing.T) {
 	now := time.Now()
 	a, _ := authority(t, now)
@@ -183,8 +183,8 @@ func TestSubjectNeedsAVerifiedChain(t *testing.T) {
 	}
 }
 
-// TestFingerprintOfSomebodyElsesAuthority shows the right authority's certificate beside a leaf that it did not sign.
-func TestFingerprintOfSomebodyElsesAuthority(t *testing.T) {
+// TestFingerprintOfAnotherAuthority shows the right authority's certificate beside a leaf that it did not sign.
+func TestFingerprintOfAnotherAuthority(t *testing.T) {
 	now := time.Now()
 	ours, _ := authority(t, now)
 	theirs, _ := authority(t, now)
@@ -200,7 +200,7 @@ func TestFingerprintOfSomebodyElsesAuthority(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if m := meet(Pinned(sum), config); m.client == nil {
+	if m := connect(Pinned(sum), config); m.client == nil {
 		t.Error("a server that only carries the authority's certificate was taken for one of its own")
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"testing"
 )
 
-// TestText says errors as the system makes them.
+// TestText formats errors of the system.
 func TestText(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -31,7 +31,7 @@ func TestText(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, refused := net.Dial("tcp", at)
-	_, asked := http.Get("http://" + at) //nolint:bodyclose // nobody answers
+	_, asked := http.Get("http://" + at) //nolint:bodyclose // no server answers
 	_, socket := net.Dial("unix", filepath.Join(dir, "none.sock"))
 	foreign := &net.OpError{
 		Op: "listen", Net: "tcp", Addr: &net.TCPAddr{IP: net.IPv4(192, 0, 2, 9), Port: 1},
@@ -62,12 +62,12 @@ func TestText(t *testing.T) {
 			"a port in use", fmt.Errorf("listen: %w", taken),
 			"listen: another program listens at " + at + " (address already in use)",
 		},
-		{"nobody there", refused, "nothing listens at " + at + " (connection refused)"},
+		{"no listener", refused, "nothing listens at " + at + " (connection refused)"},
 		{
-			"nobody there, over HTTP", fmt.Errorf("check up: %w", asked),
+			"no listener, over HTTP", fmt.Errorf("check up: %w", asked),
 			"check up: nothing listens at " + at + " (connection refused)",
 		},
-		{"nobody there, by the system call", step, "nothing listens there (connection refused)"},
+		{"no listener, by the system call", step, "nothing listens there (connection refused)"},
 		{"no socket", socket, "the socket does not exist"},
 		{"an address of another machine", foreign, "192.0.2.9:1 is not an address of this machine"},
 		{

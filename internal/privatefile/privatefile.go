@@ -14,7 +14,7 @@ import (
 )
 
 // Read returns the content of a file. A file that other users than its owner may read is refused with the command that
-// mends it; no error shows the content.
+// repairs it; no error shows the content.
 func Read(path string) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err != nil {

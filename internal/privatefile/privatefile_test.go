@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestRead: a file that other users may read is refused, with the command that mends it and without the content.
+// TestRead: a file that other users may read is refused, with the command that repairs it and without the content.
 func TestRead(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "password")
 	if err := os.WriteFile(file, []byte("sesame\n"), 0o600); err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/berthd/berth/internal/testkit"
 )
 
-// sizeOf returns the size of a terminal; a file that is none is an error.
+// sizeOf returns the size of a terminal; another file is an error.
 func sizeOf(f *os.File) (s Size, err error) {
 	err = control(f, func(fd int) error {
 		w, err := unix.IoctlGetWinsize(fd, unix.TIOCGWINSZ)
@@ -61,7 +61,7 @@ func TestTerminal(t *testing.T) {
 	}
 }
 
-// TestCloseEndsARead holds that a read that waits for a program's word ends with Close.
+// TestCloseEndsARead checks that Close ends a read that waits for a program's output.
 func TestCloseEndsARead(t *testing.T) {
 	t.Parallel()
 	keyboard, terminal, err := Open(Size{})
@@ -85,7 +85,7 @@ func TestCloseEndsARead(t *testing.T) {
 	}
 }
 
-// TestSizeOfAFile holds that what is no terminal has no size.
+// TestSizeOfAFile checks that a regular file has no terminal size.
 func TestSizeOfAFile(t *testing.T) {
 	t.Parallel()
 	f, err := os.Open(os.DevNull)

@@ -1,12 +1,13 @@
-// Command refgen writes the parts of the reference that follow from the code: the lifecycle of an attempt, and the
-// reasons.
+// Command refgen writes the parts of the reference that follow from the code: the lifecycle of an attempt, the reasons,
+// and the JSON Schemas of manifests and of the store's records. Descriptions are the comments of the source, so nothing
+// is written twice.
 //
-//	go run ./internal/refgen -o docs/reference
+//	go run ./internal/refgen
 package main
 
 import (
 	"bytes"
-	"errors"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"go/ast"
@@ -19,36 +20,84 @@ import (
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/lifecycle"
+	"github.com/berthd/berth/internal/schema"
 )
 
-//go:generate go run . -source ../cluster/plan.go -o ../../docs/reference
+//go:generate go run . -root ../..
+
+// repository precedes the file names in the ids of schemas.
+const repository = "https://github.com/berthd/berth/"
+
+// The written files, from the root of the repository.
+const (
+	lifecycleFile = "docs/reference/lifecycle.md"
+	reasonsFile   = "docs/reference/reasons.md"
+	manifestFile  = "internal/manifest/manifest.schema.json"
+	recordsFile   = "docs/reference/records.schema.json"
+)
 
 func main() {
-	source := flag.String("source", "internal/cluster/plan.go", "the `file` that lists the reasons")
-	out := flag.String("o", "docs/reference", "the `folder` to write to")
+	root := flag.String("root", ".", "the `folder` of the repository")
 	flag.Parse()
-	if err := run(*source, *out); err != nil {
+	if err := run(*root); err != nil {
 		fmt.Fprintln(os.Stderr, "refgen:", err)
 		os.Exit(1)
 	}
 }
 
-func run(source, out string) error {
-	reasons, err := reasonTable(source)
+func run(root string) error {
+	files, err := references(root)
 	if err != nil {
 		return err
 	}
-	return errors.Join(
-		os.WriteFile(filepath.Join(out, "lifecycle.md"), lifecyclePage(), 0o644), //nolint:gosec // a page of the docs
-		os.WriteFile(filepath.Join(out, "reasons.md"), reasons, 0o644),           //nolint:gosec // the same
-	)
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(root, name), text, 0o644); err != nil { //nolint:gosec // a public file
+			return fmt.Errorf("write the reference: %w", err)
+		}
+	}
+	return nil
+}
+
+// references returns the content of each written file.
+func references(root string) (map[string][]byte, error) {
+	reasons, err := reasonTable(filepath.Join(root, "internal/cluster/plan.go"))
+	if err != nil {
+		return nil, err
+	}
+	comments, err := readComments(filepath.Join(root, "internal/cluster"), filepath.Join(root, "internal/store"))
+	if err != nil {
+		return nil, err
+	}
+	files := map[string][]byte{lifecycleFile: lifecyclePage(), reasonsFile: reasons}
+	for name, n := range map[string]*schema.Node{
+		manifestFile: manifestSchema(comments), recordsFile: recordSchema(comments),
+	} {
+		if files[name], err = indented(n); err != nil {
+			return nil, err
+		}
+	}
+	return files, nil
+}
+
+// indented returns a schema as a file.
+func indented(n *schema.Node) ([]byte, error) {
+	raw, err := schema.Marshal(n)
+	if err != nil {
+		return nil, err
+	}
+	var out bytes.Buffer
+	if err := json.Indent(&out, raw, "", "  "); err != nil {
+		return nil, fmt.Errorf("indent the schema: %w", err)
+	}
+	out.WriteByte('\n')
+	return out.Bytes(), nil
 }
 
 // lifecyclePage draws the table of legal moves.
 func lifecyclePage() []byte {
 	var b bytes.Buffer
-	b.WriteString("# The life of an attempt\n\nGenerated from `internal/logic/lifecycle`; `make generate` " +
-		"writes it anew.\n\n")
+	b.WriteString("# The life of an attempt\n\nGenerated from `internal/logic/lifecycle` by " +
+		"`make generate`.\n\n")
 	b.WriteString("| from | to | when |\n|---|---|---|\n")
 	for _, m := range lifecycle.Moves() {
 		to := string(m.To)
@@ -72,7 +121,7 @@ func reasonTable(source string) ([]byte, error) {
 	}
 	var b bytes.Buffer
 	b.WriteString("# Reasons\n\nThe causes that records, events and answers name. Generated from " +
-		"`internal/cluster`; `make generate` writes it anew.\n\n")
+		"`internal/cluster` by `make generate`.\n\n")
 	b.WriteString("| reason | meaning |\n|---|---|\n")
 	rows := 0
 	ast.Inspect(f, func(n ast.Node) bool {

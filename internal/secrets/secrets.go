@@ -93,9 +93,9 @@ func (v *Vault) master(id string) (master, bool) {
 
 // lacks is the error of a server that does not hold a master key. v.mu is held.
 func (v *Vault) lacks(id string) error {
-	return fmt.Errorf("%w: %s is needed, and %s holds %s. Bring the file of another server, or the copy of "+
-		"it that was kept, and add its line of that key to this one; "+
-		"the server looks into it every few seconds", ErrMaster, id, v.path, strings.Join(idsOf(v.masters), ", "))
+	return fmt.Errorf("%w: %s is needed, and %s holds %s. Bring the file of another server, or the copy of it "+
+		"that was kept, and add its line of that key to this one; the server reads it every few seconds",
+		ErrMaster, id, v.path, strings.Join(idsOf(v.masters), ", "))
 }
 
 // Lacks returns an error that wraps ErrMaster and says what to do if the server does not hold a master key.
@@ -108,8 +108,8 @@ func (v *Vault) Lacks(id string) error {
 	return v.lacks(id)
 }
 
-// NewKey makes a data key with a number, wrapped with a master key; "" stands for the first, for a store that names
-// none yet. It returns ErrMaster if the server lacks the key.
+// NewKey makes a data key with a number, wrapped with a master key; "" means the first, for a store that names none
+// yet. It returns ErrMaster if the server lacks the key.
 func (v *Vault) NewKey(masterID string, number uint64, now time.Time) (*cluster.SecretKey, error) {
 	v.mu.Lock()
 	m, ok := v.master(masterID)

@@ -53,7 +53,7 @@ func TestSealedValuesComeBack(t *testing.T) {
 	}
 }
 
-func TestWhatWasMovedOrChangedIsRefused(t *testing.T) {
+func TestMovedOrChangedValuesAreRefused(t *testing.T) {
 	t.Parallel()
 	v := vault(t, t.TempDir(), "")
 	k, err := v.NewKey("", 1, time.Time{})
@@ -91,7 +91,7 @@ func TestWhatWasMovedOrChangedIsRefused(t *testing.T) {
 	}
 }
 
-// Servers of a control plane from before there were secrets share the authority's key, and so come to the same.
+// Servers of a control plane without secrets keys share the authority's key, and so derive the same key.
 func TestServersOfOneAuthorityHaveOneKey(t *testing.T) {
 	t.Parallel()
 	a, b, c := vault(t, t.TempDir(), "authority"), vault(t, t.TempDir(), "authority"), vault(t, t.TempDir(), "another")
@@ -186,7 +186,7 @@ func TestSeveralMasterKeys(t *testing.T) {
 	if err := v.Drop(next); err != nil || len(v.IDs()) != 1 {
 		t.Errorf("the last key went: %v, %v", v.IDs(), err)
 	}
-	// Somebody adds the line of the copy that was kept.
+	// An operator adds the line of the kept copy.
 	f, err := os.OpenFile(filepath.Join(dir, secrets.File), os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -210,7 +210,7 @@ func TestSeveralMasterKeys(t *testing.T) {
 	}
 }
 
-// What the build before wrote, a file with one line, is read, and so is a control plane's that derived its key.
+// A file of the previous build, with one line, is read, and so is that of a control plane that derived its key.
 func TestFileOfTheBuildBefore(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -17,7 +17,7 @@ type convergenceCheck struct{ *fleet }
 func (c convergenceCheck) firstMismatch() string {
 	leader := c.leader()
 	if leader == nil {
-		return "nobody leads"
+		return "no server leads"
 	}
 	ctx, cancel := context.WithTimeout(c.ctx, time.Minute)
 	defer cancel()
@@ -128,7 +128,7 @@ func (c convergenceCheck) checkWaiting(leader *server, s *store.Snapshot) string
 // checkPrograms compares the running programs with the wanted ones.
 func (c convergenceCheck) checkPrograms(_ *server, s *store.Snapshot) string {
 	if c.checker.restored || c.checker.overwritten {
-		return "" // attempts that the store forgot go on (P1.7)
+		return "" // attempts that the store forgot continue (P1.7)
 	}
 	for _, n := range c.nodes {
 		for _, r := range n.machine.History() {

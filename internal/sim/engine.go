@@ -115,12 +115,12 @@ func (l *engineLink) nameEvents(groups []store.Group) []store.Group {
 				panic(err) // a fault of the simulator
 			}
 			batch.ID = ""
-			told, err := store.Encode(batch)
+			encoded, err := store.Encode(batch)
 			if err != nil {
 				panic(err) // a fault of the simulator
 			}
 			batch.ID = identity(hashed(l.fleet.story.Seed+uint64(time.Since(l.fleet.began)),
-				l.server.id+keysOf(groups[i:i+1])+string(told)))
+				l.server.id+keysOf(groups[i:i+1])+string(encoded)))
 			value, err := store.Encode(batch)
 			if err != nil {
 				panic(err) // a fault of the simulator

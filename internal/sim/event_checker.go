@@ -61,6 +61,6 @@ func (v *eventChecker) checkEndReported(key string) {
 	if n := v.endEvents[key]; n != 1 && (n != 0 || !v.moving[key]) && !v.restored &&
 		!v.isUntrusted(v.outcomes[key].node) &&
 		!v.hasUntrustedAttempt(v.outcomes[key].task) {
-		v.breach("events", "%d events tell of the end of %s", n, key)
+		v.breach("events", "%d events publish the end of %s", n, key)
 	}
 }

@@ -35,7 +35,7 @@ type Options struct {
 	Verbose bool
 	// Logs writes what the parts log to the standard error.
 	Logs bool
-	// History keeps the lines of which Result.Digest is made.
+	// History keeps the lines that Result.Digest is computed from.
 	History bool
 	// StopAtOnce ends the story with the first breach.
 	StopAtOnce bool
@@ -91,7 +91,7 @@ type fleet struct {
 // breaks and waits for its fleet to settle takes ten times that.
 const storyTimeout = 4 * time.Minute
 
-// Run runs a story in a bubble of its own. An endless story, in which a goroutine waits for ever while the bubble's
+// Run runs a story in a bubble of its own. An endless story, in which a goroutine waits forever while the bubble's
 // clock advances, ends the process. It then prints the story and the stacks of all goroutines.
 func Run(t *testing.T, story *Story, options Options) Result {
 	t.Helper()

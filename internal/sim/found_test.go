@@ -4,7 +4,7 @@ import "testing"
 
 // foundStories lists, for each fixed fault of Berth that a random story found, its shortest story.
 var foundStories = []struct{ fault, story string }{
-	{"a service with a fixed port was never whole again: the attempt of a node that came back held the place of its successor", `berth-sim-story-1 seed 57 servers 1 nodes 3 consul false
+	{"a service with a fixed port never had all its tasks again: the attempt of a returned node kept the port of its successor", `berth-sim-story-1 seed 57 servers 1 nodes 3 consul false
 1.2s user api : scale 3
 28.309s reboot n1 for 1m6.278s
 `},
@@ -14,17 +14,17 @@ var foundStories = []struct{ fault, story string }{
 34.253s user n3 : drain
 50.783s server-crash s1 for 1.815s
 `},
-	{"an attempt that was given up before its node heard of it began when the node came back", `berth-sim-story-1 seed 266 servers 1 nodes 3 consul false
+	{"an attempt that was given up before its node received it began when the node came back", `berth-sim-story-1 seed 266 servers 1 nodes 3 consul false
 34.42s cut n3-s1 for 1m53.804s
 43.276s user web : scale 3
 `},
-	{"a status that somebody wrote over was deleted, and its agent never told of the task again", `berth-sim-story-1 seed 235 servers 3 nodes 3 consul false
+	{"a status that a foreign writer replaced was deleted, and its agent never reported the task again", `berth-sim-story-1 seed 235 servers 3 nodes 3 consul false
 1s user web : scale 2
 1.2s user api : scale 1
 18.643s foreign n3 : both
 1m16.604s server-crash s3 for 570ms
 `},
-	{"a program of which the agent lost its record ran on unknown to anybody, and its task elsewhere too", `berth-sim-story-1 seed 499 servers 1 nodes 3 consul false
+	{"a program whose record the agent lost ran on unnoticed, and its task elsewhere too", `berth-sim-story-1 seed 499 servers 1 nodes 3 consul false
 1s user web : scale 1
 1.2s user api : scale 1
 1.4s user disk : scale 3
@@ -37,19 +37,19 @@ var foundStories = []struct{ fault, story string }{
 0s agent-crash n3 for 2m
 1s user web : scale 1
 `},
-	{"a node that was forgotten and came back was called down for good, at a server that remembered its later sessions", `berth-sim-story-1 seed 360 servers 3 nodes 3 consul false
+	{"a node that was forgotten and came back was declared down permanently, at a server that remembered its later sessions", `berth-sim-story-1 seed 360 servers 3 nodes 3 consul false
 6.506s agent-crash n3 for 369ms
 23.816s wipe n3 for 4.865s
 1m14.822s replace n3 for 59.635s
 1m33.722s user n3 : gone
 `},
-	{"an executor that hung while it removed what it could not start held its task up for ever", `berth-sim-story-1 seed 63 servers 3 nodes 3 consul false
+	{"an executor that hung while it removed what it could not start delayed its task forever", `berth-sim-story-1 seed 63 servers 3 nodes 3 consul false
 1.6s user batch : submit 3
 2.25s trouble n1 for 19.923s
 11.564s user nightly : submit2 6
 12.894s server-crash s3 for 3.687s
 `},
-	{"what ran on a node that lost its state was never told of, if its executor did not answer when its agent began", `berth-sim-story-1 seed 1223 servers 1 nodes 3 consul false
+	{"containers on a node that lost its state were never reported, if its executor did not answer when its agent began", `berth-sim-story-1 seed 1223 servers 1 nodes 3 consul false
 1.4s user disk : scale 3
 22.163s wipe n2 for 47.542s
 1m6.114s trouble n2 for 6.865s
@@ -70,14 +70,14 @@ var foundStories = []struct{ fault, story string }{
 20.629s restore db : raw
 30.986s user batch : submit3 2
 `},
-	{"what was adopted after a restore ran another version for ever, as the generation's number was given again", `berth-sim-story-1 seed 1053 servers 3 nodes 3 consul false
+	{"an attempt that was adopted after a restore ran another version forever, because the generation's number was used again", `berth-sim-story-1 seed 1053 servers 3 nodes 3 consul false
 1.9s user logd : scale 0
 20.69s user shop : undo 2
 47.389s save db
 57.518s user shop : undo 1
 1m34.778s restore db
 `},
-	{"a service with a fixed port was never whole again: what was left of a lost attempt held the place of the next one, whose other earlier attempt was well", `berth-sim-story-1 seed 2789 servers 1 nodes 3 consul false
+	{"a service with a fixed port never had all its tasks again: the remains of a lost attempt kept the port of the next one, whose other earlier attempt was healthy", `berth-sim-story-1 seed 2789 servers 1 nodes 3 consul false
 1s user web : scale 2
 1.2s user api : scale 2
 4.474s cut n2-s1 for 3m44.375s
@@ -89,7 +89,7 @@ var foundStories = []struct{ fault, story string }{
 1m7.981s cut s4-db for 21.425s
 1m10.045s user batch : submit2 3
 `},
-	{"after a restore an agent was not told that attempts had ended, as the record had the revision of one that it had acted on before", `berth-sim-story-1 seed 1215 servers 1 nodes 4 consul false
+	{"after a restore an agent did not receive that attempts had ended, as the record had the revision of one that it had acted on before", `berth-sim-story-1 seed 1215 servers 1 nodes 4 consul false
 1s user web : scale 3
 1.2s user api : scale 3
 1.4s user disk : scale 0
@@ -113,7 +113,7 @@ var foundStories = []struct{ fault, story string }{
 45.062s restore db : raw
 48.47s user disk : scale 1
 `},
-	{"after a restore an attempt of which the store knew nothing kept its port for ever, as the record that was to stop it had the key of another", `berth-sim-story-1 seed 2339 servers 1 nodes 3 consul false
+	{"after a restore an attempt that the store did not know kept its port forever, as the record that was to stop it had the key of another", `berth-sim-story-1 seed 2339 servers 1 nodes 3 consul false
 1s user web : scale 4
 1.2s user api : scale 2
 1.4s user disk : scale 1
@@ -140,7 +140,7 @@ var foundStories = []struct{ fault, story string }{
 2m7.247s cut n3-s1 for 5.486s
 2m7.605s load auto : 49
 `},
-	{"after a restore a task was placed before its node told of it, and the leader wrote the new attempt's record under the old one's key without end", `berth-sim-story-1 seed 183 servers 1 nodes 3 consul false
+	{"after a restore a task was placed before its node reported it, and the leader wrote the new attempt's record under the old one's key without end", `berth-sim-story-1 seed 183 servers 1 nodes 3 consul false
 1s user web : scale 2
 1.2s user api : scale 1
 1.8s user shop : scale 5
@@ -155,8 +155,8 @@ var foundStories = []struct{ fault, story string }{
 `},
 }
 
-// TestFoundFaultsStayMended runs them again.
-func TestFoundFaultsStayMended(t *testing.T) {
+// TestFoundFaultsStayFixed runs them again.
+func TestFoundFaultsStayFixed(t *testing.T) {
 	for _, f := range foundStories {
 		story := parse(t, f.story)
 		for range runsPerStory {

@@ -65,8 +65,8 @@ func (v *lifecycleChecker) checkPlacement(a *attemptHistory) {
 		return
 	}
 	for _, noun := range []string{"state/", "status/"} {
-		if r, stands := v.records[noun+a.node+"/"+string(a.task)]; stands {
-			v.breach("unclean-node", "%s/%d was placed on %s while %s stands: %s", a.task, a.number, a.node,
+		if r, exists := v.records[noun+a.node+"/"+string(a.task)]; exists {
+			v.breach("unclean-node", "%s/%d was placed on %s while %s exists: %s", a.task, a.number, a.node,
 				noun+a.node+"/"+string(a.task), r.Value)
 		}
 	}
@@ -191,7 +191,7 @@ func (v *lifecycleChecker) applyOutcome(rest string, c *store.Change) {
 	if o.State == cluster.StateLost && a.acknowledged != "" && a.acknowledged != cluster.StateLost &&
 		!v.isUntrusted(a.node) &&
 		!v.restored {
-		v.breach("report-lost", "%s/%d ended %s, which %s was told is durable, and its outcome is lost", a.task,
+		v.breach("report-lost", "%s/%d ended %s, which %s knows to be durable, and its outcome is lost", a.task,
 			a.number, a.acknowledged, a.node)
 	}
 	v.liveness.checkLoss(a, o)
@@ -200,7 +200,7 @@ func (v *lifecycleChecker) applyOutcome(rest string, c *store.Change) {
 // checkOutcomeDeletion checks the deletion of an outcome.
 func (v *lifecycleChecker) checkOutcomeDeletion(a *attemptHistory) {
 	if a.desired != nil && !v.overwritten && !v.restored {
-		v.breach("outcome-fixed", "the outcome of %s/%d was deleted while its record stands on %s", a.task, a.number,
+		v.breach("outcome-fixed", "the outcome of %s/%d was deleted while its record exists on %s", a.task, a.number,
 			a.node)
 	}
 }
@@ -216,7 +216,7 @@ func (v *lifecycleChecker) checkAcknowledgedReport(n *node, r reportOf, refused 
 		}
 		if a.acknowledged = o.State; a.observed == nil || !a.observed.State.Terminal() {
 			if !a.ended {
-				v.breach("report-lost", "%s was told that the end of %s/%d (%s) is durable, and the store "+
+				v.breach("report-lost", "%s knows that the end of %s/%d (%s) is durable, and the store "+
 					"has neither its status nor its outcome", n.name, a.task, a.number, o.State)
 			}
 		}

@@ -62,7 +62,7 @@ func (v *livenessChecker) applyVerdict(node string, c *store.Change, was store.R
 	if old, err := store.Decode[cluster.Node](was.Value); was.Key != "" && err == nil && old.Domain != n.Domain {
 		for a := range s.attempts { // order-free: at most one breach
 			if a.isOpen() {
-				v.breach("owner-changed", "%s went from domain %s to %s while %s/%d stands on it", node, old.Domain,
+				v.breach("owner-changed", "%s went from domain %s to %s while %s/%d is on it", node, old.Domain,
 					n.Domain, a.task, a.number)
 				break
 			}

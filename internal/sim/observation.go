@@ -82,8 +82,8 @@ func (a *attemptHistory) belongsTo(service cluster.OwnerRef) bool {
 	return ok && p.Step == "" && p.Cluster == service.Cluster && p.Owner == service.Name
 }
 
-// awaitsPermit reports whether the attempt is healthy, was told to stop, and goes on until its agent gets a permit.
-// Until then it counts in the decision on another permit.
+// awaitsPermit reports whether the attempt is healthy, has a stop, and continues until its agent gets a permit. Until
+// then it counts in the decision on another permit.
 func (a *attemptHistory) awaitsPermit() bool {
 	return a.desired != nil && a.desired.Stop != nil && a.desired.Stop.Class == cluster.StopVoluntary &&
 		a.observed.Healthy() && !a.observed.Gone &&
@@ -166,7 +166,7 @@ func (v *observation) nodeView(node string) *nodeView {
 	return s
 }
 
-// attemptHistory returns the attempt of an identity, and creates it if it is new.
+// attemptOf returns the attempt of an identity, and creates it if it is new.
 func (v *observation) attemptOf(d *cluster.Desired) *attemptHistory {
 	a := v.attempts[d.UUID]
 	if a != nil {
@@ -200,7 +200,7 @@ func (v *observation) isUntrusted(node string) bool {
 // hasUntrustedAttempt reports whether an attempt of the task is on a lying node. An attempt that such a node calls gone
 // is cleaned up with its number, and may be reported again.
 func (v *observation) hasUntrustedAttempt(task cluster.TaskID) bool {
-	for a := range v.tasks[task] { // order-free: any will do
+	for a := range v.tasks[task] { // order-free: any suffices
 		if v.isUntrusted(a.node) {
 			return true
 		}
@@ -209,7 +209,7 @@ func (v *observation) hasUntrustedAttempt(task cluster.TaskID) bool {
 }
 
 // isSilent reports whether the leader's verdict on a node means that tasks on it do not count. A node that is held for
-// flapping is suspect too, although it is heard.
+// flapping is suspect too, although it reports.
 func (v *observation) isSilent(node string) bool {
 	n := v.nodeView(node).verdict
 	return n != nil && (n.State == cluster.NodeDown || n.State == cluster.NodeSuspect && n.Until.IsZero())

@@ -86,7 +86,7 @@ func (f *fleet) actions(e Event) (begin, end func()) {
 	return f.withLeaderFault(begin, end)
 }
 
-// withLeaderFault tells the checker that a fault hinders leaders during the event.
+// withLeaderFault notes for the checker that a fault hinders leaders during the event.
 func (f *fleet) withLeaderFault(begin, end func()) (b, e func()) {
 	return func() { f.checker.liveness.countLeaderFaults(1); begin() }, func() {
 		if end != nil {

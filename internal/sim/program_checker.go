@@ -24,7 +24,7 @@ func (v *programChecker) checkProgram(n *node, r fake.Run) {
 	a := v.attempts[uuid]
 	if a == nil {
 		if !v.restored {
-			v.breach("start-unasked", "%s started %s, of which the store never knew", n.name, r.ID)
+			v.breach("start-unasked", "%s started %s, which the store never knew", n.name, r.ID)
 		}
 		return
 	}
@@ -84,8 +84,8 @@ func (v *programChecker) checkStart(n *node, a *attemptHistory) {
 	}
 }
 
-// mayRunBesideNext reports whether the attempt may go on in parallel to the next one of its task. Its node was silent,
-// it moves off its node, or it was told to stop and is wanted again.
+// mayRunBesideNext reports whether the attempt may continue in parallel to the next one of its task. Its node was
+// silent, it moves off its node, or it has a stop and is wanted again.
 func mayRunBesideNext(a *attemptHistory) bool {
 	o := a.outcome
 	if o == nil {

@@ -30,10 +30,10 @@ func TestReplay(t *testing.T) {
 		for n := range times - 1 {
 			got := Run(t, Generate(seed), Options{History: true})
 			if (got.Digest == want.Digest) != slices.Equal(got.History, want.History) {
-				t.Fatalf("seed %d: the digests do not tell whether the histories are the same", seed)
+				t.Fatalf("seed %d: the digests do not show whether the histories are equal", seed)
 			}
 			if asked != "" && got.Digest != want.Digest {
-				t.Errorf("seed %d: told for the %d. time it is another story: %s", seed, n+2,
+				t.Errorf("seed %d: run %d has another history: %s", seed, n+2,
 					firstDifference(want.History, got.History))
 				break
 			}

@@ -92,7 +92,7 @@ func report(t *testing.T, story *Story, r Result, without clause.Set) {
 	for _, v := range r.Violations {
 		fmt.Fprintln(&found, " ", v)
 	}
-	// Printed at once: the output of a test appears when it ends, and shortening the story takes minutes.
+	// Printed immediately: the output of a test appears when it ends, and shortening the story takes minutes.
 	fmt.Fprintf(os.Stderr, "seed %d breaks %q:\n%s%s", story.Seed, invariant, found.String(), story.String())
 	short := Shrink(t, story, r.Violations[0], Options{Without: without})
 	t.Errorf("seed %d breaks %q:\n%s\nthe shortest story that does:\n%s\nreplay: BERTH_SIM_SEED=%d go test "+
@@ -101,7 +101,7 @@ func report(t *testing.T, story *Story, r Result, without clause.Set) {
 		story.Seed, invariant, found.String(), short.String(), story.Seed)
 }
 
-// runStoryFile tells the story in a file, a few times, and prints what happened.
+// runStoryFile runs the story in a file, a few times, and prints what happened.
 func runStoryFile(t *testing.T, file string) {
 	t.Helper()
 	f, err := os.Open(file)

@@ -38,9 +38,9 @@ func (v *serviceChecker) checkScale(rest string, c *store.Change) {
 // checkVoluntaryStop checks a voluntary stop when it is first written and when its permit is. The service keeps the
 // minimum of its policy without the task, by the records in the store (P5.4, P5.5).
 //
-// Tasks on a silent node count as unhealthy (P5.4), so they can be told to stop. The stop is checked when the agent is
-// back and asks. A daemon's task counts only where it belongs. On a drained node, or one that no longer is the
-// daemon's, it ends whatever the state of the others.
+// Tasks on a silent node count as unhealthy (P5.4), so they can get a stop. The stop is checked when the agent is back
+// and asks. A daemon's task counts only where it belongs. On a drained node, or one that no longer is the daemon's, it
+// ends whatever the state of the others.
 func (v *serviceChecker) checkVoluntaryStop(a *attemptHistory, d *cluster.Desired, was store.Record) {
 	if d.Stop == nil || d.Stop.Class != cluster.StopVoluntary || d.Owner.Kind != cluster.KindService {
 		return
@@ -88,7 +88,7 @@ func (v *serviceChecker) checkVoluntaryStop(a *attemptHistory, d *cluster.Desire
 	}
 	least := v.leastHealthy(s)
 	if s.OnDisconnect == cluster.DisconnectWait && d.Stop.Reason != cluster.ReasonRollout {
-		// a task that must not live twice is stopped before it can go on elsewhere
+		// a task that must not live twice is stopped before it can continue elsewhere
 		least = min(least, max(0, s.Desired()-1))
 	}
 	if len(well) < least {
@@ -120,8 +120,8 @@ func (v *serviceChecker) checkDaemons(node string) {
 }
 
 // leastHealthy returns how many healthy tasks a service must keep by its policy. A daemon's minimum follows from its
-// counted nodes: those where it belongs and that are heard. A node that is suspect, or joined without being heard by
-// the leader, counts only if it already has one of the daemon's tasks: no task can begin elsewhere.
+// counted nodes: those where it belongs and that report. A node that is suspect, or joined without a report to the
+// leader, counts only if it already has one of the daemon's tasks: no task can begin elsewhere.
 func (v *serviceChecker) leastHealthy(s *cluster.Service) int {
 	if s.Mode != cluster.ModeDaemon {
 		def := v.definitions[s.Definition]
@@ -135,7 +135,7 @@ func (v *serviceChecker) leastHealthy(s *cluster.Service) int {
 		switch {
 		case n.verdict.State == cluster.NodeDown:
 		case n.verdict.State == cluster.NodeJoining, v.isSilent(name):
-			for a := range n.attempts { // order-free: any will do
+			for a := range n.attempts { // order-free: any suffices
 				if a.isOpen() && a.holdsResources() && a.desired != nil && a.desired.Owner == s.Owner() {
 					nodes++
 					break

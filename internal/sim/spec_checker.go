@@ -63,7 +63,7 @@ func (v *specChecker) applySpec(key string, c *store.Change, was store.Record) {
 			a.acknowledged = ""
 		}
 	case a == nil || !a.values[string(c.Value)]:
-		v.breach("spec-lost", "%s is %s, which no user asked for", key, c.Value)
+		v.breach("spec-lost", "%s is %s, which no user requested", key, c.Value)
 	}
 }
 
@@ -122,15 +122,15 @@ func (v *specChecker) checkSpecs() {
 	}
 	for _, key := range slices.Sorted(maps.Keys(v.wantedSpecs)) {
 		a := v.wantedSpecs[key]
-		r, stands := v.records[strings.TrimPrefix(key, string(prefix))]
-		if a.acknowledged != "" && !stands {
+		r, exists := v.records[strings.TrimPrefix(key, string(prefix))]
+		if a.acknowledged != "" && !exists {
 			v.breach("spec-lost", "%s is not there: %s", key, a.acknowledged)
 		}
 		if s, err := store.Decode[cluster.Service](r.Value); err == nil && s.Rollout.Reverted != 0 {
-			continue // written before its user heard that his own write was
+			continue // the leader reverted the write before its acknowledgement
 		}
-		if a.acknowledged != "" && stands && string(r.Value) != a.acknowledged {
-			v.breach("spec-lost", "%s is %s, and the user was told it is %s", key, r.Value, a.acknowledged)
+		if a.acknowledged != "" && exists && string(r.Value) != a.acknowledged {
+			v.breach("spec-lost", "%s is %s, and the user's answer was %s", key, r.Value, a.acknowledged)
 		}
 	}
 }

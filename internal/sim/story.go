@@ -121,7 +121,7 @@ func (s *Story) cuts(machine string) bool {
 	})
 }
 
-// erases reports whether somebody deletes all records of a task.
+// erases reports whether a foreign writer deletes all records of a task.
 func (s *Story) erases() bool {
 	return slices.ContainsFunc(s.Events, func(e Event) bool { return e.Fault == Foreign && e.Arg == "delete" })
 }

@@ -50,16 +50,16 @@ func TestShrink(t *testing.T) {
 	for seed := range uint64(20) {
 		story := Generate(seed)
 		first, second := story.Events[1], story.Events[len(story.Events)-2]
-		told := 0
+		tries := 0
 		short := shrink(story, func(s *Story) bool {
-			told++
+			tries++
 			return slices.Contains(s.Events, first) && slices.Contains(s.Events, second)
 		})
 		if len(short.Events) > 2 || !slices.Contains(short.Events, first) || !slices.Contains(short.Events, second) {
 			t.Errorf("seed %d: got %v, want %v and %v", seed, short.Events, first, second)
 		}
-		if told > maxRuns {
-			t.Errorf("seed %d: %d stories were told, at most %d should be", seed, told, maxRuns)
+		if tries > maxRuns {
+			t.Errorf("seed %d: %d stories were run, want at most %d", seed, tries, maxRuns)
 		}
 	}
 }

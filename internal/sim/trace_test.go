@@ -49,7 +49,7 @@ var traces = []trace{
 `,
 	},
 	{
-		name: "T3 an attempt placed where an earlier one still stands", off: clause.CleanNode,
+		name: "T3 an attempt placed where an earlier one still runs", off: clause.CleanNode,
 		catches: []string{"unclean-node"},
 		story: `berth-sim-story-1 seed 1 servers 1 nodes 2 consul false
 500ms user n2 : cordon
@@ -106,7 +106,7 @@ var traces = []trace{
 `,
 	},
 	{
-		name: "T8 nodes that return while what replaced their tasks is not well yet", off: clause.Permit,
+		name: "T8 nodes that return while the replacements of their tasks are not healthy yet", off: clause.Permit,
 		catches: []string{"below-minimum"},
 		story: `berth-sim-story-1 seed 1 servers 1 nodes 3 consul false
 1s user late : scale 3
@@ -137,7 +137,7 @@ var traces = []trace{
 `,
 	},
 	{
-		name: "T11 a store that goes back behind Berth's back", off: clause.Incarnation,
+		name: "T11 a store that goes back without Berth's knowledge", off: clause.Incarnation,
 		catches: []string{"epoch-back"},
 		story: `berth-sim-story-1 seed 1 servers 1 nodes 2 consul false
 1s user web : scale 1
@@ -149,7 +149,7 @@ var traces = []trace{
 `,
 	},
 	{
-		name: "T12 an agent that is told to forget what runs", off: clause.Absence,
+		name: "T12 an agent that has to forget running containers", off: clause.Absence,
 		catches: []string{"stop-unasked"},
 		story: `berth-sim-story-1 seed 1 servers 1 nodes 1 consul false
 1s user web : scale 1
@@ -166,7 +166,7 @@ var traces = []trace{
 `,
 	},
 	{
-		name: "T14 a foreign record over a task's own, and a server that starts anew", off: clause.Foreign,
+		name: "T14 a foreign record over a task's own, and a server that restarts", off: clause.Foreign,
 		catches: []string{"two-live"},
 		story: `berth-sim-story-1 seed 1 servers 1 nodes 2 consul false
 500ms user n2 : cordon
@@ -223,7 +223,7 @@ func TestTraces(t *testing.T) {
 					return
 				}
 			}
-			t.Errorf("%s: without its clause nobody notices it: %v", tr.name, found)
+			t.Errorf("%s: without its clause no check notices it: %v", tr.name, found)
 		})
 	}
 }

@@ -180,7 +180,7 @@ func (u *user) carryOut(ctx context.Context, e Event) {
 			}
 		})
 	default:
-		u.fleet.checker.reportBreach("converges", "the story asks for %q", e.String())
+		u.fleet.checker.reportBreach("converges", "the story has the unknown event %q", e.String())
 	}
 }
 

@@ -8,7 +8,7 @@ type Address struct {
 	Attempt int
 	Node    string
 	// Address is the address of the node. Ports holds the numbers of the task's ports on the node, by name. The map is
-	// shared with the record: nobody may change it.
+	// shared with the record: callers must not change it.
 	Address    string
 	Ports      map[string]int
 	Definition cluster.Ref
@@ -44,8 +44,8 @@ func (s *Snapshot) HealthyAddresses(owner cluster.OwnerRef) []Address {
 	return reachable
 }
 
-// isEnding reports whether a task is about to end. A task that requested a permit and has none goes on (P5.2). A task
-// that did not ask ends at once.
+// isEnding reports whether a task is about to end. A task that requested a permit and has none continues (P5.2). A task
+// that did not ask ends immediately.
 func isEnding(stop *cluster.Stop, o *cluster.Observed) bool {
 	return stop != nil && (stop.Class != cluster.StopVoluntary || o.Ask == "" || stop.Permit == o.Ask)
 }

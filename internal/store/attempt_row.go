@@ -2,9 +2,9 @@ package store
 
 import "github.com/berthd/berth/internal/cluster"
 
-// AttemptRow joins all records of one attempt of a task. It is shared by all snapshots: nobody may change it. A row of
-// attempt 0 represents a foreign record of a task without other records. The foreign record is under the key of a
-// desired record (Unreadable) or of a status (ObservedRev without Observed).
+// AttemptRow joins all records of one attempt of a task. It is shared by all snapshots: callers must not change it. A
+// row of attempt 0 represents a foreign record of a task without other records. The foreign record is under the key of
+// a desired record (Unreadable) or of a status (ObservedRev without Observed).
 type AttemptRow struct {
 	Task   cluster.TaskID
 	Number int
@@ -47,7 +47,7 @@ func (r *AttemptRow) Ref() (cluster.OwnerRef, bool) {
 // Live reports whether the attempt has records but no outcome.
 func (r *AttemptRow) Live() bool { return r.Outcome == nil }
 
-// Standing reports whether a state or status record of the attempt stands on its node (P3.6).
+// Standing reports whether a state or status record of the attempt is on its node (P3.6).
 func (r *AttemptRow) Standing() bool {
 	return r.DesiredRev != 0 || r.ObservedRev != 0 || r.PlanRev != 0 && r.Outcome == nil
 }

@@ -69,7 +69,7 @@ func (a *attemptTables) Attempt(task cluster.TaskID, number int) (*AttemptRow, b
 }
 
 // findNumber returns the index of an attempt among the rows of its task, or the index to insert it at. It searches from
-// the end, since callers mostly ask for the newest attempt.
+// the end, since callers mostly need the newest attempt.
 func findNumber(rows []*AttemptRow, number int) (at int, exists bool) {
 	for at = len(rows); at > 0 && rows[at-1].Number >= number; at-- {
 		if rows[at-1].Number == number {
@@ -165,7 +165,7 @@ func (a *attemptTables) findOutcome(rest string) (Record, any, bool) {
 	return lastWritten(row.OutcomeRev), row.Outcome, true
 }
 
-// lastWritten returns a record of which only the revision of the last write is known.
+// lastWritten returns a record with only the revision of the last write.
 func lastWritten(revision uint64) Record { return Record{Created: revision, Modified: revision} }
 
 // deriveAttempts derives the tables that all records of attempts share.

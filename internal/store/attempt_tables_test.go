@@ -102,7 +102,7 @@ func TestNumberThatWasGivenTwice(t *testing.T) {
 }
 
 // A status and the outcome of another attempt with the same number give the same rows in both orders: a server that
-// reads the store anew sees the outcome first.
+// reads the whole store again sees the outcome first.
 func TestNumberOfAnEndedAttempt(t *testing.T) {
 	task := cluster.ServiceTask("c", "web", 1, 1)
 	prefix := Prefix("")

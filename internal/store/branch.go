@@ -146,7 +146,7 @@ func (b *Branch) change(op Op, at uint64) (Change, bool) {
 	return Change{Record: Record{Key: op.Key, Value: op.Value, Created: created, Modified: at}}, true
 }
 
-// restoreAttemptNumber tells the state the attempt number of the record under a key that is about to be written. The
+// restoreAttemptNumber gives the state the attempt number of the record under a key that is about to be written. The
 // state knows the numbers of the records that it applied itself, but not those of the snapshot that the branch began
 // with.
 func (b *Branch) restoreAttemptNumber(key string) {

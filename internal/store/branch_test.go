@@ -92,10 +92,10 @@ func drawGroup(t *testing.T, random *rand.Rand, revisions map[string]uint64) sto
 	return g
 }
 
-// TestABranchIsAsAnEngineWithTables makes the same commits to an engine and to branches of its store from different
+// TestBranchAgreesWithEngine makes the same commits to an engine and to branches of its store from different
 // revisions. The applied groups, the revision and the tables are equal. The snapshot that a branch began with does not
 // change.
-func TestABranchIsAsAnEngineWithTables(t *testing.T) {
+func TestBranchAgreesWithEngine(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	ctx, cancel := context.WithCancel(t.Context())
 	engine := memory.New(memory.Options{})
@@ -166,7 +166,7 @@ func TestABranchIsAsAnEngineWithTables(t *testing.T) {
 		}
 	}
 	if applied < 600 || refused < 300 {
-		t.Errorf("%d commits were applied and %d refused: too few to tell", applied, refused)
+		t.Errorf("%d commits were applied and %d refused: too few for a conclusion", applied, refused)
 	}
 }
 
@@ -180,8 +180,8 @@ func isMark(key string) bool {
 	return false
 }
 
-// TestALoadedBranchHoldsTheRecords loads the records of an engine and compares the tables.
-func TestALoadedBranchHoldsTheRecords(t *testing.T) {
+// TestLoadedBranchHasTheRecords loads the records of an engine and compares the tables.
+func TestLoadedBranchHasTheRecords(t *testing.T) {
 	engine := memory.New(memory.Options{})
 	random := rand.New(rand.NewPCG(3, 3))
 	for range 200 {

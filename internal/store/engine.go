@@ -21,7 +21,7 @@ var (
 	// ErrInvalid says that a call can never succeed as it is, such as two groups
 	// that write one key; nothing was written.
 	ErrInvalid = errors.New("the transaction is malformed")
-	// ErrNoSpace says that the engine refuses writes because its disk or its quota is nearly full. Reads go on, and
+	// ErrNoSpace says that the engine refuses writes because its disk or its quota is nearly full. Reads continue, and
 	// writes work again after space returns. Nothing was written, unless the error wraps ErrUnknown too. The write that
 	// reached the quota was then applied or refused, and a read shows which.
 	ErrNoSpace = errors.New("the store is out of space")
@@ -134,7 +134,7 @@ type Change struct {
 	Deleted bool // then Value is nil and Modified the revision of the deletion, where the engine knows it
 }
 
-// Batch is what a watch delivers at once.
+// Batch is what a watch delivers in one step.
 type Batch struct {
 	// Changes holds at most one change a key, ordered by key. In a resync it holds
 	// every record under the prefix, and a key that is not in it does not exist.
@@ -145,8 +145,7 @@ type Batch struct {
 	// revision that the watch has not reached.
 	Revision uint64
 	// Resync marks a batch that replaces everything delivered before. It follows when the watch fell behind compaction,
-	// after a
-	// restore, or in an engine that cannot tell changes apart.
+	// after a restore, or in an engine that cannot distinguish changes.
 	Resync bool
 }
 
@@ -160,18 +159,15 @@ type Watch interface {
 	Close()
 }
 
-// CheckGroups validates the arguments of Commit without looking at any record. It returns ErrInvalid for an empty key
-// or a key that two operations write, and ErrTooLarge for a call over the limits. Every engine calls it first.
+// CheckGroups validates the arguments of Commit without reading any record. It returns ErrInvalid for an empty key or a
+// key that two operations write, and ErrTooLarge for a call over the limits. Every engine calls it first.
 func CheckGroups(groups []Group, limits Limits) error {
-	operations, size := 0, 0
 	written := make(map[string]struct{})
 	for i, g := range groups {
-		operations += len(g.Compares) + len(g.Ops)
 		for _, c := range g.Compares {
 			if c.Key == "" {
 				return fmt.Errorf("group %d compares an empty key: %w", i, ErrInvalid)
 			}
-			size += len(c.Key)
 		}
 		for _, op := range g.Ops {
 			if op.Key == "" {
@@ -181,20 +177,38 @@ func CheckGroups(groups []Group, limits Limits) error {
 				return fmt.Errorf("group %d writes key %q a second time: %w", i, op.Key, ErrInvalid)
 			}
 			written[op.Key] = struct{}{}
-			size += len(op.Key)
+		}
+	}
+	switch need := SizeOf(groups); {
+	case need.Operations > limits.Operations:
+		return fmt.Errorf("%d operations, at most %d: %w", need.Operations, limits.Operations, ErrTooLarge)
+	case need.Bytes > limits.Bytes:
+		return fmt.Errorf("%d bytes, at most %d: %w", need.Bytes, limits.Bytes, ErrTooLarge)
+	}
+	return nil
+}
+
+// SizeOf returns the smallest limits with which an engine takes the groups in one call of Commit.
+func SizeOf(groups []Group) (need Limits) {
+	for _, g := range groups {
+		need.Operations += len(g.Compares) + len(g.Ops)
+		for _, c := range g.Compares {
+			need.Bytes += len(c.Key)
+		}
+		for _, op := range g.Ops {
+			need.Bytes += len(op.Key)
 			if !op.Delete {
-				size += len(op.Value)
+				need.Bytes += len(op.Value)
 			}
 		}
 	}
-	operations = max(operations, len(groups))
-	if operations > limits.Operations {
-		return fmt.Errorf("%d operations, at most %d: %w", operations, limits.Operations, ErrTooLarge)
-	}
-	if size > limits.Bytes {
-		return fmt.Errorf("%d bytes, at most %d: %w", size, limits.Bytes, ErrTooLarge)
-	}
-	return nil
+	need.Operations = max(need.Operations, len(groups))
+	return need
+}
+
+// Hold reports whether a commit of the size stays within the limits.
+func (l Limits) Hold(size Limits) bool {
+	return size.Operations <= l.Operations && size.Bytes <= l.Bytes
 }
 
 // CheckPrefix returns ErrInvalid for a prefix that neither is empty nor ends in "/".

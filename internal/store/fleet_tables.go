@@ -71,7 +71,7 @@ func (f *fleetTables) Reservations() iter.Seq[Entry[cluster.Reservation]] {
 }
 
 // Reserved returns the reservations of a domain that are not over, by node, ordered by their beginning. The
-// reservations are shared with the tables: nobody may change them.
+// reservations are shared with the tables: callers must not change them.
 func (f *fleetTables) Reserved(domain string, now time.Time) map[string][]*cluster.Reservation {
 	at := map[string][]*cluster.Reservation{}
 	for e := range f.Reservations() {

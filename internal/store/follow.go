@@ -133,12 +133,12 @@ type Changes struct {
 	Resync bool
 }
 
-// Follower collects the changes of the tables, so that a slow reader loses nothing and blocks nobody.
+// Follower collects the changes of the tables, so that a slow reader loses nothing and blocks no other.
 type Follower struct {
 	tables *Tables
 	topics Topic
 	wake   chan struct{}
-	wish   chan struct{}
+	specs  chan struct{}
 
 	mu      sync.Mutex
 	changes Changes
@@ -147,7 +147,7 @@ type Follower struct {
 // Follow begins to collect; the first Take has Resync set. A follower that names topics receives only changes of those
 // topics, and only they and a resync wake it. Each omitted set saves the work of collecting it.
 func (t *Tables) Follow(topics ...Topic) *Follower {
-	f := &Follower{tables: t, topics: allTopics, wake: make(chan struct{}, 1), wish: make(chan struct{}, 1)}
+	f := &Follower{tables: t, topics: allTopics, wake: make(chan struct{}, 1), specs: make(chan struct{}, 1)}
 	if len(topics) > 0 {
 		f.topics = 0
 	}
@@ -166,9 +166,9 @@ func (t *Tables) Follow(topics ...Topic) *Follower {
 // Wake delivers a value when there is something to Take.
 func (f *Follower) Wake() <-chan struct{} { return f.wake }
 
-// Wish delivers a value when a changed spec, setting or verdict is among the changes to Take, and not only changed
+// Specs delivers a value when a changed spec, setting or verdict is among the changes to Take, and not only changed
 // tasks.
-func (f *Follower) Wish() <-chan struct{} { return f.wish }
+func (f *Follower) Specs() <-chan struct{} { return f.specs }
 
 // Take returns the collected changes and starts an empty collection. A snapshot that is read after Take holds all of
 // them.
@@ -178,7 +178,7 @@ func (f *Follower) Take() Changes {
 	c := f.changes
 	f.changes = emptyChanges()
 	select {
-	case <-f.wish: // its changes are taken
+	case <-f.specs: // its changes are taken
 	default:
 	}
 	return c
@@ -233,7 +233,7 @@ func (f *Follower) add(d *delta) {
 	c.Secrets = c.Secrets || topics&TopicSecrets != 0
 	c.Resync = c.Resync || d.resync
 	if d.specChanged || d.resync {
-		signal(f.wish)
+		signal(f.specs)
 	}
 	f.mu.Unlock()
 	signal(f.wake)

@@ -62,8 +62,8 @@ func TestFollowerOfTopics(t *testing.T) {
 	}
 }
 
-// A node's follower holds each changed attempt once and in order. Its memory is bounded by the number of attempts, even
-// if nobody takes them.
+// A node's follower has each changed attempt once and in order. Its memory is bounded by the number of attempts, even
+// if they are never taken.
 func TestNodeFollowerTakesInOrder(t *testing.T) {
 	tables := NewTables(TablesConfig{})
 	s := newState(nil)

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"reflect"
 	"strings"
 
 	"github.com/berthd/berth/internal/cluster"
@@ -46,18 +47,18 @@ const (
 	byAnyone       = "the writer of the commit"
 )
 
-// kind is one kind of records: how the tables keep, find and copy them, and what a change tells the followers.
+// kind is one kind of records: how the tables keep, find and copy them, and which followers a change wakes.
 type kind struct {
-	// noun is the first segment of the keys.
-	noun string
+	// key is the form of the keys without the store's prefix, as docs/reference/keys.md names it: "service/<c>/<s>".
+	key string
 	// nested says that the keys have a second segment after the noun, unlike those of another kind with the same noun.
 	nested bool
 	// record is a nil pointer to the record type. It is nil for a mark, which is no record and is in no table.
 	record any
 	// writer is the first writer that docs/reference/keys.md names.
 	writer string
-	// progress says that the records tell how tasks are doing. All other kinds are specs, settings and verdicts: see
-	// Follower.Wish.
+	// progress says that the records contain the state of tasks. All other kinds are specs, settings and verdicts: see
+	// Follower.Specs.
 	progress bool
 	// apply applies a change of one record. rest is its key after the noun.
 	apply func(s *state, rest string, c *Change)
@@ -69,78 +70,117 @@ type kind struct {
 	derive func(to, from *Snapshot, how derivation)
 }
 
+// noun returns the first segment of the keys.
+func (k *kind) noun() string {
+	noun, _, _ := strings.Cut(k.key, "/")
+	return noun
+}
+
+// Kind describes a kind of records for the reference.
+type Kind struct {
+	// Key is the form of the keys without the store's prefix: "service/<c>/<s>".
+	Key string
+	// Record is the type of the records. It is nil for a mark, whose value is the text "true".
+	Record reflect.Type
+	// Writer is the first writer that docs/reference/keys.md names.
+	Writer string
+	// Sealed says that the records end with a seal (P3.9).
+	Sealed bool
+}
+
+// Kinds returns all kinds of records, ordered as the keys are grouped.
+func Kinds() []Kind {
+	all := make([]Kind, len(kinds))
+	for i, k := range kinds {
+		all[i] = Kind{Key: k.key, Writer: k.writer, Sealed: carriesSeal(k.record)}
+		if k.record != nil {
+			all[i].Record = reflect.TypeOf(k.record).Elem()
+		}
+	}
+	return all
+}
+
 // kinds lists all kinds of records. A new kind is one entry here, a field of Snapshot for its table, and the accessors
 // that its readers need. A test compares the list with the record types of internal/cluster and with the page of keys.
 var kinds = []kind{
-	// What users write, and what the control plane makes of it.
-	tabled(nounCluster, byUser, func(s *Snapshot) **table[cluster.Cluster] { return &s.clusters },
+	// Specs of users, and the control plane's records about them.
+	tabled(nounCluster+"/<c>", byUser, func(s *Snapshot) **table[cluster.Cluster] { return &s.clusters },
 		topic(TopicClusters)),
-	tabled(nounDefinition, byUser, func(s *Snapshot) **table[Newest] { return &s.newest }, nil),
+	tabled(nounDefinition+"/<d>", byUser, func(s *Snapshot) **table[Newest] { return &s.newest }, nil),
 	{
-		noun: nounDefinition, nested: true, record: (*cluster.TaskDefinition)(nil), writer: byUser,
+		key: nounDefinition + "/<d>/<version>", nested: true, record: (*cluster.TaskDefinition)(nil), writer: byUser,
 		apply: (*state).definition, find: (*Snapshot).findDefinition,
 		derive: func(to, from *Snapshot, how derivation) { to.definitions = derived(from.definitions, how) },
 	},
-	tabled(nounService, byUser, func(s *Snapshot) **table[cluster.Service] { return &s.services },
+	tabled(nounService+"/<c>/<s>", byUser, func(s *Snapshot) **table[cluster.Service] { return &s.services },
 		ownerOf(cluster.KindService)),
-	tabled(nounJob, byUser, func(s *Snapshot) **table[cluster.Job] { return &s.jobs }, ownerOf(cluster.KindJob)),
-	tabled(nounCron, byUser, func(s *Snapshot) **table[cluster.Cron] { return &s.crons }, topic(TopicCrons)),
-	tabled(nounFired, byControlPlane, func(s *Snapshot) **table[cluster.CronStatus] { return &s.fired },
+	tabled(nounJob+"/<c>/<j>", byUser, func(s *Snapshot) **table[cluster.Job] { return &s.jobs },
+		ownerOf(cluster.KindJob)),
+	tabled(nounCron+"/<c>/<name>", byUser, func(s *Snapshot) **table[cluster.Cron] { return &s.crons },
 		topic(TopicCrons)),
-	tabled(nounRollout, byControlPlane, func(s *Snapshot) **table[cluster.Rollout] { return &s.rollouts },
+	tabled(nounFired+"/<c>/<name>", byControlPlane, func(s *Snapshot) **table[cluster.CronStatus] { return &s.fired },
+		topic(TopicCrons)),
+	tabled(nounRollout+"/<c>/<s>", byControlPlane, func(s *Snapshot) **table[cluster.Rollout] { return &s.rollouts },
 		ownerOf(cluster.KindService)),
-	tabled(nounScale, byControlPlane, func(s *Snapshot) **table[cluster.Scale] { return &s.scales },
+	tabled(nounScale+"/<c>/<s>", byControlPlane, func(s *Snapshot) **table[cluster.Scale] { return &s.scales },
 		ownerOf(cluster.KindService)),
 
 	// Nodes.
-	tabled(nounHost, byUser, func(s *Snapshot) **table[cluster.Host] { return &s.hosts }, (*delta).addNode),
-	tabled(nounNode, byControlPlane, func(s *Snapshot) **table[cluster.Node] { return &s.nodes }, (*delta).addNode),
-	tabled(nounStatus, byAgent, func(s *Snapshot) **table[cluster.NodeStatus] { return &s.statuses },
+	tabled(nounHost+"/<node>", byUser, func(s *Snapshot) **table[cluster.Host] { return &s.hosts }, (*delta).addNode),
+	tabled(nounNode+"/<node>", byControlPlane, func(s *Snapshot) **table[cluster.Node] { return &s.nodes },
 		(*delta).addNode),
-	tabled(nounRebalancing, byAPI, func(s *Snapshot) **table[cluster.Rebalancing] { return &s.rebalances }, nil),
-	tabled(nounReservation, byUser, func(s *Snapshot) **table[cluster.Reservation] { return &s.reserved },
+	tabled(nounStatus+"/<node>", byAgent, func(s *Snapshot) **table[cluster.NodeStatus] { return &s.statuses },
+		(*delta).addNode),
+	tabled(nounRebalancing+"/<id>", byAPI, func(s *Snapshot) **table[cluster.Rebalancing] { return &s.rebalances },
+		nil),
+	tabled(nounReservation+"/<name>", byUser, func(s *Snapshot) **table[cluster.Reservation] { return &s.reserved },
 		topic(TopicReservations)),
 
 	// Attempts of tasks. The tables join the four records of an attempt in one row.
 	{
-		noun: nounState, nested: true, record: (*cluster.Desired)(nil), writer: byControlPlane, progress: true,
-		apply: (*state).desired, find: (*Snapshot).findDesired, derive: deriveAttempts,
+		key: nounState + "/<node>/<task>", nested: true, record: (*cluster.Desired)(nil), writer: byControlPlane,
+		progress: true, apply: (*state).desired, find: (*Snapshot).findDesired, derive: deriveAttempts,
 	},
-	{noun: nounState, writer: byControlPlane, progress: true}, // the mark of a scheduled task, see Prefix.Scheduled
+	// The mark of a scheduled task, see Prefix.Scheduled.
+	{key: nounState + "/<task>", writer: byControlPlane, progress: true},
 	{
-		noun: nounStatus, nested: true, record: (*cluster.Observed)(nil), writer: byAgent, progress: true,
-		apply: (*state).observed, find: (*Snapshot).findObserved,
+		key: nounStatus + "/<node>/<task>", nested: true, record: (*cluster.Observed)(nil), writer: byAgent,
+		progress: true, apply: (*state).observed, find: (*Snapshot).findObserved,
 	},
 	{
-		noun: nounOutcome, record: (*cluster.Outcome)(nil), writer: byControlPlane, progress: true,
+		key: nounOutcome + "/<task>/<n>", record: (*cluster.Outcome)(nil), writer: byControlPlane, progress: true,
 		apply: (*state).outcome, find: (*Snapshot).findOutcome,
 	},
 	{
-		noun: nounPlan, record: (*cluster.PlanRecord)(nil), writer: byControlPlane, progress: true,
+		key: nounPlan + "/<seq>", record: (*cluster.PlanRecord)(nil), writer: byControlPlane, progress: true,
 		apply: (*state).plan, find: (*Snapshot).findPlan,
 		derive: func(to, from *Snapshot, how derivation) { to.plans = derived(from.plans, how) },
 	},
 
 	// Servers and domains.
-	tabled(nounLeader, byServer, func(s *Snapshot) **table[cluster.Leader] { return &s.leaders }, topic(TopicLeader)),
-	tabled(nounServer, byServer, func(s *Snapshot) **table[cluster.Server] { return &s.servers }, topic(TopicServers)),
-	tabled(nounToken, byUser, func(s *Snapshot) **table[cluster.AccessToken] { return &s.tokens }, nil),
-	tabled(nounDomain, byUser, func(s *Snapshot) **table[cluster.DomainSettings] { return &s.domains },
+	tabled(nounLeader+"/<domain>", byServer, func(s *Snapshot) **table[cluster.Leader] { return &s.leaders },
+		topic(TopicLeader)),
+	tabled(nounServer+"/<id>", byServer, func(s *Snapshot) **table[cluster.Server] { return &s.servers },
+		topic(TopicServers)),
+	tabled(nounToken+"/<id>", byUser, func(s *Snapshot) **table[cluster.AccessToken] { return &s.tokens }, nil),
+	tabled(nounDomain+"/<domain>", byUser, func(s *Snapshot) **table[cluster.DomainSettings] { return &s.domains },
 		topic(TopicDomain)),
-	tabled(nounRecovery, byControlPlane, func(s *Snapshot) **table[cluster.Recovery] { return &s.recoveries },
-		topic(TopicDomain)),
-	tabled(nounSeals, byControlPlane, func(s *Snapshot) **table[cluster.Seals] { return &s.seals }, nil),
+	tabled(nounRecovery+"/<domain>", byControlPlane, func(s *Snapshot) **table[cluster.Recovery] {
+		return &s.recoveries
+	}, topic(TopicDomain)),
+	tabled(nounSeals+"/<domain>", byControlPlane, func(s *Snapshot) **table[cluster.Seals] { return &s.seals }, nil),
 
 	// Secrets and the keys that seal them.
-	tabled(nounSecret, byUser, func(s *Snapshot) **table[cluster.Secret] { return &s.secrets }, topic(TopicSecrets)),
-	tabled(nounSecretKey, byUser, func(s *Snapshot) **table[cluster.SecretKey] { return &s.secretKeys },
+	tabled(nounSecret+"/<cluster>/<name>", byUser, func(s *Snapshot) **table[cluster.Secret] { return &s.secrets },
 		topic(TopicSecrets)),
-	tabled(nounMasterKey, byServer, func(s *Snapshot) **table[cluster.MasterKey] { return &s.masterKeys },
+	tabled(nounSecretKey+"/<n>", byUser, func(s *Snapshot) **table[cluster.SecretKey] { return &s.secretKeys },
+		topic(TopicSecrets)),
+	tabled(nounMasterKey+"/<id>", byServer, func(s *Snapshot) **table[cluster.MasterKey] { return &s.masterKeys },
 		topic(TopicSecrets)),
 
 	// The event log.
 	{
-		noun: nounEvent, record: (*cluster.EventBatch)(nil), writer: byAnyone, progress: true,
+		key: nounEvent + "/<id>", record: (*cluster.EventBatch)(nil), writer: byAnyone, progress: true,
 		apply:  (*state).event,
 		find:   func(s *Snapshot, id string) (Record, any, bool) { return found(s.EventBatch(id)) },
 		derive: deriveEvents,
@@ -149,9 +189,9 @@ var kinds = []kind{
 
 // tabled returns a kind whose records are the entries of one table, by the rest of their key. changed, unless nil,
 // reports a change to the followers.
-func tabled[T any](noun, writer string, in func(*Snapshot) **table[T], changed func(d *delta, rest string)) kind {
+func tabled[T any](key, writer string, in func(*Snapshot) **table[T], changed func(d *delta, rest string)) kind {
 	return kind{
-		noun: noun, record: (*T)(nil), writer: writer,
+		key: key, record: (*T)(nil), writer: writer,
 		apply: func(s *state, rest string, c *Change) {
 			put(s, *in(s.Snapshot), rest, c)
 			if changed != nil {
@@ -196,13 +236,13 @@ func newKindIndex(list []kind) kindIndex {
 	index := make(kindIndex, len(list))
 	for i := range list {
 		k := &list[i]
-		of := index[k.noun]
+		of := index[k.noun()]
 		if k.nested {
 			of.nested = k
 		} else {
 			of.plain = k
 		}
-		index[k.noun] = of
+		index[k.noun()] = of
 	}
 	return index
 }

@@ -27,11 +27,11 @@ var (
 type EngineMember interface {
 	// EngineLeader returns the engine's present leader and this process's own member. The leader is "" while this
 	// process knows none. The term grows with each election, and a change of the leader comes with a new term.
-	// EngineLeader returns at once.
+	// EngineLeader returns immediately.
 	EngineLeader() (leader, self string, term uint64)
 	// Votes reports whether this process's own member has a vote. A server without a vote does not seek a domain's
 	// leadership: it may lag, and it cannot get the engine's leadership, which should be on the same server. Votes
-	// returns at once.
+	// returns immediately.
 	Votes() bool
 	// MoveLeader asks the engine for its leadership, and returns nil when this process's member leads. Both leaderships
 	// are then lost together, and found again together (P1.3). The results of writes in flight during the move may be

@@ -78,8 +78,8 @@ func (l *PlanLog) Compares(attempt int) int {
 }
 
 // Append writes a plan record. The record leaves out owners whose spec changed since. It leaves out tasks whose earlier
-// attempt has no outcome (P3.7) or still is on the chosen node (P3.6). An owner that is placed as a whole is left
-// out with any one of its tasks. The tables go on showing all of them as waiting. The tables hold the record once they
+// attempt has no outcome (P3.7) or still is on the chosen node (P3.6). An owner that is placed as a whole is left out
+// with any one of its tasks. The tables continue showing all of them as waiting. The tables hold the record once they
 // reach the returned revision; revision 0 says that nothing was left to write.
 //
 // An error that wraps ErrUnknown leaves the placements charged until Settle has found the result.

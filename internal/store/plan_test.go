@@ -22,7 +22,7 @@ func TestPlanIsDesiredUntilProjected(t *testing.T) {
 		task := cluster.JobTask("c", "j", 1, "s", 0)
 		row, ok := s.Attempt(task, 1)
 		if !ok || row.Desired == nil || row.DesiredRev != 0 || row.Plan != 1 || row.Node != "n1" || !row.Standing() {
-			t.Fatalf("row: got %+v %v, want one that the plan holds", row, ok)
+			t.Fatalf("row: got %+v %v, want one of the plan", row, ok)
 		}
 		plan := onlyPlan(t, s)
 		if _, ok, err := store.TrimUnit(p, s, plan); ok || err != nil {
@@ -89,7 +89,7 @@ func TestLateProjectionMakesNothingAgain(t *testing.T) {
 		u.Delete(p.Desired("n1", task))
 		w.commit([]bool{true}, u)
 
-		w.project(late, false) // the outcome refuses it, though the plan record still stands
+		w.project(late, false) // the outcome refuses it, although the plan record still exists
 		s := w.now()
 		trim, ok, err := store.TrimUnit(p, s, onlyPlan(t, s))
 		if !ok || err != nil {
@@ -157,7 +157,7 @@ func TestPlanLeavesOutWholeGangs(t *testing.T) {
 }
 
 // T4 (P3.7) and T3 (P3.6): attempt 2 is placed only where attempt 1 has an outcome, and not on a node where it still
-// stands.
+// is.
 func TestLaterAttemptNeedsTheOutcomeAndACleanNode(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		j, rev := w.job("j")
@@ -177,7 +177,7 @@ func TestLaterAttemptNeedsTheOutcomeAndACleanNode(t *testing.T) {
 		}
 		w.put(p.Outcome(task, 1), &cluster.Outcome{Task: task, Attempt: 1, State: cluster.StateLost, Owner: j.Owner()})
 		if at := second("n1"); at != 0 {
-			t.Error("attempt 2 was placed where the record of attempt 1 still stands")
+			t.Error("attempt 2 was placed where the record of attempt 1 still exists")
 		}
 		at := second("n2")
 		if at == 0 {
@@ -222,7 +222,7 @@ func TestLostPlanIsSettledBeforeTheNext(t *testing.T) {
 				if ok != applies {
 					t.Errorf("after settling the task is placed: got %v, want %v", ok, applies)
 				}
-				// The late write of a plan that had not applied is refused for ever: its number is taken.
+				// The late write of a plan that had not applied is refused forever: its number is taken.
 				at, err = lost.Append(t.Context(),
 					store.PlanBatch{Owners: []cluster.PlanOwner{placed(j, rev, 1, "n9")}})
 				if err != nil {

@@ -33,8 +33,8 @@ func (r *reader) read(tables *store.Tables) store.PulseChanges {
 	return c
 }
 
-// Readers that ask for changes at different rates know all pulses after any sequence of sets and drops. A reader that
-// asks twice in a row receives nothing the second time.
+// Readers that read changes at different rates know all pulses after any sequence of sets and drops. A reader that
+// reads twice in a row receives nothing the second time.
 func TestPulseChangesAreLossless(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		engine := memory.New(memory.Options{})

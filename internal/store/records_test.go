@@ -32,7 +32,7 @@ func TestRecordVersions(t *testing.T) {
 		"a daemon":               {&cluster.Service{Name: "s", Mode: cluster.ModeDaemon}, `{"v":2,`},
 		"a daemon, not as a ref": {cluster.Service{Name: "s", Mode: cluster.ModeDaemon}, `{"v":2,`},
 		"with scaling":           {&cluster.Service{Name: "s", Scaling: &cluster.Scaling{Min: 1, Max: 2}}, `{"v":2,`},
-		"with a wish": {
+		"with a preference": {
 			&cluster.Service{
 				Name:      "s",
 				Placement: cluster.Placement{Strategy: cluster.StrategyWhole, Relations: []cluster.Relation{{}}},

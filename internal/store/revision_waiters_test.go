@@ -31,7 +31,7 @@ func TestWaitingWakesWhoIsReached(t *testing.T) {
 	again := w.join(3) // the store went back
 	w.leave(three)
 	if w.revisions.Len() != 2 {
-		t.Errorf("revisions: got %d, want 3 anew and 5: who left had waited before", w.revisions.Len())
+		t.Errorf("revisions: got %d, want the new 3 and 5: the caller that left had waited before", w.revisions.Len())
 	}
 	w.leave(again)
 	w.leave(five)
@@ -71,7 +71,7 @@ func TestWaitForEndsWithItsContext(t *testing.T) {
 			t.Errorf("got %v, want the context's error", err)
 		}
 		if n := tables.waiters.revisions.Len(); n != 0 {
-			t.Errorf("%d revisions are waited for by nobody", n)
+			t.Errorf("%d revisions have no waiter", n)
 		}
 	})
 }

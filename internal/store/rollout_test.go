@@ -11,7 +11,7 @@ import (
 )
 
 // Rollouts, scales and the progress of crons have tables of their own, and their changes count as changes of the owner.
-func TestTablesShowWhatIsKeptBesideSpecs(t *testing.T) {
+func TestTablesOfRolloutsScalesAndCrons(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		web := cluster.OwnerRef{Kind: cluster.KindService, Cluster: "c", Name: "web"}
 		w.put(p.Service("c", "web"),
@@ -32,7 +32,7 @@ func TestTablesShowWhatIsKeptBesideSpecs(t *testing.T) {
 			t.Errorf("the count that is wanted: got %+v, want 7", e.Value)
 		}
 		if e, ok := s.Service("c", "web"); !ok || e.Value.Count != 2 {
-			t.Errorf("the count as it was written: got %+v, want 2", e.Value)
+			t.Errorf("the written count: got %+v, want 2", e.Value)
 		}
 		var keys []string
 		for e := range s.Rollouts() {
@@ -75,7 +75,7 @@ func TestTablesShowWhatIsKeptBesideSpecs(t *testing.T) {
 		_, cron := s.Cron("c", "tick")
 		_, fired := s.Fired("c", "tick")
 		if rollout || scale || cron || fired {
-			t.Errorf("what was deleted stands: rollout %v, scale %v, cron %v, fired %v", rollout, scale, cron, fired)
+			t.Errorf("deleted records are left: rollout %v, scale %v, cron %v, fired %v", rollout, scale, cron, fired)
 		}
 	})
 }

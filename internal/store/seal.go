@@ -11,7 +11,7 @@ import (
 
 // Desired and observed records of an attempt end with a seal: a hash of the bytes before it. Another program omits the
 // seal, or keeps the seal of the record that it changed. Every server therefore recognises a foreign record by the
-// record alone, although all fields look right (P3.9).
+// record alone, although all fields are valid (P3.9).
 //
 // The seal is no secret and no protection: an attacker who may write to the store could as well write a service. A
 // record without a seal is accepted as one of an earlier build where servers of such a build may have written it
@@ -54,7 +54,7 @@ func sealHolds(value []byte) bool {
 }
 
 // errForeign reports a required seal that is missing, or a seal that does not match.
-var errForeign = errors.New("somebody else than Berth wrote the record: its seal does not hold")
+var errForeign = errors.New("another program than Berth wrote the record: its seal does not match")
 
 // decodeSealed reads a record of an attempt on a node. It returns errForeign if another program than Berth wrote it.
 func decodeSealed[T any](s *state, node string, c *Change) (*T, error) {

@@ -21,12 +21,12 @@ func TestSeal(t *testing.T) {
 	for i := range value {
 		other := bytes.Clone(value)
 		if other[i] ^= 1; sealHolds(other) {
-			t.Errorf("%s: byte %d was changed and the seal holds", other, i)
+			t.Errorf("%s: byte %d was changed and the seal still matches", other, i)
 		}
 	}
 	for _, other := range []string{"", "{}", `{"v":1,"task":"c.web.1.0"}`, `"}`, `,"seal":"0123456789abcdef"}`} {
 		if sealHolds([]byte(other)) {
-			t.Errorf("%q: the seal holds", other)
+			t.Errorf("%q: the seal matches", other)
 		}
 	}
 }

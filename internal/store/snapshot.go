@@ -2,7 +2,7 @@ package store
 
 import "github.com/berthd/berth/internal/cluster"
 
-// Snapshot is the state of a domain at one revision. It never changes; reading it takes no lock and disturbs nobody.
+// Snapshot is the state of a domain at one revision. It never changes; reading it takes no lock and disturbs no writer.
 // All sequences are ordered by name. Its tables are in groups by subject, whose methods are methods of a Snapshot.
 type Snapshot struct {
 	revision uint64
@@ -74,7 +74,7 @@ func (s *Snapshot) Strategy(domain, name string, p *cluster.Placement) cluster.S
 }
 
 // NextGeneration returns the generation for the next version of a service, or for the next run of a job. The generation
-// is above that of the record and of all attempts that still stand under the name. Attempts of an earlier object of
+// is above that of the record and of all attempts that still exist under the name. Attempts of an earlier object of
 // that name count too, so that no task id is used twice. Without a record and attempts it is 1.
 func (s *Snapshot) NextGeneration(o cluster.OwnerRef) uint64 {
 	highest := uint64(0)

@@ -8,8 +8,7 @@ import (
 	"github.com/tidwall/btree"
 )
 
-// Entry is a record of the tables with its revisions. Value is shared by all
-// snapshots: nobody may change it.
+// Entry is a record of the tables with its revisions. Value is shared by all snapshots: callers must not change it.
 type Entry[T any] struct {
 	Value             *T
 	Key               string

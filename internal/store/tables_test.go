@@ -64,7 +64,7 @@ func TestTablesShowEachNoun(t *testing.T) {
 		u.Delete(p.Service("c", "web"))
 		after := w.commit([]bool{true}, u)
 		if _, ok := after.Service("c", "web"); ok {
-			t.Error("a deleted service stands in the tables")
+			t.Error("a deleted service is in the tables")
 		}
 		if _, ok := s.Service("c", "web"); !ok {
 			t.Error("an older snapshot changed")
@@ -104,7 +104,7 @@ func TestSnapshotsNeverChange(t *testing.T) {
 	})
 }
 
-// After compaction and after a restore the tables converge to what the engine holds, deletions included.
+// After compaction and after a restore the tables converge to the engine's content, deletions included.
 func TestTablesConvergeAfterResync(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.put(p.Service("c", "kept"), &cluster.Service{Cluster: "c", Name: "kept", Count: 1})
@@ -120,7 +120,7 @@ func TestTablesConvergeAfterResync(t *testing.T) {
 		synctest.Wait()
 		s := w.tables.Snapshot()
 		if _, ok := s.Service("c", "new"); ok {
-			t.Error("a service that the restored store does not hold stands in the tables")
+			t.Error("a service that the restored store does not have is in the tables")
 		}
 		if e, ok := s.Service("c", "kept"); !ok || e.Value.Count != 1 {
 			t.Errorf("kept: got %+v %v, want count 1", e.Value, ok)
@@ -300,7 +300,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// After WaitFor a follower holds all changes up to the revision. Otherwise a leader would place tasks twice.
+// After WaitFor a follower has all changes up to the revision. Otherwise a leader would place tasks twice.
 func TestWaitForComesAfterTheFollowers(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		for range 20_000 {
@@ -382,7 +382,7 @@ func TestResyncReportsChanges(t *testing.T) {
 }
 
 // A foreign record under a status key leaves the last status in place, with the revision that the next write compares.
-func TestForeignStatusKeepsWhatIsKnown(t *testing.T) {
+func TestForeignStatusKeepsTheLastStatus(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		task := cluster.JobTask("c", "j", 1, "s", 0)
 		o := &cluster.Observed{Task: task, Attempt: 2, UUID: "u", Node: "n1", State: cluster.StateRunning}

@@ -67,7 +67,7 @@ func (w *world) lead(epoch uint64) *store.Writer {
 	return w.writer
 }
 
-// at returns the snapshot that holds a revision.
+// at returns the snapshot that contains a revision.
 func (w *world) at(revision uint64) *store.Snapshot {
 	w.t.Helper()
 	s, err := w.tables.WaitFor(w.t.Context(), revision)
@@ -77,7 +77,7 @@ func (w *world) at(revision uint64) *store.Snapshot {
 	return s
 }
 
-// now returns the snapshot that holds everything written before.
+// now returns the snapshot that contains everything written before.
 func (w *world) now() *store.Snapshot {
 	w.t.Helper()
 	s, err := w.tables.Settled(w.t.Context())

@@ -92,8 +92,8 @@ const (
 // the engine's limits by itself is refused. Commit reports such a unit by an error that wraps ErrInvalid or
 // ErrTooLarge, after it wrote all other units.
 //
-// Of two units that write the same key, the later one is written after the earlier one. If the later one compares a
-// record that the earlier one changed, it is refused.
+// If two units write the same key, the later one is written after the earlier one. If the later one compares a record
+// that the earlier one changed, it is refused.
 func (w *Writer) Commit(ctx context.Context, units []Unit) (applied []bool, revision uint64, err error) {
 	c := &commit{writer: w, units: units, applied: make([]bool, len(units))}
 	for _, round := range splitRounds(units) {

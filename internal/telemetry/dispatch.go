@@ -34,7 +34,7 @@ func NewDispatcher(registry prometheus.Registerer) *Dispatcher {
 	return d
 }
 
-// Sessions tells how many nodes have a session.
+// Sessions sets how many nodes have a session.
 func (d *Dispatcher) Sessions(n int) { d.sessions.Set(float64(n)) }
 
 // Reported counts one report that was answered.

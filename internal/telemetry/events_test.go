@@ -23,13 +23,13 @@ func TestEventsAreLogged(t *testing.T) {
 		engine := memory.New(memory.Options{})
 		tables := store.NewTables(store.TablesConfig{Engine: engine})
 		writer := store.NewWriter(engine, tables.Prefix(), nil, func() uint64 { return 1 })
-		tell := func(events ...cluster.Event) {
+		publish := func(events ...cluster.Event) {
 			if _, _, err := writer.Commit(t.Context(), []store.Unit{{Events: events}}); err != nil {
 				t.Error(err)
 			}
 			synctest.Wait()
 		}
-		tell(cluster.Event{Type: "old.news"})
+		publish(cluster.Event{Type: "old.news"})
 		var leads atomic.Bool
 		leads.Store(true)
 		var log bytes.Buffer
@@ -45,18 +45,18 @@ func TestEventsAreLogged(t *testing.T) {
 		all.Go(func() { _ = telemetry.NewEvents(tables, leads.Load, slog.New(handler)).Run(ctx) })
 		synctest.Wait()
 		web := cluster.OwnerRef{Kind: cluster.KindService, Cluster: "c", Name: "web"}
-		tell(
+		publish(
 			cluster.Event{
 				Type: "task.failed", Owner: &web, Task: "c.web.1.0", Attempt: 2, Node: "n1",
 				Reason: cluster.ReasonOOM, Message: "out of memory",
 			},
 			cluster.Event{Type: "task.running", Task: "c.web.1.0", Node: "n1"},
 		)
-		tell(cluster.Event{Type: "node.down", Node: "n2"})
+		publish(cluster.Event{Type: "node.down", Node: "n2"})
 		leads.Store(false)
-		tell(cluster.Event{Type: "node.down", Node: "n3"}) // another server tells of it
+		publish(cluster.Event{Type: "node.down", Node: "n3"}) // another server publishes it
 		leads.Store(true)
-		tell(cluster.Event{Type: "node.down", Node: "n4"})
+		publish(cluster.Event{Type: "node.down", Node: "n4"})
 		cancel()
 		all.Wait()
 		_ = engine.Close()
@@ -68,7 +68,7 @@ level=INFO msg=event type=node.down node=n4
 			t.Error(diff)
 		}
 		if strings.Contains(log.String(), "old.news") {
-			t.Error("what was before is told again")
+			t.Error("former events are published again")
 		}
 	})
 }

@@ -1,4 +1,4 @@
-// Package telemetry turns what the parts of Berth tell about themselves into Prometheus metrics, named
+// Package telemetry turns what the parts of Berth report about themselves into Prometheus metrics, named
 // berth_<subsystem>_<name>_<unit>.
 //
 // # Traces

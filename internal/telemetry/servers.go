@@ -23,7 +23,7 @@ func NewPeers(registry prometheus.Registerer) *Peers {
 		}, []string{"result"}),
 		pulses: prometheus.NewCounter(prometheus.CounterOpts{
 			Namespace: "berth", Subsystem: "peers", Name: "pulses_sent_total",
-			Help: "Signs of life of nodes that were told to other servers.",
+			Help: "Pulses of nodes that were sent to other servers.",
 		}),
 		servers: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Namespace: "berth", Subsystem: "peers", Name: "servers",
@@ -44,7 +44,7 @@ func (p *Peers) Digested(took time.Duration, pulses int, arrived bool) {
 	p.pulses.Add(float64(pulses))
 }
 
-// Reached tells how many servers answered last.
+// Reached sets how many servers answered last.
 func (p *Peers) Reached(reached, all int) {
 	p.servers.WithLabelValues("reached").Set(float64(reached))
 	p.servers.WithLabelValues("unreached").Set(float64(all - reached))
@@ -83,7 +83,7 @@ func NewBackups(registry prometheus.Registerer) *Backups {
 	return b
 }
 
-// Saved tells of a good copy.
+// Saved notes a complete copy.
 func (b *Backups) Saved(began time.Time, size int64, took time.Duration) {
 	b.took.Observe(took.Seconds())
 	b.size.Set(float64(size))

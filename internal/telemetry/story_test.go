@@ -181,7 +181,7 @@ func TestOneWriteIsOneTrace(t *testing.T) {
 	})
 }
 
-// Who traces without the server doing so still finds the agents' spans: what it sent is handed on.
+// A client that traces, without a server that does, still finds the agents' spans: the server passes its trace on.
 func TestTraceIsHandedOn(t *testing.T) {
 	to := tracetest.NewInMemoryExporter()
 	node := telemetry.TracerTo("n1", to)
@@ -203,7 +203,7 @@ func TestTraceIsHandedOn(t *testing.T) {
 	})
 }
 
-func TestNobodyTraces(t *testing.T) {
+func TestWithoutTracing(t *testing.T) {
 	socket, tables := start(t, nil, nil)
 	deploy(t, socket, "nonsense")
 	if d := running(t, tables); d.Trace != "" {

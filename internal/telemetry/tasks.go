@@ -165,7 +165,7 @@ func (t *Tasks) addVolumes(describe describer) {
 		func(v *cluster.VolumeUse) (cluster.Bytes, bool) { return v.Free, v.Size > 0 })
 }
 
-// Take replaces the last measurement. Of several attempts of one task the last in the list counts. It keeps the list.
+// Take replaces the last measurement. If a task has several attempts, the last in the list counts. It keeps the list.
 func (t *Tasks) Take(all []ContainerSample) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -41,7 +41,7 @@ func TestTaskMetrics(t *testing.T) {
 		{Name: "data", Used: 5, Size: 9, Free: 4, At: time.Unix(1, 0)},
 		{Name: "new", Size: 9, Free: 4},
 	}
-	// Two containers of one network, one of another, and of an attempt that another one stands for.
+	// Two containers share a network, one has its own, and one belongs to an attempt that another attempt represents.
 	tasks.Take([]telemetry.ContainerSample{
 		sample("app", 1, 99*time.Second), sample("app", 7, 2*time.Second), kept,
 		sample("alone", 8, 0), job,
@@ -93,7 +93,7 @@ berth_task_volume_free_bytes{cluster="c",job_name="",node="n1",service="web",tas
 	}
 }
 
-// A node has series of 1000 containers at the most, and says of how many others it has none.
+// A node has series of at most 1000 containers, and counts the others.
 func TestTaskMetricsAreBounded(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
 	tasks := telemetry.NewTasks("n1", registry)

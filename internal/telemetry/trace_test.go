@@ -172,7 +172,7 @@ func TestUnreachableCollectorIsReportedOnce(t *testing.T) {
 		}
 	}
 	if got := strings.Count(log.String(), "spans could not be sent"); got != 1 {
-		t.Errorf("the log tells of it %d times:\n%s", got, log.String())
+		t.Errorf("the log has it %d times:\n%s", got, log.String())
 	}
 	if err := tracer.Close(t.Context()); err != nil {
 		t.Error(err)

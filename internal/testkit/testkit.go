@@ -1,13 +1,11 @@
 // Package testkit is what tests of real parts share: one way to wait for the
 // world, with a deadline, and one way to say that a machine lacks a part.
 //
-// A test that waits for a process, a socket or a container polls with Eventually, or
-// with Poll where it has to go on after the limit; nothing else in a test may sleep on
-// the real clock, but for the tests that do something at a random moment, which Pause
-// until then. No test fails because the machine is slow: limits follow a yardstick
-// (Eventually, Context, Scaled, Stopwatch). A test that needs a part
-// asks with NeedRoot or NeedCommand: where the part is missing the test is
-// skipped with the reason, or fails if BERTH_TEST_NO_SKIP is set, as CI sets it.
+// A test that waits for a process, a socket or a container polls with Eventually, or with Poll where it has to continue
+// after the limit; nothing else in a test may sleep on the real clock, but for the tests that do something at a random
+// moment, which Pause until then. No test fails because the machine is slow: limits follow a yardstick (Eventually,
+// Context, Scaled, Stopwatch). A test that needs a part asks with NeedRoot or NeedCommand: where the part is missing
+// the test is skipped with the reason, or fails if BERTH_TEST_NO_SKIP is set, as CI sets it.
 package testkit
 
 import (
@@ -33,9 +31,9 @@ const (
 	// slow things only take processor time from what the test waits for.
 	poll     = 10 * time.Millisecond
 	slowPoll = 200 * time.Millisecond
-	// lookShare is the least ratio of a pause to the duration of the check before it, so that repeated commands leave
+	// checkShare is the least ratio of a pause to the duration of the check before it, so that repeated commands leave
 	// the machine to what the test waits for. It counts up to longestPoll.
-	lookShare   = 3
+	checkShare  = 3
 	longestPoll = time.Second
 )
 
@@ -44,18 +42,18 @@ func pauseAfter(pause, took time.Duration) time.Duration {
 	if inBubble() {
 		return poll
 	}
-	return max(min(pause*5/4, slowPoll), min(lookShare*took, longestPoll))
+	return max(min(pause*5/4, slowPoll), min(checkShare*took, longestPoll))
 }
 
-// Eventually calls look until it returns nil, and fails the test with look's last
-// error once the limit has passed. The limit is that of a quiet machine: it stretches
-// while the machine is slow or busy (see Scaled). It must run on the test's own goroutine.
-func Eventually(t testing.TB, limit time.Duration, look func() error) {
+// Eventually calls check until it returns nil, and fails the test with check's last error once the limit has passed.
+// The limit is that of a quiet machine: it stretches while the machine is slow or busy (see Scaled). It must run on the
+// test's own goroutine.
+func Eventually(t testing.TB, limit time.Duration, check func() error) {
 	t.Helper()
 	watch := NewStopwatch()
 	for pause := min(poll, limit); ; {
 		began := time.Now()
-		err := look()
+		err := check()
 		took := time.Since(began)
 		switch {
 		case err == nil:
@@ -70,12 +68,12 @@ func Eventually(t testing.TB, limit time.Duration, look func() error) {
 	}
 }
 
-// Poll calls look until it returns nil or ctx has ended, and returns its last error. It
-// looks once at least. It is for what must not end the test: cleaning up, above all.
-func Poll(ctx context.Context, look func() error) error {
+// Poll calls check until it returns nil or ctx has ended, and returns its last error. It checks once at least. It is
+// for what must not end the test: cleaning up, above all.
+func Poll(ctx context.Context, check func() error) error {
 	for pause := poll; ; {
 		began := time.Now()
-		err := look()
+		err := check()
 		if err == nil || ctx.Err() != nil {
 			return err
 		}

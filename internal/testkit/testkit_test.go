@@ -13,15 +13,15 @@ import (
 func TestPoll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
-		looks := 0
+		polls := 0
 		err := testkit.Poll(t.Context(), func() error {
-			if looks++; looks < 3 {
+			if polls++; polls < 3 {
 				return errors.New("not yet")
 			}
 			return nil
 		})
-		if err != nil || looks != 3 || time.Since(began) == 0 {
-			t.Errorf("%d looks in %v: %v", looks, time.Since(began), err)
+		if err != nil || polls != 3 || time.Since(began) == 0 {
+			t.Errorf("%d polls in %v: %v", polls, time.Since(began), err)
 		}
 		never := errors.New("never")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -32,9 +32,9 @@ func TestPoll(t *testing.T) {
 		}); !errors.Is(err, never) || time.Since(began) != time.Second {
 			t.Errorf("after %v: %v, want the last error after 1s", time.Since(began), err)
 		}
-		looks = 0
-		if err := testkit.Poll(ctx, func() error { looks++; return never }); looks != 1 || !errors.Is(err, never) {
-			t.Errorf("with a context that has ended: %d looks, %v", looks, err)
+		polls = 0
+		if err := testkit.Poll(ctx, func() error { polls++; return never }); polls != 1 || !errors.Is(err, never) {
+			t.Errorf("with a context that has ended: %d polls, %v", polls, err)
 		}
 	})
 }

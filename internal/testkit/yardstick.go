@@ -17,7 +17,7 @@ const (
 	usualWork = 5 * time.Millisecond
 	// workRounds is the size of the fixed work.
 	workRounds = 4_000_000
-	// sampleInterval is the time between two looks at how busy the machine is.
+	// sampleInterval is the time between two samples of the machine's load.
 	sampleInterval = 50 * time.Millisecond
 	// latelySpan is over which time the slowness is averaged for limits that are fixed beforehand.
 	latelySpan = 3 * time.Second
@@ -105,8 +105,8 @@ type yard struct {
 	stat   stat
 }
 
-// yardstick returns the yardstick of this process. Its first call starts the sampling, for good: by a timer, as a
-// goroutine that stays would be a leak to the tests that look for leaks.
+// yardstick returns the yardstick of this process. Its first call starts the sampling, which never ends: by a timer,
+// because a remaining goroutine would be a leak for the tests that check for leaks.
 var yardstick = sync.OnceValue(func() *yard {
 	y := &yard{speed: coreSlowness() * raceSlowness, last: time.Now(), slower: 1}
 	y.stat, _ = readStat()
@@ -137,7 +137,7 @@ func (y *yard) handOut() float64 {
 }
 
 // over reports whether a wait with a limit has lasted for too long: by the time of a quiet machine, and by the time on
-// the wall as the largest limit was stretched that is fixed somewhere. What waits for a limit of a busy minute must not
+// the wall as the largest limit was stretched that is fixed somewhere. A wait with a limit of a busy minute must not
 // give up in a quiet one.
 func (s *Stopwatch) over(limit time.Duration) bool {
 	if s.Elapsed() < limit || s.bubble {
@@ -175,7 +175,7 @@ type stat struct {
 	stolen, all      float64 // ticks of the cores since the start: that went to other machines, and in all
 }
 
-// slowness tells how many times slower than alone a process proceeds, by this sample and the one before.
+// slowness returns how many times slower than alone a process proceeds, by this sample and the one before.
 func (s stat) slowness(before stat, cores int) float64 {
 	factor := max(s.running/float64(cores), 1) * min(1+s.blocked, maxDiskSlowness)
 	if all := s.all - before.all; all > 0 {
@@ -221,7 +221,7 @@ func parseStat(text []byte) stat {
 	return s
 }
 
-// coreSlowness tells how many times slower than usual a core of this machine is: the best of several tries counts, as
+// coreSlowness returns how many times slower than usual a core of this machine is: the best of several tries counts, as
 // other processes may be in the way of each.
 func coreSlowness() float64 {
 	best := time.Hour

@@ -8,8 +8,8 @@ import (
 )
 
 // Apart calls do on a thread that ends with it, and with it whatever do made of the thread: its namespaces, its rights,
-// its niceness. That is never the first thread of the process, which cannot end: all that /proc tells of the process
-// itself is of that one. What do starts as goroutines of its own is on other threads. Safe for concurrent use.
+// its niceness. That is never the first thread of the process, which cannot end: all that /proc shows of the process
+// itself belongs to that thread. Goroutines that do starts run on other threads. Safe for concurrent use.
 func Apart(do func() error) error {
 	done := make(chan error, 1)
 	go func() {

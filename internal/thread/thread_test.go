@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// TestApart holds that nothing is done on the first thread of the process, however many ask at once.
+// TestApart checks that nothing runs on the first thread of the process, with any number of concurrent callers.
 func TestApart(t *testing.T) {
 	t.Parallel()
 	var first, ran atomic.Int64

@@ -31,7 +31,7 @@ func utc(t testing.TB, text string) time.Time {
 	return at
 }
 
-// TestMoments tells the moments between two times, by the clock of UTC.
+// TestMoments lists the moments between two times, by the clock of UTC.
 func TestMoments(t *testing.T) {
 	for _, tt := range []struct {
 		name, expr, zone, after, until string
@@ -183,7 +183,7 @@ func TestSeveral(t *testing.T) {
 	}
 }
 
-// TestAgainstTheClock holds a table against a clock that is looked at every minute: a moment is the first time that the
+// TestAgainstTheClock compares a table with a clock that is read every minute: a moment is the first time that the
 // clock shows a minute of the schedule.
 func TestAgainstTheClock(t *testing.T) {
 	zones := []string{
@@ -225,7 +225,7 @@ func TestAgainstTheClock(t *testing.T) {
 			_, before := at.Add(-time.Minute).In(loc).Zone()
 			_, now := clock.Zone()
 			want := first && shows(minute, clock.Minute()) && shows(hour, clock.Hour())
-			leapt := now > before // what was left out comes now: TestMoments tells of it
+			leapt := now > before // the omitted moment comes now: see TestMoments
 			if got := moments[at]; got != want && !leapt {
 				t.Fatalf("at %s, %s by the clock: moment %v, want %v", at, clock, got, want)
 			}

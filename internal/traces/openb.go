@@ -25,11 +25,11 @@ const (
 // ReadOpenB reads a list of pods of the openb traces, and a list of nodes unless its From is nil. Each is a table of
 // comma-separated values with a heading. A pod is a job of one task.
 //
-// Of the pods, cpu_milli, memory_mib, num_gpu and gpu_milli must be there; a pod for one GPU with a gpu_milli below
-// 1000 asks for that share of it. gpu_spec lists the models that will do, separated by "|". A pod arrives at its
-// creation_time and runs from its scheduled_time, or else its creation_time, to its deletion_time; in a list without
-// creation_time pods arrive a second apart, in their order, and do not end. The jobs are in the order of the list. Of
-// the nodes, cpu_milli, memory_mib and gpu must be there.
+// Pods must have cpu_milli, memory_mib, num_gpu and gpu_milli; a pod for one GPU with a gpu_milli below 1000 requests
+// that share of it. gpu_spec lists the suitable models, separated by "|". A pod arrives at its creation_time and runs
+// from its scheduled_time, or else its creation_time, to its deletion_time; in a list without creation_time pods arrive
+// a second apart, in their order, and do not end. The jobs are in the order of the list. Nodes must have cpu_milli,
+// memory_mib and gpu.
 func ReadOpenB(pods, nodes Input) (*Trace, error) {
 	r := newReader()
 	if nodes.From != nil {

@@ -4,7 +4,7 @@
 // machines of that cluster. Two formats are supported: the tables of pods and nodes of the openb traces of a cluster
 // with GPUs (ReadOpenB), and the Standard Workload Format 2.2 of the logs of batch queues (ReadSWF).
 //
-// All faults of a file are returned at once, as Faults, each with file and line, and then without a Trace.
+// All faults of a file are returned together, as Faults, each with file and line, and then without a Trace.
 package traces
 
 import (
@@ -91,7 +91,7 @@ func (f Fault) String() string {
 	return fmt.Sprintf("%s:%d: %s", f.File, f.Line, f.Message)
 }
 
-// Faults are all that is wrong with a trace, as far as it is worth telling.
+// Faults are all that is wrong with a trace, up to a limit.
 type Faults struct {
 	List []Fault
 	// More is the number of further faults.

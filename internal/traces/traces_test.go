@@ -13,7 +13,7 @@ import (
 	"github.com/berthd/berth/internal/traces"
 )
 
-// input is a file that holds a text.
+// input is a file with a text.
 func input(name, text string) traces.Input {
 	return traces.Input{Name: name, From: strings.NewReader(text)}
 }
@@ -50,7 +50,7 @@ func TestReadOpenB(t *testing.T) {
 		},
 		Jobs: []traces.Job{
 			{ID: "p0", Arrived: 50 * time.Second, Run: 30 * time.Second, Tasks: 1},
-			// it was placed at once, or nobody knows when
+			// it was placed immediately, or at an unknown time
 			{ID: "p1", Run: 10 * time.Second, Shape: 1, Tasks: 1},
 			{ID: "p2", Arrived: 7 * time.Second, Shape: 2, Tasks: 1},                        // no end is known
 			{ID: "p3", Arrived: 7 * time.Second, Run: time.Second, Shape: 3, Tasks: 1},      // a second at least
@@ -87,9 +87,9 @@ func TestReadSWF(t *testing.T) {
 	want := &traces.Trace{
 		Procs: 10, Skipped: 2, Shapes: []traces.Shape{{CPU: 1000, Memory: 2 * cluster.MiB}, {CPU: 1000}},
 		Jobs: []traces.Job{
-			{ID: "2", Run: 50 * s, Limit: 50 * s, Shape: 1, Tasks: 4, User: "8"}, // asked for nothing: what it used
+			{ID: "2", Run: 50 * s, Limit: 50 * s, Shape: 1, Tasks: 4, User: "8"}, // requested nothing: what it used
 			{ID: "1", Arrived: 5 * s, Run: 100 * s, Limit: 100 * s, Tasks: 6, User: "7"},
-			// stopped at what it asked for
+			// stopped at its limit
 			{ID: "3", Arrived: 6 * s, Run: 300 * s, Limit: 300 * s, Shape: 1, Tasks: 8, User: "7"},
 			// shorter than a second
 			{ID: "4", Arrived: 7 * s, Run: s, Limit: 20 * s, Shape: 1, Tasks: 1, User: "9"},
@@ -100,8 +100,8 @@ func TestReadSWF(t *testing.T) {
 	}
 }
 
-// TestAllFaultsAreReported holds that faults are told at once, with file and line, and that nothing is returned beside
-// them.
+// TestAllFaultsAreReported checks that all faults are returned together, with file and line, and that nothing else is
+// returned.
 func TestAllFaultsAreReported(t *testing.T) {
 	heading := "name,cpu_milli,memory_mib,num_gpu,gpu_milli\n"
 	openb := func(pods, nodes string) (*traces.Trace, error) {
@@ -189,7 +189,7 @@ func TestAllFaultsAreReported(t *testing.T) {
 	}
 }
 
-// TestFileThatCannotBeRead holds that what the disk says is told as well.
+// TestFileThatCannotBeRead checks that errors of the disk are returned as well.
 func TestFileThatCannotBeRead(t *testing.T) {
 	f, err := os.Open(t.TempDir()) // a folder
 	if err != nil {
@@ -224,7 +224,7 @@ func FuzzReadSWF(f *testing.F) {
 	})
 }
 
-// check holds what is promised of each trace.
+// check checks the promises of each trace.
 func check(t *testing.T, got *traces.Trace, err error) {
 	if (got == nil) != (err != nil) {
 		t.Fatalf("got %v and %v, want one of them", got, err)

@@ -10,12 +10,12 @@ import (
 	"time"
 )
 
-// These times bound the time until a lost peer is noticed. The kernel closes the connections of a program that ends at
-// once. It probes a silent connection: a lost machine or a cut link ends the connection within 4 s, without work for
-// the programs. A server that hangs while its machine lives is found by a second request in parallel to an unanswered
-// report (see watchCall). HTTP/2 pings cover the remaining cases, such as a byte stream whose other end hangs. Pings
-// wake both programs, so they are sent only on connections that were silent for longer than any heartbeat interval (see
-// dispatcher.LongestHeartbeat).
+// These times bound the time until a lost peer is noticed. The kernel closes the connections of a program that ends
+// immediately. It probes a silent connection: a lost machine or a cut link ends the connection within 4 s, without work
+// for the programs. A server that hangs while its machine lives is found by a second request in parallel to an
+// unanswered report (see watchCall). HTTP/2 pings cover the remaining cases, such as a byte stream whose other end
+// hangs. Pings wake both programs, so they are sent only on connections that were silent for longer than any heartbeat
+// interval (see dispatcher.LongestHeartbeat).
 //
 // A connection without a stream is closed after maxIdle, since a healthy agent always has its assignments open.
 // Otherwise an abandoned connection with an open stream would never be closed.

@@ -33,13 +33,13 @@ type ServiceRequest struct {
 	Cluster string `json:"cluster"`
 	Service string `json:"service"`
 	Stamp   string `json:"stamp,omitempty"`
-	// Known is the stamp of old knowledge that the agent wants to confirm; Stamp is then empty. The server answers at
-	// once, even if nothing changed.
+	// Known is the stamp of old knowledge that the agent wants to confirm; Stamp is then empty. The server answers
+	// immediately, even if nothing changed.
 	Known string `json:"known,omitempty"`
 }
 
 // AddressesReply holds the services that differ from the agent's knowledge, in the order of the request. If they are
-// too large for one reply it holds a part of them, and the next request is answered at once.
+// too large for one reply it holds a part of them, and the next request is answered immediately.
 type AddressesReply struct {
 	Services []ServiceUpdate `json:"services,omitempty"`
 }

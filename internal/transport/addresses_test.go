@@ -18,28 +18,28 @@ func (sessionDispatch) Register(context.Context, Registration) (Welcome, error) 
 	return Welcome{Session: 1, Wire: WireVersion}, nil
 }
 
-// tellingDispatch is a server that sends addresses.
-type tellingDispatch struct{ sessionDispatch }
+// answeringDispatch is a server that sends addresses.
+type answeringDispatch struct{ sessionDispatch }
 
-func (tellingDispatch) Addresses(_ context.Context, r AddressesRequest) (reply AddressesReply, err error) {
+func (answeringDispatch) Addresses(_ context.Context, r AddressesRequest) (reply AddressesReply, err error) {
 	if r.Session != 1 {
 		return reply, &SessionError{Newest: 1, Detail: "another"}
 	}
-	told, err := ServiceUpdate{
+	update, err := ServiceUpdate{
 		Cluster: r.Services[0].Cluster, Service: r.Services[0].Service, Stamp: "s2",
 		Addresses: []ServiceAddress{
 			{Task: "c.web.1.0", Node: "n1", Address: "192.0.2.1", Ports: map[string]int{"http": 8080}},
 		},
 	}.Encoded()
-	return AddressesReply{Services: []ServiceUpdate{told, {Cluster: "c", Service: "db", Stamp: "none", Missing: true}}},
-		err
+	missing := ServiceUpdate{Cluster: "c", Service: "db", Stamp: "none", Missing: true}
+	return AddressesReply{Services: []ServiceUpdate{update, missing}}, err
 }
 
 // The addresses of services arrive, whether they were encoded before or not.
 func TestAddressesOverTheWire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFabric()
-		f.serve(t, "http://new:7071", tellingDispatch{})
+		f.serve(t, "http://new:7071", answeringDispatch{})
 		r := AddressesRequest{
 			Node: "n1", Session: 1,
 			Services: []ServiceRequest{{Cluster: "c", Service: "web", Stamp: "s1"}},
@@ -67,15 +67,15 @@ func TestAddressesOverTheWire(t *testing.T) {
 
 // The shared encoding of an update equals the encoding of its fields.
 func TestServiceSentEncoded(t *testing.T) {
-	told := ServiceUpdate{
+	update := ServiceUpdate{
 		Cluster: "c", Service: "web", Stamp: "s",
 		Addresses: []ServiceAddress{{Task: "t", Node: "n", Address: "a"}},
 	}
-	plain, err := json.Marshal(told)
+	plain, err := json.Marshal(update)
 	if err != nil {
 		t.Fatal(err)
 	}
-	once, err := told.Encoded()
+	once, err := update.Encoded()
 	if err != nil {
 		t.Fatal(err)
 	}

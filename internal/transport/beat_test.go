@@ -13,21 +13,21 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// A report without news and its answer arrive whole, whichever way they travel.
+// A report without changes and its answer arrive complete, over either path.
 func TestHeartbeats(t *testing.T) {
 	full := ReportReply{
 		Refused: map[string]Refused{}, Heartbeat: cluster.Duration(1500 * time.Millisecond),
 		Token: cluster.Token{Generation: 1, Incarnation: 1700000000000, Epoch: 3},
 	}
-	news := full
-	news.Servers = []string{"http://s2:1"}
+	changed := full
+	changed.Servers = []string{"http://s2:1"}
 	for name, c := range map[string]struct {
 		report Report
 		reply  ReportReply
 		path   string
 	}{
 		"nothing new":         {Report{Node: "n1", Session: 4, Seq: 9}, full, PathBeat + "n1/4/9"},
-		"the server has news": {Report{Node: "n1", Session: 4, Seq: 9}, news, PathBeat + "n1/4/9"},
+		"the server has news": {Report{Node: "n1", Session: 4, Seq: 9}, changed, PathBeat + "n1/4/9"},
 		"the agent has news": {
 			Report{Node: "n1", Session: 4, Seq: 9, Stats: &cluster.NodeStats{Tasks: 1}},
 			full, PathReport,
@@ -36,13 +36,13 @@ func TestHeartbeats(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var path string
-				var heard Report
+				var received Report
 				h := Handler(&script{
 					register: func(Registration) (Welcome, error) {
 						return Welcome{Session: 4, Wire: WireVersion}, nil
 					},
 					report: func(r Report) (ReportReply, error) {
-						heard = r
+						received = r
 						return c.reply, nil
 					},
 				})
@@ -62,8 +62,8 @@ func TestHeartbeats(t *testing.T) {
 				if path != c.path {
 					t.Errorf("it went to %s, want %s", path, c.path)
 				}
-				if diff := cmp.Diff(c.report, heard); diff != "" {
-					t.Errorf("report (-sent +heard):\n%s", diff)
+				if diff := cmp.Diff(c.report, received); diff != "" {
+					t.Errorf("report (-sent +received):\n%s", diff)
 				}
 				want := c.reply
 				want.Refused = nil

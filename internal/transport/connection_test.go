@@ -295,7 +295,7 @@ func TestStreamOfAnAgentThatDoesNotRead(t *testing.T) {
 	select {
 	case <-returned:
 	case <-testkit.Context(t, 10*time.Second).Done():
-		t.Error("the write goes on after the call was to end")
+		t.Error("the write continues after the end of the call")
 	}
 	_ = s.Close()
 }
@@ -338,7 +338,7 @@ func TestUnreadStreamBlocksNoReport(t *testing.T) {
 	brief := testkit.Context(t, 5*time.Second)
 	for i := range 10 {
 		if _, err := c.Report(brief, Report{Node: strings.Repeat("n", 100_000), Seq: uint64(i)}); err != nil {
-			t.Fatalf("a report beside streams that nobody reads: %v", err)
+			t.Fatalf("a report beside streams without a reader: %v", err)
 		}
 	}
 }

@@ -41,7 +41,7 @@ func TestServiceSentOnto(t *testing.T) {
 		"one came":       {come: []ServiceAddress{c}, want: []ServiceAddress{a, b, c}},
 		"the first went": {gone: []ServiceAddress{a}, want: []ServiceAddress{b}},
 		"one changed":    {come: []ServiceAddress{moved}, want: []ServiceAddress{a, moved}},
-		"all at once": {
+		"all together": {
 			gone: []ServiceAddress{a}, come: []ServiceAddress{moved, c},
 			want: []ServiceAddress{moved, c},
 		},
@@ -57,14 +57,14 @@ func TestServiceSentOnto(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			told := ServiceUpdate{Stamp: StampOf(false, test.want), Since: from, Addresses: test.come}
+			update := ServiceUpdate{Stamp: StampOf(false, test.want), Since: from, Addresses: test.come}
 			if test.since != "" {
-				told.Since = test.since
+				update.Since = test.since
 			}
 			for _, g := range test.gone {
-				told.Gone = append(told.Gone, g.Place())
+				update.Gone = append(update.Gone, g.Place())
 			}
-			got, err := told.Onto(from, base)
+			got, err := update.Onto(from, base)
 			if errors.Is(err, ErrDifference) != test.wrong {
 				t.Fatalf("got %v", err)
 			}
@@ -129,9 +129,9 @@ func TestAddressesArePacked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, told := range map[string][]ServiceUpdate{"none": nil, "short": {short}, "both": {long, short}} {
+	for name, update := range map[string][]ServiceUpdate{"none": nil, "short": {short}, "both": {long, short}} {
 		t.Run(name, func(t *testing.T) {
-			want := AddressesReply{Services: told}
+			want := AddressesReply{Services: update}
 			plain, err := json.Marshal(want)
 			if err != nil {
 				t.Fatal(err)

@@ -11,7 +11,7 @@ import (
 
 // A node with a certificate may send only its own messages. A caller without a certificate is trusted: the listener
 // admitted it.
-func TestANodeSpeaksForItself(t *testing.T) {
+func TestNodeSendsOnlyItsOwnMessages(t *testing.T) {
 	calls := 0
 	h := Handler(&script{
 		register: func(Registration) (Welcome, error) { calls++; return Welcome{}, nil },

@@ -6,8 +6,8 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// A node is near a limit when it uses these shares of a resource. A change by the share Jump causes a report at once.
-// Agent and server use the same numbers.
+// A node is near a limit when it uses these shares of a resource. A change by the share Jump causes an immediate
+// report. Agent and server use the same numbers.
 const (
 	NearCPU    = 0.9
 	NearMemory = 0.9
@@ -56,7 +56,7 @@ func samePressure(p, q *cluster.Pressure) bool {
 	return p == q || p != nil && q != nil && p.Since.Equal(q.Since) && p.Victim == q.Victim
 }
 
-// NeedsReportNow reports whether a node has to send statistics at once, before its next report. Since the last
+// NeedsReportNow reports whether a node has to send statistics immediately, before its next report. Since the last
 // statistics, the node came near a limit, or its use changed by Jump.
 func (s Share) NeedsReportNow(sent Share) bool {
 	return s.Change(sent) >= Jump ||

@@ -20,7 +20,7 @@ type SecretStamps struct {
 	Stamps map[string]string `json:"stamps"`
 }
 
-// SecretsRequest asks for the secrets of one attempt on the node: those of its containers or, with a Registry, the
+// SecretsRequest requests the secrets of one attempt on the node: those of its containers or, with a Registry, the
 // login for the image of a Container.
 type SecretsRequest struct {
 	Node    string         `json:"node"`

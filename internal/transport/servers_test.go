@@ -289,7 +289,7 @@ func TestAgentsLeaveAHangingServer(t *testing.T) {
 		began := time.Now()
 		for err = nil; !errors.Is(err, ErrElsewhere); {
 			if _, err = c.Report(t.Context(), Report{Node: "n1"}); err == nil {
-				t.Fatal("a report was answered by nobody")
+				t.Fatal("a report was answered by no server")
 			}
 		}
 		if took, most := time.Since(began), aliveCheckAfter+aliveCheckTimeout+time.Second; took > most {
@@ -323,7 +323,7 @@ func TestAgentsWaitForASlowServer(t *testing.T) {
 // A server that cannot serve sends its agents to others, on the stream and in the answer. Agents never leave the only
 // server.
 func TestServersSendAgentsAway(t *testing.T) {
-	for name, others := range map[string]bool{"to others": true, "to nobody": false} {
+	for name, others := range map[string]bool{"to others": true, "to no server": false} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFabric()

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestEndsOfDirections holds that the end of a direction is a frame that carries nothing.
+// TestEndsOfDirections checks that the end of a direction is a frame that carries nothing.
 func TestEndsOfDirections(t *testing.T) {
 	var wire bytes.Buffer
 	w := NewFrameWriter(&wire)

@@ -106,19 +106,19 @@ func TestRecordedMessages(t *testing.T) {
 func TestOtherAgents(t *testing.T) {
 	for _, version := range []string{"4", "newer"} {
 		t.Run(version, func(t *testing.T) {
-			var heard []string
+			var received []string
 			h := Handler(&script{
 				register: func(r Registration) (Welcome, error) {
-					heard = append(heard, r.Node, r.Tasks[0].UUID)
+					received = append(received, r.Node, r.Tasks[0].UUID)
 					_, err := r.Speaks()
 					return Welcome{Session: 4}, err
 				},
 				report: func(r Report) (ReportReply, error) {
-					heard = append(heard, r.Node, r.Tasks[0].UUID)
+					received = append(received, r.Node, r.Tasks[0].UUID)
 					return ReportReply{}, nil
 				},
 				assign: func(_ context.Context, r AssignmentsRequest, send func([]Message) error) error {
-					heard = append(heard, r.Node, r.Definitions[0].String())
+					received = append(received, r.Node, r.Definitions[0].String())
 					return send([]Message{{Synced: true}})
 				},
 			})
@@ -134,7 +134,7 @@ func TestOtherAgents(t *testing.T) {
 					t.Errorf("%s: got %d %s", call[1], w.Code, w.Body)
 				}
 			}
-			if diff := cmp.Diff([]string{"n1", "u1", "n1", "u2", "n1", "web@1"}, heard); diff != "" {
+			if diff := cmp.Diff([]string{"n1", "u1", "n1", "u2", "n1", "web@1"}, received); diff != "" {
 				t.Errorf("the server understood (-want +got):\n%s", diff)
 			}
 		})

@@ -28,7 +28,7 @@ const (
 	PathStream      = "/agent/v1/streams/" // + id
 	// PathBeat + node/session/seq is a heartbeat: a report without content.
 	PathBeat = "/agent/v1/beat/"
-	// PathAlive answers at once. Any answer distinguishes a server that waits for its disk from one that hangs.
+	// PathAlive answers immediately. Any answer distinguishes a server that waits for its disk from one that hangs.
 	PathAlive = "/agent/v1/alive"
 )
 
@@ -209,7 +209,7 @@ const (
 	// StreamImageLoad carries a tar archive of images to the agent, in frames of ChannelStdin, the last one empty. The
 	// agent answers with the loaded images as a JSON array of Image in frames of ChannelStdout, then ChannelExit.
 	StreamImageLoad StreamKind = "image-load"
-	// StreamImageList asks for the node's images: the agent sends them as StreamImageLoad does.
+	// StreamImageList requests the node's images: the agent sends them as StreamImageLoad does.
 	StreamImageList StreamKind = "image-list"
 	// StreamTTLUpdate passes the word in the request to a check of type ttl. The agent answers with ChannelExit once it
 	// has stored the word; an error says why it refused the word.

@@ -1,9 +1,8 @@
-// Package version tells which build of Berth this is.
+// Package version identifies the build of Berth.
 //
-// A release build is stamped by the linker (see the Makefile) with its version,
-// its commit and the date of that commit: never with the time of the build, so
-// that the same commit gives the same bytes. A build that nobody stamped, such as
-// `go install` or `go test`, falls back on what the toolchain recorded.
+// A release build is stamped by the linker (see the Makefile) with its version, its commit and the date of that commit:
+// never with the time of the build, so that the same commit gives the same bytes. A build without a stamp, such as `go
+// install` or `go test`, falls back on what the toolchain recorded.
 package version
 
 import (

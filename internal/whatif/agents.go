@@ -17,7 +17,7 @@ import (
 // pulseInterval is the time until the next sign of life of each agent of a World. The agents are never late.
 const pulseInterval = 100 * 365 * 24 * time.Hour
 
-// agents replaces the agents of all nodes. Every assignment succeeds at once.
+// agents replaces the agents of all nodes. Every assignment succeeds immediately.
 type agents struct {
 	world  *World
 	follow *store.Follower

@@ -14,7 +14,7 @@ import (
 	"github.com/berthd/berth/internal/whatif"
 )
 
-// TestEveryFaultIsReported: Check returns all faults at once, each with its path.
+// TestEveryFaultIsReported: Check returns all faults together, each with its path.
 func TestEveryFaultIsReported(t *testing.T) {
 	faults := whatif.Check(api.SimulateRequest{Changes: []api.SimulateChange{
 		{},
@@ -144,6 +144,6 @@ func TestRecoveryIsRefused(t *testing.T) {
 	_, err = whatif.Run(t.Context(), whatif.Config{Branch: b, Now: midnight},
 		api.SimulateRequest{Changes: []api.SimulateChange{nodes(1)}})
 	if !errors.Is(err, whatif.ErrHeld) || !errors.Is(err, planning.ErrSimulation) {
-		t.Errorf("got %v, want that it is held", err)
+		t.Errorf("got %v, want ErrHeld", err)
 	}
 }

@@ -196,19 +196,19 @@ const (
 	longRunChanges  = 200
 )
 
-// TestPredictionsComeTrue predicts each of over 200 changes from the state before it. It then makes the change in a
-// real domain and compares the nodes, ports and devices of all tasks. Each step of a task takes the same time on all
+// TestPredictionsMatchTheDomain predicts each of over 200 changes from the state before it. It then makes the change in
+// a real domain and compares the nodes, ports and devices of all tasks. Each step of a task takes the same time on all
 // machines of the fleet.
-func TestPredictionsComeTrue(t *testing.T) {
+func TestPredictionsMatchTheDomain(t *testing.T) {
 	pace := func(*lockedRandom) time.Duration { return 300 * time.Millisecond }
 	if os.Getenv("BERTH_TEST_PACE") != "" { // measures the effect of unequal speeds
 		pace = func(c *lockedRandom) time.Duration { return 50*time.Millisecond + c.upTo(time.Second) }
 	}
-	told, far := seeds, shortRunChanges
+	chosen, far := seeds, shortRunChanges
 	if seed := testkit.Setting(t, "BERTH_TEST_SEED", 0); seed != 0 {
-		told, far = []uint64{uint64(seed)}, longRunChanges
+		chosen, far = []uint64{uint64(seed)}, longRunChanges
 	}
-	for _, seed := range told {
+	for _, seed := range chosen {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			t.Parallel()
 			comparePredictions(t, seed, far, pace)
@@ -255,7 +255,7 @@ func comparePredictions(t *testing.T, seed uint64, changes int, pace func(*locke
 					diff)
 			}
 		}
-		t.Logf("%d changes %v, %d tasks that stand elsewhere by them, tasks wait after %d", changes, kinds, moved,
+		t.Logf("%d changes %v, %d tasks on other nodes after them, tasks wait after %d", changes, kinds, moved,
 			waits)
 		if moved < 2*changes || waits == 0 || waits == changes {
 			t.Errorf("the story is too tame: %d tasks moved, tasks waited after %d of %d changes", moved, waits,

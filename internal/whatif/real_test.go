@@ -116,7 +116,7 @@ func (f *fleet) settle() {
 			return
 		}
 	}
-	f.t.Fatal("the fleet did not come to rest")
+	f.t.Fatal("the fleet did not converge")
 }
 
 // machine is a node whose tasks follow their orders, after a while.

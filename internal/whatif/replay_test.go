@@ -45,15 +45,15 @@ func replay(t *testing.T, w *whatif.World, r whatif.Replay, changes ...api.Simul
 
 func seconds(n int) cluster.Duration { return cluster.Duration(time.Duration(n) * time.Second) }
 
-// TestReplayTimes replays four jobs on ten CPUs. The first job holds six of them for 100 s. The second job needs all
+// TestReplayTimes replays four jobs on ten CPUs. The first job uses six of them for 100 s. The second job needs all
 // ten. It waits for the third job, which arrived later and fits beside the first. It also waits for the fourth job,
 // which begins when the third has ended.
 func TestReplayTimes(t *testing.T) {
 	w := domain(t, api.SimulateChange{AddNodes: &api.SimulateNodes{Name: "n", Count: 10, CPU: "1", Memory: "4GiB"}})
-	var told []whatif.Progress
+	var progress []whatif.Progress
 	got := replay(t, w, whatif.Replay{
 		Name: "story", Trace: batch("1000 100 6", "1001 10 10", "1002 90 4", "1002 40 4", "1003 5 10"),
-		Progress: func(p whatif.Progress) { told = append(told, p) },
+		Progress: func(p whatif.Progress) { progress = append(progress, p) },
 	})
 	want := &whatif.Replayed{
 		Trace: "story", Jobs: 5, Tasks: 34, Begun: 5, Ended: 5, Lasted: seconds(147),
@@ -89,8 +89,8 @@ func TestReplayTimes(t *testing.T) {
 		got.Steps[0].Ended != 34 || got.Steps[0].Change != "replay story" {
 		t.Errorf("got %+v, want all come and gone", got.Simulation)
 	}
-	if len(told) == 0 || told[0].Of != 5 {
-		t.Errorf("got %+v, want to be told how far it is", told)
+	if len(progress) == 0 || progress[0].Of != 5 {
+		t.Errorf("got %+v, want its progress", progress)
 	}
 	if n := w.Snapshot().AttemptCount(); n != 0 {
 		t.Errorf("%d attempts in what it began from, want none", n)
@@ -109,7 +109,7 @@ func TestReplayBesideServices(t *testing.T) {
 		t.Errorf("got %+v, want one job that runs, one that waits and one that has ended", r)
 	}
 	if got.Fits || len(got.Waiting) != 1 || got.Waiting[0].New != 3 || len(got.Tasks) != 1 || got.Tasks[0].To != "m" {
-		t.Errorf("got %+v, want that three tasks wait, and that one has come to m", got.Simulation)
+		t.Errorf("got %+v, want three waiting tasks, and one on m", got.Simulation)
 	}
 	if id := got.Tasks[0].Task; id != "trace2.job-1.1.run.0" {
 		t.Errorf("got the task %s, want it in a cluster that was not there", id)

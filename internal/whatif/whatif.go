@@ -4,7 +4,7 @@
 // A World consists of a branch (store.Branch), the API server that writes the user's requests, and the control plane
 // that decides. Both are the code that serves the real domain, so a task is placed exactly as the real domain would
 // place it. The clock and the agents are simulated. The clock advances as soon as nothing changes at its present time.
-// The agents' tasks are always healthy, and stopped tasks are gone at once.
+// The agents' tasks are always healthy, and stopped tasks are gone immediately.
 //
 // A World writes nothing and queries nothing outside of its branch. Gates of rollouts pass, and counts that follow
 // metrics stay. Crons make no jobs, and the tasks of jobs never end.
@@ -40,8 +40,8 @@ import (
 // ErrHeld says that the domain is in recovery: its store went back, and the operator has not decided yet. Nothing is
 // placed or stopped there.
 var ErrHeld = fmt.Errorf(
-	"%w: the store went back to an earlier state, and nothing is placed before the operator has said how to "+
-		"go on (berth operator recover)",
+	"%w: the store went back to an earlier state, and nothing is placed before the operator has decided how "+
+		"to continue (berth operator recover)",
 	planning.ErrSimulation)
 
 // ErrTooLong says that a simulation exceeded its limit of work.

@@ -76,11 +76,11 @@ func applyChange(t *testing.T, w *whatif.World, c api.SimulateChange) {
 		t.Fatalf("%s: %v", whatif.Describe(&c), err)
 	}
 	if !settled {
-		t.Fatalf("%s: it did not come to rest", whatif.Describe(&c))
+		t.Fatalf("%s: it did not converge", whatif.Describe(&c))
 	}
 }
 
-// branch returns a branch of a World's store, as a server makes one of its own.
+// branch returns a branch of a World's store, like a server's branch of its store.
 func branch(w *whatif.World) *store.Branch {
 	return store.NewBranch(w.Snapshot(), store.DefaultPrefix, logger())
 }

@@ -71,7 +71,7 @@ func ShortTasks(text string) string {
 	return strings.Join(words, " ")
 }
 
-// Span writes a duration in its largest whole unit of which there are at least two: "90s", "3h", "12d". A negative
+// Span writes a duration in the largest whole unit with a number of at least two: "90s", "3h", "12d". A negative
 // duration is "0s".
 func Span(d time.Duration) string {
 	d = max(d, 0)

@@ -263,7 +263,7 @@ func (w *crashSite) killRandomProcess() {
 func (w *crashSite) someBegin() bool {
 	page, err := w.site.Client().Tasks(w.Context(), client.TaskFilter{Job: "batch"}, client.ListOptions{})
 	if err != nil {
-		return false // the server is busy; another kill will tell
+		return false // the server is busy; another kill follows
 	}
 	return slices.ContainsFunc(page.Items, func(t api.TaskView) bool {
 		return t.State == cluster.StatePreparing || t.State == cluster.StateStarting
@@ -347,7 +347,7 @@ func (w *crashSite) checkEffects() {
 		case !task.State.Terminal():
 			w.Errorf("%s attempt %d is %s after the job ended", task.ID, task.Attempt, task.State)
 		case task.State == cluster.StateSucceeded && n != 1:
-			w.Errorf("%s attempt %d has succeeded and its effect stands %d times", task.ID, task.Attempt, n)
+			w.Errorf("%s attempt %d has succeeded and has %d effects", task.ID, task.Attempt, n)
 		case task.State == cluster.StateSucceeded:
 			concluded[string(task.ID)] = true
 		default:
@@ -420,13 +420,14 @@ func (w *crashSite) checkEvents() {
 	if diff := cmp.Diff(upTo(all), upTo(w.seen)); diff != "" {
 		w.Errorf("the follower saw other events than the log has (-log +seen):\n%s", diff)
 	}
-	told := map[string]bool{}
+	published := map[string]bool{}
 	for _, e := range all {
-		told[e.Type+" "+string(e.Task)+" "+strconv.Itoa(e.Attempt)] = true
+		published[e.Type+" "+string(e.Task)+" "+strconv.Itoa(e.Attempt)] = true
 	}
 	for _, task := range w.site.Tasks(client.TaskFilter{Job: "batch"}) {
-		if key := "task." + string(task.State) + " " + string(task.ID) + " " + strconv.Itoa(task.Attempt); !told[key] {
-			w.Errorf("no event tells %q", key)
+		key := "task." + string(task.State) + " " + string(task.ID) + " " + strconv.Itoa(task.Attempt)
+		if !published[key] {
+			w.Errorf("there is no event %q", key)
 		}
 	}
 	w.Logf("%d events, %d seen by the follower", len(all), len(w.seen))

@@ -8,7 +8,7 @@ import (
 	"github.com/berthd/berth/test/harness"
 )
 
-// asked is a service with a secret in its environment, and a job that fails at once.
+// asked is a service with a secret in its environment, and a job that fails immediately.
 const asked = `
 kind: TaskDefinition
 name: asked
@@ -61,20 +61,20 @@ func TestAnswers(t *testing.T) {
 	events := s.Berth("events", "--service", "asked", "--since", "1h")
 	events.Want(t, 0, "task.assigned", "asked.1.0")
 	if strings.Contains(events.Stdout, "fails") {
-		t.Errorf("events of service asked tell of job fails:\n%s", events.Stdout)
+		t.Errorf("events of service asked contain job fails:\n%s", events.Stdout)
 	}
 	s.Berth("events", "--job", "fails", "--reason", "exit", "-o", "jsonpath=$[*].type").Want(t, 0, "task.failed")
 	follow := s.Start("events", "--follow", "--tail", "1", "--service", "asked", "--type", "service")
 	s.Eventually(soon, func() error {
 		if !strings.Contains(follow.Output(), "service.rollout-complete") {
-			return errors.New("the stream has not told of the newest event")
+			return errors.New("the stream does not have the newest event")
 		}
 		return nil
 	})
 	s.Berth("scale", "service/asked", "1").Want(t, 0)
 	s.Eventually(soon, func() error {
 		if !strings.Contains(follow.Output(), "service.updated") {
-			return errors.New("the stream has not told of the new count")
+			return errors.New("the stream does not have the new count")
 		}
 		return nil
 	})

@@ -72,7 +72,7 @@ func checksum(b []byte) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// packed is a tar.gz archive of a program, and of what leads out of its folder where that is asked for.
+// packed is a tar.gz archive of a program, and on request of links out of its folder.
 func packed(t *testing.T, program string, evil bool) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -131,7 +131,7 @@ steps: [{name: all, definition: %[1]s}]
 		s.Berth("run", run("first", shared, script)).Want(t, 0, "succeeded")
 		s.Prints(said+"\nthe kit speaks\nall well", "logs", "first.1.all.0")
 		if tools, kits := srv.requests("/tool"), srv.requests("/kit.tar.gz"); tools != 2 || kits != 1 {
-			t.Errorf("the tool was asked for %d times and the kit %d times, want 2 and 1", tools, kits)
+			t.Errorf("the tool was requested %d times and the kit %d times, want 2 and 1", tools, kits)
 		}
 		// 2. The message about a wrong checksum has both sums, and the address without its key.
 		wrong := "sha256:" + strings.Repeat("ab", 32)
@@ -152,7 +152,7 @@ steps: [{name: all, definition: %[1]s}]
 			srv.URL, checksum(evil))
 		s.Berth("run", "--detach", run("evil", bad, "echo it runs")).Want(t, 0)
 		s.Prints("../../evil", "status", "job/evil")
-		// … and nothing is asked for where a cloud serves the machine's credentials.
+		// … and nothing is requested where a cloud serves the machine's credentials.
 		bad = fmt.Sprintf(`      - {source: "http://169.254.169.254/latest", checksum: %q, path: /opt/berth-test/tool}`,
 			wrong)
 		s.Berth("run", "--detach", run("cloud", bad, "echo it runs")).Want(t, 0)
@@ -175,8 +175,8 @@ steps: [{name: all, definition: %[1]s}]
 	})
 }
 
-// An operator denies an address to what users write. The agent asks it for no artifact, and the job's status says why
-// and who decided so. An agent without the denial runs the same job.
+// An operator denies users an address. The agent fetches no artifact from it, and the job's status says why and who
+// decided so. An agent without the denial runs the same job.
 func TestArtifactFromADeniedAddress(t *testing.T) {
 	t.Parallel()
 	tool := []byte("#!/bin/sh\necho the tool speaks\n")
@@ -249,6 +249,6 @@ steps: [{name: all, definition: own, count: 2}]
 		s.Prints("the kit speaks\n"+owner+" 755\n", "logs", fmt.Sprintf("own.1.all.%d", i))
 	}
 	if n := srv.requests("/kit.tar.gz"); n != 1 {
-		t.Errorf("the kit was asked for %d times, want once for both", n)
+		t.Errorf("the kit was requested %d times, want once for both", n)
 	}
 }

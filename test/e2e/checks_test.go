@@ -186,7 +186,7 @@ func (s *checkedSite) beats(id cluster.TaskID) (end func() error) {
 	}
 }
 
-// TestChecks plays checks of each type and meaning that a program, or somebody for it, can fail.
+// TestChecks runs checks of each type and meaning that a program, or a user, can fail.
 func TestChecks(t *testing.T) {
 	t.Parallel()
 	harness.Each(t, func(t *testing.T, executor string) {

@@ -223,7 +223,7 @@ func allowed(pid int) (string, error) {
 			return strings.TrimSpace(cpus), nil
 		}
 	}
-	return "", errors.New("the kernel does not tell on which CPUs a process may run")
+	return "", errors.New("the kernel does not show on which CPUs a process may run")
 }
 
 // specified is a vendor's device specification of a machine with two GPUs: a device file for each, and for containers a

@@ -14,7 +14,7 @@ import (
 	"github.com/berthd/berth/test/harness"
 )
 
-// smallDisk holds a store and leaves room above its low-water mark.
+// smallDisk is large enough for a store and leaves room above its low-water mark.
 const smallDisk = 512 << 20
 
 func TestFullDiskOfTheServer(t *testing.T) {
@@ -101,7 +101,7 @@ func TestFullDiskOfTheAgent(t *testing.T) {
 	s.Eventually(soon, func() error {
 		r := s.Berth("status", "service/hello")
 		if !strings.Contains(r.Stdout, "no space left") {
-			return fmt.Errorf("the status does not tell of the full disk:\n%v", r)
+			return fmt.Errorf("the status does not show the full disk:\n%v", r)
 		}
 		return nil
 	})

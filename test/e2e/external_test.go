@@ -163,7 +163,7 @@ func TestExternalStore(t *testing.T) {
 	for _, s := range f.Servers {
 		for _, password := range []string{etcdtest.Password, etcdtest.NextOne} {
 			if strings.Contains(s.Output(), password) {
-				t.Errorf("the log of %s tells a password", s.Host.Name)
+				t.Errorf("the log of %s contains a password", s.Host.Name)
 			}
 		}
 	}

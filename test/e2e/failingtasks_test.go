@@ -10,7 +10,7 @@ import (
 	"github.com/berthd/berth/test/harness"
 )
 
-// insides are words of the parts below Berth that tell its users nothing.
+// insides are words of the parts below Berth that mean nothing to users.
 var insides = regexp.MustCompile(
 	`OCI runtime|runc create|shim task|rpc error|dial tcp|listen tcp|: unknown\b|ended 0 times`)
 

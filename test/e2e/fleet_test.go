@@ -17,7 +17,7 @@ import (
 	"github.com/berthd/berth/test/harness"
 )
 
-// threeServers is a fleet with so many agents, and its hosts.
+// threeServers is a fleet with that many agents, and its hosts.
 func threeServers(t *testing.T, agents int) (*harness.Fleet, []harness.Host) {
 	t.Helper()
 	f := harness.NewFleet(t)
@@ -151,7 +151,7 @@ func TestFleetSurvivesItsLeader(t *testing.T) {
 	w.check(t)
 }
 
-// wantStatus returns a function that demands words in the output of `berth status`.
+// wantStatus returns a function that requires words in the output of `berth status`.
 func wantStatus(f *harness.Fleet, words ...string) func() error {
 	return func() error {
 		r := f.Berth("status")
@@ -184,7 +184,7 @@ func TestFleetRollingRestart(t *testing.T) {
 	w.check(t)
 	samePids(t, before, running(t, f.Site, "hello", 4))
 
-	// All at once, and the agents too.
+	// All together, and the agents too.
 	for _, s := range f.Servers {
 		s.Kill()
 	}
@@ -259,10 +259,10 @@ func TestFleetJoinCanBeRepeated(t *testing.T) {
 	joined.Start()
 	f.Voters(2)
 	if text := readFile(t, filepath.Join(first.Dir, "audit.log")); strings.Contains(text, secretOf(t, joined.Token)) {
-		t.Error("the audit log holds the secret of a join token")
+		t.Error("the audit log contains the secret of a join token")
 	}
 	if out := first.Output() + joined.Output(); strings.Contains(out, secretOf(t, joined.Token)) {
-		t.Error("a log holds the secret of a join token")
+		t.Error("a log contains the secret of a join token")
 	}
 }
 
@@ -272,8 +272,8 @@ func secretOf(t *testing.T, path string) string {
 	return strings.Split(readFile(t, path), ".")[1]
 }
 
-// TestPeopleFromElsewhere talks to a fleet as people on other machines do: over https, with tokens of several roles.
-func TestPeopleFromElsewhere(t *testing.T) {
+// TestRemoteUsers talks to a fleet as people on other machines do: over https, with tokens of several roles.
+func TestRemoteUsers(t *testing.T) {
 	t.Parallel()
 	f, _ := threeServers(t, 1)
 	f.Berth("run", f.Write("v1.yaml", fmt.Sprintf(hello, 1, 2))).Want(t, 0, "2/2")
@@ -288,7 +288,7 @@ func TestPeopleFromElsewhere(t *testing.T) {
 		r := f.Berth(append([]string{"token", "create"}, flags...)...)
 		r.Want(t, 0)
 		if strings.Contains(r.Stderr, strings.TrimSpace(r.Stdout)) {
-			t.Errorf("the secret is told twice: %v", r)
+			t.Errorf("the secret is printed twice: %v", r)
 		}
 		return f.Write("token-of-a-person", r.Stdout)
 	}
@@ -331,7 +331,7 @@ func TestPeopleFromElsewhere(t *testing.T) {
 	f.Servers[0].Start()
 	f.Voters(3)
 
-	// The bundle holds no secret of this fleet.
+	// The bundle contains no secret of this fleet.
 	bundle := filepath.Join(f.Dir, "bundle.tar.gz")
 	f.Berth("operator", "debug", "-o", bundle, "--cpu", "0s").Want(t, 0, bundle)
 	if info, err := os.Stat(bundle); err != nil || info.Size() < 10_000 || info.Mode().Perm() != 0o600 {

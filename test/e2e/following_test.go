@@ -146,7 +146,7 @@ func TestFollowingServices(t *testing.T) {
 		s.Prints("the addresses of service db changed", "events", "--tail", "200")
 		if out := s.Berth("logs", "service/left").Stdout; strings.Contains(out, "signalled") ||
 			strings.Count(out, "begun") != 1 {
-			t.Errorf("the one that looks for itself was told, or begun again:\n%s", out)
+			t.Errorf("the task that reads the names itself got a signal, or began again:\n%s", out)
 		}
 
 		// 2. A restarted agent repeats nothing. A change during its absence is delivered once.
@@ -160,12 +160,12 @@ func TestFollowingServices(t *testing.T) {
 		exec("left", "1 tasks")
 		if out := s.Berth("logs", "service/signalled").Stdout; strings.Contains(out, "signal 3") ||
 			strings.Count(out, "begun") != 1 {
-			t.Errorf("it was told more than what changed:\n%s", out)
+			t.Errorf("it got more than the changes:\n%s", out)
 		}
 
 		// 3. Tasks keep the last addresses of a service that is gone, and report that it is gone.
 		s.Berth("scale", "service/db", "0").Want(t, 0)
-		s.Prints("service db has no healthy task: container main goes on with the last addresses", "status",
+		s.Prints("service db has no healthy task: container main continues with the last addresses", "status",
 			"service/signalled")
 		exec("left", "1 tasks")
 		s.Berth("delete", "service/signalled").Want(t, 0)
@@ -178,7 +178,7 @@ func TestFollowingServices(t *testing.T) {
 	})
 }
 
-// A template that cannot be made is refused with its place and what to do, all faults at once.
+// An invalid template is refused with its place and the remedy, all faults together.
 func TestBrokenTemplatesAreRefused(t *testing.T) {
 	t.Parallel()
 	s := harness.New(t, harness.Process)

@@ -164,7 +164,7 @@ func TestImagesOfARegistry(t *testing.T) {
 				return nil
 			}
 		}
-		return fmt.Errorf("how far the pull is is not told: %v", s.Berth("ps", "-o", "wide"))
+		return fmt.Errorf("the progress of the pull is missing: %v", s.Berth("ps", "-o", "wide"))
 	})
 	release()
 	running(t, s, "app", 1)

@@ -79,7 +79,7 @@ func badManifests() []badManifest {
 			[]string{"bad.yaml:3", "name"},
 		},
 		{
-			"many faults at once", "kind: Service\nname: b/d\ndefinition: '@'\ncount: -1\npriority: -1\n",
+			"many faults together", "kind: Service\nname: b/d\ndefinition: '@'\ncount: -1\npriority: -1\n",
 			[]string{"bad.yaml:2", "bad.yaml:3", "bad.yaml:4", "bad.yaml:5"},
 		},
 	}
@@ -195,7 +195,7 @@ func tryManifest(t *testing.T, s *harness.Site, i int, bad badManifest) {
 	for _, command := range []string{"validate", "run"} {
 		r := s.Berth(command, file)
 		if r.Code != 1 && r.Code != 2 || r.Took > testkit.Scaled(soon) {
-			t.Errorf("%s: want a refusal at once:\n%s", bad.name, clip(r.String()))
+			t.Errorf("%s: want an immediate refusal:\n%s", bad.name, clip(r.String()))
 		}
 		for _, w := range bad.words {
 			if !strings.Contains(r.Stdout+r.Stderr, w) {

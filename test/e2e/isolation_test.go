@@ -102,7 +102,7 @@ func TestIsolation(t *testing.T) {
 // another user.
 func TestIsolationWithoutRoot(t *testing.T) {
 	t.Parallel()
-	testkit.NeedRoot(t) // to be somebody else
+	testkit.NeedRoot(t) // to run as another user
 	testkit.NeedCommand(t, "setpriv")
 	s := harness.New(t, harness.Process)
 	if err := exec.CommandContext(t.Context(), "chown", "-R", "65534:65534", s.Dir).Run(); err != nil {

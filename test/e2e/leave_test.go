@@ -89,7 +89,7 @@ func (w *serviceFleet) job(name string, priority, count int, cpu cluster.MilliCP
 	}
 }
 
-// runs waits until so many tasks of a job run, on a node if it is named.
+// runs waits until that many tasks of a job run, on a node if it is named.
 func (w *serviceFleet) runs(job string, count int, node string) {
 	w.t.Helper()
 	w.Eventually(soon, func() error {

@@ -36,7 +36,7 @@ func TestVersionIsQuick(t *testing.T) {
 	testkit.Figure(t, "berth version, the best of its tries", best, versionLimit)
 }
 
-func TestDevIsReadyAtOnceAndSmall(t *testing.T) {
+func TestDevIsReadySoonAndSmall(t *testing.T) {
 	best := time.Hour
 	for range 3 {
 		s := harness.New(t, harness.Process)

@@ -145,7 +145,7 @@ func (n *networkSite) asBefore() {
 	n.t.Helper()
 	n.Eventually(soon, func() error {
 		if now := n.networkState(); now != n.before {
-			return fmt.Errorf("the machine looks like\n%s\nand looked like\n%s", now, n.before)
+			return fmt.Errorf("the machine has\n%s\nand had\n%s", now, n.before)
 		}
 		for _, pattern := range []string{"tasks/*", "ipam/berth/10.*", "cache/results/*"} {
 			if left, _ := filepath.Glob(filepath.Join(n.AgentDir, "agent/network", pattern)); len(left) > 0 {

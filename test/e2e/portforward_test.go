@@ -49,7 +49,7 @@ func TestPortForward(t *testing.T) {
 		s.Agent()
 		program := harness.Program(t, s.Dir, "./examples/programs/web")
 		what := fmt.Sprintf("    command: [%q]", program)
-		if executor == harness.Containerd { // the image holds nothing but the program
+		if executor == harness.Containerd { // the image contains only the program
 			s.Berth("image", "load", harness.ProgramImage(t, s.Dir, webImage, program)).Want(t, 0)
 			what = "    image: " + webImage
 		}

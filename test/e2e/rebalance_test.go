@@ -36,7 +36,7 @@ func TestRebalance(t *testing.T) {
 		for _, a := range w.Agents[1:] {
 			w.Berth("node", "uncordon", a.Name).Want(t, 0)
 		}
-		before := w.standing()
+		before := w.taskNodes()
 
 		var plan api.Rebalance
 		shown := w.Berth("rebalance", "--settle", "0s", "-o", "json")
@@ -50,7 +50,7 @@ func TestRebalance(t *testing.T) {
 			want = append(want, fmt.Sprintf("%s %s", m.Task, m.To))
 		}
 		slices.Sort(want)
-		if got := w.standing(); !slices.Equal(got, before) {
+		if got := w.taskNodes(); !slices.Equal(got, before) {
 			t.Errorf("tasks moved without being asked to: %v, want %v", got, before)
 		}
 
@@ -59,7 +59,7 @@ func TestRebalance(t *testing.T) {
 			fmt.Sprintf("%d of %d moves done", len(plan.Moves), len(plan.Moves)))
 		stopKeep()
 		stopWait()
-		w.isStanding(want)
+		w.wantTaskNodes(want)
 		w.oneAtATime("wait")
 		w.Berth("rebalance", "--settle", "0s").Want(t, 0, "no task has a better node")
 
@@ -76,7 +76,7 @@ func TestRebalance(t *testing.T) {
 			}
 			return nil
 		})
-		w.isStanding(before)
+		w.wantTaskNodes(before)
 		for _, s := range before {
 			if !strings.HasSuffix(s, " "+full) {
 				t.Errorf("%s was not on %s", s, full)
@@ -85,8 +85,8 @@ func TestRebalance(t *testing.T) {
 	})
 }
 
-// standing tells where the healthy tasks are, as "task node", ordered.
-func (w *serviceFleet) standing() (all []string) {
+// taskNodes returns the nodes of the healthy tasks, as "task node", ordered.
+func (w *serviceFleet) taskNodes() (all []string) {
 	w.t.Helper()
 	for _, v := range w.Tasks(client.TaskFilter{}) {
 		if v.State == cluster.StateRunning {
@@ -97,12 +97,12 @@ func (w *serviceFleet) standing() (all []string) {
 	return slices.Compact(all)
 }
 
-// isStanding waits until the tasks are where they should be, and nothing else runs.
-func (w *serviceFleet) isStanding(want []string) {
+// wantTaskNodes waits until the tasks are where they should be, and nothing else runs.
+func (w *serviceFleet) wantTaskNodes(want []string) {
 	w.t.Helper()
 	w.Eventually(soon, func() error {
-		if got := w.standing(); !slices.Equal(got, want) {
-			return fmt.Errorf("tasks stand like %v, want %v", got, want)
+		if got := w.taskNodes(); !slices.Equal(got, want) {
+			return fmt.Errorf("tasks are on %v, want %v", got, want)
 		}
 		return nil
 	})

@@ -57,7 +57,7 @@ func TestSnapshotRoundTrip(t *testing.T) {
 	old := f.Servers[1].Begin() // with the store of before
 	f.Eventually(soon, func() error {
 		if !strings.Contains(old.Output(), "this server's store was replaced") {
-			return fmt.Errorf("an old server does not say that it must join anew:\n%s", old.Output())
+			return fmt.Errorf("an old server does not say that it must join again:\n%s", old.Output())
 		}
 		return nil
 	})
@@ -118,7 +118,7 @@ func TestRecoverStop(t *testing.T) {
 	for _, task := range now {
 		for _, old := range five {
 			if task.UUID == old.UUID && !known[task.UUID] {
-				t.Errorf("%s goes on, although the snapshot does not know it", task.ID)
+				t.Errorf("%s continues, although the snapshot does not know it", task.ID)
 			}
 		}
 	}
@@ -233,7 +233,7 @@ func certificate(t *testing.T, path string) *x509.Certificate {
 	t.Helper()
 	block, _ := pem.Decode([]byte(readFile(t, path)))
 	if block == nil {
-		t.Fatalf("%s holds no certificate", path)
+		t.Fatalf("%s contains no certificate", path)
 	}
 	c, err := x509.ParseCertificate(block.Bytes)
 	if err != nil {
@@ -252,7 +252,7 @@ func sessionOf(t *testing.T, f *harness.Fleet, node string) uint64 {
 	return n.Session
 }
 
-// TestFleetFaults gives each new command invalid arguments. All faults are reported at once, and nothing is created.
+// TestFleetFaults gives each new command invalid arguments. All faults are reported together, and nothing is created.
 func TestFleetFaults(t *testing.T) {
 	t.Parallel()
 	s := harness.New(t, harness.Process)

@@ -55,7 +55,7 @@ func guard(t *testing.T, registry string) (host string, password *atomic.Pointer
 // An image comes from a registry with a login, by a secret of the cluster. A missing or wrong secret is reported with
 // the names of the secret and the registry. With the right secret, the same task gets its image. Other clusters cannot
 // use the secret.
-func TestRegistryThatWantsASecret(t *testing.T) {
+func TestRegistryThatRequiresASecret(t *testing.T) {
 	t.Parallel()
 	harness.Need(t, harness.Containerd)
 	s := harness.New(t, harness.Containerd)
@@ -74,7 +74,7 @@ func TestRegistryThatWantsASecret(t *testing.T) {
 		s.BerthWith(strings.NewReader(value+"\n"), "secret", "set", "pull", "--type", "registry", "--registry", host,
 			"--username", "ci").Want(t, 0)
 	}
-	tells := func(service string, texts ...string) {
+	wantStatus := func(service string, texts ...string) {
 		t.Helper()
 		s.Eventually(soon, func() error {
 			r := s.Berth("status", "service/"+service)
@@ -89,11 +89,11 @@ func TestRegistryThatWantsASecret(t *testing.T) {
 
 	// 1. No login, and then a wrong one.
 	s.Berth("run", "--detach", s.Write("app.yaml", imaged("app", host+"/app:1"))).Want(t, 0)
-	tells("app", "registry "+host+" wants a login", "berth secret set NAME --type registry")
+	wantStatus("app", "registry "+host+" wants a login", "berth secret set NAME --type registry")
 	set(wrong)
 	s.Berth("restart", "--detach", "service/app").Want(t, 0)
-	tells("app", "registry "+host+" does not accept the login of user ci", "the secret pull of the cluster default",
-		"berth secret set pull --type registry")
+	wantStatus("app", "registry "+host+" does not accept the login of user ci",
+		"the secret pull of the cluster default", "berth secret set pull --type registry")
 	// 2. The right one: what failed is tried again, and comes up.
 	set(right)
 	s.Berth("restart", "--detach", "service/app").Want(t, 0)
@@ -102,7 +102,7 @@ func TestRegistryThatWantsASecret(t *testing.T) {
 	//    updated.
 	allow(rolled)
 	s.Berth("run", "--detach", s.Write("next.yaml", imaged("next", host+"/app:2"))).Want(t, 0)
-	tells("next", "does not accept the login of user ci", "the secret pull")
+	wantStatus("next", "does not accept the login of user ci", "the secret pull")
 	set(rolled)
 	s.Berth("restart", "--detach", "service/next").Want(t, 0)
 	running(t, s, "next", 1)
@@ -121,11 +121,11 @@ func TestRegistryThatWantsASecret(t *testing.T) {
 	s.BerthWith(strings.NewReader("x"), "secret", "set", "plain").Want(t, 0)
 	named := strings.Replace(imaged("named", host+"/other:1"), "resources:", "pull_secret: plain, resources:", 1)
 	s.Berth("run", "--detach", s.Write("named.yaml", named)).Want(t, 0)
-	tells("named", "the secret plain is not for the registry "+host)
+	wantStatus("named", "the secret plain is not for the registry "+host)
 	// No output contains a password.
 	said := s.Berth("events", "--tail", "-1").Stdout + agent.Output() + s.Berth("status", "service/app").Stdout +
 		s.Berth("secret", "ls", "-o", "json").Stdout
 	if strings.Contains(said, "Hush9") {
-		t.Errorf("a password is told:\n%s", said)
+		t.Errorf("a password is printed:\n%s", said)
 	}
 }

@@ -55,7 +55,7 @@ func TestRekey(t *testing.T) {
 	}
 	if text := string(readBytes(t, filepath.Join(s.ServerDir, "audit.log"))); !strings.Contains(text,
 		`"operation":"rekeySecrets","object":"master key `+keys["in-use"]+`"`) {
-		t.Error("the audit log does not tell of it")
+		t.Error("the audit log does not have it")
 	}
 	s.Berth("events", "--tail", "-1").Want(t, 0, "all secrets are sealed under the master key "+keys["in-use"])
 
@@ -244,12 +244,12 @@ func TestFormerValuesAreMaskedByTheNextCollector(t *testing.T) {
 	s.Agent()
 	s.Eventually(soon, func() error {
 		if r := s.Berth("logs", "service/remembers"); r.Code != 0 || len(r.Stdout) < said+200 {
-			return fmt.Errorf("the log does not go on: %v", r)
+			return fmt.Errorf("the log does not continue: %v", r)
 		}
 		return nil
 	})
 	if r := s.Berth("logs", "service/remembers"); strings.Contains(r.Stdout+r.Stderr, "Hush7") {
-		t.Errorf("the log holds a value of before: %v", r)
+		t.Errorf("the log contains an earlier value: %v", r)
 	}
 	unseen(t, s.Dir, "Hush7")
 	if same := running(t, s, "remembers", 1)[0]; same.UUID != task.UUID {

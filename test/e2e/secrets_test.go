@@ -97,7 +97,7 @@ func TestSecrets(t *testing.T) {
 		s.Berth("operator", "debug", "-o", bundle, "--cpu", "0").Want(t, 0)
 		unpacked, err := exec.CommandContext(t.Context(), "tar", "-xzOf", bundle).Output()
 		if err != nil || len(unpacked) == 0 || bytes.Contains(unpacked, []byte("Hush7")) {
-			t.Errorf("the bundle of %d bytes holds a secret, or: %v", len(unpacked), err)
+			t.Errorf("the bundle of %d bytes contains a secret, or: %v", len(unpacked), err)
 		}
 		for _, args := range [][]string{
 			{"secret", "ls", "-o", "yaml"},
@@ -116,7 +116,7 @@ func TestSecrets(t *testing.T) {
 		unseen(t, s.Dir, "Hush7")
 		if text := string(readBytes(t, filepath.Join(s.ServerDir, "audit.log"))); !strings.Contains(text,
 			`"operation":"writeSecret"`) || !strings.Contains(text, "default/db-password") {
-			t.Error("the audit log does not tell who set a secret")
+			t.Error("the audit log does not name the user who set a secret")
 		}
 		// 5. The files in memory are removed with the task.
 		s.Berth("delete", "service/keeper").Want(t, 0)
@@ -145,11 +145,11 @@ func readBytes(t *testing.T, name string) []byte {
 	return b
 }
 
-// unseen demands that no file below a folder and no process's output contains a word, in plain text or in base64 at any
+// unseen checks that no file below a folder and no process's output contains a word, in plain text or in base64 at any
 // of its three offsets.
 func unseen(t *testing.T, dir, word string) {
 	t.Helper()
-	looked := 0
+	read := 0
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() {
 			return nil //nolint:nilerr // a file may be gone by now
@@ -158,16 +158,16 @@ func unseen(t *testing.T, dir, word string) {
 		if err != nil {
 			return nil //nolint:nilerr // the same
 		}
-		looked++
+		read++
 		for _, form := range []string{word, "SHVzaD", "h1c2g3", "IdXNoN"} {
 			if bytes.Contains(b, []byte(form)) {
-				t.Errorf("%s holds the secret (as %q)", path, form)
+				t.Errorf("%s contains the secret (as %q)", path, form)
 			}
 		}
 		return nil
 	})
-	if err != nil || looked < 10 {
-		t.Errorf("looked at %d files: %v", looked, err)
+	if err != nil || read < 10 {
+		t.Errorf("read %d files: %v", read, err)
 	}
 }
 

@@ -210,7 +210,7 @@ func written(t *testing.T, store, name string) error {
 	return err
 }
 
-// setBack has a time in a record of the store be so long ago.
+// setBack moves a time in a record of the store into the past.
 func setBack(t *testing.T, store, name, field string, ago time.Duration) {
 	t.Helper()
 	c := etcdClient(t, store)

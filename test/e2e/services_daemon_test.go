@@ -40,8 +40,8 @@ func TestDaemon(t *testing.T) {
 	f.Agent(hosts[1], watched...)
 	f.Agent(hosts[2], watched...)
 	f.Agent(hosts[3])
-	// stands waits until a version has a healthy task on each of the nodes, and nowhere else.
-	stands := func(version int, nodes ...string) {
+	// awaitOn waits until a version has a healthy task on each of the nodes, and nowhere else.
+	awaitOn := func(version int, nodes ...string) {
 		t.Helper()
 		f.Eventually(soon, func() error {
 			var on []string
@@ -63,12 +63,12 @@ func TestDaemon(t *testing.T) {
 		})
 	}
 	f.Berth("run", f.Write("v1.yaml", fmt.Sprintf(daemon, 1))).Want(t, 0, "2/2")
-	stands(1, "n1", "n2")
+	awaitOn(1, "n1", "n2")
 
 	// A new node gets a task, and the existing tasks continue.
 	before := alive(f.Site, "watcher")
 	f.Agent(hosts[4], watched...)
-	stands(1, "n1", "n2", "n4")
+	awaitOn(1, "n1", "n2", "n4")
 	now := alive(f.Site, "watcher")
 	samePids(t, before, slices.DeleteFunc(now, func(v api.TaskView) bool { return v.Node == "n4" }))
 
@@ -76,7 +76,7 @@ func TestDaemon(t *testing.T) {
 	f.Berth("node", "cordon", "n1").Want(t, 0)
 	f.Berth("restart", "service/watcher").Want(t, 0)
 	f.Eventually(soon, func() error { return replaced(now, alive(f.Site, "watcher")) })
-	stands(1, "n1", "n2", "n4")
+	awaitOn(1, "n1", "n2", "n4")
 	f.Berth("node", "uncordon", "n1").Want(t, 0)
 
 	// It is rolled out node by node: at most one node is without a healthy task.
@@ -97,16 +97,16 @@ func TestDaemon(t *testing.T) {
 			}
 		}
 		if len(well) < 2 {
-			t.Errorf("it is well on %v alone", well)
+			t.Errorf("it is healthy only on %v", well)
 		}
 		if rolled < 3 {
 			return fmt.Errorf("%d of 3 are rolled", rolled)
 		}
 		return nil
 	})
-	stands(2, "n1", "n2", "n4")
+	awaitOn(2, "n1", "n2", "n4")
 	f.Berth("node", "drain", "n2", "--wait").Want(t, 0, "n2 is empty")
-	stands(2, "n1", "n4")
+	awaitOn(2, "n1", "n4")
 	f.Berth("node", "uncordon", "n2").Want(t, 0)
-	stands(2, "n1", "n2", "n4")
+	awaitOn(2, "n1", "n2", "n4")
 }

@@ -39,7 +39,7 @@ type serviceFleet struct {
 	machines int
 }
 
-// newServiceFleet makes and starts so many servers and agents.
+// newServiceFleet makes and starts that many servers and agents.
 func newServiceFleet(t *testing.T, executor string, servers, agents int, agentFlags ...string) *serviceFleet {
 	t.Helper()
 	harness.Need(t, executor)
@@ -265,11 +265,11 @@ func (w *serviceFleet) awaitRecord(what string, version int) (found load.Record)
 	return found
 }
 
-// restartAgents kills and restarts agents at random times, until look returns nil.
-func (w *serviceFleet) restartAgents(look func() error) (kills int) {
+// restartAgents kills and restarts agents at random times, until check returns nil.
+func (w *serviceFleet) restartAgents(check func() error) (kills int) {
 	w.t.Helper()
 	w.Eventually(3*soon, func() error {
-		err := look()
+		err := check()
 		if err == nil {
 			return nil
 		}

@@ -50,7 +50,7 @@ func TestHostFails(t *testing.T) {
 	a := w.Agents[0]
 	keep, wait := w.on("keep", a.Name), w.on("wait", a.Name)
 	if len(keep) == 0 || silence && len(wait) == 0 {
-		t.Fatalf("%d and %d tasks stand on %s, want some of both", len(keep), len(wait), a.Name)
+		t.Fatalf("%d and %d tasks are on %s, want some of both", len(keep), len(wait), a.Name)
 	}
 	a.Kill()
 	given := time.Now()
@@ -153,7 +153,7 @@ func (w *serviceFleet) is(node string, state cluster.NodeState) error {
 	return err
 }
 
-// elsewhere returns nil once so many tasks of a service are healthy on other nodes.
+// elsewhere returns nil once that many tasks of a service are healthy on other nodes.
 func (w *serviceFleet) elsewhere(service string, count int, node string) error {
 	well := 0
 	for _, task := range alive(w.Site, service) {

@@ -15,9 +15,8 @@ import (
 // mebibytes returns an amount of memory in the form of the program task's environment.
 func mebibytes(n int) string { return fmt.Sprint(n << 20) }
 
-// TestShortMemoryMovesTheVictim has a node be short of memory, by its own thresholds, that holds a task which uses much
-// and one which does not: the first one moves to another node as soon as there is one, before the kernel does anything,
-// and answers all the time.
+// TestShortMemoryMovesTheVictim makes a node with two tasks short of memory, by its own thresholds. The task that uses
+// much moves to another node as soon as there is one, before the kernel acts, and answers all the time.
 func TestShortMemoryMovesTheVictim(t *testing.T) {
 	t.Parallel()
 	needLimits(t)
@@ -62,7 +61,7 @@ func TestShortMemoryMovesTheVictim(t *testing.T) {
 	stop()
 	event := w.awaitEvent("task.moving", string(first.ID))
 	if event.Reason != cluster.ReasonPressure || !strings.Contains(event.Message, "memory") {
-		t.Errorf("its move is told as %+v", event)
+		t.Errorf("the event of its move is %+v", event)
 	}
 	page, err := w.client.Events(t.Context(), client.EventOptions{Types: []string{"task.moving"}},
 		client.ListOptions{Limit: 1000})

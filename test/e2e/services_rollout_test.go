@@ -65,7 +65,7 @@ func TestBadBuild(t *testing.T) {
 			"was not healthy within ",
 			"answered 500",
 		)
-		w.awaitEvent("service.rolled-back", fmt.Sprintf("web@%d", version), "web@1 is asked for again")
+		w.awaitEvent("service.rolled-back", fmt.Sprintf("web@%d", version), "web@1 is requested again")
 	}
 	w.Berth("rollout", "status", "web").Want(t, 1, "web@1", "web@3")
 	w.Berth("rollout", "history", "web").Want(t, 0, "rolled-back", "web@2", "web@3", "complete")
@@ -79,7 +79,7 @@ func TestBadBuild(t *testing.T) {
 	leader.Kill()
 	w.Eventually(2*soon, back(4, 1))
 	stop()
-	w.awaitEvent("service.rolled-back", "web@4", "web@1 is asked for again")
+	w.awaitEvent("service.rolled-back", "web@4", "web@1 is requested again")
 	leader.Start()
 	w.Voters(3)
 
@@ -145,7 +145,7 @@ func TestRolloutsThatPeopleSteer(t *testing.T) {
 		file := s.Write(fmt.Sprintf("v%d.yaml", version), fmt.Sprintf(steered, version, update))
 		return s.Berth(append([]string{"run", file}, flags...)...)
 	}
-	// versions waits until so many tasks of each version run, and no other.
+	// versions waits until that many tasks of each version run, and no other.
 	versions := func(want map[int]int) {
 		t.Helper()
 		s.Eventually(soon, func() error {

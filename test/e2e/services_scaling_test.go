@@ -93,7 +93,7 @@ func TestScalesByItself(t *testing.T) {
 	w.count("asked", 3)
 }
 
-// count waits until a service has so many healthy tasks and wants no other number.
+// count waits until a service has that many healthy tasks and wants no other number.
 func (w *serviceFleet) count(service string, want int) {
 	w.t.Helper()
 	began := time.Now()

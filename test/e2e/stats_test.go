@@ -73,7 +73,7 @@ scrape_configs:
 	}
 	ended := make(chan struct{})
 	go func() {
-		_ = cmd.Wait() // its output tells
+		_ = cmd.Wait() // its output shows the error
 		close(ended)
 	}()
 	t.Cleanup(func() {
@@ -234,8 +234,8 @@ func metricsAddress(t *testing.T, agent *harness.Daemon) (target string) {
 	return target
 }
 
-// TestMetricsAreNotForEverybody has the agent refuse to show metrics to other machines without a token.
-func TestMetricsAreNotForEverybody(t *testing.T) {
+// TestMetricsNeedAToken has the agent refuse to show metrics to other machines without a token.
+func TestMetricsNeedAToken(t *testing.T) {
 	t.Parallel()
 	s := harness.New(t, harness.Process)
 	s.Berth("agent", "--metrics-listen", ":0", "--data-dir", filepath.Join(s.Dir, "a")).Want(t, 2,

@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { harness.Main(m) }
 
-// soon is how long what should happen at once may take on a busy machine.
+// soon limits the time of an immediate reaction on a busy machine.
 const soon = 30 * time.Second
 
 // hello is a service whose tasks print their version and a counter.

@@ -48,8 +48,8 @@ func newBox(t *testing.T, executor string) *harness.Site {
 	return s
 }
 
-// desk is a person's terminal with a berth that runs at it.
-type desk struct {
+// userTerminal is a user's terminal with a berth that runs on it.
+type userTerminal struct {
 	t                  *testing.T
 	keyboard, terminal *os.File
 	before             string // its modes
@@ -60,13 +60,13 @@ type desk struct {
 	shown bytes.Buffer
 }
 
-func sit(t *testing.T, site *harness.Site, size pty.Size, args ...string) *desk {
+func sit(t *testing.T, site *harness.Site, size pty.Size, args ...string) *userTerminal {
 	t.Helper()
 	keyboard, terminal, err := pty.Open(size)
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &desk{t: t, keyboard: keyboard, terminal: terminal, ended: make(chan struct{})}
+	d := &userTerminal{t: t, keyboard: keyboard, terminal: terminal, ended: make(chan struct{})}
 	d.before = d.modes()
 	d.cmd = exec.CommandContext(t.Context(), harness.Binary(), args...)
 	d.cmd.Dir = site.Dir
@@ -85,7 +85,7 @@ func sit(t *testing.T, site *harness.Site, size pty.Size, args ...string) *desk 
 		_, _ = io.Copy(d, keyboard) // until the terminal is closed
 	}()
 	go func() {
-		_ = d.cmd.Wait() // its state tells
+		_ = d.cmd.Wait() // its state is checked
 		close(d.ended)
 	}()
 	t.Cleanup(func() {
@@ -98,26 +98,26 @@ func sit(t *testing.T, site *harness.Site, size pty.Size, args ...string) *desk 
 }
 
 // Write receives the output of the terminal.
-func (d *desk) Write(b []byte) (int, error) {
+func (d *userTerminal) Write(b []byte) (int, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.shown.Write(b)
 }
 
-func (d *desk) text() string {
+func (d *userTerminal) text() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.shown.String()
 }
 
-func (d *desk) press(keys string) {
+func (d *userTerminal) press(keys string) {
 	d.t.Helper()
 	if _, err := d.keyboard.WriteString(keys); err != nil {
 		d.t.Fatal(err)
 	}
 }
 
-func (d *desk) sees(text string) {
+func (d *userTerminal) sees(text string) {
 	d.t.Helper()
 	testkit.Eventually(d.t, soon, func() error {
 		if got := d.text(); !strings.Contains(got, text) {
@@ -127,13 +127,13 @@ func (d *desk) sees(text string) {
 	})
 }
 
-// ends waits for berth's end, and holds that the terminal is as it was.
-func (d *desk) ends(code int) {
+// ends waits for berth's end, and checks that the terminal is restored.
+func (d *userTerminal) ends(code int) {
 	d.t.Helper()
 	select {
 	case <-d.ended:
 	case <-testkit.Context(d.t, soon).Done():
-		d.t.Fatalf("berth goes on: %q", d.text())
+		d.t.Fatalf("berth continues: %q", d.text())
 	}
 	if got := d.cmd.ProcessState.ExitCode(); got != code {
 		d.t.Errorf("exit code %d, want %d: %q", got, code, d.text())
@@ -144,7 +144,7 @@ func (d *desk) ends(code int) {
 }
 
 // modes are the modes of the terminal, in the format of stty.
-func (d *desk) modes() string {
+func (d *userTerminal) modes() string {
 	d.t.Helper()
 	stty := exec.CommandContext(d.t.Context(), "stty", "-g")
 	stty.Stdin = d.terminal
@@ -200,7 +200,7 @@ func (c *cut) cut() {
 	}
 }
 
-// processesWith returns how many processes of the machine sleep so long.
+// processesWith returns how many processes of the machine sleep that long.
 func processesWith(word string) (n int) {
 	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	for _, f := range files {
@@ -211,8 +211,8 @@ func processesWith(word string) (n int) {
 	return n
 }
 
-// A shell in a container has a terminal: its size and later ones, interrupts and its exit code; the person's own is
-// given back as it was, also when the connection breaks, which ends the command.
+// A shell in a container has a terminal: its size and later ones, interrupts and its exit code; the user's own terminal
+// is restored, also when the connection breaks, which ends the command.
 func TestTerminal(t *testing.T) {
 	t.Parallel()
 	harness.Each(t, func(t *testing.T, executor string) {
@@ -261,12 +261,12 @@ func TestTerminal(t *testing.T) {
 		d.sees("the end of the command was not seen: the connection to the server broke")
 		s.Eventually(soon, func() error {
 			if n := processesWith(word); n != 0 {
-				return fmt.Errorf("%d processes of the command go on", n)
+				return fmt.Errorf("%d processes of the command still run", n)
 			}
 			return nil
 		})
 
-		// Without a terminal there is none to give.
+		// Without a terminal the command gets none.
 		s.BerthWith(strings.NewReader(""), "exec", "-it", "box.1.0", "sh").Want(t, 125,
 			"-t needs a terminal on standard input", "Leave out -t")
 		d = sit(t, s, pty.Size{}, "exec", "-it", "box.1.0", "no-such-program")

@@ -107,7 +107,7 @@ count: 2
 
 // Each task has a volume of its own. The task of the next version finds it on the same node, although another node is
 // empty. The size of a volume is shown. It can be removed once no task uses it and its service is gone.
-func TestVolumesThatStick(t *testing.T) {
+func TestStickyVolumes(t *testing.T) {
 	t.Parallel()
 	f := harness.NewFleet(t)
 	hosts := harness.Loopback(4)

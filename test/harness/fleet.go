@@ -86,7 +86,7 @@ func NewFleet(tb testing.TB) *Fleet {
 	return f
 }
 
-// Start makes and starts a fleet of so many servers, and waits until all of them have a vote.
+// Start makes and starts a fleet of that many servers, and waits until all of them have a vote.
 func (f *Fleet) Start(hosts ...Host) {
 	f.tb.Helper()
 	f.Init(hosts[0]).Start()
@@ -239,7 +239,7 @@ func (f *Fleet) Members() ([]api.ServerView, error) {
 	return page.Items, err
 }
 
-// Voters waits until so many servers are up and have a vote, and no other is there.
+// Voters waits until that many servers are up and have a vote, and no other is there.
 func (f *Fleet) Voters(n int) {
 	f.tb.Helper()
 	f.Eventually(joinLimit, func() error {
@@ -270,7 +270,7 @@ func (f *Fleet) Leader() *Server {
 			return err
 		}
 		if status.Leader == nil {
-			return errors.New("nobody leads")
+			return errors.New("no server leads")
 		}
 		for _, s := range f.Servers {
 			if s.name() == status.Leader.Name && s.Daemon != nil && s.Alive() {

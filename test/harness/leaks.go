@@ -242,7 +242,7 @@ func (s *Site) own() map[int]bool {
 	own := map[int]bool{}
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
-		s.tb.Errorf("look for processes: %v", err)
+		s.tb.Errorf("find processes: %v", err)
 	}
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())
@@ -327,7 +327,7 @@ func (s *Site) cgroups() []string {
 func (s *Site) mounts() []string {
 	text, err := os.ReadFile("/proc/self/mounts")
 	if err != nil {
-		s.tb.Errorf("look for mounts: %v", err)
+		s.tb.Errorf("find mounts: %v", err)
 	}
 	var left []string
 	for line := range strings.Lines(string(text)) {

@@ -73,7 +73,7 @@ func (s *Site) startOn(prefix []string, args ...string) *Daemon {
 		s.tb.Fatalf("start berth %s: %v", args[0], err)
 	}
 	go func() {
-		_ = d.cmd.Wait() // the state tells
+		_ = d.cmd.Wait() // the state has the result
 		close(d.ended)
 	}()
 	return d
@@ -162,7 +162,7 @@ func (d *Daemon) Exit(limit time.Duration) int {
 	select {
 	case <-d.ended:
 	case <-testkit.Context(d.tb, limit).Done():
-		d.tb.Fatalf("berth %s goes on after %v:\n%s", strings.Join(d.args, " "), limit, d.Output())
+		d.tb.Fatalf("berth %s still runs after %v:\n%s", strings.Join(d.args, " "), limit, d.Output())
 	}
 	return d.cmd.ProcessState.ExitCode()
 }

@@ -230,11 +230,11 @@ func (s *Site) Tasks(f client.TaskFilter) []api.TaskView {
 	return page.Items
 }
 
-// Eventually polls until look returns nil, and fails the test after a limit.
-func (s *Site) Eventually(limit time.Duration, look func() error) {
+// Eventually polls until check returns nil, and fails the test after a limit.
+func (s *Site) Eventually(limit time.Duration, check func() error) {
 	s.tb.Helper()
 	testkit.Eventually(s.tb, limit, func() error {
-		err := look()
+		err := check()
 		if errors.Is(err, client.ErrUnreachable) {
 			for _, d := range s.daemons {
 				if !d.Alive() {

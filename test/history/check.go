@@ -24,7 +24,7 @@ type Verdict struct {
 	model porcupine.Model
 }
 
-// String tells the verdict in a sentence.
+// String returns the verdict as a sentence.
 func (v Verdict) String() string {
 	text := "linearizable"
 	switch {
@@ -49,7 +49,7 @@ func (v Verdict) Draw(path string) error {
 	return f.Close()
 }
 
-// Check tells whether what was recorded is one history, within a time.
+// Check decides within a time limit whether the record is linearizable.
 func (r *Recorder) Check(limit time.Duration) Verdict {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -91,7 +91,7 @@ func model() porcupine.Model {
 	}
 }
 
-// step tells whether a server in a state can give that answer, and its state then.
+// step reports whether a server in a state can give that answer, and returns its next state.
 func step(s state, in input, out output) (bool, state) {
 	known := s.revision != 0
 	switch in.kind {

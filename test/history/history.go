@@ -38,7 +38,7 @@ type Config struct {
 	Cluster string
 	// Services is how many are used; more make shorter histories of each, which are checked faster. Default 3.
 	Services int
-	// Workers is how many calls are on their way at once; default 5.
+	// Workers is the number of concurrent calls; default 5.
 	Workers int
 	// Pause is how long a worker waits between two calls, at random up to twice as long; 0 is not at all.
 	Pause time.Duration
@@ -70,7 +70,7 @@ const (
 	read
 )
 
-// input is what was asked for.
+// input is a request.
 type input struct {
 	kind     kind
 	service  string

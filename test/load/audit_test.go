@@ -13,7 +13,7 @@ import (
 
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
-// at is so many seconds after noon.
+// at is that many seconds after noon.
 func at(s int) time.Time { return noon.Add(time.Duration(s) * time.Second) }
 
 func record(s int, what, task, uuid, node string) load.Record {
@@ -37,7 +37,7 @@ func TestBelowMinimum(t *testing.T) {
 		{name: "one is given up", then: []load.Record{record(10, load.Term, "a", "a1", "n1")}, want: 1},
 		{name: "it ends by itself", then: []load.Record{record(10, load.End, "a", "a1", "n1")}},
 		{
-			name: "its next attempt is well first",
+			name: "its next attempt is healthy first",
 			then: []load.Record{record(9, load.Well, "a", "a2", "n3"), record(13, load.Term, "a", "a1", "n1")},
 		},
 		{
@@ -45,7 +45,7 @@ func TestBelowMinimum(t *testing.T) {
 			then: []load.Record{record(9, load.Ill, "a", "a2", "n3"), record(10, load.Term, "a", "a1", "n1")}, want: 1,
 		},
 		{
-			name: "one that never was well is given up",
+			name: "one that never was healthy is given up",
 			then: []load.Record{record(9, load.Up, "d", "d1", "n3"), record(10, load.Term, "d", "d1", "n3")},
 		},
 		{
@@ -69,11 +69,11 @@ func TestBelowMinimum(t *testing.T) {
 			leasts: []load.Least{{At: at(2), N: 2}, {At: at(9), N: 5}},
 		},
 		{
-			name: "another was well when it was told to stop, and not yet when it was given up",
+			name: "another was healthy when its stop came, and not yet when it was given up",
 			then: []load.Record{record(9, load.Well, "d", "d1", "n3"), record(11, load.Term, "c", "c1", "n2")}, want: 1,
 		},
 		{
-			name: "it was well for a moment only",
+			name: "it was healthy for a moment only",
 			then: []load.Record{
 				record(9, load.Well, "d", "d1", "n3"), record(10, load.Term, "d", "d1", "n3"),
 				record(13, load.Term, "c", "c1", "n2"),

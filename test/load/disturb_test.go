@@ -50,7 +50,7 @@ func (fl *loadFleet) rolled(ctx context.Context, generation uint64) error {
 	case err != nil:
 		return err
 	case v.Generation != generation:
-		fl.t.Errorf("generation %d was asked for, and %d is there: %s", generation, v.Generation, v.Message)
+		fl.t.Errorf("want generation %d, got %d: %s", generation, v.Generation, v.Message)
 	case !v.State.Ended():
 		return fmt.Errorf("it is %s, %d of %d were healthy: %v", v.State, newest(v).Healthy, v.Desired, v.Waits)
 	case v.State != cluster.RolloutComplete:
@@ -101,13 +101,13 @@ func (fl *loadFleet) disturb(ctx context.Context) {
 }
 
 // eventually is Eventually for other goroutines than that of the test. It continues after a failure.
-func (fl *loadFleet) eventually(what string, look func(context.Context) error) {
+func (fl *loadFleet) eventually(what string, check func(context.Context) error) {
 	limit, cancel := context.WithTimeout(fl.t.Context(), settleLimit)
 	defer cancel()
 	err := testkit.Poll(limit, func() error {
 		each, cancel := context.WithTimeout(limit, 10*time.Second)
 		defer cancel()
-		return look(each)
+		return check(each)
 	})
 	if err != nil {
 		fl.t.Errorf("%s: after %v: %v", what, settleLimit, err)

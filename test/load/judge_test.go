@@ -24,8 +24,8 @@ const (
 	growSlack = 16 << 20
 	fillSlack = 96 << 20
 	// longEnough is a run in whose middle all is full.
-	longEnough = 50 * time.Minute
-	lookEvery  = 5 * time.Second
+	longEnough    = 50 * time.Minute
+	judgeInterval = 5 * time.Second
 )
 
 // memory holds the memory of servers and agents over time: the mean of the living ones, in bytes.
@@ -55,7 +55,7 @@ func (m *memory) run(ctx context.Context, fl *loadFleet) {
 			}
 		}
 		m.mu.Unlock()
-		testkit.Pause(ctx, lookEvery)
+		testkit.Pause(ctx, judgeInterval)
 	}
 }
 
@@ -154,13 +154,13 @@ func megabytes(m [3]int64) string {
 
 // history is the records of the processes of an attempt.
 func history(records []load.Record, uuid string) string {
-	var told []string
+	var lines []string
 	for _, r := range records {
 		if r.UUID == uuid {
-			told = append(told, fmt.Sprintf("%s %s (%d)", r.At.Format(time.StampMilli), r.What, r.Pid))
+			lines = append(lines, fmt.Sprintf("%s %s (%d)", r.At.Format(time.StampMilli), r.What, r.Pid))
 		}
 	}
-	return strings.Join(told, ", ")
+	return strings.Join(lines, ", ")
 }
 
 // table prints what was done and seen.
@@ -180,7 +180,7 @@ func (fl *loadFleet) table(length time.Duration, records []load.Record, wrong, e
 		count[r.What]++
 	}
 	row("tasks started", "%d", count[load.Up])
-	row("tasks told to stop", "%d", count[load.Term])
+	row("tasks with a stop", "%d", count[load.Term])
 	for _, what := range slices.Sorted(maps.Keys(fl.did)) {
 		row(what, "%d times, at most %v", fl.did[what], fl.took[what].Round(100*time.Millisecond))
 	}

@@ -279,7 +279,7 @@ func (fl *loadFleet) settled(ctx context.Context, generation uint64) error {
 	case err != nil:
 		return err
 	case generation != 0 && v.Generation != generation:
-		fl.t.Errorf("generation %d was asked for, and %d is there: %s", generation, v.Generation, s.Message)
+		fl.t.Errorf("want generation %d, got %d: %s", generation, v.Generation, s.Message)
 		return nil
 	case s.Rollout == cluster.RolloutComplete && s.Healthy == s.Desired && s.Updated == s.Desired:
 		return nil

@@ -140,7 +140,7 @@ func (t *Traffic) Fewest() int {
 // follow updates the addresses of healthy tasks.
 func (t *Traffic) follow(ctx context.Context) {
 	var index uint64
-	told := time.Now()
+	since := time.Now()
 	for ctx.Err() == nil {
 		each, cancel := context.WithTimeout(ctx, followLimit)
 		page, err := t.cfg.Client.Tasks(each,
@@ -151,11 +151,11 @@ func (t *Traffic) follow(ctx context.Context) {
 			index = 0 // the present list, from any server that answers
 			testkit.Pause(ctx, 20*time.Millisecond)
 			t.mu.Lock()
-			t.blind = max(t.blind, time.Since(told))
+			t.blind = max(t.blind, time.Since(since))
 			t.mu.Unlock()
 			continue
 		}
-		index, told = page.Index, time.Now()
+		index, since = page.Index, time.Now()
 		t.replace(page.Items)
 	}
 }

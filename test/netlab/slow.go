@@ -112,7 +112,7 @@ func (p *proxy) forget(conns ...net.Conn) {
 	}
 }
 
-// chunk is what arrived at once, and when it is due at the other side.
+// chunk is the data of one read, and the time when it is due at the other side.
 type chunk struct {
 	bytes []byte
 	due   time.Time

@@ -42,11 +42,11 @@ func TestDemoOnExternalStore(t *testing.T) {
 	if err != nil {
 		t.Fatalf("the demo: %v", err)
 	}
-	if !strings.Contains(said.String(), "everything held") {
-		t.Error("the demo does not say that everything held")
+	if !strings.Contains(said.String(), "all checks passed") {
+		t.Error("the demo does not say that all checks passed")
 	}
 	if strings.Contains(said.String(), etcdtest.Password) {
-		t.Error("the demo tells the password of the store")
+		t.Error("the demo prints the password of the store")
 	}
 	keys, err := etcd.As(etcdtest.Root).Get(t.Context(), "", clientv3.WithPrefix(), clientv3.WithKeysOnly())
 	if err = errors.Join(err, t.Context().Err()); err != nil || len(keys.Kvs) < 10 {

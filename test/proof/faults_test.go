@@ -13,8 +13,8 @@ import (
 	"github.com/berthd/berth/test/netlab"
 )
 
-// fault is one way to break the fleet. Do returns when it has lasted; processes that it ended run again then, and links
-// that it cut are mended by the caller.
+// fault is one way to break the fleet. Do returns when the fault is over. Processes that it ended run again then; the
+// caller repairs links that it cut.
 type fault struct {
 	name string
 	do   func(*world)
@@ -129,7 +129,7 @@ func (w *world) killed(s *harness.Server) {
 	s.Start()
 }
 
-// another waits until another server leads than one that was killed, and has placed a task that is asked for then.
+// another waits until another server than the killed one leads, and has placed a new task.
 func (w *world) another(dead *harness.Server) {
 	w.t.Helper()
 	if leader := w.Leader(); leader == dead { // Leader waits for a living leader

@@ -28,8 +28,8 @@ const (
 	betweenLosses = 35 * time.Second
 )
 
-// TestLeaderLossToTheNextPlacement kills leaders and measures how long it takes until a task is placed that is asked
-// for at that moment.
+// TestLeaderLossToTheNextPlacement kills leaders and measures how long it takes until the task that a scaling at that
+// moment adds is placed.
 func TestLeaderLossToTheNextPlacement(t *testing.T) {
 	losses := int(testkit.Setting(t, lossesVariable, 3))
 	f := harness.NewFleet(t)

@@ -189,7 +189,7 @@ func (w *world) run(t *testing.T, n int, f fault) {
 	w.lab.Heal()
 	w.settle(t, name)
 	settled := time.Since(began) - broken
-	testkit.Pause(t.Context(), 500*time.Millisecond) // some writes of the mended fleet are part of the history
+	testkit.Pause(t.Context(), 500*time.Millisecond) // some writes of the repaired fleet are part of the history
 	stop()
 
 	w.checkHistory(t, recorder)
@@ -243,7 +243,7 @@ func letters(r rune) rune {
 	return -1
 }
 
-// settle waits until all is as it was asked for.
+// settle waits until everything is in its desired state.
 func (w *world) settle(t *testing.T, name string) {
 	t.Helper()
 	w.Voters(servers)
@@ -336,7 +336,7 @@ func (w *world) checkEffects(t *testing.T, name string) {
 		}
 		succeeded++
 		if n := effects[string(task.ID)]; n != 1 {
-			t.Errorf("%s has succeeded, and its effect stands %d times", task.ID, n)
+			t.Errorf("%s has succeeded, and has %d effects", task.ID, n)
 		}
 	}
 	if succeeded != jobTasks {

@@ -101,23 +101,23 @@ var (
 	notInSlug = regexp.MustCompile(`[^a-z0-9 _-]`)
 )
 
-// TestFailuresAreDescribedOnce: two rows of a table about the same event would tell two stories of it.
+// TestFailuresAreDescribedOnce: two rows of a table must not describe the same event.
 func TestFailuresAreDescribedOnce(t *testing.T) {
 	const page = "docs/guide/failures.md"
-	rows, told := 0, map[string]bool{}
+	rows, described := 0, map[string]bool{}
 	for line := range strings.SplitSeq(withoutFences(pages(t, treeOf(t))[page]), "\n") {
 		event, _, isRow := strings.Cut(strings.TrimPrefix(line, "| "), " |")
 		if !strings.HasPrefix(line, "| ") || !isRow {
-			clear(told) // another table
+			clear(described) // another table
 			continue
 		}
-		if rows++; told[event] {
-			t.Errorf("%s: two rows of a table tell of %q", page, event)
+		if rows++; described[event] {
+			t.Errorf("%s: two rows of a table describe %q", page, event)
 		}
-		told[event] = true
+		described[event] = true
 	}
 	if rows < 20 {
-		t.Errorf("%s has %d rows in its tables: this test looks at nothing", page, rows)
+		t.Errorf("%s has %d rows in its tables: this test checks nothing", page, rows)
 	}
 }
 

@@ -54,7 +54,7 @@ func run(ctx context.Context, env func(string) string, out io.Writer) error {
 		addr = ":" + env("PORT_HTTP")
 	}
 	if addr == "" {
-		return errors.New("neither ADDR_HTTP nor PORT_HTTP tells where to listen")
+		return errors.New("neither ADDR_HTTP nor PORT_HTTP is set")
 	}
 	var lc net.ListenConfig
 	listener, err := lc.Listen(ctx, "tcp", addr)
@@ -71,7 +71,7 @@ func run(ctx context.Context, env func(string) string, out io.Writer) error {
 		return fmt.Errorf("serve: %w", err)
 	case <-ctx.Done():
 	}
-	fmt.Fprintf(out, "told to stop, serving for %v more\n", delay)
+	fmt.Fprintf(out, "received a signal to stop, serving for %v more\n", delay)
 	time.Sleep(delay)
 	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainLimit)
 	defer cancel()
@@ -82,7 +82,7 @@ func run(ctx context.Context, env func(string) string, out io.Writer) error {
 	return nil
 }
 
-// answer is what /version tells: the task's facts, as its environment has them.
+// answer is the body of /version: the task's facts, as its environment has them.
 type answer struct {
 	Version string `json:"version"`
 	Task    string `json:"task"`
@@ -121,7 +121,7 @@ func newSite(env func(string) string) http.Handler {
 	})
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		if failing.Load() {
-			http.Error(w, "failing, as asked for", http.StatusInternalServerError)
+			http.Error(w, "failing, as requested", http.StatusInternalServerError)
 			return
 		}
 		fmt.Fprintln(w, "ok")
@@ -132,7 +132,7 @@ func newSite(env func(string) string) http.Handler {
 	})
 	mux.HandleFunc("POST /recover", func(w http.ResponseWriter, _ *http.Request) {
 		failing.Store(false)
-		fmt.Fprintln(w, "well from now on")
+		fmt.Fprintln(w, "healthy from now on")
 	})
 	return mux
 }

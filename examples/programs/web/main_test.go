@@ -50,7 +50,7 @@ func TestSite(t *testing.T) {
 		{"GET", "/", 200, "task 0 of 3 (version 2, task id t1, node n1)"},
 		{"GET", "/healthz", 200, "ok"},
 		{"POST", "/fail", 200, "failing"},
-		{"GET", "/healthz", 500, "as asked for"},
+		{"GET", "/healthz", 500, "as requested"},
 		{"POST", "/recover", 200, "well"},
 		{"GET", "/healthz", 200, "ok"},
 		{"GET", "/elsewhere", 404, ""},
@@ -90,7 +90,7 @@ func TestRunServesWhileStopping(t *testing.T) {
 		t.Fatalf("first line %q", lines.Text())
 	}
 	cancel()
-	if !lines.Scan() || !strings.Contains(lines.Text(), "told to stop") {
+	if !lines.Scan() || !strings.Contains(lines.Text(), "received a signal to stop") {
 		t.Fatalf("second line %q", lines.Text())
 	}
 	if code, _ := do(t, "GET", url+"/"); code != http.StatusOK {

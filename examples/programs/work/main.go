@@ -36,7 +36,7 @@ func main() {
 }
 
 // errPlanned is the failure that FAIL_FIRST_INDEX requests.
-var errPlanned = errors.New("the first attempt of this index fails, as asked for")
+var errPlanned = errors.New("the first attempt of this index fails, as requested")
 
 // numbers is how many numbers each task squares.
 const numbers = 1000
@@ -127,6 +127,6 @@ func work(ctx context.Context, limit string) error {
 	case <-time.After(d):
 		return nil
 	case <-ctx.Done():
-		return errors.New("told to stop before the work was done")
+		return errors.New("stopped before the work was done")
 	}
 }

@@ -3,7 +3,7 @@
 // A directory asks the server for the followed services, one request at a time, and keeps the newest answers in a file
 // for the next run of the agent. An address change costs a copy of the list. The file is written at most each second
 // and takes a fiftieth of a core at most. A difference that does not fit changes nothing: the directory logs it and
-// asks for whole lists until the end of the session. A file whose lists do not match their stamps is usable, but no
+// requests whole lists until the end of the session. A file whose lists do not match their stamps is usable, but no
 // base for differences.
 package addresses
 
@@ -39,7 +39,7 @@ const (
 
 // Source is a Source that knows the addresses of services.
 type Source interface {
-	// Addresses waits until one of the services has news; see transport.Client.Addresses.
+	// Addresses waits until one of the services has changed; see transport.Client.Addresses.
 	Addresses(ctx context.Context, r transport.AddressesRequest) (transport.AddressesReply, error)
 }
 
@@ -51,14 +51,14 @@ type Service struct {
 	// Known means that a server has answered for the service. Before that all other fields are empty.
 	Known bool
 	// Stale means that the answer is older than the first current follower or comes from an earlier run of the agent.
-	// The service may have changed since. The next answer of a server counts as news even if nothing changed.
+	// The service may have changed since. The next answer of a server counts as a change even if nothing changed.
 	Stale bool
 	// Missing means that the service does not exist.
 	Missing bool
 	// Stamp identifies this content. A server sends the differences from it. It is empty where the content is
 	// uncertain.
 	Stamp string
-	// Addresses are those of the healthy tasks, ordered by task. Nobody may change them.
+	// Addresses are those of the healthy tasks, ordered by task. Callers must not change them.
 	Addresses []transport.ServiceAddress
 }
 
@@ -87,10 +87,10 @@ type followed struct {
 type Following struct {
 	directory *Directory
 	// The directory's mutex guards the following fields.
-	seen       map[ServiceName]uint64 // the followed.version that now last returned for each service
-	news       chan struct{}
-	newsClosed bool // news is closed
-	stopped    bool
+	seen          map[ServiceName]uint64 // the followed.version that now last returned for each service
+	changed       chan struct{}
+	changedClosed bool // news is closed
+	stopped       bool
 }
 
 // New returns a directory of no service. It reads no file before Load.
@@ -107,7 +107,7 @@ func New(n *node.Node) *Directory {
 
 // Follow starts to follow services; following.stop ends it.
 func (d *Directory) Follow(names ...ServiceName) *Following {
-	f := &Following{directory: d, seen: make(map[ServiceName]uint64, len(names)), news: make(chan struct{})}
+	f := &Following{directory: d, seen: make(map[ServiceName]uint64, len(names)), changed: make(chan struct{})}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, n := range names {
@@ -122,26 +122,26 @@ func (d *Directory) Follow(names ...ServiceName) *Following {
 		s.followers[f] = true
 		f.seen[n] = 0
 	}
-	f.updateNews()
+	f.updateChanged()
 	return f
 }
 
-// updateNews closes the news channel if a service changed since the follower read it, and makes a new channel if none
-// did. The directory's mutex is held.
-func (f *Following) updateNews() {
-	news := false
-	for n, seen := range f.seen { // order-free: any news counts
+// updateChanged closes the channel changed if a service changed since the follower read it, and makes a new channel if
+// none did. The directory's mutex is held.
+func (f *Following) updateChanged() {
+	changed := false
+	for n, seen := range f.seen { // order-free: any change counts
 		if s := f.directory.services[n]; s != nil && s.version != seen {
-			news = true
+			changed = true
 		}
 	}
 	switch {
-	case news && !f.newsClosed:
-		close(f.news)
-	case !news && f.newsClosed:
-		f.news = make(chan struct{})
+	case changed && !f.changedClosed:
+		close(f.changed)
+	case !changed && f.changedClosed:
+		f.changed = make(chan struct{})
 	}
-	f.newsClosed = news
+	f.changedClosed = changed
 }
 
 // Names returns the services, in no order.
@@ -151,11 +151,11 @@ func (f *Following) Names() []ServiceName {
 	return slices.Collect(maps.Keys(f.seen)) // order-free: each is read on its own
 }
 
-// Changed returns a channel that is closed once a service has news since the last call of now for it.
+// Changed returns a channel that is closed once a service has changed since the last call of now for it.
 func (f *Following) Changed() <-chan struct{} {
 	f.directory.mu.Lock()
 	defer f.directory.mu.Unlock()
-	return f.news
+	return f.changed
 }
 
 // Now returns what is known about one of the services.
@@ -168,7 +168,7 @@ func (f *Following) Now(name ServiceName) Service {
 		return Service{}
 	}
 	f.seen[name] = s.version
-	f.updateNews()
+	f.updateChanged()
 	return s.now
 }
 
@@ -194,7 +194,7 @@ func (f *Following) Stop() {
 	}
 }
 
-// Request returns the services to ask for, in order, and whether the server may send differences.
+// Request returns the services to request, in order, and whether the server may send differences.
 func (d *Directory) Request() (list []transport.ServiceRequest, differences bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -203,7 +203,7 @@ func (d *Directory) Request() (list []transport.ServiceRequest, differences bool
 			service := transport.ServiceRequest{Cluster: n.Cluster, Service: n.Service}
 			switch {
 			case !s.now.Known:
-			case s.now.Stale: // the answer counts as news in any case
+			case s.now.Stale: // the answer counts as a change in any case
 				service.Known = s.now.Stamp
 			default:
 				service.Stamp = s.now.Stamp
@@ -243,7 +243,7 @@ func (d *Directory) Poll(ctx context.Context, source Source, session uint64) err
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case outdated:
-			err = nil // the services to ask for have changed
+			err = nil // the services to request have changed
 		case errors.Is(err, transport.ErrSession), errors.Is(err, transport.ErrElsewhere):
 			return err
 		case err == nil:
@@ -316,7 +316,7 @@ func (s *followed) set(now Service) {
 	s.now = now
 	s.version++
 	for f := range s.followers { // order-free: all are notified
-		f.updateNews()
+		f.updateChanged()
 	}
 }
 

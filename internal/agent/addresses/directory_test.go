@@ -22,9 +22,9 @@ func BenchmarkDirectoryTakes(b *testing.B) {
 	}
 	other := slices.Clone(list)
 	other[500].Ports = map[string]int{"http": 20001}
-	text := func(since string, now, told []transport.ServiceAddress) []byte {
+	text := func(since string, now, sent []transport.ServiceAddress) []byte {
 		t, err := json.Marshal(transport.AddressesReply{Services: []transport.ServiceUpdate{{
-			Cluster: "default", Service: "web", Stamp: transport.StampOf(false, now), Since: since, Addresses: told,
+			Cluster: "default", Service: "web", Stamp: transport.StampOf(false, now), Since: since, Addresses: sent,
 		}}})
 		if err != nil {
 			b.Fatal(err)
@@ -38,7 +38,7 @@ func BenchmarkDirectoryTakes(b *testing.B) {
 	} {
 		b.Run(name, func(b *testing.B) {
 			d := &Directory{dirty: make(chan struct{}, 1), services: map[ServiceName]*followed{}}
-			f := &Following{directory: d, news: make(chan struct{}), seen: map[ServiceName]uint64{web: 1}}
+			f := &Following{directory: d, changed: make(chan struct{}), seen: map[ServiceName]uint64{web: 1}}
 			d.services[web] = &followed{
 				now:       Service{Known: true, Stamp: one, Addresses: list},
 				followers: map[*Following]bool{f: true},

@@ -202,10 +202,10 @@ func (s *Store) follow(ctx context.Context, m *making, mine bool, progress func(
 	if mine {
 		gone = nil // it ends with ctx, soon
 	}
-	told := ""
+	reported := ""
 	for {
-		if text := m.getText(); text != told {
-			told = text
+		if text := m.getText(); text != reported {
+			reported = text
 			progress(text)
 		}
 		select {
@@ -290,7 +290,7 @@ type Removed struct {
 // Idle is an unused artifact.
 type Idle = Removed
 
-// Short returns a short form of a key for people: enough of the checksum to tell artifacts apart.
+// Short returns a short form of a key for people: enough of the checksum to distinguish artifacts.
 func Short(key string) string {
 	kind, digits, _ := strings.Cut(key, "-")
 	return kind + ":" + digits[:min(len(digits), 12)]
@@ -327,7 +327,7 @@ func (s *Store) idle(wanted func() map[string]bool) (idle []Idle, err error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("look for artifacts: %w", err)
+		return nil, fmt.Errorf("list the artifacts: %w", err)
 	}
 	used := wanted()
 	for _, e := range entries {

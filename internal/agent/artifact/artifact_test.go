@@ -107,7 +107,7 @@ func TestGet(t *testing.T) {
 		turns  []func(http.ResponseWriter, *http.Request)
 		ranges []string
 	}{
-		"at once": {nil, []string{""}},
+		"immediately": {nil, []string{""}},
 		"busy, then broken": {
 			[]func(http.ResponseWriter, *http.Request){status(503), status(429)},
 			[]string{"", "", ""},
@@ -186,7 +186,7 @@ func TestGetFails(t *testing.T) {
 			turns: []func(http.ResponseWriter, *http.Request){status(403)},
 			words: []string{"403 Forbidden", "without a login"}, requests: 1,
 		},
-		"busy for ever": {
+		"busy forever": {
 			turns: slices.Repeat([]func(http.ResponseWriter, *http.Request){status(503)}, 9),
 			words: []string{"503 Service Unavailable", "tried 6 times"}, requests: 6,
 		},
@@ -244,7 +244,7 @@ func TestGetFails(t *testing.T) {
 				}
 			}
 			if strings.Contains(err.Error(), "hush") {
-				t.Errorf("%q tells the key", err)
+				t.Errorf("%q contains the key", err)
 			}
 			if n := len(srv.requests()); n != tc.requests {
 				t.Errorf("%d requests, want %d", n, tc.requests)
@@ -278,12 +278,12 @@ func TestGetShared(t *testing.T) {
 		}
 	})
 	<-begun
-	var told atomic.Int64
+	var reports atomic.Int64
 	for range 8 {
 		group.Go(func() {
 			if _, err := s.Get(t.Context(), a, func(text string) {
 				if strings.Contains(text, "fetching "+srv.URL) {
-					told.Add(1)
+					reports.Add(1)
 				}
 			}); err != nil {
 				t.Error(err)

@@ -170,7 +170,7 @@ func (s *Store) try(ctx context.Context, a *cluster.Artifact, part string, m *ma
 		return nil
 	}
 	algorithm, _, _ := strings.Cut(a.Checksum, ":")
-	wrong := fmt.Errorf("its checksum is %s:%s, and the manifest wants %s: what stands at the address is "+
+	wrong := fmt.Errorf("its checksum is %s:%s, and the manifest wants %s: the content at the address is "+
 		"something else; put the right checksum or another source into the manifest",
 		algorithm, hex.EncodeToString(sum.Sum(nil)), a.Checksum)
 	if err := f.Truncate(0); err != nil {
@@ -239,7 +239,7 @@ func retryAfter(text string) time.Duration {
 }
 
 // read copies a body, reports its progress, and cancels it when it stalls.
-func (s *Store) read(cancel func(), body io.Reader, to io.Writer, tell func(int64), most int64) (got int64, err error) {
+func (s *Store) read(cancel func(), body io.Reader, to io.Writer, seen func(int64), most int64) (got int64, err error) {
 	stalled := time.AfterFunc(s.Stall, cancel)
 	defer stalled.Stop()
 	buf := make([]byte, 256<<10)
@@ -268,7 +268,7 @@ func (s *Store) read(cancel func(), body io.Reader, to io.Writer, tell func(int6
 		}
 		if time.Now().After(next) {
 			next = time.Now().Add(s.OnProgress)
-			tell(got)
+			seen(got)
 		}
 	}
 }

@@ -37,7 +37,7 @@ func TestUpdate(t *testing.T) {
 		"a stop is never taken back": {
 			func(d *cluster.Desired) { d.Stop = nil }, 6, true, *stop,
 		},
-		"the first cause stands": {
+		"the first cause is kept": {
 			func(d *cluster.Desired) { d.Stop = ended }, 6, true,
 			cluster.Stop{Class: cluster.StopMandatory, Reason: cluster.ReasonRollout, Message: "first", Ended: true},
 		},
@@ -138,7 +138,7 @@ func TestRestartsSlideOutOfTheWindow(t *testing.T) {
 	}
 }
 
-func TestWhatIsReportedIsBounded(t *testing.T) {
+func TestReportsAreBounded(t *testing.T) {
 	r, def := running(t, "")
 	r.HasExited("u-0-1", cluster.Exit{Code: 3}, noon)
 	r.HasExited("u-1-1", cluster.Exit{Code: 3}, noon)

@@ -85,8 +85,8 @@ func (c Checks) Watched() (checks []int) {
 	return checks
 }
 
-// HasDoubted reports whether a ttl check is silent for its TTL, and only a server's answer can tell whether
-// updates could have arrived.
+// HasDoubted reports whether a ttl check is silent for its TTL, and only a server's answer can decide whether updates
+// could have arrived.
 func (c Checks) HasDoubted(now Now) bool {
 	if !c.record.IsUp() || c.def == nil {
 		return false

@@ -30,11 +30,11 @@ func drawChecks(t *rapid.T) (all []cluster.Check) {
 	return all
 }
 
-// checks holds the results and updates of the checks, and the agent's TTL window.
+// checks draws the results and updates of the checks, and the agent's TTL window.
 func (m *model) checks() {
-	switch happened := rapid.SampledFrom([]string{"look", "look", "look", "word", "hears", "answer", "deaf"}).Draw(m.T,
-		"happened"); happened {
-	case "hears":
+	events := []string{"probe", "probe", "probe", "update", "session", "answer", "deaf"}
+	switch happened := rapid.SampledFrom(events).Draw(m.T, "happened"); happened {
+	case "session":
 		m.rec.TTLWindow = lifecycle.TTLWindow{Since: m.clock}
 	case "answer":
 		if m.rec.TTLWindow.Since != 0 {
@@ -52,7 +52,7 @@ func (m *model) checks() {
 		}
 		i := rapid.IntRange(0, len(m.def.Checks)-1).Draw(m.T, "check")
 		c := &m.def.Checks[i]
-		if happened == "word" {
+		if happened == "update" {
 			word := rapid.SampledFrom([]cluster.TTLUpdate{
 				cluster.TTLPass, cluster.TTLPass, cluster.TTLWarn,
 				cluster.TTLFail,
@@ -141,8 +141,8 @@ func (w *watched) pass(d time.Duration) {
 	w.now.Wall = w.now.Wall.Add(d)
 }
 
-// looked reports results of a check, "+" and "-", by the check's own limit, and returns the next step.
-func (w *watched) looked(i int, letters string) Step {
+// probed reports results of a check, "+" and "-", by the check's own limit, and returns the next step.
+func (w *watched) probed(i int, letters string) Step {
 	var state lifecycle.CheckState
 	if i < len(w.rec.CheckResults) {
 		state = w.rec.CheckResults[i].CheckState
@@ -169,13 +169,13 @@ func (w *watched) shows(state cluster.State, health cluster.Health, message stri
 
 func TestLivenessRestartsInPlace(t *testing.T) {
 	w := up(t, cluster.Check{Meaning: cluster.MeaningLiveness}, cluster.Check{})
-	w.looked(1, "+")
+	w.probed(1, "+")
 	w.shows(cluster.StateRunning, cluster.HealthHealthy, "")
-	if s := w.looked(0, "--"); s.Do != Wait {
+	if s := w.probed(0, "--"); s.Do != Wait {
 		t.Fatalf("after two failures it wants %+v", s)
 	}
 	w.shows(cluster.StateRunning, cluster.HealthHealthy, "")
-	if s := w.looked(0, "-"); s.Do != Signal {
+	if s := w.probed(0, "-"); s.Do != Signal {
 		t.Fatalf("after three failures it wants %+v, want a signal", s)
 	}
 	const cause = "liveness check k0 failed 3 times in a row: 500"
@@ -188,21 +188,21 @@ func TestLivenessRestartsInPlace(t *testing.T) {
 	w.next()
 	w.shows(cluster.StateStarting, cluster.HealthUnknown, "starts again after 1s: "+cause)
 	if o := w.rec.Observed(w.def); o.Restarts != 1 || o.Reason != cluster.ReasonUnhealthy || o.LogTail != "stuck" {
-		t.Errorf("restarted %d times for %q, its last words %q", o.Restarts, o.Reason, o.LogTail)
+		t.Errorf("restarted %d times for %q, its last output %q", o.Restarts, o.Reason, o.LogTail)
 	}
 	w.pass(time.Second)
 	w.next()
 	w.begin()
 	w.shows(cluster.StateRunning, cluster.HealthUnknown, "was restarted in place, once so far; the last time: "+cause)
-	w.looked(1, "+") // results of the round before do not count
+	w.probed(1, "+") // results of the round before do not count
 	w.shows(cluster.StateRunning, cluster.HealthHealthy, "")
 }
 
 func TestLivenessFollowsThePolicy(t *testing.T) {
 	w := up(t, cluster.Check{Meaning: cluster.MeaningLiveness, FailAfter: 1})
 	w.def.Restart.Mode = cluster.RestartNever
-	w.looked(0, "-")
-	w.rec.HasExited("u-0-1", cluster.Exit{Code: 0}, w.now) // it ends well at TERM, but was not healthy
+	w.probed(0, "-")
+	w.rec.HasExited("u-0-1", cluster.Exit{Code: 0}, w.now) // it exits with 0 at TERM, but was not healthy
 	w.next()
 	w.rec.Closed("")
 	if o := w.rec.Observed(w.def); o.State != cluster.StateFailed || o.Reason != cluster.ReasonUnhealthy ||
@@ -213,7 +213,7 @@ func TestLivenessFollowsThePolicy(t *testing.T) {
 
 func TestReadinessRestartsNothing(t *testing.T) {
 	w := up(t, cluster.Check{Meaning: cluster.MeaningReadiness})
-	if s := w.looked(0, strings.Repeat("-", 50)); s.Do != Wait {
+	if s := w.probed(0, strings.Repeat("-", 50)); s.Do != Wait {
 		t.Errorf("it wants %+v", s)
 	}
 	w.shows(cluster.StateRunning, cluster.HealthFailing, "readiness check k0: 500")
@@ -225,19 +225,19 @@ func TestOthersWaitForTheStart(t *testing.T) {
 	watches := func(want ...int) {
 		t.Helper()
 		if diff := cmp.Diff(want, w.rec.Checks(w.def).Watched()); diff != "" {
-			t.Errorf("looked at (-want +got):\n%s", diff)
+			t.Errorf("probed (-want +got):\n%s", diff)
 		}
 	}
 	watches(1)
-	w.looked(1, "----")
+	w.probed(1, "----")
 	w.shows(cluster.StateRunning, cluster.HealthUnknown, "waits for startup check k1: 500")
 	w.pass(time.Hour)
-	if s := w.looked(1, "+"); s.Do != Wait {
+	if s := w.probed(1, "+"); s.Do != Wait {
 		t.Fatalf("want to wait, got %+v", s)
 	}
 	watches(0, 2)
 	w.shows(cluster.StateRunning, cluster.HealthUnknown, "")
-	w.looked(2, "+")
+	w.probed(2, "+")
 	w.shows(cluster.StateRunning, cluster.HealthHealthy, "")
 	w.rec.Recover(map[executor.ID]executor.Status{"u-0-1": {ID: "u-0-1", State: executor.StateRunning}}, "boot", w.now)
 	w.next()
@@ -247,7 +247,7 @@ func TestOthersWaitForTheStart(t *testing.T) {
 
 func TestStartBeyondItsLimit(t *testing.T) {
 	w := up(t, cluster.Check{Meaning: cluster.MeaningStartup, FailAfter: 5})
-	if s := w.looked(0, "-----"); s.Do != Signal {
+	if s := w.probed(0, "-----"); s.Do != Signal {
 		t.Fatalf("want a signal, got %+v", s)
 	}
 	w.shows(cluster.StateRunning, cluster.HealthUnknown, "startup check k0 failed 5 times in a row: 500")
@@ -258,7 +258,7 @@ func TestHealthyAfterItsStartWithoutReadiness(t *testing.T) {
 	w.pass(time.Hour)
 	w.next()
 	w.shows(cluster.StateRunning, cluster.HealthUnknown, "")
-	w.looked(0, "+")
+	w.probed(0, "+")
 	w.shows(cluster.StateRunning, cluster.HealthUnknown, "") // P4.7: for its minimum healthy time
 	w.pass(time.Second)
 	w.next()
@@ -269,7 +269,7 @@ func ttl(m cluster.CheckMeaning) cluster.Check {
 	return cluster.Check{Type: cluster.CheckTTL, TTL: cluster.Duration(10 * time.Second), Meaning: m}
 }
 
-func TestWords(t *testing.T) {
+func TestTTLUpdates(t *testing.T) {
 	w := up(t, ttl(""))
 	say := func(word cluster.TTLUpdate, message string, changes bool) {
 		t.Helper()
@@ -290,7 +290,7 @@ func TestWords(t *testing.T) {
 	w.pass(11 * time.Second)
 	if s := w.next(); s.Do != Wait || s.At != w.now.Boot+doubtRecheckInterval ||
 		!w.rec.Checks(w.def).HasDoubted(w.now) {
-		t.Errorf("it wants %+v, want to look again soon", s)
+		t.Errorf("it wants %+v, want another decision soon", s)
 	}
 	w.shows(cluster.StateRunning, cluster.HealthHealthy, "")
 	w.rec.TTLWindow.Until = w.now.Boot
@@ -302,12 +302,12 @@ func TestWords(t *testing.T) {
 	for name, check := range map[string]string{"no check": "k1", "another type": "k2"} {
 		w.def.Checks = append(w.def.Checks[:1], cluster.Check{Name: "k2", Type: cluster.CheckTCP})
 		if _, err := w.rec.Checks(w.def).Update(check, cluster.TTLPass, "", w.now); err == nil {
-			t.Errorf("%s: the word was taken", name)
+			t.Errorf("%s: the update was accepted", name)
 		}
 	}
 }
 
-func TestWordsOfARoundThatIsOver(t *testing.T) {
+func TestTTLUpdatesOfAFormerRound(t *testing.T) {
 	w := up(t, ttl(cluster.MeaningLiveness))
 	if _, err := w.rec.Checks(w.def).Update("k0", cluster.TTLFail, "", w.now); err != nil {
 		t.Fatal(err)
@@ -316,7 +316,7 @@ func TestWordsOfARoundThatIsOver(t *testing.T) {
 		t.Fatalf("want a signal, got %+v", s)
 	}
 	if _, err := w.rec.Checks(w.def).Update("k0", cluster.TTLPass, "", w.now); err == nil {
-		t.Error("a word for a round that ends was taken")
+		t.Error("an update for a round that ends was accepted")
 	}
 	w.rec.HasExited("u-0-1", cluster.Exit{Code: 1}, w.now)
 	w.next()
@@ -326,16 +326,16 @@ func TestWordsOfARoundThatIsOver(t *testing.T) {
 	w.rec.TTLWindow.Until = w.now.Boot
 	w.begin()
 	if s := w.next(); s.Do != Wait || s.At == 0 {
-		t.Errorf("the word of the round before counts in this one: it wants %+v", s)
+		t.Errorf("an update of the previous round counts in this one: it wants %+v", s)
 	}
 }
 
-// A record of an agent of an earlier build has no looks: its health stays until a check has another result.
-func TestLooksOfAnEarlierBuild(t *testing.T) {
+// A record of an agent of an earlier build has no probes: its health stays until a check has another result.
+func TestProbesOfAnEarlierBuild(t *testing.T) {
 	w := up(t, cluster.Check{})
 	w.rec.Health, w.rec.Note, w.rec.Through, w.rec.CheckResults = cluster.HealthFailing, "check k0: 500", 0, nil
 	w.next()
 	w.shows(cluster.StateRunning, cluster.HealthFailing, "check k0: 500")
-	w.looked(0, "+")
+	w.probed(0, "+")
 	w.shows(cluster.StateRunning, cluster.HealthHealthy, "")
 }

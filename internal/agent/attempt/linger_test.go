@@ -46,7 +46,7 @@ func TestLingers(t *testing.T) {
 		d.Stop = &cluster.Stop{Class: cluster.StopMandatory, Reason: cluster.ReasonDeleted}
 		r.Update(&d, 9)
 		if s := r.Next(def, now); s.Do != Signal {
-			t.Fatalf("told to stop at once: %+v, want a signal", s)
+			t.Fatalf("stopped without delay: %+v, want a signal", s)
 		}
 	})
 	t.Run("unless it ends", func(t *testing.T) {
@@ -62,18 +62,18 @@ func TestLingers(t *testing.T) {
 // permit takes the attempt through stop, ask, grant and durable use.
 func permit(t *testing.T, r *Record, def *cluster.TaskDefinition) {
 	t.Helper()
-	wish := func(permit string, rev uint64) {
+	stop := func(permit string, rev uint64) {
 		d := r.Desired
 		d.Stop = &cluster.Stop{Class: cluster.StopVoluntary, Reason: cluster.ReasonRollout, Permit: permit}
 		r.Update(&d, rev)
 	}
-	wish("", 2)
+	stop("", 2)
 	if s := r.Next(def, noon); s.Do != Wait {
-		t.Fatalf("after the wish: %+v, want a wait", s)
+		t.Fatalf("after the voluntary stop: %+v, want a wait", s)
 	}
 	ask := r.Observed(def).Ask
 	r.Permit.AskSent(ask, noon)
-	wish(ask, 3)
+	stop(ask, 3)
 	if s := r.Next(def, noon); s.Do != Use {
 		t.Fatalf("after the grant: %+v, want the use to be made durable", s)
 	}

@@ -108,7 +108,7 @@ func (m *model) step() {
 	if again := m.rec.Next(m.def, m.now()); again != s {
 		m.Fatalf("asked twice, it wants %+v and then %+v", s, again)
 	}
-	m.look()
+	m.observe()
 	if rapid.IntRange(0, 5).Draw(m.T, "fails") == 5 && s.Do != Launch {
 		return // the record asks again later
 	}
@@ -194,7 +194,7 @@ func (m *model) launch(c int) {
 func (m *model) allowed(c int) {
 	r := m.rec
 	if r.stop() != nil {
-		m.Fatal("started after it was told to stop")
+		m.Fatal("started after its stop was requested")
 	}
 	if r.Terminal() {
 		m.Fatal("started after its end")
@@ -210,7 +210,7 @@ func (m *model) allowed(c int) {
 		return
 	}
 	if r.Started.IsZero() && (m.passed == 0 || m.clock-m.passed > BarrierAge) {
-		m.Fatalf("user code starts %v after its barrier was asked for", m.clock-m.passed)
+		m.Fatalf("user code starts %v after its barrier was requested", m.clock-m.passed)
 	}
 	if mode := m.def.Restart.Mode; m.starts[c] > 0 && (mode == "" || mode == cluster.RestartNever) {
 		m.Fatal("a batch program is started a second time")
@@ -248,7 +248,7 @@ func (m *model) signal(sig syscall.Signal) {
 
 func (m *model) exit(id executor.ID, e cluster.Exit) {
 	m.programs[id].State, m.programs[id].Exit = executor.StateExited, &e
-	if rapid.IntRange(0, 4).Draw(m.T, "told late") > 0 {
+	if rapid.IntRange(0, 4).Draw(m.T, "reported late") > 0 {
 		m.rec.HasExited(id, e, m.now())
 	}
 }
@@ -271,7 +271,7 @@ func (m *model) permitted() {
 	}
 	begun := kept.Ending != nil && kept.Ending.Cause == lifecycle.CauseStop
 	if s := m.rec.Desired.Stop; s.Class == cluster.StopVoluntary && !kept.Permit.Used && !begun && !m.stopsAtOnce {
-		m.Fatalf("ended by the wish %+v before the use of its permit was durable", s)
+		m.Fatalf("ended by the voluntary stop %+v before the use of its permit was durable", s)
 	}
 }
 
@@ -293,14 +293,14 @@ func (m *model) report() {
 // serverActs draws the server's messages about a voluntary stop, and when they reach the agent.
 func (m *model) serverActs() {
 	switch said := rapid.SampledFrom([]string{
-		"session", "old server", "report", "wish", "grant", "grant", "nothing",
+		"session", "old server", "report", "stop", "grant", "grant", "nothing",
 		"nothing",
 	}).Draw(m.T, "said"); {
 	case said == "session" || said == "old server":
 		m.session(said == "session")
 	case said == "report":
 		m.report()
-	case said == "wish" && m.rec.Begun != 0:
+	case said == "stop" && m.rec.Begun != 0:
 		m.requestStop("")
 	case said == "grant" && m.rec.Begun != 0:
 		if m.rec.Desired.Stop == nil {
@@ -322,14 +322,14 @@ func (m *model) requestStop(permit string) {
 	}
 }
 
-func (m *model) look() {
+func (m *model) observe() {
 	if e := m.rec.Ending; e != nil && e.Cause == lifecycle.CauseStop && !m.rec.Session.Asks {
 		m.stopsAtOnce = true
 	}
 	if p := m.rec.Permit; p.Used && !m.used {
 		m.used = true
 		if asked, sent := m.asked[p.Ask]; !sent || m.clock-asked > PermitAge {
-			m.Fatalf("the permit %q is used %v after it was asked for", p.Ask, m.clock-asked)
+			m.Fatalf("the permit %q is used %v after it was requested", p.Ask, m.clock-asked)
 		}
 	}
 	o := m.rec.Observed(m.def)
@@ -338,7 +338,7 @@ func (m *model) look() {
 	}
 	m.shown = o.State
 	if e := m.rec.Ending; e != nil && e.Cause == lifecycle.CauseCheck && !m.failed[m.rec.Round] {
-		m.Fatalf("ended by %q, which nobody found", e.Problem)
+		m.Fatalf("ended by %q, which nothing reported", e.Problem)
 	}
 	if m.rec.Health == cluster.HealthHealthy && m.rec.Up != 0 && m.rec.Through == 0 {
 		m.Fatal("healthy before its start is through")
@@ -355,9 +355,9 @@ func (m *model) crash() {
 	for id, p := range m.programs {
 		held[id] = *p
 	}
-	anew := m.rec.Boot != m.bootID() && m.rec.Begun == 0
+	fresh := m.rec.Boot != m.bootID() && m.rec.Begun == 0
 	m.rec.Recover(held, m.bootID(), m.now())
-	if anew { // nothing ran: it is prepared once more
+	if fresh { // nothing ran: it is prepared once more
 		m.shown = m.rec.Observed(m.def).State
 	}
 }
@@ -370,7 +370,7 @@ func (m *model) stop(ended bool) {
 	}
 }
 
-func TestWhateverHappens(t *testing.T) {
+func TestModel(t *testing.T) {
 	ends := map[cluster.State]int{}
 	testkit.CheckRounds(t, 20, func(t *rapid.T) { whatever(t, ends) }, nil)
 	t.Logf("ended as %v", ends)

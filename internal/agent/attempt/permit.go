@@ -11,9 +11,9 @@ import (
 // PermitAge is how long a permit may be used, from the first sending of its ask, on the boot-time clock (P5.2).
 const PermitAge = 30 * time.Second
 
-// Permit is the state of an attempt's permit to stop (P5.2). A voluntary stop of an attempt that has begun is a wish.
-// The attempt continues, asks, and stops once the assignment shows its newest ask in time. The use is durable before
-// the attempt acts on it, and is then completed however late.
+// Permit is the state of an attempt's permit to stop (P5.2). A voluntary stop of an attempt that has begun is only a
+// request. The attempt continues, asks for a permit, and stops once the assignment shows its newest ask in time. The
+// use is durable before the attempt acts on it, and is then completed however late.
 type Permit struct {
 	// Ask is the newest request, "<session>.<number>". Number counts the requests, and Of is the session.
 	Ask    string `json:"ask,omitempty"`
@@ -47,7 +47,7 @@ func (p *Permit) AskSent(ask string, now Now) {
 // PermitKept answers Use: the use is durable.
 func (r *Record) PermitKept() { r.Permit.Kept = r.Permit.Used }
 
-// Attend asks for a permit if one is needed while a step runs. It reports whether the attempt must or may stop now,
+// Attend requests a permit if one is needed while a step runs. It reports whether the attempt must or may stop now,
 // which is a reason to cancel the step.
 func (r *Record) Attend(now Now) bool {
 	t := transition{r, nil, now}

@@ -61,7 +61,7 @@ func wantStep(t *testing.T, r *Record, def *cluster.TaskDefinition, now Now, wan
 	}
 }
 
-func TestWishIsAskedForAndWaits(t *testing.T) {
+func TestVoluntaryStopWaitsForItsPermit(t *testing.T) {
 	r, def := serving(t)
 	requestStop(r, cluster.StopVoluntary, "")
 	for _, d := range []time.Duration{0, time.Second, time.Hour} { // it never repeats an ask by itself
@@ -129,7 +129,7 @@ func TestUsedPermitIsCompletedHoweverLate(t *testing.T) {
 	}
 }
 
-func TestLaterLifeAsksAnew(t *testing.T) {
+func TestRestartedAgentRequestsAgain(t *testing.T) {
 	r, def := serving(t)
 	requestStop(r, cluster.StopVoluntary, "")
 	r.Next(def, noon)
@@ -144,8 +144,8 @@ func TestLaterLifeAsksAnew(t *testing.T) {
 	wantAsk(t, r, def, "6.2")
 }
 
-func TestWhatNeedsNoPermit(t *testing.T) {
-	t.Run("a mandatory stop after a wish", func(t *testing.T) {
+func TestStopsWithoutPermit(t *testing.T) {
+	t.Run("a mandatory stop after a voluntary stop", func(t *testing.T) {
 		r, def := serving(t)
 		requestStop(r, cluster.StopVoluntary, "")
 		r.Next(def, noon)
@@ -194,7 +194,7 @@ func TestWhatNeedsNoPermit(t *testing.T) {
 }
 
 // While a voluntary stop waits, the task restarts in place, and its permit may be used in between.
-func TestWishDoesNotKeepATaskFromBeingRestarted(t *testing.T) {
+func TestVoluntaryStopDoesNotPreventRestarts(t *testing.T) {
 	r, def := serving(t)
 	requestStop(r, cluster.StopVoluntary, "")
 	r.Next(def, noon)
@@ -223,7 +223,7 @@ func TestAttendInTheMiddleOfAStep(t *testing.T) {
 	r, def := serving(t)
 	requestStop(r, cluster.StopVoluntary, "")
 	if r.Attend(noon) {
-		t.Error("a wish breaks a step off")
+		t.Error("a voluntary stop cancels a step")
 	}
 	wantAsk(t, r, def, "5.1")
 	r.Permit.AskSent("5.1", noon)

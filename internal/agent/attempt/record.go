@@ -234,11 +234,11 @@ func (r *Record) Update(desired *cluster.Desired, revision uint64) bool {
 		stop := *s
 		stop.Ended = stop.Ended || r.Desired.Ended()
 		if old := r.Desired.Stop; old != nil {
-			wish := s.Class == cluster.StopVoluntary
-			if wish || old.Class != cluster.StopVoluntary {
+			voluntary := s.Class == cluster.StopVoluntary
+			if voluntary || old.Class != cluster.StopVoluntary {
 				stop.Class = old.Class
 			}
-			if !old.Ended && (wish || r.stop() != nil) {
+			if !old.Ended && (voluntary || r.stop() != nil) {
 				stop.Reason, stop.Message = old.Reason, old.Message // the first reason stays
 			}
 		}
@@ -250,7 +250,7 @@ func (r *Record) Update(desired *cluster.Desired, revision uint64) bool {
 // MayRun reports whether a program of the attempt runs or may run.
 func (r *Record) MayRun() bool { return r.Containers.MayRun() }
 
-// Terminal reports whether the attempt has ended on this node for good.
+// Terminal reports whether the attempt has ended on this node permanently.
 func (r *Record) Terminal() bool { return r.Phase == PhaseEnded || r.Phase == PhaseGone }
 
 // AtBarrier reports whether the attempt waits for an answer to its start barrier.

@@ -34,7 +34,7 @@ func runs(t *testing.T, r *Record, def *cluster.TaskDefinition, now *Now) {
 	t.Fatalf("it does not run: %+v", r)
 }
 
-// An attempt with changed content begins another round at once, however often, because it did not fail.
+// An attempt with changed content begins another round without delay, however often, because it did not fail.
 func TestRenew(t *testing.T) {
 	def := &cluster.TaskDefinition{
 		Containers: []cluster.Container{{Name: "a"}},
@@ -62,7 +62,7 @@ func TestRenew(t *testing.T) {
 		before := now.Boot
 		runs(t, r, def, &now)
 		if r.Round != round+1 || now.Boot != before {
-			t.Errorf("round %d after %v, want %d at once", r.Round, now.Boot-before, round+1)
+			t.Errorf("round %d after %v, want %d without delay", r.Round, now.Boot-before, round+1)
 		}
 		if o := r.Observed(def); o.Restarts != 0 || o.Containers[0].Restarts != 0 ||
 			o.Message != "was restarted in place: the addresses of service db changed" {
@@ -81,10 +81,10 @@ func TestRenew(t *testing.T) {
 	r.HasExited(RunID("u", 0, r.Round), cluster.Exit{Code: 143, Signal: 15}, now)
 	if r.Next(def, now); r.Result == nil || r.Result.State != cluster.StateCancelled ||
 		r.Result.Reason != cluster.ReasonDeleted {
-		t.Errorf("told to stop meanwhile it ended as %+v", r.Result)
+		t.Errorf("stopped meanwhile, it ended as %+v", r.Result)
 	}
 	if r.Renew(r.Round, "over") {
-		t.Error("what has ended was begun anew")
+		t.Error("an ended attempt began again")
 	}
 }
 
@@ -93,6 +93,6 @@ func TestRenewOfAJob(t *testing.T) {
 	r, def := running(t, "")
 	r.Next(def, noon)
 	if !r.IsUp() || r.Renew(r.Round, "other") {
-		t.Errorf("in %s, want it to go on", r.Phase)
+		t.Errorf("in %s, want it to continue", r.Phase)
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/berthd/berth/internal/executor"
 )
 
-// View is a copy of an attempt's state for readers on other goroutines. Nobody changes it.
+// View is a copy of an attempt's state for readers on other goroutines. It never changes.
 type View struct {
 	// Record has its own slice of containers.
 	Record Record

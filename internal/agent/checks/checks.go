@@ -40,7 +40,7 @@ const intervalJitter = 0.1
 // Config configures the checks to run.
 type Config struct {
 	Checks []cluster.Check
-	// Which are the indices of the checks to run; others are not run.
+	// Which lists the indices of the checks to run.
 	Which []int
 	// States are the states of all checks so far, or nil.
 	States []lifecycle.CheckState

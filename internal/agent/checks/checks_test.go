@@ -20,8 +20,8 @@ import (
 	"github.com/berthd/berth/internal/logic/lifecycle"
 )
 
-// told is a change of health and its time.
-type told struct {
+// healthChange is a change of health and its time.
+type healthChange struct {
 	At       time.Duration
 	Health   cluster.Health
 	Failures int
@@ -33,25 +33,25 @@ func TestChangesOfHealth(t *testing.T) {
 		check   cluster.Check
 		up      time.Duration
 		results string // one letter a probe: . is healthy, x is not, z times out
-		want    []told
+		want    []healthChange
 	}{
-		"well at once": {cluster.Check{Interval: second}, 0, "...", []told{{0, "healthy", 0}}},
+		"healthy at the first probe": {cluster.Check{Interval: second}, 0, "...", []healthChange{{0, "healthy", 0}}},
 		"initial delay": {
 			cluster.Check{Interval: second, InitialDelay: 3 * second},
 			0, "..",
-			[]told{{3 * time.Second, "healthy", 0}},
+			[]healthChange{{3 * time.Second, "healthy", 0}},
 		},
 		"most of the initial delay has passed": {
 			cluster.Check{Interval: second, InitialDelay: 3 * second},
 			2 * time.Second,
 			".",
-			[]told{{time.Second, "healthy", 0}},
+			[]healthChange{{time.Second, "healthy", 0}},
 		},
-		"one failure warns, three fail and are told of once, one success heals": {
+		"one failure warns, three fail and are reported once, one success heals": {
 			cluster.Check{Interval: second},
 			0,
 			".xxxxxx.",
-			[]told{
+			[]healthChange{
 				{0, "healthy", 0},
 				{time.Second, "warning", 1},
 				{2 * time.Second, "warning", 2},
@@ -60,36 +60,38 @@ func TestChangesOfHealth(t *testing.T) {
 				{7 * time.Second, "healthy", 0},
 			},
 		},
-		"fails after one": {cluster.Check{Interval: second, FailAfter: 1}, 0, "x", []told{{0, "failing", 1}}},
-		"a start that succeeded is not looked at again": {
+		"fails after one": {cluster.Check{Interval: second, FailAfter: 1}, 0, "x", []healthChange{{0, "failing", 1}}},
+		"a start that succeeded is not probed again": {
 			cluster.Check{Interval: second, Meaning: cluster.MeaningStartup},
 			0,
 			"xx.",
-			[]told{{0, "warning", 1}, {time.Second, "warning", 2}, {2 * time.Second, "healthy", 0}},
+			[]healthChange{{0, "warning", 1}, {time.Second, "warning", 2}, {2 * time.Second, "healthy", 0}},
 		},
-		"silence is a failure, and the next look comes at once where that took longer than the interval": {
+		"silence is a failure, and the next probe follows directly if the last one took longer than the interval": {
 			cluster.Check{Interval: second, Timeout: 3 * second},
 			0,
 			"zz.",
-			[]told{{3 * time.Second, "warning", 1}, {6 * time.Second, "warning", 2}, {6 * time.Second, "healthy", 0}},
+			[]healthChange{
+				{3 * time.Second, "warning", 1}, {6 * time.Second, "warning", 2}, {6 * time.Second, "healthy", 0},
+			},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				began := time.Now()
-				var got []told
-				look := 0
+				var got []healthChange
+				probe := 0
 				ctx, cancel := context.WithCancel(t.Context())
 				Run(ctx, Config{
 					Checks: []cluster.Check{{}, test.check}, Which: []int{1}, Up: test.up,
 					Probe: func(ctx context.Context, _ *cluster.Check) error {
-						letter := test.results[look]
-						if look++; look == len(test.results) {
+						letter := test.results[probe]
+						if probe++; probe == len(test.results) {
 							time.AfterFunc(time.Millisecond, cancel)
 						}
 						switch letter {
 						case 'x':
-							return errors.New("not well")
+							return errors.New("not healthy")
 						case 'z':
 							<-ctx.Done()
 						}
@@ -97,9 +99,9 @@ func TestChangesOfHealth(t *testing.T) {
 					},
 					Changed: func(i int, s lifecycle.CheckState, complaint string) {
 						if i != 1 || (complaint == "") != (s.Health == cluster.HealthHealthy) {
-							t.Errorf("told of check %d as %s with %q", i, s.Health, complaint)
+							t.Errorf("check %d reported as %s with %q", i, s.Health, complaint)
 						}
-						got = append(got, told{time.Since(began), s.Health, s.Failures})
+						got = append(got, healthChange{time.Since(began), s.Health, s.Failures})
 					},
 				})
 				if diff := cmp.Diff(test.want, got); diff != "" {
@@ -110,18 +112,18 @@ func TestChangesOfHealth(t *testing.T) {
 	}
 }
 
-// A program that is slow to listen and then answers with an error is reported with that error, not for ever with its
-// first one. A complaint that changes at each probe is reported ever more rarely.
+// A program that is slow to listen and then answers with an error is reported with that error, not forever with its
+// first one. A complaint that changes at each probe is reported with growing intervals.
 func TestChangedComplaintIsReported(t *testing.T) {
 	for name, test := range map[string]struct {
 		state  lifecycle.CheckState
-		answer func(look int) string
+		answer func(probe int) string
 		want   []string
 	}{
 		"another error": {
 			lifecycle.CheckState{},
-			func(look int) string {
-				if look < 4 {
+			func(probe int) string {
+				if probe < 4 {
 					return "connection refused"
 				}
 				return "answered 404"
@@ -131,19 +133,19 @@ func TestChangedComplaintIsReported(t *testing.T) {
 				"3s failing connection refused", "7s failing answered 404",
 			},
 		},
-		"another one at each look": {
+		"another one at each probe": {
 			lifecycle.CheckState{},
-			func(look int) string { return fmt.Sprint("look ", look) },
+			func(probe int) string { return fmt.Sprint("probe ", probe) },
 			[]string{
-				"0s warning look 0", "1s warning look 0", "2s failing look 2", "3s failing look 2",
-				"7s failing look 7",
-				"17s failing look 17", "37s failing look 37", "1m17s failing look 77", "2m17s failing look 137",
+				"0s warning probe 0", "1s warning probe 0", "2s failing probe 2", "3s failing probe 2",
+				"7s failing probe 7",
+				"17s failing probe 17", "37s failing probe 37", "1m17s failing probe 77", "2m17s failing probe 137",
 			},
 		},
 		"failing since an earlier life of the agent": {
 			lifecycle.CheckState{Health: cluster.HealthFailing, Failures: 4},
-			func(look int) string { return fmt.Sprint("look ", min(look, 20)) },
-			[]string{"0s failing look 0", "5s failing look 5", "15s failing look 15", "35s failing look 20"},
+			func(probe int) string { return fmt.Sprint("probe ", min(probe, 20)) },
+			[]string{"0s failing probe 0", "5s failing probe 5", "15s failing probe 15", "35s failing probe 20"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -151,14 +153,14 @@ func TestChangedComplaintIsReported(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 				defer cancel()
 				began := time.Now()
-				looks := -1
+				probes := -1
 				var got []string
 				Run(ctx, Config{
 					Checks: []cluster.Check{{Interval: cluster.Duration(time.Second)}}, Which: []int{0},
 					States: []lifecycle.CheckState{test.state},
 					Probe: func(context.Context, *cluster.Check) error {
-						looks++
-						return errors.New(test.answer(looks))
+						probes++
+						return errors.New(test.answer(probes))
 					},
 					Changed: func(_ int, s lifecycle.CheckState, complaint string) {
 						got = append(got, fmt.Sprint(time.Since(began), " ", s.Health, " ", complaint))
@@ -176,13 +178,13 @@ func TestSlowCheckNeverOverlapsItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		var now, most, looks atomic.Int32
+		var now, most, probes atomic.Int32
 		Run(ctx, Config{
 			Checks: []cluster.Check{{Interval: cluster.Duration(time.Second), Timeout: cluster.Duration(time.Second)}},
 			Probe: func(ctx context.Context, _ *cluster.Check) error {
 				most.Store(max(most.Load(), now.Add(1)))
 				defer now.Add(-1)
-				looks.Add(1)
+				probes.Add(1)
 				time.Sleep(3 * time.Second) // ignores its context
 				return ctx.Err()
 			},
@@ -190,13 +192,13 @@ func TestSlowCheckNeverOverlapsItself(t *testing.T) {
 			Which:   []int{0},
 			Random:  func() float64 { return 0.9 },
 		})
-		if most.Load() != 1 || looks.Load() < 15 {
-			t.Errorf("%d looks, %d at once; want 1 at once", looks.Load(), most.Load())
+		if most.Load() != 1 || probes.Load() < 15 {
+			t.Errorf("%d probes, %d concurrent; want 1 at a time", probes.Load(), most.Load())
 		}
 	})
 }
 
-func TestOnlyNamedChecksAreLookedAt(t *testing.T) {
+func TestOnlyNamedChecksAreProbed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		defer cancel()
@@ -207,7 +209,7 @@ func TestOnlyNamedChecksAreLookedAt(t *testing.T) {
 			States: []lifecycle.CheckState{{}, {}, {Health: cluster.HealthWarning, Failures: 2}},
 			Probe: func(_ context.Context, c *cluster.Check) error {
 				if c.Name != "bad" {
-					t.Errorf("looked at check %s", c.Name)
+					t.Errorf("probed check %s", c.Name)
 				}
 				return errors.New("broken")
 			},
@@ -266,7 +268,7 @@ func TestProber(t *testing.T) {
 			err := p.Probe(t.Context(), &test.check)
 			switch {
 			case test.want == "" && err != nil:
-				t.Errorf("got %v, want well", err)
+				t.Errorf("got %v, want no error", err)
 			case test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)):
 				t.Errorf("got %v, want %q", err, test.want)
 			}

@@ -64,7 +64,7 @@ func (p *Prober) grpc(ctx context.Context, c *cluster.Check) error {
 	return nil
 }
 
-// serviceName names the service that a check asks for.
+// serviceName names the service that a check requests.
 func serviceName(c *cluster.Check) string {
 	if c.Service == "" {
 		return "the gRPC server"

@@ -71,7 +71,7 @@ func TestGRPC(t *testing.T) {
 	}{
 		"the server as a whole": {cluster.Check{Port: "plain"}, ""},
 		"a service":             {cluster.Check{Port: "plain", Service: "shop.Cart"}, ""},
-		"a service that is not well": {
+		"a service that is not serving": {
 			cluster.Check{Port: "plain", Service: "shop.Stock"},
 			`service "shop.Stock" answered NOT_SERVING`,
 		},
@@ -80,12 +80,12 @@ func TestGRPC(t *testing.T) {
 			`the gRPC server does not know service "shop.Till"`,
 		},
 		"over TLS":                  {cluster.Check{Port: "tls", TLS: true, Service: "shop.Cart"}, ""},
-		"over TLS, not well":        {cluster.Check{Port: "tls", TLS: true, Service: "shop.Stock"}, "NOT_SERVING"},
+		"over TLS, not serving":     {cluster.Check{Port: "tls", TLS: true, Service: "shop.Stock"}, "NOT_SERVING"},
 		"TLS is not spoken":         {cluster.Check{Port: "plain", TLS: true}, "Unavailable"},
 		"nothing but TLS is spoken": {cluster.Check{Port: "tls"}, "Unavailable"},
 		"no health service":         {cluster.Check{Port: "mute"}, "does not serve grpc.health.v1.Health"},
 		"no gRPC":                   {cluster.Check{Port: "http"}, "Unavailable"},
-		"nobody listens":            {cluster.Check{Port: "closed"}, "refused"},
+		"nothing listens":           {cluster.Check{Port: "closed"}, "refused"},
 		"no such port":              {cluster.Check{Port: "other"}, "no port"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -96,7 +96,7 @@ func TestGRPC(t *testing.T) {
 			err := p.Probe(ctx, &test.check)
 			switch {
 			case test.want == "" && err != nil:
-				t.Errorf("got %v, want well", err)
+				t.Errorf("got %v, want no error", err)
 			case test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)):
 				t.Errorf("got %v, want %q", err, test.want)
 			case err != nil && len(err.Error()) > maxAnswer+100:
@@ -119,7 +119,7 @@ func TestSilentGRPC(t *testing.T) {
 	defer cancel()
 	watch := testkit.NewStopwatch()
 	if err := p.Probe(ctx, &cluster.Check{Type: cluster.CheckGRPC, Port: "a"}); err == nil {
-		t.Error("it was found well")
+		t.Error("it was found healthy")
 	}
 	if took := watch.Elapsed(); took > 20*time.Second {
 		t.Errorf("it took %v", took)

@@ -12,10 +12,10 @@
 // CPU time that it reserves. The scheduler chooses the very cores with the placement, so they are in the plan record
 // and the desired record, and survive a new leader and a new agent without further state. `cpu_pinning: numa` requires
 // all devices of the containers that say so, cores included, to be of one NUMA node; devices of unknown location fit
-// any. Of several NUMA nodes the one with the fewest free devices is taken. The agent puts a container on its cores
-// (and with `numa` on its node's memory), and moves all containers without cores off held ones, before the program
-// starts and on each change. If nothing is left, they run on all cores. A core is a logical CPU: two threads of one
-// core may go to two tasks; offer one of each pair where that matters. Berth does not keep other programs of the
+// any. If several NUMA nodes are possible, the one with the fewest free devices is taken. The agent puts a container on
+// its cores (and with `numa` on its node's memory), and moves all containers without cores off held ones, before the
+// program starts and on each change. If nothing is left, they run on all cores. A core is a logical CPU: two threads of
+// one core may go to two tasks; offer one of each pair where that matters. Berth does not keep other programs of the
 // machine off. The process executor sets affinities, from which a program may free itself, and binds no memory;
 // containerd's cgroups hold both. The agent does not choose cores itself, as the CPU manager of Kubernetes does: a NUMA
 // requirement would then be refused only after the placement, and the choice would need a file that must never

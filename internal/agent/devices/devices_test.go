@@ -40,7 +40,7 @@ const (
 	uuid1 = "GPU-66666666-7777-8888-9999-000000000000"
 )
 
-// nvidia has two GPUs of NVIDIA, of which the driver has initialised one.
+// nvidia has two NVIDIA GPUs. The driver has initialised one of them.
 var nvidia = tree{
 	"proc/driver/nvidia/gpus/0000:3B:00.0/information": "Model: \t\t NVIDIA A100-SXM4-40GB\nIRQ:   250\nGPU UUID: \t " +
 		uuid0 + "\nDevice Minor: \t 0\n",
@@ -132,7 +132,7 @@ func TestFind(t *testing.T) {
 				Nodes: nodes("/dev/dri/renderD129", "/dev/kfd"),
 			}},
 		},
-		"what only specifications tell": {
+		"devices known only from specifications": {
 			files: tree{
 				"var/run/cdi/fpga.yaml": "cdiVersion: 0.6.0\nkind: example.com/fpga\ndevices:\n- name: a\n  " +
 					"containerEdits:\n    env: [A=1]\n- name: b\n  containerEdits:\n    env: [B=1]\n",
@@ -226,7 +226,7 @@ func TestParseStatedFaults(t *testing.T) {
 	for text, want := range map[string][]string{
 		"":                            {`"": want key=value`, "type is missing"},
 		"model=A100":                  {"type is missing"},
-		"type=core":                   {`stands for the node's cores`},
+		"type=core":                   {`means the node's cores`},
 		"type=GPU,memory=much,numa=x": {`type "GPU"`, `memory "much"`, `numa "x"`},
 		"type=gpu,type=gpu,count=0,colour=red,path=dev/x": {
 			"type is repeated", `count "0"`,

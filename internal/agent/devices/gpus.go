@@ -23,18 +23,18 @@ func (f *Finder) nvidia(ctx context.Context, specs *specs) (all []Device, err er
 	if len(folders) == 0 {
 		return nil, nil
 	}
-	told := map[string]smiGPU{}
+	reported := map[string]smiGPU{}
 	if f.SMI != nil {
 		var out []byte
 		if out, err = f.SMI(ctx); err == nil {
-			told = parseSMI(string(out))
+			reported = parseSMI(string(out))
 		}
 	}
 	shared := f.nodes("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools")
 	for _, folder := range folders {
 		bus := filepath.Base(folder)
 		info := f.fields(filepath.Join(folder, "information"))
-		smi := told[busKey(bus)]
+		smi := reported[busKey(bus)]
 		minor := info["Device Minor"]
 		uuid := cmp.Or(smi.uuid, info["GPU UUID"])
 		if strings.Contains(uuid, "?") { // the driver has not initialised it yet

@@ -70,8 +70,8 @@ func (s *Stated) set(key, value string) error {
 	case "type":
 		s.Type = value
 		if !cluster.ValidName(value) || value == cluster.CoreType {
-			return fmt.Errorf("type %q: want lower-case letters, digits and \"-\", and not %q, which stands "+
-				"for the node's cores", value, cluster.CoreType)
+			return fmt.Errorf("type %q: want lower-case letters, digits and \"-\", and not %q, which means "+
+				"the node's cores", value, cluster.CoreType)
 		}
 	case "model", "id":
 		if label(value) != value {

@@ -72,7 +72,7 @@ type Cleaner struct {
 	imagesRemoved, imagesFreed atomic.Int64 // removed to free space so far; imagesFreed in bytes
 
 	mu    sync.Mutex
-	sweep *cluster.DiskSweep // the newest, nil for none; includes older ones that no server has heard of
+	sweep *cluster.DiskSweep // the newest, nil for none; includes older ones that no server has received
 	at    time.Duration      // when sweep was made (Boot)
 	full  *cluster.DiskFull  // nil for none
 
@@ -298,7 +298,7 @@ func (c *Cleaner) splitNeed(ctx context.Context, d roomDisk, need cluster.Bytes)
 	return images, artifacts, nil
 }
 
-// addSweep sets the sweep to report. It includes the sweep before if no server has heard of that yet.
+// addSweep sets the sweep to report. It includes the sweep before if no server has received that yet.
 func (c *Cleaner) addSweep(s *cluster.DiskSweep) {
 	known := c.ReportedSweep()
 	c.mu.Lock()
@@ -320,10 +320,9 @@ func (c *Cleaner) fullDisk(d roomDisk) *cluster.DiskFull {
 	if was != nil && was.Folder == d.Folder {
 		f.Since = was.Since
 	}
-	f.Message = fmt.Sprintf("the disk of %s is %s full, and no image or artifact on it can be removed: all "+
-		"that are left are in use, pinned or loaded by hand; "+
-		"free space there, or see `berth image ls --node %s`", f.Folder, percent(f.Percent), cmp.Or(c.Node.Name,
-		"NODE"))
+	f.Message = fmt.Sprintf("the disk of %s is %s full, and no image or artifact on it can be removed: all that "+
+		"are left are in use, pinned or loaded by hand; free space there, or see `berth image ls --node %s`",
+		f.Folder, percent(f.Percent), cmp.Or(c.Node.Name, "NODE"))
 	return f
 }
 

@@ -9,8 +9,8 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// Sweeps that no server has heard of are reported as one.
-func TestSweepsThatNobodyHeardOfAreOne(t *testing.T) {
+// Sweeps that no server has received are reported as one.
+func TestUnsentSweepsAreOneReport(t *testing.T) {
 	t.Parallel()
 	var known *cluster.DiskSweep
 	a := &Cleaner{
@@ -33,6 +33,6 @@ func TestSweepsThatNobodyHeardOfAreOne(t *testing.T) {
 	known, _ = a.toReport()
 	a.addSweep(one(3))
 	if s, _ := a.toReport(); s.Images != 6 {
-		t.Errorf("after the server heard of them: %+v", s)
+		t.Errorf("after the server received them: %+v", s)
 	}
 }

@@ -25,7 +25,7 @@ func (m machine) write(t *testing.T, root string) {
 	}
 }
 
-// before and after are readings of a machine with four cores, of which two and a half worked for ten seconds.
+// before and after are readings of a machine with four cores. Two and a half of them worked for ten seconds.
 var (
 	before = machine{
 		"proc/stat":    "cpu  1000 100 300 8000 400 20 30 50 0 0\ncpu0 1 2 3\n",

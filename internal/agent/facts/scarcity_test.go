@@ -15,7 +15,7 @@ func TestScarcity(t *testing.T) {
 		tasks string
 		want  Scarcity
 	}{
-		"a machine whose kernel tells nothing": {
+		"a machine whose kernel has no pressure files": {
 			want: Scarcity{Stall: -1, Free: 12 * cluster.GiB, Total: 16 * cluster.GiB},
 		},
 		"a machine with pressures": {

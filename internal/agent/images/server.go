@@ -66,7 +66,7 @@ func (s *Server) answer(ctx context.Context, r transport.StreamRequest, in io.Re
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		s.Node.Go(func() {
-			defer cancel() // the client went away: nobody waits for the pull
+			defer cancel() // the client went away: no client waits for the pull
 			_, _ = io.Copy(io.Discard, in)
 		})
 		return s.keep(ctx, r, func(text string) {

@@ -49,7 +49,7 @@ func Files(p executor.Process, name string, do func(*os.Root) error) error {
 	}
 	root, err := os.OpenRoot(at)
 	if err != nil {
-		return errors.Join(stillOwned(p), fmt.Errorf("look into the container: %w", err))
+		return errors.Join(stillOwned(p), fmt.Errorf("inspect the container: %w", err))
 	}
 	defer root.Close()
 	r, err := rightsOf(p.Pid)

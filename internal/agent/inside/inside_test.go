@@ -96,7 +96,7 @@ func TestFilesWithTheProgramsRights(t *testing.T) {
 		_, err := root.Stat("open/mine")
 		_, out := root.Stat("../" + filepath.Base(dir))
 		if out == nil {
-			t.Error("a path leads out of the folder that the program stands in")
+			t.Error("a path leads out of the folder where the program is")
 		}
 		return err
 	})

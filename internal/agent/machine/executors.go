@@ -36,7 +36,7 @@ type Named struct {
 	Name string
 }
 
-// NewExecutors returns executors of which none has answered. Retired executors get no new tasks.
+// NewExecutors returns executors before their first answer. Retired executors get no new tasks.
 func NewExecutors(n *node.Node, offered, retired []executor.Executor) *Executors {
 	return &Executors{node: n, offered: offered, retired: retired, byName: map[string]executor.Executor{}}
 }

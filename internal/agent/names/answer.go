@@ -143,7 +143,7 @@ func (q *query) pack(r reply) []byte {
 	text, err := m.Pack()
 	for err == nil && len(text) > room {
 		switch {
-		case len(m.Additionals) > len(own): // the client can ask for them
+		case len(m.Additionals) > len(own): // the client can request them
 			m.Additionals = own
 		case len(m.Answers) > 0:
 			m.Truncated = true

@@ -588,7 +588,7 @@ func TestSharesAreBounded(t *testing.T) {
 	_, _ = c.Write(question(t, "web.default.berth.", dnsmessage.TypeA, 0))
 	_ = c.SetReadDeadline(time.Now().Add(300 * time.Millisecond))
 	if n, err := c.Read(make([]byte, 512)); err == nil {
-		t.Errorf("a stranger was answered with %d bytes", n)
+		t.Errorf("an unknown client got %d bytes", n)
 	}
 }
 

@@ -36,7 +36,7 @@ const (
 	// maxFollowedNames limits the services that are followed for questions. A further service replaces the one with the
 	// oldest last question.
 	maxFollowedNames = 1024
-	// maxNewNames is how many unfollowed services one client address may ask for; each newNameInterval permits one
+	// maxNewNames is how many unfollowed services one client address may request; each newNameInterval permits one
 	// more.
 	maxNewNames     = 100
 	newNameInterval = 100 * time.Millisecond
@@ -240,7 +240,7 @@ func (n *Server) Service(ctx context.Context, from netip.Addr, inCluster, servic
 	}
 	until := w.began + firstAnswerTimeout
 	for {
-		news := w.following.Changed() // before now is read: other readers may use up the news
+		changed := w.following.Changed() // before now is read: other readers may take the change
 		now := w.following.Now(name)
 		left := until - n.node.Boot()
 		switch {
@@ -254,7 +254,7 @@ func (n *Server) Service(ctx context.Context, from netip.Addr, inCluster, servic
 		case <-ctx.Done():
 			timer.Stop()
 			return names.Service{}, ctx.Err()
-		case <-news:
+		case <-changed:
 		case <-timer.C:
 		}
 		timer.Stop()

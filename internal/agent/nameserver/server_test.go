@@ -24,7 +24,7 @@ func TestUnusedNamesAreForgotten(t *testing.T) {
 	}
 	s.forgetUnused()
 	if len(s.watched) != 3 || len(s.allowances) != 3 {
-		t.Errorf("at once %d services and %d clients are left, want 3 of each", len(s.watched), len(s.allowances))
+		t.Errorf("%d services and %d clients are left, want 3 of each", len(s.watched), len(s.allowances))
 	}
 	now += followTime + unknownFollowTime
 	s.forgetUnused()

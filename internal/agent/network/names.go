@@ -21,7 +21,8 @@ func (s *Spaces) Bridged() bool { return s.records.bridged() }
 
 // AnswerNames makes the agent answer tasks' DNS questions at the gateway. While the agent does not run, the kernel
 // redirects them to instead, or nowhere if instead is invalid. It may be called again with another resolver. A second
-// resolver in the tasks' files would not work: some libraries ask all resolvers at once and use the first answer.
+// resolver in the tasks' files would not work: some libraries query all resolvers concurrently and use the first
+// answer.
 func (s *Spaces) AnswerNames(ctx context.Context, instead netip.AddrPort) error {
 	if !instead.Addr().Is4() || instead.Addr().IsLoopback() {
 		instead = netip.AddrPort{}

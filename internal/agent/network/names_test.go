@@ -15,15 +15,15 @@ import (
 )
 
 // Tasks' DNS questions at the gateway reach the program that listens there, the agent. Without one they reach the other
-// machine, at once and without any call. They never reach a task that published the port. All rules go with the last
-// task.
+// machine, immediately and without any call. They never reach a task that published the port. All rules go with the
+// last task.
 func TestQuestionsForNames(t *testing.T) {
 	needCNI(t)
 	t.Parallel()
 	lab := netlab.New(t)
 	machine, other := lab.Add("node"), lab.Add("other")
 	n := newNode(t, machine)
-	before := n.looks()
+	before := n.content()
 	gateway, tasks := n.Gateway()
 	at := netip.AddrPortFrom(gateway, 53).String()
 	if n.Bridged() || tasks.String() != network.DefaultSubnet {
@@ -34,8 +34,8 @@ func TestQuestionsForNames(t *testing.T) {
 		n.do(func(ctx context.Context) error { return n.AnswerNames(ctx, instead) })
 	}
 	answer(upstream)
-	if now := n.looks(); now != before {
-		t.Errorf("without a task the node looks like\n%s", now)
+	if now := n.content(); now != before {
+		t.Errorf("without a task the node has\n%s", now)
 	}
 	asker := n.join(one, cluster.NetworkBridge)
 	thief := n.join(two, cluster.NetworkBridge, network.Port{Node: 53, Inside: 53})
@@ -47,7 +47,7 @@ func TestQuestionsForNames(t *testing.T) {
 			got, err := ask(asker, at)
 			if want == "" {
 				if err == nil {
-					return fmt.Errorf("%s: got %q, want nobody", when, got)
+					return fmt.Errorf("%s: got %q, want no answer", when, got)
 				}
 				return nil
 			}
@@ -57,7 +57,7 @@ func TestQuestionsForNames(t *testing.T) {
 			return nil
 		})
 	}
-	want("nobody listens", "upstream "+machine.Address)
+	want("nothing listens", "upstream "+machine.Address)
 	var agent net.Listener
 	n.do(func(context.Context) (err error) {
 		agent, err = net.Listen("tcp4", at)
@@ -81,11 +81,11 @@ func TestQuestionsForNames(t *testing.T) {
 	}
 	answer(netip.MustParseAddrPort("127.0.0.1:53"))
 	want("without another resolver", "")
-	looks := n.looks()
+	content := n.content()
 	n.reopen()
 	answer(netip.AddrPort{})
-	if now := n.looks(); now != looks {
-		t.Errorf("after a restart the node looks like\n%s\nwant\n%s", now, looks)
+	if now := n.content(); now != content {
+		t.Errorf("after a restart the node has\n%s\nwant\n%s", now, content)
 	}
 	answer(upstream)
 	want("in the agent's next life", "upstream ")

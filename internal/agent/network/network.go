@@ -269,7 +269,7 @@ func (s *Spaces) Sweep(ctx context.Context, known func(uuid string) bool) error 
 	return errors.Join(append(errs, s.settle(ctx))...)
 }
 
-// settle removes the bridge and the table once nobody uses them.
+// settle removes the bridge and the table once nothing uses them.
 func (s *Spaces) settle(ctx context.Context) error {
 	if s.records.bridged() {
 		return nil

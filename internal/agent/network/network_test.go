@@ -110,8 +110,8 @@ func (n *node) sweep(known ...string) {
 	})
 }
 
-// looks is the content of a namespace: the packet filter's rules and the links.
-func (n *node) looks() string {
+// content returns the content of a namespace: the packet filter's rules and the links.
+func (n *node) content() string {
 	n.t.Helper()
 	var all strings.Builder
 	n.do(func(context.Context) error {
@@ -131,8 +131,8 @@ func (n *node) looks() string {
 func (n *node) wantAsBefore(before string) {
 	n.t.Helper()
 	testkit.Eventually(n.t, soon, func() error { // the kernel removes links after their namespaces
-		if now := n.looks(); now != before {
-			return fmt.Errorf("the node looks like\n%s\nand before like\n%s", now, before)
+		if now := n.content(); now != before {
+			return fmt.Errorf("the node has\n%s\nand before\n%s", now, before)
 		}
 		return nil
 	})
@@ -218,7 +218,7 @@ func TestPublishedPorts(t *testing.T) {
 	lab := netlab.New(t)
 	machine, other := lab.Add("node"), lab.Add("other")
 	n := newNode(t, machine)
-	before := n.looks()
+	before := n.content()
 	first := n.join(one, cluster.NetworkBridge, network.Port{Node: 30001, Inside: 80})
 	second := n.join(two, cluster.NetworkBridge, network.Port{Node: 30002, Inside: 80},
 		network.Port{Node: 9000, Inside: 9000})
@@ -254,17 +254,17 @@ func TestPublishedPorts(t *testing.T) {
 		}
 	}
 	if _, err := ask(spaceOf(other), machine.Address+":80"); err == nil {
-		t.Error("the number inside is reached at the node, where nobody published it")
+		t.Error("the number inside is reached at the node, where no task published it")
 	}
 	// A later Join finds everything in place and makes nothing twice.
-	looks := n.looks()
+	content := n.content()
 	n.reopen()
 	n.sweep(one, two)
 	if again := n.join(one, cluster.NetworkBridge, network.Port{Node: 30001, Inside: 80}); again != first {
 		t.Errorf("joined again at %s, want %s", again, first)
 	}
-	if now := n.looks(); now != looks {
-		t.Errorf("after a restart the node looks like\n%s\nwant\n%s", now, looks)
+	if now := n.content(); now != content {
+		t.Errorf("after a restart the node has\n%s\nwant\n%s", now, content)
 	}
 	if got, err := ask(spaceOf(other), machine.Address+":30001"); err != nil || got != "one "+other.Address {
 		t.Errorf("after a restart: got %q, %v", got, err)
@@ -293,7 +293,7 @@ func TestNone(t *testing.T) {
 	testkit.NeedRoot(t)
 	t.Parallel()
 	n := newNode(t, netlab.New(t).Add("node"))
-	before := n.looks()
+	before := n.content()
 	space := n.join(one, cluster.NetworkNone)
 	serve(t, space, "127.0.0.1:80", "own")
 	if got, err := ask(space, "127.0.0.1:80"); err != nil || got != "own 127.0.0.1" {
@@ -369,7 +369,7 @@ func TestDeathAtAnyMoment(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t, machine)
-			before := n.looks()
+			before := n.content()
 			left(n)
 			n.reopen()
 			n.sweep()
@@ -396,7 +396,7 @@ func TestSpaceInUse(t *testing.T) {
 	testkit.NeedCommand(t, "nsenter", "sleep")
 	t.Parallel()
 	n := newNode(t, netlab.New(t).Add("node"))
-	before := n.looks()
+	before := n.content()
 	space := n.join(one, cluster.NetworkNone)
 	program := exec.Command("nsenter", "--net="+space, "sleep", "1000")
 	if err := program.Start(); err != nil {
@@ -422,13 +422,13 @@ func TestSpaceInUse(t *testing.T) {
 	n.wantAsBefore(before)
 }
 
-// TestManyAtOnce: concurrent attempts do not disturb each other.
-func TestManyAtOnce(t *testing.T) {
+// TestConcurrentAttempts: concurrent attempts do not disturb each other.
+func TestConcurrentAttempts(t *testing.T) {
 	needCNI(t)
 	t.Parallel()
 	machine := netlab.New(t).Add("node")
 	n := newNode(t, machine)
-	before := n.looks()
+	before := n.content()
 	var all sync.WaitGroup
 	for i := range 12 {
 		all.Go(func() {
@@ -518,7 +518,7 @@ func TestKillNine(t *testing.T) {
 	testkit.NeedCommand(t, "nsenter")
 	t.Parallel()
 	n := newNode(t, netlab.New(t).Add("node"))
-	before := n.looks()
+	before := n.content()
 	_ = n.Close()
 	whole := time.Now()
 	if err := n.other("/usr/lib/cni").Wait(); err != nil {
@@ -543,7 +543,7 @@ func TestPluginOutlivesTheAgent(t *testing.T) {
 	testkit.NeedCommand(t, "nsenter")
 	t.Parallel()
 	n := newNode(t, netlab.New(t).Add("node"))
-	before := n.looks()
+	before := n.content()
 	_ = n.Close()
 	plugins := t.TempDir()
 	called := filepath.Join(plugins, "called")

@@ -69,11 +69,11 @@ func isSpace(file string) bool {
 func removeSpace(file string) error {
 	for isSpace(file) { // a mount may cover another
 		if err := unix.Unmount(file, unix.MNT_DETACH); err != nil {
-			return fmt.Errorf("let go of a network namespace: %w", err)
+			return fmt.Errorf("release a network namespace: %w", err)
 		}
 	}
 	if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("let go of a network namespace: %w", err)
+		return fmt.Errorf("release a network namespace: %w", err)
 	}
 	return nil
 }

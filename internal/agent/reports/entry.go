@@ -26,7 +26,7 @@ type Item struct {
 	final   bool
 }
 
-// urgent reports whether somebody waits for the answer: barriers and final states are committed before they are
+// urgent reports whether a caller waits for the answer: barriers and final states are committed before they are
 // acknowledged (P4.6), and a permit is valid for a short time only (P5.2).
 func (e *entry) urgent() bool {
 	return e.barrierAsk != 0 || e.observed.State.Terminal() || e.observed.Ask != e.sentPermitAsk

@@ -50,16 +50,16 @@ func (r *Reader) Count(ctx context.Context, host string, port int, m cluster.Req
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet,
 		"http://"+net.JoinHostPort(host, strconv.Itoa(port))+"/"+strings.TrimPrefix(path, "/"), http.NoBody)
 	if err != nil {
-		return 0, fmt.Errorf("ask for its requests: %w", err)
+		return 0, fmt.Errorf("read its request counter: %w", err)
 	}
 	req.Header.Set("Accept", string(expfmt.NewFormat(expfmt.TypeTextPlain)))
 	resp, err := r.client.Do(req)
 	if err != nil {
-		return 0, fmt.Errorf("ask for its requests: %w", err)
+		return 0, fmt.Errorf("read its request counter: %w", err)
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return 0, fmt.Errorf("ask for its requests: %s answers %s", path, resp.Status)
+		return 0, fmt.Errorf("read its request counter: %s answers %s", path, resp.Status)
 	}
 	page := &io.LimitedReader{R: resp.Body, N: MaxPage + 1}
 	parser := expfmt.NewTextParser(model.UTF8Validation)

@@ -17,7 +17,7 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// The agent asks for secrets when it makes a container, writes them to a folder in memory, and keeps them nowhere else:
+// The agent requests secrets when it makes a container, writes them to a folder in memory, and keeps them nowhere else:
 // neither in its state nor in its own memory. The folder of an attempt is <root>/<uuid>/<container>/ with the entries
 //
 //	0, 1, …   one folder for each folder of secret files in the container, with these files

@@ -72,9 +72,9 @@ func TestMask(t *testing.T) {
 		asked = more
 		return "x"
 	}); got != "x" || asked < len("Hush-password-and-token") {
-		t.Errorf("%d bytes more were asked for, and the text is %q", asked, got)
+		t.Errorf("%d bytes more were requested, and the text is %q", asked, got)
 	}
-	// Three bytes are too short to tell a secret from other words.
+	// Three bytes are too short to distinguish a secret from other words.
 	give("abc", "Hush-password-and-token", "abcd")
 	if got := task.MaskText("abc, abcde"); got != "abc, [secret]e" {
 		t.Errorf("short ones: got %q", got)
@@ -107,7 +107,7 @@ func TestMaskFormerValues(t *testing.T) {
 	}
 }
 
-// TestSecretsThatCannotBeVariables rejects values that no environment can hold, and quotes none of them.
+// TestSecretsThatCannotBeVariables rejects values that no environment can contain, and quotes none of them.
 func TestSecretsThatCannotBeVariables(t *testing.T) {
 	t.Parallel()
 	folder := secretFolder{filepath.Join(t.TempDir(), "app"), secretContainer()}

@@ -77,7 +77,7 @@ type Task struct {
 	refreshing bool
 }
 
-// ForTask returns the secrets of an attempt, of which nothing is written yet.
+// ForTask returns the secrets of an attempt before anything is written.
 func (p *Provider) ForTask(id attempt.ID, user Attempt, containers Signaller) *Task {
 	return &Task{Provider: p, id: id, attempt: user, containers: containers}
 }
@@ -121,7 +121,7 @@ func (s *Task) Place(ctx context.Context, c *cluster.Container, spec *executor.S
 			"attempt", s.id.Attempt, "error", err)
 		err = nil
 	default:
-		err = fmt.Errorf("ask for the secrets of container %s: %w", c.Name, err)
+		err = fmt.Errorf("request the secrets of container %s: %w", c.Name, err)
 	}
 	if err != nil {
 		return err
@@ -168,7 +168,7 @@ func LoginHint(name *string, in string) string {
 	case *name == "":
 		return "; it is that of a secret of the cluster " + in
 	}
-	return fmt.Sprintf("; it is that of the secret %s of the cluster %s: set it anew with `berth secret set "+
+	return fmt.Sprintf("; it is that of the secret %s of the cluster %s: set it again with `berth secret set "+
 		"%s --type registry`", *name, in, *name)
 }
 
@@ -277,8 +277,8 @@ func (s *Task) findStale() (list []staleSecrets, wait bool) {
 	return list, wait
 }
 
-// renew replaces the files of a container, sends the signals that its uses ask for, and then records the stamps.
-// After a crash in between, the next run repeats all of it.
+// renew replaces the files of a container, sends the signals that its uses request, and then records the stamps. After
+// a crash in between, the next run repeats all of it.
 func (s *Task) renew(ctx context.Context, c *staleSecrets, reply transport.SecretsReply) error {
 	s.mu.Lock()
 	err := c.write(reply)

@@ -275,7 +275,7 @@ func (s *Follower) waitUntilSettled(ctx context.Context) bool {
 	}
 }
 
-// markAllSeen reads all followed services, so that only later changes count as news.
+// markAllSeen reads all followed services, so that only later changes count.
 func (s *Follower) markAllSeen() {
 	for _, n := range s.following.Names() {
 		s.following.Now(n)
@@ -336,7 +336,7 @@ func (s *Follower) updateContainer(ctx context.Context, v *attempt.View, i int) 
 	}
 	l := s.lookUp(c, d.Owner.Cluster)
 	if l.waits != "" && len(l.stale) == 0 {
-		problem = append(problem, l.waits+": container "+c.Name+" goes on with the last addresses")
+		problem = append(problem, l.waits+": container "+c.Name+" continues with the last addresses")
 	}
 	l = l.with(last, slices.Concat(l.stale, l.empty))
 	m, err := s.render(d, v.Definition, i, l)

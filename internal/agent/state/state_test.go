@@ -45,7 +45,7 @@ func record(uuid string) *attempt.Record {
 	return attempt.New(cluster.Desired{Task: "c.s.1.0", UUID: uuid, Attempt: 1}, 7, "boot")
 }
 
-func TestWhatWasQueuedIsThereAfterwards(t *testing.T) {
+func TestQueuedWritesAreDurable(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "deep", "agent.db")
 	s, stop := opened(t, path)
 	mark := Mark{Token: cluster.Token{Epoch: 3}, Session: 9}
@@ -253,7 +253,7 @@ func BenchmarkCommit(b *testing.B) {
 	})
 }
 
-// FuzzDecode: a record of any content is rejected as corrupt or written again as it was read.
+// FuzzDecode: a record of any content is rejected as corrupt or encodes to the same bytes.
 func FuzzDecode(f *testing.F) {
 	r, err := json.Marshal(record("a"))
 	if err != nil {

@@ -158,7 +158,7 @@ func (s *Store) flush() error {
 	}
 	switch {
 	case err != nil && !s.failed:
-		s.log.Error("the agent's state cannot be written; tasks go on, new ones wait", "error", err)
+		s.log.Error("the agent's state cannot be written; tasks continue, new ones wait", "error", err)
 	case err == nil && s.failed:
 		s.log.Info("the agent's state is written again")
 	}

@@ -19,7 +19,7 @@ import (
 // errIncomplete rejects a stream request without its parameters: a server of an earlier build in between has left them
 // out.
 var errIncomplete = errors.New(
-	"the request came without what it asks for: the server that the node is connected to is of an older " +
+	"the request came without its parameters: the server that the node is connected to is of an older " +
 		"build; upgrade it")
 
 // runningProgram is a running program as streams see it.

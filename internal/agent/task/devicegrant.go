@@ -23,7 +23,7 @@ type deviceGrant struct {
 	hints     map[string]string // variables that the manifest can replace
 }
 
-// Variables that tell NVIDIA's runtime and libraries what a container may use.
+// Variables for NVIDIA's runtime and libraries: they name what a container may use.
 const (
 	envVisible   = "NVIDIA_VISIBLE_DEVICES"
 	envCUDA      = "CUDA_VISIBLE_DEVICES"
@@ -54,14 +54,14 @@ func (b *Specs) grantDevices(d *cluster.Desired, def *cluster.TaskDefinition, i 
 		}
 	}
 	if h.env[envVisible] == "" && hasNVIDIA(known) {
-		h.env[envVisible] = "void" // hides devices of other tasks from images that ask for all
+		h.env[envVisible] = "void" // hides devices of other tasks from images that request all
 	}
 	h.pin(b.Pins, &def.Containers[i], own, known)
 	return h, nil
 }
 
 func hasNVIDIA(known map[string]devices.Device) bool {
-	for _, d := range known { // order-free: any will do
+	for _, d := range known { // order-free: any suffices
 		if d.NVIDIA {
 			return true
 		}

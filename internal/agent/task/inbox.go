@@ -17,7 +17,7 @@ type inbox struct {
 	closed bool                    // the goroutine takes no more events: the attempt is forgotten
 }
 
-// put adds an event. It returns false if the inbox is closed; then nobody takes the event. It never blocks.
+// put adds an event. It returns false if the inbox is closed; then the event is lost. It never blocks.
 func (i *inbox) put(happened func(*attempt.Record)) bool {
 	i.mu.Lock()
 	closed := i.closed

@@ -52,6 +52,6 @@ type Parts struct {
 	Checks    CheckConfig
 	// TTLWindow returns when updates of ttl checks could have arrived.
 	TTLWindow func() lifecycle.TTLWindow
-	// Forget drops an attempt of which nothing is left, unless an event waits in its inbox.
+	// Forget drops an attempt without remains, unless an event waits in its inbox.
 	Forget func(t *Task) bool
 }

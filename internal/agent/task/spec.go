@@ -126,7 +126,7 @@ func (b *Specs) environment(d *cluster.Desired, def *cluster.TaskDefinition) map
 	return env
 }
 
-// expand replaces each $(NAME) by its value and leaves unknown names as they are. $$ stands for $.
+// expand replaces each $(NAME) by its value and leaves unknown names as they are. $$ becomes $.
 func expand(s string, env map[string]string) string {
 	if !strings.Contains(s, "$") {
 		return s

@@ -1,8 +1,8 @@
 // Package task drives the attempts of a node.
 //
 // A goroutine for each attempt asks the attempt's record (package attempt) for the next step, performs the step with an
-// executor, and records the result. What a step relies on is durable before the step begins: the intent to launch
-// (P4.4), the use of a permit (P5.2), and an accepted stop unless the disk is full.
+// executor, and records the result. The preconditions of a step are durable before the step begins: the intent to
+// launch (P4.4), the use of a permit (P5.2), and an accepted stop unless the disk is full.
 package task
 
 import (
@@ -193,7 +193,7 @@ func (t *Task) SetStamps(ctx context.Context, stamps map[string]string) {
 func (t *Task) Forget() {
 	t.events.put(func(r *attempt.Record) {
 		if r.MayRun() && !t.parts.Without.Off(clause.Absence) {
-			t.parts.Logger.Warn("the server forgot a task that runs here; it goes on", "task", t.ID.Task,
+			t.parts.Logger.Warn("the server forgot a task that runs here; it continues", "task", t.ID.Task,
 				"attempt", t.ID.Attempt)
 			return
 		}
@@ -232,8 +232,8 @@ func (t *Task) Run(ctx context.Context) {
 	}
 }
 
-// advance performs the next step, unless a step is running. It returns how long to wait without an event, negative for
-// ever; over means that the attempt is forgotten.
+// advance performs the next step, unless a step is running. It returns how long to wait without an event, negative
+// forever; over means that the attempt is forgotten.
 func (t *Task) advance(ctx context.Context) (wait time.Duration, over bool) {
 	if t.step.busy {
 		if t.rec.Attend(t.parts.Now()) && t.step.do == attempt.Prepare {
@@ -270,7 +270,7 @@ func (t *Task) advance(ctx context.Context) (wait time.Duration, over bool) {
 		}
 	}
 	if step.Do == attempt.Prepare {
-		t.parts.Store.QueueAttempt(t.rec) // tells the next run of the agent what to remove
+		t.parts.Store.QueueAttempt(t.rec) // the next run of the agent then knows what to remove
 	}
 	t.beginStep(ctx, step, def)
 	return -1, false

@@ -11,8 +11,8 @@ import (
 )
 
 // detailInterval is how often throttling, stalls, network and disks of each attempt are read: half a dozen files for a
-// container. The first reading comes at once, the second soon. The readings of a node's attempts are spread over the
-// interval.
+// container. The first reading comes immediately, the second soon. The readings of a node's attempts are spread over
+// the interval.
 const detailInterval = 10 * time.Second
 
 // detailed holds the newest counters of an attempt's containers.

@@ -78,7 +78,7 @@ func TestDetailsAreRates(t *testing.T) {
 	}
 	for id, n := range c.asked {
 		if n < 6 || n > 8 {
-			t.Errorf("%s was looked at %d times in a minute, want once each ten seconds", id, n)
+			t.Errorf("%s was read %d times in a minute, want once each ten seconds", id, n)
 		}
 	}
 	web := cluster.Rates{

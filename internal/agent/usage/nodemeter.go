@@ -98,7 +98,7 @@ func (m *NodeMeter) Watch(ctx context.Context, sendSoon func()) {
 	}
 }
 
-// Measure measures once and reports whether the server needs to know at once.
+// Measure measures once and reports whether the server needs a report now.
 func (m *NodeMeter) Measure() bool {
 	s, err := m.Config.Stats(m.Node.DataDir)
 	if err != nil {

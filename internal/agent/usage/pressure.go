@@ -35,8 +35,8 @@ type memoryPressure struct {
 	config       Thresholds
 	above, below int
 	current      *cluster.Pressure // nil without pressure
-	// namedAt is when the victim was named. spared holds earlier victims that nobody moved: a daemon's task belongs on
-	// its node, and another task may have no other place.
+	// namedAt is when the victim was named. spared holds earlier victims that were not moved: a daemon's task belongs
+	// on its node, and another task may have no other place.
 	namedAt time.Time
 	spared  map[string]bool
 }
@@ -69,7 +69,7 @@ func (c *Thresholds) exceededThresholds(s *facts.Scarcity, factor float64) strin
 	return strings.Join(out, ", ")
 }
 
-// update takes a measurement and the running attempts. It reports whether the server needs to know at once.
+// update takes a measurement and the running attempts. It reports whether the server needs a report now.
 func (q *memoryPressure) update(s *facts.Scarcity, running []measured, now time.Time) bool {
 	const hysteresis = 1.5
 	c := &q.config

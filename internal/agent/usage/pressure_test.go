@@ -7,7 +7,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-func TestWhatCountsAsShortOfMemory(t *testing.T) {
+func TestShortOfMemory(t *testing.T) {
 	const gib = cluster.GiB
 	for name, test := range map[string]struct {
 		c    Thresholds

@@ -12,7 +12,7 @@ import (
 )
 
 // requestCountInterval is how often the agent reads the request counters of tasks whose service scales by requests.
-// maxConcurrentCounts limits how many it reads at once.
+// maxConcurrentCounts limits how many it reads concurrently.
 const (
 	requestCountInterval = 5 * time.Second
 	maxConcurrentCounts  = 16

@@ -25,7 +25,7 @@ type Statistics struct {
 	// tasks holds the newest reported statistics of each attempt, by UUID. count counts the reports with statistics.
 	tasks map[string]taskReport
 	count uint64
-	// jumpReportedAt is when an attempt's jump was last reported at once (Boot).
+	// jumpReportedAt is when an attempt's jump was last reported immediately (Boot).
 	jumpReportedAt time.Duration
 }
 
@@ -95,8 +95,8 @@ func (r *Statistics) NoteReported(s *cluster.NodeStats, first bool) {
 	r.tasks = each
 }
 
-// measured takes a new measurement and reports whether the server needs to know it at once: if urgent is set, or if the
-// use of the machine or of a task changed much. Nothing is urgent before the first report.
+// measured takes a new measurement and reports whether the server needs a report now: if urgent is set, or if the use
+// of the machine or of a task changed much. Nothing is urgent before the first report.
 func (r *Statistics) measured(s *cluster.NodeStats, urgent bool, now time.Duration) bool {
 	known := r.Facts()
 	r.mu.Lock()
@@ -138,8 +138,8 @@ type taskReport struct {
 	no    uint64
 }
 
-// A change of an attempt's use by at least these amounts, and by half, is reported at once, so that its service scales
-// in time. Such reports are at least minJumpInterval apart.
+// A change of an attempt's use by at least these amounts, and by half, is reported immediately, so that its service
+// scales in time. Such reports are at least minJumpInterval apart.
 const (
 	jumpCPU         = cluster.MilliCPU(100)
 	jumpMemory      = 64 * cluster.MiB

@@ -39,7 +39,7 @@ func TestGrowthIsTheSlopeOfTenMinutes(t *testing.T) {
 }
 
 // The use of a program before its restart does not count for the next program.
-func TestRestartBeginsTheMeasureAnew(t *testing.T) {
+func TestRestartResetsTheMeasurement(t *testing.T) {
 	var m TaskMeter
 	m.begin()
 	r := attempt.New(cluster.Desired{UUID: "u"}, 1, "b")
@@ -67,9 +67,9 @@ func TestRestartBeginsTheMeasureAnew(t *testing.T) {
 }
 
 // A report has statistics of 200 attempts; the next reports have the others.
-func TestNewsAreBoundedAndFair(t *testing.T) {
+func TestChangesAreBoundedAndFair(t *testing.T) {
 	m := Statistics{Facts: func() cluster.Facts { return cluster.Facts{} }}
-	heard := map[string]int{}
+	times := map[string]int{}
 	for round := range 10 {
 		s := &cluster.NodeStats{At: time.Unix(int64(round), 0)}
 		for i := range 500 {
@@ -84,17 +84,17 @@ func TestNewsAreBoundedAndFair(t *testing.T) {
 			t.Fatalf("%d in a report, want %d", len(n.Each), maxTaskStats)
 		}
 		for _, e := range n.Each {
-			heard[e.UUID]++
+			times[e.UUID]++
 		}
 		m.NoteReported(n, false)
 	}
-	for uuid, n := range heard {
+	for uuid, n := range times {
 		if n < 3 || n > 5 {
-			t.Errorf("%s was told %d times of 10, want 4", uuid, n)
+			t.Errorf("%s was reported %d times of 10, want 4", uuid, n)
 		}
 	}
-	if len(heard) != 500 {
-		t.Errorf("told of %d, want all 500", len(heard))
+	if len(times) != 500 {
+		t.Errorf("reported %d, want all 500", len(times))
 	}
 }
 

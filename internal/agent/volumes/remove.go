@@ -16,7 +16,7 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// remove removes a volume that no task uses. Its name is free at once; its files are removed in the background. It
+// remove removes a volume that no task uses. Its name is free immediately; its files are removed in the background. It
 // calls describe once, with the volume and the tasks that use the volumes of the node.
 func (s *Store) remove(key string,
 	describe func(k *keptVolume, users map[string][]cluster.TaskID) *transport.Volume,

@@ -14,7 +14,7 @@ import (
 )
 
 // Intervals between two counts of a volume's use. minCountInterval is the shortest, maxCountInterval the longest. In
-// between, countPauseFactor keeps counting to a twentieth of the time. If a user asks for the volumes and the count
+// between, countPauseFactor keeps counting to a twentieth of the time. If a user requests the volumes and the count
 // takes less than quickCountTime, requestedCountInterval is enough. The volumes are checked every volumeCheckInterval.
 const (
 	volumeCheckInterval    = 5 * time.Second
@@ -58,7 +58,7 @@ func (s *Sizes) of(dir string) (volumeSize, bool) {
 	return z, ok
 }
 
-// ask makes the next count come soon, for a user who asks for the volumes.
+// ask makes the next count come soon, for a user who requests the volumes.
 func (s *Sizes) ask() {
 	s.mu.Lock()
 	s.asked = s.Node.Boot()

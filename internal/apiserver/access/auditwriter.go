@@ -29,7 +29,7 @@ func (s *Gate) Begin(w http.ResponseWriter, r *http.Request) (_ http.ResponseWri
 	return a, r, a.finish
 }
 
-// auditWriter writes the audit line of a request before its answer begins. A client therefore hears that a write was
+// auditWriter writes the audit line of a request before its answer begins. A client therefore learns that a write was
 // done only after the line is in the log, unless the log takes longer than MaxAuditDelay.
 type auditWriter struct {
 	http.ResponseWriter

@@ -36,6 +36,8 @@ type Caller struct {
 	Clusters []string
 	// Subject is the subject of the connection's certificate if that identifies the caller.
 	Subject pki.Subject
+	// token identified the caller, or is nil.
+	token *cluster.AccessToken
 	// local is set for a caller on this machine that may do everything, as admin and as any node.
 	local bool
 }
@@ -83,7 +85,7 @@ func (c *Caller) Signature() string {
 	return c.Name + " (" + c.Who + ")"
 }
 
-// Rank orders the roles of people; 0 stands for anything else.
+// Rank orders the roles of people; 0 means anything else.
 func Rank(r cluster.Role) int {
 	return 1 +
 		slices.Index([]cluster.Role{
@@ -136,7 +138,7 @@ func (c *Caller) mayUse(rt *route.Route, r *http.Request) error {
 	return c.reach(in)
 }
 
-// reach refuses a cluster that the caller's token is not for; "" stands for objects without a cluster.
+// reach refuses a cluster outside the caller's token; "" means objects without a cluster.
 func (c *Caller) reach(in string) error {
 	switch {
 	case c.Clusters == nil || slices.Contains(c.Clusters, in):
@@ -156,7 +158,7 @@ func (c *Caller) limit() string {
 	return "the clusters " + strings.Join(c.Clusters, ", ")
 }
 
-// Sees reports whether objects of a cluster may be shown to the caller; "" stands for objects without a cluster.
+// Sees reports whether objects of a cluster may be shown to the caller; "" means objects without a cluster.
 func (c *Caller) Sees(in string) bool { return c.Clusters == nil || slices.Contains(c.Clusters, in) }
 
 // Scope names the set of objects that the caller sees. Answers are cached and shared by scope, so every limit of a list

@@ -21,6 +21,7 @@ import (
 	"github.com/berthd/berth/internal/apiserver/respond"
 	"github.com/berthd/berth/internal/apiserver/snapshot"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/pause"
 	"github.com/berthd/berth/internal/pki"
 	"github.com/berthd/berth/internal/transport"
 )
@@ -75,8 +76,49 @@ func (s *Gate) Admit(next http.Handler, check func(*http.Request, *Caller) error
 			respond.WriteProblem(w, r, s.Log, err)
 			return
 		}
-		next.ServeHTTP(w, r)
+		ctx, end := s.whileValid(r)
+		defer end()
+		next.ServeHTTP(w, r.WithContext(ctx))
 	})
+}
+
+// whileValid returns the context of a request. The context of a read, a stream or a websocket ends once the token of
+// the caller was revoked, was changed or has expired, with a problem of status 401 as its cause. A write is not
+// interrupted, because the caller would not know whether it happened. The returned function releases the context.
+func (s *Gate) whileValid(r *http.Request) (context.Context, context.CancelFunc) {
+	token := CallerOf(r.Context()).token
+	if token == nil || r.Method != http.MethodGet {
+		return r.Context(), func() {}
+	}
+	ctx, cancel := context.WithCancelCause(r.Context())
+	first := time.AfterFunc(tokenCheck, func() {
+		for ctx.Err() == nil {
+			if err := s.stillValid(token); err != nil {
+				cancel(err)
+				return
+			}
+			_ = pause.For(ctx, tokenCheck) // an end of the context ends the loop
+		}
+	})
+	return ctx, func() {
+		first.Stop()
+		cancel(nil)
+	}
+}
+
+// tokenCheck is the interval at which the gate checks the token of an open request again.
+const tokenCheck = time.Second
+
+// stillValid returns an error if a token that admitted a request was revoked, was changed or has expired since.
+func (s *Gate) stillValid(was *cluster.AccessToken) error {
+	e, found := s.Tables.Snapshot().Token(was.ID)
+	switch {
+	case !found, e.Value.Hash != was.Hash, e.Value.Role != was.Role, !slices.Equal(e.Value.Clusters, was.Clusters):
+		return respond.Problemf(http.StatusUnauthorized, "the token %s was revoked or changed meanwhile", was.ID)
+	case Expired(e.Value, s.Now()):
+		return errExpired(e.Value)
+	}
+	return nil
 }
 
 // AdmitAnyone calls next for every client, but refuses requests of foreign web pages.
@@ -129,11 +171,16 @@ func (s *Gate) identify(w http.ResponseWriter, r *http.Request) (*Caller, error)
 			"in the server's token file")
 }
 
-// errToken returns the answer to every bad token. It does not tell what is wrong with the token.
+// errToken returns the answer to every bad token. It does not reveal the fault of the token.
 func errToken() error {
 	return respond.Problemf(http.StatusUnauthorized,
 		"the token is not one of this control plane, or it was revoked: ask an admin for another, which "+
 			"`berth token create` makes")
+}
+
+func errExpired(t *cluster.AccessToken) error {
+	return respond.Problemf(http.StatusUnauthorized, "the token %s expired at %s: request a new one", t.ID,
+		t.Expires.Format(time.RFC3339))
 }
 
 // bearer returns the caller of a request with a token in the header.
@@ -171,10 +218,9 @@ func (s *Gate) bearer(r *http.Request, header string) (*Caller, error) {
 	case !MatchesHash(secret, t.Hash), t.Purpose != cluster.TokenAccess, Rank(t.Role) == 0:
 		return nil, errToken()
 	case Expired(t, s.Now()):
-		return nil, respond.Problemf(http.StatusUnauthorized, "the token %s expired at %s: ask for a new one", t.ID,
-			t.Expires.Format(time.RFC3339))
+		return nil, errExpired(t)
 	}
-	return &Caller{Who: "token:" + t.ID, Name: t.Name, Role: t.Role, Clusters: t.Clusters}, nil
+	return &Caller{Who: "token:" + t.ID, Name: t.Name, Role: t.Role, Clusters: t.Clusters, token: t}, nil
 }
 
 // certified returns the machine whose certificate the connection shows, or nil. A long connection outlives its

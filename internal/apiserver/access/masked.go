@@ -31,7 +31,7 @@ func MayReveal(r *http.Request) error {
 	return nil
 }
 
-// Reveal returns the parameter that asks for the values of environments and files.
+// Reveal returns the parameter that requests the values of environments and files.
 func Reveal() route.Parameter {
 	return route.QueryParam(
 		"reveal", "boolean",

@@ -73,15 +73,16 @@ func (a *ExecAPI) carryFrames(w http.ResponseWriter, r *http.Request, c carriedS
 	if v.State == cluster.StateAssigned || v.State == cluster.StatePreparing {
 		return errNotStarted(v)
 	}
-	// The websocket takes over the connection, so that its end does not cancel the request's own context.
-	ctx, cancel := context.WithCancel(r.Context())
+	// The websocket takes over the connection, so that its end does not cancel the request's own context. That context
+	// ends when the server stops or the gate ends the request. A client learns the gate's reason.
+	ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
 	defer cancel()
 	c.Task, c.UUID, c.Container = row.Task, observe.UUID(row), r.URL.Query().Get("container")
 	stream, err := a.Agents.open(ctx, row.Node, c.StreamRequest)
 	if err != nil {
 		return err
 	}
-	defer stream.Close() // a frame has told its end
+	defer stream.Close() // a frame has carried its end
 	// The gate has checked the origin.
 	conn, err := websocket.Accept(w, r, &websocket.AcceptOptions{InsecureSkipVerify: true})
 	if err != nil {
@@ -89,6 +90,15 @@ func (a *ExecAPI) carryFrames(w http.ResponseWriter, r *http.Request, c carriedS
 	}
 	defer conn.CloseNow() //nolint:errcheck // closed in order above, or broken
 	conn.SetReadLimit(transport.MaxFrame + 1)
+	interrupted := make(chan struct{})
+	stop := context.AfterFunc(r.Context(), func() {
+		defer close(interrupted)
+		_ = stream.Close()
+		if refused, ok := errors.AsType[*respond.Problem](context.Cause(r.Context())); ok {
+			_ = conn.Close(websocket.StatusPolicyViolation, refused.Detail) // waits seconds at most for the client
+		}
+		cancel()
+	})
 	gauge := a.Streams.WithLabelValues(string(c.Kind))
 	gauge.Inc()
 	defer gauge.Dec()
@@ -107,8 +117,10 @@ func (a *ExecAPI) carryFrames(w http.ResponseWriter, r *http.Request, c carriedS
 	if errors.Is(err, errNoResult) {
 		text = errNoResult.Error()
 	}
-	if ctx.Err() == nil { // a stopping server does not wait for the client
+	if stop() {
 		_ = conn.Close(code, text) // the client may be gone
+	} else {
+		<-interrupted
 	}
 	cancel()
 	<-ended

@@ -25,8 +25,7 @@ const (
 	// them.
 	maxImagePull  = 100
 	imagePullTime = time.Hour
-	// pinTime is how long a write waits for the digests of tags, and pinNodes is how many nodes are asked for each
-	// image.
+	// pinTime is how long a write waits for the digests of tags, and pinNodes is how many nodes look up each image.
 	pinTime  = 5 * time.Second
 	pinNodes = 2
 )

@@ -256,7 +256,7 @@ func (l *imageLoad) result() ([]api.ImageView, error) {
 // close ends the stream and waits for its reader.
 func (l *imageLoad) close() {
 	if l.stream != nil {
-		_ = l.stream.Close() // a frame has told its end, or the load has failed
+		_ = l.stream.Close() // a frame has carried its end, or the load has failed
 	}
 	<-l.done
 }

@@ -20,14 +20,14 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// Runner is an owner that asks for a version of a definition. Its images are pulled with the secrets of its cluster, on
+// Runner is an owner that requests a version of a definition. Its images are pulled with the secrets of its cluster, on
 // nodes that are feasible for its tasks.
 type Runner struct {
 	cluster string
 	rules   reconciler.PlacedTask
 }
 
-// RunnersOf returns the owners in a set by the versions that they ask for, in the order of their clusters. It leaves
+// RunnersOf returns the owners in a set by the versions that they request, in the order of their clusters. It leaves
 // out clusters that the caller does not see: the write is refused later, and must not use their logins.
 func RunnersOf(c *access.Caller, snap *store.Snapshot, set []draft.AppliedObject) map[cluster.Ref][]Runner {
 	by := map[cluster.Ref][]Runner{}
@@ -84,7 +84,7 @@ type lookup struct {
 }
 
 // lookupOf returns the lookup for the image of a container. The secret is the one that the container names, or that the
-// cluster of the first such owner has for the registry. Who is that owner, or nil.
+// cluster of the first such owner has for the registry. The field who is that owner, or nil.
 func lookupOf(snap *store.Snapshot, c *cluster.Container, runners []Runner) (l lookup, who *Runner) {
 	l.image = cluster.NormalImage(c.Image)
 	registry, _, _ := strings.Cut(l.image, "/")
@@ -110,13 +110,13 @@ type Pins struct {
 	Node func(*store.Snapshot) func(name string) *scheduler.Node
 }
 
-// Pin resolves the tags of new versions into digests, so that a version means the same image for ever. Nodes ask the
+// Pin resolves the tags of new versions into digests, so that a version means the same image forever. Nodes ask the
 // registries, because servers often reach no registry and have no logins. If the cluster has a secret for a registry, a
 // node that is feasible for the tasks asks with that secret. The request names the secret and never contains it; the
 // node's server gives the login in the node's session.
 //
 // Images without an answer within pinTime stay unpinned: a write must not depend on a registry that is down. The node
-// that pulls first does not choose the digest, because the first attempts begin on several nodes at once.
+// that pulls first does not choose the digest, because the first attempts begin on several nodes together.
 func (a *Pins) Pin(ctx context.Context, definitions []*cluster.TaskDefinition,
 	runners map[cluster.Ref][]Runner,
 ) Unpinned {
@@ -239,7 +239,7 @@ func (a *Pins) lookUp(ctx context.Context, l lookup, nodes []string) (digest str
 			err = respond.Problemf(http.StatusBadGateway, "node %s answered with no digest", node)
 		}
 		if ctx.Err() != nil {
-			return "", respond.Problemf(http.StatusGatewayTimeout, "no node could tell within %v", pinTime)
+			return "", respond.Problemf(http.StatusGatewayTimeout, "no node answered within %v", pinTime)
 		}
 	}
 	return "", err

@@ -21,7 +21,7 @@ type pullProgress struct {
 	err error // first error of the client's connection, which also ends the request's context
 }
 
-// newPullProgress returns a pullProgress for a client that asks for lines, else nil.
+// newPullProgress returns a pullProgress for a client that requests lines, else nil.
 func newPullProgress(w http.ResponseWriter, r *http.Request) *pullProgress {
 	if !strings.Contains(r.Header.Get("Accept"), route.MediaLines) {
 		return nil

@@ -26,8 +26,8 @@ func (a *ExecAPI) TerminalRoutes() []route.Route {
 	}
 	path := route.QueryParam(
 		"path", "string",
-		"the file or folder as the container's program sees it; one that does not begin with / is below the "+
-			"folder that it stands in",
+		"the file or folder as the container's program sees it; one that does not begin with / is below its "+
+			"working folder",
 	)
 	const ws = http.StatusSwitchingProtocols
 	return []route.Route{

@@ -225,7 +225,7 @@ func (l *Log) settle(b batch, err error) {
 	if err != nil {
 		if l.fault == nil {
 			l.since = time.Now()
-			l.log.Error("the audit log takes no lines; requests go on", "error", err)
+			l.log.Error("the audit log takes no lines; requests continue", "error", err)
 		}
 		l.fault = err
 		for i := range b.entries {
@@ -380,7 +380,7 @@ type Line struct {
 
 // Sink takes the lines of the audit log; a Log is one. Safe for concurrent use.
 type Sink interface {
-	// Put takes a line and returns at once. It closes the channel once the line is durable, or if the disk fails.
+	// Put takes a line and returns immediately. It closes the channel once the line is durable, or if the disk fails.
 	Put(Line) <-chan struct{}
 	// Health returns nil, or a sentence that says since when lines are not written.
 	Health() error

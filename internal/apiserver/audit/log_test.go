@@ -113,7 +113,7 @@ func TestAuditRotates(t *testing.T) {
 		lines := linesOf(t, name)
 		for _, line := range slices.Backward(lines) {
 			if line.Request != fmt.Sprintf("%04d", next) {
-				t.Fatalf("%s holds %s, want %04d", name, line.Request, next)
+				t.Fatalf("%s contains %s, want %04d", name, line.Request, next)
 			}
 			next--
 		}
@@ -148,7 +148,7 @@ func TestAuditAfterACrash(t *testing.T) {
 	}
 	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
 	if len(lines) != 3 || lines[1] != `{"time":` || !strings.Contains(lines[2], `"request":"2"`) {
-		t.Errorf("the file holds %q", lines)
+		t.Errorf("the file contains %q", lines)
 	}
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("mode %v, %v", info.Mode(), err)
@@ -195,7 +195,7 @@ func TestAuditOutOfSpace(t *testing.T) {
 			t.Fatalf("%d lines, the second %+v", len(all), all[1])
 		}
 		if last := all[len(all)-1]; last.Lost != 50 || last.Time.IsZero() {
-			t.Errorf("the gap is told as %+v", last)
+			t.Errorf("the gap is recorded as %+v", last)
 		}
 		if got := testutil.ToFloat64(l.lost); got != 50 {
 			t.Errorf("the metric says %v, want 50", got)
@@ -226,5 +226,5 @@ func TestAuditAssembles(t *testing.T) {
 	if b := l.take(); len(b.entries) != n+1 {
 		t.Errorf("the first line went with %d others, want %d", len(b.entries)-1, n)
 	}
-	l.assemble() // nobody is waited for
+	l.assemble() // there is nothing to wait for
 }

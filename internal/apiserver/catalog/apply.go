@@ -26,7 +26,7 @@ type ApplyAPI struct {
 	Pins *agentapi.Pins
 }
 
-// apply writes a set of objects, all or none. It validates every object first and returns all faults at once.
+// apply writes a set of objects, all or none. It validates every object first and returns all faults together.
 func (a *ApplyAPI) apply(w http.ResponseWriter, r *http.Request) error {
 	var ask api.ApplyRequest
 	if err := strictjson.ReadBody(w, r, &ask); err != nil {
@@ -41,6 +41,9 @@ func (a *ApplyAPI) apply(w http.ResponseWriter, r *http.Request) error {
 		reply.Changes, err = d.Set(set)
 		if err == nil {
 			err = access.CallerOf(r.Context()).MayApply(reply.Changes)
+		}
+		if err == nil {
+			err = a.Writer.CheckSize(d, set)
 		}
 		return err
 	}

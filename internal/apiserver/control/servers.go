@@ -45,9 +45,9 @@ func (a *ServersAPI) Views(snap *store.Snapshot, engine *EngineAnswer) (all []ap
 			seen[m.ID] = true
 			v.Engine = engineMember(m)
 		}
-		r, heard := reached[v.ID]
+		r, reported := reached[v.ID]
 		v.For = cluster.Duration(r.For)
-		v.State, v.Reason = judgeServer(&v, engine, r, heard)
+		v.State, v.Reason = judgeServer(&v, engine, r, reported)
 		all = append(all, v)
 	}
 	for i := range engine.members {
@@ -75,7 +75,7 @@ func engineMember(m *store.Member) *api.EngineMember {
 }
 
 // judgeServer returns the state of a server, with a sentence unless all is well.
-func judgeServer(v *api.ServerView, engine *EngineAnswer, r Reach, heard bool) (api.ServerState, string) {
+func judgeServer(v *api.ServerView, engine *EngineAnswer, r Reach, reported bool) (api.ServerState, string) {
 	switch {
 	case v.Self:
 		return api.ServerUp, ""
@@ -83,11 +83,11 @@ func judgeServer(v *api.ServerView, engine *EngineAnswer, r Reach, heard bool) (
 		return api.ServerDown, "its part of the store does not answer"
 	case engine.known && engine.membersErr == nil && v.Engine == nil && v.Member != "":
 		return api.ServerDown, "it is not a member of the store any more: remove it"
-	case heard && !r.Reached && v.Engine == nil:
+	case reported && !r.Reached && v.Engine == nil:
 		return api.ServerDown, r.Problem
-	case heard && !r.Reached:
+	case reported && !r.Reached:
 		return api.ServerUp, r.Problem
-	case heard || v.Engine != nil:
+	case reported || v.Engine != nil:
 		return api.ServerUp, ""
 	case engine.membersErr != nil:
 		return api.ServerUnknown, "the store could not be asked: " + respond.ProblemOf(engine.membersErr).Detail
@@ -214,8 +214,8 @@ func (a *ServersAPI) mayRemove(v *api.ServerView, engine *EngineAnswer, force bo
 			ServerName(v))
 	case healthy < Quorum(left): // not even with force, as the store itself would refuse
 		return respond.Problemf(http.StatusConflict,
-			"without server %s the store has %s, of which %d must be up and %d would be: "+
-				"it would take no writes. Bring another server up first", ServerName(v), respond.Plural(left, "member"),
+			"without server %s the store has %s, of which %d must be up and %d would be: it would take no "+
+				"writes. Bring another server up first", ServerName(v), respond.Plural(left, "member"),
 			Quorum(left), healthy)
 	}
 	return nil
@@ -254,7 +254,7 @@ func memberProblem(v *api.ServerView, err error) error {
 			ServerName(v))
 	case errors.Is(err, store.ErrLosesQuorum):
 		return respond.Problemf(http.StatusConflict,
-			"the store refuses to let go of server %s: those that are left, and up, would be too few for writes",
+			"the store refuses to remove server %s: those that are left, and up, would be too few for writes",
 			ServerName(v))
 	case errors.Is(err, store.ErrMember):
 		return respond.Problemf(http.StatusConflict, "server %s is not a member of the store", ServerName(v))

@@ -83,8 +83,8 @@ func (a *StoreCopyAPI) Routes() []route.Route {
 	return []route.Route{
 		{
 			Method: "GET", Path: "/v1/snapshot", Name: "readSnapshot",
-			Summary: "A copy of the whole store, secrets' hashes included. The header Berth-Revision tells " +
-				"a revision that it holds at the least, the trailer Berth-Sha256 the sum of its bytes.",
+			Summary: "A copy of the whole store, secrets' hashes included. The header Berth-Revision has " +
+				"a revision that it contains at least, the trailer Berth-Sha256 the sum of its bytes.",
 			Role:    cluster.RoleOperator,
 			Audited: true, Stream: "application/octet-stream", Long: true, Serve: a.readSnapshot,
 		},

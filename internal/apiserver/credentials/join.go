@@ -305,9 +305,8 @@ func addresses(snap *store.Snapshot) (all []string) {
 }
 
 // mayRenew returns nil if a machine still belongs to the control plane, by the present content of the store. A server
-// needs a record; a node must not be forgotten. Once the last record of a forgotten node is gone, it looks like a
-// machine that joined and has not registered. It may renew, because with its certificate it may register as a new node
-// anyway.
+// needs a record; a node must not be forgotten. Once the last record of a forgotten node is gone, it is like a machine
+// that joined and has not registered. It may renew, because with its certificate it may register as a new node anyway.
 func (a *JoinAPI) mayRenew(ctx context.Context, subject pki.Subject) error {
 	snap, err := a.Reads.Settled(ctx)
 	if err != nil {

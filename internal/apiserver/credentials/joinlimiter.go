@@ -90,7 +90,7 @@ func (j *JoinLimiter) forget(now time.Time) {
 	}
 }
 
-// sourceOf returns the address whose failures are counted. An IPv6 address stands for its /64 network, which mostly
+// sourceOf returns the address whose failures are counted. An IPv6 address counts for its /64 network, which mostly
 // belongs to one machine.
 func sourceOf(r *http.Request) string {
 	host := access.HostOf(access.RemoteAddress(r))

@@ -31,7 +31,7 @@ func TestTriesAreBounded(t *testing.T) {
 			t.Errorf("tries of %s count for %s, want %s", remote, got, want)
 		}
 	}
-	// A clock that is set back forgives nothing and blocks nobody for ever.
+	// A clock that is set back resets no limit and blocks no client forever.
 	for range 2 * MaxJoinTries {
 		j.addFailure("a", now.Add(time.Hour))
 	}

@@ -35,8 +35,8 @@ type SecretsAPI struct {
 
 // Vault seals and opens the values of secrets. Its errors contain no part of them. Safe for concurrent use.
 type Vault interface {
-	// NewKey makes the data key of the number, wrapped with a master key. An empty master stands for the server's first
-	// one, before the store names any.
+	// NewKey makes the data key of the number, wrapped with a master key. An empty master means the server's first one,
+	// before the store names any.
 	NewKey(master string, number uint64, now time.Time) (*cluster.SecretKey, error)
 	// Seal seals a value into s with the key.
 	Seal(k *cluster.SecretKey, s *cluster.Secret, value []byte) error
@@ -282,7 +282,7 @@ func sealingKey(d *draft.Draft, vault Vault) (*cluster.SecretKey, error) {
 	return k, nil
 }
 
-// restartUsers restarts the services of the cluster whose definitions ask for that, by their update policies. Services
+// restartUsers restarts the services of the cluster whose definitions require it, by their update policies. Services
 // without a running task are left out.
 func restartUsers(d *draft.Draft, s *cluster.Secret) (names []string) {
 	for e := range d.Snap.Services(s.Cluster) {
@@ -382,8 +382,8 @@ func (a *SecretsAPI) Routes() []route.Route {
 		},
 		{
 			Method: "PUT", Path: one, Name: "writeSecret", Role: cluster.RoleOperator,
-			Summary: "Creates a secret or changes its value. The same transaction restarts services that ask for " +
-				"that.", Writes: true, Body: reflect.TypeFor[api.SecretWrite](), Reply: view,
+			Summary: "Creates a secret or changes its value. The same transaction restarts services that require " +
+				"it.", Writes: true, Body: reflect.TypeFor[api.SecretWrite](), Reply: view,
 			Serve: a.writeSecret,
 		},
 		{

@@ -40,7 +40,8 @@ const (
 	maxUses         = 100_000
 	maxTitle        = 256
 	maxClusters     = 256
-	// KeepEndedTokens is how long an ended token is listed. maxRemovedTokens is how many are removed at once.
+	// KeepEndedTokens is how long an ended token is listed. maxRemovedTokens is how many are removed in one
+	// transaction.
 	KeepEndedTokens  = 7 * 24 * time.Hour
 	maxRemovedTokens = 50
 )
@@ -148,7 +149,7 @@ func (a *TokensAPI) createToken(w http.ResponseWriter, r *http.Request) error {
 	}
 	e, ok := snap.Token(id)
 	if !ok {
-		return respond.Problemf(http.StatusConflict, "the token was revoked at once")
+		return respond.Problemf(http.StatusConflict, "the token was revoked immediately")
 	}
 	reply := api.TokenReply{TokenView: tokenView(e, a.Now()), Token: id + "." + secret}
 	if ask.Purpose == cluster.TokenJoin {

@@ -70,6 +70,14 @@ func (d *Draft) RevisionOr(shown uint64) uint64 {
 }
 
 // group returns the draft as one transaction, in an order that depends only on the draft.
+func (d *Draft) groupWithEvents(domain string) (store.Group, error) {
+	g, err := d.group()
+	if err == nil {
+		err = d.putEvents(&g, domain)
+	}
+	return g, err
+}
+
 func (d *Draft) group() (store.Group, error) {
 	var g store.Group
 	for _, key := range slices.Sorted(maps.Keys(d.compares)) {

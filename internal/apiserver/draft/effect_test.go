@@ -44,7 +44,7 @@ func TestServiceEffect(t *testing.T) {
 			"while it is paused", of(1, 3, paused), of(2, 5, paused),
 			"rolls out web@2 over web@1, one task at a time, once it is resumed, and starts 2 more",
 		},
-		{"begun anew", of(1, 3), of(1, 2, restarted), "replaces 3 tasks, one task at a time, and stops 1 task"},
+		{"restarted", of(1, 3), of(1, 2, restarted), "replaces 3 tasks, one task at a time, and stops 1 task"},
 		{"nothing", of(1, 3), of(1, 3), ""},
 	}
 	for _, test := range tests {

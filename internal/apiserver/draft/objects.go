@@ -164,7 +164,7 @@ func (d *Draft) SetService(svc *cluster.Service, pre Precondition) (api.Change, 
 }
 
 // forget removes the records of rollouts and scaling of an earlier service of the name, so that a new service never
-// returns to an earlier version or count. While the earlier service is being deleted, nobody else may write these
+// returns to an earlier version or count. While the earlier service is being deleted, no other writer may write these
 // records.
 func (d *Draft) forget(svc *cluster.Service, deleting bool) {
 	drop := func(key string, modified uint64) {

@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"sort"
 
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/internal/apiserver/respond"
 	"github.com/berthd/berth/internal/apiserver/strictjson"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/store"
 )
 
 // maxObjects bounds the objects of one apply.
@@ -121,7 +123,7 @@ func (m *AppliedObject) read(o api.Object) cluster.Faults {
 	return nil
 }
 
-// Set drafts the writes of a set. Faults of all objects are returned at once. If all faults are conflicts with present
+// Set drafts the writes of a set. Faults of all objects are returned together. If all faults are conflicts with present
 // objects, the answer is 409.
 func (d *Draft) Set(set []AppliedObject) ([]api.Change, error) {
 	changes := make([]api.Change, 0, len(set))
@@ -151,6 +153,40 @@ func (d *Draft) Set(set []AppliedObject) ([]api.Change, error) {
 			respond.Plural(len(faults), "conflict"))
 	}
 	return nil, p
+}
+
+// CheckSize returns a problem of status 413 if a draft of the set is too large for one transaction of the store. The
+// problem says how many objects of the set fit, in the order in which Manifests returns them.
+func (s *Writer) CheckSize(d *Draft, set []AppliedObject) error {
+	limits := s.Engine.Limits()
+	g, err := d.groupWithEvents(s.Domain)
+	if err != nil {
+		return err
+	}
+	need := store.SizeOf([]store.Group{g})
+	if limits.Hold(need) {
+		return nil
+	}
+	most := sort.Search(len(set), func(n int) bool {
+		part := s.Empty(d.Snap)
+		part.Caller, part.By, part.Trace = d.Caller, d.By, d.Trace
+		if _, err := part.Set(set[:n+1]); err != nil {
+			return true
+		}
+		g, err := part.groupWithEvents(s.Domain)
+		return err != nil || !limits.Hold(store.SizeOf([]store.Group{g}))
+	})
+	detail := fmt.Sprintf(
+		"the %d objects need %d operations and %s in one transaction, and this store takes %d and %s; nothing was "+
+			"written. ",
+		len(set), need.Operations, cluster.Bytes(need.Bytes), limits.Operations, cluster.Bytes(limits.Bytes))
+	if most == 0 {
+		return respond.Problemf(http.StatusRequestEntityTooLarge, "%sThe object %s alone is too large", detail,
+			set[0].name)
+	}
+	return respond.Problemf(http.StatusRequestEntityTooLarge,
+		"%sApply them in parts, clusters first, then task definitions, then the rest: the first %d of this order fit",
+		detail, most)
 }
 
 func (d *Draft) setOne(m AppliedObject) (api.Change, error) {

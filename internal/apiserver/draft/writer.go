@@ -139,10 +139,7 @@ func (s *Writer) reach(ctx context.Context, revision uint64) (*store.Snapshot, e
 func (s *Writer) commit(ctx context.Context, d *Draft) (applied bool, revision uint64, err error) {
 	span := s.Tracer.Span("api.commit", d.Trace, telemetry.About{Count: len(d.writes)})
 	defer func() { span.End(err) }()
-	g, err := d.group()
-	if err == nil {
-		err = d.putEvents(&g, s.Domain)
-	}
+	g, err := d.groupWithEvents(s.Domain)
 	if err != nil {
 		return false, 0, err
 	}

@@ -17,7 +17,7 @@ type eventFilter struct {
 	types   []string // "task.failed", or "task" for all of that noun
 	reasons []cluster.ReasonCode
 	cluster string
-	// owner is a service, job or cron; an empty cluster stands for any.
+	// owner is a service, job or cron; an empty cluster means any.
 	owner cluster.OwnerRef
 	task  cluster.TaskID
 	node  string
@@ -40,7 +40,7 @@ func eventParameters() []route.Parameter {
 	}
 }
 
-// filterOf reads a filter from a query; now is the server's clock. All faults are returned at once.
+// filterOf reads a filter from a query; now is the server's clock. All faults are returned together.
 func filterOf(r *http.Request, now time.Time) (f eventFilter, err error) {
 	q := r.URL.Query()
 	var faults cluster.Faults
@@ -62,7 +62,7 @@ func filterOf(r *http.Request, now time.Time) (f eventFilter, err error) {
 		case f.owner.Name != "":
 			faults = append(faults, cluster.Fault{
 				Path:    "?" + name,
-				Message: "cannot be given beside another owner: ask for one service, job or cron at a time",
+				Message: "cannot be given beside another owner: name one service, job or cron at a time",
 			})
 		default:
 			f.owner = cluster.OwnerRef{Kind: kind, Cluster: f.cluster, Name: text}

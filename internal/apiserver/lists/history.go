@@ -3,14 +3,14 @@ package lists
 import "sync"
 
 // contentHistory remembers between which revisions a list did not change. So changes of other lists do not wake a
-// request that waits since an index, not even between two requests. A forgotten range costs one answer without news.
+// request that waits since an index, not even between two requests. A forgotten range costs one answer without changes.
 type contentHistory struct {
 	mu   sync.Mutex
 	seen map[string]contentRange
 }
 
 // contentRange is a list's content, as a mark, with the revisions at which it was first and last seen. The zero value
-// stands for a list that was never seen.
+// means a list that was never seen.
 type contentRange struct{ mark, from, to uint64 }
 
 // same reports whether the content at revision now is known to be what it was at revision then.

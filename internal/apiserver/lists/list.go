@@ -1,4 +1,4 @@
-// Package lists answers requests for lists: at once, after the next change, or as a stream of server-sent events.
+// Package lists answers requests for lists: immediately, after the next change, or as a stream of server-sent events.
 // Requests that wait for the same list share its computation (package rendition).
 package lists
 
@@ -68,7 +68,7 @@ func pageOf[T any](m rendition.Marker, all []Item[T], w rendition.Window, lastin
 	return p, mark + m.Text(p.Next), nil
 }
 
-// Serve answers a request for a list: at once, after a change (?index=&wait=), or as a stream.
+// Serve answers a request for a list: immediately, after a change (?index=&wait=), or as a stream.
 func Serve[T any](s *Lists, w http.ResponseWriter, r *http.Request, src Source[T]) error {
 	win, err := WindowOf(r)
 	if err != nil {
@@ -189,7 +189,7 @@ func listName(r *http.Request, without ...string) string {
 	return fmt.Sprintf("%s?%s#%s", r.URL.Path, q.Encode(), access.CallerOf(r.Context()).Scope())
 }
 
-// Lists answers requests for lists: at once, after changes, or as streams. Safe for concurrent use.
+// Lists answers requests for lists: immediately, after changes, or as streams. Safe for concurrent use.
 type Lists struct {
 	reads   *snapshot.Reader
 	marker  rendition.Marker

@@ -60,12 +60,11 @@ func (s *Waiters) Enter(w http.ResponseWriter, r *http.Request, kind string) (le
 		w.Header().Set("Retry-After", retryWaiter)
 		return nil, respond.Problemf(http.StatusTooManyRequests,
 			"%s has %s of this server open that wait for changes, which is all that one client may have "+
-				"(--max-client-waiters): "+
-				"close some, or ask again later", who, respond.Plural(s.each[who], "request"))
+				"(--max-client-waiters): close some, or ask again later", who, respond.Plural(s.each[who], "request"))
 	case s.all >= s.most:
 		w.Header().Set("Retry-After", retryWaiter)
 		return nil, respond.Problemf(http.StatusTooManyRequests,
-			"%s wait for changes at this server, which is all that it serves at once (--max-waiters): ask "+
+			"%s wait for changes at this server, which is all that it serves concurrently (--max-waiters): ask "+
 				"again later, or another server",
 			respond.Plural(s.all, "request"))
 	}

@@ -135,7 +135,7 @@ func changeHost(d *draft.Draft, name string, change func(*cluster.Host) error) e
 	}
 	key := d.Prefix.Host(name)
 	if next.Gone && !hasRecords(d.Snap, name) {
-		// The node has no records of agents or tasks, so its settings are removed at once.
+		// The node has no records of agents or tasks, so its settings are removed immediately.
 		d.Remove(key, old.Modified,
 			cluster.Event{Type: "node.forgotten", Node: name, Message: "the operator forgot the node"})
 		return nil
@@ -185,7 +185,7 @@ func (a *API) ActionRoutes() []route.Route {
 		},
 		{
 			Method: "POST", Path: at + "forget", Name: "forgetNode",
-			Summary: "Declares that a machine never comes back: its tasks are replaced at once and its " +
+			Summary: "Declares that a machine never comes back: its tasks are replaced immediately and its " +
 				"records removed. Refused for a node that is not down, unless forced.", Role: cluster.RoleOperator,
 			Writes: true,
 			Body:   how, Optional: true, Reply: view, Serve: a.nodeAction(forgetNode),

@@ -1,92 +1,130 @@
 // Package openapi describes routes as an OpenAPI document, with JSON Schemas of the Go types of their messages.
+//
+// The document is computed from the routes and the types, so it cannot differ from the server. The checked-in file
+// api/openapi.yaml is the same document; a test compares the two.
 package openapi
 
 import (
-	"encoding/json"
+	"bytes"
 	"fmt"
-	"maps"
 	"net/http"
 	"reflect"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/internal/apiserver/route"
+	"github.com/berthd/berth/internal/blockyaml"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/schema"
 )
 
-// The document is computed from the routes and the Go types of their messages, so it cannot differ from the server. It
-// is also the checked-in file api/openapi.yaml, which a test compares.
+// Document is the description of the API in both forms. YAML computes its form at the first call and may be called
+// concurrently.
+type Document struct {
+	JSON []byte
+	YAML func() []byte
+}
 
-// Document is the description of the API in both forms.
-type Document struct{ JSON, YAML []byte }
+// object is a JSON object whose fields keep their order.
+type object []field
+
+type field struct {
+	key   string
+	value any // object, *schema.Node, []any, string, int or bool
+}
+
+// MarshalJSON writes the fields in their order.
+func (o object) MarshalJSON() ([]byte, error) {
+	var b bytes.Buffer
+	b.WriteByte('{')
+	for i, f := range o {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		value, err := schema.Marshal(f.value)
+		if err != nil {
+			return nil, err
+		}
+		fmt.Fprintf(&b, "%q:%s", f.key, value)
+	}
+	b.WriteByte('}')
+	return b.Bytes(), nil
+}
 
 // Describe returns the description of routes.
 func Describe(routes []route.Route) Document {
-	d := description(routes)
-	compact, _ := json.Marshal(d) // texts and numbers only
-	return Document{JSON: append(compact, '\n'), YAML: yamlOf(d)}
+	compact, _ := schema.Marshal(description(routes)) // texts and numbers only
+	return Document{JSON: append(compact, '\n'), YAML: sync.OnceValue(func() []byte {
+		inYAML, _ := blockyaml.FromJSON(compact) // which is valid JSON
+		return inYAML
+	})}
 }
 
-func description(routes []route.Route) Object {
-	s := &Schemas{Components: map[string]Object{}}
-	problem := s.Of(reflect.TypeFor[api.Problem]())
-	s.Of(reflect.TypeFor[api.LogLine]())
-	for _, t := range []reflect.Type{
-		reflect.TypeFor[api.EventGap](), reflect.TypeFor[api.ListMark](),
+func description(routes []route.Route) object {
+	g := schema.New(schema.Options{Refs: "#/components/schemas/"})
+	problem := g.Of(reflect.TypeFor[api.Problem]())
+	for _, t := range []reflect.Type{ // of streams, which no route names
+		reflect.TypeFor[api.LogLine](), reflect.TypeFor[api.EventGap](), reflect.TypeFor[api.ListMark](),
 		reflect.TypeFor[api.ListRemoval](),
 	} {
-		s.Of(t)
+		g.Of(t)
 	}
-	var paths Object
+	var paths object
 	for i := range routes {
 		rt := &routes[i]
-		op := field{strings.ToLower(rt.Method), s.operation(rt)}
+		op := field{strings.ToLower(rt.Method), operation(g, rt)}
 		at := slices.IndexFunc(paths, func(f field) bool { return f.key == rt.Path })
 		if at < 0 {
-			paths = append(paths, field{rt.Path, Object{op}})
+			paths = append(paths, field{rt.Path, object{op}})
 			continue
 		}
-		known, _ := paths[at].value.(Object)
+		known, _ := paths[at].value.(object)
 		paths[at].value = append(known, op)
 	}
-	var components Object
-	for _, name := range slices.Sorted(maps.Keys(s.Components)) {
-		components = append(components, field{name, s.Components[name]})
+	var components object
+	for _, name := range slices.Sorted(slices.Values(g.Defs.Names)) {
+		n := g.Defs.Get(name)
+		if g.Types[name].PkgPath() == reflect.TypeFor[cluster.Service]().PkgPath() {
+			n.Required = nil // the validation decides which fields are required
+		}
+		components = append(components, field{name, n})
 	}
-	return Object{
+	return object{
 		{"openapi", "3.1.0"},
-		{"info", Object{
+		{"info", object{
 			{"title", "Berth"},
 			{"version", "v1"},
 			{"summary", "Berth places containers on machines, and gets the machines."},
 			{"description", about},
 		}},
-		{"security", []any{Object{{"token", []any{}}}}},
+		{"security", []any{object{{"token", []any{}}}}},
 		{"paths", paths},
-		{"components", Object{
-			{"securitySchemes", Object{
-				{"token", Object{
+		{"components", object{
+			{"securitySchemes", object{
+				{"token", object{
 					{"type", "http"},
 					{"scheme", "bearer"},
 					{"description", "An access token, whose role is at least the operation's x-role; on " +
 						"loopback also the content of the server's token file. Over the unix socket nothing " +
 						"is needed."},
 				}},
-				{"certificate", Object{
+				{"certificate", object{
 					{"type", "mutualTLS"},
 					{"description", "The certificate of a machine, from /v1/join."},
 				}},
 			}},
-			{"responses", Object{
-				{"problem", Object{
-					{"description", "All faults of the request at once (RFC 9457)."},
-					{"content", Object{{"application/problem+json", Object{{"schema", problem}}}}},
+			{"responses", object{
+				{"problem", object{
+					{"description", "All faults of the request together (RFC 9457)."},
+					{"content", object{{"application/problem+json", object{{"schema", problem}}}}},
 				}},
-				{"busy", Object{
+				{"busy", object{
 					{"description", "Too many requests of this kind run or wait: try again after Retry-After seconds."},
-					{"headers", Object{{"Retry-After", Object{{"schema", Object{{"type", "integer"}}}}}}},
-					{"content", Object{{"application/problem+json", Object{{"schema", problem}}}}},
+					{"headers", object{{"Retry-After", object{{"schema", object{{"type", "integer"}}}}}}},
+					{"content", object{{"application/problem+json", object{{"schema", problem}}}}},
 				}},
 			}},
 			{"schemas", components},
@@ -99,14 +137,14 @@ A list contains the index of its read. With ?index= and ?wait= the answer comes 
 The event stream sends each event with its id. With Last-Event-ID or ?after= it continues after that event. A slow reader gets a "gap" with the number of missed events.
 The number of requests that wait for changes is limited. Further ones get 429 with Retry-After.`
 
-func (s *Schemas) operation(rt *route.Route) Object {
-	op := Object{{"operationId", rt.Name}, {"summary", rt.Summary}}
+func operation(g *schema.Generator, rt *route.Route) object {
+	op := object{{"operationId", rt.Name}, {"summary", rt.Summary}}
 	if rt.Open {
 		op = append(op, field{"security", []any{}})
 	}
 	switch {
 	case rt.Role == route.RoleMachine:
-		op = append(op, field{"security", []any{Object{{"certificate", []any{}}}}})
+		op = append(op, field{"security", []any{object{{"certificate", []any{}}}}})
 	case rt.Role != "":
 		op = append(op, field{"x-role", string(rt.Role)})
 	}
@@ -115,153 +153,79 @@ func (s *Schemas) operation(rt *route.Route) Object {
 	}
 	switch {
 	case rt.Body != nil:
-		op = append(op, field{"requestBody", Object{{"required", !rt.Optional}, {"content", Object{
-			{"application/json", Object{{"schema", s.Of(rt.Body)}}},
+		op = append(op, field{"requestBody", object{{"required", !rt.Optional}, {"content", object{
+			{"application/json", object{{"schema", g.Of(rt.Body)}}},
 		}}}})
 	case rt.Upload != "":
-		op = append(op, field{"requestBody", Object{{"required", true}, {"content", Object{{rt.Upload, Object{}}}}}})
+		op = append(op, field{"requestBody", object{{"required", true}, {"content", object{{rt.Upload, object{}}}}}})
 	}
-	return append(op, field{"responses", s.responses(rt)})
+	return append(op, field{"responses", responses(g, rt)})
 }
 
-func (s *Schemas) responses(rt *route.Route) Object {
+func responses(g *schema.Generator, rt *route.Route) object {
 	status := rt.Status
 	if status == 0 {
 		status = http.StatusOK
 	}
-	success := Object{{"description", http.StatusText(status)}}
+	success := object{{"description", http.StatusText(status)}}
 	if rt.Writes && rt.Reply != nil {
-		success = append(success, field{"headers", Object{{"ETag", Object{{"schema", Object{{"type", "string"}}}}}}})
+		success = append(success, field{"headers", object{{"ETag", object{{"schema", object{{"type", "string"}}}}}}})
 	}
-	var content Object
+	var content object
 	if rt.Reply != nil {
-		content = append(content, field{"application/json", Object{{"schema", s.Of(rt.Reply)}}})
+		content = append(content, field{"application/json", object{{"schema", g.Of(rt.Reply)}}})
 	}
 	if rt.Stream != "" {
-		content = append(content, field{rt.Stream, Object{}})
+		content = append(content, field{rt.Stream, object{}})
 	}
 	if len(content) > 0 {
 		success = append(success, field{"content", content})
 	}
-	all := Object{{strconv.Itoa(status), success}}
+	all := object{{strconv.Itoa(status), success}}
 	if rt.Method == http.MethodPut && rt.Path != "/v1/nodes/{node}" && rt.Path != "/v1/domain" {
 		created := slices.Clone(success)
 		created[0].value = http.StatusText(http.StatusCreated)
 		all = append(all, field{"201", created})
 	}
 	if rt.MayRefuse() {
-		all = append(all, field{"429", Object{{"$ref", "#/components/responses/busy"}}})
+		all = append(all, field{"429", object{{"$ref", "#/components/responses/busy"}}})
 	}
-	return append(all, field{"default", Object{{"$ref", "#/components/responses/problem"}}})
+	return append(all, field{"default", object{{"$ref", "#/components/responses/problem"}}})
 }
 
 func parameters(rt *route.Route) []any {
 	var all []any
 	for _, name := range rt.Names() {
-		kind := Object{{"type", "string"}}
+		kind := object{{"type", "string"}}
 		if name == "version" {
-			kind = Object{{"type", "integer"}, {"minimum", 1}}
+			kind = object{{"type", "integer"}, {"minimum", 1}}
 		}
-		all = append(all, Object{{"name", name}, {"in", "path"}, {"required", true}, {"schema", kind}})
+		all = append(all, object{{"name", name}, {"in", "path"}, {"required", true}, {"schema", kind}})
 	}
 	for _, p := range rt.Query {
-		kind := Object{{"type", p.Kind}}
+		kind := object{{"type", p.Kind}}
 		switch p.Kind {
 		case "duration":
-			kind = Object{{"type", "string"}}
+			kind = object{{"type", "string"}}
 		case "array":
-			kind = Object{{"type", "array"}, {"items", Object{{"type", "string"}}}}
+			kind = object{{"type", "array"}, {"items", object{{"type", "string"}}}}
 		}
-		all = append(all, Object{{"name", p.Name}, {"in", "query"}, {"description", p.About}, {"schema", kind}})
+		all = append(all, object{{"name", p.Name}, {"in", "query"}, {"description", p.About}, {"schema", kind}})
 	}
 	if rt.Writes {
 		all = append(all,
-			Object{
+			object{
 				{"name", "If-Match"},
 				{"in", "header"},
 				{"description", "the revision that the object must have"},
-				{"schema", Object{{"type", "string"}}},
+				{"schema", object{{"type", "string"}}},
 			},
-			Object{
+			object{
 				{"name", "If-None-Match"},
 				{"in", "header"},
 				{"description", "*: the object must not exist"},
-				{"schema", Object{{"type", "string"}}},
+				{"schema", object{{"type", "string"}}},
 			})
 	}
 	return all
-}
-
-// yamlOf writes a value as YAML: one key a line, texts quoted as in JSON unless they are plain words.
-func yamlOf(o Object) []byte {
-	var out strings.Builder
-	writeYAML(&out, o, "")
-	return []byte(out.String())
-}
-
-func writeYAML(out *strings.Builder, v any, indent string) {
-	switch v := v.(type) {
-	case Object:
-		for _, f := range v {
-			out.WriteString(indent + yamlText(f.key) + ":")
-			writeBelow(out, f.value, indent)
-		}
-	case []any:
-		for _, item := range v {
-			out.WriteString(indent + "-")
-			if inner, ok := item.(Object); ok && len(inner) > 0 {
-				// The first key is on the line of the dash.
-				var block strings.Builder
-				writeYAML(&block, inner, indent+"  ")
-				out.WriteString(" " + strings.TrimPrefix(block.String(), indent+"  "))
-				continue
-			}
-			writeBelow(out, item, indent)
-		}
-	}
-}
-
-// writeBelow writes a value after its key or dash.
-func writeBelow(out *strings.Builder, v any, indent string) {
-	switch v := v.(type) {
-	case Object:
-		if len(v) == 0 {
-			out.WriteString(" {}\n")
-			return
-		}
-		out.WriteString("\n")
-		writeYAML(out, v, indent+"  ")
-	case []any:
-		if len(v) == 0 {
-			out.WriteString(" []\n")
-			return
-		}
-		out.WriteString("\n")
-		writeYAML(out, v, indent+"  ")
-	case string:
-		out.WriteString(" " + yamlText(v) + "\n")
-	default:
-		fmt.Fprintf(out, " %v\n", v)
-	}
-}
-
-// yamlText writes a text without quotes if YAML cannot read it as anything else.
-func yamlText(s string) string {
-	plain := s != ""
-	for i := range len(s) {
-		c := s[i]
-		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || i == 0 && (c == '/' || c == '$')
-		if !letter && (i == 0 || !strings.ContainsRune("0123456789_-/+.{} ,", rune(c))) {
-			plain = false
-		}
-	}
-	switch strings.ToLower(s) {
-	case "true", "false", "null", "yes", "no", "on", "off", "y", "n":
-		plain = false
-	}
-	if plain && !strings.HasSuffix(s, " ") {
-		return s
-	}
-	quoted, _ := json.Marshal(s) // JSON's quoting is YAML's
-	return string(quoted)
 }

@@ -151,10 +151,10 @@ func identify(d *draft.Draft, rec *cluster.Rebalancing) (faults cluster.Faults) 
 			continue
 		}
 		if m.Attempt != 0 && m.Attempt != row.Number {
-			fault("attempt", "is %d, and attempt %d of the task runs: ask for the list again", m.Attempt, row.Number)
+			fault("attempt", "is %d, and attempt %d of the task runs: request the list again", m.Attempt, row.Number)
 		}
 		if m.From != row.Node {
-			fault("from", "is %s, and the task is on node %s: ask for the list again", m.From, row.Node)
+			fault("from", "is %s, and the task is on node %s: request the list again", m.From, row.Node)
 		}
 		m.Attempt, m.UUID = row.Number, row.Desired.UUID
 	}

@@ -25,8 +25,8 @@ import (
 type ReservationsAPI struct{ backend.Backend }
 
 const (
-	// keepReservations is how long an ended reservation is listed. maxRemovedReservations is how many are removed at
-	// once.
+	// keepReservations is how long an ended reservation is listed. maxRemovedReservations is how many are removed in
+	// one transaction.
 	keepReservations       = 7 * 24 * time.Hour
 	maxRemovedReservations = 20
 )
@@ -241,7 +241,7 @@ func overlapping(d *draft.Draft, node string, r *cluster.Reservation) *cluster.R
 	return nil
 }
 
-// choose returns as many nodes as a reservation asks for. Its present and named nodes come first, then ready nodes,
+// choose returns as many nodes as a reservation requests. Its present and named nodes come first, then ready nodes,
 // then the nodes with the fewest tasks.
 func choose(d *draft.Draft, r, was *cluster.Reservation) ([]string, cluster.Faults) {
 	type candidate struct {

@@ -86,10 +86,9 @@ func (a *SimulateAPI) simulate(w http.ResponseWriter, r *http.Request) error {
 		return respond.Problemf(http.StatusConflict, "%v", err)
 	case errors.Is(err, context.DeadlineExceeded) && r.Context().Err() == nil:
 		return respond.Problemf(http.StatusServiceUnavailable,
-			"the simulation takes more than %s, which is all that a server gives it: ask for fewer changes, "+
-				"or save a snapshot "+
-				"(`berth operator snapshot save FILE`) and simulate where time does not matter (`berth simulate "+
-				"--snapshot FILE`)", simulateTimeout)
+			"the simulation takes more than %s, which is all that a server gives it: request fewer changes, or "+
+				"save a snapshot (`berth operator snapshot save FILE`) and simulate where time does not matter "+
+				"(`berth simulate --snapshot FILE`)", simulateTimeout)
 	}
 	return err
 }

@@ -7,7 +7,7 @@
 //
 // One follower of the tables wakes views by the topics that their lists read, and only for changes that may touch them.
 // A view computes only the changed parts of its list if its source can name them. The pace of all views together is
-// bounded (Pace): after a quiet time a change is sent at once, and further changes are collected.
+// bounded (Pace): after a quiet time a change is sent immediately, and further changes are collected.
 //
 // A rendition never changes. A slow reader holds the rendition that it was sent, and blocks no other reader.
 package rendition
@@ -38,18 +38,19 @@ type Source[T any] struct {
 	// Topics are the changes of the tables that the list depends on. A list without topics, of records without a topic,
 	// is computed again when a follower of all topics wakes.
 	Topics store.Topic
-	// Touches reports whether changes of these topics may be in the list; changes of another cluster may not. Nil
-	// stands for a function that returns true. Several goroutines call it for each change, so it must be quick.
+	// Touches reports whether changes of these topics may be in the list; changes of another cluster may not. Nil means
+	// a function that returns true. Several goroutines call it for each change, so it must be quick.
 	Touches func(*store.Changes) bool
 	// All computes the whole list.
 	All func(*store.Snapshot) []Item[T]
 	// Some computes the effect of changes between two snapshots: all elements of each part that may differ, by the name
-	// of the part. A part without elements is removed. Whole asks for the computation of the whole list. Nil stands for
-	// a function that returns whole.
+	// of the part. A part without elements is removed. Whole requests the computation of the whole list. Nil means a
+	// function that returns whole.
 	Some func(before, now *store.Snapshot, c *store.Changes) (parts map[string][]Item[T], whole bool)
 	// Part returns the part of the list that holds an element; nil if Some never returns parts.
 	Part func(*Item[T]) string
-	// Lasting returns an element without the fields that change all the time and wake nobody; nil if all fields count.
+	// Lasting returns an element without the fields that change all the time and wake no client; nil if all fields
+	// count.
 	Lasting func(T) T
 }
 
@@ -133,7 +134,7 @@ type link[T any] struct {
 // Next returns a channel that is closed once the view differs from the rendition.
 func (r *Rendition[T]) Next() <-chan struct{} { return r.link.next }
 
-// Elements returns all elements in the order of their keys. Nobody may change the list.
+// Elements returns all elements in the order of their keys. Callers must not change the list.
 func (r *Rendition[T]) Elements() []*Element[T] { return r.elements }
 
 // Events writes events of a stream. It appends each to a buffer.
@@ -144,7 +145,7 @@ type Events struct {
 }
 
 // Update returns the events that lead from an earlier rendition of the view to this one. Readers that hold the previous
-// rendition share the bytes, which nobody may change. For other readers the events are computed.
+// rendition share the bytes, which callers must not change. For other readers the events are computed.
 func (r *Rendition[T]) Update(from *Rendition[T], e Events) ([]byte, error) {
 	if r.link == from.link {
 		return nil, nil
@@ -225,7 +226,7 @@ type page struct {
 const maxPages = 8
 
 // Page returns a window of the rendition as a JSON object without its end, `{"items":[…]`, the mark of its content, and
-// the cursor of the next page, empty on the last page. The bytes are shared: nobody may change them.
+// the cursor of the next page, empty on the last page. The bytes are shared: callers must not change them.
 func (r *Rendition[T]) Page(m Marker, w Window, cursor func(key string) string) (body []byte, mark uint64, next string,
 	err error,
 ) {

@@ -13,7 +13,7 @@ import (
 
 // Tables are the source of views; store.Tables is one.
 type Tables interface {
-	// Snapshot returns the present state, at once.
+	// Snapshot returns the present state, without waiting.
 	Snapshot() *store.Snapshot
 	// WaitFor returns once the tables and all followers have reached the revision.
 	WaitFor(ctx context.Context, revision uint64) (*store.Snapshot, error)
@@ -68,8 +68,8 @@ func (p *Pool) Views() int {
 	return len(p.views)
 }
 
-// Close ends the views without waiting clients at once, without their pause, and waits for them. Other views end when
-// their last client leaves.
+// Close ends the views without waiting clients immediately, without their pause, and waits for them. Other views end
+// when their last client leaves.
 func (p *Pool) Close() {
 	p.mu.Lock()
 	if !p.shut {
@@ -85,7 +85,7 @@ type View[T any] struct {
 	pool    *Pool
 	name    string
 	source  Source[T]
-	wishes  *store.Follower // of a view without topics, else nil
+	specs   *store.Follower // of a view without topics, else nil
 	woken   chan struct{}
 	demand  chan struct{}
 	idle    chan struct{}
@@ -122,7 +122,7 @@ func Join[T any](p *Pool, name string, source Source[T]) *View[T] {
 		come: make(chan struct{}),
 	}
 	if source.Topics == 0 {
-		v.wishes = p.cfg.Tables.Follow()
+		v.specs = p.cfg.Tables.Follow()
 	}
 	p.follow()
 	p.views[name] = v
@@ -171,7 +171,7 @@ func (p *Pool) collect() {
 // wake records changes and wakes the view if they may touch its list. The caller holds pool.mu.
 func (v *View[T]) wake(c *store.Changes, topics store.Topic) {
 	touches := topics&v.source.Topics != 0 && (v.source.Touches == nil || v.source.Touches(c))
-	if v.wishes == nil && (c.Resync || touches) {
+	if v.specs == nil && (c.Resync || touches) {
 		v.untaken = append(v.untaken, c)
 		signal(v.woken)
 	}
@@ -179,8 +179,8 @@ func (v *View[T]) wake(c *store.Changes, topics store.Topic) {
 
 // take returns the changes since its last call.
 func (v *View[T]) take() store.Changes {
-	if v.wishes != nil {
-		return v.wishes.Take()
+	if v.specs != nil {
+		return v.specs.Take()
 	}
 	v.pool.collect()
 	v.pool.mu.Lock()
@@ -217,7 +217,7 @@ func (v *View[T]) Current() (*Rendition[T], uint64, error) {
 	return v.current, v.revision, v.err
 }
 
-// At returns a rendition that is not older than a revision of the tables. It computes one at once if necessary.
+// At returns a rendition that is not older than a revision of the tables. It computes one immediately if necessary.
 func (v *View[T]) At(ctx context.Context, revision uint64) (*Rendition[T], uint64, error) {
 	v.mu.Lock()
 	begun := v.begun
@@ -245,9 +245,9 @@ func (v *View[T]) run() {
 	defer changes.Close()
 	defer whole.Close()
 	woken := (<-chan struct{})(v.woken)
-	if v.wishes != nil {
-		defer v.wishes.Close()
-		woken = v.wishes.Wish()
+	if v.specs != nil {
+		defer v.specs.Close()
+		woken = v.specs.Specs()
 	}
 	wholeTimer := time.NewTimer(0)
 	defer wholeTimer.Stop()
@@ -295,7 +295,7 @@ func (v *View[T]) run() {
 	}
 }
 
-// Sending returns about the cost of sending a change to so many readers.
+// Sending returns about the cost of sending a change to that many readers.
 func (p *Pool) Sending(readers int) time.Duration { return time.Duration(readers) * sendCost }
 
 // sending returns about the cost of sending a change to all waiting clients.
@@ -397,7 +397,7 @@ func (v *View[T]) compute(current *Rendition[T], now *store.Snapshot, c *store.C
 ) {
 	var parts map[string][]Item[T]
 	switch {
-	case all || c.Resync || v.wishes != nil:
+	case all || c.Resync || v.specs != nil:
 		all = true
 	case topicsOf(c) == 0:
 		return current, false, nil

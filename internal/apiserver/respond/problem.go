@@ -84,8 +84,8 @@ func ProblemOf(err error) *Problem {
 			cluster.Bytes(tooLarge.Limit))
 	case errors.Is(err, store.ErrNoSpace) && !errors.Is(err, store.ErrUnknown):
 		return Problemf(http.StatusInsufficientStorage,
-			"the store is out of space and takes no writes; reads go on and running tasks are not touched. "+
-				"Free space on the disk of the server's data directory: writes go on by themselves then")
+			"the store is out of space and takes no writes; reads continue and running tasks are not touched. "+
+				"Free space on the disk of the server's data directory: writes then continue automatically")
 	case errors.Is(err, store.ErrTooLarge):
 		return Problemf(http.StatusRequestEntityTooLarge,
 			"the objects are too many or too large to be written in one transaction; nothing was written. "+
@@ -93,17 +93,16 @@ func ProblemOf(err error) *Problem {
 	case errors.Is(err, store.ErrReaders):
 		_, older, _ := strings.Cut(err.Error(), store.ErrReaders.Error()+": ")
 		return Problemf(http.StatusConflict,
-			"services of the mode daemon, or with scaling, and secrets need every server to be of this "+
-				"build, and these are older: %s. Nothing was written. "+
-				"Upgrade them first; one that is gone for good: `berth server remove`", older)
+			"services of the mode daemon, or with scaling, and secrets need every server to be of this build, "+
+				"and these are older: %s. Nothing was written. Upgrade them first; one that never comes back: "+
+				"`berth server remove`", older)
 	case errors.Is(err, store.ErrUnknown):
 		return Problemf(http.StatusServiceUnavailable,
-			"the store did not confirm the write: it may have happened or not. Look, then ask again")
+			"the store did not confirm the write: it may have happened or not. Check it, then repeat the request")
 	case errors.Is(err, store.ErrUnavailable):
 		return Problemf(http.StatusServiceUnavailable,
-			"the store has no quorum: too few of its servers are up, or reach each other. Nothing was "+
-				"written; running tasks are not touched. "+
-				"`berth server members` tells which are missing")
+			"the store has no quorum: too few of its servers are up, or reach each other. Nothing was written; "+
+				"running tasks are not touched. `berth server members` lists the missing ones")
 	case errors.Is(err, store.ErrRemoved):
 		return Problemf(http.StatusServiceUnavailable,
 			"this server was removed from the control plane: ask another one")

@@ -10,7 +10,7 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// TestFaultsOfTheServerSayWhatToDo checks that errors of the server tell the client what to do.
+// TestFaultsOfTheServerSayWhatToDo checks that errors of the server contain the next step for the client.
 func TestFaultsOfTheServerSayWhatToDo(t *testing.T) {
 	t.Parallel()
 	for _, err := range []error{

@@ -3,6 +3,7 @@ package route
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -12,6 +13,7 @@ import (
 	"github.com/berthd/berth/internal/apiserver/respond"
 	"github.com/berthd/berth/internal/apiserver/strictjson"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/spelling"
 )
 
 // Flag reports whether a query parameter is set: present, and neither "false" nor "0".
@@ -85,7 +87,7 @@ func Check(rt *Route, r *http.Request) error {
 			continue
 		}
 		text := "is not a known parameter"
-		if near := strictjson.Nearest(name, known); near != "" {
+		if near := spelling.Nearest(name, maps.Keys(known)); near != "" {
 			text += "; did you mean " + strconv.Quote(near) + "?"
 		}
 		faults = append(faults, cluster.Fault{Path: "?" + strictjson.SafeKey(name), Message: text})
@@ -126,7 +128,7 @@ func Check(rt *Route, r *http.Request) error {
 	return p
 }
 
-// WantsStream reports whether the client asks for server-sent events.
+// WantsStream reports whether the client requests server-sent events.
 func WantsStream(r *http.Request) bool {
 	for part := range strings.SplitSeq(r.Header.Get("Accept"), ",") {
 		media, _, _ := strings.Cut(part, ";")

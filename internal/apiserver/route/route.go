@@ -17,7 +17,7 @@ type Route struct {
 	Query        []Parameter
 	Body, Reply  reflect.Type // types of JSON bodies; nil for none
 	Status       int          // status of success; 0 is 200
-	Stream       string       // media type of an answer that is not JSON, or that Accept may ask for
+	Stream       string       // media type of an answer that is not JSON, or that Accept may request
 	Upload       string       // media type of a body that is not JSON
 	Optional     bool         // the body is optional
 	Writes       bool         // accepts If-Match and If-None-Match
@@ -57,7 +57,7 @@ func (rt *Route) Names() []string {
 	return names
 }
 
-// Consistent returns the parameter that asks for a linearizable read.
+// Consistent returns the parameter that requests a linearizable read.
 func Consistent() Parameter {
 	return QueryParam("consistent", "boolean", "answer from a state that contains all writes before the request")
 }

@@ -1,4 +1,4 @@
-// Package snapshot gives snapshots of the tables that are as recent as a request asks for.
+// Package snapshot gives snapshots of the tables that are as recent as a request requires.
 package snapshot
 
 import (
@@ -14,7 +14,7 @@ import (
 // readTimeout bounds the wait of a consistent read.
 const readTimeout = 15 * time.Second
 
-// Reader returns snapshots that are as recent as a request asks for. Safe for concurrent use.
+// Reader returns snapshots that are as recent as a request requires. Safe for concurrent use.
 type Reader struct {
 	Tables Tables
 	// SyncWait is how long a request waits until the tables have read the store.

@@ -9,7 +9,7 @@ import (
 
 // Tables are the source of reads; store.Tables is one. Safe for concurrent use.
 type Tables interface {
-	// Snapshot returns the present state, at once.
+	// Snapshot returns the present state, without waiting.
 	Snapshot() *store.Snapshot
 	// WaitFor returns a snapshot at the revision or after it.
 	WaitFor(ctx context.Context, revision uint64) (*store.Snapshot, error)

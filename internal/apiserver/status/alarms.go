@@ -19,7 +19,9 @@ const (
 )
 
 // alarms returns sentences for the operator, the worst first.
-func (a *API) alarms(v *api.Status, servers []api.ServerView, engine *control.EngineAnswer) (all []string) {
+func (a *API) alarms(
+	v *api.Status, snap *store.Snapshot, servers []api.ServerView, engine *control.EngineAnswer,
+) (all []string) {
 	say := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
 	if r := v.Recovery; r != nil {
 		say("the store went back: %s. Nothing is placed or stopped until `berth operator recover --adopt` or `--stop`",
@@ -63,6 +65,7 @@ func (a *API) alarms(v *api.Status, servers []api.ServerView, engine *control.En
 			say("server %s is not reached: %s", control.ServerName(sv), sv.Reason)
 		}
 	}
+	all = append(all, foreignRecords(snap, a.Domain)...)
 	if a.Backups != nil {
 		if err := a.Backups(); err != nil {
 			say("%s", err)
@@ -70,11 +73,39 @@ func (a *API) alarms(v *api.Status, servers []api.ServerView, engine *control.En
 	}
 	switch {
 	case v.MassSilence && v.RescheduleUntil.IsZero():
-		say("so many nodes fell silent at once that their tasks are not replaced; `berth operator silence " +
+		say("so many nodes fell silent together that their tasks are not replaced; `berth operator silence " +
 			"override --for 10m` overrides that")
 	case v.MassSilence:
 		say("many nodes are silent; the operator lets their tasks be replaced until %s",
 			v.RescheduleUntil.UTC().Format(time.RFC3339))
+	}
+	return all
+}
+
+// foreignRecords returns a sentence for each cluster and each node of a domain that no server leads. Writes of such
+// records are refused, but an earlier build or another program may have stored them.
+func foreignRecords(snap *store.Snapshot, domain string) (all []string) {
+	unled := func(other string) bool {
+		_, led := snap.Leader(other)
+		return other != "" && other != domain && !led
+	}
+	for e := range snap.Clusters() {
+		if c := e.Value; unled(c.Domain) {
+			all = append(all, fmt.Sprintf("cluster %s is in the domain %s, which no server leads: its tasks wait. "+
+				"Apply the cluster again to return it to the domain %s", c.Name, c.Domain, domain))
+		}
+	}
+	for e := range snap.Hosts() {
+		if h := e.Value; unled(h.Domain) {
+			all = append(all, fmt.Sprintf("node %s is in the domain %s, which no server leads: it gets no tasks. "+
+				"Apply the node again to return it to the domain %s", h.Name, h.Domain, domain))
+		}
+	}
+	for e := range snap.Nodes() {
+		if n := e.Value; unled(n.Domain) {
+			all = append(all, fmt.Sprintf("node %s belongs to the domain %s, which no server leads: it gets no tasks. "+
+				"Apply the node with generation: %d to take it over", n.Name, n.Domain, n.Generation+1))
+		}
 	}
 	return all
 }

@@ -29,7 +29,7 @@ type API struct {
 	Servers    *control.ServersAPI
 	MasterKeys *credentials.MasterKeysAPI
 	Views      *views.Source
-	// Backups returns at once the fault of the scheduled backups of this server. It may be nil.
+	// Backups returns immediately the fault of the scheduled backups of this server. It may be nil.
 	Backups func() error
 }
 
@@ -85,7 +85,7 @@ func (a *API) status(snap *store.Snapshot, engine *control.EngineAnswer) api.Sta
 	if voters, _ := engine.Votes(""); voters > 0 {
 		v.Servers.Quorum = control.Quorum(voters)
 	}
-	v.Alarms = append(a.alarms(&v, servers, engine), a.MasterKeys.LackingKeys(snap)...)
+	v.Alarms = append(a.alarms(&v, snap, servers, engine), a.MasterKeys.LackingKeys(snap)...)
 	return v
 }
 

@@ -1,5 +1,5 @@
 // Package strictjson reads JSON strictly. An unknown field, a duplicate field and a value of a wrong type are faults
-// with their paths, and all faults are returned at once.
+// with their paths, and all faults are returned together.
 package strictjson
 
 import (
@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"reflect"
 	"slices"
@@ -210,7 +211,7 @@ func (f *fitting) object(t *tree, s *Shape, at *location) {
 			continue
 		}
 		if !ok {
-			if near := Nearest(key, s.Fields); near != "" {
+			if near := spelling.Nearest(key, maps.Keys(s.Fields)); near != "" {
 				f.fault(here, "is not a known field; did you mean %q?", near)
 			} else {
 				f.fault(here, "is not a known field")
@@ -235,7 +236,7 @@ func (f *fitting) entries(t *tree, s *Shape, at *location) {
 // repeatedKeys adds a fault for each repetition of a key.
 func (f *fitting) repeatedKeys(t *tree, at *location, kind byte) {
 	for _, key := range t.twice {
-		f.fault(&location{above: at, key: key, kind: kind}, "stands twice")
+		f.fault(&location{above: at, key: key, kind: kind}, "is given twice")
 	}
 }
 
@@ -244,18 +245,6 @@ func (t *tree) string() string {
 	var s string
 	_ = json.Unmarshal(t.text, &s) // it was parsed before
 	return s
-}
-
-// Nearest returns the known name that is closest to a misspelt one, or "" if none is close.
-func Nearest[V any](name string, known map[string]V) string {
-	best, bestName := 1+max(1, len(name)/3), ""
-	for k := range known {
-		d := spelling.Distance(strings.ToLower(name), k)
-		if d < best || d == best && bestName != "" && k < bestName {
-			best, bestName = d, k
-		}
-	}
-	return bestName
 }
 
 // SafeKey returns a key from outside for use in a path.

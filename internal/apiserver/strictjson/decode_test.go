@@ -11,7 +11,7 @@ func TestDecode(t *testing.T) {
 		{"fits", `{"name": "web", "count": 3, "definition": "web@1", "labels": {"a": "b"}}`, ""},
 		{"null fields", `{"name": null, "count": null, "labels": null, "placement": null}`, ""},
 		{"labels of numbers", `{"labels": {"a": 1}}`, `labels["a"]: is a number, want text`},
-		{"a label twice", `{"labels": {"a": "1", "a": "2"}}`, `labels["a"]: stands twice`},
+		{"a label twice", `{"labels": {"a": "1", "a": "2"}}`, `labels["a"]: is given twice`},
 		{"a strange key", `{"a b.c": 1}`, `["a b.c"]: is not a known field`},
 		{
 			"in a list", `{"placement": {"constraints": [{}, {"attribut": "x"}]}}`,

@@ -63,7 +63,7 @@ func parseSlowly(text []byte) (*tree, error) {
 	}
 	if rest := bytes.TrimSpace(text[dec.InputOffset():]); len(rest) > 0 {
 		line, column := lineColumn(text, int64(len(text)-len(bytes.TrimLeft(text[dec.InputOffset():], " \t\r\n"))))
-		return nil, respond.Problemf(400, "the body goes on after its JSON value: line %d, column %d", line, column)
+		return nil, respond.Problemf(400, "the body continues after its JSON value: line %d, column %d", line, column)
 	}
 	return root, nil
 }

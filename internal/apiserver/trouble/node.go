@@ -35,7 +35,7 @@ func nodeTroubles(o *Objects) (found []api.Trouble) {
 	return found
 }
 
-// nodeTrouble returns a trouble of a node whose next step is to look at the node.
+// nodeTrouble returns a trouble of a node whose next step is to inspect the node.
 func nodeTrouble(n *api.NodeView, state, cause string) *api.Trouble {
 	return &api.Trouble{
 		Object: wording.KindNode + "/" + n.Name, State: state, Cause: wording.OneLine(cause),

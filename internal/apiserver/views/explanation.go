@@ -212,7 +212,7 @@ func moveCause(row *store.AttemptRow) string {
 	case cluster.ReasonTaint:
 		return ", which has a taint that it does not tolerate"
 	case cluster.ReasonConstraint:
-		return ", which does not meet its demands any more"
+		return ", which does not meet its requirements any more"
 	case cluster.ReasonRebalance:
 		return ", as it is better placed elsewhere"
 	case cluster.ReasonReplaced:
@@ -272,9 +272,9 @@ func stopText(row *store.AttemptRow) string {
 	case ask != "" && ask == stop.Permit:
 		return text + "; its agent has the permit for it"
 	case ask != "":
-		return text + "; its agent asked for a permit, which is given once enough others are healthy"
+		return text + "; its agent requested a permit, which is given once enough others are healthy"
 	case stop.Permit == "":
-		return text + "; its agent has not asked for a permit yet"
+		return text + "; its agent has not requested a permit yet"
 	}
 	return text
 }

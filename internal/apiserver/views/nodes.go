@@ -56,7 +56,7 @@ func (s *Source) Node(snap *store.Snapshot, name string) (api.NodeView, bool) {
 	if s.Holder != nil {
 		v.Server = s.Holder(name)
 	}
-	if p, heard := s.Tables.Pulse(name); heard && p.Session == v.Session {
+	if p, reported := s.Tables.Pulse(name); reported && p.Session == v.Session {
 		v.Used = withoutTasks(p.Stats)
 		v.Heartbeat = &api.Heartbeat{
 			Age:      cluster.Duration(max(0, s.Clock()-p.At).Round(time.Millisecond)),

@@ -37,7 +37,7 @@ func (b *Builder) pendingOf(o cluster.OwnerRef) *pendingTasks {
 	return p
 }
 
-// addServiceRetries adds the ended tasks of a service that get another attempt after a delay. The reconciler asks for
+// addServiceRetries adds the ended tasks of a service that get another attempt after a delay. The reconciler requests
 // them only after the delay.
 func (b *Builder) addServiceRetries(o cluster.OwnerRef, p *pendingTasks) {
 	e, ok := b.Snapshot.Service(o.Cluster, o.Name)

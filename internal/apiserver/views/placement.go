@@ -47,7 +47,7 @@ func (p *Placement) presentFleet() *scheduler.Fleet {
 // options returns the scheduler's options.
 func (p *Placement) options() scheduler.Options { return scheduler.Options{Now: p.Domain.Now} }
 
-// request returns what the task of a placed attempt would ask for if it were placed now; ok is false if that is not
+// request returns what the task of a placed attempt would request if it were placed now; ok is false if that is not
 // known.
 func (p *Placement) request(row *store.AttemptRow) (pending cluster.Pending, ok bool) {
 	o, ok := row.Ref()
@@ -88,7 +88,7 @@ func (p *Placement) Running(row *store.AttemptRow, asked string) *api.PlaceView 
 		return nil
 	}
 	text := rankTextFor(&pending)
-	if v.Recorded && v.DecisionTrace.Node != row.Node { // the trace of another task of the group stands for this one
+	if v.Recorded && v.DecisionTrace.Node != row.Node { // the trace of another task of the group represents this one
 		v.Here = "the first of the tasks that were placed with it, " + string(v.DecisionTrace.Task) + ", went to " +
 			v.DecisionTrace.Node
 	}

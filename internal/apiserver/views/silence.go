@@ -8,7 +8,7 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// IsMassSilence reports whether so many nodes fell silent at once that their tasks are not replaced (P6.2). The leader
+// IsMassSilence reports whether so many nodes fell silent together that their tasks are not replaced (P6.2). The leader
 // decides that from reports. Each server finds the same result from the leader's verdicts, which hold when each node
 // became suspect or down.
 func (s *Source) IsMassSilence(snap *store.Snapshot) bool {

@@ -50,8 +50,8 @@ func (t *taskHistory) definition() cluster.Ref {
 	return cluster.Ref{}
 }
 
-// isNewestVersion reports whether the task belongs to the version that its service asks for now. An undo keeps the
-// tasks of the earlier version that it asks for.
+// isNewestVersion reports whether the task belongs to the version that its service requests now. An undo keeps the
+// tasks of the earlier version that it requests.
 func (t *taskHistory) isNewestVersion(svc *cluster.Service) bool {
 	return t.parts.Generation == svc.Generation || t.parts.Generation >= svc.Restarted &&
 		t.definition() == svc.Definition

@@ -27,8 +27,8 @@ type Source struct {
 	Leader Leader
 }
 
-// Leader gives the leader's decisions, as far as this server knows them. Each field may be nil for no knowledge.
-// Each function is safe for concurrent use and, unless it says otherwise, returns at once.
+// Leader gives the leader's decisions, as far as this server knows them. Each field may be nil for no knowledge. Each
+// function is safe for concurrent use and, unless it says otherwise, returns immediately.
 type Leader struct {
 	Reasons Reasons
 	// Gates returns the leader's results for the gates of a service's rollout, in the order of its spec. It returns nil
@@ -48,6 +48,6 @@ type Leader struct {
 type Reasons interface {
 	// Waiting returns why a task waits.
 	Waiting(task cluster.TaskID) (cluster.Waiting, bool)
-	// Victims returns the attempts that are to end for others, ordered by UUID. Nobody may change the result.
+	// Victims returns the attempts that are to end for others, ordered by UUID. Callers must not change the result.
 	Victims() []cluster.Victim
 }

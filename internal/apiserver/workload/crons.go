@@ -52,7 +52,7 @@ func (a *CronsAPI) Routes() []route.Route {
 		},
 		{
 			Method: "POST", Path: one + "/run", Name: "runCron", Role: cluster.RoleSubmitter,
-			Summary: "Makes a job at once, whatever the schedule says.", Writes: true, Status: http.StatusCreated,
+			Summary: "Makes a job immediately, whatever the schedule says.", Writes: true, Status: http.StatusCreated,
 			Reply: reflect.TypeFor[api.JobView](), Serve: a.runCron,
 		},
 		{
@@ -82,8 +82,8 @@ func (a *CronsAPI) crons() resource[cluster.Cron, *cluster.Cron, api.CronView] {
 	}
 }
 
-// deleteCron removes a cron at once, because no tasks belong to the cron itself. The control plane removes its other
-// records.
+// deleteCron removes a cron immediately, because no tasks belong to the cron itself. The control plane removes its
+// other records.
 func (a *CronsAPI) deleteCron(w http.ResponseWriter, r *http.Request) error {
 	in, name := a.crons().named(r)
 	pre, err := draft.PreconditionOf(r)
@@ -154,7 +154,7 @@ func (a *CronsAPI) runCron(w http.ResponseWriter, r *http.Request) error {
 		job.Cron, job.At = e.Value.Name, d.Now
 		d.Events = append(d.Events, cluster.Event{
 			Type: "cron.fired", Cluster: in, Owner: &cluster.OwnerRef{Kind: cluster.KindCron, Cluster: in, Name: name},
-			Reason: cluster.ReasonSchedule, Message: "job " + job.Name + " was made because the user asked for it",
+			Reason: cluster.ReasonSchedule, Message: "job " + job.Name + " was made on the user's request",
 		})
 		return draft.AsProblem(err)
 	})

@@ -51,7 +51,7 @@ func (a *JobsAPI) Routes() []route.Route {
 		},
 		{
 			Method: "PUT", Path: one, Name: "writeJob", Role: cluster.RoleSubmitter,
-			Summary: "Makes or changes a job; other steps run it anew.", Writes: true,
+			Summary: "Makes or changes a job; other steps run it again.", Writes: true,
 			Body:  reflect.TypeFor[cluster.Job](),
 			Reply: view, Serve: a.jobs().write,
 		},
@@ -67,7 +67,7 @@ func (a *JobsAPI) Routes() []route.Route {
 		},
 		{
 			Method: "POST", Path: one + "/restart", Name: "restartJob", Role: cluster.RoleSubmitter,
-			Summary: "Runs a job anew, from its first step.", Writes: true, Reply: view, Serve: a.restartJob,
+			Summary: "Runs a job again, from its first step.", Writes: true, Reply: view, Serve: a.restartJob,
 		},
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/berthd/berth/internal/store/memory"
 )
 
-// BenchmarkLists measures the cost of lists over 20 services of 500 tasks each, half of which run.
+// BenchmarkLists measures the cost of lists over 20 services of 500 tasks each; half of them run.
 func BenchmarkLists(b *testing.B) {
 	engine := memory.New(memory.Options{})
 	defer engine.Close()
@@ -81,7 +81,7 @@ func BenchmarkLists(b *testing.B) {
 	b.Run("troubles", func(b *testing.B) {
 		a := &TroublesAPI{Common{Views: source}}
 		for b.Loop() {
-			// Each service starts, and no task is held up.
+			// Each service starts, and no task is blocked.
 			if n := len(a.find(snap, &troubleFilter{caller: &access.Caller{}})); n != 0 {
 				b.Fatal(n)
 			}

@@ -53,7 +53,7 @@ func (a *RolloutsAPI) Routes() []route.Route {
 		},
 		{
 			Method: "POST", Path: one + "/undo", Name: "undoRollout", Role: cluster.RoleSubmitter,
-			Summary: "Asks for an earlier version again: that of a generation, or the newest one that completed.",
+			Summary: "Requests an earlier version again: that of a generation, or the newest one that completed.",
 			Writes:  true, Body: reflect.TypeFor[api.UndoRequest](), Optional: true,
 			Reply: view, Serve: a.undoRollout,
 		},
@@ -117,7 +117,7 @@ func (a *RolloutsAPI) pauseRollout(pause bool) func(http.ResponseWriter, *http.R
 			svc.Rollout.Paused = pause
 			kind, about := "service.rollout-paused", "no task is begun or given up for a rollout"
 			if !pause {
-				kind, about = "service.rollout-resumed", "rollouts go on"
+				kind, about = "service.rollout-resumed", "rollouts continue"
 			}
 			setRolloutEvent(d, svc, kind, about)
 			return true, nil
@@ -145,7 +145,7 @@ func (a *RolloutsAPI) promoteRollout(w http.ResponseWriter, r *http.Request) err
 		if ask.Generation != 0 && ask.Generation != svc.Generation {
 			return false, respond.Problemf(http.StatusConflict,
 				"the canaries of generation %d of service %s/%s are not the newest any more: generation %d "+
-					"with %s was asked for meanwhile; look at that, and promote it",
+					"with %s was requested meanwhile; check it, and promote it",
 				ask.Generation, svc.Cluster, svc.Name, svc.Generation, svc.Definition)
 		}
 		if svc.Rollout.Promoted == svc.Generation {

@@ -14,7 +14,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// undoRollout asks for an earlier version again, as a new version. If that fails, it is not undone automatically.
+// undoRollout requests an earlier version again, as a new version. If that fails, it is not undone automatically.
 func (a *RolloutsAPI) undoRollout(w http.ResponseWriter, r *http.Request) error {
 	var ask api.UndoRequest
 	if r.ContentLength != 0 {
@@ -35,8 +35,8 @@ func (a *RolloutsAPI) undoRollout(w http.ResponseWriter, r *http.Request) error 
 	})
 }
 
-// isUndone reports whether an undo is already done: the service asks for the requested version. It refuses an undo that
-// would undo another change than the client saw, such as an undo that is still rolling out.
+// isUndone reports whether an undo is already done: the service already has the requested version. It refuses an undo
+// that would undo another change than the client saw, such as an undo that is still rolling out.
 func isUndone(known []cluster.Version, svc *cluster.Service, ask *api.UndoRequest) (bool, error) {
 	now := known[0]
 	switch {
@@ -76,8 +76,8 @@ func undoTarget(known []cluster.Version, svc *cluster.Service, generation uint64
 	return cluster.Version{}, false
 }
 
-// goBack makes the service ask for an earlier version. A version that was healthy comes back at once, without canaries
-// and gates, and is not reverted automatically. A failed version is rolled out as a new one.
+// goBack makes the service request an earlier version. A version that was healthy comes back immediately, without
+// canaries and gates, and is not reverted automatically. A failed version is rolled out as a new one.
 func goBack(d *draft.Draft, svc *cluster.Service, to cluster.Version) error {
 	refused := func(err error) error {
 		return draft.Conflictf("generation", "version %d cannot come back: %s", to.Generation,
@@ -108,7 +108,7 @@ func goBack(d *draft.Draft, svc *cluster.Service, to cluster.Version) error {
 
 // errNoVersion returns the answer to an undo without a target. It lists the remembered versions.
 func errNoVersion(svc *cluster.Service, known []cluster.Version, generation uint64) error {
-	what := "no earlier version of which all tasks were healthy"
+	what := "no earlier version with all tasks healthy"
 	if generation != 0 {
 		what = fmt.Sprintf("no version of generation %d", generation)
 	}

@@ -17,7 +17,7 @@ import (
 // coalesce is the time for which an agent collects changes before a report.
 const coalesce = 20 * time.Millisecond
 
-// fakeAgent is a node whose tasks start at once and never end.
+// fakeAgent is a node whose tasks start immediately and never end.
 type fakeAgent struct {
 	number int
 	name   string
@@ -29,7 +29,7 @@ type fakeAgent struct {
 	audience *audience
 }
 
-// entering is how many agents connect at once, and entries how often each tries.
+// entering is how many agents connect concurrently, and entries how often each tries.
 const (
 	entering = 16
 	entries  = 5
@@ -74,7 +74,7 @@ func (a *fakeAgent) enter(ctx context.Context, s *server) (transport.Welcome, er
 	own.Labels = cluster.Labels{"rack": a.rack}
 	ask := transport.Registration{Node: a.name, Facts: own}
 	var welcome transport.Welcome
-	for range entries { // a server that many enter at once may be slow
+	for range entries { // a server that many enter together may be slow
 		welcome, err = a.client.Register(ctx, ask)
 		if over, ok := errors.AsType[*transport.SessionError](err); ok {
 			ask.Previous = over.Newest // the answer was lost
@@ -108,7 +108,7 @@ func (a *fakeAgent) follow(ctx context.Context, session uint64) error {
 		}
 		a.count.assigned.Add(1)
 		o := cluster.Observed{Task: d.Task, Attempt: d.Attempt, UUID: d.UUID, State: cluster.StateStarting}
-		if !d.Batch() { // it passes no barrier: the program starts at once and is reported as running
+		if !d.Batch() { // it passes no barrier: the program starts immediately and is reported as running
 			o.State, o.Started = cluster.StateRunning, time.Now()
 		}
 		if a.audience != nil {

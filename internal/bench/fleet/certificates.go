@@ -8,7 +8,7 @@ import (
 	"github.com/berthd/berth/internal/pki"
 )
 
-// certified returns the configuration of somebody to whom the authority gives a new certificate.
+// certified returns the configuration of a client with a new certificate of the authority.
 func certified(a *pki.Authority, s pki.Subject) (*tls.Config, error) {
 	request, key, err := pki.NewRequest(s, []string{"127.0.0.1"})
 	if err != nil {

@@ -72,7 +72,7 @@ func filled(ctx context.Context, o options, stdout io.Writer) (err error) {
 		case <-running.Done():
 			return running.Err()
 		}
-		for i := range o.agents { // as other servers tell
+		for i := range o.agents { // as other servers report
 			tables.SetPulse(filledNode(i), cluster.Pulse{Session: 1, Seq: 1, At: boottime.Now(), Next: time.Hour})
 		}
 		return plane.Run(running)

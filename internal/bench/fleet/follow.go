@@ -112,7 +112,7 @@ func (a *audience) measure(ctx context.Context, s *server, o options, c *counts,
 	}
 	close(s.curtain)
 	if err := until(ctx, func() bool { return a.knowing.Load() == int64(o.agents) }); err != nil {
-		return fmt.Errorf("%d of %d agents were told of the service: %w", a.knowing.Load(), o.agents, err)
+		return fmt.Errorf("%d of %d agents received the service: %w", a.knowing.Load(), o.agents, err)
 	}
 	_ = pause.For(ctx, 10*time.Second)
 	after, err := s.figures(ctx, web, o, true)
@@ -254,7 +254,7 @@ func (a *audience) listen(ctx context.Context, agent *fakeAgent, session uint64,
 	for ctx.Err() == nil {
 		reply, err := agent.client.Addresses(ctx, r)
 		if err != nil {
-			return fmt.Errorf("%s asks for addresses: %w", agent.name, err)
+			return fmt.Errorf("%s requests addresses: %w", agent.name, err)
 		}
 		for i := range reply.Services {
 			list, err := reply.Services[i].Onto(r.Services[0].Stamp, known)

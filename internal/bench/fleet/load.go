@@ -100,7 +100,7 @@ func (l *load) submit(ctx context.Context, s *server) error {
 func (c *counts) followPlacements(ctx context.Context, api *client.Client) {
 	for e, err := range api.FollowEvents(ctx, client.EventOptions{Types: []string{"task.assigned"}}) {
 		if err != nil {
-			return // until the limit nothing more is counted, which tells
+			return // until the limit nothing more is counted, which shows the fault
 		}
 		c.placed.Add(int64(max(1, e.Count)))
 	}

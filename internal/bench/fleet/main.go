@@ -8,35 +8,33 @@
 //	fleet -berth bin/berth -agents 5000 -load services -jobs 5000 -tasks 1 -clients 32
 //	fleet -berth bin/berth -agents 5000 -load racks
 //
-// It prints one row: how many tasks a second were placed (the event log has them, so they are durable), how many
-// the agents had received, and how many were acknowledged as running, all counted from the first submission; and what
-// each task cost the server. With -rest it prints what memory the server holds before and after. All connections of
-// agents are HTTP/2 with mutual TLS, one for each; with -shared so many agents share one to the server's socket, which
+// It prints one row: how many tasks a second were placed (the event log has them, so they are durable), how many the
+// agents had received, and how many were acknowledged as running, all counted from the first submission; and what each
+// task cost the server. With -rest it prints what memory the server holds before and after. All connections of agents
+// are HTTP/2 with mutual TLS, one for each; with -shared that many agents share one to the server's socket, which
 // measures fleets of more agents than a process may open files.
 //
 // Placements on a large fleet that is full of tasks, which are there as records alone, without agents:
 //
 //	fleet -filled 1000000 -agents 100000 -latency 200
 //
-// What agents receive of a service that all of them follow, while its tasks fail and become healthy again:
+// The changes that agents receive of a service that all of them follow, while its tasks fail and become healthy again:
 //
 //	fleet -follow -agents 5000 -tasks 1000 -rate 20
 //
-// It prints a row for single changes and one for many a second: what each costs the server beyond what it does at rest,
-// how many bytes come to each agent, and after how long the agents know it. The agents' own work is in none of these,
-// but delays them where all is on one machine.
+// It prints a row for single changes and one for many a second: the cost of each for the server beyond the cost at
+// rest, the bytes for each agent, and the delay until the agents have it. The agents' own work is not counted, but
+// delays the rest on one machine.
 //
-// Agents that are there, for a while: idle ones, over TLS, with their heartbeats and open streams, some of which come
-// and go.
+// Connected agents, for a while: idle ones, over TLS, with their heartbeats and open streams. Some of them come and go.
 //
 //	fleet -hold 10m -agents 10000 -processes 4 -churn 60
 //
 // It prints a row now and then: what the agents did, and what CPU and memory the servers took since the row before.
-// Without
-// -addresses the server is one of its own, a dispatcher over a store in memory: what is measured is the agents' part
-// alone; with -whole it is a leader with its embedded etcd, without the rest of the API. With -addresses the agents
-// spread over real servers, -pids names their processes, and -authority the directory of their certificate authority,
-// which has to be at hand to make so many nodes.
+// Without -addresses the server is one of its own, a dispatcher over a store in memory: what is measured is the agents'
+// part alone; with -whole it is a leader with its embedded etcd, without the rest of the API. With -addresses the
+// agents spread over real servers, -pids names their processes, and -authority the directory of their certificate
+// authority, which has to be at hand to make that many nodes.
 package main
 
 import (
@@ -86,7 +84,7 @@ type options struct {
 	busy        bool
 	whole       bool
 
-	// Of the processes that this one starts.
+	// Settings of the processes that this one starts.
 	serve bool
 	first int
 	work  bool
@@ -111,7 +109,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags.IntVar(&o.filled, "filled", 0,
 		"have so many tasks run already, on nodes without agents, in a server of this process")
 	flags.BoolVar(&o.follow, "follow", false,
-		"measure what it costs to tell all agents of changes of a service of so many tasks")
+		"measure what it costs to send all agents the changes of a service of so many tasks")
 	flags.IntVar(&o.rate, "rate", 20, "how many tasks of it change a second")
 	flags.DurationVar(&o.rest, "rest", 0,
 		"wait before the load and after it, and print what memory the server holds then")
@@ -121,7 +119,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags.DurationVar(&o.after, "profile-after", 0, "when it begins, while agents are held")
 	flags.DurationVar(&o.limit, "limit", 5*time.Minute, "give up placements after")
 	flags.DurationVar(&o.heap, "heap", 0,
-		"how often an own server collects its garbage and tells what is in use, while agents are held")
+		"how often an own server collects its garbage and prints what is in use, while agents are held")
 	flags.DurationVar(&o.hold, "hold", 0, "keep agents connected for this long, instead of measuring placements")
 	flags.DurationVar(&o.every, "every", 10*time.Second, "how often to print a row")
 	flags.IntVar(&o.processes, "processes", 2, "how many processes the agents live in")

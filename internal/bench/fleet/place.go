@@ -131,7 +131,7 @@ func measure(ctx context.Context, s *server, o options, c *counts, out io.Writer
 	}
 	r.print(out, o, load)
 	if n := c.again.Load(); n > 0 {
-		fmt.Fprintf(out, "\n%d reports were sent again: the server could not take them at once\n", n)
+		fmt.Fprintf(out, "\n%d reports were sent again: the server could not take them immediately\n", n)
 	}
 	if o.latency > 0 {
 		return latency(ctx, s, o, load.tasks, r.rate(load.tasks, r.placed), out)

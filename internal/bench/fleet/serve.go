@@ -125,7 +125,7 @@ func startProfiles(o options) (func() error, error) {
 	if err != nil {
 		return nil, err
 	}
-	begin := time.AfterFunc(o.after, func() { _ = pprof.StartCPUProfile(f) }) // an empty file tells
+	begin := time.AfterFunc(o.after, func() { _ = pprof.StartCPUProfile(f) }) // an empty file shows the fault
 	heapAt(o.profile+".heap", o.after)
 	return func() error {
 		begin.Stop()
@@ -139,7 +139,7 @@ func heapAt(file string, after time.Duration) {
 	time.AfterFunc(after, func() {
 		f, err := os.Create(file)
 		if err != nil {
-			return // a file that is missing tells
+			return // a missing file shows the fault
 		}
 		runtime.GC()
 		_ = pprof.WriteHeapProfile(f)

@@ -109,11 +109,11 @@ func (w *worker) note(err error) {
 
 // node is one process of an agent.
 type node struct {
-	w       *worker
-	name    string
-	client  *transport.Client
-	session *uint64 // the newest one received
-	told    *cluster.NodeStats
+	w        *worker
+	name     string
+	client   *transport.Client
+	session  *uint64 // the newest one received
+	reported *cluster.NodeStats
 }
 
 // facts are what every node is.
@@ -125,9 +125,9 @@ var facts = cluster.Facts{
 func (n *node) run(ctx context.Context) {
 	failures := 0
 	for ctx.Err() == nil {
-		n.told = n.stats()
+		n.reported = n.stats()
 		welcome, err := n.client.Register(ctx,
-			transport.Registration{Node: n.name, Previous: *n.session, Stats: n.told, Facts: facts})
+			transport.Registration{Node: n.name, Previous: *n.session, Stats: n.reported, Facts: facts})
 		if over, ok := errors.AsType[*transport.SessionError](err); ok {
 			*n.session = over.Newest
 			n.w.refused.Add(1)
@@ -188,7 +188,7 @@ func (n *node) report(ctx context.Context, welcome transport.Welcome) {
 		interval := time.Duration((0.8 + 0.1*rand.Float64()) * float64(heartbeat))
 		_ = pause.For(ctx, transport.AlignReport(time.Now(), interval))
 		stats := n.stats()
-		if transport.Same(stats, n.told, facts) {
+		if transport.Same(stats, n.reported, facts) {
 			stats = nil
 		}
 		for {
@@ -197,7 +197,7 @@ func (n *node) report(ctx context.Context, welcome transport.Welcome) {
 			if err == nil {
 				n.w.reports.Add(1)
 				if stats != nil {
-					n.told = stats
+					n.reported = stats
 				}
 				heartbeat = time.Duration(reply.Heartbeat)
 				break

@@ -106,7 +106,7 @@ func fill(f *scheduler.Fleet, tasks, most int, task func(i int) cluster.Pending)
 	return float64(tasks) / took.Seconds()
 }
 
-// Whose processor time is counted.
+// The clocks of the counted processor time.
 const wholeProcess, oneThread = unix.CLOCK_PROCESS_CPUTIME_ID, unix.CLOCK_THREAD_CPUTIME_ID
 
 // spent returns the processor time that was used so far.

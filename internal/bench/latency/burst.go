@@ -23,7 +23,7 @@ import (
 // burstLimit bounds the start of a burst.
 const burstLimit = 3 * time.Minute
 
-// startBurst assigns so many tasks at once, waits for the first instruction of each, calls running, and then waits
+// startBurst assigns that many tasks together, waits for the first instruction of each, calls running, and then waits
 // until nothing of them is left.
 func (n *node) startBurst(ctx context.Context, generation uint64, count int, running func()) (time.Duration, error) {
 	all, gone := make([]cluster.Desired, count), make([]chan struct{}, count)
@@ -96,7 +96,7 @@ func (d *direct) startBurst(ctx context.Context, round, count, atOnce int, runni
 	return took, removal.Wait()
 }
 
-// waitAll blocks until so many programs wrote.
+// waitAll blocks until that many programs wrote.
 func (f *programFlag) waitAll(count int, limit time.Duration) error {
 	if err := f.file.SetReadDeadline(time.Now().Add(limit)); err != nil {
 		return err

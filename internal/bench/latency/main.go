@@ -5,8 +5,8 @@
 //	latency -berth bin/berth -runs 30
 //	latency -berth bin/berth -runs 9 -burst 100 -at-once 8
 //
-// With -burst it measures how long it takes until so many run that were assigned at once, with a bound on how many are
-// being started at any time that is the same for both.
+// With -burst it measures how long it takes until that many tasks run that were assigned together, with the same bound
+// on concurrent starts for both.
 //
 // It needs root, containerd, runc and a static busybox.
 package main
@@ -45,7 +45,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("latency", flag.ContinueOnError)
 	berth := flags.String("berth", "bin/berth", "the berth binary, which collects the output")
 	runs := flags.Int("runs", 30, "how often")
-	burst := flags.Int("burst", 0, "start so many at once, instead of one after the other")
+	burst := flags.Int("burst", 0, "start so many together, instead of one after the other")
 	atOnce := flags.Int("at-once", containerd.DefaultAtOnce, "how many of a burst are being started at any time")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -141,7 +141,7 @@ func median(all []time.Duration) time.Duration {
 
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// flag is a named pipe that a program writes to with its first instruction.
+// programFlag is a named pipe that a program writes to with its first instruction.
 type programFlag struct {
 	dir  string
 	file *os.File

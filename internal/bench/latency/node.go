@@ -17,7 +17,7 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// node is a real agent whose server is this program: it answers at once.
+// node is a real agent whose server is this program: it answers immediately.
 type node struct {
 	flag     *programFlag
 	messages chan transport.Message
@@ -92,7 +92,7 @@ func (n *node) Register(context.Context, transport.Registration) (transport.Welc
 	return transport.Welcome{Session: 1, Heartbeat: cluster.Duration(5 * time.Second)}, nil
 }
 
-// Report is part of agent.Source: everything is taken at once.
+// Report is part of agent.Source: everything is accepted immediately.
 func (n *node) Report(_ context.Context, r transport.Report) (transport.ReportReply, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

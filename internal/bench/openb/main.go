@@ -51,7 +51,7 @@ func run(args []string, out io.Writer) error {
 		"the folder that has openb/, or is it; default $BERTH_DATA")
 	flags.StringVar(&o.traces, "trace", "default,cpu100,multigpu20,gpuspec10", "the lists of pods")
 	flags.StringVar(&o.only, "strategy", "", "only strategies whose name contains this")
-	flags.StringVar(&o.order, "order", "file", "of the nodes: file, reversed, shuffled (anew for each seed)")
+	flags.StringVar(&o.order, "order", "file", "of the nodes: file, reversed, shuffled (for each seed)")
 	flags.IntVar(&o.seeds, "seeds", 10, "how many runs for each figure")
 	flags.Int64Var(&o.cpu, "cpu", 100, "what pods ask of CPU, % of what the list says")
 	flags.BoolVar(&o.ample, "ample", false, "give nodes twenty times the CPU and memory: what the devices alone cost")

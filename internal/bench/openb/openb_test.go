@@ -158,8 +158,8 @@ func fleetNode(cpu cluster.MilliCPU, devices int) packing.Node {
 	return n
 }
 
-// TestGradient: of two devices of a node the one that is broken already is used; of two nodes that whose devices no
-// typical pod loses.
+// TestGradient: the policy prefers the device of a node that is already shared, and the node whose devices no typical
+// pod loses.
 func TestGradient(t *testing.T) {
 	tr := &trace{
 		demands: []packing.Demand{{CPU: 1, Devices: 1}, {CPU: 1, Devices: 1, Share: 500}},

@@ -20,7 +20,7 @@ type rule interface {
 
 // stage is a fleet on which pods are placed by some rule.
 type stage interface {
-	// arrive tells it of a pod, by its demand, before the pod is placed.
+	// arrive announces a pod, by its demand, before the pod is placed.
 	arrive(demand int)
 	// place places the pod; false if it fits nowhere.
 	place(demand int) bool
@@ -37,7 +37,7 @@ type outcome struct {
 	placed    int
 }
 
-// Until the demand that has arrived is so many % of the fleet's devices, pods arrive.
+// Until the demand that has arrived is that many % of the fleet's devices, pods arrive.
 const untilPercent = 130
 
 // replay lets the pods arrive in a random order, then random pods, and places each. A pod that does not fit is dropped.

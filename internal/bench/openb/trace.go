@@ -47,7 +47,7 @@ func readTrace(dir, name string) (t *trace, err error) {
 	}
 	t = traceOf(read)
 	if t.capacity() == 0 || !slices.ContainsFunc(t.demands, func(d packing.Demand) bool { return sizeOf(&d) > 0 }) {
-		return nil, fmt.Errorf("trace %s: no node has a GPU, or no pod asks for one", name)
+		return nil, fmt.Errorf("trace %s: no node has a GPU, or no pod requests one", name)
 	}
 	return t, nil
 }

@@ -16,7 +16,7 @@ const (
 	clusters = 20
 	// changeInterval is the time between two commits of the writer.
 	changeInterval = 40 * time.Millisecond
-	// oneMoves is the number of updates of which one moves a task to another node. The others change its health.
+	// One of oneMoves updates moves a task to another node. The others change its health.
 	oneMoves = 10
 	// eventsKept is how many batches of events stay in the log.
 	eventsKept = 2000
@@ -171,7 +171,7 @@ func (f *fleet) change(ctx context.Context) error {
 	}
 }
 
-// commit writes so many updates of tasks.
+// commit writes that many updates of tasks.
 func (f *fleet) commit(ctx context.Context, many int) error {
 	f.batches++
 	b := cluster.EventBatch{

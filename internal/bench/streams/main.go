@@ -53,7 +53,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	fs.IntVar(&o.nodes, "nodes", 5000, "nodes of the fleet")
 	fs.IntVar(&o.tasks, "tasks", 20_000, "tasks that run on them")
 	fs.IntVar(&o.services, "services", 200, "services that the tasks belong to")
-	fs.IntVar(&o.viewers, "viewers", 200, "streams that are open at once")
+	fs.IntVar(&o.viewers, "viewers", 200, "streams that are open concurrently")
 	fs.IntVar(&o.rate, "rate", 50, "task updates a second")
 	fs.DurationVar(&o.span, "for", 20*time.Second, "how long each row is measured")
 	fs.StringVar(&o.only, "only", "", "measure this kind of viewers alone")

@@ -83,10 +83,10 @@ func (s *server) open(ctx context.Context, o options, k kind) (*viewers, error) 
 	first := make(chan error, len(paths))
 	for _, path := range paths {
 		c.ended.Go(func() {
-			told := false
+			counted := false
 			err := c.read(ctx, s, path, func() {
-				if !told {
-					told = true
+				if !counted {
+					counted = true
 					first <- nil
 				}
 			})
@@ -95,7 +95,7 @@ func (s *server) open(ctx context.Context, o options, k kind) (*viewers, error) 
 			} else if err == nil {
 				err = errors.New("the stream ended")
 			}
-			if !told {
+			if !counted {
 				first <- err
 			}
 			if ctx.Err() == nil {

@@ -162,7 +162,7 @@ func shake(ctx context.Context, traces []*trace, out io.Writer) error {
 	return nil
 }
 
-// spread tells the median and the ends of some figures.
+// spread formats the median and the ends of some figures.
 func spread(figures []float64, digits int) string {
 	slices.Sort(figures)
 	return fmt.Sprintf("%.*f (%.*f to %.*f)", digits, figures[len(figures)/2], digits, figures[0], digits,
@@ -199,7 +199,7 @@ func vary(ctx context.Context, traces []*trace, count int, out io.Writer) error 
 	return nil
 }
 
-// part tells what part of another figure one is; none of nothing.
+// part formats a figure as a part of another, "–" if that is 0.
 func part(of, whole float64) string {
 	if whole == 0 {
 		return "–"

@@ -45,7 +45,7 @@ func TestReadTrace(t *testing.T) {
 	}
 }
 
-// TestPolicies replays a trace in which the policies differ. On 10 processors, "base" holds 6 for 100 s, and "wide"
+// TestPolicies replays a trace in which the policies differ. On 10 processors, "base" uses 6 for 100 s, and "wide"
 // needs all 10. Behind it come a job of 100 s and one of 40 s, each for 4 processors. Only one of them can run beside
 // base, by the policy's choice. A second wide job follows.
 func TestPolicies(t *testing.T) {
@@ -113,7 +113,7 @@ func TestSynthetic(t *testing.T) {
 		all[0], all[1] = all[0]+easy.p99, all[1]+ours.p99
 	}
 	if all[1] > all[0] {
-		t.Errorf("the p99 waits come to %d s, and EASY's to %d s: want no more", all[1], all[0])
+		t.Errorf("the p99 waits sum to %d s, and EASY's to %d s: want no more", all[1], all[0])
 	}
 }
 
@@ -177,7 +177,7 @@ func TestRun(t *testing.T) {
 	ended, stop := context.WithCancel(t.Context())
 	stop()
 	if err := run(ended, nil, "", &out); err == nil {
-		t.Error("it ran on after it was told to stop")
+		t.Error("it ran on after its context ended")
 	}
 }
 
@@ -200,7 +200,7 @@ type idle struct{}
 
 func (idle) start(*state) []int { return nil }
 
-// TestBlind holds that without limits nothing is known but what ran before.
+// TestBlind checks that without limits only earlier jobs are known.
 func TestBlind(t *testing.T) {
 	b := newBerth(func(time.Duration) time.Duration { return 0 }, true)
 	s := &state{jobs: []job{{procs: 1, run: 60, limit: 3600, user: "a"}}, procs: 1, free: 1, waiting: []int{0}}

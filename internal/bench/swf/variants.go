@@ -28,7 +28,7 @@ func variants(t *trace) []*trace {
 		like("the other jobs, twice as dense", everyOther(t.jobs, 1)),
 		like("weeks shuffled (1)", shuffleWeeks(t.jobs, 1)), like("weeks shuffled (2)", shuffleWeeks(t.jobs, 2)),
 		like("weeks shuffled (3)", shuffleWeeks(t.jobs, 3)), like("jobs shuffled", shuffleJobs(t.jobs, 1)),
-		like("users ask for five times as long", stretchLimits(t.jobs, 5)),
+		like("users request five times as long", stretchLimits(t.jobs, 5)),
 	}
 }
 

@@ -7,7 +7,7 @@ import (
 
 // yardstick is a policy of the literature: the queue in order of arrival, with backfill behind the head in the same
 // order or shortest first. It is independent of Berth's policy. It agrees, ties included, with the program of the
-// published figures. Of several jobs that end at the time of the head's reservation, it counts only the needed ones.
+// published figures. If several jobs end at the time of the head's reservation, it counts only the needed ones.
 type yardstick struct {
 	backfill, shortest bool
 }

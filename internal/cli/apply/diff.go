@@ -30,28 +30,34 @@ const diffLong = "Show differences field by field:\n\n" +
 	"do, and 'berth rollout history --diff' for the changes of each rollout.\n\n" +
 	"Exit code 0: no differences; 1: differences; 2: an error."
 
+// diffCommand is `berth diff`.
+type diffCommand struct{ *session.Session }
+
 // NewDiffCommand returns the command `berth diff`.
 func NewDiffCommand(sess *session.Session) *cobra.Command {
+	d := &diffCommand{sess}
 	return &cobra.Command{
 		Use:   "diff DEFINITION [V1 [V2]] | FILE...",
 		Short: "Compare versions, or a manifest with the cluster", Long: diffLong,
 		Args: session.Arguments(1, -1, "a task definition with up to two versions, or the file of "+
 			"a manifest"),
 		ValidArgsFunction: fetch.CompleteVersions(sess),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if fetch.IsFileArgument(args[0]) {
-				return printFileDiff(cmd.Context(), sess, args)
-			}
-			if len(args) > 3 {
-				return session.Arguments(1, 3, "a task definition with up to two versions")(cmd, args)
-			}
-			ref, versions, err := parseDiffArguments(cmd, args)
-			if err != nil {
-				return err
-			}
-			return printVersionDiff(cmd.Context(), sess, ref, versions)
-		},
+		RunE:              d.run,
 	}
+}
+
+func (d *diffCommand) run(cmd *cobra.Command, args []string) error {
+	if fetch.IsFileArgument(args[0]) {
+		return printFileDiff(cmd.Context(), d.Session, args)
+	}
+	if len(args) > 3 {
+		return session.Arguments(1, 3, "a task definition with up to two versions")(cmd, args)
+	}
+	ref, versions, err := parseDiffArguments(cmd, args)
+	if err != nil {
+		return err
+	}
+	return printVersionDiff(cmd.Context(), d.Session, ref, versions)
 }
 
 // parseDiffArguments reads a definition name and up to two versions. In web@2 the first version is part of the name.
@@ -117,7 +123,7 @@ func printVersionDiff(ctx context.Context, sess *session.Session, ref cluster.Re
 	return err
 }
 
-// printDefinitionDiff prints the fields in which two definitions differ. The text who tells how many tasks run the
+// printDefinitionDiff prints the fields in which two definitions differ. The text who contains how many tasks run the
 // first one.
 func printDefinitionDiff(sess *session.Session, v api.DefinitionDiff, indent, who string) {
 	if v.From == (cluster.Ref{}) {
@@ -139,7 +145,7 @@ type objectDiff struct {
 	Action api.Action `json:"action"`
 	// Fields are the differences of the object itself. The old value is the server's.
 	Fields []api.FieldChange `json:"fields,omitempty"`
-	// Definitions compares the definition in the file with each version that the object asks for or runs.
+	// Definitions compares the definition in the file with each version that the object requests or runs.
 	Definitions []definitionDiff `json:"definitions,omitempty"`
 }
 
@@ -245,8 +251,8 @@ func definitionsOf(o manifest.Object) []cluster.Ref {
 	return nil
 }
 
-// compareRunning compares the definitions that an object of a file asks for with the versions that the server's object
-// asks for or runs.
+// compareRunning compares the definitions that an object of a file requests with the versions that the server's object
+// requests or runs.
 func compareRunning(ctx context.Context, c *client.Client, change api.Change,
 	objects []manifest.Object,
 ) ([]definitionDiff, error) {
@@ -308,13 +314,13 @@ func findDefinition(objects []manifest.Object, ref cluster.Ref) (found *cluster.
 	return found
 }
 
-// currentRef is a version that the server's object asks for, with the number of tasks that run it.
+// currentRef is a version that the server's object requests, with the number of tasks that run it.
 type currentRef struct {
 	ref     cluster.Ref
 	running int
 }
 
-// listCurrentRefs returns the versions that the server's object asks for or runs.
+// listCurrentRefs returns the versions that the server's object requests or runs.
 func listCurrentRefs(ctx context.Context, c *client.Client, change api.Change) (all []currentRef, err error) {
 	add := func(ref cluster.Ref, running int) {
 		if i := slices.IndexFunc(all, func(s currentRef) bool { return s.ref == ref }); i >= 0 {

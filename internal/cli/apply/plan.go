@@ -15,8 +15,12 @@ import (
 	"github.com/berthd/berth/internal/wording"
 )
 
+// planCommand is `berth plan`.
+type planCommand struct{ *session.Session }
+
 // NewPlanCommand returns the command `berth plan`.
 func NewPlanCommand(sess *session.Session) *cobra.Command {
+	p := &planCommand{sess}
 	return &cobra.Command{
 		Use:   "plan FILE...",
 		Short: "Show what run would change; exit code 1 if there are changes",
@@ -24,24 +28,26 @@ func NewPlanCommand(sess *session.Session) *cobra.Command {
 			"error.\n\n" + filesHelp,
 		Args:              session.Arguments(1, -1, "a manifest: a file, a folder or - for standard input"),
 		ValidArgsFunction: session.CompleteManifests,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			reply, err := applyFiles(cmd.Context(), sess, args, true)
-			if err != nil {
-				return err
-			}
-			if sess.WantsData() {
-				err = sess.PrintData(reply)
-			} else {
-				err = printPlan(sess, reply)
-			}
-			if err == nil && slices.ContainsFunc(reply.Changes, func(c api.Change) bool {
-				return c.Action != api.ActionNone
-			}) {
-				return &session.ExitError{Code: session.ExitNo}
-			}
-			return err
-		},
+		RunE:              p.run,
 	}
+}
+
+func (p *planCommand) run(cmd *cobra.Command, args []string) error {
+	reply, err := applyFiles(cmd.Context(), p.Session, args, true)
+	if err != nil {
+		return err
+	}
+	if p.WantsData() {
+		err = p.PrintData(reply)
+	} else {
+		err = printPlan(p.Session, reply)
+	}
+	if err == nil && slices.ContainsFunc(reply.Changes, func(c api.Change) bool {
+		return c.Action != api.ActionNone
+	}) {
+		return &session.ExitError{Code: session.ExitNo}
+	}
+	return err
 }
 
 // printPlan prints what an apply would change.

@@ -2,7 +2,6 @@
 package apply
 
 import (
-	"context"
 	"fmt"
 	"time"
 
@@ -15,10 +14,16 @@ import (
 	"github.com/berthd/berth/internal/wording"
 )
 
+// runCommand is `berth run`.
+type runCommand struct {
+	*session.Session
+	detach  bool
+	timeout time.Duration
+}
+
 // NewRunCommand returns the command `berth run`.
 func NewRunCommand(sess *session.Session) *cobra.Command {
-	var detach bool
-	var timeout time.Duration
+	r := &runCommand{Session: sess}
 	cmd := &cobra.Command{
 		Use:   "run FILE...",
 		Short: "Apply manifests and wait until services are healthy and jobs have succeeded",
@@ -33,23 +38,21 @@ func NewRunCommand(sess *session.Session) *cobra.Command {
 			filesHelp,
 		Args:              session.Arguments(1, -1, "a manifest: a file, a folder or - for standard input"),
 		ValidArgsFunction: session.CompleteManifests,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return runFiles(cmd.Context(), sess, args, detach, timeout)
-		},
+		RunE:              r.run,
 	}
-	cmd.Flags().BoolVarP(&detach, "detach", "d", false, "do not wait")
-	cmd.Flags().DurationVar(&timeout, "timeout", 0, "stop waiting after this `duration`")
+	session.AddDetachFlag(cmd, &r.detach)
+	cmd.Flags().DurationVar(&r.timeout, "timeout", 0, "stop waiting after this `duration`")
 	return cmd
 }
 
-func runFiles(ctx context.Context, sess *session.Session, files []string, detach bool, timeout time.Duration) error {
-	reply, err := applyFiles(ctx, sess, files, false)
+func (r *runCommand) run(cmd *cobra.Command, args []string) error {
+	reply, err := applyFiles(cmd.Context(), r.Session, args, false)
 	if err != nil {
 		return err
 	}
 	var targets []*wait.Target
 	for _, c := range reply.Changes {
-		printChange(sess, c)
+		printChange(r.Session, c)
 		if c.Kind == cluster.KindService || c.Kind == cluster.KindJob {
 			n := session.Name{Kind: wording.KindService, Cluster: c.Cluster, Name: c.Name}
 			if c.Kind == cluster.KindJob {
@@ -58,18 +61,15 @@ func runFiles(ctx context.Context, sess *session.Session, files []string, detach
 			targets = append(targets, &wait.Target{Name: n, Revision: c.Revision})
 		}
 	}
-	if detach || len(targets) == 0 {
-		if sess.WantsData() {
-			return sess.PrintData(reply)
-		}
-		return nil
+	if r.detach || len(targets) == 0 {
+		return r.PrintDataOnly(reply)
 	}
-	c, err := sess.Connect()
+	c, err := r.Connect()
 	if err != nil {
 		return err
 	}
-	w := wait.Waiter{Session: sess, Client: c, Targets: targets, Timeout: timeout}
-	return w.Await(ctx, "the applied objects continue. See 'berth status'.")
+	w := wait.Waiter{Session: r.Session, Client: c, Targets: targets, Timeout: r.timeout}
+	return w.Await(cmd.Context(), "the applied objects continue. See 'berth status'.")
 }
 
 // printChange prints what the server did to one object.

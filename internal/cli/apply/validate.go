@@ -11,9 +11,15 @@ import (
 	"github.com/berthd/berth/internal/wording"
 )
 
+// validateCommand is `berth validate`.
+type validateCommand struct {
+	*session.Session
+	schema bool
+}
+
 // NewValidateCommand returns the command `berth validate`.
 func NewValidateCommand(sess *session.Session) *cobra.Command {
-	var schema bool
+	v := &validateCommand{Session: sess}
 	cmd := &cobra.Command{
 		Use:   "validate FILE...",
 		Short: "Check manifests without a server",
@@ -21,28 +27,30 @@ func NewValidateCommand(sess *session.Session) *cobra.Command {
 			"column.\n\n" + filesHelp + "\nWith --schema instead of files, print the JSON Schema of manifests, " +
 			"for editors.",
 		Args: func(cmd *cobra.Command, args []string) error {
-			if schema {
+			if v.schema {
 				return session.Arguments(0, 0, "")(cmd, args)
 			}
 			return session.Arguments(1, -1, "a manifest: a file, a folder or - for standard input")(cmd, args)
 		},
 		ValidArgsFunction: session.CompleteManifests,
-		RunE: func(_ *cobra.Command, args []string) error {
-			if schema {
-				_, err := io.WriteString(sess.Stdout, manifest.Schema())
-				return err
-			}
-			objects, err := ReadManifests(sess, args)
-			if _, faulty := errors.AsType[manifest.Faults](err); faulty {
-				return &session.ExitError{Code: session.ExitNo, Err: err}
-			}
-			if err != nil {
-				return err
-			}
-			sess.Messagef("%s: no faults", wording.Count(len(objects), "object"))
-			return nil
-		},
+		RunE:              v.run,
 	}
-	cmd.Flags().BoolVar(&schema, "schema", false, "print the JSON Schema of manifests")
+	cmd.Flags().BoolVar(&v.schema, "schema", false, "print the JSON Schema of manifests")
 	return cmd
+}
+
+func (v *validateCommand) run(_ *cobra.Command, args []string) error {
+	if v.schema {
+		_, err := io.WriteString(v.Stdout, manifest.Schema())
+		return err
+	}
+	objects, err := ReadManifests(v.Session, args)
+	if _, faulty := errors.AsType[manifest.Faults](err); faulty {
+		return &session.ExitError{Code: session.ExitNo, Err: err}
+	}
+	if err != nil {
+		return err
+	}
+	v.Messagef("%s: no faults", wording.Count(len(objects), "object"))
+	return nil
 }

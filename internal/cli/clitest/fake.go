@@ -70,7 +70,7 @@ type State struct {
 }
 
 // Fake is an API server that shows its states one after the other. Each read of a single service or job moves to the
-// next state. Calls records each change that a client asks for.
+// next state. Calls records each change that a client requests.
 type Fake struct {
 	*httptest.Server
 
@@ -381,7 +381,8 @@ func (f *Fake) handle(h func(State, *http.Request) any) http.HandlerFunc {
 	}
 }
 
-// streamChanges sends a change at once and after each read of an object. A waiting client then reads the next state.
+// streamChanges sends a change immediately and after each read of an object. A waiting client then reads the next
+// state.
 func (f *Fake) streamChanges(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	for index := 1; ; index++ {

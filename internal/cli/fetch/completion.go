@@ -20,7 +20,7 @@ func IsFileArgument(text string) bool {
 	return text == "-" || strings.ContainsAny(text, "./")
 }
 
-// CompleteVersions completes the names of definitions, and files for a text that looks like a path.
+// CompleteVersions completes the names of definitions, and files for a text with the form of a path.
 func CompleteVersions(sess *session.Session) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, text string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 && IsFileArgument(args[0]) || IsFileArgument(text) {

@@ -39,13 +39,18 @@ func ListServers(ctx context.Context, c *client.Client) ([]api.ServerView, error
 
 // ListTasks returns the tasks of an owner. With all, attempts that ended are included.
 func ListTasks(ctx context.Context, c *client.Client, n session.Name, all bool) ([]api.TaskView, error) {
+	return session.ListTasks(ctx, c, TasksOf(n, all))
+}
+
+// TasksOf returns the filter of the tasks of an owner. With all, attempts that ended are included.
+func TasksOf(n session.Name, all bool) client.TaskFilter {
 	f := client.TaskFilter{Cluster: n.Cluster, All: all}
 	if n.Kind == wording.KindJob {
 		f.Job = n.Name
 	} else {
 		f.Service = n.Name
 	}
-	return session.ListTasks(ctx, c, f)
+	return f
 }
 
 // Overview is the content of `berth status` without an argument.

@@ -14,7 +14,6 @@ import (
 	"github.com/berthd/berth/internal/cli/session"
 	"github.com/berthd/berth/internal/cli/wait"
 	"github.com/berthd/berth/internal/cluster"
-	"github.com/berthd/berth/internal/hinted"
 	"github.com/berthd/berth/internal/wording"
 )
 
@@ -87,41 +86,48 @@ func newNodeUncordonCommand(sess *session.Session) *cobra.Command {
 		})
 }
 
+// drainCommand is `berth node drain`.
+type drainCommand struct {
+	*session.Session
+	request    api.NodeAction
+	deadline   time.Duration
+	untilEmpty bool
+}
+
 func newNodeDrainCommand(sess *session.Session) *cobra.Command {
-	var how api.NodeAction
-	var deadline time.Duration
-	var untilEmpty bool
+	d := &drainCommand{Session: sess}
 	cmd := nodeCommand(sess, "drain", "Move a node's tasks away and keep new tasks away",
 		"Moves the tasks of a node away and keeps new tasks away. Service tasks are replaced on other nodes\n"+
 			"first, as many at a time as the update policy and the minimum of the service allow. Job tasks run to\n"+
 			"their end. With --deadline, the remaining tasks are stopped at that time; with --force, all tasks\n"+
-			"are stopped at once. `berth node uncordon` ends the drain.",
-		func(cmd *cobra.Command, c *client.Client, n api.NodeView) error {
-			if deadline < 0 {
-				return &session.UsageError{
-					Command: cmd.CommandPath(),
-					Message: fmt.Sprintf("--deadline %v: want a positive duration", deadline),
-				}
-			}
-			how.Deadline = cluster.Duration(deadline)
-			v, err := c.DrainNode(cmd.Context(), n.Name, how, client.Condition{})
-			if err != nil {
-				return err
-			}
-			if !untilEmpty {
-				return printNode(sess, v, "is drained: "+drainProgress(v))
-			}
-			return waitDrained(cmd.Context(), sess, c, v)
-		})
-	cmd.Flags().DurationVar(&deadline, "deadline", 0,
-		"stop the remaining tasks after this duration, even below the minimum of their "+
-			"services; default never")
-	cmd.Flags().BoolVar(&how.Force, "force", false, "stop all tasks at once")
-	cmd.Flags().BoolVar(&untilEmpty, "wait", false, "wait until the node is empty, and show what delays it")
+			"are stopped immediately. `berth node uncordon` ends the drain.",
+		d.run)
+	cmd.Flags().DurationVar(&d.deadline, "deadline", 0,
+		"stop the remaining tasks after this duration, even below the minimum of their services; default never")
+	cmd.Flags().BoolVar(&d.request.Force, "force", false, "stop all tasks immediately")
+	cmd.Flags().BoolVar(&d.untilEmpty, "wait", false, "wait until the node is empty, and show what delays it")
 	return cmd
 }
 
-// drainProgress tells how many tasks a drain still has to move.
+func (d *drainCommand) run(cmd *cobra.Command, c *client.Client, n api.NodeView) error {
+	if d.deadline < 0 {
+		return &session.UsageError{
+			Command: cmd.CommandPath(),
+			Message: fmt.Sprintf("--deadline %v: want a positive duration", d.deadline),
+		}
+	}
+	d.request.Deadline = cluster.Duration(d.deadline)
+	v, err := c.DrainNode(cmd.Context(), n.Name, d.request, client.Condition{})
+	if err != nil {
+		return err
+	}
+	if !d.untilEmpty {
+		return printNode(d.Session, v, "is drained: "+drainProgress(v))
+	}
+	return waitDrained(cmd.Context(), d.Session, c, v)
+}
+
+// drainProgress describes how many tasks a drain still has to move.
 func drainProgress(v api.NodeView) string {
 	switch {
 	case v.State == cluster.NodeDrained || v.Drain != nil && len(v.Drain.Left) == 0:
@@ -168,25 +174,33 @@ func waitDrained(ctx context.Context, sess *session.Session, c *client.Client, v
 	return printNode(sess, v, "is empty")
 }
 
+// forgetCommand is `berth node forget`.
+type forgetCommand struct {
+	*session.Session
+	force bool
+}
+
 func newNodeForgetCommand(sess *session.Session) *cobra.Command {
-	var force bool
+	f := &forgetCommand{Session: sess}
 	cmd := nodeCommand(sess, "forget", "Declare that a machine never returns",
-		"Declares that a machine never returns. Its tasks are replaced at once, even those that wait for\n"+
+		"Declares that a machine never returns. Its tasks are replaced immediately, even those that wait for\n"+
 			"their node (on_disconnect: wait), and its records are removed. If the machine returns after all, two\n"+
 			"attempts of the same task may have run at the same time. A node that is not known to be down\n"+
 			"requires --force.",
-		func(cmd *cobra.Command, c *client.Client, n api.NodeView) error {
-			v, err := c.ForgetNode(cmd.Context(), n.Name, force, client.Condition{})
-			if client.StatusOf(err) == http.StatusConflict && !force {
-				return &hinted.Error{Err: err, Hint: "If the machine is certainly gone, confirm with --force."}
-			}
-			if err != nil {
-				return err
-			}
-			return printNode(sess, v, "is forgotten: its tasks are replaced, then its records are removed")
-		})
-	cmd.Flags().BoolVar(&force, "force", false, "forget the node even if it is not known to be down")
+		f.run)
+	cmd.Flags().BoolVar(&f.force, "force", false, "forget the node even if it is not known to be down")
 	return cmd
+}
+
+func (f *forgetCommand) run(cmd *cobra.Command, c *client.Client, n api.NodeView) error {
+	v, err := c.ForgetNode(cmd.Context(), n.Name, f.force, client.Condition{})
+	if !f.force {
+		err = session.HintOn(err, http.StatusConflict, "If the machine is certainly gone, confirm with --force.")
+	}
+	if err != nil {
+		return err
+	}
+	return printNode(f.Session, v, "is forgotten: its tasks are replaced, then its records are removed")
 }
 
 // printNode prints what happened to a node.

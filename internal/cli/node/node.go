@@ -31,41 +31,49 @@ func NewNodeCommand(sess *session.Session) *cobra.Command {
 		Use: "node", Short: "Show and manage nodes", Args: cobra.ArbitraryArgs,
 		RunE: sess.RunGroup,
 	}
-	cmd.AddCommand(&cobra.Command{
+	cmd.AddCommand(newNodeListCommand(sess), newNodeStatusCommand(sess), top.NewNodeTopCommand(sess),
+		newNodeCordonCommand(sess), newNodeUncordonCommand(sess), newNodeDrainCommand(sess), newNodeForgetCommand(sess),
+		newNodeTaintCommand(sess), newNodeUntaintCommand(sess), newNodePoolCommand(sess), newNodePoolsCommand(sess))
+	return cmd
+}
+
+// listCommand is `berth node ls`.
+type listCommand struct{ *session.Session }
+
+func newNodeListCommand(sess *session.Session) *cobra.Command {
+	l := &listCommand{sess}
+	return &cobra.Command{
 		Use: "ls", Aliases: []string{"list"}, Short: "List nodes, problems first", Args: session.Arguments(0, 0, ""),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := sess.Connect()
-			if err != nil {
-				return err
-			}
-			nodes, err := session.ListNodes(cmd.Context(), c)
-			if err != nil {
-				return err
-			}
-			if sess.WantsData() {
-				return sess.PrintData(output.EmptyIfNil(nodes))
-			}
-			if len(nodes) == 0 {
-				sess.Messagef("No nodes. 'berth agent' on a machine makes it a node.")
-				return nil
-			}
-			return sess.PrintTable(nodeTable(sess, nodes, serverNames(cmd.Context(), sess, c)))
-		},
-	}, &cobra.Command{
+		RunE: sess.WithClient(l.run),
+	}
+}
+
+func (l *listCommand) run(ctx context.Context, c *client.Client, _ []string) error {
+	nodes, err := session.ListNodes(ctx, c)
+	if err != nil {
+		return err
+	}
+	return session.PrintList(l.Session, nodes, "No nodes. 'berth agent' on a machine makes it a node.",
+		func([]api.NodeView) output.Table {
+			return nodeTable(l.Session, nodes, serverNames(ctx, l.Session, c))
+		})
+}
+
+// statusCommand is `berth node status`.
+type statusCommand struct{ *session.Session }
+
+func newNodeStatusCommand(sess *session.Session) *cobra.Command {
+	s := &statusCommand{sess}
+	return &cobra.Command{
 		Use: "status NODE", Short: "Show a node, its facts and its tasks",
 		Args:              session.Arguments(1, 1, "the name of a node"),
 		ValidArgsFunction: sess.CompleteNames(wording.KindNode),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := sess.Connect()
-			if err != nil {
-				return err
-			}
-			return PrintStatus(cmd.Context(), sess, c, strings.TrimPrefix(args[0], wording.KindNode+"/"))
-		},
-	}, top.NewNodeTopCommand(sess), newNodeCordonCommand(sess), newNodeUncordonCommand(sess), newNodeDrainCommand(sess),
-		newNodeForgetCommand(sess),
-		newNodeTaintCommand(sess), newNodeUntaintCommand(sess), newNodePoolCommand(sess), newNodePoolsCommand(sess))
-	return cmd
+		RunE:              sess.WithClient(s.run),
+	}
+}
+
+func (s *statusCommand) run(ctx context.Context, c *client.Client, args []string) error {
+	return PrintStatus(ctx, s.Session, c, strings.TrimPrefix(args[0], wording.KindNode+"/"))
 }
 
 // serverNames returns the names of the servers by id, for a wide table. On an error the table shows ids.
@@ -93,7 +101,7 @@ func nodeTable(sess *session.Session, nodes []api.NodeView, servers map[string]s
 	for _, n := range nodes {
 		message := wording.OneLine(n.Reason)
 		if n.State == cluster.NodeReady {
-			message = "" // an event tells the cause of this state
+			message = "" // an event has the cause of this state
 		}
 		t.Add(n.Name, tables.NodeState(n), strconv.Itoa(n.Tasks),
 			output.Share(output.CPUs(n.Reserved.CPU), output.CPUs(n.Total.CPU)),

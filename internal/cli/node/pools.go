@@ -24,41 +24,48 @@ type poolView struct {
 	Strategy cluster.Strategy `json:"strategy,omitempty"`
 }
 
+// poolsCommand is `berth node pools`.
+type poolsCommand struct {
+	*session.Session
+	strategy string
+}
+
 func newNodePoolsCommand(sess *session.Session) *cobra.Command {
-	strategy := ""
+	p := &poolsCommand{Session: sess}
 	cmd := &cobra.Command{
 		Use: "pools [POOL]", Short: "List node pools, or set the strategy of a pool",
 		Long: "Lists the node pools. With a pool and --strategy, sets the strategy for services and steps that name\n" +
 			"the pool but no strategy: binpack, spread or whole. An empty value removes it. The strategy of a\n" +
 			"pool has precedence over the strategy of the cluster.",
 		Args: session.Arguments(0, 1, "the name of a pool"), ValidArgsFunction: sess.CompleteNames(session.KindPool),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			set := cmd.Flags().Changed("strategy")
-			if set != (len(args) == 1) {
-				return &session.UsageError{
-					Command: cmd.CommandPath(),
-					Message: cmd.CommandPath() + " needs a pool and --strategy together, or neither",
-				}
-			}
-			c, err := sess.Connect()
-			if err != nil {
-				return err
-			}
-			domain, err := c.Domain(cmd.Context())
-			if err != nil {
-				return err
-			}
-			if set {
-				return setPool(cmd.Context(), sess, c, domain,
-					cluster.PoolSettings{Name: args[0], Strategy: cluster.Strategy(strategy)})
-			}
-			return listPools(cmd.Context(), sess, c, domain)
-		},
+		RunE: p.run,
 	}
-	cmd.Flags().StringVar(&strategy, "strategy", "",
-		"strategy that ranks nodes: binpack, spread or whole; empty for the strategy of the "+
-			"cluster")
+	cmd.Flags().StringVar(&p.strategy, "strategy", "",
+		"strategy that ranks nodes: binpack, spread or whole; empty for the strategy of the cluster")
 	return cmd
+}
+
+func (p *poolsCommand) run(cmd *cobra.Command, args []string) error {
+	set := cmd.Flags().Changed("strategy")
+	if set != (len(args) == 1) {
+		return &session.UsageError{
+			Command: cmd.CommandPath(),
+			Message: cmd.CommandPath() + " needs a pool and --strategy together, or neither",
+		}
+	}
+	c, err := p.Connect()
+	if err != nil {
+		return err
+	}
+	domain, err := c.Domain(cmd.Context())
+	if err != nil {
+		return err
+	}
+	if set {
+		return setPool(cmd.Context(), p.Session, c, domain,
+			cluster.PoolSettings{Name: args[0], Strategy: cluster.Strategy(p.strategy)})
+	}
+	return listPools(cmd.Context(), p.Session, c, domain)
 }
 
 // setPool writes the strategy of one pool.
@@ -96,16 +103,12 @@ func listPools(ctx context.Context, sess *session.Session, c *client.Client, dom
 		}
 	}
 	list := slices.SortedFunc(maps.Values(pools), func(x, y poolView) int { return strings.Compare(x.Name, y.Name) })
-	if sess.WantsData() {
-		return sess.PrintData(output.EmptyIfNil(list))
-	}
-	if len(list) == 0 {
-		sess.Messagef("No pools. Put a node into a pool with 'berth node pool NODE POOL'.")
-		return nil
-	}
-	t := output.Table{Titles: []string{"POOL", "NODES>", "STRATEGY"}}
-	for _, p := range list {
-		t.Add(p.Name, strconv.Itoa(p.Nodes), string(p.Strategy))
-	}
-	return sess.PrintTable(t)
+	return session.PrintList(sess, list, "No pools. Put a node into a pool with 'berth node pool NODE POOL'.",
+		func([]poolView) output.Table {
+			t := output.Table{Titles: []string{"POOL", "NODES>", "STRATEGY"}}
+			for _, p := range list {
+				t.Add(p.Name, strconv.Itoa(p.Nodes), string(p.Strategy))
+			}
+			return t
+		})
 }

@@ -25,10 +25,16 @@ import (
 	"github.com/berthd/berth/internal/wording"
 )
 
+// debugCommand is `berth operator debug`.
+type debugCommand struct {
+	*session.Session
+	file   string
+	cpu    time.Duration
+	events int // number of newest events
+}
+
 func newDebugCommand(sess *session.Session) *cobra.Command {
-	var output string
-	var cpu time.Duration
-	var events int
+	d := &debugCommand{Session: sess}
 	cmd := &cobra.Command{
 		Use: "debug", Short: "Write a debug archive, with secrets removed",
 		Long: "Writes an archive for troubleshooting: the status, servers, nodes, tasks, objects, events, metrics,\n" +
@@ -36,49 +42,44 @@ func newDebugCommand(sess *session.Session) *cobra.Command {
 			"environment variables, the files in manifests, and everything that looks like a token or a password.\n" +
 			"Check the archive before you send it.",
 		Args: session.Arguments(0, 0, ""),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if output == "" {
-				output = "berth-debug-" + sess.Now().UTC().Format("20060102-150405") + ".tar.gz"
-			}
-			return writeBundle(cmd.Context(), sess, debugOptions{file: output, cpu: cpu, events: events})
-		},
+		RunE: d.run,
 	}
-	cmd.Flags().StringVarP(&output, "output", "o", "", "the `FILE` to write; default berth-debug-<time>.tar.gz")
-	cmd.Flags().DurationVar(&cpu, "cpu", 2*time.Second, "how long to profile the CPU; 0 for no profile")
-	cmd.Flags().IntVar(&events, "events", 2000, "number of newest events to include")
+	cmd.Flags().StringVarP(&d.file, "output", "o", "", "the `FILE` to write; default berth-debug-<time>.tar.gz")
+	cmd.Flags().DurationVar(&d.cpu, "cpu", 2*time.Second, "how long to profile the CPU; 0 for no profile")
+	cmd.Flags().IntVar(&d.events, "events", 2000, "number of newest events to include")
 	return cmd
 }
 
-// debugOptions choose the content of a bundle.
-type debugOptions struct {
-	file   string
-	cpu    time.Duration
-	events int
+func (d *debugCommand) run(cmd *cobra.Command, _ []string) error {
+	if d.file == "" {
+		d.file = "berth-debug-" + d.Now().UTC().Format("20060102-150405") + ".tar.gz"
+	}
+	return d.writeBundle(cmd.Context())
 }
 
 // writeBundle writes a bundle. A part that cannot be read is left out and listed in the bundle.
-func writeBundle(ctx context.Context, sess *session.Session, o debugOptions) (err error) {
-	f, err := os.OpenFile(o.file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+func (d *debugCommand) writeBundle(ctx context.Context) (err error) {
+	f, err := os.OpenFile(d.file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return fmt.Errorf("write the archive: %w", err)
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, os.Remove(o.file))
+			err = errors.Join(err, os.Remove(d.file))
 		}
 	}()
 	zipped := gzip.NewWriter(f)
-	b := &bundle{tar: tar.NewWriter(zipped), createdAt: sess.Now(), scrub: redact.NewScrubber()}
-	if err := collectAll(ctx, sess, b, o); err != nil {
+	b := &bundle{tar: tar.NewWriter(zipped), createdAt: d.Now(), scrub: redact.NewScrubber()}
+	if err := d.collectAll(ctx, b); err != nil {
 		return errors.Join(err, f.Close())
 	}
 	if err := errors.Join(b.tar.Close(), zipped.Close(), f.Sync(), f.Close()); err != nil {
 		return fmt.Errorf("write the archive: %w", err)
 	}
 	if len(b.faults) > 0 {
-		sess.Messagef("berth: the archive lacks: %s", strings.Join(b.faults, "; "))
+		d.Messagef("berth: the archive lacks: %s", strings.Join(b.faults, "; "))
 	}
-	sess.Printf("%s", o.file)
+	d.Printf("%s", d.file)
 	return nil
 }
 
@@ -91,8 +92,8 @@ type bundle struct {
 }
 
 // collectAll collects all parts. Objects that may hold secrets come first, so that later texts are scrubbed of them.
-func collectAll(ctx context.Context, sess *session.Session, b *bundle, o debugOptions) error {
-	c, err := sess.Connect()
+func (d *debugCommand) collectAll(ctx context.Context, b *bundle) error {
+	c, err := d.Connect()
 	if err != nil {
 		return err
 	}
@@ -109,10 +110,10 @@ func collectAll(ctx context.Context, sess *session.Session, b *bundle, o debugOp
 	b.addJSON("definitions.json", definitions, err)
 	b.addJSON("client.json", version.Current(), nil)
 	collectObjects(ctx, b, c)
-	kept, err := listNewestEvents(ctx, c, o.events)
+	kept, err := listNewestEvents(ctx, c, d.events)
 	b.addJSON("events.json", kept, err)
-	for i, addr := range strings.Split(sess.FindAddresses(), ",") {
-		if err := collectServer(ctx, sess, b, fmt.Sprintf("server-%d", i+1), addr, o); err != nil {
+	for i, addr := range strings.Split(d.FindAddresses(), ",") {
+		if err := d.collectServer(ctx, b, fmt.Sprintf("server-%d", i+1), addr); err != nil {
 			return err
 		}
 	}
@@ -147,8 +148,8 @@ func collectObjects(ctx context.Context, b *bundle, c *client.Client) {
 }
 
 // collectServer collects the data of one server.
-func collectServer(ctx context.Context, sess *session.Session, b *bundle, name, addr string, o debugOptions) error {
-	one := *sess
+func (d *debugCommand) collectServer(ctx context.Context, b *bundle, name, addr string) error {
+	one := *d.Session
 	one.Addrs = []string{addr}
 	c, err := one.Connect()
 	if err != nil {
@@ -183,8 +184,8 @@ func collectServer(ctx context.Context, sess *session.Session, b *bundle, name, 
 		b.add(filepath.Join(name, kind+".pprof"), buf.Bytes()) // names of functions, and numbers
 	}
 	profile("heap", 0)
-	if o.cpu > 0 {
-		profile("profile", o.cpu)
+	if d.cpu > 0 {
+		profile("profile", d.cpu)
 	}
 	return ctx.Err()
 }

@@ -36,35 +36,42 @@ func newOperatorSecretsCommand(sess *session.Session) *cobra.Command {
 	return cmd
 }
 
+// rotateKeyCommand is `berth operator secrets rotate-key`.
+type rotateKeyCommand struct{ *session.Session }
+
 func newRotateKeyCommand(sess *session.Session) *cobra.Command {
+	r := &rotateKeyCommand{sess}
 	return &cobra.Command{
 		Use: "rotate-key", Short: "Encrypt all secrets with a new data key", Args: session.Arguments(0, 0, ""),
 		Long: "Creates a new data key, encrypts all secrets with it and removes the older data keys. Running tasks\n" +
 			"are not affected. If the command is interrupted, the leader completes the change. Older snapshots\n" +
 			"still contain the older data keys. The master key in the file " + secrets.File + " of the servers does\n" +
 			"not change: `berth operator secrets rekey` replaces it.",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := sess.Connect()
-			if err != nil {
-				return err
-			}
-			v, err := c.RotateSecretsKey(cmd.Context())
-			if err != nil {
-				return err
-			}
-			if sess.WantsData() {
-				return sess.PrintData(v)
-			}
-			sess.Printf("%s encrypted with data key %s; older keys removed: "+
-				"%d", wording.Count(v.Sealed, "secret"), v.Key,
-				v.Dropped)
-			return nil
-		},
+		RunE: sess.WithClient(r.run),
 	}
 }
 
+func (r *rotateKeyCommand) run(ctx context.Context, c *client.Client, _ []string) error {
+	v, err := c.RotateSecretsKey(ctx)
+	if err != nil {
+		return err
+	}
+	if r.WantsData() {
+		return r.PrintData(v)
+	}
+	r.Printf("%s encrypted with data key %s; older keys removed: %d",
+		wording.Count(v.Sealed, "secret"), v.Key, v.Dropped)
+	return nil
+}
+
+// rekeyCommand is `berth operator secrets rekey`.
+type rekeyCommand struct {
+	*session.Session
+	detach, drop bool
+}
+
 func newRekeyCommand(sess *session.Session) *cobra.Command {
-	var detach, drop bool
+	r := &rekeyCommand{Session: sess}
 	cmd := &cobra.Command{
 		Use: "rekey", Short: "Replace the master key of the secrets on all servers", Args: session.Arguments(0, 0, ""),
 		Long: "Creates a new master key, distributes it to all servers, and encrypts all secrets again under it.\n" +
@@ -74,48 +81,50 @@ func newRekeyCommand(sess *session.Session) *cobra.Command {
 			"The older key stays in the file " + secrets.File + " of the servers. Older snapshots need this key.\n" +
 			"--drop, or later `berth operator secrets drop-key`, removes it. Back up that file again after the\n" +
 			"change.",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if detach && drop {
-				return &session.UsageError{
-					Command: cmd.CommandPath(),
-					Message: "--drop and --detach exclude each other: --drop waits for the end, --detach does not",
-				}
-			}
-			c, err := sess.Connect()
-			if err != nil {
-				return err
-			}
-			v, err := c.RekeySecrets(cmd.Context())
-			if err != nil {
-				return err
-			}
-			word := "is created"
-			if !v.Began {
-				word = "is being distributed already"
-			}
-			if detach {
-				if sess.WantsData() {
-					return sess.PrintData(v)
-				}
-				sess.Printf("master key %s %s; 'berth operator secrets keys' shows the progress", v.ID, word)
-				return nil
-			}
-			sess.Messagef("master key %s %s", v.ID, word)
-			all, err := awaitRekey(cmd.Context(), sess, c, v.ID)
-			if err != nil {
-				if cmd.Context().Err() != nil {
-					sess.Messagef("Stopped waiting. The leader continues: see 'berth operator secrets keys'.")
-				}
-				return err
-			}
-			return printRekeyResult(cmd.Context(), sess, c, v.ID, all, drop)
-		},
+		RunE: r.run,
 	}
-	cmd.Flags().BoolVarP(&detach, "detach", "d", false, "do not wait for its end")
-	cmd.Flags().BoolVar(&drop, "drop", false,
+	cmd.Flags().BoolVarP(&r.detach, "detach", "d", false, "do not wait for its end")
+	cmd.Flags().BoolVar(&r.drop, "drop", false,
 		"remove the older keys from the servers' files at the end; older snapshots then need "+
 			"a backup of these keys")
 	return cmd
+}
+
+func (r *rekeyCommand) run(cmd *cobra.Command, _ []string) error {
+	if r.detach && r.drop {
+		return &session.UsageError{
+			Command: cmd.CommandPath(),
+			Message: "--drop and --detach exclude each other: --drop waits for the end, --detach does not",
+		}
+	}
+	c, err := r.Connect()
+	if err != nil {
+		return err
+	}
+	v, err := c.RekeySecrets(cmd.Context())
+	if err != nil {
+		return err
+	}
+	word := "is created"
+	if !v.Began {
+		word = "is being distributed already"
+	}
+	if r.detach {
+		if r.WantsData() {
+			return r.PrintData(v)
+		}
+		r.Printf("master key %s %s; 'berth operator secrets keys' shows the progress", v.ID, word)
+		return nil
+	}
+	r.Messagef("master key %s %s", v.ID, word)
+	all, err := awaitRekey(cmd.Context(), r.Session, c, v.ID)
+	if err != nil {
+		if cmd.Context().Err() != nil {
+			r.Messagef("Stopped waiting. The leader continues: see 'berth operator secrets keys'.")
+		}
+		return err
+	}
+	return printRekeyResult(cmd.Context(), r.Session, c, v.ID, all, r.drop)
 }
 
 // awaitRekey shows the progress until all secrets are sealed under the new master key. It returns all master keys.
@@ -197,8 +206,8 @@ func printRekeyResult(ctx context.Context, sess *session.Session, c *client.Clie
 	if sess.WantsData() {
 		return sess.PrintData(now)
 	}
-	sess.Printf("%s encrypted under the master key %s, which all servers "+
-		"have", wording.Count(now.Secrets, "secret"), id)
+	sess.Printf("%s encrypted under the master key %s, which all servers have",
+		wording.Count(now.Secrets, "secret"), id)
 	sess.Messagef("Back up the file %s of a server again, and keep the backup apart from snapshots.", secrets.File)
 	for _, key := range kept {
 		sess.Messagef("The older key %s is kept for older snapshots. When you no longer need those "+
@@ -207,41 +216,47 @@ func printRekeyResult(ctx context.Context, sess *session.Session, c *client.Clie
 	return nil
 }
 
+// masterKeysCommand is `berth operator secrets keys`.
+type masterKeysCommand struct{ *session.Session }
+
 func newMasterKeysCommand(sess *session.Session) *cobra.Command {
+	m := &masterKeysCommand{sess}
 	return &cobra.Command{
 		Use: "keys", Short: "List the master keys of the secrets", Args: session.Arguments(0, 0, ""),
 		Long: "Lists the master keys of the secrets: their state, how many secrets each encrypts, and which servers\n" +
 			"have it. A handed-out key is used once every server has it. Secrets under a replaced key are being\n" +
 			"encrypted again. Only older snapshots need a kept key.\n" +
 			"The command never shows the keys.",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := sess.Connect()
-			if err != nil {
-				return err
-			}
-			all, err := c.MasterKeys(cmd.Context())
-			if err != nil {
-				return err
-			}
-			if sess.WantsData() {
-				return sess.PrintData(output.EmptyIfNil(all))
-			}
-			t := output.Table{Titles: []string{"KEY", "STATE", "SECRETS>", "AGE>", "ON", "NOT ON"}}
-			for i := range all {
-				v := &all[i]
-				age := ""
-				if !v.Created.IsZero() {
-					age = sess.Age(v.Created)
-				}
-				t.Add(v.ID, string(v.State), strconv.Itoa(v.Secrets), age, strings.Join(v.Holders, ", "),
-					strings.Join(v.Lacking, ", "))
-			}
-			return sess.PrintTable(t)
-		},
+		RunE: sess.WithClient(m.run),
 	}
 }
 
+func (m *masterKeysCommand) run(ctx context.Context, c *client.Client, _ []string) error {
+	all, err := c.MasterKeys(ctx)
+	if err != nil {
+		return err
+	}
+	if m.WantsData() {
+		return m.PrintData(output.EmptyIfNil(all))
+	}
+	t := output.Table{Titles: []string{"KEY", "STATE", "SECRETS>", "AGE>", "ON", "NOT ON"}}
+	for i := range all {
+		v := &all[i]
+		age := ""
+		if !v.Created.IsZero() {
+			age = m.Age(v.Created)
+		}
+		t.Add(v.ID, string(v.State), strconv.Itoa(v.Secrets), age, strings.Join(v.Holders, ", "),
+			strings.Join(v.Lacking, ", "))
+	}
+	return m.PrintTable(t)
+}
+
+// dropKeyCommand is `berth operator secrets drop-key`.
+type dropKeyCommand struct{ *session.Session }
+
 func newDropKeyCommand(sess *session.Session) *cobra.Command {
+	d := &dropKeyCommand{sess}
 	return &cobra.Command{
 		Use: "drop-key KEY", Short: "Remove a master key that is no longer needed from all servers",
 		Args: session.Arguments(1, 1, "the id of a key, from `berth operator secrets keys`"),
@@ -249,20 +264,18 @@ func newDropKeyCommand(sess *session.Session) *cobra.Command {
 			"does so\n" +
 			"when it returns. The command is refused while something in the store is encrypted under the key. A\n" +
 			"snapshot from before the key was replaced can be restored only with a backup of the key.",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := sess.Connect()
-			if err != nil {
-				return err
-			}
-			if err := c.DropMasterKey(cmd.Context(), args[0]); err != nil {
-				return err
-			}
-			if !sess.WantsData() {
-				sess.Printf("master key %s is dropped: each server removes it from its file", args[0])
-			}
-			return nil
-		},
+		RunE: sess.WithClient(d.run),
 	}
+}
+
+func (d *dropKeyCommand) run(ctx context.Context, c *client.Client, args []string) error {
+	if err := c.DropMasterKey(ctx, args[0]); err != nil {
+		return err
+	}
+	if !d.WantsData() {
+		d.Printf("master key %s is dropped: each server removes it from its file", args[0])
+	}
+	return nil
 }
 
 // countSecrets returns the number of secrets in a snapshot.
@@ -276,7 +289,7 @@ func masterKeysText(info *store.SnapshotInfo) string {
 	return " with the key " + strings.Join(info.Masters, " and ")
 }
 
-// printKeysNeeded tells which key file the secrets of a saved snapshot need.
+// printKeysNeeded prints which key file the secrets of a saved snapshot need.
 func printKeysNeeded(sess *session.Session, info *store.SnapshotInfo) {
 	if n := countSecrets(info); n > 0 {
 		sess.Messagef("The snapshot holds %s, encrypted. To use them after a restore you need the file %s "+
@@ -285,7 +298,7 @@ func printKeysNeeded(sess *session.Session, info *store.SnapshotInfo) {
 	}
 }
 
-// printKeysMissing tells whether the data directory has the keys for the secrets of a restored snapshot.
+// printKeysMissing prints whether the data directory has the keys for the secrets of a restored snapshot.
 func printKeysMissing(sess *session.Session, info *store.SnapshotInfo, dataDir string) {
 	if countSecrets(info) == 0 {
 		return

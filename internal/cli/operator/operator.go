@@ -44,42 +44,46 @@ func NewOperatorCommand(sess *session.Session) *cobra.Command {
 	return cmd
 }
 
+// snapshotSaveCommand is `berth operator snapshot save`.
+type snapshotSaveCommand struct {
+	*session.Session
+	force bool
+}
+
 func newSnapshotSaveCommand(sess *session.Session) *cobra.Command {
-	var force bool
+	s := &snapshotSaveCommand{Session: sess}
 	cmd := &cobra.Command{
 		Use: "save FILE", Short: "Save the store to a file",
 		Long: "Saves the whole store to a file that only this user can read, because it contains complete\n" +
 			"manifests. The file is complete or absent, and its contents are verified before the command\n" +
 			"succeeds. \"-\" is standard output.",
 		Args: session.Arguments(1, 1, "a file to write"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := sess.Connect()
-			if err != nil {
-				return err
-			}
-			if args[0] == "-" {
-				_, err := c.Snapshot(cmd.Context(), sess.Stdout)
-				return err
-			}
-			if _, err := os.Stat(args[0]); err == nil && !force {
-				return &hinted.Error{
-					Err:  fmt.Errorf("%s already exists", args[0]),
-					Hint: "Name another file, or replace this one with --force.",
-				}
-			}
-			info, err := saveSnapshot(cmd.Context(), c, args[0])
-			if err != nil {
-				return err
-			}
-			if !sess.WantsData() {
-				sess.Printf("saved to %s", args[0])
-			}
-			printKeysNeeded(sess, &info)
-			return printSnapshot(sess, info)
-		},
+		RunE: sess.WithClient(s.run),
 	}
-	cmd.Flags().BoolVar(&force, "force", false, "replace an existing file")
+	cmd.Flags().BoolVar(&s.force, "force", false, "replace an existing file")
 	return cmd
+}
+
+func (s *snapshotSaveCommand) run(ctx context.Context, c *client.Client, args []string) error {
+	if args[0] == "-" {
+		_, err := c.Snapshot(ctx, s.Stdout)
+		return err
+	}
+	if _, err := os.Stat(args[0]); err == nil && !s.force {
+		return &hinted.Error{
+			Err:  fmt.Errorf("%s already exists", args[0]),
+			Hint: "Name another file, or replace this one with --force.",
+		}
+	}
+	info, err := saveSnapshot(ctx, c, args[0])
+	if err != nil {
+		return err
+	}
+	if !s.WantsData() {
+		s.Printf("saved to %s", args[0])
+	}
+	printKeysNeeded(s.Session, &info)
+	return printSnapshot(s.Session, info)
 }
 
 // saveSnapshot writes a snapshot to a temporary file, checks it and moves it to the path.
@@ -122,18 +126,24 @@ func readSnapshotInfo(path string) (store.SnapshotInfo, error) {
 	return info, nil
 }
 
+// snapshotInspectCommand is `berth operator snapshot inspect`.
+type snapshotInspectCommand struct{ *session.Session }
+
 func newSnapshotInspectCommand(sess *session.Session) *cobra.Command {
+	s := &snapshotInspectCommand{sess}
 	return &cobra.Command{
 		Use: "inspect FILE", Short: "Check a snapshot and show what it contains",
 		Args: session.Arguments(1, 1, "a snapshot's file"),
-		RunE: func(_ *cobra.Command, args []string) error {
-			info, err := readSnapshotInfo(args[0])
-			if err != nil {
-				return err
-			}
-			return printSnapshot(sess, info)
-		},
+		RunE: s.run,
 	}
+}
+
+func (s *snapshotInspectCommand) run(_ *cobra.Command, args []string) error {
+	info, err := readSnapshotInfo(args[0])
+	if err != nil {
+		return err
+	}
+	return printSnapshot(s.Session, info)
 }
 
 // printSnapshot prints the content of a snapshot.
@@ -163,68 +173,78 @@ func printSnapshot(sess *session.Session, info store.SnapshotInfo) error {
 	return sess.PrintTable(t)
 }
 
-// parseAction reads the flags --adopt and --stop, of which exactly one must be set.
-func parseAction(adopt, stop bool) (api.RecoveryAction, bool) {
+// recoveryFlags decide about tasks that the store does not know.
+type recoveryFlags struct{ adopt, stop bool }
+
+func (f *recoveryFlags) addFlags(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&f.adopt, "adopt", false,
+		"keep tasks that run on nodes but are unknown to the store, if their owner still wants them")
+	cmd.Flags().BoolVar(&f.stop, "stop", false, "stop tasks that run on nodes but are unknown to the store")
+}
+
+// action returns the decision, and whether exactly one flag is set.
+func (f *recoveryFlags) action() (api.RecoveryAction, bool) {
 	switch {
-	case adopt && !stop:
+	case f.adopt && !f.stop:
 		return api.RecoverAdopt, true
-	case stop && !adopt:
+	case f.stop && !f.adopt:
 		return api.RecoverStop, true
 	}
 	return "", false
 }
 
-const (
-	adoptUsage = "keep tasks that run on nodes but are unknown to the store, if their owner still " +
-		"wants them"
-	stopUsage = "stop tasks that run on nodes but are unknown to the store"
-)
+// recoverCommand is `berth operator recover`.
+type recoverCommand struct {
+	*session.Session
+	decision recoveryFlags
+}
 
 func newRecoverCommand(sess *session.Session) *cobra.Command {
-	var adopt, stop bool
+	r := &recoverCommand{Session: sess}
 	cmd := &cobra.Command{
 		Use: "recover --adopt|--stop", Short: "Adopt or stop tasks that the store does not know",
 		Long: "Decides what happens to tasks that run on nodes but are unknown to the store. This is needed after a\n" +
 			"snapshot was restored, or after the store lost data outside Berth's control. Until then nothing is\n" +
 			"placed or stopped.",
 		Args: session.Arguments(0, 0, ""),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			action, ok := parseAction(adopt, stop)
-			c, err := sess.Connect()
-			if err != nil {
-				return err
-			}
-			now, err := c.Recovery(cmd.Context())
-			if err != nil {
-				return err
-			}
-			if !ok {
-				return &session.UsageError{
-					Command: cmd.CommandPath(),
-					Message: "want exactly one of --adopt and --stop" + recoveryCause(now),
-				}
-			}
-			v, err := c.Recover(cmd.Context(), action)
-			if err != nil {
-				return err
-			}
-			if sess.WantsData() {
-				return sess.PrintData(v)
-			}
-			word := map[api.RecoveryAction]string{
-				api.RecoverAdopt: "kept if their owner still wants them",
-				api.RecoverStop:  "stopped",
-			}[action]
-			sess.Printf("tasks that the store does not know are %s; the store's incarnation is %d", word, v.Incarnation)
-			return nil
-		},
+		RunE: r.run,
 	}
-	cmd.Flags().BoolVar(&adopt, "adopt", false, adoptUsage)
-	cmd.Flags().BoolVar(&stop, "stop", false, stopUsage)
+	r.decision.addFlags(cmd)
 	return cmd
 }
 
-// recoveryCause tells why a recovery is needed, or that none is.
+func (r *recoverCommand) run(cmd *cobra.Command, _ []string) error {
+	action, ok := r.decision.action()
+	c, err := r.Connect()
+	if err != nil {
+		return err
+	}
+	now, err := c.Recovery(cmd.Context())
+	if err != nil {
+		return err
+	}
+	if !ok {
+		return &session.UsageError{
+			Command: cmd.CommandPath(),
+			Message: "want exactly one of --adopt and --stop" + recoveryCause(now),
+		}
+	}
+	v, err := c.Recover(cmd.Context(), action)
+	if err != nil {
+		return err
+	}
+	if r.WantsData() {
+		return r.PrintData(v)
+	}
+	word := map[api.RecoveryAction]string{
+		api.RecoverAdopt: "kept if their owner still wants them",
+		api.RecoverStop:  "stopped",
+	}[action]
+	r.Printf("tasks that the store does not know are %s; the store's incarnation is %d", word, v.Incarnation)
+	return nil
+}
+
+// recoveryCause describes why a recovery is needed, or that none is.
 func recoveryCause(v api.RecoveryView) string {
 	if !v.Needed || v.Recovery == nil {
 		return "; no recovery is needed now"
@@ -232,40 +252,48 @@ func recoveryCause(v api.RecoveryView) string {
 	return ": " + v.Recovery.Cause
 }
 
+// silenceOverrideCommand is `berth operator silence override`.
+type silenceOverrideCommand struct {
+	*session.Session
+	during time.Duration
+}
+
 func newSilenceOverrideCommand(sess *session.Session) *cobra.Command {
-	var during time.Duration
+	s := &silenceOverrideCommand{Session: sess}
 	cmd := &cobra.Command{
 		Use: "override --for DURATION", Short: "Replace tasks of silent nodes during a mass silence",
 		Long: "If more than 30 % of ten or more nodes become silent within a minute, their tasks are not replaced,\n" +
 			"because the network is the likelier fault. This command allows the replacement for a while. --for 0s\n" +
 			"ends the override.",
 		Args: session.Arguments(0, 0, ""),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if !cmd.Flags().Changed("for") || during < 0 {
-				return &session.UsageError{
-					Command: cmd.CommandPath(),
-					Message: "want --for DURATION, such as --for 10m",
-				}
-			}
-			c, err := sess.Connect()
-			if err != nil {
-				return err
-			}
-			v, err := c.Reschedule(cmd.Context(), during)
-			if err != nil {
-				return err
-			}
-			switch {
-			case sess.WantsData():
-				return sess.PrintData(v)
-			case during == 0:
-				sess.Printf("the override has ended: during a mass silence, tasks of silent nodes are not replaced")
-			default:
-				sess.Printf("tasks of silent nodes are replaced until %s", v.RescheduleUntil.UTC().Format(time.RFC3339))
-			}
-			return nil
-		},
+		RunE: s.run,
 	}
-	cmd.Flags().DurationVar(&during, "for", 0, "duration; 0s ends the override")
+	cmd.Flags().DurationVar(&s.during, "for", 0, "duration; 0s ends the override")
 	return cmd
+}
+
+func (s *silenceOverrideCommand) run(cmd *cobra.Command, _ []string) error {
+	if !cmd.Flags().Changed("for") || s.during < 0 {
+		return &session.UsageError{
+			Command: cmd.CommandPath(),
+			Message: "want --for DURATION, such as --for 10m",
+		}
+	}
+	c, err := s.Connect()
+	if err != nil {
+		return err
+	}
+	v, err := c.Reschedule(cmd.Context(), s.during)
+	if err != nil {
+		return err
+	}
+	switch {
+	case s.WantsData():
+		return s.PrintData(v)
+	case s.during == 0:
+		s.Printf("the override has ended: during a mass silence, tasks of silent nodes are not replaced")
+	default:
+		s.Printf("tasks of silent nodes are replaced until %s", v.RescheduleUntil.UTC().Format(time.RFC3339))
+	}
+	return nil
 }

@@ -25,9 +25,15 @@ import (
 
 // Commands that work on the data directory of a stopped server.
 
+// snapshotRestoreCommand is `berth operator snapshot restore`.
+type snapshotRestoreCommand struct {
+	*session.Session
+	dataDir  string
+	decision recoveryFlags
+}
+
 func newSnapshotRestoreCommand(sess *session.Session) *cobra.Command {
-	var dataDir string
-	var adopt, stop bool
+	s := &snapshotRestoreCommand{Session: sess}
 	cmd := &cobra.Command{
 		Use: "restore FILE", Short: "Create a server's store from a snapshot",
 		Long: "Creates the store of a stopped server from a snapshot. An existing store is renamed, not deleted.\n" +
@@ -36,21 +42,27 @@ func newSnapshotRestoreCommand(sess *session.Session) *cobra.Command {
 			"snapshot: --adopt keeps them, --stop stops them. Without either, nothing is placed or stopped until\n" +
 			"you run `berth operator recover`.",
 		Args: session.Arguments(1, 1, "a snapshot's file"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			action, decided := parseAction(adopt, stop)
-			if !decided && (adopt || stop) {
-				return &session.UsageError{Command: cmd.CommandPath(), Message: "--adopt and --stop exclude " +
-					"each other: want one of them"}
-			}
-			return restoreStore(cmd.Context(), sess, args[0], dataDir, action)
-		},
+		RunE: s.run,
 	}
-	cmd.Flags().StringVar(&dataDir, "data-dir", datadir.DefaultDataDir(),
-		"data directory of the server (default "+datadir.DataDirText+")")
-	cmd.Flags().BoolVar(&adopt, "adopt", false, adoptUsage)
-	cmd.Flags().BoolVar(&stop, "stop", false, stopUsage)
-	session.HideDefaults(cmd, "data-dir")
+	addDataDirFlag(cmd, &s.dataDir)
+	s.decision.addFlags(cmd)
 	return cmd
+}
+
+func (s *snapshotRestoreCommand) run(cmd *cobra.Command, args []string) error {
+	action, decided := s.decision.action()
+	if !decided && s.decision != (recoveryFlags{}) {
+		return &session.UsageError{Command: cmd.CommandPath(), Message: "--adopt and --stop exclude " +
+			"each other: want one of them"}
+	}
+	return restoreStore(cmd.Context(), s.Session, args[0], s.dataDir, action)
+}
+
+// addDataDirFlag adds the flag that names the data directory of a stopped server.
+func addDataDirFlag(cmd *cobra.Command, dataDir *string) {
+	cmd.Flags().StringVar(dataDir, "data-dir", datadir.DefaultDataDir(),
+		"data directory of the server (default "+datadir.DataDirText+")")
+	session.HideDefaults(cmd, "data-dir")
 }
 
 // restoreStore replaces the store of a data directory by a snapshot. The old store is moved aside once the new one is
@@ -221,10 +233,16 @@ func printRestoreResult(sess *session.Session, dataDir, became, oldPath string, 
 	return nil
 }
 
+// serverRecoverCommand is `berth server recover-quorum`.
+type serverRecoverCommand struct {
+	*session.Session
+	dataDir   string
+	confirmed bool
+}
+
 // NewServerRecoverCommand returns the command `berth server recover-quorum`.
 func NewServerRecoverCommand(sess *session.Session) *cobra.Command {
-	var dataDir string
-	var yes bool
+	r := &serverRecoverCommand{Session: sess}
 	cmd := &cobra.Command{
 		Use:   "recover-quorum --data-dir DIR --yes",
 		Short: "Continue with one server after most servers are lost",
@@ -233,32 +251,30 @@ func NewServerRecoverCommand(sess *session.Session) *cobra.Command {
 			"data: writes that it had not received are lost. All other servers, even running ones, must join\n" +
 			"again from empty data directories. Two active stores would split the cluster.",
 		Args: session.Arguments(0, 0, ""),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			s, err := datadir.ReadSettings(dataDir)
-			if err != nil {
-				return err
-			}
-			if !engines.Exists(filepath.Join(dataDir, datadir.StoreDir)) {
-				return fmt.Errorf("%s contains no store: name the data directory of the server with "+
-					"--data-dir", dataDir)
-			}
-			if !yes {
-				return &hinted.Error{
-					Err: errors.New("this makes the server in " + dataDir + " the only member of the store: " +
-						"writes that it had not received are lost, and the " +
-						"other servers must stay stopped"),
-					Hint: "Confirm with --yes. If more than half of the servers can still be started, start " +
-						"them instead: then nothing is lost.",
-				}
-			}
-			return RecoverQuorum(cmd.Context(), sess, dataDir, s)
-		},
+		RunE: r.run,
 	}
-	cmd.Flags().StringVar(&dataDir, "data-dir", datadir.DefaultDataDir(),
-		"data directory of the server (default "+datadir.DataDirText+")")
-	cmd.Flags().BoolVar(&yes, "yes", false, "confirm")
-	session.HideDefaults(cmd, "data-dir")
+	addDataDirFlag(cmd, &r.dataDir)
+	cmd.Flags().BoolVar(&r.confirmed, "yes", false, "confirm")
 	return cmd
+}
+
+func (r *serverRecoverCommand) run(cmd *cobra.Command, _ []string) error {
+	s, err := datadir.ReadSettings(r.dataDir)
+	if err != nil {
+		return err
+	}
+	if !engines.Exists(filepath.Join(r.dataDir, datadir.StoreDir)) {
+		return fmt.Errorf("%s contains no store: name the data directory of the server with --data-dir", r.dataDir)
+	}
+	if !r.confirmed {
+		return &hinted.Error{
+			Err: errors.New("this makes the server in " + r.dataDir + " the only member of the store: " +
+				"writes that it had not received are lost, and the other servers must stay stopped"),
+			Hint: "Confirm with --yes. If more than half of the servers can still be started, start " +
+				"them instead: then nothing is lost.",
+		}
+	}
+	return RecoverQuorum(cmd.Context(), r.Session, r.dataDir, s)
 }
 
 // RecoverQuorum makes a store with a single member from the store of a data directory.

@@ -1,4 +1,4 @@
-// Package output formats results: tables, colours, JSON, YAML, templates, sizes and times.
+// Package output formats results: tables, colours, JSON, templates, sizes and times.
 package output
 
 import (

@@ -17,11 +17,17 @@ import (
 	"github.com/berthd/berth/internal/wording"
 )
 
+// eventsCommand is `berth events`.
+type eventsCommand struct {
+	*session.Session
+	options client.EventOptions
+	follow  bool
+	tail    int
+}
+
 // NewEventsCommand returns the command `berth events`.
 func NewEventsCommand(sess *session.Session) *cobra.Command {
-	var follow bool
-	var tail int
-	var o client.EventOptions
+	e := &eventsCommand{Session: sess}
 	cmd := &cobra.Command{
 		Use:   "events",
 		Short: "Show events, the newest last",
@@ -29,32 +35,20 @@ func NewEventsCommand(sess *session.Session) *cobra.Command {
 			"The events of an owner include those of its tasks; the events of a node include those of tasks on\n" +
 			"it.",
 		Args: session.Arguments(0, 0, ""),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := parseEventSubjects(cmd, &o.EventFilter); err != nil {
-				return err
-			}
-			c, err := sess.Connect()
-			if err != nil {
-				return err
-			}
-			if o.Since > 0 && !cmd.Flags().Changed("tail") {
-				tail = -1
-			}
-			return printEvents(cmd.Context(), sess, c, o, tail, follow)
-		},
+		RunE: e.run,
 	}
-	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "wait for new events until interrupted")
-	cmd.Flags().IntVar(&tail, "tail", 50, "number of newest events to begin with; -1 for all kept events")
-	cmd.Flags().StringVar(&o.After, "after", "", "begin after the event of this `id`")
-	cmd.Flags().StringSliceVar(&o.Types, "type", nil, "only events of these `types`, such as task.failed")
-	cmd.Flags().StringSliceVar(&o.Reasons, "reason", nil, "only events with these `reasons`, such as oom")
-	cmd.Flags().StringVar(&o.Cluster, "cluster", "", "only events about this `cluster` and what is in it")
-	cmd.Flags().StringVar(&o.Service, "service", "", "only events about this `service` and its tasks")
-	cmd.Flags().StringVar(&o.Job, "job", "", "only events about this `job` and its tasks")
-	cmd.Flags().StringVar(&o.Cron, "cron", "", "only events about this `cron`, not those of its jobs")
-	cmd.Flags().StringVar(&o.Task, "task", "", "only events about this `task`")
-	cmd.Flags().StringVar(&o.Node, "node", "", "only events about this `node` and tasks on it")
-	cmd.Flags().DurationVar(&o.Since, "since", 0,
+	cmd.Flags().BoolVarP(&e.follow, "follow", "f", false, "wait for new events until interrupted")
+	cmd.Flags().IntVar(&e.tail, "tail", 50, "number of newest events to begin with; -1 for all kept events")
+	cmd.Flags().StringVar(&e.options.After, "after", "", "begin after the event of this `id`")
+	cmd.Flags().StringSliceVar(&e.options.Types, "type", nil, "only events of these `types`, such as task.failed")
+	cmd.Flags().StringSliceVar(&e.options.Reasons, "reason", nil, "only events with these `reasons`, such as oom")
+	cmd.Flags().StringVar(&e.options.Cluster, "cluster", "", "only events about this `cluster` and what is in it")
+	cmd.Flags().StringVar(&e.options.Service, "service", "", "only events about this `service` and its tasks")
+	cmd.Flags().StringVar(&e.options.Job, "job", "", "only events about this `job` and its tasks")
+	cmd.Flags().StringVar(&e.options.Cron, "cron", "", "only events about this `cron`, not those of its jobs")
+	cmd.Flags().StringVar(&e.options.Task, "task", "", "only events about this `task`")
+	cmd.Flags().StringVar(&e.options.Node, "node", "", "only events about this `node` and tasks on it")
+	cmd.Flags().DurationVar(&e.options.Since, "since", 0,
 		"only events of the last `duration`, such as 1h; all of them unless --tail is given")
 	sess.CompleteFlags(cmd, map[string]string{
 		"cluster": wording.KindCluster, "service": wording.KindService, "job": wording.KindJob,
@@ -62,6 +56,20 @@ func NewEventsCommand(sess *session.Session) *cobra.Command {
 		"node": wording.KindNode,
 	})
 	return cmd
+}
+
+func (e *eventsCommand) run(cmd *cobra.Command, _ []string) error {
+	if err := parseEventSubjects(cmd, &e.options.EventFilter); err != nil {
+		return err
+	}
+	c, err := e.Connect()
+	if err != nil {
+		return err
+	}
+	if e.options.Since > 0 && !cmd.Flags().Changed("tail") {
+		e.tail = -1
+	}
+	return e.print(cmd.Context(), c)
 }
 
 // parseEventSubjects reads the values of the filter flags like arguments. "prod/web" and "service/prod/web" also set
@@ -118,10 +126,9 @@ func parseEventSubjects(cmd *cobra.Command, f *client.EventFilter) error {
 	}
 }
 
-// printEvents prints the newest events. With follow it then prints each new event.
-func printEvents(ctx context.Context, sess *session.Session, c *client.Client, o client.EventOptions, tail int,
-	follow bool,
-) error {
+// print prints the newest events. With follow it then prints each new event.
+func (e *eventsCommand) print(ctx context.Context, c *client.Client) error {
+	o := e.options
 	var kept []api.EventView
 	for more := true; more; {
 		page, err := c.Events(ctx, o, client.ListOptions{})
@@ -132,36 +139,36 @@ func printEvents(ctx context.Context, sess *session.Session, c *client.Client, o
 		if len(page.Items) > 0 {
 			o.After = page.Items[len(page.Items)-1].ID
 		}
-		if tail >= 0 && len(kept) > tail {
-			kept = slices.Clone(kept[len(kept)-tail:])
+		if e.tail >= 0 && len(kept) > e.tail {
+			kept = slices.Clone(kept[len(kept)-e.tail:])
 		}
 		more = page.Next != ""
 	}
-	if sess.WantsData() && !follow {
-		return sess.PrintData(output.EmptyIfNil(kept))
+	if e.WantsData() && !e.follow {
+		return e.PrintData(output.EmptyIfNil(kept))
 	}
-	for _, e := range kept {
-		if err := printEvent(sess, e); err != nil {
+	for _, v := range kept {
+		if err := printEvent(e.Session, v); err != nil {
 			return err
 		}
 	}
-	if !follow {
+	if !e.follow {
 		if len(kept) == 0 {
-			sess.Messagef("no kept event matches")
+			e.Messagef("no kept event matches")
 		}
 		return nil
 	}
 	o.Lost = func(err error) {
-		sess.Messagef("berth: the stream broke (%s); resuming", session.ErrorText(err))
+		e.Messagef("berth: the stream broke (%s); resuming", session.ErrorText(err))
 	}
 	o.Gap = func(g api.EventGap) {
-		sess.Messagef("berth: %s left out, because the client reads too slowly", wording.Count(g.Lost, "event"))
+		e.Messagef("berth: %s left out, because the client reads too slowly", wording.Count(g.Lost, "event"))
 	}
-	for e, err := range c.FollowEvents(ctx, o) {
+	for v, err := range c.FollowEvents(ctx, o) {
 		if err != nil {
 			return fetch.IgnoreCanceled(err)
 		}
-		if err := printEvent(sess, e); err != nil {
+		if err := printEvent(e.Session, v); err != nil {
 			return err
 		}
 	}

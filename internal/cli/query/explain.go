@@ -15,9 +15,15 @@ import (
 	"github.com/berthd/berth/internal/wording"
 )
 
+// explainCommand is `berth explain`.
+type explainCommand struct {
+	*session.Session
+	node string
+}
+
 // NewExplainCommand returns the command `berth explain`.
 func NewExplainCommand(sess *session.Session) *cobra.Command {
-	var node string
+	e := &explainCommand{Session: sess}
 	cmd := &cobra.Command{
 		Use:   "explain SERVICE|TASK|job/NAME",
 		Short: "Explain the state of a service, a task or a job",
@@ -29,40 +35,41 @@ func NewExplainCommand(sess *session.Session) *cobra.Command {
 			"suffices. --node limits the answer to one node.",
 		Args:              session.Arguments(1, 1, "a service or a task, such as web or web.1.0"),
 		ValidArgsFunction: sess.CompleteNames(wording.KindService, wording.KindJob, wording.KindTask),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			text := args[0]
-			if !strings.Contains(text, "/") {
-				kind := wording.KindService
-				if strings.Contains(text, ".") { // names of services have no dot
-					kind = wording.KindTask
-				}
-				text = kind + "/" + text
-			}
-			n, err := session.ParseName(cmd, text, wording.KindService, wording.KindTask, wording.KindJob)
-			if err != nil {
-				return err
-			}
-			c, err := sess.Connect()
-			if err != nil {
-				return err
-			}
-			if node != "" && n.Kind != wording.KindTask {
-				return &session.UsageError{
-					Command: cmd.CommandPath(),
-					Message: "--node needs a task, such as web.1.0",
-				}
-			}
-			v, err := readExplanation(cmd.Context(), c, n, node)
-			if err != nil {
-				return err
-			}
-			return printExplanation(sess, v)
-		},
+		RunE:              e.run,
 	}
-	cmd.Flags().StringVar(&node, "node", "", "explain why the task is not on this node, or how the node compares")
-	_ = cmd.RegisterFlagCompletionFunc("node",
-		sess.CompleteNames(wording.KindNode)) // the flag exists, so this cannot fail
+	cmd.Flags().StringVar(&e.node, "node", "", "explain why the task is not on this node, or how the node compares")
+	session.RegisterCompletion(cmd, "node", sess.CompleteNames(wording.KindNode))
 	return cmd
+}
+
+func (e *explainCommand) run(cmd *cobra.Command, args []string) error {
+	text := args[0]
+	if !strings.Contains(text, "/") {
+		kind := wording.KindService
+		if strings.Contains(text, ".") { // names of services have no dot
+			kind = wording.KindTask
+		}
+		text = kind + "/" + text
+	}
+	n, err := session.ParseName(cmd, text, wording.KindService, wording.KindTask, wording.KindJob)
+	if err != nil {
+		return err
+	}
+	c, err := e.Connect()
+	if err != nil {
+		return err
+	}
+	if e.node != "" && n.Kind != wording.KindTask {
+		return &session.UsageError{
+			Command: cmd.CommandPath(),
+			Message: "--node needs a task, such as web.1.0",
+		}
+	}
+	v, err := readExplanation(cmd.Context(), c, n, e.node)
+	if err != nil {
+		return err
+	}
+	return printExplanation(e.Session, v)
 }
 
 // readExplanation asks the server to explain a service, a job or a task. With node, it explains that node for the task.

@@ -56,53 +56,57 @@ const inspectLong = "Print an object with everything that belongs to it, as YAML
 	"like a secret, as 'berth operator debug' does. --reveal shows them to users who may run commands in\n" +
 	"containers; this needs the role submitter."
 
+// inspectCommand is `berth inspect`.
+type inspectCommand struct {
+	*session.Session
+	reveal, asWritten bool
+}
+
 // NewInspectCommand returns the command `berth inspect`.
 func NewInspectCommand(sess *session.Session) *cobra.Command {
-	var reveal, written bool
-	kinds := []string{
-		wording.KindService, wording.KindJob, wording.KindCron, wording.KindTask, wording.KindNode,
-		wording.KindCluster, wording.KindDefinition,
-	}
+	i := &inspectCommand{Session: sess}
 	cmd := &cobra.Command{
 		Use: "inspect KIND/NAME", Short: "Print an object with everything that belongs to it", Long: inspectLong,
 		Args:              session.Arguments(1, 1, "an object, such as service/web, task/web.1.0 or definition/web@1"),
-		ValidArgsFunction: sess.CompleteObjects(1, kinds...),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			n, err := session.ParseName(cmd, args[0], kinds...)
-			if err != nil {
-				return err
-			}
-			if written && (n.Kind == wording.KindTask || n.Kind == wording.KindNode) {
-				return &session.UsageError{
-					Command: cmd.CommandPath(),
-					Message: fmt.Sprintf("--as-written: a %s has no manifest; inspect its service, job or definition",
-						n.Kind),
-				}
-			}
-			c, err := sess.Connect()
-			if err != nil {
-				return err
-			}
-			v := inspection{refs: map[cluster.Ref]bool{}}
-			if err := v.collect(cmd.Context(), c, n); err != nil {
-				return err
-			}
-			if err := v.readDefinitions(cmd.Context(), c, reveal); err != nil {
-				return err
-			}
-			if written {
-				return printManifests(sess, &v, reveal)
-			}
-			if v.Events, err = listEvents(cmd.Context(), c, v.filter); err != nil {
-				return err
-			}
-			return printInspection(sess, &v, reveal)
-		},
+		ValidArgsFunction: sess.CompleteObjects(1, objectKinds()...),
+		RunE:              i.run,
 	}
-	cmd.Flags().BoolVar(&reveal, "reveal", false,
+	cmd.Flags().BoolVar(&i.reveal, "reveal", false,
 		"show values of environment variables and files, and everything that looks like a secret")
-	cmd.Flags().BoolVar(&written, "as-written", false, "print manifests without defaults")
+	cmd.Flags().BoolVar(&i.asWritten, "as-written", false, "print manifests without defaults")
 	return cmd
+}
+
+func (i *inspectCommand) run(cmd *cobra.Command, args []string) error {
+	n, err := session.ParseName(cmd, args[0], objectKinds()...)
+	if err != nil {
+		return err
+	}
+	if i.asWritten && (n.Kind == wording.KindTask || n.Kind == wording.KindNode) {
+		return &session.UsageError{
+			Command: cmd.CommandPath(),
+			Message: fmt.Sprintf("--as-written: a %s has no manifest; inspect its service, job or definition",
+				n.Kind),
+		}
+	}
+	c, err := i.Connect()
+	if err != nil {
+		return err
+	}
+	v := inspection{refs: map[cluster.Ref]bool{}}
+	if err := v.collect(cmd.Context(), c, n); err != nil {
+		return err
+	}
+	if err := v.readDefinitions(cmd.Context(), c, i.reveal); err != nil {
+		return err
+	}
+	if i.asWritten {
+		return printManifests(i.Session, &v, i.reveal)
+	}
+	if v.Events, err = listEvents(cmd.Context(), c, v.filter); err != nil {
+		return err
+	}
+	return printInspection(i.Session, &v, i.reveal)
 }
 
 // collect reads the object and what belongs to it, except definitions and events.

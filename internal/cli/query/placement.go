@@ -64,7 +64,8 @@ func printPlacement(sess *session.Session, v *api.PlaceView, pending bool) error
 	return sess.PrintTable(t)
 }
 
-// decisionText tells when the placement was decided and among how many nodes, or that the decision is no longer kept.
+// decisionText describes when the placement was decided and among how many nodes, or that the decision is no longer
+// kept.
 func decisionText(sess *session.Session, v *api.PlaceView) string {
 	g := &v.DecisionTrace
 	if !v.Recorded {

@@ -16,52 +16,54 @@ import (
 	"github.com/berthd/berth/internal/wording"
 )
 
+// psCommand is `berth ps`.
+type psCommand struct {
+	*session.Session
+	filter client.TaskFilter
+	cron   string
+}
+
 // NewPsCommand returns the command `berth ps`.
 func NewPsCommand(sess *session.Session) *cobra.Command {
-	var f client.TaskFilter
-	var cron string
+	p := &psCommand{Session: sess}
 	cmd := &cobra.Command{
 		Use:   "ps",
 		Short: "List tasks, problems first",
 		Long: "List tasks, problems first. While the tasks of a service have several versions, VERSION shows new,\n" +
 			"old or canary.",
 		Args: session.Arguments(0, 0, ""),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := sess.Connect()
-			if err != nil {
-				return err
-			}
-			tasks, err := session.ListTasks(cmd.Context(), c, f)
-			if err != nil {
-				return err
-			}
-			if len(tasks) == 0 {
-				if err := session.CheckFilter(cmd.Context(), c, f.Node, f.Cluster); err != nil {
-					return err
-				}
-			}
-			if cron != "" {
-				if tasks, err = filterByCron(cmd, c, tasks, cron); err != nil {
-					return err
-				}
-			}
-			return tables.PrintTasks(sess, tasks, tables.ReadMixedVersions(cmd.Context(), c, tasks))
-		},
+		RunE: p.run,
 	}
-	cmd.Flags().StringVar(&f.Cluster, "cluster", "", "only tasks of this `cluster`")
-	cmd.Flags().StringVar(&f.Service, "service", "", "only tasks of this `service`")
-	cmd.Flags().StringVar(&f.Job, "job", "", "only tasks of this `job`")
-	cmd.Flags().StringVar(&cron, "cron", "", "only tasks of jobs of this `cron`")
-	cmd.Flags().StringVar(&f.Node, "node", "", "only tasks on this `node`")
-	cmd.Flags().StringVar(&f.State, "state", "", "only tasks in this `state`, such as running")
-	cmd.Flags().BoolVarP(&f.All, "all", "a", false, "include ended attempts")
-	sess.CompleteFlags(cmd, map[string]string{
-		"cluster": wording.KindCluster, "service": wording.KindService, "job": wording.KindJob,
-		"cron": wording.KindCron, "node": wording.KindNode,
-	})
+	sess.AddTaskFilterFlags(cmd, &p.filter)
+	cmd.Flags().StringVar(&p.cron, "cron", "", "only tasks of jobs of this `cron`")
+	cmd.Flags().StringVar(&p.filter.State, "state", "", "only tasks in this `state`, such as running")
+	cmd.Flags().BoolVarP(&p.filter.All, "all", "a", false, "include ended attempts")
+	sess.CompleteFlags(cmd, map[string]string{"cron": wording.KindCron})
 	session.RegisterCompletion(cmd, "state",
 		cobra.FixedCompletions(enum.Words(reflect.TypeFor[cluster.State]()), cobra.ShellCompDirectiveNoFileComp))
 	return cmd
+}
+
+func (p *psCommand) run(cmd *cobra.Command, _ []string) error {
+	c, err := p.Connect()
+	if err != nil {
+		return err
+	}
+	tasks, err := session.ListTasks(cmd.Context(), c, p.filter)
+	if err != nil {
+		return err
+	}
+	if len(tasks) == 0 {
+		if err := session.CheckFilter(cmd.Context(), c, p.filter.Node, p.filter.Cluster); err != nil {
+			return err
+		}
+	}
+	if p.cron != "" {
+		if tasks, err = filterByCron(cmd, c, tasks, p.cron); err != nil {
+			return err
+		}
+	}
+	return tables.PrintTasks(p.Session, tasks, tables.ReadMixedVersions(cmd.Context(), c, tasks))
 }
 
 // filterByCron keeps the tasks of the jobs that a cron made.

@@ -23,34 +23,44 @@ import (
 	"github.com/berthd/berth/internal/wording"
 )
 
+// objectKinds returns the kinds of objects that status and inspect show.
+func objectKinds() []string {
+	return []string{
+		wording.KindService, wording.KindJob, wording.KindCron, wording.KindTask, wording.KindNode,
+		wording.KindCluster, wording.KindDefinition,
+	}
+}
+
+// statusCommand is `berth status`.
+type statusCommand struct{ *session.Session }
+
 // NewStatusCommand returns the command `berth status`.
 func NewStatusCommand(sess *session.Session) *cobra.Command {
+	s := &statusCommand{sess}
 	return &cobra.Command{
 		Use:   "status [KIND/NAME]",
 		Short: "Show the state of everything, problems first, or of one object",
 		Long: "Show the state of everything, problems first with their cause and the next step; or the state of one\n" +
 			"service, job, cron, task, node, cluster or definition.",
-		Args: session.Arguments(0, 1, "at most one object, such as service/web"),
-		ValidArgsFunction: sess.CompleteObjects(1, wording.KindService, wording.KindJob, wording.KindCron,
-			wording.KindTask, wording.KindNode, wording.KindCluster,
-			wording.KindDefinition),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := sess.Connect()
-			if err != nil {
-				return err
-			}
-			if len(args) == 0 {
-				return printOverview(cmd.Context(), sess, c)
-			}
-			n, err := session.ParseName(cmd, args[0], wording.KindService, wording.KindJob, wording.KindCron,
-				wording.KindTask, wording.KindNode, wording.KindCluster,
-				wording.KindDefinition)
-			if err != nil {
-				return err
-			}
-			return printObject(cmd.Context(), sess, c, n)
-		},
+		Args:              session.Arguments(0, 1, "at most one object, such as service/web"),
+		ValidArgsFunction: sess.CompleteObjects(1, objectKinds()...),
+		RunE:              s.run,
 	}
+}
+
+func (s *statusCommand) run(cmd *cobra.Command, args []string) error {
+	c, err := s.Connect()
+	if err != nil {
+		return err
+	}
+	if len(args) == 0 {
+		return printOverview(cmd.Context(), s.Session, c)
+	}
+	n, err := session.ParseName(cmd, args[0], objectKinds()...)
+	if err != nil {
+		return err
+	}
+	return printObject(cmd.Context(), s.Session, c, n)
 }
 
 // printObject prints the status of one object.
@@ -87,7 +97,7 @@ func printObject(ctx context.Context, sess *session.Session, c *client.Client, n
 	}{cluster.KindCluster, v.Cluster})
 }
 
-// printManifest prints an object without a table as a manifest. For -o json and the like it prints the view.
+// printManifest prints an object without a table as a manifest. For formats such as -o json it prints the view.
 func printManifest(sess *session.Session, view, manifest any) error {
 	if sess.WantsData() {
 		return sess.PrintData(view)

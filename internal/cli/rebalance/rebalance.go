@@ -17,8 +17,9 @@ import (
 	"github.com/berthd/berth/internal/wording"
 )
 
-// rebalanceFlags are the flags of the command.
-type rebalanceFlags struct {
+// rebalanceCommand is `berth rebalance`.
+type rebalanceCommand struct {
+	*session.Session
 	client.RebalanceOptions
 	maxMoves int
 	minAge   time.Duration
@@ -31,7 +32,9 @@ type rebalanceFlags struct {
 
 // NewRebalanceCommand returns the command `berth rebalance`.
 func NewRebalanceCommand(sess *session.Session) *cobra.Command {
-	o := rebalanceFlags{maxMoves: 100, minAge: 5 * time.Minute, parallel: cluster.DefaultRebalanceParallel}
+	o := &rebalanceCommand{
+		Session: sess, maxMoves: 100, minAge: 5 * time.Minute, parallel: cluster.DefaultRebalanceParallel,
+	}
 	cmd := &cobra.Command{
 		Use:   "rebalance [--apply | --undo [ID]]",
 		Short: "Show tasks that have a better node, as an ordered list of moves, or carry the moves out",
@@ -42,34 +45,13 @@ func NewRebalanceCommand(sess *session.Session) *cobra.Command {
 			"healthy, that have run for less than --settle, or whose service has a rollout or no budget for a\n" +
 			"move.\n\n" +
 			"--apply carries the moves out, --parallel at a time. The new task runs before the old one stops.\n" +
-			"Where both must not run at once, the old task stops first, if the budget of its service allows it.\n" +
+			"Where both must not run together, the old task stops first, if the budget of its service allows it.\n" +
 			"Moves that are no longer valid are skipped. The command waits for the end; an interrupt ends only\n" +
 			"the wait. --undo reverses the moves of the last rebalancing, or of the one with that ID; add\n" +
 			"--dry-run to see these moves first.\n\n" +
 			"Exit code 0: all possible moves are done; 1: no move was done, or the rebalancing was cancelled.",
 		Args: session.Arguments(0, 1, "the number of one rebalancing, with --undo"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			id, err := o.check(cmd, args)
-			if err != nil {
-				return err
-			}
-			c, err := sess.Connect()
-			if err != nil {
-				return err
-			}
-			if o.undo {
-				return undoRebalance(cmd.Context(), sess, c, id, &o)
-			}
-			o.Max, o.Settle = &o.maxMoves, &o.minAge
-			v, err := c.Rebalance(cmd.Context(), o.RebalanceOptions)
-			if err != nil {
-				return err
-			}
-			if !o.apply || len(v.Moves) == 0 {
-				return printPlan(sess, v)
-			}
-			return applyRebalance(cmd.Context(), sess, c, v, &o)
-		},
+		RunE: o.run,
 	}
 	o.register(cmd)
 	sess.CompleteFlags(cmd, map[string]string{"cluster": wording.KindCluster})
@@ -77,14 +59,37 @@ func NewRebalanceCommand(sess *session.Session) *cobra.Command {
 	return cmd
 }
 
-func (o *rebalanceFlags) register(cmd *cobra.Command) {
+func (o *rebalanceCommand) run(cmd *cobra.Command, args []string) error {
+	id, err := o.check(cmd, args)
+	if err != nil {
+		return err
+	}
+	c, err := o.Connect()
+	if err != nil {
+		return err
+	}
+	if o.undo {
+		return o.reverse(cmd.Context(), c, id)
+	}
+	o.Max, o.Settle = &o.maxMoves, &o.minAge
+	v, err := c.Rebalance(cmd.Context(), o.RebalanceOptions)
+	if err != nil {
+		return err
+	}
+	if !o.apply || len(v.Moves) == 0 {
+		return printPlan(o.Session, v)
+	}
+	return o.carryOut(cmd.Context(), c, v)
+}
+
+func (o *rebalanceCommand) register(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&o.Cluster, "cluster", "", "move only tasks of this `cluster`")
 	f.BoolVar(&o.dry, "dry-run", false, "show the moves and change nothing; the default without --apply and --undo")
 	f.BoolVar(&o.apply, "apply", false, "carry out the moves")
 	f.BoolVar(&o.undo, "undo", false, "reverse the moves of the last rebalancing, or of the one with that ID")
 	f.IntVar(&o.parallel, "parallel", o.parallel, "number of moves at the same time")
-	f.BoolVarP(&o.detach, "detach", "d", false, "do not wait")
+	session.AddDetachFlag(cmd, &o.detach)
 	f.IntVar(&o.maxMoves, "max", o.maxMoves, "show at most this number of moves; 0 for all")
 	f.IntVar(&o.MinGain, "min-gain", 20, "leave out moves with a gain of fewer `points`")
 	f.DurationVar(&o.minAge, "settle", o.minAge, "keep tasks that have run for less than this duration")
@@ -93,7 +98,7 @@ func (o *rebalanceFlags) register(cmd *cobra.Command) {
 }
 
 // check returns the id of the rebalancing to undo, or 0 for the last one. An error lists all faults of the flags.
-func (o *rebalanceFlags) check(cmd *cobra.Command, args []string) (id uint64, err error) {
+func (o *rebalanceCommand) check(cmd *cobra.Command, args []string) (id uint64, err error) {
 	var list session.Faults
 	if o.maxMoves < 0 {
 		list.Add("--max is %d, want 0 for all, or a positive number", o.maxMoves)

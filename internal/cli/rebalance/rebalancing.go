@@ -14,58 +14,52 @@ import (
 	"github.com/berthd/berth/internal/cli/session"
 	"github.com/berthd/berth/internal/cli/wait"
 	"github.com/berthd/berth/internal/cluster"
-	"github.com/berthd/berth/internal/hinted"
 	"github.com/berthd/berth/internal/wording"
 )
 
-// applyRebalance starts the rebalancing with the moves of the plan and follows it.
-func applyRebalance(ctx context.Context, sess *session.Session, c *client.Client, v api.Rebalance,
-	o *rebalanceFlags,
-) error {
+// carryOut starts the rebalancing with the moves of the plan and follows it.
+func (o *rebalanceCommand) carryOut(ctx context.Context, c *client.Client, v api.Rebalance) error {
 	if len(v.Moves) > cluster.MaxRebalanceMoves {
 		v.Moves, v.More = v.Moves[:cluster.MaxRebalanceMoves], true
-		sess.Messagef("A rebalancing has at most %d moves: these are the first.", cluster.MaxRebalanceMoves)
+		o.Messagef("A rebalancing has at most %d moves: these are the first.", cluster.MaxRebalanceMoves)
 	}
-	if !sess.WantsData() {
-		if err := printPlan(sess, v); err != nil {
+	if !o.WantsData() {
+		if err := printPlan(o.Session, v); err != nil {
 			return err
 		}
-		sess.Printf("")
+		o.Printf("")
 	}
 	made, err := c.ApplyRebalance(ctx, api.RebalanceRequest{Moves: v.Moves, Parallel: o.parallel})
 	if err != nil {
 		return addRunningHint(err)
 	}
-	sess.Messagef("rebalancing %d: carrying out %s", made.ID, wording.Count(len(made.Moves), "move"))
-	return followRebalancing(ctx, sess, c, made, o.detach)
+	o.Messagef("rebalancing %d: carrying out %s", made.ID, wording.Count(len(made.Moves), "move"))
+	return followRebalancing(ctx, o.Session, c, made, o.detach)
 }
 
-// undoRebalance takes back a rebalancing, or prints the undo moves with --dry-run. Id 0 is the last one.
-func undoRebalance(ctx context.Context, sess *session.Session, c *client.Client, id uint64, o *rebalanceFlags) error {
+// reverse takes back a rebalancing, or prints the undo moves with --dry-run. Id 0 is the last one.
+func (o *rebalanceCommand) reverse(ctx context.Context, c *client.Client, id uint64) error {
 	v, err := c.UndoRebalancing(ctx, id, api.UndoRebalanceRequest{Parallel: o.parallel, DryRun: o.dry})
 	if err != nil {
 		return addRunningHint(err)
 	}
-	if sess.WantsData() && (o.dry || o.detach) {
-		return sess.PrintData(v)
+	if o.WantsData() && (o.dry || o.detach) {
+		return o.PrintData(v)
 	}
-	if !sess.WantsData() {
-		if err := printUndo(sess, v); err != nil || o.dry {
+	if !o.WantsData() {
+		if err := printUndo(o.Session, v); err != nil || o.dry {
 			return err
 		}
-		sess.Printf("")
+		o.Printf("")
 	}
-	sess.Messagef("rebalancing %d: reversing %s of rebalancing %d", v.ID, wording.Count(len(v.Moves), "move"),
+	o.Messagef("rebalancing %d: reversing %s of rebalancing %d", v.ID, wording.Count(len(v.Moves), "move"),
 		v.Undoes)
-	return followRebalancing(ctx, sess, c, v, o.detach)
+	return followRebalancing(ctx, o.Session, c, v, o.detach)
 }
 
 // addRunningHint adds the command that lists rebalancings.
 func addRunningHint(err error) error {
-	if client.StatusOf(err) == http.StatusConflict {
-		return &hinted.Error{Err: err, Hint: "See 'berth rebalance list'."}
-	}
-	return err
+	return session.HintOn(err, http.StatusConflict, "See 'berth rebalance list'.")
 }
 
 // printUndo prints the moves of an undo, and the tasks that stay.
@@ -230,23 +224,31 @@ func rebalancingCommand(sess *session.Session, use, short, long string,
 	}
 }
 
+// statusCommand is `berth rebalance status`.
+type statusCommand struct {
+	*session.Session
+	watch bool
+}
+
 func newRebalanceStatusCommand(sess *session.Session) *cobra.Command {
-	var watch bool
+	s := &statusCommand{Session: sess}
 	cmd := rebalancingCommand(sess, "status", "Show the progress of a rebalancing, move by move",
 		"Show the progress of a rebalancing, move by move: the one with the ID, or the newest. With --watch,\n"+
 			"show the progress until the end.",
-		func(ctx context.Context, c *client.Client, id uint64) error {
-			v, err := c.Rebalancing(ctx, id)
-			if err != nil {
-				return err
-			}
-			if watch {
-				return followRebalancing(ctx, sess, c, v, false)
-			}
-			return printRebalancing(sess, v)
-		})
-	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "show progress until it has ended")
+		s.run)
+	session.AddWatchFlag(cmd, &s.watch)
 	return cmd
+}
+
+func (s *statusCommand) run(ctx context.Context, c *client.Client, id uint64) error {
+	v, err := c.Rebalancing(ctx, id)
+	if err != nil {
+		return err
+	}
+	if s.watch {
+		return followRebalancing(ctx, s.Session, c, v, false)
+	}
+	return printRebalancing(s.Session, v)
 }
 
 // printRebalancing prints a rebalancing with its moves.
@@ -297,44 +299,43 @@ func newRebalanceCancelCommand(sess *session.Session) *cobra.Command {
 		})
 }
 
+// listCommand is `berth rebalance list`.
+type listCommand struct{ *session.Session }
+
 func newRebalanceListCommand(sess *session.Session) *cobra.Command {
+	l := &listCommand{sess}
 	return &cobra.Command{
 		Use: "list", Short: "List running and past rebalancings, the newest first",
 		Args: session.Arguments(0, 0, ""),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := sess.Connect()
-			if err != nil {
-				return err
-			}
-			all, _, err := client.All(cmd.Context(), client.ListOptions{}, c.Rebalancings)
-			if err != nil {
-				return err
-			}
-			if sess.WantsData() {
-				return sess.PrintData(output.EmptyIfNil(all))
-			}
-			if len(all) == 0 {
-				sess.Messagef("No rebalancings yet.")
-				return nil
-			}
-			t := output.Table{StateColumn: 1, Titles: []string{
-				"ID", "STATE", "MOVES>", "DONE>", "SKIPPED>", "GAIN>", "UNDOES",
-				"AGE>", "TOOK>", "BY",
-			}}
-			for i := len(all) - 1; i >= 0; i-- {
-				v := &all[i]
-				took, undoes := "", ""
-				if !v.Ended.IsZero() {
-					took = wording.Span(v.Ended.Sub(v.Created))
-				}
-				if v.Undoes != 0 {
-					undoes = strconv.FormatUint(v.Undoes, 10)
-				}
-				t.Add(strconv.FormatUint(v.ID, 10), string(v.State), strconv.Itoa(v.Moves), strconv.Itoa(v.Counts.Done),
-					strconv.Itoa(v.Counts.Passed),
-					strconv.Itoa(v.Counts.Gain), undoes, sess.Age(v.Created), took, v.By)
-			}
-			return sess.PrintTable(t)
-		},
+		RunE: sess.WithClient(l.run),
 	}
+}
+
+func (l *listCommand) run(ctx context.Context, c *client.Client, _ []string) error {
+	all, _, err := client.All(ctx, client.ListOptions{}, c.Rebalancings)
+	if err != nil {
+		return err
+	}
+	return session.PrintList(l.Session, all, "No rebalancings yet.", l.table)
+}
+
+func (l *listCommand) table(all []api.RebalancingBrief) output.Table {
+	t := output.Table{StateColumn: 1, Titles: []string{
+		"ID", "STATE", "MOVES>", "DONE>", "SKIPPED>", "GAIN>", "UNDOES",
+		"AGE>", "TOOK>", "BY",
+	}}
+	for i := len(all) - 1; i >= 0; i-- {
+		v := &all[i]
+		took, undoes := "", ""
+		if !v.Ended.IsZero() {
+			took = wording.Span(v.Ended.Sub(v.Created))
+		}
+		if v.Undoes != 0 {
+			undoes = strconv.FormatUint(v.Undoes, 10)
+		}
+		t.Add(strconv.FormatUint(v.ID, 10), string(v.State), strconv.Itoa(v.Moves), strconv.Itoa(v.Counts.Done),
+			strconv.Itoa(v.Counts.Passed),
+			strconv.Itoa(v.Counts.Gain), undoes, l.Age(v.Created), took, v.By)
+	}
+	return t
 }

@@ -21,7 +21,7 @@ const Removed = "(removed)"
 // common words.
 const minSecretLength = 6
 
-// Scrubber removes secrets from texts: the values that it knows, and texts that look like a secret.
+// Scrubber removes secrets from texts: the values that it knows, and texts with the form of a secret.
 type Scrubber struct {
 	secrets  []string
 	patterns []*regexp.Regexp

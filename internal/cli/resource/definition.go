@@ -29,7 +29,11 @@ func NewDefinitionCommand(sess *session.Session) *cobra.Command {
 	return cmd
 }
 
+// definitionListCommand is `berth definition ls`.
+type definitionListCommand struct{ *session.Session }
+
 func newDefinitionListCommand(sess *session.Session) *cobra.Command {
+	d := &definitionListCommand{sess}
 	return &cobra.Command{
 		Use: "ls [NAME]", Aliases: []string{"list"}, Short: "List the versions of task definitions and their users",
 		Long: "List the versions of all task definitions, or of one, and the services, jobs and crons that use\n" +
@@ -37,43 +41,41 @@ func newDefinitionListCommand(sess *session.Session) *cobra.Command {
 			"The leader removes unused versions, but keeps the newest 10 of each definition.",
 		Args:              session.Arguments(0, 1, "a task definition, such as web"),
 		ValidArgsFunction: fetch.CompleteVersions(sess),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := sess.Connect()
-			if err != nil {
-				return err
-			}
-			ask := c.Definitions
-			if len(args) > 0 {
-				ask = func(ctx context.Context, o client.ListOptions) (api.Page[api.DefinitionView], error) {
-					return c.DefinitionVersions(ctx, args[0], o)
-				}
-			}
-			all, _, err := client.All(cmd.Context(), client.ListOptions{}, ask)
-			switch {
-			case client.StatusOf(err) == http.StatusNotFound:
-				return session.UnknownDefinitionError(cmd.Context(), c, cluster.Ref{Name: args[0]})
-			case err != nil:
-				return err
-			case sess.WantsData():
-				return sess.PrintData(output.EmptyIfNil(all))
-			case len(all) == 0:
-				sess.Messagef("No task definitions.")
-				return nil
-			}
-			users, err := definitionUsers(cmd.Context(), c)
-			if err != nil {
-				return err
-			}
-			t := output.Table{Titles: []string{"DEFINITION", "VERSION>", "CONTAINERS", "USED BY"}}
-			for _, v := range all {
-				by := users[v.Ref()]
-				slices.Sort(by)
-				t.Add(v.Name, fmt.Sprint(v.Version), containerNames(v.Containers),
-					strings.Join(slices.Compact(by), ", "))
-			}
-			return sess.PrintTable(t)
-		},
+		RunE:              sess.WithClient(d.run),
 	}
+}
+
+func (d *definitionListCommand) run(ctx context.Context, c *client.Client, args []string) error {
+	ask := c.Definitions
+	if len(args) > 0 {
+		ask = func(ctx context.Context, o client.ListOptions) (api.Page[api.DefinitionView], error) {
+			return c.DefinitionVersions(ctx, args[0], o)
+		}
+	}
+	all, _, err := client.All(ctx, client.ListOptions{}, ask)
+	switch {
+	case client.StatusOf(err) == http.StatusNotFound:
+		return session.UnknownDefinitionError(ctx, c, cluster.Ref{Name: args[0]})
+	case err != nil:
+		return err
+	case d.WantsData():
+		return d.PrintData(output.EmptyIfNil(all))
+	case len(all) == 0:
+		d.Messagef("No task definitions.")
+		return nil
+	}
+	users, err := definitionUsers(ctx, c)
+	if err != nil {
+		return err
+	}
+	t := output.Table{Titles: []string{"DEFINITION", "VERSION>", "CONTAINERS", "USED BY"}}
+	for _, v := range all {
+		by := users[v.Ref()]
+		slices.Sort(by)
+		t.Add(v.Name, fmt.Sprint(v.Version), containerNames(v.Containers),
+			strings.Join(slices.Compact(by), ", "))
+	}
+	return d.PrintTable(t)
 }
 
 // containerNames lists the containers with their images: "web (nginx:1.27), beat".
@@ -118,44 +120,50 @@ func definitionUsers(ctx context.Context, c *client.Client) (map[cluster.Ref][]s
 	return users, nil
 }
 
+// definitionRemoveCommand is `berth definition rm`.
+type definitionRemoveCommand struct{ *session.Session }
+
 func newDefinitionRemoveCommand(sess *session.Session) *cobra.Command {
+	d := &definitionRemoveCommand{sess}
 	return &cobra.Command{
 		Use: "rm NAME@VERSION...", Short: "Remove unused versions of task definitions",
 		Long: "Remove versions of task definitions. A version is kept while a service, a job, a cron, a rollout or\n" +
 			"a task uses it: 'berth definition ls' shows the users. A removed version can be written again.",
 		Args:              session.Arguments(1, -1, "a version of a task definition, such as web@1"),
 		ValidArgsFunction: sess.CompleteNames(wording.KindDefinition),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			var refs []cluster.Ref
-			for _, text := range args {
-				n, err := session.ParseName(cmd, text, wording.KindDefinition)
-				if err != nil {
-					return err
-				}
-				ref, err := cluster.ParseRef(n.Name)
-				if err == nil && ref.Version == 0 {
-					err = fmt.Errorf("%s lacks the version: want one such as %s@1", text, ref.Name)
-				}
-				if err != nil {
-					return &session.UsageError{Command: cmd.CommandPath(), Message: err.Error()}
-				}
-				refs = append(refs, ref)
-			}
-			c, err := sess.Connect()
-			if err != nil {
-				return err
-			}
-			for _, ref := range refs {
-				err := c.DeleteDefinition(cmd.Context(), ref, client.Condition{})
-				if client.StatusOf(err) == http.StatusNotFound {
-					return session.UnknownDefinitionError(cmd.Context(), c, ref)
-				}
-				if err != nil {
-					return err
-				}
-				sess.Messagef("Removed %s.", ref)
-			}
-			return nil
-		},
+		RunE:              d.run,
 	}
+}
+
+func (d *definitionRemoveCommand) run(cmd *cobra.Command, args []string) error {
+	var refs []cluster.Ref
+	for _, text := range args {
+		n, err := session.ParseName(cmd, text, wording.KindDefinition)
+		if err != nil {
+			return err
+		}
+		ref, err := cluster.ParseRef(n.Name)
+		if err == nil && ref.Version == 0 {
+			err = fmt.Errorf("%s lacks the version: want one such as %s@1", text, ref.Name)
+		}
+		if err != nil {
+			return &session.UsageError{Command: cmd.CommandPath(), Message: err.Error()}
+		}
+		refs = append(refs, ref)
+	}
+	c, err := d.Connect()
+	if err != nil {
+		return err
+	}
+	for _, ref := range refs {
+		err := c.DeleteDefinition(cmd.Context(), ref, client.Condition{})
+		if client.StatusOf(err) == http.StatusNotFound {
+			return session.UnknownDefinitionError(cmd.Context(), c, ref)
+		}
+		if err != nil {
+			return err
+		}
+		d.Messagef("Removed %s.", ref)
+	}
+	return nil
 }

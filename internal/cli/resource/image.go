@@ -2,6 +2,7 @@ package resource
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/api/client"
 	"github.com/berthd/berth/internal/cli/output"
 	"github.com/berthd/berth/internal/cli/session"
 	"github.com/berthd/berth/internal/cluster"
@@ -18,61 +20,91 @@ import (
 
 // NewImageCommand returns the command `berth image`.
 func NewImageCommand(sess *session.Session) *cobra.Command {
-	var node string
 	cmd := &cobra.Command{
 		Use: "image", Short: "Manage the images on nodes",
 		Args: cobra.ArbitraryArgs, RunE: sess.RunGroup,
 	}
-	load := &cobra.Command{
+	cmd.AddCommand(newImageLoadCommand(sess), newImageListCommand(sess), newImagePullCommand(sess),
+		newImagePruneCommand(sess))
+	return cmd
+}
+
+// addNodeFlag adds the flag that limits a command to one node.
+func addNodeFlag(sess *session.Session, cmd *cobra.Command, node *string) {
+	cmd.Flags().StringVar(node, "node", "", "only this `node`; default all")
+	session.RegisterCompletion(cmd, "node", sess.CompleteNames(wording.KindNode))
+}
+
+// addNodesFlag adds the flag that limits a command to some nodes.
+func addNodesFlag(sess *session.Session, cmd *cobra.Command, nodes *[]string) {
+	cmd.Flags().StringSliceVar(nodes, "node", nil, "only this `node`; may be given several times; default all")
+	session.RegisterCompletion(cmd, "node", sess.CompleteNames(wording.KindNode))
+}
+
+// imageLoadCommand is `berth image load`.
+type imageLoadCommand struct {
+	*session.Session
+	node string
+}
+
+func newImageLoadCommand(sess *session.Session) *cobra.Command {
+	i := &imageLoadCommand{Session: sess}
+	cmd := &cobra.Command{
 		Use:   "load FILE",
 		Short: "Send an image archive (docker save or OCI, - for standard input) to nodes",
 		Args:  session.Arguments(1, 1, "one archive, - for standard input"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			in := sess.Stdin
-			if args[0] != "-" {
-				f, err := os.Open(args[0])
-				if err != nil {
-					return err
-				}
-				defer f.Close()
-				if info, err := f.Stat(); err == nil && info.IsDir() {
-					return fmt.Errorf("%s is a folder: want one archive, as docker save or an OCI tool writes it",
-						args[0])
-				}
-				in = f
-			}
-			c, err := sess.Connect()
-			if err != nil {
-				return err
-			}
-			reply, err := c.LoadImages(cmd.Context(), node, io.NopCloser(in))
-			if err != nil {
-				return err
-			}
-			return printImages(sess, reply)
-		},
+		RunE:  i.run,
 	}
-	list := &cobra.Command{
-		Use: "ls", Aliases: []string{"list"}, Short: "List images", Args: session.Arguments(0, 0, ""),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := sess.Connect()
-			if err != nil {
-				return err
-			}
-			reply, err := c.Images(cmd.Context(), node)
-			if err != nil {
-				return err
-			}
-			return printImages(sess, reply)
-		},
-	}
-	for _, c := range []*cobra.Command{load, list} {
-		c.Flags().StringVar(&node, "node", "", "only this `node`; default all")
-		session.RegisterCompletion(c, "node", sess.CompleteNames(wording.KindNode))
-		cmd.AddCommand(c)
-	}
-	cmd.AddCommand(newImagePullCommand(sess), newImagePruneCommand(sess))
+	addNodeFlag(sess, cmd, &i.node)
 	return cmd
+}
+
+func (i *imageLoadCommand) run(cmd *cobra.Command, args []string) error {
+	in := i.Stdin
+	if args[0] != "-" {
+		f, err := os.Open(args[0])
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		if info, err := f.Stat(); err == nil && info.IsDir() {
+			return fmt.Errorf("%s is a folder: want one archive, as docker save or an OCI tool writes it", args[0])
+		}
+		in = f
+	}
+	c, err := i.Connect()
+	if err != nil {
+		return err
+	}
+	reply, err := c.LoadImages(cmd.Context(), i.node, io.NopCloser(in))
+	if err != nil {
+		return err
+	}
+	return printImages(i.Session, reply)
+}
+
+// imageListCommand is `berth image ls`.
+type imageListCommand struct {
+	*session.Session
+	node string
+}
+
+func newImageListCommand(sess *session.Session) *cobra.Command {
+	i := &imageListCommand{Session: sess}
+	cmd := &cobra.Command{
+		Use: "ls", Aliases: []string{"list"}, Short: "List images", Args: session.Arguments(0, 0, ""),
+		RunE: sess.WithClient(i.run),
+	}
+	addNodeFlag(sess, cmd, &i.node)
+	return cmd
+}
+
+func (i *imageListCommand) run(ctx context.Context, c *client.Client, _ []string) error {
+	reply, err := c.Images(ctx, i.node)
+	if err != nil {
+		return err
+	}
+	return printImages(i.Session, reply)
 }
 
 // printImages prints images. The error lists the nodes that did not answer.

@@ -2,6 +2,7 @@ package resource
 
 import (
 	"cmp"
+	"context"
 	"slices"
 	"strings"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/api/client"
 	"github.com/berthd/berth/internal/cli/output"
 	"github.com/berthd/berth/internal/cli/session"
 	"github.com/berthd/berth/internal/cli/wait"
@@ -16,8 +18,14 @@ import (
 	"github.com/berthd/berth/internal/wording"
 )
 
+// imagePullCommand is `berth image pull`.
+type imagePullCommand struct {
+	*session.Session
+	request api.ImagePull
+}
+
 func newImagePullCommand(sess *session.Session) *cobra.Command {
-	var p api.ImagePull
+	i := &imagePullCommand{Session: sess}
 	cmd := &cobra.Command{
 		Use:   "pull IMAGE...",
 		Short: "Pull images to nodes before tasks need them",
@@ -27,39 +35,46 @@ func newImagePullCommand(sess *session.Session) *cobra.Command {
 			"With --keep the images are pinned: a node that needs disk space does not remove them. Only `berth\n" +
 			"image prune --all` does.",
 		Args: session.Arguments(1, -1, "an image, such as registry.example/app:1"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := sess.Connect()
-			if err != nil {
-				return err
-			}
-			p.Images = args
-			board := wait.NewPullProgress(sess)
-			reply, err := c.FollowPull(cmd.Context(), p, board.Update)
-			board.End()
-			if cmd.Context().Err() != nil {
-				board.PrintUnfinished()
-			}
-			if err != nil {
-				return err
-			}
-			faults := reply.Faults
-			if reply.Faults = nil; len(reply.Items) > 0 || len(faults) == 0 {
-				if err := printImages(sess, reply); err != nil {
-					return err
-				}
-			}
-			return printImageFaults(sess, faults, "could not pull all images")
-		},
+		RunE: i.run,
 	}
-	cmd.Flags().StringSliceVar(&p.Nodes, "node", nil, "only this `node`; may be given several times; default all")
-	cmd.Flags().BoolVar(&p.Keep, "keep", false, "pin the images: they are not removed to make room")
-	session.RegisterCompletion(cmd, "node", sess.CompleteNames(wording.KindNode))
+	addNodesFlag(sess, cmd, &i.request.Nodes)
+	cmd.Flags().BoolVar(&i.request.Keep, "keep", false, "pin the images: they are not removed to make room")
 	return cmd
 }
 
+func (i *imagePullCommand) run(cmd *cobra.Command, args []string) error {
+	c, err := i.Connect()
+	if err != nil {
+		return err
+	}
+	i.request.Images = args
+	board := wait.NewPullProgress(i.Session)
+	reply, err := c.FollowPull(cmd.Context(), i.request, board.Update)
+	board.End()
+	if cmd.Context().Err() != nil {
+		board.PrintUnfinished()
+	}
+	if err != nil {
+		return err
+	}
+	faults := reply.Faults
+	if reply.Faults = nil; len(reply.Items) > 0 || len(faults) == 0 {
+		if err := printImages(i.Session, reply); err != nil {
+			return err
+		}
+	}
+	return printImageFaults(i.Session, faults, "could not pull all images")
+}
+
+// imagePruneCommand is `berth image prune`.
+type imagePruneCommand struct {
+	*session.Session
+	request api.ImagePrune
+	unused  time.Duration
+}
+
 func newImagePruneCommand(sess *session.Session) *cobra.Command {
-	var p api.ImagePrune
-	var unused time.Duration
+	i := &imagePruneCommand{Session: sess}
 	cmd := &cobra.Command{
 		Use:   "prune",
 		Short: "Remove unused images from nodes",
@@ -69,25 +84,22 @@ func newImagePruneCommand(sess *session.Session) *cobra.Command {
 			"Agents do this by themselves when the disk with the images becomes full: see --image-high of berth\n" +
 			"agent and berth dev.",
 		Args: session.Arguments(0, 0, ""),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := sess.Connect()
-			if err != nil {
-				return err
-			}
-			p.Unused = cluster.Duration(unused)
-			reply, err := c.PruneImages(cmd.Context(), p)
-			if err != nil {
-				return err
-			}
-			return printPruned(sess, reply, p.DryRun)
-		},
+		RunE: sess.WithClient(i.run),
 	}
-	cmd.Flags().StringSliceVar(&p.Nodes, "node", nil, "only this `node`; may be given several times; default all")
-	cmd.Flags().BoolVarP(&p.All, "all", "a", false, "also remove images that were loaded by hand or pinned")
-	cmd.Flags().BoolVar(&p.DryRun, "dry-run", false, "remove nothing; show what would be removed")
-	cmd.Flags().DurationVar(&unused, "unused-for", 0, "only images that were not used for this `duration`")
-	session.RegisterCompletion(cmd, "node", sess.CompleteNames(wording.KindNode))
+	addNodesFlag(sess, cmd, &i.request.Nodes)
+	cmd.Flags().BoolVarP(&i.request.All, "all", "a", false, "also remove images that were loaded by hand or pinned")
+	cmd.Flags().BoolVar(&i.request.DryRun, "dry-run", false, "remove nothing; show what would be removed")
+	cmd.Flags().DurationVar(&i.unused, "unused-for", 0, "only images that were not used for this `duration`")
 	return cmd
+}
+
+func (i *imagePruneCommand) run(ctx context.Context, c *client.Client, _ []string) error {
+	i.request.Unused = cluster.Duration(i.unused)
+	reply, err := c.PruneImages(ctx, i.request)
+	if err != nil {
+		return err
+	}
+	return printPruned(i.Session, reply, i.request.DryRun)
 }
 
 // printPruned prints the result for each image.

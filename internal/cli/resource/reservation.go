@@ -1,8 +1,10 @@
 package resource
 
 import (
+	"context"
 	"fmt"
 	"maps"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -30,8 +32,9 @@ func NewReservationCommand(sess *session.Session) *cobra.Command {
 	return cmd
 }
 
-// reservationFlags are the flags of create.
-type reservationFlags struct {
+// reservationCreateCommand is `berth reservation create`.
+type reservationCreateCommand struct {
+	*session.Session
 	api.Reservation
 	constraints, labels []string
 	from, until         string
@@ -39,7 +42,7 @@ type reservationFlags struct {
 }
 
 func newReservationCreateCommand(sess *session.Session) *cobra.Command {
-	var o reservationFlags
+	o := &reservationCreateCommand{Session: sess}
 	cmd := &cobra.Command{
 		Use: "create NAME", Short: "Create or replace a reservation",
 		Long: "Reserves nodes for a span of time. --node names the nodes, or --count lets Berth choose them. The\n" +
@@ -50,28 +53,7 @@ func newReservationCreateCommand(sess *session.Session) *cobra.Command {
 			"the span (--lead), the nodes accept only tasks with a time limit that ends before the span begins.\n\n" +
 			"If the reservation exists, the command replaces it.",
 		Args: session.Arguments(1, 1, "a name for the reservation"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			o.Name = args[0]
-			r, err := o.reservation(cmd, sess.Now())
-			if err != nil {
-				return err
-			}
-			c, err := sess.Connect()
-			if err != nil {
-				return err
-			}
-			v, err := c.PutReservation(cmd.Context(), r, client.Condition{})
-			if err != nil {
-				return err
-			}
-			if sess.WantsData() {
-				return sess.PrintData(v)
-			}
-			sess.Printf("reservation %s keeps %s from %s until %s: %s", v.Name, wording.Count(len(v.Nodes), "node"),
-				output.FormatMinute(v.From),
-				output.FormatMinute(v.Until), strings.Join(v.Nodes, ", "))
-			return nil
-		},
+		RunE: o.run,
 	}
 	f := cmd.Flags()
 	f.StringSliceVar(&o.Nodes, "node", nil, "a `node` to reserve; may be given more than once")
@@ -89,13 +71,35 @@ func newReservationCreateCommand(sess *session.Session) *cobra.Command {
 	f.StringArrayVar(&o.labels, "label", nil,
 		"for services and jobs with this label, as `key=value`; may be given more than once")
 	f.BoolVar(&o.Evict, "evict", false, "move tasks of others away when the reservation begins")
-	_ = cmd.RegisterFlagCompletionFunc("node",
-		sess.CompleteNames(wording.KindNode)) // the flag exists, so this cannot fail
+	session.RegisterCompletion(cmd, "node", sess.CompleteNames(wording.KindNode))
 	return cmd
 }
 
+func (o *reservationCreateCommand) run(cmd *cobra.Command, args []string) error {
+	o.Name = args[0]
+	r, err := o.reservation(cmd)
+	if err != nil {
+		return err
+	}
+	c, err := o.Connect()
+	if err != nil {
+		return err
+	}
+	v, err := c.PutReservation(cmd.Context(), r, client.Condition{})
+	if err != nil {
+		return err
+	}
+	if o.WantsData() {
+		return o.PrintData(v)
+	}
+	o.Printf("reservation %s keeps %s from %s until %s: %s", v.Name, wording.Count(len(v.Nodes), "node"),
+		output.FormatMinute(v.From),
+		output.FormatMinute(v.Until), strings.Join(v.Nodes, ", "))
+	return nil
+}
+
 // reservation returns the reservation that the flags describe. An error lists all faults.
-func (o *reservationFlags) reservation(cmd *cobra.Command, now time.Time) (api.Reservation, error) {
+func (o *reservationCreateCommand) reservation(cmd *cobra.Command) (api.Reservation, error) {
 	var list session.Faults
 	r := o.Reservation
 	moment := func(flag, text string) time.Time {
@@ -117,7 +121,7 @@ func (o *reservationFlags) reservation(cmd *cobra.Command, now time.Time) (api.R
 	}
 	if o.duration > 0 {
 		if r.From.IsZero() {
-			r.From = now.UTC().Truncate(time.Second)
+			r.From = o.Now().UTC().Truncate(time.Second)
 		}
 		r.Until = r.From.Add(o.duration)
 	}
@@ -137,41 +141,41 @@ func (o *reservationFlags) reservation(cmd *cobra.Command, now time.Time) (api.R
 	return r, list.Err(cmd)
 }
 
+// reservationLsCommand is `berth reservation ls`.
+type reservationLsCommand struct{ *session.Session }
+
 func newReservationLsCommand(sess *session.Session) *cobra.Command {
+	r := &reservationLsCommand{sess}
 	return &cobra.Command{
 		Use: "ls", Aliases: []string{"list"}, Short: "List reservations", Args: session.Arguments(0, 0, ""),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := sess.Connect()
-			if err != nil {
-				return err
-			}
-			all, _, err := client.All(cmd.Context(), client.ListOptions{}, c.Reservations)
-			if err != nil {
-				return err
-			}
-			if sess.WantsData() {
-				return sess.PrintData(output.EmptyIfNil(all))
-			}
-			if len(all) == 0 {
-				sess.Messagef("No reservations. Create one with 'berth reservation create'.")
-				return nil
-			}
-			t := output.Table{
-				StateColumn: 1,
-				Titles:      []string{"RESERVATION", "STATE", "NODES>", "FROM", "UNTIL", "FOR", "+BY"},
-			}
-			for i := range all {
-				v := &all[i]
-				t.Add(v.Name, v.State, strconv.Itoa(len(v.Nodes)), output.FormatMinute(v.From),
-					output.FormatMinute(v.Until),
-					audienceText(v), v.By)
-			}
-			return sess.PrintTable(t)
-		},
+		RunE: sess.WithClient(r.run),
 	}
 }
 
-// audienceText tells which tasks may use a reservation.
+func (r *reservationLsCommand) run(ctx context.Context, c *client.Client, _ []string) error {
+	all, _, err := client.All(ctx, client.ListOptions{}, c.Reservations)
+	if err != nil {
+		return err
+	}
+	return session.PrintList(r.Session, all, "No reservations. Create one with 'berth reservation create'.",
+		reservationTable)
+}
+
+func reservationTable(all []api.ReservationView) output.Table {
+	t := output.Table{
+		StateColumn: 1,
+		Titles:      []string{"RESERVATION", "STATE", "NODES>", "FROM", "UNTIL", "FOR", "+BY"},
+	}
+	for i := range all {
+		v := &all[i]
+		t.Add(v.Name, v.State, strconv.Itoa(len(v.Nodes)), output.FormatMinute(v.From),
+			output.FormatMinute(v.Until),
+			audienceText(v), v.By)
+	}
+	return t
+}
+
+// audienceText describes which tasks may use a reservation.
 func audienceText(v *api.ReservationView) string {
 	var parts []string
 	if len(v.Clusters) > 0 {
@@ -188,62 +192,68 @@ func audienceText(v *api.ReservationView) string {
 	return strings.Join(parts, " ")
 }
 
+// reservationShowCommand is `berth reservation show`.
+type reservationShowCommand struct{ *session.Session }
+
 func newReservationShowCommand(sess *session.Session) *cobra.Command {
+	r := &reservationShowCommand{sess}
 	return &cobra.Command{
 		Use: "show NAME", Aliases: []string{"status"}, Short: "Show a reservation",
 		Args:              session.Arguments(1, 1, "the name of a reservation"),
 		ValidArgsFunction: sess.CompleteNames(session.KindReservation),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := sess.Connect()
-			if err != nil {
-				return err
-			}
-			v, err := c.Reservation(cmd.Context(), args[0])
-			if client.StatusOf(err) == 404 {
-				return fmt.Errorf("there is no reservation %q: 'berth reservation ls' lists them", args[0])
-			}
-			if err != nil {
-				return err
-			}
-			if sess.WantsData() {
-				return sess.PrintData(v)
-			}
-			sess.Printf("reservation %s is %s", v.Name, v.State)
-			sess.Printf("  from    %s", output.FormatMinute(v.From))
-			sess.Printf("  until   %s", output.FormatMinute(v.Until))
-			sess.Printf("  lead    %s", v.Lead)
-			sess.Printf("  for     %s", audienceText(&v))
-			sess.Printf("  nodes   %s", strings.Join(v.Nodes, ", "))
-			if v.Evict {
-				sess.Printf("  tasks of others move away when it begins")
-			}
-			return nil
-		},
+		RunE:              sess.WithClient(r.run),
 	}
 }
 
+func (r *reservationShowCommand) run(ctx context.Context, c *client.Client, args []string) error {
+	v, err := c.Reservation(ctx, args[0])
+	if err != nil {
+		return explainUnknown(err, args[0])
+	}
+	if r.WantsData() {
+		return r.PrintData(v)
+	}
+	r.Printf("reservation %s is %s", v.Name, v.State)
+	r.Printf("  from    %s", output.FormatMinute(v.From))
+	r.Printf("  until   %s", output.FormatMinute(v.Until))
+	r.Printf("  lead    %s", v.Lead)
+	r.Printf("  for     %s", audienceText(&v))
+	r.Printf("  nodes   %s", strings.Join(v.Nodes, ", "))
+	if v.Evict {
+		r.Printf("  tasks of others move away when it begins")
+	}
+	return nil
+}
+
+// reservationRmCommand is `berth reservation rm`.
+type reservationRmCommand struct{ *session.Session }
+
 func newReservationRmCommand(sess *session.Session) *cobra.Command {
+	r := &reservationRmCommand{sess}
 	return &cobra.Command{
 		Use: "rm NAME...", Aliases: []string{"delete"}, Short: "Remove reservations",
 		Args:              session.Arguments(1, -1, "the name of a reservation"),
 		ValidArgsFunction: sess.CompleteAll(session.KindReservation),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := sess.Connect()
-			if err != nil {
-				return err
-			}
-			for _, name := range args {
-				if err := c.DeleteReservation(cmd.Context(), name, client.Condition{}); err != nil {
-					if client.StatusOf(err) == 404 {
-						return fmt.Errorf("there is no reservation %q: 'berth reservation ls' lists them", name)
-					}
-					return err
-				}
-				if !sess.WantsData() {
-					sess.Printf("reservation %s is removed", name)
-				}
-			}
-			return nil
-		},
+		RunE:              sess.WithClient(r.run),
 	}
+}
+
+func (r *reservationRmCommand) run(ctx context.Context, c *client.Client, args []string) error {
+	for _, name := range args {
+		if err := c.DeleteReservation(ctx, name, client.Condition{}); err != nil {
+			return explainUnknown(err, name)
+		}
+		if !r.WantsData() {
+			r.Printf("reservation %s is removed", name)
+		}
+	}
+	return nil
+}
+
+// explainUnknown returns the error of a request, or a plain one if the reservation does not exist.
+func explainUnknown(err error, name string) error {
+	if client.StatusOf(err) == http.StatusNotFound {
+		return fmt.Errorf("there is no reservation %q: 'berth reservation ls' lists them", name)
+	}
+	return err
 }

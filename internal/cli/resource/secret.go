@@ -18,7 +18,6 @@ import (
 	"github.com/berthd/berth/internal/cli/output"
 	"github.com/berthd/berth/internal/cli/session"
 	"github.com/berthd/berth/internal/cluster"
-	"github.com/berthd/berth/internal/hinted"
 	"github.com/berthd/berth/internal/wording"
 )
 
@@ -35,55 +34,63 @@ func NewSecretCommand(sess *session.Session) *cobra.Command {
 	return cmd
 }
 
+// secretSetCommand is `berth secret set`.
+type secretSetCommand struct {
+	*session.Session
+	request             api.SecretWrite
+	cluster, file, kind string
+	keepNewline         bool
+}
+
 func newSecretSetCommand(sess *session.Session) *cobra.Command {
-	var in, file, kind string
-	var keep bool
-	var w api.SecretWrite
+	s := &secretSetCommand{Session: sess}
 	cmd := &cobra.Command{
 		Use: "set NAME", Short: "Create or change a secret",
 		Long: "Creates a secret or changes its value. The command reads the value from standard input or from\n" +
 			"--file, never from an argument, because other users of the machine can see arguments. It removes one\n" +
 			"newline at the end, unless you give --keep-newline.\n\n" +
-			"The files of running tasks are replaced at once. Each use of a secret defines what else happens\n" +
+			"The files of running tasks are replaced immediately. Each use of a secret defines what else happens\n" +
 			"(on_change): some services restart, according to their update policies. With --type registry the\n" +
 			"value is the password of --username for the images of --registry.",
 		Args: session.Arguments(1, 1, "a name for the secret"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			w.Type = cluster.SecretType(kind)
-			value, err := readSecretValue(sess, cmd, file)
-			if err != nil {
-				return err
-			}
-			if !keep {
-				value = bytes.TrimSuffix(bytes.TrimSuffix(value, []byte("\n")), []byte("\r"))
-			}
-			w.Value = base64.StdEncoding.EncodeToString(value)
-			c, err := sess.Connect()
-			if err != nil {
-				return err
-			}
-			v, err := c.PutSecret(cmd.Context(), in, args[0], w, client.Condition{})
-			if err != nil {
-				return err
-			}
-			if sess.WantsData() {
-				return sess.PrintData(v)
-			}
-			sess.Printf("secret %s of cluster %s has version %d", v.Name, v.Cluster, v.Version)
-			if len(v.Restarted) > 0 {
-				sess.Printf("services that restart because of the change: %s", strings.Join(v.Restarted, ", "))
-			}
-			return nil
-		},
+		RunE: s.run,
 	}
-	sess.AddClusterFlag(cmd, &in)
+	sess.AddClusterFlag(cmd, &s.cluster)
 	f := cmd.Flags()
-	f.StringVar(&file, "file", "", "`FILE` with the value; default standard input")
-	f.BoolVar(&keep, "keep-newline", false, "keep a newline at the end of the value")
-	f.StringVar(&kind, "type", string(cluster.SecretValue), "value or registry")
-	f.StringVar(&w.Registry, "registry", "", "the `HOST[:PORT]` of the registry, with --type registry")
-	f.StringVar(&w.Username, "username", "", "user name at the registry, with --type registry")
+	f.StringVar(&s.file, "file", "", "`FILE` with the value; default standard input")
+	f.BoolVar(&s.keepNewline, "keep-newline", false, "keep a newline at the end of the value")
+	f.StringVar(&s.kind, "type", string(cluster.SecretValue), "value or registry")
+	f.StringVar(&s.request.Registry, "registry", "", "the `HOST[:PORT]` of the registry, with --type registry")
+	f.StringVar(&s.request.Username, "username", "", "user name at the registry, with --type registry")
 	return cmd
+}
+
+func (s *secretSetCommand) run(cmd *cobra.Command, args []string) error {
+	s.request.Type = cluster.SecretType(s.kind)
+	value, err := readSecretValue(s.Session, cmd, s.file)
+	if err != nil {
+		return err
+	}
+	if !s.keepNewline {
+		value = bytes.TrimSuffix(bytes.TrimSuffix(value, []byte("\n")), []byte("\r"))
+	}
+	s.request.Value = base64.StdEncoding.EncodeToString(value)
+	c, err := s.Connect()
+	if err != nil {
+		return err
+	}
+	v, err := c.PutSecret(cmd.Context(), s.cluster, args[0], s.request, client.Condition{})
+	if err != nil {
+		return err
+	}
+	if s.WantsData() {
+		return s.PrintData(v)
+	}
+	s.Printf("secret %s of cluster %s has version %d", v.Name, v.Cluster, v.Version)
+	if len(v.Restarted) > 0 {
+		s.Printf("services that restart because of the change: %s", strings.Join(v.Restarted, ", "))
+	}
+	return nil
 }
 
 // readSecretValue reads the value from a file or standard input. It refuses a terminal, which would show the value.
@@ -114,83 +121,85 @@ func readSecretValue(sess *session.Session, cmd *cobra.Command, file string) ([]
 	return value, nil
 }
 
+// secretLsCommand is `berth secret ls`.
+type secretLsCommand struct {
+	*session.Session
+	cluster string
+}
+
 func newSecretLsCommand(sess *session.Session) *cobra.Command {
-	var in string
+	s := &secretLsCommand{Session: sess}
 	cmd := &cobra.Command{
 		Use: "ls", Aliases: []string{"list"}, Short: "List secrets, without their values",
 		Args: session.Arguments(0, 0, ""),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := sess.Connect()
-			if err != nil {
-				return err
-			}
-			all, _, err := client.All(cmd.Context(), client.ListOptions{},
-				func(ctx context.Context, o client.ListOptions) (api.Page[api.SecretView], error) {
-					return c.Secrets(ctx, in, o)
-				})
-			if err != nil {
-				return err
-			}
-			if sess.WantsData() {
-				return sess.PrintData(output.EmptyIfNil(all))
-			}
-			if len(all) == 0 {
-				sess.Messagef("No secrets. Create one with 'berth secret set'.")
-				return nil
-			}
-			t := output.Table{Titles: []string{"SECRET", "CLUSTER", "TYPE", "VERSION>", "AGE>", "CHANGED>", "USED BY"}}
-			for i := range all {
-				v := &all[i]
-				kind := string(v.Type)
-				if v.Registry != "" {
-					kind += " " + v.Registry
-				}
-				t.Add(v.Name, v.Cluster, kind, strconv.FormatUint(v.Version, 10), sess.Age(v.Created),
-					sess.Age(v.Updated),
-					strings.Join(v.Users, ", "))
-			}
-			return sess.PrintTable(t)
-		},
+		RunE: sess.WithClient(s.run),
 	}
-	cmd.Flags().StringVar(&in, "cluster", "", "only secrets of this `cluster`")
+	cmd.Flags().StringVar(&s.cluster, "cluster", "", "only secrets of this `cluster`")
 	sess.CompleteFlags(cmd, map[string]string{"cluster": wording.KindCluster})
 	return cmd
 }
 
+func (s *secretLsCommand) run(ctx context.Context, c *client.Client, _ []string) error {
+	all, _, err := client.All(ctx, client.ListOptions{},
+		func(ctx context.Context, o client.ListOptions) (api.Page[api.SecretView], error) {
+			return c.Secrets(ctx, s.cluster, o)
+		})
+	if err != nil {
+		return err
+	}
+	return session.PrintList(s.Session, all, "No secrets. Create one with 'berth secret set'.", s.table)
+}
+
+func (s *secretLsCommand) table(all []api.SecretView) output.Table {
+	t := output.Table{Titles: []string{"SECRET", "CLUSTER", "TYPE", "VERSION>", "AGE>", "CHANGED>", "USED BY"}}
+	for i := range all {
+		v := &all[i]
+		kind := string(v.Type)
+		if v.Registry != "" {
+			kind += " " + v.Registry
+		}
+		t.Add(v.Name, v.Cluster, kind, strconv.FormatUint(v.Version, 10), s.Age(v.Created),
+			s.Age(v.Updated),
+			strings.Join(v.Users, ", "))
+	}
+	return t
+}
+
+// secretRmCommand is `berth secret rm`.
+type secretRmCommand struct {
+	*session.Session
+	cluster string
+	force   bool
+}
+
 func newSecretRmCommand(sess *session.Session) *cobra.Command {
-	var in string
-	var force bool
+	s := &secretRmCommand{Session: sess}
 	cmd := &cobra.Command{
 		Use: "rm NAME...", Aliases: []string{"delete"}, Short: "Delete secrets",
 		Args: session.Arguments(1, -1, "the name of a secret"),
 		Long: "Deletes secrets. The command refuses to delete a secret that services, jobs or crons use, and names\n" +
 			"them. --force deletes it anyway: running tasks keep the value, and new tasks wait until a secret of\n" +
 			"this name exists again.",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := sess.Connect()
-			if err != nil {
-				return err
-			}
-			for _, name := range args {
-				err := c.DeleteSecret(cmd.Context(), in, name, force, client.Condition{})
-				switch {
-				case client.StatusOf(err) == 409 && !force:
-					return &hinted.Error{Err: err, Hint: "--force deletes it anyway."}
-				case client.StatusOf(err) == http.StatusNotFound:
-					return &hinted.Error{
-						Err:  err,
-						Hint: "'berth secret ls' lists the existing secrets; --cluster names another cluster.",
-					}
-				case err != nil:
-					return err
-				case !sess.WantsData():
-					sess.Printf("secret %s of cluster %s is deleted", name, in)
-				}
-			}
-			return nil
-		},
+		RunE: sess.WithClient(s.run),
 	}
-	sess.AddClusterFlag(cmd, &in)
-	cmd.Flags().BoolVar(&force, "force", false, "delete even a secret that is in use")
+	sess.AddClusterFlag(cmd, &s.cluster)
+	cmd.Flags().BoolVar(&s.force, "force", false, "delete even a secret that is in use")
 	return cmd
+}
+
+func (s *secretRmCommand) run(ctx context.Context, c *client.Client, args []string) error {
+	for _, name := range args {
+		err := c.DeleteSecret(ctx, s.cluster, name, s.force, client.Condition{})
+		if !s.force {
+			err = session.HintOn(err, http.StatusConflict, "--force deletes it anyway.")
+		}
+		if err != nil {
+			return session.HintOn(err, http.StatusNotFound,
+				"'berth secret ls' lists the existing secrets; --cluster names another cluster.")
+		}
+		if !s.WantsData() {
+			s.Printf("secret %s of cluster %s is deleted", name, s.cluster)
+		}
+	}
+	return nil
 }

@@ -2,7 +2,7 @@ package resource
 
 import (
 	"cmp"
-	"errors"
+	"context"
 	"fmt"
 	"net/http"
 	"slices"
@@ -16,7 +16,6 @@ import (
 	"github.com/berthd/berth/internal/cli/output"
 	"github.com/berthd/berth/internal/cli/session"
 	"github.com/berthd/berth/internal/cluster"
-	"github.com/berthd/berth/internal/hinted"
 	"github.com/berthd/berth/internal/wording"
 )
 
@@ -30,8 +29,14 @@ func NewVolumeCommand(sess *session.Session) *cobra.Command {
 	return cmd
 }
 
+// volumeListCommand is `berth volume ls`.
+type volumeListCommand struct {
+	*session.Session
+	node string
+}
+
 func newVolumeListCommand(sess *session.Session) *cobra.Command {
-	var node string
+	v := &volumeListCommand{Session: sess}
 	cmd := &cobra.Command{
 		Use: "ls", Aliases: []string{"list"}, Short: "List volumes with their size, owner and users",
 		Long: "List the volumes that nodes keep for tasks, and the folders that nodes declare (--host-volume of\n" +
@@ -39,114 +44,120 @@ func newVolumeListCommand(sess *session.Session) *cobra.Command {
 			"Nodes measure the size of a volume from time to time, at the lowest priority, but not the size of\n" +
 			"declared folders. FREE is the free space of the file system, or the rest of the quota of the volume.",
 		Args: session.Arguments(0, 0, ""),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := sess.Connect()
-			if err != nil {
-				return err
-			}
-			reply, err := c.Volumes(cmd.Context(), node)
-			if err != nil {
-				return err
-			}
-			return printVolumes(sess, reply)
-		},
+		RunE: sess.WithClient(v.run),
 	}
-	cmd.Flags().StringVar(&node, "node", "", "only this `node`; default all")
-	session.RegisterCompletion(cmd, "node", sess.CompleteNames(wording.KindNode))
+	addNodeFlag(sess, cmd, &v.node)
 	return cmd
 }
 
+func (v *volumeListCommand) run(ctx context.Context, c *client.Client, _ []string) error {
+	reply, err := c.Volumes(ctx, v.node)
+	if err != nil {
+		return err
+	}
+	return printVolumes(v.Session, reply)
+}
+
+// volumeRemoveCommand is `berth volume rm`.
+type volumeRemoveCommand struct {
+	*session.Session
+	request api.VolumeRemove
+}
+
 func newVolumeRemoveCommand(sess *session.Session) *cobra.Command {
-	var r api.VolumeRemove
+	r := &volumeRemoveCommand{Session: sess}
 	cmd := &cobra.Command{
 		Use: "rm NAME... --node NODE", Short: "Remove volumes from a node, with their data",
 		Long: "Remove volumes from a node with all their data, by the names from 'berth volume ls'. A volume that a\n" +
 			"task uses is never removed. A volume whose service or job exists requires --force: the next task\n" +
 			"would begin with an empty volume.",
 		Args: session.Arguments(1, -1, "a volume, such as default/db/data"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if r.Node == "" {
-				return &session.UsageError{
-					Command: cmd.CommandPath(),
-					Message: "--node is missing: several nodes may have a volume with this name",
-				}
-			}
-			c, err := sess.Connect()
-			if err != nil {
-				return err
-			}
-			for _, name := range args {
-				ask := r
-				ask.Name = name
-				v, err := c.RemoveVolume(cmd.Context(), ask)
-				if e, ok := errors.AsType[*client.Error](err); ok && e.Status == http.StatusConflict {
-					return &hinted.Error{Err: err, Hint: "Delete its owner first, or confirm with --force."}
-				}
-				if err != nil {
-					return err
-				}
-				sess.Messagef("Removed %s from %s%s.", v.Name, v.Node, sizeText(&v, ": %s"))
-			}
-			return nil
-		},
+		RunE: r.run,
 	}
-	cmd.Flags().StringVar(&r.Node, "node", "", "the `node` with the volumes")
-	cmd.Flags().BoolVar(&r.Force, "force", false, "also remove volumes whose service or job exists")
+	cmd.Flags().StringVar(&r.request.Node, "node", "", "the `node` with the volumes")
+	cmd.Flags().BoolVar(&r.request.Force, "force", false, "also remove volumes whose service or job exists")
 	session.RegisterCompletion(cmd, "node", sess.CompleteNames(wording.KindNode))
 	return cmd
 }
 
+func (r *volumeRemoveCommand) run(cmd *cobra.Command, args []string) error {
+	if r.request.Node == "" {
+		return &session.UsageError{
+			Command: cmd.CommandPath(),
+			Message: "--node is missing: several nodes may have a volume with this name",
+		}
+	}
+	c, err := r.Connect()
+	if err != nil {
+		return err
+	}
+	for _, name := range args {
+		ask := r.request
+		ask.Name = name
+		v, err := c.RemoveVolume(cmd.Context(), ask)
+		if err != nil {
+			return session.HintOn(err, http.StatusConflict, "Delete its owner first, or confirm with --force.")
+		}
+		r.Messagef("Removed %s from %s%s.", v.Name, v.Node, sizeText(&v, ": %s"))
+	}
+	return nil
+}
+
+// volumePruneCommand is `berth volume prune`.
+type volumePruneCommand struct {
+	*session.Session
+	node   string
+	unused time.Duration
+	dryRun bool
+}
+
 func newVolumePruneCommand(sess *session.Session) *cobra.Command {
-	var node string
-	var unused time.Duration
-	var dry bool
+	p := &volumePruneCommand{Session: sess}
 	cmd := &cobra.Command{
 		Use: "prune", Short: "Remove volumes of deleted services and jobs, with their data",
 		Long: "Remove the volumes of deleted services and jobs that no task uses, with all their data. Berth never\n" +
 			"removes volumes by itself: the data of an owner stays on its nodes until you remove it.",
 		Args: session.Arguments(0, 0, ""),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := sess.Connect()
-			if err != nil {
-				return err
-			}
-			reply, err := c.Volumes(cmd.Context(), node)
-			if err != nil {
-				return err
-			}
-			var freed cluster.Bytes
-			gone := 0
-			faults := reply.Faults
-			for i := range reply.Items {
-				v := &reply.Items[i]
-				if v.Name == "" || v.Owner != "" || len(v.By) > 0 || time.Since(v.Until) < unused {
-					continue
-				}
-				if dry {
-					sess.Messagef("%s on %s would be removed%s.", v.Name, v.Node, sizeText(v, ": %s"))
-				} else if _, err := c.RemoveVolume(cmd.Context(),
-					api.VolumeRemove{Node: v.Node, Name: v.Name}); err != nil {
-					faults = append(faults, cluster.Fault{Path: v.Node, Message: err.Error()})
-					continue
-				} else {
-					sess.Messagef("Removed %s from %s%s.", v.Name, v.Node, sizeText(v, ": %s"))
-				}
-				gone++
-				freed += v.Used
-			}
-			fate := "removed"
-			if dry {
-				fate = "would be removed"
-			}
-			sess.Messagef("%s %s, %s.", wording.Count(gone, "volume"), fate, output.Size(freed))
-			return printImageFaults(sess, faults, "could not be reached, or kept the volumes")
-		},
+		RunE: sess.WithClient(p.run),
 	}
-	cmd.Flags().StringVar(&node, "node", "", "only on this `node`; default all")
-	cmd.Flags().DurationVar(&unused, "unused-for", 0, "only volumes that no task used for this `duration`")
-	cmd.Flags().BoolVar(&dry, "dry-run", false, "remove nothing; show what would be removed")
+	cmd.Flags().StringVar(&p.node, "node", "", "only on this `node`; default all")
+	cmd.Flags().DurationVar(&p.unused, "unused-for", 0, "only volumes that no task used for this `duration`")
+	cmd.Flags().BoolVar(&p.dryRun, "dry-run", false, "remove nothing; show what would be removed")
 	session.RegisterCompletion(cmd, "node", sess.CompleteNames(wording.KindNode))
 	return cmd
+}
+
+func (p *volumePruneCommand) run(ctx context.Context, c *client.Client, _ []string) error {
+	reply, err := c.Volumes(ctx, p.node)
+	if err != nil {
+		return err
+	}
+	var freed cluster.Bytes
+	gone := 0
+	faults := reply.Faults
+	for i := range reply.Items {
+		v := &reply.Items[i]
+		if v.Name == "" || v.Owner != "" || len(v.By) > 0 || time.Since(v.Until) < p.unused {
+			continue
+		}
+		if p.dryRun {
+			p.Messagef("%s on %s would be removed%s.", v.Name, v.Node, sizeText(v, ": %s"))
+		} else if _, err := c.RemoveVolume(ctx,
+			api.VolumeRemove{Node: v.Node, Name: v.Name}); err != nil {
+			faults = append(faults, cluster.Fault{Path: v.Node, Message: err.Error()})
+			continue
+		} else {
+			p.Messagef("Removed %s from %s%s.", v.Name, v.Node, sizeText(v, ": %s"))
+		}
+		gone++
+		freed += v.Used
+	}
+	fate := "removed"
+	if p.dryRun {
+		fate = "would be removed"
+	}
+	p.Messagef("%s %s, %s.", wording.Count(gone, "volume"), fate, output.Size(freed))
+	return printImageFaults(p.Session, faults, "could not be reached, or kept the volumes")
 }
 
 // sizeText formats the size of a volume, or returns "" if it is not known yet.

@@ -16,6 +16,7 @@ import (
 
 // changeCommand is a command that applies one change to one object.
 type changeCommand struct {
+	*session.Session
 	use, short, long string
 	kinds            []string
 	do               func(context.Context, *client.Client, session.Name) error
@@ -24,39 +25,43 @@ type changeCommand struct {
 	afterDone func(context.Context, *client.Client, session.Name) error
 }
 
-func newChangeCommand(sess *session.Session, ch changeCommand) *cobra.Command {
+func newChangeCommand(ch *changeCommand) *cobra.Command {
 	return &cobra.Command{
 		Use: ch.use, Short: ch.short, Long: ch.long,
 		Args:              session.Arguments(1, 1, "one object, such as "+ch.kinds[0]+"/web"),
-		ValidArgsFunction: sess.CompleteNames(ch.kinds...),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			n, err := session.ParseName(cmd, args[0], ch.kinds...)
-			if err != nil {
-				return err
-			}
-			c, err := sess.Connect()
-			if err != nil {
-				return err
-			}
-			if n, err = n.Resolve(cmd.Context(), c); err != nil {
-				return err
-			}
-			if err := ch.do(cmd.Context(), c, n); err != nil {
-				return err
-			}
-			sess.Messagef(ch.doneText, n)
-			if ch.afterDone == nil {
-				return nil
-			}
-			return ch.afterDone(cmd.Context(), c, n)
-		},
+		ValidArgsFunction: ch.CompleteNames(ch.kinds...),
+		RunE:              ch.run,
 	}
+}
+
+func (ch *changeCommand) run(cmd *cobra.Command, args []string) error {
+	n, err := session.ParseName(cmd, args[0], ch.kinds...)
+	if err != nil {
+		return err
+	}
+	c, err := ch.Connect()
+	if err != nil {
+		return err
+	}
+	if n, err = n.Resolve(cmd.Context(), c); err != nil {
+		return err
+	}
+	if err := ch.do(cmd.Context(), c, n); err != nil {
+		return err
+	}
+	ch.Messagef(ch.doneText, n)
+	if ch.afterDone == nil {
+		return nil
+	}
+	return ch.afterDone(cmd.Context(), c, n)
 }
 
 // NewStopCommand returns the command `berth stop`.
 func NewStopCommand(sess *session.Session) *cobra.Command {
-	return newChangeCommand(sess, changeCommand{
-		use: "stop service/NAME|job/NAME|cron/NAME", short: "Stop a service's tasks, cancel a job, or suspend a cron",
+	return newChangeCommand(&changeCommand{
+		Session: sess,
+		use:     "stop service/NAME|job/NAME|cron/NAME",
+		short:   "Stop a service's tasks, cancel a job, or suspend a cron",
 		long: "Stop a service's tasks and keep its settings ('berth start' runs it again), cancel a job, or suspend\n" +
 			"a cron. A suspended cron creates no jobs until it is started again; its existing jobs continue.",
 		kinds: []string{wording.KindService, wording.KindJob, wording.KindCron},
@@ -75,8 +80,9 @@ func NewStopCommand(sess *session.Session) *cobra.Command {
 
 // NewStartCommand returns the command `berth start`.
 func NewStartCommand(sess *session.Session) *cobra.Command {
-	return newChangeCommand(sess, changeCommand{
-		use: "start service/NAME|cron/NAME", short: "Run a stopped service again, or resume a suspended cron",
+	return newChangeCommand(&changeCommand{
+		Session: sess,
+		use:     "start service/NAME|cron/NAME", short: "Run a stopped service again, or resume a suspended cron",
 		kinds: []string{wording.KindService, wording.KindCron},
 		do: func(ctx context.Context, c *client.Client, n session.Name) error {
 			if n.Kind == wording.KindCron {
@@ -88,69 +94,91 @@ func NewStartCommand(sess *session.Session) *cobra.Command {
 	})
 }
 
+// restartCommand is `berth restart`.
+type restartCommand struct {
+	*session.Session
+	detach        bool
+	minGeneration uint64 // the generation that the restart makes
+}
+
 // NewRestartCommand returns the command `berth restart`.
 func NewRestartCommand(sess *session.Session) *cobra.Command {
-	var detach bool
-	var minGeneration uint64 // the generation that the restart makes
-	cmd := newChangeCommand(sess, changeCommand{
-		use: "restart service/NAME|job/NAME", short: "Replace all tasks of a service, or run a job again",
+	r := &restartCommand{Session: sess}
+	cmd := newChangeCommand(&changeCommand{
+		Session: sess,
+		use:     "restart service/NAME|job/NAME", short: "Replace all tasks of a service, or run a job again",
 		long: "Replace every task of a service, as a rollout does and according to its update policy, and wait for\n" +
 			"the end; or run a job again, without waiting. Exit code 1: the rollout failed. An interrupt ends\n" +
 			"only the wait.",
-		kinds: []string{wording.KindService, wording.KindJob},
-		do: func(ctx context.Context, c *client.Client, n session.Name) error {
-			if n.Kind == wording.KindJob {
-				return c.RestartJob(ctx, n.Cluster, n.Name)
-			}
-			v, err := c.Service(ctx, n.Cluster, n.Name)
-			if err != nil {
-				return err
-			}
-			minGeneration = v.Generation + 1
-			return c.RestartService(ctx, n.Cluster, n.Name)
-		},
-		doneText: "restarting %s",
-		afterDone: func(ctx context.Context, c *client.Client, n session.Name) error {
-			if detach || n.Kind == wording.KindJob {
-				return nil
-			}
-			return wait.AwaitService(ctx, sess, c, &wait.Target{Name: n, MinGeneration: minGeneration})
-		},
+		kinds:     []string{wording.KindService, wording.KindJob},
+		do:        r.change,
+		doneText:  "restarting %s",
+		afterDone: r.await,
 	})
-	cmd.Flags().BoolVarP(&detach, "detach", "d", false, "do not wait")
+	session.AddDetachFlag(cmd, &r.detach)
 	return cmd
+}
+
+func (r *restartCommand) change(ctx context.Context, c *client.Client, n session.Name) error {
+	if n.Kind == wording.KindJob {
+		return c.RestartJob(ctx, n.Cluster, n.Name)
+	}
+	v, err := c.Service(ctx, n.Cluster, n.Name)
+	if err != nil {
+		return err
+	}
+	r.minGeneration = v.Generation + 1
+	return c.RestartService(ctx, n.Cluster, n.Name)
+}
+
+func (r *restartCommand) await(ctx context.Context, c *client.Client, n session.Name) error {
+	if r.detach || n.Kind == wording.KindJob {
+		return nil
+	}
+	return wait.AwaitService(ctx, r.Session, c, &wait.Target{Name: n, MinGeneration: r.minGeneration})
+}
+
+// deleteCommand is `berth delete`.
+type deleteCommand struct {
+	*session.Session
+	detach bool
 }
 
 // NewDeleteCommand returns the command `berth delete`.
 func NewDeleteCommand(sess *session.Session) *cobra.Command {
-	var detach bool
-	cmd := newChangeCommand(sess, changeCommand{
-		use: "delete KIND/NAME", short: "Delete a service, a job, a cron or an empty cluster",
+	d := &deleteCommand{Session: sess}
+	cmd := newChangeCommand(&changeCommand{
+		Session: sess,
+		use:     "delete KIND/NAME", short: "Delete a service, a job, a cron or an empty cluster",
 		long: "Delete a service or a job, which stops its tasks; a cron, whose jobs stay; or an empty cluster. The\n" +
 			"command returns when nothing of the object runs any more. An interrupt ends only the wait.",
-		kinds: []string{wording.KindService, wording.KindJob, wording.KindCron, wording.KindCluster},
-		do: func(ctx context.Context, c *client.Client, n session.Name) error {
-			switch n.Kind {
-			case wording.KindJob:
-				return c.DeleteJob(ctx, n.Cluster, n.Name, client.Condition{})
-			case wording.KindCluster:
-				return c.DeleteCluster(ctx, n.Name, client.Condition{})
-			case wording.KindCron:
-				return c.DeleteCron(ctx, n.Cluster, n.Name, client.Condition{})
-			}
-			return c.DeleteService(ctx, n.Cluster, n.Name, client.Condition{})
-		},
-		doneText: "deleting %s",
-		afterDone: func(ctx context.Context, c *client.Client, n session.Name) error {
-			if detach || n.Kind == wording.KindCluster {
-				return nil
-			}
-			return waitDeleted(ctx, sess, c, n)
-		},
+		kinds:     []string{wording.KindService, wording.KindJob, wording.KindCron, wording.KindCluster},
+		do:        d.change,
+		doneText:  "deleting %s",
+		afterDone: d.await,
 	})
 	cmd.Aliases = []string{"rm"}
-	cmd.Flags().BoolVarP(&detach, "detach", "d", false, "do not wait")
+	session.AddDetachFlag(cmd, &d.detach)
 	return cmd
+}
+
+func (d *deleteCommand) change(ctx context.Context, c *client.Client, n session.Name) error {
+	switch n.Kind {
+	case wording.KindJob:
+		return c.DeleteJob(ctx, n.Cluster, n.Name, client.Condition{})
+	case wording.KindCluster:
+		return c.DeleteCluster(ctx, n.Name, client.Condition{})
+	case wording.KindCron:
+		return c.DeleteCron(ctx, n.Cluster, n.Name, client.Condition{})
+	}
+	return c.DeleteService(ctx, n.Cluster, n.Name, client.Condition{})
+}
+
+func (d *deleteCommand) await(ctx context.Context, c *client.Client, n session.Name) error {
+	if d.detach || n.Kind == wording.KindCluster {
+		return nil
+	}
+	return waitDeleted(ctx, d.Session, c, n)
 }
 
 // waitDeleted waits until a deleted service, job or cron and all of its tasks are gone.

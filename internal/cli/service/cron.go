@@ -3,6 +3,7 @@ package service
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -30,24 +31,15 @@ func NewCronCommand(sess *session.Session) *cobra.Command {
 	cmd.AddCommand(&cobra.Command{
 		Use: "ls", Aliases: []string{"list"}, Short: "List crons, the one with the next moment first",
 		Args: session.Arguments(0, 0, ""),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := sess.Connect()
+		RunE: sess.WithClient(func(ctx context.Context, c *client.Client, _ []string) error {
+			crons, err := session.ListCrons(ctx, c, "")
 			if err != nil {
 				return err
 			}
-			crons, err := session.ListCrons(cmd.Context(), c, "")
-			if err != nil {
-				return err
-			}
-			if sess.WantsData() {
-				return sess.PrintData(output.EmptyIfNil(crons))
-			}
-			if len(crons) == 0 {
-				sess.Messagef("No crons.")
-				return nil
-			}
-			return sess.PrintTable(CronTable(sess, crons))
-		},
+			return session.PrintList(sess, crons, "No crons.", func([]api.CronView) output.Table {
+				return CronTable(sess, crons)
+			})
+		}),
 	}, cronCommand(sess, "status", "Show a cron, its next moments and its jobs", "",
 		func(ctx context.Context, c *client.Client, v api.CronView) error { return PrintCron(ctx, sess, c, v) }),
 		newCronRunCommand(sess),
@@ -102,26 +94,34 @@ func cronCommand(sess *session.Session, use, short, long string,
 	}
 }
 
+// cronRunCommand is `berth cron run`.
+type cronRunCommand struct {
+	*session.Session
+	detach bool
+}
+
 func newCronRunCommand(sess *session.Session) *cobra.Command {
-	var detach bool
+	r := &cronRunCommand{Session: sess}
 	cmd := cronCommand(sess, "run", "Create a job of a cron now",
 		"Create a job of a cron now, even if the cron is suspended, and wait until it has succeeded. Exit\n"+
 			"code 1: the job failed. An interrupt ends only the wait.",
-		func(ctx context.Context, c *client.Client, v api.CronView) error {
-			j, err := c.RunCron(ctx, v.Cluster, v.Name)
-			if err != nil {
-				return err
-			}
-			n := session.Name{Kind: wording.KindJob, Cluster: j.Cluster, Name: j.Name}
-			sess.Messagef("%s: created %s", session.CronName(v), n)
-			if detach {
-				return sess.PrintDataOnly(j)
-			}
-			w := wait.Waiter{Session: sess, Client: c, Targets: []*wait.Target{{Name: n, Revision: j.Revision}}}
-			return w.Await(ctx, "the job continues. See 'berth status "+n.String()+"'.")
-		})
-	cmd.Flags().BoolVarP(&detach, "detach", "d", false, "do not wait")
+		r.run)
+	session.AddDetachFlag(cmd, &r.detach)
 	return cmd
+}
+
+func (r *cronRunCommand) run(ctx context.Context, c *client.Client, v api.CronView) error {
+	j, err := c.RunCron(ctx, v.Cluster, v.Name)
+	if err != nil {
+		return err
+	}
+	n := session.Name{Kind: wording.KindJob, Cluster: j.Cluster, Name: j.Name}
+	r.Messagef("%s: created %s", session.CronName(v), n)
+	if r.detach {
+		return r.PrintDataOnly(j)
+	}
+	w := wait.Waiter{Session: r.Session, Client: c, Targets: []*wait.Target{{Name: n, Revision: j.Revision}}}
+	return w.Await(ctx, "the job continues. See 'berth status "+n.String()+"'.")
 }
 
 // CronTable returns the table of crons in the given order.
@@ -146,7 +146,7 @@ func CronTable(sess *session.Session, crons []api.CronView) output.Table {
 	return t
 }
 
-// momentText tells how long it is until a moment, and its time in the cron's zone.
+// momentText formats the time until a moment, and its time in the cron's zone.
 func momentText(sess *session.Session, v api.CronView, at time.Time) string {
 	zone, err := time.LoadLocation(cmp.Or(v.Zone, "UTC"))
 	if err != nil { // this machine does not know the zone
@@ -201,13 +201,11 @@ func printCronHistory(ctx context.Context, sess *session.Session, c *client.Clie
 	if err != nil {
 		return err
 	}
-	if sess.WantsData() {
-		return sess.PrintData(output.EmptyIfNil(jobs))
-	}
-	if len(jobs) == 0 {
-		sess.Messagef("%s has created no jobs, or none of them is kept.", session.CronName(v))
-		return nil
-	}
+	return session.PrintList(sess, jobs,
+		fmt.Sprintf("%s has created no jobs, or none of them is kept.", session.CronName(v)), historyTable)
+}
+
+func historyTable(jobs []api.JobView) output.Table {
 	t := output.Table{StateColumn: 1, Titles: []string{"JOB", "STATE", "MOMENT", "LATE>", "DONE>", "TOOK>", "MESSAGE"}}
 	for _, j := range jobs {
 		moment, late, took := "by hand", "", ""
@@ -226,7 +224,7 @@ func printCronHistory(ctx context.Context, sess *session.Session, c *client.Clie
 			output.Share(strconv.Itoa(j.Status.Succeeded), strconv.Itoa(j.Status.Total)), took,
 			wording.ShortTasks(wording.OneLine(j.Status.Message)))
 	}
-	return sess.PrintTable(t)
+	return t
 }
 
 func concurrencyText(c cluster.CronConcurrency) string {

@@ -57,21 +57,29 @@ func serviceCommand(sess *session.Session, use, short, long string,
 	}
 }
 
+// rolloutStatusCommand is `berth rollout status`.
+type rolloutStatusCommand struct {
+	*session.Session
+	watch bool
+}
+
 func newRolloutStatusCommand(sess *session.Session) *cobra.Command {
-	var watch bool
+	r := &rolloutStatusCommand{Session: sess}
 	cmd := serviceCommand(sess, "status", "Show the state of a service's newest rollout",
 		"Show the state of a service's newest rollout: the number of tasks of each version, its canaries and\n"+
 			"gates, and what it waits for. With --watch, show the progress until the rollout has ended, without a\n"+
 			"time limit.\n\n"+
 			"Exit code 0: the rollout is complete or continues; 1: it failed or was rolled back.",
-		func(ctx context.Context, c *client.Client, v api.ServiceView) error {
-			if watch {
-				return watchRollout(ctx, sess, c, v)
-			}
-			return printRolloutStatus(ctx, sess, c, v.Cluster, v.Name)
-		})
-	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "show progress until it has ended")
+		r.run)
+	session.AddWatchFlag(cmd, &r.watch)
 	return cmd
+}
+
+func (r *rolloutStatusCommand) run(ctx context.Context, c *client.Client, v api.ServiceView) error {
+	if r.watch {
+		return watchRollout(ctx, r.Session, c, v)
+	}
+	return printRolloutStatus(ctx, r.Session, c, v.Cluster, v.Name)
 }
 
 // printRolloutStatus prints a rollout. It returns an error with exit code 1 if the rollout failed or was rolled back.
@@ -166,9 +174,15 @@ func printRolloutChange(sess *session.Session, v api.RolloutView, err error, wha
 	return nil
 }
 
+// rolloutUndoCommand is `berth rollout undo`.
+type rolloutUndoCommand struct {
+	*session.Session
+	to     uint64
+	detach bool
+}
+
 func newRolloutUndoCommand(sess *session.Session) *cobra.Command {
-	var to uint64
-	var detach bool
+	u := &rolloutUndoCommand{Session: sess}
 	cmd := serviceCommand(sess, "undo", "Roll a service back to an earlier version",
 		"Roll a service back to an earlier version, with a rollout of its own. The default is the last\n"+
 			"version before the present one with all tasks healthy. --to selects a version from 'berth rollout\n"+
@@ -176,66 +190,84 @@ func newRolloutUndoCommand(sess *session.Session) *cobra.Command {
 			"The command waits for the end, as 'berth run' does. If the undo fails, it is not rolled back; but an\n"+
 			"undo to a version that failed before is tested like a new version. During an undo, only --to starts\n"+
 			"another undo.",
-		func(ctx context.Context, c *client.Client, v api.ServiceView) error {
-			r, err := c.UndoRollout(ctx, v.Cluster, v.Name, api.UndoRequest{Generation: to, From: v.Generation},
-				client.Condition{})
-			if err != nil {
-				return err
-			}
-			sess.Messagef("%s: %s → %s (generation %d)", session.ServiceName(v), v.Definition, r.Definition,
-				r.Generation)
-			if detach {
-				return sess.PrintDataOnly(r)
-			}
-			return wait.AwaitService(ctx, sess, c,
-				&wait.Target{Name: session.ServiceName(v), MinGeneration: r.Generation})
-		})
-	cmd.Flags().Uint64Var(&to, "to", 0, "the `generation` of the version to go back to")
-	cmd.Flags().BoolVarP(&detach, "detach", "d", false, "do not wait")
+		u.run)
+	cmd.Flags().Uint64Var(&u.to, "to", 0, "the `generation` of the version to go back to")
+	session.AddDetachFlag(cmd, &u.detach)
 	return cmd
+}
+
+func (u *rolloutUndoCommand) run(ctx context.Context, c *client.Client, v api.ServiceView) error {
+	r, err := c.UndoRollout(ctx, v.Cluster, v.Name, api.UndoRequest{Generation: u.to, From: v.Generation},
+		client.Condition{})
+	if err != nil {
+		return err
+	}
+	u.Messagef("%s: %s → %s (generation %d)", session.ServiceName(v), v.Definition, r.Definition,
+		r.Generation)
+	if u.detach {
+		return u.PrintDataOnly(r)
+	}
+	return wait.AwaitService(ctx, u.Session, c,
+		&wait.Target{Name: session.ServiceName(v), MinGeneration: r.Generation})
+}
+
+// promoteCommand is `berth promote`.
+type promoteCommand struct {
+	*session.Session
+	detach bool
 }
 
 // NewPromoteCommand returns the command `berth promote`.
 func NewPromoteCommand(sess *session.Session) *cobra.Command {
-	var detach bool
+	p := &promoteCommand{Session: sess}
 	cmd := serviceCommand(sess, "promote", "Promote the canaries of a service's rollout",
 		"Continue a rollout whose healthy canaries wait for promotion, and wait for its end, "+
 			"as 'berth run' does.",
-		func(ctx context.Context, c *client.Client, v api.ServiceView) error {
-			r, err := c.PromoteRollout(ctx, v.Cluster, v.Name, api.PromoteRequest{Generation: v.Generation},
-				client.Condition{})
-			if err != nil {
-				return err
-			}
-			sess.Messagef("%s: promoted %s (generation %d)", session.ServiceName(v), r.Definition, r.Generation)
-			if detach {
-				return sess.PrintDataOnly(r)
-			}
-			return wait.AwaitService(ctx, sess, c,
-				&wait.Target{Name: session.ServiceName(v), MinGeneration: r.Generation, Promoted: true})
-		})
-	cmd.Flags().BoolVarP(&detach, "detach", "d", false, "do not wait")
+		p.run)
+	session.AddDetachFlag(cmd, &p.detach)
 	return cmd
 }
 
+func (p *promoteCommand) run(ctx context.Context, c *client.Client, v api.ServiceView) error {
+	r, err := c.PromoteRollout(ctx, v.Cluster, v.Name, api.PromoteRequest{Generation: v.Generation},
+		client.Condition{})
+	if err != nil {
+		return err
+	}
+	p.Messagef("%s: promoted %s (generation %d)", session.ServiceName(v), r.Definition, r.Generation)
+	if p.detach {
+		return p.PrintDataOnly(r)
+	}
+	return wait.AwaitService(ctx, p.Session, c,
+		&wait.Target{Name: session.ServiceName(v), MinGeneration: r.Generation, Promoted: true})
+}
+
+// rolloutHistoryCommand is `berth rollout history`.
+type rolloutHistoryCommand struct {
+	*session.Session
+	diff bool
+}
+
 func newRolloutHistoryCommand(sess *session.Session) *cobra.Command {
-	var diff bool
+	r := &rolloutHistoryCommand{Session: sess}
 	cmd := serviceCommand(sess, "history", "List the versions of a service, the newest first",
 		"List the kept versions of a service, the newest first, and how each rollout ended. With --diff, show\n"+
 			"what each version changed in the task definition.",
-		func(ctx context.Context, c *client.Client, v api.ServiceView) error {
-			h, err := c.RolloutHistory(ctx, v.Cluster, v.Name)
-			if err != nil {
-				return err
-			}
-			if sess.WantsData() {
-				h.Versions = output.EmptyIfNil(h.Versions)
-				return sess.PrintData(h)
-			}
-			return printHistory(sess, h, diff)
-		})
-	cmd.Flags().BoolVar(&diff, "diff", false, "show what each version changed")
+		r.run)
+	cmd.Flags().BoolVar(&r.diff, "diff", false, "show what each version changed")
 	return cmd
+}
+
+func (r *rolloutHistoryCommand) run(ctx context.Context, c *client.Client, v api.ServiceView) error {
+	h, err := c.RolloutHistory(ctx, v.Cluster, v.Name)
+	if err != nil {
+		return err
+	}
+	if r.WantsData() {
+		h.Versions = output.EmptyIfNil(h.Versions)
+		return r.PrintData(h)
+	}
+	return printHistory(r.Session, h, r.diff)
 }
 
 func printHistory(sess *session.Session, h api.RolloutHistory, diff bool) error {

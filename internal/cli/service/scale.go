@@ -17,16 +17,22 @@ import (
 	"github.com/berthd/berth/internal/wording"
 )
 
-// scaleRequest is what the command line of `berth scale` asks for. An empty one shows the scaling.
+// scaleRequest is what the command line of `berth scale` requests. An empty one shows the scaling.
 type scaleRequest struct {
 	api.ScaleRequest
 	suspend, resume bool
 }
 
+// scaleCommand is `berth scale`.
+type scaleCommand struct {
+	*session.Session
+	request     scaleRequest
+	least, most int
+}
+
 // NewScaleCommand returns the command `berth scale`.
 func NewScaleCommand(sess *session.Session) *cobra.Command {
-	var least, most int
-	var s scaleRequest
+	s := &scaleCommand{Session: sess}
 	cmd := &cobra.Command{
 		Use:   "scale SERVICE [COUNT]",
 		Short: "Set the count or the scaling bounds of a service, or show its scaling",
@@ -35,32 +41,12 @@ func NewScaleCommand(sess *session.Session) *cobra.Command {
 			"scaling continues from the new count. --suspend keeps the count until --resume.",
 		Args:              session.Arguments(1, 2, "a service and a count, such as web 3"),
 		ValidArgsFunction: sess.CompleteNames(wording.KindService),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			n, err := session.ParseName(cmd, args[0], wording.KindService)
-			if err != nil {
-				return err
-			}
-			if err := s.parse(cmd, args[1:], &least, &most); err != nil {
-				return err
-			}
-			c, err := sess.Connect()
-			if err != nil {
-				return err
-			}
-			v, err := n.Service(cmd.Context(), c)
-			if err != nil {
-				return err
-			}
-			if s == (scaleRequest{}) {
-				return printScale(cmd.Context(), sess, c, v)
-			}
-			return applyScale(cmd.Context(), sess, c, v, s)
-		},
+		RunE:              s.run,
 	}
-	cmd.Flags().IntVar(&least, "min", 0, "lower bound of the `count` for scaling")
-	cmd.Flags().IntVar(&most, "max", 0, "upper bound of the `count` for scaling")
-	cmd.Flags().BoolVar(&s.suspend, "suspend", false, "suspend scaling: the count stays")
-	cmd.Flags().BoolVar(&s.resume, "resume", false, "resume scaling")
+	cmd.Flags().IntVar(&s.least, "min", 0, "lower bound of the `count` for scaling")
+	cmd.Flags().IntVar(&s.most, "max", 0, "upper bound of the `count` for scaling")
+	cmd.Flags().BoolVar(&s.request.suspend, "suspend", false, "suspend scaling: the count stays")
+	cmd.Flags().BoolVar(&s.request.resume, "resume", false, "resume scaling")
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		// The flag parser takes a negative count for a flag.
 		if _, text, ok := strings.Cut(err.Error(), " in -"); ok && strings.Trim(text, "0123456789") == "" {
@@ -69,6 +55,28 @@ func NewScaleCommand(sess *session.Session) *cobra.Command {
 		return &session.UsageError{Command: cmd.CommandPath(), Message: session.FlagErrorText(cmd, err)}
 	})
 	return cmd
+}
+
+func (s *scaleCommand) run(cmd *cobra.Command, args []string) error {
+	n, err := session.ParseName(cmd, args[0], wording.KindService)
+	if err != nil {
+		return err
+	}
+	if err := s.request.parse(cmd, args[1:], &s.least, &s.most); err != nil {
+		return err
+	}
+	c, err := s.Connect()
+	if err != nil {
+		return err
+	}
+	v, err := n.Service(cmd.Context(), c)
+	if err != nil {
+		return err
+	}
+	if s.request == (scaleRequest{}) {
+		return printScale(cmd.Context(), s.Session, c, v)
+	}
+	return applyScale(cmd.Context(), s.Session, c, v, s.request)
 }
 
 func countFault(text string) string {
@@ -179,7 +187,7 @@ func printTargets(sess *session.Session, s api.ScaleView) error {
 		return nil
 	}
 	sess.Printf("")
-	t := output.Table{Titles: []string{"TARGET", "WANT>", "NOW>", "ASKS FOR>", "AGE>", "MESSAGE"}}
+	t := output.Table{Titles: []string{"TARGET", "WANT>", "NOW>", "NEEDS>", "AGE>", "MESSAGE"}}
 	for _, v := range s.Targets {
 		now, wish := "?", ""
 		if v.Value != nil {

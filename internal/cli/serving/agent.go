@@ -49,15 +49,14 @@ func (f *agentFlags) addFlags(cmd *cobra.Command) {
 		"folder for the agent's state, logs and volumes (default "+datadir.DataDirText+")")
 	fs.StringVar(&f.name, "name", datadir.MachineName(), "name of the node (default the host name)")
 	fs.StringVar(&f.address, "address", "",
-		"`IP` address at which others reach the node's ports; default the address of the "+
-			"interface to the network")
+		"`IP` address at which others reach the node's ports; default the address of the interface to the network")
 	fs.StringArrayVar(&f.labels, "label", nil, "label of the node, key=value; may be given several times")
 	fs.StringVar(&f.traces, "trace-endpoint", "",
 		"`URL` for traces (OpenTelemetry over HTTP); default none")
 	fs.StringVar(&f.level, "log-level", "info", "debug, info, warn or error")
 	fs.StringVar(&f.secretsDir, "secrets-dir", "",
-		"`FOLDER` in memory (tmpfs) for the secrets of tasks; default a folder in memory "+
-			"below /run, the user's run directory or /dev/shm")
+		"`FOLDER` in memory (tmpfs) for the secrets of tasks; default a folder in memory below /run, the user's "+
+			"run directory or /dev/shm")
 	f.node.addFlags(cmd, false)
 	f.node.egress.addFlags(cmd, agentRequests)
 	session.HideDefaults(cmd, "server", "data-dir", "name")
@@ -97,7 +96,7 @@ func (f *agentFlags) check(cmd *cobra.Command) (err error) {
 
 // NewAgentCommand returns `berth agent`.
 func NewAgentCommand(sess *session.Session) *cobra.Command {
-	var f agentFlags
+	f := &agentFlags{}
 	cmd := &cobra.Command{
 		Use:   "agent",
 		Short: "Run the agent of this machine",
@@ -107,28 +106,30 @@ func NewAgentCommand(sess *session.Session) *cobra.Command {
 			"The agent reaches servers on other machines over https. At the first start it trades the join token\n" +
 			"for the node's certificate. The agent renews the certificate, so later starts need no token.",
 		Args: session.Arguments(0, 0, ""),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := f.check(cmd); err != nil {
-				return err
-			}
-			c, err := f.buildConfig(cmd.Context())
-			if err != nil {
-				return err
-			}
-			x := f.node.executors
-			x.DataDir, x.Log, x.Notices = f.dataDir, f.log, cmd.ErrOrStderr()
-			if c.Executors, err = node.OpenExecutors(cmd.Context(), x); err != nil {
-				return err
-			}
-			err = node.Run(cmd.Context(), c)
-			if c.Executors.Idle(cmd.Context()) {
-				err = errors.Join(err, c.Executors.StopAll(cmd.Context()))
-			}
-			return errors.Join(err, c.Executors.Close())
-		},
+		RunE: f.run,
 	}
 	f.addFlags(cmd)
 	return cmd
+}
+
+func (f *agentFlags) run(cmd *cobra.Command, _ []string) error {
+	if err := f.check(cmd); err != nil {
+		return err
+	}
+	c, err := f.buildConfig(cmd.Context())
+	if err != nil {
+		return err
+	}
+	x := f.node.executors
+	x.DataDir, x.Log, x.Notices = f.dataDir, f.log, cmd.ErrOrStderr()
+	if c.Executors, err = node.OpenExecutors(cmd.Context(), x); err != nil {
+		return err
+	}
+	err = node.Run(cmd.Context(), c)
+	if c.Executors.Idle(cmd.Context()) {
+		err = errors.Join(err, c.Executors.StopAll(cmd.Context()))
+	}
+	return errors.Join(err, c.Executors.Close())
 }
 
 // buildConfig returns the agent's configuration without the executors. It joins the control plane if the node has no
@@ -197,7 +198,7 @@ func (f *agentFlags) openKeeper(ctx context.Context, dir string, known func() []
 		return keeper, nil
 	}
 	// The tasks of the node need the agent even without servers, so a failed join does not end it. The keeper uses a
-	// certificate that somebody installs later.
+	// certificate that is installed later.
 	if f.joinToken != "" {
 		joined, err := f.joinNode(ctx, dir, self, open)
 		if err == nil {

@@ -15,11 +15,10 @@ type metricsFlags struct{ listen, tokenFile string }
 
 func (m *metricsFlags) addFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&m.listen, "metrics-listen", "",
-		"`HOST:PORT` to serve Prometheus metrics of the node's tasks on, at /metrics; "+
-			"default none. An address that other machines reach requires --metrics-token-file")
+		"`HOST:PORT` to serve Prometheus metrics of the node's tasks on, at /metrics; default none. An address "+
+			"that other machines reach requires --metrics-token-file")
 	cmd.Flags().StringVar(&m.tokenFile, "metrics-token-file", "",
-		"`FILE` with the token that readers of the metrics must send, as \"Authorization: "+
-			"Bearer TOKEN\"")
+		"`FILE` with the token that readers of the metrics must send, as \"Authorization: Bearer TOKEN\"")
 }
 
 // check adds the faults of the flags to list, and reads the token.

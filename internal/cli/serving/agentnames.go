@@ -31,8 +31,8 @@ func (f *nameFlags) addFlags(cmd *cobra.Command) {
 		"`ADDRESS:PORT` to serve the names of services on (DNS) for programs of this machine "+
 			"and its resolver; "+dnsListenOff+" disables it. Tasks with network bridge do not need it")
 	cmd.Flags().StringSliceVar(&f.upstreams, "dns-upstream", nil,
-		"`ADDRESS` of a resolver for other names; may be given several times (default the "+
-			"resolvers of /etc/resolv.conf, without loopback addresses)")
+		"`ADDRESS` of a resolver for other names; may be given several times (default the resolvers of "+
+			"/etc/resolv.conf, without loopback addresses)")
 }
 
 // check parses the flags and adds their faults to list.

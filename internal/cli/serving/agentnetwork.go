@@ -17,8 +17,8 @@ type networkFlags struct {
 
 func (f *networkFlags) addFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.subnet, "bridge-subnet", network.DefaultSubnet,
-		"`SUBNET` for the addresses of tasks with network bridge, on this machine only; it "+
-			"must not overlap the machine's routes")
+		"`SUBNET` for the addresses of tasks with network bridge, on this machine only; it must not overlap the "+
+			"machine's routes")
 }
 
 // check parses the flags and adds their faults to list.

@@ -34,9 +34,8 @@ func (f *volumeFlags) addFlags(cmd *cobra.Command, local bool) {
 		"folder of this machine that task definitions can name, as `NAME=PATH`, or read-only "+
 			"as NAME=PATH:ro; may be given several times")
 	cmd.Flags().StringArrayVar(&f.paths, "host-path", paths,
-		"`PATH` of this machine below which a volume may use any folder (host), in clusters "+
-			"with the permission host-path, or none; may be given several times; / gives authors "+
-			"of such tasks root access")
+		"`PATH` of this machine below which a volume may use any folder (host), in clusters with the permission "+
+			"host-path, or none; may be given several times; / gives authors of such tasks root access")
 }
 
 // check parses the flags and adds their faults to list.

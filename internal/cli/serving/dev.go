@@ -17,11 +17,16 @@ import (
 	"github.com/berthd/berth/internal/serve/server"
 )
 
+// devCommand is `berth dev`.
+type devCommand struct {
+	dataDir, address, socket, traces, level string
+	node                                    nodeFlags
+	store                                   serverFlags // only its store flags are used
+}
+
 // NewDevCommand returns `berth dev`.
 func NewDevCommand() *cobra.Command {
-	var dataDir, address, socket, traces, level string
-	var flags nodeFlags
-	var external serverFlags // only its store flags are used
+	d := &devCommand{}
 	cmd := &cobra.Command{
 		Use:   "dev",
 		Short: "Run a control plane and an agent in one process",
@@ -31,76 +36,77 @@ func NewDevCommand() *cobra.Command {
 			"With --store, the data directory holds no store of its own. It remembers the external store, and the\n" +
 			"next start uses the same one.",
 		Args: session.Arguments(0, 0, ""),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			var list session.Faults
-			log, err := datadir.NewLogger(cmd.ErrOrStderr(), level)
-			if err != nil {
-				list.Add("--%v", err)
-			}
-			checkTraces(&list, traces)
-			flags.check(&list)
-			external.checkStore(&list)
-			if err := list.Err(cmd); err != nil {
-				return err
-			}
-			dir, err := filepath.Abs(dataDir)
-			if err != nil {
-				return err
-			}
-			if socket == "" {
-				socket = devSocketPath(cmd, dir)
-			}
-			if err := os.MkdirAll(filepath.Dir(socket), 0o700); err != nil {
-				return fmt.Errorf("create the folder of the socket: %w", err)
-			}
-			s, err := server.Open(cmd.Context(), server.Config{
-				DataDir: dir,
-				Listen:  []string{"unix://" + socket, address},
-				Store:   external.Store,
-				Traces:  traces,
-				Egress:  flags.egress.parsed,
-				Log:     log,
-				Command: "berth dev",
-
-				Permissions: cluster.Permissions(), // the machine belongs to its user
-				Notices:     func(text string) { fmt.Fprintln(cmd.ErrOrStderr(), "berth:", text) },
-			})
-			if err != nil {
-				return err
-			}
-			x := flags.executors
-			x.DataDir, x.Log, x.Notices = dir, log, cmd.ErrOrStderr()
-			opened, err := node.OpenExecutors(cmd.Context(), x)
-			if err != nil {
-				return errors.Join(err, s.Close())
-			}
-			c := node.Config{
-				Name:      datadir.MachineName(),
-				DataDir:   filepath.Join(dir, "agent"),
-				Servers:   []string{"unix://" + socket},
-				Executors: opened,
-				Traces:    traces,
-				Log:       log,
-			}
-			flags.configure(&c)
-			return dev.Run(cmd.Context(), s, c, cmd.OutOrStdout(), cmd.ErrOrStderr())
-		},
+		RunE: d.run,
 	}
-	cmd.Flags().StringVar(&dataDir, "data-dir", datadir.DefaultDataDir(),
+	cmd.Flags().StringVar(&d.dataDir, "data-dir", datadir.DefaultDataDir(),
 		"folder for all data of Berth (default "+datadir.DataDirText+")")
-	cmd.Flags().StringVar(&address, "http", datadir.DefaultHTTP, "loopback address to serve HTTP on")
-	cmd.Flags().StringVar(&socket, "socket", "",
-		"unix socket to serve; default: in the run directory, or in the data directory if "+
-			"--data-dir is given")
-	cmd.Flags().StringVar(&traces, "trace-endpoint", "",
+	cmd.Flags().StringVar(&d.address, "http", datadir.DefaultHTTP, "loopback address to serve HTTP on")
+	cmd.Flags().StringVar(&d.socket, "socket", "",
+		"unix socket to serve; default: in the run directory, or in the data directory if --data-dir is given")
+	cmd.Flags().StringVar(&d.traces, "trace-endpoint", "",
 		"`URL` for traces (OpenTelemetry over HTTP); default none")
-	cmd.Flags().StringVar(&level, "log-level", "warn", "debug, info, warn or error")
-	flags.addFlags(cmd, true)
+	cmd.Flags().StringVar(&d.level, "log-level", "warn", "debug, info, warn or error")
+	d.node.addFlags(cmd, true)
 	// A trial server may call services of its own machine.
-	flags.egress.addFlags(cmd, devRequests, egress.Loopback()...)
-	external.addStoreFlags(cmd.Flags())
+	d.node.egress.addFlags(cmd, devRequests, egress.Loopback()...)
+	d.store.addStoreFlags(cmd.Flags())
 	session.HideDefaults(cmd, "data-dir")
 	return cmd
+}
+
+func (d *devCommand) run(cmd *cobra.Command, _ []string) error {
+	var list session.Faults
+	log, err := datadir.NewLogger(cmd.ErrOrStderr(), d.level)
+	if err != nil {
+		list.Add("--%v", err)
+	}
+	checkTraces(&list, d.traces)
+	d.node.check(&list)
+	d.store.checkStore(&list)
+	if err := list.Err(cmd); err != nil {
+		return err
+	}
+	dir, err := filepath.Abs(d.dataDir)
+	if err != nil {
+		return err
+	}
+	if d.socket == "" {
+		d.socket = devSocketPath(cmd, dir)
+	}
+	if err := os.MkdirAll(filepath.Dir(d.socket), 0o700); err != nil {
+		return fmt.Errorf("create the folder of the socket: %w", err)
+	}
+	s, err := server.Open(cmd.Context(), server.Config{
+		DataDir: dir,
+		Listen:  []string{"unix://" + d.socket, d.address},
+		Store:   d.store.Store,
+		Traces:  d.traces,
+		Egress:  d.node.egress.parsed,
+		Log:     log,
+		Command: "berth dev",
+
+		Permissions: cluster.Permissions(), // the machine belongs to its user
+		Notices:     func(text string) { fmt.Fprintln(cmd.ErrOrStderr(), "berth:", text) },
+	})
+	if err != nil {
+		return err
+	}
+	x := d.node.executors
+	x.DataDir, x.Log, x.Notices = dir, log, cmd.ErrOrStderr()
+	opened, err := node.OpenExecutors(cmd.Context(), x)
+	if err != nil {
+		return errors.Join(err, s.Close())
+	}
+	c := node.Config{
+		Name:      datadir.MachineName(),
+		DataDir:   filepath.Join(dir, "agent"),
+		Servers:   []string{"unix://" + d.socket},
+		Executors: opened,
+		Traces:    d.traces,
+		Log:       log,
+	}
+	d.node.configure(&c)
+	return dev.Run(cmd.Context(), s, c, cmd.OutOrStdout(), cmd.ErrOrStderr())
 }
 
 // devSocketPath returns the path of the API socket. With --data-dir the socket is in that directory, so several

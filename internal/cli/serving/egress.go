@@ -15,7 +15,7 @@ type egressFlags struct {
 	parsed      egress.Policy
 }
 
-// What the processes request on behalf of users, for the help of the flags.
+// Requests of the processes on behalf of users, for the help of the flags.
 const (
 	serverRequests = "gates and scaling queries"
 	agentRequests  = "artifacts and image pulls"

@@ -15,11 +15,11 @@ func addExecutorFlags(c *node.ExecutorConfig, cmd *cobra.Command, local bool) {
 		kind, apart, user = node.ExecutorAuto, cluster.IsolationNone, "the user of this process"
 	}
 	cmd.Flags().StringVar(&c.Kind, "executor", kind,
-		"what runs containers: containerd (containers with an image), process (programs of "+
-			"this machine) or auto (both, if the machine supports them)")
+		"what runs containers: containerd (containers with an image), process (programs of this machine) or auto "+
+			"(both, if the machine supports them)")
 	cmd.Flags().StringVar(&c.Isolation, "process-isolation", string(apart),
-		"default `ISOLATION` of programs without an image: required or none. With none a "+
-			"program sees and can do what its user can on this machine")
+		"default `ISOLATION` of programs without an image: required or none. With none a program sees and can do "+
+			"what its user can on this machine")
 	cmd.Flags().StringVar(&c.Socket, "containerd", "", "socket of a containerd to use; default: Berth starts its own")
 	cmd.Flags().IntVar(&c.MaxStarts, "starts", containerd.DefaultAtOnce,
 		"how many containers with images are created at a time, and how many started; others wait")

@@ -21,8 +21,8 @@ func (f *imageFlags) addFlags(cmd *cobra.Command) {
 	cmd.Flags().Float64Var(&f.low, "image-low", diskspace.DefaultImageLow,
 		"`PERCENT`: stop removing below this use of the disk")
 	cmd.Flags().IntVar(&f.pulls, "pulls", containerd.DefaultPulls,
-		"how many images are pulled at a time; one slot is kept free of the busiest "+
-			"registry, so that a slow registry does not block the others")
+		"how many images are pulled at a time; one slot is kept free of the busiest registry, so that a slow "+
+			"registry does not block the others")
 }
 
 // check adds the faults of the flags to list.

@@ -157,8 +157,8 @@ func TestJoinIsTakenUpAgain(t *testing.T) {
 	}
 }
 
-// TestJoinFaultsSayTheWayOut checks the hints of the errors when a node joins.
-func TestJoinFaultsSayTheWayOut(t *testing.T) {
+// TestJoinFaultsNameTheRemedy checks the hints of the errors when a node joins.
+func TestJoinFaultsNameTheRemedy(t *testing.T) {
 	s, other := newAuthorityServer(t), newAuthorityServer(t)
 	expired := newAuthorityServer(t)
 	expired.refuse = &api.Problem{Status: 401, Detail: "the join token t1 expired"}
@@ -175,7 +175,7 @@ func TestJoinFaultsSayTheWayOut(t *testing.T) {
 		},
 		{"expired", expired.URL, expired.token(t), []string{"expired", "berth token create --join --role node"}},
 		{
-			"nobody there", "https://127.0.0.1:1", s.token(t),
+			"no listener", "https://127.0.0.1:1", s.token(t),
 			[]string{"https://127.0.0.1:1: nothing listens there (connection refused)"},
 		},
 		{"plain http", strings.Replace(plain.URL, "http:", "https:", 1), s.token(t), []string{"does not speak https"}},
@@ -203,7 +203,7 @@ func TestJoinFaultsSayTheWayOut(t *testing.T) {
 				}
 			}
 			if strings.Contains(out.String(), strings.Repeat("s", 32)) {
-				t.Errorf("the secret is told:\n%s", out.String())
+				t.Errorf("the secret is printed:\n%s", out.String())
 			}
 		})
 	}
@@ -268,7 +268,7 @@ func TestAgentIdentity(t *testing.T) {
 	s.refuse, s.authority.Life = nil, 0
 	k, err := f.openKeeper(t.Context(), dir, nil)
 	if err != nil || k.Health() != nil {
-		t.Errorf("joined anew: %v", err)
+		t.Errorf("joined again: %v", err)
 	}
 	if strings.Contains(logged.String(), strings.Repeat("s", 32)) {
 		t.Errorf("the secret is logged:\n%s", logged.String())

@@ -15,29 +15,30 @@ import (
 	"github.com/berthd/berth/internal/cli/fetch"
 	"github.com/berthd/berth/internal/cli/output"
 	"github.com/berthd/berth/internal/cli/session"
-	"github.com/berthd/berth/internal/hinted"
 	"github.com/berthd/berth/internal/wording"
 )
 
+// membersCommand is `berth server members`.
+type membersCommand struct{ *session.Session }
+
 func newServerMembersCommand(sess *session.Session) *cobra.Command {
+	m := &membersCommand{sess}
 	return &cobra.Command{
 		Use: "members", Aliases: []string{"ls"}, Short: "List the servers and their roles in the store",
 		Args: session.Arguments(0, 0, ""),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := sess.Connect()
-			if err != nil {
-				return err
-			}
-			servers, err := fetch.ListServers(cmd.Context(), c)
-			if err != nil {
-				return err
-			}
-			if sess.WantsData() {
-				return sess.PrintData(output.EmptyIfNil(servers))
-			}
-			return sess.PrintTable(serverTable(sess, servers))
-		},
+		RunE: sess.WithClient(m.run),
 	}
+}
+
+func (m *membersCommand) run(ctx context.Context, c *client.Client, _ []string) error {
+	servers, err := fetch.ListServers(ctx, c)
+	if err != nil {
+		return err
+	}
+	if m.WantsData() {
+		return m.PrintData(output.EmptyIfNil(servers))
+	}
+	return m.PrintTable(serverTable(m.Session, servers))
 }
 
 func serverTable(sess *session.Session, servers []api.ServerView) output.Table {
@@ -133,22 +134,18 @@ func memberID(v api.ServerView) string {
 
 // serverCommand returns a command about one server.
 func serverCommand(sess *session.Session, use, short, long string,
-	do func(cmd *cobra.Command, c *client.Client, v api.ServerView) error,
+	do func(context.Context, *client.Client, api.ServerView) error,
 ) *cobra.Command {
 	return &cobra.Command{
 		Use: use + " SERVER", Short: short, Long: long, Args: session.Arguments(1, 1, "the name or the id of a server"),
 		ValidArgsFunction: sess.CompleteNames(session.KindServer),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := sess.Connect()
+		RunE: sess.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
+			v, err := findServer(ctx, c, args[0])
 			if err != nil {
 				return err
 			}
-			v, err := findServer(cmd.Context(), c, args[0])
-			if err != nil {
-				return err
-			}
-			return do(cmd, c, v)
-		},
+			return do(ctx, c, v)
+		}),
 	}
 }
 
@@ -156,8 +153,8 @@ func newServerPromoteCommand(sess *session.Session) *cobra.Command {
 	return serverCommand(sess, "promote", "Give a learner its vote in the store",
 		"Gives a learner its vote in the store. A server that joined gets its vote by itself once it has\n"+
 			"caught up. Use this command when it does not; the answer says why.",
-		func(cmd *cobra.Command, c *client.Client, v api.ServerView) error {
-			now, err := c.PromoteServer(cmd.Context(), memberID(v))
+		func(ctx context.Context, c *client.Client, v api.ServerView) error {
+			now, err := c.PromoteServer(ctx, memberID(v))
 			if err != nil {
 				return err
 			}
@@ -169,31 +166,39 @@ func newServerPromoteCommand(sess *session.Session) *cobra.Command {
 		})
 }
 
+// removeCommand is `berth server remove`.
+type removeCommand struct {
+	*session.Session
+	force bool
+}
+
 func newServerRemoveCommand(sess *session.Session) *cobra.Command {
-	var force bool
+	r := &removeCommand{Session: sess}
 	cmd := serverCommand(sess, "remove", "Remove a server permanently",
 		"Removes a server from the members of the store and deletes its record. A running server then ends by\n"+
 			"itself. Its data directory cannot be used again: empty it before the machine joins again. The\n"+
 			"command is refused if the remaining servers would have no quorum.",
-		func(cmd *cobra.Command, c *client.Client, v api.ServerView) error {
-			err := c.RemoveServer(cmd.Context(), memberID(v), force)
-			if hint := removeHint(v); client.StatusOf(err) == http.StatusConflict && (!force || v.Engine != nil) {
-				return &hinted.Error{Err: err, Hint: hint}
-			}
-			if err != nil {
-				return err
-			}
-			if !sess.WantsData() {
-				sess.Printf("%s is removed", cmp.Or(v.Name, memberID(v)))
-			}
-			return nil
-		})
-	cmd.Flags().BoolVar(&force, "force", false,
+		r.run)
+	cmd.Flags().BoolVar(&r.force, "force", false,
 		"remove a running server that uses an external store, and so does not end by itself")
 	return cmd
 }
 
-// removeHint tells what has to happen before a server can be removed.
+func (r *removeCommand) run(ctx context.Context, c *client.Client, v api.ServerView) error {
+	err := c.RemoveServer(ctx, memberID(v), r.force)
+	if !r.force || v.Engine != nil {
+		err = session.HintOn(err, http.StatusConflict, removeHint(v))
+	}
+	if err != nil {
+		return err
+	}
+	if !r.WantsData() {
+		r.Printf("%s is removed", cmp.Or(v.Name, memberID(v)))
+	}
+	return nil
+}
+
+// removeHint describes what has to happen before a server can be removed.
 func removeHint(v api.ServerView) string {
 	switch {
 	case v.Engine != nil:

@@ -46,8 +46,9 @@ func firstServer(t *testing.T) (dataDir string, open func() (store.ServerEngine,
 	}
 }
 
-// TestLostStoreIsNotBegunAnew starts a server without its store. The server makes no empty store and says what to do.
-func TestLostStoreIsNotBegunAnew(t *testing.T) {
+// TestLostStoreIsNotCreatedAgain starts a server without its store. The server makes no empty store and says what to
+// do.
+func TestLostStoreIsNotCreatedAgain(t *testing.T) {
 	dataDir, open := firstServer(t)
 	engine, err := open()
 	if err != nil {
@@ -170,7 +171,7 @@ func TestReplaceStore(t *testing.T) {
 	holds := func(path, want string) {
 		t.Helper()
 		if got, err := os.ReadFile(filepath.Join(path, "f")); err != nil || string(got) != want {
-			t.Errorf("%s holds %q, error %v, want %q", path, got, err, want)
+			t.Errorf("%s contains %q, error %v, want %q", path, got, err, want)
 		}
 	}
 	dir, now := filepath.Join(base, "store"), time.Unix(0, 0)

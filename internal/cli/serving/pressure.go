@@ -12,11 +12,11 @@ type pressureFlags struct{ stall, free float64 }
 
 func (p *pressureFlags) addFlags(cmd *cobra.Command) {
 	cmd.Flags().Float64Var(&p.stall, "pressure-stall", usage.DefaultPressureStall,
-		"`PERCENT` of the time that tasks wait for memory, above which the node is short of "+
-			"memory and moves a task away (needs the kernel's pressure information)")
+		"`PERCENT` of the time that tasks wait for memory, above which the node is short of memory and moves a "+
+			"task away (needs the kernel's pressure information)")
 	cmd.Flags().Float64Var(&p.free, "pressure-free", usage.DefaultPressureFree,
-		"`PERCENT` of free memory below which the node is short of memory (used without the "+
-			"kernel's pressure information)")
+		"`PERCENT` of free memory below which the node is short of memory (used without the kernel's pressure "+
+			"information)")
 }
 
 // check adds the faults of the flags to list. It refuses 0, which means the default in the agent's configuration.

@@ -35,11 +35,10 @@ func (f *serverFlags) addFlags(cmd *cobra.Command) {
 	fs.StringVar(&f.DataDir, "data-dir", datadir.DefaultDataDir(),
 		"folder for the store, the token, the certificates and the server's id (default "+datadir.DataDirText+")")
 	fs.StringArrayVar(&f.Listen, "listen", []string{"unix://" + datadir.DefaultSocket(), datadir.DefaultHTTP},
-		"address to serve, unix:///path, a loopback host:port, or https://host:port; may be "+
-			"given several "+"times (default "+datadir.SocketText+" and "+
-			"http://"+datadir.DefaultHTTP+fmt.Sprintf("; a server for other machines also serves "+
-			"https://0.0.0.0:%d unless an https "+
-			"address is given)", datadir.PortAPI))
+		"address to serve, unix:///path, a loopback host:port, or https://host:port; may be given several times "+
+			"(default "+datadir.SocketText+" and http://"+datadir.DefaultHTTP+
+			fmt.Sprintf("; a server for other machines also serves https://0.0.0.0:%d unless an https address is "+
+				"given)", datadir.PortAPI))
 	fs.StringVar(&f.ListenPeers, "listen-peers", "",
 		"`HOST:PORT` to serve the other members of the store on; default the advertised port "+
 			"on all interfaces")
@@ -55,8 +54,8 @@ func (f *serverFlags) addFlags(cmd *cobra.Command) {
 		"`URL` for traces (OpenTelemetry over HTTP), such as http://127.0.0.1:4318; default none")
 	f.egress.addFlags(cmd, serverRequests)
 	fs.IntVar(&f.MaxWaiters, "max-waiters", 1024,
-		"how many requests may wait for changes at once (streams of lists and events, and "+
-			"lists with ?wait); further ones are answered with 429")
+		"how many requests may wait for changes concurrently (streams of lists and events, and lists with ?wait); "+
+			"further ones are answered with 429")
 	fs.IntVar(&f.MaxClientWaiters, "max-client-waiters", 256,
 		"how many such requests one token, or one user of the unix socket, may have")
 	fs.StringVar(&f.level, "log-level", "info", "debug, info, warn or error")
@@ -128,7 +127,7 @@ func plainPathError(err error) string {
 
 // NewServerCommand returns `berth server`.
 func NewServerCommand(sess *session.Session) *cobra.Command {
-	var f serverFlags
+	f := &serverFlags{}
 	cmd := &cobra.Command{
 		Use:   "server",
 		Short: "Run a control plane: store, decisions and API",
@@ -139,39 +138,41 @@ func NewServerCommand(sess *session.Session) *cobra.Command {
 			"A data directory from `berth server init` or `berth server join` makes a server for other machines.\n" +
 			"It uses https with mutual TLS and shares the store with the other servers.",
 		Args: session.Arguments(0, 0, ""),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := f.check(cmd); err != nil {
-				return err
-			}
-			if !cmd.Flags().Changed("listen") {
-				if err := os.MkdirAll(filepath.Dir(datadir.DefaultSocket()), 0o700); err != nil {
-					return fmt.Errorf("create the folder of the socket: %w", err)
-				}
-			}
-			stop, err := server.ProfileCPU(f.profile)
-			if err != nil {
-				return err
-			}
-			defer stop()
-			s, err := server.Open(cmd.Context(), f.Config)
-			if err != nil {
-				return err
-			}
-			group, ctx := errgroup.WithContext(cmd.Context())
-			group.Go(func() error { return s.Run(ctx) })
-			group.Go(func() error {
-				if err := s.WaitReady(ctx); err != nil {
-					return nil //nolint:nilerr // Run reports why the server ended
-				}
-				fmt.Fprintf(cmd.OutOrStdout(), "berth: ready at %s\n", server.PreferredURL(s.Listeners))
-				return nil
-			})
-			return group.Wait()
-		},
+		RunE: f.run,
 	}
 	f.addFlags(cmd)
 	cmd.AddCommand(newServerInitCommand(sess), newServerJoinCommand(sess), newServerMembersCommand(sess),
 		newServerPromoteCommand(sess),
 		newServerRemoveCommand(sess), operator.NewServerRecoverCommand(sess))
 	return cmd
+}
+
+func (f *serverFlags) run(cmd *cobra.Command, _ []string) error {
+	if err := f.check(cmd); err != nil {
+		return err
+	}
+	if !cmd.Flags().Changed("listen") {
+		if err := os.MkdirAll(filepath.Dir(datadir.DefaultSocket()), 0o700); err != nil {
+			return fmt.Errorf("create the folder of the socket: %w", err)
+		}
+	}
+	stop, err := server.ProfileCPU(f.profile)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	s, err := server.Open(cmd.Context(), f.Config)
+	if err != nil {
+		return err
+	}
+	group, ctx := errgroup.WithContext(cmd.Context())
+	group.Go(func() error { return s.Run(ctx) })
+	group.Go(func() error {
+		if err := s.WaitReady(ctx); err != nil {
+			return nil //nolint:nilerr // Run reports why the server ended
+		}
+		fmt.Fprintf(cmd.OutOrStdout(), "berth: ready at %s\n", server.PreferredURL(s.Listeners))
+		return nil
+	})
+	return group.Wait()
 }

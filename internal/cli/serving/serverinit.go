@@ -66,8 +66,14 @@ func (v *advertisedFlags) settings(list *session.Faults) datadir.Settings {
 	return datadir.Settings{Name: v.name, API: "https://" + api, Peer: "https://" + peers}
 }
 
+// initCommand is `berth server init`.
+type initCommand struct {
+	*session.Session
+	flags advertisedFlags
+}
+
 func newServerInitCommand(sess *session.Session) *cobra.Command {
-	var v advertisedFlags
+	i := &initCommand{Session: sess}
 	cmd := &cobra.Command{
 		Use:   "init --advertise HOST[:PORT]",
 		Short: "Create the first server: certificate authority, certificate, settings",
@@ -76,17 +82,19 @@ func newServerInitCommand(sess *session.Session) *cobra.Command {
 			"afterwards. Running the command again changes nothing; it never overwrites keys. Create the other\n" +
 			"servers with `berth server join`.",
 		Args: session.Arguments(0, 0, ""),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			var list session.Faults
-			want := v.settings(&list)
-			if err := list.Err(cmd); err != nil {
-				return err
-			}
-			return initServer(sess, v.dataDir, want)
-		},
+		RunE: i.run,
 	}
-	v.addFlags(cmd)
+	i.flags.addFlags(cmd)
 	return cmd
+}
+
+func (i *initCommand) run(cmd *cobra.Command, _ []string) error {
+	var list session.Faults
+	want := i.flags.settings(&list)
+	if err := list.Err(cmd); err != nil {
+		return err
+	}
+	return initServer(i.Session, i.flags.dataDir, want)
 }
 
 // initServer makes the first server. Each step accepts a result of an earlier, interrupted run.

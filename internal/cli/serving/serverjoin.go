@@ -22,12 +22,18 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
+// joinCommand is `berth server join`.
+type joinCommand struct {
+	*session.Session
+	flags     advertisedFlags
+	servers   []string
+	tokenFile string
+	external  bool
+	store     serverFlags // only its store flags are used
+}
+
 func newServerJoinCommand(sess *session.Session) *cobra.Command {
-	var v advertisedFlags
-	var servers []string
-	var tokenFile string
-	var external bool
-	var f serverFlags
+	j := &joinCommand{Session: sess}
 	cmd := &cobra.Command{
 		Use:   "join --server https://HOST:7071 --token-file FILE --advertise HOST[:PORT]",
 		Short: "Create another server of a control plane",
@@ -35,42 +41,43 @@ func newServerJoinCommand(sess *session.Session) *cobra.Command {
 			"directory. Then start the server with `berth server`: it copies the store and gets its vote by\n" +
 			"itself. If the command is interrupted, run it again with the same token.",
 		Args: session.Arguments(0, 0, ""),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			var list session.Faults
-			want := v.settings(&list)
-			servers = session.SplitList(servers)
-			checkServers(&list, servers)
-			token := ""
-			if tokenFile == "" {
-				list.Add("--token-file is missing: want a file with the output of `berth token create --join " +
-					"--role server`")
-			} else {
-				var err error
-				if token, err = datadir.ReadSecret("--token-file", tokenFile); err != nil {
-					list.Add("%s", session.ErrorText(err))
-				}
-			}
-			f.checkStore(&list)
-			if err := list.Err(cmd); err != nil {
-				return err
-			}
-			var err error
-			if want.Store, err = f.Store.Record(); err != nil {
-				return err
-			}
-			want.External = external || want.Store != nil
-			return joinServer(cmd.Context(), sess, v.dataDir, want, join.Joiner{Servers: servers, Token: token})
-		},
+		RunE: j.run,
 	}
-	v.addFlags(cmd)
-	cmd.Flags().StringSliceVar(&servers, "server", nil,
+	j.flags.addFlags(cmd)
+	cmd.Flags().StringSliceVar(&j.servers, "server", nil,
 		"`ADDRESS` of a server, https://HOST:7071; may be given several times")
-	cmd.Flags().StringVar(&tokenFile, "token-file", "", "`FILE` with the join token")
-	cmd.Flags().BoolVar(&external, "external-store", false,
-		"the servers use an external store: start this server with --store; it does not "+
-			"become a member")
-	f.addStoreFlags(cmd.Flags())
+	cmd.Flags().StringVar(&j.tokenFile, "token-file", "", "`FILE` with the join token")
+	cmd.Flags().BoolVar(&j.external, "external-store", false,
+		"the servers use an external store: start this server with --store; it does not become a member")
+	j.store.addStoreFlags(cmd.Flags())
 	return cmd
+}
+
+func (j *joinCommand) run(cmd *cobra.Command, _ []string) error {
+	var list session.Faults
+	want := j.flags.settings(&list)
+	j.servers = session.SplitList(j.servers)
+	checkServers(&list, j.servers)
+	token := ""
+	if j.tokenFile == "" {
+		list.Add("--token-file is missing: want a file with the output of `berth token create --join " +
+			"--role server`")
+	} else {
+		var err error
+		if token, err = datadir.ReadSecret("--token-file", j.tokenFile); err != nil {
+			list.Add("%s", session.ErrorText(err))
+		}
+	}
+	j.store.checkStore(&list)
+	if err := list.Err(cmd); err != nil {
+		return err
+	}
+	var err error
+	if want.Store, err = j.store.Store.Record(); err != nil {
+		return err
+	}
+	want.External = j.external || want.Store != nil
+	return joinServer(cmd.Context(), j.Session, j.flags.dataDir, want, join.Joiner{Servers: j.servers, Token: token})
 }
 
 // checkServers adds a fault to list for each address that is no https address.

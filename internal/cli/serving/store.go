@@ -19,16 +19,16 @@ func (f *serverFlags) addStoreFlags(fs *pflag.FlagSet) {
 		"external etcd to use, `etcd://host:2379,host:2379`, instead of the server's own; it "+
 			"must be the same on every server")
 	fs.StringVar(&f.Store.CA, "store-ca", "",
-		"file with the certificate authority of the external etcd, or `system` for the "+
-			"authorities of this machine; enables https")
+		"file with the certificate authority of the external etcd, or `system` for the authorities of this "+
+			"machine; enables https")
 	fs.StringVar(&f.Store.Cert, "store-cert", "", "file with the client certificate for the external etcd")
 	fs.StringVar(&f.Store.Key, "store-key", "", "file with the key of the client certificate")
 	fs.StringVar(&f.Store.User, "store-user", "", "user name at the external etcd")
 	fs.StringVar(&f.Store.PasswordFile, "store-password-file", "",
 		"file with the password of that user; default "+engines.PasswordVariable+" in the environment")
 	fs.StringVar(&f.Store.Prefix, "store-prefix", "",
-		"prefix of all keys in the external etcd, such as prod/; control planes that share "+
-			"an etcd need different prefixes")
+		"prefix of all keys in the external etcd, such as prod/; control planes that share an etcd need "+
+			"different prefixes")
 }
 
 // checkStoreUser adds faults of the user and of the prefix to list.

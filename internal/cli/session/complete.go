@@ -139,8 +139,8 @@ func matchingNames(names []string, text string) []string {
 	return slices.Compact(names)
 }
 
-// listArguments returns names for a command of several kinds. Tasks need no kind, because no other name looks like a
-// task id.
+// listArguments returns names for a command of several kinds. Tasks need no kind, because no other name has the form of
+// a task id.
 func listArguments(ctx context.Context, c *client.Client, kinds []string) []string {
 	var names []string
 	for _, kind := range kinds {

@@ -2,6 +2,7 @@ package session
 
 import (
 	"cmp"
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -11,6 +12,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/spf13/cobra"
 
 	"github.com/berthd/berth/api/client"
 	"github.com/berthd/berth/internal/hinted"
@@ -41,6 +44,18 @@ func (s *Session) Connect() (*client.Client, error) {
 		return nil, &UsageError{"berth", err.Error()}
 	}
 	return c, nil
+}
+
+// WithClient returns the action of a command that first connects to a server.
+func (s *Session) WithClient(run func(context.Context, *client.Client, []string) error,
+) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		c, err := s.Connect()
+		if err != nil {
+			return err
+		}
+		return run(cmd.Context(), c, args)
+	}
 }
 
 // FindAddresses returns the servers' addresses, separated by commas. The help of berth documents the order of the

@@ -21,6 +21,7 @@ import (
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/api/client"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/hinted"
 	"github.com/berthd/berth/internal/plain"
 	"github.com/berthd/berth/internal/spelling"
 	"github.com/berthd/berth/internal/store"
@@ -82,7 +83,7 @@ func systemHint(err error) string {
 	return ""
 }
 
-// otherProgramHint tells what to do if the address belongs to another program.
+// otherProgramHint describes what to do if the address belongs to another program.
 func (s *Session) otherProgramHint() string {
 	return "Another program, or a proxy in front of the server, answers at " + s.FindAddresses() + ": name the " +
 		"server with --addr or BERTH_ADDR."
@@ -117,6 +118,14 @@ func (s *Session) answerHint(err error) string {
 	return ""
 }
 
+// HintOn adds a hint to a refusal with an HTTP status. It returns other errors, and nil, as they are.
+func HintOn(err error, status int, hint string) error {
+	if client.StatusOf(err) == status {
+		return &hinted.Error{Err: err, Hint: hint}
+	}
+	return err
+}
+
 // FlagErrorText returns the text of a flag error.
 func FlagErrorText(cmd *cobra.Command, err error) string {
 	if missing, ok := errors.AsType[*pflag.NotExistError](err); ok {
@@ -136,24 +145,14 @@ func FlagErrorText(cmd *cobra.Command, err error) string {
 
 // suggestFlag returns a question for a known flag with a similar name.
 func suggestFlag(cmd *cobra.Command, missing *pflag.NotExistError) string {
-	word := missing.GetSpecifiedName()
-	if len(word) < 2 || missing.GetSpecifiedShortnames() != "" {
-		return ""
-	}
-	best, least := "", min(2, len(word)-1)+1
-	cmd.Flags().VisitAll(func(f *pflag.Flag) { // sorted by name
-		n := spelling.Distance(word, f.Name)
-		if strings.HasPrefix(f.Name, word) {
-			n = min(n, 1)
-		}
-		if n < least && !f.Hidden {
-			best, least = f.Name, n
-		}
+	near := spelling.Nearest(missing.GetSpecifiedName(), func(yield func(string) bool) {
+		more := true
+		cmd.Flags().VisitAll(func(f *pflag.Flag) { more = more && (f.Hidden || yield(f.Name)) })
 	})
-	if best == "" {
+	if near == "" {
 		return ""
 	}
-	return fmt.Sprintf(": did you mean --%s?", best)
+	return fmt.Sprintf(": did you mean --%s?", near)
 }
 
 // flagTypeText describes the values of a flag.
@@ -194,18 +193,20 @@ func suggestCommand(cmd *cobra.Command, word string) string {
 	if meant := Synonyms()[path]; meant != "" {
 		return fmt.Sprintf(": did you mean \"berth %s\"?", meant)
 	}
-	if !cmd.HasSubCommands() {
+	if isReadingWord(word) {
 		return ""
 	}
-	cmd.SuggestionsMinimumDistance = 2
-	near := cmd.SuggestionsFor(word)
-	if len(near) == 0 {
-		return ""
-	}
-	slices.SortStableFunc(near, func(a, b string) int {
-		return spelling.Distance(word, a) - spelling.Distance(word, b)
+	near := spelling.Nearest(word, func(yield func(string) bool) {
+		for _, sub := range cmd.Commands() {
+			if sub.IsAvailableCommand() && !yield(sub.Name()) {
+				return
+			}
+		}
 	})
-	return fmt.Sprintf(": did you mean %q?", cmd.CommandPath()+" "+near[0])
+	if near == "" {
+		return ""
+	}
+	return fmt.Sprintf(": did you mean %q?", cmd.CommandPath()+" "+near)
 }
 
 // CheckFilter returns an error if the node or the cluster of an empty list does not exist. Their name may be misspelt.

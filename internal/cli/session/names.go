@@ -15,6 +15,7 @@ import (
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/api/client"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/spelling"
 	"github.com/berthd/berth/internal/wording"
 )
 
@@ -137,7 +138,9 @@ var ErrUnknown = errors.New("there is no")
 func UnknownError(kind, text string, known []string) error {
 	err := fmt.Errorf("%w %s %q", ErrUnknown, kind, text)
 	known = slices.Sorted(slices.Values(known))
-	near := slices.DeleteFunc(slices.Clone(known), func(k string) bool { return !isSimilar(k, text) })
+	near := slices.DeleteFunc(slices.Clone(known), func(k string) bool {
+		return !spelling.Near(ownName(text), ownName(k))
+	})
 	switch {
 	case len(near) > 0 && len(near) <= 5:
 		return fmt.Errorf("%w: did you mean %s?", err, strings.Join(near, " or "))
@@ -150,11 +153,10 @@ func UnknownError(kind, text string, known []string) error {
 	return fmt.Errorf("%w: 'berth status' lists the existing objects", err)
 }
 
-// isSimilar reports whether a user may have meant known by text.
-func isSimilar(known, text string) bool {
-	known = known[strings.LastIndex(known, "/")+1:]
-	return text != "" && (strings.Contains(known, text) || strings.Contains(text, known) ||
-		strings.HasPrefix(known, text[:1]) && len(known) == len(text))
+// ownName returns a name without its kind, its cluster and its version.
+func ownName(text string) string {
+	own, _, _ := strings.Cut(text[strings.LastIndex(text, "/")+1:], "@")
+	return own
 }
 
 // Service reads the service that the argument names.

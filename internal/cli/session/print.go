@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/berthd/berth/internal/blockyaml"
 	"github.com/berthd/berth/internal/cli/output"
 	"github.com/berthd/berth/internal/wording"
 )
@@ -54,7 +55,7 @@ func (s *Session) PrintData(v any) error {
 		return s.Template.Write(s.Stdout, value)
 	}
 	if s.Format == output.OutputYAML {
-		text, err := output.ToYAML(out)
+		text, err := blockyaml.FromJSON(out)
 		if err != nil {
 			return err
 		}
@@ -95,6 +96,18 @@ func (s *Session) PrintTable(t output.Table) error {
 		Wide: s.Format == output.OutputWide, Color: s.HasColors(s.Stdout), Width: output.TerminalWidth(s.Stdout),
 	}))
 	return err
+}
+
+// PrintList prints a list: its elements for programs, else a table, or the message none for a list without elements.
+func PrintList[T any](s *Session, all []T, none string, table func([]T) output.Table) error {
+	switch {
+	case s.WantsData():
+		return s.PrintData(output.EmptyIfNil(all))
+	case len(all) == 0:
+		s.Messagef("%s", none)
+		return nil
+	}
+	return s.PrintTable(table(all))
 }
 
 // HasColors reports whether output to w is coloured.

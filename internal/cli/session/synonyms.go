@@ -1,5 +1,14 @@
 package session
 
+import "slices"
+
+// isReadingWord reports whether a word reads objects on the command lines of other systems. It is no misspelling of a
+// command that changes something: "secret get" does not mean "secret set".
+func isReadingWord(word string) bool {
+	words := []string{"cat", "describe", "dump", "get", "list", "ls", "print", "read", "show", "view"}
+	return slices.Contains(words, word)
+}
+
 // Synonyms maps the words of other systems to the command with the same purpose, by its path below "berth".
 func Synonyms() map[string]string {
 	byCommand := map[string][]string{
@@ -7,7 +16,7 @@ func Synonyms() map[string]string {
 		"plan":                      {"dry-run", "preview"},
 		"validate":                  {"config", "lint"},
 		"simulate":                  {"forecast", "predict", "what-if", "whatif"},
-		"status":                    {"deployments", "get", "health", "service", "services", "job", "jobs"},
+		"status":                    {"deployments", "get", "health", "service", "services", "stat", "job", "jobs"},
 		"ps":                        {"alloc", "allocs", "list", "ls", "pods", "squeue", "task", "tasks"},
 		"explain":                   {"describe", "why"},
 		"logs":                      {"log", "tail"},

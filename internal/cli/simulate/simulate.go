@@ -51,7 +51,7 @@ func NewSimulateCommand(sess *session.Session) *cobra.Command {
 		Long: "Predict what happens to all tasks when nodes join or leave, manifests are applied, or counts change.\n" +
 			"Nothing is changed: the code of the servers makes the changes on a copy of the store, in the order\n" +
 			"of the flags. Each change begins after the effects of the previous one have ended.\n\n" +
-			"The simulation assumes that tasks become healthy at once, gates pass, jobs do not end, and crons\n" +
+			"The simulation assumes that tasks become healthy immediately, gates pass, jobs do not end, and crons\n" +
 			"create no jobs.\n\n" +
 			"NODES is a number of nodes and their differences from most nodes, or from a named node: \"3\",\n" +
 			"\"2:like=n3\",\n" +
@@ -65,18 +65,16 @@ func NewSimulateCommand(sess *session.Session) *cobra.Command {
 			"replays the trace on a snapshot from the server.\n\n" +
 			"Exit code 0: all tasks are placed; 1: more tasks wait than before, or a rollout fails; 2: an error.",
 		Args: session.Arguments(0, 0, ""),
-		RunE: func(cmd *cobra.Command, _ []string) error { return s.run(cmd) },
+		RunE: s.run,
 	}
 	f := cmd.Flags()
 	for _, c := range s.changeFlags() {
 		f.Var(c, c.name, c.usage)
 	}
 	f.Var(s.traceFlag(), "trace",
-		"recorded workload of another cluster: openb:FILE or swf:FILE; options follow, "+
-			"separated by commas")
+		"recorded workload of another cluster: openb:FILE or swf:FILE; options follow, separated by commas")
 	f.StringVar(&s.snapshot, "snapshot", "",
-		"simulate without a server, on the `file` of berth operator snapshot save, or none "+
-			"for an empty domain")
+		"simulate without a server, on the `file` of berth operator snapshot save, or none for an empty domain")
 	f.StringSliceVar(&s.show, "show", []string{"summary", "tasks"}, "what to print: summary, tasks, nodes")
 	session.RegisterCompletion(cmd, "show",
 		cobra.FixedCompletions([]string{"summary", "tasks", "nodes"}, cobra.ShellCompDirectiveNoFileComp))
@@ -87,7 +85,7 @@ func NewSimulateCommand(sess *session.Session) *cobra.Command {
 }
 
 // run simulates the changes and prints the result.
-func (s *simulation) run(cmd *cobra.Command) error {
+func (s *simulation) run(cmd *cobra.Command, _ []string) error {
 	list := s.faults
 	if len(s.request.Changes) == 0 && s.trace == nil && len(list.List) == 0 {
 		list.Add("no change is given: want --add-nodes, --remove-node, --run, --trace or another change")

@@ -214,7 +214,7 @@ func (s *simulation) printReplayNotes(v *whatif.Replayed) {
 			waits = "waits"
 		}
 		s.Printf("")
-		s.Printf("the most that %s at once: %s, after %s", waits, wording.Count(b.Tasks, "task"), b.After)
+		s.Printf("the most that %s together: %s, after %s", waits, wording.Count(b.Tasks, "task"), b.After)
 		for _, why := range b.Why {
 			s.Printf("  %d: %s", why.Tasks, wording.ShortTasks(wording.OneLine(why.Sentence)))
 		}

@@ -2,7 +2,6 @@ package stream
 
 import (
 	"context"
-	"errors"
 	"os"
 	"os/signal"
 	"syscall"
@@ -15,10 +14,16 @@ import (
 	"github.com/berthd/berth/internal/wording"
 )
 
+// attachCommand is `berth attach`.
+type attachCommand struct {
+	*session.Session
+	options client.AttachOptions
+	signals bool
+}
+
 // NewAttachCommand returns the command `berth attach`.
 func NewAttachCommand(sess *session.Session) *cobra.Command {
-	o := client.AttachOptions{Stdout: sess.Stdout, Stderr: sess.Stderr}
-	var signals bool
+	a := &attachCommand{Session: sess, options: client.AttachOptions{Stdout: sess.Stdout, Stderr: sess.Stderr}}
 	cmd := &cobra.Command{
 		Use:   "attach [-c CONTAINER] [--signals] TASK",
 		Short: "Show the live output of a running container until it ends",
@@ -31,34 +36,24 @@ func NewAttachCommand(sess *session.Session) *cobra.Command {
 			"container.",
 		Args:              session.Arguments(1, 1, "a task, such as web.1.0"),
 		ValidArgsFunction: sess.CompleteNames(wording.KindTask),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			ctx := cmd.Context()
-			if signals {
-				var end context.CancelFunc
-				ctx, end = passSignals(ctx, &o)
-				defer end()
-			}
-			code, err := attach(ctx, sess, args[0], o)
-			if errors.Is(err, context.Canceled) {
-				return err
-			}
-			if err != nil || code != 0 {
-				return &session.ExitError{Code: code, Err: err}
-			}
-			return nil
-		},
+		RunE:              a.run,
 	}
-	cmd.Flags().StringVarP(&o.Container, "container", "c", "",
-		"the `container`; default the first essential container of the task")
-	cmd.Flags().IntVar(&o.Tail, "tail", 0, "number of newest `lines` to begin with")
-	cmd.Flags().BoolVar(&signals, "signals", false, "pass signals on to the container's program")
+	addContainerFlag(cmd, &a.options.Container)
+	cmd.Flags().IntVar(&a.options.Tail, "tail", 0, "number of newest `lines` to begin with")
+	cmd.Flags().BoolVar(&a.signals, "signals", false, "pass signals on to the container's program")
 	return cmd
 }
 
-func attach(ctx context.Context, sess *session.Session, task string, o client.AttachOptions) (int, error) {
-	return runInTask(ctx, sess, task, func(c *client.Client, id cluster.TaskID) (int, error) {
-		return c.Attach(ctx, id, o)
-	})
+func (a *attachCommand) run(cmd *cobra.Command, args []string) error {
+	ctx := cmd.Context()
+	if a.signals {
+		var end context.CancelFunc
+		ctx, end = passSignals(ctx, &a.options)
+		defer end()
+	}
+	return exitWith(runInTask(ctx, a.Session, args[0], func(c *client.Client, id cluster.TaskID) (int, error) {
+		return c.Attach(ctx, id, a.options)
+	}))
 }
 
 // passSignals forwards signals of this program to the container. QUIT cancels the returned context instead.

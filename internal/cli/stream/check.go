@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/api/client"
 	"github.com/berthd/berth/internal/cli/session"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/wording"
@@ -35,41 +36,39 @@ func NewCheckCommand(sess *session.Session) *cobra.Command {
 	return cmd
 }
 
+// checkCommand is `berth check pass`, `warn` or `fail`.
+type checkCommand struct {
+	*session.Session
+	word    cluster.TTLUpdate
+	message string
+	attempt int
+}
+
 func newUpdateCommand(sess *session.Session, word cluster.TTLUpdate, short string) *cobra.Command {
-	var message string
-	var attempt int
+	u := &checkCommand{Session: sess, word: word}
 	cmd := &cobra.Command{
 		Use:   string(word) + " TASK CHECK",
 		Short: short,
 		Args: session.Arguments(2, 2,
 			"a task and the name of one of its checks of type ttl, such as worker.1.0 beat"),
 		ValidArgsFunction: sess.CompleteNames(wording.KindTask),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			said := api.CheckWord{Word: word, Message: message}
-			return sendUpdate(cmd.Context(), sess, args[0], attempt, args[1], said)
-		},
+		RunE:              sess.WithClient(u.run),
 	}
-	cmd.Flags().StringVarP(&message, "message", "m", "", "the reason, in one `line`; shown unless the check passes")
-	cmd.Flags().IntVar(&attempt, "attempt", 0,
+	cmd.Flags().StringVarP(&u.message, "message", "m", "", "the reason, in one `line`; shown unless the check passes")
+	cmd.Flags().IntVar(&u.attempt, "attempt", 0,
 		"the `number` of the attempt, such as $BERTH_ATTEMPT in the task; default the newest")
 	return cmd
 }
 
-// sendUpdate sends an update to a check of a task. It prints nothing, because programs send updates every few seconds.
-func sendUpdate(ctx context.Context, sess *session.Session, task string, attempt int, check string,
-	word api.CheckWord,
-) error {
-	c, err := sess.Connect()
-	if err != nil {
-		return err
-	}
-	id := cluster.TaskID(task)
+// run sends an update to a check of a task. It prints nothing, because programs send updates every few seconds.
+func (u *checkCommand) run(ctx context.Context, c *client.Client, args []string) error {
+	id := cluster.TaskID(args[0])
 	if _, whole := id.Parts(); !whole {
-		t, err := session.FindTask(ctx, c, task)
+		t, err := session.FindTask(ctx, c, args[0])
 		if err != nil {
 			return err
 		}
 		id = t.ID
 	}
-	return c.UpdateCheck(ctx, id, attempt, check, word)
+	return c.UpdateCheck(ctx, id, u.attempt, args[1], api.CheckWord{Word: u.word, Message: u.message})
 }

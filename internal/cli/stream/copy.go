@@ -17,9 +17,15 @@ import (
 	"github.com/berthd/berth/internal/wording"
 )
 
+// copyCommand is `berth cp`.
+type copyCommand struct {
+	*session.Session
+	options client.CopyOptions
+}
+
 // NewCopyCommand returns the command `berth cp`.
 func NewCopyCommand(sess *session.Session) *cobra.Command {
-	var o client.CopyOptions
+	cp := &copyCommand{Session: sess}
 	cmd := &cobra.Command{
 		Use:   "cp [-c CONTAINER] [-L] TASK:PATH PATH | PATH TASK:PATH",
 		Short: "Copy files and folders from or to a container of a task",
@@ -31,49 +37,51 @@ func NewCopyCommand(sess *session.Session) *cobra.Command {
 			"A link that points outside the copied folder is refused: -L copies the target of the link instead.\n" +
 			"Write a local path that contains a colon with a slash before it, as in ./a:b.",
 		Args: session.Arguments(2, 2, "a source and a target, one of them in a task, such as web.1.0:/etc/hosts ."),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			from, fromTask := splitTaskPath(args[0])
-			to, toTask := splitTaskPath(args[1])
-			if (fromTask == "") == (toTask == "") {
-				return &session.UsageError{
-					Command: cmd.CommandPath(),
-					Message: "either the source or the target must be in a task, as in web.1.0:/etc/hosts",
-				}
-			}
-			if from == "" || to == "" {
-				return &session.UsageError{
-					Command: cmd.CommandPath(),
-					Message: "a path is missing, as in web.1.0:/etc/hosts",
-				}
-			}
-			c, err := sess.Connect()
-			if err != nil {
-				return err
-			}
-			t, err := session.FindTask(cmd.Context(), c, fromTask+toTask)
-			if err != nil {
-				return err
-			}
-			var done client.Copied
-			o.LeftOut = sess.Stderr
-			if fromTask != "" {
-				o.Path = from
-				done, err = copyFrom(cmd.Context(), c, t.ID, o, to)
-			} else {
-				o.Path = to
-				done, err = copyTo(cmd.Context(), c, t.ID, o, from)
-			}
-			if err != nil {
-				return fmt.Errorf("copy %s: %w", args[0], err)
-			}
-			sess.Messagef("%s copied, %s", wording.Count(done.Files, "file"), cluster.Bytes(done.Bytes))
-			return nil
-		},
+		RunE: cp.run,
 	}
-	cmd.Flags().StringVarP(&o.Container, "container", "c", "",
-		"the `container`; default the first essential container of the task")
-	cmd.Flags().BoolVarP(&o.Follow, "follow-links", "L", false, "copy the targets of links instead of the links")
+	addContainerFlag(cmd, &cp.options.Container)
+	cmd.Flags().BoolVarP(&cp.options.Follow, "follow-links", "L", false,
+		"copy the targets of links instead of the links")
 	return cmd
+}
+
+func (cp *copyCommand) run(cmd *cobra.Command, args []string) error {
+	from, fromTask := splitTaskPath(args[0])
+	to, toTask := splitTaskPath(args[1])
+	if (fromTask == "") == (toTask == "") {
+		return &session.UsageError{
+			Command: cmd.CommandPath(),
+			Message: "either the source or the target must be in a task, as in web.1.0:/etc/hosts",
+		}
+	}
+	if from == "" || to == "" {
+		return &session.UsageError{
+			Command: cmd.CommandPath(),
+			Message: "a path is missing, as in web.1.0:/etc/hosts",
+		}
+	}
+	c, err := cp.Connect()
+	if err != nil {
+		return err
+	}
+	t, err := session.FindTask(cmd.Context(), c, fromTask+toTask)
+	if err != nil {
+		return err
+	}
+	var done client.Copied
+	cp.options.LeftOut = cp.Stderr
+	if fromTask != "" {
+		cp.options.Path = from
+		done, err = copyFrom(cmd.Context(), c, t.ID, cp.options, to)
+	} else {
+		cp.options.Path = to
+		done, err = copyTo(cmd.Context(), c, t.ID, cp.options, from)
+	}
+	if err != nil {
+		return fmt.Errorf("copy %s: %w", args[0], err)
+	}
+	cp.Messagef("%s copied, %s", wording.Count(done.Files, "file"), cluster.Bytes(done.Bytes))
+	return nil
 }
 
 // splitTaskPath splits TASK:PATH. A path of this machine has no task.
@@ -109,7 +117,7 @@ func copyFrom(ctx context.Context, c *client.Client, id cluster.TaskID, o client
 	}
 	_ = r.CloseWithError(err)
 	if err != nil {
-		cancel() // without it the sender would report that nobody reads
+		cancel() // without it the sender would report a missing reader
 	}
 	if broken := <-sent; err == nil {
 		err = broken

@@ -16,10 +16,16 @@ import (
 	"github.com/berthd/berth/internal/wording"
 )
 
+// execCommand is `berth exec`.
+type execCommand struct {
+	*session.Session
+	container       string
+	input, terminal bool
+}
+
 // NewExecCommand returns the command `berth exec`.
 func NewExecCommand(sess *session.Session) *cobra.Command {
-	var container string
-	var input, terminal bool
+	e := &execCommand{Session: sess}
 	cmd := &cobra.Command{
 		Use:   "exec [-c CONTAINER] [-i] [-t] TASK COMMAND [ARG...]",
 		Short: "Run a command in a container of a task",
@@ -30,37 +36,40 @@ func NewExecCommand(sess *session.Session) *cobra.Command {
 			"command, including flags; a -- may precede it.",
 		Args:              execArguments,
 		ValidArgsFunction: sess.CompleteNames(wording.KindTask),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			o := client.ExecOptions{
-				Container: container, Command: withoutDashes(args), Stdout: sess.Stdout,
-				Stderr: sess.Stderr,
-			}
-			if input {
-				o.Stdin = sess.Stdin
-			}
-			if terminal {
-				restore, err := openTerminal(cmd.Context(), sess, &o)
-				if err != nil {
-					return &session.ExitError{Code: session.ExitExec, Err: err}
-				}
-				defer restore() // the terminal is restored before the error is printed
-			}
-			code, err := exec(cmd.Context(), sess, args[0], o)
-			if errors.Is(err, context.Canceled) {
-				return err
-			}
-			if err != nil || code != 0 {
-				return &session.ExitError{Code: code, Err: err}
-			}
-			return nil
-		},
+		RunE:              e.run,
 	}
-	cmd.Flags().StringVarP(&container, "container", "c", "", "the `container`; default the first essential "+
-		"container of the task")
-	cmd.Flags().BoolVarP(&input, "stdin", "i", false, "send standard input to the command")
-	cmd.Flags().BoolVarP(&terminal, "tty", "t", false, "connect this terminal to the command")
+	addContainerFlag(cmd, &e.container)
+	cmd.Flags().BoolVarP(&e.input, "stdin", "i", false, "send standard input to the command")
+	cmd.Flags().BoolVarP(&e.terminal, "tty", "t", false, "connect this terminal to the command")
 	cmd.Flags().SetInterspersed(false) // flags after the task belong to the command
 	return cmd
+}
+
+func (e *execCommand) run(cmd *cobra.Command, args []string) error {
+	o := client.ExecOptions{
+		Container: e.container, Command: withoutDashes(args), Stdout: e.Stdout,
+		Stderr: e.Stderr,
+	}
+	if e.input {
+		o.Stdin = e.Stdin
+	}
+	if e.terminal {
+		restore, err := openTerminal(cmd.Context(), e.Session, &o)
+		if err != nil {
+			return &session.ExitError{Code: session.ExitExec, Err: err}
+		}
+		defer restore() // the terminal is restored before the error is printed
+	}
+	ctx := cmd.Context()
+	return exitWith(runInTask(ctx, e.Session, args[0], func(c *client.Client, id cluster.TaskID) (int, error) {
+		return c.Exec(ctx, id, o)
+	}))
+}
+
+// addContainerFlag adds the flag that names a container of the task.
+func addContainerFlag(cmd *cobra.Command, container *string) {
+	cmd.Flags().StringVarP(container, "container", "c", "",
+		"the `container`; default the first essential container of the task")
 }
 
 // execArguments returns an error unless there are a task and a command.
@@ -89,11 +98,12 @@ func withoutDashes(args []string) []string {
 	return args[1:]
 }
 
-// exec runs a command in a task and returns its exit code, or ExitExec with an error.
-func exec(ctx context.Context, sess *session.Session, task string, o client.ExecOptions) (int, error) {
-	return runInTask(ctx, sess, task, func(c *client.Client, id cluster.TaskID) (int, error) {
-		return c.Exec(ctx, id, o)
-	})
+// exitWith returns the error for the end of a program in a task.
+func exitWith(code int, err error) error {
+	if errors.Is(err, context.Canceled) || err == nil && code == 0 {
+		return err
+	}
+	return &session.ExitError{Code: code, Err: err}
 }
 
 // runInTask calls run for a container of a task and returns its exit code, or ExitExec with an error.

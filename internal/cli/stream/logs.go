@@ -18,19 +18,26 @@ import (
 	"github.com/berthd/berth/api/client"
 	"github.com/berthd/berth/internal/cli/fetch"
 	"github.com/berthd/berth/internal/cli/session"
+	"github.com/berthd/berth/internal/cli/wait"
 	"github.com/berthd/berth/internal/cluster"
-	"github.com/berthd/berth/internal/pause"
 	"github.com/berthd/berth/internal/taskview"
 	"github.com/berthd/berth/internal/wording"
 )
 
-// taskListInterval is the minimum interval between two lists of the owner's tasks.
-const taskListInterval = time.Second
+// readInterval is the minimum interval between two reads of an object or a list while a command runs.
+const readInterval = time.Second
+
+// logsCommand is `berth logs`.
+type logsCommand struct {
+	*session.Session
+	options client.LogOptions
+	client  *client.Client // of the run
+	printer logPrinter
+}
 
 // NewLogsCommand returns the command `berth logs`.
 func NewLogsCommand(sess *session.Session) *cobra.Command {
-	var o client.LogOptions
-	var stamps bool
+	l := &logsCommand{Session: sess, printer: logPrinter{sess: sess}}
 	cmd := &cobra.Command{
 		Use:   "logs TASK|service/NAME|job/NAME",
 		Short: "Show the output of a task, or of all tasks of a service or job",
@@ -38,74 +45,72 @@ func NewLogsCommand(sess *session.Session) *cobra.Command {
 			"'berth ps', or its beginning. With several tasks, each line begins with the name of its task.",
 		Args:              session.Arguments(1, 1, "a task, or a service or job such as service/web"),
 		ValidArgsFunction: sess.CompleteNames(wording.KindTask, wording.KindService, wording.KindJob),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := sess.Connect()
-			if err != nil {
-				return err
-			}
-			p := &logPrinter{sess: sess, withTime: stamps}
-			if !strings.Contains(args[0], "/") {
-				return printTaskLogs(cmd.Context(), sess, c, p, args[0], o)
-			}
-			n, err := session.ParseName(cmd, args[0], wording.KindTask, wording.KindService, wording.KindJob)
-			if err != nil {
-				return err
-			}
-			if n.Kind == wording.KindTask {
-				return printTaskLogs(cmd.Context(), sess, c, p, n.Name, o)
-			}
-			if n, err = n.Resolve(cmd.Context(), c); err != nil {
-				return err
-			}
-			return printOwnerLogs(cmd.Context(), sess, c, p, n, o)
-		},
+		RunE:              l.run,
 	}
-	cmd.Flags().BoolVarP(&o.Follow, "follow", "f", false, "wait for new lines until interrupted")
-	cmd.Flags().IntVar(&o.Tail, "tail", -1, "number of newest `lines` of each task to begin with; -1 for all "+
+	cmd.Flags().BoolVarP(&l.options.Follow, "follow", "f", false, "wait for new lines until interrupted")
+	cmd.Flags().IntVar(&l.options.Tail, "tail", -1, "number of newest `lines` of each task to begin with; -1 for all "+
 		"kept lines")
-	cmd.Flags().DurationVar(&o.Since, "since", 0, "only lines of the last `duration`, such as 10m")
-	cmd.Flags().StringVarP(&o.Container, "container", "c", "", "only this `container`")
-	cmd.Flags().StringVar(&o.Stream, "stream", "", "only this `stream`: stdout or stderr")
-	cmd.Flags().BoolVarP(&stamps, "timestamps", "t", false, "begin each line with its time")
+	cmd.Flags().DurationVar(&l.options.Since, "since", 0, "only lines of the last `duration`, such as 10m")
+	cmd.Flags().StringVarP(&l.options.Container, "container", "c", "", "only this `container`")
+	cmd.Flags().StringVar(&l.options.Stream, "stream", "", "only this `stream`: stdout or stderr")
+	cmd.Flags().BoolVarP(&l.printer.withTime, "timestamps", "t", false, "begin each line with its time")
 	return cmd
 }
 
-// printTaskLogs prints the output of one task.
-func printTaskLogs(ctx context.Context, sess *session.Session, c *client.Client, p *logPrinter, text string,
-	o client.LogOptions,
-) error {
-	t, err := session.FindTask(ctx, c, text)
+func (l *logsCommand) run(cmd *cobra.Command, args []string) (err error) {
+	if l.client, err = l.Connect(); err != nil {
+		return err
+	}
+	if !strings.Contains(args[0], "/") {
+		return l.printTask(cmd.Context(), args[0])
+	}
+	n, err := session.ParseName(cmd, args[0], wording.KindTask, wording.KindService, wording.KindJob)
 	if err != nil {
 		return err
 	}
-	if err := checkContainer(ctx, c, t, o.Container); err != nil {
+	if n.Kind == wording.KindTask {
+		return l.printTask(cmd.Context(), n.Name)
+	}
+	if n, err = n.Resolve(cmd.Context(), l.client); err != nil {
 		return err
 	}
-	if t.State == cluster.StatePending && !o.Follow {
-		return p.printKeptOutput(ctx, c, t)
+	return l.printOwner(cmd.Context(), n)
+}
+
+// printTask prints the output of one task.
+func (l *logsCommand) printTask(ctx context.Context, text string) error {
+	t, err := session.FindTask(ctx, l.client, text)
+	if err != nil {
+		return err
+	}
+	if err := l.checkContainer(ctx, t); err != nil {
+		return err
+	}
+	if t.State == cluster.StatePending && !l.options.Follow {
+		return l.printer.printKeptOutput(ctx, l.client, t)
 	}
 	none := true
-	for line, err := range streamLines(ctx, sess, c, t.ID, o) {
+	for line, err := range l.streamLines(ctx, t.ID, l.options) {
 		if err != nil {
 			return fetch.IgnoreCanceled(err)
 		}
 		none = false
-		if err := p.print(t.ID, line); err != nil {
+		if err := l.printer.write(t.ID, line); err != nil {
 			return err
 		}
 	}
 	if none {
-		return p.printKeptOutput(ctx, c, t)
+		return l.printer.printKeptOutput(ctx, l.client, t)
 	}
 	return nil
 }
 
 // checkContainer returns an error if the task has no such container. If its definition cannot be read it returns nil.
-func checkContainer(ctx context.Context, c *client.Client, t api.TaskView, container string) error {
-	if container == "" {
+func (l *logsCommand) checkContainer(ctx context.Context, t api.TaskView) error {
+	if l.options.Container == "" {
 		return nil
 	}
-	def, err := c.Definition(ctx, t.Definition)
+	def, err := l.client.Definition(ctx, t.Definition)
 	if err != nil {
 		return nil //nolint:nilerr // it is there to help
 	}
@@ -113,51 +118,50 @@ func checkContainer(ctx context.Context, c *client.Client, t api.TaskView, conta
 	for i := range known {
 		known[i] = def.Containers[i].Name
 	}
-	if len(known) == 0 || slices.Contains(known, container) {
+	if len(known) == 0 || slices.Contains(known, l.options.Container) {
 		return nil
 	}
-	return fmt.Errorf("task %s: %w", wording.ShortTask(t.ID), session.UnknownError("container", container, known))
+	return fmt.Errorf("task %s: %w", wording.ShortTask(t.ID),
+		session.UnknownError("container", l.options.Container, known))
 }
 
 // streamLines streams the output of a task. With follow it reconnects after a restart of the server or of the agent.
-func streamLines(ctx context.Context, sess *session.Session, c *client.Client, id cluster.TaskID,
+func (l *logsCommand) streamLines(ctx context.Context, id cluster.TaskID,
 	o client.LogOptions,
 ) iter.Seq2[api.LogLine, error] {
 	if !o.Follow {
-		return c.Logs(ctx, id, o)
+		return l.client.Logs(ctx, id, o)
 	}
 	reported := false
-	return c.FollowLogs(ctx, id, o, func(err error) {
+	return l.client.FollowLogs(ctx, id, o, func(err error) {
 		if !reported && err != nil {
-			sess.Messagef("berth: %s: %s; trying again", wording.ShortTask(id), session.ErrorText(err))
+			l.Messagef("berth: %s: %s; trying again", wording.ShortTask(id), session.ErrorText(err))
 		}
 		reported = err != nil
 	})
 }
 
-// printOwnerLogs prints the output of all tasks of a service or job.
-func printOwnerLogs(ctx context.Context, sess *session.Session, c *client.Client, p *logPrinter, n session.Name,
-	o client.LogOptions,
-) error {
-	tasks, err := fetch.ListTasks(ctx, c, n, n.Kind == wording.KindJob)
+// printOwner prints the output of all tasks of a service or job.
+func (l *logsCommand) printOwner(ctx context.Context, n session.Name) error {
+	l.printer.withTask = true
+	if l.options.Follow {
+		return l.follow(ctx, n)
+	}
+	tasks, err := fetch.ListTasks(ctx, l.client, n, n.Kind == wording.KindJob)
 	if err != nil {
 		return err
 	}
 	tasks = session.KeepNewest(tasks)
-	p.withTask = true
-	if o.Follow {
-		return followLogs(ctx, sess, c, p, n, o)
-	}
 	if len(tasks) == 0 {
-		sess.Messagef("%s has no tasks.", n)
+		l.Messagef("%s has no tasks.", n)
 		return nil
 	}
-	if err := checkContainer(ctx, c, tasks[0], o.Container); err != nil {
+	if err := l.checkContainer(ctx, tasks[0]); err != nil {
 		return err
 	}
 	var failed []error
 	for some := range slices.Chunk(tasks, maxMergedLogs) {
-		failed = append(failed, mergeLogs(ctx, c, p, some, o))
+		failed = append(failed, l.merge(ctx, some))
 	}
 	return errors.Join(failed...)
 }
@@ -172,10 +176,8 @@ type logSource struct {
 	line api.LogLine
 }
 
-// mergeLogs prints the lines of several tasks by time. It holds one line of each task.
-func mergeLogs(ctx context.Context, c *client.Client, p *logPrinter, tasks []api.TaskView,
-	o client.LogOptions,
-) error {
+// merge prints the lines of several tasks by time. It holds one line of each task.
+func (l *logsCommand) merge(ctx context.Context, tasks []api.TaskView) error {
 	var failed []error
 	var open []*logSource
 	// advance reads the next line of a source, and reports whether there is one.
@@ -190,22 +192,22 @@ func mergeLogs(ctx context.Context, c *client.Client, p *logPrinter, tasks []api
 	}
 	for _, t := range tasks {
 		if t.State == cluster.StatePending {
-			failed = append(failed, p.printKeptOutput(ctx, c, t))
+			failed = append(failed, l.printer.printKeptOutput(ctx, l.client, t))
 			continue
 		}
-		next, stop := iter.Pull2(c.Logs(ctx, t.ID, o))
+		next, stop := iter.Pull2(l.client.Logs(ctx, t.ID, l.options))
 		defer stop()
 		s := &logSource{task: t, next: next}
 		before := len(failed)
 		if advance(s) {
 			open = append(open, s)
 		} else if len(failed) == before {
-			failed = append(failed, p.printKeptOutput(ctx, c, t))
+			failed = append(failed, l.printer.printKeptOutput(ctx, l.client, t))
 		}
 	}
 	for len(open) > 0 {
 		s := slices.MinFunc(open, func(x, y *logSource) int { return x.line.Time.Compare(y.line.Time) })
-		if err := p.print(s.task.ID, s.line); err != nil {
+		if err := l.printer.write(s.task.ID, s.line); err != nil {
 			return err
 		}
 		if !advance(s) {
@@ -215,54 +217,55 @@ func mergeLogs(ctx context.Context, c *client.Client, p *logPrinter, tasks []api
 	return errors.Join(failed...)
 }
 
-// followLogs prints the output of an owner's tasks as it comes, including tasks that start later. It ends with ctx, or
-// when a job is done and all its output is printed.
-func followLogs(ctx context.Context, sess *session.Session, c *client.Client, p *logPrinter, n session.Name,
-	o client.LogOptions,
-) error {
+// follow prints the output of an owner's tasks as it comes, including tasks that start later. It ends with ctx, or when
+// a job is done and all its output is printed.
+func (l *logsCommand) follow(ctx context.Context, n session.Name) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer cancel()
-	seen := map[string]bool{}
-	for {
-		// read before the list of tasks, so that no task is missed
-		done := n.Kind == wording.KindJob && isJobDone(ctx, c, n)
-		tasks, err := fetch.ListTasks(ctx, c, n, n.Kind == wording.KindJob)
-		if err != nil {
-			return fetch.IgnoreCanceled(err)
-		}
-		for _, t := range session.KeepNewest(tasks) {
-			if t.Node == "" || seen[t.UUID] {
-				continue
+	seen, o := map[string]bool{}, l.options
+	loop := wait.Loop{
+		Session: l.Session, MinInterval: readInterval,
+		Changes: append(wait.ChangesOf(l.client, []session.Name{n}), func(ctx context.Context) client.Changes {
+			return l.client.TaskChanges(ctx, fetch.TasksOf(n, n.Kind == wording.KindJob))
+		}),
+		Read: func(ctx context.Context) (bool, error) {
+			// read before the list of tasks, so that no task is missed
+			done := n.Kind == wording.KindJob && isJobDone(ctx, l.client, n)
+			tasks, err := fetch.ListTasks(ctx, l.client, n, n.Kind == wording.KindJob)
+			if err != nil {
+				return true, err
 			}
-			seen[t.UUID] = true
-			from := o
-			running.Go(func() { followTask(ctx, sess, c, p, t.ID, from) })
-		}
-		if done {
-			running.Wait()
-			return nil
-		}
-		o.Tail = -1 // a new task is shown from its beginning
-		if pause.For(ctx, taskListInterval) != nil {
-			return nil
-		}
+			for _, t := range session.KeepNewest(tasks) {
+				if t.Node == "" || seen[t.UUID] {
+					continue
+				}
+				seen[t.UUID] = true
+				from := o
+				running.Go(func() { l.followTask(ctx, t.ID, from) })
+			}
+			o.Tail = -1 // a new task is shown from its beginning
+			return !done, nil
+		},
 	}
+	if err := loop.Run(ctx); err != nil {
+		return fetch.IgnoreCanceled(err)
+	}
+	running.Wait()
+	return nil
 }
 
 // followTask prints the output of one task until the task or ctx ends. An error is printed and does not stop other
 // tasks.
-func followTask(ctx context.Context, sess *session.Session, c *client.Client, p *logPrinter, id cluster.TaskID,
-	o client.LogOptions,
-) {
-	for line, err := range streamLines(ctx, sess, c, id, o) {
+func (l *logsCommand) followTask(ctx context.Context, id cluster.TaskID, o client.LogOptions) {
+	for line, err := range l.streamLines(ctx, id, o) {
 		if err == nil {
-			err = p.print(id, line)
+			err = l.printer.write(id, line)
 		}
 		if err != nil {
 			if ctx.Err() == nil {
-				sess.Messagef("berth: %s: %s", wording.ShortTask(id), session.ErrorText(err))
+				l.Messagef("berth: %s: %s", wording.ShortTask(id), session.ErrorText(err))
 			}
 			return
 		}
@@ -314,21 +317,21 @@ func (p *logPrinter) printKeptOutput(ctx context.Context, c *client.Client, t ap
 	p.sess.Messagef("berth: attempt %d of %s has ended; only the end of its output is kept", attempts[i].Attempt,
 		wording.ShortTask(t.ID))
 	for text := range strings.SplitSeq(strings.TrimRight(attempts[i].LogTail, "\n"), "\n") {
-		if err := p.print(t.ID, api.LogLine{Time: attempts[i].Finished, Text: text}); err != nil {
+		if err := p.write(t.ID, api.LogLine{Time: attempts[i].Finished, Text: text}); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// explainNoOutput tells why a task has no output yet.
+// explainNoOutput prints why a task has no output yet.
 func (p *logPrinter) explainNoOutput(t api.TaskView, usual string) {
 	p.sess.Messagef("berth: %s has not begun: %s", wording.ShortTask(t.ID),
 		cmp.Or(wording.OneLine(taskview.Reason(t)), usual))
 	p.sess.Messagef("See 'berth status %s'.", session.OwnerName(t.Owner))
 }
 
-func (p *logPrinter) print(task cluster.TaskID, line api.LogLine) error {
+func (p *logPrinter) write(task cluster.TaskID, line api.LogLine) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.sess.WantsData() {
@@ -336,9 +339,8 @@ func (p *logPrinter) print(task cluster.TaskID, line api.LogLine) error {
 		return p.sess.PrintItem(line)
 	}
 	if line.Lost > 0 {
-		p.sess.Messagef("berth: %s of %s left out, because the client reads too "+
-			"slowly", wording.Count(line.Lost, "line"),
-			wording.ShortTask(task))
+		p.sess.Messagef("berth: %s of %s left out, because the client reads too slowly",
+			wording.Count(line.Lost, "line"), wording.ShortTask(task))
 		return nil
 	}
 	var b strings.Builder

@@ -19,21 +19,18 @@ import (
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/api/client"
 	"github.com/berthd/berth/internal/cli/session"
+	"github.com/berthd/berth/internal/cli/wait"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/hinted"
 	"github.com/berthd/berth/internal/wording"
 )
 
-const (
-	// maxForwarded bounds the open connections of all ports. Further connections wait to be accepted.
-	maxForwarded = 64
-	// targetCheckInterval is the interval between checks that the task or service still exists.
-	targetCheckInterval = 3 * time.Second
-)
+// maxForwarded bounds the open connections of all ports. Further connections wait to be accepted.
+const maxForwarded = 64
 
 // NewPortForwardCommand returns the command `berth port-forward`.
 func NewPortForwardCommand(sess *session.Session) *cobra.Command {
-	f := &forwarding{sess: sess}
+	f := &forwarding{Session: sess}
 	cmd := &cobra.Command{
 		Use:   "port-forward [-c CONTAINER] [--address ADDRESS] TASK|SERVICE [LOCAL:]PORT...",
 		Short: "Forward ports of this machine to a task or service",
@@ -46,27 +43,16 @@ func NewPortForwardCommand(sess *session.Session) *cobra.Command {
 			"the task. The command forwards at most 64 connections at a time; others wait.",
 		Args:              session.Arguments(2, -1, "a task or service and a port, such as web 8080:http"),
 		ValidArgsFunction: sess.CompleteNames(wording.KindTask, wording.KindService),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := sess.Connect()
-			if err != nil {
-				return err
-			}
-			f.client = c
-			if err := f.findTarget(cmd, args[0]); err != nil {
-				return err
-			}
-			return f.run(cmd, args[1:])
-		},
+		RunE:              f.run,
 	}
-	cmd.Flags().StringVarP(&f.container, "container", "c", "",
-		"the `container`; default the first essential container of the task")
+	addContainerFlag(cmd, &f.container)
 	cmd.Flags().StringVar(&f.address, "address", "127.0.0.1", "the `address` of this machine to listen on")
 	return cmd
 }
 
-// forwarding is one run of `berth port-forward`.
+// forwarding is `berth port-forward`.
 type forwarding struct {
-	sess               *session.Session
+	*session.Session
 	client             *client.Client
 	container, address string
 	task               cluster.TaskID // if set, service is not
@@ -83,6 +69,18 @@ func (f *forwarding) String() string {
 		return "task " + wording.ShortTask(f.task)
 	}
 	return f.service.String()
+}
+
+func (f *forwarding) run(cmd *cobra.Command, args []string) error {
+	c, err := f.Connect()
+	if err != nil {
+		return err
+	}
+	f.client = c
+	if err := f.findTarget(cmd, args[0]); err != nil {
+		return err
+	}
+	return f.forwardPorts(cmd, args[1:])
 }
 
 // findTarget reads the target: service/NAME, a task, or the name of a service.
@@ -167,8 +165,8 @@ func sortedPorts(ports map[string]int) []string {
 	return all
 }
 
-// run listens on the ports and forwards connections until the context or the task ends.
-func (f *forwarding) run(cmd *cobra.Command, args []string) error {
+// forwardPorts listens on the ports and forwards connections until the context or the task ends.
+func (f *forwarding) forwardPorts(cmd *cobra.Command, args []string) error {
 	ctx, cancel := context.WithCancelCause(cmd.Context())
 	defer cancel(nil)
 	t, err := f.chooseTask(ctx)
@@ -204,7 +202,7 @@ func (f *forwarding) run(cmd *cobra.Command, args []string) error {
 		}
 	}
 	for i, m := range all {
-		f.sess.Printf("%s -> %s port %s", listeners[i].Addr(), f, m.remote)
+		f.Printf("%s -> %s port %s", listeners[i].Addr(), f, m.remote)
 		work.Go(func() { f.listen(ctx, listeners[i], m.remote, &work) })
 	}
 	work.Go(func() { cancel(f.watchTarget(ctx)) })
@@ -247,31 +245,35 @@ func (f *forwarding) chooseTask(ctx context.Context) (api.TaskView, error) {
 	return tasks[f.nextTask%len(tasks)], nil
 }
 
-// watchTarget returns once the target is gone for good, or when ctx ends.
+// watchTarget returns once the target is permanently gone, or when ctx ends.
 func (f *forwarding) watchTarget(ctx context.Context) error {
-	tick := time.NewTicker(targetCheckInterval)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-		if f.task == "" {
-			if _, err := f.service.Service(ctx, f.client); err != nil && !errors.Is(err, client.ErrUnreachable) &&
-				client.StatusOf(err) == 0 && ctx.Err() == nil {
-				return err // the service was deleted
-			}
-			continue
-		}
-		t, err := f.client.Task(ctx, f.task)
-		switch {
-		case client.StatusOf(err) == http.StatusNotFound:
-			return fmt.Errorf("task %s is gone", wording.ShortTask(f.task))
-		case err == nil && t.State.Terminal():
-			return fmt.Errorf("task %s has ended: it %s", wording.ShortTask(f.task), t.State)
-		}
+	n := f.service
+	if f.task != "" {
+		n = session.Name{Kind: wording.KindTask, Name: string(f.task)}
 	}
+	loop := wait.Loop{
+		Session: f.Session, Changes: wait.ChangesOf(f.client, []session.Name{n}), MinInterval: readInterval,
+		Read: func(ctx context.Context) (bool, error) { return true, f.checkTarget(ctx) },
+	}
+	return loop.Run(ctx)
+}
+
+// checkTarget returns an error if the target is gone for good. The connections report other errors.
+func (f *forwarding) checkTarget(ctx context.Context) error {
+	if f.task == "" {
+		if _, err := f.service.Service(ctx, f.client); errors.Is(err, session.ErrUnknown) {
+			return err // the service was deleted
+		}
+		return nil
+	}
+	t, err := f.client.Task(ctx, f.task)
+	switch {
+	case client.StatusOf(err) == http.StatusNotFound:
+		return fmt.Errorf("task %s is gone", wording.ShortTask(f.task))
+	case err == nil && t.State.Terminal():
+		return fmt.Errorf("task %s has ended: it %s", wording.ShortTask(f.task), t.State)
+	}
+	return nil
 }
 
 // listen accepts and forwards the connections of one port.
@@ -307,7 +309,7 @@ func (f *forwarding) printFault(err error) {
 	defer f.mu.Unlock()
 	if err.Error() != f.lastFault {
 		f.lastFault = err.Error()
-		f.sess.Messagef("berth: a connection to %s: %v", f, err)
+		f.Messagef("berth: a connection to %s: %v", f, err)
 	}
 }
 
@@ -351,7 +353,7 @@ func (f *forwarding) forward(ctx context.Context, local net.Conn, port string) e
 	return err
 }
 
-// localWriter records errors of the local connection, to tell them from errors of the remote one.
+// localWriter records errors of the local connection, to distinguish them from errors of the remote one.
 type localWriter struct {
 	io.Writer
 	err error

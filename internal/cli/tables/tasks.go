@@ -46,7 +46,7 @@ func ReadMixedVersions(ctx context.Context, c *client.Client,
 	return mixed
 }
 
-// versionWord tells whether a task is of the newest version of its service, while there are several.
+// versionWord describes whether a task is of the newest version of its service, while there are several.
 func versionWord(t api.TaskView, v api.ServiceView) string {
 	i := slices.IndexFunc(v.Status.Versions, func(v api.VersionCount) bool { return v.Generation == t.Generation })
 	switch {
@@ -76,14 +76,9 @@ func PrintTasks(sess *session.Session, tasks []api.TaskView, mixed map[cluster.O
 		return cmp.Or(cmp.Compare(urgency(x), urgency(y)), session.CompareTasks(x, y),
 			cmp.Compare(y.Attempt, x.Attempt))
 	})
-	if sess.WantsData() {
-		return sess.PrintData(output.EmptyIfNil(tasks))
-	}
-	if len(tasks) == 0 {
-		sess.Messagef("No tasks.")
-		return nil
-	}
-	return sess.PrintTable(TaskTable(sess, tasks, mixed))
+	return session.PrintList(sess, tasks, "No tasks.", func([]api.TaskView) output.Table {
+		return TaskTable(sess, tasks, mixed)
+	})
 }
 
 // replacedRank is the sort rank of attempts that have a newer attempt.

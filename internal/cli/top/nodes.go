@@ -72,7 +72,7 @@ func nodesTable(sess *session.Session, nodes []api.NodeView) output.Table {
 	return t
 }
 
-// PressureCell tells how long a node has been short of memory, and why.
+// PressureCell describes how long a node has been short of memory, and why.
 func PressureCell(sess *session.Session, n api.NodeView) string {
 	if n.Used == nil || n.Used.Pressure == nil {
 		return ""

@@ -33,7 +33,7 @@ type topScreen struct {
 	width, height           int
 }
 
-// usageRead is the result of a read, and readDue asks for the next one.
+// usageRead is the result of a read, and readDue requests the next one.
 type (
 	usageRead struct {
 		number int
@@ -255,7 +255,7 @@ func (m topScreen) headline() string {
 	return m.usage.headline()
 }
 
-// statusText tells the sort order, or since when no server answers.
+// statusText contains the sort order, or since when no server answers.
 func (m topScreen) statusText(paint func(text, color string) string) string {
 	if m.fault != "" {
 		text := m.fault

@@ -191,7 +191,7 @@ func TestTopScreenWithoutServer(t *testing.T) {
 	if paused := pressKeys(t, m, "space"); !paused.paused {
 		t.Error("it does not pause")
 	} else if _, cmd := sendMessage(t, paused, readDue{paused.readNumber}); cmd != nil {
-		t.Error("it looks while it is paused")
+		t.Error("it polls while it is paused")
 	}
 	for _, key := range []string{"q", "esc", "ctrl+c"} {
 		if _, cmd := m.handleKey(key); cmd == nil || cmd() != (tea.QuitMsg{}) {

@@ -18,7 +18,6 @@ import (
 	"github.com/berthd/berth/internal/cli/session"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/pause"
-	"github.com/berthd/berth/internal/wording"
 )
 
 // Views of `berth top`.
@@ -50,9 +49,15 @@ type topOptions struct {
 	containers   bool
 }
 
+// topCommand is `berth top` or `berth node top`.
+type topCommand struct {
+	*session.Session
+	topOptions
+}
+
 // NewTopCommand returns the command `berth top`.
 func NewTopCommand(sess *session.Session) *cobra.Command {
-	var o topOptions
+	t := &topCommand{Session: sess, topOptions: topOptions{view: topTasks}}
 	cmd := &cobra.Command{
 		Use:   "top [nodes|services|tasks]",
 		Short: "Show the resource usage of nodes, services and tasks",
@@ -64,52 +69,40 @@ func NewTopCommand(sess *session.Session) *cobra.Command {
 			"network columns show host for a task on its node's network, whose traffic is not measured for each\n" +
 			"task.",
 		Args: session.Arguments(0, 1, "one of "+strings.Join(topViews(), ", ")), ValidArgs: topViews(),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			o.view = topTasks
-			if len(args) > 0 {
-				o.view = args[0]
-			}
-			return runTop(sess, cmd, o)
-		},
+		RunE: t.run,
 	}
-	topFlags(cmd, &o, topTasks)
-	cmd.Flags().StringVar(&o.filter.Cluster, "cluster", "", "only tasks of this `cluster`")
-	cmd.Flags().StringVar(&o.filter.Service, "service", "", "only tasks of this `service`")
-	cmd.Flags().StringVar(&o.filter.Job, "job", "", "only tasks of this `job`")
-	cmd.Flags().StringVar(&o.filter.Node, "node", "", "only tasks on this `node`")
-	cmd.Flags().BoolVar(&o.containers, "containers", false, "also show each container of tasks with several containers")
-	sess.CompleteFlags(cmd, map[string]string{
-		"cluster": wording.KindCluster, "service": wording.KindService, "job": wording.KindJob,
-		"node": wording.KindNode,
-	})
+	t.addFlags(cmd)
+	sess.AddTaskFilterFlags(cmd, &t.filter)
+	cmd.Flags().BoolVar(&t.containers, "containers", false, "also show each container of tasks with several containers")
 	return cmd
 }
 
 // NewNodeTopCommand returns the command `berth node top`.
 func NewNodeTopCommand(sess *session.Session) *cobra.Command {
-	o := topOptions{view: topNodes}
+	t := &topCommand{Session: sess, topOptions: topOptions{view: topNodes}}
 	cmd := &cobra.Command{
 		Use: "top", Short: "Show capacity, reservations and usage of nodes: 'berth top nodes'",
 		Long: "Shows for each node its capacity, the reservations of tasks, the usage of the machine, and whether\n" +
 			"it is short of memory. It is the same as 'berth top nodes'.",
 		Args: session.Arguments(0, 0, ""),
-		RunE: func(cmd *cobra.Command, _ []string) error { return runTop(sess, cmd, o) },
+		RunE: t.run,
 	}
-	topFlags(cmd, &o, topNodes)
+	t.addFlags(cmd)
 	return cmd
 }
 
-// topFlags adds the flags that all views share.
-func topFlags(cmd *cobra.Command, o *topOptions, view string) {
-	cmd.Flags().DurationVar(&o.interval, "interval", 2*time.Second, "how often to read the usage")
-	cmd.Flags().IntVarP(&o.times, "times", "n", 0,
+// addFlags adds the flags that all views share.
+func (t *topCommand) addFlags(cmd *cobra.Command) {
+	cmd.Flags().DurationVar(&t.interval, "interval", 2*time.Second, "how often to read the usage")
+	cmd.Flags().IntVarP(&t.times, "times", "n", 0,
 		"print N tables, then exit; default a live screen on a terminal, else 1")
-	what := alternatives(topOrders(view))
-	if view == topTasks {
+	what := alternatives(topOrders(t.view))
+	if t.view == topTasks {
 		what += "; for services also tasks, for nodes cpu, memory, disk, tasks or name"
 	}
-	cmd.Flags().StringVar(&o.sortBy, "sort", "cpu", "order, the largest first: "+what)
-	session.RegisterCompletion(cmd, "sort", cobra.FixedCompletions(topOrders(view), cobra.ShellCompDirectiveNoFileComp))
+	cmd.Flags().StringVar(&t.sortBy, "sort", "cpu", "order, the largest first: "+what)
+	session.RegisterCompletion(cmd, "sort",
+		cobra.FixedCompletions(topOrders(t.view), cobra.ShellCompDirectiveNoFileComp))
 }
 
 // alternatives joins words: "a, b or c".
@@ -118,35 +111,38 @@ func alternatives(words []string) string {
 	return strings.Join(words[:last], ", ") + " or " + words[last]
 }
 
-func runTop(sess *session.Session, cmd *cobra.Command, o topOptions) error {
+func (t *topCommand) run(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		t.view = args[0]
+	}
 	var list session.Faults
-	if !slices.Contains(topViews(), o.view) {
-		list.Add("%q: want one of %s", o.view, alternatives(topViews()))
-	} else if !slices.Contains(topOrders(o.view), o.sortBy) {
-		list.Add("--sort %q: want one of %s", o.sortBy, alternatives(topOrders(o.view)))
+	if !slices.Contains(topViews(), t.view) {
+		list.Add("%q: want one of %s", t.view, alternatives(topViews()))
+	} else if !slices.Contains(topOrders(t.view), t.sortBy) {
+		list.Add("--sort %q: want one of %s", t.sortBy, alternatives(topOrders(t.view)))
 	}
-	if o.interval < 100*time.Millisecond {
-		list.Add("--interval %v: want at least 100ms", o.interval)
+	if t.interval < 100*time.Millisecond {
+		list.Add("--interval %v: want at least 100ms", t.interval)
 	}
-	if o.times < 0 {
-		list.Add("-n %d: want 1 or more", o.times)
+	if t.times < 0 {
+		list.Add("-n %d: want 1 or more", t.times)
 	}
-	if f := o.filter; o.view == topNodes && f != (client.TaskFilter{}) {
+	if f := t.filter; t.view == topNodes && f != (client.TaskFilter{}) {
 		list.Add("--cluster, --service, --job and --node do not apply to nodes: use them with " +
 			"services or tasks")
 	}
 	if err := list.Err(cmd); err != nil {
 		return err
 	}
-	c, err := sess.Connect()
+	c, err := t.Connect()
 	if err != nil {
 		return err
 	}
-	if o.times == 0 && canShowScreen(sess) {
-		return runScreen(cmd.Context(), sess, c, o)
+	if t.times == 0 && canShowScreen(t.Session) {
+		return runScreen(cmd.Context(), t.Session, c, t.topOptions)
 	}
-	o.times = max(o.times, 1)
-	return printTop(cmd.Context(), sess, c, o)
+	t.times = max(t.times, 1)
+	return printTop(cmd.Context(), t.Session, c, t.topOptions)
 }
 
 // canShowScreen reports whether standard output can show a live screen.

@@ -1,6 +1,7 @@
 package wait
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -17,7 +18,7 @@ import (
 const (
 	// idleInterval is the maximum interval between two reads. Some values change with time alone.
 	idleInterval = 2 * time.Second
-	// minInterval is the minimum interval between two reads, so that a burst of changes costs one read.
+	// minInterval is the default of Loop.MinInterval.
 	minInterval = 100 * time.Millisecond
 	// outageTimeout is how long the loop retries while no server answers.
 	outageTimeout = 30 * time.Second
@@ -30,6 +31,9 @@ type Loop struct {
 	Progress *Progress
 	// Changes are streams. Each element causes a read. Without streams the loop reads every idleInterval.
 	Changes []func(context.Context) client.Changes
+	// MinInterval is the minimum interval between two reads, so that a burst of changes costs one read. The default is
+	// 100ms.
+	MinInterval time.Duration
 	// Until, unless zero, is the time of an additional read.
 	Until time.Time
 	// Read reads the objects and reports whether any is still open. The loop retries an error of an unreachable server
@@ -87,7 +91,7 @@ func (l *Loop) Run(ctx context.Context) error {
 
 // pause waits for a change, the end of idleInterval, or the time Until.
 func (l *Loop) pause(ctx context.Context, wake <-chan struct{}) error {
-	minimum := time.After(minInterval)
+	minimum := time.After(cmp.Or(l.MinInterval, minInterval))
 	timeout := idleInterval
 	if left := l.Until.Sub(l.Session.Now()); !l.Until.IsZero() && left > 0 {
 		timeout = min(timeout, left)

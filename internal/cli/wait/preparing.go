@@ -24,13 +24,13 @@ const (
 // readPreparing appends the progress of preparing tasks to the target's line, such as image pulls. The text is
 // optional, so errors are ignored.
 func (t *Target) readPreparing(ctx context.Context, c *client.Client, now time.Time) {
-	t.Line = strings.TrimSuffix(t.Line, t.preparingSuffix) // the line may be that of an earlier read
-	t.preparingSuffix = ""
+	t.Line = strings.TrimSuffix(t.Line, t.preparing.suffix) // the line may be that of an earlier read
+	t.preparing.suffix = ""
 	if t.done {
 		return
 	}
-	if now.Sub(t.preparingReadAt) >= preparingInterval {
-		t.preparingReadAt = now
+	if now.Sub(t.preparing.readAt) >= preparingInterval {
+		t.preparing.readAt = now
 		f := client.TaskFilter{Cluster: t.Name.Cluster, Service: t.Name.Name, State: string(cluster.StatePreparing)}
 		if t.Name.Kind == wording.KindJob {
 			f.Service, f.Job = "", t.Name.Name
@@ -39,11 +39,11 @@ func (t *Target) readPreparing(ctx context.Context, c *client.Client, now time.T
 		if err != nil {
 			return
 		}
-		t.preparing = preparingText(page.Items)
+		t.preparing.text = preparingText(page.Items)
 	}
-	if t.preparing != "" {
-		t.preparingSuffix = "  " + t.preparing
-		t.Line += t.preparingSuffix
+	if t.preparing.text != "" {
+		t.preparing.suffix = "  " + t.preparing.text
+		t.Line += t.preparing.suffix
 	}
 }
 

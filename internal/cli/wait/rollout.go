@@ -98,10 +98,10 @@ const tailInterval = 2 * time.Second
 
 // keepTail keeps the last output lines of an unhealthy new task, because a rollback deletes it. Errors are ignored.
 func (t *Target) keepTail(ctx context.Context, c *client.Client, now time.Time) {
-	if t.rollout.State != cluster.RolloutRolling || now.Sub(t.tailReadAt) < tailInterval {
+	if t.rollout.State != cluster.RolloutRolling || now.Sub(t.tail.readAt) < tailInterval {
 		return
 	}
-	t.tailReadAt = now
+	t.tail.readAt = now
 	tasks, err := fetch.ListTasks(ctx, c, t.Name, false)
 	if err != nil {
 		return
@@ -114,7 +114,7 @@ func (t *Target) keepTail(ctx context.Context, c *client.Client, now time.Time) 
 		return
 	}
 	if lines := trouble.ReadTail(ctx, c, worst.ID); len(lines) > 0 {
-		t.tail, t.tailTask = lines, worst.ID
+		t.tail.lines, t.tail.task = lines, worst.ID
 	}
 }
 
@@ -130,7 +130,7 @@ func (t *Target) resolveSuperseded(ctx context.Context, c *client.Client) error 
 		t.giveUp("a newer version replaced it")
 		return nil
 	}
-	back := t.rollout.Version // the version that the service asks for instead
+	back := t.rollout.Version // the version that the service requests instead
 	t.rollout.Version = h.Versions[i].Version
 	t.Brief, t.Line = string(t.rollout.State),
 		fmt.Sprintf("%-11s  %s", t.rollout.State, wording.ShortTasks(wording.OneLine(t.rollout.Message)))
@@ -138,7 +138,7 @@ func (t *Target) resolveSuperseded(ctx context.Context, c *client.Client) error 
 	return nil
 }
 
-// rolloutEnd tells that a version failed or was rolled back.
+// rolloutEnd says that a version failed or was rolled back.
 func rolloutEnd(v cluster.Version) string {
 	if v.State == cluster.RolloutRolledBack {
 		return "of " + v.Definition.String() + " failed and was rolled back"
@@ -160,7 +160,7 @@ func rolloutLine(v api.RolloutView) string {
 	return fmt.Sprintf("%-11s  %s", v.State, text)
 }
 
-// rolloutTrouble tells why a rollout failed, with the most severe task of the failed version.
+// rolloutTrouble describes why a rollout failed, with the most severe task of the failed version.
 func rolloutTrouble(t *Target, tasks []api.TaskView) *api.Trouble {
 	failed := slices.DeleteFunc(slices.Clone(tasks), func(v api.TaskView) bool {
 		return v.Generation != t.rollout.Generation

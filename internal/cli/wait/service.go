@@ -3,11 +3,35 @@ package wait
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"time"
 
 	"github.com/berthd/berth/api/client"
 	"github.com/berthd/berth/internal/wording"
 )
+
+// readChanged reads a service or job that the command has changed.
+func (t *Target) readChanged(ctx context.Context, c *client.Client, now time.Time) error {
+	best := t.maxHealthy
+	var err error
+	if t.Name.Kind == wording.KindJob {
+		err = t.readJob(ctx, c)
+	} else {
+		err = t.readService(ctx, c, now)
+	}
+	if client.StatusOf(err) == http.StatusNotFound {
+		t.giveUp("was deleted")
+		err = nil
+	}
+	if err != nil {
+		return err
+	}
+	t.readPreparing(ctx, c, now)
+	if t.maxHealthy > best {
+		t.progressAt = now
+	}
+	return nil
+}
 
 func (t *Target) readService(ctx context.Context, c *client.Client, now time.Time) error {
 	v, err := c.Service(ctx, t.Name.Cluster, t.Name.Name)

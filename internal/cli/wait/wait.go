@@ -60,39 +60,51 @@ const waitLong = "Wait until all the given objects are in the state of --for:\n\
 	"reached, for example because the job failed, the rollout was rolled back, or the service is stopped\n" +
 	"or deleted; the command prints the reason; 2: the state could not be determined."
 
+// waitCommand is `berth wait`.
+type waitCommand struct {
+	*session.Session
+	until   string
+	timeout time.Duration
+}
+
 // NewWaitCommand returns the command `berth wait`.
 func NewWaitCommand(sess *session.Session) *cobra.Command {
-	var until string
-	var timeout time.Duration
+	w := &waitCommand{Session: sess}
 	cmd := &cobra.Command{
 		Use: "wait OBJECT...", Short: "Wait until objects are healthy, done, running or gone", Long: waitLong,
 		Args: session.Arguments(1, -1,
 			"an object, such as service/web, job/squares, task/web.1.0 or node/n1"),
 		ValidArgsFunction: sess.CompleteObjects(-1, wording.KindService, wording.KindJob, wording.KindTask,
 			wording.KindNode, wording.KindCron, wording.KindCluster),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			targets, err := parseTargets(cmd, until, args)
-			if err != nil {
-				return err
-			}
-			c, err := sess.Connect()
-			if err != nil {
-				return err
-			}
-			return waitFor(cmd.Context(), sess, c, targets, timeout)
-		},
+		RunE: w.run,
 	}
 	all := []string{untilHealthy, untilDone, untilRunning, untilGone}
-	cmd.Flags().StringVar(&until, "for", "",
+	cmd.Flags().StringVar(&w.until, "for", "",
 		"state to wait for: "+strings.Join(all, ", ")+"; default done for jobs, healthy for others")
-	cmd.Flags().DurationVar(&timeout, "timeout", 0, "give up after this `duration`; default never")
+	cmd.Flags().DurationVar(&w.timeout, "timeout", 0, "give up after this `duration`; default never")
 	session.RegisterCompletion(cmd, "for", cobra.FixedCompletions(all, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
+func (w *waitCommand) run(cmd *cobra.Command, args []string) error {
+	targets, err := parseTargets(cmd, w.until, args)
+	if err != nil {
+		return err
+	}
+	c, err := w.Connect()
+	if err != nil {
+		return err
+	}
+	waiter := Waiter{Session: w.Session, Client: c, Targets: targets, Timeout: w.timeout}
+	if err := waiter.Wait(cmd.Context()); err != nil {
+		return err
+	}
+	return waiter.printResults(cmd.Context())
+}
+
 // parseTargets parses the arguments of a wait. The error lists all faults.
-func parseTargets(cmd *cobra.Command, until string, args []string) ([]*objectTarget, error) {
-	var targets []*objectTarget
+func parseTargets(cmd *cobra.Command, until string, args []string) ([]*Target, error) {
+	var targets []*Target
 	var faults []string
 	if until != "" && kindsFor(until) == nil {
 		return nil, &session.UsageError{
@@ -107,7 +119,7 @@ func parseTargets(cmd *cobra.Command, until string, args []string) ([]*objectTar
 			faults = append(faults, err.Error())
 			continue
 		}
-		t := &objectTarget{Target: &Target{Name: n}, until: until}
+		t := &Target{Name: n, until: until}
 		if t.until == "" {
 			t.until = untilHealthy
 			if n.Kind == wording.KindJob {
@@ -132,16 +144,6 @@ func parseTargets(cmd *cobra.Command, until string, args []string) ([]*objectTar
 	return targets, nil
 }
 
-// objectTarget is an object to wait for. Progress shows its Target.
-type objectTarget struct {
-	*Target
-	until   string
-	existed bool // a read found it
-	// trouble, unless nil, replaces the troubles from the server.
-	trouble *api.Trouble
-	id      cluster.TaskID // the complete id of a task
-}
-
 // waitResult is the result for one object, for programs.
 type waitResult struct {
 	Object string `json:"object"`
@@ -152,57 +154,9 @@ type waitResult struct {
 	Next   string `json:"next,omitempty"`
 }
 
-// waitFor waits until each target reaches its state or cannot reach it. It prints the results.
-func waitFor(ctx context.Context, sess *session.Session, c *client.Client, targets []*objectTarget,
-	timeout time.Duration,
-) error {
-	shown, names := make([]*Target, len(targets)), make([]session.Name, len(targets))
-	for i, t := range targets {
-		shown[i], names[i] = t.Target, t.Name
-	}
-	began, progress := sess.Now(), NewProgress(sess, shown)
-	loop := Loop{
-		Session: sess, Progress: progress, Changes: ChangesOf(c, names),
-		Read: func(ctx context.Context) (bool, error) {
-			open, err := readTargets(ctx, c, targets, sess.Now())
-			if late := timeout > 0 && sess.Now().Sub(began) >= timeout; late && open {
-				for _, t := range targets {
-					if !t.done {
-						t.giveUp(fmt.Sprintf("not %s after %v", t.until, timeout))
-					}
-				}
-				open, err = false, nil
-			}
-			progress.Show()
-			return open, err
-		},
-	}
-	if timeout > 0 {
-		loop.Until = began.Add(timeout)
-	}
-	if err := loop.Run(ctx); err != nil {
-		return err
-	}
-	return printResults(ctx, sess, c, targets)
-}
-
-// readTargets reads the open targets and reports whether any is still open.
-func readTargets(ctx context.Context, c *client.Client, targets []*objectTarget, now time.Time) (open bool, err error) {
-	for _, t := range targets {
-		if t.done {
-			continue
-		}
-		if e := t.read(ctx, c, now); e != nil {
-			err = e
-		}
-		open = open || !t.done
-	}
-	return open, err
-}
-
-// read reads the object once. A missing object is gone. For other states that is an error, unless an earlier read found
-// the object.
-func (t *objectTarget) read(ctx context.Context, c *client.Client, now time.Time) error {
+// readState reads the object of `berth wait` once. A missing object is gone. For other states that is an error, unless
+// an earlier read found the object.
+func (t *Target) readState(ctx context.Context, c *client.Client, now time.Time) error {
 	err := t.readObject(ctx, c, now)
 	if client.StatusOf(err) != http.StatusNotFound && !errors.Is(err, session.ErrUnknown) {
 		if err == nil {
@@ -224,16 +178,16 @@ func (t *objectTarget) read(ctx context.Context, c *client.Client, now time.Time
 	return nil
 }
 
-func (t *objectTarget) readObject(ctx context.Context, c *client.Client, now time.Time) error {
+func (t *Target) readObject(ctx context.Context, c *client.Client, now time.Time) error {
 	switch t.Name.Kind {
 	case wording.KindService:
-		return t.readService(ctx, c)
+		return t.readServiceState(ctx, c)
 	case wording.KindJob:
-		return t.readJob(ctx, c)
+		return t.readJobState(ctx, c)
 	case wording.KindTask:
-		return t.readTask(ctx, c, now)
+		return t.readTaskState(ctx, c, now)
 	case wording.KindNode:
-		return t.readNode(ctx, c)
+		return t.readNodeState(ctx, c)
 	case wording.KindCron:
 		v, err := t.Name.Cron(ctx, c)
 		t.setLine(v.Status.State, "")
@@ -244,23 +198,15 @@ func (t *objectTarget) readObject(ctx context.Context, c *client.Client, now tim
 	return err
 }
 
-// setLine sets the state and the message that progress shows.
-func (t *objectTarget) setLine(state, message string) {
-	t.Brief, t.Line = state, state
-	if message != "" {
-		t.Line = fmt.Sprintf("%-11s  %s", state, message)
-	}
-}
-
 // findOrRead calls find while the object is unknown, and read afterwards.
-func findOrRead[T any](known *T, find, look func() (T, error)) (T, error) {
+func findOrRead[T any](known *T, find, fetch func() (T, error)) (T, error) {
 	if known == nil {
 		return find()
 	}
-	return look()
+	return fetch()
 }
 
-func (t *objectTarget) readService(ctx context.Context, c *client.Client) error {
+func (t *Target) readServiceState(ctx context.Context, c *client.Client) error {
 	v, err := findOrRead(t.service, func() (api.ServiceView, error) { return t.Name.Service(ctx, c) },
 		func() (api.ServiceView, error) { return c.Service(ctx, t.Name.Cluster, t.Name.Name) })
 	if err != nil {
@@ -302,7 +248,7 @@ func (t *objectTarget) readService(ctx context.Context, c *client.Client) error 
 	return nil
 }
 
-func (t *objectTarget) readJob(ctx context.Context, c *client.Client) error {
+func (t *Target) readJobState(ctx context.Context, c *client.Client) error {
 	v, err := findOrRead(t.job, func() (api.JobView, error) { return t.Name.Job(ctx, c) },
 		func() (api.JobView, error) { return c.Job(ctx, t.Name.Cluster, t.Name.Name) })
 	if err != nil {
@@ -323,7 +269,7 @@ func (t *objectTarget) readJob(ctx context.Context, c *client.Client) error {
 	return nil
 }
 
-func (t *objectTarget) readTask(ctx context.Context, c *client.Client, now time.Time) error {
+func (t *Target) readTaskState(ctx context.Context, c *client.Client, now time.Time) error {
 	var v api.TaskView
 	var err error
 	if t.id == "" {
@@ -357,7 +303,7 @@ func (t *objectTarget) readTask(ctx context.Context, c *client.Client, now time.
 	return nil
 }
 
-func (t *objectTarget) readNode(ctx context.Context, c *client.Client) error {
+func (t *Target) readNodeState(ctx context.Context, c *client.Client) error {
 	v, err := c.Node(ctx, t.Name.Name)
 	if err != nil {
 		return err
@@ -377,41 +323,41 @@ func (t *objectTarget) readNode(ctx context.Context, c *client.Client) error {
 }
 
 // printResults prints the results: messages on standard error, or a list for programs.
-func printResults(ctx context.Context, sess *session.Session, c *client.Client, targets []*objectTarget) error {
+func (w *Waiter) printResults(ctx context.Context) error {
 	failed := 0
-	results := make([]waitResult, len(targets))
-	for i, t := range targets {
+	results := make([]waitResult, len(w.Targets))
+	for i, t := range w.Targets {
 		results[i] = waitResult{Object: t.Name.String(), For: t.until, Met: t.Failure == "", State: t.Brief}
 		if t.Failure == "" {
-			if !sess.WantsData() {
-				sess.Messagef("%s is %s", t.Name, t.until)
+			if !w.WantsData() {
+				w.Messagef("%s is %s", t.Name, t.until)
 			}
 			continue
 		}
 		failed++
-		tr, err := troubleOf(ctx, c, t)
+		tr, err := w.unmetTrouble(ctx, t)
 		if err != nil {
 			return err
 		}
 		results[i].Why = wording.JoinNonEmpty(": ", t.Failure, wording.ShortTasks(tr.Cause))
 		results[i].Next = tr.Next
-		if sess.WantsData() {
+		if w.WantsData() {
 			continue
 		}
-		sess.Messagef("%s: %s", t.Name, t.Failure)
+		w.Messagef("%s: %s", t.Name, t.Failure)
 		if tr.Cause != "" {
-			sess.Messagef("  %s", wording.ShortTasks(tr.Cause))
+			w.Messagef("  %s", wording.ShortTasks(tr.Cause))
 		} else if t.Line != "" {
-			sess.Messagef("  it is %s", wording.JoinNonEmpty(": ", t.Brief,
+			w.Messagef("  it is %s", wording.JoinNonEmpty(": ", t.Brief,
 				strings.TrimSpace(strings.TrimPrefix(wording.OneLine(t.Line), t.Brief))))
 		}
 		if tr.Task != "" {
-			trouble.PrintTail(ctx, c, tr.Task, sess.Stderr)
+			trouble.PrintTail(ctx, w.Client, tr.Task, w.Stderr)
 		}
-		sess.Messagef("  → %s", tr.Next)
+		w.Messagef("  → %s", tr.Next)
 	}
-	if sess.WantsData() {
-		if err := sess.PrintData(results); err != nil {
+	if w.WantsData() {
+		if err := w.PrintData(results); err != nil {
 			return err
 		}
 	}
@@ -420,12 +366,12 @@ func printResults(ctx context.Context, sess *session.Session, c *client.Client, 
 	}
 	return &session.ExitError{
 		Code: session.ExitNo,
-		Err:  fmt.Errorf("%d of %s did not reach the state", failed, wording.Count(len(targets), "object")),
+		Err:  fmt.Errorf("%d of %s did not reach the state", failed, wording.Count(len(w.Targets), "object")),
 	}
 }
 
-// troubleOf returns why a target did not reach its state, and the next step.
-func troubleOf(ctx context.Context, c *client.Client, t *objectTarget) (api.Trouble, error) {
+// unmetTrouble returns why a target did not reach its state, and the next step.
+func (w *Waiter) unmetTrouble(ctx context.Context, t *Target) (api.Trouble, error) {
 	found := t.trouble
 	if found == nil && t.existed && t.Line != "gone" {
 		n := t.Name
@@ -433,7 +379,7 @@ func troubleOf(ctx context.Context, c *client.Client, t *objectTarget) (api.Trou
 			n.Name = string(t.id)
 		}
 		var err error
-		if found, err = trouble.MostUrgent(ctx, c, n); err != nil {
+		if found, err = trouble.MostUrgent(ctx, w.Client, n); err != nil {
 			return api.Trouble{}, err
 		}
 	}

@@ -1,9 +1,9 @@
 package wait
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"net/http"
 	"time"
 
 	"github.com/berthd/berth/api"
@@ -22,7 +22,7 @@ const (
 	failingTimeout  = 20 * time.Second
 )
 
-// Waiter waits until services and jobs reach their wanted state.
+// Waiter waits until its targets reach their wanted state.
 type Waiter struct {
 	*session.Session
 	Client  *client.Client
@@ -49,8 +49,8 @@ func (w *Waiter) Wait(ctx context.Context) error {
 	names := make([]session.Name, len(w.Targets))
 	for i, t := range w.Targets {
 		names[i] = t.Name
-		if t.ProgressAt.IsZero() {
-			t.ProgressAt = began
+		if t.progressAt.IsZero() {
+			t.progressAt = began
 		}
 	}
 	progress := NewProgress(w.Session, w.Targets)
@@ -58,8 +58,12 @@ func (w *Waiter) Wait(ctx context.Context) error {
 		Session: w.Session, Progress: progress, Changes: ChangesOf(w.Client, names),
 		Read: func(ctx context.Context) (bool, error) {
 			err := w.readTargets(ctx)
+			finished := w.isFinished(began)
+			if finished {
+				err = nil // the targets were given up
+			}
 			progress.Show()
-			return !w.isFinished(began), err
+			return !finished, err
 		},
 	}
 	if w.Timeout > 0 {
@@ -77,10 +81,10 @@ func (w *Waiter) isFinished(began time.Time) bool {
 		}
 		switch now := w.Now(); {
 		case w.Timeout > 0 && now.Sub(began) >= w.Timeout:
-			t.giveUp(fmt.Sprintf("not healthy or done after %v", w.Timeout))
-		case t.isRolling(now): // the control plane enforces the deadlines
+			t.giveUp(fmt.Sprintf("not %s after %v", cmp.Or(t.until, "healthy or done"), w.Timeout))
+		case t.until != "", t.isRolling(now): // the control plane enforces the deadlines of a rollout
 			all = false
-		case w.Timeout == 0 && t.Name.Kind == wording.KindService && now.Sub(t.ProgressAt) >= progressTimeout:
+		case w.Timeout == 0 && t.Name.Kind == wording.KindService && now.Sub(t.progressAt) >= progressTimeout:
 			t.giveUp(fmt.Sprintf("no progress for %v", progressTimeout))
 		case !t.failingSince.IsZero() && now.Sub(t.failingSince) >= failingTimeout:
 			t.giveUp("keeps failing")
@@ -97,23 +101,12 @@ func (w *Waiter) readTargets(ctx context.Context) error {
 		if t.done {
 			continue
 		}
-		best := t.maxHealthy
-		var err error
-		if t.Name.Kind == wording.KindJob {
-			err = t.readJob(ctx, w.Client)
-		} else {
-			err = t.readService(ctx, w.Client, w.Now())
+		read := t.readChanged
+		if t.until != "" {
+			read = t.readState
 		}
-		if client.StatusOf(err) == http.StatusNotFound {
-			t.giveUp("was deleted")
-			err = nil
-		}
-		if err != nil {
+		if err := read(ctx, w.Client, w.Now()); err != nil {
 			return err
-		}
-		t.readPreparing(ctx, w.Client, w.Now())
-		if t.maxHealthy > best {
-			t.ProgressAt = w.Now()
 		}
 	}
 	return nil
@@ -165,8 +158,8 @@ func (w *Waiter) Explain(ctx context.Context, t *Target) error {
 		trouble.PrintLines(w.Stderr, tr.Task, lines)
 	}
 	if len(lines) == 0 && t.hasFailedRollout() { // the task and its output are deleted
-		lines = t.tail
-		trouble.PrintLines(w.Stderr, t.tailTask, lines)
+		lines = t.tail.lines
+		trouble.PrintLines(w.Stderr, t.tail.task, lines)
 	}
 	if len(lines) > 0 || tr.Task != "" {
 		w.Messagef("")

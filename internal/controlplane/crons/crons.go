@@ -30,7 +30,7 @@ type Crons struct {
 	timers *queue.Timers
 }
 
-// New returns crons of which none is marked.
+// New returns crons without a mark.
 func New(p store.Prefix, domain string, log *slog.Logger, t *Timetables) *Crons {
 	return &Crons{
 		prefix: p, domain: domain, logger: log, tables: t,
@@ -58,7 +58,7 @@ func (c *Crons) Learn(snap *store.Snapshot, changes store.Changes) {
 	}
 }
 
-// markAll marks all crons, and those of which only a status is left.
+// markAll marks all crons, and those with only a status left.
 func (c *Crons) markAll(snap *store.Snapshot) {
 	for e := range snap.Crons("") {
 		c.marked[cronRef(e.Value.Cluster, e.Value.Name)] = true

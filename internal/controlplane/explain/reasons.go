@@ -14,7 +14,7 @@
 // is full. A trace that is gone is computed again on the present fleet, with the task's own room given back, and the
 // answer says `recorded: false`. A server that does not lead asks the leader once, for a second at most. Traces are not
 // in the store, because those of a plan of 1,000 placements (some 40 KB) would make it half as large again. Decide
-// again if users ask for traces that are days old; the first of each generation then belongs in the store.
+// again if users request traces that are days old; the first of each generation then belongs in the store.
 package explain
 
 import (
@@ -86,7 +86,7 @@ func heldBack(task cluster.TaskID, why string) cluster.Waiting {
 	}
 }
 
-// ListVictims returns the attempts that end for others, ordered by UUID. Nobody may change the result.
+// ListVictims returns the attempts that end for others, ordered by UUID. Callers must not change the result.
 func (r *Reasons) ListVictims() []cluster.Victim {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -94,7 +94,7 @@ func (r *Reasons) ListVictims() []cluster.Victim {
 }
 
 // ReportAfter returns the waiting tasks in groups, in the order of the decisions, and the victims. A group without
-// tasks stands for all tasks. If the version equals after, the report holds the version alone.
+// tasks means all tasks. If the version equals after, the report holds the version alone.
 func (r *Reasons) ReportAfter(after uint64) cluster.WaitingReport {
 	r.mu.Lock()
 	defer r.mu.Unlock()

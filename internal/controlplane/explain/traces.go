@@ -29,7 +29,7 @@ type Traces struct {
 	byTasks map[string][]*groupTrace // by the common part of the task ids, the newest last
 }
 
-// groupTrace is the decision trace of the first task of a group, with the tasks that it stands for.
+// groupTrace is the decision trace of the first task of a group, with the tasks that it represents.
 type groupTrace struct {
 	cluster.DecisionTrace
 	tasks  string // their ids without the index

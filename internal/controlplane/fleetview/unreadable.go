@@ -20,8 +20,8 @@ func sessionOf(snap *store.Snapshot, node string) uint64 {
 	return 0
 }
 
-// noteUnreadable takes note of whether a record hides what runs on its node. Such a node takes no tasks, as nobody
-// knows what they could be placed beside.
+// noteUnreadable takes note of whether a record hides what runs on its node. Such a node takes no tasks, because the
+// tasks beside them would be unknown.
 func (v *View) noteUnreadable(snap *store.Snapshot, key store.AttemptKey, row *store.AttemptRow) {
 	was, now := unreadableRecord{}, ""
 	if len(v.unreadable) > 0 {

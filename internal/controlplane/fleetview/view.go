@@ -214,9 +214,9 @@ func (v *View) updateCharges(snap *store.Snapshot, o cluster.OwnerRef) {
 
 // RefusesTasks reports whether a node takes no new tasks because not enough is known of it. Either it has not sent a
 // full report to this leader, so that it may be dead or run what this store has lost (P1.7). Or there is a foreign
-// record for a task (P3.5). A server that does not lead hears of all nodes too, so a takeover waits for none.
+// record for a task (P3.5). A server that does not lead follows all nodes too, so a takeover waits for none.
 func (v *View) RefusesTasks(name string) bool {
-	for _, record := range v.unreadable { // order-free: any will do
+	for _, record := range v.unreadable { // order-free: any suffices
 		if record.node == name {
 			return true
 		}

@@ -53,13 +53,13 @@ type gateState struct {
 	busy   bool
 }
 
-// New returns gates of which none is checked yet.
+// New returns gates without a check.
 func New(c Config) *Gates {
 	return &Gates{config: c, sets: map[cluster.OwnerRef]*gateSet{}, changed: map[cluster.OwnerRef]bool{}}
 }
 
 // Follow begins, continues or ends the checks of a service's gates, by its records. The gates are checked while the
-// rollout goes on and a task of it has been healthy: before that there is nothing to measure.
+// rollout continues and a task of it has been healthy: before that there is nothing to measure.
 func (g *Gates) Follow(snap *store.Snapshot, o cluster.OwnerRef) {
 	if o.Kind != cluster.KindService {
 		return

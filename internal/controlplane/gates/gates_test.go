@@ -49,7 +49,7 @@ func TestReadingResultsChangesNothing(t *testing.T) {
 	}
 	g.Follow(tables.Snapshot(), o)
 	if len(g.Seen(o)) != 1 || !checked() {
-		t.Error("the gates of a rollout that goes on are not checked")
+		t.Error("the gates of a continuing rollout are not checked")
 	}
 	paused := *spec
 	paused.Rollout.Paused = true

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// deadlines holds when nodes are to be judged even if nothing is heard of them, on the boot-time clock. Each report of
-// a healthy node postpones its time. A postponed time is not queued: when the queued time comes, the node's present one
-// is asked for. So a report costs one comparison, and a node is in the queue about once.
+// deadlines holds when nodes are to be judged even without reports from them, on the boot-time clock. Each report of a
+// healthy node postpones its time. A postponed time is not queued: when the queued time comes, the node's present one
+// is read. So a report costs one comparison, and a node is in the queue about once.
 type deadlines struct {
 	soonest map[string]time.Duration
 	queue   deadlineHeap // also holds times that an earlier one replaced; due skips them

@@ -46,6 +46,6 @@ func TestDeadlines(t *testing.T) {
 		d.set("n", at)
 	}
 	if len(d.queue) != 1 {
-		t.Errorf("a node that was put off a thousand times stands in the queue %d times", len(d.queue))
+		t.Errorf("a node that was put off a thousand times is in the queue %d times", len(d.queue))
 	}
 }

@@ -21,7 +21,7 @@ type disks struct {
 	full  map[string]bool
 }
 
-// noteDisks publishes news of a node's disks from its newest report.
+// noteDisks publishes changes of a node's disks from its newest report.
 func (w *Watch) noteDisks(snap *store.Snapshot, name string, in *watcher.Input, out *Judged) {
 	stats := statsOf(in)
 	if stats == nil {

@@ -19,9 +19,9 @@ const maxPassInterval = 2 * time.Second
 const fullPassInterval = 5 * time.Minute
 
 // A pass judges only nodes whose verdict can have changed since the last pass: nodes that did something, and nodes that
-// are due. The tables tell whose pulses changed, and deadlines tell who is due, so nodes that are well and silent as
-// agreed cost nothing. The result must be the same as if all nodes were judged. A pass judges all nodes if one of the
-// inputs that they share has changed, and every fullPassInterval.
+// are due. The tables list the changed pulses, and deadlines list the due nodes. So healthy nodes that are silent
+// within their interval cost nothing. The result must be the same as if all nodes were judged. A pass judges all nodes
+// if one of the inputs that they share has changed, and every fullPassInterval.
 
 // sharedInputs are the inputs that verdicts on all nodes depend on, as of the last pass over all nodes.
 type sharedInputs struct {

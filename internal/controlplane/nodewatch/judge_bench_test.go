@@ -13,8 +13,8 @@ import (
 	"github.com/berthd/berth/internal/store/memory"
 )
 
-// BenchmarkJudge measures one pass over 5,000 nodes that are well. A leader makes one each second, while a hundred of
-// them report. 20 ms are the 2 % of a core that the passes may cost.
+// BenchmarkJudge measures one pass over 5,000 ready nodes. A leader makes one each second, while a hundred of them
+// report. 20 ms are the 2 % of a core that the passes may cost.
 func BenchmarkJudge(b *testing.B) {
 	const nodes = 5000
 	engine := memory.New(memory.Options{})

@@ -155,7 +155,7 @@ func (w *nodesWorld) act() {
 	case "term":
 		w.startTerm()
 	case "quiet": // for longer than any limit, in steps below the gap of the watcher
-		for range rapid.IntRange(1, 24).Draw(t, "looks") {
+		for range rapid.IntRange(1, 24).Draw(t, "passes") {
 			w.now += 4 * time.Second
 			w.compare(true)
 		}
@@ -217,7 +217,7 @@ func (w *nodesWorld) compare(write bool) {
 		w.t.Fatalf("nodes that mean something else now (-all +due):\n%s", diff)
 	}
 	if !reflect.DeepEqual(out[0].Units, out[1].Units) {
-		w.t.Fatalf("looking at all writes\n%+v\nlooking at what is due\n%+v", out[1].Units, out[0].Units)
+		w.t.Fatalf("judging all nodes writes\n%+v\njudging the due nodes\n%+v", out[1].Units, out[0].Units)
 	}
 	if diff := cmp.Diff(every.watch.summary(), due.watch.summary()); diff != "" {
 		w.t.Fatalf("verdicts (-all +due):\n%s", diff)
@@ -245,7 +245,7 @@ func (w *Watch) summary() map[string]string {
 	out := map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(w.verdicts)) {
 		v := w.verdicts[name]
-		out[name] = fmt.Sprintf("%s until %v, heard %v, foreign %v, gone %v, drain %v, service %s, job %s",
+		out[name] = fmt.Sprintf("%s until %v, last report %v, foreign %v, gone %v, drain %v, service %s, job %s",
 			v.Node.State, v.Node.Until, v.Heard,
 			v.Foreign, w.IsGone(name), w.DrainOf(name) != nil, v.Absence(false), v.Absence(true))
 	}

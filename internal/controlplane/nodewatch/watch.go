@@ -1,4 +1,4 @@
-// Package nodewatch judges the nodes of a domain for their leader: which are heard, silent, drained or gone, by their
+// Package nodewatch judges the nodes of a domain for their leader: which report, are silent, drained or gone, by their
 // reports and by the silence since (P6.2).
 package nodewatch
 
@@ -41,7 +41,7 @@ type Watch struct {
 	verdicts     map[string]*verdict
 	sharedInputs sharedInputs
 	// pulses marks the last change of pulses that was handled. deadlines holds when nodes are judged next, everyPass
-	// the nodes that each pass judges, and silent the nodes that are not heard.
+	// the nodes that each pass judges, and silent the nodes that do not report.
 	pulses            uint64
 	deadlines         *deadlines
 	everyPass, silent map[string]bool
@@ -57,7 +57,7 @@ type Watch struct {
 	disks   disks
 	// hasUnknownPlacements reports whether a plan is in flight or its result is unknown: it may name any node.
 	hasUnknownPlacements func() bool
-	// recovered says that the operator decided how to go on after the store went back (P1.7).
+	// recovered says that the operator decided how to continue after the store went back (P1.7).
 	recovered bool
 	// held says that the leader waits for that decision.
 	held bool
@@ -101,8 +101,8 @@ func (w *Watch) StartTerm(incarnation uint64, hasUnknownPlacements func() bool) 
 	w.unkillable = unkillable
 }
 
-// SetRecovery notes whether the operator decided how to go on after the store went back, and whether the leader waits
-// for that decision (P1.7).
+// SetRecovery notes whether the operator decided how to continue after the store went back, and whether the leader
+// waits for that decision (P1.7).
 func (w *Watch) SetRecovery(recovered, held bool) { w.recovered, w.held = recovered, held }
 
 // RestartSilence starts all silence again, after the wall clock was set.
@@ -214,7 +214,7 @@ func (w *Watch) input(snap *store.Snapshot, name string, now time.Duration, wall
 	return in, rev
 }
 
-// countLeft counts the attempts that stand on a node, and one more if a plan with an unknown result may name it.
+// countLeft counts the attempts that are on a node, and one more if a plan with an unknown result may name it.
 func (w *Watch) countLeft(snap *store.Snapshot, name string) int {
 	n := 0
 	for row := range snap.NodeAttempts(name) {
@@ -343,7 +343,7 @@ func (w *Watch) IsDraining(node string) bool {
 
 // DaemonFacts is what decides whether daemons run on a node, besides what the fleet knows of it.
 type DaemonFacts struct {
-	// Gone says that the node is known never to come back, Silent that it is not heard.
+	// Gone says that the node is known never to come back, Silent that it does not report.
 	Gone, Silent bool
 	// OnlyDaemonsLeft says that the node is being drained and only tasks of daemons are left there.
 	OnlyDaemonsLeft bool

@@ -145,7 +145,7 @@ func TestNewNodesElsewhere(t *testing.T) {
 	}
 }
 
-// A node that registers and is never heard is silent from its registration on.
+// A node that registers and never reports is silent from its registration on.
 func TestNodeThatOnlyRegistered(t *testing.T) {
 	v := newTestWatch(t)
 	v.register("a", 1, false)

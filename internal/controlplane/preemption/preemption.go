@@ -44,7 +44,7 @@ type Preemption struct {
 	// mayFindVictims says that a search may find victims for a task that waits.
 	nextSearch, latestSearch time.Duration
 	mayFindVictims           bool
-	// hasNewVictims says that owners of new victims are to be decided for at once.
+	// hasNewVictims says that owners of new victims need a decision without delay.
 	hasNewVictims bool
 	// changed says that promises changed since the last TakeChanged.
 	changed bool
@@ -95,7 +95,7 @@ func (p *Preemption) NextSearchDelay() (time.Duration, bool) {
 	return p.latestSearch - p.clock(), p.mayFindVictims
 }
 
-// HasNewVictims reports whether owners of new victims are to be decided for at once.
+// HasNewVictims reports whether owners of new victims need a decision without delay.
 func (p *Preemption) HasNewVictims() bool { return p.hasNewVictims }
 
 // TakeChanged reports whether promises changed since the last call.
@@ -154,7 +154,7 @@ func (p *Preemption) ApplyPromises(pending []cluster.Pending) {
 	}
 }
 
-// dropPromise ends a promise. Those of its victims that were not told to stop go on.
+// dropPromise ends a promise. Those of its victims without a stop continue.
 func (p *Preemption) dropPromise(task cluster.TaskID) {
 	for _, uuid := range p.promises[task].victims {
 		delete(p.victims, uuid)
@@ -174,7 +174,7 @@ func (p *Preemption) Search(domain *observe.Domain, pending []cluster.Pending, r
 	}
 	switch now := p.clock(); {
 	case now < p.nextSearch:
-		p.mayFindVictims, p.latestSearch = true, p.nextSearch // the next search will tell
+		p.mayFindVictims, p.latestSearch = true, p.nextSearch // the next search decides
 	default:
 		p.searchVictims(domain, pending, r, options)
 		after := p.clock()

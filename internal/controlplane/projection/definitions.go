@@ -26,8 +26,8 @@ type definitionSweep struct {
 	due time.Duration // on the boot-time clock
 }
 
-// units returns what is to be written from a snapshot. It scans at most once in definitionsInterval, and again at once
-// after a mark.
+// units returns what is to be written from a snapshot. It scans at most once in definitionsInterval, and again
+// immediately after a mark.
 func (d *definitionSweep) units(snap *store.Snapshot, prefix store.Prefix, now time.Duration) (units []store.Unit,
 	err error,
 ) {

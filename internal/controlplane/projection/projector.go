@@ -257,8 +257,8 @@ func (p *Projector) units(snap *store.Snapshot) ([]store.Unit, error) {
 	return append(units, unused...), err
 }
 
-// isProjected reports whether all attempts of a plan record seem to be projected or ended. It goes on where it stopped
-// the last time.
+// isProjected reports whether all attempts of a plan record seem to be projected or ended. It continues where it
+// stopped the last time.
 func (g *planProgress) isProjected(snap *store.Snapshot, record *cluster.PlanRecord) bool {
 	g.changed = false
 	for ; g.owner < len(record.Owners); g.owner, g.task = g.owner+1, 0 {

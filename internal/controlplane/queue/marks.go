@@ -12,7 +12,7 @@ func (q *Owners) MarkAll(snap *store.Snapshot) {
 	q.MarkPart(snap, func(string) bool { return true })
 }
 
-// MarkPart marks the owners whose names the filter accepts, and all services of which only other records are left.
+// MarkPart marks the owners whose names the filter accepts, and all services with only other records left.
 func (q *Owners) MarkPart(snap *store.Snapshot, in func(name string) bool) {
 	q.markOrphans(snap)
 	for e := range snap.Services("") {
@@ -27,7 +27,7 @@ func (q *Owners) MarkPart(snap *store.Snapshot, in func(name string) bool) {
 	}
 }
 
-// markOrphans marks the services of which only side records are left.
+// markOrphans marks the services with only side records left.
 func (q *Owners) markOrphans(snap *store.Snapshot) {
 	mark := func(key, noun string) {
 		rest := strings.TrimPrefix(key, string(q.prefix)+noun+"/")

@@ -23,13 +23,14 @@ const (
 	maxPlaceWait = 15 * time.Second
 	// settleMargin is how much longer a move may take than the service's tasks may take to become healthy.
 	settleMargin = time.Minute
-	// rebalanceInterval is the time between two looks at a rebalancing if nothing changes.
+	// rebalanceInterval is the time between two decisions about a rebalancing if nothing changes.
 	rebalanceInterval = time.Second
 )
 
 // Rebalancing is what a leader knows of the rebalancing that runs: the moves that its record calls moving. Tasks leave
 // for these moves alone, so none ever leaves before the record says so. The state of a move follows from the attempts
-// of its task alone (see progressOf). So the next leader goes on from there, and a task never moves twice for one move.
+// of its task alone (see progressOf). So the next leader continues from there, and a task never moves twice for one
+// move.
 type Rebalancing struct {
 	config    Config
 	open      map[string]*openMove // by UUID of the attempt that leaves

@@ -228,7 +228,7 @@ const (
 	diverted                   // the task was replaced or stopped for another reason
 )
 
-// progressOf tells how far the task of a move got, by the records of its attempts alone.
+// progressOf returns how far the task of a move got, by the records of its attempts alone.
 func progressOf(snap *store.Snapshot, m *cluster.RebalancingMove) moveProgress {
 	var old, newest *store.AttemptRow
 	for row := range snap.TaskAttempts(m.Task) {
@@ -258,7 +258,7 @@ func progressOf(snap *store.Snapshot, m *cluster.RebalancingMove) moveProgress {
 	}
 }
 
-// progressWithNext tells how far a task got that has a later attempt.
+// progressWithNext returns how far a task got that has a later attempt.
 func progressWithNext(old, newest *store.AttemptRow, m *cluster.RebalancingMove) moveProgress {
 	switch {
 	case newest.Node != m.To:

@@ -21,14 +21,14 @@ const (
 	scaleInterval = 5 * time.Second
 	// maxStatsAge is the age up to which an agent's measurement counts, unless its next report is due later.
 	maxStatsAge = time.Minute
-	// maxWishes bounds the wishes that are remembered for one service.
-	maxWishes = 10_000
+	// maxEstimates bounds the estimates that are remembered for one service.
+	maxEstimates = 10_000
 )
 
 // never is the wait for what time alone does not bring.
 const never = time.Duration(math.MaxInt64)
 
-// Scaling decides the counts of services with scaling. What it remembers is soft: a new leader begins with nothing, so
+// Scaling decides the counts of services with scaling. Its memory is soft state: a new leader begins with nothing, so
 // it lowers a count only after a whole window has passed. Only the loop calls its methods. Answers come from other
 // goroutines.
 type Scaling struct {
@@ -60,7 +60,7 @@ type Config struct {
 
 // scaledService is what is remembered of one service.
 type scaledService struct {
-	wishes []scaler.Wish
+	estimates []scaler.Estimate
 }
 
 // query is a question to a Prometheus server.
@@ -143,8 +143,10 @@ func (r *round) scaleService(ctx context.Context, e store.Entry[cluster.Service]
 	}
 	r.updateCounters(o, units)
 	scale, _ := r.Snap.Scale(spec.Cluster, spec.Name)
-	in := scaler.Input{Spec: spec, Scale: scaleForCount(scale.Value, spec), Wishes: of.wishes, Now: r.Now}
-	in.GrowthObstacle = r.missingPermissions(spec)
+	in := scaler.Input{Spec: spec, Scale: scaleForCount(scale.Value, spec), Estimates: of.estimates, Now: r.Now}
+	owner, _ := r.Snap.Cluster(spec.Cluster)
+	definition, _ := r.Snap.Definition(spec.Definition)
+	in.GrowthObstacle = owner.Value.LackOf(definition.Value)
 	for i := range spec.Scaling.Targets {
 		in.Measured = append(in.Measured, r.measure(ctx, o, &spec.Scaling.Targets[i]))
 	}
@@ -153,7 +155,7 @@ func (r *round) scaleService(ctx context.Context, e store.Entry[cluster.Service]
 			s.config.LastMoment(spec.Scaling.Schedules[i].Cron, spec.Scaling.Schedules[i].Zone, r.Now))
 	}
 	d := scaler.Decide(in)
-	of.addWish(d.Wish, r.Now.Add(-scaler.Keep(spec.Scaling)))
+	of.addEstimate(d.Estimate, r.Now.Add(-scaler.Keep(spec.Scaling)))
 	if d.Scale == nil {
 		return
 	}
@@ -174,20 +176,6 @@ func (r *round) scaleService(ctx context.Context, e store.Entry[cluster.Service]
 	*units = append(*units, u)
 }
 
-// missingPermissions says which permissions the service's tasks need and its cluster lacks; empty if none.
-func (r *round) missingPermissions(spec *cluster.Service) string {
-	c, inCluster := r.Snap.Cluster(spec.Cluster)
-	definition, ok := r.Snap.Definition(spec.Definition)
-	if !inCluster || !ok {
-		return ""
-	}
-	var missing []string
-	for _, fault := range c.Value.CheckPermissions("", definition.Value) {
-		missing = append(missing, fault.Message)
-	}
-	return strings.Join(missing, "; ")
-}
-
 // scaleForCount returns the record that the decision uses. If the user has set the count again since, even to the same
 // number, the record must not match the present count.
 func scaleForCount(scale *cluster.Scale, spec *cluster.Service) *cluster.Scale {
@@ -199,16 +187,16 @@ func scaleForCount(scale *cluster.Scale, spec *cluster.Service) *cluster.Scale {
 	return &old
 }
 
-// addWish keeps a wish, and drops wishes from before since.
-func (s *scaledService) addWish(w scaler.Wish, since time.Time) {
+// addEstimate keeps an estimate, and drops estimates from before since.
+func (s *scaledService) addEstimate(w scaler.Estimate, since time.Time) {
 	if !w.At.IsZero() {
-		s.wishes = append(s.wishes, w)
+		s.estimates = append(s.estimates, w)
 	}
 	first := 0
-	for first < len(s.wishes) && (s.wishes[first].At.Before(since) || len(s.wishes)-first > maxWishes) {
+	for first < len(s.estimates) && (s.estimates[first].At.Before(since) || len(s.estimates)-first > maxEstimates) {
 		first++
 	}
-	s.wishes = slices.Delete(s.wishes, 0, first)
+	s.estimates = slices.Delete(s.estimates, 0, first)
 }
 
 // measure returns the present value of a target's metric.

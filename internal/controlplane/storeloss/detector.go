@@ -11,10 +11,9 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// Detector finds out whether the store lost writes without Berth's knowledge (P1.7): an agent has seen a token
-// above the store's own. Then, and after a restore, the leader commits nothing but verdicts on nodes and the alarm,
-// until the operator has decided how to go on. The decision begins another epoch, so the alarm of a detector is never
-// cleared.
+// Detector finds out whether the store lost writes without Berth's knowledge (P1.7): an agent has seen a token above
+// the store's own. Then, and after a restore, the leader commits nothing but verdicts on nodes and the alarm, until the
+// operator has decided how to continue. The decision begins another epoch, so the alarm of a detector is never cleared.
 type Detector struct {
 	domain string
 	// without switches clauses off, in proofs only.
@@ -66,8 +65,8 @@ func (s *Detector) AlarmUnit(snap *store.Snapshot, p store.Prefix) (u store.Unit
 }
 
 // sharedAlarm is the alarm that the detectors of a term share. The evidence may be gone from the tables when the second
-// detector looks, as the number of a lost plan is given again. Without sharing, one of them would stop while the other
-// goes on.
+// detector reads, because the number of a lost plan is used again. Without sharing, one of them would stop while the
+// other continues.
 type sharedAlarm struct {
 	mu      sync.Mutex
 	highest *cluster.Recovery
@@ -134,7 +133,7 @@ func (s *Detector) checkToken(snap *store.Snapshot, status *cluster.NodeStatus, 
 	}
 }
 
-// checkPlans looks for attempts that were placed by a plan which the store does not have; the newest plan record is
+// checkPlans searches attempts that were placed by a plan which the store does not have; the newest plan record is
 // never deleted. It detects a loss within one term, which tokens do not show. former, unless nil, is the decision on an
 // earlier loss; attempts of that loss are left to it.
 func (s *Detector) checkPlans(snap *store.Snapshot, c store.Changes, now time.Time, former *cluster.Recovery) {

@@ -10,7 +10,7 @@ import (
 )
 
 // After a recovery an attempt that the store does not know proves another loss, unless it belongs to the first one.
-func TestAttemptOfWhichLoss(t *testing.T) {
+func TestAttemptBelongsToOneLoss(t *testing.T) {
 	decided := time.Unix(0, 0).Add(time.Hour)
 	for name, c := range map[string]struct {
 		started time.Time
@@ -46,8 +46,8 @@ func TestAttemptOfWhichLoss(t *testing.T) {
 	}
 }
 
-// One detector of a term sees the evidence of a loss. It is gone when the other one looks, as the number of the lost
-// plan was given again. Both give the alarm.
+// One detector of a term sees the evidence of a loss. The evidence is gone when the other one reads, because the number
+// of the lost plan was used again. Both raise the alarm.
 func TestLossDetectorsShareTheAlarm(t *testing.T) {
 	tables := planetest.NewTables(t)
 	p := tables.Prefix()

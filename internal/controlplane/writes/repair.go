@@ -52,7 +52,7 @@ func (r *Repair) Tasks(domain *observe.Domain, o cluster.OwnerRef, units *[]stor
 //   - They do not, and the node has reported no such task since, or is gone: the record is deleted, and the task may be
 //     placed. If an attempt stood there, it gets its outcome, so that its number is not used again.
 //   - Until the node has reported, nothing is done: the task stays pinned to the node, and nothing new is placed
-//     there. A node whose session is older than the record is asked for a new full report.
+//     there. A node whose session is older than the record is requested to send a new full report.
 func (r *Repair) repairRecord(row *store.AttemptRow) []store.Unit {
 	key := r.Prefix.Desired(row.Node, row.Task)
 	var u store.Unit
@@ -133,8 +133,8 @@ func (r *Repair) deleteForeignStatus(row *store.AttemptRow) []store.Unit {
 	return []store.Unit{u}
 }
 
-// restoreStatus writes the status of an attempt back from the tables after somebody wrote over it. Its agent does not
-// report again what it knows to be durable.
+// restoreStatus writes the status of an attempt back from the tables after a foreign write. Its agent does not report
+// again what it knows to be durable.
 func (r *Repair) restoreStatus(row *store.AttemptRow) []store.Unit {
 	key := r.Prefix.Observed(row.Node, row.Task)
 	var u store.Unit
@@ -202,7 +202,7 @@ func (r *Repair) addLostOutcome(row *store.AttemptRow, gone bool, u *store.Unit)
 	out := &cluster.Outcome{
 		Task: row.Task, Attempt: number, Node: row.Node, Owner: d.Owner, Definition: d.Definition,
 		State: cluster.StateLost, Reason: cluster.ReasonForeignWrite, Started: begun, Free: !begun, Ended: r.Now.UTC(),
-		Message: "somebody wrote over its record, and its node does not know it",
+		Message: "a foreign writer replaced its record, and its node does not know it",
 	}
 	key := r.Prefix.Outcome(row.Task, number)
 	u.Compare(key, 0)

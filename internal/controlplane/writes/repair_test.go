@@ -12,10 +12,10 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// Somebody wrote over both records of a task, and the leader does not know the former ones. An earlier report of the
-// node may have held the task, and is not sent again. So the record stands until the node has sent a new full report,
-// for which the leader asks (P3.5).
-func TestForeignRecordStandsUntilItsNodeReportsAnew(t *testing.T) {
+// A foreign writer replaced both records of a task, and the leader does not know the former ones. An earlier report of
+// the node may have contained the task, and is not sent again. So the record stays until the node has sent a new full
+// report, which the leader requests (P3.5).
+func TestForeignRecordStaysUntilItsNodeReportsAgain(t *testing.T) {
 	tables, now := planetest.NewTables(t), time.Hour
 	p, task := tables.Prefix(), cluster.ServiceTask("c", "web", 1, 0)
 	log := slog.New(slog.DiscardHandler)
@@ -50,7 +50,7 @@ func TestForeignRecordStandsUntilItsNodeReportsAnew(t *testing.T) {
 		{Key: p.Desired("a", task), Value: []byte("no record")},
 		{Key: p.Observed("a", task), Value: []byte("neither")},
 	}})
-	look := func(want string) {
+	repairs := func(want string) {
 		t.Helper()
 		snap := tables.Snapshot()
 		for row := range snap.AllAttempts() {
@@ -68,7 +68,7 @@ func TestForeignRecordStandsUntilItsNodeReportsAnew(t *testing.T) {
 		for _, u := range repair.repairRecord(row) {
 			switch op := u.Ops[0]; {
 			case op.Key == p.NodeStatus("a"):
-				got = "ask anew"
+				got = "request a full report"
 			case op.Key == p.Desired("a", task) && op.Delete:
 				got = "remove"
 			default:
@@ -80,13 +80,13 @@ func TestForeignRecordStandsUntilItsNodeReportsAnew(t *testing.T) {
 			t.Errorf("what is written: %s, want %s", got, want)
 		}
 	}
-	look("ask anew")
+	repairs("request a full report")
 	if e, _ := tables.Snapshot().NodeStatus("a"); e.Value.Session != 2 || e.Value.Synced {
 		t.Errorf("the session is %d, synced %v, want 2 that has not reported", e.Value.Session, e.Value.Synced)
 	}
 	judge(1, 200)
-	look("nothing")
+	repairs("nothing")
 	register(3)
 	judge(3, 0)
-	look("remove")
+	repairs("remove")
 }

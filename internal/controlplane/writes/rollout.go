@@ -46,6 +46,9 @@ func (w *decisionWriter) revertSpec(u *store.Unit, r *reconciler.Revert, healthy
 	}
 	definition, _ := w.Snap.Definition(r.Definition)
 	u.Compare(w.Prefix.Definition(r.Definition), definition.Modified)
+	if c, ok := w.Snap.Cluster(w.owner.Cluster); ok { // its permissions
+		u.Compare(w.Prefix.Cluster(w.owner.Cluster), c.Modified)
+	}
 	return u.Put(w.Prefix.Service(w.owner.Cluster, w.owner.Name), &spec)
 }
 
@@ -66,7 +69,7 @@ func (w *decisionWriter) deleteSideRecords(u *store.Unit) {
 	}
 }
 
-// deleteOrphans deletes the side records of a service whose own record was deleted by somebody else.
+// deleteOrphans deletes the side records of a service whose own record was deleted by a foreign writer.
 func (w *decisionWriter) deleteOrphans(units *[]store.Unit) {
 	if w.owner.Kind != cluster.KindService {
 		return

@@ -36,10 +36,9 @@ type abandonedCommands struct {
 	folders map[string]bool // the folders of pipes that are held open for such commands
 }
 
-// release frees the container from commands whose agent process died. The shim opens the pipes of a command
-// one after the other and waits for the other end of each. Until then it neither signals the container nor reports its
-// exit. So this process opens the pipes for a while, in which a starting command starts. After that nobody reads its
-// output.
+// release frees the container from commands whose agent process died. The shim opens the pipes of a command one after
+// the other and waits for the other end of each. Until then it neither signals the container nor reports its exit. So
+// this process opens the pipes for a while, in which a starting command starts. After that nothing reads its output.
 func (a *abandonedCommands) release(r record) {
 	entries, _ := os.ReadDir(r.path(execFolder)) // in general there are none
 	for _, entry := range entries {

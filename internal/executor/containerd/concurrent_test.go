@@ -15,8 +15,8 @@ import (
 	"github.com/berthd/berth/internal/testkit"
 )
 
-// TestConcurrentCreation makes more containers at once than may be created at a time. The limit holds, the others
-// report that they wait, and all start.
+// TestConcurrentCreation makes more containers concurrently than may be created at a time. The limit is kept, the
+// others report that they wait, and all start.
 func TestConcurrentCreation(t *testing.T) {
 	t.Parallel()
 	const count, most = 12, 3
@@ -28,7 +28,7 @@ func TestConcurrentCreation(t *testing.T) {
 	var all sync.WaitGroup
 	ids := make([]executor.ID, count)
 	for i := range count {
-		ids[i] = executor.ID(fmt.Sprintf("crowd-%d", i))
+		ids[i] = executor.ID(fmt.Sprintf("many-%d", i))
 		spec := executor.Spec{
 			ID: ids[i], Dir: filepath.Join(dir, string(ids[i])), LogDir: filepath.Join(dir, string(ids[i]), "logs"),
 			Container: cluster.Container{
@@ -73,7 +73,7 @@ func TestConcurrentCreation(t *testing.T) {
 	})
 	all.Wait()
 	if begun != count || highest > most || highest < 2 || waited < count-most-2 {
-		t.Errorf("of %d containers %d were created at once and %d waited, want %d at most and the others waiting",
+		t.Errorf("of %d containers %d were created concurrently and %d waited, want %d at most and the others waiting",
 			begun, highest, waited, most)
 	}
 	testkit.Eventually(t, 20*time.Second, func() error {

@@ -36,7 +36,7 @@ func (conn *connection) in(ctx context.Context) context.Context {
 func (conn *connection) Probe(ctx context.Context) (cluster.ExecutorFact, error) {
 	v, err := conn.client.Version(conn.in(ctx))
 	if err != nil {
-		return cluster.ExecutorFact{}, failed(ctx, "ask containerd for its version", err)
+		return cluster.ExecutorFact{}, failed(ctx, "read the version of containerd", err)
 	}
 	return cluster.ExecutorFact{Name: Name, Version: strings.TrimPrefix(strings.TrimSpace(v.Version), "v")}, nil
 }

@@ -1,7 +1,7 @@
 // Package containerd runs containers of images through containerd, from version 1.6 on.
 //
 // A container is one of containerd's, in a namespace of Berth's, with one task. Prepare pulls missing images, makes the
-// snapshot and the container and creates the task, which then stands before its first instruction. Start makes its
+// snapshot and the container and creates the task, which then waits before its first instruction. Start makes its
 // intent durable, starts the task, and is refused ever after. The exit is written into the container's folder before
 // the task is deleted. So no restart of the agent or of containerd loses an exit; only the death of a task's shim does.
 //
@@ -217,8 +217,8 @@ func (e *Executor) Start(ctx context.Context, id executor.ID) (executor.Process,
 	return p.process, nil
 }
 
-// takeSlot waits for one of the slots of the channel. waiting, unless nil, is called once if there is none at once.
-// done gives the slot back.
+// takeSlot waits for one of the slots of the channel. waiting, unless nil, is called once if there is none now. done
+// gives the slot back.
 func takeSlot(ctx context.Context, turns chan struct{}, waiting func()) (done func(), err error) {
 	done = func() { <-turns }
 	select {

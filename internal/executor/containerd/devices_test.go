@@ -17,8 +17,8 @@ import (
 	"github.com/berthd/berth/internal/logs"
 )
 
-// charDevice makes a file for a device of the kernel, as a driver would; what it is of must be there and be no device
-// that every container has.
+// charDevice makes a file for a device of the kernel, as a driver would. The device must exist and must not be one that
+// every container has.
 func charDevice(t *testing.T, path, of string) {
 	t.Helper()
 	var st unix.Stat_t
@@ -50,7 +50,7 @@ func TestDevices(t *testing.T) {
 		t.Fatal(err)
 	}
 	ex := n.life(t, func(c *containerd.Config) { c.CDIDirs = []string{dir} })
-	look := fmt.Sprintf(`for f in /dev/mine /dev/of-cdi /dev/other; do test -e $f && (exec 3<$f) 2>/dev/null && echo $f; done; mknod /tmp/other c %d %d && echo file && (exec 3</tmp/other) 2>/dev/null && echo made; echo "cdi $FROM_CDI"; true`,
+	probe := fmt.Sprintf(`for f in /dev/mine /dev/of-cdi /dev/other; do test -e $f && (exec 3<$f) 2>/dev/null && echo $f; done; mknod /tmp/other c %d %d && echo file && (exec 3</tmp/other) 2>/dev/null && echo made; echo "cdi $FROM_CDI"; true`,
 		unix.Major(other.Rdev), unix.Minor(other.Rdev))
 	given := []executor.DeviceNode{{Host: filepath.Join(dir, "given"), Path: "/dev/mine"}}
 	for name, c := range map[string]struct {
@@ -74,7 +74,7 @@ func TestDevices(t *testing.T) {
 					Image: busyboxImage,
 					Command: []string{
 						"/bin/busybox", "sh", "-c",
-						strings.ReplaceAll(look, "mknod", "busybox mknod"),
+						strings.ReplaceAll(probe, "mknod", "busybox mknod"),
 					},
 					Capabilities: []string{"MKNOD"},
 				},

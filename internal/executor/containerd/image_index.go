@@ -28,7 +28,7 @@ type imageIndex struct {
 	pruning sync.Mutex
 }
 
-// noteUse records that an image was used now. A failure is ignored: the image only looks older.
+// noteUse records that an image was used now. A failure is ignored: the image only seems older.
 func (ix *imageIndex) noteUse(ctx context.Context, name string) {
 	now := time.Now()
 	if name == "" || !ix.cache.due(name, now) {

@@ -130,7 +130,7 @@ func (ix *imageIndex) folders(ctx context.Context) ([]string, error) {
 	resp, err := ix.client.IntrospectionService().Plugins(ix.in(ctx),
 		"type==io.containerd.content.v1", "type==io.containerd.snapshotter.v1,id=="+ix.snapshotter())
 	if err != nil {
-		return nil, failed(ctx, "ask containerd for its folders", err)
+		return nil, failed(ctx, "read the folders of containerd", err)
 	}
 	for _, p := range resp.Plugins {
 		if root := p.Exports["root"]; root != "" {
@@ -149,7 +149,7 @@ func (ix *imageIndex) diskUse(folder string) (executor.DiskUse, error) {
 	}
 	var s syscall.Statfs_t
 	if err := syscall.Statfs(folder, &s); err != nil {
-		return executor.DiskUse{}, fmt.Errorf("look at the disk of %s: %w", folder, err)
+		return executor.DiskUse{}, fmt.Errorf("read the use of the disk of %s: %w", folder, err)
 	}
 	block := cluster.Bytes(s.Bsize)
 	used := cluster.Bytes(s.Blocks-s.Bfree) * block

@@ -97,7 +97,7 @@ func TestPull(t *testing.T) {
 		t.Fatal(err)
 	}
 	if asked != host || len(progress) == 0 || !strings.Contains(progress[0], "pulling "+host+"/app:1") {
-		t.Errorf("credentials were asked for %q, progress %q", asked, progress)
+		t.Errorf("credentials were requested %q, progress %q", asked, progress)
 	}
 	if got := pulls.Load(); got == 0 {
 		t.Error("nothing was pulled")

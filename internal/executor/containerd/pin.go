@@ -25,7 +25,7 @@ func (e *Executor) Pin(ctx context.Context, id executor.ID, cpus string) error {
 	if err == nil || isA(err, errdefs.IsNotFound) {
 		return nil
 	}
-	if t, lookErr := e.task(ctx, id); lookErr == nil && t == nil || errors.Is(err, syscall.ESRCH) {
+	if t, taskErr := e.task(ctx, id); taskErr == nil && t == nil || errors.Is(err, syscall.ESRCH) {
 		return nil // it ended meanwhile
 	}
 	return failed(ctx, "move to CPUs "+cpus, err)

@@ -122,7 +122,7 @@ func (e *Executor) clear(ctx context.Context, spec *executor.Spec) error {
 	if err := e.remove(ctx, spec.ID); err != nil {
 		return err
 	}
-	// The shim of the interrupted creation may still appear, next to the new one. Remove will look for it.
+	// The shim of the interrupted creation may still appear, next to the new one. Remove will search it.
 	if err := os.WriteFile(filepath.Join(spec.Dir, againFile), nil, 0o600); err != nil {
 		return fmt.Errorf("note the second try: %w", err)
 	}

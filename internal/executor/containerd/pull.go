@@ -64,7 +64,7 @@ func (c *PullConfig) defaults() {
 	set(&c.ProgressInterval, 3*time.Second)
 }
 
-// retryDelay returns the wait after so many failures in a row.
+// retryDelay returns the wait after that many failures in a row.
 func (c *PullConfig) retryDelay(failures int) time.Duration {
 	return pause.Jitter(pause.Doubled(c.FirstRetry, c.LongestRetry, failures), rand.Float64)
 }
@@ -72,7 +72,7 @@ func (c *PullConfig) retryDelay(failures int) time.Duration {
 // partialLifetime is how long containerd keeps the content of a failed pull, so that the next pull continues there.
 const partialLifetime = time.Hour
 
-// puller pulls images, each once at a time however many ask for it.
+// puller pulls images, each once at a time however many request it.
 type puller struct {
 	PullConfig
 	registries *registry.Client
@@ -113,7 +113,7 @@ type pull struct {
 	mu    sync.Mutex
 	state string                               // the current activity, unless it is fetching
 	parts map[digest.Digest]*part              // configuration and layers
-	blobs map[digest.Digest]ocispec.Descriptor // all that was asked for
+	blobs map[digest.Digest]ocispec.Descriptor // all requested ones
 }
 
 // pullShared pulls an image, or joins a running pull; displayName is its name for users. It returns soon after ctx

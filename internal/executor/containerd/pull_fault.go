@@ -22,7 +22,7 @@ type pullFault struct {
 	cause      string
 	retryable  bool          // it may work later
 	suspend    bool          // no request goes to the registry meanwhile
-	retryAfter time.Duration // the wait that the registry asked for
+	retryAfter time.Duration // the wait that the registry requested
 	corrupt    bool          // what came is not what its digest says
 	daemon     error         // containerd's own, not the registry's
 	login      bool          // another login may do
@@ -70,7 +70,7 @@ func (p *pull) classify(err error) pullFault {
 		return pullFault{cause: from + " does not give this node the image: it answered 403 Forbidden" + p.asUser()}
 	case errors.As(err, &status) && status.StatusCode == http.StatusRequestedRangeNotSatisfiable:
 		return pullFault{
-			cause: from + " does not go on in the middle of a layer (it answered 416)", retryable: true,
+			cause: from + " does not continue in the middle of a layer (it answered 416)", retryable: true,
 			corrupt: true,
 		}
 	case errors.As(err, &status):

@@ -24,7 +24,7 @@ func (p *pull) progress(ctx context.Context) string {
 	p.mu.Lock()
 	state, parts := p.state, make([]*part, 0, len(p.parts))
 	for d, b := range p.parts { // order-free: they are counted
-		if _, fetched := p.blobs[d]; fetched { // layers that are here unpacked, of another image, are not asked for
+		if _, fetched := p.blobs[d]; fetched { // layers that are here unpacked, of another image, are not requested
 			parts = append(parts, b)
 		}
 	}

@@ -177,7 +177,7 @@ func status(code int, headers ...string) func(http.ResponseWriter, *http.Request
 	}
 }
 
-// altered answers with the body as change makes it, of the length that was announced.
+// altered answers with the body that change returns, with the announced length.
 func altered(change func(body []byte) []byte) func(http.ResponseWriter, *http.Request, http.Handler) {
 	return func(w http.ResponseWriter, r *http.Request, inner http.Handler) {
 		rec := httptest.NewRecorder()
@@ -204,7 +204,7 @@ func (l *lines) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// of returns the lines that hold a text.
+// of returns the lines that contain a text.
 func (l *lines) of(text string) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -225,7 +225,7 @@ func quick(c *containerd.Config) {
 }
 
 // fetch prepares a container of an image and removes it.
-func fetch(t *testing.T, ex *containerd.Executor, c cluster.Container, login [2]string) (told []string, err error) {
+func fetch(t *testing.T, ex *containerd.Executor, c cluster.Container, login [2]string) (seen []string, err error) {
 	t.Helper()
 	spec := executor.Spec{
 		ID: executor.ID("pull-" + strconv.FormatUint(rand.Uint64(), 36)), Dir: t.TempDir(), LogDir: t.TempDir(),
@@ -234,11 +234,11 @@ func fetch(t *testing.T, ex *containerd.Executor, c cluster.Container, login [2]
 	}
 	ctx, cancel := testkit.WithLimit(t.Context(), 90*time.Second)
 	defer cancel()
-	err = ex.Prepare(ctx, spec, func(s string) { told = append(told, s) })
+	err = ex.Prepare(ctx, spec, func(s string) { seen = append(seen, s) })
 	if removeErr := ex.Remove(context.WithoutCancel(ctx), spec.ID); removeErr != nil {
 		t.Error(removeErr)
 	}
-	return told, err
+	return seen, err
 }
 
 // The image arrives whole after any fault that a registry shows once or twice.
@@ -249,7 +249,7 @@ func TestPullFromARegistryInTrouble(t *testing.T) {
 	const size = 3 << 20
 	half := func(body []byte) []byte { return body[:len(body)/2] }
 	for name, tc := range map[string]struct {
-		on, told string
+		on, seen string
 		times    int
 		do       func(http.ResponseWriter, *http.Request, http.Handler)
 	}{
@@ -272,7 +272,7 @@ func TestPullFromARegistryInTrouble(t *testing.T) {
 			},
 		},
 		"no parts of layers": {
-			"LAYER", "does not go on in the middle", 3,
+			"LAYER", "does not continue in the middle", 3,
 			func(w http.ResponseWriter, r *http.Request, inner http.Handler) {
 				if r.Header.Get("Range") != "" {
 					w.WriteHeader(http.StatusRequestedRangeNotSatisfiable)
@@ -297,21 +297,21 @@ func TestPullFromARegistryInTrouble(t *testing.T) {
 			m := newMoody(t)
 			_, layer := m.push(t, "app:1", size)
 			m.will(strings.ReplaceAll(tc.on, "LAYER", "GET /v2/app/blobs/"+layer), tc.times, tc.do)
-			told, err := fetch(t, ex, cluster.Container{Image: m.host + "/app:1"}, [2]string{})
+			seen, err := fetch(t, ex, cluster.Container{Image: m.host + "/app:1"}, [2]string{})
 			if err != nil {
-				t.Fatalf("%v; told %q", err, told)
+				t.Fatalf("%v; progress %q", err, seen)
 			}
-			if all := causes.of(m.host); !strings.Contains(all, tc.told) {
-				t.Errorf("causes %s\nwant %q", all, tc.told)
+			if all := causes.of(m.host); !strings.Contains(all, tc.seen) {
+				t.Errorf("causes %s\nwant %q", all, tc.seen)
 			}
 			if n := m.count("GET /v2/app/blobs/" + layer); n > tc.times+1 {
-				t.Errorf("the layer was asked for %d times", n)
+				t.Errorf("the layer was requested %d times", n)
 			}
 		})
 	}
 }
 
-// A pull asks no address that the policy refuses, and fails at once with the reason.
+// A pull contacts no address that the policy refuses, and fails immediately with the reason.
 func TestPullFromARefusedAddress(t *testing.T) {
 	n := newNode(t)
 	m := newMoody(t)
@@ -330,12 +330,12 @@ func TestPullFromARefusedAddress(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			ex := n.life(t, quick, func(c *containerd.Config) { c.Pull.Egress = tc.policy })
-			told, err := fetch(t, ex, cluster.Container{Image: tc.image}, [2]string{})
+			seen, err := fetch(t, ex, cluster.Container{Image: tc.image}, [2]string{})
 			if err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("error %v, want %q", err, tc.want)
 			}
-			if strings.Contains(strings.Join(told, "\n"), "again") {
-				t.Errorf("a refusal was tried again: %q", told)
+			if strings.Contains(strings.Join(seen, "\n"), "again") {
+				t.Errorf("a refusal was tried again: %q", seen)
 			}
 		})
 	}
@@ -397,7 +397,7 @@ func TestPullThatFails(t *testing.T) {
 				t.Errorf("got %v, want %q", err, tc.want)
 			}
 			if err != nil && strings.Contains(err.Error(), "s3cret") {
-				t.Errorf("a secret is told: %v", err)
+				t.Errorf("an error contains a secret: %v", err)
 			}
 			if n := m.count("") - before; n > tc.most {
 				t.Errorf("%d requests, at most %d were expected", n, tc.most)
@@ -410,14 +410,14 @@ func TestPullThatFails(t *testing.T) {
 				return
 			}
 			if _, err := fetch(t, ex, cluster.Container{Image: m.host + "/app:1"}, [2]string{}); err != nil {
-				t.Errorf("once all is well: %v", err)
+				t.Errorf("without faults: %v", err)
 			}
 		})
 	}
 }
 
 // A partial layer continues where it stopped, also in the next attempt.
-func TestPullGoesOnWhereItStopped(t *testing.T) {
+func TestPullContinuesWhereItStopped(t *testing.T) {
 	n := newNode(t)
 	m := newMoody(t)
 	_, layer := m.push(t, "app:1", 4<<20)
@@ -461,7 +461,7 @@ func TestPullGoesOnWhereItStopped(t *testing.T) {
 	select {
 	case <-half:
 	case <-testkit.Context(t, time.Minute).Done():
-		t.Fatal("no progress was told")
+		t.Fatal("no progress was reported")
 	}
 	cancel()
 	if err := <-cut; !errors.Is(err, context.Canceled) {
@@ -474,16 +474,16 @@ func TestPullGoesOnWhereItStopped(t *testing.T) {
 	mu.Lock()
 	defer mu.Unlock()
 	if len(ranges) != 2 || !strings.HasPrefix(ranges[1], "bytes=") || ranges[1] == "bytes=0-" {
-		t.Errorf("the layer was asked for in ranges %q", ranges)
+		t.Errorf("the layer was requested in ranges %q", ranges)
 	}
 	if err := ex.Remove(t.Context(), spec.ID); err != nil {
 		t.Error(err)
 	}
 }
 
-// A registry that is slow or wants a rest holds up its own images, not those of others; an image that many want is
+// A registry that is slow or limits its rate delays its own images, not those of others; an image with many users is
 // pulled once.
-func TestPullsDoNotHoldUpOthers(t *testing.T) {
+func TestPullsDoNotDelayOthers(t *testing.T) {
 	n := newNode(t)
 	ex := n.life(t, quick, func(c *containerd.Config) { c.Pull.MaxConcurrent, c.Pull.StallTimeout = 3, time.Minute })
 	slow, well := newMoody(t), newMoody(t)
@@ -513,7 +513,7 @@ func TestPullsDoNotHoldUpOthers(t *testing.T) {
 	}
 	testkit.Eventually(t, 30*time.Second, func() error {
 		if n := slow.count("GET /v2/app/blobs/"); n < 2 {
-			return fmt.Errorf("%d blobs were asked for", n)
+			return fmt.Errorf("%d blobs were requested", n)
 		}
 		return nil
 	})
@@ -528,7 +528,7 @@ func TestPullsDoNotHoldUpOthers(t *testing.T) {
 	}
 	some.Wait()
 	if n := well.count("GET /v2/app/blobs/" + layer); n != 1 {
-		t.Errorf("four that want an image asked for its layer %d times", n)
+		t.Errorf("four pulls of an image requested its layer %d times", n)
 	}
 	manifests := map[string]bool{}
 	slow.mu.Lock()

@@ -47,8 +47,8 @@ exec %[1]s "$@"
 }
 
 // TestStartInDoubt: when the runtime fails to start a program, the program may run all the same. The error promises
-// neither that the program never ran nor that a repeated call will tell. The program is ended, its end is unknown, and
-// it is not started again, in this life of the agent and in the next one.
+// neither that the program never ran nor that a repeated call will know. The program is ended, its end is unknown, and
+// it is not started again, by this agent or the next one.
 func TestStartInDoubt(t *testing.T) {
 	need(t)
 	failStarts(t)
@@ -61,7 +61,7 @@ func TestStartInDoubt(t *testing.T) {
 			defer cancel()
 			_, err := ex.Start(ctx, s.ID)
 			if err == nil || !strings.Contains(err.Error(), "the runtime lost the answer") {
-				t.Fatalf("start: %v, want the words of the runtime", err)
+				t.Fatalf("start: %v, want the message of the runtime", err)
 			}
 			for _, promise := range []error{executor.ErrNotStarted, executor.ErrUnavailable, executor.ErrStarted} {
 				if errors.Is(err, promise) {

@@ -92,7 +92,7 @@ func unreadable(ctx context.Context, err error) error {
 	return failed(ctx, "load images", err)
 }
 
-// describeRuntimeError translates an error of containerd into plain words; known says that they tell all of it.
+// describeRuntimeError translates an error of containerd into plain words; known says that they describe all of it.
 func describeRuntimeError(err error) (said *runtimeError, known bool) {
 	text := err.Error()
 	for _, w := range runtimeWords {

@@ -179,7 +179,7 @@ func notFound(b *bench) {
 	_, err := b.ex.Start(b.Context(), "never-was")
 	b.wantErr("start", err, executor.ErrNotFound)
 	if errors.Is(err, executor.ErrNotStarted) {
-		b.Errorf("start: %v promises that the program never ran, of which nothing is known", err)
+		b.Errorf("start: %v promises that the program never ran, although nothing is known of it", err)
 	}
 	_, err = b.ex.Wait(b.Context(), "never-was")
 	b.wantErr("wait", err, executor.ErrNotFound)

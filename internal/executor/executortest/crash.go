@@ -18,8 +18,8 @@ import (
 )
 
 // Agent acts as an agent until it is killed: it makes containers below dir and starts them, several at a time. Each
-// container appends a line to its file "ran"; every third runs until it is removed, the others end at once. A driver's
-// TestMain calls it in a process of its own, for Crash.
+// container appends a line to its file "ran"; every third runs until it is removed, the others end immediately. A
+// driver's TestMain calls it in a process of its own, for Crash.
 func Agent(ctx context.Context, ex executor.Executor, dir string, shell func(script string) cluster.Container) error {
 	errs := make(chan error)
 	for worker := range 3 {
@@ -71,7 +71,7 @@ const (
 	crashPrograms = 3
 )
 
-// ranAtLeast returns nil once the programs of so many containers below dir have run.
+// ranAtLeast returns nil once the programs of that many containers below dir have run.
 func ranAtLeast(dir string, want int) error {
 	ran, err := filepath.Glob(filepath.Join(dir, "c*", "volume", "ran"))
 	if err == nil && len(ran) < want {
@@ -200,7 +200,7 @@ func (b *bench) reckon(dir string, running map[executor.ID]executor.Process) {
 	}
 	b.Logf("%d containers of crashed agents: %v", len(all), states)
 	if len(all) < crashRounds*crashPrograms || len(running) == 0 {
-		b.Errorf("the agents made %d containers, of which %d run for ever", len(all), len(running))
+		b.Errorf("the agents made %d containers, and %d of them run forever", len(all), len(running))
 	}
 }
 

@@ -127,7 +127,7 @@ func isolationRefused(b *bench) {
 	fact, err := b.ex.Probe(b.Context())
 	b.must(err)
 	if fact.Isolation != "" || !strings.Contains(fact.NoIsolation, "root") {
-		b.Errorf("the executor tells %+v", fact)
+		b.Errorf("the executor returns %+v", fact)
 	}
 	s := b.spec(b.m.Shell("echo it runs"))
 	isolated(&s)

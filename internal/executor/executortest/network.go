@@ -28,11 +28,11 @@ func networkTest(b *bench) {
 	b.Cleanup(func() { ip("netns", "delete", space) })
 	ip("-n", space, "link", "add", "berth-mark", "type", "bridge")
 
-	const look = "grep -c berth-mark /proc/self/net/dev; true"
-	out, _ := b.run(look)
+	const probe = "grep -c berth-mark /proc/self/net/dev; true"
+	out, _ := b.run(probe)
 	b.wantOutput(out, "0\n")
 	in := func(s *executor.Spec) { s.Network = "/var/run/netns/" + space }
-	out, _ = b.run(look, in)
+	out, _ = b.run(probe, in)
 	b.wantOutput(out, "1\n")
 
 	s := b.spec(b.m.Shell("exec sleep 100000"))
@@ -40,7 +40,7 @@ func networkTest(b *bench) {
 	in(&s)
 	id := b.start(s)
 	var stdout bytes.Buffer
-	code, err := b.ex.Exec(b.Context(), id, executor.Command{Args: []string{"sh", "-c", look}, Stdout: &stdout})
+	code, err := b.ex.Exec(b.Context(), id, executor.Command{Args: []string{"sh", "-c", probe}, Stdout: &stdout})
 	if err != nil || code != 0 {
 		b.Errorf("exec: code %d, %v", code, err)
 	}

@@ -95,7 +95,7 @@ func cpus(b *bench) {
 func usage(b *bench) {
 	m, ok := b.ex.(executor.Meter)
 	if !ok {
-		b.Fatal("the executor cannot tell what its containers use")
+		b.Fatal("the executor cannot measure its containers")
 	}
 	s := b.spec(b.m.Shell("(while :; do :; done) & wait"))
 	p := b.started(s)
@@ -113,7 +113,7 @@ func usage(b *bench) {
 	}
 	d, ok := b.ex.(executor.Detailer)
 	if !ok {
-		b.Fatal("the executor cannot tell more of what its containers use")
+		b.Fatal("the executor cannot measure more of its containers")
 	}
 	if c := d.Details(running)[s.ID]; c.HostNetwork == (c.Network != nil) {
 		b.Errorf("its network is the node's: %v, and of its own it has %+v; want one of the two", c.HostNetwork,
@@ -228,7 +228,7 @@ func readOnlyRoot(b *bench) {
 }
 
 func capabilities(b *bench) {
-	look := `grep -E '^(CapPrm|CapEff|CapBnd|NoNewPrivs)' /proc/self/status | tr -d '\t'`
+	probe := `grep -E '^(CapPrm|CapEff|CapBnd|NoNewPrivs)' /proc/self/status | tr -d '\t'`
 	none, some := strings.Repeat("0", 16), "0000000000000401" // CHOWN and NET_BIND_SERVICE
 	for name, tc := range map[string]struct {
 		user string
@@ -240,7 +240,7 @@ func capabilities(b *bench) {
 		"those for root": {"", []string{"NET_BIND_SERVICE", "CHOWN"}, some},
 		"those for user": {"65534", []string{"CHOWN", "NET_BIND_SERVICE"}, some},
 	} {
-		out, _ := b.run(look, func(s *executor.Spec) { s.Container.User, s.Container.Capabilities = tc.user, tc.caps })
+		out, _ := b.run(probe, func(s *executor.Spec) { s.Container.User, s.Container.Capabilities = tc.user, tc.caps })
 		want := fmt.Sprintf("CapPrm:%[1]s\nCapEff:%[1]s\nCapBnd:%[1]s\nNoNewPrivs:1\n", tc.want)
 		if out != want {
 			b.Errorf("%s: got\n%swant\n%s", name, out, want)

@@ -8,8 +8,8 @@ import (
 	"github.com/berthd/berth/internal/executor"
 )
 
-// renderedTest is about files that the agent replaces while the program runs: they are the user's, each is seen whole
-// at once, and the program cannot write to their folder.
+// renderedTest checks files that the agent replaces while the program runs: they belong to the user, each change is
+// seen immediately and complete, and the program cannot write to their folder.
 func renderedTest(b *bench) {
 	folder := filepath.Join(b.TempDir(), "0")
 	b.must(os.Mkdir(folder, 0o755))

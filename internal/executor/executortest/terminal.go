@@ -137,7 +137,7 @@ func (g *gate) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// terminalSlowReader holds that a reader that takes nothing holds up the command that writes to it, and that nothing is
+// terminalSlowReader checks that a reader that takes nothing blocks the command that writes to it, and that nothing is
 // lost.
 func terminalSlowReader(b *bench) {
 	id := b.start(b.spec(b.m.Shell("exec sleep 100000")))

@@ -174,7 +174,7 @@ func TestTroubleByCall(t *testing.T) {
 			t.Errorf("a program that cannot be prepared: %v", err)
 		}
 		if err := ex.Prepare(t.Context(), spec("c", nil, "fly"), nil); !errors.Is(err, executor.ErrUnsupported) {
-			t.Errorf("an unknown word: %v", err)
+			t.Errorf("an unknown argument: %v", err)
 		}
 		if _, err := ex.Start(t.Context(), "a"); err != nil {
 			t.Fatal(err)
@@ -220,8 +220,8 @@ func FuzzProgram(f *testing.F) {
 func TestObserverGetsStartsAndEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := fake.NewMachine()
-		var told []bool
-		m.SetObserver(func(r fake.Run) { told = append(told, r.Ended.IsZero()) })
+		var ran []bool
+		m.SetObserver(func(r fake.Run) { ran = append(ran, r.Ended.IsZero()) })
 		ex := fake.New(m)
 		if err := ex.Prepare(t.Context(), spec("a", nil, "exit", "0", "after", "1s"), nil); err != nil {
 			t.Fatal(err)
@@ -232,8 +232,8 @@ func TestObserverGetsStartsAndEnds(t *testing.T) {
 		if _, err := ex.Wait(t.Context(), "a"); err != nil {
 			t.Fatal(err)
 		}
-		if len(told) != 2 || !told[0] || told[1] {
-			t.Errorf("got %v, want a start and an end", told)
+		if len(ran) != 2 || !ran[0] || ran[1] {
+			t.Errorf("got %v, want a start and an end", ran)
 		}
 	})
 }

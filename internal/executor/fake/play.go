@@ -25,9 +25,9 @@ type play struct {
 // parse reads the words of a program:
 //
 //	run, serve           runs until a signal, as does an empty program
-//	exit CODE            ends with the code, at once or
+//	exit CODE            ends with the code, immediately or
 //	after DURATION       that long after its start
-//	oom, unknown         makes the end one by memory, or one that nobody saw
+//	oom, unknown         makes the end one by memory, or an unknown one
 //	print TEXT           writes a line at its start
 //	eprint TEXT          writes a line to the other output
 //	term CODE            ends with the code on TERM; without it by the signal

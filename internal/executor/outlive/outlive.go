@@ -65,8 +65,8 @@ func Read(name string, v any) error {
 	return nil
 }
 
-// Lock takes the lock of a file at once, or returns syscall.EWOULDBLOCK. A process that inherits the file holds the
-// lock too; it ends with the last of them.
+// Lock takes the lock of a file without waiting, or returns syscall.EWOULDBLOCK. A process that inherits the file holds
+// the lock too; it ends with the last of them.
 func Lock(f *os.File) error { return flock(f, syscall.LOCK_EX|syscall.LOCK_NB) }
 
 // Locked reports whether a process holds the lock of the file.

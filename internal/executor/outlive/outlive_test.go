@@ -49,7 +49,7 @@ func TestLocks(t *testing.T) {
 		t.Fatal(err)
 	}
 	if outlive.Locked(name) {
-		t.Error("a lock that nobody took is held")
+		t.Error("a free lock is held")
 	}
 	if err := outlive.Lock(f); err != nil || !outlive.Locked(name) {
 		t.Errorf("lock: %v", err)
@@ -125,7 +125,7 @@ func FuzzParseStat(f *testing.F) {
 	})
 }
 
-// Whatever stands in a record, it is refused with its name, or what was read can be written and read again.
+// A record with any content is refused with its name, or its decoded form can be written and read again.
 func FuzzRead(f *testing.F) {
 	f.Add([]byte(`{"Code":3,"At":"2026-01-02T03:04:05Z"}`))
 	f.Add([]byte(`{"Code":`))

@@ -208,7 +208,7 @@ func (g *cgroup) kill() (killed int) {
 		for lines.Scan() {
 			pid, err := strconv.Atoi(lines.Text())
 			if err != nil || pid <= 0 || outlive.StartOf(pid) == 0 {
-				continue // a zombie stays until its parent looks
+				continue // a zombie stays until its parent waits for it
 			}
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 			killed++

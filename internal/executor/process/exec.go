@@ -11,8 +11,8 @@ import (
 	"github.com/berthd/berth/internal/executor"
 )
 
-// Exec implements executor.Executor. A Stdin that is still being read when the command ends is
-// read once more before Exec lets go of it.
+// Exec implements executor.Executor. A Stdin that is still being read when the command ends is read once more before
+// Exec returns.
 func (e *Executor) Exec(ctx context.Context, id executor.ID, cmd executor.Command) (int, error) {
 	if len(cmd.Args) == 0 {
 		return 0, errors.New("exec: no command")

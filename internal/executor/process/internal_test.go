@@ -22,13 +22,13 @@ func TestExitOf(t *testing.T) {
 		kills  int
 		want   cluster.Exit
 	}{
-		"well":                   {0, 0, cluster.Exit{}},
-		"code":                   {3 << 8, 0, cluster.Exit{Code: 3}},
-		"signal":                 {15, 0, cluster.Exit{Code: 143, Signal: 15}},
-		"core":                   {11 | 0x80, 0, cluster.Exit{Code: 139, Signal: 11}},
-		"memory":                 {9, 1, cluster.Exit{Code: 137, Signal: 9, OOM: true}},
-		"a child's memory":       {1 << 8, 2, cluster.Exit{Code: 1, OOM: true}},
-		"well without the child": {0, 1, cluster.Exit{}},
+		"success":                   {0, 0, cluster.Exit{}},
+		"code":                      {3 << 8, 0, cluster.Exit{Code: 3}},
+		"signal":                    {15, 0, cluster.Exit{Code: 143, Signal: 15}},
+		"core":                      {11 | 0x80, 0, cluster.Exit{Code: 139, Signal: 11}},
+		"memory":                    {9, 1, cluster.Exit{Code: 137, Signal: 9, OOM: true}},
+		"a child's memory":          {1 << 8, 2, cluster.Exit{Code: 1, OOM: true}},
+		"success without the child": {0, 1, cluster.Exit{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if diff := cmp.Diff(tc.want, exitOf(tc.status, tc.kills)); diff != "" {
@@ -110,7 +110,7 @@ func TestStartThatCannotBeReleased(t *testing.T) {
 	}
 	for side, err := range map[string]error{"supervisor": err, "agent": failed(err).err()} {
 		if errors.Is(err, executor.ErrNotStarted) || errors.Is(err, executor.ErrUnavailable) {
-			t.Errorf("%s: %v promises what nobody knows", side, err)
+			t.Errorf("%s: %v promises what is not known", side, err)
 		}
 	}
 	if _, err := os.Stat(s.dir.path(intentFile)); err != nil {
@@ -121,7 +121,7 @@ func TestStartThatCannotBeReleased(t *testing.T) {
 	}
 }
 
-// Whatever comes over the socket, the reply is one.
+// A reply of any kind converts to an error, and that error to an equal reply.
 func FuzzReply(f *testing.F) {
 	f.Add("started", "the container was started before")
 	f.Add("unsupported", "files: no")
@@ -141,7 +141,7 @@ func FuzzReply(f *testing.F) {
 	})
 }
 
-// Whatever comes over the supervisor's socket, it is refused, or a request that says what it must.
+// Any input on the supervisor's socket is refused, or is a complete request.
 func FuzzRequest(f *testing.F) {
 	f.Add([]byte(`{"op":"start"}`))
 	f.Add([]byte(`{"op":"signal","signal":15}`))
@@ -171,7 +171,7 @@ func FuzzRequest(f *testing.F) {
 	})
 }
 
-// Whatever an order for the launcher holds, its way through the pipe changes nothing of it.
+// The pipe to the launcher changes nothing in an order with any content.
 func FuzzOrder(f *testing.F) {
 	f.Add("sh", "A=1", "/tmp", 0, 7)
 	f.Add("", "\n", "", -1, 1<<20)

@@ -339,7 +339,7 @@ func (e *Executor) userText(c *cluster.Container) string {
 	return ""
 }
 
-// settle applies the settings of every program: no core dumps unless it asks for them, and the kernel's OOM killer
+// settle applies the settings of every program: no core dumps unless it requests them, and the kernel's OOM killer
 // prefers it to the agent. Failures are ignored.
 func settle() {
 	var core syscall.Rlimit

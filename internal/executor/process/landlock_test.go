@@ -17,7 +17,7 @@ import (
 	"github.com/berthd/berth/internal/testkit"
 )
 
-// Each version of the kernel's interface is asked for the rights that it knows and for no others, which it would
+// Each version of the kernel's interface gets a request for the rights that it knows and for no others, which it would
 // refuse.
 func TestLandRights(t *testing.T) {
 	t.Parallel()
@@ -38,8 +38,8 @@ func TestLandRights(t *testing.T) {
 	}
 }
 
-// What a program may do where follows from its container: it reads the system and what it is given, and writes to its
-// own places.
+// A program's rights follow from its container: it reads the system and its own files, and writes only to its own
+// folders.
 func TestIsolationRules(t *testing.T) {
 	t.Parallel()
 	testkit.NeedRoot(t)
@@ -81,8 +81,8 @@ func TestIsolationRules(t *testing.T) {
 	}
 }
 
-// Programs are kept apart and nobody unless the operator, or their container, says otherwise; and nobody is root by
-// another name.
+// Programs are isolated and run as the user nobody, unless the operator or their container sets another user. No other
+// name stands for root.
 func TestStrictByDefault(t *testing.T) {
 	t.Parallel()
 	testkit.NeedRoot(t)
@@ -134,8 +134,8 @@ func TestStrictByDefault(t *testing.T) {
 	}
 }
 
-// Where the kernel has Landlock it holds a thread to its rules by itself, without any mounts.
-func TestLandlockHolds(t *testing.T) {
+// Landlock alone enforces the rules of a thread, without any mounts.
+func TestLandlockIsEnforced(t *testing.T) {
 	t.Parallel()
 	if landlockABI() == 0 {
 		testkit.Skip(t, "the kernel has no Landlock, or does not use it (lsm=landlock,…)")

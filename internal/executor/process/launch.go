@@ -62,7 +62,7 @@ func (o *launchOrder) attributes() *syscall.SysProcAttr {
 	return attr
 }
 
-// refused names the field because of which the kernel refused the fork.
+// refused names the field that made the kernel refuse the fork.
 func (o *launchOrder) refused(err error) error {
 	if !o.mounts() || !errors.Is(err, syscall.EPERM) && !errors.Is(err, syscall.EINVAL) &&
 		!errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EACCES) {
@@ -162,10 +162,10 @@ func (o *launchOrder) ready() (string, error) {
 	if err := o.become(); err != nil {
 		return "", err
 	}
-	return lookProgram(o.Args[0], o.Env, "")
+	return findProgram(o.Args[0], o.Env, "")
 }
 
-// joinNetwork enters the network namespace, where one is asked for.
+// joinNetwork enters the network namespace, where one is requested.
 func (o *launchOrder) joinNetwork() error {
 	if o.Network == "" {
 		return nil
@@ -207,11 +207,11 @@ func (o *launchOrder) join() error {
 // joinByCommand turns the order into one for nsenter, because only a single-threaded process may enter a user
 // namespace.
 func (o *launchOrder) joinByCommand() error {
-	nsenter, err := lookProgram("nsenter", []string{defaultPath}, "")
+	nsenter, err := findProgram("nsenter", []string{defaultPath}, "")
 	if err != nil {
 		return unsupported("exec", "without root a command needs nsenter to see the container's mounts")
 	}
-	program, err := lookProgram(o.Args[0], o.Env, fmt.Sprintf("/proc/%d/root", o.Join))
+	program, err := findProgram(o.Args[0], o.Env, fmt.Sprintf("/proc/%d/root", o.Join))
 	if err != nil {
 		return err
 	}
@@ -224,7 +224,7 @@ func (o *launchOrder) joinByCommand() error {
 	return nil
 }
 
-// become takes on the user and gives up every privilege that is not asked for.
+// become takes on the user and gives up every privilege that is not requested.
 func (o *launchOrder) become() error {
 	var err error
 	switch {
@@ -328,9 +328,9 @@ func (o *launchOrder) setUser() error {
 	return nil
 }
 
-// lookProgram finds a command in the PATH of env below a root, as it is for this thread. Empty is this
-// thread's own root.
-func lookProgram(name string, env []string, root string) (string, error) {
+// findProgram finds a command in the PATH of env below a root, as it is for this thread. Empty is this thread's own
+// root.
+func findProgram(name string, env []string, root string) (string, error) {
 	if strings.Contains(name, "/") {
 		if root != "" && !filepath.IsAbs(name) {
 			return name, nil // from a folder that is not this thread's

@@ -1,11 +1,10 @@
 // Package process runs containers as plain processes, on machines without containerd.
 //
-// Each container has a supervisor: the berth binary itself, started by Prepare with a hidden
-// subcommand in a session of its own. It is the parent of the program and outlives the agent. It prepares a
-// launcher, which stands right before the program's first instruction until Start; it writes the log, keeps the
-// exit status on disk, takes in the program's orphans, and ends once the program and all that it started
-// are gone and the exit is durable. A supervisor runs its program at most once; if it dies, so does the
-// program, and nobody knows its exit.
+// Each container has a supervisor: the berth binary itself, started by Prepare with a hidden subcommand in a session of
+// its own. It is the parent of the program and outlives the agent. It prepares a launcher, which waits right before the
+// program's first instruction until Start; it writes the log, keeps the exit status on disk, takes in the program's
+// orphans, and ends once the program and all that it started are gone and the exit is durable. A supervisor runs its
+// program at most once; if it dies, so does the program, and its exit is unknown.
 //
 // # What a manifest's fields mean here
 //
@@ -19,8 +18,8 @@
 // or 2) that may be written: root's. An agent that is not root needs user namespaces for files, mounts, tmpfs and
 // read_only_root, and can give neither another user nor capabilities.
 //
-// What cannot be honoured is refused with executor.ErrUnsupported and the field's name. Only limits
-// without a cgroup are let pass: Probe and Prepare's progress say so.
+// A field that cannot be honoured is refused with executor.ErrUnsupported and the field's name. Only limits without a
+// cgroup are ignored: Probe and Prepare's progress say so.
 //
 // It is kept apart unless its container, or the operator for those that say nothing, has isolation none: then the
 // program shares the node's network, processes and users. With isolation it has processes, devices, temporary files and
@@ -39,8 +38,8 @@
 // # Size
 //
 // The executor, the supervisor and the launcher are three processes of one binary. They exchange the same files and
-// messages, whose formats are nobody else's business, so they are one package. File names say which process runs the
-// code: supervisor.go, launch.go, and process.go for the executor.
+// messages, whose formats are private, so they are one package. File names say which process runs the code:
+// supervisor.go, launch.go, and process.go for the executor.
 package process
 
 import (
@@ -307,7 +306,7 @@ func (e *Executor) Wait(ctx context.Context, id executor.ID) (cluster.Exit, erro
 }
 
 // unseen ends the remains of a dead supervisor's started container and records that the exit is unknown.
-func (e *Executor) unseen(ctx context.Context, dir stateDir, st standing) (cluster.Exit, error) {
+func (e *Executor) unseen(ctx context.Context, dir stateDir, st containerState) (cluster.Exit, error) {
 	unlock, err := e.locks.Lock(ctx, dir.id())
 	if err != nil {
 		return cluster.Exit{}, err

@@ -192,8 +192,8 @@ func cgroups(t *testing.T, id executor.ID) []string {
 	return found
 }
 
-// An agent may die anywhere in Prepare and in Remove. What it leaves is listed or no container at all, can be prepared
-// anew, and is removed whole, its cgroup too.
+// An agent may die anywhere in Prepare and in Remove. The remains are listed or are no container at all. They can be
+// prepared again, and are removed completely, with the cgroup.
 func TestCutShort(t *testing.T) {
 	testkit.NeedRoot(t)
 	testkit.NeedCommand(t, "busybox")
@@ -294,7 +294,7 @@ func TestKilledSupervisors(t *testing.T) {
 		done := make(chan error, 1)
 		go func() { done <- ex.Prepare(t.Context(), s, nil) }()
 		testkit.Eventually(t, executortest.Limit, func() error {
-			// Each time a little later: without a cgroup, with one, and when the program stands ready.
+			// Each time a little later: without a cgroup, with one, and when the program is ready to start.
 			if pids := supervisors(state, id); len(pids) == 0 || i%3 > 0 && len(cgroups(t, id)) == 0 {
 				return errors.New("no supervisor")
 			}
@@ -410,7 +410,7 @@ func TestStartInDoubt(t *testing.T) {
 	}
 }
 
-// What is not the id of a container names no folder above it.
+// An invalid container id names no folder above the container's.
 func TestStrangeIDs(t *testing.T) {
 	dir := t.TempDir()
 	ex := newExecutor(t, filepath.Join(dir, "state"))
@@ -478,7 +478,7 @@ func TestFullDisk(t *testing.T) {
 	short, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
 	if exit, err := ex.Wait(short, s.ID); err == nil {
-		t.Errorf("an exit that is not durable was told: %+v", exit)
+		t.Errorf("an exit that is not durable was reported: %+v", exit)
 	}
 	if err := os.Remove(ballast); err != nil {
 		t.Fatal(err)

@@ -24,7 +24,7 @@ func await(cmd *exec.Cmd, pidfd int) {
 				return err != nil && !errors.Is(err, unix.EINTR) || info.Signo != 0
 			})
 		}
-		_ = f.Close() // it was only looked at
+		_ = f.Close() // it was only read
 	}
 	_ = cmd.Wait() // its files hold the exit
 }

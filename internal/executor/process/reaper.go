@@ -136,7 +136,7 @@ func (r *reaper) launch(order launchOrder, subcommand string, stdio [3]*os.File)
 	_ = statusOut.Close()
 	_ = orderIn.Close()
 	if err = json.NewEncoder(orderOut).Encode(order); err == nil {
-		err = c.hear()
+		err = c.readStatus()
 	}
 	if err := c.hearError(err); err != nil {
 		_ = c.signal(syscall.SIGKILL)
@@ -175,8 +175,8 @@ func (r *reaper) forkAmong(pid int, fork func() error) error {
 	return <-done
 }
 
-// hear reads one status from the launcher.
-func (c *child) hear() error {
+// readStatus reads one status from the launcher.
+func (c *child) readStatus() error {
 	var rep reply
 	dec := json.NewDecoder(oneByte{c.status})
 	if err := dec.Decode(&rep); err != nil {
@@ -204,7 +204,7 @@ func (c *child) release() error {
 	if _, err := c.order.Write([]byte{'\n'}); err != nil {
 		return fmt.Errorf("start program: %w", err)
 	}
-	if err := c.hear(); !errors.Is(err, io.EOF) {
+	if err := c.readStatus(); !errors.Is(err, io.EOF) {
 		return err
 	}
 	return nil // the status pipe was closed by the program's exec

@@ -26,8 +26,8 @@ const (
 // stateDir is the folder of one container. It survives the agent, the supervisor and reboots.
 type stateDir string
 
-// standing is the state of a container, as its folder shows it.
-type standing struct {
+// containerState is the state of a container, as its folder shows it.
+type containerState struct {
 	plan    *plan
 	state   executor.State
 	alive   bool // the supervisor
@@ -87,19 +87,19 @@ func (d stateDir) remove() error {
 
 // state reads the state of the container. It returns ErrNotFound if there is none. A folder without a plan is a
 // container whose Prepare was interrupted by the agent's death: prepared, but without a supervisor.
-func (d stateDir) state() (standing, error) {
-	st := standing{plan: &plan{}, state: executor.StatePrepared}
+func (d stateDir) state() (containerState, error) {
+	st := containerState{plan: &plan{}, state: executor.StatePrepared}
 	if err := d.read(planFile, st.plan); err != nil {
 		if _, half := os.Stat(string(d)); os.IsNotExist(err) && half == nil {
 			st.plan.ID = d.id()
 			return st, nil
 		}
 		if os.IsNotExist(err) {
-			return standing{}, executor.ErrNotFound
+			return containerState{}, executor.ErrNotFound
 		}
-		return standing{}, err
+		return containerState{}, err
 	}
-	// The supervisor is looked at before the files: one that is gone writes none any more.
+	// The supervisor is checked before the files: one that is gone writes none any more.
 	st.alive = outlive.Locked(d.path(lockFile))
 	if err := d.read(intentFile, &st.process); err == nil {
 		st.state = executor.StateUnknown
@@ -107,12 +107,12 @@ func (d stateDir) state() (standing, error) {
 			st.state = executor.StateRunning
 		}
 	} else if !os.IsNotExist(err) {
-		return standing{}, err
+		return containerState{}, err
 	}
 	if exit, err := d.exit(); err == nil {
 		st.state, st.exit = executor.StateExited, &exit
 	} else if !os.IsNotExist(err) {
-		return standing{}, err
+		return containerState{}, err
 	}
 	return st, nil
 }
@@ -130,7 +130,7 @@ func (d stateDir) write(name string, v any) error { return outlive.Write(d.path(
 // killLeftovers kills the remains of a dead supervisor: its program, unless it died too, and the processes of the
 // container's cgroup, with the cgroup itself. The cgroup is below parent unless the plan, if any, says otherwise.
 // Orphans of a container without a cgroup cannot be found.
-func (d stateDir) killLeftovers(ctx context.Context, st standing, parent string) error {
+func (d stateDir) killLeftovers(ctx context.Context, st containerState, parent string) error {
 	if st.plan != nil && st.plan.CgroupParent != "" {
 		parent = st.plan.CgroupParent
 	}

@@ -52,7 +52,7 @@ func aLongTimeAgo() time.Time { return time.Unix(1, 0) }
 type supervisor struct {
 	dir    stateDir
 	plan   plan
-	env    []string // the program's: that of the plan and the variables of secrets, which stand in this memory alone
+	env    []string // the program's: that of the plan and the variables of secrets, which are in this memory only
 	group  *cgroup  // nil without one
 	reaper *reaper
 	log    *logs.Writer

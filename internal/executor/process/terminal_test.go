@@ -15,8 +15,8 @@ import (
 	"github.com/berthd/berth/internal/executor/outlive"
 )
 
-// TestTerminalOfAnOldSupervisor holds that a container which an older build started, and still supervises, says what to
-// do about it.
+// TestTerminalOfAnOldSupervisor checks that the error for a container that an older build started, and still
+// supervises, says what to do.
 func TestTerminalOfAnOldSupervisor(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "old")

@@ -176,7 +176,7 @@ func (e *Executor) spawn(ctx context.Context, dir stateDir, lock *os.File) error
 		return fmt.Errorf("start supervisor: %w", err)
 	}
 	defer out.Close()
-	ready, tell, err := os.Pipe()
+	ready, readyEnd, err := os.Pipe()
 	if err != nil {
 		return fmt.Errorf("start supervisor: %w", err)
 	}
@@ -184,11 +184,11 @@ func (e *Executor) spawn(ctx context.Context, dir stateDir, lock *os.File) error
 	cmd := exec.Command(e.cfg.Executable, e.cfg.Subcommand, modeRun, string(dir)) //nolint:noctx // it outlives the call and the agent
 	cmd.Dir, cmd.Env = "/", []string{defaultPath, "GOMAXPROCS=2", "GOTRACEBACK=single"}
 	cmd.Stdout, cmd.Stderr = out, out
-	cmd.ExtraFiles = []*os.File{tell, lock}
+	cmd.ExtraFiles = []*os.File{readyEnd, lock}
 	pidfd := -1
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, PidFD: &pidfd}
 	err = cmd.Start()
-	_ = tell.Close()
+	_ = readyEnd.Close()
 	if err != nil {
 		return fmt.Errorf("start supervisor: %w", err)
 	}

@@ -13,8 +13,7 @@ import (
 )
 
 // Detail returns the kernel's counters of a container apart from CPU and memory, by its control group at path and by
-// its program. An empty path stands for a container without a control group. Counters that the machine lacks are left
-// out.
+// its program. An empty path means a container without a control group. Counters that the machine lacks are left out.
 func (m *Meter) Detail(path string, p executor.Process) cluster.Counts {
 	var c cluster.Counts
 	c.Network, c.HostNetwork = m.network(p)

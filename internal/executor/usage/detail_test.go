@@ -183,7 +183,7 @@ func TestPressureOfThisMachine(t *testing.T) {
 	testkit.Skip(t, "the kernel keeps no pressures of control groups")
 }
 
-// The cost of one look at the details of 200 containers: an agent does so every ten seconds.
+// The cost of one reading of the details of 200 containers. An agent reads them every ten seconds.
 func BenchmarkDetails(b *testing.B) {
 	files := map[string]string{"cgroup.controllers": ""}
 	for i := range 200 {

@@ -13,7 +13,7 @@ import (
 	"github.com/berthd/berth/internal/executor"
 )
 
-// tree writes files and returns the folder that holds them.
+// tree writes files and returns their folder.
 func tree(t testing.TB, files map[string]string) string {
 	t.Helper()
 	root := t.TempDir()
@@ -107,7 +107,7 @@ func TestTrees(t *testing.T) {
 	}
 }
 
-// The cost of one look at 200 containers: an agent does so every two seconds.
+// The cost of one measurement of 200 containers. An agent measures them every two seconds.
 func BenchmarkGroups(b *testing.B) {
 	files := map[string]string{"cgroup.controllers": ""}
 	for i := range 200 {

@@ -76,7 +76,7 @@ func TestSuggestionsPlace(t *testing.T) {
 	}
 	t.Logf("%d tasks wait, %d of them without a suggestion; %d suggestions, %d of several changes: %v", waiting,
 		without, applied, several, kinds)
-	if 10*without > waiting { // some ask for the impossible, or for one node with five blockers
+	if 10*without > waiting { // some request the impossible, or for one node with five blockers
 		t.Errorf("there is no suggestion for %d of %d waiting tasks", without, waiting)
 	}
 	for _, k := range []cluster.ChangeKind{
@@ -226,9 +226,9 @@ func (b brute) node(f *scheduler.Fleet, p cluster.Pending, name string,
 	}
 }
 
-// TestNothingSmaller compares Find with all changes on small fleets. If one change suffices, Find suggests no pairs. It
-// omits no kind that suffices, and no smaller amount suffices.
-func TestNothingSmaller(t *testing.T) {
+// TestSuggestionsAreMinimal compares Find with all changes on small fleets. If one change suffices, Find suggests no
+// pairs. It omits no kind that suffices, and no smaller amount suffices.
+func TestSuggestionsAreMinimal(t *testing.T) {
 	singles, pairs, bound := 0, 0, 0
 	for seed := range 2500 {
 		d := seeded(1_000_000+seed, 2)

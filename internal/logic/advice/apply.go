@@ -139,7 +139,7 @@ func nodeOf(m *cluster.Machine, name string) scheduler.Node {
 		Name: name, State: cluster.NodeReady, Arch: m.Arch, OS: m.OS, Kernel: m.Kernel, Executors: m.Executors,
 		Labels: m.Labels, Pool: m.Pool,
 		Capacity: m.Capacity, Devices: m.Devices,
-		// What a node needs for networks is easy to install, and the node states what it lacks.
+		// The parts that a node needs for networks are easy to install, and the node reports which of them it lacks.
 		Networks: []cluster.NetworkFact{{Mode: cluster.NetworkBridge}, {Mode: cluster.NetworkNone}},
 	}
 }

@@ -72,7 +72,7 @@ func holds(d, short cluster.Demand) bool {
 }
 
 // otherTasks returns a node's tasks of other owners in the order in which they should end: the lowest priority first,
-// then the smallest. Ending tasks of the same owner would help nobody, because they would wait instead.
+// then the smallest. Ending tasks of the same owner does not help, because they would wait instead.
 func (s *search) otherTasks(p *cluster.Pending, node string) (all []scheduler.Reservation) {
 	for _, r := range s.reservationsOn(node) {
 		if ownerOf(r.Task) != s.own {
@@ -212,7 +212,7 @@ func (s *search) requiredEnds(p *cluster.Pending, n *scheduler.Node,
 					all = append(all, r)
 				}
 			}
-			if len(all) == before { // the node reserves the port, or the task asks for it twice
+			if len(all) == before { // the node reserves the port, or the task requests it twice
 				return nil, false
 			}
 		case cluster.ReasonRelation:

@@ -98,8 +98,8 @@ func (s *search) countPlaced(sg *cluster.Suggestion, members []cluster.Pending) 
 	return placed
 }
 
-// smallestLowering returns the smallest lowering of the demand that suffices if all members lower theirs. What a single
-// member lacks is more than that.
+// smallestLowering returns the smallest lowering of the demand that suffices if all members lower theirs. A single
+// member lacks more than that.
 func (s *search) smallestLowering(c cluster.Remedy, members []cluster.Pending, size int) cluster.Suggestion {
 	const steps = 64
 	asked := members[0].Demand

@@ -85,10 +85,10 @@ func TestGangStories(t *testing.T) {
 		t.Errorf("a gang that fits (-want +got):\n%s", diff)
 	}
 	want := []string{
-		"have it ask for 1 CPU less (then 2 CPUs)",
+		"reduce its request by 1 CPU (to 2 CPUs)",
 		"add 2 nodes, each with 3 CPUs and 1 GiB of memory free",
 	}
 	if diff := cmp.Diff(want, gang(4, 3000)); diff != "" {
-		t.Errorf("a gang of which half fits (-want +got):\n%s", diff)
+		t.Errorf("a gang with room for half of it (-want +got):\n%s", diff)
 	}
 }

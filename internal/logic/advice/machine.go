@@ -16,7 +16,7 @@ import (
 const maxValues = 32
 
 // machine returns the smallest new node that would take the task; nil if none is found. It has exactly what the task
-// asks for, and meets its constraints.
+// requests, and meets its constraints.
 func (s *search) machine(p *cluster.Pending) *cluster.Machine {
 	m := &cluster.Machine{
 		Capacity: p.Demand, Pool: p.Placement.Pool, Labels: cluster.Labels{},

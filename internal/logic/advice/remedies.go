@@ -119,7 +119,7 @@ func ownRemedies(p *cluster.Pending, h scheduler.Blocker) []cluster.Remedy {
 		return []cluster.Remedy{portOpened(h.Port)}
 	case cluster.ReasonRelation:
 		if h.Number >= 0 {
-			return []cluster.Remedy{wished(p.Placement.Relations[h.Number], h)}
+			return []cluster.Remedy{preferred(p.Placement.Relations[h.Number], h)}
 		}
 	case cluster.ReasonDevice:
 		if h.Number < 0 {

@@ -39,9 +39,9 @@ func TestStories(t *testing.T) {
 			fleet(same),
 			cluster.Pending{Priority: 1, Demand: cluster.Demand{CPU: 500, Memory: 1200 * cluster.MiB}},
 			[]string{
-				"free 176 MiB of memory on n0, as the end of default.db.1.0 would (or the like on one of 2 " +
+				"free 176 MiB of memory on n0, as the end of default.db.1.0 would (or the same on one of 2 " +
 					"other nodes)",
-				"have it ask for 176 MiB of memory less (then 1 GiB)",
+				"reduce its request by 176 MiB of memory (to 1 GiB)",
 				"add a node with 500m CPU and 1.2 GiB of memory free",
 			},
 		},
@@ -49,8 +49,8 @@ func TestStories(t *testing.T) {
 			Priority: 1, Demand: cluster.Demand{Memory: cluster.GiB},
 			Placement: cluster.Placement{Constraints: []cluster.Constraint{b}},
 		}, []string{
-			"free 100 MiB of memory on n1, as the end of default.db.1.1 would (or the like on 1 other node)",
-			"have it ask for 100 MiB of memory less (then 924 MiB)",
+			"free 100 MiB of memory on n1, as the end of default.db.1.1 would (or the same on 1 other node)",
+			"reduce its request by 100 MiB of memory (to 924 MiB)",
 			"loosen the constraint label.zone = b to label.zone in (b, a)",
 			"add a node with 1 GiB of memory free and label.zone = b",
 		}},
@@ -59,7 +59,7 @@ func TestStories(t *testing.T) {
 			cluster.Pending{Priority: 1, Ports: []cluster.Port{{Name: "sql", Port: 5432}}},
 			[]string{
 				"let Berth assign a port instead of 5432",
-				"move or end default.db.1.0 for a place on n0 (or the like on one of 2 other nodes)",
+				"move or end default.db.1.0 for a place on n0 (or the same on one of 2 other nodes)",
 				"add a node",
 			},
 		},
@@ -67,9 +67,9 @@ func TestStories(t *testing.T) {
 			fleet(func(_ int, n *scheduler.Node) { n.Taints = []cluster.Taint{{Key: "dedicated", Value: "gpu"}} }),
 			cluster.Pending{Priority: 1, Demand: cluster.Demand{Memory: 5 * cluster.GiB}},
 			[]string{
-				"have it ask for 4 GiB of memory less (then 1 GiB), and tolerate the taint dedicated=gpu:no-schedule",
-				"have it ask for 4 GiB of memory less (then 1 GiB), and take the taint " +
-					"dedicated=gpu:no-schedule off n0 (or the like on one of 2 other nodes)",
+				"reduce its request by 4 GiB of memory (to 1 GiB), and tolerate the taint dedicated=gpu:no-schedule",
+				"reduce its request by 4 GiB of memory (to 1 GiB), and take the taint " +
+					"dedicated=gpu:no-schedule off n0 (or the same on one of 2 other nodes)",
 				"add a node with 5 GiB of memory free",
 			},
 		},
@@ -97,7 +97,7 @@ func TestStories(t *testing.T) {
 			}),
 			cluster.Pending{Priority: 1, Demand: cluster.Demand{Memory: 100 * cluster.MiB}},
 			[]string{
-				"uncordon n1 (or the like on 1 other node)", "bring back n0, which is down",
+				"uncordon n1 (or the same on 1 other node)", "bring back n0, which is down",
 				"add a node with 100 MiB of memory free",
 			},
 		},
@@ -113,7 +113,7 @@ func TestStories(t *testing.T) {
 			},
 			[]string{
 				"free 100 MiB of memory on n1, as the end of default.db.1.1 would",
-				"have it ask for 100 MiB of memory less (then 924 MiB)",
+				"reduce its request by 100 MiB of memory (to 924 MiB)",
 			},
 		},
 		"its volume is on a node that is cordoned": {
@@ -144,7 +144,7 @@ func TestStories(t *testing.T) {
 			[]string{
 				"bring back n0, which is down",
 				"free 100 MiB of memory on n1, as the end of default.db.1.1 would",
-				"have it ask for 100 MiB of memory less (then 924 MiB)",
+				"reduce its request by 100 MiB of memory (to 924 MiB)",
 			},
 		},
 		"its volumes are on two nodes": {

@@ -77,7 +77,7 @@ func lowered(by, to cluster.Demand) cluster.Remedy {
 	add(" of disk", by.Disk.String(), to.Disk.String(), by.Disk > 0)
 	return cluster.Remedy{
 		Kind: cluster.ChangeLower, Demand: by,
-		Text: fmt.Sprintf("have it ask for %s less (then %s)", andText(less), andText(left)),
+		Text: fmt.Sprintf("reduce its request by %s (to %s)", andText(less), andText(left)),
 	}
 }
 
@@ -91,7 +91,7 @@ func anyModel(r cluster.DeviceRequest, number int) cluster.Remedy {
 func fewerDevices(r cluster.DeviceRequest, number, count int) cluster.Remedy {
 	return cluster.Remedy{
 		Kind: cluster.ChangeDevices, Number: number, Limit: count,
-		Text: fmt.Sprintf("ask for %d %s instead of %d", count, deviceType(r), max(r.Count, 1)),
+		Text: fmt.Sprintf("request %d %s instead of %d", count, deviceType(r), max(r.Count, 1)),
 	}
 }
 
@@ -111,10 +111,10 @@ func dropped(c cluster.Constraint, number int) cluster.Remedy {
 	}
 }
 
-func wished(r cluster.Relation, h scheduler.Blocker) cluster.Remedy {
+func preferred(r cluster.Relation, h scheduler.Blocker) cluster.Remedy {
 	return cluster.Remedy{
 		Kind: cluster.ChangeWish, Number: h.Number, Relation: &r,
-		Text: fmt.Sprintf("make %q a wish instead of a demand", h.Detail),
+		Text: fmt.Sprintf("make %q a preference instead of a requirement", h.Detail),
 	}
 }
 
@@ -309,7 +309,7 @@ func suggestionOf(f *found) cluster.Suggestion {
 	}
 	sg.Text = strings.Join(parts, ", and ")
 	if more := f.nodes - 1; more > 0 && namesANode(f.changes) {
-		sg.Text += " (or the like on one of " + strconv.Itoa(more) + " other nodes)"
+		sg.Text += " (or the same on one of " + strconv.Itoa(more) + " other nodes)"
 		if more == 1 {
 			sg.Text = strings.Replace(sg.Text, "one of 1 other nodes", "1 other node", 1)
 		}

@@ -192,7 +192,7 @@ func TestDecide(t *testing.T) {
 					"small: first in line: needs 1 processors, 0 free; starts at the latest at " +
 						"2026-11-20T12:05:00Z, when r has ended",
 					"held: held: its priority is 0",
-					"huge: asks for 9 processors, and there are 8 in all",
+					"huge: requests 9 processors, and there are 8 in all",
 				},
 			},
 		},

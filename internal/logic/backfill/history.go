@@ -19,7 +19,7 @@ type Ended struct {
 }
 
 // History predicts run times from ended jobs. Its state is a function of the jobs in the order in which it learned
-// them. It drops the groups whose last job is oldest. It must not be used by several goroutines at once.
+// them. It drops the groups whose last job is oldest. It must not be used concurrently.
 type History struct {
 	maxGroups   int
 	jobsLearned int64 // number of jobs

@@ -32,8 +32,8 @@ func TestExpect(t *testing.T) {
 		{"of its name", "ann", "build", "huge", 0, 30},
 		{"of its owner", "ann", "deploy", "small", 0, 21}, // (40 + 3) / 2, and half a minute
 		{"an owner without names", "bob", "x", "y", 0, 7},
-		{"nobody knows", "carl", "build", "small", 0, 0},
-		{"nobody knows, with a limit", "carl", "build", "small", 60, 60},
+		{"no history", "carl", "build", "small", 0, 0},
+		{"no history, with a limit", "carl", "build", "small", 60, 60},
 		{"the largest share of the limit", "ann", "deploy", "small", 60, 30},
 		{"no shares known", "bob", "", "", 60, 60},
 	} {

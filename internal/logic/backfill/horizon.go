@@ -16,7 +16,7 @@ type end struct {
 }
 
 // horizon holds the free resources now and at each future end. Call its methods in this order: hold for each job that
-// starts at once, sortEnds, promise, fill.
+// starts now, sortEnds, promise, fill.
 type horizon struct {
 	free Amounts
 	ends []end // in order of time after sortEnds

@@ -14,7 +14,8 @@ import (
 )
 
 // model decides as the package comment says, without optimizations. It sorts the whole queue. It lets a job start
-// behind the head if the head could then start as early as without it, searched anew at every time. It knows all ends.
+// behind the head if the head could then start as early as without it. It searches again at every time. It knows all
+// ends.
 func model(in backfill.Input) (start []string, head string, at time.Time) {
 	queue := slices.DeleteFunc(slices.Clone(in.Waiting), func(w backfill.Waiting) bool {
 		return w.Priority == 0 || !room(backfill.Input{Capacity: in.Capacity}, w.Demand, in.Now)

@@ -94,7 +94,7 @@ func TestOneDecision(t *testing.T) {
 		next := started(in, d.Start...)
 		for k, h := range sumDemands(next) {
 			if h > in.Capacity[k] {
-				t.Fatalf("%d of resource %d held, and there are %d", h, k, in.Capacity[k])
+				t.Fatalf("%d of resource %d are in use, and there are %d", h, k, in.Capacity[k])
 			}
 		}
 		if got := len(d.Waits()); got != len(next.Waiting) {
@@ -232,9 +232,9 @@ func (w *world) advance(t *rapid.T, until time.Time) {
 	}
 }
 
-// TestNobodyStarves floods a machine with jobs of all sizes, most of them short and of high priority. It checks each
+// TestNoJobStarves floods a machine with jobs of all sizes, most of them short and of high priority. It checks each
 // job against its bound: an overdue job waits at most the longest limit for each job that was overdue before it.
-func TestNobodyStarves(t *testing.T) {
+func TestNoJobStarves(t *testing.T) {
 	overdue := 0
 	rapid.Check(t, func(t *rapid.T) {
 		w := &world{
@@ -261,7 +261,7 @@ func TestNobodyStarves(t *testing.T) {
 		}
 		w.advance(t, w.in.Now.Add(100*24*time.Hour))
 		if len(w.in.Waiting) > 0 {
-			t.Fatalf("%d jobs wait for ever", len(w.in.Waiting))
+			t.Fatalf("%d jobs wait forever", len(w.in.Waiting))
 		}
 		overdue += len(w.bounds)
 	})

@@ -15,7 +15,7 @@ const (
 	Head     Cause = "head"      // first in the queue: it starts at its promise or earlier
 	Full     Cause = "full"      // too little of a requested resource is free
 	Delays   Cause = "delays"    // it fits, but the head would start later
-	TooLarge Cause = "too-large" // it asks for more than the capacity
+	TooLarge Cause = "too-large" // it requests more than the capacity
 	Held     Cause = "held"      // its priority is 0
 )
 
@@ -103,7 +103,7 @@ func (w Wait) Sentence(resources ...string) string {
 	case Delays:
 		return fmt.Sprintf("behind: %s; would delay it%s", w.Behind.reservedFor(), delayText(w.By))
 	case TooLarge:
-		return fmt.Sprintf("asks for %d %s, and there are %d in all", w.Needs, name, w.Free)
+		return fmt.Sprintf("requests %d %s, and there are %d in all", w.Needs, name, w.Free)
 	case Held:
 		return "held: its priority is 0"
 	}

@@ -24,7 +24,7 @@ const MaxLateness = time.Minute
 // Types of the events.
 const (
 	EventFired   = "cron.fired"   // a job was made
-	EventMissed  = "cron.missed"  // moments were missed; one job stands for all of them
+	EventMissed  = "cron.missed"  // moments were missed; one job replaces all of them
 	EventSkipped = "cron.skipped" // moments without a job
 )
 
@@ -163,7 +163,7 @@ func (e *evaluation) leaveSuspended(due []time.Time) {
 	e.d.Message = "suspended; due: " + e.describeMoments(due)
 }
 
-// dropOld drops moments that are older than the cron allows. If one job stands for all missed moments, only the age of
+// dropOld drops moments that are older than the cron allows. If one job replaces all missed moments, only the age of
 // the newest counts.
 func (e *evaluation) dropOld(due []time.Time) []time.Time {
 	old := func(at time.Time) bool { return e.in.Now.Sub(at) > time.Duration(e.spec.Within) }
@@ -203,7 +203,7 @@ func (e *evaluation) dropMissed(due []time.Time) []time.Time {
 	return due[last:]
 }
 
-// dropExisting drops moments whose job exists, made by this cron for them or by somebody else under that name.
+// dropExisting drops moments whose job exists, made by this cron for them or by a user under that name.
 func (e *evaluation) dropExisting(due []time.Time) []time.Time {
 	return slices.DeleteFunc(slices.Clone(due), func(at time.Time) bool {
 		name := e.spec.JobName(at)
@@ -266,7 +266,7 @@ func (e *evaluation) makeJob(at time.Time) {
 	e.event(EventFired, cluster.ReasonSchedule, 0, message)
 }
 
-// reportSuperseded reports the earlier moments that the one job stands for.
+// reportSuperseded reports the earlier moments that the one job replaces.
 func (e *evaluation) reportSuperseded(at time.Time, job string) {
 	var before []time.Time
 	for _, m := range e.dueMoments() {
@@ -276,7 +276,7 @@ func (e *evaluation) reportSuperseded(at time.Time, job string) {
 	}
 	if len(before) > 0 {
 		e.event(EventMissed, cluster.ReasonMissed, len(before),
-			fmt.Sprintf("%s missed: job %s stands for all", e.describeMoments(before), job))
+			fmt.Sprintf("%s missed: job %s replaces all", e.describeMoments(before), job))
 	}
 }
 

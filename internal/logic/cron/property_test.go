@@ -57,7 +57,7 @@ func TestPromises(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := drawWorld(t)
 		jobs, newest := map[time.Time]int{}, w.now
-		for range upTo(t, "looks", 60) {
+		for range upTo(t, "decisions", 60) {
 			w.now = w.now.Add(time.Duration(upTo(t, "later", 900)) * time.Second)
 			w.change(t)
 			in := w.input()
@@ -86,7 +86,7 @@ func TestPromises(t *testing.T) {
 				w.checkEachMomentHasAJob(t, jobs)
 			}
 			if again := cron.Decide(w.input()); len(again.Make) > 0 && w.spec.Concurrency != cluster.CronReplace {
-				t.Fatalf("made %d jobs, and %d more at once", len(d.Make), len(again.Make))
+				t.Fatalf("made %d jobs, and %d more in the next decision", len(d.Make), len(again.Make))
 			}
 		}
 	})
@@ -109,7 +109,7 @@ func (w *world) check(t *rapid.T, d cron.Decision) {
 	case w.spec.Concurrency != cluster.CronAllow && len(d.Make) > 0 && len(d.Make)+running > 1:
 		t.Fatalf("%d jobs run after that, with %s", len(d.Make)+running, w.spec.Concurrency)
 	case w.spec.Missed != cluster.CronAll && len(d.Make) > 1:
-		t.Fatalf("%d jobs at once, with %s", len(d.Make), w.spec.Missed)
+		t.Fatalf("%d jobs in one decision, with %s", len(d.Make), w.spec.Missed)
 	case d.Status != nil && w.status != nil && d.Status.Last.Before(w.status.Last):
 		t.Fatalf("the last moment went back from %s to %s", w.status.Last, d.Status.Last)
 	case len(d.Make) > 0 && d.Status == nil:
@@ -143,8 +143,8 @@ func (w *world) checkEachMomentHasAJob(t *rapid.T, jobs map[time.Time]int) {
 	}
 }
 
-// TestJobsAreWhole: a job contains everything that the cron specifies, and shares no memory with it.
-func TestJobsAreWhole(t *testing.T) {
+// TestJobsAreComplete: a job contains everything that the cron specifies, and shares no memory with it.
+func TestJobsAreComplete(t *testing.T) {
 	at := midnight().Add(time.Hour)
 	spec := &cluster.Cron{
 		Cluster: "c", Name: "backup", Schedules: []string{"@hourly"}, Within: cluster.DefaultCronWithin,

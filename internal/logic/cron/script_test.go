@@ -20,9 +20,9 @@ import (
 //	suspend | resume | delete | relabel  the user changes the cron
 //	forget                       the cron's status is lost
 //	end HHMM [failed]            the job of that moment ends
-//	job HHMM                     somebody else makes a job of that name
-//	look HH:MM[:SS]              a decision at that time of the day, forwards or back; prints the result
-//	looks HH:MM every D          decisions until that time; prints those with an effect
+//	job HHMM                     a user makes a job of that name
+//	decide HH:MM[:SS]            a decision at that time of the day, forwards or back; prints the result
+//	decide-until HH:MM every D   decisions until that time; prints those with an effect
 //	jobs                         prints the jobs
 func TestScripts(t *testing.T) {
 	script.Files(t, play)
@@ -62,14 +62,14 @@ func (s *stage) do(command string, words []string) {
 		}
 	case "job":
 		s.jobs = append(s.jobs, cron.Job{Spec: &cluster.Job{Cluster: "c", Name: "backup-20261120" + words[0]}})
-	case "look":
+	case "decide":
 		s.now = s.clock(words[0])
-		s.look(true)
-	case "looks":
+		s.printDecision(true)
+	case "decide-until":
 		end, step := s.clock(words[0]), s.span(words[2])
 		for s.now.Before(end) {
 			s.now = s.now.Add(step)
-			s.look(false)
+			s.printDecision(false)
 		}
 	case "jobs":
 		for _, j := range s.jobs {
@@ -118,8 +118,8 @@ func (s *stage) write(words []string) {
 	s.spec = c
 }
 
-// look decides, carries the decision out and prints it.
-func (s *stage) look(always bool) {
+// printDecision decides, carries the decision out and prints it.
+func (s *stage) printDecision(always bool) {
 	d := s.step()
 	var parts []string
 	for _, j := range d.Make {

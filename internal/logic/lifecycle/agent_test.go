@@ -16,7 +16,7 @@ import (
 
 func TestHealthAsAStory(t *testing.T) {
 	for _, tt := range []struct{ name, results, want string }{
-		{"well at once", "+", "healthy"},
+		{"healthy at the first probe", "+", "healthy"},
 		{"warning, then failing after three", "----", "warning warning failing failing"},
 		{"one success heals", "---+", "warning warning failing healthy"},
 		{"failures count in a row", "+--+--", "healthy warning warning healthy warning warning"},
@@ -35,7 +35,7 @@ func TestHealthAsAStory(t *testing.T) {
 	}
 }
 
-func TestFailAfterOneFailsAtOnce(t *testing.T) {
+func TestFailAfterOneFailsImmediately(t *testing.T) {
 	if got := lifecycle.NextHealth(lifecycle.CheckState{}, false, 1).Health; got != cluster.HealthFailing {
 		t.Errorf("got %s", got)
 	}
@@ -88,7 +88,7 @@ func policy(mode cluster.RestartMode) cluster.Restart {
 	}
 }
 
-func TestRestartsOfATaskThatDiesAtOnce(t *testing.T) {
+func TestRestartsOfATaskThatExitsImmediately(t *testing.T) {
 	now := time.Unix(0, 0)
 	var r lifecycle.Restarts
 	var got []string
@@ -128,7 +128,7 @@ func TestRestartModes(t *testing.T) {
 	}
 }
 
-func TestALongRunForgivesEarlierRestarts(t *testing.T) {
+func TestLongRunResetsRestarts(t *testing.T) {
 	now := time.Unix(100000, 0)
 	old := lifecycle.Restarts{Streak: 5, Total: 9}
 	for i := range 5 {

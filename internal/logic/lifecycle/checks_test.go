@@ -46,7 +46,7 @@ func recordsOf(letters string) (all []lifecycle.CheckRecord) {
 	return all
 }
 
-func TestWhatChecksSayTogether(t *testing.T) {
+func TestCombinedHealthOfChecks(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		checks  []cluster.Check
@@ -61,7 +61,7 @@ func TestWhatChecksSayTogether(t *testing.T) {
 			lifecycle.Checked{Health: "failing", Started: true, Note: "readiness check c0: 500"},
 		},
 		{
-			"the worst readiness check counts, and all that are not well are named",
+			"the worst readiness check counts, and all that are not healthy are named",
 			checksOf("readiness", "readiness", "readiness"),
 			"+!-", true,
 			lifecycle.Checked{
@@ -125,7 +125,7 @@ func TestWhatChecksSayTogether(t *testing.T) {
 	}
 }
 
-func TestWordsExpire(t *testing.T) {
+func TestTTLUpdatesExpire(t *testing.T) {
 	const up, hour = time.Hour, time.Hour
 	s := func(n int) time.Duration { return hour + time.Duration(n)*time.Second }
 	for _, tt := range []struct {
@@ -146,7 +146,7 @@ func TestWordsExpire(t *testing.T) {
 		{"without a session nothing expires", func(r *lifecycle.Round) {
 			r.TTLWindow.Since = 0
 		}, s(600), lifecycle.Valid, 0},
-		{"a new session begins the time anew", func(r *lifecycle.Round) {
+		{"a new session restarts the time", func(r *lifecycle.Round) {
 			r.TTLWindow = lifecycle.TTLWindow{Since: s(100)}
 		}, s(105), lifecycle.Valid, s(110)},
 		{"the initial delay comes before", func(r *lifecycle.Round) {
@@ -156,7 +156,7 @@ func TestWordsExpire(t *testing.T) {
 			r.Through = 0
 		}, s(60), lifecycle.Valid, 0},
 		{"failing already", func(r *lifecycle.Round) { r.Records = recordsOf("-") }, s(60), lifecycle.Valid, 0},
-		{"others are looked at", func(r *lifecycle.Round) {
+		{"other types do not expire", func(r *lifecycle.Round) {
 			r.Checks[0].Type = cluster.CheckTCP
 		}, s(60), lifecycle.Valid, 0},
 		{
@@ -183,7 +183,8 @@ func TestWordsExpire(t *testing.T) {
 	}
 }
 
-// Whatever agents and servers do, a check expires only if updates could have arrived for its whole TTL and none did.
+// After any actions of agents and servers, a check expires only if updates could have arrived for its whole TTL and
+// none did.
 func TestSilenceOfOthersIsNotTheTasks(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := lifecycle.Round{
@@ -216,9 +217,9 @@ func TestSilenceOfOthersIsNotTheTasks(t *testing.T) {
 			}
 			switch e, _ := lifecycle.Expires(&r, 0); {
 			case e == lifecycle.Expired && r.Now-deaf < ttl:
-				t.Fatalf("expired %v after it was heard, or could not be", r.Now-deaf)
+				t.Fatalf("expired %v after the last update, or a time without a connection", r.Now-deaf)
 			case e == lifecycle.Valid && r.TTLWindow.Since != 0 && r.Now-deaf >= ttl:
-				t.Fatalf("stands %v after the last word", r.Now-deaf)
+				t.Fatalf("valid %v after the last update", r.Now-deaf)
 			}
 		}
 	})
@@ -267,7 +268,7 @@ func TestEndByACheck(t *testing.T) {
 			true,
 		},
 		{
-			"a batch program whose end nobody saw is not run again (P4.4)", func(e *lifecycle.End) {
+			"a batch program whose end is unknown is not run again (P4.4)", func(e *lifecycle.End) {
 				e.Batch, e.Unseen = true, true
 			},
 			lifecycle.View{State: "failed", Reason: "unhealthy", Message: end.Problem},

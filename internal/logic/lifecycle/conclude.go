@@ -125,12 +125,12 @@ type End struct {
 	Cause Cause
 	// Problem is the message of CausePrepare, CauseBarrier, CauseCheck and CauseRenewal.
 	Problem string
-	// Stop, unless nil, is the stop that the attempt was told.
+	// Stop, unless nil, is the stop in the attempt's assignment.
 	Stop *cluster.Stop
 	// Batch says that the task runs to success, TimeLimit how long it may run.
 	Batch     bool
 	TimeLimit time.Duration
-	// Rebooted says that the machine was restarted meanwhile. Unseen says that nobody saw the end of a container.
+	// Rebooted says that the machine was restarted meanwhile. Unseen says that the end of a container is unknown.
 	Rebooted, Unseen bool
 	// Bad, unless nil, is the container that ended badly and caused the end.
 	Bad *BadEnd
@@ -148,8 +148,8 @@ type BadEnd struct {
 }
 
 // Classify returns the state, reason and message with which an agent ends the attempt after a round. If final is false,
-// the restart policy decides first (P4.5). A batch attempt that ended by itself keeps its own result even if it was
-// told to stop. A batch attempt whose end nobody saw is never run again in place (P4.4).
+// the restart policy decides first (P4.5). A batch attempt that ended by itself keeps its own result even if it has a
+// stop. A batch attempt whose end is unknown is never run again in place (P4.4).
 func Classify(e End) (v View, final bool) {
 	natural := e.Cause == CauseExit && e.Batch && !e.Rebooted
 	switch {
@@ -195,7 +195,7 @@ func (b *BadEnd) why() (cluster.ReasonCode, string) {
 	case b.Refused != "":
 		return cluster.ReasonStartFailed, fmt.Sprintf("container %s could not be started: %s", b.Container, b.Refused)
 	case b.Exit.Unknown:
-		return cluster.ReasonUnknownExit, fmt.Sprintf("nobody saw how container %s ended", b.Container)
+		return cluster.ReasonUnknownExit, fmt.Sprintf("the end of container %s is unknown", b.Container)
 	case b.Exit.OOM:
 		return cluster.ReasonOOM, fmt.Sprintf("container %s was killed for its memory limit", b.Container)
 	case b.Exit.Signal != 0:

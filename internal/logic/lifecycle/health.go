@@ -16,7 +16,7 @@ type CheckState struct {
 }
 
 // NextHealth returns the state of a check after one more result. It is healthy after one success and warning after one
-// failure. It is failing after failAfter consecutive failures (0 stands for DefaultFailAfter).
+// failure. It is failing after failAfter consecutive failures (0 means DefaultFailAfter).
 func NextHealth(prev CheckState, ok bool, failAfter int) CheckState {
 	if ok {
 		return CheckState{Health: cluster.HealthHealthy}

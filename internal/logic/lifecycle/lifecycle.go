@@ -114,7 +114,7 @@ func Shown(a cluster.Attempt) View {
 	return View{State: cluster.StatePending}
 }
 
-// awaitsPermit reports whether the stop is voluntary and has no permit yet: the attempt goes on (P5.2).
+// awaitsPermit reports whether the stop is voluntary and has no permit yet: the attempt continues (P5.2).
 func awaitsPermit(d *cluster.Desired, o *cluster.Observed) bool {
 	s := d.Stop
 	return s.Class == cluster.StopVoluntary && s.Permit == "" && o != nil && o.State == cluster.StateRunning &&

@@ -64,7 +64,7 @@ func TestMovesAreSound(t *testing.T) {
 	for _, m := range lifecycle.Moves() {
 		pair := [2]cluster.State{m.From, m.To}
 		if seen[pair] || m.Cause == "" || m.From.Terminal() {
-			t.Errorf("move %+v stands twice, has no cause, or leads out of an end", m)
+			t.Errorf("move %+v is listed twice, has no cause, or leads out of an end", m)
 		}
 		seen[pair] = true
 	}
@@ -90,9 +90,9 @@ func TestMovesAreSound(t *testing.T) {
 	}
 }
 
-// TestLifeIsMonotonicAndEnds walks the table at random. Except for restarts in place, no state is entered twice. Every
-// walk without endless restarts ends in at most as many steps as there are states.
-func TestLifeIsMonotonicAndEnds(t *testing.T) {
+// TestLifecycleIsMonotonicAndEnds walks the table at random. Except for restarts in place, no state is entered twice.
+// Every walk without endless restarts ends in at most as many steps as there are states.
+func TestLifecycleIsMonotonicAndEnds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		state := cluster.StatePending
 		visited := []cluster.State{state}
@@ -176,7 +176,7 @@ func TestShown(t *testing.T) {
 			lifecycle.View{State: cluster.StateRunning, Health: cluster.HealthUnknown},
 		},
 		{
-			"running and told to stop",
+			"running with a stop",
 			cluster.Attempt{Desired: desired(rollout), Observed: running},
 			lifecycle.View{State: cluster.StateStopping, Reason: cluster.ReasonRollout, Message: "replaced"},
 		},
@@ -260,7 +260,7 @@ func TestShownStatesFollow(t *testing.T) {
 				}
 			}
 			now := lifecycle.Shown(a).State
-			// An agent that does not know of a stop yet goes on with its own order of states.
+			// An agent that does not know of a stop yet continues with its own order of states.
 			if !lifecycle.Follows(last, now) {
 				t.Fatalf("%s is shown after %s: %+v", now, last, a)
 			}
@@ -418,14 +418,14 @@ func TestClassify(t *testing.T) {
 		want  string
 		final bool
 	}{
-		{"job ends well", lifecycle.End{Cause: lifecycle.CauseExit, Batch: true}, "succeeded", false},
+		{"job succeeds", lifecycle.End{Cause: lifecycle.CauseExit, Batch: true}, "succeeded", false},
 		{
-			"job ends well though told to stop",
+			"job succeeds in spite of a stop",
 			lifecycle.End{Cause: lifecycle.CauseExit, Batch: true, Stop: stop},
 			"succeeded", true,
 		},
 		{
-			"job ends badly though told to stop",
+			"job fails in spite of a stop",
 			lifecycle.End{Cause: lifecycle.CauseExit, Batch: true, Stop: stop, Bad: exit(cluster.Exit{Code: 3})},
 			"failed exit: container app ended with exit code 3", true,
 		},
@@ -444,7 +444,7 @@ func TestClassify(t *testing.T) {
 			lifecycle.End{Cause: lifecycle.CauseExit, Stop: stop},
 			"cancelled rollout: the new one is healthy", true,
 		},
-		{"service ends well", lifecycle.End{Cause: lifecycle.CauseExit}, "succeeded", false},
+		{"service exits with 0", lifecycle.End{Cause: lifecycle.CauseExit}, "succeeded", false},
 		{
 			"code",
 			lifecycle.End{Cause: lifecycle.CauseExit, Bad: exit(cluster.Exit{Code: 3})},
@@ -463,12 +463,12 @@ func TestClassify(t *testing.T) {
 		{
 			"unseen of a service",
 			lifecycle.End{Cause: lifecycle.CauseExit, Unseen: true, Bad: unseen},
-			"failed unknown-exit: nobody saw how container app ended", false,
+			"failed unknown-exit: the end of container app is unknown", false,
 		},
 		{
 			"unseen of a job",
 			lifecycle.End{Cause: lifecycle.CauseExit, Batch: true, Unseen: true, Bad: unseen},
-			"failed unknown-exit: nobody saw how container app ended", true,
+			"failed unknown-exit: the end of container app is unknown", true,
 		},
 		{
 			"refused after another",

@@ -18,7 +18,7 @@ type resourceCost struct {
 	before, after shortageOfDevices
 	demand        int64
 	// bounds are lower bounds by step of the free amount, from firstStep on. Beyond the last step the cost is 0. If
-	// there are bounds, amounts asked for must not be below the first step.
+	// there are bounds, requested amounts must not be below the first step.
 	bounds    []int32
 	firstStep int64
 }

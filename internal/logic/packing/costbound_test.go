@@ -60,6 +60,6 @@ func TestTighten(t *testing.T) {
 		}
 	})
 	if whole == 0 {
-		t.Error("no interval of whole steps was looked at")
+		t.Error("no interval of whole steps was checked")
 	}
 }

@@ -22,9 +22,9 @@ func anyMix(t *rapid.T) *Mix {
 	return &m
 }
 
-// TestMoreIsNeverWorthLess checks that more free share, whole devices, CPU or memory never lowers the value, and that
-// no value exceeds what is free.
-func TestMoreIsNeverWorthLess(t *testing.T) {
+// TestMoreFreeNeverLowersTheValue checks that more free share, whole devices, CPU or memory never lowers the value, and
+// that no value exceeds what is free.
+func TestMoreFreeNeverLowersTheValue(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		for _, table := range anyMix(t).ValueModel().tables {
 			for x := 1; x <= cluster.WholeDevice; x++ {

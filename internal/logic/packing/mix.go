@@ -40,7 +40,7 @@ func (m *Mix) Clone() Mix {
 	return c
 }
 
-// Learn adds so many tasks of a demand. Call it once when they arrive, and at a server's start for the tasks that
+// Learn adds that many tasks of a demand. Call it once when they arrive, and at a server's start for the tasks that
 // exist. If the mix is full, the demand replaces the rarest one.
 func (m *Mix) Learn(d Demand, tasks int) {
 	if tasks <= 0 {

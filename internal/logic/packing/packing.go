@@ -1,6 +1,6 @@
 // Package packing computes the value of a node's free resources before and after a placement, for the strategy "whole".
-// What is left of a node should stay usable together: CPU beside memory, and devices with the CPU and memory that they
-// need.
+// The free resources of a node should stay usable together: CPU beside memory, and devices with the CPU and memory that
+// they need.
 //
 // A Mix learns the typical demands of arriving tasks, with weights. From it a ValueModel is made now and then: tables
 // of what a stream of such tasks would fill. Score computes the value of a node before and after a task, and returns
@@ -52,7 +52,7 @@ const (
 	NoLoss   = 1 << (LossBits - 1)
 )
 
-// Models is a set of device models, which the caller numbers from 0 to 63. The empty set stands for any.
+// Models is a set of device models, which the caller numbers from 0 to 63. The empty set means any.
 type Models uint64
 
 // Has reports whether the model is in the set, or the set is for any.

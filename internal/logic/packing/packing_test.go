@@ -108,8 +108,8 @@ func TestDevices(t *testing.T) {
 		{"none", node(32, 128, 1000), devices(1, 1, 0), 0},
 		{"a share where it fits exactly", node(32, 128, 1000, 700, 500), share(1, 1, 500), 1 << 2},
 		{"whole ones past those in use", node(32, 128, 1000, 500, 1000, 1000), devices(1, 1, 2), 1 | 1<<2},
-		{"the least memory that will do", withMemory, needsMemory, 1 << 2},
-		{"a model that will do", models, onlyFive, 1 << 1},
+		{"the least sufficient memory", withMemory, needsMemory, 1 << 2},
+		{"a suitable model", models, onlyFive, 1 << 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got, ok := mixed().ValueModel().Score(&c.node, &c.demand)
@@ -120,7 +120,7 @@ func TestDevices(t *testing.T) {
 	}
 }
 
-// TestDoesNotFit asks nodes for more than they have.
+// TestDoesNotFit requests more than nodes have.
 func TestDoesNotFit(t *testing.T) {
 	n := node(8, 16, 1000, 400)
 	big := share(1, 1, 300)
@@ -176,8 +176,8 @@ func anyMix(t *rapid.T) *packing.Mix {
 	return &m
 }
 
-// TestChoice checks that chosen devices have room and meet the demand, and that no feasible node is refused. Costs stay
-// in range, and results repeat.
+// TestChoice checks that chosen devices have room and satisfy the demand, and that no feasible node is refused. Costs
+// stay in range, and results repeat.
 func TestChoice(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w, n, d := anyMix(t).ValueModel(), anyNode(t), anyDemand(t)
@@ -192,7 +192,7 @@ func TestChoice(t *testing.T) {
 				room++
 			}
 			if c, _ := w.Score(&n, &d); c.Devices>>i&1 == 1 && !ok {
-				t.Fatalf("device %d %+v does not meet %+v", i, v, d)
+				t.Fatalf("device %d %+v does not satisfy %+v", i, v, d)
 			}
 		}
 		got, ok := w.Score(&n, &d)

@@ -26,7 +26,7 @@ const (
 type ValueModel struct {
 	tables     []*valueTable
 	table      [64]uint8 // by model
-	hasSeveral bool      // some demands ask for several devices
+	hasSeveral bool      // some demands request several devices
 
 	meanCPU, meanMemory int64 // means of all demands; 0 if nothing is known
 	learned, weight     int64 // the mix's number of tasks and its weight
@@ -85,7 +85,7 @@ func newValueTable(demands []typicalDemand) *valueTable {
 	return t
 }
 
-// fillShareValues computes what tasks fill of a free share. Each task that fits is taken, and the stream goes on with
+// fillShareValues computes what tasks fill of a free share. Each task that fits is taken, and the stream continues with
 // the probability γ = continueChance/continueChanceOf. The expectation solves H(x) = Σ fit·(share + γ·H(x-share)) +
 // (1-Σ fit)·γ·H(x).
 func (t *valueTable) fillShareValues(demands []typicalDemand) {
@@ -108,7 +108,7 @@ func (t *valueTable) fillShareValues(demands []typicalDemand) {
 
 // shortage is how much less of free devices is filled because CPU or memory is limited.
 type shortage struct {
-	step int64 // of the limit; 0 if the mix asks for none of it
+	step int64 // of the limit; 0 if the mix requests none of it
 	less [limitSteps + 1][roomSteps + 1]int32
 }
 

@@ -16,8 +16,8 @@ func (evenAspect) cause() Cause { return CauseEven }
 
 func (evenAspect) of() cluster.Strategy { return cluster.StrategySpread }
 
-// best looks at every node. The gain has four parts: more even nodes, fewer tasks of one version on a node, values
-// nearer to their targets, and wishes that are met.
+// best evaluates every node. The gain has four parts: more even nodes, fewer tasks of one version on a node, values
+// nearer to their targets, and preferences that are satisfied.
 func (evenAspect) best(b *state, s *movable) (int32, int64) {
 	c, from := s.class, s.node
 	left := b.squareDecrease(c, from)
@@ -38,8 +38,8 @@ func (evenAspect) best(b *state, s *movable) (int32, int64) {
 		for i := range c.group.spreads {
 			gain += c.group.spreads[i].gain(from, int32(n))
 		}
-		if c.wishValues != nil {
-			gain += c.wishValues[n] - c.wishValues[from]
+		if c.preferenceValues != nil {
+			gain += c.preferenceValues[n] - c.preferenceValues[from]
 		}
 		if gain > most && (!b.hasWhole || b.strandedIncrease(c, from, int32(n)) <= 0) {
 			best, most = int32(n), gain
@@ -59,8 +59,8 @@ func (b *state) gain(c *class, from, to int32) int64 {
 	for i := range c.group.spreads {
 		gain += c.group.spreads[i].gain(from, to)
 	}
-	if c.wishValues != nil {
-		gain += c.wishValues[to] - c.wishValues[from]
+	if c.preferenceValues != nil {
+		gain += c.preferenceValues[to] - c.preferenceValues[from]
 	}
 	return gain
 }
@@ -107,8 +107,8 @@ func (evenAspect) why(b *state, c *class, from, to int32) string {
 				s.text(to), countText(s.counts[s.at[to]]))
 		}
 	}
-	if c.wishValues != nil && c.wishValues[to]-c.wishValues[from] > most {
-		message = fmt.Sprintf("node %s meets more of its wishes than %s", y.Name, x.Name)
+	if c.preferenceValues != nil && c.preferenceValues[to]-c.preferenceValues[from] > most {
+		message = fmt.Sprintf("node %s meets more of its preferences than %s", y.Name, x.Name)
 	}
 	return message
 }
@@ -179,7 +179,7 @@ func valueOf(n *scheduler.Node, name string) string {
 type spreadState struct {
 	*attributeValues
 	weight  int64
-	wish    *cluster.Spread
+	spread  *cluster.Spread
 	usable  []bool  // by value: a node with it meets the constraints
 	counts  []int   // number of its tasks, by value
 	targets []int64 // by value, in 1024ths of a task
@@ -190,8 +190,10 @@ type spreadState struct {
 func (b *state) newGroup(p *cluster.Placement) *group {
 	g := &group{at: map[int32]int32{}}
 	for i := range p.Spread {
-		wish := &p.Spread[i]
-		s := spreadState{attributeValues: b.valuesOfAttribute(wish.Attribute), wish: wish, weight: int64(wish.Weight)}
+		spread := &p.Spread[i]
+		s := spreadState{
+			attributeValues: b.valuesOfAttribute(spread.Attribute), spread: spread, weight: int64(spread.Weight),
+		}
 		if s.weight == 0 {
 			s.weight = cluster.DefaultWeight
 		}
@@ -211,7 +213,7 @@ func (b *state) newGroup(p *cluster.Placement) *group {
 func (s *spreadState) setTargets(count int, at map[int32]int32) {
 	rest, others := int64(count)<<10, 0
 	named := make([]bool, len(s.names))
-	for _, t := range s.wish.Targets {
+	for _, t := range s.spread.Targets {
 		if v, found := slices.BinarySearch(s.names, t.Value); found && !named[v] {
 			named[v] = true
 			s.targets[v] = int64(count) << 10 * int64(t.Percent) / 100

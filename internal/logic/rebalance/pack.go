@@ -127,14 +127,14 @@ func (b *state) moveToFullest(i, from int32) (appliedMove, bool) {
 	}
 }
 
-// mayGo reports whether the class may move to a node and has no lower wish value there. The scheduler has not been
-// asked.
+// mayGo reports whether the class may move to a node and has no lower preference value there. The scheduler has not
+// checked it yet.
 func (b *state) mayGo(c *class, from, to int32) bool {
 	o := &b.nodes[to]
 	if !b.acceptsMoves(o) || to == from || c.hasRefused(b.sweeps, to) || !o.fits(&c.demand) {
 		return false
 	}
-	if c.wishValues != nil && c.wishValues[to] < c.wishValues[from] {
+	if c.preferenceValues != nil && c.preferenceValues[to] < c.preferenceValues[from] {
 		return false
 	}
 	return c.affinity != cluster.AntiAffinityPrefer || c.group.count < 2 || c.group.at[to] < c.group.at[from]

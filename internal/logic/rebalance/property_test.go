@@ -65,7 +65,7 @@ func drawService(t *rapid.T, w *world, name string) {
 			p.Spread[0].Targets = []cluster.SpreadTarget{{Value: "a", Percent: 70}}
 		}
 	}
-	if upTo(t, "wish", 3) == 0 {
+	if upTo(t, "affinity", 3) == 0 {
 		p.Affinities = []cluster.Affinity{
 			{Constraint: cluster.Constraint{Attribute: "label.zone", Value: "b"}, Weight: pick(t, "weight", -50, 50)},
 		}
@@ -93,15 +93,15 @@ func drawService(t *rapid.T, w *world, name string) {
 		task.UUID = string(task.Task) + "/1"
 		task.Unmovable = pick(t, "stay", "", "", "", "", "", "of jobs")
 		task.Daemon = task.Unmovable != "" && rapid.Bool().Draw(t, "daemon")
-		if !w.stand(was, upTo(t, "node", len(w.nodes)-1)) {
+		if !w.placeFrom(was, upTo(t, "node", len(w.nodes)-1)) {
 			w.tasks = w.tasks[:was]
 		}
 	}
 	w.spare[cluster.OwnerRef{Kind: cluster.KindService, Cluster: "c", Name: name}] = pick(t, "spare", 0, 1, 1, 2, -1)
 }
 
-// stand puts a task on the first node from the given one that has room for it.
-func (w *world) stand(i, node int) bool {
+// placeFrom puts a task on the first node from the given one that has room for it.
+func (w *world) placeFrom(i, node int) bool {
 	t := &w.tasks[i]
 	was := w.clone()
 	was.tasks = was.tasks[:i]
@@ -132,7 +132,7 @@ func TestMovesOfAnyFleet(t *testing.T) {
 			t.Fatalf("got score %+v after %+v", res.After, res.Before)
 		}
 		if opts.MaxMoves > 0 && len(res.Moves) > opts.MaxMoves {
-			t.Fatalf("got %d moves, at most %d were asked for", len(res.Moves), opts.MaxMoves)
+			t.Fatalf("got %d moves, at most %d were requested", len(res.Moves), opts.MaxMoves)
 		}
 		before, score := w.clone(), rebalance.ScoreOf(in, opts)
 		for i, m := range res.Moves {

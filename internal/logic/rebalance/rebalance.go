@@ -3,9 +3,9 @@
 //	Rebalance(input, options) → an ordered list of moves, each with its gain
 //
 // The list must be carried out in its order. Each move is found on the fleet as the earlier moves leave it, and the
-// scheduler is asked about every move. If two attempts of a task may live at once, the next attempt has room while the
-// old one still holds its own. If not (StopFirst), the task gives up its place first. It is then moved only while its
-// owner can spare a task.
+// scheduler checks every move. If two attempts of a task may live concurrently, the next attempt has room while the old
+// one still holds its own. If not (StopFirst), the task gives up its place first. It is then moved only while its owner
+// can spare a task.
 //
 // Four numbers say what is better, see Score. They are compared in this order, and no move makes them worse. Moves that
 // empty a node count together:
@@ -20,19 +20,19 @@
 // A task moves only for its own strategy, or because of a violation. Each move lowers the numbers. So a second run on
 // the result of a first one finds nothing, and no task moves back and forth.
 //
-// The reverse list is as safe: where both places of a task were held at once on the way there, they are held on the way
-// back.
+// The reverse list is as safe: where both places of a task were held together on the way there, they are held on the
+// way back.
 //
 // No weighted sum and no single objective replaces the four numbers. With weights, evenness could outweigh a node in
-// use, and two runs with different objectives could undo each other for ever. A new placement of all tasks would find
+// use, and two runs with different objectives could undo each other forever. A new placement of all tasks would find
 // better results with a hundred times the moves, and no possible order of them. Exchanges of two tasks on full nodes
 // are not found, and devices are respected but not optimized.
 //
-// Any server computes the list. Nobody moves a task without a request: the leader carries out a list that a user has
-// handed in, as the record rebalance/<id>, within the budgets of the services (ADR 0041).
+// Any server computes the list. No task moves without a request: the leader carries out a list that a user has handed
+// in, as the record rebalance/<id>, within the budgets of the services (ADR 0041).
 //
-// The work is bounded: a look at one node for one class of tasks takes about 10 ns, and Options.Work limits the looks.
-// Tasks of one owner and definition on one node are handled together.
+// The work is bounded: the evaluation of one node for one class of tasks takes about 10 ns, and Options.Work limits the
+// evaluations. Tasks of one owner and definition on one node are handled together.
 package rebalance
 
 import (
@@ -51,7 +51,7 @@ type Task struct {
 	// Unmovable, unless empty, says in a few words why the task must not be moved, such as "of a job". The task counts
 	// all the same.
 	Unmovable string
-	// StopFirst says that two attempts of the task must not live at once.
+	// StopFirst says that two attempts of the task must not live concurrently.
 	StopFirst bool
 }
 
@@ -73,7 +73,7 @@ type Options struct {
 	MinGain int
 	// MaxMoves limits the number of moves. The default 0 means no limit.
 	MaxMoves int
-	// Work limits the number of looks at nodes. The default is DefaultWork.
+	// Work limits the number of node evaluations. The default is DefaultWork.
 	Work int
 	// KeepViolations leaves violations in place.
 	KeepViolations bool
@@ -138,7 +138,7 @@ type Score struct {
 	Stranded int
 	// Uneven is a sum in points. It adds the squares of each node's fill by resource, and pairs of tasks of one version
 	// on one node that prefer to be apart. It also adds the distance of versions from their wanted spread, and unmet
-	// wishes. It needs tasks of strategy spread.
+	// preferences. It needs tasks of strategy spread.
 	Uneven int
 }
 

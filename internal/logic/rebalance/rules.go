@@ -126,9 +126,9 @@ func (b *state) moveViolating(i, from int32, why cluster.Refusal) (to, message s
 	return r.Node, message
 }
 
-// wishValues returns the value of each node to a placement, in units and at most 0: unmet wishes, and taints to avoid.
-// It is nil if nothing distinguishes nodes.
-func (b *state) wishValues(p *cluster.Placement) []int64 {
+// preferenceValues returns the value of each node to a placement, in units and at most 0: unmet preferences, and taints
+// to avoid. It is nil if nothing distinguishes nodes.
+func (b *state) preferenceValues(p *cluster.Placement) []int64 {
 	avoided := func(n *node) (count int) {
 		for _, t := range n.Taints {
 			if t.Effect == cluster.TaintAvoid && !tolerates(p, t) {

@@ -27,8 +27,8 @@ func (b *state) score() Score {
 	for i := range b.tasks {
 		t := &b.tasks[i]
 		n, found := b.find(t.Node)
-		if c := b.classOf[i]; found && c != nil && c.wishValues != nil && c.strategy == cluster.StrategySpread {
-			uneven -= int64(points(c.wishValues[n]))
+		if c := b.classOf[i]; found && c != nil && c.preferenceValues != nil && c.strategy == cluster.StrategySpread {
+			uneven -= int64(points(c.preferenceValues[n]))
 		}
 	}
 	s.Uneven = int(uneven)

@@ -48,7 +48,7 @@ type state struct {
 	hasBinpack, hasSpread, hasWhole bool
 
 	openNodes int // number of open nodes
-	workLeft  int // remaining looks at nodes
+	workLeft  int // remaining node evaluations
 	bounded   bool
 	sweeps    int
 	moves     []Move
@@ -77,7 +77,7 @@ type class struct {
 	group            *group
 	demand           amounts
 	shares           []amounts // demand by shape
-	wishValues       []int64   // by node, see the method wishValues; may be nil
+	preferenceValues []int64   // by node, see the method preferenceValues; may be nil
 	// hasRelations says that the class has relations. No gain covers these, so its tasks move only because of
 	// violations.
 	hasRelations bool
@@ -208,11 +208,11 @@ func (b *state) setTasks() {
 // neededNearby returns a function that reports whether other tasks require a task nearby. Such a task stays, or it
 // would leave them alone.
 func (b *state) neededNearby() func(*Task) bool {
-	type wish struct {
+	type relation struct {
 		*cluster.Relation
 		own string
 	}
-	var wishes []wish
+	var required []relation
 	seen := map[cluster.OwnerRef]bool{}
 	for i := range b.tasks {
 		t := &b.tasks[i]
@@ -221,13 +221,13 @@ func (b *state) neededNearby() func(*Task) bool {
 		}
 		seen[t.Owner] = true
 		for r := range t.Placement.Relations {
-			if w := (wish{&t.Placement.Relations[r], t.Owner.Cluster}); w.Required && !w.Away {
-				wishes = append(wishes, w)
+			if w := (relation{&t.Placement.Relations[r], t.Owner.Cluster}); w.Required && !w.Away {
+				required = append(required, w)
 			}
 		}
 	}
 	return func(t *Task) bool {
-		return slices.ContainsFunc(wishes, func(w wish) bool {
+		return slices.ContainsFunc(required, func(w relation) bool {
 			if w.Clusters == nil && w.own != t.Owner.Cluster || w.Clusters != nil &&
 				!slices.Contains(w.Clusters, t.Owner.Cluster) {
 				return false
@@ -267,7 +267,7 @@ func (b *state) class(t *Task, classes map[string][]*class, groups map[string]*g
 	for _, s := range b.shapes {
 		c.shares = append(c.shares, sharesOf(c.demand, s))
 	}
-	c.wishValues, c.hasRelations = b.wishValues(&t.Placement), len(t.Placement.Relations) > 0
+	c.preferenceValues, c.hasRelations = b.preferenceValues(&t.Placement), len(t.Placement.Relations) > 0
 	if c.group = groups[key]; c.group == nil {
 		c.group = b.newGroup(&t.Placement)
 		c.group.class = c
@@ -299,9 +299,9 @@ func (b *state) movesLeft() int {
 	return b.opts.MaxMoves - len(b.moves)
 }
 
-// spendWork subtracts looks from the remaining work, and reports whether it is used up.
-func (b *state) spendWork(looks int) bool {
-	b.workLeft -= looks
+// spendWork subtracts evaluations from the remaining work, and reports whether it is used up.
+func (b *state) spendWork(evaluations int) bool {
+	b.workLeft -= evaluations
 	b.bounded = b.bounded || b.workLeft < 0
 	return b.workLeft < 0
 }

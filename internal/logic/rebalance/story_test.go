@@ -210,8 +210,8 @@ func TestEvictedByTaint(t *testing.T) {
 	}
 }
 
-// TestWhoMayNotBeSparedStays checks moves against the number of healthy tasks above the owner's minimum.
-func TestWhoMayNotBeSparedStays(t *testing.T) {
+// TestMovesKeepTheMinimum checks moves against the number of healthy tasks above the owner's minimum.
+func TestMovesKeepTheMinimum(t *testing.T) {
 	for _, c := range []struct {
 		spare int
 		first bool
@@ -282,8 +282,8 @@ func TestNearnessIsNotGivenUp(t *testing.T) {
 	}
 }
 
-// TestDevicesAreMinded checks that a task with a device goes where one is free, even if other nodes are emptier.
-func TestDevicesAreMinded(t *testing.T) {
+// TestMovesRespectDevices checks that a task with a device goes where one is free, even if other nodes are emptier.
+func TestMovesRespectDevices(t *testing.T) {
 	w := three(&world{})
 	for _, name := range []string{"n1", "n3"} {
 		w.at(name).Devices = []cluster.Device{{ID: name + "-0", Type: "gpu"}, {ID: name + "-1", Type: "gpu"}}
@@ -308,10 +308,10 @@ func TestNodeIsEmptiedAsAWholeOrNotAtAll(t *testing.T) {
 	w.service("large", pack, one(3500, 1), times("n1*2 n2*2")...)
 	w.service("small", pack, one(900, 1), times("n3*3")...)
 	w.service("old", cluster.Placement{}, one(7200, 1), "n4")[0].Unmovable = "young"
-	wish := cluster.Affinity{Constraint: cluster.Constraint{Attribute: "label.zone", Value: "a"}, Weight: 100}
-	w.service("web", cluster.Placement{Affinities: []cluster.Affinity{wish}}, one(800, 1), "n4")
+	affinity := cluster.Affinity{Constraint: cluster.Constraint{Attribute: "label.zone", Value: "a"}, Weight: 100}
+	w.service("web", cluster.Placement{Affinities: []cluster.Affinity{affinity}}, one(800, 1), "n4")
 	res := rebalance.Rebalance(w.input(), rebalance.Options{})
-	want := []string{"even c.web.1.0: n4 → n1 (node n1 meets more of its wishes than n4)"}
+	want := []string{"even c.web.1.0: n4 → n1 (node n1 meets more of its preferences than n4)"}
 	if diff := cmp.Diff(want, shown(res.Moves)); diff != "" || res.Before.Used != res.After.Used {
 		t.Errorf("got %+v after %+v; moves (-want +got):\n%s", res.After, res.Before, diff)
 	}

@@ -13,7 +13,7 @@ func (wholeAspect) cause() Cause { return CauseWhole }
 
 func (wholeAspect) of() cluster.Strategy { return cluster.StrategyWhole }
 
-// best looks at every node with fewer tasks of its version than here, and with no lower wish value.
+// best evaluates every node with fewer tasks of its version than here, and with no lower preference value.
 func (wholeAspect) best(b *state, s *movable) (int32, int64) {
 	c, from := s.class, s.node
 	x := &b.nodes[from]
@@ -24,7 +24,8 @@ func (wholeAspect) best(b *state, s *movable) (int32, int64) {
 	for n := range b.nodes {
 		o := &b.nodes[n]
 		if !b.acceptsMoves(o) || int32(n) == from || !o.fits(&c.demand) || c.hasRefused(b.sweeps, int32(n)) ||
-			keepsApart && b.siblings[n] >= own || c.wishValues != nil && c.wishValues[n] < c.wishValues[from] {
+			keepsApart && b.siblings[n] >= own ||
+			c.preferenceValues != nil && c.preferenceValues[n] < c.preferenceValues[from] {
 			continue
 		}
 		if more := left - o.stranded + stranded(o.share.add(c.shares[o.shape]), o.capacity); more < least {

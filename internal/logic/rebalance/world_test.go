@@ -158,7 +158,7 @@ func (w *world) carry(m rebalance.Move, rules bool) error {
 	return nil
 }
 
-// allowed reports whether a node meets the task's constraints.
+// allowed reports whether a node satisfies the task's constraints.
 func (w *world) allowed(t *rebalance.Task, node string) bool {
 	for _, c := range t.Placement.Constraints {
 		if !scheduler.Matches(c, w.at(node)) {

@@ -12,24 +12,24 @@ import (
 
 // budget is the number of healthy tasks that a service may lose by voluntary stops (P5). The record of a stop is its
 // charge: a committed stop stays charged without a time limit until the attempt has its outcome. The reason is that a
-// task counts as healthy only by a live attempt that is known to be healthy and was not told to stop (P5.3, P5.4). A
-// new leader finds all charges in the records.
+// task counts as healthy only by a live attempt that is known to be healthy and has no stop (P5.3, P5.4). A new leader
+// finds all charges in the records.
 //
 // A task that must not live twice cannot move without a time in which it does not run. To empty nodes, such a service
 // goes one task below the wanted count, and no further (see spareAbove).
 //
-// An agent that asks for a permit lets its task go on until it has one. So the decision on another permit counts such a
-// task like one that was not told to stop. Otherwise two healthy tasks that were both told to stop would block each
-// other where nothing can begin before one has ended: a daemon's node has no place for another task.
+// An agent that requests a permit lets its task continue until it has one. So the decision on another permit counts
+// such a task like one without a stop. Otherwise two healthy tasks that both have a stop would block each other where
+// nothing can begin before one has ended: a daemon's node has no place for another task.
 type budget struct {
 	healthy, least int
 	wanted         int
 	// countsAsHealthy reports whether a task is healthy and no mandatory stop ends it now.
 	countsAsHealthy func(*slot) bool
-	// awaitingPermit are tasks that would count had they not been told to stop, and that go on until their agent has
-	// the permit that it asks for.
+	// awaitingPermit are tasks that would count without their stop, and that continue until their agent has the permit
+	// that it requests.
 	awaitingPermit map[*slot]bool
-	// unconfirmed reports whether a task would count if this leader had heard its node.
+	// unconfirmed reports whether a task would count if this leader had a report of its node.
 	unconfirmed func(*slot) bool
 	// grantsAll grants every stop. ignoresCharges does not charge granted stops. Both are for tests (clause.Permit,
 	// clause.ChargeHeld).
@@ -80,14 +80,14 @@ func (p *plan) countsAsHealthy(s *slot) bool {
 	})
 }
 
-// confirmedHealthy reports whether the attempt's node told this leader that it is healthy, and the drain of the node
-// does not end it now. Reports to an earlier leader are no evidence for giving up another task.
+// confirmedHealthy reports whether the attempt's node reported to this leader that it is healthy, and the drain of the
+// node does not end it now. Reports to an earlier leader are no evidence for giving up another task.
 func (p *plan) confirmedHealthy(t *Task) bool {
 	return t.Reported && t.healthy() && (t.Drain == nil || !p.drainEnds(t.Drain))
 }
 
-// awaitsPermit reports whether the attempt was told to stop and goes on until its agent's request for a permit is
-// answered. Its node told this leader that it is healthy.
+// awaitsPermit reports whether the attempt has a stop and continues until its agent's request for a permit is answered.
+// Its node reported to this leader that it is healthy.
 func (p *plan) awaitsPermit(t *Task) bool {
 	return t.mayNotStopYet() && t.openPermitRequest() != "" && t.Reported && t.Absence == watcher.Present &&
 		t.Observed.Healthy() && !p.drainEndsNow(t)
@@ -104,7 +104,7 @@ func (p *plan) unconfirmed(s *slot) bool {
 // grant reports whether a task may be given up, and charges it. A task that is not healthy has nothing to lose.
 func (b *budget) grant(s *slot) bool {
 	switch {
-	case b.grantsAll, b.ignoresCharges && s.toldToStop():
+	case b.grantsAll, b.ignoresCharges && s.hasStop():
 		return true
 	case !b.countsAsHealthy(s):
 		return !b.unconfirmed(s) || b.healthy >= b.least
@@ -137,7 +137,7 @@ func (b *budget) spareAbove(least int) int {
 func (b *budget) leastWhileMoving() int { return min(b.least, max(0, b.wanted-1)) }
 
 // grantStops chooses the unwanted tasks that stop now: older generations first, then the highest index of the newest.
-// The others go on until enough tasks are healthy without them.
+// The others continue until enough tasks are healthy without them.
 func (b *budget) grantStops(unwanted []*slot) map[*slot]bool {
 	order := slices.Clone(unwanted)
 	slices.SortStableFunc(order, func(x, y *slot) int {
@@ -150,7 +150,7 @@ func (b *budget) grantStops(unwanted []*slot) map[*slot]bool {
 	return granted
 }
 
-// describeUnwanted describes the unwanted tasks that go on for now, as the end of a sentence.
+// describeUnwanted describes the unwanted tasks that continue for now, as the end of a sentence.
 func describeUnwanted(n int) string {
 	if n == 0 {
 		return ""

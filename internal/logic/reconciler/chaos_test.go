@@ -37,7 +37,7 @@ func (c *chaos) choose(label string, n int) int {
 
 func (c *chaos) coin(label string) bool { return c.choose(label, 2) == 0 }
 
-// check checks the rules that hold for any decision.
+// check checks the rules of every decision.
 func (c *chaos) check(d reconciler.Decision) {
 	c.Helper()
 	tasks := c.tasks()
@@ -63,7 +63,7 @@ func (c *chaos) check(d reconciler.Decision) {
 		}
 		r := c.find(s.Desired.Task, s.Desired.Attempt)
 		if r.Outcome == nil && s.Desired.Stop.Ended {
-			c.Fatalf("attempt %d of %s is told that it has an outcome, and has none", r.attempt, r.id)
+			c.Fatalf("attempt %d of %s gets a stop that says that it ended, and has no outcome", r.attempt, r.id)
 		}
 		c.seen["stop "+string(s.Desired.Stop.Reason)]++
 	}
@@ -143,14 +143,14 @@ func indices(n int) []int {
 func (c *chaos) checkPending(p cluster.Pending) {
 	c.Helper()
 	c.seen["pending"]++
-	newest, standing := 0, []string(nil)
+	newest, occupied := 0, []string(nil)
 	for _, r := range c.records {
 		if r.id != p.Task {
 			continue
 		}
 		newest = max(newest, r.attempt)
 		if r.Desired != nil || r.Observed != nil {
-			standing = append(standing, r.node())
+			occupied = append(occupied, r.node())
 		}
 		if r.Outcome == nil {
 			c.Fatalf("%s is pending and attempt %d has no outcome", p.Task, r.attempt)
@@ -159,10 +159,10 @@ func (c *chaos) checkPending(p cluster.Pending) {
 			c.Fatalf("%s is pending and has succeeded", p.Task)
 		}
 	}
-	slices.Sort(standing)
-	if !slices.Equal(slices.Compact(standing), p.ExcludedNodes) || p.Attempt != newest+1 {
-		c.Fatalf("%s asks for attempt %d off %v, want %d off %v", p.Task, p.Attempt, p.ExcludedNodes, newest+1,
-			standing)
+	slices.Sort(occupied)
+	if !slices.Equal(slices.Compact(occupied), p.ExcludedNodes) || p.Attempt != newest+1 {
+		c.Fatalf("%s requests attempt %d off %v, want %d off %v", p.Task, p.Attempt, p.ExcludedNodes, newest+1,
+			occupied)
 	}
 	parts, ok := p.Task.Parts()
 	if !ok || parts.Owner != c.owner.Name || p.Owner != c.owner || p.Definition.Version == 0 || p.OwnerRev != 7 ||
@@ -359,5 +359,5 @@ func (c *chaos) heal() {
 			return
 		}
 	}
-	c.Fatalf("it does not come to rest:\n%s%s", describe(c.decide(c.tasks())), c.listAttempts())
+	c.Fatalf("it does not converge:\n%s%s", describe(c.decide(c.tasks())), c.listAttempts())
 }

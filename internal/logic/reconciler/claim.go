@@ -11,9 +11,9 @@ import (
 type claims struct{ *plan }
 
 // claimUnrecorded handles running attempts of a wanted task that have no desired record. The store went back to before
-// their placement, or somebody deleted their records (P1.7, P3.9). The newest attempt is adopted with its agent's data,
-// unless the store knows a live attempt of the task. An attempt that cannot be adopted is stopped by a record (P6.6).
-// Nothing happens while a node that may run the task does not answer.
+// their placement, or a foreign writer deleted their records (P1.7, P3.9). The newest attempt is adopted with its
+// agent's data, unless the store knows a live attempt of the task. An attempt that cannot be adopted is stopped by a
+// record (P6.6). Nothing happens while a node that may run the task does not answer.
 func (p claims) claimUnrecorded(s *slot, want cluster.Desired) {
 	for _, t := range s.attempts {
 		o := t.Observed

@@ -31,8 +31,8 @@ func (in *ServiceInput) wantsTasks() bool {
 // countedNodes returns the ordered nodes that count for a daemon: those that it belongs on and that report. The minimum
 // is computed from their number, and only tasks on them count towards it (P5.4). So the task on a drained node, or on
 // one that no longer meets the constraints, ends whatever the state of the others. A suspect node counts while a task
-// stands there, although that task does not. A silent node does not count, nor does one without a task that was not
-// heard.
+// is there, although that task does not. A silent node does not count, nor does one without a task that has not
+// reported.
 func (in *ServiceInput) countedNodes(all []*slot) []string {
 	away := map[string]bool{}
 	for _, s := range all {
@@ -162,7 +162,7 @@ func (r daemonChoice) chooseDaemonTasks() []*slot {
 	slices.SortStableFunc(rolls, func(a, b *slot) int { return cmp.Compare(a.rank(), b.rank()) })
 	wanted = append(wanted, rolls[min(len(rolls), r.nodesToReplace(inProgress)):]...)
 	for _, s := range r.all { // tasks on uncounted, unreachable nodes stay
-		if s.live() && s.newest().unreachable() && !s.toldToStop() {
+		if s.live() && s.newest().unreachable() && !s.hasStop() {
 			wanted = append(wanted, s)
 		}
 	}
@@ -173,7 +173,7 @@ func (r daemonChoice) chooseDaemonTasks() []*slot {
 // oldOn returns the best task of an older version on a node, and whether another task than fresh is stopping there.
 func (r daemonChoice) oldOn(node string, fresh *slot) (best *slot, leaving bool) {
 	for _, s := range r.tasksByNode[node] {
-		if s != fresh && s.toldToStop() {
+		if s != fresh && s.hasStop() {
 			leaving = true
 		}
 		if !r.in.newest(s) && s.mayStay(r.definitions) && !r.blockedOnNode(s) && (best == nil || better(s, best) < 0) {

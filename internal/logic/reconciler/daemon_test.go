@@ -63,7 +63,7 @@ func (c *chaos) disturbDaemon(refs []cluster.Ref, unfit map[string]bool) {
 		c.ask(func(s *cluster.Service) { s.Definition = refs[c.choose("definition", len(refs))] })
 	case 1:
 		c.absent[node] = []watcher.Absence{watcher.Suspected, watcher.Silent, watcher.Present}[c.choose("absence", 3)]
-		if c.absent[node] == watcher.Silent && len(c.standing(node)) > 0 {
+		if c.absent[node] == watcher.Silent && len(c.attemptsOn(node)) > 0 {
 			c.seen["silent with a task"]++
 		}
 	case 2:
@@ -76,7 +76,7 @@ func (c *chaos) disturbDaemon(refs []cluster.Ref, unfit map[string]bool) {
 	case 3:
 		unfit[node] = !unfit[node]
 	case 4:
-		if on := c.standing(node); len(on) > 0 {
+		if on := c.attemptsOn(node); len(on) > 0 {
 			c.crash(on[0], cluster.ReasonUnknownExit)
 		}
 	default:
@@ -86,8 +86,8 @@ func (c *chaos) disturbDaemon(refs []cluster.Ref, unfit map[string]bool) {
 	}
 }
 
-// standing returns the records of the node's attempts without an outcome.
-func (c *chaos) standing(node string) []*record {
+// attemptsOn returns the records of the node's attempts without an outcome.
+func (c *chaos) attemptsOn(node string) []*record {
 	return slices.DeleteFunc(slices.Clone(c.records), func(r *record) bool {
 		return r.node() != node || r.Outcome != nil
 	})
@@ -99,7 +99,7 @@ func (c *chaos) turnOfDaemon(unfit map[string]bool) {
 	counted := map[string]bool{} // the daemon's counted nodes
 	c.matching = nil
 	for _, n := range c.nodes {
-		on, away := c.standing(n), c.absent[n] != watcher.Present
+		on, away := c.attemptsOn(n), c.absent[n] != watcher.Present
 		if unfit[n] || len(on) == 0 && (away || c.alone[n]) {
 			continue
 		}
@@ -108,8 +108,8 @@ func (c *chaos) turnOfDaemon(unfit map[string]bool) {
 	}
 	healthy := func() (on int) {
 		for _, r := range c.records {
-			told := r.Desired != nil && r.Desired.Stop != nil
-			if counted[r.node()] && r.Observed.Healthy() && !told && c.absent[r.node()] == watcher.Present {
+			stopping := r.Desired != nil && r.Desired.Stop != nil
+			if counted[r.node()] && r.Observed.Healthy() && !stopping && c.absent[r.node()] == watcher.Present {
 				on++
 			}
 		}
@@ -145,7 +145,7 @@ func (c *chaos) turnOfDaemon(unfit map[string]bool) {
 		c.Fatal(err)
 	}
 	for _, node := range c.nodes {
-		on := c.standing(node)
+		on := c.attemptsOn(node)
 		if len(on) > 1 {
 			c.Fatalf("%s and %s are on %s:\n%s%s", on[0].id, on[1].id, node, describe(d), c.listAttempts())
 		}

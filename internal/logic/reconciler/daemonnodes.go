@@ -17,8 +17,8 @@ type DaemonNode struct {
 }
 
 // SetNodes sets Nodes and Alone of a daemon's input from the nodes of its domain, which come ordered by name. Tasks,
-// Spec and ClusterConstraints must be set before. A daemon belongs on each node that its constraints and its cluster's
-// allow. It begins nothing on a gone, silent or drained node. On a silent or drained node its existing tasks stay.
+// Spec and Cluster must be set before. A daemon belongs on each node that its constraints and its cluster's allow. It
+// begins nothing on a gone, silent or drained node. On a silent or drained node its existing tasks stay.
 func (in *ServiceInput) SetNodes(nodes iter.Seq[DaemonNode]) {
 	held := map[string]bool{}
 	for i := range in.Tasks {
@@ -29,7 +29,7 @@ func (in *ServiceInput) SetNodes(nodes iter.Seq[DaemonNode]) {
 			held[t.Observed.Node] = true
 		}
 	}
-	ours := cluster.Placement{Constraints: in.ClusterConstraints, Tolerations: in.Spec.Placement.Tolerations}
+	ours := cluster.Placement{Constraints: constraintsOf(in.Cluster), Tolerations: in.Spec.Placement.Tolerations}
 	in.Nodes, in.Alone = []string{}, map[string]bool{}
 	for n := range nodes {
 		if n.Alone {

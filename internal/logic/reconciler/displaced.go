@@ -8,9 +8,10 @@ import (
 )
 
 // The store keys of a desired record and of a status name the node and the task. All attempts of a task on one node
-// share these two keys. The keys hold different attempts only if the store went back or somebody deleted records: the
-// node runs an attempt that the store does not know, and the store wants another one there. The node's report is newer.
-// So the wanted attempt is given up, and its key is free for a record that adopts or stops the running attempt.
+// share these two keys. The keys hold different attempts only if the store went back or a foreign writer deleted
+// records: the node runs an attempt that the store does not know, and the store wants another one there. The node's
+// report is newer. So the wanted attempt is given up, and its key is free for a record that adopts or stops the running
+// attempt.
 
 // displaced returns the attempt whose status occupies the key of t's status, if the store has no desired record of that
 // attempt; else nil.

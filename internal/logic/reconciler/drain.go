@@ -13,10 +13,10 @@ import (
 type moves struct{ *plan }
 
 // move takes a service's attempts off drained nodes, and off nodes that they must leave for another reason. A move
-// begins only once the next attempt has a place. An attempt with on_disconnect keep gets its outcome and goes on until
-// its next attempt is healthy. A move thus never takes the service below its count. An attempt with on_disconnect wait
-// must not live twice: it is stopped first, if the service is then at most one task below its count. Attempts that are
-// left on a drained node at the deadline are stopped.
+// begins only once the next attempt has a place. An attempt with on_disconnect keep gets its outcome and continues
+// until its next attempt is healthy. A move thus never takes the service below its count. An attempt with on_disconnect
+// wait must not live twice: it is stopped first, if the service is then at most one task below its count. Attempts that
+// are left on a drained node at the deadline are stopped.
 func (p moves) move(s *slot, template cluster.Pending) {
 	for _, t := range s.attempts {
 		if !t.live() || t.Desired == nil || p.outcomes[t] != nil {
@@ -53,8 +53,8 @@ func (p moves) move(s *slot, template cluster.Pending) {
 }
 
 // replaceAdopted replaces an attempt whose definition differs from its task's. The attempt was adopted after the store
-// went back (P1.7): in the lost history, another spec had the same generation. It goes on until the next attempt is
-// healthy. If the two cannot live at once, it goes on until the budget grants its stop.
+// went back (P1.7): in the lost history, another spec had the same generation. It continues until the next attempt is
+// healthy. If the two cannot live concurrently, it continues until the budget grants its stop.
 func (p moves) replaceAdopted(s *slot, t *Task, template cluster.Pending) {
 	if t.Absence != watcher.Present || !t.Reported {
 		return
@@ -63,7 +63,7 @@ func (p moves) replaceAdopted(s *slot, t *Task, template cluster.Pending) {
 	if !ok {
 		return
 	}
-	message := fmt.Sprintf("it was adopted and runs %s, and generation %d asks for %s", t.Desired.Definition,
+	message := fmt.Sprintf("it was adopted and runs %s, and generation %d wants %s", t.Desired.Definition,
 		s.parts.Generation, template.Definition)
 	if template.Daemon || p.pinned(t) || p.definitions(template.Definition).Pinned() ||
 		p.disconnectPolicy(t) == cluster.DisconnectWait || next.OnDisconnect == cluster.DisconnectWait {
@@ -125,7 +125,7 @@ func (p moves) startMove(s *slot, t *Task, m Move, stop cluster.Stop) {
 		}
 		if m.Limit = p.budget.spareAbove(least); m.Limit == 0 {
 			p.noteDelayedStop(t,
-				fmt.Sprintf("%s goes on: %d of %d are healthy, at least %d are to be once it has stopped", s.id,
+				fmt.Sprintf("%s continues: %d of %d are healthy, at least %d are to be once it has stopped", s.id,
 					p.budget.healthy, p.budget.wanted, least))
 			return
 		}
@@ -133,8 +133,8 @@ func (p moves) startMove(s *slot, t *Task, m Move, stop cluster.Stop) {
 	p.Moves = append(p.Moves, m)
 }
 
-// replaceWantedAgain finds another place for a task that was told to stop voluntarily and is wanted again before its
-// agent got the permit. A stop is never taken back. The attempt goes on until the next one is healthy.
+// replaceWantedAgain finds another place for a task that has a voluntary stop and is wanted again before its agent got
+// the permit. A stop is never taken back. The attempt continues until the next one is healthy.
 func (p moves) replaceWantedAgain(s *slot, t *Task, template cluster.Pending) {
 	if t.Desired.Stop.Permit != "" || !t.mayNotStopYet() || t.openPermitRequest() == "" ||
 		leavesNode(t.Desired.Stop.Reason) ||
@@ -153,7 +153,7 @@ func (p moves) replaceWantedAgain(s *slot, t *Task, template cluster.Pending) {
 }
 
 // vacateJobTask takes a job's attempts off drained nodes. An attempt that has begun may end there until the deadline;
-// one that has not begun is taken back. An attempt that must leave for another reason ends at once.
+// one that has not begun is taken back. An attempt that must leave for another reason ends immediately.
 func (p moves) vacateJobTask(s *slot) {
 	for _, t := range s.attempts {
 		if !t.live() || t.stopped() || t.Desired == nil || p.outcomes[t] != nil ||
@@ -229,7 +229,7 @@ func (p *plan) drainEnds(d *cluster.Drain) bool {
 }
 
 // moveOutcome returns the outcome of an attempt that moves. The outcome says how the attempt counts; the attempt itself
-// goes on.
+// continues.
 func (p moves) moveOutcome(t *Task, code cluster.ReasonCode, message string) cluster.Outcome {
 	d := t.Desired
 	out := cluster.Outcome{
@@ -247,6 +247,6 @@ func (p moves) moveOutcome(t *Task, code cluster.ReasonCode, message string) clu
 	return out
 }
 
-// moved reports whether the outcome belongs to an attempt that moves. Without a final stop such an attempt still goes
-// on.
+// moved reports whether the outcome belongs to an attempt that moves. Without a final stop such an attempt still
+// continues.
 func moved(o *cluster.Outcome) bool { return o.State == cluster.StateCancelled && leavesNode(o.Reason) }

@@ -55,8 +55,8 @@ func (p *plan) conclusion(t *Task, out cluster.Outcome, goesOn bool) Conclusion 
 	return c
 }
 
-// maySurviveLoss reports whether a lost attempt may go on if its node returns. This holds for a service's attempt with
-// on_disconnect keep that nobody told to stop.
+// maySurviveLoss reports whether a lost attempt may continue if its node returns. This holds for a service's attempt
+// with on_disconnect keep that has no stop.
 func (p endings) maySurviveLoss(t *Task, out cluster.Outcome) bool {
 	return out.State == cluster.StateLost && out.Reason != cluster.ReasonRecovery &&
 		p.owner.Kind == cluster.KindService && t.Absence != watcher.Gone &&
@@ -105,7 +105,7 @@ func (p endings) loss(t *Task) *lifecycle.Loss {
 	return nil
 }
 
-// clean deletes the remaining records of attempts that have an outcome and of which no node holds anything.
+// clean deletes the remaining records of attempts that have an outcome and no remains on any node.
 func (p endings) clean(s *slot) {
 	for _, t := range s.attempts {
 		if t.Outcome == nil || !t.hasRecords() {
@@ -144,9 +144,9 @@ func (p endings) trim(s *slot, keep int) {
 
 // stopEnded stops attempts that have an outcome and still have records without a final stop. They are lost attempts
 // with on_disconnect keep whose node returned, moved attempts, and attempts that an agent holds without a desired
-// record. An attempt that runs no more is stopped at once. If the owner does not want the task, the attempt gets the
-// same stop as the task's other attempts. Otherwise it is stopped once a newer attempt is healthy (P5.1, P6.4), or if
-// it is of no use.
+// record. An attempt that runs no more is stopped immediately. If the owner does not want the task, the attempt gets
+// the same stop as the task's other attempts. Otherwise it is stopped once a newer attempt is healthy (P5.1, P6.4), or
+// if it is of no use.
 func (p *plan) stopEnded(s *slot, unwanted *cluster.Stop) {
 	for _, t := range s.attempts {
 		if t.Outcome == nil || !t.hasRecords() || t.Absence == watcher.Gone || t.Observed != nil && t.Observed.Gone {
@@ -176,7 +176,7 @@ func (p *plan) stopEnded(s *slot, unwanted *cluster.Stop) {
 		case t.Absence == watcher.Present && s.hasNoLaterRecord(t) && p.pinned(t) && p.mayHoldOnlyPlace(t) &&
 			(!t.healthy() || p.budget.grant(s)):
 			// The next attempt may have no other place than the one that this attempt holds. An earlier attempt of the
-			// task that is healthy, moved away and goes on keeps the task healthy meanwhile.
+			// task that is healthy, moved away and continues keeps the task healthy meanwhile.
 			p.addStop(t, cluster.Stop{
 				Class: cluster.StopVoluntary, Reason: cluster.ReasonReplaced,
 				Message: "it was given up, and the next attempt takes its place", Ended: true,
@@ -226,8 +226,8 @@ func endObserved(t *Task) bool {
 	return t.Observed != nil && t.Observed.UUID == t.uuid() && t.Observed.State.Terminal()
 }
 
-// stopLive stops the live attempts of a slot that were not told to stop yet. A voluntary stop becomes mandatory where
-// the new stop, or the drain of the node, demands it.
+// stopLive stops the live attempts of a slot that have no stop yet. A voluntary stop becomes mandatory where the new
+// stop, or the drain of the node, demands it.
 func (p *plan) stopLive(s *slot, stop cluster.Stop) {
 	for _, t := range s.attempts {
 		switch {

@@ -29,9 +29,9 @@ func unplaced(tasks []*slot) (waiting []*slot) {
 }
 
 // failOverdueGangs ends the job if a gang waited for its places longer than its deadline: the gang's first task fails
-// for good. The wait began when the last task of the gang began to wait. That time comes from records, so it survives a
-// change of leader. own holds the job's tasks including the outcomes of this decision; the result includes the new
-// outcomes.
+// permanently. The wait began when the last task of the gang began to wait. That time comes from records, so it
+// survives a change of leader. own holds the job's tasks including the outcomes of this decision; the result includes
+// the new outcomes.
 func (p jobTasks) failOverdueGangs(in *JobInput, own []*slot) []*slot {
 	k := 0
 	for i := range in.Spec.Steps {
@@ -66,7 +66,8 @@ func (p jobTasks) failOverdueGangs(in *JobInput, own []*slot) []*slot {
 	return own
 }
 
-// failUnplaced writes the outcome of an attempt that was never placed and has no records: its task has failed for good.
+// failUnplaced writes the outcome of an attempt that was never placed and has no records: its task has failed
+// permanently.
 func (p jobTasks) failUnplaced(s *slot, step *cluster.Step, message string) *cluster.Outcome {
 	owner := p.owner
 	c := Conclusion{
@@ -84,7 +85,7 @@ func (p jobTasks) failUnplaced(s *slot, step *cluster.Step, message string) *clu
 	return &c.Outcome
 }
 
-// gangFailure returns the outcome by which the task failed for good without a placement, or nil.
+// gangFailure returns the outcome by which the task failed permanently without a placement, or nil.
 func (s *slot) gangFailure() *cluster.Outcome {
 	t := s.newest()
 	if t == nil || t.Outcome == nil || t.Outcome.State != cluster.StateFailed ||

@@ -11,8 +11,8 @@ import (
 // Job decides what to do for a job. It is deterministic, does not depend on the order of the tasks, and keeps nothing
 // of its input.
 //
-// All tasks of all steps are requested at once. A failed task is tried again while its step has retries; free losses do
-// not count. Once a task has no retries left, the job has failed. Nothing begins any more, but running tasks may
+// All tasks of all steps are requested together. A failed task is tried again while its step has retries; free losses
+// do not count. Once a task has no retries left, the job has failed. Nothing begins any more, but running tasks may
 // finish, because their work may be of use.
 func Job(in JobInput) Decision {
 	p := newPlan(in.Owner, in.Definitions, in.Now)
@@ -204,7 +204,7 @@ func (in *JobInput) template(step *cluster.Step) cluster.Pending {
 	return cluster.Pending{
 		OwnerRev: in.SpecRev, Definition: step.Definition, Count: step.Count, Priority: in.Spec.Priority,
 		TimeLimit: step.TimeLimit, OnDisconnect: step.OnDisconnect, Labels: in.Spec.Labels,
-		Placement: joinConstraints(step.Placement, in.ClusterConstraints),
+		Placement: joinConstraints(step.Placement, in.Cluster),
 	}
 }
 
@@ -222,7 +222,7 @@ func exhaustedTask(spec *cluster.Job, own []*slot) *slot {
 	return nil
 }
 
-// exhausted reports whether the task has used all its tries without success, or failed for good without a placement.
+// exhausted reports whether the task has used all its tries without success, or failed permanently without a placement.
 func (s *slot) exhausted(retries int) bool {
 	return !s.succeeded() && (s.chargedFailures() > retries || s.gangFailure() != nil)
 }

@@ -13,7 +13,7 @@ import (
 type Leave struct {
 	// Reason is ReasonPressure, ReasonPreempted, ReasonTaint, ReasonConstraint, ReasonReserved or ReasonRebalance.
 	Reason cluster.ReasonCode
-	// Message explains the reason to people, as a clause that can go on: "node n1 is short of memory (96% is used)".
+	// Message explains the reason to people, as a clause that can continue: "node n1 is short of memory (96% is used)".
 	Message string
 	// Since is the time at which the reason came up. Among equals, the task that has to leave for longer is placed
 	// first.
@@ -22,8 +22,8 @@ type Leave struct {
 	From time.Time
 	// To, unless empty, is the only node for the next attempt.
 	To string
-	// Now says that the attempt ends before its next attempt has a place: a service's as the budget allows, a job's at
-	// once. A job's attempt leaves for no other reason.
+	// Now says that the attempt ends before its next attempt has a place: a service's as the budget allows, a job's
+	// immediately. A job's attempt leaves for no other reason.
 	Now bool
 	// For and ForAttempt, unless empty, name the attempt that takes the place.
 	For        cluster.TaskID
@@ -84,7 +84,7 @@ func (p moves) mustLeaveNow(l *Leave) bool {
 }
 
 // onlyNode returns the only node for the slot's next attempt, set by the reason for which the last attempt left; empty
-// for any node. Once MoveTimeout has passed without a place there, any node will do.
+// for any node. Once MoveTimeout has passed without a place there, any node suffices.
 func (p moves) onlyNode(s *slot) string {
 	t := s.newest()
 	if t == nil || t.Leave == nil || t.Leave.To == "" || t.Outcome == nil || !leavesNode(t.Outcome.Reason) {
@@ -109,8 +109,8 @@ func (p moves) endLeaving(s *slot) {
 		}
 		if !p.budget.grant(s) {
 			p.noteDelayedStop(t,
-				fmt.Sprintf("%s goes on: %s, but %d of %d are healthy, at least %d are to be once it has stopped", s.id,
-					t.Leave.Message, p.budget.healthy, p.budget.wanted, p.budget.least))
+				fmt.Sprintf("%s continues: %s, but %d of %d are healthy, at least %d are to be once it has stopped",
+					s.id, t.Leave.Message, p.budget.healthy, p.budget.wanted, p.budget.least))
 			continue
 		}
 		stop := p.newStop(t, t.Leave.stop(cluster.StopVoluntary))

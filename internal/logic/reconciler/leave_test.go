@@ -7,7 +7,7 @@ import (
 	"github.com/berthd/berth/internal/logic/reconciler"
 )
 
-// leaveSome makes an attempt leave its node, although the node is well.
+// leaveSome makes an attempt leave its node, although the node is ready.
 func (c *chaos) leaveSome() {
 	if len(c.records) == 0 {
 		return

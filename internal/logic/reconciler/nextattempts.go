@@ -2,7 +2,7 @@ package reconciler
 
 import "github.com/berthd/berth/internal/cluster"
 
-// NextAttempts returns, by task, what the next attempt of each of a service's tasks would ask for if it were placed now
+// NextAttempts returns, by task, what the next attempt of each of a service's tasks would request if it were placed now
 // beside the existing attempts. This is the request of a move of the task, and equals the request that Service makes. A
 // task without a definition is missing from the result.
 func NextAttempts(in ServiceInput) map[cluster.TaskID]cluster.Pending {

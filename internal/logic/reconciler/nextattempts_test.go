@@ -10,9 +10,9 @@ import (
 	"github.com/berthd/berth/internal/logic/reconciler"
 )
 
-// TestAgainIsWhatIsAskedFor: the predicted request of a running task equals its real request once the attempt is lost,
-// except for the attempt's own node and the start of the wait.
-func TestAgainIsWhatIsAskedFor(t *testing.T) {
+// TestPredictedRequestEqualsTheRealOne: the predicted request of a running task equals its real request once the
+// attempt is lost, except for the attempt's own node and the start of the wait.
+func TestPredictedRequestEqualsTheRealOne(t *testing.T) {
 	def := &cluster.TaskDefinition{
 		Name: "web", Version: 1, Ports: []cluster.Port{{Name: "http", Port: 80}},
 		Containers: []cluster.Container{
@@ -36,7 +36,7 @@ func TestAgainIsWhatIsAskedFor(t *testing.T) {
 		}},
 		Lifespan: cluster.Lifespan{Generation: 1, Created: now},
 	}
-	stands := func(id cluster.TaskID, o cluster.OwnerRef) reconciler.Task {
+	runningTask := func(id cluster.TaskID, o cluster.OwnerRef) reconciler.Task {
 		return reconciler.Task{Attempt: cluster.Attempt{Desired: &cluster.Desired{
 			Task: id, Attempt: 1, UUID: "u", Node: "n1", Owner: o, Definition: def.Ref(), Count: 1,
 		}}}
@@ -50,27 +50,27 @@ func TestAgainIsWhatIsAskedFor(t *testing.T) {
 	web, sum := cluster.ServiceTask("c", "web", 1, 0), cluster.JobTask("c", "sum", 1, "work", 0)
 	service := reconciler.ServiceInput{
 		Owner: spec.Owner(), Spec: spec, SpecRev: 4, Definitions: definitions,
-		ClusterConstraints: constraints, Now: now,
+		Cluster: &cluster.Cluster{Constraints: constraints}, Now: now,
 	}
 	batch := reconciler.JobInput{
 		Owner: job.Owner(), Spec: job, SpecRev: 5, Definitions: definitions,
-		ClusterConstraints: constraints, Now: now,
+		Cluster: &cluster.Cluster{Constraints: constraints}, Now: now,
 	}
 	same := func(name string, again cluster.Pending, asked []cluster.Pending) {
 		t.Helper()
 		if len(asked) != 1 {
-			t.Fatalf("%s: %d are asked for, want 1", name, len(asked))
+			t.Fatalf("%s: %d are pending, want 1", name, len(asked))
 		}
 		asked[0].Since, asked[0].ExcludedNodes = time.Time{}, []string{"n1"}
 		if diff := cmp.Diff(asked[0], again); diff != "" {
-			t.Errorf("%s (-asked for +would be):\n%s", name, diff)
+			t.Errorf("%s (-pending +predicted):\n%s", name, diff)
 		}
 	}
-	service.Tasks = []reconciler.Task{stands(web, spec.Owner())}
+	service.Tasks = []reconciler.Task{runningTask(web, spec.Owner())}
 	again := reconciler.NextAttempts(service)[web]
 	service.Tasks = []reconciler.Task{ended(web, spec.Owner())}
 	same("service", again, reconciler.Service(service).Pending)
-	batch.Tasks = []reconciler.Task{stands(sum, job.Owner())}
+	batch.Tasks = []reconciler.Task{runningTask(sum, job.Owner())}
 	again = reconciler.NextJobAttempts(batch)[sum]
 	batch.Tasks = []reconciler.Task{ended(sum, job.Owner())}
 	same("job", again, reconciler.Job(batch).Pending)

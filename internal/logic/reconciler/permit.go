@@ -7,12 +7,12 @@ import (
 	"github.com/berthd/berth/internal/logic/watcher"
 )
 
-// permits answers the agents that ask for a permit (P5.2).
+// permits answers the agents that request a permit (P5.2).
 type permits struct{ *plan }
 
 // permit answers agents that ask whether they may carry out a voluntary stop of the slot's attempts (P5.2). The stop
 // was charged when it was decided. The budget is checked again now, so that failures since then count too. A refused
-// request needs no answer: the agent goes on and asks again.
+// request needs no answer: the agent continues and asks again.
 func (p permits) permit(s *slot, wanted bool) {
 	for _, t := range s.attempts {
 		if !t.mayNotStopYet() || t.Absence != watcher.Present || p.outcomes[t] != nil || p.drainEndsNow(t) ||
@@ -21,7 +21,7 @@ func (p permits) permit(s *slot, wanted bool) {
 		}
 		least, ok := p.permitted(s, t, wanted)
 		if !ok {
-			p.noteDelayedStop(t, fmt.Sprintf("%s goes on: %d of %d are healthy without it, at least %d are to be",
+			p.noteDelayedStop(t, fmt.Sprintf("%s continues: %d of %d are healthy without it, at least %d are to be",
 				s.id, p.budget.healthyWithout(s), p.budget.wanted, least))
 			continue
 		}
@@ -52,8 +52,7 @@ func (p permits) permitted(s *slot, t *Task, wanted bool) (least int, ok bool) {
 		b.healthyWithout(s) >= least
 }
 
-// mayNotStopYet reports whether the attempt was told to stop voluntarily and still runs without a permit that it can
-// use.
+// mayNotStopYet reports whether the attempt has a voluntary stop and still runs without a permit that it can use.
 func (t *Task) mayNotStopYet() bool {
 	if !t.stopped() || t.Desired.Stop.Class != cluster.StopVoluntary || endObserved(t) || t.Observed != nil &&
 		t.Observed.Gone {

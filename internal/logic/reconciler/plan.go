@@ -83,10 +83,17 @@ func (p *plan) nextAttempt(s *slot, template cluster.Pending) (cluster.Pending, 
 	return next, true
 }
 
-// joinConstraints returns the placement with the cluster's constraints in front.
-func joinConstraints(own cluster.Placement, common []cluster.Constraint) cluster.Placement {
-	if len(common) > 0 {
+// joinConstraints returns the placement with the constraints of the cluster in front.
+func joinConstraints(own cluster.Placement, in *cluster.Cluster) cluster.Placement {
+	if common := constraintsOf(in); len(common) > 0 {
 		own.Constraints = slices.Concat(common, own.Constraints)
 	}
 	return own
+}
+
+func constraintsOf(c *cluster.Cluster) []cluster.Constraint {
+	if c == nil {
+		return nil
+	}
+	return c.Constraints
 }

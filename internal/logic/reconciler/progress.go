@@ -10,7 +10,7 @@ import (
 	"github.com/berthd/berth/internal/logic/watcher"
 )
 
-// progress keeps the record of a rollout: it begins, goes on, completes or fails by the tasks and the clock.
+// progress keeps the record of a rollout: it begins, continues, completes or fails by the tasks and the clock.
 type progress struct{ *rollout }
 
 // updateRecord updates the record of the rollout: its state, whether it is complete or failed, and what follows. It
@@ -109,27 +109,42 @@ func (r progress) complete(started bool) {
 	}
 }
 
-// fail ends the rollout as failed. It goes back to the last healthy version if there is one and the policy wants it. A
-// rollback does not go back any further.
-func (r progress) fail(code cluster.ReasonCode, message string) {
+// rollbackTarget returns the last healthy version if the policy goes back to it, or nil. A rollback does not go back
+// any further.
+func (r progress) rollbackTarget() *cluster.Version {
 	back := r.rec.Healthy
+	if !r.spec.Update.RollsBack() || back == nil || back.Definition == r.rec.Definition ||
+		r.spec.Rollout.Reverted != 0 ||
+		r.definitions(back.Definition) == nil {
+		return nil
+	}
+	return back
+}
+
+// fail ends the rollout as failed. It goes back to the target of the rollback, unless that version needs a permission
+// that the cluster no longer has.
+func (r progress) fail(code cluster.ReasonCode, message string) {
+	back := r.rollbackTarget()
+	if back != nil {
+		if lack := r.in.Cluster.LackOf(r.definitions(back.Definition)); lack != "" {
+			message, back = message+"; no rollback, because "+lack, nil
+		}
+	}
 	r.rec.Reason = code
 	r.end(cluster.RolloutFailed, message)
 	r.report("service.rollout-failed", code,
 		fmt.Sprintf("generation %d with %s: %s", r.rec.Generation, r.rec.Definition, message))
-	if !r.spec.Update.RollsBack() || back == nil || back.Definition == r.rec.Definition ||
-		r.spec.Rollout.Reverted != 0 ||
-		r.definitions(back.Definition) == nil {
+	if back == nil {
 		return
 	}
 	r.end(cluster.RolloutRolledBack, fmt.Sprintf("%s; back to %s", message, back.Definition))
 	r.Revert = &Revert{Definition: back.Definition, Failed: r.rec.Generation, SpecRev: r.in.SpecRev}
 	r.report("service.rolled-back", code,
-		fmt.Sprintf("generation %d with %s failed and %s is asked for again: %s", r.rec.Generation, r.rec.Definition,
+		fmt.Sprintf("generation %d with %s failed and %s is requested again: %s", r.rec.Generation, r.rec.Definition,
 			back.Definition, message))
 }
 
-// promote goes on from the canaries once somebody, or the policy, promotes them.
+// promote continues from the canaries once a user, or the policy, promotes them.
 func (r progress) promote() {
 	c := min(r.canaries(), r.n)
 	asked := r.spec.Rollout.Promoted == r.rec.Generation
@@ -138,7 +153,7 @@ func (r progress) promote() {
 		r.rec.State, r.rec.Changed = cluster.RolloutRolling, r.now
 	case c == 0:
 	case asked:
-		r.promoted("somebody promoted the canaries")
+		r.promoted("a user promoted the canaries")
 	case r.rec.State == cluster.RolloutCanary && r.spec.Update.AutoPromote && r.healthy >= c && r.gatesPassed():
 		r.promoted(fmt.Sprintf("%s healthy%s", canariesAre(c), r.andGates()))
 	case r.rec.State == cluster.RolloutRolling && r.healthy >= c:

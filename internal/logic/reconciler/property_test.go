@@ -99,7 +99,7 @@ func TestServiceUnderFaults(t *testing.T) {
 // user changes the service.
 func (c *chaos) user(refs []cluster.Ref) {
 	s := *c.service
-	switch c.choose("wish", 4) {
+	switch c.choose("change", 4) {
 	case 0:
 		s.Count = c.choose("count", 5)
 	case 1, 2:

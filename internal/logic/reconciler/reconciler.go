@@ -16,11 +16,11 @@
 //   - A rollout replaces a few tasks at a time. It keeps the best old tasks until healthy new tasks replace them. It
 //     completes, or it fails and goes back (see rollout).
 //   - A healthy task is given up only while the service keeps the number of healthy tasks that its update policy
-//     demands. The number is checked when the stop is decided, and again when the agent asks for the permit (see
+//     demands. The number is checked when the stop is decided, and again when the agent requests the permit (see
 //     budget, permit).
 //   - A job with a task that has no retries left begins nothing more. Its running tasks may finish.
 //   - A service's task leaves a node, for a drain or another reason, once its next attempt is healthy elsewhere. A
-//     job's task may end on a drained node; for other reasons it stops at once. A preempted task stops before its
+//     job's task may end on a drained node; for other reasons it stops immediately. A preempted task stops before its
 //     next attempt begins.
 //   - An attempt that runs without a record in the store is adopted if its owner wants it, and stopped otherwise.
 //
@@ -51,7 +51,7 @@ type Task struct {
 	Reported bool
 }
 
-// Recovery describes a store that went back (P1.7). The zero value stands for a store that never did.
+// Recovery describes a store that went back (P1.7). The zero value means a store that never did.
 type Recovery struct {
 	// Incarnation is the incarnation of the store. An attempt that was placed under an earlier incarnation and is
 	// unknown to its node has ended there.
@@ -86,12 +86,13 @@ type ServiceInput struct {
 	Alone map[string]bool
 	// Definitions finds the definitions of all generations that still have tasks.
 	Definitions Definitions
-	// Tasks are all attempts of the owner, of all generations, in any order. They include attempts of which only the
-	// outcome is left.
+	// Tasks are all attempts of the owner, of all generations, in any order. They include attempts with only the
+	// outcome left.
 	Tasks []Task
-	// ClusterConstraints hold for every task of the owner's cluster.
-	ClusterConstraints []cluster.Constraint
-	Recovery           Recovery
+	// Cluster is the owner's cluster, or nil if it has no record. Its constraints apply to each task, and the service
+	// goes back to no version that needs a permission which it lacks.
+	Cluster  *cluster.Cluster
+	Recovery Recovery
 	// Since, unless zero, is the time from which deadlines count at the earliest: the wall clock was set then, or a new
 	// leader took over (P9.1).
 	Since time.Time
@@ -102,13 +103,13 @@ type ServiceInput struct {
 
 // JobInput holds everything that a decision about a job depends on. The fields are as in ServiceInput.
 type JobInput struct {
-	Owner              cluster.OwnerRef
-	Spec               *cluster.Job
-	SpecRev            uint64
-	Definitions        Definitions
-	Tasks              []Task
-	ClusterConstraints []cluster.Constraint
-	Recovery           Recovery
+	Owner       cluster.OwnerRef
+	Spec        *cluster.Job
+	SpecRev     uint64
+	Definitions Definitions
+	Tasks       []Task
+	Cluster     *cluster.Cluster
+	Recovery    Recovery
 	// Keep is the time for which an ended job is kept; 0 means for ever.
 	Keep time.Duration
 	Now  time.Time
@@ -126,13 +127,13 @@ type Decision struct {
 	Adoptions []Adoption
 	// Conclusions write the outcomes of ended attempts.
 	Conclusions []Conclusion
-	// Cleanups delete the records of attempts that have an outcome and of which no node holds anything.
+	// Cleanups delete the records of attempts that have an outcome and no remains on any node.
 	Cleanups []Cleanup
 	// Trims delete outcomes that nothing needs any more.
 	Trims []Trim
 	// Rollout, unless nil, is the new record of the newest version's rollout.
 	Rollout *RolloutWrite
-	// Revert, unless nil, asks for an earlier version again.
+	// Revert, unless nil, requests an earlier version again.
 	Revert *Revert
 	// Expire requests the deletion of a job whose retention time has passed. It compares the spec's revision.
 	Expire bool
@@ -194,8 +195,8 @@ type Stop struct {
 
 // Move takes a task off its node. Nothing is written until the scheduler finds a place for Next: a task without another
 // place stays. Then the attempt gets its outcome and runs on until the next attempt is healthy (Conclusion). If two
-// attempts must not live at once, the attempt is stopped first (Stop). Exactly one of the two is nil. The next decision
-// searches for the place again.
+// attempts must not live concurrently, the attempt is stopped first (Stop). Exactly one of the two is nil. The next
+// decision searches for the place again.
 type Move struct {
 	Next       cluster.Pending
 	From       string
@@ -256,7 +257,7 @@ const (
 	MaxDelay    = 5 * time.Minute
 	MaxJobDelay = 30 * time.Second
 	SteadyTime  = 10 * time.Minute
-	// MoveTimeout is the time for which the next attempt of a moved task may look for its place. Until then a task that
+	// MoveTimeout is the time for which the next attempt of a moved task may search its place. Until then a task that
 	// cannot share a node with another of its kind keeps running on its healthy node. The attempt may use any node
 	// after MoveTimeout, even if the move named one node.
 	MoveTimeout = time.Minute

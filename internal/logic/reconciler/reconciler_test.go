@@ -188,7 +188,7 @@ func TestDelaysGrowWithEachFailure(t *testing.T) {
 	}
 }
 
-func TestALongRunIsForgiven(t *testing.T) {
+func TestLongRunResetsFailures(t *testing.T) {
 	w := newWorld()
 	w.service = &cluster.Service{
 		Name: "web", Definition: w.define("web@1", nil), Count: 1,
@@ -228,7 +228,8 @@ func TestPendingCarriesWhatTheSchedulerNeeds(t *testing.T) {
 	}
 	s.SetDefaults()
 	d := reconciler.Service(reconciler.ServiceInput{
-		Spec: s, SpecRev: 11, ClusterConstraints: []cluster.Constraint{common}, Now: time.Unix(60, 0),
+		Spec: s, SpecRev: 11, Cluster: &cluster.Cluster{Constraints: []cluster.Constraint{common}},
+		Now:         time.Unix(60, 0),
 		Definitions: func(r cluster.Ref) *cluster.TaskDefinition { return w.definitions[r] },
 	})
 	want := []cluster.Pending{{
@@ -245,7 +246,7 @@ func TestPendingCarriesWhatTheSchedulerNeeds(t *testing.T) {
 	}
 }
 
-func TestAMissingDefinitionIsSaid(t *testing.T) {
+func TestMissingDefinitionIsReported(t *testing.T) {
 	s := &cluster.Service{
 		Name: "web", Definition: cluster.Ref{Name: "web", Version: 1}, Count: 1,
 		Lifespan: cluster.Lifespan{Generation: 1},
@@ -258,7 +259,7 @@ func TestAMissingDefinitionIsSaid(t *testing.T) {
 }
 
 // A job that runs again under another generation waits for the end of the earlier run.
-func TestAJobRunsAnewAfterItsEarlierRunEnded(t *testing.T) {
+func TestJobRunsAgainAfterItsEarlierRunEnded(t *testing.T) {
 	w, r := job(t, cluster.StateRunning, nil)
 	again := *w.job
 	again.Generation = 2

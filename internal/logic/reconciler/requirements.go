@@ -5,7 +5,7 @@ import (
 )
 
 // requirements holds what every task of a definition requires of a node. It is computed once in a decision. All
-// requested tasks share its lists, and nobody changes them.
+// requested tasks share its lists, and they never change.
 type requirements struct {
 	demand         cluster.Demand
 	devices        []cluster.DeviceRequest

@@ -32,7 +32,7 @@ func withDevices(d *cluster.TaskDefinition) {
 	}
 }
 
-func TestPendingHoldsRequirements(t *testing.T) {
+func TestPendingHasRequirements(t *testing.T) {
 	devices := []cluster.DeviceRequest{{Type: "gpu", Count: 3}, {Type: "gpu", Count: 1, Share: 500}}
 	w, _ := job(t, "", func(s *cluster.Step) { s.Count = 2 })
 	w.job.Labels = cluster.Labels{"app": "train"}
@@ -48,7 +48,7 @@ func TestPendingHoldsRequirements(t *testing.T) {
 		}
 	}
 	if len(pending) != 2 {
-		t.Errorf("%d tasks are asked for", len(pending))
+		t.Errorf("%d tasks are pending", len(pending))
 	}
 
 	s := newWorld()
@@ -67,19 +67,19 @@ func TestPendingHoldsRequirements(t *testing.T) {
 	}
 }
 
-// TestGangsAskTogether: the requested tasks of a gang carry the gang's size, also while one of them waits for its next
-// try. Running and succeeded tasks are not counted.
-func TestGangsAskTogether(t *testing.T) {
+// TestGangsAreRequestedTogether: the requested tasks of a gang carry the gang's size, also while one of them waits for
+// its next try. Running and succeeded tasks are not counted.
+func TestGangsAreRequestedTogether(t *testing.T) {
 	w, _ := job(t, "", func(s *cluster.Step) { s.Count, s.Gang = 4, &cluster.Gang{} })
 	const gang = "default/job/work.a.1"
 	pending := w.decide(nil).Pending
 	for _, p := range pending {
 		if p.Gang != gang || p.GangSize != 4 {
-			t.Errorf("%s is of the gang %q of %d", p.Task, p.Gang, p.GangSize)
+			t.Errorf("%s belongs to the gang %q of %d", p.Task, p.Gang, p.GangSize)
 		}
 	}
 	if len(pending) != 4 {
-		t.Fatalf("%d tasks are asked for", len(pending))
+		t.Fatalf("%d tasks are pending", len(pending))
 	}
 	for _, p := range pending {
 		if err := w.place(p, "n1"); err != nil {
@@ -125,7 +125,7 @@ func TestAdoptedAttemptsKeepTheirDevices(t *testing.T) {
 	}
 }
 
-// Tasks that follow services ask for nodes whose agents know how.
+// Tasks that follow services require nodes whose agents support it.
 func TestPendingThatFollowsServices(t *testing.T) {
 	w, _ := job(t, "", func(s *cluster.Step) { s.Count = 1 })
 	w.define("w@1", func(d *cluster.TaskDefinition) {
@@ -141,6 +141,6 @@ func TestPendingThatFollowsServices(t *testing.T) {
 		d.Containers = []cluster.Container{{Name: "a", Command: []string{"run"}}}
 	})
 	if got := w.decide(nil).Pending[0].Placement.Constraints; got != nil {
-		t.Errorf("without services it asks for %v", got)
+		t.Errorf("without services it requires %v", got)
 	}
 }

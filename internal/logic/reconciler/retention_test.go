@@ -31,7 +31,7 @@ func TestEndedJobsExpire(t *testing.T) {
 	}{
 		{"just ended", nil, []reconciler.Task{outcome}, keep, time.Minute, false, keep},
 		{"kept for long enough", nil, []reconciler.Task{outcome}, keep, keep, true, 0},
-		{"kept for ever", nil, []reconciler.Task{outcome}, 0, 100 * keep, false, 0},
+		{"kept forever", nil, []reconciler.Task{outcome}, 0, 100 * keep, false, 0},
 		{"of a cron", func(j *cluster.Job) {
 			j.Cron = "nightly"
 		}, []reconciler.Task{outcome}, keep, 2 * keep, false, 0},
@@ -65,7 +65,7 @@ func TestEndedJobsExpire(t *testing.T) {
 				t.Errorf("expire: %v, want %v", d.Expire, tt.expire)
 			}
 			if tt.next != 0 && !d.NextDecision.Equal(ended.Add(tt.next)) {
-				t.Errorf("the next look is %s, want %s", d.NextDecision, ended.Add(tt.next))
+				t.Errorf("the next decision is at %s, want %s", d.NextDecision, ended.Add(tt.next))
 			}
 		})
 	}

@@ -13,7 +13,7 @@ import (
 // requested definition: a rollback keeps the tasks that are left of the earlier version. All other tasks are old.
 //
 // The best old tasks stay until healthy new tasks replace them. Without room for another task, old tasks stop first, as
-// far as the budget allows. A task of either side that fails for good meanwhile begins again in its own version. A
+// far as the budget allows. A task of either side that fails permanently meanwhile begins again in its own version. A
 // paused or failed rollout thus never leaves a service with fewer tasks than wanted.
 type rollout struct {
 	*plan
@@ -35,8 +35,7 @@ type rollout struct {
 	// unreachable nodes.
 	old  []*slot
 	live int
-	// staying counts the healthy tasks of all versions that are to stay, stopping the healthy tasks that were told to
-	// stop.
+	// staying counts the healthy tasks of all versions that are to stay, stopping the healthy tasks that have a stop.
 	staying, stopping int
 	// oldLive counts the old live tasks on reachable nodes, including stopping ones.
 	oldLive int
@@ -84,7 +83,7 @@ func (p *plan) newRollout(in *ServiceInput, all []*slot) *rollout {
 	return r
 }
 
-// newest reports whether a task is of the version that the service asks for.
+// newest reports whether a task is of the version that the service requests.
 func (in *ServiceInput) newest(s *slot) bool {
 	g := s.parts.Generation
 	return g == in.Spec.Generation || g >= in.Spec.Restarted && len(s.attempts) > 0 &&
@@ -130,7 +129,7 @@ func (r *rollout) wasHealthyBefore() bool {
 	return r.spec.Rollout.Reverted != 0 || r.rec.Healthy != nil && r.rec.Healthy.Definition == r.spec.Definition
 }
 
-// canaries returns how many tasks begin beside all old tasks until somebody promotes them; 0 without canaries.
+// canaries returns how many tasks begin beside all old tasks until a user promotes them; 0 without canaries.
 func (r *rollout) canaries() int {
 	if r.rec.Promoted || len(r.old) == 0 && r.versionToRestore() == nil || r.wasHealthyBefore() || r.rec.State.Ended() {
 		return 0
@@ -171,7 +170,7 @@ func (r taskChoice) chooseTasks() []*slot {
 	switch {
 	case r.rec.State == cluster.RolloutComplete || len(r.old) == 0 && r.versionToRestore() == nil:
 		return gather(ordered[:r.begun+max(0, min(r.n-r.begun, r.startable(fresh, nil)))], nil)
-	case r.rec.State == cluster.RolloutRolledBack: // this decision asks for another version
+	case r.rec.State == cluster.RolloutRolledBack: // this decision requests another version
 		return gather(fresh, r.old)
 	case r.rec.State.Ended() && r.limits.Canaries > 0 && !r.rec.Promoted && !r.wasHealthyBefore():
 		return r.fillUp(nil, r.keepOld(r.n, r.n))
@@ -214,7 +213,7 @@ func (r taskChoice) startable(fresh, old []*slot) int {
 	return room
 }
 
-// allowedStarting returns how many tasks of the newest version may be starting at once. An index that is free, because
+// allowedStarting returns how many tasks of the newest version may be starting together. An index that is free, because
 // an old task made room or has ended, is filled without waiting for the next batch.
 func (r taskChoice) allowedStarting() int {
 	left, now := r.n-r.healthy, r.starting()

@@ -75,8 +75,8 @@ func (c *chaos) limits() cluster.Limits {
 	return c.service.Update.Limits(c.service.Desired(), def != nil && def.Pinned())
 }
 
-// checkPermits checks each permit. A healthy attempt gets one only while enough others are healthy (P5.4): those that
-// were not told to stop, and those that await a permit. A permit answers the newest request of an agent that reports.
+// checkPermits checks each permit. A healthy attempt gets one only while enough others are healthy (P5.4): those
+// without a stop, and those that await a permit. A permit answers the newest request of an agent that reports.
 func (c *chaos) checkPermits(d reconciler.Decision, least int) {
 	c.Helper()
 	for i := range d.Stops {
@@ -101,8 +101,8 @@ func (c *chaos) checkPermits(d reconciler.Decision, least int) {
 	}
 }
 
-// asking counts the other tasks that were told to stop and go on until their agent has a permit. It leaves out the
-// stops that are given now.
+// asking counts the other tasks that have a stop and run until their agent has a permit. It leaves out the stops that
+// are given now.
 func (c *chaos) asking(given []reconciler.Stop, r *record) int {
 	tasks := map[cluster.TaskID]bool{}
 	for _, o := range c.records {
@@ -119,8 +119,8 @@ func (c *chaos) asking(given []reconciler.Stop, r *record) int {
 	return len(tasks)
 }
 
-// turns runs n turns of five seconds, with agents' steps in any order, and calls look after each.
-func (c *chaos) turns(n int, look func()) {
+// turns runs n turns of five seconds, with agents' steps in any order, and calls check after each.
+func (c *chaos) turns(n int, check func()) {
 	c.Helper()
 	for range n {
 		c.measure()
@@ -143,8 +143,8 @@ func (c *chaos) turns(n int, look func()) {
 		}
 		c.checkLive()
 		c.now = c.now.Add(5 * time.Second)
-		if look != nil {
-			look()
+		if check != nil {
+			check()
 		}
 	}
 }
@@ -165,7 +165,7 @@ func (c *chaos) measure() {
 	}
 }
 
-// ending reports whether the attempt was told to stop, or ended without an outcome yet.
+// ending reports whether the attempt has a stop, or ended without an outcome yet.
 func (r *record) ending() bool {
 	return r.Observed != nil && r.Observed.State.Terminal() || r.Desired != nil && r.Desired.Stop != nil
 }
@@ -257,8 +257,8 @@ func (c *chaos) checkEnded(want cluster.Ref) {
 	}
 }
 
-// TestRolloutsUnderFaults rolls out builds while nodes fall silent, tasks crash and users scale, pause and undo. The
-// rules of each decision hold. Once the faults end, every rollout ends with all tasks healthy.
+// TestRolloutsUnderFaults rolls out builds while nodes fall silent, tasks crash and users scale, pause and undo. Each
+// decision follows the rules. Once the faults end, every rollout ends with all tasks healthy.
 func TestRolloutsUnderFaults(t *testing.T) {
 	seen := map[string]int{}
 	checkUntilSeen(t, seen, []string{
@@ -293,9 +293,10 @@ func TestRolloutsUnderFaults(t *testing.T) {
 	})
 }
 
-// TestFailedRolloutsGoOnTrying lets rollouts fail without a rollback, while tasks of all versions crash for good, nodes
-// come and go, and the user scales, also to 0. There are never fewer wanted tasks than the service is to have.
-func TestFailedRolloutsGoOnTrying(t *testing.T) {
+// TestFailedRolloutsKeepTrying lets rollouts fail without a rollback, while tasks of all versions crash permanently,
+// nodes come and go, and the user scales, also to 0. The number of wanted tasks is never lower than the service's
+// count.
+func TestFailedRolloutsKeepTrying(t *testing.T) {
 	seen := map[string]int{}
 	checkUntilSeen(t, seen, []string{"rollout failed", "scaled", "nothing", "never healthy"}, func(t *rapid.T) {
 		c, next := deployed(t, seen)
@@ -337,8 +338,8 @@ func TestFailedRolloutsGoOnTrying(t *testing.T) {
 	})
 }
 
-// checkWanted checks that a decision about a failed rollout wants as many tasks as the service is to have: live tasks
-// that were not told to stop, and tasks that are to be placed now or later.
+// checkWanted checks that a decision about a failed rollout wants as many tasks as the service's count: live tasks
+// without a stop, and tasks that are placed now or later.
 func (c *chaos) checkWanted() {
 	c.Helper()
 	if c.rollout == nil || c.rollout.State != cluster.RolloutFailed {
@@ -407,7 +408,7 @@ func (c *chaos) disturbRollout(refs []cluster.Ref) {
 }
 
 // TestDaemonsOfAnyPolicy rolls out a good or a bad build over the nodes of a daemon, under any policy. There are never
-// two tasks on a node at once and never fewer healthy tasks than the minimum. It ends as other rollouts do, with one
+// two tasks on a node together and never fewer healthy tasks than the minimum. It ends as other rollouts do, with one
 // healthy task on each node.
 func TestDaemonsOfAnyPolicy(t *testing.T) {
 	seen := map[string]int{}

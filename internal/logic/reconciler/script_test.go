@@ -21,7 +21,7 @@ import (
 
 // TestScripts plays the stories in testdata against the model in world_test.go, see package script. Commands:
 //
-//	definition web@1 [port] [volume] [sick]   a definition; a fixed port pins it; sick tasks never get healthy
+//	definition web@1 [port] [volume] [root] [sick]   a definition; a fixed port pins it; sick tasks never get healthy
 //	service web count=N gen=N def=R [stopped] [deleted] [disconnect=wait] [daemon], and the settings of func policy
 //	job work gen=N [cancelled] [deleted]
 //	step a count=N def=R [retries=N] [limit=D] [disconnect=keep] [gang=D]   a gang waits since now
@@ -29,6 +29,7 @@ import (
 //	nodes n1 n2 …                       the nodes of the domain
 //	task web.1.0 a1 on n1 def=R STATE [HEALTH]   an attempt in this state;
 //	                                    the first one marks its version as rolled out
+//	cluster NAME [PERMISSION…]          the owner's cluster and its permissions
 //	lost web.1.0 a1                     the attempt gets the outcome lost, but really goes on
 //	node n1 present|suspected|silent|gone
 //	node n1 unreported                  the node's full report is missing
@@ -128,8 +129,16 @@ func (s *stage) do(words []string) {
 			if a.has("volume") {
 				d.Volumes = []cluster.Volume{{Name: "data"}}
 			}
+			if a.has("root") {
+				d.Containers[0].User = "root"
+			}
 		})
 		s.sick[r] = a.has("sick")
+	case "cluster":
+		s.cluster = &cluster.Cluster{Name: words[1]}
+		for _, permission := range words[2:] {
+			s.cluster.Permissions = append(s.cluster.Permissions, cluster.Permission(permission))
+		}
 	case "service", "job", "step":
 		s.spec(words, a)
 	case "on":

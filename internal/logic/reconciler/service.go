@@ -98,7 +98,7 @@ func Service(in ServiceInput) Decision {
 func (in *ServiceInput) template(s *slot) cluster.Pending {
 	t := cluster.Pending{
 		OwnerRev: in.SpecRev, Definition: in.Spec.Definition, Count: in.Spec.Count, Priority: in.Spec.Priority,
-		OnDisconnect: in.disconnect(), Placement: joinConstraints(in.Spec.Placement, in.ClusterConstraints),
+		OnDisconnect: in.disconnect(), Placement: joinConstraints(in.Spec.Placement, in.Cluster),
 		Restarted: in.Spec.Restarted,
 		Labels:    in.Spec.Labels,
 	}
@@ -143,8 +143,8 @@ func (s *slot) begun() int {
 	return 0
 }
 
-// mayStay reports whether a task of an older generation may stay. It is live and not told to stop for good, or it ended
-// without an order to stop and can run again.
+// mayStay reports whether a task of an older generation may stay. It is live and has no final stop, or it ended without
+// an order to stop and can run again.
 func (s *slot) mayStay(definitions Definitions) bool {
 	if s.live() {
 		return !s.endsForGood()
@@ -210,7 +210,7 @@ func (s *slot) rank() int {
 type dismissal struct{ granted, failed bool }
 
 // endUnwanted ends a task that the service does not want, if the budget grants it or the stop is mandatory. It returns
-// 1 if the task goes on for now.
+// 1 if the task continues for now.
 func (p *plan) endUnwanted(s *slot, in *ServiceInput, how dismissal) (waits int) {
 	spec := in.Spec
 	stop := cluster.Stop{Class: cluster.StopVoluntary, Reason: cluster.ReasonScaleDown}
@@ -235,7 +235,7 @@ func (p *plan) endUnwanted(s *slot, in *ServiceInput, how dismissal) (waits int)
 	if stop.Class == cluster.StopVoluntary && !how.granted {
 		if t := s.newest(); t != nil && t.live() && !t.stopped() {
 			p.noteDelayedStop(t,
-				fmt.Sprintf("%s goes on: %d of %d are healthy, at least %d are to be once it has stopped", s.id,
+				fmt.Sprintf("%s continues: %d of %d are healthy, at least %d are to be once it has stopped", s.id,
 					p.budget.healthy, p.budget.wanted, p.budget.least))
 		}
 		return 1

@@ -66,7 +66,7 @@ func (t *Task) hasRecords() bool { return t.Desired != nil || t.Observed != nil 
 // live reports whether the attempt has no outcome yet.
 func (t *Task) live() bool { return t.Outcome == nil && t.hasRecords() }
 
-// stopped reports whether the attempt was told to stop.
+// stopped reports whether the attempt has a stop.
 func (t *Task) stopped() bool { return t.Desired != nil && t.Desired.Stop != nil }
 
 // healthy reports whether the attempt is known to be healthy and is to stay. An attempt on a node that fell silent and
@@ -191,14 +191,14 @@ func (s *slot) retired() bool {
 	}
 }
 
-// endsForGood reports whether the newest attempt is live and was told to stop, and no attempt elsewhere replaces it.
+// endsForGood reports whether the newest attempt is live and has a stop, and no attempt elsewhere replaces it.
 func (s *slot) endsForGood() bool {
 	t := s.newest()
 	return t != nil && t.live() && t.stopped() && !leavesNode(t.Desired.Stop.Reason)
 }
 
-// toldToStop reports whether the newest attempt is live and was told to stop.
-func (s *slot) toldToStop() bool {
+// hasStop reports whether the newest attempt is live and has a stop.
+func (s *slot) hasStop() bool {
 	t := s.newest()
 	return t != nil && t.live() && t.stopped()
 }
@@ -246,7 +246,7 @@ func isFailure(o *cluster.Outcome) bool {
 }
 
 // waitingSince returns the time since which the task waits. A task whose last attempt moved keeps the time at which it
-// was to leave its node. Otherwise attempts that have yet to leave would rank before it and be let go for the same
+// was to leave its node. Otherwise attempts that have yet to leave would rank before it and be stopped for the same
 // place.
 func (s *slot) waitingSince(life cluster.Lifespan) time.Time {
 	if t := s.newest(); t != nil && t.Outcome != nil {

@@ -64,11 +64,10 @@ type VersionCount struct {
 	Generation    uint64 // the newest generation of its tasks
 	Definition    cluster.Ref
 	Live, Healthy int
-	Newest        bool // the service asks for this version
+	Newest        bool // the service requests this version
 }
 
-// StatusOfService returns the state of a service. It reads all of the input but ClusterConstraints, Recovery and
-// Without.
+// StatusOfService returns the state of a service. It reads all of the input but Cluster, Recovery and Without.
 func StatusOfService(in ServiceInput) ServiceStatus {
 	return statusOf(&in, slots(in.Tasks))
 }
@@ -287,7 +286,7 @@ func times(n int) string {
 	return fmt.Sprintf("%d times", n)
 }
 
-// running returns 1 if an attempt of the slot runs, is to go on, and its node can be reached.
+// running returns 1 if an attempt of the slot runs, is to continue, and its node can be reached.
 func (s *slot) running() int {
 	for _, t := range s.attempts {
 		if t.healthy() || !t.unreachable() && lifecycle.Shown(t.Attempt).State == cluster.StateRunning {

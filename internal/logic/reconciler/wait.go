@@ -30,7 +30,7 @@ func Waits(in ServiceInput) []Wait {
 	return Service(in).Waits
 }
 
-// noteDelayedStop records why an attempt goes on although it is to end.
+// noteDelayedStop records why an attempt continues although it is to end.
 func (p *plan) noteDelayedStop(t *Task, message string) {
 	p.Waits = append(p.Waits, Wait{t.id(), t.number(), t.node(), cluster.ReasonPermit, message})
 }
@@ -53,7 +53,7 @@ func (r *rollout) explainWait() {
 		r.gatesSatisfied():
 	case r.rec.State.Ended():
 		r.noteWait("", cluster.ReasonRollout,
-			fmt.Sprintf("%s goes no further: %s; undo it or ask for another version", what, r.rec.Message))
+			fmt.Sprintf("%s goes no further: %s; undo it or request another version", what, r.rec.Message))
 	case r.spec.Rollout.Paused:
 		r.noteWait("", cluster.ReasonPaused, fmt.Sprintf("%s is paused: %s", what, count))
 	case c > 0 && r.healthy < c:
@@ -72,6 +72,6 @@ func (r *rollout) explainWait() {
 		r.noteWait("", cluster.ReasonGate, fmt.Sprintf("%s waits for its gates: %s; %s", what, r.missingGates(), count))
 	case r.staggerEnd().After(r.now):
 		r.noteWait("", cluster.ReasonRollout,
-			fmt.Sprintf("%s goes on in %s: %s", what, cluster.Duration(r.staggerEnd().Sub(r.now)), count))
+			fmt.Sprintf("%s continues in %s: %s", what, cluster.Duration(r.staggerEnd().Sub(r.now)), count))
 	}
 }

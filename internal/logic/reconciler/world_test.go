@@ -16,10 +16,11 @@ import (
 )
 
 // world is a model of everything that a reconciler's decision goes through. It has a store that compares revisions, a
-// scheduler that places pending tasks, and agents that take one step at a time. The agent of a silent node goes on with
-// its last knowledge; the leader does not receive its reports.
+// scheduler that places pending tasks, and agents that take one step at a time. The agent of a silent node continues
+// with its last knowledge; the leader does not receive its reports.
 type world struct {
 	service     *cluster.Service
+	cluster     *cluster.Cluster
 	job         *cluster.Job
 	owner       cluster.OwnerRef
 	definitions map[cluster.Ref]*cluster.TaskDefinition
@@ -40,7 +41,7 @@ type world struct {
 	uuid       int
 	now        time.Time
 	last       reconciler.Decision
-	// Of a service: its rollout's record, the results of its gates, and for a daemon its nodes and the drained nodes on
+	// A service's: its rollout's record, the results of its gates, and for a daemon its nodes and the drained nodes on
 	// which only daemons are left.
 	rollout    *cluster.Rollout
 	rolloutRev uint64
@@ -62,7 +63,7 @@ type record struct {
 	cluster.Attempt
 	// real is the agent's state of the attempt, reported or not; nil if the agent has none.
 	real *cluster.Observed
-	// Of the agent: the number and time of its requests for a permit, and whether it has used one.
+	// The agent's: the number and time of its requests for a permit, and whether it has used one.
 	permitRequests int
 	lastRequestAt  time.Time
 	permitUsed     bool
@@ -156,6 +157,7 @@ func (w *world) input(tasks []reconciler.Task) reconciler.ServiceInput {
 		Owner: w.owner, Spec: w.service, SpecRev: 7, Tasks: tasks, Now: w.now, Recovery: w.recover, Without: w.without,
 		Definitions: func(r cluster.Ref) *cluster.TaskDefinition { return w.definitions[r] },
 		Rollout:     w.rollout, RolloutRev: w.rolloutRev, Gates: w.gates, Nodes: w.matching, Alone: w.alone,
+		Cluster: w.cluster,
 	}
 }
 
@@ -279,7 +281,7 @@ func (w *world) commit(d reconciler.Decision) {
 		r := w.find(t.Task, t.Attempt)
 		r.Outcome = nil
 		if r.Desired != nil || r.Observed != nil {
-			panic(fmt.Sprintf("outcome of %s attempt %d trimmed while a record stands", t.Task, t.Attempt))
+			panic(fmt.Sprintf("outcome of %s attempt %d trimmed while a record exists", t.Task, t.Attempt))
 		}
 		w.records = slices.DeleteFunc(w.records, func(x *record) bool { return x == r })
 	}
@@ -300,11 +302,11 @@ func (w *world) place(p cluster.Pending, node string) error {
 		switch {
 		case r.id != p.Task:
 		case r.attempt >= p.Attempt:
-			return fmt.Errorf("%s asks for attempt %d and has attempt %d", p.Task, p.Attempt, r.attempt)
+			return fmt.Errorf("%s requests attempt %d and has attempt %d", p.Task, p.Attempt, r.attempt)
 		case r.Outcome == nil:
-			return fmt.Errorf("%s asks for attempt %d and attempt %d has no outcome", p.Task, p.Attempt, r.attempt)
+			return fmt.Errorf("%s requests attempt %d and attempt %d has no outcome", p.Task, p.Attempt, r.attempt)
 		case r.node() == node && (r.Desired != nil || r.Observed != nil):
-			return fmt.Errorf("%s is placed on %s, where attempt %d stands", p.Task, node, r.attempt)
+			return fmt.Errorf("%s is placed on %s, where attempt %d still is", p.Task, node, r.attempt)
 		}
 	}
 	w.uuid++
@@ -452,14 +454,14 @@ func (w *world) running() map[cluster.TaskID]int {
 	return n
 }
 
-// healthy counts the tasks with an attempt that is known to be healthy and was not told to stop.
+// healthy counts the tasks with an attempt that is known to be healthy and has no stop.
 func (w *world) healthy() int { return len(w.healthyTasks()) }
 
 func (w *world) healthyTasks() map[cluster.TaskID]bool {
 	tasks := map[cluster.TaskID]bool{}
 	for _, r := range w.records {
-		told := r.Desired != nil && r.Desired.Stop != nil
-		if r.Observed.Healthy() && !told && w.absent[r.node()] == watcher.Present {
+		stopping := r.Desired != nil && r.Desired.Stop != nil
+		if r.Observed.Healthy() && !stopping && w.absent[r.node()] == watcher.Present {
 			tasks[r.id] = true
 		}
 	}
@@ -541,7 +543,7 @@ func describe(d reconciler.Decision) string {
 			b.WriteString(", free")
 		}
 		if c.Desired == nil {
-			b.WriteString(", may go on")
+			b.WriteString(", may continue")
 		}
 		b.WriteString("\n")
 	}
@@ -569,7 +571,7 @@ func describe(d reconciler.Decision) string {
 		fmt.Fprintf(&b, "  event %s\n", e.Type)
 	}
 	if !d.NextDecision.IsZero() {
-		fmt.Fprintf(&b, "  look again at %v\n", d.NextDecision.Sub(time.Unix(0, 0)))
+		fmt.Fprintf(&b, "  decide again at %v\n", d.NextDecision.Sub(time.Unix(0, 0)))
 	}
 	if b.Len() == 0 {
 		b.WriteString("  nothing to do\n")

@@ -9,8 +9,8 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// evaluateTargets returns the count that the targets ask for, up to MaxCount and without the bounds. It also describes
-// the target that asks for the most. If a schedule sets the count, the targets are not evaluated.
+// evaluateTargets returns the count that the targets need, up to MaxCount and without the bounds. It also describes
+// the target that needs the most. If a schedule sets the count, the targets are not evaluated.
 func (e *evaluation) evaluateTargets() (want int, seen string) {
 	if e.setBySchedule != "" {
 		return e.count, ""
@@ -51,7 +51,7 @@ func (e *evaluation) measured(i int) (Measured, bool) {
 	return m, known
 }
 
-// tasksFor returns how many tasks a target asks for. The load is counted in tasks that exactly meet their target. Tasks
+// tasksFor returns how many tasks a target needs. The load is counted in tasks that are exactly at their target. Tasks
 // without a measurement are idle for growth and busy for shrinking.
 func tasksFor(t *cluster.ScaleTarget, m Measured, count int) int {
 	var load float64

@@ -70,9 +70,9 @@ func drawInput(t *rapid.T) scaler.Input {
 		at := epoch().Add(-time.Duration(upTo(t, "fired", 7200)) * time.Second)
 		in.Fired = append(in.Fired, pick(t, "has fired", time.Time{}, at))
 	}
-	for range upTo(t, "wishes", 10) {
-		in.Wishes = append(in.Wishes, scaler.Wish{
-			At: epoch().Add(-time.Duration(upTo(t, "wished", 900)) * time.Second), Count: upTo(t, "wish", 50),
+	for range upTo(t, "estimates", 10) {
+		in.Estimates = append(in.Estimates, scaler.Estimate{
+			At: epoch().Add(-time.Duration(upTo(t, "estimated", 900)) * time.Second), Count: upTo(t, "estimate", 50),
 		})
 	}
 	if rapid.Bool().Draw(t, "has a scale") {
@@ -140,16 +140,16 @@ func TestPromises(t *testing.T) {
 			kept++
 		}
 		if (now != was) != (d.Event != nil) || now != was && d.Scale.Message == "" {
-			t.Fatalf("from %d to %d, and tells %+v, %+v", was, now, d.Event, d.Scale)
+			t.Fatalf("from %d to %d, with event %+v, %+v", was, now, d.Event, d.Scale)
 		}
 		if d.Scale != nil && (len(d.Scale.Recent) > cluster.MaxScaleChanges || d.Scale.From != in.Spec.Count) {
-			t.Fatalf("a record that breaks its promise: %+v", d.Scale)
+			t.Fatalf("a record that violates its limits: %+v", d.Scale)
 		}
 		if !d.NextDecision.IsZero() && !d.NextDecision.After(in.Now) {
-			t.Fatalf("look again at %s, which is not later than now", d.NextDecision)
+			t.Fatalf("decide again at %s, which is not later than now", d.NextDecision)
 		}
 		in.Scale = d.Scale
-		in.Wishes = append(in.Wishes, d.Wish)
+		in.Estimates = append(in.Estimates, d.Estimate)
 		if d.Scale != nil && in.Spec.Scaling.Up.Step == nil && in.Spec.Scaling.Down.Step == nil {
 			for i := range in.Measured { // without measurements nothing changes
 				in.Measured[i].Known = false
@@ -182,7 +182,7 @@ func TestMonotone(t *testing.T) {
 		in.Measured[i] = high
 		b := countAfter(in, scaler.Decide(in))
 		if b < a {
-			t.Fatalf("%v asks for %d and %v for %d", low.Value, a, high.Value, b)
+			t.Fatalf("%v needs %d and %v needs %d", low.Value, a, high.Value, b)
 		}
 		if b > a {
 			differ++
@@ -203,9 +203,9 @@ func TestConverges(t *testing.T) {
 			min(s.Scaling.Down.Every, cluster.DefaultScaleEvery)
 		target := &s.Scaling.Targets[0]
 		target.Whole = false
-		load := rapid.Float64Range(0, 50).Draw(t, "load") // in tasks that exactly meet the target
+		load := rapid.Float64Range(0, 50).Draw(t, "load") // in tasks that are exactly at the target
 		var scale *cluster.Scale
-		var wishes []scaler.Wish
+		var estimates []scaler.Estimate
 		now, settled := epoch(), 0
 		count := s.Count
 		for range 500 {
@@ -215,15 +215,15 @@ func TestConverges(t *testing.T) {
 				m.Value /= float64(max(1, count))
 			}
 			d := scaler.Decide(scaler.Input{
-				Spec: s, Scale: scale, Measured: []scaler.Measured{m}, Wishes: wishes,
+				Spec: s, Scale: scale, Measured: []scaler.Measured{m}, Estimates: estimates,
 				Now: now,
 			})
 			if d.Scale != nil {
 				scale = d.Scale
 			}
-			wishes = append(wishes, d.Wish)
-			for now.Sub(wishes[0].At) > scaler.Keep(s.Scaling) {
-				wishes = wishes[1:]
+			estimates = append(estimates, d.Estimate)
+			for now.Sub(estimates[0].At) > scaler.Keep(s.Scaling) {
+				estimates = estimates[1:]
 			}
 			settled++
 			if n := s.At(scale).Count; n != count {
@@ -231,7 +231,7 @@ func TestConverges(t *testing.T) {
 			}
 		}
 		if settled < 60 {
-			t.Fatalf("the count changed %d looks before the end, and is %d for a load of %v", settled, count, load)
+			t.Fatalf("the count changed %d decisions before the end, and is %d for a load of %v", settled, count, load)
 		}
 		low := min(max(load/(1+scaler.Tolerance), float64(s.Scaling.Min)), 60)
 		high := max(math.Ceil(load/(1-scaler.Tolerance)), float64(s.Scaling.Min), 1)
@@ -241,9 +241,9 @@ func TestConverges(t *testing.T) {
 	})
 }
 
-// TestPaceHolds: within Every the count never is further than a step from an earlier value, as long as all changes
-// within Every are remembered.
-func TestPaceHolds(t *testing.T) {
+// TestPaceLimitsChanges: within Every the count never is further than a step from an earlier value, as long as all
+// changes within Every are remembered.
+func TestPaceLimitsChanges(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := drawService(t)
 		s.Scaling.Schedules, s.Scaling.Targets = nil,

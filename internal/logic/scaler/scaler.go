@@ -1,7 +1,7 @@
 // Package scaler decides how many tasks a service has if its count follows its load or the clock.
 //
 // A decision is a function of values. The caller measures, looks up the moments of the schedules, remembers the
-// returned wishes, and writes the returned record. The count obeys these rules, the first one first:
+// returned estimates, and writes the returned record. The count obeys these rules, the first one first:
 //
 //  0. An obstacle to growth: the count never grows, even if it is below Min.
 //  1. The bounds in force: Min and Max of the scaling or of a schedule.
@@ -9,10 +9,10 @@
 //  3. The targets. Each computes the load in tasks, and the highest load counts. A load within Tolerance of the count's
 //     capacity changes nothing. An unknown metric never shrinks the count, and never grows it. Tasks without a
 //     measurement count as idle for growth and as busy for shrinking.
-//  4. The windows: of the wishes within a window, the lowest one to grow, the highest one to shrink.
+//  4. The windows: of the estimates within a window, the lowest one to grow, the highest one to shrink.
 //  5. The pace: at most Step within Every.
 //
-// A count that the user changed or a schedule set starts afresh: earlier wishes and changes no longer count.
+// A count that the user changed or a schedule set starts afresh: earlier estimates and changes no longer count.
 package scaler
 
 import (
@@ -40,9 +40,9 @@ type Input struct {
 	Scale *cluster.Scale
 	// Measured holds a value for each of Spec.Scaling.Targets, in their order. A missing value is unknown.
 	Measured []Measured
-	// Wishes are the wishes of earlier decisions about the service, in any order. A new caller, such as a new leader,
-	// has none. The count then stays for a window's length, as if it had been wished for now.
-	Wishes []Wish
+	// Estimates are the estimates of earlier decisions about the service, in any order. A new caller, such as a new
+	// leader, has none. The count then stays for a window's length, as if it had been estimated now.
+	Estimates []Estimate
 	// Fired holds, for each of Spec.Scaling.Schedules, its newest moment up to Now, zero for none.
 	Fired []time.Time
 	// GrowthObstacle says why the count may not grow, empty if it may. A moment of a schedule that would make it grow
@@ -58,14 +58,14 @@ type Measured struct {
 	Value float64
 	// Known is false if nothing was measured.
 	Known bool
-	// At is the time of the measurement; zero stands for now.
+	// At is the time of the measurement; zero means now.
 	At time.Time
 	// Tasks is the number of running tasks of the service that were measured. It is unused for prometheus.
 	Tasks int
 }
 
-// Wish is the count that the metrics ask for at one time, before windows, pace and bounds.
-type Wish struct {
+// Estimate is the count that the metrics need at one time, before windows, pace and bounds.
+type Estimate struct {
 	At    time.Time
 	Count int
 }
@@ -74,8 +74,8 @@ type Wish struct {
 type Decision struct {
 	// Scale is the record to write, nil if the last one stays.
 	Scale *cluster.Scale
-	// Wish must be remembered by the caller for as long as Keep says. A wish without a time is none.
-	Wish Wish
+	// Estimate must be remembered by the caller for as long as Keep says. An estimate without a time is none.
+	Estimate Estimate
 	// NextDecision is the time at which a window or the pace may release a held change, zero for none. The caller
 	// decides again then, at each next moment of a schedule, and after each measurement.
 	NextDecision time.Time
@@ -85,7 +85,7 @@ type Decision struct {
 	Event *cluster.Event
 }
 
-// Keep returns how long wishes must be remembered: the longer of the service's two windows.
+// Keep returns how long estimates must be remembered: the longer of the service's two windows.
 func Keep(s *cluster.Scaling) time.Duration {
 	return max(window(s.Up, 0), window(s.Down, cluster.DefaultScaleDownWindow))
 }
@@ -102,26 +102,26 @@ func Decide(in Input) Decision {
 	}
 	e := newEvaluation(in)            // 1. the present count
 	e.applySchedules()                // 2. the bounds in force, and a count that a schedule sets
-	want, seen := e.evaluateTargets() // 3. the count that the metrics ask for
-	next := e.applyWindows(want)      // 4. whether they asked for it long enough
+	want, seen := e.evaluateTargets() // 3. the count that the metrics need
+	next := e.applyWindows(want)      // 4. whether they needed it long enough
 	next = e.applyPace(next)          // 5. how fast the count may change
 	return e.finish(want, next, seen)
 }
 
 // evaluation is the state of one decision about a service's count.
 type evaluation struct {
-	in            *Input
-	scaling       *cluster.Scaling
-	rec           cluster.Scale // the new record
-	recordChanged bool          // the record differs from the given one, whatever the count
-	count         int           // the present count
-	low           int           // bounds in force
-	high          int
-	wishesSince   time.Time // earlier wishes do not count
-	setBySchedule string    // expression of the schedule that sets the count now
-	wish          Wish
-	heldBy        string    // what delays a change
-	heldUntil     time.Time // when the delay may end
+	in             *Input
+	scaling        *cluster.Scaling
+	rec            cluster.Scale // the new record
+	recordChanged  bool          // the record differs from the given one, whatever the count
+	count          int           // the present count
+	low            int           // bounds in force
+	high           int
+	estimatesSince time.Time // earlier estimates do not count
+	setBySchedule  string    // expression of the schedule that sets the count now
+	estimate       Estimate
+	heldBy         string    // what delays a change
+	heldUntil      time.Time // when the delay may end
 }
 
 // newEvaluation determines the present count. A count that the user changed starts afresh.
@@ -140,7 +140,7 @@ func newEvaluation(in Input) *evaluation {
 	}
 	e.count = e.rec.Count
 	if !s.Updated.After(in.Now) {
-		e.wishesSince = s.Updated
+		e.estimatesSince = s.Updated
 	}
 	return e
 }
@@ -180,29 +180,29 @@ func (e *evaluation) applySchedules() {
 		e.count, e.recordChanged = *count, true
 		e.rec.Fired, e.rec.Recent = newest, nil
 	}
-	if e.rec.Fired.After(e.wishesSince) && !e.rec.Fired.After(e.in.Now) {
-		e.wishesSince = e.rec.Fired
+	if e.rec.Fired.After(e.estimatesSince) && !e.rec.Fired.After(e.in.Now) {
+		e.estimatesSince = e.rec.Fired
 	}
 }
 
-// applyWindows returns the count that was wished for long enough. Of the wishes within the window it is the lowest one
-// to grow and the highest one to shrink. Without earlier wishes the present count takes their place.
+// applyWindows returns the count that was estimated for long enough. It is the lowest estimate within the window to
+// grow, and the highest one to shrink. Without earlier estimates the present count takes their place.
 func (e *evaluation) applyWindows(want int) int {
 	now := e.in.Now
-	e.wish = Wish{now, want}
-	wishes := make([]Wish, 0, len(e.in.Wishes)+1)
-	for _, w := range e.in.Wishes {
-		if w.At.After(e.wishesSince) && !w.At.After(now) {
-			wishes = append(wishes, w)
+	e.estimate = Estimate{now, want}
+	estimates := make([]Estimate, 0, len(e.in.Estimates)+1)
+	for _, w := range e.in.Estimates {
+		if w.At.After(e.estimatesSince) && !w.At.After(now) {
+			estimates = append(estimates, w)
 		}
 	}
-	if len(wishes) == 0 {
-		e.wish.Count = e.count
-		wishes = append(wishes, e.wish)
+	if len(estimates) == 0 {
+		e.estimate.Count = e.count
+		estimates = append(estimates, e.estimate)
 	}
 	up, down := window(e.scaling.Up, 0), window(e.scaling.Down, cluster.DefaultScaleDownWindow)
 	lowest, highest := want, want
-	for _, w := range wishes {
+	for _, w := range estimates {
 		if w.At.After(now.Add(-up)) {
 			lowest = min(lowest, w.Count)
 		}
@@ -212,9 +212,9 @@ func (e *evaluation) applyWindows(want int) int {
 	}
 	switch {
 	case want > e.count && lowest < want:
-		e.holdByWindow(wishes, up, func(n int) bool { return n <= max(lowest, e.count) })
+		e.holdByWindow(estimates, up, func(n int) bool { return n <= max(lowest, e.count) })
 	case want < e.count && highest > want:
-		e.holdByWindow(wishes, down, func(n int) bool { return n >= min(highest, e.count) })
+		e.holdByWindow(estimates, down, func(n int) bool { return n >= min(highest, e.count) })
 	}
 	switch {
 	case lowest > e.count:
@@ -225,10 +225,10 @@ func (e *evaluation) applyWindows(want int) int {
 	return e.count
 }
 
-// holdByWindow records that a window delays a change until the last of the opposing wishes has left it.
-func (e *evaluation) holdByWindow(wishes []Wish, window time.Duration, against func(int) bool) {
+// holdByWindow records that a window delays a change until the last of the opposing estimates has left it.
+func (e *evaluation) holdByWindow(estimates []Estimate, window time.Duration, against func(int) bool) {
 	e.heldBy = fmt.Sprintf("the window of %s", window)
-	for _, w := range wishes {
+	for _, w := range estimates {
 		if until := w.At.Add(window); against(w.Count) && until.After(e.heldUntil) {
 			e.heldUntil = until
 		}
@@ -268,7 +268,7 @@ func (e *evaluation) applyPace(next int) int {
 // finish assembles the decision.
 func (e *evaluation) finish(want, next int, seen string) Decision {
 	count := min(max(next, e.low), e.high)
-	d := Decision{Wish: e.wish, Message: seen}
+	d := Decision{Estimate: e.estimate, Message: seen}
 	switch {
 	case e.setBySchedule != "":
 		d.Message = fmt.Sprintf("the schedule %q sets the count to %d", e.setBySchedule, count)

@@ -22,7 +22,7 @@ import (
 //	schedule [min=N] [max=N] [count=N]   one more schedule
 //	fire I…                      a moment of those schedules is now
 //	obstacle [WORDS]             from now on the count may not grow, for that reason, or may again
-//	leader                       another server takes over and remembers no wish
+//	leader                       another server takes over and has no earlier estimates
 //	at D [V[/TASKS[/AGE]]…]      a decision D after the beginning: for each target the value, by default of all
 //	                             tasks and measured now, or "-" for an unknown one. Prints the count
 //	every D until D V…           decisions every D with the same values; prints changes of the count or the message
@@ -43,12 +43,12 @@ func epoch() time.Time { return time.Date(2026, 11, 20, 8, 0, 0, 0, time.UTC) }
 // stage is a service and the state that a caller keeps for it.
 type stage struct {
 	*testing.T
-	now    time.Time
-	spec   cluster.Service
-	scale  *cluster.Scale
-	wishes []scaler.Wish
-	fired  []time.Time
-	out    strings.Builder
+	now       time.Time
+	spec      cluster.Service
+	scale     *cluster.Scale
+	estimates []scaler.Estimate
+	fired     []time.Time
+	out       strings.Builder
 
 	obstacle string
 }
@@ -90,15 +90,15 @@ func (s *stage) do(command string, words []string) {
 	case "obstacle":
 		s.obstacle = strings.Join(words, " ")
 	case "leader":
-		s.wishes = nil
+		s.estimates = nil
 	case "at":
 		s.now = epoch().Add(s.span(words[0]))
-		fmt.Fprintln(&s.out, s.look(words[1:]))
+		fmt.Fprintln(&s.out, s.decide(words[1:]))
 	case "every":
 		end, last := epoch().Add(s.span(words[2])), ""
 		for s.now.Before(end) {
 			s.now = s.now.Add(s.span(words[0]))
-			line := s.look(words[3:])
+			line := s.decide(words[3:])
 			if _, what, _ := strings.Cut(line, " "); what != last {
 				fmt.Fprintln(&s.out, line)
 				last = what
@@ -109,10 +109,10 @@ func (s *stage) do(command string, words []string) {
 	}
 }
 
-// look decides, carries the decision out and returns it as a line.
-func (s *stage) look(values []string) string {
+// decide decides, carries the decision out and returns it as a line.
+func (s *stage) decide(values []string) string {
 	in := scaler.Input{
-		Spec: &s.spec, Scale: s.scale, Wishes: s.wishes, Fired: s.fired, GrowthObstacle: s.obstacle,
+		Spec: &s.spec, Scale: s.scale, Estimates: s.estimates, Fired: s.fired, GrowthObstacle: s.obstacle,
 		Now: s.now,
 	}
 	for _, v := range values {
@@ -123,8 +123,8 @@ func (s *stage) look(values []string) string {
 	if d.Scale != nil {
 		s.scale = d.Scale
 	}
-	if !d.Wish.At.IsZero() {
-		s.wishes = append(s.wishes, d.Wish)
+	if !d.Estimate.At.IsZero() {
+		s.estimates = append(s.estimates, d.Estimate)
 	}
 	line := fmt.Sprintf("%s %d", s.now.Sub(epoch()), was)
 	if now := s.spec.At(s.scale).Count; now != was {
@@ -137,7 +137,7 @@ func (s *stage) look(values []string) string {
 		line += ": " + d.Message
 	}
 	if !d.NextDecision.IsZero() {
-		line += fmt.Sprintf("; look at %s", d.NextDecision.Sub(epoch()))
+		line += fmt.Sprintf("; next at %s", d.NextDecision.Sub(epoch()))
 	}
 	return line
 }

@@ -38,7 +38,7 @@ func benchFleet(nodes int) *scheduler.Fleet {
 	return f
 }
 
-// benchTasks returns tasks of so many owners with different demands.
+// benchTasks returns tasks of that many owners with different demands.
 func benchTasks(tasks, owners int, strategy cluster.Strategy) []cluster.Pending {
 	pending := make([]cluster.Pending, 0, tasks)
 	for i := range tasks {
@@ -173,7 +173,7 @@ func deviceFleet(nodes int) *scheduler.Fleet {
 	return f
 }
 
-// deviceTasks returns tasks of so many owners that ask for a device, most of them for a share.
+// deviceTasks returns tasks of so many owners that request a device, most of them a share of one.
 func deviceTasks(tasks, owners int) []cluster.Pending {
 	pending := benchTasks(tasks, owners, cluster.StrategyWhole)
 	for i := range pending {
@@ -199,7 +199,7 @@ func changed(tasks int, change func(p *cluster.Pending, i int)) []cluster.Pendin
 }
 
 // BenchmarkFineSchedule measures whole cycles where the index helps least. Each of 10,000 nodes has a unique label, and
-// tasks ask for that label, for node names, or for devices. The first three workloads are those of BenchmarkSchedule.
+// tasks require that label, for node names, or for devices. The first three workloads are those of BenchmarkSchedule.
 func BenchmarkFineSchedule(b *testing.B) {
 	const nodes = 10_000
 	spread := func(attribute string, skew int) func(tasks int) []cluster.Pending {
@@ -349,7 +349,7 @@ func busyDevices(nodes int) *scheduler.Fleet {
 	return f
 }
 
-// BenchmarkScheduleDevices is BenchmarkScheduleOne for tasks that ask for devices.
+// BenchmarkScheduleDevices is BenchmarkScheduleOne for tasks that request devices.
 func BenchmarkScheduleDevices(b *testing.B) {
 	for _, nodes := range []int{1000, 10_000, 100_000} {
 		for _, strategy := range []cluster.Strategy{cluster.StrategyWhole, cluster.StrategySpread} {

@@ -16,8 +16,8 @@ const maxAlternatives = 3
 
 // DecisionTraces returns decision traces: for each task the rank of its node, the best alternatives, and why node
 // classes refuse. The fleet must be the one that Schedule read. A trace takes a step for each node class, and one for
-// each node if the task's wishes name nodes. The traces of all tasks take no more than the given steps; later tasks get
-// no trace. The caller fills in At, Like and Before.
+// each node if the task's preferences name nodes. The traces of all tasks take no more than the given steps; later
+// tasks get no trace. The caller fills in At, Like and Before.
 func DecisionTraces(f *fleet.Fleet, tasks []cluster.Pending, nodes []string, steps int,
 	opts taskclass.Options,
 ) []cluster.DecisionTrace {

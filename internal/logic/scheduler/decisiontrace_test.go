@@ -12,8 +12,8 @@ import (
 	"github.com/berthd/berth/internal/logic/scheduler"
 )
 
-// TestDecisionTraceAgrees compares decision traces, which look at node classes, with Explain, which steps at each node.
-// The chosen node is the best of those listed, no unlisted node is better, and all nodes are accounted for.
+// TestDecisionTraceAgrees compares decision traces, which read node classes, with Explain, which reads each node. The
+// chosen node is the best of those listed, no unlisted node is better, and all nodes are accounted for.
 func TestDecisionTraceAgrees(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w, pending := drawWorld(t)
@@ -46,7 +46,7 @@ func TestDecisionTraceAgrees(t *testing.T) {
 				t.Fatalf("parts of %s (-want +got):\n%s", b.Node, diff)
 			}
 			if i > 1 && slices.Compare(score(verdicts[g.Best[i-1].Node]), score(verdicts[b.Node])) < 0 {
-				t.Fatalf("%s stands behind %s", b.Node, g.Best[i-1].Node)
+				t.Fatalf("%s is ranked behind %s", b.Node, g.Best[i-1].Node)
 			}
 		}
 		nodes := len(g.Best) + g.More
@@ -54,11 +54,11 @@ func TestDecisionTraceAgrees(t *testing.T) {
 			nodes += r.Nodes
 		}
 		if nodes != g.Nodes {
-			t.Fatalf("%d of %d nodes are told of: %+v", nodes, g.Nodes, g)
+			t.Fatalf("%d of %d nodes are counted: %+v", nodes, g.Nodes, g)
 		}
 		for _, v := range others {
 			if len(g.Best) == 1 && p.OnlyNode == "" {
-				t.Fatalf("%s would have taken it, and nobody is named beside %s", v.Node, node)
+				t.Fatalf("%s is feasible, and no node is listed beside %s", v.Node, node)
 			}
 			if p.OnlyNode == "" && slices.Compare(score(v), score(verdicts[g.Best[1].Node])) > 0 {
 				t.Fatalf("%s is better than %s, the next best: %+v", v.Node, g.Best[1].Node, g)

@@ -71,7 +71,7 @@ func TestOneNumaNode(t *testing.T) {
 	}
 	f = scheduler.NewFleet()
 	f.SetNode(numaNode("n1", coreAt(0, 0), cluster.Device{ID: "g", Type: "gpu", Numa: 1}))
-	want := "waits: 1 node: not enough core free on the NUMA node of what else the task asks for"
+	want := "waits: 1 node: not enough core free on the NUMA node of what else the task requests"
 	if got := place(pinnedPending("f", 1, cluster.PinNuma, cluster.DeviceRequest{Type: "gpu"})); got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
@@ -113,7 +113,7 @@ func TestOneNumaNodeByAllOfThem(t *testing.T) {
 		for _, u := range res.Placements[0].Devices {
 			at := slices.IndexFunc(devices, func(d cluster.Device) bool { return d.ID == u.ID })
 			if n := devices[at].Numa; n >= 0 && numa >= 0 && n != numa {
-				t.Fatalf("%+v are of several NUMA nodes: %+v", res.Placements[0].Devices, devices)
+				t.Fatalf("%+v belong to several NUMA nodes: %+v", res.Placements[0].Devices, devices)
 			} else if n >= 0 {
 				numa = n
 			}
@@ -121,8 +121,8 @@ func TestOneNumaNodeByAllOfThem(t *testing.T) {
 	})
 }
 
-// A task asks for a whole device and for a share of one with memory. On an empty node the first request would take the
-// only device with memory. Where that device is used in part, both requests fit.
+// A task requests a whole device and a share of one with memory. On an empty node the first request would take the only
+// device with memory. Where that device is used in part, both requests fit.
 func TestShareBesideAWholeDevice(t *testing.T) {
 	f := scheduler.NewFleet()
 	f.SetNode(scheduler.Node{

@@ -117,7 +117,7 @@ func drawTaint(t *rapid.T) cluster.Taint {
 	}
 }
 
-// drawPlacement adds wishes and demands to a task.
+// drawPlacement adds preferences and requirements to a task.
 func drawPlacement(t *rapid.T, p *cluster.Placement) {
 	attribute := func() string { return pick(t, "attribute", "label.zone", "node.arch", "node.name", "node.pool") }
 	if oneIn(t, "in a pool", 12) {
@@ -204,7 +204,7 @@ func drawDefinition(t *rapid.T) cluster.Ref {
 func drawHeld(t *rapid.T, index int) (cluster.TaskID, cluster.Ref) {
 	owner, step := pick(t, "owner", "o0", "o1", "o2", "old"), pick(t, "step", "", "", ".s")
 	id := cluster.TaskID(fmt.Sprintf("c.%s.%d%s.%d", owner, 1+upTo(t, "generation", 1), step, index))
-	if owner == "o0" && oneIn(t, "unknown definition", 3) { // its pending tasks are of one generation
+	if owner == "o0" && oneIn(t, "unknown definition", 3) { // its pending tasks have one generation
 		return id, cluster.Ref{}
 	}
 	return id, drawDefinition(t)
@@ -262,7 +262,7 @@ func drawOwner(t *rapid.T, owner string, names []string) []cluster.Pending {
 	if oneIn(t, "constrained", 4) {
 		p.Placement.Constraints = append(p.Placement.Constraints, drawConstraint(t))
 	}
-	if oneIn(t, "wishes", 4) {
+	if oneIn(t, "preferences", 4) {
 		drawPlacement(t, &p.Placement)
 	}
 	p.TimeLimit = pick(t, "limit", 0, 0, cluster.Duration(time.Hour), cluster.Duration(3*time.Hour))

@@ -17,7 +17,7 @@ type Verdict struct {
 	Node    string
 	Refusal *cluster.Refusal
 	// Parts are the parts of the rank other than 0, the most important first; nil with a Refusal. The first part in
-	// which two nodes differ decides: more points are better. All wishes count as one part.
+	// which two nodes differ decides: more points are better. All preferences count as one part.
 	Parts []Part
 	// Wins says that the task would run on this node.
 	Wins bool
@@ -28,8 +28,8 @@ type Part struct {
 	// Name is one of these, with Points in the unit given:
 	//
 	//   - "failed", "avoid": -1 for a node that comes last, because attempts failed there or because of a taint.
-	//   - "affinity …", "spread …", "relation …": a wish, in thousandths of its weight.
-	//   - "data": a copy of the task's own volume, weighed like a wish.
+	//   - "affinity …", "spread …", "relation …": a preference, in thousandths of its weight.
+	//   - "data": a copy of the task's own volume, weighed like a preference.
 	//   - "siblings": minus the number of the group's tasks.
 	//   - "worth": minus the value that its devices lose, in ten-thousandths of a device.
 	//   - "balance": minus the steps between free CPU and free memory.
@@ -88,7 +88,7 @@ func (x inquiry) parts(slot int32) (list []Part) {
 	if c.Filter.IsPenalized(l.Class) {
 		add("avoid", -1)
 	}
-	x.wishParts(slot, add)
+	x.preferenceParts(slot, add)
 	if c.Affinity == cluster.AntiAffinityPrefer {
 		add("siblings", -int64(c.Group.TasksOn(slot)))
 	}
@@ -110,8 +110,8 @@ func (x inquiry) parts(slot int32) (list []Part) {
 	return list
 }
 
-// wishParts adds the points of each wish for the node.
-func (x inquiry) wishParts(slot int32, add func(name string, points int64)) {
+// preferenceParts adds the points of each preference for the node.
+func (x inquiry) preferenceParts(slot int32, add func(name string, points int64)) {
 	c := x.c
 	for _, a := range c.Task.Placement.Affinities {
 		if a.Weight == 0 {

@@ -52,8 +52,10 @@ func Matches(c cluster.Constraint, n *Node) bool { return feasibility.Matches(c,
 func Text(c cluster.Constraint) string { return feasibility.Text(c) }
 
 // Allows reports whether a node meets what a placement demands of the node itself: its pool, its constraints, and
-// tolerated taints. If stands is true, the task runs there already, and only taints that evict count.
-func Allows(p *cluster.Placement, n *Node, stands bool) bool { return feasibility.Allows(p, n, stands) }
+// tolerated taints. If running is true, the task runs there already, and only taints that evict count.
+func Allows(p *cluster.Placement, n *Node, running bool) bool {
+	return feasibility.Allows(p, n, running)
+}
 
 // Unmet returns the first demand on the node itself that the node does not meet, taints aside: the pool or a
 // constraint. ok is false if all are met.

@@ -34,7 +34,7 @@ func (w world) fleet() *scheduler.Fleet {
 	return f
 }
 
-// decide is the model of Schedule: for every task it looks at every node, and for every node at every reservation.
+// decide is the model of Schedule: for every task it checks every node, and for every node at every reservation.
 // Schedule must give equal results for all inputs.
 func (w world) decide(pending []cluster.Pending) scheduler.Result {
 	w.nodes, w.held = slices.Clone(w.nodes), slices.Clone(w.held)
@@ -48,7 +48,7 @@ func (w world) decide(pending []cluster.Pending) scheduler.Result {
 		return cmp.Or(cmp.Compare(b.Priority, a.Priority), a.Since.Compare(b.Since), cmp.Compare(a.Task, b.Task))
 	})
 	w.known = map[asked]spreadOf{}
-	m := model{world: w, pending: pending, told: map[int]cluster.Waiting{}}
+	m := model{world: w, pending: pending, waits: map[int]cluster.Waiting{}}
 	var turns, held []int
 	for _, i := range order {
 		if p := pending[i]; p.Priority == 0 {
@@ -87,8 +87,8 @@ func (w world) decide(pending []cluster.Pending) scheduler.Result {
 		})
 	}
 	for _, i := range append(waiting, held...) {
-		if told, found := m.told[i]; found {
-			m.res.Waiting = append(m.res.Waiting, told)
+		if waits, found := m.waits[i]; found {
+			m.res.Waiting = append(m.res.Waiting, waits)
 		} else {
 			all := m.held
 			m.unkeep(i)
@@ -104,7 +104,7 @@ type model struct {
 	world
 	pending []cluster.Pending
 	res     scheduler.Result
-	told    map[int]cluster.Waiting
+	waits   map[int]cluster.Waiting
 }
 
 // revives reports whether the placement of another task can make a node feasible for the task.
@@ -149,7 +149,7 @@ func (m *model) unit(tasks []int) (waiting []int) {
 		found := len(m.res.Placements) - placed
 		if found >= size {
 			for _, i := range waiting {
-				delete(m.told, i)
+				delete(m.waits, i)
 			}
 			return waiting
 		}
@@ -161,7 +161,7 @@ func (m *model) unit(tasks []int) (waiting []int) {
 	others = append([]cluster.RefusalCount{{Refusal: cluster.Refusal{Code: cluster.ReasonGang, Detail: detail}}},
 		others...)
 	for _, i := range tasks {
-		m.told[i] = cluster.Waiting{Task: m.pending[i].Task, Refusals: others, Sentence: scheduler.Sentence(others)}
+		m.waits[i] = cluster.Waiting{Task: m.pending[i].Task, Refusals: others, Sentence: scheduler.Sentence(others)}
 	}
 	return tasks
 }
@@ -421,9 +421,9 @@ func (w world) siblings(n int, p cluster.Pending) (tasks int) {
 	return tasks
 }
 
-// sibling reports whether a reservation counts for the anti-affinity of a pending task. It is of the same step of a
-// job, or of the same definition of a service on the same side of the last restart. If the definition is unknown, it is
-// of the same generation.
+// sibling reports whether a reservation counts for the anti-affinity of a pending task. It belongs to the same step of
+// a job, or has the same definition of a service on the same side of the last restart. If the definition is unknown, it
+// has the same generation.
 func sibling(r scheduler.Reservation, p cluster.Pending) bool {
 	a, okA := r.Task.Parts()
 	b, okB := p.Task.Parts()

@@ -14,7 +14,7 @@ import (
 	"github.com/berthd/berth/internal/logic/scheduler/feasibility"
 )
 
-// This file models wishes, and demands on other tasks.
+// This file models preferences, and requirements on other tasks.
 
 func tolerates(p cluster.Pending, t cluster.Taint) bool {
 	return slices.ContainsFunc(p.Placement.Tolerations, func(o cluster.Toleration) bool { return o.Tolerates(t) })
@@ -211,7 +211,7 @@ func relation(r cluster.Relation) string {
 	return text
 }
 
-// points returns the sum of a task's wish points for a node, in thousandths of their weights.
+// points returns the sum of a task's preference points for a node, in thousandths of their weights.
 func (w world) points(n int, p cluster.Pending) (sum int64) {
 	sum = w.copyPoints(n, p)
 	weight := func(of int) int64 {

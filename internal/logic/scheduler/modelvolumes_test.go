@@ -47,7 +47,7 @@ func drawVolumesAsked(t *rapid.T, p *cluster.Pending) {
 	}
 }
 
-// folder reports whether a node lends what a constraint on folders asks for; about is false for other constraints.
+// folder reports whether a node satisfies a constraint on folders; about is false for other constraints.
 func (w world) folder(n int, c cluster.Constraint) (lent, about bool) {
 	f := w.nodes[n].Folders
 	switch c.Attribute {
@@ -78,7 +78,7 @@ func (w world) lent(n int) cluster.FolderFacts {
 	return cluster.FolderFacts{}
 }
 
-// matches reports whether a node meets a constraint.
+// matches reports whether a node satisfies a constraint.
 func (w world) matches(n int, c cluster.Constraint) bool {
 	if lent, about := w.folder(n, c); about {
 		return lent

@@ -191,7 +191,7 @@ func placedRightly(t *rapid.T, f *scheduler.Fleet, p cluster.Pending, pl schedul
 	case p.Priority == 0:
 		t.Fatalf("%s is held and was placed", p.Task)
 	case slices.Contains(p.ExcludedNodes, pl.Node):
-		t.Fatalf("%s placed on %s, where an earlier attempt stands", p.Task, pl.Node)
+		t.Fatalf("%s placed on %s, where an earlier attempt is", p.Task, pl.Node)
 	case !runs(n.Executors, p):
 		t.Fatalf("%s placed on %s, which has no executor for it", p.Task, pl.Node)
 	}
@@ -201,13 +201,13 @@ func placedRightly(t *rapid.T, f *scheduler.Fleet, p cluster.Pending, pl schedul
 		}
 	}
 	if len(pl.Ports) != len(p.Ports) {
-		t.Fatalf("%s asked for %d ports and got %d", p.Task, len(p.Ports), len(pl.Ports))
+		t.Fatalf("%s requested %d ports and got %d", p.Task, len(p.Ports), len(pl.Ports))
 	}
 	for _, port := range p.Ports {
 		got := pl.Ports[port.Name]
 		if port.Port != 0 && got != port.Port ||
 			port.Port == 0 && (got < cluster.FirstAutoPort || got > cluster.LastAutoPort) {
-			t.Fatalf("%s asked for port %d and got %d", p.Task, port.Port, got)
+			t.Fatalf("%s requested port %d and got %d", p.Task, port.Port, got)
 		}
 	}
 }
@@ -291,7 +291,7 @@ func TestAddedNodeUnplacesNoReplica(t *testing.T) {
 	})
 }
 
-// TestFleetByDifferences changes a fleet step by step, and compares it with a fleet that is built anew.
+// TestFleetByDifferences changes a fleet step by step, and compares it with a fleet that is built from scratch.
 func TestFleetByDifferences(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f := scheduler.NewFleet()

@@ -69,7 +69,7 @@ func TestEachPromiseIsReportedSeparately(t *testing.T) {
 	}
 	for i, port := range []int{8080, 443} {
 		if got := res.Waiting[i].Refusals; len(got) != 1 || got[0].Port != port {
-			t.Errorf("%s is told %+v, want port %d", res.Waiting[i].Task, got, port)
+			t.Errorf("%s got %+v, want port %d", res.Waiting[i].Task, got, port)
 		}
 	}
 }

@@ -17,14 +17,14 @@
 //   - the task does not tolerate a taint
 //   - the node has no executor for the task, or not its network
 //   - a constraint is not met
-//   - an earlier attempt of the task still stands on the node (P3.6)
+//   - an earlier attempt of the task still is on the node (P3.6)
 //   - anti-affinity is required, and a task of the same group runs there
 //   - a distinct, a spread or a relation is not met
 //   - CPU, memory or disk are short
 //   - devices are not free
 //   - a port is taken, or no port is left to assign
 //
-// Of the nodes that do not refuse, Schedule takes the best: package rank defines the order.
+// Schedule takes the best feasible node: package rank defines the order.
 //
 // The answer depends on the set of pending tasks and on the fleet. It never depends on the order in which either was
 // put together.

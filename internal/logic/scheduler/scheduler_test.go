@@ -185,7 +185,7 @@ func TestPlainProgramsWantTheirExecutor(t *testing.T) {
 				t.Fatalf("placed is %v, want %v: %+v", placed, test.placed, res.Waiting)
 			}
 			if !test.placed && res.Waiting[0].Refusals[0].Code != cluster.ReasonNoExecutor {
-				t.Errorf("it is told %q", res.Waiting[0].Sentence)
+				t.Errorf("its sentence is %q", res.Waiting[0].Sentence)
 			}
 		})
 	}

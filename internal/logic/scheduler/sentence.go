@@ -53,7 +53,7 @@ func phrase(r cluster.Refusal) string {
 		}
 		if strings.HasPrefix(r.Detail, "label."+cluster.LabelIsolation) {
 			return "it cannot keep programs apart, which isolation required demands; `berth node status " +
-				"NODE` tells what it lacks"
+				"NODE` lists what it lacks"
 		}
 		return r.Detail + " not met"
 	case cluster.ReasonSecret:

@@ -20,7 +20,7 @@ import (
 )
 
 // TestStories runs the scripts of testdata/stories. A script is a list of commands, one a line. The expected answer of
-// a command stands between a line "----" and an empty line. With -update the answers are rewritten.
+// a command follows a line "----" and ends at an empty line. With -update the answers are rewritten.
 //
 //	node NAME key=value…         a node joins or changes; keys: state cordon drain arch kernel executors cpu memory
 //	                             disk reserved pool taints gpus images label.<key>; the defaults are ready, 4 CPUs,
@@ -34,10 +34,10 @@ import (
 //	                             pool tolerates wants evenly distinct near must-near away must-away
 //	withdraw OWNER               its tasks no longer wait
 //	schedule                     decides; answers with the plan
-//	apply                        reserves the placements of the last schedule; other tasks go on waiting
+//	apply                        reserves the placements of the last schedule; other tasks still wait
 //	explain TASK                 answers with each node's verdict on a waiting task
 //
-// Lists are joined by ","; a value with spaces stands in "".
+// Lists are joined by ","; a value with spaces is in "".
 func TestStories(t *testing.T) {
 	files, err := filepath.Glob("testdata/stories/*.txt")
 	if err != nil || len(files) == 0 {
@@ -48,7 +48,7 @@ func TestStories(t *testing.T) {
 	}
 }
 
-var update = flag.Bool("update", false, "write the answers of the stories anew")
+var update = flag.Bool("update", false, "rewrite the answers of the stories")
 
 func runStory(t *testing.T, file string) {
 	b, err := os.ReadFile(file)
@@ -136,7 +136,7 @@ func (s *story) run(command string, args []string) (answer string, err error) {
 		s.pending = slices.DeleteFunc(s.pending, func(p cluster.Pending) bool { return p.Owner.Name == args[0] })
 	case "schedule":
 		s.last = scheduler.Schedule(s.fleet, s.pending, scheduler.Options{})
-		return tell(s.last), nil
+		return formatPlan(s.last), nil
 	case "apply":
 		s.pending = apply(s.fleet, s.pending, s.last)
 		s.last = scheduler.Result{}
@@ -148,8 +148,8 @@ func (s *story) run(command string, args []string) (answer string, err error) {
 	return "", nil
 }
 
-// tell writes a plan, one task a line. Tasks that wait for the same reason share a line.
-func tell(res scheduler.Result) string {
+// formatPlan writes a plan, one task a line. Tasks that wait for the same reason share a line.
+func formatPlan(res scheduler.Result) string {
 	var b strings.Builder
 	for _, p := range res.Placements {
 		fmt.Fprintf(&b, "%s -> %s", short(p.Task), p.Node)
@@ -411,13 +411,13 @@ func readPending(p *cluster.Pending, key, value string) (err error) {
 	case "labels":
 		p.Labels = readLabels(value)
 	default:
-		return readWish(p, key, value)
+		return readPreference(p, key, value)
 	}
 	return err
 }
 
-// readWish reads the rest of a placement.
-func readWish(p *cluster.Pending, key, value string) (err error) {
+// readPreference reads the rest of a placement.
+func readPreference(p *cluster.Pending, key, value string) (err error) {
 	switch key {
 	case "pool":
 		p.Placement.Pool = value

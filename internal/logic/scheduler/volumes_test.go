@@ -11,7 +11,7 @@ import (
 )
 
 // A task goes where its volume is. It waits with a reason while that node is down, and goes anywhere once the node is
-// forgotten. A volume that no node has binds nobody.
+// forgotten. A volume that no node has binds no task.
 func TestVolumesThatPin(t *testing.T) {
 	f := scheduler.NewFleet()
 	node := func(name string, volumes ...string) scheduler.Node {
@@ -37,7 +37,7 @@ func TestVolumesThatPin(t *testing.T) {
 		change func()
 		want   string
 	}{
-		{"nobody has it", func() {}, "a"},
+		{"no node has it", func() {}, "a"},
 		{"b has it", func() { f.SetNode(node("b", "c/db/data")) }, "b"},
 		{"d has it, too", func() { f.SetNode(node("d", "c/db/data")) }, "b"},
 		{"b is cordoned", func() { n := node("b", "c/db/data"); n.Cordon = true; f.SetNode(n) }, "d"},
@@ -62,7 +62,7 @@ func TestVolumesThatPin(t *testing.T) {
 	}
 	f.SetNode(node("d"))
 	if len(p.Placement.Constraints) != 0 {
-		t.Errorf("the task that was asked for got constraints: %+v", p.Placement.Constraints)
+		t.Errorf("the requested task got constraints: %+v", p.Placement.Constraints)
 	}
 	f.SetNode(node("b", "c/db/data"))
 	n, _, _ := f.Node("b")
@@ -76,7 +76,7 @@ func TestVolumesThatPin(t *testing.T) {
 
 // A task goes to the newest copy of its own volume, whatever its owner prefers. If that node refuses, it goes to an
 // older copy, else anywhere. It never waits for a copy.
-func TestVolumesThatStick(t *testing.T) {
+func TestStickyVolumes(t *testing.T) {
 	t.Parallel()
 	f := scheduler.NewFleet()
 	set := func(name string, placed int, change func(*scheduler.Node)) {
@@ -102,7 +102,7 @@ func TestVolumesThatStick(t *testing.T) {
 		change func()
 		want   string
 	}{
-		{"nobody has it", func() {}, "e"},
+		{"no node has it", func() {}, "e"},
 		{"b has it", func() { set("b", 1, as) }, "b"},
 		{"d has it since", func() { set("d", 2, as) }, "d"},
 		{"d is cordoned", func() { set("d", 2, func(n *scheduler.Node) { n.Cordon = true }) }, "b"},
@@ -122,11 +122,11 @@ func TestVolumesThatStick(t *testing.T) {
 	for _, v := range scheduler.Explain(f, p, scheduler.Options{}) {
 		data := slices.ContainsFunc(v.Parts, func(part scheduler.Part) bool { return part.Name == "data" })
 		if data != (v.Node == "d") {
-			t.Errorf("of %s it is told %+v", v.Node, v.Parts)
+			t.Errorf("%s got the parts %+v", v.Node, v.Parts)
 		}
 	}
 	if len(p.Placement.Affinities) != 1 {
-		t.Errorf("the task that was asked for got affinities: %+v", p.Placement.Affinities)
+		t.Errorf("the requested task got affinities: %+v", p.Placement.Affinities)
 	}
 }
 

@@ -22,8 +22,7 @@ func (y *placer) explain(c *taskclass.Class, task cluster.TaskID) cluster.Waitin
 	return cluster.Waiting{Task: task, Refusals: c.Refusals, Sentence: c.Sentence}
 }
 
-// refusals counts the refusals of all nodes. Node classes whose nodes all refuse for one reason are counted at
-// once.
+// refusals counts the refusals of all nodes. Node classes whose nodes all refuse for one reason are counted together.
 func (x inquiry) refusals() (counts []cluster.RefusalCount) {
 	c := x.c
 	nodes := x.Nodes.Fleet.Names.Count
@@ -78,7 +77,7 @@ func (s *shortage) add(resource, nodes int, missing int64) {
 	s.nodes[resource] += nodes
 }
 
-// addPage adds the nodes below a page. Pages on which no node has the CPU are added at once.
+// addPage adds the nodes below a page. Pages on which no node has the CPU are added together.
 func (s *shortage) addPage(p *index.Page) {
 	if p == nil {
 		return

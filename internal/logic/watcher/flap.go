@@ -7,8 +7,8 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// countReturn counts the return of a silent node and sets how long the node is held. A node that falls silent and
-// returns again and again gets no new tasks for a time that doubles with each return in a row; its tasks go on. The
+// countReturn counts the return of a silent node and sets how long the node is delayed. A node that falls silent and
+// returns again and again gets no new tasks for a time that doubles with each return in a row; its tasks continue. The
 // first return has no effect.
 func (v *Verdict) countReturn(in Input) {
 	n := &v.Node

@@ -6,8 +6,8 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// resolveOwner returns the node's record with the present data of its registration. If nobody owns the node, the record
-// claims it. foreign says that another domain owns it.
+// resolveOwner returns the node's record with the present data of its registration. If the node has no owner, the
+// record claims it. foreign says that another domain owns it.
 //
 // Each change of the owner is a compare-and-set of the record, and only the owner releases a node (P7.1). A domain
 // claims a node that the operator gave to it (Host.Domain) when no other domain owns it. By force it also claims the

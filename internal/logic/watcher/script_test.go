@@ -25,8 +25,8 @@ import (
 //	gone | back | pause | resume    the node is known to be gone; a mass silence stops rescheduling
 //	held | decided                  the decision about a store that went back is awaited
 //	forget                          the records and signs of life of the node are removed
-//	look D                          the watcher looks; its verdict is written
-//	watch D                         the watcher looks every four seconds until D; prints changes
+//	judge D                         the watcher judges; its verdict is written
+//	watch D                         the watcher judges every four seconds until D; prints changes
 func TestScripts(t *testing.T) {
 	script.Files(t, play)
 }
@@ -109,11 +109,11 @@ func (s *stage) do(t *testing.T, words []string) {
 		s.in.Paused = words[0] == "pause"
 	case "held", "decided":
 		s.in.Held = words[0] == "held"
-	case "look":
-		s.look(span(words[1]), true)
+	case "judge":
+		s.judge(span(words[1]), true)
 	case "watch":
 		for end := span(words[1]); s.last < end; {
-			s.look(min(s.last+4*time.Second, end), false)
+			s.judge(min(s.last+4*time.Second, end), false)
 		}
 	default:
 		t.Fatalf("unknown command %v", words)
@@ -139,7 +139,7 @@ func (s *stage) host(t *testing.T, arg map[string]string, generation uint64) {
 	s.in.Host = h
 }
 
-func (s *stage) look(now time.Duration, tell bool) {
+func (s *stage) judge(now time.Duration, always bool) {
 	if s.last != 0 {
 		s.in.Armed = watcher.Rearm(s.in.Armed, s.last, now, s.in.Options)
 	}
@@ -155,7 +155,7 @@ func (s *stage) look(now time.Duration, tell bool) {
 	}
 	node := v.Node
 	s.in.Node = &node
-	if !tell && !v.Changed {
+	if !always && !v.Changed {
 		return
 	}
 	fmt.Fprintf(&s.out, "%v %s", now, v.Node.State)
@@ -168,7 +168,7 @@ func (s *stage) look(now time.Duration, tell bool) {
 		fmt.Fprintf(&s.out, "; services %v, jobs %v", a, b)
 	}
 	if v.NextDecision != 0 {
-		fmt.Fprintf(&s.out, "; look at %v", v.NextDecision)
+		fmt.Fprintf(&s.out, "; next at %v", v.NextDecision)
 	}
 	if v.Event.Type != "" {
 		fmt.Fprintf(&s.out, "; event %s: %s", v.Event.Type, v.Event.Message)

@@ -29,7 +29,7 @@ type Options struct {
 	Suspect, Down time.Duration
 	// ServiceLost and BatchLost are the silence after which tasks of services or of jobs are lost.
 	ServiceLost, BatchLost time.Duration
-	// Gap is the longest time between two looks that does not start all silence again.
+	// Gap is the longest time between two judgements that does not restart all silence.
 	Gap time.Duration
 	// MassSilenceNodes, MassSilenceShare and MassSilenceWindow define a mass silence. Among at least MassSilenceNodes
 	// nodes, a share of more than MassSilenceShare (0 to 1) fell silent within MassSilenceWindow.
@@ -52,7 +52,7 @@ func DefaultOptions() Options {
 	}
 }
 
-// Rearm returns the time from which silence counts, given the times of the watcher's last and present look. It is
+// Rearm returns the time from which silence counts, given the times of the watcher's last and present judgement. It is
 // armed, or now after a gap of the watcher's own. A new leader begins with now.
 func Rearm(armed, last, now time.Duration, o Options) time.Duration {
 	if now-last > o.Gap || now < last {
@@ -77,7 +77,7 @@ type Input struct {
 	Host *cluster.Host
 	// Gone says that the node will not come back because its instance was destroyed. Host.Gone says the same.
 	Gone bool
-	// Paused says that a mass silence stops rescheduling (see IsMassSilence) and nobody overrode it.
+	// Paused says that a mass silence stops rescheduling (see IsMassSilence) without an override of the operator.
 	Paused bool
 	// Left is the number of attempts that have records on the node, or are in a plan with an unknown result. It matters
 	// only for a node that is to be drained.
@@ -107,7 +107,7 @@ type Verdict struct {
 	Changed bool
 	// Event reports the change.
 	Event cluster.Event
-	// Heard says that the node gave a sign of life and is not late.
+	// Heard says that the node has reported and is not late.
 	Heard bool
 	// Silence is how long the next report is overdue, 0 if it is not.
 	Silence time.Duration

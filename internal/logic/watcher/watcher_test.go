@@ -45,7 +45,7 @@ func input(t *rapid.T) watcher.Input {
 	}
 	if rapid.Bool().Draw(t, "host") {
 		in.Host = &cluster.Host{
-			Name: "n1", Domain: rapid.SampledFrom([]string{"", "", "", "other"}).Draw(t, "wish"),
+			Name: "n1", Domain: rapid.SampledFrom([]string{"", "", "", "other"}).Draw(t, "assigned"),
 			Generation: rapid.Uint64Range(0, 2).Draw(t, "forced"),
 		}
 		if rapid.Bool().Draw(t, "drain") {
@@ -98,7 +98,7 @@ func TestTasksAreLostOnlyForSilenceThatThisWatcherSaw(t *testing.T) {
 	}
 }
 
-func TestAVerdictThatIsWrittenStands(t *testing.T) {
+func TestWrittenVerdictIsKept(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := input(t)
 		v, ok := watcher.Judge(in)
@@ -118,12 +118,12 @@ func TestAVerdictThatIsWrittenStands(t *testing.T) {
 			return
 		}
 		if again.Changed || again.Event.Type != "" {
-			t.Fatalf("the same look changes the verdict %+v to %+v", v.Node, again.Node)
+			t.Fatalf("the same input changes the verdict %+v to %+v", v.Node, again.Node)
 		}
 	})
 }
 
-func TestNothingChangesBeforeTheNextLook(t *testing.T) {
+func TestNothingChangesBeforeTheNextDecision(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := input(t)
 		v, _ := watcher.Judge(in)
@@ -143,7 +143,7 @@ func TestNothingChangesBeforeTheNextLook(t *testing.T) {
 		in.Now, in.Wall = in.Now+passed, in.Wall.Add(passed)
 		later, _ := watcher.Judge(in)
 		if later.Changed || later.Absence(false) != v.Absence(false) || later.Absence(true) != v.Absence(true) {
-			t.Fatalf("at %v, before the next look at %v: %+v, was %+v", in.Now, v.NextDecision, later, v)
+			t.Fatalf("at %v, before the next judgement at %v: %+v, was %+v", in.Now, v.NextDecision, later, v)
 		}
 	})
 }
@@ -156,7 +156,7 @@ func TestRearm(t *testing.T) {
 	}{
 		{"on time", 10, 20 * time.Second, 25 * time.Second, 10},
 		{"late", 10, 20 * time.Second, 25*time.Second + 1, 25*time.Second + 1},
-		{"the clock began anew", 10, 20 * time.Second, time.Second, time.Second},
+		{"the clock restarted", 10, 20 * time.Second, time.Second, time.Second},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if got := watcher.Rearm(tt.armed, tt.last, tt.now, o); got != tt.want {
@@ -183,8 +183,8 @@ func TestMassSilence(t *testing.T) {
 		in   []watcher.Verdict
 		want bool
 	}{
-		{"nobody", nil, false},
-		{"all well", nodes(20), false},
+		{"no node", nil, false},
+		{"all ready", nodes(20), false},
 		{"three of ten", nodes(7, 30*time.Second, 40*time.Second, 50*time.Second), false},
 		{"four of ten", nodes(6, 30*time.Second, 40*time.Second, 50*time.Second, 90*time.Second), true},
 		{
@@ -207,7 +207,7 @@ func TestMassSilence(t *testing.T) {
 	}
 }
 
-func TestNothingIsKnownOfAStranger(t *testing.T) {
+func TestUnknownNodeHasNoVerdict(t *testing.T) {
 	if v, ok := watcher.Judge(watcher.Input{Host: &cluster.Host{Name: "n9"}, Options: watcher.DefaultOptions()}); ok {
 		t.Errorf("a verdict on a node that never registered: %+v", v)
 	}
@@ -225,9 +225,9 @@ func TestOnlyAReadyNodeTakesTasks(t *testing.T) {
 
 // P7.1: only the owner releases a node, and only a drained one. Other domains claim a node without an owner, or by
 // force.
-func TestOnlyTheOwnerLetsGo(t *testing.T) {
+func TestOnlyTheOwnerReleases(t *testing.T) {
 	claims, releases, forced := 0, 0, 0
-	look := func(t *rapid.T) {
+	check := func(t *rapid.T) {
 		in := input(t)
 		if in.Node != nil && rapid.Bool().Draw(t, "hand-over") { // rare by chance
 			in.Gone = false
@@ -249,7 +249,7 @@ func TestOnlyTheOwnerLetsGo(t *testing.T) {
 		case v.Node.Domain == "":
 			releases++
 			if in.Node.Domain != "default" || in.Node.State != cluster.NodeDrained || in.Left > 0 {
-				t.Fatalf("let go of %+v with %d tasks left", in.Node, in.Left)
+				t.Fatalf("released %+v with %d tasks left", in.Node, in.Left)
 			}
 		case in.Node.Domain == "":
 			claims++
@@ -263,14 +263,14 @@ func TestOnlyTheOwnerLetsGo(t *testing.T) {
 			t.Fatalf("a new owner under generation %d, after %d", v.Node.Generation, in.Node.Generation)
 		}
 	}
-	testkit.CheckRounds(t, 20, look, nil) // rare cases need more than one round
+	testkit.CheckRounds(t, 20, check, nil) // rare cases need more than one round
 	if claims == 0 || releases == 0 || forced == 0 {
 		t.Errorf("%d claims, %d releases, %d by force: too few were drawn", claims, releases, forced)
 	}
 }
 
-// A node that returns again and again is held for longer each time, up to a limit.
-func TestHoldGrows(t *testing.T) {
+// A node that returns again and again is delayed longer each time, up to a limit.
+func TestReturnDelayGrows(t *testing.T) {
 	o := watcher.DefaultOptions()
 	node := &cluster.Node{Name: "n1", Domain: "default", Generation: 1, Session: 1, State: cluster.NodeSuspect}
 	at := time.Unix(0, 0)
@@ -289,6 +289,6 @@ func TestHoldGrows(t *testing.T) {
 	const m = time.Minute
 	want := []time.Duration{0, m / 2, m, 2 * m, 4 * m, 8 * m, 10 * m, 10 * m}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("holds (-want +got):\n%s", diff)
+		t.Errorf("delays (-want +got):\n%s", diff)
 	}
 }

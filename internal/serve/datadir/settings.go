@@ -48,7 +48,7 @@ const (
 )
 
 // Settings is the file server.json, the configuration of a server that other machines reach. `berth server init` and
-// `berth server join` write it. The server itself records the location of its store. Nobody else changes it.
+// `berth server join` write it. The server itself records the location of its store. No other program changes it.
 type Settings struct {
 	// Name is a display name.
 	Name string `json:"name"`

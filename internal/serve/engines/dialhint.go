@@ -18,8 +18,7 @@ func (l Location) addHint(err error) error {
 	hint := ""
 	switch fault.Fault {
 	case etcd.FaultUnreachable:
-		hint = "Check that etcd runs, and that --store names its client addresses " +
-			"(--listen-client-urls of etcd)."
+		hint = "Check that etcd runs, and that --store names its client addresses (--listen-client-urls of etcd)."
 	case etcd.FaultPlain:
 		hint = "This etcd uses no TLS: leave out --store-ca, --store-cert and --store-key."
 	case etcd.FaultSecured:

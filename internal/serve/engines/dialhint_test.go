@@ -10,8 +10,8 @@ import (
 	"github.com/berthd/berth/internal/store/etcd"
 )
 
-// TestStoreFaultsHaveAWayOut checks that each connection error of etcd has a hint.
-func TestStoreFaultsHaveAWayOut(t *testing.T) {
+// TestStoreFaultsNameTheRemedy checks that each connection error of etcd has a hint.
+func TestStoreFaultsNameTheRemedy(t *testing.T) {
 	t.Parallel()
 	l := Location{CA: "ca.crt", Cert: "me.crt", Key: "me.key", User: "u", PasswordFile: "pw", Prefix: "prod/"}
 	for fault, want := range map[etcd.Fault]string{

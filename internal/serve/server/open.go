@@ -127,7 +127,7 @@ func (s *Server) OpenOwnStore(ctx context.Context) (store.ServerEngine, error) {
 	return engine, nil
 }
 
-// missingStoreError tells what to do if a server's store is missing.
+// missingStoreError says what to do if a server's store is missing.
 func (s *Server) missingStoreError(dir string) error {
 	flag := datadir.Flag(s.Config.DataDir)
 	hint := "If the store was only moved or not mounted, put it back.\n" + "If other servers run: `berth server " +
@@ -138,8 +138,8 @@ func (s *Server) missingStoreError(dir string) error {
 			"store is " + kept[len(kept)-1] + "."
 	}
 	return &hinted.Error{Err: fmt.Errorf(
-		"the store of this server is missing: %s contains none, but there was one. The "+
-			"server does not start with an empty store", dir), Hint: hint}
+		"the store of this server is missing: %s contains none, but there was one. The server does not start "+
+			"with an empty store", dir), Hint: hint}
 }
 
 // quorumNoticeDelay is the time without a quorum before a log line says so.
@@ -182,8 +182,7 @@ func (s *Server) runTables(ctx context.Context) error {
 			Err: err,
 			Hint: "Start the newer version of berth here, as on the other servers. To go back to this " +
 				"version, first remove what only the newer version knows:\n" + "`berth server members` on " +
-				"another server shows the versions, and the message above " +
-				"names a record.",
+				"another server shows the versions, and the message above names a record.",
 		}
 	}
 	return err

@@ -15,8 +15,8 @@ import (
 const stageTimeout = 6 * time.Second
 
 // Run serves until the context ends or a part fails, then stops the parts in stages. First the leadership ends, so that
-// another server takes over at once. Then the agents' sessions end, so that they move to other servers. The remaining
-// parts, which both need, end last.
+// another server takes over immediately. Then the agents' sessions end, so that they move to other servers. The
+// remaining parts, which both need, end last.
 func (s *Server) Run(ctx context.Context) error {
 	first := make(chan error, len(s.parts)+3)
 	stage := func(parts ...part) (end func()) {

@@ -27,8 +27,8 @@ func (e *slowEngine) Commit(ctx context.Context, groups []store.Group) (store.Re
 	return e.Engine.Commit(ctx, groups)
 }
 
-// TestGathered has concurrent writers share few commits, each with its own result. Of the writers that create one key,
-// one succeeds.
+// TestGathered has concurrent writers share few commits, each with its own result. One of the writers that create the
+// same key succeeds.
 func TestGathered(t *testing.T) {
 	engine := &slowEngine{Engine: memory.New(memory.Options{}), first: make(chan struct{})}
 	g := batching.New(engine)
@@ -80,9 +80,9 @@ func (e *countingEngine) Commit(ctx context.Context, groups []store.Group) (stor
 	return e.Engine.Commit(ctx, groups)
 }
 
-// TestGatheredAtOnce has writers that start at the same moment share one commit, although the first of them could go
-// alone.
-func TestGatheredAtOnce(t *testing.T) {
+// TestConcurrentWritersShareACommit has writers that start at the same moment share one commit, although the first of
+// them could go alone.
+func TestConcurrentWritersShareACommit(t *testing.T) {
 	engine := &countingEngine{Engine: memory.New(memory.Options{})}
 	g := batching.New(engine)
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // with more processors other writers may be late by themselves

@@ -21,7 +21,7 @@ import (
 const (
 	// BeatEvery is how often a leader writes its beat.
 	BeatEvery = 250 * time.Millisecond
-	// BeatLimit is how long a leader goes on after the last beat that was acknowledged.
+	// BeatLimit is how long a leader continues after the last beat that was acknowledged.
 	BeatLimit = time.Second
 	// ObserveEvery is the tick of an observer. The silence that an observer accepts is BeatLimit at first, which is ten
 	// ticks. It doubles with each takeover within RingSpan, up to SilenceLimit.
@@ -120,7 +120,7 @@ type leadershipState struct {
 }
 
 // Campaign blocks until this server leads the domain, and returns the leadership, which ends with ctx at the latest. A
-// domain without a holder is taken over at once, and so is one whose holder is this server before its restart. Any
+// domain without a holder is taken over immediately, and so is one whose holder is this server before its restart. Any
 // other holder has to be silent first. Campaign waits out faults of the engine, and waits until this server's member of
 // the engine has its vote. It returns the context's error, ErrClosed, or an ErrVersion for a leader record that cannot
 // be read.
@@ -175,7 +175,7 @@ func (c *Candidate) awaitLeadershipState(ctx context.Context) (leadershipState, 
 	}
 }
 
-// isVacant reports whether nobody can be leading. The domain has no holder, or this server holds it by an epoch that
+// isVacant reports whether no server can be leading. The domain has no holder, or this server holds it by an epoch that
 // this candidate never led by. Such an epoch is from before a restart, or from a takeover whose result was unknown.
 func (c *Candidate) isVacant(s leadershipState) bool {
 	return s.leader.Holder == "" || s.leader.Holder == c.config.Server && s.leader.Epoch != c.led
@@ -380,8 +380,7 @@ func (l *Leadership) beat(engine store.Engine, key string, sent time.Time) {
 	}
 }
 
-// readTogether reads records through any engine. An engine that cannot read them together is asked for one after the
-// other.
+// readTogether reads records through any engine. An engine that cannot read them together reads one after the other.
 func readTogether(ctx context.Context, engine store.Engine, keys ...string) ([]store.Record, error) {
 	if e, ok := engine.(store.TogetherReader); ok {
 		return e.ReadTogether(ctx, keys...)

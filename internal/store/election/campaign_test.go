@@ -67,7 +67,7 @@ func isFenced(t *testing.T, engine store.Engine, l *election.Leadership) bool {
 // sleep lets the time of the bubble pass.
 func sleep(d time.Duration) { time.Sleep(d) } // in-bubble: every caller is
 
-func TestCampaignOfOneServerTakesOverAtOnce(t *testing.T) {
+func TestCampaignOfOneServerTakesOverImmediately(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		engine := memory.New(memory.Options{})
 		first, took := lead(t.Context(), t, candidate(engine, "a"))
@@ -97,7 +97,7 @@ func TestCampaignOfOneServerTakesOverAtOnce(t *testing.T) {
 		second, took := lead(t.Context(), t, candidate(engine, "a"))
 		defer second.Resign()
 		if took != 0 || second.Leader.Epoch != 2 || second.Leader.Incarnation != first.Leader.Incarnation {
-			t.Errorf("after a restart: got %+v after %v, want epoch 2 of the same incarnation at once", second.Leader,
+			t.Errorf("after a restart: got %+v after %v, want epoch 2 of the same incarnation after 0s", second.Leader,
 				took)
 		}
 		if isFenced(t, engine, first) || !isFenced(t, engine, second) {
@@ -230,7 +230,7 @@ func TestReincarnate(t *testing.T) {
 		second, took := lead(t.Context(), t, candidate(engine, "bb"))
 		defer second.Resign()
 		if took != 0 || second.Leader.Epoch != 4 || second.Leader.Incarnation < first.Leader.Incarnation+2 {
-			t.Errorf("got %+v after %v, want epoch 4 at once, with an incarnation above %d", second.Leader, took,
+			t.Errorf("got %+v after %v, want epoch 4 without delay, with an incarnation above %d", second.Leader, took,
 				first.Leader.Incarnation+1)
 		}
 		if isFenced(t, engine, first) {
@@ -354,8 +354,8 @@ func TestObserverWithoutEvidenceWaits(t *testing.T) {
 	})
 }
 
-// TestStallingDiskMakesNoRing is T9: writes stall for two seconds of every three, so that every
-// leader falls silent. The doubled limit keeps the servers from deposing each other for ever.
+// TestStallingDiskMakesNoRing is T9: writes stall for two seconds of every three, so that every leader falls silent.
+// The doubled limit keeps the servers from deposing each other forever.
 func TestStallingDiskMakesNoRing(t *testing.T) {
 	takeovers := func(t *testing.T, without clause.Set) (count uint64) {
 		synctest.Test(t, func(t *testing.T) {

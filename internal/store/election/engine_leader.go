@@ -11,10 +11,10 @@ import (
 // An engine whose members run in Berth's servers elects a leader of its own. The engine notices the loss of its leader
 // sooner than any observer of beats, since it cannot answer without one. Berth therefore keeps both leaderships on one
 // server, where they are lost together (P1.3). A domain's leader pulls the engine's leadership to its own server. The
-// server that the engine's leadership moves to takes the domain over at once.
+// server that the engine's leadership moves to takes the domain over immediately.
 
 const (
-	// engineLeaderPollInterval is how often an observer asks for the engine's leader. The answer comes from this
+	// engineLeaderPollInterval is how often an observer requests the engine's leader. The answer comes from this
 	// process's memory.
 	engineLeaderPollInterval = ObserveEvery / 4
 	// maxEngineTakeovers limits the takeovers within RingSpan that a change of the engine's leader may cause. Above the
@@ -22,7 +22,7 @@ const (
 	maxEngineTakeovers = 3
 	// yieldTicks is how many ticks longer an observer waits when another observer leads the engine.
 	yieldTicks = 2
-	// moveLeaderInterval is how often a leader asks for the engine's leadership while another server has it.
+	// moveLeaderInterval is how often a leader requests the engine's leadership while another server has it.
 	// moveLeaderTimeout bounds one attempt.
 	moveLeaderInterval, moveLeaderTimeout = 5 * time.Second, 2 * time.Second
 )
@@ -69,7 +69,7 @@ func (e *engineLeaderView) yieldedTicks() int {
 }
 
 // inheritedEngineLeadership reports whether the engine's leadership moved from the leader's server to this one. This
-// server may then take over at once, unless there were too many takeovers of late.
+// server may then take over immediately, unless there were too many takeovers of late.
 func (c *Candidate) inheritedEngineLeadership(leader cluster.Leader) bool {
 	c.engine.update()
 	former := c.engine.formerLeader

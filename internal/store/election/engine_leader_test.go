@@ -100,7 +100,7 @@ func race(ctx context.Context, t *testing.T, engine *memory.Engine, e *engineEle
 }
 
 // TestEngineLeaderTakesOver loses the leader's server. The engine elects another leader 600 ms later, whose server
-// takes over at once, long before the silence is over (P1.3).
+// takes over immediately, long before the silence is over (P1.3).
 func TestEngineLeaderTakesOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		engine, e, _, kill := newLedDomain(t)
@@ -135,7 +135,7 @@ func TestEngineLeavesLivingLeader(t *testing.T) {
 }
 
 // TestEngineElsewhereIsNoReason moves the engine's leadership between servers that do not lead the domain, and then to
-// the leader's server. Nobody takes over.
+// the leader's server. No server takes over.
 func TestEngineElsewhereIsNoReason(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		engine, e, a, _ := newLedDomain(t)
@@ -151,8 +151,8 @@ func TestEngineElsewhereIsNoReason(t *testing.T) {
 	})
 }
 
-// TestEngineInARing has the engine elect another leader every second, as on disks that stall. The domain does not
-// follow for ever (T9).
+// TestEngineInARing has the engine elect another leader every second, as on disks that stall. The domain stops
+// following after some changes (T9).
 func TestEngineInARing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		engine := memory.New(memory.Options{})
@@ -191,7 +191,7 @@ func TestEngineInARing(t *testing.T) {
 	})
 }
 
-// TestLeaderDrawsEngine wins a domain on a server that does not lead the engine. The leader asks for the engine's
+// TestLeaderDrawsEngine wins a domain on a server that does not lead the engine. The leader requests the engine's
 // leadership until it has it.
 func TestLeaderDrawsEngine(t *testing.T) {
 	for _, fails := range []int{0, 2} {
@@ -232,8 +232,8 @@ func TestLearnerDoesNotCampaign(t *testing.T) {
 	})
 }
 
-// TestEngineLeaderGoesFirst silences a leader whose server never led the engine. Of two observers, the engine's leader
-// takes over.
+// TestEngineLeaderGoesFirst silences a leader whose server never led the engine. The one of two observers with the
+// engine's leader takes over.
 func TestEngineLeaderGoesFirst(t *testing.T) {
 	for _, first := range []string{"B", "C"} {
 		synctest.Test(t, func(t *testing.T) {

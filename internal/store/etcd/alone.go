@@ -12,10 +12,11 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// ForceAlone creates a store of one member from the data directory of a member whose other members are lost for good.
-// The new store is in another directory, to, which must hold none, and has all the data of this member. The given
-// config is the configuration of the later Open, with the old directory. The old directory stays unchanged, even if
-// ForceAlone is interrupted, and no process may have it open. The new directory needs twice as much room for a while.
+// ForceAlone creates a store of one member from the data directory of a member whose other members are lost
+// permanently. The new store is in another directory, to, which must hold none, and has all the data of this member.
+// The given config is the configuration of the later Open, with the old directory. The old directory stays unchanged,
+// even if ForceAlone is interrupted, and no process may have it open. The new directory needs twice as much room for a
+// while.
 //
 // Writes that only the lost members had acknowledged are gone, so election.Reincarnate must follow before the new
 // directory replaces the old one. The store has a new identity, and the old members cannot join it. Their directories
@@ -41,8 +42,8 @@ func ForceAlone(ctx context.Context, config Config, to string) (err error) {
 		return fmt.Errorf("force a store of one: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
-	// 1. Have etcd apply its log to its database, as the only member. This changes the data for good, so it works on a
-	// copy.
+	// 1. Have etcd apply its log to its database, as the only member. This changes the data permanently, so it works on
+	// a copy.
 	snapshot := filepath.Join(scratch, "snapshot")
 	config.Dir = filepath.Join(scratch, "copy")
 	if err = os.CopyFS(filepath.Join(config.Dir, "member"), os.DirFS(member)); err == nil {

@@ -55,7 +55,7 @@ func sample(t *testing.T, e store.Engine) cluster.Leader {
 	return leader
 }
 
-// TestInspect tells what is in a snapshot, and which are none.
+// TestInspect describes the content of a snapshot, and refuses other files.
 func TestInspect(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	e := open(t, Config{Dir: filepath.Join(t.TempDir(), "store"), NoSync: true})
@@ -133,8 +133,8 @@ func TestSnapshotOfALaggard(t *testing.T) {
 	}
 }
 
-// TestRestoreAFleet restores a snapshot of three members to one, which the others join anew, and to which a member of
-// before is a stranger.
+// TestRestoreAFleet restores a snapshot of three members to one, which the others join again. A former member is
+// foreign to it.
 func TestRestoreAFleet(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 3, nil)
@@ -197,7 +197,7 @@ func wantIncarnated(t *testing.T, e store.Engine, former cluster.Leader, since t
 	leader, err := store.Decode[cluster.Leader](record.Value)
 	if err != nil || leader.Holder != "" || leader.Member != "" || leader.Epoch != former.Epoch+1 ||
 		leader.Incarnation < uint64(since.UnixMilli()) {
-		t.Errorf("leader: got %+v, error %v, want nobody by epoch %d, incarnated now", leader, err, former.Epoch+1)
+		t.Errorf("leader: got %+v, error %v, want no holder, epoch %d, a new incarnation", leader, err, former.Epoch+1)
 	}
 	if record, err = e.Read(t.Context(), "berth/recovery/main"); err != nil {
 		t.Fatal(err)
@@ -209,8 +209,8 @@ func wantIncarnated(t *testing.T, e store.Engine, former cluster.Leader, since t
 	}
 }
 
-// TestForceAlone loses two of three members for good. The third goes on with all of its data, and new members join it.
-// The lost members are refused if they come back.
+// TestForceAlone loses two of three members permanently. The third continues with all of its data, and new members join
+// it. The lost members are refused if they come back.
 func TestForceAlone(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 3, func(_ int, c *Config) { c.NoSync = false })
@@ -229,7 +229,7 @@ func TestForceAlone(t *testing.T) {
 	for i := range 3 {
 		f.stop(i)
 	}
-	// Given up on the way, it leaves the directory as it was: not a store of one that nobody marked.
+	// A cancelled restore leaves the directory unchanged, and not as an unmarked store with one member.
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	before := listing(t, f.configs[2].Dir)
@@ -306,8 +306,8 @@ func shownKeys(l store.Listing) (keys []string) {
 	return keys
 }
 
-// TestDefragmentInTurn lets three members' databases stand mostly empty: each gives its room back, the leader last and
-// as a follower, and no two at once.
+// TestDefragmentInTurn leaves three members' databases mostly empty. Each member returns its free space, one after the
+// other, the leader last and as a follower.
 func TestDefragmentInTurn(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 3, func(_ int, c *Config) { c.Slack = 4 << 20 })
@@ -354,7 +354,7 @@ func TestDefragmentInTurn(t *testing.T) {
 	}
 	tend(other)
 	if size((lead+2)%3) < full[(lead+2)%3]/2 {
-		t.Error("two members were at it at once")
+		t.Error("two members defragmented concurrently")
 	}
 	tend(f.engines[lead])
 	if size(lead) < full[lead]/2 {
@@ -373,7 +373,7 @@ func TestDefragmentInTurn(t *testing.T) {
 		}
 	}
 	if f.leader() == lead {
-		t.Error("the leader kept the leadership while its database was written anew")
+		t.Error("the leader kept the leadership while its database was rewritten")
 	}
 	testkit.Eventually(t, 10*time.Second, func() error { return write(t.Context(), e, "after") })
 	listing, err := e.List(t.Context(), "berth-engine/")

@@ -184,7 +184,7 @@ func TestPartitionedWatchConverges(t *testing.T) {
 }
 
 // TestLeaderLoss kills the process of the leader, whose member leads the engine too, and measures until another leads:
-// P1.3 wants the engine's next leader to follow at once.
+// P1.3 requires that the engine's next leader takes over without delay.
 func TestLeaderLoss(t *testing.T) {
 	f := newFleet(t, 3, func(_ int, c *Config) { c.NoSync = false })
 	children := newChildren(t, f, true)
@@ -236,7 +236,7 @@ func loseLeader(t *testing.T, children []*child) time.Duration {
 	})
 	at := slices.IndexFunc(children, func(c *child) bool { return c.server == leader.Holder })
 	if at < 0 {
-		t.Fatalf("nobody is %q", leader.Holder)
+		t.Fatalf("no server is %q", leader.Holder)
 	}
 	children[at].stop()
 	began := time.Now()
@@ -244,7 +244,7 @@ func loseLeader(t *testing.T, children []*child) time.Duration {
 	testkit.Eventually(t, 20*time.Second, func() error {
 		next, err := read(t.Context(), children[(at+1)%3])
 		if err != nil || next.Epoch == leader.Epoch {
-			return errors.Join(err, errors.New("nobody leads"))
+			return errors.Join(err, errors.New("no server leads"))
 		}
 		took = time.Since(began)
 		return nil
@@ -252,15 +252,15 @@ func loseLeader(t *testing.T, children []*child) time.Duration {
 	return took
 }
 
-// TestCloseHandsOver stops the engine's leader in good order: another leads when it has stopped, and no write waits for
-// an election.
+// TestCloseHandsOver stops the engine's leader cleanly: another leads when it has stopped, and no write waits for an
+// election.
 func TestCloseHandsOver(t *testing.T) {
 	f := newFleet(t, 3, nil)
 	lead := f.leader()
 	other := f.engines[(lead+1)%3]
 	f.stop(lead)
 	if leader, _, _ := other.EngineLeader(); leader == "" {
-		t.Error("nobody leads after the leader stopped in good order")
+		t.Error("no server leads after the leader stopped cleanly")
 	}
 	watch := testkit.NewStopwatch()
 	if err := write(t.Context(), other, "a"); err != nil {

@@ -51,7 +51,7 @@ func TestMain(m *testing.M) {
 		return
 	}
 	flag.Parse()
-	if flag.Lookup("test.parallel").Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) { // nobody set it
+	if flag.Lookup("test.parallel").Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) { // it has the default
 		_ = flag.Set("test.parallel", strconv.Itoa(together))
 	}
 	goleak.VerifyTestMain(m)
@@ -271,7 +271,7 @@ func (c *child) kill() {
 	c.start()
 }
 
-// ask sends a call and waits for its reply; the error says that there is none.
+// ask sends a call and waits for its reply; it returns an error if there is none.
 func (c *child) ask(ctx context.Context, q question) (reply, error) {
 	c.mu.Lock()
 	p, up := c.process, c.up

@@ -107,7 +107,7 @@ func (s *reloadingTLS) OverrideServerName(string) error {
 }
 
 // tokenSource sends a user's token to an etcd that runs elsewhere. It gets a new token when etcd no longer knows the
-// old one: the token expired, or etcd kept it in memory and was restarted. It asks for the password each time, so that
+// old one: the token expired, or etcd kept it in memory and was restarted. It requests the password each time, so that
 // the password can be changed while the program runs. It is safe for concurrent use.
 type tokenSource struct {
 	user     string
@@ -115,7 +115,7 @@ type tokenSource struct {
 
 	renewing chan struct{} // holds one value while a call gets a token
 	mu       sync.Mutex
-	asked    bool   // etcd has been asked for a token
+	asked    bool   // a token has been requested from etcd
 	token    string // "" before the first token, and for an etcd without users
 }
 

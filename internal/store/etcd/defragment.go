@@ -119,14 +119,14 @@ func (d *defragmenter) relieveQuota(ctx context.Context) bool {
 	return true
 }
 
-// takeTurn asks for the turn, and returns nil while another member has it.
+// takeTurn requests the turn, and returns nil while another member has it.
 func (d *defragmenter) takeTurn(ctx context.Context) (*recordLease, error) {
 	bounded, cancel := context.WithTimeout(ctx, defragCallTimeout)
 	defer cancel()
 	queueKey := defragQueuePrefix + d.members.MemberID()
 	enqueue := store.Op{Key: queueKey, Value: []byte("true")}
 	if _, err := d.records.Commit(bounded, []store.Group{{Ops: []store.Op{enqueue}}}); err != nil {
-		return nil, fmt.Errorf("ask for the turn: %w", err)
+		return nil, fmt.Errorf("request the turn: %w", err)
 	}
 	if d.leadership.leads() {
 		others, err := d.mustLetOthersGo(bounded)
@@ -136,7 +136,7 @@ func (d *defragmenter) takeTurn(ctx context.Context) (*recordLease, error) {
 	}
 	turn, err := d.grantLease(bounded, defragTurnTTL)
 	if err != nil {
-		return nil, fmt.Errorf("ask for the turn: %w", err)
+		return nil, fmt.Errorf("request the turn: %w", err)
 	}
 	taken, err := turn.create(bounded, defragTurnKey, []byte(d.members.MemberID()))
 	if taken {

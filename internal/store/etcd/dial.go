@@ -110,14 +110,14 @@ func (e *Engine) probe(ctx context.Context, present []string) error {
 			continue
 		}
 		if err != nil {
-			return e.callFault("ask for its limits", err)
+			return e.callFault("read its limits", err)
 		}
 		// etcd counts groups and the content of one of them together, so a full call of one operation each has one too
 		// many.
 		e.limits = store.Limits{Operations: most - 1, Bytes: remoteMaxBytes}
 		return nil
 	}
-	return fmt.Errorf("it takes fewer than 128 operations at once: %w", store.ErrTooLarge)
+	return fmt.Errorf("it takes fewer than 128 operations in one transaction: %w", store.ErrTooLarge)
 }
 
 // probeVersions asks each present endpoint for its version.
@@ -138,7 +138,7 @@ func (e *Engine) probeVersions(ctx context.Context, present []string) error {
 		}
 	}
 	if answers == 0 {
-		return e.callFault("ask for its version", last)
+		return e.callFault("read its version", last)
 	}
 	return nil
 }

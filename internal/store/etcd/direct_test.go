@@ -90,7 +90,7 @@ func TestStuckDatabaseBoundsCommit(t *testing.T) {
 		}()
 		select {
 		case <-answered:
-			return errors.New("etcd still tells who the members are")
+			return errors.New("etcd still lists the members")
 		case <-time.After(200 * time.Millisecond):
 			return nil
 		}
@@ -113,7 +113,7 @@ func TestStuckEndpointBoundsCommit(t *testing.T) {
 	bounded(t, engine)
 }
 
-// stalling returns the address of a proxy before another address, and what makes it pass nothing any more.
+// stalling returns the address of a proxy before another address, and a function that makes it pass nothing any more.
 func stalling(t *testing.T, target string) (address string, stall func()) {
 	t.Helper()
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")

@@ -50,8 +50,8 @@ func dialAs(t *testing.T, config DialConfig) *Engine {
 	return engine
 }
 
-// TestDialSecured runs the suite on an etcd with TLS, client certificates and users, as one of these that may do no
-// more than what the guide grants it. The tests share the etcd; each has the keys below a prefix of its own.
+// TestDialSecured runs the suite on an etcd with TLS, client certificates and users, as a user with exactly the rights
+// of the guide. The tests share the etcd; each has the keys below a prefix of its own.
 func TestDialSecured(t *testing.T) {
 	t.Parallel()
 	s := etcdtest.Start(t, nil)
@@ -60,8 +60,8 @@ func TestDialSecured(t *testing.T) {
 	root.User = etcdtest.Root
 	keeper := dialAs(t, root)
 	var count atomic.Uint64
-	// What is left out concerns the disk, which is another's, and copies of the whole store, which only etcd's root may
-	// make.
+	// The omitted cases concern the disk, which belongs to another operator, and copies of the whole store, which only
+	// etcd's root may make.
 	without := []string{
 		"commit/quota", "commit/space", "snapshot", "snapshot/back", "snapshot/future",
 		"snapshot/damaged",
@@ -82,7 +82,7 @@ func TestDialSecured(t *testing.T) {
 	})
 }
 
-// TestTwoStoresInOneEtcd has two stores side by side, and keys of somebody else: none sees another's.
+// TestTwoStoresInOneEtcd has two stores side by side, and foreign keys: none sees another's.
 func TestTwoStoresInOneEtcd(t *testing.T) {
 	t.Parallel()
 	s := etcdtest.Start(t, nil)
@@ -128,8 +128,8 @@ func TestTwoStoresInOneEtcd(t *testing.T) {
 	}
 }
 
-// TestTokenRunsOut drops the tokens of logged-in clients, as an etcd that restarts does. It also changes the password,
-// the certificate and the authority. Calls and watches go on.
+// TestTokenRunsOut drops the tokens of logged-in clients, like a restarting etcd. It also changes the password, the
+// certificate and the authority. Calls and watches continue.
 func TestTokenRunsOut(t *testing.T) {
 	t.Parallel()
 	s := etcdtest.Start(t, nil)
@@ -179,15 +179,15 @@ func TestTokenRunsOut(t *testing.T) {
 	}
 }
 
-// TestTokenOfAWatch begins a watch with a token that etcd does not know any more, and makes no call: it is served all
-// the same.
+// TestTokenOfAWatch begins a watch with a token that etcd does not know any more, and makes no call: it is served
+// nevertheless.
 func TestTokenOfAWatch(t *testing.T) {
 	t.Parallel()
 	s := etcdtest.Start(t, func(c *embed.Config) { c.ClientTLSInfo.ClientCertAuth = false })
 	config := reaching(s)
 	config.User = ""
 	if _, err := Dial(t.Context(), config); err == nil {
-		t.Error("nobody was let in")
+		t.Error("nothing was admitted")
 	} else if fault, ok := errors.AsType[*DialError](err); !ok || fault.Fault != FaultUser {
 		t.Errorf("without a user: got error %v (%+v)", err, fault)
 	}
@@ -216,8 +216,8 @@ func TestTokenOfAWatch(t *testing.T) {
 	}
 }
 
-// TestDialFaults meets what can be wrong on the way to an etcd. Each is named for what it is, soon, and no text tells
-// the password.
+// TestDialFaults covers the faults of a connection to etcd. Each is named correctly and soon, and no text contains the
+// password.
 func TestDialFaults(t *testing.T) {
 	t.Parallel()
 	s := etcdtest.Start(t, nil)
@@ -236,7 +236,7 @@ func TestDialFaults(t *testing.T) {
 		says   string
 		change func(*DialConfig)
 	}{
-		"nobody there": {FaultUnreachable, "connection refused", func(c *DialConfig) {
+		"no listener": {FaultUnreachable, "connection refused", func(c *DialConfig) {
 			c.Endpoints = []string{"https://" + freeAddress(t)}
 		}},
 		"one that says nothing": {FaultSilent, "says nothing", func(c *DialConfig) {
@@ -301,7 +301,7 @@ func TestDialFaults(t *testing.T) {
 				t.Errorf("got error %v (%+v), want %s that says %q", err, fault, c.fault, c.says)
 			}
 			if strings.Contains(err.Error(), etcdtest.Password) {
-				t.Errorf("the error tells the password: %v", err)
+				t.Errorf("the error contains the password: %v", err)
 			}
 			if took := watch.Elapsed(); took > 20*time.Second {
 				t.Errorf("it took %v to say so", took)
@@ -316,7 +316,7 @@ func TestDialFaults(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	t.Run("users that etcd does not ask for", func(t *testing.T) {
+	t.Run("users that etcd does not require", func(t *testing.T) {
 		t.Parallel()
 		if err := write(t.Context(),
 			dialAs(t, DialConfig{Endpoints: []string{plain.address}, User: "berth", Password: constantly("x")}),
@@ -326,7 +326,7 @@ func TestDialFaults(t *testing.T) {
 	})
 }
 
-// oldEtcd says that it is of an old version.
+// oldEtcd says that it has an old version.
 type oldEtcd struct {
 	pb.UnimplementedMaintenanceServer
 	version string

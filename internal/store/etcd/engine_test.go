@@ -82,7 +82,7 @@ func TestRestoreJumps(t *testing.T) {
 	}
 }
 
-// TestDamagedSnapshotLeavesNothing restores rubbish into a directory, and then a good snapshot.
+// TestDamagedSnapshotLeavesNothing restores invalid data into a directory, and then a good snapshot.
 func TestDamagedSnapshotLeavesNothing(t *testing.T) {
 	t.Parallel()
 	engine := open(t, Config{Dir: filepath.Join(t.TempDir(), "store"), NoSync: true})
@@ -134,7 +134,7 @@ func TestBridge(t *testing.T) {
 	want := `level=WARN msg="etcd: slow" member=m ms=5
 level=WARN msg="etcd: long" member=m request=` + strings.Repeat("x", 200) + `…
 level=ERROR msg="etcd: wrong" error=why member=m
-level=ERROR msg="etcd cannot go on, the process ends: over" error="no space left on device" member=m
+level=ERROR msg="etcd cannot continue, the process ends: over" error="no space left on device" member=m
 `
 	if diff := cmp.Diff(want, said.String()); diff != "" {
 		t.Errorf("log (-want +got):\n%s", diff)

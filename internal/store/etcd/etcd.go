@@ -1,7 +1,7 @@
 // Package etcd is the store engine on etcd, a store.ServerEngine. The etcd server runs inside this process: one member
 // with its data directory, and a client that calls the server's functions. A member that is alone listens nowhere. A
-// member with a peer address is one of several, which hold the same data and go on while more than half of them are up
-// and connected.
+// member with a peer address is one of several, which hold the same data and continue while more than half of them are
+// up and connected.
 //
 // Open locks the directory, starts the server and returns once it serves; Close stops it. A directory belongs to one
 // process at a time. Restore creates a directory from a snapshot before it is opened. ForceAlone creates a directory
@@ -20,7 +20,7 @@
 //
 // etcd's client connects lazily, so a wrong authority, port or host all become "context deadline exceeded". Dial
 // therefore tries each endpoint by itself: TCP, TLS, the first bytes of HTTP/2. One that answers is enough. It then
-// asks for the version, and sends a transaction that reads, puts and deletes under an impossible condition: etcd checks
+// requests the version, and sends a transaction that reads, puts and deletes under an impossible condition: etcd checks
 // the permissions of both branches before it evaluates the condition. Each fault has a kind. Berth's own login replaces
 // the client's, which logs in for each stream and keeps the first password: one login at a time, with the present
 // password, and a call that is refused for its token is sent once more. TLS reads its files at each connection, the
@@ -71,7 +71,7 @@ const (
 	DefaultSlack     = 128 << 20
 )
 
-// memberName and peerURL are the defaults for a member's name and address. Nobody dials the address or listens on it
+// memberName and peerURL are the defaults for a member's name and address. Nothing dials the address or listens on it
 // while there is one member.
 const (
 	memberName = "berth"
@@ -305,7 +305,7 @@ func lockDirectory(dir string) (*os.File, error) {
 	return lock, nil
 }
 
-// embedded returns etcd's configuration. A member that is alone elects itself at once.
+// embedded returns etcd's configuration. A member that is alone elects itself immediately.
 func embedded(config Config) *embed.Config {
 	c := embed.NewConfig()
 	c.Name = config.Name

@@ -30,10 +30,10 @@ type fleet struct {
 	t       *testing.T
 	configs []Config
 	engines []*Engine // nil while a member is down
-	lax     bool      // etcd makes a change of the members at once, not when they have been in touch for 5 s
+	lax     bool      // etcd makes a change of the members immediately, not after they have been in touch for 5 s
 }
 
-// newFleet starts n members with votes. tune, unless nil, has a last word on each configuration.
+// newFleet starts n members with votes. tune, unless nil, changes each configuration last.
 func newFleet(t *testing.T, n int, tune func(i int, c *Config)) *fleet {
 	t.Helper()
 	f := &fleet{t: t, lax: true}
@@ -128,12 +128,12 @@ func (f *fleet) leader() int {
 				return nil
 			}
 		}
-		return errors.New("nobody leads the engine")
+		return errors.New("no server leads the engine")
 	})
 	return found
 }
 
-// freeAddress returns an address of loopback that nobody listens on.
+// freeAddress returns an address of loopback that nothing listens on.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

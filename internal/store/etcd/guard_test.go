@@ -14,8 +14,8 @@ import (
 	"github.com/berthd/berth/internal/testkit"
 )
 
-// TestEndIsNotAlwaysRemoval ends etcd's server under an engine: that is no removal, and nobody is told to delete
-// anything. What etcd says of a removal is told apart from what else it may say.
+// TestEndIsNotAlwaysRemoval ends etcd's server under an engine: that is no removal, and no message says to delete
+// anything. The error of a removal is distinguished from other errors of etcd.
 func TestEndIsNotAlwaysRemoval(t *testing.T) {
 	t.Parallel()
 	e := open(t, Config{Dir: filepath.Join(t.TempDir(), "store"), NoSync: true})
@@ -23,7 +23,7 @@ func TestEndIsNotAlwaysRemoval(t *testing.T) {
 	select {
 	case <-e.lifetime.Done():
 	case <-testkit.Context(t, 10*time.Second).Done():
-		t.Fatal("the engine goes on without its server")
+		t.Fatal("the engine continues without its server")
 	}
 	if _, err := e.Read(t.Context(), "a"); !errors.Is(err, store.ErrClosed) || errors.Is(err, store.ErrRemoved) {
 		t.Errorf("a read after the end: got error %v, want ErrClosed and not ErrRemoved", err)

@@ -51,7 +51,7 @@ func TestTwoJoinBeforeOneStarts(t *testing.T) {
 	}
 }
 
-// TestChangeInDoubt wants a change of the members that was given up to be called what it is: unknown.
+// TestChangeInDoubt checks that a cancelled change of the members has an unknown result.
 func TestChangeInDoubt(t *testing.T) {
 	t.Parallel()
 	e := open(t, Config{Dir: t.TempDir() + "/store", NoSync: true})
@@ -81,7 +81,7 @@ func TestChangeInDoubt(t *testing.T) {
 	}
 }
 
-// TestChangeWithoutQuorum asks for a change when the other voter is gone: nothing is sent while nobody leads.
+// TestChangeWithoutQuorum requests a change when the other voter is gone: nothing is sent while no server leads.
 func TestChangeWithoutQuorum(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 2, nil)

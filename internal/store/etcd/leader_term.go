@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// leaderGrace is how long a call in flight may go on after a change of the engine's leader. etcd drops such calls
+// leaderGrace is how long a call in flight may continue after a change of the engine's leader. etcd drops such calls
 // without an answer, and would let them wait for 6 s.
 const leaderGrace = 150 * time.Millisecond
 

@@ -60,7 +60,7 @@ func (l *recordLease) create(ctx context.Context, key string, value []byte) (boo
 	return response.Succeeded, nil
 }
 
-// end ends the lease and deletes its records at once. An expired lease is no error.
+// end ends the lease and deletes its records immediately. An expired lease is no error.
 func (l *recordLease) end(ctx context.Context) error {
 	if err := l.calls.checkOpen(ctx); err != nil {
 		return err

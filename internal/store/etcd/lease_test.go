@@ -31,8 +31,8 @@ func createIn(t *testing.T, l *recordLease, key string, want bool) {
 	}
 }
 
-// TestLeaseExpires lets a lease with a record expire on a fleet: the record goes on all members, and the lease takes no
-// other record.
+// TestLeaseExpires lets a lease with a record expire on a fleet: the record disappears on all members, and the lease
+// takes no other record.
 func TestLeaseExpires(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 3, nil)

@@ -36,7 +36,7 @@ const (
 // errElsewhere reports a call about the members in this process where etcd runs elsewhere.
 var errElsewhere = fmt.Errorf("the store runs elsewhere: its own tools change its members: %w", store.ErrInvalid)
 
-// errNoClusterVersion says that the store has not agreed on its version yet; until then nobody can join.
+// errNoClusterVersion says that the store has not agreed on its version yet; until then no server can join.
 var errNoClusterVersion = errors.New("the store has just begun")
 
 // memberSet is the set of the members of the engine, and the changes of it.
@@ -196,7 +196,7 @@ func (s *memberSet) Promote(ctx context.Context, id string) error {
 }
 
 // Remove removes a member, which then stops by itself, now or when it comes back. It returns store.ErrLosesQuorum if
-// the remaining members could not go on. An unknown id is no error.
+// the remaining members could not continue. An unknown id is no error.
 func (s *memberSet) Remove(ctx context.Context, id string) error {
 	number, err := s.memberCall(ctx, id)
 	if err != nil {
@@ -296,7 +296,7 @@ func (s *memberSet) registerAddress(ctx context.Context) error {
 	defer cancel()
 	attributes := membership.RaftAttributes{PeerURLs: []string{s.config.PeerURL}, IsLearner: own.IsLearner}
 	if _, err := server.UpdateMember(ctx, membership.Member{ID: own.ID, RaftAttributes: attributes}); err != nil {
-		return fmt.Errorf("tell the address of this member: %w", err)
+		return fmt.Errorf("publish the address of this member: %w", err)
 	}
 	return nil
 }

@@ -68,7 +68,7 @@ func TestAloneBecomesThree(t *testing.T) {
 		slices.ContainsFunc(got, func(m Member) bool { return m.Learner || !m.Healthy }) {
 		t.Fatalf("three members: got %+v, error %v", got, err)
 	}
-	// 3. One goes, two go on; it comes back and has what it missed. All certificates are new then.
+	// 3. One member stops, and two continue. It comes back and catches up. All certificates are new then.
 	f.stop(1)
 	if err := write(t.Context(), f.engines[2], "missed"); err != nil {
 		t.Fatalf("write with two of three: %v", err)
@@ -110,7 +110,7 @@ func TestRemovedMemberStops(t *testing.T) {
 			t.Errorf("Run of a removed member: got %v, want ErrRemoved", err)
 		}
 	case <-testkit.Context(t, 20*time.Second).Done():
-		t.Fatal("a removed member goes on")
+		t.Fatal("a removed member continues")
 	}
 	for {
 		_, err := watch.Next(shortly(t, 10*time.Second))
@@ -129,7 +129,7 @@ func TestRemovedMemberStops(t *testing.T) {
 	if err := f.engines[0].Remove(t.Context(), f.engines[2].MemberID()); err != nil {
 		t.Errorf("remove again: %v", err)
 	}
-	// It comes back: it is told at once.
+	// It comes back: the answer is immediate.
 	f.stop(2)
 	engine, err := Open(t.Context(), f.configs[2])
 	if err == nil {
@@ -139,7 +139,7 @@ func TestRemovedMemberStops(t *testing.T) {
 	if !errors.Is(err, store.ErrRemoved) {
 		t.Errorf("a removed member that comes back: got %v, want ErrRemoved", err)
 	}
-	// With its directory emptied it joins anew, under the same name and address.
+	// With an empty directory it joins again, under the same name and address.
 	f.configs[2].Dir += "-anew"
 	f.start(2)
 	f.promote(2)
@@ -162,7 +162,7 @@ func TestRemovedMemberStops(t *testing.T) {
 	}
 }
 
-// TestChangesRefused asks for what cannot be, and wants to hear why. The members are as strict as in a program.
+// TestChangesRefused requests impossible changes, and expects the reason. The members are as strict as in a program.
 func TestChangesRefused(t *testing.T) {
 	t.Parallel()
 	f := &fleet{t: t}
@@ -198,10 +198,10 @@ func TestChangesRefused(t *testing.T) {
 			return err
 		}(), store.ErrInvalid},
 		{"promotion of one that is not up", e.Promote(ctx, learner), store.ErrNotInSync},
-		{"promotion of nobody", e.Promote(ctx, "abc"), store.ErrMember},
+		{"promotion of an unknown member", e.Promote(ctx, "abc"), store.ErrMember},
 		{"promotion of rubbish", e.Promote(ctx, "me"), store.ErrMember},
 		{"removal of the last one", e.Remove(ctx, e.MemberID()), store.ErrLosesQuorum},
-		{"removal of nobody", e.Remove(ctx, "abc"), nil},
+		{"removal of an unknown member", e.Remove(ctx, "abc"), nil},
 		{"removal of the learner", e.Remove(ctx, learner), nil},
 	} {
 		if !errors.Is(test.err, test.want) {
@@ -226,9 +226,9 @@ func TestChangesRefused(t *testing.T) {
 	}
 }
 
-// TestStrangersAreKeptOut connects to the members with a node's certificate, with one of another authority, and with
-// none.
-func TestStrangersAreKeptOut(t *testing.T) {
+// TestUnknownClientsAreRefused connects to the members with a node's certificate, with one of another authority, and
+// with none.
+func TestUnknownClientsAreRefused(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t)
 	f := newFleet(t, 1, func(_ int, c *Config) {
@@ -239,7 +239,7 @@ func TestStrangersAreKeptOut(t *testing.T) {
 	stranger.CA = f.configs[0].PeerTLS.CA
 	for name, files := range map[string]*TLSFiles{
 		"a server": ca.issue("other", serverUnit), "a node": ca.issue("node", "node"), "a stranger": stranger,
-		"nobody": nil,
+		"no server": nil,
 	} {
 		config := Config{PeerTLS: files}
 		if got, want := reachable(t.Context(), config, f.configs[0].PeerURL), name == "a server"; got != want {
@@ -342,7 +342,7 @@ func TestWithoutQuorum(t *testing.T) {
 	})
 }
 
-// TestRestartWithoutQuorum opens one of three members: it says that it waits, and goes on when another comes.
+// TestRestartWithoutQuorum opens one of three members: it says that it waits, and continues when another comes.
 func TestRestartWithoutQuorum(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 3, nil)

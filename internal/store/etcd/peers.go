@@ -106,7 +106,7 @@ type peerServer struct {
 // listenPeers begins to listen, so that connections wait until serve. It returns nil for a member that is alone.
 func listenPeers(ctx context.Context, config Config) (*peerServer, error) {
 	if config.PeerURL == "" {
-		return nil, nil //nolint:nilnil // nil serves nobody
+		return nil, nil //nolint:nilnil // nil serves no client
 	}
 	address := config.PeerListen
 	if address == "" {

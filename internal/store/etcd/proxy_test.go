@@ -19,7 +19,7 @@ type network struct {
 	mu sync.Mutex
 	// cut holds the directions that are cut, by the ids of the members: from, to.
 	cut    map[[2]string]bool
-	healed chan struct{} // closed, and made anew, at every change
+	healed chan struct{} // closed, and replaced, at every change
 
 	lifetime context.Context
 	running  sync.WaitGroup
@@ -36,7 +36,7 @@ func newNetwork(t *testing.T) *network {
 	return n
 }
 
-// join puts a proxy before a member's listener: its PeerURL becomes the proxy's. self tells its id once it has one.
+// join puts a proxy before a member's listener: its PeerURL becomes the proxy's. self returns its id once it has one.
 func (n *network) join(c *Config, self func() string) {
 	n.t.Helper()
 	u, err := url.Parse(c.PeerURL)

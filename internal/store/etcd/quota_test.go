@@ -10,8 +10,8 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// TestQuotaReportsWhatWasWritten has many clients reach the quota at once. etcd applies the write that reaches it, and
-// refuses it all the same. So a write that is refused with a known result was not applied, and a read settles all
+// TestQuotaReportsWhatWasWritten has many clients reach the quota concurrently. etcd applies the write that reaches it,
+// and refuses it all the same. So a write that is refused with a known result was not applied, and a read settles all
 // others.
 func TestQuotaReportsWhatWasWritten(t *testing.T) {
 	t.Parallel()
@@ -40,7 +40,7 @@ func TestQuotaReportsWhatWasWritten(t *testing.T) {
 		})
 	}
 	running.Wait()
-	stands := func(keys []string) (n int) {
+	countStored := func(keys []string) (n int) {
 		for _, key := range keys {
 			_, err := engine.Read(t.Context(), key)
 			switch {
@@ -56,15 +56,15 @@ func TestQuotaReportsWhatWasWritten(t *testing.T) {
 		t.Errorf("%d writes were refused for sure and %d in doubt: the quota was not reached as meant", len(refused),
 			len(doubtful))
 	}
-	if n := stands(refused); n > 0 {
+	if n := countStored(refused); n > 0 {
 		t.Errorf("%d of %d writes that were refused for sure are there", n, len(refused))
 	}
-	t.Logf("%d writes were in doubt, of which %d are there", len(doubtful), stands(doubtful))
+	t.Logf("%d writes were in doubt; %d of them are there", len(doubtful), countStored(doubtful))
 	if _, err := engine.grantLease(t.Context(), 1e9); !errors.Is(err, store.ErrNoSpace) ||
 		errors.Is(err, store.ErrUnknown) {
 		t.Errorf("a lease at the quota: got error %v, want ErrNoSpace without doubt", err)
 	}
-	// What makes room is taken.
+	// A write that frees space is accepted.
 	if _, err := engine.Commit(t.Context(),
 		[]store.Group{{Ops: []store.Op{{Key: "k/0-0", Delete: true}}}}); err != nil {
 		t.Errorf("a deletion at the quota: %v", err)

@@ -38,7 +38,7 @@ func (e *Engine) Snapshot(ctx context.Context, to io.Writer) error {
 	_, err := e.client.Get(caughtUp, e.prefix+"berth", clientv3.WithCountOnly())
 	cancel()
 	if err != nil && ctx.Err() == nil {
-		e.config.Log.Warn("the snapshot may lack the last writes: the other members do not tell of them", "error", err)
+		e.config.Log.Warn("the snapshot may lack the last writes: the other members do not have them", "error", err)
 	}
 	from, err := e.client.Snapshot(ctx)
 	if err != nil {

@@ -78,7 +78,7 @@ func newSpace(config Config) *space {
 func statfs(dir string) (free, total int64, err error) {
 	var s syscall.Statfs_t
 	if err := syscall.Statfs(dir, &s); err != nil {
-		return 0, 0, fmt.Errorf("look for free space: %w", err)
+		return 0, 0, fmt.Errorf("find the free space: %w", err)
 	}
 	return int64(s.Bavail) * s.Bsize, int64(s.Blocks) * s.Bsize, nil
 }
@@ -121,7 +121,7 @@ func (s *space) blockNextSegment(yes bool) error {
 	info, err := os.Lstat(name)
 	switch {
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("look for the next segment of the log: %w", err)
+		return fmt.Errorf("find the next segment of the log: %w", err)
 	case err == nil && (yes != info.IsDir()): // a file that etcd left, or a folder that is no longer needed
 		if err := os.Remove(name); err != nil {
 			return fmt.Errorf("remove the next segment of the log: %w", err)

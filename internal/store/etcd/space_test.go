@@ -140,8 +140,7 @@ func TestStartOnFullDisk(t *testing.T) {
 	}
 }
 
-// TestFatalIsOneLine lets etcd run into a full disk, which ends its process, and looks for
-// the cause.
+// TestFatalIsOneLine lets etcd run into a full disk, which ends its process, and checks the cause.
 func TestFatalIsOneLine(t *testing.T) {
 	disk := mount(t, 160) // room for the log that etcd begins with, and not for much more
 	command := exec.CommandContext(t.Context(), os.Args[0])
@@ -176,7 +175,7 @@ func TestFatalIsOneLine(t *testing.T) {
 	}
 	lines := 0
 	for line := range strings.Lines(said.String()) {
-		if strings.Contains(line, "etcd cannot go on") && strings.Contains(line, "no space left") {
+		if strings.Contains(line, "etcd cannot continue") && strings.Contains(line, "no space left") {
 			lines++
 			t.Log(strings.TrimSpace(line))
 		}
@@ -186,7 +185,7 @@ func TestFatalIsOneLine(t *testing.T) {
 	}
 }
 
-// TestQuota fills the database to its quota, deletes, and goes on.
+// TestQuota fills the database to its quota, deletes, and continues.
 func TestQuota(t *testing.T) {
 	engine := open(t, Config{Dir: filepath.Join(t.TempDir(), "store"), Quota: 32 << 20, NoSync: true})
 	value := make([]byte, 1<<20)

@@ -20,8 +20,8 @@ func spent(b *testing.B) time.Duration {
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
-// What the reports of BenchmarkStatuses are: each commit has one of every node, of two tasks, which are others in the
-// next commits.
+// The reports of BenchmarkStatuses: each commit has one of every node, for two tasks; the next commits have other
+// tasks.
 const (
 	reporting    = 300
 	taskEach     = 2
@@ -95,8 +95,8 @@ func (r *reports) round(i int) {
 	}
 }
 
-// BenchmarkStatuses measures commits as the reports of agents make them, with the watch that follows. In "refused" one
-// group of each commit does not hold.
+// BenchmarkStatuses measures commits as the reports of agents make them, with the watch that follows. In "refused" the
+// preconditions of one group of each commit fail.
 func BenchmarkStatuses(b *testing.B) {
 	for _, name := range []string{"hold", "refused"} {
 		b.Run(name, func(b *testing.B) {

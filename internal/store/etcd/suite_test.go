@@ -33,25 +33,25 @@ func (r *rotating) Read(ctx context.Context, key string) (store.Record, error) {
 
 func (r *rotating) List(ctx context.Context, prefix string) (store.Listing, error) {
 	listing, err := r.member().List(ctx, prefix)
-	r.tell(listing.Revision)
+	r.observe(listing.Revision)
 	return listing, err
 }
 
 func (r *rotating) Revision(ctx context.Context, prefix string) (uint64, error) {
 	revision, err := r.member().Revision(ctx, prefix)
-	r.tell(revision)
+	r.observe(revision)
 	return revision, err
 }
 
 func (r *rotating) Commit(ctx context.Context, groups []store.Group) (store.Result, error) {
 	result, err := r.member().Commit(ctx, groups)
-	r.tell(result.Revision)
+	r.observe(result.Revision)
 	return result, err
 }
 
-// tell has the watches of all members tell their progress to a revision, which a watch owes to the calls of its own
-// engine.
-func (r *rotating) tell(revision uint64) {
+// observe makes the watches of all members report their progress to a revision. A watch promises it for the calls of
+// its own engine.
+func (r *rotating) observe(revision uint64) {
 	for _, e := range r.f.engines {
 		e.observe(revision)
 	}
@@ -180,7 +180,7 @@ func compact(t *testing.T, engine *Engine) {
 	}
 }
 
-// fill makes an engine believe that its disk is full, or not.
+// fill sets whether an engine sees a full disk.
 func fill(engine *Engine, full bool) {
 	engine.space.mu.Lock()
 	defer engine.space.mu.Unlock()
@@ -278,7 +278,7 @@ func dial(t *testing.T, endpoints ...string) *Engine {
 	return engine
 }
 
-// TestDialReports shows what a client of an etcd elsewhere knows of it, and what it leaves to others.
+// TestDialReports checks what a client of an external etcd reports about it, and what it leaves out.
 func TestDialReports(t *testing.T) {
 	t.Parallel()
 	s := newElsewhere(t)
@@ -307,6 +307,6 @@ func TestDialReports(t *testing.T) {
 	}
 	if _, err := Dial(shortly(t, 2*time.Second),
 		DialConfig{Endpoints: []string{"http://" + freeAddress(t)}}); err == nil {
-		t.Error("nobody was dialed without an error")
+		t.Error("no server was dialed, and there is no error")
 	}
 }

@@ -178,7 +178,7 @@ func (w *watch) followServer(ctx context.Context, at uint64) (lost bool) {
 	return pump(ctx, w, stream.Chan(), take, func() { stream.RequestProgress(id) })
 }
 
-// followClient takes the events from an endpoint elsewhere. An endpoint without a leader would stay silent for ever, so
+// followClient takes the events from an endpoint elsewhere. An endpoint without a leader would stay silent forever, so
 // the watch requires one.
 func (w *watch) followClient(ctx context.Context, at uint64) (lost bool) {
 	ctx = clientv3.WithRequireLeader(ctx)

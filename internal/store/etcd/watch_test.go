@@ -55,14 +55,14 @@ func TestNewest(t *testing.T) {
 	}
 }
 
-// TestWatchOfASlowReader writes few keys often, while nobody reads: what is pending stays bounded, and the newest
+// TestWatchOfASlowReader writes few keys often, without a reader: the pending changes stay bounded, and the newest
 // values come.
 func TestWatchOfASlowReader(t *testing.T) {
 	t.Parallel()
 	engine := open(t, Config{Dir: filepath.Join(t.TempDir(), "store"), NoSync: true})
 	watch, ok := engine.Watch(t.Context(), "", 1).(*watch)
 	if !ok {
-		t.Fatal("the engine's watch is of another type")
+		t.Fatal("the engine's watch has another type")
 	}
 	defer watch.Close()
 	const keys, times = 1000, 3*minPendingLimit/1000 + 1

@@ -28,8 +28,8 @@ func count(t *testing.T, engine store.Engine) int {
 	return len(listing.Records)
 }
 
-// TestCrash catches many calls before and after they are applied. All results are unknown. Of the calls caught before,
-// some are applied at once, some later, some never.
+// TestCrash catches many calls before and after they are applied. All results are unknown. Some of the calls caught
+// before are applied immediately, some later, some never.
 func TestCrash(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const calls = 60
@@ -79,7 +79,7 @@ func TestCrash(t *testing.T) {
 		time.Sleep(time.Second)
 		inAll := count(t, engine) - calls - 1
 		if atOnce == 0 || inAll == atOnce || inAll == calls {
-			t.Errorf("of %d calls %d happened at once and %d in all, want all three fates", calls, atOnce, inAll)
+			t.Errorf("of %d calls %d happened immediately and %d in all, want all three fates", calls, atOnce, inAll)
 		}
 	})
 }

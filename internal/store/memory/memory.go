@@ -5,10 +5,10 @@
 // The data outlive every handle on them. New creates the data with a first handle. Open returns another handle, such as
 // a second server of a fleet has. Close ends a handle; the data end when no handle refers to them.
 //
-// The model injects the faults of a real engine. Crash loses the results of the calls in flight: some are applied at
-// once, some later, and some never. Compact makes lagging watches lose their position. Fill refuses writes as a full
-// disk does, and Brim also applies the first write that it refuses. Restore takes revisions back. Hooks before
-// and after a commit delay it, refuse it, or lose its acknowledgement.
+// The model injects the faults of a real engine. Crash loses the results of the calls in flight: some are applied
+// immediately, some later, and some never. Compact makes lagging watches lose their position. Fill refuses writes as a
+// full disk does, and Brim also applies the first write that it refuses. Restore takes revisions back. Hooks before and
+// after a commit delay it, refuse it, or lose its acknowledgement.
 package memory
 
 import (
@@ -93,7 +93,7 @@ type data struct {
 	tombstones map[string]uint64 // with consul, the revisions above compacted of deletions
 	compacted  uint64
 	restores   int           // a watch that has seen fewer restores gets a resync
-	changed    chan struct{} // closed and replaced whenever watches and callers have to look again
+	changed    chan struct{} // closed and replaced whenever watches and callers have to read again
 
 	full             bool
 	reachesQuotaNext bool // the next write reaches the quota

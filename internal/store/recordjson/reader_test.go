@@ -174,7 +174,7 @@ func TestReaderLeavesIrregularRecords(t *testing.T) {
 	}
 }
 
-// FuzzReader looks for records with different results from the reader and encoding/json.
+// FuzzReader searches for records with different results from the reader and encoding/json.
 func FuzzReader(f *testing.F) {
 	at := time.Unix(1e9, 5).UTC()
 	for i, record := range []any{

@@ -31,7 +31,7 @@ func testCampaign(t *testing.T, c *check) {
 		}).Applied[0]
 	}
 	ctx := testkit.Context(c, time.Minute)
-	// 1. The first candidate leads at once, and goes on leading.
+	// 1. The first candidate leads immediately, and continues leading.
 	first, err := newCandidate("a").Campaign(ctx)
 	if err != nil {
 		t.Fatalf("first campaign: %v", err)
@@ -78,6 +78,6 @@ func testCampaign(t *testing.T, c *check) {
 	}
 	defer third.Resign()
 	if took := watch.Elapsed(); took > election.BeatLimit || third.Leader.Epoch != 3 {
-		t.Errorf("a restarted leader: got epoch %d after %v, want 3 at once", third.Leader.Epoch, took)
+		t.Errorf("a restarted leader: got epoch %d after %v, want 3 after 0s", third.Leader.Epoch, took)
 	}
 }

@@ -170,7 +170,7 @@ func (c *lineClient) list(ctx context.Context) {
 	for _, record := range listing.Records {
 		key, err := strconv.Atoi(strings.TrimPrefix(record.Key, "line/"))
 		if err != nil || key >= contended {
-			c.r.fail(fmt.Errorf("a key that nobody wrote: %q", record.Key))
+			c.r.fail(fmt.Errorf("a key that was never written: %q", record.Key))
 			return
 		}
 		got.values[key] = string(record.Value)
@@ -292,7 +292,7 @@ func callAndAnswer(op porcupine.Operation) (call, answer) {
 	return asked, got
 }
 
-// Explain looks for an order of a history's calls in which one copy of the data gives the same answers. Each call takes
+// Explain searches an order of a history's calls in which one copy of the data gives the same answers. Each call takes
 // effect between its beginning and its end. An unknown commit may take effect at any time after its beginning. If a
 // read saw one of its values, it took effect before the end of that read.
 func Explain(history []porcupine.Operation, limit time.Duration) porcupine.CheckResult {

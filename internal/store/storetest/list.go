@@ -50,7 +50,8 @@ func testListMany(t *testing.T, c *check) {
 	}
 }
 
-// testListTogether lists two records while a writer changes both at once: every listing holds both in the same state.
+// testListTogether lists two records while a writer changes both in one transaction: every listing holds both in the
+// same state.
 func testListTogether(t *testing.T, c *check) {
 	const writes = 200
 	var running sync.WaitGroup

@@ -47,7 +47,7 @@ func testModel(t *testing.T, c *check) {
 	})
 }
 
-// drawGroups draws groups over a few keys, with compares of which about half hold.
+// drawGroups draws groups over a few keys, with compares that succeed about half of the time.
 func drawGroups(t *rapid.T, prefix string, model map[string]store.Record) []store.Group {
 	keys := rapid.Permutation([]string{prefix + "a", prefix + "b", prefix + "c", prefix + "d/e", prefix + "d/f"}).Draw(
 		t, "keys")

@@ -58,8 +58,8 @@ func testRevision(t *testing.T, c *check) {
 	c.wantError(err, context.Canceled)
 }
 
-// testRevisionOfOthers writes through another client. The revision covers its writes under the prefix at once. In an
-// engine that counts the changes of each prefix separately, its writes elsewhere do not raise the revision of the
+// testRevisionOfOthers writes through another client. The revision covers its writes under the prefix immediately. In
+// an engine that counts the changes of each prefix separately, its writes elsewhere do not raise the revision of the
 // prefix.
 func testRevisionOfOthers(t *testing.T, c *check) {
 	c.requireHook(c.Other != nil, "Other")

@@ -1,9 +1,9 @@
 // Package storetest is the conformance suite for the contract of store.Engine. The tests of an engine call Test with a
 // function that opens a Subject. Every engine, first of all the model, passes the same suite.
 //
-// A Trial records the calls and answers of clients while an engine is killed under them. Linearizable looks for an
-// order of all calls that explains the answers. The tests of this package run both on engines with planted bugs, which
-// they must catch.
+// A Trial records the calls and answers of clients while an engine is killed under them. Linearizable searches an order
+// of all calls that explains the answers. The tests of this package run both on engines with planted bugs, which they
+// must catch.
 package storetest
 
 import (

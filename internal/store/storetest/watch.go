@@ -169,7 +169,7 @@ func testWatchChanges(t *testing.T, c *check) {
 		{"changed", func() store.Result {
 			return c.put("w/a", "2", "v/a", "2")
 		}, []store.Change{{Record: store.Record{Key: "w/a", Value: []byte("2")}}}},
-		{"two at once", func() store.Result {
+		{"two in one transaction", func() store.Result {
 			return c.commit(store.Group{Ops: []store.Op{put("w/c", "1")}}, store.Group{Ops: []store.Op{remove("w/a")}})
 		}, []store.Change{
 			{Record: store.Record{Key: "w/a"}, Deleted: true},

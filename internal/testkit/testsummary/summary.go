@@ -87,14 +87,14 @@ type slowTest struct {
 }
 
 const (
-	slowSeconds = 10 // a test that takes longer is slow
-	slowTold    = 15 // number of listed slow tests
+	slowSeconds  = 10 // a test that takes longer is slow
+	maxSlowTests = 15 // number of listed slow tests
 )
 
 // printSlow writes the slowest tests.
 func (s *summary) printSlow(w io.Writer) {
 	slices.SortStableFunc(s.slow, func(a, b slowTest) int { return cmp.Compare(b.seconds, a.seconds) })
-	for i, t := range s.slow[:min(len(s.slow), slowTold)] {
+	for i, t := range s.slow[:min(len(s.slow), maxSlowTests)] {
 		if i == 0 {
 			fmt.Fprintf(w, "\nSlowest of %d tests that took longer than %d s:\n", len(s.slow), slowSeconds)
 		}
@@ -164,19 +164,19 @@ func waited(out []string) bool {
 	return len(out) > 0 && strings.HasPrefix(out[len(out)-1], "=== PAUSE ")
 }
 
-// toldLines is the number of repeated output lines of a failed test at the end.
-const toldLines = 5
+// maxPlaces is the number of repeated output lines of a failed test at the end.
+const maxPlaces = 5
 
 // failure keeps the lines that say why a test failed: what it reported, or the panic it died of.
 func (s *summary) failure(key string, out []string) {
-	var told []string
+	var places []string
 	for _, line := range out {
-		if len(told) < toldLines && (place.MatchString(line) || strings.HasPrefix(line, "panic: ")) {
-			told = append(told, "    "+strings.TrimSpace(line))
+		if len(places) < maxPlaces && (place.MatchString(line) || strings.HasPrefix(line, "panic: ")) {
+			places = append(places, "    "+strings.TrimSpace(line))
 		}
 	}
-	if len(told) > 0 {
-		s.failures = append(s.failures, "  "+key+"\n"+strings.Join(told, "\n"))
+	if len(places) > 0 {
+		s.failures = append(s.failures, "  "+key+"\n"+strings.Join(places, "\n"))
 	}
 }
 

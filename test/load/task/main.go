@@ -33,10 +33,10 @@ import (
 // connection. Otherwise the server could close a connection while a client begins to use it.
 const headerLimit = 5 * time.Minute
 
-// finishLimit bounds the time of requests in flight after the drain. tellLimit bounds the time for unsent records.
+// finishLimit bounds the time of requests in flight after the drain. sendLimit bounds the time for unsent records.
 const (
 	finishLimit = 2 * time.Second
-	tellLimit   = time.Second
+	sendLimit   = time.Second
 )
 
 func main() {
@@ -76,7 +76,7 @@ func run(ctx context.Context, out io.Writer) error {
 	case <-ctx.Done():
 	}
 	t.send("term")
-	fmt.Fprintln(out, "told to stop")
+	fmt.Fprintln(out, "got TERM")
 	time.Sleep(drain)
 	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishLimit)
 	defer cancel()
@@ -89,7 +89,7 @@ func run(ctx context.Context, out io.Writer) error {
 // site are its pages.
 func site(t *reporter) http.Handler {
 	var answered atomic.Int64
-	var looked sync.Once
+	var probed sync.Once
 	uuid, ill := os.Getenv("BERTH_ATTEMPT_ID"), os.Getenv("ILL") != ""
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /{$}", func(w http.ResponseWriter, _ *http.Request) {
@@ -98,11 +98,11 @@ func site(t *reporter) http.Handler {
 	})
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		if ill {
-			looked.Do(func() { t.send("ill") })
+			probed.Do(func() { t.send("ill") })
 			http.Error(w, "this build is ill", http.StatusInternalServerError)
 			return
 		}
-		looked.Do(func() { t.send("well") })
+		probed.Do(func() { t.send("well") })
 		fmt.Fprintln(w, "ok")
 	})
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
@@ -164,18 +164,18 @@ func (t *reporter) send(what string) {
 	}
 }
 
-// close waits until all records are sent, for tellLimit at most.
+// close waits until all records are sent, for sendLimit at most.
 func (t *reporter) close() {
 	close(t.lines)
 	select {
 	case <-t.ended:
-	case <-time.After(tellLimit):
+	case <-time.After(sendLimit):
 	}
 }
 
 func (t *reporter) run(address string) {
 	defer close(t.ended)
-	dialer := net.Dialer{Timeout: tellLimit}
+	dialer := net.Dialer{Timeout: sendLimit}
 	var conn net.Conn
 	for line := range t.lines {
 		for address != "" {

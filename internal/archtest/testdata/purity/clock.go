@@ -14,15 +14,15 @@ func lookAtTheClock(at clk.Time) clk.Duration {
 	_ = clk.Since(at) // want "time.Since is not among the pure functions"
 	wait := clk.After // want "time.After is not among the pure functions"
 	_ = wait
-	_ = at.Local()       // want "time.Local looks at the machine"
-	_ = at.In(clk.Local) // want "time.Local looks at the machine"
-	var _ *clk.Timer     // want "time.Timer looks at the machine"
+	_ = at.Local()       // want "time.Local reads the machine"
+	_ = at.In(clk.Local) // want "time.Local reads the machine"
+	var _ *clk.Timer     // want "time.Timer reads the machine"
 	d, _ := clk.ParseDuration("3s")
 	return at.Add(d).UTC().Sub(at) + fine
 }
 
 func pull(seq iter.Seq[int]) {
-	next, stop := iter.Pull(seq) // want "iter.Pull looks at the machine"
+	next, stop := iter.Pull(seq) // want "iter.Pull reads the machine"
 	_, _ = next()
 	stop()
 	_ = fmt.Sprintf("%d", 1)

@@ -144,7 +144,7 @@ func (c *Client) start(ctx context.Context) error {
 		return fmt.Errorf("start collector: %w", err)
 	}
 	defer out.Close()
-	ready, tell, err := os.Pipe()
+	ready, readyEnd, err := os.Pipe()
 	if err != nil {
 		return fmt.Errorf("start collector: %w", err)
 	}
@@ -152,10 +152,10 @@ func (c *Client) start(ctx context.Context) error {
 	cmd := exec.Command(c.Executable, c.Subcommand, c.Dir, c.Cgroup) //nolint:noctx // it outlives call and agent
 	cmd.Dir, cmd.Env = "/", []string{"GOMAXPROCS=2", "GOTRACEBACK=single", "GOGC=50"}
 	cmd.Stdout, cmd.Stderr = out, out
-	cmd.ExtraFiles = []*os.File{tell, lock}
+	cmd.ExtraFiles = []*os.File{readyEnd, lock}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	err = cmd.Start()
-	_ = tell.Close()
+	_ = readyEnd.Close()
 	if err != nil {
 		return fmt.Errorf("start collector: %w", err)
 	}

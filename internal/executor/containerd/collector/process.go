@@ -121,7 +121,7 @@ type server struct {
 	open map[executor.ID]*reading
 }
 
-// bufferSize is the most that is read from a pipe at once, in bytes.
+// bufferSize is the most that is read from a pipe in one call, in bytes.
 const bufferSize = 32 << 10
 
 // bufferList is a free list of a few read buffers.

@@ -27,7 +27,7 @@ const (
 	headerLimit = 30 * time.Second
 )
 
-// Client holds when the registries that asked for a wait, or could not be reached, may be asked again. Safe for
+// Client holds when the registries that requested a wait, or could not be reached, may be asked again. Safe for
 // concurrent use.
 type Client struct {
 	client *http.Client
@@ -45,7 +45,7 @@ type suspension struct {
 }
 
 // New returns a client. stall is how long a registry may send nothing within a response; policy limits the addresses,
-// but a registry may be on this machine. proxy chooses the proxy of a request; the policy limits what it is asked for.
+// but a registry may be on this machine. proxy chooses the proxy of a request; the policy limits the requests to it.
 func New(stall time.Duration, policy egress.Policy, proxy egress.ProxyFunc) *Client {
 	r := &Client{stall: stall, suspensions: map[string]suspension{}}
 	over := policy.WithLoopback().Transport(dialLimit)
@@ -127,7 +127,7 @@ type StallError struct{ After time.Duration }
 // Error is part of error.
 func (e *StallError) Error() string { return fmt.Sprintf("it sent nothing for %v", e.After) }
 
-// stallTransport turns responses that ask for a wait into errors, so that nothing retries at once. It ends stalled
+// stallTransport turns responses that request a wait into errors, so that nothing retries immediately. It ends stalled
 // bodies.
 type stallTransport struct {
 	over  http.RoundTripper
@@ -140,8 +140,8 @@ func (t stallTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	after, told := parseRetryAfter(resp.Header.Get("Retry-After"), time.Now())
-	if resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable && told {
+	after, found := parseRetryAfter(resp.Header.Get("Retry-After"), time.Now())
+	if resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable && found {
 		_ = resp.Body.Close()
 		return nil, &BusyError{resp.Status, after}
 	}
@@ -149,8 +149,8 @@ func (t stallTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// parseRetryAfter reads a Retry-After header: seconds or a date. told is false without one.
-func parseRetryAfter(text string, now time.Time) (after time.Duration, told bool) {
+// parseRetryAfter reads a Retry-After header: seconds or a date. found is false without one.
+func parseRetryAfter(text string, now time.Time) (after time.Duration, found bool) {
 	if n, err := strconv.ParseUint(text, 10, 31); err == nil {
 		return time.Duration(n) * time.Second, true
 	}
@@ -225,7 +225,7 @@ func (s *Slots) free(host string) bool {
 	return s.taken < s.most && (s.most == 1 || s.by[host] < s.most-1)
 }
 
-// Take waits for a slot. Waiting, unless nil, is called once if that is not at once.
+// Take waits for a slot. Waiting, unless nil, is called once if it has to wait.
 func (s *Slots) Take(ctx context.Context, host string, waiting func(taken int)) error {
 	s.mu.Lock()
 	if s.free(host) {

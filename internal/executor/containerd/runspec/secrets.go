@@ -73,7 +73,7 @@ func hidden(source, path string, options ...string) specs.Mount {
 func static(name string) error {
 	f, err := elf.Open(name)
 	if err != nil {
-		return fmt.Errorf("look at %s: %w", name, err)
+		return fmt.Errorf("inspect %s: %w", name, err)
 	}
 	defer f.Close()
 	for _, p := range f.Progs {

@@ -89,7 +89,7 @@ func TestContainersAreStrictByDefault(t *testing.T) {
 }
 
 // A container gets what it requests, and no more.
-func TestContainersGetWhatTheyAsk(t *testing.T) {
+func TestContainersGetTheirDevices(t *testing.T) {
 	t.Parallel()
 	s := generate(t, cluster.Container{
 		Name: "main", Image: "web:1", ReadOnlyRoot: true, User: "1000:1000",

@@ -113,7 +113,7 @@ func (d *deviceSearcher) nodeCandidate(r *rank.CandidateHeap, c *taskclass.Class
 		RankedNode: rank.RankedNode{Rank: d.eval.RankOf(c, slot), Slot: slot},
 		NameOrder:  d.nodes.Fleet.Names.Order[slot], Turn: d.nodes.Load(slot).Turn, Exact: true,
 	}
-	if r.NodeClass >= 0 && c.HasWishes {
+	if r.NodeClass >= 0 && c.HasPreferences {
 		x.Rank.Tier -= rank.TierOf(c.ClassPoints(r.NodeClass)+d.eval.NodePoints(c, slot), false)
 		x.Rank.Tier += rank.TierOf(d.eval.NodePoints(c, slot), false)
 	}

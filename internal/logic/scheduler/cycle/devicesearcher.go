@@ -18,7 +18,7 @@ type deviceSearcher struct {
 	singleUseHeap rank.CandidateHeap // for task classes that search only once
 }
 
-// searchedByDevices reports whether the nodes of a node class are searched by device class. Where a task asks for
+// searchedByDevices reports whether the nodes of a node class are searched by device class. Where a task requests
 // devices, or where their value counts, no order of nodes holds for all tasks.
 func (d *deviceSearcher) searchedByDevices(c *taskclass.Class, class int32) bool {
 	return (len(c.Devices.Requests) > 0 || d.eval.ValueModelApplies(c, class)) &&
@@ -30,7 +30,7 @@ func (d *deviceSearcher) searchedByDevices(c *taskclass.Class, class int32) bool
 const maxSingleUseTasks = 16
 
 // searchDeviceNodes returns the better of best and the best node with devices of some node classes. It does not
-// consider wishes that single nodes of a node class meet.
+// consider preferences that single nodes of a node class meet.
 func (d *deviceSearcher) searchDeviceNodes(c *taskclass.Class, classes []int32, best rank.RankedNode) rank.RankedNode {
 	switch {
 	case len(classes) == 0:
@@ -78,8 +78,8 @@ func (d *deviceSearcher) candidateHeapOf(c *taskclass.Class, class int32, classe
 
 // bestOfHeap returns the better of best and the best node of the heap.
 func (d *deviceSearcher) bestOfHeap(r *rank.CandidateHeap, c *taskclass.Class, best rank.RankedNode) rank.RankedNode {
-	tier := uint64(0) // the wishes that the heap leaves out
-	if r.NodeClass >= 0 && c.HasWishes {
+	tier := uint64(0) // the preferences that the heap leaves out
+	if r.NodeClass >= 0 && c.HasPreferences {
 		tier = rank.TierOf(c.ClassPoints(r.NodeClass), false) - rank.TierOf(0, false)
 	}
 	for len(r.Heap) > 0 {
@@ -108,7 +108,7 @@ func (d *deviceSearcher) bestOfHeap(r *rank.CandidateHeap, c *taskclass.Class, b
 	return best
 }
 
-// expandPage pushes the children of a page. For the single-use heap it compares nodes with best at once instead.
+// expandPage pushes the children of a page. For the single-use heap it compares nodes with best directly instead.
 func (d *deviceSearcher) expandPage(r *rank.CandidateHeap, c *taskclass.Class, opened *rank.Candidate,
 	best rank.RankedNode,
 ) rank.RankedNode {

@@ -13,7 +13,7 @@ type Placement struct {
 	Node    string
 	// Ports maps each of the task's ports to its number on the node; nil for a task without ports.
 	Ports map[string]int
-	// Devices are the devices that the task uses, ordered by ID; nil for a task that asks for none.
+	// Devices are the devices that the task uses, ordered by ID; nil for a task that requests none.
 	Devices []cluster.DeviceUse
 }
 

@@ -9,8 +9,8 @@ import (
 	"github.com/berthd/berth/internal/logic/scheduler/taskclass"
 )
 
-// rankings makes and updates the rankings of task classes. By the placements of a large class most nodes get individual
-// scores; a ranking looks at each node once and then only at the touched ones.
+// rankings makes and updates the rankings of task classes. The placements of a large class give most nodes individual
+// scores; a ranking evaluates each node once and then only the touched ones.
 type rankings struct {
 	nodes *fleet.Overlay
 	eval  *evaluation.Evaluator

@@ -64,8 +64,8 @@ func (s *Searcher) Best(c *taskclass.Class) int32 {
 }
 
 // prefersRanking reports whether a ranking is less work than a tree search for each task of the class. A tree search
-// looks at each node class, and may pass all nodes with tasks of the group before it finds one without. A ranking looks
-// at each node once.
+// visits each node class, and may pass all nodes with tasks of the group before it finds one without. A ranking
+// evaluates each node once.
 func (s *Searcher) prefersRanking(c *taskclass.Class) bool {
 	if s.way != taskclass.SearchByCost {
 		return s.way == taskclass.SearchByRanking

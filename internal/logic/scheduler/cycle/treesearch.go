@@ -22,12 +22,12 @@ type treeSearch struct {
 	nextGroupTasks int32 // least number above groupTasks that was met; -1 if none
 }
 
-// searchClasses searches the node classes, those with the highest wish points first.
+// searchClasses searches the node classes, those with the highest preference points first.
 func (s *treeSearch) searchClasses() rank.RankedNode {
 	c := s.c
 	best, deviceNodeClasses := rank.RankedNode{Slot: -1}, s.by.deviceNodeClasses[:0]
 	usesDevices := len(c.Devices.Requests) > 0 || c.Devices.UsesValueModel
-	if !c.HasWishes { // all node classes are equal
+	if !c.HasPreferences { // all node classes are equal
 		for _, class := range c.Filter.Feasible {
 			if usesDevices && s.heaps.searchedByDevices(c, class) {
 				deviceNodeClasses = append(deviceNodeClasses, class)

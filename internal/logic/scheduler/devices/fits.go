@@ -25,7 +25,7 @@ type Fits struct {
 	Lacking []bool
 }
 
-// At returns the result for one of so many device classes. It is unknown until the caller fills it in. A later call
+// At returns the result for one of that many device classes. It is unknown until the caller fills it in. A later call
 // with more device classes may move it.
 func (f *Fits) At(i int32, classes int) *Fit {
 	if len(f.list) < classes {

@@ -20,7 +20,7 @@ type typeMix struct {
 	mix        packing.Mix
 }
 
-// Learn adds so many tasks with equal demands. Tasks without device requests add nothing. Call Learn once when tasks
+// Learn adds that many tasks with equal demands. Tasks without device requests add nothing. Call Learn once when tasks
 // arrive, and at a new owner's start for the tasks that exist.
 func (m *Mix) Learn(demand cluster.Demand, devices []cluster.DeviceRequest, tasks int) {
 	demand = index.Clamp(demand)

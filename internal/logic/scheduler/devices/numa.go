@@ -7,8 +7,8 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// assignOnOne is assign where some requests must be served from one NUMA node. Of the NUMA nodes that can, it takes the
-// one with the fewest free devices, so that others stay whole. Devices with an unknown NUMA node go with any.
+// assignOnOne is assign where some requests must be served from one NUMA node. It takes the possible NUMA node with the
+// fewest free devices, so that others stay whole. Devices with an unknown NUMA node go with any.
 func assignOnOne(list []cluster.Device, used Uses, requests []cluster.DeviceRequest) (uses Uses,
 	lacking int, now Uses,
 ) {
@@ -83,7 +83,7 @@ func oneNumaText(list []cluster.Device, used Uses, r *cluster.DeviceRequest, kin
 		}
 	}
 	if most >= r.Count {
-		return "not enough " + kind + " free on the NUMA node of what else the task asks for", 0
+		return "not enough " + kind + " free on the NUMA node of what else the task requests", 0
 	}
 	return "too few " + kind + " free on one NUMA node", r.Count - most
 }

@@ -18,7 +18,7 @@ type TypeValue struct {
 	Values     *packing.ValueModel
 }
 
-// otherModelNumber stands for models that no request names, and for those beyond the first 63.
+// otherModelNumber represents models that no request names, and for those beyond the first 63.
 const otherModelNumber = 63
 
 // Find returns the number of a device type, or -1.

@@ -97,7 +97,7 @@ func (e *Evaluator) Refusal(c *taskclass.Class, slot int32) cluster.Refusal {
 	}
 }
 
-// MissesDevices reports whether the node lacks free devices that the class asks for.
+// MissesDevices reports whether the node lacks free devices that the class requests.
 func (e *Evaluator) MissesDevices(c *taskclass.Class, slot int32) bool {
 	if len(c.Devices.Requests) == 0 {
 		return false

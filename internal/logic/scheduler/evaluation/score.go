@@ -14,7 +14,7 @@ import (
 
 // ClassTier returns the tier of the nodes of a node class without individual scores.
 func (e *Evaluator) ClassTier(c *taskclass.Class, class int32) uint64 {
-	if !c.HasWishes {
+	if !c.HasPreferences {
 		return rank.EmptyTier
 	}
 	return rank.TierOf(c.ClassPoints(class), c.Filter.IsPenalized(class))
@@ -26,7 +26,7 @@ func (e *Evaluator) RankOf(c *taskclass.Class, slot int32) rank.Rank {
 	r := rank.Rank{Fill: e.FillRank(c, l.Class, l.Key[fleet.ByFill], l.Key[fleet.ByBalance])}
 	r.Fill -= c.Images.Bonus(c.Images.Present(slot))
 	r.Tier = rank.EmptyTier
-	if c.HasWishes {
+	if c.HasPreferences {
 		r.Tier = rank.TierOf(c.ClassPoints(l.Class)+e.NodePoints(c, slot), c.Filter.IsPenalized(l.Class))
 	}
 	if c.Affinity == cluster.AntiAffinityPrefer {
@@ -54,7 +54,7 @@ func (e *Evaluator) FillRank(c *taskclass.Class, class int32, key, balance uint6
 	return full
 }
 
-// NodePoints returns the wish points that a node has beside the points of its class.
+// NodePoints returns the preference points that a node has beside the points of its class.
 func (e *Evaluator) NodePoints(c *taskclass.Class, slot int32) int64 {
 	points := int64(0)
 	for i := range c.NamedAffinities {

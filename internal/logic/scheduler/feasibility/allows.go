@@ -8,14 +8,14 @@ import (
 )
 
 // Allows reports whether a node meets what a placement demands of the node itself: its pool, its constraints, and
-// tolerated taints. Taints with the effect avoid do not count. If stands is true, the task runs there already, and only
-// taints that evict count. Other tasks and the state of the node do not matter.
-func Allows(p *cluster.Placement, n *fleet.Node, stands bool) bool {
+// tolerated taints. Taints with the effect avoid do not count. If running is true, the task runs there already, and
+// only taints that evict count. Other tasks and the state of the node do not matter.
+func Allows(p *cluster.Placement, n *fleet.Node, running bool) bool {
 	if p.Pool != "" && p.Pool != n.Pool {
 		return false
 	}
 	for _, t := range n.Taints {
-		counts := t.Effect == cluster.TaintEvict || t.Effect != cluster.TaintAvoid && !stands
+		counts := t.Effect == cluster.TaintEvict || t.Effect != cluster.TaintAvoid && !running
 		if counts && !slices.ContainsFunc(p.Tolerations, func(o cluster.Toleration) bool { return o.Tolerates(t) }) {
 			return false
 		}

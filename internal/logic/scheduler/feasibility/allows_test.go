@@ -19,8 +19,8 @@ func TestAllows(t *testing.T) {
 	}
 	ml := []cluster.Toleration{{Key: "team", Value: "ml"}}
 	for name, tc := range map[string]struct {
-		p            cluster.Placement
-		want, stands bool // want for a new task; stands for one that runs there
+		p           cluster.Placement
+		want, stays bool // want for a new task; stays for one that runs there
 	}{
 		"a taint that is not tolerated": {cluster.Placement{}, false, true},
 		"a taint of another value": {
@@ -47,8 +47,8 @@ func TestAllows(t *testing.T) {
 			if got := feasibility.Allows(&tc.p, n, false); got != tc.want {
 				t.Errorf("one that is to come: got %v, want %v", got, tc.want)
 			}
-			if got := feasibility.Allows(&tc.p, n, true); got != tc.stands {
-				t.Errorf("one that is there: got %v, want %v", got, tc.stands)
+			if got := feasibility.Allows(&tc.p, n, true); got != tc.stays {
+				t.Errorf("one that is there: got %v, want %v", got, tc.stays)
 			}
 		})
 	}

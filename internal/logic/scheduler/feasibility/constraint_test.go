@@ -133,7 +133,7 @@ func FuzzMatches(f *testing.F) {
 			t.Error("in does not fit not-in or =")
 		}
 		if holds(cluster.OpLess) && holds(cluster.OpMore) {
-			t.Error("< and > both hold")
+			t.Error("< and > both match")
 		}
 		if have == want && holds(cluster.OpAtLeast) != holds(cluster.OpAtMost) {
 			t.Error("a version is not equal to itself")

@@ -1,5 +1,6 @@
 // Package feasibility decides which nodes can run a task, whatever runs on them: by state, pool, reservations of the
-// operator, taints, executors, networks and constraints. What depends on other tasks is in package evaluation.
+// operator, taints, executors, networks and constraints. Package evaluation has the conditions that depend on other
+// tasks.
 package feasibility
 
 import (

@@ -72,8 +72,8 @@ func devicesKey(b []byte, devices []cluster.Device) []byte {
 	return b
 }
 
-// foldersKey appends what a node lends of its folders. Sticky copies are not part of it: only node names tell them
-// apart.
+// foldersKey appends what a node lends of its folders. Sticky copies are not part of it: only node names distinguish
+// them.
 func foldersKey(b []byte, f *cluster.FolderFacts) []byte {
 	if f == nil {
 		return append(b, 0)

@@ -34,7 +34,7 @@ import (
 )
 
 // Fleet is the nodes of one domain with their reservations. Its owner calls the methods that change it. Between these
-// calls, several readers may use it at once.
+// calls, several readers may use it concurrently.
 type Fleet struct {
 	slots  []slot
 	loads  []Load // by slot

@@ -25,7 +25,7 @@ const (
 	coarseMaxValues, coarseMinNodesPerValue = 128, 32 // coarse: up to so many values of more nodes on average
 )
 
-// shouldBeFine reports whether the label should be fine in a fleet of so many nodes.
+// shouldBeFine reports whether the label should be fine in a fleet of that many nodes.
 func (l *Label) shouldBeFine(nodes int) bool {
 	values := len(l.nodes)
 	if l.fine {

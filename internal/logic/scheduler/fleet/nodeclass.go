@@ -8,9 +8,9 @@ import (
 	"github.com/berthd/berth/internal/logic/scheduler/index"
 )
 
-// NodeClass is a set of nodes that are equal in all that a task may ask about, and nearly equal in capacity. Names and
-// fine labels may differ. What is found out about one node holds for all. The order in which the nodes fill is the same
-// for every task.
+// NodeClass is a set of nodes that are equal in all attributes that a task may require, and nearly equal in capacity.
+// Names and fine labels may differ. A result for one node is valid for all. The order in which the nodes fill is the
+// same for every task.
 type NodeClass struct {
 	key   string
 	Like  Node // one of the nodes, without its name

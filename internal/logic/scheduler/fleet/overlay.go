@@ -11,9 +11,9 @@ import (
 )
 
 // Overlay is a copy-on-write view of a fleet. A cycle charges its placements to an overlay, and the fleet stays as it
-// is. What the overlay holds is its own copy; what it does not hold is as in the fleet. Whoever changes the usage of a
-// node calls Touch. Trees and device classes follow the touched nodes only when they are asked for, so preemption,
-// which asks for neither, moves victims without it.
+// is. The overlay holds own copies of changed entries; all other entries are those of the fleet. A caller that changes
+// the usage of a node calls Touch. Trees and device classes follow the touched nodes only when they are used, so
+// preemption, which uses neither, moves victims without it.
 type Overlay struct {
 	Fleet     *Fleet
 	Touched   []int32 // nodes in the order in which their usage changed

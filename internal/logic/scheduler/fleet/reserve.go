@@ -8,7 +8,7 @@ import (
 	"github.com/berthd/berth/internal/logic/scheduler/index"
 )
 
-// Grow makes room for so many reservations in all, which speeds up filling a fleet. It changes nothing else.
+// Grow makes room for that many reservations in all, which speeds up filling a fleet. It changes nothing else.
 func (f *Fleet) Grow(reservations int) {
 	held := make(map[string]Reservation, max(reservations, len(f.held)))
 	maps.Copy(held, f.held)

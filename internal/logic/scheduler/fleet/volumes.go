@@ -33,8 +33,8 @@ func (x *VolumeIndex) clone() VolumeIndex {
 // Values the nodes that have it. Users cannot name it.
 const AttributeVolume = "volume"
 
-// Weights of affinities for nodes with a copy of a task's own volume. They exceed all that an owner's wishes can weigh.
-// maxCopies is how many copies count.
+// Weights of affinities for nodes with a copy of a task's own volume. They exceed all that an owner's preferences can
+// weigh. maxCopies is how many copies count.
 const (
 	newestCopyWeight = 20 * cluster.MaxWeight
 	olderCopyWeight  = newestCopyWeight / 2

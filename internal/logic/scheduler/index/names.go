@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Names keeps slots in the order of their nodes' names. Each slot has a number in order that sorts like its name. Of
-// two nodes that are equal otherwise, the scheduler takes the lower number.
+// Names keeps slots in the order of their nodes' names. Each slot has a number in order that sorts like its name. If
+// two nodes are equal otherwise, the scheduler takes the lower number.
 type Names struct {
 	Of     func(slot int32) string
 	blocks [][]int32 // none is empty; the slots in them are in order

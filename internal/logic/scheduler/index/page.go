@@ -1,5 +1,5 @@
 // Package index keeps nodes in order: by name, and in B+ trees by what they use. A tree gives the first node that has
-// room for a task in about log n steps, whatever the task asks for. Trees share pages; an editor copies a page that it
+// room for a task in about log n steps, whatever the task requests. Trees share pages; an editor copies a page that it
 // does not own before it changes it. So a cycle changes its own trees while the fleet's stay as they are.
 package index
 
@@ -12,7 +12,7 @@ const maxFanout = 32
 
 // Page is a page of a B+ tree. The tree holds nodes ordered by a key, and by name where keys are equal. Each page
 // knows, by resource, the most that is free on any node below it. So a search finds the first node with room for a task
-// in about log n steps, whatever the task asks for.
+// in about log n steps, whatever the task requests.
 //
 // Pages are shared. The fleet changes its own pages in place; a cycle copies a page before it changes it. A tree is
 // known by its root page; nil is the empty tree.

@@ -56,7 +56,7 @@ const (
 	BalanceZero  = balanceSteps * maxParts / Parts
 )
 
-// Balance returns by how many steps CPU is used more than memory, rounded down.
+// Balance returns how many steps more of CPU than of memory is used, rounded down.
 func (s Shares) Balance() int {
 	return (int(s.CPU)-int(s.Memory)+maxParts)*balanceSteps/Parts - BalanceZero
 }

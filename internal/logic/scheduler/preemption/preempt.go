@@ -66,10 +66,10 @@ type Preemption struct {
 //
 // Preempt serves tasks in the order of Schedule, and treats victims of earlier tasks as gone. It chooses the node by
 // the victims: by the lowest highest priority, then the smallest sum of priorities, then the smallest number. The best
-// rank decides last. If nothing has to end on the promised node, the task stays with it. Victims are on the
-// chosen node, together with their gangs. The chosen set contains no superfluous victim. Preempt considers every
-// refusal that victims can cause: missing room, devices or ports, and tasks that stand there. A gang gets room for at
-// least its size, or for no member.
+// rank decides last. If nothing has to end on the promised node, the task stays with it. Victims are on the chosen
+// node, together with their gangs. The chosen set contains no superfluous victim. Preempt considers every refusal that
+// victims can cause: missing room, devices or ports, and tasks that are there. A gang gets room for at least its size,
+// or for no member.
 //
 // The choice is exact on nodes with few tasks. Beyond maxSteps the chosen set may cost more than the least, but still
 // has no superfluous victim.
@@ -180,7 +180,7 @@ func (p *preempt) undo(d *served) {
 }
 
 // reprieveSuperfluous spares victims that are no longer needed, because later tasks of the gang required others; the
-// most expensive first. It does so only if the tasks ask for nothing but room.
+// most expensive first. It does so only if the tasks request only room.
 func (p *preempt) reprieveSuperfluous(mark int) {
 	if len(p.done)-mark < 2 {
 		return

@@ -84,14 +84,14 @@ func (s *setSearch) oneSuffices(slot int32, short amounts, priority int) bool {
 	return false
 }
 
-// bestRank returns a lower bound of the node's rank after so many victims of a level have ended. The node is now short
-// of the given amounts.
+// bestRank returns a lower bound of the node's rank after that many victims of a level have ended. The node is now
+// short of the given amounts.
 func (s *setSearch) bestRank(slot int32, short amounts, level *freeableLevel, count int) (r rank.Rank) {
 	p, c, l := s.p, s.c, s.p.Nodes.Load(slot)
 	switch {
 	case c.Devices.UsesValueModel || len(c.Images.Nodes) > 0:
 		return r
-	case !c.HasWishes:
+	case !c.HasPreferences:
 		r.Tier = rank.EmptyTier
 	case p.victims.hasNoRelated():
 		r.Tier = rank.TierOf(c.ClassPoints(l.Class)+p.Eval.NodePoints(c, slot), c.Filter.IsPenalized(l.Class))

@@ -24,7 +24,7 @@ type unit struct {
 }
 
 // setSearch finds the cheapest set of victims on a node for a task class by branch and bound. It tries each highest
-// priority from the lowest. At each level it first spares the most expensive unit and then ends it, and goes on with
+// priority from the lowest. At each level it first spares the most expensive unit and then ends it, and continues with
 // the next unit.
 type setSearch struct {
 	p           *preempt

@@ -12,9 +12,9 @@ import (
 	"github.com/berthd/berth/internal/logic/scheduler/taskclass"
 )
 
-// victimSet is the attempts that may end, and which of them have ended so far. What an ended victim used is free on its
-// node, and no view or group counts it; the owner's bound has one less to spare. Every change of a node raises its
-// stamp.
+// victimSet is the attempts that may end, and which of them have ended so far. The resources of an ended victim are
+// free on its node, and no view or group counts it; the owner's bound has one less to spare. Every change of a node
+// raises its stamp.
 type victimSet struct {
 	*cycle.Cycle
 	list          []victim
@@ -48,7 +48,7 @@ func newVictimSet(y *cycle.Cycle, bounds map[cluster.OwnerRef]int) victimSet {
 	return s
 }
 
-// index fills the tables of victims. It removes leaving victims from their nodes at once.
+// index fills the tables of victims. It removes leaving victims from their nodes first.
 func (s *victimSet) index(victims []Victim) {
 	s.starts = make([]int32, s.Nodes.Fleet.SlotCount()+1)
 	s.ordered = make([]bool, s.Nodes.Fleet.SlotCount())
@@ -236,8 +236,8 @@ func (s *victimSet) findViews(v *victim) {
 	}
 }
 
-// hasNoRelated reports whether ending victims cannot change the terms of any class: no task that groups or relations
-// count stands anywhere.
+// hasNoRelated reports whether ending victims cannot change the terms of any class: there is no task that groups or
+// relations count.
 func (s *victimSet) hasNoRelated() bool {
 	return len(s.waitingGroups)+len(s.Views.Relations)+len(s.Views.Exclusions) == 0
 }

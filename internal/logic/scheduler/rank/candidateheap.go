@@ -18,7 +18,7 @@ type CandidateHeap struct {
 	FilledAt   int32 // the number of touched nodes when it was filled
 	Seen       int   // how many of the touched nodes it contains
 	// NodeClass is the only node class of the heap, or -1 if it holds all. Task classes with dynamic terms need one
-	// heap for each node class: the wishes that are equal for a whole node class are then left out of its ranks.
+	// heap for each node class: the preferences that are equal for a whole node class are then left out of its ranks.
 	NodeClass int32
 	MinTier   uint64 // a lower bound of all tiers
 }

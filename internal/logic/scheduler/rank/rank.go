@@ -11,8 +11,8 @@ import (
 //
 //   - whether attempts of the task failed on the node: those nodes come last
 //   - whether the node has a taint with the effect avoid that is not tolerated: those come last
-//   - the wishes, the highest sum first: the weights of affinities and relations that the node meets, and a part of the
-//     weight of each spread. The part is by how much of its target the node's value has too few tasks
+//   - the preferences, the highest sum first: the weights of affinities and relations that the node meets, and a part
+//     of the weight of each spread: the share of its target by which the node's value has too few tasks
 //   - with anti-affinity "prefer": the number of tasks of the same group on the node
 //   - with strategy "whole", and where the owner names none: the value that the devices lose, in ten-thousandths of a
 //     device. It says how much less of them the likely tasks would fill. Tasks without devices also cost value where
@@ -40,20 +40,21 @@ func Refused() Rank { return Rank{1<<64 - 1, 1<<64 - 1} }
 const (
 	PenaltyBit = 1 << 63
 
-	// Parts of a tier, from the lowest bits: loss of device value, tasks of the group, wishes from highest to lowest,
-	// and the penalty of a taint.
-	GroupTasksShift = packing.LossBits
-	wishShift       = GroupTasksShift + 17
-	MaxGroupTasks   = 1<<(wishShift-GroupTasksShift) - 1
-	wishBits        = 24
-	maxWishPoints   = 1<<(wishBits-1) - 1
-	taintPenaltyBit = 1 << (wishShift + wishBits)
-	EmptyTier       = maxWishPoints<<wishShift | packing.NoLoss
+	// Parts of a tier, from the lowest bits: loss of device value, tasks of the group, preferences from highest to
+	// lowest, and the penalty of a taint.
+	GroupTasksShift     = packing.LossBits
+	preferenceShift     = GroupTasksShift + 17
+	MaxGroupTasks       = 1<<(preferenceShift-GroupTasksShift) - 1
+	preferenceBits      = 24
+	maxPreferencePoints = 1<<(preferenceBits-1) - 1
+	taintPenaltyBit     = 1 << (preferenceShift + preferenceBits)
+	EmptyTier           = maxPreferencePoints<<preferenceShift | packing.NoLoss
 )
 
 // TierOf returns the tier of a node without tasks of the group and without loss.
 func TierOf(points int64, avoid bool) uint64 {
-	tier := uint64(maxWishPoints-min(max(points, -maxWishPoints), maxWishPoints))<<wishShift | packing.NoLoss
+	points = min(max(points, -maxPreferencePoints), maxPreferencePoints)
+	tier := uint64(maxPreferencePoints-points)<<preferenceShift | packing.NoLoss
 	if avoid {
 		tier |= taintPenaltyBit
 	}

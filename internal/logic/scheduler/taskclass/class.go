@@ -24,7 +24,7 @@ type Class struct {
 	Affinity cluster.AntiAffinity
 	Now      time.Time
 	Demand   cluster.Demand
-	Need     cluster.Demand // demand, with the least integer for resources that are not asked for
+	Need     cluster.Demand // demand, with the least integer for resources that are not requested
 	Ports    portDemand
 	Devices  deviceDemand
 	Images   imageDemand
@@ -41,7 +41,7 @@ type Class struct {
 	Sentence string
 }
 
-// needOf returns what a node must have free. For resources that are not asked for, a node may be overcommitted.
+// needOf returns what a node must have free. For resources that are not requested, a node may be overcommitted.
 func needOf(d cluster.Demand) cluster.Demand {
 	if d.CPU == 0 {
 		d.CPU = math.MinInt64
@@ -55,7 +55,7 @@ func needOf(d cluster.Demand) cluster.Demand {
 	return d
 }
 
-// AsksOnlyRoom reports whether the class asks for nothing but room on nodes of feasible node classes.
+// AsksOnlyRoom reports whether the class requests only room on nodes of feasible node classes.
 func (c *Class) AsksOnlyRoom() bool {
 	return c.Affinity != cluster.AntiAffinityDemand &&
 		len(c.Filter.PerNode)+len(c.Ports.Fixed)+c.Ports.Auto+len(c.Excluded)+len(c.Devices.Requests)+

@@ -7,14 +7,14 @@ import (
 	"github.com/berthd/berth/internal/logic/scheduler/devices"
 )
 
-// portDemand is the ports that the tasks of a class ask for.
+// portDemand is the ports that the tasks of a class request.
 type portDemand struct {
 	Fixed           []int // ports that the tasks name
 	Doubled         int   // a port that they name twice, or 0
 	Auto, AutoFixed int   // ports to be assigned; fixed ports in the assignable range
 }
 
-// Any reports whether the tasks ask for a port.
+// Any reports whether the tasks request a port.
 func (d *portDemand) Any() bool { return len(d.Fixed)+d.Auto > 0 }
 
 // add adds a port of the tasks; 0 is a port to be assigned.
@@ -32,7 +32,7 @@ func (d *portDemand) add(port int) {
 	}
 }
 
-// deviceDemand is the devices that the tasks of a class ask for.
+// deviceDemand is the devices that the tasks of a class request.
 type deviceDemand struct {
 	Requests       []cluster.DeviceRequest
 	UsesValueModel bool          // the value of devices counts in the ranks

@@ -29,7 +29,7 @@ func (d *imageDemand) Present(slot int32) (n int) {
 	return n
 }
 
-// Bonus returns what so many images on a node subtract from the rank's fill.
+// Bonus returns what that many images on a node subtract from the rank's fill.
 func (d *imageDemand) Bonus(present int) uint64 {
 	if len(d.Nodes) == 0 {
 		return 0

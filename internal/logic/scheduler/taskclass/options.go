@@ -8,7 +8,7 @@ import (
 
 // Options tune a cycle. The zero value is ready to use.
 type Options struct {
-	// Services and Jobs are the strategies of tasks whose owner names none. If they are empty, tasks that ask for
+	// Services and Jobs are the strategies of tasks whose owner names none. If they are empty, tasks that request
 	// devices use whole. Other tasks of services use spread, and other tasks of jobs binpack.
 	Services, Jobs cluster.Strategy
 

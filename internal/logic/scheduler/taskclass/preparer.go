@@ -46,7 +46,7 @@ func (r *Preparer) PrepareRanking(c *Class) {
 func (r *Preparer) prepareTerms(c *Class) {
 	p := &c.Task.Placement
 	c.Filter = r.filters.Of(c.Task, c.Now)
-	c.HasWishes = c.Filter.Penalized != nil || len(p.Affinities)+len(p.Spread)+len(c.Relations) > 0
+	c.HasPreferences = c.Filter.Penalized != nil || len(p.Affinities)+len(p.Spread)+len(c.Relations) > 0
 	r.prepareDevices(c)
 	r.prepareImages(c)
 	r.prepareAffinities(c)

@@ -15,7 +15,7 @@ type relationTerm struct {
 	own bool // it selects the task's own kind
 }
 
-// PointsFor returns the wish points where so many selected tasks are near.
+// PointsFor returns the preference points where that many selected tasks are near.
 func (t *relationTerm) PointsFor(tasks int32) int64 {
 	switch {
 	case t.Required, tasks == 0:
@@ -26,7 +26,7 @@ func (t *relationTerm) PointsFor(tasks int32) int64 {
 	return int64(t.Weight) * Point
 }
 
-// Met reports whether a required relation is met where so many selected tasks are near. If no selected task exists
+// Met reports whether a required relation is met where that many selected tasks are near. If no selected task exists
 // anywhere, the first of the tasks that want to be together may go anywhere.
 func (t *relationTerm) Met(tasks int32) bool {
 	switch {

@@ -95,7 +95,7 @@ func TargetOf(targets []cluster.SpreadTarget, value string) int {
 	return slices.IndexFunc(targets, func(t cluster.SpreadTarget) bool { return t.Value == value })
 }
 
-// SpreadPoints returns the points of a spread for a value that has so many tasks, and whose share of count is
+// SpreadPoints returns the points of a spread for a value that has that many tasks, and whose share of count is
 // part/wholes. Without tasks it is the whole weight, at the share 0, and beyond it negative.
 func SpreadPoints(weight, tasks, count, part, wholes int64) int64 {
 	if part <= 0 || count <= 0 {

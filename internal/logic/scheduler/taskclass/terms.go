@@ -4,7 +4,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// terms are the wishes and demands of a task class beside constraints and room.
+// terms are the preferences and requirements of a task class beside constraints and room.
 type terms struct {
 	points          []int32 // by node class, of affinities that all its nodes meet alike
 	NamedAffinities []cluster.Affinity
@@ -17,11 +17,11 @@ type terms struct {
 	// ScansAll: every node is judged, because no tree order holds. IsDynamic: scores or refusals of whole node classes
 	// change with each placement. Revives: a node that refuses may become feasible in the same cycle. Joins: it may do
 	// so because another task was placed; Joins implies Revives.
-	HasWishes, ScansAll, IsDynamic, Revives, Joins bool
-	AffinityScored                                 []int32 // nodes with individual scores by NamedAffinities
+	HasPreferences, ScansAll, IsDynamic, Revives, Joins bool
+	AffinityScored                                      []int32 // nodes with individual scores by NamedAffinities
 }
 
-// Point is the unit of wishes: 1000 points are a weight of 1.
+// Point is the unit of preferences: 1000 points are a weight of 1.
 const Point = 1000
 
 type distinctTerm struct {
@@ -34,7 +34,7 @@ type exclusionTerm struct {
 	Text string
 }
 
-// ClassPoints returns the wish points of all nodes of a node class without an individual score.
+// ClassPoints returns the preference points of all nodes of a node class without an individual score.
 func (c *Class) ClassPoints(class int32) int64 {
 	points := int64(0)
 	if c.points != nil {

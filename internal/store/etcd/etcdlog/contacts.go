@@ -102,16 +102,16 @@ func (c *Contacts) handle(log *slog.Logger, message string, fields map[string]an
 	case message == messageStranger:
 		if !c.strangers[peer] {
 			c.strangers[peer] = true
-			log.Warn("a server of another store asks for this one: if this store was restored, that server "+
+			log.Warn("a server of another store calls this one: if this store was restored, that server "+
 				"is of the one before and must join again from an empty directory", "server", peer)
 		}
 		return true
 	case strings.Contains(message, "cluster ID mismatch"):
 		if !c.others[peer] {
 			c.others[peer] = true
-			log.Error("another member belongs to another store: if that one was restored from a snapshot, "+
-				"this server's store was replaced; "+
-				"stop this server and join again from an empty directory", "member", peer)
+			log.Error("another member belongs to another store: if that one was restored from a snapshot, this "+
+				"server's store was replaced; stop this server and join again from an empty directory",
+				"member", peer)
 		}
 		return true
 	}

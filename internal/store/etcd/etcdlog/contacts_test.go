@@ -44,7 +44,7 @@ func TestContacts(t *testing.T) {
 	want := `level=WARN msg="another member of the store is not reached; this is said once until it is back" member=a error="connection refused"
 level=WARN msg="another member of the store is not reached; this is said once until it is back" member=b error="connection refused"
 level=INFO msg="another member of the store is back" member=a
-level=WARN msg="a server of another store asks for this one: if this store was restored, that server is of the one before and must join again from an empty directory" server=s3
+level=WARN msg="a server of another store calls this one: if this store was restored, that server is of the one before and must join again from an empty directory" server=s3
 level=ERROR msg="another member belongs to another store: if that one was restored from a snapshot, this server's store was replaced; stop this server and join again from an empty directory" member=b
 `
 	if diff := cmp.Diff(want, said.String()); diff != "" {

@@ -47,7 +47,7 @@ func NewForMember(log *slog.Logger, c *Contacts) *zap.Logger {
 	}, ending...)
 }
 
-// ending ends the process when etcd cannot go on.
+// ending ends the process when etcd cannot continue.
 var ending = []zap.Option{
 	zap.WithPanicHook(endHook{zapcore.WriteThenPanic}),
 	zap.WithFatalHook(endHook{zapcore.WriteThenFatal}),
@@ -59,7 +59,7 @@ type endHook struct{ otherwise zapcore.CheckWriteHook }
 // OnWrite is part of zapcore.CheckWriteHook. The cause is already in the log.
 func (w endHook) OnWrite(entry *zapcore.CheckedEntry, fields []zapcore.Field) {
 	if isDiskFull(fields) {
-		fmt.Fprintln(os.Stderr, "berth: the disk of the data directory is full, and the store cannot go on "+
+		fmt.Fprintln(os.Stderr, "berth: the disk of the data directory is full, and the store cannot continue "+
 			"without room:",
 			"free some and start the server again. Nothing that was acknowledged is lost.")
 		os.Exit(1)
@@ -162,7 +162,7 @@ func (c core) Write(entry zapcore.Entry, fields []zapcore.Field) error {
 	level, message := slog.LevelWarn, "etcd: "+entry.Message
 	switch {
 	case entry.Level >= zapcore.DPanicLevel:
-		level, message = slog.LevelError, "etcd cannot go on, the process ends: "+entry.Message
+		level, message = slog.LevelError, "etcd cannot continue, the process ends: "+entry.Message
 	case entry.Level >= zapcore.ErrorLevel:
 		level = slog.LevelError
 	}

@@ -1,5 +1,5 @@
 // Package etcdtest starts, for tests, an etcd as an operator would run one for Berth: it listens on loopback, over TLS
-// alone, asks for client certificates, and has users of which one may do what Berth needs and no more.
+// alone, requests client certificates, and has users. One of them may do exactly what Berth needs.
 package etcdtest
 
 import (
@@ -46,7 +46,7 @@ type Authority struct {
 	key  *ecdsa.PrivateKey
 }
 
-// NewAuthority makes an authority, of which ca.crt of a new folder is the certificate.
+// NewAuthority makes an authority. Its certificate is ca.crt in a new folder.
 func NewAuthority(tb testing.TB) *Authority {
 	tb.Helper()
 	a := &Authority{tb: tb, Dir: tb.TempDir()}

@@ -1,4 +1,5 @@
-package output
+// Package blockyaml writes JSON as YAML for people: the output of commands and the OpenAPI document.
+package blockyaml
 
 import (
 	"bytes"
@@ -11,9 +12,9 @@ import (
 	"unicode"
 )
 
-// ToYAML converts JSON to YAML in block form and keeps the order of fields. Strings that YAML could read as another
-// type are quoted.
-func ToYAML(in []byte) ([]byte, error) {
+// FromJSON converts one JSON value to YAML in block form and keeps the order of fields. Strings that YAML could
+// read as another type are quoted.
+func FromJSON(in []byte) ([]byte, error) {
 	w := yamlWriter{dec: json.NewDecoder(bytes.NewReader(in))}
 	w.dec.UseNumber()
 	if err := w.writeValue("", false); err != nil {

@@ -4,11 +4,9 @@ import (
 	_ "embed" // the schema
 )
 
-//go:generate go run ./schemagen -source ../cluster -o manifest.schema.json
-
 //go:embed manifest.schema.json
-var schema string
+var schemaText string
 
 // Schema returns the JSON Schema of one document of a manifest, for editors and for checks without Berth. It is
-// generated from the types of package cluster.
-func Schema() string { return schema }
+// generated from the types of package cluster, by the command internal/refgen.
+func Schema() string { return schemaText }

@@ -1,4 +1,4 @@
-package main
+package manifest
 
 import (
 	"bytes"
@@ -11,49 +11,25 @@ import (
 	"testing"
 
 	"github.com/goccy/go-yaml"
-	"github.com/google/go-cmp/cmp"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
-	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/enum"
-	"github.com/berthd/berth/internal/manifest"
+	"github.com/berthd/berth/internal/schema"
 )
-
-const (
-	sourceDir = "../../cluster"
-	published = "../manifest.schema.json"
-)
-
-func TestPublishedSchemaIsCurrent(t *testing.T) {
-	want, err := generate(sourceDir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := os.ReadFile(published)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), string(got)); diff != "" {
-		t.Errorf("the published schema is old, run `make generate` (-want +got):\n%s", diff)
-	}
-}
 
 // compiled returns the schema as a validator.
 func compiled(t *testing.T) *jsonschema.Schema {
 	t.Helper()
-	raw, err := generate(sourceDir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
+	const name = "manifest.schema.json"
+	doc, err := jsonschema.UnmarshalJSON(strings.NewReader(Schema()))
 	if err != nil {
 		t.Fatal(err)
 	}
 	c := jsonschema.NewCompiler()
-	if err := c.AddResource(address, doc); err != nil {
+	if err := c.AddResource(name, doc); err != nil {
 		t.Fatal(err)
 	}
-	s, err := c.Compile(address)
+	s, err := c.Compile(name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +58,7 @@ func check(t *testing.T, s *jsonschema.Schema, text string) error {
 	return nil
 }
 
-// TestSchemaAgreesWithReader holds the two readers of manifests together.
+// TestSchemaAgreesWithReader compares the two readers of manifests.
 func TestSchemaAgreesWithReader(t *testing.T) {
 	const definition = "kind: TaskDefinition\nname: web\nversion: 1\ncontainers:\n- name: app\n  image: a:1\n"
 	const service = "kind: Service\nname: web\ndefinition: web@1\ncount: 1\n"
@@ -174,7 +150,7 @@ func TestSchemaAgreesWithReader(t *testing.T) {
 			if err := check(t, s, test.text); (err == nil) != test.valid {
 				t.Errorf("schema: got %v, want valid to be %v", err, test.valid)
 			}
-			if _, err := manifest.Parse("m", []byte(test.text)); (err == nil) != test.valid {
+			if _, err := Parse("m", []byte(test.text)); (err == nil) != test.valid {
 				t.Errorf("reader: got %v, want valid to be %v", err, test.valid)
 			}
 		})
@@ -183,7 +159,7 @@ func TestSchemaAgreesWithReader(t *testing.T) {
 
 // TestExamples validates every manifest of examples/ with both.
 func TestExamples(t *testing.T) {
-	root := "../../../examples"
+	root := "../../examples"
 	var files []string
 	err := filepath.WalkDir(root, func(path string, _ os.DirEntry, err error) error {
 		if ext := filepath.Ext(path); ext == ".yaml" || ext == ".yml" {
@@ -204,7 +180,7 @@ func TestExamples(t *testing.T) {
 			if err := check(t, s, string(text)); err != nil {
 				t.Errorf("schema: %v", err)
 			}
-			if _, err := manifest.Parse(file, text); err != nil {
+			if _, err := Parse(file, text); err != nil {
 				t.Errorf("reader: %v", err)
 			}
 		})
@@ -213,36 +189,34 @@ func TestExamples(t *testing.T) {
 
 // TestSchemaDescribes guards against fields that editors could say nothing about.
 func TestSchemaDescribes(t *testing.T) {
-	raw, err := generate(sourceDir)
-	if err != nil {
-		t.Fatal(err)
-	}
 	var doc struct {
 		Defs map[string]struct {
-			Description string   `json:"description"`
-			Enum        []string `json:"enum"`
+			Description string
+			Enum        []string
+			Properties  map[string]struct{ ReadOnly bool }
 		} `json:"$defs"`
 	}
-	if err := json.Unmarshal(raw, &doc); err != nil {
+	if err := json.Unmarshal([]byte(Schema()), &doc); err != nil {
 		t.Fatal(err)
+	}
+	for object, field := range map[string]string{
+		"Cluster": "deleted", "TaskDefinition": "deleted", "Service": "rollout", "Job": "cron", "Cron": "created",
+	} {
+		if !doc.Defs[object].Properties[field].ReadOnly {
+			t.Errorf("%s.%s is ignored, and is not read-only", object, field)
+		}
 	}
 	for name, def := range doc.Defs {
 		if def.Description == "" {
 			t.Errorf("%s has no description", name)
 		}
 	}
-	enums := 0
-	types := map[string]reflect.Type{}
-	for _, noun := range []any{
-		cluster.Cluster{},
-		cluster.TaskDefinition{},
-		cluster.Service{},
-		cluster.Job{},
-		cluster.Cron{},
-	} {
-		textTypes(reflect.TypeOf(noun), types)
+	known := schema.New(schema.Options{})
+	for _, kind := range Kinds() {
+		known.Of(reflect.TypeOf(newValue(kind)))
 	}
-	for name, typ := range types {
+	enums := 0
+	for name, typ := range known.Types {
 		if got, want := doc.Defs[name].Enum, enum.Words(typ); !slices.Equal(got, want) {
 			t.Errorf("words of %s: got %v, want %v", name, got, want)
 		} else if len(got) > 0 {
@@ -250,24 +224,6 @@ func TestSchemaDescribes(t *testing.T) {
 		}
 	}
 	if enums < 15 {
-		t.Errorf("%d enumerated types: this test looks at too little", enums)
-	}
-}
-
-// textTypes adds the named types of text that a value of the type holds, by their names.
-func textTypes(t reflect.Type, found map[string]reflect.Type) {
-	switch t.Kind() {
-	case reflect.Pointer, reflect.Slice, reflect.Map:
-		textTypes(t.Elem(), found)
-	case reflect.Struct:
-		for f := range t.Fields() {
-			if f.Anonymous || f.Tag.Get("json") != "-" && f.IsExported() {
-				textTypes(f.Type, found)
-			}
-		}
-	case reflect.String:
-		if t.Name() != "string" {
-			found[t.Name()] = t
-		}
+		t.Errorf("%d enumerated types: this test checks too few", enums)
 	}
 }

@@ -1,4 +1,4 @@
-package output
+package blockyaml
 
 import (
 	"encoding/json"
@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestToYAML(t *testing.T) {
+func TestFromJSON(t *testing.T) {
 	tests := []struct{ name, in, want string }{
 		{
 			"scalars", `{"a":"b","i":1,"f":0.50,"t":true,"z":null,"e":""}`,
@@ -36,7 +36,7 @@ func TestToYAML(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			got, err := ToYAML([]byte(test.in))
+			got, err := FromJSON([]byte(test.in))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -45,13 +45,13 @@ func TestToYAML(t *testing.T) {
 			}
 		})
 	}
-	if _, err := ToYAML([]byte(`{"a":[1`)); err == nil {
+	if _, err := FromJSON([]byte(`{"a":[1`)); err == nil {
 		t.Error("truncated JSON: got no error")
 	}
 }
 
-// FuzzToYAML checks that every JSON value survives the conversion.
-func FuzzToYAML(f *testing.F) {
+// FuzzFromJSON checks that every JSON value survives the conversion.
+func FuzzFromJSON(f *testing.F) {
 	for _, s := range []string{
 		`{}`, `[]`, `null`, `"x"`, `{"a":[[],[[1]],{"b":{}}]}`, `{"a":"- x"}`, `{"a":"\u0000\u0085\u2028\ufeff"}`,
 		`{"a":"yes","b":"1e3","c":"0x1f","d":"~"}`,
@@ -61,7 +61,7 @@ func FuzzToYAML(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, in []byte) {
-		if _, err := ToYAML(in); err != nil && json.Valid(in) {
+		if _, err := FromJSON(in); err != nil && json.Valid(in) {
 			t.Fatalf("%q: %v", in, err)
 		}
 		var want, got any
@@ -72,7 +72,7 @@ func FuzzToYAML(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		out, err := ToYAML(in)
+		out, err := FromJSON(in)
 		if err != nil {
 			t.Fatalf("%q: %v", in, err)
 		}
@@ -93,8 +93,8 @@ func FuzzToYAML(f *testing.F) {
 	})
 }
 
-// TestToYAMLKeepsAll parses the YAML and compares the value.
-func TestToYAMLKeepsAll(t *testing.T) {
+// TestFromJSONKeepsAll parses the YAML and compares the value.
+func TestFromJSONKeepsAll(t *testing.T) {
 	text := rapid.StringMatching(`[ -~é\n\t]{0,14}`)
 	var value *rapid.Generator[any]
 	value = rapid.Custom(func(t *rapid.T) any {
@@ -117,7 +117,7 @@ func TestToYAMLKeepsAll(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		out, err := ToYAML(raw)
+		out, err := FromJSON(raw)
 		if err != nil {
 			t.Fatal(err)
 		}
