@@ -69,7 +69,7 @@ type ServerConfig struct {
 	ID string
 	// Members of the engine, this server among them; nil if the store runs elsewhere.
 	Members control.Members
-	// Health reports the state of the store if Members is nil; it may be nil too.
+	// Health reports the state of the store; it may be nil if Members is nil.
 	Health control.Health
 	// Reach returns the state of the connections to the other servers, by their ids.
 	Reach func() map[string]control.Reach

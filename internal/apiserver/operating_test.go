@@ -92,7 +92,7 @@ func three() *fakeMembers {
 
 func newFleetWorld(t *testing.T, members *fakeMembers, options ...func(*Config)) *world {
 	t.Helper()
-	first := func(c *Config) { c.Server.ID, c.Server.Members = "s1", members }
+	first := func(c *Config) { c.Server.ID, c.Server.Members, c.Server.Health = "s1", members, members }
 	w := newWorld(t, append([]func(*Config){first}, options...)...)
 	records := map[string]any{"leader/default": cluster.Leader{Epoch: 3, Holder: "s1", Incarnation: 7}}
 	for _, id := range []string{"1", "2", "3"} {

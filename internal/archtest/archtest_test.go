@@ -281,6 +281,7 @@ func TestLayersCanFail(t *testing.T) {
 			"cmd/x":               {"..."},
 		},
 		proof:       []string{"internal/testkit"},
+		drivers:     map[string][]string{"internal/driver/a": {"cmd/x"}},
 		modules:     map[string][]string{"example.org/db": {"internal/driver/..."}},
 		testModules: []string{"example.org/prop"},
 		pure:        []string{"fmt"},
@@ -314,6 +315,20 @@ func TestLayersCanFail(t *testing.T) {
 			want: []string{"internal/driver/a: layers: must not import internal/driver/b"},
 		},
 		{
+			name: "the wiring of a driver in another place",
+			pkg:  listed{ImportPath: "m/internal/driver/b", Imports: []string{"m/internal/driver/a"}},
+			want: []string{"internal/driver/b: drivers: must not name the driver internal/driver/a"},
+		},
+		{
+			name: "a test may name a driver",
+			pkg:  listed{ImportPath: "m/internal/driver/b", TestImports: []string{"m/internal/driver/a"}},
+		},
+		{
+			name: "a driver that nobody names",
+			pkg:  listed{ImportPath: "m/cmd/x", XTestImports: []string{"m/internal/testkit"}},
+			want: []string{"internal/driver/a: drivers: has a row but nobody imports it: remove the row"},
+		},
+		{
 			name: "a decision opens a file",
 			pkg:  listed{ImportPath: "m/internal/logic/plan", Imports: []string{"os"}},
 			want: []string{`internal/logic/plan: layers: decides, so it must not import "os"`},
@@ -345,7 +360,7 @@ func TestLayersCanFail(t *testing.T) {
 		},
 		{
 			name: "the test kit in code, even where all is allowed",
-			pkg:  listed{ImportPath: "m/cmd/x", Imports: []string{"m/internal/testkit"}},
+			pkg:  listed{ImportPath: "m/cmd/x", Imports: []string{"m/internal/driver/a", "m/internal/testkit"}},
 			want: []string{"cmd/x: layers: must not import internal/testkit outside tests"},
 		},
 		{
@@ -373,6 +388,7 @@ func TestLayersCanFail(t *testing.T) {
 			"cmd/x: layers: has a row but no package: remove the row",
 			"example.org/db: modules: has a row but no package imports it: remove the row",
 			"internal/driver/...: layers: has a row but no package: remove the row",
+			"internal/driver/a: drivers: has a row but nobody imports it: remove the row",
 			"internal/testkit: layers: has a row but no package: remove the row",
 		}
 		if diff := cmp.Diff(want, got); diff != "" {

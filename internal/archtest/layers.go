@@ -55,6 +55,7 @@ type policy struct {
 	module      string
 	layers      map[string][]string
 	proof       []string
+	drivers     map[string][]string
 	modules     map[string][]string
 	testModules []string
 	pure        []string // standard packages of the pure layers
@@ -63,20 +64,25 @@ type policy struct {
 // current is the policy of this tree.
 func current() policy {
 	return policy{
-		module: modulePath, layers: layers, proof: proof,
+		module: modulePath, layers: layers, proof: proof, drivers: drivers,
 		modules: modules, testModules: testModules, pure: pureStandard,
 	}
 }
 
 // check returns the violations of the tables by the packages, and the rows of the tables without a package.
 func (p policy) check(pkgs []listed) []Finding {
-	c := layerCheck{policy: p, rows: map[string]bool{}, mods: map[string]bool{}}
+	c := layerCheck{policy: p, rows: map[string]bool{}, named: map[string]bool{}, mods: map[string]bool{}}
 	for _, pkg := range pkgs {
 		c.add(pkg)
 	}
 	for row := range p.layers {
 		if !c.rows[row] {
 			c.report(row, "layers", "has a row but no package: remove the row")
+		}
+	}
+	for driver := range p.drivers {
+		if !c.named[driver] {
+			c.report(driver, "drivers", "has a row but nobody imports it: remove the row")
 		}
 	}
 	for mod := range p.modules {
@@ -91,6 +97,7 @@ func (p policy) check(pkgs []listed) []Finding {
 type layerCheck struct {
 	policy
 	rows  map[string]bool // rows of layers that a package matched
+	named map[string]bool // rows of drivers that an import matched
 	mods  map[string]bool // rows of modules that an import matched
 	found []Finding
 }
@@ -118,7 +125,11 @@ func (c *layerCheck) add(pkg listed) {
 // code checks one import of a package outside its tests.
 func (c *layerCheck) code(name string, allowed []string, imp string) {
 	dep, ours := c.ours(imp)
+	users, isDriver := c.drivers[dep]
+	c.named[dep] = c.named[dep] || isDriver
 	switch {
+	case ours && isDriver && !matchAny(users, name):
+		c.report(name, "drivers", fmt.Sprintf("must not name the driver %s", dep))
 	case ours && matchAny(c.proof, dep) && !matchAny(c.proof, name):
 		c.report(name, "layers", fmt.Sprintf("must not import %s outside tests", dep))
 	case ours && !matchAny(allowed, dep):

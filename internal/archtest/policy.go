@@ -386,8 +386,8 @@ var layers = map[string][]string{
 	"internal/cli/operator": {
 		"api", "api/client", "internal/cli/fetch", "internal/cli/output", "internal/cli/redact",
 		"internal/cli/session", "internal/cli/wait", "internal/cluster", "internal/enum", "internal/hinted",
-		"internal/secrets", "internal/serve/datadir", "internal/store", "internal/store/election",
-		"internal/store/etcd", "internal/version", "internal/wording",
+		"internal/secrets", "internal/serve/datadir", "internal/serve/engines", "internal/store",
+		"internal/store/election", "internal/version", "internal/wording",
 	},
 	"internal/cli/output": {"api", "internal/cluster", "internal/hinted"},
 	"internal/cli/query": {
@@ -414,8 +414,8 @@ var layers = map[string][]string{
 		"internal/agent/nameserver", "internal/agent/network", "internal/agent/usage", "internal/agent/volumes",
 		"internal/backup", "internal/cli/fetch", "internal/cli/operator", "internal/cli/output", "internal/cli/session",
 		"internal/cluster", "internal/egress", "internal/executor/containerd", "internal/hinted", "internal/pki",
-		"internal/secrets", "internal/serve/datadir", "internal/serve/dev", "internal/serve/join",
-		"internal/serve/node", "internal/serve/server", "internal/store", "internal/store/etcd", "internal/wording",
+		"internal/secrets", "internal/serve/datadir", "internal/serve/dev", "internal/serve/engines",
+		"internal/serve/join", "internal/serve/node", "internal/serve/server", "internal/store", "internal/wording",
 	},
 	"internal/cli/session": {
 		"api", "api/client", "internal/blockyaml", "internal/cli/output", "internal/cluster", "internal/hinted",
@@ -424,7 +424,7 @@ var layers = map[string][]string{
 	},
 	"internal/cli/simulate": {
 		"api", "api/client", "internal/cli/apply", "internal/cli/output", "internal/cli/session", "internal/cluster",
-		"internal/manifest", "internal/store", "internal/store/etcd", "internal/traces", "internal/whatif",
+		"internal/manifest", "internal/serve/engines", "internal/store", "internal/traces", "internal/whatif",
 		"internal/wording",
 	},
 	"internal/cli/stream": {
@@ -452,6 +452,7 @@ var layers = map[string][]string{
 	"internal/hinted":        {},
 	"internal/serve/datadir": {"internal/cluster", "internal/hinted", "internal/privatefile", "internal/store"},
 	"internal/serve/dev":     {"internal/serve/node", "internal/serve/server"},
+	"internal/serve/engines": {"internal/hinted", "internal/serve/datadir", "internal/store", "internal/store/etcd"},
 	"internal/serve/join": {
 		"api", "internal/cluster", "internal/hinted", "internal/pki", "internal/serve/datadir",
 	},
@@ -469,7 +470,7 @@ var layers = map[string][]string{
 		"internal/cluster", "internal/controlplane", "internal/dispatcher", "internal/egress", "internal/heap",
 		"internal/hinted",
 		"internal/keyring", "internal/measure", "internal/peers", "internal/pki", "internal/secrets",
-		"internal/serve/datadir", "internal/store", "internal/store/batching", "internal/store/etcd",
+		"internal/serve/datadir", "internal/serve/engines", "internal/store", "internal/store/batching",
 		"internal/telemetry", "internal/transport", "internal/version", "internal/whatif",
 	},
 
@@ -484,7 +485,7 @@ var layers = map[string][]string{
 	"internal/bench/fleet": {
 		"api", "api/client", "internal/apiserver", "internal/apiserver/views", "internal/boottime",
 		"internal/cluster", "internal/controlplane", "internal/dispatcher", "internal/heap", "internal/pause",
-		"internal/pki", "internal/store", "internal/store/etcd", "internal/store/memory", "internal/transport",
+		"internal/pki", "internal/serve/engines", "internal/store", "internal/store/memory", "internal/transport",
 	},
 	"internal/bench/growth": {"internal/cluster", "internal/logic/scheduler"},
 	"internal/bench/latency": {
@@ -534,6 +535,13 @@ var proof = []string{
 	"test/history",
 	"test/load",
 	"test/netlab",
+}
+
+// drivers maps each driver of the store to the packages that may name it outside their tests. All others use the
+// contracts of internal/store.
+var drivers = map[string][]string{
+	"internal/store/etcd":   {"internal/serve/engines"},
+	"internal/store/memory": {"internal/bench/...", "internal/controlplane/planetest", "internal/sim"},
 }
 
 // modules maps each third-party module to the folders that may import it, so that

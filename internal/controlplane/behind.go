@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/berthd/berth/internal/store"
-	"github.com/berthd/berth/internal/store/election"
 )
 
 // behindLimit is the longest wait of a leader for its tables. A leader with stuck tables resigns: its beats continue,
@@ -50,8 +49,8 @@ type tableProbe struct {
 	revision uint64
 }
 
-// check reads the revision of the leader's last beat now and then. Without it, stuck tables would go unnoticed while
-// nothing is written. It does not wait for the tables.
+// check reads the store's revision now and then. Without it, stuck tables would go unnoticed while nothing is written.
+// It does not wait for the tables.
 func (p *tableProbe) check(ctx context.Context) error {
 	now, shown := p.config.Clock(), p.config.Tables.Snapshot().Revision()
 	switch {
@@ -60,9 +59,8 @@ func (p *tableProbe) check(ctx context.Context) error {
 	case shown < p.revision && now-p.at > behindLimit:
 		return &behindError{shown, p.revision}
 	case shown >= p.revision && now-p.at >= probeInterval:
-		key := election.BeatKey(p.config.Tables.Prefix(), p.config.Domain)
-		if beat, err := p.config.Engine.Read(ctx, key); err == nil {
-			p.at, p.revision = now, beat.Modified
+		if revision, err := p.config.Engine.Revision(ctx, string(p.config.Tables.Prefix())); err == nil {
+			p.at, p.revision = now, revision
 		}
 	}
 	return nil

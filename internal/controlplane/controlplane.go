@@ -36,6 +36,8 @@ import (
 // Config is what New needs.
 type Config struct {
 	Engine store.Engine
+	// Member is this server's member of the engine; nil where the engine has none in Berth's servers.
+	Member store.EngineMember
 	Tables *store.Tables
 	// Domain is the one whose nodes and clusters the plane drives.
 	Domain string
@@ -143,6 +145,7 @@ func (p *Plane) Since() time.Time {
 func (p *Plane) Run(ctx context.Context) error {
 	candidate := election.NewCandidate(election.CandidateConfig{
 		Engine: p.config.Engine,
+		Member: p.config.Member,
 		Prefix: p.config.Tables.Prefix(),
 		Domain: p.config.Domain,
 		Server: p.config.Server,

@@ -81,13 +81,13 @@ func (l *loop) commitInBackground(ctx context.Context, snap *store.Snapshot, pen
 		ids[i], owners[p.Owner] = id, true
 		l.view.ChargePlacement(pl, p, id)
 	}
-	proposals := l.term.plans.makeProposals(pending, placements, ids)
+	batches := l.term.plans.makePlanBatches(pending, placements, ids)
 	for o := range owners { // order-free: each by itself
 		l.view.Policy(snap, o) // the reservations depend on them
 		l.queue.Mark(o)        // its pending tasks are found again before anything of it is placed again
 		l.waiting.drop(o)
 	}
-	l.term.plans.begin(ctx, snap, owners, proposals, began)
+	l.term.plans.begin(ctx, snap, owners, batches, began)
 }
 
 // awaitInFlight waits for the plan in flight, if there is one, and takes its result.

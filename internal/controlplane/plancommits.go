@@ -61,15 +61,15 @@ func (c *planCommits) noteChecked(which *fleetview.RecheckSet) {
 	}
 }
 
-// begin commits proposals on a goroutine. No other plan may be in flight. began is the start of the decision.
+// begin commits plan batches on a goroutine. No other plan may be in flight. began is the start of the decision.
 func (c *planCommits) begin(ctx context.Context, snap *store.Snapshot, owners map[cluster.OwnerRef]bool,
-	proposals []store.Proposal, began time.Time,
+	batches []store.PlanBatch, began time.Time,
 ) {
 	plan := &inFlightPlan{owners: owners, checked: fleetview.NewRecheckSet(), done: make(chan struct{})}
 	c.current = plan
 	go func() {
 		defer close(plan.done)
-		plan.err = c.append(ctx, plan, snap, proposals, began)
+		plan.err = c.append(ctx, plan, snap, batches, began)
 		if plan.err == nil {
 			_, plan.err = c.config.awaitRevision(ctx, plan.revision)
 		}
@@ -78,14 +78,14 @@ func (c *planCommits) begin(ctx context.Context, snap *store.Snapshot, owners ma
 
 // append writes the plan records one after the other.
 func (c *planCommits) append(ctx context.Context, plan *inFlightPlan, snap *store.Snapshot,
-	proposals []store.Proposal, began time.Time,
+	batches []store.PlanBatch, began time.Time,
 ) error {
-	for _, p := range proposals {
-		for i := range p.Owners {
-			p.Owners[i].RequestCounter = writes.RequestCounterOf(snap, p.Owners[i].Owner)
+	for _, b := range batches {
+		for i := range b.Owners {
+			b.Owners[i].RequestCounter = writes.RequestCounterOf(snap, b.Owners[i].Owner)
 		}
-		committed := c.startSpans(snap, &p, began)
-		revision, err := c.log.Append(ctx, p)
+		committed := c.startSpans(snap, &b, began)
+		revision, err := c.log.Append(ctx, b)
 		committed(err)
 		plan.revision = max(plan.revision, revision)
 		if errors.Is(err, store.ErrUnknown) {
@@ -96,7 +96,7 @@ func (c *planCommits) append(ctx context.Context, plan *inFlightPlan, snap *stor
 			return err
 		}
 		if revision != 0 {
-			plan.placed += p.Tasks()
+			plan.placed += b.Tasks()
 		}
 	}
 	return nil

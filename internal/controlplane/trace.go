@@ -12,13 +12,13 @@ import (
 // another cause, such as a lost node or a restart limit, and begins its own trace.
 const maxTraceAge = 15 * time.Minute
 
-// startSpans begins the spans of a proposal and puts their traceparents into it, for the agents; began is the start of
-// the decision. The returned function ends the spans with the result of the commit. No decision depends on spans.
-func (c *planCommits) startSpans(snap *store.Snapshot, p *store.Proposal, began time.Time) (committed func(error)) {
+// startSpans begins the spans of a plan batch and puts their traceparents into it, for the agents; began is the start
+// of the decision. The returned function ends the spans with the result of the commit. No decision depends on spans.
+func (c *planCommits) startSpans(snap *store.Snapshot, b *store.PlanBatch, began time.Time) (committed func(error)) {
 	now := c.config.Now()
-	spans := make([]*telemetry.Span, len(p.Owners))
-	for i := range p.Owners {
-		o := &p.Owners[i]
+	spans := make([]*telemetry.Span, len(b.Owners))
+	for i := range b.Owners {
+		o := &b.Owners[i]
 		parent := ""
 		if lifespan := lifespanOf(snap, o.Owner); now.Sub(lifespan.Updated) < maxTraceAge {
 			parent = lifespan.Trace

@@ -136,7 +136,7 @@ func (f *fixture) placeTask(node string) string {
 	f.put(p.Job("c", "j"), j)
 	e, _ := f.now().Job("c", "j")
 	id := uuid.NewString()
-	_, err := f.plans.Append(f.t.Context(), store.Proposal{Owners: []cluster.PlanOwner{{
+	_, err := f.plans.Append(f.t.Context(), store.PlanBatch{Owners: []cluster.PlanOwner{{
 		Owner: j.Owner(), Rev: e.Modified, Generation: 1, Step: "s", Definition: j.Steps[0].Definition, Count: 1,
 		Tasks: []cluster.Placed{{Attempt: 1, UUID: id, Node: node}},
 	}}})

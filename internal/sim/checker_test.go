@@ -341,6 +341,20 @@ func TestEveryInvariantFires(t *testing.T) {
 	})
 }
 
+// TestCommitWithoutChangeIsTheLeaders has a leader write what the store holds already, right after its takeover. Some
+// engines skip such a write, so that the commit has the revision of the takeover.
+func TestCommitWithoutChangeIsTheLeaders(t *testing.T) {
+	for writer, breaches := range map[string]int{"s1": 1, "s2": 0} {
+		h := newHistoryWriter(2)
+		h.leader(2, "s2")
+		h.v.leadership.checkCommit(writer, []store.Group{{Ops: []store.Op{{Key: prefix.Plan(1)}}}},
+			store.Result{Applied: []bool{true}, Revision: h.revision}, nil)
+		if got := len(h.v.breaches); got != breaches {
+			t.Errorf("a write of %s: got %d breaches (%v), want %d", writer, got, h.v.breaches, breaches)
+		}
+	}
+}
+
 // TestStatesThatDoNotConverge injects states that must not exist after all faults have ended.
 func TestStatesThatDoNotConverge(t *testing.T) {
 	plants := map[string]func(*fleet){

@@ -148,6 +148,14 @@ func (l *engineLink) List(ctx context.Context, prefix string) (store.Listing, er
 	return l.Engine.List(ctx, prefix)
 }
 
+// Revision is part of store.Engine.
+func (l *engineLink) Revision(ctx context.Context, prefix string) (uint64, error) {
+	if err := l.roundTrip(ctx); err != nil {
+		return 0, err
+	}
+	return l.Engine.Revision(ctx, prefix)
+}
+
 // Snapshot is part of store.Engine.
 func (l *engineLink) Snapshot(ctx context.Context, to io.Writer) error {
 	if err := l.roundTrip(ctx); err != nil {

@@ -83,8 +83,8 @@ func (v *leadershipChecker) checkCommit(server string, groups []store.Group, res
 		return
 	}
 	holder := ""
-	for i := range v.leaders {
-		if v.leaders[i].revision < result.Revision {
+	for i := range v.leaders { // a leader's first commit has the revision of its leader record if it changed nothing
+		if v.leaders[i].revision <= result.Revision {
 			holder = v.leaders[i].leader.Holder
 		}
 	}

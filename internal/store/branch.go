@@ -14,7 +14,7 @@ import (
 )
 
 // errBranch is the error of methods of Engine that a branch lacks.
-var errBranch = errors.New("a branch of a store has no watches and no copies")
+var errBranch = errors.New("a branch of a store has no lists, watches and copies")
 
 // Branch is a store in memory that begins as a snapshot of another store and then changes independently: an Engine and
 // its Tables in one. It serves simulations of changes, and nothing that is written to a branch reaches the original
@@ -22,8 +22,7 @@ var errBranch = errors.New("a branch of a store has no watches and no copies")
 // and Run of its tables is not called.
 //
 // A branch shares the data of the snapshot, so a branch of a large store costs little more than its own writes. It is
-// an Engine without watches and snapshots; List supports only the prefix of leader records. Safe for
-// concurrent use.
+// an Engine without lists, watches and snapshots. Safe for concurrent use.
 type Branch struct {
 	tables *Tables
 
@@ -215,26 +214,18 @@ func (b *Branch) Read(ctx context.Context, key string) (Record, error) {
 	return r, nil
 }
 
-// List is part of Engine. It supports only the prefix of leader records.
-func (b *Branch) List(ctx context.Context, prefix string) (Listing, error) {
+// Revision is part of Engine.
+func (b *Branch) Revision(ctx context.Context, _ string) (uint64, error) {
 	if err := ctx.Err(); err != nil {
-		return Listing{}, err
-	}
-	if prefix != b.tables.prefix.Leader("") {
-		return Listing{}, fmt.Errorf("list %q: %w: %w", prefix, errBranch, ErrInvalid)
+		return 0, err
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	l := Listing{Revision: b.state.revision}
-	for e := range scan(b.state.leaders, "") {
-		value, err := Encode(e.Value)
-		if err != nil {
-			return Listing{}, err
-		}
-		l.Records = append(l.Records, Record{Key: e.Key, Value: value, Created: e.Created, Modified: e.Modified})
-	}
-	return l, nil
+	return b.state.revision, nil
 }
+
+// List is part of Engine. It always returns an error: readers of a branch use its tables.
+func (b *Branch) List(context.Context, string) (Listing, error) { return Listing{}, errBranch }
 
 // Watch is part of Engine. The watch returns an error: readers of a branch use its tables.
 func (b *Branch) Watch(context.Context, string, uint64) Watch { return noWatch{} }

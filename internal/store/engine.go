@@ -33,8 +33,9 @@ var (
 type Record struct {
 	Key   string
 	Value []byte // never changed after it was handed out
-	// Created and Modified are the engine's revisions of the record's creation and
-	// of its last write (P2.1). They grow with every write of the key. A restore of the engine's data may lower them.
+	// Created and Modified are the engine's revisions of the record's creation and of its last write (P2.1). Modified
+	// grows with every write of the key that changes its value. An engine may skip a write of the present value, as
+	// Consul does. A restore of the engine's data may lower both.
 	Created, Modified uint64
 }
 
@@ -67,8 +68,8 @@ type Group struct {
 type Result struct {
 	// Applied has an element for each group, in the order of the call.
 	Applied []bool
-	// Revision is the engine's revision at which the call was decided. A watch that
-	// has delivered it has delivered every write of the call.
+	// Revision is the engine's revision at which the call was decided. A watch that has delivered it has delivered
+	// every write of the call. It is the Modified of every record whose value the call changed.
 	Revision uint64
 }
 
@@ -79,7 +80,9 @@ type Limits struct {
 	Operations, Bytes int
 }
 
-// Listing is all records under a prefix, ordered by key, as they stood together at Revision.
+// Listing is all records under a prefix, ordered by key, as they stood together at Revision. Revision covers every
+// write under the prefix that ended before the call. In an engine that counts the changes of each prefix separately,
+// as Consul does, it need not cover writes elsewhere.
 type Listing struct {
 	Records  []Record
 	Revision uint64
@@ -88,13 +91,18 @@ type Listing struct {
 // Engine is a key-value store with revisions, as etcd and Consul are. Every
 // method may be called concurrently. Reads are linearizable. A call whose
 // context ends returns the context's error if nothing was sent, and an error
-// that wraps ErrUnknown where a write may have happened.
+// that wraps ErrUnknown where a write may have happened. The revisions that one
+// Engine returns for a prefix never go back, unless a restore takes its data back.
 type Engine interface {
 	// Read returns the record under key, or ErrNotFound.
 	Read(ctx context.Context, key string) (Record, error)
 	// List returns the records under a prefix at one revision. A prefix ends in "/"
 	// or is empty.
 	List(ctx context.Context, prefix string) (Listing, error)
+	// Revision returns the newest revision of the store or, in an engine that counts the changes of each prefix
+	// separately, of the prefix. A watch of the prefix that has delivered it has delivered every write under the prefix
+	// that ended before the call, by any client.
+	Revision(ctx context.Context, prefix string) (uint64, error)
 	// Commit applies independent groups. The compares of all groups are evaluated
 	// against the state before the call; a refused group does not stop the others.
 	// No two operations of one call may write the same key (ErrInvalid), whether or not
@@ -133,8 +141,8 @@ type Batch struct {
 	Changes []Change
 	// Revision is the revision that the changes lead to. It grows from batch to batch; only a resync may go back, after
 	// a restore of the engine. A batch without changes that is not a resync is progress: nothing under the prefix
-	// changed up to Revision. A watch delivers progress soon after a Commit or List of its engine returned a revision
-	// that the watch has not reached.
+	// changed up to Revision. A watch delivers progress soon after a Commit, List or Revision of its engine returned a
+	// revision that the watch has not reached.
 	Revision uint64
 	// Resync marks a batch that replaces everything delivered before. It follows when the watch fell behind compaction,
 	// after a restore, or in an engine that cannot distinguish changes.

@@ -22,30 +22,53 @@ var (
 	ErrLosesQuorum = errors.New("the store would lose its quorum")
 )
 
-// LeaderReporter is an Engine whose own members run in Berth's servers and elect a leader among themselves.
-type LeaderReporter interface {
+// EngineMember is this process's own member of an engine whose members run in Berth's servers and elect a leader among
+// themselves. Safe for concurrent use.
+type EngineMember interface {
 	// EngineLeader returns the engine's present leader and this process's own member. The leader is "" while this
-	// process knows none. The member is "" where the engine runs elsewhere after all. The term grows with each
-	// election, and a change of the leader comes with a new term. EngineLeader returns immediately and may be called
-	// concurrently.
+	// process knows none. The term grows with each election, and a change of the leader comes with a new term.
+	// EngineLeader returns immediately.
 	EngineLeader() (leader, self string, term uint64)
-}
-
-// LeaderMover is a LeaderReporter that can move the engine's leadership to this process's own member. Both leaderships
-// are then lost together, and found again together (P1.3).
-type LeaderMover interface {
-	LeaderReporter
-	// MoveLeader asks the engine for its leadership, and returns nil when this process's member leads. The results of
-	// writes in flight during the move may be unknown.
+	// Votes reports whether this process's own member has a vote. A server without a vote does not seek a domain's
+	// leadership: it may lag, and it cannot get the engine's leadership, which should be on the same server. Votes
+	// returns immediately.
+	Votes() bool
+	// MoveLeader asks the engine for its leadership, and returns nil when this process's member leads. Both leaderships
+	// are then lost together, and found again together (P1.3). The results of writes in flight during the move may be
+	// unknown.
 	MoveLeader(ctx context.Context) error
 }
 
-// Voter is an Engine whose own member may be a learner, which has no vote.
-type Voter interface {
-	// Votes reports whether this process's own member has a vote. A server without a vote does not seek a domain's
-	// leadership: it may lag, and it cannot get the engine's leadership, which should be on the same server. Votes
-	// returns immediately and may be called concurrently.
-	Votes() bool
+// Membership is the members of an engine that run in Berth's servers, seen from this process's own member.
+type Membership interface {
+	EngineMember
+	// MemberID returns the id of this process's own member.
+	MemberID() string
+	// Members returns all members.
+	Members(ctx context.Context) ([]Member, error)
+	// AddLearner adds a member that follows without a vote, for the server with the id name, which the other members
+	// reach at peerURL. It returns all members. A repeated call returns the present members while the new member has
+	// not started.
+	AddLearner(ctx context.Context, name, peerURL string) ([]Member, error)
+	// Promote gives a learner its vote; a voter is no error. It returns ErrNotInSync while the learner lags, and
+	// ErrMember for an unknown id.
+	Promote(ctx context.Context, id string) error
+	// Remove removes a member; an unknown id is no error. It returns ErrLosesQuorum if the others could not go on.
+	Remove(ctx context.Context, id string) error
+}
+
+// ServerEngine is an Engine that a server runs on, in the server's process or elsewhere.
+type ServerEngine interface {
+	Engine
+	TogetherReader
+	// Run maintains the engine until ctx or the engine ends. It returns the context's error, ErrClosed after Close, or
+	// ErrRemoved after this process's member was removed. It is called once.
+	Run(ctx context.Context) error
+	// Health returns the state of the disk, the database and the quorum, within a few seconds. It fails only if the
+	// engine is closed or ctx ends.
+	Health(ctx context.Context) (EngineHealth, error)
+	// Membership returns the members that run in Berth's servers; nil if the engine has none.
+	Membership() Membership
 }
 
 // Member is one member of an engine that runs in Berth's servers.

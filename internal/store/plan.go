@@ -36,17 +36,17 @@ func NewPlanLog(w *Writer, t *Tables) *PlanLog {
 	return &PlanLog{writer: w, tables: t, next: t.Snapshot().LastPlan() + 1}
 }
 
-// Proposal is the content of one plan record, with the events that report it.
-type Proposal struct {
+// PlanBatch is the content of one plan record, with the events that report it.
+type PlanBatch struct {
 	Owners []cluster.PlanOwner
 	Events []cluster.Event
 }
 
 // Tasks returns the number of placed tasks.
-func (p *Proposal) Tasks() int {
+func (b *PlanBatch) Tasks() int {
 	n := 0
-	for i := range p.Owners {
-		n += len(p.Owners[i].Tasks)
+	for i := range b.Owners {
+		n += len(b.Owners[i].Tasks)
 	}
 	return n
 }
@@ -83,27 +83,27 @@ func (l *PlanLog) Compares(attempt int) int {
 // reach the returned revision; revision 0 says that nothing was left to write.
 //
 // An error that wraps ErrUnknown leaves the placements charged until Settle has found the result.
-func (l *PlanLog) Append(ctx context.Context, p Proposal) (revision uint64, err error) {
+func (l *PlanLog) Append(ctx context.Context, b PlanBatch) (revision uint64, err error) {
 	if l.unknown {
 		return 0, errors.New("append a plan: the last one is not settled")
 	}
 	for range 3 {
-		if len(p.Owners) == 0 {
+		if len(b.Owners) == 0 {
 			return 0, nil
 		}
-		rev, applied, err := l.write(ctx, p)
+		rev, applied, err := l.write(ctx, b)
 		if err != nil || applied {
 			return rev, err
 		}
-		if p.Owners, err = l.dropStale(ctx, p.Owners); err != nil {
+		if b.Owners, err = l.dropStale(ctx, b.Owners); err != nil {
 			return 0, err
 		}
 	}
 	return 0, nil
 }
 
-func (l *PlanLog) write(ctx context.Context, p Proposal) (revision uint64, applied bool, err error) {
-	u, err := l.unit(p)
+func (l *PlanLog) write(ctx context.Context, b PlanBatch) (revision uint64, applied bool, err error) {
+	u, err := l.unit(b)
 	if err != nil {
 		return 0, false, err
 	}
@@ -122,17 +122,17 @@ func (l *PlanLog) write(ctx context.Context, p Proposal) (revision uint64, appli
 	return rev, ok[0], nil
 }
 
-func (l *PlanLog) unit(p Proposal) (Unit, error) {
+func (l *PlanLog) unit(b PlanBatch) (Unit, error) {
 	prefix := l.writer.prefix
-	record := &cluster.PlanRecord{Seq: l.next, At: l.writer.now().UTC(), Owners: p.Owners}
+	record := &cluster.PlanRecord{Seq: l.next, At: l.writer.now().UTC(), Owners: b.Owners}
 	if f := l.writer.fence; f != nil {
 		record.Token = cluster.Token{Incarnation: f.Incarnation, Epoch: f.Epoch}
 	}
-	u := Unit{Events: p.Events}
+	u := Unit{Events: b.Events}
 	u.Compare(prefix.Plan(l.next), 0)
 	seen := map[string]bool{}
-	for i := range p.Owners {
-		o := &p.Owners[i]
+	for i := range b.Owners {
+		o := &b.Owners[i]
 		if key := prefix.Owner(o.Owner); !seen[key] {
 			seen[key] = true
 			u.Compare(key, o.Rev)
@@ -237,7 +237,7 @@ func (l *PlanLog) Settle(ctx context.Context) (revision uint64, err error) {
 	if !l.unknown {
 		return 0, nil
 	}
-	u, err := l.unit(Proposal{})
+	u, err := l.unit(PlanBatch{})
 	if err != nil {
 		return 0, err
 	}

@@ -14,7 +14,7 @@ func TestPlanIsDesiredUntilProjected(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		j, rev := w.job("j")
 		l := store.NewPlanLog(w.writer, w.tables)
-		at, err := l.Append(t.Context(), store.Proposal{Owners: []cluster.PlanOwner{placed(j, rev, 1, "n1", "n2")}})
+		at, err := l.Append(t.Context(), store.PlanBatch{Owners: []cluster.PlanOwner{placed(j, rev, 1, "n1", "n2")}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -77,7 +77,7 @@ func TestLateProjectionMakesNothingAgain(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		j, rev := w.job("j")
 		l := store.NewPlanLog(w.writer, w.tables)
-		at, err := l.Append(t.Context(), store.Proposal{Owners: []cluster.PlanOwner{placed(j, rev, 1, "n1")}})
+		at, err := l.Append(t.Context(), store.PlanBatch{Owners: []cluster.PlanOwner{placed(j, rev, 1, "n1")}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -113,7 +113,7 @@ func TestPlanLeavesOutStaleOwners(t *testing.T) {
 		stale, staleRev := w.job("stale")
 		w.job("stale") // written again
 		l := store.NewPlanLog(w.writer, w.tables)
-		at, err := l.Append(t.Context(), store.Proposal{Owners: []cluster.PlanOwner{
+		at, err := l.Append(t.Context(), store.PlanBatch{Owners: []cluster.PlanOwner{
 			placed(stale, staleRev, 1, "n1"), placed(fresh, freshRev, 1, "n1"),
 		}})
 		if err != nil {
@@ -140,7 +140,7 @@ func TestPlanLeavesOutWholeGangs(t *testing.T) {
 		// its first attempt has no outcome
 		whole.Tasks = append(whole.Tasks, cluster.Placed{Index: 1, Attempt: 2, UUID: "later", Node: "n1"})
 		at, err := l.Append(t.Context(),
-			store.Proposal{Owners: []cluster.PlanOwner{whole, placed(other, otherRev, 1, "n1")}})
+			store.PlanBatch{Owners: []cluster.PlanOwner{whole, placed(other, otherRev, 1, "n1")}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -165,7 +165,7 @@ func TestLaterAttemptNeedsTheOutcomeAndACleanNode(t *testing.T) {
 		l := store.NewPlanLog(w.writer, w.tables)
 		second := func(node string) uint64 {
 			t.Helper()
-			at, err := l.Append(t.Context(), store.Proposal{Owners: []cluster.PlanOwner{placed(j, rev, 2, node)}})
+			at, err := l.Append(t.Context(), store.PlanBatch{Owners: []cluster.PlanOwner{placed(j, rev, 2, node)}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -207,10 +207,10 @@ func TestLostPlanIsSettledBeforeTheNext(t *testing.T) {
 				lost := store.NewPlanLog(store.NewWriter(lossy, p, w.fence, nil), w.tables)
 				plan := placed(j, rev, 1, "n1")
 				if _, err := lost.Append(t.Context(),
-					store.Proposal{Owners: []cluster.PlanOwner{plan}}); !errors.Is(err, store.ErrUnknown) {
+					store.PlanBatch{Owners: []cluster.PlanOwner{plan}}); !errors.Is(err, store.ErrUnknown) {
 					t.Fatalf("append: got %v, want ErrUnknown", err)
 				}
-				if _, err := lost.Append(t.Context(), store.Proposal{Owners: []cluster.PlanOwner{plan}}); err == nil {
+				if _, err := lost.Append(t.Context(), store.PlanBatch{Owners: []cluster.PlanOwner{plan}}); err == nil {
 					t.Fatal("the next plan was written before the last one was settled")
 				}
 				lost.Reconnect(w.writer)
@@ -223,7 +223,8 @@ func TestLostPlanIsSettledBeforeTheNext(t *testing.T) {
 					t.Errorf("after settling the task is placed: got %v, want %v", ok, applies)
 				}
 				// The late write of a plan that had not applied is refused forever: its number is taken.
-				at, err = lost.Append(t.Context(), store.Proposal{Owners: []cluster.PlanOwner{placed(j, rev, 1, "n9")}})
+				at, err = lost.Append(t.Context(),
+					store.PlanBatch{Owners: []cluster.PlanOwner{placed(j, rev, 1, "n9")}})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -247,14 +248,14 @@ func TestLostPlanThatArrivesLate(t *testing.T) {
 		}})
 		l := store.NewPlanLog(store.NewWriter(lossy, p, w.fence, nil), w.tables)
 		if _, err := l.Append(t.Context(),
-			store.Proposal{Owners: []cluster.PlanOwner{placed(j, rev, 1, "n1")}}); !errors.Is(err, store.ErrUnknown) {
+			store.PlanBatch{Owners: []cluster.PlanOwner{placed(j, rev, 1, "n1")}}); !errors.Is(err, store.ErrUnknown) {
 			t.Fatalf("append: got %v, want ErrUnknown", err)
 		}
 		l.Reconnect(w.writer)
 		if _, err := l.Settle(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		at, err := l.Append(t.Context(), store.Proposal{Owners: []cluster.PlanOwner{placed(j, rev, 1, "n2")}})
+		at, err := l.Append(t.Context(), store.PlanBatch{Owners: []cluster.PlanOwner{placed(j, rev, 1, "n2")}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -290,7 +291,7 @@ func TestPlanOfAForeignRecordStays(t *testing.T) {
 		j, rev := w.job("j")
 		l := store.NewPlanLog(w.writer, w.tables)
 		if _, err := l.Append(t.Context(),
-			store.Proposal{Owners: []cluster.PlanOwner{placed(j, rev, 1, "n1")}}); err != nil {
+			store.PlanBatch{Owners: []cluster.PlanOwner{placed(j, rev, 1, "n1")}}); err != nil {
 			t.Fatal(err)
 		}
 		task := cluster.JobTask("c", "j", 1, "s", 0)
@@ -310,7 +311,7 @@ func TestTakenPlanNumberIsPassedOver(t *testing.T) {
 		j, rev := w.job("j")
 		l := store.NewPlanLog(w.writer, w.tables)
 		w.put(p.Plan(1), &store.Newest{})
-		plan := store.Proposal{Owners: []cluster.PlanOwner{placed(j, rev, 1, "n1")}}
+		plan := store.PlanBatch{Owners: []cluster.PlanOwner{placed(j, rev, 1, "n1")}}
 		if _, err := l.Append(t.Context(), plan); err == nil {
 			t.Fatal("the plan was written over another's")
 		}

@@ -202,9 +202,9 @@ func (t *Tables) WaitFor(ctx context.Context, revision uint64) (*Snapshot, error
 // Settled returns a snapshot that holds everything that the engine holds now. It waits for the revision of a
 // linearizable read (P2.3).
 func (t *Tables) Settled(ctx context.Context) (*Snapshot, error) {
-	l, err := t.engine.List(ctx, t.prefix.Leader(""))
+	revision, err := t.engine.Revision(ctx, string(t.prefix))
 	if err != nil {
 		return nil, fmt.Errorf("read the store's revision: %w", err)
 	}
-	return t.WaitFor(ctx, l.Revision)
+	return t.WaitFor(ctx, revision)
 }

@@ -1,15 +1,21 @@
 package store_test
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/pause"
 	"github.com/berthd/berth/internal/store"
+	"github.com/berthd/berth/internal/store/memory"
 )
 
 func TestTablesShowEachNoun(t *testing.T) {
@@ -131,7 +137,7 @@ func TestFollowersMissNothing(t *testing.T) {
 		}
 		j, rev := w.job("j")
 		l := store.NewPlanLog(w.writer, w.tables)
-		at, err := l.Append(t.Context(), store.Proposal{Owners: []cluster.PlanOwner{placed(j, rev, 1, "n1", "n2")}})
+		at, err := l.Append(t.Context(), store.PlanBatch{Owners: []cluster.PlanOwner{placed(j, rev, 1, "n1", "n2")}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -309,6 +315,50 @@ func TestWaitForComesAfterTheFollowers(t *testing.T) {
 			w.put(p.Job("c", name), j)
 			if !f.Take().Owners[j.Owner()] {
 				t.Fatal("the follower did not receive a change that the tables showed")
+			}
+		}
+	})
+}
+
+// delayedEngine is an engine whose watches deliver each batch a second late.
+type delayedEngine struct{ store.Engine }
+
+type delayedWatch struct{ store.Watch }
+
+func (e delayedEngine) Watch(ctx context.Context, prefix string, after uint64) store.Watch {
+	return delayedWatch{e.Engine.Watch(ctx, prefix, after)}
+}
+
+func (w delayedWatch) Next(ctx context.Context) (store.Batch, error) {
+	batch, err := w.Watch.Next(ctx)
+	if err == nil {
+		err = pause.For(ctx, time.Second)
+	}
+	return batch, err
+}
+
+// Settled waits for writes of other servers, wherever under the prefix they are (P2.3). Consul's index of a prefix
+// counts only changes under it, so the index of a smaller prefix would not do.
+func TestSettledHoldsWritesOfOtherServers(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		tables := store.NewTables(store.TablesConfig{
+			Engine: delayedEngine{w.engine.Open(memory.Hooks{})}, Logger: slog.New(slog.DiscardHandler),
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { _ = tables.Run(ctx) })
+		defer running.Wait()
+		defer cancel()
+		<-tables.Synced()
+		for i := range 3 {
+			name := fmt.Sprint("j", i)
+			w.job(name)
+			snap, err := tables.Settled(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, ok := snap.Job("c", name); !ok {
+				t.Errorf("the settled tables lack the job %s, which another server wrote before", name)
 			}
 		}
 	})

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -20,6 +21,7 @@ type world struct {
 	tables *store.Tables
 	writer *store.Writer
 	fence  *store.Fence
+	jobs   int64 // the number of written jobs
 }
 
 const p = store.Prefix(store.DefaultPrefix)
@@ -110,12 +112,14 @@ func (w *world) put(key string, record any) *store.Snapshot {
 	return w.commit([]bool{true}, u)
 }
 
-// job writes a job with one step and returns its revision.
+// job writes a job with one step and returns its revision. Each write differs: an engine may skip an equal one.
 func (w *world) job(name string) (*cluster.Job, uint64) {
 	w.t.Helper()
+	w.jobs++
 	j := &cluster.Job{
-		Cluster: "c", Name: name, Lifespan: cluster.Lifespan{Generation: 1},
-		Steps: []cluster.Step{{Name: "s", Definition: cluster.Ref{Name: "d", Version: 1}, Count: 3}},
+		Cluster: "c", Name: name,
+		Lifespan: cluster.Lifespan{Generation: 1, Updated: time.Unix(w.jobs, 0).UTC()},
+		Steps:    []cluster.Step{{Name: "s", Definition: cluster.Ref{Name: "d", Version: 1}, Count: 3}},
 	}
 	snap := w.put(p.Job("c", name), j)
 	e, ok := snap.Job("c", name)

@@ -12,7 +12,7 @@ import (
 
 // Engine measures the commits of the engine that it wraps, and changes nothing.
 type Engine struct {
-	store.Engine
+	store.ServerEngine
 	commits *prometheus.HistogramVec
 	groups  *prometheus.CounterVec
 	writes  prometheus.Counter
@@ -20,9 +20,9 @@ type Engine struct {
 }
 
 // NewEngine wraps an engine and registers its metrics.
-func NewEngine(e store.Engine, registry prometheus.Registerer) *Engine {
+func NewEngine(e store.ServerEngine, registry prometheus.Registerer) *Engine {
 	m := &Engine{
-		Engine: e,
+		ServerEngine: e,
 		commits: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Namespace: "berth", Subsystem: "store", Name: "commit_duration_seconds",
 			Help:    "How long commits took, by how they ended.",
@@ -48,7 +48,7 @@ func NewEngine(e store.Engine, registry prometheus.Registerer) *Engine {
 // Commit is part of store.Engine.
 func (e *Engine) Commit(ctx context.Context, groups []store.Group) (store.Result, error) {
 	began := time.Now()
-	res, err := e.Engine.Commit(ctx, groups)
+	res, err := e.ServerEngine.Commit(ctx, groups)
 	e.commits.WithLabelValues(ending(err)).Observe(time.Since(began).Seconds())
 	applied, writes, size := 0, 0, 0
 	for i, ok := range res.Applied {

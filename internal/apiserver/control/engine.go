@@ -11,7 +11,8 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// Members are the members of a store engine that runs in Berth's servers; etcd.Engine is one. Safe for concurrent use.
+// Members are the members of a store engine that runs in Berth's servers, a part of store.Membership. Safe for
+// concurrent use.
 type Members interface {
 	// Members returns all members.
 	Members(ctx context.Context) ([]store.Member, error)
@@ -20,7 +21,6 @@ type Members interface {
 	Promote(ctx context.Context, id string) error
 	// Remove removes a member; an unknown id is no error. It may refuse with store.ErrLosesQuorum.
 	Remove(ctx context.Context, id string) error
-	Health
 }
 
 // Health reports the state of the disk, the database and the quorum of a store engine, within a few seconds.
@@ -47,7 +47,7 @@ const (
 // EngineState asks the engine for its state, at most once in engineStateAge. Safe for concurrent use.
 type EngineState struct {
 	Source Members // nil if the engine runs elsewhere
-	Disk   Health  // nil if the members report their health, or nothing does
+	Disk   Health  // nil if nothing reports the health; then Source is nil too
 
 	mu      sync.Mutex
 	at      time.Time
@@ -69,9 +69,6 @@ type EngineAnswer struct {
 // Ask returns the engine's state, at most one second old.
 func (e *EngineState) Ask(ctx context.Context) EngineAnswer {
 	members, health := e.Source, e.Disk
-	if health == nil {
-		health = members
-	}
 	if health == nil {
 		return EngineAnswer{}
 	}

@@ -23,8 +23,8 @@ import (
 	"github.com/berthd/berth/internal/controlplane"
 	"github.com/berthd/berth/internal/dispatcher"
 	"github.com/berthd/berth/internal/pki"
+	"github.com/berthd/berth/internal/serve/engines"
 	"github.com/berthd/berth/internal/store"
-	"github.com/berthd/berth/internal/store/etcd"
 	"github.com/berthd/berth/internal/store/memory"
 	"github.com/berthd/berth/internal/transport"
 )
@@ -77,7 +77,8 @@ func serve(ctx context.Context, o options, stdout, stderr io.Writer) (err error)
 	group.Go(func() error { return d.Run(ctx) })
 	if o.whole {
 		plane := controlplane.New(controlplane.Config{
-			Engine: engine, Tables: tables, Domain: cluster.DefaultDomain, Server: "fleet",
+			Engine: engine, Member: engine.Membership(), Tables: tables,
+			Domain: cluster.DefaultDomain, Server: "fleet",
 			Random: rand.New(rand.NewPCG(1, 1)),
 			Logger: log, Now: time.Now, Clock: boottime.Now,
 		})
@@ -93,7 +94,7 @@ func serve(ctx context.Context, o options, stdout, stderr io.Writer) (err error)
 }
 
 // openStore opens the store, and returns what closes it.
-func openStore(ctx context.Context, o options) (store.Engine, func() error, error) {
+func openStore(ctx context.Context, o options) (store.ServerEngine, func() error, error) {
 	if !o.whole {
 		return memory.New(memory.Options{}), func() error { return nil }, nil
 	}
@@ -101,7 +102,7 @@ func openStore(ctx context.Context, o options) (store.Engine, func() error, erro
 	if err != nil {
 		return nil, nil, err
 	}
-	e, err := etcd.Open(ctx, etcd.Config{Dir: dir, Name: "fleet"})
+	e, err := engines.Own{Dir: dir, Name: "fleet"}.Open(ctx)
 	if err != nil {
 		return nil, nil, errors.Join(err, os.RemoveAll(dir))
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/berthd/berth/internal/cli/session"
 	"github.com/berthd/berth/internal/cli/wait"
 	"github.com/berthd/berth/internal/secrets"
-	"github.com/berthd/berth/internal/store/etcd"
+	"github.com/berthd/berth/internal/store"
 	"github.com/berthd/berth/internal/wording"
 )
 
@@ -279,10 +279,10 @@ func (d *dropKeyCommand) run(ctx context.Context, c *client.Client, args []strin
 }
 
 // countSecrets returns the number of secrets in a snapshot.
-func countSecrets(info *etcd.SnapshotInfo) int { return info.Nouns["secret"] }
+func countSecrets(info *store.SnapshotInfo) int { return info.Nouns["secret"] }
 
 // masterKeysText names the master keys that the secrets of a snapshot need. The text begins with a blank.
-func masterKeysText(info *etcd.SnapshotInfo) string {
+func masterKeysText(info *store.SnapshotInfo) string {
 	if len(info.Masters) == 0 {
 		return ""
 	}
@@ -290,7 +290,7 @@ func masterKeysText(info *etcd.SnapshotInfo) string {
 }
 
 // printKeysNeeded prints which key file the secrets of a saved snapshot need.
-func printKeysNeeded(sess *session.Session, info *etcd.SnapshotInfo) {
+func printKeysNeeded(sess *session.Session, info *store.SnapshotInfo) {
 	if n := countSecrets(info); n > 0 {
 		sess.Messagef("The snapshot holds %s, encrypted. To use them after a restore you need the file %s "+
 			"of a server's data directory%s. Keep a backup of that file, apart from the snapshots.",
@@ -299,7 +299,7 @@ func printKeysNeeded(sess *session.Session, info *etcd.SnapshotInfo) {
 }
 
 // printKeysMissing prints whether the data directory has the keys for the secrets of a restored snapshot.
-func printKeysMissing(sess *session.Session, info *etcd.SnapshotInfo, dataDir string) {
+func printKeysMissing(sess *session.Session, info *store.SnapshotInfo, dataDir string) {
 	if countSecrets(info) == 0 {
 		return
 	}

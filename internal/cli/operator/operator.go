@@ -20,7 +20,8 @@ import (
 	"github.com/berthd/berth/internal/cli/session"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/hinted"
-	"github.com/berthd/berth/internal/store/etcd"
+	"github.com/berthd/berth/internal/serve/engines"
+	"github.com/berthd/berth/internal/store"
 )
 
 // NewOperatorCommand returns `berth operator`, the commands about the control plane as a whole.
@@ -86,7 +87,7 @@ func (s *snapshotSaveCommand) run(ctx context.Context, c *client.Client, args []
 }
 
 // saveSnapshot writes a snapshot to a temporary file, checks it and moves it to the path.
-func saveSnapshot(ctx context.Context, c *client.Client, path string) (info etcd.SnapshotInfo, err error) {
+func saveSnapshot(ctx context.Context, c *client.Client, path string) (info store.SnapshotInfo, err error) {
 	f, err := os.CreateTemp(filepath.Dir(path), ".berth-snapshot-")
 	if err != nil {
 		return info, fmt.Errorf("save the snapshot: %w", err)
@@ -109,13 +110,13 @@ func saveSnapshot(ctx context.Context, c *client.Client, path string) (info etcd
 	return info, nil
 }
 
-func readSnapshotInfo(path string) (etcd.SnapshotInfo, error) {
+func readSnapshotInfo(path string) (store.SnapshotInfo, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return etcd.SnapshotInfo{}, fmt.Errorf("read the snapshot: %w", err)
+		return store.SnapshotInfo{}, fmt.Errorf("read the snapshot: %w", err)
 	}
 	defer f.Close()
-	info, err := etcd.Inspect(f)
+	info, err := engines.Inspect(f)
 	if err != nil {
 		return info, &hinted.Error{
 			Err:  fmt.Errorf("read the snapshot: %s: %w", path, err),
@@ -146,7 +147,7 @@ func (s *snapshotInspectCommand) run(_ *cobra.Command, args []string) error {
 }
 
 // printSnapshot prints the content of a snapshot.
-func printSnapshot(sess *session.Session, info etcd.SnapshotInfo) error {
+func printSnapshot(sess *session.Session, info store.SnapshotInfo) error {
 	if sess.WantsData() {
 		return sess.PrintData(info)
 	}

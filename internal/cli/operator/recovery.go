@@ -18,9 +18,9 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/hinted"
 	"github.com/berthd/berth/internal/serve/datadir"
+	"github.com/berthd/berth/internal/serve/engines"
 	"github.com/berthd/berth/internal/store"
 	"github.com/berthd/berth/internal/store/election"
-	"github.com/berthd/berth/internal/store/etcd"
 )
 
 // Commands that work on the data directory of a stopped server.
@@ -101,7 +101,7 @@ func restoreStore(ctx context.Context, sess *session.Session, file, dataDir stri
 		return fmt.Errorf("read the snapshot: %w", err)
 	}
 	defer f.Close()
-	if err := etcd.Restore(newPath, f); err != nil {
+	if err := engines.Restore(newPath, f); err != nil {
 		return err
 	}
 	cause := fmt.Sprintf("the snapshot %s of revision %d was restored", filepath.Base(file), info.Revision)
@@ -122,7 +122,7 @@ func restoreStore(ctx context.Context, sess *session.Session, file, dataDir stri
 func markRestored(ctx context.Context, sess *session.Session, dir, cause string,
 	action api.RecoveryAction,
 ) (err error) {
-	engine, err := etcd.Open(ctx, etcd.Config{Dir: dir})
+	engine, err := engines.Own{Dir: dir}.Open(ctx)
 	if err != nil {
 		return err
 	}
@@ -263,7 +263,7 @@ func (r *serverRecoverCommand) run(cmd *cobra.Command, _ []string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := os.Stat(filepath.Join(r.dataDir, datadir.StoreDir, "member")); err != nil {
+	if !engines.Exists(filepath.Join(r.dataDir, datadir.StoreDir)) {
 		return fmt.Errorf("%s contains no store: name the data directory of the server with --data-dir", r.dataDir)
 	}
 	if !r.confirmed {
@@ -293,7 +293,7 @@ func RecoverQuorum(ctx context.Context, sess *session.Session, dataDir string, s
 		return fmt.Errorf("recover the quorum: %w", err)
 	}
 	defer os.RemoveAll(newPath) // after a success the directory has moved
-	if err := etcd.ForceAlone(ctx, etcd.Config{Dir: dir, Name: id}, newPath); err != nil {
+	if err := engines.ForceAlone(ctx, dir, id, newPath); err != nil {
 		return err
 	}
 	if err := markRestored(ctx, sess, newPath, "the store continued with this server alone after its quorum was lost",

@@ -19,11 +19,10 @@ import (
 	"github.com/berthd/berth/internal/serve/datadir"
 	"github.com/berthd/berth/internal/serve/server"
 	"github.com/berthd/berth/internal/store"
-	"github.com/berthd/berth/internal/store/etcd"
 )
 
 // firstServer makes a data directory like `berth server init`. The returned function opens its store like a start.
-func firstServer(t *testing.T) (dataDir string, open func() (*etcd.Engine, error)) {
+func firstServer(t *testing.T) (dataDir string, open func() (store.ServerEngine, error)) {
 	t.Helper()
 	dataDir = t.TempDir()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -35,7 +34,7 @@ func firstServer(t *testing.T) (dataDir string, open func() (*etcd.Engine, error
 	if err := initServer(session.New(nil, io.Discard, io.Discard), dataDir, want); err != nil {
 		t.Fatal(err)
 	}
-	return dataDir, func() (*etcd.Engine, error) {
+	return dataDir, func() (store.ServerEngine, error) {
 		s := &server.Server{Config: server.Config{DataDir: dataDir, Log: slog.New(slog.DiscardHandler)}}
 		if s.ID, err = datadir.ServerID(filepath.Join(dataDir, datadir.IDFile)); err != nil {
 			return nil, err

@@ -17,6 +17,7 @@ import (
 	"github.com/berthd/berth/internal/pki"
 	"github.com/berthd/berth/internal/secrets"
 	"github.com/berthd/berth/internal/serve/datadir"
+	"github.com/berthd/berth/internal/serve/engines"
 	"github.com/berthd/berth/internal/serve/join"
 	"github.com/berthd/berth/internal/store"
 )
@@ -72,7 +73,7 @@ func (j *joinCommand) run(cmd *cobra.Command, _ []string) error {
 		return err
 	}
 	var err error
-	if want.Store, err = j.store.Store.External(); err != nil {
+	if want.Store, err = j.store.Store.Record(); err != nil {
 		return err
 	}
 	want.External = j.external || want.Store != nil
@@ -114,7 +115,7 @@ func joinServer(ctx context.Context, sess *session.Session, dataDir string, want
 		}
 		return errors.Join(j.Done(), printJoinResult(sess, dataDir, have, true))
 	}
-	if _, err := os.Stat(filepath.Join(dataDir, datadir.StoreDir, "member")); err == nil {
+	if engines.Exists(filepath.Join(dataDir, datadir.StoreDir)) {
 		return &hinted.Error{
 			Err:  fmt.Errorf("%s already contains a store, which would be lost by joining another one", dataDir),
 			Hint: "Join from an empty data directory.",

@@ -3,14 +3,14 @@ package serving
 
 import (
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
 
 	"github.com/berthd/berth/internal/cli/session"
 	"github.com/berthd/berth/internal/serve/datadir"
-	"github.com/berthd/berth/internal/serve/server"
-	"github.com/berthd/berth/internal/store/etcd"
+	"github.com/berthd/berth/internal/serve/engines"
 )
 
 // addStoreFlags adds the flags about a store that runs elsewhere. checkStore parses them.
@@ -25,20 +25,20 @@ func (f *serverFlags) addStoreFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&f.Store.Key, "store-key", "", "file with the key of the client certificate")
 	fs.StringVar(&f.Store.User, "store-user", "", "user name at the external etcd")
 	fs.StringVar(&f.Store.PasswordFile, "store-password-file", "",
-		"file with the password of that user; default "+server.StorePasswordVariable+" in the environment")
+		"file with the password of that user; default "+engines.PasswordVariable+" in the environment")
 	fs.StringVar(&f.Store.Prefix, "store-prefix", "",
 		"prefix of all keys in the external etcd, such as prod/; control planes that share an etcd need "+
 			"different prefixes")
 }
 
 // checkStoreUser adds faults of the user and of the prefix to list.
-func checkStoreUser(c *server.StoreConfig, list *session.Faults) {
+func checkStoreUser(c *engines.Location, list *session.Faults) {
 	switch {
 	case c.User == "" && c.PasswordFile != "":
 		list.Add("--store-password-file needs --store-user")
-	case c.User != "" && c.PasswordFile == "" && os.Getenv(server.StorePasswordVariable) == "":
+	case c.User != "" && c.PasswordFile == "" && os.Getenv(engines.PasswordVariable) == "":
 		list.Add("--store-user %s needs a password: name a file with --store-password-file, or set %s", c.User,
-			server.StorePasswordVariable)
+			engines.PasswordVariable)
 	}
 	if c.Prefix != "" && (!strings.HasSuffix(c.Prefix, "/") || strings.ContainsFunc(c.Prefix, func(r rune) bool {
 		return r <= ' ' || r == 0x7f
@@ -64,8 +64,8 @@ func (f *serverFlags) checkStore(list *session.Faults) {
 		}
 		return
 	}
-	hosts, ok := strings.CutPrefix(f.storeURL, "etcd://")
-	if !ok || hosts == "" {
+	scheme, hosts, _ := strings.Cut(f.storeURL, "://")
+	if hosts == "" || !slices.Contains(engines.Schemes(), scheme) {
 		list.Add("--store %q: want etcd://host:port; separate several with commas", f.storeURL)
 		return
 	}
@@ -75,20 +75,21 @@ func (f *serverFlags) checkStore(list *session.Faults) {
 		return
 	}
 	checkStoreUser(&f.Store, list)
-	scheme := "http://"
+	f.Store.Scheme = scheme
+	transport := "http://"
 	if f.Store.CA != "" || f.Store.Cert != "" {
-		scheme = "https://"
+		transport = "https://"
 	}
 	for _, host := range session.SplitList([]string{hosts}) {
-		address, err := parseHostPort(strings.TrimPrefix(host, "etcd://"), datadir.PortEtcd)
+		address, err := parseHostPort(strings.TrimPrefix(host, scheme+"://"), datadir.PortEtcd)
 		list.AddError("--store", err)
-		f.Store.Endpoints = append(f.Store.Endpoints, scheme+address)
+		f.Store.Endpoints = append(f.Store.Endpoints, transport+address)
 	}
 	if (f.Store.Cert == "") != (f.Store.Key == "") {
 		list.Add("--store-cert and --store-key must be given together")
 	}
 	for _, file := range files {
-		if file.path == "" || file.flag == "--store-ca" && file.path == etcd.SystemCA {
+		if file.path == "" || file.flag == "--store-ca" && file.path == engines.SystemCA {
 			continue
 		}
 		if _, err := os.Stat(file.path); err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/berthd/berth/internal/cli/session"
 	"github.com/berthd/berth/internal/hinted"
 	"github.com/berthd/berth/internal/serve/datadir"
+	"github.com/berthd/berth/internal/serve/engines"
 	"github.com/berthd/berth/internal/serve/server"
 )
 
@@ -20,7 +21,7 @@ import (
 // neither its own store nor the prefix silently.
 func TestStoreOfTheLastStart(t *testing.T) {
 	t.Parallel()
-	start := func(dir string, c server.StoreConfig) (*server.Server, string, error) {
+	start := func(dir string, c engines.Location) (*server.Server, string, error) {
 		notices := ""
 		s := &server.Server{Config: server.Config{
 			DataDir: dir, Store: c, Log: slog.New(slog.DiscardHandler),
@@ -28,7 +29,7 @@ func TestStoreOfTheLastStart(t *testing.T) {
 		}}
 		return s, notices, s.ChooseStore()
 	}
-	there := server.StoreConfig{Endpoints: []string{"http://h:2379"}, Prefix: "prod/"}
+	there := engines.Location{Scheme: engines.SchemeEtcd, Endpoints: []string{"http://h:2379"}, Prefix: "prod/"}
 	dir := t.TempDir()
 	s, notices, err := start(dir, there)
 	if err != nil || notices != "" {
@@ -51,11 +52,11 @@ func TestStoreOfTheLastStart(t *testing.T) {
 		}
 	}
 	var hinted *hinted.Error
-	if _, _, err = start(dir, server.StoreConfig{Endpoints: there.Endpoints}); !errors.As(err, &hinted) ||
+	if _, _, err = start(dir, engines.Location{Endpoints: there.Endpoints}); !errors.As(err, &hinted) ||
 		!strings.Contains(hinted.Hint, "berth dev --data-dir "+dir+" --store etcd://h:2379 --store-prefix prod/") {
 		t.Errorf("another prefix: got %v", err)
 	}
-	if _, _, err := start(dir, server.StoreConfig{Endpoints: []string{"http://i:2379"}, Prefix: "prod/"}); err != nil {
+	if _, _, err := start(dir, engines.Location{Endpoints: []string{"http://i:2379"}, Prefix: "prod/"}); err != nil {
 		t.Errorf("the same store at another address: %v", err)
 	}
 	// A server made from the directory keeps its store.
@@ -82,7 +83,7 @@ func TestStoreOfTheLastStart(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(torn, datadir.StoreFile), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err = start(torn, server.StoreConfig{}); !errors.As(err, &hinted) ||
+	if _, _, err = start(torn, engines.Location{}); !errors.As(err, &hinted) ||
 		!strings.Contains(err.Error(), datadir.StoreFile) {
 		t.Errorf("with a torn file: got %v", err)
 	}

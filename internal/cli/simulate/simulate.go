@@ -21,8 +21,8 @@ import (
 	"github.com/berthd/berth/internal/cli/session"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/manifest"
+	"github.com/berthd/berth/internal/serve/engines"
 	"github.com/berthd/berth/internal/store"
-	"github.com/berthd/berth/internal/store/etcd"
 	"github.com/berthd/berth/internal/whatif"
 	"github.com/berthd/berth/internal/wording"
 )
@@ -141,7 +141,7 @@ func (s *simulation) simulate(ctx context.Context) (*whatif.Traced, error) {
 // downloads the server's snapshot.
 func (s *simulation) openBranch(ctx context.Context) (*store.Branch, time.Time, error) {
 	var records []store.Record
-	info := etcd.SnapshotInfo{Revision: 1}
+	info := store.SnapshotInfo{Revision: 1}
 	var err error
 	name := s.snapshot
 	switch name {
@@ -155,7 +155,7 @@ func (s *simulation) openBranch(ctx context.Context) (*store.Branch, time.Time, 
 			return nil, time.Time{}, fmt.Errorf("read the snapshot: %w", err)
 		}
 		defer file.Close()
-		records, info, err = etcd.ReadSnapshot(file)
+		records, info, err = engines.ReadSnapshot(file)
 	}
 	var branch *store.Branch
 	if err == nil {
@@ -171,10 +171,10 @@ func (s *simulation) openBranch(ctx context.Context) (*store.Branch, time.Time, 
 }
 
 // download reads a snapshot from the server into memory.
-func (s *simulation) download(ctx context.Context) ([]store.Record, etcd.SnapshotInfo, error) {
+func (s *simulation) download(ctx context.Context) ([]store.Record, store.SnapshotInfo, error) {
 	c, err := s.Connect()
 	if err != nil {
-		return nil, etcd.SnapshotInfo{}, err
+		return nil, store.SnapshotInfo{}, err
 	}
 	from, to := io.Pipe()
 	sent := make(chan error, 1)
@@ -183,7 +183,7 @@ func (s *simulation) download(ctx context.Context) ([]store.Record, etcd.Snapsho
 		_ = to.CloseWithError(err) // CloseWithError always returns nil
 		sent <- err
 	}()
-	records, info, err := etcd.ReadSnapshot(from)
+	records, info, err := engines.ReadSnapshot(from)
 	_ = from.CloseWithError(err) // CloseWithError always returns nil
 	if refused := <-sent; refused != nil && !errors.Is(refused, io.ErrClosedPipe) {
 		return nil, info, refused

@@ -1,6 +1,7 @@
 package datadir
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,7 +16,9 @@ import (
 // ExternalStore is the location of a store that runs elsewhere, as server.json or store.json records it. A start
 // without --store then does not begin with an empty store.
 type ExternalStore struct {
-	// Endpoints are the client URLs of etcd.
+	// Scheme is that of the store's URL; "" is etcd.
+	Scheme string `json:"scheme,omitempty"`
+	// Endpoints are the client URLs of the store.
 	Endpoints []string `json:"endpoints"`
 	// CA, Cert and Key are absolute paths, empty for plain http.
 	CA   string `json:"ca,omitempty"`
@@ -56,7 +59,7 @@ func (m *ExternalStore) URL() string {
 		_, host, _ := strings.Cut(e, "://")
 		hosts = append(hosts, host)
 	}
-	return "etcd://" + strings.Join(hosts, ",")
+	return cmp.Or(m.Scheme, "etcd") + "://" + strings.Join(hosts, ",")
 }
 
 // StoreFile records an external store for a server without settings: `berth dev`, or a server for its own machine only.

@@ -3,12 +3,12 @@ package server
 import (
 	"cmp"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 
 	"github.com/berthd/berth/internal/hinted"
 	"github.com/berthd/berth/internal/serve/datadir"
+	"github.com/berthd/berth/internal/serve/engines"
 )
 
 // readLastStore returns whether the store of the last start ran elsewhere, and its location. The location is nil if it
@@ -27,8 +27,7 @@ func (s *Server) readLastStore() (elsewhere bool, at *datadir.ExternalStore, err
 func (s *Server) ChooseStore() error {
 	c := &s.Config.Store
 	own := filepath.Join(s.Config.DataDir, datadir.StoreDir)
-	_, err := os.Stat(filepath.Join(own, "member"))
-	hasOwn := err == nil
+	hasOwn := engines.Exists(own)
 	elsewhere, at, err := s.readLastStore()
 	if err != nil {
 		return err
@@ -59,8 +58,7 @@ func (s *Server) ChooseStore() error {
 			Hint: "Name the store as on the other servers:  " + command + at.Flags(),
 		}
 	case len(c.Endpoints) == 0 && elsewhere:
-		c.Endpoints, c.CA, c.Cert, c.Key = slices.Clone(at.Endpoints), at.CA, at.Cert, at.Key
-		c.User, c.PasswordFile, c.Prefix = at.User, at.PasswordFile, at.Prefix
+		*c = engines.Recorded(at)
 		s.Config.Log.Info("using the external store of the last start", "store", at.URL())
 		if s.Config.Notices != nil {
 			s.Config.Notices(fmt.Sprintf(
@@ -72,7 +70,7 @@ func (s *Server) ChooseStore() error {
 
 // RememberStore records the location of an external store in the data directory.
 func (s *Server) RememberStore() error {
-	now, err := s.Config.Store.External()
+	now, err := s.Config.Store.Record()
 	if err != nil || now == nil {
 		return err
 	}

@@ -8,18 +8,17 @@ import (
 
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/internal/store"
-	"github.com/berthd/berth/internal/store/etcd"
 )
 
 // memberAdder adds joining servers to the store.
 type memberAdder struct {
-	engine *etcd.Engine
-	log    *slog.Logger
+	members store.Membership
+	log     *slog.Logger
 }
 
 // AddServer implements apiserver.Joiner.
 func (m *memberAdder) AddServer(ctx context.Context, name, peerURL string) ([]api.ServerMember, error) {
-	all, err := m.engine.AddLearner(ctx, name, peerURL)
+	all, err := m.members.AddLearner(ctx, name, peerURL)
 	if err != nil {
 		return nil, err
 	}
@@ -45,10 +44,10 @@ func (m *memberAdder) promoteLearners(ctx context.Context) error {
 			return ctx.Err()
 		case <-tick.C:
 		}
-		if leader, self, _ := m.engine.EngineLeader(); self == "" || leader != self {
+		if leader, self, _ := m.members.EngineLeader(); self == "" || leader != self {
 			continue
 		}
-		members, err := m.engine.Members(ctx)
+		members, err := m.members.Members(ctx)
 		if err != nil {
 			continue // the store is busy or closing
 		}
@@ -56,7 +55,7 @@ func (m *memberAdder) promoteLearners(ctx context.Context) error {
 			if !v.Learner || !v.Healthy {
 				continue
 			}
-			err := m.engine.Promote(ctx, v.ID)
+			err := m.members.Promote(ctx, v.ID)
 			switch {
 			case err == nil:
 				m.log.Info("a server got its vote in the store", "server", v.Name, "member", v.ID)

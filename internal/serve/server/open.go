@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"net/url"
 	"os"
@@ -19,9 +18,9 @@ import (
 	"github.com/berthd/berth/internal/pki"
 	"github.com/berthd/berth/internal/secrets"
 	"github.com/berthd/berth/internal/serve/datadir"
+	"github.com/berthd/berth/internal/serve/engines"
 	"github.com/berthd/berth/internal/store"
 	"github.com/berthd/berth/internal/store/batching"
-	"github.com/berthd/berth/internal/store/etcd"
 )
 
 // OpenIdentity reads the settings and the certificate of a server that other machines reach. Without settings it
@@ -95,14 +94,9 @@ func onAllInterfaces(address string) string {
 }
 
 // openStore opens the server's own store, or connects to an external one.
-func (s *Server) openStore(ctx context.Context) (*etcd.Engine, error) {
-	c := s.Config.Store
-	if len(c.Endpoints) > 0 {
-		engine, err := etcd.Dial(ctx, etcd.DialConfig{
-			Endpoints: c.Endpoints, TLS: c.tls(), User: c.User, Password: c.readPassword, Prefix: c.Prefix,
-			Log: s.Config.Log,
-		})
-		return engine, c.addHint(err)
+func (s *Server) openStore(ctx context.Context) (store.ServerEngine, error) {
+	if c := s.Config.Store; len(c.Endpoints) > 0 {
+		return c.Dial(ctx, s.Config.Log)
 	}
 	// A store with several members opens once it has a quorum.
 	if s.settings != nil {
@@ -117,13 +111,12 @@ func (s *Server) openStore(ctx context.Context) (*etcd.Engine, error) {
 
 // OpenOwnStore opens the server's own store. It creates a store only for a new server. A missing store was lost, and an
 // empty one in its place could halt a healthy control plane.
-func (s *Server) OpenOwnStore(ctx context.Context) (*etcd.Engine, error) {
-	config := s.storeConfig()
-	if _, err := os.Stat(filepath.Join(config.Dir, "member")); s.settings != nil && s.settings.StoreMade &&
-		errors.Is(err, fs.ErrNotExist) {
+func (s *Server) OpenOwnStore(ctx context.Context) (store.ServerEngine, error) {
+	config := s.ownStore()
+	if s.settings != nil && s.settings.StoreMade && !engines.Exists(config.Dir) {
 		return nil, s.missingStoreError(config.Dir)
 	}
-	engine, err := etcd.Open(ctx, config)
+	engine, err := config.Open(ctx)
 	if err != nil || s.settings == nil || s.settings.StoreMade {
 		return engine, err
 	}
@@ -152,15 +145,14 @@ func (s *Server) missingStoreError(dir string) error {
 // quorumNoticeDelay is the time without a quorum before a log line says so.
 const quorumNoticeDelay = 5 * time.Second
 
-// storeConfig returns the configuration of the server's own store.
-func (s *Server) storeConfig() etcd.Config {
-	c := etcd.Config{Dir: filepath.Join(s.Config.DataDir, datadir.StoreDir), Log: s.Config.Log, Name: s.ID}
+// ownStore returns the configuration of the server's own store.
+func (s *Server) ownStore() engines.Own {
+	c := engines.Own{Dir: filepath.Join(s.Config.DataDir, datadir.StoreDir), Log: s.Config.Log, Name: s.ID}
 	if s.settings == nil {
 		return c
 	}
-	cert, key, ca := s.keeper.Files()
-	c.PeerURL, c.PeerListen = s.settings.Peer, cmp.Or(s.Config.ListenPeers, onAllInterfaces(s.settings.Peer))
-	c.PeerTLS = &etcd.TLSFiles{Cert: cert, Key: key, CA: ca}
+	c.Cert, c.Key, c.CA = s.keeper.Files()
+	c.Peer, c.PeerListen = s.settings.Peer, cmp.Or(s.Config.ListenPeers, onAllInterfaces(s.settings.Peer))
 	c.Join = s.settings.Join
 	return c
 }
@@ -168,7 +160,7 @@ func (s *Server) storeConfig() etcd.Config {
 // versionedEngine refuses writes of users that an older server in the control plane could not read. The control plane
 // itself writes nothing newer than users have written, so it skips the check.
 type versionedEngine struct {
-	*leaderEngine
+	store.Engine
 	// batching commits the writes of many requests together.
 	batching *batching.Engine
 	tables   *store.Tables

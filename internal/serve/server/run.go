@@ -69,7 +69,7 @@ func (s *Server) Run(ctx context.Context) error {
 // handOverLeadership releases the leadership of the domain, so that the others need not wait for this server's silence
 // (P1.3). The server no longer writes, and the store refuses its late writes (P1.4).
 func (s *Server) handOverLeadership(ctx context.Context) {
-	if s.settings == nil && len(s.Config.Store.Endpoints) == 0 {
+	if s.settings == nil && s.members != nil {
 		return // there is no other server
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)

@@ -32,9 +32,9 @@ import (
 	"github.com/berthd/berth/internal/pki"
 	"github.com/berthd/berth/internal/secrets"
 	"github.com/berthd/berth/internal/serve/datadir"
+	"github.com/berthd/berth/internal/serve/engines"
 	"github.com/berthd/berth/internal/store"
 	"github.com/berthd/berth/internal/store/batching"
-	"github.com/berthd/berth/internal/store/etcd"
 	"github.com/berthd/berth/internal/telemetry"
 	"github.com/berthd/berth/internal/transport"
 	"github.com/berthd/berth/internal/version"
@@ -46,7 +46,8 @@ type Server struct {
 	Config   Config
 	ID       string
 	settings *datadir.Settings // nil for a server of its own machine only
-	engine   *etcd.Engine
+	engine   store.ServerEngine
+	members  store.Membership // of the engine; nil if it runs elsewhere
 	tables   *store.Tables
 	plane    *controlplane.Plane
 	dispatch *dispatcher.Dispatcher
@@ -111,6 +112,7 @@ func Open(ctx context.Context, c Config) (s *Server, err error) {
 	if s.engine, err = s.openStore(ctx); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
+	s.members = s.engine.Membership()
 	if err := s.RememberStore(); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
@@ -125,10 +127,11 @@ func (s *Server) wire(token string, authority *pki.Authority) (err error) {
 	log, registry := s.Config.Log, prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	engine := &leaderEngine{telemetry.NewEngine(s.engine, registry), s.engine}
+	engine := telemetry.NewEngine(s.engine, registry)
 	s.tables = store.NewTables(store.TablesConfig{Engine: engine, Logger: log})
 	s.plane = controlplane.New(controlplane.Config{
 		Engine:   engine,
+		Member:   s.members,
 		Tables:   s.tables,
 		Domain:   cluster.DefaultDomain,
 		Server:   s.ID,
@@ -164,12 +167,10 @@ func (s *Server) wire(token string, authority *pki.Authority) (err error) {
 	}
 	config := s.apiConfig(engine, registry)
 	config.Trust.Token, config.Trust.Authority = token, authority
-	if len(s.Config.Store.Endpoints) == 0 {
-		members := &memberAdder{engine: s.engine, log: log}
-		config.Server.Members, config.Trust.Join = s.engine, members
-		s.parts = append(s.parts, part{"the members of the store", members.promoteLearners})
-	} else {
-		config.Server.Health = s.engine
+	if s.members != nil {
+		adder := &memberAdder{members: s.members, log: log}
+		config.Server.Members, config.Trust.Join = s.members, adder
+		s.parts = append(s.parts, part{"the members of the store", adder.promoteLearners})
 	}
 	if config.Server.Backups, err = s.wireBackups(registry); err != nil {
 		return err
@@ -180,7 +181,7 @@ func (s *Server) wire(token string, authority *pki.Authority) (err error) {
 }
 
 // apiConfig returns the configuration of the API server without the fields that the caller adds.
-func (s *Server) apiConfig(engine *leaderEngine, registry *prometheus.Registry) apiserver.Config {
+func (s *Server) apiConfig(engine store.Engine, registry *prometheus.Registry) apiserver.Config {
 	return apiserver.Config{
 		Engine: &versionedEngine{engine, batching.New(engine), s.tables},
 		Tables: s.tables,
@@ -190,7 +191,7 @@ func (s *Server) apiConfig(engine *leaderEngine, registry *prometheus.Registry) 
 			Gates: s.plane.Gates, Since: s.plane.Since,
 		},
 		Server: apiserver.ServerConfig{
-			ID: s.ID, Reach: s.peerReach, Holder: s.peers.Holder, Settings: s.Config.Values,
+			ID: s.ID, Health: s.engine, Reach: s.peerReach, Holder: s.peers.Holder, Settings: s.Config.Values,
 		},
 		Trust: apiserver.Trust{Keeper: s.keeper, Vault: s.vault, Keys: s.keyring},
 		Limits: apiserver.Limits{
@@ -211,7 +212,7 @@ func (s *Server) apiConfig(engine *leaderEngine, registry *prometheus.Registry) 
 }
 
 // wirePeers connects this server to the others.
-func (s *Server) wirePeers(engine *leaderEngine, registry *prometheus.Registry) {
+func (s *Server) wirePeers(engine store.Engine, registry *prometheus.Registry) {
 	s.peers = peers.New(peers.Config{
 		Server:        s.serverRecord(),
 		Domain:        cluster.DefaultDomain,
@@ -252,7 +253,7 @@ func (s *Server) wireBackups(registry *prometheus.Registry) (health func() error
 		Snapshot: s.engine.Snapshot,
 		Revision: func() uint64 { return s.tables.Snapshot().Revision() },
 		Inspect: func(from io.Reader) error {
-			_, err := etcd.Inspect(from)
+			_, err := engines.Inspect(from)
 			return err
 		},
 		Dir:     c.Dir,
@@ -274,9 +275,12 @@ func (s *Server) wireBackups(registry *prometheus.Registry) (health func() error
 // serverRecord returns the record of this server in the store.
 func (s *Server) serverRecord() cluster.Server {
 	r := cluster.Server{
-		ID: s.ID, Name: datadir.MachineName(), Member: s.engine.MemberID(), Version: version.String(),
-		Masters: s.vault.IDs(), Wire: transport.WireVersion, WireMin: transport.WireMin, Records: store.RecordVersion,
+		ID: s.ID, Name: datadir.MachineName(), Version: version.String(), Masters: s.vault.IDs(),
+		Wire: transport.WireVersion, WireMin: transport.WireMin, Records: store.RecordVersion,
 		RecordsMin: store.RecordMin, Started: time.Now().UTC(),
+	}
+	if s.members != nil {
+		r.Member = s.members.MemberID()
 	}
 	if s.settings != nil {
 		r.Name, r.API = s.settings.Name, s.settings.API
@@ -312,27 +316,6 @@ func (s *Server) peerReach() map[string]control.Reach {
 	}
 	return all
 }
-
-// leaderEngine is a measured engine that also implements the interfaces of leader election. An observer reads several
-// keys in one round trip (P1.3).
-type leaderEngine struct {
-	*telemetry.Engine
-	own *etcd.Engine
-}
-
-// EngineLeader implements store.LeaderReporter.
-func (e *leaderEngine) EngineLeader() (leader, self string, term uint64) { return e.own.EngineLeader() }
-
-// Votes implements store.Voter.
-func (e *leaderEngine) Votes() bool { return e.own.Votes() }
-
-// ReadTogether implements store.TogetherReader.
-func (e *leaderEngine) ReadTogether(ctx context.Context, keys ...string) ([]store.Record, error) {
-	return e.own.ReadTogether(ctx, keys...)
-}
-
-// MoveLeader implements store.LeaderMover.
-func (e *leaderEngine) MoveLeader(ctx context.Context) error { return e.own.MoveLeader(ctx) }
 
 // Close closes what Open opened.
 func (s *Server) Close() error {

@@ -43,9 +43,11 @@ var (
 	ErrResigned = errors.New("the leader resigned")
 )
 
-// CandidateConfig configures a candidate; every field but Without is required.
+// CandidateConfig configures a candidate; every field but Member and Without is required.
 type CandidateConfig struct {
 	Engine store.Engine
+	// Member is this server's member of the engine; nil where the engine has none in Berth's servers.
+	Member store.EngineMember
 	Prefix store.Prefix
 	Domain string
 	// Server is this server's id, the same after a restart. No two live servers share it.
@@ -119,9 +121,9 @@ type leadershipState struct {
 
 // Campaign blocks until this server leads the domain, and returns the leadership, which ends with ctx at the latest. A
 // domain without a holder is taken over immediately, and so is one whose holder is this server before its restart. Any
-// other holder has to be silent first. Campaign waits out faults of the engine, and waits until an engine that is a
-// Voter has its vote. It returns the context's error, ErrClosed, or an ErrVersion for a leader record that cannot be
-// read.
+// other holder has to be silent first. Campaign waits out faults of the engine, and waits until this server's member of
+// the engine has its vote. It returns the context's error, ErrClosed, or an ErrVersion for a leader record that cannot
+// be read.
 func (c *Candidate) Campaign(ctx context.Context) (*Leadership, error) {
 	for {
 		// 1. Wait for this server's vote, and read who leads.
@@ -132,7 +134,7 @@ func (c *Candidate) Campaign(ctx context.Context) (*Leadership, error) {
 		// 2. Unless the holder is this server before its restart, wait until it is silent or lost the engine to this
 		// server.
 		c.countTakeovers(found)
-		c.engine.begin(c.config.Engine, found.record.Modified)
+		c.engine.begin(c.config.Member, found.record.Modified)
 		if !c.isVacant(found) {
 			over, err := c.observe(ctx, &found)
 			if err != nil {
@@ -158,8 +160,7 @@ func (c *Candidate) Campaign(ctx context.Context) (*Leadership, error) {
 // awaitLeadershipState waits until the engine has its vote and answers, and returns the state that it read.
 func (c *Candidate) awaitLeadershipState(ctx context.Context) (leadershipState, error) {
 	for {
-		voter, ok := c.config.Engine.(store.Voter)
-		if !ok || voter.Votes() {
+		if m := c.config.Member; m == nil || m.Votes() {
 			found, err := c.readLeadershipState(ctx)
 			switch {
 			case err == nil:
@@ -306,7 +307,7 @@ func (c *Candidate) takeOver(ctx context.Context, s leadershipState) (*Leadershi
 	if err != nil {
 		return nil, err
 	}
-	beat, err := store.Encode(beatRecord{Epoch: leader.Epoch})
+	beat, err := store.Encode(beatRecord{Epoch: leader.Epoch, Number: 1})
 	if err != nil {
 		return nil, err
 	}
@@ -332,35 +333,43 @@ func (c *Candidate) takeOver(ctx context.Context, s leadershipState) (*Leadershi
 	}
 	c.seen, c.led = leader.Epoch, leader.Epoch
 	l.ctx, l.cancel = context.WithCancelCause(ctx)
-	l.running.Go(func() { l.beat(c.config.Engine, store.Op{Key: beatKey, Value: beat}, sent) })
-	l.running.Go(func() { l.pullEngineLeadership(c.config.Engine) })
+	l.running.Go(func() { l.beat(c.config.Engine, beatKey, sent) })
+	l.running.Go(func() { l.pullEngineLeadership(c.config.Member) })
 	return l, nil
 }
 
-// beatRecord is the content of a beat. Its revision proves that the leader lives; the content is informative.
+// beatRecord is the content of a beat. A new revision of the record proves that the leader lives. The number rises with
+// each beat of an epoch, since some engines keep the revision of a record that is written with its present value.
 type beatRecord struct {
-	Epoch uint64 `json:"epoch"`
+	Epoch  uint64 `json:"epoch"`
+	Number uint64 `json:"number"`
 }
 
-// beat writes the beat until the leadership ends, and ends the leadership when beats fail for BeatLimit. The time of a
-// beat is when it was sent: a late acknowledgement proves nothing about the present.
-func (l *Leadership) beat(engine store.Engine, op store.Op, sent time.Time) {
+// beat writes the beat until the leadership ends, and ends the leadership when beats fail for BeatLimit. The first beat
+// was written by the takeover. The time of a beat is when it was sent: a late acknowledgement proves nothing about the
+// present.
+func (l *Leadership) beat(engine store.Engine, key string, sent time.Time) {
 	defer l.cancel(nil)
 	silence := time.AfterFunc(time.Until(sent.Add(BeatLimit)), func() { l.cancel(ErrSilent) })
 	defer silence.Stop()
-	group := []store.Group{{
-		Compares: []store.Compare{{Key: l.Record.Key, Modified: l.Record.Modified}}, Ops: []store.Op{op},
-	}}
+	compares := []store.Compare{{Key: l.Record.Key, Modified: l.Record.Modified}}
 	ticker := time.NewTicker(BeatEvery)
 	defer ticker.Stop()
-	for {
+	for number := uint64(2); ; number++ {
 		select {
 		case <-l.ctx.Done():
 			return
 		case <-ticker.C:
 		}
+		value, err := store.Encode(beatRecord{Epoch: l.Leader.Epoch, Number: number})
+		if err != nil {
+			l.cancel(err)
+			return
+		}
 		sent := time.Now()
-		result, err := engine.Commit(l.ctx, group)
+		result, err := engine.Commit(l.ctx, []store.Group{{
+			Compares: compares, Ops: []store.Op{{Key: key, Value: value}},
+		}})
 		switch {
 		case err != nil: // tried again, until the silence is too long
 		case !result.Applied[0]:

@@ -20,14 +20,16 @@ import (
 	"github.com/berthd/berth/internal/store/memory"
 )
 
-// candidate returns a candidate of a server, on a handle of the engine.
+// candidate returns a candidate of a server, on a handle of the engine, which may also be the server's member.
 func candidate(engine store.Engine, server string, without ...clause.Set) *election.Candidate {
 	var off clause.Set
 	for _, w := range without {
 		off |= w
 	}
+	member, _ := engine.(store.EngineMember)
 	return election.NewCandidate(election.CandidateConfig{
 		Engine: engine,
+		Member: member,
 		Prefix: store.DefaultPrefix,
 		Domain: "main",
 		Server: server,
@@ -125,6 +127,31 @@ func TestCampaignWaitsForSilence(t *testing.T) {
 		}
 		if isFenced(t, engine, first) {
 			t.Error("the dead leader's epoch can still write")
+		}
+	})
+}
+
+// TestBeatsDiffer leads for a minute. No two beats have the same value, since some engines keep the revision of a
+// record that is written with its present value.
+func TestBeatsDiffer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		beatKey := election.BeatKey(store.DefaultPrefix, "main")
+		seen, beats := map[string]bool{}, 0
+		engine := memory.New(memory.Options{Observe: func(changes []store.Change, _ uint64, _ bool) {
+			for _, c := range changes {
+				if c.Key == beatKey {
+					beats++
+					seen[string(c.Value)] = true
+				}
+			}
+		}})
+		for range 2 { // two epochs of one server
+			l, _ := lead(t.Context(), t, candidate(engine, "a"))
+			sleep(30 * time.Second)
+			l.Resign()
+		}
+		if least := int(time.Minute / election.BeatEvery); beats < least || len(seen) < beats {
+			t.Errorf("got %d beats with %d different values, want at least %d that all differ", beats, len(seen), least)
 		}
 	})
 }

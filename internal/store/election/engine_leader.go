@@ -29,30 +29,27 @@ const (
 
 // engineLeaderView tracks, for a candidate, changes of the engine's own leadership.
 type engineLeaderView struct {
-	reporter     store.LeaderReporter // nil where the engine has none
-	record       uint64               // the revision of the leader record since which changes are tracked
-	self, leader string               // leader is the last one known
-	formerLeader string               // the member that lost the leadership to this one
+	member       store.EngineMember // nil where the engine has none
+	record       uint64             // the revision of the leader record since which changes are tracked
+	self, leader string             // leader is the last one known
+	formerLeader string             // the member that lost the leadership to this one
 }
 
 // begin starts the tracking again for another leader record. Only changes seen under the present leader record count.
-func (e *engineLeaderView) begin(engine store.Engine, record uint64) {
-	reporter, ok := engine.(store.LeaderReporter)
-	if !ok {
+func (e *engineLeaderView) begin(member store.EngineMember, record uint64) {
+	if member == nil || e.member != nil && e.record == record {
 		return
 	}
-	leader, self, _ := reporter.EngineLeader()
-	if self != "" && (e.reporter == nil || e.record != record) {
-		*e = engineLeaderView{reporter: reporter, record: record, self: self, leader: leader}
-	}
+	leader, self, _ := member.EngineLeader()
+	*e = engineLeaderView{member: member, record: record, self: self, leader: leader}
 }
 
 // update notes a change of the engine's leader.
 func (e *engineLeaderView) update() {
-	if e.reporter == nil {
+	if e.member == nil {
 		return
 	}
-	leader, _, _ := e.reporter.EngineLeader()
+	leader, _, _ := e.member.EngineLeader()
 	if leader == "" || leader == e.leader {
 		return
 	}
@@ -65,7 +62,7 @@ func (e *engineLeaderView) update() {
 
 // yieldedTicks returns how many more ticks this observer waits, so that the engine's leader goes first.
 func (e *engineLeaderView) yieldedTicks() int {
-	if e.reporter == nil || e.leader == "" || e.leader == e.self {
+	if e.member == nil || e.leader == "" || e.leader == e.self {
 		return 0
 	}
 	return yieldTicks
@@ -81,21 +78,17 @@ func (c *Candidate) inheritedEngineLeadership(leader cluster.Leader) bool {
 }
 
 // pullEngineLeadership moves the engine's leadership to this server for as long as it leads the domain.
-func (l *Leadership) pullEngineLeadership(engine store.Engine) {
-	mover, ok := engine.(store.LeaderMover)
-	if !ok {
+func (l *Leadership) pullEngineLeadership(member store.EngineMember) {
+	if member == nil {
 		return
 	}
 	ticker := time.NewTicker(moveLeaderInterval)
 	defer ticker.Stop()
 	for {
-		leader, self, _ := mover.EngineLeader()
-		if self == "" {
-			return
-		}
+		leader, self, _ := member.EngineLeader()
 		if leader != "" && leader != self {
 			ctx, cancel := context.WithTimeout(l.ctx, moveLeaderTimeout)
-			_ = mover.MoveLeader(ctx) // the next tick tries again
+			_ = member.MoveLeader(ctx) // the next tick tries again
 			cancel()
 		}
 		select {

@@ -29,7 +29,8 @@ func (e *engineElection) elect(leader string) {
 	e.term++
 }
 
-// member is an engine's handle on one server, with the id of the server's member.
+// member is an engine's handle on one server, with the id of the server's member. It cannot take over the engine's
+// leadership.
 type member struct {
 	store.Engine
 	*engineElection
@@ -41,6 +42,10 @@ func (m member) EngineLeader() (leader, self string, term uint64) {
 	defer m.mu.Unlock()
 	return m.leader, m.id, m.term
 }
+
+func (m member) Votes() bool { return true }
+
+func (m member) MoveLeader(context.Context) error { return errors.New("not now") }
 
 // mover is a member that can take over the engine's leadership.
 type mover struct {
@@ -205,9 +210,9 @@ func TestLeaderDrawsEngine(t *testing.T) {
 	}
 }
 
-// nonVoter is an engine whose own member has no vote until it is promoted.
+// nonVoter is a member without a vote until it is promoted.
 type nonVoter struct {
-	store.Engine
+	member
 	votes *atomic.Bool
 }
 
@@ -218,7 +223,8 @@ func TestLearnerDoesNotCampaign(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		votes := new(atomic.Bool)
 		time.AfterFunc(20*time.Second, func() { votes.Store(true) })
-		l, took := lead(t.Context(), t, candidate(nonVoter{memory.New(memory.Options{}), votes}, "a"))
+		learner := nonVoter{member{memory.New(memory.Options{}), &engineElection{leader: "B"}, "A"}, votes}
+		l, took := lead(t.Context(), t, candidate(learner, "a"))
 		defer l.Resign()
 		if took < 20*time.Second || took > 21*time.Second {
 			t.Errorf("a learner led after %v, want when it had its vote, after 20s", took)

@@ -55,6 +55,17 @@ func retryRead[T any](ctx context.Context, c *calls, call func(context.Context) 
 	}
 }
 
+// readRevision reads the store's revision by a linearizable read of one key under the engine's prefix.
+func (c *calls) readRevision(ctx context.Context) (uint64, error) {
+	response, err := retryRead(ctx, c, func(ctx context.Context) (*clientv3.GetResponse, error) {
+		return c.client.Get(ctx, c.prefix+"berth", clientv3.WithCountOnly())
+	})
+	if err != nil {
+		return 0, err
+	}
+	return uint64(response.Header.Revision), nil
+}
+
 // pauseBeforeRetry waits for retryPause.
 func (c *calls) pauseBeforeRetry(ctx context.Context) error {
 	ended, err := pause.Until(ctx, c.lifetime.Done(), retryPause)

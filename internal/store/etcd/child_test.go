@@ -171,9 +171,10 @@ func newChild(t *testing.T) *child {
 
 // campaign leads whenever it can.
 func campaign(ctx context.Context, engine store.Engine, server string) {
+	member, _ := engine.(store.EngineMember)
 	candidate := election.NewCandidate(election.CandidateConfig{
-		Engine: engine, Prefix: store.DefaultPrefix, Domain: "main", Server: server,
-		Random: rand.New(rand.NewPCG(1, uint64(len(server)))),
+		Engine: engine, Member: member, Prefix: store.DefaultPrefix, Domain: "main",
+		Server: server, Random: rand.New(rand.NewPCG(1, uint64(len(server)))),
 	})
 	for {
 		leadership, err := candidate.Campaign(ctx)

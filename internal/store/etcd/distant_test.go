@@ -76,6 +76,7 @@ func TestDialSecured(t *testing.T) {
 				Engine:  engine,
 				Restart: func() store.Engine { s.Restart(nil); return engine },
 				Compact: func() { compact(t, keeper) },
+				Other:   func() store.Engine { return dialAs(t, config) },
 			}
 		},
 	})

@@ -1,7 +1,7 @@
-// Package etcd is the store engine on etcd, a store.Engine. The etcd server runs inside this process: one member with
-// its data directory, and a client that calls the server's functions. A member that is alone listens nowhere. A member
-// with a peer address is one of several, which hold the same data and continue while more than half of them are up and
-// connected.
+// Package etcd is the store engine on etcd, a store.ServerEngine. The etcd server runs inside this process: one member
+// with its data directory, and a client that calls the server's functions. A member that is alone listens nowhere. A
+// member with a peer address is one of several, which hold the same data and continue while more than half of them are
+// up and connected.
 //
 // Open locks the directory, starts the server and returns once it serves; Close stops it. A directory belongs to one
 // process at a time. Restore creates a directory from a snapshot before it is opened. ForceAlone creates a directory
@@ -361,6 +361,14 @@ func initialCluster(config Config) string {
 }
 
 func embeddedLimits() store.Limits { return store.Limits{Operations: 16384, Bytes: 4 << 20} }
+
+// Membership is part of store.ServerEngine. The members of an etcd that runs elsewhere are no concern of Berth.
+func (e *Engine) Membership() store.Membership {
+	if e.server == nil {
+		return nil
+	}
+	return e
+}
 
 // Close is part of store.Engine. It stops the server. A member that leads the engine hands its leadership over first.
 func (e *Engine) Close() error {

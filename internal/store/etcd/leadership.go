@@ -24,7 +24,7 @@ type leadership struct {
 	term uint64     // the number of leaders seen
 }
 
-// EngineLeader is part of store.LeaderReporter.
+// EngineLeader is part of store.EngineMember.
 func (l *leadership) EngineLeader() (leader, self string, term uint64) {
 	if l.server == nil {
 		return "", "", 0
@@ -41,10 +41,10 @@ func (l *leadership) EngineLeader() (leader, self string, term uint64) {
 	return leader, l.members.MemberID(), l.term
 }
 
-// Votes is part of store.Voter. It is true if etcd runs elsewhere.
+// Votes is part of store.EngineMember. It is true if etcd runs elsewhere.
 func (l *leadership) Votes() bool { return l.server == nil || !l.server.Server.IsLearner() }
 
-// MoveLeader is part of store.LeaderMover. A learner cannot lead.
+// MoveLeader is part of store.EngineMember. A learner cannot lead.
 func (l *leadership) MoveLeader(ctx context.Context) error {
 	if err := l.checkOpen(ctx); err != nil {
 		return err

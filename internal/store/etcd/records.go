@@ -88,6 +88,22 @@ func (r *records) List(ctx context.Context, prefix string) (store.Listing, error
 	}
 }
 
+// Revision is part of store.Engine. It returns the revision of the store.
+func (r *records) Revision(ctx context.Context, prefix string) (uint64, error) {
+	if err := store.CheckPrefix(prefix); err != nil {
+		return 0, err
+	}
+	if err := r.checkOpen(ctx); err != nil {
+		return 0, err
+	}
+	revision, err := r.readRevision(ctx)
+	if err != nil {
+		return 0, r.readError(ctx, err)
+	}
+	r.observe(revision)
+	return revision, nil
+}
+
 func (r *records) list(ctx context.Context, prefix string, page int64) (store.Listing, error) {
 	var listing store.Listing
 	from, end := r.prefix+prefix, clientv3.GetPrefixRangeEnd(r.prefix+prefix)

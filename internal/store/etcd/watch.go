@@ -237,10 +237,8 @@ func pump[T any](ctx context.Context, w *watch, from <-chan T, take func(T) (on,
 
 // serverLags reports whether the store has reached the watch's position, so that only the asked server lags.
 func (w *watch) serverLags(ctx context.Context, at uint64) bool {
-	present, err := retryRead(ctx, w.records.calls, func(ctx context.Context) (*clientv3.GetResponse, error) {
-		return w.records.client.Get(ctx, w.records.prefix+"berth", clientv3.WithCountOnly())
-	})
-	return err == nil && uint64(present.Header.Revision) >= at
+	revision, err := w.records.readRevision(ctx)
+	return err == nil && revision >= at
 }
 
 func (w *watch) position() uint64 {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -60,7 +61,11 @@ func (e *Engine) apply(ctx context.Context, crashes int, groups []store.Group) (
 		return store.Result{}, store.ErrClosed
 	default:
 	}
-	return e.d.commit(groups)
+	result, err := e.d.commit(groups)
+	if err == nil {
+		result.Revision = e.raiseFloor(result.Revision)
+	}
+	return result, err
 }
 
 // resolveInFlight applies a commit that a crash caught now, some time later, or never. The lock is held.
@@ -129,7 +134,13 @@ func (d *data) write(at uint64, op store.Op) {
 		}
 		delete(d.records, op.Key)
 		d.keys = nil
+		if d.consul {
+			d.tombstones[op.Key] = at
+		}
 	} else {
+		if d.consul && existed && bytes.Equal(old.Value, op.Value) {
+			return
+		}
 		record := store.Record{Key: op.Key, Value: op.Value, Created: at, Modified: at}
 		if existed {
 			record.Created = old.Created
@@ -176,6 +187,7 @@ func (d *data) notifyObserver(at uint64) {
 func (d *data) compact(revision uint64) {
 	n, _ := slices.BinarySearchFunc(d.events, revision+1, byRevision)
 	d.events = slices.Clone(d.events[n:])
+	maps.DeleteFunc(d.tombstones, func(_ string, deleted uint64) bool { return deleted <= revision })
 	d.compacted = revision
 }
 

@@ -124,6 +124,50 @@ func TestHistoryIsBounded(t *testing.T) {
 	}
 }
 
+// TestConsulRevisionsGoBack drops the history of a deletion, as Consul does after a while. The revision of the prefix
+// goes back for other handles, but not for one that returned a later revision. A restore takes it back for every
+// handle.
+func TestConsulRevisionsGoBack(t *testing.T) {
+	engine := memory.New(memory.Options{Consul: true})
+	reader := engine.Open(memory.Hooks{})
+	revision := func(e *memory.Engine) uint64 {
+		t.Helper()
+		revision, err := e.Revision(t.Context(), "w/")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return revision
+	}
+	if err := errors.Join(write(t.Context(), engine, "w/a"), write(t.Context(), engine, "w/b")); err != nil {
+		t.Fatal(err)
+	}
+	var snapshot bytes.Buffer
+	if err := engine.Snapshot(t.Context(), &snapshot); err != nil {
+		t.Fatal(err)
+	}
+	written := revision(reader)
+	if _, err := engine.Commit(t.Context(), []store.Group{{
+		Ops: []store.Op{{Key: "w/b", Delete: true}, {Key: "w/c", Delete: true}},
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	deleted := revision(reader)
+	engine.Compact()
+	late := engine.Open(memory.Hooks{})
+	if got := revision(reader); deleted <= written || got != deleted {
+		t.Errorf("a handle returned revision %d, then %d, and after the compaction %d", written, deleted, got)
+	}
+	if got := revision(late); got >= deleted {
+		t.Errorf("another handle got revision %d after the compaction, want less than %d", got, deleted)
+	}
+	if err := engine.Restore(&snapshot); err != nil {
+		t.Fatal(err)
+	}
+	if got := revision(reader); got != written {
+		t.Errorf("after a restore: got revision %d, want %d", got, written)
+	}
+}
+
 // TestConsulLimits fills a commit to its limits and measures the request that Consul would get.
 func TestConsulLimits(t *testing.T) {
 	limits := memory.ConsulLimits()

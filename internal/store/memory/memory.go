@@ -25,8 +25,9 @@ import (
 
 // Options configure the data. The zero value is an engine without special limits.
 type Options struct {
-	// Consul gives the engine the limits of Consul: 128 operations in a commit, and 512 KiB of them in base64. Watches
-	// then return the whole prefix: every batch is a resync.
+	// Consul gives the engine the limits and habits of Consul. A commit has at most 128 operations, and 512 KiB of them
+	// in base64. Watches return the whole prefix: every batch with changes is a resync. A write of the value that the
+	// record has already is skipped: the record keeps its revision, and no watch wakes.
 	Consul bool
 	// History is the number of changes kept for watches that lag; 0 means 100,000. A watch that needs an older change
 	// gets a resync.
@@ -68,6 +69,11 @@ type Engine struct {
 	hooks  Hooks
 	closed chan struct{}
 	once   sync.Once
+
+	// floor is, with Options.Consul, the highest revision that the handle has returned since the last of so many
+	// restores. The lock of the data guards both.
+	floor    uint64
+	restores int
 }
 
 // data is shared by all handles. mu guards all of it but the constant fields above it.
@@ -83,10 +89,11 @@ type data struct {
 	records  map[string]store.Record
 	keys     []string // the sorted keys of records; nil when they have to be sorted again
 
-	events    []event // the events of the revisions above compacted, in their order
-	compacted uint64
-	restores  int           // a watch that has seen fewer restores gets a resync
-	changed   chan struct{} // closed and replaced whenever watches and callers have to read again
+	events     []event           // the events of the revisions above compacted, in their order
+	tombstones map[string]uint64 // with consul, the revisions above compacted of deletions
+	compacted  uint64
+	restores   int           // a watch that has seen fewer restores gets a resync
+	changed    chan struct{} // closed and replaced whenever watches and callers have to read again
 
 	full             bool
 	reachesQuotaNext bool // the next write reaches the quota
@@ -103,14 +110,15 @@ type event struct {
 // New returns the first handle on new, empty data.
 func New(options Options) *Engine {
 	d := &data{
-		consul:   options.Consul,
-		history:  options.History,
-		observe:  options.Observe,
-		limits:   PlainLimits(),
-		random:   options.Random,
-		revision: 1,
-		records:  make(map[string]store.Record),
-		changed:  make(chan struct{}),
+		consul:     options.Consul,
+		history:    options.History,
+		observe:    options.Observe,
+		limits:     PlainLimits(),
+		random:     options.Random,
+		revision:   1,
+		records:    make(map[string]store.Record),
+		tombstones: make(map[string]uint64),
+		changed:    make(chan struct{}),
 	}
 	if d.consul {
 		d.limits = ConsulLimits()
@@ -160,7 +168,36 @@ func (e *Engine) List(ctx context.Context, prefix string) (store.Listing, error)
 		return store.Listing{}, err
 	}
 	defer e.d.mu.Unlock()
-	return store.Listing{Records: e.d.list(prefix), Revision: e.d.revision}, nil
+	return store.Listing{Records: e.d.list(prefix), Revision: e.raiseFloor(e.d.revisionOf(prefix))}, nil
+}
+
+// Revision is part of store.Engine.
+func (e *Engine) Revision(ctx context.Context, prefix string) (uint64, error) {
+	if err := store.CheckPrefix(prefix); err != nil {
+		return 0, err
+	}
+	if _, err := e.lockWhenUp(ctx); err != nil {
+		return 0, err
+	}
+	defer e.d.mu.Unlock()
+	return e.raiseFloor(e.d.revisionOf(prefix)), nil
+}
+
+// raiseFloor returns the revision that the handle returns for a true one: never a lower one than before, since other
+// prefixes and dropped deletions would take the revisions of a reader back. The watches of the handle owe progress up
+// to it. The lock is held.
+func (e *Engine) raiseFloor(revision uint64) uint64 {
+	if !e.d.consul {
+		return revision
+	}
+	if e.restores != e.d.restores {
+		e.floor, e.restores = 0, e.d.restores
+	}
+	if revision > e.floor {
+		e.floor = revision
+		e.d.wakeWaiters()
+	}
+	return e.floor
 }
 
 // lockWhenUp waits until the engine is up, takes the lock, and returns the number of crashes so far.
@@ -202,6 +239,26 @@ func (d *data) list(prefix string) []store.Record {
 		records = append(records, d.records[key])
 	}
 	return records
+}
+
+// revisionOf returns the revision of a prefix. The lock is held.
+func (d *data) revisionOf(prefix string) uint64 {
+	if !d.consul || prefix == "" {
+		return d.revision
+	}
+	last := uint64(0)
+	for _, record := range d.list(prefix) {
+		last = max(last, record.Modified)
+	}
+	for key, deleted := range d.tombstones { // order-free: a maximum
+		if strings.HasPrefix(key, prefix) {
+			last = max(last, deleted)
+		}
+	}
+	if last == 0 {
+		return d.revision
+	}
+	return last
 }
 
 // wakeWaiters wakes all goroutines that wait for a change. The lock is held.

@@ -17,8 +17,11 @@ func TestEngine(t *testing.T) {
 	storetest.Test(t, storetest.Suite{Open: subject(memory.Options{}), Bubble: true})
 }
 
-func TestEngineWithConsulLimits(t *testing.T) {
-	storetest.Test(t, storetest.Suite{Open: subject(memory.Options{Consul: true}), Bubble: true, Whole: true})
+func TestEngineLikeConsul(t *testing.T) {
+	storetest.Test(t, storetest.Suite{
+		Open: subject(memory.Options{Consul: true}), Bubble: true, Whole: true, SkipsEqual: true,
+		PrefixRevisions: true,
+	})
 }
 
 // subject returns a function that opens subjects whose restart is a crash.
@@ -34,6 +37,7 @@ func subject(options memory.Options) func(*testing.T) storetest.Subject {
 				return engine
 			},
 			Compact:    engine.Compact,
+			Other:      func() store.Engine { return engine.Open(memory.Hooks{}) },
 			Restore:    func(from io.Reader) (store.Engine, error) { return engine, engine.Restore(from) },
 			Fill:       engine.Fill,
 			ReachQuota: engine.ReachQuota,

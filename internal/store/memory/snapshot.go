@@ -67,6 +67,7 @@ func (e *Engine) Restore(from io.Reader) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	clear(d.records)
+	clear(d.tombstones)
 	d.keys, d.events = nil, nil
 	d.revision, d.compacted = head.Revision, head.Revision
 	for _, l := range lines {

@@ -19,6 +19,7 @@ type watch struct {
 	once   sync.Once
 
 	position    uint64 // the last delivered revision
+	seen        uint64 // with Options.Consul, the revision of the data up to which the watch has nothing to deliver
 	restores    int    // the restores of the data before that delivery
 	needsResync bool   // the next batch is a resync
 }
@@ -33,6 +34,10 @@ func (e *Engine) Watch(ctx context.Context, prefix string, after uint64) store.W
 	defer e.d.mu.Unlock()
 	w.restores = e.d.restores
 	w.needsResync = w.needsResync || after > e.d.revision // a restore removed that revision
+	if e.d.consul && after <= e.d.revision {
+		e.raiseFloor(after)
+		w.needsResync = true // deletions after that revision may be dropped
+	}
 	return w
 }
 
@@ -86,6 +91,9 @@ func (w *watch) endReason(ctx context.Context) error {
 // takeChanges returns the changes beyond the position, and advances the position. The lock is held.
 func (w *watch) takeChanges() (store.Batch, bool) {
 	d := w.e.d
+	if d.consul {
+		return w.takeWhole()
+	}
 	lost := w.restores != d.restores || w.position < d.compacted || w.position > d.revision
 	if w.needsResync || lost {
 		return w.resync(), true
@@ -100,9 +108,6 @@ func (w *watch) takeChanges() (store.Batch, bool) {
 			latest[e.key] = e.revision
 		}
 	}
-	if d.consul && len(latest) > 0 {
-		return w.resync(), true
-	}
 	batch := store.Batch{Revision: d.revision}
 	for key, revision := range latest {
 		record, exists := d.records[key]
@@ -116,13 +121,30 @@ func (w *watch) takeChanges() (store.Batch, bool) {
 	return batch, true
 }
 
+// takeWhole is takeChanges with Options.Consul: the whole prefix if something under it changed, and otherwise progress
+// up to the revisions that the handle has returned. The lock is held.
+func (w *watch) takeWhole() (store.Batch, bool) {
+	d := w.e.d
+	from, _ := slices.BinarySearchFunc(d.events, w.seen+1, byRevision)
+	if w.needsResync || w.restores != d.restores || w.seen < d.compacted ||
+		slices.ContainsFunc(d.events[from:], func(e event) bool { return strings.HasPrefix(e.key, w.prefix) }) {
+		return w.resync(), true
+	}
+	w.seen = d.revision
+	if revision := w.e.raiseFloor(w.position); revision > w.position {
+		w.position = revision
+		return store.Batch{Revision: revision}, true
+	}
+	return store.Batch{}, false
+}
+
 // resync returns the whole prefix. The lock is held.
 func (w *watch) resync() store.Batch {
 	d := w.e.d
-	batch := store.Batch{Revision: d.revision, Resync: true}
+	batch := store.Batch{Revision: w.e.raiseFloor(d.revisionOf(w.prefix)), Resync: true}
 	for _, record := range d.list(w.prefix) {
 		batch.Changes = append(batch.Changes, store.Change{Record: record})
 	}
-	w.position, w.restores, w.needsResync = d.revision, d.restores, false
+	w.position, w.seen, w.restores, w.needsResync = batch.Revision, d.revision, d.restores, false
 	return batch
 }

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -12,9 +13,13 @@ import (
 
 // testCampaign lets two servers lead one after the other, on the engine's own time.
 func testCampaign(t *testing.T, c *check) {
+	var member store.EngineMember
+	if e, ok := c.Engine.(store.ServerEngine); ok {
+		member = e.Membership()
+	}
 	newCandidate := func(server string) *election.Candidate {
 		return election.NewCandidate(election.CandidateConfig{
-			Engine: c.Engine, Prefix: store.DefaultPrefix, Domain: "d", Server: server,
+			Engine: c.Engine, Member: member, Prefix: store.DefaultPrefix, Domain: "d", Server: server,
 			Random: rand.New(rand.NewPCG(1, 2)),
 		})
 	}
@@ -34,7 +39,16 @@ func testCampaign(t *testing.T, c *check) {
 	if first.Leader.Epoch != 1 || !write(first, "a") {
 		t.Fatalf("first leader: got %+v, want epoch 1 with the right to write", first.Leader)
 	}
-	// 2. The first leader stops. The second takes over once the first was silent long enough.
+	// 2. Its beats raise the revision of the beat record, which is all that observers see.
+	key := election.BeatKey(store.DefaultPrefix, "d")
+	beat := c.read(key).Modified
+	testkit.Eventually(c, deliveryTimeout, func() error {
+		if c.read(key).Modified == beat {
+			return fmt.Errorf("the beat record keeps revision %d", beat)
+		}
+		return nil
+	})
+	// 3. The first leader stops. The second takes over once the first was silent long enough.
 	began := time.Now()
 	first.Resign()
 	second, err := newCandidate("b").Campaign(ctx)
@@ -47,7 +61,7 @@ func testCampaign(t *testing.T, c *check) {
 	if second.Leader.Epoch != 2 || second.Leader.Incarnation != first.Leader.Incarnation {
 		t.Errorf("second leader: got %+v, want epoch 2 in the incarnation of %+v", second.Leader, first.Leader)
 	}
-	// 3. The old epoch is fenced off, and the stored record equals the leader's copy.
+	// 4. The old epoch is fenced off, and the stored record equals the leader's copy.
 	if write(first, "a again") || !write(second, "b") {
 		t.Error("the old epoch can write, or the new one cannot")
 	}
@@ -55,7 +69,7 @@ func testCampaign(t *testing.T, c *check) {
 	if got := c.read(second.Record.Key); got.Modified != second.Record.Modified || got.Created != first.Record.Created {
 		t.Errorf("leader record: got %+v, want %+v", got, second.Record)
 	}
-	// 4. The same server does not wait after a restart.
+	// 5. The same server does not wait after a restart.
 	second.Resign()
 	watch := testkit.NewStopwatch()
 	third, err := newCandidate("b").Campaign(ctx)

@@ -127,6 +127,44 @@ func testGroups(_ *testing.T, c *check) {
 	}
 }
 
+// testEqual writes the value that a record has already, alone and beside a change. The call is applied either way. The
+// engine gives the record a new revision and wakes watches, or keeps the revision and wakes none.
+func testEqual(t *testing.T, c *check) {
+	first := c.put("w/a", "1", "w/b", "1").Revision
+	want := func(equal uint64) uint64 {
+		if c.suite.SkipsEqual {
+			return first
+		}
+		return equal
+	}
+	m := c.mirrorOf("w/", 0)
+	m.next()
+	equal := c.commit(store.Group{
+		Compares: []store.Compare{{Key: "w/a", Modified: first}},
+		Ops:      []store.Op{put("w/a", "1")},
+	})
+	c.wantApplied(equal, true)
+	if got := c.read("w/a"); got.Modified != want(equal.Revision) || got.Created != first {
+		t.Errorf("after an equal write at %d: got %+v, want revision %d", equal.Revision, got, want(equal.Revision))
+	}
+	if skipped := equal.Revision <= first; skipped != c.suite.SkipsEqual {
+		t.Errorf("an equal write after revision %d was decided at %d; the engine skips it: %v", first, equal.Revision,
+			c.suite.SkipsEqual)
+	}
+	if c.suite.SkipsEqual {
+		short, done := context.WithTimeout(c.Context(), 50*time.Millisecond)
+		defer done()
+		_, err := m.watch.Next(short)
+		c.wantError(err, context.DeadlineExceeded)
+	}
+	both := c.put("w/a", "1", "w/b", "2").Revision
+	if a, b := c.read("w/a").Modified, c.read("w/b").Modified; a != want(both) || b != both {
+		t.Errorf("an equal write and a change at %d: got revisions %d and %d, want %d and %d", both, a, b, want(both),
+			both)
+	}
+	m.reach(both)
+}
+
 // testMalformed makes calls that can never succeed.
 func testMalformed(t *testing.T, c *check) {
 	c.put("m/exists", "1")

@@ -188,6 +188,8 @@ func testClose(t *testing.T, c *check) {
 	c.wantError(err, store.ErrClosed)
 	_, err = c.Engine.List(ctx, "c/")
 	c.wantError(err, store.ErrClosed)
+	_, err = c.Engine.Revision(ctx, "c/")
+	c.wantError(err, store.ErrClosed)
 	_, err = c.Engine.Commit(ctx, []store.Group{{Ops: []store.Op{put("c/b", "1")}}})
 	c.wantError(err, store.ErrClosed)
 	c.wantError(c.Engine.Snapshot(ctx, &bytes.Buffer{}), store.ErrClosed)

@@ -30,6 +30,8 @@ type Subject struct {
 	Restart func() store.Engine
 	// Compact drops the engine's history of changes up to now.
 	Compact func()
+	// Other opens another client of the same data, for the life of the test.
+	Other func() store.Engine
 	// Restore returns an engine with the data of a snapshot. It may be the same engine, and replaces Engine.
 	Restore func(snapshot io.Reader) (store.Engine, error)
 	// Fill makes the disk full, or frees it.
@@ -46,6 +48,10 @@ type Suite struct {
 	Bubble bool
 	// Whole says that every batch of a watch is a resync, as with Consul.
 	Whole bool
+	// SkipsEqual says that a write of the present value changes nothing, as with Consul: the record keeps its revision.
+	SkipsEqual bool
+	// PrefixRevisions says that the revision of a prefix counts only changes under it, as with Consul.
+	PrefixRevisions bool
 	// Without names the tests that do not apply to the engine, such as "commit/space" where another process has the
 	// disk. Each needs another proof.
 	Without []string
@@ -59,6 +65,7 @@ func Test(t *testing.T, suite Suite) {
 	}{
 		{"commit", testCommit},
 		{"commit/groups", testGroups},
+		{"commit/equal", testEqual},
 		{"commit/malformed", testMalformed},
 		{"commit/limits", testLimits},
 		{"commit/space", testSpace},
@@ -66,9 +73,13 @@ func Test(t *testing.T, suite Suite) {
 		{"commit/model", testModel},
 		{"commit/contended", testContended},
 		{"commit/context", testContext},
+		{"read/together", testReadTogether},
 		{"list", testList},
 		{"list/many", testListMany},
 		{"list/one revision", testListTogether},
+		{"revision", testRevision},
+		{"revision/others", testRevisionOfOthers},
+		{"revision/compaction", testRevisionCompaction},
 		{"watch/resync first", testWatchWhole},
 		{"watch/from a revision", testWatchAfter},
 		{"watch/changes", testWatchChanges},
@@ -83,6 +94,7 @@ func Test(t *testing.T, suite Suite) {
 		{"snapshot/back", testSnapshotBack},
 		{"snapshot/future", testSnapshotFuture},
 		{"snapshot/damaged", testSnapshotDamaged},
+		{"server", testServer},
 		{"close", testClose},
 	} {
 		if slices.Contains(suite.Without, part.name) {

@@ -21,13 +21,13 @@ type planOwnerKey struct {
 	onDisconnect cluster.OnDisconnect
 }
 
-// makeProposals makes plan records of placements, in the order of the decisions. Each record fits into the log's room;
-// attempt i gets the identity ids[i].
-func (c *planCommits) makeProposals(pending []cluster.Pending, placements []scheduler.Placement,
+// makePlanBatches makes the contents of plan records from placements, in the order of the decisions. Each record fits
+// into the log's room; attempt i gets the identity ids[i].
+func (c *planCommits) makePlanBatches(pending []cluster.Pending, placements []scheduler.Placement,
 	ids []string,
-) []store.Proposal {
+) []store.PlanBatch {
 	maxCompares, maxTasks := c.log.Limits()
-	var out []store.Proposal
+	var out []store.PlanBatch
 	var at map[planOwnerKey]int
 	tasks, compares := 0, 0
 	gang := ""
@@ -52,7 +52,7 @@ func (c *planCommits) makeProposals(pending []cluster.Pending, placements []sche
 			full, gang = full || tasks+n > maxTasks || compares+more > maxCompares, p.Gang
 		}
 		if full {
-			out = append(out, store.Proposal{})
+			out = append(out, store.PlanBatch{})
 			at, tasks, compares, known = map[planOwnerKey]int{}, 0, 0, false
 		}
 		if known {
@@ -98,14 +98,14 @@ func (c *planCommits) gangNeeds(pending []cluster.Pending, placements []schedule
 const maxTasksWithOwnEvents = 50
 
 // placementEvents returns the events of a plan: one for each task or, in a large plan, one for each owner.
-func placementEvents(p *store.Proposal) []cluster.Event {
+func placementEvents(b *store.PlanBatch) []cluster.Event {
 	total := 0
-	for i := range p.Owners {
-		total += len(p.Owners[i].Tasks)
+	for i := range b.Owners {
+		total += len(b.Owners[i].Tasks)
 	}
 	var out []cluster.Event
-	for i := range p.Owners {
-		o := &p.Owners[i]
+	for i := range b.Owners {
+		o := &b.Owners[i]
 		owner := o.Owner
 		if total > maxTasksWithOwnEvents {
 			out = append(out, cluster.Event{

@@ -1,4 +1,4 @@
-package server
+package engines
 
 import (
 	"cmp"
@@ -10,7 +10,7 @@ import (
 )
 
 // addHint adds what to do to a connection error of an external store, by the flags of the connection.
-func (c *StoreConfig) addHint(err error) error {
+func (l Location) addHint(err error) error {
 	fault, ok := errors.AsType[*etcd.DialError](err)
 	if !ok {
 		return err
@@ -28,7 +28,7 @@ func (c *StoreConfig) addHint(err error) error {
 		hint = "Check that --store names etcd's client port (usually 2379), not its peer port (2380)."
 	case etcd.FaultAuthority:
 		hint = fmt.Sprintf("--store-ca %s is not the authority of etcd's certificate: use the file of its "+
-			"--trusted-ca-file, or ask its operator.", c.CA)
+			"--trusted-ca-file, or ask its operator.", l.CA)
 	case etcd.FaultServerName:
 		hint = "Name in --store an address that etcd's certificate covers, or add this address to " +
 			"the certificate."
@@ -39,25 +39,25 @@ func (c *StoreConfig) addHint(err error) error {
 		hint = "--store-ca needs a readable file with certificates in PEM, or `system`."
 	case etcd.FaultCertificate:
 		hint = fmt.Sprintf("--store-cert %s and --store-key %s need a certificate and its key in PEM. Berth "+
-			"reads renewed files at the next connection.", c.Cert, c.Key)
+			"reads renewed files at the next connection.", l.Cert, l.Key)
 	case etcd.FaultRefused:
 		hint = "This etcd requires a client certificate: give --store-cert and --store-key a valid " +
 			"one from the authority of etcd's --trusted-ca-file."
 	case etcd.FaultPassword:
-		from := "--store-password-file " + c.PasswordFile
-		if c.PasswordFile == "" {
-			from = StorePasswordVariable
+		from := "--store-password-file " + l.PasswordFile
+		if l.PasswordFile == "" {
+			from = PasswordVariable
 		}
 		hint = fmt.Sprintf("Check %s and --store-user %s; with etcd's tool:  etcdctl user get %s;  etcdctl user "+
 			"passwd %s",
-			from, c.User, c.User, c.User)
+			from, l.User, l.User, l.User)
 	case etcd.FaultUser:
 		hint = "This etcd requires a user: name one with --store-user and --store-password-file."
 	case etcd.FaultPermission:
-		role := cmp.Or(c.User, "USER")
+		role := cmp.Or(l.User, "USER")
 		hint = fmt.Sprintf("The user needs a role that may read and write these keys:  etcdctl role "+
 			"grant-permission ROLE --prefix=true readwrite %s;  etcdctl user grant-role %s ROLE",
-			cmp.Or(c.Prefix, "berth"), role)
+			cmp.Or(l.Prefix, "berth"), role)
 	case etcd.FaultVersion:
 		hint = "Berth needs etcd 3.5.13 or later, or 3.4.31 or later of 3.4: older versions may " +
 			"lose changes that a server waits for. Upgrade etcd first."

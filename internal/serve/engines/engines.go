@@ -1,0 +1,104 @@
+// Package engines opens the store of a server: one that runs in the server's process, or an external one by the scheme
+// of its URL. It also restores and reads the snapshots of a server's own store. No other package names a driver.
+package engines
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/berthd/berth/internal/store"
+	"github.com/berthd/berth/internal/store/etcd"
+)
+
+// SchemeEtcd is the scheme of the URL of an external etcd.
+const SchemeEtcd = "etcd"
+
+// Schemes returns the schemes that Dial accepts.
+func Schemes() []string { return []string{SchemeEtcd} }
+
+// Own configures a store that runs in the server's process. Only Dir is required.
+type Own struct {
+	// Dir is the data directory. The store is created if it is missing.
+	Dir string
+	// Name is the id of the server.
+	Name string
+	Log  *slog.Logger
+	// Peer is the https address for the other members of the store; "" means that there are none. PeerListen is the
+	// host:port to listen on for them.
+	Peer, PeerListen string
+	// Cert, Key and CA are the files of the certificate that is shown to the other members.
+	Cert, Key, CA string
+	// Join lists the members that a new member joins.
+	Join []store.Member
+}
+
+// Open opens the server's own store. With other members it returns once the store has a quorum, or after a while
+// without one.
+func (o Own) Open(ctx context.Context) (store.ServerEngine, error) {
+	c := etcd.Config{
+		Dir: o.Dir, Name: o.Name, Log: o.Log, PeerURL: o.Peer, PeerListen: o.PeerListen, Join: o.Join,
+	}
+	if o.Cert != "" {
+		c.PeerTLS = &etcd.TLSFiles{Cert: o.Cert, Key: o.Key, CA: o.CA}
+	}
+	engine, err := etcd.Open(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	return engine, nil
+}
+
+// Exists reports whether a data directory holds a store, which may be unreadable.
+func Exists(dir string) bool {
+	_, err := os.Stat(filepath.Join(dir, "member"))
+	return !errors.Is(err, fs.ErrNotExist)
+}
+
+// Restore creates a store with one member in a data directory, from a snapshot. The directory must hold no store.
+// election.Reincarnate must follow before anyone else uses the store. A damaged snapshot leaves the directory
+// unchanged.
+func Restore(dir string, from io.Reader) error { return etcd.Restore(dir, from) }
+
+// ForceAlone creates a store with one member in the directory to, from the data directory of a member whose other
+// members are lost for good. name is the id of the server. The old directory stays unchanged. election.Reincarnate must
+// follow before the new directory replaces the old one.
+func ForceAlone(ctx context.Context, dir, name, to string) error {
+	return etcd.ForceAlone(ctx, etcd.Config{Dir: dir, Name: name}, to)
+}
+
+// Inspect reads a snapshot of a server's own store to its end, checks it, and describes its content. A damaged snapshot
+// is an error that wraps store.ErrInvalid.
+func Inspect(from io.Reader) (store.SnapshotInfo, error) { return etcd.Inspect(from) }
+
+// ReadSnapshot is Inspect that also returns the records of the snapshot, in the order of their keys.
+func ReadSnapshot(from io.Reader) ([]store.Record, store.SnapshotInfo, error) {
+	return etcd.ReadSnapshot(from)
+}
+
+// Dial connects to an external store, and returns once it answered. The errors say what an operator can do.
+func (l Location) Dial(ctx context.Context, log *slog.Logger) (store.ServerEngine, error) {
+	if l.Scheme != SchemeEtcd {
+		return nil, fmt.Errorf("no driver for a store %s://", l.Scheme)
+	}
+	engine, err := etcd.Dial(ctx, etcd.DialConfig{
+		Endpoints: l.Endpoints, TLS: l.tls(), User: l.User, Password: l.readPassword, Prefix: l.Prefix, Log: log,
+	})
+	if err != nil {
+		return nil, l.addHint(err)
+	}
+	return engine, nil
+}
+
+// tls returns the TLS files for an external etcd, or nil for plain http.
+func (l Location) tls() *etcd.TLSFiles {
+	if l.CA == "" && l.Cert == "" {
+		return nil
+	}
+	return &etcd.TLSFiles{Cert: l.Cert, Key: l.Key, CA: l.CA}
+}
