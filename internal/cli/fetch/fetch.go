@@ -127,8 +127,10 @@ func ListOwners(ctx context.Context, c *client.Client) (all Owners, err error) {
 
 // serviceRank returns the sort rank of a service's state. States that need attention come first.
 func serviceRank(s api.ServiceState) int {
-	return rank(s, cluster.ServiceFailing, cluster.ServiceDegraded, cluster.ServiceStarting, cluster.ServiceRollingOut,
-		cluster.ServiceStopping, cluster.ServiceDeleting, cluster.ServiceHealthy, cluster.ServiceStopped)
+	return rank(s, cluster.ServiceFailing, cluster.ServiceRolloutFailed, cluster.ServiceCrashLooping,
+		cluster.ServiceDegraded, cluster.ServiceCanary, cluster.ServicePaused, cluster.ServiceStarting,
+		cluster.ServiceRollingOut, cluster.ServiceStopping, cluster.ServiceDeleting, cluster.ServiceHealthy,
+		cluster.ServiceStopped)
 }
 
 // jobRank returns the sort rank of a job's state. States that need attention come first.

@@ -24,7 +24,7 @@ func colorWords(text string) string {
 		string(api.ActionCreate), string(cluster.RolloutComplete):
 		color = Green
 	case string(cluster.HealthFailing), string(cluster.StateFailed), string(cluster.StateLost),
-		string(cluster.StateRejected), string(cluster.ServiceDegraded),
+		string(cluster.StateRejected), string(cluster.ServiceDegraded), string(cluster.ServiceCrashLooping),
 		string(cluster.NodeDown), string(cluster.RolloutRolledBack), api.TroubleCrashLoop, api.TroubleRolloutFailed,
 		api.TroubleLostDevice, api.TroubleGivenUp, api.TroubleDiskFull:
 		color = Red
