@@ -39,9 +39,23 @@ type TokenView struct {
 	Expires  time.Time    `json:"expires,omitzero"`
 	Uses     int          `json:"uses,omitempty"`
 	Used     int          `json:"used,omitempty"`
-	// State is "good", "expired" or, for a join token, "used".
-	State    string `json:"state"`
-	Revision uint64 `json:"revision"`
+	State    TokenState   `json:"state"`
+	Revision uint64       `json:"revision"`
+}
+
+// TokenState says whether a token is valid.
+type TokenState string
+
+// States of a token.
+const (
+	TokenGood    TokenState = "good"
+	TokenExpired TokenState = "expired"
+	TokenUsed    TokenState = "used" // a join token without further uses
+)
+
+// Values returns every TokenState, in the order of the constants.
+func (TokenState) Values() []TokenState {
+	return []TokenState{TokenGood, TokenExpired, TokenUsed}
 }
 
 // TokenReply is the answer to the creation of a token, and the only one with its secret.

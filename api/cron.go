@@ -13,8 +13,7 @@ type CronView struct {
 
 // CronStatus is the progress of a cron.
 type CronStatus struct {
-	// State is "waiting" for the next moment, "running", "suspended" or "deleting".
-	State string `json:"state"`
+	State CronState `json:"state"`
 	// Next are the next moments, at most five. It is empty for a suspended cron and for a cron without further moments.
 	Next []time.Time `json:"next,omitempty"`
 	// Last is the newest handled moment, and Job the newest job, made at Made.
@@ -27,4 +26,19 @@ type CronStatus struct {
 	Failed    int      `json:"failed,omitempty"`
 	// Message says why the last moment has no job.
 	Message string `json:"message,omitempty"`
+}
+
+// CronState is the state of a cron.
+type CronState string
+
+// States of a cron.
+const (
+	CronWaiting   CronState = "waiting" // for its next moment, if it has one
+	CronRunning   CronState = "running" // a job of it has not finished
+	CronSuspended CronState = "suspended"
+)
+
+// Values returns every CronState, in the order of the constants.
+func (CronState) Values() []CronState {
+	return []CronState{CronWaiting, CronRunning, CronSuspended}
 }

@@ -26,8 +26,8 @@ type RebalanceMove struct {
 	Owner   OwnerRef `json:"owner,omitzero"`
 	From    string   `json:"from"`
 	To      string   `json:"to"`
-	// Cause is "violation", "empty", "whole" or "even".
-	Cause string `json:"cause"`
+	// Cause may be empty in a request.
+	Cause RebalanceCause `json:"cause"`
 	// Gain is in points; an emptied node is 1000. A violation has 0.
 	Gain    int    `json:"gain"`
 	Message string `json:"message"`

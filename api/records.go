@@ -13,6 +13,12 @@ type (
 	Exit = cluster.Exit
 	// Health is the result of a running task's checks.
 	Health = cluster.Health
+	// LogStream is one of the two outputs of a program.
+	LogStream = cluster.LogStream
+	// ServiceState is the state of a service, which follows from its spec and its tasks.
+	ServiceState = cluster.ServiceState
+	// JobState is the state of a job, which follows from its spec and its tasks.
+	JobState = cluster.JobState
 	// State is the state of a task's attempt.
 	State = cluster.State
 	// EpochToken is the fencing token of messages to agents (P1.6): generation of the node's ownership, then
@@ -58,6 +64,8 @@ type (
 	RefusalCount = cluster.RefusalCount
 	// RebalanceCounts is the progress of a rebalancing.
 	RebalanceCounts = cluster.RebalanceCounts
+	// RebalanceCause is the aim of a move.
+	RebalanceCause = cluster.RebalanceCause
 	// RebalanceMoveState is the state of a move.
 	RebalanceMoveState = cluster.RebalanceMoveState
 	// Rebalancing is a list of moves in progress or in the past.
@@ -131,6 +139,39 @@ const (
 	StateCancelled = cluster.StateCancelled
 )
 
+// Values of LogStream.
+const (
+	StreamStdout = cluster.StreamStdout
+	StreamStderr = cluster.StreamStderr
+	StreamNone   = cluster.StreamNone
+)
+
+// Values of ServiceState.
+const (
+	ServiceHealthy       = cluster.ServiceHealthy
+	ServiceStarting      = cluster.ServiceStarting
+	ServiceRollingOut    = cluster.ServiceRollingOut
+	ServiceCanary        = cluster.ServiceCanary
+	ServicePaused        = cluster.ServicePaused
+	ServiceRolloutFailed = cluster.ServiceRolloutFailed
+	ServiceCrashLooping  = cluster.ServiceCrashLooping
+	ServiceDegraded      = cluster.ServiceDegraded
+	ServiceFailing       = cluster.ServiceFailing
+	ServiceStopped       = cluster.ServiceStopped
+	ServiceStopping      = cluster.ServiceStopping
+	ServiceDeleting      = cluster.ServiceDeleting
+)
+
+// Values of JobState.
+const (
+	JobPending   = cluster.JobPending
+	JobRunning   = cluster.JobRunning
+	JobSucceeded = cluster.JobSucceeded
+	JobFailed    = cluster.JobFailed
+	JobCancelled = cluster.JobCancelled
+	JobDeleting  = cluster.JobDeleting
+)
+
 // Values of NodeState.
 const (
 	NodeAbsent   = cluster.NodeAbsent
@@ -163,6 +204,14 @@ const (
 const (
 	TokenAccess = cluster.TokenAccess
 	TokenJoin   = cluster.TokenJoin
+)
+
+// Values of RebalanceCause, the most important first.
+const (
+	CauseViolation = cluster.CauseViolation
+	CauseEmpty     = cluster.CauseEmpty
+	CauseWhole     = cluster.CauseWhole
+	CauseEven      = cluster.CauseEven
 )
 
 // Values of RebalanceMoveState.

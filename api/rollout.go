@@ -204,9 +204,7 @@ type Explanation struct {
 
 // Because is one reason for a state.
 type Because struct {
-	// About is the subject of the reason: "place", "stop", "move", "crash-loop", "health", "node", "rollout", "gate" or
-	// "scaling".
-	About string `json:"about"`
+	About ReasonSubject `json:"about"`
 	// Reason is the code of the cause, and Message the sentence.
 	Reason  ReasonCode `json:"reason,omitempty"`
 	Message string     `json:"message"`
@@ -218,6 +216,29 @@ type Because struct {
 	Until time.Time `json:"until,omitzero"`
 	// Log are the last lines of a crashed attempt.
 	Log []string `json:"log,omitempty"`
+}
+
+// ReasonSubject is what a reason is about.
+type ReasonSubject string
+
+// Subjects of reasons, the most important first.
+const (
+	AboutCrash   ReasonSubject = "crash-loop"
+	AboutPlace   ReasonSubject = "place" // a task waits for a node
+	AboutHealth  ReasonSubject = "health"
+	AboutNode    ReasonSubject = "node"
+	AboutRollout ReasonSubject = "rollout"
+	AboutGate    ReasonSubject = "gate"
+	AboutMove    ReasonSubject = "move" // a task moves to another node
+	AboutStop    ReasonSubject = "stop"
+	AboutScaling ReasonSubject = "scaling"
+)
+
+// Values returns every ReasonSubject, in the order of the constants.
+func (ReasonSubject) Values() []ReasonSubject {
+	return []ReasonSubject{
+		AboutCrash, AboutPlace, AboutHealth, AboutNode, AboutRollout, AboutGate, AboutMove, AboutStop, AboutScaling,
+	}
 }
 
 // CrashLoop is a task that ends repeatedly.

@@ -121,19 +121,27 @@ type SimulateStep struct {
 	Lasted  Duration `json:"lasted"`
 }
 
+// SimulateTaskEffect is the effect of a simulation on a task.
+type SimulateTaskEffect string
+
 // Effects on a task.
 const (
-	SimulatePlaced = "placed" // it did not exist before, or waited
-	SimulateMoved  = "moved"
-	SimulateEnded  = "ended" // it no longer exists, or waits again
+	SimulatePlaced SimulateTaskEffect = "placed" // it did not exist before, or waited
+	SimulateMoved  SimulateTaskEffect = "moved"
+	SimulateEnded  SimulateTaskEffect = "ended" // it no longer exists, or waits again
 )
+
+// Values returns every SimulateTaskEffect, in the order of the constants.
+func (SimulateTaskEffect) Values() []SimulateTaskEffect {
+	return []SimulateTaskEffect{SimulatePlaced, SimulateMoved, SimulateEnded}
+}
 
 // SimulateTask is a task whose node differs from before.
 type SimulateTask struct {
-	Task       TaskID   `json:"task"`
-	Owner      OwnerRef `json:"owner"`
-	Definition Ref      `json:"definition"`
-	What       string   `json:"what"`
+	Task       TaskID             `json:"task"`
+	Owner      OwnerRef           `json:"owner"`
+	Definition Ref                `json:"definition"`
+	What       SimulateTaskEffect `json:"what"`
 	// From and To are the nodes, empty for none. Ports and Devices are the task's at the end.
 	From    string         `json:"from,omitempty"`
 	To      string         `json:"to,omitempty"`
@@ -150,20 +158,28 @@ type SimulateWaiting struct {
 	New int `json:"new"`
 }
 
+// SimulateNodeEffect is the effect of a simulation on a node.
+type SimulateNodeEffect string
+
 // Effects on a node.
 const (
-	SimulateAdded   = "added"
-	SimulateRemoved = "removed"
+	SimulateAdded   SimulateNodeEffect = "added"
+	SimulateRemoved SimulateNodeEffect = "removed"
 )
+
+// Values returns every SimulateNodeEffect, in the order of the constants.
+func (SimulateNodeEffect) Values() []SimulateNodeEffect {
+	return []SimulateNodeEffect{SimulateAdded, SimulateRemoved}
+}
 
 // SimulateNode is the load of a node before the changes and at the end.
 type SimulateNode struct {
-	Name   string       `json:"name"`
-	State  NodeState    `json:"state"` // at the end
-	Change string       `json:"change,omitempty"`
-	Total  Demand       `json:"total"`
-	Before SimulateLoad `json:"before"`
-	After  SimulateLoad `json:"after"`
+	Name   string             `json:"name"`
+	State  NodeState          `json:"state"`            // at the end
+	Change SimulateNodeEffect `json:"change,omitempty"` // empty for a node that stays
+	Total  Demand             `json:"total"`
+	Before SimulateLoad       `json:"before"`
+	After  SimulateLoad       `json:"after"`
 	// Devices is the number of the node's devices, without cores that tasks hold.
 	Devices int `json:"devices,omitempty"`
 }

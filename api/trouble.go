@@ -16,17 +16,17 @@ type Trouble struct {
 
 // States of troubles that are not states of the object.
 const (
-	TroubleCrashLoop     = "crash-loop"     // a task of the service ends again and again
-	TroubleRolloutFailed = "rollout-failed" // the newest rollout of the service failed
-	TroubleCanary        = "canary"         // healthy canaries wait to be promoted
-	TroublePaused        = "paused"         // a rollout is paused
-	TroubleMisplaced     = "misplaced"      // a task runs on a node where it should not be
-	TroubleGivenUp       = "given-up"       // a task gets no further attempt
-	TroubleHungry        = "hungry"         // a task needs more memory than it may use
-	TroubleMissed        = "missed"         // the last moment of the cron has no job
-	TroubleNoMoments     = "no-moments"     // the cron has no further moment
-	TroublePressure      = "pressure"       // the node is short of memory
-	TroubleDiskFull      = "disk-full"      // a disk of the node is full
-	TroubleLostDevice    = "lost-device"    // a device is gone while a task holds it
-	TroubleDrainHeld     = "drain-held"     // the node is not empty long after its drain began
+	TroubleCrashLoop     = "crash-loop"                 // a task of the service ends again and again
+	TroubleRolloutFailed = string(ServiceRolloutFailed) // the newest rollout of the service failed
+	TroubleCanary        = string(ServiceCanary)        // healthy canaries wait to be promoted
+	TroublePaused        = string(ServicePaused)        // a rollout is paused
+	TroubleMisplaced     = "misplaced"                  // a task runs on a node where it should not be
+	TroubleGivenUp       = "given-up"                   // a task gets no further attempt
+	TroubleHungry        = "hungry"                     // a task needs more memory than it may use
+	TroubleMissed        = "missed"                     // the last moment of the cron has no job
+	TroubleNoMoments     = "no-moments"                 // the cron has no further moment
+	TroublePressure      = "pressure"                   // the node is short of memory
+	TroubleDiskFull      = "disk-full"                  // a disk of the node is full
+	TroubleLostDevice    = "lost-device"                // a device is gone while a task holds it
+	TroubleDrainHeld     = "drain-held"                 // the node is not empty long after its drain began
 )

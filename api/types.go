@@ -96,14 +96,12 @@ type ServiceView struct {
 
 // ServiceStatus counts a service's tasks. Updated counts those of the newest version.
 type ServiceStatus struct {
-	Desired int `json:"desired"`
-	Running int `json:"running"`
-	Healthy int `json:"healthy"`
-	Updated int `json:"updated"`
-	Waiting int `json:"waiting"`
-	// State is "healthy", "starting", "rolling-out", "canary", "paused", "rollout-failed", "crash-looping", "degraded",
-	// "failing", "stopped", "stopping" or "deleting".
-	State string `json:"state"`
+	Desired int          `json:"desired"`
+	Running int          `json:"running"`
+	Healthy int          `json:"healthy"`
+	Updated int          `json:"updated"`
+	Waiting int          `json:"waiting"`
+	State   ServiceState `json:"state"`
 	// Message says in a sentence why the service is not as desired; empty if it is.
 	Message string `json:"message,omitempty"`
 	// Versions counts the tasks of each version with running tasks, the newest first.
@@ -129,22 +127,19 @@ type JobView struct {
 
 // JobStatus counts a job's tasks.
 type JobStatus struct {
-	Total     int `json:"total"`
-	Pending   int `json:"pending"`
-	Running   int `json:"running"`
-	Succeeded int `json:"succeeded"`
-	Failed    int `json:"failed"`
-	Cancelled int `json:"cancelled"`
-	// State is "pending", "running", "succeeded", "failed", "cancelled" or "deleting".
-	State    string    `json:"state"`
-	Message  string    `json:"message,omitempty"`
-	Finished time.Time `json:"finished,omitzero"`
+	Total     int       `json:"total"`
+	Pending   int       `json:"pending"`
+	Running   int       `json:"running"`
+	Succeeded int       `json:"succeeded"`
+	Failed    int       `json:"failed"`
+	Cancelled int       `json:"cancelled"`
+	State     JobState  `json:"state"`
+	Message   string    `json:"message,omitempty"`
+	Finished  time.Time `json:"finished,omitzero"`
 }
 
 // Done reports whether the job has reached its final state.
-func (s JobStatus) Done() bool {
-	return s.State == "succeeded" || s.State == "failed" || s.State == "cancelled"
-}
+func (s JobStatus) Done() bool { return s.State.Ended() }
 
 // TaskView is one attempt of a task, or a task that waits for one.
 type TaskView struct {
@@ -349,7 +344,7 @@ type LogLine struct {
 	Time      time.Time `json:"time"`
 	Task      TaskID    `json:"task,omitempty"`
 	Container string    `json:"container,omitempty"`
-	Stream    string    `json:"stream"` // "stdout" or "stderr"
+	Stream    LogStream `json:"stream"`
 	Text      string    `json:"text"`
 	// Partial says that the line continues in the stream's next line.
 	Partial bool `json:"partial,omitempty"`

@@ -334,7 +334,7 @@ func TestLogs(t *testing.T) {
 			failed = err
 			break
 		}
-		got = append(got, line.Stream+" "+line.Text)
+		got = append(got, string(line.Stream)+" "+line.Text)
 	}
 	if diff := cmp.Diff([]string{"stdout one", "stderr two", " "}, got); diff != "" {
 		t.Errorf("lines (-want +got):\n%s", diff)

@@ -110,7 +110,7 @@ func (p *place) begin() {
 
 // pass records a line and reports whether it is new.
 func (p *place) pass(line api.LogLine) bool {
-	key := line.Container + "/" + line.Stream
+	key := line.Container + "/" + string(line.Stream)
 	if old, ok := p.skip[key]; ok {
 		switch {
 		case line.Time.Before(old.at):

@@ -58,8 +58,9 @@ type LogOptions struct {
 	Since time.Duration
 	// Attempt is the number of an attempt; 0 is the newest.
 	Attempt int
-	// Container and Stream ("stdout", "stderr") select one each; empty selects all.
-	Container, Stream string
+	// Container and Stream select one each; empty selects all.
+	Container string
+	Stream    api.LogStream
 }
 
 // Logs streams the lines of a task's output. An error ends the sequence.
@@ -81,7 +82,7 @@ func (c *Client) Logs(ctx context.Context, id api.TaskID, o LogOptions) iter.Seq
 		q.Set("container", o.Container)
 	}
 	if o.Stream != "" {
-		q.Set("stream", o.Stream)
+		q.Set("stream", string(o.Stream))
 	}
 	return func(yield func(api.LogLine, error) bool) {
 		res, err := c.send(ctx, get("tasks", string(id), "logs").with(q))

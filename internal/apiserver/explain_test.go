@@ -18,7 +18,7 @@ func (w *world) explain(path string) api.Explanation {
 }
 
 // messages returns the messages of an explanation about a subject.
-func messages(x api.Explanation, about string) (all []string) {
+func messages(x api.Explanation, about api.ReasonSubject) (all []string) {
 	for _, b := range x.Because {
 		if b.About == about {
 			all = append(all, b.Message)

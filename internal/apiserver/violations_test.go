@@ -38,7 +38,8 @@ func TestMisplacedTasks(t *testing.T) {
 	for _, tt := range []struct {
 		name, policy string
 		host         map[string]any
-		about, want  string
+		about        api.ReasonSubject
+		want         string
 	}{
 		{"it fits", "keep", host("a"), "place", ""},
 		{

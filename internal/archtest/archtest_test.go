@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -53,6 +54,14 @@ func TestNoRealWaiting(t *testing.T) {
 
 func TestEnumerations(t *testing.T) {
 	found, err := enumerations(os.DirFS(root), enumeratedIn, openTexts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	show(t, found)
+}
+
+func TestTextFields(t *testing.T) {
+	found, err := textFields(os.DirFS(root), enumeratedIn, plainTexts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,6 +136,21 @@ func TestEnumerationsCanFail(t *testing.T) {
 		t.Fatal(err)
 	}
 	matchWants(t, name, found)
+}
+
+func TestTextFieldsCanFail(t *testing.T) {
+	const name = "testdata/textfields/textfields.go"
+	dirs := []string{filepath.Dir(name)}
+	found, err := textFields(os.DirFS("."), dirs, map[string]string{"View.Open": "it is open"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	matchWants(t, name, found)
+	found, err = textFields(os.DirFS("."), dirs, map[string]string{"View.Open": "it is open", "View.Name": "stale"})
+	isStale := func(f Finding) bool { return f.Text == "View.Name needs no exception" }
+	if err != nil || !slices.ContainsFunc(found, isStale) {
+		t.Errorf("got %v, %v; want a finding about the stale exception", found, err)
+	}
 }
 
 func TestWidthCanFail(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 // TestFollowedLogsSurviveAnOutage follows the output of a job while the server cannot list tasks for a moment.
 func TestFollowedLogsSurviveAnOutage(t *testing.T) {
 	t.Parallel()
-	job := func(state string) []api.JobView {
+	job := func(state api.JobState) []api.JobView {
 		return []api.JobView{{
 			Job:    api.Job{Cluster: "default", Name: "work"},
 			Status: api.JobStatus{State: state},

@@ -71,9 +71,9 @@ type RebalancingMove struct {
 	From    string `json:"from"`
 	To      string `json:"to"`
 	// Cause, Gain in points, and Message are the reason for the move.
-	Cause   string `json:"cause,omitempty"`
-	Gain    int    `json:"gain,omitempty"`
-	Message string `json:"message,omitempty"`
+	Cause   RebalanceCause `json:"cause,omitempty"`
+	Gain    int            `json:"gain,omitempty"`
+	Message string         `json:"message,omitempty"`
 
 	State RebalanceMoveState `json:"state"`
 	// Reason and Why say why it was passed over.
@@ -81,6 +81,22 @@ type RebalancingMove struct {
 	Why    string     `json:"why,omitempty"`
 	// At is when the state last changed; zero while it waits.
 	At time.Time `json:"at,omitzero"`
+}
+
+// RebalanceCause is the aim of a move.
+type RebalanceCause string
+
+// Causes of moves, the most important first.
+const (
+	CauseViolation RebalanceCause = "violation" // its node no longer meets its constraints
+	CauseEmpty     RebalanceCause = "empty"     // its node can be emptied
+	CauseWhole     RebalanceCause = "whole"     // less CPU or memory is stranded
+	CauseEven      RebalanceCause = "even"      // nodes, or values of an attribute, are used more evenly
+)
+
+// Values returns every RebalanceCause, in the order of the constants.
+func (RebalanceCause) Values() []RebalanceCause {
+	return []RebalanceCause{CauseViolation, CauseEmpty, CauseWhole, CauseEven}
 }
 
 // RebalanceMoveState is the progress of a move.
@@ -185,6 +201,9 @@ func (r *Rebalancing) Validate() error {
 		at.at("attempt").must(m.Attempt >= 0, "is %d, want the number of the attempt that runs", m.Attempt)
 		at.at("from").must(ValidNodeName(m.From), "is %q, want the name of a node", clip(m.From))
 		at.at("to").must(ValidNodeName(m.To), "is %q, want the name of a node", clip(m.To))
+		if m.Cause != "" {
+			oneOf(at.at("cause"), m.Cause)
+		}
 		at.at("to").must(m.From != m.To, "is %s, where the task is already", clip(m.To))
 	}
 	record, _ := json.Marshal(r) // has only text, numbers and times

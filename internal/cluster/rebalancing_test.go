@@ -57,6 +57,22 @@ func TestRebalancingFits(t *testing.T) {
 	}
 }
 
+func TestRebalancingCauses(t *testing.T) {
+	for _, cause := range append(cluster.CauseEven.Values(), "") {
+		r := longRebalancing(1, 3)
+		r.Moves[0].Cause = cause
+		if err := r.Validate(); err != nil {
+			t.Errorf("cause %q: %v", cause, err)
+		}
+	}
+	r := longRebalancing(1, 3)
+	r.Moves[0].Cause = "mood"
+	want := `moves[0].cause: is "mood", want one of violation, empty, whole, even`
+	if err := r.Validate(); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("got %v, want %q", err, want)
+	}
+}
+
 func TestRebalanceText(t *testing.T) {
 	for _, text := range []string{
 		"", "short", strings.Repeat("x", cluster.MaxRebalanceText), strings.Repeat("ä", 300),

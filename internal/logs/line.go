@@ -16,15 +16,17 @@ import (
 	"fmt"
 	"strconv"
 	"time"
+
+	"github.com/berthd/berth/internal/cluster"
 )
 
 // Stream names one of the two outputs of a program.
-type Stream string
+type Stream = cluster.LogStream
 
 // Streams of a program.
 const (
-	Stdout Stream = "stdout"
-	Stderr Stream = "stderr"
+	Stdout = cluster.StreamStdout
+	Stderr = cluster.StreamStderr
 )
 
 // Line is one line of a log, or a gap with the number of its lines.

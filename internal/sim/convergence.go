@@ -106,7 +106,7 @@ func (c convergenceCheck) checkJobs(_ *server, s *store.Snapshot) string {
 			tasks = append(tasks, reconciler.Task{Attempt: row.Attempt})
 		}
 		st := reconciler.StatusOfJob(reconciler.JobInput{Owner: e.Value.Owner(), Spec: e.Value, Tasks: tasks})
-		if !st.Done() || st.Running > 0 {
+		if !st.State.Ended() || st.Running > 0 {
 			return fmt.Sprintf("%s is %s: %+v", e.Value.Name, st.State, st)
 		}
 	}

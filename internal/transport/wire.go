@@ -313,8 +313,8 @@ type LogsRequest struct {
 	Tail int `json:"tail"`
 	// Since, unless 0, leaves out lines that are older than this.
 	Since cluster.Duration `json:"since,omitempty"`
-	// Stream is "stdout", "stderr" or empty for both.
-	Stream string `json:"stream,omitempty"`
+	// Stream, unless empty, leaves out the other output.
+	Stream cluster.LogStream `json:"stream,omitempty"`
 }
 
 // ExecRequest is a command to run in a container.

@@ -101,7 +101,7 @@ func TestUnspecifiedNodeProperties(t *testing.T) {
 		api.SimulateChange{AddNodes: &api.SimulateNodes{Name: "more", Like: "big", CPU: "32"}})
 	got := map[string]string{}
 	for _, n := range sim.Nodes {
-		got[n.Name] = strings.Join([]string{n.Total.CPU.String(), n.Total.Memory.String(), n.Change}, " ")
+		got[n.Name] = strings.Join([]string{n.Total.CPU.String(), n.Total.Memory.String(), string(n.Change)}, " ")
 		if want := map[string]int{"big": 2, "more": 2}[n.Name]; n.Devices != want {
 			t.Errorf("%s has %d devices, want %d", n.Name, n.Devices, want)
 		}

@@ -141,7 +141,7 @@ func (s *Server) serveLogs(ctx context.Context, r transport.StreamRequest, strea
 
 // options translates a request; ended is closed once no more lines can come.
 func options(ask transport.LogsRequest, ended <-chan struct{}) logs.Options {
-	o := logs.Options{Follow: ask.Follow, Done: ended, Stream: logs.Stream(ask.Stream), Tail: ask.Tail}
+	o := logs.Options{Follow: ask.Follow, Done: ended, Stream: ask.Stream, Tail: ask.Tail}
 	switch {
 	case ask.Tail < 0:
 		o.Tail = 0 // all lines

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -77,7 +78,9 @@ func (a *LogsAPI) readLogs(w http.ResponseWriter, r *http.Request) error {
 
 // LogsRequest reads from the query which lines are requested. An error is a problem of status 400.
 func LogsRequest(r *http.Request) (transport.LogsRequest, error) {
-	ask := transport.LogsRequest{Follow: route.Flag(r, "follow"), Tail: -1, Stream: r.URL.Query().Get("stream")}
+	ask := transport.LogsRequest{
+		Follow: route.Flag(r, "follow"), Tail: -1, Stream: cluster.LogStream(r.URL.Query().Get("stream")),
+	}
 	if r.URL.Query().Get("tail") != "" {
 		n, err := route.Number(r, "tail", 0)
 		if err != nil {
@@ -90,8 +93,8 @@ func LogsRequest(r *http.Request) (transport.LogsRequest, error) {
 		return ask, err
 	}
 	ask.Since = cluster.Duration(since)
-	if ask.Stream != "" && ask.Stream != "stdout" && ask.Stream != "stderr" {
-		return ask, route.BadQuery("stream", "is %q, want stdout or stderr", respond.Clip(ask.Stream))
+	if !slices.Contains(ask.Stream.Values(), ask.Stream) {
+		return ask, route.BadQuery("stream", "is %q, want stdout or stderr", respond.Clip(string(ask.Stream)))
 	}
 	return ask, nil
 }
@@ -188,7 +191,8 @@ func keptTail(w http.ResponseWriter, id cluster.TaskID, o *cluster.Outcome) erro
 	w.WriteHeader(http.StatusOK)
 	out := json.NewEncoder(w)
 	for text := range strings.SplitSeq(strings.TrimSuffix(o.LogTail, "\n"), "\n") {
-		if err := out.Encode(api.LogLine{Time: o.Ended, Task: id, Stream: "stdout", Text: text}); err != nil {
+		line := api.LogLine{Time: o.Ended, Task: id, Stream: cluster.StreamStdout, Text: text}
+		if err := out.Encode(line); err != nil {
 			return err
 		}
 	}

@@ -49,13 +49,6 @@ const (
 // noAuthority is the sentence for requests that need a certificate authority.
 const noAuthority = "machines cannot join this server: it has no certificate authority. `berth server init` makes one"
 
-// States of a token in lists.
-const (
-	tokenGood    = "good"
-	tokenExpired = "expired"
-	tokenUsed    = "used"
-)
-
 func (a *TokensAPI) listTokens(w http.ResponseWriter, r *http.Request) error {
 	return lists.Serve(a.Lists, w, r, lists.Source[api.TokenView]{
 		List: "tokens", // tokens have no topic
@@ -87,13 +80,13 @@ func tokenView(e store.Entry[cluster.AccessToken], now time.Time) api.TokenView 
 	v := api.TokenView{
 		ID: t.ID, Name: t.Name, Purpose: t.Purpose, Role: t.Role, Clusters: t.Clusters, For: t.For, Created: t.Created,
 		By:      t.By,
-		Expires: t.Expires, Uses: t.Uses, Used: t.Used, State: tokenGood, Revision: e.Modified,
+		Expires: t.Expires, Uses: t.Uses, Used: t.Used, State: api.TokenGood, Revision: e.Modified,
 	}
 	switch {
 	case t.Uses > 0 && t.Used >= t.Uses:
-		v.State = tokenUsed
+		v.State = api.TokenUsed
 	case access.Expired(t, now):
-		v.State = tokenExpired
+		v.State = api.TokenExpired
 	}
 	return v
 }

@@ -108,7 +108,7 @@ func rebalanceView(revision uint64, in *rebalance.Input, found *rebalance.Result
 	}
 	for _, m := range found.Moves {
 		v.Moves = append(v.Moves, api.RebalanceMove{
-			Task: m.Task, Attempt: attempts[m.UUID], Owner: m.Owner, From: m.From, To: m.To, Cause: string(m.Cause),
+			Task: m.Task, Attempt: attempts[m.UUID], Owner: m.Owner, From: m.From, To: m.To, Cause: m.Cause,
 			Gain: m.Gain, Message: m.Message, StopFirst: m.StopFirst,
 		})
 	}

@@ -80,7 +80,7 @@ func (a *RebalancingsAPI) rebalance(w http.ResponseWriter, r *http.Request) erro
 			m := &ask.Moves[i]
 			rec.Moves = append(rec.Moves, cluster.RebalancingMove{
 				Task: m.Task, Attempt: m.Attempt, From: m.From, To: m.To,
-				Cause: cluster.ClipRebalanceText(m.Cause), Gain: m.Gain, Message: cluster.ClipRebalanceText(m.Message),
+				Cause: m.Cause, Gain: m.Gain, Message: cluster.ClipRebalanceText(m.Message),
 			})
 		}
 		faults := identify(d, rec)

@@ -31,13 +31,6 @@ const (
 	maxRemovedReservations = 20
 )
 
-// States of a reservation.
-const (
-	reservationPlanned = "planned"
-	reservationActive  = "active"
-	reservationOver    = "over"
-)
-
 // Routes returns the operations of reservations.
 func (a *ReservationsAPI) Routes() []route.Route {
 	const all, one = "/v1/reservations", "/v1/reservations/{reservation}"
@@ -100,12 +93,12 @@ func (a *ReservationsAPI) answerReservation(w http.ResponseWriter, status int, s
 }
 
 func reservationView(e store.Entry[cluster.Reservation], now time.Time) api.ReservationView {
-	v := api.ReservationView{Reservation: *e.Value, State: reservationPlanned, Revision: e.Modified}
+	v := api.ReservationView{Reservation: *e.Value, State: api.ReservationPlanned, Revision: e.Modified}
 	switch {
 	case e.Value.Over(now):
-		v.State = reservationOver
+		v.State = api.ReservationOver
 	case e.Value.Active(now):
-		v.State = reservationActive
+		v.State = api.ReservationActive
 	}
 	return v
 }

@@ -16,22 +16,23 @@ import (
 func ofService(o *Objects, v *api.ServiceView) *api.Trouble {
 	object := wording.Object(wording.KindService, v.Cluster, v.Name)
 	switch v.Status.State {
-	case "stopped", "stopping", "deleting":
+	case cluster.ServiceStopped, cluster.ServiceStopping, cluster.ServiceDeleting:
 		return nil
 	}
 	if t := ofChange(o, v); t != nil {
 		return t
 	}
-	if v.Status.State == "healthy" {
+	if v.Status.State == cluster.ServiceHealthy {
 		return ofMisplaced(object, o.Misplaced(v.Owner()))
 	}
 	tasks := o.Tasks(v.Owner())
-	if v.Status.State == "starting" || v.Status.State == "rolling-out" { // no trouble unless a task is held up
+	switch v.Status.State {
+	case cluster.ServiceStarting, cluster.ServiceRollingOut: // no trouble unless a task is held up
 		if worst := taskview.Worst(tasks); worst == nil || taskview.Reason(*worst) == "" {
 			return nil
 		}
 	}
-	t := api.Trouble{Object: object, State: v.Status.State, Cause: wording.OneLine(v.Status.Message)}
+	t := api.Trouble{Object: object, State: string(v.Status.State), Cause: wording.OneLine(v.Status.Message)}
 	explain(&t, fmt.Sprintf("%d of %s healthy", v.Status.Healthy, wording.Count(v.Status.Desired, "task")), tasks)
 	return &t
 }
@@ -112,7 +113,7 @@ func crashText(l api.CrashLoop) string {
 func ofHealthyService(v *api.ServiceView) *api.Trouble {
 	s := &v.Status
 	switch s.State {
-	case "stopped", "stopping", "deleting":
+	case cluster.ServiceStopped, cluster.ServiceStopping, cluster.ServiceDeleting:
 		return nil
 	}
 	t := api.Trouble{
@@ -139,9 +140,9 @@ func ofJob(o *Objects, v *api.JobView) *api.Trouble {
 	s := &v.Status
 	var tasks []api.TaskView
 	switch s.State {
-	case "failed":
+	case cluster.JobFailed:
 		tasks = o.Tasks(v.Owner())
-	case "pending", "running": // no trouble while other tasks of the job run, unless the preparation failed
+	case cluster.JobPending, cluster.JobRunning: // no trouble while other tasks run, unless the preparation failed
 		tasks = o.Tasks(v.Owner())
 		worst := taskview.Worst(tasks)
 		if worst == nil || taskview.Reason(*worst) == "" || s.Running > 0 && !preparesAgain(worst) {
@@ -151,7 +152,7 @@ func ofJob(o *Objects, v *api.JobView) *api.Trouble {
 		return nil
 	}
 	t := api.Trouble{
-		Object: wording.Object(wording.KindJob, v.Cluster, v.Name), State: s.State,
+		Object: wording.Object(wording.KindJob, v.Cluster, v.Name), State: string(s.State),
 		Cause: wording.OneLine(s.Message),
 	}
 	explain(&t, fmt.Sprintf("%d of %s failed", s.Failed, wording.Count(s.Total, "task")), tasks)
@@ -169,12 +170,12 @@ func ofCron(v *api.CronView) *api.Trouble {
 	argument := wording.Argument(wording.KindCron, v.Cluster, v.Name)
 	t := api.Trouble{Object: wording.Object(wording.KindCron, v.Cluster, v.Name)}
 	switch {
-	case v.Status.State == "suspended" || v.Status.State == "deleting":
+	case v.Status.State == api.CronSuspended:
 		return nil
 	case v.Status.Message != "":
 		t.State, t.Next = api.TroubleMissed, "berth cron history "+argument
 		t.Cause = wording.ShortTasks(wording.OneLine(v.Status.Message))
-	case len(v.Status.Next) == 0 && v.Status.State == "waiting":
+	case len(v.Status.Next) == 0 && v.Status.State == api.CronWaiting:
 		t.State, t.Next = api.TroubleNoMoments, "berth cron status "+argument
 		t.Cause = "none of its schedules has a next moment: " + strings.Join(v.Schedules, "; ")
 	default:

@@ -15,26 +15,8 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// Subjects of reasons, the most important first.
-const (
-	aboutCrash   = "crash-loop"
-	aboutPlace   = "place"
-	aboutHealth  = "health"
-	aboutNode    = "node"
-	aboutRollout = "rollout"
-	aboutGate    = "gate"
-	aboutMove    = "move"
-	aboutStop    = "stop"
-	aboutScaling = "scaling"
-)
-
 // importance returns the position of a subject in explanations; lower positions come first.
-func importance(about string) int {
-	return slices.Index([]string{
-		aboutCrash, aboutPlace, aboutHealth, aboutNode, aboutRollout, aboutGate, aboutMove,
-		aboutStop, aboutScaling,
-	}, about)
-}
+func importance(about api.ReasonSubject) int { return slices.Index(about.Values(), about) }
 
 // explanation collects the reasons why a service, job or task is as it is. It holds equal reasons once.
 type explanation struct {
@@ -50,7 +32,7 @@ func (b *Builder) ExplainService(e store.Entry[cluster.Service]) api.Explanation
 		x.addCrashLoop(&view.Status.Crashing[i])
 	}
 	if text := view.Status.MemoryTrouble; text != "" {
-		x.add(api.Because{About: aboutHealth, Reason: cluster.ReasonOOM, Message: text})
+		x.add(api.Because{About: api.AboutHealth, Reason: cluster.ReasonOOM, Message: text})
 	}
 	x.addPending(e.Value.Owner())
 	for _, t := range taskHistories(b.Snapshot, e.Value.Owner()) {
@@ -61,7 +43,7 @@ func (b *Builder) ExplainService(e store.Entry[cluster.Service]) api.Explanation
 	x.addTaskWaits(e, "")
 	x.addRollout(e)
 	x.addScaling(e)
-	return x.result(e.Value.Owner(), "service "+e.Value.Name, view.Status.State, view.Status.Message)
+	return x.result(e.Value.Owner(), "service "+e.Value.Name, string(view.Status.State), view.Status.Message)
 }
 
 // ExplainJob returns why a job is as it is.
@@ -71,14 +53,14 @@ func (b *Builder) ExplainJob(e store.Entry[cluster.Job]) api.Explanation {
 	for row := range b.Snapshot.Attempts(e.Value.Owner()) {
 		x.addAttempt(row)
 	}
-	return x.result(e.Value.Owner(), "job "+e.Value.Name, view.Status.State, view.Status.Message)
+	return x.result(e.Value.Owner(), "job "+e.Value.Name, string(view.Status.State), view.Status.Message)
 }
 
 // ExplainTask returns why a task is as its view shows it.
 func (b *Builder) ExplainTask(v *api.TaskView) api.Explanation {
 	x := explanation{Builder: b}
 	if v.State == cluster.StatePending {
-		x.add(api.Because{About: aboutPlace, Reason: v.Reason, Message: v.Message, Task: v.ID})
+		x.add(api.Because{About: api.AboutPlace, Reason: v.Reason, Message: v.Message, Task: v.ID})
 	}
 	for row := range b.Snapshot.TaskAttempts(v.ID) {
 		x.addAttempt(row)
@@ -113,7 +95,8 @@ func summary(subject, state, message string, reasons []api.Because) string {
 		message = reasons[0].Message
 	}
 	switch state {
-	case reconciler.Canary, reconciler.Paused, reconciler.RolloutFailed: // the message is about the rollout
+	case string(cluster.ServiceCanary), string(cluster.ServicePaused),
+		string(cluster.ServiceRolloutFailed): // the message is about the rollout
 		return subject + respond.Suffix(cmp.Or(message, "its rollout goes no further by itself"))
 	}
 	return subject + " is " + strings.ReplaceAll(state, "-", " ") + respond.Suffix(message)
@@ -131,7 +114,7 @@ func (x *explanation) add(r api.Because) {
 
 func (x *explanation) addCrashLoop(c *api.CrashLoop) {
 	x.add(api.Because{
-		About: aboutCrash, Reason: cluster.ReasonExit, Message: crashText(c), Task: c.Task, Node: c.Node,
+		About: api.AboutCrash, Reason: cluster.ReasonExit, Message: crashText(c), Task: c.Task, Node: c.Node,
 		Since: c.Last, Log: c.Log,
 	})
 }
@@ -146,7 +129,7 @@ func (x *explanation) addPending(o cluster.OwnerRef) {
 		v := x.PendingTask(&tasks[i])
 		text := cmp.Or(v.Message, "the scheduler has not considered it yet")
 		if first[text] == nil {
-			first[text] = &api.Because{About: aboutPlace, Reason: v.Reason, Task: v.ID}
+			first[text] = &api.Because{About: api.AboutPlace, Reason: v.Reason, Task: v.ID}
 			order = append(order, text)
 		}
 		counts[text]++
@@ -186,7 +169,7 @@ func (x *explanation) addSilentNode(row *store.AttemptRow, r api.Because) bool {
 	if !ok || !row.Live() || node.Value.State != cluster.NodeDown && node.Value.State != cluster.NodeSuspect {
 		return false
 	}
-	r.About, r.Reason, r.Since = aboutNode, cluster.ReasonNodeDown, node.Value.Since
+	r.About, r.Reason, r.Since = api.AboutNode, cluster.ReasonNodeDown, node.Value.Since
 	r.Message = fmt.Sprintf("node %s is %s%s", row.Node, node.Value.State, respond.Suffix(node.Value.Reason))
 	x.add(r)
 	return true
@@ -197,7 +180,7 @@ func (x *explanation) addMove(row *store.AttemptRow, r api.Because) bool {
 	if !isMoving(row) {
 		return false
 	}
-	r.About, r.Reason = aboutMove, row.Outcome.Reason
+	r.About, r.Reason = api.AboutMove, row.Outcome.Reason
 	r.Message = fmt.Sprintf("%s moves off node %s%s; it runs until %s", row.Task, row.Node, moveCause(row),
 		cmp.Or(replacementText(x.Snapshot, row), "its replacement is healthy"))
 	x.add(r)
@@ -226,7 +209,7 @@ func (x *explanation) addPressure(row *store.AttemptRow, r api.Because) {
 	if p == nil || !row.Live() {
 		return
 	}
-	r.About, r.Reason, r.Since = aboutMove, cluster.ReasonPressure, p.Since
+	r.About, r.Reason, r.Since = api.AboutMove, cluster.ReasonPressure, p.Since
 	r.Message = fmt.Sprintf("node %s is short of memory (%s), and %s is to move: %s", row.Node, p.Message,
 		row.Task, cmp.Or(p.Why, "its agent suggests it"))
 	x.add(r)
@@ -238,9 +221,9 @@ func (x *explanation) addViolation(row *store.AttemptRow, r api.Because) {
 		return
 	}
 	why, leaves := x.Records.Violation(row)
-	r.About, r.Reason, r.Since = aboutPlace, why.Reason, why.Since
+	r.About, r.Reason, r.Since = api.AboutPlace, why.Reason, why.Since
 	if leaves {
-		r.About = aboutMove
+		r.About = api.AboutMove
 	}
 	r.Message = fmt.Sprintf("%s: %s", row.Task, text)
 	x.add(r)
@@ -251,7 +234,7 @@ func (x *explanation) addStop(row *store.AttemptRow, r api.Because) bool {
 	if row.Desired == nil || row.Desired.Stop == nil || !row.Live() {
 		return false
 	}
-	r.About, r.Reason = aboutStop, row.Desired.Stop.Reason
+	r.About, r.Reason = api.AboutStop, row.Desired.Stop.Reason
 	r.Message = stopText(row)
 	x.add(r)
 	return true
@@ -289,11 +272,11 @@ func (x *explanation) addHealth(row *store.AttemptRow, r api.Because) {
 	stats := x.Records.Stats(row.Node)
 	if stats != nil && stats.DiskFull != nil && shown.State != cluster.StateRunning {
 		x.add(api.Because{
-			About: aboutNode, Reason: cluster.ReasonShortDisk, Since: stats.DiskFull.Since, Node: row.Node,
+			About: api.AboutNode, Reason: cluster.ReasonShortDisk, Since: stats.DiskFull.Since, Node: row.Node,
 			Message: "node " + row.Node + ": " + stats.DiskFull.Message,
 		})
 	}
-	r.About = aboutHealth
+	r.About = api.AboutHealth
 	switch {
 	case shown.Health == cluster.HealthFailing, shown.Health == cluster.HealthWarning:
 		r.Reason = cluster.ReasonUnhealthy
@@ -321,21 +304,21 @@ func (x *explanation) addTaskWaits(e store.Entry[cluster.Service], task cluster.
 // waitReason returns the reason for a wait of the reconciler.
 func waitReason(w reconciler.Wait) api.Because {
 	r := api.Because{
-		About: aboutStop, Reason: w.Code, Message: w.Message, Task: w.Task, Attempt: w.Attempt,
+		About: api.AboutStop, Reason: w.Code, Message: w.Message, Task: w.Task, Attempt: w.Attempt,
 		Node: w.Node,
 	}
 	switch w.Code {
 	case cluster.ReasonGate:
-		r.About = aboutGate
+		r.About = api.AboutGate
 	case cluster.ReasonPressure, cluster.ReasonDrain, cluster.ReasonRebalance, cluster.ReasonTaint,
 		cluster.ReasonConstraint, cluster.ReasonReserved, cluster.ReasonPreempted:
-		r.About = aboutMove
+		r.About = api.AboutMove
 	case cluster.ReasonRescheduled:
-		r.About = aboutCrash
+		r.About = api.AboutCrash
 	case cluster.ReasonPermit, cluster.ReasonScaleDown:
 	default:
 		if w.Task == "" || w.Attempt == 0 {
-			r.About = aboutRollout
+			r.About = api.AboutRollout
 		}
 	}
 	return r
@@ -349,7 +332,7 @@ func (x *explanation) addRollout(e store.Entry[cluster.Service]) {
 	}
 	if rollout.State == cluster.RolloutFailed || rollout.State == cluster.RolloutRolledBack {
 		x.add(api.Because{
-			About: aboutRollout, Reason: failureReason(rollout.Version), Since: rollout.Ended,
+			About: api.AboutRollout, Reason: failureReason(rollout.Version), Since: rollout.Ended,
 			Message: fmt.Sprintf(
 				"the rollout of %s %s%s", rollout.Definition, strings.ReplaceAll(string(rollout.State), "-", " "),
 				respond.Suffix(rollout.Message)),
@@ -377,7 +360,7 @@ func (x *explanation) addScaling(e store.Entry[cluster.Service]) {
 		return
 	}
 	v := x.Scale(e)
-	r := api.Because{About: aboutScaling, Reason: cluster.ReasonScaling, Since: v.At}
+	r := api.Because{About: api.AboutScaling, Reason: cluster.ReasonScaling, Since: v.At}
 	switch {
 	case v.Suspended:
 		r.Message = fmt.Sprintf("scaling is suspended: the count stays %d", v.Count)

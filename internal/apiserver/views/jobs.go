@@ -27,27 +27,27 @@ const nextMoments = 5
 // Cron shows a cron with its jobs and its next moments.
 func (b *Builder) Cron(e store.Entry[cluster.Cron]) api.CronView {
 	c := e.Value
-	v := api.CronView{Cron: *c, Revision: e.Modified, Status: api.CronStatus{State: "waiting"}}
+	v := api.CronView{Cron: *c, Revision: e.Modified, Status: api.CronStatus{State: api.CronWaiting}}
 	st := &v.Status
 	if fired, ok := b.Snapshot.Fired(c.Cluster, c.Name); ok {
 		st.Last, st.Job, st.Made, st.Message = fired.Value.Last, fired.Value.Job, fired.Value.Made, fired.Value.Message
 	}
 	for job := range b.Snapshot.CronJobs(c.Cluster, c.Name) {
 		switch reconciler.StatusOfJob(b.JobInput(job)).State {
-		case reconciler.Succeeded:
+		case cluster.JobSucceeded:
 			st.Succeeded++
-		case reconciler.Failed, reconciler.Cancelled:
+		case cluster.JobFailed, cluster.JobCancelled:
 			st.Failed++
-		case reconciler.Deleting:
+		case cluster.JobDeleting:
 		default:
 			st.Running = append(st.Running, job.Value.Name)
 		}
 	}
 	switch {
 	case c.Suspended:
-		st.State = "suspended"
+		st.State = api.CronSuspended
 	case len(st.Running) > 0:
-		st.State = "running"
+		st.State = api.CronRunning
 	}
 	if !c.Suspended {
 		st.Next = draft.NextOf(c, b.Domain.Now, nextMoments)

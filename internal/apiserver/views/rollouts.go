@@ -99,7 +99,8 @@ func rolloutWaits(in *reconciler.ServiceInput, v *api.RolloutView, leader string
 	}
 	add := func(code cluster.ReasonCode, format string, args ...any) {
 		if !known[code] {
-			waits = append(waits, api.Because{About: aboutRollout, Reason: code, Message: fmt.Sprintf(format, args...)})
+			text := fmt.Sprintf(format, args...)
+			waits = append(waits, api.Because{About: api.AboutRollout, Reason: code, Message: text})
 		}
 	}
 	newest := v.Versions[0]
@@ -129,7 +130,7 @@ func rolloutWaits(in *reconciler.ServiceInput, v *api.RolloutView, leader string
 		case g.Result.Message != "":
 			text = "gate " + g.Name + respond.Suffix(g.Result.Message)
 		}
-		waits = append(waits, api.Because{About: aboutGate, Reason: cluster.ReasonGate, Message: text})
+		waits = append(waits, api.Because{About: api.AboutGate, Reason: cluster.ReasonGate, Message: text})
 	}
 	return waits
 }

@@ -112,17 +112,39 @@ func ListOwners(ctx context.Context, c *client.Client) (all Owners, err error) {
 		return all, err
 	}
 	slices.SortStableFunc(all.Services, func(x, y api.ServiceView) int {
-		return cmp.Or(cmp.Compare(session.StateRank(x.Status.State), session.StateRank(y.Status.State)),
+		return cmp.Or(cmp.Compare(serviceRank(x.Status.State), serviceRank(y.Status.State)),
 			cmp.Compare(x.Cluster, y.Cluster), cmp.Compare(x.Name, y.Name))
 	})
 	slices.SortStableFunc(all.Jobs, func(x, y api.JobView) int {
-		return cmp.Or(cmp.Compare(session.StateRank(x.Status.State), session.StateRank(y.Status.State)),
+		return cmp.Or(cmp.Compare(jobRank(x.Status.State), jobRank(y.Status.State)),
 			cmp.Compare(x.Cluster, y.Cluster), cmp.Compare(x.Name, y.Name))
 	})
 	all.Services = output.EmptyIfNil(all.Services)
 	all.Jobs = output.EmptyIfNil(all.Jobs)
 	all.Crons = output.EmptyIfNil(all.Crons)
 	return all, nil
+}
+
+// serviceRank returns the sort rank of a service's state. States that need attention come first.
+func serviceRank(s api.ServiceState) int {
+	return rank(s, cluster.ServiceFailing, cluster.ServiceRolloutFailed, cluster.ServiceCrashLooping,
+		cluster.ServiceDegraded, cluster.ServiceCanary, cluster.ServicePaused, cluster.ServiceStarting,
+		cluster.ServiceRollingOut, cluster.ServiceStopping, cluster.ServiceDeleting, cluster.ServiceHealthy,
+		cluster.ServiceStopped)
+}
+
+// jobRank returns the sort rank of a job's state. States that need attention come first.
+func jobRank(s api.JobState) int {
+	return rank(s, cluster.JobFailed, cluster.JobPending, cluster.JobDeleting, cluster.JobRunning, cluster.JobSucceeded,
+		cluster.JobCancelled)
+}
+
+// rank returns the position of a state in an order. States that the order lacks come last.
+func rank[S ~string](state S, order ...S) int {
+	if i := slices.Index(order, state); i >= 0 {
+		return i
+	}
+	return len(order)
 }
 
 // ListAttempts returns the known attempts of a task: first the pending one, then the newest.

@@ -179,7 +179,7 @@ func (l *tokenLsCommand) table(tokens []api.TokenView) output.Table {
 		if !v.Expires.IsZero() {
 			expires = v.Expires.UTC().Format("2006-01-02 15:04")
 		}
-		t.Add(v.ID, v.Name, string(v.Role), v.State, string(v.Purpose), strings.Join(v.Clusters, ","), uses,
+		t.Add(v.ID, v.Name, string(v.Role), string(v.State), string(v.Purpose), strings.Join(v.Clusters, ","), uses,
 			l.Age(v.Created), expires, v.By)
 	}
 	return t

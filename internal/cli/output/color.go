@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/cluster"
 )
 
 // Escape sequences of terminal colours.
@@ -18,18 +19,24 @@ const (
 func colorWords(text string) string {
 	word, _, _ := strings.Cut(text, " ")
 	color := ""
-	switch word {
-	case "healthy", "ready", "succeeded", "create", "complete":
+	switch word { // words that several kinds of states share are listed once
+	case string(cluster.HealthHealthy), string(cluster.NodeReady), string(cluster.StateSucceeded),
+		string(api.ActionCreate), string(cluster.RolloutComplete):
 		color = Green
-	case "failing", "failed", "degraded", "down", "lost", "rejected", "rolled-back", api.TroubleCrashLoop,
-		api.TroubleRolloutFailed, api.TroubleLostDevice, api.TroubleGivenUp, api.TroubleDiskFull:
+	case string(cluster.HealthFailing), string(cluster.StateFailed), string(cluster.StateLost),
+		string(cluster.StateRejected), string(cluster.ServiceDegraded), string(cluster.ServiceCrashLooping),
+		string(cluster.NodeDown), string(cluster.RolloutRolledBack), api.TroubleCrashLoop, api.TroubleRolloutFailed,
+		api.TroubleLostDevice, api.TroubleGivenUp, api.TroubleDiskFull:
 		color = Red
-	case "warning", "pending", "starting", "rolling-out", "suspect", "preparing", "assigned", "draining", "joining",
-		"update", "stopping", "deleting",
-		"rolling", api.TroubleCanary, api.TroublePaused, api.TroublePressure, api.TroubleDrainHeld, api.TroubleMissed,
-		api.TroubleNoMoments, api.TroubleHungry, api.TroubleMisplaced:
+	case string(cluster.HealthWarning), string(cluster.StatePending), string(cluster.StateAssigned),
+		string(cluster.StatePreparing), string(cluster.StateStarting), string(cluster.StateStopping),
+		string(cluster.ServiceRollingOut), string(cluster.ServiceDeleting), string(cluster.NodeSuspect),
+		string(cluster.NodeDraining), string(cluster.NodeJoining), string(cluster.RolloutRolling),
+		string(api.ActionUpdate), api.TroubleCanary, api.TroublePaused, api.TroublePressure, api.TroubleDrainHeld,
+		api.TroubleMissed, api.TroubleNoMoments, api.TroubleHungry, api.TroubleMisplaced:
 		color = Yellow
-	case "stopped", "cancelled", "drained", "suspended", "superseded":
+	case string(cluster.ServiceStopped), string(cluster.StateCancelled), string(cluster.NodeDrained),
+		string(api.CronSuspended), string(cluster.RolloutSuperseded):
 		color = Grey
 	}
 	return Colored(text, color)

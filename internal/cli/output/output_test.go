@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/wording"
 )
 
@@ -46,6 +47,15 @@ web     healthy    3/3
 				t.Errorf("table (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestServiceStatesHaveColors: no state of a service is shown without its colour.
+func TestServiceStatesHaveColors(t *testing.T) {
+	for _, state := range cluster.ServiceHealthy.Values() {
+		if word := string(state); colorWords(word) == word {
+			t.Errorf("%s has no colour", word)
+		}
 	}
 }
 

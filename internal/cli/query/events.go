@@ -230,9 +230,10 @@ func eventDetails(e api.EventView) []string {
 func eventColor(kind string) string {
 	_, verb, _ := strings.Cut(kind, ".")
 	switch verb {
-	case string(cluster.StateFailed), string(cluster.StateLost), string(cluster.StateRejected), "down", "failing":
+	case string(cluster.StateFailed), string(cluster.StateLost), string(cluster.StateRejected),
+		string(cluster.NodeDown), string(cluster.HealthFailing):
 		return output.Red
-	case "healthy", "ready", string(cluster.StateSucceeded):
+	case string(cluster.HealthHealthy), string(cluster.NodeReady), string(cluster.StateSucceeded):
 		return output.Green
 	}
 	return ""

@@ -135,7 +135,7 @@ func printExplanation(sess *session.Session, v api.Explanation) error {
 func printReason(sess *session.Session, b api.Because) error {
 	t := output.Table{Titles: []string{"", ""}, Indent: "  "}
 	for i, line := range output.Wrap(service.ReasonText(b), output.TerminalWidth(sess.Stdout)-len("  crash-loop  ")) {
-		title := b.About
+		title := string(b.About)
 		if i > 0 {
 			title = ""
 		}

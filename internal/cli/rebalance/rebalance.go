@@ -152,7 +152,7 @@ func printPlan(sess *session.Session, v api.Rebalance) error {
 				why += "; it stops first"
 			}
 			gain := strconv.Itoa(m.Gain)
-			if m.Cause == causeViolation {
+			if m.Cause == cluster.CauseViolation {
 				gain = ""
 			}
 			t.Add(wording.ShortTask(m.Task), m.From, m.To, gain, why)
@@ -171,9 +171,6 @@ func printPlan(sess *session.Session, v api.Rebalance) error {
 	}
 	return printRemaining(sess, v)
 }
-
-// causeViolation is the cause of a move from a node that no longer meets the task's constraints.
-const causeViolation = "violation"
 
 // printRemaining prints the violations that remain, and how many tasks were left out for each reason.
 func printRemaining(sess *session.Session, v api.Rebalance) error {

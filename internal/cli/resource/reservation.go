@@ -168,7 +168,7 @@ func reservationTable(all []api.ReservationView) output.Table {
 	}
 	for i := range all {
 		v := &all[i]
-		t.Add(v.Name, v.State, strconv.Itoa(len(v.Nodes)), output.FormatMinute(v.From),
+		t.Add(v.Name, string(v.State), strconv.Itoa(len(v.Nodes)), output.FormatMinute(v.From),
 			output.FormatMinute(v.Until),
 			audienceText(v), v.By)
 	}

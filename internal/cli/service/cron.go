@@ -136,7 +136,7 @@ func CronTable(sess *session.Session, crons []api.CronView) output.Table {
 		if at := session.NextMoment(v); !at.IsZero() {
 			next = momentText(sess, v, at)
 		}
-		t.Add(session.CronName(v).WithoutKind(), s.State, strings.Join(v.Schedules, "; "), v.Zone, next, s.Job,
+		t.Add(session.CronName(v).WithoutKind(), string(s.State), strings.Join(v.Schedules, "; "), v.Zone, next, s.Job,
 			sess.Age(s.Made),
 			output.FormatAbove(len(s.Running), 0),
 			output.FormatAbove(s.Succeeded, 0), output.FormatAbove(s.Failed, 0), string(v.Concurrency),
@@ -218,8 +218,8 @@ func historyTable(jobs []api.JobView) output.Table {
 		if !j.Status.Finished.IsZero() {
 			took = wording.Span(j.Status.Finished.Sub(j.Created))
 		}
-		t.Add(session.Name{Kind: wording.KindJob, Cluster: j.Cluster, Name: j.Name}.WithoutKind(), j.Status.State,
-			moment,
+		t.Add(session.Name{Kind: wording.KindJob, Cluster: j.Cluster, Name: j.Name}.WithoutKind(),
+			string(j.Status.State), moment,
 			late,
 			output.Share(strconv.Itoa(j.Status.Succeeded), strconv.Itoa(j.Status.Total)), took,
 			wording.ShortTasks(wording.OneLine(j.Status.Message)))

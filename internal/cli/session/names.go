@@ -353,18 +353,6 @@ func ServiceName(v api.ServiceView) Name { return Name{wording.KindService, v.Cl
 // Argument returns the name for a command of one kind. It has a kind only if the name would be ambiguous.
 func (n Name) Argument() string { return wording.Argument(n.Kind, n.Cluster, n.Name) }
 
-// StateRank returns the sort rank of a state of a service or job. States that need attention come first.
-func StateRank(state string) int {
-	order := []string{
-		"failing", "failed", "degraded", "pending", "starting", "rolling-out", "stopping", "deleting", "running",
-		"healthy", "succeeded", "stopped", "cancelled",
-	}
-	if i := slices.Index(order, state); i >= 0 {
-		return i
-	}
-	return len(order)
-}
-
 // CompareBools orders false before true.
 func CompareBools(x, y bool) int {
 	switch {

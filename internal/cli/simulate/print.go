@@ -76,7 +76,7 @@ func (s *simulation) printTasks(v *api.Simulation) (bool, error) {
 	t := output.Table{Titles: []string{"TASK", "WHAT", "FROM", "TO", "+DEFINITION", "+PORTS", "+DEVICES"}}
 	for i := range shown {
 		x := &shown[i]
-		t.Add(wording.ShortTask(x.Task), x.What, x.From, x.To, x.Definition.String(), portsText(x.Ports),
+		t.Add(wording.ShortTask(x.Task), string(x.What), x.From, x.To, x.Definition.String(), portsText(x.Ports),
 			devicesText(x.Devices))
 	}
 	if err := s.PrintTable(t); err != nil {
@@ -121,7 +121,7 @@ func (s *simulation) printNodes(v *api.Simulation) (bool, error) {
 			devices = beforeAfter(fmt.Sprint(float64(b.Devices)/cluster.WholeDevice),
 				fmt.Sprint(float64(a.Devices)/cluster.WholeDevice)) + fmt.Sprintf(" of %d", n.Devices)
 		}
-		t.Add(n.Name, string(n.State), n.Change, beforeAfter(strconv.Itoa(b.Tasks), strconv.Itoa(a.Tasks)),
+		t.Add(n.Name, string(n.State), string(n.Change), beforeAfter(strconv.Itoa(b.Tasks), strconv.Itoa(a.Tasks)),
 			reservedPercents(int64(b.Reserved.CPU), int64(a.Reserved.CPU), int64(n.Total.CPU)),
 			reservedPercents(int64(b.Reserved.Memory), int64(a.Reserved.Memory), int64(n.Total.Memory)),
 			reservedPercents(int64(b.Reserved.Disk), int64(a.Reserved.Disk), int64(n.Total.Disk)), devices)

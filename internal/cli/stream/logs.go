@@ -52,7 +52,7 @@ func NewLogsCommand(sess *session.Session) *cobra.Command {
 		"kept lines")
 	cmd.Flags().DurationVar(&l.options.Since, "since", 0, "only lines of the last `duration`, such as 10m")
 	cmd.Flags().StringVarP(&l.options.Container, "container", "c", "", "only this `container`")
-	cmd.Flags().StringVar(&l.options.Stream, "stream", "", "only this `stream`: stdout or stderr")
+	cmd.Flags().StringVar((*string)(&l.options.Stream), "stream", "", "only this `stream`: stdout or stderr")
 	cmd.Flags().BoolVarP(&l.printer.withTime, "timestamps", "t", false, "begin each line with its time")
 	return cmd
 }

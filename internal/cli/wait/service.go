@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/api/client"
+	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/wording"
 )
 
@@ -47,7 +48,7 @@ func (t *Target) readService(ctx context.Context, c *client.Client, now time.Tim
 		t.Line = fmt.Sprintf("%-11s  %d of %s healthy", s.State, s.Healthy, wording.Count(s.Desired, "task"))
 	}
 	switch {
-	case s.State != "failing":
+	case s.State != cluster.ServiceFailing:
 		t.failingSince = time.Time{}
 	case t.failingSince.IsZero():
 		t.failingSince = now
@@ -56,11 +57,11 @@ func (t *Target) readService(ctx context.Context, c *client.Client, now time.Tim
 		return err
 	}
 	switch s.State {
-	case "stopped":
+	case cluster.ServiceStopped:
 		t.done = true
-	case "healthy":
+	case cluster.ServiceHealthy:
 		t.done = s.Healthy >= s.Desired && s.Updated >= s.Desired && t.rollout == nil
-	case "deleting":
+	case cluster.ServiceDeleting:
 		t.giveUp("was deleted")
 	}
 	return nil
@@ -82,10 +83,10 @@ func (t *Target) readJob(ctx context.Context, c *client.Client) error {
 	}
 	t.Brief = t.Line
 	switch {
-	case s.State == "succeeded":
+	case s.State == cluster.JobSucceeded:
 		t.done = true
-	case s.Done() || s.State == "deleting":
-		t.giveUp(s.State)
+	case s.Done() || s.State == cluster.JobDeleting:
+		t.giveUp(string(s.State))
 	}
 	return nil
 }

@@ -190,7 +190,7 @@ func (t *Target) readObject(ctx context.Context, c *client.Client, now time.Time
 		return t.readNodeState(ctx, c)
 	case wording.KindCron:
 		v, err := t.Name.Cron(ctx, c)
-		t.setLine(v.Status.State, "")
+		t.setLine(string(v.Status.State), "")
 		return err
 	}
 	_, err := c.Cluster(ctx, t.Name.Name)
@@ -216,19 +216,19 @@ func (t *Target) readServiceState(ctx context.Context, c *client.Client) error {
 	t.service = &v
 	s := v.Status
 	counts := fmt.Sprintf("%d of %s healthy", s.Healthy, wording.Count(s.Desired, "task"))
-	t.setLine(s.State, wording.JoinNonEmpty("; ", counts, wording.ShortTasks(wording.OneLine(s.Message))))
-	stopped := s.State == "stopped" || s.State == "stopping"
+	t.setLine(string(s.State), wording.JoinNonEmpty("; ", counts, wording.ShortTasks(wording.OneLine(s.Message))))
+	stopped := s.State == cluster.ServiceStopped || s.State == cluster.ServiceStopping
 	settled := s.Rollout == "" || s.Rollout == cluster.RolloutComplete
 	switch {
 	case t.until == untilGone:
-	case s.State == "deleting":
+	case s.State == cluster.ServiceDeleting:
 		t.giveUp("it is being deleted")
 	case stopped:
 		t.trouble = &api.Trouble{
 			Cause: "its tasks are stopped until you start it",
 			Next:  "berth start " + t.Name.String(),
 		}
-		t.giveUp("it is " + s.State)
+		t.giveUp("it is " + string(s.State))
 	case s.Rollout == cluster.RolloutFailed && t.until != untilRunning,
 		s.Rollout == cluster.RolloutRolledBack && t.until == untilDone:
 		t.giveUp("its rollout " + rolloutEnd(cluster.Version{Definition: v.Definition, State: s.Rollout}))
@@ -240,7 +240,7 @@ func (t *Target) readServiceState(ctx context.Context, c *client.Client) error {
 	case t.until == untilDone:
 		t.done = settled && s.Updated >= s.Desired
 	default:
-		t.done = s.State == "healthy" && s.Healthy >= s.Desired && s.Updated >= s.Desired && settled
+		t.done = s.State == cluster.ServiceHealthy && s.Healthy >= s.Desired && s.Updated >= s.Desired && settled
 	}
 	if t.generation == 0 {
 		t.generation = v.Generation
@@ -258,13 +258,13 @@ func (t *Target) readJobState(ctx context.Context, c *client.Client) error {
 	t.job = &v
 	s := v.Status
 	counts := fmt.Sprintf("%d of %s done", s.Succeeded, wording.Count(s.Total, "task"))
-	t.setLine(s.State, wording.JoinNonEmpty("; ", counts, wording.ShortTasks(wording.OneLine(s.Message))))
+	t.setLine(string(s.State), wording.JoinNonEmpty("; ", counts, wording.ShortTasks(wording.OneLine(s.Message))))
 	switch {
 	case t.until == untilGone:
-	case s.State == string(cluster.StateSucceeded), t.until == untilRunning && s.Running > 0:
+	case s.State == cluster.JobSucceeded, t.until == untilRunning && s.Running > 0:
 		t.done = true
-	case s.Done(), s.State == "deleting":
-		t.giveUp("it is " + s.State)
+	case s.Done(), s.State == cluster.JobDeleting:
+		t.giveUp("it is " + string(s.State))
 	}
 	return nil
 }

@@ -204,7 +204,7 @@ func (w *writer) jobState(job *cluster.Job) cron.Job {
 	}
 	st := reconciler.StatusOfJob(in)
 	out := cron.Job{
-		Spec: job, Done: st.Done(), Failed: st.Done() && st.State != reconciler.Succeeded,
+		Spec: job, Done: st.State.Ended(), Failed: st.State.Ended() && st.State != cluster.JobSucceeded,
 		Finished: st.Finished,
 	}
 	if out.Done && out.Finished.IsZero() { // the job was cancelled before any of its tasks began

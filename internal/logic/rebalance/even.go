@@ -12,7 +12,7 @@ import (
 // evenAspect reduces the unevenness of tasks.
 type evenAspect struct{}
 
-func (evenAspect) cause() Cause { return CauseEven }
+func (evenAspect) cause() cluster.RebalanceCause { return cluster.CauseEven }
 
 func (evenAspect) of() cluster.Strategy { return cluster.StrategySpread }
 

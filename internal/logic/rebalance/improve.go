@@ -11,7 +11,7 @@ import (
 
 // aspect is a number of the score that single moves improve.
 type aspect interface {
-	cause() Cause
+	cause() cluster.RebalanceCause
 	// of returns the strategy of the tasks that move.
 	of() cluster.Strategy
 	// best returns the best node for one of the tasks, and the gain of the move in units; the scheduler has not been

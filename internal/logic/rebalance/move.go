@@ -129,7 +129,7 @@ func (b *state) clearSiblings(c *class) {
 }
 
 // addMove appends a move to the list.
-func (b *state) addMove(m appliedMove, cause Cause, gain int64, message string) {
+func (b *state) addMove(m appliedMove, cause cluster.RebalanceCause, gain int64, message string) {
 	t := &b.tasks[m.task]
 	b.moves = append(b.moves, Move{
 		Task: t.Task, Owner: t.Owner, UUID: t.UUID, From: b.nodes[m.from].Name, To: b.nodes[m.to].Name,

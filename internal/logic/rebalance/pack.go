@@ -95,7 +95,7 @@ func (b *state) emptyNode(n int32) bool {
 		done = append(done, m)
 	}
 	for _, m := range done {
-		b.addMove(m, CauseEmpty, each, fmt.Sprintf("node %s can be emptied", b.nodes[n].Name))
+		b.addMove(m, cluster.CauseEmpty, each, fmt.Sprintf("node %s can be emptied", b.nodes[n].Name))
 	}
 	return true
 }

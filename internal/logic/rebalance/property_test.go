@@ -139,7 +139,7 @@ func TestMovesOfAnyFleet(t *testing.T) {
 			if err := w.carry(m, true); err != nil {
 				t.Fatalf("move %d of %v: %v", i, shown(res.Moves), err)
 			}
-			if m.Cause == rebalance.CauseEmpty && i+1 < len(res.Moves) && res.Moves[i+1].Cause == rebalance.CauseEmpty {
+			if m.Cause == cluster.CauseEmpty && i+1 < len(res.Moves) && res.Moves[i+1].Cause == cluster.CauseEmpty {
 				continue // a node counts only once it is empty
 			}
 			next := rebalance.ScoreOf(w.input(), opts)

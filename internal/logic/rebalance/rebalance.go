@@ -91,24 +91,13 @@ const (
 // Points is the gain of emptying a node; all gains are in such points.
 const Points = 1000
 
-// Cause is the reason of a move.
-type Cause string
-
-// Causes, the most important first.
-const (
-	CauseViolation Cause = "violation" // its node no longer meets its constraints
-	CauseEmpty     Cause = "empty"     // its node can be emptied
-	CauseWhole     Cause = "whole"     // less CPU or memory is stranded
-	CauseEven      Cause = "even"      // nodes, or values of an attribute, are used more evenly
-)
-
 // Move is a task that would be better placed elsewhere.
 type Move struct {
 	Task      cluster.TaskID
 	Owner     cluster.OwnerRef
 	UUID      string // of the moving attempt
 	From, To  string // nodes
-	Cause     Cause
+	Cause     cluster.RebalanceCause
 	StopFirst bool
 	// Gain is in points; 0 for a violation. The moves that empty a node share its gain.
 	Gain int

@@ -122,7 +122,7 @@ func (b *state) moveViolating(i, from int32, why cluster.Refusal) (to, message s
 		return "", "it stays: no other node takes it now"
 	}
 	message = refusalText(b.nodes[from].Name, why)
-	b.addMove(b.applyMove(i, b.classOf[i], r), CauseViolation, 0, message)
+	b.addMove(b.applyMove(i, b.classOf[i], r), cluster.CauseViolation, 0, message)
 	return r.Node, message
 }
 

@@ -107,7 +107,7 @@ func replay(in Input, opts Options, moves []Move) bool {
 			return false
 		}
 		b.applyMove(i, b.classOf[i], r)
-		if m.Cause == CauseEmpty && k+1 < len(moves) && moves[k+1].Cause == CauseEmpty {
+		if m.Cause == cluster.CauseEmpty && k+1 < len(moves) && moves[k+1].Cause == cluster.CauseEmpty {
 			continue
 		}
 		next := b.score()

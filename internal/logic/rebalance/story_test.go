@@ -191,7 +191,7 @@ func TestViolationsGoFirst(t *testing.T) {
 
 	kept := rebalance.Rebalance(three(w).input(), rebalance.Options{KeepViolations: true})
 	for _, m := range kept.Moves {
-		if m.Cause == rebalance.CauseViolation {
+		if m.Cause == cluster.CauseViolation {
 			t.Errorf("got %v, though violations are to stay", shown(kept.Moves))
 		}
 	}

@@ -9,7 +9,7 @@ import (
 // wholeAspect reduces stranded resources: CPU and memory that are left should be usable together.
 type wholeAspect struct{}
 
-func (wholeAspect) cause() Cause { return CauseWhole }
+func (wholeAspect) cause() cluster.RebalanceCause { return cluster.CauseWhole }
 
 func (wholeAspect) of() cluster.Strategy { return cluster.StrategyWhole }
 

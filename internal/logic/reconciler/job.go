@@ -73,7 +73,7 @@ type jobTasks struct{ *plan }
 
 // expireJob requests the deletion of a job whose retention time has passed. A cron limits its own jobs by number.
 func (p jobTasks) expireJob(in *JobInput, current JobStatus) {
-	if in.Keep == 0 || in.Spec.Cron != "" || in.Spec.Deleted || !current.Done() {
+	if in.Keep == 0 || in.Spec.Cron != "" || in.Spec.Deleted || !current.State.Ended() {
 		return
 	}
 	ended := current.Finished
@@ -229,16 +229,16 @@ func (s *slot) exhausted(retries int) bool {
 
 // reportEnd emits the event of the job's end in the decision that writes its last outcome.
 func (p jobTasks) reportEnd(spec *cluster.Job, concluded []*slot, current JobStatus) {
-	if len(p.Conclusions) == 0 || current.Done() {
+	if len(p.Conclusions) == 0 || current.State.Ended() {
 		return
 	}
 	status := jobStatusOf(spec, concluded)
-	if !status.Done() {
+	if !status.State.Ended() {
 		return
 	}
 	owner := p.owner
 	p.Events = append(p.Events, cluster.Event{
-		Type: "job." + status.State, Cluster: owner.Cluster, Owner: &owner, Message: status.Message,
+		Type: "job." + string(status.State), Cluster: owner.Cluster, Owner: &owner, Message: status.Message,
 		Count: status.Total,
 	})
 }

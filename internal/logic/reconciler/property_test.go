@@ -71,7 +71,7 @@ func TestServiceUnderFaults(t *testing.T) {
 		c.heal()
 		st := reconciler.StatusOfService(c.input(c.tasks()))
 		want := reconciler.ServiceStatus{
-			Desired: s.Count, Running: s.Count, Healthy: s.Count, Updated: s.Count, State: reconciler.Healthy,
+			Desired: s.Count, Running: s.Count, Healthy: s.Count, Updated: s.Count, State: cluster.ServiceHealthy,
 			Rollout: cluster.RolloutComplete, RolloutMessage: st.RolloutMessage,
 			Versions: []reconciler.VersionCount{{
 				Generation: st.Versions[0].Generation, Definition: refs[1],
@@ -144,11 +144,11 @@ func TestJobUnderFaults(t *testing.T) {
 		}
 		c.heal()
 		st := reconciler.StatusOfJob(reconciler.JobInput{Spec: c.job, Tasks: c.tasks()})
-		if !st.Done() || st.Total != 4 || st.Succeeded+st.Failed+st.Cancelled != 4 || st.Finished.IsZero() &&
-			st.State != reconciler.Cancelled {
+		if !st.State.Ended() || st.Total != 4 || st.Succeeded+st.Failed+st.Cancelled != 4 || st.Finished.IsZero() &&
+			st.State != cluster.JobCancelled {
 			t.Fatalf("at rest: %+v\n%s", st, c.listAttempts())
 		}
-		seen["job "+st.State]++
+		seen["job "+string(st.State)]++
 		tries := map[cluster.TaskID]int{}
 		for _, r := range c.records {
 			if !r.Outcome.Free {

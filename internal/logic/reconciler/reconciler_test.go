@@ -138,7 +138,7 @@ func TestLossesAreFreeOnlySoOften(t *testing.T) {
 	if placed != cluster.MaxDispatches+1 {
 		t.Errorf("placed %d times, want %d free of charge and one that counts", placed, cluster.MaxDispatches)
 	}
-	if st := reconciler.StatusOfJob(reconciler.JobInput{Spec: w.job, Tasks: w.tasks()}); st.State != reconciler.Failed {
+	if st := reconciler.StatusOfJob(reconciler.JobInput{Spec: w.job, Tasks: w.tasks()}); st.State != cluster.JobFailed {
 		t.Errorf("%+v", st)
 	}
 }
@@ -283,30 +283,30 @@ func TestServiceStates(t *testing.T) {
 		spec   func(*cluster.Service)
 		tasks  []string // "index state health"
 		absent watcher.Absence
-		want   string
+		want   cluster.ServiceState
 	}{
-		{name: "nothing yet", want: reconciler.Starting},
-		{name: "on its way", tasks: []string{"preparing", "running healthy"}, want: reconciler.Starting},
-		{name: "healthy", tasks: []string{"running healthy", "running healthy"}, want: reconciler.Healthy},
-		{name: "one fails", tasks: []string{"running failing", "running healthy"}, want: reconciler.Degraded},
-		{name: "all fail", tasks: []string{"running failing", "running failing"}, want: reconciler.Failing},
+		{name: "nothing yet", want: cluster.ServiceStarting},
+		{name: "on its way", tasks: []string{"preparing", "running healthy"}, want: cluster.ServiceStarting},
+		{name: "healthy", tasks: []string{"running healthy", "running healthy"}, want: cluster.ServiceHealthy},
+		{name: "one fails", tasks: []string{"running failing", "running healthy"}, want: cluster.ServiceDegraded},
+		{name: "all fail", tasks: []string{"running failing", "running failing"}, want: cluster.ServiceFailing},
 		{
 			name: "silent nodes", tasks: []string{"running healthy", "running healthy"}, absent: watcher.Suspected,
-			want: reconciler.Failing,
+			want: cluster.ServiceFailing,
 		},
 		{name: "stopping", spec: func(s *cluster.Service) {
 			s.Stopped = true
-		}, tasks: []string{"running healthy"}, want: reconciler.Stopping},
-		{name: "stopped", spec: func(s *cluster.Service) { s.Stopped = true }, want: reconciler.Stopped},
-		{name: "count of none", spec: func(s *cluster.Service) { s.Count = 0 }, want: reconciler.Stopped},
+		}, tasks: []string{"running healthy"}, want: cluster.ServiceStopping},
+		{name: "stopped", spec: func(s *cluster.Service) { s.Stopped = true }, want: cluster.ServiceStopped},
+		{name: "count of none", spec: func(s *cluster.Service) { s.Count = 0 }, want: cluster.ServiceStopped},
 		{name: "deleting", spec: func(s *cluster.Service) {
 			s.Deleted = true
-		}, tasks: []string{"running healthy"}, want: reconciler.Deleting},
+		}, tasks: []string{"running healthy"}, want: cluster.ServiceDeleting},
 		{
 			name: "rolling out", spec: func(s *cluster.Service) {
 				s.Generation, s.Restarted = 2, 2
 			}, tasks: []string{"running healthy", "running healthy"},
-			want: reconciler.RollingOut,
+			want: cluster.ServiceRollingOut,
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -330,7 +330,7 @@ func TestServiceStates(t *testing.T) {
 			if st.State != tt.want {
 				t.Errorf("state %q, want %q: %+v", st.State, tt.want, st)
 			}
-			quiet := []string{reconciler.Healthy, reconciler.Stopped}
+			quiet := []cluster.ServiceState{cluster.ServiceHealthy, cluster.ServiceStopped}
 			if (st.Message == "") != slices.Contains(quiet, st.State) {
 				t.Errorf("message %q in state %s", st.Message, st.State)
 			}

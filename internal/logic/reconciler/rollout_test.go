@@ -249,8 +249,8 @@ func TestRolloutsOfAnyPolicy(t *testing.T) {
 func (c *chaos) checkEnded(want cluster.Ref) {
 	c.Helper()
 	st := reconciler.StatusOfService(c.input(c.tasks()))
-	if c.rollout.State != cluster.RolloutComplete || c.service.Definition != want || st.State != reconciler.Healthy ||
-		len(st.Versions) != 1 ||
+	if c.rollout.State != cluster.RolloutComplete || c.service.Definition != want ||
+		st.State != cluster.ServiceHealthy || len(st.Versions) != 1 ||
 		st.Versions[0].Definition != want || c.rollout.Healthy.Definition != want {
 		c.Fatalf("%s, %s, %+v; want %s:\n%s%s", c.rollout.State, c.service.Definition, st, want, c.listAttempts(),
 			describe(c.decide(c.tasks())))

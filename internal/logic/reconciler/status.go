@@ -11,36 +11,13 @@ import (
 	"github.com/berthd/berth/internal/logic/watcher"
 )
 
-// States of a service or a job.
-const (
-	Healthy    = "healthy"     // all tasks of the newest generation are healthy and no other is left
-	Starting   = "starting"    // tasks are on their way, none had trouble
-	RollingOut = "rolling-out" // tasks of an older generation are still there
-	Degraded   = "degraded"    // some tasks are not healthy
-	Failing    = "failing"     // no task is healthy
-	Stopped    = "stopped"
-	Stopping   = "stopping"
-	Deleting   = "deleting"
-
-	Canary        = "canary"         // canaries are healthy and wait to be promoted
-	Paused        = "paused"         // tasks of an older version are there, and the rollout is paused
-	RolloutFailed = "rollout-failed" // tasks of an older version are there, and the rollout goes no further
-	CrashLooping  = "crash-looping"  // a task ends again and again
-
-	Pending   = "pending" // nothing of the job has begun
-	Running   = "running"
-	Succeeded = "succeeded"
-	Failed    = "failed"
-	Cancelled = "cancelled"
-)
-
 // ServiceStatus is the state of a service, with counts of its tasks.
 type ServiceStatus struct {
 	Desired, Running, Healthy int
 	// Updated counts live tasks of the newest version, Waiting the wanted tasks without a placement.
 	Updated, Waiting int
-	// State is one of the constants above.
-	State string
+
+	State cluster.ServiceState
 	// Message explains in a sentence why the service is not in its desired state; empty if it is.
 	Message string
 
@@ -205,40 +182,40 @@ func waits(n int) string {
 	return "wait"
 }
 
-func (c *statusCounts) state(in *ServiceInput, st *ServiceStatus) string {
+func (c *statusCounts) state(in *ServiceInput, st *ServiceStatus) cluster.ServiceState {
 	spec := in.Spec
 	switch {
 	case spec == nil || spec.Deleted:
-		return Deleting
+		return cluster.ServiceDeleting
 	case st.Desired == 0 && c.live > 0:
-		return Stopping
+		return cluster.ServiceStopping
 	case st.Desired == 0:
-		return Stopped
+		return cluster.ServiceStopped
 	case c.old > 0 && st.Rollout == cluster.RolloutFailed:
-		return RolloutFailed
+		return cluster.ServiceRolloutFailed
 	case c.old > 0 && st.Paused:
-		return Paused
+		return cluster.ServicePaused
 	case c.old > 0 && st.Rollout == cluster.RolloutCanary:
-		return Canary
+		return cluster.ServiceCanary
 	case c.old > 0:
-		return RollingOut
+		return cluster.ServiceRollingOut
 	case c.healthyFresh >= st.Desired:
-		return Healthy
+		return cluster.ServiceHealthy
 	case c.crashLoop != "":
-		return CrashLooping
+		return cluster.ServiceCrashLooping
 	case c.trouble == "" && c.givenUp == "":
-		return Starting
+		return cluster.ServiceStarting
 	case st.Healthy == 0:
-		return Failing
+		return cluster.ServiceFailing
 	}
-	return Degraded
+	return cluster.ServiceDegraded
 }
 
 func (c *statusCounts) message(st *ServiceStatus) string {
 	switch st.State {
-	case Healthy, Stopped:
+	case cluster.ServiceHealthy, cluster.ServiceStopped:
 		return ""
-	case Deleting, Stopping:
+	case cluster.ServiceDeleting, cluster.ServiceStopping:
 		text := fmt.Sprintf("%s to end", tasksAre(c.live, "has", "have"))
 		if c.silentNode != "" {
 			text += fmt.Sprintf("; node %s is silent and has to return first, or to be known to be gone", c.silentNode)
@@ -247,16 +224,16 @@ func (c *statusCounts) message(st *ServiceStatus) string {
 	}
 	text := fmt.Sprintf("%d of %s healthy", st.Healthy, tasksAre(st.Desired, "is", "are"))
 	switch st.State {
-	case Canary, Paused, RolloutFailed:
+	case cluster.ServiceCanary, cluster.ServicePaused, cluster.ServiceRolloutFailed:
 		text = st.RolloutMessage
-	case RollingOut:
+	case cluster.ServiceRollingOut:
 		text = fmt.Sprintf("%d of %s of the newest generation and healthy", c.healthyFresh,
 			tasksAre(st.Desired, "is", "are"))
 	}
 	if st.Waiting > 0 {
 		text += fmt.Sprintf("; %d to be placed", st.Waiting)
 	}
-	if trouble := cmp.Or(c.givenUp, c.crashLoop, c.trouble); trouble != "" && st.State != RolloutFailed {
+	if trouble := cmp.Or(c.givenUp, c.crashLoop, c.trouble); trouble != "" && st.State != cluster.ServiceRolloutFailed {
 		text += "; " + trouble
 	}
 	if st.MemoryTrouble != "" {
@@ -350,23 +327,18 @@ func because(message string) string {
 // JobStatus counts the tasks of a job.
 type JobStatus struct {
 	Total, Pending, Running, Succeeded, Failed, Cancelled int
-	// State is one of the constants above.
-	State   string
+
+	State   cluster.JobState
 	Message string
 	// Finished is when the last attempt ended, once the job is done.
 	Finished time.Time
-}
-
-// Done reports whether the job will not change any more.
-func (s JobStatus) Done() bool {
-	return s.State == Succeeded || s.State == Failed || s.State == Cancelled
 }
 
 // StatusOfJob returns the state of a job. It reads Spec and Tasks of the input. A placed task without an outcome counts
 // as running. A task that will not begin any more counts as cancelled.
 func StatusOfJob(in JobInput) JobStatus {
 	if in.Spec == nil {
-		return JobStatus{State: Deleting}
+		return JobStatus{State: cluster.JobDeleting}
 	}
 	own, _ := split(in.Spec, slots(in.Tasks))
 	return jobStatusOf(in.Spec, own)
@@ -402,11 +374,11 @@ func jobStatusOf(spec *cluster.Job, own []*slot) JobStatus {
 		}
 	}
 	st.State = st.state(spec, begun, exhausted != nil)
-	if st.Done() {
+	if st.State.Ended() {
 		st.Finished = last
 	}
 	st.Message = st.message(spec, exhausted)
-	if (st.State == Running || st.State == Pending) && !over {
+	if (st.State == cluster.JobRunning || st.State == cluster.JobPending) && !over {
 		st.Message += firstObstacle(own)
 	}
 	return st
@@ -433,29 +405,29 @@ func firstObstacle(own []*slot) string {
 	return note
 }
 
-func (s *JobStatus) state(spec *cluster.Job, begun, failed bool) string {
+func (s *JobStatus) state(spec *cluster.Job, begun, failed bool) cluster.JobState {
 	switch {
 	case spec.Deleted:
-		return Deleting
+		return cluster.JobDeleting
 	case s.Succeeded == s.Total:
-		return Succeeded
+		return cluster.JobSucceeded
 	case s.Running > 0:
-		return Running
+		return cluster.JobRunning
 	case spec.Cancelled:
-		return Cancelled
+		return cluster.JobCancelled
 	case failed:
-		return Failed
+		return cluster.JobFailed
 	case begun:
-		return Running
+		return cluster.JobRunning
 	}
-	return Pending
+	return cluster.JobPending
 }
 
 func (s *JobStatus) message(spec *cluster.Job, exhausted *slot) string {
 	switch {
-	case s.State == Succeeded:
+	case s.State == cluster.JobSucceeded:
 		return ""
-	case s.State == Deleting:
+	case s.State == cluster.JobDeleting:
 		return fmt.Sprintf("%s to end", tasksAre(s.Running, "has", "have"))
 	case exhausted != nil:
 		text := fmt.Sprintf("%s has no retries left", exhausted.id)
