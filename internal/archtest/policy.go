@@ -124,6 +124,7 @@ var layers = map[string][]string{
 	"internal/store/storetest": {
 		"internal/cluster", "internal/store", "internal/store/election", "internal/testkit",
 	},
+	"internal/suite":     {"internal/yardstick"},
 	"internal/telemetry": {"internal/cluster", "internal/store"},
 	"internal/thread":    {},
 	"internal/timetable": {},
@@ -132,6 +133,7 @@ var layers = map[string][]string{
 	"internal/version":   {},
 	"internal/taskview":  {"api", "internal/cluster"},
 	"internal/wording":   {"internal/cluster"},
+	"internal/yardstick": {"internal/pause"},
 
 	// The inputs of decisions, for the leader and for views.
 	"internal/observe": {
@@ -508,7 +510,8 @@ var layers = map[string][]string{
 	// Packages that check the others.
 	"internal/archtest":                {},
 	"internal/sim":                     {"..."},
-	"internal/testkit":                 {"internal/pause"},
+	"internal/suite/suitetest":         {"internal/suite"},
+	"internal/testkit":                 {"internal/pause", "internal/suite", "internal/yardstick"},
 	"internal/testkit/script":          {},
 	"internal/transport/transporttest": {},
 	"internal/testkit/testsummary":     {"internal/testkit"},
@@ -526,6 +529,7 @@ var proof = []string{
 	"internal/executor/executortest",
 	"internal/sim",
 	"internal/store/storetest",
+	"internal/suite/suitetest",
 	"internal/testkit",
 	"internal/testkit/script",
 	"internal/testkit/testsummary",
