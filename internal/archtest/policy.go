@@ -122,7 +122,7 @@ var layers = map[string][]string{
 	"internal/store/memory":        {"internal/cluster", "internal/store"},
 	"internal/store/recordjson":    {"internal/cluster"},
 	"internal/store/storetest": {
-		"internal/cluster", "internal/store", "internal/store/election", "internal/testkit",
+		"internal/store", "internal/store/election", "internal/suite", "internal/yardstick",
 	},
 	"internal/suite":     {"internal/yardstick"},
 	"internal/telemetry": {"internal/cluster", "internal/store"},
@@ -508,8 +508,11 @@ var layers = map[string][]string{
 	},
 
 	// Packages that check the others.
-	"internal/archtest":                {},
-	"internal/sim":                     {"..."},
+	"internal/archtest": {},
+	"internal/sim":      {"..."},
+	"internal/store/storetest/enginetest": {
+		"internal/store", "internal/store/storetest", "internal/suite", "internal/suite/suitetest", "internal/testkit",
+	},
 	"internal/suite/suitetest":         {"internal/suite"},
 	"internal/testkit":                 {"internal/pause", "internal/suite", "internal/yardstick"},
 	"internal/testkit/script":          {},
@@ -522,13 +525,15 @@ var layers = map[string][]string{
 	"test/load":                        {"api", "api/client", "internal/cluster", "internal/testkit"},
 }
 
-// proof lists the packages that exist for tests: only tests and each other import them.
+// proof lists the packages that exist for tests: only tests and each other import them. No other code imports package
+// testing.
 var proof = []string{
 	"internal/cli/clitest",
 	"internal/controlplane/planetest",
 	"internal/executor/executortest",
 	"internal/sim",
-	"internal/store/storetest",
+	"internal/store/etcd/etcdtest",
+	"internal/store/storetest/enginetest",
 	"internal/suite/suitetest",
 	"internal/testkit",
 	"internal/testkit/script",
@@ -538,6 +543,12 @@ var proof = []string{
 	"test/history",
 	"test/load",
 	"test/netlab",
+}
+
+// suites lists the conformance suites. Programs may run them, so they are no packages of proof. Like those, they must
+// not sleep on the real clock (ADR 0082).
+var suites = []string{
+	"internal/store/storetest",
 }
 
 // modules maps each third-party module to the folders that may import it, so that
@@ -553,6 +564,7 @@ var modules = map[string][]string{
 	"github.com/goccy/go-yaml": {
 		"internal/blockyaml", "internal/manifest", "internal/cli/clitest", "internal/cli/simulate",
 	},
+	"github.com/google/go-cmp": {"internal/store/storetest"},
 	"github.com/google/go-containerregistry": {
 		"internal/executor/containerd", "internal/bench/latency",
 		"examples/images", "test/e2e",

@@ -8,11 +8,12 @@ import (
 
 	"github.com/berthd/berth/internal/store"
 	"github.com/berthd/berth/internal/store/storetest"
+	"github.com/berthd/berth/internal/store/storetest/enginetest"
 )
 
 func TestEngine(t *testing.T) {
 	t.Parallel()
-	storetest.Test(t, storetest.Suite{Without: inOtherTests, Open: func(t *testing.T) storetest.Subject {
+	enginetest.Test(t, enginetest.Suite{Without: inOtherTests, Open: func(t *testing.T) storetest.Subject {
 		t.Parallel()
 		return subject(t)
 	}})

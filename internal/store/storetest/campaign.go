@@ -2,16 +2,16 @@ package storetest
 
 import (
 	"math/rand/v2"
-	"testing"
 	"time"
 
 	"github.com/berthd/berth/internal/store"
 	"github.com/berthd/berth/internal/store/election"
-	"github.com/berthd/berth/internal/testkit"
+	"github.com/berthd/berth/internal/suite"
+	"github.com/berthd/berth/internal/yardstick"
 )
 
 // testCampaign lets two servers lead one after the other, on the engine's own time.
-func testCampaign(t *testing.T, c *check) {
+func testCampaign(c *check) {
 	newCandidate := func(server string) *election.Candidate {
 		return election.NewCandidate(election.CandidateConfig{
 			Engine: c.Engine, Prefix: store.DefaultPrefix, Domain: "d", Server: server,
@@ -25,45 +25,45 @@ func testCampaign(t *testing.T, c *check) {
 			Ops:      []store.Op{put("e/last", value)},
 		}).Applied[0]
 	}
-	ctx := testkit.Context(c, time.Minute)
+	ctx := suite.Context(c, time.Minute)
 	// 1. The first candidate leads immediately, and continues leading.
 	first, err := newCandidate("a").Campaign(ctx)
 	if err != nil {
-		t.Fatalf("first campaign: %v", err)
+		c.Fatalf("first campaign: %v", err)
 	}
 	if first.Leader.Epoch != 1 || !write(first, "a") {
-		t.Fatalf("first leader: got %+v, want epoch 1 with the right to write", first.Leader)
+		c.Fatalf("first leader: got %+v, want epoch 1 with the right to write", first.Leader)
 	}
 	// 2. The first leader stops. The second takes over once the first was silent long enough.
 	began := time.Now()
 	first.Resign()
 	second, err := newCandidate("b").Campaign(ctx)
 	if err != nil {
-		t.Fatalf("second campaign: %v", err)
+		c.Fatalf("second campaign: %v", err)
 	}
 	if took := time.Since(began); took < election.BeatLimit {
-		t.Errorf("the second took over after %v, want at least %v", took, election.BeatLimit)
+		c.Errorf("the second took over after %v, want at least %v", took, election.BeatLimit)
 	}
 	if second.Leader.Epoch != 2 || second.Leader.Incarnation != first.Leader.Incarnation {
-		t.Errorf("second leader: got %+v, want epoch 2 in the incarnation of %+v", second.Leader, first.Leader)
+		c.Errorf("second leader: got %+v, want epoch 2 in the incarnation of %+v", second.Leader, first.Leader)
 	}
 	// 3. The old epoch is fenced off, and the stored record equals the leader's copy.
 	if write(first, "a again") || !write(second, "b") {
-		t.Error("the old epoch can write, or the new one cannot")
+		c.Errorf("the old epoch can write, or the new one cannot")
 	}
 	c.wantList("e/", "e/last=b")
 	if got := c.read(second.Record.Key); got.Modified != second.Record.Modified || got.Created != first.Record.Created {
-		t.Errorf("leader record: got %+v, want %+v", got, second.Record)
+		c.Errorf("leader record: got %+v, want %+v", got, second.Record)
 	}
 	// 4. The same server does not wait after a restart.
 	second.Resign()
-	watch := testkit.NewStopwatch()
+	watch := yardstick.NewStopwatch()
 	third, err := newCandidate("b").Campaign(ctx)
 	if err != nil {
-		t.Fatalf("third campaign: %v", err)
+		c.Fatalf("third campaign: %v", err)
 	}
 	defer third.Resign()
 	if took := watch.Elapsed(); took > election.BeatLimit || third.Leader.Epoch != 3 {
-		t.Errorf("a restarted leader: got epoch %d after %v, want 3 after 0s", third.Leader.Epoch, took)
+		c.Errorf("a restarted leader: got epoch %d after %v, want 3 after 0s", third.Leader.Epoch, took)
 	}
 }
