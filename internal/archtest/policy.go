@@ -84,9 +84,12 @@ var layers = map[string][]string{
 	"internal/executor/containerd/runspec": {
 		"internal/cluster", "internal/executor", "internal/executor/outlive",
 	},
-	"internal/executor/executortest": {"internal/cluster", "internal/executor", "internal/logs", "internal/testkit"},
-	"internal/executor/fake":         {"internal/cluster", "internal/executor", "internal/logs", "internal/pause"},
-	"internal/executor/outlive":      {"internal/executor"},
+	"internal/executor/executortest": {
+		"internal/cluster", "internal/executor", "internal/logs", "internal/pause", "internal/suite",
+		"internal/yardstick",
+	},
+	"internal/executor/fake":    {"internal/cluster", "internal/executor", "internal/logs", "internal/pause"},
+	"internal/executor/outlive": {"internal/executor"},
 	"internal/executor/process": {
 		"internal/cluster", "internal/executor", "internal/executor/outlive", "internal/executor/usage",
 		"internal/logs", "internal/pause", "internal/pty",
@@ -508,12 +511,13 @@ var layers = map[string][]string{
 	},
 
 	// Packages that check the others.
-	"internal/archtest": {},
-	"internal/sim":      {"..."},
+	"internal/archtest":                        {},
+	"internal/executor/executortest/benchmark": {"internal/cluster", "internal/executor"},
+	"internal/sim":                             {"..."},
 	"internal/store/storetest/enginetest": {
 		"internal/store", "internal/store/storetest", "internal/suite", "internal/suite/suitetest", "internal/testkit",
 	},
-	"internal/suite/suitetest":         {"internal/suite"},
+	"internal/suite/suitetest":         {"internal/suite", "internal/testkit"},
 	"internal/testkit":                 {"internal/pause", "internal/suite", "internal/yardstick"},
 	"internal/testkit/script":          {},
 	"internal/transport/transporttest": {},
@@ -530,7 +534,7 @@ var layers = map[string][]string{
 var proof = []string{
 	"internal/cli/clitest",
 	"internal/controlplane/planetest",
-	"internal/executor/executortest",
+	"internal/executor/executortest/benchmark",
 	"internal/sim",
 	"internal/store/etcd/etcdtest",
 	"internal/store/storetest/enginetest",
@@ -548,6 +552,7 @@ var proof = []string{
 // suites lists the conformance suites. Programs may run them, so they are no packages of proof. Like those, they must
 // not sleep on the real clock (ADR 0082).
 var suites = []string{
+	"internal/executor/executortest",
 	"internal/store/storetest",
 }
 
@@ -564,7 +569,7 @@ var modules = map[string][]string{
 	"github.com/goccy/go-yaml": {
 		"internal/blockyaml", "internal/manifest", "internal/cli/clitest", "internal/cli/simulate",
 	},
-	"github.com/google/go-cmp": {"internal/store/storetest"},
+	"github.com/google/go-cmp": {"internal/executor/executortest", "internal/store/storetest"},
 	"github.com/google/go-containerregistry": {
 		"internal/executor/containerd", "internal/bench/latency",
 		"examples/images", "test/e2e",
