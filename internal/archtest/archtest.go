@@ -8,7 +8,8 @@
 //
 // These rules are kept here:
 //   - layers: a package imports only what its row allows; every package has a row
-//     and every row a package; a driver is named only by those who wire it;
+//     and every row a package; a driver is named only by those who wire it; only
+//     tests and packages for tests import package testing;
 //   - modules: each third-party module is used only in the folders of its row;
 //   - purity: internal/cluster and internal/logic read no clock, print nothing,
 //     start and share nothing, and do not depend on the order of a map;

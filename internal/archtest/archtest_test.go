@@ -45,7 +45,7 @@ func TestPurity(t *testing.T) {
 }
 
 func TestNoRealWaiting(t *testing.T) {
-	found, err := waits(os.DirFS(root), proof)
+	found, err := waits(os.DirFS(root), slices.Concat(proof, suites))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -319,7 +319,7 @@ func TestLayersCanFail(t *testing.T) {
 		{ImportPath: "m/internal/logic/plan", Imports: []string{"m/internal/cluster"}},
 		{ImportPath: "m/internal/driver", Imports: []string{"os"}},
 		{ImportPath: "m/internal/driver/a", Imports: []string{"m/internal/driver", "example.org/db/v2"}},
-		{ImportPath: "m/internal/testkit", Imports: []string{"example.org/prop"}},
+		{ImportPath: "m/internal/testkit", Imports: []string{"testing", "example.org/prop"}},
 		{ImportPath: "m/cmd/x", Imports: []string{"m/internal/driver/a"}, XTestImports: []string{"m/internal/testkit"}},
 	}
 	tests := []struct {
@@ -386,6 +386,13 @@ func TestLayersCanFail(t *testing.T) {
 			name: "the test kit in code, even where all is allowed",
 			pkg:  listed{ImportPath: "m/cmd/x", Imports: []string{"m/internal/driver/a", "m/internal/testkit"}},
 			want: []string{"cmd/x: layers: must not import internal/testkit outside tests"},
+		},
+		{
+			name: "package testing in code",
+			pkg: listed{
+				ImportPath: "m/internal/driver", Imports: []string{"testing/iotest"}, TestImports: []string{"testing"},
+			},
+			want: []string{`internal/driver: layers: must not import "testing/iotest" outside tests`},
 		},
 		{
 			name: "a package without a row",

@@ -135,6 +135,8 @@ func (c *layerCheck) code(name string, allowed []string, imp string) {
 	case ours && !matchAny(allowed, dep):
 		c.report(name, "layers", fmt.Sprintf("must not import %s", dep))
 	case ours:
+	case match("testing/...", imp) && !matchAny(c.proof, name):
+		c.report(name, "layers", fmt.Sprintf("must not import %q outside tests", imp))
 	case isPure(name) && !slices.Contains(c.pure, imp):
 		c.report(name, "layers", fmt.Sprintf("decides, so it must not import %q", imp))
 	case isStandard(imp):

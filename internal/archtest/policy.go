@@ -84,9 +84,12 @@ var layers = map[string][]string{
 	"internal/executor/containerd/runspec": {
 		"internal/cluster", "internal/executor", "internal/executor/outlive",
 	},
-	"internal/executor/executortest": {"internal/cluster", "internal/executor", "internal/logs", "internal/testkit"},
-	"internal/executor/fake":         {"internal/cluster", "internal/executor", "internal/logs", "internal/pause"},
-	"internal/executor/outlive":      {"internal/executor"},
+	"internal/executor/executortest": {
+		"internal/cluster", "internal/executor", "internal/logs", "internal/pause", "internal/suite",
+		"internal/yardstick",
+	},
+	"internal/executor/fake":    {"internal/cluster", "internal/executor", "internal/logs", "internal/pause"},
+	"internal/executor/outlive": {"internal/executor"},
 	"internal/executor/process": {
 		"internal/cluster", "internal/executor", "internal/executor/outlive", "internal/executor/usage",
 		"internal/logs", "internal/pause", "internal/pty",
@@ -122,8 +125,9 @@ var layers = map[string][]string{
 	"internal/store/memory":        {"internal/cluster", "internal/store"},
 	"internal/store/recordjson":    {"internal/cluster"},
 	"internal/store/storetest": {
-		"internal/cluster", "internal/store", "internal/store/election", "internal/testkit",
+		"internal/store", "internal/store/election", "internal/suite", "internal/yardstick",
 	},
+	"internal/suite":     {"internal/yardstick"},
 	"internal/telemetry": {"internal/cluster", "internal/store"},
 	"internal/thread":    {},
 	"internal/timetable": {},
@@ -132,6 +136,7 @@ var layers = map[string][]string{
 	"internal/version":   {},
 	"internal/taskview":  {"api", "internal/cluster"},
 	"internal/wording":   {"internal/cluster"},
+	"internal/yardstick": {"internal/pause"},
 
 	// The inputs of decisions, for the leader and for views.
 	"internal/observe": {
@@ -507,9 +512,14 @@ var layers = map[string][]string{
 	},
 
 	// Packages that check the others.
-	"internal/archtest":                {},
-	"internal/sim":                     {"..."},
-	"internal/testkit":                 {"internal/pause"},
+	"internal/archtest":                        {},
+	"internal/executor/executortest/benchmark": {"internal/cluster", "internal/executor"},
+	"internal/sim":                             {"..."},
+	"internal/store/storetest/enginetest": {
+		"internal/store", "internal/store/storetest", "internal/suite", "internal/suite/suitetest", "internal/testkit",
+	},
+	"internal/suite/suitetest":         {"internal/suite", "internal/testkit"},
+	"internal/testkit":                 {"internal/pause", "internal/suite", "internal/yardstick"},
 	"internal/testkit/script":          {},
 	"internal/transport/transporttest": {},
 	"internal/testkit/testsummary":     {"internal/testkit"},
@@ -520,13 +530,16 @@ var layers = map[string][]string{
 	"test/load":                        {"api", "api/client", "internal/cluster", "internal/testkit"},
 }
 
-// proof lists the packages that exist for tests: only tests and each other import them.
+// proof lists the packages that exist for tests: only tests and each other import them. No other code imports package
+// testing.
 var proof = []string{
 	"internal/cli/clitest",
 	"internal/controlplane/planetest",
-	"internal/executor/executortest",
+	"internal/executor/executortest/benchmark",
 	"internal/sim",
-	"internal/store/storetest",
+	"internal/store/etcd/etcdtest",
+	"internal/store/storetest/enginetest",
+	"internal/suite/suitetest",
 	"internal/testkit",
 	"internal/testkit/script",
 	"internal/testkit/testsummary",
@@ -544,6 +557,13 @@ var drivers = map[string][]string{
 	"internal/store/memory": {"internal/bench/...", "internal/controlplane/planetest", "internal/sim"},
 }
 
+// suites lists the conformance suites. Programs may run them, so they are no packages of proof. Like those, they must
+// not sleep on the real clock (ADR 0082).
+var suites = []string{
+	"internal/executor/executortest",
+	"internal/store/storetest",
+}
+
 // modules maps each third-party module to the folders that may import it, so that
 // to replace one is to change one folder.
 var modules = map[string][]string{
@@ -557,6 +577,7 @@ var modules = map[string][]string{
 	"github.com/goccy/go-yaml": {
 		"internal/blockyaml", "internal/manifest", "internal/cli/clitest", "internal/cli/simulate",
 	},
+	"github.com/google/go-cmp": {"internal/executor/executortest", "internal/store/storetest"},
 	"github.com/google/go-containerregistry": {
 		"internal/executor/containerd", "internal/bench/latency",
 		"examples/images", "test/e2e",

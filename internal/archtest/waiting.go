@@ -16,9 +16,9 @@ import (
 // costs nothing: a helper called from one, say.
 const bubbled = "in-bubble:"
 
-// waits checks every test of a tree, and every file of the packages of proof apart
+// waits checks every test of a tree, and every file of the packages with checks apart
 // from internal/testkit, for sleeps on the real clock.
-func waits(tree fs.FS, proof []string) ([]Finding, error) {
+func waits(tree fs.FS, checks []string) ([]Finding, error) {
 	var found []Finding
 	err := fs.WalkDir(tree, ".", func(name string, d fs.DirEntry, err error) error {
 		switch {
@@ -30,7 +30,7 @@ func waits(tree fs.FS, proof []string) ([]Finding, error) {
 			return nil
 		}
 		dir := path.Dir(name)
-		if dir == "internal/testkit" || !strings.HasSuffix(name, "_test.go") && !slices.Contains(proof, dir) {
+		if dir == "internal/testkit" || !strings.HasSuffix(name, "_test.go") && !slices.Contains(checks, dir) {
 			return nil
 		}
 		src, err := fs.ReadFile(tree, name)

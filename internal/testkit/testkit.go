@@ -3,9 +3,9 @@
 //
 // A test that waits for a process, a socket or a container polls with Eventually, or with Poll where it has to continue
 // after the limit; nothing else in a test may sleep on the real clock, but for the tests that do something at a random
-// moment, which Pause until then. No test fails because the machine is slow: limits follow a yardstick (Eventually,
-// Context, Scaled, Stopwatch). A test that needs a part asks with NeedRoot or NeedCommand: where the part is missing
-// the test is skipped with the reason, or fails if BERTH_TEST_NO_SKIP is set, as CI sets it.
+// moment, which Pause until then. No test fails because the machine is slow: limits follow internal/yardstick
+// (Eventually, Context, Scaled, NewStopwatch). A test that needs a part calls NeedRoot or NeedCommand: where the part
+// is missing the test is skipped with the reason, or fails if BERTH_TEST_NO_SKIP is set, as CI sets it.
 package testkit
 
 import (
@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/berthd/berth/internal/pause"
+	"github.com/berthd/berth/internal/suite"
+	"github.com/berthd/berth/internal/yardstick"
 )
 
 // NoSkip is the environment variable that turns every skip into a failure.
@@ -26,62 +28,32 @@ const NoSkip = "BERTH_TEST_NO_SKIP"
 // Machine is the environment variable that distinguishes machines with different parts.
 const Machine = "BERTH_TEST_MACHINE"
 
-const (
-	// poll is the pause after the first check of Eventually. Later pauses grow to slowPoll, because frequent checks of
-	// slow things only take processor time from what the test waits for.
-	poll     = 10 * time.Millisecond
-	slowPoll = 200 * time.Millisecond
-	// checkShare is the least ratio of a pause to the duration of the check before it, so that repeated commands leave
-	// the machine to what the test waits for. It counts up to longestPoll.
-	checkShare  = 3
-	longestPoll = time.Second
-)
-
-// pauseAfter returns the next pause after a pause and a check that took so long.
-func pauseAfter(pause, took time.Duration) time.Duration {
-	if inBubble() {
-		return poll
-	}
-	return max(min(pause*5/4, slowPoll), min(checkShare*took, longestPoll))
-}
-
 // Eventually calls check until it returns nil, and fails the test with check's last error once the limit has passed.
-// The limit is that of a quiet machine: it stretches while the machine is slow or busy (see Scaled). It must run on the
-// test's own goroutine.
+// The limit is that of a quiet machine: see yardstick.Eventually. It must run on the test's own goroutine.
 func Eventually(t testing.TB, limit time.Duration, check func() error) {
 	t.Helper()
-	watch := NewStopwatch()
-	for pause := min(poll, limit); ; {
-		began := time.Now()
-		err := check()
-		took := time.Since(began)
-		switch {
-		case err == nil:
-			return
-		case t.Context().Err() != nil:
-			t.Fatalf("the test ended while waiting: %v", err)
-		case watch.over(limit):
-			t.Fatalf("after %v, %v on the wall: %v", limit, time.Since(watch.began).Round(time.Millisecond), err)
-		}
-		Pause(t.Context(), pause)
-		pause = pauseAfter(pause, took)
-	}
+	suite.Eventually(t, limit, check)
 }
 
-// Poll calls check until it returns nil or ctx has ended, and returns its last error. It checks once at least. It is
-// for what must not end the test: cleaning up, above all.
-func Poll(ctx context.Context, check func() error) error {
-	for pause := poll; ; {
-		began := time.Now()
-		err := check()
-		if err == nil || ctx.Err() != nil {
-			return err
-		}
-		took := time.Since(began)
-		Pause(ctx, pause)
-		pause = pauseAfter(pause, took)
-	}
+// Context returns a context of the test that ends after a limit, stretched as by Eventually. Its cause says so.
+func Context(t testing.TB, limit time.Duration) context.Context {
+	t.Helper()
+	return suite.Context(t, limit)
 }
+
+// WithLimit is yardstick.WithLimit. It is for what outlives a test's own context.
+func WithLimit(parent context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
+	return yardstick.WithLimit(parent, limit)
+}
+
+// Poll is yardstick.Poll. It is for what must not end the test: cleaning up, above all.
+func Poll(ctx context.Context, check func() error) error { return yardstick.Poll(ctx, check) }
+
+// Scaled is yardstick.Scaled, for limits that a test writes into a manifest or a configuration.
+func Scaled(limit time.Duration) time.Duration { return yardstick.Scaled(limit) }
+
+// NewStopwatch is yardstick.NewStopwatch, for tests that compare a duration with an upper limit.
+func NewStopwatch() *yardstick.Stopwatch { return yardstick.NewStopwatch() }
 
 // Pause waits until d has passed or ctx has ended. It is the one sleep of tests, for tests in which the moment matters:
 // when to kill a process, or how fast to send. A test that waits for an event uses Eventually.

@@ -15,17 +15,17 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/berthd/berth/internal/executor/containerd"
-	"github.com/berthd/berth/internal/executor/executortest"
+	"github.com/berthd/berth/internal/executor/executortest/benchmark"
 )
 
 func BenchmarkBerth(b *testing.B) {
 	n := newNode(b)
-	executortest.Bench(b, n.life(b), shell)
+	benchmark.Driver(b, n.life(b), shell)
 }
 
 func BenchmarkBerthWithoutSeccomp(b *testing.B) {
 	n := newNode(b)
-	executortest.Bench(b, n.life(b, func(c *containerd.Config) { c.NoSeccomp = true }), shell)
+	benchmark.Driver(b, n.life(b, func(c *containerd.Config) { c.NoSeccomp = true }), shell)
 }
 
 // BenchmarkPlain starts the same container through containerd's client, as its documentation does: once as isolated as
@@ -52,7 +52,7 @@ func plain(b *testing.B, cl *client.Client, isolation ...oci.SpecOpts) {
 		}
 	}
 	count := 0
-	executortest.FirstInstruction(b, func(volume, script string) func() {
+	benchmark.FirstInstruction(b, func(volume, script string) func() {
 		count++
 		img, err := cl.GetImage(ctx, busyboxImage)
 		must(err)

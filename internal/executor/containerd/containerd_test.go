@@ -30,6 +30,7 @@ import (
 	"github.com/berthd/berth/internal/executor/containerd/collector"
 	"github.com/berthd/berth/internal/executor/containerd/daemon"
 	"github.com/berthd/berth/internal/executor/executortest"
+	"github.com/berthd/berth/internal/suite/suitetest"
 	"github.com/berthd/berth/internal/testkit"
 )
 
@@ -314,17 +315,18 @@ func killOne(t *testing.T, word string) {
 	}
 }
 
-func (n *node) machine(*testing.T) executortest.Machine {
+func (n *node) machine(t *testing.T) executortest.Machine {
 	return executortest.Machine{
-		New:       func(t *testing.T) executor.Executor { return n.life(t) },
+		New:       func() executor.Executor { return n.life(t) },
 		Container: func(p executortest.Program) cluster.Container { return shell(p.Script()) },
 		Shell:     shell,
+		Lines:     testkit.Setting(t, "BERTH_TEST_LINES", 0),
 		Cgroup:    cgroup,
-		Orphan:    func(t *testing.T, id executor.ID) { killOne(t, named(id)) }, // the shim has the id for an argument
+		Orphan:    func(id executor.ID) { killOne(t, named(id)) }, // the shim has the id for an argument
 	}
 }
 
 func TestContract(t *testing.T) {
 	n := newNode(t)
-	executortest.Run(t, n.machine)
+	suitetest.Run(t, executortest.Cases(), n.machine)
 }

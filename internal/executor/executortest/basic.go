@@ -14,7 +14,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor"
 	"github.com/berthd/berth/internal/logs"
-	"github.com/berthd/berth/internal/testkit"
+	"github.com/berthd/berth/internal/yardstick"
 )
 
 // basicTests are the life of a container.
@@ -69,7 +69,7 @@ func life(b *bench) {
 	}
 	b.must(b.ex.Remove(b.Context(), s.ID))
 	if _, ok := b.status(s.ID); ok {
-		b.Error("still listed after remove")
+		b.Errorf("still listed after remove")
 	}
 }
 
@@ -285,12 +285,12 @@ func cancelled(b *bench) {
 	cancel()
 	s := b.spec(b.m.Container(Program{Forever: true}))
 	if err := b.ex.Prepare(ctx, s, nil); err == nil {
-		b.Error("prepare with an ended context succeeded")
+		b.Errorf("prepare with an ended context succeeded")
 	}
 	id := b.start(s)
 	short, cancel := context.WithTimeout(b.Context(), 50*time.Millisecond)
 	defer cancel()
-	watch := testkit.NewStopwatch()
+	watch := yardstick.NewStopwatch()
 	_, err := b.ex.Wait(short, id)
 	if err == nil || watch.Elapsed() > Limit/2 {
 		b.Errorf("wait with a short context: %v after %v", err, watch.Elapsed())
@@ -304,7 +304,7 @@ func unknownExit(b *bench) {
 	id := b.start(b.spec(b.m.Container(Program{Forever: true})))
 	ended := make(chan cluster.Exit, 1)
 	go func() { ended <- b.wait(id) }()
-	b.m.Orphan(b.T, id)
+	b.m.Orphan(id)
 	exit := <-ended
 	if !exit.Unknown || exit.Success() {
 		b.Errorf("got exit %+v, want an unknown one", exit)

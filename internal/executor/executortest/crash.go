@@ -9,12 +9,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"testing"
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor"
-	"github.com/berthd/berth/internal/testkit"
+	"github.com/berthd/berth/internal/pause"
+	"github.com/berthd/berth/internal/suite"
 )
 
 // Agent acts as an agent until it is killed: it makes containers below dir and starts them, several at a time. Each
@@ -83,8 +83,8 @@ func ranAtLeast(dir string, want int) error {
 // Crash kills agents at random moments, several times, and checks what they leave: no program ran twice, none was lost,
 // running programs are still the same processes, and interrupted preparations can be repeated. command makes a process
 // that calls Agent with dir; only New and Shell of m are used.
-func Crash(t *testing.T, m Machine, dir string, command func(ctx context.Context) *exec.Cmd) {
-	ex := m.New(t)
+func Crash(t suite.T, m Machine, dir string, command func(ctx context.Context) *exec.Cmd) {
+	ex := m.New()
 	b := &bench{T: t, m: m, ex: ex}
 	running := map[executor.ID]executor.Process{}
 	for round := range crashRounds {
@@ -101,15 +101,15 @@ func Crash(t *testing.T, m Machine, dir string, command func(ctx context.Context
 			default:
 			}
 		}
-		testkit.Eventually(t, Limit, func() error {
+		suite.Eventually(t, Limit, func() error {
 			lives()
 			return ranAtLeast(dir, (round+1)*crashPrograms)
 		})
-		testkit.Pause(t.Context(), rand.N(500*time.Millisecond))
+		b.must(pause.For(t.Context(), rand.N(500*time.Millisecond)))
 		lives()
 		b.must(cmd.Process.Kill())
 		if err := <-died; err == nil {
-			t.Fatal("the agent ended well")
+			t.Fatalf("the agent ended well")
 		}
 		all, err := ex.List(t.Context())
 		b.must(err)

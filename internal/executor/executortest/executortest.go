@@ -1,7 +1,8 @@
-// Package executortest is the contract of package executor as a test that every driver passes.
+// Package executortest is the contract of package executor as a suite that every driver passes: cases that run as tests
+// and in programs.
 //
-// A driver's test makes a Machine, on which several lives of an agent may follow each other, and calls Run. The Machine
-// leaves out what the driver cannot do at all; everything else must be right.
+// A test or a program makes a Machine, on which several lives of an agent may follow each other, for each case. The
+// Machine leaves out what the driver cannot do at all; everything else must be right.
 package executortest
 
 import (
@@ -13,13 +14,13 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
-	"testing"
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor"
 	"github.com/berthd/berth/internal/logs"
-	"github.com/berthd/berth/internal/testkit"
+	"github.com/berthd/berth/internal/suite"
+	"github.com/berthd/berth/internal/yardstick"
 )
 
 // Limit is the longest wait for an expected event.
@@ -67,7 +68,7 @@ func (p Program) Script() string {
 type Machine struct {
 	// New begins the next life of the agent: it returns an executor that knows what its predecessors
 	// left. The one before is not used again.
-	New func(t *testing.T) executor.Executor
+	New func() executor.Executor
 	// Container returns a container that plays the program.
 	Container func(p Program) cluster.Container
 	// Shell returns a container that runs a script with busybox's shell, as root unless the container says otherwise.
@@ -77,26 +78,29 @@ type Machine struct {
 	Cgroup func(id executor.ID, file string) string
 	// Orphan kills the process between the driver and the program, so that the program's end is not observed. Without
 	// it the test of unknown exits is skipped.
-	Orphan func(t *testing.T, id executor.ID)
+	Orphan func(id executor.ID)
 	// OneUser says that all programs run as the agent's own user, which is not root.
 	OneUser bool
+	// Lines is how many lines a program prints quickly, 0 for a million. An emulated processor needs fewer.
+	Lines int64
 }
 
-// Run runs the suite; machine is called once for each test.
-func Run(t *testing.T, machine func(t *testing.T) Machine) {
-	for _, test := range slices.Concat(basicTests(), signalTests(), realTests(), terminalTests(), limitTests(),
-		isolationTests()) {
-		t.Run(test.name, func(t *testing.T) {
-			m := machine(t)
+// Cases returns the suite.
+func Cases() []suite.Case[Machine] {
+	tests := slices.Concat(basicTests(), signalTests(), realTests(), terminalTests(), limitTests(), isolationTests())
+	cases := make([]suite.Case[Machine], len(tests))
+	for i, test := range tests {
+		cases[i] = suite.Case[Machine]{Name: test.name, Run: func(t suite.T, m Machine) {
 			if test.need != nil {
 				if missing := test.need(m); missing != "" {
 					t.Logf("does not apply: the driver has no %s", missing)
 					return
 				}
 			}
-			test.run(&bench{T: t, m: m, ex: m.New(t)})
-		})
+			test.run(&bench{T: t, m: m, ex: m.New()})
+		}}
 	}
+	return cases
 }
 
 type test struct {
@@ -128,13 +132,13 @@ func needCgroup(m Machine) string {
 
 // bench is one test with its executor.
 type bench struct {
-	*testing.T
+	suite.T
 	m  Machine
 	ex executor.Executor
 }
 
 // newLife ends the agent's life and begins the next.
-func (b *bench) newLife() { b.Helper(); b.ex = b.m.New(b.T) }
+func (b *bench) newLife() { b.Helper(); b.ex = b.m.New() }
 
 // counter makes ids unique on a machine that outlives a test process.
 var counter atomic.Int64
@@ -145,7 +149,7 @@ func (b *bench) spec(c cluster.Container) executor.Spec {
 	id := executor.ID(fmt.Sprintf("t%d--%d", os.Getpid(), counter.Add(1)))
 	dir := b.TempDir()
 	if err := os.Chmod(dir, 0o700); err != nil { // as agents keep theirs
-		b.Fatal(err)
+		b.Fatalf("%v", err)
 	}
 	s := executor.Spec{
 		ID: id, Labels: map[string]string{"task": "web.1." + string(id)}, Container: c,
@@ -153,11 +157,11 @@ func (b *bench) spec(c cluster.Container) executor.Spec {
 	}
 	for _, d := range []string{s.Dir, s.LogDir} {
 		if err := os.Mkdir(d, 0o755); err != nil {
-			b.Fatal(err)
+			b.Fatalf("%v", err)
 		}
 	}
 	b.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(b.Context()), testkit.Scaled(Limit))
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(b.Context()), yardstick.Scaled(Limit))
 		defer cancel()
 		if err := b.ex.Remove(ctx, id); err != nil {
 			b.Errorf("remove %s at the end: %v", id, err)
@@ -191,7 +195,7 @@ func (b *bench) started(s executor.Spec) executor.Process {
 
 func (b *bench) wait(id executor.ID) cluster.Exit {
 	b.Helper()
-	ctx := testkit.Context(b, Limit)
+	ctx := suite.Context(b, Limit)
 	exit, err := b.ex.Wait(ctx, id)
 	if err != nil {
 		b.Fatalf("wait: %v", err)
@@ -230,7 +234,7 @@ func (b *bench) output(s executor.Spec) string {
 // appears waits until the log holds a text.
 func (b *bench) appears(s executor.Spec, text string) {
 	b.Helper()
-	testkit.Eventually(b, Limit, func() error {
+	suite.Eventually(b, Limit, func() error {
 		if out := b.output(s); !strings.Contains(out, text) {
 			return fmt.Errorf("the log has no %q: %q", text, out)
 		}
@@ -245,7 +249,7 @@ func (b *bench) status(id executor.ID) (executor.Status, bool) {
 	if !slices.IsSortedFunc(all, func(x, y executor.Status) int {
 		return strings.Compare(string(x.ID), string(y.ID))
 	}) {
-		b.Error("the list is not ordered")
+		b.Errorf("the list is not ordered")
 	}
 	i := slices.IndexFunc(all, func(s executor.Status) bool { return s.ID == id })
 	if i < 0 {
@@ -266,7 +270,7 @@ func (b *bench) state(id executor.ID, want executor.State) executor.Status {
 func (b *bench) must(err error) {
 	b.Helper()
 	if err != nil {
-		b.Fatal(err)
+		b.Fatalf("%v", err)
 	}
 }
 

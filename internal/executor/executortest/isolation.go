@@ -10,7 +10,7 @@ import (
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor"
-	"github.com/berthd/berth/internal/testkit"
+	"github.com/berthd/berth/internal/suite"
 )
 
 // isolationTests test programs that require isolation, and private copies of files. A driver that isolates all its
@@ -37,7 +37,7 @@ func (b *bench) keptApart() bool {
 	fact, err := b.ex.Probe(b.Context())
 	b.must(err)
 	if fact.Isolation == "" && fact.NoIsolation == "" {
-		b.Log("does not apply: all programs of the driver are kept apart")
+		b.Logf("does not apply: all programs of the driver are kept apart")
 		return true
 	}
 	return false
@@ -76,7 +76,7 @@ ls /etc/hostname >/dev/null && echo rest
 		b.wantOutput(out, "I am process 1\nfew processes\nmine\nown\nmemory\nnull\nrest\n")
 	}
 	if _, err := os.Stat("/tmp/berth-test-x"); err == nil {
-		b.Error("the node's /tmp was written to")
+		b.Errorf("the node's /tmp was written to")
 	}
 	if got, err := os.ReadFile(filepath.Join(volume, "x")); err != nil || string(got) != "own\n" {
 		b.Errorf("the volume holds %q, %v", got, err)
@@ -100,7 +100,7 @@ func execIsolated(b *bench) {
 		b.must(err)
 		return out.String(), code
 	}
-	testkit.Eventually(b, Limit, func() error {
+	suite.Eventually(b, Limit, func() error {
 		if out, _ := run("cat /tmp/berth-test-x"); out != "of the program\n" {
 			return fmt.Errorf("its temporary file is %q", out)
 		}

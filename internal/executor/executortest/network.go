@@ -6,17 +6,18 @@ import (
 	"path/filepath"
 
 	"github.com/berthd/berth/internal/executor"
-	"github.com/berthd/berth/internal/testkit"
 )
 
 // networkTest tests the network namespace of the spec: the program and further commands are in it, also with mounts of
 // their own. Without one they are in the driver's.
 func networkTest(b *bench) {
 	if b.m.OneUser {
-		b.Log("does not apply: only root can give a network")
+		b.Logf("does not apply: only root can give a network")
 		return
 	}
-	testkit.NeedCommand(b, "ip")
+	if _, err := exec.LookPath("ip"); err != nil {
+		b.Skipf("needs the command ip")
+	}
 	space := "berth-" + filepath.Base(b.TempDir()) + "-" + string(b.spec(b.m.Shell("")).ID)
 	ip := func(args ...string) {
 		b.Helper()

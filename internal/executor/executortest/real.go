@@ -17,7 +17,8 @@ import (
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor"
-	"github.com/berthd/berth/internal/testkit"
+	"github.com/berthd/berth/internal/suite"
+	"github.com/berthd/berth/internal/yardstick"
 )
 
 // realTests test the environment of a program in its container.
@@ -47,7 +48,7 @@ func realTests() []test {
 // cpus tests the CPUs of programs: those of the spec, and later those of Pin, for all their processes.
 func cpus(b *bench) {
 	if runtime.NumCPU() < 2 {
-		b.Log("does not apply: the machine has one CPU")
+		b.Logf("does not apply: the machine has one CPU")
 		return
 	}
 	out, _ := b.run("grep Cpus_allowed_list /proc/self/status | tr -d '\t'", func(s *executor.Spec) { s.CPUs = "1" })
@@ -57,10 +58,10 @@ func cpus(b *bench) {
 	p := b.started(s)
 	pinner, ok := b.ex.(executor.Pinner)
 	if !ok {
-		b.Fatal("the executor cannot move containers to other CPUs")
+		b.Fatalf("the executor cannot move containers to other CPUs")
 	}
 	b.must(pinner.Pin(b.Context(), s.ID, "1"))
-	testkit.Eventually(b, Limit, func() error {
+	suite.Eventually(b, Limit, func() error {
 		children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", p.Pid, p.Pid))
 		pids := append(strings.Fields(string(children)), strconv.Itoa(p.Pid))
 		if err != nil || len(pids) != 2 {
@@ -78,10 +79,10 @@ func cpus(b *bench) {
 	b.must(b.ex.Prepare(b.Context(), prepared, nil))
 	b.must(pinner.Pin(b.Context(), prepared.ID, "0"))
 	if _, err := b.ex.Start(b.Context(), prepared.ID); err != nil {
-		b.Fatal(err)
+		b.Fatalf("%v", err)
 	}
 	if _, err := b.ex.Wait(b.Context(), prepared.ID); err != nil {
-		b.Fatal(err)
+		b.Fatalf("%v", err)
 	}
 	b.must(pinner.Pin(b.Context(), prepared.ID, "0"))
 	b.wantOutput(b.output(prepared), "Cpus_allowed_list:0\n")
@@ -95,13 +96,13 @@ func cpus(b *bench) {
 func usage(b *bench) {
 	m, ok := b.ex.(executor.Meter)
 	if !ok {
-		b.Fatal("the executor cannot measure its containers")
+		b.Fatalf("the executor cannot measure its containers")
 	}
 	s := b.spec(b.m.Shell("(while :; do :; done) & wait"))
 	p := b.started(s)
 	running := map[executor.ID]executor.Process{s.ID: p, "no-such-container": {Pid: 1 << 30, PidStart: 1}}
 	var got executor.Usage
-	testkit.Eventually(b, Limit, func() error {
+	suite.Eventually(b, Limit, func() error {
 		all := m.Usage(running)
 		if got = all[s.ID]; len(all) != 1 || got.CPU < 200*time.Millisecond || got.Memory <= 0 {
 			return fmt.Errorf("used %+v, want 200 ms of the CPU and some memory, of one container", all)
@@ -113,7 +114,7 @@ func usage(b *bench) {
 	}
 	d, ok := b.ex.(executor.Detailer)
 	if !ok {
-		b.Fatal("the executor cannot measure more of its containers")
+		b.Fatalf("the executor cannot measure more of its containers")
 	}
 	if c := d.Details(running)[s.ID]; c.HostNetwork == (c.Network != nil) {
 		b.Errorf("its network is the node's: %v, and of its own it has %+v; want one of the two", c.HostNetwork,
@@ -189,7 +190,7 @@ func volumesTest(b *bench) {
 	}
 	below := filepath.Join(volume, "below")
 	if err := errors.Join(os.Mkdir(below, 0o700), syscall.Mount("tmpfs", below, "tmpfs", 0, "size=1m")); err != nil {
-		b.Fatal(err)
+		b.Fatalf("%v", err)
 	}
 	b.Cleanup(func() { _ = syscall.Unmount(below, syscall.MNT_DETACH) })
 	out, _ = b.run("touch /berth-test/data/below/x && echo written", mount(false))
@@ -305,7 +306,7 @@ func execCancelled(b *bench) {
 	id := b.start(b.spec(b.m.Shell("exec sleep 100000")))
 	ctx, cancel := context.WithTimeout(b.Context(), 500*time.Millisecond)
 	defer cancel()
-	watch := testkit.NewStopwatch()
+	watch := yardstick.NewStopwatch()
 	_, err := b.ex.Exec(ctx, id, executor.Command{Args: []string{"sleep", word}})
 	b.wantErr("exec", err, context.DeadlineExceeded)
 	if took := watch.Elapsed(); took > Limit/2 {
@@ -321,7 +322,7 @@ func execGivenUp(b *bench) {
 	id := b.start(b.spec(b.m.Shell("exec sleep 100000")))
 	begin := time.Now()
 	if _, err := b.ex.Exec(b.Context(), id, executor.Command{Args: []string{"true"}}); err != nil {
-		b.Fatal(err)
+		b.Fatalf("%v", err)
 	}
 	const times = 16
 	usual := time.Since(begin)
@@ -341,7 +342,10 @@ func execGivenUp(b *bench) {
 
 func chatty(b *bench) {
 	// More than the pipes, buffers and the log hold, without a reader.
-	lines := testkit.Setting(b, "BERTH_TEST_LINES", 1_000_000) // fewer on a processor that is emulated
+	lines := b.m.Lines
+	if lines == 0 {
+		lines = 1_000_000
+	}
 	s := b.spec(b.m.Shell(fmt.Sprintf(`yes 'a line of some length, as programs print them' | head -n %d; echo last`,
 		lines)))
 	begin := time.Now()
@@ -409,7 +413,7 @@ func limitTests() []test {
 // gone waits until no process has a word among its arguments.
 func (b *bench) gone(word string) {
 	b.Helper()
-	testkit.Eventually(b, Limit, func() error {
+	suite.Eventually(b, Limit, func() error {
 		if n := processes(word); n > 0 {
 			return fmt.Errorf("%d processes with %s are left", n, word)
 		}
@@ -420,7 +424,7 @@ func (b *bench) gone(word string) {
 // throttled waits until the kernel has held a container back several times.
 func (b *bench) throttled(id executor.ID) {
 	b.Helper()
-	testkit.Eventually(b, Limit, func() error {
+	suite.Eventually(b, Limit, func() error {
 		for line := range strings.Lines(b.m.Cgroup(id, "cpu.stat")) {
 			var n int
 			if _, err := fmt.Sscanf(line, "nr_throttled %d", &n); err == nil && n > 3 {

@@ -29,6 +29,6 @@ func renderedTest(b *bench) {
 	b.must(os.Rename(next, filepath.Join(folder, "app.conf")))
 	b.appears(s, "second\n")
 	if out := b.output(s); strings.Contains(out, "written") {
-		b.Error("the program could write to the folder of its files")
+		b.Errorf("the program could write to the folder of its files")
 	}
 }

@@ -55,6 +55,6 @@ func secretsTest(b *bench) {
 		return nil
 	}))
 	if out := b.output(s); bytes.Contains([]byte(out), []byte("written")) {
-		b.Error("the program could write to the folder of its secrets")
+		b.Errorf("the program could write to the folder of its secrets")
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/internal/executor"
-	"github.com/berthd/berth/internal/testkit"
+	"github.com/berthd/berth/internal/suite"
 )
 
 // terminalTests are about commands with a terminal.
@@ -45,7 +45,7 @@ func (s *screen) text() string {
 // shows waits until the terminal shows a text.
 func (b *bench) shows(s *screen, text string) {
 	b.Helper()
-	testkit.Eventually(b, Limit, func() error {
+	suite.Eventually(b, Limit, func() error {
 		if got := s.text(); !strings.Contains(got, text) {
 			return fmt.Errorf("the terminal does not show %q: %q", text, got)
 		}
@@ -65,8 +65,8 @@ func (b *bench) wantEnding(ended <-chan ending, code int) {
 		if e.err != nil || e.code != code {
 			b.Errorf("the command ended with %d, %v, want %d", e.code, e.err, code)
 		}
-	case <-testkit.Context(b, Limit).Done():
-		b.Fatal("the command does not end")
+	case <-suite.Context(b, Limit).Done():
+		b.Fatalf("the command does not end")
 	}
 }
 
@@ -175,8 +175,8 @@ func terminalCancelled(b *bench) {
 		if !errors.Is(e.err, context.Canceled) {
 			b.Errorf("the command ended with %+v, want that it was cancelled", e)
 		}
-	case <-testkit.Context(b, Limit).Done():
-		b.Fatal("the command outlives its context")
+	case <-suite.Context(b, Limit).Done():
+		b.Fatalf("the command outlives its context")
 	}
 	b.gone(word) // the shell's child too
 	b.state(id, executor.StateRunning)

@@ -8,50 +8,98 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor"
 	"github.com/berthd/berth/internal/executor/executortest"
 	"github.com/berthd/berth/internal/executor/fake"
+	"github.com/berthd/berth/internal/suite"
+	"github.com/berthd/berth/internal/suite/suitetest"
 )
 
 func TestContract(t *testing.T) {
-	executortest.Run(t, func(*testing.T) executortest.Machine {
-		m := fake.NewMachine()
-		var life *fake.Executor
-		return executortest.Machine{
-			New: func(*testing.T) executor.Executor {
-				if life != nil {
-					life.Die()
+	suitetest.Run(t, executortest.Cases(), func(t *testing.T) executortest.Machine { return machine(t) })
+}
+
+// machine returns a machine whose executors change by each of the functions.
+func machine(t suite.T, change ...func(executor.Executor) executor.Executor) executortest.Machine {
+	m := fake.NewMachine()
+	var life *fake.Executor
+	return executortest.Machine{
+		New: func() executor.Executor {
+			if life != nil {
+				life.Die()
+			}
+			life = fake.New(m)
+			var ex executor.Executor = life
+			for _, c := range change {
+				ex = c(ex)
+			}
+			return ex
+		},
+		Container: func(p executortest.Program) cluster.Container {
+			words := []string{"run"}
+			if !p.Forever {
+				words = []string{"exit", fmt.Sprint(p.Exit), "after", p.After.String()}
+			}
+			if p.Stdout != "" {
+				words = append(words, "print", p.Stdout)
+			}
+			if p.Stderr != "" {
+				words = append(words, "eprint", p.Stderr)
+			}
+			if p.OnTerm != 0 {
+				words = append(words, "term", fmt.Sprint(p.OnTerm))
+			}
+			if p.IgnoreTerm {
+				words = append(words, "ignore-term")
+			}
+			return cluster.Container{Name: "main", Command: words}
+		},
+		Orphan: func(id executor.ID) {
+			if err := m.End(id, cluster.Exit{Code: -1, Unknown: true}); err != nil {
+				t.Fatalf("orphan %s: %v", id, err)
+			}
+		},
+	}
+}
+
+// optimist is an executor with a planted bug: it reports unknown exits as successes.
+type optimist struct{ executor.Executor }
+
+func (o optimist) Wait(ctx context.Context, id executor.ID) (cluster.Exit, error) {
+	exit, err := o.Executor.Wait(ctx, id)
+	if exit.Unknown {
+		exit.Unknown, exit.Code = false, 0
+	}
+	return exit, err
+}
+
+// TestContractInPrograms runs the suite as a program does, on an executor without and with a fault.
+func TestContractInPrograms(t *testing.T) {
+	broken := func(ex executor.Executor) executor.Executor { return optimist{ex} }
+	for name, tc := range map[string]struct {
+		change []func(executor.Executor) executor.Executor
+		want   []string // the failed cases
+	}{
+		"sound":                 {nil, nil},
+		"unknown exits succeed": {[]func(executor.Executor) executor.Executor{broken}, []string{"unknown exit"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			open := func(t suite.T) executortest.Machine { return machine(t, tc.change...) }
+			var failed []string
+			for result := range suite.Run(t.Context(), executortest.Cases(), open) {
+				if result.Outcome != suite.Passed {
+					failed = append(failed, result.Name)
+					t.Logf("%s %s after %v: %q", result.Name, result.Outcome, result.Duration, result.Messages)
 				}
-				life = fake.New(m)
-				return life
-			},
-			Container: func(p executortest.Program) cluster.Container {
-				words := []string{"run"}
-				if !p.Forever {
-					words = []string{"exit", fmt.Sprint(p.Exit), "after", p.After.String()}
-				}
-				if p.Stdout != "" {
-					words = append(words, "print", p.Stdout)
-				}
-				if p.Stderr != "" {
-					words = append(words, "eprint", p.Stderr)
-				}
-				if p.OnTerm != 0 {
-					words = append(words, "term", fmt.Sprint(p.OnTerm))
-				}
-				if p.IgnoreTerm {
-					words = append(words, "ignore-term")
-				}
-				return cluster.Container{Name: "main", Command: words}
-			},
-			Orphan: func(t *testing.T, id executor.ID) {
-				if err := m.End(id, cluster.Exit{Code: -1, Unknown: true}); err != nil {
-					t.Fatal(err)
-				}
-			},
-		}
-	})
+			}
+			if diff := cmp.Diff(tc.want, failed); diff != "" {
+				t.Errorf("failed cases (-want +got):\n%s", diff)
+			}
+		})
+	}
 }
 
 func spec(id executor.ID, labels map[string]string, command ...string) executor.Spec {

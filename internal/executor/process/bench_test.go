@@ -3,12 +3,12 @@ package process_test
 import (
 	"testing"
 
-	"github.com/berthd/berth/internal/executor/executortest"
+	"github.com/berthd/berth/internal/executor/executortest/benchmark"
 	"github.com/berthd/berth/internal/testkit"
 )
 
 func BenchmarkProcess(b *testing.B) {
 	testkit.NeedRoot(b)
 	testkit.NeedCommand(b, "busybox")
-	executortest.Bench(b, newExecutor(b, b.TempDir()), shell)
+	benchmark.Driver(b, newExecutor(b, b.TempDir()), shell)
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/berthd/berth/internal/executor/executortest"
 	"github.com/berthd/berth/internal/executor/outlive"
 	"github.com/berthd/berth/internal/executor/process"
+	"github.com/berthd/berth/internal/suite/suitetest"
 	"github.com/berthd/berth/internal/testkit"
 )
 
@@ -47,7 +48,7 @@ func TestCrashedAgents(t *testing.T) {
 	testkit.NeedCommand(t, "busybox")
 	dir := t.TempDir()
 	m := executortest.Machine{
-		New:   func(t *testing.T) executor.Executor { return newExecutor(t, filepath.Join(dir, "state")) },
+		New:   func() executor.Executor { return newExecutor(t, filepath.Join(dir, "state")) },
 		Shell: shell,
 	}
 	executortest.Crash(t, m, dir, func(ctx context.Context) *exec.Cmd {
@@ -92,10 +93,11 @@ func machine(t *testing.T, change ...func(*process.Config)) executortest.Machine
 	dir := filepath.Join(t.TempDir(),
 		"a-long-name-that-makes-the-path-of-a-socket-longer-than-a-socket-address-can-be-which-is-107-bytes")
 	return executortest.Machine{
-		New:       func(t *testing.T) executor.Executor { return newExecutor(t, dir, change...) },
+		New:       func() executor.Executor { return newExecutor(t, dir, change...) },
 		Container: func(p executortest.Program) cluster.Container { return shell(p.Script()) },
 		Shell:     shell,
-		Orphan: func(t *testing.T, id executor.ID) {
+		Lines:     testkit.Setting(t, "BERTH_TEST_LINES", 0),
+		Orphan: func(id executor.ID) {
 			pids := supervisors(dir, id)
 			if len(pids) != 1 {
 				t.Fatalf("%s has %d supervisors", id, len(pids))
@@ -114,7 +116,7 @@ func machine(t *testing.T, change ...func(*process.Config)) executortest.Machine
 func TestWithCgroup(t *testing.T) {
 	testkit.NeedRoot(t)
 	testkit.NeedCommand(t, "busybox")
-	executortest.Run(t, func(t *testing.T) executortest.Machine {
+	suitetest.Run(t, executortest.Cases(), func(t *testing.T) executortest.Machine {
 		m := machine(t)
 		m.Cgroup = func(id executor.ID, file string) string {
 			for _, root := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/" + strings.SplitN(file, ".", 2)[0]} {
@@ -131,7 +133,7 @@ func TestWithCgroup(t *testing.T) {
 func TestWithoutCgroup(t *testing.T) {
 	testkit.NeedRoot(t)
 	testkit.NeedCommand(t, "busybox")
-	executortest.Run(t, func(t *testing.T) executortest.Machine {
+	suitetest.Run(t, executortest.Cases(), func(t *testing.T) executortest.Machine {
 		return machine(t, func(c *process.Config) { c.NoCgroup = true })
 	})
 }
@@ -140,7 +142,7 @@ func TestWithoutCgroup(t *testing.T) {
 func TestWithoutRoot(t *testing.T) {
 	testkit.NeedCommand(t, "busybox")
 	if os.Geteuid() != 0 {
-		executortest.Run(t, func(t *testing.T) executortest.Machine {
+		suitetest.Run(t, executortest.Cases(), func(t *testing.T) executortest.Machine {
 			m := machine(t)
 			m.OneUser = true
 			return m

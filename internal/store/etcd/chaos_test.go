@@ -15,7 +15,7 @@ import (
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/store"
-	"github.com/berthd/berth/internal/store/storetest"
+	"github.com/berthd/berth/internal/store/storetest/enginetest"
 	"github.com/berthd/berth/internal/testkit"
 )
 
@@ -74,7 +74,7 @@ func TestKilledMembersAreLinearizable(t *testing.T) {
 	for seed := range uint64(rounds(t, 2)) {
 		random := rand.New(rand.NewPCG(seed, 7))
 		var one sync.Mutex // is down at a time
-		trial := storetest.Trial{
+		trial := enginetest.Trial{
 			Engine: &several{engines: []store.Engine{children[0], children[1], children[2]}},
 			Kill: func() {
 				one.Lock()
@@ -90,7 +90,7 @@ func TestKilledMembersAreLinearizable(t *testing.T) {
 		}
 		histories = append(histories, history)
 	}
-	storetest.Linearizable(t, histories, 2*time.Second)
+	enginetest.Linearizable(t, histories, 2*time.Second)
 }
 
 // TestPartitionedMembersAreLinearizable cuts members off in one direction or both, under clients that call all of them.
@@ -101,7 +101,7 @@ func TestPartitionedMembersAreLinearizable(t *testing.T) {
 	for seed := range uint64(rounds(t, 2)) {
 		random := rand.New(rand.NewPCG(seed, 8))
 		var one sync.Mutex // partition at a time
-		trial := storetest.Trial{
+		trial := enginetest.Trial{
 			Engine: &several{engines: []store.Engine{f.engines[0], f.engines[1], f.engines[2]}},
 			Kill: func() {
 				one.Lock()
@@ -122,7 +122,7 @@ func TestPartitionedMembersAreLinearizable(t *testing.T) {
 		}
 		histories = append(histories, history)
 	}
-	storetest.Linearizable(t, histories, 2*time.Second)
+	enginetest.Linearizable(t, histories, 2*time.Second)
 }
 
 // TestPartitionedWatchConverges cuts a member off, in each direction and both, while the others write: its calls end in

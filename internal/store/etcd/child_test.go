@@ -24,7 +24,7 @@ import (
 
 	"github.com/berthd/berth/internal/store"
 	"github.com/berthd/berth/internal/store/election"
-	"github.com/berthd/berth/internal/store/storetest"
+	"github.com/berthd/berth/internal/store/storetest/enginetest"
 	"github.com/berthd/berth/internal/testkit"
 )
 
@@ -342,7 +342,7 @@ func TestKilledEngineIsLinearizable(t *testing.T) {
 	var histories [][]porcupine.Operation
 	for seed := range uint64(rounds(t, 3)) {
 		c := newChild(t)
-		trial := storetest.Trial{Engine: c, Kill: c.kill, Clients: 8, Steps: 40, Kills: 2, Seed: seed}
+		trial := enginetest.Trial{Engine: c, Kill: c.kill, Clients: 8, Steps: 40, Kills: 2, Seed: seed}
 		history, err := trial.Run(t.Context())
 		if err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
@@ -350,5 +350,5 @@ func TestKilledEngineIsLinearizable(t *testing.T) {
 		c.stop()
 		histories = append(histories, history)
 	}
-	storetest.Linearizable(t, histories, 2*time.Second)
+	enginetest.Linearizable(t, histories, 2*time.Second)
 }

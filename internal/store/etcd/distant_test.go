@@ -20,6 +20,7 @@ import (
 	"github.com/berthd/berth/internal/store"
 	"github.com/berthd/berth/internal/store/etcd/etcdtest"
 	"github.com/berthd/berth/internal/store/storetest"
+	"github.com/berthd/berth/internal/store/storetest/enginetest"
 	"github.com/berthd/berth/internal/testkit"
 )
 
@@ -66,7 +67,7 @@ func TestDialSecured(t *testing.T) {
 		"commit/quota", "commit/space", "snapshot", "snapshot/back", "snapshot/future",
 		"snapshot/damaged",
 	}
-	storetest.Test(t, storetest.Suite{
+	enginetest.Test(t, enginetest.Suite{
 		Without: without,
 		Open: func(t *testing.T) storetest.Subject {
 			config := reaching(s)

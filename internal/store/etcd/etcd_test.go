@@ -8,13 +8,14 @@ import (
 
 	"github.com/berthd/berth/internal/store"
 	"github.com/berthd/berth/internal/store/storetest"
+	"github.com/berthd/berth/internal/store/storetest/enginetest"
 )
 
 func TestEngine(t *testing.T) {
 	t.Parallel()
 	// TestQuotaReportsWhatWasWritten reaches the quota. TestThreeMembers and TestDial have other clients.
 	without := []string{"commit/quota", "revision/others"}
-	storetest.Test(t, storetest.Suite{Without: without, Open: func(t *testing.T) storetest.Subject {
+	enginetest.Test(t, enginetest.Suite{Without: without, Open: func(t *testing.T) storetest.Subject {
 		t.Parallel()
 		return subject(t)
 	}})

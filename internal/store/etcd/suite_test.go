@@ -14,6 +14,7 @@ import (
 
 	"github.com/berthd/berth/internal/store"
 	"github.com/berthd/berth/internal/store/storetest"
+	"github.com/berthd/berth/internal/store/storetest/enginetest"
 	"github.com/berthd/berth/internal/testkit"
 )
 
@@ -84,7 +85,7 @@ func TestThreeMembers(t *testing.T) {
 		// etcd takes less than 50 s
 		c.Heartbeat, c.Election = 100*time.Millisecond, min(testkit.Scaled(1300*time.Millisecond), 45*time.Second)
 	})
-	storetest.Test(t, storetest.Suite{
+	enginetest.Test(t, enginetest.Suite{
 		Without: []string{"commit/quota"}, // TestQuotaOfThree reaches it
 		Open: func(t *testing.T) storetest.Subject {
 			f.restartMembers()
@@ -225,7 +226,7 @@ func (s *elsewhere) start() {
 func TestDial(t *testing.T) {
 	t.Parallel()
 	// the disk is another's
-	storetest.Test(t, storetest.Suite{
+	enginetest.Test(t, enginetest.Suite{
 		Without: []string{"commit/quota", "commit/space"},
 		Open: func(t *testing.T) storetest.Subject {
 			t.Parallel()

@@ -9,19 +9,17 @@ import (
 	"github.com/berthd/berth/internal/store"
 	"github.com/berthd/berth/internal/store/memory"
 	"github.com/berthd/berth/internal/store/storetest"
+	"github.com/berthd/berth/internal/store/storetest/enginetest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestEngine(t *testing.T) {
-	storetest.Test(t, storetest.Suite{Open: subject(memory.Options{}), Bubble: true})
+	enginetest.Test(t, enginetest.Suite{Open: subject(memory.Options{}), Bubble: true})
 }
 
 func TestEngineLikeConsul(t *testing.T) {
-	storetest.Test(t, storetest.Suite{
-		Open: subject(memory.Options{Consul: true}), Bubble: true, Whole: true, SkipsEqual: true,
-		PrefixRevisions: true,
-	})
+	enginetest.Test(t, enginetest.Suite{Open: subject(memory.Options{Consul: true}), Bubble: true})
 }
 
 // subject returns a function that opens subjects whose restart is a crash.
@@ -41,6 +39,7 @@ func subject(options memory.Options) func(*testing.T) storetest.Subject {
 			Restore:    func(from io.Reader) (store.Engine, error) { return engine, engine.Restore(from) },
 			Fill:       engine.Fill,
 			ReachQuota: engine.ReachQuota,
+			Whole:      options.Consul, SkipsEqual: options.Consul, PrefixRevisions: options.Consul,
 		}
 	}
 }

@@ -8,16 +8,16 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/berthd/berth/internal/store"
+	"github.com/berthd/berth/internal/suite"
 )
 
 // testCommit creates, changes and deletes one record.
-func testCommit(_ *testing.T, c *check) {
+func testCommit(c *check) {
 	// 1. A record is created only once.
 	create := store.Group{Compares: []store.Compare{{Key: "a/k"}}, Ops: []store.Op{put("a/k", "1")}}
 	first := c.commit(create)
@@ -87,7 +87,7 @@ func testCommit(_ *testing.T, c *check) {
 }
 
 // testGroups shows that groups are atomic, and independent of each other.
-func testGroups(_ *testing.T, c *check) {
+func testGroups(c *check) {
 	c.put("g/a", "1", "g/b", "1")
 	a := c.read("g/a")
 	// 1. All compares are evaluated before the first write; refused groups stop none.
@@ -129,10 +129,10 @@ func testGroups(_ *testing.T, c *check) {
 
 // testEqual writes the value that a record has already, alone and beside a change. The call is applied either way. The
 // engine gives the record a new revision and wakes watches, or keeps the revision and wakes none.
-func testEqual(t *testing.T, c *check) {
+func testEqual(c *check) {
 	first := c.put("w/a", "1", "w/b", "1").Revision
 	want := func(equal uint64) uint64 {
-		if c.suite.SkipsEqual {
+		if c.SkipsEqual {
 			return first
 		}
 		return equal
@@ -145,13 +145,13 @@ func testEqual(t *testing.T, c *check) {
 	})
 	c.wantApplied(equal, true)
 	if got := c.read("w/a"); got.Modified != want(equal.Revision) || got.Created != first {
-		t.Errorf("after an equal write at %d: got %+v, want revision %d", equal.Revision, got, want(equal.Revision))
+		c.Errorf("after an equal write at %d: got %+v, want revision %d", equal.Revision, got, want(equal.Revision))
 	}
-	if skipped := equal.Revision <= first; skipped != c.suite.SkipsEqual {
-		t.Errorf("an equal write after revision %d was decided at %d; the engine skips it: %v", first, equal.Revision,
-			c.suite.SkipsEqual)
+	if skipped := equal.Revision <= first; skipped != c.SkipsEqual {
+		c.Errorf("an equal write after revision %d was decided at %d; the engine skips it: %v", first, equal.Revision,
+			c.SkipsEqual)
 	}
-	if c.suite.SkipsEqual {
+	if c.SkipsEqual {
 		short, done := context.WithTimeout(c.Context(), 50*time.Millisecond)
 		defer done()
 		_, err := m.watch.Next(short)
@@ -159,14 +159,14 @@ func testEqual(t *testing.T, c *check) {
 	}
 	both := c.put("w/a", "1", "w/b", "2").Revision
 	if a, b := c.read("w/a").Modified, c.read("w/b").Modified; a != want(both) || b != both {
-		t.Errorf("an equal write and a change at %d: got revisions %d and %d, want %d and %d", both, a, b, want(both),
+		c.Errorf("an equal write and a change at %d: got revisions %d and %d, want %d and %d", both, a, b, want(both),
 			both)
 	}
 	m.reach(both)
 }
 
 // testMalformed makes calls that can never succeed.
-func testMalformed(t *testing.T, c *check) {
+func testMalformed(c *check) {
 	c.put("m/exists", "1")
 	never := []store.Compare{{Key: "m/exists"}}
 	for _, test := range []struct {
@@ -202,7 +202,7 @@ func testMalformed(t *testing.T, c *check) {
 	} {
 		groups := append([]store.Group{{Ops: []store.Op{put("m/bystander", "1")}}}, test.groups...)
 		if _, err := c.Engine.Commit(c.Context(), groups); !errors.Is(err, store.ErrInvalid) {
-			t.Errorf("%s: got error %v, want ErrInvalid", test.name, err)
+			c.Errorf("%s: got error %v, want ErrInvalid", test.name, err)
 		}
 	}
 	c.wantList("m/", "m/exists=1")
@@ -210,14 +210,14 @@ func testMalformed(t *testing.T, c *check) {
 		_, err := c.Engine.List(c.Context(), prefix)
 		c.wantError(err, store.ErrInvalid)
 		w := c.Engine.Watch(c.Context(), prefix, 0)
-		_, err = w.Next(boundedContext(t, 5*time.Second))
+		_, err = w.Next(suite.Context(c, 5*time.Second))
 		c.wantError(err, store.ErrInvalid)
 		w.Close()
 	}
 }
 
 // testLimits makes calls at the limits and one above them.
-func testLimits(t *testing.T, c *check) {
+func testLimits(c *check) {
 	limits := c.Engine.Limits()
 	key := func(i int) string { return fmt.Sprintf("l/%06d", i) }
 	var many store.Group
@@ -226,7 +226,7 @@ func testLimits(t *testing.T, c *check) {
 	}
 	c.wantApplied(c.commit(store.Group{Compares: []store.Compare{{Key: key(0)}}, Ops: many.Ops}), true)
 	if got := len(c.list("l/").Records); got != limits.Operations-1 {
-		t.Fatalf("%d records, want %d", got, limits.Operations-1)
+		c.Fatalf("%d records, want %d", got, limits.Operations-1)
 	}
 	var singles []store.Group
 	for i := range limits.Operations {
@@ -238,7 +238,7 @@ func testLimits(t *testing.T, c *check) {
 	large := strings.Repeat("x", limits.Bytes-len("l/large"))
 	c.put("l/large", large)
 	if got := c.read("l/large"); string(got.Value) != large {
-		t.Fatalf("a value of %d bytes came back with %d", len(large), len(got.Value))
+		c.Fatalf("a value of %d bytes came back with %d", len(large), len(got.Value))
 	}
 	c.delete("l/large")
 
@@ -259,7 +259,7 @@ func testLimits(t *testing.T, c *check) {
 		},
 	} {
 		if _, err := c.Engine.Commit(c.Context(), test.groups); !errors.Is(err, store.ErrTooLarge) {
-			t.Errorf("%s: got error %v, want ErrTooLarge", test.name, err)
+			c.Errorf("%s: got error %v, want ErrTooLarge", test.name, err)
 		}
 	}
 	c.wantList("l/")
@@ -274,7 +274,7 @@ func slicesRepeat(value bool, n int) []bool {
 }
 
 // testSpace fills the disk and frees it.
-func testSpace(_ *testing.T, c *check) {
+func testSpace(c *check) {
 	c.requireHook(c.Fill != nil, "Fill")
 	c.put("s/a", "1")
 	c.Fill(true)
@@ -290,7 +290,7 @@ func testSpace(_ *testing.T, c *check) {
 
 // testQuota reaches the engine's quota. The result of the write that reaches it is unknown, and a read shows it. Later
 // writes are refused, and their results are known.
-func testQuota(t *testing.T, c *check) {
+func testQuota(c *check) {
 	c.requireHook(c.ReachQuota != nil, "ReachQuota")
 	c.ReachQuota()
 	_, err := c.Engine.Commit(c.Context(), []store.Group{{Ops: []store.Op{put("q/a", "1")}}})
@@ -300,7 +300,7 @@ func testQuota(t *testing.T, c *check) {
 	_, err = c.Engine.Commit(c.Context(), []store.Group{{Ops: []store.Op{put("q/b", "1")}}})
 	c.wantError(err, store.ErrNoSpace)
 	if errors.Is(err, store.ErrUnknown) {
-		t.Errorf("a write after the quota was reached: got %v, want no doubt", err)
+		c.Errorf("a write after the quota was reached: got %v, want no doubt", err)
 	}
 	c.wantList("q/", "q/a=1")
 	c.Fill(false)
@@ -309,7 +309,7 @@ func testQuota(t *testing.T, c *check) {
 
 // testContended has several clients increment one record together with a record of each client. No step may be lost,
 // and the two records of a step always change together.
-func testContended(t *testing.T, c *check) {
+func testContended(c *check) {
 	const clients, steps = 8, 20
 	var running sync.WaitGroup
 	for client := range clients {
@@ -318,7 +318,7 @@ func testContended(t *testing.T, c *check) {
 			for done := 0; done < steps; {
 				total, at, err := number(c.Context(), c.Engine, "n/total")
 				if err != nil {
-					t.Errorf("client %d: %v", client, err)
+					c.Errorf("client %d: %v", client, err)
 					return
 				}
 				result, err := c.Engine.Commit(c.Context(), []store.Group{{
@@ -326,7 +326,7 @@ func testContended(t *testing.T, c *check) {
 					Ops:      []store.Op{put("n/total", strconv.Itoa(total+1)), put(own, strconv.Itoa(done+1))},
 				}})
 				if err != nil {
-					t.Errorf("client %d: %v", client, err)
+					c.Errorf("client %d: %v", client, err)
 					return
 				}
 				if result.Applied[0] {
@@ -358,13 +358,13 @@ func number(ctx context.Context, engine store.Engine, key string) (value int, mo
 
 // testContext ends calls before and while they run. A call that was not sent returns the context's error and changes
 // nothing; a call that may have been applied returns ErrUnknown.
-func testContext(t *testing.T, c *check) {
+func testContext(c *check) {
 	ended, cancel := context.WithCancel(c.Context())
 	cancel()
 	_, err := c.Engine.Commit(ended, []store.Group{{Ops: []store.Op{put("x/ended", "1")}}})
 	c.wantError(err, context.Canceled)
 	if errors.Is(err, store.ErrUnknown) {
-		t.Errorf("a commit that was never sent: got %v, want no ErrUnknown", err)
+		c.Errorf("a commit that was never sent: got %v, want no ErrUnknown", err)
 	}
 	_, err = c.Engine.Read(ended, "x/ended")
 	c.wantError(err, context.Canceled)
@@ -386,7 +386,7 @@ func testContext(t *testing.T, c *check) {
 		case errors.Is(err, context.DeadlineExceeded):
 			fates[key] = "not written"
 		default:
-			t.Fatalf("%s: got error %v, want none, ErrUnknown, or the context's", key, err)
+			c.Fatalf("%s: got error %v, want none, ErrUnknown, or the context's", key, err)
 		}
 	}
 	exists := map[string]bool{}
@@ -395,7 +395,7 @@ func testContext(t *testing.T, c *check) {
 	}
 	for key, fate := range fates {
 		if fate == "written" && !exists[key] || fate == "not written" && exists[key] {
-			t.Errorf("%s was reported as %s; it exists: %v", key, fate, exists[key])
+			c.Errorf("%s was reported as %s; it exists: %v", key, fate, exists[key])
 		}
 	}
 }

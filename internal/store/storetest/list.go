@@ -3,15 +3,14 @@ package storetest
 import (
 	"fmt"
 	"sync"
-	"testing"
 
 	"github.com/berthd/berth/internal/store"
 )
 
 // testList lists prefixes and checks the records and their order.
-func testList(t *testing.T, c *check) {
+func testList(c *check) {
 	if got := c.list(""); len(got.Records) != 0 || got.Revision == 0 {
-		t.Fatalf("an empty engine: got %+v, want no record, and a revision above 0", got)
+		c.Fatalf("an empty engine: got %+v, want no record, and a revision above 0", got)
 	}
 	last := c.put("p/b", "1", "p/a", "1", "p/a/x", "1", "p", "1", "p0", "1", "p/\xff", "1", "o/z", "1", "q/a",
 		"1").Revision
@@ -20,12 +19,12 @@ func testList(t *testing.T, c *check) {
 	c.wantList("none/")
 	c.wantList("", "o/z=1", "p=1", "p/a=1", "p/a/x=1", "p/b=1", "p/\xff=1", "p0=1", "q/a=1")
 	if got := c.list("none/").Revision; got != last {
-		t.Errorf("the revision of an empty listing: got %d, want %d", got, last)
+		c.Errorf("the revision of an empty listing: got %d, want %d", got, last)
 	}
 }
 
 // testListMany lists more than one page.
-func testListMany(t *testing.T, c *check) {
+func testListMany(c *check) {
 	const records = 25_000
 	batch := min(c.Engine.Limits().Operations, 5000)
 	for from := 0; from < records; from += batch {
@@ -39,20 +38,20 @@ func testListMany(t *testing.T, c *check) {
 	got := c.list("many/").Records
 	for i, r := range got {
 		if want := fmt.Sprintf("many/%06d", i); r.Key != want {
-			t.Fatalf("record %d: got key %s, want %s", i, r.Key, want)
+			c.Fatalf("record %d: got key %s, want %s", i, r.Key, want)
 		}
 	}
 	if len(got) != records {
-		t.Fatalf("got %d records, want %d", len(got), records)
+		c.Fatalf("got %d records, want %d", len(got), records)
 	}
 	if all := len(c.list("").Records); all != records+1 {
-		t.Fatalf("got %d records in all, want %d", all, records+1)
+		c.Fatalf("got %d records in all, want %d", all, records+1)
 	}
 }
 
 // testListTogether lists two records while a writer changes both in one transaction: every listing holds both in the
 // same state.
-func testListTogether(t *testing.T, c *check) {
+func testListTogether(c *check) {
 	const writes = 200
 	var running sync.WaitGroup
 	running.Go(func() {
@@ -60,7 +59,7 @@ func testListTogether(t *testing.T, c *check) {
 			value := fmt.Sprint(i)
 			if _, err := c.Engine.Commit(c.Context(),
 				[]store.Group{{Ops: []store.Op{put("t/a", value)}}, {Ops: []store.Op{put("t/z", value)}}}); err != nil {
-				t.Errorf("commit: %v", err)
+				c.Errorf("commit: %v", err)
 			}
 		}
 	})
@@ -68,23 +67,23 @@ func testListTogether(t *testing.T, c *check) {
 	for last := uint64(0); ; {
 		listing, err := c.Engine.List(c.Context(), "t/")
 		if err != nil {
-			t.Errorf("list: %v", err)
+			c.Errorf("list: %v", err)
 			return
 		}
 		if listing.Revision < last {
-			t.Errorf("a listing at revision %d came after one at %d", listing.Revision, last)
+			c.Errorf("a listing at revision %d came after one at %d", listing.Revision, last)
 		}
 		last = listing.Revision
 		if len(listing.Records) == 0 {
 			continue
 		}
 		if len(listing.Records) != 2 || string(listing.Records[0].Value) != string(listing.Records[1].Value) {
-			t.Errorf("a torn listing: %v", formatRecords(listing.Records))
+			c.Errorf("a torn listing: %v", formatRecords(listing.Records))
 			return
 		}
 		for _, r := range listing.Records {
 			if r.Modified > listing.Revision {
-				t.Errorf("a listing at revision %d holds a record of revision %d", listing.Revision, r.Modified)
+				c.Errorf("a listing at revision %d holds a record of revision %d", listing.Revision, r.Modified)
 			}
 		}
 		if string(listing.Records[0].Value) == fmt.Sprint(writes-1) {

@@ -5,16 +5,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/berthd/berth/internal/store"
+	"github.com/berthd/berth/internal/suite"
 )
 
 // testRestart ends the engine and opens it on its data.
-func testRestart(t *testing.T, c *check) {
+func testRestart(c *check) {
 	c.requireHook(c.Restart != nil, "Restart")
 	c.put("r/a", "1", "r/b", "1")
 	middle := c.delete("r/b").Revision
@@ -24,42 +24,42 @@ func testRestart(t *testing.T, c *check) {
 	c.restart()
 	after := c.list("")
 	if diff := cmp.Diff(before.Records, after.Records, cmpopts.EquateEmpty()); diff != "" {
-		t.Fatalf("after a restart (-before +after):\n%s", diff)
+		c.Fatalf("after a restart (-before +after):\n%s", diff)
 	}
 	if after.Revision < before.Revision {
-		t.Fatalf("the revision went from %d back to %d", before.Revision, after.Revision)
+		c.Fatalf("the revision went from %d back to %d", before.Revision, after.Revision)
 	}
 	last := c.put("r/d", "1").Revision
 	if last <= before.Revision {
-		t.Fatalf("a commit after a restart has revision %d, and %d was before it", last, before.Revision)
+		c.Fatalf("a commit after a restart has revision %d, and %d was before it", last, before.Revision)
 	}
 	m := c.mirrorOf("r/", middle, atMiddle...)
 	m.reach(last)
-	if !c.suite.Whole && m.resyncs > 0 {
-		t.Errorf("%d resyncs, want none: the history is durable", m.resyncs)
+	if !c.Whole && m.resyncs > 0 {
+		c.Errorf("%d resyncs, want none: the history is durable", m.resyncs)
 	}
 }
 
 // testSnapshot copies an engine.
-func testSnapshot(t *testing.T, c *check) {
+func testSnapshot(c *check) {
 	c.requireHook(c.Restore != nil, "Restore")
 	c.put("z/a", "1", "z/b", "1", "z/c", "", "z/\xff", "\xfe")
 	c.put("z/a", "2")
 	c.delete("z/b")
 	var snapshot bytes.Buffer
 	if err := c.Engine.Snapshot(c.Context(), &snapshot); err != nil {
-		t.Fatalf("snapshot: %v", err)
+		c.Fatalf("snapshot: %v", err)
 	}
 	want := c.list("").Records
 	c.put("z/late", "1", "z/a", "3")
 	engine, err := c.Restore(bytes.NewReader(snapshot.Bytes()))
 	if err != nil {
-		t.Fatalf("restore: %v", err)
+		c.Fatalf("restore: %v", err)
 	}
 	c.Engine = engine
 	restored := c.list("")
 	if diff := cmp.Diff(want, restored.Records, cmpopts.EquateEmpty()); diff != "" {
-		t.Fatalf("after a restore (-want +got):\n%s", diff)
+		c.Fatalf("after a restore (-want +got):\n%s", diff)
 	}
 	// The engine works on: compares with old revisions hold, and new ones rise.
 	result := c.commit(store.Group{
@@ -68,18 +68,18 @@ func testSnapshot(t *testing.T, c *check) {
 	})
 	c.wantApplied(result, true)
 	if result.Revision <= restored.Revision {
-		t.Errorf("a commit after a restore at revision %d has %d", restored.Revision, result.Revision)
+		c.Errorf("a commit after a restore at revision %d has %d", restored.Revision, result.Revision)
 	}
 	c.wantList("z/", "z/a=4", "z/c=", "z/\xff=\xfe")
 }
 
 // testSnapshotBack restores a snapshot under a watch that has seen later revisions: the watch must begin with a resync.
-func testSnapshotBack(t *testing.T, c *check) {
+func testSnapshotBack(c *check) {
 	c.requireHook(c.Restore != nil, "Restore")
 	c.put("z/a", "1")
 	var snapshot bytes.Buffer
 	if err := c.Engine.Snapshot(c.Context(), &snapshot); err != nil {
-		t.Fatalf("snapshot: %v", err)
+		c.Fatalf("snapshot: %v", err)
 	}
 	for i := range 10 {
 		c.put("z/a", "later", fmt.Sprintf("z/%d", i), "later")
@@ -88,7 +88,7 @@ func testSnapshotBack(t *testing.T, c *check) {
 	m.reach(c.list("z/").Revision)
 	engine, err := c.Restore(&snapshot)
 	if err != nil {
-		t.Fatalf("restore: %v", err)
+		c.Fatalf("restore: %v", err)
 	}
 	reopened := engine != c.Engine
 	c.Engine = engine
@@ -105,30 +105,30 @@ func testSnapshotBack(t *testing.T, c *check) {
 	}
 	for _, m := range mirrors {
 		if b := m.next(); !b.Resync {
-			t.Fatalf("first batch after a restore: got %+v, want a resync", b)
+			c.Fatalf("first batch after a restore: got %+v, want a resync", b)
 		}
 		m.reach(c.put("z/b", "2").Revision)
 	}
 }
 
 // testSnapshotFuture opens a watch at a revision that a restored engine has not reached yet.
-func testSnapshotFuture(t *testing.T, c *check) {
+func testSnapshotFuture(c *check) {
 	c.put("z/a", "1")
 	m := c.mirrorOf("z/", c.list("").Revision+1_000)
 	if b := m.next(); !b.Resync {
-		t.Fatalf("first batch: got %+v, want a resync", b)
+		c.Fatalf("first batch: got %+v, want a resync", b)
 	}
 	m.equal()
 	m.reach(c.put("z/b", "2").Revision)
 }
 
 // testSnapshotDamaged restores damaged snapshots.
-func testSnapshotDamaged(t *testing.T, c *check) {
+func testSnapshotDamaged(c *check) {
 	c.requireHook(c.Restore != nil, "Restore")
 	c.put("z/a", "1", "z/b", "1")
 	var snapshot bytes.Buffer
 	if err := c.Engine.Snapshot(c.Context(), &snapshot); err != nil {
-		t.Fatalf("snapshot: %v", err)
+		c.Fatalf("snapshot: %v", err)
 	}
 	whole := snapshot.Bytes()
 	for _, test := range []struct {
@@ -140,17 +140,17 @@ func testSnapshotDamaged(t *testing.T, c *check) {
 		{"something else", bytes.Repeat([]byte("berth"), 1000)},
 	} {
 		if _, err := c.Restore(bytes.NewReader(test.data)); err == nil {
-			t.Errorf("%s: restored, want an error", test.name)
+			c.Errorf("%s: restored, want an error", test.name)
 		}
 	}
 	ended, cancel := context.WithCancel(c.Context())
 	cancel()
 	var nothing bytes.Buffer
 	if err := c.Engine.Snapshot(ended, &nothing); err == nil {
-		t.Error("a snapshot with an ended context: got no error")
+		c.Errorf("a snapshot with an ended context: got no error")
 	}
 	if err := c.Engine.Snapshot(c.Context(), failingWriter{}); err == nil {
-		t.Error("a snapshot to a broken writer: got no error")
+		c.Errorf("a snapshot to a broken writer: got no error")
 	}
 }
 
@@ -160,13 +160,13 @@ type failingWriter struct{}
 func (failingWriter) Write([]byte) (int, error) { return 0, errors.New("the disk is gone") }
 
 // testClose closes the engine under a waiting watch, and calls the engine afterwards.
-func testClose(t *testing.T, c *check) {
+func testClose(c *check) {
 	c.put("c/a", "1")
 	ended := make(chan error, 1)
 	w := c.Engine.Watch(c.Context(), "c/", 0)
 	defer w.Close()
-	if _, err := w.Next(boundedContext(t, deliveryTimeout)); err != nil {
-		t.Fatalf("first batch: %v", err)
+	if _, err := w.Next(suite.Context(c, deliveryTimeout)); err != nil {
+		c.Fatalf("first batch: %v", err)
 	}
 	go func() {
 		var err error
@@ -176,10 +176,10 @@ func testClose(t *testing.T, c *check) {
 		ended <- err
 	}()
 	if err := c.Engine.Close(); err != nil {
-		t.Fatalf("close: %v", err)
+		c.Fatalf("close: %v", err)
 	}
 	if err := c.Engine.Close(); err != nil {
-		t.Fatalf("close twice: %v", err)
+		c.Fatalf("close twice: %v", err)
 	}
 	c.wantError(<-ended, store.ErrClosed)
 
@@ -195,6 +195,6 @@ func testClose(t *testing.T, c *check) {
 	c.wantError(c.Engine.Snapshot(ctx, &bytes.Buffer{}), store.ErrClosed)
 	late := c.Engine.Watch(ctx, "c/", 0)
 	defer late.Close()
-	_, err = late.Next(boundedContext(t, deliveryTimeout))
+	_, err = late.Next(suite.Context(c, deliveryTimeout))
 	c.wantError(err, store.ErrClosed)
 }

@@ -2,7 +2,6 @@ package storetest
 
 import (
 	"context"
-	"testing"
 
 	"github.com/berthd/berth/internal/store"
 )
@@ -19,9 +18,9 @@ func (c *check) revision(prefix string) uint64 {
 
 // testRevision writes under a prefix and elsewhere. The revision of the prefix covers every write under it and never
 // goes back, and a watch reaches it.
-func testRevision(t *testing.T, c *check) {
+func testRevision(c *check) {
 	if got := c.revision("w/"); got == 0 {
-		t.Error("the revision of an empty engine is 0")
+		c.Errorf("the revision of an empty engine is 0")
 	}
 	m := c.mirrorOf("w/", 0)
 	m.next()
@@ -41,11 +40,11 @@ func testRevision(t *testing.T, c *check) {
 		written := step.write().Revision
 		got := c.revision("w/")
 		if got < written || got < before {
-			t.Errorf("%s: got revision %d, want at least %d and %d", step.name, got, written, before)
+			c.Errorf("%s: got revision %d, want at least %d and %d", step.name, got, written, before)
 		}
 		before = got
 		if listed := c.list("w/").Revision; listed < got {
-			t.Errorf("%s: a listing at revision %d came after revision %d", step.name, listed, got)
+			c.Errorf("%s: a listing at revision %d came after revision %d", step.name, listed, got)
 		}
 		m.reach(got)
 	}
@@ -61,9 +60,9 @@ func testRevision(t *testing.T, c *check) {
 // testRevisionOfOthers writes through another client. The revision covers its writes under the prefix immediately. In
 // an engine that counts the changes of each prefix separately, its writes elsewhere do not raise the revision of the
 // prefix.
-func testRevisionOfOthers(t *testing.T, c *check) {
+func testRevisionOfOthers(c *check) {
 	c.requireHook(c.Other != nil, "Other")
-	other := &check{T: t, Subject: Subject{Engine: c.Other()}, suite: c.suite}
+	other := &check{T: c.T, Subject: Subject{Engine: c.Other()}}
 	c.put("w/a", "1")
 	m := c.mirrorOf("w/", 0)
 	m.next()
@@ -75,25 +74,25 @@ func testRevisionOfOthers(t *testing.T, c *check) {
 		written := write().Revision
 		got := c.revision("w/")
 		if got < written {
-			t.Errorf("got revision %d after another client wrote at %d", got, written)
+			c.Errorf("got revision %d after another client wrote at %d", got, written)
 		}
 		m.reach(got)
 	}
 	elsewhere := other.put("v/a", "1").Revision
 	for what, got := range map[string]uint64{"revision": c.revision("w/"), "listing": c.list("w/").Revision} {
-		if separate := got < elsewhere; separate != c.suite.PrefixRevisions {
-			t.Errorf("%s: got %d after another client wrote elsewhere at %d; each prefix has its own: %v", what, got,
-				elsewhere, c.suite.PrefixRevisions)
+		if separate := got < elsewhere; separate != c.PrefixRevisions {
+			c.Errorf("%s: got %d after another client wrote elsewhere at %d; each prefix has its own: %v", what, got,
+				elsewhere, c.PrefixRevisions)
 		}
 	}
 	if got := c.revision(""); got < elsewhere {
-		t.Errorf("the revision of everything is %d, and the last write was at %d", got, elsewhere)
+		c.Errorf("the revision of everything is %d, and the last write was at %d", got, elsewhere)
 	}
 }
 
 // testRevisionCompaction drops the history of deletions, which takes no revision back. A watch that was opened before
 // goes on, and one that is opened at a revision from before the deletion sees it.
-func testRevisionCompaction(t *testing.T, c *check) {
+func testRevisionCompaction(c *check) {
 	c.requireHook(c.Compact != nil, "Compact")
 	old := c.put("w/a", "1", "w/b", "1").Revision
 	present := c.list("w/").Records
@@ -102,7 +101,7 @@ func testRevisionCompaction(t *testing.T, c *check) {
 	m.reach(deleted)
 	c.Compact()
 	if revision, listed := c.revision("w/"), c.list("w/").Revision; revision < deleted || listed < deleted {
-		t.Errorf("after compaction: got revision %d and a listing at %d, want at least %d", revision, listed, deleted)
+		c.Errorf("after compaction: got revision %d and a listing at %d, want at least %d", revision, listed, deleted)
 	}
 	late := c.mirrorOf("w/", old, present...)
 	late.reach(c.revision("w/"))

@@ -3,7 +3,6 @@ package storetest
 import (
 	"context"
 	"errors"
-	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -11,7 +10,7 @@ import (
 )
 
 // testReadTogether reads several records in one call, if the engine has such a call.
-func testReadTogether(t *testing.T, c *check) {
+func testReadTogether(c *check) {
 	reader, ok := c.Engine.(store.TogetherReader)
 	if !ok {
 		return
@@ -20,10 +19,10 @@ func testReadTogether(t *testing.T, c *check) {
 	c.put("t/a", "2")
 	got, err := reader.ReadTogether(c.Context(), "t/b", "t/none", "t/a")
 	if err != nil {
-		t.Fatalf("read together: %v", err)
+		c.Fatalf("read together: %v", err)
 	}
 	if diff := cmp.Diff([]store.Record{c.read("t/b"), {}, c.read("t/a")}, got); diff != "" {
-		t.Errorf("records (-want +got):\n%s", diff)
+		c.Errorf("records (-want +got):\n%s", diff)
 	}
 	ended, cancel := context.WithCancel(c.Context())
 	cancel()
@@ -32,37 +31,37 @@ func testReadTogether(t *testing.T, c *check) {
 }
 
 // testServer uses what servers need of an engine besides its records, if the engine is a store.ServerEngine.
-func testServer(t *testing.T, c *check) {
+func testServer(c *check) {
 	e, ok := c.Engine.(store.ServerEngine)
 	if !ok {
 		return
 	}
 	health := func() store.EngineHealth {
-		t.Helper()
+		c.Helper()
 		h, err := e.Health(c.Context())
 		if err != nil {
-			t.Fatalf("health: %v", err)
+			c.Fatalf("health: %v", err)
 		}
 		return h
 	}
 	written := c.put("s/a", "1").Revision
 	if h := health(); !h.Writes || h.Reason != "" || !h.Quorum || h.Revision < written {
-		t.Errorf("health: got %+v, want that writes are accepted, and at least revision %d", h, written)
+		c.Errorf("health: got %+v, want that writes are accepted, and at least revision %d", h, written)
 	}
 	if c.Fill != nil {
 		c.Fill(true)
 		if h := health(); h.Writes || h.Reason == "" {
-			t.Errorf("health with a full disk: got %+v, want that writes are refused, and why", h)
+			c.Errorf("health with a full disk: got %+v, want that writes are refused, and why", h)
 		}
 		c.Fill(false)
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- e.Run(c.Context()) }()
 	if err := e.Close(); err != nil {
-		t.Fatalf("close: %v", err)
+		c.Fatalf("close: %v", err)
 	}
 	c.wantError(<-ended, store.ErrClosed)
 	if _, err := e.Health(c.Context()); !errors.Is(err, store.ErrClosed) {
-		t.Errorf("health of a closed engine: got error %v, want ErrClosed", err)
+		c.Errorf("health of a closed engine: got error %v, want ErrClosed", err)
 	}
 }

@@ -1,29 +1,21 @@
-// Package storetest is the conformance suite for the contract of store.Engine. The tests of an engine call Test with a
-// function that opens a Subject. Every engine, first of all the model, passes the same suite.
-//
-// A Trial records the calls and answers of clients while an engine is killed under them. Linearizable searches an order
-// of all calls that explains the answers. The tests of this package run both on engines with planted bugs, which they
-// must catch.
+// Package storetest is the conformance suite for the contract of store.Engine: cases that run as tests and in programs.
+// Every engine, first of all the model, passes the same suite. The tests of an engine call enginetest.Test, which adds
+// what draws random cases.
 package storetest
 
 import (
-	"context"
 	"errors"
 	"io"
 	"slices"
 	"strings"
-	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/berthd/berth/internal/store"
-	"github.com/berthd/berth/internal/testkit"
+	"github.com/berthd/berth/internal/suite"
 )
 
-// Subject is an engine under test, empty and open, with hooks for the tests. A nil hook leaves out the tests that need
-// it.
+// Subject is an engine under test, empty and open, with hooks for the suite. A case that needs a hook fails without it.
 type Subject struct {
 	Engine store.Engine
 	// Restart ends the engine and opens it again on the same data.
@@ -38,30 +30,19 @@ type Subject struct {
 	Fill func(full bool)
 	// ReachQuota has the next write reach the engine's quota, which Fill ends.
 	ReachQuota func()
-}
-
-// Suite describes the engine under test.
-type Suite struct {
-	// Open returns a new subject, which is cleaned up when t ends.
-	Open func(t *testing.T) Subject
-	// Bubble runs each test inside a testing/synctest bubble.
-	Bubble bool
 	// Whole says that every batch of a watch is a resync, as with Consul.
 	Whole bool
 	// SkipsEqual says that a write of the present value changes nothing, as with Consul: the record keeps its revision.
 	SkipsEqual bool
 	// PrefixRevisions says that the revision of a prefix counts only changes under it, as with Consul.
 	PrefixRevisions bool
-	// Without names the tests that do not apply to the engine, such as "commit/space" where another process has the
-	// disk. Each needs another proof.
-	Without []string
 }
 
-// Test runs the whole suite.
-func Test(t *testing.T, suite Suite) {
-	for _, part := range []struct {
+// Cases returns the suite, in the order in which it is run.
+func Cases() []suite.Case[Subject] {
+	named := []struct {
 		name string
-		run  func(*testing.T, *check)
+		run  func(*check)
 	}{
 		{"commit", testCommit},
 		{"commit/groups", testGroups},
@@ -70,7 +51,6 @@ func Test(t *testing.T, suite Suite) {
 		{"commit/limits", testLimits},
 		{"commit/space", testSpace},
 		{"commit/quota", testQuota},
-		{"commit/model", testModel},
 		{"commit/contended", testContended},
 		{"commit/context", testContext},
 		{"read/together", testReadTogether},
@@ -96,32 +76,23 @@ func Test(t *testing.T, suite Suite) {
 		{"snapshot/damaged", testSnapshotDamaged},
 		{"server", testServer},
 		{"close", testClose},
-	} {
-		if slices.Contains(suite.Without, part.name) {
-			continue
-		}
-		t.Run(part.name, func(t *testing.T) {
-			run := func(t *testing.T) {
-				subject := suite.Open(t)
-				part.run(t, &check{T: t, Subject: subject, suite: suite})
-			}
-			if suite.Bubble {
-				synctest.Test(t, run)
-			} else {
-				run(t)
-			}
-		})
 	}
+	cases := make([]suite.Case[Subject], len(named))
+	for i, c := range named {
+		cases[i] = suite.Case[Subject]{Name: c.name, Run: func(t suite.T, subject Subject) {
+			c.run(&check{T: t, Subject: subject})
+		}}
+	}
+	return cases
 }
 
-// check is a test's access to its subject, with helpers that fail the test on an error.
+// check is a case's access to its subject, with helpers that fail the case on an error.
 type check struct {
-	*testing.T
+	suite.T
 	Subject
-	suite Suite
 }
 
-// requireHook fails the test if the subject lacks a hook.
+// requireHook fails the case if the subject lacks a hook.
 func (c *check) requireHook(has bool, hook string) {
 	c.Helper()
 	if !has {
@@ -239,11 +210,6 @@ func formatRecords(records []store.Record) []string {
 		pairs = append(pairs, r.Key+"="+string(r.Value))
 	}
 	return pairs
-}
-
-// boundedContext returns a context for one step that must not hang.
-func boundedContext(t *testing.T, limit time.Duration) context.Context {
-	return testkit.Context(t, limit)
 }
 
 // isStrictlyRising reports whether keys are in order without duplicates.

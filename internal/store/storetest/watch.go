@@ -7,14 +7,14 @@ import (
 	"math/rand/v2"
 	"strings"
 	"sync"
-	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/berthd/berth/internal/store"
-	"github.com/berthd/berth/internal/testkit"
+	"github.com/berthd/berth/internal/suite"
+	"github.com/berthd/berth/internal/yardstick"
 )
 
 // deliveryTimeout bounds the time that a watch may take to deliver changes.
@@ -48,7 +48,7 @@ func (c *check) mirrorOf(prefix string, after uint64, present ...store.Record) *
 // next applies one batch.
 func (m *mirror) next() store.Batch {
 	m.c.Helper()
-	ctx, cancel := testkit.WithLimit(m.c.Context(), deliveryTimeout)
+	ctx, cancel := yardstick.WithLimit(m.c.Context(), deliveryTimeout)
 	defer cancel()
 	batch, err := m.watch.Next(ctx)
 	if err != nil {
@@ -64,7 +64,7 @@ func (m *mirror) apply(batch store.Batch) {
 	if !batch.Resync && batch.Revision <= m.at {
 		m.c.Errorf("a batch at revision %d came after %d, and is no resync", batch.Revision, m.at)
 	}
-	if m.c.suite.Whole && !batch.Resync && len(batch.Changes) > 0 {
+	if m.c.Whole && !batch.Resync && len(batch.Changes) > 0 {
 		m.c.Errorf("a batch with changes is no resync: %+v", batch)
 	}
 	if batch.Resync {
@@ -118,15 +118,15 @@ func (m *mirror) equal() {
 }
 
 // testWatchWhole begins with a resync of the whole prefix.
-func testWatchWhole(t *testing.T, c *check) {
+func testWatchWhole(c *check) {
 	empty := c.mirrorOf("w/", 0)
 	if b := empty.next(); !b.Resync || len(b.Changes) != 0 {
-		t.Fatalf("first batch of an empty prefix: got %+v, want an empty resync", b)
+		c.Fatalf("first batch of an empty prefix: got %+v, want an empty resync", b)
 	}
 	last := c.put("w/a", "1", "w/b", "1", "v/a", "1").Revision
 	m := c.mirrorOf("w/", 0)
 	if b := m.next(); !b.Resync || len(b.Changes) != 2 || b.Revision != last {
-		t.Fatalf("first batch: got %+v, want a resync of two records at revision %d", b, last)
+		c.Fatalf("first batch: got %+v, want a resync of two records at revision %d", b, last)
 	}
 	m.equal()
 	all := c.mirrorOf("", 0)
@@ -135,7 +135,7 @@ func testWatchWhole(t *testing.T, c *check) {
 }
 
 // testWatchAfter begins at a revision in the past.
-func testWatchAfter(t *testing.T, c *check) {
+func testWatchAfter(c *check) {
 	c.put("w/a", "1")
 	before := c.put("w/b", "1", "w/c", "1")
 	exists := c.list("w/").Records
@@ -145,18 +145,18 @@ func testWatchAfter(t *testing.T, c *check) {
 	last := c.delete("v/none", "w/c").Revision
 	m := c.mirrorOf("w/", before.Revision, exists...)
 	m.reach(last)
-	if !c.suite.Whole && m.resyncs > 0 {
-		t.Errorf("%d resyncs, want none: the history is all there", m.resyncs)
+	if !c.Whole && m.resyncs > 0 {
+		c.Errorf("%d resyncs, want none: the history is all there", m.resyncs)
 	}
 	now := c.mirrorOf("w/", last, c.list("w/").Records...)
 	now.reach(c.put("w/d", "1").Revision)
-	if !c.suite.Whole && (now.resyncs > 0 || now.changes != 1) {
-		t.Errorf("from now on: got %d resyncs and %d changes, want 0 and 1", now.resyncs, now.changes)
+	if !c.Whole && (now.resyncs > 0 || now.changes != 1) {
+		c.Errorf("from now on: got %d resyncs and %d changes, want 0 and 1", now.resyncs, now.changes)
 	}
 }
 
 // testWatchChanges shows each kind of change as a batch.
-func testWatchChanges(t *testing.T, c *check) {
+func testWatchChanges(c *check) {
 	m := c.mirrorOf("w/", c.put("w/a", "1").Revision, c.list("w/").Records...)
 	for _, step := range []struct {
 		name string
@@ -179,24 +179,24 @@ func testWatchChanges(t *testing.T, c *check) {
 		result := step.do()
 		batch := m.next()
 		m.reach(result.Revision)
-		if c.suite.Whole {
+		if c.Whole {
 			continue
 		}
 		for i := range batch.Changes {
 			if batch.Changes[i].Modified != result.Revision {
-				t.Errorf("%s: got revision %d, want %d", step.name, batch.Changes[i].Modified, result.Revision)
+				c.Errorf("%s: got revision %d, want %d", step.name, batch.Changes[i].Modified, result.Revision)
 			}
 			batch.Changes[i].Modified, batch.Changes[i].Created = 0, 0
 		}
 		if diff := cmp.Diff(step.want, batch.Changes); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", step.name, diff)
+			c.Errorf("%s (-want +got):\n%s", step.name, diff)
 		}
 	}
 }
 
 // testWatchSlow reads nothing while a few keys change often: the reader then gets the
 // latest value of each, deletions included, not all versions.
-func testWatchSlow(t *testing.T, c *check) {
+func testWatchSlow(c *check) {
 	m := c.mirrorOf("w/", 0)
 	m.next()
 	const writes = 3000
@@ -210,12 +210,12 @@ func testWatchSlow(t *testing.T, c *check) {
 	quick.reach(last)
 	m.reach(last)
 	if m.changes > writes/2 {
-		t.Errorf("a slow reader got %d changes of %d writes to 7 keys, want far fewer", m.changes, writes)
+		c.Errorf("a slow reader got %d changes of %d writes to 7 keys, want far fewer", m.changes, writes)
 	}
 }
 
 // testWatchProgress reaches revisions that changed nothing under the prefix.
-func testWatchProgress(t *testing.T, c *check) {
+func testWatchProgress(c *check) {
 	m := c.mirrorOf("w/", 0)
 	m.next()
 	m.reach(c.put("v/a", "1").Revision)
@@ -223,12 +223,12 @@ func testWatchProgress(t *testing.T, c *check) {
 	refused := c.commit(store.Group{Compares: []store.Compare{{Key: "v/a"}}, Ops: []store.Op{put("w/a", "1")}})
 	m.reach(refused.Revision)
 	if m.resyncs != 1 || m.changes != 0 {
-		t.Errorf("got %d resyncs and %d changes, want 1 and 0", m.resyncs, m.changes)
+		c.Errorf("got %d resyncs and %d changes, want 1 and 0", m.resyncs, m.changes)
 	}
 }
 
 // testWatchCompaction begins at a revision that is forgotten, and lags behind one.
-func testWatchCompaction(t *testing.T, c *check) {
+func testWatchCompaction(c *check) {
 	c.requireHook(c.Compact != nil, "Compact")
 	old := c.put("w/a", "1", "w/b", "1").Revision
 	c.delete("w/a")
@@ -236,7 +236,7 @@ func testWatchCompaction(t *testing.T, c *check) {
 	c.Compact()
 	m := c.mirrorOf("w/", old, store.Record{Key: "w/a"})
 	if b := m.next(); !b.Resync {
-		t.Fatalf("first batch after compaction: got %+v, want a resync", b)
+		c.Fatalf("first batch after compaction: got %+v, want a resync", b)
 	}
 	m.equal()
 	for i := range 20 {
@@ -248,7 +248,7 @@ func testWatchCompaction(t *testing.T, c *check) {
 }
 
 // testWatchConverges lets writers change keys at random while mirrors follow.
-func testWatchConverges(t *testing.T, c *check) {
+func testWatchConverges(c *check) {
 	const writers, writes, readers = 4, 100, 3
 	var running sync.WaitGroup
 	for writer := range writers {
@@ -261,7 +261,7 @@ func testWatchConverges(t *testing.T, c *check) {
 					op = remove(key)
 				}
 				if _, err := c.Engine.Commit(c.Context(), []store.Group{{Ops: []store.Op{op}}}); err != nil {
-					t.Errorf("commit: %v", err)
+					c.Errorf("commit: %v", err)
 				}
 			}
 		})
@@ -282,24 +282,24 @@ func testWatchConverges(t *testing.T, c *check) {
 }
 
 // testWatchEnds ends a watch in each of the ways.
-func testWatchEnds(t *testing.T, c *check) {
+func testWatchEnds(c *check) {
 	opened, cancel := context.WithCancel(c.Context())
 	defer cancel()
 	w := c.Engine.Watch(opened, "w/", 0)
 	defer w.Close()
-	if _, err := w.Next(boundedContext(t, deliveryTimeout)); err != nil {
-		t.Fatalf("first batch: %v", err)
+	if _, err := w.Next(suite.Context(c, deliveryTimeout)); err != nil {
+		c.Fatalf("first batch: %v", err)
 	}
 	short, done := context.WithTimeout(c.Context(), 10*time.Millisecond)
 	defer done()
 	_, err := w.Next(short)
 	c.wantError(err, context.DeadlineExceeded)
 	c.put("w/a", "1")
-	if b, err := w.Next(boundedContext(t, deliveryTimeout)); err != nil || len(b.Changes) != 1 {
-		t.Fatalf("after a call that ended: got %+v and error %v, want the change", b, err)
+	if b, err := w.Next(suite.Context(c, deliveryTimeout)); err != nil || len(b.Changes) != 1 {
+		c.Fatalf("after a call that ended: got %+v and error %v, want the change", b, err)
 	}
 	cancel()
-	_, err = w.Next(boundedContext(t, deliveryTimeout))
+	_, err = w.Next(suite.Context(c, deliveryTimeout))
 	c.wantError(err, context.Canceled)
 
 	closed := c.Engine.Watch(c.Context(), "w/", 0)
@@ -314,6 +314,6 @@ func testWatchEnds(t *testing.T, c *check) {
 	closed.Close()
 	closed.Close()
 	if err := <-answer; !errors.Is(err, store.ErrClosed) {
-		t.Fatalf("a closed watch: got error %v, want ErrClosed", err)
+		c.Fatalf("a closed watch: got error %v, want ErrClosed", err)
 	}
 }

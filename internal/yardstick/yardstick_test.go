@@ -1,4 +1,4 @@
-package testkit
+package yardstick
 
 import (
 	"context"
@@ -57,7 +57,8 @@ func TestLimitsInABubble(t *testing.T) {
 			t.Errorf("a limit of a minute: got %v", got)
 		}
 		watch := NewStopwatch()
-		ctx := Context(t, time.Minute)
+		ctx, cancel := WithLimit(t.Context(), time.Minute)
+		defer cancel()
 		<-ctx.Done()
 		if took := watch.Elapsed(); took != time.Minute || !errors.Is(ctx.Err(), context.DeadlineExceeded) {
 			t.Errorf("a context of a minute ended after %v: %v", took, ctx.Err())
@@ -70,7 +71,8 @@ func TestLimitsOnTheWall(t *testing.T) {
 		t.Errorf("a limit of a second: got %v", got)
 	}
 	began, watch := time.Now(), NewStopwatch()
-	ctx := Context(t, 20*time.Millisecond)
+	ctx, cancel := WithLimit(t.Context(), 20*time.Millisecond)
+	defer cancel()
 	<-ctx.Done()
 	wall := time.Since(began)
 	if took := watch.Elapsed(); wall < 20*time.Millisecond || took > wall {

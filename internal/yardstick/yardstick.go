@@ -1,4 +1,7 @@
-package testkit
+// Package yardstick measures time as a quiet machine of usual speed would. Limits of waits follow it, so that no check
+// fails because its machine is slow or busy. Checks of real parts use it: the suites, which programs may run as well,
+// and through internal/testkit all tests.
+package yardstick
 
 import (
 	"bytes"
@@ -8,8 +11,9 @@ import (
 	"runtime"
 	"strconv"
 	"sync"
-	"testing"
 	"time"
+
+	"github.com/berthd/berth/internal/pause"
 )
 
 const (
@@ -30,17 +34,17 @@ const (
 // Scaled returns a limit for a machine of usual speed as a limit for this machine, now. A quiet machine of usual speed
 // returns the limit itself. A machine that is slower, or on which four processes want each core, returns a multiple.
 //
-// Scaled is for limits that a test writes into a manifest or a configuration. A test that waits uses Eventually or
-// Context, which follow the load while they wait. Inside a synctest bubble the limit stays as it is.
+// Scaled is for limits that a check writes into a manifest or a configuration. A check that waits uses Eventually or
+// WithLimit, which follow the load while they wait. Inside a synctest bubble the limit stays as it is.
 func Scaled(limit time.Duration) time.Duration {
 	if inBubble() {
 		return limit
 	}
-	return time.Duration(float64(limit) * yardstick().handOut())
+	return time.Duration(float64(limit) * machine().handOut())
 }
 
-// Stopwatch measures how long something would take on a quiet machine of usual speed. Tests that hold a duration
-// against an upper limit use it in place of time.Since. It is safe for concurrent use.
+// Stopwatch measures how long something would take on a quiet machine of usual speed. Checks that compare a
+// duration with an upper limit use it in place of time.Since. It is safe for concurrent use.
 type Stopwatch struct {
 	began  time.Time
 	usual  time.Duration
@@ -52,7 +56,7 @@ func NewStopwatch() *Stopwatch {
 	if inBubble() {
 		return &Stopwatch{began: time.Now(), bubble: true}
 	}
-	return &Stopwatch{began: time.Now(), usual: yardstick().now()}
+	return &Stopwatch{began: time.Now(), usual: machine().now()}
 }
 
 // Elapsed returns the time since the start, at most the time on the wall.
@@ -61,19 +65,11 @@ func (s *Stopwatch) Elapsed() time.Duration {
 	if s.bubble {
 		return wall
 	}
-	return min(wall, yardstick().now()-s.usual)
+	return min(wall, machine().now()-s.usual)
 }
 
-// Context returns a context of the test that ends after a limit, stretched as by Eventually. Its cause says so.
-func Context(t testing.TB, limit time.Duration) context.Context {
-	t.Helper()
-	ctx, cancel := WithLimit(t.Context(), limit)
-	t.Cleanup(cancel)
-	return ctx
-}
-
-// WithLimit is context.WithTimeout with a limit that stretches as by Eventually. It is for what outlives a test's own
-// context.
+// WithLimit is context.WithTimeout with a limit that stretches as by Eventually. The cause of the context's
+// end states the limit.
 func WithLimit(parent context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
 	if inBubble() {
 		return context.WithTimeout(parent, limit)
@@ -82,7 +78,7 @@ func WithLimit(parent context.Context, limit time.Duration) (context.Context, co
 	watch := NewStopwatch()
 	go func() {
 		for left := limit; left > 0 && ctx.Err() == nil; left = limit - watch.Elapsed() {
-			Pause(ctx, max(left, poll))
+			_ = pause.For(ctx, max(left, poll)) // the loop sees the end of the context
 		}
 		cancel(fmt.Errorf("after %v: %w", limit, context.DeadlineExceeded))
 	}()
@@ -105,9 +101,9 @@ type yard struct {
 	stat   stat
 }
 
-// yardstick returns the yardstick of this process. Its first call starts the sampling, which never ends: by a timer,
+// machine returns the yard of this process. Its first call starts the sampling, which never ends: by a timer,
 // because a remaining goroutine would be a leak for the tests that check for leaks.
-var yardstick = sync.OnceValue(func() *yard {
+var machine = sync.OnceValue(func() *yard { //nolint:gochecknoglobals // a process has one machine
 	y := &yard{speed: coreSlowness() * raceSlowness, last: time.Now(), slower: 1}
 	y.stat, _ = readStat()
 	y.slower, y.lately = y.speed, y.speed
@@ -143,7 +139,7 @@ func (s *Stopwatch) over(limit time.Duration) bool {
 	if s.Elapsed() < limit || s.bubble {
 		return s.Elapsed() >= limit
 	}
-	y := yardstick()
+	y := machine()
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	return time.Since(s.began) >= time.Duration(float64(limit)*max(y.most, 1))

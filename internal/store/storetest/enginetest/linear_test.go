@@ -1,4 +1,4 @@
-package storetest_test
+package enginetest_test
 
 import (
 	"bytes"
@@ -16,7 +16,7 @@ import (
 
 	"github.com/berthd/berth/internal/store"
 	"github.com/berthd/berth/internal/store/memory"
-	"github.com/berthd/berth/internal/store/storetest"
+	"github.com/berthd/berth/internal/store/storetest/enginetest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -25,7 +25,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 const limit = 2 * time.Second
 
 // crashing returns a trial on the model engine. Its commits take a while, so that kills catch them at each stage.
-func crashing(seed uint64) (storetest.Trial, *memory.Engine) {
+func crashing(seed uint64) (enginetest.Trial, *memory.Engine) {
 	var mu sync.Mutex
 	random := rand.New(rand.NewPCG(seed, 3))
 	linger := func() {
@@ -46,7 +46,7 @@ func crashing(seed uint64) (storetest.Trial, *memory.Engine) {
 		linger()
 		engine.Restart()
 	}
-	return storetest.Trial{Engine: engine, Kill: kill, Clients: 8, Steps: 40, Kills: 2, Seed: seed}, engine
+	return enginetest.Trial{Engine: engine, Kill: kill, Clients: 8, Steps: 40, Kills: 2, Seed: seed}, engine
 }
 
 func TestModelIsLinearizable(t *testing.T) {
@@ -61,7 +61,7 @@ func TestModelIsLinearizable(t *testing.T) {
 			histories = append(histories, history)
 		})
 	}
-	storetest.Linearizable(t, histories, limit)
+	enginetest.Linearizable(t, histories, limit)
 }
 
 // The engines below have planted bugs.
@@ -176,21 +176,21 @@ func TestPlantedBugsAreCaught(t *testing.T) {
 	const seeds = 5
 	for _, bug := range []struct {
 		name  string
-		plant func(*testing.T, *storetest.Trial, *memory.Engine)
+		plant func(*testing.T, *enginetest.Trial, *memory.Engine)
 	}{
-		{"a read from a lagging copy", func(_ *testing.T, trial *storetest.Trial, engine *memory.Engine) {
+		{"a read from a lagging copy", func(_ *testing.T, trial *enginetest.Trial, engine *memory.Engine) {
 			trial.Engine = &lagging{Engine: engine, random: rand.New(rand.NewPCG(trial.Seed, 5))}
 		}},
-		{"a torn listing", func(_ *testing.T, trial *storetest.Trial, engine *memory.Engine) {
+		{"a torn listing", func(_ *testing.T, trial *enginetest.Trial, engine *memory.Engine) {
 			trial.Engine = torn{engine}
 		}},
-		{"compares outside of the lock", func(_ *testing.T, trial *storetest.Trial, engine *memory.Engine) {
+		{"compares outside of the lock", func(_ *testing.T, trial *enginetest.Trial, engine *memory.Engine) {
 			trial.Engine = unlocked{engine}
 		}},
-		{"an unknown write sent again", func(_ *testing.T, trial *storetest.Trial, engine *memory.Engine) {
+		{"an unknown write sent again", func(_ *testing.T, trial *enginetest.Trial, engine *memory.Engine) {
 			trial.Engine = blindRetrier{engine}
 		}},
-		{"an acknowledged write lost in a kill", func(t *testing.T, trial *storetest.Trial, engine *memory.Engine) {
+		{"an acknowledged write lost in a kill", func(t *testing.T, trial *enginetest.Trial, engine *memory.Engine) {
 			trial.Kill = killWithDataLoss(t, engine, trial.Kill)
 		}},
 	} {
@@ -204,7 +204,7 @@ func TestPlantedBugsAreCaught(t *testing.T) {
 					bug.plant(t, &trial, engine)
 					history, err = trial.Run(t.Context())
 				})
-				if err != nil || storetest.Explain(history, limit) == porcupine.Illegal {
+				if err != nil || enginetest.Explain(history, limit) == porcupine.Illegal {
 					caught++
 				}
 			}

@@ -1,4 +1,5 @@
-package executortest
+// Package benchmark measures how soon executors start programs.
+package benchmark
 
 import (
 	"fmt"
@@ -50,8 +51,8 @@ func FirstInstruction(b *testing.B, run func(volume, script string) (remove func
 	b.ReportMetric(float64(took[len(took)*9/10].Microseconds())/1000, "p90-ms")
 }
 
-// Bench measures a driver with FirstInstruction, from Prepare, and from Start alone.
-func Bench(b *testing.B, ex executor.Executor, shell func(script string) cluster.Container) {
+// Driver measures a driver with FirstInstruction, from Prepare, and from Start alone.
+func Driver(b *testing.B, ex executor.Executor, shell func(script string) cluster.Container) {
 	base := b.TempDir()
 	n := 0
 	prepare := func(b *testing.B, volume, script string) executor.ID {

@@ -1,5 +1,5 @@
 //go:build !race
 
-package testkit
+package yardstick
 
 const raceSlowness = 1

@@ -1,38 +1,43 @@
-package storetest
+package enginetest
 
 import (
 	"bytes"
 	"fmt"
 	"maps"
 	"slices"
-	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"pgregory.net/rapid"
 
 	"github.com/berthd/berth/internal/store"
+	"github.com/berthd/berth/internal/store/storetest"
+	"github.com/berthd/berth/internal/suite"
 )
 
-// testModel compares the engine with the simplest model, a map, over random commits.
-func testModel(t *testing.T, c *check) {
-	round := 0
-	unbounded := struct{ rapid.TB }{t} // without Deadline, which a bubble refuses
+// compareWithModel compares the engine with the simplest model, a map, over random commits.
+func compareWithModel(t suite.T, subject storetest.Subject) {
+	test, ok := t.(rapid.TB)
+	if !ok {
+		t.Fatalf("random commits need a test")
+	}
+	ctx, round := t.Context(), 0
+	unbounded := struct{ rapid.TB }{test} // without Deadline, which a bubble refuses
 	rapid.Check(unbounded, func(t *rapid.T) {
 		round++
 		prefix := fmt.Sprintf("model/%d/", round)
 		model := map[string]store.Record{}
 		for range rapid.IntRange(1, 8).Draw(t, "commits") {
 			groups := drawGroups(t, prefix, model)
-			result, err := c.Engine.Commit(c.Context(), groups)
+			result, err := subject.Engine.Commit(ctx, groups)
 			if err != nil {
 				t.Fatalf("commit %+v: %v", groups, err)
 			}
-			applied := advance(model, groups, result.Revision, c.suite.SkipsEqual)
+			applied := advance(model, groups, result.Revision, subject.SkipsEqual)
 			if diff := cmp.Diff(applied, result.Applied); diff != "" {
 				t.Fatalf("applied by %+v (-want +got):\n%s", groups, diff)
 			}
-			listing, err := c.Engine.List(c.Context(), prefix)
+			listing, err := subject.Engine.List(ctx, prefix)
 			if err != nil {
 				t.Fatalf("list: %v", err)
 			}
@@ -61,9 +66,9 @@ func drawGroups(t *rapid.T, prefix string, model map[string]store.Record) []stor
 			groups[i].Compares = append(groups[i].Compares, store.Compare{Key: key, Modified: modified})
 		}
 		for range rapid.IntRange(0, min(2, len(keys))).Draw(t, "writes") {
-			op := put(keys[0], rapid.StringN(0, 4, -1).Draw(t, "value"))
+			op := store.Op{Key: keys[0], Value: []byte(rapid.StringN(0, 4, -1).Draw(t, "value"))}
 			if rapid.IntRange(0, 3).Draw(t, "delete") == 0 {
-				op = remove(keys[0])
+				op = store.Op{Key: keys[0], Delete: true}
 			}
 			keys = keys[1:]
 			groups[i].Ops = append(groups[i].Ops, op)
