@@ -144,24 +144,6 @@ func demandsMore(constraints []Constraint) bool {
 	})
 }
 
-// Seals says from which term on the records of a domain's attempts carry a seal: the record seal/<domain> (P3.9). It
-// does not exist while a server writes records without seals. Writer: the leader.
-//
-// It holds under the leader that wrote it. The next leader, with the next epoch, takes it over. A later leader starts
-// again: a server of an earlier build led in between, and may have written records without a seal.
-type Seals struct {
-	// Incarnation and Epoch are those of the leader that wrote the record.
-	Incarnation uint64 `json:"incarnation"`
-	Epoch       uint64 `json:"epoch"`
-	// After is a revision of the store. Each record that was written later has a seal.
-	After uint64 `json:"after"`
-}
-
-// WrittenBy reports whether a leader wrote it.
-func (s *Seals) WrittenBy(l *Leader) bool {
-	return s.Incarnation == l.Incarnation && s.Epoch == l.Epoch
-}
-
 // Reads reports whether the server's build reads records of a version.
 func (s *Server) Reads(version int) bool {
 	return version >= s.RecordsMin && version <= max(s.Records, RecordsFirst)
