@@ -275,7 +275,7 @@ func TestWriterOfAnOldEpochWritesNothing(t *testing.T) {
 
 func TestCodec(t *testing.T) {
 	b, err := store.Encode(&cluster.Cluster{Name: "c"})
-	if err != nil || string(b) != `{"v":1,"name":"c"}` {
+	if err != nil || string(b) != `{"v":5,"name":"c"}` {
 		t.Errorf("encode: got %s %v", b, err)
 	}
 	for name, in := range map[string]string{
