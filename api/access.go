@@ -87,9 +87,7 @@ type JoinReply struct {
 	Authority   string `json:"authority"`
 	// AuthorityKey is the signing key, for servers only.
 	AuthorityKey string `json:"authority_key,omitempty"`
-	// SecretsKey is a key for sealing and opening secrets, for servers only. SecretsKeys are all keys of the answering
-	// server; earlier builds read only SecretsKey.
-	SecretsKey  string `json:"secrets_key,omitempty"`
+	// SecretsKeys are the keys for sealing and opening secrets, for servers only: all keys of the answering server.
 	SecretsKeys string `json:"secrets_keys,omitempty"`
 	// Members are the members of the store, including the new one, for servers only.
 	Members []ServerMember `json:"members,omitempty"`

@@ -250,7 +250,7 @@ type ImageView struct {
 	Digest string `json:"digest,omitempty"`
 	Size   Bytes  `json:"size"`
 	// Frees is the disk space that its removal frees. Used is the time when it was last used for a container or
-	// removed. Kept says what prevents its removal. Older agents leave them out.
+	// removed. Kept says what prevents its removal.
 	Frees Bytes     `json:"frees,omitempty"`
 	Used  time.Time `json:"used,omitzero"`
 	Kept  string    `json:"kept,omitempty"`

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"strings"
 
 	"github.com/berthd/berth/api"
 )
@@ -33,39 +32,31 @@ func (c *Client) PullImages(ctx context.Context, p api.ImagePull) (reply api.Ima
 	return reply, err
 }
 
-// FollowPull is PullImages with progress: it calls progress with each message, from this goroutine. Servers of earlier
-// builds report no progress. When ctx ends, nodes stop the pulls that no task needs.
+// FollowPull is PullImages with progress: it calls progress with each message, from this goroutine. When ctx ends,
+// nodes stop the pulls that no task needs.
 func (c *Client) FollowPull(ctx context.Context, p api.ImagePull, progress func(api.ImagePullNews)) (
 	reply api.ImagesReply, err error,
 ) {
 	r := post(p, "images", "pull")
-	r.header = http.Header{"Accept": {"application/x-ndjson, application/json"}}
+	r.header = http.Header{"Accept": {"application/x-ndjson"}}
 	res, err := c.send(ctx, r)
 	if err != nil {
 		return reply, err
 	}
 	defer res.Body.Close()
-	in := json.NewDecoder(res.Body)
-	if !strings.HasPrefix(res.Header.Get("Content-Type"), "application/x-ndjson") {
-		err = in.Decode(&reply)
-	}
-	for strings.HasPrefix(res.Header.Get("Content-Type"), "application/x-ndjson") && err == nil {
+	for in := json.NewDecoder(res.Body); ; {
 		var n api.ImagePullNews
-		if err = in.Decode(&n); err != nil {
-			break
-		}
-		if n.Reply != nil {
+		switch err := in.Decode(&n); {
+		case err == nil && n.Reply != nil:
 			return *n.Reply, nil
+		case err == nil:
+			progress(n)
+		case ctx.Err() != nil:
+			return reply, ctx.Err()
+		default:
+			return reply, fmt.Errorf("read how the pull comes along: %w", err)
 		}
-		progress(n)
 	}
-	if ctx.Err() != nil {
-		return reply, ctx.Err()
-	}
-	if err != nil {
-		err = fmt.Errorf("read how the pull comes along: %w", err)
-	}
-	return reply, err
 }
 
 // PruneImages makes nodes remove unused images, or list them in a dry run. The reply has the faults of single nodes.

@@ -70,7 +70,7 @@ func TestTerminalStream(t *testing.T) {
 		_ = conn.Close() // ends the command, or the bubble would not end
 
 		if got := readFrames(w.carry("c", transport.StreamRequest{Kind: transport.StreamTerminal, Task: d.Task})); len(
-			got) != 1 || !strings.Contains(got[0], "older build") {
+			got) != 1 || !strings.Contains(got[0], "without its parameters") {
 			t.Errorf("a request without what it asks: %q", got)
 		}
 		w.stopTask(d, false)

@@ -68,9 +68,9 @@ func TestTTLUpdatesArePassedOn(t *testing.T) {
 	if <-asked; !strings.Contains(got.problem().Detail, "node n1: "+problem) {
 		t.Errorf("%s", got.body)
 	}
-	w.nodes.set(agent(func(_ transport.StreamRequest, _ net.Conn) {})) // as one of an older build
+	w.nodes.set(agent(func(_ transport.StreamRequest, _ net.Conn) {})) // the agent ends
 	got = w.want(502, "POST", beat, strings.NewReader(`{"word": "pass"}`))
-	if !strings.Contains(got.problem().Detail, "of a build that has no checks of type ttl") {
+	if !strings.Contains(got.problem().Detail, "the connection to node n1 broke") {
 		t.Errorf("%s", got.body)
 	}
 	w.nodes.set(nil)

@@ -32,7 +32,7 @@ func TestDomainsAreRefused(t *testing.T) {
 	w.want(201, "PUT", "/v1/clusters/blue", `{"domain": "default"}`)
 	w.want(201, "PUT", "/v1/clusters/green", `{}`)
 
-	// Records from an earlier build raise alarms. The next write returns them to the default domain.
+	// Records from another program raise alarms. The next write returns them to the default domain.
 	w.put(map[string]any{
 		"cluster/red": &cluster.Cluster{Name: "red", Domain: "north"},
 		"host/n7":     &cluster.Host{Name: "n7", Domain: "north"},

@@ -132,7 +132,7 @@ func TestStatusShowsLackingKeys(t *testing.T) {
 	}
 	w.put(map[string]any{
 		"server/s1":        cluster.Server{ID: "s1", Name: "one", Masters: []string{"k1"}},
-		"server/s2":        cluster.Server{ID: "s2", Name: "two"}, // of a build that knows of one key only
+		"server/s2":        cluster.Server{ID: "s2", Name: "two", Masters: []string{"k1"}},
 		"secretkey/1":      cluster.SecretKey{ID: "1", Number: 1, Master: "k1", Created: now},
 		"secret/default/a": cluster.Secret{Cluster: "default", Name: "a", Key: "1"},
 	})

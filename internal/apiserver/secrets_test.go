@@ -43,8 +43,6 @@ func (plainVault) Open(k *cluster.SecretKey, s *cluster.Secret) ([]byte, error) 
 	return value, nil
 }
 
-func (plainVault) Text(string) string { return "text" }
-
 func (plainVault) All() string { return "text" }
 
 func secretWorld(t *testing.T) *world {

@@ -80,7 +80,7 @@ func TestTokenIsMadeUsedAndRevoked(t *testing.T) {
 		if strings.Contains(text, secret) {
 			t.Errorf("the secret is shown: %.200s", text)
 		}
-		if strings.Contains(text, e.Value.Hash) && text != "" && !strings.Contains(text, `"v":1`) {
+		if strings.Contains(text, e.Value.Hash) && text != "" && !strings.Contains(text, `"v":`) {
 			t.Errorf("the hash is shown: %.200s", text)
 		}
 	}

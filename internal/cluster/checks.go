@@ -76,11 +76,6 @@ func (c *Check) EffectiveMeaning() CheckMeaning {
 	return c.Meaning
 }
 
-// needsRecordsChecked reports whether the check uses a type or meaning that records have from RecordsChecked on.
-func (c *Check) needsRecordsChecked() bool {
-	return c.Type == CheckGRPC || c.Type == CheckTTL || c.EffectiveMeaning() != MeaningReadiness
-}
-
 // HasCheck reports whether one of the definition's checks has the meaning.
 func (d *TaskDefinition) HasCheck(m CheckMeaning) bool {
 	return slices.ContainsFunc(d.Checks, func(c Check) bool { return c.EffectiveMeaning() == m })

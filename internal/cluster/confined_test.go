@@ -132,12 +132,4 @@ func TestConfinedNeeds(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("which nodes can (-want +got):\n%s", diff)
 	}
-	for name, d := range map[string]*cluster.TaskDefinition{"fetching": fetching, "apart": apart} {
-		if v := cluster.RecordVersion(d); v != cluster.RecordsConfined {
-			t.Errorf("%s has record version %d, want %d", name, v, cluster.RecordsConfined)
-		}
-	}
-	if v := cluster.RecordVersion(free); v != cluster.RecordsFirst {
-		t.Errorf("a definition that requests nothing has record version %d, want %d", v, cluster.RecordsFirst)
-	}
 }

@@ -115,7 +115,7 @@ func TestDetailTravels(t *testing.T) {
 	var old TaskStats
 	if err := json.Unmarshal([]byte(`{"task":"c.s.1.0","uuid":"u","cpu":"1500m","memory":"1 MiB"}`),
 		&old); err != nil || old.Detail != nil {
-		t.Errorf("of an earlier build: %+v, %v", old, err)
+		t.Errorf("without details: %+v, %v", old, err)
 	}
 	s := TaskStats{UUID: "u", Detail: &UseDetail{
 		Rates:      Rates{Throttled: 3, HostNetwork: true, Disk: &DiskRates{Reads: 0.5}},

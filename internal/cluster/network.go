@@ -56,7 +56,7 @@ func LacksNetwork(facts []NetworkFact, mode NetworkMode) string {
 	}
 	i := slices.IndexFunc(facts, func(f NetworkFact) bool { return f.Mode == mode })
 	if i < 0 {
-		return "network " + string(mode) + ": its agent is too old for it; upgrade the agent"
+		return "network " + string(mode) + ": its agent offers no such network; the agent's log gives the reason"
 	}
 	if facts[i].Lacks == "" {
 		return ""

@@ -70,7 +70,7 @@ func TestLacksNetwork(t *testing.T) {
 	}{
 		{nil, "", ""},
 		{nil, cluster.NetworkHost, ""},
-		{nil, cluster.NetworkNone, "network none: its agent is too old for it; upgrade the agent"},
+		{nil, cluster.NetworkNone, "network none: its agent offers no such network; the agent's log gives the reason"},
 		{facts, cluster.NetworkBridge, "network bridge: no plugins"},
 		{facts, cluster.NetworkNone, ""},
 	} {

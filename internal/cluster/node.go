@@ -88,7 +88,7 @@ type Facts struct {
 	// Volumes are the keys (VolumeKey) of the node's volumes that pin tasks to it, in order.
 	Volumes []string `json:"volumes,omitempty"`
 	// Folders, unless nil, lists the node's folders that tasks may use, and its copies of sticky volumes. An agent
-	// without it allows any path and offers no host volumes and no sticky volumes.
+	// without it allows any path and offers no host volumes.
 	Folders *FolderFacts `json:"folders,omitempty"`
 	// Address is where the node's ports are reached; Addresses are all that it has.
 	Address   string   `json:"address"`

@@ -536,8 +536,8 @@ func TestPlanRecordHasDevices(t *testing.T) {
 	}
 }
 
-// TestRecordsWithoutNewFieldsAreUnchanged: records that use no new field are the same as those of earlier builds.
-func TestRecordsWithoutNewFieldsAreUnchanged(t *testing.T) {
+// TestRecordsOmitUnusedFields: an optional field that is not used takes no space in a record.
+func TestRecordsOmitUnusedFields(t *testing.T) {
 	service := cluster.Service{Name: "web", Count: 1}
 	service.SetDefaults()
 	for want, record := range map[string]any{

@@ -17,12 +17,12 @@ type Server struct {
 	Version string `json:"version"`
 	Wire    int    `json:"wire"`
 	WireMin int    `json:"wire_min"`
-	// Records is the newest version of records that it reads and writes, RecordsMin the oldest that it reads; 0 is 1.
+	// Records is the newest version of records that it reads and writes, RecordsMin the oldest that it reads.
 	Records    int       `json:"records,omitempty"`
 	RecordsMin int       `json:"records_min,omitempty"`
 	Started    time.Time `json:"started"`
-	// Masters are the ids of the master keys in the server's file, the oldest first; empty for a build that knows one
-	// key only. The server updates them when they change.
+	// Masters are the ids of the master keys in the server's file, the oldest first. The server updates them when they
+	// change.
 	Masters []string `json:"masters,omitempty"`
 }
 

@@ -60,9 +60,6 @@ func TestServicesOfADefinition(t *testing.T) {
 	if got := c.TemplateFolders(); !slices.Equal(got, []string{"/etc/app"}) {
 		t.Errorf("folders %v", got)
 	}
-	if got := cluster.RecordVersion(d); got != cluster.RecordsFollowing {
-		t.Errorf("its record has version %d, want %d", got, cluster.RecordsFollowing)
-	}
 }
 
 func TestFaultsOfServices(t *testing.T) {

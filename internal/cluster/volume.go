@@ -36,45 +36,18 @@ type StickyCopy struct {
 	Key string `json:"key"` // see VolumeKey
 	// Placed is when the control plane placed the attempt that last had it here, by the clock of the leader of then.
 	Placed time.Time `json:"placed"`
-	// Incarnation and Plan are those of the plan record that placed the volume's task, which never go back. They are 0
-	// for copies that an agent of an earlier build recorded.
+	// Incarnation and Plan are those of the plan record that placed the volume's task, which never go back.
 	Incarnation uint64 `json:"incarnation,omitempty"`
 	Plan        uint64 `json:"plan,omitempty"`
 }
 
-// Numbered reports whether the copy has its place in the order of plans.
-func (c *StickyCopy) Numbered() bool { return c.Plan != 0 }
-
-// newer compares two copies, the newest first. Both have numbers, or neither has.
-func (c *StickyCopy) newer(d *StickyCopy) int {
-	if c.Numbered() {
-		return cmp.Or(cmp.Compare(d.Incarnation, c.Incarnation), cmp.Compare(d.Plan, c.Plan))
-	}
-	return d.Placed.Compare(c.Placed)
-}
-
 // NewestCopies orders copies of one volume, the newest first, and keeps the order of equal ones. Plan numbers order
-// them, so a leader with a wrong clock does no harm. Clocks decide only if an agent of an earlier build recorded one of
-// the two.
+// them, so a leader with a wrong clock does no harm.
 func NewestCopies[T any](all []T, of func(*T) *StickyCopy) {
-	var numbered, old []T
-	for i := range all {
-		if of(&all[i]).Numbered() {
-			numbered = append(numbered, all[i])
-		} else {
-			old = append(old, all[i])
-		}
-	}
-	order := func(x, y T) int { return of(&x).newer(of(&y)) }
-	slices.SortStableFunc(numbered, order)
-	slices.SortStableFunc(old, order)
-	for i := range all { // the two are merged: neither loses its order
-		if len(old) == 0 || len(numbered) > 0 && !of(&numbered[0]).Placed.Before(of(&old[0]).Placed) {
-			all[i], numbered = numbered[0], numbered[1:]
-		} else {
-			all[i], old = old[0], old[1:]
-		}
-	}
+	slices.SortStableFunc(all, func(x, y T) int {
+		a, b := of(&x), of(&y)
+		return cmp.Or(cmp.Compare(b.Incarnation, a.Incarnation), cmp.Compare(b.Plan, a.Plan))
+	})
 }
 
 // StorageUse is the disk usage of a task's volumes.
@@ -152,7 +125,6 @@ const (
 	// Value is its name; with OpExists any suffices, with OpEqual one that can be written
 	AttributeHostVolume = "host_volume"
 	AttributeHostPath   = "host_path" // Value is a path that the node lets tasks name
-	AttributeSticky     = "sticky"    // nodes whose agent keeps volumes that stick to a task
 )
 
 // folderConstraints returns the constraints of the definition's volumes on a node's folders, in the order of the
@@ -168,9 +140,6 @@ func (d *TaskDefinition) folderConstraints() (all []Constraint) {
 		case v.Host != "":
 			all = append(all, Constraint{Attribute: AttributeHostPath, Op: OpEqual, Value: v.Host})
 		}
-	}
-	if d.Sticks() {
-		all = append(all, Constraint{Attribute: AttributeSticky, Op: OpExists})
 	}
 	return all
 }
@@ -194,11 +163,6 @@ func LacksFolder(c Constraint, f *FolderFacts) (lacks string, ok bool) {
 		if f != nil && !PathWithin(c.Value, f.Paths) {
 			return fmt.Sprintf("its agent does not lend the path %s to tasks: declare it there with "+
 				"--host-volume, or allow it with --host-path", c.Value), true
-		}
-		return "", true
-	case AttributeSticky:
-		if f == nil {
-			return "its agent is too old for sticky volumes: upgrade the agent", true
 		}
 		return "", true
 	}

@@ -211,7 +211,8 @@ func (u *followingAgent) changeAtRandom(r *rand.Rand) {
 	}
 }
 
-// Agents of earlier builds, and agents with a very old stamp, receive whole lists. A resting request delays no other.
+// Agents that decline differences, and agents with a very old stamp, receive whole lists. A resting request delays no
+// other.
 func TestWholeAddressLists(t *testing.T) {
 	t.Parallel()
 	inServiceWorld(t, func(t *testing.T, w *serviceFixture) {
@@ -231,7 +232,7 @@ func TestWholeAddressLists(t *testing.T) {
 		w.known["web"] = first.Stamp
 		if updates, err := w.ask(t.Context(), "web"); err != nil || len(updates) != 1 || updates[0].Since != "" ||
 			len(updates[0].Addresses) != 39 {
-			t.Fatalf("an agent of a build before: got %+v %v", updates, err)
+			t.Fatalf("an agent that declines differences: got %+v %v", updates, err)
 		}
 		// After that many versions, this stamp is too old for a difference.
 		for i := range 300 {

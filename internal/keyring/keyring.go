@@ -385,21 +385,16 @@ func pendingKey(snap *store.Snapshot) (id string, is bool) {
 
 // mayRekey refuses a rekey if the key could not reach all servers, or if this server lacks the key in use.
 func mayRekey(snap *store.Snapshot, vault *secrets.Vault) error {
-	var older, alone []string
+	var alone []string
 	servers := count(snap.Servers())
 	for e := range snap.Servers() {
-		if s := e.Value; len(s.Masters) == 0 {
-			older = append(older, fmt.Sprintf("%s (%s)", s.Name, s.Version))
-		} else if s.API == "" && servers > 1 {
+		if s := e.Value; s.API == "" && servers > 1 {
 			alone = append(alone, s.Name)
 		}
 	}
 	switch {
 	case servers == 0:
 		return refuse("this server has not written its record yet: try again in a moment")
-	case len(older) > 0:
-		return refuse("not every server knows of several master keys: upgrade %s first, or remove it with "+
-			"`berth server remove` if it never comes back", strings.Join(older, ", "))
 	case len(alone) > 0:
 		return refuse("the new key could not come to all servers: %s cannot be reached by the others. Only "+
 			"servers made with `berth server init` and `berth server join` can share another key",

@@ -350,34 +350,34 @@ func TestOddDigests(t *testing.T) {
 			"unknown fields": {`{"wire":9,"wire_min":1,"server":"s2",` + ok +
 				`"new":{"x":1},"no":1,"pulses":[{"n":"a1","s":1,"a":0,"new":[2]}]}`, 200},
 			"no version": {
-				`{"server":"s2",` + ok + `"no":1,"life":"2","pulses":[{"n":"a2","s":1,"a":0}]}`,
-				200,
+				`{"server":"s2",` + ok + `"no":1,"life":"2","pulses":[{"n":"b0","s":1,"a":0}]}`,
+				http.StatusUpgradeRequired,
 			},
 			"too new": {`{"wire":9,"wire_min":2,"server":"s2"}`, http.StatusUpgradeRequired},
 			"of another server": {
-				`{"server":"s3",` + ok + `"no":1,"life":"8","pulses":[{"n":"b3","s":1,"a":0}]}`,
+				`{"wire":1,"server":"s3",` + ok + `"no":1,"life":"8","pulses":[{"n":"b3","s":1,"a":0}]}`,
 				http.StatusForbidden,
 			},
-			"of itself": {`{"server":"s1"}`, http.StatusForbidden},
+			"of itself": {`{"wire":1,"server":"s1"}`, http.StatusForbidden},
 			"of no server": {
-				`{` + ok + `"no":1,"life":"9","pulses":[{"n":"b4","s":1,"a":0}]}`,
+				`{"wire":1,` + ok + `"no":1,"life":"9","pulses":[{"n":"b4","s":1,"a":0}]}`,
 				http.StatusForbidden,
 			},
 			"not JSON": {`{`, http.StatusBadRequest},
-			"too many": {`{"server":"s2","pulses":[` + many + `]}`, http.StatusRequestEntityTooLarge},
-			"negative age": {`{"server":"s2",` + ok +
+			"too many": {`{"wire":1,"server":"s2","pulses":[` + many + `]}`, http.StatusRequestEntityTooLarge},
+			"negative age": {`{"wire":1,"server":"s2",` + ok +
 				`"no":1,"life":"3","pulses":[{"n":"a3","s":1,"a":-5000000,"x":-1}]}`, 200},
-			"long promise": {`{"server":"s2",` + ok +
+			"long promise": {`{"wire":1,"server":"s2",` + ok +
 				`"no":1,"life":"4","pulses":[{"n":"a4","s":1,"a":0,"x":9000000000000}]}`, 200},
-			"no session": {`{"server":"s2",` + ok + `"no":1,"life":"5","pulses":[{"n":"b1","a":0}]}`, 200},
+			"no session": {`{"wire":1,"server":"s2",` + ok + `"no":1,"life":"5","pulses":[{"n":"b1","a":0}]}`, 200},
 			"no name": {
-				`{"server":"s2",` + ok + `"no":1,"life":"6","pulses":[{"n":"../b2","s":1,"a":0}]}`,
+				`{"wire":1,"server":"s2",` + ok + `"no":1,"life":"6","pulses":[{"n":"../b2","s":1,"a":0}]}`,
 				200,
 			},
 			"echo of another": {
-				`{"server":"s2","echo":{"life":"x","clock":99,"since":1},"pulses":[{"n":"b5","s":1,"a":0}]}`, 200,
+				`{"wire":1,"server":"s2","echo":{"life":"x","clock":99,"since":1},"pulses":[{"n":"b5","s":1,"a":0}]}`, 200,
 			},
-			"echo from the future": {`{"server":"s2","no":1,"life":"7","echo":{"life":"` + s1.startID +
+			"echo from the future": {`{"wire":1,"server":"s2","no":1,"life":"7","echo":{"life":"` + s1.startID +
 				`","clock":9000000000000,"since":1},"pulses":[{"n":"a6","s":1,"a":0}]}`, 200},
 		} {
 			if code, answer := s1.post(c.body); code != c.want {
@@ -391,8 +391,8 @@ func TestOddDigests(t *testing.T) {
 				t.Errorf("%s: %+v was taken", node, p)
 			}
 		}
-		if len(pulses) != 5 {
-			t.Errorf("got %d nodes, want 5", len(pulses))
+		if len(pulses) != 4 {
+			t.Errorf("got %d nodes, want 4", len(pulses))
 		}
 	})
 }
@@ -533,8 +533,8 @@ func TestServersSpeakForThemselves(t *testing.T) {
 		client := &http.Client{Transport: &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}}
 		defer client.CloseIdleConnections()
 		for path, body := range map[string]string{
-			pathDigest:  fmt.Sprintf(`{"server":%q}`, c.server),
-			pathStreams: opening(fmt.Sprintf(`{"server":%q,"node":"n1"}`, c.server)),
+			pathDigest:  fmt.Sprintf(`{"wire":1,"server":%q}`, c.server),
+			pathStreams: opening(fmt.Sprintf(`{"wire":1,"server":%q,"node":"n1"}`, c.server)),
 		} {
 			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, sites["s1"].config.Server.API+path,
 				strings.NewReader(body))
@@ -569,7 +569,7 @@ func TestLateIntervalIsIgnored(t *testing.T) {
 		s1 := g.start("s1", 0)
 		pass(time.Second)
 		report := func(no, seq, next int) time.Duration {
-			s1.post(fmt.Sprintf(`{"server":"s2","life":"x","no":%d,"echo":{"life":%q,"clock":1000000,"since":0},`+
+			s1.post(fmt.Sprintf(`{"wire":1,"server":"s2","life":"x","no":%d,"echo":{"life":%q,"clock":1000000,"since":0},`+
 				`"pulses":[{"n":"n1","s":1,"q":%d,"a":0,"x":%d}]}`, no, s1.startID, seq, next))
 			p, _ := s1.tables.Pulse("n1")
 			return p.Next / time.Microsecond

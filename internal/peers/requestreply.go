@@ -12,8 +12,7 @@ import (
 // errUnreadable says that another server's answer is no reply. Its text does not quote the answer.
 var errUnreadable = errors.New("the answer cannot be read")
 
-// requestReply sends a request to another server and decodes its reply, of maxBytes at most. A body is sent as JSON. A
-// server of an older build may refuse the request because it does not have it.
+// requestReply sends a request to another server and decodes its reply, of maxBytes at most. A body is sent as JSON.
 func requestReply[T any](ctx context.Context, client *http.Client, method, url string, body io.Reader, maxBytes int64) (
 	reply T, err error,
 ) {

@@ -54,12 +54,10 @@ type version struct {
 
 func ourVersion() version { return version{WireVersion, WireMin} }
 
-// check returns errIncompatible if v and this build have no version in common. A sender without a version has version
-// 1.
+// check returns errIncompatible if v and this build have no version in common.
 func (v version) check() error {
-	newest, oldest := max(v.Wire, 1), max(v.WireMin, 1)
-	if newest < WireMin || oldest > WireVersion {
-		return fmt.Errorf("%w: the other %d to %d, this one %d to %d", errIncompatible, oldest, newest, WireMin,
+	if v.Wire < WireMin || v.WireMin > WireVersion {
+		return fmt.Errorf("%w: the other %d to %d, this one %d to %d", errIncompatible, v.WireMin, v.Wire, WireMin,
 			WireVersion)
 	}
 	return nil

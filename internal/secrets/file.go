@@ -2,7 +2,6 @@ package secrets
 
 import (
 	"crypto/cipher"
-	"crypto/hkdf"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
@@ -76,30 +75,18 @@ func with(first, more []master) []master {
 	return out
 }
 
-// Open returns the vault of a server's data directory, and makes a key if there is none: a random one or, if the
-// authority's key is given, one derived from it. So all servers of a control plane of an earlier build, which share
-// only that key, derive the same. A file that others may read is refused.
-func Open(dataDir string, authorityKey []byte) (*Vault, error) {
+// Open returns the vault of a server's data directory. It makes a random key if the directory has none. A file that
+// others may read is refused.
+func Open(dataDir string) (*Vault, error) {
 	v := &Vault{path: filepath.Join(dataDir, File), keys: map[string]cipher.AEAD{}}
 	var err error
 	v.masters, err = read(v.path)
 	if err == nil || !errors.Is(err, fs.ErrNotExist) {
 		return v, err
 	}
-	m := randomMaster()
-	if len(authorityKey) > 0 {
-		key, err := hkdf.Key(sha256.New, authorityKey, nil, "berth secrets key", keySize)
-		if err != nil {
-			return nil, fmt.Errorf("make the secrets key: %w", err)
-		}
-		m = masterOf(key)
-	}
-	v.masters = []master{m}
+	v.masters = []master{randomMaster()}
 	return v, write(v.path, v.masters)
 }
-
-// Create makes a random key in a data directory unless there is one.
-func Create(dataDir string) (*Vault, error) { return Open(dataDir, nil) }
 
 // Make makes another key and keeps it in the file, behind the older ones: it is durable when its id is returned.
 func (v *Vault) Make() (id string, err error) {

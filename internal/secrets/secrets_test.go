@@ -14,9 +14,9 @@ import (
 	"github.com/berthd/berth/internal/secrets"
 )
 
-func vault(t *testing.T, dir string, authority string) *secrets.Vault {
+func vault(t *testing.T, dir string) *secrets.Vault {
 	t.Helper()
-	v, err := secrets.Open(dir, []byte(authority))
+	v, err := secrets.Open(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -26,7 +26,7 @@ func vault(t *testing.T, dir string, authority string) *secrets.Vault {
 func TestSealedValuesComeBack(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	v := vault(t, dir, "")
+	v := vault(t, dir)
 	k, err := v.NewKey("", 7, time.Unix(1, 0))
 	if err != nil {
 		t.Fatal(err)
@@ -40,7 +40,7 @@ func TestSealedValuesComeBack(t *testing.T) {
 		t.Errorf("sealed with key %q: %q", s.Key, s.Sealed)
 	}
 	// Another life of the server, with the same file.
-	again := vault(t, dir, "")
+	again := vault(t, dir)
 	if got, err := again.Open(k, s); err != nil || !bytes.Equal(got, value) {
 		t.Errorf("opened: got %q, %v", got, err)
 	}
@@ -55,7 +55,7 @@ func TestSealedValuesComeBack(t *testing.T) {
 
 func TestMovedOrChangedValuesAreRefused(t *testing.T) {
 	t.Parallel()
-	v := vault(t, t.TempDir(), "")
+	v := vault(t, t.TempDir())
 	k, err := v.NewKey("", 1, time.Time{})
 	if err != nil {
 		t.Fatal(err)
@@ -82,7 +82,7 @@ func TestMovedOrChangedValuesAreRefused(t *testing.T) {
 	}
 	moved := *k
 	moved.ID = "2"
-	if _, err := vault(t, t.TempDir(), "").Open(k, sealed()); !errors.Is(err, secrets.ErrMaster) {
+	if _, err := vault(t, t.TempDir()).Open(k, sealed()); !errors.Is(err, secrets.ErrMaster) {
 		t.Errorf("with another master: got %v, want ErrMaster", err)
 	}
 	moved.Wrapped = append(bytes.Clone(k.Wrapped[:len(k.Wrapped)-1]), k.Wrapped[len(k.Wrapped)-1]^1)
@@ -91,27 +91,18 @@ func TestMovedOrChangedValuesAreRefused(t *testing.T) {
 	}
 }
 
-// Servers of a control plane without secrets keys share the authority's key, and so derive the same key.
-func TestServersOfOneAuthorityHaveOneKey(t *testing.T) {
-	t.Parallel()
-	a, b, c := vault(t, t.TempDir(), "authority"), vault(t, t.TempDir(), "authority"), vault(t, t.TempDir(), "another")
-	if a.IDs()[0] != b.IDs()[0] || a.IDs()[0] == c.IDs()[0] {
-		t.Errorf("got %s, %s and of another authority %s", a, b, c)
-	}
-}
-
 func TestKeysThatAreHandedOver(t *testing.T) {
 	t.Parallel()
-	from, to := vault(t, t.TempDir(), ""), t.TempDir()
+	from, to := vault(t, t.TempDir()), t.TempDir()
 	for range 2 { // a join may be done again
 		if err := secrets.Write(to, from.All()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if got := vault(t, to, "authority"); got.Text("") != from.Text("") {
+	if got := vault(t, to); got.Text("") != from.Text("") {
 		t.Errorf("got %s, want %s", got, from)
 	}
-	if err := secrets.Write(to, vault(t, t.TempDir(), "").All()); err == nil ||
+	if err := secrets.Write(to, vault(t, t.TempDir()).All()); err == nil ||
 		!strings.Contains(err.Error(), "another key") {
 		t.Errorf("over another key: got %v", err)
 	}
@@ -122,7 +113,7 @@ func TestKeysThatAreHandedOver(t *testing.T) {
 	if err := os.Chmod(open, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := secrets.Open(to, nil); err == nil || !strings.Contains(err.Error(), "chmod 600") {
+	if _, err := secrets.Open(to); err == nil || !strings.Contains(err.Error(), "chmod 600") {
 		t.Errorf("a file that others may read: got %v", err)
 	}
 	if text := fmt.Sprintf("%v %+v %#v", from, from, from); strings.Contains(text,
@@ -136,7 +127,7 @@ func TestKeysThatAreHandedOver(t *testing.T) {
 func TestSeveralMasterKeys(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	v := vault(t, dir, "")
+	v := vault(t, dir)
 	first := v.IDs()[0]
 	old, err := v.NewKey("", 1, time.Time{})
 	if err != nil {
@@ -154,7 +145,7 @@ func TestSeveralMasterKeys(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	again := vault(t, dir, "")
+	again := vault(t, dir)
 	if got := fmt.Sprint(again.IDs()); got != fmt.Sprintf("[%s %s]", first, next) {
 		t.Errorf("after another start: got %s", got)
 	}
@@ -199,7 +190,7 @@ func TestSeveralMasterKeys(t *testing.T) {
 		t.Errorf("with the line of the copy: got %q, %v", got, err)
 	}
 	// A server that lacks the newest takes it from another, once.
-	other := vault(t, t.TempDir(), "authority")
+	other := vault(t, t.TempDir())
 	for range 2 {
 		if err := other.Take(v.Text(next)); err != nil || len(other.IDs()) != 2 {
 			t.Fatalf("taken: %v, %v", other.IDs(), err)
@@ -218,7 +209,7 @@ func TestFileOfTheBuildBefore(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, secrets.File), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	v := vault(t, dir, "authority")
+	v := vault(t, dir)
 	if v.All() != text || v.IDs()[0] != "a46e580137007219" {
 		t.Errorf("read as %v", v.IDs())
 	}

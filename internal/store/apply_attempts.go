@@ -18,7 +18,7 @@ func (s *state) observed(rest string, c *Change) {
 		}
 		return
 	}
-	v, err := decodeSealed[cluster.Observed](s, node, c)
+	v, err := decodeSealed[cluster.Observed](c.Value)
 	if err != nil || v.Attempt < 1 || string(v.Task) != task {
 		// A foreign record replaced the agent's. The last status that was read stays, under the revision that the next
 		// write has to compare. Without such a status the row has number 0.
@@ -119,7 +119,7 @@ func (s *state) desired(rest string, c *Change) {
 		}
 		return
 	}
-	v, err := decodeSealed[cluster.Desired](s, node, c)
+	v, err := decodeSealed[cluster.Desired](c.Value)
 	if err != nil || v.Task != id || v.Node != node || v.Attempt < 1 || v.UUID == "" {
 		s.markUnreadable(rest, c, err)
 		return

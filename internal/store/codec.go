@@ -17,8 +17,8 @@ import (
 // RecordVersion is the newest version of records that this build reads and writes. RecordMin is the oldest version that
 // it reads. cluster.RecordVersion decides the version of each record that is written.
 const (
-	RecordVersion = cluster.RecordsSealed
-	RecordMin     = cluster.RecordsFirst
+	RecordVersion = cluster.RecordsFirst
+	RecordMin     = 1 // the build before the first release writes 1 to 4
 )
 
 // ErrVersion reports a record of a version that this build does not read. If a newer build wrote the record, the error

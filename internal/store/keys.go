@@ -131,8 +131,5 @@ func (p Prefix) SecretKey(id string) string { return string(p) + nounSecretKey +
 // MasterKey returns the key of a master key's record.
 func (p Prefix) MasterKey(id string) string { return string(p) + nounMasterKey + "/" + id }
 
-// Seals returns the key of the record that says since when the records of a domain's attempts carry a seal.
-func (p Prefix) Seals(domain string) string { return string(p) + nounSeals + "/" + domain }
-
 // Recovery returns the key of a domain's recovery.
 func (p Prefix) Recovery(domain string) string { return string(p) + nounRecovery + "/" + domain }

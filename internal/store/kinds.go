@@ -30,7 +30,6 @@ const (
 	nounToken       = "token"
 	nounDomain      = "domain"
 	nounRecovery    = "recovery"
-	nounSeals       = "seal"
 	nounSecret      = "secret"
 	nounSecretKey   = "secretkey"
 	nounMasterKey   = "masterkey"
@@ -168,7 +167,6 @@ var kinds = []kind{
 	tabled(nounRecovery+"/<domain>", byControlPlane, func(s *Snapshot) **table[cluster.Recovery] {
 		return &s.recoveries
 	}, topic(TopicDomain)),
-	tabled(nounSeals+"/<domain>", byControlPlane, func(s *Snapshot) **table[cluster.Seals] { return &s.seals }, nil),
 
 	// Secrets and the keys that seal them.
 	tabled(nounSecret+"/<cluster>/<name>", byUser, func(s *Snapshot) **table[cluster.Secret] { return &s.secrets },

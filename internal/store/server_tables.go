@@ -13,7 +13,6 @@ type serverTables struct {
 	tokens     *table[cluster.AccessToken]
 	domains    *table[cluster.DomainSettings]
 	recoveries *table[cluster.Recovery]
-	seals      *table[cluster.Seals]
 }
 
 // Leader returns the record of a domain's leader.
@@ -42,6 +41,3 @@ func (s *serverTables) Domain(name string) (Entry[cluster.DomainSettings], bool)
 func (s *serverTables) Recovery(domain string) (Entry[cluster.Recovery], bool) {
 	return s.recoveries.Get(domain)
 }
-
-// Seals returns the record that says since when the records of a domain's attempts carry a seal.
-func (s *serverTables) Seals(domain string) (Entry[cluster.Seals], bool) { return s.seals.Get(domain) }

@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
@@ -182,6 +183,26 @@ func TestUnreadableDesiredPinsItsTask(t *testing.T) {
 	})
 }
 
+// A record of an attempt without a seal is foreign, also in a store that no server has led yet (P3.9).
+func TestRecordWithoutASealIsForeign(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		task := cluster.JobTask("c", "j", 1, "s", 0)
+		sealed, err := store.Encode(&cluster.Desired{Task: task, Attempt: 1, UUID: "u", Node: "n1"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		value, _, _ := bytes.Cut(sealed, []byte(`,"seal":`))
+		res, err := w.engine.Commit(t.Context(),
+			[]store.Group{{Ops: []store.Op{{Key: p.Desired("n1", task), Value: append(value, '}')}}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if row, ok := w.at(res.Revision).Attempt(task, 0); !ok || !row.Unreadable || row.Desired != nil {
+			t.Errorf("row: got %+v %v, want an unreadable one", row, ok)
+		}
+	})
+}
+
 // The tables keep the last record that they could read, so that it can be written back (P3.9).
 func TestForeignWriteKeepsWhatWasKnown(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
@@ -260,7 +281,7 @@ func TestWriterOfAnOldEpochWritesNothing(t *testing.T) {
 
 func TestCodec(t *testing.T) {
 	b, err := store.Encode(&cluster.Cluster{Name: "c"})
-	if err != nil || string(b) != `{"v":1,"name":"c"}` {
+	if err != nil || string(b) != `{"v":5,"name":"c"}` {
 		t.Errorf("encode: got %s %v", b, err)
 	}
 	for name, in := range map[string]string{

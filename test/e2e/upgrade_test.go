@@ -240,7 +240,8 @@ func TestOlderThanTheStore(t *testing.T) {
 		t.Fatalf("read the service: %v %v", was, err)
 	}
 	value := string(was.Kvs[0].Value)
-	newer := strings.Replace(strings.Replace(value, `"v":1`, fmt.Sprintf(`"v":%d`, store.RecordVersion+1), 1),
+	version := func(v int) string { return fmt.Sprintf(`"v":%d`, v) }
+	newer := strings.Replace(strings.Replace(value, version(store.RecordVersion), version(store.RecordVersion+1), 1),
 		`"count":2`, `"count":0`, 1)
 	put := func(value string) {
 		t.Helper()

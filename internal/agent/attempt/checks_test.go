@@ -329,13 +329,3 @@ func TestTTLUpdatesOfAFormerRound(t *testing.T) {
 		t.Errorf("an update of the previous round counts in this one: it wants %+v", s)
 	}
 }
-
-// A record of an agent of an earlier build has no probes: its health stays until a check has another result.
-func TestProbesOfAnEarlierBuild(t *testing.T) {
-	w := up(t, cluster.Check{})
-	w.rec.Health, w.rec.Note, w.rec.Through, w.rec.CheckResults = cluster.HealthFailing, "check k0: 500", 0, nil
-	w.next()
-	w.shows(cluster.StateRunning, cluster.HealthFailing, "check k0: 500")
-	w.probed(0, "+")
-	w.shows(cluster.StateRunning, cluster.HealthHealthy, "")
-}

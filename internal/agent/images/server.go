@@ -50,8 +50,7 @@ func (s *Server) Serve(ctx context.Context, r transport.StreamRequest, stream io
 	return frames.End(transport.ExecEnd{})
 }
 
-// answer performs the request. Progress of a pull goes into frames of ChannelStderr, one for each text, which
-// servers of earlier builds ignore.
+// answer performs the request. Progress of a pull goes into frames of ChannelStderr, one for each text.
 func (s *Server) answer(ctx context.Context, r transport.StreamRequest, in io.Reader,
 	frames *transport.FrameWriter,
 ) (any, error) {

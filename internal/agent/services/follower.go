@@ -332,7 +332,7 @@ func (s *Follower) updateContainer(ctx context.Context, v *attempt.View, i int) 
 	default:
 	}
 	if last == nil {
-		return nil, nil, nil // made by an older build without this record
+		return nil, nil, nil // its file is missing or damaged: no content to compare with
 	}
 	l := s.lookUp(c, d.Owner.Cluster)
 	if l.waits != "" && len(l.stale) == 0 {

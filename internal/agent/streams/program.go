@@ -16,11 +16,8 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
-// errIncomplete rejects a stream request without its parameters: a server of an earlier build in between has left them
-// out.
-var errIncomplete = errors.New(
-	"the request came without its parameters: the server that the node is connected to is of an older " +
-		"build; upgrade it")
+// errIncomplete rejects a stream request without its parameters.
+var errIncomplete = errors.New("the request came without its parameters")
 
 // runningProgram is a running program as streams see it.
 type runningProgram struct {

@@ -12,8 +12,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// volumeNote is the content of a file next to a volume: the last user of the volume. Agents of earlier builds wrote no
-// notes.
+// volumeNote is the content of a file next to a volume: the last user of the volume.
 type volumeNote struct {
 	Task   cluster.TaskID `json:"task"`
 	UUID   string         `json:"uuid"`
@@ -22,7 +21,7 @@ type volumeNote struct {
 	// this machine's clock.
 	Placed time.Time `json:"placed"`
 	Used   time.Time `json:"used"`
-	// Incarnation and Plan are those of the plan that placed the attempt. Notes of earlier builds have none.
+	// Incarnation and Plan are those of the plan that placed the attempt.
 	Incarnation uint64 `json:"incarnation,omitempty"`
 	Plan        uint64 `json:"plan,omitempty"`
 }
@@ -95,7 +94,7 @@ func (s *Store) NoteLeft(d *cluster.Desired, def *cluster.TaskDefinition) {
 			continue
 		}
 		if n := readNote(dir); n.UUID == d.UUID {
-			if err := writeNote(dir, noteOf(d, v)); err != nil { // also adds fields that an earlier build left out
+			if err := writeNote(dir, noteOf(d, v)); err != nil {
 				s.Node.Logger.Info("the last use of a volume cannot be recorded", "volume", dir, "error", err)
 			}
 		}

@@ -2,7 +2,6 @@ package agentapi
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -154,12 +153,7 @@ func requireTTLCheck(snap *store.Snapshot, ref cluster.Ref, name string) error {
 // readAcknowledgement reads the agent's answer to an update.
 func readAcknowledgement(stream io.Reader, node string) error {
 	f, err := transport.NewFrameReader(stream).Next()
-	switch {
-	case errors.Is(err, io.EOF):
-		return respond.Problemf(http.StatusBadGateway,
-			"node %s closed the connection: its agent is of a build that has no checks of type ttl, or it "+
-				"ended; say it again", node)
-	case err != nil:
+	if err != nil {
 		return respond.Problemf(http.StatusBadGateway, "the connection to node %s broke: %v; say it again", node, err)
 	}
 	end, err := f.End()

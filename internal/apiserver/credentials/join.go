@@ -289,7 +289,7 @@ func (a *JoinAPI) addServer(ctx context.Context, ask *api.JoinRequest, reply *ap
 	}
 	reply.AuthorityKey = string(a.Authority.KeyPEM())
 	if a.Vault != nil {
-		reply.SecretsKey, reply.SecretsKeys = a.Vault.Text(a.Reads.Tables.Snapshot().MasterInUse()), a.Vault.All()
+		reply.SecretsKeys = a.Vault.All()
 	}
 	return nil
 }

@@ -156,14 +156,7 @@ const MasterKeyDeadline = time.Minute
 // LackingKeys returns a sentence for each server without a master key that the store needs. Such a server cannot open
 // secrets, or keeps a new key from being used.
 func (a *MasterKeysAPI) LackingKeys(snap *store.Snapshot) (all []string) {
-	oneKey := map[string]bool{} // servers of an older build, which knows one key only and does not report it
-	for e := range snap.Servers() {
-		oneKey[e.Value.Name] = len(e.Value.Masters) == 0
-	}
 	for _, v := range masterKeys(snap) {
-		if v.Number <= 1 {
-			v.Lacking = slices.DeleteFunc(v.Lacking, func(name string) bool { return oneKey[name] })
-		}
 		if v.ID == "" || len(v.Lacking) == 0 {
 			continue
 		}

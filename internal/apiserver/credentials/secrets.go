@@ -42,8 +42,7 @@ type Vault interface {
 	Seal(k *cluster.SecretKey, s *cluster.Secret, value []byte) error
 	// Open returns the value of s, which was sealed with the key.
 	Open(k *cluster.SecretKey, s *cluster.Secret) ([]byte, error)
-	// Text returns a master key, the first one for "". All returns all of them, for servers that join.
-	Text(id string) string
+	// All returns all master keys, for servers that join.
 	All() string
 }
 

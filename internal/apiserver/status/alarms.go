@@ -83,7 +83,7 @@ func (a *API) alarms(
 }
 
 // foreignRecords returns a sentence for each cluster and each node of a domain that no server leads. Writes of such
-// records are refused, but an earlier build or another program may have stored them.
+// records are refused, but another program may have stored them.
 func foreignRecords(snap *store.Snapshot, domain string) (all []string) {
 	unled := func(other string) bool {
 		_, led := snap.Leader(other)

@@ -3,6 +3,7 @@ package serving
 import (
 	"context"
 	"crypto/tls"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -80,6 +81,7 @@ func (s *authorityServer) join(w http.ResponseWriter, r *http.Request) {
 	reply := api.JoinReply{Certificate: string(cert), Authority: string(s.authority.CertificatePEM())}
 	if subject.Role == cluster.RoleServer {
 		reply.AuthorityKey = string(s.authority.KeyPEM())
+		reply.SecretsKeys = "berth-secrets-key-1:" + base64.StdEncoding.EncodeToString(make([]byte, 32)) + "\n"
 		reply.Members = []api.ServerMember{
 			{ID: "1", Name: "s1", PeerURL: "https://10.0.0.1:7072"},
 			{ID: "2", PeerURL: ask.PeerURL, Learner: true},

@@ -66,7 +66,6 @@ func versionRange(v api.ServerView, oldest, newest int) string {
 	if v.Version == "" {
 		return ""
 	}
-	oldest, newest = max(oldest, 1), max(newest, 1)
 	if oldest == newest {
 		return strconv.Itoa(newest)
 	}

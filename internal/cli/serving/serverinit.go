@@ -129,10 +129,8 @@ func initServer(sess *session.Session, dataDir string, want datadir.Settings) er
 	if err := signOwnCertificate(dir, authority, id, want.Hosts(), now); err != nil {
 		return err
 	}
-	if have == nil { // a server of an earlier build makes its key at its start
-		if _, err := secrets.Create(dataDir); err != nil {
-			return err
-		}
+	if _, err := secrets.Open(dataDir); err != nil {
+		return err
 	}
 	// 3. Write the settings last: they make the directory that of a server. An existing store stays.
 	if have == nil {

@@ -1,7 +1,6 @@
 package serving
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -135,11 +134,8 @@ func joinServer(ctx context.Context, sess *session.Session, dataDir string, want
 	if err != nil {
 		return join.AddHint(err, cluster.RoleServer)
 	}
-	// Servers of earlier builds send one key or none. Without one, the key is derived from the authority's key.
-	if keys := cmp.Or(reply.SecretsKeys, reply.SecretsKey); keys != "" {
-		if err := secrets.Write(dataDir, keys); err != nil {
-			return err
-		}
+	if err := secrets.Write(dataDir, reply.SecretsKeys); err != nil {
+		return err
 	}
 	// 3. Write the settings with the members to join.
 	if len(reply.Members) == 0 {

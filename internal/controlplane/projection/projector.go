@@ -76,8 +76,7 @@ type planProgress struct {
 func New(c Config, w *store.Writer, fence *store.Fence, d *storeloss.Detector) *Projector {
 	// The first topics are for projecting and trimming.
 	follow := c.Tables.Follow(store.TopicAttempts, store.TopicOwners, store.TopicPlans, store.TopicEvents,
-		store.TopicNodes, store.TopicDomain, store.TopicLeader, // for the loss detector
-		store.TopicServers) // for the seals of records
+		store.TopicNodes, store.TopicDomain, store.TopicLeader) // for the loss detector
 	return &Projector{
 		config: c, writer: w, fence: fence, lossDetector: d, follow: follow, plans: map[uint64]*planProgress{},
 	}
@@ -245,11 +244,6 @@ func (p *Projector) units(snap *store.Snapshot) ([]store.Unit, error) {
 	}
 	maps.DeleteFunc(p.plans, func(_ uint64, g *planProgress) bool { return g.scan < p.scans })
 	units = append(units, trimEvents(snap)...)
-	seals, err := p.sealUnits(snap)
-	if err != nil {
-		return nil, err
-	}
-	units = append(units, seals...)
 	unused, err := p.definitions.units(snap, prefix, p.config.Clock())
 	if left := p.definitions.due - p.config.Clock(); left > 0 && (p.next == 0 || left < p.next) {
 		p.next = left

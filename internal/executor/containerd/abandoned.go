@@ -57,9 +57,8 @@ func (a *abandonedCommands) release(r record) {
 			continue
 		}
 		var pipes []*os.File
-		below, _ := filepath.Glob(filepath.Join(dir, "*", "*")) // each command has a folder for its own
-		direct, _ := filepath.Glob(filepath.Join(dir, "*"))     // so had those of earlier builds
-		for _, path := range append(below, direct...) {
+		paths, _ := filepath.Glob(filepath.Join(dir, "*", "*")) // each command has a folder for its own
+		for _, path := range paths {
 			if info, err := os.Lstat(path); err == nil && info.Mode().Type() == fs.ModeNamedPipe {
 				// Opened for reading and writing, so that the open never blocks.
 				if f, err := os.OpenFile(path, os.O_RDWR|syscall.O_NONBLOCK, 0); err == nil {

@@ -42,7 +42,7 @@ func (e *Executor) Abandon(ctx context.Context, id executor.ID, args ...string) 
 	if err != nil {
 		return err
 	}
-	dir := filepath.Join(r.path(execFolder), "1-2") // the first process began at another time
+	dir := filepath.Join(r.path(execFolder), "1-2", "abandoned") // the first process began at another time
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}

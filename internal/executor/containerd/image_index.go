@@ -85,7 +85,7 @@ func (ix *imageIndex) entries(ctx context.Context, parts bool) ([]*imageEntry, e
 		}
 		keep := img.Labels[labelKeep]
 		if keep == "" && img.Labels[labelUsed] == "" && !ix.fromRegistry(ctx, img.Target.Digest) {
-			keep = keepLoaded // by a build that did not note it
+			keep = keepLoaded // by another program
 		}
 		if h.keep != keepPinned && keep != "" {
 			h.keep = keep

@@ -32,7 +32,7 @@ func (e *Executor) Pin(ctx context.Context, id executor.ID, cpus string) error {
 	}
 	leader := st.process.Pid
 	if leader == 0 {
-		// prepared; a supervisor of an older build does not know the request
+		// prepared; its supervisor may end at any time
 		if known, err := e.dir(id).call(ctx, request{Op: opWhich}); err == nil {
 			leader = known.Process.Pid
 		}

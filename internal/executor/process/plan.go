@@ -36,7 +36,7 @@ type plan struct {
 	SecretEnv string `json:",omitempty"`
 	// SecretFolders are the folders with files of secrets.
 	SecretFolders []executor.Mount `json:",omitempty"`
-	// Isolation, unless nil, isolates the program. Plans of earlier builds do not have it.
+	// Isolation, unless nil, isolates the program.
 	Isolation *isolation `json:",omitempty"`
 
 	files   []cluster.File

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"strings"
 	"sync"
 
 	"github.com/berthd/berth/internal/executor"
@@ -52,9 +51,5 @@ func (e *Executor) execOnTerminal(ctx context.Context, id executor.ID, cmd execu
 	others.Wait()
 	_ = keyboard.Close()
 	output.Wait()
-	if err != nil && strings.Contains(err.Error(), "is not a request") {
-		return 0, fmt.Errorf("%w: a terminal in a container that an older build of berth has started; "+
-			"restart the task, or leave out -t", executor.ErrUnsupported)
-	}
 	return rep.Code, dir.notRunning(err)
 }

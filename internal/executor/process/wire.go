@@ -26,8 +26,7 @@ const (
 	opExec   = "exec"
 	opRemove = "remove"
 	opWhich  = "which" // the process that is, or will become, the program
-	// opTerminal is opExec on a terminal, the only file. A supervisor of an earlier build refuses it as an unknown
-	// request.
+	// opTerminal is opExec on a terminal, the only file.
 	opTerminal = "terminal"
 )
 

@@ -16,7 +16,7 @@ import (
 // drawVolumes draws a node's volumes, and the folders that it lends.
 func drawVolumes(t *rapid.T, n *scheduler.Node) {
 	n.Volumes = pick(t, "volumes there", nil, nil, nil, []string{"c/o0/v"}, []string{"c/o0/v", "c/o1/v"})
-	if oneIn(t, "old agent", 6) {
+	if oneIn(t, "any folder", 6) {
 		return
 	}
 	n.Folders = &cluster.FolderFacts{
@@ -42,7 +42,6 @@ func drawVolumesAsked(t *rapid.T, p *cluster.Pending) {
 			cluster.Constraint{Attribute: cluster.AttributeHostVolume, Op: cluster.OpEqual, Value: "m"},
 			cluster.Constraint{Attribute: cluster.AttributeHostPath, Op: cluster.OpEqual, Value: "/srv/x"},
 			cluster.Constraint{Attribute: cluster.AttributeHostPath, Op: cluster.OpEqual, Value: "/srvx"},
-			cluster.Constraint{Attribute: cluster.AttributeSticky, Op: cluster.OpExists},
 		))
 	}
 }
@@ -65,8 +64,6 @@ func (w world) folder(n int, c cluster.Constraint) (lent, about bool) {
 			}
 		}
 		return f == nil, true
-	case cluster.AttributeSticky:
-		return f != nil, true
 	}
 	return false, false
 }
@@ -125,39 +122,18 @@ func (w world) copyPoints(n int, p cluster.Pending) (sum int64) {
 			n int
 			c cluster.StickyCopy
 		}
-		var left, holders []holder
+		var holders []holder
 		for i := range w.nodes {
 			for _, c := range w.lent(i).Sticky {
 				if c.Key == key {
-					left = append(left, holder{i, c})
+					holders = append(holders, holder{i, c})
 				}
 			}
 		}
-		slices.SortFunc(left, func(a, b holder) int { return cmp.Compare(w.nodes[a.n].Name, w.nodes[b.n].Name) })
-		for len(left) > 0 { // the newest by its plan against the newest of those without one
-			best := -1
-			for _, numbered := range []bool{true, false} {
-				of := -1
-				for i, h := range left {
-					b := holder{}
-					if of >= 0 {
-						b = left[of]
-					}
-					switch {
-					case (h.c.Plan != 0) != numbered:
-					case of < 0, numbered && (h.c.Incarnation > b.c.Incarnation || h.c.Incarnation == b.c.Incarnation &&
-						h.c.Plan > b.c.Plan),
-						!numbered && h.c.Placed.After(b.c.Placed):
-						of = i
-					}
-				}
-				if of >= 0 && (best < 0 || left[of].c.Placed.After(left[best].c.Placed)) {
-					best = of
-				}
-			}
-			holders = append(holders, left[best])
-			left = slices.Delete(left, best, best+1)
-		}
+		slices.SortFunc(holders, func(a, b holder) int { // the newest plan first
+			return cmp.Or(cmp.Compare(b.c.Incarnation, a.c.Incarnation), cmp.Compare(b.c.Plan, a.c.Plan),
+				cmp.Compare(w.nodes[a.n].Name, w.nodes[b.n].Name))
+		})
 		for i, h := range holders[:min(len(holders), 4)] {
 			switch {
 			case h.n != n:

@@ -150,8 +150,7 @@ func TestNodesThatFollowServices(t *testing.T) {
 			Code:   cluster.ReasonConstraint,
 			Detail: `label.berth.services = "true"`,
 		}, Nodes: 1}})
-	if want := "1 node: its agent does not know how to follow the addresses of services: it is of an older " +
-		"build, upgrade it"; got != want {
+	if want := "1 node: its agent does not follow the addresses of services"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
@@ -228,8 +227,8 @@ func TestNetworks(t *testing.T) {
 		{cluster.NetworkNone, "b"},
 		{
 			cluster.NetworkBridge,
-			"1 node: network bridge: it has no plugins; 1 node: network bridge: its agent is too old for it; " +
-				"upgrade the agent",
+			"1 node: network bridge: it has no plugins; 1 node: network bridge: its agent offers no such network; " +
+				"the agent's log gives the reason",
 		},
 	} {
 		if got := decide(c.mode); got != c.want {

@@ -41,15 +41,13 @@ func phrase(r cluster.Refusal) string {
 		return "no executor that can run it"
 	case cluster.ReasonConstraint:
 		if strings.HasPrefix(r.Detail, "label."+cluster.LabelSecrets) {
-			return "its agent hands out no secrets: it is of an older build, or the machine has no folder " +
-				"in memory for them"
+			return "its agent hands out no secrets: the machine has no folder in memory for them"
 		}
 		if strings.HasPrefix(r.Detail, "label."+cluster.LabelServices) {
-			return "its agent does not know how to follow the addresses of services: it is of an older " +
-				"build, upgrade it"
+			return "its agent does not follow the addresses of services"
 		}
 		if strings.HasPrefix(r.Detail, "label."+cluster.LabelArtifacts) {
-			return "its agent fetches no artifacts: it is of an older build; upgrade the agent"
+			return "its agent fetches no artifacts"
 		}
 		if strings.HasPrefix(r.Detail, "label."+cluster.LabelIsolation) {
 			return "it cannot keep programs apart, which isolation required demands; `berth node status " +

@@ -83,7 +83,7 @@ func TestStickyVolumes(t *testing.T) {
 		n := numaNode(name)
 		n.Folders = &cluster.FolderFacts{}
 		if placed > 0 {
-			n.Folders.Sticky = []cluster.StickyCopy{{Key: "c/db/data.0", Placed: time.Unix(int64(placed), 0)}}
+			n.Folders.Sticky = []cluster.StickyCopy{{Key: "c/db/data.0", Plan: uint64(placed)}}
 		}
 		change(&n)
 		f.SetNode(n)
@@ -131,7 +131,7 @@ func TestStickyVolumes(t *testing.T) {
 }
 
 // The newest copy is the one of the newest plan, even if its leader's clock was behind. A restored store starts a new
-// incarnation. Copies that older builds noted are ordered by the clock.
+// incarnation.
 func TestNewestCopyWithAClockThatGoesBack(t *testing.T) {
 	t.Parallel()
 	at := func(second int64) time.Time { return time.Unix(second, 0) }
@@ -147,20 +147,6 @@ func TestNewestCopyWithAClockThatGoesBack(t *testing.T) {
 		{"a store of an older backup", map[string]cluster.StickyCopy{
 			"a": {Placed: at(7200), Incarnation: 1, Plan: 80}, "b": {Placed: at(7000), Incarnation: 2, Plan: 9},
 		}, "b"},
-		{
-			"notes of a build before",
-			map[string]cluster.StickyCopy{"a": {Placed: at(7200)}, "b": {Placed: at(7300)}},
-			"b",
-		},
-		{"an old note, and newer ones since", map[string]cluster.StickyCopy{
-			"a": {Placed: at(7000)}, "b": {Placed: at(7200), Incarnation: 1, Plan: 8},
-			"d": {Placed: at(7100), Incarnation: 1, Plan: 9},
-		}, "d"},
-		{
-			"an agent that is not upgraded yet",
-			map[string]cluster.StickyCopy{"a": {Placed: at(7300)}, "b": {Placed: at(7200), Incarnation: 1, Plan: 8}},
-			"a",
-		},
 	} {
 		f := scheduler.NewFleet()
 		for _, name := range []string{"a", "b", "d"} {
@@ -190,7 +176,7 @@ func TestFolders(t *testing.T) {
 		n.Folders = folders
 		f.SetNode(n)
 	}
-	set("old", nil)
+	set("any", nil)
 	set("some", &cluster.FolderFacts{
 		HostVolumes: []cluster.HostVolume{{Name: "m", ReadOnly: true}},
 		Paths:       []string{"/srv"},
@@ -211,10 +197,10 @@ func TestFolders(t *testing.T) {
 			true,
 			`2 nodes: it declares no host volume "x": start its agent with --host-volume x=PATH`,
 		},
-		{cluster.Volume{Name: "v", Host: "/srv/x"}, true, "old some"},
-		{cluster.Volume{Name: "v", Host: "/srvx"}, true, "old"},
-		{cluster.Volume{Name: "v", Sticky: true}, false, "some"},
-		{cluster.Volume{Name: "v"}, false, "old some"},
+		{cluster.Volume{Name: "v", Host: "/srv/x"}, true, "any some"},
+		{cluster.Volume{Name: "v", Host: "/srvx"}, true, "any"},
+		{cluster.Volume{Name: "v", Sticky: true}, false, "any some"},
+		{cluster.Volume{Name: "v"}, false, "any some"},
 	} {
 		def := cluster.TaskDefinition{
 			Volumes:    []cluster.Volume{c.volume},

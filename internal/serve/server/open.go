@@ -63,12 +63,8 @@ func (s *Server) OpenIdentity() (authority *pki.Authority, err error) {
 }
 
 // openVault reads the secrets key, and creates it if it is missing.
-func (s *Server) openVault(authority *pki.Authority) (err error) {
-	var shared []byte
-	if authority != nil {
-		shared = authority.KeyPEM()
-	}
-	s.vault, err = secrets.Open(s.Config.DataDir, shared)
+func (s *Server) openVault() (err error) {
+	s.vault, err = secrets.Open(s.Config.DataDir)
 	return err
 }
 

@@ -88,7 +88,7 @@ func Open(ctx context.Context, c Config) (s *Server, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.openVault(authority); err != nil {
+	if err := s.openVault(); err != nil {
 		return nil, err
 	}
 	if err := s.ChooseStore(); err != nil {

@@ -11,7 +11,7 @@ import (
 // constraintCode returns the reason code for a constraint that is not met.
 func constraintCode(c *cluster.Constraint) cluster.ReasonCode {
 	switch c.Attribute {
-	case fleet.AttributeVolume, cluster.AttributeHostVolume, cluster.AttributeHostPath, cluster.AttributeSticky:
+	case fleet.AttributeVolume, cluster.AttributeHostVolume, cluster.AttributeHostPath:
 		return cluster.ReasonVolume
 	}
 	return cluster.ReasonConstraint
@@ -36,8 +36,6 @@ func folderText(c cluster.Constraint) (text string, ok bool) {
 	switch c.Attribute {
 	case cluster.AttributeHostPath, cluster.AttributeHostVolume:
 		return cluster.LacksFolder(c, &cluster.FolderFacts{})
-	case cluster.AttributeSticky:
-		return cluster.LacksFolder(c, nil)
 	}
 	return "", false
 }
