@@ -19,7 +19,9 @@ func TestFaultsOfTheServerSayWhatToDo(t *testing.T) {
 	} {
 		p := respond.ProblemOf(err)
 		hasRemedy := false
-		for _, way := range []string{"ask ", "Ask ", "repeat the request", "Apply them", "Free space", "`berth ", "its log"} {
+		for _, way := range []string{
+			"ask ", "Ask ", "repeat the request", "Apply them", "Free space", "`berth ", "its log",
+		} {
 			hasRemedy = hasRemedy || strings.Contains(p.Detail, way)
 		}
 		if p.Status < 400 || !hasRemedy {
