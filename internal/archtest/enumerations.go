@@ -113,3 +113,10 @@ func (e *enumerated) findings(open []string) []Finding {
 	}
 	return found
 }
+
+// enumeratedIn lists the folders whose types of text list their values.
+var enumeratedIn = []string{"internal/cluster", "api"}
+
+// openTexts lists text types that have constants and may have other values as well: a later build may write a reason
+// that this one does not know.
+var openTexts = []string{"ReasonCode"}

@@ -653,17 +653,3 @@ var impure = map[string][]string{
 
 	"text/template": {"ParseFS", "ParseFiles", "ParseGlob"},
 }
-
-// enumeratedIn lists the folders whose types of text list their values.
-var enumeratedIn = []string{"internal/cluster", "api"}
-
-// openTexts lists text types that have constants and may have other values as well: a later build may write a reason
-// that this one does not know.
-var openTexts = []string{"ReasonCode"}
-
-// plainTexts lists fields of type string whose comments quote several words, each with the reason.
-var plainTexts = map[string]string{
-	"Gate.Pass":          "the words are variables of an expression",
-	"RankPart.Name":      "some names hold a user's words, and a later build adds more",
-	"SimulateNodes.Name": "the words are names of nodes",
-}

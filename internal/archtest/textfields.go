@@ -84,3 +84,10 @@ func listingFields(f *ast.File) map[string]token.Pos {
 	})
 	return found
 }
+
+// plainTexts lists fields of type string whose comments quote several words, each with the reason.
+var plainTexts = map[string]string{
+	"Gate.Pass":          "the words are variables of an expression",
+	"RankPart.Name":      "some names hold a user's words, and a later build adds more",
+	"SimulateNodes.Name": "the words are names of nodes",
+}

@@ -221,6 +221,7 @@ func (c *statusCounts) message(st *ServiceStatus) string {
 			text += fmt.Sprintf("; node %s is silent and has to return first, or to be known to be gone", c.silentNode)
 		}
 		return text
+	default:
 	}
 	text := fmt.Sprintf("%d of %s healthy", st.Healthy, tasksAre(st.Desired, "is", "are"))
 	switch st.State {
@@ -229,6 +230,7 @@ func (c *statusCounts) message(st *ServiceStatus) string {
 	case cluster.ServiceRollingOut:
 		text = fmt.Sprintf("%d of %s of the newest generation and healthy", c.healthyFresh,
 			tasksAre(st.Desired, "is", "are"))
+	default:
 	}
 	if st.Waiting > 0 {
 		text += fmt.Sprintf("; %d to be placed", st.Waiting)
