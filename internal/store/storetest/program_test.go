@@ -57,6 +57,7 @@ func TestPrograms(t *testing.T) {
 						Restore:    func(from io.Reader) (store.Engine, error) { return planted, engine.Restore(from) },
 						Fill:       engine.Fill,
 						ReachQuota: engine.ReachQuota,
+						Other:      func() store.Engine { return engine.Open(memory.Hooks{}) },
 					}
 				}
 				var failed []string
