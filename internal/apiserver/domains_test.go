@@ -52,3 +52,17 @@ func TestDomainsAreRefused(t *testing.T) {
 		t.Errorf("the alarms of the written records are left: %s", got)
 	}
 }
+
+// TestForeignClustersAreHidden reads the alarm about another cluster with a token that is limited to one.
+func TestForeignClustersAreHidden(t *testing.T) {
+	s := newSecure(t)
+	s.put(map[string]any{"cluster/red": &cluster.Cluster{Name: "red", Domain: "north"}})
+	for want, token := range map[bool]string{
+		true: s.access(cluster.RoleViewer), false: s.access(cluster.RoleViewer, "default"),
+	} {
+		got := s.ask(s.plain, token, "GET", "/v1/status", nil)
+		if shown := strings.Contains(string(got.body), "cluster red"); got.status != 200 || shown != want {
+			t.Errorf("status %d, the alarm is shown: %v, want %v: %s", got.status, shown, want, got.body)
+		}
+	}
+}

@@ -19,9 +19,7 @@ const (
 )
 
 // alarms returns sentences for the operator, the worst first.
-func (a *API) alarms(
-	v *api.Status, snap *store.Snapshot, servers []api.ServerView, engine *control.EngineAnswer,
-) (all []string) {
+func (a *API) alarms(v *api.Status, servers []api.ServerView, engine *control.EngineAnswer) (all []string) {
 	say := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
 	if r := v.Recovery; r != nil {
 		say("the store went back: %s. Nothing is placed or stopped until `berth operator recover --adopt` or `--stop`",
@@ -65,7 +63,6 @@ func (a *API) alarms(
 			say("server %s is not reached: %s", control.ServerName(sv), sv.Reason)
 		}
 	}
-	all = append(all, foreignRecords(snap, a.Domain)...)
 	if a.Backups != nil {
 		if err := a.Backups(); err != nil {
 			say("%s", err)
@@ -83,7 +80,8 @@ func (a *API) alarms(
 }
 
 // foreignRecords returns a sentence for each cluster and each node of a domain that no server leads. Writes of such
-// records are refused, but another program may have stored them.
+// records are refused, but another program may have stored them. The sentences name clusters, so a token that is
+// limited to some clusters must not see them.
 func foreignRecords(snap *store.Snapshot, domain string) (all []string) {
 	unled := func(other string) bool {
 		_, led := snap.Leader(other)
@@ -97,14 +95,14 @@ func foreignRecords(snap *store.Snapshot, domain string) (all []string) {
 	}
 	for e := range snap.Hosts() {
 		if h := e.Value; unled(h.Domain) {
-			all = append(all, fmt.Sprintf("node %s is in the domain %s, which no server leads: it gets no tasks. "+
-				"Apply the node again to return it to the domain %s", h.Name, h.Domain, domain))
+			all = append(all, fmt.Sprintf("node %s is in the domain %s, which no server leads: it gets no tasks. PUT "+
+				"/v1/nodes/%s without a domain returns it to the domain %s", h.Name, h.Domain, h.Name, domain))
 		}
 	}
 	for e := range snap.Nodes() {
 		if n := e.Value; unled(n.Domain) {
 			all = append(all, fmt.Sprintf("node %s belongs to the domain %s, which no server leads: it gets no tasks. "+
-				"Apply the node with generation: %d to take it over", n.Name, n.Domain, n.Generation+1))
+				"PUT /v1/nodes/%s with generation: %d takes it over", n.Name, n.Domain, n.Name, n.Generation+1))
 		}
 	}
 	return all

@@ -40,7 +40,11 @@ func (a *API) readStatus(w http.ResponseWriter, r *http.Request) error {
 	}
 	engine := a.Engine.Ask(r.Context())
 	v := a.status(snap, &engine)
-	access.CallerOf(r.Context()).ShowStatus(&v)
+	caller := access.CallerOf(r.Context())
+	if caller.Clusters == nil {
+		v.Alarms = append(v.Alarms, foreignRecords(snap, a.Domain)...)
+	}
+	caller.ShowStatus(&v)
 	return respond.JSON(w, http.StatusOK, v)
 }
 
@@ -85,7 +89,7 @@ func (a *API) status(snap *store.Snapshot, engine *control.EngineAnswer) api.Sta
 	if voters, _ := engine.Votes(""); voters > 0 {
 		v.Servers.Quorum = control.Quorum(voters)
 	}
-	v.Alarms = append(a.alarms(&v, snap, servers, engine), a.MasterKeys.LackingKeys(snap)...)
+	v.Alarms = append(a.alarms(&v, servers, engine), a.MasterKeys.LackingKeys(snap)...)
 	return v
 }
 
