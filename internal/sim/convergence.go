@@ -69,7 +69,7 @@ func (c convergenceCheck) checkNodes(_ *server, s *store.Snapshot) string {
 	return ""
 }
 
-func (c convergenceCheck) checkServices(_ *server, s *store.Snapshot) string {
+func (c convergenceCheck) checkServices(leader *server, s *store.Snapshot) string {
 	for e := range s.Services("") {
 		want := e.Value
 		if want.Deleted {
@@ -93,7 +93,18 @@ func (c convergenceCheck) checkServices(_ *server, s *store.Snapshot) string {
 			desired = at.Value.Desired()
 		}
 		if n != desired {
-			return fmt.Sprintf("%s has %d healthy tasks, want %d", want.Name, n, desired)
+			return fmt.Sprintf("%s has %d healthy tasks, want %d%s", want.Name, n, desired, waitReason(leader, want))
+		}
+	}
+	return ""
+}
+
+// waitReason returns, as the end of a sentence, why the first task of a service that waits has no place.
+func waitReason(leader *server, s *cluster.Service) string {
+	for i := range 100 {
+		id := cluster.ServiceTask(inCluster, s.Name, s.Generation, i)
+		if r, ok := leader.plane.Waiting(id); ok {
+			return fmt.Sprintf("; %s: %s", id, r.Sentence)
 		}
 	}
 	return ""

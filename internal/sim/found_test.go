@@ -153,6 +153,15 @@ var foundStories = []struct{ fault, story string }{
 48.277s restore db : raw
 51.701s user web : stop
 `},
+	{"an attempt that was lost before its node received it kept the next one off the node, when all others were full", `berth-sim-story-1 seed 3206 servers 3 nodes 3 consul false
+1s user web : scale 4
+1.2s user api : scale 3
+1.7s user auto : scale 2
+4.468s server-crash s2 for 621ms
+6.777s user n2 : evict
+8.344s agent-crash n3 for 2m45.212s
+33.359s pressure n3 for 536ms
+`},
 }
 
 // TestFoundFaultsStayFixed runs them again.

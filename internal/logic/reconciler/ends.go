@@ -163,7 +163,7 @@ func (p *plan) stopEnded(s *slot, unwanted *cluster.Stop) {
 		}
 		newest := s.newest()
 		switch {
-		case t.Desired == nil, p.owner.Kind == cluster.KindJob, endObserved(t):
+		case t.Desired == nil, p.owner.Kind == cluster.KindJob, endObserved(t), t.neverArrived():
 			p.addStop(t, *endedStop(nil))
 		case unwanted != nil:
 			p.addStop(t, *endedStop(unwanted))
@@ -186,6 +186,11 @@ func (p *plan) stopEnded(s *slot, unwanted *cluster.Stop) {
 		}
 	}
 }
+
+// neverArrived reports whether the attempt's node reported in full and does not know it. With an outcome, the attempt was
+// lost before the agent received it, and the dispatcher does not send it any more. Its record would keep the next
+// attempt off the node (P3.6).
+func (t *Task) neverArrived() bool { return t.Observed == nil && t.nodeReported() }
 
 // hasNoLaterRecord reports whether no later attempt of the slot has a record.
 func (s *slot) hasNoLaterRecord(t *Task) bool {
