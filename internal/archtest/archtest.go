@@ -14,6 +14,7 @@
 //   - purity: internal/cluster and internal/logic read no clock, print nothing,
 //     start and share nothing, and do not depend on the order of a map;
 //   - waiting: no test sleeps on the real clock but through internal/testkit;
+//   - clauses: only tests and the simulator switch a clause of the protocol off;
 //   - enumerations: a type of text with constants lists all of them in a method Values;
 //   - citations: each clause and trace of the protocol that a file cites is in docs/reference/protocol.md, and
 //     each decision record that it cites (ADR 0002) is in docs/adr;
@@ -31,7 +32,7 @@ import (
 // Finding is one place where the code breaks a rule.
 type Finding struct {
 	Pos  token.Position // where; the file name alone for a rule about packages
-	Rule string         // layers, modules, purity, waiting, enumerations, citations, width or nameable
+	Rule string         // layers, modules, purity, waiting, clauses, enumerations, citations, width or nameable
 	Text string         // the fault and its correction
 }
 

@@ -52,6 +52,14 @@ func TestNoRealWaiting(t *testing.T) {
 	show(t, found)
 }
 
+func TestClauseSwitches(t *testing.T) {
+	found, err := clauseSwitches(os.DirFS(root), "internal/sim")
+	if err != nil {
+		t.Fatal(err)
+	}
+	show(t, found)
+}
+
 func TestEnumerations(t *testing.T) {
 	found, err := enumerations(os.DirFS(root), enumeratedIn, openTexts)
 	if err != nil {
@@ -123,6 +131,19 @@ func TestWaitingCanFail(t *testing.T) {
 		t.Fatal(err)
 	}
 	found, err := fileWaits(name, src)
+	if err != nil {
+		t.Fatal(err)
+	}
+	matchWants(t, name, found)
+}
+
+func TestClauseSwitchesCanFail(t *testing.T) {
+	const name = "testdata/clauses/clauses.go"
+	src, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, err := fileSwitches(name, src)
 	if err != nil {
 		t.Fatal(err)
 	}

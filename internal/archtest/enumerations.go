@@ -17,26 +17,14 @@ import (
 func enumerations(tree fs.FS, dirs, open []string) ([]Finding, error) {
 	var found []Finding
 	for _, dir := range dirs {
-		names, err := fs.Glob(tree, path.Join(dir, "*.go"))
+		fset, files, err := parseDir(tree, dir)
 		if err != nil {
-			return nil, fmt.Errorf("list %s: %w", dir, err)
+			return nil, err
 		}
 		e := enumerated{
-			fset: token.NewFileSet(), types: map[string]token.Pos{}, constants: map[string][]string{},
-			values: map[string][]string{},
+			fset: fset, types: map[string]token.Pos{}, constants: map[string][]string{}, values: map[string][]string{},
 		}
-		for _, name := range names {
-			if strings.HasSuffix(name, "_test.go") {
-				continue
-			}
-			src, err := fs.ReadFile(tree, name)
-			if err != nil {
-				return nil, fmt.Errorf("read %s: %w", name, err)
-			}
-			f, err := parser.ParseFile(e.fset, name, src, parser.SkipObjectResolution)
-			if err != nil {
-				return nil, fmt.Errorf("parse: %w", err)
-			}
+		for _, f := range files {
 			for _, decl := range f.Decls {
 				e.add(decl)
 			}
@@ -44,6 +32,31 @@ func enumerations(tree fs.FS, dirs, open []string) ([]Finding, error) {
 		found = append(found, e.findings(open)...)
 	}
 	return sorted(found), nil
+}
+
+// parseDir parses the files of a folder, with comments, but not its tests.
+func parseDir(tree fs.FS, dir string) (*token.FileSet, []*ast.File, error) {
+	names, err := fs.Glob(tree, path.Join(dir, "*.go"))
+	if err != nil {
+		return nil, nil, fmt.Errorf("list %s: %w", dir, err)
+	}
+	fset := token.NewFileSet()
+	var files []*ast.File
+	for _, name := range names {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		src, err := fs.ReadFile(tree, name)
+		if err != nil {
+			return nil, nil, fmt.Errorf("read %s: %w", name, err)
+		}
+		f, err := parser.ParseFile(fset, name, src, parser.ParseComments|parser.SkipObjectResolution)
+		if err != nil {
+			return nil, nil, fmt.Errorf("parse: %w", err)
+		}
+		files = append(files, f)
+	}
+	return fset, files, nil
 }
 
 // enumerated holds the text types of a package, from its source.

@@ -127,7 +127,7 @@ var layers = map[string][]string{
 	"internal/store/storetest": {
 		"internal/store", "internal/store/election", "internal/suite", "internal/yardstick",
 	},
-	"internal/suite":     {"internal/yardstick"},
+	"internal/suite":     {"internal/pause", "internal/yardstick"},
 	"internal/telemetry": {"internal/cluster", "internal/store"},
 	"internal/thread":    {},
 	"internal/timetable": {},

@@ -3,12 +3,9 @@ package archtest
 import (
 	"fmt"
 	"go/ast"
-	"go/parser"
 	"go/token"
 	"io/fs"
-	"path"
 	"regexp"
-	"strings"
 )
 
 // quotedWord is a value in a comment, such as "rolling-out".
@@ -24,23 +21,11 @@ func textFields(tree fs.FS, dirs []string, plain map[string]string) ([]Finding, 
 		unused[name] = true
 	}
 	for _, dir := range dirs {
-		names, err := fs.Glob(tree, path.Join(dir, "*.go"))
+		fset, files, err := parseDir(tree, dir)
 		if err != nil {
-			return nil, fmt.Errorf("list %s: %w", dir, err)
+			return nil, err
 		}
-		for _, name := range names {
-			if strings.HasSuffix(name, "_test.go") {
-				continue
-			}
-			src, err := fs.ReadFile(tree, name)
-			if err != nil {
-				return nil, fmt.Errorf("read %s: %w", name, err)
-			}
-			fset := token.NewFileSet()
-			f, err := parser.ParseFile(fset, name, src, parser.ParseComments|parser.SkipObjectResolution)
-			if err != nil {
-				return nil, fmt.Errorf("parse: %w", err)
-			}
+		for _, f := range files {
 			for field, at := range listingFields(f) {
 				delete(unused, field)
 				if plain[field] == "" {

@@ -48,9 +48,9 @@ func skipDir(base string) bool {
 	return base == "testdata" || base == "node_modules" || strings.HasPrefix(base, ".") || strings.HasPrefix(base, "_")
 }
 
-// fileWaits returns the sleeps of one file: calls of time.Sleep, statements that only receive from time.After or
-// time.Tick, and selects with a case that does so and nothing else. A timer whose case does something is a deadline,
-// not a sleep.
+// fileWaits returns the sleeps of one file: calls of time.Sleep and pause.For, statements that only receive from
+// time.After or time.Tick, and selects with a case that does so and nothing else. A timer whose case does something is
+// a deadline, not a sleep.
 func fileWaits(name string, src []byte) ([]Finding, error) {
 	fset := token.NewFileSet()
 	f, err := parser.ParseFile(fset, name, src, parser.ParseComments|parser.SkipObjectResolution)
@@ -58,6 +58,10 @@ func fileWaits(name string, src []byte) ([]Finding, error) {
 		return nil, fmt.Errorf("parse: %w", err)
 	}
 	clock, bubble := importName(f, "time"), importName(f, "testing/synctest")
+	pauses := importName(f, modulePath+"/internal/pause")
+	if path.Dir(name) == "internal/sim" { // it runs in a bubble as a whole
+		pauses = ""
+	}
 	allowed := markedLines(fset, f, bubbled)
 	var found []Finding
 	report := func(n ast.Node, what string) {
@@ -84,6 +88,9 @@ func fileWaits(name string, src []byte) ([]Finding, error) {
 			}
 			if isCall(n, clock, "Sleep") {
 				report(n, "time.Sleep")
+			}
+			if isCall(n, pauses, "For") {
+				report(n, "pause.For")
 			}
 		case *ast.CommClause:
 			if wait, _ := n.Comm.(*ast.ExprStmt); wait != nil && doesNothing(n.Body) && isTimerReceive(wait.X, clock) {

@@ -353,7 +353,7 @@ func (e delayedEngine) Watch(ctx context.Context, prefix string, after uint64) s
 func (w delayedWatch) Next(ctx context.Context) (store.Batch, error) {
 	batch, err := w.Watch.Next(ctx)
 	if err == nil {
-		err = pause.For(ctx, time.Second)
+		err = pause.For(ctx, time.Second) // in-bubble: only TestSettledHoldsWritesOfOtherServers uses the engine
 	}
 	return batch, err
 }

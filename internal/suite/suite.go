@@ -8,6 +8,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/berthd/berth/internal/pause"
 	"github.com/berthd/berth/internal/yardstick"
 )
 
@@ -44,6 +45,12 @@ func Eventually(t T, limit time.Duration, check func() error) {
 	if err := yardstick.Eventually(t.Context(), limit, check); err != nil {
 		t.Fatalf("%v", err)
 	}
+}
+
+// Pause waits until d has passed or the case has ended. It is the one sleep of suites, for cases in which the moment
+// matters, such as when to kill a process. A case that waits for an event uses Eventually.
+func Pause(t T, d time.Duration) {
+	_ = pause.For(t.Context(), d)
 }
 
 // Context returns a context of the case that ends after a limit, stretched as by Eventually. Its cause says so.

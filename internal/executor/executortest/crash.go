@@ -13,7 +13,6 @@ import (
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor"
-	"github.com/berthd/berth/internal/pause"
 	"github.com/berthd/berth/internal/suite"
 )
 
@@ -105,7 +104,7 @@ func Crash(t suite.T, m Machine, dir string, command func(ctx context.Context) *
 			lives()
 			return ranAtLeast(dir, (round+1)*crashPrograms)
 		})
-		b.must(pause.For(t.Context(), rand.N(500*time.Millisecond)))
+		suite.Pause(t, rand.N(500*time.Millisecond))
 		lives()
 		b.must(cmd.Process.Kill())
 		if err := <-died; err == nil {

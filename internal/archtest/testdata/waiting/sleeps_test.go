@@ -4,11 +4,14 @@ import (
 	"testing"
 	bubble "testing/synctest"
 	clk "time"
+
+	"github.com/berthd/berth/internal/pause"
 )
 
 func TestSleeps(t *testing.T) {
-	clk.Sleep(1)   // want "time.Sleep outside synctest.Test"
-	<-clk.After(1) // want "a bare receive from a timer"
+	clk.Sleep(1)                  // want "time.Sleep outside synctest.Test"
+	_ = pause.For(t.Context(), 1) // want "pause.For outside synctest.Test"
+	<-clk.After(1)                // want "a bare receive from a timer"
 	done := make(chan int)
 	select {
 	case <-done:
