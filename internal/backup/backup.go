@@ -10,9 +10,9 @@
 // A copy starts only if twice the size of the last copy is free. It is aborted when it exceeds half of the free space.
 // Names contain the time, and a revision that is not above that of the copy. The SHA-256 is in a file beside the copy,
 // in the format of `sha256sum -c`. Files have mode 0600, because a copy contains the whole store. A failure removes
-// nothing. It is retried after 30 s, then at growing intervals up to an hour, and shows in the status and the metrics.
-// The package never removes the oldest copy to make room: a full disk would then end with no copy at all. A new leader
-// begins with a copy of its own.
+// nothing. It is retried after 30 s, then at growing intervals up to an hour or the time between two copies, whichever
+// is less, and shows in the status and the metrics. The package never removes the oldest copy to make room: a full disk
+// would then end with no copy at all. A new leader begins with a copy of its own.
 package backup
 
 import (
@@ -39,7 +39,8 @@ const (
 	// checkInterval is the time between two checks whether a copy is due: the wall clock may be set, and leadership
 	// moves.
 	checkInterval = 10 * time.Second
-	// firstRetryPause and maxRetryPause bound the pause after a failure, which doubles.
+	// firstRetryPause and maxRetryPause bound the pause after a failure, which doubles. It is never longer than the
+	// time between two copies.
 	firstRetryPause = 30 * time.Second
 	maxRetryPause   = time.Hour
 )
@@ -276,10 +277,7 @@ func (s *Status) setFiles(files []File, due time.Time) {
 
 // noteFailure notes that no copy could be made, and when to try again.
 func (b *Backups) noteFailure(now time.Time, err error) {
-	rest := pause.Doubled(firstRetryPause, maxRetryPause, b.failures)
-	if b.failures < 8 {
-		rest = min(rest, b.config.Every)
-	}
+	rest := pause.Doubled(firstRetryPause, min(maxRetryPause, b.config.Every), b.failures)
 	b.failures++
 	b.tryAfter = now.Add(rest)
 	b.mu.Lock()

@@ -75,6 +75,11 @@ func newTestBackups(t *testing.T, keep int) *testBackups {
 
 func (s *testBackups) start(keep int) {
 	s.t.Helper()
+	s.startEvery(time.Hour, keep)
+}
+
+func (s *testBackups) startEvery(every time.Duration, keep int) {
+	s.t.Helper()
 	b, err := New(Config{
 		Snapshot: func(ctx context.Context, to io.Writer) error {
 			s.set(func() { s.copies++ })
@@ -93,7 +98,7 @@ func (s *testBackups) start(keep int) {
 			return err
 		},
 		Revision: func() uint64 { return uint64(locked(s, &s.copies)) + 100 },
-		Dir:      s.dir, Every: time.Hour, Keep: keep,
+		Dir:      s.dir, Every: every, Keep: keep,
 		Now:     func() time.Time { return time.Now().Add(locked(s, &s.ahead)) },
 		Free:    func(string) (uint64, error) { return locked(s, &s.free), nil },
 		Metrics: s,
@@ -285,6 +290,22 @@ func TestFailedCopyRemovesNothing(t *testing.T) {
 		if st := s.Status(); st.Count != 1 || st.Newest.Name == copyName(0, 100) || st.Problem != "" ||
 			st.Late(time.Now(), time.Hour) || s.Health() != nil {
 			t.Errorf("status: %+v, want a new copy in place of the old one", st)
+		}
+	})
+}
+
+// A folder of frequent copies is never left alone for longer than between two copies, however often a copy failed.
+func TestRetriesAreNotRarerThanCopies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newTestBackups(t, 1)
+		s.stop()
+		s.startEvery(5*time.Minute, 1)
+		s.set(func() { s.fault = errors.New("the store has no quorum") })
+		advance(5 * time.Hour)
+		s.set(func() { s.fault = nil })
+		advance(6 * time.Minute)
+		if st := s.Status(); st.Problem != "" || s.Health() != nil {
+			t.Errorf("status: %+v, want a new copy", st)
 		}
 	})
 }
