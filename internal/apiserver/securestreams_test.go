@@ -19,6 +19,18 @@ import (
 	"github.com/berthd/berth/internal/transport"
 )
 
+// dialExec opens a websocket to a command over HTTPS. If it is refused, it returns the status.
+func (s *secure) dialExec(token, query string) (*websocket.Conn, int, error) {
+	s.t.Helper()
+	config, err := pki.Trusting(s.authority.CertificatePEM())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	config.NextProtos = []string{"http/1.1"}
+	c := &http.Client{Transport: &http.Transport{TLSClientConfig: config}}
+	return s.dialWebsocket(c, s.https, token, "exec?"+query)
+}
+
 // TestExecOverHTTPS runs a command for a submitter from another machine. The audit log has a line before the command
 // runs, without the command.
 func TestExecOverHTTPS(t *testing.T) {
@@ -33,33 +45,14 @@ func TestExecOverHTTPS(t *testing.T) {
 		_ = transport.NewFrameWriter(conn).End(transport.ExecEnd{Code: 7})
 		_, _ = io.Copy(io.Discard, conn)
 	}))
-	config, err := pki.Trusting(s.authority.CertificatePEM())
-	if err != nil {
-		t.Fatal(err)
-	}
-	config.NextProtos = []string{"http/1.1"}
-	dial := func(token string) (*websocket.Conn, int) {
-		conn, resp, err := websocket.Dial(t.Context(), s.https+"/v1/tasks/default.web.1.0/exec?command=hunter2",
-			&websocket.DialOptions{
-				HTTPClient: &http.Client{Transport: &http.Transport{TLSClientConfig: config}},
-				HTTPHeader: http.Header{"Authorization": {"Bearer " + token}},
-			})
-		if resp == nil {
-			t.Fatal(err)
-		}
-		if resp.Body != nil {
-			resp.Body.Close()
-		}
-		return conn, resp.StatusCode
-	}
 	submitting, viewing := s.access(cluster.RoleSubmitter), s.access(cluster.RoleViewer)
 	s.lines.take()
-	if _, status := dial(viewing); status != 403 {
+	if _, status, _ := s.dialExec(viewing, "command=hunter2"); status != 403 {
 		t.Errorf("a viewer: status %d", status)
 	}
-	conn, status := dial(submitting)
+	conn, status, err := s.dialExec(submitting, "command=hunter2")
 	if status != 101 {
-		t.Fatalf("status %d", status)
+		t.Fatalf("status %d, %v", status, err)
 	}
 	defer func() { _ = conn.CloseNow() }()
 	_, msg, err := conn.Read(t.Context())
@@ -143,16 +136,7 @@ func TestRevokedTokenEndsItsStreams(t *testing.T) {
 		}
 		return resp.Body
 	}
-	config, err := pki.Trusting(s.authority.CertificatePEM())
-	if err != nil {
-		t.Fatal(err)
-	}
-	config.NextProtos = []string{"http/1.1"}
-	shell, _, err := websocket.Dial(t.Context(), s.https+"/v1/tasks/default.web.1.0/exec?command=sh&stdin", //nolint:bodyclose // hijacked
-		&websocket.DialOptions{
-			HTTPClient: &http.Client{Transport: &http.Transport{TLSClientConfig: config}},
-			HTTPHeader: http.Header{"Authorization": {"Bearer " + revoked.Token}},
-		})
+	shell, _, err := s.dialExec(revoked.Token, "command=sh&stdin")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -108,21 +108,6 @@ func TestLogsOfAWaitingRetry(t *testing.T) {
 	}
 }
 
-// dialExec opens a websocket. If it is refused, it returns the status.
-func (w *world) dialExec(query string) (conn *websocket.Conn, status int, err error) {
-	conn, resp, err := websocket.Dial(w.t.Context(), w.url+"/v1/tasks/default.web.1.0/exec?"+query,
-		&websocket.DialOptions{
-			HTTPHeader: http.Header{"Authorization": {"Bearer " + token}},
-		})
-	if resp == nil {
-		return conn, 0, err
-	}
-	if resp.Body != nil {
-		resp.Body.Close()
-	}
-	return conn, resp.StatusCode, err
-}
-
 func TestExec(t *testing.T) {
 	w := busy(t)
 	w.nodes.set(agent(func(req transport.StreamRequest, conn net.Conn) {
@@ -137,7 +122,7 @@ func TestExec(t *testing.T) {
 		}
 		_ = out.End(transport.ExecEnd{Code: 7})
 	}))
-	conn, _, err := w.dialExec("command=cat&command=-n&stdin")
+	conn, _, err := w.dialTask("exec?command=cat&command=-n&stdin")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -176,7 +161,7 @@ func TestExecEndsWithTheClient(t *testing.T) {
 		_, err := io.Copy(io.Discard, conn)
 		ended <- err
 	}))
-	conn, _, err := w.dialExec("command=sh&stdin")
+	conn, _, err := w.dialTask("exec?command=sh&stdin")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -190,7 +175,7 @@ func TestExecRefusals(t *testing.T) {
 	w := busy(t)
 	w.want(400, "GET", "/v1/tasks/default.web.1.0/exec", nil)
 	w.want(426, "GET", "/v1/tasks/default.web.1.0/exec?command=ls", nil)
-	_, status, err := w.dialExec("command=ls")
+	_, status, err := w.dialTask("exec?command=ls")
 	if err == nil || status != http.StatusServiceUnavailable {
 		t.Errorf("a node without session: %v", err)
 	}
@@ -341,7 +326,7 @@ func TestStop(t *testing.T) {
 	s := w.stream("/v1/events")
 	s.until(t, "event")
 	w.stream("/v1/tasks").until(t, "synced")
-	conn, _, err := w.dialExec("command=sh&stdin")
+	conn, _, err := w.dialTask("exec?command=sh&stdin")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,8 +16,13 @@ import (
 
 // dialTask opens a websocket to a stream of a task. If it is refused, it returns the status.
 func (w *world) dialTask(what string) (conn *websocket.Conn, status int, err error) {
-	conn, resp, err := websocket.Dial(w.t.Context(), w.url+"/v1/tasks/default.web.1.0/"+what, &websocket.DialOptions{
-		HTTPHeader: http.Header{"Authorization": {"Bearer " + token}},
+	return w.dialWebsocket(http.DefaultClient, w.url, token, what)
+}
+
+// dialWebsocket opens a websocket to a stream of a task at a base address. If it is refused, it returns the status.
+func (w *world) dialWebsocket(c *http.Client, base, token, what string) (*websocket.Conn, int, error) {
+	conn, resp, err := websocket.Dial(w.t.Context(), base+"/v1/tasks/default.web.1.0/"+what, &websocket.DialOptions{
+		HTTPClient: c, HTTPHeader: http.Header{"Authorization": {"Bearer " + token}},
 	})
 	if resp == nil {
 		return conn, 0, err
