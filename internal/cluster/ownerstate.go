@@ -7,7 +7,8 @@ type ServiceState string
 const (
 	// ServiceHealthy says that all tasks of the newest generation are healthy and no other is left.
 	ServiceHealthy ServiceState = "healthy"
-	// ServiceStarting says that tasks are on their way, and none had trouble.
+	// ServiceStarting says that tasks are on their way. None had trouble, except that checks may have failed less often
+	// than their fail_after says.
 	ServiceStarting ServiceState = "starting"
 	// ServiceRollingOut says that tasks of an older generation are still there.
 	ServiceRollingOut ServiceState = "rolling-out"
@@ -18,11 +19,12 @@ const (
 	// ServiceRolloutFailed says that tasks of an older version are there, and the rollout goes no further.
 	ServiceRolloutFailed ServiceState = "rollout-failed"
 	ServiceCrashLooping  ServiceState = "crash-looping" // a task ends again and again
-	ServiceDegraded      ServiceState = "degraded"      // some tasks are not healthy
-	ServiceFailing       ServiceState = "failing"       // no task is healthy
-	ServiceStopped       ServiceState = "stopped"
-	ServiceStopping      ServiceState = "stopping"
-	ServiceDeleting      ServiceState = "deleting"
+	// ServiceDegraded says that some tasks are not healthy, or that checks of all have begun to fail.
+	ServiceDegraded ServiceState = "degraded"
+	ServiceFailing  ServiceState = "failing" // no task is healthy
+	ServiceStopped  ServiceState = "stopped"
+	ServiceStopping ServiceState = "stopping"
+	ServiceDeleting ServiceState = "deleting"
 )
 
 // Values returns every ServiceState, in the order of the constants.

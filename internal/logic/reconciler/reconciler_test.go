@@ -283,6 +283,7 @@ func TestServiceStates(t *testing.T) {
 		spec   func(*cluster.Service)
 		tasks  []string // "index state health"
 		absent watcher.Absence
+		before bool // all tasks were healthy before
 		want   cluster.ServiceState
 	}{
 		{name: "nothing yet", want: cluster.ServiceStarting},
@@ -290,6 +291,26 @@ func TestServiceStates(t *testing.T) {
 		{name: "healthy", tasks: []string{"running healthy", "running healthy"}, want: cluster.ServiceHealthy},
 		{name: "one fails", tasks: []string{"running failing", "running healthy"}, want: cluster.ServiceDegraded},
 		{name: "all fail", tasks: []string{"running failing", "running failing"}, want: cluster.ServiceFailing},
+		{
+			name: "first checks fail", tasks: []string{"running warning", "running healthy"},
+			want: cluster.ServiceStarting,
+		},
+		{
+			name: "first checks of all fail", tasks: []string{"running warning", "running warning"},
+			want: cluster.ServiceStarting,
+		},
+		{
+			name: "checks begin to fail", tasks: []string{"running warning", "running healthy"}, before: true,
+			want: cluster.ServiceDegraded,
+		},
+		{
+			name: "checks of all begin to fail", tasks: []string{"running warning", "running warning"}, before: true,
+			want: cluster.ServiceDegraded,
+		},
+		{
+			name: "one begins to fail, one fails", tasks: []string{"running warning", "running failing"},
+			want: cluster.ServiceFailing,
+		},
 		{
 			name: "silent nodes", tasks: []string{"running healthy", "running healthy"}, absent: watcher.Suspected,
 			want: cluster.ServiceFailing,
@@ -326,7 +347,13 @@ func TestServiceStates(t *testing.T) {
 			if tt.spec != nil {
 				tt.spec(s)
 			}
-			st := reconciler.StatusOfService(reconciler.ServiceInput{Spec: s, Tasks: w.tasks()})
+			rollout := &cluster.Rollout{
+				Version: cluster.Version{Generation: 1, Definition: s.Definition, State: cluster.RolloutRolling},
+			}
+			if tt.before {
+				rollout.State = cluster.RolloutComplete
+			}
+			st := reconciler.StatusOfService(reconciler.ServiceInput{Spec: s, Tasks: w.tasks(), Rollout: rollout})
 			if st.State != tt.want {
 				t.Errorf("state %q, want %q: %+v", st.State, tt.want, st)
 			}

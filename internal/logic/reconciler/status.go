@@ -53,6 +53,7 @@ func StatusOfService(in ServiceInput) ServiceStatus {
 type statusCounts struct {
 	live, old, fresh, healthyFresh int
 	trouble                        string // of the first task that has any
+	failedCheck                    string // of the first task with nothing worse than a check that began to fail
 	silentNode                     string // on which a record of a task exists
 	crashLoop, givenUp             string // messages of the first task of each kind
 }
@@ -117,8 +118,10 @@ func (c *statusCounts) add(in *ServiceInput, st *ServiceStatus, s *slot) {
 		c.healthyFresh++
 		return
 	}
-	if c.trouble == "" {
-		c.trouble = s.trouble()
+	if trouble := s.trouble(); s.failsFirstChecks() {
+		c.failedCheck = cmp.Or(c.failedCheck, trouble)
+	} else {
+		c.trouble = cmp.Or(c.trouble, trouble)
 	}
 	policy := newReschedule(in.Spec)
 	if why := policy.givenUp(s); why != "" {
@@ -203,9 +206,9 @@ func (c *statusCounts) state(in *ServiceInput, st *ServiceStatus) cluster.Servic
 		return cluster.ServiceHealthy
 	case c.crashLoop != "":
 		return cluster.ServiceCrashLooping
-	case c.trouble == "" && c.givenUp == "":
+	case c.trouble == "" && c.givenUp == "" && (c.failedCheck == "" || st.Rollout == cluster.RolloutRolling):
 		return cluster.ServiceStarting
-	case st.Healthy == 0:
+	case st.Healthy == 0 && (c.trouble != "" || c.givenUp != ""):
 		return cluster.ServiceFailing
 	}
 	return cluster.ServiceDegraded
@@ -235,7 +238,8 @@ func (c *statusCounts) message(st *ServiceStatus) string {
 	if st.Waiting > 0 {
 		text += fmt.Sprintf("; %d to be placed", st.Waiting)
 	}
-	if trouble := cmp.Or(c.givenUp, c.crashLoop, c.trouble); trouble != "" && st.State != cluster.ServiceRolloutFailed {
+	trouble := cmp.Or(c.givenUp, c.crashLoop, c.trouble, c.failedCheck)
+	if trouble != "" && st.State != cluster.ServiceRolloutFailed {
 		text += "; " + trouble
 	}
 	if st.MemoryTrouble != "" {
@@ -296,6 +300,17 @@ func (s *slot) trouble() string {
 		}
 	}
 	return ""
+}
+
+// failsFirstChecks reports whether the task's only problem is a check that failed less often than its fail_after says.
+// The task may just need longer to begin.
+func (s *slot) failsFirstChecks() bool {
+	if len(s.attempts) != 1 {
+		return false
+	}
+	t := s.attempts[0]
+	return t.live() && t.Absence == watcher.Present && t.Observed != nil && t.Observed.Restarts == 0 &&
+		lifecycle.Shown(t.Attempt).Health == cluster.HealthWarning
 }
 
 // silentNode returns a silent node that has a record of the task, or nothing.
