@@ -10,7 +10,6 @@ import (
 const (
 	DefaultGrace          = Duration(10 * time.Second)
 	DefaultShutdownDelay  = Duration(time.Second)
-	MaxShutdownDelay      = Duration(10 * time.Minute)
 	DefaultMinHealthyTime = Duration(time.Second)
 	DefaultTmpfs          = 64 * MiB
 	DefaultFileMode       = "0644"

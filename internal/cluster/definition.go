@@ -72,7 +72,8 @@ type TaskDefinition struct {
 	Volumes []Volume `json:"volumes,omitempty"`
 	Checks  []Check  `json:"checks,omitempty"`
 	Restart Restart  `json:"restart,omitzero"`
-	// Grace is the time between TERM and KILL. Default 10 s.
+	// Grace is the time between TERM and KILL, for all containers of the task together: 1 ms to 1 h, default 10 s. It
+	// begins after ShutdownDelay.
 	Grace Duration `json:"grace,omitempty"`
 	// ShutdownDelay is the wait before TERM in a voluntary stop (rollout, drain, scaling down). The task has left the
 	// lists of healthy addresses by then, so clients have time to leave it. Default 1 s for definitions with ports of

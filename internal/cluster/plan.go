@@ -83,7 +83,8 @@ type Refusal struct {
 	// Short is the missing amount of CPU (milli), memory or disk (bytes). Port is the number of the taken port.
 	Short int64 `json:"short,omitempty"`
 	Port  int   `json:"port,omitempty"`
-	// Detail names the constraint, in its text form.
+	// Detail names the pool, taint, constraint or other tasks that refuse the task. For a reservation, volume, network,
+	// secret or device it is a whole sentence.
 	Detail string `json:"detail,omitempty"`
 }
 
@@ -163,7 +164,8 @@ type Pending struct {
 	// Promised, unless empty, is the node where victims end to make room for this task. It goes there as soon as it
 	// fits. Tasks behind it in the queue do not get that room.
 	Promised string
-	// Since is when the task began to wait; older tasks go first among equals.
+	// Since is when the task began to wait: the end of its last attempt, or else the last write of its owner. Tasks
+	// that wait longer go first among those of one priority.
 	Since time.Time
 }
 

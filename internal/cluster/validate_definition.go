@@ -15,6 +15,8 @@ const (
 	MaxDefinition = 256 << 10
 
 	MaxGrace         = Duration(time.Hour)
+	MaxShutdownDelay = Duration(10 * time.Minute)
+	MaxHealthyTime   = Duration(time.Hour)
 	MinCheckInterval = Duration(100 * time.Millisecond)
 	MaxCheckInterval = Duration(time.Hour)
 	MinCheckTimeout  = Duration(10 * time.Millisecond)
@@ -59,7 +61,7 @@ func (d *TaskDefinition) Validate() error {
 	if d.ShutdownDelay != nil {
 		k.at("shutdown_delay").span(*d.ShutdownDelay, 0, MaxShutdownDelay)
 	}
-	k.at("min_healthy_time").span(d.MinHealthyTime, 0, MaxGrace)
+	k.at("min_healthy_time").span(d.MinHealthyTime, 0, MaxHealthyTime)
 	k.at("disk").must(d.Disk >= 0 && d.Disk <= MaxDisk, "is %s, want a size from 0 to %s", d.Disk, MaxDisk)
 	b, err := json.Marshal(d)
 	k.must(err == nil && len(b) <= MaxDefinition,

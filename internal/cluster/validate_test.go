@@ -354,6 +354,15 @@ func TestValidateChangesNothing(t *testing.T) {
 	if diff := cmp.Diff(wantJob, j); diff != "" {
 		t.Errorf("Validate changed the job (-want +got):\n%s", diff)
 	}
+	text = `{"name": "w", "definition": "w", "count": 1,
+		"placement": {"constraints": [{"attribute": "node.os"}], "spread": [{"attribute": "node.zone"}]},
+		"update": {"gates": [{"name": "g", "http": "http://p"}]},
+		"scaling": {"min": 1, "max": 2, "targets": [{"metric": "requests", "target": 1}], "schedules": [{"cron": "@daily", "count": 1}]}}`
+	s, wantService := parse[cluster.Service](t, text), parse[cluster.Service](t, text)
+	_ = s.Validate()
+	if diff := cmp.Diff(wantService, s); diff != "" {
+		t.Errorf("Validate changed the service (-want +got):\n%s", diff)
+	}
 }
 
 func TestDefaults(t *testing.T) {

@@ -33,28 +33,6 @@ func (c *Cluster) Validate() error {
 	return k.err()
 }
 
-// Validate returns all faults of the service as Faults, or nil. Omitted fields count with their defaults. It checks the
-// service only.
-func (s *Service) Validate() error {
-	s = s.completed()
-	k := newCheck()
-	k.at("cluster").name(s.Cluster)
-	k.at("name").name(s.Name)
-	k.at("labels").labels(s.Labels)
-	k.at("definition").ref(s.Definition)
-	k.at("count").within(s.Count, 0, MaxCount)
-	k.at("priority").within(s.Priority, 1, MaxPriority)
-	k.at("placement").placement(s.Placement, s.Mode == ModeDaemon)
-	oneOf(k.at("on_disconnect"), s.OnDisconnect)
-	s.validateMode(k)
-	s.Update.validate(k.at("update"), s)
-	s.Reschedule.validate(k.at("reschedule"))
-	if s.Scaling != nil {
-		s.Scaling.validate(k.at("scaling"))
-	}
-	return k.err()
-}
-
 // Validate returns all faults of the job as Faults, or nil. Omitted fields count with their defaults. It checks the job
 // only.
 func (j *Job) Validate() error {

@@ -97,11 +97,11 @@ type Lifespan struct {
 	// Generation counts the rollouts: it grows when the definition changes or a user requests a restart. It never goes
 	// back while the object or a task of it exists, and is part of every task id.
 	Generation uint64 `json:"generation,omitempty"`
-	// Restarted is the generation of the last requested restart. Tasks of that generation or a later one that run the
-	// current definition are of the newest version.
+	// Restarted is the generation of the last requested restart. Tasks of an older generation are replaced, even if
+	// they run the current definition.
 	Restarted uint64 `json:"restarted,omitempty"`
-	// Recounted grows whenever the user sets the count of a service: what scaling made of an earlier one says nothing
-	// then, also where the number is the same again.
+	// Recounted grows whenever the user sets the count of a service. An earlier result of scaling no longer counts
+	// then, even if the number is the same.
 	Recounted uint64 `json:"recounted,omitempty"`
 	// Deleted says that the user deleted the object. The control plane stops its tasks and then removes the record.
 	Deleted bool      `json:"deleted,omitempty"`
@@ -111,7 +111,8 @@ type Lifespan struct {
 	Trace string `json:"trace,omitempty"`
 }
 
-// Service keeps tasks of one definition running. Writer: the user, and the API server for Lifespan.
+// Service keeps tasks of one definition running. Writer: the user, the API server for Lifespan, and the control plane
+// for a rollback (ADR 0040).
 type Service struct {
 	Cluster    string `json:"cluster,omitempty"`
 	Name       string `json:"name"`

@@ -45,8 +45,8 @@ func (l *loop) cycle(ctx context.Context) (time.Duration, error) {
 		}
 		return min(nextNode, maxIdleInterval), l.commitHeld(ctx, snap, verdicts)
 	}
-	// 3. Decide for each owner that changed or is due, then for rebalancings, crons, scaling and gates. Each step
-	// appends its writes to the units.
+	// 3. Continue rebalancings, which mark owners. Decide for each owner that changed or is due, then for crons,
+	// scaling and gates. Each step appends its writes to the units.
 	units, jumped := l.clock.noteJump()
 	if jumped {
 		l.nodes.RestartSilence(l.config.Clock())
@@ -222,7 +222,7 @@ func (l *loop) nextCycleDelay(most time.Duration) time.Duration {
 		next = min(next, retryDelay)
 	}
 	if l.queue.HasDeferred() || l.preemption.HasNewVictims() {
-		next = l.pace.pause / 2
+		next = l.pace.pause / 2 // the pause is for reports of tasks, and here work is left
 	}
 	if left, ok := l.preemption.NextSearchDelay(); ok {
 		next = min(next, left)

@@ -56,7 +56,7 @@ type loop struct {
 	clock   termClock
 	pace    pace
 	placing placing
-	// hasCycled says that the first cycle of the term is over.
+	// hasCycled says that the nodes were judged once in this term.
 	hasCycled bool
 }
 

@@ -64,7 +64,8 @@ func (t *waitingTasks) count() int {
 	return n
 }
 
-// all returns the pending tasks of all owners, followed by the tasks that should move, and the moves.
+// all returns the pending tasks of all owners, followed by the tasks that should move, and the moves. They are sorted
+// by owner for the same result each time; package scheduler/cycle orders them for placement.
 func (t *waitingTasks) all() ([]cluster.Pending, []*reconciler.Move) {
 	owners := make([]cluster.OwnerRef, 0, len(t.pending))
 	for o := range t.pending { // order-free: sorted next

@@ -161,7 +161,7 @@ func ofJob(o *Objects, v *api.JobView) *api.Trouble {
 
 // preparesAgain reports whether the preparation of a task failed and its node tries it again.
 func preparesAgain(t *api.TaskView) bool {
-	return t.State == cluster.StatePreparing && strings.Contains(t.Message, "; trying again after ")
+	return t.State == cluster.StatePreparing && strings.Contains(t.Message, cluster.MessageTriesAgain)
 }
 
 // ofCron returns the trouble of a cron, or nil: its last moment has no job, or its schedules have no further moment.

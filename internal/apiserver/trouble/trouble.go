@@ -120,8 +120,8 @@ func setNext(t *api.Trouble, worst *api.TaskView) {
 	switch {
 	case noNodeTakes(worst):
 		t.Next = "berth node ls"
-	case taskview.Unreachable(*worst) && strings.Contains(worst.Message, "berth node forget"):
-		t.Next = "berth node forget " + worst.Node + "   (if the machine never comes back)"
+	case taskview.Unreachable(*worst) && strings.Contains(worst.Message, cluster.ForgetCommand):
+		t.Next = cluster.ForgetCommand + " " + worst.Node + "   (if the machine never comes back)"
 	case taskview.Unreachable(*worst):
 		t.Next = "berth node status " + worst.Node
 	default:

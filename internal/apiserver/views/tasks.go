@@ -93,10 +93,11 @@ func taskView(snap *store.Snapshot, row *store.AttemptRow) api.TaskView {
 		v.Message = "its record in the store cannot be read or is another's; it stays on its node until " +
 			"that has reported"
 	}
-	if strings.HasPrefix(v.Message, movesOff) && (!isMoving(row) || !observe.HoldsRoom(row)) {
+	if strings.HasPrefix(v.Message, cluster.MessageMovesOff) && (!isMoving(row) || !observe.HoldsRoom(row)) {
 		v.Message = fmt.Sprintf("it moved off node %s, which was drained, and another attempt took its place", v.Node)
 	}
-	if before, _, ok := strings.Cut(v.Message, movesOn); ok && (!isMoving(row) || !observe.HoldsRoom(row)) {
+	before, _, ok := strings.Cut(v.Message, cluster.MessageMoves)
+	if ok && (!isMoving(row) || !observe.HoldsRoom(row)) {
 		v.Message = before + ": it moved, and another attempt took its place"
 	}
 	markSilent(snap, row, &v)
@@ -112,13 +113,6 @@ func SteadyTask(v api.TaskView) api.TaskView {
 	return v
 }
 
-// movesOff begins the message of an attempt that moves off a drained node. The outcome is written before the attempt
-// has left.
-const movesOff = "it moves off node "
-
-// movesOn is part of the message of an attempt that moves for another reason.
-const movesOn = ": it moves, and runs on until "
-
 // markSilent changes the view of an attempt on a node that is down: its last known state may be outdated.
 func markSilent(snap *store.Snapshot, row *store.AttemptRow, v *api.TaskView) {
 	node, ok := snap.Node(row.Node)
@@ -132,7 +126,7 @@ func markSilent(snap *store.Snapshot, row *store.AttemptRow, v *api.TaskView) {
 	v.Message = fmt.Sprintf("node %s is silent: the present state of the task is not known", row.Node)
 	if d := row.Desired; d != nil && d.OnDisconnect == cluster.DisconnectWait {
 		v.Message = fmt.Sprintf("node %s is silent, and the task waits for it (on_disconnect: wait); if the "+
-			"machine never comes back: `berth node forget %s`", row.Node, row.Node)
+			"machine never comes back: `%s %s`", row.Node, cluster.ForgetCommand, row.Node)
 	}
 }
 

@@ -74,13 +74,14 @@ func (q *Owners) Ordered(snap *store.Snapshot, first map[cluster.OwnerRef]bool,
 ) []cluster.OwnerRef {
 	owners := make([]cluster.OwnerRef, 0, len(q.marked))
 	priority := map[cluster.OwnerRef]int{}
-	overloaded := snap.AttemptCount() > q.maxTasks || len(q.marked) > q.maxTasks/2
+	// An owner has two tasks or more in most cases.
+	mayNotFinish := snap.AttemptCount() > q.maxTasks || len(q.marked) > q.maxTasks/2
 	for o := range q.marked { // order-free: sorted next
 		if skip(o) {
 			continue
 		}
 		owners = append(owners, o)
-		if overloaded {
+		if mayNotFinish {
 			priority[o] = priorityOf(snap, o)
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/egress"
 	"github.com/berthd/berth/internal/executor/containerd/registry"
 	"github.com/berthd/berth/internal/pause"
@@ -248,8 +249,8 @@ func (p *pull) run(ctx context.Context) (client.Image, error) {
 			return nil, fmt.Errorf("pull %s: %s, and to ask again in %v is later than a pull waits", p.displayName,
 				fault.cause, wait.Round(time.Second))
 		}
-		p.setState(fmt.Sprintf("pulling %s: %s; trying again after %v (try %d of %d)", p.displayName, fault.cause,
-			roundWait(wait), try+1, u.MaxAttempts))
+		p.setState(fmt.Sprintf("pulling %s: %s%s%v (try %d of %d)", p.displayName, fault.cause,
+			cluster.MessageTriesAgain, roundWait(wait), try+1, u.MaxAttempts))
 		if fault.suspend {
 			continue // awaitRegistry counts it
 		}

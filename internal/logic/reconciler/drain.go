@@ -101,7 +101,7 @@ func (p moves) startMove(s *slot, t *Task, m Move, stop cluster.Stop) {
 	if p.disconnectPolicy(t) != cluster.DisconnectWait && m.Next.OnDisconnect != cluster.DisconnectWait {
 		c := p.conclusion(t, p.moveOutcome(t, stop.Reason, ""), true)
 		if stop.Reason != cluster.ReasonDrain {
-			c.Outcome.Message = stop.Message + ": it moves, and runs on until its next attempt is healthy"
+			c.Outcome.Message = stop.Message + cluster.MessageMoves + "its next attempt is healthy"
 			c.Event = p.event("task.moving", t, stop.Reason, c.Outcome.Message)
 		}
 		m.Conclusion = &c
@@ -238,8 +238,8 @@ func (p moves) moveOutcome(t *Task, code cluster.ReasonCode, message string) clu
 		Started: lifecycle.Started(t.Attempt),
 	}
 	if message == "" {
-		out.Message = fmt.Sprintf(
-			"it moves off node %s, which is drained, and runs there until its next attempt is healthy", d.Node)
+		out.Message = fmt.Sprintf("%s%s, which is drained, and runs there until its next attempt is healthy",
+			cluster.MessageMovesOff, d.Node)
 	}
 	if t.Observed != nil {
 		out.Begun = t.Observed.Started

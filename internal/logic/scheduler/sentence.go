@@ -39,7 +39,7 @@ func phrase(r cluster.Refusal) string {
 		return "not ready (" + r.Detail + ")"
 	case cluster.ReasonNoExecutor:
 		return "no executor that can run it"
-	case cluster.ReasonConstraint:
+	case cluster.ReasonConstraint: // first those that Berth adds itself, for what a task uses
 		if strings.HasPrefix(r.Detail, "label."+cluster.LabelSecrets) {
 			return "its agent hands out no secrets: the machine has no folder in memory for them"
 		}

@@ -7,7 +7,9 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// Order returns the indices of the pending tasks in the order of placement, and the indices of the held tasks.
+// Order returns the indices of the pending tasks in the order of placement: higher priorities first, then those that
+// wait longest (Pending.Since), then by task id. The members of a gang follow its first one. Tasks that may not be
+// placed at all are held: those of priority 0, and those that lack a secret.
 func Order(pending []cluster.Pending) (order, held []int32) {
 	order = make([]int32, 0, len(pending))
 	for i := range pending {

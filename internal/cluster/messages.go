@@ -1,0 +1,15 @@
+package cluster
+
+// Parts of messages by which views recognise them. Each is shared by the package that writes the message and those that
+// look for it.
+const (
+	// MessageMovesOff begins the message of an attempt that moves off a drained node. The outcome is written before the
+	// attempt has left.
+	MessageMovesOff = "it moves off node "
+	// MessageMoves is part of the message of an attempt that moves for another reason.
+	MessageMoves = ": it moves, and runs on until "
+	// MessageTriesAgain is part of the message of a preparation that failed and is tried again by the node.
+	MessageTriesAgain = "; trying again after "
+	// ForgetCommand is the command that releases the tasks of a machine that never comes back.
+	ForgetCommand = "berth node forget"
+)
