@@ -187,8 +187,8 @@ func (p *plan) stopEnded(s *slot, unwanted *cluster.Stop) {
 	}
 }
 
-// neverArrived reports whether the attempt's node reported in full and does not know it. With an outcome, the attempt was
-// lost before the agent received it, and the dispatcher does not send it any more. Its record would keep the next
+// neverArrived reports whether the attempt's node reported in full and does not know it. With an outcome, the attempt
+// was lost before the agent received it, and the dispatcher does not send it any more. Its record would keep the next
 // attempt off the node (P3.6).
 func (t *Task) neverArrived() bool { return t.Observed == nil && t.nodeReported() }
 
