@@ -126,9 +126,7 @@ func (s *state) definition(rest string, c *Change) {
 func (s *state) event(id string, c *Change) {
 	s.delta.topics |= TopicEvents
 	if c.Deleted {
-		if order, ok := s.eventOrder.Delete(id); ok {
-			s.events.Delete(order)
-		}
+		s.deleteEvents(id)
 		return
 	}
 	v, err := Decode[cluster.EventBatch](c.Value)
@@ -136,7 +134,6 @@ func (s *state) event(id string, c *Change) {
 		s.faults(c.Key, err)
 		return
 	}
-	order := eventOrder(c.Created, id)
-	s.eventOrder.Set(id, order)
-	s.events.Set(order, Entry[cluster.EventBatch]{Value: v, Key: c.Key, Created: c.Created, Modified: c.Modified})
+	e := Entry[cluster.EventBatch]{Value: v, Key: c.Key, Created: c.Created, Modified: c.Modified}
+	s.setEvents(e, len(c.Value))
 }

@@ -83,6 +83,12 @@ func (p Prefix) Leader(domain string) string { return string(p) + nounLeader + "
 // Event returns the key of an event batch.
 func (p Prefix) Event(id string) string { return string(p) + nounEvent + "/" + id }
 
+// Publisher returns the key of the record that says how far the event log was sent to a system outside of Berth.
+func (p Prefix) Publisher(name string) string { return string(p) + nounPublisher + "/" + name }
+
+// EventTrim returns the key of the record that says how far the event log was trimmed.
+func (p Prefix) EventTrim() string { return string(p) + nounTrim + "/" + nounEvent }
+
 // Server returns the key of a member of the control plane.
 func (p Prefix) Server(id string) string { return string(p) + nounServer + "/" + id }
 

@@ -34,6 +34,8 @@ const (
 	nounSecretKey   = "secretkey"
 	nounMasterKey   = "masterkey"
 	nounEvent       = "event"
+	nounPublisher   = "publisher"
+	nounTrim        = "trim"
 )
 
 // The writers of records, in the words of docs/reference/keys.md.
@@ -41,6 +43,7 @@ const (
 	byUser         = "user"
 	byControlPlane = "control plane"
 	byAgent        = "agent"
+	byLeaderPart   = "a part of the leader"
 	byServer       = "the server"
 	byAPI          = "API server"
 	byAnyone       = "the writer of the commit"
@@ -56,8 +59,8 @@ type kind struct {
 	record any
 	// writer is the first writer that docs/reference/keys.md names.
 	writer string
-	// progress says that the records contain the state of tasks. All other kinds are specs, settings and verdicts: see
-	// Follower.Specs.
+	// progress says that the records contain the state of tasks or of the event log. All other kinds are specs,
+	// settings and verdicts: see Follower.Specs.
 	progress bool
 	// apply applies a change of one record. rest is its key after the noun.
 	apply func(s *state, rest string, c *Change)
@@ -176,13 +179,20 @@ var kinds = []kind{
 	tabled(nounMasterKey+"/<id>", byServer, func(s *Snapshot) **table[cluster.MasterKey] { return &s.masterKeys },
 		topic(TopicSecrets)),
 
-	// The event log.
+	// The event log, and how far it was published and trimmed. The cursor of a publisher moves with the events, so a
+	// change wakes no follower.
 	{
 		key: nounEvent + "/<id>", record: (*cluster.EventBatch)(nil), writer: byAnyone, progress: true,
 		apply:  (*state).event,
 		find:   func(s *Snapshot, id string) (Record, any, bool) { return found(s.EventBatch(id)) },
 		derive: deriveEvents,
 	},
+	progressing(tabled(nounPublisher+"/<name>", byLeaderPart, func(s *Snapshot) **table[cluster.Publisher] {
+		return &s.publishers
+	}, nil)),
+	progressing(tabled(nounTrim+"/<noun>", byControlPlane, func(s *Snapshot) **table[cluster.EventTrim] {
+		return &s.trims
+	}, nil)),
 }
 
 // tabled returns a kind whose records are the entries of one table, by the rest of their key. changed, unless nil,
@@ -199,6 +209,12 @@ func tabled[T any](key, writer string, in func(*Snapshot) **table[T], changed fu
 		find:   func(s *Snapshot, rest string) (Record, any, bool) { return found((*in(s)).Get(rest)) },
 		derive: func(to, from *Snapshot, how derivation) { *in(to) = derived(*in(from), how) },
 	}
+}
+
+// progressing returns the kind as one whose records are no specs: see kind.progress.
+func progressing(k kind) kind {
+	k.progress = true
+	return k
 }
 
 // topic returns a report that a topic changed.

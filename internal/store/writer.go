@@ -78,6 +78,9 @@ func NewWriter(e Engine, p Prefix, fence *Fence, incarnation func() uint64) *Wri
 // Clock sets the clock that dates events and plans, in place of the machine's. It is called before the first use.
 func (w *Writer) Clock(now func() time.Time) { w.now = now }
 
+// MaxUnitOperations returns how many compares and operations one unit can have.
+func (w *Writer) MaxUnitOperations() int { return w.engine.Limits().Operations - groupOverheadOps }
+
 // maxMergedUnits limits the units in one group. A group carries one key of events for all its units (P8.1), so merging
 // makes the event log cheap. The units of a refused group are retried in groups of maxRetriedUnits, and those of a
 // group that is refused again one by one.
