@@ -110,6 +110,7 @@ var layers = map[string][]string{
 	"internal/plain":          {},
 	"internal/privatefile":    {},
 	"internal/pty":            {},
+	"internal/publishing":     {"internal/cluster", "internal/store"},
 	"internal/secrets":        {"internal/cluster", "internal/privatefile"},
 	"internal/keyring":        {"internal/cluster", "internal/pause", "internal/secrets", "internal/store"},
 	"internal/schema":         {"internal/cluster", "internal/enum", "internal/jsonfields"},
@@ -340,7 +341,8 @@ var layers = map[string][]string{
 		"internal/logic/watcher", "internal/observe", "internal/store",
 	},
 	"internal/controlplane/projection": {
-		"internal/clause", "internal/cluster", "internal/controlplane/storeloss", "internal/pause", "internal/store",
+		"internal/clause", "internal/cluster", "internal/controlplane/storeloss", "internal/pause",
+		"internal/publishing", "internal/store",
 	},
 	"internal/controlplane/queue": {"internal/cluster", "internal/store"},
 	"internal/controlplane/scaling": {

@@ -87,10 +87,12 @@ func TestManyRetriesOnConsul(t *testing.T) {
 	})
 }
 
-// The event log is trimmed within 128 operations a call.
+// The event log keeps what a publisher has not sent. Once the publisher is removed, the log is trimmed within 128
+// operations a call, and each deleted batch is counted.
 func TestEventsAreTrimmedOnConsul(t *testing.T) {
 	onConsul(t, func(t *testing.T, w *world) {
-		for i := 0; i < 21_000; {
+		const written = 21_000
+		for i := 0; i < written; {
 			var g store.Group
 			for len(g.Ops) < 100 {
 				id := fmt.Sprintf("e%06d", i)
@@ -105,10 +107,24 @@ func TestEventsAreTrimmedOnConsul(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+		w.put(p.Publisher("broker"), &cluster.Publisher{Name: "broker"})
 		w.start()
+		w.until(time.Minute, "a leader", func(s *store.Snapshot) bool {
+			leader, ok := s.Leader(cluster.DefaultDomain)
+			return ok && leader.Value.Holder != ""
+		})
+		time.Sleep(5 * time.Second) // in-bubble: onConsul makes one
+		if n := w.server.tables.Snapshot().EventCount(); n < written {
+			t.Errorf("the log has %d batches while a publisher has sent none, want %d", n, written)
+		}
+		w.remove(p.Publisher("broker"))
+		w.put(p.Event("last"), &cluster.EventBatch{ID: "last"})
 		w.until(time.Minute, "trimmed", func(s *store.Snapshot) bool {
-			n := s.EventCount()
-			return n > 19_000 && n <= 20_500
+			n, trim := s.EventCount(), uint64(0)
+			if e, ok := s.EventTrim(); ok {
+				trim = e.Value.Batches
+			}
+			return n > 19_000 && n <= 20_500 && trim+uint64(n) > written
 		})
 	})
 }

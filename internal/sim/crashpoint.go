@@ -20,7 +20,7 @@ const (
 	crashSent   = "told"   // an agent got the placement: only for plans
 )
 
-// planDeletion is a kind of write without a noun: the deletion of a plan record.
+// planDeletion is a kind of write without a noun: the deletion of a plan record. It is not the noun of trim/event.
 const planDeletion = "trim"
 
 // crashPoint kills a server at a moment of the nth write of a kind.

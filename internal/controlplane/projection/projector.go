@@ -14,6 +14,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/controlplane/storeloss"
 	"github.com/berthd/berth/internal/pause"
+	"github.com/berthd/berth/internal/publishing"
 	"github.com/berthd/berth/internal/store"
 )
 
@@ -22,13 +23,8 @@ const (
 	projectionBatchSize = 512
 	// projectionInterval is the pause between two steps of the projector.
 	projectionInterval = 50 * time.Millisecond
-	// maxEventBatches is how many batches of events the log keeps; trimming begins eventTrimSlack above it.
-	maxEventBatches = 20_000
-	eventTrimSlack  = 500
 	// retryInterval is the wait after a commit that failed for a reason that may pass.
 	retryInterval = 200 * time.Millisecond
-	// maxTrimsPerUnit is how many batches one unit deletes: Consul takes 128 operations.
-	maxTrimsPerUnit = 100
 )
 
 // Projector writes the per-task records of plan records, in order and some time after them (P3.4). It also deletes plan
@@ -243,7 +239,13 @@ func (p *Projector) units(snap *store.Snapshot) ([]store.Unit, error) {
 		g.owner, g.task = 0, 0 // an attempt has changed back since the check
 	}
 	maps.DeleteFunc(p.plans, func(_ uint64, g *planProgress) bool { return g.scan < p.scans })
-	units = append(units, trimEvents(snap)...)
+	trim, ok, err := publishing.TrimUnit(snap, prefix, p.writer.MaxUnitOperations())
+	if err != nil {
+		return nil, err
+	}
+	if ok {
+		units = append(units, trim)
+	}
 	unused, err := p.definitions.units(snap, prefix, p.config.Clock())
 	if left := p.definitions.due - p.config.Clock(); left > 0 && (p.next == 0 || left < p.next) {
 		p.next = left
@@ -287,25 +289,4 @@ func (p *Projector) project(snap *store.Snapshot, record *cluster.PlanRecord, un
 		}
 	}
 	return units, nil
-}
-
-// trimEvents deletes the oldest batches beyond what is kept.
-func trimEvents(snap *store.Snapshot) []store.Unit {
-	excess := snap.EventCount() - maxEventBatches
-	if excess < eventTrimSlack {
-		return nil
-	}
-	var units []store.Unit
-	left := min(excess, eventTrimSlack)
-	for e := range snap.EventBatches() {
-		if left == 0 {
-			break
-		}
-		left--
-		if n := len(units); n == 0 || len(units[n-1].Ops) == maxTrimsPerUnit {
-			units = append(units, store.Unit{})
-		}
-		units[len(units)-1].Delete(e.Key)
-	}
-	return units
 }
