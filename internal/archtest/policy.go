@@ -299,8 +299,8 @@ var layers = map[string][]string{
 	"internal/apiserver/status": {
 		"api", "internal/apiserver/access", "internal/apiserver/backend", "internal/apiserver/control",
 		"internal/apiserver/credentials", "internal/apiserver/planning", "internal/apiserver/respond",
-		"internal/apiserver/route", "internal/apiserver/views", "internal/cluster", "internal/store",
-		"internal/version",
+		"internal/apiserver/route", "internal/apiserver/views", "internal/cluster", "internal/publishing",
+		"internal/store", "internal/version",
 	},
 	"internal/apiserver/strictjson": {
 		"api", "internal/apiserver/respond", "internal/cluster", "internal/jsonfields", "internal/spelling",

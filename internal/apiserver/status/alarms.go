@@ -9,6 +9,7 @@ import (
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/internal/apiserver/control"
 	"github.com/berthd/berth/internal/apiserver/respond"
+	"github.com/berthd/berth/internal/publishing"
 	"github.com/berthd/berth/internal/store"
 )
 
@@ -17,6 +18,9 @@ const (
 	nearQuota    = 0.8 // share of the database's quota
 	nearLowWater = 2   // multiple of the disk's low-water mark
 )
+
+// gapAlarmAge is how long after a publisher counted lost events the status shows them.
+const gapAlarmAge = 24 * time.Hour
 
 // alarms returns sentences for the operator, the worst first.
 func (a *API) alarms(v *api.Status, servers []api.ServerView, engine *control.EngineAnswer) (all []string) {
@@ -75,6 +79,29 @@ func (a *API) alarms(v *api.Status, servers []api.ServerView, engine *control.En
 	case v.MassSilence:
 		say("many nodes are silent; the operator lets their tasks be replaced until %s",
 			v.RescheduleUntil.UTC().Format(time.RFC3339))
+	}
+	return all
+}
+
+// publisherAlarms returns a sentence for each publisher that keeps the event log from being trimmed, or lost events.
+func publisherAlarms(snap *store.Snapshot, now time.Time) (all []string) {
+	say := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
+	for e := range snap.Publishers() {
+		p := e.Value
+		switch left := publishing.BacklogOf(snap, p); {
+		case left.Lost > 0:
+			say("publisher %s has sent no events since %s, and the full event log dropped %d batches of them unsent. "+
+				"Check its system and the log of the leader; once it sends again, its system must read the present "+
+				"state from the API", p.Name, p.At.UTC().Format(time.RFC3339), left.Lost)
+		case left.Waiting > publishing.KeptBatches:
+			say("publisher %s has %d batches of events to send. At %d batches or %s the event log drops the oldest; "+
+				"check its system and the log of the leader before that", p.Name, left.Waiting, publishing.MaxBatches,
+				publishing.MaxBytes)
+		case !p.LostAt.IsZero() && now.Sub(p.LostAt) < gapAlarmAge:
+			say("publisher %s lost %d batches of events, the last of them found at %s: its system must read the "+
+				"present state from the API (`berth events --type publisher.gap` lists the gaps)", p.Name, p.Lost,
+				p.LostAt.UTC().Format(time.RFC3339))
+		}
 	}
 	return all
 }

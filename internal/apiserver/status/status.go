@@ -90,6 +90,7 @@ func (a *API) status(snap *store.Snapshot, engine *control.EngineAnswer) api.Sta
 		v.Servers.Quorum = control.Quorum(voters)
 	}
 	v.Alarms = append(a.alarms(&v, servers, engine), a.MasterKeys.LackingKeys(snap)...)
+	v.Alarms = append(v.Alarms, publisherAlarms(snap, a.Now())...)
 	return v
 }
 
