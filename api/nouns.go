@@ -31,6 +31,8 @@ type (
 	Permission = cluster.Permission
 	// Placement says where tasks may run (constraints) and should run (all other fields).
 	Placement = cluster.Placement
+	// Pool is the operator's settings of a pool of nodes.
+	Pool = cluster.Pool
 	// Preemption says whether waiting tasks may end others.
 	Preemption = cluster.Preemption
 	// Service keeps tasks of one definition running.
@@ -217,6 +219,7 @@ const (
 // Values of Kind.
 const (
 	KindCluster        = cluster.KindCluster
+	KindPool           = cluster.KindPool
 	KindTaskDefinition = cluster.KindTaskDefinition
 	KindService        = cluster.KindService
 	KindJob            = cluster.KindJob

@@ -157,7 +157,9 @@ type RecoveryRequest struct {
 
 // DomainView is the operator's settings of a domain, and its mass silence.
 type DomainView struct {
-	DomainSettings
+	Name string `json:"name"`
+	// RescheduleUntil lets tasks of silent nodes be replaced until then, despite a mass silence (P6.2).
+	RescheduleUntil time.Time `json:"reschedule_until,omitzero"`
 	// MassSilence is as in Status.
 	MassSilence bool   `json:"mass_silence"`
 	Revision    uint64 `json:"revision"`

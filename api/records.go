@@ -38,10 +38,6 @@ type (
 	NodeState = cluster.NodeState
 	// NodeStats is the resource use of a machine, as its agent last measured it.
 	NodeStats = cluster.NodeStats
-	// DomainSettings is the operator's settings of a domain.
-	DomainSettings = cluster.DomainSettings
-	// PoolSettings is the operator's settings of a pool of nodes.
-	PoolSettings = cluster.PoolSettings
 	// Recovery says that the store lost acknowledged writes, and records the operator's decision (P1.7).
 	Recovery = cluster.Recovery
 	// RecoveryState is the state of a recovery.

@@ -123,10 +123,15 @@ func TestRequests(t *testing.T) {
 			return err
 		}, `POST /v1/recovery {"action":"adopt"}`},
 		{"domain", func(c *Client) error { _, err := c.Domain(ctx); return err }, "GET /v1/domain"},
-		{"put domain", func(c *Client) error {
-			_, err := c.PutDomain(ctx, api.DomainSettings{Name: "default"}, Condition{Revision: 3})
+		{"pools", func(c *Client) error { _, err := c.Pools(ctx, none); return err }, "GET /v1/pools"},
+		{"pool", func(c *Client) error { _, err := c.Pool(ctx, "gpu"); return err }, "GET /v1/pools/gpu"},
+		{"put pool", func(c *Client) error {
+			_, err := c.PutPool(ctx, api.Pool{Name: "gpu", Strategy: "whole"}, Condition{Revision: 3})
 			return err
-		}, `PUT /v1/domain If-Match:"3" {"name":"default"}`},
+		}, `PUT /v1/pools/gpu If-Match:"3" {"name":"gpu","strategy":"whole"}`},
+		{"delete pool", func(c *Client) error {
+			return c.DeletePool(ctx, "gpu", Condition{Revision: 3})
+		}, `DELETE /v1/pools/gpu If-Match:"3"`},
 		{"reschedule", func(c *Client) error {
 			_, err := c.Reschedule(ctx, 10*time.Minute)
 			return err

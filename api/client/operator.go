@@ -87,11 +87,6 @@ func (c *Client) Domain(ctx context.Context) (v api.DomainView, err error) {
 	return v, err
 }
 
-// PutDomain writes the operator's settings of the domain and returns their revision.
-func (c *Client) PutDomain(ctx context.Context, v api.DomainSettings, cond Condition) (uint64, error) {
-	return c.put(ctx, v, cond, "domain")
-}
-
 // Reschedule lets the control plane replace tasks of silent nodes for a while, despite a mass silence; 0 withdraws it.
 func (c *Client) Reschedule(ctx context.Context, d time.Duration) (v api.DomainView, err error) {
 	_, err = c.call(ctx, post(api.RescheduleRequest{For: api.Duration(d)}, "domain", "reschedule").once(), &v)

@@ -82,13 +82,26 @@ func TestOperatorsAgainstServer(t *testing.T) {
 
 	d, err := c.Reschedule(ctx, time.Hour)
 	status("to reschedule", err, 0)
-	rev, err := c.PutDomain(ctx, api.DomainSettings{Name: "default"}, client.Condition{Revision: d.Revision})
-	status("to put the domain", err, 0)
-	d, err = c.Domain(ctx)
+	same, err := c.Domain(ctx)
 	status("the domain", err, 0)
-	if d.Revision != rev || !d.RescheduleUntil.IsZero() {
-		t.Errorf("domain: %+v at %d", d, rev)
+	if same.Revision != d.Revision || d.RescheduleUntil.IsZero() || !same.RescheduleUntil.Equal(d.RescheduleUntil) {
+		t.Errorf("domain: %+v, rescheduled %+v", same, d)
 	}
+
+	rev, err := c.PutPool(ctx, api.Pool{Name: "gpu", Strategy: cluster.StrategyWhole}, client.Condition{Absent: true})
+	status("to put a pool", err, 0)
+	p, err := c.Pool(ctx, "gpu")
+	status("the pool", err, 0)
+	if p.Revision != rev || p.Strategy != cluster.StrategyWhole {
+		t.Errorf("pool: %+v at %d", p, rev)
+	}
+	pools, err := c.Pools(ctx, client.ListOptions{})
+	status("pools", err, 0)
+	if len(pools.Items) != 1 || pools.Items[0] != p {
+		t.Errorf("pools: %+v", pools.Items)
+	}
+	status("to delete the pool", c.DeletePool(ctx, "gpu", client.Condition{Revision: rev}), 0)
+	status("to delete what is gone", c.DeletePool(ctx, "gpu", client.Condition{}), http.StatusNotFound)
 
 	n, err := c.CordonNode(ctx, "n1", client.Condition{})
 	status("to cordon", err, 0)

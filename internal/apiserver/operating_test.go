@@ -371,33 +371,9 @@ func TestMassSilence(t *testing.T) {
 	nodes(4, 10*time.Minute)
 	is(false)
 	w.want(422, "POST", "/v1/domain/reschedule", map[string]any{"for": "25h"})
-	w.want(422, "PUT", "/v1/domain", map[string]any{"name": "other"})
-	w.want(412, "PUT", "/v1/domain", map[string]any{}, "If-Match", `"1"`)
-	at := read[api.DomainView](t, w.want(200, "GET", "/v1/domain", nil)).Revision
-	w.want(200, "PUT", "/v1/domain", map[string]any{"reschedule_until": now.Add(time.Hour)}, "If-Match",
-		respond.ETag(at))
-}
-
-// TestPoolSettings checks that a changed strategy of a pool makes an event, and an unchanged one does not.
-func TestPoolSettings(t *testing.T) {
-	w := newWorld(t)
-	pools := func(list ...map[string]any) map[string]any { return map[string]any{"pools": list} }
-	gpu := map[string]any{"name": "gpu", "strategy": "whole"}
-	w.want(200, "PUT", "/v1/domain", pools(gpu))
-	got := read[api.DomainView](t, w.want(200, "GET", "/v1/domain", nil))
-	if want := []cluster.PoolSettings{{Name: "gpu", Strategy: cluster.StrategyWhole}}; !slices.Equal(got.Pools, want) {
-		t.Errorf("got %v, want %v", got.Pools, want)
-	}
-	w.want(200, "PUT", "/v1/domain", pools(gpu))
-	if again := read[api.DomainView](t, w.want(200, "GET", "/v1/domain", nil)); again.Revision != got.Revision {
-		t.Errorf("the same again was written: revision %d, before %d", again.Revision, got.Revision)
-	}
-	w.want(422, "PUT", "/v1/domain", pools(map[string]any{"name": "gpu", "strategy": "pile"}))
-	w.want(422, "PUT", "/v1/domain", pools(gpu, gpu))
-	w.want(200, "PUT", "/v1/domain", pools())
-	if last := read[api.DomainView](t, w.want(200, "GET", "/v1/domain", nil)); len(last.Pools) > 0 {
-		t.Errorf("taken back: %v", last.Pools)
-	}
+	at := read[api.DomainView](t, w.want(200, "POST", "/v1/domain/reschedule", map[string]any{"for": "1h"})).Revision
+	w.want(412, "POST", "/v1/domain/reschedule", map[string]any{"for": "2h"}, "If-Match", `"1"`)
+	w.want(200, "POST", "/v1/domain/reschedule", map[string]any{"for": "0s"}, "If-Match", respond.ETag(at))
 }
 
 func TestSnapshot(t *testing.T) {

@@ -58,10 +58,11 @@ func TestEveryRouteHasARole(t *testing.T) {
 		"cordonNode": "operator", "uncordonNode": "operator", "drainNode": "operator", "undrainNode": "operator",
 		"forgetNode": "operator",
 		"taintNode":  "operator", "untaintNode": "operator", "poolNode": "operator",
+		"listPools": "viewer", "readPool": "viewer", "writePool": "operator", "deletePool": "operator",
 		"listReservations": "viewer", "readReservation": "viewer", "writeReservation": "operator",
 		"deleteReservation": "operator",
 		"rebalance":         "operator", "cancelRebalancing": "operator", "undoRebalancing": "operator",
-		"writeDomain": "operator", "reschedule": "operator", "readSnapshot": "operator", "readConfig": "operator",
+		"reschedule": "operator", "readSnapshot": "operator", "readConfig": "operator",
 
 		"listSecrets": "viewer", "listAllSecrets": "viewer*", "readSecret": "viewer", "writeSecret": "operator",
 		"deleteSecret": "operator", "rotateSecretsKey": "admin",

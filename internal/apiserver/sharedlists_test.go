@@ -113,6 +113,7 @@ func TestOtherTopicsDoNotWake(t *testing.T) {
 			// of cluster default; the node's tasks are as many as before, but it may not know
 			"status/n1/default.sum.1.add.2": o,
 			fmt.Sprintf("event/e%d", i):     batch(fmt.Sprintf("e%d", i), "task.running"),
+			"pool/p":                        cluster.Pool{Name: "p"},
 			"reservation/r":                 cluster.Reservation{Name: "r", Domain: "default"},
 		})
 	}

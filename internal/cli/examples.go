@@ -91,7 +91,7 @@ func serviceExamples() map[string]string {
 		"stop":            "berth stop service/web\nberth stop job/squares",
 		"start":           "berth start service/web",
 		"restart":         "berth restart service/web\nberth restart job/squares",
-		"delete":          "berth delete service/web\nberth delete cron/backup",
+		"delete":          "berth delete service/web\nberth delete cron/backup\nberth delete pool/gpu",
 		"promote":         "berth promote web",
 		"rollout status":  "berth rollout status web\nberth rollout status web --watch",
 		"rollout pause":   "berth rollout pause web",
@@ -141,7 +141,7 @@ func nodeExamples() map[string]string {
 		"node taint":    "berth node taint n1 dedicated=gpu\nberth node taint n1 old:avoid maintenance:evict",
 		"node untaint":  "berth node untaint n1 dedicated maintenance:evict",
 		"node pool":     "berth node pool n1 gpu\nberth node pool n1 --none",
-		"node pools":    "berth node pools\nberth node pools gpu --strategy whole",
+		"pool ls":       "berth pool ls",
 	}
 }
 

@@ -109,7 +109,8 @@ func newRootCommand(sess *session.Session) *cobra.Command {
 		wait.NewWaitCommand(sess))
 	add("inspect", query.NewStatusCommand(sess), query.NewPsCommand(sess), query.NewExplainCommand(sess),
 		stream.NewLogsCommand(sess), query.NewEventsCommand(sess),
-		query.NewInspectCommand(sess), apply.NewDiffCommand(sess), top.NewTopCommand(sess), node.NewNodeCommand(sess))
+		query.NewInspectCommand(sess), apply.NewDiffCommand(sess), top.NewTopCommand(sess), node.NewNodeCommand(sess),
+		node.NewPoolCommand(sess))
 	add("change", service.NewScaleCommand(sess), service.NewStopCommand(sess), service.NewStartCommand(sess),
 		service.NewRestartCommand(sess),
 		service.NewRolloutCommand(sess), service.NewPromoteCommand(sess), rebalance.NewRebalanceCommand(sess),

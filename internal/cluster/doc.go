@@ -1,6 +1,6 @@
-// Package cluster holds the nouns of Berth as values: what users write (Cluster, TaskDefinition, Service, Job, Host),
-// what the control plane writes (Node, PlanRecord, Desired, Outcome), what agents write (NodeStatus, Observed), and the
-// vocabulary they share (states, reasons, quantities, names).
+// Package cluster holds the nouns of Berth as values: what users write (Cluster, Pool, TaskDefinition, Service, Job,
+// Host), what the control plane writes (Node, PlanRecord, Desired, Outcome), what agents write (NodeStatus, Observed),
+// and the vocabulary they share (states, reasons, quantities, names).
 //
 // Each record has one writer, which its comment names. A value that users write passes SetDefaults, which fills in
 // omitted fields, and Validate, which returns all faults together. Then the API server fills in its Lifespan and stores

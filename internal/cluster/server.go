@@ -90,38 +90,9 @@ type DomainSettings struct {
 	// RescheduleUntil lets tasks of silent nodes be replaced until then, although so many nodes
 	// fell silent that the watcher holds it back (P6.2).
 	RescheduleUntil time.Time `json:"reschedule_until,omitzero"`
-	// Pools are settings of pools of nodes, ordered by their names. A pool without settings needs none.
-	Pools []PoolSettings `json:"pools,omitempty"`
-}
-
-// PoolSettings holds the operator's settings of a pool of nodes.
-type PoolSettings struct {
-	Name string `json:"name"`
-	// Strategy is for services and steps that name the pool and no strategy.
-	Strategy Strategy `json:"strategy,omitempty"`
-}
-
-// Validate returns all faults of the settings as Faults, or nil.
-func (d *DomainSettings) Validate() error {
-	k := newCheck()
-	for i, p := range d.Pools {
-		at := k.index("pools", i)
-		at.at("name").name(p.Name)
-		at.at("strategy").strategy(p.Strategy)
-		at.must(i == 0 || d.Pools[i-1].Name < p.Name,
-			"%q does not come after the pool before it: pools are ordered by name, without repetition", p.Name)
-	}
-	return k.err()
-}
-
-// Pool returns the settings of a pool, empty ones if there are none.
-func (d *DomainSettings) Pool(name string) PoolSettings {
-	for _, p := range d.Pools {
-		if p.Name == name {
-			return p
-		}
-	}
-	return PoolSettings{Name: name}
+	// Pools are the settings of pools that builds before the record pool/<p> wrote. They count for pools without a
+	// record (store.Snapshot.Pool). A write or a deletion of a pool removes its settings here; nothing adds any.
+	Pools []Pool `json:"pools,omitempty"`
 }
 
 // RecoveryState is the progress of the recovery of a store that went back.

@@ -11,6 +11,7 @@ type Kind string
 // Kinds, in the order in which a set of manifests is applied.
 const (
 	KindCluster        Kind = "Cluster"
+	KindPool           Kind = "Pool"
 	KindTaskDefinition Kind = "TaskDefinition"
 	KindService        Kind = "Service"
 	KindJob            Kind = "Job"
@@ -19,7 +20,7 @@ const (
 
 // Values returns every Kind, in the order of the constants.
 func (Kind) Values() []Kind {
-	return []Kind{KindCluster, KindTaskDefinition, KindService, KindJob, KindCron}
+	return []Kind{KindCluster, KindPool, KindTaskDefinition, KindService, KindJob, KindCron}
 }
 
 // DefaultCluster is the cluster of objects that name none.
@@ -318,7 +319,7 @@ func (o OwnerRef) String() string {
 		kind = "job"
 	case KindCron:
 		kind = "cron"
-	case KindService, KindCluster, KindTaskDefinition:
+	case KindService, KindCluster, KindPool, KindTaskDefinition:
 	}
 	return o.Cluster + "/" + kind + "/" + o.Name
 }

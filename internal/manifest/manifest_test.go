@@ -214,10 +214,10 @@ func TestFaults(t *testing.T) {
 			"several documents", "kind: Servise\n---\nname: web\n---\n- a\n---\nkind: Job\nname: [\n---\nkind: 3\n",
 			[]string{
 				`m:1:7: kind: unknown kind "Servise": did you mean "Service"?`,
-				`m:3:1: kind: is missing: want one of Cluster, TaskDefinition, Service, Job, Cron`,
+				`m:3:1: kind: is missing: want one of Cluster, Pool, TaskDefinition, Service, Job, Cron`,
 				`m:5:1: a document must be an object with a kind, found a list`,
 				`m:8:7: not YAML: …`,
-				`m:10:7: kind: want one of Cluster, TaskDefinition, Service, Job, Cron, found the number 3`,
+				`m:10:7: kind: want one of Cluster, Pool, TaskDefinition, Service, Job, Cron, found the number 3`,
 			},
 		},
 		{"number for text", "kind: Cluster\nname: c\nlabels: {port: 8080}\n", []string{

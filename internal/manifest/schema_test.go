@@ -67,6 +67,9 @@ func TestSchemaAgreesWithReader(t *testing.T) {
 		valid      bool
 	}{
 		{"cluster", "kind: Cluster\nname: prod\nlabels: {a: b}\n", true},
+		{"pool", "kind: Pool\nname: gpu\nstrategy: whole\n", true},
+		{"pool with an unknown strategy", "kind: Pool\nname: gpu\nstrategy: pile\n", false},
+		{"pool with nodes", "kind: Pool\nname: gpu\nnodes: [n1]\n", false},
 		{"definition", definition, true},
 		{"definition with all quantities", definition +
 			"  resources: {cpu: 0.5, memory: 256MiB, cpu_limit: 500m}\ngrace: 1m30s\ndisk: 1.5GiB\n", true},

@@ -25,6 +25,7 @@ func manifestSchema(comments map[string]string) *schema.Node {
 		typ  reflect.Type
 	}{
 		{cluster.KindCluster, reflect.TypeFor[cluster.Cluster]()},
+		{cluster.KindPool, reflect.TypeFor[cluster.Pool]()},
 		{cluster.KindTaskDefinition, reflect.TypeFor[cluster.TaskDefinition]()},
 		{cluster.KindService, reflect.TypeFor[cluster.Service]()},
 		{cluster.KindJob, reflect.TypeFor[cluster.Job]()},

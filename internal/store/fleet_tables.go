@@ -11,8 +11,9 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// fleetTables hold the nodes, their reservations, and the moves of tasks between them.
+// fleetTables hold the nodes, their pools and reservations, and the moves of tasks between them.
 type fleetTables struct {
+	pools      *table[cluster.Pool]
 	hosts      *table[cluster.Host]
 	nodes      *table[cluster.Node]
 	statuses   *table[cluster.NodeStatus]
@@ -25,6 +26,27 @@ func (f *fleetTables) Host(name string) (Entry[cluster.Host], bool) { return f.h
 
 // Hosts returns the operator's settings of all nodes that have settings.
 func (f *fleetTables) Hosts() iter.Seq[Entry[cluster.Host]] { return scan(f.hosts, "") }
+
+// PoolNodes returns the names of the nodes in a pool, in their order. Forgotten nodes do not count.
+func (f *fleetTables) PoolNodes(pool string) (names []string) {
+	for e := range f.Hosts() {
+		if e.Value.Pool == pool && !e.Value.Gone {
+			names = append(names, e.Value.Name)
+		}
+	}
+	return names
+}
+
+// PoolSizes returns the number of nodes of each pool that has nodes. Forgotten nodes do not count.
+func (f *fleetTables) PoolSizes() map[string]int {
+	sizes := map[string]int{}
+	for e := range f.Hosts() {
+		if e.Value.Pool != "" && !e.Value.Gone {
+			sizes[e.Value.Pool]++
+		}
+	}
+	return sizes
+}
 
 // Node returns the control plane's verdict on a node.
 func (f *fleetTables) Node(name string) (Entry[cluster.Node], bool) { return f.nodes.Get(name) }

@@ -101,6 +101,7 @@ const (
 	TopicServers
 	TopicDomain
 	TopicCrons
+	TopicPools
 	TopicReservations
 	TopicSecrets
 )
@@ -125,6 +126,8 @@ type Changes struct {
 	Servers, Domain bool
 	// Crons says that crons or their progress changed.
 	Crons bool
+	// Pools says that the settings of pools were created, changed or deleted in their own records.
+	Pools bool
 	// Reservations says that reservations were created, changed or deleted.
 	Reservations bool
 	// Secrets says that secrets or their keys were created, changed or deleted.
@@ -229,6 +232,7 @@ func (f *Follower) add(d *delta) {
 	c.Servers = c.Servers || topics&TopicServers != 0
 	c.Domain = c.Domain || topics&TopicDomain != 0
 	c.Crons = c.Crons || topics&TopicCrons != 0
+	c.Pools = c.Pools || topics&TopicPools != 0
 	c.Reservations = c.Reservations || topics&TopicReservations != 0
 	c.Secrets = c.Secrets || topics&TopicSecrets != 0
 	c.Resync = c.Resync || d.resync

@@ -42,6 +42,9 @@ func (p Prefix) Definition(r cluster.Ref) string {
 	return string(p) + nounDefinition + "/" + r.Name + "/" + strconv.Itoa(r.Version)
 }
 
+// Pool returns the key of the operator's settings of a pool of nodes.
+func (p Prefix) Pool(name string) string { return string(p) + nounPool + "/" + name }
+
 // Host returns the key of the operator's settings of a node.
 func (p Prefix) Host(name string) string { return string(p) + nounHost + "/" + name }
 

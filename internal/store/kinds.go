@@ -17,6 +17,7 @@ const (
 	nounFired       = "fired"
 	nounRollout     = "rollout"
 	nounScale       = "scale"
+	nounPool        = "pool"
 	nounHost        = "host"
 	nounNode        = "node"
 	nounStatus      = "status"
@@ -128,6 +129,7 @@ var kinds = []kind{
 		ownerOf(cluster.KindService)),
 
 	// Nodes.
+	tabled(nounPool+"/<p>", byUser, func(s *Snapshot) **table[cluster.Pool] { return &s.pools }, topic(TopicPools)),
 	tabled(nounHost+"/<node>", byUser, func(s *Snapshot) **table[cluster.Host] { return &s.hosts }, (*delta).addNode),
 	tabled(nounNode+"/<node>", byControlPlane, func(s *Snapshot) **table[cluster.Node] { return &s.nodes },
 		(*delta).addNode),

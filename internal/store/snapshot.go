@@ -1,6 +1,11 @@
 package store
 
-import "github.com/berthd/berth/internal/cluster"
+import (
+	"slices"
+	"strings"
+
+	"github.com/berthd/berth/internal/cluster"
+)
 
 // Snapshot is the state of a domain at one revision. It never changes; reading it takes no lock and disturbs no writer.
 // All sequences are ordered by name. Its tables are in groups by subject, whose methods are methods of a Snapshot.
@@ -54,6 +59,39 @@ func (s *Snapshot) Lacks(p *cluster.Pending) string {
 	return cluster.NoSecret(p.Owner.Cluster, name)
 }
 
+// Pool returns the settings of a pool, if it has any. All readers of settings use it.
+//
+// A store that an earlier build wrote has the settings in the record of the domain. They count until the pool has its
+// own record. The entry then has neither key nor revisions: the pool has no record that a precondition could name.
+func (s *Snapshot) Pool(domain, name string) (Entry[cluster.Pool], bool) {
+	if e, ok := s.pools.Get(name); ok {
+		return e, true
+	}
+	if d, ok := s.Domain(domain); ok {
+		for i := range d.Value.Pools {
+			if p := &d.Value.Pools[i]; p.Name == name {
+				return Entry[cluster.Pool]{Value: p}, true
+			}
+		}
+	}
+	return Entry[cluster.Pool]{}, false
+}
+
+// Pools returns all pools that have settings, as Pool returns them, by name.
+func (s *Snapshot) Pools(domain string) []Entry[cluster.Pool] {
+	all := slices.Collect(scan(s.pools, ""))
+	if d, ok := s.Domain(domain); ok {
+		for i := range d.Value.Pools {
+			p := &d.Value.Pools[i]
+			if _, ok := s.pools.Get(p.Name); !ok {
+				all = append(all, Entry[cluster.Pool]{Value: p})
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b Entry[cluster.Pool]) int { return strings.Compare(a.Value.Name, b.Value.Name) })
+	return all
+}
+
 // Strategy returns the strategy for tasks of a cluster with a placement. The placement's own strategy takes precedence
 // over the strategy of its pool, and the pool's over the cluster's. It is "" if none is set.
 func (s *Snapshot) Strategy(domain, name string, p *cluster.Placement) cluster.Strategy {
@@ -61,10 +99,8 @@ func (s *Snapshot) Strategy(domain, name string, p *cluster.Placement) cluster.S
 		return p.Strategy
 	}
 	if p.Pool != "" {
-		if d, ok := s.Domain(domain); ok {
-			if own := d.Value.Pool(p.Pool).Strategy; own != "" {
-				return own
-			}
+		if e, ok := s.Pool(domain, p.Pool); ok && e.Value.Strategy != "" {
+			return e.Value.Strategy
 		}
 	}
 	if c, ok := s.Cluster(name); ok {

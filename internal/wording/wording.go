@@ -17,6 +17,7 @@ const (
 	KindJob        = "job"
 	KindDefinition = "definition"
 	KindCluster    = "cluster"
+	KindPool       = "pool"
 	KindNode       = "node"
 	KindTask       = "task"
 	KindCron       = "cron"

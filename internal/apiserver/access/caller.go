@@ -175,7 +175,8 @@ func (c *Caller) Scope() string {
 }
 
 // MayApply returns nil if the caller may make the changes: its token is for their clusters, and only an operator makes
-// or changes clusters. A cluster without a change may be in anybody's manifests.
+// or changes clusters and pools. A cluster without a change may be in anybody's manifests, a pool in those of callers
+// that are not limited to clusters.
 func (c *Caller) MayApply(changes []api.Change) error {
 	for i := range changes {
 		change := &changes[i]
@@ -183,11 +184,12 @@ func (c *Caller) MayApply(changes []api.Change) error {
 		switch change.Kind {
 		case cluster.KindCluster:
 			in = change.Name
-			if change.Action != api.ActionNone && Rank(c.Role) < Rank(cluster.RoleOperator) {
-				return respond.Problemf(http.StatusForbidden,
-					"to make or change cluster %s needs the role %s, and %s has the role %s", change.Name,
-					cluster.RoleOperator,
-					c.Who, c.Role)
+			if err := c.mayMake(change); err != nil {
+				return err
+			}
+		case cluster.KindPool:
+			if err := c.mayMake(change); err != nil {
+				return err
 			}
 		case cluster.KindTaskDefinition:
 			continue // they are in no cluster
@@ -197,4 +199,13 @@ func (c *Caller) MayApply(changes []api.Change) error {
 		}
 	}
 	return nil
+}
+
+// mayMake returns nil if the caller may make or change a cluster or a pool, or if the change is none.
+func (c *Caller) mayMake(change *api.Change) error {
+	if change.Action == api.ActionNone || Rank(c.Role) >= Rank(cluster.RoleOperator) {
+		return nil
+	}
+	return respond.Problemf(http.StatusForbidden, "to make or change %s %s needs the role %s, and %s has the role %s",
+		strings.ToLower(string(change.Kind)), change.Name, cluster.RoleOperator, c.Who, c.Role)
 }

@@ -1,4 +1,4 @@
-// Package catalog holds the operations of clusters and task definitions, and those that write sets of objects.
+// Package catalog holds the operations of clusters, pools and task definitions, and those that write sets of objects.
 package catalog
 
 import (

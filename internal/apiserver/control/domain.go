@@ -1,10 +1,8 @@
 package control
 
 import (
-	"cmp"
 	"net/http"
 	"reflect"
-	"slices"
 	"time"
 
 	"github.com/berthd/berth/api"
@@ -17,7 +15,7 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// DomainAPI shows and writes the operator's settings of the domain.
+// DomainAPI shows the operator's settings of the domain and overrides its mass silence.
 type DomainAPI struct {
 	backend.Backend
 
@@ -36,35 +34,12 @@ func (a *DomainAPI) readDomain(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (a *DomainAPI) answerDomain(w http.ResponseWriter, snap *store.Snapshot) error {
-	v := api.DomainView{DomainSettings: cluster.DomainSettings{Name: a.Domain}, MassSilence: a.MassSilence(snap)}
+	v := api.DomainView{Name: a.Domain, MassSilence: a.MassSilence(snap)}
 	if e, ok := snap.Domain(a.Domain); ok {
-		v.DomainSettings, v.Revision = *e.Value, e.Modified
+		v.RescheduleUntil, v.Revision = e.Value.RescheduleUntil, e.Modified
 	}
 	respond.SetETag(w, v.Revision)
 	return respond.JSON(w, http.StatusOK, v)
-}
-
-func (a *DomainAPI) writeDomain(w http.ResponseWriter, r *http.Request) error {
-	var asked cluster.DomainSettings
-	pre, err := draft.PreconditionOf(r)
-	if err != nil {
-		return err
-	}
-	if err := strictjson.ReadBody(w, r, &asked, "revision", "mass_silence"); err != nil {
-		return err
-	}
-	faults := draft.FillName("name", &asked.Name, a.Domain)
-	faults = append(faults, cluster.FaultsOf(asked.Validate())...)
-	if asked.RescheduleUntil.After(a.Now().Add(maxReschedule)) {
-		faults = append(faults, cluster.Fault{
-			Path:    "reschedule_until",
-			Message: "lies more than " + maxReschedule.String() + " ahead",
-		})
-	}
-	if len(faults) > 0 {
-		return respond.Invalid(faults)
-	}
-	return a.setDomain(w, r, pre, func(next *cluster.DomainSettings, _ time.Time) { *next = asked })
 }
 
 func (a *DomainAPI) reschedule(w http.ResponseWriter, r *http.Request) error {
@@ -82,34 +57,24 @@ func (a *DomainAPI) reschedule(w http.ResponseWriter, r *http.Request) error {
 			{Path: "for", Message: "is " + during.String() + ", want 0 to " + maxReschedule.String()},
 		})
 	}
-	return a.setDomain(w, r, pre, func(next *cluster.DomainSettings, now time.Time) {
-		next.RescheduleUntil = time.Time{}
-		if during > 0 {
-			next.RescheduleUntil = now.Add(during)
-		}
-	})
-}
-
-// setDomain changes and writes the operator's settings of the domain.
-func (a *DomainAPI) setDomain(w http.ResponseWriter, r *http.Request, pre draft.Precondition,
-	change func(next *cluster.DomainSettings, now time.Time),
-) error {
 	snap, err := a.Writer.Write(r.Context(), func(d *draft.Draft) error {
 		e, ok := d.Snap.Domain(a.Domain)
 		if err := pre.Check(e.Modified); err != nil {
 			return err
 		}
-		next := cluster.DomainSettings{Name: a.Domain}
+		next, until := cluster.DomainSettings{Name: a.Domain}, time.Time{}
 		if ok {
 			next = *e.Value
 		}
-		change(&next, d.Now)
-		events := domainEvents(e.Value, &next, d.Now)
-		if len(events) == 0 && (ok || !pre.Absent) {
+		if during > 0 {
+			until = d.Now.Add(during)
+		}
+		if until.Equal(next.RescheduleUntil) {
 			return nil
 		}
+		next.RescheduleUntil = until
 		d.Put(d.Prefix.Domain(a.Domain), &next, e.Modified)
-		d.Events = append(d.Events, events...)
+		d.Events = append(d.Events, rescheduleEvent(until))
 		return nil
 	})
 	if err != nil {
@@ -118,33 +83,16 @@ func (a *DomainAPI) setDomain(w http.ResponseWriter, r *http.Request, pre draft.
 	return a.answerDomain(w, snap)
 }
 
-// domainEvents returns the events of changed settings; prev is nil if there were none.
-func domainEvents(prev, next *cluster.DomainSettings, now time.Time) (events []cluster.Event) {
-	if prev == nil {
-		prev = &cluster.DomainSettings{}
+// rescheduleEvent returns the event of an override of mass silence, or of its end if until is zero.
+func rescheduleEvent(until time.Time) cluster.Event {
+	e := cluster.Event{
+		Type: "domain.updated", Message: "tasks of silent nodes are held back where many are silent",
 	}
-	add := func(message string) {
-		events = append(events, cluster.Event{Type: "domain.updated", Message: message})
+	if !until.IsZero() {
+		e.Message = "tasks of silent nodes are replaced until " + until.Format(time.RFC3339) +
+			", however many are silent"
 	}
-	switch {
-	case next.RescheduleUntil.Equal(prev.RescheduleUntil):
-	case next.RescheduleUntil.After(now):
-		add("tasks of silent nodes are replaced until " + next.RescheduleUntil.Format(time.RFC3339) +
-			", however many are silent")
-	default:
-		add("tasks of silent nodes are held back where many are silent")
-	}
-	for _, p := range next.Pools {
-		if p.Strategy != prev.Pool(p.Name).Strategy {
-			add("the strategy of the pool " + p.Name + " is " + cmp.Or(string(p.Strategy), "that of the cluster"))
-		}
-	}
-	for _, p := range prev.Pools {
-		if !slices.ContainsFunc(next.Pools, func(o cluster.PoolSettings) bool { return o.Name == p.Name }) {
-			add("the pool " + p.Name + " has no settings any more")
-		}
-	}
-	return events
+	return e
 }
 
 // Routes returns the operations of the domain.
@@ -155,12 +103,6 @@ func (a *DomainAPI) Routes() []route.Route {
 			Role: cluster.RoleViewer, Query: []route.Parameter{route.Consistent()},
 			Reply: reflect.TypeFor[api.DomainView](),
 			Serve: a.readDomain,
-		},
-		{
-			Method: "PUT", Path: "/v1/domain", Name: "writeDomain",
-			Summary: "Sets the operator's settings of the domain.", Role: cluster.RoleOperator, Writes: true,
-			Body: reflect.TypeFor[cluster.DomainSettings](), Reply: reflect.TypeFor[api.DomainView](),
-			Serve: a.writeDomain,
 		},
 		{
 			Method: "POST", Path: "/v1/domain/reschedule", Name: "reschedule",

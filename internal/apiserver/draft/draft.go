@@ -21,6 +21,7 @@ type Draft struct {
 	Prefix store.Prefix
 	Now    time.Time
 
+	domain   string // its record may hold settings of pools
 	compares map[string]uint64
 	writes   map[string]any           // by key; nil deletes
 	Events   []cluster.Event          // in addition to the events of the written objects

@@ -1,6 +1,7 @@
 package draft
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -82,6 +83,10 @@ func eventOf(record any, created bool) (e cluster.Event, ok bool) {
 		}
 	case *cluster.Cluster:
 		noun, e.Cluster, deleted = "cluster", r.Name, r.Deleted
+	case *cluster.Pool:
+		noun = "pool"
+		e.Message = fmt.Sprintf("the strategy of the pool %s is %s", r.Name,
+			cmp.Or(string(r.Strategy), "that of the cluster"))
 	case *cluster.Reservation:
 		noun = "reservation"
 		e.Message = fmt.Sprintf("the reservation %s keeps %s from %s until %s", r.Name,

@@ -24,6 +24,7 @@ type AppliedObject struct {
 	kind       cluster.Kind
 	name       string // unique within its kind
 	Cluster    *cluster.Cluster
+	pool       *cluster.Pool
 	definition *cluster.TaskDefinition
 	Service    *cluster.Service
 	Job        *cluster.Job
@@ -60,7 +61,7 @@ func Manifests(objects []api.Object) ([]AppliedObject, cluster.Faults) {
 		}
 	}
 	order := []cluster.Kind{
-		cluster.KindCluster, cluster.KindTaskDefinition, cluster.KindService, cluster.KindJob,
+		cluster.KindCluster, cluster.KindPool, cluster.KindTaskDefinition, cluster.KindService, cluster.KindJob,
 		cluster.KindCron,
 	}
 	slices.SortStableFunc(set, func(a, b AppliedObject) int {
@@ -76,6 +77,9 @@ func (m *AppliedObject) read(o api.Object) cluster.Faults {
 	case cluster.KindCluster:
 		m.Cluster = new(cluster.Cluster)
 		object = m.Cluster
+	case cluster.KindPool:
+		m.pool = new(cluster.Pool)
+		object = m.pool
 	case cluster.KindTaskDefinition:
 		m.definition = new(cluster.TaskDefinition)
 		object = m.definition
@@ -91,7 +95,7 @@ func (m *AppliedObject) read(o api.Object) cluster.Faults {
 	default:
 		return cluster.Faults{{
 			Path: "kind",
-			Message: fmt.Sprintf("is %q, want Cluster, TaskDefinition, Service, Job or Cron",
+			Message: fmt.Sprintf("is %q, want Cluster, Pool, TaskDefinition, Service, Job or Cron",
 				respond.Clip(string(m.kind))),
 		}}
 	}
@@ -111,6 +115,8 @@ func (m *AppliedObject) read(o api.Object) cluster.Faults {
 	switch m.kind {
 	case cluster.KindCluster:
 		m.name = m.Cluster.Name
+	case cluster.KindPool:
+		m.name = m.pool.Name
 	case cluster.KindTaskDefinition:
 		m.name = m.definition.Ref().String()
 	case cluster.KindService:
@@ -185,8 +191,8 @@ func (s *Writer) CheckSize(d *Draft, set []AppliedObject) error {
 			set[0].name)
 	}
 	return respond.Problemf(http.StatusRequestEntityTooLarge,
-		"%sApply them in parts, clusters first, then task definitions, then the rest: the first %d of this order fit",
-		detail, most)
+		"%sApply them in parts, clusters and pools first, then task definitions, then the rest: the first %d of this "+
+			"order fit", detail, most)
 }
 
 func (d *Draft) setOne(m AppliedObject) (api.Change, error) {
@@ -194,6 +200,9 @@ func (d *Draft) setOne(m AppliedObject) (api.Change, error) {
 	case cluster.KindCluster:
 		object := *m.Cluster
 		return d.SetCluster(&object, Precondition{})
+	case cluster.KindPool:
+		object := *m.pool
+		return d.SetPool(&object, Precondition{})
 	case cluster.KindTaskDefinition:
 		object := *m.definition
 		return d.SetDefinition(&object)

@@ -37,7 +37,7 @@ type Writer struct {
 type WriterConfig struct {
 	Engine store.Engine
 	Prefix store.Prefix
-	Domain string // its leader's incarnation is part of events
+	Domain string // its leader's incarnation is part of events, and its record may hold settings of pools
 	// Permissions of new clusters that name none.
 	Permissions []cluster.Permission
 	Tracer      *telemetry.Tracer
@@ -51,7 +51,7 @@ func NewWriter(cfg WriterConfig, reads *snapshot.Reader) *Writer { return &Write
 // Empty returns an empty draft over a snapshot.
 func (s *Writer) Empty(snap *store.Snapshot) *Draft {
 	return &Draft{
-		Snap: snap, Prefix: s.Prefix, Now: s.Now().UTC().Truncate(time.Millisecond),
+		Snap: snap, Prefix: s.Prefix, Now: s.Now().UTC().Truncate(time.Millisecond), domain: s.Domain,
 		compares:    map[string]uint64{},
 		writes:      map[string]any{},
 		clusters:    map[string]*cluster.Cluster{},

@@ -182,7 +182,7 @@ func responses(g *schema.Generator, rt *route.Route) object {
 		success = append(success, field{"content", content})
 	}
 	all := object{{strconv.Itoa(status), success}}
-	if rt.Method == http.MethodPut && rt.Path != "/v1/nodes/{node}" && rt.Path != "/v1/domain" {
+	if rt.Method == http.MethodPut && rt.Path != "/v1/nodes/{node}" {
 		created := slices.Clone(success)
 		created[0].value = http.StatusText(http.StatusCreated)
 		all = append(all, field{"201", created})

@@ -23,6 +23,7 @@ func topicsOf(c *store.Changes) (topics store.Topic) {
 		{c.Servers, store.TopicServers},
 		{c.Domain, store.TopicDomain},
 		{c.Crons, store.TopicCrons},
+		{c.Pools, store.TopicPools},
 		{c.Reservations, store.TopicReservations},
 		{c.Secrets, store.TopicSecrets},
 	} {
@@ -54,6 +55,7 @@ func mergeChanges(c, more *store.Changes) {
 	c.Servers = c.Servers || more.Servers
 	c.Domain = c.Domain || more.Domain
 	c.Crons = c.Crons || more.Crons
+	c.Pools = c.Pools || more.Pools
 	c.Reservations = c.Reservations || more.Reservations
 	c.Secrets = c.Secrets || more.Secrets
 	c.Resync = c.Resync || more.Resync

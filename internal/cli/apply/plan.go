@@ -106,6 +106,7 @@ func changeName(c api.Change) string {
 	kind := map[cluster.Kind]string{
 		cluster.KindCluster: wording.KindCluster, cluster.KindTaskDefinition: wording.KindDefinition,
 		cluster.KindService: wording.KindService, cluster.KindJob: wording.KindJob, cluster.KindCron: wording.KindCron,
+		cluster.KindPool: wording.KindPool,
 	}[c.Kind]
 	return session.Name{Kind: kind, Cluster: c.Cluster, Name: c.Name}.String()
 }

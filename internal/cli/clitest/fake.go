@@ -36,6 +36,7 @@ type State struct {
 	Jobs        []api.JobView                    `json:"jobs"`
 	Tasks       []api.TaskView                   `json:"tasks"`
 	Nodes       []api.NodeView                   `json:"nodes"`
+	Pools       []api.PoolView                   `json:"pools"`
 	Events      []api.EventView                  `json:"events"`
 	Images      []api.ImageView                  `json:"images"`
 	Volumes     []api.VolumeView                 `json:"volumes"`
@@ -100,6 +101,11 @@ func NewFakeAt(listener net.Listener, worlds ...State) *Fake { //nolint:funlen /
 				return v.Cluster != r.PathValue("c")
 			}))
 		},
+		"GET /v1/pools": func(w State, _ *http.Request) any { return pageOf(w.Pools) },
+		"GET /v1/pools/{p}": func(w State, r *http.Request) any {
+			return findItem(w.Pools, func(v api.PoolView) bool { return v.Name == r.PathValue("p") })
+		},
+		"DELETE /v1/pools/{p}":        emptyReply,
 		"GET /v1/nodes":               func(w State, _ *http.Request) any { return pageOf(w.Nodes) },
 		"GET /v1/tasks":               func(w State, r *http.Request) any { return pageOf(filterTasks(w.Tasks, r)) },
 		"GET /v1/definitions/{d}/{v}": definitionNamed,

@@ -33,7 +33,7 @@ func NewNodeCommand(sess *session.Session) *cobra.Command {
 	}
 	cmd.AddCommand(newNodeListCommand(sess), newNodeStatusCommand(sess), top.NewNodeTopCommand(sess),
 		newNodeCordonCommand(sess), newNodeUncordonCommand(sess), newNodeDrainCommand(sess), newNodeForgetCommand(sess),
-		newNodeTaintCommand(sess), newNodeUntaintCommand(sess), newNodePoolCommand(sess), newNodePoolsCommand(sess))
+		newNodeTaintCommand(sess), newNodeUntaintCommand(sess), newNodePoolCommand(sess))
 	return cmd
 }
 

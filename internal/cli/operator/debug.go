@@ -131,6 +131,8 @@ func collectObjects(ctx context.Context, b *bundle, c *client.Client) {
 	b.addJSON("nodes.json", nodes, err)
 	clusters, _, err := client.All(ctx, client.ListOptions{}, c.Clusters)
 	b.addJSON("clusters.json", clusters, err)
+	pools, _, err := client.All(ctx, client.ListOptions{}, c.Pools)
+	b.addJSON("pools.json", pools, err)
 	all, err := fetch.ListOwners(ctx, c)
 	b.addJSON("services.json", all.Services, err)
 	b.addJSON("jobs.json", all.Jobs, err)

@@ -15,6 +15,7 @@ import (
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/api/client"
 	"github.com/berthd/berth/internal/cli/fetch"
+	"github.com/berthd/berth/internal/cli/node"
 	"github.com/berthd/berth/internal/cli/output"
 	"github.com/berthd/berth/internal/cli/redact"
 	"github.com/berthd/berth/internal/cli/session"
@@ -32,11 +33,14 @@ type inspection struct {
 	Job      *api.JobView         `json:"job,omitempty"`
 	Cron     *api.CronView        `json:"cron,omitempty"`
 	Node     *api.NodeView        `json:"node,omitempty"`
+	Pool     *api.PoolView        `json:"pool,omitempty"`
 	Cluster  *api.ClusterView     `json:"cluster,omitempty"`
 	Attempts []api.TaskView       `json:"attempts,omitempty"` // of a task, the newest first
 	Versions []api.DefinitionView `json:"definitions,omitempty"`
 	Rollout  *api.RolloutView     `json:"rollout,omitempty"`
 	Scale    *api.ScaleView       `json:"scale,omitempty"`
+	// by name: those of a pool
+	Nodes []string `json:"nodes,omitempty"`
 	// by name: those of a cluster, or those that use a definition
 	Services  []string             `json:"services,omitempty"`
 	Jobs      []string             `json:"jobs,omitempty"`
@@ -133,13 +137,15 @@ func (v *inspection) collect(ctx context.Context, c *client.Client, n session.Na
 	case wording.KindTask:
 		return v.readTask(ctx, c, n.Name)
 	case wording.KindNode:
-		node, err := c.Node(ctx, n.Name)
+		found, err := c.Node(ctx, n.Name)
 		if err != nil {
 			return err
 		}
-		v.Node, v.filter = &node, client.EventFilter{Node: n.Name}
+		v.Node, v.filter = &found, client.EventFilter{Node: n.Name}
 		v.Tasks, err = session.ListTasks(ctx, c, client.TaskFilter{Node: n.Name, All: true})
 		return err
+	case wording.KindPool:
+		return v.readPool(ctx, c, n.Name)
 	case wording.KindDefinition:
 		return v.readDefinition(ctx, c, n.Name)
 	}
@@ -200,6 +206,21 @@ func (v *inspection) readCron(ctx context.Context, c *client.Client, n session.N
 	for _, j := range jobs {
 		v.Jobs = append(v.Jobs, session.Name{Kind: wording.KindJob, Cluster: j.Cluster, Name: j.Name}.String())
 	}
+	return err
+}
+
+func (v *inspection) readPool(ctx context.Context, c *client.Client, name string) error {
+	p, err := session.FindPool(ctx, c, name)
+	if err != nil {
+		return err
+	}
+	plain := p.Pool
+	v.Pool, v.manifests = &p, []any{&plain}
+	nodes, err := node.ListPoolNodes(ctx, c, name)
+	for _, n := range nodes {
+		v.Nodes = append(v.Nodes, n.Name)
+	}
+	slices.Sort(v.Nodes)
 	return err
 }
 
@@ -312,7 +333,7 @@ func (v *inspection) readDefinitions(ctx context.Context, c *client.Client, reve
 // listEvents returns the newest events that a filter selects, the newest last. A server without event filters yields
 // none.
 func listEvents(ctx context.Context, c *client.Client, f client.EventFilter) ([]api.EventView, error) {
-	if reflect.DeepEqual(f, client.EventFilter{}) { // definitions have no events
+	if reflect.DeepEqual(f, client.EventFilter{}) { // definitions and pools have no events of their own
 		return nil, nil
 	}
 	var kept []api.EventView
@@ -423,6 +444,7 @@ type defaulter interface{ SetDefaults() }
 func stripDefaults(object any) ([]byte, cluster.Kind, error) {
 	kind := map[reflect.Type]cluster.Kind{
 		reflect.TypeFor[*cluster.Cluster]():        cluster.KindCluster,
+		reflect.TypeFor[*cluster.Pool]():           cluster.KindPool,
 		reflect.TypeFor[*cluster.TaskDefinition](): cluster.KindTaskDefinition,
 		reflect.TypeFor[*cluster.Service]():        cluster.KindService,
 		reflect.TypeFor[*cluster.Job]():            cluster.KindJob,

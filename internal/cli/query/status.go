@@ -27,7 +27,7 @@ import (
 func objectKinds() []string {
 	return []string{
 		wording.KindService, wording.KindJob, wording.KindCron, wording.KindTask, wording.KindNode,
-		wording.KindCluster, wording.KindDefinition,
+		wording.KindPool, wording.KindCluster, wording.KindDefinition,
 	}
 }
 
@@ -41,7 +41,7 @@ func NewStatusCommand(sess *session.Session) *cobra.Command {
 		Use:   "status [KIND/NAME]",
 		Short: "Show the state of everything, problems first, or of one object",
 		Long: "Show the state of everything, problems first with their cause and the next step; or the state of one\n" +
-			"service, job, cron, task, node, cluster or definition.",
+			"service, job, cron, task, node, pool, cluster or definition.",
 		Args:              session.Arguments(0, 1, "at most one object, such as service/web"),
 		ValidArgsFunction: sess.CompleteObjects(1, objectKinds()...),
 		RunE:              s.run,
@@ -80,6 +80,8 @@ func printObject(ctx context.Context, sess *session.Session, c *client.Client, n
 		return printTask(ctx, sess, c, n.Name)
 	case wording.KindNode:
 		return node.PrintStatus(ctx, sess, c, n.Name)
+	case wording.KindPool:
+		return node.PrintPool(ctx, sess, c, n.Name)
 	case wording.KindDefinition:
 		ref, err := cluster.ParseRef(n.Name)
 		if err != nil {

@@ -149,10 +149,13 @@ func NewDeleteCommand(sess *session.Session) *cobra.Command {
 	d := &deleteCommand{Session: sess}
 	cmd := newChangeCommand(&changeCommand{
 		Session: sess,
-		use:     "delete KIND/NAME", short: "Delete a service, a job, a cron or an empty cluster",
-		long: "Delete a service or a job, which stops its tasks; a cron, whose jobs stay; or an empty cluster. The\n" +
-			"command returns when nothing of the object runs any more. An interrupt ends only the wait.",
-		kinds:     []string{wording.KindService, wording.KindJob, wording.KindCron, wording.KindCluster},
+		use:     "delete KIND/NAME", short: "Delete a service, a job, a cron, an empty cluster or pool",
+		long: "Delete a service or a job, which stops its tasks; a cron, whose jobs stay; an empty cluster; or a\n" +
+			"pool without nodes. The command returns when nothing of the object runs any more. An interrupt ends\n" +
+			"only the wait.",
+		kinds: []string{
+			wording.KindService, wording.KindJob, wording.KindCron, wording.KindCluster, wording.KindPool,
+		},
 		do:        d.change,
 		doneText:  "deleting %s",
 		afterDone: d.await,
@@ -168,6 +171,8 @@ func (d *deleteCommand) change(ctx context.Context, c *client.Client, n session.
 		return c.DeleteJob(ctx, n.Cluster, n.Name, client.Condition{})
 	case wording.KindCluster:
 		return c.DeleteCluster(ctx, n.Name, client.Condition{})
+	case wording.KindPool:
+		return c.DeletePool(ctx, n.Name, client.Condition{})
 	case wording.KindCron:
 		return c.DeleteCron(ctx, n.Cluster, n.Name, client.Condition{})
 	}
@@ -175,7 +180,7 @@ func (d *deleteCommand) change(ctx context.Context, c *client.Client, n session.
 }
 
 func (d *deleteCommand) await(ctx context.Context, c *client.Client, n session.Name) error {
-	if d.detach || n.Kind == wording.KindCluster {
+	if d.detach || n.Kind == wording.KindCluster || n.Kind == wording.KindPool {
 		return nil
 	}
 	return waitDeleted(ctx, d.Session, c, n)

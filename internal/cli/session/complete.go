@@ -23,7 +23,6 @@ const (
 	KindReservation = "reservation"
 	KindRebalancing = "rebalancing"
 	KindToken       = "token"
-	KindPool        = "pool"
 )
 
 // CompleteNames completes the first argument with names of the kinds. A command of several kinds takes KIND/NAME, and
@@ -127,9 +126,9 @@ func TaintKeys(_ context.Context, _ *client.Client, v api.NodeView) []string {
 	return keys
 }
 
-// PoolNames returns the pools of all nodes.
+// PoolNames returns the names of all pools.
 func PoolNames(ctx context.Context, c *client.Client, _ api.NodeView) []string {
-	return listPlainNames(ctx, c, KindPool)
+	return ListOtherNames(ctx, c, wording.KindPool)
 }
 
 // matchingNames returns the names with the prefix text, sorted and without duplicates.
@@ -218,6 +217,11 @@ func ListOtherNames(ctx context.Context, c *client.Client, kind string) []string
 		for _, v := range page.Items {
 			names = append(names, v.Name)
 		}
+	case wording.KindPool:
+		page, _ := c.Pools(ctx, none)
+		for _, v := range page.Items {
+			names = append(names, v.Name)
+		}
 	case KindServer:
 		page, _ := c.Servers(ctx, none)
 		for _, v := range page.Items {
@@ -237,13 +241,6 @@ func ListOtherNames(ctx context.Context, c *client.Client, kind string) []string
 		page, _ := c.Tokens(ctx, none)
 		for _, v := range page.Items {
 			names = append(names, v.ID)
-		}
-	case KindPool:
-		page, _ := c.Nodes(ctx, none)
-		for _, v := range page.Items {
-			if v.Pool != "" {
-				names = append(names, v.Pool)
-			}
 		}
 	}
 	return names

@@ -111,6 +111,8 @@ func ParseKind(s string) string {
 		return wording.KindDefinition
 	case wording.KindCluster, "clusters":
 		return wording.KindCluster
+	case wording.KindPool, "pools":
+		return wording.KindPool
 	case wording.KindNode, "nodes":
 		return wording.KindNode
 	case wording.KindTask, "tasks":
@@ -312,6 +314,15 @@ func FindCluster(ctx context.Context, c *client.Client, text string) (api.Cluste
 	v, err := c.Cluster(ctx, text)
 	if client.StatusOf(err) == http.StatusNotFound {
 		return v, UnknownError(wording.KindCluster, text, ListOtherNames(ctx, c, wording.KindCluster))
+	}
+	return v, err
+}
+
+// FindPool returns a pool of nodes. If it does not exist, the error lists the pools.
+func FindPool(ctx context.Context, c *client.Client, text string) (api.PoolView, error) {
+	v, err := c.Pool(ctx, text)
+	if client.StatusOf(err) == http.StatusNotFound {
+		return v, UnknownError(wording.KindPool, text, ListOtherNames(ctx, c, wording.KindPool))
 	}
 	return v, err
 }

@@ -44,6 +44,7 @@ func Synonyms() map[string]string {
 		"node taint":                {"taint"},
 		"node uncordon":             {"uncordon"},
 		"token create":              {"join", "login"},
+		"pool ls":                   {"node pools", "nodepool", "nodepools"},
 		"server":                    {"master"},
 		"operator debug":            {"debug", "support"},
 		"operator snapshot save":    {"backup", "snapshot"},

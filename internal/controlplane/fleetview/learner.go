@@ -88,7 +88,7 @@ func (l *Learner) learnChanges(snap *store.Snapshot, c store.Changes) {
 			l.queue.Mark(o)
 		}
 	}
-	if c.Clusters || c.Domain {
+	if c.Clusters || c.Domain || c.Pools {
 		l.view.Rechecks.all = true
 		l.queue.MarkAll(snap)
 	}

@@ -13,10 +13,10 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// A leader of an idle fleet decides for a part of the owners each minute, and for each owner again within relearnParts
-// minutes.
-func TestIdleFleetIsLearntInParts(t *testing.T) {
-	const owners = 400
+// newLearner returns a learner over tables with a number of services, and a function that returns the marked owners and
+// unmarks them.
+func newLearner(t *testing.T, owners int) (*planetest.Tables, *Learner, func() []cluster.OwnerRef) {
+	t.Helper()
 	tables := planetest.NewTables(t)
 	p := tables.Prefix()
 	for i := range owners {
@@ -29,14 +29,37 @@ func TestIdleFleetIsLearntInParts(t *testing.T) {
 		Clock: func() time.Duration { return time.Hour },
 	}, 1, func() bool { return false })
 	queue := queue.NewOwners(p, 1000)
-	l := NewLearner(New(cluster.DefaultDomain, watch), queue)
-	snap, now := tables.Snapshot(), time.Unix(1_700_000_000, 0)
-	// marked returns the marked owners, and unmarks them.
-	marked := func() []cluster.OwnerRef {
-		all := queue.Ordered(snap, nil, func(cluster.OwnerRef) bool { return false })
+	return tables, NewLearner(New(cluster.DefaultDomain, watch), queue), func() []cluster.OwnerRef {
+		all := queue.Ordered(tables.Snapshot(), nil, func(cluster.OwnerRef) bool { return false })
 		queue.Finish(all, func(cluster.OwnerRef) bool { return false })
 		return all
 	}
+}
+
+// A changed pool concerns all owners, because each may name it without a strategy of its own.
+func TestChangedPoolIsLearnt(t *testing.T) {
+	const owners = 3
+	tables, l, marked := newLearner(t, owners)
+	now := time.Unix(1_700_000_000, 0)
+	f := tables.Follow()
+	defer f.Close()
+	<-f.Wake()
+	l.Learn(tables.Snapshot(), f.Take(), now)
+	marked()
+	tables.Put(tables.Prefix().Pool("gpu"), &cluster.Pool{Name: "gpu", Strategy: cluster.StrategyWhole})
+	<-f.Wake()
+	l.Learn(tables.Snapshot(), f.Take(), now)
+	if n := len(marked()); n != owners {
+		t.Errorf("a changed pool makes the leader decide for %d owners, want all %d", n, owners)
+	}
+}
+
+// A leader of an idle fleet decides for a part of the owners each minute, and for each owner again within relearnParts
+// minutes.
+func TestIdleFleetIsLearntInParts(t *testing.T) {
+	const owners = 400
+	tables, l, marked := newLearner(t, owners)
+	snap, now := tables.Snapshot(), time.Unix(1_700_000_000, 0)
 	l.Learn(snap, store.Changes{Resync: true}, now)
 	if n := len(marked()); n != owners {
 		t.Errorf("a new leader decides for %d owners, want all %d", n, owners)

@@ -1,0 +1,88 @@
+package draft
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/respond"
+	"github.com/berthd/berth/internal/cluster"
+)
+
+// maxNamedNodes is how many nodes of a pool the refusal of its deletion names.
+const maxNamedNodes = 5
+
+// SetPool drafts the write of a pool's settings.
+func (d *Draft) SetPool(p *cluster.Pool, pre Precondition) (api.Change, error) {
+	change := api.Change{Kind: cluster.KindPool, Name: p.Name, Action: api.ActionCreate}
+	old, ok := d.Snap.Pool(d.domain, p.Name)
+	if err := pre.Check(old.Modified); err != nil {
+		return change, err
+	}
+	if ok {
+		change.Revision = old.Modified
+		change.Action, change.Fields = Compare(old.Value, p)
+	}
+	d.Require(d.Prefix.Pool(p.Name), old.Modified)
+	if change.Action != api.ActionNone {
+		d.Put(d.Prefix.Pool(p.Name), p, old.Modified)
+		d.dropDomainPool(p.Name)
+	}
+	return change, nil
+}
+
+// RemovePool drafts the deletion of a pool's settings. A pool with nodes is refused: the nodes would stay in a pool of
+// that name, with other settings. A node that joins at the same time does no harm, because a pool needs no record.
+func (d *Draft) RemovePool(name string, pre Precondition) error {
+	e, ok := d.Snap.Pool(d.domain, name)
+	if err := pre.Check(e.Modified); err != nil {
+		return err
+	}
+	if nodes := d.Snap.PoolNodes(name); len(nodes) > 0 {
+		return respond.Problemf(http.StatusConflict, "pool %s still has %s: %s. Take each out with berth node pool "+
+			"NODE --none first; to remove only its settings, write the pool without them",
+			name, respond.Plural(len(nodes), "node"), firstNames(nodes))
+	}
+	if !ok {
+		return respond.NotFound("pool", name)
+	}
+	key := d.Prefix.Pool(name)
+	d.Require(key, e.Modified)
+	if e.Modified != 0 {
+		d.Put(key, nil, e.Modified)
+	}
+	d.dropDomainPool(name)
+	d.Events = append(d.Events, cluster.Event{
+		Type: "pool.deleted", Reason: cluster.ReasonDeleted, Message: "the user deleted the pool " + name,
+	})
+	return nil
+}
+
+// dropDomainPool removes the settings that an earlier build wrote into the record of the domain. Otherwise they would
+// count again after the deletion of the pool's record.
+func (d *Draft) dropDomainPool(name string) {
+	e, ok := d.Snap.Domain(d.domain)
+	if !ok {
+		return
+	}
+	key := d.Prefix.Domain(d.domain)
+	next := *e.Value
+	if earlier, ok := d.writes[key].(*cluster.DomainSettings); ok { // the draft drops several pools
+		next = *earlier
+	}
+	kept := slices.DeleteFunc(slices.Clone(next.Pools), func(p cluster.Pool) bool { return p.Name == name })
+	if len(kept) < len(next.Pools) {
+		next.Pools = kept
+		d.Put(key, &next, e.Modified)
+	}
+}
+
+// firstNames lists names, the first maxNamedNodes of them.
+func firstNames(names []string) string {
+	if rest := len(names) - maxNamedNodes; rest > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:maxNamedNodes], ", "), rest)
+	}
+	return strings.Join(names, ", ")
+}
