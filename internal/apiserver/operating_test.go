@@ -408,7 +408,7 @@ type tornEngine struct {
 	before string
 }
 
-func (e tornEngine) Snapshot(_ context.Context, to io.Writer) error {
+func (e tornEngine) Snapshot(_ context.Context, _ string, to io.Writer) error {
 	if _, err := io.WriteString(to, e.before); err != nil {
 		return err
 	}

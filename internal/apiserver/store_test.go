@@ -144,7 +144,7 @@ func TestEngineRestored(t *testing.T) {
 	w := newWorld(t)
 	w.put(map[string]any{"event/b1": batch("b1", "task.failed")})
 	var backup bytes.Buffer
-	if err := w.engine.Snapshot(t.Context(), &backup); err != nil {
+	if err := w.engine.Snapshot(t.Context(), "", &backup); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 5 {

@@ -119,14 +119,20 @@ var layers = map[string][]string{
 	"internal/store/batching": {"internal/store"},
 	"internal/store/election": {"internal/clause", "internal/cluster", "internal/pause", "internal/store"},
 	"internal/store/etcd": {
-		"internal/cluster", "internal/pause", "internal/store", "internal/store/etcd/etcdlog",
+		"internal/pause", "internal/store", "internal/store/etcd/etcdlog", "internal/store/snapshotfile",
 	},
 	"internal/store/etcd/etcdlog":  {"internal/store"},
 	"internal/store/etcd/etcdtest": {},
-	"internal/store/memory":        {"internal/cluster", "internal/store"},
+	"internal/store/memory":        {"internal/store", "internal/store/snapshotfile"},
 	"internal/store/recordjson":    {"internal/cluster"},
+	"internal/store/restore": {
+		"internal/cluster", "internal/pause", "internal/store", "internal/store/election",
+		"internal/store/snapshotfile",
+	},
+	"internal/store/snapshotfile": {"internal/store", "internal/version"},
 	"internal/store/storetest": {
-		"internal/store", "internal/store/election", "internal/suite", "internal/yardstick",
+		"internal/store", "internal/store/election", "internal/store/snapshotfile", "internal/suite",
+		"internal/yardstick",
 	},
 	"internal/suite":     {"internal/pause", "internal/yardstick"},
 	"internal/telemetry": {"internal/cluster", "internal/store"},
@@ -392,9 +398,9 @@ var layers = map[string][]string{
 	},
 	"internal/cli/operator": {
 		"api", "api/client", "internal/cli/fetch", "internal/cli/output", "internal/cli/redact",
-		"internal/cli/session", "internal/cli/wait", "internal/cluster", "internal/enum", "internal/hinted",
-		"internal/secrets", "internal/serve/datadir", "internal/serve/engines", "internal/store",
-		"internal/store/election", "internal/version", "internal/wording",
+		"internal/cli/session", "internal/cli/storeflags", "internal/cli/wait", "internal/cluster", "internal/enum",
+		"internal/hinted", "internal/secrets", "internal/serve/datadir", "internal/serve/engines", "internal/store",
+		"internal/store/restore", "internal/store/snapshotfile", "internal/version", "internal/wording",
 	},
 	"internal/cli/output": {"api", "internal/cluster", "internal/hinted"},
 	"internal/cli/query": {
@@ -420,8 +426,9 @@ var layers = map[string][]string{
 		"api", "api/client", "internal/agent", "internal/agent/devices", "internal/agent/diskspace",
 		"internal/agent/nameserver", "internal/agent/network", "internal/agent/usage", "internal/agent/volumes",
 		"internal/backup", "internal/cli/fetch", "internal/cli/operator", "internal/cli/output", "internal/cli/session",
-		"internal/cluster", "internal/egress", "internal/executor/containerd", "internal/hinted", "internal/pki",
-		"internal/secrets", "internal/serve/datadir", "internal/serve/dev", "internal/serve/engines",
+		"internal/cli/storeflags", "internal/cluster", "internal/egress", "internal/executor/containerd",
+		"internal/hinted", "internal/pki", "internal/secrets", "internal/serve/datadir", "internal/serve/dev",
+		"internal/serve/engines",
 		"internal/serve/join", "internal/serve/node", "internal/serve/server", "internal/store", "internal/wording",
 	},
 	"internal/cli/session": {
@@ -431,9 +438,10 @@ var layers = map[string][]string{
 	},
 	"internal/cli/simulate": {
 		"api", "api/client", "internal/cli/apply", "internal/cli/output", "internal/cli/session", "internal/cluster",
-		"internal/manifest", "internal/serve/engines", "internal/store", "internal/traces", "internal/whatif",
+		"internal/manifest", "internal/store", "internal/store/snapshotfile", "internal/traces", "internal/whatif",
 		"internal/wording",
 	},
+	"internal/cli/storeflags": {"internal/cli/session", "internal/serve/datadir", "internal/serve/engines"},
 	"internal/cli/stream": {
 		"api", "api/client", "internal/archive", "internal/cli/fetch", "internal/cli/output", "internal/cli/session",
 		"internal/cli/trouble", "internal/cli/wait", "internal/cluster", "internal/hinted", "internal/taskview",
@@ -478,7 +486,8 @@ var layers = map[string][]string{
 		"internal/hinted",
 		"internal/keyring", "internal/measure", "internal/peers", "internal/pki", "internal/secrets",
 		"internal/serve/datadir", "internal/serve/engines", "internal/store", "internal/store/batching",
-		"internal/telemetry", "internal/transport", "internal/version", "internal/whatif",
+		"internal/store/restore", "internal/store/snapshotfile", "internal/telemetry", "internal/transport",
+		"internal/version", "internal/whatif",
 	},
 
 	// Programs that users run and read: they know nothing of Berth's insides.
@@ -609,6 +618,7 @@ var modules = map[string][]string{
 	"golang.org/x/net":                      {"internal/agent/names", "test/e2e"},
 	"golang.org/x/sync":                     {"internal/..."},
 	"google.golang.org/grpc":                {"internal/agent/checks", "internal/store/etcd", "test/e2e/..."},
+	"google.golang.org/protobuf":            {"internal/store/etcd"},
 	"golang.org/x/sys": {
 		"internal/agent/...", "internal/bench/growth", "internal/boottime",
 		"internal/executor/...", "internal/pty", "internal/cli/operator", "internal/cli/output",

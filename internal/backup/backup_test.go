@@ -23,6 +23,7 @@ import (
 
 	"github.com/berthd/berth/internal/store"
 	"github.com/berthd/berth/internal/store/memory"
+	"github.com/berthd/berth/internal/store/snapshotfile"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -486,7 +487,16 @@ func TestCopyOfARealStoreCanBeRestored(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	b, err := New(Config{Snapshot: engine.Snapshot, Dir: dir, Every: time.Hour, Keep: 1})
+	b, err := New(Config{
+		Snapshot: func(ctx context.Context, to io.Writer) error {
+			return engine.Snapshot(ctx, store.DefaultPrefix, to)
+		},
+		Inspect: func(from io.Reader) error {
+			_, err := snapshotfile.Inspect(from)
+			return err
+		},
+		Dir: dir, Every: time.Hour, Keep: 1,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,7 @@ import (
 func (w *world) withLostWrites(terms int, change func()) {
 	w.t.Helper()
 	var snapshot bytes.Buffer
-	if err := w.engine.Snapshot(w.t.Context(), &snapshot); err != nil {
+	if err := w.engine.Snapshot(w.t.Context(), "", &snapshot); err != nil {
 		w.t.Fatal(err)
 	}
 	for range terms {

@@ -157,11 +157,11 @@ func (l *engineLink) Revision(ctx context.Context, prefix string) (uint64, error
 }
 
 // Snapshot is part of store.Engine.
-func (l *engineLink) Snapshot(ctx context.Context, to io.Writer) error {
+func (l *engineLink) Snapshot(ctx context.Context, prefix string, to io.Writer) error {
 	if err := l.roundTrip(ctx); err != nil {
 		return err
 	}
-	return l.Engine.Snapshot(ctx, to)
+	return l.Engine.Snapshot(ctx, prefix, to)
 }
 
 func (l *engineLink) roundTrip(ctx context.Context) error {

@@ -269,7 +269,7 @@ func (f *fleet) snapshot() {
 	var b bytes.Buffer
 	ctx, cancel := context.WithTimeout(f.ctx, time.Second)
 	defer cancel()
-	if err := f.engine.Snapshot(ctx, &b); err == nil {
+	if err := f.engine.Snapshot(ctx, "", &b); err == nil {
 		f.savedStore = b.Bytes()
 	}
 }

@@ -237,4 +237,4 @@ func (noWatch) Next(context.Context) (Batch, error) { return Batch{}, errBranch 
 func (noWatch) Close() {}
 
 // Snapshot is part of Engine. It always returns an error.
-func (b *Branch) Snapshot(context.Context, io.Writer) error { return errBranch }
+func (b *Branch) Snapshot(context.Context, string, io.Writer) error { return errBranch }

@@ -25,6 +25,9 @@ var (
 	// writes work again after space returns. Nothing was written, unless the error wraps ErrUnknown too. The write that
 	// reached the quota was then applied or refused, and a read shows which.
 	ErrNoSpace = errors.New("the store is out of space")
+	// ErrCompacted says that the engine dropped the history that a snapshot was reading. What was written so far is no
+	// snapshot: begin again with an empty file.
+	ErrCompacted = errors.New("the store dropped the history that the snapshot was reading: save it again")
 	// ErrClosed says that the engine was closed.
 	ErrClosed = errors.New("the store is closed")
 )
@@ -112,9 +115,11 @@ type Engine interface {
 	// Watch opens a stream of the changes under a prefix after the given revision. Revision 0 begins with a resync that
 	// carries the whole prefix. The watch lives until its Close, the engine's, or the end of ctx.
 	Watch(ctx context.Context, prefix string, after uint64) Watch
-	// Snapshot writes a whole, consistent copy of the data that the engine's
-	// package can restore.
-	Snapshot(ctx context.Context, to io.Writer) error
+	// Snapshot writes all records under a prefix, as they stood together at one revision, in the format of package
+	// snapshotfile. It holds every write under the prefix that any client got acknowledged before the call. After an
+	// error the written bytes are no snapshot. The error wraps ErrCompacted if the engine dropped the revision before
+	// the last record was read: a slow reader of to causes that.
+	Snapshot(ctx context.Context, prefix string, to io.Writer) error
 	// Limits returns the bounds of a Commit; they do not change.
 	Limits() Limits
 	// Close ends all watches and releases what the engine holds.

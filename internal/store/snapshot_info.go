@@ -11,13 +11,17 @@ import (
 
 // SnapshotInfo describes the content of a snapshot.
 type SnapshotInfo struct {
-	// Revision is the engine's. Keys is the number of records, and Nouns that number by the first segment of their
-	// keys.
+	// Revision is that of the engine that the snapshot was saved from. Keys is the number of records, and Nouns that
+	// number by the first segment of their keys.
 	Revision uint64         `json:"revision"`
 	Keys     int            `json:"keys"`
 	Nouns    map[string]int `json:"nouns"`
-	// Size is the size of the snapshot in bytes. Hash is the SHA-256 of its data, in hex; it equals the hash that the
-	// snapshot states.
+	// Prefix is the prefix of all keys. Saved is the time of the saving server, and Build its version.
+	Prefix string    `json:"prefix"`
+	Saved  time.Time `json:"saved"`
+	Build  string    `json:"build"`
+	// Size is the size of the snapshot in bytes. Hash is the SHA-256 of its lines before the last, in hex; it equals
+	// the hash that the last line states.
 	Size int64  `json:"size_bytes"`
 	Hash string `json:"hash"`
 	// Taken is the time of the newest record that carries one: the snapshot is not older. It is zero where no record

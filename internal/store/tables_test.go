@@ -110,7 +110,7 @@ func TestTablesConvergeAfterResync(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.put(p.Service("c", "kept"), &cluster.Service{Cluster: "c", Name: "kept", Count: 1})
 		var backup strings.Builder
-		if err := w.engine.Snapshot(t.Context(), &backup); err != nil {
+		if err := w.engine.Snapshot(t.Context(), "", &backup); err != nil {
 			t.Fatal(err)
 		}
 		w.put(p.Service("c", "kept"), &cluster.Service{Cluster: "c", Name: "kept", Count: 2})

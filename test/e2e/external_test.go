@@ -82,7 +82,7 @@ func TestExternalStore(t *testing.T) {
 		strings.Contains(wrong.Output(), "wrong\n") {
 		t.Errorf("with a wrong password it ended with exit code %d:\n%s", code, wrong.Output())
 	}
-	store = append(storeFlags(t, etcd, etcdtest.Password), "--snapshot-every", "0")
+	store = storeFlags(t, etcd, etcdtest.Password)
 	s1.Start(store...)
 
 	// The join prints the whole command. A start without --store is refused.
@@ -189,4 +189,44 @@ func TestDevOnExternalStore(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(b.ServerDir, "etcd")); err == nil {
 		t.Error("it began a store of its own")
 	}
+}
+
+// TestSnapshotMovesToAnotherStore restores the snapshot of a server's own store into an external etcd, as a user that
+// sees only its own keys. The tasks continue. A snapshot of the etcd restores into a store of the server again.
+func TestSnapshotMovesToAnotherStore(t *testing.T) {
+	t.Parallel()
+	etcd := etcdtest.Start(t, nil)
+	store := storeFlags(t, etcd, etcdtest.Password)
+	f := harness.NewFleet(t)
+	hosts := harness.Loopback(2)
+	s := f.Init(hosts[0])
+	s.Start()
+	f.Agent(hosts[1])
+	f.Berth("run", f.Write("v1.yaml", fmt.Sprintf(hello, 1, 2))).Want(t, 0, "2/2")
+	before := running(t, f.Site, "hello", 2)
+	saved := filepath.Join(f.Dir, "saved")
+	f.Berth("operator", "snapshot", "save", saved).Want(t, 0, "saved to")
+	s.Terminate()
+
+	restore := append([]string{"operator", "snapshot", "restore", saved, "--data-dir", s.Dir, "--adopt"}, store...)
+	f.Berth(restore...).Want(t, 0, "is restored", "berth server --store etcd://"+etcd.Address)
+	f.Berth(restore...).Want(t, 2, "already holds records", "--replace")
+	if err := os.Rename(filepath.Join(s.Dir, "etcd"), filepath.Join(s.Dir, "former")); err != nil {
+		t.Fatal(err)
+	}
+	s.Start(store...)
+	f.NodeIs("n1", cluster.NodeReady)
+	samePids(t, before, running(t, f.Site, "hello", 2))
+	f.Berth(append(restore, "--replace")...).Want(t, 2, "a server works on the store", "Stop all servers")
+
+	// The server remembers the etcd, so the restore needs no flags.
+	f.Berth("scale", "service/hello", "3").Want(t, 0)
+	three := running(t, f.Site, "hello", 3)
+	f.Berth("operator", "snapshot", "save", saved, "--force").Want(t, 0, "saved to")
+	s.Terminate()
+	f.Berth("operator", "snapshot", "restore", saved, "--data-dir", s.Dir, "--adopt", "--replace").Want(t, 0,
+		"is restored")
+	s.Start()
+	f.NodeIs("n1", cluster.NodeReady)
+	samePids(t, three, running(t, f.Site, "hello", 3))
 }

@@ -44,7 +44,7 @@ func (a *StoreCopyAPI) readSnapshot(w http.ResponseWriter, r *http.Request) erro
 	gauge.Inc()
 	defer gauge.Dec()
 	out := &snapshotStream{w: w, ctl: http.NewResponseController(w), sum: sha256.New()}
-	if err := a.Engine.Snapshot(r.Context(), out); err != nil {
+	if err := a.Engine.Snapshot(r.Context(), store.DefaultPrefix, out); err != nil {
 		if !out.began {
 			h.Del("Trailer")
 			return err

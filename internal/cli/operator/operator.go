@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -20,8 +21,8 @@ import (
 	"github.com/berthd/berth/internal/cli/session"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/hinted"
-	"github.com/berthd/berth/internal/serve/engines"
 	"github.com/berthd/berth/internal/store"
+	"github.com/berthd/berth/internal/store/snapshotfile"
 )
 
 // NewOperatorCommand returns `berth operator`, the commands about the control plane as a whole.
@@ -86,6 +87,9 @@ func (s *snapshotSaveCommand) run(ctx context.Context, c *client.Client, args []
 	return printSnapshot(s.Session, info)
 }
 
+// downloadAttempts limits how often a snapshot that was cut short is downloaded from its start.
+const downloadAttempts = 3
+
 // saveSnapshot writes a snapshot to a temporary file, checks it and moves it to the path.
 func saveSnapshot(ctx context.Context, c *client.Client, path string) (info store.SnapshotInfo, err error) {
 	f, err := os.CreateTemp(filepath.Dir(path), ".berth-snapshot-")
@@ -97,7 +101,7 @@ func saveSnapshot(ctx context.Context, c *client.Client, path string) (info stor
 			_ = os.Remove(f.Name()) // incomplete
 		}
 	}()
-	_, err = c.Snapshot(ctx, f)
+	err = download(ctx, c, f)
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return info, err
 	}
@@ -110,13 +114,30 @@ func saveSnapshot(ctx context.Context, c *client.Client, path string) (info stor
 	return info, nil
 }
 
+// download writes a snapshot of the server to an empty file. It begins again if the snapshot was cut short: the store
+// dropped the revision that the server was reading, or the connection broke.
+func download(ctx context.Context, c *client.Client, f *os.File) error {
+	for n := 1; ; n++ {
+		_, err := c.Snapshot(ctx, f)
+		if n == downloadAttempts || !errors.Is(err, client.ErrCutShort) {
+			return err
+		}
+		if _, err := f.Seek(0, io.SeekStart); err != nil {
+			return fmt.Errorf("save the snapshot: %w", err)
+		}
+		if err := f.Truncate(0); err != nil {
+			return fmt.Errorf("save the snapshot: %w", err)
+		}
+	}
+}
+
 func readSnapshotInfo(path string) (store.SnapshotInfo, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return store.SnapshotInfo{}, fmt.Errorf("read the snapshot: %w", err)
 	}
 	defer f.Close()
-	info, err := engines.Inspect(f)
+	info, err := snapshotfile.Inspect(f)
 	if err != nil {
 		return info, &hinted.Error{
 			Err:  fmt.Errorf("read the snapshot: %s: %w", path, err),
@@ -155,6 +176,7 @@ func printSnapshot(sess *session.Session, info store.SnapshotInfo) error {
 	if !info.Taken.IsZero() {
 		t.Add("newest record", info.Taken.UTC().Format(time.RFC3339))
 	}
+	t.Add("saved", info.Saved.UTC().Format(time.RFC3339)+" by berth "+info.Build)
 	t.Add("size", cluster.Bytes(info.Size).String())
 	t.Add("revision", fmt.Sprint(info.Revision))
 	for _, domain := range slices.Sorted(maps.Keys(info.Leaders)) {

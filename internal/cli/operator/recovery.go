@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -15,29 +17,37 @@ import (
 
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/internal/cli/session"
+	"github.com/berthd/berth/internal/cli/storeflags"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/hinted"
 	"github.com/berthd/berth/internal/serve/datadir"
 	"github.com/berthd/berth/internal/serve/engines"
 	"github.com/berthd/berth/internal/store"
-	"github.com/berthd/berth/internal/store/election"
+	"github.com/berthd/berth/internal/store/restore"
+	"github.com/berthd/berth/internal/wording"
 )
 
-// Commands that work on the data directory of a stopped server.
+// Commands that work on the data directory of a stopped server, or on an external store without servers.
 
 // snapshotRestoreCommand is `berth operator snapshot restore`.
 type snapshotRestoreCommand struct {
 	*session.Session
 	dataDir  string
 	decision recoveryFlags
+	store    storeflags.Flags
+	replace  bool
 }
 
 func newSnapshotRestoreCommand(sess *session.Session) *cobra.Command {
 	s := &snapshotRestoreCommand{Session: sess}
 	cmd := &cobra.Command{
-		Use: "restore FILE", Short: "Create a server's store from a snapshot",
-		Long: "Creates the store of a stopped server from a snapshot. An existing store is renamed, not deleted.\n" +
-			"The server is then the only member: the other servers must join again, from empty data directories.\n" +
+		Use: "restore FILE", Short: "Create a store from a snapshot",
+		Long: "Creates the store of a stopped server from a snapshot of any store. An existing store is renamed,\n" +
+			"not deleted. The server is then the only member: the other servers must join again, from empty data\n" +
+			"directories.\n\n" +
+			"With --store, or if the server uses an external store, the snapshot is written into that store. All\n" +
+			"servers must be stopped. The store must be empty, unless --replace is given. Servers refuse the store\n" +
+			"until the restore is complete. If it is interrupted, run it again with the same file.\n\n" +
 			"Everything that was written after the snapshot is lost. Nodes may run tasks that are unknown to the\n" +
 			"snapshot: --adopt keeps them, --stop stops them. Without either, nothing is placed or stopped until\n" +
 			"you run `berth operator recover`.",
@@ -46,16 +56,46 @@ func newSnapshotRestoreCommand(sess *session.Session) *cobra.Command {
 	}
 	addDataDirFlag(cmd, &s.dataDir)
 	s.decision.addFlags(cmd)
+	s.store.AddTo(cmd.Flags())
+	cmd.Flags().BoolVar(&s.replace, "replace", false,
+		"delete the records of the external store, also those of an interrupted restore of another file")
 	return cmd
 }
 
 func (s *snapshotRestoreCommand) run(cmd *cobra.Command, args []string) error {
+	var list session.Faults
 	action, decided := s.decision.action()
 	if !decided && s.decision != (recoveryFlags{}) {
-		return &session.UsageError{Command: cmd.CommandPath(), Message: "--adopt and --stop exclude " +
-			"each other: want one of them"}
+		list.Add("--adopt and --stop exclude each other: want one of them")
 	}
-	return restoreStore(cmd.Context(), s.Session, args[0], s.dataDir, action)
+	s.store.Check(&list)
+	if err := list.Err(cmd); err != nil {
+		return err
+	}
+	info, err := readSnapshotInfo(args[0])
+	if err != nil {
+		return err
+	}
+	if info.Prefix != store.DefaultPrefix {
+		return fmt.Errorf("%s holds keys that begin with %q, and those of a server's store begin with %q", args[0],
+			info.Prefix, store.DefaultPrefix)
+	}
+	at := s.store.Location
+	if len(at.Endpoints) == 0 {
+		if at, err = s.recordedStore(); err != nil {
+			return err
+		}
+	}
+	if len(at.Endpoints) > 0 {
+		return s.restoreElsewhere(cmd.Context(), args[0], at, restoreCause(args[0], &info), action)
+	}
+	if s.replace {
+		return &session.UsageError{
+			Command: cmd.CommandPath(),
+			Message: "--replace needs --store: a server's own store is renamed, not replaced",
+		}
+	}
+	return s.restoreOwn(cmd.Context(), args[0], info, action)
 }
 
 // addDataDirFlag adds the flag that names the data directory of a stopped server.
@@ -65,33 +105,96 @@ func addDataDirFlag(cmd *cobra.Command, dataDir *string) {
 	session.HideDefaults(cmd, "data-dir")
 }
 
-// restoreStore replaces the store of a data directory by a snapshot. The old store is moved aside once the new one is
-// complete.
-func restoreStore(ctx context.Context, sess *session.Session, file, dataDir string, action api.RecoveryAction) error {
-	// 1. Check the snapshot, and that no process uses the store.
-	info, err := readSnapshotInfo(file)
+// recordedStore returns the external store that the server of the data directory used at its last start. Without one
+// the location is empty.
+func (s *snapshotRestoreCommand) recordedStore() (engines.Location, error) {
+	at, err := datadir.ReadExternalStore(s.dataDir)
+	if err != nil {
+		return engines.Location{}, err
+	}
+	external := at != nil
+	if settings, err := datadir.ReadSettings(s.dataDir); err == nil && settings != nil {
+		external, at = settings.External, settings.Store
+	}
+	switch {
+	case !external:
+		return engines.Location{}, nil
+	case at == nil:
+		return engines.Location{}, &hinted.Error{
+			Err:  fmt.Errorf("the server in %s uses an external store and does not know which", s.dataDir),
+			Hint: "Name the store as on the other servers:  --store etcd://HOST:2379[,HOST:2379]",
+		}
+	}
+	return engines.Recorded(at), nil
+}
+
+// restoreElsewhere writes a snapshot into an external store.
+func (s *snapshotRestoreCommand) restoreElsewhere(ctx context.Context, file string, at engines.Location, cause string,
+	action api.RecoveryAction,
+) (err error) {
+	where, err := at.Record()
 	if err != nil {
 		return err
 	}
-	dir := filepath.Join(dataDir, datadir.StoreDir)
-	if err := os.MkdirAll(dataDir, 0o700); err != nil {
+	engine, err := at.Dial(ctx, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, engine.Close()) }()
+	info, err := restore.Into(ctx, engine, restore.Config{
+		Prefix:  store.DefaultPrefix,
+		Name:    filepath.Base(file),
+		Open:    func() (io.ReadCloser, error) { return os.Open(file) },
+		Replace: s.replace,
+		Finish: func(ctx context.Context, engine store.Engine) error {
+			return restore.Mark(ctx, engine, store.DefaultPrefix, cause, decisionOf(s.Session, action))
+		},
+	})
+	if err != nil {
+		return addRestoreHint(fmt.Errorf("restore %s into %s: %w", file, where.URL(), err))
+	}
+	printKeysMissing(s.Session, &info, s.dataDir)
+	s.Printf("%s is restored: %s", where.URL(), wording.Count(info.Keys, "record"))
+	s.Printf("Start the servers:       berth server%s", where.Flags())
+	if action == "" {
+		s.Printf("Then decide about unknown tasks: berth operator recover --adopt|--stop")
+	}
+	return nil
+}
+
+// addRestoreHint adds what to do to an error of a restore into an external store.
+func addRestoreHint(err error) error {
+	hint := "The store is incomplete if records were written already: servers then refuse it. Run the command again " +
+		"with the same file."
+	switch {
+	case errors.Is(err, restore.ErrNotEmpty):
+		hint = "If all servers are stopped and the records may be deleted, add --replace. Save them before with " +
+			"`berth operator snapshot save`."
+	case errors.Is(err, restore.ErrInUse):
+		hint = "Stop all servers first."
+	case errors.Is(err, restore.ErrIncomplete):
+		hint = "Run the restore of that file again, or begin anew with this file and --replace."
+	case errors.Is(err, store.ErrInvalid), errors.Is(err, store.ErrTooLarge):
+		return err
+	}
+	return &hinted.Error{Err: err, Hint: hint}
+}
+
+// restoreOwn replaces the store of a data directory by a snapshot. The old store is moved aside once the new one is
+// complete.
+func (s *snapshotRestoreCommand) restoreOwn(ctx context.Context, file string, info store.SnapshotInfo,
+	action api.RecoveryAction,
+) error {
+	// 1. Check that no process uses the store.
+	dir := filepath.Join(s.dataDir, datadir.StoreDir)
+	if err := os.MkdirAll(s.dataDir, 0o700); err != nil {
 		return fmt.Errorf("create the data directory: %w", err)
 	}
 	if err := checkUnused(dir); err != nil {
 		return err
 	}
-	at, err := datadir.ReadExternalStore(dataDir)
-	if err != nil {
-		return err
-	}
-	if s, err := datadir.ReadSettings(dataDir); err == nil && s != nil && s.External || s == nil && at != nil {
-		return &hinted.Error{
-			Err:  fmt.Errorf("the server in %s uses an external etcd", dataDir),
-			Hint: "Restore the snapshot there with etcd's own tools, then run `berth operator recover`.",
-		}
-	}
 	// 2. Make the new store beside the old one.
-	newPath, err := os.MkdirTemp(dataDir, datadir.StoreDir+".restore-")
+	newPath, err := os.MkdirTemp(s.dataDir, datadir.StoreDir+".restore-")
 	if err != nil {
 		return fmt.Errorf("restore: %w", err)
 	}
@@ -104,21 +207,29 @@ func restoreStore(ctx context.Context, sess *session.Session, file, dataDir stri
 	if err := engines.Restore(newPath, f); err != nil {
 		return err
 	}
-	cause := fmt.Sprintf("the snapshot %s of revision %d was restored", filepath.Base(file), info.Revision)
-	if err := markRestored(ctx, sess, newPath, cause, action); err != nil {
+	if err := markRestored(ctx, s.Session, newPath, restoreCause(file, &info), action); err != nil {
 		return err
 	}
 	// 3. Move the new store into place.
-	oldPath, err := ReplaceStore(newPath, dir, sess.Now())
+	oldPath, err := ReplaceStore(newPath, dir, s.Now())
 	if err != nil {
 		return err
 	}
-	printKeysMissing(sess, &info, dataDir)
-	return printRestoreResult(sess, dataDir, "is restored", oldPath, action)
+	printKeysMissing(s.Session, &info, s.dataDir)
+	return printRestoreResult(s.Session, s.dataDir, "is restored", oldPath, action)
 }
 
-// markRestored raises the store's revision above all later writes and records what happens to tasks that it does not
-// know (P1.7). It deletes the records of other servers: they have to join again.
+// restoreCause is the cause of the recovery that a restore requires.
+func restoreCause(file string, info *store.SnapshotInfo) string {
+	return fmt.Sprintf("the snapshot %s of revision %d was restored", filepath.Base(file), info.Revision)
+}
+
+// decisionOf returns the operator's decision for the marks of a restore.
+func decisionOf(sess *session.Session, action api.RecoveryAction) restore.Decision {
+	return restore.Decision{State: cluster.RecoveryState(action), At: sess.Now()}
+}
+
+// markRestored marks the store in a directory as restored.
 func markRestored(ctx context.Context, sess *session.Session, dir, cause string,
 	action api.RecoveryAction,
 ) (err error) {
@@ -127,46 +238,7 @@ func markRestored(ctx context.Context, sess *session.Session, dir, cause string,
 		return err
 	}
 	defer func() { err = errors.Join(err, engine.Close()) }()
-	if err := election.Reincarnate(ctx, engine, store.DefaultPrefix, cause); err != nil {
-		return err
-	}
-	servers, err := engine.List(ctx, store.DefaultPrefix+"server/")
-	if err != nil {
-		return err
-	}
-	var gone []store.Group
-	for _, record := range servers.Records {
-		gone = append(gone, store.Group{Ops: []store.Op{{Key: record.Key, Delete: true}}})
-	}
-	if _, err := engine.Commit(ctx, gone); err != nil {
-		return fmt.Errorf("remove the records of the servers: %w", err)
-	}
-	if action == "" {
-		return nil
-	}
-	listing, err := engine.List(ctx, store.DefaultPrefix+"recovery/")
-	if err != nil {
-		return err
-	}
-	for _, record := range listing.Records {
-		r, err := store.Decode[cluster.Recovery](record.Value)
-		if err != nil {
-			return fmt.Errorf("read %s: %w", record.Key, err)
-		}
-		r.State, r.Decided, r.By = cluster.RecoveryState(action), sess.Now().UTC(), "the restore"
-		value, err := store.Encode(r)
-		if err != nil {
-			return err
-		}
-		_, err = engine.Commit(ctx, []store.Group{{
-			Compares: []store.Compare{{Key: record.Key, Modified: record.Modified}},
-			Ops:      []store.Op{{Key: record.Key, Value: value}},
-		}})
-		if err != nil {
-			return fmt.Errorf("write %s: %w", record.Key, err)
-		}
-	}
-	return nil
+	return restore.Mark(ctx, engine, store.DefaultPrefix, cause, decisionOf(sess, action))
 }
 
 // ReplaceStore moves the store at newPath to dir. It returns the path to which the old store moved, or "". A rename

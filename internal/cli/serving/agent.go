@@ -74,7 +74,7 @@ func (f *agentFlags) check(cmd *cobra.Command) (err error) {
 	}
 	for _, s := range f.servers {
 		if host, ok := strings.CutPrefix(s, "https://"); ok {
-			_, err := parseHostPort(strings.TrimSuffix(host, "/"), datadir.PortAPI)
+			_, err := session.ParseHostPort(strings.TrimSuffix(host, "/"), datadir.PortAPI)
 			list.AddError("--server", err)
 		} else if !strings.HasPrefix(s, "http://") && !strings.HasPrefix(s, "unix://") {
 			list.Add("--server %q: want https://host:port, unix:///path or http://host:port", s)

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/berthd/berth/internal/cli/session"
+	"github.com/berthd/berth/internal/cli/storeflags"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/egress"
 	"github.com/berthd/berth/internal/serve/datadir"
@@ -21,7 +22,7 @@ import (
 type devCommand struct {
 	dataDir, address, socket, traces, level string
 	node                                    nodeFlags
-	store                                   serverFlags // only its store flags are used
+	store                                   storeflags.Flags
 }
 
 // NewDevCommand returns `berth dev`.
@@ -49,7 +50,7 @@ func NewDevCommand() *cobra.Command {
 	d.node.addFlags(cmd, true)
 	// A trial server may call services of its own machine.
 	d.node.egress.addFlags(cmd, devRequests, egress.Loopback()...)
-	d.store.addStoreFlags(cmd.Flags())
+	d.store.AddTo(cmd.Flags())
 	session.HideDefaults(cmd, "data-dir")
 	return cmd
 }
@@ -62,7 +63,7 @@ func (d *devCommand) run(cmd *cobra.Command, _ []string) error {
 	}
 	checkTraces(&list, d.traces)
 	d.node.check(&list)
-	d.store.checkStore(&list)
+	d.store.Check(&list)
 	if err := list.Err(cmd); err != nil {
 		return err
 	}
@@ -79,7 +80,7 @@ func (d *devCommand) run(cmd *cobra.Command, _ []string) error {
 	s, err := server.Open(cmd.Context(), server.Config{
 		DataDir: dir,
 		Listen:  []string{"unix://" + d.socket, d.address},
-		Store:   d.store.Store,
+		Store:   d.store.Location,
 		Traces:  d.traces,
 		Egress:  d.node.egress.parsed,
 		Log:     log,

@@ -1,9 +1,8 @@
+// Package serving implements the commands that run servers and agents: dev, server and agent.
 package serving
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -16,6 +15,7 @@ import (
 	"github.com/berthd/berth/internal/backup"
 	"github.com/berthd/berth/internal/cli/operator"
 	"github.com/berthd/berth/internal/cli/session"
+	"github.com/berthd/berth/internal/cli/storeflags"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/serve/datadir"
 	"github.com/berthd/berth/internal/serve/server"
@@ -24,7 +24,7 @@ import (
 // serverFlags are the flags of `berth server`.
 type serverFlags struct {
 	server.Config
-	storeURL        string
+	store           storeflags.Flags
 	level, profile  string
 	egress          egressFlags
 	permissionsText string // the value of --permissions
@@ -42,7 +42,7 @@ func (f *serverFlags) addFlags(cmd *cobra.Command) {
 	fs.StringVar(&f.ListenPeers, "listen-peers", "",
 		"`HOST:PORT` to serve the other members of the store on; default the advertised port "+
 			"on all interfaces")
-	f.addStoreFlags(fs)
+	f.store.AddTo(fs)
 	fs.DurationVar(&f.Snapshots.Every, "snapshot-every", time.Hour, "how often the server saves a snapshot of "+
 		"the store; 0 for never")
 	fs.IntVar(&f.Snapshots.Keep, "snapshot-keep", 24, "how many of these snapshots to keep")
@@ -69,7 +69,8 @@ func (f *serverFlags) addFlags(cmd *cobra.Command) {
 // check parses the flags. The error lists all faults.
 func (f *serverFlags) check(cmd *cobra.Command) error {
 	var list session.Faults
-	f.checkStore(&list)
+	f.store.Check(&list)
+	f.Store = f.store.Location
 	if f.Snapshots.Every < 0 || f.Snapshots.Every > 0 && f.Snapshots.Every < backup.LeastEvery {
 		list.Add("--snapshot-every %v: want at least %v, or 0 for never", f.Snapshots.Every, backup.LeastEvery)
 	}
@@ -115,14 +116,6 @@ func checkTraces(list *session.Faults, endpoint string) {
 		(err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "") {
 		list.Add("--trace-endpoint %q: want http://host:port or https://host:port", endpoint)
 	}
-}
-
-// plainPathError returns the text of a file error without the name of the system call.
-func plainPathError(err error) string {
-	if e, ok := errors.AsType[*fs.PathError](err); ok {
-		return fmt.Sprintf("%s: %v", e.Path, e.Err)
-	}
-	return err.Error()
 }
 
 // NewServerCommand returns `berth server`.

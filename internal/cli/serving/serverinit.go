@@ -49,15 +49,15 @@ func (v *advertisedFlags) settings(list *session.Faults) datadir.Settings {
 		list.Add("--advertise is missing: want the HOST[:PORT] at which other machines reach this one")
 		return datadir.Settings{}
 	}
-	api, err := parseHostPort(v.address, datadir.PortAPI)
+	api, err := session.ParseHostPort(v.address, datadir.PortAPI)
 	list.AddError("--advertise", err)
 	peers := v.peers
 	if peers == "" && err == nil {
-		host, _, _ := net.SplitHostPort(api) // parseHostPort returned the address
+		host, _, _ := net.SplitHostPort(api) // session.ParseHostPort returned the address
 		peers = net.JoinHostPort(host, fmt.Sprint(datadir.PortPeers))
 	}
 	if err == nil || v.peers != "" {
-		peers, err = parseHostPort(peers, datadir.PortPeers)
+		peers, err = session.ParseHostPort(peers, datadir.PortPeers)
 		list.AddError("--advertise-peers", err)
 	}
 	if api != "" && api == peers {

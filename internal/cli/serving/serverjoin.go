@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/berthd/berth/internal/cli/session"
+	"github.com/berthd/berth/internal/cli/storeflags"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/hinted"
 	"github.com/berthd/berth/internal/pki"
@@ -28,7 +29,7 @@ type joinCommand struct {
 	servers   []string
 	tokenFile string
 	external  bool
-	store     serverFlags // only its store flags are used
+	store     storeflags.Flags
 }
 
 func newServerJoinCommand(sess *session.Session) *cobra.Command {
@@ -48,7 +49,7 @@ func newServerJoinCommand(sess *session.Session) *cobra.Command {
 	cmd.Flags().StringVar(&j.tokenFile, "token-file", "", "`FILE` with the join token")
 	cmd.Flags().BoolVar(&j.external, "external-store", false,
 		"the servers use an external store: start this server with --store; it does not become a member")
-	j.store.addStoreFlags(cmd.Flags())
+	j.store.AddTo(cmd.Flags())
 	return cmd
 }
 
@@ -67,12 +68,12 @@ func (j *joinCommand) run(cmd *cobra.Command, _ []string) error {
 			list.Add("%s", session.ErrorText(err))
 		}
 	}
-	j.store.checkStore(&list)
+	j.store.Check(&list)
 	if err := list.Err(cmd); err != nil {
 		return err
 	}
 	var err error
-	if want.Store, err = j.store.Store.Record(); err != nil {
+	if want.Store, err = j.store.Location.Record(); err != nil {
 		return err
 	}
 	want.External = j.external || want.Store != nil
@@ -90,7 +91,7 @@ func checkServers(list *session.Faults, servers []string) {
 			list.Add("--server %q: want https://HOST:%d", s, datadir.PortAPI)
 			continue
 		}
-		_, err := parseHostPort(strings.TrimSuffix(host, "/"), datadir.PortAPI)
+		_, err := session.ParseHostPort(strings.TrimSuffix(host, "/"), datadir.PortAPI)
 		list.AddError("--server", err)
 	}
 }

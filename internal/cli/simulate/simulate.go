@@ -21,8 +21,8 @@ import (
 	"github.com/berthd/berth/internal/cli/session"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/manifest"
-	"github.com/berthd/berth/internal/serve/engines"
 	"github.com/berthd/berth/internal/store"
+	"github.com/berthd/berth/internal/store/snapshotfile"
 	"github.com/berthd/berth/internal/whatif"
 	"github.com/berthd/berth/internal/wording"
 )
@@ -155,7 +155,7 @@ func (s *simulation) openBranch(ctx context.Context) (*store.Branch, time.Time, 
 			return nil, time.Time{}, fmt.Errorf("read the snapshot: %w", err)
 		}
 		defer file.Close()
-		records, info, err = engines.ReadSnapshot(file)
+		records, info, err = snapshotfile.ReadAll(file)
 	}
 	var branch *store.Branch
 	if err == nil {
@@ -183,7 +183,7 @@ func (s *simulation) download(ctx context.Context) ([]store.Record, store.Snapsh
 		_ = to.CloseWithError(err) // CloseWithError always returns nil
 		sent <- err
 	}()
-	records, info, err := engines.ReadSnapshot(from)
+	records, info, err := snapshotfile.ReadAll(from)
 	_ = from.CloseWithError(err) // CloseWithError always returns nil
 	if refused := <-sent; refused != nil && !errors.Is(refused, io.ErrClosedPipe) {
 		return nil, info, refused

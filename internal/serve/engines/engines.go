@@ -1,5 +1,5 @@
 // Package engines opens the store of a server: one that runs in the server's process, or an external one by the scheme
-// of its URL. It also restores and reads the snapshots of a server's own store. No other package names a driver.
+// of its URL. It also makes a server's own store from a snapshot. No other package names a driver.
 package engines
 
 import (
@@ -70,15 +70,6 @@ func Restore(dir string, from io.Reader) error { return etcd.Restore(dir, from) 
 // follow before the new directory replaces the old one.
 func ForceAlone(ctx context.Context, dir, name, to string) error {
 	return etcd.ForceAlone(ctx, etcd.Config{Dir: dir, Name: name}, to)
-}
-
-// Inspect reads a snapshot of a server's own store to its end, checks it, and describes its content. A damaged snapshot
-// is an error that wraps store.ErrInvalid.
-func Inspect(from io.Reader) (store.SnapshotInfo, error) { return etcd.Inspect(from) }
-
-// ReadSnapshot is Inspect that also returns the records of the snapshot, in the order of their keys.
-func ReadSnapshot(from io.Reader) ([]store.Record, store.SnapshotInfo, error) {
-	return etcd.ReadSnapshot(from)
 }
 
 // Dial connects to an external store, and returns once it answered. The errors say what an operator can do.

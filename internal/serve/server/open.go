@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/url"
 	"os"
@@ -21,6 +22,7 @@ import (
 	"github.com/berthd/berth/internal/serve/engines"
 	"github.com/berthd/berth/internal/store"
 	"github.com/berthd/berth/internal/store/batching"
+	"github.com/berthd/berth/internal/store/restore"
 )
 
 // OpenIdentity reads the settings and the certificate of a server that other machines reach. Without settings it
@@ -92,7 +94,7 @@ func onAllInterfaces(address string) string {
 // openStore opens the server's own store, or connects to an external one.
 func (s *Server) openStore(ctx context.Context) (store.ServerEngine, error) {
 	if c := s.Config.Store; len(c.Endpoints) > 0 {
-		return c.Dial(ctx, s.Config.Log)
+		return dialComplete(ctx, c, s.Config.Log)
 	}
 	// A store with several members opens once it has a quorum.
 	if s.settings != nil {
@@ -103,6 +105,26 @@ func (s *Server) openStore(ctx context.Context) (store.ServerEngine, error) {
 		defer late.Stop()
 	}
 	return s.OpenOwnStore(ctx)
+}
+
+// dialComplete connects to an external store. It refuses a store with an incomplete restore: what such a store lacks
+// would count as deleted.
+func dialComplete(ctx context.Context, at engines.Location, log *slog.Logger) (store.ServerEngine, error) {
+	engine, err := at.Dial(ctx, log)
+	if err != nil {
+		return nil, err
+	}
+	err = restore.CheckComplete(ctx, engine, store.DefaultPrefix)
+	if err == nil {
+		return engine, nil
+	}
+	if errors.Is(err, restore.ErrIncomplete) {
+		err = &hinted.Error{
+			Err:  err,
+			Hint: "Run the same `berth operator snapshot restore` again. It completes the store.",
+		}
+	}
+	return nil, errors.Join(err, engine.Close())
 }
 
 // OpenOwnStore opens the server's own store. It creates a store only for a new server. A missing store was lost, and an

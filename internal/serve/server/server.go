@@ -32,9 +32,9 @@ import (
 	"github.com/berthd/berth/internal/pki"
 	"github.com/berthd/berth/internal/secrets"
 	"github.com/berthd/berth/internal/serve/datadir"
-	"github.com/berthd/berth/internal/serve/engines"
 	"github.com/berthd/berth/internal/store"
 	"github.com/berthd/berth/internal/store/batching"
+	"github.com/berthd/berth/internal/store/snapshotfile"
 	"github.com/berthd/berth/internal/telemetry"
 	"github.com/berthd/berth/internal/transport"
 	"github.com/berthd/berth/internal/version"
@@ -250,10 +250,12 @@ func (s *Server) wireBackups(registry *prometheus.Registry) (health func() error
 		return nil, nil //nolint:nilnil // disabled snapshots cannot fail
 	}
 	backups, err := backup.New(backup.Config{
-		Snapshot: s.engine.Snapshot,
+		Snapshot: func(ctx context.Context, to io.Writer) error {
+			return s.engine.Snapshot(ctx, store.DefaultPrefix, to)
+		},
 		Revision: func() uint64 { return s.tables.Snapshot().Revision() },
 		Inspect: func(from io.Reader) error {
-			_, err := engines.Inspect(from)
+			_, err := snapshotfile.Inspect(from)
 			return err
 		},
 		Dir:     c.Dir,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 
@@ -34,45 +35,38 @@ func ForceAlone(ctx context.Context, config Config, to string) (err error) {
 		return fmt.Errorf("data directory %s: %w", config.Dir, err)
 	}
 	defer lock.Close()
-	if err := os.MkdirAll(to, 0o700); err != nil {
-		return fmt.Errorf("force a store of one: %w", err)
-	}
-	scratch, err := os.MkdirTemp(to, "force-")
+	err = createStore(to, func(scratch string) (newDatabase, error) {
+		// Have etcd apply its log to its database, as the only member. This changes the data permanently, so it works
+		// on a copy.
+		config.Dir = filepath.Join(scratch, "copy")
+		path := filepath.Join(scratch, "database")
+		if err := os.CopyFS(filepath.Join(config.Dir, "member"), os.DirFS(member)); err != nil {
+			return newDatabase{}, err
+		}
+		return newDatabase{path: path, hasSum: true, bump: restoreRevisionBump}, extract(ctx, config, path)
+	})
 	if err != nil {
-		return fmt.Errorf("force a store of one: %w", err)
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
-	// 1. Have etcd apply its log to its database, as the only member. This changes the data permanently, so it works on
-	// a copy.
-	snapshot := filepath.Join(scratch, "snapshot")
-	config.Dir = filepath.Join(scratch, "copy")
-	if err = os.CopyFS(filepath.Join(config.Dir, "member"), os.DirFS(member)); err == nil {
-		err = extract(ctx, config, snapshot)
-	}
-	if err != nil {
-		return fmt.Errorf("force a store of one: %w", err)
-	}
-	// 2. Create a new store from the result. A member that comes back refuses it as another store.
-	file, err := os.Open(snapshot)
-	if err != nil {
-		return fmt.Errorf("force a store of one: %w", err)
-	}
-	if err := errors.Join(Restore(to, file), file.Close()); err != nil {
 		return fmt.Errorf("force a store of one: %w", err)
 	}
 	return nil
 }
 
-// extract starts the directory's member as the only one, and writes a snapshot of it.
+// extract starts the directory's member as the only one, and writes its database to a file, with its sum.
 func extract(ctx context.Context, config Config, path string) (err error) {
 	e, err := start(ctx, config, func(c *embed.Config) { c.ForceNewCluster = true })
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, e.Close()) }()
+	from, err := e.client.Snapshot(ctx)
+	if err != nil {
+		return e.readError(ctx, err)
+	}
+	defer from.Close()
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}
-	return errors.Join(e.Snapshot(ctx, file), file.Sync(), file.Close())
+	_, err = io.Copy(file, from)
+	return errors.Join(err, file.Sync(), file.Close())
 }

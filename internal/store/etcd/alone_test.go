@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,10 +15,14 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"pgregory.net/rapid"
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/store"
 	"github.com/berthd/berth/internal/store/election"
+	"github.com/berthd/berth/internal/store/memory"
+	"github.com/berthd/berth/internal/store/snapshotfile"
 	"github.com/berthd/berth/internal/testkit"
 )
 
@@ -55,17 +60,17 @@ func sample(t *testing.T, e store.Engine) cluster.Leader {
 	return leader
 }
 
-// TestInspect describes the content of a snapshot, and refuses other files.
-func TestInspect(t *testing.T) {
-	t.Setenv("TMPDIR", t.TempDir())
+// TestSnapshotInfo describes the content of a snapshot.
+func TestSnapshotInfo(t *testing.T) {
+	t.Parallel()
 	e := open(t, Config{Dir: filepath.Join(t.TempDir(), "store"), NoSync: true})
 	leader := sample(t, e)
 	var snapshot bytes.Buffer
-	if err := e.Snapshot(t.Context(), &snapshot); err != nil {
+	if err := e.Snapshot(t.Context(), store.DefaultPrefix, &snapshot); err != nil {
 		t.Fatal(err)
 	}
-	whole := snapshot.Bytes()
-	got, err := Inspect(bytes.NewReader(whole))
+	size := int64(snapshot.Len())
+	got, err := snapshotfile.Inspect(&snapshot)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,26 +78,120 @@ func TestInspect(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := SnapshotInfo{
-		Revision: present.Revision, Keys: 7, Size: int64(len(whole)), Hash: fmt.Sprintf("%x", whole[len(whole)-32:]),
-		Nouns:   map[string]int{"leader": 1, "service": 2, "job": 1, "event": 1, "plan": 1, "berth-beat": 1},
+	want := store.SnapshotInfo{
+		Prefix: store.DefaultPrefix, Revision: present.Revision, Keys: 6, Size: size,
+		Nouns:   map[string]int{"leader": 1, "service": 2, "job": 1, "event": 1, "plan": 1},
 		Taken:   time.Date(2026, 11, 20, 9, 1, 0, 0, time.UTC),
 		Leaders: map[string]cluster.Leader{"main": leader},
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
+	ignored := cmpopts.IgnoreFields(store.SnapshotInfo{}, "Hash", "Saved", "Build")
+	if diff := cmp.Diff(want, got, ignored); diff != "" {
 		t.Errorf("info (-want +got):\n%s", diff)
 	}
-	flipped := bytes.Clone(whole)
-	flipped[len(flipped)/2] ^= 1
-	for name, data := range map[string][]byte{
-		"nothing": nil, "cut short": whole[:len(whole)/2], "without its hash": whole[:len(whole)-32],
-		"flipped": flipped, "rubbish": bytes.Repeat([]byte{7}, 1000*512+32),
-	} {
-		if _, err := Inspect(bytes.NewReader(data)); !errors.Is(err, store.ErrInvalid) {
-			t.Errorf("%s: got error %v, want ErrInvalid", name, err)
+}
+
+// TestSnapshotMoves carries the same records from a store in memory through etcd back to a store in memory, with their
+// revisions. The store in etcd continues above the revision of the snapshot.
+func TestSnapshotMoves(t *testing.T) {
+	t.Parallel()
+	values := rapid.MapOf(rapid.String(), rapid.SliceOf(rapid.Byte()))
+	steps := rapid.SliceOfN(values, 1, 8)
+	for seed := range 4 {
+		first := memory.New(memory.Options{})
+		defer first.Close()
+		for i, step := range steps.Example(seed) {
+			var g store.Group
+			for key, value := range step { // order-free: one commit
+				g.Ops = append(g.Ops, store.Op{Key: "berth/" + key, Value: value, Delete: i > 0 && len(value)%5 == 0})
+			}
+			if _, err := first.Commit(t.Context(), []store.Group{g}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		saved := func(e store.Engine) []byte {
+			t.Helper()
+			var out bytes.Buffer
+			if err := e.Snapshot(t.Context(), "berth/", &out); err != nil {
+				t.Fatal(err)
+			}
+			return out.Bytes()
+		}
+		content := func(snapshot []byte) ([]store.Record, uint64) {
+			t.Helper()
+			records, info, err := snapshotfile.ReadAll(bytes.NewReader(snapshot))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return records, info.Revision
+		}
+		one := saved(first)
+		dir := filepath.Join(t.TempDir(), "store")
+		if err := Restore(dir, bytes.NewReader(one)); err != nil {
+			t.Fatal(err)
+		}
+		second := open(t, Config{Dir: dir, NoSync: true})
+		two := saved(second)
+		third := memory.New(memory.Options{})
+		defer third.Close()
+		if err := third.Restore(bytes.NewReader(two)); err != nil {
+			t.Fatal(err)
+		}
+		want, before := content(one)
+		for name, snapshot := range map[string][]byte{"etcd": two, "memory": saved(third)} {
+			got, after := content(snapshot)
+			if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("seed %d, in %s (-want +got):\n%s", seed, name, diff)
+			}
+			if after < before+restoreRevisionBump {
+				t.Errorf("seed %d, in %s: revision %d, want far above %d", seed, name, after, before)
+			}
 		}
 	}
-	if left, err := filepath.Glob(filepath.Join(os.TempDir(), "berth-snapshot-*")); err != nil || len(left) > 0 {
+}
+
+// TestSnapshotOfCompactedRevision compacts the revision of a snapshot after its first page.
+func TestSnapshotOfCompactedRevision(t *testing.T) {
+	t.Parallel()
+	e := open(t, Config{Dir: filepath.Join(t.TempDir(), "store"), NoSync: true})
+	var g store.Group
+	for i := range snapshotPage + 1 {
+		g.Ops = append(g.Ops, store.Op{Key: fmt.Sprintf("berth/%06d", i), Value: make([]byte, 200)})
+	}
+	if _, err := e.Commit(t.Context(), []store.Group{g}); err != nil {
+		t.Fatal(err)
+	}
+	err := e.Snapshot(t.Context(), "berth/", compactingWriter(func() {
+		if err := write(t.Context(), e, "later"); err != nil {
+			t.Error(err)
+		}
+		compact(t, e)
+	}))
+	if !errors.Is(err, store.ErrCompacted) {
+		t.Errorf("got error %v, want ErrCompacted", err)
+	}
+}
+
+// compactingWriter is a writer that calls a function at each write.
+type compactingWriter func()
+
+func (f compactingWriter) Write(b []byte) (int, error) {
+	f()
+	return len(b), nil
+}
+
+// TestRestoreOfLargeRevision refuses a snapshot whose revision etcd could not continue from.
+func TestRestoreOfLargeRevision(t *testing.T) {
+	t.Parallel()
+	var snapshot bytes.Buffer
+	header := snapshotfile.NewHeader("berth/", math.MaxInt64)
+	if err := snapshotfile.Write(&snapshot, header, nil); err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(t.TempDir(), "store")
+	if err := Restore(dir, &snapshot); !errors.Is(err, store.ErrInvalid) {
+		t.Errorf("got error %v, want ErrInvalid", err)
+	}
+	if left, err := filepath.Glob(filepath.Join(dir, "restore-*")); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, error %v", left, err)
 	}
 }
@@ -109,10 +208,10 @@ func TestSnapshotOfALaggard(t *testing.T) {
 			t.Fatal(err)
 		}
 		var snapshot bytes.Buffer
-		if err := f.engines[(i+1)%3].Snapshot(t.Context(), &snapshot); err != nil {
+		if err := f.engines[(i+1)%3].Snapshot(t.Context(), "", &snapshot); err != nil {
 			t.Fatal(err)
 		}
-		info, err := Inspect(&snapshot)
+		info, err := snapshotfile.Inspect(&snapshot)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -125,10 +224,10 @@ func TestSnapshotOfALaggard(t *testing.T) {
 	f.stop(0)
 	f.stop(1)
 	var snapshot bytes.Buffer
-	if err := f.engines[2].Snapshot(t.Context(), &snapshot); err != nil {
+	if err := f.engines[2].Snapshot(t.Context(), "", &snapshot); err != nil {
 		t.Fatalf("without a quorum: %v", err)
 	}
-	if _, err := Inspect(&snapshot); err != nil {
+	if _, err := snapshotfile.Inspect(&snapshot); err != nil {
 		t.Errorf("without a quorum: %v", err)
 	}
 }
@@ -140,7 +239,7 @@ func TestRestoreAFleet(t *testing.T) {
 	f := newFleet(t, 3, nil)
 	leader := sample(t, f.engines[0])
 	var snapshot bytes.Buffer
-	if err := f.engines[1].Snapshot(t.Context(), &snapshot); err != nil {
+	if err := f.engines[1].Snapshot(t.Context(), "", &snapshot); err != nil {
 		t.Fatal(err)
 	}
 	if err := write(t.Context(), f.engines[2], "late"); err != nil {
@@ -243,7 +342,7 @@ func TestForceAlone(t *testing.T) {
 	if diff := cmp.Diff(before, listing(t, f.configs[2].Dir)); diff != "" {
 		t.Errorf("the old directory was changed (-before +after):\n%s", diff)
 	}
-	if left, err := filepath.Glob(filepath.Join(made, "force-*")); err != nil || len(left) > 0 {
+	if left, err := filepath.Glob(filepath.Join(made, "restore-*")); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, error %v", left, err)
 	}
 	f.configs[2].Dir = made

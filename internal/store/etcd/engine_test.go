@@ -52,7 +52,7 @@ func TestRestoreJumps(t *testing.T) {
 		t.Fatal(err)
 	}
 	var snapshot bytes.Buffer
-	if err := engine.Snapshot(t.Context(), &snapshot); err != nil {
+	if err := engine.Snapshot(t.Context(), "", &snapshot); err != nil {
 		t.Fatal(err)
 	}
 	var last uint64
@@ -90,7 +90,7 @@ func TestDamagedSnapshotLeavesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	var snapshot bytes.Buffer
-	if err := engine.Snapshot(t.Context(), &snapshot); err != nil {
+	if err := engine.Snapshot(t.Context(), "", &snapshot); err != nil {
 		t.Fatal(err)
 	}
 	dir := filepath.Join(t.TempDir(), "restored")

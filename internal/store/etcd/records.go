@@ -104,29 +104,52 @@ func (r *records) Revision(ctx context.Context, prefix string) (uint64, error) {
 	return revision, nil
 }
 
+// list reads the records under a prefix in pages.
 func (r *records) list(ctx context.Context, prefix string, page int64) (store.Listing, error) {
 	var listing store.Listing
+	err := r.scan(ctx, prefix, page, func(p *clientv3.GetResponse) error {
+		if listing.Revision == 0 {
+			listing.Revision = uint64(p.Header.Revision)
+			listing.Records = make([]store.Record, 0, p.Count)
+		}
+		for _, kv := range p.Kvs {
+			listing.Records = append(listing.Records, r.record(kv))
+		}
+		return nil
+	})
+	if err != nil {
+		return store.Listing{}, err
+	}
+	return listing, nil
+}
+
+// scan passes the records under a prefix to visit, page by page, in the order of their keys and all as they stood at
+// the revision of the first page. It returns etcd's own errors, and those of visit.
+func (r *records) scan(ctx context.Context, prefix string, page int64, visit func(*clientv3.GetResponse) error,
+	options ...clientv3.OpOption,
+) error {
 	from, end := r.prefix+prefix, clientv3.GetPrefixRangeEnd(r.prefix+prefix)
 	if from == "" {
 		from, end = "\x00", "\x00" // etcd's form of all keys
 	}
+	revision := int64(0)
 	for {
 		response, err := retryRead(ctx, r.calls, func(ctx context.Context) (*clientv3.GetResponse, error) {
-			return r.client.Get(ctx, from, clientv3.WithRange(end),
-				clientv3.WithLimit(page), clientv3.WithRev(int64(listing.Revision)))
+			return r.client.Get(ctx, from, append([]clientv3.OpOption{
+				clientv3.WithRange(end), clientv3.WithLimit(page), clientv3.WithRev(revision),
+			}, options...)...)
 		})
 		if err != nil {
-			return store.Listing{}, err
+			return err
 		}
-		if listing.Revision == 0 {
-			listing.Revision = uint64(response.Header.Revision)
-			listing.Records = make([]store.Record, 0, response.Count)
+		if revision == 0 {
+			revision = response.Header.Revision
 		}
-		for _, kv := range response.Kvs {
-			listing.Records = append(listing.Records, r.record(kv))
+		if err := visit(response); err != nil {
+			return err
 		}
 		if !response.More {
-			return listing, nil
+			return nil
 		}
 		from = string(response.Kvs[len(response.Kvs)-1].Key) + "\x00"
 	}

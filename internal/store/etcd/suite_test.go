@@ -62,8 +62,8 @@ func (r *rotating) Watch(ctx context.Context, prefix string, after uint64) store
 	return r.member().Watch(ctx, prefix, after)
 }
 
-func (r *rotating) Snapshot(ctx context.Context, to io.Writer) error {
-	return r.member().Snapshot(ctx, to)
+func (r *rotating) Snapshot(ctx context.Context, prefix string, to io.Writer) error {
+	return r.member().Snapshot(ctx, prefix, to)
 }
 
 func (r *rotating) Limits() store.Limits { return r.member().Limits() }

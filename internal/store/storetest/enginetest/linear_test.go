@@ -161,7 +161,7 @@ func killWithDataLoss(t *testing.T, engine *memory.Engine, kill func()) func() {
 		mu.Lock()
 		defer mu.Unlock()
 		var flushed bytes.Buffer
-		if err := engine.Snapshot(t.Context(), &flushed); err != nil {
+		if err := engine.Snapshot(t.Context(), "", &flushed); err != nil {
 			t.Errorf("snapshot: %v", err)
 		}
 		time.Sleep(10 * time.Millisecond) // in-bubble: see the test

@@ -1,5 +1,5 @@
-// Package serving implements the commands that run servers and agents: dev, server and agent.
-package serving
+// Package storeflags has the flags that name a store outside of Berth's servers.
+package storeflags
 
 import (
 	"os"
@@ -13,26 +13,33 @@ import (
 	"github.com/berthd/berth/internal/serve/engines"
 )
 
-// addStoreFlags adds the flags about a store that runs elsewhere. checkStore parses them.
-func (f *serverFlags) addStoreFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&f.storeURL, "store", "",
+// Flags are the flags about a store that runs elsewhere.
+type Flags struct {
+	// Location is complete after Check. Without --store it has no endpoints.
+	Location engines.Location
+	url      string
+}
+
+// AddTo adds the flags to a command.
+func (f *Flags) AddTo(fs *pflag.FlagSet) {
+	fs.StringVar(&f.url, "store", "",
 		"external etcd to use, `etcd://host:2379,host:2379`, instead of the server's own; it "+
 			"must be the same on every server")
-	fs.StringVar(&f.Store.CA, "store-ca", "",
+	fs.StringVar(&f.Location.CA, "store-ca", "",
 		"file with the certificate authority of the external etcd, or `system` for the authorities of this "+
 			"machine; enables https")
-	fs.StringVar(&f.Store.Cert, "store-cert", "", "file with the client certificate for the external etcd")
-	fs.StringVar(&f.Store.Key, "store-key", "", "file with the key of the client certificate")
-	fs.StringVar(&f.Store.User, "store-user", "", "user name at the external etcd")
-	fs.StringVar(&f.Store.PasswordFile, "store-password-file", "",
+	fs.StringVar(&f.Location.Cert, "store-cert", "", "file with the client certificate for the external etcd")
+	fs.StringVar(&f.Location.Key, "store-key", "", "file with the key of the client certificate")
+	fs.StringVar(&f.Location.User, "store-user", "", "user name at the external etcd")
+	fs.StringVar(&f.Location.PasswordFile, "store-password-file", "",
 		"file with the password of that user; default "+engines.PasswordVariable+" in the environment")
-	fs.StringVar(&f.Store.Prefix, "store-prefix", "",
+	fs.StringVar(&f.Location.Prefix, "store-prefix", "",
 		"prefix of all keys in the external etcd, such as prod/; control planes that share an etcd need "+
 			"different prefixes")
 }
 
-// checkStoreUser adds faults of the user and of the prefix to list.
-func checkStoreUser(c *engines.Location, list *session.Faults) {
+// checkUser adds faults of the user and of the prefix to list.
+func checkUser(c *engines.Location, list *session.Faults) {
 	switch {
 	case c.User == "" && c.PasswordFile != "":
 		list.Add("--store-password-file needs --store-user")
@@ -47,26 +54,26 @@ func checkStoreUser(c *engines.Location, list *session.Faults) {
 	}
 }
 
-// checkStore parses the flags about an etcd that runs elsewhere.
-func (f *serverFlags) checkStore(list *session.Faults) {
+// Check parses the flags, and adds their faults to list.
+func (f *Flags) Check(list *session.Faults) {
 	files := []struct{ flag, path string }{
-		{"--store-ca", f.Store.CA},
-		{"--store-cert", f.Store.Cert},
-		{"--store-key", f.Store.Key},
-		{"--store-password-file", f.Store.PasswordFile},
+		{"--store-ca", f.Location.CA},
+		{"--store-cert", f.Location.Cert},
+		{"--store-key", f.Location.Key},
+		{"--store-password-file", f.Location.PasswordFile},
 	}
-	if f.storeURL == "" {
-		for _, file := range append(files, struct{ flag, path string }{"--store-user", f.Store.User},
-			struct{ flag, path string }{"--store-prefix", f.Store.Prefix}) {
+	if f.url == "" {
+		for _, file := range append(files, struct{ flag, path string }{"--store-user", f.Location.User},
+			struct{ flag, path string }{"--store-prefix", f.Location.Prefix}) {
 			if file.path != "" {
 				list.Add("%s needs --store: it is only for an external etcd", file.flag)
 			}
 		}
 		return
 	}
-	scheme, hosts, _ := strings.Cut(f.storeURL, "://")
+	scheme, hosts, _ := strings.Cut(f.url, "://")
 	if hosts == "" || !slices.Contains(engines.Schemes(), scheme) {
-		list.Add("--store %q: want etcd://host:port; separate several with commas", f.storeURL)
+		list.Add("--store %q: want etcd://host:port; separate several with commas", f.url)
 		return
 	}
 	if strings.Contains(hosts, "@") { // the value may hold a password, so the message does not repeat it
@@ -74,18 +81,18 @@ func (f *serverFlags) checkStore(list *session.Faults) {
 			"--store-password-file")
 		return
 	}
-	checkStoreUser(&f.Store, list)
-	f.Store.Scheme = scheme
+	checkUser(&f.Location, list)
+	f.Location.Scheme = scheme
 	transport := "http://"
-	if f.Store.CA != "" || f.Store.Cert != "" {
+	if f.Location.CA != "" || f.Location.Cert != "" {
 		transport = "https://"
 	}
 	for _, host := range session.SplitList([]string{hosts}) {
-		address, err := parseHostPort(strings.TrimPrefix(host, scheme+"://"), datadir.PortEtcd)
+		address, err := session.ParseHostPort(strings.TrimPrefix(host, scheme+"://"), datadir.PortEtcd)
 		list.AddError("--store", err)
-		f.Store.Endpoints = append(f.Store.Endpoints, transport+address)
+		f.Location.Endpoints = append(f.Location.Endpoints, transport+address)
 	}
-	if (f.Store.Cert == "") != (f.Store.Key == "") {
+	if (f.Location.Cert == "") != (f.Location.Key == "") {
 		list.Add("--store-cert and --store-key must be given together")
 	}
 	for _, file := range files {
@@ -93,7 +100,7 @@ func (f *serverFlags) checkStore(list *session.Faults) {
 			continue
 		}
 		if _, err := os.Stat(file.path); err != nil {
-			list.Add("%s %s", file.flag, plainPathError(err))
+			list.Add("%s %s", file.flag, session.PlainPathError(err))
 		}
 	}
 }
