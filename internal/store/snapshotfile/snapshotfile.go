@@ -1,5 +1,5 @@
 // Package snapshotfile is the format of a snapshot: the records under one prefix of a store, at one revision. The
-// format belongs to no engine, so a snapshot of one engine restores on another (ADR 0083).
+// format belongs to no engine, so a snapshot of one engine restores on another (ADR 0084).
 //
 // A file is lines of JSON. The first line is the header, here on two lines:
 //
