@@ -78,24 +78,7 @@ func newRootCommand(sess *session.Session) *cobra.Command {
 		}
 		return &session.UsageError{Command: cmd.CommandPath(), Message: session.FlagErrorText(cmd, err)}
 	})
-	root.PersistentFlags().StringSliceVar(&sess.Addrs, "addr", nil,
-		"address of a server, https://host:port, http://host:port or unix:///path; several addresses of the same "+
-			"control plane, separated by commas, are tried in turn (BERTH_ADDR)")
-	root.PersistentFlags().StringVar(&sess.TokenFile, "token-file", "",
-		"file with the token that is sent to the server (BERTH_TOKEN, BERTH_TOKEN_FILE)")
-	root.PersistentFlags().StringVar(&sess.CAFile, "ca-file", "",
-		"file with the certificate of the servers' certificate authority (BERTH_CA_FILE)")
-	root.PersistentFlags().StringVar(&sess.CAHash, "ca-hash", "",
-		"SHA-256 of the certificate of the servers' certificate authority, in hex, instead of the file "+
-			"(BERTH_CA_HASH)")
-	root.PersistentFlags().StringVarP(&sess.Format, "output", "o", "table",
-		"output format: table, wide, json, yaml, jsonpath=PATH (RFC 9535) or go-template=TEMPLATE")
-	session.RegisterCompletion(root, "output",
-		cobra.FixedCompletions([]string{"table", "wide", "json", "yaml", "jsonpath=", "go-template="},
-			cobra.ShellCompDirectiveNoFileComp))
-	session.RegisterCompletion(root, "addr", cobra.NoFileCompletions)
-	session.RegisterCompletion(root, "ca-hash", cobra.NoFileCompletions)
-
+	addGlobalFlags(root, sess)
 	root.AddGroup(&cobra.Group{ID: "run", Title: "Run:"}, &cobra.Group{ID: "inspect", Title: "Inspect:"},
 		&cobra.Group{ID: "change", Title: "Change:"}, &cobra.Group{ID: "serve", Title: "Serve:"})
 	add := func(group string, commands ...*cobra.Command) {
@@ -128,6 +111,27 @@ func newRootCommand(sess *session.Session) *cobra.Command {
 	addExamples(root, commandExamples())
 	checkTopics(sess, root)
 	return root
+}
+
+// addGlobalFlags adds the flags of all commands.
+func addGlobalFlags(root *cobra.Command, sess *session.Session) {
+	root.PersistentFlags().StringSliceVar(&sess.Addrs, "addr", nil,
+		"address of a server, https://host:port, http://host:port or unix:///path; several addresses of the same "+
+			"control plane, separated by commas, are tried in turn (BERTH_ADDR)")
+	root.PersistentFlags().StringVar(&sess.TokenFile, "token-file", "",
+		"file with the token that is sent to the server (BERTH_TOKEN, BERTH_TOKEN_FILE)")
+	root.PersistentFlags().StringVar(&sess.CAFile, "ca-file", "",
+		"file with the certificate of the servers' certificate authority (BERTH_CA_FILE)")
+	root.PersistentFlags().StringVar(&sess.CAHash, "ca-hash", "",
+		"SHA-256 of the certificate of the servers' certificate authority, in hex, instead of the file "+
+			"(BERTH_CA_HASH)")
+	root.PersistentFlags().StringVarP(&sess.Format, "output", "o", "table",
+		"output format: table, wide, json, yaml, jsonpath=PATH (RFC 9535) or go-template=TEMPLATE")
+	session.RegisterCompletion(root, "output",
+		cobra.FixedCompletions([]string{"table", "wide", "json", "yaml", "jsonpath=", "go-template="},
+			cobra.ShellCompDirectiveNoFileComp))
+	session.RegisterCompletion(root, "addr", cobra.NoFileCompletions)
+	session.RegisterCompletion(root, "ca-hash", cobra.NoFileCompletions)
 }
 
 // Run runs one command line and returns the exit code.

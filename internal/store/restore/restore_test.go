@@ -30,7 +30,7 @@ func save(t *testing.T, count int) saved {
 	t.Helper()
 	engine := memory.New(memory.Options{})
 	defer engine.Close()
-	put(t, engine, string(prefix.Leader("default")), encode(t, cluster.Leader{Epoch: 3, Holder: "s1", Incarnation: 1}))
+	put(t, engine, prefix.Leader("default"), encode(t, cluster.Leader{Epoch: 3, Holder: "s1", Incarnation: 1}))
 	put(t, engine, prefix.Server("s1"), encode(t, cluster.Server{ID: "s1"}))
 	for i := range count {
 		put(t, engine, fmt.Sprintf("berth/x/%04d", i), strings.Repeat("v", 1000))
