@@ -22,7 +22,8 @@ import (
 
 // Bounds of the traffic.
 const (
-	// requestLimit is how long an answer may take on a machine that does much else.
+	// requestLimit is how long an answer may take, and more on a busy machine: a container with few shares of CPU waits
+	// long for its turn.
 	requestLimit = 10 * time.Second
 	// followWait is how long a question for the addresses waits for a change, and followLimit how long for the answer.
 	followWait  = 5 * time.Second
@@ -235,7 +236,7 @@ func (t *Traffic) work(ctx context.Context, random *rand.Rand) {
 func (t *Traffic) request(ctx context.Context, to *target) {
 	t.sent.Add(1)
 	began := time.Now()
-	limited, cancel := context.WithTimeout(ctx, requestLimit)
+	limited, cancel := testkit.WithLimit(ctx, requestLimit)
 	defer cancel()
 	err := func() error {
 		req, err := http.NewRequestWithContext(limited, http.MethodPost, to.url,
