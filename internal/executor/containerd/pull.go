@@ -111,10 +111,11 @@ type pull struct {
 	progressMu sync.Mutex
 	rate       rate // progressMu
 
-	mu    sync.Mutex
-	state string                               // the current activity, unless it is fetching
-	parts map[digest.Digest]*part              // configuration and layers
-	blobs map[digest.Digest]ocispec.Descriptor // all requested ones
+	mu      sync.Mutex
+	state   string                               // the current activity, unless it is fetching
+	failure string                               // the state after the last try; empty during the first one
+	parts   map[digest.Digest]*part              // configuration and layers
+	blobs   map[digest.Digest]ocispec.Descriptor // all requested ones
 }
 
 // pullShared pulls an image, or joins a running pull; displayName is its name for users. It returns soon after ctx
@@ -249,7 +250,7 @@ func (p *pull) run(ctx context.Context) (client.Image, error) {
 			return nil, fmt.Errorf("pull %s: %s, and to ask again in %v is later than a pull waits", p.displayName,
 				fault.cause, wait.Round(time.Second))
 		}
-		p.setState(fmt.Sprintf("pulling %s: %s%s%v (try %d of %d)", p.displayName, fault.cause,
+		p.setFailure(fmt.Sprintf("pulling %s: %s%s%v (try %d of %d)", p.displayName, fault.cause,
 			cluster.MessageTriesAgain, roundWait(wait), try+1, u.MaxAttempts))
 		if fault.suspend {
 			continue // awaitRegistry counts it
@@ -337,6 +338,14 @@ func (p *pull) dropPartial(ctx context.Context) {
 		_ = p.images.client.ContentStore().Abort(ctx, remotes.MakeRefKey(ctx, d))
 	}
 	clear(p.blobs)
+}
+
+// setFailure sets the state of a pull that failed and is tried again. It is shown during the next try, too, until parts
+// of the image are known. Otherwise the cause would disappear from the status with each try.
+func (p *pull) setFailure(state string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.state, p.failure = state, state
 }
 
 func (p *pull) setState(state string) {

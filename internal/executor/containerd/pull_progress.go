@@ -22,7 +22,7 @@ type part struct {
 // progress describes the progress of the pull.
 func (p *pull) progress(ctx context.Context) string {
 	p.mu.Lock()
-	state, parts := p.state, make([]*part, 0, len(p.parts))
+	state, failure, parts := p.state, p.failure, make([]*part, 0, len(p.parts))
 	for d, b := range p.parts { // order-free: they are counted
 		if _, fetched := p.blobs[d]; fetched { // layers that are here unpacked, of another image, are not requested
 			parts = append(parts, b)
@@ -32,6 +32,8 @@ func (p *pull) progress(ctx context.Context) string {
 	switch {
 	case state != "":
 		return state
+	case len(parts) == 0 && failure != "":
+		return failure
 	case len(parts) == 0:
 		return "pulling " + p.displayName
 	}
