@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -115,10 +116,15 @@ func saveSnapshot(ctx context.Context, c *client.Client, path string) (info stor
 }
 
 // download writes a snapshot of the server to an empty file. It begins again if the snapshot was cut short: the store
-// dropped the revision that the server was reading, or the connection broke.
+// dropped the revision that the server was reading, or the connection broke. A file that cannot be written is an error
+// at once.
 func download(ctx context.Context, c *client.Client, f *os.File) error {
 	for n := 1; ; n++ {
 		_, err := c.Snapshot(ctx, f)
+		var local *fs.PathError
+		if errors.As(err, &local) {
+			return fmt.Errorf("save the snapshot: %w", local)
+		}
 		if n == downloadAttempts || !errors.Is(err, client.ErrCutShort) {
 			return err
 		}
