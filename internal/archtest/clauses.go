@@ -14,26 +14,9 @@ import (
 // of the simulator may do that (ADR 0083). All other code may ask whether a clause is off, hand such a set on, and
 // nothing else.
 func clauseSwitches(tree fs.FS, simulator string) ([]Finding, error) {
-	var found []Finding
-	err := fs.WalkDir(tree, ".", func(name string, d fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case d.IsDir() && name != "." && skipDir(d.Name()):
-			return fs.SkipDir
-		case d.IsDir() || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") ||
-			path.Dir(name) == simulator:
-			return nil
-		}
-		src, err := fs.ReadFile(tree, name)
-		if err != nil {
-			return fmt.Errorf("read %s: %w", name, err)
-		}
-		more, err := fileSwitches(name, src)
-		found = append(found, more...)
-		return err
-	})
-	return sorted(found), err
+	return findInGo(tree, func(name string) bool {
+		return !strings.HasSuffix(name, "_test.go") && path.Dir(name) != simulator
+	}, fileSwitches)
 }
 
 // fileSwitches returns the uses of the constants of package clause in one file, except as the argument of Off.

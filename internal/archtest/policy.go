@@ -583,32 +583,3 @@ var testModules = []string{
 	"go.uber.org/goleak",
 	"pgregory.net/rapid",
 }
-
-// pureStandard lists the only standard packages that the nouns and the decisions may import. Without context, io, log,
-// net, os and sync, a decision cannot wait, write or read.
-var pureStandard = []string{
-	"bytes", "cmp", "container/heap", "crypto/sha256", "encoding/hex",
-	"encoding/json", "errors", "fmt", "iter", "maps", "math", "math/bits",
-	"net/netip", "net/url", "slices", "sort", "strconv", "strings", "text/template", "text/template/parse", "time",
-	"unicode",
-	"unicode/utf8",
-}
-
-// pureFuncs lists, for the standard packages that can do more than compute, the
-// package-level functions a decision may call. Types, constants and methods of
-// the package are allowed, apart from those of impure.
-var pureFuncs = map[string][]string{
-	"time": {"ParseDuration"},
-	"fmt":  {"Append", "Appendf", "Appendln", "Errorf", "Sprint", "Sprintf", "Sprintln"},
-
-	"text/template":       {"IsTrue", "New"},
-	"text/template/parse": {"New", "Parse"},
-}
-
-// impure lists names of otherwise allowed packages that read the machine's state, wait, or start something.
-var impure = map[string][]string{
-	"iter": {"Pull", "Pull2"},
-	"time": {"Local", "Ticker", "Timer"},
-
-	"text/template": {"ParseFS", "ParseFiles", "ParseGlob"},
-}

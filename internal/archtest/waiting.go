@@ -19,6 +19,16 @@ const bubbled = "in-bubble:"
 // waits checks every test of a tree, and every file of the packages with checks apart
 // from internal/testkit, for sleeps on the real clock.
 func waits(tree fs.FS, checks []string) ([]Finding, error) {
+	return findInGo(tree, func(name string) bool {
+		dir := path.Dir(name)
+		return dir != "internal/testkit" && (strings.HasSuffix(name, "_test.go") || slices.Contains(checks, dir))
+	}, fileWaits)
+}
+
+// findInGo returns the findings of a rule in the Go files of a tree that concern it.
+func findInGo(tree fs.FS, concerns func(name string) bool, rule func(name string, src []byte) ([]Finding, error)) (
+	[]Finding, error,
+) {
 	var found []Finding
 	err := fs.WalkDir(tree, ".", func(name string, d fs.DirEntry, err error) error {
 		switch {
@@ -26,18 +36,14 @@ func waits(tree fs.FS, checks []string) ([]Finding, error) {
 			return err
 		case d.IsDir() && name != "." && skipDir(d.Name()):
 			return fs.SkipDir
-		case d.IsDir() || !strings.HasSuffix(name, ".go"):
-			return nil
-		}
-		dir := path.Dir(name)
-		if dir == "internal/testkit" || !strings.HasSuffix(name, "_test.go") && !slices.Contains(checks, dir) {
+		case d.IsDir() || !strings.HasSuffix(name, ".go") || !concerns(name):
 			return nil
 		}
 		src, err := fs.ReadFile(tree, name)
 		if err != nil {
 			return fmt.Errorf("read %s: %w", name, err)
 		}
-		more, err := fileWaits(name, src)
+		more, err := rule(name, src)
 		found = append(found, more...)
 		return err
 	})

@@ -93,15 +93,16 @@ func (c convergenceCheck) checkServices(leader *server, s *store.Snapshot) strin
 			desired = at.Value.Desired()
 		}
 		if n != desired {
-			return fmt.Sprintf("%s has %d healthy tasks, want %d%s", want.Name, n, desired, waitReason(leader, want))
+			return fmt.Sprintf("%s has %d healthy tasks, want %d%s", want.Name, n, desired,
+				waitReason(leader, want, desired))
 		}
 	}
 	return ""
 }
 
-// waitReason returns, as the end of a sentence, why the first task of a service that waits has no place.
-func waitReason(leader *server, s *cluster.Service) string {
-	for i := range 100 {
+// waitReason returns, as the end of a sentence, why the first of a service's wanted tasks that waits has no place.
+func waitReason(leader *server, s *cluster.Service, wanted int) string {
+	for i := range wanted {
 		id := cluster.ServiceTask(inCluster, s.Name, s.Generation, i)
 		if r, ok := leader.plane.Waiting(id); ok {
 			return fmt.Sprintf("; %s: %s", id, r.Sentence)

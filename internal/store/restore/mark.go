@@ -19,7 +19,7 @@ type Decision struct {
 
 // Mark marks a store that may have lost acknowledged writes, for the given cause, a sentence (P1.7). It raises the
 // incarnation of each domain, records the decision, and deletes the records of servers, which write them again when
-// they start. It runs before anybody else uses the store, and may be repeated.
+// they start. It runs before a server uses the store, and may be repeated.
 func Mark(ctx context.Context, engine store.Engine, prefix store.Prefix, cause string, d Decision) error {
 	if err := election.Reincarnate(ctx, engine, prefix, cause); err != nil {
 		return err
