@@ -197,7 +197,7 @@ func (w *serviceFleet) checkReplaced(service string, given time.Time, own time.D
 	w.t.Logf("%d tasks of %s run %v after the node was given up, %v above what a start takes; placed within %v",
 		n, service, run.Sub(given).Round(time.Millisecond), over.Round(time.Millisecond),
 		last.Sub(first).Round(time.Millisecond))
-	limit := laxReplaceLimit
+	limit := testkit.Scaled(laxReplaceLimit)
 	if testkit.Setting(w.t, silenceVariable, 0) != 0 {
 		limit = replaceLimit
 	}

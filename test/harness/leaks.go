@@ -209,7 +209,7 @@ func (s *Site) gone() error {
 // checkLeft fails the test for every process, control group and mount of the site that is left, and removes it.
 func (s *Site) checkLeft() {
 	var left []string
-	ending, cancel := context.WithTimeout(context.Background(), 5*time.Second) // the test's own context has ended
+	ending, cancel := testkit.WithLimit(context.Background(), 5*time.Second) // the test's own context has ended
 	defer cancel()
 	err := testkit.Poll(ending, func() error {
 		if left = slices.Concat(s.processes(), s.cgroups(), s.mounts()); len(left) > 0 {
