@@ -76,8 +76,8 @@ func TestSnapshotThatCannotBeWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	var local *fs.PathError
-	if err := download(t.Context(), c, f); !errors.As(err, &local) || requests.Load() != 1 {
+	err = download(t.Context(), c, f)
+	if _, ok := errors.AsType[*fs.PathError](err); !ok || requests.Load() != 1 {
 		t.Errorf("%v after %d requests, want the file's error after one", err, requests.Load())
 	}
 }

@@ -121,8 +121,7 @@ func saveSnapshot(ctx context.Context, c *client.Client, path string) (info stor
 func download(ctx context.Context, c *client.Client, f *os.File) error {
 	for n := 1; ; n++ {
 		_, err := c.Snapshot(ctx, f)
-		var local *fs.PathError
-		if errors.As(err, &local) {
+		if local, ok := errors.AsType[*fs.PathError](err); ok {
 			return fmt.Errorf("save the snapshot: %w", local)
 		}
 		if n == downloadAttempts || !errors.Is(err, client.ErrCutShort) {
