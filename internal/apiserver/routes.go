@@ -25,7 +25,6 @@ import (
 func (s *Server) operations() []route.Route {
 	cfg := &s.cfg
 	back := backend.Backend{Reads: s.reads, Writer: s.writer, Lists: s.lists, Domain: cfg.Domain, Now: cfg.Now}
-	work := workload.Common{Backend: back, Views: s.views}
 	agents := agentapi.Streams{Nodes: cfg.Nodes}
 	pins := &agentapi.Pins{
 		Tables: cfg.Tables, Agents: agents,
@@ -33,6 +32,7 @@ func (s *Server) operations() []route.Route {
 			return s.views.At(snap).Records.Node
 		},
 	}
+	work := workload.Common{Backend: back, Views: s.views, Pins: pins}
 	engine := &control.EngineState{Source: cfg.Server.Members, Disk: cfg.Server.Health}
 	s.health = &control.HealthAPI{
 		Reads: s.reads, Domain: cfg.Domain, Engine: engine, Storage: cfg.Engine, Prefix: cfg.Prefix, Audit: cfg.Audit,

@@ -51,6 +51,7 @@ func (s *Service) SetDefaults() {
 	setDefault(&s.Priority, DefaultPriority)
 	setDefault(&s.OnDisconnect, DisconnectKeep)
 	setDefault(&s.Mode, ModeReplicas)
+	s.Template.setDefaults(inlineName(s.Cluster, s.Name, ""))
 	s.Placement.setDefaults(AntiAffinityPrefer)
 	s.Update.setDefaults()
 	s.Reschedule.setDefaults()
@@ -113,19 +114,20 @@ func (c *Cron) SetDefaults() {
 		}
 	}
 	setDefault(&c.Job.Priority, DefaultPriority)
-	stepDefaults(c.Job.Steps)
+	stepDefaults(c.Cluster, c.Name, c.Job.Steps)
 }
 
 // SetDefaults fills in the fields that the user left out. It is idempotent.
 func (j *Job) SetDefaults() {
 	setDefault(&j.Cluster, DefaultCluster)
 	setDefault(&j.Priority, DefaultPriority)
-	stepDefaults(j.Steps)
+	stepDefaults(j.Cluster, j.Name, j.Steps)
 }
 
-func stepDefaults(steps []Step) {
+func stepDefaults(cluster, owner string, steps []Step) {
 	for i := range steps {
 		s := &steps[i]
+		s.Template.setDefaults(inlineName(cluster, owner, s.Name))
 		setDefault(&s.Count, 1)
 		if s.Retries > 0 {
 			setDefault(&s.OnDisconnect, DisconnectKeep)
@@ -244,6 +246,7 @@ func (h *Host) completed() *Host {
 
 func (s *Service) completed() *Service {
 	full := *s
+	full.Template = s.Template.copied()
 	full.Placement = s.Placement.copied()
 	full.Update.Gates = slices.Clone(s.Update.Gates)
 	if s.Scaling != nil {
@@ -272,12 +275,20 @@ func (c *Cron) completed() *Cron {
 func cloneSteps(steps []Step) []Step {
 	steps = slices.Clone(steps)
 	for i := range steps {
+		steps[i].Template = steps[i].Template.copied()
 		steps[i].Placement = steps[i].Placement.copied()
 	}
 	return steps
 }
 
 func (d *TaskDefinition) completed() *TaskDefinition {
+	full := d.copied()
+	full.SetDefaults()
+	return full
+}
+
+// copied returns a copy whose defaults can be set without changing d; the rest is shared.
+func (d *TaskDefinition) copied() *TaskDefinition {
 	full := *d
 	full.Checks = slices.Clone(d.Checks)
 	full.Containers = slices.Clone(d.Containers)
@@ -288,7 +299,6 @@ func (d *TaskDefinition) completed() *TaskDefinition {
 		c.Secrets, c.Services, c.Artifacts = slices.Clone(c.Secrets), slices.Clone(c.Services),
 			slices.Clone(c.Artifacts)
 	}
-	full.SetDefaults()
 	return &full
 }
 

@@ -87,6 +87,44 @@ type TaskDefinition struct {
 	Network NetworkMode `json:"network,omitempty"`
 }
 
+// InlineDefinition is a task definition inside of a service, or of a step of a job or cron. Its name is optional: the
+// default is the service's name, or "<job>-<step>", after "<cluster>-" in clusters other than DefaultCluster. Its
+// version is 0: the API server counts the versions.
+type InlineDefinition struct {
+	TaskDefinition `optional:"name,version"`
+}
+
+// inlineName returns the default name of an inline definition in an owner; step is empty for a service.
+func inlineName(cluster, owner, step string) string {
+	name := owner
+	if step != "" {
+		name += "-" + step
+	}
+	if cluster != DefaultCluster {
+		name = cluster + "-" + name
+	}
+	return name
+}
+
+// setDefaults fills in the fields that the user left out. It accepts nil.
+func (d *InlineDefinition) setDefaults(name string) {
+	if d != nil {
+		setDefault(&d.Name, name)
+		d.TaskDefinition.SetDefaults()
+	}
+}
+
+// copied returns a copy whose defaults can be set without changing d. It accepts nil.
+func (d *InlineDefinition) copied() *InlineDefinition {
+	if d == nil {
+		return nil
+	}
+	return &InlineDefinition{*d.TaskDefinition.copied()}
+}
+
+// Reference returns the reference to the newest version of the definition.
+func (d *InlineDefinition) Reference() Ref { return Ref{Name: d.Name} }
+
 // StopDelay returns how long a task of the definition runs on after it used its permit to stop.
 func (d *TaskDefinition) StopDelay() time.Duration {
 	switch {

@@ -137,16 +137,30 @@ func (p Permission) remedy() string {
 // CheckPermissions returns one fault for each field of a definition that needs a permission which the cluster lacks.
 // path is the path of the reference to the definition.
 func (c *Cluster) CheckPermissions(path string, d *TaskDefinition) (faults Faults) {
-	for _, p := range d.Privileges() {
-		if slices.Contains(c.Permissions, p.Permission) {
-			continue
-		}
-		faults = append(faults, Fault{Path: path, Message: fmt.Sprintf(
-			"%s: %s %s, which needs the permission %s, and cluster %s does not have it: %s, or ask an admin "+
-				"to add %s to the permissions of the cluster",
-			d.Ref(), p.Path, p.What, p.Permission, c.Name, p.Permission.remedy(), p.Permission)})
+	for _, p := range c.lackedBy(d) {
+		faults = append(faults, Fault{Path: path, Message: fmt.Sprintf("%s: %s %s", d.Ref(), p.Path, c.lackText(p))})
 	}
 	return faults
+}
+
+// CheckInlinePermissions does the same for a definition inside of its owner; path is the path of the definition.
+func (c *Cluster) CheckInlinePermissions(path string, d *TaskDefinition) (faults Faults) {
+	for _, p := range c.lackedBy(d) {
+		faults = append(faults, Fault{Path: path + "." + p.Path, Message: c.lackText(p)})
+	}
+	return faults
+}
+
+// lackedBy returns the fields of a definition that need a permission which the cluster lacks.
+func (c *Cluster) lackedBy(d *TaskDefinition) []Privilege {
+	return slices.DeleteFunc(d.Privileges(), func(p Privilege) bool {
+		return slices.Contains(c.Permissions, p.Permission)
+	})
+}
+
+func (c *Cluster) lackText(p Privilege) string {
+	return fmt.Sprintf("%s, which needs the permission %s, and cluster %s does not have it: %s, or ask an admin to add "+
+		"%s to the permissions of the cluster", p.What, p.Permission, c.Name, p.Permission.remedy(), p.Permission)
 }
 
 // LackOf says which permissions the tasks of a definition need and the cluster lacks; empty if none. A nil cluster

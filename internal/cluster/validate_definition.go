@@ -48,8 +48,21 @@ func envName(port string) string { return strings.ToUpper(strings.ReplaceAll(por
 func (d *TaskDefinition) Validate() error {
 	d = d.completed()
 	k := newCheck()
-	k.at("name").name(d.Name)
 	k.at("version").must(d.Version >= 1, "is %d, want a number from 1 up", d.Version)
+	d.validate(k)
+	return k.err()
+}
+
+// validate checks an inline definition whose defaults are set.
+func (d *InlineDefinition) validate(k check) {
+	k.at("version").must(d.Version == 0, "is %d, but the server counts the versions of a template: leave it out",
+		d.Version)
+	d.TaskDefinition.validate(k)
+}
+
+// validate checks everything but the version of a definition whose defaults are set.
+func (d *TaskDefinition) validate(k check) {
+	k.at("name").name(d.Name)
 	k.at("labels").labels(d.Labels)
 	d.validateContainers(k)
 	d.validatePorts(k)
@@ -66,7 +79,6 @@ func (d *TaskDefinition) Validate() error {
 	b, err := json.Marshal(d)
 	k.must(err == nil && len(b) <= MaxDefinition,
 		"is %d bytes long, at most %d are allowed: put large files into an image or a volume", len(b), MaxDefinition)
-	return k.err()
 }
 
 func (d *TaskDefinition) validatePorts(k check) {

@@ -31,7 +31,7 @@ func (s *Service) Validate() error {
 	k.at("cluster").name(s.Cluster)
 	k.at("name").name(s.Name)
 	k.at("labels").labels(s.Labels)
-	k.at("definition").ref(s.Definition)
+	k.definition(s.Definition, s.Template)
 	k.at("count").within(s.Count, 0, MaxCount)
 	k.at("priority").within(s.Priority, 1, MaxPriority)
 	k.at("placement").placement(s.Placement, s.Mode == ModeDaemon)

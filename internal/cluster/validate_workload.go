@@ -64,7 +64,7 @@ func (c check) steps(steps []Step) {
 
 func (s *Step) validate(k check) {
 	k.at("name").name(s.Name)
-	k.at("definition").ref(s.Definition)
+	k.definition(s.Definition, s.Template)
 	k.at("count").within(s.Count, 1, MaxCount)
 	k.at("retries").within(s.Retries, 0, MaxRetries)
 	if s.TimeLimit != 0 {
@@ -77,10 +77,20 @@ func (s *Step) validate(k check) {
 	}
 }
 
+// definition requires either a reference to a task definition or an inline one.
+func (c check) definition(r Ref, inline *InlineDefinition) {
+	if inline == nil {
+		c.at("definition").ref(r)
+		return
+	}
+	c.at("definition").must(r == Ref{}, "is %s beside a template: leave out one of the two", r)
+	inline.validate(c.at("template"))
+}
+
 func (c check) ref(r Ref) {
 	switch {
 	case r.Name == "":
-		c.fault("is missing: want a task definition as \"name@version\"")
+		c.fault("is missing: want a task definition as \"name@version\", or a template with the containers")
 	case !ValidName(r.Name) || r.Version < 0:
 		c.fault("%q is not a reference to a task definition: want name@version", clip(r.String()))
 	}

@@ -118,7 +118,12 @@ type Service struct {
 	Cluster    string `json:"cluster,omitempty"`
 	Name       string `json:"name"`
 	Labels     Labels `json:"labels,omitempty"`
-	Definition Ref    `json:"definition"`
+	// Definition is the version of a task definition that the tasks run. A manifest has it or a Template.
+	Definition Ref `json:"definition,omitzero"`
+	// Template is the definition, written inside of the service. The API server compares it with the present versions
+	// and writes the next version if there is none of the same content; then it replaces Template by Definition. A
+	// stored service has no Template.
+	Template *InlineDefinition `json:"template,omitempty"`
 	// Mode says how many tasks there are, and on which nodes. Default replicas.
 	Mode ServiceMode `json:"mode,omitempty"`
 	// Count is the number of tasks to run; with Scaling, the initial number (default its Min). Stopped keeps the number
@@ -162,9 +167,12 @@ type Job struct {
 
 // Step is a part of a job: Count tasks of one definition that run at the same time.
 type Step struct {
-	Name       string `json:"name"`
-	Definition Ref    `json:"definition"`
-	Count      int    `json:"count,omitempty"` // default 1
+	Name string `json:"name"`
+	// Definition is the version of a task definition that the tasks run. A manifest has it or a Template.
+	Definition Ref `json:"definition,omitzero"`
+	// Template is the definition, written inside of the step; see Service.Template.
+	Template *InlineDefinition `json:"template,omitempty"`
+	Count    int               `json:"count,omitempty"` // default 1
 	// Retries is the number of further attempts of a task after a failure, or after a loss past its start barrier. 0 to
 	// MaxRetries.
 	Retries int `json:"retries,omitempty"`

@@ -17,7 +17,8 @@ type Field struct {
 	Index []int
 	// Owner is the struct that declares the field: an embedded one, or the struct itself.
 	Owner reflect.Type
-	// Optional says that an empty value is left out of the JSON form.
+	// Optional says that an empty value is left out of the JSON form, or that the tag optional of the embedded struct
+	// names the field.
 	Optional bool
 	// Nonzero says that 0 is refused, by the tag zero:"refused".
 	Nonzero bool
@@ -32,7 +33,9 @@ func Of(typ reflect.Type) iter.Seq[Field] {
 				continue
 			}
 			if sf.Anonymous && name == "" && sf.Type.Kind() == reflect.Struct {
+				optional := strings.Split(sf.Tag.Get("optional"), ",")
 				for inner := range Of(sf.Type) {
+					inner.Optional = inner.Optional || slices.Contains(optional, inner.Name)
 					inner.Index = append(slices.Clone(sf.Index), inner.Index...)
 					if !yield(inner) {
 						return

@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/draft"
 	"github.com/berthd/berth/internal/apiserver/respond"
 	"github.com/berthd/berth/internal/apiserver/strictjson"
 	"github.com/berthd/berth/internal/cluster"
@@ -178,16 +180,19 @@ func askImagesAs[T any](ctx context.Context, agents Streams, node string, kind t
 	return imageAnswer[T](stream, node, progress)
 }
 
-// Unpinned holds, by version, why its images could not be pinned.
+// Unpinned holds, by version, why its images could not be pinned. Definitions inside of owners have the version 0.
 type Unpinned map[cluster.Ref]string
 
-// Note adds these reasons to the changes of an apply.
-func (l Unpinned) Note(changes []api.Change) {
+// Note adds these reasons to the changes of an apply; changes[i] is that of set[i].
+func (l Unpinned) Note(set []draft.AppliedObject, changes []api.Change) {
 	for i := range changes {
 		c := &changes[i]
-		for ref, why := range l { // order-free: at most one has the name
-			if c.Kind == cluster.KindTaskDefinition && c.Action == api.ActionCreate && c.Name == ref.String() {
-				c.Note = why
+		if c.Action == api.ActionNone {
+			continue
+		}
+		for _, d := range draft.DefinitionsOf(set[i : i+1]) {
+			if why := l[d.Ref()]; why != "" && !strings.Contains(c.Note, why) {
+				c.Note = strings.TrimPrefix(c.Note+"; "+why, "; ")
 			}
 		}
 	}

@@ -31,9 +31,12 @@ type Runner struct {
 // out clusters that the caller does not see: the write is refused later, and must not use their logins.
 func RunnersOf(c *access.Caller, snap *store.Snapshot, set []draft.AppliedObject) map[cluster.Ref][]Runner {
 	by := map[cluster.Ref][]Runner{}
-	add := func(in string, ref cluster.Ref, p *cluster.Placement, job bool) {
+	add := func(in string, ref cluster.Ref, inline *cluster.InlineDefinition, p *cluster.Placement, job bool) {
 		if !c.Sees(in) {
 			return
+		}
+		if inline != nil {
+			ref = inline.Reference()
 		}
 		r := Runner{cluster: in, rules: reconciler.PlacedTask{Placement: p, Job: job}}
 		if e, ok := snap.Cluster(in); ok {
@@ -57,13 +60,13 @@ func RunnersOf(c *access.Caller, snap *store.Snapshot, set []draft.AppliedObject
 	}
 	steps := func(in string, all []cluster.Step) {
 		for i := range all {
-			add(in, all[i].Definition, &all[i].Placement, true)
+			add(in, all[i].Definition, all[i].Template, &all[i].Placement, true)
 		}
 	}
 	for i := range set {
 		switch m := &set[i]; {
 		case m.Service != nil:
-			add(m.Service.Cluster, m.Service.Definition, &m.Service.Placement, false)
+			add(m.Service.Cluster, m.Service.Definition, m.Service.Template, &m.Service.Placement, false)
 		case m.Job != nil:
 			steps(m.Job.Cluster, m.Job.Steps)
 		case m.Cron != nil:
@@ -125,7 +128,7 @@ func (a *Pins) Pin(ctx context.Context, definitions []*cluster.TaskDefinition,
 	var added []*cluster.TaskDefinition
 	node := a.Node(snap)
 	for _, d := range definitions {
-		if _, there := snap.Definition(d.Ref()); there {
+		if isPresent(snap, d) {
 			continue
 		}
 		added = append(added, d)
@@ -178,6 +181,16 @@ func (a *Pins) Pin(ctx context.Context, definitions []*cluster.TaskDefinition,
 		l, _ := lookupOf(snap, c, runners[d.Ref()])
 		return digests[l], reasons[l]
 	})
+}
+
+// isPresent reports whether a version exists, or for a template, a version of its content.
+func isPresent(snap *store.Snapshot, d *cluster.TaskDefinition) bool {
+	if d.Version == 0 {
+		_, same := draft.SameVersion(snap, d, cluster.Ref{}, nil)
+		return same
+	}
+	_, there := snap.Definition(d.Ref())
+	return there
 }
 
 // pinAs writes digests into definitions, and returns why some images have none.

@@ -60,7 +60,7 @@ func (a *ApplyAPI) apply(w http.ResponseWriter, r *http.Request) error {
 	if err := a.commit(r.Context(), fill, &reply); err != nil {
 		return err
 	}
-	loose.Note(reply.Changes)
+	loose.Note(set, reply.Changes)
 	access.ExchangeOf(r.Context()).Object = changedObjects(reply.Changes)
 	return respond.JSON(w, http.StatusOK, reply)
 }

@@ -18,7 +18,11 @@ func (d *Draft) SetCron(c *cluster.Cron, pre Precondition) (api.Change, error) {
 	if err := pre.Check(old.Modified); err != nil {
 		return change, err
 	}
-	faults := d.resolveSteps(c.Job.Steps, "job.steps")
+	var had []cluster.Step
+	if ok {
+		had = old.Value.Job.Steps
+	}
+	fields, inline, faults := d.resolveSteps(c.Job.Steps, had, "job.steps")
 	if err := d.RequireCluster(c.Cluster); err != nil {
 		found, isConflict := faultsOf(err)
 		if isConflict && len(faults) == 0 {
@@ -26,7 +30,7 @@ func (d *Draft) SetCron(c *cluster.Cron, pre Precondition) (api.Change, error) {
 		}
 		faults = append(faults, found...)
 	}
-	faults = append(faults, d.CheckStepPermissions(c.Cluster, c.Job.Steps, "job.steps")...)
+	faults = append(faults, d.checkStepPermissions(c.Cluster, c.Job.Steps, fields)...)
 	if len(faults) > 0 {
 		return change, faults
 	}
@@ -37,6 +41,7 @@ func (d *Draft) SetCron(c *cluster.Cron, pre Precondition) (api.Change, error) {
 		c.Generation, c.Created = prev.Generation+1, prev.Created
 		change.Revision = old.Modified
 		change.Action, change.Fields = Compare(plainCron(prev), plainCron(c))
+		change.Fields = append(change.Fields, inline...)
 	}
 	change.Effect = d.cronEffect(prev, c)
 	if change.Action != api.ActionNone {
@@ -45,19 +50,29 @@ func (d *Draft) SetCron(c *cluster.Cron, pre Precondition) (api.Change, error) {
 	return change, nil
 }
 
-// resolveSteps completes the references of steps and returns their faults.
-func (d *Draft) resolveSteps(steps []cluster.Step, path string) (faults cluster.Faults) {
+// resolveSteps completes the references of steps. It returns the field of each step's definition, the changes of
+// templates from the versions that the steps had, and the faults.
+func (d *Draft) resolveSteps(steps, old []cluster.Step, path string) (fields []definitionField,
+	changes []api.FieldChange, faults cluster.Faults,
+) {
+	had := make(map[string]cluster.Ref, len(old))
+	for i := range old {
+		had[old[i].Name] = old[i].Definition
+	}
 	for i := range steps {
-		if err := d.Resolve(&steps[i].Definition, fmt.Sprintf("%s[%d].definition", path, i)); err != nil {
+		field, differ, err := d.resolveDefinition(&steps[i].Definition, &steps[i].Template, had[steps[i].Name],
+			fmt.Sprintf("%s[%d].", path, i))
+		if err != nil {
 			faults = append(faults, cluster.FaultsOf(err)...)
 		}
+		fields, changes = append(fields, field), append(changes, differ...)
 		if s := &steps[i]; s.Gang != nil && d.gangs != 0 && s.Count > d.gangs {
 			faults = append(faults, cluster.Fault{Path: fmt.Sprintf("%s[%d].gang", path, i), Message: fmt.Sprintf(
 				"is of %d tasks, at most %d can be placed together in the store that the servers use", s.Count,
 				d.gangs)})
 		}
 	}
-	return faults
+	return fields, changes, faults
 }
 
 func plainCron(c *cluster.Cron) *cluster.Cron {

@@ -116,7 +116,12 @@ func (d *Draft) SetService(svc *cluster.Service, pre Precondition) (api.Change, 
 	if err := pre.Check(visible(ok && !old.Value.Deleted, old.Modified)); err != nil {
 		return change, err
 	}
-	if err := d.Resolve(&svc.Definition, "definition"); err != nil {
+	var had cluster.Ref
+	if ok && !old.Value.Deleted {
+		had = old.Value.Definition
+	}
+	field, inline, err := d.resolveDefinition(&svc.Definition, &svc.Template, had, "")
+	if err != nil {
 		return change, err
 	}
 	if def := d.Definition(svc.Definition); def != nil {
@@ -127,7 +132,7 @@ func (d *Draft) SetService(svc *cluster.Service, pre Precondition) (api.Change, 
 	if err := d.requireOwnerName(svc.Owner()); err != nil {
 		return change, err
 	}
-	if faults := d.CheckPermissions(svc.Cluster, svc.Definition, "definition"); len(faults) > 0 {
+	if faults := d.checkPermissions(svc.Cluster, svc.Definition, field); len(faults) > 0 {
 		return change, faults
 	}
 	var prev *cluster.Service
@@ -155,6 +160,7 @@ func (d *Draft) SetService(svc *cluster.Service, pre Precondition) (api.Change, 
 		}
 		change.Revision = old.Modified
 		change.Action, change.Fields = Compare(plainService(prev), plainService(svc))
+		change.Fields = append(change.Fields, inline...)
 	}
 	change.Effect = serviceEffect(prev, svc, d.Definition(svc.Definition))
 	if change.Action != api.ActionNone {
@@ -189,13 +195,18 @@ func (d *Draft) SetJob(job *cluster.Job, pre Precondition) (api.Change, error) {
 	if err := pre.Check(visible(ok && !old.Value.Deleted, old.Modified)); err != nil {
 		return change, err
 	}
-	if faults := d.resolveSteps(job.Steps, "steps"); len(faults) > 0 {
+	var had []cluster.Step
+	if ok && !old.Value.Deleted {
+		had = old.Value.Steps
+	}
+	fields, inline, faults := d.resolveSteps(job.Steps, had, "steps")
+	if len(faults) > 0 {
 		return change, faults
 	}
 	if err := d.requireOwnerName(job.Owner()); err != nil {
 		return change, err
 	}
-	if faults := d.CheckStepPermissions(job.Cluster, job.Steps, "steps"); len(faults) > 0 {
+	if faults := d.checkStepPermissions(job.Cluster, job.Steps, fields); len(faults) > 0 {
 		return change, faults
 	}
 	var prev *cluster.Job
@@ -213,6 +224,7 @@ func (d *Draft) SetJob(job *cluster.Job, pre Precondition) (api.Change, error) {
 		}
 		change.Revision = old.Modified
 		change.Action, change.Fields = Compare(plainJob(prev), plainJob(job))
+		change.Fields = append(change.Fields, inline...)
 	}
 	change.Effect = jobEffect(prev, job)
 	if change.Action != api.ActionNone {

@@ -37,6 +37,16 @@ func (d *Draft) grant(old, c *cluster.Cluster) error {
 // Missing definitions or clusters have no such faults; another check refuses them. The draft already has the cluster's
 // revision as a precondition.
 func (d *Draft) CheckPermissions(in string, ref cluster.Ref, path string) cluster.Faults {
+	return d.checkPermissions(in, ref, definitionField{path: path})
+}
+
+// definitionField is the field of an owner that names or holds its definition.
+type definitionField struct {
+	path   string
+	inline bool // the field is a template
+}
+
+func (d *Draft) checkPermissions(in string, ref cluster.Ref, field definitionField) cluster.Faults {
 	def, c := d.Definition(ref), d.clusters[in]
 	if c == nil {
 		e, _ := d.Snap.Cluster(in)
@@ -45,14 +55,27 @@ func (d *Draft) CheckPermissions(in string, ref cluster.Ref, path string) cluste
 	if def == nil || c == nil {
 		return nil
 	}
-	return c.CheckPermissions(path, def)
+	if field.inline {
+		return c.CheckInlinePermissions(field.path, def)
+	}
+	return c.CheckPermissions(field.path, def)
 }
 
 // CheckStepPermissions does the same for the steps of a job, at a path.
 func (d *Draft) CheckStepPermissions(in string, steps []cluster.Step, path string) (faults cluster.Faults) {
+	fields := make([]definitionField, len(steps))
 	for i := range steps {
-		faults = append(faults,
-			d.CheckPermissions(in, steps[i].Definition, fmt.Sprintf("%s[%d].definition", path, i))...)
+		fields[i].path = fmt.Sprintf("%s[%d].definition", path, i)
+	}
+	return d.checkStepPermissions(in, steps, fields)
+}
+
+// checkStepPermissions does the same with the fields that hold the steps' definitions.
+func (d *Draft) checkStepPermissions(in string, steps []cluster.Step, fields []definitionField) (
+	faults cluster.Faults,
+) {
+	for i := range steps {
+		faults = append(faults, d.checkPermissions(in, steps[i].Definition, fields[i])...)
 	}
 	return faults
 }

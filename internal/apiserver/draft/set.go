@@ -259,12 +259,47 @@ func AsProblem(err error) error {
 	return respond.Invalid(faults)
 }
 
-// DefinitionsOf returns the definitions of a set.
+// DefinitionsOf returns the definitions of a set, those of templates among them, whose version is 0.
 func DefinitionsOf(set []AppliedObject) (all []*cluster.TaskDefinition) {
-	for _, m := range set {
-		if m.definition != nil {
-			all = append(all, m.definition)
+	for i := range set {
+		if set[i].definition != nil {
+			all = append(all, set[i].definition)
+		}
+		for _, t := range set[i].Templates() {
+			all = append(all, &t.TaskDefinition)
 		}
 	}
 	return all
+}
+
+// Templates returns the definitions inside of the object.
+func (m *AppliedObject) Templates() (all []*cluster.InlineDefinition) {
+	var steps []cluster.Step
+	switch {
+	case m.Service != nil && m.Service.Template != nil:
+		return []*cluster.InlineDefinition{m.Service.Template}
+	case m.Job != nil:
+		steps = m.Job.Steps
+	case m.Cron != nil:
+		steps = m.Cron.Job.Steps
+	}
+	for i := range steps {
+		if steps[i].Template != nil {
+			all = append(all, steps[i].Template)
+		}
+	}
+	return all
+}
+
+// Single returns the set of one service, job or cron.
+func Single(v Spec) []AppliedObject {
+	switch v := v.(type) {
+	case *cluster.Service:
+		return []AppliedObject{{kind: cluster.KindService, Service: v}}
+	case *cluster.Job:
+		return []AppliedObject{{kind: cluster.KindJob, Job: v}}
+	case *cluster.Cron:
+		return []AppliedObject{{kind: cluster.KindCron, Cron: v}}
+	}
+	return nil
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/internal/apiserver/access"
+	"github.com/berthd/berth/internal/apiserver/agentapi"
 	"github.com/berthd/berth/internal/apiserver/backend"
 	"github.com/berthd/berth/internal/apiserver/draft"
 	"github.com/berthd/berth/internal/apiserver/lists"
@@ -55,6 +56,7 @@ type Common struct {
 	backend.Backend
 
 	Views *views.Source
+	Pins  *agentapi.Pins
 }
 
 func (c Common) services() resource[cluster.Service, *cluster.Service, api.ServiceView] {
@@ -161,6 +163,9 @@ func (c resource[T, P, V]) write(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	set := draft.Single(P(&asked))
+	c.Pins.Pin(r.Context(), draft.DefinitionsOf(set),
+		agentapi.RunnersOf(access.CallerOf(r.Context()), c.Reads.Tables.Snapshot(), set))
 	var change api.Change
 	mine := written[T]{}
 	snap, err := c.Writer.Write(r.Context(), func(d *draft.Draft) (err error) {

@@ -238,17 +238,17 @@ func usesDefinition(o manifest.Object, ref string) bool {
 	return slices.ContainsFunc(definitionsOf(o), func(r cluster.Ref) bool { return r.String() == ref })
 }
 
-// definitionsOf returns the definitions that an object runs.
-func definitionsOf(o manifest.Object) []cluster.Ref {
+// definitionsOf returns the references of an object to definitions. The changes of an apply compare its templates.
+func definitionsOf(o manifest.Object) (refs []cluster.Ref) {
 	switch v := o.Value.(type) {
 	case *cluster.Service:
-		return []cluster.Ref{v.Definition}
+		refs = []cluster.Ref{v.Definition}
 	case *cluster.Job:
-		return fetch.DefinitionRefs(v.Steps)
+		refs = fetch.DefinitionRefs(v.Steps)
 	case *cluster.Cron:
-		return fetch.DefinitionRefs(v.Job.Steps)
+		refs = fetch.DefinitionRefs(v.Job.Steps)
 	}
-	return nil
+	return slices.DeleteFunc(refs, func(r cluster.Ref) bool { return r == cluster.Ref{} })
 }
 
 // compareRunning compares the definitions that an object of a file requests with the versions that the server's object
