@@ -33,6 +33,8 @@ func runExamples() map[string]string {
 	return map[string]string{
 		"run":      "berth run web.yaml\nberth run --timeout 10m manifests/",
 		"plan":     "berth plan web.yaml",
+		"down":     "berth down web.yaml\nberth down -f manifests/ --detach",
+		"init":     "berth init service >web.yaml\nberth init job",
 		"validate": "berth validate manifests/\nberth validate --schema",
 		"wait": "berth wait service/web --timeout 5m\nberth wait job/squares task/web.3.0 --for " +
 			"running\nberth wait --for gone service/web",
@@ -47,7 +49,15 @@ func runExamples() map[string]string {
 		"diff":    "berth diff web\nberth diff web 2 5\nberth diff web.yaml",
 		"exec":    "berth exec -it web.3.0 -- sh\nberth exec web.3.0 cat /etc/hosts",
 		"version": "berth version -o json",
-		"man":     "berth man --dir /usr/local/share/man/man1",
+
+		"login": "berth login https://s1.example:7071 --context prod --ca-hash 5fbe…\n" +
+			"berth login https://s1.example:7071,https://s2.example:7071 --token-file token",
+		"context ls":  "berth context ls",
+		"context use": "berth context use prod",
+		"context add": "berth context add test --addr https://t1.example:7071 --token-file token --ca-file ca.crt",
+		"context rm":  "berth context rm test",
+
+		"man": "berth man --dir /usr/local/share/man/man1",
 	}
 }
 

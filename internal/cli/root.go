@@ -3,12 +3,12 @@ package cli
 
 import (
 	"context"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/berthd/berth/internal/cli/apply"
+	"github.com/berthd/berth/internal/cli/login"
 	"github.com/berthd/berth/internal/cli/node"
 	"github.com/berthd/berth/internal/cli/operator"
 	"github.com/berthd/berth/internal/cli/query"
@@ -28,13 +28,13 @@ const rootLong = "Berth runs services and jobs as containers on machines.\n\n" +
 	"  berth run web.yaml           apply a manifest and wait until everything is healthy\n" +
 	"  berth status                 show the state of everything, problems first\n" +
 	"  berth explain web            show the reason\n\n" +
-	"The address of the server comes from the first of: --addr, BERTH_ADDR, the socket berth/api.sock in\n" +
-	"XDG_RUNTIME_DIR, the file berth/addr in the configuration folder (written by berth dev),\n" +
-	"/run/berth/api.sock, and http://127.0.0.1:7373. With several addresses, separated by commas, the\n" +
-	"next one is used when one does not answer.\n" +
-	"Over http and https the token comes from --token-file, BERTH_TOKEN, BERTH_TOKEN_FILE or, on this\n" +
-	"machine, the file berth/token in the configuration folder.\n" +
-	"Over https, --ca-file or --ca-hash names the certificate authority of the servers.\n\n" +
+	"A context has the address of a server, with the token and the certificate authority: see 'berth login'\n" +
+	"and 'berth context'. 'berth dev' adds its own.\n" +
+	"The server is the first of: --addr, --context, BERTH_ADDR, BERTH_CONTEXT, the current context, the\n" +
+	"socket berth/api.sock in XDG_RUNTIME_DIR, /run/berth/api.sock, and http://127.0.0.1:7373. With several\n" +
+	"addresses, separated by commas, the next one is used when one does not answer.\n" +
+	"Over http and https the token comes from --token-file, the context, BERTH_TOKEN or BERTH_TOKEN_FILE.\n" +
+	"Over https, --ca-file, --ca-hash or the context names the certificate authority of the servers.\n\n" +
 	"Exit codes:\n" +
 	"  0    done\n" +
 	"  1    the answer is no: run: not healthy or failed; rollout status: failed or rolled back;\n" +
@@ -69,13 +69,6 @@ func newRootCommand(sess *session.Session) *cobra.Command {
 		if args := cmd.Flags().Args(); cmd == root && len(args) > 0 {
 			return sess.RunGroup(cmd, args)
 		}
-		if slices.Contains([]string{"run", "plan", "validate"}, cmd.Name()) &&
-			strings.HasSuffix(err.Error(), "'f' in -f") {
-			return &session.UsageError{
-				Command: cmd.CommandPath(),
-				Message: "give the file without -f: " + cmd.CommandPath() + " FILE",
-			}
-		}
 		return &session.UsageError{Command: cmd.CommandPath(), Message: session.FlagErrorText(cmd, err)}
 	})
 	addGlobalFlags(root, sess)
@@ -88,7 +81,7 @@ func newRootCommand(sess *session.Session) *cobra.Command {
 		}
 	}
 	add("run", apply.NewRunCommand(sess), apply.NewPlanCommand(sess), simulate.NewSimulateCommand(sess),
-		apply.NewValidateCommand(sess),
+		apply.NewValidateCommand(sess), apply.NewInitCommand(sess), apply.NewDownCommand(sess),
 		wait.NewWaitCommand(sess))
 	add("inspect", query.NewStatusCommand(sess), query.NewPsCommand(sess), query.NewExplainCommand(sess),
 		stream.NewLogsCommand(sess), query.NewEventsCommand(sess),
@@ -105,6 +98,7 @@ func newRootCommand(sess *session.Session) *cobra.Command {
 		stream.NewCopyCommand(sess), resource.NewImageCommand(sess),
 		resource.NewVolumeCommand(sess))
 	add("serve", serving.NewDevCommand(), serving.NewServerCommand(sess), serving.NewAgentCommand(sess),
+		login.NewContextCommand(sess), login.NewLoginCommand(sess),
 		operator.NewTokenCommand(sess),
 		operator.NewOperatorCommand(sess))
 	root.AddCommand(newVersionCommand(sess), newManCommand(sess), newReferenceCommand())
@@ -118,6 +112,9 @@ func addGlobalFlags(root *cobra.Command, sess *session.Session) {
 	root.PersistentFlags().StringSliceVar(&sess.Addrs, "addr", nil,
 		"address of a server, https://host:port, http://host:port or unix:///path; several addresses of the same "+
 			"control plane, separated by commas, are tried in turn (BERTH_ADDR)")
+	root.PersistentFlags().StringVar(&sess.ContextName, "context", "",
+		"`name` of the context with the server's address and token (BERTH_CONTEXT)")
+	session.RegisterCompletion(root, "context", session.CompleteContexts)
 	root.PersistentFlags().StringVar(&sess.TokenFile, "token-file", "",
 		"file with the token that is sent to the server (BERTH_TOKEN, BERTH_TOKEN_FILE)")
 	root.PersistentFlags().StringVar(&sess.CAFile, "ca-file", "",

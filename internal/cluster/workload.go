@@ -115,9 +115,9 @@ type Lifespan struct {
 // Service keeps tasks of one definition running. Writer: the user, the API server for Lifespan, and the control plane
 // for a rollback (ADR 0040).
 type Service struct {
-	Cluster    string `json:"cluster,omitempty"`
-	Name       string `json:"name"`
-	Labels     Labels `json:"labels,omitempty"`
+	Cluster string `json:"cluster,omitempty"`
+	Name    string `json:"name"`
+	Labels  Labels `json:"labels,omitempty"`
 	// Definition is the version of a task definition that the tasks run. A manifest has it or a Template.
 	Definition Ref `json:"definition,omitzero"`
 	// Template is the definition, written inside of the service. The API server compares it with the present versions

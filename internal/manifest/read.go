@@ -1,21 +1,25 @@
 package manifest
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Stdin is the file name of standard input.
 const Stdin = "-"
 
 // Read reads the objects of files, in the order of the names. A folder means its files that end in .yaml, .yml or
-// .json, in the order of their names, without subfolders; "-" means stdin and may occur once. An object in two files is
-// a fault. The error is a Faults, or names the file that could not be read.
+// .json, in the order of their names, without subfolders; "-" means stdin and may occur once. An http or https URL is
+// downloaded. An object in two files is a fault. The error is a Faults, or names the file that could not be read.
 func Read(stdin io.Reader, names ...string) ([]Object, error) {
 	var all reader
 	var unreadable []error
@@ -71,6 +75,9 @@ func expand(name string) ([]string, error) {
 	case Stdin:
 		return []string{name}, nil
 	}
+	if isURL(name) {
+		return []string{name}, nil
+	}
 	info, err := os.Stat(name)
 	if err != nil {
 		return nil, plainError(name, err)
@@ -94,10 +101,47 @@ func expand(name string) ([]string, error) {
 	return files, nil
 }
 
+// fetchTime limits the download of a manifest.
+const fetchTime = 30 * time.Second
+
+func isURL(name string) bool {
+	return strings.HasPrefix(name, "https://") || strings.HasPrefix(name, "http://")
+}
+
+// fetch downloads a manifest, but no more than one byte too many.
+func fetch(address string) ([]byte, error) {
+	shown := address
+	if u, err := url.Parse(address); err == nil {
+		shown = u.Redacted()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), fetchTime)
+	defer cancel()
+	ask, err := http.NewRequestWithContext(ctx, http.MethodGet, address, http.NoBody)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", shown, err)
+	}
+	reply, err := http.DefaultClient.Do(ask)
+	if err != nil {
+		return nil, err // names the address, without a password
+	}
+	defer reply.Body.Close()
+	if reply.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("%s: the server answers %s", shown, reply.Status)
+	}
+	data, err := io.ReadAll(io.LimitReader(reply.Body, MaxFile+1))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", shown, err)
+	}
+	return data, nil
+}
+
 // load reads a file, but no more than one byte too many.
 func load(stdin io.Reader, file string) ([]byte, error) {
 	if file == Stdin {
 		return io.ReadAll(io.LimitReader(stdin, MaxFile+1))
+	}
+	if isURL(file) {
+		return fetch(file)
 	}
 	f, err := os.Open(file)
 	if err != nil {

@@ -6,8 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/spf13/cobra"
 
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/api/client"
@@ -17,7 +20,29 @@ import (
 	"github.com/berthd/berth/internal/wording"
 )
 
-const filesHelp = `FILE is a manifest, a folder of manifests (*.yaml, *.yml, *.json), or - for standard input.`
+const filesHelp = "FILE is a manifest, a folder of manifests (*.yaml, *.yml, *.json), an http or https URL, or - for\n" +
+	"standard input. -f FILE names one, too."
+
+// files are the manifests that a command names, as arguments or with -f.
+type files struct{ flagged []string }
+
+func (f *files) addFlag(cmd *cobra.Command) {
+	cmd.Flags().StringArrayVarP(&f.flagged, "file", "f", nil,
+		"a manifest: a `FILE`, a folder, a URL or - for standard input; may be given several times")
+}
+
+// arguments returns the check that the command names a manifest.
+func (f *files) arguments() cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(f.flagged) > 0 {
+			return nil
+		}
+		return session.Arguments(1, -1, "a manifest: a file, a folder, a URL or - for standard input")(cmd, args)
+	}
+}
+
+// all returns the names of all manifests.
+func (f *files) all(args []string) []string { return slices.Concat(f.flagged, args) }
 
 // ReadManifests reads the objects in files. The error for several faults begins with their count.
 func ReadManifests(sess *session.Session, files []string) ([]manifest.Object, error) {

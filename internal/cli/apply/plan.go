@@ -16,24 +16,29 @@ import (
 )
 
 // planCommand is `berth plan`.
-type planCommand struct{ *session.Session }
+type planCommand struct {
+	*session.Session
+	files files
+}
 
 // NewPlanCommand returns the command `berth plan`.
 func NewPlanCommand(sess *session.Session) *cobra.Command {
-	p := &planCommand{sess}
-	return &cobra.Command{
+	p := &planCommand{Session: sess}
+	cmd := &cobra.Command{
 		Use:   "plan FILE...",
 		Short: "Show what run would change; exit code 1 if there are changes",
 		Long: "Show what run would change. Exit code 0: no changes; 1: changes; 2: an " +
 			"error.\n\n" + filesHelp,
-		Args:              session.Arguments(1, -1, "a manifest: a file, a folder or - for standard input"),
+		Args:              p.files.arguments(),
 		ValidArgsFunction: session.CompleteManifests,
 		RunE:              p.run,
 	}
+	p.files.addFlag(cmd)
+	return cmd
 }
 
 func (p *planCommand) run(cmd *cobra.Command, args []string) error {
-	reply, err := applyFiles(cmd.Context(), p.Session, args, true)
+	reply, err := applyFiles(cmd.Context(), p.Session, p.files.all(args), true)
 	if err != nil {
 		return err
 	}

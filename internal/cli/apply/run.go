@@ -17,6 +17,7 @@ import (
 // runCommand is `berth run`.
 type runCommand struct {
 	*session.Session
+	files   files
 	detach  bool
 	timeout time.Duration
 }
@@ -36,17 +37,18 @@ func NewRunCommand(sess *session.Session) *cobra.Command {
 			"for a new service ends after five minutes without progress. A timeout or an interrupt ends only the\n" +
 			"wait, not the work.\n\n" +
 			filesHelp,
-		Args:              session.Arguments(1, -1, "a manifest: a file, a folder or - for standard input"),
+		Args:              r.files.arguments(),
 		ValidArgsFunction: session.CompleteManifests,
 		RunE:              r.run,
 	}
+	r.files.addFlag(cmd)
 	session.AddDetachFlag(cmd, &r.detach)
 	cmd.Flags().DurationVar(&r.timeout, "timeout", 0, "stop waiting after this `duration`")
 	return cmd
 }
 
 func (r *runCommand) run(cmd *cobra.Command, args []string) error {
-	reply, err := applyFiles(cmd.Context(), r.Session, args, false)
+	reply, err := applyFiles(cmd.Context(), r.Session, r.files.all(args), false)
 	if err != nil {
 		return err
 	}

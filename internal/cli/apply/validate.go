@@ -14,6 +14,7 @@ import (
 // validateCommand is `berth validate`.
 type validateCommand struct {
 	*session.Session
+	files  files
 	schema bool
 }
 
@@ -30,11 +31,12 @@ func NewValidateCommand(sess *session.Session) *cobra.Command {
 			if v.schema {
 				return session.Arguments(0, 0, "")(cmd, args)
 			}
-			return session.Arguments(1, -1, "a manifest: a file, a folder or - for standard input")(cmd, args)
+			return v.files.arguments()(cmd, args)
 		},
 		ValidArgsFunction: session.CompleteManifests,
 		RunE:              v.run,
 	}
+	v.files.addFlag(cmd)
 	cmd.Flags().BoolVar(&v.schema, "schema", false, "print the JSON Schema of manifests")
 	return cmd
 }
@@ -44,7 +46,7 @@ func (v *validateCommand) run(_ *cobra.Command, args []string) error {
 		_, err := io.WriteString(v.Stdout, manifest.Schema())
 		return err
 	}
-	objects, err := ReadManifests(v.Session, args)
+	objects, err := ReadManifests(v.Session, v.files.all(args))
 	if _, faulty := errors.AsType[manifest.Faults](err); faulty {
 		return &session.ExitError{Code: session.ExitNo, Err: err}
 	}

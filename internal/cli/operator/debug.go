@@ -112,8 +112,14 @@ func (d *debugCommand) collectAll(ctx context.Context, b *bundle) error {
 	collectObjects(ctx, b, c)
 	kept, err := listNewestEvents(ctx, c, d.events)
 	b.addJSON("events.json", kept, err)
-	for i, addr := range strings.Split(d.FindAddresses(), ",") {
-		if err := d.collectServer(ctx, b, fmt.Sprintf("server-%d", i+1), addr); err != nil {
+	to, err := d.FindTarget()
+	if err != nil {
+		return err
+	}
+	for i, addr := range to.Addresses {
+		one := to
+		one.Addresses = []string{addr}
+		if err := d.collectServer(ctx, b, fmt.Sprintf("server-%d", i+1), one); err != nil {
 			return err
 		}
 	}
@@ -150,10 +156,8 @@ func collectObjects(ctx context.Context, b *bundle, c *client.Client) {
 }
 
 // collectServer collects the data of one server.
-func (d *debugCommand) collectServer(ctx context.Context, b *bundle, name, addr string) error {
-	one := *d.Session
-	one.Addrs = []string{addr}
-	c, err := one.Connect()
+func (d *debugCommand) collectServer(ctx context.Context, b *bundle, name string, to session.Target) error {
+	c, err := d.ConnectTo(to)
 	if err != nil {
 		return err
 	}

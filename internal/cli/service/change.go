@@ -166,6 +166,11 @@ func NewDeleteCommand(sess *session.Session) *cobra.Command {
 }
 
 func (d *deleteCommand) change(ctx context.Context, c *client.Client, n session.Name) error {
+	return Delete(ctx, c, n)
+}
+
+// Delete requests the deletion of an object.
+func Delete(ctx context.Context, c *client.Client, n session.Name) error {
 	switch n.Kind {
 	case wording.KindJob:
 		return c.DeleteJob(ctx, n.Cluster, n.Name, client.Condition{})
@@ -183,11 +188,11 @@ func (d *deleteCommand) await(ctx context.Context, c *client.Client, n session.N
 	if d.detach || n.Kind == wording.KindCluster || n.Kind == wording.KindPool {
 		return nil
 	}
-	return waitDeleted(ctx, d.Session, c, n)
+	return AwaitDeleted(ctx, d.Session, c, n)
 }
 
-// waitDeleted waits until a deleted service, job or cron and all of its tasks are gone.
-func waitDeleted(ctx context.Context, sess *session.Session, c *client.Client, n session.Name) error {
+// AwaitDeleted waits until a deleted service, job or cron and all of its tasks are gone.
+func AwaitDeleted(ctx context.Context, sess *session.Session, c *client.Client, n session.Name) error {
 	loop := wait.Loop{
 		Session: sess, Changes: wait.ChangesOf(c, []session.Name{n}),
 		Read: func(ctx context.Context) (bool, error) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/api/client"
+	"github.com/berthd/berth/internal/contexts"
 	"github.com/berthd/berth/internal/wording"
 )
 
@@ -244,4 +245,14 @@ func ListOtherNames(ctx context.Context, c *client.Client, kind string) []string
 		}
 	}
 	return names
+}
+
+// CompleteContexts completes the name of a context.
+func CompleteContexts(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	path, err := contexts.Path()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	f, _ := contexts.Load(path) // a broken file completes nothing
+	return f.Names(), cobra.ShellCompDirectiveNoFileComp
 }

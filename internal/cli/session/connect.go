@@ -4,18 +4,17 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"io/fs"
-	"net"
-	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/berthd/berth/api/client"
+	"github.com/berthd/berth/internal/contexts"
 	"github.com/berthd/berth/internal/hinted"
 	"github.com/berthd/berth/internal/pki"
 	"github.com/berthd/berth/internal/serve/datadir"
@@ -28,18 +27,28 @@ const defaultAddr = "http://127.0.0.1:7373"
 // systemSocket is the socket of the machine's own server.
 const systemSocket = "/run/berth/api.sock"
 
-// Connect returns a client for the servers that the flags and the environment name.
+// Connect returns a client for the servers that the flags, the environment or a context name.
 func (s *Session) Connect() (*client.Client, error) {
-	addr := s.FindAddresses()
-	token, err := s.findToken(addr)
+	to, err := s.FindTarget()
 	if err != nil {
 		return nil, err
 	}
-	trust, err := s.findTrust(addr)
+	return s.ConnectTo(to)
+}
+
+// ConnectTo returns a client for the servers of a target.
+func (s *Session) ConnectTo(to Target) (*client.Client, error) {
+	token, err := s.findToken(to)
 	if err != nil {
 		return nil, err
 	}
-	c, err := client.New(client.Config{Addr: addr, Token: token, TLS: trust, Agent: "berth/" + version.String()})
+	trust, err := s.findTrust(to)
+	if err != nil {
+		return nil, err
+	}
+	c, err := client.New(client.Config{
+		Addr: strings.Join(to.Addresses, ","), Token: token, TLS: trust, Agent: "berth/" + version.String(),
+	})
 	if err != nil {
 		return nil, &UsageError{"berth", err.Error()}
 	}
@@ -58,46 +67,94 @@ func (s *Session) WithClient(run func(context.Context, *client.Client, []string)
 	}
 }
 
-// FindAddresses returns the servers' addresses, separated by commas. The help of berth documents the order of the
-// sources.
-func (s *Session) FindAddresses() string {
+// Target is the control plane to which a command talks. Its context has no name if the addresses come from somewhere
+// else.
+type Target struct{ contexts.Context }
+
+// FindTarget returns the target of the command. The help of berth documents the order of the sources.
+func (s *Session) FindTarget() (Target, error) {
+	given := SplitList(s.Addrs)
+	named := s.ContextName
 	switch {
-	case len(SplitList(s.Addrs)) > 0:
-		return strings.Join(SplitList(s.Addrs), ",")
-	case s.Env("BERTH_ADDR") != "":
-		return strings.Join(SplitList([]string{s.Env("BERTH_ADDR")}), ",")
-	}
-	if dir := s.Env("XDG_RUNTIME_DIR"); dir != "" {
-		if path := filepath.Join(dir, "berth", "api.sock"); isSocket(path) {
-			return "unix://" + path
+	case len(given) > 0 && named != "":
+		return Target{}, &UsageError{"berth", "--addr and --context both name a server: give one of them"}
+	case len(given) > 0:
+		return targetOf(given...), nil
+	case named == "":
+		if list := SplitList([]string{s.Env("BERTH_ADDR")}); len(list) > 0 {
+			return targetOf(list...), nil
 		}
+		named = s.Env("BERTH_CONTEXT")
 	}
-	if addr := s.readConfig("addr"); addr != "" {
-		return addr
+	path, err := contexts.Path()
+	if err != nil && named == "" {
+		return s.machineTarget(), nil // without a configuration folder there are no contexts
 	}
-	if isSocket(systemSocket) {
-		return "unix://" + systemSocket
+	if err != nil {
+		return Target{}, err
 	}
-	return defaultAddr
+	all, err := contexts.Load(path)
+	if err != nil {
+		return Target{}, err
+	}
+	if named == "" && all.Current == "" {
+		return s.machineTarget(), nil
+	}
+	c, ok := all.Find(cmp.Or(named, all.Current))
+	if !ok {
+		return Target{}, UnknownContextError(cmp.Or(named, all.Current), all.Names())
+	}
+	return Target{c}, nil
 }
 
-// findToken returns the token for addresses. The token file of `berth dev` is only used for addresses on this machine.
-func (s *Session) findToken(addrs string) (string, error) {
-	needed, far := false, false
-	for addr := range strings.SplitSeq(addrs, ",") {
-		u, err := url.Parse(addr)
-		if err != nil || u.Scheme == "unix" {
-			continue // the client reports a wrong address
-		}
-		needed = true
-		ip := net.ParseIP(u.Hostname())
-		far = far || u.Hostname() != "localhost" && (ip == nil || !ip.IsLoopback())
+// UnknownContextError returns the error for a context that does not exist.
+func UnknownContextError(name string, known []string) error {
+	return &hinted.Error{
+		Err:  UnknownError("context", name, known),
+		Hint: "Add it with 'berth login ADDRESS --context " + name + "', or choose one with 'berth context use'.",
 	}
-	if !needed {
+}
+
+func targetOf(addresses ...string) Target {
+	return Target{contexts.Context{Addresses: addresses}}
+}
+
+// machineTarget returns the server of this user or of this machine.
+func (s *Session) machineTarget() Target {
+	if dir := s.Env("XDG_RUNTIME_DIR"); dir != "" {
+		if path := filepath.Join(dir, "berth", "api.sock"); isSocket(path) {
+			return targetOf("unix://" + path)
+		}
+	}
+	if isSocket(systemSocket) {
+		return targetOf("unix://" + systemSocket)
+	}
+	return targetOf(defaultAddr)
+}
+
+// FindAddresses returns the addresses of the target for messages, separated by commas, or "" if there is no target.
+func (s *Session) FindAddresses() string {
+	to, err := s.FindTarget()
+	if err != nil {
+		return ""
+	}
+	return strings.Join(to.Addresses, ",")
+}
+
+// findToken returns the token for a target, or "" if it is reached over sockets only. The token of a context goes to
+// its addresses only.
+func (s *Session) findToken(to Target) (string, error) {
+	if !slices.ContainsFunc(to.Addresses, func(a string) bool { return !strings.HasPrefix(a, "unix://") }) {
 		return "", nil
 	}
 	if s.TokenFile != "" {
 		return datadir.ReadSecret("--token-file", s.TokenFile)
+	}
+	if to.Token != "" {
+		return to.Token, nil
+	}
+	if to.TokenFile != "" {
+		return datadir.ReadSecret("the token file of the context "+to.Name, to.TokenFile)
 	}
 	if token := s.Env("BERTH_TOKEN"); token != "" {
 		return token, nil
@@ -105,16 +162,16 @@ func (s *Session) findToken(addrs string) (string, error) {
 	if file := s.Env("BERTH_TOKEN_FILE"); file != "" {
 		return datadir.ReadSecret("BERTH_TOKEN_FILE", file)
 	}
-	if far {
-		return "", nil
-	}
-	return s.readConfig("token"), nil
+	return "", nil
 }
 
 // findTrust returns the TLS configuration for https addresses, or nil for the machine's authorities.
-func (s *Session) findTrust(addrs string) (*tls.Config, error) {
-	if !strings.Contains(addrs, "https://") {
+func (s *Session) findTrust(to Target) (*tls.Config, error) {
+	if !slices.ContainsFunc(to.Addresses, func(a string) bool { return strings.HasPrefix(a, "https://") }) {
 		return nil, nil //nolint:nilnil // no flag names an authority
+	}
+	if s.CAFile == "" && s.CAHash == "" && (to.CAFile != "" || to.CAHash != "") {
+		return TrustConfig(to.CAFile, to.CAHash)
 	}
 	return TrustConfig(cmp.Or(s.CAFile, s.Env("BERTH_CA_FILE")), cmp.Or(s.CAHash, s.Env("BERTH_CA_HASH")))
 }
@@ -153,32 +210,6 @@ func TrustConfig(caFile, caHash string) (*tls.Config, error) {
 		}
 	}
 	return believed, nil
-}
-
-// configFile returns the path of a file in the user's configuration folder: "addr", the address of `berth dev`, or
-// "token", its token. The folder may not exist.
-func configFile(name string) (string, error) {
-	dir, err := os.UserConfigDir()
-	if err != nil {
-		return "", fmt.Errorf("find the configuration folder: %w", err)
-	}
-	return filepath.Join(dir, "berth", name), nil
-}
-
-// readConfig returns the content of a configuration file, or "" if it does not exist.
-func (s *Session) readConfig(name string) string {
-	path, err := configFile(name)
-	if err != nil {
-		return ""
-	}
-	raw, err := os.ReadFile(path)
-	if err != nil {
-		if !errors.Is(err, fs.ErrNotExist) {
-			s.Messagef("berth: warning: %s", ErrorText(err))
-		}
-		return ""
-	}
-	return strings.TrimSpace(string(raw))
 }
 
 func isSocket(path string) bool {

@@ -21,6 +21,7 @@ type Session struct {
 	Now            func() time.Time
 
 	Addrs                     []string
+	ContextName               string
 	TokenFile, CAFile, CAHash string
 	Format                    string
 	Template                  output.Template // for -o jsonpath and go-template, else nil

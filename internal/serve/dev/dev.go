@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/berthd/berth/internal/contexts"
 	"github.com/berthd/berth/internal/serve/node"
 	"github.com/berthd/berth/internal/serve/server"
 )
@@ -16,11 +17,11 @@ import (
 // Run runs the server and the agent until the context ends. It prints the address on stdout once both serve. At the end
 // it prints on stderr how many tasks keep running.
 func Run(ctx context.Context, s *server.Server, n node.Config, stdout, stderr io.Writer) error {
-	forget, err := s.WriteAddressFile()
+	end, err := addContext(s, stderr)
 	if err != nil {
-		n.Log.Warn("other terminals will need --addr", "error", err)
+		fmt.Fprintf(stderr, "berth: commands in other terminals need --addr %s: %v\n", s.Listeners[0].URL(), err)
 	} else {
-		defer forget()
+		defer end()
 	}
 	group, within := errgroup.WithContext(ctx)
 	group.Go(func() error { return s.Run(within) })
@@ -50,4 +51,26 @@ func Run(ctx context.Context, s *server.Server, n node.Config, stdout, stderr io
 		err = errors.Join(err, n.Executors.StopAll(ctx))
 	}
 	return errors.Join(err, n.Executors.Close())
+}
+
+// addContext adds the context of this process, so that commands find it, and returns the function that removes it. If
+// another context is the current one, it prints how to choose this one.
+func addContext(s *server.Server, stderr io.Writer) (end func(), err error) {
+	path, err := contexts.Path()
+	if err != nil {
+		return nil, err
+	}
+	name, current, err := contexts.SetDev(path, s.Config.DataDir, s.Listeners[0].URL())
+	if err != nil {
+		return nil, err
+	}
+	if name != current {
+		fmt.Fprintf(stderr, "berth: the current context is %s; this server is the context %s: "+
+			"berth --context %s status, or berth context use %s\n", current, name, name, name)
+	}
+	return func() {
+		if err := contexts.RemoveDev(path, name, s.Config.DataDir); err != nil {
+			fmt.Fprintf(stderr, "berth: the context %s remains: %v\n", name, err)
+		}
+	}, nil
 }

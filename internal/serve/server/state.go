@@ -2,8 +2,6 @@ package server
 
 import (
 	"context"
-	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/berthd/berth/internal/apiserver"
@@ -34,29 +32,6 @@ func (s *Server) CountLiveTasks() int {
 		}
 	}
 	return n
-}
-
-// WriteAddressFile writes the address to the user's configuration folder, where other commands find it. The returned
-// function removes it.
-func (s *Server) WriteAddressFile() (forget func(), err error) {
-	dir, err := os.UserConfigDir()
-	if err != nil {
-		return nil, err
-	}
-	dir = filepath.Join(dir, "berth")
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, err
-	}
-	path := filepath.Join(dir, "addr")
-	text := s.Listeners[0].URL() + "\n"
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		return nil, err
-	}
-	return func() {
-		if b, err := os.ReadFile(path); err == nil && string(b) == text {
-			_ = os.Remove(path) // a command that finds a stale address reports it
-		}
-	}, nil
 }
 
 // WaitReady waits until the domain has a leader and the tables show it.
