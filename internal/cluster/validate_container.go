@@ -63,8 +63,8 @@ func (c *Container) validate(k check) {
 		c.validatePin(k.at("digest"))
 	} else {
 		k.at("command").must(len(c.Command) > 0, "is missing: a container without an image needs a command")
-		k.at("pull").must(c.Pull == "", "is for containers with an image only")
-		k.at("digest").must(c.Digest == "", "is for containers with an image only")
+		k.at("pull").must(c.Pull == "", "is for containers with an image only: leave it out")
+		k.at("digest").must(c.Digest == "", "is for containers with an image only: leave it out")
 	}
 	k.arguments("command", c.Command)
 	k.arguments("args", c.Args)
@@ -80,7 +80,7 @@ func (c *Container) validate(k check) {
 		short, prefixed := strings.CutPrefix(name, "CAP_")
 		switch {
 		case slices.Contains(c.Capabilities[:i], name):
-			at.fault("%q is repeated", clip(name))
+			at.fault("%q is repeated: write it once", clip(name))
 		case slices.Contains(capabilities[:], name):
 		case prefixed && slices.Contains(capabilities[:], short):
 			at.fault("%q is written %q here", name, short)
