@@ -82,8 +82,8 @@ func scalar(v any) string {
 	return strings.Trim(string(text), `"`)
 }
 
-// story returns the example that an object belongs to: "examples/web" for web.yaml, for web-v2.yaml, and for a page that
-// shows an excerpt of one of them; else the page itself.
+// story returns the example that an object belongs to: "examples/web" for web.yaml, for web-v2.yaml, and for a page
+// that shows an excerpt of one of them; else the page itself.
 func (e example) story(same []example) string {
 	version := regexp.MustCompile(`(-v[0-9]+|-bad)?\.yaml$`)
 	if strings.HasPrefix(e.file, "examples") {

@@ -14,7 +14,8 @@ func TestDescriptions(t *testing.T) {
 	})
 	for name, test := range map[string]struct{ comment, want string }{
 		"cluster.TaskDefinition.MinHealthyTime": {
-			"MinHealthyTime is how long a task runs (P4.7). default 1 s", "min_healthy_time is how long a task runs. Default 1 s.",
+			"MinHealthyTime is how long a task runs (P4.7). default 1 s",
+			"min_healthy_time is how long a task runs. Default 1 s.",
 		},
 		"cluster.Container.Command": {
 			"Command replaces the entry point; Args only its arguments. Args are words.",
@@ -51,8 +52,9 @@ func TestLimits(t *testing.T) {
 	}
 	for key, want := range map[string][2]string{
 		"TaskDefinition.Grace": {"1ms", "1h0m0s"}, "Service.Priority": {"1", "1000"}, "Step.Retries": {"0", "49"},
-		"Resources.Memory": {"1 MiB", "1024 TiB"}, "Update.MinHealthy": {"0", "100000"}, "ScalePace.Window": {"0s", "168h0m0s"},
-		"Port.Port": {"1", "65535"}, "Container.Name": {},
+		"Resources.Memory": {"1 MiB", "1024 TiB"}, "Update.MinHealthy": {"0", "100000"},
+		"ScalePace.Window": {"0s", "168h0m0s"},
+		"Port.Port":        {"1", "65535"}, "Container.Name": {},
 	} {
 		if got := all.bounds[key]; got != want {
 			t.Errorf("bounds of %s: got %v, want %v", key, got, want)

@@ -106,7 +106,8 @@ ServiceChange {"type":"string","enum":["restart","signal","noop"]}
 
 // A hidden field is accepted, but is no property that an editor offers.
 func TestHiddenFields(t *testing.T) {
-	g := New(Options{Strict: true, Hidden: func(f jsonfields.Field) bool { return f.Name == "name" || f.Name == "sizes" }})
+	hidden := func(f jsonfields.Field) bool { return f.Name == "name" || f.Name == "sizes" }
+	g := New(Options{Strict: true, Hidden: hidden})
 	g.Of(reflect.TypeFor[tree]())
 	n, err := Marshal(g.Defs.Get("tree"))
 	if err != nil {
