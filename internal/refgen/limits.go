@@ -29,7 +29,6 @@ type object interface {
 // findLimits returns the limits of the fields of all kinds of objects.
 func findLimits() limits {
 	all := limits{map[string]json.RawMessage{}, map[string][2]string{}}
-	differs := map[string]bool{}
 	for _, kind := range manifestKinds() {
 		value := reflect.New(kind.typ)
 		o, ok := value.Interface().(object)
@@ -38,13 +37,15 @@ func findLimits() limits {
 		}
 		addElements(value.Elem())
 		o.SetDefaults()
-		visit(value.Elem(), "", func(key, path string, v reflect.Value) {
-			if text := written(v); differs[key] || all.defaults[key] != nil && string(all.defaults[key]) != string(text) {
-				differs[key] = true
-				delete(all.defaults, key)
-			} else if text != nil {
-				all.defaults[key] = text
+		visit(value.Elem(), "", func(f jsonfields.Field, path string, v reflect.Value) {
+			key, text := limitKey(f), written(v)
+			if !f.Optional {
+				text = nil // a required field has no default
 			}
+			if first, seen := all.defaults[key]; seen && string(first) != string(text) {
+				text = nil // it depends on where the field is
+			}
+			all.defaults[key] = text
 			if low, high, found := boundsOf(o, path, v); found {
 				all.bounds[key] = [2]string{low, high}
 			}
@@ -53,13 +54,19 @@ func findLimits() limits {
 	return all
 }
 
-// addElements gives every list one element and every pointer to a struct a value.
+// addElements gives every list one element, every pointer to a struct a value, and every required word of an
+// enumeration its first value, on which the validation of other fields may depend.
 func addElements(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Struct:
 		for f := range jsonfields.Of(v.Type()) {
-			if !isHidden(f) {
-				addElements(v.FieldByIndex(f.Index))
+			if isHidden(f) {
+				continue
+			}
+			field := v.FieldByIndex(f.Index)
+			addElements(field)
+			if values := field.MethodByName("Values"); !f.Optional && field.Kind() == reflect.String && values.IsValid() {
+				field.SetString(values.Call(nil)[0].Index(0).String())
 			}
 		}
 	case reflect.Slice:
@@ -81,8 +88,8 @@ func isNested(t reflect.Type) bool {
 	return t.Kind() == reflect.Struct && t != reflect.TypeFor[cluster.Ref]() && t != reflect.TypeFor[cluster.Portion]()
 }
 
-// visit calls f for every field without fields of its own: with its key, "Service.Count", and its path.
-func visit(v reflect.Value, path string, f func(key, path string, v reflect.Value)) {
+// visit calls f for every field without fields of its own, with its path.
+func visit(v reflect.Value, path string, f func(field jsonfields.Field, path string, v reflect.Value)) {
 	for field := range jsonfields.Of(v.Type()) {
 		if isHidden(field) {
 			continue
@@ -99,7 +106,7 @@ func visit(v reflect.Value, path string, f func(key, path string, v reflect.Valu
 		case value.Kind() == reflect.Pointer && isNested(value.Type().Elem()):
 			visit(value.Elem(), at, f)
 		default:
-			f(limitKey(field), at, value)
+			f(field, at, value)
 		}
 	}
 }
