@@ -95,6 +95,7 @@ var layers = map[string][]string{
 		"internal/logs", "internal/pause", "internal/pty",
 	},
 	"internal/executor/usage": {"internal/cluster", "internal/executor"},
+	"internal/fields":         {"internal/spelling"},
 	"internal/heap":           {},
 	"internal/jsonfields":     {},
 	"internal/logs":           {"internal/cluster"},

@@ -113,18 +113,20 @@ const MaxCheckService = 256
 
 func (c *Check) validate(k check, d *TaskDefinition) {
 	k.at("name").name(c.Name)
-	oneOf(k.at("type"), c.Type)
 	if c.Meaning != "" {
 		oneOf(k.at("meaning"), c.Meaning)
 	}
 	k.at("initial_delay").span(c.InitialDelay, 0, MaxCheckInterval)
+	if !oneOf(k.at("type"), c.Type) {
+		return
+	}
 	c.validatePace(k)
 	c.validatePort(k, d)
 	if c.Type == CheckHTTP {
 		k.at("path").must(strings.HasPrefix(c.Path, "/") && printable(c.Path) && !strings.Contains(c.Path, " "),
 			"%q is not a path: want it to begin with \"/\" and to hold no spaces", clip(c.Path))
 	} else {
-		k.at("path").must(c.Path == "", "is for checks of type http only")
+		k.at("path").must(c.Path == "", "is for checks of type http only: leave it out")
 	}
 	if c.Type == CheckGRPC {
 		k.at("service").must(len(c.Service) <= MaxCheckService && printable(c.Service) &&
@@ -132,20 +134,21 @@ func (c *Check) validate(k check, d *TaskDefinition) {
 			"%q is not the name of a gRPC service: want at most %d bytes without spaces", clip(c.Service),
 			MaxCheckService)
 	} else {
-		k.at("service").must(c.Service == "", "is for checks of type grpc only")
-		k.at("tls").must(!c.TLS, "is for checks of type grpc only")
+		k.at("service").must(c.Service == "", "is for checks of type grpc only: leave it out")
+		k.at("tls").must(!c.TLS, "is for checks of type grpc only: leave it out")
 	}
 	if c.Type != CheckExec {
-		k.at("command").must(len(c.Command) == 0, "is for checks of type exec only")
-		k.at("container").must(c.Container == "", "is for checks of type exec only")
+		k.at("command").must(len(c.Command) == 0, "is for checks of type exec only: leave it out")
+		k.at("container").must(c.Container == "", "is for checks of type exec only: leave it out")
 		return
 	}
-	k.at("command").must(len(c.Command) > 0 && c.Command[0] != "", "is empty: a check of type exec needs a command")
+	k.at("command").must(len(c.Command) > 0 && c.Command[0] != "",
+		"is empty: a check of type exec needs a command, such as [test, -f, /ready]")
 	k.arguments("command", c.Command)
 	if in := d.container(c.Container); in == nil {
 		k.at("container").fault("%q is not the name of one of the definition's containers", clip(c.Container))
 	} else if in.Init {
-		k.at("container").fault("%q is an init container, which has ended when checks run", c.Container)
+		k.at("container").fault("%q is an init container, which has ended when checks run: name another", c.Container)
 	}
 }
 
@@ -163,7 +166,7 @@ func (c *Check) validatePace(k check) {
 		}
 		return
 	}
-	k.at("ttl").must(c.TTL == 0, "is for checks of type ttl only")
+	k.at("ttl").must(c.TTL == 0, "is for checks of type ttl only: leave it out")
 	k.at("interval").span(c.Interval, MinCheckInterval, MaxCheckInterval)
 	k.at("timeout").must(c.Timeout >= MinCheckTimeout && c.Timeout <= c.Interval,
 		"is %s, want a duration from %s to the interval of %s", c.Timeout, MinCheckTimeout, c.Interval)

@@ -103,13 +103,15 @@ type enumerated[T ~string] interface {
 	Values() []T
 }
 
-// oneOf requires that got is one of the values of its type.
-func oneOf[T enumerated[T]](c check, got T) {
+// oneOf requires that got is one of the values of its type, and reports whether it is. Checks that depend on the value
+// make no sense for any other.
+func oneOf[T enumerated[T]](c check, got T) bool {
 	known := got.Values()
 	if slices.Contains(known, got) {
-		return
+		return true
 	}
 	c.fault("is %q, want one of %s", got, strings.Join(texts(known), ", "))
+	return false
 }
 
 func texts[T ~string](values []T) []string {

@@ -97,7 +97,8 @@ func TestQuantities(t *testing.T) {
 	}
 	for text, want := range map[string]cluster.Bytes{
 		`512`: 512, `"512"`: 512, `"1KiB"`: 1024, `"1.5GiB"`: 3 << 29, `"10GB"`: 1e10, `"1 MiB"`: 1 << 20,
-		`"1Mi"`: 1 << 20, `"7B"`: 7,
+		`"1Mi"`: 1 << 20, `"7B"`: 7, `"64K"`: 64e3, `"64k"`: 64e3, `"64M"`: 64e6, `"1.5G"`: 15e8, `"2T"`: 2e12,
+		`"2Ki"`: 2048, `"2Gi"`: 2 << 30, `"2Ti"`: 2 << 40, `"64GB"`: 64e9,
 	} {
 		var got cluster.Bytes
 		if err := json.Unmarshal([]byte(text), &got); err != nil || got != want {
@@ -106,7 +107,7 @@ func TestQuantities(t *testing.T) {
 	}
 	for _, bad := range []string{
 		`"x"`, `"NaN"`, `"Inf"`, `"1e300"`, `null`, `{}`, `"9223372036854775807TiB"`, `""`,
-		`true`,
+		`true`, `"M"`, `"64MM"`, `"64iB"`,
 	} {
 		var cpu cluster.MilliCPU
 		var size cluster.Bytes

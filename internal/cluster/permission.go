@@ -191,7 +191,7 @@ func (c *Cluster) validatePermissions(k check) {
 	for i, p := range c.Permissions {
 		at := check{k.faults, fmt.Sprintf("%s[%d]", k.path, i)}
 		oneOf(at, p)
-		at.must(!slices.Contains(c.Permissions[:i], p), "%q is repeated", clip(string(p)))
+		at.must(!slices.Contains(c.Permissions[:i], p), "%q is repeated: write it once", clip(string(p)))
 	}
 }
 

@@ -63,7 +63,7 @@ func TestPlacementFaults(t *testing.T) {
 		{"affinities", `{"affinities": [{"attribute": "label.a", "value": "b", "weight": 101}, {"attribute": "label.a", "value": "b", "op": "=", "weight": -101},
 			{"attribute": "node.colour", "op": "in", "values": ["a"]}, {"attribute": "label.a", "op": "in"}, {"attribute": "label.a", "op": "<", "value": "x"}]}`, []string{
 			"affinities[0].weight: is 101, want a number from -100 to 100, and not 0", "affinities[1].weight: is -101",
-			`affinities[1]: says "label.a = b", as affinities[0] does: join the weights`,
+			`affinities[1]: says "label.a = b", as affinities[0] does: keep one of them`,
 			"affinities[2].attribute: is not known", "affinities[3].values: is empty",
 			`affinities[4].value: "x" is not a number`,
 		}},
@@ -216,7 +216,7 @@ func TestDeviceFaults(t *testing.T) {
 		want          []string
 	}{
 		{"words", `[{"type": "GPU", "models": ["", "a", "a"]}]`, []string{
-			"[0].type: is not a name", "[0].models[0]: is empty: leave models out if any will do",
+			"[0].type: is not a name", "[0].models[0]: is empty: write a model, or leave models out",
 			`[0].models[2]: "a" is repeated`,
 		}},
 		{"numbers", `[{"count": -1, "memory": 40}, {"count": 1025, "share": -1}, {"share": 1001}, {"share": 500, "count": 2}]`, []string{

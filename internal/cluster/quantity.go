@@ -53,7 +53,7 @@ func (m *MilliCPU) UnmarshalJSON(b []byte) error {
 }
 
 // Bytes is a size. In JSON it is written as a number of bytes; it is read from a number
-// or from text with a unit: "512KiB", "256MiB", "1.5GiB", "10GB".
+// or from text with a unit: binary "512KiB", "256Mi", "1.5GiB", or decimal "10GB", "64M".
 type Bytes int64
 
 // Units of Bytes.
@@ -84,11 +84,17 @@ var byteUnits = [...]unit{
 	{"Gi", GiB},
 	{"Mi", MiB},
 	{"Ki", KiB},
+	{"T", 1e12},
+	{"G", 1e9},
+	{"M", 1e6},
+	{"k", 1e3},
+	{"K", 1e3},
 	{"B", 1},
 	{"", 1},
 }
 
-// ParseBytes reads a number of bytes with or without a unit.
+// ParseBytes reads a number of bytes with or without a unit. As in Kubernetes, "64M" is 64 million bytes and "64Mi" is
+// 64 MiB.
 func ParseBytes(s string) (Bytes, error) {
 	for _, u := range byteUnits {
 		number, ok := strings.CutSuffix(s, u.suffix)
@@ -108,7 +114,8 @@ func ParseBytes(s string) (Bytes, error) {
 		}
 		return Bytes(math.Round(f * float64(u.size))), nil
 	}
-	return 0, fmt.Errorf("%q is not a size: want bytes, or a number with KiB, MiB or GiB", clip(s))
+	return 0, fmt.Errorf("%q is not a size: want bytes, or a number with KiB, MiB, GiB (binary) or K, M, G (decimal)",
+		clip(s))
 }
 
 // String returns the size in the largest binary unit that keeps it readable: "256 MiB", "1.5 GiB".

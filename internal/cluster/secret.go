@@ -177,7 +177,7 @@ func (s *Secret) Validate() error {
 			"%q is not the host of a registry: want one such as \"ghcr.io\" or \"registry.example:5000\"",
 			clip(s.Registry))
 	} else {
-		k.at("registry").must(s.Registry == "", "is for secrets of the type %q only", SecretRegistry)
+		k.at("registry").must(s.Registry == "", "is for secrets of the type %q only: leave it out", SecretRegistry)
 	}
 	return k.err()
 }
@@ -199,7 +199,7 @@ func (c *Container) secretDefaults() {
 func (c *Container) validateSecrets(k check, d *TaskDefinition) {
 	if c.PullSecret != "" {
 		k.at("pull_secret").name(c.PullSecret)
-		k.at("pull_secret").must(c.Image != "", "is for containers with an image only")
+		k.at("pull_secret").must(c.Image != "", "is for containers with an image only: leave it out")
 	}
 	k.at("secrets").must(len(c.Secrets) <= MaxSecretUses, "holds %d secrets, at most %d are allowed", len(c.Secrets),
 		MaxSecretUses)
@@ -212,7 +212,7 @@ func (c *Container) validateSecrets(k check, d *TaskDefinition) {
 			at.at("signal").must(slices.Contains(secretSignals[:], u.Signal),
 				"%q cannot be sent: want one of HUP, INT, USR1, USR2, WINCH and CONT", clip(u.Signal))
 		} else {
-			at.at("signal").must(u.Signal == "", "is for on_change %q only", SecretSignal)
+			at.at("signal").must(u.Signal == "", "is for on_change %q only: leave it out", SecretSignal)
 		}
 		switch {
 		case (u.File == "") == (u.Env == ""):
@@ -264,7 +264,7 @@ func (u *SecretUse) validateFile(at check, c *Container, taken map[string]bool) 
 }
 
 func (u *SecretUse) validateVariable(at check, c *Container, d *TaskDefinition, taken map[string]bool) {
-	at.at("mode").must(u.Mode == "", "is for files only")
+	at.at("mode").must(u.Mode == "", "is for files only: leave it out")
 	at.at("on_change").must(u.OnChange != SecretSignal,
 		"cannot be %q: the variables of a running program cannot change", SecretSignal)
 	_, plain := c.Env[u.Env]

@@ -256,7 +256,7 @@ func (f *File) validateTemplate(at check, c *Container, d *TaskDefinition) {
 		at.at("signal").must(slices.Contains(secretSignals[:], f.Signal),
 			"%q cannot be sent: want one of HUP, INT, USR1, USR2, WINCH and CONT", clip(f.Signal))
 	} else {
-		at.at("signal").must(f.Signal == "", "is for on_change %q only", ChangeSignal)
+		at.at("signal").must(f.Signal == "", "is for on_change %q only: leave it out", ChangeSignal)
 	}
 	t, faults := ParseTemplate(f.Content)
 	for _, fault := range faults {

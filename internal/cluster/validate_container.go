@@ -63,8 +63,8 @@ func (c *Container) validate(k check) {
 		c.validatePin(k.at("digest"))
 	} else {
 		k.at("command").must(len(c.Command) > 0, "is missing: a container without an image needs a command")
-		k.at("pull").must(c.Pull == "", "is for containers with an image only")
-		k.at("digest").must(c.Digest == "", "is for containers with an image only")
+		k.at("pull").must(c.Pull == "", "is for containers with an image only: leave it out")
+		k.at("digest").must(c.Digest == "", "is for containers with an image only: leave it out")
 	}
 	k.arguments("command", c.Command)
 	k.arguments("args", c.Args)
@@ -72,13 +72,15 @@ func (c *Container) validate(k check) {
 	if c.Dir != "" {
 		k.at("dir").absolute(c.Dir)
 	}
-	k.at("user").must(validUser(c.User), "%q is not a user: want \"uid\", \"uid:gid\" or a name", clip(c.User))
+	k.at("user").must(validUser(c.User),
+		"%q is not a user: want a name or a number from 0 to %d, alone or with a group, such as \"1000:1000\"",
+		clip(c.User), maxUserID)
 	for i, name := range c.Capabilities {
 		at := k.index("capabilities", i)
 		short, prefixed := strings.CutPrefix(name, "CAP_")
 		switch {
 		case slices.Contains(c.Capabilities[:i], name):
-			at.fault("%q is repeated", clip(name))
+			at.fault("%q is repeated: write it once", clip(name))
 		case slices.Contains(capabilities[:], name):
 		case prefixed && slices.Contains(capabilities[:], short):
 			at.fault("%q is written %q here", name, short)
@@ -242,6 +244,9 @@ func (d *TaskDefinition) cycle() []string {
 	return nil
 }
 
+// maxUserID is the highest number of a user or a group: Linux reserves the next one, which is -1.
+const maxUserID = 1<<32 - 2
+
 // validUser reports whether s is empty, "user" or "user:group", each a number or a name.
 func validUser(s string) bool {
 	if s == "" {
@@ -251,14 +256,20 @@ func validUser(s string) bool {
 	if len(parts) > 2 || len(s) > 2*MaxName {
 		return false
 	}
-	for _, p := range parts {
-		if p == "" || strings.ContainsFunc(p, func(r rune) bool {
-			return !isAlnum(r) && r != '_' && r != '-' && r != '.'
-		}) {
-			return false
-		}
+	return !slices.ContainsFunc(parts, func(p string) bool { return !validUserPart(p) })
+}
+
+// validUserPart reports whether s is the number or the name of a user or a group. A name begins with a letter, a digit
+// or "_".
+func validUserPart(s string) bool {
+	if s == "" || s[0] == '-' || s[0] == '.' {
+		return false
 	}
-	return true
+	if strings.Trim(s, "0123456789") == "" {
+		n, err := strconv.ParseUint(s, 10, 64)
+		return err == nil && n <= maxUserID
+	}
+	return !strings.ContainsFunc(s, func(r rune) bool { return !isAlnum(r) && r != '_' && r != '-' && r != '.' })
 }
 
 func isAlnum(r rune) bool {

@@ -63,7 +63,7 @@ func (c check) affinities(list []Affinity) {
 			-MaxWeight, MaxWeight)
 		for j := range list[:i] {
 			if sameConstraint(a.Constraint, list[j].Constraint) {
-				at.fault("says %q, as affinities[%d] does: join the weights", clip(a.String()), j)
+				at.fault("says %q, as affinities[%d] does: keep one of them, with the sum of the weights", clip(a.String()), j)
 				break
 			}
 		}
@@ -134,7 +134,7 @@ func (c check) relations(list []Relation) {
 			len(r.Clusters), maxConstraints)
 		for j, name := range r.Clusters {
 			at.index("clusters", j).name(name)
-			at.index("clusters", j).must(!slices.Contains(r.Clusters[:j], name), "%q is repeated", clip(name))
+			at.index("clusters", j).must(!slices.Contains(r.Clusters[:j], name), "%q is repeated: write it once", clip(name))
 		}
 		at.at("attribute").single(r.Attribute)
 		if r.Required {
@@ -145,9 +145,9 @@ func (c check) relations(list []Relation) {
 		}
 		for j := range list[:i] {
 			if other := &list[j]; sameRelated(r, other) {
-				at.must(r.Away != other.Away, "has the same labels as relations[%d]: one is enough", j)
+				at.must(r.Away != other.Away, "has the same labels as relations[%d]: remove one of them", j)
 				at.must(r.Away == other.Away,
-					"contradicts relations[%d]: one wants the task near, the other away", j)
+					"contradicts relations[%d], which wants the opposite: remove one of them", j)
 				break
 			}
 		}
@@ -200,7 +200,7 @@ func (c check) tolerations(list []Toleration, daemon bool) {
 			at.at("for").must(!daemon, "is not for a daemon, whose tasks tolerate a taint or end")
 		}
 		if j := slices.Index(list[:i], t); j >= 0 {
-			at.fault("is the same as tolerations[%d]", j)
+			at.fault("is the same as tolerations[%d]: remove one of them", j)
 		}
 	}
 }
@@ -227,7 +227,8 @@ func (c check) labelKey(key string) {
 
 // label demands what can be the value of a label.
 func (c check) label(value string) {
-	c.must(len(value) <= MaxLabel && printable(value), "is longer than %d bytes or not printable text", MaxLabel)
+	c.must(len(value) <= MaxLabel && printable(value), "is longer than %d bytes or not printable text: shorten it",
+		MaxLabel)
 }
 
 // nodeAttributes are the attributes of a node that constraints may name besides its labels and devices.
@@ -263,7 +264,7 @@ func DeviceAttribute(attribute string) (kind string, count, ok bool) {
 // attribute demands what nodes have.
 func (c check) attribute(name string) {
 	if label, ok := strings.CutPrefix(name, attributeLabel); ok {
-		c.must(validLabelKey(label), "%q does not name a label", clip(name))
+		c.must(validLabelKey(label), "%q does not name a label: want \"label.\" and the key of a label of nodes", clip(name))
 		return
 	}
 	if _, _, ok := DeviceAttribute(name); ok || slices.Contains(nodeAttributes[:], name) {
@@ -330,9 +331,9 @@ func (d *DeviceRequest) validate(k check) {
 		maxConstraints)
 	for i, m := range d.Models {
 		at := k.index("models", i)
-		at.must(m != "", "is empty: leave models out if any will do")
+		at.must(m != "", "is empty: write a model, or leave models out if any will do")
 		at.label(m)
-		at.must(!slices.Contains(d.Models[:i], m), "%q is repeated", clip(m))
+		at.must(!slices.Contains(d.Models[:i], m), "%q is repeated: write it once", clip(m))
 	}
 	k.at("count").within(d.Count, 1, MaxDevices)
 	k.at("share").must(d.Share >= 0 && d.Share <= WholeDevice,

@@ -180,9 +180,9 @@ func (g *Gate) validate(k check) {
 func (c check) expression(s string) {
 	switch {
 	case strings.TrimSpace(s) == "":
-		c.fault("is missing")
+		c.fault("is missing: want a query or an expression with one result")
 	case len(s) > MaxGateText:
-		c.fault("is %d bytes long, at most %d are allowed", len(s), MaxGateText)
+		c.fault("is %d bytes long, at most %d are allowed: shorten it", len(s), MaxGateText)
 	default:
 		c.must(printable(strings.NewReplacer("\n", " ", "\t", " ").Replace(s)), "is not printable text")
 	}
@@ -242,8 +242,10 @@ func (s *Scaling) validate(k check) {
 }
 
 func (t *ScaleTarget) validate(k check) {
-	oneOf(k.at("metric"), t.Metric)
 	k.at("target").must(t.Target > 0 && t.Target <= math.MaxInt64, "is %v, want a number of more than 0", t.Target)
+	if !oneOf(k.at("metric"), t.Metric) {
+		return
+	}
 	if t.Metric == ScaleRequests {
 		k.at("port").must(t.Port == "" || ValidName(t.Port), "%q is not the name of a port", clip(t.Port))
 		k.at("path").must(strings.HasPrefix(t.Path, "/") && len(t.Path) <= MaxGateText && printable(t.Path) &&
@@ -252,17 +254,17 @@ func (t *ScaleTarget) validate(k check) {
 		k.at("series").must(validSeries(t.Series),
 			"%q is not the name of a series: want letters, digits, \"_\" and \":\", and no digit first", clip(t.Series))
 	} else {
-		k.at("port").must(t.Port == "", "is for the metric requests only")
-		k.at("path").must(t.Path == "", "is for the metric requests only")
-		k.at("series").must(t.Series == "", "is for the metric requests only")
+		k.at("port").must(t.Port == "", "is for the metric requests only: leave it out")
+		k.at("path").must(t.Path == "", "is for the metric requests only: leave it out")
+		k.at("series").must(t.Series == "", "is for the metric requests only: leave it out")
 	}
 	if t.Metric == ScalePrometheus {
 		k.at("url").address(t.URL)
 		k.at("query").expression(t.Query)
 	} else {
-		k.at("url").must(t.URL == "", "is for the metric prometheus only")
-		k.at("query").must(t.Query == "", "is for the metric prometheus only")
-		k.at("whole").must(!t.Whole, "is for the metric prometheus only")
+		k.at("url").must(t.URL == "", "is for the metric prometheus only: leave it out")
+		k.at("query").must(t.Query == "", "is for the metric prometheus only: leave it out")
+		k.at("whole").must(!t.Whole, "is for the metric prometheus only: leave it out")
 	}
 }
 

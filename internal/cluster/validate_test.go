@@ -128,6 +128,11 @@ func TestDefinitionFaults(t *testing.T) {
 			d.Containers[1].Mounts[0].Volume = "dta"
 		}, []string{`containers[1].mounts[0].volume: "dta"`}},
 		{"user", func(d *def) { d.Containers[1].User = "a:b:c" }, []string{"containers[1].user: is not a user"}},
+		{"user below 0", func(d *def) { d.Containers[1].User = "-1" }, []string{`containers[1].user: "-1" is not a user`}},
+		{"group below 0", func(d *def) { d.Containers[1].User = "1:-1" }, []string{`containers[1].user: "1:-1" is not`}},
+		{"user -1 of the kernel", func(d *def) { d.Containers[1].User = "4294967295" }, []string{
+			"containers[1].user: want a name or a number from 0 to 4294967294",
+		}},
 		{"capability with prefix", func(d *def) {
 			d.Containers[1].Capabilities = []string{"CAP_KILL", "FLY", "KILL", "KILL"}
 		}, []string{
@@ -501,5 +506,16 @@ func roundTrip[T any, P object[T]](t *testing.T, b []byte) {
 	P(again).SetDefaults()
 	if back, err := json.Marshal(again); err != nil || !bytes.Equal(back, text) {
 		t.Fatalf("%s reads back as %s, %v", text, back, err)
+	}
+}
+
+// Users are names or numbers that the kernel has.
+func TestValidUsers(t *testing.T) {
+	for _, user := range []string{"", "0", "1000:1000", "nobody", "_apt:65534", "app-1.x", "4294967294"} {
+		d := parse[cluster.TaskDefinition](t, whole)
+		d.Containers[1].User = user
+		if err := d.Validate(); err != nil {
+			t.Errorf("user %q: %v", user, err)
+		}
 	}
 }

@@ -116,14 +116,16 @@ func (c check) constraints(field string, list []Constraint) {
 
 func (n *Constraint) validate(k check) {
 	k.at("attribute").attribute(n.Attribute)
-	oneOf(k.at("op"), n.Op)
+	known := oneOf(k.at("op"), n.Op)
 	k.at("value").label(n.Value)
 	k.at("values").must(len(n.Values) <= maxConstraints, "holds %d values, at most %d are allowed", len(n.Values),
 		maxConstraints)
 	for i, v := range n.Values {
 		k.index("values", i).label(v)
 	}
-	n.operands(k)
+	if known {
+		n.operands(k)
+	}
 }
 
 // operands checks that the constraint has what its operator compares with.

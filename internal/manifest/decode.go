@@ -1,7 +1,6 @@
 package manifest
 
 import (
-	"cmp"
 	"encoding"
 	"encoding/json"
 	"fmt"
@@ -19,97 +18,107 @@ import (
 
 // decode makes an object of a document's value and validates it.
 func (r *reader) decode(root *node) {
+	if root.shape == shapeBroken {
+		return // its fault is known
+	}
 	if root.shape != shapeObject {
-		more := ""
-		if root.shape == shapeText && strings.HasPrefix(root.text, `job "`) {
-			more = "; this looks like a file of Nomad; see docs/guide/coming-from.md"
-		}
-		r.fault(root.at, "", "a document must be an object with a kind, found %s%s", root.describe(), more)
+		r.fault(root.at, "", "a document must be an object with a kind, found %s", root.describe())
 		return
 	}
-	kind, ok := r.kind(root)
-	if !ok {
+	if r.refuseForeignDocument(root) {
+		return
+	}
+	kind := r.kind(root)
+	if kind == "" {
 		return
 	}
 	o := Object{Position: root.at, Kind: kind, Value: newValue(kind), positions: map[string]Position{}}
-	d := decoder{reader: r, kind: kind, places: o.positions}
-	rest := &node{shape: shapeObject, at: root.at}
+	rest := &node{shape: shapeObject, at: root.at, partial: root.partial}
+	d := decoder{
+		reader: r, kind: kind, root: rest, whole: reflect.ValueOf(o.Value).Elem(), places: o.positions,
+		holes: map[string]reflect.Value{},
+	}
 	for _, f := range root.fields {
 		if f.key != "kind" {
 			rest.fields = append(rest.fields, f)
 		}
 	}
-	before := len(r.faults)
-	d.value("", rest, reflect.ValueOf(o.Value).Elem())
-	r.validate(&o, r.faults[before:])
+	d.value("", rest, d.whole)
+	d.validate(&o)
 	r.objects = append(r.objects, o)
 }
 
-// kind reads the document's kind.
-func (r *reader) kind(root *node) (cluster.Kind, bool) {
+// kind reads the document's kind. If it is missing or misspelt, kind adds a fault and returns the kind that was
+// probably meant, so that the other faults of the document are found in the same run. It returns "" if nothing tells
+// the kind.
+func (r *reader) kind(root *node) cluster.Kind {
 	f := root.field("kind")
 	words := make([]string, 0, len(Kinds()))
 	for _, k := range Kinds() {
 		words = append(words, string(k))
 	}
+	wanted := "want one of " + strings.Join(words, ", ")
 	switch {
 	case f == nil:
-		more := ""
-		if system := foreignFile(root); system != "" {
-			more = "; this looks like a file of " + system +
-				"; see docs/guide/coming-from.md"
+		meant := likelyKind(root)
+		if meant != "" {
+			r.fault(root.at, "kind", "is missing: the fields are those of a %s, so write kind: %s", meant, meant)
+		} else {
+			r.fault(root.at, "kind", "is missing: %s", wanted)
 		}
-		r.fault(root.at, "kind", "is missing: want one of %s%s", strings.Join(words, ", "), more)
+		return meant
+	case f.value.shape == shapeBroken:
+		return likelyKind(root)
 	case f.value.shape != shapeText:
-		r.fault(f.value.at, "kind", "want one of %s, found %s", strings.Join(words, ", "), f.value.describe())
-	case !slices.Contains(words, f.value.text):
-		message := fmt.Sprintf("unknown kind %q: want one of %s", clip(f.value.text), strings.Join(words, ", "))
-		if near := spelling.Nearest(f.value.text, slices.Values(words)); near != "" {
-			message = fmt.Sprintf("unknown kind %q: did you mean %q?", clip(f.value.text), near)
-		}
-		if here := foreignKinds()[f.value.text]; here != "" {
-			message = fmt.Sprintf("unknown kind %q: in Berth use %s (docs/guide/coming-from.md)", clip(f.value.text),
-				here)
-		}
-		r.fault(f.value.at, "kind", "%s", message)
-	default:
-		return cluster.Kind(f.value.text), true
+		r.fault(f.value.at, "kind", "%s, found %s", wanted, f.value.describe())
+		return likelyKind(root)
+	case slices.Contains(words, f.value.text):
+		return cluster.Kind(f.value.text)
 	}
-	return "", false
+	written := f.value.text
+	if here := foreignKinds()[written]; here != "" {
+		r.fault(f.value.at, "kind", "unknown kind %q: write %s (docs/guide/coming-from.md)", clip(written), here)
+		return ""
+	}
+	if near := spelling.Nearest(written, slices.Values(words)); near != "" {
+		r.fault(f.value.at, "kind", "unknown kind %q: did you mean %q?", clip(written), near)
+		return cluster.Kind(near)
+	}
+	r.fault(f.value.at, "kind", "unknown kind %q: %s", clip(written), wanted)
+	return likelyKind(root)
 }
 
-// validator is a value that finds its own faults.
-type validator interface{ Validate() error }
-
-// validate adds the faults of the object's own validation, but for fields that were refused before.
-func (r *reader) validate(o *Object, refused []Fault) {
-	v, ok := o.Value.(validator)
-	if !ok {
-		return
+// likelyKind returns the only kind that has all fields of a document that several kinds do not share, or "".
+func likelyKind(root *node) cluster.Kind {
+	signs := map[string]cluster.Kind{
+		"containers": cluster.KindTaskDefinition, "ports": cluster.KindTaskDefinition,
+		"checks": cluster.KindTaskDefinition, "volumes": cluster.KindTaskDefinition,
+		"definition": cluster.KindService, "count": cluster.KindService, "scaling": cluster.KindService,
+		"steps": cluster.KindJob, "schedules": cluster.KindCron, "job": cluster.KindCron,
+		"permissions": cluster.KindCluster, "keep_jobs": cluster.KindCluster,
 	}
-	refused = slices.Clone(refused)
-	for _, f := range append(cluster.FaultsOf(v.Validate()), scheduleFaults(o.Value)...) {
-		path := strings.ReplaceAll(f.Path, ".[", "[")
-		known := slices.ContainsFunc(refused, func(g Fault) bool {
-			return g.Path != "" && (within(path, g.Path) || within(g.Path, path))
-		})
-		if !known {
-			r.fault(o.At(path), path, "%s", f.Message)
+	var likely cluster.Kind
+	for _, f := range root.fields {
+		switch kind := signs[f.key]; {
+		case kind == "" || kind == likely:
+		case likely != "":
+			return ""
+		default:
+			likely = kind
 		}
 	}
-}
-
-// within reports whether a path is, or leads through, another.
-func within(path, outer string) bool {
-	rest, ok := strings.CutPrefix(path, outer)
-	return ok && (rest == "" || rest[0] == '.' || rest[0] == '[')
+	return likely
 }
 
 // decoder fills a value from nodes.
 type decoder struct {
 	*reader
 	kind   cluster.Kind // of the document
+	root   *node        // the document without its kind
+	whole  reflect.Value
 	places map[string]Position
+	// holes are the fields without a usable value, by path: they are missing, or their values were refused.
+	holes  map[string]reflect.Value
 	values int // spent of MaxValues: aliases make a tree larger than its text
 	full   bool
 }
@@ -129,52 +138,60 @@ func (d *decoder) value(path string, n *node, to reflect.Value) {
 	if n.shape == shapeNull {
 		return // as if it were not written
 	}
+	if n.shape == shapeBroken || !d.fill(path, n, to) {
+		d.holes[path] = to
+	}
+}
+
+// fill sets a field from a node that is not null. It reports whether the node has the form that the field takes.
+func (d *decoder) fill(path string, n *node, to reflect.Value) bool {
 	if to.Kind() == reflect.Pointer { // nil is an omitted field
 		to.Set(reflect.New(to.Type().Elem()))
 		to = to.Elem()
 	}
-	if d.special(path, n, to) {
-		return
+	if special, ok := d.special(path, n, to); special {
+		return ok
 	}
 	switch to.Kind() {
 	case reflect.Struct:
-		d.object(path, n, to)
+		return d.object(path, n, to)
 	case reflect.Map:
-		d.table(path, n, to)
+		return d.table(path, n, to)
 	case reflect.Slice:
-		d.list(path, n, to)
+		return d.list(path, n, to)
 	case reflect.String:
-		if d.requireShape(path, n, shapeText, "text") {
-			to.SetString(n.text)
+		if !d.requireShape(path, n, shapeText, to.Type(), "text") {
+			return false
 		}
+		to.SetString(n.text)
 	case reflect.Bool:
-		if d.requireShape(path, n, shapeBool, "true or false") {
-			to.SetBool(n.text == "true")
+		if !d.requireShape(path, n, shapeBool, to.Type(), "true or false") {
+			return false
 		}
+		to.SetBool(n.text == "true")
 	case reflect.Int, reflect.Int64, reflect.Uint64:
-		d.integer(path, n, to)
+		return d.integer(path, n, to)
 	case reflect.Float64:
-		d.number(path, n, to)
+		return d.number(path, n, to)
 	default:
 		panic(fmt.Sprintf("manifest: %s: no way to read a %s", path, to.Type()))
 	}
+	return true
 }
 
-// special reads types that have a text form of their own, and reports whether to is one.
-func (d *decoder) special(path string, n *node, to reflect.Value) bool {
-	scalar := n.shape != shapeObject && n.shape != shapeList && n.shape != shapeBool
+// special reads types that have a text form of their own. It reports whether to is one, and whether it was read.
+func (d *decoder) special(path string, n *node, to reflect.Value) (special, ok bool) {
+	scalar := n.shape == shapeInt || n.shape == shapeFloat || n.shape == shapeText
 	switch v := to.Addr().Interface().(type) {
 	case *time.Time:
 		at, err := time.Parse(time.RFC3339Nano, n.text)
 		if n.shape != shapeText || err != nil {
-			d.faultShape(path, n, "a time such as 2026-11-20T10:00:00Z")
-			return true
+			return true, d.refuse(path, n, to.Type(), "a time such as 2026-11-20T10:00:00Z")
 		}
 		*v = at
 	case json.Unmarshaler:
 		if !scalar {
-			d.faultShape(path, n, "text or a number")
-			return true
+			return true, d.refuse(path, n, to.Type(), "text or a number")
 		}
 		raw := []byte(n.text)
 		if n.shape == shapeText || !json.Valid(raw) {
@@ -182,34 +199,33 @@ func (d *decoder) special(path string, n *node, to reflect.Value) bool {
 		}
 		if err := v.UnmarshalJSON(raw); err != nil {
 			d.fault(n.at, path, "%v", err)
+			return true, false
 		}
 	case encoding.TextUnmarshaler:
 		if n.shape != shapeText {
-			d.faultShape(path, n, "text")
-			return true
+			return true, d.refuse(path, n, to.Type(), "text")
 		}
 		if err := v.UnmarshalText([]byte(n.text)); err != nil {
 			d.fault(n.at, path, "%v", err)
+			return true, false
 		}
 	default:
-		return false
+		return false, false
 	}
-	return true
+	return true, true
 }
 
-// requireShape faults a node of another shape.
-func (d *decoder) requireShape(path string, n *node, s shape, words string) bool {
-	if n.shape != s {
-		d.faultShape(path, n, words)
-		return false
-	}
-	return true
+// requireShape refuses a node of another shape.
+func (d *decoder) requireShape(path string, n *node, s shape, t reflect.Type, words string) bool {
+	return n.shape == s || d.refuse(path, n, t, words)
 }
 
-// faultShape faults a node that is not what its field takes.
-func (d *decoder) faultShape(path string, n *node, words string) {
-	hint := ""
+// refuse adds the fault of a node that is not what a field of a type takes, and returns false.
+func (d *decoder) refuse(path string, n *node, t reflect.Type, words string) bool {
+	hint := formHint(path, n, t)
 	switch {
+	case hint != "":
+		hint = ": write " + hint
 	case words == "text" && (n.shape == shapeInt || n.shape == shapeFloat || n.shape == shapeBool):
 		hint = fmt.Sprintf(": put it in quotes, %q", n.text)
 	case words == "true or false" && n.shape == shapeText:
@@ -221,72 +237,72 @@ func (d *decoder) faultShape(path string, n *node, words string) {
 		}
 	}
 	d.fault(n.at, path, "want %s, found %s%s", words, n.describe(), hint)
+	return false
 }
 
-func (d *decoder) integer(path string, n *node, to reflect.Value) {
+func (d *decoder) integer(path string, n *node, to reflect.Value) bool {
 	if n.shape != shapeInt {
-		d.faultShape(path, n, "a whole number")
-		return
+		return d.refuse(path, n, to.Type(), "a whole number")
 	}
 	if to.CanUint() {
 		u, err := strconv.ParseUint(n.text, 10, 64)
 		if err != nil {
-			d.faultShape(path, n, "a whole number, 0 or more")
-			return
+			return d.refuse(path, n, to.Type(), "a whole number, 0 or more")
 		}
 		to.SetUint(u)
-		return
+		return true
 	}
 	i, err := strconv.ParseInt(n.text, 10, 64)
 	if err != nil {
 		d.fault(n.at, path, "the number %s is too large", clip(n.text))
-		return
+		return false
 	}
 	to.SetInt(i)
+	return true
 }
 
-func (d *decoder) number(path string, n *node, to reflect.Value) {
+func (d *decoder) number(path string, n *node, to reflect.Value) bool {
 	if n.shape != shapeInt && n.shape != shapeFloat {
-		d.faultShape(path, n, "a number")
-		return
+		return d.refuse(path, n, to.Type(), "a number")
 	}
 	f, err := strconv.ParseFloat(n.text, 64)
 	if err != nil || math.IsInf(f, 0) || math.IsNaN(f) {
-		d.faultShape(path, n, "a finite number")
-		return
+		return d.refuse(path, n, to.Type(), "a finite number")
 	}
 	to.SetFloat(f)
+	return true
 }
 
-func (d *decoder) list(path string, n *node, to reflect.Value) {
-	if !d.requireShape(path, n, shapeList, "a list") {
-		return
+// list sets the elements in their places, so that an element that was refused keeps the number that its path names.
+func (d *decoder) list(path string, n *node, to reflect.Value) bool {
+	if !d.requireShape(path, n, shapeList, to.Type(), "a list") {
+		return false
 	}
-	out := reflect.MakeSlice(to.Type(), 0, min(len(n.items), 64))
+	length := min(len(n.items), MaxValues)
+	to.Set(reflect.MakeSlice(to.Type(), length, length))
 	for i, item := range n.items {
-		if d.full {
-			return
+		if d.full || i == length {
+			return true
 		}
-		element := reflect.New(to.Type().Elem()).Elem()
 		at := path + "[" + strconv.Itoa(i) + "]"
 		if item.shape == shapeNull {
-			d.faultShape(at, item, "a value")
+			d.fault(item.at, at, "want a value, found nothing: write one, or remove it from the list")
+			d.holes[at] = to.Index(i)
 			continue
 		}
-		d.value(at, item, element)
-		out = reflect.Append(out, element)
+		d.value(at, item, to.Index(i))
 	}
-	to.Set(out)
+	return true
 }
 
-func (d *decoder) table(path string, n *node, to reflect.Value) {
-	if !d.requireShape(path, n, shapeObject, "an object of keys and values") {
-		return
+func (d *decoder) table(path string, n *node, to reflect.Value) bool {
+	if !d.requireShape(path, n, shapeObject, to.Type(), "an object of keys and values") {
+		return false
 	}
 	out := reflect.MakeMap(to.Type())
 	for _, f := range n.fields {
 		if d.full {
-			return
+			return true
 		}
 		at := path + "[" + strconv.Quote(f.key) + "]"
 		d.places[at] = f.at
@@ -295,122 +311,67 @@ func (d *decoder) table(path string, n *node, to reflect.Value) {
 		out.SetMapIndex(reflect.ValueOf(f.key).Convert(to.Type().Key()), element)
 	}
 	to.Set(out)
+	return true
 }
 
-func (d *decoder) object(path string, n *node, to reflect.Value) {
-	if !d.requireShape(path, n, shapeObject, "an object") {
-		return
+func (d *decoder) object(path string, n *node, to reflect.Value) bool {
+	if !d.requireShape(path, n, shapeObject, to.Type(), "an object") {
+		return false
 	}
 	fields := fieldsOf(to.Type())
 	for _, f := range n.fields {
 		if d.full {
-			return
+			return true
 		}
 		i := slices.IndexFunc(fields, func(sf structField) bool { return sf.name == f.key })
 		if i < 0 {
-			d.unknown(path, f, fields)
+			d.unknown(path, n, f, to)
 			continue
 		}
-		at := join(path, f.key)
-		d.value(at, f.value, to.FieldByIndex(fields[i].index))
-		if written := f.value.shape == shapeInt; fields[i].refusesZero && written &&
-			to.FieldByIndex(fields[i].index).IsZero() && strings.Trim(f.value.text, "+-0") == "" {
+		at, field := join(path, f.key), to.FieldByIndex(fields[i].index)
+		d.value(at, f.value, field)
+		if f.value.shape == shapeInt && fields[i].refusesZero && field.IsZero() &&
+			strings.Trim(f.value.text, "+-0") == "" {
 			d.fault(f.value.at, at, "%s", cluster.ZeroPriority())
+			d.holes[at] = field
 		}
 	}
+	d.requireFields(path, n, to, fields)
+	return true
+}
+
+// requireFields adds a fault for each required field that is not written. A field that was probably meant by an unknown
+// one, or that an unreadable merge may hold, is not missing.
+func (d *decoder) requireFields(path string, n *node, to reflect.Value, fields []structField) {
 	for _, sf := range fields {
-		if to.Type() == reflect.TypeFor[cluster.Service]() && sf.name == "count" && hasOtherCount(n) {
+		at := join(path, sf.name)
+		f := n.field(sf.name)
+		_, meant := d.holes[at]
+		switch {
+		case meant, f != nil && f.value.shape != shapeNull:
 			continue
+		case n.partial:
+		case !sf.required, to.Type() == reflect.TypeFor[cluster.Service]() && sf.name == "count" && d.hasOtherCount(n):
+			continue
+		default:
+			d.fault(n.at, at, "is missing: %s", wayToWrite(sf.name, to.FieldByIndex(sf.index).Type()))
 		}
-		if f := n.field(sf.name); sf.required && (f == nil || f.value.shape == shapeNull) {
-			d.fault(n.at, join(path, sf.name), "is missing")
-		}
+		d.holes[at] = to.FieldByIndex(sf.index)
 	}
 }
 
-// hasOtherCount reports whether another field than count says how many tasks a service has.
-func hasOtherCount(service *node) bool {
+// hasOtherCount reports whether another field than count says, or was meant to say, how many tasks a service has.
+func (d *decoder) hasOtherCount(service *node) bool {
+	for _, name := range []string{"scaling", "mode"} {
+		if _, hole := d.holes[name]; hole {
+			return true
+		}
+	}
 	if f := service.field("scaling"); f != nil && f.value.shape != shapeNull {
 		return true
 	}
 	f := service.field("mode")
 	return f != nil && f.value.text == string(cluster.ModeDaemon)
-}
-
-func (d *decoder) unknown(path string, f field, fields []structField) {
-	var names []string
-	for _, sf := range fields {
-		if !sf.ignored {
-			names = append(names, sf.name)
-		}
-	}
-	message := fmt.Sprintf("unknown field %q", clip(f.key))
-	if near := spelling.Nearest(f.key, slices.Values(names)); near != "" {
-		message += fmt.Sprintf(": did you mean %q?", near)
-	} else if others := otherPlaces(f.key, d.kind); others != "" {
-		message += ": " + others
-	} else {
-		slices.Sort(names)
-		message += ": want one of " + strings.Join(names, ", ")
-	}
-	d.fault(f.at, path, "%s", message)
-}
-
-// otherPlaces says where a field of that name belongs: in an object of the kind, or else in objects of other kinds. It
-// returns "" for an unknown name.
-func otherPlaces(name string, kind cluster.Kind) string {
-	var here, others []string
-	for _, k := range Kinds() {
-		places := placesOf(name, reflect.TypeOf(newValue(k)).Elem(), "", nil)
-		if len(places) == 0 {
-			continue
-		}
-		if k == kind {
-			here = places
-		} else {
-			others = append(others, placesText(name, k, places[:1]))
-		}
-	}
-	if len(here) > 0 {
-		return placesText(name, kind, here[:min(len(here), 3)])
-	}
-	return strings.Join(others, ", ")
-}
-
-// placesText names the places of a field in objects of a kind. The shortest place is the first.
-func placesText(name string, kind cluster.Kind, places []string) string {
-	if places[0] == name {
-		return fmt.Sprintf("it belongs at the top level of a %s, as %s", kind, name)
-	}
-	return fmt.Sprintf("in a %s it is %s", kind, strings.Join(places, " and "))
-}
-
-// placesOf returns the paths of fields of that name in a type, the shortest first. It skips the types in around, which
-// it already visits.
-func placesOf(name string, t reflect.Type, path string, around []reflect.Type) (places []string) {
-	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
-		if t.Kind() == reflect.Slice {
-			path += "[]"
-		}
-		t = t.Elem()
-	}
-	if t.Kind() != reflect.Struct || slices.Contains(around, t) {
-		return nil
-	}
-	around = append(slices.Clip(around), t)
-	for _, sf := range fieldsOf(t) {
-		if sf.ignored {
-			continue
-		}
-		if sf.name == name {
-			places = append(places, join(path, name))
-		}
-		places = append(places, placesOf(name, t.FieldByIndex(sf.index).Type, join(path, sf.name), around)...)
-	}
-	slices.SortStableFunc(places, func(a, b string) int {
-		return cmp.Compare(strings.Count(a, "."), strings.Count(b, "."))
-	})
-	return places
 }
 
 func join(path, name string) string {

@@ -1,35 +1,266 @@
 package manifest
 
-// Words of other systems are recognized, to name their counterpart in Berth.
+import (
+	"bytes"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/berthd/berth/internal/cluster"
+)
+
+// Words of other systems are recognized, to name their counterparts in Berth.
+
+// guidePage is the page that compares the manifests of other systems with those of Berth.
+const guidePage = "docs/guide/coming-from.md"
 
 // foreignKinds maps kinds of Kubernetes manifests to their counterparts in Berth.
 func foreignKinds() map[string]string {
 	return map[string]string{ //nolint:gosec // words of manifests, no credentials
-		"ConfigMap":             "files of a container in a TaskDefinition",
-		"CronJob":               "a Cron",
-		"DaemonSet":             "a Service with mode: daemon, and its TaskDefinition",
-		"Deployment":            "a Service and its TaskDefinition",
-		"Ingress":               "a program of your own that follows services (docs/guide/following.md)",
-		"Namespace":             "a Cluster",
-		"PersistentVolumeClaim": "volumes in a TaskDefinition",
-		"Pod":                   "a Service or a Job, and its TaskDefinition",
-		"ReplicaSet":            "a Service and its TaskDefinition",
-		"Secret":                "`berth secret set`",
-		"StatefulSet":           "a Service and its TaskDefinition with sticky volumes",
+		"ConfigMap":               "files of a container in a TaskDefinition",
+		"CronJob":                 "a Cron and its TaskDefinition",
+		"DaemonSet":               "a Service with mode: daemon, and its TaskDefinition",
+		"Deployment":              "a Service and its TaskDefinition",
+		"HorizontalPodAutoscaler": "scaling in a Service",
+		"Ingress":                 "a program of your own that follows services (docs/guide/following.md)",
+		"Namespace":               "a Cluster",
+		"PersistentVolumeClaim":   "volumes in a TaskDefinition",
+		"Pod":                     "a Service or a Job, and its TaskDefinition",
+		"PodDisruptionBudget":     "min_healthy in update of the Service",
+		"ReplicaSet":              "a Service and its TaskDefinition",
+		"Secret":                  "no manifest, but run `berth secret set`",
+		"StatefulSet":             "a Service and its TaskDefinition with sticky volumes",
 	}
 }
 
-// foreignFile names the system that a document without a kind is of, or is "".
-func foreignFile(root *node) string {
-	for _, f := range root.fields {
-		switch {
-		case f.key == "apiVersion":
-			return "Kubernetes"
-		case f.key == "services" && f.value.shape == shapeObject:
-			return "Docker Compose"
-		case f.key == "job" && f.value.shape == shapeObject, f.key == "Job" && f.value.shape == shapeObject:
-			return "Nomad"
+// refuseForeignDocument adds the fault of a document that is written for another system, and reports whether it is.
+func (r *reader) refuseForeignDocument(root *node) bool {
+	kind, metadata, spec := root.field("kind"), root.field("metadata"), root.field("spec")
+	switch {
+	case root.field("apiVersion") != nil, isObject(metadata) && isObject(spec):
+		r.fault(root.at, "", "%s", kubernetesAdvice(root))
+	case kind != nil:
+		return false
+	case isObject(root.field("services")):
+		var names []string
+		for _, f := range root.field("services").value.fields {
+			names = append(names, clip(f.key))
+		}
+		r.fault(root.at, "",
+			"this is a file of Docker Compose: write a TaskDefinition and a Service for each of its services: %s (%s)",
+			strings.Join(names, ", "), guidePage)
+	case isObject(root.field("Job")), isObject(root.field("job")) && root.field("job").value.field("steps") == nil:
+		r.fault(root.at, "", "%s", nomadAdvice)
+	default:
+		return false
+	}
+	return true
+}
+
+const nomadAdvice = "this is a job of Nomad: write a TaskDefinition with its tasks as containers, and a Service, " +
+	"Job or Cron that names it (" + guidePage + ")"
+
+func isObject(f *field) bool { return f != nil && f.value.shape == shapeObject }
+
+// kubernetesAdvice says what a document of Kubernetes is in Berth, with its name and count.
+func kubernetesAdvice(root *node) string {
+	kind, here := "manifest", ""
+	if f := root.field("kind"); f != nil && f.value.shape == shapeText {
+		kind, here = clip(f.value.text), foreignKinds()[f.value.text]
+		switch kind {
+		case "Service":
+			here = "ports in the TaskDefinition, and find the tasks by name (docs/guide/networks.md)"
+		case "Job":
+			here = "a Job and its TaskDefinition"
 		}
 	}
-	return ""
+	if here == "" {
+		here = "its content as objects of Berth"
+	}
+	var values []string
+	if metadata := root.field("metadata"); isObject(metadata) {
+		if f := metadata.value.field("name"); f != nil {
+			values = append(values, "name: "+flow(f.value))
+		}
+	}
+	if spec := root.field("spec"); isObject(spec) {
+		if f := spec.value.field("replicas"); f != nil {
+			values = append(values, "count: "+flow(f.value))
+		}
+	}
+	with := ""
+	if len(values) > 0 {
+		with = ", with " + strings.Join(values, " and ")
+	}
+	return fmt.Sprintf("this is a %s of Kubernetes: write %s%s (%s)", kind, here, with, guidePage)
+}
+
+// refuseForeignText adds the faults of a file that is a batch script of Slurm or a job of Nomad in its own language,
+// and reports whether it is.
+func (r *reader) refuseForeignText(data []byte) bool {
+	script, batch := bytes.HasPrefix(data, []byte("#!")), false
+	line := 0
+	for text := range strings.Lines(string(data)) {
+		line++
+		text = strings.TrimSpace(text)
+		option, isOption := strings.CutPrefix(text, "#SBATCH ")
+		switch {
+		case script && isOption:
+			if !batch {
+				batch = true
+				r.fault(Position{r.file, 1, 1}, "", "this is a batch script of Slurm: write a Job, and a "+
+					"TaskDefinition whose command runs the script")
+			}
+			r.batchOption(Position{r.file, line, 1}, strings.TrimSpace(option))
+		case script, text == "", text[0] == '#', strings.HasPrefix(text, "//"):
+		case strings.HasPrefix(text, `job "`):
+			r.fault(Position{r.file, line, 1}, "", "%s", nomadAdvice)
+			return true
+		default:
+			return false
+		}
+	}
+	return batch
+}
+
+// batchOption adds the fault of an option of sbatch in a script, such as "--ntasks=4".
+func (r *reader) batchOption(at Position, option string) {
+	name, value, found := strings.Cut(option, "=")
+	if !found {
+		name, value, _ = strings.Cut(option, " ")
+	}
+	name = strings.TrimLeft(name, "-")
+	if long := batchLetters()[name]; long != "" {
+		name = long
+	}
+	d := decoder{reader: r, kind: cluster.KindJob}
+	n := &node{shape: shapeText, at: at, text: strings.Trim(strings.TrimSpace(value), `"`)}
+	if n.text != "" && strings.Trim(n.text, "0123456789") == "" {
+		n.shape = shapeInt
+	}
+	advice, _ := d.foreignAdvice(reflect.TypeFor[struct{}](), field{key: name, at: at, value: n})
+	if advice == "" {
+		advice = "leave it out"
+	}
+	r.fault(at, "", "option --%s of sbatch: %s", clip(name), advice)
+}
+
+// batchLetters maps the short options of sbatch to the long ones.
+func batchLetters() map[string]string {
+	return map[string]string{
+		"J": "job-name", "n": "ntasks", "c": "cpus-per-task", "t": "time", "p": "partition", "a": "array",
+		"o": "output", "e": "error", "A": "account", "d": "dependency", "w": "nodelist", "N": "nodes",
+	}
+}
+
+// foreignField is a field of another system.
+type foreignField struct {
+	// homes are the types that have the counterpart; the first that the kind of the document has is named. Without
+	// homes, write is the whole advice.
+	homes string
+	// write is the counterpart, with %s for the value, and more is added at the end of the advice.
+	write, more string
+	// value converts the value. It returns "" for a value without a counterpart.
+	value func(*node) string
+	// strict says that the field is one of another system only if its value can be converted.
+	strict bool
+}
+
+// foreignAdvice says what to write instead of a field of another system, with the user's value where it can be
+// converted. It also returns the name of the field that was meant, in the same object or at the top level of the
+// document, or "". It returns no advice for any other field.
+func (d *decoder) foreignAdvice(here reflect.Type, f field) (advice, meant string) {
+	key := strings.NewReplacer("_", "", "-", "").Replace(strings.ToLower(f.key))
+	for _, name := range []string{here.Name() + "." + key, key} {
+		for _, fields := range foreignSystems() {
+			entry, known := fields[name]
+			if !known {
+				continue
+			}
+			if advice, meant := entry.advice(here, d.kind, f.value); advice != "" {
+				return advice, meant
+			}
+		}
+	}
+	return "", ""
+}
+
+// foreignSystems returns the fields of each system. A key is a name in lower case without "_" and "-", alone or after
+// the type of Berth that is meant with it.
+func foreignSystems() []map[string]foreignField {
+	return []map[string]foreignField{
+		kubernetesFields(), kubernetesPodFields(), kubernetesJobFields(), composeFields(), nomadFields(), slurmFields(),
+	}
+}
+
+func (e foreignField) advice(here reflect.Type, kind cluster.Kind, n *node) (advice, meant string) {
+	text := e.write
+	if strings.Contains(text, "%s") {
+		value := ""
+		if e.value == nil {
+			value = flow(n)
+		} else {
+			value = e.value(n)
+		}
+		if value == "" && e.strict {
+			return "", ""
+		}
+		if value == "" {
+			value = "…"
+		}
+		text = strings.ReplaceAll(text, "%s", value)
+	}
+	homes := strings.Fields(e.homes)
+	if len(homes) == 0 {
+		return text + e.more, ""
+	}
+	home := homes[0]
+	for _, other := range homes {
+		if slices.Contains(kindsWith(other), kind) {
+			home = other
+			break
+		}
+	}
+	name, _, _ := strings.Cut(text, ":")
+	switch of := kindsWith(home); {
+	case home == here.Name():
+		return "write " + text + e.more, name
+	case slices.Contains(of, kind):
+		if home != string(kind) {
+			name = rootField(home)
+		}
+		return "write " + text + " " + placeOf(home, kind) + e.more, name
+	case home == string(of[0]):
+		return "write " + text + " at the top level of a " + home + e.more, ""
+	default:
+		return "write " + text + " " + placeOf(home, kind) + " of a " + string(of[0]) + e.more, ""
+	}
+}
+
+// kindsWith returns the kinds of objects that have a type of Berth in them, the most usual first.
+func kindsWith(holder string) []cluster.Kind {
+	switch holder {
+	case "Update", "Scaling", "Reschedule":
+		return []cluster.Kind{cluster.KindService}
+	case "Placement":
+		return []cluster.Kind{cluster.KindService, cluster.KindJob, cluster.KindCron}
+	case "Step":
+		return []cluster.Kind{cluster.KindJob, cluster.KindCron}
+	}
+	if slices.Contains(Kinds(), cluster.Kind(holder)) {
+		return []cluster.Kind{cluster.Kind(holder)}
+	}
+	return []cluster.Kind{cluster.KindTaskDefinition}
+}
+
+// rootField returns the field at the top level of an object that leads to a type.
+func rootField(holder string) string {
+	switch holder {
+	case "Container", "Resources", "Mount":
+		return "containers"
+	case "Port", "Check", "Volume", "Step":
+		return strings.ToLower(holder) + "s"
+	}
+	return strings.ToLower(holder)
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/berthd/berth/internal/enum"
+	"github.com/berthd/berth/internal/jsonfields"
 	"github.com/berthd/berth/internal/schema"
 )
 
@@ -190,28 +192,48 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// TestSchemaDescribes guards against fields that editors could say nothing about.
-func TestSchemaDescribes(t *testing.T) {
-	var doc struct {
-		Defs map[string]struct {
+// schemaDoc is what tests read of the schema.
+type schemaDoc struct {
+	Defs map[string]struct {
+		Description string
+		Enum        []string
+		Properties  map[string]struct {
+			Ref         string `json:"$ref"`
 			Description string
-			Enum        []string
-			Properties  map[string]struct{ ReadOnly bool }
-		} `json:"$defs"`
-	}
+		}
+		PatternProperties map[string]any
+	} `json:"$defs"`
+}
+
+func parsedSchema(t *testing.T) (doc schemaDoc) {
+	t.Helper()
 	if err := json.Unmarshal([]byte(Schema()), &doc); err != nil {
 		t.Fatal(err)
 	}
+	return doc
+}
+
+// TestSchemaDescribes guards against fields that editors could say nothing about, and fields that nobody writes.
+func TestSchemaDescribes(t *testing.T) {
+	doc := parsedSchema(t)
 	for object, field := range map[string]string{
 		"Cluster": "deleted", "TaskDefinition": "deleted", "Service": "rollout", "Job": "cron", "Cron": "created",
 	} {
-		if !doc.Defs[object].Properties[field].ReadOnly {
-			t.Errorf("%s.%s is ignored, and is not read-only", object, field)
+		if _, shown := doc.Defs[object].Properties[field]; shown {
+			t.Errorf("%s.%s is ignored, and is shown", object, field)
+		}
+		if len(doc.Defs[object].PatternProperties) != 1 {
+			t.Errorf("%s: fields of servers are refused", object)
 		}
 	}
 	for name, def := range doc.Defs {
 		if def.Description == "" {
 			t.Errorf("%s has no description", name)
+		}
+		for field, f := range def.Properties {
+			if of := doc.Defs[strings.TrimPrefix(f.Ref, "#/$defs/")]; f.Description == "" && of.Description == "" {
+				t.Errorf("%s.%s has no description", name, field)
+			}
 		}
 	}
 	known := schema.New(schema.Options{})
@@ -228,5 +250,101 @@ func TestSchemaDescribes(t *testing.T) {
 	}
 	if enums < 15 {
 		t.Errorf("%d enumerated types: this test checks too few", enums)
+	}
+}
+
+// TestSchemaSpeaksOfManifests reads all descriptions of the schema. They are sentences for users of manifests: without
+// names of Go, numbers of clauses, or words about the code.
+func TestSchemaSpeaksOfManifests(t *testing.T) {
+	doc := parsedSchema(t)
+	kinds := []string{"TaskDefinition", "MiB", "GiB", "KiB", "TiB"}
+	goName := regexp.MustCompile(`\b[A-Z]+[a-z]+[A-Z][A-Za-z]*\b|\b[A-Z]{2,}[a-z]{2,}\b`)
+	names := map[string]string{}
+	known := schema.New(schema.Options{})
+	for _, kind := range Kinds() {
+		known.Of(reflect.TypeOf(newValue(kind)))
+	}
+	for _, typ := range known.Types {
+		if typ.Kind() == reflect.Struct {
+			for f := range jsonfields.Of(typ) {
+				if f.Name != f.GoName { // not of a type with a text form
+					names[f.GoName] = f.Name
+				}
+			}
+		}
+	}
+	for _, word := range []string{"Service", "Job", "Cron", "Cluster", "Pool", "Prometheus", "CPU", "HTTP", "URL", "TLS"} {
+		delete(names, word)
+	}
+	words := regexp.MustCompile(`[a-z,;(] ([A-Z][A-Za-z]*)`)
+	check := func(place, text string) {
+		if text == "" {
+			return
+		}
+		for _, name := range goName.FindAllString(text, -1) {
+			if !slices.Contains(kinds, name) {
+				t.Errorf("%s: the name %s of Go in %q", place, name, text)
+			}
+		}
+		for _, m := range words.FindAllStringSubmatch(text, -1) {
+			if field := names[m[1]]; field != "" {
+				t.Errorf("%s: %s, which is %s in a manifest, in %q", place, m[1], field, text)
+			}
+		}
+		for _, bad := range []string{"(P", "ADR", "Writer", "nil", "struct", "method", "record", "A client"} {
+			if strings.Contains(text, bad) {
+				t.Errorf("%s: %q in %q", place, bad, text)
+			}
+		}
+		if !strings.HasSuffix(text, ".") {
+			t.Errorf("%s: no sentence: %q", place, text)
+		}
+	}
+	for name, def := range doc.Defs {
+		check(name, def.Description)
+		for field, f := range def.Properties {
+			check(name+"."+field, f.Description)
+		}
+	}
+}
+
+// TestSchemaNamesTheFault validates manifests with one fault each. The message is about the fault, in its place, and
+// not about the kinds that the document is not.
+func TestSchemaNamesTheFault(t *testing.T) {
+	s := compiled(t)
+	for _, test := range []struct{ name, text, want string }{
+		{
+			"unknown field", "kind: Service\nname: web\ndefinition: web@1\ncount: 1\nprioritty: 3\n",
+			"at '': additional properties 'prioritty' not allowed",
+		},
+		{
+			"deep", "kind: TaskDefinition\nname: web\nversion: 1\ncontainers: [{name: a, image: a, init: 5}]\n",
+			"at '/containers/0/init': got number, want boolean",
+		},
+		{"missing count", "kind: Service\nname: web\ndefinition: web@1\n", "at '': missing property 'count'"},
+		{"unknown kind", "kind: Pod\nname: web\n", "at '/kind': value must be one of 'Cluster', 'Pool'"},
+		{"no kind", "name: web\n", "at '': missing property 'kind'"},
+		{
+			"unknown word", "kind: Service\nname: web\ndefinition: web@1\ncount: 1\non_disconnect: maybe\n",
+			"at '/on_disconnect': value must be one of ",
+		},
+		{
+			"beyond a bound", "kind: Job\nname: web\nsteps: [{name: a, definition: web, retries: 100}]\n",
+			"at '/steps/0/retries': maximum: got 100, want 49",
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			err := check(t, s, test.text)
+			if err == nil {
+				t.Fatal("no fault")
+			}
+			if !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "oneOf") {
+				t.Errorf("got %v, want %q in it", err, test.want)
+			}
+			faults := strings.Count(err.Error(), "- at ") - strings.Count(err.Error(), "'allOf' failed")
+			if faults > 1 {
+				t.Errorf("got %d faults, want 1: %v", faults, err)
+			}
+		})
 	}
 }

@@ -17,6 +17,7 @@ const (
 	shapeText
 	shapeList
 	shapeObject
+	shapeBroken // a value that could not be read, with a fault of its own
 )
 
 // node is a value of the text. Nodes do not change once they are made: an alias
@@ -29,6 +30,8 @@ type node struct {
 	items []*node
 	// fields are in the order of the text, with unique keys.
 	fields []field
+	// partial says that a merge into the object could not be read, so that fields of it may be unknown.
+	partial bool
 }
 
 // field is one entry of an object.

@@ -32,6 +32,9 @@ func (r *reader) read(data []byte) {
 	}
 	data = bytes.TrimPrefix(data, []byte("\uFEFF"))
 	data = bytes.ReplaceAll(data, []byte("\r\n"), []byte("\n"))
+	if r.refuseForeignText(data) {
+		return
+	}
 	if isJSON(data) {
 		r.readJSON(data)
 		return
@@ -141,7 +144,7 @@ func (r *reader) parseYAML(doc document) *node {
 			continue
 		}
 		root := y.node(d.Body)
-		if y.failed {
+		if y.ended {
 			return nil
 		}
 		if root.shape == shapeNull {
@@ -241,15 +244,23 @@ type yamlBuilder struct {
 	builder
 	doc     document
 	anchors map[string]*node // nil while the anchor's own value is being read
-	failed  bool
+	ended   bool             // the document is past a limit
 }
 
-// fail faults a value and returns a placeholder. The document is invalid, but is read to its end.
+// fail faults a value and returns a placeholder, so that the other faults of the document are found, too.
 func (y *yamlBuilder) fail(n ast.Node, format string, args ...any) *node {
-	y.failed = true
 	at := y.at(n)
 	y.fault(at, "", format, args...)
-	return &node{at: at}
+	return &node{shape: shapeBroken, at: at}
+}
+
+// end faults a document that is past the limit of values. The rest of the document is not read.
+func (y *yamlBuilder) end(n ast.Node) *node {
+	if y.ended {
+		return &node{shape: shapeBroken}
+	}
+	y.ended = true
+	return y.fail(n, "the document has more than %d values", MaxValues)
 }
 
 func (y *yamlBuilder) at(n ast.Node) Position {
@@ -269,10 +280,7 @@ func (y *yamlBuilder) at(n ast.Node) Position {
 // node returns the value of a part of the parser's tree.
 func (y *yamlBuilder) node(n ast.Node) *node {
 	if !y.countValue(1) {
-		if y.failed {
-			return &node{}
-		}
-		return y.fail(n, "the document has more than %d values", MaxValues)
+		return y.end(n)
 	}
 	at := y.at(n)
 	switch v := n.(type) {
@@ -315,9 +323,12 @@ func (y *yamlBuilder) node(n ast.Node) *node {
 func (y *yamlBuilder) mapping(at Position, entries []*ast.MappingValueNode) *node {
 	own := make([]field, 0, len(entries))
 	var merged []field
+	partial := false
 	for _, e := range entries {
 		if e.Key.IsMergeKey() {
-			merged = append(merged, y.merge(e.Value)...)
+			fields, ok := y.merge(e.Value)
+			merged = append(merged, fields...)
+			partial = partial || !ok
 			continue
 		}
 		key, ok := y.key(e.Key)
@@ -328,6 +339,7 @@ func (y *yamlBuilder) mapping(at Position, entries []*ast.MappingValueNode) *nod
 		own = append(own, field{key, y.at(e.Key), y.node(e.Value)})
 	}
 	out := y.object(at, own)
+	out.partial = partial
 	if len(merged) == 0 {
 		return out
 	}
@@ -344,26 +356,31 @@ func (y *yamlBuilder) mapping(at Position, entries []*ast.MappingValueNode) *nod
 	return out
 }
 
-// merge returns the fields of "<<": an object or a list of objects.
-func (y *yamlBuilder) merge(value ast.Node) []field {
+// merge returns the fields of "<<": an object or a list of objects. It reports whether all of them could be read.
+func (y *yamlBuilder) merge(value ast.Node) (fields []field, ok bool) {
 	n := y.node(value)
 	sources := []*node{n}
 	if n.shape == shapeList {
 		sources = n.items
 	}
-	var fields []field
+	ok = true
 	for _, s := range sources {
+		if s.shape == shapeBroken {
+			ok = false
+			continue
+		}
 		if s.shape != shapeObject {
 			y.fail(value, `"<<" merges objects, found %s`, s.describe())
-			return nil
+			return fields, false
 		}
 		if !y.countValue(len(s.fields)) {
-			y.fail(value, "the document has more than %d values", MaxValues)
-			return nil
+			y.end(value)
+			return nil, false
 		}
 		fields = append(fields, s.fields...)
+		ok = ok && !s.partial
 	}
-	return fields
+	return fields, ok
 }
 
 // key returns the text of a key.

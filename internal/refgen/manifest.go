@@ -3,56 +3,102 @@ package main
 import (
 	"reflect"
 	"slices"
-	"strings"
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/jsonfields"
 	"github.com/berthd/berth/internal/schema"
 )
 
-// manifestSchema returns the schema of one document of a manifest, for editors and for checks without Berth.
-func manifestSchema(comments map[string]string) *schema.Node {
-	g := schema.New(schema.Options{Refs: "#/$defs/", Strict: true, Comments: comments, Field: completeField})
-	root := &schema.Node{
-		Schema:      schema.Draft,
-		ID:          repository + manifestFile,
-		Title:       "Berth manifest",
-		Description: "One document of a manifest: an object with its kind.",
-		Defs:        &g.Defs,
-	}
-	for _, kind := range []struct {
-		name cluster.Kind
-		typ  reflect.Type
-	}{
+// manifestKinds are the kinds of objects in manifests with their types, in the order in which they are applied.
+func manifestKinds() []manifestKind {
+	return []manifestKind{
 		{cluster.KindCluster, reflect.TypeFor[cluster.Cluster]()},
 		{cluster.KindPool, reflect.TypeFor[cluster.Pool]()},
 		{cluster.KindTaskDefinition, reflect.TypeFor[cluster.TaskDefinition]()},
 		{cluster.KindService, reflect.TypeFor[cluster.Service]()},
 		{cluster.KindJob, reflect.TypeFor[cluster.Job]()},
 		{cluster.KindCron, reflect.TypeFor[cluster.Cron]()},
-	} {
-		root.OneOf = append(root.OneOf, g.Of(kind.typ))
+	}
+}
+
+type manifestKind struct {
+	name cluster.Kind
+	typ  reflect.Type
+}
+
+// manifestSchema returns the schema of one document of a manifest, for editors and for checks without Berth. The kind
+// chooses the one schema that a document must meet, so that a fault is that of the kind and not of all of them.
+func manifestSchema(comments map[string]string) *schema.Node {
+	types := schema.New(schema.Options{Hidden: isHidden})
+	for _, kind := range manifestKinds() {
+		types.Of(kind.typ)
+	}
+	limits := findLimits()
+	g := schema.New(schema.Options{
+		Refs: "#/$defs/", Strict: true, Comments: newWording(types.Types).descriptions(comments), Hidden: isHidden,
+		Field: func(f jsonfields.Field, n *schema.Node) {
+			completeField(f, n)
+			limits.complete(f, n)
+		},
+	})
+	kinds := &schema.Node{Description: "The kind of the object.", Type: schema.Types{"string"}}
+	root := &schema.Node{
+		Schema:      schema.Draft,
+		ID:          repository + manifestFile,
+		Title:       "Berth manifest",
+		Description: "One document of a manifest: an object with its kind.",
+		Type:        schema.Types{"object"},
+		Properties:  &schema.Nodes{},
+		Required:    []string{"kind"},
+		Defs:        &g.Defs,
+	}
+	root.Properties.Set("kind", kinds)
+	for _, kind := range manifestKinds() {
+		object := g.Of(kind.typ)
+		kinds.Enum = append(kinds.Enum, string(kind.name))
+		root.AllOf = append(root.AllOf, &schema.Node{If: has("kind", kind.name), Then: object})
 		addKind(g.Defs.Get(kind.typ.Name()), kind.name)
 	}
 	requireCountUnlessGiven(g.Defs.Get("Service"))
 	return root
 }
 
+// has is the schema of objects with a value of a field.
+func has(field string, value any) *schema.Node {
+	n := &schema.Node{Properties: &schema.Nodes{}, Required: []string{field}}
+	n.Properties.Set(field, &schema.Node{Const: value})
+	return n
+}
+
 // addKind adds the kind to an object, before its fields.
 func addKind(object *schema.Node, name cluster.Kind) {
 	fields := object.Properties
 	object.Properties = &schema.Nodes{}
-	object.Properties.Set("kind", &schema.Node{Const: name})
+	object.Properties.Set("kind", &schema.Node{Description: "The kind of the object.", Const: name})
 	for _, f := range fields.Names {
 		object.Properties.Set(f, fields.Get(f))
 	}
 	object.Required = append([]string{"kind"}, object.Required...)
 }
 
+// isHidden reports whether only servers write a field. A manifest may hold it, as the output of a command does, but its
+// value is ignored.
+func isHidden(f jsonfields.Field) bool {
+	switch f.Owner {
+	case reflect.TypeFor[cluster.Lifespan]():
+		return true
+	case reflect.TypeFor[cluster.Cluster](), reflect.TypeFor[cluster.TaskDefinition]():
+		return f.Name == "deleted"
+	case reflect.TypeFor[cluster.Service]():
+		return f.Name == "rollout"
+	case reflect.TypeFor[cluster.Job]():
+		return f.Name == "cron" || f.Name == "at"
+	}
+	return false
+}
+
 // completeField adds what the type of a field does not say.
 func completeField(f jsonfields.Field, n *schema.Node) {
-	n.ReadOnly = f.Owner == reflect.TypeFor[cluster.Lifespan]() ||
-		strings.HasSuffix(n.Description, "value is ignored.") || strings.HasSuffix(n.Description, "values are ignored.")
 	if f.Name == "name" && f.Type == reflect.TypeFor[string]() {
 		n.Pattern, n.MaxLength = `^[a-z]([a-z0-9-]*[a-z0-9])?$`, cluster.MaxName
 	}
@@ -65,11 +111,6 @@ func completeField(f jsonfields.Field, n *schema.Node) {
 // tasks.
 func requireCountUnlessGiven(service *schema.Node) {
 	service.Required = slices.DeleteFunc(service.Required, func(name string) bool { return name == "count" })
-	daemon := &schema.Nodes{}
-	daemon.Set("mode", &schema.Node{Const: cluster.ModeDaemon})
-	service.AnyOf = []*schema.Node{
-		{Required: []string{"count"}},
-		{Required: []string{"scaling"}},
-		{Required: []string{"mode"}, Properties: daemon},
-	}
+	service.If = &schema.Node{AnyOf: []*schema.Node{{Required: []string{"scaling"}}, has("mode", cluster.ModeDaemon)}}
+	service.Else = &schema.Node{Required: []string{"count"}}
 }

@@ -29,6 +29,8 @@ type Options struct {
 	Stored bool
 	// Comments are the descriptions of named types ("cluster.Service") and of fields ("cluster.Service.Count").
 	Comments map[string]string
+	// Hidden, unless nil, says which fields are accepted but not shown: those that only servers write.
+	Hidden func(f jsonfields.Field) bool
 	// Field, unless nil, completes the schema of a field.
 	Field func(f jsonfields.Field, n *Node)
 }
@@ -133,7 +135,12 @@ func (g *Generator) object(t reflect.Type) *Node {
 	if g.Strict {
 		n.Additional = false
 	}
+	var hidden []string
 	for f := range jsonfields.Of(t) {
+		if g.Hidden != nil && g.Hidden(f) {
+			hidden = append(hidden, f.Name)
+			continue
+		}
 		field := g.Of(f.Type)
 		if f.Nonzero {
 			field.Minimum = new(1)
@@ -151,6 +158,10 @@ func (g *Generator) object(t reflect.Type) *Node {
 			g.Field(f, field)
 		}
 		n.Properties.Set(f.Name, field)
+	}
+	if len(hidden) > 0 {
+		n.Patterns = &Nodes{}
+		n.Patterns.Set("^("+strings.Join(hidden, "|")+")$", &Node{})
 	}
 	return n
 }

@@ -25,13 +25,21 @@ type Node struct {
 	Minimum     *int     `json:"minimum,omitempty"` // of numbers, as is Maximum
 	Maximum     *int     `json:"maximum,omitempty"`
 	MaxLength   int      `json:"maxLength,omitempty"`
-	ReadOnly    bool     `json:"readOnly,omitempty"`
 	Items       *Node    `json:"items,omitempty"`
-	AnyOf       []*Node  `json:"anyOf,omitempty"`
-	OneOf       []*Node  `json:"oneOf,omitempty"`
-	Properties  *Nodes   `json:"properties,omitempty"`
-	Required    []string `json:"required,omitempty"`
-	Patterns    *Nodes   `json:"patternProperties,omitempty"`
+	Default     any      `json:"default,omitempty"`
+	// Bounds are the lowest and the highest value of a quantity, as text such as "1ms to 1h0m0s".
+	Bounds string  `json:"x-bounds,omitempty"`
+	AnyOf  []*Node `json:"anyOf,omitempty"`
+	OneOf  []*Node `json:"oneOf,omitempty"`
+	AllOf  []*Node `json:"allOf,omitempty"`
+	// If decides between Then and Else.
+	If   *Node `json:"if,omitempty"`
+	Then *Node `json:"then,omitempty"`
+	Else *Node `json:"else,omitempty"`
+
+	Properties *Nodes   `json:"properties,omitempty"`
+	Required   []string `json:"required,omitempty"`
+	Patterns   *Nodes   `json:"patternProperties,omitempty"`
 	// Additional is the schema of the values of a map, or false for a struct without other fields.
 	Additional any    `json:"additionalProperties,omitempty"`
 	Defs       *Nodes `json:"$defs,omitempty"`

@@ -104,6 +104,22 @@ ServiceChange {"type":"string","enum":["restart","signal","noop"]}
 	}
 }
 
+// A hidden field is accepted, but is no property that an editor offers.
+func TestHiddenFields(t *testing.T) {
+	hidden := func(f jsonfields.Field) bool { return f.Name == "name" || f.Name == "sizes" }
+	g := New(Options{Strict: true, Hidden: hidden})
+	g.Of(reflect.TypeFor[tree]())
+	n, err := Marshal(g.Defs.Get("tree"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `{"type":"object","properties":{"below":{"type":"array","items":{"$ref":"tree"}},"paint":{"$ref":"colour"}},` +
+		`"required":["below"],"patternProperties":{"^(name|sizes)$":{}},"additionalProperties":false}`
+	if got := string(n); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
 // Comments and the function for fields complete the schemas.
 func TestDescriptions(t *testing.T) {
 	g := New(Options{

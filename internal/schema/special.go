@@ -41,8 +41,8 @@ func (g *Generator) special(t reflect.Type) *Node {
 	case *cluster.Bytes:
 		n := &Node{Type: Types{"integer"}, Minimum: g.least()}
 		if !g.Stored {
-			n.Description = `a size: bytes, or text such as "256MiB"; written as bytes`
-			n.Type, n.Pattern = Types{"integer", "string"}, `^`+sign+number+` ?(B|[kK]B|[MGT]B|[KMGT]iB?)?$`
+			n.Description = `a size: bytes, or text such as "256MiB" or "64M"; written as bytes`
+			n.Type, n.Pattern = Types{"integer", "string"}, `^`+sign+number+` ?([kKMGT]?B?|[KMGT]iB?)$`
 		}
 		if g.Strict { // a fraction of a byte is rounded
 			n.Type[0] = "number"

@@ -30,7 +30,7 @@ const limit = 10 * time.Minute
 // block is a fenced block of the README that is a command or a file.
 type block struct {
 	line int
-	info string // "sh", or "yaml file=hello.yaml"
+	info string // "sh", or "yaml file=greeter.yaml"
 	text string
 }
 
