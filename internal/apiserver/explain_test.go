@@ -136,7 +136,7 @@ func TestExplainCrashLoop(t *testing.T) {
 	}
 	for _, path := range []string{webPath, "/v1/tasks/default.web.2.0"} {
 		x := w.explain(path)
-		if len(x.Because) == 0 || x.Because[0].About != "crash-loop" || x.Because[0].Log[9] != "panic 4" ||
+		if len(x.Because) == 0 || x.Because[0].About != "crash-looping" || x.Because[0].Log[9] != "panic 4" ||
 			x.Because[0].Message != "default.web.2.0 crashes again and again: it ended 4 times, last on "+
 				"node n1: exit code 3" {
 			t.Errorf("%s: %+v", path, x.Because)
