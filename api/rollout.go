@@ -223,7 +223,7 @@ type ReasonSubject string
 
 // Subjects of reasons, the most important first.
 const (
-	AboutCrash   ReasonSubject = "crash-loop"
+	AboutCrash   ReasonSubject = "crash-looping"
 	AboutPlace   ReasonSubject = "place" // a task waits for a node
 	AboutHealth  ReasonSubject = "health"
 	AboutNode    ReasonSubject = "node"

@@ -16,7 +16,7 @@ type Trouble struct {
 
 // States of troubles that are not states of the object.
 const (
-	TroubleCrashLoop     = "crash-loop"                 // a task of the service ends again and again
+	TroubleCrashLoop     = string(ServiceCrashLooping)  // a task of the service ends soon after each start
 	TroubleRolloutFailed = string(ServiceRolloutFailed) // the newest rollout of the service failed
 	TroubleCanary        = string(ServiceCanary)        // healthy canaries wait to be promoted
 	TroublePaused        = string(ServicePaused)        // a rollout is paused

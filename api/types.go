@@ -158,11 +158,13 @@ type TaskView struct {
 	Health     Health         `json:"health,omitempty"`
 	Reason     ReasonCode     `json:"reason,omitempty"`
 	// Message says in a sentence why the task is in this state.
-	Message    string            `json:"message,omitempty"`
-	Placed     time.Time         `json:"placed,omitzero"`
-	Started    time.Time         `json:"started,omitzero"`
-	Finished   time.Time         `json:"finished,omitzero"`
-	Restarts   int               `json:"restarts,omitempty"`
+	Message  string    `json:"message,omitempty"`
+	Placed   time.Time `json:"placed,omitzero"`
+	Started  time.Time `json:"started,omitzero"`
+	Finished time.Time `json:"finished,omitzero"`
+	Restarts int       `json:"restarts,omitempty"`
+	// NextStart is set while the attempt is backing off: its node starts it again then, by the clock of the node.
+	NextStart  time.Time         `json:"next_start,omitzero"`
 	Containers []ContainerStatus `json:"containers,omitempty"`
 	Exit       *Exit             `json:"exit,omitempty"`
 	LogTail    string            `json:"log_tail,omitempty"`

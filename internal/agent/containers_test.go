@@ -51,7 +51,7 @@ func TestInitFailureStartsNothingElse(t *testing.T) {
 		w.batch("b1", def)
 		w.pass(time.Minute)
 		o := w.want("b1", cluster.StateFailed, cluster.ReasonExit)
-		if o.Message != "container init ended with exit code 4" {
+		if o.Message != "container init exited with code 4" {
 			t.Errorf("message %q", o.Message)
 		}
 		w.wantEffects("init b1")

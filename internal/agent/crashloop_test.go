@@ -33,8 +33,11 @@ func TestCrashLoopIsReportedWithItsLastLines(t *testing.T) {
 		if !strings.HasSuffix(o.LogTail, "x\nout of cheese\n") || len(o.LogTail) > attempt.MaxCrashTail {
 			t.Errorf("the end of its output, of %d bytes: %q", len(o.LogTail), o.LogTail)
 		}
-		if o.Message != "starts again after 1s: container app ended with exit code 3" {
+		if o.Message != "container app exited with code 3 (1 restart, next in 1s)" {
 			t.Errorf("message %q", o.Message)
+		}
+		if wait := o.NextStart.Sub(o.Since); wait != time.Second {
+			t.Errorf("it starts again %v after its end, want 1s", wait)
 		}
 		w.executor.mu.Lock()
 		w.executor.programs["app"] = program{}
@@ -42,7 +45,7 @@ func TestCrashLoopIsReportedWithItsLastLines(t *testing.T) {
 		w.pass(time.Second)
 		w.restart() // the next run of the agent reports the same
 		o = w.want("s1", cluster.StateRunning, cluster.ReasonExit)
-		if o.Message != "was restarted in place, once so far; the last time: container app ended with exit code 3" ||
+		if o.Message != "container app exited with code 3 (1 restart)" || !o.NextStart.IsZero() ||
 			!strings.Contains(o.LogTail, "cheese") {
 			t.Errorf("message %q, output %q", o.Message, o.LogTail)
 		}
@@ -68,8 +71,8 @@ func TestKernelsKillsAreDistinguished(t *testing.T) {
 		}
 		w.pass(time.Minute)
 		o = w.want("s1", cluster.StateFailed, cluster.ReasonRestartLimit)
-		if want := "was restarted 2 times within 10m0s; the last time: container app was killed for its " +
-			"memory limit; it was killed for its memory limit 3 times in all"; o.Message != want {
+		if want := "container app was killed for its memory limit; gave up after 2 restarts within 10m0s; " +
+			"killed for its memory limit 3 times"; o.Message != want {
 			t.Errorf("message %q\n   want %q", o.Message, want)
 		}
 		if o.LogTail != "allocating\n" {

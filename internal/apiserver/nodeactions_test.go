@@ -201,14 +201,14 @@ func TestDrainProgress(t *testing.T) {
 		}
 	}
 	want := map[cluster.TaskID]string{
-		"default.web.1.0": "running: it goes once its replacement has a place on another node",
-		"default.web.1.1": "running: it runs until its replacement is healthy: attempt 2 on n2 is " +
+		"default.web.1.0": "running: leaves once another node takes its replacement",
+		"default.web.1.1": "running: runs until its replacement is healthy: attempt 2 on n2 is " +
 			"running and unknown",
-		"default.web.1.2":     "running: it runs until its replacement is healthy",
-		"default.web.1.3":     "it stops once its service can spare it: the node is drained",
-		"default.web.1.4":     "it is stopping",
-		"default.web.1.5":     "it has ended, and what is left of it is removed",
-		"default.sum.1.add.0": "it runs to its end, or to the deadline",
+		"default.web.1.2":     "running: runs until its replacement is healthy",
+		"default.web.1.3":     "stops once its service can spare it: the node is drained",
+		"default.web.1.4":     "stopping",
+		"default.web.1.5":     "ended; its remains are being removed",
+		"default.sum.1.add.0": "runs to its end, or to the deadline",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("what is left (-want +got):\n%s", diff)

@@ -108,10 +108,10 @@ func TestExplainWhatWouldPlace(t *testing.T) {
 	})
 	x := w.explain("/v1/tasks/" + string(id))
 	want := []string{
-		"reduce its request by 4 GiB of memory (to 11 GiB)",
+		"lower its request to 11 GiB memory (it asks for 15 GiB)",
 		"loosen the constraint label.zone = a to label.zone in (a, b)",
-		"free 4 GiB of memory on n1, as the end of 4 tasks would",
-		"add a node with 1 CPU and 15 GiB of memory free and label.zone = a",
+		"free 4 GiB memory on n1, such as by ending 4 tasks",
+		"add a node with 1 CPU and 15 GiB memory free and label.zone = a",
 	}
 	if diff := cmp.Diff(want, suggested(x)); diff != "" {
 		t.Errorf("suggestions (-want +got):\n%s", diff)
@@ -132,16 +132,16 @@ func TestExplainWhatWouldPlace(t *testing.T) {
 // TestExplainHidesOthers checks that explanations hide the tasks of clusters that a token does not see.
 func TestExplainHidesOthers(t *testing.T) {
 	x := api.Explanation{Suggestions: []cluster.Suggestion{{
-		Text: "free 1 GiB of memory on n1, as the end of blue.web.1.0 and red.db.1.0 would",
+		Text: "free 1 GiB memory on n1, such as by ending blue.web.1.0 and red.db.1.0",
 		Changes: []cluster.Remedy{{
 			Kind:  cluster.ChangeFree,
-			Text:  "free 1 GiB of memory on n1, as the end of blue.web.1.0 and red.db.1.0 would",
+			Text:  "free 1 GiB memory on n1, such as by ending blue.web.1.0 and red.db.1.0",
 			Tasks: []cluster.TaskID{"blue.web.1.0", "red.db.1.0"}, Attempts: []string{"a", "b"},
 		}},
 	}}, Place: &api.PlaceView{Here: "blue.web.1.0 was the first and red.db.1.0 the second"}}
 	c := &access.Caller{Clusters: []string{"red"}}
 	c.ShowExplanation(&x)
-	want := "free 1 GiB of memory on n1, as the end of a task and red.db.1.0 would"
+	want := "free 1 GiB memory on n1, such as by ending a task and red.db.1.0"
 	if sg := x.Suggestions[0]; sg.Text != want || sg.Changes[0].Text != want || sg.Changes[0].Tasks != nil ||
 		sg.Changes[0].Attempts != nil {
 		t.Errorf("%+v", sg)

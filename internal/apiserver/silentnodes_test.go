@@ -50,14 +50,14 @@ func TestTasksOfSilentNodes(t *testing.T) {
 		}
 	}
 	check("default.web.1.0", 1, "running unknown node-down",
-		"node n1 is silent, and the task waits for it (on_disconnect: wait); if the machine never comes "+
-			"back: `berth node forget n1`")
+		"node n1 is silent, the task waits for it (on_disconnect: wait); if it never comes back: "+
+			"`berth node forget n1`")
 	check("default.web.1.2", 1, "running unknown node-down",
-		"node n1 is silent: the present state of the task is not known")
+		"node n1 is silent: the state of the task is unknown")
 	check("default.web.1.1", 2, "cancelled  drain",
 		"it moves off node n2, which is drained, and runs there until its next attempt is healthy")
 
 	w.put(map[string]any{"state/n2/default.web.1.1": nil})
 	check("default.web.1.1", 2, "cancelled  drain",
-		"it moved off node n2, which was drained, and another attempt took its place")
+		"moved off node n2 (drained), replaced by another attempt")
 }

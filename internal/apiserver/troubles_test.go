@@ -34,7 +34,7 @@ func TestTroubles(t *testing.T) {
 	}
 	web := api.Trouble{
 		Object: "service/web", State: "starting",
-		Cause: "0 of 2 tasks are healthy; 2 to be placed; no node has room", Next: "berth node ls",
+		Cause: "0/2 healthy; 2 waiting for a node; no node has room", Next: "berth node ls",
 	}
 	task := api.Trouble{
 		Object: "task/web.1.0", State: "pending", Cause: "web.1.0: no node has room", Next: "berth explain web.1.0",

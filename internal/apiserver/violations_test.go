@@ -44,16 +44,16 @@ func TestMisplacedTasks(t *testing.T) {
 		{"it fits", "keep", host("a"), "place", ""},
 		{
 			"its service keeps it", "keep", host("b"), "place",
-			"node n1 does not meet label.zone = a any more: it stays, as on_violation is keep",
+			"node n1 no longer meets label.zone = a: it stays (on_violation: keep)",
 		},
 		{
 			"its service moves it", "move", host("b"), "move",
-			"node n1 does not meet label.zone = a any more: it moves",
+			"node n1 no longer meets label.zone = a: it moves",
 		},
 		{
 			"a taint evicts", "keep", host("a", cluster.Taint{Key: "out", Effect: cluster.TaintEvict, Since: noon}),
 			"move",
-			"node n1 has the taint out:evict, which it does not tolerate: it moves",
+			"node n1 has the taint out:evict: it moves",
 		},
 		{
 			"a taint evicts in time", "keep",
@@ -61,7 +61,7 @@ func TestMisplacedTasks(t *testing.T) {
 				Key: "soon", Effect: cluster.TaintEvict,
 				Since: time.Now().Add(-4*time.Minute + 400*time.Millisecond),
 			}), "move",
-			"node n1 has the taint soon:evict, which it does not tolerate: it may stay for 6m0s more",
+			"node n1 has the taint soon:evict: it may stay for 6m0s more",
 		},
 		{
 			"a taint keeps new tasks away", "keep",

@@ -314,7 +314,7 @@ var layers = map[string][]string{
 	},
 	"internal/apiserver/views": {
 		"api", "internal/apiserver/draft", "internal/apiserver/respond", "internal/apiserver/snapshot",
-		"internal/cluster", "internal/logic/...", "internal/observe", "internal/store",
+		"internal/cluster", "internal/logic/...", "internal/observe", "internal/store", "internal/taskview",
 	},
 	"internal/apiserver/workload": {
 		"api", "internal/apiserver/access", "internal/apiserver/agentapi", "internal/apiserver/backend",
@@ -459,7 +459,7 @@ var layers = map[string][]string{
 	},
 	"internal/cli/trouble": {
 		"api", "api/client", "internal/cli/fetch", "internal/cli/output", "internal/cli/session", "internal/cluster",
-		"internal/wording",
+		"internal/taskview", "internal/wording",
 	},
 	"internal/cli/wait": {
 		"api", "api/client", "internal/cli/fetch", "internal/cli/output", "internal/cli/session",

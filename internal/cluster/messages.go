@@ -1,5 +1,7 @@
 package cluster
 
+import "strconv"
+
 // Parts of messages by which views recognise them. Each is shared by the package that writes the message and those that
 // look for it.
 const (
@@ -13,3 +15,12 @@ const (
 	// ForgetCommand is the command that releases the tasks of a machine that never comes back.
 	ForgetCommand = "berth node forget"
 )
+
+// RestartsText counts the restarts in place of an attempt. Agents write it in brackets at the end of the messages of
+// attempts that they restarted, and views look for it there.
+func RestartsText(n int) string {
+	if n == 1 {
+		return "1 restart"
+	}
+	return strconv.Itoa(n) + " restarts"
+}

@@ -18,7 +18,7 @@ const (
 	ServicePaused ServiceState = "paused"
 	// ServiceRolloutFailed says that tasks of an older version are there, and the rollout goes no further.
 	ServiceRolloutFailed ServiceState = "rollout-failed"
-	ServiceCrashLooping  ServiceState = "crash-looping" // a task ends again and again
+	ServiceCrashLooping  ServiceState = "crash-looping" // a task ends soon after each start
 	// ServiceDegraded says that some tasks are not healthy, or that checks of all have begun to fail.
 	ServiceDegraded ServiceState = "degraded"
 	ServiceFailing  ServiceState = "failing" // no task is healthy

@@ -93,6 +93,8 @@ type Machine struct {
 	Pool      string   `json:"pool,omitempty"`
 	Devices   []Device `json:"devices,omitempty"`
 	Executors []string `json:"executors,omitempty"`
+	// Network is the network that the task needs, unless it is that of the node.
+	Network NetworkMode `json:"network,omitempty"`
 }
 
 // Suggestion is a smallest set of changes of some kinds that together would let a waiting task, or its gang, be placed.

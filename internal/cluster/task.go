@@ -223,6 +223,8 @@ type Observed struct {
 	// Since is when the state or the health last changed.
 	Since    time.Time `json:"since,omitzero"`
 	Restarts int       `json:"restarts,omitempty"`
+	// NextStart is when the containers of an attempt in back-off start again, by the clock of the node; zero otherwise.
+	NextStart time.Time `json:"next_start,omitzero"`
 	// Containers in the order of the definition.
 	Containers []ContainerStatus `json:"containers,omitempty"`
 	// LogTail is the end of the output of a failed attempt, at most MaxLogTail bytes.

@@ -360,7 +360,8 @@ func sameStatus(a, b *cluster.Observed) bool {
 	if a.UUID != b.UUID || a.State != b.State || a.Health != b.Health || a.Reason != b.Reason ||
 		a.Message != b.Message ||
 		a.Restarts != b.Restarts || a.Gone != b.Gone || a.LogTail != b.LogTail || a.Ask != b.Ask ||
-		!a.Started.Equal(b.Started) || !a.Finished.Equal(b.Finished) || len(a.Containers) != len(b.Containers) {
+		!a.Started.Equal(b.Started) || !a.Finished.Equal(b.Finished) || !a.NextStart.Equal(b.NextStart) ||
+		len(a.Containers) != len(b.Containers) {
 		return false
 	}
 	for i := range a.Containers {

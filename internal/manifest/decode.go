@@ -93,7 +93,8 @@ func likelyKind(root *node) cluster.Kind {
 	signs := map[string]cluster.Kind{
 		"containers": cluster.KindTaskDefinition, "ports": cluster.KindTaskDefinition,
 		"checks": cluster.KindTaskDefinition, "volumes": cluster.KindTaskDefinition,
-		"definition": cluster.KindService, "template": cluster.KindService, "count": cluster.KindService, "scaling": cluster.KindService,
+		"definition": cluster.KindService, "template": cluster.KindService, "count": cluster.KindService,
+		"scaling": cluster.KindService,
 		"steps": cluster.KindJob, "schedules": cluster.KindCron, "job": cluster.KindCron,
 		"permissions": cluster.KindCluster, "keep_jobs": cluster.KindCluster,
 	}

@@ -49,10 +49,20 @@ func Unreachable(v api.TaskView) bool {
 	return !v.State.Terminal() && v.State != cluster.StatePending && v.Reason == cluster.ReasonNodeDown
 }
 
+// StateBackingOff is the word for the state of an attempt that its node starts again after a delay. Its records call it
+// starting, or preparing if nothing of it ran yet.
+const StateBackingOff = "backing-off"
+
+// BackingOff reports whether an attempt ended and its node starts it again after a delay.
+func BackingOff(v api.TaskView) bool { return !v.NextStart.IsZero() }
+
 // State returns the word for a task's state: its health while it runs, else its state.
 func State(v api.TaskView) string {
 	if Unreachable(v) {
 		return "unreachable"
+	}
+	if BackingOff(v) {
+		return StateBackingOff
 	}
 	if v.State == cluster.StateRunning && v.Health != "" && v.Health != cluster.HealthUnknown {
 		return string(v.Health)
@@ -86,6 +96,32 @@ func Exit(e cluster.Exit) string {
 	return fmt.Sprintf("exit code %d", e.Code)
 }
 
+// CrashText says where a task is crash-looping, how it last ended, and how often.
+func CrashText(l api.CrashLoop) string {
+	text := string(l.Task) + " is crash-looping"
+	if l.Node != "" {
+		text += " on " + l.Node
+	}
+	if l.Message != "" {
+		text += ": " + l.Message
+	}
+	var counts []string
+	switch l.Times {
+	case 0:
+	case 1:
+		counts = append(counts, "1 failed attempt")
+	default:
+		counts = append(counts, fmt.Sprintf("%d failed attempts", l.Times))
+	}
+	if restarts := cluster.RestartsText(l.Restarts); l.Restarts > 0 && !strings.Contains(l.Message, restarts) {
+		counts = append(counts, restarts)
+	}
+	if len(counts) > 0 {
+		text += " (" + strings.Join(counts, ", ") + ")"
+	}
+	return text
+}
+
 // Since returns the time of a task's last step: its end, its start or its placement.
 func Since(v api.TaskView) time.Time {
 	switch {
@@ -114,6 +150,42 @@ func NeverRan(v api.TaskView) bool {
 		return false
 	}
 	return true
+}
+
+// FailedContainer returns the container whose failed end is the newest, "" for none.
+func FailedContainer(v api.TaskView) string {
+	var last *cluster.ContainerStatus
+	for i := range v.Containers {
+		c := &v.Containers[i]
+		if c.Exit != nil && !c.Exit.Success() && (last == nil || c.Exit.At.After(last.Exit.At)) {
+			last = c
+		}
+	}
+	if last == nil {
+		return ""
+	}
+	return last.Name
+}
+
+// LastLines returns the last lines of a task's output, at most most of them, in their order. The last lines of the
+// named container come before newer lines of others.
+func LastLines(lines []api.LogLine, container string, most int) []api.LogLine {
+	kept := make([]bool, len(lines))
+	for _, own := range []bool{true, false} {
+		for i := len(lines) - 1; i >= 0 && most > 0; i-- {
+			if (lines[i].Container == container) == own {
+				kept[i] = true
+				most--
+			}
+		}
+	}
+	var last []api.LogLine
+	for i := range lines {
+		if kept[i] {
+			last = append(last, lines[i])
+		}
+	}
+	return last
 }
 
 // Worst returns the task that most needs attention, the latest of several; nil where all run undisturbed.

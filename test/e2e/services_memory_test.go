@@ -85,7 +85,7 @@ func nodesOf(tasks []api.TaskView) (where []string) {
 
 // short is the message for a service that needs more memory than its limit. For a task that lived for ten minutes each
 // time, the message names a leak.
-const short = "its tasks were killed for their memory limit"
+const short = "memory limit reached: tasks killed"
 
 // TestKernelKillIsNoCrash expects different reports of a service that leaks until the kernel kills it, and one that
 // crashes.
@@ -119,7 +119,7 @@ func TestKernelKillIsNoCrash(t *testing.T) {
 	w.Berth("explain", "leaky").Want(t, 0, short)
 	w.Eventually(2*soon, func() error {
 		r := w.Berth("explain", "crashes")
-		for _, word := range []string{"ends again and again", "cannot find the configuration"} {
+		for _, word := range []string{"is crash-looping", "cannot find the configuration"} {
 			if !strings.Contains(r.Stdout, word) {
 				return fmt.Errorf("want %q:\n%v", word, r)
 			}

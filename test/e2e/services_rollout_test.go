@@ -62,10 +62,10 @@ func TestBadBuild(t *testing.T) {
 		w.awaitEvent(
 			"service.rollout-failed",
 			fmt.Sprintf("web@%d", version),
-			"was not healthy within ",
+			"did not become healthy within ",
 			"answered 500",
 		)
-		w.awaitEvent("service.rolled-back", fmt.Sprintf("web@%d", version), "web@1 is requested again")
+		w.awaitEvent("service.rolled-back", fmt.Sprintf("web@%d", version), "rolled back to web@1")
 	}
 	w.Berth("rollout", "status", "web").Want(t, 1, "web@1", "web@3")
 	w.Berth("rollout", "history", "web").Want(t, 0, "rolled-back", "web@2", "web@3", "complete")
@@ -79,7 +79,7 @@ func TestBadBuild(t *testing.T) {
 	leader.Kill()
 	w.Eventually(2*soon, back(4, 1))
 	stop()
-	w.awaitEvent("service.rolled-back", "web@4", "web@1 is requested again")
+	w.awaitEvent("service.rolled-back", "web@4", "rolled back to web@1")
 	leader.Start()
 	w.Voters(3)
 

@@ -186,14 +186,14 @@ func TestLivenessRestartsInPlace(t *testing.T) {
 	}
 	w.rec.Tailed("stuck")
 	w.next()
-	w.shows(cluster.StateStarting, cluster.HealthUnknown, "starts again after 1s: "+cause)
+	w.shows(cluster.StateStarting, cluster.HealthUnknown, cause+" (1 restart, next in 1s)")
 	if o := w.rec.Observed(w.def); o.Restarts != 1 || o.Reason != cluster.ReasonUnhealthy || o.LogTail != "stuck" {
 		t.Errorf("restarted %d times for %q, its last output %q", o.Restarts, o.Reason, o.LogTail)
 	}
 	w.pass(time.Second)
 	w.next()
 	w.begin()
-	w.shows(cluster.StateRunning, cluster.HealthUnknown, "was restarted in place, once so far; the last time: "+cause)
+	w.shows(cluster.StateRunning, cluster.HealthUnknown, cause+" (1 restart)")
 	w.probed(1, "+") // results of the round before do not count
 	w.shows(cluster.StateRunning, cluster.HealthHealthy, "")
 }

@@ -27,14 +27,17 @@ func (r *Record) Observed(def *cluster.TaskDefinition) cluster.Observed {
 	} else if c := r.Crash; c != nil {
 		o.Reason, o.LogTail = c.Reason, c.Tail
 		if o.Message == "" {
-			o.Message = "was restarted in place, " + times(r.Restarts.Total) + " so far; the last time: " + c.Message
+			o.Message = c.Message + " (" + cluster.RestartsText(r.Restarts.Total) + ")"
 		}
 	}
 	if r.Result == nil && o.Reason == "" && r.Renewal != "" {
 		o.Reason = cluster.ReasonAddresses
 		if o.Message == "" {
-			o.Message = "was restarted in place: " + r.Renewal
+			o.Message = "restarted: " + r.Renewal
 		}
+	}
+	if r.Phase == PhaseBackoff {
+		o.NextStart = r.NextStart
 	}
 	if len(o.Message) > maxMessage {
 		o.Message = strings.ToValidUTF8(o.Message[:maxMessage], "") + "…"

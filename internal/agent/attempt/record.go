@@ -192,7 +192,10 @@ type Reported struct {
 	Started  time.Time      `json:"started,omitzero"`
 	Finished time.Time      `json:"finished,omitzero"`
 	Since    time.Time      `json:"since,omitzero"`
-	LogTail  string         `json:"log_tail,omitempty"`
+	// NextStart is when the next round begins, as the wall clock had it at the end of the last one. It counts in
+	// PhaseBackoff only; zero for a round that begins immediately.
+	NextStart time.Time `json:"next_start,omitzero"`
+	LogTail   string    `json:"log_tail,omitempty"`
 	// Note describes the current activity in a few words.
 	Note string `json:"note,omitempty"`
 	// Shown is the state that Since refers to.

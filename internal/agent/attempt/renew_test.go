@@ -65,7 +65,7 @@ func TestRenew(t *testing.T) {
 			t.Errorf("round %d after %v, want %d without delay", r.Round, now.Boot-before, round+1)
 		}
 		if o := r.Observed(def); o.Restarts != 0 || o.Containers[0].Restarts != 0 ||
-			o.Message != "was restarted in place: the addresses of service db changed" {
+			o.Message != "restarted: the addresses of service db changed" {
 			t.Errorf("after %d: %d and %d restarts, %q", n+1, o.Restarts, o.Containers[0].Restarts, o.Message)
 		}
 		now.Boot += time.Minute

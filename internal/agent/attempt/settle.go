@@ -71,25 +71,25 @@ func (t *transition) restart(result Result) {
 	d := lifecycle.NextRestart(policy, t.Restarts, success, ran, time.Unix(0, int64(t.now.Boot)))
 	message := result.Message
 	if message == "" {
-		message = "its program ended with code 0"
+		message = "exited with code 0"
 	}
 	switch {
 	case d.Limit:
-		text := fmt.Sprintf("was restarted %s within %v; the last time: %s", times(len(t.Restarts.At)), policy.Window,
-			message)
+		text := fmt.Sprintf("%s; gave up after %s within %v", message, cluster.RestartsText(len(t.Restarts.At)),
+			policy.Window)
 		if n := t.Containers.ooms(); n > 1 {
-			text += fmt.Sprintf("; it was killed for its memory limit %s in all", times(n))
+			text += fmt.Sprintf("; killed for its memory limit %d times", n)
 		}
 		end(t.Record, Result{cluster.StateFailed, cluster.ReasonRestartLimit, text}, t.now)
 	case !d.Again:
 		end(t.Record, result, t.now)
 	default:
 		t.Restarts = d.Next
-		t.NotBefore = t.now.Boot + d.Delay
+		t.NotBefore, t.NextStart = t.now.Boot+d.Delay, t.now.Wall.Add(d.Delay)
 		t.Phase, t.Health = PhaseBackoff, cluster.HealthUnknown
 		c := blamed(t.Record)
 		t.Crash = &Crash{Reason: result.Reason, Message: message, Container: c, Read: c < 0}
-		t.Note = fmt.Sprintf("starts again after %v: %s", d.Delay, message)
+		t.Note = fmt.Sprintf("%s (%s, next in %v)", message, cluster.RestartsText(d.Next.Total), d.Delay)
 	}
 }
 
@@ -107,8 +107,8 @@ func (t *transition) policy() cluster.Restart {
 
 // renewed begins the next round of an attempt after Renew.
 func (t *transition) renewed() {
-	t.Phase, t.NotBefore = PhaseBackoff, t.now.Boot
-	t.Note = "starts again: " + t.Ending.Problem
+	t.Phase, t.NotBefore, t.NextStart = PhaseBackoff, t.now.Boot, time.Time{}
+	t.Note = "restarting: " + t.Ending.Problem
 }
 
 // stopped ends the attempt because of its stop.
@@ -141,11 +141,4 @@ func blamed(r *Record) int {
 		}
 	}
 	return -1
-}
-
-func times(n int) string {
-	if n == 1 {
-		return "once"
-	}
-	return fmt.Sprintf("%d times", n)
 }

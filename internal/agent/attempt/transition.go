@@ -210,7 +210,7 @@ func (t *transition) ending() (Step, bool) {
 	give := e.Kill + UnkillableAfter
 	if t.now.Boot >= give {
 		e.Unkillable = true
-		t.Note = "lives " + (t.now.Boot - e.Kill).Round(time.Second).String() + " after KILL"
+		t.Note = "still running " + (t.now.Boot - e.Kill).Round(time.Second).String() + " after KILL"
 	}
 	if e.Killed == 0 || t.now.Boot >= e.Killed+UnkillableAfter {
 		return Step{Do: Signal, Signal: syscall.SIGKILL}, true

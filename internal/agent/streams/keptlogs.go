@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/berthd/berth/internal/logs"
 	"github.com/berthd/berth/internal/transport"
 )
 
@@ -25,17 +24,13 @@ func (s *Server) serveKept(ctx context.Context, r transport.StreamRequest, ask t
 	if err != nil {
 		return errNoOutput
 	}
-	ask.Follow = false
-	out := &lineWriter{to: to}
+	var read []*containerLog
 	for _, c := range containers {
-		if r.Container != "" && r.Container != c.Name() {
-			continue
-		}
-		if err := logs.Read(ctx, s.Node.LogDir(r.UUID, c.Name()), options(ask, nil), out.from(c.Name())); err != nil {
-			return err
+		if r.Container == "" || r.Container == c.Name() {
+			read = append(read, &containerLog{container: c.Name(), dir: s.Node.LogDir(r.UUID, c.Name())})
 		}
 	}
-	return nil
+	return readMerged(ctx, read, options(ask, nil), &lineWriter{to: to})
 }
 
 // plainUUID reports whether s has only letters, digits and "-", so that it names a folder and is not a path.

@@ -90,7 +90,7 @@ func (s *Server) Serve(ctx context.Context, r transport.StreamRequest) {
 }
 
 // serveLogs writes lines as JSON until the end of the log, with Follow until the end of the attempt, or until the
-// reader goes away.
+// reader goes away. Without Follow the lines of all containers come in the order of their times.
 func (s *Server) serveLogs(ctx context.Context, r transport.StreamRequest, stream io.ReadWriter) error {
 	ask := transport.LogsRequest{Tail: -1}
 	if r.Logs != nil {
@@ -113,27 +113,26 @@ func (s *Server) serveLogs(ctx context.Context, r transport.StreamRequest, strea
 
 	out := &lineWriter{to: json.NewEncoder(stream)}
 	opt := options(ask, t.Ended())
-	var all sync.WaitGroup
-	errs := make([]error, len(v.Definition.Containers))
+	var read []*containerLog
 	for i := range v.Definition.Containers {
 		name := v.Definition.Containers[i].Name
-		if r.Container != "" && r.Container != name {
-			continue
+		if r.Container == "" || r.Container == name {
+			read = append(read, &containerLog{container: name, dir: s.Node.LogDir(t.ID.UUID, name)})
 		}
-		read := func() {
-			errs[i] = logs.Read(ctx, s.Node.LogDir(t.ID.UUID, name), opt, out.from(name))
-			if errors.Is(errs[i], os.ErrNotExist) {
-				errs[i] = nil
-			}
-			if errs[i] != nil {
+	}
+	if !ask.Follow {
+		return readMerged(ctx, read, opt, out)
+	}
+	var all sync.WaitGroup
+	errs := make([]error, len(read))
+	for i, l := range read {
+		all.Go(func() {
+			err := logs.Read(ctx, l.dir, opt, out.from(l.container))
+			if err != nil && !errors.Is(err, os.ErrNotExist) {
+				errs[i] = err
 				cancel()
 			}
-		}
-		if ask.Follow {
-			all.Go(read)
-		} else {
-			read()
-		}
+		})
 	}
 	all.Wait()
 	return errors.Join(errs...)

@@ -47,7 +47,7 @@ func lostDevices(n *api.NodeView) (found []api.Trouble) {
 	for _, d := range n.LostDevices {
 		task := wording.ShortTask(d.Task)
 		t := nodeTrouble(n, api.TroubleLostDevice,
-			fmt.Sprintf("device %s is gone while %s holds it", d.ID, cmp.Or(task, "a task")))
+			fmt.Sprintf("device %s is gone, held by %s", d.ID, cmp.Or(task, "a task")))
 		if task != "" {
 			t.Next = "berth explain " + task
 		}
@@ -62,14 +62,14 @@ func slowChange(n *api.NodeView, now time.Time) *api.Trouble {
 	case n.State == cluster.NodeJoining && !n.Since.IsZero() && now.Sub(n.Since) > maxJoinTime:
 		cause := n.Reason
 		if cause == "" {
-			cause = "its agent registered and has not reported yet which tasks run there"
+			cause = "its agent has not reported its tasks yet"
 		}
 		return nodeTrouble(n, string(n.State), cause)
 	case n.State == cluster.NodeDraining && n.Drain != nil && len(n.Drain.Left) > 0 && !n.Drain.Since.IsZero() &&
 		now.Sub(n.Drain.Since) > maxDrainTime:
 		left := n.Drain.Left[0]
 		task := wording.ShortTask(left.ID)
-		t := nodeTrouble(n, api.TroubleDrainHeld, fmt.Sprintf("it has been draining for %s and still has %s: %s",
+		t := nodeTrouble(n, api.TroubleDrainHeld, fmt.Sprintf("draining for %s, %s left: %s",
 			wording.Span(now.Sub(n.Drain.Since)), wording.Count(len(n.Drain.Left), "task"),
 			wording.JoinNonEmpty(": ", task, left.Why)))
 		t.Next = "berth explain " + task

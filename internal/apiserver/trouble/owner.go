@@ -33,7 +33,7 @@ func ofService(o *Objects, v *api.ServiceView) *api.Trouble {
 		}
 	}
 	t := api.Trouble{Object: object, State: string(v.Status.State), Cause: wording.OneLine(v.Status.Message)}
-	explain(&t, fmt.Sprintf("%d of %s healthy", v.Status.Healthy, wording.Count(v.Status.Desired, "task")), tasks)
+	explain(&t, fmt.Sprintf("%d/%d healthy", v.Status.Healthy, v.Status.Desired), tasks)
 	return &t
 }
 
@@ -57,7 +57,7 @@ func andMore(rest int) string {
 	if rest <= 0 {
 		return ""
 	}
-	return fmt.Sprintf("; and %s more", wording.Count(rest, "task"))
+	return fmt.Sprintf("; and %d more", rest)
 }
 
 // ofChange returns the trouble of a service beyond its counts, or nil: a crash loop, a rollout that failed, or one that
@@ -72,7 +72,8 @@ func ofChange(o *Objects, v *api.ServiceView) *api.Trouble {
 	switch {
 	case len(s.Crashing) > 0:
 		loop := s.Crashing[0]
-		t.State, t.Cause = api.TroubleCrashLoop, crashText(loop)+andMore(len(s.Crashing)-1)
+		t.State = api.TroubleCrashLoop
+		t.Cause = wording.ShortTasks(wording.OneLine(taskview.CrashText(loop))) + andMore(len(s.Crashing)-1)
 		t.Next = "berth logs " + wording.ShortTask(loop.Task)
 		tasks := o.Tasks(v.Owner())
 		if i := slices.IndexFunc(tasks, func(v api.TaskView) bool { return v.ID == loop.Task }); i >= 0 {
@@ -83,29 +84,17 @@ func ofChange(o *Objects, v *api.ServiceView) *api.Trouble {
 		}
 	case s.Rollout == cluster.RolloutFailed:
 		t.State, t.Next = api.TroubleRolloutFailed, "berth rollout status "+argument
-		t.Cause = cmp.Or(t.Cause, "the rollout of "+v.Definition.String()+" failed")
+		t.Cause = cmp.Or(t.Cause, "rollout of "+v.Definition.String()+" failed")
 	case s.Rollout == cluster.RolloutCanary && !s.Paused:
 		t.State, t.Next = api.TroubleCanary, "berth promote "+argument
-		t.Cause = "the canaries of " + v.Definition.String() + " are healthy and wait to be promoted"
+		t.Cause = "canaries of " + v.Definition.String() + " healthy, waiting for promotion"
 	case s.Paused && !s.Rollout.Ended() && s.Rollout != "":
 		t.State, t.Next = api.TroublePaused, "berth rollout resume "+argument
-		t.Cause = "the rollout of " + v.Definition.String() + " is paused"
+		t.Cause = "rollout of " + v.Definition.String() + " is paused"
 	default:
 		return nil
 	}
 	return &t
-}
-
-// crashText says how often a task ended or was restarted, and why.
-func crashText(l api.CrashLoop) string {
-	text := wording.ShortTask(l.Task) + " ended " + wording.Count(l.Times, "time")
-	switch {
-	case l.Restarts > 0 && l.Times == 0:
-		text = wording.ShortTask(l.Task) + " was restarted " + wording.Count(l.Restarts, "time")
-	case l.Restarts > 0:
-		text += ", its newest attempt restarted " + wording.Count(l.Restarts, "time")
-	}
-	return wording.JoinNonEmpty(": ", text, wording.OneLine(l.Message))
 }
 
 // ofHealthyService returns the trouble of a service that has none by ofService, or nil: tasks that get no further
@@ -124,9 +113,9 @@ func ofHealthyService(v *api.ServiceView) *api.Trouble {
 	case len(s.GivenUp) > 0:
 		t.State, t.Cause = api.TroubleGivenUp, wording.ShortTask(s.GivenUp[0])
 		if rest := len(s.GivenUp) - 1; rest > 0 {
-			t.Cause += fmt.Sprintf(" and %s more", wording.Count(rest, "task"))
+			t.Cause += fmt.Sprintf(" and %d more", rest)
 		}
-		t.Cause += ": not tried again until the service changes"
+		t.Cause += ": not retried until the service changes"
 	case s.MemoryTrouble != "":
 		t.State, t.Cause = api.TroubleHungry, wording.ShortTasks(wording.OneLine(s.MemoryTrouble))
 	default:
@@ -155,7 +144,7 @@ func ofJob(o *Objects, v *api.JobView) *api.Trouble {
 		Object: wording.Object(wording.KindJob, v.Cluster, v.Name), State: string(s.State),
 		Cause: wording.OneLine(s.Message),
 	}
-	explain(&t, fmt.Sprintf("%d of %s failed", s.Failed, wording.Count(s.Total, "task")), tasks)
+	explain(&t, fmt.Sprintf("%d/%d failed", s.Failed, s.Total), tasks)
 	return &t
 }
 
@@ -177,7 +166,7 @@ func ofCron(v *api.CronView) *api.Trouble {
 		t.Cause = wording.ShortTasks(wording.OneLine(v.Status.Message))
 	case len(v.Status.Next) == 0 && v.Status.State == api.CronWaiting:
 		t.State, t.Next = api.TroubleNoMoments, "berth cron status "+argument
-		t.Cause = "none of its schedules has a next moment: " + strings.Join(v.Schedules, "; ")
+		t.Cause = "no schedule has a next moment: " + strings.Join(v.Schedules, "; ")
 	default:
 		return nil
 	}

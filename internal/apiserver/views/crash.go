@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/berthd/berth/api"
-	"github.com/berthd/berth/internal/apiserver/respond"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/reconciler"
 	"github.com/berthd/berth/internal/store"
@@ -74,7 +73,7 @@ func lastExit(row *store.AttemptRow) (last exit) {
 			continue
 		}
 		last.at = status.At
-		text := fmt.Sprintf("container %s ended with code %d", o.Containers[i].Name, status.Code)
+		text := fmt.Sprintf("container %s exited with code %d", o.Containers[i].Name, status.Code)
 		if status.OOM {
 			text = fmt.Sprintf("container %s was killed for its memory limit", o.Containers[i].Name)
 		}
@@ -91,13 +90,4 @@ func lastLines(tail string) []string {
 	}
 	lines := strings.Split(tail, "\n")
 	return lines[max(0, len(lines)-maxCrashLines):]
-}
-
-// crashText describes a crash loop in a sentence.
-func crashText(c *api.CrashLoop) string {
-	text := fmt.Sprintf("%s crashes again and again: it ended %s", c.Task, respond.Times(c.Times+c.Restarts))
-	if c.Node != "" {
-		text += ", last on node " + c.Node
-	}
-	return text + respond.Suffix(c.Message)
 }

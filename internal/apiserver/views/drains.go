@@ -46,19 +46,19 @@ func isMoving(row *store.AttemptRow) bool {
 func WhyLeft(snap *store.Snapshot, row *store.AttemptRow) string {
 	switch d := row.Desired; {
 	case d == nil:
-		return "its records cannot be read: it stays until the node reported"
+		return "unreadable records: it stays until the node reports"
 	case isMoving(row):
-		return "it runs until " + cmp.Or(replacementText(snap, row), "its replacement is healthy")
+		return "runs until " + cmp.Or(replacementText(snap, row), "its replacement is healthy")
 	case d.Ended(), row.Outcome != nil:
-		return "it has ended, and what is left of it is removed"
+		return "ended; its remains are being removed"
 	case d.Stop != nil && d.Stop.Class == cluster.StopVoluntary && d.Stop.Permit == "":
-		return "it stops once its service can spare it" + respond.Suffix(d.Stop.Message)
+		return "stops once its service can spare it" + respond.Suffix(d.Stop.Message)
 	case d.Stop != nil:
-		return "it is stopping" + respond.Suffix(d.Stop.Message)
+		return "stopping" + respond.Suffix(d.Stop.Message)
 	case d.Batch():
-		return "it runs to its end, or to the deadline"
+		return "runs to its end, or to the deadline"
 	}
-	return "it goes once its replacement has a place on another node"
+	return "leaves once another node takes its replacement"
 }
 
 // replacementText describes the attempt that replaces another one; "" if there is none yet.

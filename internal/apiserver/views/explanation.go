@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/internal/apiserver/respond"
@@ -13,6 +12,7 @@ import (
 	"github.com/berthd/berth/internal/logic/reconciler"
 	"github.com/berthd/berth/internal/observe"
 	"github.com/berthd/berth/internal/store"
+	"github.com/berthd/berth/internal/taskview"
 )
 
 // importance returns the position of a subject in explanations; lower positions come first.
@@ -95,11 +95,11 @@ func summary(subject, state, message string, reasons []api.Because) string {
 		message = reasons[0].Message
 	}
 	switch state {
-	case string(cluster.ServiceCanary), string(cluster.ServicePaused),
+	case string(cluster.ServiceCanary), string(cluster.ServicePaused), string(cluster.ServiceRollingOut),
 		string(cluster.ServiceRolloutFailed): // the message is about the rollout
-		return subject + respond.Suffix(cmp.Or(message, "its rollout goes no further by itself"))
+		return subject + respond.Suffix(cmp.Or(message, state))
 	}
-	return subject + " is " + strings.ReplaceAll(state, "-", " ") + respond.Suffix(message)
+	return subject + " is " + state + respond.Suffix(message)
 }
 
 // add adds a reason, unless it is empty or an equal one was added.
@@ -114,7 +114,7 @@ func (x *explanation) add(r api.Because) {
 
 func (x *explanation) addCrashLoop(c *api.CrashLoop) {
 	x.add(api.Because{
-		About: api.AboutCrash, Reason: cluster.ReasonExit, Message: crashText(c), Task: c.Task, Node: c.Node,
+		About: api.AboutCrash, Reason: cluster.ReasonExit, Message: taskview.CrashText(*c), Task: c.Task, Node: c.Node,
 		Since: c.Last, Log: c.Log,
 	})
 }
@@ -127,7 +127,7 @@ func (x *explanation) addPending(o cluster.OwnerRef) {
 	tasks := x.Pending(o)
 	for i := range tasks {
 		v := x.PendingTask(&tasks[i])
-		text := cmp.Or(v.Message, "the scheduler has not considered it yet")
+		text := cmp.Or(v.Message, "not considered by the scheduler yet")
 		if first[text] == nil {
 			first[text] = &api.Because{About: api.AboutPlace, Reason: v.Reason, Task: v.ID}
 			order = append(order, text)
@@ -136,9 +136,9 @@ func (x *explanation) addPending(o cluster.OwnerRef) {
 	}
 	for _, text := range order {
 		r := first[text]
-		r.Message = fmt.Sprintf("%s has no place: %s", r.Task, text)
+		r.Message = fmt.Sprintf("%s is pending: %s", r.Task, text)
 		if n := counts[text]; n > 1 {
-			r.Message = fmt.Sprintf("%d tasks have no place, %s first: %s", n, r.Task, text)
+			r.Message = fmt.Sprintf("%d tasks are pending, %s first: %s", n, r.Task, text)
 		}
 		x.add(*r)
 	}
@@ -191,17 +191,17 @@ func (x *explanation) addMove(row *store.AttemptRow, r api.Because) bool {
 func moveCause(row *store.AttemptRow) string {
 	switch row.Outcome.Reason {
 	case cluster.ReasonPressure:
-		return ", which is short of memory"
+		return " (short of memory)"
 	case cluster.ReasonTaint:
-		return ", which has a taint that it does not tolerate"
+		return " (taint)"
 	case cluster.ReasonConstraint:
-		return ", which does not meet its requirements any more"
+		return " (its constraints are no longer met)"
 	case cluster.ReasonRebalance:
-		return ", as it is better placed elsewhere"
+		return " (rebalancing)"
 	case cluster.ReasonReplaced:
 		return ""
 	}
-	return ", which is emptied"
+	return " (drain)"
 }
 
 func (x *explanation) addPressure(row *store.AttemptRow, r api.Because) {
@@ -210,8 +210,8 @@ func (x *explanation) addPressure(row *store.AttemptRow, r api.Because) {
 		return
 	}
 	r.About, r.Reason, r.Since = api.AboutMove, cluster.ReasonPressure, p.Since
-	r.Message = fmt.Sprintf("node %s is short of memory (%s), and %s is to move: %s", row.Node, p.Message,
-		row.Task, cmp.Or(p.Why, "its agent suggests it"))
+	r.Message = fmt.Sprintf("node %s is short of memory (%s); %s will move away: %s", row.Node, p.Message, row.Task,
+		cmp.Or(p.Why, "chosen by its agent"))
 	x.add(r)
 }
 
@@ -243,7 +243,7 @@ func (x *explanation) addStop(row *store.AttemptRow, r api.Because) bool {
 // stopText describes what the stop of an attempt waits for, as far as its records hold it (P5.2).
 func stopText(row *store.AttemptRow) string {
 	stop := row.Desired.Stop
-	text := fmt.Sprintf("%s on node %s is to stop%s", row.Task, row.Node,
+	text := fmt.Sprintf("%s on %s is to stop%s", row.Task, row.Node,
 		respond.Suffix(cmp.Or(stop.Message, string(stop.Reason))))
 	ask := ""
 	if o := row.Observed; o != nil && o.UUID == row.Desired.UUID {
@@ -253,11 +253,11 @@ func stopText(row *store.AttemptRow) string {
 	case stop.Class != cluster.StopVoluntary:
 		return text
 	case ask != "" && ask == stop.Permit:
-		return text + "; its agent has the permit for it"
+		return text + "; its agent has the permit"
 	case ask != "":
-		return text + "; its agent requested a permit, which is given once enough others are healthy"
+		return text + "; waiting for enough other healthy tasks"
 	case stop.Permit == "":
-		return text + "; its agent has not requested a permit yet"
+		return text + "; its agent has not requested the permit yet"
 	}
 	return text
 }
@@ -280,13 +280,13 @@ func (x *explanation) addHealth(row *store.AttemptRow, r api.Because) {
 	switch {
 	case shown.Health == cluster.HealthFailing, shown.Health == cluster.HealthWarning:
 		r.Reason = cluster.ReasonUnhealthy
-		r.Message = fmt.Sprintf("the checks of %s are %s on node %s%s", row.Task, shown.Health, row.Node, suffix)
+		r.Message = fmt.Sprintf("checks of %s are %s on %s%s", row.Task, shown.Health, row.Node, suffix)
 	case shown.State == cluster.StateRunning && shown.Health == cluster.HealthUnknown && shown.Message != "":
 		r.Reason = cmp.Or(shown.Reason, cluster.ReasonUnhealthy)
-		r.Message = fmt.Sprintf("%s runs on node %s and is not healthy yet%s", row.Task, row.Node, suffix)
+		r.Message = fmt.Sprintf("%s runs on %s and is not healthy yet%s", row.Task, row.Node, suffix)
 	case shown.State != cluster.StateRunning && shown.Message != "":
 		r.Reason = shown.Reason
-		r.Message = fmt.Sprintf("%s is %s on node %s%s", row.Task, shown.State, row.Node, suffix)
+		r.Message = fmt.Sprintf("%s is %s on %s%s", row.Task, shown.State, row.Node, suffix)
 	}
 	x.add(r)
 }
@@ -332,26 +332,10 @@ func (x *explanation) addRollout(e store.Entry[cluster.Service]) {
 	}
 	if rollout.State == cluster.RolloutFailed || rollout.State == cluster.RolloutRolledBack {
 		x.add(api.Because{
-			About: api.AboutRollout, Reason: failureReason(rollout.Version), Since: rollout.Ended,
-			Message: fmt.Sprintf(
-				"the rollout of %s %s%s", rollout.Definition, strings.ReplaceAll(string(rollout.State), "-", " "),
-				respond.Suffix(rollout.Message)),
+			About: api.AboutRollout, Reason: rollout.Version.Reason, Since: rollout.Ended,
+			Message: fmt.Sprintf("rollout of %s failed%s", rollout.Definition, respond.Suffix(rollout.Message)),
 		})
 	}
-}
-
-// failureReason returns the code of the reason why a rollout failed. An older record has no code, but its message shows
-// it.
-func failureReason(v cluster.Version) cluster.ReasonCode {
-	switch {
-	case v.Reason != "":
-		return v.Reason
-	case strings.HasPrefix(v.Message, "gate "):
-		return cluster.ReasonGate
-	case strings.HasPrefix(v.Message, "attempt "):
-		return cluster.ReasonExit
-	}
-	return cluster.ReasonDeadline
 }
 
 // addScaling adds the count that scaling wants, and why it does not change the count.
@@ -363,12 +347,12 @@ func (x *explanation) addScaling(e store.Entry[cluster.Service]) {
 	r := api.Because{About: api.AboutScaling, Reason: cluster.ReasonScaling, Since: v.At}
 	switch {
 	case v.Suspended:
-		r.Message = fmt.Sprintf("scaling is suspended: the count stays %d", v.Count)
+		r.Message = fmt.Sprintf("scaling is suspended: count stays %d", v.Count)
 	case v.Message != "":
-		r.Message = fmt.Sprintf("scaling keeps the count at %d, from %d to %d allowed: %s", v.Count, *v.Min, *v.Max,
+		r.Message = fmt.Sprintf("scaling keeps count %d (min %d, max %d): %s", v.Count, *v.Min, *v.Max,
 			v.Message)
 	default:
-		r.Message = fmt.Sprintf("scaling has not changed the count of %d, from %d to %d allowed", v.Count, *v.Min,
+		r.Message = fmt.Sprintf("scaling keeps count %d (min %d, max %d)", v.Count, *v.Min,
 			*v.Max)
 	}
 	x.add(r)

@@ -4,12 +4,12 @@ import "testing"
 
 // TestSummaries checks that a summary reads as a sentence in every state.
 func TestSummaries(t *testing.T) {
-	canaries := "generation 2 with web@2: 1 canary is healthy and waits to be promoted"
+	canaries := "rolling out web@2: 1 canary healthy, waiting for promotion"
 	for state, test := range map[string]struct{ message, want string }{
 		"canary":         {canaries, "service web: " + canaries},
-		"paused":         {"generation 2 with web@2 is paused", "service web: generation 2 with web@2 is paused"},
-		"rollout-failed": {"", "service web: its rollout goes no further by itself"},
-		"crash-looping":  {"m", "service web is crash looping: m"},
+		"paused":         {"rollout of web@2 is paused", "service web: rollout of web@2 is paused"},
+		"rollout-failed": {"", "service web: rollout-failed"},
+		"crash-looping":  {"m", "service web is crash-looping: m"},
 		"healthy":        {"", "service web is healthy"},
 	} {
 		if got := summary("service web", state, test.message, nil); got != test.want {

@@ -106,17 +106,17 @@ func rolloutWaits(in *reconciler.ServiceInput, v *api.RolloutView, leader string
 	newest := v.Versions[0]
 	switch {
 	case v.Paused:
-		add(cluster.ReasonPaused, "it is paused: nothing is begun or given up for it until it is resumed")
+		add(cluster.ReasonPaused, "paused: nothing starts or fails until it is resumed")
 		return waits
 	case v.State == cluster.RolloutCanary && v.Canaries != nil && v.Canaries.Auto:
-		add(cluster.ReasonPromotion, "%s healthy, and promoted once all gates pass",
-			areAll(newest.Healthy, "canary", "canaries"))
+		add(cluster.ReasonPromotion, "%s healthy; promoted once all gates pass",
+			counted(newest.Healthy, "canary", "canaries"))
 	case v.State == cluster.RolloutCanary:
-		add(cluster.ReasonPromotion, "%s healthy, and a user must promote the rollout",
-			areAll(newest.Healthy, "canary", "canaries"))
+		add(cluster.ReasonPromotion, "%s healthy, waiting for promotion",
+			counted(newest.Healthy, "canary", "canaries"))
 	}
 	if missing := newest.Begun - newest.Healthy; missing > 0 {
-		add(cluster.ReasonWaitForHealth, "%s of the newest version not healthy yet", areAll(missing, "task", "tasks"))
+		add(cluster.ReasonWaitForHealth, "waiting for %s to become healthy", counted(missing, "task", "tasks"))
 	}
 	for i := range v.Gates {
 		g := &v.Gates[i]
@@ -148,9 +148,9 @@ func leaderName(snap *store.Snapshot, domain string) string {
 	return "server " + server.Value.Name
 }
 
-func areAll(n int, one, many string) string {
+func counted(n int, one, many string) string {
 	if n == 1 {
-		return "1 " + one + " is"
+		return "1 " + one
 	}
-	return fmt.Sprintf("%d %s are", n, many)
+	return fmt.Sprintf("%d %s", n, many)
 }

@@ -83,6 +83,9 @@ func taskView(snap *store.Snapshot, row *store.AttemptRow) api.TaskView {
 		v.UUID = o.UUID
 		v.Started, v.Finished, v.Restarts = o.Started, o.Finished, o.Restarts
 		v.Containers, v.LogTail = o.Containers, o.LogTail
+		if v.State == cluster.StateStarting || v.State == cluster.StatePreparing {
+			v.NextStart = o.NextStart
+		}
 	}
 	if o := row.Outcome; o != nil && !leaving {
 		v.UUID, v.Definition = o.UUID, o.Definition
@@ -90,15 +93,14 @@ func taskView(snap *store.Snapshot, row *store.AttemptRow) api.TaskView {
 		v.Exit, v.LogTail = o.Exit, o.LogTail
 	}
 	if row.Unreadable {
-		v.Message = "its record in the store cannot be read or is another's; it stays on its node until " +
-			"that has reported"
+		v.Message = "unreadable or foreign record in the store; the task stays until its node reports"
 	}
 	if strings.HasPrefix(v.Message, cluster.MessageMovesOff) && (!isMoving(row) || !observe.HoldsRoom(row)) {
-		v.Message = fmt.Sprintf("it moved off node %s, which was drained, and another attempt took its place", v.Node)
+		v.Message = fmt.Sprintf("moved off node %s (drained), replaced by another attempt", v.Node)
 	}
 	before, _, ok := strings.Cut(v.Message, cluster.MessageMoves)
 	if ok && (!isMoving(row) || !observe.HoldsRoom(row)) {
-		v.Message = before + ": it moved, and another attempt took its place"
+		v.Message = before + ": moved, replaced by another attempt"
 	}
 	markSilent(snap, row, &v)
 	if status, ok := snap.NodeStatus(v.Node); ok {
@@ -123,10 +125,10 @@ func markSilent(snap *store.Snapshot, row *store.AttemptRow, v *api.TaskView) {
 	if v.Health != "" {
 		v.Health = cluster.HealthUnknown
 	}
-	v.Message = fmt.Sprintf("node %s is silent: the present state of the task is not known", row.Node)
+	v.Message = fmt.Sprintf("node %s is silent: the state of the task is unknown", row.Node)
 	if d := row.Desired; d != nil && d.OnDisconnect == cluster.DisconnectWait {
-		v.Message = fmt.Sprintf("node %s is silent, and the task waits for it (on_disconnect: wait); if the "+
-			"machine never comes back: `%s %s`", row.Node, cluster.ForgetCommand, row.Node)
+		v.Message = fmt.Sprintf("node %s is silent, the task waits for it (on_disconnect: wait); if it never "+
+			"comes back: `%s %s`", row.Node, cluster.ForgetCommand, row.Node)
 	}
 }
 

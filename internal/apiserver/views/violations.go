@@ -21,13 +21,13 @@ func (b *Builder) violationText(row *store.AttemptRow) string {
 		rest := why.From.Sub(b.Domain.Now).Round(time.Second)
 		return fmt.Sprintf("%s: it may stay for %s more", why.Message, cluster.Duration(rest))
 	case leaves && why.Now:
-		return why.Message + ": it ends there and is tried again elsewhere"
+		return why.Message + ": it ends and is tried again elsewhere"
 	case leaves:
 		return why.Message + ": it moves" + b.noPlaceText(row)
 	case row.Desired.Batch():
-		return why.Message + ": it runs to its end there"
+		return why.Message + ": it runs to its end"
 	}
-	return why.Message + ": it stays, as on_violation is keep"
+	return why.Message + ": it stays (on_violation: keep)"
 }
 
 // noPlaceText returns why a moving attempt has no other place yet; "" if that is not known.
@@ -36,5 +36,5 @@ func (b *Builder) noPlaceText(row *store.AttemptRow) string {
 	if !ok {
 		return ""
 	}
-	return " once there is a place for it, and there is none: " + waiting.Sentence
+	return " once another node takes it: " + waiting.Sentence
 }

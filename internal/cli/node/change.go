@@ -122,9 +122,17 @@ func (d *drainCommand) run(cmd *cobra.Command, c *client.Client, n api.NodeView)
 		return err
 	}
 	if !d.untilEmpty {
-		return printNode(d.Session, v, "is drained: "+drainProgress(v))
+		return printNode(d.Session, v, drainState(v)+": "+drainProgress(v))
 	}
 	return waitDrained(cmd.Context(), d.Session, c, v)
+}
+
+// drainState says whether a drain has ended.
+func drainState(v api.NodeView) string {
+	if v.State == cluster.NodeDrained {
+		return "is drained"
+	}
+	return "is draining"
 }
 
 // drainProgress describes how many tasks a drain still has to move.

@@ -25,7 +25,7 @@ func colorWords(text string) string {
 		color = Green
 	case string(cluster.HealthFailing), string(cluster.StateFailed), string(cluster.StateLost),
 		string(cluster.StateRejected), string(cluster.ServiceDegraded), string(cluster.ServiceCrashLooping),
-		string(cluster.NodeDown), string(cluster.RolloutRolledBack), api.TroubleCrashLoop, api.TroubleRolloutFailed,
+		string(cluster.NodeDown), string(cluster.RolloutRolledBack), api.TroubleRolloutFailed,
 		api.TroubleLostDevice, api.TroubleGivenUp, api.TroubleDiskFull:
 		color = Red
 	case string(cluster.HealthWarning), string(cluster.StatePending), string(cluster.StateAssigned),

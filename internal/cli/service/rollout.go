@@ -79,26 +79,52 @@ func (r *rolloutStatusCommand) run(ctx context.Context, c *client.Client, v api.
 	if r.watch {
 		return watchRollout(ctx, r.Session, c, v)
 	}
-	return printRolloutStatus(ctx, r.Session, c, v.Cluster, v.Name)
+	return rolloutResult(printRolloutStatus(ctx, r.Session, c, v))
 }
 
-// printRolloutStatus prints a rollout. It returns an error with exit code 1 if the rollout failed or was rolled back.
-func printRolloutStatus(ctx context.Context, sess *session.Session, c *client.Client, in, own string) error {
-	v, err := c.Rollout(ctx, in, own)
-	if err != nil {
+// rolloutResult returns the error for a rollout without success, with exit code 1.
+func rolloutResult(failure string, err error) error {
+	if err != nil || failure == "" {
 		return err
+	}
+	return &session.ExitError{Code: session.ExitNo, Err: errors.New(failure)}
+}
+
+// printRolloutStatus prints the rollout of a service. It returns how the rollout ended without success, or "".
+func printRolloutStatus(ctx context.Context, sess *session.Session, c *client.Client, s api.ServiceView,
+) (failure string, err error) {
+	v, err := c.Rollout(ctx, s.Cluster, s.Name)
+	if err != nil {
+		return "", err
 	}
 	back, err := failedVersion(ctx, c, v)
 	if err != nil {
-		return err
+		return "", err
 	}
 	if err := printRollout(sess, v, back); err != nil {
-		return err
+		return "", err
 	}
-	if back != nil || v.State.Ended() && v.State != cluster.RolloutComplete {
-		return &session.ExitError{Code: session.ExitNo}
+	return unsuccessfulEnd(session.ServiceName(s), v, back), nil
+}
+
+// unsuccessfulEnd says how the rollout v ended without success, or "". back is the failed version that v takes back, or
+// nil.
+func unsuccessfulEnd(service session.Name, v api.RolloutView, back *api.VersionView) string {
+	switch {
+	case back != nil && v.State.Ended():
+		return fmt.Sprintf("%s: the rollout of %s failed and was rolled back to %s", service, back.Definition,
+			v.Definition)
+	case back != nil:
+		return fmt.Sprintf("%s: the rollout of %s failed and is being rolled back to %s", service, back.Definition,
+			v.Definition)
+	case v.State == cluster.RolloutFailed:
+		return fmt.Sprintf("%s: the rollout of %s failed", service, v.Definition)
+	case v.State == cluster.RolloutRolledBack:
+		return fmt.Sprintf("%s: the rollout of %s failed and was rolled back", service, v.Definition)
+	case v.State == cluster.RolloutSuperseded:
+		return fmt.Sprintf("%s: a newer version replaced %s", service, v.Definition)
 	}
-	return nil
+	return ""
 }
 
 // failedVersion returns the failed version that the current one rolls back automatically, or nil. An undo by a user
@@ -129,13 +155,9 @@ func watchRollout(ctx context.Context, sess *session.Session, c *client.Client, 
 		}
 		return err
 	}
-	if t.Failure == "" {
-		return printRolloutStatus(ctx, sess, c, v.Cluster, v.Name)
-	}
-	if err := printRolloutStatus(ctx, sess, c, v.Cluster, v.Name); err != nil {
-		if exit, ok := errors.AsType[*session.ExitError](err); !ok || exit.Err != nil {
-			return err
-		}
+	failure, err := printRolloutStatus(ctx, sess, c, v)
+	if t.Failure == "" || err != nil {
+		return rolloutResult(failure, err)
 	}
 	if err := w.Explain(ctx, t); err != nil {
 		return err

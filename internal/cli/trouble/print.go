@@ -14,6 +14,7 @@ import (
 	"github.com/berthd/berth/internal/cli/output"
 	"github.com/berthd/berth/internal/cli/session"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/taskview"
 	"github.com/berthd/berth/internal/wording"
 )
 
@@ -96,20 +97,24 @@ func ReadTail(ctx context.Context, c *client.Client, id cluster.TaskID) []string
 			t = attempts[1]
 		}
 	}
-	var lines []string
 	if t.LogTail != "" {
-		lines = strings.Split(strings.TrimRight(t.LogTail, "\n"), "\n")
-	} else {
-		for line, err := range c.Logs(ctx, t.ID, client.LogOptions{Tail: tailLines}) {
-			if err != nil {
-				break
-			}
-			if line.Lost == 0 {
-				lines = append(lines, line.Text)
-			}
+		lines := strings.Split(strings.TrimRight(t.LogTail, "\n"), "\n")
+		return slices.Clone(lines[max(0, len(lines)-tailLines):])
+	}
+	var all []api.LogLine
+	for line, err := range c.Logs(ctx, t.ID, client.LogOptions{Tail: tailLines}) {
+		if err != nil {
+			break
+		}
+		if line.Lost == 0 {
+			all = append(all, line)
 		}
 	}
-	return slices.Clone(lines[max(0, len(lines)-tailLines):])
+	var lines []string
+	for _, line := range taskview.LastLines(all, taskview.FailedContainer(t), tailLines) {
+		lines = append(lines, line.Text)
+	}
+	return lines
 }
 
 // PrintLines prints the last lines of a task's output, if there are any.

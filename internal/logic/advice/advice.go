@@ -83,7 +83,10 @@ func Find(in Input) Result {
 	if in.MaxSuggestions <= 0 {
 		in.MaxSuggestions = DefaultMaxSuggestions
 	}
-	s := &search{fleet: in.Fleet, opts: in.Options, most: in.MaxSuggestions, own: ownerOf(in.Task.Task)}
+	s := &search{
+		fleet: in.Fleet, opts: in.Options, most: in.MaxSuggestions, own: ownerOf(in.Task.Task),
+		offers: offersOf(in.Fleet, &in.Task),
+	}
 	if len(in.Gang) > 0 && in.Task.Gang != "" {
 		return s.gang(in.Gang)
 	}
@@ -100,6 +103,7 @@ type search struct {
 	tries   int
 	bounded bool
 	own     string                // the task's owner
+	offers  offers                // what the text of a new node need not name
 	byNode  map[string]*nodeUsage // nil until first used
 	// best is the smallest suggestion so far of each combination of kinds.
 	best map[string]*found
@@ -135,7 +139,7 @@ func (s *search) find(p cluster.Pending) (r Result) {
 	}
 	list := s.suggestions(base)
 	if m := s.machine(&p); m != nil {
-		add := &found{changes: append(slices.Clip(base), added(m, 1)), nodes: 1}
+		add := &found{changes: append(slices.Clip(base), s.added(m, 1)), nodes: 1}
 		list = append(list[:min(len(list), s.most-1)], suggestionOf(add))
 	}
 	return Result{Suggestions: list, Bounded: s.bounded}

@@ -58,13 +58,14 @@ func (s *search) gang(members []cluster.Pending) Result {
 		whole = append(whole, *sum)
 	}
 	if more := s.machines(members, size); more != nil {
+		whole = slices.DeleteFunc(whole, func(sg cluster.Suggestion) bool { return sg.Text == more.Text })
 		whole = append(whole[:min(len(whole), s.most-1)], *more)
 	}
 	if len(whole) == 0 {
 		for i := range r.Suggestions {
 			sg := &r.Suggestions[i]
 			sg.Placed, sg.Size = s.countPlaced(sg, members), size
-			sg.Text += fmt.Sprintf("; %d of %d tasks would find places then", sg.Placed, size)
+			sg.Text += fmt.Sprintf("; then %d of %d tasks find places", sg.Placed, size)
 		}
 		whole = r.Suggestions
 	}
@@ -169,7 +170,7 @@ func (s *search) machines(members []cluster.Pending, size int) *cluster.Suggesti
 		return nil
 	}
 	for count := 1; count <= size && s.tries < maxTries; count++ {
-		sg := suggestionOf(&found{changes: []cluster.Remedy{added(m, count)}})
+		sg := suggestionOf(&found{changes: []cluster.Remedy{s.added(m, count)}})
 		if s.countPlaced(&sg, members) >= size {
 			return &sg
 		}
@@ -202,7 +203,7 @@ func (s *search) sumOfChanges(members []cluster.Pending, size int) *cluster.Sugg
 		}
 		sum.Changes = append(sum.Changes, next.Changes...)
 		if s.placesGang(now, size) {
-			sum = suggestionOf(&found{changes: sum.Changes})
+			sum = suggestionOf(&found{changes: s.merged(sum.Changes)})
 			return &sum
 		}
 	}

@@ -2,6 +2,8 @@ package advice_test
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -85,10 +87,29 @@ func TestGangStories(t *testing.T) {
 		t.Errorf("a gang that fits (-want +got):\n%s", diff)
 	}
 	want := []string{
-		"reduce its request by 1 CPU (to 2 CPUs)",
-		"add 2 nodes, each with 3 CPUs and 1 GiB of memory free",
+		"lower its request to 2 CPU (it asks for 3 CPU)",
+		"add 2 nodes, each with 3 CPU and 1 GiB memory free",
 	}
 	if diff := cmp.Diff(want, gang(4, 3000)); diff != "" {
 		t.Errorf("a gang with room for half of it (-want +got):\n%s", diff)
+	}
+	// No node has the executor: each of four members needs another node, which is said once.
+	f = scheduler.NewFleet()
+	f.SetNode(scheduler.Node{
+		Name: "plain", State: cluster.NodeReady, Executors: []string{"process"},
+		Capacity: cluster.Demand{CPU: 100_000, Memory: 100 * cluster.GiB},
+	})
+	members := gangOf(4, cluster.Pending{
+		Priority: 1, NeedsImage: true, Demand: cluster.Demand{CPU: 3000},
+		Placement: cluster.Placement{AntiAffinity: cluster.AntiAffinityDemand},
+	})
+	got := texts(advice.Find(advice.Input{Options: options(), Fleet: f, Task: members[0], Gang: members}))
+	if want := "add 4 nodes, each with 3 CPU free and executor containerd"; !slices.Contains(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	for _, text := range got {
+		if n := strings.Count(text, "add "); n > 1 {
+			t.Errorf("%q says the same %d times", text, n)
+		}
 	}
 }

@@ -15,6 +15,24 @@ import (
 // maxValues is how many values of an attribute are tried for a new node.
 const maxValues = 32
 
+// offers is what at least one node of a fleet has, so that a new node can be expected to have it, too.
+type offers struct {
+	images   bool // the executor of images, or the task needs none
+	networks map[cluster.NetworkMode]bool
+}
+
+func offersOf(f *scheduler.Fleet, p *cluster.Pending) offers {
+	all := offers{images: !p.NeedsImage, networks: map[cluster.NetworkMode]bool{}}
+	for _, name := range f.Nodes() {
+		n, _, _ := f.Node(name)
+		all.images = all.images || slices.Contains(n.Executors, imageExecutor)
+		for _, fact := range n.Networks {
+			all.networks[fact.Mode] = all.networks[fact.Mode] || cluster.LacksNetwork(n.Networks, fact.Mode) == ""
+		}
+	}
+	return all
+}
+
 // machine returns the smallest new node that would take the task; nil if none is found. It has exactly what the task
 // requests, and meets its constraints.
 func (s *search) machine(p *cluster.Pending) *cluster.Machine {
@@ -24,6 +42,9 @@ func (s *search) machine(p *cluster.Pending) *cluster.Machine {
 	}
 	if p.Plain {
 		m.Executors = []string{imageExecutor, plainExecutor}
+	}
+	if p.Network != cluster.NetworkHost {
+		m.Network = p.Network
 	}
 	if p.OnlyNode != "" {
 		m.Name = p.OnlyNode

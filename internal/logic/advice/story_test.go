@@ -39,27 +39,26 @@ func TestStories(t *testing.T) {
 			fleet(same),
 			cluster.Pending{Priority: 1, Demand: cluster.Demand{CPU: 500, Memory: 1200 * cluster.MiB}},
 			[]string{
-				"free 176 MiB of memory on n0, as the end of default.db.1.0 would (or the same on one of 2 " +
-					"other nodes)",
-				"reduce its request by 176 MiB of memory (to 1 GiB)",
-				"add a node with 500m CPU and 1.2 GiB of memory free",
+				"free 176 MiB memory on n0, such as by ending default.db.1.0 (or on one of 2 other nodes)",
+				"lower its request to 1 GiB memory (it asks for 1.2 GiB)",
+				"add a node with 500m CPU and 1.2 GiB memory free",
 			},
 		},
 		"a constraint, or memory": {fleet(same), cluster.Pending{
 			Priority: 1, Demand: cluster.Demand{Memory: cluster.GiB},
 			Placement: cluster.Placement{Constraints: []cluster.Constraint{b}},
 		}, []string{
-			"free 100 MiB of memory on n1, as the end of default.db.1.1 would (or the same on 1 other node)",
-			"reduce its request by 100 MiB of memory (to 924 MiB)",
+			"free 100 MiB memory on n1, such as by ending default.db.1.1 (or on 1 other node)",
+			"lower its request to 924 MiB memory (it asks for 1 GiB)",
 			"loosen the constraint label.zone = b to label.zone in (b, a)",
-			"add a node with 1 GiB of memory free and label.zone = b",
+			"add a node with 1 GiB memory free and label.zone = b",
 		}},
 		"a port": {
 			fleet(same),
 			cluster.Pending{Priority: 1, Ports: []cluster.Port{{Name: "sql", Port: 5432}}},
 			[]string{
 				"let Berth assign a port instead of 5432",
-				"move or end default.db.1.0 for a place on n0 (or the same on one of 2 other nodes)",
+				"move or end default.db.1.0 on n0 (or on one of 2 other nodes)",
 				"add a node",
 			},
 		},
@@ -67,10 +66,10 @@ func TestStories(t *testing.T) {
 			fleet(func(_ int, n *scheduler.Node) { n.Taints = []cluster.Taint{{Key: "dedicated", Value: "gpu"}} }),
 			cluster.Pending{Priority: 1, Demand: cluster.Demand{Memory: 5 * cluster.GiB}},
 			[]string{
-				"reduce its request by 4 GiB of memory (to 1 GiB), and tolerate the taint dedicated=gpu:no-schedule",
-				"reduce its request by 4 GiB of memory (to 1 GiB), and take the taint " +
-					"dedicated=gpu:no-schedule off n0 (or the same on one of 2 other nodes)",
-				"add a node with 5 GiB of memory free",
+				"lower its request to 1 GiB memory (it asks for 5 GiB), and tolerate the taint dedicated=gpu:no-schedule",
+				"lower its request to 1 GiB memory (it asks for 5 GiB), and remove the taint " +
+					"dedicated=gpu:no-schedule from n0 (or on one of 2 other nodes)",
+				"add a node with 5 GiB memory free",
 			},
 		},
 		"on hold": {fleet(same), cluster.Pending{}, []string{"raise its priority from 0"}},
@@ -81,7 +80,16 @@ func TestStories(t *testing.T) {
 				Devices: []cluster.DeviceRequest{{Count: 2, Models: []string{"A100"}}},
 			},
 			[]string{
-				"add a node with 2 CPUs free and 2 gpu A100",
+				"add a node with 2 CPU free and 2 gpu A100",
+			},
+		},
+		"no node runs images": {
+			fleet(func(_ int, n *scheduler.Node) { n.Executors = []string{"process"} }),
+			cluster.Pending{Priority: 1, Demand: cluster.Demand{CPU: 10}, NeedsImage: true, Network: cluster.NetworkBridge},
+			[]string{
+				"give n0 the executor containerd, and give n0 the network bridge (its agent offers no such network; " +
+					"the agent's log gives the reason) (or on one of 2 other nodes)",
+				"add a node with 10m CPU free, executor containerd and network bridge",
 			},
 		},
 		"nodes that do not take part": {
@@ -97,8 +105,8 @@ func TestStories(t *testing.T) {
 			}),
 			cluster.Pending{Priority: 1, Demand: cluster.Demand{Memory: 100 * cluster.MiB}},
 			[]string{
-				"uncordon n1 (or the same on 1 other node)", "bring back n0, which is down",
-				"add a node with 100 MiB of memory free",
+				"uncordon n1 (or on 1 other node)", "bring back n0 (down)",
+				"add a node with 100 MiB memory free",
 			},
 		},
 		"its volume is on a node that is full": {
@@ -112,8 +120,8 @@ func TestStories(t *testing.T) {
 				Volumes: []string{"default/web/data"},
 			},
 			[]string{
-				"free 100 MiB of memory on n1, as the end of default.db.1.1 would",
-				"reduce its request by 100 MiB of memory (to 924 MiB)",
+				"free 100 MiB memory on n1, such as by ending default.db.1.1",
+				"lower its request to 924 MiB memory (it asks for 1 GiB)",
 			},
 		},
 		"its volume is on a node that is cordoned": {
@@ -142,9 +150,9 @@ func TestStories(t *testing.T) {
 				Volumes: []string{"default/web/data"},
 			},
 			[]string{
-				"bring back n0, which is down",
-				"free 100 MiB of memory on n1, as the end of default.db.1.1 would",
-				"reduce its request by 100 MiB of memory (to 924 MiB)",
+				"bring back n0 (down)",
+				"free 100 MiB memory on n1, such as by ending default.db.1.1",
+				"lower its request to 924 MiB memory (it asks for 1 GiB)",
 			},
 		},
 		"its volumes are on two nodes": {

@@ -34,7 +34,7 @@ func uncordoned(n *scheduler.Node) cluster.Remedy {
 }
 
 func revived(n *scheduler.Node) cluster.Remedy {
-	text := fmt.Sprintf("bring back %s, which is %s", n.Name, n.State)
+	text := fmt.Sprintf("bring back %s (%s)", n.Name, n.State)
 	if n.State == cluster.NodeJoining {
 		text = "wait until " + n.Name + " has joined"
 	}
@@ -58,33 +58,49 @@ func freeing(node string, short cluster.Demand, ends []scheduler.Reservation) cl
 	}
 	const few = 3
 	if len(ends) > 0 && len(ends) <= few {
-		c.Text += ", as the end of " + tasksText(c.Tasks) + " would"
+		c.Text += ", such as by ending " + tasksText(c.Tasks)
 	} else if len(ends) > few {
-		c.Text += fmt.Sprintf(", as the end of %d tasks would", len(ends))
+		c.Text += fmt.Sprintf(", such as by ending %d tasks", len(ends))
 	}
 	return c
 }
 
 func lowered(by, to cluster.Demand) cluster.Remedy {
-	var less, left []string
-	add := func(what, by, to string, lower bool) {
-		if lower {
-			less, left = append(less, by+what), append(left, to)
-		}
+	asked := by.Add(to)
+	var left, now []string
+	if by.CPU > 0 {
+		left, now = append(left, cpuText(to.CPU)), append(now, cpuText(asked.CPU))
 	}
-	add("", cpuText(by.CPU), cpuText(to.CPU), by.CPU > 0)
-	add(" of memory", by.Memory.String(), to.Memory.String(), by.Memory > 0)
-	add(" of disk", by.Disk.String(), to.Disk.String(), by.Disk > 0)
+	if by.Memory > 0 {
+		left, now = append(left, roundedDown(to.Memory)+" memory"), append(now, asked.Memory.String())
+	}
+	if by.Disk > 0 {
+		left, now = append(left, roundedDown(to.Disk)+" disk"), append(now, asked.Disk.String()+" disk")
+	}
 	return cluster.Remedy{
 		Kind: cluster.ChangeLower, Demand: by,
-		Text: fmt.Sprintf("reduce its request by %s (to %s)", andText(less), andText(left)),
+		Text: fmt.Sprintf("lower its request to %s (it asks for %s)", andText(left), strings.Join(now, ", ")),
 	}
+}
+
+// roundedDown returns a size as text that names no more than the size, so that a request of that size fits.
+func roundedDown(b cluster.Bytes) string {
+	for _, unit := range []cluster.Bytes{cluster.TiB, cluster.GiB, cluster.MiB, cluster.KiB} {
+		if b >= unit && b%unit != 0 {
+			tenths := cluster.Bytes(float64(b) / float64(unit) * 10)
+			return cluster.Bytes(float64(tenths) * float64(unit) / 10).String()
+		}
+		if b >= unit {
+			break
+		}
+	}
+	return b.String()
 }
 
 func anyModel(r cluster.DeviceRequest, number int) cluster.Remedy {
 	return cluster.Remedy{
 		Kind: cluster.ChangeModel, Number: number,
-		Text: fmt.Sprintf("take a %s of any model instead of %s", deviceType(r), strings.Join(r.Models, " or ")),
+		Text: fmt.Sprintf("accept a %s of any model instead of %s", deviceType(r), strings.Join(r.Models, " or ")),
 	}
 }
 
@@ -121,14 +137,14 @@ func preferred(r cluster.Relation, h scheduler.Blocker) cluster.Remedy {
 func together() cluster.Remedy {
 	return cluster.Remedy{
 		Kind: cluster.ChangeApart,
-		Text: "let its owner's tasks share a node where they have to (anti_affinity: prefer)",
+		Text: "let its tasks share a node (anti_affinity: prefer)",
 	}
 }
 
 func distinctRaised(attribute string, h scheduler.Blocker) cluster.Remedy {
 	return cluster.Remedy{
 		Kind: cluster.ChangeDistinct, Number: h.Number, Limit: h.Least, Attribute: attribute,
-		Text: fmt.Sprintf("allow %d of its owner's tasks where %s (distinct, most: %d)", h.Least, h.Detail, h.Least),
+		Text: fmt.Sprintf("allow %d of its tasks where %s (distinct.most: %d)", h.Least, h.Detail, h.Least),
 	}
 }
 
@@ -146,7 +162,7 @@ func tolerated(t cluster.Taint) cluster.Remedy {
 func untainted(n *scheduler.Node, t cluster.Taint) cluster.Remedy {
 	return cluster.Remedy{
 		Kind: cluster.ChangeUntaint, Node: n.Name, Taint: &t,
-		Text: fmt.Sprintf("take the taint %s off %s", t, n.Name),
+		Text: fmt.Sprintf("remove the taint %s from %s", t, n.Name),
 	}
 }
 
@@ -155,33 +171,32 @@ func ended(node string, ends []scheduler.Reservation) cluster.Remedy {
 	for i := range ends {
 		c.Tasks = append(c.Tasks, ends[i].Task)
 	}
-	c.Text = "move or end " + tasksText(c.Tasks) + " for a place on " + node
+	c.Text = "move or end " + tasksText(c.Tasks) + " on " + node
 	return c
 }
 
 func poolDropped(p *cluster.Pending) cluster.Remedy {
 	return cluster.Remedy{
 		Kind: cluster.ChangePool, Pool: p.Placement.Pool,
-		Text: "do without the pool " + p.Placement.Pool,
+		Text: "drop the pool " + p.Placement.Pool,
 	}
 }
 
 func joined(n *scheduler.Node, pool string) cluster.Remedy {
 	return cluster.Remedy{
 		Kind: cluster.ChangeJoin, Node: n.Name, Pool: pool,
-		Text: fmt.Sprintf("put %s into the pool %s", n.Name, pool),
+		Text: fmt.Sprintf("move %s into the pool %s", n.Name, pool),
 	}
 }
 
 // unreserved releases a reservation, on all of its nodes.
 func unreserved(name string) cluster.Remedy {
-	return cluster.Remedy{Kind: cluster.ChangeUnreserve, Reservation: name, Text: "give back the reservation " + name}
+	return cluster.Remedy{Kind: cluster.ChangeUnreserve, Reservation: name, Text: "release the reservation " + name}
 }
 
 func reservationDropped(p *cluster.Pending) cluster.Remedy {
 	return cluster.Remedy{
-		Kind: cluster.ChangeUnasked, Reservation: p.Placement.Reservation, Text: "do without the reservation " +
-			p.Placement.Reservation,
+		Kind: cluster.ChangeUnasked, Reservation: p.Placement.Reservation, Text: "drop the reservation " + p.Placement.Reservation,
 	}
 }
 
@@ -189,8 +204,8 @@ func withExecutor(p *cluster.Pending, n *scheduler.Node) cluster.Remedy {
 	if p.Plain {
 		return cluster.Remedy{
 			Kind: cluster.ChangeExecutor, Node: n.Name, Executor: plainExecutor,
-			Text: fmt.Sprintf("enable plain programs on %s, with --executor auto for its agent, or give the "+
-				"containers an image", n.Name),
+			Text: fmt.Sprintf("enable plain programs on %s (--executor auto), or give the containers an image",
+				n.Name),
 		}
 	}
 	return cluster.Remedy{
@@ -208,7 +223,8 @@ func withNetwork(n *scheduler.Node, mode cluster.NetworkMode) cluster.Remedy {
 	return cluster.Remedy{Kind: cluster.ChangeNetwork, Node: n.Name, Network: mode, Text: text}
 }
 
-func added(m *cluster.Machine, count int) cluster.Remedy {
+// added adds nodes. The text names all that the machine has and, of what tasks usually find, what no node offers.
+func (s *search) added(m *cluster.Machine, count int) cluster.Remedy {
 	text := "add a node"
 	if count > 1 {
 		text = fmt.Sprintf("add %d nodes, each", count)
@@ -216,13 +232,29 @@ func added(m *cluster.Machine, count int) cluster.Remedy {
 	if m.Name != "" {
 		text += " called " + m.Name
 	}
-	if what := machineText(m); what != "" {
+	if what := s.machineText(m); what != "" {
 		text += " with " + what
 	}
 	return cluster.Remedy{Kind: cluster.ChangeAdd, Machine: m, Count: count, Text: text}
 }
 
-func machineText(m *cluster.Machine) string {
+// merged returns changes with equal ones as one: nodes to add are counted.
+func (s *search) merged(changes []cluster.Remedy) (all []cluster.Remedy) {
+	for _, c := range changes {
+		i := slices.IndexFunc(all, func(other cluster.Remedy) bool {
+			return c.Kind == cluster.ChangeAdd && other.Kind == c.Kind && c.Machine.Name == "" &&
+				s.machineText(other.Machine) == s.machineText(c.Machine)
+		})
+		if i < 0 {
+			all = append(all, c)
+			continue
+		}
+		all[i] = s.added(c.Machine, max(all[i].Count, 1)+max(c.Count, 1))
+	}
+	return all
+}
+
+func (s *search) machineText(m *cluster.Machine) string {
 	var parts []string
 	if m.Capacity != (cluster.Demand{}) {
 		parts = append(parts, roomText(m.Capacity)+" free")
@@ -245,38 +277,53 @@ func machineText(m *cluster.Machine) string {
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(m.Labels)) {
-		parts = append(parts, "label."+key+" = "+m.Labels[key])
+		parts = append(parts, labelText(key, m.Labels[key]))
 	}
-	if own := slices.DeleteFunc(slices.Clone(m.Executors), func(e string) bool {
-		return e == imageExecutor
-	}); len(own) > 0 {
-		parts = append(parts, "executor "+andText(own))
+	executors := slices.Clone(m.Executors)
+	if s.offers.images {
+		executors = slices.DeleteFunc(executors, func(e string) bool { return e == imageExecutor })
+	}
+	if len(executors) > 0 {
+		parts = append(parts, "executor "+andText(executors))
+	}
+	if m.Network != "" && !s.offers.networks[m.Network] {
+		parts = append(parts, "network "+string(m.Network))
 	}
 	return andText(parts)
 }
 
-// roomText returns amounts as text: "2 CPUs and 200 MiB of memory".
+// labelText returns a label of a node as text, in plain words for the labels that Berth itself sets.
+func labelText(key, value string) string {
+	switch key {
+	case cluster.LabelSecrets:
+		return "a memory folder for secrets"
+	case cluster.LabelServices:
+		return "addresses of services"
+	case cluster.LabelArtifacts:
+		return "artifacts"
+	case cluster.LabelIsolation:
+		return "isolation"
+	}
+	return "label." + key + " = " + value
+}
+
+// roomText returns amounts as text: "2 CPU and 200 MiB memory".
 func roomText(d cluster.Demand) string {
 	var parts []string
 	if d.CPU > 0 {
 		parts = append(parts, cpuText(d.CPU))
 	}
 	if d.Memory > 0 {
-		parts = append(parts, d.Memory.String()+" of memory")
+		parts = append(parts, d.Memory.String()+" memory")
 	}
 	if d.Disk > 0 {
-		parts = append(parts, d.Disk.String()+" of disk")
+		parts = append(parts, d.Disk.String()+" disk")
 	}
 	return andText(parts)
 }
 
-// cpuText returns an amount of CPU as text: "2 CPUs", "500m CPU".
-func cpuText(m cluster.MilliCPU) string {
-	if m%1000 == 0 && m != 1000 {
-		return m.String() + " CPUs"
-	}
-	return m.String() + " CPU"
-}
+// cpuText returns an amount of CPU as text: "2 CPU", "500m CPU".
+func cpuText(m cluster.MilliCPU) string { return m.String() + " CPU" }
 
 func tasksText(tasks []cluster.TaskID) string {
 	const most = 4
@@ -304,15 +351,25 @@ func portText(_ *cluster.Pending, port int) string { return strconv.Itoa(port) }
 func suggestionOf(f *found) cluster.Suggestion {
 	sg := cluster.Suggestion{Changes: f.changes, Nodes: f.nodes}
 	var parts []string
+	times := map[string]int{}
 	for i := range f.changes {
-		parts = append(parts, f.changes[i].Text)
+		text := f.changes[i].Text
+		if times[text]++; times[text] == 1 {
+			parts = append(parts, text)
+		}
+	}
+	for i, text := range parts {
+		if n := times[text]; n > 1 {
+			parts[i] = fmt.Sprintf("%s (%d times)", text, n)
+		}
 	}
 	sg.Text = strings.Join(parts, ", and ")
-	if more := f.nodes - 1; more > 0 && namesANode(f.changes) {
-		sg.Text += " (or the same on one of " + strconv.Itoa(more) + " other nodes)"
-		if more == 1 {
-			sg.Text = strings.Replace(sg.Text, "one of 1 other nodes", "1 other node", 1)
-		}
+	switch more := f.nodes - 1; {
+	case more <= 0 || !namesANode(f.changes):
+	case more == 1:
+		sg.Text += " (or on 1 other node)"
+	default:
+		sg.Text += fmt.Sprintf(" (or on one of %d other nodes)", more)
 	}
 	return sg
 }

@@ -156,7 +156,7 @@ func Classify(e End) (v View, final bool) {
 	case e.Cause == CauseTimeLimit:
 		return View{
 			State: cluster.StateFailed, Reason: cluster.ReasonTimeLimit,
-			Message: "ran longer than its time limit of " + cluster.Duration(e.TimeLimit).String(),
+			Message: "exceeded its time_limit of " + cluster.Duration(e.TimeLimit).String(),
 		}, true
 	case e.Stop != nil && !natural:
 		return View{State: cluster.StateCancelled, Reason: e.Stop.Reason, Message: e.Stop.Message}, true
@@ -191,7 +191,7 @@ func (b *BadEnd) why() (cluster.ReasonCode, string) {
 	switch {
 	case b.Refused != "" && b.Exit.Unknown:
 		return cluster.ReasonStartFailed,
-			fmt.Sprintf("the start of container %s failed, and its program may have run: %s", b.Container, b.Refused)
+			fmt.Sprintf("container %s failed to start, and may have run: %s", b.Container, b.Refused)
 	case b.Refused != "":
 		return cluster.ReasonStartFailed, fmt.Sprintf("container %s could not be started: %s", b.Container, b.Refused)
 	case b.Exit.Unknown:
@@ -201,5 +201,5 @@ func (b *BadEnd) why() (cluster.ReasonCode, string) {
 	case b.Exit.Signal != 0:
 		return cluster.ReasonExit, fmt.Sprintf("container %s was ended by signal %d", b.Container, b.Exit.Signal)
 	}
-	return cluster.ReasonExit, fmt.Sprintf("container %s ended with exit code %d", b.Container, b.Exit.Code)
+	return cluster.ReasonExit, fmt.Sprintf("container %s exited with code %d", b.Container, b.Exit.Code)
 }

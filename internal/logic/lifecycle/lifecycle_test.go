@@ -427,7 +427,7 @@ func TestClassify(t *testing.T) {
 		{
 			"job fails in spite of a stop",
 			lifecycle.End{Cause: lifecycle.CauseExit, Batch: true, Stop: stop, Bad: exit(cluster.Exit{Code: 3})},
-			"failed exit: container app ended with exit code 3", true,
+			"failed exit: container app exited with code 3", true,
 		},
 		{
 			"job stopped",
@@ -448,7 +448,7 @@ func TestClassify(t *testing.T) {
 		{
 			"code",
 			lifecycle.End{Cause: lifecycle.CauseExit, Bad: exit(cluster.Exit{Code: 3})},
-			"failed exit: container app ended with exit code 3", false,
+			"failed exit: container app exited with code 3", false,
 		},
 		{
 			"signal",
@@ -484,7 +484,7 @@ func TestClassify(t *testing.T) {
 				Cause: lifecycle.CauseExit, Unseen: true,
 				Bad: &lifecycle.BadEnd{Container: "b", Refused: "an odd answer", Exit: unseen.Exit},
 			},
-			"failed start-failed: the start of container b failed, and its program may have run: an odd answer", false,
+			"failed start-failed: container b failed to start, and may have run: an odd answer", false,
 		},
 		{
 			"start in doubt of a job",
@@ -492,12 +492,12 @@ func TestClassify(t *testing.T) {
 				Cause: lifecycle.CauseExit, Batch: true, Unseen: true,
 				Bad: &lifecycle.BadEnd{Container: "b", Refused: "an odd answer", Exit: unseen.Exit},
 			},
-			"failed start-failed: the start of container b failed, and its program may have run: an odd answer", true,
+			"failed start-failed: container b failed to start, and may have run: an odd answer", true,
 		},
 		{
 			"time limit",
 			lifecycle.End{Cause: lifecycle.CauseTimeLimit, Batch: true, TimeLimit: time.Minute, Bad: term},
-			"failed time-limit: ran longer than its time limit of 1m0s", true,
+			"failed time-limit: exceeded its time_limit of 1m0s", true,
 		},
 		{
 			"barrier",

@@ -133,6 +133,11 @@ func (b *budget) spareAbove(least int) int {
 	return max(0, b.healthy-least)
 }
 
+// text says how many tasks are healthy and how many have to stay so.
+func (b *budget) text(least int) string {
+	return fmt.Sprintf("%d/%d healthy, min_healthy is %d", b.healthy, b.wanted, least)
+}
+
 // leastWhileMoving returns how many tasks must be healthy while a task moves that must not live twice.
 func (b *budget) leastWhileMoving() int { return min(b.least, max(0, b.wanted-1)) }
 
@@ -155,13 +160,5 @@ func describeUnwanted(n int) string {
 	if n == 0 {
 		return ""
 	}
-	return fmt.Sprintf("; %s no longer wanted and %s stopped once enough others are healthy", tasksAre(n, "is", "are"),
-		are(n))
-}
-
-func are(n int) string {
-	if n == 1 {
-		return "is"
-	}
-	return "are"
+	return fmt.Sprintf("; %s to be stopped once enough others are healthy", countedTasks(n))
 }

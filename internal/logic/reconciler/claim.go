@@ -26,14 +26,14 @@ func (p claims) claimUnrecorded(s *slot, want cluster.Desired) {
 		}
 		switch other := p.otherLive(s, t); {
 		case !p.recovery.StopBefore.IsZero() && (o.Started.IsZero() || o.Started.Before(p.recovery.StopBefore)):
-			p.refuseAdoption(t, "the store went back and the operator said to stop what it does not know")
+			p.refuseAdoption(t, "unknown to the restored store, and the operator chose to stop such tasks")
 		case s.newest() != t:
-			p.refuseAdoption(t, "the store has no record of it, and a later attempt exists")
+			p.refuseAdoption(t, "unknown to the store, and a later attempt exists")
 		case other != nil && (!other.nodeReported() || p.outcomes[other] != nil): // wait for its outcome
 		case other != nil:
-			p.refuseAdoption(t, fmt.Sprintf("the store has no record of it, and attempt %d exists", other.number()))
+			p.refuseAdoption(t, fmt.Sprintf("unknown to the store, and attempt %d exists", other.number()))
 		case p.definitions(want.Definition) == nil:
-			p.refuseAdoption(t, fmt.Sprintf("the store has no record of it, nor of its definition %s", want.Definition))
+			p.refuseAdoption(t, fmt.Sprintf("unknown to the store, as is its definition %s", want.Definition))
 		default:
 			p.adopt(t, want)
 		}

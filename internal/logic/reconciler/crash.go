@@ -23,16 +23,16 @@ const (
 	maxQuotedBytes = 300
 )
 
-// crashLoop describes, with the end of its log, a task that ends again and again; empty otherwise. A task that is
-// healthy now is not in a crash loop.
+// crashLoop describes, with the end of its log, a task that is crash-looping; empty otherwise. A task that is healthy
+// now is not.
 func crashLoop(s *slot) string {
 	t := s.newest()
 	if t == nil || s.healthy() || t.stopped() || t.Outcome != nil && t.Outcome.State == cluster.StateCancelled {
 		return ""
 	}
 	if o := t.Observed; t.live() && o != nil && o.Restarts >= CrashLoopThreshold && t.Absence == watcher.Present {
-		return fmt.Sprintf("%s ends again and again, it was restarted %s on node %s%s%s", s.id, times(o.Restarts),
-			t.node(), because(o.Message), quoteLog(s))
+		return fmt.Sprintf("%s is crash-looping on %s%s%s%s", s.id, t.node(), because(o.Message),
+			restartsUnlessIn(o.Message, o.Restarts), quoteLog(s))
 	}
 	failed, last := 0, ""
 	for _, t := range slices.Backward(s.attempts) {
@@ -53,8 +53,16 @@ func crashLoop(s *slot) string {
 	if failed < CrashLoopThreshold {
 		return ""
 	}
-	return fmt.Sprintf("%s ends again and again, its last %d attempts failed%s%s", s.id, failed, because(last),
-		quoteLog(s))
+	return fmt.Sprintf("%s is crash-looping%s (%d failed attempts)%s", s.id, because(last), failed, quoteLog(s))
+}
+
+// restartsUnlessIn returns the number of restarts in brackets, unless the message of the agent has it.
+func restartsUnlessIn(message string, restarts int) string {
+	text := cluster.RestartsText(restarts)
+	if strings.Contains(message, text) {
+		return ""
+	}
+	return " (" + text + ")"
 }
 
 // quoteLog quotes the end of the task's newest known log, as the end of a sentence.
@@ -62,7 +70,7 @@ func quoteLog(s *slot) string {
 	for _, t := range slices.Backward(s.attempts) {
 		for _, log := range []string{t.logOf(), t.outcomeLog()} {
 			if text := lastLines(log); text != "" {
-				return "; its last lines: " + text
+				return "; last lines: " + text
 			}
 		}
 	}
@@ -132,19 +140,19 @@ func memoryTrouble(all []*slot, now time.Time) string {
 	case kills+moves < 2:
 		return ""
 	case kills == 0:
-		return fmt.Sprintf("its tasks were moved %s within an hour because their nodes were short of "+
-			"memory: it leaks, or reserves less than it uses", times(moves))
+		return fmt.Sprintf("nodes short of memory: tasks moved %s within 1h; raise the memory request or fix a leak",
+			times(moves))
 	case lived >= SteadyTime:
-		return fmt.Sprintf("its tasks were killed for their memory limit %s%s within an hour, after up to %s: it leaks",
+		return fmt.Sprintf("memory limit reached: tasks killed %s%s within 1h, after up to %s: a memory leak",
 			times(kills), andMoved(moves), cluster.Duration(lived.Round(time.Second)))
 	}
-	return fmt.Sprintf("its tasks were killed for their memory limit %s%s within an hour, soon after they "+
-		"began: the limit is too small", times(kills), andMoved(moves))
+	return fmt.Sprintf("memory limit reached: tasks killed %s%s within 1h, soon after their start; raise the memory limit",
+		times(kills), andMoved(moves))
 }
 
 func andMoved(n int) string {
 	if n == 0 {
 		return ""
 	}
-	return " and moved for want of memory " + times(n)
+	return " and moved " + times(n)
 }

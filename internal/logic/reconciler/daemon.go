@@ -255,9 +255,9 @@ func (in *ServiceInput) stopOffNode(s *slot) (cluster.Stop, bool) {
 		return stop, false
 	case in.Alone[node]:
 		stop.Reason = cluster.ReasonDrain
-		stop.Message = fmt.Sprintf("node %s is drained, and nothing else is left there", node)
+		stop.Message = fmt.Sprintf("node %s is drained, and only daemons are left there", node)
 	case !slices.Contains(in.Nodes, node):
-		stop.Message = fmt.Sprintf("the service has no task on node %s any more", node)
+		stop.Message = fmt.Sprintf("the service no longer runs on node %s", node)
 	default:
 		return stop, false
 	}

@@ -30,7 +30,7 @@ func (s *slot) displaced(t *Task) *Task {
 // displacedBy returns the loss of an attempt that another attempt displaced.
 func displacedBy(other *Task) *lifecycle.Loss {
 	return &lifecycle.Loss{Reason: cluster.ReasonRecovery, Message: fmt.Sprintf(
-		"node %s has attempt %d of the task, which the store does not know, in its place", other.node(),
+		"replaced on node %s by attempt %d, which the store does not know", other.node(),
 		other.number())}
 }
 

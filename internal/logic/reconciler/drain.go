@@ -63,8 +63,7 @@ func (p moves) replaceAdopted(s *slot, t *Task, template cluster.Pending) {
 	if !ok {
 		return
 	}
-	message := fmt.Sprintf("it was adopted and runs %s, and generation %d wants %s", t.Desired.Definition,
-		s.parts.Generation, template.Definition)
+	message := fmt.Sprintf("it was adopted and runs %s instead of %s", t.Desired.Definition, template.Definition)
 	if template.Daemon || p.pinned(t) || p.definitions(template.Definition).Pinned() ||
 		p.disconnectPolicy(t) == cluster.DisconnectWait || next.OnDisconnect == cluster.DisconnectWait {
 		if p.budget.grant(s) {
@@ -94,8 +93,7 @@ func (p moves) reasonToLeave(t *Task) (code cluster.ReasonCode, why string, sinc
 func (p moves) startMove(s *slot, t *Task, m Move, stop cluster.Stop) {
 	counted := p.budget.countsAsHealthy(s)
 	if waitsForMinimum(stop.Reason) && counted && !p.budget.grantsAll && p.budget.healthy < p.budget.least {
-		p.noteDelayedStop(t, fmt.Sprintf("%s stays: %s, but %d of %d are healthy, at least %d are to be", s.id,
-			stop.Message, p.budget.healthy, p.budget.wanted, p.budget.least))
+		p.noteDelayedStop(t, fmt.Sprintf("%s stays although %s: %s", s.id, stop.Message, p.budget.text(p.budget.least)))
 		return
 	}
 	if p.disconnectPolicy(t) != cluster.DisconnectWait && m.Next.OnDisconnect != cluster.DisconnectWait {
@@ -125,8 +123,7 @@ func (p moves) startMove(s *slot, t *Task, m Move, stop cluster.Stop) {
 		}
 		if m.Limit = p.budget.spareAbove(least); m.Limit == 0 {
 			p.noteDelayedStop(t,
-				fmt.Sprintf("%s continues: %d of %d are healthy, at least %d are to be once it has stopped", s.id,
-					p.budget.healthy, p.budget.wanted, least))
+				fmt.Sprintf("%s keeps running: %s", s.id, p.budget.text(least)))
 			return
 		}
 	}
@@ -167,7 +164,7 @@ func (p moves) vacateJobTask(s *slot) {
 		case !lifecycle.Started(t.Attempt):
 			stop := p.newStop(t, cluster.Stop{
 				Class: cluster.StopMandatory, Reason: cluster.ReasonDrain,
-				Message: fmt.Sprintf("node %s is drained and the task had not begun", t.node()),
+				Message: fmt.Sprintf("node %s is drained before the task started", t.node()),
 			})
 			stop.Unbegun = true
 			p.Stops = append(p.Stops, stop)
@@ -187,7 +184,7 @@ func (p *plan) stopMoved(t *Task) {
 	case o == nil || o.State != cluster.StateRunning || o.Health == cluster.HealthFailing:
 		p.addStop(t, *endedStop(&cluster.Stop{
 			Class: cluster.StopVoluntary, Reason: t.Outcome.Reason,
-			Message: fmt.Sprintf("the task moves off node %s and is not well there", t.node()),
+			Message: fmt.Sprintf("the task moves off node %s and is not healthy there", t.node()),
 		}))
 	}
 }
@@ -197,7 +194,7 @@ func drainStop(t *Task) cluster.Stop {
 	if t.Drain.Force {
 		s.Message = fmt.Sprintf("node %s is drained by force", t.node())
 	} else {
-		s.Message = fmt.Sprintf("node %s is drained and the deadline has passed", t.node())
+		s.Message = fmt.Sprintf("node %s is drained, past the deadline", t.node())
 	}
 	return s
 }

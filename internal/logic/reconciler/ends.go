@@ -100,7 +100,7 @@ func (p endings) loss(t *Task) *lifecycle.Loss {
 	}
 	if p.unknownToNode(t) {
 		return &lifecycle.Loss{Reason: cluster.ReasonRecovery, Message: fmt.Sprintf(
-			"the store went back to before its end: node %s does not know it any more", t.node())}
+			"node %s no longer knows it: the store was restored to a time before its end", t.node())}
 	}
 	return nil
 }
@@ -171,7 +171,7 @@ func (p *plan) stopEnded(s *slot, unwanted *cluster.Stop) {
 			p.without.Off(clause.Permit)):
 			p.addStop(t, cluster.Stop{
 				Class: cluster.StopVoluntary, Reason: cluster.ReasonReplaced,
-				Message: fmt.Sprintf("attempt %d took its place", newest.number()), Ended: true,
+				Message: fmt.Sprintf("replaced by attempt %d", newest.number()), Ended: true,
 			})
 		case t.Absence == watcher.Present && s.hasNoLaterRecord(t) && p.pinned(t) && p.mayHoldOnlyPlace(t) &&
 			(!t.healthy() || p.budget.grant(s)):
@@ -179,7 +179,7 @@ func (p *plan) stopEnded(s *slot, unwanted *cluster.Stop) {
 			// task that is healthy, moved away and continues keeps the task healthy meanwhile.
 			p.addStop(t, cluster.Stop{
 				Class: cluster.StopVoluntary, Reason: cluster.ReasonReplaced,
-				Message: "it was given up, and the next attempt takes its place", Ended: true,
+				Message: "given up for the next attempt", Ended: true,
 			})
 		case moved(t.Outcome) && (t.Drain != nil || t.Outcome.Reason != cluster.ReasonDrain):
 			p.stopMoved(t)

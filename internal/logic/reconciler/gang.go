@@ -55,7 +55,7 @@ func (p jobTasks) failOverdueGangs(in *JobInput, own []*slot) []*slot {
 		}
 		first := waiting[0]
 		out := p.failUnplaced(first, step,
-			fmt.Sprintf("%s of the gang of step %s found no node within %s", countedTasks(len(waiting)), step.Name,
+			fmt.Sprintf("%s of gang %s found no node within %s (deadline)", countedTasks(len(waiting)), step.Name,
 				step.Gang.Deadline))
 		own = slices.Clone(own)
 		own[slices.Index(own, first)] = &slot{

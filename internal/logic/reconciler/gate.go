@@ -80,7 +80,7 @@ func (r *rollout) andGates() string {
 	if len(r.spec.Update.Gates) == 0 {
 		return ""
 	}
-	return " and all gates passed"
+	return ", all gates passed"
 }
 
 // batchMayBegin reports whether the next tasks may begin: all begun tasks are healthy, the stagger has passed, and the

@@ -133,7 +133,7 @@ func strayStop(spec *cluster.Job) cluster.Stop {
 	s := cluster.Stop{Class: cluster.StopMandatory, Reason: cluster.ReasonDeleted, Message: "the job was deleted"}
 	if spec != nil && !spec.Deleted {
 		s.Reason = cluster.ReasonReplaced
-		s.Message = fmt.Sprintf("the job runs again as generation %d", spec.Generation)
+		s.Message = fmt.Sprintf("replaced by run %d of the job", spec.Generation)
 	}
 	return s
 }
@@ -170,7 +170,7 @@ func (p jobTasks) stopOverdue(s *slot) {
 		}
 		p.addStop(t, cluster.Stop{
 			Class: cluster.StopMandatory, Reason: cluster.ReasonTimeLimit,
-			Message: fmt.Sprintf("it ran longer than its time limit of %s", d.TimeLimit),
+			Message: fmt.Sprintf("exceeded its time_limit of %s", d.TimeLimit),
 		})
 	}
 }

@@ -47,7 +47,7 @@ func PressedLeave(node string, p *cluster.Pressure) *Leave {
 func PreemptedLeave(v *cluster.Victim) *Leave {
 	return &Leave{
 		Reason: cluster.ReasonPreempted, Since: v.Since, Now: true, For: v.For, ForAttempt: v.ForAttempt,
-		Message: fmt.Sprintf("%s of priority %d takes its place on node %s", v.For, v.Priority, v.Node),
+		Message: fmt.Sprintf("preempted by %s (priority %d) on node %s", v.For, v.Priority, v.Node),
 	}
 }
 
@@ -109,8 +109,7 @@ func (p moves) endLeaving(s *slot) {
 		}
 		if !p.budget.grant(s) {
 			p.noteDelayedStop(t,
-				fmt.Sprintf("%s continues: %s, but %d of %d are healthy, at least %d are to be once it has stopped",
-					s.id, t.Leave.Message, p.budget.healthy, p.budget.wanted, p.budget.least))
+				fmt.Sprintf("%s keeps running although %s: %s", s.id, t.Leave.Message, p.budget.text(p.budget.least)))
 			continue
 		}
 		stop := p.newStop(t, t.Leave.stop(cluster.StopVoluntary))

@@ -21,8 +21,8 @@ func (p permits) permit(s *slot, wanted bool) {
 		}
 		least, ok := p.permitted(s, t, wanted)
 		if !ok {
-			p.noteDelayedStop(t, fmt.Sprintf("%s continues: %d of %d are healthy without it, at least %d are to be",
-				s.id, p.budget.healthyWithout(s), p.budget.wanted, least))
+			p.noteDelayedStop(t, fmt.Sprintf("%s keeps running: %d/%d healthy without it, min_healthy is %d", s.id,
+				p.budget.healthyWithout(s), p.budget.wanted, least))
 			continue
 		}
 		if ask := t.openPermitRequest(); ask != "" {
@@ -30,8 +30,8 @@ func (p permits) permit(s *slot, wanted bool) {
 			stop.Permit = ask
 			next := p.newStop(t, stop)
 			next.Event = p.event("task.permitted", t, stop.Reason, fmt.Sprintf(
-				"it may stop: %d of %d are healthy without it, at least %d are to be", p.budget.healthyWithout(s),
-				p.budget.wanted, least))
+				"may stop: %d/%d healthy without it, min_healthy is %d", p.budget.healthyWithout(s), p.budget.wanted,
+				least))
 			delete(p.budget.awaitingPermit, s)
 			p.Stops = append(p.Stops, next)
 		}

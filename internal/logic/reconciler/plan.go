@@ -47,9 +47,9 @@ func (p *plan) requestAttempt(s *slot, template cluster.Pending, life cluster.Li
 	}
 	if at := s.nextAttemptAt(delay); at.After(p.now) {
 		p.decideAgainAt(at)
-		p.noteWait(s.id, cluster.ReasonRescheduled, fmt.Sprintf("%s is tried again in %s: attempt %d %s%s", s.id,
-			cluster.Duration(max(at.Sub(p.now).Round(time.Second), time.Second)), s.newest().number(),
-			ended(s.newest().Outcome.State), because(s.newest().Outcome.Message)))
+		p.noteWait(s.id, cluster.ReasonRescheduled, fmt.Sprintf("%s %s%s%s; next attempt in %s", s.id,
+			ended(s.newest().Outcome.State), laterAttempt(s.newest()), because(s.newest().Outcome.Message),
+			cluster.Duration(max(at.Sub(p.now).Round(time.Second), time.Second))))
 		return
 	}
 	if next, ok := p.nextAttempt(s, template); ok {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
@@ -41,8 +42,7 @@ func (r progress) updateRecord() {
 		}
 	}
 	if started && r.Rollout == nil && r.rec.State == cluster.RolloutRolling {
-		r.report("service.rollout-started", "", fmt.Sprintf("generation %d runs %s", r.rec.Generation,
-			r.rec.Definition))
+		r.report("service.rollout-started", "", r.activity())
 	}
 	if started || proven || r.rec.State != state || r.rec.Most != most || r.in.Rollout.Promoted != r.rec.Promoted {
 		r.writeRecord()
@@ -85,7 +85,7 @@ func (r progress) takeRecord() bool {
 	last := old.Version
 	if !last.State.Ended() {
 		last.State, last.Ended = cluster.RolloutSuperseded, r.now
-		last.Message = fmt.Sprintf("generation %d was requested before it ended", r.spec.Generation)
+		last.Message = fmt.Sprintf("replaced by generation %d", r.spec.Generation)
 	}
 	r.rec.Healthy = old.Healthy
 	r.rec.History = slices.Concat([]cluster.Version{last}, old.History)
@@ -99,13 +99,13 @@ func (r progress) end(state cluster.RolloutState, message string) {
 
 // complete ends the rollout with success. It reports no event for a service that is complete when it is first seen.
 func (r progress) complete(started bool) {
-	r.end(cluster.RolloutComplete, fmt.Sprintf("%s healthy", tasksAre(r.n, "is", "are")))
+	r.end(cluster.RolloutComplete, fmt.Sprintf("%d/%d healthy", r.n, r.n))
 	r.rec.Most = max(r.rec.Most, r.healthy)
 	v := r.rec.Version
 	r.rec.Healthy = &v
 	if !started || !r.unknownBefore {
 		r.report("service.rollout-complete", "",
-			fmt.Sprintf("generation %d runs %s: %s", v.Generation, v.Definition, v.Message))
+			fmt.Sprintf("%s is complete: %s", rolloutText(r.spec, r.rec.Definition), v.Message))
 	}
 }
 
@@ -127,21 +127,20 @@ func (r progress) fail(code cluster.ReasonCode, message string) {
 	back := r.rollbackTarget()
 	if back != nil {
 		if lack := r.in.Cluster.LackOf(r.definitions(back.Definition)); lack != "" {
-			message, back = message+"; no rollback, because "+lack, nil
+			message, back = message+"; no rollback: "+lack, nil
 		}
 	}
 	r.rec.Reason = code
 	r.end(cluster.RolloutFailed, message)
 	r.report("service.rollout-failed", code,
-		fmt.Sprintf("generation %d with %s: %s", r.rec.Generation, r.rec.Definition, message))
+		fmt.Sprintf("%s failed: %s", rolloutText(r.spec, r.rec.Definition), message))
 	if back == nil {
 		return
 	}
-	r.end(cluster.RolloutRolledBack, fmt.Sprintf("%s; back to %s", message, back.Definition))
+	r.end(cluster.RolloutRolledBack, fmt.Sprintf("%s; rolled back to %s", message, back.Definition))
 	r.Revert = &Revert{Definition: back.Definition, Failed: r.rec.Generation, SpecRev: r.in.SpecRev}
 	r.report("service.rolled-back", code,
-		fmt.Sprintf("generation %d with %s failed and %s is requested again: %s", r.rec.Generation, r.rec.Definition,
-			back.Definition, message))
+		fmt.Sprintf("rollout of %s failed; rolled back to %s: %s", r.rec.Definition, back.Definition, message))
 }
 
 // promote continues from the canaries once a user, or the policy, promotes them.
@@ -153,12 +152,12 @@ func (r progress) promote() {
 		r.rec.State, r.rec.Changed = cluster.RolloutRolling, r.now
 	case c == 0:
 	case asked:
-		r.promoted("a user promoted the canaries")
+		r.promoted("promoted by a user")
 	case r.rec.State == cluster.RolloutCanary && r.spec.Update.AutoPromote && r.healthy >= c && r.gatesPassed():
-		r.promoted(fmt.Sprintf("%s healthy%s", canariesAre(c), r.andGates()))
+		r.promoted(fmt.Sprintf("promoted: %s healthy%s", countedCanaries(c), r.andGates()))
 	case r.rec.State == cluster.RolloutRolling && r.healthy >= c:
 		r.rec.State, r.rec.Changed = cluster.RolloutCanary, r.now
-		r.report("service.canary-healthy", "", fmt.Sprintf("%s of %s healthy", canariesAre(c), r.rec.Definition))
+		r.report("service.canary-healthy", "", fmt.Sprintf("%s: %s healthy", r.rec.Definition, countedCanaries(c)))
 		if r.spec.Update.AutoPromote {
 			r.decideAgainAt(r.now)
 		}
@@ -167,14 +166,14 @@ func (r progress) promote() {
 
 func (r progress) promoted(message string) {
 	r.rec.Promoted, r.rec.State, r.rec.Changed = true, cluster.RolloutRolling, r.now
-	r.report("service.promoted", "", fmt.Sprintf("generation %d: %s", r.rec.Generation, message))
+	r.report("service.promoted", "", fmt.Sprintf("%s: %s", r.rec.Definition, message))
 }
 
-func canariesAre(n int) string {
+func countedCanaries(n int) string {
 	if n == 1 {
-		return "1 canary is"
+		return "1 canary"
 	}
-	return fmt.Sprintf("%d canaries are", n)
+	return fmt.Sprintf("%d canaries", n)
 }
 
 // failureReason returns why the rollout has failed, if it has.
@@ -189,14 +188,13 @@ func (r progress) failureReason() (cluster.ReasonCode, string) {
 		for _, t := range s.attempts {
 			if o := t.Outcome; o != nil && r.isOfRollout(t) && failedByItself(o) {
 				return cmp.Or(o.Reason, cluster.ReasonExit),
-					fmt.Sprintf("attempt %d of %s %s on node %s%s", t.number(), s.id, ended(o.State), t.node(),
-						because(o.Message))
+					fmt.Sprintf("%s %s on %s%s%s", s.id, ended(o.State), t.node(), laterAttempt(t), because(o.Message))
 			}
 		}
 	}
 	if g := r.failedGate(); g != nil {
 		return cluster.ReasonGate,
-			fmt.Sprintf("gate %s did not pass %s in a row%s", g.Name, times(g.Failures), because(g.Message))
+			fmt.Sprintf("gate %s failed %s in a row%s", g.Name, times(g.Failures), because(g.Message))
 	}
 	if message := r.overdue(); message != "" {
 		return cluster.ReasonDeadline, message
@@ -252,8 +250,9 @@ func (r progress) overdue() string {
 			r.decideAgainAt(end)
 			continue
 		}
-		return fmt.Sprintf("%s was not healthy within %s of its placing%s", s.id, cluster.Duration(limit),
-			because(s.trouble()))
+		why := strings.TrimLeft(strings.TrimPrefix(s.trouble(), string(s.id)), ": ")
+		return fmt.Sprintf("%s did not become healthy within %s (healthy_deadline)%s", s.id, cluster.Duration(limit),
+			because(why))
 	}
 	return ""
 }
@@ -297,12 +296,11 @@ func (r progress) progressFailure() (cluster.ReasonCode, string) {
 		return "", ""
 	}
 	return cluster.ReasonDeadline,
-		fmt.Sprintf("no further task became healthy for %s: %d of %s", cluster.Duration(limit), r.healthy,
-			tasksAre(r.n, "is", "are"))
+		fmt.Sprintf("no progress within %s (progress_deadline): %d/%d healthy", cluster.Duration(limit), r.healthy, r.n)
 }
 
 // silentNodesMessage is the message of a rollout that silent nodes hold up. Its deadlines count from Rollout.Changed.
-const silentNodesMessage = "its tasks are on nodes that are silent"
+const silentNodesMessage = "waiting for silent nodes"
 
 // waitsForNodes reports whether only tasks on unreachable nodes hold up the rollout: its version is not at fault.
 func (r progress) waitsForNodes() bool {

@@ -381,30 +381,49 @@ func TestMessagesNameTheCause(t *testing.T) {
 		Cluster: "c", Name: "sum", Steps: []cluster.Step{{Name: "a", Count: 1}},
 		Lifespan: cluster.Lifespan{Generation: 1},
 	}
+	failing := func(message string) string {
+		task := seen("c.web.1.0", cluster.StateRunning, 0, message)
+		task.Observed.Health = cluster.HealthFailing
+		return reconciler.StatusOfService(reconciler.ServiceInput{Spec: web, Tasks: []reconciler.Task{task}}).Message
+	}
 	for _, tt := range []struct{ name, got, want string }{
 		{
 			"once", reconciler.StatusOfService(reconciler.ServiceInput{Spec: web, Tasks: []reconciler.Task{
-				seen("c.web.1.0", cluster.StateStarting, 1, "starts again after 1s"),
+				seen("c.web.1.0", cluster.StateStarting, 1, "exit code 1 (1 restart, next in 1s)"),
 			}}).Message,
-			"0 of 1 task is healthy; c.web.1.0 was restarted once: starts again after 1s",
+			"0/1 healthy; c.web.1.0: exit code 1 (1 restart, next in 1s)",
 		},
 		{
 			"twice", reconciler.StatusOfService(reconciler.ServiceInput{Spec: web, Tasks: []reconciler.Task{
 				seen("c.web.1.0", cluster.StateStarting, 2, ""),
 			}}).Message,
-			"0 of 1 task is healthy; c.web.1.0 was restarted 2 times",
+			"0/1 healthy; c.web.1.0 restarted 2 times",
+		},
+		{
+			"crash-looping, as its agent counts", reconciler.StatusOfService(reconciler.ServiceInput{
+				Spec: web, Tasks: []reconciler.Task{
+					seen("c.web.1.0", cluster.StateStarting, 4, "container main exited with code 17 (4 restarts, next in 8s)"),
+				},
+			}).Message,
+			"0/1 healthy; c.web.1.0 is crash-looping on n1: container main exited with code 17 (4 restarts, next in 8s)",
+		},
+		{
+			"the first answer of a check", failing("answered 500"), "0/1 healthy; c.web.1.0 fails its checks on n1: answered 500",
+		},
+		{
+			"the next answer of a check", failing("answered 503"), "0/1 healthy; c.web.1.0 fails its checks on n1: answered 503",
 		},
 		{
 			"a job that is held up", reconciler.StatusOfJob(reconciler.JobInput{Spec: sum, Tasks: []reconciler.Task{
 				seen("c.sum.1.a.0", cluster.StatePreparing, 0, "the image is being fetched"),
 			}}).Message,
-			"0 of 1 task has ended well; c.sum.1.a.0: the image is being fetched",
+			"0/1 succeeded; c.sum.1.a.0: the image is being fetched",
 		},
 		{
 			"a job that comes along", reconciler.StatusOfJob(reconciler.JobInput{Spec: sum, Tasks: []reconciler.Task{
 				seen("c.sum.1.a.0", cluster.StateRunning, 0, ""),
 			}}).Message,
-			"0 of 1 task has ended well",
+			"0/1 succeeded",
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -59,9 +59,8 @@ func (r *reschedule) givenUp(s *slot) string {
 	if len(ends) < r.maxFailures || ends[len(ends)-1].Sub(ends[len(ends)-r.maxFailures]) >= r.window {
 		return ""
 	}
-	return fmt.Sprintf("%s is given up: it failed %s within %s%s; restart or change the service to try again", s.id,
-		times(r.maxFailures),
-		cluster.Duration(r.window), because(t.Outcome.Message))
+	return fmt.Sprintf("%s failed %s within %s%s; restart or change the service to try again", s.id,
+		times(r.maxFailures), cluster.Duration(r.window), because(t.Outcome.Message))
 }
 
 // penalizedNodes returns the ordered nodes on which attempts of the task failed, or caused memory pressure, within the

@@ -156,7 +156,7 @@ func (s *slot) mayStay(definitions Definitions) bool {
 	return t.Outcome.Started
 }
 
-// failing reports whether the task is of no use in its state: it fails its checks, restarts again and again, or its
+// failing reports whether the task is of no use in its state: it fails its checks, restarts repeatedly, or its
 // last attempt failed.
 func (s *slot) failing() bool {
 	t := s.newest()
@@ -221,22 +221,21 @@ func (p *plan) endUnwanted(s *slot, in *ServiceInput, how dismissal) (waits int)
 		stop.Class, stop.Reason, stop.Message = cluster.StopMandatory, cluster.ReasonDeleted, "the service was stopped"
 	case !in.newest(s) && in.wantsTasks():
 		stop.Reason = cluster.ReasonRollout
-		stop.Message = fmt.Sprintf("replaced by generation %d, which runs %s", spec.Generation, spec.Definition)
+		stop.Message = fmt.Sprintf("replaced by %s", spec.Definition)
 	default:
-		stop.Message = fmt.Sprintf("%d tasks are wanted", spec.Count)
+		stop.Message = fmt.Sprintf("count is %d", spec.Count)
 	}
 	if out, ok := in.stopOffNode(s); ok && stop.Class == cluster.StopVoluntary {
 		stop = out
 	}
 	if how.failed && in.newest(s) && s.parts.Index < spec.Count {
 		stop.Reason, stop.Message = cluster.ReasonRollout,
-			fmt.Sprintf("the rollout of generation %d failed", spec.Generation)
+			fmt.Sprintf("rollout of %s failed", spec.Definition)
 	}
 	if stop.Class == cluster.StopVoluntary && !how.granted {
 		if t := s.newest(); t != nil && t.live() && !t.stopped() {
 			p.noteDelayedStop(t,
-				fmt.Sprintf("%s continues: %d of %d are healthy, at least %d are to be once it has stopped", s.id,
-					p.budget.healthy, p.budget.wanted, p.budget.least))
+				fmt.Sprintf("%s keeps running: %s", s.id, p.budget.text(p.budget.least)))
 		}
 		return 1
 	}

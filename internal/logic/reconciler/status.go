@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
@@ -29,7 +30,7 @@ type ServiceStatus struct {
 	Canaries       int
 	// Versions counts the tasks of each version that has some, the newest first.
 	Versions []VersionCount
-	// CrashLooping lists tasks that end again and again. GivenUp lists tasks that are not tried again until the service
+	// CrashLooping lists tasks that end soon after each start. GivenUp lists tasks that are not tried again until the service
 	// changes.
 	CrashLooping, GivenUp []cluster.TaskID
 	// MemoryTrouble describes repeated kills or moves of tasks for want of memory; empty if there were none.
@@ -157,11 +158,8 @@ func (st *ServiceStatus) describeRollout(in *ServiceInput, healthy int) {
 		return
 	}
 	st.Rollout = rec.State
-	what := fmt.Sprintf("generation %d with %s", rec.Generation, rec.Definition)
-	if spec.Rollout.Reverted != 0 {
-		what += fmt.Sprintf(", which takes back generation %d,", spec.Rollout.Reverted)
-	}
-	count := fmt.Sprintf("%d of %s healthy", healthy, tasksAre(st.Desired, "is", "are"))
+	what, activity := rolloutText(spec, rec.Definition), activityText(spec, rec.Definition)
+	count := fmt.Sprintf("%d/%d healthy", healthy, st.Desired)
 	switch {
 	case rec.State == cluster.RolloutComplete:
 		st.RolloutMessage = what + " is complete"
@@ -171,18 +169,31 @@ func (st *ServiceStatus) describeRollout(in *ServiceInput, healthy int) {
 		st.RolloutMessage = what + " is paused: " + count
 	case rec.State == cluster.RolloutCanary:
 		st.Canaries = healthy
-		st.RolloutMessage = fmt.Sprintf("%s: %s healthy and %s to be promoted", what, canariesAre(healthy),
-			waits(healthy))
+		st.RolloutMessage = promotionText(activity, healthy)
 	default:
-		st.RolloutMessage = what + ": " + count
+		st.RolloutMessage = activity + ": " + count
 	}
 }
 
-func waits(n int) string {
-	if n == 1 {
-		return "waits"
+// rolloutText names the rollout of a definition: "rollout of web@2".
+func rolloutText(spec *cluster.Service, def cluster.Ref) string {
+	if spec.Rollout.Reverted != 0 {
+		return fmt.Sprintf("rollback to %s", def)
 	}
-	return "wait"
+	return fmt.Sprintf("rollout of %s", def)
+}
+
+// activityText says that a definition is rolled out: "rolling out web@2".
+func activityText(spec *cluster.Service, def cluster.Ref) string {
+	if spec.Rollout.Reverted != 0 {
+		return fmt.Sprintf("rolling back to %s", def)
+	}
+	return fmt.Sprintf("rolling out %s", def)
+}
+
+// promotionText says that a rollout waits for the promotion of its canaries.
+func promotionText(activity string, canaries int) string {
+	return fmt.Sprintf("%s: %s healthy, waiting for promotion", activity, countedCanaries(canaries))
 }
 
 func (c *statusCounts) state(in *ServiceInput, st *ServiceStatus) cluster.ServiceState {
@@ -219,24 +230,26 @@ func (c *statusCounts) message(st *ServiceStatus) string {
 	case cluster.ServiceHealthy, cluster.ServiceStopped:
 		return ""
 	case cluster.ServiceDeleting, cluster.ServiceStopping:
-		text := fmt.Sprintf("%s to end", tasksAre(c.live, "has", "have"))
-		if c.silentNode != "" {
-			text += fmt.Sprintf("; node %s is silent and has to return first, or to be known to be gone", c.silentNode)
+		text := fmt.Sprintf("waiting for %s to end", countedTasks(c.live))
+		if n := c.silentNode; n != "" {
+			text += fmt.Sprintf("; node %s is silent: bring it back, or `%s %s`", n, cluster.ForgetCommand, n)
 		}
 		return text
 	default:
 	}
-	text := fmt.Sprintf("%d of %s healthy", st.Healthy, tasksAre(st.Desired, "is", "are"))
+	text := fmt.Sprintf("%d/%d healthy", st.Healthy, st.Desired)
 	switch st.State {
 	case cluster.ServiceCanary, cluster.ServicePaused, cluster.ServiceRolloutFailed:
 		text = st.RolloutMessage
 	case cluster.ServiceRollingOut:
-		text = fmt.Sprintf("%d of %s of the newest generation and healthy", c.healthyFresh,
-			tasksAre(st.Desired, "is", "are"))
+		text = fmt.Sprintf("rolling out: %d/%d healthy", c.healthyFresh, st.Desired)
+		if st.Rollout == cluster.RolloutRolling {
+			text = st.RolloutMessage
+		}
 	default:
 	}
 	if st.Waiting > 0 {
-		text += fmt.Sprintf("; %d to be placed", st.Waiting)
+		text += fmt.Sprintf("; %d waiting for a node", st.Waiting)
 	}
 	trouble := cmp.Or(c.givenUp, c.crashLoop, c.trouble, c.failedCheck)
 	if trouble != "" && st.State != cluster.ServiceRolloutFailed {
@@ -246,13 +259,6 @@ func (c *statusCounts) message(st *ServiceStatus) string {
 		text += "; " + st.MemoryTrouble
 	}
 	return text
-}
-
-func tasksAre(n int, one, many string) string {
-	if n == 1 {
-		return countedTasks(n) + " " + one
-	}
-	return countedTasks(n) + " " + many
 }
 
 func countedTasks(n int) string {
@@ -285,18 +291,21 @@ func (s *slot) trouble() string {
 		v := lifecycle.Shown(t.Attempt)
 		switch {
 		case t.live() && t.unreachable() && t.Desired != nil && t.Desired.OnDisconnect == cluster.DisconnectWait:
-			return fmt.Sprintf("%s waits for node %s, which is silent, for its on_disconnect is wait", s.id, t.node())
+			return fmt.Sprintf("%s waits for silent node %s (on_disconnect: wait)", s.id, t.node())
 		case t.live() && t.Absence != watcher.Present:
 			return fmt.Sprintf("%s: node %s is silent", s.id, t.node())
 		case v.State == cluster.StateRunning && v.Health == cluster.HealthFailing:
-			return fmt.Sprintf("%s fails its checks on node %s%s", s.id, t.node(), because(v.Message))
+			return fmt.Sprintf("%s fails its checks on %s%s", s.id, t.node(), because(v.Message))
 		case v.State == cluster.StateRunning && v.Health == cluster.HealthWarning:
-			return fmt.Sprintf("%s failed a check on node %s%s", s.id, t.node(), because(v.Message))
+			return fmt.Sprintf("%s failed a check on %s%s", s.id, t.node(), because(v.Message))
 		case v.State == cluster.StateFailed || v.State == cluster.StateRejected || v.State == cluster.StateLost ||
 			v.State == cluster.StateSucceeded:
-			return fmt.Sprintf("attempt %d of %s %s%s", t.number(), s.id, ended(v.State), because(v.Message))
+			return fmt.Sprintf("%s %s%s%s", s.id, ended(v.State), laterAttempt(t), because(v.Message))
 		case t.live() && t.Observed != nil && t.Observed.Restarts > 0:
-			return fmt.Sprintf("%s was restarted %s%s", s.id, times(t.Observed.Restarts), because(v.Message))
+			if strings.Contains(v.Message, cluster.RestartsText(t.Observed.Restarts)) {
+				return fmt.Sprintf("%s: %s", s.id, v.Message)
+			}
+			return fmt.Sprintf("%s restarted %s%s", s.id, times(t.Observed.Restarts), because(v.Message))
 		}
 	}
 	return ""
@@ -332,6 +341,14 @@ func ended(s cluster.State) string {
 		return "ended"
 	}
 	return string(s)
+}
+
+// laterAttempt returns the number of a task's attempt in brackets, empty for the first one.
+func laterAttempt(t *Task) string {
+	if t.number() <= 1 {
+		return ""
+	}
+	return fmt.Sprintf(" (attempt %d)", t.number())
 }
 
 func because(message string) string {
@@ -445,22 +462,22 @@ func (s *JobStatus) message(spec *cluster.Job, exhausted *slot) string {
 	case s.State == cluster.JobSucceeded:
 		return ""
 	case s.State == cluster.JobDeleting:
-		return fmt.Sprintf("%s to end", tasksAre(s.Running, "has", "have"))
+		return fmt.Sprintf("waiting for %s to end", countedTasks(s.Running))
 	case exhausted != nil:
-		text := fmt.Sprintf("%s has no retries left", exhausted.id)
+		text := fmt.Sprintf("%s: no retries left", exhausted.id)
 		if out := exhausted.gangFailure(); out != nil {
 			text = out.Message
 		} else if trouble := exhausted.trouble(); trouble != "" {
-			text = trouble + "; no retries are left"
+			text = trouble + "; no retries left"
 		}
 		if s.Running > 0 {
-			text += fmt.Sprintf("; %s to finish", tasksAre(s.Running, "has", "have"))
+			text += fmt.Sprintf("; waiting for %s to finish", countedTasks(s.Running))
 		}
 		return text
 	case spec.Cancelled && s.Running > 0:
-		return fmt.Sprintf("the job was cancelled; %s to end", tasksAre(s.Running, "has", "have"))
+		return fmt.Sprintf("the job was cancelled; waiting for %s to end", countedTasks(s.Running))
 	case spec.Cancelled:
 		return "the job was cancelled"
 	}
-	return fmt.Sprintf("%d of %s ended well", s.Succeeded, tasksAre(s.Total, "has", "have"))
+	return fmt.Sprintf("%d/%d succeeded", s.Succeeded, s.Total)
 }

@@ -24,7 +24,7 @@ func FindViolation(t PlacedTask, n *scheduler.Node) (why *Leave, leaves bool) {
 	if taint, until, ok := t.Placement.Evicts(n.Taints); ok {
 		return &Leave{
 			Reason: cluster.ReasonTaint, Since: taint.Since, From: until, Now: t.Job,
-			Message: fmt.Sprintf("node %s has the taint %s, which it does not tolerate", n.Name, taint),
+			Message: fmt.Sprintf("node %s has the taint %s", n.Name, taint),
 		}, true
 	}
 	lacks, ok := scheduler.Unmet(t.Placement, n)
@@ -36,10 +36,10 @@ func FindViolation(t PlacedTask, n *scheduler.Node) (why *Leave, leaves bool) {
 	}
 	why = &Leave{
 		Reason:  cluster.ReasonConstraint,
-		Message: fmt.Sprintf("node %s does not meet %s any more", n.Name, lacks.Detail),
+		Message: fmt.Sprintf("node %s no longer meets %s", n.Name, lacks.Detail),
 	}
 	if lacks.Code == cluster.ReasonPool {
-		why.Message = fmt.Sprintf("node %s is not in pool %s any more", n.Name, lacks.Detail)
+		why.Message = fmt.Sprintf("node %s is no longer in pool %s", n.Name, lacks.Detail)
 	}
 	return why, !t.Job && t.OnViolation == cluster.ViolationMove
 }

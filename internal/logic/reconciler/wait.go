@@ -3,6 +3,7 @@ package reconciler
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/berthd/berth/internal/cluster"
 )
@@ -43,35 +44,59 @@ func (p *plan) noteWait(id cluster.TaskID, code cluster.ReasonCode, message stri
 // failed reports whether the service's rollout has failed and goes no further. r may be nil.
 func (r *rollout) failed() bool { return r != nil && r.rec.State == cluster.RolloutFailed }
 
+// activity says what the rollout does: "rolling out web@2".
+func (r *rollout) activity() string { return activityText(r.spec, r.rec.Definition) }
+
+// maxNamedTasks limits the tasks that a message names.
+const maxNamedTasks = 3
+
+// startingText names the tasks of the newest version that were begun and are not healthy.
+func (r *rollout) startingText() string {
+	var names []string
+	for _, s := range r.fresh {
+		if s.begun() == 1 && !s.healthy() {
+			names = append(names, string(s.id))
+		}
+	}
+	if len(names) == 0 { // an old attempt of a task counts as begun
+		return countedTasks(r.starting())
+	}
+	slices.Sort(names)
+	if more := len(names) - maxNamedTasks; more > 0 {
+		names = append(names[:maxNamedTasks], fmt.Sprintf("%d more", more))
+	}
+	return strings.Join(names, ", ")
+}
+
 // explainWait records what the next step of the rollout waits for.
 func (r *rollout) explainWait() {
-	what := fmt.Sprintf("generation %d with %s", r.rec.Generation, r.rec.Definition)
-	count := fmt.Sprintf("%d of %s healthy", r.healthy, tasksAre(r.n, "is", "are"))
+	what, activity := rolloutText(r.spec, r.rec.Definition), r.activity()
+	count := fmt.Sprintf("%d/%d healthy", r.healthy, r.n)
 	c := min(r.canaries(), r.n)
 	switch {
 	case r.rec.State == cluster.RolloutComplete || r.rec.Generation == 0 || r.healthy >= r.n && c == 0 &&
 		r.gatesSatisfied():
 	case r.rec.State.Ended():
 		r.noteWait("", cluster.ReasonRollout,
-			fmt.Sprintf("%s goes no further: %s; undo it or request another version", what, r.rec.Message))
+			fmt.Sprintf("%s failed: %s; undo it or run another version", what, r.rec.Message))
 	case r.spec.Rollout.Paused:
 		r.noteWait("", cluster.ReasonPaused, fmt.Sprintf("%s is paused: %s", what, count))
 	case c > 0 && r.healthy < c:
 		r.noteWait("", cluster.ReasonWaitForHealth,
-			fmt.Sprintf("%s waits until its canaries are healthy: %d of %d are", what, r.healthy, c))
+			fmt.Sprintf("%s: %d/%d canaries healthy", activity, r.healthy, c))
 	case c > 0 && r.spec.Update.AutoPromote:
-		r.noteWait("", cluster.ReasonGate, fmt.Sprintf("%s waits for its gates: %s", what, r.missingGates()))
+		r.noteWait("", cluster.ReasonGate, fmt.Sprintf("%s: waiting for gates: %s", activity, r.missingGates()))
 	case c > 0:
 		r.noteWait("", cluster.ReasonPromotion,
-			fmt.Sprintf("%s: %s healthy and %s to be promoted", what, canariesAre(r.healthy), waits(r.healthy)))
+			promotionText(activity, r.healthy))
 	case r.starting() > 0:
 		r.noteWait("", cluster.ReasonWaitForHealth,
-			fmt.Sprintf("%s waits for %s to become healthy (at most %d at a time): %s", what,
-				countedTasks(r.starting()), r.limits.Parallelism, count))
+			fmt.Sprintf("%s: %s; waiting for %s (%d at a time)", activity, count, r.startingText(),
+				r.limits.Parallelism))
 	case !r.gatesPassed():
-		r.noteWait("", cluster.ReasonGate, fmt.Sprintf("%s waits for its gates: %s; %s", what, r.missingGates(), count))
+		r.noteWait("", cluster.ReasonGate, fmt.Sprintf("%s: %s; waiting for gates: %s", activity, count, r.missingGates()))
 	case r.staggerEnd().After(r.now):
 		r.noteWait("", cluster.ReasonRollout,
-			fmt.Sprintf("%s continues in %s: %s", what, cluster.Duration(r.staggerEnd().Sub(r.now)), count))
+			fmt.Sprintf("%s: %s; next batch in %s (stagger)", activity, count, cluster.Duration(r.staggerEnd().Sub(r.now))))
 	}
 }

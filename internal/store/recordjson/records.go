@@ -64,6 +64,9 @@ func readObserved(r *reader, o *cluster.Observed) {
 	if r.field("restarts") {
 		o.Restarts = r.number()
 	}
+	if r.field("next_start") {
+		o.NextStart = r.time()
+	}
 	if r.field("containers") {
 		for o.Containers = []cluster.ContainerStatus{}; r.nextElement(len(o.Containers)); {
 			readContainer(r, appendZero(&o.Containers))

@@ -40,13 +40,15 @@ const errorCancelled = "etcdserver: request cancelled"
 // New returns a logger for etcd that passes warnings and errors to log. If etcd ends the process (Fatal or Panic),
 // the log has one line with the cause, written before the end.
 func New(log *slog.Logger) *zap.Logger {
-	return zap.New(core{log: log, LevelEnabler: zapcore.WarnLevel, repeats: new(repeatLimiter)}, ending...)
+	return zap.New(core{
+		log: log, LevelEnabler: zapcore.WarnLevel, repeats: new(repeatLimiter), slow: new(slowLimiter),
+	}, ending...)
 }
 
 // NewForMember is New for a member among others. Messages about other members go to c.
 func NewForMember(log *slog.Logger, c *Contacts) *zap.Logger {
 	return zap.New(core{
-		log: log, LevelEnabler: zapcore.InfoLevel, contacts: c, repeats: new(repeatLimiter),
+		log: log, LevelEnabler: zapcore.InfoLevel, contacts: c, repeats: new(repeatLimiter), slow: new(slowLimiter),
 	}, ending...)
 }
 
@@ -123,6 +125,7 @@ type core struct {
 	fields   []zapcore.Field
 	contacts *Contacts // may be nil
 	repeats  *repeatLimiter
+	slow     *slowLimiter
 }
 
 // With is part of zapcore.Core.
@@ -149,6 +152,9 @@ func (c core) Write(entry zapcore.Entry, fields []zapcore.Field) error {
 	if c.contacts != nil && c.contacts.handle(c.log, entry.Message, encoder.Fields) {
 		return nil
 	}
+	if isSlow(entry.Message) && c.slow.due(entry.Time) {
+		c.log.Warn(slowText, "took", tookOf(encoder.Fields))
+	}
 	limited, suppressed := c.repeats.count(entry.Message, entry.Time)
 	if limited && entry.Level < zapcore.DPanicLevel {
 		return nil
@@ -170,6 +176,7 @@ func (c core) Write(entry zapcore.Entry, fields []zapcore.Field) error {
 		level = slog.LevelError
 	}
 	if c.contacts != nil && isRepeated(entry.Message) || entry.Message == messageRetry ||
+		isSlow(entry.Message) || isDelay(entry.Message) ||
 		encoder.Fields["error"] == errorCancelled {
 		level = slog.LevelDebug
 	}

@@ -48,6 +48,33 @@ func TestCancelledWriteIsNoWarning(t *testing.T) {
 	}
 }
 
+// On a slow machine one plain sentence a minute stands for the messages of etcd, which are for debugging.
+func TestSlowMachineIsOneSentence(t *testing.T) {
+	var out, all strings.Builder
+	log := New(slog.New(slog.NewTextHandler(&out, nil)))
+	debug := New(slog.New(slog.NewTextHandler(&all, &slog.HandlerOptions{Level: slog.LevelDebug})))
+	for _, l := range []*zap.Logger{log, debug} {
+		for range 3 {
+			l.Warn("slow fdatasync", zap.Duration("took", 2*time.Second))
+			l.Warn("apply request took too long", zap.Duration("took", time.Second))
+			l.Warn("8e9e05c52164694d A tick missed to fire. Node blocks too long!")
+			l.Warn("waiting for ReadIndex response took too long, retrying")
+		}
+	}
+	if got := out.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, slowText) ||
+		!strings.Contains(got, "took=2s") {
+		t.Errorf("logged:\n%s\nwant one line: %s", got, slowText)
+	}
+	if got := all.String(); !strings.Contains(got, "apply request took too long") {
+		t.Errorf("for debugging, logged:\n%s", got)
+	}
+	var s slowLimiter
+	now := time.Unix(1, 0)
+	if !s.due(now) || s.due(now.Add(slowInterval-1)) || !s.due(now.Add(slowInterval)) {
+		t.Error("the warning does not come once in its interval")
+	}
+}
+
 // A repeated message is logged a limited number of times a second, with the number of suppressed ones.
 func TestRepeatLimiter(t *testing.T) {
 	var said strings.Builder
