@@ -496,7 +496,14 @@ func filterTasks(tasks []api.TaskView, r *http.Request) []api.TaskView {
 			service, job = "", t.Owner.Name
 		}
 		return no("service", service) || no("job", job) || no("node", t.Node) || no("cluster", t.Owner.Cluster) ||
-			no("state", string(t.State)) || q.Get("all") == "" && t.State.Terminal()
+			no("state", string(t.State)) || q.Get("all") == "" && t.State.Terminal() && !isFinalOfJob(tasks, t)
+	})
+}
+
+// isFinalOfJob reports whether an attempt is the newest one of a job's task. Lists of tasks contain it after its end.
+func isFinalOfJob(tasks []api.TaskView, t api.TaskView) bool {
+	return t.Owner.Kind == cluster.KindJob && !slices.ContainsFunc(tasks, func(v api.TaskView) bool {
+		return v.ID == t.ID && (v.Attempt > t.Attempt || v.State == cluster.StatePending && v.Attempt == 0)
 	})
 }
 
@@ -513,7 +520,7 @@ func (f *Fake) listEvents(w State, r *http.Request) any {
 		return after != "" && e.ID <= after || no("node", e.Node) || no("task", string(e.Task)) ||
 			no("cluster", e.Cluster) || no("types", e.Type) ||
 			no("reasons", string(e.Reason)) || no("service", owner[cluster.KindService]) ||
-			no("job", owner[cluster.KindJob]) || no("since", "1h0m0s")
+			no("job", owner[cluster.KindJob]) || no("cron", owner[cluster.KindCron]) || no("since", "1h0m0s")
 	}))
 }
 

@@ -208,25 +208,3 @@ func suggestCommand(cmd *cobra.Command, word string) string {
 	}
 	return fmt.Sprintf(": did you mean %q?", cmd.CommandPath()+" "+near)
 }
-
-// CheckFilter returns an error if the node or the cluster of an empty list does not exist. Their name may be misspelt.
-func CheckFilter(ctx context.Context, c *client.Client, node, in string) error {
-	if node != "" {
-		nodes, err := ListNodes(ctx, c)
-		if err != nil {
-			return err
-		}
-		if !slices.ContainsFunc(nodes, func(n api.NodeView) bool { return n.Name == node }) {
-			known := make([]string, len(nodes))
-			for i := range nodes {
-				known[i] = nodes[i].Name
-			}
-			return UnknownError(wording.KindNode, node, known)
-		}
-	}
-	if in == "" {
-		return nil
-	}
-	_, err := FindCluster(ctx, c, in)
-	return err
-}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/api/client"
+	"github.com/berthd/berth/internal/cli/fetch"
 	"github.com/berthd/berth/internal/cli/output"
 	"github.com/berthd/berth/internal/cli/session"
 	"github.com/berthd/berth/internal/cluster"
@@ -79,6 +80,20 @@ func PrintTasks(sess *session.Session, tasks []api.TaskView, mixed map[cluster.O
 	return session.PrintList(sess, tasks, "No tasks.", func([]api.TaskView) output.Table {
 		return TaskTable(sess, tasks, mixed)
 	})
+}
+
+// PrintCurrentTasks prints tasks like PrintTasks. Below the table it says how many ended tasks are not shown, and the way
+// to show them.
+func PrintCurrentTasks(sess *session.Session, list *fetch.CurrentTasks,
+	mixed map[cluster.OwnerRef]api.ServiceView, way string,
+) error {
+	if err := PrintTasks(sess, list.Tasks, mixed); err != nil {
+		return err
+	}
+	if text := list.HiddenText(way); text != "" && !sess.WantsData() {
+		sess.Messagef("%s", text)
+	}
+	return nil
 }
 
 // replacedRank is the sort rank of attempts that have a newer attempt.
