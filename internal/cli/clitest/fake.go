@@ -213,6 +213,7 @@ func NewFakeAt(listener net.Listener, worlds ...State) *Fake { //nolint:funlen /
 	})
 	mux.HandleFunc("GET /v1/tasks/{id}/logs", f.streamLogs)
 	mux.HandleFunc("GET /v1/tasks/{id}/exec", f.serveExec)
+	mux.HandleFunc("GET /v1/tasks/{id}/forward", f.refuseForward)
 	f.Server = httptest.NewUnstartedServer(mux)
 	if listener != nil {
 		_ = f.Listener.Close() // the given listener replaces it
@@ -550,4 +551,18 @@ func (f *Fake) serveExec(w http.ResponseWriter, r *http.Request) {
 		send(client.ChannelStderr, string(msg[1:]))
 	}
 	send(client.ChannelExit, `{"code":3}`)
+}
+
+// RefusedForward is the error of every forwarded connection.
+const RefusedForward = "port 1 does not answer: nothing listens there (connection refused)"
+
+// refuseForward imitates a port without a listener. It reads nothing, so a client that sends sees a broken connection.
+func (f *Fake) refuseForward(w http.ResponseWriter, r *http.Request) {
+	conn, err := websocket.Accept(w, r, nil)
+	if err != nil {
+		return
+	}
+	text, _ := json.Marshal(client.ExecExit{Error: RefusedForward})
+	_ = conn.Write(r.Context(), websocket.MessageBinary, append([]byte{client.ChannelExit}, text...))
+	_ = conn.CloseNow()
 }

@@ -1,7 +1,6 @@
 package session
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,14 +17,12 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/api/client"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/hinted"
 	"github.com/berthd/berth/internal/plain"
 	"github.com/berthd/berth/internal/spelling"
 	"github.com/berthd/berth/internal/store"
-	"github.com/berthd/berth/internal/wording"
 )
 
 // Texts of errors and hints that many commands share.

@@ -64,7 +64,7 @@ type Filter struct{ Cluster, Service, Job, Cron, Node string }
 // CheckExists returns an error if an object of the filter does not exist. Commands call it for an empty list, because a
 // name may be misspelt.
 func (f Filter) CheckExists(ctx context.Context, c *client.Client) error {
-	if f.Cluster != "" {
+	if f.Cluster != "" && f.Service+f.Job+f.Cron == "" {
 		if _, err := FindCluster(ctx, c, f.Cluster); err != nil {
 			return err
 		}
