@@ -167,9 +167,9 @@ func printEvent(sess *session.Session, e api.EventView) error {
 	if sess.WantsData() {
 		return sess.PrintItem(e)
 	}
-	at := e.At.Local().Format("15:04:05")
+	at := output.FormatSecond(e.At)
 	if sess.Format == output.OutputWide {
-		at = e.ID + "  " + e.At.UTC().Format("2006-01-02T15:04:05.000Z")
+		at = e.ID + "  " + e.At.Local().Format("2006-01-02 15:04:05.000 MST")
 	}
 	word := fmt.Sprintf("%-20s", e.Type) // the width of the longest type, task.record-restored
 	if sess.HasColors(sess.Stdout) {

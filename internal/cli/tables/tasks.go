@@ -108,7 +108,7 @@ func TaskTable(sess *session.Session, tasks []api.TaskView, mixed map[cluster.Ow
 	for _, v := range tasks {
 		started := ""
 		if !v.Started.IsZero() {
-			started = v.Started.UTC().Format("2006-01-02T15:04:05Z")
+			started = output.FormatSecond(v.Started)
 		}
 		t.Add(wording.ShortTask(v.ID), taskview.State(v), v.Node, addressesText(v), v.Definition.String(),
 			versionWord(v, mixed[v.Owner]), output.FormatAbove(v.Attempt, 1),
