@@ -9,6 +9,7 @@ import (
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/api/client"
 	"github.com/berthd/berth/internal/cli/fetch"
+	"github.com/berthd/berth/internal/cli/output"
 	"github.com/berthd/berth/internal/cli/session"
 	"github.com/berthd/berth/internal/cli/tables"
 	"github.com/berthd/berth/internal/cli/trouble"
@@ -81,11 +82,11 @@ func (w *Waiter) isFinished(began time.Time) bool {
 		}
 		switch now := w.Now(); {
 		case w.Timeout > 0 && now.Sub(began) >= w.Timeout:
-			t.giveUp(fmt.Sprintf("not %s after %v", cmp.Or(t.until, "healthy or done"), w.Timeout))
+			t.giveUp(fmt.Sprintf("not %s after %s", cmp.Or(t.until, "healthy or done"), output.Duration(w.Timeout)))
 		case t.until != "", t.isRolling(now): // the control plane enforces the deadlines of a rollout
 			all = false
 		case w.Timeout == 0 && t.Name.Kind == wording.KindService && now.Sub(t.progressAt) >= progressTimeout:
-			t.giveUp(fmt.Sprintf("no progress for %v", progressTimeout))
+			t.giveUp("no progress for "+output.Duration(progressTimeout))
 		case !t.failingSince.IsZero() && now.Sub(t.failingSince) >= failingTimeout:
 			t.giveUp("keeps failing")
 		default:
