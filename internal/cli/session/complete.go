@@ -64,11 +64,7 @@ func (s *Session) CompleteAll(kind string) cobra.CompletionFunc {
 func (s *Session) CompleteFlags(cmd *cobra.Command, kinds map[string]string) {
 	for flag, kind := range kinds { // order-free: each flag has its own completion
 		complete := s.CompleteWith(0, func(ctx context.Context, c *client.Client, _ string) []string {
-			var names []string
-			for _, n := range listNames(ctx, c, kind) {
-				names = append(names, n.Name)
-			}
-			return names
+			return ListKnownNames(ctx, c, kind)
 		})
 		RegisterCompletion(cmd, flag, complete)
 	}
@@ -242,6 +238,15 @@ func ListOtherNames(ctx context.Context, c *client.Client, kind string) []string
 		for _, v := range page.Items {
 			names = append(names, v.ID)
 		}
+	}
+	return names
+}
+
+// ListKnownNames returns the names of a kind that the server knows, without cluster.
+func ListKnownNames(ctx context.Context, c *client.Client, kind string) []string {
+	var names []string
+	for _, n := range listNames(ctx, c, kind) {
+		names = append(names, n.Name)
 	}
 	return names
 }
