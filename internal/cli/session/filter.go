@@ -101,10 +101,16 @@ func (f Filter) CheckExists(ctx context.Context, c *client.Client) error {
 
 // UnknownWord returns the message for a flag whose value is none of the known words. It names the nearest word, or all
 // of them if none is near.
-func UnknownWord(flag, value string, known []string) string {
+func UnknownWord(flag, value string, known []string) string { return flag + " " + value + ": " + wantWord(value, known) }
+
+// wantWord names the known word that is nearest to a value, or all of them if none is near.
+func wantWord(value string, known []string) string {
 	if near := spelling.Nearest(value, slices.Values(known)); near != "" {
-		return fmt.Sprintf("%s %s: did you mean %s?", flag, value, near)
+		return "did you mean " + near + "?"
 	}
 	last := len(known) - 1
-	return fmt.Sprintf("%s %s: want %s or %s", flag, value, strings.Join(known[:last], ", "), known[last])
+	if last == 0 {
+		return "want " + known[0]
+	}
+	return "want " + strings.Join(known[:last], ", ") + " or " + known[last]
 }
