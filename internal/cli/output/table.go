@@ -16,6 +16,7 @@ const (
 	OutputWide  = "wide"
 	OutputJSON  = "json"
 	OutputYAML  = "yaml"
+	OutputName  = "name" // for lists: one name a line
 )
 
 // Table is rows of cells under titles. A title that begins with "+" is shown with -o wide only. A title that ends with
