@@ -390,7 +390,8 @@ var layers = map[string][]string{
 		"api", "api/client", "internal/apiserver/trouble", "internal/cluster", "internal/wording",
 	},
 	"internal/cli/fetch": {
-		"api", "api/client", "internal/cli/output", "internal/cli/session", "internal/cluster", "internal/wording",
+		"api", "api/client", "internal/cli/output", "internal/cli/session", "internal/cluster", "internal/taskview",
+		"internal/wording",
 	},
 	"internal/cli/node": {
 		"api", "api/client", "internal/cli/fetch", "internal/cli/output", "internal/cli/session",
@@ -449,8 +450,8 @@ var layers = map[string][]string{
 		"internal/wording",
 	},
 	"internal/cli/tables": {
-		"api", "api/client", "internal/cli/output", "internal/cli/session", "internal/cli/trouble", "internal/cluster",
-		"internal/taskview", "internal/wording",
+		"api", "api/client", "internal/cli/fetch", "internal/cli/output", "internal/cli/session",
+		"internal/cli/trouble", "internal/cluster", "internal/taskview", "internal/wording",
 	},
 	"internal/cli/top": {
 		"api", "api/client", "internal/cli/fetch", "internal/cli/output", "internal/cli/session",

@@ -148,7 +148,7 @@ var plainPattern = regexp.MustCompile(
 	`^[A-Za-z_/](?:[A-Za-z0-9_/.@+=,()%-]|:[A-Za-z0-9_/.@+=()%-]| [A-Za-z0-9_/.@+=()%-])*$`)
 
 // quantityPattern matches a string such as "500m" or "1m30s". No YAML reader takes it for a number.
-var quantityPattern = regexp.MustCompile(`^(?:[0-9]+(?:\.[0-9]+)?(?:ns|µs|ms|s|m|h))+$`)
+var quantityPattern = regexp.MustCompile(`^(?:[0-9]+(?:\.[0-9]+)?(?:ns|µs|ms|s|m|h|[KMGT]iB))+$`)
 
 func plainOrQuoted(s string) string {
 	const longest = 120

@@ -21,6 +21,7 @@ import (
 	"github.com/berthd/berth/internal/cli/stream"
 	"github.com/berthd/berth/internal/cli/top"
 	"github.com/berthd/berth/internal/cli/wait"
+	"github.com/berthd/berth/internal/version"
 )
 
 const rootLong = "Berth runs services and jobs as containers on machines.\n\n" +
@@ -50,6 +51,7 @@ func newRootCommand(sess *session.Session) *cobra.Command {
 		Use:           "berth",
 		Short:         "Run services and jobs on machines",
 		Long:          rootLong,
+		Version:       version.Current().String(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          cobra.ArbitraryArgs,
@@ -61,6 +63,7 @@ func newRootCommand(sess *session.Session) *cobra.Command {
 			return sess.CheckOutput(cmd)
 		},
 	}
+	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetIn(sess.Stdin)
 	root.SetOut(sess.Stdout)
 	root.SetErr(sess.Stderr)
@@ -102,9 +105,24 @@ func newRootCommand(sess *session.Session) *cobra.Command {
 		operator.NewTokenCommand(sess),
 		operator.NewOperatorCommand(sess))
 	root.AddCommand(newVersionCommand(sess), newManCommand(sess), newReferenceCommand())
+	markLists(root)
 	addExamples(root, commandExamples())
 	checkTopics(sess, root)
 	return root
+}
+
+// markLists marks the commands that list objects.
+func markLists(root *cobra.Command) {
+	for _, path := range []string{
+		"ps", "node ls", "pool ls", "token ls", "rebalance list", "reservation ls", "secret ls", "cron ls",
+		"cron history", "definition ls", "image ls", "volume ls", "server members",
+	} {
+		cmd, rest, err := root.Find(strings.Fields(path))
+		if err != nil || len(rest) > 0 {
+			panic("there is no command " + path)
+		}
+		session.MarkList(cmd)
+	}
 }
 
 // addGlobalFlags adds the flags of all commands.
@@ -123,9 +141,10 @@ func addGlobalFlags(root *cobra.Command, sess *session.Session) {
 		"SHA-256 of the certificate of the servers' certificate authority, in hex, instead of the file "+
 			"(BERTH_CA_HASH)")
 	root.PersistentFlags().StringVarP(&sess.Format, "output", "o", "table",
-		"output format: table, wide, json, yaml, jsonpath=PATH (RFC 9535) or go-template=TEMPLATE")
+		"output format: table, wide, json, yaml, jsonpath=PATH (RFC 9535) or go-template=TEMPLATE; for lists also name")
+	root.PersistentFlags().BoolVar(&sess.NoHeaders, "no-headers", false, "print tables without their titles")
 	session.RegisterCompletion(root, "output",
-		cobra.FixedCompletions([]string{"table", "wide", "json", "yaml", "jsonpath=", "go-template="},
+		cobra.FixedCompletions([]string{"table", "wide", "json", "yaml", "name", "jsonpath=", "go-template="},
 			cobra.ShellCompDirectiveNoFileComp))
 	session.RegisterCompletion(root, "addr", cobra.NoFileCompletions)
 	session.RegisterCompletion(root, "ca-hash", cobra.NoFileCompletions)

@@ -95,7 +95,7 @@ func likelyKind(root *node) cluster.Kind {
 		"checks": cluster.KindTaskDefinition, "volumes": cluster.KindTaskDefinition,
 		"definition": cluster.KindService, "template": cluster.KindService, "count": cluster.KindService,
 		"scaling": cluster.KindService,
-		"steps": cluster.KindJob, "schedules": cluster.KindCron, "job": cluster.KindCron,
+		"steps":   cluster.KindJob, "schedules": cluster.KindCron, "job": cluster.KindCron,
 		"permissions": cluster.KindCluster, "keep_jobs": cluster.KindCluster,
 	}
 	var likely cluster.Kind

@@ -263,7 +263,7 @@ name: big
 definition: big@1
 count: 2
 `)
-	s.Berth("run", big, "--timeout", "1s").Want(t, 1, "not healthy or done after 1s", "1 node: memory short by", "TiB")
+	s.Berth("run", big, "--timeout", "1s").Want(t, 1, "is not healthy after 1s", "1 node: memory short by", "TiB")
 	s.Berth("status").Want(t, 0, "Trouble:", "service/big", "1 node: memory short by", "TiB")
 	s.Berth("ps").Want(t, 0, "pending", "1 node: memory short by")
 	s.Berth("scale", "service/big", "0").Want(t, 0)
@@ -294,7 +294,7 @@ name: nothing
 steps:
   - {name: all, definition: nothing@1}
 `)
-	s.Berth("run", file, "--timeout", "6s").Want(t, 1, "not healthy or done after 6s", "pulling 127.0.0.1:1/no/such:1",
+	s.Berth("run", file, "--timeout", "6s").Want(t, 1, "is not done after 6s", "pulling 127.0.0.1:1/no/such:1",
 		"connection refused")
 	s.Berth("status").Want(t, 0, "Trouble:", "job/nothing", "127.0.0.1:1/no/such:1")
 }

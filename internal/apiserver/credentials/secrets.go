@@ -332,7 +332,7 @@ func (a *SecretsAPI) deleteSecret(w http.ResponseWriter, r *http.Request) error 
 		if users := usersOf(d.Snap, in)[secretName{in, name}]; len(users) > 0 && !route.Flag(r, "force") {
 			return respond.Problemf(http.StatusConflict,
 				"the secret %s/%s is used by %s: their next tasks would wait for it. Delete these first, or "+
-					"take it out of what they run; with force it is deleted all the same",
+					"take it out of what they run",
 				in, name, someOf(users))
 		}
 		d.Remove(d.Prefix.Secret(in, name), e.Modified, cluster.Event{

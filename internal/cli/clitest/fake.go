@@ -213,6 +213,7 @@ func NewFakeAt(listener net.Listener, worlds ...State) *Fake { //nolint:funlen /
 	})
 	mux.HandleFunc("GET /v1/tasks/{id}/logs", f.streamLogs)
 	mux.HandleFunc("GET /v1/tasks/{id}/exec", f.serveExec)
+	mux.HandleFunc("GET /v1/tasks/{id}/forward", f.refuseForward)
 	f.Server = httptest.NewUnstartedServer(mux)
 	if listener != nil {
 		_ = f.Listener.Close() // the given listener replaces it
@@ -496,7 +497,14 @@ func filterTasks(tasks []api.TaskView, r *http.Request) []api.TaskView {
 			service, job = "", t.Owner.Name
 		}
 		return no("service", service) || no("job", job) || no("node", t.Node) || no("cluster", t.Owner.Cluster) ||
-			no("state", string(t.State)) || q.Get("all") == "" && t.State.Terminal()
+			no("state", string(t.State)) || q.Get("all") == "" && t.State.Terminal() && !isFinalOfJob(tasks, t)
+	})
+}
+
+// isFinalOfJob reports whether an attempt is the newest one of a job's task. Lists of tasks contain it after its end.
+func isFinalOfJob(tasks []api.TaskView, t api.TaskView) bool {
+	return t.Owner.Kind == cluster.KindJob && !slices.ContainsFunc(tasks, func(v api.TaskView) bool {
+		return v.ID == t.ID && (v.Attempt > t.Attempt || v.State == cluster.StatePending && v.Attempt == 0)
 	})
 }
 
@@ -513,7 +521,7 @@ func (f *Fake) listEvents(w State, r *http.Request) any {
 		return after != "" && e.ID <= after || no("node", e.Node) || no("task", string(e.Task)) ||
 			no("cluster", e.Cluster) || no("types", e.Type) ||
 			no("reasons", string(e.Reason)) || no("service", owner[cluster.KindService]) ||
-			no("job", owner[cluster.KindJob]) || no("since", "1h0m0s")
+			no("job", owner[cluster.KindJob]) || no("cron", owner[cluster.KindCron]) || no("since", "1h0m0s")
 	}))
 }
 
@@ -543,4 +551,18 @@ func (f *Fake) serveExec(w http.ResponseWriter, r *http.Request) {
 		send(client.ChannelStderr, string(msg[1:]))
 	}
 	send(client.ChannelExit, `{"code":3}`)
+}
+
+// RefusedForward is the error of every forwarded connection.
+const RefusedForward = "port 1 does not answer: nothing listens there (connection refused)"
+
+// refuseForward imitates a port without a listener. It reads nothing, so a client that sends sees a broken connection.
+func (f *Fake) refuseForward(w http.ResponseWriter, r *http.Request) {
+	conn, err := websocket.Accept(w, r, nil)
+	if err != nil {
+		return
+	}
+	text, _ := json.Marshal(client.ExecExit{Error: RefusedForward})
+	_ = conn.Write(r.Context(), websocket.MessageBinary, append([]byte{client.ChannelExit}, text...))
+	_ = conn.CloseNow()
 }

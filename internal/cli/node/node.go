@@ -60,20 +60,34 @@ func (l *listCommand) run(ctx context.Context, c *client.Client, _ []string) err
 }
 
 // statusCommand is `berth node status`.
-type statusCommand struct{ *session.Session }
+type statusCommand struct {
+	*session.Session
+	all bool
+}
 
 func newNodeStatusCommand(sess *session.Session) *cobra.Command {
-	s := &statusCommand{sess}
-	return &cobra.Command{
+	s := &statusCommand{Session: sess}
+	cmd := &cobra.Command{
 		Use: "status NODE", Short: "Show a node, its facts and its tasks",
+		Long: "Show a node, its facts, its troubles, and its tasks as 'berth ps' lists them: those that have not\n" +
+			"ended, and recent failures. --all also lists the other ended tasks.",
 		Args:              session.Arguments(1, 1, "the name of a node"),
 		ValidArgsFunction: sess.CompleteNames(wording.KindNode),
 		RunE:              sess.WithClient(s.run),
 	}
+	cmd.Flags().BoolVarP(&s.all, "all", "a", false, "include all ended tasks and attempts")
+	return cmd
 }
 
 func (s *statusCommand) run(ctx context.Context, c *client.Client, args []string) error {
-	return PrintStatus(ctx, s.Session, c, strings.TrimPrefix(args[0], wording.KindNode+"/"))
+	n, err := readNode(ctx, c, strings.TrimPrefix(args[0], wording.KindNode+"/"))
+	if err != nil {
+		return err
+	}
+	if s.all {
+		return printStatus(ctx, s.Session, c, n, &fetch.CurrentTasks{Now: s.Now(), All: true}, "")
+	}
+	return printStatus(ctx, s.Session, c, n, &fetch.CurrentTasks{Now: s.Now()}, "-a")
 }
 
 // serverNames returns the names of the servers by id, for a wide table. On an error the table shows ids.
@@ -123,21 +137,32 @@ func executorsText(facts []cluster.ExecutorFact) string {
 	return strings.Join(names, ",")
 }
 
-// PrintStatus prints one node with its troubles and tasks.
+// PrintStatus prints one node with its troubles, and its tasks that have not ended or failed recently.
 func PrintStatus(ctx context.Context, sess *session.Session, c *client.Client, text string) error {
+	n, err := readNode(ctx, c, text)
+	if err != nil {
+		return err
+	}
+	return printStatus(ctx, sess, c, n, &fetch.CurrentTasks{Now: sess.Now()}, "'berth node status "+n.Name+" -a'")
+}
+
+// readNode reads the node with a name, or the only one whose name begins with it.
+func readNode(ctx context.Context, c *client.Client, text string) (api.NodeView, error) {
 	nodes, err := session.ListNodes(ctx, c)
 	if err != nil {
-		return err
+		return api.NodeView{}, err
 	}
-	n, err := findNode(nodes, text)
-	if err != nil {
-		return err
-	}
+	return findNode(nodes, text)
+}
+
+// printStatus prints a node with its troubles and the tasks of the list. Way says how to show the other tasks.
+func printStatus(ctx context.Context, sess *session.Session, c *client.Client, n api.NodeView,
+	list *fetch.CurrentTasks, way string,
+) error {
 	if sess.WantsData() {
 		return sess.PrintData(n)
 	}
-	tasks, err := session.ListTasks(ctx, c, client.TaskFilter{Node: n.Name})
-	if err != nil {
+	if err := list.Read(ctx, c, client.TaskFilter{Node: n.Name, All: list.All}); err != nil {
 		return err
 	}
 	if err := sess.PrintTable(nodeTable(sess, []api.NodeView{n}, serverNames(ctx, sess, c))); err != nil {
@@ -154,11 +179,11 @@ func PrintStatus(ctx context.Context, sess *session.Session, c *client.Client, t
 	if err := trouble.PrintSection(sess, own, troubles, "berth node status "+n.Name); err != nil {
 		return err
 	}
-	if len(tasks) == 0 {
+	if len(list.Tasks)+list.Hidden == 0 {
 		return nil
 	}
 	sess.Printf("")
-	return tables.PrintTasks(sess, tasks, nil)
+	return tables.PrintCurrentTasks(sess, list, nil, way)
 }
 
 // nodeFactsTable returns the facts about a node.
@@ -180,7 +205,7 @@ func nodeFactsTable(sess *session.Session, n api.NodeView) output.Table {
 	}
 	if h := n.Heartbeat; h != nil {
 		facts.Add("heard", fmt.Sprintf("%s ago, every %s", wording.Span(time.Duration(h.Age)),
-			time.Duration(h.Interval)))
+			output.Duration(time.Duration(h.Interval))))
 	}
 	if u := n.Used; u != nil {
 		facts.Add("uses", fmt.Sprintf("%s of %s CPUs, %s of %s memory, %s of %s disk; load %.2f",

@@ -179,9 +179,9 @@ func printSnapshot(sess *session.Session, info store.SnapshotInfo) error {
 	}
 	t := output.Table{Titles: []string{"", ""}}
 	if !info.Taken.IsZero() {
-		t.Add("newest record", info.Taken.UTC().Format(time.RFC3339))
+		t.Add("newest record", output.FormatSecond(info.Taken))
 	}
-	t.Add("saved", info.Saved.UTC().Format(time.RFC3339)+" by berth "+info.Build)
+	t.Add("saved", output.FormatSecond(info.Saved)+" by berth "+info.Build)
 	t.Add("size", cluster.Bytes(info.Size).String())
 	t.Add("revision", fmt.Sprint(info.Revision))
 	for _, domain := range slices.Sorted(maps.Keys(info.Leaders)) {
@@ -320,7 +320,7 @@ func (s *silenceOverrideCommand) run(cmd *cobra.Command, _ []string) error {
 	case s.during == 0:
 		s.Printf("the override has ended: during a mass silence, tasks of silent nodes are not replaced")
 	default:
-		s.Printf("tasks of silent nodes are replaced until %s", v.RescheduleUntil.UTC().Format(time.RFC3339))
+		s.Printf("tasks of silent nodes are replaced until %s", output.FormatSecond(v.RescheduleUntil))
 	}
 	return nil
 }

@@ -108,7 +108,7 @@ func checkToken(cmd *cobra.Command, r *api.TokenRequest) error {
 		list.Add("--role %q: want admin, operator, submitter or viewer, or with --join node or server", r.Role)
 	}
 	if r.Life < 0 {
-		list.Add("--ttl %v: want a positive duration", time.Duration(r.Life))
+		list.Add("--ttl %s: want a positive duration", output.Duration(time.Duration(r.Life)))
 	}
 	if r.Uses < 0 {
 		list.Add("--uses %d: want at least 1", r.Uses)
@@ -135,7 +135,7 @@ func tokenValidity(v api.TokenView) string {
 		parts = append(parts, "for cluster "+strings.Join(v.Clusters, ", "))
 	}
 	if !v.Expires.IsZero() {
-		parts = append(parts, "until "+v.Expires.UTC().Format(time.RFC3339))
+		parts = append(parts, "until "+output.FormatMinute(v.Expires))
 	}
 	if len(parts) == 0 {
 		return ""
@@ -177,7 +177,7 @@ func (l *tokenLsCommand) table(tokens []api.TokenView) output.Table {
 			uses = output.Share(strconv.Itoa(v.Used), strconv.Itoa(max(v.Uses, 1)))
 		}
 		if !v.Expires.IsZero() {
-			expires = v.Expires.UTC().Format("2006-01-02 15:04")
+			expires = output.FormatMinute(v.Expires)
 		}
 		t.Add(v.ID, v.Name, string(v.Role), string(v.State), string(v.Purpose), strings.Join(v.Clusters, ","), uses,
 			l.Age(v.Created), expires, v.By)

@@ -33,9 +33,10 @@ web     healthy    3/3  a1
 éclair  failing  10/12  b2  a long message about it
 `},
 		{"narrow terminal", Layout{Width: 40}, `
-NAME    STATE    TASKS  MESSAGE
+NAME    STATE    TASKS
 web     healthy    3/3
-éclair  failing  10/12  a long message …
+éclair  failing  10/12
+    a long message about it
 `},
 		{"colours", Layout{Color: true, Width: 80}, "\nNAME    STATE    TASKS  MESSAGE\n" +
 			"web     \x1b[32mhealthy\x1b[0m    3/3\néclair  \x1b[31mfailing\x1b[0m  10/12  a long message about it\n"},

@@ -65,5 +65,8 @@ func FormatAbove(n, usual int) string {
 	return strconv.Itoa(n)
 }
 
-// FormatMinute writes a time to the minute, in UTC.
-func FormatMinute(at time.Time) string { return at.UTC().Format("2006-01-02 15:04") }
+// FormatMinute writes a time for people to the minute: in the local zone, with date and zone.
+func FormatMinute(at time.Time) string { return at.Local().Format("2006-01-02 15:04 MST") }
+
+// FormatSecond writes a time for people to the second: in the local zone, with date and zone.
+func FormatSecond(at time.Time) string { return at.Local().Format("2006-01-02 15:04:05 MST") }

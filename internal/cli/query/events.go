@@ -55,12 +55,19 @@ func NewEventsCommand(sess *session.Session) *cobra.Command {
 		"cron": wording.KindCron, "task": wording.KindTask,
 		"node": wording.KindNode,
 	})
+	session.RegisterCompletion(cmd, "type",
+		cobra.FixedCompletions(eventTypes(), cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
 func (e *eventsCommand) run(cmd *cobra.Command, _ []string) error {
 	if err := parseEventSubjects(cmd, &e.options.EventFilter); err != nil {
 		return err
+	}
+	for _, t := range e.options.Types {
+		if !isEventType(t) {
+			return &session.UsageError{Command: cmd.CommandPath(), Message: unknownTypeText(t)}
+		}
 	}
 	c, err := e.Connect()
 	if err != nil {
@@ -72,42 +79,15 @@ func (e *eventsCommand) run(cmd *cobra.Command, _ []string) error {
 	return e.print(cmd.Context(), c)
 }
 
-// parseEventSubjects reads the values of the filter flags like arguments. "prod/web" and "service/prod/web" also set
-// the cluster; "web.1.0" is a task of the default cluster.
+// parseEventSubjects reads the values of the filter flags like arguments. "web.1.0" is a task of the default cluster.
 func parseEventSubjects(cmd *cobra.Command, f *client.EventFilter) error {
-	for _, flag := range []struct {
-		kind string
-		text *string
-	}{
-		{wording.KindService, &f.Service},
-		{wording.KindJob, &f.Job},
-		{wording.KindCron, &f.Cron},
-		{wording.KindNode, &f.Node},
-	} {
-		if *flag.text == "" {
-			continue
-		}
-		text := *flag.text
-		if strings.Count(text, "/") == 1 && session.ParseKind(text[:strings.Index(text, "/")]) == "" {
-			text = flag.kind + "/" + text
-		}
-		n, err := session.ParseName(cmd, text, flag.kind)
-		if err != nil {
-			return fmt.Errorf("--%s: %w", flag.kind, err)
-		}
-		*flag.text = n.Name
-		switch {
-		case n.Cluster == "":
-		case f.Cluster != "" && f.Cluster != n.Cluster:
-			return &session.UsageError{
-				Command: cmd.CommandPath(),
-				Message: fmt.Sprintf("--%s names cluster %s, and --cluster %s: leave one of them out", flag.kind,
-					n.Cluster,
-					f.Cluster),
-			}
-		default:
-			f.Cluster = n.Cluster
-		}
+	if err := session.ParseFilterNames(cmd, &f.Cluster,
+		session.FilterName{Kind: wording.KindService, Text: &f.Service},
+		session.FilterName{Kind: wording.KindJob, Text: &f.Job},
+		session.FilterName{Kind: wording.KindCron, Text: &f.Cron},
+		session.FilterName{Kind: wording.KindNode, Text: &f.Node},
+	); err != nil {
+		return err
 	}
 	if f.Task == "" {
 		return nil
@@ -144,6 +124,14 @@ func (e *eventsCommand) print(ctx context.Context, c *client.Client) error {
 		}
 		more = page.Next != ""
 	}
+	if len(kept) == 0 { // the filter may name what does not exist
+		f := session.Filter{
+			Cluster: o.Cluster, Service: o.Service, Job: o.Job, Cron: o.Cron, Node: o.Node,
+		}
+		if err := f.CheckExists(ctx, c); err != nil {
+			return err
+		}
+	}
 	if e.WantsData() && !e.follow {
 		return e.PrintData(output.EmptyIfNil(kept))
 	}
@@ -154,7 +142,7 @@ func (e *eventsCommand) print(ctx context.Context, c *client.Client) error {
 	}
 	if !e.follow {
 		if len(kept) == 0 {
-			e.Messagef("no kept event matches")
+			e.Messagef("No matching events.")
 		}
 		return nil
 	}
@@ -179,9 +167,9 @@ func printEvent(sess *session.Session, e api.EventView) error {
 	if sess.WantsData() {
 		return sess.PrintItem(e)
 	}
-	at := e.At.Local().Format("15:04:05")
+	at := output.FormatSecond(e.At)
 	if sess.Format == output.OutputWide {
-		at = e.ID + "  " + e.At.UTC().Format("2006-01-02T15:04:05.000Z")
+		at = e.ID + "  " + e.At.Local().Format("2006-01-02 15:04:05.000 MST")
 	}
 	word := fmt.Sprintf("%-20s", e.Type) // the width of the longest type, task.record-restored
 	if sess.HasColors(sess.Stdout) {

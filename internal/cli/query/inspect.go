@@ -499,5 +499,6 @@ func stripDefaults(object any) ([]byte, cluster.Kind, error) {
 	}
 	shorten(tree)
 	_, own := means()
-	return own, kind, nil
+	own, err = output.ReadableAs(reflect.TypeOf(object), own)
+	return own, kind, err
 }

@@ -29,15 +29,16 @@ func NewPsCommand(sess *session.Session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ps",
 		Short: "List tasks, problems first",
-		Long: "List tasks, problems first. While the tasks of a service have several versions, VERSION shows new,\n" +
-			"old or canary.",
+		Long: "List tasks, problems first: tasks that have not ended, and failures of the last hour, at most the\n" +
+			"newest 10 of a service or job. --all and --state also list the other ended tasks. While the tasks of\n" +
+			"a service have several versions, VERSION shows new, old or canary.",
 		Args: session.Arguments(0, 0, ""),
 		RunE: p.run,
 	}
 	sess.AddTaskFilterFlags(cmd, &p.filter)
 	cmd.Flags().StringVar(&p.cron, "cron", "", "only tasks of jobs of this `cron`")
 	cmd.Flags().StringVar(&p.filter.State, "state", "", "only tasks in this `state`, such as running")
-	cmd.Flags().BoolVarP(&p.filter.All, "all", "a", false, "include ended attempts")
+	cmd.Flags().BoolVarP(&p.filter.All, "all", "a", false, "include all ended tasks and attempts")
 	sess.CompleteFlags(cmd, map[string]string{"cron": wording.KindCron})
 	session.RegisterCompletion(cmd, "state",
 		cobra.FixedCompletions(enum.Words(reflect.TypeFor[cluster.State]()), cobra.ShellCompDirectiveNoFileComp))
@@ -45,29 +46,41 @@ func NewPsCommand(sess *session.Session) *cobra.Command {
 }
 
 func (p *psCommand) run(cmd *cobra.Command, _ []string) error {
+	if err := session.ParseTaskFilter(cmd, &p.filter); err != nil {
+		return err
+	}
+	if states := enum.Words(reflect.TypeFor[cluster.State]()); p.filter.State != "" &&
+		!slices.Contains(states, p.filter.State) {
+		return &session.UsageError{
+			Command: cmd.CommandPath(), Message: session.UnknownWord("--state", p.filter.State, states),
+		}
+	}
 	c, err := p.Connect()
 	if err != nil {
 		return err
 	}
-	tasks, err := session.ListTasks(cmd.Context(), c, p.filter)
-	if err != nil {
+	list := fetch.CurrentTasks{Now: p.Now(), All: p.filter.All || p.filter.State != ""}
+	if p.cron != "" {
+		if list.Keep, err = madeByCron(cmd, c, p.cron); err != nil {
+			return err
+		}
+	}
+	if err := list.Read(cmd.Context(), c, p.filter); err != nil {
 		return err
 	}
-	if len(tasks) == 0 {
-		if err := session.CheckFilter(cmd.Context(), c, p.filter.Node, p.filter.Cluster); err != nil {
+	if len(list.Tasks)+list.Hidden == 0 {
+		f := session.Filter{
+			Cluster: p.filter.Cluster, Service: p.filter.Service, Job: p.filter.Job, Node: p.filter.Node,
+		}
+		if err := f.CheckExists(cmd.Context(), c); err != nil {
 			return err
 		}
 	}
-	if p.cron != "" {
-		if tasks, err = filterByCron(cmd, c, tasks, p.cron); err != nil {
-			return err
-		}
-	}
-	return tables.PrintTasks(p.Session, tasks, tables.ReadMixedVersions(cmd.Context(), c, tasks))
+	return tables.PrintCurrentTasks(p.Session, &list, tables.ReadMixedVersions(cmd.Context(), c, list.Tasks), "-a")
 }
 
-// filterByCron keeps the tasks of the jobs that a cron made.
-func filterByCron(cmd *cobra.Command, c *client.Client, tasks []api.TaskView, text string) ([]api.TaskView, error) {
+// madeByCron returns the condition that a task is of a job that a cron made.
+func madeByCron(cmd *cobra.Command, c *client.Client, text string) (func(api.TaskView) bool, error) {
 	n, err := session.ParseName(cmd, text, wording.KindCron)
 	if err != nil {
 		return nil, err
@@ -84,5 +97,5 @@ func filterByCron(cmd *cobra.Command, c *client.Client, tasks []api.TaskView, te
 	for _, j := range jobs {
 		made[j.Owner()] = true
 	}
-	return slices.DeleteFunc(tasks, func(t api.TaskView) bool { return !made[t.Owner] }), nil
+	return func(t api.TaskView) bool { return made[t.Owner] }, nil
 }

@@ -104,9 +104,13 @@ func printManifest(sess *session.Session, view, manifest any) error {
 	if sess.WantsData() {
 		return sess.PrintData(view)
 	}
+	text, err := output.Readable(manifest)
+	if err != nil {
+		return err
+	}
 	plain := *sess
 	plain.Format, plain.Template = output.OutputYAML, nil
-	return plain.PrintData(manifest)
+	return plain.PrintData(text)
 }
 
 func printDefinition(ctx context.Context, sess *session.Session, c *client.Client, ref cluster.Ref) error {

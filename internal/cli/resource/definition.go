@@ -63,6 +63,8 @@ func (d *definitionListCommand) run(ctx context.Context, c *client.Client, args 
 	case len(all) == 0:
 		d.Messagef("No task definitions.")
 		return nil
+	case d.Format == output.OutputName:
+		return session.PrintNames(d.Session, all)
 	}
 	users, err := definitionUsers(ctx, c)
 	if err != nil {

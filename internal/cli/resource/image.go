@@ -117,6 +117,10 @@ func printImages(sess *session.Session, reply api.ImagesReply) error {
 		if err := sess.PrintData(output.EmptyIfNil(reply.Items)); err != nil {
 			return err
 		}
+	case len(reply.Items) > 0 && sess.Format == output.OutputName:
+		if err := session.PrintNames(sess, reply.Items); err != nil {
+			return err
+		}
 	case len(reply.Items) > 0:
 		t := imageTable(sess, reply.Items)
 		if err := sess.PrintTable(t); err != nil {

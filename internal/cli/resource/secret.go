@@ -103,12 +103,10 @@ func readSecretValue(sess *session.Session, cmd *cobra.Command, file string) ([]
 		}
 		defer f.Close()
 		from, what = f, file
-	} else if f, ok := sess.Stdin.(*os.File); ok {
-		if info, err := f.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
-			return nil, &session.UsageError{
-				Command: cmd.CommandPath(),
-				Message: "standard input is a terminal, which would show the value: use --file or a pipe",
-			}
+	} else if f, ok := sess.Stdin.(*os.File); ok && output.TerminalWidth(f) > 0 {
+		return nil, &session.UsageError{
+			Command: cmd.CommandPath(),
+			Message: "standard input is a terminal, which would show the value: use --file or a pipe",
 		}
 	}
 	value, err := io.ReadAll(io.LimitReader(from, int64(cluster.MaxSecret)+2))

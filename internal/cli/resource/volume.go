@@ -178,6 +178,10 @@ func printVolumes(sess *session.Session, reply api.VolumesReply) error {
 		if err := sess.PrintData(output.EmptyIfNil(reply.Items)); err != nil {
 			return err
 		}
+	case len(reply.Items) > 0 && sess.Format == output.OutputName:
+		if err := session.PrintNames(sess, reply.Items); err != nil {
+			return err
+		}
 	case len(reply.Items) > 0:
 		if err := sess.PrintTable(volumeTable(sess, reply.Items)); err != nil {
 			return err

@@ -239,13 +239,13 @@ func concurrencyText(c cluster.CronConcurrency) string {
 }
 
 func missedText(v api.CronView) string {
-	within := time.Duration(cmp.Or(v.Within, cluster.DefaultCronWithin))
+	within := output.Duration(time.Duration(cmp.Or(v.Within, cluster.DefaultCronWithin)))
 	switch v.Missed {
 	case cluster.CronSkip:
 		return "are skipped"
 	case cluster.CronAll:
-		return "each get a job, if they are no older than " + within.String()
+		return "each get a job, if they are no older than " + within
 	case cluster.CronOnce:
 	}
-	return "get one job for all of them, if the newest is no older than " + within.String()
+	return "get one job for all of them, if the newest is no older than " + within
 }

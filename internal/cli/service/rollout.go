@@ -111,14 +111,14 @@ func printRolloutStatus(ctx context.Context, sess *session.Session, c *client.Cl
 // nil.
 func unsuccessfulEnd(service session.Name, v api.RolloutView, back *api.VersionView) string {
 	switch {
+	case v.State == cluster.RolloutFailed:
+		return fmt.Sprintf("%s: the rollout of %s failed", service, v.Definition)
 	case back != nil && v.State.Ended():
 		return fmt.Sprintf("%s: the rollout of %s failed and was rolled back to %s", service, back.Definition,
 			v.Definition)
 	case back != nil:
 		return fmt.Sprintf("%s: the rollout of %s failed and is being rolled back to %s", service, back.Definition,
 			v.Definition)
-	case v.State == cluster.RolloutFailed:
-		return fmt.Sprintf("%s: the rollout of %s failed", service, v.Definition)
 	case v.State == cluster.RolloutRolledBack:
 		return fmt.Sprintf("%s: the rollout of %s failed and was rolled back", service, v.Definition)
 	case v.State == cluster.RolloutSuperseded:

@@ -38,6 +38,9 @@ func (m *membersCommand) run(ctx context.Context, c *client.Client, _ []string) 
 	if m.WantsData() {
 		return m.PrintData(output.EmptyIfNil(servers))
 	}
+	if m.Format == output.OutputName {
+		return session.PrintNames(m.Session, servers)
+	}
 	return m.PrintTable(serverTable(m.Session, servers))
 }
 

@@ -65,11 +65,7 @@ func (s *Session) CompleteAll(kind string) cobra.CompletionFunc {
 func (s *Session) CompleteFlags(cmd *cobra.Command, kinds map[string]string) {
 	for flag, kind := range kinds { // order-free: each flag has its own completion
 		complete := s.CompleteWith(0, func(ctx context.Context, c *client.Client, _ string) []string {
-			var names []string
-			for _, n := range listNames(ctx, c, kind) {
-				names = append(names, n.Name)
-			}
-			return names
+			return ListKnownNames(ctx, c, kind)
 		})
 		RegisterCompletion(cmd, flag, complete)
 	}
@@ -255,4 +251,13 @@ func CompleteContexts(*cobra.Command, []string, string) ([]string, cobra.ShellCo
 	}
 	f, _ := contexts.Load(path) // a broken file completes nothing
 	return f.Names(), cobra.ShellCompDirectiveNoFileComp
+}
+
+// ListKnownNames returns the names of a kind that the server knows, without cluster.
+func ListKnownNames(ctx context.Context, c *client.Client, kind string) []string {
+	var names []string
+	for _, n := range listNames(ctx, c, kind) {
+		names = append(names, n.Name)
+	}
+	return names
 }

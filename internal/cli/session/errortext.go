@@ -1,7 +1,6 @@
 package session
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,14 +17,12 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/api/client"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/hinted"
 	"github.com/berthd/berth/internal/plain"
 	"github.com/berthd/berth/internal/spelling"
 	"github.com/berthd/berth/internal/store"
-	"github.com/berthd/berth/internal/wording"
 )
 
 // Texts of errors and hints that many commands share.
@@ -207,26 +204,4 @@ func suggestCommand(cmd *cobra.Command, word string) string {
 		return ""
 	}
 	return fmt.Sprintf(": did you mean %q?", cmd.CommandPath()+" "+near)
-}
-
-// CheckFilter returns an error if the node or the cluster of an empty list does not exist. Their name may be misspelt.
-func CheckFilter(ctx context.Context, c *client.Client, node, in string) error {
-	if node != "" {
-		nodes, err := ListNodes(ctx, c)
-		if err != nil {
-			return err
-		}
-		if !slices.ContainsFunc(nodes, func(n api.NodeView) bool { return n.Name == node }) {
-			known := make([]string, len(nodes))
-			for i := range nodes {
-				known[i] = nodes[i].Name
-			}
-			return UnknownError(wording.KindNode, node, known)
-		}
-	}
-	if in == "" {
-		return nil
-	}
-	_, err := FindCluster(ctx, c, in)
-	return err
 }

@@ -65,37 +65,31 @@ func (n Name) WithoutKind() string { return strings.TrimPrefix(n.String(), n.Kin
 
 // ParseName parses an argument of one of the kinds. For a single kind the argument may omit it.
 func ParseName(cmd *cobra.Command, text string, kinds ...string) (Name, error) {
-	want := make([]string, len(kinds))
-	for i, k := range kinds {
-		want[i] = k + "/NAME"
-	}
 	wrong := func(format string, args ...any) (Name, error) {
-		return Name{}, &UsageError{
-			cmd.CommandPath(),
-			fmt.Sprintf(format, args...) + ": want " + strings.Join(want, " or "),
-		}
+		return Name{}, &UsageError{cmd.CommandPath(), fmt.Sprintf(format, args...)}
 	}
 	parts := strings.Split(text, "/")
 	if len(parts) == 1 && len(kinds) == 1 && text != "" {
 		return Name{Kind: kinds[0], Name: text}, nil
 	}
 	if len(parts) == 1 || parts[0] == "" {
-		return wrong("%q lacks the kind", text)
+		return wrong("%q: say what kind, for example %s/%s", text, kinds[0], cmp.Or(strings.Trim(text, "/"), "NAME"))
 	}
 	n := Name{Kind: ParseKind(parts[0]), Name: parts[len(parts)-1]}
 	owned := n.Kind == wording.KindService || n.Kind == wording.KindJob || n.Kind == wording.KindCron
 	switch {
 	case n.Kind == "":
-		return wrong("%q is not a kind", parts[0])
+		return wrong("%q is not a kind: %s", parts[0], wantWord(strings.ToLower(parts[0]), kinds))
 	case !slices.Contains(kinds, n.Kind):
-		return wrong("%s does not take a %s", cmd.CommandPath(), n.Kind)
+		return wrong("%s does not take a %s: want %s", cmd.CommandPath(), n.Kind,
+			strings.Join(kinds, "/NAME or ")+"/NAME")
 	case len(parts) == 3 && owned:
 		n.Cluster = parts[1]
 	case len(parts) != 2:
-		return wrong("%q is not a name", text)
+		return wrong("%q is not a name: want %s/NAME", text, n.Kind)
 	}
 	if n.Name == "" || len(parts) == 3 && n.Cluster == "" {
-		return wrong("%q has an empty name", text)
+		return wrong("%q has an empty name: want %s/NAME", text, n.Kind)
 	}
 	return n, nil
 }

@@ -19,8 +19,11 @@ import (
 // CheckOutput refuses an unknown --output, and compiles the template or query in it.
 func (s *Session) CheckOutput(cmd *cobra.Command) error {
 	known := []string{output.OutputTable, output.OutputWide, output.OutputJSON, output.OutputYAML}
-	if slices.Contains(known, s.Format) {
+	if slices.Contains(known, s.Format) || s.Format == output.OutputName && cmd.Annotations[listAnnotation] != "" {
 		return nil
+	}
+	if s.Format == output.OutputName {
+		return &UsageError{cmd.CommandPath(), "-o name: it is for commands that list objects, such as 'berth ps'"}
 	}
 	var err error
 	if s.Template, err = output.NewTemplate(s.Format); s.Template != nil || err != nil {
@@ -28,7 +31,8 @@ func (s *Session) CheckOutput(cmd *cobra.Command) error {
 	}
 	return &UsageError{
 		cmd.CommandPath(),
-		fmt.Sprintf("-o %s: want one of %s, jsonpath=PATH, go-template=TEMPLATE", s.Format, strings.Join(known, ", ")),
+		fmt.Sprintf("-o %s: want one of %s, name, jsonpath=PATH, go-template=TEMPLATE", s.Format,
+			strings.Join(known, ", ")),
 	}
 }
 
@@ -94,11 +98,13 @@ func (s *Session) PrintItem(v any) error {
 func (s *Session) PrintTable(t output.Table) error {
 	_, err := io.WriteString(s.Stdout, t.Render(output.Layout{
 		Wide: s.Format == output.OutputWide, Color: s.HasColors(s.Stdout), Width: output.TerminalWidth(s.Stdout),
+		NoTitles: s.NoHeaders,
 	}))
 	return err
 }
 
-// PrintList prints a list: its elements for programs, else a table, or the message none for a list without elements.
+// PrintList prints a list: its elements for programs, their names, or a table. For a list without elements it prints the
+// message none.
 func PrintList[T any](s *Session, all []T, none string, table func([]T) output.Table) error {
 	switch {
 	case s.WantsData():
@@ -106,6 +112,8 @@ func PrintList[T any](s *Session, all []T, none string, table func([]T) output.T
 	case len(all) == 0:
 		s.Messagef("%s", none)
 		return nil
+	case s.Format == output.OutputName:
+		return PrintNames(s, all)
 	}
 	return s.PrintTable(table(all))
 }

@@ -25,6 +25,7 @@ type Session struct {
 	TokenFile, CAFile, CAHash string
 	Format                    string
 	Template                  output.Template // for -o jsonpath and go-template, else nil
+	NoHeaders                 bool            // print tables without their titles
 }
 
 // New returns a session with these streams. The flags set its other fields.

@@ -5,7 +5,10 @@ import "slices"
 // isReadingWord reports whether a word reads objects on the command lines of other systems. It is no misspelling of a
 // command that changes something: "secret get" does not mean "secret set".
 func isReadingWord(word string) bool {
-	words := []string{"cat", "describe", "dump", "get", "list", "ls", "print", "read", "show", "view"}
+	words := []string{
+		"cat", "describe", "dump", "fetch", "find", "get", "info", "inspect", "list", "ls", "print", "read", "show",
+		"stat", "status", "view",
+	}
 	return slices.Contains(words, word)
 }
 

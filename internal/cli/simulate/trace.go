@@ -182,14 +182,18 @@ func (s *simulation) printReplay(v *whatif.Replayed) (bool, error) {
 	}}
 	number := strconv.Itoa
 	t.Add(v.Trace, number(v.Jobs), number(v.Tasks), number(v.Begun), number(v.Ended), number(v.Running),
-		number(v.Waiting), v.Lasted.String())
+		number(v.Waiting), output.Duration(time.Duration(v.Lasted)))
 	if err := s.PrintTable(t); err != nil {
 		return true, err
 	}
 	s.Printf("")
 	t = output.Table{Titles: []string{"JOBS STARTED", "WAITED>", "MEAN>", "HALF>", "99%>", "LONGEST>"}}
 	w := &v.Waits
-	t.Add(number(v.Begun), number(w.Waited), w.Mean.String(), w.Median.String(), w.P99.String(), w.Longest.String())
+	row := []string{number(v.Begun), number(w.Waited)}
+	for _, d := range []cluster.Duration{w.Mean, w.Median, w.P99, w.Longest} {
+		row = append(row, output.Duration(time.Duration(d)))
+	}
+	t.Add(row...)
 	if err := s.PrintTable(t); err != nil {
 		return true, err
 	}

@@ -61,6 +61,7 @@ type forwarding struct {
 	mu        sync.Mutex
 	nextTask  int    // index for the next connection among the service's tasks
 	lastFault string // the last printed fault
+	faultAt   time.Time
 	slots     chan struct{}
 }
 
@@ -303,12 +304,15 @@ func (f *forwarding) listen(ctx context.Context, l net.Listener, port string, wo
 	}
 }
 
-// printFault prints a fault unless it equals the last one.
+// faultInterval is the minimum interval between two lines with the same fault.
+const faultInterval = 2 * time.Second
+
+// printFault prints a fault unless it equals one that was printed less than faultInterval ago.
 func (f *forwarding) printFault(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if err.Error() != f.lastFault {
-		f.lastFault = err.Error()
+	if now := f.Now(); err.Error() != f.lastFault || now.Sub(f.faultAt) >= faultInterval {
+		f.lastFault, f.faultAt = err.Error(), now
 		f.Messagef("berth: a connection to %s: %v", f, err)
 	}
 }
@@ -328,11 +332,14 @@ func (f *forwarding) forward(ctx context.Context, local net.Conn, port string) e
 	sent := make(chan struct{})
 	go func() {
 		defer close(sent)
-		if _, err := io.Copy(struct{ io.Writer }{remote}, local); err != nil {
+		from := &localReader{Reader: local}
+		_, err := io.Copy(struct{ io.Writer }{remote}, from)
+		switch {
+		case from.err != nil:
 			_ = remote.Close() // the local program closed the connection
-			return
-		}
-		_ = remote.CloseWrite() // the reading side reports a broken connection
+		case err == nil:
+			_ = remote.CloseWrite()
+		} // the reading side reports a broken connection, with its cause
 	}()
 	near := &localWriter{Writer: local}
 	_, err = io.Copy(near, struct{ io.Reader }{remote})
@@ -351,6 +358,22 @@ func (f *forwarding) forward(ctx context.Context, local net.Conn, port string) e
 	_ = local.Close()
 	<-sent
 	return err
+}
+
+// localReader records errors of the local connection other than its end, to distinguish them from errors of the remote
+// one.
+type localReader struct {
+	io.Reader
+	err error
+}
+
+// Read implements io.Reader.
+func (l *localReader) Read(b []byte) (n int, err error) {
+	n, err = l.Reader.Read(b)
+	if err != nil && !errors.Is(err, io.EOF) {
+		l.err = err
+	}
+	return n, err
 }
 
 // localWriter records errors of the local connection, to distinguish them from errors of the remote one.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/api/client"
+	"github.com/berthd/berth/internal/cli/fetch"
 	"github.com/berthd/berth/internal/cli/output"
 	"github.com/berthd/berth/internal/cli/session"
 	"github.com/berthd/berth/internal/cluster"
@@ -81,6 +82,20 @@ func PrintTasks(sess *session.Session, tasks []api.TaskView, mixed map[cluster.O
 	})
 }
 
+// PrintCurrentTasks prints tasks like PrintTasks. Below the table it says how many ended tasks are not shown, and the way
+// to show them.
+func PrintCurrentTasks(sess *session.Session, list *fetch.CurrentTasks,
+	mixed map[cluster.OwnerRef]api.ServiceView, way string,
+) error {
+	if err := PrintTasks(sess, list.Tasks, mixed); err != nil {
+		return err
+	}
+	if text := list.HiddenText(way); text != "" && !sess.WantsData() {
+		sess.Messagef("%s", text)
+	}
+	return nil
+}
+
 // replacedRank is the sort rank of attempts that have a newer attempt.
 const replacedRank = 8
 
@@ -93,7 +108,7 @@ func TaskTable(sess *session.Session, tasks []api.TaskView, mixed map[cluster.Ow
 	for _, v := range tasks {
 		started := ""
 		if !v.Started.IsZero() {
-			started = v.Started.UTC().Format("2006-01-02T15:04:05Z")
+			started = output.FormatSecond(v.Started)
 		}
 		t.Add(wording.ShortTask(v.ID), taskview.State(v), v.Node, addressesText(v), v.Definition.String(),
 			versionWord(v, mixed[v.Owner]), output.FormatAbove(v.Attempt, 1),

@@ -134,8 +134,17 @@ func (t *topCommand) run(cmd *cobra.Command, args []string) error {
 	if err := list.Err(cmd); err != nil {
 		return err
 	}
+	if err := session.ParseTaskFilter(cmd, &t.filter); err != nil {
+		return err
+	}
 	c, err := t.Connect()
 	if err != nil {
+		return err
+	}
+	only := session.Filter{
+		Cluster: t.filter.Cluster, Service: t.filter.Service, Job: t.filter.Job, Node: t.filter.Node,
+	}
+	if err := only.CheckExists(cmd.Context(), c); err != nil {
 		return err
 	}
 	if t.times == 0 && canShowScreen(t.Session) {

@@ -39,21 +39,8 @@ func MostUrgent(ctx context.Context, c *client.Client, n session.Name) (*api.Tro
 // Print prints troubles, each with its next step.
 func Print(sess *session.Session, found []api.Trouble) error {
 	t := output.Table{Titles: []string{"", "", ""}, Indent: "  ", StateColumn: 1}
-	objects, states := 0, 0
 	for _, tr := range found {
-		objects, states = max(objects, len(tr.Object)), max(states, len(tr.State))
-	}
-	room := 0
-	if width := output.TerminalWidth(sess.Stdout); width > 0 {
-		room = width - objects - states - len("  ")*3
-	}
-	for _, tr := range found {
-		for i, line := range output.Wrap(wording.ShortTasks(tr.Cause), room) {
-			if i > 0 {
-				tr.Object, tr.State = "", ""
-			}
-			t.Add(tr.Object, tr.State, line)
-		}
+		t.Add(tr.Object, tr.State, wording.ShortTasks(tr.Cause))
 		if tr.Next != "" {
 			t.Add("", "", "→ "+tr.Next)
 		}

@@ -59,8 +59,8 @@ func (p *Progress) Show() {
 	var lines []string
 	for _, done := range []bool{false, true} {
 		for _, t := range p.targets {
-			if t.done == done && len(lines) < most {
-				lines = append(lines, output.Truncate(p.mark(t)+" "+p.format(t), p.width-1))
+			if own := p.wrap(t); t.done == done && len(lines)+len(own) <= most {
+				lines = append(lines, own...)
 			}
 		}
 	}
@@ -71,6 +71,34 @@ func (p *Progress) Show() {
 	}
 	p.drawn = len(lines)
 	fmt.Fprint(p.sess.Stderr, b.String())
+}
+
+// maxTargetLines is how many lines of a terminal a target has at most.
+const maxTargetLines = 4
+
+// wrap returns the lines of a target on a terminal. A text that is too long for its line continues below, so that the
+// reason at its end is seen.
+func (p *Progress) wrap(t *Target) []string {
+	width := p.width - 1
+	line := p.mark(t) + " " + p.format(t)
+	if utf8.RuneCountInString(line) <= width {
+		return []string{line}
+	}
+	const indent = "    "
+	head, rest, found := strings.Cut(strings.TrimSpace(t.Line), "  ") // the state, and the text after it
+	if !found {
+		head, rest = "", t.Line
+	}
+	lines := []string{output.Truncate(strings.TrimSpace(fmt.Sprintf("%s %-*s  %s", p.mark(t), p.label, t.Name, head)),
+		width)}
+	for i, part := range output.Wrap(rest, width-len(indent)) {
+		if i == maxTargetLines-1 {
+			lines[i] = output.Truncate(lines[i]+" "+part, width)
+			break
+		}
+		lines = append(lines, indent+output.Truncate(part, width-len(indent)))
+	}
+	return lines
 }
 
 // Note prints a message between two updates.

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/api/client"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/wording"
@@ -21,7 +22,7 @@ func (t *Target) readChanged(ctx context.Context, c *client.Client, now time.Tim
 		err = t.readService(ctx, c, now)
 	}
 	if client.StatusOf(err) == http.StatusNotFound {
-		t.giveUp("was deleted")
+		t.giveUpAs("was deleted")
 		err = nil
 	}
 	if err != nil {
@@ -62,7 +63,7 @@ func (t *Target) readService(ctx context.Context, c *client.Client, now time.Tim
 	case cluster.ServiceHealthy:
 		t.done = s.Healthy >= s.Desired && s.Updated >= s.Desired && t.rollout == nil
 	case cluster.ServiceDeleting:
-		t.giveUp("was deleted")
+		t.giveUpAs("was deleted")
 	}
 	return nil
 }
@@ -86,7 +87,21 @@ func (t *Target) readJob(ctx context.Context, c *client.Client) error {
 	case s.State == cluster.JobSucceeded:
 		t.done = true
 	case s.Done() || s.State == cluster.JobDeleting:
-		t.giveUp(string(s.State))
+		t.giveUpAs(jobEnd(s.State))
 	}
 	return nil
+}
+
+// jobEnd says how a job ended without success, as the continuation of its name.
+func jobEnd(s api.JobState) string {
+	switch s {
+	case cluster.JobFailed:
+		return "failed"
+	case cluster.JobCancelled:
+		return "was cancelled"
+	case cluster.JobDeleting:
+		return "is being deleted"
+	default:
+		return "is " + string(s)
+	}
 }

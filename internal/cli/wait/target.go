@@ -7,6 +7,7 @@ import (
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/internal/cli/session"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/wording"
 )
 
 // Target is an object to wait for, and what is known of it. Waiter.Wait waits until a service or job is as the command
@@ -25,7 +26,9 @@ type Target struct {
 	Brief   string // Line without values that change often
 	done    bool
 	Failure string // why the wait ended without success
-	notice  string // the next step of a user after a success
+	// isPredicate says that Failure continues the name of the target. IsLate says that the time limit ended the wait.
+	isPredicate, isLate bool
+	notice              string // the next step of a user after a success
 
 	existed bool           // a read found the object
 	id      cluster.TaskID // the complete id of a task
@@ -57,7 +60,33 @@ type preparation struct {
 	readAt       time.Time
 }
 
-func (t *Target) giveUp(why string) { t.done, t.Failure = true, why }
+// giveUp ends the wait without success. The reason has a subject of its own: "its rollout of web@2 failed".
+func (t *Target) giveUp(why string) { t.done, t.Failure, t.isPredicate = true, why, false }
+
+// giveUpAs ends the wait without success. The reason continues the name of the target: "was deleted".
+func (t *Target) giveUpAs(predicate string) {
+	t.giveUp(predicate)
+	t.isPredicate = true
+}
+
+// goal returns the state that the command waits for.
+func (t *Target) goal() string {
+	switch {
+	case t.until != "":
+		return t.until
+	case t.Name.Kind == wording.KindJob:
+		return untilDone
+	}
+	return untilHealthy
+}
+
+// failureText says in a sentence why the wait ended without success.
+func (t *Target) failureText() string {
+	if t.isPredicate {
+		return t.Name.String() + " " + t.Failure
+	}
+	return t.Name.String() + ": " + t.Failure
+}
 
 // setLine sets the state and the message that progress shows.
 func (t *Target) setLine(state, message string) {

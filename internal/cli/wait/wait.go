@@ -53,7 +53,9 @@ const waitLong = "Wait until all the given objects are in the state of --for:\n\
 	"  done     job or task: it succeeded; service: the rollout of the newest version is complete\n" +
 	"  running  service: all its tasks run; job: one of its tasks runs, or all have succeeded;\n" +
 	"           task: it runs\n" +
-	"  gone     the object is deleted and nothing of it is left; task: none of its attempts runs\n\n" +
+	"  gone     the object is deleted and nothing of it is left; task: none of its attempts runs. An\n" +
+	"           object that does not exist is gone if an event of it is kept; otherwise its name is\n" +
+	"           refused, because it may be misspelt\n\n" +
 	"Without --for, the command waits until jobs are done and all other objects are healthy. The command\n" +
 	"checks the present state and changes nothing.\n\n" +
 	"Exit code 0: the state is reached; 1: it is not reached by the end of --timeout, or it cannot be\n" +
@@ -109,7 +111,7 @@ func parseTargets(cmd *cobra.Command, until string, args []string) ([]*Target, e
 	if until != "" && kindsFor(until) == nil {
 		return nil, &session.UsageError{
 			Command: cmd.CommandPath(),
-			Message: fmt.Sprintf("--for %s: want healthy, done, running or gone", until),
+			Message: session.UnknownWord("--for", until, []string{untilHealthy, untilDone, untilRunning, untilGone}),
 		}
 	}
 	for _, text := range args {
@@ -165,17 +167,58 @@ func (t *Target) readState(ctx context.Context, c *client.Client, now time.Time)
 		return err
 	}
 	switch {
+	case t.until == untilGone && !t.existed:
+		if err := t.checkExisted(ctx, c, err); err != nil {
+			return err
+		}
+		fallthrough
 	case t.until == untilGone:
 		t.done, t.trouble = true, nil
 		t.setLine("gone", "")
 	case t.existed:
 		t.trouble = nil
 		t.setLine("gone", "")
-		t.giveUp("it was deleted")
+		t.giveUpAs("was deleted")
 	default:
 		return err
 	}
 	return nil
+}
+
+// checkExisted returns the error for an object that does not exist and of which no event is kept: its name is probably
+// misspelt. Otherwise the object is gone.
+func (t *Target) checkExisted(ctx context.Context, c *client.Client, missing error) error {
+	n := t.Name
+	f := client.EventFilter{Cluster: n.Cluster}
+	switch n.Kind {
+	case wording.KindService:
+		f.Service = n.Name
+	case wording.KindJob:
+		f.Job = n.Name
+	case wording.KindCron:
+		f.Cron = n.Name
+	case wording.KindNode:
+		f.Node = n.Name
+	case wording.KindCluster:
+		f.Cluster = n.Name
+	case wording.KindTask:
+		for _, id := range []string{cluster.DefaultCluster + "." + n.Name, n.Name} {
+			if _, ok := cluster.TaskID(id).Parts(); ok {
+				f.Task = id
+			}
+		}
+		if f.Task == "" {
+			return missing
+		}
+	}
+	page, err := c.Events(ctx, client.EventOptions{EventFilter: f}, client.ListOptions{Limit: 1})
+	if err != nil || len(page.Items) > 0 {
+		return err
+	}
+	if !errors.Is(missing, session.ErrUnknown) { // the answer to a request for one node or cluster
+		return session.UnknownError(n.Kind, n.Name, session.ListKnownNames(ctx, c, n.Kind))
+	}
+	return missing
 }
 
 func (t *Target) readObject(ctx context.Context, c *client.Client, now time.Time) error {
@@ -222,13 +265,10 @@ func (t *Target) readServiceState(ctx context.Context, c *client.Client) error {
 	switch {
 	case t.until == untilGone:
 	case s.State == cluster.ServiceDeleting:
-		t.giveUp("it is being deleted")
+		t.giveUpAs("is being deleted")
 	case stopped:
-		t.trouble = &api.Trouble{
-			Cause: "its tasks are stopped until you start it",
-			Next:  "berth start " + t.Name.String(),
-		}
-		t.giveUp("it is " + string(s.State))
+		t.trouble = &api.Trouble{Next: "berth start " + t.Name.String()}
+		t.giveUpAs("is " + string(s.State))
 	case s.Rollout == cluster.RolloutFailed && t.until != untilRunning,
 		s.Rollout == cluster.RolloutRolledBack && t.until == untilDone:
 		t.giveUp("its rollout " + rolloutEnd(cluster.Version{Definition: v.Definition, State: s.Rollout}))
@@ -264,7 +304,7 @@ func (t *Target) readJobState(ctx context.Context, c *client.Client) error {
 	case s.State == cluster.JobSucceeded, t.until == untilRunning && s.Running > 0:
 		t.done = true
 	case s.Done(), s.State == cluster.JobDeleting:
-		t.giveUp("it is " + string(s.State))
+		t.giveUpAs(jobEnd(s.State))
 	}
 	return nil
 }
@@ -294,7 +334,7 @@ func (t *Target) readTaskState(ctx context.Context, c *client.Client, now time.T
 	case v.State == cluster.StateSucceeded && t.until != untilHealthy:
 		t.done = true
 	case v.State == cluster.StateSucceeded, v.State.Terminal() && now.Sub(t.failingSince) >= failingTimeout:
-		t.giveUp("it has ended, and no other attempt follows: " + string(v.State))
+		t.giveUpAs("has ended, and no other attempt follows: " + string(v.State))
 	case t.until == untilRunning:
 		t.done = v.State == cluster.StateRunning && !taskview.Unreachable(v)
 	case t.until == untilHealthy:
@@ -316,7 +356,7 @@ func (t *Target) readNodeState(ctx context.Context, c *client.Client) error {
 			t.trouble = &api.Trouble{Cause: wording.OneLine(v.Reason), Next: "berth node status " + v.Name}
 		}
 		if v.Gone {
-			t.giveUp("the operator forgot it")
+			t.giveUpAs("was forgotten by the operator")
 		}
 	}
 	return nil
@@ -344,10 +384,10 @@ func (w *Waiter) printResults(ctx context.Context) error {
 		if w.WantsData() {
 			continue
 		}
-		w.Messagef("%s: %s", t.Name, t.Failure)
+		w.Messagef("%s", t.failureText())
 		if tr.Cause != "" {
 			w.Messagef("  %s", wording.ShortTasks(tr.Cause))
-		} else if t.Line != "" {
+		} else if t.Line != "" && t.isLate {
 			w.Messagef("  it is %s", wording.JoinNonEmpty(": ", t.Brief,
 				strings.TrimSpace(strings.TrimPrefix(wording.OneLine(t.Line), t.Brief))))
 		}
@@ -364,10 +404,7 @@ func (w *Waiter) printResults(ctx context.Context) error {
 	if failed == 0 {
 		return nil
 	}
-	return &session.ExitError{
-		Code: session.ExitNo,
-		Err:  fmt.Errorf("%d of %s did not reach the state", failed, wording.Count(len(w.Targets), "object")),
-	}
+	return &session.ExitError{Code: session.ExitNo} // each failure was printed
 }
 
 // unmetTrouble returns why a target did not reach its state, and the next step.

@@ -1,7 +1,6 @@
 package wait
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -9,6 +8,7 @@ import (
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/api/client"
 	"github.com/berthd/berth/internal/cli/fetch"
+	"github.com/berthd/berth/internal/cli/output"
 	"github.com/berthd/berth/internal/cli/session"
 	"github.com/berthd/berth/internal/cli/tables"
 	"github.com/berthd/berth/internal/cli/trouble"
@@ -81,13 +81,14 @@ func (w *Waiter) isFinished(began time.Time) bool {
 		}
 		switch now := w.Now(); {
 		case w.Timeout > 0 && now.Sub(began) >= w.Timeout:
-			t.giveUp(fmt.Sprintf("not %s after %v", cmp.Or(t.until, "healthy or done"), w.Timeout))
+			t.giveUpAs(fmt.Sprintf("is not %s after %s", t.goal(), output.Duration(w.Timeout)))
+			t.isLate = true
 		case t.until != "", t.isRolling(now): // the control plane enforces the deadlines of a rollout
 			all = false
 		case w.Timeout == 0 && t.Name.Kind == wording.KindService && now.Sub(t.progressAt) >= progressTimeout:
-			t.giveUp(fmt.Sprintf("no progress for %v", progressTimeout))
+			t.giveUpAs("made no progress for " + output.Duration(progressTimeout))
 		case !t.failingSince.IsZero() && now.Sub(t.failingSince) >= failingTimeout:
-			t.giveUp("keeps failing")
+			t.giveUpAs("keeps failing")
 		default:
 			all = false
 		}
@@ -133,20 +134,13 @@ func (w *Waiter) printReport(ctx context.Context) error {
 	if failed == 0 {
 		return nil
 	}
-	verb := "are"
-	if failed == 1 {
-		verb = "is"
-	}
-	return &session.ExitError{
-		Code: session.ExitNo,
-		Err:  fmt.Errorf("%d of %d %s not healthy or done", failed, len(w.Targets), verb),
-	}
+	return &session.ExitError{Code: session.ExitNo} // each failure was printed
 }
 
 // Explain prints why a target failed.
 func (w *Waiter) Explain(ctx context.Context, t *Target) error {
 	w.Messagef("")
-	w.Messagef("%s: %s", t.Name, t.Failure)
+	w.Messagef("%s", t.failureText())
 	tr, err := w.troubleOf(ctx, t)
 	if err != nil || tr == nil {
 		return err
