@@ -63,7 +63,8 @@ func (c check) affinities(list []Affinity) {
 			-MaxWeight, MaxWeight)
 		for j := range list[:i] {
 			if sameConstraint(a.Constraint, list[j].Constraint) {
-				at.fault("says %q, as affinities[%d] does: keep one of them, with the sum of the weights", clip(a.String()), j)
+				at.fault("says %q, as affinities[%d] does: keep one of them, with the sum of the weights",
+					clip(a.String()), j)
 				break
 			}
 		}
@@ -134,7 +135,8 @@ func (c check) relations(list []Relation) {
 			len(r.Clusters), maxConstraints)
 		for j, name := range r.Clusters {
 			at.index("clusters", j).name(name)
-			at.index("clusters", j).must(!slices.Contains(r.Clusters[:j], name), "%q is repeated: write it once", clip(name))
+			at.index("clusters", j).must(!slices.Contains(r.Clusters[:j], name), "%q is repeated: write it once",
+				clip(name))
 		}
 		at.at("attribute").single(r.Attribute)
 		if r.Required {
@@ -264,7 +266,8 @@ func DeviceAttribute(attribute string) (kind string, count, ok bool) {
 // attribute demands what nodes have.
 func (c check) attribute(name string) {
 	if label, ok := strings.CutPrefix(name, attributeLabel); ok {
-		c.must(validLabelKey(label), "%q does not name a label: want \"label.\" and the key of a label of nodes", clip(name))
+		c.must(validLabelKey(label), "%q does not name a label: want \"label.\" and the key of a label of nodes",
+			clip(name))
 		return
 	}
 	if _, _, ok := DeviceAttribute(name); ok || slices.Contains(nodeAttributes[:], name) {

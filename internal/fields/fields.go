@@ -21,7 +21,7 @@ type Field struct {
 	Type string
 	// Required says that a manifest must hold the field.
 	Required bool
-	// Default is the value of a field that is left out, and Bounds are the lowest and the highest value: "1ms to 1h0m0s".
+	// Default is the value of a field that is left out. Bounds are its lowest and highest value: "1ms to 1h0m0s".
 	// Either is "" where there is none, or where it depends on other fields; the description says so then.
 	Default, Bounds string
 	// Values are all values of an enumeration.
@@ -123,8 +123,8 @@ func (d *Document) object(n *node) *node {
 func (d *Document) field(path, name string, n *node, required bool) Field {
 	of := d.resolved(n)
 	f := Field{
-		Path: path, Name: name, Type: d.typeWords(n), Required: required, Default: unquoted(n.Default), Bounds: n.Bounds,
-		Values: of.Enum, Description: n.Description,
+		Path: path, Name: name, Type: d.typeWords(n), Required: required, Default: unquoted(n.Default),
+		Bounds: n.Bounds, Values: of.Enum, Description: n.Description,
 	}
 	if of != n && of.Description != "" && !strings.Contains(f.Description, of.Description) {
 		f.Description = strings.TrimSpace(f.Description + " " + of.Description)

@@ -45,8 +45,8 @@ func TestExplain(t *testing.T) {
 			Bounds: "1 B to 1024 TiB", Description: "Default 64 MiB. A size: bytes",
 		}},
 		{"service.mode", Field{
-			Path: "Service.mode", Name: "mode", Type: "text", Default: "replicas", Values: []string{"replicas", "daemon"},
-			Description: "Mode says how many tasks there are",
+			Path: "Service.mode", Name: "mode", Type: "text", Default: "replicas",
+			Values: []string{"replicas", "daemon"}, Description: "Mode says how many tasks there are",
 		}},
 		{"service.definition", Field{
 			Path: "Service.definition", Name: "definition", Type: "reference, as name@version", Required: true,

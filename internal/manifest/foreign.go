@@ -37,8 +37,10 @@ func foreignKinds() map[string]string {
 // refuseForeignDocument adds the fault of a document that is written for another system, and reports whether it is.
 func (r *reader) refuseForeignDocument(root *node) bool {
 	kind, metadata, spec := root.field("kind"), root.field("metadata"), root.field("spec")
+	berths := kind != nil && slices.Contains(Kinds(), cluster.Kind(kind.value.text))
 	switch {
-	case root.field("apiVersion") != nil, isObject(metadata) && isObject(spec):
+	case root.field("apiVersion") != nil && (!berths || metadata != nil || spec != nil),
+		isObject(metadata) && isObject(spec):
 		r.fault(root.at, "", "%s", kubernetesAdvice(root))
 	case kind != nil:
 		return false
@@ -173,7 +175,7 @@ type foreignField struct {
 func (d *decoder) foreignAdvice(here reflect.Type, f field) (advice, meant string) {
 	key := strings.NewReplacer("_", "", "-", "").Replace(strings.ToLower(f.key))
 	for _, name := range []string{here.Name() + "." + key, key} {
-		for _, fields := range foreignSystems() {
+		for _, fields := range d.foreignSystems() {
 			entry, known := fields[name]
 			if !known {
 				continue
@@ -186,12 +188,16 @@ func (d *decoder) foreignAdvice(here reflect.Type, f field) (advice, meant strin
 	return "", ""
 }
 
-// foreignSystems returns the fields of each system. A key is a name in lower case without "_" and "-", alone or after
-// the type of Berth that is meant with it.
-func foreignSystems() []map[string]foreignField {
-	return []map[string]foreignField{
-		kubernetesFields(), kubernetesPodFields(), kubernetesJobFields(), composeFields(), nomadFields(), slurmFields(),
+// foreignSystems returns the fields of each system, which are made at the first unknown field of a file. A key is a
+// name in lower case without "_" and "-", alone or after the type of Berth that is meant with it.
+func (r *reader) foreignSystems() []map[string]foreignField {
+	if r.systems == nil {
+		r.systems = []map[string]foreignField{
+			kubernetesFields(), kubernetesPodFields(), kubernetesJobFields(), composeFields(), nomadFields(),
+			slurmFields(),
+		}
 	}
+	return r.systems
 }
 
 func (e foreignField) advice(here reflect.Type, kind cluster.Kind, n *node) (advice, meant string) {

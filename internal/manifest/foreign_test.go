@@ -295,8 +295,8 @@ func TestForeignFields(t *testing.T) {
 		},
 		{
 			"container", `privileged: true`,
-			`containers[0]: unknown field "privileged": leave it out: name what the program needs in ` +
-				`capabilities and resources.devices`,
+			`containers[0]: unknown field "privileged": leave it out: write capabilities, and devices in ` +
+				`resources`,
 		},
 		{"container", `mem_limit: 64m`, `containers[0]: unknown field "mem_limit": write memory: 64MiB in resources`},
 		{"container", `cpus: 0.5`, `containers[0]: unknown field "cpus": write cpu: 0.5 in resources`},
@@ -340,8 +340,8 @@ func TestForeignFields(t *testing.T) {
 		},
 		{
 			"container", `driver: docker`,
-			`containers[0]: unknown field "driver": leave it out: a container with an image runs in ` +
-				`containerd, others are plain processes`,
+			`containers[0]: unknown field "driver": leave it out: containers with an image run in ` +
+				`containerd, others as processes`,
 		},
 		{
 			"container", `config: {image: a}`,

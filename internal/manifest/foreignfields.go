@@ -39,6 +39,7 @@ func kubernetesFields() map[string]foreignField {
 
 // kubernetesPodFields are fields of pods and containers of Kubernetes.
 func kubernetesPodFields() map[string]foreignField {
+	const checks = "checks: [%s]"
 	return map[string]foreignField{
 		"restartpolicy":      {homes: "TaskDefinition", write: "restart: {mode: %s}", value: restartMode},
 		"initcontainers":     {write: "write them first in containers, each with init: true"},
@@ -62,9 +63,9 @@ func kubernetesPodFields() map[string]foreignField {
 		"containerport":          {homes: "Port", write: "port: %s", more: ", or to: in a bridge network"},
 		"hostport":               {homes: "Port", write: "port: %s"},
 		"targetport":             {homes: "Port", write: "to: %s"},
-		"livenessprobe":          {homes: "TaskDefinition", write: "checks: [%s]", value: probe(cluster.MeaningLiveness)},
-		"readinessprobe":         {homes: "TaskDefinition", write: "checks: [%s]", value: probe(cluster.MeaningReadiness)},
-		"startupprobe":           {homes: "TaskDefinition", write: "checks: [%s]", value: probe(cluster.MeaningStartup)},
+		"livenessprobe":          {homes: "TaskDefinition", write: checks, value: probe(cluster.MeaningLiveness)},
+		"readinessprobe":         {homes: "TaskDefinition", write: checks, value: probe(cluster.MeaningReadiness)},
+		"startupprobe":           {homes: "TaskDefinition", write: checks, value: probe(cluster.MeaningStartup)},
 		"periodseconds":          {homes: "Check", write: "interval: %s", value: seconds},
 		"timeoutseconds":         {homes: "Check", write: "timeout: %s", value: seconds},
 		"initialdelayseconds":    {homes: "Check", write: "initial_delay: %s", value: seconds},
@@ -124,7 +125,7 @@ func composeFields() map[string]foreignField {
 		"expose":             {write: "leave it out: ports of the TaskDefinition are open to other tasks"},
 		"capadd":             {homes: "Container", write: "capabilities: %s"},
 		"capdrop":            {write: "leave it out: all capabilities but those of capabilities are dropped"},
-		"privileged":         {write: "leave it out: name what the program needs in capabilities and resources.devices"},
+		"privileged":         {write: "leave it out: write capabilities, and devices in resources"},
 		"memlimit":           {homes: "Resources", write: "memory: %s", value: composeSize},
 		"memreservation":     {homes: "Resources", write: "memory: %s", value: composeSize},
 		"cpus":               {homes: "Resources", write: "cpu: %s", value: text},
@@ -149,7 +150,7 @@ func nomadFields() map[string]foreignField {
 		"taskgroups":     {write: parts},
 		"task":           {write: parts},
 		"tasks":          {write: parts},
-		"driver":         {write: "leave it out: a container with an image runs in containerd, others are plain processes"},
+		"driver":         {write: "leave it out: containers with an image run in containerd, others as processes"},
 		"config":         {write: "write image, command and args in the container"},
 		"datacenters":    {write: "leave it out: write pool or constraints in placement to choose nodes"},
 		"region":         {write: "leave it out: write pool or constraints in placement to choose nodes"},

@@ -273,7 +273,8 @@ func TestSchemaSpeaksOfManifests(t *testing.T) {
 			}
 		}
 	}
-	for _, word := range []string{"Service", "Job", "Cron", "Cluster", "Pool", "Prometheus", "CPU", "HTTP", "URL", "TLS"} {
+	const ordinary = "Service Job Cron Cluster Pool Prometheus CPU HTTP URL TLS"
+	for word := range strings.FieldsSeq(ordinary) {
 		delete(names, word)
 	}
 	words := regexp.MustCompile(`[a-z,;(] ([A-Z][A-Za-z]*)`)

@@ -46,6 +46,13 @@ func TestFaultsTogether(t *testing.T) {
 			},
 		},
 		{
+			"a word of Kubernetes hides no fault", "apiVersion: v1\nkind: Cluster\nname: C\n",
+			[]string{
+				`m:1:1: unknown field "apiVersion": leave it out: …`,
+				`m:3:7: name: "C" is not a name: …`,
+			},
+		},
+		{
 			"a refused image is no missing one", definition + "containers: [{name: a, image: 1.5}]\n",
 			[]string{`m:4:31: containers[0].image: want text, found the number 1.5: put it in quotes, "1.5"`},
 		},

@@ -85,6 +85,7 @@ type reader struct {
 	words   int // spent of MaxFileWords
 	objects []Object
 	faults  Faults
+	systems []map[string]foreignField // see foreignSystems
 }
 
 func (r *reader) fault(at Position, path, format string, args ...any) {

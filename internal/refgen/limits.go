@@ -65,7 +65,8 @@ func addElements(v reflect.Value) {
 			}
 			field := v.FieldByIndex(f.Index)
 			addElements(field)
-			if values := field.MethodByName("Values"); !f.Optional && field.Kind() == reflect.String && values.IsValid() {
+			values := field.MethodByName("Values")
+			if !f.Optional && field.Kind() == reflect.String && values.IsValid() {
 				field.SetString(values.Call(nil)[0].Index(0).String())
 			}
 		}

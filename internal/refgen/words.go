@@ -49,8 +49,9 @@ func newWording(types map[string]reflect.Type) wording {
 			w.fields[f.GoName] = f.Name
 		}
 	}
-	for _, name := range []string{"Service", "Job", "Cron", "Cluster", "Pool", "Prometheus", "CPU", "HTTP", "URL", "TLS"} {
-		delete(w.fields, name) // kinds and words of English have these names, too
+	const ordinary = "Service Job Cron Cluster Pool Prometheus CPU HTTP URL TLS" // kinds and words of English
+	for name := range strings.FieldsSeq(ordinary) {
+		delete(w.fields, name)
 	}
 	return w
 }

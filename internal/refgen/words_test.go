@@ -28,7 +28,7 @@ func TestDescriptions(t *testing.T) {
 		"cluster.Container":           {"Container is one process of a task (ADR 0040).", "One process of a task."},
 		"cluster.PullPolicy":          {"PullPolicy says when.", "The policy says when."},
 		"cluster.Bytes":               {"Bytes is a size.", quantities()["Bytes"]},
-		"cluster.Service":             {"Service keeps tasks running. Writer: the user.", "Service keeps tasks running."},
+		"cluster.Service":             {"Service keeps tasks. Writer: the user.", "Service keeps tasks."},
 		"cluster.Container.Something": {"", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
