@@ -1,6 +1,8 @@
 package agent
 
 import (
+	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -77,6 +79,35 @@ func TestKernelsKillsAreDistinguished(t *testing.T) {
 		}
 		if o.LogTail != "allocating\n" {
 			t.Errorf("output %q", o.LogTail)
+		}
+	})
+}
+
+// The reported message follows the answers of a failing check, at a limited pace.
+func TestMessageFollowsAFailingCheck(t *testing.T) {
+	inWorld(t, func(w *world) {
+		answer := "answered 500"
+		w.probe = func(context.Context, *cluster.Check, map[string]int) error {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return errors.New(answer)
+		}
+		w.restart()
+		def := definition("web", "app")
+		def.Checks = []cluster.Check{{Name: "up", Type: cluster.CheckTCP, Interval: cluster.Duration(time.Second)}}
+		w.service("s1", def)
+		w.pass(5 * time.Second)
+		if o := w.want("s1", cluster.StateRunning, ""); o.Health != cluster.HealthFailing ||
+			!strings.Contains(o.Message, "answered 500") {
+			t.Errorf("%s with %q", o.Health, o.Message)
+		}
+		w.mu.Lock()
+		answer = "answered 503"
+		w.mu.Unlock()
+		w.pass(10 * time.Second)
+		if o := w.want("s1", cluster.StateRunning, ""); o.Health != cluster.HealthFailing ||
+			!strings.Contains(o.Message, "answered 503") {
+			t.Errorf("after another answer: %s with %q", o.Health, o.Message)
 		}
 	})
 }

@@ -180,7 +180,8 @@ func TestStartInDoubt(t *testing.T) {
 			def.Restart.Mode, def.Restart.Limit = cluster.RestartOnFailure, 3
 			w.batch("b1", def)
 			o := w.want("b1", cluster.StateFailed, cluster.ReasonStartFailed)
-			if want := "container app failed to start, and may have run: " + doubt.Error(); o.Message != want || o.Started.IsZero() {
+			want := "container app failed to start, and may have run: " + doubt.Error()
+			if o.Message != want || o.Started.IsZero() {
 				t.Errorf("message %q, started %v, want %q and when", o.Message, o.Started, want)
 			}
 			w.pass(time.Minute)

@@ -130,7 +130,7 @@ func TestIsolationWithoutRoot(t *testing.T) {
 	s.Berth("node", "status", harness.NodeName).Want(t, 0, "isolation", "not available: the agent is not root")
 	text := strings.NewReplacer("SRVFILE", "/dev/null", "SITEDIR", s.Dir).Replace(apart)
 	s.Berth("run", "--detach", s.Write("apart.yaml", text)).Want(t, 0)
-	s.Prints("cannot keep programs apart", "explain", "service/apart")
+	s.Prints("cannot isolate programs", "explain", "service/apart")
 	s.Prints("isolation required demands", "status")
 	s.Berth("run", "--detach", s.Write("root.yaml", `
 kind: TaskDefinition

@@ -146,7 +146,7 @@ func TestSubmitterIsNotRoot(t *testing.T) {
 		if executor == harness.Containerd { // plain programs are not enabled
 			plain := strings.NewReplacer("    image: "+harness.Image+"\n", "", "modest", "plain").Replace(text)
 			submit("run", "--detach", s.Write("plain.yaml", plain)).Want(t, 0)
-			s.Prints("no executor that can run it", "status", "job/shop/plain")
+			s.Prints("no executor for it", "status", "job/shop/plain")
 		}
 		for _, job := range []string{"lending", "plain", "modest"} {
 			s.Berth("delete", "job/shop/"+job)

@@ -20,8 +20,8 @@ type containerLog struct {
 	done bool
 }
 
-// readMerged writes the present lines of several logs in the order of their times. Each log contributes as many lines as
-// the options say. A log that does not exist is empty.
+// readMerged writes the present lines of several logs in the order of their times. Each log contributes as many lines
+// as the options say. A log that does not exist is empty.
 func readMerged(ctx context.Context, all []*containerLog, opt logs.Options, out *lineWriter) error {
 	opt.Follow = false
 	for _, l := range all {

@@ -85,7 +85,9 @@ func TestStories(t *testing.T) {
 		},
 		"no node runs images": {
 			fleet(func(_ int, n *scheduler.Node) { n.Executors = []string{"process"} }),
-			cluster.Pending{Priority: 1, Demand: cluster.Demand{CPU: 10}, NeedsImage: true, Network: cluster.NetworkBridge},
+			cluster.Pending{
+				Priority: 1, Demand: cluster.Demand{CPU: 10}, NeedsImage: true, Network: cluster.NetworkBridge,
+			},
 			[]string{
 				"give n0 the executor containerd, and give n0 the network bridge (its agent offers no such network; " +
 					"the agent's log gives the reason) (or on one of 2 other nodes)",

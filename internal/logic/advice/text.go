@@ -196,7 +196,8 @@ func unreserved(name string) cluster.Remedy {
 
 func reservationDropped(p *cluster.Pending) cluster.Remedy {
 	return cluster.Remedy{
-		Kind: cluster.ChangeUnasked, Reservation: p.Placement.Reservation, Text: "drop the reservation " + p.Placement.Reservation,
+		Kind: cluster.ChangeUnasked, Reservation: p.Placement.Reservation,
+		Text: "drop the reservation " + p.Placement.Reservation,
 	}
 }
 

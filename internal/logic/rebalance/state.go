@@ -179,10 +179,10 @@ func (b *state) setTasks() {
 			o.nonDaemonTasks++
 		}
 		if t.Unmovable == "" && b.spare[t.Owner] < 0 {
-			t.Unmovable = "of services that have less than they are to have"
+			t.Unmovable = "of services below their count"
 		}
 		if t.Unmovable == "" && t.StopFirst && b.spare[t.Owner] < 1 {
-			t.Unmovable = "to be stopped before they begin elsewhere, which their services cannot spare"
+			t.Unmovable = "that stop before they start elsewhere, below min_healthy"
 		}
 		if t.Unmovable == "" && needed(t) {
 			t.Unmovable = "needed nearby by others"

@@ -146,7 +146,7 @@ func memoryTrouble(all []*slot, now time.Time) string {
 		return fmt.Sprintf("memory limit reached: tasks killed %s%s within 1h, after up to %s: a memory leak",
 			times(kills), andMoved(moves), cluster.Duration(lived.Round(time.Second)))
 	}
-	return fmt.Sprintf("memory limit reached: tasks killed %s%s within 1h, soon after their start; raise the memory limit",
+	return fmt.Sprintf("memory limit reached: tasks killed %s%s within 1h, soon after their start; raise the limit",
 		times(kills), andMoved(moves))
 }
 

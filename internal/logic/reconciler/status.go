@@ -30,8 +30,8 @@ type ServiceStatus struct {
 	Canaries       int
 	// Versions counts the tasks of each version that has some, the newest first.
 	Versions []VersionCount
-	// CrashLooping lists tasks that end soon after each start. GivenUp lists tasks that are not tried again until the service
-	// changes.
+	// CrashLooping lists tasks that end soon after each start. GivenUp lists tasks that are not tried again until the
+	// service changes.
 	CrashLooping, GivenUp []cluster.TaskID
 	// MemoryTrouble describes repeated kills or moves of tasks for want of memory; empty if there were none.
 	MemoryTrouble string

@@ -94,9 +94,11 @@ func (r *rollout) explainWait() {
 			fmt.Sprintf("%s: %s; waiting for %s (%d at a time)", activity, count, r.startingText(),
 				r.limits.Parallelism))
 	case !r.gatesPassed():
-		r.noteWait("", cluster.ReasonGate, fmt.Sprintf("%s: %s; waiting for gates: %s", activity, count, r.missingGates()))
+		r.noteWait("", cluster.ReasonGate,
+			fmt.Sprintf("%s: %s; waiting for gates: %s", activity, count, r.missingGates()))
 	case r.staggerEnd().After(r.now):
 		r.noteWait("", cluster.ReasonRollout,
-			fmt.Sprintf("%s: %s; next batch in %s (stagger)", activity, count, cluster.Duration(r.staggerEnd().Sub(r.now))))
+			fmt.Sprintf("%s: %s; next batch in %s (stagger)", activity, count,
+				cluster.Duration(r.staggerEnd().Sub(r.now))))
 	}
 }

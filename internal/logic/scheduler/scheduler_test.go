@@ -150,7 +150,7 @@ func TestNodesThatFollowServices(t *testing.T) {
 			Code:   cluster.ReasonConstraint,
 			Detail: `label.berth.services = "true"`,
 		}, Nodes: 1}})
-	if want := "1 node: its agent does not follow the addresses of services"; got != want {
+	if want := "1 node: agent does not follow service addresses"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }

@@ -38,20 +38,19 @@ func phrase(r cluster.Refusal) string {
 	case cluster.ReasonNodeNotReady:
 		return "not ready (" + r.Detail + ")"
 	case cluster.ReasonNoExecutor:
-		return "no executor that can run it"
+		return "no executor for it"
 	case cluster.ReasonConstraint: // first those that Berth adds itself, for what a task uses
 		if strings.HasPrefix(r.Detail, "label."+cluster.LabelSecrets) {
-			return "its agent hands out no secrets: the machine has no folder in memory for them"
+			return "no memory folder for secrets"
 		}
 		if strings.HasPrefix(r.Detail, "label."+cluster.LabelServices) {
-			return "its agent does not follow the addresses of services"
+			return "agent does not follow service addresses"
 		}
 		if strings.HasPrefix(r.Detail, "label."+cluster.LabelArtifacts) {
-			return "its agent fetches no artifacts"
+			return "agent fetches no artifacts"
 		}
 		if strings.HasPrefix(r.Detail, "label."+cluster.LabelIsolation) {
-			return "it cannot keep programs apart, which isolation required demands; `berth node status " +
-				"NODE` lists what it lacks"
+			return "cannot isolate programs (isolation: required); see `berth node status NODE`"
 		}
 		return r.Detail + " not met"
 	case cluster.ReasonSecret:

@@ -81,7 +81,7 @@ func (v *Verdict) setDrain(in Input) {
 // drainProgress returns the state of a node that is being drained, and the reason.
 func (v *Verdict) drainProgress(in Input) (cluster.NodeState, string) {
 	if in.Left == 0 {
-		return cluster.NodeDrained, reasonUnless(v.Node.State == cluster.NodeDrained, "no attempts are left on it")
+		return cluster.NodeDrained, reasonUnless(v.Node.State == cluster.NodeDrained, "no tasks left")
 	}
 	reason := "its tasks are moved away"
 	switch d := v.Drain; {
@@ -91,7 +91,7 @@ func (v *Verdict) drainProgress(in Input) (cluster.NodeState, string) {
 		reason += ", and what is left at " + d.Deadline.UTC().Format("15:04:05 on 2 January") + " UTC is stopped"
 	case in.Host != nil && in.Host.Drain == d:
 	case wantedDomain(in) != in.Domain:
-		reason = fmt.Sprintf("it goes to the domain %s: %s", wantedDomain(in), reason)
+		reason = fmt.Sprintf("moving to the domain %s: %s", wantedDomain(in), reason)
 	default:
 		reason = fmt.Sprintf("%s lives after KILL: %s", in.Unkillable, reason)
 	}

@@ -14,7 +14,7 @@ import (
 
 // TestScripts plays the stories in testdata, see package script. Commands:
 //
-//	register [session=N] [synced]   the node registers; synced once its full report is in
+//	register [session=N] [synced]   the node registers; synced once full report received
 //	pulse at=D next=D [session=N]   the node gives a sign of life and promises the next one
 //	register … token=G/I/E          the agent also shows a token
 //	lead D                          a new leader takes over

@@ -202,25 +202,25 @@ func (v *Verdict) judge(in Input) (cluster.NodeState, string) {
 	synced := in.Status != nil && in.Status.Synced
 	switch {
 	case v.Gone:
-		return cluster.NodeDown, "it is known to be gone"
+		return cluster.NodeDown, "gone for good"
 	case v.Heard && !synced:
-		return cluster.NodeJoining, reasonUnless(was == cluster.NodeJoining, "its full report is awaited")
+		return cluster.NodeJoining, reasonUnless(was == cluster.NodeJoining, "waiting for its full report")
 	case v.Heard && !v.Node.Until.IsZero():
 		return cluster.NodeSuspect, flapReason(v.Node)
 	case v.Heard && v.Drain != nil:
 		return v.drainProgress(in)
 	case v.Heard && (was == cluster.NodeSuspect || was == cluster.NodeDown):
-		return cluster.NodeReady, "it is heard again"
+		return cluster.NodeReady, "reports again"
 	case v.Heard && (was == cluster.NodeDraining || was == cluster.NodeDrained):
-		return cluster.NodeReady, "it is not drained any more"
+		return cluster.NodeReady, "drain ended"
 	case v.Heard:
-		return cluster.NodeReady, reasonUnless(was == cluster.NodeReady, "its full report is in")
+		return cluster.NodeReady, reasonUnless(was == cluster.NodeReady, "full report received")
 	case was == cluster.NodeDown || v.Silence >= in.Options.Down:
 		return cluster.NodeDown, fmt.Sprintf("no report for %s after it was due", in.Options.Down)
 	case v.Silence >= in.Options.Suspect:
 		return cluster.NodeSuspect, fmt.Sprintf("no report for %s after it was due", in.Options.Suspect)
 	case was == "":
-		return cluster.NodeJoining, "it registered and is not heard yet"
+		return cluster.NodeJoining, "registered, no report yet"
 	}
 	return was, ""
 }
