@@ -101,7 +101,9 @@ func (f Filter) CheckExists(ctx context.Context, c *client.Client) error {
 
 // UnknownWord returns the message for a flag whose value is none of the known words. It names the nearest word, or all
 // of them if none is near.
-func UnknownWord(flag, value string, known []string) string { return flag + " " + value + ": " + wantWord(value, known) }
+func UnknownWord(flag, value string, known []string) string {
+	return flag + " " + value + ": " + wantWord(value, known)
+}
 
 // wantWord names the known word that is nearest to a value, or all of them if none is near.
 func wantWord(value string, known []string) string {
