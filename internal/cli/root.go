@@ -141,7 +141,8 @@ func addGlobalFlags(root *cobra.Command, sess *session.Session) {
 		"SHA-256 of the certificate of the servers' certificate authority, in hex, instead of the file "+
 			"(BERTH_CA_HASH)")
 	root.PersistentFlags().StringVarP(&sess.Format, "output", "o", "table",
-		"output format: table, wide, json, yaml, jsonpath=PATH (RFC 9535) or go-template=TEMPLATE; for lists also name")
+		"output format: table, wide, json, yaml, name (lists only), jsonpath=PATH (RFC 9535) or "+
+			"go-template=TEMPLATE")
 	root.PersistentFlags().BoolVar(&sess.NoHeaders, "no-headers", false, "print tables without their titles")
 	session.RegisterCompletion(root, "output",
 		cobra.FixedCompletions([]string{"table", "wide", "json", "yaml", "name", "jsonpath=", "go-template="},

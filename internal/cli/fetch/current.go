@@ -25,8 +25,8 @@ const (
 // tasksPerPage is how many tasks are read at a time.
 const tasksPerPage = 1000
 
-// CurrentTasks collects the tasks that a list shows by default: tasks that have not ended, and recent failures. It keeps
-// no others, so a list of many ended tasks needs little memory.
+// CurrentTasks collects the tasks that a list shows by default: tasks that have not ended, and recent failures. It
+// keeps no others, so a list of many ended tasks needs little memory.
 type CurrentTasks struct {
 	// Now is the time of the list.
 	Now time.Time

@@ -64,7 +64,8 @@ type grid struct {
 	Layout
 	shown  []int
 	widths []int
-	// message is the column whose text is wrapped, or -1. Below says that it is printed below its row. Room is its width.
+	// message is the column whose text is wrapped, or -1. Room is its width. Below says that it is printed below its
+	// row.
 	message, room int
 	below         bool
 }

@@ -205,7 +205,7 @@ func eventDetails(e api.EventView) []string {
 	}
 	switch {
 	case e.Message != "":
-		words = append(words, wording.OneLine(e.Message))
+		words = append(words, wording.ShortTasks(wording.OneLine(e.Message)))
 	case e.Reason != "":
 		words = append(words, string(e.Reason))
 	}

@@ -134,7 +134,8 @@ func printExplanation(sess *session.Session, v api.Explanation) error {
 // printReason prints a reason with its times, and the last output lines of a crashed task.
 func printReason(sess *session.Session, b api.Because) error {
 	t := output.Table{Titles: []string{"", ""}, Indent: "  "}
-	for i, line := range output.Wrap(service.ReasonText(b), output.TerminalWidth(sess.Stdout)-len("  crash-looping  ")) {
+	room := output.TerminalWidth(sess.Stdout) - len("  crash-looping  ")
+	for i, line := range output.Wrap(service.ReasonText(b), room) {
 		title := string(b.About)
 		if i > 0 {
 			title = ""

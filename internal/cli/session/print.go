@@ -103,8 +103,8 @@ func (s *Session) PrintTable(t output.Table) error {
 	return err
 }
 
-// PrintList prints a list: its elements for programs, their names, or a table. For a list without elements it prints the
-// message none.
+// PrintList prints a list: its elements for programs, their names, or a table. For a list without elements it prints
+// the message none.
 func PrintList[T any](s *Session, all []T, none string, table func([]T) output.Table) error {
 	switch {
 	case s.WantsData():

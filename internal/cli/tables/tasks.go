@@ -82,8 +82,8 @@ func PrintTasks(sess *session.Session, tasks []api.TaskView, mixed map[cluster.O
 	})
 }
 
-// PrintCurrentTasks prints tasks like PrintTasks. Below the table it says how many ended tasks are not shown, and the way
-// to show them.
+// PrintCurrentTasks prints tasks like PrintTasks. Below the table it says how many ended tasks are not shown, and the
+// way to show them.
 func PrintCurrentTasks(sess *session.Session, list *fetch.CurrentTasks,
 	mixed map[cluster.OwnerRef]api.ServiceView, way string,
 ) error {
