@@ -68,6 +68,7 @@ var layers = map[string][]string{
 	"internal/blockyaml": {},
 	"internal/boottime":  {},
 	"internal/clause":    {},
+	"internal/contexts":  {},
 	"internal/egress":    {},
 	"internal/enum":      {},
 	"internal/executor":  {"internal/cluster"},
@@ -383,8 +384,9 @@ var layers = map[string][]string{
 	"internal/apiserver/trouble": {"api", "internal/cluster", "internal/taskview", "internal/wording"},
 	"internal/cli":               {"internal/cli/...", "internal/version", "internal/wording"},
 	"internal/cli/apply": {
-		"api", "api/client", "internal/cli/fetch", "internal/cli/output", "internal/cli/session", "internal/cli/wait",
-		"internal/cluster", "internal/manifest", "internal/wording",
+		"api", "api/client", "internal/cli/fetch", "internal/cli/output", "internal/cli/service",
+		"internal/cli/session", "internal/cli/wait", "internal/cluster", "internal/fields", "internal/manifest",
+		"internal/wording",
 	},
 	"internal/cli/clitest": {
 		"api", "api/client", "internal/apiserver/trouble", "internal/cluster", "internal/wording",
@@ -392,6 +394,10 @@ var layers = map[string][]string{
 	"internal/cli/fetch": {
 		"api", "api/client", "internal/cli/output", "internal/cli/session", "internal/cluster", "internal/taskview",
 		"internal/wording",
+	},
+	"internal/cli/login": {
+		"api/client", "internal/cli/output", "internal/cli/session", "internal/cluster", "internal/contexts",
+		"internal/hinted", "internal/serve/datadir", "internal/wording",
 	},
 	"internal/cli/node": {
 		"api", "api/client", "internal/cli/fetch", "internal/cli/output", "internal/cli/session",
@@ -434,8 +440,8 @@ var layers = map[string][]string{
 		"internal/serve/join", "internal/serve/node", "internal/serve/server", "internal/store", "internal/wording",
 	},
 	"internal/cli/session": {
-		"api", "api/client", "internal/blockyaml", "internal/cli/output", "internal/cluster", "internal/hinted",
-		"internal/pki", "internal/plain", "internal/serve/datadir", "internal/spelling", "internal/store",
+		"api", "api/client", "internal/blockyaml", "internal/cli/output", "internal/cluster", "internal/contexts",
+		"internal/hinted", "internal/pki", "internal/plain", "internal/serve/datadir", "internal/spelling", "internal/store",
 		"internal/version", "internal/wording",
 	},
 	"internal/cli/simulate": {
@@ -468,7 +474,7 @@ var layers = map[string][]string{
 	},
 	"internal/hinted":        {},
 	"internal/serve/datadir": {"internal/cluster", "internal/hinted", "internal/privatefile", "internal/store"},
-	"internal/serve/dev":     {"internal/serve/node", "internal/serve/server"},
+	"internal/serve/dev":     {"internal/contexts", "internal/serve/node", "internal/serve/server"},
 	"internal/serve/engines": {"internal/hinted", "internal/serve/datadir", "internal/store", "internal/store/etcd"},
 	"internal/serve/join": {
 		"api", "internal/cluster", "internal/hinted", "internal/pki", "internal/serve/datadir",

@@ -84,7 +84,8 @@ func newRootCommand(sess *session.Session) *cobra.Command {
 		}
 	}
 	add("run", apply.NewRunCommand(sess), apply.NewPlanCommand(sess), simulate.NewSimulateCommand(sess),
-		apply.NewValidateCommand(sess), apply.NewInitCommand(sess), apply.NewDownCommand(sess),
+		apply.NewValidateCommand(sess), apply.NewInitCommand(sess), apply.NewFieldsCommand(sess),
+		apply.NewDownCommand(sess),
 		wait.NewWaitCommand(sess))
 	add("inspect", query.NewStatusCommand(sess), query.NewPsCommand(sess), query.NewExplainCommand(sess),
 		stream.NewLogsCommand(sess), query.NewEventsCommand(sess),

@@ -4,6 +4,7 @@ package query
 import (
 	"context"
 	"net/http"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -186,6 +187,21 @@ func printOverview(ctx context.Context, sess *session.Session, c *client.Client)
 	}
 	if n := all.Status.Servers; n.Total > 1 || n.Up < n.Total {
 		sess.Printf("%s", serving.ServersLine(all.Status))
+	}
+	return printTarget(sess)
+}
+
+// printTarget prints which control plane the status is of.
+func printTarget(sess *session.Session) error {
+	to, err := sess.FindTarget()
+	if err != nil {
+		return err
+	}
+	addresses := strings.Join(to.Addresses, ",")
+	if to.Name == "" {
+		sess.Messagef("server: %s", addresses)
+	} else {
+		sess.Messagef("server: %s (context %s)", addresses, to.Name)
 	}
 	return nil
 }
