@@ -35,7 +35,7 @@ func runExamples() map[string]string {
 		"plan":     "berth plan web.yaml",
 		"down":     "berth down web.yaml\nberth down -f manifests/ --detach",
 		"fields":   "berth fields service.update\nberth fields job.steps.template.containers",
-		"init":     "berth init service >web.yaml\nberth init job",
+		"init":     "berth init service\nberth init job",
 		"validate": "berth validate manifests/\nberth validate --schema",
 		"wait": "berth wait service/web --timeout 5m\nberth wait job/squares task/web.3.0 --for " +
 			"running\nberth wait --for gone service/web",

@@ -116,7 +116,7 @@ func newRootCommand(sess *session.Session) *cobra.Command {
 func markLists(root *cobra.Command) {
 	for _, path := range []string{
 		"ps", "node ls", "pool ls", "token ls", "rebalance list", "reservation ls", "secret ls", "cron ls",
-		"cron history", "definition ls", "image ls", "volume ls", "server members",
+		"context ls", "cron history", "definition ls", "image ls", "volume ls", "server members",
 	} {
 		cmd, rest, err := root.Find(strings.Fields(path))
 		if err != nil || len(rest) > 0 {

@@ -88,8 +88,8 @@ type TaskDefinition struct {
 }
 
 // InlineDefinition is a task definition inside of a service, or of a step of a job or cron. Its name is optional: the
-// default is the service's name, or "<job>-<step>", after "<cluster>-" in clusters other than DefaultCluster. Its
-// version is 0: the API server counts the versions.
+// default is the name of the service, or "<job>-<step>"; in other clusters than "default", "<cluster>-" precedes it. It
+// has no version: the server counts the versions.
 type InlineDefinition struct {
 	TaskDefinition `optional:"name,version"`
 }

@@ -90,7 +90,7 @@ func (c check) definition(r Ref, inline *InlineDefinition) {
 func (c check) ref(r Ref) {
 	switch {
 	case r.Name == "":
-		c.fault("is missing: want a task definition as \"name@version\", or a template with the containers")
+		c.fault("is missing: write definition: NAME@VERSION, or template: with the containers")
 	case !ValidName(r.Name) || r.Version < 0:
 		c.fault("%q is not a reference to a task definition: want name@version", clip(r.String()))
 	}

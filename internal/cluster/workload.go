@@ -120,9 +120,8 @@ type Service struct {
 	Labels  Labels `json:"labels,omitempty"`
 	// Definition is the version of a task definition that the tasks run. A manifest has it or a Template.
 	Definition Ref `json:"definition,omitzero"`
-	// Template is the definition, written inside of the service. The API server compares it with the present versions
-	// and writes the next version if there is none of the same content; then it replaces Template by Definition. A
-	// stored service has no Template.
+	// Template is the definition, inside of the service. The server writes it as the next version, unless a version has
+	// the same content, and stores the version as Definition. A stored service has no Template.
 	Template *InlineDefinition `json:"template,omitempty"`
 	// Mode says how many tasks there are, and on which nodes. Default replicas.
 	Mode ServiceMode `json:"mode,omitempty"`

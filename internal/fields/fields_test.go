@@ -49,8 +49,8 @@ func TestExplain(t *testing.T) {
 			Values: []string{"replicas", "daemon"}, Description: "Mode says how many tasks there are",
 		}},
 		{"service.definition", Field{
-			Path: "Service.definition", Name: "definition", Type: "reference, as name@version", Required: true,
-			Description: "The task definition that the tasks run",
+			Path: "Service.definition", Name: "definition", Type: "reference, as name@version",
+			Description: "Definition is the version of a task definition that the tasks run",
 		}},
 		{"taskdefinition.containers.command", Field{
 			Path: "TaskDefinition.containers.command", Name: "command", Type: "list of texts",

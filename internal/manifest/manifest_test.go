@@ -198,8 +198,8 @@ func TestFaults(t *testing.T) {
 			"in another place", "kind: Job\nname: j\nsteps: [{name: s, definition: d@1}]\nplacement: {}\nimage: a:1\n",
 			[]string{
 				`m:4:1: unknown field "placement" at the top level of the job: it belongs in a step, as steps[].placement`,
-				`m:5:1: unknown field "image" at the top level of the job: it belongs in a container of a TaskDefinition, ` +
-					`as containers[].image`,
+				`m:5:1: unknown field "image" at the top level of the job: it belongs in a container, as ` +
+					`steps[].template.containers[].image`,
 			},
 		},
 		{
@@ -233,8 +233,8 @@ func TestFaults(t *testing.T) {
 			`m:11:13: containers[0].resources.memory: want text or a number, found a list`,
 		}},
 		{"missing", "kind: Service\nname: web\n", []string{
-			`m:1:1: definition: is missing: write definition: NAME@VERSION`,
 			`m:1:1: count: is missing: write count: 1`,
+			`m:1:1: definition: is missing: write definition: NAME@VERSION, or template: with the containers`,
 		}},
 		{
 			"policies", service + "update:\n  max_surge: many\n  min_healthy: -1\n  canaries: 1.5\n  " +
@@ -292,7 +292,7 @@ func TestFaults(t *testing.T) {
 		},
 		{"cron", "kind: Cron\nname: c\nschedule: '* * * * *'\njob:\n  steps: [{nam: a}]\n", []string{
 			`m:3:1: unknown field "schedule": write schedules: ["* * * * *"]`,
-			`m:5:11: job.steps[0].definition: is missing: write definition: NAME@VERSION`,
+			`m:5:11: job.steps[0].definition: is missing: write definition: NAME@VERSION, or template: …`,
 			`m:5:12: job.steps[0]: unknown field "nam": did you mean "name"?`,
 		}},
 		{"schedules", "kind: Cron\nname: c\nschedules: ['61 * * * *', '@daily']\njob: {steps: [{name: a, " +

@@ -42,7 +42,7 @@ func TestFaultsTogether(t *testing.T) {
 			[]string{
 				`m:1:1: kind: is missing: the fields are those of a Job, so write kind: Job`,
 				`m:1:7: name: "Web" is not a name: …`,
-				`m:2:9: steps[0].definition: is missing: write definition: NAME@VERSION`,
+				`m:2:9: steps[0].definition: is missing: write definition: NAME@VERSION, or template: …`,
 			},
 		},
 		{

@@ -43,6 +43,9 @@ type contextView struct {
 	Dev       string   `json:"dev,omitempty"`
 }
 
+// ObjectName returns the name for -o name.
+func (v contextView) ObjectName() string { return v.Name }
+
 type contextLsCommand struct{ *session.Session }
 
 func newContextLsCommand(sess *session.Session) *cobra.Command {

@@ -43,6 +43,8 @@ func PrintNames[T any](s *Session, all []T) error {
 // objectName returns the argument that names an element of a list.
 func objectName(v any) string {
 	switch v := v.(type) {
+	case interface{ ObjectName() string }: // not an object of the API
+		return v.ObjectName()
 	case api.TaskView:
 		return wording.KindTask + "/" + wording.ShortTask(v.ID)
 	case api.JobView:
