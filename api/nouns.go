@@ -66,6 +66,8 @@ type (
 	RestartMode = cluster.RestartMode
 	// TaskDefinition is an immutable, versioned description of what a task runs.
 	TaskDefinition = cluster.TaskDefinition
+	// InlineDefinition is a task definition inside of a service or a step.
+	InlineDefinition = cluster.InlineDefinition
 	// Tmpfs is memory shown as a directory.
 	Tmpfs = cluster.Tmpfs
 	// Volume is a directory of the node that outlives the task.

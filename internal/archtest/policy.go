@@ -441,8 +441,8 @@ var layers = map[string][]string{
 	},
 	"internal/cli/session": {
 		"api", "api/client", "internal/blockyaml", "internal/cli/output", "internal/cluster", "internal/contexts",
-		"internal/hinted", "internal/pki", "internal/plain", "internal/serve/datadir", "internal/spelling", "internal/store",
-		"internal/version", "internal/wording",
+		"internal/hinted", "internal/pki", "internal/plain", "internal/serve/datadir", "internal/spelling",
+		"internal/store", "internal/version", "internal/wording",
 	},
 	"internal/cli/simulate": {
 		"api", "api/client", "internal/cli/apply", "internal/cli/output", "internal/cli/session", "internal/cluster",

@@ -159,8 +159,8 @@ func (c *Cluster) lackedBy(d *TaskDefinition) []Privilege {
 }
 
 func (c *Cluster) lackText(p Privilege) string {
-	return fmt.Sprintf("%s, which needs the permission %s, and cluster %s does not have it: %s, or ask an admin to add "+
-		"%s to the permissions of the cluster", p.What, p.Permission, c.Name, p.Permission.remedy(), p.Permission)
+	return fmt.Sprintf("%s, which needs the permission %s, and cluster %s does not have it: %s, or ask an admin to "+
+		"add %s to the permissions of the cluster", p.What, p.Permission, c.Name, p.Permission.remedy(), p.Permission)
 }
 
 // LackOf says which permissions the tasks of a definition need and the cluster lacks; empty if none. A nil cluster

@@ -48,6 +48,7 @@ func envName(port string) string { return strings.ToUpper(strings.ReplaceAll(por
 func (d *TaskDefinition) Validate() error {
 	d = d.completed()
 	k := newCheck()
+	k.at("name").name(d.Name)
 	k.at("version").must(d.Version >= 1, "is %d, want a number from 1 up", d.Version)
 	d.validate(k)
 	return k.err()
@@ -55,14 +56,14 @@ func (d *TaskDefinition) Validate() error {
 
 // validate checks an inline definition whose defaults are set.
 func (d *InlineDefinition) validate(k check) {
+	k.at("name").name(d.Name)
 	k.at("version").must(d.Version == 0, "is %d, but the server counts the versions of a template: leave it out",
 		d.Version)
 	d.TaskDefinition.validate(k)
 }
 
-// validate checks everything but the version of a definition whose defaults are set.
+// validate checks everything but the name and the version of a definition whose defaults are set.
 func (d *TaskDefinition) validate(k check) {
-	k.at("name").name(d.Name)
 	k.at("labels").labels(d.Labels)
 	d.validateContainers(k)
 	d.validatePorts(k)

@@ -18,6 +18,8 @@ func foreignText(place, text string) string {
 		return container + text + "\n"
 	case "container":
 		return definition + "volumes: [{name: data}]\ncontainers:\n- name: web\n  image: web:1\n  " + text + "\n"
+	case "templated":
+		return "kind: Service\nname: web\ncount: 1\ntemplate:\n  containers: [{name: web, image: web:1}]\n  " + text + "\n"
 	case "job":
 		return "kind: Job\nname: web\nsteps: [{name: all, definition: web@1}]\n" + text + "\n"
 	case "step":
@@ -43,10 +45,7 @@ func TestForeignFields(t *testing.T) {
 			"service", `selector: {matchLabels: {app: web}}`,
 			`unknown field "selector": leave it out: a Service names its definition`,
 		},
-		{
-			"service", `template: {spec: {}}`,
-			`unknown field "template": write a TaskDefinition, and definition: NAME@VERSION here`,
-		},
+		{"templated", `spec: {}`, `template: unknown field "spec": write its fields in template itself`},
 		{
 			"service", `nodeSelector: {zone: a}`,
 			`unknown field "nodeSelector": write constraints: [{attribute: label.zone, value: a}] in ` +

@@ -155,6 +155,8 @@ func placeOf(holder string, kind cluster.Kind) string {
 		return "in up or down"
 	case "CronJob":
 		return "in job"
+	case "InlineDefinition":
+		return "in template"
 	case "Affinity", "Artifact":
 		return "in an " + strings.ToLower(holder)
 	case "Resources", "Update", "Restart", "Placement", "Scaling", "Reschedule", "Gang", "RolloutWish":

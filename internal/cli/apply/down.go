@@ -27,9 +27,10 @@ func NewDownCommand(sess *session.Session) *cobra.Command {
 	d := &downCommand{Session: sess}
 	cmd := &cobra.Command{
 		Use: "down FILE...", Short: "Delete the services, jobs and crons of manifests",
-		Long: "Delete the services, jobs and crons of the manifests, which stops their tasks, and wait until nothing\n" +
-			"of them runs any more. Objects that do not exist are skipped. Clusters, pools and task definitions of\n" +
-			"the manifests stay: others may use them. The leader removes versions of definitions that nothing uses.\n" +
+		Long: "Delete the services, jobs and crons of the manifests, which stops their tasks, and wait until\n" +
+			"nothing of them runs any more. Objects that do not exist are skipped. Clusters, pools and task\n" +
+			"definitions of the manifests stay: others may use them. The leader removes versions of definitions\n" +
+			"that nothing uses.\n" +
 			"An interrupt ends only the wait.\n\n" + filesHelp,
 		Args: d.files.arguments(), ValidArgsFunction: session.CompleteManifests, RunE: d.run,
 	}

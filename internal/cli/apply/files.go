@@ -20,8 +20,8 @@ import (
 	"github.com/berthd/berth/internal/wording"
 )
 
-const filesHelp = "FILE is a manifest, a folder of manifests (*.yaml, *.yml, *.json), an http or https URL, or - for\n" +
-	"standard input. -f FILE names one, too."
+const filesHelp = "FILE is a manifest, a folder of manifests (*.yaml, *.yml, *.json), an http or https URL, or -\n" +
+	"for standard input. -f FILE names one, too."
 
 // files are the manifests that a command names, as arguments or with -f.
 type files struct{ flagged []string }

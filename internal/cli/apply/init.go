@@ -26,8 +26,8 @@ func NewInitCommand(sess *session.Session) *cobra.Command {
 	i := &initCommand{sess}
 	return &cobra.Command{
 		Use: "init [service|job|cron]", Short: "Print a commented manifest to begin with",
-		Long: "Prints a manifest with the most used fields and a comment for each. It is valid as it is: the service,\n" +
-			"job or cron runs a shell script. Without an argument it prints a service.",
+		Long: "Prints a manifest with the most used fields and a comment for each. It is valid as it is: the\n" +
+			"service, job or cron runs a shell script. Without an argument it prints a service.",
 		Args:      session.Arguments(0, 1, "a kind"),
 		ValidArgs: starterKinds(), RunE: i.run,
 	}
