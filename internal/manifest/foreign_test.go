@@ -112,13 +112,13 @@ func TestForeignFields(t *testing.T) {
 		},
 		{
 			"service", `image: web:1`,
-			`unknown field "image" at the top level of the service: it belongs in a container of a ` +
-				`TaskDefinition, as containers[].image`,
+			`unknown field "image" at the top level of the service: it belongs in a container, as ` +
+				`template.containers[].image`,
 		},
 		{
 			"service", `ports: [{name: http}]`,
-			`unknown field "ports" at the top level of the service: it belongs at the top level of a ` +
-				`TaskDefinition`,
+			`unknown field "ports" at the top level of the service: it belongs in template, as ` +
+				`template.ports`,
 		},
 		{
 			"service", `scaling: {min: 1, max: 2, minReplicas: 1, targets: [{metric: cpu, target: 5}]}`,
