@@ -94,7 +94,7 @@ func TestDev(t *testing.T) {
 	path := filepath.Join(dir, "contexts.json")
 	set := func(data, wantName, wantCurrent string) {
 		t.Helper()
-		name, current, err := SetDev(path, data, "unix://"+filepath.Join(dir, data))
+		name, current, err := SetDev(t.Context(), path, data, "unix://"+filepath.Join(dir, data))
 		if err != nil || name != wantName || current != wantCurrent {
 			t.Errorf("%s: context %q, current %q, %v; want %q, %q", data, name, current, err, wantName, wantCurrent)
 		}
@@ -140,7 +140,7 @@ func TestDevBesideAnotherContext(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	name, current, err := SetDev(path, "data", "unix:///nowhere")
+	name, current, err := SetDev(t.Context(), path, "data", "unix:///nowhere")
 	if err != nil || name != "dev" || current != "prod" {
 		t.Errorf("%q, %q, %v", name, current, err)
 	}

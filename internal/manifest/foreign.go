@@ -17,7 +17,7 @@ const guidePage = "docs/guide/coming-from.md"
 
 // foreignKinds maps kinds of Kubernetes manifests to their counterparts in Berth.
 func foreignKinds() map[string]string {
-	return map[string]string{ //nolint:gosec // words of manifests, no credentials
+	return map[string]string{
 		"ConfigMap":               "files of a container in a TaskDefinition",
 		"CronJob":                 "a Cron and its TaskDefinition",
 		"DaemonSet":               "a Service with mode: daemon, and its TaskDefinition",
@@ -203,10 +203,8 @@ func (r *reader) foreignSystems() []map[string]foreignField {
 func (e foreignField) advice(here reflect.Type, kind cluster.Kind, n *node) (advice, meant string) {
 	text := e.write
 	if strings.Contains(text, "%s") {
-		value := ""
-		if e.value == nil {
-			value = flow(n)
-		} else {
+		value := flow(n)
+		if e.value != nil {
 			value = e.value(n)
 		}
 		if value == "" && e.strict {

@@ -71,7 +71,7 @@ func kindWords() string {
 func expand(name string) ([]string, error) {
 	switch name {
 	case "":
-		return nil, errors.New("the name of a manifest is empty: want a file, a folder or - for standard input")
+		return nil, errors.New("the name of a manifest is empty: want a file, a folder, a URL or - for standard input")
 	case Stdin:
 		return []string{name}, nil
 	}

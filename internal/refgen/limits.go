@@ -31,7 +31,7 @@ func findLimits() limits {
 	all := limits{map[string]json.RawMessage{}, map[string][2]string{}}
 	for _, kind := range manifestKinds() {
 		value := reflect.New(kind.typ)
-		o, ok := value.Interface().(object)
+		o, ok := reflect.TypeAssert[object](value)
 		if !ok {
 			continue // a kind without defaults
 		}

@@ -71,7 +71,7 @@ func (w wording) descriptions(comments map[string]string) map[string]string {
 
 // usualFields describes fields whose comments are left out in the code, because the name says enough there.
 func usualFields() map[string]string {
-	return map[string]string{ //nolint:gosec // names of fields, no credentials
+	return map[string]string{
 		"name":        `The name: 1 to 63 of a-z, 0-9 and "-", a letter first and no "-" last.`,
 		"cluster":     "The cluster that the object belongs to.",
 		"labels":      "Labels of the object.",
@@ -187,7 +187,7 @@ func (w wording) withoutTypeName(text, name string) string {
 
 // typeSubjects are the words for types whose names are no words of English.
 func typeSubjects() map[string]string {
-	return map[string]string{
+	return map[string]string{ //nolint:gosec // names of types, no credentials
 		"AntiAffinity": "anti_affinity", "ConstraintOp": "The operator", "CronConcurrency": "concurrency",
 		"CronMissed": "missed", "OnDisconnect": "on_disconnect", "OnViolation": "on_violation",
 		"PullPolicy": "The policy", "RestartMode": "The mode", "ScalePace": "The pace", "ScaleSchedule": "A schedule",

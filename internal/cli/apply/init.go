@@ -3,7 +3,6 @@ package apply
 import (
 	"embed"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -58,6 +57,6 @@ func (i *initCommand) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	_, err = io.WriteString(i.Stdout, string(text))
+	_, err = i.Stdout.Write(text)
 	return err
 }

@@ -112,10 +112,10 @@ func (t *CurrentTasks) limitFailures() {
 
 // HiddenText says how many tasks are not shown and what shows them, or "".
 func (t *CurrentTasks) HiddenText(way string) string {
-	switch {
-	case t.Hidden == 0:
+	switch t.Hidden {
+	case 0:
 		return ""
-	case t.Hidden == 1:
+	case 1:
 		return "1 ended task is not shown; " + way + " shows it."
 	}
 	return fmt.Sprintf("%s are not shown; %s shows them.", wording.Count(t.Hidden, "ended task"), way)

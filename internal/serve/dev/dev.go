@@ -17,7 +17,7 @@ import (
 // Run runs the server and the agent until the context ends. It prints the address on stdout once both serve. At the end
 // it prints on stderr how many tasks keep running.
 func Run(ctx context.Context, s *server.Server, n node.Config, stdout, stderr io.Writer) error {
-	end, err := addContext(s, stderr)
+	end, err := addContext(ctx, s, stderr)
 	if err != nil {
 		fmt.Fprintf(stderr, "berth: commands in other terminals need --addr %s: %v\n", s.Listeners[0].URL(), err)
 	} else {
@@ -55,12 +55,12 @@ func Run(ctx context.Context, s *server.Server, n node.Config, stdout, stderr io
 
 // addContext adds the context of this process, so that commands find it, and returns the function that removes it. If
 // another context is the current one, it prints how to choose this one.
-func addContext(s *server.Server, stderr io.Writer) (end func(), err error) {
+func addContext(ctx context.Context, s *server.Server, stderr io.Writer) (end func(), err error) {
 	path, err := contexts.Path()
 	if err != nil {
 		return nil, err
 	}
-	name, current, err := contexts.SetDev(path, s.Config.DataDir, s.Listeners[0].URL())
+	name, current, err := contexts.SetDev(ctx, path, s.Config.DataDir, s.Listeners[0].URL())
 	if err != nil {
 		return nil, err
 	}
