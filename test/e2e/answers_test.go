@@ -54,7 +54,7 @@ func TestAnswers(t *testing.T) {
 	s.Berth("run", "--detach", v1, s.Write("fails.yaml", fails)).Want(t, 0)
 	s.Berth("wait", "service/asked", "--timeout", "60s").Want(t, 0, "service/asked is healthy")
 	s.Berth("wait", "--for", "running", "task/asked.1.0", "service/asked", "--timeout", "60s").Want(t, 0)
-	s.Berth("wait", "job/fails", "--timeout", "60s").Want(t, 1, "job/fails failed", "exit code 3",
+	s.Berth("wait", "job/fails", "--timeout", "60s").Want(t, 1, "job/fails failed", "exited with code 3",
 		"no such table", "→ berth logs fails.1.all.0")
 
 	// The events of one object.

@@ -233,9 +233,9 @@ name: work
 steps:
   - {name: all, definition: work@1, count: 3}
 `)
-		s.Berth("run", job).Want(t, 1, "work.1.all.1", "exit code 3", "cannot find the input", "2/3",
+		s.Berth("run", job).Want(t, 1, "work.1.all.1", "exited with code 3", "cannot find the input", "2/3",
 			"berth logs work.1.all.1")
-		s.Berth("status", "job/work").Want(t, 0, "failed", "exit code 3", "cannot find the input")
+		s.Berth("status", "job/work").Want(t, 0, "failed", "exited with code 3", "cannot find the input")
 		s.Berth("logs", "work.1.all.2").Want(t, 0, "working on 2")
 
 		// Healthy again: a new version of the definition, and a new run of the job.

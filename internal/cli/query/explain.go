@@ -123,6 +123,9 @@ func printExplanation(sess *session.Session, v api.Explanation) error {
 		if err := printReason(sess, b); err != nil {
 			return err
 		}
+		if b.Reason == cluster.ReasonPromotion {
+			sess.Printf("           → berth promote %s", about)
+		}
 	}
 	if err := printPlacement(sess, v.Place, v.State == string(cluster.StatePending)); err != nil {
 		return err
