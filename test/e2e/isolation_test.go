@@ -131,7 +131,7 @@ func TestIsolationWithoutRoot(t *testing.T) {
 	text := strings.NewReplacer("SRVFILE", "/dev/null", "SITEDIR", s.Dir).Replace(apart)
 	s.Berth("run", "--detach", s.Write("apart.yaml", text)).Want(t, 0)
 	s.Prints("cannot isolate programs", "explain", "service/apart")
-	s.Prints("isolation required demands", "status")
+	s.Prints("isolation: required", "status")
 	s.Berth("run", "--detach", s.Write("root.yaml", `
 kind: TaskDefinition
 name: other
