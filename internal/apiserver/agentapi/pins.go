@@ -120,7 +120,7 @@ type Pins struct {
 //
 // Images without an answer within pinTime stay unpinned: a write must not depend on a registry that is down. The node
 // that pulls first does not choose the digest, because the first attempts begin on several nodes together.
-func (a *Pins) Pin(ctx context.Context, definitions []*cluster.TaskDefinition,
+func (a *Pins) Pin(ctx context.Context, caller *access.Caller, definitions []*cluster.TaskDefinition,
 	runners map[cluster.Ref][]Runner,
 ) Unpinned {
 	snap := a.Tables.Snapshot()
@@ -128,7 +128,7 @@ func (a *Pins) Pin(ctx context.Context, definitions []*cluster.TaskDefinition,
 	var added []*cluster.TaskDefinition
 	node := a.Node(snap)
 	for _, d := range definitions {
-		if isPresent(snap, d) {
+		if isPresent(snap, caller, d) {
 			continue
 		}
 		added = append(added, d)
@@ -183,10 +183,10 @@ func (a *Pins) Pin(ctx context.Context, definitions []*cluster.TaskDefinition,
 	})
 }
 
-// isPresent reports whether a version exists, or for a template, a version of its content.
-func isPresent(snap *store.Snapshot, d *cluster.TaskDefinition) bool {
+// isPresent reports whether a version exists, or for a template, a version of its content that the caller sees.
+func isPresent(snap *store.Snapshot, caller *access.Caller, d *cluster.TaskDefinition) bool {
 	if d.Version == 0 {
-		_, same := draft.SameVersion(snap, d, cluster.Ref{}, nil)
+		_, same := draft.SameVersion(snap, d, cluster.Ref{}, caller.VisibleDefinitions(snap))
 		return same
 	}
 	_, there := snap.Definition(d.Ref())

@@ -55,7 +55,7 @@ func (a *ApplyAPI) apply(w http.ResponseWriter, r *http.Request) error {
 		}
 		return respond.JSON(w, http.StatusOK, reply)
 	}
-	loose := a.Pins.Pin(r.Context(), draft.DefinitionsOf(set),
+	loose := a.Pins.Pin(r.Context(), access.CallerOf(r.Context()), draft.DefinitionsOf(set),
 		agentapi.RunnersOf(access.CallerOf(r.Context()), a.Reads.Tables.Snapshot(), set))
 	if err := a.commit(r.Context(), fill, &reply); err != nil {
 		return err

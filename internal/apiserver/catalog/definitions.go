@@ -126,7 +126,7 @@ func (a *DefinitionsAPI) writeDefinition(w http.ResponseWriter, r *http.Request)
 	if err != nil {
 		return err
 	}
-	a.Pins.Pin(r.Context(), []*cluster.TaskDefinition{&def}, nil)
+	a.Pins.Pin(r.Context(), access.CallerOf(r.Context()), []*cluster.TaskDefinition{&def}, nil)
 	var change api.Change
 	snap, err := a.Writer.Write(r.Context(), func(d *draft.Draft) (err error) {
 		old, _ := d.Snap.Definition(ref)

@@ -164,8 +164,9 @@ func (c resource[T, P, V]) write(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	set := draft.Single(P(&asked))
-	c.Pins.Pin(r.Context(), draft.DefinitionsOf(set),
-		agentapi.RunnersOf(access.CallerOf(r.Context()), c.Reads.Tables.Snapshot(), set))
+	caller := access.CallerOf(r.Context())
+	c.Pins.Pin(r.Context(), caller, draft.DefinitionsOf(set),
+		agentapi.RunnersOf(caller, c.Reads.Tables.Snapshot(), set))
 	var change api.Change
 	mine := written[T]{}
 	snap, err := c.Writer.Write(r.Context(), func(d *draft.Draft) (err error) {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/jsonfields"
 )
 
 // Duration returns a duration in the form in which people write it: "1h" instead of "1h0m0s".
@@ -60,11 +61,14 @@ func readable(t reflect.Type, in []byte) ([]byte, error) {
 	case string(in) == "null":
 		return in, nil
 	case t == reflect.TypeFor[cluster.Bytes]():
-		n, err := strconv.ParseInt(string(in), 10, 64)
-		if err != nil || n%int64(cluster.KiB) != 0 || n == 0 {
-			return in, nil //nolint:nilerr // it stays as it is
+		var n cluster.Bytes
+		if err := json.Unmarshal(in, &n); err != nil {
+			return nil, fmt.Errorf("encode output: %w", err)
 		}
-		return json.Marshal(bytesText(cluster.Bytes(n)))
+		if n%cluster.KiB != 0 || n == 0 {
+			return in, nil
+		}
+		return json.Marshal(bytesText(n))
 	case t == reflect.TypeFor[cluster.Duration]():
 		var d cluster.Duration
 		if err := json.Unmarshal(in, &d); err != nil {
@@ -76,7 +80,10 @@ func readable(t reflect.Type, in []byte) ([]byte, error) {
 	}
 	switch t.Kind() {
 	case reflect.Struct:
-		fields := jsonFields(t)
+		fields := map[string]reflect.Type{}
+		for f := range jsonfields.Of(t) {
+			fields[f.Name] = f.Type
+		}
 		return rewrite(in, func(key string) reflect.Type { return fields[key] })
 	case reflect.Map, reflect.Slice, reflect.Array:
 		return rewrite(in, func(string) reflect.Type { return t.Elem() })
@@ -91,24 +98,16 @@ func hasOwnForm(t reflect.Type) bool {
 	return p.Implements(reflect.TypeFor[json.Marshaler]()) || p.Implements(reflect.TypeFor[encoding.TextMarshaler]())
 }
 
-// jsonFields returns the types of a struct's fields by their names in JSON.
-func jsonFields(t reflect.Type) map[string]reflect.Type {
-	fields := map[string]reflect.Type{}
-	for _, f := range reflect.VisibleFields(t) {
-		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" && name != "-" {
-			fields[name] = f.Type
-		}
-	}
-	return fields
-}
-
 // rewrite rewrites the elements of an object or a list. Elements without a type stay as they are.
 func rewrite(in []byte, typeOf func(key string) reflect.Type) ([]byte, error) {
 	dec := json.NewDecoder(bytes.NewReader(in))
 	begin, err := dec.Token()
+	if err != nil {
+		return nil, fmt.Errorf("encode output: %w", err)
+	}
 	delim, ok := begin.(json.Delim)
-	if err != nil || !ok {
-		return in, nil //nolint:nilerr // a scalar stays as it is
+	if !ok {
+		return in, nil // such as the text of a []byte
 	}
 	var b bytes.Buffer
 	b.WriteString(delim.String())
