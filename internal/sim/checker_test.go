@@ -255,7 +255,7 @@ var brokenHistories = map[string]func(h *historyWriter){
 		}
 	},
 	"down-late": func(h *historyWriter) {
-		h.v.noteAnswer("n1")
+		h.v.noteRequest("n1")
 		h.put(prefix.NodeStatus("n1"), &cluster.NodeStatus{Name: "n1", Session: 1})
 		time.Sleep(2 * time.Minute) // in-bubble: the test makes one
 		h.v.liveness.checkDeadNodes()

@@ -101,11 +101,11 @@ func (v *livenessChecker) checkDeadNodes() {
 		return
 	}
 	for name, s := range v.nodes { // order-free: each by itself
-		if s.status == nil || s.answered.IsZero() || time.Since(s.answered) < bound {
+		if s.status == nil || s.requested.IsZero() || time.Since(s.requested) < bound {
 			continue
 		}
 		if s.verdict == nil || s.verdict.State != cluster.NodeDown {
-			v.breach("down-late", "%s was last heard %v ago and is %s", name, time.Since(s.answered).Round(time.Second),
+			v.breach("down-late", "%s was last heard %v ago and is %s", name, time.Since(s.requested).Round(time.Second),
 				fmt.Sprint(s.verdict))
 		}
 	}

@@ -93,6 +93,7 @@ func (a *attemptHistory) awaitsPermit() bool {
 // nodeView is what the checkers know of a node.
 type nodeView struct {
 	attempts       map[*attemptHistory]bool
+	requested      time.Time // last request of its agent that a server accepted; the answer may have been lost
 	answered       time.Time // last answer to its agent
 	status         *cluster.NodeStatus
 	verdict        *cluster.Node
@@ -232,6 +233,13 @@ func (v *observation) acceptsDaemons(node string) bool {
 func (v *observation) isDeclaredGone(node string) bool {
 	h, err := store.Decode[cluster.Host](v.records["host/"+node].Value)
 	return err == nil && h.Gone
+}
+
+// noteRequest records that a server accepted a request of a node's agent.
+func (v *observation) noteRequest(node string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.nodeView(node).requested = time.Now()
 }
 
 // noteAnswer records that a node's agent got an answer.

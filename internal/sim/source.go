@@ -54,6 +54,7 @@ func (s *source) Register(ctx context.Context, r transport.Registration) (transp
 		func(ctx context.Context) (transport.Welcome, error) {
 			w, err := far.dispatch.Register(ctx, r)
 			if err == nil {
+				s.fleet.checker.noteRequest(s.n.name)
 				s.fleet.checker.liveness.checkRegistration(r.Node, r.Previous, w.Session)
 			}
 			return w, err
@@ -101,7 +102,11 @@ func (s *source) Report(ctx context.Context, r transport.Report) (transport.Repo
 	defer cancel()
 	reply, err := call(limited, s.fleet.net, s.n.name, far.id, "report", far,
 		func(ctx context.Context) (transport.ReportReply, error) {
-			return far.dispatch.Report(ctx, r)
+			reply, err := far.dispatch.Report(ctx, r)
+			if err == nil {
+				s.fleet.checker.noteRequest(s.n.name)
+			}
+			return reply, err
 		})
 	if err == nil {
 		s.mu.Lock()
