@@ -74,6 +74,12 @@ func pinnedVersion(version int, containers ...map[string]any) map[string]any {
 func withImages(t *testing.T) (*world, *imageNode) {
 	w := newWorld(t)
 	n := &imageNode{digests: map[string]string{"docker.io/library/web:1": digestOf("a"), "docker.io/library/own:1": ""}}
+	w.addImageNode(n)
+	return w, n
+}
+
+// addImageNode adds the node n1, which runs images.
+func (w *world) addImageNode(n *imageNode) {
 	w.nodes.set(agent(n.play))
 	w.put(map[string]any{
 		"status/n1": cluster.NodeStatus{
@@ -82,7 +88,6 @@ func withImages(t *testing.T) (*world, *imageNode) {
 		},
 		"node/n1": cluster.Node{Name: "n1", State: cluster.NodeReady, Domain: "default", Since: noon, Session: 1},
 	})
-	return w, n
 }
 
 // TestVersionsArePinned checks that a tag is resolved when its version is written. The same manifest remains the same

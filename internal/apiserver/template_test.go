@@ -194,6 +194,32 @@ func TestTemplateOfAnotherCluster(t *testing.T) {
 	}
 }
 
+// TestTemplateOfAnotherClusterIsPinned checks that a caller's own version is pinned although another cluster, which the
+// caller does not see, runs the same content.
+func TestTemplateOfAnotherClusterIsPinned(t *testing.T) {
+	t.Parallel()
+	s := newSecure(t)
+	n := &imageNode{digests: map[string]string{"docker.io/library/web:1": digestOf("a")}}
+	s.addImageNode(n)
+	s.want(201, "PUT", "/v1/clusters/shop", `{"name": "shop"}`)
+	with := func(in, name string) string {
+		return applySpec(cluster.KindService, fmt.Sprintf(`{"cluster": %q, "name": %q, "count": 1, "template":
+			{"network": "none", "containers": [{"name": "main", "image": "web:1"}]}}`, in, name), false)
+	}
+	s.want(200, "POST", "/v1/apply", with("default", "shop-web"))
+	n.mu.Lock()
+	n.digests["docker.io/library/web:1"] = digestOf("b")
+	n.mu.Unlock()
+	got := s.ask(s.plain, s.access(cluster.RoleSubmitter, "shop"), "POST", "/v1/apply", with("shop", "web"))
+	if got.status != 200 || !strings.Contains(string(got.body), "shop-web@2") {
+		t.Fatalf("status %d: %s", got.status, got.body)
+	}
+	e, ok := s.tables.Snapshot().Definition(cluster.Ref{Name: "shop-web", Version: 2})
+	if !ok || e.Value.Containers[0].Digest != digestOf("b") {
+		t.Errorf("the version is not pinned: %+v", e.Value)
+	}
+}
+
 // TestHighVersions checks a template whose name has the highest version.
 func TestHighVersions(t *testing.T) {
 	t.Parallel()
