@@ -45,7 +45,7 @@ func (a *assignments) refusalReason(as *transport.Assignment) string {
 	seen := a.marks.Current().Token
 	switch {
 	case !attempt.ValidUUID(as.UUID):
-		return "its UUID is not one"
+		return "its UUID is invalid"
 	case as.Node != a.node.Name:
 		return "it is for the node " + as.Node
 	case as.Stop != nil:

@@ -66,21 +66,21 @@ func TestPressureNamesAVictim(t *testing.T) {
 				{"b", service, 50, 100 * mib, 200 * mib},
 				{"c", service, 50, 300 * mib, 200 * mib},
 			},
-			want: "b", why: "priority 50, uses 200 MiB, 100 MiB more than it reserved",
+			want: "b", why: "priority 50, uses 200 MiB, 100 MiB more than its request",
 		},
 		"of the lowest priority": {
 			tasks: []task{{"a", service, 60, 100 * mib, 900 * mib}, {"b", service, 50, 300 * mib, 200 * mib}},
-			want:  "b", why: "priority 50, uses 200 MiB, the most of those, none of which uses more than it " +
-				"reserved; it reserved 300 MiB",
+			want:  "b", why: "priority 50, uses 200 MiB, the most, and no task uses more than its request; " +
+				"it requested 300 MiB",
 		},
 		"the largest, where none is beyond": {
 			tasks: []task{{"a", service, 50, 300 * mib, 200 * mib}, {"b", service, 50, 900 * mib, 250 * mib}},
-			want:  "b", why: "priority 50, uses 250 MiB, the most of those, none of which uses more than it " +
-				"reserved; it reserved 900 MiB",
+			want:  "b", why: "priority 50, uses 250 MiB, the most, and no task uses more than its request; " +
+				"it requested 900 MiB",
 		},
 		"never batch": {
 			tasks: []task{{"a", job, 10, 100 * mib, 900 * mib}, {"b", service, 50, 0, mib}},
-			want:  "b", why: "priority 50, uses 1 MiB, 1 MiB more than it reserved",
+			want:  "b", why: "priority 50, uses 1 MiB, 1 MiB more than its request",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -112,7 +112,7 @@ func TestStartWaitsForServices(t *testing.T) {
 		w.service("s1", def)
 		w.pass(5 * time.Second)
 		w.wantMessage("s1", cluster.StatePreparing,
-			"container app: waits for services: there is no service db in cluster default")
+			"container app: waiting for services: there is no service db in cluster default")
 		g.at("db")
 		w.pass(time.Second)
 		w.wantMessage("s1", cluster.StatePreparing, "service db has no healthy task")

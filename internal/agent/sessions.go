@@ -108,7 +108,7 @@ func (s *sessions) afterSession(err error, session uint64, lasted time.Duration)
 	if s.displaced < 2 {
 		return nil // a lost reply to our own registration has the same effect, once
 	}
-	s.node.Logger.Error("another agent calls itself by this node's name and took the session away; each machine "+
+	s.node.Logger.Error("another agent registered under this node's name and took over its session; each machine "+
 		"needs a name of its own",
 		"node", s.node.Name, "times", s.displaced)
 	p := s.node.NewBackoff(minDisplacedBackoff, maxDisplacedBackoff)

@@ -213,7 +213,7 @@ func TestSlowStart(t *testing.T) {
 			probedCheck("started", cluster.MeaningStartup, 60),
 			probedCheck("ready", "", 3)))
 		w.pass(50 * time.Second) // far longer than the other checks allow
-		w.wantHealth("while it starts", cluster.HealthUnknown, "waits for startup check started: 500")
+		w.wantHealth("while it starts", cluster.HealthUnknown, "waiting for startup check started: 500")
 		ill.Store(&[]string{"ready"})
 		w.pass(30 * time.Second)
 		w.wantHealth("started and not ready", cluster.HealthFailing, "readiness check ready: 500")

@@ -133,11 +133,11 @@ func (s *Server) serveUnknown(w http.ResponseWriter, r *http.Request) {
 		if allow := seen.Header().Get("Allow"); allow != "" {
 			w.Header().Set("Allow", allow)
 			respond.WriteProblem(w, r, s.log,
-				respond.Problemf(http.StatusMethodNotAllowed, "%s is not possible here, only %s", r.Method, allow))
+				respond.Problemf(http.StatusMethodNotAllowed, "the method %s is not allowed here, only %s", r.Method, allow))
 			return
 		}
 		respond.WriteProblem(w, r, s.log,
-			respond.Problemf(http.StatusNotFound, "there is nothing at %s; /openapi.json lists what there is",
+			respond.Problemf(http.StatusNotFound, "there is no path %s; /openapi.json lists all paths",
 				respond.Clip(r.URL.Path)))
 	}), nil).ServeHTTP(w, r)
 }

@@ -111,8 +111,8 @@ func TestBadInput(t *testing.T) {
 			"a missing cluster", "PUT", "/v1/clusters/blue/services/web", `{"definition": "web@1", "count": 1}`, 422,
 			"there is no cluster blue",
 		},
-		{"a wrong method", "PATCH", svc, `{}`, 405, "PATCH is not possible here"},
-		{"an unknown path", "GET", "/v1/things", nil, 404, "nothing at /v1/things"},
+		{"a wrong method", "PATCH", svc, `{}`, 405, "the method PATCH is not allowed here"},
+		{"an unknown path", "GET", "/v1/things", nil, 404, "no path /v1/things"},
 		{"an unknown kind", "POST", "/v1/apply", manifestsOf("Pod", definition("web", 1)), 422, `objects[0].kind`},
 		{"an object without spec", "POST", "/v1/apply", `{"objects": [{"kind": "Service"}]}`, 422, "objects[0].spec"},
 		{

@@ -63,7 +63,7 @@ func TestTTLUpdatesArePassedOn(t *testing.T) {
 		}
 	}
 
-	problem = "the task does not run now: say it again once it does"
+	problem = "the task is not running: retry once it runs"
 	got := w.want(409, "POST", beat, strings.NewReader(`{"word": "pass"}`))
 	if <-asked; !strings.Contains(got.problem().Detail, "node n1: "+problem) {
 		t.Errorf("%s", got.body)

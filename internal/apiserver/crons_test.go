@@ -213,7 +213,7 @@ func TestRunCron(t *testing.T) {
 		t.Errorf("the minute is taken: %s", second.Name)
 	}
 	if got := w.want(409, "POST", cronPath+"/run", nil); !strings.Contains(got.problem().Detail,
-		"in this very second") {
+		"in this second") {
 		t.Errorf("%s", got.body)
 	}
 	now = noon.Add(time.Minute)

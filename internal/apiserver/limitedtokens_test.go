@@ -110,7 +110,7 @@ func TestNodesHideTasksOfOtherClusters(t *testing.T) {
 		},
 	})
 	for state, reason := range map[cluster.NodeState]string{
-		cluster.NodeDraining: "blue.web.1.0 lives after KILL: its tasks are moved away; 1 of them has " +
+		cluster.NodeDraining: "blue.web.1.0 still running after SIGKILL: its tasks are moving away; 1 of them has " +
 			"nowhere to go: no node has the label blue",
 		cluster.NodeSuspect: "blue.web.1.0 of a job blue.sum.1.add.0, and red.web.1.0, on 10.0.0.1",
 	} {
@@ -128,7 +128,7 @@ func TestNodesHideTasksOfOtherClusters(t *testing.T) {
 		if len(v.Drain.Left) != 1 || v.Drain.Left[0].ID != "red.web.1.0" || v.Tasks != 2 {
 			t.Errorf("%s: left %+v of %d tasks, want its own of two", state, v.Drain.Left, v.Tasks)
 		}
-		want := "its tasks are moved away or stopped"
+		want := "its tasks are moving away or stopped"
 		if state == cluster.NodeSuspect {
 			want = "a task of a job a task, and red.web.1.0, on 10.0.0.1"
 		}

@@ -152,11 +152,11 @@ func TestServers(t *testing.T) {
 		f.members = append(f.members, store.Member{ID: "m4", PeerURL: peer("4"), Learner: true})
 	})
 	got := rows()
-	want[2].State, want[2].Reason, want[2].Engine.Healthy = api.ServerDown, "its part of the store does not answer",
+	want[2].State, want[2].Reason, want[2].Engine.Healthy = api.ServerDown, "its store member does not answer",
 		false
 	want = append([]row{{
 		"", "", api.ServerJoining,
-		"it has a place in the store and was not started yet: `berth server` on its machine starts it", false, false,
+		"it is a member of the store and has not started: start `berth server` on its machine", false, false,
 		api.EngineMember{ID: "m4", Peer: peer("4"), Learner: true},
 	}}, want...)
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -71,8 +71,8 @@ func TestExplainWhyHere(t *testing.T) {
 	}
 	w.want(http.StatusNotFound, "GET", "/v1/tasks/default.web.1.0/explain?node=none", nil)
 	for node, want := range map[string]string{
-		"n1": "it takes the task: ",
-		"n2": "it would take the task; compared with n1: better now: 0 tasks of its own kind there, 2 on n1",
+		"n1": "it can run the task: ",
+		"n2": "it can run the task; compared with n1: better now: 0 tasks of its own kind there, 2 on n1",
 	} {
 		x := read[api.Explanation](t, w.want(200, "GET", "/v1/tasks/default.web.1.0/explain?node="+node, nil))
 		if x.Place == nil || x.Place.Asked == nil || !strings.HasPrefix(x.Place.Asked.Text, want) {
@@ -82,7 +82,7 @@ func TestExplainWhyHere(t *testing.T) {
 	w.put(map[string]any{"host/n2": cluster.Host{Name: "n2", Cordon: true, Taints: []cluster.Taint{{Key: "old"}}}})
 	x = read[api.Explanation](t, w.want(200, "GET", "/v1/tasks/default.web.1.0/explain?node=n2", nil))
 	asked := api.PlaceOption{
-		Node: "n2", Text: "it does not take the task",
+		Node: "n2", Text: "it cannot run the task",
 		Against: []string{"cordoned", "taint old not tolerated"},
 	}
 	if diff := cmp.Diff(&asked, x.Place.Asked); diff != "" {

@@ -130,8 +130,8 @@ func TestRebalanceKeepsTasksInPlace(t *testing.T) {
 		"a rollout": {map[string]any{"rollout/default/web": cluster.Rollout{Version: cluster.Version{
 			Generation: 1, Definition: cluster.Ref{Name: "web", Version: 1}, State: cluster.RolloutRolling,
 			Started: noon,
-		}}}, "of services that are rolled out just now", 3},
-		"a stop": {map[string]any{"state/" + path: stopped}, "to be stopped already", 1},
+		}}}, "of services in a rollout", 3},
+		"a stop": {map[string]any{"state/" + path: stopped}, "already stopping", 1},
 		"one that is ill": {map[string]any{"status/" +
 			path: observed(one, cluster.StateRunning, cluster.HealthFailing)}, "not healthy", 1},
 		"a node that hangs": {map[string]any{"node/n1": cluster.Node{
@@ -141,7 +141,7 @@ func TestRebalanceKeepsTasksInPlace(t *testing.T) {
 		"a drain": {map[string]any{"node/n1": cluster.Node{
 			Name: "n1", State: cluster.NodeDraining,
 			Domain: "default",
-		}}, "on nodes that are emptied anyway", 3},
+		}}, "on nodes that are being drained", 3},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := uneven(t)

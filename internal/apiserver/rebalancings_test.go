@@ -143,11 +143,11 @@ func TestRebalanceWithFaults(t *testing.T) {
 		"moves[8].from: is \"N 1\", want the name of a node",
 		"moves[0].attempt: is 2, and attempt 1 of the task runs: request the list again",
 		"moves[0].from: is n2, and the task is on node n1: request the list again",
-		"moves[2].task: default.web.1.1 is to be stopped already",
+		"moves[2].task: default.web.1.1 is already stopping",
 		"moves[3].task: default.web.1.9 does not exist",
 		"moves[4].task: default.gone.1.0 does not exist: there is no such service",
-		"moves[5].task: default.probe.1.0 is of a daemon, which has a task on each of its nodes",
-		"moves[6].task: default.sum.1.work.0 is of a job: what it has done would be lost",
+		"moves[5].task: default.probe.1.0 belongs to a daemon, which has one task on each node",
+		"moves[6].task: default.sum.1.work.0 belongs to a job, whose work would be lost",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("faults (-want +got):\n%s", diff)
@@ -194,7 +194,7 @@ func TestRebalancingIsCancelled(t *testing.T) {
 func TestUndoRebalancing(t *testing.T) {
 	w := uneven(t)
 	if p := w.refused(409, "POST", "/v1/rebalancings/last/undo", nil); !strings.HasPrefix(p.Detail,
-		"there is nothing to take back") {
+		"there is nothing to undo") {
 		t.Errorf("got %+v", p)
 	}
 	first := w.startRebalancing()
@@ -218,7 +218,7 @@ func TestUndoRebalancing(t *testing.T) {
 	if diff := cmp.Diff(want[:1], steps(v)); diff != "" || v.ID != 2 || v.Undoes != 1 {
 		t.Errorf("%+v; moves (-want +got):\n%s", v, diff)
 	}
-	if diff := cmp.Diff([]api.RebalanceLeft{{Task: gain[0].Task, Why: "is to be stopped already"}},
+	if diff := cmp.Diff([]api.RebalanceLeft{{Task: gain[0].Task, Why: "is already stopping"}},
 		v.Left); diff != "" {
 		t.Errorf("left (-want +got):\n%s", diff)
 	}
@@ -229,7 +229,7 @@ func TestUndoRebalancing(t *testing.T) {
 	if v.ID != 3 || v.Undoes != 2 || len(v.Moves) != 1 || v.Moves[0].To != gain[1].To {
 		t.Errorf("got %+v", v)
 	}
-	if e := w.lastEvent(); e.Message != "rebalancing 3 takes back 1 move of rebalancing 2" {
+	if e := w.lastEvent(); e.Message != "rebalancing 3 undoes 1 move of rebalancing 2" {
 		t.Errorf("got event %+v", e)
 	}
 }

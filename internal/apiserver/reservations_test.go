@@ -67,7 +67,7 @@ func TestReservations(t *testing.T) {
 	}
 	more.Count = 3
 	if p := w.refused(422, "PUT", "/v1/reservations/exam", more); !strings.Contains(p.Detail+fmt.Sprint(p.Faults),
-		"2 nodes would do") {
+		"only 2 nodes would be free") {
 		t.Errorf("refused with %+v", p)
 	}
 

@@ -352,8 +352,8 @@ func TestRolloutHistory(t *testing.T) {
 	want := `
 5 web@4 rolling (current); containers[0].image: "registry.example/web:2" -> "registry.example/web:4"; labels.tier:  -> "front"
 4 web@2 complete: the same definition, with restarted tasks
-3 web@2 complete: web@9 is not known any more
-2 web@9 failed: web@9 is not known any more
+3 web@2 complete: web@9 no longer exists
+2 web@9 failed: web@9 no longer exists
 1 web@1 complete: the first version that is remembered
 `
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -504,7 +504,7 @@ func TestUndoToWhatFailed(t *testing.T) {
 	manifest["update"] = map[string]any{"order": "start-first"}
 	w.want(200, "PUT", webPath, manifest)
 	if got := w.want(409, "POST", rolloutPath+"/undo", `{"generation": 1}`); !strings.Contains(string(got.body),
-		"version 1 cannot come back: update.order: is start-first") {
+		"cannot roll back to generation 1: update.order: is start-first") {
 		t.Errorf("%s", got.body)
 	}
 }

@@ -150,8 +150,8 @@ func TestTooManyWaiters(t *testing.T) {
 		}
 	}
 	for _, path := range []string{"/v1/tasks", "/v1/events"} {
-		refused(path, "token-file has 2 requests of this server open that wait for changes, which is all "+
-			"that one client may have", "Accept", route.MediaEventStream)
+		refused(path, "token-file has 2 requests of this server open that wait for changes, the most for one client",
+			"Accept", route.MediaEventStream)
 	}
 	refused("/v1/services?index=1&wait=1m", "one client")
 	refused("/v1/events?after=now&wait=1m", "one client")

@@ -49,7 +49,7 @@ func TestASimulationIsAnswered(t *testing.T) {
 		t.Errorf("the store went from revision %d to %d: a simulation wrote", before, after)
 	}
 	if got := newWorld(t).want(503, "POST", "/v1/simulate", scaleWeb).problem().Detail; !strings.Contains(got,
-		"ask another one") {
+		"use another one") {
 		t.Errorf("without a simulator: got %q", got)
 	}
 }

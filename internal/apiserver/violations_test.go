@@ -61,7 +61,7 @@ func TestMisplacedTasks(t *testing.T) {
 				Key: "soon", Effect: cluster.TaintEvict,
 				Since: time.Now().Add(-4*time.Minute + 400*time.Millisecond),
 			}), "move",
-			"node n1 has the taint soon:evict: it may stay for 6m0s more",
+			"node n1 has the taint soon:evict: it may stay for 6m more",
 		},
 		{
 			"a taint keeps new tasks away", "keep",

@@ -64,7 +64,7 @@ func TestVolumesAreListedAndRemoved(t *testing.T) {
 	}
 	if got := w.want(409, "POST", "/v1/volumes/remove",
 		api.VolumeRemove{Node: "n1", Name: "default/db/data"}); !strings.Contains(string(got.body),
-		"belongs to service/db, which is there") {
+		"belongs to service/db, whose next task") {
 		t.Errorf("%s", got.body)
 	}
 	if len(asked) != 1 {

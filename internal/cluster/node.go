@@ -12,7 +12,7 @@ const (
 	NodeReady    NodeState = "ready"    // it may take tasks
 	NodeSuspect  NodeState = "suspect"  // silent, or back from too many silences: no new tasks
 	NodeDown     NodeState = "down"     // silent for long: its tasks are lost by their class
-	NodeDraining NodeState = "draining" // its tasks are moved away
+	NodeDraining NodeState = "draining" // its tasks are moving away
 	NodeDrained  NodeState = "drained"
 )
 

@@ -26,10 +26,10 @@ const (
 	ReasonPrepare       ReasonCode = "prepare"         // image, volume or file could not be made
 	ReasonStartFailed   ReasonCode = "start-failed"    // the executor could not start it
 	ReasonPortTaken     ReasonCode = "port-taken"      // something else listens on its port
-	ReasonNoExecutor    ReasonCode = "no-executor"     // the node has no executor for it
+	ReasonNoExecutor    ReasonCode = "no-executor"     // the node has no suitable executor
 	ReasonUnhealthy     ReasonCode = "unhealthy"       // its checks fail
 	ReasonBarrier       ReasonCode = "barrier"         // the start barrier refused it
-	ReasonUnkillable    ReasonCode = "unkillable"      // it lives after KILL
+	ReasonUnkillable    ReasonCode = "unkillable"      // it still runs after SIGKILL
 	ReasonBootChanged   ReasonCode = "reboot"          // the machine rebooted
 	ReasonRestartAsked  ReasonCode = "restart"         // the user requested it
 	ReasonNoNodes       ReasonCode = "no-nodes"        // there is no node at all
@@ -67,7 +67,7 @@ const (
 	ReasonSkew          ReasonCode = "skew"            // the spread would be more uneven than it may be
 	ReasonRelation      ReasonCode = "relation"        // a required relation to other workloads is not met
 	ReasonDevice        ReasonCode = "device"          // not enough devices of the kind are free
-	ReasonVolume        ReasonCode = "volume"          // its data is elsewhere, or the node does not lend its folder
+	ReasonVolume        ReasonCode = "volume"          // its data is elsewhere, or the node does not share its folder
 	ReasonSecret        ReasonCode = "secret"          // a secret that it is handed does not exist
 	ReasonGang          ReasonCode = "gang"            // the other tasks of its gang find no place
 	ReasonPreempted     ReasonCode = "preempted"       // a task of higher priority takes its place

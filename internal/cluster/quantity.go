@@ -149,8 +149,17 @@ func (b *Bytes) UnmarshalJSON(in []byte) error {
 // Duration is a time span. In JSON it is text such as "250ms" or "1m30s".
 type Duration time.Duration
 
-// String returns the span as time.Duration does.
-func (d Duration) String() string { return time.Duration(d).String() }
+// String returns the span as time.Duration does, without trailing parts that are 0: "1h" for one hour.
+func (d Duration) String() string {
+	s := time.Duration(d).String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}
 
 // MarshalJSON writes the text form.
 func (d Duration) MarshalJSON() ([]byte, error) {

@@ -101,7 +101,7 @@ func TestUpdateFaults(t *testing.T) {
 			"update.progress_deadline: want a duration from healthy_deadline, which is 1ms",
 		}},
 		{"deadlines in the wrong order", `{"healthy_deadline": "5m", "progress_deadline": "1m"}`, []string{
-			"update.progress_deadline: is 1m0s, want a duration from healthy_deadline, which is 5m0s",
+			"update.progress_deadline: is 1m, want a duration from healthy_deadline, which is 5m",
 		}},
 		{"one deadline moves the other", `{"progress_deadline": "1m"}`, nil},
 		{"the other moves the one", `{"healthy_deadline": "1h"}`, nil},
@@ -239,7 +239,7 @@ func TestModeAndRescheduleFaults(t *testing.T) {
 		"count: is 3, but a daemon has one task on each node", "scaling: is not for a daemon")
 	serviceFaults(t, `{"reschedule": {"limit": -1, "window": "1ms", "delay": "1h", "max_delay": "1m"}}`,
 		"reschedule.limit: want a number from 0 to 1000", "reschedule.window: want a duration from 1s",
-		"reschedule.delay: is 1h0m0s, want a duration from 1ms to max_delay, which is 1m0s")
+		"reschedule.delay: is 1h, want a duration from 1ms to max_delay, which is 1m")
 	serviceFaults(t, `{"reschedule": {"delay": "1h"}}`)
 }
 

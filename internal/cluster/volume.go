@@ -161,7 +161,7 @@ func LacksFolder(c Constraint, f *FolderFacts) (lacks string, ok bool) {
 		return "", true
 	case AttributeHostPath:
 		if f != nil && !PathWithin(c.Value, f.Paths) {
-			return fmt.Sprintf("its agent does not lend the path %s to tasks: declare it there with "+
+			return fmt.Sprintf("its agent does not share the path %s with tasks: declare it there with "+
 				"--host-volume, or allow it with --host-path", c.Value), true
 		}
 		return "", true

@@ -55,7 +55,7 @@ func (l *loop) splitMoves(r scheduler.Result, moves []*reconciler.Move,
 		if n == 1 {
 			has = "has"
 		}
-		stuck[node] = fmt.Sprintf("%d of them %s nowhere to go: %s", n, has, first[node])
+		stuck[node] = fmt.Sprintf("%d of them %s no feasible node: %s", n, has, first[node])
 	}
 	out.Waiting = append(out.Waiting, stays...)
 	return out, leaving

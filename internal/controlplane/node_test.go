@@ -92,7 +92,7 @@ func TestDrainWithNowhereToGo(t *testing.T) {
 		w.service(2, 1, 1)
 		w.until(10*time.Second, "2 healthy", func(s *store.Snapshot) bool { return healthy(s, 1) == 2 })
 		w.put(p.Host("n1"), &cluster.Host{Name: "n1", Drain: &cluster.Drain{Since: time.Now()}})
-		const want = "2 of them have nowhere to go: 1 node: not ready (draining)"
+		const want = "2 of them have no feasible node: 1 node: not ready (draining)"
 		w.until(5*time.Second, "the node says why", func(s *store.Snapshot) bool {
 			return strings.Contains(node(s, "n1").Reason, want)
 		})
@@ -138,7 +138,7 @@ func TestUnkillableTaskDrainsItsNode(t *testing.T) {
 		w.put(p.Observed("n1", task), &stuck)
 		w.until(20*time.Second, "the other task moved", func(s *store.Snapshot) bool {
 			return node(s, "n1").State == cluster.NodeDraining && countOn(s, "n2") > 0 &&
-				strings.Contains(node(s, "n1").Reason, "lives after KILL")
+				strings.Contains(node(s, "n1").Reason, "still running after SIGKILL")
 		})
 	})
 }

@@ -277,7 +277,7 @@ func TestRebalancingPassesOver(t *testing.T) {
 					}
 				}
 				if got := eventCounts(s)["rebalance.passed"] - passed; got != want {
-					t.Errorf("events for %d that were passed over, want %d", got, want)
+					t.Errorf("events for %d that were skipped, want %d", got, want)
 				}
 			})
 		})

@@ -21,7 +21,7 @@ type Field struct {
 	Type string
 	// Required says that a manifest must hold the field.
 	Required bool
-	// Default is the value of a field that is left out. Bounds are its lowest and highest value: "1ms to 1h0m0s".
+	// Default is the value of a field that is left out. Bounds are its lowest and highest value: "1ms to 1h".
 	// Either is "" where there is none, or where it depends on other fields; the description says so then.
 	Default, Bounds string
 	// Values are all values of an enumeration.

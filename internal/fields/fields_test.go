@@ -33,8 +33,8 @@ func TestExplain(t *testing.T) {
 			Description: "Count is the number of tasks to run",
 		}},
 		{"Service.update.healthy_deadline", Field{
-			Path: "Service.update.healthy_deadline", Name: "healthy_deadline", Type: "duration", Default: "5m0s",
-			Bounds: "1s to 168h0m0s", Description: "healthy_deadline is the time from placement",
+			Path: "Service.update.healthy_deadline", Name: "healthy_deadline", Type: "duration", Default: "5m",
+			Bounds: "1s to 168h", Description: "healthy_deadline is the time from placement",
 		}},
 		{"taskdefinition.containers.resources.memory", Field{
 			Path: "TaskDefinition.containers.resources.memory", Name: "memory", Type: "size",

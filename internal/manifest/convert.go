@@ -124,25 +124,13 @@ func listOf(n *node) string {
 	return ""
 }
 
-// shortSpan writes a duration without parts that are 0.
-func shortSpan(d time.Duration) string {
-	s := d.String()
-	if strings.HasSuffix(s, "m0s") {
-		s = strings.TrimSuffix(s, "0s")
-	}
-	if strings.HasSuffix(s, "h0m") {
-		s = strings.TrimSuffix(s, "0m")
-	}
-	return s
-}
-
 // seconds converts a number of seconds to a duration.
 func seconds(n *node) string {
 	s, err := strconv.ParseInt(text(n), 10, 32)
 	if err != nil {
 		return ""
 	}
-	return shortSpan(time.Duration(s) * time.Second)
+	return (cluster.Duration(s) * cluster.Duration(time.Second)).String()
 }
 
 // commandWords converts a command as text to words: a shell runs it.

@@ -51,9 +51,9 @@ func TestLimits(t *testing.T) {
 		}
 	}
 	for key, want := range map[string][2]string{
-		"TaskDefinition.Grace": {"1ms", "1h0m0s"}, "Service.Priority": {"1", "1000"}, "Step.Retries": {"0", "49"},
+		"TaskDefinition.Grace": {"1ms", "1h"}, "Service.Priority": {"1", "1000"}, "Step.Retries": {"0", "49"},
 		"Resources.Memory": {"1 MiB", "1024 TiB"}, "Update.MinHealthy": {"0", "100000"},
-		"ScalePace.Window": {"0s", "168h0m0s"},
+		"ScalePace.Window": {"0s", "168h"},
 		"Port.Port":        {"1", "65535"}, "Container.Name": {},
 	} {
 		if got := all.bounds[key]; got != want {

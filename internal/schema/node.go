@@ -27,7 +27,7 @@ type Node struct {
 	MaxLength   int      `json:"maxLength,omitempty"`
 	Items       *Node    `json:"items,omitempty"`
 	Default     any      `json:"default,omitempty"`
-	// Bounds are the lowest and the highest value of a quantity, as text such as "1ms to 1h0m0s".
+	// Bounds are the lowest and the highest value of a quantity, as text such as "1ms to 1h".
 	Bounds string  `json:"x-bounds,omitempty"`
 	AnyOf  []*Node `json:"anyOf,omitempty"`
 	OneOf  []*Node `json:"oneOf,omitempty"`

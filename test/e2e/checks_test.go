@@ -201,7 +201,7 @@ func TestChecks(t *testing.T) {
 		s.becomes("worker", cluster.HealthHealthy, "")
 		end := s.beats(worker.ID)
 
-		const starts = "waits for startup check started: "
+		const starts = "waiting for startup check started: "
 		slow := s.becomes("slow", cluster.HealthUnknown, starts)
 		s.Berth("explain", string(slow.ID)).Want(t, 0, "is not healthy yet", starts)
 

@@ -108,7 +108,7 @@ func TestFollowingServices(t *testing.T) {
 		s.Server()
 		agent := s.Agent()
 		s.Berth("run", "--detach", s.Write("followers.yaml", followers)).Want(t, 0)
-		const waits = "container main: waits for services: there is no service db in cluster default"
+		const waits = "container main: waiting for services: there is no service db in cluster default"
 		for _, name := range []string{"signalled", "restarted", "left"} {
 			s.Prints(waits, "status", "service/"+name)
 		}

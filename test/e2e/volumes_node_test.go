@@ -73,8 +73,8 @@ func TestHostVolumes(t *testing.T) {
 		"status", "service/writes")
 	f.Prints(`2 nodes: it declares no host volume "weights": start its agent with --host-volume weights=PATH`, "status",
 		"service/lacks")
-	f.Prints("2 nodes: its agent does not lend the path /etc to tasks", "status", "service/paths")
-	f.Prints("leads to /etc by a link, which the node does not lend to tasks", "events", "--service", "links")
+	f.Prints("2 nodes: its agent does not share the path /etc with tasks", "status", "service/paths")
+	f.Prints("is a link to /etc, which the node does not share with tasks", "events", "--service", "links")
 	f.Prints("its host volume", "explain", "service/writes")
 	if _, err := os.Stat(filepath.Join(models, "mine")); err == nil {
 		t.Error("a task wrote to a volume that is lent for reading")

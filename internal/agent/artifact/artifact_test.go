@@ -188,7 +188,7 @@ func TestGetFails(t *testing.T) {
 		},
 		"busy forever": {
 			turns: slices.Repeat([]func(http.ResponseWriter, *http.Request){status(503)}, 9),
-			words: []string{"503 Service Unavailable", "tried 6 times"}, requests: 6,
+			words: []string{"503 Service Unavailable", "gave up after 6 tries"}, requests: 6,
 		},
 		"too large": {change: func(c *artifact.Config) {
 			c.MaxFetched = 99
@@ -203,11 +203,11 @@ func TestGetFails(t *testing.T) {
 		},
 		"another scheme": {
 			turns: []func(http.ResponseWriter, *http.Request){to("ftp://127.0.0.1/x")},
-			words: []string{"leads to ftp"}, requests: 1,
+			words: []string{"redirects to ftp"}, requests: 1,
 		},
 		"in circles": {
 			turns: slices.Repeat([]func(http.ResponseWriter, *http.Request){to("/again")}, 9),
-			words: []string{"more than 5 times"}, requests: 6,
+			words: []string{"more than 5 redirects"}, requests: 6,
 		},
 		"a stall": {
 			turns: slices.Repeat([]func(http.ResponseWriter,
@@ -219,7 +219,7 @@ func TestGetFails(t *testing.T) {
 				<-r.Context().Done()
 			}}, 9),
 			change: func(c *artifact.Config) { c.Stall, c.Tries = 50*time.Millisecond, 2 },
-			words:  []string{"sent nothing for 50ms", "tried 2 times"}, requests: 2,
+			words:  []string{"sent nothing for 50ms", "gave up after 2 tries"}, requests: 2,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

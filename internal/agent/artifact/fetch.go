@@ -42,11 +42,11 @@ func newFetcher(stall time.Duration, policy egress.Policy) fetcher {
 		CheckRedirect: func(r *http.Request, via []*http.Request) error {
 			switch {
 			case len(via) > maxRedirects:
-				return fmt.Errorf("%w: it is led on more than %d times", errPermanent, maxRedirects)
+				return fmt.Errorf("%w: more than %d redirects", errPermanent, maxRedirects)
 			case via[0].URL.Scheme == "https" && r.URL.Scheme != "https":
-				return fmt.Errorf("%w: https leads to %s", errPermanent, cluster.ShownSource(r.URL.String()))
+				return fmt.Errorf("%w: https redirects to %s", errPermanent, cluster.ShownSource(r.URL.String()))
 			case r.URL.Scheme != "https" && r.URL.Scheme != "http":
-				return fmt.Errorf("%w: it leads to %s", errPermanent, cluster.ShownSource(r.URL.String()))
+				return fmt.Errorf("%w: it redirects to %s", errPermanent, cluster.ShownSource(r.URL.String()))
 			}
 			r.Header.Del("Referer") // it contains the query, which may be secret
 			return nil
@@ -87,10 +87,10 @@ func (s *Store) fetch(ctx context.Context, a *cluster.Artifact, part string, m *
 			failures = 1
 		}
 		if failures >= s.Tries {
-			return fmt.Errorf("%w; tried %d times, and given up", err, failures)
+			return fmt.Errorf("%w; gave up after %d tries", err, failures)
 		}
 		wait := max(s.backoff(failures-1), min(soon.after, maxRetryAfter))
-		m.setText(fmt.Sprintf("fetching %s: %v; tried again in %s", shown, err,
+		m.setText(fmt.Sprintf("fetching %s: %v; next try in %s", shown, err,
 			cluster.Duration(wait.Round(time.Millisecond))))
 		if err := pause.For(ctx, wait); err != nil {
 			return err
@@ -119,7 +119,7 @@ func (s *Store) try(ctx context.Context, a *cluster.Artifact, part string, m *ma
 	sum := sumOf(a.Checksum)
 	have, err := io.Copy(sum, f)
 	if err != nil {
-		return fmt.Errorf("read what has come of it: %w", err)
+		return fmt.Errorf("read the part that was fetched: %w", err)
 	}
 	if have > 0 && match(sum, a.Checksum) { // complete before its agent died
 		return nil
@@ -133,7 +133,7 @@ func (s *Store) try(ctx context.Context, a *cluster.Artifact, part string, m *ma
 	defer resp.Body.Close()
 	resumed := have > 0 && resp.StatusCode == http.StatusPartialContent
 	if resumed {
-		m.setText("fetching " + cluster.ShownSource(a.Source) + ": going on at " + cluster.Bytes(have).String())
+		m.setText("fetching " + cluster.ShownSource(a.Source) + ": resuming at " + cluster.Bytes(have).String())
 	} else {
 		have, sum = 0, sumOf(a.Checksum)
 		if err = f.Truncate(0); err == nil {
@@ -151,7 +151,7 @@ func (s *Store) try(ctx context.Context, a *cluster.Artifact, part string, m *ma
 		return fmt.Errorf("%w: it has %s, more than %s", errPermanent, cluster.Bytes(total), s.MaxFetched)
 	}
 	if free := s.free(); resp.ContentLength > int64(free) {
-		return later{err: fmt.Errorf("it has %s more, and the disk of %s has %s free",
+		return later{err: fmt.Errorf("%s are left to fetch, and the disk of %s has %s free",
 			cluster.Bytes(resp.ContentLength), s.Dir, free)}
 	}
 	got, err := s.read(cancel, resp.Body, io.MultiWriter(f, sum), func(n int64) {
@@ -165,13 +165,14 @@ func (s *Store) try(ctx context.Context, a *cluster.Artifact, part string, m *ma
 	case err != nil:
 		return err
 	case total >= 0 && have+got < total:
-		return later{err: fmt.Errorf("the server ended after %s of %s", cluster.Bytes(have+got), cluster.Bytes(total))}
+		return later{err: fmt.Errorf("the server closed the connection after %s of %s", cluster.Bytes(have+got),
+			cluster.Bytes(total))}
 	case match(sum, a.Checksum):
 		return nil
 	}
 	algorithm, _, _ := strings.Cut(a.Checksum, ":")
-	wrong := fmt.Errorf("its checksum is %s:%s, and the manifest wants %s: the content at the address is "+
-		"something else; put the right checksum or another source into the manifest",
+	wrong := fmt.Errorf("its checksum is %s:%s, and the manifest wants %s: the content differs; "+
+		"correct the checksum or the source in the manifest",
 		algorithm, hex.EncodeToString(sum.Sum(nil)), a.Checksum)
 	if err := f.Truncate(0); err != nil {
 		return fmt.Errorf("write it: %w", err)
@@ -186,7 +187,7 @@ func (s *Store) try(ctx context.Context, a *cluster.Artifact, part string, m *ma
 func (s *Store) ask(ctx context.Context, source string, have int64) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, source, http.NoBody)
 	if err != nil {
-		return nil, fmt.Errorf("%w: its address is none", errPermanent)
+		return nil, fmt.Errorf("%w: its address is not a URL", errPermanent)
 	}
 	req.Header.Set("User-Agent", "berth")
 	req.Header.Set("Accept-Encoding", "identity")
@@ -210,7 +211,7 @@ func (s *Store) ask(ctx context.Context, source string, have int64) (*http.Respo
 	switch {
 	case code == http.StatusOK && resp.Header.Get("Content-Encoding") != "" &&
 		resp.Header.Get("Content-Encoding") != "identity":
-		err = fmt.Errorf("%w: the server packs it as %q", errPermanent, resp.Header.Get("Content-Encoding"))
+		err = fmt.Errorf("%w: the server encodes it as %q", errPermanent, resp.Header.Get("Content-Encoding"))
 	case code == http.StatusOK:
 		return resp, nil
 	case code == http.StatusPartialContent && have > 0 &&
@@ -262,7 +263,7 @@ func (s *Store) read(cancel func(), body io.Reader, to io.Writer, seen func(int6
 		case errors.Is(err, context.Canceled): // the caller checks ctx; otherwise it was the stall
 			return got, later{err: fmt.Errorf("the server sent nothing for %s", cluster.Duration(s.Stall))}
 		case errors.Is(err, io.ErrUnexpectedEOF):
-			return got, later{err: errors.New("the server ended in the middle")}
+			return got, later{err: errors.New("the server closed the connection before the end")}
 		case err != nil:
 			return got, later{err: errors.New("read it: " + plain.Text(err))}
 		}

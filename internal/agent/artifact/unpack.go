@@ -99,7 +99,7 @@ func (t *translator) translate(f *os.File) error {
 		err = t.tar(z)
 	default:
 		if head, _ := in.Peek(262); len(head) < 262 || string(head[257:262]) != "ustar" {
-			return errors.New("it is no archive of a kind that is unpacked: tar, tar with gzip or zstd, or zip")
+			return errors.New("not a supported archive: want tar, tar with gzip or zstd, or zip")
 		}
 		err = t.tar(in)
 	}
@@ -163,7 +163,7 @@ func (t *translator) zipped(z *zip.File) error {
 		e.kind = tar.TypeDir
 		return t.entry(e)
 	case mode&os.ModeSymlink == 0 && !mode.IsRegular():
-		return fmt.Errorf("the archive holds %q, which is no file, folder or link", clip(z.Name))
+		return fmt.Errorf("the archive has %q, which is not a file, folder or link", clip(z.Name))
 	}
 	if z.UncompressedSize64 > uint64(t.maxBytes) {
 		return t.tooMuch()
@@ -176,7 +176,7 @@ func (t *translator) zipped(z *zip.File) error {
 	if mode&os.ModeSymlink != 0 {
 		to, err := io.ReadAll(io.LimitReader(content, 4097))
 		if err != nil || len(to) > 4096 {
-			return fmt.Errorf("read %q of the archive: it is no link: %w", clip(z.Name), err)
+			return fmt.Errorf("read %q of the archive: it is not a link: %w", clip(z.Name), err)
 		}
 		e.kind, e.link = tar.TypeSymlink, string(to)
 		return t.entry(e)
@@ -200,13 +200,13 @@ type entry struct {
 func (t *translator) entry(e entry) error {
 	name := path.Clean(e.name)
 	if strings.HasPrefix(e.name, "/") || !filepath.IsLocal(name) || strings.ContainsRune(name, 0) {
-		return fmt.Errorf("the archive holds %q, which leads out of its folder", clip(e.name))
+		return fmt.Errorf("the archive has %q, which points outside its folder", clip(e.name))
 	}
 	if e.kind == tar.TypeDir {
 		return t.folder(name)
 	}
 	if name == "." {
-		return fmt.Errorf("the archive holds %q, which is no folder", clip(e.name))
+		return fmt.Errorf("the archive has %q, which is not a folder", clip(e.name))
 	}
 	if err := t.folder(path.Dir(name)); err != nil {
 		return err
@@ -231,22 +231,22 @@ func (t *translator) entry(e entry) error {
 	case tar.TypeLink: // package archive creates no hard links; a symbolic link leads to the same file
 		to := path.Clean(e.link)
 		if strings.HasPrefix(e.link, "/") || !filepath.IsLocal(to) {
-			return fmt.Errorf("the archive holds the link %q to %q, which leads out of its folder", clip(e.name),
+			return fmt.Errorf("the archive has the link %q to %q, which points outside its folder", clip(e.name),
 				clip(e.link))
 		}
 		up, err := filepath.Rel(path.Dir(name), to)
 		if err != nil {
-			return fmt.Errorf("the archive holds the link %q to %q: %w", clip(e.name), clip(e.link), err)
+			return fmt.Errorf("the archive has the link %q to %q: %w", clip(e.name), clip(e.link), err)
 		}
 		h.Typeflag, h.Linkname, h.Mode = tar.TypeSymlink, up, 0o777
 	case tar.TypeSymlink:
 		if strings.HasPrefix(e.link, "/") || !filepath.IsLocal(path.Join(path.Dir(name), e.link)) {
-			return fmt.Errorf("the archive holds the link %q to %q, which leads out of its folder", clip(e.name),
+			return fmt.Errorf("the archive has the link %q to %q, which points outside its folder", clip(e.name),
 				clip(e.link))
 		}
 		h.Linkname, h.Mode = e.link, 0o777
 	default:
-		return fmt.Errorf("the archive holds %q, which is no file, folder or link", clip(e.name))
+		return fmt.Errorf("the archive has %q, which is not a file, folder or link", clip(e.name))
 	}
 	if err := t.to.WriteHeader(h); err != nil {
 		return fmt.Errorf("unpack %q: %w", clip(e.name), err)
@@ -258,7 +258,7 @@ func (t *translator) entry(e entry) error {
 	if err == nil {
 		// A zip verifies its own checksums only here.
 		if _, more := io.ReadFull(e.content, make([]byte, 1)); !errors.Is(more, io.EOF) {
-			err = errors.Join(errors.New("it is not as long as it says, or not what it says"), more)
+			err = errors.Join(errors.New("its length or checksum is wrong"), more)
 		}
 	}
 	if err != nil {
@@ -294,13 +294,13 @@ func (t *translator) folder(name string) error {
 
 func (t *translator) count() error {
 	if t.entries--; t.entries < 0 {
-		return fmt.Errorf("the archive holds more than %d files, folders and links", t.maxEntries)
+		return fmt.Errorf("the archive has more than %d files, folders and links", t.maxEntries)
 	}
 	return nil
 }
 
 func (t *translator) tooMuch() error {
-	return fmt.Errorf("the archive holds more than %s when it is unpacked", t.maxBytes)
+	return fmt.Errorf("the archive has more than %s when it is unpacked", t.maxBytes)
 }
 
 // clip shortens a name from an archive.

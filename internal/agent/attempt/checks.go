@@ -48,7 +48,7 @@ func (c Checks) Report(report CheckReport) {
 // the update does not count.
 func (c Checks) Update(check string, word cluster.TTLUpdate, message string, now Now) (changed bool, err error) {
 	if c.def == nil {
-		return false, errors.New("the task's definition is not known here yet: say it again")
+		return false, errors.New("the node does not have the task's definition yet: retry")
 	}
 	i := slices.IndexFunc(c.def.Checks, func(other cluster.Check) bool {
 		return other.Name == check && other.Type == cluster.CheckTTL
@@ -57,7 +57,7 @@ func (c Checks) Update(check string, word cluster.TTLUpdate, message string, now
 		return false, fmt.Errorf("the task has no check %q of type ttl", check)
 	}
 	if c.record.Phase != PhaseRunning || c.record.Begun == 0 {
-		return false, errors.New("the task does not run now: say it again once it does")
+		return false, errors.New("the task is not running: retry once it runs")
 	}
 	c.copyResults()
 	before := c.record.CheckResults[i]

@@ -230,7 +230,7 @@ func TestOthersWaitForTheStart(t *testing.T) {
 	}
 	watches(1)
 	w.probed(1, "----")
-	w.shows(cluster.StateRunning, cluster.HealthUnknown, "waits for startup check k1: 500")
+	w.shows(cluster.StateRunning, cluster.HealthUnknown, "waiting for startup check k1: 500")
 	w.pass(time.Hour)
 	if s := w.probed(1, "+"); s.Do != Wait {
 		t.Fatalf("want to wait, got %+v", s)

@@ -45,7 +45,7 @@ func (p *Prober) Probe(ctx context.Context, c *cluster.Check) error {
 		return p.grpc(ctx, c)
 	case cluster.CheckTTL: // never probed
 	}
-	return fmt.Errorf("type %q is not known to this agent", c.Type)
+	return fmt.Errorf("this agent does not support the type %q", c.Type)
 }
 
 func (p *Prober) address(c *cluster.Check) (string, error) {

@@ -98,7 +98,7 @@ func (f *Finder) Find(ctx context.Context) ([]Device, error) {
 	unique := all[:0]
 	for _, d := range all {
 		if last := len(unique) - 1; last >= 0 && unique[last].ID == d.ID {
-			note(d.ID, errors.New("two devices have this id; the first is taken"))
+			note(d.ID, errors.New("two devices have this id; the first is used"))
 			continue
 		}
 		unique = append(unique, d)
@@ -179,7 +179,7 @@ func (f *Finder) state(s *Stated, all []Device, specs *specs) ([]Device, error) 
 		}
 	}
 	if s.Type == "" {
-		return all, errors.New("no such device is found by itself: type is missing")
+		return all, errors.New("such a device is not detected: set its type")
 	}
 	if s.CDI != "" && !specs.has(s.CDI) {
 		return all, fmt.Errorf("no CDI specification has %s", s.CDI)
@@ -192,7 +192,7 @@ func (f *Finder) state(s *Stated, all []Device, specs *specs) ([]Device, error) 
 		case err != nil:
 			return all, err
 		case !info.IsDir() && info.Mode()&fs.ModeDevice == 0:
-			return all, fmt.Errorf("%s is no device", n.Host)
+			return all, fmt.Errorf("%s is not a device", n.Host)
 		}
 	}
 	numa := -1

@@ -158,7 +158,7 @@ func TestFind(t *testing.T) {
 				{Device: cluster.Device{ID: "licence-1", Type: "licence", Numa: -1}},
 			},
 			fault: "--device type=fpga,path=/dev/fpga1: /dev/fpga1 is not there\n" +
-				"--device path=/dev/fpga2,model=X2: no such device is found by itself: type is missing\n" +
+				"--device path=/dev/fpga2,model=X2: such a device is not detected: set its type\n" +
 				"--device type=tpu,cdi=example.com/tpu=0: no CDI specification has example.com/tpu=0",
 		},
 		"more about what is found": {
@@ -170,7 +170,7 @@ func TestFind(t *testing.T) {
 				d.Model = "A100"
 				return d
 			}()},
-			fault: uuid0 + ": two devices have this id; the first is taken",
+			fault: uuid0 + ": two devices have this id; the first is used",
 		},
 		"cores": {
 			files: tree{

@@ -107,7 +107,7 @@ func (s *Server) keep(ctx context.Context, r transport.StreamRequest, progress f
 			s.Changed()
 		}
 		if errors.Is(err, executor.ErrLogin) {
-			err = fmt.Errorf("%w; for images that are pulled ahead the node's own logins count, of the file "+
+			err = fmt.Errorf("%w; images that are pulled ahead use the node's own logins, from the file "+
 				"of --registry-logins of its agent", err)
 		}
 		return wireImages([]executor.Image{image}), err
@@ -131,7 +131,7 @@ func (s *Server) keep(ctx context.Context, r transport.StreamRequest, progress f
 		}
 		return out, err
 	}
-	return nil, fmt.Errorf("kind %q is not known to this agent", r.Kind)
+	return nil, fmt.Errorf("this agent does not support %q", r.Kind)
 }
 
 func wireImages(all []executor.Image) []transport.Image {

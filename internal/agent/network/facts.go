@@ -39,7 +39,7 @@ func (s *Spaces) lacks(ctx context.Context) (none, bridge string) {
 	var lacking []string
 	if names := s.plugins.lacking(); len(names) > 0 {
 		lacking = append(lacking,
-			fmt.Sprintf("CNI's plugins %s are not in %s; install them (apt-get install containernetworking-plugins)",
+			fmt.Sprintf("CNI plugins %s are missing in %s; install them (apt-get install containernetworking-plugins)",
 				strings.Join(names, " and "), strings.Join(s.Plugins, ", ")))
 	}
 	if _, err := findTool("nft"); err != nil {
@@ -63,13 +63,13 @@ func (s *Spaces) kernelProblem() string {
 			err = again
 		}
 		if err != nil {
-			why = fmt.Sprintf("the kernel does not let the agent have network namespaces (%v); give it "+
+			why = fmt.Sprintf("the kernel refuses network namespaces to the agent (%v); give it "+
 				"CAP_SYS_ADMIN and CAP_NET_ADMIN", err)
 		}
 		s.kernelResult = &why
 		if why == "" && ownMounts() {
-			s.Logger.Warn("the agent has mounts of its own, where an agent that follows it does not find "+
-				"the networks of tasks; start it with those of the machine",
+			s.Logger.Warn("the agent runs in a mount namespace of its own, so that its next process does not find "+
+				"the networks of tasks; start it in the machine's mount namespace",
 				"remedy", "no PrivateTmp, ProtectSystem or ip netns exec around it")
 		}
 	}

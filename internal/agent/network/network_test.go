@@ -578,7 +578,7 @@ func TestFactsSayWhatLacks(t *testing.T) {
 	}{
 		"no plugins": {
 			network.Config{Plugins: []string{"/nowhere"}},
-			"CNI's plugins bridge and host-local are not in /nowhere; install them (apt-get install " +
+			"CNI plugins bridge and host-local are missing in /nowhere; install them (apt-get install " +
 				"containernetworking-plugins)",
 		},
 		"a route overlaps": {

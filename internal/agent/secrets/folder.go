@@ -88,8 +88,8 @@ func (b secretFolder) write(reply transport.SecretsReply) error {
 		value := reply.Secrets[u.Secret].Value
 		if u.Env != "" {
 			if strings.ContainsRune(string(value), 0) || len(u.Env)+1+len(value) > cluster.MaxArg {
-				return fmt.Errorf("the secret %s cannot be the variable %s: it holds a zero byte, or more "+
-					"than %d bytes; hand it over as a file", u.Secret, u.Env, cluster.MaxArg)
+				return fmt.Errorf("the secret %s cannot be the variable %s: it has a zero byte, or more "+
+					"than %d bytes; mount it as a file", u.Secret, u.Env, cluster.MaxArg)
 			}
 			variables = append(variables, u.Env+"="+string(value))
 			continue

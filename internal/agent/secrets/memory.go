@@ -55,7 +55,8 @@ func (m *Memory) AddFacts(_ context.Context, f *cluster.Facts) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if text != "" && text != m.problem {
-		m.Node.Logger.Warn("the node hands out no secrets: there is no folder in memory for them", "error", text)
+		m.Node.Logger.Warn("the node cannot give secrets to tasks: it has no folder in memory (tmpfs) for them",
+			"error", text)
 	}
 	m.problem, m.dir = text, dir
 	f.Secrets = err == nil

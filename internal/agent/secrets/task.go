@@ -85,7 +85,7 @@ func (p *Provider) ForTask(id attempt.ID, user Attempt, containers Signaller) *T
 // ask requests the secrets of the attempt, or the login for a registry.
 func (s *Task) ask(ctx context.Context, registry, container string) (transport.SecretsReply, error) {
 	if s.Source == nil {
-		return transport.SecretsReply{}, errors.New("the server hands out no secrets")
+		return transport.SecretsReply{}, errors.New("the server gives no secrets")
 	}
 	ctx, cancel := context.WithTimeout(ctx, secretsRequestTimeout)
 	defer cancel()
@@ -163,12 +163,12 @@ func (s *Task) Credentials(ctx context.Context, c *cluster.Container, origin,
 func LoginHint(name *string, in string) string {
 	switch {
 	case name == nil:
-		return "; a login for it is that of a secret (`berth secret set NAME --type registry`), or of the " +
+		return "; its login comes from a secret (`berth secret set NAME --type registry`), or from the " +
 			"file of --registry-logins of the node's agent"
 	case *name == "":
-		return "; it is that of a secret of the cluster " + in
+		return "; it comes from a secret of the cluster " + in
 	}
-	return fmt.Sprintf("; it is that of the secret %s of the cluster %s: set it again with `berth secret set "+
+	return fmt.Sprintf("; it comes from the secret %s of the cluster %s: set it again with `berth secret set "+
 		"%s --type registry`", *name, in, *name)
 }
 

@@ -167,7 +167,7 @@ func (s *Follower) await(ctx context.Context, c *cluster.Container, own string) 
 		}
 		waited = waited || len(l.stale) == 0
 		if l.waits != "" {
-			s.attempt.Note(c.Name, "waits for services: "+l.waits)
+			s.attempt.Note(c.Name, "waiting for services: "+l.waits)
 		}
 		select {
 		case <-ctx.Done():

@@ -11,7 +11,7 @@ import (
 )
 
 // errNoOutput means that the node has neither the task nor its logs.
-var errNoOutput = errors.New("the node neither has the task nor output of it")
+var errNoOutput = errors.New("the node has neither the task nor its output")
 
 // serveKept writes the logs of an attempt with nothing else left.
 func (s *Server) serveKept(ctx context.Context, r transport.StreamRequest, ask transport.LogsRequest,

@@ -100,8 +100,8 @@ func (p *runningProgram) port(name string) (int, error) {
 	case err == nil && n > 0 && n < 1<<16:
 		return n, nil
 	case len(p.ports) == 0:
-		return 0, fmt.Errorf("%q is no number of a port, and the task names no ports", name)
+		return 0, fmt.Errorf("%q is not a port number, and the task has no named ports", name)
 	}
-	return 0, fmt.Errorf("%q is neither a number of a port nor the name of one: the task has %v", name,
+	return 0, fmt.Errorf("%q is neither a port number nor a port of the task, which has %v", name,
 		slices.Sorted(maps.Keys(p.ports)))
 }

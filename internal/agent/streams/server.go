@@ -80,7 +80,7 @@ func (s *Server) Serve(ctx context.Context, r transport.StreamRequest) {
 			transport.StreamAttach:
 			err = s.serveProgram(ctx, r, stream)
 		default:
-			err = fmt.Errorf("kind %q is not known to this agent", r.Kind)
+			err = fmt.Errorf("this agent does not support %q", r.Kind)
 		}
 		if err != nil && ctx.Err() == nil {
 			s.Node.Logger.Info("a byte stream ended early", "task", r.Task, "kind", r.Kind, "error", err)

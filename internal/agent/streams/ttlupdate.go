@@ -31,7 +31,7 @@ func (s *Server) applyTTLUpdate(ctx context.Context, r transport.StreamRequest) 
 		return task.ErrUnknownAttempt
 	}
 	if r.Word == nil || !r.Word.Word.Known() {
-		return errors.New("the word is not one that this agent knows")
+		return errors.New("this agent does not know the status")
 	}
 	return t.UpdateTTL(ctx, r.Word)
 }

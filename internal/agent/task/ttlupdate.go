@@ -31,7 +31,7 @@ func (t *Task) UpdateTTL(ctx context.Context, r *transport.WordRequest) error {
 	}) {
 		return ErrUnknownAttempt
 	}
-	timeout := errors.New("the node takes too long to take the word in: say it again")
+	timeout := errors.New("the node did not store the update in time: retry")
 	var result applied
 	select {
 	case result = <-answer:

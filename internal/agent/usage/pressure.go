@@ -64,7 +64,7 @@ func (c *Thresholds) exceededThresholds(s *facts.Scarcity, factor float64) strin
 		out = append(out, fmt.Sprintf("%.0f%% of the machine is used", 100-share))
 	}
 	if share := 100 * float64(s.Used) / float64(max(s.Limit, 1)); s.Limit > 0 && share > 100-free*factor {
-		out = append(out, fmt.Sprintf("the tasks use %.0f%% of the %v that they may", share, s.Limit))
+		out = append(out, fmt.Sprintf("the tasks use %.0f%% of their %v", share, s.Limit))
 	}
 	return strings.Join(out, ", ")
 }
@@ -153,9 +153,9 @@ func victim(running []measured, spared map[string]bool) (uuid string, id cluster
 	d := &best.view.Record.Desired
 	why = fmt.Sprintf("priority %d, uses %v, ", d.Priority, best.stats.Memory)
 	if excess > 0 {
-		why += fmt.Sprintf("%v more than it reserved", excess)
+		why += fmt.Sprintf("%v more than its request", excess)
 	} else {
-		why += fmt.Sprintf("the most of those, none of which uses more than it reserved; it reserved %v",
+		why += fmt.Sprintf("the most, and no task uses more than its request; it requested %v",
 			best.view.ReservedMemory())
 	}
 	if best.stats.Growth >= cluster.MiB {

@@ -71,7 +71,7 @@ func (l *Folders) Dir(d *cluster.Desired, v *cluster.Volume) (dir string, readOn
 // before and after all links in it are resolved.
 func (l *Folders) lentPath(path string) (string, error) {
 	if !cluster.PathWithin(path, l.config.Paths) {
-		return "", fmt.Errorf("the node does not lend %s to tasks: declare it there with --host-volume, or "+
+		return "", fmt.Errorf("the node does not share %s with tasks: declare it there with --host-volume, or "+
 			"allow it with --host-path", path)
 	}
 	direct, err := realDir(path)
@@ -83,7 +83,7 @@ func (l *Folders) lentPath(path string) (string, error) {
 			return direct, nil
 		}
 	}
-	return "", fmt.Errorf("%s leads to %s by a link, which the node does not lend to tasks", path, direct)
+	return "", fmt.Errorf("%s is a link to %s, which the node does not share with tasks", path, direct)
 }
 
 // realDir returns the path of a folder without links.

@@ -26,15 +26,15 @@ func (s *Store) remove(key string,
 	all := s.kept()
 	i := slices.IndexFunc(all, func(k keptVolume) bool { return k.key == key })
 	if i < 0 {
-		return fmt.Errorf("it keeps no volume %s", key)
+		return fmt.Errorf("it has no volume %s", key)
 	}
 	k := &all[i]
 	v := describe(k, s.users())
 	if len(v.By) > 0 {
-		return fmt.Errorf("the volume %s is in use by task %s: stop it first", key, v.By[0])
+		return fmt.Errorf("volume %s is in use by task %s: stop the task first", key, v.By[0])
 	}
 	if mounted, err := mountBelow(k.dir); err != nil || mounted != "" {
-		return cmp.Or(err, fmt.Errorf("something is mounted at %s, which would be emptied: unmount it first",
+		return cmp.Or(err, fmt.Errorf("a file system is mounted at %s, which would be emptied: unmount it first",
 			mounted))
 	}
 	if err := os.MkdirAll(s.bin(), 0o700); err != nil {

@@ -39,7 +39,7 @@ func (s *Server) Serve(r transport.StreamRequest, stream io.ReadWriter) error {
 func (s *Server) Answer(r transport.StreamRequest) (any, error) {
 	switch {
 	case s.Node.Volatile:
-		return nil, errors.New("the agent of this node keeps no volumes")
+		return nil, errors.New("the agent of this node has no volumes")
 	case r.Kind == transport.StreamVolumeRemove:
 		v, err := s.remove(r.Volume)
 		return []transport.Volume{v}, err

@@ -86,7 +86,7 @@ func (s *Store) Prepare(d *cluster.Desired, def *cluster.TaskDefinition) error {
 			return fmt.Errorf("volume %s: %w", v.Name, err)
 		}
 		if readOnly && def.Writes(v.Name) {
-			return fmt.Errorf("volume %s: the node lends its host volume %q for reading only, and the task "+
+			return fmt.Errorf("volume %s: the host volume %q of the node is read-only, and the task "+
 				"mounts it to write: mount it with read_only",
 				v.Name, v.HostVolume)
 		}

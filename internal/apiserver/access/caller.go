@@ -106,7 +106,7 @@ func MayUse(rt *route.Route) func(*http.Request, *Caller) error {
 func (c *Caller) mayUse(rt *route.Route, r *http.Request) error {
 	if rt.Role == route.RoleMachine {
 		if c.Subject.Role == "" {
-			return respond.Problemf(http.StatusForbidden, "this is for machines, with their certificate")
+			return respond.Problemf(http.StatusForbidden, "only machines may do this, with their certificate")
 		}
 		return nil
 	}
@@ -117,7 +117,7 @@ func (c *Caller) mayUse(rt *route.Route, r *http.Request) error {
 	switch {
 	case Rank(c.Role) == 0:
 		return respond.Problemf(http.StatusForbidden,
-			"the certificate of a %s is good for its own part of the API only; people and programs use tokens", c.Role)
+			"the certificate of a %s allows its own part of the API only; people and programs use tokens", c.Role)
 	case Rank(c.Role) < Rank(need):
 		return respond.Problemf(http.StatusForbidden, "this needs the role %s, and %s has the role %s", need, c.Who,
 			c.Role)
@@ -144,10 +144,10 @@ func (c *Caller) reach(in string) error {
 	case c.Clusters == nil || slices.Contains(c.Clusters, in):
 		return nil
 	case in == "":
-		return respond.Problemf(http.StatusForbidden, "%s is limited to %s, and this is about more than that", c.Who,
+		return respond.Problemf(http.StatusForbidden, "%s is limited to %s; the request is not", c.Who,
 			c.limit())
 	}
-	return respond.Problemf(http.StatusForbidden, "%s is limited to %s, and this is about cluster %s", c.Who, c.limit(),
+	return respond.Problemf(http.StatusForbidden, "%s is limited to %s; the request is for cluster %s", c.Who, c.limit(),
 		respond.Clip(in))
 }
 

@@ -174,7 +174,7 @@ func (s *Gate) identify(w http.ResponseWriter, r *http.Request) (*Caller, error)
 // errToken returns the answer to every bad token. It does not reveal the fault of the token.
 func errToken() error {
 	return respond.Problemf(http.StatusUnauthorized,
-		"the token is not one of this control plane, or it was revoked: ask an admin for another, which "+
+		"the token is unknown or revoked: ask an admin for a new one, which "+
 			"`berth token create` makes")
 }
 
@@ -205,8 +205,8 @@ func (s *Gate) bearer(r *http.Request, header string) (*Caller, error) {
 		snap, err := s.rare.Snapshot(r.Context(), s.Tables)
 		if err != nil {
 			return nil, respond.Problemf(http.StatusServiceUnavailable,
-				"this server does not know the token, and cannot ask the store whether it is a new one: ask "+
-					"again, or another server")
+				"this server does not know the token, and cannot read the store to see whether it is new: retry, "+
+					"or use another server")
 		}
 		e, found = snap.Token(id)
 	}
@@ -378,7 +378,7 @@ func (s *Gate) Agents(next http.Handler) http.Handler {
 		if c.local || c.Subject.Role == cluster.RoleNode {
 			return nil
 		}
-		return respond.Problemf(http.StatusForbidden, "only agents talk here, with the certificate of their node")
+		return respond.Problemf(http.StatusForbidden, "only agents may connect here, with the certificate of their node")
 	})
 }
 
@@ -388,7 +388,7 @@ func (s *Gate) Peers(next http.Handler) http.Handler {
 		if c.Subject.Role == cluster.RoleServer {
 			return nil
 		}
-		return respond.Problemf(http.StatusForbidden, "only servers talk here, with their certificate")
+		return respond.Problemf(http.StatusForbidden, "only servers may connect here, with their certificate")
 	})
 }
 

@@ -13,7 +13,7 @@ import (
 
 // emptied replaces the reason of a draining node for a caller with a limit. The leader's reason names the first task
 // that cannot be moved, perhaps one of another cluster.
-const emptied = "its tasks are moved away or stopped"
+const emptied = "its tasks are moving away or stopped"
 
 // ShowNode removes the names of tasks of other clusters from a node's view. The number of tasks and their resources
 // remain.

@@ -113,7 +113,7 @@ func updateFaults(word *api.CheckWord) error {
 		strings.ContainsFunc(word.Message, func(r rune) bool { return r < ' ' || r == 0x7f }) {
 		faults = append(faults, cluster.Fault{
 			Path:    "message",
-			Message: fmt.Sprintf("wants to be one line of text, of at most %d bytes", cluster.MaxTTLMessage),
+			Message: fmt.Sprintf("must be one line of text of at most %d bytes", cluster.MaxTTLMessage),
 		})
 	}
 	if len(faults) > 0 {
@@ -154,7 +154,7 @@ func requireTTLCheck(snap *store.Snapshot, ref cluster.Ref, name string) error {
 func readAcknowledgement(stream io.Reader, node string) error {
 	f, err := transport.NewFrameReader(stream).Next()
 	if err != nil {
-		return respond.Problemf(http.StatusBadGateway, "the connection to node %s broke: %v; say it again", node, err)
+		return respond.Problemf(http.StatusBadGateway, "the connection to node %s broke: %v; retry", node, err)
 	}
 	end, err := f.End()
 	if err != nil {

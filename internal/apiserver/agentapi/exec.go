@@ -33,7 +33,7 @@ func (a *ExecAPI) exec(w http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
 	command := q["command"]
 	if len(command) == 0 || command[0] == "" {
-		return route.BadQuery("command", "is missing: what is to be run")
+		return route.BadQuery("command", "is missing: give the command to run")
 	}
 	return a.carryFrames(w, r, carriedStream{
 		StreamRequest: transport.StreamRequest{
@@ -57,7 +57,7 @@ func (a *ExecAPI) carryFrames(w http.ResponseWriter, r *http.Request, c carriedS
 	if r.ProtoMajor != 1 || r.Header.Get("Upgrade") == "" {
 		w.Header().Set("Upgrade", "websocket")
 		return respond.Problemf(http.StatusUpgradeRequired,
-			"this goes over a websocket: ask with Upgrade: websocket, over HTTP/1.1")
+			"this endpoint needs a websocket: send Upgrade: websocket over HTTP/1.1")
 	}
 	v, row, err := a.Find(a.Tables.Snapshot(), r)
 	if err != nil {

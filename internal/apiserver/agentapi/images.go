@@ -143,7 +143,7 @@ func (a *ImagesAPI) loadImages(w http.ResponseWriter, r *http.Request) error {
 	}
 	if len(nodes) == 0 {
 		return respond.Problemf(http.StatusConflict,
-			"there is no node to load the images into: one has to be ready, `berth node ls` lists them")
+			"no node is ready to load the images into; `berth node ls` lists the nodes")
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
@@ -159,7 +159,7 @@ func (a *ImagesAPI) loadImages(w http.ResponseWriter, r *http.Request) error {
 	ctl := http.NewResponseController(w)
 	sendErr := sendArchive(slowReader{r.Body, ctl}, loads)
 	if sendErr != nil {
-		return respond.Problemf(http.StatusBadRequest, "the archive did not arrive whole: %v", sendErr)
+		return respond.Problemf(http.StatusBadRequest, "the archive is incomplete: %v", sendErr)
 	}
 	reply := api.ImagesReply{Items: []api.ImageView{}}
 	for _, l := range loads {

@@ -115,7 +115,7 @@ func errNotStarted(v api.TaskView) error {
 		text = ": " + v.Message
 	}
 	return respond.Problemf(http.StatusConflict,
-		"nothing of task %s runs yet, it is %s on node %s%s; ask again once it runs",
+		"task %s has no output yet: it is %s on node %s%s",
 		v.ID, v.State, v.Node, text)
 }
 

@@ -158,7 +158,7 @@ func (a *Pins) Pin(ctx context.Context, caller *access.Caller, definitions []*cl
 	for l, able := range nodes { // order-free: each on its own
 		if len(able) == 0 && l.login.Secret != "" {
 			reasons[l] = fmt.Sprintf(
-				"no node is ready that runs images and on which its tasks may be placed, to ask with the secret %s",
+				"no ready node that may run its tasks can query the registry with the secret %s",
 				l.login.Secret)
 		}
 	}
@@ -207,7 +207,7 @@ func pinAs(definitions []*cluster.TaskDefinition,
 		for i := range d.Containers {
 			if c := &d.Containers[i]; c.Pinnable() {
 				if _, reason := found(d, c); reason != "" {
-					why = append(why, fmt.Sprintf("image %s is not pinned to what it is now: %s", c.Image, reason))
+					why = append(why, fmt.Sprintf("image %s is not pinned to a digest: %s", c.Image, reason))
 				}
 			}
 		}

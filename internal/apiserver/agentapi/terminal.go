@@ -91,10 +91,10 @@ func (a *ExecAPI) openTerminal(w http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
 	ask := transport.TerminalRequest{Command: q["command"], Type: q.Get("type")}
 	if len(ask.Command) == 0 || ask.Command[0] == "" {
-		return route.BadQuery("command", "is missing: what is to be run")
+		return route.BadQuery("command", "is missing: give the command to run")
 	}
 	if ask.Type != "" && !terminalTypes.MatchString(ask.Type) {
-		return route.BadQuery("type", "is %q, which is no type of a terminal", respond.Clip(ask.Type))
+		return route.BadQuery("type", "is %q, which is not a terminal type", respond.Clip(ask.Type))
 	}
 	// order-free: one fault is returned, whichever it is
 	for name, to := range map[string]*uint16{"rows": &ask.Size.Rows, "columns": &ask.Size.Columns} {

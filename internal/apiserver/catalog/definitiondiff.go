@@ -118,11 +118,11 @@ func ChangedBy(snap *store.Snapshot, before, after cluster.Ref) ([]api.FieldChan
 	}
 	a, ok := snap.Definition(before)
 	if !ok {
-		return nil, fmt.Sprintf("%s is not known any more", before)
+		return nil, fmt.Sprintf("%s no longer exists", before)
 	}
 	b, ok := snap.Definition(after)
 	if !ok {
-		return nil, fmt.Sprintf("%s is not known any more", after)
+		return nil, fmt.Sprintf("%s no longer exists", after)
 	}
 	_, fields := draft.Compare(a.Value, b.Value)
 	fields = slices.DeleteFunc(fields, func(f api.FieldChange) bool { return f.Path == "version" })

@@ -60,7 +60,7 @@ func (a *ServersAPI) Views(snap *store.Snapshot, engine *EngineAnswer) (all []ap
 		v.State, v.Reason = api.ServerJoining,
 			"it has joined the store and is starting; its name and address come in a moment"
 		if m.Name == "" {
-			v.Reason = "it has a place in the store and was not started yet: `berth server` on its machine starts it"
+			v.Reason = "it is a member of the store and has not started: start `berth server` on its machine"
 		}
 		all = append(all, v)
 	}
@@ -80,7 +80,7 @@ func judgeServer(v *api.ServerView, engine *EngineAnswer, r Reach, reported bool
 	case v.Self:
 		return api.ServerUp, ""
 	case v.Engine != nil && !v.Engine.Healthy:
-		return api.ServerDown, "its part of the store does not answer"
+		return api.ServerDown, "its store member does not answer"
 	case engine.known && engine.membersErr == nil && v.Engine == nil && v.Member != "":
 		return api.ServerDown, "it is not a member of the store any more: remove it"
 	case reported && !r.Reached && v.Engine == nil:
@@ -92,7 +92,7 @@ func judgeServer(v *api.ServerView, engine *EngineAnswer, r Reach, reported bool
 	case engine.membersErr != nil:
 		return api.ServerUnknown, "the store could not be asked: " + respond.ProblemOf(engine.membersErr).Detail
 	}
-	return api.ServerUnknown, "it was not heard yet"
+	return api.ServerUnknown, "it has not reported yet"
 }
 
 func (a *ServersAPI) listServers(w http.ResponseWriter, r *http.Request) error {
@@ -199,7 +199,7 @@ func (a *ServersAPI) mayRemove(v *api.ServerView, engine *EngineAnswer, force bo
 				ServerName(v))
 		}
 		if v.State == api.ServerUp && !force {
-			return respond.Problemf(http.StatusConflict, "server %s is up: stop it first, or demand it with force",
+			return respond.Problemf(http.StatusConflict, "server %s is up: stop it first, or use --force",
 				ServerName(v))
 		}
 		return nil
@@ -250,7 +250,7 @@ func memberProblem(v *api.ServerView, err error) error {
 	switch {
 	case errors.Is(err, store.ErrNotInSync):
 		return respond.Problemf(http.StatusConflict,
-			"server %s has not caught up with the store yet: ask again in a moment",
+			"server %s has not caught up with the store yet: retry in a moment",
 			ServerName(v))
 	case errors.Is(err, store.ErrLosesQuorum):
 		return respond.Problemf(http.StatusConflict,

@@ -89,7 +89,7 @@ func (a *SettingsAPI) readProfile(w http.ResponseWriter, r *http.Request) error 
 // profileCPU profiles the CPU for a while. A process can have one CPU profile at a time.
 func profileCPU(ctx context.Context, out *bytes.Buffer, during time.Duration) error {
 	if err := pprof.StartCPUProfile(out); err != nil {
-		return respond.Problemf(http.StatusConflict, "the CPU is being measured already: ask again once that has ended")
+		return respond.Problemf(http.StatusConflict, "a CPU profile is running: retry when it has ended")
 	}
 	defer pprof.StopCPUProfile()
 	return pause.For(ctx, during)

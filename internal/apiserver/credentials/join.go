@@ -56,7 +56,7 @@ func (a *JoinAPI) join(w http.ResponseWriter, r *http.Request) error {
 	if wait := a.Limiter.retryAfter(address, a.Now()); wait > 0 {
 		w.Header().Set("Retry-After", fmt.Sprint(int(wait.Seconds())))
 		return respond.Problemf(http.StatusTooManyRequests,
-			"too many tries to join from this address came to nothing: wait a minute")
+			"too many failed attempts to join from this address: wait a minute")
 	}
 	reply, err := a.joined(w, r)
 	var p *respond.Problem
@@ -84,7 +84,7 @@ func (a *JoinAPI) joined(w http.ResponseWriter, r *http.Request) (*api.JoinReply
 	ca := a.Authority.CertificatePEM()
 	if err := token.CheckCA(ca); err != nil {
 		return nil, respond.Problemf(http.StatusUnauthorized,
-			"the token is for another control plane: take one that `berth token create --join` made on a "+
+			"the join token belongs to another control plane: create one with `berth token create --join` on a "+
 				"server of this one")
 	}
 	subject, hosts, err := pki.ReadRequest([]byte(ask.Request))
@@ -136,7 +136,7 @@ func (a *JoinAPI) joined(w http.ResponseWriter, r *http.Request) (*api.JoinReply
 // errJoin returns the answer to every bad join token.
 func errJoin() error {
 	return respond.Problemf(http.StatusUnauthorized,
-		"the join token is not one of this control plane, or it was revoked: make a new one with `berth "+
+		"the join token is unknown or revoked: create a new one with `berth "+
 			"token create --join`")
 }
 
@@ -152,11 +152,11 @@ func checkJoinToken(t *cluster.AccessToken, secret, use string, now time.Time) e
 	case !access.MatchesHash(secret, t.Hash), t.Purpose != cluster.TokenJoin:
 		return errJoin()
 	case access.Expired(t, now):
-		return respond.Problemf(http.StatusUnauthorized, "the join token %s expired at %s: make a new one", t.ID,
+		return respond.Problemf(http.StatusUnauthorized, "the join token %s expired at %s: create a new one", t.ID,
 			t.Expires.Format(time.RFC3339))
 	case t.Uses > 0 && t.Used >= t.Uses && !slices.Contains(t.Recent, use):
 		return respond.Problemf(http.StatusUnauthorized,
-			"the join token %s was used %s, which is all that it is good for: make a new one", t.ID,
+			"the join token %s was used %s and has no uses left: create a new one", t.ID,
 			respond.Times(t.Uses))
 	}
 	return nil
@@ -216,7 +216,7 @@ func (a *JoinAPI) countUse(ctx context.Context, token pki.JoinToken, subject pki
 func mayJoin(d *draft.Draft, t *cluster.AccessToken, subject pki.Subject) error {
 	if t.For != "" {
 		if t.For != subject.Name {
-			return respond.Problemf(http.StatusForbidden, "the join token %s is good for %s %s only", t.ID, t.Role,
+			return respond.Problemf(http.StatusForbidden, "the join token %s is valid for %s %s only", t.ID, t.Role,
 				t.For)
 		}
 		return nil

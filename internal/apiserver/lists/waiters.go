@@ -59,13 +59,13 @@ func (s *Waiters) Enter(w http.ResponseWriter, r *http.Request, kind string) (le
 	case s.each[who] >= s.maxEach:
 		w.Header().Set("Retry-After", retryWaiter)
 		return nil, respond.Problemf(http.StatusTooManyRequests,
-			"%s has %s of this server open that wait for changes, which is all that one client may have "+
-				"(--max-client-waiters): close some, or ask again later", who, respond.Plural(s.each[who], "request"))
+			"%s has %s of this server open that wait for changes, the most for one client "+
+				"(--max-client-waiters): close some, or retry later", who, respond.Plural(s.each[who], "request"))
 	case s.all >= s.most:
 		w.Header().Set("Retry-After", retryWaiter)
 		return nil, respond.Problemf(http.StatusTooManyRequests,
-			"%s wait for changes at this server, which is all that it serves concurrently (--max-waiters): ask "+
-				"again later, or another server",
+			"%s wait for changes at this server, the most that it serves (--max-waiters): retry "+
+				"later, or use another server",
 			respond.Plural(s.all, "request"))
 	}
 	if s.each == nil {

@@ -60,7 +60,7 @@ func undrainNode(_ *draft.Draft, _ api.NodeView, h *cluster.Host, _ api.NodeActi
 func forgetNode(_ *draft.Draft, n api.NodeView, h *cluster.Host, how api.NodeAction) error {
 	if n.State != cluster.NodeDown && n.State != cluster.NodeAbsent && !how.Force && !h.Gone {
 		return respond.Problemf(http.StatusConflict, "node %s is %s: tasks that still run there would run twice. "+
-			"Stop the machine and wait until the node is down, or demand it with force", h.Name, n.State)
+			"Stop the machine and wait until the node is down, or use --force", h.Name, n.State)
 	}
 	h.Gone = true
 	return nil

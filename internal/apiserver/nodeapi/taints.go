@@ -117,7 +117,7 @@ func changeSettings(d *draft.Draft, h *cluster.Host, message string, change func
 	change()
 	h.SetDefaults()
 	if faults := cluster.FaultsOf(h.Validate()); len(faults) > 0 {
-		return respond.Problemf(http.StatusConflict, "node %s would have what no node may have: %s", h.Name, faults)
+		return respond.Problemf(http.StatusConflict, "node %s would be invalid: %s", h.Name, faults)
 	}
 	e := cluster.Event{Type: "node-settings.updated", Node: h.Name, Message: message}
 	if _, ok := d.Snap.Host(h.Name); !ok {

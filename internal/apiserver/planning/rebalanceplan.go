@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"reflect"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/berthd/berth/api"
@@ -164,7 +163,7 @@ func (b *rebalanceInput) addService(e store.Entry[cluster.Service]) {
 	case in.Spec.Deleted || in.Spec.Stopped:
 		stay = "of services that are stopped"
 	case st.Rollout != "" && !st.Rollout.Ended():
-		stay = "of services that are rolled out just now"
+		stay = "of services in a rollout"
 	}
 	nextAttempts := reconciler.NextAttempts(in)
 	for row := range b.Snapshot.Attempts(o) {
@@ -204,29 +203,29 @@ func (b *rebalanceInput) task(row *store.AttemptRow, nextAttempts map[cluster.Ta
 			Task: row.Task, Attempt: row.Number + 1, Owner: d.Owner, Definition: d.Definition,
 			Priority: d.Priority,
 		}
-		t.Unmovable = "of task definitions that are not there"
+		t.Unmovable = "whose task definition does not exist"
 		return t, true
 	}
 	t.Pending = b.Domain.OnSameNode(next, row.Node)
 	node, _ := b.Snapshot.Node(row.Node)
 	switch {
 	case d.Stop != nil:
-		t.Unmovable = "to be stopped already"
+		t.Unmovable = "already stopping"
 	case node.Value == nil || node.Value.State == cluster.NodeSuspect || node.Value.State == cluster.NodeDown ||
 		node.Value.State == cluster.NodeJoining:
 		t.Unmovable = "on nodes that are not ready"
 	case node.Value.State != cluster.NodeReady:
-		t.Unmovable = "on nodes that are emptied anyway"
+		t.Unmovable = "on nodes that are being drained"
 	case len(t.Volumes) > 0:
-		t.Unmovable = "of tasks that stay with their volumes"
+		t.Unmovable = "bound to a node by their volumes"
 	case len(def.Volumes) > 0:
 		t.Unmovable = "with volumes"
 	case !row.Observed.Healthy():
 		t.Unmovable = "not healthy"
 	case len(t.ExcludedNodes) > 0:
-		t.Unmovable = "on the move already"
+		t.Unmovable = "already moving"
 	case b.Domain.Now.Sub(row.Observed.Started) < b.settle:
-		t.Unmovable = "younger than " + strings.Replace(b.settle.String(), "m0s", "m", 1)
+		t.Unmovable = "younger than " + cluster.Duration(b.settle).String()
 	}
 	return t, true
 }

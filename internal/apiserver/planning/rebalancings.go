@@ -165,7 +165,7 @@ func identify(d *draft.Draft, rec *cluster.Rebalancing) (faults cluster.Faults) 
 // are moved.
 func ownerUnmovable(snap *store.Snapshot, parts cluster.TaskParts, domain string) string {
 	if parts.Step != "" {
-		return "is of a job: what it has done would be lost"
+		return "belongs to a job, whose work would be lost"
 	}
 	e, ok := snap.Service(parts.Cluster, parts.Owner)
 	if !ok {
@@ -174,9 +174,9 @@ func ownerUnmovable(snap *store.Snapshot, parts cluster.TaskParts, domain string
 	c, _ := snap.Cluster(parts.Cluster)
 	switch {
 	case e.Value.Mode == cluster.ModeDaemon:
-		return "is of a daemon, which has a task on each of its nodes"
+		return "belongs to a daemon, which has one task on each node"
 	case c.Value.InDomain() != domain:
-		return "is of the domain " + c.Value.InDomain()
+		return "belongs to the domain " + c.Value.InDomain()
 	}
 	if def, ok := snap.Definition(e.Value.Definition); ok && len(def.Value.Volumes) > 0 {
 		return "has volumes, which would not move with it"
@@ -190,9 +190,9 @@ func attemptUnmovable(row *store.AttemptRow) string {
 	case row == nil:
 		return "does not exist"
 	case row.Outcome != nil || row.Desired == nil:
-		return "does not run now"
+		return "is not running"
 	case row.Desired.Stop != nil:
-		return "is to be stopped already"
+		return "is already stopping"
 	}
 	return ""
 }
@@ -316,8 +316,8 @@ func (a *RebalancingsAPI) undoRebalancing(w http.ResponseWriter, r *http.Request
 		rec.Undoes = old.ID
 		if left = reverse(d, rec, old); len(rec.Moves) == 0 {
 			return respond.Problemf(http.StatusConflict,
-				"nothing that rebalancing %d moved can be taken back: of its %s, %d were carried out, and "+
-					"the tasks of all of them have gone on since",
+				"nothing of rebalancing %d can be undone: of its %s, %d were carried out, and "+
+					"all of these tasks have moved or ended since",
 				old.ID, respond.Plural(len(old.Moves), "move"), old.Counts().Done)
 		}
 		if err := rec.Validate(); err != nil {
@@ -325,7 +325,7 @@ func (a *RebalancingsAPI) undoRebalancing(w http.ResponseWriter, r *http.Request
 		}
 		made = rec
 		if !ask.DryRun {
-			putRebalancing(d, rec, fmt.Sprintf("rebalancing %d takes back %s of rebalancing %d", rec.ID,
+			putRebalancing(d, rec, fmt.Sprintf("rebalancing %d undoes %s of rebalancing %d", rec.ID,
 				respond.Plural(len(rec.Moves), "move"), old.ID))
 		}
 		return nil
@@ -360,8 +360,8 @@ func (a *RebalancingsAPI) undoable(snap *store.Snapshot, r *http.Request) (*clus
 	}
 	if last == nil {
 		return nil, respond.Problemf(http.StatusConflict,
-			"there is nothing to take back: no rebalancing that is remembered has moved a task, or all of "+
-				"them were taken back")
+			"there is nothing to undo: no remembered rebalancing has moved a task, or all of "+
+				"them were undone")
 	}
 	return last, nil
 }
@@ -428,7 +428,7 @@ func (a *RebalancingsAPI) awaited(snap *store.Snapshot, m *cluster.RebalancingMo
 	case row.Outcome != nil || row.Desired.Stop != nil:
 		return views.WhyLeft(snap, row)
 	}
-	return fmt.Sprintf("it goes once node %s has a place for it and its service can spare it", m.To)
+	return fmt.Sprintf("it moves once node %s has room for it and its service keeps min_healthy without it", m.To)
 }
 
 // BriefOf returns a rebalancing as lists show it.

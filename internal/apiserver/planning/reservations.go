@@ -263,7 +263,7 @@ func choose(d *draft.Draft, r, was *cluster.Reservation) ([]string, cluster.Faul
 	}
 	if len(all) < r.Count {
 		return nil, cluster.Faults{
-			{Path: "count", Message: fmt.Sprintf("is %d, and %s would do that no other reservation keeps in that time",
+			{Path: "count", Message: fmt.Sprintf("is %d, and only %s would be free of other reservations then",
 				r.Count, respond.Plural(len(all), "node"))},
 		}
 	}

@@ -60,7 +60,7 @@ func (a *SimulateAPI) simulate(w http.ResponseWriter, r *http.Request) error {
 	// The body is read. The deadline for reading it would end the request.
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // some writers have no deadlines
 	if a.Simulator == nil {
-		return respond.Problemf(http.StatusServiceUnavailable, "this server makes no simulations: ask another one")
+		return respond.Problemf(http.StatusServiceUnavailable, "this server runs no simulations: use another one")
 	}
 	faults := append(a.Simulator.Check(ask), simulateFaults(&ask)...)
 	if len(faults) > 0 {
@@ -69,7 +69,7 @@ func (a *SimulateAPI) simulate(w http.ResponseWriter, r *http.Request) error {
 	if !a.simulating.TryLock() {
 		w.Header().Set("Retry-After", "5")
 		return respond.Problemf(http.StatusTooManyRequests,
-			"this server is making another simulation, and makes one at a time: ask again, or another server; "+
+			"this server runs another simulation, and one at a time: retry, or use another server; "+
 				"`berth simulate --snapshot FILE` needs none")
 	}
 	defer a.simulating.Unlock()
@@ -86,7 +86,7 @@ func (a *SimulateAPI) simulate(w http.ResponseWriter, r *http.Request) error {
 		return respond.Problemf(http.StatusConflict, "%v", err)
 	case errors.Is(err, context.DeadlineExceeded) && r.Context().Err() == nil:
 		return respond.Problemf(http.StatusServiceUnavailable,
-			"the simulation takes more than %s, which is all that a server gives it: request fewer changes, or "+
+			"the simulation takes more than %s, the limit of a server: request fewer changes, or "+
 				"save a snapshot (`berth operator snapshot save FILE`) and simulate where time does not matter "+
 				"(`berth simulate --snapshot FILE`)", simulateTimeout)
 	}

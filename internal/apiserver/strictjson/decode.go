@@ -42,7 +42,7 @@ func ReadBody(w http.ResponseWriter, r *http.Request, v any, ignored ...string) 
 		_, _ = io.CopyN(io.Discard, r.Body, drainedBody)
 		return err
 	default:
-		return respond.Problemf(http.StatusRequestTimeout, "the body did not arrive whole within %s", BodyTimeout)
+		return respond.Problemf(http.StatusRequestTimeout, "the body was incomplete after %s", BodyTimeout)
 	}
 	faults, err := Decode(text, v, ignored...)
 	if err != nil {

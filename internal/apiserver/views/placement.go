@@ -108,17 +108,17 @@ func (p *Placement) option(f *scheduler.Fleet, pending *cluster.Pending, node, w
 		o.Against = append(o.Against, scheduler.Sentence([]cluster.RefusalCount{{Refusal: blocker.Refusal}}))
 	}
 	if o.Takes = len(o.Against) == 0; !o.Takes {
-		o.Text = "it does not take the task"
+		o.Text = "it cannot run the task"
 		return o
 	}
 	text := rankTextFor(pending)
 	one := p.candidate(f, pending, node)
 	if node == with || with == "" {
-		o.Text = joinTexts("it takes the task", text.describe(&one), ": ")
+		o.Text = joinTexts("it can run the task", text.describe(&one), ": ")
 		return o
 	}
 	other := p.candidate(f, pending, with)
-	o.Text = joinTexts("it would take the task", text.compare(&other, &one), "; compared with "+with+": ")
+	o.Text = joinTexts("it can run the task", text.compare(&other, &one), "; compared with "+with+": ")
 	return o
 }
 

@@ -92,9 +92,9 @@ func (w rankText) describe(c *cluster.Candidate) string {
 		kind, about := splitPart(p)
 		switch kind {
 		case "failed":
-			all = append(all, "attempts of it failed there, and there was no other node")
+			all = append(all, "attempts of it failed there, and no other node was feasible")
 		case "avoid":
-			all = append(all, "it has a taint to be avoided, and there was no other node")
+			all = append(all, "it has a taint with the effect prefer-no, and no other node was feasible")
 		case "affinity":
 			all = append(all, w.affinity(about, p.Points))
 		case "spread":
@@ -115,9 +115,9 @@ func (w rankText) describe(c *cluster.Candidate) string {
 
 func (w rankText) affinity(about string, points int64) string {
 	if points < 0 {
-		return fmt.Sprintf("%s speaks against it (%s)", about, weightText(points))
+		return fmt.Sprintf("%s lowers its score (%s)", about, weightText(points))
 	}
-	return fmt.Sprintf("%s speaks for it (%s)", about, weightText(points))
+	return fmt.Sprintf("%s raises its score (%s)", about, weightText(points))
 }
 
 // weightText returns points of preferences as weights: "+50", "-12.5".
@@ -135,7 +135,7 @@ func (w rankText) compare(chosen, other *cluster.Candidate) string {
 		}
 		return w.difference(kinds[0], chosen, other, b > a)
 	}
-	return "as good; the name decides"
+	return "the same score; the name decides"
 }
 
 // difference describes the difference of two nodes in a kind of parts.

@@ -177,7 +177,7 @@ func jobNow(d *draft.Draft, c *cluster.Cron) (*cluster.Job, error) {
 	}
 	if isOwnerName(d, c.Cluster, name) {
 		return nil,
-			respond.Problemf(http.StatusConflict, "a job of cron %s/%s was made in this very second, %s: ask again",
+			respond.Problemf(http.StatusConflict, "cron %s/%s made the job %s in this second: retry",
 				c.Cluster, c.Name, name)
 	}
 	job := &cluster.Job{

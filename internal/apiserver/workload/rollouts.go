@@ -115,7 +115,7 @@ func (a *RolloutsAPI) pauseRollout(pause bool) func(http.ResponseWriter, *http.R
 				return false, nil
 			}
 			svc.Rollout.Paused = pause
-			kind, about := "service.rollout-paused", "no task is begun or given up for a rollout"
+			kind, about := "service.rollout-paused", "no task starts or fails for a rollout"
 			if !pause {
 				kind, about = "service.rollout-resumed", "rollouts continue"
 			}

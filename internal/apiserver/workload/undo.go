@@ -80,7 +80,7 @@ func undoTarget(known []cluster.Version, svc *cluster.Service, generation uint64
 // canaries and gates, and is not reverted automatically. A failed version is rolled out as a new one.
 func goBack(d *draft.Draft, svc *cluster.Service, to cluster.Version) error {
 	refused := func(err error) error {
-		return draft.Conflictf("generation", "version %d cannot come back: %s", to.Generation,
+		return draft.Conflictf("generation", "cannot roll back to generation %d: %s", to.Generation,
 			cluster.FaultsOf(err).Error())
 	}
 	if err := d.Resolve(&to.Definition, "definition"); err != nil {

@@ -145,13 +145,13 @@ func (w *Watch) checkMassSilence(now time.Duration) []store.Unit {
 	w.config.Logger.Warn("mass silence of nodes", "on", massSilence)
 	e := cluster.Event{
 		Type: "node.mass-silence", Reason: cluster.ReasonNodeDown,
-		Message: "many nodes fell silent within a minute: tasks are not replaced until they are heard, as " +
-			"the fault is likelier the network's",
+		Message: "many nodes went silent within a minute: their tasks are not replaced until they report, because " +
+			"the fault is more likely in the network",
 	}
 	if !massSilence {
 		e = cluster.Event{
 			Type:    "node.mass-silence-over",
-			Message: "enough nodes are heard again: tasks of silent ones are replaced",
+			Message: "enough nodes report again: the tasks of silent nodes are replaced",
 		}
 	}
 	return []store.Unit{{Events: []cluster.Event{e}}}
@@ -301,7 +301,7 @@ func (w *Watch) forget(snap *store.Snapshot, name string) store.Unit {
 	remove(prefix.Host(name), host)
 	u.Event(cluster.Event{
 		Type: "node.forgotten", Node: name,
-		Message: "it is gone and no attempts are left on it: its records were removed",
+		Message: "it is gone and has no tasks left: its records were removed",
 	})
 	return u
 }

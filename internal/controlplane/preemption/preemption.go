@@ -201,7 +201,7 @@ func (p *Preemption) Search(domain *observe.Domain, pending []cluster.Pending, r
 func (w *promise) victimText() string {
 	switch n := len(w.victims); n {
 	case 0:
-		return "tasks that are on their way out"
+		return "tasks that are stopping"
 	case 1:
 		return "1 task of lower priority"
 	default:

@@ -95,10 +95,11 @@ func (s *step) followOpen(m *cluster.RebalancingMove, o *openMove) {
 			return
 		}
 		if code, why := refusalAt(m.To, o.refused); code != "" {
-			s.passOver(m, code, fmt.Sprintf("node %s had no place for it%s", m.To, withReason(why)))
+			s.passOver(m, code, fmt.Sprintf("node %s had no room for it%s", m.To, withReason(why)))
 			return
 		}
-		s.passOver(m, cluster.ReasonPermit, fmt.Sprintf("its service could not spare it within %s", maxLeaveWait))
+		s.passOver(m, cluster.ReasonPermit,
+			fmt.Sprintf("without it, its service would have been below min_healthy for %s", maxLeaveWait))
 	case settled:
 		r.lastOnWay = s.boot // its former place is free now
 		m.Enter(cluster.MoveDone, s.now)
@@ -123,7 +124,7 @@ func (s *step) followOnWay(m *cluster.RebalancingMove, o *openMove, h moveProgre
 		w, _ := s.rebalancing.config.Reason(m.Task)
 		code, why := refusalAt(m.To, w)
 		s.passOver(m, cmp.Or(code, cluster.ReasonNodeNotReady),
-			fmt.Sprintf("its place on node %s was gone, and it goes where there is one%s", m.To, withReason(why)))
+			fmt.Sprintf("its room on node %s was taken, and it goes to another node%s", m.To, withReason(why)))
 	case s.boot-o.onWaySince < limit:
 	case h.stage == arrived: // its former attempt takes long to end
 		m.Enter(cluster.MoveDone, s.now)
@@ -157,7 +158,7 @@ func (s *step) mayMove(m *cluster.RebalancingMove) moveProgress {
 	}
 	r, ok := s.snap.Rollout(e.Value.Cluster, e.Value.Name)
 	if !ok || r.Value.Generation != e.Value.Generation || !r.Value.State.Ended() {
-		return moveProgress{diverted, cluster.ReasonRollout, "its service is rolled out"}
+		return moveProgress{diverted, cluster.ReasonRollout, "its service is in a rollout"}
 	}
 	return moveProgress{stage: staying}
 }
@@ -170,7 +171,7 @@ func (s *step) passOver(m *cluster.RebalancingMove, reason cluster.ReasonCode, w
 	}
 	e := cluster.Event{
 		Type: "rebalance.passed", Task: m.Task, Attempt: m.Attempt, Node: m.From, Reason: reason,
-		Message: fmt.Sprintf("rebalancing %d passed over the move to node %s: %s", s.rec.ID, m.To, m.Why),
+		Message: fmt.Sprintf("rebalancing %d skipped the move to node %s: %s", s.rec.ID, m.To, m.Why),
 	}
 	if o, ok := (&store.AttemptRow{Task: m.Task}).Ref(); ok {
 		e.Cluster, e.Owner = o.Cluster, &o
@@ -184,8 +185,8 @@ func (s *step) finish(c cluster.RebalanceCounts) {
 	if s.rec.Cancelled {
 		s.rec.State = cluster.RebalancingCancelled
 	}
-	message := fmt.Sprintf("rebalancing %d is %s: of %d moves %d were carried out, a gain of %d points, and "+
-		"%d were passed over",
+	message := fmt.Sprintf("rebalancing %d is %s: %d moves, of which %d were carried out (gain %d points) and "+
+		"%d skipped",
 		s.rec.ID, s.rec.State, len(s.rec.Moves), c.Done, c.Gain, c.Passed)
 	s.events = append(s.events,
 		cluster.Event{

@@ -93,9 +93,9 @@ func TestDecide(t *testing.T) {
 				Start: []string{"short"},
 				Head:  &backfill.Promise{ID: "wide", At: after(60), After: "r", Needs: 8, Free: 2},
 				Why: []string{
-					"wide: first in line: needs 8 processors, 2 free; starts at the latest at " +
+					"wide: first in the queue: needs 8 processors, 2 free; starts at the latest at " +
 						"2026-11-20T13:00:00Z, when r has ended",
-					"long: number 2 in line: needs 2 processors, 0 free",
+					"long: number 2 in the queue: needs 2 processors, 0 free",
 				},
 			},
 		},
@@ -111,11 +111,11 @@ func TestDecide(t *testing.T) {
 			result{
 				Head: &backfill.Promise{ID: "wide", At: after(60), After: "r", Needs: 6, Free: 2},
 				Why: []string{
-					"wide: first in line: needs 6 processors, 2 free; starts at the latest at " +
+					"wide: first in the queue: needs 6 processors, 2 free; starts at the latest at " +
 						"2026-11-20T13:00:00Z, when r has ended",
-					"less: behind: reserved for wide at 2026-11-20T13:00:00Z; would delay it by 10m0s",
-					"long: behind: reserved for wide at 2026-11-20T13:00:00Z; would delay it by 20m0s",
-					"longer: behind: reserved for wide at 2026-11-20T13:00:00Z; would delay it by 20m0s",
+					"less: its resources are reserved for wide at 2026-11-20T13:00:00Z, which it would delay by 10m0s",
+					"long: its resources are reserved for wide at 2026-11-20T13:00:00Z, which it would delay by 20m0s",
+					"longer: its resources are reserved for wide at 2026-11-20T13:00:00Z, which it would delay by 20m0s",
 				},
 			},
 		},
@@ -132,9 +132,9 @@ func TestDecide(t *testing.T) {
 				Start: []string{"one"},
 				Head:  &backfill.Promise{ID: "wide", At: after(60), After: "r", Needs: 7, Free: 2},
 				Why: []string{
-					"wide: first in line: needs 7 processors, 2 free; starts at the latest at " +
+					"wide: first in the queue: needs 7 processors, 2 free; starts at the latest at " +
 						"2026-11-20T13:00:00Z, when r has ended",
-					"two: behind: reserved for wide at 2026-11-20T13:00:00Z; would delay it by 30m0s",
+					"two: its resources are reserved for wide at 2026-11-20T13:00:00Z, which it would delay by 30m0s",
 				},
 			},
 		},
@@ -151,9 +151,9 @@ func TestDecide(t *testing.T) {
 				Start: []string{"guess"},
 				Head:  &backfill.Promise{ID: "young", At: after(600), After: "guess", Needs: 1},
 				Why: []string{
-					"young: first in line: needs 1 processors, 0 free; starts at the latest at " +
+					"young: first in the queue: needs 1 processors, 0 free; starts at the latest at " +
 						"2026-11-20T22:00:00Z, when guess has ended",
-					"old: number 2 in line: needs 1 processors, 0 free",
+					"old: number 2 in the queue: needs 1 processors, 0 free",
 				},
 			},
 		},
@@ -169,11 +169,11 @@ func TestDecide(t *testing.T) {
 			result{
 				Head: &backfill.Promise{ID: "later", At: after(5), After: "r", Needs: 1, Overdue: true},
 				Why: []string{
-					"later: first in line: needs 1 processors, 0 free; starts at the latest at " +
+					"later: first in the queue: needs 1 processors, 0 free; starts at the latest at " +
 						"2026-11-20T12:05:00Z, when r has ended",
-					"late: number 2 in line: needs 1 processors, 0 free",
-					"dear: number 3 in line: needs 1 processors, 0 free",
-					"fast: number 4 in line: needs 1 processors, 0 free",
+					"late: number 2 in the queue: needs 1 processors, 0 free",
+					"dear: number 3 in the queue: needs 1 processors, 0 free",
+					"fast: number 4 in the queue: needs 1 processors, 0 free",
 				},
 			},
 		},
@@ -189,10 +189,10 @@ func TestDecide(t *testing.T) {
 			result{
 				Head: &backfill.Promise{ID: "small", At: after(5), After: "r", Needs: 1},
 				Why: []string{
-					"small: first in line: needs 1 processors, 0 free; starts at the latest at " +
+					"small: first in the queue: needs 1 processors, 0 free; starts at the latest at " +
 						"2026-11-20T12:05:00Z, when r has ended",
-					"held: held: its priority is 0",
-					"huge: requests 9 processors, and there are 8 in all",
+					"held: on hold: its priority is 0",
+					"huge: requests 9 processors of 8 in total",
 				},
 			},
 		},
@@ -225,9 +225,9 @@ func TestManyResources(t *testing.T) {
 		Start: []string{"cpu"},
 		Head:  &backfill.Promise{ID: "gpus", At: after(60), After: "r", Resource: 1, Needs: 4, Free: 1},
 		Why: []string{
-			"gpus: first in line: needs 4 GPUs, 1 free; starts at the latest at 2026-11-20T13:00:00Z, when r has ended",
-			"one: behind: reserved for gpus at 2026-11-20T13:00:00Z; would delay it by 9h0m0s",
-			"cpus: number 3 in line: needs 12 processors, 10 free",
+			"gpus: first in the queue: needs 4 GPUs, 1 free; starts at the latest at 2026-11-20T13:00:00Z, when r has ended",
+			"one: its resources are reserved for gpus at 2026-11-20T13:00:00Z, which it would delay by 9h0m0s",
+			"cpus: number 3 in the queue: needs 12 processors, 10 free",
 		},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -252,8 +252,8 @@ func TestUnknownEnds(t *testing.T) {
 		Start: []string{"limited"},
 		Head:  &backfill.Promise{ID: "wide", After: "r", Needs: 7, Free: 2},
 		Why: []string{
-			"wide: first in line: needs 7 processors, 2 free; waits for r, whose end is unknown",
-			"unlimited: behind: reserved for wide as soon as r has ended; would delay it",
+			"wide: first in the queue: needs 7 processors, 2 free; waiting for r, whose end is unknown",
+			"unlimited: its resources are reserved for wide as soon as r has ended, which it would delay",
 		},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -93,19 +93,19 @@ func (w Wait) Sentence(resources ...string) string {
 	switch w.Cause {
 	case Head:
 		if w.Behind.At.IsZero() {
-			return fmt.Sprintf("first in line: needs %d %s, %d free; waits for %s, whose end is unknown",
+			return fmt.Sprintf("first in the queue: needs %d %s, %d free; waiting for %s, whose end is unknown",
 				w.Needs, name, w.Free, w.Behind.After)
 		}
-		return fmt.Sprintf("first in line: needs %d %s, %d free; starts at the latest at %s, when %s has ended",
+		return fmt.Sprintf("first in the queue: needs %d %s, %d free; starts at the latest at %s, when %s has ended",
 			w.Needs, name, w.Free, formatTime(w.Behind.At), w.Behind.After)
 	case Full:
-		return fmt.Sprintf("number %d in line: needs %d %s, %d free", w.Place, w.Needs, name, w.Free)
+		return fmt.Sprintf("number %d in the queue: needs %d %s, %d free", w.Place, w.Needs, name, w.Free)
 	case Delays:
-		return fmt.Sprintf("behind: %s; would delay it%s", w.Behind.reservedFor(), delayText(w.By))
+		return fmt.Sprintf("its resources are %s, which it would delay%s", w.Behind.reservedFor(), delayText(w.By))
 	case TooLarge:
-		return fmt.Sprintf("requests %d %s, and there are %d in all", w.Needs, name, w.Free)
+		return fmt.Sprintf("requests %d %s of %d in total", w.Needs, name, w.Free)
 	case Held:
-		return "held: its priority is 0"
+		return "on hold: its priority is 0"
 	}
 	return string(w.Cause)
 }

@@ -190,14 +190,14 @@ func (e *evaluation) dropMissed(due []time.Time) []time.Time {
 		return due[last:] // one job for all; makeJob reports the others
 	}
 	if e.in.Now.Sub(due[last]) > MaxLateness {
-		e.skipMoments(due, "not started on time")
+		e.skipMoments(due, "missed")
 		return nil
 	}
 	if last > 0 {
-		e.skipMoments(due[:last], "not started on time")
+		e.skipMoments(due[:last], "missed")
 	}
 	if e.spec.Concurrency == cluster.CronForbid && len(e.running) > 0 {
-		e.skipMoments(due[last:], fmt.Sprintf("job %s still ran", e.running[0].Spec.Name))
+		e.skipMoments(due[last:], fmt.Sprintf("job %s was still running", e.running[0].Spec.Name))
 		return nil
 	}
 	return due[last:]
@@ -215,7 +215,7 @@ func (e *evaluation) dropExisting(due []time.Time) []time.Time {
 			e.markHandled(at)
 			e.status.Job, e.status.Message = name, ""
 		default:
-			e.skipMoments([]time.Time{at}, fmt.Sprintf("a job %s exists already", name))
+			e.skipMoments([]time.Time{at}, fmt.Sprintf("job %s already exists", name))
 		}
 		return true
 	})
@@ -261,7 +261,7 @@ func (e *evaluation) makeJob(at time.Time) {
 	e.status.Job, e.status.Made, e.status.Message = job.Name, e.in.Now, ""
 	message := fmt.Sprintf("job %s, for %s", job.Name, formatMoment(at))
 	if late := e.in.Now.Sub(at); late > MaxLateness {
-		message += fmt.Sprintf(", %s late", late.Round(time.Second))
+		message += fmt.Sprintf(", %s late", cluster.Duration(late.Round(time.Second)))
 	}
 	e.event(EventFired, cluster.ReasonSchedule, 0, message)
 }
@@ -276,7 +276,7 @@ func (e *evaluation) reportSuperseded(at time.Time, job string) {
 	}
 	if len(before) > 0 {
 		e.event(EventMissed, cluster.ReasonMissed, len(before),
-			fmt.Sprintf("%s missed: job %s replaces all", e.describeMoments(before), job))
+			fmt.Sprintf("%s missed; job %s replaces them", e.describeMoments(before), job))
 	}
 }
 
@@ -326,11 +326,11 @@ func (e *evaluation) finish(waiting []time.Time) Decision {
 	switch {
 	case e.d.Message != "":
 	case len(waiting) > 0 && len(e.running) > 0:
-		e.d.Message = fmt.Sprintf("due, once job %s has ended: %s", e.running[0].Spec.Name, e.describeMoments(waiting))
+		e.d.Message = fmt.Sprintf("due once job %s has ended: %s", e.running[0].Spec.Name, e.describeMoments(waiting))
 	case len(waiting) > 0:
-		e.d.Message = "due, one after the other: " + e.describeMoments(waiting)
+		e.d.Message = "due, one at a time: " + e.describeMoments(waiting)
 	case e.status.Last.Sub(e.in.Now) > MaxLateness:
-		e.d.Message = fmt.Sprintf("nothing before %s: the clock went back, and moments up to then were dealt with",
+		e.d.Message = fmt.Sprintf("no job before %s: the clock went back, and the schedule was carried out up to then",
 			formatMoment(e.status.Last))
 	case e.status.Message != "":
 		e.d.Message = e.status.Message
@@ -345,11 +345,11 @@ func (e *evaluation) describeMoments(list []time.Time) string {
 	n := len(list)
 	switch {
 	case len(e.in.Due) >= cluster.MaxMissed && list[0].Equal(e.in.Due[0]):
-		return fmt.Sprintf("%d moments or more up to %s", n, formatMoment(list[n-1]))
+		return fmt.Sprintf("%d or more starts up to %s", n, formatMoment(list[n-1]))
 	case n == 1:
 		return formatMoment(list[0])
 	}
-	return fmt.Sprintf("%d moments from %s to %s", n, formatMoment(list[0]), formatMoment(list[n-1]))
+	return fmt.Sprintf("%d starts from %s to %s", n, formatMoment(list[0]), formatMoment(list[n-1]))
 }
 
 func formatMoment(at time.Time) string { return at.UTC().Format("2006-01-02T15:04Z") }

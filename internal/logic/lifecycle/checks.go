@@ -153,7 +153,7 @@ func Judge(r *Round) Checked {
 		if record.Health == cluster.HealthFailing && out.Fatal == "" {
 			out.Fatal = fatalMessage(c, record)
 		}
-		notes = append(notes, "waits for "+describeCheck(c, record))
+		notes = append(notes, "waiting for "+describeCheck(c, record))
 	}
 	if out.Started = out.Started || r.Through != 0; !out.Started {
 		out.Note = strings.Join(notes, "; ")

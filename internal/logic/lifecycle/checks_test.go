@@ -87,22 +87,22 @@ func TestCombinedHealthOfChecks(t *testing.T) {
 		{
 			"before the start is through nothing else counts", checksOf("startup", "liveness", "readiness"), "!-+",
 			false,
-			lifecycle.Checked{Health: "unknown", Note: "waits for startup check c0: 500"},
+			lifecycle.Checked{Health: "unknown", Note: "waiting for startup check c0: 500"},
 		},
 		{
 			"a start beyond its limit ends the round", checksOf("startup", "readiness"), "-+", false,
 			lifecycle.Checked{
-				Health: "unknown", Note: "waits for startup check c0: 500",
+				Health: "unknown", Note: "waiting for startup check c0: 500",
 				Fatal: "startup check c0 failed 3 times in a row: 500",
 			},
 		},
 		{
 			"each startup check has to succeed", checksOf("startup", "startup", "readiness"), "+??", false,
-			lifecycle.Checked{Health: "unknown", Note: "waits for startup check c1"},
+			lifecycle.Checked{Health: "unknown", Note: "waiting for startup check c1"},
 		},
 		{
 			"a start that is waited for by words", checksOf("ttl startup"), "?", false,
-			lifecycle.Checked{Health: "unknown", Note: "waits for startup check c0: no update yet"},
+			lifecycle.Checked{Health: "unknown", Note: "waiting for startup check c0: no update yet"},
 		},
 		{
 			"the start is through with its last check", checksOf("startup", "readiness"), "++", false,

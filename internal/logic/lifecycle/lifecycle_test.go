@@ -497,7 +497,7 @@ func TestClassify(t *testing.T) {
 		{
 			"time limit",
 			lifecycle.End{Cause: lifecycle.CauseTimeLimit, Batch: true, TimeLimit: time.Minute, Bad: term},
-			"failed time-limit: exceeded its time_limit of 1m0s", true,
+			"failed time-limit: exceeded its time_limit of 1m", true,
 		},
 		{
 			"barrier",

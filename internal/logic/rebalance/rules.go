@@ -68,11 +68,11 @@ func (b *state) moveViolations(before []Violation) []Violation {
 		v := Violation{Task: t.Task, Owner: t.Owner, Node: t.Node, Refusal: refusal}
 		switch {
 		case t.Unmovable != "":
-			v.Message = "it stays, as all tasks " + t.Unmovable + " do"
+			v.Message = "not moved: tasks " + t.Unmovable + " do"
 		case b.opts.KeepViolations:
-			v.Message = "it stays: violations are not moved"
+			v.Message = "not moved: violations are excluded"
 		case b.movesLeft() <= 0:
-			v.Message, b.bounded = "it stays: there are enough moves", true
+			v.Message, b.bounded = "not moved: the maximum of moves is reached", true
 		default:
 			v.To, v.Message = b.moveViolating(i, n, refusal)
 		}
@@ -119,7 +119,7 @@ func (b *state) moveViolating(i, from int32, why cluster.Refusal) (to, message s
 	b.spendWork(len(b.nodes))
 	r, ok := b.request(i, t.Pending)
 	if !ok {
-		return "", "it stays: no other node takes it now"
+		return "", "not moved: no other node is feasible"
 	}
 	message = refusalText(b.nodes[from].Name, why)
 	b.addMove(b.applyMove(i, b.classOf[i], r), cluster.CauseViolation, 0, message)

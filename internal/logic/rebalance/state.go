@@ -163,7 +163,7 @@ func (b *state) setTasks() {
 		t := &b.tasks[i]
 		n, found := b.find(t.Node)
 		if _, reserved := b.fleet.Reserved(t.UUID); !found || !reserved {
-			t.Unmovable = cmp.Or(t.Unmovable, "on a node that is not known")
+			t.Unmovable = cmp.Or(t.Unmovable, "on an unknown node")
 			b.stays[t.Unmovable]++
 			t.Node = ""
 			continue
@@ -179,13 +179,13 @@ func (b *state) setTasks() {
 			o.nonDaemonTasks++
 		}
 		if t.Unmovable == "" && b.spare[t.Owner] < 0 {
-			t.Unmovable = "of services below their count"
+			t.Unmovable = "of services with fewer tasks than their count"
 		}
 		if t.Unmovable == "" && t.StopFirst && b.spare[t.Owner] < 1 {
-			t.Unmovable = "that stop before they start elsewhere, below min_healthy"
+			t.Unmovable = "that stop before their replacement starts, which min_healthy forbids"
 		}
 		if t.Unmovable == "" && needed(t) {
-			t.Unmovable = "needed nearby by others"
+			t.Unmovable = "that other tasks must be near"
 		}
 		if t.Unmovable != "" {
 			b.stays[t.Unmovable]++

@@ -181,8 +181,8 @@ func TestViolationsGoFirst(t *testing.T) {
 	}
 	want := []string{
 		"c.db.1.0 on n1 → n2: node n1 does not meet label.zone = b",
-		"c.pinned.1.0 on n1 → : it stays, as all tasks with volumes do",
-		"c.stuck.1.0 on n2 → : it stays: no other node takes it now",
+		"c.pinned.1.0 on n1 → : not moved: tasks with volumes do",
+		"c.stuck.1.0 on n2 → : not moved: no other node is feasible",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("violations (-want +got):\n%s", diff)
@@ -241,7 +241,7 @@ func TestNeededNearbyStays(t *testing.T) {
 	}, one(100, 0),
 		"n1")[0].Unmovable = "young"
 	if res := rebalance.Rebalance(w.input(), rebalance.Options{}); len(res.Moves) > 0 ||
-		res.Stays["needed nearby by others"] != 3 {
+		res.Stays["that other tasks must be near"] != 3 {
 		t.Errorf("got %v, %v stay", shown(res.Moves), res.Stays)
 	}
 }

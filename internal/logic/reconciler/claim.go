@@ -69,7 +69,7 @@ func (p claims) adopt(t *Task, d cluster.Desired) {
 	p.Adoptions = append(p.Adoptions, Adoption{
 		Desired: d, ObservedRev: t.ObservedRev,
 		Event: p.event("task.adopted", t, cluster.ReasonRecovery,
-			"it runs and the store had no record of it; its owner wants it"),
+			"it runs, the store had no record of it, and its owner needs it"),
 	})
 }
 

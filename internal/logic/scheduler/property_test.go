@@ -193,7 +193,7 @@ func placedRightly(t *rapid.T, f *scheduler.Fleet, p cluster.Pending, pl schedul
 	case slices.Contains(p.ExcludedNodes, pl.Node):
 		t.Fatalf("%s placed on %s, where an earlier attempt is", p.Task, pl.Node)
 	case !runs(n.Executors, p):
-		t.Fatalf("%s placed on %s, which has no executor for it", p.Task, pl.Node)
+		t.Fatalf("%s placed on %s, which has no suitable executor", p.Task, pl.Node)
 	}
 	for _, c := range p.Placement.Constraints {
 		if !feasibility.Matches(c, &n) {

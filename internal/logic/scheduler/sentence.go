@@ -38,7 +38,7 @@ func phrase(r cluster.Refusal) string {
 	case cluster.ReasonNodeNotReady:
 		return "not ready (" + r.Detail + ")"
 	case cluster.ReasonNoExecutor:
-		return "no executor for it"
+		return "no suitable executor"
 	case cluster.ReasonConstraint: // first those that Berth adds itself, for what a task uses
 		if strings.HasPrefix(r.Detail, "label."+cluster.LabelSecrets) {
 			return "no memory folder for secrets"
@@ -47,7 +47,7 @@ func phrase(r cluster.Refusal) string {
 			return "agent does not follow service addresses"
 		}
 		if strings.HasPrefix(r.Detail, "label."+cluster.LabelArtifacts) {
-			return "agent fetches no artifacts"
+			return "agent cannot fetch artifacts"
 		}
 		if strings.HasPrefix(r.Detail, "label."+cluster.LabelIsolation) {
 			return "cannot isolate programs (isolation: required); see `berth node status NODE`"
@@ -57,17 +57,17 @@ func phrase(r cluster.Refusal) string {
 		return r.Detail
 	case cluster.ReasonPool:
 		if r.Detail == "" {
-			return "of no pool"
+			return "in no pool"
 		}
-		return "of pool " + r.Detail
+		return "in pool " + r.Detail
 	case cluster.ReasonReserved, cluster.ReasonVolume, cluster.ReasonNetwork:
 		return r.Detail
 	case cluster.ReasonTaint:
 		return "taint " + r.Detail + " not tolerated"
 	case cluster.ReasonDistinct:
-		return "enough of its tasks run where " + r.Detail
+		return "the limit of its tasks is reached where " + r.Detail
 	case cluster.ReasonSkew:
-		return "more of its tasks run where " + r.Detail + " than the spread allows"
+		return "too many of its tasks run where " + r.Detail + " for the spread"
 	case cluster.ReasonRelation:
 		if strings.HasPrefix(r.Detail, taskclass.ExclusionPrefix) {
 			return r.Detail
@@ -76,9 +76,9 @@ func phrase(r cluster.Refusal) string {
 	case cluster.ReasonGang:
 		return "its gang waits: " + r.Detail
 	case cluster.ReasonOldAttempt:
-		return "an earlier attempt is still there"
+		return "an earlier attempt is still running there"
 	case cluster.ReasonAntiAffinity:
-		return "another of its tasks runs there"
+		return "it already runs a task of the same owner"
 	case cluster.ReasonShortCPU:
 		return "CPU short by " + cpuText(cluster.MilliCPU(r.Short))
 	case cluster.ReasonShortMemory:

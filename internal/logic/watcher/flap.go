@@ -48,6 +48,6 @@ func (o *Options) holdTime(returns int) time.Duration {
 }
 
 func flapReason(n cluster.Node) string {
-	return fmt.Sprintf("silent and back %d times in a row: no new tasks until %s UTC", n.Returns,
+	return fmt.Sprintf("went silent %d times in a row: no new tasks until %s UTC", n.Returns,
 		n.Until.UTC().Format("15:04:05"))
 }

@@ -83,17 +83,17 @@ func (v *Verdict) drainProgress(in Input) (cluster.NodeState, string) {
 	if in.Left == 0 {
 		return cluster.NodeDrained, reasonUnless(v.Node.State == cluster.NodeDrained, "no tasks left")
 	}
-	reason := "its tasks are moved away"
+	reason := "its tasks are moving away"
 	switch d := v.Drain; {
 	case in.Host != nil && in.Host.Drain == d && d.Force:
-		reason = "its tasks are stopped"
+		reason = "its tasks are stopping"
 	case in.Host != nil && in.Host.Drain == d && !d.Deadline.IsZero():
 		reason += ", and what is left at " + d.Deadline.UTC().Format("15:04:05 on 2 January") + " UTC is stopped"
 	case in.Host != nil && in.Host.Drain == d:
 	case wantedDomain(in) != in.Domain:
 		reason = fmt.Sprintf("moving to the domain %s: %s", wantedDomain(in), reason)
 	default:
-		reason = fmt.Sprintf("%s lives after KILL: %s", in.Unkillable, reason)
+		reason = fmt.Sprintf("%s still running after SIGKILL: %s", in.Unkillable, reason)
 	}
 	if in.Stuck != "" {
 		reason += "; " + in.Stuck

@@ -222,7 +222,7 @@ func (p *preempt) describe(d *served) Preemption {
 	slices.Sort(o.Victims)
 	switch n := len(o.Victims); n {
 	case 0:
-		o.Message = fmt.Sprintf("room on %s once the tasks that leave have ended", o.Node)
+		o.Message = fmt.Sprintf("room on %s once the leaving tasks have ended", o.Node)
 	case 1:
 		o.Message = fmt.Sprintf("1 task of priority %d ends on %s for it", highest, o.Node)
 	default:
