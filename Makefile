@@ -37,7 +37,7 @@ release: ## Build all that a release publishes, for amd64 and arm64, in bin/rele
 	scripts/release "$(VERSION)"
 
 changelog: ## Move the fragments of changes into CHANGELOG.md, as the release VERSION=….
-	$(GO) run ./packaging/changelog -version "$(VERSION)" -commit-date "$(COMMIT_DATE)"
+	$(GO) run ./packaging/changelog -version "$(VERSION)"
 
 demo: ## Install what is missing, start Berth, deploy the examples, serve until Ctrl-C (DEV: flags for berth dev).
 	$(GO) run ./examples/demo -- $(DEV)
