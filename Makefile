@@ -25,7 +25,8 @@ export GOLANGCI_LINT_CACHE ?= $(shell $(GO) env GOCACHE)/golangci-lint
 # The Go files of this tree, for gofumpt, which would also format hidden folders and test data.
 SOURCES = scripts/files go
 
-.PHONY: help build release changelog demo demo-check check format generate test prove bench microbench reproducible install-parts clean
+.PHONY: help build release changelog demo demo-check check format generate test prove bench microbench reproducible \
+	install-parts clean
 
 help: ## Show this list.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
