@@ -94,7 +94,11 @@ type fragment struct {
 // sections are the kinds of changes in the order of a chapter. The prefix begins the heading of a fragment.
 func sections() []struct{ prefix, title string } {
 	return []struct{ prefix, title string }{
-		{"Security: ", "Security"}, {"", "New"}, {"Changed: ", "Changed"}, {"Fixed: ", "Fixed"}, {"Removed: ", "Removed"},
+		{"Security: ", "Security"},
+		{"", "New"},
+		{"Changed: ", "Changed"},
+		{"Fixed: ", "Fixed"},
+		{"Removed: ", "Removed"},
 	}
 }
 

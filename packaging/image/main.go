@@ -123,7 +123,8 @@ func newImage(binary []byte, arch, version string, made time.Time) (v1.Image, er
 func layer(binary []byte, made time.Time) ([]byte, error) {
 	var out bytes.Buffer
 	w := tar.NewWriter(&out)
-	for _, dir := range []string{"run/", "run/berth/", "tmp/", "usr/", "usr/bin/", "var/", "var/lib/", "var/lib/berth/"} {
+	dirs := []string{"run/", "run/berth/", "tmp/", "usr/", "usr/bin/", "var/", "var/lib/", "var/lib/berth/"}
+	for _, dir := range dirs {
 		mode := int64(0o755)
 		if dir == "tmp/" {
 			mode = 0o1777

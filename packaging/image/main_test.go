@@ -133,7 +133,9 @@ func binaryOf(t *testing.T, image v1.Image) string {
 
 func TestWrongArguments(t *testing.T) {
 	for _, args := range [][]string{
-		nil, {"-out", "x", "-version", "1"}, {"-out", "x", "-version", "1", "amd64"},
+		nil,
+		{"-out", "x", "-version", "1"},
+		{"-out", "x", "-version", "1", "amd64"},
 		{"-out", "x", "-version", "1", "amd64=/missing"},
 	} {
 		if err := run(args, io.Discard); err == nil {

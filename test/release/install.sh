@@ -30,7 +30,7 @@ enabled() { systemctl is-enabled "$1" 2>/dev/null || true; }
 # tasks prints the id, the process and the start of each task's main process.
 tasks() {
 	for cmd in 'sh -c while' '^web$'; do
-		pgrep -f -o "$cmd" | while read -r pid; do
+		{ pgrep -f -o "$cmd" || true; } | while read -r pid; do
 			echo "$cmd $pid $(cut -d' ' -f22 "/proc/$pid/stat")"
 		done
 	done
