@@ -114,6 +114,7 @@ for path in /var/lib/berth /etc/berth /run/berth /run/berth-secrets /sys/fs/cgro
 done
 equal "tasks after the purge" "$(tasks)" ""
 ! pgrep -a 'berth|containerd-shim' || fail "the purge left processes"
+[[ -z $(ip -o link show type bridge)$(nft list tables) ]] || fail "the purge left a bridge or rules"
 ! grep berth /proc/self/mounts || fail "the purge left mounts"
 
 step "install after the purge"
