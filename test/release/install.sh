@@ -15,11 +15,11 @@ fail() {
 	exit 1
 }
 trap 'fail "line $LINENO: $BASH_COMMAND"' ERR
-# until_true repeats a command until it succeeds, for at most five minutes.
+# until_true repeats a command until it succeeds, for at most ten minutes.
 until_true() {
-	local end=$((SECONDS + 300))
+	local end=$((SECONDS + 600))
 	until "$@" >/dev/null 2>&1; do
-		((SECONDS < end)) || fail "$* did not succeed within five minutes"
+		((SECONDS < end)) || fail "$* did not succeed within ten minutes"
 		sleep 1
 	done
 }
@@ -57,7 +57,7 @@ done
 bash -n /usr/share/bash-completion/completions/berth
 equal "configuration files" "$(dpkg-query -W -f='${Conffiles}' berth | awk '{ print $1 }' | sort | xargs)" \
 	"/etc/berth/agent.env /etc/berth/server.env"
-systemd-analyze verify /usr/lib/systemd/system/berth-{server,agent}.service
+systemd-analyze verify --man=no /usr/lib/systemd/system/berth-{server,agent}.service
 systemd-analyze security --no-pager berth-server | tail -n 1
 
 step "start the services"
@@ -69,7 +69,7 @@ equal "user of the server" "$(ps -o user= -p "$(systemctl show -P MainPID berth-
 
 step "run a program and a container"
 berth image load web.tar --node m1 || berth image load web.tar
-berth run services.yaml --timeout 5m
+berth run services.yaml --timeout 10m
 before=$(tasks)
 echo "$before"
 equal "number of tasks" "$(wc -l <<<"$before")" 2
