@@ -25,13 +25,20 @@ export GOLANGCI_LINT_CACHE ?= $(shell $(GO) env GOCACHE)/golangci-lint
 # The Go files of this tree, for gofumpt, which would also format hidden folders and test data.
 SOURCES = scripts/files go
 
-.PHONY: help build demo demo-check check format generate test prove bench microbench reproducible install-parts clean
+.PHONY: help build release changelog demo demo-check check format generate test prove bench microbench reproducible \
+	install-parts clean
 
 help: ## Show this list.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
 
 build: ## Build bin/berth: one static, reproducible binary.
 	$(GO) build -ldflags "$(LDFLAGS)" -o $(BIN)/berth ./cmd/berth
+
+release: ## Build all that a release publishes, for amd64 and arm64, in bin/release (VERSION=…).
+	scripts/release "$(VERSION)"
+
+changelog: ## Move the fragments of changes into CHANGELOG.md, as the release VERSION=….
+	$(GO) run ./packaging/changelog -version "$(VERSION)"
 
 demo: ## Install what is missing, start Berth, deploy the examples, serve until Ctrl-C (DEV: flags for berth dev).
 	$(GO) run ./examples/demo -- $(DEV)
@@ -64,7 +71,7 @@ generate: ## Write the generated files again.
 test: ## Run every test that this machine can run; as root install missing packages first.
 	scripts/test
 
-PROOFS = crash,store,sim,replay,search,proof,load,units,race,unified,fleet,demo,contended,figures
+PROOFS = crash,store,sim,replay,search,proof,load,units,race,unified,fleet,demo,contended,release,figures
 
 prove: ## Run the long proofs (PROVE=crash,store,… selects; scripts/prove lists names and sizes, such as KILLS=200).
 	PROVE="$(or $(PROVE),$(PROOFS))" ROUNDS=$(or $(ROUNDS),20) KILLS=$(or $(KILLS),100) \

@@ -504,6 +504,10 @@ var layers = map[string][]string{
 	"examples/programs/web":  {},
 	"examples/programs/work": {},
 
+	// Programs that make a release.
+	"packaging/changelog": {},
+	"packaging/image":     {},
+
 	// Generators of the reference, and benchmarks.
 	"internal/bench/agent": {"internal/pause"},
 	"internal/bench/fleet": {

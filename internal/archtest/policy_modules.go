@@ -16,7 +16,7 @@ var modules = map[string][]string{
 	"github.com/google/go-cmp": {"internal/executor/executortest", "internal/store/storetest"},
 	"github.com/google/go-containerregistry": {
 		"internal/executor/containerd", "internal/bench/latency",
-		"examples/images", "test/e2e",
+		"examples/images", "packaging/image", "test/e2e",
 	},
 	"github.com/google/uuid": {
 		"internal/apiserver/...", "internal/bench/latency", "internal/controlplane", "internal/dispatcher",
