@@ -73,7 +73,7 @@ func TestGuide(t *testing.T) {
 	data := filepath.Join(t.TempDir(), "data")
 	var script strings.Builder
 	commands := 0
-	script.WriteString("PATH=$PWD/bin:$PATH\n")
+	script.WriteString("PATH=$PWD/bin:$PATH\ntrap 'kill $(jobs -p)' EXIT\n") // also after a failed command
 	fmt.Fprintf(&script, "berth dev --data-dir %s --executor process &\n", data)
 	script.WriteString("for i in $(seq 300); do berth status >status.txt 2>&1 && break || sleep 0.1; done\n")
 	for _, page := range all {
@@ -88,7 +88,7 @@ func TestGuide(t *testing.T) {
 		script.WriteString(part)
 		commands += n
 	}
-	script.WriteString("kill %1\n")
+	script.WriteString("trap - EXIT\nkill %1\n")
 	if commands < 100 {
 		t.Fatalf("the pages have %d commands, which cannot be all of them", commands)
 	}
@@ -110,7 +110,7 @@ func guideScript(page string, all []block) (script string, commands int) {
 		if kind != "sh" && !isFile {
 			continue
 		}
-		fmt.Fprintf(&b, "echo '=== %s:%d'\n", page, block.line)
+		fmt.Fprintf(&b, "echo \"=== %s:%d at $SECONDS s\"\n", page, block.line)
 		if isFile {
 			fmt.Fprintf(&b, "cat >%s <<'END OF FILE'\n%sEND OF FILE\n", name, block.text)
 			continue
@@ -130,8 +130,9 @@ func guideScript(page string, all []block) (script string, commands int) {
 func TestGuideScript(t *testing.T) {
 	script, commands := guideScript("p.md", blocks("```\npicture\n```\n```yaml\na: b\n```\n```sh\none\ntwo \\\n  2\n```\n"+
 		"```yaml file=a.yaml\na: 1\n```\n```sh exit=1\nthree\n```\n"))
-	want := "echo '=== p.md:7'\none\ntwo   2\necho '=== p.md:12'\ncat >a.yaml <<'END OF FILE'\na: 1\nEND OF FILE\n" +
-		"echo '=== p.md:15'\ncode=0; three || code=$?; test $code = 1\n"
+	want := "echo \"=== p.md:7 at $SECONDS s\"\none\ntwo   2\n" +
+		"echo \"=== p.md:12 at $SECONDS s\"\ncat >a.yaml <<'END OF FILE'\na: 1\nEND OF FILE\n" +
+		"echo \"=== p.md:15 at $SECONDS s\"\ncode=0; three || code=$?; test $code = 1\n"
 	if commands != 3 || script != want {
 		t.Errorf("got %d commands in %q, want 3 in %q", commands, script, want)
 	}
