@@ -47,7 +47,7 @@ func guidePages(contents string) (path, all []string) {
 // needs a name that an earlier page left behind. Tasks are plain processes. The commands of a block "sh exit=N" must
 // exit with N.
 func TestGuide(t *testing.T) {
-	testkit.NeedCommand(t, "git", "bash", "perl")
+	testkit.NeedCommand(t, "bash", "perl")
 	root, err := harness.Root()
 	if err != nil {
 		t.Fatal(err)
@@ -58,13 +58,7 @@ func TestGuide(t *testing.T) {
 	} else {
 		_ = l.Close() // it was only tried
 	}
-	tree := copyTree(t, root)
-	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-o", filepath.Join("bin", "berth"),
-		"./cmd/berth")
-	build.Dir = tree
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build: %v\n%s", err, out)
-	}
+	tree := guideFolder(t, root)
 	contents, err := os.ReadFile(filepath.Join(root, "docs", "guide", "README.md"))
 	if err != nil {
 		t.Fatal(err)
@@ -99,6 +93,31 @@ func TestGuide(t *testing.T) {
 		t.Errorf("the last command failed: %v", err)
 	}
 	testkit.Eventually(t, 20*time.Second, func() error { return left(data) })
+}
+
+// guideFolder makes a folder with the examples and the program, which it builds unless the caller of the test has.
+func guideFolder(t *testing.T, root string) string {
+	t.Helper()
+	tree := t.TempDir()
+	if err := os.CopyFS(filepath.Join(tree, "examples"), os.DirFS(filepath.Join(root, "examples"))); err != nil {
+		t.Fatalf("copy the examples: %v", err)
+	}
+	program := filepath.Join(tree, "bin", "berth")
+	if built := harness.Binary(); built != "" {
+		if err := os.Mkdir(filepath.Dir(program), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(built, program); err != nil {
+			t.Fatal(err)
+		}
+		return tree
+	}
+	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-o", program, "./cmd/berth")
+	build.Dir = root
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build: %v\n%s", err, out)
+	}
+	return tree
 }
 
 // guideScript returns the commands and files of a page as a script, and counts the commands.
