@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -54,6 +55,7 @@ func writeManual(sess *session.Session, root *cobra.Command, dir string) error {
 		return fmt.Errorf("create the folder of manual pages: %w", err)
 	}
 	root.DisableAutoGenTag = true
+	formatManual(root)
 	built := time.Unix(0, 0).UTC()
 	current := version.Current()
 	if at, err := time.Parse(time.RFC3339, current.CommitDate); err == nil {
@@ -70,3 +72,43 @@ func writeManual(sess *session.Session, root *cobra.Command, dir string) error {
 	sess.Messagef("%s written to %s: see 'man %s'", wording.Count(len(pages), "page"), dir, "-l "+dir+"/berth.1")
 	return nil
 }
+
+// formatManual prepares a command and those below it for their pages. It changes the commands, which is the last thing
+// that happens to them in this process.
+func formatManual(cmd *cobra.Command) {
+	cmd.Long = manText(cmd.Long)
+	if cmd.HasAvailableSubCommands() {
+		cmd.Use = cmd.Name() + " COMMAND"
+	}
+	for _, c := range cmd.Commands() {
+		formatManual(c)
+	}
+}
+
+// manText returns a help text as Markdown, of which pages are made. Indented lines keep their form, and no character of
+// the others has a meaning.
+func manText(help string) string {
+	const fence = "```"
+	var b strings.Builder
+	isExample := false
+	for line := range strings.SplitSeq(strings.TrimRight(help, "\n"), "\n") {
+		indented := strings.HasPrefix(line, "  ")
+		switch {
+		case indented && !isExample:
+			b.WriteString("\n" + fence + "\n")
+		case !indented && isExample:
+			b.WriteString(fence + "\n\n")
+		}
+		if isExample = indented; !indented {
+			line = markdownEscaper.Replace(line)
+		}
+		b.WriteString(line + "\n")
+	}
+	if isExample {
+		b.WriteString(fence + "\n")
+	}
+	return strings.Trim(b.String(), "\n")
+}
+
+// markdownEscaper escapes the characters that are frequent in help texts and that Markdown interprets.
+var markdownEscaper = strings.NewReplacer("*", `\*`, "_", `\_`, "<", `\<`, "[", `\[`, "]", `\]`)

@@ -2,28 +2,40 @@ package manifest
 
 import (
 	"os"
+	"path/filepath"
+	"slices"
 	"testing"
 )
 
-// TestComingFromOthers reads each of Berth's manifests on the page for users of other systems. Manifests of other
-// systems are in blocks marked yml and hcl.
+// TestComingFromOthers reads Berth's manifests on the pages for users of other systems. Each page has one complete
+// manifest. Manifests of other systems are in blocks marked yml, hcl and slurm. The messages name these pages.
 func TestComingFromOthers(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../../docs/guide/coming-from.md")
+	pages, err := filepath.Glob("../../docs/guide/from-*.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	kinds := map[string]int{}
-	for _, m := range yamlBlock.FindAllStringSubmatch(string(page), -1) {
-		objects, err := Parse("coming-from.md", []byte(m[1]))
+	var names []string
+	for _, page := range pages {
+		text, err := os.ReadFile(page)
 		if err != nil {
-			t.Errorf("%v in\n%s", err, m[1])
+			t.Fatal(err)
 		}
-		for _, o := range objects {
-			kinds[string(o.Kind)]++
+		names = append(names, "docs/guide/"+filepath.Base(page))
+		objects := 0
+		for _, m := range exampleBlock.FindAllStringSubmatch(string(text), -1) {
+			found, err := Parse(page, []byte(m[1]))
+			if err != nil {
+				t.Errorf("%s: %v in\n%s", page, err, m[1])
+			}
+			objects += len(found)
+		}
+		if objects == 0 {
+			t.Errorf("%s shows no complete manifest", page)
 		}
 	}
-	if kinds["TaskDefinition"] < 2 || kinds["Service"] < 1 || kinds["Cron"] < 1 {
-		t.Errorf("the page shows %v, want a service and a cron with their definitions", kinds)
+	want := []string{composePage, kubernetesPage, nomadPage, slurmPage}
+	if !slices.Equal(names, want) {
+		t.Errorf("the pages are %q, the messages name %q", names, want)
 	}
 }

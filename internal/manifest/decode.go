@@ -77,7 +77,7 @@ func (r *reader) kind(root *node) cluster.Kind {
 	}
 	written := f.value.text
 	if here := foreignKinds()[written]; here != "" {
-		r.fault(f.value.at, "kind", "unknown kind %q: write %s (docs/guide/coming-from.md)", clip(written), here)
+		r.fault(f.value.at, "kind", "unknown kind %q: write %s (%s)", clip(written), here, kubernetesPage)
 		return ""
 	}
 	if near := spelling.Nearest(written, slices.Values(words)); near != "" {

@@ -12,8 +12,13 @@ import (
 
 // Words of other systems are recognized, to name their counterparts in Berth.
 
-// guidePage is the page that compares the manifests of other systems with those of Berth.
-const guidePage = "docs/guide/coming-from.md"
+// Each of these pages compares the manifests of another system with those of Berth.
+const (
+	kubernetesPage = "docs/guide/from-kubernetes.md"
+	composePage    = "docs/guide/from-compose.md"
+	nomadPage      = "docs/guide/from-nomad.md"
+	slurmPage      = "docs/guide/from-slurm.md"
+)
 
 // foreignKinds maps kinds of Kubernetes manifests to their counterparts in Berth.
 func foreignKinds() map[string]string {
@@ -51,7 +56,7 @@ func (r *reader) refuseForeignDocument(root *node) bool {
 		}
 		r.fault(root.at, "",
 			"this is a file of Docker Compose: write a TaskDefinition and a Service for each of its services: %s (%s)",
-			strings.Join(names, ", "), guidePage)
+			strings.Join(names, ", "), composePage)
 	case isObject(root.field("Job")), isObject(root.field("job")) && root.field("job").value.field("steps") == nil:
 		r.fault(root.at, "", "%s", nomadAdvice)
 	default:
@@ -61,7 +66,7 @@ func (r *reader) refuseForeignDocument(root *node) bool {
 }
 
 const nomadAdvice = "this is a job of Nomad: write a TaskDefinition with its tasks as containers, and a Service, " +
-	"Job or Cron that names it (" + guidePage + ")"
+	"Job or Cron that names it (" + nomadPage + ")"
 
 func isObject(f *field) bool { return f != nil && f.value.shape == shapeObject }
 
@@ -95,7 +100,7 @@ func kubernetesAdvice(root *node) string {
 	if len(values) > 0 {
 		with = ", with " + strings.Join(values, " and ")
 	}
-	return fmt.Sprintf("this is a %s of Kubernetes: write %s%s (%s)", kind, here, with, guidePage)
+	return fmt.Sprintf("this is a %s of Kubernetes: write %s%s (%s)", kind, here, with, kubernetesPage)
 }
 
 // refuseForeignText adds the faults of a file that is a batch script of Slurm or a job of Nomad in its own language,
@@ -111,8 +116,8 @@ func (r *reader) refuseForeignText(data []byte) bool {
 		case script && isOption:
 			if !batch {
 				batch = true
-				r.fault(Position{r.file, 1, 1}, "", "this is a batch script of Slurm: write a Job, and a "+
-					"TaskDefinition whose command runs the script")
+				r.fault(Position{r.file, 1, 1}, "", "this is a batch script of Slurm: write a Job with a "+
+					"template whose command runs the script (%s)", slurmPage)
 			}
 			r.batchOption(Position{r.file, line, 1}, strings.TrimSpace(option))
 		case script, text == "", text[0] == '#', strings.HasPrefix(text, "//"):

@@ -421,18 +421,18 @@ func TestForeignDocuments(t *testing.T) {
 				"apiVersion: batch/v1\nkind: Job\nspec: {}\n---\nkind: ConfigMap\ndata: {}\n",
 			[]string{
 				"m:1:1: this is a Deployment of Kubernetes: write a Service and its TaskDefinition, with name: web " +
-					"and count: 3 (docs/guide/coming-from.md)",
+					"and count: 3 (docs/guide/from-kubernetes.md)",
 				"m:6:1: this is a Service of Kubernetes: write ports in the TaskDefinition, and find the tasks by " +
-					"name (docs/guide/networks.md), with name: web (docs/guide/coming-from.md)",
-				"m:11:1: this is a Job of Kubernetes: write a Job and its TaskDefinition (docs/guide/coming-from.md)",
+					"name (docs/guide/networks.md), with name: web (docs/guide/from-kubernetes.md)",
+				"m:11:1: this is a Job of Kubernetes: write a Job and its TaskDefinition (docs/guide/from-kubernetes.md)",
 				`m:15:7: kind: unknown kind "ConfigMap": write files of a container in a TaskDefinition ` +
-					"(docs/guide/coming-from.md)",
+					"(docs/guide/from-kubernetes.md)",
 			},
 		},
 		{
 			"Docker Compose", "services:\n  web: {image: a}\n  db: {image: b}\nvolumes: {data: {}}\n",
 			[]string{"m:1:1: this is a file of Docker Compose: write a TaskDefinition and a Service for each of its services: " +
-				"web, db (docs/guide/coming-from.md)"},
+				"web, db (docs/guide/from-compose.md)"},
 		},
 		{"Nomad", "# web\njob \"web\" {\n  group \"web\" { count = 3 }\n}\n", []string{"m:2:1: " + nomadAdvice}},
 		{"Nomad in JSON", `{"Job": {"ID": "web"}}`, []string{"m:1:1: " + nomadAdvice}},
@@ -440,7 +440,8 @@ func TestForeignDocuments(t *testing.T) {
 			"Slurm", "#!/bin/bash\n#SBATCH --job-name=train\n#SBATCH -n 4\n#SBATCH --time=01:00:00\n#SBATCH --mail-user=a\n" +
 				"srun hostname\n",
 			[]string{
-				"m:1:1: this is a batch script of Slurm: write a Job, and a TaskDefinition whose command runs the script",
+				"m:1:1: this is a batch script of Slurm: write a Job with a template whose command runs the script " +
+					"(docs/guide/from-slurm.md)",
 				"m:2:1: option --job-name of sbatch: write name: train at the top level of the job",
 				"m:3:1: option --ntasks of sbatch: write count: 4 in a step",
 				"m:4:1: option --time of sbatch: write time_limit: 1h in a step",

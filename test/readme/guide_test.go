@@ -6,6 +6,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,12 +16,38 @@ import (
 	"github.com/berthd/berth/test/harness"
 )
 
-// guidePages are the pages of the guide whose commands the test runs, in the order of the page. Each page has a `berth
-// dev` of its own that runs tasks as plain processes. The commands of a block "sh exit=N" must exit with N.
-var guidePages = []string{"rollouts.md", "autoscaling.md", "cron.md", "terminal.md"}
+// installPage is not run by TestGuide: it changes the system.
+const installPage = "install.md"
 
+// maxPathLines is the length of the longest page of the path.
+const maxPathLines = 120
+
+// pathPages is the number of pages that a newcomer reads.
+const pathPages = 10
+
+var (
+	pathRow   = regexp.MustCompile(`(?m)^\| \d+ \| \[[^\]]+\]\(([a-z-]+\.md)\)`)
+	guideLink = regexp.MustCompile(`\]\(([a-z-]+\.md)\)`)
+)
+
+// guidePages returns the pages of the guide in the order of its contents: the path and then all pages.
+func guidePages(contents string) (path, all []string) {
+	for _, m := range pathRow.FindAllStringSubmatch(contents, -1) {
+		path = append(path, m[1])
+	}
+	for _, m := range guideLink.FindAllStringSubmatch(contents, -1) {
+		if !slices.Contains(all, m[1]) {
+			all = append(all, m[1])
+		}
+	}
+	return path, all
+}
+
+// TestGuide runs the commands of all pages of the guide in one shell on one `berth dev`, the path first. So no page
+// needs a name that an earlier page left behind. Tasks are plain processes. The commands of a block "sh exit=N" must
+// exit with N.
 func TestGuide(t *testing.T) {
-	testkit.NeedCommand(t, "git", "bash")
+	testkit.NeedCommand(t, "bash", "perl")
 	root, err := harness.Root()
 	if err != nil {
 		t.Fatal(err)
@@ -30,48 +58,83 @@ func TestGuide(t *testing.T) {
 	} else {
 		_ = l.Close() // it was only tried
 	}
-	tree := copyTree(t, root)
-	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-o", filepath.Join("bin", "berth"),
-		"./cmd/berth")
-	build.Dir = tree
+	tree := guideFolder(t, root)
+	contents, err := os.ReadFile(filepath.Join(root, "docs", "guide", "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, all := guidePages(string(contents))
+	data := filepath.Join(t.TempDir(), "data")
+	var script strings.Builder
+	commands := 0
+	script.WriteString("PATH=$PWD/bin:$PATH\ntrap 'kill $(jobs -p)' EXIT\n") // also after a failed command
+	fmt.Fprintf(&script, "berth dev --data-dir %s --executor process &\n", data)
+	script.WriteString("for i in $(seq 300); do berth status >status.txt 2>&1 && break || sleep 0.1; done\n")
+	for _, page := range all {
+		if page == installPage {
+			continue
+		}
+		text, err := os.ReadFile(filepath.Join(root, "docs", "guide", page))
+		if err != nil {
+			t.Fatal(err)
+		}
+		part, n := guideScript(page, blocks(string(text)))
+		script.WriteString(part)
+		commands += n
+	}
+	script.WriteString("trap - EXIT\nkill %1\n")
+	if commands < 100 {
+		t.Fatalf("the pages have %d commands, which cannot be all of them", commands)
+	}
+	t.Cleanup(func() { sweep(data); sweep(filepath.Join(tree, "fleet")) })
+	out, err := run(t, tree, script.String())
+	t.Logf("%d commands:\n%s", commands, out)
+	if err != nil {
+		t.Errorf("the last command failed: %v", err)
+	}
+	testkit.Eventually(t, 20*time.Second, func() error { return left(data) })
+}
+
+// guideFolder makes a folder with the examples and the program, which it builds unless the caller of the test has.
+func guideFolder(t *testing.T, root string) string {
+	t.Helper()
+	tree := t.TempDir()
+	if err := os.CopyFS(filepath.Join(tree, "examples"), os.DirFS(filepath.Join(root, "examples"))); err != nil {
+		t.Fatalf("copy the examples: %v", err)
+	}
+	program := filepath.Join(tree, "bin", "berth")
+	if built := harness.Binary(); built != "" {
+		if err := os.Mkdir(filepath.Dir(program), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(built, program); err != nil {
+			t.Fatal(err)
+		}
+		return tree
+	}
+	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-o", program, "./cmd/berth")
+	build.Dir = root
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, out)
 	}
-	for _, page := range guidePages {
-		t.Run(strings.TrimSuffix(page, ".md"), func(t *testing.T) {
-			text, err := os.ReadFile(filepath.Join(root, "docs", "guide", page))
-			if err != nil {
-				t.Fatal(err)
-			}
-			data := filepath.Join(t.TempDir(), "data")
-			script, commands := guideScript(page, blocks(string(text)), data)
-			if commands < 10 {
-				t.Fatalf("the page has %d commands, which cannot be all of them", commands)
-			}
-			t.Cleanup(func() { sweep(data) })
-			out, err := run(t, tree, script)
-			t.Logf("%d commands:\n%s", commands, out)
-			if err != nil {
-				t.Errorf("a command of %s failed: %v", page, err)
-			}
-			testkit.Eventually(t, 20*time.Second, func() error { return left(data) })
-		})
-	}
+	return tree
 }
 
-// guideScript joins a page's commands to a script, with a `berth dev` around them, and counts them.
-func guideScript(page string, all []block, data string) (script string, commands int) {
+// guideScript returns the commands and files of a page as a script, and counts the commands.
+func guideScript(page string, all []block) (script string, commands int) {
 	var b strings.Builder
-	b.WriteString("PATH=$PWD/bin:$PATH\n")
-	fmt.Fprintf(&b, "berth dev --data-dir %s --executor process &\n", data)
-	b.WriteString("for i in $(seq 300); do berth status >status.txt 2>&1 && break || sleep 0.1; done\n")
 	for _, block := range all {
 		kind, code, fails := strings.Cut(block.info, " exit=")
-		if kind != "sh" {
+		_, name, isFile := strings.Cut(block.info, "yaml file=")
+		if kind != "sh" && !isFile {
 			continue
 		}
-		fmt.Fprintf(&b, "echo '=== %s:%d'\n", page, block.line)
-		for line := range strings.Lines(block.text) {
+		fmt.Fprintf(&b, "echo \"=== %s:%d at $SECONDS s\"\n", page, block.line)
+		if isFile {
+			fmt.Fprintf(&b, "cat >%s <<'END OF FILE'\n%sEND OF FILE\n", name, block.text)
+			continue
+		}
+		for line := range strings.Lines(strings.ReplaceAll(block.text, "\\\n", "")) {
 			commands++
 			line = strings.TrimSpace(line)
 			if fails {
@@ -80,15 +143,49 @@ func guideScript(page string, all []block, data string) (script string, commands
 			b.WriteString(line + "\n")
 		}
 	}
-	b.WriteString("kill %1\n")
 	return b.String(), commands
 }
 
 func TestGuideScript(t *testing.T) {
-	script, commands := guideScript("p.md",
-		blocks("```\npicture\n```\n```yaml\na: b\n```\n```sh\none\ntwo\n```\n```sh exit=1\nthree\n```\n"), "/d")
-	want := "echo '=== p.md:7'\none\ntwo\necho '=== p.md:11'\ncode=0; three || code=$?; test $code = 1\n"
-	if commands != 3 || !strings.Contains(script, want) {
+	script, commands := guideScript("p.md", blocks("```\npicture\n```\n```yaml\na: b\n```\n```sh\none\ntwo \\\n  2\n```\n"+
+		"```yaml file=a.yaml\na: 1\n```\n```sh exit=1\nthree\n```\n"))
+	want := "echo \"=== p.md:7 at $SECONDS s\"\none\ntwo   2\n" +
+		"echo \"=== p.md:12 at $SECONDS s\"\ncat >a.yaml <<'END OF FILE'\na: 1\nEND OF FILE\n" +
+		"echo \"=== p.md:15 at $SECONDS s\"\ncode=0; three || code=$?; test $code = 1\n"
+	if commands != 3 || script != want {
 		t.Errorf("got %d commands in %q, want 3 in %q", commands, script, want)
+	}
+}
+
+// TestGuideHasAPath checks the contents of the guide: a path of ten short pages, each of which can be run and leads to
+// the next one, and a link to every page.
+func TestGuideHasAPath(t *testing.T) {
+	root := treeOf(t)
+	texts := pages(t, root)
+	path, listed := guidePages(texts[filepath.Join("docs", "guide", "README.md")])
+	if len(path) != pathPages {
+		t.Errorf("the path has the pages %q, want %d of them", path, pathPages)
+	}
+	for i, page := range path {
+		text, ok := texts[filepath.Join("docs", "guide", page)]
+		if !ok || page == installPage {
+			continue // TestLinksLeadSomewhere reports a missing page
+		}
+		if n := strings.Count(text, "\n"); n > maxPathLines {
+			t.Errorf("%s has %d lines, at most %d on the path", page, n, maxPathLines)
+		}
+		if _, commands := guideScript(page, blocks(text)); commands < 4 {
+			t.Errorf("%s has %d commands, want at least 4", page, commands)
+		}
+		if i+1 < len(path) && !strings.Contains(text, "Next: ["+fmt.Sprint(i+2)+". ") ||
+			i+1 < len(path) && !strings.Contains(text, "]("+path[i+1]+")") {
+			t.Errorf("%s does not lead to %s", page, path[i+1])
+		}
+	}
+	for name := range texts {
+		page, ok := strings.CutPrefix(name, filepath.Join("docs", "guide")+string(filepath.Separator))
+		if ok && page != "README.md" && !slices.Contains(listed, page) {
+			t.Errorf("docs/guide/README.md does not list %s", page)
+		}
 	}
 }
