@@ -410,7 +410,7 @@ var layers = map[string][]string{
 		"internal/hinted", "internal/secrets", "internal/serve/datadir", "internal/serve/engines", "internal/store",
 		"internal/store/restore", "internal/store/snapshotfile", "internal/version", "internal/wording",
 	},
-	"internal/cli/output": {"api", "internal/cluster", "internal/hinted", "internal/jsonfields"},
+	"internal/cli/output": {"api", "internal/cluster", "internal/hinted", "internal/jsonfields", "internal/taskview"},
 	"internal/cli/query": {
 		"api", "api/client", "internal/cli/fetch", "internal/cli/node", "internal/cli/output",
 		"internal/cli/rebalance", "internal/cli/redact", "internal/cli/service", "internal/cli/serving",

@@ -142,12 +142,13 @@ func addGlobalFlags(root *cobra.Command, sess *session.Session) {
 		"SHA-256 of the certificate of the servers' certificate authority, in hex, instead of the file "+
 			"(BERTH_CA_HASH)")
 	root.PersistentFlags().StringVarP(&sess.Format, "output", "o", "table",
-		"output format: table, wide, json, yaml, name (lists only), jsonpath=PATH (RFC 9535) or "+
-			"go-template=TEMPLATE")
+		"output format: table, wide, json, yaml, name (lists only), custom-columns=TITLE:.path,…, "+
+			"jsonpath=PATH (RFC 9535) or go-template=TEMPLATE")
 	root.PersistentFlags().BoolVar(&sess.NoHeaders, "no-headers", false, "print tables without their titles")
 	session.RegisterCompletion(root, "output",
-		cobra.FixedCompletions([]string{"table", "wide", "json", "yaml", "name", "jsonpath=", "go-template="},
-			cobra.ShellCompDirectiveNoFileComp))
+		cobra.FixedCompletions([]string{
+			"table", "wide", "json", "yaml", "name", "custom-columns=", "jsonpath=", "go-template=",
+		}, cobra.ShellCompDirectiveNoFileComp))
 	session.RegisterCompletion(root, "addr", cobra.NoFileCompletions)
 	session.RegisterCompletion(root, "ca-hash", cobra.NoFileCompletions)
 }

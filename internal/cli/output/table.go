@@ -27,6 +27,8 @@ type Table struct {
 	Indent string
 	// StateColumn is the index of the column whose words are coloured; 0 means none.
 	StateColumn int
+	// KeepColumns also prints columns without content.
+	KeepColumns bool
 }
 
 // Add appends a row.
@@ -236,7 +238,7 @@ func (t Table) visibleColumns(wide bool) []int {
 			continue
 		}
 		filled := slices.ContainsFunc(t.Rows, func(row []string) bool { return row[c] != "" && row[c] != "-" })
-		if c == 0 || filled || len(t.Rows) == 0 {
+		if c == 0 || filled || len(t.Rows) == 0 || t.KeepColumns {
 			shown = append(shown, c)
 		}
 	}
