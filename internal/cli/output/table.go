@@ -34,6 +34,18 @@ type Table struct {
 // Add appends a row.
 func (t *Table) Add(cells ...string) { t.Rows = append(t.Rows, cells) }
 
+// Insert inserts columns before the messages, or at the end. Row i gets the cells that cells returns for i.
+func (t *Table) Insert(titles []string, cells func(i int) []string) {
+	at := slices.Index(t.Titles, "MESSAGE")
+	if at < 0 {
+		at = len(t.Titles)
+	}
+	t.Titles = slices.Insert(slices.Clone(t.Titles), at, titles...)
+	for i, row := range t.Rows {
+		t.Rows[i] = slices.Insert(slices.Clone(row), at, cells(i)...)
+	}
+}
+
 // WithoutMessages returns the table without messages, for a page that shows them elsewhere.
 func (t Table) WithoutMessages() Table {
 	c := slices.Index(t.Titles, "MESSAGE")
@@ -260,6 +272,9 @@ func Truncate(text string, width int) string {
 
 // TerminalWidth returns the number of columns of the terminal behind w, or 0 without one.
 func TerminalWidth(w io.Writer) int {
+	if c, ok := w.(*Capture); ok {
+		return TerminalWidth(c.Target)
+	}
 	f, ok := w.(*os.File)
 	if !ok {
 		return 0

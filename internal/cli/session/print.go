@@ -38,11 +38,21 @@ func (s *Session) CheckOutput(cmd *cobra.Command) error {
 
 // WantsData reports whether the output is data for programs. Otherwise commands print tables.
 func (s *Session) WantsData() bool {
-	return s.Format == output.OutputJSON || s.Format == output.OutputYAML || s.Template != nil
+	return s.PrintsDocuments() || s.Template != nil
+}
+
+// PrintsDocuments reports whether the output is JSON or YAML.
+func (s *Session) PrintsDocuments() bool {
+	return s.Format == output.OutputJSON || s.Format == output.OutputYAML
 }
 
 // PrintData prints a value as JSON or YAML, or through the user's query or template.
 func (s *Session) PrintData(v any) error {
+	if s.Repeats && s.PrintsDocuments() {
+		once := *s
+		once.Repeats = false
+		return once.PrintItem(v)
+	}
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
