@@ -131,6 +131,35 @@ func TestTemplatesOfSteps(t *testing.T) {
 	}
 }
 
+// TestInlineNames checks the mark of owners whose definitions are templates: a change of the count keeps it, and a
+// reference to another version removes it.
+func TestInlineNames(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	inline := func() string {
+		svc, _ := w.tables.Snapshot().Service("default", "web")
+		return fmt.Sprint(svc.Value.Inline)
+	}
+	w.change(cluster.KindService, templated("default", "web", "a", 1))
+	w.change(cluster.KindService, templated("default", "web", "b", 1))
+	if got := inline(); got != "[web]" {
+		t.Errorf("a service with a template: got %s, want [web]", got)
+	}
+	w.change(cluster.KindService, `{"name": "web", "definition": "web@2", "count": 2}`)
+	if got := inline(); got != "[web]" {
+		t.Errorf("the same version with another count: got %s, want [web]", got)
+	}
+	w.change(cluster.KindService, `{"name": "web", "definition": "web@1", "count": 2}`)
+	if got := inline(); got != "[]" {
+		t.Errorf("another version by name: got %s, want []", got)
+	}
+	w.change(cluster.KindJob, `{"name": "train", "steps": [{"name": "fetch", "definition": "web@1"}, {"name": "learn",
+		"template": {"containers": [{"name": "main", "command": ["true"]}]}}]}`)
+	if job, _ := w.tables.Snapshot().Job("default", "train"); fmt.Sprint(job.Value.Inline) != "[train-learn]" {
+		t.Errorf("a job: got %s, want [train-learn]", job.Value.Inline)
+	}
+}
+
 // TestTemplateOfASingleWrite checks the operation that writes one service.
 func TestTemplateOfASingleWrite(t *testing.T) {
 	t.Parallel()

@@ -382,11 +382,11 @@ var layers = map[string][]string{
 	"api/client":                 {"api", "internal/pause"},
 	"cmd/berth":                  {"..."},
 	"internal/apiserver/trouble": {"api", "internal/cluster", "internal/taskview", "internal/wording"},
-	"internal/cli":               {"internal/cli/...", "internal/version", "internal/wording"},
+	"internal/cli":               {"api/client", "internal/cli/...", "internal/version", "internal/wording"},
 	"internal/cli/apply": {
-		"api", "api/client", "internal/cli/fetch", "internal/cli/output", "internal/cli/service",
-		"internal/cli/session", "internal/cli/wait", "internal/cluster", "internal/fields", "internal/manifest",
-		"internal/wording",
+		"api", "api/client", "internal/blockyaml", "internal/cli/fetch", "internal/cli/output", "internal/cli/service",
+		"internal/cli/session", "internal/cli/wait", "internal/cli/written", "internal/cluster", "internal/fields",
+		"internal/hinted", "internal/manifest", "internal/wording",
 	},
 	"internal/cli/clitest": {
 		"api", "api/client", "internal/apiserver/trouble", "internal/cluster", "internal/wording",
@@ -410,12 +410,12 @@ var layers = map[string][]string{
 		"internal/hinted", "internal/secrets", "internal/serve/datadir", "internal/serve/engines", "internal/store",
 		"internal/store/restore", "internal/store/snapshotfile", "internal/version", "internal/wording",
 	},
-	"internal/cli/output": {"api", "internal/cluster", "internal/hinted", "internal/jsonfields"},
+	"internal/cli/output": {"api", "internal/cluster", "internal/hinted", "internal/jsonfields", "internal/taskview"},
 	"internal/cli/query": {
 		"api", "api/client", "internal/cli/fetch", "internal/cli/node", "internal/cli/output",
 		"internal/cli/rebalance", "internal/cli/redact", "internal/cli/service", "internal/cli/serving",
-		"internal/cli/session", "internal/cli/tables", "internal/cli/trouble", "internal/cluster", "internal/enum",
-		"internal/taskview", "internal/wording",
+		"internal/cli/session", "internal/cli/tables", "internal/cli/trouble", "internal/cli/written",
+		"internal/cluster", "internal/enum", "internal/taskview", "internal/wording",
 	},
 	"internal/cli/rebalance": {
 		"api", "api/client", "internal/cli/output", "internal/cli/session", "internal/cli/wait", "internal/cluster",
@@ -467,6 +467,10 @@ var layers = map[string][]string{
 	"internal/cli/trouble": {
 		"api", "api/client", "internal/cli/fetch", "internal/cli/output", "internal/cli/session", "internal/cluster",
 		"internal/taskview", "internal/wording",
+	},
+	"internal/cli/written": {"internal/cli/output", "internal/cluster"},
+	"internal/cli/watch": {
+		"api/client", "internal/cli/fetch", "internal/cli/output", "internal/cli/session", "internal/cli/wait",
 	},
 	"internal/cli/wait": {
 		"api", "api/client", "internal/cli/fetch", "internal/cli/output", "internal/cli/session",

@@ -49,6 +49,6 @@ var modules = map[string][]string{
 		"internal/executor/...", "internal/pty", "internal/cli/operator", "internal/cli/output",
 		"cmd/berth", "test/netlab",
 	},
-	"golang.org/x/term":                       {"internal/cli/login", "internal/cli/stream"},
+	"golang.org/x/term":                       {"internal/cli/apply", "internal/cli/login", "internal/cli/stream"},
 	"tags.cncf.io/container-device-interface": {"internal/agent/devices", "internal/executor/containerd/..."},
 }

@@ -31,16 +31,18 @@ func commandExamples() map[string]string {
 
 func runExamples() map[string]string {
 	return map[string]string{
-		"run":      "berth run web.yaml\nberth run --timeout 10m manifests/",
-		"plan":     "berth plan web.yaml",
+		"run":      "berth run web.yaml\nberth run --timeout 10m manifests/\nberth run manifests/ --prune -l app=shop",
+		"plan":     "berth plan web.yaml\nberth plan manifests/ --prune -l app=shop",
 		"down":     "berth down web.yaml\nberth down -f manifests/ --detach",
 		"fields":   "berth fields service.update\nberth fields job.steps.template.containers",
 		"init":     "berth init service\nberth init job",
 		"validate": "berth validate manifests/\nberth validate --schema",
 		"wait": "berth wait service/web --timeout 5m\nberth wait job/squares task/web.3.0 --for " +
 			"running\nberth wait --for gone service/web",
-		"status":  "berth status\nberth status service/web\nberth status cron/backup -o json",
-		"ps":      "berth ps --service web\nberth ps --node n1 --all\nberth ps -o 'jsonpath=$[?@.restarts>3].id'",
+		"status": "berth status\nberth status service/web\nberth status -l app=shop --watch\n" +
+			"berth status cron/backup -o json",
+		"ps": "berth ps --service web\nberth ps --node n1 --all\nberth ps -l app=shop -L tier --watch\n" +
+			"berth ps -o custom-columns=TASK:.id,NODE:.node\nberth ps -o 'jsonpath=$[?@.restarts>3].id'",
 		"explain": "berth explain web\nberth explain web.3.0",
 		"logs":    "berth logs service/web --follow\nberth logs web.3.0 --tail 20",
 		"events": "berth events --follow --service web\nberth events --since 1h --type " +
@@ -102,7 +104,8 @@ func serviceExamples() map[string]string {
 		"stop":            "berth stop service/web\nberth stop job/squares",
 		"start":           "berth start service/web",
 		"restart":         "berth restart service/web\nberth restart job/squares",
-		"delete":          "berth delete service/web\nberth delete cron/backup\nberth delete pool/gpu",
+		"delete":          "berth delete service/web\nberth delete cron/backup pool/gpu\nberth delete -f web.yaml",
+		"edit":            "berth edit service/web",
 		"promote":         "berth promote web",
 		"rollout status":  "berth rollout status web\nberth rollout status web --watch",
 		"rollout pause":   "berth rollout pause web",
@@ -141,7 +144,7 @@ func serviceExamples() map[string]string {
 
 func nodeExamples() map[string]string {
 	return map[string]string{
-		"node ls":       "berth node ls -o wide",
+		"node ls":       "berth node ls -o wide\nberth node ls -l zone=a -L disk",
 		"node status":   "berth node status n1",
 		"node top":      "berth node top --sort memory",
 		"top":           "berth top\nberth top services --sort memory\nberth top tasks --service web --containers -n 1",

@@ -10,7 +10,8 @@ import (
 	"github.com/berthd/berth/internal/version"
 )
 
-// TestListsTakeNames checks that every command that lists objects takes -o name, and that no other does.
+// TestListsTakeNames checks that every command that lists objects takes -o name and --watch, and that no other takes
+// -o name.
 func TestListsTakeNames(t *testing.T) {
 	sess := session.New(strings.NewReader(""), nil, nil)
 	sess.Format = output.OutputName
@@ -20,6 +21,10 @@ func TestListsTakeNames(t *testing.T) {
 			c.CommandPath() == "berth cron history"
 		if isList {
 			lists++
+		}
+		if flag := c.Flags().Lookup("watch"); (flag == nil || flag.Shorthand != "w") && (isList || c.Name() == "status" &&
+			c.Parent().Name() == "berth") {
+			t.Errorf("%s has no --watch", c.CommandPath())
 		}
 		if err := sess.CheckOutput(c); (err == nil) != isList {
 			t.Errorf("%s -o name: got error %v, is a list: %v", c.CommandPath(), err, isList)

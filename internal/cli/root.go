@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/berthd/berth/api/client"
 	"github.com/berthd/berth/internal/cli/apply"
 	"github.com/berthd/berth/internal/cli/login"
 	"github.com/berthd/berth/internal/cli/node"
@@ -21,6 +22,7 @@ import (
 	"github.com/berthd/berth/internal/cli/stream"
 	"github.com/berthd/berth/internal/cli/top"
 	"github.com/berthd/berth/internal/cli/wait"
+	"github.com/berthd/berth/internal/cli/watch"
 	"github.com/berthd/berth/internal/version"
 )
 
@@ -96,7 +98,7 @@ func newRootCommand(sess *session.Session) *cobra.Command {
 		service.NewRolloutCommand(sess), service.NewPromoteCommand(sess), rebalance.NewRebalanceCommand(sess),
 		resource.NewReservationCommand(sess),
 		resource.NewSecretCommand(sess), service.NewCronCommand(sess), resource.NewDefinitionCommand(sess),
-		service.NewDeleteCommand(sess),
+		apply.NewDeleteCommand(sess), apply.NewEditCommand(sess),
 		stream.NewExecCommand(sess),
 		stream.NewCheckCommand(sess), stream.NewAttachCommand(sess), stream.NewPortForwardCommand(sess),
 		stream.NewCopyCommand(sess), resource.NewImageCommand(sess),
@@ -106,23 +108,61 @@ func newRootCommand(sess *session.Session) *cobra.Command {
 		operator.NewTokenCommand(sess),
 		operator.NewOperatorCommand(sess))
 	root.AddCommand(newVersionCommand(sess), newManCommand(sess), newReferenceCommand())
-	markLists(root)
+	markLists(sess, root)
 	addExamples(root, commandExamples())
 	checkTopics(sess, root)
 	return root
 }
 
-// markLists marks the commands that list objects.
-func markLists(root *cobra.Command) {
-	for _, path := range []string{
-		"ps", "node ls", "pool ls", "token ls", "rebalance list", "reservation ls", "secret ls", "cron ls",
-		"context ls", "cron history", "definition ls", "image ls", "volume ls", "server members",
-	} {
-		cmd, rest, err := root.Find(strings.Fields(path))
+// list is a command that lists objects, with the streams of their changes.
+type list struct {
+	path    string
+	streams []watch.Stream
+}
+
+// lists returns the commands that list objects.
+func lists() []list {
+	services := func(ctx context.Context, c *client.Client) client.Changes { return c.ServiceChanges(ctx, "", "") }
+	jobs := func(ctx context.Context, c *client.Client) client.Changes { return c.JobChanges(ctx, "", "") }
+	crons := func(ctx context.Context, c *client.Client) client.Changes { return c.CronChanges(ctx, "", "") }
+	nodes := func(ctx context.Context, c *client.Client) client.Changes { return c.NodeChanges(ctx, "") }
+	tasks := func(ctx context.Context, c *client.Client) client.Changes {
+		return c.TaskChanges(ctx, client.TaskFilter{})
+	}
+	rebalancings := func(ctx context.Context, c *client.Client) client.Changes { return c.RebalancingChanges(ctx) }
+	return []list{
+		{"ps", []watch.Stream{tasks}},
+		{"node ls", []watch.Stream{nodes}},
+		{"pool ls", []watch.Stream{nodes}},
+		{"token ls", nil},
+		{"rebalance list", []watch.Stream{rebalancings}},
+		{"reservation ls", nil},
+		{"secret ls", nil},
+		{"cron ls", []watch.Stream{crons}},
+		{"context ls", nil},
+		{"cron history", []watch.Stream{jobs}},
+		{"definition ls", []watch.Stream{services, jobs, crons}},
+		{"image ls", nil},
+		{"volume ls", nil},
+		{"server members", nil},
+		{pathOfStatus, []watch.Stream{services, jobs, crons, nodes}},
+	}
+}
+
+// pathOfStatus is the path of a command that shows several lists, and therefore has no -o name.
+const pathOfStatus = "status"
+
+// markLists marks the commands that list objects, and gives them --watch.
+func markLists(sess *session.Session, root *cobra.Command) {
+	for _, l := range lists() {
+		cmd, rest, err := root.Find(strings.Fields(l.path))
 		if err != nil || len(rest) > 0 {
-			panic("there is no command " + path)
+			panic("there is no command " + l.path)
 		}
-		session.MarkList(cmd)
+		if l.path != pathOfStatus {
+			session.MarkList(cmd)
+		}
+		watch.AddFlag(sess, cmd, l.streams...)
 	}
 }
 
@@ -142,12 +182,13 @@ func addGlobalFlags(root *cobra.Command, sess *session.Session) {
 		"SHA-256 of the certificate of the servers' certificate authority, in hex, instead of the file "+
 			"(BERTH_CA_HASH)")
 	root.PersistentFlags().StringVarP(&sess.Format, "output", "o", "table",
-		"output format: table, wide, json, yaml, name (lists only), jsonpath=PATH (RFC 9535) or "+
-			"go-template=TEMPLATE")
+		"output format: table, wide, json, yaml, name (lists only), custom-columns=TITLE:.path,…, "+
+			"jsonpath=PATH (RFC 9535) or go-template=TEMPLATE")
 	root.PersistentFlags().BoolVar(&sess.NoHeaders, "no-headers", false, "print tables without their titles")
 	session.RegisterCompletion(root, "output",
-		cobra.FixedCompletions([]string{"table", "wide", "json", "yaml", "name", "jsonpath=", "go-template="},
-			cobra.ShellCompDirectiveNoFileComp))
+		cobra.FixedCompletions([]string{
+			"table", "wide", "json", "yaml", "name", "custom-columns=", "jsonpath=", "go-template=",
+		}, cobra.ShellCompDirectiveNoFileComp))
 	session.RegisterCompletion(root, "addr", cobra.NoFileCompletions)
 	session.RegisterCompletion(root, "ca-hash", cobra.NoFileCompletions)
 }

@@ -104,6 +104,9 @@ type Lifespan struct {
 	// Recounted grows whenever the user sets the count of a service. An earlier result of scaling no longer counts
 	// then, even if the number is the same.
 	Recounted uint64 `json:"recounted,omitempty"`
+	// Inline lists, sorted, the names of the definitions that the user wrote inside of the object, as templates. Views
+	// for people then show the definition in its place. No decision depends on it.
+	Inline []string `json:"inline,omitempty"`
 	// Deleted says that the user deleted the object. The control plane stops its tasks and then removes the record.
 	Deleted bool      `json:"deleted,omitempty"`
 	Created time.Time `json:"created,omitzero"`

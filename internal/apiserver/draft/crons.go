@@ -43,6 +43,11 @@ func (d *Draft) SetCron(c *cluster.Cron, pre Precondition) (api.Change, error) {
 		change.Action, change.Fields = Compare(plainCron(prev), plainCron(c))
 		change.Fields = append(change.Fields, inline...)
 	}
+	var names []string
+	if prev != nil {
+		names = prev.Inline
+	}
+	c.Inline = inlineNames(fields, definitionsOf(c.Job.Steps), definitionsOf(had), names)
 	change.Effect = d.cronEffect(prev, c)
 	if change.Action != api.ActionNone {
 		d.Put(d.Prefix.Cron(c.Cluster, c.Name), c, old.Modified)

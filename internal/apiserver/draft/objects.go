@@ -142,6 +142,11 @@ func (d *Draft) SetService(svc *cluster.Service, pre Precondition) (api.Change, 
 		prev = old.Value
 	}
 	keepCount(svc, prev)
+	var names []string
+	if prev != nil {
+		names = prev.Inline
+	}
+	svc.Inline = inlineNames([]definitionField{field}, []cluster.Ref{svc.Definition}, []cluster.Ref{had}, names)
 	if prev == nil {
 		// The remains of an earlier service of the name do not belong to this one, even with the same definition.
 		if svc.Generation = d.Snap.NextGeneration(svc.Owner()); svc.Generation > 1 {
@@ -226,6 +231,11 @@ func (d *Draft) SetJob(job *cluster.Job, pre Precondition) (api.Change, error) {
 		change.Action, change.Fields = Compare(plainJob(prev), plainJob(job))
 		change.Fields = append(change.Fields, inline...)
 	}
+	var names []string
+	if prev != nil {
+		names = prev.Inline
+	}
+	job.Inline = inlineNames(fields, definitionsOf(job.Steps), definitionsOf(had), names)
 	change.Effect = jobEffect(prev, job)
 	if change.Action != api.ActionNone {
 		d.Put(d.Prefix.Job(job.Cluster, job.Name), job, old.Modified)

@@ -135,3 +135,25 @@ func (d *Draft) resolveDefinition(ref *cluster.Ref, template **cluster.InlineDef
 	}
 	return field, changes, nil
 }
+
+// inlineNames returns the names of the definitions that are inside of an owner for its users: those of the templates of
+// this write, and those that had such a mark in names and keep their version. Fields belong to refs. Old are the
+// references that the owner had.
+func inlineNames(fields []definitionField, refs, old []cluster.Ref, names []string) (all []string) {
+	for i, ref := range refs {
+		if fields[i].inline || slices.Contains(old, ref) && slices.Contains(names, ref.Name) {
+			all = append(all, ref.Name)
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// definitionsOf returns the definitions of steps, in their order.
+func definitionsOf(steps []cluster.Step) []cluster.Ref {
+	refs := make([]cluster.Ref, len(steps))
+	for i := range steps {
+		refs[i] = steps[i].Definition
+	}
+	return refs
+}

@@ -1,14 +1,10 @@
 package apply
 
 import (
-	"context"
-	"net/http"
 	"slices"
 
 	"github.com/spf13/cobra"
 
-	"github.com/berthd/berth/api/client"
-	"github.com/berthd/berth/internal/cli/service"
 	"github.com/berthd/berth/internal/cli/session"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/manifest"
@@ -17,14 +13,13 @@ import (
 
 // downCommand is `berth down`.
 type downCommand struct {
-	*session.Session
-	files  files
-	detach bool
+	deletion
+	files files
 }
 
 // NewDownCommand returns the command `berth down`.
 func NewDownCommand(sess *session.Session) *cobra.Command {
-	d := &downCommand{Session: sess}
+	d := &downCommand{deletion: deletion{Session: sess}}
 	cmd := &cobra.Command{
 		Use: "down FILE...", Short: "Delete the services, jobs and crons of manifests",
 		Long: "Delete the services, jobs and crons of the manifests, which stops their tasks, and wait until\n" +
@@ -49,47 +44,12 @@ func (d *downCommand) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	defer c.Close()
-	ctx := cmd.Context()
-	names, stay := removable(objects)
-	var deleting []session.Name
-	for _, n := range names {
-		switch err := service.Delete(ctx, c, n); {
-		case client.StatusOf(err) == http.StatusNotFound:
-			d.Messagef("%s does not exist", n)
-		case err != nil:
-			return err
-		default:
-			d.Messagef("deleting %s", n)
-			deleting = append(deleting, n)
-		}
-	}
-	if !d.detach {
-		if err := d.await(ctx, c, deleting); err != nil {
-			return err
-		}
-	}
-	for _, n := range stay {
-		d.Messagef("%s stays: 'berth delete %s' removes it", n, n)
-	}
-	return nil
-}
-
-func (d *downCommand) await(ctx context.Context, c *client.Client, names []session.Name) error {
-	for _, n := range names {
-		if err := service.AwaitDeleted(ctx, d.Session, c, n); err != nil {
-			return err
-		}
-	}
-	return nil
+	return d.deleteManifests(cmd.Context(), c, objects)
 }
 
 // removable returns the services, jobs and crons of manifests in the order of their deletion: crons first, because they
 // make jobs. It also returns the clusters and pools, which stay.
 func removable(objects []manifest.Object) (remove, stay []session.Name) {
-	kinds := map[cluster.Kind]string{
-		cluster.KindCron: wording.KindCron, cluster.KindService: wording.KindService, cluster.KindJob: wording.KindJob,
-		cluster.KindCluster: wording.KindCluster, cluster.KindPool: wording.KindPool,
-	}
 	for _, kind := range []cluster.Kind{
 		cluster.KindCron, cluster.KindService, cluster.KindJob, cluster.KindCluster, cluster.KindPool,
 	} {
@@ -98,7 +58,7 @@ func removable(objects []manifest.Object) (remove, stay []session.Name) {
 			if o.Kind != kind {
 				continue
 			}
-			n := session.Name{Kind: kinds[kind], Cluster: o.Cluster(), Name: o.Name()}
+			n := objectName(o)
 			if slices.Contains([]cluster.Kind{cluster.KindCluster, cluster.KindPool}, kind) {
 				stay = append(stay, n)
 			} else {
@@ -107,4 +67,18 @@ func removable(objects []manifest.Object) (remove, stay []session.Name) {
 		}
 	}
 	return remove, stay
+}
+
+// objectName returns the argument that names an object of a manifest.
+func objectName(o *manifest.Object) session.Name {
+	return session.Name{Kind: wordOf(o.Kind), Cluster: o.Cluster(), Name: o.Name()}
+}
+
+// wordOf returns the word for a kind in arguments.
+func wordOf(kind cluster.Kind) string {
+	return map[cluster.Kind]string{
+		cluster.KindCluster: wording.KindCluster, cluster.KindTaskDefinition: wording.KindDefinition,
+		cluster.KindService: wording.KindService, cluster.KindJob: wording.KindJob, cluster.KindCron: wording.KindCron,
+		cluster.KindPool: wording.KindPool,
+	}[kind]
 }

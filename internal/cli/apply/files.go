@@ -55,20 +55,8 @@ func ReadManifests(sess *session.Session, files []string) ([]manifest.Object, er
 	return objects, err
 }
 
-// applyFiles sends the objects in files to the server. Faults that the server finds get their place in the files.
-func applyFiles(ctx context.Context, sess *session.Session, files []string, dryRun bool) (api.ApplyReply, error) {
-	objects, err := ReadManifests(sess, files)
-	if err != nil {
-		return api.ApplyReply{}, err
-	}
-	c, err := sess.Connect()
-	if err != nil {
-		return api.ApplyReply{}, err
-	}
-	return sendObjects(ctx, c, objects, dryRun)
-}
-
-// sendObjects sends objects that were read from files to the server.
+// sendObjects sends objects that were read from files to the server. Faults that the server finds get their place in
+// the files.
 func sendObjects(ctx context.Context, c *client.Client, objects []manifest.Object,
 	dryRun bool) (api.ApplyReply,
 	error,

@@ -11,14 +11,20 @@ import (
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/internal/cli/output"
 	"github.com/berthd/berth/internal/cli/session"
-	"github.com/berthd/berth/internal/cluster"
-	"github.com/berthd/berth/internal/wording"
 )
 
 // planCommand is `berth plan`.
 type planCommand struct {
 	*session.Session
 	files files
+	prune prune
+}
+
+// planReply is a plan as data.
+type planReply struct {
+	api.ApplyReply
+	// Delete names what --prune would delete.
+	Delete []string `json:"delete,omitempty"`
 }
 
 // NewPlanCommand returns the command `berth plan`.
@@ -28,35 +34,55 @@ func NewPlanCommand(sess *session.Session) *cobra.Command {
 		Use:   "plan FILE...",
 		Short: "Show what run would change; exit code 1 if there are changes",
 		Long: "Show what run would change. Exit code 0: no changes; 1: changes; 2: an " +
-			"error.\n\n" + filesHelp,
+			"error.\n\n" + pruneHelp + "\n\n" + filesHelp,
 		Args:              p.files.arguments(),
 		ValidArgsFunction: session.CompleteManifests,
 		RunE:              p.run,
 	}
 	p.files.addFlag(cmd)
+	p.prune.addFlags(cmd)
 	return cmd
 }
 
 func (p *planCommand) run(cmd *cobra.Command, args []string) error {
-	reply, err := applyFiles(cmd.Context(), p.Session, p.files.all(args), true)
+	ctx := cmd.Context()
+	if err := p.prune.parse(cmd); err != nil {
+		return err
+	}
+	objects, err := ReadManifests(p.Session, p.files.all(args))
 	if err != nil {
 		return err
 	}
-	if p.WantsData() {
-		err = p.PrintData(reply)
-	} else {
-		err = printPlan(p.Session, reply)
+	c, err := p.Connect()
+	if err != nil {
+		return err
 	}
-	if err == nil && slices.ContainsFunc(reply.Changes, func(c api.Change) bool {
+	names, err := p.prune.find(ctx, c, objects)
+	if err != nil {
+		return err
+	}
+	var plan planReply
+	if plan.ApplyReply, err = sendObjects(ctx, c, objects, true); err != nil {
+		return err
+	}
+	for _, n := range names {
+		plan.Delete = append(plan.Delete, n.String())
+	}
+	if p.WantsData() {
+		err = p.PrintData(plan)
+	} else {
+		err = printPlan(p.Session, plan)
+	}
+	if err == nil && (len(names) > 0 || slices.ContainsFunc(plan.Changes, func(c api.Change) bool {
 		return c.Action != api.ActionNone
-	}) {
+	})) {
 		return &session.ExitError{Code: session.ExitNo}
 	}
 	return err
 }
 
 // printPlan prints what an apply would change.
-func printPlan(sess *session.Session, reply api.ApplyReply) error {
+func printPlan(sess *session.Session, reply planReply) error {
 	var b strings.Builder
 	counts := map[api.Action]int{}
 	color := sess.HasColors(sess.Stdout)
@@ -89,11 +115,18 @@ func printPlan(sess *session.Session, reply api.ApplyReply) error {
 			fmt.Fprintf(&b, "    %s\n", c.Effect)
 		}
 	}
-	if counts[api.ActionCreate]+counts[api.ActionUpdate] == 0 {
+	for _, name := range reply.Delete {
+		fmt.Fprintf(&b, "%s\n", paint("- delete  "+name, output.Red))
+	}
+	deletions := ""
+	if n := len(reply.Delete); n > 0 {
+		deletions = fmt.Sprintf(", %d to delete", n)
+	}
+	if counts[api.ActionCreate]+counts[api.ActionUpdate]+len(reply.Delete) == 0 {
 		fmt.Fprintf(&b, "Nothing to do: %s as the manifest says.\n", objectsAre(counts[api.ActionNone]))
 	} else {
-		fmt.Fprintf(&b, "%d to create, %d to update, %d unchanged.\n",
-			counts[api.ActionCreate], counts[api.ActionUpdate], counts[api.ActionNone])
+		fmt.Fprintf(&b, "%d to create, %d to update%s, %d unchanged.\n",
+			counts[api.ActionCreate], counts[api.ActionUpdate], deletions, counts[api.ActionNone])
 	}
 	_, err := sess.Stdout.Write([]byte(b.String()))
 	return err
@@ -108,10 +141,5 @@ func objectsAre(n int) string {
 
 // changeName returns the argument by which commands name the object of a change.
 func changeName(c api.Change) string {
-	kind := map[cluster.Kind]string{
-		cluster.KindCluster: wording.KindCluster, cluster.KindTaskDefinition: wording.KindDefinition,
-		cluster.KindService: wording.KindService, cluster.KindJob: wording.KindJob, cluster.KindCron: wording.KindCron,
-		cluster.KindPool: wording.KindPool,
-	}[c.Kind]
-	return session.Name{Kind: kind, Cluster: c.Cluster, Name: c.Name}.String()
+	return session.Name{Kind: wordOf(c.Kind), Cluster: c.Cluster, Name: c.Name}.String()
 }

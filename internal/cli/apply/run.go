@@ -20,6 +20,8 @@ type runCommand struct {
 	files   files
 	detach  bool
 	timeout time.Duration
+	prune   prune
+	yes     bool // confirms the deletions of --prune
 }
 
 // NewRunCommand returns the command `berth run`.
@@ -36,6 +38,7 @@ func NewRunCommand(sess *session.Session) *cobra.Command {
 			"Without --timeout, a job may take any time and a rollout as long as its deadlines allow. The wait\n" +
 			"for a new service ends after five minutes without progress. A timeout or an interrupt ends only the\n" +
 			"wait, not the work.\n\n" +
+			pruneHelp + " The command asks before, except with --yes.\n\n" +
 			filesHelp,
 		Args:              r.files.arguments(),
 		ValidArgsFunction: session.CompleteManifests,
@@ -44,15 +47,58 @@ func NewRunCommand(sess *session.Session) *cobra.Command {
 	r.files.addFlag(cmd)
 	session.AddDetachFlag(cmd, &r.detach)
 	cmd.Flags().DurationVar(&r.timeout, "timeout", 0, "stop waiting after this `duration`")
+	r.prune.addFlags(cmd)
+	cmd.Flags().BoolVar(&r.yes, "yes", false, "confirm the deletions of --prune")
 	return cmd
 }
 
 func (r *runCommand) run(cmd *cobra.Command, args []string) error {
-	reply, err := applyFiles(cmd.Context(), r.Session, r.files.all(args), false)
+	ctx := cmd.Context()
+	if err := r.prune.parse(cmd); err != nil {
+		return err
+	}
+	objects, err := ReadManifests(r.Session, r.files.all(args))
 	if err != nil {
 		return err
 	}
-	var targets []*wait.Target
+	c, err := r.Connect()
+	if err != nil {
+		return err
+	}
+	names, err := r.prune.find(ctx, c, objects)
+	if err != nil {
+		return err
+	}
+	if len(names) > 0 && !r.yes {
+		if err := confirmDeletion(r.Session, names); err != nil {
+			return err
+		}
+	}
+	reply, err := sendObjects(ctx, c, objects, false)
+	if err != nil {
+		return err
+	}
+	targets := r.printChanges(reply)
+	d := deletion{Session: r.Session, detach: r.detach, skipMissing: true}
+	deleting, err := d.begin(ctx, c, names)
+	if err != nil {
+		return err
+	}
+	if r.detach || len(targets) == 0 {
+		if err := r.PrintDataOnly(reply); err != nil {
+			return err
+		}
+		return d.await(ctx, c, deleting)
+	}
+	w := wait.Waiter{Session: r.Session, Client: c, Targets: targets, Timeout: r.timeout}
+	if err := w.Await(ctx, "the applied objects continue. See 'berth status'."); err != nil {
+		return err
+	}
+	return d.await(ctx, c, deleting)
+}
+
+// printChanges prints what the server did, and returns the objects to wait for.
+func (r *runCommand) printChanges(reply api.ApplyReply) (targets []*wait.Target) {
 	for _, c := range reply.Changes {
 		printChange(r.Session, c)
 		if c.Kind == cluster.KindService || c.Kind == cluster.KindJob {
@@ -63,15 +109,7 @@ func (r *runCommand) run(cmd *cobra.Command, args []string) error {
 			targets = append(targets, &wait.Target{Name: n, Revision: c.Revision})
 		}
 	}
-	if r.detach || len(targets) == 0 {
-		return r.PrintDataOnly(reply)
-	}
-	c, err := r.Connect()
-	if err != nil {
-		return err
-	}
-	w := wait.Waiter{Session: r.Session, Client: c, Targets: targets, Timeout: r.timeout}
-	return w.Await(cmd.Context(), "the applied objects continue. See 'berth status'.")
+	return targets
 }
 
 // printChange prints what the server did to one object.

@@ -147,6 +147,7 @@ func NewFakeAt(listener net.Listener, worlds ...State) *Fake { //nolint:funlen /
 		"POST /v1/apply":                        func(w State, _ *http.Request) any { return w.Apply },
 		"POST /v1/clusters/{c}/{kind}/{n}/{do}": emptyReply,
 		"DELETE /v1/clusters/{c}/{kind}/{n}":    emptyReply,
+		"PUT /v1/clusters/{c}/{kind}/{s}":       emptyReply,
 		"DELETE /v1/clusters/{c}":               emptyReply,
 		"GET /v1/definitions": func(w State, _ *http.Request) any {
 			return pageOf(viewsOf(w.Definitions, func(d api.TaskDefinition) api.DefinitionView {

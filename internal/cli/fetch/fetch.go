@@ -86,6 +86,27 @@ func ReadOverview(ctx context.Context, c *client.Client) (all Overview, err erro
 	return all, err
 }
 
+// Select limits the overview to the services, jobs and crons that labels select, and to their troubles.
+func (o *Overview) Select(l *Labels) {
+	if !l.Selects() {
+		return
+	}
+	o.Services = KeepLabelled(l, o.Services, func(v api.ServiceView) cluster.Labels { return v.Labels })
+	o.Jobs = KeepLabelled(l, o.Jobs, func(v api.JobView) cluster.Labels { return v.Labels })
+	o.Crons = KeepLabelled(l, o.Crons, func(v api.CronView) cluster.Labels { return v.Labels })
+	kept := map[string]bool{}
+	for _, v := range o.Services {
+		kept[session.ServiceName(v).String()] = true
+	}
+	for _, v := range o.Jobs {
+		kept[session.Name{Kind: wording.KindJob, Cluster: v.Cluster, Name: v.Name}.String()] = true
+	}
+	for _, v := range o.Crons {
+		kept[session.CronName(v).String()] = true
+	}
+	o.Troubles = slices.DeleteFunc(o.Troubles, func(t api.Trouble) bool { return !kept[t.Object] })
+}
+
 // Owners are the services, jobs and crons.
 type Owners struct {
 	Services []api.ServiceView

@@ -38,24 +38,42 @@ func NewNodeCommand(sess *session.Session) *cobra.Command {
 }
 
 // listCommand is `berth node ls`.
-type listCommand struct{ *session.Session }
-
-func newNodeListCommand(sess *session.Session) *cobra.Command {
-	l := &listCommand{sess}
-	return &cobra.Command{
-		Use: "ls", Aliases: []string{"list"}, Short: "List nodes, problems first", Args: session.Arguments(0, 0, ""),
-		RunE: sess.WithClient(l.run),
-	}
+type listCommand struct {
+	*session.Session
+	labels fetch.Labels
 }
 
-func (l *listCommand) run(ctx context.Context, c *client.Client, _ []string) error {
+func newNodeListCommand(sess *session.Session) *cobra.Command {
+	l := &listCommand{Session: sess}
+	cmd := &cobra.Command{
+		Use: "ls", Aliases: []string{"list"}, Short: "List nodes, problems first", Args: session.Arguments(0, 0, ""),
+		RunE: l.run,
+	}
+	l.labels.AddFlags(cmd, "nodes")
+	return cmd
+}
+
+func (l *listCommand) run(cmd *cobra.Command, _ []string) error {
+	if err := l.labels.Parse(cmd); err != nil {
+		return err
+	}
+	c, err := l.Connect()
+	if err != nil {
+		return err
+	}
+	ctx := cmd.Context()
 	nodes, err := session.ListNodes(ctx, c)
 	if err != nil {
 		return err
 	}
-	return session.PrintList(l.Session, nodes, "No nodes. 'berth agent' on a machine makes it a node.",
+	labels := func(n api.NodeView) cluster.Labels { return n.Labels }
+	nodes = fetch.KeepLabelled(&l.labels, nodes, labels)
+	none := l.labels.EmptyText("No nodes. 'berth agent' on a machine makes it a node.")
+	return session.PrintList(l.Session, nodes, none,
 		func([]api.NodeView) output.Table {
-			return nodeTable(l.Session, nodes, serverNames(ctx, l.Session, c))
+			t := nodeTable(l.Session, nodes, serverNames(ctx, l.Session, c))
+			l.labels.AddColumns(&t, func(row int) cluster.Labels { return labels(nodes[row]) })
+			return t
 		})
 }
 
@@ -183,7 +201,7 @@ func printStatus(ctx context.Context, sess *session.Session, c *client.Client, n
 		return nil
 	}
 	sess.Printf("")
-	return tables.PrintCurrentTasks(sess, list, nil, way)
+	return tables.PrintCurrentTasks(sess, list, tables.TaskOptions{}, way)
 }
 
 // nodeFactsTable returns the facts about a node.

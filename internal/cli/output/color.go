@@ -5,6 +5,7 @@ import (
 
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/taskview"
 )
 
 // Escape sequences of terminal colours.
@@ -30,6 +31,7 @@ func colorWords(text string) string {
 		color = Red
 	case string(cluster.HealthWarning), string(cluster.StatePending), string(cluster.StateAssigned),
 		string(cluster.StatePreparing), string(cluster.StateStarting), string(cluster.StateStopping),
+		taskview.StateBackingOff,
 		string(cluster.ServiceRollingOut), string(cluster.ServiceDeleting), string(cluster.NodeSuspect),
 		string(cluster.NodeDraining), string(cluster.NodeJoining), string(cluster.RolloutRolling),
 		string(api.ActionUpdate), api.TroubleCanary, api.TroublePaused, api.TroublePressure, api.TroubleDrainHeld,

@@ -17,7 +17,7 @@ import (
 	"github.com/berthd/berth/internal/hinted"
 )
 
-// Outputs with a text of the user: -o jsonpath=$.nodes[*].name and -o go-template={{.name}}.
+// Outputs with a text of the user: -o jsonpath=$.nodes[*].name and -o go-template={{.name}}, see also outputColumns.
 const (
 	outputJSONPath   = "jsonpath"
 	outputGoTemplate = "go-template"
@@ -29,20 +29,23 @@ type Template interface {
 	Write(w io.Writer, v any) error
 }
 
-// NewTemplate parses the value of -o. It returns nil for an output without a template. An error names the place in the
-// text.
-func NewTemplate(output string) (Template, error) {
+// NewTemplate parses the value of -o. It returns nil for an output without a template. With noTitles, columns have no
+// titles. An error names the place in the text.
+func NewTemplate(output string, noTitles bool) (Template, error) {
 	kind, text, given := strings.Cut(output, "=")
 	switch {
-	case kind != outputJSONPath && kind != outputGoTemplate:
+	case kind != outputJSONPath && kind != outputGoTemplate && kind != outputColumns:
 		return nil, nil //nolint:nilnil // another output
 	case !given || strings.TrimSpace(text) == "":
 		return nil, fmt.Errorf("-o %s: it is empty: want %s", kind, map[string]string{
 			outputJSONPath:   "a path, such as -o 'jsonpath=$.status.state'",
 			outputGoTemplate: "a template, such as -o 'go-template={{.status.state}}'",
+			outputColumns:    "columns, such as -o custom-columns=NAME:.name,STATE:.status.state",
 		}[kind])
 	case kind == outputJSONPath:
 		return newJSONPath(text)
+	case kind == outputColumns:
+		return newColumns(text, noTitles)
 	}
 	return newGoTemplate(text)
 }

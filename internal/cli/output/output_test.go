@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/taskview"
 	"github.com/berthd/berth/internal/wording"
 )
 
@@ -48,6 +49,14 @@ web     healthy    3/3
 				t.Errorf("table (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestBackingOffHasAColor: a task that waits for its next start is coloured like other tasks on their way.
+func TestBackingOffHasAColor(t *testing.T) {
+	word := taskview.StateBackingOff
+	if got, want := colorWords(word), Colored(word, Yellow); got != want {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 

@@ -27,10 +27,24 @@ type Table struct {
 	Indent string
 	// StateColumn is the index of the column whose words are coloured; 0 means none.
 	StateColumn int
+	// KeepColumns also prints columns without content.
+	KeepColumns bool
 }
 
 // Add appends a row.
 func (t *Table) Add(cells ...string) { t.Rows = append(t.Rows, cells) }
+
+// Insert inserts columns before the messages, or at the end. Row i gets the cells that cells returns for i.
+func (t *Table) Insert(titles []string, cells func(i int) []string) {
+	at := slices.Index(t.Titles, "MESSAGE")
+	if at < 0 {
+		at = len(t.Titles)
+	}
+	t.Titles = slices.Insert(slices.Clone(t.Titles), at, titles...)
+	for i, row := range t.Rows {
+		t.Rows[i] = slices.Insert(slices.Clone(row), at, cells(i)...)
+	}
+}
 
 // WithoutMessages returns the table without messages, for a page that shows them elsewhere.
 func (t Table) WithoutMessages() Table {
@@ -236,7 +250,7 @@ func (t Table) visibleColumns(wide bool) []int {
 			continue
 		}
 		filled := slices.ContainsFunc(t.Rows, func(row []string) bool { return row[c] != "" && row[c] != "-" })
-		if c == 0 || filled || len(t.Rows) == 0 {
+		if c == 0 || filled || len(t.Rows) == 0 || t.KeepColumns {
 			shown = append(shown, c)
 		}
 	}
@@ -258,6 +272,9 @@ func Truncate(text string, width int) string {
 
 // TerminalWidth returns the number of columns of the terminal behind w, or 0 without one.
 func TerminalWidth(w io.Writer) int {
+	if c, ok := w.(*Capture); ok {
+		return TerminalWidth(c.Target)
+	}
 	f, ok := w.(*os.File)
 	if !ok {
 		return 0

@@ -19,6 +19,7 @@ import (
 	"github.com/berthd/berth/internal/cli/output"
 	"github.com/berthd/berth/internal/cli/redact"
 	"github.com/berthd/berth/internal/cli/session"
+	"github.com/berthd/berth/internal/cli/written"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/wording"
 )
@@ -125,9 +126,7 @@ func (v *inspection) collect(ctx context.Context, c *client.Client, n session.Na
 			return err
 		}
 		v.Job, v.filter = &j, client.EventFilter{Cluster: j.Cluster, Job: j.Name}
-		plain := j.Job
-		plain.Lifespan = cluster.Lifespan{}
-		v.manifests = []any{&plain}
+		v.manifests = []any{&j.Job}
 		v.addDefinitions(j.Steps)
 		v.Tasks, err = fetch.ListTasks(ctx, c, session.Name{Kind: wording.KindJob, Cluster: j.Cluster, Name: j.Name},
 			true)
@@ -164,9 +163,7 @@ func (v *inspection) readService(ctx context.Context, c *client.Client, n sessio
 		return err
 	}
 	v.Service, v.filter = &s, client.EventFilter{Cluster: s.Cluster, Service: s.Name}
-	plain := s.Service
-	plain.Lifespan, plain.Rollout = cluster.Lifespan{}, cluster.RolloutWish{}
-	v.manifests = []any{&plain}
+	v.manifests = []any{&s.Service}
 	v.refs[s.Definition] = true
 	for _, version := range s.Status.Versions {
 		if version.Begun > 0 {
@@ -198,9 +195,7 @@ func (v *inspection) readCron(ctx context.Context, c *client.Client, n session.N
 		return err
 	}
 	v.Cron, v.filter = &cr, client.EventFilter{Cluster: cr.Cluster, Cron: cr.Name}
-	plain := cr.Cron
-	plain.Lifespan = cluster.Lifespan{}
-	v.manifests = []any{&plain}
+	v.manifests = []any{&cr.Cron}
 	v.addDefinitions(cr.Job.Steps)
 	jobs, err := fetch.ListCronJobs(ctx, c, cr)
 	for _, j := range jobs {
@@ -387,38 +382,51 @@ func printInspection(sess *session.Session, v *inspection, reveal bool) error {
 	return plain.PrintData(json.RawMessage(encoded))
 }
 
-// printManifests prints manifests of the object and its definitions without default values.
+// printManifests prints manifests of the object and its definitions without default values. Definitions that were
+// written as templates are in their places.
 func printManifests(sess *session.Session, v *inspection, reveal bool) error {
-	var all []any
 	hid := false
 	scrub := redact.NewScrubber()
+	definitions := map[cluster.Ref]*cluster.TaskDefinition{}
 	for i := range v.Versions {
 		d := &v.Versions[i].TaskDefinition
+		definitions[d.Ref()] = d
 		if !reveal {
 			hid = hid || slices.ContainsFunc(d.Containers, func(c cluster.Container) bool {
 				return len(c.Env)+len(c.Files) > 0
 			})
 			scrub.ScrubDefinition(d)
 		}
-		all = append(all, d)
+	}
+	var owners, all []any
+	inside := map[string]bool{} // names of definitions
+	for _, m := range v.manifests {
+		owner, replaced := written.WithTemplates(m, func(ref cluster.Ref) *cluster.TaskDefinition {
+			return definitions[ref]
+		})
+		owners = append(owners, owner)
+		for _, ref := range replaced {
+			inside[ref.Name] = true
+		}
+	}
+	for i := range v.Versions {
+		if d := &v.Versions[i].TaskDefinition; !inside[d.Name] {
+			all = append(all, d)
+		}
 	}
 	plain := *sess
 	if !sess.WantsData() {
 		plain.Format = output.OutputYAML
 	}
-	for i, object := range append(all, v.manifests...) {
-		short, kind, err := stripDefaults(object)
-		if err != nil {
-			return err
-		}
-		document, err := addKind(kind, short)
+	for i, object := range append(all, owners...) {
+		document, err := written.Manifest(object)
 		if err != nil {
 			return err
 		}
 		if plain.Format == output.OutputYAML && i > 0 {
 			sess.Printf("---")
 		}
-		if err := plain.PrintData(json.RawMessage(document)); err != nil {
+		if err := plain.PrintData(document); err != nil {
 			return err
 		}
 	}
@@ -426,79 +434,4 @@ func printManifests(sess *session.Session, v *inspection, reveal bool) error {
 		sess.Messagef("berth: values of environment variables and files are left out; --reveal shows them")
 	}
 	return nil
-}
-
-// addKind inserts the kind before the fields of an object.
-func addKind(kind cluster.Kind, object []byte) ([]byte, error) {
-	rest, ok := bytes.CutPrefix(object, []byte("{"))
-	if !ok {
-		return nil, fmt.Errorf("write %s: it is not an object", kind)
-	}
-	return append(fmt.Appendf(nil, `{"kind":%q,`, kind), rest...), nil
-}
-
-// defaulter is an object that sets its default values.
-type defaulter interface{ SetDefaults() }
-
-// stripDefaults returns an object as JSON without the values that its defaults restore.
-func stripDefaults(object any) ([]byte, cluster.Kind, error) {
-	kind := map[reflect.Type]cluster.Kind{
-		reflect.TypeFor[*cluster.Cluster]():        cluster.KindCluster,
-		reflect.TypeFor[*cluster.Pool]():           cluster.KindPool,
-		reflect.TypeFor[*cluster.TaskDefinition](): cluster.KindTaskDefinition,
-		reflect.TypeFor[*cluster.Service]():        cluster.KindService,
-		reflect.TypeFor[*cluster.Job]():            cluster.KindJob,
-		reflect.TypeFor[*cluster.Cron]():           cluster.KindCron,
-	}[reflect.TypeOf(object)]
-	full, err := json.Marshal(object)
-	if err != nil {
-		return nil, kind, fmt.Errorf("encode %s: %w", kind, err)
-	}
-	var tree map[string]any
-	dec := json.NewDecoder(bytes.NewReader(full))
-	dec.UseNumber()
-	if err := dec.Decode(&tree); err != nil {
-		return nil, kind, fmt.Errorf("read %s: %w", kind, err)
-	}
-	// means returns the tree with its defaults, and the tree's own fields in the order of the type.
-	means := func() (whole, own []byte) {
-		text, err := json.Marshal(tree)
-		if err != nil {
-			return nil, nil
-		}
-		v := reflect.New(reflect.TypeOf(object).Elem()).Interface()
-		if json.Unmarshal(text, v) != nil {
-			return nil, nil
-		}
-		own, _ = json.Marshal(v)
-		if d, ok := v.(defaulter); ok { // all kinds above do
-			d.SetDefaults()
-		}
-		whole, _ = json.Marshal(v)
-		return whole, own
-	}
-	want, _ := means()
-	var shorten func(any)
-	shorten = func(at any) {
-		switch at := at.(type) {
-		case map[string]any:
-			for _, key := range slices.Sorted(maps.Keys(at)) {
-				value := at[key]
-				delete(at, key)
-				if got, _ := means(); bytes.Equal(got, want) && want != nil {
-					continue
-				}
-				at[key] = value
-				shorten(value)
-			}
-		case []any:
-			for _, e := range at {
-				shorten(e)
-			}
-		}
-	}
-	shorten(tree)
-	_, own := means()
-	own, err = output.ReadableAs(reflect.TypeOf(object), own)
-	return own, kind, err
 }

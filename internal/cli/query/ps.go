@@ -21,6 +21,7 @@ type psCommand struct {
 	*session.Session
 	filter client.TaskFilter
 	cron   string
+	labels fetch.Labels
 }
 
 // NewPsCommand returns the command `berth ps`.
@@ -39,6 +40,7 @@ func NewPsCommand(sess *session.Session) *cobra.Command {
 	cmd.Flags().StringVar(&p.cron, "cron", "", "only tasks of jobs of this `cron`")
 	cmd.Flags().StringVar(&p.filter.State, "state", "", "only tasks in this `state`, such as running")
 	cmd.Flags().BoolVarP(&p.filter.All, "all", "a", false, "include all ended tasks and attempts")
+	p.labels.AddFlags(cmd, "tasks of services and jobs")
 	sess.CompleteFlags(cmd, map[string]string{"cron": wording.KindCron})
 	session.RegisterCompletion(cmd, "state",
 		cobra.FixedCompletions(enum.Words(reflect.TypeFor[cluster.State]()), cobra.ShellCompDirectiveNoFileComp))
@@ -55,6 +57,9 @@ func (p *psCommand) run(cmd *cobra.Command, _ []string) error {
 			Command: cmd.CommandPath(), Message: session.UnknownWord("--state", p.filter.State, states),
 		}
 	}
+	if err := p.labels.Parse(cmd); err != nil {
+		return err
+	}
 	c, err := p.Connect()
 	if err != nil {
 		return err
@@ -63,6 +68,16 @@ func (p *psCommand) run(cmd *cobra.Command, _ []string) error {
 	if p.cron != "" {
 		if list.Keep, err = madeByCron(cmd, c, p.cron); err != nil {
 			return err
+		}
+	}
+	var owners fetch.OwnerLabels
+	if p.labels.Given() {
+		if owners, err = fetch.ReadOwnerLabels(cmd.Context(), c, p.filter.Cluster); err != nil {
+			return err
+		}
+		made := list.Keep
+		list.Keep = func(t api.TaskView) bool {
+			return (made == nil || made(t)) && p.labels.Matches(owners[t.Owner])
 		}
 	}
 	if err := list.Read(cmd.Context(), c, p.filter); err != nil {
@@ -76,7 +91,10 @@ func (p *psCommand) run(cmd *cobra.Command, _ []string) error {
 			return err
 		}
 	}
-	return tables.PrintCurrentTasks(p.Session, &list, tables.ReadMixedVersions(cmd.Context(), c, list.Tasks), "-a")
+	options := tables.TaskOptions{
+		Mixed: tables.ReadMixedVersions(cmd.Context(), c, list.Tasks), Labels: &p.labels, OwnerLabels: owners,
+	}
+	return tables.PrintCurrentTasks(p.Session, &list, options, "-a")
 }
 
 // madeByCron returns the condition that a task is of a job that a cron made.

@@ -33,12 +33,15 @@ func objectKinds() []string {
 }
 
 // statusCommand is `berth status`.
-type statusCommand struct{ *session.Session }
+type statusCommand struct {
+	*session.Session
+	labels fetch.Labels
+}
 
 // NewStatusCommand returns the command `berth status`.
 func NewStatusCommand(sess *session.Session) *cobra.Command {
-	s := &statusCommand{sess}
-	return &cobra.Command{
+	s := &statusCommand{Session: sess}
+	cmd := &cobra.Command{
 		Use:   "status [KIND/NAME]",
 		Short: "Show the state of everything, problems first, or of one object",
 		Long: "Show the state of everything, problems first with their cause and the next step; or the state of one\n" +
@@ -47,15 +50,25 @@ func NewStatusCommand(sess *session.Session) *cobra.Command {
 		ValidArgsFunction: sess.CompleteObjects(1, objectKinds()...),
 		RunE:              s.run,
 	}
+	s.labels.AddFlags(cmd, "services, jobs and crons")
+	return cmd
 }
 
 func (s *statusCommand) run(cmd *cobra.Command, args []string) error {
+	if err := s.labels.Parse(cmd); err != nil {
+		return err
+	}
+	if len(args) > 0 && s.labels.Given() {
+		return &session.UsageError{
+			Command: cmd.CommandPath(), Message: "-l and -L are for the lists of 'berth status' without an object",
+		}
+	}
 	c, err := s.Connect()
 	if err != nil {
 		return err
 	}
 	if len(args) == 0 {
-		return printOverview(cmd.Context(), s.Session, c)
+		return s.printOverview(cmd.Context(), c)
 	}
 	n, err := session.ParseName(cmd, args[0], objectKinds()...)
 	if err != nil {
@@ -143,12 +156,14 @@ func printDefinition(ctx context.Context, sess *session.Session, c *client.Clien
 	}{cluster.KindTaskDefinition, v.TaskDefinition})
 }
 
-// printOverview prints the state of the whole fleet.
-func printOverview(ctx context.Context, sess *session.Session, c *client.Client) error {
+// printOverview prints the state of the whole fleet, with the services, jobs and crons that have the labels.
+func (s *statusCommand) printOverview(ctx context.Context, c *client.Client) error {
+	sess := s.Session
 	all, err := fetch.ReadOverview(ctx, c)
 	if err != nil {
 		return err
 	}
+	all.Select(&s.labels)
 	if sess.WantsData() {
 		return sess.PrintData(all)
 	}
@@ -161,25 +176,31 @@ func printOverview(ctx context.Context, sess *session.Session, c *client.Client)
 		sess.Printf("")
 	}
 	if len(all.Services) > 0 {
-		if err := sess.PrintTable(tables.ServiceTable(sess, all.Services).WithoutMessages()); err != nil {
+		t := tables.ServiceTable(sess, all.Services).WithoutMessages()
+		s.labels.AddColumns(&t, func(row int) cluster.Labels { return all.Services[row].Labels })
+		if err := sess.PrintTable(t); err != nil {
 			return err
 		}
 		sess.Printf("")
 	}
 	if len(all.Jobs) > 0 {
-		if err := sess.PrintTable(tables.JobTable(sess, all.Jobs).WithoutMessages()); err != nil {
+		t := tables.JobTable(sess, all.Jobs).WithoutMessages()
+		s.labels.AddColumns(&t, func(row int) cluster.Labels { return all.Jobs[row].Labels })
+		if err := sess.PrintTable(t); err != nil {
 			return err
 		}
 		sess.Printf("")
 	}
 	if len(all.Crons) > 0 {
-		if err := sess.PrintTable(service.CronTable(sess, all.Crons)); err != nil {
+		t := service.CronTable(sess, all.Crons)
+		s.labels.AddColumns(&t, func(row int) cluster.Labels { return all.Crons[row].Labels })
+		if err := sess.PrintTable(t); err != nil {
 			return err
 		}
 		sess.Printf("")
 	}
 	if len(all.Services)+len(all.Jobs)+len(all.Crons) == 0 {
-		sess.Printf("Nothing runs here yet. Start something with 'berth run FILE'.")
+		sess.Printf("%s", s.labels.EmptyText("Nothing runs here yet. Start something with 'berth run FILE'."))
 	}
 	sess.Printf("%s", tables.NodesText(all.Nodes))
 	if b := all.Status.Rebalancing; b != nil {
@@ -301,7 +322,7 @@ func printOwner(ctx context.Context, sess *session.Session, c *client.Client, n 
 		return nil
 	}
 	sess.Printf("")
-	return tables.PrintTasks(sess, tasks.list, tasks.mixedVersions)
+	return tables.PrintTasks(sess, tasks.list, tables.TaskOptions{Mixed: tasks.mixedVersions})
 }
 
 // printTask prints the attempts of a task and the state of its containers.

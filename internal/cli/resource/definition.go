@@ -30,22 +30,35 @@ func NewDefinitionCommand(sess *session.Session) *cobra.Command {
 }
 
 // definitionListCommand is `berth definition ls`.
-type definitionListCommand struct{ *session.Session }
+type definitionListCommand struct {
+	*session.Session
+	labels fetch.Labels
+}
 
 func newDefinitionListCommand(sess *session.Session) *cobra.Command {
-	d := &definitionListCommand{sess}
-	return &cobra.Command{
+	d := &definitionListCommand{Session: sess}
+	cmd := &cobra.Command{
 		Use: "ls [NAME]", Aliases: []string{"list"}, Short: "List the versions of task definitions and their users",
 		Long: "List the versions of all task definitions, or of one, and the services, jobs and crons that use\n" +
 			"them.\n\n" +
 			"The leader removes unused versions, but keeps the newest 10 of each definition.",
 		Args:              session.Arguments(0, 1, "a task definition, such as web"),
 		ValidArgsFunction: fetch.CompleteVersions(sess),
-		RunE:              sess.WithClient(d.run),
+		RunE:              d.run,
 	}
+	d.labels.AddFlags(cmd, "definitions")
+	return cmd
 }
 
-func (d *definitionListCommand) run(ctx context.Context, c *client.Client, args []string) error {
+func (d *definitionListCommand) run(cmd *cobra.Command, args []string) error {
+	if err := d.labels.Parse(cmd); err != nil {
+		return err
+	}
+	c, err := d.Connect()
+	if err != nil {
+		return err
+	}
+	ctx := cmd.Context()
 	ask := c.Definitions
 	if len(args) > 0 {
 		ask = func(ctx context.Context, o client.ListOptions) (api.Page[api.DefinitionView], error) {
@@ -58,10 +71,13 @@ func (d *definitionListCommand) run(ctx context.Context, c *client.Client, args 
 		return session.UnknownDefinitionError(ctx, c, cluster.Ref{Name: args[0]})
 	case err != nil:
 		return err
+	}
+	all = fetch.KeepLabelled(&d.labels, all, func(v api.DefinitionView) cluster.Labels { return v.Labels })
+	switch {
 	case d.WantsData():
 		return d.PrintData(output.EmptyIfNil(all))
 	case len(all) == 0:
-		d.Messagef("No task definitions.")
+		d.Messagef("%s", d.labels.EmptyText("No task definitions."))
 		return nil
 	case d.Format == output.OutputName:
 		return session.PrintNames(d.Session, all)
@@ -77,6 +93,7 @@ func (d *definitionListCommand) run(ctx context.Context, c *client.Client, args 
 		t.Add(v.Name, fmt.Sprint(v.Version), containerNames(v.Containers),
 			strings.Join(slices.Compact(by), ", "))
 	}
+	d.labels.AddColumns(&t, func(row int) cluster.Labels { return all[row].Labels })
 	return d.PrintTable(t)
 }
 

@@ -138,37 +138,6 @@ func (r *restartCommand) await(ctx context.Context, c *client.Client, n session.
 	return wait.AwaitService(ctx, r.Session, c, &wait.Target{Name: n, MinGeneration: r.minGeneration})
 }
 
-// deleteCommand is `berth delete`.
-type deleteCommand struct {
-	*session.Session
-	detach bool
-}
-
-// NewDeleteCommand returns the command `berth delete`.
-func NewDeleteCommand(sess *session.Session) *cobra.Command {
-	d := &deleteCommand{Session: sess}
-	cmd := newChangeCommand(&changeCommand{
-		Session: sess,
-		use:     "delete KIND/NAME", short: "Delete a service, a job, a cron, an empty cluster or pool",
-		long: "Delete a service or a job, which stops its tasks; a cron, whose jobs stay; an empty cluster; or a\n" +
-			"pool without nodes. The command returns when nothing of the object runs any more. An interrupt ends\n" +
-			"only the wait.",
-		kinds: []string{
-			wording.KindService, wording.KindJob, wording.KindCron, wording.KindCluster, wording.KindPool,
-		},
-		do:        d.change,
-		doneText:  "deleting %s",
-		afterDone: d.await,
-	})
-	cmd.Aliases = []string{"rm"}
-	session.AddDetachFlag(cmd, &d.detach)
-	return cmd
-}
-
-func (d *deleteCommand) change(ctx context.Context, c *client.Client, n session.Name) error {
-	return Delete(ctx, c, n)
-}
-
 // Delete requests the deletion of an object.
 func Delete(ctx context.Context, c *client.Client, n session.Name) error {
 	switch n.Kind {
@@ -182,13 +151,6 @@ func Delete(ctx context.Context, c *client.Client, n session.Name) error {
 		return c.DeleteCron(ctx, n.Cluster, n.Name, client.Condition{})
 	}
 	return c.DeleteService(ctx, n.Cluster, n.Name, client.Condition{})
-}
-
-func (d *deleteCommand) await(ctx context.Context, c *client.Client, n session.Name) error {
-	if d.detach || n.Kind == wording.KindCluster || n.Kind == wording.KindPool {
-		return nil
-	}
-	return AwaitDeleted(ctx, d.Session, c, n)
 }
 
 // AwaitDeleted waits until a deleted service, job or cron and all of its tasks are gone.

@@ -22,25 +22,51 @@ import (
 	"github.com/berthd/berth/internal/wording"
 )
 
+// cronListCommand is `berth cron ls`.
+type cronListCommand struct {
+	*session.Session
+	labels fetch.Labels
+}
+
+func newCronListCommand(sess *session.Session) *cobra.Command {
+	l := &cronListCommand{Session: sess}
+	cmd := &cobra.Command{
+		Use: "ls", Aliases: []string{"list"}, Short: "List crons, the one with the next moment first",
+		Args: session.Arguments(0, 0, ""), RunE: l.run,
+	}
+	l.labels.AddFlags(cmd, "crons")
+	return cmd
+}
+
+func (l *cronListCommand) run(cmd *cobra.Command, _ []string) error {
+	if err := l.labels.Parse(cmd); err != nil {
+		return err
+	}
+	c, err := l.Connect()
+	if err != nil {
+		return err
+	}
+	crons, err := session.ListCrons(cmd.Context(), c, "")
+	if err != nil {
+		return err
+	}
+	labels := func(v api.CronView) cluster.Labels { return v.Labels }
+	crons = fetch.KeepLabelled(&l.labels, crons, labels)
+	return session.PrintList(l.Session, crons, l.labels.EmptyText("No crons."), func([]api.CronView) output.Table {
+		t := CronTable(l.Session, crons)
+		l.labels.AddColumns(&t, func(row int) cluster.Labels { return labels(crons[row]) })
+		return t
+	})
+}
+
 // NewCronCommand returns the command `berth cron`.
 func NewCronCommand(sess *session.Session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "cron", Short: "Show and control crons", Args: cobra.ArbitraryArgs,
 		RunE: sess.RunGroup,
 	}
-	cmd.AddCommand(&cobra.Command{
-		Use: "ls", Aliases: []string{"list"}, Short: "List crons, the one with the next moment first",
-		Args: session.Arguments(0, 0, ""),
-		RunE: sess.WithClient(func(ctx context.Context, c *client.Client, _ []string) error {
-			crons, err := session.ListCrons(ctx, c, "")
-			if err != nil {
-				return err
-			}
-			return session.PrintList(sess, crons, "No crons.", func([]api.CronView) output.Table {
-				return CronTable(sess, crons)
-			})
-		}),
-	}, cronCommand(sess, "status", "Show a cron, its next moments and its jobs", "",
+	cmd.AddCommand(newCronListCommand(sess), cronCommand(sess, "status",
+		"Show a cron, its next moments and its jobs", "",
 		func(ctx context.Context, c *client.Client, v api.CronView) error { return PrintCron(ctx, sess, c, v) }),
 		newCronRunCommand(sess),
 		cronCommand(sess, "suspend", "Suspend a cron",

@@ -29,11 +29,18 @@ const systemSocket = "/run/berth/api.sock"
 
 // Connect returns a client for the servers that the flags, the environment or a context name.
 func (s *Session) Connect() (*client.Client, error) {
+	if s.Repeats && s.connection != nil {
+		return s.connection, nil
+	}
 	to, err := s.FindTarget()
 	if err != nil {
 		return nil, err
 	}
-	return s.ConnectTo(to)
+	c, err := s.ConnectTo(to)
+	if s.Repeats && err == nil {
+		s.connection = c
+	}
+	return c, err
 }
 
 // ConnectTo returns a client for the servers of a target.

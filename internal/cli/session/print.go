@@ -26,23 +26,33 @@ func (s *Session) CheckOutput(cmd *cobra.Command) error {
 		return &UsageError{cmd.CommandPath(), "-o name: it is for commands that list objects, such as 'berth ps'"}
 	}
 	var err error
-	if s.Template, err = output.NewTemplate(s.Format); s.Template != nil || err != nil {
+	if s.Template, err = output.NewTemplate(s.Format, s.NoHeaders); s.Template != nil || err != nil {
 		return err
 	}
 	return &UsageError{
 		cmd.CommandPath(),
-		fmt.Sprintf("-o %s: want one of %s, name, jsonpath=PATH, go-template=TEMPLATE", s.Format,
-			strings.Join(known, ", ")),
+		fmt.Sprintf("-o %s: want one of %s, name, custom-columns=TITLE:.path,…, jsonpath=PATH, "+
+			"go-template=TEMPLATE", s.Format, strings.Join(known, ", ")),
 	}
 }
 
 // WantsData reports whether the output is data for programs. Otherwise commands print tables.
 func (s *Session) WantsData() bool {
-	return s.Format == output.OutputJSON || s.Format == output.OutputYAML || s.Template != nil
+	return s.PrintsDocuments() || s.Template != nil
+}
+
+// PrintsDocuments reports whether the output is JSON or YAML.
+func (s *Session) PrintsDocuments() bool {
+	return s.Format == output.OutputJSON || s.Format == output.OutputYAML
 }
 
 // PrintData prints a value as JSON or YAML, or through the user's query or template.
 func (s *Session) PrintData(v any) error {
+	if s.Repeats && s.PrintsDocuments() {
+		once := *s
+		once.Repeats = false
+		return once.PrintItem(v)
+	}
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
@@ -78,6 +88,13 @@ func (s *Session) PrintItem(v any) error {
 		}
 		return s.PrintData(v)
 	}
+	if columns, ok := s.Template.(*output.Columns); ok {
+		value, err := decoded(v)
+		if err != nil {
+			return err
+		}
+		return columns.WriteItem(s.Stdout, value)
+	}
 	if s.Template != nil {
 		var b bytes.Buffer
 		one := *s
@@ -92,6 +109,15 @@ func (s *Session) PrintItem(v any) error {
 		return err
 	}
 	return json.NewEncoder(s.Stdout).Encode(v)
+}
+
+// decoded returns a value as templates see it.
+func decoded(v any) (any, error) {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return nil, fmt.Errorf("encode output: %w", err)
+	}
+	return output.Decode(text)
 }
 
 // PrintTable prints a table on standard output.

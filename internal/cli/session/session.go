@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/berthd/berth/api/client"
 	"github.com/berthd/berth/internal/cli/output"
 )
 
@@ -26,6 +27,11 @@ type Session struct {
 	Format                    string
 	Template                  output.Template // for -o jsonpath and go-template, else nil
 	NoHeaders                 bool            // print tables without their titles
+
+	// Repeats says that the command prints its list again and again: see package watch. Data then has the form of a
+	// stream, and all readings share a connection.
+	Repeats    bool
+	connection *client.Client
 }
 
 // New returns a session with these streams. The flags set its other fields.

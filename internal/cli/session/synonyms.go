@@ -33,6 +33,7 @@ func Synonyms() map[string]string {
 		"rollout status":            {"deployment"},
 		"rebalance":                 {"balance", "defrag", "optimize"},
 		"delete":                    {"destroy", "purge", "remove"},
+		"edit":                      {"patch"},
 		"exec":                      {"bash", "console", "sh", "shell", "ssh"},
 		"port-forward":              {"forward", "proxy"},
 		"cp":                        {"copy", "scp"},

@@ -61,8 +61,17 @@ func versionWord(t api.TaskView, v api.ServiceView) string {
 	return "new"
 }
 
-// PrintTasks prints tasks, those that need attention first. Tasks of services in mixed show their version.
-func PrintTasks(sess *session.Session, tasks []api.TaskView, mixed map[cluster.OwnerRef]api.ServiceView) error {
+// TaskOptions are what a table of tasks shows besides the tasks.
+type TaskOptions struct {
+	// Mixed are the services whose tasks show their version.
+	Mixed map[cluster.OwnerRef]api.ServiceView
+	// Labels, unless nil, are the labels of owners that the table shows, with those of the owners.
+	Labels      *fetch.Labels
+	OwnerLabels fetch.OwnerLabels
+}
+
+// PrintTasks prints tasks, those that need attention first.
+func PrintTasks(sess *session.Session, tasks []api.TaskView, o TaskOptions) error {
 	last := map[cluster.TaskID]int{}
 	for _, t := range tasks {
 		last[t.ID] = max(last[t.ID], t.Attempt)
@@ -77,17 +86,23 @@ func PrintTasks(sess *session.Session, tasks []api.TaskView, mixed map[cluster.O
 		return cmp.Or(cmp.Compare(urgency(x), urgency(y)), session.CompareTasks(x, y),
 			cmp.Compare(y.Attempt, x.Attempt))
 	})
-	return session.PrintList(sess, tasks, "No tasks.", func([]api.TaskView) output.Table {
-		return TaskTable(sess, tasks, mixed)
+	none := "No tasks."
+	if o.Labels != nil {
+		none = o.Labels.EmptyText(none)
+	}
+	return session.PrintList(sess, tasks, none, func([]api.TaskView) output.Table {
+		t := TaskTable(sess, tasks, o.Mixed)
+		if o.Labels != nil {
+			o.Labels.AddColumns(&t, func(row int) cluster.Labels { return o.OwnerLabels[tasks[row].Owner] })
+		}
+		return t
 	})
 }
 
 // PrintCurrentTasks prints tasks like PrintTasks. Below the table it says how many ended tasks are not shown, and the
 // way to show them.
-func PrintCurrentTasks(sess *session.Session, list *fetch.CurrentTasks,
-	mixed map[cluster.OwnerRef]api.ServiceView, way string,
-) error {
-	if err := PrintTasks(sess, list.Tasks, mixed); err != nil {
+func PrintCurrentTasks(sess *session.Session, list *fetch.CurrentTasks, o TaskOptions, way string) error {
+	if err := PrintTasks(sess, list.Tasks, o); err != nil {
 		return err
 	}
 	if text := list.HiddenText(way); text != "" && !sess.WantsData() {

@@ -1,0 +1,148 @@
+package apply
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berthd/berth/api/client"
+	"github.com/berthd/berth/internal/cli/service"
+	"github.com/berthd/berth/internal/cli/session"
+	"github.com/berthd/berth/internal/manifest"
+	"github.com/berthd/berth/internal/wording"
+)
+
+// deletion deletes objects and waits until nothing of them runs any more.
+type deletion struct {
+	*session.Session
+	detach bool
+	// skipMissing skips objects that do not exist, with a message. Otherwise they are an error.
+	skipMissing bool
+}
+
+// deleteManifests deletes the services, jobs and crons of manifests. Those that do not exist are skipped.
+func (d *deletion) deleteManifests(ctx context.Context, c *client.Client, objects []manifest.Object) error {
+	names, stay := removable(objects)
+	some := *d
+	some.skipMissing = true
+	deleting, err := some.begin(ctx, c, names)
+	if err != nil {
+		return err
+	}
+	if err := d.await(ctx, c, deleting); err != nil {
+		return err
+	}
+	for _, n := range stay {
+		d.Messagef("%s stays: 'berth delete %s' removes it", n, n)
+	}
+	return nil
+}
+
+// begin requests the deletions and returns the objects that are now being deleted.
+func (d *deletion) begin(ctx context.Context, c *client.Client, names []session.Name) ([]session.Name, error) {
+	var deleting []session.Name
+	for _, n := range names {
+		switch err := service.Delete(ctx, c, n); {
+		case d.skipMissing && client.StatusOf(err) == http.StatusNotFound:
+			d.Messagef("%s does not exist", n)
+		case err != nil:
+			return nil, err
+		default:
+			d.Messagef("deleting %s", n)
+			deleting = append(deleting, n)
+		}
+	}
+	return deleting, nil
+}
+
+// await waits until the objects are gone. Clusters and pools are gone at once.
+func (d *deletion) await(ctx context.Context, c *client.Client, names []session.Name) error {
+	if d.detach {
+		return nil
+	}
+	for _, n := range names {
+		if n.Kind == wording.KindCluster || n.Kind == wording.KindPool {
+			continue
+		}
+		if err := service.AwaitDeleted(ctx, d.Session, c, n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// deleteCommand is `berth delete`.
+type deleteCommand struct {
+	deletion
+	files files
+}
+
+// NewDeleteCommand returns the command `berth delete`.
+func NewDeleteCommand(sess *session.Session) *cobra.Command {
+	d := &deleteCommand{deletion: deletion{Session: sess}}
+	cmd := &cobra.Command{
+		Use: "delete KIND/NAME... | -f FILE", Aliases: []string{"rm"},
+		Short: "Delete services, jobs, crons, empty clusters and pools",
+		Long: "Delete services and jobs, which stops their tasks; crons, whose jobs stay; empty clusters; or pools\n" +
+			"without nodes. A name that does not exist ends the command before any deletion. With -f, delete the\n" +
+			"services, jobs and crons of manifests, as 'berth down' does.\n" +
+			"The command returns when nothing of the objects runs any more. An interrupt ends only the wait.\n\n" +
+			filesHelp,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(d.files.flagged) > 0 {
+				return nil
+			}
+			return session.Arguments(1, -1, "an object, such as service/web, or -f FILE")(cmd, args)
+		},
+		ValidArgsFunction: sess.CompleteObjects(-1, deletableKinds()...),
+		RunE:              d.run,
+	}
+	d.files.addFlag(cmd)
+	session.AddDetachFlag(cmd, &d.detach)
+	return cmd
+}
+
+// deletableKinds returns the kinds of objects that can be deleted by name.
+func deletableKinds() []string {
+	return []string{
+		wording.KindService, wording.KindJob, wording.KindCron, wording.KindCluster, wording.KindPool,
+	}
+}
+
+func (d *deleteCommand) run(cmd *cobra.Command, args []string) error {
+	ctx := cmd.Context()
+	var names []session.Name
+	for _, text := range args {
+		n, err := session.ParseName(cmd, text, deletableKinds()...)
+		if err != nil {
+			return err
+		}
+		names = append(names, n)
+	}
+	var objects []manifest.Object
+	var err error
+	if len(d.files.flagged) > 0 {
+		if objects, err = ReadManifests(d.Session, d.files.flagged); err != nil {
+			return err
+		}
+	}
+	c, err := d.Connect()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	for i := range names {
+		if names[i], err = names[i].Resolve(ctx, c); err != nil {
+			return err
+		}
+	}
+	deleting, err := d.begin(ctx, c, names)
+	if err != nil {
+		return err
+	}
+	if err := d.deleteManifests(ctx, c, objects); err != nil {
+		return err
+	}
+	return d.await(ctx, c, deleting)
+}

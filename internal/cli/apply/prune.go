@@ -1,0 +1,165 @@
+package apply
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/api/client"
+	"github.com/berthd/berth/internal/cli/fetch"
+	"github.com/berthd/berth/internal/cli/session"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/hinted"
+	"github.com/berthd/berth/internal/manifest"
+	"github.com/berthd/berth/internal/wording"
+)
+
+const pruneHelp = "With --prune -l LABELS, it also deletes the services, jobs and crons that have the labels, are in\n" +
+	"a cluster of the manifests, and are in none of the manifests. Jobs of crons stay."
+
+// prune are the flags that also delete what the manifests no longer have.
+type prune struct {
+	on       bool
+	text     string
+	selector fetch.Selector
+}
+
+func (p *prune) addFlags(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&p.on, "prune", false,
+		"also delete what has the labels of -l, is in a cluster of the manifests, and is not in the manifests")
+	cmd.Flags().StringVarP(&p.text, "selector", "l", "",
+		"the `labels` of what --prune may delete: key=value, key!=value, key or !key, with commas between several")
+	session.RegisterCompletion(cmd, "selector", cobra.NoFileCompletions)
+}
+
+// parse checks the flags.
+func (p *prune) parse(cmd *cobra.Command) (err error) {
+	fault := func(format string, args ...any) error {
+		return &session.UsageError{Command: cmd.CommandPath(), Message: fmt.Sprintf(format, args...)}
+	}
+	switch {
+	case p.on && strings.TrimSpace(p.text) == "":
+		return fault("--prune needs -l with the labels of what it may delete, such as -l app=shop")
+	case !p.on && p.text != "":
+		return fault("-l has no effect without --prune")
+	case !p.on:
+		return nil
+	}
+	if p.selector, err = fetch.ParseSelector(p.text); err != nil {
+		return fault("-l %s: %s", p.text, err)
+	}
+	return nil
+}
+
+// find returns what the prune deletes, in the order of its deletion. Without --prune that is nothing.
+func (p *prune) find(ctx context.Context, c *client.Client, objects []manifest.Object) ([]session.Name, error) {
+	if !p.on {
+		return nil, nil
+	}
+	written := map[session.Name]bool{}
+	var clusters []string
+	for i := range objects {
+		o := &objects[i]
+		in := o.Cluster()
+		if o.Kind == cluster.KindCluster {
+			in = o.Name()
+		}
+		if in != "" && !slices.Contains(clusters, in) {
+			clusters = append(clusters, in)
+		}
+	}
+	names, _ := removable(objects)
+	for _, n := range names {
+		written[n] = true
+	}
+	var crons, services, jobs []session.Name
+	add := func(to *[]session.Name, n session.Name, labels cluster.Labels, life cluster.Lifespan) {
+		if p.selector.Matches(labels) && !written[n] && !life.Deleted {
+			*to = append(*to, n)
+		}
+	}
+	for _, in := range clusters {
+		if err := p.list(ctx, c, in, func(n session.Name, labels cluster.Labels, life cluster.Lifespan) {
+			switch n.Kind {
+			case wording.KindCron:
+				add(&crons, n, labels, life)
+			case wording.KindService:
+				add(&services, n, labels, life)
+			default:
+				add(&jobs, n, labels, life)
+			}
+		}); err != nil {
+			return nil, err
+		}
+	}
+	return slices.Concat(crons, services, jobs), nil
+}
+
+// list calls visit for the services and crons of a cluster, and for its jobs that no cron made.
+func (p *prune) list(ctx context.Context, c *client.Client, in string,
+	visit func(session.Name, cluster.Labels, cluster.Lifespan),
+) error {
+	services, _, err := client.All(ctx, client.ListOptions{},
+		func(ctx context.Context, o client.ListOptions) (api.Page[api.ServiceView], error) {
+			return c.Services(ctx, in, o)
+		})
+	if fetch.IgnoreNotFound(err) != nil {
+		return err
+	}
+	for _, v := range services {
+		visit(session.ServiceName(v), v.Labels, v.Lifespan)
+	}
+	jobs, _, err := client.All(ctx, client.ListOptions{},
+		func(ctx context.Context, o client.ListOptions) (api.Page[api.JobView], error) {
+			return c.Jobs(ctx, in, o)
+		})
+	if fetch.IgnoreNotFound(err) != nil {
+		return err
+	}
+	for _, v := range jobs {
+		if v.Cron == "" {
+			visit(session.Name{Kind: wording.KindJob, Cluster: v.Cluster, Name: v.Name}, v.Labels, v.Lifespan)
+		}
+	}
+	crons, err := session.ListCrons(ctx, c, in)
+	if fetch.IgnoreNotFound(err) != nil {
+		return err
+	}
+	for _, v := range crons {
+		visit(session.CronName(v), v.Labels, v.Lifespan)
+	}
+	return nil
+}
+
+// confirmDeletion asks whether objects may be deleted. Without a terminal the flag --yes is the only way to confirm.
+func confirmDeletion(sess *session.Session, names []session.Name) error {
+	texts := make([]string, len(names))
+	for i, n := range names {
+		texts[i] = n.String()
+	}
+	in, ok := sess.Stdin.(*os.File)
+	if !ok || !term.IsTerminal(int(in.Fd())) {
+		return &hinted.Error{
+			Err:  fmt.Errorf("--prune would delete %s", strings.Join(texts, ", ")),
+			Hint: "Confirm with --yes. 'berth plan --prune' shows the deletions together with the other changes.",
+		}
+	}
+	fmt.Fprintf(sess.Stderr, "Delete %s? [y/N] ", strings.Join(texts, ", "))
+	answer, err := bufio.NewReader(in).ReadString('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("read the answer: %w", err)
+	}
+	if answer = strings.ToLower(strings.TrimSpace(answer)); answer != "y" && answer != "yes" {
+		return errors.New("nothing was changed: the deletion was not confirmed")
+	}
+	return nil
+}
