@@ -144,7 +144,7 @@ func nodeExamples() map[string]string {
 		"node ls":       "berth node ls -o wide",
 		"node status":   "berth node status n1",
 		"node top":      "berth node top --sort memory",
-		"top":           "berth top\nberth top services --sort memory\nberth top tasks --service web --containers --times 1",
+		"top":           "berth top\nberth top services --sort memory\nberth top tasks --containers --times 1",
 		"node cordon":   "berth node cordon n1",
 		"node uncordon": "berth node uncordon n1",
 		"node drain":    "berth node drain n1 --wait --deadline 30m",

@@ -135,7 +135,7 @@ func TestLostQuorum(t *testing.T) {
 	f.Servers[0].Kill()
 	f.Servers[2].Kill()
 	f.Eventually(soon, func() error {
-		if r := last.Berth("scale", "--detach", "service/hello", "3"); r.Code != 2 || !strings.Contains(r.Stderr, "quorum") {
+		if r := last.Berth("scale", "-d", "service/hello", "3"); r.Code != 2 || !strings.Contains(r.Stderr, "quorum") {
 			return fmt.Errorf("a write without a quorum:\n%v", r)
 		}
 		return nil

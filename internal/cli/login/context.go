@@ -114,9 +114,9 @@ func newContextUseCommand(sess *session.Session) *cobra.Command {
 	u := &contextUseCommand{sess}
 	return &cobra.Command{
 		Use: "use [NAME]", Short: "Choose the context of the next commands, and its cluster",
-		Long: "Makes a context the current one. With -n, also sets its cluster: commands look up names there and list\n" +
-			"only its objects. Without NAME, -n sets the cluster of the current context. -A removes the cluster of\n" +
-			"the context again.",
+		Long: "Makes a context the current one. With -n, also sets its cluster: commands look up names there and\n" +
+			"list only its objects. Without NAME, -n sets the cluster of the current context. -A removes the\n" +
+			"cluster of the context again.",
 		Args:              session.Arguments(0, 1, "the name of a context"),
 		ValidArgsFunction: session.CompleteContexts, RunE: u.run,
 	}
@@ -162,8 +162,8 @@ func newContextAddCommand(sess *session.Session) *cobra.Command {
 	a := &contextAddCommand{sess}
 	return &cobra.Command{
 		Use: "add NAME --addr ADDRESS", Short: "Add or replace a context without trying it",
-		Long: "Adds a context, or replaces that of the name, from --addr, --token-file, --ca-file, --ca-hash and -n,\n" +
-			"without talking to the server. The token stays in its file. 'berth login' tries the server and the\n" +
+		Long: "Adds a context, or replaces that of the name, from --addr, --token-file, --ca-file, --ca-hash and\n" +
+			"-n, without talking to the server. The token stays in its file. 'berth login' tries the server and the\n" +
 			"token first.",
 		Args: session.Arguments(1, 1, "a name for the context"), RunE: a.run,
 	}

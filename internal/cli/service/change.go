@@ -95,8 +95,8 @@ func NewStopCommand(sess *session.Session) *cobra.Command {
 	return newWorkCommand(w, &changeCommand{
 		use:   "stop SERVICE|JOB|CRON",
 		short: "Stop a service's tasks, cancel a job, or suspend a cron",
-		long: "Stop a service's tasks and keep its settings ('berth start' runs it again), or cancel a job, and wait\n" +
-			"until none of its tasks runs; or suspend a cron. A suspended cron creates no jobs until it is\n" +
+		long: "Stop a service's tasks and keep its settings ('berth start' runs it again), or cancel a job, and\n" +
+			"wait until none of its tasks runs; or suspend a cron. A suspended cron creates no jobs until it is\n" +
 			"started again; its existing jobs continue. An interrupt ends only the wait.",
 		kinds: []string{wording.KindService, wording.KindJob, wording.KindCron},
 		do: func(ctx context.Context, c *client.Client, n session.Name) error {

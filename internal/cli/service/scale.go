@@ -38,8 +38,8 @@ func NewScaleCommand(sess *session.Session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "scale SERVICE [COUNT]",
 		Short: "Set the count or the scaling bounds of a service, or show its scaling",
-		Long: "Set the number of tasks of a service and wait until they are healthy, as 'berth run' does, or set the\n" +
-			"bounds of its scaling. With a service alone, show the count, the targets with their last\n" +
+		Long: "Set the number of tasks of a service and wait until they are healthy, as 'berth run' does, or set\n" +
+			"the bounds of its scaling. With a service alone, show the count, the targets with their last\n" +
 			"measurements, and the last changes. After a change of the count, scaling continues from the new\n" +
 			"count. --suspend keeps the count until --resume. An interrupt ends only the wait.",
 		Args:              session.Arguments(1, 2, "a service and a count, such as web 3"),

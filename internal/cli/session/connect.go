@@ -75,8 +75,8 @@ func CheckProtected(addresses []string) error {
 		}
 		return &hinted.Error{
 			Err: fmt.Errorf("%s: no token is sent over http to another machine, where the network could read it", a),
-			Hint: "Use the server's https address (port 7071) with --ca-hash, or a tunnel: 'ssh -L 7373:127.0.0.1:7373 " +
-				host + "' and http://127.0.0.1:7373.",
+			Hint: "Use the server's https address (port 7071) with --ca-hash, or a tunnel: 'ssh -L " +
+				"7373:127.0.0.1:7373 " + host + "' and http://127.0.0.1:7373.",
 		}
 	}
 	return nil

@@ -65,7 +65,8 @@ func NewLogsCommand(sess *session.Session) *cobra.Command {
 func (l *logsCommand) run(cmd *cobra.Command, args []string) (err error) {
 	if l.previous && l.options.Follow {
 		return &session.UsageError{
-			Command: cmd.CommandPath(), Message: "--previous and --follow exclude each other: earlier output does not grow",
+			Command: cmd.CommandPath(),
+			Message: "--previous and --follow exclude each other: earlier output does not grow",
 		}
 	}
 	if l.client, err = l.Connect(); err != nil {
