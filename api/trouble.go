@@ -2,7 +2,7 @@ package api
 
 // Trouble is an object that is not as it should be, with the cause and the next step.
 type Trouble struct {
-	// Object is the argument that names the object: "service/web", "service/blue/web", "node/n1".
+	// Object is the argument that names the object: "service/web", "blue/service/web", "node/n1".
 	Object string `json:"object"`
 	// State is the state of the object, or one of the constants TroubleCrashLoop to TroubleHungry.
 	State string `json:"state"`

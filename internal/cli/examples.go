@@ -37,26 +37,26 @@ func runExamples() map[string]string {
 		"fields":   "berth fields service.update\nberth fields job.steps.template.containers",
 		"init":     "berth init service\nberth init job",
 		"validate": "berth validate manifests/\nberth validate --schema",
-		"wait": "berth wait service/web --timeout 5m\nberth wait job/squares task/web.3.0 --for " +
+		"wait": "berth wait web --timeout 5m\nberth wait job/squares task/web.3.0 --for " +
 			"running\nberth wait --for gone service/web",
-		"status": "berth status\nberth status service/web\nberth status -l app=shop --watch\n" +
+		"status": "berth status\nberth status web\nberth status -n prod\nberth status -l app=shop --watch\n" +
 			"berth status cron/backup -o json",
-		"ps": "berth ps --service web\nberth ps --node n1 --all\nberth ps -l app=shop -L tier --watch\n" +
+		"ps": "berth ps --service web\nberth ps --node n1 --all\nberth ps -l app=web -L tier --watch\n" +
 			"berth ps -o custom-columns=TASK:.id,NODE:.node\nberth ps -o 'jsonpath=$[?@.restarts>3].id'",
 		"explain": "berth explain web\nberth explain web.3.0",
-		"logs":    "berth logs service/web --follow\nberth logs web.3.0 --tail 20",
-		"events": "berth events --follow --service web\nberth events --since 1h --type " +
+		"logs":    "berth logs web --follow\nberth logs web.3.0 --tail 20\nberth logs web --previous",
+		"events": "berth events web\nberth events --follow --service web\nberth events --since 1h --type " +
 			"service.rollout-failed,service.rolled-back\nberth events --reason oom --node n1",
 		"inspect": "berth inspect service/web\nberth inspect service/web --as-written\nberth inspect " +
 			"task/web.3.0 -o 'jsonpath=$.attempts[0].message'",
 		"diff":    "berth diff web\nberth diff web 2 5\nberth diff web.yaml",
-		"exec":    "berth exec -it web.3.0 -- sh\nberth exec web.3.0 cat /etc/hosts",
+		"exec":    "berth exec web -it -- sh\nberth exec web.3.0 cat /etc/hosts",
 		"version": "berth version -o json",
 
 		"login": "berth login https://s1.example:7071 --context prod --ca-hash 5fbe…\n" +
 			"berth login https://s1.example:7071,https://s2.example:7071 --token-file token",
 		"context ls":  "berth context ls",
-		"context use": "berth context use prod",
+		"context use": "berth context use prod\nberth context use prod -n shop",
 		"context add": "berth context add test --addr https://t1.example:7071 --token-file token --ca-file ca.crt",
 		"context rm":  "berth context rm test",
 
@@ -66,7 +66,7 @@ func runExamples() map[string]string {
 
 func terminalExamples() map[string]string {
 	return map[string]string{
-		"attach":       "berth attach web.3.0 --tail 10\nberth attach --signals sum.1.add.0",
+		"attach":       "berth attach web --tail 10\nberth attach --signals sum.1.add.0",
 		"cp":           "berth cp web.3.0:/var/log/app ./logs\nberth cp config.json web.3.0:/etc/app/",
 		"port-forward": "berth port-forward web 8080:http\nberth port-forward web.3.0 9090 0:6060",
 
@@ -88,7 +88,7 @@ func secretExamples() map[string]string {
 		"berth secret set db-password --file password.txt\nberth secret set tls-key --file server.key " +
 			"--keep-newline\n" +
 			"berth secret set pull --type registry --registry registry.example:5000 --username ci --file token.txt",
-		"berth secret ls --cluster default",
+		"berth secret ls -n shop",
 		"berth secret rm db-password",
 	} {
 		words := strings.Fields(text)
@@ -101,11 +101,11 @@ func serviceExamples() map[string]string {
 	return map[string]string{
 		"scale": "berth scale web\nberth scale web 5\nberth scale web --min 2 --max 10\nberth " +
 			"scale web --suspend",
-		"stop":            "berth stop service/web\nberth stop job/squares",
-		"start":           "berth start service/web",
-		"restart":         "berth restart service/web\nberth restart job/squares",
-		"delete":          "berth delete service/web\nberth delete cron/backup pool/gpu\nberth delete -f web.yaml",
-		"edit":            "berth edit service/web",
+		"stop":            "berth stop web\nberth stop job/squares --detach",
+		"start":           "berth start web",
+		"restart":         "berth restart web\nberth restart job/squares",
+		"delete":          "berth delete web\nberth delete cron/backup pool/gpu\nberth delete -f web.yaml",
+		"edit":            "berth edit web",
 		"promote":         "berth promote web",
 		"rollout status":  "berth rollout status web\nberth rollout status web --watch",
 		"rollout pause":   "berth rollout pause web",
@@ -114,7 +114,7 @@ func serviceExamples() map[string]string {
 		"rollout history": "berth rollout history web --diff",
 		"simulate": "berth simulate --remove-node n3\nberth simulate --run web.yaml --add-nodes " +
 			"2:like=n1 --show nodes",
-		"rebalance":        "berth rebalance\nberth rebalance --cluster shop --max 10\nberth rebalance --apply",
+		"rebalance":        "berth rebalance\nberth rebalance -n shop --max 10\nberth rebalance --apply",
 		"rebalance cancel": "berth rebalance cancel",
 		"rebalance list":   "berth rebalance list",
 		"rebalance status": "berth rebalance status\nberth rebalance status 12",
@@ -147,7 +147,7 @@ func nodeExamples() map[string]string {
 		"node ls":       "berth node ls -o wide\nberth node ls -l zone=a -L disk",
 		"node status":   "berth node status n1",
 		"node top":      "berth node top --sort memory",
-		"top":           "berth top\nberth top services --sort memory\nberth top tasks --service web --containers -n 1",
+		"top":           "berth top\nberth top services --sort memory\nberth top tasks --containers --times 1",
 		"node cordon":   "berth node cordon n1",
 		"node uncordon": "berth node uncordon n1",
 		"node drain":    "berth node drain n1 --wait --deadline 30m",

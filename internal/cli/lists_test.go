@@ -22,8 +22,8 @@ func TestListsTakeNames(t *testing.T) {
 		if isList {
 			lists++
 		}
-		if flag := c.Flags().Lookup("watch"); (flag == nil || flag.Shorthand != "w") && (isList || c.Name() == "status" &&
-			c.Parent().Name() == "berth") {
+		isWatched := isList || c.CommandPath() == "berth status"
+		if flag := c.Flags().Lookup("watch"); isWatched && (flag == nil || flag.Shorthand != "w") {
 			t.Errorf("%s has no --watch", c.CommandPath())
 		}
 		if err := sess.CheckOutput(c); (err == nil) != isList {

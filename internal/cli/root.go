@@ -24,6 +24,7 @@ import (
 	"github.com/berthd/berth/internal/cli/wait"
 	"github.com/berthd/berth/internal/cli/watch"
 	"github.com/berthd/berth/internal/version"
+	"github.com/berthd/berth/internal/wording"
 )
 
 const rootLong = "Berth runs services and jobs as containers on machines.\n\n" +
@@ -38,6 +39,10 @@ const rootLong = "Berth runs services and jobs as containers on machines.\n\n" +
 	"addresses, separated by commas, the next one is used when one does not answer.\n" +
 	"Over http and https the token comes from --token-file, the context, BERTH_TOKEN or BERTH_TOKEN_FILE.\n" +
 	"Over https, --ca-file, --ca-hash or the context names the certificate authority of the servers.\n\n" +
+	"A cluster groups services, jobs, crons and secrets, as a namespace does elsewhere; it is no group of\n" +
+	"machines. The cluster is the first of: -n, BERTH_CLUSTER, that of the context, and default. A name such\n" +
+	"as web is looked up in it; prod/web or prod/service/web is the name in another one. Lists show the\n" +
+	"chosen cluster, or all clusters if none of the first three names one; -A shows all.\n\n" +
 	"Exit codes:\n" +
 	"  0    done\n" +
 	"  1    the answer is no: run: not healthy or failed; rollout status: failed or rolled back;\n" +
@@ -60,6 +65,9 @@ func newRootCommand(sess *session.Session) *cobra.Command {
 		RunE:          sess.RunGroup,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
 			if err := session.CheckFlags(cmd); err != nil {
+				return err
+			}
+			if err := sess.CheckCluster(cmd); err != nil {
 				return err
 			}
 			return sess.CheckOutput(cmd)
@@ -109,6 +117,7 @@ func newRootCommand(sess *session.Session) *cobra.Command {
 		operator.NewOperatorCommand(sess))
 	root.AddCommand(newVersionCommand(sess), newManCommand(sess), newReferenceCommand())
 	markLists(sess, root)
+	markClustered(root)
 	addExamples(root, commandExamples())
 	checkTopics(sess, root)
 	return root
@@ -166,6 +175,23 @@ func markLists(sess *session.Session, root *cobra.Command) {
 	}
 }
 
+// markClustered marks the commands that take or list objects of a cluster.
+func markClustered(root *cobra.Command) {
+	for _, path := range []string{
+		"wait", "status", "ps", "explain", "logs", "events", "inspect", "top", "scale", "stop", "start", "restart",
+		"rollout status", "rollout pause", "rollout resume", "rollout undo", "rollout history", "promote", "rebalance",
+		"secret set", "secret ls", "secret rm", "cron ls", "cron status", "cron run", "cron suspend", "cron resume",
+		"cron history", "delete", "exec", "check pass", "check warn", "check fail", "attach", "port-forward", "cp",
+		"volume ls", "context add", "context use", "login",
+	} {
+		cmd, rest, err := root.Find(strings.Fields(path))
+		if err != nil || len(rest) > 0 {
+			panic("there is no command " + path)
+		}
+		session.MarkClustered(cmd)
+	}
+}
+
 // addGlobalFlags adds the flags of all commands.
 func addGlobalFlags(root *cobra.Command, sess *session.Session) {
 	root.PersistentFlags().StringSliceVar(&sess.Addrs, "addr", nil,
@@ -174,6 +200,11 @@ func addGlobalFlags(root *cobra.Command, sess *session.Session) {
 	root.PersistentFlags().StringVar(&sess.ContextName, "context", "",
 		"`name` of the context with the server's address and token (BERTH_CONTEXT)")
 	session.RegisterCompletion(root, "context", session.CompleteContexts)
+	root.PersistentFlags().StringVarP(&sess.Cluster, "cluster", "n", "",
+		"`cluster` of the objects, which groups services, jobs, crons and secrets like a namespace (BERTH_CLUSTER)")
+	root.PersistentFlags().BoolVarP(&sess.AllClusters, "all-clusters", "A", false,
+		"list the objects of all clusters, and find a name in any of them")
+	sess.CompleteFlags(root, map[string]string{"cluster": wording.KindCluster})
 	root.PersistentFlags().StringVar(&sess.TokenFile, "token-file", "",
 		"file with the token that is sent to the server (BERTH_TOKEN, BERTH_TOKEN_FILE)")
 	root.PersistentFlags().StringVar(&sess.CAFile, "ca-file", "",

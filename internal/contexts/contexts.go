@@ -30,6 +30,8 @@ type Context struct {
 	// instead.
 	CAHash string `json:"ca_hash,omitempty"`
 	CAFile string `json:"ca_file,omitempty"`
+	// Cluster is that of names without a cluster, and of lists; "" is the default cluster for names, and all for lists.
+	Cluster string `json:"cluster,omitempty"`
 	// Dev is the data directory of the `berth dev` that wrote the context, and removes it at its end.
 	Dev string `json:"dev,omitempty"`
 }

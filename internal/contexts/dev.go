@@ -23,7 +23,8 @@ func SetDev(ctx context.Context, path, dataDir, address string) (name, current s
 		} else {
 			name = freeDevName(ctx, f)
 		}
-		f.Set(Context{Name: name, Addresses: []string{address}, Dev: dataDir})
+		before, _ := f.Find(name) // keeps the cluster that the user chose
+		f.Set(Context{Name: name, Addresses: []string{address}, Dev: dataDir, Cluster: before.Cluster})
 		if _, ok := f.Find(f.Current); !ok {
 			f.Current = name
 		}

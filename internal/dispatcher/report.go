@@ -408,6 +408,17 @@ func statusEvents(row *store.AttemptRow, o *cluster.Observed) []cluster.Event {
 	if o.Reason == cluster.ReasonAddresses && before.Reason != cluster.ReasonAddresses {
 		add("restarted", "it was restarted in place: services that it uses have other addresses")
 	}
+	if was, is := pulledImage(&before), pulledImage(o); was != is {
+		if was != "" && (o.State == cluster.StatePreparing || o.State == cluster.StateStarting ||
+			o.State == cluster.StateRunning) {
+			add("pulled", "")
+			out[len(out)-1].Message = "pulled " + was
+		}
+		if is != "" {
+			add("pulling", "")
+			out[len(out)-1].Message = "pulling " + is
+		}
+	}
 	// The component that decides a stop publishes its event, and the outcome's event says how the task ended.
 	if o.State != before.State && o.State == cluster.StateRunning {
 		add("running", "its containers run")
@@ -422,6 +433,17 @@ func statusEvents(row *store.AttemptRow, o *cluster.Observed) []cluster.Event {
 		}
 	}
 	return out
+}
+
+// pulledImage returns the image that an attempt pulls at the moment, as its message tells it: "container app: pulling
+// NAME", with the progress after another colon. It is "" if the attempt pulls none.
+func pulledImage(o *cluster.Observed) string {
+	_, text, found := strings.Cut(o.Message, ": pulling ")
+	if !found || o.State != cluster.StatePreparing {
+		return ""
+	}
+	name, _, _ := strings.Cut(text, ": ")
+	return name
 }
 
 // errLate reports an agent that did not open a stream in time.

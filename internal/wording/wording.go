@@ -23,22 +23,22 @@ const (
 	KindCron       = "cron"
 )
 
-// Object returns the argument that names an object: KIND/NAME in the default cluster and for objects without a cluster,
-// else KIND/CLUSTER/NAME.
+// Object returns the reference of an object: KIND/NAME in the default cluster and for objects without a cluster, else
+// CLUSTER/KIND/NAME.
 func Object(kind, in, name string) string {
 	if in == "" || in == cluster.DefaultCluster {
 		return kind + "/" + name
 	}
-	return kind + "/" + in + "/" + name
+	return in + "/" + kind + "/" + name
 }
 
 // Argument returns the argument that names an object for a command of one kind: NAME in the default cluster, else
-// KIND/CLUSTER/NAME.
-func Argument(kind, in, name string) string {
+// CLUSTER/NAME.
+func Argument(in, name string) string {
 	if in == "" || in == cluster.DefaultCluster {
 		return name
 	}
-	return Object(kind, in, name)
+	return in + "/" + name
 }
 
 // OwnerKind returns the word for the kind of an owner.

@@ -199,7 +199,8 @@ func (w *crashSite) watch() (stop func()) {
 	})
 	return func() {
 		w.Helper()
-		w.site.Berth("scale", "service/standing", strconv.Itoa(w.load.services)).Want(w.T, 0) // no more events follow
+		// no more events follow
+		w.site.Berth("scale", "--detach", "service/standing", strconv.Itoa(w.load.services)).Want(w.T, 0)
 		all := w.events()
 		w.last = all[len(all)-1].ID
 		w.site.Eventually(settleLimit, func() error {

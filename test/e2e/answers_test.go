@@ -71,7 +71,7 @@ func TestAnswers(t *testing.T) {
 		}
 		return nil
 	})
-	s.Berth("scale", "service/asked", "1").Want(t, 0)
+	s.Berth("scale", "--detach", "service/asked", "1").Want(t, 0)
 	s.Eventually(soon, func() error {
 		if !strings.Contains(follow.Output(), "service.updated") {
 			return errors.New("the stream does not have the new count")

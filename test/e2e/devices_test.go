@@ -102,9 +102,9 @@ func TestDevicesAreTheirTasks(t *testing.T) {
 	})
 	s.Berth("status", "node/"+harness.NodeName).Want(t, 0, "device fpga-1 is gone")
 	samePids(t, live, placed(s, "holder", 2))
-	s.Berth("stop", "service/holder").Want(t, 0)
+	s.Berth("stop", "--detach", "service/holder").Want(t, 0)
 	running(t, s, "holder", 0)
-	s.Berth("start", "service/holder").Want(t, 0)
+	s.Berth("start", "--detach", "service/holder").Want(t, 0)
 	placed(s, "holder", 1)
 }
 
@@ -202,12 +202,12 @@ func TestCoresAreTheirTasks(t *testing.T) {
 		second := put("second", "cores", "1")
 		want(second, strconv.Itoa(two))
 		want(first, strconv.Itoa(one))
-		s.Berth("stop", "service/first").Want(t, 0)
+		s.Berth("stop", "--detach", "service/first").Want(t, 0)
 		want(shared, rest(two))
 		agent.Kill()
 		s.Agent(offer...)
 		want(second, strconv.Itoa(two))
-		s.Berth("stop", "service/second").Want(t, 0)
+		s.Berth("stop", "--detach", "service/second").Want(t, 0)
 		want(shared, rest())
 	})
 }

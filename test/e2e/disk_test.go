@@ -42,7 +42,7 @@ func TestFullDiskOfTheServer(t *testing.T) {
 		return nil
 	})
 	// The refusal names the remedy. Reads continue, and no refused write exists.
-	s.Berth("scale", "service/hello", "2").Want(t, 2, "out of space", "Free space on the disk")
+	s.Berth("scale", "--detach", "service/hello", "2").Want(t, 2, "out of space", "Free space on the disk")
 	s.Berth("status").Want(t, 0, "hello", "3/3")
 	if _, err := c.Cluster(t.Context(), refused); client.StatusOf(err) != http.StatusNotFound {
 		t.Errorf("the refused object: %v", err)
@@ -71,7 +71,7 @@ func TestFullDiskOfTheServer(t *testing.T) {
 	}
 	s.Eventually(soon, func() error { return put("accepted") })
 	s.Eventually(soon, func() error {
-		if r := s.Berth("scale", "service/hello", "4"); r.Code != 0 {
+		if r := s.Berth("scale", "--detach", "service/hello", "4"); r.Code != 0 {
 			return fmt.Errorf("%v", r)
 		}
 		return nil
@@ -97,7 +97,7 @@ func TestFullDiskOfTheAgent(t *testing.T) {
 
 	disk.Fill()
 	// The tasks write their logs to the full disk and continue. New tasks wait or fail with a reason.
-	s.Berth("scale", "service/hello", "3").Want(t, 0)
+	s.Berth("scale", "--detach", "service/hello", "3").Want(t, 0)
 	s.Eventually(soon, func() error {
 		r := s.Berth("status", "service/hello")
 		if !strings.Contains(r.Stdout, "no space left") {
@@ -139,7 +139,7 @@ func TestFullDiskOfEverything(t *testing.T) {
 	dev.Kill()
 	disk.Free()
 	s.Dev()
-	s.Berth("scale", "service/hello", "4").Want(t, 0)
+	s.Berth("scale", "--detach", "service/hello", "4").Want(t, 0)
 	samePids(t, before, running(t, s, "hello", 4))
 	s.Prints("v1 line", "logs", "hello.1.3", "--tail", "2")
 }
@@ -178,7 +178,7 @@ func TestReadOnlyDataDirectory(t *testing.T) {
 	writable()
 	s.Dev()
 	samePids(t, before, running(t, s, "hello", 2))
-	s.Berth("scale", "service/hello", "3").Want(t, 0)
+	s.Berth("scale", "--detach", "service/hello", "3").Want(t, 0)
 	running(t, s, "hello", 3)
 }
 

@@ -117,12 +117,12 @@ func TestExternalStore(t *testing.T) {
 	etcd.Authority.Sign("client", time.Hour*2)
 	etcd.Restart(nil)
 	f.Eventually(soon, func() error {
-		if r := f.Berth("scale", "service/hello", "2"); r.Code != 0 {
+		if r := f.Berth("scale", "--detach", "service/hello", "2"); r.Code != 0 {
 			return fmt.Errorf("after a restart of etcd: %v", r)
 		}
 		return nil
 	})
-	f.Berth("scale", "service/hello", "3").Want(t, 0)
+	f.Berth("scale", "--detach", "service/hello", "3").Want(t, 0)
 	before := running(t, f.Site, "hello", 3)
 
 	// The leader dies, the other one leads; started without --store, the first one comes back to the same store.
@@ -131,7 +131,7 @@ func TestExternalStore(t *testing.T) {
 	if now := f.Leader(); now == first {
 		t.Errorf("%s leads, which was killed", first.Host.Name)
 	}
-	f.Berth("scale", "service/hello", "4").Want(t, 0)
+	f.Berth("scale", "--detach", "service/hello", "4").Want(t, 0)
 	first.Start()
 	for _, s := range f.Servers {
 		f.Eventually(soon, func() error {
@@ -220,7 +220,7 @@ func TestSnapshotMovesToAnotherStore(t *testing.T) {
 	f.Berth(append(restore, "--replace")...).Want(t, 2, "a server works on the store", "Stop all servers")
 
 	// The server remembers the etcd, so the restore needs no flags.
-	f.Berth("scale", "service/hello", "3").Want(t, 0)
+	f.Berth("scale", "--detach", "service/hello", "3").Want(t, 0)
 	three := running(t, f.Site, "hello", 3)
 	f.Berth("operator", "snapshot", "save", saved, "--force").Want(t, 0, "saved to")
 	s.Terminate()

@@ -122,7 +122,7 @@ func TestFleetSurvivesItsLeader(t *testing.T) {
 	for _, n := range []string{"n1", "n2"} {
 		f.NodeIs(n, cluster.NodeReady)
 	}
-	f.Berth("scale", "service/hello", "6").Want(t, 0)
+	f.Berth("scale", "--detach", "service/hello", "6").Want(t, 0)
 	six := running(t, f.Site, "hello", 6)
 
 	// Byte streams reach nodes through any server.
@@ -204,7 +204,7 @@ func TestFleetRollingRestart(t *testing.T) {
 		f.NodeIs(a.Name, cluster.NodeReady)
 	}
 	samePids(t, before, running(t, f.Site, "hello", 4))
-	f.Berth("scale", "service/hello", "5").Want(t, 0)
+	f.Berth("scale", "--detach", "service/hello", "5").Want(t, 0)
 	running(t, f.Site, "hello", 5)
 }
 
@@ -373,7 +373,7 @@ func TestServerGrowsIntoFleet(t *testing.T) {
 		append(local, first.URL(), "--join-token-file", f.JoinToken("node", "--for", "local")))
 	first.Kill()
 	f.Leader()
-	f.Berth("scale", "service/hello", "3").Want(t, 0)
+	f.Berth("scale", "--detach", "service/hello", "3").Want(t, 0)
 	running(t, f.Site, "hello", 3)
 	if !agent.Alive() {
 		t.Errorf("the agent has ended:\n%s", agent.Output())

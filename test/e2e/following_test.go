@@ -133,7 +133,7 @@ func TestFollowingServices(t *testing.T) {
 		exec("left", "1 tasks")
 
 		// 1. A second task of it.
-		s.Berth("scale", "service/db", "2").Want(t, 0)
+		s.Berth("scale", "--detach", "service/db", "2").Want(t, 0)
 		s.Prints("signal 1: 2 of db for signalled:"+ports(2), "logs", "service/signalled")
 		s.Prints("told 2 in sql://", "logs", "service/restarted")
 		exec("left", "2 tasks")
@@ -154,7 +154,7 @@ func TestFollowingServices(t *testing.T) {
 		agent = s.Agent()
 		exec("left", "2 tasks")
 		agent.Kill()
-		s.Berth("scale", "service/db", "1").Want(t, 0)
+		s.Berth("scale", "--detach", "service/db", "1").Want(t, 0)
 		s.Agent()
 		s.Prints("signal 2: 1 of db for signalled:", "logs", "service/signalled")
 		exec("left", "1 tasks")
@@ -164,7 +164,7 @@ func TestFollowingServices(t *testing.T) {
 		}
 
 		// 3. Tasks keep the last addresses of a service that is gone, and report that it is gone.
-		s.Berth("scale", "service/db", "0").Want(t, 0)
+		s.Berth("scale", "--detach", "service/db", "0").Want(t, 0)
 		s.Prints("service db has no healthy task: container main continues with the last addresses", "status",
 			"service/signalled")
 		exec("left", "1 tasks")

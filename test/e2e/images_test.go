@@ -176,7 +176,7 @@ func TestImagesOfARegistry(t *testing.T) {
 	// The tag moves, the image is removed, and the version still runs the same.
 	d.push(t, s, "app:1", 1000)
 	s.Berth("image", "prune", "--all", "--dry-run").Want(t, 0, "stays: task default.app.")
-	s.Berth("stop", "service/app").Want(t, 0)
+	s.Berth("stop", "--detach", "service/app").Want(t, 0)
 	running(t, s, "app", 0)
 	s.Eventually(soon, func() error { // the end of the task may be on its way
 		s.Berth("image", "prune", "--all").Want(t, 0)
@@ -186,7 +186,7 @@ func TestImagesOfARegistry(t *testing.T) {
 		return nil
 	})
 	s.Berth("run", s.Write("app.yaml", imaged("app", app))).Want(t, 0) // the same manifest is the same version
-	s.Berth("start", "service/app").Want(t, 0)
+	s.Berth("start", "--detach", "service/app").Want(t, 0)
 	running(t, s, "app", 1)
 	if got := digests(t, s)[app]; got != was {
 		t.Errorf("the version runs %s now, want %s", got, was)

@@ -256,7 +256,7 @@ func TestNamesOfServices(t *testing.T) {
 		n.wantDig("pair.default.berth", dnsmessage.TypeSRV, "Success "+fmt.Sprint(pair[1].Ports["http"]))
 		n.Berth("exec", string(ill.ID), "--", "/bin/busybox", "sh", "-c", "touch "+mark).Want(t, 0)
 		n.wantDig("pair.default.berth", dnsmessage.TypeSRV, "Success "+strings.Join(ports, " "))
-		n.Berth("scale", "pair", "0").Want(t, 0)
+		n.Berth("scale", "--detach", "pair", "0").Want(t, 0)
 		n.wantDig("pair.default.berth", dnsmessage.TypeSRV, "Success")
 		n.wantDig("pair.default.berth", dnsmessage.TypeA, "Success")
 

@@ -142,11 +142,11 @@ func TestSubmitterIsNotRoot(t *testing.T) {
 
 		cluster("permissions: [host-path]\n")
 		submit("run", "--detach", s.Write("lending.yaml", lending)).Want(t, 0)
-		s.Prints("its agent does not share the path /etc with tasks", "status", "job/shop/lending")
+		s.Prints("its agent does not share the path /etc with tasks", "status", "shop/job/lending")
 		if executor == harness.Containerd { // plain programs are not enabled
 			plain := strings.NewReplacer("    image: "+harness.Image+"\n", "", "modest", "plain").Replace(text)
 			submit("run", "--detach", s.Write("plain.yaml", plain)).Want(t, 0)
-			s.Prints("no suitable executor", "status", "job/shop/plain")
+			s.Prints("no suitable executor", "status", "shop/job/plain")
 		}
 		for _, job := range []string{"lending", "plain", "modest"} {
 			s.Berth("delete", "job/shop/"+job)

@@ -114,7 +114,7 @@ func TestPortForward(t *testing.T) {
 			`"htp" is neither a number nor a port of service/website, which has http`)
 
 		// The task ends, and so does its command. The command of the service continues with the running tasks.
-		s.Berth("scale", "service/website", "1").Want(t, 0)
+		s.Berth("scale", "--detach", "service/website", "1").Want(t, 0)
 		if code := task.Exit(soon); code != 1 || !strings.Contains(task.Output(), "task website.1.1 has ended") {
 			t.Errorf("after the task's end: exit code %d:\n%s", code, task.Output())
 		}

@@ -31,7 +31,7 @@ func TestSnapshotRoundTrip(t *testing.T) {
 	}
 
 	// The restore loses the later writes: two more tasks, and a cluster.
-	f.Berth("scale", "service/hello", "5").Want(t, 0)
+	f.Berth("scale", "--detach", "service/hello", "5").Want(t, 0)
 	five := running(t, f.Site, "hello", 5)
 	if _, err := f.Client().PutCluster(t.Context(), api.Cluster{Name: "later"}, client.Condition{}); err != nil {
 		t.Fatal(err)
@@ -74,7 +74,7 @@ func TestSnapshotRoundTrip(t *testing.T) {
 	if _, err := f.Client().Cluster(t.Context(), "later"); client.StatusOf(err) != 404 {
 		t.Errorf("what was written after the snapshot: %v, want 404", err)
 	}
-	f.Berth("scale", "service/hello", "4").Want(t, 0)
+	f.Berth("scale", "--detach", "service/hello", "4").Want(t, 0)
 	running(t, f.Site, "hello", 4)
 }
 
@@ -87,7 +87,7 @@ func TestRecoverStop(t *testing.T) {
 	before := running(t, f.Site, "hello", 3)
 	snapshot := filepath.Join(f.Dir, "saved")
 	f.Berth("operator", "snapshot", "save", snapshot).Want(t, 0, "saved to")
-	f.Berth("scale", "service/hello", "5").Want(t, 0)
+	f.Berth("scale", "--detach", "service/hello", "5").Want(t, 0)
 	five := running(t, f.Site, "hello", 5)
 	known := map[string]bool{}
 	for _, task := range before {
@@ -100,7 +100,7 @@ func TestRecoverStop(t *testing.T) {
 	f.Berth("operator", "snapshot", "restore", snapshot, "--data-dir", first.Dir).Want(t, 0, "is restored")
 	first.Start()
 	f.Eventually(soon, wantStatus(f, "Alarms:", "berth operator recover"))
-	f.Berth("scale", "service/hello", "5").Want(t, 0)
+	f.Berth("scale", "--detach", "service/hello", "5").Want(t, 0)
 	// both nodes have reported their tasks, and nothing is stopped before the decision
 	samePids(t, five, running(t, f.Site, "hello", 5))
 	f.Berth("operator", "recover", "--stop").Want(t, 0)
@@ -135,7 +135,7 @@ func TestLostQuorum(t *testing.T) {
 	f.Servers[0].Kill()
 	f.Servers[2].Kill()
 	f.Eventually(soon, func() error {
-		if r := last.Berth("scale", "service/hello", "3"); r.Code != 2 || !strings.Contains(r.Stderr, "quorum") {
+		if r := last.Berth("scale", "-d", "service/hello", "3"); r.Code != 2 || !strings.Contains(r.Stderr, "quorum") {
 			return fmt.Errorf("a write without a quorum:\n%v", r)
 		}
 		return nil
@@ -153,7 +153,7 @@ func TestLostQuorum(t *testing.T) {
 	f.Join(hosts[2]).Start()
 	f.Voters(3)
 	samePids(t, before, running(t, f.Site, "hello", 2))
-	f.Berth("scale", "service/hello", "3").Want(t, 0)
+	f.Berth("scale", "--detach", "service/hello", "3").Want(t, 0)
 	running(t, f.Site, "hello", 3)
 }
 
@@ -195,7 +195,7 @@ func TestCertificatesRotate(t *testing.T) {
 	if now := sessionOf(t, f, agent.Name); now != session {
 		t.Errorf("the node's session is %d, and was %d: a new certificate ended it", now, session)
 	}
-	f.Berth("scale", "service/hello", "3").Want(t, 0)
+	f.Berth("scale", "--detach", "service/hello", "3").Want(t, 0)
 	running(t, f.Site, "hello", 3)
 
 	// An agent with an expired certificate keeps its tasks, and names its remedy. A token reconnects it.

@@ -192,7 +192,7 @@ func TestRolloutsThatPeopleSteer(t *testing.T) {
 	run(3, "{}", "--detach").Want(t, 0)
 	status("paused")
 	versions(map[int]int{2: 3})
-	s.Berth("rollout", "resume", "hello").Want(t, 0, "is resumed")
+	s.Berth("rollout", "resume", "--detach", "hello").Want(t, 0, "is resumed")
 	versions(map[int]int{3: 3})
 	status("complete")
 

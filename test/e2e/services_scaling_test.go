@@ -89,7 +89,7 @@ func TestScalesByItself(t *testing.T) {
 		t.Errorf("%d requests failed while the service was scaled, such as %v", len(failures), failures[0])
 	}
 	w.Berth("scale", "asked", "--suspend").Want(t, 0)
-	w.Berth("scale", "asked", "3").Want(t, 0)
+	w.Berth("scale", "--detach", "asked", "3").Want(t, 0)
 	w.count("asked", 3)
 }
 

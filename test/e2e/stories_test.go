@@ -59,7 +59,7 @@ func TestServiceStory(t *testing.T) {
 		first := running(t, s, "hello", 2)
 
 		// Scale.
-		s.Berth("scale", "service/hello", "3").Want(t, 0)
+		s.Berth("scale", "--detach", "service/hello", "3").Want(t, 0)
 		three := running(t, s, "hello", 3)
 		if three[0].UUID != first[0].UUID || three[1].UUID != first[1].UUID {
 			t.Error("scaling up touched the tasks that were there")
@@ -98,7 +98,7 @@ func TestServiceStory(t *testing.T) {
 		s.Berth("logs", "service/hello", "--tail", "1").Want(t, 0, "v2 line")
 
 		// Stop, start, restart, delete.
-		s.Berth("stop", "service/hello").Want(t, 0)
+		s.Berth("stop", "--detach", "service/hello").Want(t, 0)
 		running(t, s, "hello", 0)
 		s.Eventually(soon, func() error { // the last task has ended before its outcome is written
 			if out := s.Berth("status", "service/hello").Stdout; !strings.Contains(out, "stopped") {
@@ -106,7 +106,7 @@ func TestServiceStory(t *testing.T) {
 			}
 			return nil
 		})
-		s.Berth("start", "service/hello").Want(t, 0)
+		s.Berth("start", "--detach", "service/hello").Want(t, 0)
 		before := running(t, s, "hello", 3)
 		s.Berth("restart", "service/hello").Want(t, 0)
 		s.Eventually(soon, func() error { return replaced(before, alive(s, "hello")) })
@@ -266,7 +266,7 @@ count: 2
 	s.Berth("run", big, "--timeout", "1s").Want(t, 1, "is not healthy after 1s", "1 node: memory short by", "TiB")
 	s.Berth("status").Want(t, 0, "Trouble:", "service/big", "1 node: memory short by", "TiB")
 	s.Berth("ps").Want(t, 0, "pending", "1 node: memory short by")
-	s.Berth("scale", "service/big", "0").Want(t, 0)
+	s.Berth("scale", "--detach", "service/big", "0").Want(t, 0)
 	s.Eventually(soon, func() error {
 		if r := s.Berth("status"); strings.Contains(r.Stdout, "Trouble") {
 			return fmt.Errorf("still trouble:\n%v", r)

@@ -41,9 +41,9 @@ func TestVolumesThatPin(t *testing.T) {
 	f.Berth("run", f.Write("diary.yaml", diary)).Want(t, 0)
 	home := running(t, f.Site, "diary", 1)[0].Node
 	f.Berth("node", "cordon", home).Want(t, 0)
-	f.Berth("stop", "service/diary").Want(t, 0)
+	f.Berth("stop", "--detach", "service/diary").Want(t, 0)
 	running(t, f.Site, "diary", 0)
-	f.Berth("start", "service/diary").Want(t, 0)
+	f.Berth("start", "--detach", "service/diary").Want(t, 0)
 	f.Prints("the data of its volume diary/data is on "+home, "status", "service/diary")
 
 	f.Berth("node", "uncordon", home).Want(t, 0)
@@ -52,11 +52,11 @@ func TestVolumesThatPin(t *testing.T) {
 	}
 	f.Prints("pages: "+home+" "+home, "logs", "service/diary")
 
-	f.Berth("stop", "service/diary").Want(t, 0)
+	f.Berth("stop", "--detach", "service/diary").Want(t, 0)
 	running(t, f.Site, "diary", 0)
 	f.Berth("node", "cordon", home).Want(t, 0)
 	agents[home].Kill()
-	f.Berth("start", "service/diary").Want(t, 0)
+	f.Berth("start", "--detach", "service/diary").Want(t, 0)
 	f.Prints("the data of its volume diary/data is on "+home, "status", "service/diary")
 	f.Berth("node", "forget", home, "--force").Want(t, 0)
 	other := running(t, f.Site, "diary", 1)[0].Node

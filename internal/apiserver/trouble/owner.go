@@ -64,7 +64,7 @@ func andMore(rest int) string {
 // waits for a person.
 func ofChange(o *Objects, v *api.ServiceView) *api.Trouble {
 	s := &v.Status
-	argument := wording.Argument(wording.KindService, v.Cluster, v.Name)
+	argument := wording.Argument(v.Cluster, v.Name)
 	t := api.Trouble{
 		Object: wording.Object(wording.KindService, v.Cluster, v.Name),
 		Cause:  wording.ShortTasks(wording.OneLine(s.Message)),
@@ -107,7 +107,7 @@ func ofHealthyService(v *api.ServiceView) *api.Trouble {
 	}
 	t := api.Trouble{
 		Object: wording.Object(wording.KindService, v.Cluster, v.Name),
-		Next:   "berth explain " + wording.Argument(wording.KindService, v.Cluster, v.Name),
+		Next:   "berth explain " + wording.Argument(v.Cluster, v.Name),
 	}
 	switch {
 	case len(s.GivenUp) > 0:
@@ -156,7 +156,7 @@ func preparesAgain(t *api.TaskView) bool {
 // ofCron returns the trouble of a cron, or nil: its last moment has no job, or its schedules have no further moment.
 // A job that failed is a trouble of the job.
 func ofCron(v *api.CronView) *api.Trouble {
-	argument := wording.Argument(wording.KindCron, v.Cluster, v.Name)
+	argument := wording.Argument(v.Cluster, v.Name)
 	t := api.Trouble{Object: wording.Object(wording.KindCron, v.Cluster, v.Name)}
 	switch {
 	case v.Status.State == api.CronSuspended:

@@ -82,7 +82,7 @@ type deleteCommand struct {
 func NewDeleteCommand(sess *session.Session) *cobra.Command {
 	d := &deleteCommand{deletion: deletion{Session: sess}}
 	cmd := &cobra.Command{
-		Use: "delete KIND/NAME... | -f FILE", Aliases: []string{"rm"},
+		Use: "delete NAME... | -f FILE", Aliases: []string{"rm"},
 		Short: "Delete services, jobs, crons, empty clusters and pools",
 		Long: "Delete services and jobs, which stops their tasks; crons, whose jobs stay; empty clusters; or pools\n" +
 			"without nodes. A name that does not exist ends the command before any deletion. With -f, delete the\n" +
@@ -93,7 +93,7 @@ func NewDeleteCommand(sess *session.Session) *cobra.Command {
 			if len(d.files.flagged) > 0 {
 				return nil
 			}
-			return session.Arguments(1, -1, "an object, such as service/web, or -f FILE")(cmd, args)
+			return session.Arguments(1, -1, "an object, such as web or service/web, or -f FILE")(cmd, args)
 		},
 		ValidArgsFunction: sess.CompleteObjects(-1, deletableKinds()...),
 		RunE:              d.run,
@@ -112,14 +112,6 @@ func deletableKinds() []string {
 
 func (d *deleteCommand) run(cmd *cobra.Command, args []string) error {
 	ctx := cmd.Context()
-	var names []session.Name
-	for _, text := range args {
-		n, err := session.ParseName(cmd, text, deletableKinds()...)
-		if err != nil {
-			return err
-		}
-		names = append(names, n)
-	}
 	var objects []manifest.Object
 	var err error
 	if len(d.files.flagged) > 0 {
@@ -132,7 +124,11 @@ func (d *deleteCommand) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	defer c.Close()
-	for i := range names {
+	names := make([]session.Name, len(args))
+	for i, text := range args {
+		if names[i], err = d.FindObject(cmd, c, text, deletableKinds()...); err != nil {
+			return err
+		}
 		if names[i], err = names[i].Resolve(ctx, c); err != nil {
 			return err
 		}

@@ -42,8 +42,8 @@ type editCommand struct {
 func NewEditCommand(sess *session.Session) *cobra.Command {
 	e := &editCommand{Session: sess}
 	cmd := &cobra.Command{
-		Use: "edit KIND/NAME", Short: "Change an object in an editor", Long: editLong,
-		Args:              session.Arguments(1, 1, "one object, such as service/web"),
+		Use: "edit NAME|KIND/NAME", Short: "Change an object in an editor", Long: editLong,
+		Args:              session.Arguments(1, 1, "one object, such as web or service/web"),
 		ValidArgsFunction: sess.CompleteObjects(1, deletableKinds()...),
 		RunE:              e.run,
 	}
@@ -53,15 +53,15 @@ func NewEditCommand(sess *session.Session) *cobra.Command {
 
 func (e *editCommand) run(cmd *cobra.Command, args []string) error {
 	ctx := cmd.Context()
-	n, err := session.ParseName(cmd, args[0], deletableKinds()...)
-	if err != nil {
-		return err
-	}
 	c, err := e.Connect()
 	if err != nil {
 		return err
 	}
 	defer c.Close()
+	n, err := e.FindObject(cmd, c, args[0], deletableKinds()...)
+	if err != nil {
+		return err
+	}
 	o, err := readEditable(ctx, c, n)
 	if err != nil {
 		return err

@@ -21,7 +21,8 @@ import (
 )
 
 const filesHelp = "FILE is a manifest, a folder of manifests (*.yaml, *.yml, *.json), an http or https URL, or -\n" +
-	"for standard input. -f FILE names one, too."
+	"for standard input. -f FILE names one, too. An object without a cluster is one of the cluster default;\n" +
+	"-n, BERTH_CLUSTER and the context do not change that."
 
 // files are the manifests that a command names, as arguments or with -f.
 type files struct{ flagged []string }

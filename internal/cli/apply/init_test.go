@@ -55,7 +55,7 @@ job: {steps: [{name: a, definition: d@1}]}
 	for _, n := range append(remove, stay...) {
 		got = append(got, n.String())
 	}
-	want := []string{"cron/shop/c", "service/shop/s", "job/shop/j", "cluster/shop"}
+	want := []string{"shop/cron/c", "shop/service/s", "shop/job/j", "cluster/shop"}
 	if len(got) != len(want) {
 		t.Fatalf("got %q", got)
 	}

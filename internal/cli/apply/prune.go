@@ -23,8 +23,8 @@ import (
 	"github.com/berthd/berth/internal/wording"
 )
 
-const pruneHelp = "With --prune -l LABELS, it also deletes the services, jobs and crons that have the labels, are in\n" +
-	"a cluster of the manifests, and are in none of the manifests. Jobs of crons stay."
+const pruneHelp = "With --prune -l LABELS, it also deletes the services, jobs and crons that have the labels, are\n" +
+	"in a cluster of the manifests, and are in none of the manifests. Jobs of crons stay."
 
 // prune are the flags that also delete what the manifests no longer have.
 type prune struct {

@@ -1,4 +1,5 @@
-// Package apply implements the commands that read manifests: run, plan, validate and diff.
+// Package apply implements the commands that read, write and delete objects as manifests: run, plan, edit, delete and so
+// on.
 package apply
 
 import (

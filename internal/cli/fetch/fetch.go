@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strings"
 
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/api/client"
@@ -65,8 +66,9 @@ type Overview struct {
 	Crons    []api.CronView    `json:"crons"`
 }
 
-// ReadOverview reads the overview. In each list the objects that need attention come first.
-func ReadOverview(ctx context.Context, c *client.Client) (all Overview, err error) {
+// ReadOverview reads the overview, with the services, jobs and crons of a cluster, or of all for "", and their
+// troubles. In each list the objects that need attention come first.
+func ReadOverview(ctx context.Context, c *client.Client, in string) (all Overview, err error) {
 	if all.Status, err = c.Status(ctx); err != nil {
 		return all, err
 	}
@@ -80,7 +82,8 @@ func ReadOverview(ctx context.Context, c *client.Client) (all Overview, err erro
 	if all.Nodes, err = session.ListNodes(ctx, c); err != nil {
 		return all, err
 	}
-	owners, err := ListOwners(ctx, c)
+	all.Troubles = slices.DeleteFunc(all.Troubles, func(t api.Trouble) bool { return !isAbout(t, in) })
+	owners, err := ListOwners(ctx, c, in)
 	all.Services, all.Jobs, all.Crons = owners.Services, owners.Jobs, owners.Crons
 	all.Troubles, all.Nodes = output.EmptyIfNil(all.Troubles), output.EmptyIfNil(all.Nodes)
 	return all, err
@@ -107,6 +110,27 @@ func (o *Overview) Select(l *Labels) {
 	o.Troubles = slices.DeleteFunc(o.Troubles, func(t api.Trouble) bool { return !kept[t.Object] })
 }
 
+// isAbout reports whether a trouble is about a cluster, or about an object without a cluster, such as a node.
+func isAbout(t api.Trouble, in string) bool {
+	parts := strings.Split(t.Object, "/")
+	switch {
+	case in == "":
+		return true
+	case len(parts) == 3:
+		return parts[0] == in
+	case parts[0] == wording.KindTask:
+		id := cluster.TaskID(cluster.DefaultCluster + "." + parts[1])
+		if p, ok := cluster.TaskID(parts[1]).Parts(); ok {
+			return p.Cluster == in
+		}
+		_, ok := id.Parts()
+		return ok && in == cluster.DefaultCluster
+	case session.ParseKind(parts[0]) == wording.KindNode:
+		return true
+	}
+	return in == cluster.DefaultCluster
+}
+
 // Owners are the services, jobs and crons.
 type Owners struct {
 	Services []api.ServiceView
@@ -114,22 +138,22 @@ type Owners struct {
 	Crons    []api.CronView
 }
 
-// ListOwners reads all services, jobs and crons. Those that need attention come first.
-func ListOwners(ctx context.Context, c *client.Client) (all Owners, err error) {
+// ListOwners reads the services, jobs and crons of a cluster, or of all for "". Those that need attention come first.
+func ListOwners(ctx context.Context, c *client.Client, in string) (all Owners, err error) {
 	none := client.ListOptions{}
 	if all.Services, _, err = client.All(ctx, none,
 		func(ctx context.Context, o client.ListOptions) (api.Page[api.ServiceView], error) {
-			return c.Services(ctx, "", o)
+			return c.Services(ctx, in, o)
 		}); err != nil {
 		return all, err
 	}
 	if all.Jobs, _, err = client.All(ctx, none,
 		func(ctx context.Context, o client.ListOptions) (api.Page[api.JobView], error) {
-			return c.Jobs(ctx, "", o)
+			return c.Jobs(ctx, in, o)
 		}); err != nil {
 		return all, err
 	}
-	if all.Crons, err = session.ListCrons(ctx, c, ""); err != nil {
+	if all.Crons, err = session.ListCrons(ctx, c, in); err != nil {
 		return all, err
 	}
 	slices.SortStableFunc(all.Services, func(x, y api.ServiceView) int {

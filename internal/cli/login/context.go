@@ -24,6 +24,7 @@ func NewContextCommand(sess *session.Session) *cobra.Command {
 			"authority. Commands talk to the current context unless --context, BERTH_CONTEXT, --addr or BERTH_ADDR\n" +
 			"names another server. 'berth login' adds a context and tries it. 'berth dev' adds its own context\n" +
 			"and removes it at its end.\n\n" +
+			"A context may have a cluster ('berth context use NAME -n CLUSTER'). It is the default of -n.\n\n" +
 			"The contexts are in the file berth/contexts.json of the configuration folder, which only you can read.",
 	}
 	cmd.AddCommand(newContextLsCommand(sess), newContextUseCommand(sess), newContextAddCommand(sess),
@@ -36,6 +37,7 @@ type contextView struct {
 	Name      string   `json:"name"`
 	Current   bool     `json:"current"`
 	Addresses []string `json:"addresses"`
+	Cluster   string   `json:"cluster,omitempty"`
 	HasToken  bool     `json:"has_token"`
 	TokenFile string   `json:"token_file,omitempty"`
 	CAHash    string   `json:"ca_hash,omitempty"`
@@ -65,15 +67,16 @@ func (l *contextLsCommand) run(*cobra.Command, []string) error {
 	views := make([]contextView, len(f.Contexts))
 	for i, c := range f.Contexts {
 		views[i] = contextView{
-			Name: c.Name, Current: c.Name == f.Current, Addresses: c.Addresses, Dev: c.Dev,
+			Name: c.Name, Current: c.Name == f.Current, Addresses: c.Addresses, Cluster: c.Cluster, Dev: c.Dev,
 			HasToken: c.Token != "" || c.TokenFile != "", TokenFile: c.TokenFile, CAHash: c.CAHash, CAFile: c.CAFile,
 		}
 	}
 	return session.PrintList(l.Session, views, "No contexts. Add one with 'berth login ADDRESS', or start 'berth dev'.",
 		func(views []contextView) output.Table {
-			t := output.Table{Titles: []string{"CURRENT", "NAME", "ADDRESSES", "TOKEN", "NOTE"}}
+			t := output.Table{Titles: []string{"CURRENT", "NAME", "ADDRESSES", "CLUSTER", "TOKEN", "NOTE"}}
 			for _, v := range views {
-				t.Add(yes(v.Current, "*"), v.Name, strings.Join(v.Addresses, ","), yes(v.HasToken, "yes"),
+				t.Add(yes(v.Current, "*"), v.Name, strings.Join(v.Addresses, ","), v.Cluster,
+					yes(v.HasToken, "yes"),
 					yes(v.Dev != "", "berth dev in "+v.Dev))
 			}
 			return t
@@ -110,24 +113,47 @@ type contextUseCommand struct{ *session.Session }
 func newContextUseCommand(sess *session.Session) *cobra.Command {
 	u := &contextUseCommand{sess}
 	return &cobra.Command{
-		Use: "use NAME", Short: "Choose the context of the next commands",
-		Args:              session.Arguments(1, 1, "the name of a context"),
+		Use: "use [NAME]", Short: "Choose the context of the next commands, and its cluster",
+		Long: "Makes a context the current one. With -n, also sets its cluster: commands look up names there and\n" +
+			"list only its objects. Without NAME, -n sets the cluster of the current context. -A removes the\n" +
+			"cluster of the context again.",
+		Args:              session.Arguments(0, 1, "the name of a context"),
 		ValidArgsFunction: session.CompleteContexts, RunE: u.run,
 	}
 }
 
-func (u *contextUseCommand) run(_ *cobra.Command, args []string) error {
+func (u *contextUseCommand) run(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 && u.Cluster == "" && !u.AllClusters {
+		return session.Arguments(1, 1, "the name of a context, or -n with a cluster")(cmd, nil)
+	}
+	var chosen contexts.Context
 	err := update(func(f *contexts.File) error {
-		if _, ok := f.Find(args[0]); !ok {
-			return session.UnknownContextError(args[0], f.Names())
+		name := f.Current
+		if len(args) > 0 {
+			name = args[0]
 		}
-		f.Current = args[0]
+		var ok bool
+		if chosen, ok = f.Find(name); !ok && name == "" {
+			return errors.New("no context is the current one: name one")
+		} else if !ok {
+			return session.UnknownContextError(name, f.Names())
+		}
+		if u.Cluster != "" || u.AllClusters {
+			chosen.Cluster = u.Cluster
+			f.Set(chosen)
+		}
+		f.Current = name
 		return nil
 	})
-	if err == nil {
-		u.Messagef("the current context is %s", args[0])
+	if err != nil {
+		return err
 	}
-	return err
+	text := "the current context is " + chosen.Name
+	if chosen.Cluster != "" {
+		text += ", with the cluster " + chosen.Cluster
+	}
+	u.Messagef("%s", text)
+	return nil
 }
 
 type contextAddCommand struct{ *session.Session }
@@ -136,15 +162,15 @@ func newContextAddCommand(sess *session.Session) *cobra.Command {
 	a := &contextAddCommand{sess}
 	return &cobra.Command{
 		Use: "add NAME --addr ADDRESS", Short: "Add or replace a context without trying it",
-		Long: "Adds a context, or replaces that of the name, from --addr, --token-file, --ca-file and --ca-hash,\n" +
-			"without talking to the server. The token stays in its file. 'berth login' tries the server and the\n" +
+		Long: "Adds a context, or replaces that of the name, from --addr, --token-file, --ca-file, --ca-hash and\n" +
+			"-n, without talking to the server. The token stays in its file. 'berth login' tries the server and the\n" +
 			"token first.",
 		Args: session.Arguments(1, 1, "a name for the context"), RunE: a.run,
 	}
 }
 
 func (a *contextAddCommand) run(cmd *cobra.Command, args []string) error {
-	c := contexts.Context{Name: args[0], Addresses: session.SplitList(a.Addrs)}
+	c := contexts.Context{Name: args[0], Addresses: session.SplitList(a.Addrs), Cluster: a.Cluster}
 	var list session.Faults
 	checkName(&list, c.Name)
 	if len(c.Addresses) == 0 {
@@ -159,6 +185,11 @@ func (a *contextAddCommand) run(cmd *cobra.Command, args []string) error {
 	var err error
 	if c.TokenFile, err = absolute(a.TokenFile); err != nil {
 		return err
+	}
+	if c.TokenFile != "" {
+		if err := session.CheckProtected(c.Addresses); err != nil {
+			return err
+		}
 	}
 	return save(a.Session, c)
 }

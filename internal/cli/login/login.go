@@ -41,6 +41,7 @@ func NewLoginCommand(sess *session.Session) *cobra.Command {
 			"one control plane, separated by commas.\n\n" +
 			"The token comes from --token-file, from a prompt on a terminal, or from standard input. An admin\n" +
 			"creates it with 'berth token create'. A server on a unix socket needs none.\n\n" +
+			"Plain http is only for this machine: over a network the token would be readable.\n" +
 			"Over https, --ca-hash or --ca-file names the certificate authority of the servers. Without them, on a\n" +
 			"terminal, login shows the hash of the server's authority and asks you to compare it with the one\n" +
 			"that 'berth server init' printed.",
@@ -50,7 +51,7 @@ func NewLoginCommand(sess *session.Session) *cobra.Command {
 }
 
 func (l *loginCommand) run(cmd *cobra.Command, args []string) error {
-	c := contexts.Context{Name: l.ContextName, Addresses: session.SplitList(args)}
+	c := contexts.Context{Name: l.ContextName, Addresses: session.SplitList(args), Cluster: l.Cluster}
 	var list session.Faults
 	if len(l.Addrs) > 0 {
 		list.Add("--addr: give the address as the argument")
@@ -68,6 +69,9 @@ func (l *loginCommand) run(cmd *cobra.Command, args []string) error {
 		list.Add("the address is empty: want the address of a server, such as https://s1.example:7070")
 	}
 	if err := list.Err(cmd); err != nil {
+		return err
+	}
+	if err := session.CheckProtected(c.Addresses); err != nil {
 		return err
 	}
 	if err := l.fillTrust(&c); err != nil {

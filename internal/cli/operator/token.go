@@ -56,8 +56,8 @@ func newTokenCreateCommand(sess *session.Session) *cobra.Command {
 	f.DurationVar(&t.ttl, "ttl", 0, "lifetime; default unlimited, with --join one hour")
 	f.IntVar(&t.request.Uses, "uses", 0, "with --join: number of machines that may use the token; default 1")
 	f.StringVar(&t.request.Name, "name", "", "name of the holder, or the purpose")
-	f.StringArrayVar(&t.request.Clusters, "cluster", nil, "the only cluster that the token gives access to; may be "+
-		"given several times")
+	f.StringArrayVarP(&t.request.Clusters, "cluster", "n", nil, "the only cluster that the token gives access to; "+
+		"may be given several times")
 	sess.CompleteFlags(cmd, map[string]string{"cluster": wording.KindCluster})
 	f.StringVar(&t.request.For, "for", "", "with --join: the only node that may use it")
 	session.RegisterCompletion(cmd, "role",

@@ -1,6 +1,7 @@
 package query
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -29,20 +30,21 @@ type eventsCommand struct {
 func NewEventsCommand(sess *session.Session) *cobra.Command {
 	e := &eventsCommand{Session: sess}
 	cmd := &cobra.Command{
-		Use:   "events",
+		Use:   "events [OBJECT]",
 		Short: "Show events, the newest last",
-		Long: "Show events, the newest last, or with --follow as they happen. An event must match all given flags.\n" +
+		Long: "Show events, the newest last, or with --follow as they happen: all, or those about OBJECT, such as\n" +
+			"web, job/squares, web.1.0 or node/n1. An event must match all given flags.\n" +
 			"The events of an owner include those of its tasks; the events of a node include those of tasks on\n" +
 			"it.",
-		Args: session.Arguments(0, 0, ""),
-		RunE: e.run,
+		Args:              session.Arguments(0, 1, "at most one object, such as web or node/n1"),
+		ValidArgsFunction: sess.CompleteObjects(1, subjectKinds()...),
+		RunE:              e.run,
 	}
 	cmd.Flags().BoolVarP(&e.follow, "follow", "f", false, "wait for new events until interrupted")
 	cmd.Flags().IntVar(&e.tail, "tail", 50, "number of newest events to begin with; -1 for all kept events")
 	cmd.Flags().StringVar(&e.options.After, "after", "", "begin after the event of this `id`")
 	cmd.Flags().StringSliceVar(&e.options.Types, "type", nil, "only events of these `types`, such as task.failed")
 	cmd.Flags().StringSliceVar(&e.options.Reasons, "reason", nil, "only events with these `reasons`, such as oom")
-	cmd.Flags().StringVar(&e.options.Cluster, "cluster", "", "only events about this `cluster` and what is in it")
 	cmd.Flags().StringVar(&e.options.Service, "service", "", "only events about this `service` and its tasks")
 	cmd.Flags().StringVar(&e.options.Job, "job", "", "only events about this `job` and its tasks")
 	cmd.Flags().StringVar(&e.options.Cron, "cron", "", "only events about this `cron`, not those of its jobs")
@@ -51,8 +53,7 @@ func NewEventsCommand(sess *session.Session) *cobra.Command {
 	cmd.Flags().DurationVar(&e.options.Since, "since", 0,
 		"only events of the last `duration`, such as 1h; all of them unless --tail is given")
 	sess.CompleteFlags(cmd, map[string]string{
-		"cluster": wording.KindCluster, "service": wording.KindService, "job": wording.KindJob,
-		"cron": wording.KindCron, "task": wording.KindTask,
+		"service": wording.KindService, "job": wording.KindJob, "cron": wording.KindCron, "task": wording.KindTask,
 		"node": wording.KindNode,
 	})
 	session.RegisterCompletion(cmd, "type",
@@ -60,18 +61,61 @@ func NewEventsCommand(sess *session.Session) *cobra.Command {
 	return cmd
 }
 
-func (e *eventsCommand) run(cmd *cobra.Command, _ []string) error {
-	if err := parseEventSubjects(cmd, &e.options.EventFilter); err != nil {
+// subjectKinds returns the kinds of objects whose events can be selected.
+func subjectKinds() []string {
+	return []string{
+		wording.KindService, wording.KindJob, wording.KindCron, wording.KindTask, wording.KindNode, wording.KindCluster,
+	}
+}
+
+// selectSubject sets the filter for the object of an argument. A flag for another object is refused.
+func (e *eventsCommand) selectSubject(cmd *cobra.Command, c *client.Client, text string) error {
+	f := &e.options.EventFilter
+	if f.Service+f.Job+f.Cron+f.Task+f.Node != "" {
+		return &session.UsageError{
+			Command: cmd.CommandPath(),
+			Message: fmt.Sprintf("%q and a flag both name an object: leave one of them out", text),
+		}
+	}
+	n, err := e.FindObject(cmd, c, text, subjectKinds()...)
+	if err != nil {
+		return err
+	}
+	f.Cluster = n.Cluster
+	switch n.Kind {
+	case wording.KindService:
+		f.Service = n.Name
+	case wording.KindJob:
+		f.Job = n.Name
+	case wording.KindCron:
+		f.Cron = n.Name
+	case wording.KindTask:
+		f.Task = n.Name
+	case wording.KindNode:
+		f.Node = n.Name
+	case wording.KindCluster:
+		f.Cluster = n.Name
+	}
+	return nil
+}
+
+func (e *eventsCommand) run(cmd *cobra.Command, args []string) error {
+	c, err := e.Connect()
+	if err != nil {
+		return err
+	}
+	if len(args) > 0 {
+		if err := e.selectSubject(cmd, c, args[0]); err != nil {
+			return err
+		}
+	}
+	if err := parseEventSubjects(e.Session, cmd, &e.options.EventFilter); err != nil {
 		return err
 	}
 	for _, t := range e.options.Types {
 		if !isEventType(t) {
 			return &session.UsageError{Command: cmd.CommandPath(), Message: unknownTypeText(t)}
 		}
-	}
-	c, err := e.Connect()
-	if err != nil {
-		return err
 	}
 	if e.options.Since > 0 && !cmd.Flags().Changed("tail") {
 		e.tail = -1
@@ -80,8 +124,8 @@ func (e *eventsCommand) run(cmd *cobra.Command, _ []string) error {
 }
 
 // parseEventSubjects reads the values of the filter flags like arguments. "web.1.0" is a task of the default cluster.
-func parseEventSubjects(cmd *cobra.Command, f *client.EventFilter) error {
-	if err := session.ParseFilterNames(cmd, &f.Cluster,
+func parseEventSubjects(sess *session.Session, cmd *cobra.Command, f *client.EventFilter) error {
+	if err := sess.ParseFilterNames(cmd, &f.Cluster,
 		session.FilterName{Kind: wording.KindService, Text: &f.Service},
 		session.FilterName{Kind: wording.KindJob, Text: &f.Job},
 		session.FilterName{Kind: wording.KindCron, Text: &f.Cron},
@@ -93,7 +137,7 @@ func parseEventSubjects(cmd *cobra.Command, f *client.EventFilter) error {
 		return nil
 	}
 	text := strings.TrimPrefix(f.Task, wording.KindTask+"/")
-	for _, id := range []string{text, cluster.DefaultCluster + "." + text} {
+	for _, id := range []string{text, cmp.Or(f.Cluster, cluster.DefaultCluster) + "." + text} {
 		if _, ok := cluster.TaskID(id).Parts(); ok {
 			f.Task = id
 			return nil

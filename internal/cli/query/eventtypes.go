@@ -14,8 +14,8 @@ func eventTypes() []string {
 		{"node", "joined joining ready suspect down draining drained contested mass-silence mass-silence-over " +
 			"pressure disk-freed disk-full forgotten released"},
 		{"node-settings", "created updated"},
-		{"task", "assigned running healthy warning failing restarted stopping permitted moving preempted " +
-			"succeeded failed rejected lost cancelled adopted record-restored record-removed"},
+		{"task", "assigned pulling pulled running healthy warning failing restarted stopping permitted moving " +
+			"preempted succeeded failed rejected lost cancelled adopted record-restored record-removed"},
 		{"service", "created updated deleted rollout-started canary-healthy promoted rollout-complete " +
 			"rollout-failed rolled-back rollout-paused rollout-resumed scaled removed"},
 		{"job", "created updated deleted succeeded failed cancelled expired removed"},

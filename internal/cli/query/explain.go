@@ -25,7 +25,7 @@ type explainCommand struct {
 func NewExplainCommand(sess *session.Session) *cobra.Command {
 	e := &explainCommand{Session: sess}
 	cmd := &cobra.Command{
-		Use:   "explain SERVICE|TASK|job/NAME",
+		Use:   "explain SERVICE|JOB|TASK",
 		Short: "Explain the state of a service, a task or a job",
 		Long: "Explain the state of a service, a task or a job, the most important reason first: what it waits for,\n" +
 			"what delays a stop, why a rollout does not continue, why a task moves away from a node with little\n" +
@@ -43,19 +43,11 @@ func NewExplainCommand(sess *session.Session) *cobra.Command {
 }
 
 func (e *explainCommand) run(cmd *cobra.Command, args []string) error {
-	text := args[0]
-	if !strings.Contains(text, "/") {
-		kind := wording.KindService
-		if strings.Contains(text, ".") { // names of services have no dot
-			kind = wording.KindTask
-		}
-		text = kind + "/" + text
-	}
-	n, err := session.ParseName(cmd, text, wording.KindService, wording.KindTask, wording.KindJob)
+	c, err := e.Connect()
 	if err != nil {
 		return err
 	}
-	c, err := e.Connect()
+	n, err := e.FindObject(cmd, c, args[0], wording.KindService, wording.KindJob, wording.KindTask)
 	if err != nil {
 		return err
 	}

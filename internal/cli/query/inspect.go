@@ -71,8 +71,8 @@ type inspectCommand struct {
 func NewInspectCommand(sess *session.Session) *cobra.Command {
 	i := &inspectCommand{Session: sess}
 	cmd := &cobra.Command{
-		Use: "inspect KIND/NAME", Short: "Print an object with everything that belongs to it", Long: inspectLong,
-		Args:              session.Arguments(1, 1, "an object, such as service/web, task/web.1.0 or definition/web@1"),
+		Use: "inspect NAME|KIND/NAME", Short: "Print an object with everything that belongs to it", Long: inspectLong,
+		Args:              session.Arguments(1, 1, "an object, such as web, task/web.1.0 or definition/web@1"),
 		ValidArgsFunction: sess.CompleteObjects(1, objectKinds()...),
 		RunE:              i.run,
 	}
@@ -83,7 +83,11 @@ func NewInspectCommand(sess *session.Session) *cobra.Command {
 }
 
 func (i *inspectCommand) run(cmd *cobra.Command, args []string) error {
-	n, err := session.ParseName(cmd, args[0], objectKinds()...)
+	c, err := i.Connect()
+	if err != nil {
+		return err
+	}
+	n, err := i.FindObject(cmd, c, args[0], objectKinds()...)
 	if err != nil {
 		return err
 	}
@@ -93,10 +97,6 @@ func (i *inspectCommand) run(cmd *cobra.Command, args []string) error {
 			Message: fmt.Sprintf("--as-written: a %s has no manifest; inspect its service, job or definition",
 				n.Kind),
 		}
-	}
-	c, err := i.Connect()
-	if err != nil {
-		return err
 	}
 	v := inspection{refs: map[cluster.Ref]bool{}}
 	if err := v.collect(cmd.Context(), c, n); err != nil {
@@ -263,7 +263,7 @@ func (v *inspection) readDefinition(ctx context.Context, c *client.Client, text 
 // listOwners adds the names of the services, jobs and crons whose definitions satisfy uses. It searches one cluster, or
 // all for "".
 func (v *inspection) listOwners(ctx context.Context, c *client.Client, in string, uses func([]cluster.Ref) bool) error {
-	all, err := fetch.ListOwners(ctx, c)
+	all, err := fetch.ListOwners(ctx, c, "")
 	if err != nil {
 		return err
 	}

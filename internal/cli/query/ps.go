@@ -48,7 +48,7 @@ func NewPsCommand(sess *session.Session) *cobra.Command {
 }
 
 func (p *psCommand) run(cmd *cobra.Command, _ []string) error {
-	if err := session.ParseTaskFilter(cmd, &p.filter); err != nil {
+	if err := p.ParseTaskFilter(cmd, &p.filter); err != nil {
 		return err
 	}
 	if states := enum.Words(reflect.TypeFor[cluster.State]()); p.filter.State != "" &&
@@ -66,7 +66,7 @@ func (p *psCommand) run(cmd *cobra.Command, _ []string) error {
 	}
 	list := fetch.CurrentTasks{Now: p.Now(), All: p.filter.All || p.filter.State != ""}
 	if p.cron != "" {
-		if list.Keep, err = madeByCron(cmd, c, p.cron); err != nil {
+		if list.Keep, err = madeByCron(p.Session, cmd, c, p.cron); err != nil {
 			return err
 		}
 	}
@@ -98,8 +98,10 @@ func (p *psCommand) run(cmd *cobra.Command, _ []string) error {
 }
 
 // madeByCron returns the condition that a task is of a job that a cron made.
-func madeByCron(cmd *cobra.Command, c *client.Client, text string) (func(api.TaskView) bool, error) {
-	n, err := session.ParseName(cmd, text, wording.KindCron)
+func madeByCron(sess *session.Session, cmd *cobra.Command, c *client.Client, text string) (func(api.TaskView) bool,
+	error,
+) {
+	n, err := sess.ParseObject(cmd, text, wording.KindCron)
 	if err != nil {
 		return nil, err
 	}

@@ -42,11 +42,11 @@ type statusCommand struct {
 func NewStatusCommand(sess *session.Session) *cobra.Command {
 	s := &statusCommand{Session: sess}
 	cmd := &cobra.Command{
-		Use:   "status [KIND/NAME]",
+		Use:   "status [NAME|KIND/NAME]",
 		Short: "Show the state of everything, problems first, or of one object",
 		Long: "Show the state of everything, problems first with their cause and the next step; or the state of one\n" +
 			"service, job, cron, task, node, pool, cluster or definition.",
-		Args:              session.Arguments(0, 1, "at most one object, such as service/web"),
+		Args:              session.Arguments(0, 1, "at most one object, such as web or node/n1"),
 		ValidArgsFunction: sess.CompleteObjects(1, objectKinds()...),
 		RunE:              s.run,
 	}
@@ -70,7 +70,7 @@ func (s *statusCommand) run(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return s.printOverview(cmd.Context(), c)
 	}
-	n, err := session.ParseName(cmd, args[0], objectKinds()...)
+	n, err := s.FindObject(cmd, c, args[0], objectKinds()...)
 	if err != nil {
 		return err
 	}
@@ -159,7 +159,7 @@ func printDefinition(ctx context.Context, sess *session.Session, c *client.Clien
 // printOverview prints the state of the whole fleet, with the services, jobs and crons that have the labels.
 func (s *statusCommand) printOverview(ctx context.Context, c *client.Client) error {
 	sess := s.Session
-	all, err := fetch.ReadOverview(ctx, c)
+	all, err := fetch.ReadOverview(ctx, c, sess.ChosenCluster())
 	if err != nil {
 		return err
 	}
@@ -218,12 +218,14 @@ func printTarget(sess *session.Session) error {
 	if err != nil {
 		return err
 	}
-	addresses := strings.Join(to.Addresses, ",")
-	if to.Name == "" {
-		sess.Messagef("server: %s", addresses)
-	} else {
-		sess.Messagef("server: %s (context %s)", addresses, to.Name)
+	text := "server: " + strings.Join(to.Addresses, ",")
+	if to.Name != "" {
+		text += " (context " + to.Name + ")"
 	}
+	if in := sess.ChosenCluster(); in != "" {
+		text += ", cluster: " + in
+	}
+	sess.Messagef("%s", text)
 	return nil
 }
 

@@ -54,7 +54,6 @@ func NewRebalanceCommand(sess *session.Session) *cobra.Command {
 		RunE: o.run,
 	}
 	o.register(cmd)
-	sess.CompleteFlags(cmd, map[string]string{"cluster": wording.KindCluster})
 	cmd.AddCommand(newRebalanceStatusCommand(sess), newRebalanceCancelCommand(sess), newRebalanceListCommand(sess))
 	return cmd
 }
@@ -71,7 +70,7 @@ func (o *rebalanceCommand) run(cmd *cobra.Command, args []string) error {
 	if o.undo {
 		return o.reverse(cmd.Context(), c, id)
 	}
-	o.Max, o.Settle = &o.maxMoves, &o.minAge
+	o.RebalanceOptions.Cluster, o.Max, o.Settle = o.ChosenCluster(), &o.maxMoves, &o.minAge
 	v, err := c.Rebalance(cmd.Context(), o.RebalanceOptions)
 	if err != nil {
 		return err
@@ -84,7 +83,6 @@ func (o *rebalanceCommand) run(cmd *cobra.Command, args []string) error {
 
 func (o *rebalanceCommand) register(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&o.Cluster, "cluster", "", "move only tasks of this `cluster`")
 	f.BoolVar(&o.dry, "dry-run", false, "show the moves and change nothing; the default without --apply and --undo")
 	f.BoolVar(&o.apply, "apply", false, "carry out the moves")
 	f.BoolVar(&o.undo, "undo", false, "reverse the moves of the last rebalancing, or of the one with that ID")

@@ -66,7 +66,7 @@ func newReservationCreateCommand(sess *session.Session) *cobra.Command {
 	f.DurationVar(&o.duration, "for", 0, "duration, instead of --until")
 	f.DurationVar(&o.lead, "lead", 0, "how long before the begin the nodes refuse tasks that would not end in "+
 		"time (default 1h)")
-	f.StringSliceVar(&o.Clusters, "cluster", nil, "for tasks of this `cluster`; may be given more than once")
+	f.StringSliceVarP(&o.Clusters, "cluster", "n", nil, "for tasks of this `cluster`; may be given more than once")
 	sess.CompleteFlags(cmd, map[string]string{"cluster": wording.KindCluster})
 	f.StringArrayVar(&o.labels, "label", nil,
 		"for services and jobs with this label, as `key=value`; may be given more than once")

@@ -18,7 +18,6 @@ import (
 	"github.com/berthd/berth/internal/cli/output"
 	"github.com/berthd/berth/internal/cli/session"
 	"github.com/berthd/berth/internal/cluster"
-	"github.com/berthd/berth/internal/wording"
 )
 
 // NewSecretCommand returns the command `berth secret`.
@@ -37,9 +36,9 @@ func NewSecretCommand(sess *session.Session) *cobra.Command {
 // secretSetCommand is `berth secret set`.
 type secretSetCommand struct {
 	*session.Session
-	request             api.SecretWrite
-	cluster, file, kind string
-	keepNewline         bool
+	request     api.SecretWrite
+	file, kind  string
+	keepNewline bool
 }
 
 func newSecretSetCommand(sess *session.Session) *cobra.Command {
@@ -55,7 +54,6 @@ func newSecretSetCommand(sess *session.Session) *cobra.Command {
 		Args: session.Arguments(1, 1, "a name for the secret"),
 		RunE: s.run,
 	}
-	sess.AddClusterFlag(cmd, &s.cluster)
 	f := cmd.Flags()
 	f.StringVar(&s.file, "file", "", "`FILE` with the value; default standard input")
 	f.BoolVar(&s.keepNewline, "keep-newline", false, "keep a newline at the end of the value")
@@ -79,7 +77,7 @@ func (s *secretSetCommand) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	v, err := c.PutSecret(cmd.Context(), s.cluster, args[0], s.request, client.Condition{})
+	v, err := c.PutSecret(cmd.Context(), s.ClusterOfChange(), args[0], s.request, client.Condition{})
 	if err != nil {
 		return err
 	}
@@ -120,27 +118,21 @@ func readSecretValue(sess *session.Session, cmd *cobra.Command, file string) ([]
 }
 
 // secretLsCommand is `berth secret ls`.
-type secretLsCommand struct {
-	*session.Session
-	cluster string
-}
+type secretLsCommand struct{ *session.Session }
 
 func newSecretLsCommand(sess *session.Session) *cobra.Command {
-	s := &secretLsCommand{Session: sess}
-	cmd := &cobra.Command{
+	s := &secretLsCommand{sess}
+	return &cobra.Command{
 		Use: "ls", Aliases: []string{"list"}, Short: "List secrets, without their values",
 		Args: session.Arguments(0, 0, ""),
 		RunE: sess.WithClient(s.run),
 	}
-	cmd.Flags().StringVar(&s.cluster, "cluster", "", "only secrets of this `cluster`")
-	sess.CompleteFlags(cmd, map[string]string{"cluster": wording.KindCluster})
-	return cmd
 }
 
 func (s *secretLsCommand) run(ctx context.Context, c *client.Client, _ []string) error {
 	all, _, err := client.All(ctx, client.ListOptions{},
 		func(ctx context.Context, o client.ListOptions) (api.Page[api.SecretView], error) {
-			return c.Secrets(ctx, s.cluster, o)
+			return c.Secrets(ctx, s.ChosenCluster(), o)
 		})
 	if err != nil {
 		return err
@@ -166,8 +158,7 @@ func (s *secretLsCommand) table(all []api.SecretView) output.Table {
 // secretRmCommand is `berth secret rm`.
 type secretRmCommand struct {
 	*session.Session
-	cluster string
-	force   bool
+	force bool
 }
 
 func newSecretRmCommand(sess *session.Session) *cobra.Command {
@@ -180,23 +171,23 @@ func newSecretRmCommand(sess *session.Session) *cobra.Command {
 			"this name exists again.",
 		RunE: sess.WithClient(s.run),
 	}
-	sess.AddClusterFlag(cmd, &s.cluster)
 	cmd.Flags().BoolVar(&s.force, "force", false, "delete even a secret that is in use")
 	return cmd
 }
 
 func (s *secretRmCommand) run(ctx context.Context, c *client.Client, args []string) error {
+	in := s.ClusterOfChange()
 	for _, name := range args {
-		err := c.DeleteSecret(ctx, s.cluster, name, s.force, client.Condition{})
+		err := c.DeleteSecret(ctx, in, name, s.force, client.Condition{})
 		if !s.force {
 			err = session.HintOn(err, http.StatusConflict, "--force deletes it anyway.")
 		}
 		if err != nil {
 			return session.HintOn(err, http.StatusNotFound,
-				"'berth secret ls' lists the existing secrets; --cluster names another cluster.")
+				"'berth secret ls' lists the existing secrets; -n names another cluster.")
 		}
 		if !s.WantsData() {
-			s.Printf("secret %s of cluster %s is deleted", name, s.cluster)
+			s.Printf("secret %s of cluster %s is deleted", name, in)
 		}
 	}
 	return nil

@@ -55,6 +55,11 @@ func (v *volumeListCommand) run(ctx context.Context, c *client.Client, _ []strin
 	if err != nil {
 		return err
 	}
+	if in := v.ChosenCluster(); in != "" {
+		reply.Items = slices.DeleteFunc(reply.Items, func(item api.VolumeView) bool {
+			return item.Name != "" && !strings.HasPrefix(item.Name, in+"/")
+		})
+	}
 	return printVolumes(v.Session, reply)
 }
 

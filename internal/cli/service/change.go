@@ -28,18 +28,18 @@ type changeCommand struct {
 func newChangeCommand(ch *changeCommand) *cobra.Command {
 	return &cobra.Command{
 		Use: ch.use, Short: ch.short, Long: ch.long,
-		Args:              session.Arguments(1, 1, "one object, such as "+ch.kinds[0]+"/web"),
+		Args:              session.Arguments(1, 1, "one object, such as web or "+ch.kinds[0]+"/web"),
 		ValidArgsFunction: ch.CompleteNames(ch.kinds...),
 		RunE:              ch.run,
 	}
 }
 
 func (ch *changeCommand) run(cmd *cobra.Command, args []string) error {
-	n, err := session.ParseName(cmd, args[0], ch.kinds...)
+	c, err := ch.Connect()
 	if err != nil {
 		return err
 	}
-	c, err := ch.Connect()
+	n, err := ch.FindObject(cmd, c, args[0], ch.kinds...)
 	if err != nil {
 		return err
 	}
@@ -56,22 +56,66 @@ func (ch *changeCommand) run(cmd *cobra.Command, args []string) error {
 	return ch.afterDone(cmd.Context(), c, n)
 }
 
+// workCommand is a command whose change is work for the control plane: stop, start and restart. It waits for the end of
+// the work.
+type workCommand struct {
+	*session.Session
+	detach bool
+	target *wait.Target // what the change makes, nil if there is nothing to wait for
+	what   string       // what continues after an interrupt
+}
+
+// newWorkCommand returns the command of a change that is waited for.
+func newWorkCommand(w *workCommand, ch *changeCommand) *cobra.Command {
+	ch.Session, ch.afterDone = w.Session, w.await
+	cmd := newChangeCommand(ch)
+	session.AddDetachFlag(cmd, &w.detach)
+	return cmd
+}
+
+func (w *workCommand) await(ctx context.Context, c *client.Client, _ session.Name) error {
+	if w.detach || w.target == nil {
+		return nil
+	}
+	waiter := wait.Waiter{Session: w.Session, Client: c, Targets: []*wait.Target{w.target}}
+	return waiter.Await(ctx, w.what+" continues. See 'berth status "+w.target.Name.String()+"'.")
+}
+
+// expect sets the target of a change of an object with this revision. If the change is none, the revision stays.
+func (w *workCommand) expect(n session.Name, revision uint64, isChange, stop bool) {
+	if isChange {
+		revision++ // of the change, at least
+	}
+	w.target = &wait.Target{Name: n, Revision: revision, Stop: stop}
+}
+
 // NewStopCommand returns the command `berth stop`.
 func NewStopCommand(sess *session.Session) *cobra.Command {
-	return newChangeCommand(&changeCommand{
-		Session: sess,
-		use:     "stop service/NAME|job/NAME|cron/NAME",
-		short:   "Stop a service's tasks, cancel a job, or suspend a cron",
-		long: "Stop a service's tasks and keep its settings ('berth start' runs it again), cancel a job, or suspend\n" +
-			"a cron. A suspended cron creates no jobs until it is started again; its existing jobs continue.",
+	w := &workCommand{Session: sess, what: "the stop"}
+	return newWorkCommand(w, &changeCommand{
+		use:   "stop SERVICE|JOB|CRON",
+		short: "Stop a service's tasks, cancel a job, or suspend a cron",
+		long: "Stop a service's tasks and keep its settings ('berth start' runs it again), or cancel a job, and\n" +
+			"wait until none of its tasks runs; or suspend a cron. A suspended cron creates no jobs until it is\n" +
+			"started again; its existing jobs continue. An interrupt ends only the wait.",
 		kinds: []string{wording.KindService, wording.KindJob, wording.KindCron},
 		do: func(ctx context.Context, c *client.Client, n session.Name) error {
 			switch n.Kind {
 			case wording.KindJob:
+				v, err := c.Job(ctx, n.Cluster, n.Name)
+				if err != nil {
+					return err
+				}
+				w.expect(n, v.Revision, !v.Cancelled, true)
 				return c.StopJob(ctx, n.Cluster, n.Name)
 			case wording.KindCron:
 				return c.SuspendCron(ctx, n.Cluster, n.Name, client.Condition{})
 			}
+			v, err := c.Service(ctx, n.Cluster, n.Name)
+			if err != nil {
+				return err
+			}
+			w.expect(n, v.Revision, !v.Stopped, true)
 			return c.StopService(ctx, n.Cluster, n.Name)
 		},
 		doneText: "stopping %s",
@@ -80,62 +124,55 @@ func NewStopCommand(sess *session.Session) *cobra.Command {
 
 // NewStartCommand returns the command `berth start`.
 func NewStartCommand(sess *session.Session) *cobra.Command {
-	return newChangeCommand(&changeCommand{
-		Session: sess,
-		use:     "start service/NAME|cron/NAME", short: "Run a stopped service again, or resume a suspended cron",
+	w := &workCommand{Session: sess, what: "the start"}
+	return newWorkCommand(w, &changeCommand{
+		use: "start SERVICE|CRON", short: "Run a stopped service again, or resume a suspended cron",
+		long: "Run the tasks of a stopped service again and wait until they are healthy, as 'berth run' does; or\n" +
+			"resume a suspended cron. Exit code 1: the service is not healthy. An interrupt ends only the wait.",
 		kinds: []string{wording.KindService, wording.KindCron},
 		do: func(ctx context.Context, c *client.Client, n session.Name) error {
 			if n.Kind == wording.KindCron {
 				return c.ResumeCron(ctx, n.Cluster, n.Name, client.Condition{})
 			}
+			v, err := c.Service(ctx, n.Cluster, n.Name)
+			if err != nil {
+				return err
+			}
+			w.expect(n, v.Revision, v.Stopped, false)
 			return c.StartService(ctx, n.Cluster, n.Name)
 		},
 		doneText: "starting %s",
 	})
 }
 
-// restartCommand is `berth restart`.
-type restartCommand struct {
-	*session.Session
-	detach        bool
-	minGeneration uint64 // the generation that the restart makes
-}
-
 // NewRestartCommand returns the command `berth restart`.
 func NewRestartCommand(sess *session.Session) *cobra.Command {
-	r := &restartCommand{Session: sess}
-	cmd := newChangeCommand(&changeCommand{
-		Session: sess,
-		use:     "restart service/NAME|job/NAME", short: "Replace all tasks of a service, or run a job again",
+	w := &workCommand{Session: sess, what: "the restart"}
+	return newWorkCommand(w, &changeCommand{
+		use: "restart SERVICE|JOB", short: "Replace all tasks of a service, or run a job again",
 		long: "Replace every task of a service, as a rollout does and according to its update policy, and wait for\n" +
-			"the end; or run a job again, without waiting. Exit code 1: the rollout failed. An interrupt ends\n" +
-			"only the wait.",
-		kinds:     []string{wording.KindService, wording.KindJob},
-		do:        r.change,
-		doneText:  "restarting %s",
-		afterDone: r.await,
+			"the end; or run a job again and wait until it has succeeded. Exit code 1: the rollout or the job\n" +
+			"failed. An interrupt ends only the wait.",
+		kinds: []string{wording.KindService, wording.KindJob},
+		do: func(ctx context.Context, c *client.Client, n session.Name) error {
+			if n.Kind == wording.KindJob {
+				v, err := c.Job(ctx, n.Cluster, n.Name)
+				if err != nil {
+					return err
+				}
+				w.expect(n, v.Revision, true, false)
+				return c.RestartJob(ctx, n.Cluster, n.Name)
+			}
+			v, err := c.Service(ctx, n.Cluster, n.Name)
+			if err != nil {
+				return err
+			}
+			w.expect(n, v.Revision, true, false)
+			w.target.MinGeneration = v.Generation + 1
+			return c.RestartService(ctx, n.Cluster, n.Name)
+		},
+		doneText: "restarting %s",
 	})
-	session.AddDetachFlag(cmd, &r.detach)
-	return cmd
-}
-
-func (r *restartCommand) change(ctx context.Context, c *client.Client, n session.Name) error {
-	if n.Kind == wording.KindJob {
-		return c.RestartJob(ctx, n.Cluster, n.Name)
-	}
-	v, err := c.Service(ctx, n.Cluster, n.Name)
-	if err != nil {
-		return err
-	}
-	r.minGeneration = v.Generation + 1
-	return c.RestartService(ctx, n.Cluster, n.Name)
-}
-
-func (r *restartCommand) await(ctx context.Context, c *client.Client, n session.Name) error {
-	if r.detach || n.Kind == wording.KindJob {
-		return nil
-	}
-	return wait.AwaitService(ctx, r.Session, c, &wait.Target{Name: n, MinGeneration: r.minGeneration})
 }
 
 // Delete requests the deletion of an object.
@@ -167,7 +204,7 @@ func AwaitDeleted(ctx context.Context, sess *session.Session, c *client.Client, 
 	}
 	if err := loop.Run(ctx); err != nil {
 		if ctx.Err() != nil {
-			sess.Messagef("Stopped waiting; the deletion continues.")
+			sess.Messagef("Stopped waiting; the deletion continues. See 'berth status %s'.", n)
 		}
 		return err
 	}

@@ -46,7 +46,7 @@ func (l *cronListCommand) run(cmd *cobra.Command, _ []string) error {
 	if err != nil {
 		return err
 	}
-	crons, err := session.ListCrons(cmd.Context(), c, "")
+	crons, err := session.ListCrons(cmd.Context(), c, l.ChosenCluster())
 	if err != nil {
 		return err
 	}
@@ -100,10 +100,10 @@ func cronCommand(sess *session.Session, use, short, long string,
 ) *cobra.Command {
 	return &cobra.Command{
 		Use: use + " CRON", Short: short, Long: long,
-		Args:              session.Arguments(1, 1, "a cron, such as backup or cron/prod/backup"),
+		Args:              session.Arguments(1, 1, "a cron, such as backup or prod/backup"),
 		ValidArgsFunction: sess.CompleteNames(wording.KindCron),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			n, err := session.ParseName(cmd, args[0], wording.KindCron)
+			n, err := sess.ParseObject(cmd, args[0], wording.KindCron)
 			if err != nil {
 				return err
 			}
@@ -162,7 +162,7 @@ func CronTable(sess *session.Session, crons []api.CronView) output.Table {
 		if at := session.NextMoment(v); !at.IsZero() {
 			next = momentText(sess, v, at)
 		}
-		t.Add(session.CronName(v).WithoutKind(), string(s.State), strings.Join(v.Schedules, "; "), v.Zone, next, s.Job,
+		t.Add(session.CronName(v).Argument(), string(s.State), strings.Join(v.Schedules, "; "), v.Zone, next, s.Job,
 			sess.Age(s.Made),
 			output.FormatAbove(len(s.Running), 0),
 			output.FormatAbove(s.Succeeded, 0), output.FormatAbove(s.Failed, 0), string(v.Concurrency),
@@ -244,7 +244,7 @@ func historyTable(jobs []api.JobView) output.Table {
 		if !j.Status.Finished.IsZero() {
 			took = wording.Span(j.Status.Finished.Sub(j.Created))
 		}
-		t.Add(session.Name{Kind: wording.KindJob, Cluster: j.Cluster, Name: j.Name}.WithoutKind(),
+		t.Add(wording.Argument(j.Cluster, j.Name),
 			string(j.Status.State), moment,
 			late,
 			output.Share(strconv.Itoa(j.Status.Succeeded), strconv.Itoa(j.Status.Total)), took,

@@ -37,10 +37,10 @@ func serviceCommand(sess *session.Session, use, short, long string,
 ) *cobra.Command {
 	return &cobra.Command{
 		Use: use + " SERVICE", Short: short, Long: long,
-		Args:              session.Arguments(1, 1, "a service, such as web or service/prod/web"),
+		Args:              session.Arguments(1, 1, "a service, such as web or prod/web"),
 		ValidArgsFunction: sess.CompleteNames(wording.KindService),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			n, err := session.ParseName(cmd, args[0], wording.KindService)
+			n, err := sess.ParseObject(cmd, args[0], wording.KindService)
 			if err != nil {
 				return err
 			}
@@ -151,7 +151,7 @@ func watchRollout(ctx context.Context, sess *session.Session, c *client.Client, 
 	w := wait.Waiter{Session: sess, Client: c, Targets: []*wait.Target{t}}
 	if err := w.Wait(ctx); err != nil {
 		if ctx.Err() != nil {
-			sess.Messagef("Stopped watching; the rollout continues.")
+			sess.Messagef("Stopped watching; the rollout continues. See 'berth rollout status %s'.", t.Name.Argument())
 		}
 		return err
 	}
@@ -175,12 +175,31 @@ func newRolloutPauseCommand(sess *session.Session) *cobra.Command {
 		})
 }
 
+// rolloutResumeCommand is `berth rollout resume`.
+type rolloutResumeCommand struct {
+	*session.Session
+	detach bool
+}
+
 func newRolloutResumeCommand(sess *session.Session) *cobra.Command {
-	return serviceCommand(sess, "resume", "Resume a paused rollout", "",
-		func(ctx context.Context, c *client.Client, v api.ServiceView) error {
-			r, err := c.ResumeRollout(ctx, v.Cluster, v.Name, client.Condition{})
-			return printRolloutChange(sess, r, err, "is resumed")
-		})
+	r := &rolloutResumeCommand{Session: sess}
+	cmd := serviceCommand(sess, "resume", "Resume a paused rollout",
+		"Resume a paused rollout and wait for its end, as 'berth run' does. An interrupt ends only the wait.", r.run)
+	session.AddDetachFlag(cmd, &r.detach)
+	return cmd
+}
+
+func (r *rolloutResumeCommand) run(ctx context.Context, c *client.Client, v api.ServiceView) error {
+	t := &wait.Target{Name: session.ServiceName(v), Revision: v.Revision, MinGeneration: v.Generation}
+	if v.Rollout.Paused {
+		t.Revision++ // the write of the change, at least
+	}
+	reply, err := c.ResumeRollout(ctx, v.Cluster, v.Name, client.Condition{})
+	if err != nil || r.detach {
+		return printRolloutChange(r.Session, reply, err, "is resumed")
+	}
+	r.Messagef("%s: is resumed, %s", t.Name, tables.HealthyByVersion(reply.Versions))
+	return wait.AwaitService(ctx, r.Session, c, t)
 }
 
 // printRolloutChange prints what was done to a rollout.
@@ -350,7 +369,7 @@ func printRollout(sess *session.Session, v api.RolloutView, back *api.VersionVie
 	head := output.Table{StateColumn: 1, Titles: []string{
 		"SERVICE", "STATE", "DEFINITION", "GENERATION>", "AGE>", "MESSAGE",
 	}}
-	head.Add(n.WithoutKind(), state, v.Definition.String(), fmt.Sprint(v.Generation), sess.Age(v.Started),
+	head.Add(n.Argument(), state, v.Definition.String(), fmt.Sprint(v.Generation), sess.Age(v.Started),
 		wording.ShortTasks(wording.OneLine(v.Message)))
 	if err := sess.PrintTable(head); err != nil {
 		return err

@@ -13,6 +13,7 @@ import (
 	"github.com/berthd/berth/api/client"
 	"github.com/berthd/berth/internal/cli/output"
 	"github.com/berthd/berth/internal/cli/session"
+	"github.com/berthd/berth/internal/cli/wait"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/wording"
 )
@@ -28,6 +29,7 @@ type scaleCommand struct {
 	*session.Session
 	request     scaleRequest
 	least, most int
+	detach      bool
 }
 
 // NewScaleCommand returns the command `berth scale`.
@@ -36,9 +38,10 @@ func NewScaleCommand(sess *session.Session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "scale SERVICE [COUNT]",
 		Short: "Set the count or the scaling bounds of a service, or show its scaling",
-		Long: "Set the number of tasks of a service, or the bounds of its scaling. With a service alone, show the\n" +
-			"count, the targets with their last measurements, and the last changes. After a change of the count,\n" +
-			"scaling continues from the new count. --suspend keeps the count until --resume.",
+		Long: "Set the number of tasks of a service and wait until they are healthy, as 'berth run' does, or set\n" +
+			"the bounds of its scaling. With a service alone, show the count, the targets with their last\n" +
+			"measurements, and the last changes. After a change of the count, scaling continues from the new\n" +
+			"count. --suspend keeps the count until --resume. An interrupt ends only the wait.",
 		Args:              session.Arguments(1, 2, "a service and a count, such as web 3"),
 		ValidArgsFunction: sess.CompleteNames(wording.KindService),
 		RunE:              s.run,
@@ -47,6 +50,7 @@ func NewScaleCommand(sess *session.Session) *cobra.Command {
 	cmd.Flags().IntVar(&s.most, "max", 0, "upper bound of the `count` for scaling")
 	cmd.Flags().BoolVar(&s.request.suspend, "suspend", false, "suspend scaling: the count stays")
 	cmd.Flags().BoolVar(&s.request.resume, "resume", false, "resume scaling")
+	session.AddDetachFlag(cmd, &s.detach)
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		// The flag parser takes a negative count for a flag.
 		if _, text, ok := strings.Cut(err.Error(), " in -"); ok && strings.Trim(text, "0123456789") == "" {
@@ -58,7 +62,7 @@ func NewScaleCommand(sess *session.Session) *cobra.Command {
 }
 
 func (s *scaleCommand) run(cmd *cobra.Command, args []string) error {
-	n, err := session.ParseName(cmd, args[0], wording.KindService)
+	n, err := s.ParseObject(cmd, args[0], wording.KindService)
 	if err != nil {
 		return err
 	}
@@ -76,7 +80,15 @@ func (s *scaleCommand) run(cmd *cobra.Command, args []string) error {
 	if s.request == (scaleRequest{}) {
 		return printScale(cmd.Context(), s.Session, c, v)
 	}
-	return applyScale(cmd.Context(), s.Session, c, v, s.request)
+	if err := applyScale(cmd.Context(), s.Session, c, v, s.request); err != nil || s.request.Count == nil || s.detach {
+		return err
+	}
+	t := &wait.Target{Name: session.ServiceName(v), Revision: v.Revision}
+	if v.Count != *s.request.Count {
+		t.Revision++ // the write of the count, at least
+	}
+	w := wait.Waiter{Session: s.Session, Client: c, Targets: []*wait.Target{t}}
+	return w.Await(cmd.Context(), "the change continues. See 'berth status "+t.Name.String()+"'.")
 }
 
 func countFault(text string) string {
@@ -172,7 +184,7 @@ func printScale(ctx context.Context, sess *session.Session, c *client.Client, v 
 		how = "by scaling"
 	}
 	head := output.Table{Titles: []string{"SERVICE", "COUNT>", "RUNNING>", "HEALTHY>", "BOUNDS", "SCALED", "MESSAGE"}}
-	head.Add(session.ServiceName(v).WithoutKind(), strconv.Itoa(s.Count), strconv.Itoa(s.Running),
+	head.Add(session.ServiceName(v).Argument(), strconv.Itoa(s.Count), strconv.Itoa(s.Running),
 		strconv.Itoa(s.Healthy),
 		bounds,
 		how, wording.OneLine(s.Message))

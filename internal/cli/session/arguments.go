@@ -67,12 +67,6 @@ func HideDefaults(cmd *cobra.Command, names ...string) {
 	}
 }
 
-// AddClusterFlag adds the flag that names the cluster of a secret.
-func (s *Session) AddClusterFlag(cmd *cobra.Command, in *string) {
-	cmd.Flags().StringVar(in, "cluster", cluster.DefaultCluster, "the `cluster` of the secret")
-	s.CompleteFlags(cmd, map[string]string{"cluster": wording.KindCluster})
-}
-
 // AddDetachFlag adds the flag of a command that returns without a wait.
 func AddDetachFlag(cmd *cobra.Command, detach *bool) {
 	cmd.Flags().BoolVarP(detach, "detach", "d", false, "do not wait")
@@ -83,14 +77,12 @@ func AddWatchFlag(cmd *cobra.Command, watch *bool) {
 	cmd.Flags().BoolVarP(watch, "watch", "w", false, "show progress until it has ended")
 }
 
-// AddTaskFilterFlags adds the flags that select tasks by their cluster, owner and node.
+// AddTaskFilterFlags adds the flags that select tasks by their owner and node. ParseTaskFilter sets the cluster.
 func (s *Session) AddTaskFilterFlags(cmd *cobra.Command, f *client.TaskFilter) {
-	cmd.Flags().StringVar(&f.Cluster, "cluster", "", "only tasks of this `cluster`")
 	cmd.Flags().StringVar(&f.Service, "service", "", "only tasks of this `service`")
 	cmd.Flags().StringVar(&f.Job, "job", "", "only tasks of this `job`")
 	cmd.Flags().StringVar(&f.Node, "node", "", "only tasks on this `node`")
 	s.CompleteFlags(cmd, map[string]string{
-		"cluster": wording.KindCluster, "service": wording.KindService, "job": wording.KindJob,
-		"node": wording.KindNode,
+		"service": wording.KindService, "job": wording.KindJob, "node": wording.KindNode,
 	})
 }

@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -31,9 +32,10 @@ const (
 func (s *Session) CompleteNames(kinds ...string) cobra.CompletionFunc {
 	return s.CompleteWith(1, func(ctx context.Context, c *client.Client, text string) []string {
 		if len(kinds) > 1 {
-			return listArguments(ctx, c, kinds)
+			return append(listArguments(ctx, c, kinds), s.listBareNames(ctx, c, kinds, text)...)
 		}
-		if plain := listPlainNames(ctx, c, kinds[0]); len(matchingNames(plain, text)) > 0 ||
+		plain := append(listPlainNames(ctx, c, kinds[0]), s.listBareNames(ctx, c, kinds, text)...)
+		if len(matchingNames(plain, text)) > 0 ||
 			!strings.HasPrefix(kinds[0]+"/", text) && !strings.Contains(text, "/") {
 			return plain
 		}
@@ -43,8 +45,8 @@ func (s *Session) CompleteNames(kinds ...string) cobra.CompletionFunc {
 
 // CompleteObjects completes all arguments with KIND/NAME of the kinds, including tasks and nodes.
 func (s *Session) CompleteObjects(most int, kinds ...string) cobra.CompletionFunc {
-	return s.CompleteWith(most, func(ctx context.Context, c *client.Client, _ string) []string {
-		var names []string
+	return s.CompleteWith(most, func(ctx context.Context, c *client.Client, text string) []string {
+		names := s.listBareNames(ctx, c, kinds, text)
 		for _, kind := range kinds {
 			for _, n := range listNames(ctx, c, kind) {
 				names = append(names, n.String())
@@ -149,6 +151,27 @@ func listArguments(ctx context.Context, c *client.Client, kinds []string) []stri
 		}
 	}
 	return names
+}
+
+// listBareNames returns the names of services, jobs and crons of the current cluster that need no kind. It returns none
+// for an empty text, where the references suffice, and for the beginning of a reference.
+func (s *Session) listBareNames(ctx context.Context, c *client.Client, kinds []string, text string) []string {
+	if text == "" || strings.Contains(text, "/") {
+		return nil
+	}
+	in := s.CurrentCluster()
+	count := map[string]int{}
+	for _, kind := range kinds {
+		if !isOwned(kind) {
+			continue
+		}
+		for _, n := range listNames(ctx, c, kind) {
+			if in == "" || n.Cluster == in {
+				count[n.Name]++
+			}
+		}
+	}
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(count)), func(name string) bool { return count[name] > 1 })
 }
 
 // listPlainNames returns names for a command of one kind.

@@ -6,6 +6,8 @@ import (
 	"crypto/tls"
 	"fmt"
 	"io/fs"
+	"net/netip"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -49,6 +51,11 @@ func (s *Session) ConnectTo(to Target) (*client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
+	if token != "" {
+		if err := CheckProtected(to.Addresses); err != nil {
+			return nil, err
+		}
+	}
 	trust, err := s.findTrust(to)
 	if err != nil {
 		return nil, err
@@ -60,6 +67,26 @@ func (s *Session) ConnectTo(to Target) (*client.Client, error) {
 		return nil, &UsageError{"berth", err.Error()}
 	}
 	return c, nil
+}
+
+// CheckProtected refuses addresses of other machines over http, because a token would cross the network unprotected.
+func CheckProtected(addresses []string) error {
+	for _, a := range addresses {
+		u, err := url.Parse(a)
+		if err != nil || u.Scheme != "http" {
+			continue
+		}
+		host := u.Hostname()
+		if ip, err := netip.ParseAddr(host); host == "localhost" || err == nil && ip.Unmap().IsLoopback() {
+			continue
+		}
+		return &hinted.Error{
+			Err: fmt.Errorf("%s: no token is sent over http to another machine, where the network could read it", a),
+			Hint: "Use the server's https address (port 7071) with --ca-hash, or a tunnel: 'ssh -L " +
+				"7373:127.0.0.1:7373 " + host + "' and http://127.0.0.1:7373.",
+		}
+	}
+	return nil
 }
 
 // WithClient returns the action of a command that first connects to a server.

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,40 +22,37 @@ type FilterName struct {
 	Text *string
 }
 
-// ParseFilterNames reads the values of filter flags like arguments: "prod/web" and "service/prod/web" also set the
-// cluster. Empty values are left alone.
-func ParseFilterNames(cmd *cobra.Command, cluster *string, names ...FilterName) error {
+// ParseFilterNames reads the values of filter flags like arguments, and sets the cluster of the filter: that of a
+// reference such as "prod/web", else the chosen one. Empty values are left alone.
+func (s *Session) ParseFilterNames(cmd *cobra.Command, in *string, names ...FilterName) error {
 	for _, flag := range names {
-		text := *flag.Text
-		if text == "" {
+		if *flag.Text == "" {
 			continue
 		}
-		if strings.Count(text, "/") == 1 && ParseKind(text[:strings.Index(text, "/")]) == "" {
-			text = flag.Kind + "/" + text
-		}
-		n, err := ParseName(cmd, text, flag.Kind)
+		n, err := ParseName(cmd, *flag.Text, flag.Kind)
 		if err != nil {
 			return fmt.Errorf("--%s: %w", flag.Kind, err)
 		}
 		*flag.Text = n.Name
-		switch {
-		case n.Cluster == "":
-		case *cluster != "" && *cluster != n.Cluster:
+		if n.Cluster == "" {
+			continue
+		}
+		if other := cmp.Or(*in, s.Cluster); other != "" && other != n.Cluster {
 			return &UsageError{
 				cmd.CommandPath(),
-				fmt.Sprintf("--%s names cluster %s, and --cluster %s: leave one of them out", flag.Kind, n.Cluster,
-					*cluster),
+				fmt.Sprintf("--%s names cluster %s, and another flag cluster %s: leave one of them out", flag.Kind,
+					n.Cluster, other),
 			}
-		default:
-			*cluster = n.Cluster
 		}
+		*in = n.Cluster
 	}
+	*in = cmp.Or(*in, s.ChosenCluster())
 	return nil
 }
 
 // ParseTaskFilter reads the names of a filter of tasks, see ParseFilterNames.
-func ParseTaskFilter(cmd *cobra.Command, f *client.TaskFilter) error {
-	return ParseFilterNames(cmd, &f.Cluster, FilterName{wording.KindService, &f.Service},
+func (s *Session) ParseTaskFilter(cmd *cobra.Command, f *client.TaskFilter) error {
+	return s.ParseFilterNames(cmd, &f.Cluster, FilterName{wording.KindService, &f.Service},
 		FilterName{wording.KindJob, &f.Job}, FilterName{wording.KindNode, &f.Node})
 }
 

@@ -50,46 +50,88 @@ func ServerRank(v api.ServerView) int {
 	return slices.Index([]api.ServerState{api.ServerDown, api.ServerUnknown, api.ServerJoining, api.ServerUp}, v.State)
 }
 
-// Name is an argument KIND/NAME or KIND/CLUSTER/NAME.
+// Name is a reference to an object, [CLUSTER/]KIND/NAME.
 type Name struct {
 	Kind    string
 	Cluster string // "" for any
 	Name    string
 }
 
-// String returns the argument KIND/NAME or KIND/CLUSTER/NAME.
+// String returns the reference. It names the cluster unless it is the default one.
 func (n Name) String() string { return wording.Object(n.Kind, n.Cluster, n.Name) }
 
-// WithoutKind returns the name without its kind, for tables of one kind.
-func (n Name) WithoutKind() string { return strings.TrimPrefix(n.String(), n.Kind+"/") }
+// Argument returns the name for a command or a table of one kind: [CLUSTER/]NAME.
+func (n Name) Argument() string { return wording.Argument(n.Cluster, n.Name) }
 
-// ParseName parses an argument of one of the kinds. For a single kind the argument may omit it.
-func ParseName(cmd *cobra.Command, text string, kinds ...string) (Name, error) {
+// isOwned reports whether objects of a kind belong to a cluster and are named in it.
+func isOwned(kind string) bool {
+	return kind == wording.KindService || kind == wording.KindJob || kind == wording.KindCron
+}
+
+// ParseName parses an argument of one kind: a reference, or a name without its kind. The cluster stays empty if the
+// argument has none.
+func ParseName(cmd *cobra.Command, text, kind string) (Name, error) {
+	n, err := parseReference(cmd, text, kind)
+	n.Kind = kind
+	return n, err
+}
+
+// ParseObject parses an argument like ParseName. A name without a cluster gets the current one.
+func (s *Session) ParseObject(cmd *cobra.Command, text, kind string) (Name, error) {
+	n, err := ParseName(cmd, text, kind)
+	return s.complete(n), err
+}
+
+// complete sets the current cluster in a name that needs one and has none. The id of a task gets it too, unless it is
+// the default one.
+func (s *Session) complete(n Name) Name {
+	if n.Cluster == "" && (n.Kind == "" || isOwned(n.Kind)) {
+		n.Cluster = s.CurrentCluster()
+	}
+	if n.Kind == wording.KindTask {
+		if id, ok := taskID(cmp.Or(s.CurrentCluster(), cluster.DefaultCluster), n.Name); ok {
+			n.Name = wording.ShortTask(id)
+		}
+	}
+	return n
+}
+
+// parseReference parses an argument of one of the kinds: [CLUSTER/]KIND/NAME, or [CLUSTER/]NAME, which has no kind.
+func parseReference(cmd *cobra.Command, text string, kinds ...string) (Name, error) {
 	wrong := func(format string, args ...any) (Name, error) {
 		return Name{}, &UsageError{cmd.CommandPath(), fmt.Sprintf(format, args...)}
 	}
 	parts := strings.Split(text, "/")
-	if len(parts) == 1 && len(kinds) == 1 && text != "" {
-		return Name{Kind: kinds[0], Name: text}, nil
-	}
-	if len(parts) == 1 || parts[0] == "" {
-		return wrong("%q: say what kind, for example %s/%s", text, kinds[0], cmp.Or(strings.Trim(text, "/"), "NAME"))
-	}
-	n := Name{Kind: ParseKind(parts[0]), Name: parts[len(parts)-1]}
-	owned := n.Kind == wording.KindService || n.Kind == wording.KindJob || n.Kind == wording.KindCron
+	n := Name{Name: parts[len(parts)-1]}
+	isKindMisspelt := len(parts) == 2 && spelling.Nearest(parts[0], slices.Values(kinds)) != ""
 	switch {
-	case n.Kind == "":
-		return wrong("%q is not a kind: %s", parts[0], wantWord(strings.ToLower(parts[0]), kinds))
-	case !slices.Contains(kinds, n.Kind):
+	case len(parts) == 2 && ParseKind(parts[0]) == "" && !isKindMisspelt && slices.ContainsFunc(kinds, isOwned):
+		n.Cluster = parts[0]
+	case len(parts) == 2:
+		if n.Kind = ParseKind(parts[0]); n.Kind == "" && parts[0] != "" {
+			return wrong("%q is not a kind: %s", parts[0], wantWord(strings.ToLower(parts[0]), kinds))
+		}
+	case len(parts) == 3:
+		n.Cluster, n.Kind = parts[0], ParseKind(parts[1])
+		if first := ParseKind(parts[0]); n.Kind == "" && isOwned(first) {
+			return wrong("%q: the cluster comes first: write %s/%s/%s", text, parts[1], first, parts[2])
+		} else if n.Kind == "" && first != "" {
+			return wrong("%q is not a name: want %s/NAME", text, first)
+		}
+		if n.Kind == "" {
+			return wrong("%q is not a kind: %s", parts[1], wantWord(strings.ToLower(parts[1]), kinds))
+		}
+	case len(parts) > 3:
+		return wrong("%q is not a name: want [CLUSTER/]%s/NAME", text, kinds[0])
+	}
+	switch {
+	case n.Kind != "" && !slices.Contains(kinds, n.Kind):
 		return wrong("%s does not take a %s: want %s", cmd.CommandPath(), n.Kind,
 			strings.Join(kinds, "/NAME or ")+"/NAME")
-	case len(parts) == 3 && owned:
-		n.Cluster = parts[1]
-	case len(parts) != 2:
-		return wrong("%q is not a name: want %s/NAME", text, n.Kind)
-	}
-	if n.Name == "" || len(parts) == 3 && n.Cluster == "" {
-		return wrong("%q has an empty name: want %s/NAME", text, n.Kind)
+	case slices.Contains(parts, ""):
+		return wrong("%q has an empty name: want %s/NAME", text, cmp.Or(n.Kind, kinds[0]))
+	case n.Kind != "" && n.Cluster != "" && !isOwned(n.Kind):
+		return wrong("%q: a %s is in no cluster: want %s/NAME", text, n.Kind, n.Kind)
 	}
 	return n, nil
 }
@@ -157,35 +199,17 @@ func ownName(text string) string {
 
 // Service reads the service that the argument names.
 func (n Name) Service(ctx context.Context, c *client.Client) (v api.ServiceView, err error) {
-	all, _, err := client.All(ctx, client.ListOptions{},
-		func(ctx context.Context, o client.ListOptions) (api.Page[api.ServiceView], error) {
-			return c.Services(ctx, n.Cluster, o)
-		})
-	if err != nil {
-		return v, err
-	}
-	return selectNamed(n, all, func(v api.ServiceView) (string, string) { return v.Cluster, v.Name })
+	return findNamed(ctx, n, c.Services, func(v api.ServiceView) (string, string) { return v.Cluster, v.Name })
 }
 
 // Job reads the job that the argument names.
 func (n Name) Job(ctx context.Context, c *client.Client) (v api.JobView, err error) {
-	all, _, err := client.All(ctx, client.ListOptions{},
-		func(ctx context.Context, o client.ListOptions) (api.Page[api.JobView], error) {
-			return c.Jobs(ctx, n.Cluster, o)
-		})
-	if err != nil {
-		return v, err
-	}
-	return selectNamed(n, all, func(v api.JobView) (string, string) { return v.Cluster, v.Name })
+	return findNamed(ctx, n, c.Jobs, func(v api.JobView) (string, string) { return v.Cluster, v.Name })
 }
 
 // Cron reads the cron that the argument names.
 func (n Name) Cron(ctx context.Context, c *client.Client) (v api.CronView, err error) {
-	all, err := ListCrons(ctx, c, n.Cluster)
-	if err != nil {
-		return v, err
-	}
-	return selectNamed(n, all, func(v api.CronView) (string, string) { return v.Cluster, v.Name })
+	return findNamed(ctx, n, c.Crons, func(v api.CronView) (string, string) { return v.Cluster, v.Name })
 }
 
 // Resolve sets the cluster of a service, job or cron.
@@ -207,70 +231,47 @@ func (n Name) Resolve(ctx context.Context, c *client.Client) (Name, error) {
 	return n, nil
 }
 
-// selectNamed returns the only element with this exact name. A change must not reach an object by a prefix.
-func selectNamed[T any](n Name, all []T, nameOf func(T) (cluster, name string)) (found T, err error) {
-	var hits, known []string
+// listIn lists the objects of a kind in a cluster, or in all clusters for "".
+type listIn[T any] func(ctx context.Context, in string, o client.ListOptions) (api.Page[T], error)
+
+// all returns all pages of the list.
+func (list listIn[T]) all(ctx context.Context, in string) ([]T, error) {
+	all, _, err := client.All(ctx, client.ListOptions{},
+		func(ctx context.Context, o client.ListOptions) (api.Page[T], error) { return list(ctx, in, o) })
+	return all, err
+}
+
+// findNamed returns the only element with this exact name in its cluster. A change must not reach an object by a
+// prefix. The error for a name that does not exist knows the objects of all clusters.
+func findNamed[T any](ctx context.Context, n Name, list listIn[T], nameOf func(T) (cluster, name string)) (found T,
+	err error,
+) {
+	all, err := list.all(ctx, n.Cluster)
+	if err != nil {
+		return found, err
+	}
+	var hits []string
 	for _, v := range all {
-		in, own := nameOf(v)
-		if own == n.Name {
+		if in, own := nameOf(v); own == n.Name {
 			found = v
-			hits = append(hits, n.Kind+"/"+in+"/"+own)
+			hits = append(hits, in+"/"+n.Kind+"/"+own)
 		}
-		known = append(known, Name{n.Kind, in, own}.String())
 	}
 	switch len(hits) {
 	case 0:
-		return found, UnknownError(n.Kind, strings.TrimPrefix(n.String(), n.Kind+"/"), known)
+		var known []string
+		if everywhere, err := list.all(ctx, ""); err == nil {
+			all = everywhere
+		}
+		for _, v := range all {
+			in, own := nameOf(v)
+			known = append(known, Name{n.Kind, in, own}.String())
+		}
+		return found, UnknownError(n.Kind, n.Argument(), known)
 	case 1:
 		return found, nil
 	}
-	return found, AmbiguousError(n.Kind+"/"+n.Name, hits)
-}
-
-// FindTask returns the newest attempt of a task. The text is a task id, with or without the default cluster, an
-// attempt's id, or a prefix of one of these.
-func FindTask(ctx context.Context, c *client.Client, text string) (api.TaskView, error) {
-	for _, id := range []cluster.TaskID{cluster.TaskID(text), cluster.TaskID(cluster.DefaultCluster + "." + text)} {
-		if _, ok := id.Parts(); !ok {
-			continue
-		}
-		t, err := c.Task(ctx, id)
-		if client.StatusOf(err) == http.StatusNotFound {
-			continue
-		}
-		return t, err
-	}
-	tasks, err := ListTasks(ctx, c, client.TaskFilter{All: true})
-	if err != nil {
-		return api.TaskView{}, err
-	}
-	var hits []api.TaskView
-	var known []string
-	for _, t := range KeepNewest(tasks) {
-		known = append(known, wording.ShortTask(t.ID))
-		if strings.HasPrefix(string(t.ID), text) || strings.HasPrefix(wording.ShortTask(t.ID), text) ||
-			len(text) >= 4 && strings.HasPrefix(t.UUID, text) {
-			hits = append(hits, t)
-		}
-	}
-	if len(hits) > 1 { // prefer a live task to ended ones
-		if alive := slices.DeleteFunc(slices.Clone(hits), func(t api.TaskView) bool {
-			return t.State.Terminal()
-		}); len(alive) == 1 {
-			hits = alive
-		}
-	}
-	switch len(hits) {
-	case 0:
-		return api.TaskView{}, UnknownError(wording.KindTask, text, known)
-	case 1:
-		return hits[0], nil
-	}
-	var candidates []string
-	for _, t := range hits {
-		candidates = append(candidates, wording.ShortTask(t.ID))
-	}
-	return api.TaskView{}, AmbiguousError(text, candidates)
+	return found, AmbiguousError(n.Argument(), hits)
 }
 
 // ListTasks returns all pages of a list of tasks.
@@ -354,9 +355,6 @@ func nodeRank(n api.NodeView) int {
 
 // ServiceName returns the argument that names a service.
 func ServiceName(v api.ServiceView) Name { return Name{wording.KindService, v.Cluster, v.Name} }
-
-// Argument returns the name for a command of one kind. It has a kind only if the name would be ambiguous.
-func (n Name) Argument() string { return wording.Argument(n.Kind, n.Cluster, n.Name) }
 
 // CompareBools orders false before true.
 func CompareBools(x, y bool) int {

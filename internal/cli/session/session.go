@@ -23,6 +23,8 @@ type Session struct {
 
 	Addrs                     []string
 	ContextName               string
+	Cluster                   string // the value of --cluster, see CurrentCluster
+	AllClusters               bool
 	TokenFile, CAFile, CAHash string
 	Format                    string
 	Template                  output.Template // for -o jsonpath and go-template, else nil

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -109,7 +110,7 @@ func (s *simulation) changeFlags() []*changeFlag {
 	return all
 }
 
-// splitOwner parses NAME, KIND/NAME, KIND/CLUSTER/NAME, or CLUSTER/NAME of a service.
+// splitOwner parses [CLUSTER/]KIND/NAME, or [CLUSTER/]NAME of a service.
 func splitOwner(text string) (kind cluster.Kind, in, name string) {
 	kind = cluster.KindService
 	parts := strings.Split(text, "/")
@@ -117,10 +118,12 @@ func splitOwner(text string) (kind cluster.Kind, in, name string) {
 		wording.KindService: cluster.KindService, wording.KindJob: cluster.KindJob,
 		wording.KindCron: cluster.KindCron,
 	}
-	if k, ok := of[parts[0]]; ok && len(parts) > 1 {
-		kind, parts = k, parts[1:]
-	}
 	name = parts[len(parts)-1]
+	if at := len(parts) - 2; at >= 0 {
+		if k, ok := of[parts[at]]; ok {
+			kind, parts = k, slices.Delete(parts, at, at+1)
+		}
+	}
 	return kind, strings.Join(parts[:len(parts)-1], "/"), name
 }
 

@@ -25,7 +25,7 @@ type attachCommand struct {
 func NewAttachCommand(sess *session.Session) *cobra.Command {
 	a := &attachCommand{Session: sess, options: client.AttachOptions{Stdout: sess.Stdout, Stderr: sess.Stderr}}
 	cmd := &cobra.Command{
-		Use:   "attach [-c CONTAINER] [--signals] TASK",
+		Use:   "attach [-c CONTAINER] [--signals] TASK|SERVICE|JOB",
 		Short: "Show the live output of a running container until it ends",
 		Long: "Show the new output of a running container, stdout and stderr separately, until the container ends.\n" +
 			"The command exits with the code of the container, or with 125 if it did not see the end. Incomplete\n" +
@@ -33,9 +33,9 @@ func NewAttachCommand(sess *session.Session) *cobra.Command {
 			"--signals, an interrupt, TERM, USR1 and USR2 go to the container's program, and Ctrl-\\ ends this\n" +
 			"command.\n\n" +
 			"The program of a container has no standard input. Use 'berth exec -it' to run a shell in the\n" +
-			"container.",
-		Args:              session.Arguments(1, 1, "a task, such as web.1.0"),
-		ValidArgsFunction: sess.CompleteNames(wording.KindTask),
+			"container. Of a service or job, a healthy task is picked, and its name is printed.",
+		Args:              session.Arguments(1, 1, "a task or a service, such as web.1.0 or web"),
+		ValidArgsFunction: sess.CompleteNames(wording.KindTask, wording.KindService, wording.KindJob),
 		RunE:              a.run,
 	}
 	addContainerFlag(cmd, &a.options.Container)
@@ -51,7 +51,7 @@ func (a *attachCommand) run(cmd *cobra.Command, args []string) error {
 		ctx, end = passSignals(ctx, &a.options)
 		defer end()
 	}
-	return exitWith(runInTask(ctx, a.Session, args[0], func(c *client.Client, id cluster.TaskID) (int, error) {
+	return exitWith(runInTask(cmd, a.Session, args[0], func(c *client.Client, id cluster.TaskID) (int, error) {
 		return c.Attach(ctx, id, a.options)
 	}))
 }

@@ -1,12 +1,9 @@
 package stream
 
 import (
-	"context"
-
 	"github.com/spf13/cobra"
 
 	"github.com/berthd/berth/api"
-	"github.com/berthd/berth/api/client"
 	"github.com/berthd/berth/internal/cli/session"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/wording"
@@ -52,7 +49,7 @@ func newUpdateCommand(sess *session.Session, word cluster.TTLUpdate, short strin
 		Args: session.Arguments(2, 2,
 			"a task and the name of one of its checks of type ttl, such as worker.1.0 beat"),
 		ValidArgsFunction: sess.CompleteNames(wording.KindTask),
-		RunE:              sess.WithClient(u.run),
+		RunE:              u.run,
 	}
 	cmd.Flags().StringVarP(&u.message, "message", "m", "", "the reason, in one `line`; shown unless the check passes")
 	cmd.Flags().IntVar(&u.attempt, "attempt", 0,
@@ -61,14 +58,22 @@ func newUpdateCommand(sess *session.Session, word cluster.TTLUpdate, short strin
 }
 
 // run sends an update to a check of a task. It prints nothing, because programs send updates every few seconds.
-func (u *checkCommand) run(ctx context.Context, c *client.Client, args []string) error {
+func (u *checkCommand) run(cmd *cobra.Command, args []string) error {
+	c, err := u.Connect()
+	if err != nil {
+		return err
+	}
 	id := cluster.TaskID(args[0])
 	if _, whole := id.Parts(); !whole {
-		t, err := session.FindTask(ctx, c, args[0])
+		n, err := u.FindObject(cmd, c, args[0], wording.KindTask)
+		if err != nil {
+			return err
+		}
+		t, err := session.FindTask(cmd.Context(), c, n.Name)
 		if err != nil {
 			return err
 		}
 		id = t.ID
 	}
-	return c.UpdateCheck(ctx, id, u.attempt, args[1], api.CheckWord{Word: u.word, Message: u.message})
+	return c.UpdateCheck(cmd.Context(), id, u.attempt, args[1], api.CheckWord{Word: u.word, Message: u.message})
 }

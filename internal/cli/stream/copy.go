@@ -35,7 +35,8 @@ func NewCopyCommand(sess *session.Session) *cobra.Command {
 			"container, files are read and written with the rights of its program and belong to its user. A\n" +
 			"relative path in a container begins at the working directory of its program.\n\n" +
 			"A link that points outside the copied folder is refused: -L copies the target of the link instead.\n" +
-			"Write a local path that contains a colon with a slash before it, as in ./a:b.",
+			"Write a local path that contains a colon with a slash before it, as in ./a:b. TASK may be\n" +
+			"the name of a service or job, of which a healthy task is picked; its name is printed.",
 		Args: session.Arguments(2, 2, "a source and a target, one of them in a task, such as web.1.0:/etc/hosts ."),
 		RunE: cp.run,
 	}
@@ -64,7 +65,7 @@ func (cp *copyCommand) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	t, err := session.FindTask(cmd.Context(), c, fromTask+toTask)
+	t, err := pickTask(cmd, cp.Session, c, fromTask+toTask)
 	if err != nil {
 		return err
 	}

@@ -5,10 +5,9 @@ package stream
 import (
 	"context"
 	"errors"
-	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/berthd/berth/api/client"
 	"github.com/berthd/berth/internal/cli/session"
@@ -21,33 +20,36 @@ type execCommand struct {
 	*session.Session
 	container       string
 	input, terminal bool
+	command         []string
 }
 
 // NewExecCommand returns the command `berth exec`.
 func NewExecCommand(sess *session.Session) *cobra.Command {
 	e := &execCommand{Session: sess}
 	cmd := &cobra.Command{
-		Use:   "exec [-c CONTAINER] [-i] [-t] TASK COMMAND [ARG...]",
+		Use:   "exec [-c CONTAINER] [-i] [-t] TASK|SERVICE|JOB [--] COMMAND [ARG...]",
 		Short: "Run a command in a container of a task",
 		Long: "Run a command in a container of a running task. Its output is the output of this command. With -i,\n" +
 			"the command reads standard input. With -it, this terminal becomes the terminal of the command: keys\n" +
 			"such as Ctrl-C and the size go to the command. The exit code is that of the command, or 125 if it\n" +
-			"could not run or the connection broke, which ends the command. Everything after TASK belongs to the\n" +
-			"command, including flags; a -- may precede it.",
-		Args:              execArguments,
-		ValidArgsFunction: sess.CompleteNames(wording.KindTask),
+			"could not run or the connection broke, which ends the command.\n\n" +
+			"Of a service or job, a healthy task is picked, and its name is printed. Flags may stand before or\n" +
+			"after the task. Everything from COMMAND on belongs to the command, including flags; a -- may precede\n" +
+			"it.",
+		Args:              e.parseArguments,
+		ValidArgsFunction: sess.CompleteNames(wording.KindTask, wording.KindService, wording.KindJob),
 		RunE:              e.run,
 	}
 	addContainerFlag(cmd, &e.container)
 	cmd.Flags().BoolVarP(&e.input, "stdin", "i", false, "send standard input to the command")
 	cmd.Flags().BoolVarP(&e.terminal, "tty", "t", false, "connect this terminal to the command")
-	cmd.Flags().SetInterspersed(false) // flags after the task belong to the command
+	cmd.Flags().SetInterspersed(false) // flags after the command belong to the command
 	return cmd
 }
 
 func (e *execCommand) run(cmd *cobra.Command, args []string) error {
 	o := client.ExecOptions{
-		Container: e.container, Command: withoutDashes(args), Stdout: e.Stdout,
+		Container: e.container, Command: e.command, Stdout: e.Stdout,
 		Stderr: e.Stderr,
 	}
 	if e.input {
@@ -61,7 +63,7 @@ func (e *execCommand) run(cmd *cobra.Command, args []string) error {
 		defer restore() // the terminal is restored before the error is printed
 	}
 	ctx := cmd.Context()
-	return exitWith(runInTask(ctx, e.Session, args[0], func(c *client.Client, id cluster.TaskID) (int, error) {
+	return exitWith(runInTask(cmd, e.Session, args[0], func(c *client.Client, id cluster.TaskID) (int, error) {
 		return c.Exec(ctx, id, o)
 	}))
 }
@@ -72,30 +74,22 @@ func addContainerFlag(cmd *cobra.Command, container *string) {
 		"the `container`; default the first essential container of the task")
 }
 
-// execArguments returns an error unless there are a task and a command.
-func execArguments(cmd *cobra.Command, args []string) error {
-	command := args
+// parseArguments parses the flags after the task, and sets the command. It returns an error unless there are a task and
+// a command.
+func (e *execCommand) parseArguments(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		command = withoutDashes(args)
-	}
-	switch {
-	case len(args) > 1 && args[1] != "--" && strings.HasPrefix(args[1], "-"):
-		return &session.UsageError{
-			Command: cmd.CommandPath(),
-			Message: fmt.Sprintf("put the flags of berth exec before the task: found %s after it", args[1]),
+		if err := cmd.Flags().Parse(args[1:]); err != nil {
+			return cmd.FlagErrorFunc()(cmd, err)
 		}
-	case len(command) == 0:
-		return session.Arguments(2, -1, "a task and a command, such as web.1.0 ls /")(cmd, nil)
+		if help, err := cmd.Flags().GetBool("help"); help && err == nil {
+			return pflag.ErrHelp
+		}
+		e.command = cmd.Flags().Args()
+	}
+	if len(e.command) == 0 {
+		return session.Arguments(2, -1, "a task or a service, and a command, such as web.1.0 ls /")(cmd, nil)
 	}
 	return nil
-}
-
-// withoutDashes returns the arguments without a leading "--".
-func withoutDashes(args []string) []string {
-	if len(args) > 1 && args[1] == "--" {
-		return args[2:]
-	}
-	return args[1:]
 }
 
 // exitWith returns the error for the end of a program in a task.
@@ -107,15 +101,14 @@ func exitWith(code int, err error) error {
 }
 
 // runInTask calls run for a container of a task and returns its exit code, or ExitExec with an error.
-func runInTask(ctx context.Context, sess *session.Session, task string,
-	do func(*client.Client, cluster.TaskID) (int, error)) (int,
-	error,
-) {
+func runInTask(cmd *cobra.Command, sess *session.Session, task string,
+	do func(*client.Client, cluster.TaskID) (int, error),
+) (int, error) {
 	c, err := sess.Connect()
 	if err != nil {
 		return session.ExitExec, err
 	}
-	t, err := session.FindTask(ctx, c, task)
+	t, err := pickTask(cmd, sess, c, task)
 	if err != nil {
 		return session.ExitExec, err
 	}

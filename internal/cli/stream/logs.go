@@ -30,26 +30,31 @@ const readInterval = time.Second
 // logsCommand is `berth logs`.
 type logsCommand struct {
 	*session.Session
-	options client.LogOptions
-	client  *client.Client // of the run
-	printer logPrinter
+	options  client.LogOptions
+	previous bool
+	client   *client.Client // of the run
+	printer  logPrinter
 }
 
 // NewLogsCommand returns the command `berth logs`.
 func NewLogsCommand(sess *session.Session) *cobra.Command {
 	l := &logsCommand{Session: sess, printer: logPrinter{sess: sess}}
 	cmd := &cobra.Command{
-		Use:   "logs TASK|service/NAME|job/NAME",
+		Use:   "logs TASK|SERVICE|JOB",
 		Short: "Show the output of a task, or of all tasks of a service or job",
 		Long: "Show the output of a task, or of all tasks of a service or job, sorted by time. TASK is an ID from\n" +
-			"'berth ps', or its beginning. With several tasks, each line begins with the name of its task.",
-		Args:              session.Arguments(1, 1, "a task, or a service or job such as service/web"),
+			"'berth ps', or its beginning. With several tasks, each line begins with the name of its task.\n\n" +
+			"--tail N shows the newest N lines; -n is the cluster, as everywhere. --previous shows the output\n" +
+			"before the last restart of a container, or that of the previous attempt of the task.",
+		Args:              session.Arguments(1, 1, "a task, a service or a job, such as web.1.0 or web"),
 		ValidArgsFunction: sess.CompleteNames(wording.KindTask, wording.KindService, wording.KindJob),
 		RunE:              l.run,
 	}
 	cmd.Flags().BoolVarP(&l.options.Follow, "follow", "f", false, "wait for new lines until interrupted")
 	cmd.Flags().IntVar(&l.options.Tail, "tail", -1, "number of newest `lines` of each task to begin with; -1 for all "+
 		"kept lines")
+	cmd.Flags().BoolVarP(&l.previous, "previous", "p", false,
+		"the output before the last restart, or of the previous attempt")
 	cmd.Flags().DurationVar(&l.options.Since, "since", 0, "only lines of the last `duration`, such as 10m")
 	cmd.Flags().StringVarP(&l.options.Container, "container", "c", "", "only this `container`")
 	cmd.Flags().StringVar((*string)(&l.options.Stream), "stream", "", "only this `stream`: stdout or stderr")
@@ -58,13 +63,16 @@ func NewLogsCommand(sess *session.Session) *cobra.Command {
 }
 
 func (l *logsCommand) run(cmd *cobra.Command, args []string) (err error) {
+	if l.previous && l.options.Follow {
+		return &session.UsageError{
+			Command: cmd.CommandPath(),
+			Message: "--previous and --follow exclude each other: earlier output does not grow",
+		}
+	}
 	if l.client, err = l.Connect(); err != nil {
 		return err
 	}
-	if !strings.Contains(args[0], "/") {
-		return l.printTask(cmd.Context(), args[0])
-	}
-	n, err := session.ParseName(cmd, args[0], wording.KindTask, wording.KindService, wording.KindJob)
+	n, err := l.FindObject(cmd, l.client, args[0], wording.KindService, wording.KindJob, wording.KindTask)
 	if err != nil {
 		return err
 	}
@@ -85,6 +93,9 @@ func (l *logsCommand) printTask(ctx context.Context, text string) error {
 	}
 	if err := l.checkContainer(ctx, t); err != nil {
 		return err
+	}
+	if l.previous {
+		return l.printPrevious(ctx, t)
 	}
 	if t.State == cluster.StatePending && !l.options.Follow {
 		return l.printer.printKeptOutput(ctx, l.client, t)
@@ -158,6 +169,9 @@ func (l *logsCommand) printOwner(ctx context.Context, n session.Name) error {
 	}
 	if err := l.checkContainer(ctx, tasks[0]); err != nil {
 		return err
+	}
+	if l.previous {
+		return l.printPreviousOf(ctx, n, tasks)
 	}
 	var failed []error
 	for some := range slices.Chunk(tasks, maxMergedLogs) {

@@ -87,28 +87,16 @@ func (f *forwarding) run(cmd *cobra.Command, args []string) error {
 // findTarget reads the target: service/NAME, a task, or the name of a service.
 func (f *forwarding) findTarget(cmd *cobra.Command, text string) error {
 	ctx := cmd.Context()
-	if strings.Contains(text, "/") {
-		n, err := session.ParseName(cmd, text, wording.KindService, wording.KindTask)
-		if err != nil {
-			return err
-		}
-		if n.Kind == wording.KindTask {
-			t, err := session.FindTask(ctx, f.client, n.Name)
-			f.task = t.ID
-			return err
-		}
-		f.service, err = n.Resolve(ctx, f.client)
+	n, err := f.FindObject(cmd, f.client, text, wording.KindService, wording.KindTask)
+	if err != nil {
 		return err
 	}
-	if _, dotted := cluster.TaskID(cluster.DefaultCluster + "." + text).Parts(); !dotted {
-		n, err := session.Name{Kind: wording.KindService, Name: text}.Resolve(ctx, f.client)
-		if err == nil {
-			f.service = n
-			return nil
-		}
+	if n.Kind == wording.KindTask {
+		t, err := session.FindTask(ctx, f.client, n.Name)
+		f.task = t.ID
+		return err
 	}
-	t, err := session.FindTask(ctx, f.client, text)
-	f.task = t.ID
+	f.service, err = n.Resolve(ctx, f.client)
 	return err
 }
 

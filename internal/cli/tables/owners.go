@@ -87,7 +87,7 @@ func ServiceTable(sess *session.Session, services []api.ServiceView) output.Tabl
 		if len(s.Versions) > 1 {
 			versions = HealthyByVersion(s.Versions)
 		}
-		t.Add(session.ServiceName(v).WithoutKind(), string(s.State),
+		t.Add(session.ServiceName(v).Argument(), string(s.State),
 			output.Share(strconv.Itoa(s.Healthy), strconv.Itoa(s.Desired)), v.Definition.String(), mode, versions,
 			sess.Age(v.Created),
 			strconv.Itoa(s.Running), strconv.Itoa(s.Updated), strconv.Itoa(s.Waiting), strconv.Itoa(v.Priority),
@@ -104,8 +104,7 @@ func JobTable(sess *session.Session, jobs []api.JobView) output.Table {
 	}}
 	for _, v := range jobs {
 		s := v.Status
-		t.Add(strings.TrimPrefix(session.Name{Kind: wording.KindJob, Cluster: v.Cluster, Name: v.Name}.String(),
-			wording.KindJob+"/"), string(s.State),
+		t.Add(wording.Argument(v.Cluster, v.Name), string(s.State),
 			output.Share(strconv.Itoa(s.Succeeded), strconv.Itoa(s.Total)), output.FormatAbove(s.Running, 0),
 			output.FormatAbove(s.Failed, 0),
 			sess.Age(v.Created),

@@ -94,7 +94,7 @@ func NewNodeTopCommand(sess *session.Session) *cobra.Command {
 // addFlags adds the flags that all views share.
 func (t *topCommand) addFlags(cmd *cobra.Command) {
 	cmd.Flags().DurationVar(&t.interval, "interval", 2*time.Second, "how often to read the usage")
-	cmd.Flags().IntVarP(&t.times, "times", "n", 0,
+	cmd.Flags().IntVar(&t.times, "times", 0,
 		"print N tables, then exit; default a live screen on a terminal, else 1")
 	what := alternatives(topOrders(t.view))
 	if t.view == topTasks {
@@ -125,17 +125,19 @@ func (t *topCommand) run(cmd *cobra.Command, args []string) error {
 		list.Add("--interval %v: want at least 100ms", t.interval)
 	}
 	if t.times < 0 {
-		list.Add("-n %d: want 1 or more", t.times)
+		list.Add("--times %d: want 1 or more", t.times)
 	}
-	if f := t.filter; t.view == topNodes && f != (client.TaskFilter{}) {
+	if f := t.filter; t.view == topNodes && (f != (client.TaskFilter{}) || t.Cluster != "") {
 		list.Add("--cluster, --service, --job and --node do not apply to nodes: use them with " +
 			"services or tasks")
 	}
 	if err := list.Err(cmd); err != nil {
 		return err
 	}
-	if err := session.ParseTaskFilter(cmd, &t.filter); err != nil {
-		return err
+	if t.view != topNodes { // nodes are in no cluster
+		if err := t.ParseTaskFilter(cmd, &t.filter); err != nil {
+			return err
+		}
 	}
 	c, err := t.Connect()
 	if err != nil {

@@ -31,10 +31,10 @@ func TestProgressInPlace(t *testing.T) {
 	p.End()
 
 	want := "… service/web  starting\n    1 of 3 tasks healthy, and much more\n    to say\n" +
-		"… job/ci/work  waiting for the server\n" +
-		"\x1b[4A\x1b[J" + "… job/ci/work  waiting for the server\n✓ service/web  healthy\n" +
+		"… ci/job/work  waiting for the server\n" +
+		"\x1b[4A\x1b[J" + "… ci/job/work  waiting for the server\n✓ service/web  healthy\n" +
 		"\x1b[2A\x1b[J" + "berth: no server; trying again\n" +
-		"✓ service/web  healthy\n✗ job/ci/work  failed\n" +
+		"✓ service/web  healthy\n✗ ci/job/work  failed\n" +
 		"\x1b[2A\x1b[J"
 	if diff := cmp.Diff(want, out.String()); diff != "" {
 		t.Errorf("terminal (-want +got):\n%s", diff)

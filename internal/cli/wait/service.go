@@ -54,6 +54,11 @@ func (t *Target) readService(ctx context.Context, c *client.Client, now time.Tim
 	case t.failingSince.IsZero():
 		t.failingSince = now
 	}
+	if t.Stop {
+		t.done = s.State == cluster.ServiceStopped
+		t.failingSince = time.Time{}
+		return nil
+	}
 	if err := t.readRollout(ctx, c, now); err != nil || t.done {
 		return err
 	}
@@ -84,7 +89,7 @@ func (t *Target) readJob(ctx context.Context, c *client.Client) error {
 	}
 	t.Brief = t.Line
 	switch {
-	case s.State == cluster.JobSucceeded:
+	case s.State == cluster.JobSucceeded, t.Stop && s.Done():
 		t.done = true
 	case s.Done() || s.State == cluster.JobDeleting:
 		t.giveUpAs(jobEnd(s.State))

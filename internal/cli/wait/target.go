@@ -19,6 +19,8 @@ type Target struct {
 	// MinGeneration is the lowest generation to wait for, after writes whose reply has no revision.
 	MinGeneration uint64
 	Watch         bool // wait until the rollout ends, even while it needs a user
+	// Stop waits until nothing of a service runs, or until a job has ended.
+	Stop bool
 	// Promoted says that the user has just promoted the canaries. Waiting canaries then do not end the wait.
 	Promoted bool
 
@@ -74,6 +76,8 @@ func (t *Target) goal() string {
 	switch {
 	case t.until != "":
 		return t.until
+	case t.Stop:
+		return "stopped"
 	case t.Name.Kind == wording.KindJob:
 		return untilDone
 	}

@@ -75,7 +75,7 @@ func NewWaitCommand(sess *session.Session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "wait OBJECT...", Short: "Wait until objects are healthy, done, running or gone", Long: waitLong,
 		Args: session.Arguments(1, -1,
-			"an object, such as service/web, job/squares, task/web.1.0 or node/n1"),
+			"an object, such as web, job/squares, web.1.0 or node/n1"),
 		ValidArgsFunction: sess.CompleteObjects(-1, wording.KindService, wording.KindJob, wording.KindTask,
 			wording.KindNode, wording.KindCron, wording.KindCluster),
 		RunE: w.run,
@@ -89,11 +89,11 @@ func NewWaitCommand(sess *session.Session) *cobra.Command {
 }
 
 func (w *waitCommand) run(cmd *cobra.Command, args []string) error {
-	targets, err := parseTargets(cmd, w.until, args)
+	c, err := w.Connect()
 	if err != nil {
 		return err
 	}
-	c, err := w.Connect()
+	targets, err := w.parseTargets(cmd, c, args)
 	if err != nil {
 		return err
 	}
@@ -105,7 +105,8 @@ func (w *waitCommand) run(cmd *cobra.Command, args []string) error {
 }
 
 // parseTargets parses the arguments of a wait. The error lists all faults.
-func parseTargets(cmd *cobra.Command, until string, args []string) ([]*Target, error) {
+func (w *waitCommand) parseTargets(cmd *cobra.Command, c *client.Client, args []string) ([]*Target, error) {
+	until := w.until
 	var targets []*Target
 	var faults []string
 	if until != "" && kindsFor(until) == nil {
@@ -115,8 +116,11 @@ func parseTargets(cmd *cobra.Command, until string, args []string) ([]*Target, e
 		}
 	}
 	for _, text := range args {
-		n, err := session.ParseName(cmd, text, wording.KindService, wording.KindJob, wording.KindTask, wording.KindNode,
+		n, err := w.FindObject(cmd, c, text, wording.KindService, wording.KindJob, wording.KindTask, wording.KindNode,
 			wording.KindCron, wording.KindCluster)
+		if _, wrong := errors.AsType[*session.UsageError](err); err != nil && !wrong {
+			return nil, err
+		}
 		if err != nil {
 			faults = append(faults, err.Error())
 			continue

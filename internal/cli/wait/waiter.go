@@ -83,7 +83,7 @@ func (w *Waiter) isFinished(began time.Time) bool {
 		case w.Timeout > 0 && now.Sub(began) >= w.Timeout:
 			t.giveUpAs(fmt.Sprintf("is not %s after %s", t.goal(), output.Duration(w.Timeout)))
 			t.isLate = true
-		case t.until != "", t.isRolling(now): // the control plane enforces the deadlines of a rollout
+		case t.until != "", t.Stop, t.isRolling(now): // the control plane enforces the deadlines of a rollout
 			all = false
 		case w.Timeout == 0 && t.Name.Kind == wording.KindService && now.Sub(t.progressAt) >= progressTimeout:
 			t.giveUpAs("made no progress for " + output.Duration(progressTimeout))
