@@ -69,7 +69,7 @@ equal "user of the server" "$(ps -o user= -p "$(systemctl show -P MainPID berth-
 
 step "run a program and a container"
 berth image load web.tar --node m1 || berth image load web.tar
-berth run services.yaml --timeout 10m
+berth run services.yaml --timeout 10m | cat # no terminal
 before=$(tasks)
 echo "$before"
 equal "number of tasks" "$(wc -l <<<"$before")" 2
