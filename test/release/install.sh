@@ -113,7 +113,7 @@ for path in /var/lib/berth /etc/berth /run/berth /run/berth-secrets /sys/fs/cgro
 	[[ ! -e $path ]] || { find $path | head; fail "the purge left $path"; }
 done
 equal "tasks after the purge" "$(tasks)" ""
-! pgrep -a 'berth|containerd-shim' || fail "the purge left processes"
+! pgrep -a '^berth|^containerd-sh' || fail "the purge left processes"
 [[ -z $(ip -o link show type bridge)$(nft list tables) ]] || fail "the purge left a bridge or rules"
 ! grep berth /proc/self/mounts || fail "the purge left mounts"
 
