@@ -113,7 +113,8 @@ for path in /var/lib/berth /etc/berth /run/berth /run/berth-secrets /sys/fs/cgro
 	[[ ! -e $path ]] || { find $path | head; fail "the purge left $path"; }
 done
 equal "tasks after the purge" "$(tasks)" ""
-! pgrep -a '^berth|^containerd-sh' || fail "the purge left processes"
+! pgrep -a '^berth' || fail "the purge left processes"
+! pgrep -a '^containerd-sh' || fail "the purge left containers"
 [[ -z $(ip -o link show type bridge)$(nft list tables) ]] || fail "the purge left a bridge or rules"
 ! grep berth /proc/self/mounts || fail "the purge left mounts"
 
