@@ -69,7 +69,7 @@ equal "user of the server" "$(ps -o user= -p "$(systemctl show -P MainPID berth-
 
 step "run a program and a container"
 berth image load web.tar --node m1 || berth image load web.tar
-berth run services.yaml --timeout 10m
+berth run services.yaml --timeout 10m | cat # no terminal
 before=$(tasks)
 echo "$before"
 equal "number of tasks" "$(wc -l <<<"$before")" 2
@@ -113,7 +113,8 @@ for path in /var/lib/berth /etc/berth /run/berth /run/berth-secrets /sys/fs/cgro
 	[[ ! -e $path ]] || { find $path | head; fail "the purge left $path"; }
 done
 equal "tasks after the purge" "$(tasks)" ""
-! pgrep -a 'berth|containerd-shim' || fail "the purge left processes"
+! pgrep -a '^berth' || fail "the purge left processes"
+! pgrep -a '^containerd-sh' || fail "the purge left containers"
 [[ -z $(ip -o link show type bridge)$(nft list tables) ]] || fail "the purge left a bridge or rules"
 ! grep berth /proc/self/mounts || fail "the purge left mounts"
 
