@@ -105,8 +105,8 @@ func (v *livenessChecker) checkDeadNodes() {
 			continue
 		}
 		if s.verdict == nil || s.verdict.State != cluster.NodeDown {
-			v.breach("down-late", "%s was last heard %v ago and is %s", name, time.Since(s.requested).Round(time.Second),
-				fmt.Sprint(s.verdict))
+			v.breach("down-late", "%s was last heard %v ago and is %s", name,
+				time.Since(s.requested).Round(time.Second), fmt.Sprint(s.verdict))
 		}
 	}
 }
