@@ -133,7 +133,8 @@ func (s *Server) serveUnknown(w http.ResponseWriter, r *http.Request) {
 		if allow := seen.Header().Get("Allow"); allow != "" {
 			w.Header().Set("Allow", allow)
 			respond.WriteProblem(w, r, s.log,
-				respond.Problemf(http.StatusMethodNotAllowed, "the method %s is not allowed here, only %s", r.Method, allow))
+				respond.Problemf(http.StatusMethodNotAllowed, "the method %s is not allowed here, only %s",
+					r.Method, allow))
 			return
 		}
 		respond.WriteProblem(w, r, s.log,

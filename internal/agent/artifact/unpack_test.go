@@ -201,8 +201,11 @@ func TestUnpackAttacks(t *testing.T) {
 			tarOf(t, tar.Header{Name: "a/l", Typeflag: tar.TypeSymlink, Linkname: "../../x"}),
 			"points outside",
 		},
-		"a zip link out":  {zipOf(t, nil, map[string]string{"l": "../x"}), "points outside"},
-		"a hard link out": {tarOf(t, tar.Header{Name: "l", Typeflag: tar.TypeLink, Linkname: "../x"}), "points outside"},
+		"a zip link out": {zipOf(t, nil, map[string]string{"l": "../x"}), "points outside"},
+		"a hard link out": {
+			tarOf(t, tar.Header{Name: "l", Typeflag: tar.TypeLink, Linkname: "../x"}),
+			"points outside",
+		},
 		"a hard link to /": {
 			tarOf(t, tar.Header{Name: "l", Typeflag: tar.TypeLink, Linkname: "/etc/shadow"}),
 			"points outside",

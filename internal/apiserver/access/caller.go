@@ -147,8 +147,8 @@ func (c *Caller) reach(in string) error {
 		return respond.Problemf(http.StatusForbidden, "%s is limited to %s; the request is not", c.Who,
 			c.limit())
 	}
-	return respond.Problemf(http.StatusForbidden, "%s is limited to %s; the request is for cluster %s", c.Who, c.limit(),
-		respond.Clip(in))
+	return respond.Problemf(http.StatusForbidden, "%s is limited to %s; the request is for cluster %s", c.Who,
+		c.limit(), respond.Clip(in))
 }
 
 func (c *Caller) limit() string {

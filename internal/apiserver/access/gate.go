@@ -378,7 +378,8 @@ func (s *Gate) Agents(next http.Handler) http.Handler {
 		if c.local || c.Subject.Role == cluster.RoleNode {
 			return nil
 		}
-		return respond.Problemf(http.StatusForbidden, "only agents may connect here, with the certificate of their node")
+		return respond.Problemf(http.StatusForbidden,
+			"only agents may connect here, with the certificate of their node")
 	})
 }
 

@@ -1,5 +1,5 @@
-// Package apply implements the commands that read, write and delete objects as manifests: run, plan, edit, delete and so
-// on.
+// Package apply implements the commands that read, write and delete objects as manifests, such as run, plan, edit and
+// delete.
 package apply
 
 import (
