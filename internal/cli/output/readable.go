@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"reflect"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
@@ -15,16 +14,7 @@ import (
 )
 
 // Duration returns a duration in the form in which people write it: "1h" instead of "1h0m0s".
-func Duration(d time.Duration) string {
-	text := d.String()
-	if short, ok := strings.CutSuffix(text, "m0s"); ok {
-		text = short + "m"
-	}
-	if short, ok := strings.CutSuffix(text, "h0m"); ok {
-		text = short + "h"
-	}
-	return text
-}
+func Duration(d time.Duration) string { return cluster.Duration(d).String() }
 
 // bytesText returns a size with the largest unit of which it is a multiple: "32MiB".
 func bytesText(n cluster.Bytes) string {
