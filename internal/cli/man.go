@@ -100,7 +100,7 @@ func manText(help string) string {
 			b.WriteString(fence + "\n\n")
 		}
 		if isExample = indented; !indented {
-			line = markdownEscaper.Replace(line)
+			line = escapeMarkdown(line)
 		}
 		b.WriteString(line + "\n")
 	}
@@ -110,5 +110,7 @@ func manText(help string) string {
 	return strings.Trim(b.String(), "\n")
 }
 
-// markdownEscaper escapes the characters that are frequent in help texts and that Markdown interprets.
-var markdownEscaper = strings.NewReplacer("*", `\*`, "_", `\_`, "<", `\<`, "[", `\[`, "]", `\]`)
+// escapeMarkdown escapes the characters that are frequent in help texts and that Markdown interprets.
+func escapeMarkdown(text string) string {
+	return strings.NewReplacer("*", `\*`, "_", `\_`, "<", `\<`, "[", `\[`, "]", `\]`).Replace(text)
+}

@@ -22,9 +22,25 @@ func TestSynonyms(t *testing.T) {
 			t.Errorf("%s is a command", word)
 		}
 	}
-	root.SetArgs([]string{"rollback", "service/web"})
-	if err, want := root.Execute(), `did you mean "berth rollout undo"?`; err == nil ||
-		!strings.Contains(err.Error(), want) {
-		t.Errorf("got %v, want %q", err, want)
+	for args, want := range map[string]string{
+		"rollback service/web":             `did you mean "berth rollout undo"?`,
+		"get pods -w":                      `did you mean "berth ps"?`,
+		"get pod web":                      `did you mean "berth ps"?`,
+		"get secrets":                      `did you mean "berth secret ls"?`,
+		"create secret generic db":         `did you mean "berth secret set"?`,
+		"create cronjob a --schedule=x":    `did you mean "berth init"?`,
+		"set image service/web main=web:2": "edit the manifest and run it again",
+		"requeue long":                     `did you mean "berth restart"?`,
+		"node resume n1":                   `did you mean "berth node uncordon"?`,
+		"hold long":                        "Berth has no hold",
+		"scale web --replicas=3":           "berth scale web 3",
+		"run --array=0-9 array.yaml":       "write count in the step",
+		"run --dry-run web.yaml":           "berth plan",
+	} {
+		root := newRootCommand(session.New(strings.NewReader(""), io.Discard, &stderr))
+		root.SetArgs(strings.Fields(args))
+		if err := root.Execute(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %q", args, err, want)
+		}
 	}
 }

@@ -240,10 +240,10 @@ func (e *editCommand) openEditor(ctx context.Context, path, text string) (string
 	}
 	editor := cmp.Or(strings.TrimSpace(e.Env("VISUAL")), strings.TrimSpace(e.Env("EDITOR")), "vi")
 	// the variable is a command line, such as "code --wait"
-	run := exec.CommandContext(ctx, "sh", "-c", editor+` "$1"`, "edit", path) //nolint:gosec // the user's own editor
+	run := exec.CommandContext(ctx, "sh", "-c", editor+` "$1"`, "edit", path)
 	run.Stdin, run.Stdout, run.Stderr = e.Stdin, e.Stdout, e.Stderr
 	failed := run.Run()
-	edited, err := os.ReadFile(path) //nolint:gosec // the file of this command
+	edited, err := os.ReadFile(path)
 	if err != nil {
 		return "", fmt.Errorf("read the edited text: %w", err)
 	}

@@ -42,7 +42,7 @@ func Arguments(least, most int, what string) cobra.PositionalArgs {
 			return &UsageError{
 				cmd.CommandPath(),
 				fmt.Sprintf("%s takes no arguments, found %q", cmd.CommandPath(), args[0]) +
-					suggestCommand(cmd, args[0]),
+					suggestCommand(cmd, args...),
 			}
 		case most >= 0 && len(args) > most:
 			return &UsageError{

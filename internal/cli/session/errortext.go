@@ -140,8 +140,11 @@ func FlagErrorText(cmd *cobra.Command, err error) string {
 	return err.Error()
 }
 
-// suggestFlag returns a question for a known flag with a similar name.
+// suggestFlag returns advice for a flag of other systems, or a question for a known flag with a similar name.
 func suggestFlag(cmd *cobra.Command, missing *pflag.NotExistError) string {
+	if text := advice()[belowRoot(cmd, "--"+missing.GetSpecifiedName())]; text != "" {
+		return ": " + text
+	}
 	near := spelling.Nearest(missing.GetSpecifiedName(), func(yield func(string) bool) {
 		more := true
 		cmd.Flags().VisitAll(func(f *pflag.Flag) { more = more && (f.Hidden || yield(f.Name)) })
@@ -184,16 +187,22 @@ func CheckFlags(cmd *cobra.Command) error {
 	return list.Err(cmd)
 }
 
-// suggestCommand returns a question for a subcommand with a similar name, for a command that also takes arguments.
-func suggestCommand(cmd *cobra.Command, word string) string {
-	path := strings.TrimPrefix(cmd.CommandPath()+" "+word, cmd.Root().Name()+" ")
-	if meant := Synonyms()[path]; meant != "" {
-		return fmt.Sprintf(": did you mean \"berth %s\"?", meant)
+// suggestCommand returns a question or advice for the words of other systems, or a question for a subcommand with a
+// similar name. Two words together are tried first: "get pods".
+func suggestCommand(cmd *cobra.Command, args ...string) string {
+	for n := min(2, len(args)); n > 0; n-- {
+		path := belowRoot(cmd, strings.Join(args[:n], " "))
+		if meant := Synonyms()[path]; meant != "" {
+			return fmt.Sprintf(": did you mean \"berth %s\"?", meant)
+		}
+		if text := advice()[path]; text != "" {
+			return ": " + text
+		}
 	}
-	if isReadingWord(word) {
+	if len(args) == 0 || isReadingWord(args[0]) {
 		return ""
 	}
-	near := spelling.Nearest(word, func(yield func(string) bool) {
+	near := spelling.Nearest(args[0], func(yield func(string) bool) {
 		for _, sub := range cmd.Commands() {
 			if sub.IsAvailableCommand() && !yield(sub.Name()) {
 				return
@@ -204,4 +213,9 @@ func suggestCommand(cmd *cobra.Command, word string) string {
 		return ""
 	}
 	return fmt.Sprintf(": did you mean %q?", cmd.CommandPath()+" "+near)
+}
+
+// belowRoot returns the path of a word of a command, without the program's name.
+func belowRoot(cmd *cobra.Command, word string) string {
+	return strings.TrimPrefix(cmd.CommandPath()+" "+word, cmd.Root().Name()+" ")
 }

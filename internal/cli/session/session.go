@@ -58,6 +58,6 @@ func (s *Session) RunGroup(cmd *cobra.Command, args []string) error {
 	}
 	return &UsageError{
 		cmd.CommandPath(),
-		fmt.Sprintf("unknown command %q", cmd.CommandPath()+" "+args[0]) + suggestCommand(cmd, args[0]),
+		fmt.Sprintf("unknown command %q", cmd.CommandPath()+" "+args[0]) + suggestCommand(cmd, args...),
 	}
 }
