@@ -135,7 +135,7 @@ func TestRequests(t *testing.T) {
 		{"reschedule", func(c *Client) error {
 			_, err := c.Reschedule(ctx, 10*time.Minute)
 			return err
-		}, `POST /v1/domain/reschedule {"for":"10m0s"}`},
+		}, `POST /v1/domain/reschedule {"for":"10m"}`},
 		{"cordon", func(c *Client) error {
 			_, err := c.CordonNode(ctx, "n1", Condition{Revision: 3})
 			return err
@@ -147,7 +147,7 @@ func TestRequests(t *testing.T) {
 		{"drain", func(c *Client) error {
 			_, err := c.DrainNode(ctx, "n1", api.NodeAction{Deadline: cluster.Duration(time.Hour)}, Condition{})
 			return err
-		}, `POST /v1/nodes/n1/drain {"deadline":"1h0m0s"}`},
+		}, `POST /v1/nodes/n1/drain {"deadline":"1h"}`},
 		{"undrain", func(c *Client) error {
 			_, err := c.UndrainNode(ctx, "n1", Condition{})
 			return err

@@ -73,7 +73,7 @@ func TestKernelsKillsAreDistinguished(t *testing.T) {
 		}
 		w.pass(time.Minute)
 		o = w.want("s1", cluster.StateFailed, cluster.ReasonRestartLimit)
-		if want := "container app was killed for its memory limit; gave up after 2 restarts within 10m0s; " +
+		if want := "container app was killed for its memory limit; gave up after 2 restarts within 10m; " +
 			"killed for its memory limit 3 times"; o.Message != want {
 			t.Errorf("message %q\n   want %q", o.Message, want)
 		}

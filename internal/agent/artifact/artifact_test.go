@@ -176,7 +176,7 @@ func TestGetFails(t *testing.T) {
 	}{
 		"a wrong checksum": {
 			checksum: want512,
-			words:    []string{want512, hex.EncodeToString(have512[:]), "put the right checksum"}, requests: 1,
+			words:    []string{want512, hex.EncodeToString(have512[:]), "correct the checksum"}, requests: 1,
 		},
 		"not there": {
 			turns: []func(http.ResponseWriter, *http.Request){status(404)},

@@ -261,7 +261,7 @@ func TestProber(t *testing.T) {
 		"tcp, closed":   {cluster.Check{Type: "tcp", Port: "closed"}, 200, "refused"},
 		"exec":          {cluster.Check{Type: "exec", Command: []string{"true"}}, 200, ""},
 		"exec, failing": {cluster.Check{Type: "exec", Command: []string{"a", "b"}}, 200, "exit code 1: said"},
-		"other":         {cluster.Check{Type: "smell"}, 200, "not known"},
+		"other":         {cluster.Check{Type: "smell"}, 200, "does not support the type"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			status.Store(test.status)

@@ -27,11 +27,11 @@ func TestShortOfMemory(t *testing.T) {
 		"the tasks' group is full": {s: facts.Scarcity{
 			Stall: -1, Free: 8 * gib, Total: 16 * gib,
 			Used: 98 * cluster.MiB, Limit: 100 * cluster.MiB,
-		}, want: "the tasks use 98% of the 100 MiB that they may"},
+		}, want: "the tasks use 98% of their 100 MiB"},
 		"a full group, no stall": {s: facts.Scarcity{
 			Stall: 0, Free: 8 * gib, Total: 16 * gib,
 			Used: 98 * cluster.MiB, Limit: 100 * cluster.MiB,
-		}, want: "the tasks use 98% of the 100 MiB that they may"},
+		}, want: "the tasks use 98% of their 100 MiB"},
 		"a threshold of its own": {
 			c: Thresholds{Free: 60},
 			s: facts.Scarcity{Stall: 0, Free: 8 * gib, Total: 16 * gib}, want: "50% of the machine is used",
