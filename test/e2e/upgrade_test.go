@@ -177,7 +177,7 @@ func (u *upgrade) session(a *harness.Agent) uint64 {
 // exercise uses all features that need both servers and agents.
 func (u *upgrade) exercise() {
 	u.Helper()
-	u.Berth("scale", "--detach", "service/ticking", "6").Want(u.T, 0)
+	u.Berth("scale", "service/ticking", "6").Want(u.T, 0)
 	six := running(u.T, u.Site, "ticking", 6)
 	samePids(u.T, u.tasks, six)
 	for _, s := range u.Servers {
@@ -188,7 +188,7 @@ func (u *upgrade) exercise() {
 			return nil
 		})
 	}
-	u.Berth("scale", "--detach", "service/ticking", "4").Want(u.T, 0)
+	u.Berth("scale", "service/ticking", "4").Want(u.T, 0)
 	u.rolled++ // a rollout gives up one task for another, in each way that stops are granted
 	u.Berth("run", u.Fleet.Write("hello.yaml", fmt.Sprintf(hello, u.rolled, 2))).Want(u.T, 0, "2/2")
 	samePids(u.T, u.tasks, running(u.T, u.Site, "ticking", 4))

@@ -162,7 +162,7 @@ func TestStickyVolumes(t *testing.T) {
 	first := there[0]
 	refused := f.Berth("volume", "rm", first.Name, "--node", first.Node)
 	refused.Want(t, 2)
-	if !strings.Contains(refused.Stderr, "belongs to service/notebook, which is there") {
+	if !strings.Contains(refused.Stderr, "belongs to service/notebook, whose next task") {
 		t.Errorf("it was refused with %q", refused.Stderr)
 	}
 	refused = f.Berth("volume", "rm", first.Name, "--node", first.Node, "--force")

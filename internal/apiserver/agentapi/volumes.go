@@ -94,8 +94,7 @@ func (a *VolumesAPI) removeVolume(w http.ResponseWriter, r *http.Request) error 
 	}
 	if owner := volumeOwner(snap, ask.Name); owner != "" && !ask.Force {
 		return respond.Problemf(http.StatusConflict,
-			"volume %s belongs to %s, whose next task would begin with an empty one; "+
-				"to remove it anyway, use --force", ask.Name, owner)
+			"volume %s belongs to %s, whose next task would begin with an empty one", ask.Name, owner)
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), volumeTimeout)
 	defer cancel()
