@@ -161,7 +161,7 @@ func withoutFences(text string) string { return fenced.ReplaceAllString(text, ""
 
 var (
 	section   = regexp.MustCompile(`(?m)^## berth (.*)$`)
-	flagRow   = regexp.MustCompile("(?m)^\\| (?:`-([a-z])`, )?`--([a-z-]+)`")
+	flagRow   = regexp.MustCompile("(?m)^\\| (?:`-([A-Za-z])`, )?`--([a-z-]+)`")
 	shellLine = regexp.MustCompile(`(?m)^ *(?:bin/)?berth (.*)$`)
 	redirect  = regexp.MustCompile(`( [<>&|].*| \|\| .*)$`)
 )
