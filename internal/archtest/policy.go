@@ -508,8 +508,7 @@ var layers = map[string][]string{
 	"examples/programs/web":  {},
 	"examples/programs/work": {},
 
-	// Programs that make a release.
-	"packaging/changelog": {},
+	"packaging/changelog": {}, // programs that make a release
 	"packaging/image":     {},
 
 	// Generators of the reference, and benchmarks.

@@ -12,6 +12,9 @@ const (
 	MessageMoves = ": it moves, and runs on until "
 	// MessageTriesAgain is part of the message of a preparation that failed and is tried again by the node.
 	MessageTriesAgain = "; trying again after "
+	// MessagePulling begins the message of a preparation that pulls an image. The name of the image follows, and then
+	// ": " and the progress.
+	MessagePulling = "pulling "
 	// ForgetCommand is the command that releases the tasks of a machine that never comes back.
 	ForgetCommand = "berth node forget"
 )

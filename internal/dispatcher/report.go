@@ -436,9 +436,9 @@ func statusEvents(row *store.AttemptRow, o *cluster.Observed) []cluster.Event {
 }
 
 // pulledImage returns the image that an attempt pulls at the moment, as its message tells it: "container app: pulling
-// NAME", with the progress after another colon. It is "" if the attempt pulls none.
+// NAME: PROGRESS" (cluster.MessagePulling). It is "" if the attempt pulls none.
 func pulledImage(o *cluster.Observed) string {
-	_, text, found := strings.Cut(o.Message, ": pulling ")
+	_, text, found := strings.Cut(o.Message, ": "+cluster.MessagePulling)
 	if !found || o.State != cluster.StatePreparing {
 		return ""
 	}

@@ -68,11 +68,11 @@ func release(tree, version, date string) error {
 		return err
 	}
 	// The fragments go last: an interrupted run loses none, and a repeated one names the chapter that is there.
-	if err := os.WriteFile(name, []byte(text), 0o644); err != nil { //nolint:gosec // the changelog is public
+	if err := os.WriteFile(name, []byte(text), 0o600); err != nil { // the mode of a file that exists stays
 		return fmt.Errorf("write the changelog: %w", err)
 	}
 	file := filepath.Join(tree, "VERSION")
-	if err := os.WriteFile(file, []byte(version+"\n"), 0o644); err != nil { //nolint:gosec // the version is public
+	if err := os.WriteFile(file, []byte(version+"\n"), 0o600); err != nil {
 		return fmt.Errorf("write the version: %w", err)
 	}
 	for _, f := range fragments {

@@ -48,7 +48,7 @@ func (l *Folders) ownerDir(cluster, owner string) string {
 
 // Dir returns the folder of a volume and whether the node lends it for reading only. Without a folder in the
 // definition it is the agent's own. The path of a folder in the definition is free of links; the error says why the
-// node does not lend it.
+// node does not share it.
 func (l *Folders) Dir(d *cluster.Desired, v *cluster.Volume) (dir string, readOnly bool, err error) {
 	switch {
 	case v.HostVolume != "":

@@ -137,11 +137,11 @@ func (d *Draft) resolveDefinition(ref *cluster.Ref, template **cluster.InlineDef
 }
 
 // inlineNames returns the names of the definitions that are inside of an owner for its users: those of the templates of
-// this write, and those that had such a mark in names and keep their version. Fields belong to refs. Old are the
-// references that the owner had.
-func inlineNames(fields []definitionField, refs, old []cluster.Ref, names []string) (all []string) {
+// this write, and those that the present owner lists in before and whose version stays. Fields belong to refs. Old are
+// the references of the present owner.
+func inlineNames(fields []definitionField, refs, old []cluster.Ref, before []string) (all []string) {
 	for i, ref := range refs {
-		if fields[i].inline || slices.Contains(old, ref) && slices.Contains(names, ref.Name) {
+		if fields[i].inline || slices.Contains(old, ref) && slices.Contains(before, ref.Name) {
 			all = append(all, ref.Name)
 		}
 	}

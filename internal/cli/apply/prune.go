@@ -13,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/api/client"
 	"github.com/berthd/berth/internal/cli/fetch"
 	"github.com/berthd/berth/internal/cli/session"
@@ -88,56 +87,23 @@ func (p *prune) find(ctx context.Context, c *client.Client, objects []manifest.O
 		}
 	}
 	for _, in := range clusters {
-		if err := p.list(ctx, c, in, func(n session.Name, labels cluster.Labels, life cluster.Lifespan) {
-			switch n.Kind {
-			case wording.KindCron:
-				add(&crons, n, labels, life)
-			case wording.KindService:
-				add(&services, n, labels, life)
-			default:
-				add(&jobs, n, labels, life)
-			}
-		}); err != nil {
+		owners, err := fetch.ListOwners(ctx, c, in)
+		if fetch.IgnoreNotFound(err) != nil {
 			return nil, err
+		}
+		for _, v := range owners.Crons {
+			add(&crons, session.CronName(v), v.Labels, v.Lifespan)
+		}
+		for _, v := range owners.Services {
+			add(&services, session.ServiceName(v), v.Labels, v.Lifespan)
+		}
+		for _, v := range owners.Jobs {
+			if v.Cron == "" { // jobs of crons stay
+				add(&jobs, session.Name{Kind: wording.KindJob, Cluster: v.Cluster, Name: v.Name}, v.Labels, v.Lifespan)
+			}
 		}
 	}
 	return slices.Concat(crons, services, jobs), nil
-}
-
-// list calls visit for the services and crons of a cluster, and for its jobs that no cron made.
-func (p *prune) list(ctx context.Context, c *client.Client, in string,
-	visit func(session.Name, cluster.Labels, cluster.Lifespan),
-) error {
-	services, _, err := client.All(ctx, client.ListOptions{},
-		func(ctx context.Context, o client.ListOptions) (api.Page[api.ServiceView], error) {
-			return c.Services(ctx, in, o)
-		})
-	if fetch.IgnoreNotFound(err) != nil {
-		return err
-	}
-	for _, v := range services {
-		visit(session.ServiceName(v), v.Labels, v.Lifespan)
-	}
-	jobs, _, err := client.All(ctx, client.ListOptions{},
-		func(ctx context.Context, o client.ListOptions) (api.Page[api.JobView], error) {
-			return c.Jobs(ctx, in, o)
-		})
-	if fetch.IgnoreNotFound(err) != nil {
-		return err
-	}
-	for _, v := range jobs {
-		if v.Cron == "" {
-			visit(session.Name{Kind: wording.KindJob, Cluster: v.Cluster, Name: v.Name}, v.Labels, v.Lifespan)
-		}
-	}
-	crons, err := session.ListCrons(ctx, c, in)
-	if fetch.IgnoreNotFound(err) != nil {
-		return err
-	}
-	for _, v := range crons {
-		visit(session.CronName(v), v.Labels, v.Lifespan)
-	}
-	return nil
 }
 
 // confirmDeletion asks whether objects may be deleted. Without a terminal the flag --yes is the only way to confirm.

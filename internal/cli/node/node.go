@@ -223,7 +223,7 @@ func nodeFactsTable(sess *session.Session, n api.NodeView) output.Table {
 	}
 	if h := n.Heartbeat; h != nil {
 		facts.Add("heard", fmt.Sprintf("%s ago, every %s", wording.Span(time.Duration(h.Age)),
-			output.Duration(time.Duration(h.Interval))))
+			h.Interval.String()))
 	}
 	if u := n.Used; u != nil {
 		facts.Add("uses", fmt.Sprintf("%s of %s CPUs, %s of %s memory, %s of %s disk; load %.2f",

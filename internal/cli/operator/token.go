@@ -108,7 +108,7 @@ func checkToken(cmd *cobra.Command, r *api.TokenRequest) error {
 		list.Add("--role %q: want admin, operator, submitter or viewer, or with --join node or server", r.Role)
 	}
 	if r.Life < 0 {
-		list.Add("--ttl %s: want a positive duration", output.Duration(time.Duration(r.Life)))
+		list.Add("--ttl %s: want a positive duration", r.Life)
 	}
 	if r.Uses < 0 {
 		list.Add("--uses %d: want at least 1", r.Uses)

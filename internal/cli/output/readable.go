@@ -7,14 +7,10 @@ import (
 	"fmt"
 	"reflect"
 	"strconv"
-	"time"
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/jsonfields"
 )
-
-// Duration returns a duration in the form in which people write it: "1h" instead of "1h0m0s".
-func Duration(d time.Duration) string { return cluster.Duration(d).String() }
 
 // bytesText returns a size with the largest unit of which it is a multiple: "32MiB".
 func bytesText(n cluster.Bytes) string {
@@ -29,8 +25,7 @@ func bytesText(n cluster.Bytes) string {
 	return strconv.FormatInt(int64(n), 10)
 }
 
-// Readable returns a manifest as JSON with sizes and durations as people write them: "32MiB" and "1h". Berth reads it
-// like the exact form.
+// Readable returns a manifest as JSON with sizes as people write them: "32MiB". Berth reads it like the exact form.
 func Readable(manifest any) (json.RawMessage, error) {
 	encoded, err := json.Marshal(manifest)
 	if err != nil {
@@ -59,12 +54,6 @@ func readable(t reflect.Type, in []byte) ([]byte, error) {
 			return in, nil
 		}
 		return json.Marshal(bytesText(n))
-	case t == reflect.TypeFor[cluster.Duration]():
-		var d cluster.Duration
-		if err := json.Unmarshal(in, &d); err != nil {
-			return nil, fmt.Errorf("encode output: %w", err)
-		}
-		return json.Marshal(Duration(time.Duration(d)))
 	case hasOwnForm(t):
 		return in, nil
 	}

@@ -12,17 +12,6 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-func TestDuration(t *testing.T) {
-	for d, want := range map[time.Duration]string{ // order-free: each duration is a case of its own
-		0: "0s", time.Hour: "1h", 90 * time.Minute: "1h30m", 10 * time.Minute: "10m", 90 * time.Second: "1m30s",
-		time.Hour + time.Second: "1h0m1s", 20 * time.Second: "20s", 250 * time.Millisecond: "250ms", -time.Hour: "-1h",
-	} {
-		if got := Duration(d); got != want {
-			t.Errorf("%v: got %s, want %s", d, got, want)
-		}
-	}
-}
-
 // TestReadable checks that sizes and durations have their short forms, that all else stays, and that both forms mean
 // the same.
 func TestReadable(t *testing.T) {

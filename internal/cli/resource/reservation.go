@@ -216,7 +216,7 @@ func (r *reservationShowCommand) run(ctx context.Context, c *client.Client, args
 	r.Printf("reservation %s is %s", v.Name, v.State)
 	r.Printf("  from    %s", output.FormatMinute(v.From))
 	r.Printf("  until   %s", output.FormatMinute(v.Until))
-	r.Printf("  lead    %s", output.Duration(time.Duration(v.Lead)))
+	r.Printf("  lead    %s", v.Lead)
 	r.Printf("  for     %s", audienceText(&v))
 	r.Printf("  nodes   %s", strings.Join(v.Nodes, ", "))
 	if v.Evict {

@@ -265,7 +265,7 @@ func concurrencyText(c cluster.CronConcurrency) string {
 }
 
 func missedText(v api.CronView) string {
-	within := output.Duration(time.Duration(cmp.Or(v.Within, cluster.DefaultCronWithin)))
+	within := cmp.Or(v.Within, cluster.DefaultCronWithin).String()
 	switch v.Missed {
 	case cluster.CronSkip:
 		return "are skipped"

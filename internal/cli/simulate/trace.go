@@ -182,7 +182,7 @@ func (s *simulation) printReplay(v *whatif.Replayed) (bool, error) {
 	}}
 	number := strconv.Itoa
 	t.Add(v.Trace, number(v.Jobs), number(v.Tasks), number(v.Begun), number(v.Ended), number(v.Running),
-		number(v.Waiting), output.Duration(time.Duration(v.Lasted)))
+		number(v.Waiting), v.Lasted.String())
 	if err := s.PrintTable(t); err != nil {
 		return true, err
 	}
@@ -191,7 +191,7 @@ func (s *simulation) printReplay(v *whatif.Replayed) (bool, error) {
 	w := &v.Waits
 	row := []string{number(v.Begun), number(w.Waited)}
 	for _, d := range []cluster.Duration{w.Mean, w.Median, w.P99, w.Longest} {
-		row = append(row, output.Duration(time.Duration(d)))
+		row = append(row, d.String())
 	}
 	t.Add(row...)
 	if err := s.PrintTable(t); err != nil {

@@ -61,7 +61,7 @@ func nodesTable(sess *session.Session, nodes []api.NodeView) output.Table {
 		}
 		heard, every := "", ""
 		if h := n.Heartbeat; h != nil {
-			heard, every = wording.Span(time.Duration(h.Age)), output.Duration(time.Duration(h.Interval))
+			heard, every = wording.Span(time.Duration(h.Age)), h.Interval.String()
 		}
 		t.Add(n.Name, tables.NodeState(n), strconv.Itoa(n.Tasks), cpu, output.CPUs(n.Reserved.CPU),
 			output.CPUs(n.Total.CPU), cpuUse,

@@ -8,10 +8,10 @@ import (
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/api/client"
 	"github.com/berthd/berth/internal/cli/fetch"
-	"github.com/berthd/berth/internal/cli/output"
 	"github.com/berthd/berth/internal/cli/session"
 	"github.com/berthd/berth/internal/cli/tables"
 	"github.com/berthd/berth/internal/cli/trouble"
+	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/wording"
 )
 
@@ -81,12 +81,12 @@ func (w *Waiter) isFinished(began time.Time) bool {
 		}
 		switch now := w.Now(); {
 		case w.Timeout > 0 && now.Sub(began) >= w.Timeout:
-			t.giveUpAs(fmt.Sprintf("is not %s after %s", t.goal(), output.Duration(w.Timeout)))
+			t.giveUpAs(fmt.Sprintf("is not %s after %s", t.goal(), cluster.Duration(w.Timeout)))
 			t.isLate = true
 		case t.until != "", t.Stop, t.isRolling(now): // the control plane enforces the deadlines of a rollout
 			all = false
 		case w.Timeout == 0 && t.Name.Kind == wording.KindService && now.Sub(t.progressAt) >= progressTimeout:
-			t.giveUpAs("made no progress for " + output.Duration(progressTimeout))
+			t.giveUpAs("made no progress for " + cluster.Duration(progressTimeout).String())
 		case !t.failingSince.IsZero() && now.Sub(t.failingSince) >= failingTimeout:
 			t.giveUpAs("keeps failing")
 		default:

@@ -250,7 +250,7 @@ func (p *pull) run(ctx context.Context) (client.Image, error) {
 			return nil, fmt.Errorf("pull %s: %s, and to ask again in %v is later than a pull waits", p.displayName,
 				fault.cause, wait.Round(time.Second))
 		}
-		p.setFailure(fmt.Sprintf("pulling %s: %s%s%v (try %d of %d)", p.displayName, fault.cause,
+		p.setFailure(fmt.Sprintf("%s%s: %s%s%v (try %d of %d)", cluster.MessagePulling, p.displayName, fault.cause,
 			cluster.MessageTriesAgain, roundWait(wait), try+1, u.MaxAttempts))
 		if fault.suspend {
 			continue // awaitRegistry counts it

@@ -35,7 +35,7 @@ func (p *pull) progress(ctx context.Context) string {
 	case len(parts) == 0 && failure != "":
 		return failure
 	case len(parts) == 0:
-		return "pulling " + p.displayName
+		return cluster.MessagePulling + p.displayName
 	}
 	p.progressMu.Lock()
 	defer p.progressMu.Unlock()
@@ -55,8 +55,8 @@ func (p *pull) progress(ctx context.Context) string {
 	if whole == layers && have >= all {
 		return "unpacking " + p.displayName
 	}
-	text := fmt.Sprintf("pulling %s: %d of %d layers, %s of %s MiB", p.displayName, whole, layers, mebi(have),
-		mebi(all))
+	text := fmt.Sprintf("%s%s: %d of %d layers, %s of %s MiB", cluster.MessagePulling, p.displayName, whole, layers,
+		mebi(have), mebi(all))
 	if n := p.rate.take(time.Now(), have); n > 0 {
 		text += ", " + mebi(n) + " MiB/s"
 	}

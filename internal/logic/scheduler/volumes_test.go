@@ -167,7 +167,7 @@ func TestNewestCopyWithAClockThatGoesBack(t *testing.T) {
 	}
 }
 
-// A folder that a node does not lend is refused with a sentence that says what would help, under the reason volume.
+// A folder that a node does not share is refused with a sentence that says what would help, under the reason volume.
 func TestFolders(t *testing.T) {
 	t.Parallel()
 	f := scheduler.NewFleet()
