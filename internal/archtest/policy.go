@@ -415,7 +415,7 @@ var layers = map[string][]string{
 		"api", "api/client", "internal/cli/fetch", "internal/cli/node", "internal/cli/output",
 		"internal/cli/rebalance", "internal/cli/redact", "internal/cli/service", "internal/cli/serving",
 		"internal/cli/session", "internal/cli/tables", "internal/cli/trouble", "internal/cli/written",
-		"internal/cluster", "internal/enum", "internal/taskview", "internal/wording",
+		"internal/cluster", "internal/enum", "internal/spelling", "internal/taskview", "internal/wording",
 	},
 	"internal/cli/rebalance": {
 		"api", "api/client", "internal/cli/output", "internal/cli/session", "internal/cli/wait", "internal/cluster",
@@ -470,7 +470,7 @@ var layers = map[string][]string{
 	},
 	"internal/cli/written": {"internal/cli/output", "internal/cluster"},
 	"internal/cli/watch": {
-		"api/client", "internal/cli/fetch", "internal/cli/output", "internal/cli/session", "internal/cli/wait",
+		"api/client", "internal/cli/output", "internal/cli/session", "internal/cli/wait",
 	},
 	"internal/cli/wait": {
 		"api", "api/client", "internal/cli/fetch", "internal/cli/output", "internal/cli/session",
@@ -481,7 +481,7 @@ var layers = map[string][]string{
 	"internal/serve/dev":     {"internal/contexts", "internal/serve/node", "internal/serve/server"},
 	"internal/serve/engines": {"internal/hinted", "internal/serve/datadir", "internal/store", "internal/store/etcd"},
 	"internal/serve/join": {
-		"api", "internal/cluster", "internal/hinted", "internal/pki", "internal/serve/datadir",
+		"api", "internal/cluster", "internal/hinted", "internal/pause", "internal/pki", "internal/serve/datadir",
 	},
 	"internal/serve/node": {
 		"internal/agent", "internal/agent/artifact", "internal/agent/devices", "internal/agent/diskspace",

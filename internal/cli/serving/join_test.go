@@ -31,7 +31,8 @@ type authorityServer struct {
 	*httptest.Server
 	authority *pki.Authority
 	joins     int
-	refuse    *api.Problem
+	refuse    *api.Problem // the answer to all requests, or to the next refusals if that is not 0
+	refusals  int
 }
 
 func newAuthorityServer(t *testing.T) *authorityServer {
@@ -61,8 +62,11 @@ func newAuthorityServer(t *testing.T) *authorityServer {
 }
 
 func (s *authorityServer) join(w http.ResponseWriter, r *http.Request) {
-	if s.refuse != nil {
-		clitest.WriteProblem(w, *s.refuse)
+	if refuse := s.refuse; refuse != nil {
+		if s.refusals--; s.refusals == 0 {
+			s.refuse = nil
+		}
+		clitest.WriteProblem(w, *refuse)
 		return
 	}
 	var ask api.JoinRequest
@@ -98,6 +102,26 @@ func (s *authorityServer) token(t *testing.T) string {
 		t.Fatal(err)
 	}
 	return pki.JoinToken{ID: "t1", Secret: strings.Repeat("s", 32), CAHash: hash}.String()
+}
+
+// TestJoinAsksBusyServersAgain joins while the server is busy at first, and with a server that stays busy.
+func TestJoinAsksBusyServersAgain(t *testing.T) {
+	s := newAuthorityServer(t)
+	dir := t.TempDir()
+	j := join.Joiner{
+		Dir: dir, Self: pki.Subject{Role: cluster.RoleNode, Name: "n1"}, Servers: []string{s.URL}, Token: s.token(t),
+	}
+	s.refuse, s.refusals = &api.Problem{Status: 503, Detail: "no leader"}, 2
+	if _, err := j.Join(t.Context()); err != nil || s.joins != 1 {
+		t.Errorf("%v after %d joins, want one", err, s.joins)
+	}
+	if err := j.Done(); err != nil {
+		t.Fatal(err)
+	}
+	s.refuse, s.refusals = &api.Problem{Status: 403, Detail: "another cluster"}, 2
+	if _, err := j.Join(t.Context()); err == nil || s.refusals != 1 {
+		t.Errorf("a refusal that is final: %v, and %d refusals are left, want one", err, s.refusals)
+	}
 }
 
 // TestJoinIsTakenUpAgain interrupts the join of a server after each step. The token is traded once.

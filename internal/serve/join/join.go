@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/pause"
 	"github.com/berthd/berth/internal/pki"
 	"github.com/berthd/berth/internal/serve/datadir"
 )
@@ -26,8 +28,14 @@ import (
 // because a token has few uses.
 const JoinFile = "join.json"
 
-// exchangeTimeout bounds the time for one server's answer to a certificate request.
-const exchangeTimeout = 20 * time.Second
+const (
+	// exchangeTimeout bounds the time for one server's answer to a certificate request.
+	exchangeTimeout = 20 * time.Second
+	// maxTries is the number of times that a join asks servers that are slow or busy.
+	maxTries = 5
+	// shortestPause is the time between the first two tries. It doubles.
+	shortestPause = 500 * time.Millisecond
+)
 
 // Joiner trades a join token for a certificate.
 type Joiner struct {
@@ -68,7 +76,7 @@ func (j *Joiner) Join(ctx context.Context) (reply api.JoinReply, err error) {
 			Token: j.Token, Name: j.Self.Name, Request: string(pending.Request),
 			ServerName: j.Name, PeerURL: j.PeerURL,
 		}
-		if err := exchange(ctx, pki.Pinned(token.CAHash), j.Servers, "/v1/join", request, &reply); err != nil {
+		if err := j.exchange(ctx, pki.Pinned(token.CAHash), request, &reply); err != nil {
 			return reply, fmt.Errorf("join: %w", err)
 		}
 		if err := token.CheckCA([]byte(reply.Authority)); err != nil {
@@ -89,6 +97,30 @@ func (j *Joiner) Join(ctx context.Context) (reply api.JoinReply, err error) {
 		return reply, fmt.Errorf("join: %w", err)
 	}
 	return reply, nil
+}
+
+// exchange asks the servers until one answers, maxTries times if they are slow or busy. A server counts a repeated
+// request once.
+func (j *Joiner) exchange(ctx context.Context, config *tls.Config, request api.JoinRequest, to *api.JoinReply) error {
+	between := pause.Backoff{Shortest: shortestPause, Longest: 8 * shortestPause}
+	for tries := 1; ; tries++ {
+		err := exchange(ctx, config, j.Servers, "/v1/join", request, to)
+		if err == nil || tries == maxTries || !isTemporary(err) {
+			return err
+		}
+		if err := between.Wait(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// isTemporary reports whether the same exchange may succeed later: a server did not answer in time, or was busy.
+func isTemporary(err error) bool {
+	if e, ok := errors.AsType[*refusedError](err); ok {
+		return !e.isFinal()
+	}
+	timeout, ok := errors.AsType[net.Error](err)
+	return ok && timeout.Timeout()
 }
 
 // prepare returns the interrupted join with the same authority, or saves a new one.
@@ -160,11 +192,11 @@ func exchange(ctx context.Context, config *tls.Config, servers []string, path st
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		errs = append(errs, fmt.Errorf("%s: %w", server, err))
-		if e, ok := errors.AsType[*refusedError](err); ok && e.status/100 == 4 &&
-			e.status != http.StatusTooManyRequests {
-			break
+		err = fmt.Errorf("%s: %w", server, err)
+		if e, ok := errors.AsType[*refusedError](err); ok && e.isFinal() {
+			return err
 		}
+		errs = append(errs, err)
 	}
 	if len(errs) == 0 {
 		return errors.New("no server has an https address")
@@ -176,6 +208,11 @@ func exchange(ctx context.Context, config *tls.Config, servers []string, path st
 type refusedError struct {
 	status int
 	detail string
+}
+
+// isFinal reports whether other servers, and a later try, would refuse as well.
+func (e *refusedError) isFinal() bool {
+	return e.status/100 == 4 && e.status != http.StatusTooManyRequests
 }
 
 // Error returns the detail of the answer.

@@ -17,7 +17,9 @@ func AddHint(err error, role cluster.Role) error {
 		if e.status == 401 || e.status == 403 {
 			return &hinted.Error{Err: err, Hint: create}
 		}
-		return err
+	}
+	if isTemporary(err) {
+		return &hinted.Error{Err: err, Hint: "Run the same command again: it continues the join."}
 	}
 	if errors.Is(err, pki.ErrJoinToken) {
 		return &hinted.Error{Err: err, Hint: create}
