@@ -49,6 +49,8 @@ type Change struct {
 	// Fields that differ, ordered by path.
 	Fields   []FieldChange `json:"fields,omitempty"`
 	Revision uint64        `json:"revision,omitempty"` // after the write
+	// Generation is that of a service after the write. It is higher than before if the write begins a rollout.
+	Generation uint64 `json:"generation,omitempty"`
 	// Effect describes in a sentence what the cluster will do: "rolls out web@2 over web@1, one task at a time".
 	Effect string `json:"effect,omitempty"`
 	// Note says what a new version lacks: "image app:1 is not pinned: …".

@@ -67,7 +67,7 @@ services: [{cluster: default, name: web, definition: web@2, count: 3, revision: 
 	if code != session.ExitInterrupted || stdout.Len() != 0 {
 		t.Errorf("got code %d and stdout %q, want %d and none", code, &stdout, session.ExitInterrupted)
 	}
-	for _, want := range []string{"Stopped waiting; the applied objects continue.", "berth: interrupted"} {
+	for _, want := range []string{"Stopped waiting; the applied objects continue. See 'berth status'."} {
 		if !strings.Contains(stderr.String(), want) {
 			t.Errorf("stderr: got %q, want %q in it", stderr, want)
 		}

@@ -60,7 +60,7 @@ func startWatch(t *testing.T, before clitest.State, args ...string) *watched {
 	go func() { w.ended <- Run(ctx, sess, append(args, "--addr", w.fake.URL, "--watch")) }()
 	t.Cleanup(func() {
 		cancel()
-		if code := <-w.ended; code != 0 {
+		if code := <-w.ended; code != session.ExitInterrupted {
 			t.Errorf("an interrupt ended with code %d: %s", code, w.stderr.String())
 		}
 	})

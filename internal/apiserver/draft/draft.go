@@ -38,6 +38,19 @@ type Draft struct {
 	definitions map[cluster.Ref]*cluster.TaskDefinition
 	newest      map[string]int
 	owners      map[string]cluster.Kind // services and jobs, by "<cluster>/<name>"
+	// visible is what sees computes once, because it walks all attempts of the caller's clusters.
+	visible func(cluster.Ref) bool
+}
+
+// sees reports whether the caller sees a version of a definition.
+func (d *Draft) sees(ref cluster.Ref) bool {
+	if d.Caller == nil {
+		return true
+	}
+	if d.visible == nil {
+		d.visible = d.Caller.VisibleDefinitions(d.Snap)
+	}
+	return d.visible(ref)
 }
 
 // Require adds a record's revision as a precondition; store.AnyModified only requires that the record exists.

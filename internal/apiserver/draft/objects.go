@@ -64,7 +64,7 @@ func (d *Draft) SetDefinition(def *cluster.TaskDefinition) (api.Change, error) {
 		present.Deleted = false
 		action, fields := Compare(&present, def)
 		if action != api.ActionNone {
-			if d.Caller != nil && !d.Caller.VisibleDefinitions(d.Snap)(ref) {
+			if !d.sees(ref) {
 				fields = nil // they hold values of the present version
 			}
 			return change, differs(ref, fields)
@@ -167,6 +167,7 @@ func (d *Draft) SetService(svc *cluster.Service, pre Precondition) (api.Change, 
 		change.Action, change.Fields = Compare(plainService(prev), plainService(svc))
 		change.Fields = append(change.Fields, inline...)
 	}
+	change.Generation = svc.Generation
 	change.Effect = serviceEffect(prev, svc, d.Definition(svc.Definition))
 	if change.Action != api.ActionNone {
 		d.Put(d.Prefix.Service(svc.Cluster, svc.Name), svc, old.Modified)

@@ -19,13 +19,13 @@ const maxCompared = 100
 const maxVersion = math.MaxInt32
 
 // SameVersion returns the version of a definition that has the content of def: prefer if it is such a version, else the
-// newest one. Versions that are being deleted, and those for which sees returns false, do not count; a nil function
-// sees all. Images of def without digests have those of the compared version.
+// newest one. Versions that are being deleted, and those for which sees returns false, do not count. Images of
+// def without digests have those of the compared version.
 func SameVersion(snap *store.Snapshot, def *cluster.TaskDefinition, prefer cluster.Ref,
 	sees func(cluster.Ref) bool,
 ) (cluster.Ref, bool) {
 	same := func(old *cluster.TaskDefinition) bool {
-		return !old.Deleted && (sees == nil || sees(old.Ref())) && sameContent(old, def)
+		return !old.Deleted && sees(old.Ref()) && sameContent(old, def)
 	}
 	if prefer.Name == def.Name {
 		if e, ok := snap.Definition(prefer); ok && same(e.Value) {
@@ -65,11 +65,7 @@ func (d *Draft) resolveTemplate(t *cluster.InlineDefinition, had cluster.Ref) (c
 	def.Version, def.Deleted = 0, false
 	ref, ok := d.drafted(&def)
 	if !ok {
-		var sees func(cluster.Ref) bool
-		if d.Caller != nil {
-			sees = d.Caller.VisibleDefinitions(d.Snap)
-		}
-		ref, ok = SameVersion(d.Snap, &def, had, sees)
+		ref, ok = SameVersion(d.Snap, &def, had, d.sees)
 	}
 	if ok {
 		if err := d.Resolve(&ref, ""); err != nil {

@@ -76,7 +76,8 @@ func (e *editCommand) run(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 	w := wait.Waiter{
-		Session: e.Session, Client: c, Targets: []*wait.Target{{Name: o.name, Revision: revision}},
+		Session: e.Session, Client: c,
+		Targets: []*wait.Target{{Name: o.name, Revision: revision, MinGeneration: o.generation}},
 	}
 	return w.Await(ctx, "the change continues. See 'berth status "+o.name.String()+"'.")
 }
@@ -86,6 +87,8 @@ type editable struct {
 	name     session.Name
 	text     string
 	revision uint64
+	// generation is that of a service, otherwise 0.
+	generation uint64
 }
 
 // readEditable reads the object with a name.
@@ -100,7 +103,7 @@ func readEditable(ctx context.Context, c *client.Client, n session.Name) (o edit
 		if err != nil {
 			return o, err
 		}
-		object, o.revision = &v.Service, v.Revision
+		object, o.revision, o.generation = &v.Service, v.Revision, v.Generation
 	case wording.KindJob:
 		v, err := n.Job(ctx, c)
 		if err != nil {

@@ -39,7 +39,7 @@ func NewRunCommand(sess *session.Session) *cobra.Command {
 			"Without --timeout, a job may take any time and a rollout as long as its deadlines allow. The wait\n" +
 			"for a new service ends after five minutes without progress. A timeout or an interrupt ends only the\n" +
 			"wait, not the work.\n\n" +
-			pruneHelp + " The command asks before, except with --yes.\n\n" +
+			pruneHelp + "\nWithout --yes it asks first.\n\n" +
 			filesHelp,
 		Args:              r.files.arguments(),
 		ValidArgsFunction: session.CompleteManifests,
@@ -107,7 +107,7 @@ func (r *runCommand) printChanges(reply api.ApplyReply) (targets []*wait.Target)
 			if c.Kind == cluster.KindJob {
 				n.Kind = wording.KindJob
 			}
-			targets = append(targets, &wait.Target{Name: n, Revision: c.Revision})
+			targets = append(targets, &wait.Target{Name: n, Revision: c.Revision, MinGeneration: c.Generation})
 		}
 	}
 	return targets

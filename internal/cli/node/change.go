@@ -141,7 +141,7 @@ func drainProgress(v api.NodeView) string {
 	case v.State == cluster.NodeDrained || v.Drain != nil && len(v.Drain.Left) == 0:
 		return "no tasks are left on it"
 	case v.Drain == nil:
-		return "the drain begins"
+		return "draining begins"
 	}
 	first := v.Drain.Left[0]
 	text := wording.Count(len(v.Drain.Left), "task") + " left, such as " + wording.ShortTask(first.ID)
@@ -173,7 +173,7 @@ func waitDrained(ctx context.Context, sess *session.Session, c *client.Client, v
 		},
 	}
 	if err := loop.Run(ctx); err != nil {
-		return err
+		return sess.StoppedWaiting(ctx, err, "the drain continues. 'berth node uncordon "+v.Name+"' ends it.")
 	}
 	if v.State != cluster.NodeDrained {
 		return &session.ExitError{Code: session.ExitNo, Err: fmt.Errorf("%s: the drain was ended by another "+
@@ -190,7 +190,7 @@ type forgetCommand struct {
 
 func newNodeForgetCommand(sess *session.Session) *cobra.Command {
 	f := &forgetCommand{Session: sess}
-	cmd := nodeCommand(sess, "forget", "Declare that a machine never returns",
+	cmd := nodeCommand(sess, "forget", "Remove the node of a machine that never returns",
 		"Declares that a machine never returns. Its tasks are replaced immediately, even those that wait for\n"+
 			"their node (on_disconnect: wait), and its records are removed. If the machine returns after all, two\n"+
 			"attempts of the same task may have run at the same time. A node that is not known to be down\n"+

@@ -119,10 +119,8 @@ func (r *rekeyCommand) run(cmd *cobra.Command, _ []string) error {
 	r.Messagef("master key %s %s", v.ID, word)
 	all, err := awaitRekey(cmd.Context(), r.Session, c, v.ID)
 	if err != nil {
-		if cmd.Context().Err() != nil {
-			r.Messagef("Stopped waiting. The leader continues: see 'berth operator secrets keys'.")
-		}
-		return err
+		return r.StoppedWaiting(cmd.Context(), err,
+			"the leader continues to encrypt. See 'berth operator secrets keys'.")
 	}
 	return printRekeyResult(cmd.Context(), r.Session, c, v.ID, all, r.drop)
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/api/client"
-	"github.com/berthd/berth/internal/cli/fetch"
 	"github.com/berthd/berth/internal/cli/output"
 	"github.com/berthd/berth/internal/cli/session"
 	"github.com/berthd/berth/internal/cluster"
@@ -58,6 +57,8 @@ func NewEventsCommand(sess *session.Session) *cobra.Command {
 	})
 	session.RegisterCompletion(cmd, "type",
 		cobra.FixedCompletions(eventTypes(), cobra.ShellCompDirectiveNoFileComp))
+	session.RegisterCompletion(cmd, "reason",
+		cobra.FixedCompletions(reasons(), cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
@@ -116,6 +117,9 @@ func (e *eventsCommand) run(cmd *cobra.Command, args []string) error {
 		if !isEventType(t) {
 			return &session.UsageError{Command: cmd.CommandPath(), Message: unknownTypeText(t)}
 		}
+	}
+	if fault := checkReasons(e.options.Reasons); fault != "" {
+		return &session.UsageError{Command: cmd.CommandPath(), Message: fault}
 	}
 	if e.options.Since > 0 && !cmd.Flags().Changed("tail") {
 		e.tail = -1
@@ -198,7 +202,7 @@ func (e *eventsCommand) print(ctx context.Context, c *client.Client) error {
 	}
 	for v, err := range c.FollowEvents(ctx, o) {
 		if err != nil {
-			return fetch.IgnoreCanceled(err)
+			return session.EndOfStream(err)
 		}
 		if err := printEvent(e.Session, v); err != nil {
 			return err

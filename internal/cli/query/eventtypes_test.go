@@ -37,6 +37,34 @@ func TestEventTypesAreDocumented(t *testing.T) {
 	}
 }
 
+// TestReasonsAreDocumented checks that --reason takes exactly the reasons of docs/reference/reasons.md, which is
+// generated from the constants of package cluster.
+func TestReasonsAreDocumented(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/reference/reasons.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var documented []string
+	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z-]+)` \\|").FindAllStringSubmatch(string(page), -1) {
+		documented = append(documented, m[1])
+	}
+	if diff := cmp.Diff(documented, reasons()); diff != "" {
+		t.Errorf("reasons (-documented +known):\n%s", diff)
+	}
+}
+
+func TestUnknownReason(t *testing.T) {
+	for _, test := range []struct{ text, want string }{
+		{"oom", ""},
+		{"unhealthly", "--reason unhealthly: did you mean unhealthy?"},
+		{"frobnicated", "--reason frobnicated: no event has this reason; want one such as exit, oom, unhealthy or node-down"},
+	} {
+		if got := checkReasons([]string{"exit", test.text}); got != test.want {
+			t.Errorf("%s:\n got %q\nwant %q", test.text, got, test.want)
+		}
+	}
+}
+
 func TestUnknownEventType(t *testing.T) {
 	for _, test := range []struct{ text, want string }{
 		{"task.failed", ""},

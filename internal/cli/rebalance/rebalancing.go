@@ -95,11 +95,8 @@ func followRebalancing(ctx context.Context, sess *session.Session, c *client.Cli
 	}
 	v, err := awaitRebalancing(ctx, sess, c, v)
 	if err != nil {
-		if ctx.Err() != nil {
-			sess.Messagef("Stopped waiting; rebalancing %d continues. See 'berth rebalance status'; 'berth "+
-				"rebalance cancel' ends it.", v.ID)
-		}
-		return err
+		return sess.StoppedWaiting(ctx, err, fmt.Sprintf(
+			"rebalancing %d continues. See 'berth rebalance status'; 'berth rebalance cancel' ends it.", v.ID))
 	}
 	if sess.WantsData() {
 		if err := sess.PrintData(v); err != nil {

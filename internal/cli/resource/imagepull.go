@@ -53,6 +53,7 @@ func (i *imagePullCommand) run(cmd *cobra.Command, args []string) error {
 	board.End()
 	if cmd.Context().Err() != nil {
 		board.PrintUnfinished()
+		return session.EndOfStream(cmd.Context().Err())
 	}
 	if err != nil {
 		return err

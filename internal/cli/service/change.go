@@ -139,6 +139,7 @@ func NewStartCommand(sess *session.Session) *cobra.Command {
 				return err
 			}
 			w.expect(n, v.Revision, v.Stopped, false)
+			w.target.MinGeneration = v.Generation
 			return c.StartService(ctx, n.Cluster, n.Name)
 		},
 		doneText: "starting %s",
@@ -203,10 +204,7 @@ func AwaitDeleted(ctx context.Context, sess *session.Session, c *client.Client, 
 		},
 	}
 	if err := loop.Run(ctx); err != nil {
-		if ctx.Err() != nil {
-			sess.Messagef("Stopped waiting; the deletion continues. See 'berth status %s'.", n)
-		}
-		return err
+		return sess.StoppedWaiting(ctx, err, "the deletion continues. See 'berth status "+n.String()+"'.")
 	}
 	sess.Messagef("%s is deleted", n)
 	return nil

@@ -150,10 +150,8 @@ func watchRollout(ctx context.Context, sess *session.Session, c *client.Client, 
 	t := &wait.Target{Name: session.ServiceName(v), Watch: true}
 	w := wait.Waiter{Session: sess, Client: c, Targets: []*wait.Target{t}}
 	if err := w.Wait(ctx); err != nil {
-		if ctx.Err() != nil {
-			sess.Messagef("Stopped watching; the rollout continues. See 'berth rollout status %s'.", t.Name.Argument())
-		}
-		return err
+		return sess.StoppedWaiting(ctx, err,
+			"the rollout continues. See 'berth rollout status "+t.Name.Argument()+"'.")
 	}
 	failure, err := printRolloutStatus(ctx, sess, c, v)
 	if t.Failure == "" || err != nil {
@@ -434,7 +432,7 @@ func versionTable(versions []api.VersionCount) output.Table {
 
 func deadlineText(left time.Duration) string {
 	if left <= 0 {
-		return "has passed: the control plane will notice it soon"
+		return "has passed: the leader acts on it soon"
 	}
 	return "another task must become healthy within " + wording.Span(left)
 }

@@ -83,7 +83,7 @@ func (s *scaleCommand) run(cmd *cobra.Command, args []string) error {
 	if err := applyScale(cmd.Context(), s.Session, c, v, s.request); err != nil || s.request.Count == nil || s.detach {
 		return err
 	}
-	t := &wait.Target{Name: session.ServiceName(v), Revision: v.Revision}
+	t := &wait.Target{Name: session.ServiceName(v), Revision: v.Revision, MinGeneration: v.Generation}
 	if v.Count != *s.request.Count {
 		t.Revision++ // the write of the count, at least
 	}

@@ -44,6 +44,25 @@ type UsageError struct {
 // Error returns the message.
 func (e *UsageError) Error() string { return e.Message }
 
+// EndOfStream returns the error of a command that runs until an interrupt, such as `berth logs --follow`. An interrupt
+// ends it without a message.
+func EndOfStream(err error) error {
+	if errors.Is(err, context.Canceled) {
+		return &ExitError{Code: ExitInterrupted}
+	}
+	return err
+}
+
+// StoppedWaiting returns the error of a wait. After an interrupt it first prints what continues, such as "the rollout
+// continues.".
+func (s *Session) StoppedWaiting(ctx context.Context, err error, continues string) error {
+	if ctx.Err() == nil {
+		return err
+	}
+	s.Messagef("Stopped waiting; %s", continues)
+	return EndOfStream(ctx.Err())
+}
+
 // ExitCode prints an error, if there is one, and returns its exit code.
 func (s *Session) ExitCode(ctx context.Context, err error) int {
 	if err == nil {

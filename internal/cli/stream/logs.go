@@ -103,7 +103,7 @@ func (l *logsCommand) printTask(ctx context.Context, text string) error {
 	none := true
 	for line, err := range l.streamLines(ctx, t.ID, l.options) {
 		if err != nil {
-			return fetch.IgnoreCanceled(err)
+			return session.EndOfStream(err)
 		}
 		none = false
 		if err := l.printer.write(t.ID, line); err != nil {
@@ -264,7 +264,7 @@ func (l *logsCommand) follow(ctx context.Context, n session.Name) error {
 		},
 	}
 	if err := loop.Run(ctx); err != nil {
-		return fetch.IgnoreCanceled(err)
+		return session.EndOfStream(err)
 	}
 	running.Wait()
 	return nil

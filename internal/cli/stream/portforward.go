@@ -199,7 +199,7 @@ func (f *forwarding) forwardPorts(cmd *cobra.Command, args []string) error {
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
 		return &session.ExitError{Code: session.ExitNo, Err: err}
 	}
-	return ctx.Err()
+	return session.EndOfStream(ctx.Err())
 }
 
 // chooseTask returns the task for the next connection.

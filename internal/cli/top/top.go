@@ -13,7 +13,6 @@ import (
 
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/api/client"
-	"github.com/berthd/berth/internal/cli/fetch"
 	"github.com/berthd/berth/internal/cli/output"
 	"github.com/berthd/berth/internal/cli/session"
 	"github.com/berthd/berth/internal/cluster"
@@ -65,7 +64,7 @@ func NewTopCommand(sess *session.Session) *cobra.Command {
 			"memory, the time that a CPU limit throttled them, the time that they waited for a resource, network\n" +
 			"and disks. For nodes, it also shows the reservations of tasks.\n\n" +
 			"On a terminal this is a live screen: tab shows the next view, s the next order, q quits. Elsewhere,\n" +
-			"and with -n or -o json, the command prints tables. A value that is not measured is shown as -. The\n" +
+			"and with --times or -o json, it prints tables. A value that is not measured is shown as -. The\n" +
 			"network columns show host for a task on its node's network, whose traffic is not measured for each\n" +
 			"task.",
 		Args: session.Arguments(0, 1, "one of "+strings.Join(topViews(), ", ")), ValidArgs: topViews(),
@@ -111,9 +110,22 @@ func alternatives(words []string) string {
 	return strings.Join(words[:last], ", ") + " or " + words[last]
 }
 
+// viewOf returns the view that an argument names. It takes the singular, and the words of kubectl.
+func viewOf(word string) string {
+	switch word {
+	case "node", "no":
+		return topNodes
+	case "service", "svc":
+		return topServices
+	case "task", "pod", "pods", "po":
+		return topTasks
+	}
+	return word
+}
+
 func (t *topCommand) run(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		t.view = args[0]
+		t.view = viewOf(args[0])
 	}
 	var list session.Faults
 	if !slices.Contains(topViews(), t.view) {
@@ -166,7 +178,7 @@ func printTop(ctx context.Context, sess *session.Session, c *client.Client, o to
 	for n := 1; n == 1 || pause.For(ctx, o.interval) == nil; n++ {
 		use, err := o.readUsage(ctx, c)
 		if err != nil {
-			return fetch.IgnoreCanceled(err)
+			return session.EndOfStream(err)
 		}
 		use.sort(o.sortBy, false)
 		switch {
@@ -183,10 +195,10 @@ func printTop(ctx context.Context, sess *session.Session, c *client.Client, o to
 			}
 		}
 		if n == o.times {
-			break
+			return nil
 		}
 	}
-	return nil
+	return session.EndOfStream(ctx.Err())
 }
 
 // topUsage is the content of one view.

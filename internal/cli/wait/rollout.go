@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/berthd/berth/api"
@@ -132,6 +133,8 @@ func (t *Target) resolveSuperseded(ctx context.Context, c *client.Client) error 
 	}
 	back := t.rollout.Version // the version that the service requests instead
 	t.rollout.Version = h.Versions[i].Version
+	// the failure says it
+	t.rollout.Message = strings.TrimSuffix(t.rollout.Message, "; rolled back to "+back.Definition.String())
 	t.Brief, t.Line = string(t.rollout.State),
 		fmt.Sprintf("%-11s  %s", t.rollout.State, wording.ShortTasks(wording.OneLine(t.rollout.Message)))
 	t.giveUp(fmt.Sprintf("its rollout of %s failed; rolled back to %s", t.rollout.Version.Definition, back.Definition))

@@ -16,7 +16,8 @@ type Target struct {
 	Name     session.Name
 	until    string // the state to wait for, or "" for a service or job that the command has changed
 	Revision uint64 // of the write; older reads are ignored
-	// MinGeneration is the lowest generation to wait for, after writes whose reply has no revision.
+	// MinGeneration is the lowest generation of a service to wait for: that of the write, or the one before it if the
+	// write begins no rollout or does not tell. A rollback of a lower one has another cause than the write.
 	MinGeneration uint64
 	Watch         bool // wait until the rollout ends, even while it needs a user
 	// Stop waits until nothing of a service runs, or until a job has ended.

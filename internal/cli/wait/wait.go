@@ -262,8 +262,11 @@ func (t *Target) readServiceState(ctx context.Context, c *client.Client) error {
 	t.Name.Cluster = v.Cluster
 	t.service = &v
 	s := v.Status
-	counts := fmt.Sprintf("%d of %s healthy", s.Healthy, wording.Count(s.Desired, "task"))
-	t.setLine(string(s.State), wording.JoinNonEmpty("; ", counts, wording.ShortTasks(wording.OneLine(s.Message))))
+	counts, message := "", wording.ShortTasks(wording.OneLine(s.Message))
+	if !strings.HasPrefix(message, fmt.Sprintf("%d/%d ", s.Healthy, s.Desired)) {
+		counts = fmt.Sprintf("%d of %s healthy", s.Healthy, wording.Count(s.Desired, "task"))
+	}
+	t.setLine(string(s.State), wording.JoinNonEmpty("; ", counts, message))
 	stopped := s.State == cluster.ServiceStopped || s.State == cluster.ServiceStopping
 	settled := s.Rollout == "" || s.Rollout == cluster.RolloutComplete
 	switch {

@@ -35,10 +35,7 @@ type Waiter struct {
 // continues.
 func (w *Waiter) Await(ctx context.Context, goesOn string) error {
 	if err := w.Wait(ctx); err != nil {
-		if ctx.Err() != nil {
-			w.Messagef("Stopped waiting; %s", goesOn)
-		}
-		return err
+		return w.StoppedWaiting(ctx, err, goesOn)
 	}
 	return w.printReport(ctx)
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/berthd/berth/api/client"
-	"github.com/berthd/berth/internal/cli/fetch"
 	"github.com/berthd/berth/internal/cli/output"
 	"github.com/berthd/berth/internal/cli/session"
 	"github.com/berthd/berth/internal/cli/wait"
@@ -61,7 +60,7 @@ func (w *watcher) run(cmd *cobra.Command, args []string) error {
 			loop.Changes = append(loop.Changes, func(ctx context.Context) client.Changes { return stream(ctx, c) })
 		}
 	}
-	return fetch.IgnoreCanceled(loop.Run(cmd.Context()))
+	return session.EndOfStream(loop.Run(cmd.Context()))
 }
 
 // print runs the command and prints its output if it differs from the output before.
