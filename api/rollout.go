@@ -190,7 +190,7 @@ type Explanation struct {
 	Task  TaskID   `json:"task,omitempty"`
 	// State is the state of the owner or the task.
 	State string `json:"state"`
-	// Summary is one sentence for all reasons.
+	// Summary is the message of the status, or else the most important reason; empty if there is neither.
 	Summary string `json:"summary"`
 	// Because are the single reasons; empty if everything is as desired.
 	Because []Because `json:"because,omitempty"`

@@ -73,6 +73,7 @@ func newRootCommand(sess *session.Session) *cobra.Command {
 			return sess.CheckOutput(cmd)
 		},
 	}
+	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), "FlagUsages", "FlagUsagesWrapped 100"))
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetIn(sess.Stdin)
 	root.SetOut(sess.Stdout)
@@ -195,8 +196,8 @@ func markClustered(root *cobra.Command) {
 // addGlobalFlags adds the flags of all commands.
 func addGlobalFlags(root *cobra.Command, sess *session.Session) {
 	root.PersistentFlags().StringSliceVar(&sess.Addrs, "addr", nil,
-		"address of a server, https://host:port, http://host:port or unix:///path; several addresses of the same "+
-			"control plane, separated by commas, are tried in turn (BERTH_ADDR)")
+		"`addresses` of the servers, separated by commas: https://host:port, http://host:port or unix:///path; the "+
+			"next one is used when one does not answer (BERTH_ADDR)")
 	root.PersistentFlags().StringVar(&sess.ContextName, "context", "",
 		"`name` of the context with the server's address and token (BERTH_CONTEXT)")
 	session.RegisterCompletion(root, "context", session.CompleteContexts)
@@ -210,10 +211,9 @@ func addGlobalFlags(root *cobra.Command, sess *session.Session) {
 	root.PersistentFlags().StringVar(&sess.CAFile, "ca-file", "",
 		"file with the certificate of the servers' certificate authority (BERTH_CA_FILE)")
 	root.PersistentFlags().StringVar(&sess.CAHash, "ca-hash", "",
-		"SHA-256 of the certificate of the servers' certificate authority, in hex, instead of the file "+
-			"(BERTH_CA_HASH)")
+		"`SHA-256` in hex of the servers' certificate authority, instead of --ca-file (BERTH_CA_HASH)")
 	root.PersistentFlags().StringVarP(&sess.Format, "output", "o", "table",
-		"output format: table, wide, json, yaml, name (lists only), custom-columns=TITLE:.path,…, "+
+		"output `format`: table, wide, json, yaml, name (lists only), custom-columns=TITLE:.path,…, "+
 			"jsonpath=PATH (RFC 9535) or go-template=TEMPLATE")
 	root.PersistentFlags().BoolVar(&sess.NoHeaders, "no-headers", false, "print tables without their titles")
 	session.RegisterCompletion(root, "output",

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -60,6 +61,22 @@ func runWrongUsage(t *testing.T, words ...string) string {
 		t.Errorf("%s: want a line that begins with berth: and one with a hint:\n%s", line, stderr.String())
 	}
 	return stderr.String()
+}
+
+// TestHelpIsNarrow checks that the help of each command fits into 120 columns.
+func TestHelpIsNarrow(t *testing.T) {
+	for _, c := range listCommands() {
+		var help strings.Builder
+		c.SetOut(&help)
+		if err := c.Help(); err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(help.String()) {
+			if n := utf8.RuneCountInString(strings.TrimRight(line, "\n")); n > 120 {
+				t.Errorf("%s --help has a line of %d columns: %s", c.CommandPath(), n, line)
+			}
+		}
+	}
 }
 
 // TestEveryCommandRefusesWrongFlags gives each command wrong values for each flag, and unknown flags.
@@ -208,8 +225,8 @@ func TestSystemFaultsNameTheRemedy(t *testing.T) {
 		},
 		{
 			"a role", refused(403, "this needs the role operator"),
-			"berth: this needs the role operator\nUse a token with the needed role (--token-file, BERTH_TOKEN, " +
-				"BERTH_TOKEN_FILE): an admin creates one with `berth token create`.\n",
+			"berth: this needs the role operator\nUse a token with the needed role (--token-file): an admin creates " +
+				"one with 'berth token create'.\n",
 		},
 		{
 			"a lost answer", fmt.Errorf("%w: %w", client.ErrUncertain, errors.New("it ended")),

@@ -426,7 +426,7 @@ func statusEvents(row *store.AttemptRow, o *cluster.Observed) []cluster.Event {
 	if o.State == cluster.StateRunning && o.Health != before.Health {
 		switch o.Health {
 		case cluster.HealthHealthy:
-			add(string(o.Health), "its checks succeed, or it has run for its minimum healthy time")
+			add(string(o.Health), "its checks pass, if it has any")
 		case cluster.HealthWarning, cluster.HealthFailing:
 			add(string(o.Health), "its checks fail")
 		case cluster.HealthUnknown:

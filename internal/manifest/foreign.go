@@ -23,19 +23,19 @@ const (
 // foreignKinds maps kinds of Kubernetes manifests to their counterparts in Berth.
 func foreignKinds() map[string]string {
 	return map[string]string{
-		"ConfigMap":               "files of a container in a TaskDefinition",
-		"CronJob":                 "a Cron and its TaskDefinition",
-		"DaemonSet":               "a Service with mode: daemon, and its TaskDefinition",
-		"Deployment":              "a Service and its TaskDefinition",
+		"ConfigMap":               "files of a container",
+		"CronJob":                 "a Cron with a template in its step",
+		"DaemonSet":               "a Service with a template and mode: daemon",
+		"Deployment":              "a Service with a template",
 		"HorizontalPodAutoscaler": "scaling in a Service",
 		"Ingress":                 "a program of your own that follows services (docs/guide/following.md)",
 		"Namespace":               "a Cluster",
-		"PersistentVolumeClaim":   "volumes in a TaskDefinition",
-		"Pod":                     "a Service or a Job, and its TaskDefinition",
+		"PersistentVolumeClaim":   "volumes in the template",
+		"Pod":                     "a Service or a Job with a template",
 		"PodDisruptionBudget":     "min_healthy in update of the Service",
-		"ReplicaSet":              "a Service and its TaskDefinition",
+		"ReplicaSet":              "a Service with a template",
 		"Secret":                  "no manifest, but run `berth secret set`",
-		"StatefulSet":             "a Service and its TaskDefinition with sticky volumes",
+		"StatefulSet":             "a Service with a template that has sticky volumes",
 	}
 }
 
@@ -55,7 +55,7 @@ func (r *reader) refuseForeignDocument(root *node) bool {
 			names = append(names, clip(f.key))
 		}
 		r.fault(root.at, "",
-			"this is a file of Docker Compose: write a TaskDefinition and a Service for each of its services: %s (%s)",
+			"this is a file of Docker Compose: write a Service with a template for each of its services: %s (%s)",
 			strings.Join(names, ", "), composePage)
 	case isObject(root.field("Job")), isObject(root.field("job")) && root.field("job").value.field("steps") == nil:
 		r.fault(root.at, "", "%s", nomadAdvice)
@@ -65,8 +65,8 @@ func (r *reader) refuseForeignDocument(root *node) bool {
 	return true
 }
 
-const nomadAdvice = "this is a job of Nomad: write a TaskDefinition with its tasks as containers, and a Service, " +
-	"Job or Cron that names it (" + nomadPage + ")"
+const nomadAdvice = "this is a job of Nomad: write a Service, Job or Cron whose template has its tasks as " +
+	"containers (" + nomadPage + ")"
 
 func isObject(f *field) bool { return f != nil && f.value.shape == shapeObject }
 
@@ -77,9 +77,9 @@ func kubernetesAdvice(root *node) string {
 		kind, here = clip(f.value.text), foreignKinds()[f.value.text]
 		switch kind {
 		case "Service":
-			here = "ports in the TaskDefinition, and find the tasks by name (docs/guide/networks.md)"
+			here = "ports in the template of a Service, whose name finds the tasks (docs/guide/networks.md)"
 		case "Job":
-			here = "a Job and its TaskDefinition"
+			here = "a Job with a template in its step"
 		}
 	}
 	if here == "" {

@@ -420,18 +420,18 @@ func TestForeignDocuments(t *testing.T) {
 				"---\napiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {}\n---\n" +
 				"apiVersion: batch/v1\nkind: Job\nspec: {}\n---\nkind: ConfigMap\ndata: {}\n",
 			[]string{
-				"m:1:1: this is a Deployment of Kubernetes: write a Service and its TaskDefinition, with name: web " +
+				"m:1:1: this is a Deployment of Kubernetes: write a Service with a template, with name: web " +
 					"and count: 3 (docs/guide/from-kubernetes.md)",
-				"m:6:1: this is a Service of Kubernetes: write ports in the TaskDefinition, and find the tasks by " +
-					"name (docs/guide/networks.md), with name: web (docs/guide/from-kubernetes.md)",
-				"m:11:1: this is a Job of Kubernetes: write a Job and its TaskDefinition (docs/guide/from-kubernetes.md)",
-				`m:15:7: kind: unknown kind "ConfigMap": write files of a container in a TaskDefinition ` +
+				"m:6:1: this is a Service of Kubernetes: write ports in the template of a Service, whose name " +
+					"finds the tasks (docs/guide/networks.md), with name: web (docs/guide/from-kubernetes.md)",
+				"m:11:1: this is a Job of Kubernetes: write a Job with a template in its step (docs/guide/from-kubernetes.md)",
+				`m:15:7: kind: unknown kind "ConfigMap": write files of a container ` +
 					"(docs/guide/from-kubernetes.md)",
 			},
 		},
 		{
 			"Docker Compose", "services:\n  web: {image: a}\n  db: {image: b}\nvolumes: {data: {}}\n",
-			[]string{"m:1:1: this is a file of Docker Compose: write a TaskDefinition and a Service for each of its services: " +
+			[]string{"m:1:1: this is a file of Docker Compose: write a Service with a template for each of its services: " +
 				"web, db (docs/guide/from-compose.md)"},
 		},
 		{"Nomad", "# web\njob \"web\" {\n  group \"web\" { count = 3 }\n}\n", []string{"m:2:1: " + nomadAdvice}},

@@ -191,6 +191,7 @@ func slurmFields() map[string]foreignField {
 		"gres":        {homes: "Resources", write: "devices: [{type: gpu, count: %s}]", value: number},
 		"gpuspertask": {homes: "Resources", write: "devices: [{type: gpu, count: %s}]", value: number},
 		"nodelist":    {homes: "Placement", write: "constraints: [{attribute: node.name, value: %s}]"},
+		"exclusive":   {write: "reserve a node (berth reservation create), or request all of its CPUs"},
 		"requeue":     {homes: "Step", write: "retries: 1"},
 		"output":      {write: "leave it out: `berth logs` reads the output"},
 		"error":       {write: "leave it out: `berth logs` reads the output"},

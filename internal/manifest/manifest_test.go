@@ -192,7 +192,7 @@ func TestFaults(t *testing.T) {
 		},
 		{
 			"nothing near", service + "zzzzzz: 3\n",
-			[]string{`m:5:1: unknown field "zzzzzz": want one of cluster, count, definition,…`},
+			[]string{`m:5:1: unknown field "zzzzzz": 'berth fields service' lists the fields`},
 		},
 		{
 			"in another place", "kind: Job\nname: j\nsteps: [{name: s, definition: d@1}]\nplacement: {}\nimage: a:1\n",
@@ -256,7 +256,7 @@ func TestFaults(t *testing.T) {
 			"  relations:\n  - {label: {a: b}}\n  - labels: {}\n  distinct: [node.name]\n  tolerations: " +
 			"[{operator: Exists}]\n", []string{
 			`m:6:3: placement: unknown field "afinities": did you mean "affinities"?`,
-			`m:7:3: placement: unknown field "node_pool": want one of affinities, anti_affinity, constraints,…`,
+			`m:7:3: placement: unknown field "node_pool": 'berth fields service.placement' lists the fields`,
 			`m:9:6: placement.spread[0]: unknown field "attribut": did you mean "attribute"?`,
 			`m:9:36: placement.spread[0].max_skew: want a whole number, found the number 1.5`,
 			`m:10:44: placement.spread[1].targets[0].value: want text, found the number 1: put it in quotes, "1"`,
@@ -288,7 +288,7 @@ func TestFaults(t *testing.T) {
 			"no count where something else gives it",
 			"kind: Service\nname: web\ndefinition: web@1\nmode: daemon\nx: 1\n---\n" +
 				"kind: Service\nname: api\ndefinition: web@1\nscaling:\n",
-			[]string{`m:5:1: unknown field "x": want one of…`, `m:7:1: count: is missing: write count: 1`},
+			[]string{`m:5:1: unknown field "x": 'berth fields service' lists the fields`, `m:7:1: count: is missing: write count: 1`},
 		},
 		{"cron", "kind: Cron\nname: c\nschedule: '* * * * *'\njob:\n  steps: [{nam: a}]\n", []string{
 			`m:3:1: unknown field "schedule": write schedules: ["* * * * *"]`,

@@ -3,6 +3,7 @@ package manifest
 import (
 	"cmp"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -36,8 +37,23 @@ func (d *decoder) unknown(path string, object *node, f field, to reflect.Value) 
 		return
 	}
 	slices.Sort(names)
-	d.fault(f.at, path, "unknown field %q: want one of %s", clip(f.key), strings.Join(names, ", "))
+	want := "want one of " + strings.Join(names, ", ")
+	if len(want) > longestFieldList {
+		at := strings.ToLower(string(d.kind))
+		if path != "" {
+			at = join(at, listIndex.ReplaceAllString(path, ""))
+		}
+		want = "'berth fields " + at + "' lists the fields"
+	}
+	d.fault(f.at, path, "unknown field %q: %s", clip(f.key), want)
 }
+
+// longestFieldList is the length of the longest list of fields in a fault, in bytes. A longer one is left to
+// `berth fields`.
+const longestFieldList = 70
+
+// listIndex matches the index of an element in the path of a field.
+var listIndex = regexp.MustCompile(`\[\d+\]`)
 
 // mean notes the field that was meant by an unknown one as a hole, unless it is written as well: in the same object, or
 // else at the top level of the document.

@@ -163,12 +163,10 @@ func (s *Gate) identify(w http.ResponseWriter, r *http.Request) (*Caller, error)
 	w.Header().Set("WWW-Authenticate", `Bearer realm="berth"`)
 	if r.TLS != nil {
 		return nil, respond.Problemf(http.StatusUnauthorized,
-			"the request needs a token: send it as \"Authorization: Bearer <token>\"; `berth token create` "+
-				"on a server makes one")
+			"the request needs a token, as \"Authorization: Bearer TOKEN\": `berth token create` makes one")
 	}
 	return nil, respond.Problemf(http.StatusUnauthorized,
-		"the request needs the server's token: send it as \"Authorization: Bearer <token>\"; the token is "+
-			"in the server's token file")
+		"the request needs a token, as \"Authorization: Bearer TOKEN\": that of the server's token file")
 }
 
 // errToken returns the answer to every bad token. It does not reveal the fault of the token.

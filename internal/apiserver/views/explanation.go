@@ -43,7 +43,7 @@ func (b *Builder) ExplainService(e store.Entry[cluster.Service]) api.Explanation
 	x.addTaskWaits(e, "")
 	x.addRollout(e)
 	x.addScaling(e)
-	return x.result(e.Value.Owner(), "service "+e.Value.Name, string(view.Status.State), view.Status.Message)
+	return x.result(e.Value.Owner(), string(view.Status.State), view.Status.Message)
 }
 
 // ExplainJob returns why a job is as it is.
@@ -53,7 +53,7 @@ func (b *Builder) ExplainJob(e store.Entry[cluster.Job]) api.Explanation {
 	for row := range b.Snapshot.Attempts(e.Value.Owner()) {
 		x.addAttempt(row)
 	}
-	return x.result(e.Value.Owner(), "job "+e.Value.Name, string(view.Status.State), view.Status.Message)
+	return x.result(e.Value.Owner(), string(view.Status.State), view.Status.Message)
 }
 
 // ExplainTask returns why a task is as its view shows it.
@@ -73,33 +73,21 @@ func (b *Builder) ExplainTask(v *api.TaskView) api.Explanation {
 		}
 		x.addTaskWaits(e, v.ID)
 	}
-	all := x.result(v.Owner, string(v.ID), string(v.State), v.Message)
+	all := x.result(v.Owner, string(v.State), v.Message)
 	all.Task = v.ID
 	return all
 }
 
-// result returns the explanation with its reasons in order and a summary. Message is the status message, which may be
-// empty.
-func (x *explanation) result(o cluster.OwnerRef, subject, state, message string) api.Explanation {
+// result returns the explanation with its reasons in order. Message is the status message, which may be empty; the most
+// important reason then stands for it.
+func (x *explanation) result(o cluster.OwnerRef, state, message string) api.Explanation {
 	slices.SortStableFunc(x.reasons, func(r, s api.Because) int {
 		return cmp.Compare(importance(r.About), importance(s.About))
 	})
-	return api.Explanation{
-		Owner: o, State: state, Because: x.reasons, Summary: summary(subject, state, message, x.reasons),
+	if message == "" && len(x.reasons) > 0 {
+		message = x.reasons[0].Message
 	}
-}
-
-// summary returns a sentence with the status message or, without one, the most important reason.
-func summary(subject, state, message string, reasons []api.Because) string {
-	if message == "" && len(reasons) > 0 {
-		message = reasons[0].Message
-	}
-	switch state {
-	case string(cluster.ServiceCanary), string(cluster.ServicePaused), string(cluster.ServiceRollingOut),
-		string(cluster.ServiceRolloutFailed): // the message is about the rollout
-		return subject + respond.Suffix(cmp.Or(message, state))
-	}
-	return subject + " is " + state + respond.Suffix(message)
+	return api.Explanation{Owner: o, State: state, Because: x.reasons, Summary: message}
 }
 
 // add adds a reason, unless it is empty or an equal one was added.

@@ -87,7 +87,7 @@ func NewDeleteCommand(sess *session.Session) *cobra.Command {
 		Long: "Delete services and jobs, which stops their tasks; crons, whose jobs stay; empty clusters; or pools\n" +
 			"without nodes. A name that does not exist ends the command before any deletion. With -f, delete the\n" +
 			"services, jobs and crons of manifests, as 'berth down' does.\n" +
-			"The command returns when nothing of the objects runs any more. An interrupt ends only the wait.\n\n" +
+			"The command returns when none of their tasks runs. An interrupt ends only the wait.\n\n" +
 			filesHelp,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(d.files.flagged) > 0 {

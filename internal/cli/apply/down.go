@@ -23,7 +23,7 @@ func NewDownCommand(sess *session.Session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "down FILE...", Short: "Delete the services, jobs and crons of manifests",
 		Long: "Delete the services, jobs and crons of the manifests, which stops their tasks, and wait until\n" +
-			"nothing of them runs any more. Objects that do not exist are skipped. Clusters, pools and task\n" +
+			"none of their tasks runs. Objects that do not exist are skipped. Clusters, pools and task\n" +
 			"definitions of the manifests stay: others may use them. The leader removes versions of definitions\n" +
 			"that nothing uses.\n" +
 			"An interrupt ends only the wait.\n\n" + filesHelp,

@@ -36,7 +36,7 @@ func (p *prune) addFlags(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&p.on, "prune", false,
 		"also delete what has the labels of -l, is in a cluster of the manifests, and is not in the manifests")
 	cmd.Flags().StringVarP(&p.text, "selector", "l", "",
-		"the `labels` of what --prune may delete: key=value, key!=value, key or !key, with commas between several")
+		"the `labels` of what --prune may delete: key=value, key!=value, key or !key, separated by commas")
 	session.RegisterCompletion(cmd, "selector", cobra.NoFileCompletions)
 }
 

@@ -43,8 +43,8 @@ func ParseSelector(text string) (Selector, error) {
 			r.key, r.negated = strings.CutPrefix(r.key, "!")
 		}
 		if r.key = strings.TrimSpace(r.key); !labelKey.MatchString(r.key) {
-			return nil, fmt.Errorf("%q is no condition for labels: want key=value, key!=value, key or !key, with "+
-				"commas between several", part)
+			return nil, fmt.Errorf("%q is not a label selector: want key=value, key!=value, key or !key, "+
+				"separated by commas", part)
 		}
 		all = append(all, r)
 	}
@@ -72,7 +72,7 @@ type Labels struct {
 // AddFlags adds --selector and --label-columns. Whose are the objects whose labels count.
 func (l *Labels) AddFlags(cmd *cobra.Command, whose string) {
 	cmd.Flags().StringVarP(&l.text, "selector", "l", "",
-		"only "+whose+" with these `labels`: key=value, key!=value, key or !key, with commas between several")
+		"only "+whose+" with these `labels`: key=value, key!=value, key or !key, separated by commas")
 	cmd.Flags().StringSliceVarP(&l.columns, "label-columns", "L", nil, "show the labels with these `keys` as columns")
 	session.RegisterCompletion(cmd, "selector", cobra.NoFileCompletions)
 	session.RegisterCompletion(cmd, "label-columns", cobra.NoFileCompletions)

@@ -161,7 +161,7 @@ type contextAddCommand struct{ *session.Session }
 func newContextAddCommand(sess *session.Session) *cobra.Command {
 	a := &contextAddCommand{sess}
 	return &cobra.Command{
-		Use: "add NAME --addr ADDRESS", Short: "Add or replace a context without trying it",
+		Use: "add NAME --addr ADDRESS", Short: "Add or replace a context without connecting to the server",
 		Long: "Adds a context, or replaces that of the name, from --addr, --token-file, --ca-file, --ca-hash and\n" +
 			"-n, without talking to the server. The token stays in its file. 'berth login' tries the server and the\n" +
 			"token first.",

@@ -67,7 +67,7 @@ func newNodeUntaintCommand(sess *session.Session) *cobra.Command {
 	u := &untaintCommand{sess}
 	return &cobra.Command{
 		Use: "untaint NODE KEY[:EFFECT]...", Short: "Remove taints from a node",
-		Long: "Removes taints from a node: all of a key, or only the one with the given effect. " +
+		Long: "Removes taints from a node: all of a key, or only the one with the given effect.\n" +
 			"The command ignores a taint that the node does not have.",
 		Args:              session.Arguments(2, -1, "the name of a node and the key of a taint"),
 		ValidArgsFunction: sess.CompleteNodeThen(-1, session.TaintKeys),

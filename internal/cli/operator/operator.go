@@ -38,7 +38,7 @@ func NewOperatorCommand(sess *session.Session) *cobra.Command {
 	}
 	snapshot.AddCommand(newSnapshotSaveCommand(sess), newSnapshotRestoreCommand(sess), newSnapshotInspectCommand(sess))
 	silence := &cobra.Command{
-		Use: "silence", Short: "Control the protection against a mass silence of nodes",
+		Use: "silence", Short: "Control what happens when many nodes fall silent at once",
 		Args: cobra.ArbitraryArgs, RunE: sess.RunGroup,
 	}
 	silence.AddCommand(newSilenceOverrideCommand(sess))

@@ -100,7 +100,11 @@ func printExplanation(sess *session.Session, v api.Explanation) error {
 	if width := output.TerminalWidth(sess.Stdout); width > 0 {
 		room = width - len(about) - len(v.State) - len("  ")*2
 	}
-	for i, line := range output.Wrap(wording.ShortTasks(wording.OneLine(v.Summary)), room) {
+	summary := v.Summary
+	if len(v.Because) > 0 && summary == v.Because[0].Message {
+		summary = "" // the first reason follows with its details
+	}
+	for i, line := range output.Wrap(wording.ShortTasks(wording.OneLine(summary)), room) {
 		if i == 0 {
 			head.Add(about, v.State, line)
 		} else {

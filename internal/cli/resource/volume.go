@@ -162,7 +162,7 @@ func (p *volumePruneCommand) run(ctx context.Context, c *client.Client, _ []stri
 		fate = "would be removed"
 	}
 	p.Messagef("%s %s, %s.", wording.Count(gone, "volume"), fate, output.Size(freed))
-	return printImageFaults(p.Session, faults, "could not be reached, or kept the volumes")
+	return printImageFaults(p.Session, faults, "could not be reached, or kept their volumes")
 }
 
 // sizeText formats the size of a volume, or returns "" if it is not known yet.

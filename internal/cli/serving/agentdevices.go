@@ -22,8 +22,8 @@ type deviceFlags struct {
 
 func (f *deviceFlags) addFlags(cmd *cobra.Command) {
 	cmd.Flags().StringArrayVar(&f.declared, "device", nil,
-		"`DEVICE` for tasks: a device that the agent does not discover, or more facts about one that it does, as "+
-			"type=gpu,model=A100,memory=40GiB,path=/dev/nvidia0,numa=0; may be given several times")
+		"`DEVICE` for tasks: one that the agent does not discover, or more facts about one that it does, as "+
+			"type=gpu,model=A100,memory=40GiB, with path=/dev/nvidia0 and numa=0; may be given several times")
 	cmd.Flags().StringArrayVar(&f.cdi, "cdi-spec-dir", nil,
 		"`FOLDER` with device specifications (CDI); may be given several times; default "+
 			""+strings.Join(devices.DefaultCDIDirs(), " and "))

@@ -103,11 +103,10 @@ func (s *Session) answerHint(err error) string {
 	}
 	switch refused.Status {
 	case http.StatusUnauthorized:
-		return "Name a token with --token-file, BERTH_TOKEN or BERTH_TOKEN_FILE: the server's own " +
-			"token file, or a token from `berth token create`."
+		return "Log in with 'berth login', or give --token-file: token in the data directory of the server, or\n" +
+			"the output of 'berth token create'. BERTH_TOKEN and BERTH_TOKEN_FILE do the same."
 	case http.StatusForbidden:
-		return "Use a token with the needed role (--token-file, BERTH_TOKEN, BERTH_TOKEN_FILE): an " +
-			"admin creates one with `berth token create`."
+		return "Use a token with the needed role (--token-file): an admin creates one with 'berth token create'."
 	}
 	if refused.Foreign {
 		return s.otherProgramHint()

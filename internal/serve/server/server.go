@@ -233,7 +233,7 @@ func (s *Server) wirePeers(engine store.Engine, registry *prometheus.Registry) {
 // addParts lists the parts that run beside the API, the dispatcher and the control plane.
 func (s *Server) addParts() {
 	s.parts = append(s.parts, part{"the tables", s.runTables}, part{"the store", s.engine.Run},
-		part{"the audit log", s.audit.Run}, part{"the talk with the other servers", s.peers.Run})
+		part{"the audit log", s.audit.Run}, part{"the connection to the other servers", s.peers.Run})
 	s.parts = append(s.parts, part{"the keys of the secrets", s.keyring.Run})
 	if s.keeper != nil {
 		s.parts = append(s.parts, part{"the certificate", s.keeper.Run})
