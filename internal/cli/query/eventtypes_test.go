@@ -56,7 +56,7 @@ func TestReasonsAreDocumented(t *testing.T) {
 func TestUnknownReason(t *testing.T) {
 	for _, test := range []struct{ text, want string }{
 		{"oom", ""},
-		{"unhealthly", "--reason unhealthly: did you mean unhealthy?"},
+		{"preempte", "--reason preempte: did you mean preempted?"},
 		{"frobnicated", "--reason frobnicated: no event has this reason; want one such as exit, oom, unhealthy or node-down"},
 	} {
 		if got := checkReasons([]string{"exit", test.text}); got != test.want {
