@@ -488,9 +488,16 @@ func TestQuotaOfThree(t *testing.T) {
 	f := newFleet(t, 3, func(_ int, c *Config) { c.Quota = 24 << 20 })
 	value := make([]byte, 1<<20)
 	var err error
-	for i := 0; err == nil && i < 100; i++ {
+	for i := 0; !errors.Is(err, store.ErrNoSpace) && i < 200; i++ {
 		_, err = f.engines[i%3].Commit(t.Context(),
 			[]store.Group{{Ops: []store.Op{{Key: fmt.Sprint("k/", i), Value: value}}}})
+		switch {
+		case err == nil, errors.Is(err, store.ErrNoSpace):
+		case errors.Is(err, store.ErrUnknown), errors.Is(err, store.ErrUnavailable):
+			t.Logf("write %d again elsewhere: %v", i, err) // a slow machine changes the leader
+		default:
+			t.Fatal(err)
+		}
 	}
 	if !errors.Is(err, store.ErrNoSpace) {
 		t.Fatalf("at the quota: got error %v, want ErrNoSpace", err)
