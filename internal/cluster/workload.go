@@ -174,7 +174,7 @@ type Step struct {
 	Definition Ref `json:"definition,omitzero"`
 	// Template is the definition, written inside of the step; see Service.Template.
 	Template *InlineDefinition `json:"template,omitempty"`
-	Count    int               `json:"count,omitempty"` // default 1
+	Count    int               `json:"count,omitempty" zero:"refused"` // default 1
 	// Retries is the number of further attempts of a task after a failure, or after a loss past its start barrier. 0 to
 	// MaxRetries.
 	Retries int `json:"retries,omitempty"`

@@ -119,7 +119,7 @@ func (r *reader) refuseForeignText(data []byte) bool {
 				r.fault(Position{r.file, 1, 1}, "", "this is a batch script of Slurm: write a Job with a "+
 					"template whose command runs the script (%s)", slurmPage)
 			}
-			r.batchOption(Position{r.file, line, 1}, strings.TrimSpace(option))
+			r.batchOptions(Position{r.file, line, 1}, option)
 		case script, text == "", text[0] == '#', strings.HasPrefix(text, "//"):
 		case strings.HasPrefix(text, `job "`):
 			r.fault(Position{r.file, line, 1}, "", "%s", nomadAdvice)
@@ -131,13 +131,26 @@ func (r *reader) refuseForeignText(data []byte) bool {
 	return batch
 }
 
-// batchOption adds the fault of an option of sbatch in a script, such as "--ntasks=4".
-func (r *reader) batchOption(at Position, option string) {
-	name, value, found := strings.Cut(option, "=")
-	if !found {
-		name, value, _ = strings.Cut(option, " ")
+// batchOptions adds the faults of the options of sbatch in a line of a script, such as "--ntasks=4 -c 2".
+func (r *reader) batchOptions(at Position, line string) {
+	line, _, _ = strings.Cut(line, " #") // a comment
+	words := strings.Fields(line)
+	for i := 0; i < len(words); i++ {
+		word := words[i]
+		name, value, found := strings.Cut(word, "=")
+		if len(name) > 2 && name[0] == '-' && name[1] != '-' { // "-n4"
+			name, value, found = word[:2], word[2:], true
+		}
+		for !found && i+1 < len(words) && words[i+1][0] != '-' {
+			i++
+			value += " " + words[i]
+		}
+		r.batchOption(at, strings.TrimLeft(name, "-"), value)
 	}
-	name = strings.TrimLeft(name, "-")
+}
+
+// batchOption adds the fault of an option of sbatch.
+func (r *reader) batchOption(at Position, name, value string) {
 	if long := batchLetters()[name]; long != "" {
 		name = long
 	}
@@ -148,7 +161,7 @@ func (r *reader) batchOption(at Position, option string) {
 	}
 	advice, _ := d.foreignAdvice(reflect.TypeFor[struct{}](), field{key: name, at: at, value: n})
 	if advice == "" {
-		advice = "leave it out"
+		advice = "leave it out: Berth has nothing like it, or does it by itself"
 	}
 	r.fault(at, "", "option --%s of sbatch: %s", clip(name), advice)
 }
@@ -157,7 +170,8 @@ func (r *reader) batchOption(at Position, option string) {
 func batchLetters() map[string]string {
 	return map[string]string{
 		"J": "job-name", "n": "ntasks", "c": "cpus-per-task", "t": "time", "p": "partition", "a": "array",
-		"o": "output", "e": "error", "A": "account", "d": "dependency", "w": "nodelist", "N": "nodes",
+		"o": "output", "e": "error", "A": "account", "d": "dependency", "w": "nodelist", "N": "nodes", "G": "gpus",
+		"D": "chdir", "x": "exclude",
 	}
 }
 
@@ -242,6 +256,8 @@ func (e foreignField) advice(here reflect.Type, kind cluster.Kind, n *node) (adv
 		return "write " + text + " " + placeOf(home, kind) + e.more, name
 	case home == string(of[0]):
 		return "write " + text + " at the top level of a " + home + e.more, ""
+	case of[0] == cluster.KindTaskDefinition && kind != cluster.KindCluster && kind != cluster.KindPool:
+		return "write " + text + " " + placeOf(home, kind) + " of the template" + e.more, ""
 	default:
 		return "write " + text + " " + placeOf(home, kind) + " of a " + string(of[0]) + e.more, ""
 	}

@@ -363,14 +363,14 @@ func TestForeignFields(t *testing.T) {
 		{"step", `time: "01:30:00"`, `steps[0]: unknown field "time": write time_limit: 1h30m`},
 		{
 			"step", `cpus-per-task: 4`,
-			`steps[0]: unknown field "cpus-per-task": write cpu: 4 in resources of a TaskDefinition`,
+			`steps[0]: unknown field "cpus-per-task": write cpu: 4 in resources of the template`,
 		},
-		{"step", `mem: 4G`, `steps[0]: unknown field "mem": write memory: 4GiB in resources of a TaskDefinition`},
+		{"step", `mem: 4G`, `steps[0]: unknown field "mem": write memory: 4GiB in resources of the template`},
 		{"step", `partition: gpu`, `steps[0]: unknown field "partition": write pool: gpu in placement`},
 		{
 			"step", `gres: gpu:a100:2`,
-			`steps[0]: unknown field "gres": write devices: [{type: gpu, count: 2}] in resources of a ` +
-				`TaskDefinition`,
+			`steps[0]: unknown field "gres": write devices: [{type: gpu, count: 2}] in resources of ` +
+				`the template`,
 		},
 		{"job", `ntasks: 4`, `unknown field "ntasks": write count: 4 in a step`},
 		{"job", `job-name: x`, `unknown field "job-name": write name: x`},
@@ -438,6 +438,7 @@ func TestForeignDocuments(t *testing.T) {
 		{"Nomad in JSON", `{"Job": {"ID": "web"}}`, []string{"m:1:1: " + nomadAdvice}},
 		{
 			"Slurm", "#!/bin/bash\n#SBATCH --job-name=train\n#SBATCH -n 4\n#SBATCH --time=01:00:00\n#SBATCH --mail-user=a\n" +
+				"#SBATCH -n4 -c 2 --partition gpu # together\n" +
 				"srun hostname\n",
 			[]string{
 				"m:1:1: this is a batch script of Slurm: write a Job with a template whose command runs the script " +
@@ -445,7 +446,10 @@ func TestForeignDocuments(t *testing.T) {
 				"m:2:1: option --job-name of sbatch: write name: train at the top level of the job",
 				"m:3:1: option --ntasks of sbatch: write count: 4 in a step",
 				"m:4:1: option --time of sbatch: write time_limit: 1h in a step",
-				"m:5:1: option --mail-user of sbatch: leave it out",
+				"m:5:1: option --mail-user of sbatch: leave it out: Berth has nothing like it, or does it by itself",
+				"m:6:1: option --ntasks of sbatch: write count: 4 in a step",
+				"m:6:1: option --cpus-per-task of sbatch: write cpu: 2 in resources of the template",
+				"m:6:1: option --partition of sbatch: write pool: gpu in placement",
 			},
 		},
 	} {

@@ -143,6 +143,7 @@ func TestSchemaAgreesWithReader(t *testing.T) {
 			"kind: Cron\nname: c\nschedules: [\"@daily\"]\njob: {priority: 0, steps: [{name: a, definition: web@1}]}\n",
 			false,
 		},
+		{"step of no tasks", "kind: Job\nname: j\nsteps: [{name: a, definition: web@1, count: 0}]\n", false},
 		{"lowest priority", service + "priority: 1\n", true},
 		{"number for text", "kind: Cluster\nname: prod\nlabels: {a: 1}\n", false},
 		{"bad duration", definition + "grace: 10\n", false},

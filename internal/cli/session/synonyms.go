@@ -16,16 +16,19 @@ func isReadingWord(word string) bool {
 // "berth".
 func advice() map[string]string {
 	edit := "edit the manifest and run it again, or use 'berth edit service/web'"
+	hold := "Berth has no hold: run the manifest when the job may start"
 	field := func(name string) string { return "write " + name + " in the step of the manifest" }
 	return map[string]string{
-		"annotate": edit, "label": edit, "set": edit, "update": edit, "scontrol update": edit,
-		"hold": "Berth has no hold: run the manifest when the job may start",
+		"annotate": edit, "label": edit, "set": edit, "update": edit,
+		"scontrol update": "of a job: edit the manifest and run it again; of a node: 'berth node drain', 'berth node " +
+			"uncordon'",
+		"hold": hold, "scontrol hold": hold, "release": hold, "scontrol release": hold,
 		"srun": "'berth exec TASK -- COMMAND' runs a command in a task; for a new task write a job ('berth init job')",
 
 		"scale --replicas": "write the count after the name: berth scale web 3",
 		"run --array":      field("count"), "run --time": field("time_limit"), "run --gres": field("devices"),
 		"run --gpus":          field("devices"),
-		"run --exclusive":     field("placement.distinct"),
+		"run --exclusive":     "reserve a node (berth reservation create), or request all of its CPUs",
 		"run --dependency":    "run one manifest after the other: berth run a.yaml && berth run b.yaml",
 		"run --dry-run":       "use 'berth plan'",
 		"run --image":         "write a manifest: see 'berth init service'",
@@ -49,12 +52,12 @@ func Synonyms() map[string]string {
 		"simulate": {"forecast", "predict", "what-if", "whatif"},
 		"status":   {"deployments", "get", "health", "service", "services", "stat", "job", "jobs"},
 		"ps": {
-			"alloc", "allocs", "get pod", "get pods", "get po", "get tasks", "list", "ls", "pods", "queue", "squeue",
+			"alloc", "allocs", "get pod", "get pods", "get po", "get tasks", "list", "ls", "pods", "queue", "sacct", "squeue",
 			"task", "tasks",
 		},
 		"explain":                   {"describe", "why"},
 		"logs":                      {"log", "tail"},
-		"events":                    {"get events", "history", "monitor", "sacct"},
+		"events":                    {"get events", "history", "monitor"},
 		"inspect":                   {"scontrol show", "show"},
 		"top":                       {"stats", "usage"},
 		"scale":                     {"autoscale", "resize"},
@@ -72,23 +75,26 @@ func Synonyms() map[string]string {
 		"image ls":                  {"images"},
 		"image pull":                {"pull"},
 		"image load":                {"load", "push"},
-		"node ls":                   {"get no", "get node", "get nodes", "hosts", "nodes", "sinfo"},
+		"node ls":                   {"get no", "get node", "get nodes", "hosts", "nodes", "sinfo", "scontrol show nodes", "scontrol show node"},
 		"node cordon":               {"cordon"},
 		"node drain":                {"drain", "evacuate"},
 		"node forget":               {"forget", "node delete", "node remove", "node rm"},
 		"node taint":                {"taint"},
-		"node uncordon":             {"node resume", "uncordon"},
+		"node uncordon":             {"node resume", "node undrain", "uncordon", "undrain"},
 		"token create":              {"join"},
 		"pool ls":                   {"node pools", "nodepool", "nodepools", "partition", "partitions"},
 		"context rm":                {"logout"},
 		"context use":               {"use"},
 		"server":                    {"master"},
+		"reservation create":        {"scontrol create"},
+		"reservation ls":            {"scontrol show reservation"},
 		"operator debug":            {"debug", "support"},
 		"operator snapshot save":    {"backup", "snapshot"},
 		"operator snapshot restore": {"restore"},
 
 		"cron ls":   {"get cj", "get cronjob", "get cronjobs", "get crons"},
 		"fields":    {"api-resources"},
+		"cron":      {"scrontab"},
 		"init":      {"create cronjob", "create deployment", "create job"},
 		"secret ls": {"get secret", "get secrets"},
 
