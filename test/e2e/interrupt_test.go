@@ -2,22 +2,24 @@ package e2e_test
 
 import (
 	"fmt"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/berthd/berth/test/harness"
 )
 
-// endless is a service that never becomes healthy and takes its time to stop, a job that does not end, and its cron.
+// endless is a service that never becomes healthy and stops once the file RELEASE exists, a job that does not end, and
+// a cron of such jobs.
 const endless = `kind: Service
 name: slow
 count: 1
 template:
   containers:
     - name: main
-      command: [sh, -c, "trap '' TERM; echo begun; while :; do sleep 0.2; done"]
+      command: [sh, -c, "trap '' TERM; echo begun; until [ -e RELEASE ]; do sleep 0.2; done"]
   checks: [{name: never, type: exec, command: ["false"], interval: 10s, fail_after: 100}]
-  grace: 5s
+  grace: 10m
 update: {healthy_deadline: 10m}
 ---
 kind: Job
@@ -44,7 +46,8 @@ func TestInterrupts(t *testing.T) {
 	s := harness.New(t, "process")
 	s.Server()
 	s.Agent()
-	file := s.Write("endless.yaml", endless)
+	release := filepath.Join(s.Dir, "release")
+	file := s.Write("endless.yaml", strings.ReplaceAll(endless, "RELEASE", release))
 	for _, test := range []struct {
 		args []string
 		// shown is printed before the interrupt, and said after it.
@@ -81,5 +84,6 @@ func TestInterrupts(t *testing.T) {
 				d.Output())
 		}
 	}
+	s.Write(filepath.Base(release), "")
 	s.Berth("wait", "slow", "--for", "gone").Want(t, 0)
 }
