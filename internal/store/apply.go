@@ -97,7 +97,7 @@ func (s *state) isInTables(key string) bool {
 
 // put applies a change to a table with one entry for each record. A record that cannot be decoded leaves the table as
 // it was.
-func put[T any](s *state, t *table[T], name string, c *Change) bool {
+func put[T any](s *state, t table[T], name string, c *Change) bool {
 	if c.Deleted {
 		t.Delete(name)
 		return true

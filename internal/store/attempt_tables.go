@@ -10,7 +10,7 @@ import (
 
 // planTables hold the plan records, by their number.
 type planTables struct {
-	plans *tree[uint64, Entry[cluster.PlanRecord]]
+	plans tree[uint64, Entry[cluster.PlanRecord]]
 }
 
 // Plans returns the plan records by their number.
@@ -36,9 +36,9 @@ func (p *planTables) findPlan(rest string) (Record, any, bool) {
 
 // attemptTables hold the attempts of tasks, each joined from its records in one row.
 type attemptTables struct {
-	attempts *tree[cluster.TaskID, []*AttemptRow] // a task's attempts, oldest first
-	byNode   *tree[string, struct{}]              // "<node>/<task>" for each node with attempts of a task
-	rows     int                                  // the number of attempts
+	attempts tree[cluster.TaskID, []*AttemptRow] // a task's attempts, oldest first
+	byNode   tree[string, struct{}]              // "<node>/<task>" for each node with attempts of a task
+	rows     int                                 // the number of attempts
 }
 
 // Attempts returns the attempts of all tasks of a service or a job, ordered by task id, then number. The

@@ -11,8 +11,8 @@ import (
 
 // definitionTables hold the versions of task definitions.
 type definitionTables struct {
-	newest      *table[Newest]
-	definitions *table[cluster.TaskDefinition]
+	newest      table[Newest]
+	definitions table[cluster.TaskDefinition]
 }
 
 // Definition returns a version of a task definition.

@@ -9,11 +9,11 @@ import (
 
 // eventTables hold the event log, and how far it was published and trimmed.
 type eventTables struct {
-	events      *table[cluster.EventBatch] // by revision of creation and id
-	eventPlaces *tree[string, eventPlace]  // by id
-	eventBytes  cluster.Bytes              // the sum of the sizes of all batches
-	publishers  *table[cluster.Publisher]
-	trims       *table[cluster.EventTrim] // by the noun of the trimmed records
+	events      table[cluster.EventBatch] // by revision of creation and id
+	eventPlaces tree[string, eventPlace]  // by id
+	eventBytes  cluster.Bytes             // the sum of the sizes of all batches
+	publishers  table[cluster.Publisher]
+	trims       table[cluster.EventTrim] // by the noun of the trimmed records
 }
 
 // eventPlace is the place of a batch in the log.

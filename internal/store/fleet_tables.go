@@ -13,12 +13,12 @@ import (
 
 // fleetTables hold the nodes, their pools and reservations, and the moves of tasks between them.
 type fleetTables struct {
-	pools      *table[cluster.Pool]
-	hosts      *table[cluster.Host]
-	nodes      *table[cluster.Node]
-	statuses   *table[cluster.NodeStatus]
-	rebalances *table[cluster.Rebalancing]
-	reserved   *table[cluster.Reservation]
+	pools      table[cluster.Pool]
+	hosts      table[cluster.Host]
+	nodes      table[cluster.Node]
+	statuses   table[cluster.NodeStatus]
+	rebalances table[cluster.Rebalancing]
+	reserved   table[cluster.Reservation]
 }
 
 // Host returns the operator's settings of a node.

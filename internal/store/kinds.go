@@ -107,37 +107,37 @@ func Kinds() []Kind {
 // that its readers need. A test compares the list with the record types of internal/cluster and with the page of keys.
 var kinds = []kind{
 	// Specs of users, and the control plane's records about them.
-	tabled(nounCluster+"/<c>", byUser, func(s *Snapshot) **table[cluster.Cluster] { return &s.clusters },
+	tabled(nounCluster+"/<c>", byUser, func(s *Snapshot) *table[cluster.Cluster] { return &s.clusters },
 		topic(TopicClusters)),
-	tabled(nounDefinition+"/<d>", byUser, func(s *Snapshot) **table[Newest] { return &s.newest }, nil),
+	tabled(nounDefinition+"/<d>", byUser, func(s *Snapshot) *table[Newest] { return &s.newest }, nil),
 	{
 		key: nounDefinition + "/<d>/<version>", nested: true, record: (*cluster.TaskDefinition)(nil), writer: byUser,
 		apply: (*state).definition, find: (*Snapshot).findDefinition,
 		derive: func(to, from *Snapshot, how derivation) { to.definitions = derived(from.definitions, how) },
 	},
-	tabled(nounService+"/<c>/<s>", byUser, func(s *Snapshot) **table[cluster.Service] { return &s.services },
+	tabled(nounService+"/<c>/<s>", byUser, func(s *Snapshot) *table[cluster.Service] { return &s.services },
 		ownerOf(cluster.KindService)),
-	tabled(nounJob+"/<c>/<j>", byUser, func(s *Snapshot) **table[cluster.Job] { return &s.jobs },
+	tabled(nounJob+"/<c>/<j>", byUser, func(s *Snapshot) *table[cluster.Job] { return &s.jobs },
 		ownerOf(cluster.KindJob)),
-	tabled(nounCron+"/<c>/<name>", byUser, func(s *Snapshot) **table[cluster.Cron] { return &s.crons },
+	tabled(nounCron+"/<c>/<name>", byUser, func(s *Snapshot) *table[cluster.Cron] { return &s.crons },
 		topic(TopicCrons)),
-	tabled(nounFired+"/<c>/<name>", byControlPlane, func(s *Snapshot) **table[cluster.CronStatus] { return &s.fired },
+	tabled(nounFired+"/<c>/<name>", byControlPlane, func(s *Snapshot) *table[cluster.CronStatus] { return &s.fired },
 		topic(TopicCrons)),
-	tabled(nounRollout+"/<c>/<s>", byControlPlane, func(s *Snapshot) **table[cluster.Rollout] { return &s.rollouts },
+	tabled(nounRollout+"/<c>/<s>", byControlPlane, func(s *Snapshot) *table[cluster.Rollout] { return &s.rollouts },
 		ownerOf(cluster.KindService)),
-	tabled(nounScale+"/<c>/<s>", byControlPlane, func(s *Snapshot) **table[cluster.Scale] { return &s.scales },
+	tabled(nounScale+"/<c>/<s>", byControlPlane, func(s *Snapshot) *table[cluster.Scale] { return &s.scales },
 		ownerOf(cluster.KindService)),
 
 	// Nodes.
-	tabled(nounPool+"/<p>", byUser, func(s *Snapshot) **table[cluster.Pool] { return &s.pools }, topic(TopicPools)),
-	tabled(nounHost+"/<node>", byUser, func(s *Snapshot) **table[cluster.Host] { return &s.hosts }, (*delta).addNode),
-	tabled(nounNode+"/<node>", byControlPlane, func(s *Snapshot) **table[cluster.Node] { return &s.nodes },
+	tabled(nounPool+"/<p>", byUser, func(s *Snapshot) *table[cluster.Pool] { return &s.pools }, topic(TopicPools)),
+	tabled(nounHost+"/<node>", byUser, func(s *Snapshot) *table[cluster.Host] { return &s.hosts }, (*delta).addNode),
+	tabled(nounNode+"/<node>", byControlPlane, func(s *Snapshot) *table[cluster.Node] { return &s.nodes },
 		(*delta).addNode),
-	tabled(nounStatus+"/<node>", byAgent, func(s *Snapshot) **table[cluster.NodeStatus] { return &s.statuses },
+	tabled(nounStatus+"/<node>", byAgent, func(s *Snapshot) *table[cluster.NodeStatus] { return &s.statuses },
 		(*delta).addNode),
-	tabled(nounRebalancing+"/<id>", byAPI, func(s *Snapshot) **table[cluster.Rebalancing] { return &s.rebalances },
+	tabled(nounRebalancing+"/<id>", byAPI, func(s *Snapshot) *table[cluster.Rebalancing] { return &s.rebalances },
 		nil),
-	tabled(nounReservation+"/<name>", byUser, func(s *Snapshot) **table[cluster.Reservation] { return &s.reserved },
+	tabled(nounReservation+"/<name>", byUser, func(s *Snapshot) *table[cluster.Reservation] { return &s.reserved },
 		topic(TopicReservations)),
 
 	// Attempts of tasks. The tables join the four records of an attempt in one row.
@@ -162,23 +162,23 @@ var kinds = []kind{
 	},
 
 	// Servers and domains.
-	tabled(nounLeader+"/<domain>", byServer, func(s *Snapshot) **table[cluster.Leader] { return &s.leaders },
+	tabled(nounLeader+"/<domain>", byServer, func(s *Snapshot) *table[cluster.Leader] { return &s.leaders },
 		topic(TopicLeader)),
-	tabled(nounServer+"/<id>", byServer, func(s *Snapshot) **table[cluster.Server] { return &s.servers },
+	tabled(nounServer+"/<id>", byServer, func(s *Snapshot) *table[cluster.Server] { return &s.servers },
 		topic(TopicServers)),
-	tabled(nounToken+"/<id>", byUser, func(s *Snapshot) **table[cluster.AccessToken] { return &s.tokens }, nil),
-	tabled(nounDomain+"/<domain>", byUser, func(s *Snapshot) **table[cluster.DomainSettings] { return &s.domains },
+	tabled(nounToken+"/<id>", byUser, func(s *Snapshot) *table[cluster.AccessToken] { return &s.tokens }, nil),
+	tabled(nounDomain+"/<domain>", byUser, func(s *Snapshot) *table[cluster.DomainSettings] { return &s.domains },
 		topic(TopicDomain)),
-	tabled(nounRecovery+"/<domain>", byControlPlane, func(s *Snapshot) **table[cluster.Recovery] {
+	tabled(nounRecovery+"/<domain>", byControlPlane, func(s *Snapshot) *table[cluster.Recovery] {
 		return &s.recoveries
 	}, topic(TopicDomain)),
 
 	// Secrets and the keys that seal them.
-	tabled(nounSecret+"/<cluster>/<name>", byUser, func(s *Snapshot) **table[cluster.Secret] { return &s.secrets },
+	tabled(nounSecret+"/<cluster>/<name>", byUser, func(s *Snapshot) *table[cluster.Secret] { return &s.secrets },
 		topic(TopicSecrets)),
-	tabled(nounSecretKey+"/<n>", byUser, func(s *Snapshot) **table[cluster.SecretKey] { return &s.secretKeys },
+	tabled(nounSecretKey+"/<n>", byUser, func(s *Snapshot) *table[cluster.SecretKey] { return &s.secretKeys },
 		topic(TopicSecrets)),
-	tabled(nounMasterKey+"/<id>", byServer, func(s *Snapshot) **table[cluster.MasterKey] { return &s.masterKeys },
+	tabled(nounMasterKey+"/<id>", byServer, func(s *Snapshot) *table[cluster.MasterKey] { return &s.masterKeys },
 		topic(TopicSecrets)),
 
 	// The event log, and how far it was published and trimmed. The cursor of a publisher moves with the events, so a
@@ -189,17 +189,17 @@ var kinds = []kind{
 		find:   func(s *Snapshot, id string) (Record, any, bool) { return found(s.EventBatch(id)) },
 		derive: deriveEvents,
 	},
-	progressing(tabled(nounPublisher+"/<name>", byLeaderPart, func(s *Snapshot) **table[cluster.Publisher] {
+	progressing(tabled(nounPublisher+"/<name>", byLeaderPart, func(s *Snapshot) *table[cluster.Publisher] {
 		return &s.publishers
 	}, nil)),
-	progressing(tabled(nounTrim+"/<noun>", byControlPlane, func(s *Snapshot) **table[cluster.EventTrim] {
+	progressing(tabled(nounTrim+"/<noun>", byControlPlane, func(s *Snapshot) *table[cluster.EventTrim] {
 		return &s.trims
 	}, nil)),
 }
 
 // tabled returns a kind whose records are the entries of one table, by the rest of their key. changed, unless nil,
 // reports a change to the followers.
-func tabled[T any](key, writer string, in func(*Snapshot) **table[T], changed func(d *delta, rest string)) kind {
+func tabled[T any](key, writer string, in func(*Snapshot) *table[T], changed func(d *delta, rest string)) kind {
 	return kind{
 		key: key, record: (*T)(nil), writer: writer,
 		apply: func(s *state, rest string, c *Change) {

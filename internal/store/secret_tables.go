@@ -8,9 +8,9 @@ import (
 
 // secretTables hold secrets in their stored form, and the records of the keys that seal them.
 type secretTables struct {
-	secrets    *table[cluster.Secret]
-	secretKeys *table[cluster.SecretKey]
-	masterKeys *table[cluster.MasterKey]
+	secrets    table[cluster.Secret]
+	secretKeys table[cluster.SecretKey]
+	masterKeys table[cluster.MasterKey]
 }
 
 // Secret returns a secret in its stored form: sealed.

@@ -8,11 +8,11 @@ import (
 
 // serverTables hold the members of the control plane, the access to it, and the state of domains.
 type serverTables struct {
-	leaders    *table[cluster.Leader]
-	servers    *table[cluster.Server]
-	tokens     *table[cluster.AccessToken]
-	domains    *table[cluster.DomainSettings]
-	recoveries *table[cluster.Recovery]
+	leaders    table[cluster.Leader]
+	servers    table[cluster.Server]
+	tokens     table[cluster.AccessToken]
+	domains    table[cluster.DomainSettings]
+	recoveries table[cluster.Recovery]
 }
 
 // Leader returns the record of a domain's leader.

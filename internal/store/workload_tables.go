@@ -8,13 +8,13 @@ import (
 
 // workloadTables hold what users want to run, and what the control plane decided about it.
 type workloadTables struct {
-	clusters *table[cluster.Cluster]
-	services *table[cluster.Service]
-	rollouts *table[cluster.Rollout]
-	scales   *table[cluster.Scale]
-	jobs     *table[cluster.Job]
-	crons    *table[cluster.Cron]
-	fired    *table[cluster.CronStatus]
+	clusters table[cluster.Cluster]
+	services table[cluster.Service]
+	rollouts table[cluster.Rollout]
+	scales   table[cluster.Scale]
+	jobs     table[cluster.Job]
+	crons    table[cluster.Cron]
+	fired    table[cluster.CronStatus]
 }
 
 // Cluster returns a cluster's spec.
