@@ -16,7 +16,7 @@ type planTables struct {
 // Plans returns the plan records by their number.
 func (p *planTables) Plans() iter.Seq[Entry[cluster.PlanRecord]] {
 	return func(yield func(Entry[cluster.PlanRecord]) bool) {
-		p.plans.Scan(func(_ uint64, e Entry[cluster.PlanRecord]) bool { return yield(e) })
+		p.plans.Ascend(0, func(_ uint64, e Entry[cluster.PlanRecord]) bool { return yield(e) })
 	}
 }
 

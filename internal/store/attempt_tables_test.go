@@ -167,7 +167,7 @@ func agree(t *rapid.T, s *Snapshot) {
 			t.Fatalf("on %s (-want +got):\n%s", node, diff)
 		}
 	}
-	s.byNode.Scan(func(k string, _ struct{}) bool {
+	s.byNode.Ascend("", func(k string, _ struct{}) bool {
 		if !slices.ContainsFunc(all, func(r *AttemptRow) bool { return k == r.Node+"/"+string(r.Task) }) {
 			t.Fatalf("%s is kept of nothing", k)
 		}

@@ -41,10 +41,8 @@ type tree[K cmp.Ordered, V any] interface {
 	Len() int
 	Get(K) (V, bool)
 	Max() (K, V, bool)
-
-	// Scan passes all values in the order of their keys until the function returns false.
-	Scan(func(K, V) bool)
-	// Ascend is Scan from the first key that is not below the given one.
+	// Ascend passes the values of all keys from the given one on, in the order of their keys, until the function returns
+	// false.
 	Ascend(from K, do func(K, V) bool)
 
 	Set(K, V)
@@ -69,7 +67,6 @@ const smallNodeDegree = 16
 func (t *btreeMap[K, V]) Len() int                          { return t.entries.Len() }
 func (t *btreeMap[K, V]) Get(k K) (V, bool)                 { return t.entries.Get(k) }
 func (t *btreeMap[K, V]) Max() (K, V, bool)                 { return t.entries.Max() }
-func (t *btreeMap[K, V]) Scan(do func(K, V) bool)           { t.entries.Scan(do) }
 func (t *btreeMap[K, V]) Ascend(from K, do func(K, V) bool) { t.entries.Ascend(from, do) }
 
 func (t *btreeMap[K, V]) Set(k K, v V) {
