@@ -41,8 +41,8 @@ type tree[K cmp.Ordered, V any] interface {
 	Len() int
 	Get(K) (V, bool)
 	Max() (K, V, bool)
-	// Ascend passes the values of all keys from the given one on, in the order of their keys, until the function returns
-	// false.
+	// Ascend passes the values of all keys from the given one on, in the order of the keys, until the function
+	// returns false.
 	Ascend(from K, do func(K, V) bool)
 
 	Set(K, V)

@@ -53,13 +53,30 @@ func Unreachable(v api.TaskView) bool {
 // starting, or preparing if nothing of it ran yet.
 const StateBackingOff = "backing-off"
 
+// stateUnreachable is the word for the state of a task on a silent node.
+const stateUnreachable = "unreachable"
+
 // BackingOff reports whether an attempt ended and its node starts it again after a delay.
 func BackingOff(v api.TaskView) bool { return !v.NextStart.IsZero() }
+
+// States returns every word for a task's state.
+func States() []string {
+	words := []string{stateUnreachable, StateBackingOff}
+	for _, s := range cluster.State("").Values() {
+		words = append(words, string(s))
+	}
+	for _, h := range cluster.Health("").Values() {
+		if h != cluster.HealthUnknown {
+			words = append(words, string(h))
+		}
+	}
+	return words
+}
 
 // State returns the word for a task's state: its health while it runs, else its state.
 func State(v api.TaskView) string {
 	if Unreachable(v) {
-		return "unreachable"
+		return stateUnreachable
 	}
 	if BackingOff(v) {
 		return StateBackingOff

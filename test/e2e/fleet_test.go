@@ -305,7 +305,7 @@ func TestRemoteUsers(t *testing.T) {
 	remote(append(as, "node", "top")...).Want(t, 0, "n1", "CPU USED")
 	remote(append(as, "logs", "hello.1.0", "--tail", "1")...).Want(t, 0, "v1 line")
 	remote(append(as, "exec", "hello.1.0", "--", "sh", "-c", "exit 5")...).Want(t, 5)
-	remote(append(as, "node", "drain", "n1", "--force", "--wait")...).Want(t, 0, "n1 is empty")
+	remote(append(as, "node", "drain", "n1", "--now", "--wait")...).Want(t, 0, "n1 is empty")
 	remote(append(as, "node", "uncordon", "n1")...).Want(t, 0, "takes tasks again")
 	running(t, f.Site, "hello", 2)
 

@@ -118,6 +118,8 @@ func explain(t *api.Trouble, counts string, tasks []api.TaskView) {
 // setNext sets the next step about the worst task, and the task whose output or explanation shows the cause.
 func setNext(t *api.Trouble, worst *api.TaskView) {
 	switch {
+	case noNodeTakes(worst) && worst.Reason != cluster.ReasonNoNodes:
+		t.Next = "berth explain " + wording.ShortTask(worst.ID)
 	case noNodeTakes(worst):
 		t.Next = "berth node ls"
 	case taskview.Unreachable(*worst) && strings.Contains(worst.Message, cluster.ForgetCommand):

@@ -93,6 +93,9 @@ func NewDeleteCommand(sess *session.Session) *cobra.Command {
 			if len(d.files.flagged) > 0 {
 				return nil
 			}
+			if err := session.CheckKindApart(cmd, args); err != nil {
+				return err
+			}
 			return session.Arguments(1, -1, "an object, such as web or service/web, or -f FILE")(cmd, args)
 		},
 		ValidArgsFunction: sess.CompleteObjects(-1, deletableKinds()...),

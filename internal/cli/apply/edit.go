@@ -180,7 +180,8 @@ func (e *editCommand) edit(ctx context.Context, c *client.Client, o editable) (r
 			return 0, false, os.Remove(path)
 		case len(faults) > 0 && edited == text:
 			return 0, false, keepText(path, o, edited,
-				fmt.Errorf("%s was not changed: the text has the same faults", o.name))
+				fmt.Errorf("%s was not changed: the text has the same faults:\n  %s", o.name,
+					strings.Join(faultTexts(faults, 0), "\n  ")))
 		}
 		text = edited
 		revision, err = o.apply(ctx, c, text)
@@ -222,18 +223,23 @@ func editHeader(n session.Name, faults manifest.Faults) string {
 		return b.String()
 	}
 	fmt.Fprintf(&b, "# %s:\n", wording.Count(len(faults), "fault"))
-	lines := headerLines + 1 + len(faults)
-	for _, f := range faults {
-		b.WriteString("#   ")
-		if f.Line > 0 {
-			fmt.Fprintf(&b, "line %d, column %d: ", f.Line+lines, f.Column)
-		}
-		if f.Path != "" {
-			b.WriteString(f.Path + ": ")
-		}
-		b.WriteString(wording.OneLine(f.Message) + "\n")
+	for _, text := range faultTexts(faults, headerLines+1+len(faults)) {
+		b.WriteString("#   " + text + "\n")
 	}
 	return b.String()
+}
+
+// faultTexts returns a line for each fault. Its place counts the given lines above the text.
+func faultTexts(faults manifest.Faults, linesAbove int) []string {
+	texts := make([]string, len(faults))
+	for i, f := range faults {
+		place := ""
+		if f.Line > 0 {
+			place = fmt.Sprintf("line %d, column %d", f.Line+linesAbove, f.Column)
+		}
+		texts[i] = wording.JoinNonEmpty(": ", place, f.Path, wording.OneLine(f.Message))
+	}
+	return texts
 }
 
 // openEditor lets the user edit a text in a file. It returns the edited text without the comments at its top.

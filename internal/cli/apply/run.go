@@ -107,7 +107,9 @@ func (r *runCommand) printChanges(reply api.ApplyReply) (targets []*wait.Target)
 			if c.Kind == cluster.KindJob {
 				n.Kind = wording.KindJob
 			}
-			targets = append(targets, &wait.Target{Name: n, Revision: c.Revision, MinGeneration: c.Generation})
+			targets = append(targets, &wait.Target{
+				Name: n, Revision: c.Revision, MinGeneration: c.Generation, Unchanged: c.Action == api.ActionNone,
+			})
 		}
 	}
 	return targets

@@ -32,8 +32,8 @@ type CurrentTasks struct {
 	Now time.Time
 	// All shows all tasks.
 	All bool
-	// Keep, unless nil, selects the tasks of the list. The others are neither shown nor counted.
-	Keep func(api.TaskView) bool
+	// Keep are conditions of the tasks of the list. Others are neither shown nor counted.
+	Keep []func(api.TaskView) bool
 	// Tasks are the shown tasks.
 	Tasks []api.TaskView
 	// Hidden is the number of ended tasks that are not shown.
@@ -60,7 +60,7 @@ func (t *CurrentTasks) Read(ctx context.Context, c *client.Client, f client.Task
 func (t *CurrentTasks) add(page []api.TaskView) {
 	for _, v := range page {
 		switch {
-		case t.Keep != nil && !t.Keep(v):
+		case slices.ContainsFunc(t.Keep, func(keep func(api.TaskView) bool) bool { return !keep(v) }):
 		case t.All, !v.State.Terminal(), t.isRecentFailure(v):
 			t.Tasks = append(t.Tasks, v)
 		default:

@@ -50,7 +50,9 @@ func TestCurrentTasks(t *testing.T) {
 			t.Errorf("pages of %d: got %d hidden, want %d", size, l.Hidden, len(all)-len(want))
 		}
 	}
-	l := CurrentTasks{Now: now, All: true, Keep: func(v api.TaskView) bool { return v.Owner.Name == "many" }}
+	l := CurrentTasks{Now: now, All: true, Keep: []func(api.TaskView) bool{
+		func(v api.TaskView) bool { return v.Owner.Name == "many" },
+	}}
 	if l.add(all); len(l.Tasks) != 15 || l.Hidden != 0 {
 		t.Errorf("all of one owner: got %d and %d hidden, want 15 and none", len(l.Tasks), l.Hidden)
 	}

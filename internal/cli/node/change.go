@@ -99,12 +99,12 @@ func newNodeDrainCommand(sess *session.Session) *cobra.Command {
 	cmd := nodeCommand(sess, "drain", "Move a node's tasks away and keep new tasks away",
 		"Moves the tasks of a node away and keeps new tasks away. Service tasks are replaced on other nodes\n"+
 			"first, as many at a time as the update policy and the minimum of the service allow. Job tasks run to\n"+
-			"their end. With --deadline, the remaining tasks are stopped at that time; with --force, all tasks\n"+
-			"are stopped immediately. `berth node uncordon` ends the drain.",
+			"their end. With --deadline, the remaining tasks are stopped at that time; with --now, all tasks are\n"+
+			"stopped immediately, before they run elsewhere. `berth node uncordon` ends the drain.",
 		d.run)
 	cmd.Flags().DurationVar(&d.deadline, "deadline", 0,
 		"stop the remaining tasks after this duration, even below the minimum of their services; default never")
-	cmd.Flags().BoolVar(&d.request.Force, "force", false, "stop all tasks immediately")
+	cmd.Flags().BoolVar(&d.request.Force, "now", false, "stop all tasks immediately, before they run elsewhere")
 	cmd.Flags().BoolVar(&d.untilEmpty, "wait", false, "wait until the node is empty, and show what delays it")
 	return cmd
 }
@@ -122,9 +122,17 @@ func (d *drainCommand) run(cmd *cobra.Command, c *client.Client, n api.NodeView)
 		return err
 	}
 	if !d.untilEmpty {
-		return printNode(d.Session, v, drainState(v)+": "+drainProgress(v))
+		return printNode(d.Session, v, drainState(v)+": "+d.progress(v))
 	}
 	return waitDrained(cmd.Context(), d.Session, c, v)
+}
+
+// progress describes how many tasks the drain has to move, or stops immediately.
+func (d *drainCommand) progress(v api.NodeView) string {
+	if d.request.Force && v.Drain != nil && len(v.Drain.Left) > 0 {
+		return wording.Count(len(v.Drain.Left), "task") + " are stopped immediately"
+	}
+	return drainProgress(v)
 }
 
 // drainState says whether a drain has ended.

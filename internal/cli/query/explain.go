@@ -2,6 +2,7 @@ package query
 
 import (
 	"context"
+	"errors"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -12,6 +13,7 @@ import (
 	"github.com/berthd/berth/internal/cli/service"
 	"github.com/berthd/berth/internal/cli/session"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/hinted"
 	"github.com/berthd/berth/internal/wording"
 )
 
@@ -48,6 +50,9 @@ func (e *explainCommand) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	n, err := e.FindObject(cmd, c, args[0], wording.KindService, wording.KindJob, wording.KindTask)
+	if errors.Is(err, session.ErrUnknown) && session.ParseKind(args[0]) != "" {
+		err = &hinted.Error{Err: err, Hint: "'berth fields' explains the fields of manifests."}
+	}
 	if err != nil {
 		return err
 	}

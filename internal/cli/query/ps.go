@@ -13,6 +13,7 @@ import (
 	"github.com/berthd/berth/internal/cli/tables"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/enum"
+	"github.com/berthd/berth/internal/taskview"
 	"github.com/berthd/berth/internal/wording"
 )
 
@@ -20,6 +21,7 @@ import (
 type psCommand struct {
 	*session.Session
 	filter client.TaskFilter
+	state  string // a word of taskview.States
 	cron   string
 	labels fetch.Labels
 }
@@ -38,12 +40,12 @@ func NewPsCommand(sess *session.Session) *cobra.Command {
 	}
 	sess.AddTaskFilterFlags(cmd, &p.filter)
 	cmd.Flags().StringVar(&p.cron, "cron", "", "only tasks of jobs of this `cron`")
-	cmd.Flags().StringVar(&p.filter.State, "state", "", "only tasks in this `state`, such as running")
+	cmd.Flags().StringVar(&p.state, "state", "", "only tasks with this STATE, such as running or healthy")
 	cmd.Flags().BoolVarP(&p.filter.All, "all", "a", false, "include all ended tasks and attempts")
 	p.labels.AddFlags(cmd, "tasks of services and jobs")
 	sess.CompleteFlags(cmd, map[string]string{"cron": wording.KindCron})
 	session.RegisterCompletion(cmd, "state",
-		cobra.FixedCompletions(enum.Words(reflect.TypeFor[cluster.State]()), cobra.ShellCompDirectiveNoFileComp))
+		cobra.FixedCompletions(taskview.States(), cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
@@ -51,10 +53,9 @@ func (p *psCommand) run(cmd *cobra.Command, _ []string) error {
 	if err := p.ParseTaskFilter(cmd, &p.filter); err != nil {
 		return err
 	}
-	if states := enum.Words(reflect.TypeFor[cluster.State]()); p.filter.State != "" &&
-		!slices.Contains(states, p.filter.State) {
+	if states := taskview.States(); p.state != "" && !slices.Contains(states, p.state) {
 		return &session.UsageError{
-			Command: cmd.CommandPath(), Message: session.UnknownWord("--state", p.filter.State, states),
+			Command: cmd.CommandPath(), Message: session.UnknownWord("--state", p.state, states),
 		}
 	}
 	if err := p.labels.Parse(cmd); err != nil {
@@ -64,21 +65,25 @@ func (p *psCommand) run(cmd *cobra.Command, _ []string) error {
 	if err != nil {
 		return err
 	}
-	list := fetch.CurrentTasks{Now: p.Now(), All: p.filter.All || p.filter.State != ""}
+	list := fetch.CurrentTasks{Now: p.Now(), All: p.filter.All || p.state != ""}
+	if slices.Contains(enum.Words(reflect.TypeFor[cluster.State]()), p.state) {
+		p.filter.State = p.state // the server lists only these; the STATE of some of them is another word
+	} else if p.state != "" {
+		list.Keep = append(list.Keep, func(t api.TaskView) bool { return taskview.State(t) == p.state })
+	}
 	if p.cron != "" {
-		if list.Keep, err = madeByCron(p.Session, cmd, c, p.cron); err != nil {
+		made, err := madeByCron(p.Session, cmd, c, p.cron)
+		if err != nil {
 			return err
 		}
+		list.Keep = append(list.Keep, made)
 	}
 	var owners fetch.OwnerLabels
 	if p.labels.Given() {
 		if owners, err = fetch.ReadOwnerLabels(cmd.Context(), c, p.filter.Cluster); err != nil {
 			return err
 		}
-		made := list.Keep
-		list.Keep = func(t api.TaskView) bool {
-			return (made == nil || made(t)) && p.labels.Matches(owners[t.Owner])
-		}
+		list.Keep = append(list.Keep, func(t api.TaskView) bool { return p.labels.Matches(owners[t.Owner]) })
 	}
 	if err := list.Read(cmd.Context(), c, p.filter); err != nil {
 		return err

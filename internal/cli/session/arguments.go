@@ -35,6 +35,11 @@ func RegisterCompletion(cmd *cobra.Command, flag string, complete cobra.Completi
 // arguments.
 func Arguments(least, most int, what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
+		if most == 1 {
+			if err := CheckKindApart(cmd, args); err != nil {
+				return err
+			}
+		}
 		switch {
 		case len(args) < least && what != "":
 			return &UsageError{cmd.CommandPath(), fmt.Sprintf("%s needs %s", cmd.CommandPath(), what)}
@@ -51,6 +56,18 @@ func Arguments(least, most int, what string) cobra.PositionalArgs {
 			}
 		}
 		return nil
+	}
+}
+
+// CheckKindApart refuses a kind and a name in two arguments, as kubectl takes them.
+func CheckKindApart(cmd *cobra.Command, args []string) error {
+	if len(args) != 2 || ParseKind(args[0]) == "" || ParseKind(args[1]) != "" || strings.Contains(args[1], "/") {
+		return nil
+	}
+	return &UsageError{
+		cmd.CommandPath(),
+		fmt.Sprintf("%q: write the kind and the name as one word: %s/%s", strings.Join(args, " "), ParseKind(args[0]),
+			args[1]),
 	}
 }
 

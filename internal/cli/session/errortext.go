@@ -126,7 +126,11 @@ func HintOn(err error, status int, hint string) error {
 func FlagErrorText(cmd *cobra.Command, err error) string {
 	if missing, ok := errors.AsType[*pflag.NotExistError](err); ok {
 		if missing.GetSpecifiedShortnames() != "" {
-			return "unknown flag: -" + missing.GetSpecifiedName()
+			text := "unknown flag: -" + missing.GetSpecifiedName()
+			if more := flagAdvice()[belowRoot(cmd, "-"+missing.GetSpecifiedName())]; more != "" {
+				text += ": " + more
+			}
+			return text
 		}
 		return err.Error() + suggestFlag(cmd, missing)
 	}
@@ -141,7 +145,7 @@ func FlagErrorText(cmd *cobra.Command, err error) string {
 
 // suggestFlag returns advice for a flag of other systems, or a question for a known flag with a similar name.
 func suggestFlag(cmd *cobra.Command, missing *pflag.NotExistError) string {
-	if text := advice()[belowRoot(cmd, "--"+missing.GetSpecifiedName())]; text != "" {
+	if text := flagAdvice()[belowRoot(cmd, "--"+missing.GetSpecifiedName())]; text != "" {
 		return ": " + text
 	}
 	near := spelling.Nearest(missing.GetSpecifiedName(), func(yield func(string) bool) {
@@ -194,7 +198,7 @@ func suggestCommand(cmd *cobra.Command, args ...string) string {
 		if meant := Synonyms()[path]; meant != "" {
 			return fmt.Sprintf(": did you mean \"berth %s\"?", meant)
 		}
-		if text := advice()[path]; text != "" {
+		if text := wordAdvice()[path]; text != "" {
 			return ": " + text
 		}
 	}

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/berthd/berth/api/client"
+	"github.com/berthd/berth/internal/cli/output"
 	"github.com/berthd/berth/internal/hinted"
 )
 
@@ -74,15 +76,31 @@ func (s *Session) ExitCode(ctx context.Context, err error) int {
 		return ExitInterrupted
 	}
 	if !asked || exit.Err != nil {
-		s.Messagef("berth: %s", ErrorText(err))
+		s.messageWrapped("berth: " + ErrorText(err))
 		if hint := s.Hint(err); hint != "" {
-			s.Messagef("%s", hint)
+			s.messageWrapped(hint)
 		}
 	}
 	if asked {
 		return exit.Code
 	}
 	return ExitFault
+}
+
+// messageWrapped prints a message on standard error. On a terminal its lines break between words.
+func (s *Session) messageWrapped(text string) {
+	width := output.TerminalWidth(s.Stderr)
+	for line := range strings.Lines(text) {
+		line = strings.TrimSuffix(line, "\n")
+		if width == 0 || utf8.RuneCountInString(line) <= width {
+			s.Messagef("%s", line)
+			continue
+		}
+		indent := line[:len(line)-len(strings.TrimLeft(line, " "))]
+		for _, part := range output.Wrap(line, width-len(indent)) {
+			s.Messagef("%s%s", indent, part)
+		}
+	}
 }
 
 // Hint returns what to do about an error, or "".

@@ -37,6 +37,8 @@ func (s *Session) findBare(cmd *cobra.Command, c *client.Client, n Name, kinds [
 	tasksIn := cmp.Or(n.Cluster, cluster.DefaultCluster)
 	if id, ok := taskID(tasksIn, n.Name); ok && has(wording.KindTask) {
 		return Name{Kind: wording.KindTask, Name: wording.ShortTask(id)}, nil
+	} else if ok {
+		return n, takesNoTask(cmd, n.Name, kinds)
 	}
 	if strings.Contains(n.Name, "@") && has(wording.KindDefinition) {
 		return Name{Kind: wording.KindDefinition, Name: n.Name}, nil
@@ -84,7 +86,7 @@ func (s *Session) findBare(cmd *cobra.Command, c *client.Client, n Name, kinds [
 			return n, err
 		}
 	}
-	return n, UnknownError(bareKinds(kinds), n.Argument(), known)
+	return n, n.orOtherKind(cmd.Context(), c, UnknownError(bareKinds(kinds), n.Argument(), known), kinds...)
 }
 
 // bareKinds joins the kinds whose names need no kind: "service, job or task".

@@ -125,6 +125,8 @@ func parseReference(cmd *cobra.Command, text string, kinds ...string) (Name, err
 		return wrong("%q is not a name: want [CLUSTER/]%s/NAME", text, kinds[0])
 	}
 	switch {
+	case n.Kind == wording.KindTask && !slices.Contains(kinds, n.Kind):
+		return Name{}, takesNoTask(cmd, n.Name, kinds)
 	case n.Kind != "" && !slices.Contains(kinds, n.Kind):
 		return wrong("%s does not take a %s: want %s", cmd.CommandPath(), n.Kind,
 			strings.Join(kinds, "/NAME or ")+"/NAME")
@@ -136,10 +138,11 @@ func parseReference(cmd *cobra.Command, text string, kinds ...string) (Name, err
 	return n, nil
 }
 
-// ParseKind returns the kind that a word names, or "".
+// ParseKind returns the kind that a word names, or "". It takes plurals, and the words of kubectl.
 func ParseKind(s string) string {
 	switch strings.ToLower(s) {
-	case wording.KindService, "services", "svc":
+	case wording.KindService, "services", "svc", "deployment", "deployments", "deploy", "statefulset", "statefulsets",
+		"sts", "daemonset", "daemonsets", "ds":
 		return wording.KindService
 	case wording.KindJob, "jobs":
 		return wording.KindJob
@@ -149,14 +152,31 @@ func ParseKind(s string) string {
 		return wording.KindCluster
 	case wording.KindPool, "pools":
 		return wording.KindPool
-	case wording.KindNode, "nodes":
+	case wording.KindNode, "nodes", "no":
 		return wording.KindNode
-	case wording.KindTask, "tasks":
+	case wording.KindTask, "tasks", "pod", "pods", "po":
 		return wording.KindTask
-	case wording.KindCron, "crons":
+	case wording.KindCron, "crons", "cronjob", "cronjobs", "cj":
 		return wording.KindCron
 	}
 	return ""
+}
+
+// takesNoTask returns the error for the id of a task where a command changes whole services and jobs.
+func takesNoTask(cmd *cobra.Command, text string, kinds []string) error {
+	message := fmt.Sprintf("%s does not take a task, found %q: want %s", cmd.CommandPath(), text,
+		strings.Join(kinds, "/NAME or ")+"/NAME")
+	if id, ok := taskID(cluster.DefaultCluster, text); ok {
+		parts, _ := id.Parts()
+		owner := Name{wording.KindService, parts.Cluster, parts.Owner}
+		if parts.Step != "" {
+			owner.Kind = wording.KindJob
+		}
+		if slices.Contains(kinds, owner.Kind) {
+			message = fmt.Sprintf("%q is a task of %s, and %s does not take a task", text, owner, cmd.CommandPath())
+		}
+	}
+	return &UsageError{cmd.CommandPath(), message}
 }
 
 // AmbiguousError returns the error for a name with several candidates.
@@ -199,17 +219,20 @@ func ownName(text string) string {
 
 // Service reads the service that the argument names.
 func (n Name) Service(ctx context.Context, c *client.Client) (v api.ServiceView, err error) {
-	return findNamed(ctx, n, c.Services, func(v api.ServiceView) (string, string) { return v.Cluster, v.Name })
+	v, err = findNamed(ctx, n, c.Services, func(v api.ServiceView) (string, string) { return v.Cluster, v.Name })
+	return v, n.orOtherKind(ctx, c, err, n.Kind)
 }
 
 // Job reads the job that the argument names.
 func (n Name) Job(ctx context.Context, c *client.Client) (v api.JobView, err error) {
-	return findNamed(ctx, n, c.Jobs, func(v api.JobView) (string, string) { return v.Cluster, v.Name })
+	v, err = findNamed(ctx, n, c.Jobs, func(v api.JobView) (string, string) { return v.Cluster, v.Name })
+	return v, n.orOtherKind(ctx, c, err, n.Kind)
 }
 
 // Cron reads the cron that the argument names.
 func (n Name) Cron(ctx context.Context, c *client.Client) (v api.CronView, err error) {
-	return findNamed(ctx, n, c.Crons, func(v api.CronView) (string, string) { return v.Cluster, v.Name })
+	v, err = findNamed(ctx, n, c.Crons, func(v api.CronView) (string, string) { return v.Cluster, v.Name })
+	return v, n.orOtherKind(ctx, c, err, n.Kind)
 }
 
 // Resolve sets the cluster of a service, job or cron.
@@ -272,6 +295,27 @@ func findNamed[T any](ctx context.Context, n Name, list listIn[T], nameOf func(T
 		return found, nil
 	}
 	return found, AmbiguousError(n.Argument(), hits)
+}
+
+// orOtherKind returns the error of a search among the kinds. If the name is unknown, but a service, job or cron of
+// another kind has it, the error names that one.
+func (n Name) orOtherKind(ctx context.Context, c *client.Client, err error, kinds ...string) error {
+	if !errors.Is(err, ErrUnknown) {
+		return err
+	}
+	for _, kind := range []string{wording.KindService, wording.KindJob, wording.KindCron} {
+		if slices.Contains(kinds, kind) {
+			continue
+		}
+		names, failed := ownedNames(ctx, c, kind, n.Cluster)
+		if failed != nil {
+			return err
+		}
+		if i := slices.IndexFunc(names, func(other Name) bool { return other.Name == n.Name }); i >= 0 {
+			return fmt.Errorf("%w %s %q, but %s", ErrUnknown, bareKinds(kinds), n.Argument(), names[i])
+		}
+	}
+	return err
 }
 
 // ListTasks returns all pages of a list of tasks.

@@ -12,57 +12,121 @@ func isReadingWord(word string) bool {
 	return slices.Contains(words, word)
 }
 
-// advice maps words and flags of other systems that no command stands for to what does the same, by the path below
-// "berth".
-func advice() map[string]string {
-	edit := "edit the manifest and run it again, or use 'berth edit service/web'"
-	hold := "Berth has no hold: run the manifest when the job may start"
+// wordAdvice maps words of other systems that no command stands for to what does the same, by the path below "berth".
+func wordAdvice() map[string]string {
+	const (
+		edit   = "edit the manifest and run it again, or use 'berth edit service/web'"
+		hold   = "Berth has no hold: run the manifest when the job may start"
+		files  = "write files in the containers of the manifest: see 'berth fields service.template'"
+		output = "'berth logs' shows the output of a job"
+	)
+	begin := func(kind string) string { return "'berth init " + kind + "' prints a manifest to begin with" }
+	return map[string]string{
+		"annotate":          edit,
+		"cat":               output,
+		"configmap":         files,
+		"create cm":         files,
+		"create configmap":  files,
+		"create cronjob":    begin("cron"),
+		"create deployment": begin("service"),
+		"create job":        begin("job"),
+		"cron create":       begin("cron"),
+		"expose":            "write ports in the manifest; 'berth ps -o wide' shows the addresses",
+		"hold":              hold,
+		"label":             edit,
+		"label node":        "the labels of a node are those of its agent: berth agent --label KEY=VALUE",
+		"output":            output,
+		"priority":          edit,
+		"release":           hold,
+		"sacctmgr":          "tokens say who may do what in which cluster: see 'berth token'",
+		"salloc":            "write a job ('berth init job'), then use 'berth exec'",
+		"sbcast":            "write files or artifacts in the containers of the manifest, or use 'berth cp'",
+		"scontrol hold":     hold,
+		"scontrol release":  hold,
+		"scontrol update": "of a job: edit the manifest and run it again; " +
+			"of a node: 'berth node drain', 'berth node uncordon'",
+		"set":     edit,
+		"sreport": "Berth keeps no accounts; 'berth top' shows the present use",
+		"srun": "'berth exec TASK -- COMMAND' runs a command in a task; " +
+			"for a new task write a job ('berth init job')",
+		"sshare":  "Berth has no shares; priority in the manifest orders jobs that wait",
+		"suspend": edit,
+		"update":  edit,
+	}
+}
+
+// flagAdvice maps flags of other systems to what does the same, by the path of the command below "berth".
+func flagAdvice() map[string]string {
+	const (
+		named    = "name the objects, or the manifests with -f"
+		clusters = "'berth ps' lists all tasks of the cluster; a cluster for each team separates them"
+	)
 	field := func(name string) string { return "write " + name + " in the step of the manifest" }
 	return map[string]string{
-		"annotate": edit, "label": edit, "set": edit, "update": edit,
-		"scontrol update": "of a job: edit the manifest and run it again; of a node: 'berth node drain', 'berth node " +
-			"uncordon'",
-		"hold": hold, "scontrol hold": hold, "release": hold, "scontrol release": hold,
-		"srun": "'berth exec TASK -- COMMAND' runs a command in a task; for a new task write a job ('berth init job')",
-
-		"scale --replicas": "write the count after the name: berth scale web 3",
-		"run --array":      field("count"), "run --time": field("time_limit"), "run --gres": field("devices"),
-		"run --gpus":          field("devices"),
-		"run --exclusive":     "reserve a node (berth reservation create), or request all of its CPUs",
-		"run --dependency":    "run one manifest after the other: berth run a.yaml && berth run b.yaml",
-		"run --dry-run":       "use 'berth plan'",
-		"run --image":         "write a manifest: see 'berth init service'",
-		"run --partition":     field("placement.pool"),
-		"run --priority":      "write priority in the manifest",
-		"run --cpus-per-task": field("resources.cpu"), "run --mem": field("resources.memory"),
-		"node drain --reason":               "Berth keeps no reason of a drain; the audit log says who asked for it",
-		"delete --all":                      "name the objects, or the manifests with -f",
+		"delete --all":                      named,
+		"delete --selector":                 named,
+		"delete -l":                         named,
+		"diff -f":                           "leave out -f: berth diff web.yaml",
+		"events --watch":                    "use --follow",
+		"events -w":                         "use --follow",
 		"logs --lines":                      "use --tail",
+		"logs --selector":                   "name the service or the job: berth logs service/web",
+		"logs -j":                           "name the job: berth logs job/train",
+		"logs -l":                           "name the service or the job: berth logs service/web",
 		"node drain --delete-emptydir-data": "leave it out: folders of a task end with the task",
-		"node drain --ignore-daemonsets":    "leave it out: daemons stay until the other tasks have left",
+		"node drain --force": "leave it out to move the tasks; " +
+			"--now stops all of them immediately, before they run elsewhere",
+		"node drain --ignore-daemonsets": "leave it out: daemons stay until the other tasks have left",
+		"node drain --reason":            "Berth keeps no reason of a drain; the audit log says who asked for it",
+		"ps --me":                        clusters,
+		"ps --show-labels":               "-L KEY shows a label as a column, '-o yaml' all of them",
+		"ps -j":                          "use --job NAME",
+		"ps -t":                          "use --state STATE",
+		"ps -u":                          clusters,
+		"rollout undo --to-revision":     "use --to; 'berth rollout history' lists the generations",
+		"run --array":                    field("count"),
+		"run --cpus-per-task":            field("resources.cpu"),
+		"run --dependency":               "run one manifest after the other: berth run a.yaml && berth run b.yaml",
+		"run --dry-run":                  "use 'berth plan'",
+		"run --exclusive":                "reserve a node (berth reservation create), or request all of its CPUs",
+		"run --gpus":                     field("devices"),
+		"run --gres":                     field("devices"),
+		"run --hold":                     "run the manifest when the job may start",
+		"run --image":                    "write a manifest: see 'berth init service'",
+		"run --mem":                      field("resources.memory"),
+		"run --partition":                field("placement.pool"),
+		"run --priority":                 "write priority in the manifest",
+		"run --time":                     field("time_limit"),
+		"run --wait":                     "leave it out: berth run waits; --detach does not",
+		"run --wrap":                     "write the command in the step of the manifest ('berth init job')",
+		"run -p":                         field("placement.pool"),
+		"run -t":                         field("time_limit"),
+		"scale --count":                  "write the count after the name: berth scale web 3",
+		"scale --replicas":               "write the count after the name: berth scale web 3",
+		"secret set --from-file":         "use --file",
+		"secret set --from-literal":      "give the value on standard input: other users of the machine see arguments",
 	}
 }
 
 // Synonyms maps the words of other systems to the command with the same purpose, by its path below "berth".
 func Synonyms() map[string]string {
 	byCommand := map[string][]string{
-		"run":      {"apply", "create", "deploy", "sbatch", "submit", "up", "upgrade"},
+		"run":      {"apply", "create", "deploy", "qsub", "replace", "sbatch", "submit", "up", "upgrade"},
 		"plan":     {"dry-run", "preview"},
 		"validate": {"config", "lint"},
 		"simulate": {"forecast", "predict", "what-if", "whatif"},
 		"status":   {"deployments", "get", "health", "service", "services", "stat", "job", "jobs"},
 		"ps": {
-			"alloc", "allocs", "get pod", "get pods", "get po", "get tasks", "list", "ls", "pods", "queue", "sacct",
-			"squeue",
-			"task", "tasks",
+			"alloc", "allocs", "get pod", "get pods", "get po", "get tasks", "list", "ls", "pods", "qstat", "queue",
+			"sacct", "squeue", "task", "tasks",
 		},
-		"explain":        {"describe", "why"},
+		"explain":        {"describe", "sprio", "why"},
 		"logs":           {"log", "tail"},
 		"events":         {"get events", "history", "monitor"},
 		"inspect":        {"scontrol show", "show"},
-		"top":            {"stats", "usage"},
+		"top":            {"seff", "sstat", "stats", "usage"},
 		"scale":          {"autoscale", "resize"},
-		"stop":           {"cancel", "kill", "scancel"},
+		"stop":           {"cancel", "kill", "qdel", "scancel"},
 		"restart":        {"reload", "requeue", "rerun", "rollout restart", "scontrol requeue"},
 		"rollout undo":   {"revert", "rollback", "rollout cancel", "rollout abort", "rollout rollback"},
 		"rollout status": {"deployment"},
@@ -72,7 +136,7 @@ func Synonyms() map[string]string {
 		"exec":           {"bash", "console", "sh", "shell", "ssh"},
 		"port-forward":   {"forward", "proxy"},
 		"cp":             {"copy", "scp"},
-		"secret set":     {"configmap", "create secret", "credential", "var"},
+		"secret set":     {"create secret", "credential", "secret create", "var"},
 		"image ls":       {"images"},
 		"image pull":     {"pull"},
 		"image load":     {"load", "push"},
@@ -82,12 +146,15 @@ func Synonyms() map[string]string {
 		"node cordon":               {"cordon"},
 		"node drain":                {"drain", "evacuate"},
 		"node forget":               {"forget", "node delete", "node remove", "node rm"},
+		"node status":               {"describe no", "describe node", "node inspect", "node show"},
 		"node taint":                {"taint"},
 		"node uncordon":             {"node resume", "node undrain", "uncordon", "undrain"},
 		"token create":              {"join"},
 		"pool ls":                   {"node pools", "nodepool", "nodepools", "partition", "partitions"},
-		"context rm":                {"logout"},
-		"context use":               {"use"},
+		"context add":               {"config set-context"},
+		"context ls":                {"config current-context", "config get-contexts", "config view"},
+		"context rm":                {"config delete-context", "logout"},
+		"context use":               {"config use-context", "use"},
 		"server":                    {"master"},
 		"reservation create":        {"scontrol create"},
 		"reservation ls":            {"scontrol show reservation"},
@@ -98,14 +165,13 @@ func Synonyms() map[string]string {
 		"cron ls":   {"get cj", "get cronjob", "get cronjobs", "get crons"},
 		"fields":    {"api-resources"},
 		"cron":      {"scrontab"},
-		"init":      {"create cronjob", "create deployment", "create job"},
 		"secret ls": {"get secret", "get secrets"},
 
 		// words below a command
 		"cron status":      {"cron next"},
 		"image prune":      {"image rm", "image gc", "image remove", "image delete"},
 		"rebalance status": {"rebalance show"},
-		"server members":   {"operator members", "operator raft", "server list", "server status"},
+		"server members":   {"cluster-info", "operator members", "operator raft", "server list", "server status"},
 		"server remove":    {"server rm", "server delete", "server leave"},
 		"token revoke":     {"token rm", "token delete", "token remove"},
 	}

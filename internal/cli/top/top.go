@@ -17,6 +17,7 @@ import (
 	"github.com/berthd/berth/internal/cli/session"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/pause"
+	"github.com/berthd/berth/internal/wording"
 )
 
 // Views of `berth top`.
@@ -110,14 +111,14 @@ func alternatives(words []string) string {
 	return strings.Join(words[:last], ", ") + " or " + words[last]
 }
 
-// viewOf returns the view that an argument names. It takes the singular, and the words of kubectl.
+// viewOf returns the view that an argument names.
 func viewOf(word string) string {
-	switch word {
-	case "node", "no":
+	switch session.ParseKind(word) {
+	case wording.KindNode:
 		return topNodes
-	case "service", "svc":
+	case wording.KindService:
 		return topServices
-	case "task", "pod", "pods", "po":
+	case wording.KindTask:
 		return topTasks
 	}
 	return word

@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/api/client"
+	"github.com/berthd/berth/internal/cli/fetch"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/wording"
 )
@@ -48,11 +50,12 @@ func (t *Target) readService(ctx context.Context, c *client.Client, now time.Tim
 	if s.Message == "" {
 		t.Line = fmt.Sprintf("%-11s  %d of %s healthy", s.State, s.Healthy, wording.Count(s.Desired, "task"))
 	}
+	isFailing := s.State == cluster.ServiceFailing || s.State == cluster.ServiceCrashLooping
 	switch {
-	case s.State != cluster.ServiceFailing:
-		t.failingSince = time.Time{}
-	case t.failingSince.IsZero():
+	case isFailing && t.failingSince.IsZero():
 		t.failingSince = now
+	case !isFailing && t.steady.restarts == 0: // after a restart, a healthy service may fail again in a moment
+		t.failingSince = time.Time{}
 	}
 	if t.Stop {
 		t.done = s.State == cluster.ServiceStopped
@@ -66,11 +69,63 @@ func (t *Target) readService(ctx context.Context, c *client.Client, now time.Tim
 	case cluster.ServiceStopped:
 		t.done = true
 	case cluster.ServiceHealthy:
-		t.done = s.Healthy >= s.Desired && s.Updated >= s.Desired && t.rollout == nil
+		if s.Healthy >= s.Desired && s.Updated >= s.Desired && t.rollout == nil {
+			t.done, err = t.isSteady(ctx, c, now)
+		}
 	case cluster.ServiceDeleting:
 		t.giveUpAs("was deleted")
 	}
-	return nil
+	return err
+}
+
+// steadyTime is how long a service whose tasks have just restarted must be healthy without another restart.
+const steadyTime = 10 * time.Second
+
+// steadiness is what is known of the restarts of a healthy service.
+type steadiness struct {
+	restarts int       // of all tasks
+	since    time.Time // when the service was first seen healthy with these restarts
+}
+
+// isSteady reports whether a healthy service may be reported as such. A program that ends after a few seconds is
+// healthy after each restart.
+func (t *Target) isSteady(ctx context.Context, c *client.Client, now time.Time) (bool, error) {
+	tasks, err := fetch.ListTasks(ctx, c, t.Name, false)
+	if err != nil {
+		return false, err
+	}
+	restarted := t.justRestarted(tasks, now)
+	if restarted == nil {
+		return true, nil
+	}
+	t.setLine(string(t.service.Status.State), fmt.Sprintf("%s was restarted; waiting until it has run for %s",
+		wording.ShortTask(restarted.ID), cluster.Duration(steadyTime)))
+	return false, nil
+}
+
+// justRestarted returns a task whose last restart is less than steadyTime ago, or nil. By the clock of this machine, it
+// is nil steadyTime after the first call with the same restarts, whatever the clocks of the nodes say.
+func (t *Target) justRestarted(tasks []api.TaskView, now time.Time) (last *api.TaskView) {
+	restarts := 0
+	for i := range tasks {
+		v := &tasks[i]
+		if v.Restarts == 0 || v.State.Terminal() {
+			continue
+		}
+		restarts += v.Restarts
+		for j := range v.Containers {
+			if now.Sub(v.Containers[j].Started) < steadyTime {
+				last = v
+			}
+		}
+	}
+	if restarts != t.steady.restarts || t.steady.since.IsZero() {
+		t.steady = steadiness{restarts, now}
+	}
+	if now.Sub(t.steady.since) >= steadyTime {
+		return nil
+	}
+	return last
 }
 
 func (t *Target) readJob(ctx context.Context, c *client.Client) error {
@@ -79,6 +134,9 @@ func (t *Target) readJob(ctx context.Context, c *client.Client) error {
 		return err
 	}
 	s := v.Status
+	if t.job == nil && t.Unchanged && s.Done() {
+		t.notice = "it ended before this command; 'berth restart " + t.Name.String() + "' runs it again"
+	}
 	t.job = &v
 	t.Line = fmt.Sprintf("%-11s  %d of %s done", s.State, s.Succeeded, wording.Count(s.Total, "task"))
 	if s.Running > 0 {
@@ -88,6 +146,9 @@ func (t *Target) readJob(ctx context.Context, c *client.Client) error {
 		t.Line += fmt.Sprintf(", %d failed", s.Failed)
 	}
 	t.Brief = t.Line
+	if _, why, found := strings.Cut(s.Message, "; "); found && !s.Done() { // "0/1 succeeded; squares.1.all.0 was …"
+		t.Line += "; " + wording.ShortTasks(wording.OneLine(why))
+	}
 	switch {
 	case s.State == cluster.JobSucceeded, t.Stop && s.Done():
 		t.done = true

@@ -22,6 +22,8 @@ type Target struct {
 	Watch         bool // wait until the rollout ends, even while it needs a user
 	// Stop waits until nothing of a service runs, or until a job has ended.
 	Stop bool
+	// Unchanged says that the command did not change the object.
+	Unchanged bool
 	// Promoted says that the user has just promoted the canaries. Waiting canaries then do not end the wait.
 	Promoted bool
 
@@ -31,7 +33,7 @@ type Target struct {
 	Failure string // why the wait ended without success
 	// isPredicate says that Failure continues the name of the target. IsLate says that the time limit ended the wait.
 	isPredicate, isLate bool
-	notice              string // the next step of a user after a success
+	notice              string // the next step of a user
 
 	existed bool           // a read found the object
 	id      cluster.TaskID // the complete id of a task
@@ -46,6 +48,7 @@ type Target struct {
 	maxHealthy   int       // the maximum number of healthy new tasks so far
 	progressAt   time.Time // when maxHealthy last grew
 	failingSince time.Time // since when the server reports the object as failing
+	steady       steadiness
 	tail         keptTail
 	preparing    preparation
 }

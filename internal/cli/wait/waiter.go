@@ -117,10 +117,10 @@ func (w *Waiter) printReport(ctx context.Context) error {
 	}
 	failed := 0
 	for _, t := range w.Targets {
+		if t.notice != "" {
+			w.Messagef("%s: %s", t.Name, t.notice)
+		}
 		if t.Failure == "" {
-			if t.notice != "" {
-				w.Messagef("%s: %s", t.Name, t.notice)
-			}
 			continue
 		}
 		failed++
