@@ -78,6 +78,14 @@ func (t *Target) readService(ctx context.Context, c *client.Client, now time.Tim
 	return err
 }
 
+// failingLimit returns how long the service may fail before the wait ends.
+func (t *Target) failingLimit() time.Duration {
+	if s := t.service.Status; s.State == cluster.ServiceFailing && s.Running >= s.Desired {
+		return checksTimeout
+	}
+	return failingTimeout
+}
+
 // steadyTime is how long a service whose tasks have just restarted must be healthy without another restart.
 const steadyTime = 10 * time.Second
 

@@ -16,10 +16,12 @@ import (
 )
 
 // Limits of a wait without --timeout. progressTimeout ends the wait for a service without progress. failingTimeout ends
-// it for a service that the server reports as failing.
+// it for a service that the server reports as failing. checksTimeout takes its place while the programs run and only
+// their checks fail, since a program may need a while until it answers.
 const (
 	progressTimeout = 5 * time.Minute
 	failingTimeout  = 20 * time.Second
+	checksTimeout   = time.Minute
 )
 
 // Waiter waits until its targets reach their wanted state.
@@ -84,7 +86,7 @@ func (w *Waiter) isFinished(began time.Time) bool {
 			all = false
 		case w.Timeout == 0 && t.Name.Kind == wording.KindService && now.Sub(t.progressAt) >= progressTimeout:
 			t.giveUpAs("made no progress for " + cluster.Duration(progressTimeout).String())
-		case !t.failingSince.IsZero() && now.Sub(t.failingSince) >= failingTimeout:
+		case !t.failingSince.IsZero() && now.Sub(t.failingSince) >= t.failingLimit():
 			t.giveUpAs("keeps failing")
 		default:
 			all = false
