@@ -412,11 +412,10 @@ var layers = map[string][]string{
 	},
 	"internal/cli/output": {"api", "internal/cluster", "internal/hinted", "internal/jsonfields", "internal/taskview"},
 	"internal/cli/query": {
-		"api", "api/client", "internal/cli/fetch", "internal/cli/node", "internal/cli/output",
-		"internal/cli/rebalance", "internal/cli/redact", "internal/cli/service", "internal/cli/serving",
-		"internal/cli/session", "internal/cli/tables", "internal/cli/trouble", "internal/cli/written",
-		"internal/cluster", "internal/enum", "internal/hinted", "internal/spelling", "internal/taskview",
-		"internal/wording",
+		"api", "api/client", "internal/cli/fetch", "internal/cli/node", "internal/cli/output", "internal/cli/rebalance",
+		"internal/cli/redact", "internal/cli/service", "internal/cli/serving", "internal/cli/session",
+		"internal/cli/tables", "internal/cli/trouble", "internal/cli/written", "internal/cluster", "internal/enum",
+		"internal/hinted", "internal/spelling", "internal/taskview", "internal/wording",
 	},
 	"internal/cli/rebalance": {
 		"api", "api/client", "internal/cli/output", "internal/cli/session", "internal/cli/wait", "internal/cluster",

@@ -40,7 +40,7 @@ func NewPsCommand(sess *session.Session) *cobra.Command {
 	}
 	sess.AddTaskFilterFlags(cmd, &p.filter)
 	cmd.Flags().StringVar(&p.cron, "cron", "", "only tasks of jobs of this `cron`")
-	cmd.Flags().StringVar(&p.state, "state", "", "only tasks with this STATE, such as running or healthy")
+	cmd.Flags().StringVar(&p.state, "state", "", "only tasks with this `STATE`, such as running or healthy")
 	cmd.Flags().BoolVarP(&p.filter.All, "all", "a", false, "include all ended tasks and attempts")
 	p.labels.AddFlags(cmd, "tasks of services and jobs")
 	sess.CompleteFlags(cmd, map[string]string{"cron": wording.KindCron})

@@ -38,7 +38,7 @@ func (s *Session) findBare(cmd *cobra.Command, c *client.Client, n Name, kinds [
 	if id, ok := taskID(tasksIn, n.Name); ok && has(wording.KindTask) {
 		return Name{Kind: wording.KindTask, Name: wording.ShortTask(id)}, nil
 	} else if ok {
-		return n, takesNoTask(cmd, n.Name, kinds)
+		return n, takesNoTask(cmd, wording.ShortTask(id), kinds)
 	}
 	if strings.Contains(n.Name, "@") && has(wording.KindDefinition) {
 		return Name{Kind: wording.KindDefinition, Name: n.Name}, nil

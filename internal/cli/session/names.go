@@ -138,11 +138,12 @@ func parseReference(cmd *cobra.Command, text string, kinds ...string) (Name, err
 	return n, nil
 }
 
-// ParseKind returns the kind that a word names, or "". It takes plurals, and the words of kubectl.
+// ParseKind returns the kind that a word names, or "". It takes plurals, and kinds of kubectl. Their
+// abbreviations are left out: "no/web" is a service of the cluster no.
 func ParseKind(s string) string {
 	switch strings.ToLower(s) {
 	case wording.KindService, "services", "svc", "deployment", "deployments", "deploy", "statefulset", "statefulsets",
-		"sts", "daemonset", "daemonsets", "ds":
+		"daemonset", "daemonsets":
 		return wording.KindService
 	case wording.KindJob, "jobs":
 		return wording.KindJob
@@ -152,11 +153,11 @@ func ParseKind(s string) string {
 		return wording.KindCluster
 	case wording.KindPool, "pools":
 		return wording.KindPool
-	case wording.KindNode, "nodes", "no":
+	case wording.KindNode, "nodes":
 		return wording.KindNode
-	case wording.KindTask, "tasks", "pod", "pods", "po":
+	case wording.KindTask, "tasks", "pod", "pods":
 		return wording.KindTask
-	case wording.KindCron, "crons", "cronjob", "cronjobs", "cj":
+	case wording.KindCron, "crons", "cronjob", "cronjobs":
 		return wording.KindCron
 	}
 	return ""

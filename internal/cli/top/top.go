@@ -111,8 +111,14 @@ func alternatives(words []string) string {
 	return strings.Join(words[:last], ", ") + " or " + words[last]
 }
 
-// viewOf returns the view that an argument names.
+// viewOf returns the view that an argument names. It takes the abbreviations of kubectl.
 func viewOf(word string) string {
+	switch word {
+	case "no":
+		return topNodes
+	case "po":
+		return topTasks
+	}
 	switch session.ParseKind(word) {
 	case wording.KindNode:
 		return topNodes

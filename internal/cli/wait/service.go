@@ -78,12 +78,17 @@ func (t *Target) readService(ctx context.Context, c *client.Client, now time.Tim
 	return err
 }
 
-// failingLimit returns how long the service may fail before the wait ends.
-func (t *Target) failingLimit() time.Duration {
-	if s := t.service.Status; s.State == cluster.ServiceFailing && s.Running >= s.Desired {
-		return checksTimeout
+// keepsFailing reports whether the service has failed for too long. It does not end the wait while the service is
+// healthy again.
+func (t *Target) keepsFailing(now time.Time) bool {
+	if t.failingSince.IsZero() || t.service.Status.State == cluster.ServiceHealthy {
+		return false
 	}
-	return failingTimeout
+	limit := failingTimeout
+	if s := t.service.Status; s.State == cluster.ServiceFailing && s.Running >= s.Desired {
+		limit = checksTimeout
+	}
+	return now.Sub(t.failingSince) >= limit
 }
 
 // steadyTime is how long a service whose tasks have just restarted must be healthy without another restart.

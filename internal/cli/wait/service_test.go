@@ -46,3 +46,29 @@ func TestHealthAfterARestartIsNotTrustedAtOnce(t *testing.T) {
 		}
 	}
 }
+
+// TestWhenAServiceKeepsFailing checks when a failing service ends the wait.
+func TestWhenAServiceKeepsFailing(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 27, 12, 0, 0, 0, time.UTC)
+	tests := []struct {
+		name    string
+		state   cluster.ServiceState
+		running int
+		after   time.Duration
+		want    bool
+	}{
+		{"crashed just now", cluster.ServiceFailing, 0, failingTimeout - 1, false},
+		{"crashes", cluster.ServiceCrashLooping, 0, failingTimeout, true},
+		{"fails its checks", cluster.ServiceFailing, 1, failingTimeout, false},
+		{"fails its checks for long", cluster.ServiceFailing, 1, checksTimeout, true},
+		{"healthy again", cluster.ServiceHealthy, 1, checksTimeout, false},
+	}
+	for _, test := range tests {
+		target := &Target{failingSince: now, service: &api.ServiceView{}}
+		target.service.Status = api.ServiceStatus{State: test.state, Running: test.running, Desired: 1}
+		if got := target.keepsFailing(now.Add(test.after)); got != test.want {
+			t.Errorf("%s: got %v, want %v", test.name, got, test.want)
+		}
+	}
+}

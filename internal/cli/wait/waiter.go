@@ -86,7 +86,7 @@ func (w *Waiter) isFinished(began time.Time) bool {
 			all = false
 		case w.Timeout == 0 && t.Name.Kind == wording.KindService && now.Sub(t.progressAt) >= progressTimeout:
 			t.giveUpAs("made no progress for " + cluster.Duration(progressTimeout).String())
-		case !t.failingSince.IsZero() && now.Sub(t.failingSince) >= t.failingLimit():
+		case t.keepsFailing(now):
 			t.giveUpAs("keeps failing")
 		default:
 			all = false
