@@ -118,6 +118,9 @@ func (w *waitCommand) parseTargets(cmd *cobra.Command, c *client.Client, args []
 	for _, text := range args {
 		n, err := w.FindObject(cmd, c, text, wording.KindService, wording.KindJob, wording.KindTask, wording.KindNode,
 			wording.KindCron, wording.KindCluster)
+		if until == untilGone && n.Kind == "" && errors.Is(err, session.ErrUnknown) {
+			n, err = findDeleted(cmd.Context(), c, n, err)
+		}
 		if _, wrong := errors.AsType[*session.UsageError](err); err != nil && !wrong {
 			return nil, err
 		}
@@ -148,6 +151,21 @@ func (w *waitCommand) parseTargets(cmd *cobra.Command, c *client.Client, args []
 		return nil, &session.UsageError{Command: cmd.CommandPath(), Message: strings.Join(faults, "\n  ")}
 	}
 	return targets, nil
+}
+
+// findDeleted returns the deleted object of a bare name: the first of whose kind an event is kept. Otherwise it returns
+// the error.
+func findDeleted(ctx context.Context, c *client.Client, n session.Name, missing error) (session.Name, error) {
+	for _, kind := range []string{wording.KindService, wording.KindJob, wording.KindCron, wording.KindNode} {
+		deleted := session.Name{Kind: kind, Cluster: n.Cluster, Name: n.Name}
+		if kind == wording.KindNode {
+			deleted.Cluster = ""
+		}
+		if kept, err := hasEvents(ctx, c, deleted); err != nil || kept {
+			return deleted, err
+		}
+	}
+	return n, missing
 }
 
 // waitResult is the result for one object, for programs.
@@ -192,7 +210,18 @@ func (t *Target) readState(ctx context.Context, c *client.Client, now time.Time)
 // checkExisted returns the error for an object that does not exist and of which no event is kept: its name is probably
 // misspelt. Otherwise the object is gone.
 func (t *Target) checkExisted(ctx context.Context, c *client.Client, missing error) error {
-	n := t.Name
+	kept, err := hasEvents(ctx, c, t.Name)
+	if err != nil || kept {
+		return err
+	}
+	if t.Name.Kind != wording.KindTask && !errors.Is(missing, session.ErrUnknown) { // of a node or a cluster
+		return session.UnknownError(t.Name.Kind, t.Name.Name, session.ListKnownNames(ctx, c, t.Name.Kind))
+	}
+	return missing
+}
+
+// hasEvents reports whether an event of the object is kept.
+func hasEvents(ctx context.Context, c *client.Client, n session.Name) (bool, error) {
 	f := client.EventFilter{Cluster: n.Cluster}
 	switch n.Kind {
 	case wording.KindService:
@@ -212,17 +241,11 @@ func (t *Target) checkExisted(ctx context.Context, c *client.Client, missing err
 			}
 		}
 		if f.Task == "" {
-			return missing
+			return false, nil
 		}
 	}
 	page, err := c.Events(ctx, client.EventOptions{EventFilter: f}, client.ListOptions{Limit: 1})
-	if err != nil || len(page.Items) > 0 {
-		return err
-	}
-	if !errors.Is(missing, session.ErrUnknown) { // the answer to a request for one node or cluster
-		return session.UnknownError(n.Kind, n.Name, session.ListKnownNames(ctx, c, n.Kind))
-	}
-	return missing
+	return len(page.Items) > 0, err
 }
 
 func (t *Target) readObject(ctx context.Context, c *client.Client, now time.Time) error {
