@@ -19,6 +19,10 @@ type (
 	ServiceState = cluster.ServiceState
 	// JobState is the state of a job, which follows from its spec and its tasks.
 	JobState = cluster.JobState
+	// Requirement says how the steps that a step needs must end.
+	Requirement = cluster.Requirement
+	// StepState is the state of a step of a job, which follows from the job's spec and its tasks.
+	StepState = cluster.StepState
 	// State is the state of a task's attempt.
 	State = cluster.State
 	// EpochToken is the fencing token of messages to agents (P1.6): generation of the node's ownership, then

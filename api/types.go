@@ -127,17 +127,34 @@ type JobView struct {
 	Status   JobStatus `json:"status"`
 }
 
+// TaskCounts counts tasks of a job. A placed task without an outcome counts as running. A task that will not begin any
+// more counts as cancelled.
+type TaskCounts struct {
+	Total     int `json:"total"`
+	Pending   int `json:"pending"`
+	Running   int `json:"running"`
+	Succeeded int `json:"succeeded"`
+	Failed    int `json:"failed"`
+	Cancelled int `json:"cancelled"`
+}
+
 // JobStatus counts a job's tasks.
 type JobStatus struct {
-	Total     int       `json:"total"`
-	Pending   int       `json:"pending"`
-	Running   int       `json:"running"`
-	Succeeded int       `json:"succeeded"`
-	Failed    int       `json:"failed"`
-	Cancelled int       `json:"cancelled"`
-	State     JobState  `json:"state"`
-	Message   string    `json:"message,omitempty"`
-	Finished  time.Time `json:"finished,omitzero"`
+	TaskCounts
+	State    JobState  `json:"state"`
+	Message  string    `json:"message,omitempty"`
+	Finished time.Time `json:"finished,omitzero"`
+	// Steps are in the order of the job.
+	Steps []StepStatus `json:"steps,omitempty"`
+}
+
+// StepStatus counts the tasks of a step.
+type StepStatus struct {
+	Name string `json:"name"`
+	TaskCounts
+	State StepState `json:"state"`
+	// Message says what the step waits for, or why it failed or was skipped.
+	Message string `json:"message,omitempty"`
 }
 
 // Done reports whether the job has reached its final state.

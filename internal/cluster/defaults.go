@@ -129,6 +129,9 @@ func stepDefaults(cluster, owner string, steps []Step) {
 		s := &steps[i]
 		s.Template.setDefaults(inlineName(cluster, owner, s.Name))
 		setDefault(&s.Count, 1)
+		if len(s.Needs) > 0 {
+			setDefault(&s.Requires, RequireCompleted)
+		}
 		if s.Retries > 0 {
 			setDefault(&s.OnDisconnect, DisconnectKeep)
 		}

@@ -28,7 +28,7 @@ type NetworkFact struct {
 	Subnet string `json:"subnet,omitempty"`
 }
 
-// MaxNetworkLacks limits NetworkFact.MissingDependency, in bytes.
+// MaxNetworkLacks limits NetworkFact.Lacks, in bytes.
 const MaxNetworkLacks = 1000
 
 // OwnNetwork returns the mode where tasks of the definition have a network of their own, else "".

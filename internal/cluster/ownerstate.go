@@ -35,6 +35,32 @@ func (ServiceState) Values() []ServiceState {
 	}
 }
 
+// StepState is the state of a step of a job, which follows from the job's spec and its tasks. No record holds it.
+type StepState string
+
+// States of a step.
+const (
+	StepWaiting   StepState = "waiting" // steps that it needs have not ended
+	StepPending   StepState = "pending" // nothing of it has begun
+	StepRunning   StepState = "running"
+	StepSucceeded StepState = "succeeded"
+	StepFailed    StepState = "failed"
+	StepSkipped   StepState = "skipped" // a step that it needs did not succeed
+	StepCancelled StepState = "cancelled"
+)
+
+// Values returns every StepState, in the order of the constants.
+func (StepState) Values() []StepState {
+	return []StepState{
+		StepWaiting, StepPending, StepRunning, StepSucceeded, StepFailed, StepSkipped, StepCancelled,
+	}
+}
+
+// Ended reports whether the step will not change any more.
+func (s StepState) Ended() bool {
+	return s == StepSucceeded || s == StepFailed || s == StepSkipped || s == StepCancelled
+}
+
 // JobState is the state of a job, which follows from its spec and its tasks. No record holds it.
 type JobState string
 

@@ -74,6 +74,7 @@ const (
 	ReasonReserved      ReasonCode = "reserved"        // the free capacity there is kept for others
 	ReasonAddresses     ReasonCode = "addresses"       // services that it uses moved: it is restarted in place
 	ReasonNetwork       ReasonCode = "network"         // the node cannot provide the requested network
+	ReasonNeeds         ReasonCode = "needs"           // the steps that its step needs have not ended
 	ReasonPermission    ReasonCode = "permission"      // its cluster lacks a permission that its tasks need
 )
 
@@ -158,15 +159,20 @@ type Pending struct {
 	// in one cycle or none of them is.
 	Gang     string
 	GangSize int
-	// MissingDependency, unless empty, names a missing thing that the task cannot start without. The task waits for it,
-	// whatever room there is.
-	MissingDependency string
+	// Hold, unless zero, is why the task may not be placed yet, whatever room there is.
+	Hold Hold
 	// Promised, unless empty, is the node where victims end to make room for this task. It goes there as soon as it
 	// fits. Tasks behind it in the queue do not get that room.
 	Promised string
 	// Since is when the task began to wait: the end of its last attempt, or else the last write of its owner. Tasks
 	// that wait longer go first among those of one priority.
 	Since time.Time
+}
+
+// Hold is why a task may not be placed yet. The message is a whole sentence for people.
+type Hold struct {
+	Reason  ReasonCode
+	Message string
 }
 
 // Placement decisions travel as plan records.

@@ -302,6 +302,21 @@ func TestWorkloadFaults(t *testing.T) {
 			"steps[0].retries: want a number from 0 to 49", "steps[0].time_limit: want a duration from 1s",
 			"steps[1].count: want a number from 1", `steps[1].name: "a" is already the name of steps[0]`,
 		}},
+		{"needs", parse[cluster.Job](t, `{"name": "w", "steps": [
+			{"name": "a", "definition": "w", "requires": "all-resolved"},
+			{"name": "b", "definition": "w", "needs": ["b", "a", "a", "z"], "requires": "some"}]}`), []string{
+			`steps[1].requires: is "some", want one of all-completed, all-resolved`,
+			"steps[0].requires: has no effect without needs",
+			`steps[1].needs[0]: "b" is the step itself`, `steps[1].needs[2]: "a" is there twice`,
+			`steps[1].needs[3]: there is no step "z" in the job`,
+		}},
+		{"needs in a circle", parse[cluster.Job](t, `{"name": "w", "steps": [
+			{"name": "a", "definition": "w", "needs": ["c"]}, {"name": "b", "definition": "w", "needs": ["a"]},
+			{"name": "c", "definition": "w", "needs": ["b"]}, {"name": "d", "definition": "w", "needs": ["a"]}]}`), []string{
+			"steps[0].needs[0]: the steps need each other in a circle: a → c → b → a",
+		}},
+		{"needs of steps that follow", parse[cluster.Job](t, `{"name": "w", "steps": [
+			{"name": "a", "definition": "w", "needs": ["b"]}, {"name": "b", "definition": "w"}]}`), nil},
 		{"job of too many tasks", &cluster.Job{Name: "w", Steps: []cluster.Step{
 			{Name: "a", Definition: cluster.Ref{Name: "w"}, Count: 100_000},
 			{Name: "b", Definition: cluster.Ref{Name: "w"}},

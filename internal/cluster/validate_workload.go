@@ -1,7 +1,9 @@
 package cluster
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -58,12 +60,91 @@ func (c check) steps(steps []Step) {
 		s.validate(c.index("steps", i))
 	}
 	c.unique("steps", names)
+	c.needs(steps, names)
 	c.at("steps").must(total <= MaxJobTasks, "request %d tasks together, at most %d are allowed in a job", total,
 		MaxJobTasks)
 }
 
+// needs demands that each step needs other steps of the job, each once and in no circle.
+func (c check) needs(steps []Step, names []string) {
+	position := make(map[string]int, len(names))
+	for i, name := range names {
+		position[name] = i
+	}
+	valid := true
+	for i := range steps {
+		s := &steps[i]
+		at := c.index("steps", i)
+		at.at("needs").must(len(s.Needs) <= MaxNeeds, "holds %d steps, at most %d are allowed", len(s.Needs), MaxNeeds)
+		at.at("requires").must(s.Requires == "" || len(s.Needs) > 0, "has no effect without needs")
+		for k, name := range s.Needs {
+			_, known := position[name]
+			var fault string
+			switch {
+			case name == s.Name:
+				fault = "%q is the step itself"
+			case !known:
+				fault = "there is no step %q in the job"
+			case slices.Index(s.Needs, name) < k:
+				fault = "%q is there twice"
+			default:
+				continue
+			}
+			at.index("needs", k).fault(fault, clip(name))
+			valid = false
+		}
+	}
+	if !valid {
+		return
+	}
+	if circle := needsCircle(steps, position); circle != nil {
+		first := slices.Index(steps[position[circle[0]]].Needs, circle[1])
+		c.index("steps", position[circle[0]]).index("needs", first).fault("the steps need each other in a circle: %s",
+			strings.Join(circle, " → "))
+	}
+}
+
+// needsCircle returns the names of steps that need each other in a circle, the first one again at the end, or nil.
+func needsCircle(steps []Step, position map[string]int) []string {
+	const (
+		unseen = iota
+		open
+		closed
+	)
+	states := make([]int, len(steps))
+	var path []string
+	var walk func(i int) []string
+	walk = func(i int) []string {
+		states[i] = open
+		path = append(path, steps[i].Name)
+		for _, name := range steps[i].Needs {
+			switch k := position[name]; states[k] {
+			case open:
+				return append(path[slices.Index(path, name):], name)
+			case unseen:
+				if circle := walk(k); circle != nil {
+					return circle
+				}
+			}
+		}
+		path = path[:len(path)-1]
+		states[i] = closed
+		return nil
+	}
+	for i := range steps {
+		if states[i] != unseen {
+			continue
+		}
+		if circle := walk(i); circle != nil {
+			return circle
+		}
+	}
+	return nil
+}
+
 func (s *Step) validate(k check) {
 	k.at("name").name(s.Name)
+	oneOf(k.at("requires"), cmp.Or(s.Requires, RequireCompleted))
 	k.definition(s.Definition, s.Template)
 	k.at("count").within(s.Count, 1, MaxCount)
 	k.at("retries").within(s.Retries, 0, MaxRetries)

@@ -167,9 +167,27 @@ type Job struct {
 	Lifespan
 }
 
+// Requirement says how the steps that a step needs must end.
+type Requirement string
+
+// Requirements of a step.
+const (
+	// RequireCompleted demands that all of them succeed. Otherwise the step is skipped.
+	RequireCompleted Requirement = "all-completed"
+	// RequireResolved demands that all of them end in any way, such as for a step that cleans up.
+	RequireResolved Requirement = "all-resolved"
+)
+
+// Values returns every Requirement, in the order of the constants.
+func (Requirement) Values() []Requirement { return []Requirement{RequireCompleted, RequireResolved} }
+
 // Step is a part of a job: Count tasks of one definition that run at the same time.
 type Step struct {
 	Name string `json:"name"`
+	// Needs are the names of the steps of this job that must end before the tasks begin; see Requires.
+	Needs []string `json:"needs,omitempty"`
+	// Requires says how the needed steps must end. Default all-completed.
+	Requires Requirement `json:"requires,omitempty"`
 	// Definition is the version of a task definition that the tasks run. A manifest has it or a Template.
 	Definition Ref `json:"definition,omitzero"`
 	// Template is the definition, written inside of the step; see Service.Template.
@@ -191,6 +209,7 @@ type Step struct {
 const (
 	MaxCount      = 100_000 // tasks of a service or step
 	MaxSteps      = 1000
+	MaxNeeds      = 1000    // of a step
 	MaxJobTasks   = 100_000 // of all steps of a job
 	MaxRetries    = 49
 	MaxContainers = 50

@@ -202,7 +202,7 @@ func slurmFields() map[string]foreignField {
 		"requeue":     {homes: "Step", write: "retries: 1"},
 		"output":      {write: "leave it out: `berth logs` reads the output"},
 		"error":       {write: "leave it out: `berth logs` reads the output"},
-		"dependency":  {write: "leave it out: the steps of a job have no order"},
+		"dependency":  {homes: "Step", write: "needs: [STEP]"},
 		"account":     {homes: "Job", write: "cluster: %s"},
 		"nodes":       {write: "leave it out: Berth chooses the nodes for the tasks of a step"},
 	}

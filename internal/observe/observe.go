@@ -123,19 +123,22 @@ func (d *Domain) Decide(o cluster.OwnerRef, tasks []reconciler.Task) reconciler.
 // (P3.5).
 func (d *Domain) Complete(made *reconciler.Decision) {
 	made.Pending = slices.DeleteFunc(made.Pending, func(p cluster.Pending) bool { return IsPinned(d.Snapshot, p.Task) })
+	var of cluster.Ref // the definition whose secret is missing; it seldom changes from one task to the next
+	var missing cluster.Hold
 	for i := range made.Pending {
 		p := &made.Pending[i]
 		d.setStrategy(p)
-		if i > 0 && p.Definition == made.Pending[i-1].Definition { // the usual case
-			p.MissingDependency = made.Pending[i-1].MissingDependency
-			continue
+		if p.Definition != of {
+			missing, of = d.Snapshot.MissingSecretHold(p), p.Definition
 		}
-		p.MissingDependency = d.Snapshot.Lacks(p)
+		if p.Hold == (cluster.Hold{}) {
+			p.Hold = missing
+		}
 	}
 	for i := range made.Moves {
 		next := &made.Moves[i].Next
 		d.setStrategy(next)
-		next.MissingDependency = d.Snapshot.Lacks(next)
+		next.Hold = d.Snapshot.MissingSecretHold(next)
 	}
 }
 

@@ -106,7 +106,7 @@ func usualFields() map[string]string {
 		"key":         "The key of the taint.",
 		"effect":      "The effect of the taint.",
 		"placement":   "Where the tasks may and should run.",
-		"steps":       "The parts of the job, which have no order.",
+		"steps":       "The parts of the job. They run at the same time, unless one `needs` another.",
 		"suspended":   "The cron makes no jobs.",
 		"metric":      "The metric.",
 		"min":         "The lowest number.",

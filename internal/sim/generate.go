@@ -127,7 +127,7 @@ func (a *generator) addUsers() {
 			a.add(a.randomTime(), User, service, 0, []string{"delete", "stop"}[r.IntN(2)])
 		case 6, 7, 8:
 			a.add(a.randomTime(), User, []string{"batch", "nightly"}[r.IntN(2)], 0,
-				fmt.Sprintf("%s %d", []string{"submit", "submit2", "submit3"}[r.IntN(3)], 1+r.IntN(6)))
+				fmt.Sprintf("%s %d", []string{"submit", "graph", "submit3"}[r.IntN(3)], 1+r.IntN(6)))
 		case 9:
 			a.add(a.randomTime(), User, []string{"batch", "nightly"}[r.IntN(2)], 0, "cancel")
 		case 10:

@@ -14,6 +14,7 @@ var Invariants = map[string]string{
 	"placed-twice":  "one attempt was placed under two identities",
 	"unclean-node":  "an attempt was placed where a record of an earlier one exists",
 	"no-prior":      "an attempt was placed before the one before it had an outcome",
+	"needs":         "a task was placed before the tasks of a step that its step needs had succeeded",
 	"plan-vanished": "a plan record was deleted before its tasks were projected or ended",
 	"events":        "an end does not have exactly one event, or an event changed",
 	"revived":       "a record that wants a task came back after the attempt's end",

@@ -36,6 +36,7 @@ func (v *lifecycleChecker) applyPlan(key string, c *store.Change) {
 			still[d.UUID] = true
 			if old == nil {
 				v.checkPlacement(a)
+				v.checkNeeds(a)
 			}
 			a.planned = true
 			v.touched[a] = true
@@ -74,6 +75,41 @@ func (v *lifecycleChecker) checkPlacement(a *attemptHistory) {
 		v.breach("no-prior", "%s/%d was placed on %s, but attempt %d has no outcome", a.task, a.number, a.node,
 			a.number-1)
 	}
+}
+
+// checkNeeds checks that the tasks of needed steps have succeeded when a task of a job is placed. The job's record is
+// that of the task's run: the record of a later run says nothing about it.
+func (v *lifecycleChecker) checkNeeds(a *attemptHistory) {
+	parts, ok := a.task.Parts()
+	if !ok || parts.Step == "" || v.overwritten || v.restored {
+		return
+	}
+	key := strings.TrimPrefix(prefix.Job(parts.Cluster, parts.Owner), string(prefix))
+	j, err := store.Decode[cluster.Job](v.records[key].Value)
+	if err != nil || j.Generation != parts.Generation {
+		return
+	}
+	step := j.Step(parts.Step)
+	if step == nil || step.Requires == cluster.RequireResolved {
+		return
+	}
+	for _, name := range step.Needs {
+		for i := range j.Step(name).Count {
+			id := cluster.JobTask(parts.Cluster, parts.Owner, parts.Generation, name, i)
+			if !v.hasSucceeded(id) {
+				v.breach("needs", "%s/%d was placed, but %s has not succeeded", a.task, a.number, id)
+			}
+		}
+	}
+}
+
+func (v *lifecycleChecker) hasSucceeded(id cluster.TaskID) bool {
+	for a := range v.tasks[id] { // order-free: any of them
+		if a.outcome != nil && a.outcome.State == cluster.StateSucceeded {
+			return true
+		}
+	}
+	return false
 }
 
 // noteEdit records a value that a stranger is about to write.

@@ -144,11 +144,14 @@ func (u *user) carryOut(ctx context.Context, e Event) {
 		u.changeService(ctx, e.Target, func(s *cluster.Service) { s.Stopped = true })
 	case "delete":
 		u.changeService(ctx, e.Target, func(s *cluster.Service) { s.Deleted = true })
+	case "graph":
+		u.submitGraph(ctx, e.Target, n)
 	case "submit", "submit2", "submit3", "submit4", "slow", "urgent":
 		u.changeJob(ctx, e.Target, func(j *cluster.Job) {
 			if verb == "urgent" {
 				j.Priority = 900
 			}
+			j.Steps = j.Steps[:1]
 			j.Steps[0].Count, j.Cancelled = n, false
 			j.Steps[0].Definition = map[string]cluster.Ref{
 				"submit": {Name: "work", Version: 1}, "submit2": {Name: "work", Version: 2},
@@ -270,6 +273,21 @@ func (u *user) changeCron(ctx context.Context, name string, suspended bool) {
 		c.Suspended = suspended
 		return c
 	}, func(c cluster.Cron) { u.crons[name] = c })
+}
+
+// submitGraph submits a job of three steps: the second needs the first, and the third runs however the second ends.
+func (u *user) submitGraph(ctx context.Context, name string, count int) {
+	u.changeJob(ctx, name, func(j *cluster.Job) {
+		work, gather := j.Steps[0], j.Steps[0]
+		work.Count, gather.Count, j.Cancelled = count, 2, false
+		work.Definition = cluster.Ref{Name: "work", Version: 1}
+		gather.Definition = cluster.Ref{Name: "work", Version: 2}
+		gather.Name, gather.Needs, gather.Requires = "gather", []string{"work"}, cluster.RequireCompleted
+		tidy := gather
+		tidy.Name, tidy.Needs, tidy.Requires = "tidy", []string{"gather"}, cluster.RequireResolved
+		j.Steps = []cluster.Step{work, gather, tidy}
+		j.Generation++
+	})
 }
 
 func (u *user) changeJob(ctx context.Context, name string, change func(*cluster.Job)) {

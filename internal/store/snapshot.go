@@ -45,18 +45,18 @@ func (s *Snapshot) derive(how derivation) *Snapshot {
 // Revision returns the engine's revision that the snapshot is at: it holds every write up to it.
 func (s *Snapshot) Revision() uint64 { return s.revision }
 
-// Lacks returns a message if a task waits for a secret that does not exist. The message names the secret and says how
-// to create it. Lacks returns "" if no secret is missing.
-func (s *Snapshot) Lacks(p *cluster.Pending) string {
+// MissingSecretHold returns the hold of a task whose secret does not exist. Its message names the secret and says how
+// to create it. The hold is zero if no secret is missing.
+func (s *Snapshot) MissingSecretHold(p *cluster.Pending) cluster.Hold {
 	d, ok := s.Definition(p.Definition)
 	if !ok {
-		return ""
+		return cluster.Hold{}
 	}
 	name := s.MissingSecret(p.Owner.Cluster, d.Value)
 	if name == "" {
-		return ""
+		return cluster.Hold{}
 	}
-	return cluster.NoSecret(p.Owner.Cluster, name)
+	return cluster.Hold{Reason: cluster.ReasonSecret, Message: cluster.NoSecret(p.Owner.Cluster, name)}
 }
 
 // Pool returns the settings of a pool, if it has any. All readers of settings use it.

@@ -71,7 +71,7 @@ func (b *Builder) withReason(message string, o cluster.OwnerRef, pending int) st
 	tasks := b.Pending(o)
 	for i := range tasks {
 		why, ok := b.waitingReason(tasks[i].Task)
-		if !ok || why.Sentence == "" {
+		if !ok || why.Sentence == "" || tasks[i].Hold.Reason == cluster.ReasonNeeds { // the status of its step says it
 			continue
 		}
 		return joinTexts(message, why.Sentence, "; ")

@@ -11,14 +11,20 @@ import (
 // Job shows a job with its status.
 func (b *Builder) Job(e store.Entry[cluster.Job]) api.JobView {
 	st := reconciler.StatusOfJob(b.JobInput(e))
-	return api.JobView{
+	v := api.JobView{
 		Job: *e.Value, Revision: e.Modified,
 		Status: api.JobStatus{
-			Total: st.Total, Pending: st.Pending, Running: st.Running, Succeeded: st.Succeeded,
-			Failed: st.Failed, Cancelled: st.Cancelled, State: st.State, Finished: st.Finished,
+			TaskCounts: api.TaskCounts(st.TaskCounts), State: st.State, Finished: st.Finished,
 			Message: b.withReason(st.Message, e.Value.Owner(), st.Pending),
 		},
 	}
+	for i := range st.Steps {
+		s := &st.Steps[i]
+		v.Status.Steps = append(v.Status.Steps, api.StepStatus{
+			Name: s.Name, TaskCounts: api.TaskCounts(s.TaskCounts), State: s.State, Message: s.Message,
+		})
+	}
+	return v
 }
 
 // nextMoments is how many moments a view of a cron lists.

@@ -155,7 +155,7 @@ func (p *Placement) Waiting(w *cluster.Pending, asked string) (*api.PlaceView, [
 	if asked != "" {
 		v.Asked = p.option(f, w, asked, "")
 	}
-	if w.MissingDependency != "" {
+	if w.Hold != (cluster.Hold{}) {
 		return v, nil // more room does not help
 	}
 	in := advice.Input{Fleet: f, Task: *w, Options: p.options()}

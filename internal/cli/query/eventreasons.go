@@ -16,7 +16,8 @@ func reasons() []string {
 		restart no-nodes node-not-ready cordoned constraint cpu memory disk port ports-spent anti-affinity
 		old-attempt hold no-definition wait-for-health drain recovery foreign-write permit pressure
 		rebalance reschedule deadline gate paused promotion scaling schedule missed unmatched pool taint
-		distinct skew relation device volume secret gang preempted reserved addresses network permission`)
+		distinct skew relation device volume secret gang preempted reserved addresses network needs
+		permission`)
 }
 
 // checkReasons returns the message for the first value of --reason that is no reason, or "".

@@ -267,7 +267,8 @@ func printService(ctx context.Context, sess *session.Session, c *client.Client, 
 	if len(v.Status.Versions) > 1 {
 		mixed = map[cluster.OwnerRef]api.ServiceView{v.Owner(): v}
 	}
-	return printOwner(ctx, sess, c, n, tables.ServiceTable(sess, []api.ServiceView{v}), ownerTasks{tasks, mixed})
+	return printOwner(ctx, sess, c, n, []output.Table{tables.ServiceTable(sess, []api.ServiceView{v})},
+		ownerTasks{tasks, mixed})
 }
 
 func printJob(ctx context.Context, sess *session.Session, c *client.Client, n session.Name) error {
@@ -284,7 +285,11 @@ func printJob(ctx context.Context, sess *session.Session, c *client.Client, n se
 		return err
 	}
 	tasks = session.KeepNewest(tasks)
-	return printOwner(ctx, sess, c, n, tables.JobTable(sess, []api.JobView{v}), ownerTasks{tasks, nil})
+	head := []output.Table{tables.JobTable(sess, []api.JobView{v})}
+	if len(v.Status.Steps) > 1 {
+		head = append(head, tables.StepTable(&v))
+	}
+	return printOwner(ctx, sess, c, n, head, ownerTasks{tasks, nil})
 }
 
 // ownerTasks are the tasks of an owner. mixedVersions has the service while tasks of several versions run.
@@ -293,12 +298,18 @@ type ownerTasks struct {
 	mixedVersions map[cluster.OwnerRef]api.ServiceView
 }
 
-// printOwner prints an owner, its most urgent trouble with the output that shows the cause, and its tasks.
-func printOwner(ctx context.Context, sess *session.Session, c *client.Client, n session.Name, head output.Table,
-	tasks ownerTasks,
+// printOwner prints the tables of an owner, its most urgent trouble with the output that shows the cause, and its
+// tasks.
+func printOwner(ctx context.Context, sess *session.Session, c *client.Client, n session.Name,
+	head []output.Table, tasks ownerTasks,
 ) error {
-	if err := sess.PrintTable(head); err != nil {
-		return err
+	for i := range head {
+		if i > 0 {
+			sess.Printf("")
+		}
+		if err := sess.PrintTable(head[i]); err != nil {
+			return err
+		}
 	}
 	tr, err := trouble.MostUrgent(ctx, c, n)
 	if err != nil {

@@ -96,6 +96,24 @@ func ServiceTable(sess *session.Session, services []api.ServiceView) output.Tabl
 	return t
 }
 
+// StepTable returns the table of the steps of a job.
+func StepTable(v *api.JobView) output.Table {
+	t := output.Table{StateColumn: 1, Titles: []string{
+		"STEP", "STATE", "DONE>", "RUNNING>", "FAILED>", "NEEDS", "+PENDING>", "+CANCELLED>", "MESSAGE",
+	}}
+	for i := range v.Status.Steps {
+		s := &v.Status.Steps[i]
+		needs := ""
+		if step := v.Step(s.Name); step != nil {
+			needs = strings.Join(step.Needs, ", ")
+		}
+		t.Add(s.Name, string(s.State), output.Share(strconv.Itoa(s.Succeeded), strconv.Itoa(s.Total)),
+			output.FormatAbove(s.Running, 0), output.FormatAbove(s.Failed, 0), needs, strconv.Itoa(s.Pending),
+			strconv.Itoa(s.Cancelled), wording.ShortTasks(wording.OneLine(s.Message)))
+	}
+	return t
+}
+
 // JobTable returns the table of jobs in the given order.
 func JobTable(sess *session.Session, jobs []api.JobView) output.Table {
 	t := output.Table{StateColumn: 1, Titles: []string{

@@ -311,7 +311,7 @@ func candidates(snap *store.Snapshot, pending []cluster.Pending,
 	gang := ""
 	for i := range waits {
 		at, ok := byTask[waits[i].Task]
-		if !ok || pending[at].Priority == 0 || pending[at].MissingDependency != "" {
+		if !ok || pending[at].Priority == 0 || pending[at].Hold != (cluster.Hold{}) {
 			continue
 		}
 		task := &pending[at]

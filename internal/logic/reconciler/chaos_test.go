@@ -280,6 +280,9 @@ func (c *chaos) commitSome(d reconciler.Decision) {
 		}
 	}
 	for _, p := range d.Pending {
+		if p.Hold != (cluster.Hold{}) {
+			continue
+		}
 		node := c.nodes[c.choose("node", len(c.nodes))]
 		if c.choose("placed", 4) == 0 || !c.acceptsTasks(node, &p) {
 			continue

@@ -28,24 +28,21 @@ func unplaced(tasks []*slot) (waiting []*slot) {
 	return waiting
 }
 
-// failOverdueGangs ends the job if a gang waited for its places longer than its deadline: the gang's first task fails
-// permanently. The wait began when the last task of the gang began to wait. That time comes from records, so it
-// survives a change of leader. own holds the job's tasks including the outcomes of this decision; the result includes
-// the new outcomes.
-func (p jobTasks) failOverdueGangs(in *JobInput, own []*slot) []*slot {
-	k := 0
-	for i := range in.Spec.Steps {
-		step := &in.Spec.Steps[i]
-		tasks := own[k : k+step.Count]
-		k += step.Count
-		if step.Gang == nil || step.Gang.Deadline == 0 {
+// failOverdueGangs fails a step whose gang waited for its places longer than its deadline: the gang's first task fails
+// permanently. The wait began when the last task of the gang began to wait, and not before the needed steps ended. That
+// time comes from records, so it survives a change of leader. The steps hold the outcomes of this decision, and get the
+// new ones. failOverdueGangs reports whether there are any.
+func (p jobTasks) failOverdueGangs(in *JobInput, steps []jobStep) (failed bool) {
+	for i := range steps {
+		step := &steps[i]
+		if step.Gang == nil || step.Gang.Deadline == 0 || !step.mayBegin() {
 			continue
 		}
-		waiting := unplaced(tasks)
+		waiting := unplaced(step.tasks)
 		if len(waiting) == 0 {
 			continue
 		}
-		var since time.Time
+		since := step.ready
 		for _, s := range waiting {
 			since = later(since, s.waitingSince(in.Spec.Lifespan), s.nextAttemptAt(jobBackoff()))
 		}
@@ -54,16 +51,17 @@ func (p jobTasks) failOverdueGangs(in *JobInput, own []*slot) []*slot {
 			continue
 		}
 		first := waiting[0]
-		out := p.failUnplaced(first, step,
+		out := p.failUnplaced(first, step.Step,
 			fmt.Sprintf("%s of gang %s found no node within %s (deadline)", countedTasks(len(waiting)), step.Name,
 				step.Gang.Deadline))
-		own = slices.Clone(own)
-		own[slices.Index(own, first)] = &slot{
+		step.tasks = slices.Clone(step.tasks)
+		step.tasks[slices.Index(step.tasks, first)] = &slot{
 			id: first.id, parts: first.parts,
 			attempts: append(slices.Clone(first.attempts), &Task{Attempt: cluster.Attempt{Outcome: out}}),
 		}
+		failed = true
 	}
-	return own
+	return failed
 }
 
 // failUnplaced writes the outcome of an attempt that was never placed and has no records: its task has failed

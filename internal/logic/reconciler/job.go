@@ -11,9 +11,10 @@ import (
 // Job decides what to do for a job. It is deterministic, does not depend on the order of the tasks, and keeps nothing
 // of its input.
 //
-// All tasks of all steps are requested together. A failed task is tried again while its step has retries; free losses
-// do not count. Once a task has no retries left, the job has failed. Nothing begins any more, but running tasks may
-// finish, because their work may be of use.
+// All tasks of all steps whose needs are met are requested together. A failed task is tried again while its step has
+// retries; free losses do not count. Once a task has no retries left, its step has failed. Nothing of the step begins
+// any more, but running tasks may finish, because their work may be of use. Other steps continue, unless they need the
+// failed one to succeed.
 func Job(in JobInput) Decision {
 	p := newPlan(in.Owner, in.Definitions, in.Now)
 	if in.Spec != nil {
@@ -21,7 +22,8 @@ func Job(in JobInput) Decision {
 	}
 	p.recovery = in.Recovery
 	ends, tasks, all := endings{p}, jobTasks{p}, slots(in.Tasks)
-	own, strays := split(in.Spec, all)
+	steps, strays := stepsOf(in.Spec, all)
+	resolveSteps(in.Spec, steps)
 	// 1. Ended attempts get their outcome, and their remaining records are cleaned up.
 	for _, s := range all {
 		ends.conclude(s)
@@ -33,38 +35,40 @@ func Job(in JobInput) Decision {
 		p.stopLive(s, strayStop(in.Spec))
 		ends.trim(s, 0)
 	}
-	for _, s := range own {
-		if stop, ok := cancelStop(in.Spec); ok {
-			p.stopLive(s, stop)
-			if in.Spec.Deleted {
-				ends.trim(s, 0)
+	for i := range steps {
+		for _, s := range steps[i].tasks {
+			if stop, ok := cancelStop(in.Spec); ok {
+				p.stopLive(s, stop)
+				if in.Spec.Deleted {
+					ends.trim(s, 0)
+				}
+				continue
 			}
-			continue
+			claims{p}.claimUnrecorded(s, in.desiredRecord(s))
+			moves{p}.vacateJobTask(s)
+			tasks.stopOverdue(s)
 		}
-		claims{p}.claimUnrecorded(s, in.desiredRecord(s))
-		moves{p}.vacateJobTask(s)
-		tasks.stopOverdue(s)
+	}
+	if in.Spec == nil {
+		return p.Decision
 	}
 	// 3. Tasks that may run and do not are requested.
-	concluded := make([]*slot, len(own))
-	for i, s := range own {
-		concluded[i] = tasks.withOutcomes(s)
-	}
-	if in.Spec != nil && exhaustedTask(in.Spec, concluded) == nil && in.mayBegin(strays) {
-		if concluded = tasks.failOverdueGangs(&in, concluded); exhaustedTask(in.Spec, concluded) == nil {
-			tasks.requestTasks(in, own)
+	concluded := tasks.withOutcomes(steps)
+	resolveSteps(in.Spec, concluded)
+	if in.mayBegin(strays) {
+		if tasks.failOverdueGangs(&in, concluded) {
+			resolveSteps(in.Spec, concluded)
 		}
+		tasks.requestTasks(in, steps, concluded)
 	}
 	// 4. A deleted job without tasks is removed. The end of a job is reported.
-	p.remove(in.Spec != nil && in.Spec.Deleted, all)
-	if in.Spec != nil {
-		current := jobStatusOf(in.Spec, own)
-		if p.Message == "" {
-			p.Message = current.Message
-		}
-		tasks.reportEnd(in.Spec, concluded, current)
-		tasks.expireJob(&in, current)
+	p.remove(in.Spec.Deleted, all)
+	current := jobStatusOf(in.Spec, steps)
+	if p.Message == "" {
+		p.Message = current.Message
 	}
+	tasks.reportEnd(in.Spec, concluded, current)
+	tasks.expireJob(&in, current)
 	return p.Decision
 }
 
@@ -97,36 +101,6 @@ func (in *JobInput) desiredRecord(s *slot) cluster.Desired {
 		Owner: in.Spec.Owner(), Definition: step.Definition, Count: step.Count, Priority: in.Spec.Priority,
 		TimeLimit: step.TimeLimit, OnDisconnect: step.OnDisconnect,
 	}
-}
-
-// split separates the tasks of the job's spec, complete and in the order of the steps, from tasks that the spec does
-// not contain.
-func split(spec *cluster.Job, all []*slot) (own, strays []*slot) {
-	if spec == nil {
-		return nil, all
-	}
-	byID := make(map[cluster.TaskID]*slot, len(all))
-	for _, s := range all {
-		byID[s.id] = s
-	}
-	for i := range spec.Steps {
-		step := &spec.Steps[i]
-		for k := range step.Count {
-			id := cluster.JobTask(spec.Cluster, spec.Name, spec.Generation, step.Name, k)
-			s := byID[id]
-			if s == nil {
-				s = newSlot(id)
-			}
-			delete(byID, id)
-			own = append(own, s)
-		}
-	}
-	for _, s := range all {
-		if byID[s.id] != nil {
-			strays = append(strays, s)
-		}
-	}
-	return own, strays
 }
 
 func strayStop(spec *cluster.Job) cluster.Stop {
@@ -180,21 +154,31 @@ func (in *JobInput) mayBegin(strays []*slot) bool {
 	return !in.Spec.Deleted && !in.Spec.Cancelled && !slices.ContainsFunc(strays, (*slot).live)
 }
 
-// requestTasks requests the next attempt of each task that may have one.
-func (p jobTasks) requestTasks(in JobInput, own []*slot) {
-	k := 0
-	if n := len(unplaced(own)); n > 0 { // a Pending is large: allocate once
+// requestTasks requests the next attempt of each task that may have one. Tasks of a waiting step are requested with a
+// hold. A needed step has ended once the tables hold its outcomes, because those of this decision may be refused. They
+// already keep tasks of a failed or skipped step from being requested.
+func (p jobTasks) requestTasks(in JobInput, steps, concluded []jobStep) {
+	n := 0
+	for i := range steps {
+		if steps[i].mayRequest() && concluded[i].mayRequest() {
+			n += len(unplaced(steps[i].tasks))
+		}
+	}
+	if n > 0 { // a Pending is large: allocate once
 		p.Pending = make([]cluster.Pending, 0, n)
 	}
-	for i := range in.Spec.Steps {
-		step := &in.Spec.Steps[i]
-		template := in.template(step)
-		requestAsGang(&template, in.Spec, step, own[k:k+step.Count])
-		for range step.Count {
-			if s := own[k]; !s.succeeded() {
+	for i := range steps {
+		step := &steps[i]
+		if !step.mayRequest() || !concluded[i].mayRequest() {
+			continue
+		}
+		template := in.template(step.Step)
+		template.Hold, template.Since = step.hold(), step.ready
+		requestAsGang(&template, in.Spec, step.Step, step.tasks)
+		for _, s := range step.tasks {
+			if !s.succeeded() {
 				p.requestAttempt(s, template, in.Spec.Lifespan, jobBackoff())
 			}
-			k++
 		}
 	}
 }
@@ -208,27 +192,13 @@ func (in *JobInput) template(step *cluster.Step) cluster.Pending {
 	}
 }
 
-// exhaustedTask returns the first task that failed and has no retries left, or nil.
-func exhaustedTask(spec *cluster.Job, own []*slot) *slot {
-	k := 0
-	for i := range spec.Steps {
-		for range spec.Steps[i].Count {
-			if s := own[k]; s.exhausted(spec.Steps[i].Retries) {
-				return s
-			}
-			k++
-		}
-	}
-	return nil
-}
-
 // exhausted reports whether the task has used all its tries without success, or failed permanently without a placement.
 func (s *slot) exhausted(retries int) bool {
 	return !s.succeeded() && (s.chargedFailures() > retries || s.gangFailure() != nil)
 }
 
 // reportEnd emits the event of the job's end in the decision that writes its last outcome.
-func (p jobTasks) reportEnd(spec *cluster.Job, concluded []*slot, current JobStatus) {
+func (p jobTasks) reportEnd(spec *cluster.Job, concluded []jobStep, current JobStatus) {
 	if len(p.Conclusions) == 0 || current.State.Ended() {
 		return
 	}
@@ -243,8 +213,27 @@ func (p jobTasks) reportEnd(spec *cluster.Job, concluded []*slot, current JobSta
 	})
 }
 
-// withOutcomes returns the slot with the outcomes that this decision writes.
-func (p jobTasks) withOutcomes(s *slot) *slot {
+// withOutcomes returns the steps with the outcomes that this decision writes.
+func (p jobTasks) withOutcomes(steps []jobStep) []jobStep {
+	all := slices.Clone(steps)
+	for i := range all {
+		cloned := false
+		for k, s := range all[i].tasks {
+			next := p.withOutcome(s)
+			if next == s {
+				continue
+			}
+			if !cloned {
+				all[i].tasks, cloned = slices.Clone(all[i].tasks), true
+			}
+			all[i].tasks[k] = next
+		}
+	}
+	return all
+}
+
+// withOutcome returns the slot with the outcomes that this decision writes, or the same slot if there are none.
+func (p jobTasks) withOutcome(s *slot) *slot {
 	if !slices.ContainsFunc(s.attempts, func(t *Task) bool { return p.outcomes[t] != nil }) {
 		return s
 	}

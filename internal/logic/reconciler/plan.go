@@ -53,7 +53,7 @@ func (p *plan) requestAttempt(s *slot, template cluster.Pending, life cluster.Li
 		return
 	}
 	if next, ok := p.nextAttempt(s, template); ok {
-		next.Since = s.waitingSince(life)
+		next.Since = later(next.Since, s.waitingSince(life))
 		p.Pending = append(p.Pending, next)
 	}
 }
@@ -73,8 +73,8 @@ func (p *plan) nextAttempt(s *slot, template cluster.Pending) (cluster.Pending, 
 	if ask.volumesPerTask {
 		next.Volumes, next.Sticky = d.PinnedVolumes(p.owner, s.id), d.StickyVolumes(p.owner, s.id)
 	}
-	if len(ask.needs) > 0 {
-		next.Placement.Constraints = slices.Concat(next.Placement.Constraints, ask.needs)
+	if len(ask.constraints) > 0 {
+		next.Placement.Constraints = slices.Concat(next.Placement.Constraints, ask.constraints)
 	}
 	next.ExcludedNodes = s.nodesWithRecords()
 	if p.policy != nil && next.OnlyNode == "" {

@@ -117,6 +117,7 @@ func TestJobUnderFaults(t *testing.T) {
 		"pending", "outcome failed", "outcome lost", "outcome cancelled", "outcome succeeded", "job succeeded",
 		"job failed",
 		"job cancelled", "lives twice", "stop drain", "stop taint", "stop preempted", "record lost",
+		"step succeeded", "step failed", "step skipped", "step cancelled",
 	}, func(t *rapid.T) {
 		c := chaos{T: t, world: newWorld(), seen: seen}
 		c.nodes = []string{"n1", "n2", "n3", "n4"}
@@ -127,10 +128,10 @@ func TestJobUnderFaults(t *testing.T) {
 		class := rapid.SampledFrom([]cluster.OnDisconnect{cluster.DisconnectKeep, cluster.DisconnectWait}).Draw(t,
 			"class")
 		retries := rapid.IntRange(0, 3).Draw(t, "retries")
-		c.job = &cluster.Job{Name: "work", Lifespan: cluster.Lifespan{Generation: 1}, Steps: []cluster.Step{
-			{Name: "a", Definition: w, Count: 3, Retries: retries, OnDisconnect: class},
-			{Name: "b", Definition: w, Count: 1, Retries: retries, OnDisconnect: class},
-		}}
+		template := cluster.Step{Definition: w, Retries: retries, OnDisconnect: class}
+		c.job = &cluster.Job{
+			Name: "work", Lifespan: cluster.Lifespan{Generation: 1}, Steps: drawSteps(t, template),
+		}
 		c.job.SetDefaults()
 		c.owner = c.job.Owner()
 		if c.choose("outage", 3) == 0 {
@@ -144,11 +145,18 @@ func TestJobUnderFaults(t *testing.T) {
 		}
 		c.heal()
 		st := reconciler.StatusOfJob(reconciler.JobInput{Spec: c.job, Tasks: c.tasks()})
-		if !st.State.Ended() || st.Total != 4 || st.Succeeded+st.Failed+st.Cancelled != 4 || st.Finished.IsZero() &&
+		if !st.State.Ended() || st.Succeeded+st.Failed+st.Cancelled != st.Total || st.Finished.IsZero() &&
 			st.State != cluster.JobCancelled {
 			t.Fatalf("at rest: %+v\n%s", st, c.listAttempts())
 		}
 		seen["job "+string(st.State)]++
+		ended := c.endedSteps()
+		for _, step := range st.Steps {
+			seen["step "+string(step.State)]++
+			if want := ended[step.Name]; step.State != want {
+				t.Fatalf("step %s is %s, want %s\n%+v\n%s", step.Name, step.State, want, c.job.Steps, c.listAttempts())
+			}
+		}
 		tries := map[cluster.TaskID]int{}
 		for _, r := range c.records {
 			if !r.Outcome.Free {

@@ -15,7 +15,7 @@ type requirements struct {
 	needsImage     bool
 	plain          bool
 	network        cluster.NetworkMode
-	needs          []cluster.Constraint // on the agent's features and the folders that the node lends
+	constraints    []cluster.Constraint // on the agent's features and the folders that the node lends
 }
 
 // requirementsOf returns the requirements of the definition's tasks.
@@ -26,7 +26,8 @@ func (p *plan) requirementsOf(d *cluster.TaskDefinition) *requirements {
 	a := &requirements{
 		demand: d.Demand(), devices: d.Devices(), images: d.Images(), volumes: d.PinnedVolumes(p.owner, ""),
 		volumesPerTask: d.Sticks(),
-		needsImage:     d.NeedsImage(), plain: len(d.Images()) == 0, network: d.OwnNetwork(), needs: d.Needs(),
+		needsImage:     d.NeedsImage(), plain: len(d.Images()) == 0, network: d.OwnNetwork(),
+		constraints: d.Needs(),
 	}
 	if p.requirements == nil {
 		p.requirements = map[*cluster.TaskDefinition]*requirements{}

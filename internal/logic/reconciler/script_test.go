@@ -24,7 +24,8 @@ import (
 //	definition web@1 [port] [volume] [root] [sick]   a definition; a fixed port pins it; sick tasks never get healthy
 //	service web count=N gen=N def=R [stopped] [deleted] [disconnect=wait] [daemon], and the settings of func policy
 //	job work gen=N [cancelled] [deleted]
-//	step a count=N def=R [retries=N] [limit=D] [disconnect=keep] [gang=D]   a gang waits since now
+//	step a count=N def=R [retries=N] [limit=D] [disconnect=keep] [gang=D] [needs=b,c] [requires=all-resolved]
+//	                                    a gang waits since now
 //	unspec                              the owner's record is deleted
 //	nodes n1 n2 …                       the nodes of the domain
 //	task web.1.0 a1 on n1 def=R STATE [HEALTH]   an attempt in this state;
@@ -344,6 +345,12 @@ func (s *stage) status() {
 		if st.Message != "" {
 			fmt.Fprintf(&s.out, "  %s\n", st.Message)
 		}
+		for i := range st.Steps {
+			if step := &st.Steps[i]; len(st.Steps) > 1 {
+				fmt.Fprintf(&s.out, "    %s %s: %d of %d succeeded%s\n", step.Name, step.State, step.Succeeded,
+					step.Total, colon(step.Message))
+			}
+		}
 		return
 	}
 	st := reconciler.StatusOfService(s.input(s.tasks()))
@@ -382,6 +389,10 @@ func (s *stage) spec(words []string, a args) {
 			Name: words[1], Definition: ref, Count: a.number("count"), Retries: a.number("retries"),
 			TimeLimit: cluster.Duration(limit), OnDisconnect: cluster.OnDisconnect(a["disconnect"]),
 		})
+		if needs := a["needs"]; needs != "" {
+			step := &s.job.Steps[len(s.job.Steps)-1]
+			step.Needs, step.Requires = strings.Split(needs, ","), cluster.Requirement(a["requires"])
+		}
 		if a.has("gang") {
 			deadline, _ := time.ParseDuration(a["gang"])
 			s.job.Steps[len(s.job.Steps)-1].Gang, s.job.Updated = &cluster.Gang{Deadline: cluster.Duration(deadline)},

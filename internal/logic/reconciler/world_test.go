@@ -321,9 +321,12 @@ func (w *world) place(p cluster.Pending, node string) error {
 	return nil
 }
 
-// placeAll places the pending tasks of the last decision on the present nodes, round robin.
+// placeAll places the pending tasks of the last decision that have no hold on the present nodes, round robin.
 func (w *world) placeAll(d reconciler.Decision) error {
 	for _, p := range d.Pending {
+		if p.Hold != (cluster.Hold{}) {
+			continue
+		}
 		for range w.nodes {
 			w.uuid++
 			node := w.nodes[w.uuid%len(w.nodes)]
@@ -505,6 +508,9 @@ func describe(d reconciler.Decision) string {
 		}
 		if p.OnlyNode != "" {
 			fmt.Fprintf(&b, ", only on %s", p.OnlyNode)
+		}
+		if p.Hold != (cluster.Hold{}) {
+			fmt.Fprintf(&b, ", held for %s: %s", p.Hold.Reason, p.Hold.Message)
 		}
 		b.WriteString("\n")
 	}

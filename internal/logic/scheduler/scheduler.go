@@ -67,7 +67,7 @@ type Result struct {
 }
 
 // Schedule places the pending tasks, the most urgent first, and gives a reason for each task that waits. A task that
-// has priority 0, or that lacks something, is held. Refusals describe the fleet after the cycle's placements. Schedule
+// has priority 0 or a hold is held. Refusals describe the fleet after the cycle's placements. Schedule
 // does not change the fleet, and may run concurrently with other readers of it. Task ids must be unique among the
 // pending tasks.
 func Schedule(f *fleet.Fleet, pending []cluster.Pending, opts taskclass.Options) Result {
@@ -103,8 +103,8 @@ func Schedule(f *fleet.Fleet, pending []cluster.Pending, opts taskclass.Options)
 		res.Waiting = append(res.Waiting, w)
 	}
 	for _, p := range held {
-		if pending[p].MissingDependency != "" {
-			res.Waiting = append(res.Waiting, lacksWaiting(&pending[p]))
+		if pending[p].Hold != (cluster.Hold{}) {
+			res.Waiting = append(res.Waiting, heldWaiting(&pending[p]))
 			continue
 		}
 		res.Waiting = append(res.Waiting, holdWaiting(pending[p].Task))

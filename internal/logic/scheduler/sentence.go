@@ -53,7 +53,7 @@ func phrase(r cluster.Refusal) string {
 			return "cannot isolate programs (isolation: required); see `berth node status NODE`"
 		}
 		return r.Detail + " not met"
-	case cluster.ReasonSecret:
+	case cluster.ReasonSecret, cluster.ReasonNeeds:
 		return r.Detail
 	case cluster.ReasonPool:
 		if r.Detail == "" {

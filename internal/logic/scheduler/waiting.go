@@ -138,10 +138,8 @@ func holdWaiting(task cluster.TaskID) cluster.Waiting {
 	return cluster.Waiting{Task: task, Refusals: refusals, Sentence: Sentence(refusals)}
 }
 
-// lacksWaiting returns the reason of a task that lacks something a user has to provide.
-func lacksWaiting(p *cluster.Pending) cluster.Waiting {
-	refusals := []cluster.RefusalCount{{
-		Refusal: cluster.Refusal{Code: cluster.ReasonSecret, Detail: p.MissingDependency},
-	}}
+// heldWaiting returns the reason of a task that may not be placed yet.
+func heldWaiting(p *cluster.Pending) cluster.Waiting {
+	refusals := []cluster.RefusalCount{{Refusal: cluster.Refusal{Code: p.Hold.Reason, Detail: p.Hold.Message}}}
 	return cluster.Waiting{Task: p.Task, Refusals: refusals, Sentence: Sentence(refusals)}
 }

@@ -9,11 +9,11 @@ import (
 
 // Order returns the indices of the pending tasks in the order of placement: higher priorities first, then those that
 // wait longest (Pending.Since), then by task id. The members of a gang follow its first one. Tasks that may not be
-// placed at all are held: those of priority 0, and those that lack a secret.
+// placed at all are held: those of priority 0, and those with a hold.
 func Order(pending []cluster.Pending) (order, held []int32) {
 	order = make([]int32, 0, len(pending))
 	for i := range pending {
-		if pending[i].Priority > 0 && pending[i].MissingDependency == "" {
+		if pending[i].Priority > 0 && pending[i].Hold == (cluster.Hold{}) {
 			order = append(order, int32(i))
 		} else {
 			held = append(held, int32(i))

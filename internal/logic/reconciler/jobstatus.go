@@ -1,0 +1,173 @@
+package reconciler
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/lifecycle"
+)
+
+// JobStatus counts the tasks of a job.
+type JobStatus struct {
+	TaskCounts
+
+	State   cluster.JobState
+	Message string
+	// Finished is when the last attempt ended, once the job is done.
+	Finished time.Time
+	// Steps are in the order of the spec.
+	Steps []StepStatus
+}
+
+// TaskCounts counts tasks of a job. A placed task without an outcome counts as running. A task that will not begin any
+// more counts as cancelled.
+type TaskCounts struct {
+	Total, Pending, Running, Succeeded, Failed, Cancelled int
+}
+
+// StepStatus counts the tasks of a step.
+type StepStatus struct {
+	TaskCounts
+
+	Name  string
+	State cluster.StepState
+	// Message says what the step waits for, or why it failed or was skipped.
+	Message string
+}
+
+// StatusOfJob returns the state of a job. It reads Spec and Tasks of the input.
+func StatusOfJob(in JobInput) JobStatus {
+	if in.Spec == nil {
+		return JobStatus{State: cluster.JobDeleting}
+	}
+	steps, _ := stepsOf(in.Spec, slots(in.Tasks))
+	resolveSteps(in.Spec, steps)
+	return jobStatusOf(in.Spec, steps)
+}
+
+// jobStatusOf returns the state of a job with these resolved steps.
+func jobStatusOf(spec *cluster.Job, steps []jobStep) JobStatus {
+	st := JobStatus{Steps: make([]StepStatus, len(steps))}
+	begun, ended := false, true
+	var last time.Time
+	for i := range steps {
+		step := &steps[i]
+		st.Steps[i] = step.status(spec)
+		st.TaskCounts.add(st.Steps[i].TaskCounts)
+		begun = begun || step.state != cluster.StepWaiting && step.state != cluster.StepPending
+		ended = ended && step.state.Ended()
+		last = later(last, step.endedAt())
+	}
+	failed := firstFailed(steps)
+	st.State = st.state(spec, begun, ended, failed != nil)
+	if st.State.Ended() {
+		st.Finished = last
+	}
+	st.Message = st.message(spec, failed)
+	if failed == nil && (st.State == cluster.JobRunning || st.State == cluster.JobPending) && !spec.Cancelled {
+		st.Message += firstObstacle(steps)
+	}
+	return st
+}
+
+func (c *TaskCounts) add(more TaskCounts) {
+	c.Total += more.Total
+	c.Pending += more.Pending
+	c.Running += more.Running
+	c.Succeeded += more.Succeeded
+	c.Failed += more.Failed
+	c.Cancelled += more.Cancelled
+}
+
+// status counts the tasks of a resolved step.
+func (s *jobStep) status(spec *cluster.Job) StepStatus {
+	st := StepStatus{Name: s.Name, State: s.state, TaskCounts: TaskCounts{Total: len(s.tasks)}}
+	over := spec.Cancelled || spec.Deleted || s.failed != nil || s.state == cluster.StepSkipped
+	for _, t := range s.tasks {
+		switch {
+		case t.live():
+			st.Running++
+		case t.succeeded():
+			st.Succeeded++
+		case t.exhausted(s.Retries):
+			st.Failed++
+		case over:
+			st.Cancelled++
+		default:
+			st.Pending++
+		}
+	}
+	switch {
+	case s.failed != nil:
+		st.Message = s.failureText()
+	case s.state == cluster.StepWaiting, s.state == cluster.StepSkipped:
+		st.Message = s.waitText()
+	}
+	return st
+}
+
+// firstObstacle returns, as the end of a sentence, the first trouble among the tasks of steps that may run. Without
+// trouble it returns the message of the first live attempt that does not run yet. It is empty if all tasks make
+// progress.
+func firstObstacle(steps []jobStep) string {
+	note := ""
+	for i := range steps {
+		if steps[i].state == cluster.StepWaiting || steps[i].state.Ended() {
+			continue
+		}
+		for _, s := range steps[i].tasks {
+			if s.succeeded() {
+				continue
+			}
+			if trouble := s.trouble(); trouble != "" {
+				return "; " + trouble
+			}
+			if t := s.newest(); note == "" && t != nil && t.live() {
+				if v := lifecycle.Shown(t.Attempt); v.Message != "" && v.State != cluster.StateRunning {
+					note = fmt.Sprintf("; %s: %s", s.id, v.Message)
+				}
+			}
+		}
+	}
+	return note
+}
+
+func (s *JobStatus) state(spec *cluster.Job, begun, ended, failed bool) cluster.JobState {
+	switch {
+	case spec.Deleted:
+		return cluster.JobDeleting
+	case s.Succeeded == s.Total:
+		return cluster.JobSucceeded
+	case s.Running > 0:
+		return cluster.JobRunning
+	case spec.Cancelled:
+		return cluster.JobCancelled
+	case ended && failed:
+		return cluster.JobFailed
+	case begun:
+		return cluster.JobRunning
+	}
+	return cluster.JobPending
+}
+
+// message says why the job is not done. Failed is the first failed step, or nil.
+func (s *JobStatus) message(spec *cluster.Job, failed *jobStep) string {
+	switch {
+	case s.State == cluster.JobSucceeded:
+		return ""
+	case s.State == cluster.JobDeleting:
+		return fmt.Sprintf("waiting for %s to end", countedTasks(s.Running))
+	case failed != nil:
+		text := failed.failureText()
+		if left := s.Running + s.Pending; left > 0 {
+			text += fmt.Sprintf("; waiting for %s to finish", countedTasks(left))
+		}
+		return text
+	case spec.Cancelled && s.Running > 0:
+		return fmt.Sprintf("the job was cancelled; waiting for %s to end", countedTasks(s.Running))
+	case spec.Cancelled:
+		return "the job was cancelled"
+	}
+	return fmt.Sprintf("%d/%d succeeded", s.Succeeded, s.Total)
+}

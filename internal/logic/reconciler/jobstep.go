@@ -1,0 +1,209 @@
+package reconciler
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/berthd/berth/internal/cluster"
+)
+
+// jobStep is a step of a job with its tasks. Its state follows from the tasks of the job's steps.
+type jobStep struct {
+	*cluster.Step
+	tasks []*slot // by index; a task without records has an empty slot
+	state cluster.StepState
+	// failed is the first task that failed and has no retries left, or nil.
+	failed *slot
+	// blocker names a needed step: the first one that has not ended (waiting), or the one that did not succeed
+	// (skipped).
+	blocker string
+	// ready is when the last of the needed steps ended; zero without needs.
+	ready time.Time
+}
+
+// stepsOf separates the tasks of the job's spec, by step, from tasks that the spec does not contain.
+func stepsOf(spec *cluster.Job, all []*slot) (steps []jobStep, strays []*slot) {
+	if spec == nil {
+		return nil, all
+	}
+	byID := make(map[cluster.TaskID]*slot, len(all))
+	for _, s := range all {
+		byID[s.id] = s
+	}
+	steps = make([]jobStep, len(spec.Steps))
+	for i := range steps {
+		step := &spec.Steps[i]
+		steps[i] = jobStep{Step: step, tasks: make([]*slot, step.Count)}
+		for k := range steps[i].tasks {
+			id := cluster.JobTask(spec.Cluster, spec.Name, spec.Generation, step.Name, k)
+			s := byID[id]
+			if s == nil {
+				s = newSlot(id)
+			}
+			delete(byID, id)
+			steps[i].tasks[k] = s
+		}
+	}
+	for _, s := range all {
+		if byID[s.id] != nil {
+			strays = append(strays, s)
+		}
+	}
+	return steps, strays
+}
+
+// resolveSteps sets the state of each step. The states depend on the spec and the tasks alone, so the order of events
+// does not matter.
+func resolveSteps(spec *cluster.Job, steps []jobStep) {
+	if spec == nil {
+		return
+	}
+	r := stepResolver{
+		spec: spec, steps: steps, position: make(map[string]int, len(steps)), done: make([]bool, len(steps)),
+	}
+	for i := range steps {
+		r.position[steps[i].Name] = i
+	}
+	for i := range steps {
+		r.resolve(i)
+	}
+}
+
+// stepResolver resolves each step after the steps that it needs.
+type stepResolver struct {
+	spec     *cluster.Job
+	steps    []jobStep
+	position map[string]int
+	done     []bool
+}
+
+func (r *stepResolver) resolve(i int) {
+	if r.done[i] {
+		return
+	}
+	r.done[i] = true // also ends a circle, which Validate refuses
+	s := &r.steps[i]
+	live, begun, succeeded := 0, false, 0
+	s.failed = nil
+	for _, t := range s.tasks {
+		begun = begun || len(t.attempts) > 0
+		switch {
+		case t.live():
+			live++
+		case t.succeeded():
+			succeeded++
+		case s.failed == nil && t.exhausted(s.Retries):
+			s.failed = t
+		}
+	}
+	needs := r.resolveNeeds(s)
+	switch {
+	case succeeded == len(s.tasks):
+		s.state = cluster.StepSucceeded
+	case live > 0:
+		s.state = cluster.StepRunning
+	case s.failed != nil:
+		s.state = cluster.StepFailed
+	case r.spec.Cancelled || r.spec.Deleted:
+		s.state = cluster.StepCancelled
+	case needs != "":
+		s.state = needs
+	case begun:
+		s.state = cluster.StepRunning
+	default:
+		s.state = cluster.StepPending
+	}
+}
+
+// resolveNeeds returns the state that the needed steps impose, waiting or skipped, or "" if the step may begin.
+func (r *stepResolver) resolveNeeds(s *jobStep) cluster.StepState {
+	s.blocker, s.ready = "", time.Time{}
+	skipped := ""
+	for _, name := range s.Needs {
+		k, known := r.position[name]
+		if !known {
+			continue // Validate refuses it
+		}
+		r.resolve(k)
+		needed := &r.steps[k]
+		switch {
+		case !needed.state.Ended():
+			if s.blocker == "" {
+				s.blocker = name
+			}
+		case needed.state != cluster.StepSucceeded && s.Requires != cluster.RequireResolved && skipped == "":
+			skipped = name
+		}
+		s.ready = later(s.ready, needed.endedAt())
+	}
+	switch {
+	case skipped != "":
+		s.blocker = skipped
+		return cluster.StepSkipped
+	case s.blocker != "":
+		return cluster.StepWaiting
+	}
+	return ""
+}
+
+// endedAt returns when the last attempt of the step's tasks ended. A step that was skipped ended with the steps that it
+// needs.
+func (s *jobStep) endedAt() time.Time {
+	last := s.ready
+	for _, t := range s.tasks {
+		if n := t.newest(); n != nil && n.Outcome != nil {
+			last = later(last, n.Outcome.Ended)
+		}
+	}
+	return last
+}
+
+// mayBegin reports whether tasks of the step may begin, as far as the step and its needs decide that.
+func (s *jobStep) mayBegin() bool {
+	return s.failed == nil && (s.state == cluster.StepPending || s.state == cluster.StepRunning) && s.blocker == ""
+}
+
+// mayRequest reports whether the step's tasks are requested: it may begin, or waits for others.
+func (s *jobStep) mayRequest() bool {
+	return s.mayBegin() || s.failed == nil && s.state == cluster.StepWaiting
+}
+
+// hold returns why the tasks may not be placed yet, or the zero value.
+func (s *jobStep) hold() cluster.Hold {
+	if s.state != cluster.StepWaiting {
+		return cluster.Hold{}
+	}
+	return cluster.Hold{Reason: cluster.ReasonNeeds, Message: s.waitText()}
+}
+
+// waitText says what a waiting or skipped step waits for, or misses.
+func (s *jobStep) waitText() string {
+	switch {
+	case s.state == cluster.StepSkipped:
+		return fmt.Sprintf("step %s did not succeed", s.blocker)
+	case s.Requires == cluster.RequireResolved:
+		return fmt.Sprintf("waiting for step %s to end", s.blocker)
+	}
+	return fmt.Sprintf("waiting for step %s to succeed", s.blocker)
+}
+
+// failureText says why the step failed.
+func (s *jobStep) failureText() string {
+	if out := s.failed.gangFailure(); out != nil {
+		return out.Message
+	}
+	if trouble := s.failed.trouble(); trouble != "" {
+		return trouble + "; no retries left"
+	}
+	return fmt.Sprintf("%s: no retries left", s.failed.id)
+}
+
+// firstFailed returns the first failed step, or nil. A failed step may still have running tasks.
+func firstFailed(steps []jobStep) *jobStep {
+	for i := range steps {
+		if steps[i].failed != nil {
+			return &steps[i]
+		}
+	}
+	return nil
+}
