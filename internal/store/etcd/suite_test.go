@@ -3,6 +3,7 @@ package etcd
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"path/filepath"
 	"sync/atomic"
@@ -287,14 +288,16 @@ func TestDialReports(t *testing.T) {
 	if got := e.Limits(); got.Operations != int(embed.DefaultMaxTxnOps)-1 || got.Bytes != remoteMaxBytes {
 		t.Errorf("limits: got %+v", got)
 	}
-	h, err := e.Health(t.Context())
-	if err != nil || !h.Writes || h.Size == 0 || h.Quota != DefaultQuota || h.Leader == "" {
-		t.Errorf("health: got %+v, error %v", h, err)
-	}
-	members, err := e.Members(t.Context())
-	if err != nil || len(members) != 1 || !members[0].Healthy || !members[0].Leader || members[0].Self {
-		t.Errorf("members: got %+v, error %v", members, err)
-	}
+	wantHealth(t, e, func(h Health) bool {
+		return h.Writes && h.Size > 0 && h.Quota == DefaultQuota && h.Leader != ""
+	})
+	testkit.Eventually(t, 20*time.Second, func() error { // Members leaves out what is not answered within a second
+		members, err := e.Members(t.Context())
+		if err != nil || len(members) != 1 || !members[0].Healthy || !members[0].Leader || members[0].Self {
+			return fmt.Errorf("members: got %+v, error %w", members, err)
+		}
+		return nil
+	})
 	if _, self, _ := e.EngineLeader(); self != "" || e.MemberID() != "" {
 		t.Errorf("a client is member %q", self)
 	}
@@ -310,4 +313,17 @@ func TestDialReports(t *testing.T) {
 		DialConfig{Endpoints: []string{"http://" + freeAddress(t)}}); err == nil {
 		t.Error("no server was dialed, and there is no error")
 	}
+}
+
+// wantHealth waits until the health of the engine is as wanted: Health leaves out what etcd does not answer within a
+// second.
+func wantHealth(t *testing.T, e *Engine, wanted func(Health) bool) {
+	t.Helper()
+	testkit.Eventually(t, 20*time.Second, func() error {
+		h, err := e.Health(t.Context())
+		if err != nil || !wanted(h) {
+			return fmt.Errorf("health: got %+v, error %w", h, err)
+		}
+		return nil
+	})
 }
