@@ -40,7 +40,6 @@ import (
 	"github.com/berthd/berth/internal/apiserver/route"
 	"github.com/berthd/berth/internal/apiserver/snapshot"
 	"github.com/berthd/berth/internal/apiserver/status"
-	"github.com/berthd/berth/internal/apiserver/strictjson"
 	"github.com/berthd/berth/internal/apiserver/views"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/transport"
@@ -64,8 +63,6 @@ type Server struct {
 	documents *documentsAPI
 	status    *status.API
 	joining   *credentials.JoinAPI
-	// headerWait and bodyWait are headerTimeout and strictjson.BodyTimeout, except in tests.
-	headerWait, bodyWait time.Duration
 	// running counts the requests in flight, also those that took over their connection.
 	running sync.WaitGroup
 }
@@ -75,7 +72,7 @@ func New(cfg Config) *Server {
 	cfg.setDefaults()
 	s := &Server{
 		cfg: cfg, log: cfg.Log, mux: http.NewServeMux(), metrics: newMetrics(cfg.Registry),
-		headerWait: headerTimeout, bodyWait: strictjson.BodyTimeout, reads: snapshot.NewReader(cfg.Tables),
+		reads: snapshot.NewReader(cfg.Tables),
 	}
 	s.writer = draft.NewWriter(draft.WriterConfig{
 		Engine: cfg.Engine, Prefix: cfg.Prefix, Domain: cfg.Domain, Permissions: cfg.Permissions, Tracer: cfg.Tracer,
@@ -171,7 +168,7 @@ func (s *Server) handler(rt *route.Route) http.Handler {
 		seen := &statusWriter{ResponseWriter: w}
 		ctl := http.NewResponseController(w)
 		if rt.Body != nil {
-			_ = ctl.SetReadDeadline(time.Now().Add(s.bodyWait)) // some writers have no deadlines
+			_ = ctl.SetReadDeadline(time.Now().Add(s.cfg.bodyWait)) // some writers have no deadlines
 		}
 		err := route.Check(rt, r)
 		if err == nil && strings.HasPrefix(rt.Path, "/v1/") && rt.Path != "/v1/version" {
@@ -239,7 +236,7 @@ func (s *Server) Serve(ctx context.Context, listeners ...*Listener) error {
 	srv := &http.Server{
 		Handler:           s,
 		Protocols:         protocols,
-		ReadHeaderTimeout: s.headerWait,
+		ReadHeaderTimeout: s.cfg.headerWait,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    64 << 10,
 		BaseContext:       access.BaseContext(base),

@@ -226,7 +226,7 @@ func TestSlowClients(t *testing.T) {
 		{"half a body", "PUT /v1/clusters/blue HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + token +
 			"\r\nContent-Length: 100\r\n\r\n{\"na", "408 Request Timeout"},
 	}
-	srv := newWorld(t)
+	srv := newWorld(t, impatient)
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			conn, err := net.Dial("tcp", strings.TrimPrefix(srv.url, "http://"))

@@ -15,6 +15,7 @@ import (
 	"github.com/berthd/berth/internal/apiserver/lists"
 	"github.com/berthd/berth/internal/apiserver/planning"
 	"github.com/berthd/berth/internal/apiserver/snapshot"
+	"github.com/berthd/berth/internal/apiserver/strictjson"
 	"github.com/berthd/berth/internal/apiserver/views"
 	"github.com/berthd/berth/internal/boottime"
 	"github.com/berthd/berth/internal/cluster"
@@ -60,6 +61,8 @@ type Config struct {
 	// Now is the wall clock; default time.Now. Clock is the boot-time clock; default boottime.Now.
 	Now   func() time.Time
 	Clock func() time.Duration
+	// headerWait and bodyWait are headerTimeout and strictjson.BodyTimeout, except in tests of slow clients.
+	headerWait, bodyWait time.Duration
 }
 
 // ServerConfig is a server's part in the control plane. All functions may be nil, are safe for concurrent use and
@@ -111,6 +114,8 @@ type Limits struct {
 func (c *Config) setDefaults() {
 	c.Prefix = cmp.Or(c.Prefix, store.DefaultPrefix)
 	c.Domain = cmp.Or(c.Domain, cluster.DefaultDomain)
+	c.headerWait = cmp.Or(c.headerWait, headerTimeout)
+	c.bodyWait = cmp.Or(c.bodyWait, strictjson.BodyTimeout)
 	if c.Registry == nil {
 		c.Registry = prometheus.NewRegistry()
 	}

@@ -126,7 +126,7 @@ func TestForeignConnections(t *testing.T) {
 
 // TestSlowHandshake opens silent connections. They are closed, and other clients are served meanwhile.
 func TestSlowHandshake(t *testing.T) {
-	s := newSecure(t)
+	s := newSecure(t, impatient)
 	addr := strings.TrimPrefix(s.https, "https://")
 	var silent []net.Conn
 	for range 20 {

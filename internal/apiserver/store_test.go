@@ -135,7 +135,7 @@ func TestSlowStore(t *testing.T) {
 			return ctx.Err()
 		},
 	}})
-	w := newWorldOn(t, engine)
+	w := newWorldOn(t, engine, impatient)
 	w.want(201, "PUT", "/v1/clusters/blue", `{}`)
 }
 

@@ -88,6 +88,9 @@ func newWorldOn(t *testing.T, engine *memory.Engine, options ...func(*Config)) *
 	return newWorldOver(t, engine, engine, options...)
 }
 
+// impatient lets the server wait only a second for headers and bodies.
+func impatient(c *Config) { c.headerWait, c.bodyWait = time.Second, time.Second }
+
 // newWorldOver returns a world whose server reaches the engine through another handle.
 func newWorldOver(t *testing.T, engine *memory.Engine, via store.Engine, options ...func(*Config)) *world {
 	t.Helper()
@@ -101,7 +104,6 @@ func newWorldOver(t *testing.T, engine *memory.Engine, via store.Engine, options
 		o(&cfg)
 	}
 	w.server = New(cfg)
-	w.server.headerWait, w.server.bodyWait = time.Second, time.Second
 	w.server.lists.Views.Whole.Least, w.server.lists.Views.Changes.Least = 20*time.Millisecond, time.Millisecond
 	w.server.lists.Views.Whole.Share, w.server.lists.Views.Changes.Share = 1,
 		1 // tests on a slow machine must not wait for the pace
