@@ -37,6 +37,9 @@ type serviceFleet struct {
 	program  string // the image of the containers
 	random   *rand.Rand
 	machines int
+	// delay is the shutdown delay of the services, and how long their programs serve after TERM: long enough for
+	// clients on a busy machine to learn that an address is left.
+	delay cluster.Duration
 }
 
 // newServiceFleet makes and starts that many servers and agents.
@@ -58,6 +61,7 @@ func newServiceFleet(t *testing.T, executor string, servers, agents int, agentFl
 	hosts := w.spare(servers + agents)
 	w.Fleet = harness.NewFleet(t)
 	w.Fleet.Executor, w.AgentFlags = executor, agentFlags
+	w.delay = scaled(time.Duration(cluster.DefaultShutdownDelay))
 	w.program = harness.Program(t, w.Dir, "./test/load/task")
 	w.Start(hosts[:servers]...)
 	for _, h := range hosts[servers:] {
@@ -107,7 +111,7 @@ func scaled(d time.Duration) cluster.Duration {
 func (w *serviceFleet) put(v served) {
 	w.t.Helper()
 	env := map[string]string{
-		"VERSION": fmt.Sprint(v.version), "DRAIN": "1s", "RECORD": w.recorder.Address(),
+		"VERSION": fmt.Sprint(v.version), "DRAIN": w.delay.String(), "RECORD": w.recorder.Address(),
 		"GOMAXPROCS": "1",
 	}
 	maps.Copy(env, v.env)
@@ -123,7 +127,7 @@ func (w *serviceFleet) put(v served) {
 			InitialDelay: cluster.Duration(200 * time.Millisecond), Interval: scaled(time.Second),
 			Timeout: scaled(time.Second),
 		}},
-		Grace: cluster.Duration(10 * time.Second),
+		Grace: cluster.Duration(10 * time.Second), ShutdownDelay: &w.delay,
 	}
 	if w.Executor == harness.Containerd {
 		d.Containers[0].Image = servedImage
@@ -236,7 +240,7 @@ func (w *serviceFleet) sendRequests(name string, least int, kills *[]load.Kill) 
 			return r.At.After(until) || w.owner(r) != name
 		})
 		for _, fault := range load.BelowMinimum(records, killed, []load.Least{{At: began, N: least}},
-			time.Duration(cluster.DefaultShutdownDelay)) {
+			time.Duration(w.delay)) {
 			w.t.Error(fault)
 		}
 		w.t.Logf("%d requests in %v, at least %d addresses", traffic.Sent(), until.Sub(began).Round(time.Millisecond),
