@@ -120,6 +120,10 @@ type (
 	DeviceUse = cluster.DeviceUse
 	// Distinct limits the tasks of an owner's newest version that share a value of an attribute.
 	Distinct = cluster.Distinct
+	// ExitCodes says which exit codes of a step's programs are worth a retry.
+	ExitCodes = cluster.ExitCodes
+	// JobRetries says which failures of a job's tasks no longer count, because the user had the tasks tried again.
+	JobRetries = cluster.JobRetries
 	// Gang is a group of tasks of a step that run all at the same time or not at all.
 	Gang = cluster.Gang
 	// Relation attracts a task to the tasks of other workloads, or repels it.

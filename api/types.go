@@ -349,6 +349,18 @@ type ScaleRequest struct {
 	Max   *int `json:"max,omitempty"`
 }
 
+// PriorityRequest sets the priority of a job's tasks that are not placed yet.
+type PriorityRequest struct {
+	Priority int `json:"priority"`
+}
+
+// RetryRequest has failed tasks of a job tried again. Their failures so far no longer count: they have all the retries
+// of their step again.
+type RetryRequest struct {
+	// Tasks are the ids of failed tasks; without them all failed tasks of the job are meant.
+	Tasks []TaskID `json:"tasks,omitempty"`
+}
+
 // Problem is an error answer (RFC 9457). Faults lists all errors of the request.
 type Problem struct {
 	Type   string  `json:"type,omitempty"`

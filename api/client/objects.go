@@ -144,6 +144,28 @@ func (c *Client) RestartJob(ctx context.Context, in, name string) error {
 	return c.act(ctx, http.MethodPost, nil, Condition{}, "clusters", in, "jobs", name, "restart")
 }
 
+// HoldJob lets no task of a job begin any more. Running tasks continue.
+func (c *Client) HoldJob(ctx context.Context, in, name string, cond Condition) error {
+	return c.act(ctx, http.MethodPost, nil, cond, "clusters", in, "jobs", name, "hold")
+}
+
+// ReleaseJob ends the hold of a job.
+func (c *Client) ReleaseJob(ctx context.Context, in, name string, cond Condition) error {
+	return c.act(ctx, http.MethodPost, nil, cond, "clusters", in, "jobs", name, "release")
+}
+
+// SetJobPriority sets the priority of a job's tasks that are not placed yet, 1 to api.MaxPriority.
+func (c *Client) SetJobPriority(ctx context.Context, in, name string, priority int, cond Condition) error {
+	return c.act(ctx, http.MethodPost, api.PriorityRequest{Priority: priority}, cond, "clusters", in, "jobs", name,
+		"priority")
+}
+
+// RetryJob has failed tasks of a job tried again: those with the ids, or without ids all of them. It returns a problem
+// with status 409 if one of them has not failed, or none has.
+func (c *Client) RetryJob(ctx context.Context, in, name string, tasks []api.TaskID, cond Condition) error {
+	return c.act(ctx, http.MethodPost, api.RetryRequest{Tasks: tasks}, cond, "clusters", in, "jobs", name, "retry")
+}
+
 // Nodes lists the nodes.
 func (c *Client) Nodes(ctx context.Context, o ListOptions) (api.Page[api.NodeView], error) {
 	return list[api.NodeView](ctx, c, get("nodes"), o)

@@ -49,6 +49,7 @@ func TestEveryRouteHasARole(t *testing.T) {
 		"explainService": "viewer", "explainJob": "viewer", "explainTask": "viewer",
 		"simulate": "viewer", "planRebalance": "viewer", "listRebalancings": "viewer", "readRebalancing": "viewer",
 		"writeJob": "submitter", "deleteJob": "submitter", "stopJob": "submitter", "restartJob": "submitter",
+		"retryJob": "submitter", "holdJob": "submitter", "releaseJob": "submitter", "setJobPriority": "submitter",
 		"readLogs": "submitter", "exec": "submitter", "sayCheck": "submitter",
 		"openTerminal": "submitter", "forwardPort": "submitter", "copyOut": "submitter", "copyIn": "submitter",
 		"attach": "submitter",

@@ -322,7 +322,7 @@ var layers = map[string][]string{
 		"internal/apiserver/catalog", "internal/apiserver/draft", "internal/apiserver/lists",
 		"internal/apiserver/respond", "internal/apiserver/route", "internal/apiserver/snapshot",
 		"internal/apiserver/strictjson", "internal/apiserver/trouble", "internal/apiserver/views", "internal/cluster",
-		"internal/observe", "internal/store", "internal/wording",
+		"internal/logic/reconciler", "internal/observe", "internal/store", "internal/wording",
 	},
 	"internal/controlplane": {
 		"internal/boottime", "internal/clause", "internal/cluster", "internal/controlplane/...",

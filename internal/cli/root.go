@@ -103,7 +103,8 @@ func newRootCommand(sess *session.Session) *cobra.Command {
 		query.NewInspectCommand(sess), apply.NewDiffCommand(sess), top.NewTopCommand(sess), node.NewNodeCommand(sess),
 		node.NewPoolCommand(sess))
 	add("change", service.NewScaleCommand(sess), service.NewStopCommand(sess), service.NewStartCommand(sess),
-		service.NewRestartCommand(sess),
+		service.NewRestartCommand(sess), service.NewRetryCommand(sess), service.NewHoldCommand(sess),
+		service.NewReleaseCommand(sess), service.NewPriorityCommand(sess),
 		service.NewRolloutCommand(sess), service.NewPromoteCommand(sess), rebalance.NewRebalanceCommand(sess),
 		resource.NewReservationCommand(sess),
 		resource.NewSecretCommand(sess), service.NewCronCommand(sess), resource.NewDefinitionCommand(sess),

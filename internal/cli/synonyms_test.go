@@ -37,7 +37,7 @@ func TestSynonyms(t *testing.T) {
 		"set image service/web main=web:2": "edit the manifest and run it again",
 		"requeue long":                     `did you mean "berth restart"?`,
 		"node resume n1":                   `did you mean "berth node uncordon"?`,
-		"hold long":                        "Berth has no hold",
+		"run --hold":                       "write hold: true in the manifest",
 		"scale web --replicas=3":           "berth scale web 3",
 		"run --array=0-9 array.yaml":       "write count in the step",
 		"run --dry-run web.yaml":           "berth plan",

@@ -1,6 +1,10 @@
 package cluster
 
-import "time"
+import (
+	"maps"
+	"slices"
+	"time"
+)
 
 // Cron makes a job at each of its moments. Writer: the user, Lifespan by the API server.
 type Cron struct {
@@ -23,7 +27,7 @@ type Cron struct {
 	KeepSucceeded *int `json:"keep_succeeded,omitempty"`
 	KeepFailed    *int `json:"keep_failed,omitempty"`
 	Suspended     bool `json:"suspended,omitempty"`
-	// Job is the template of the jobs: their steps and priority.
+	// Job is the template of the jobs.
 	Job CronJob `json:"job"`
 
 	Lifespan
@@ -34,6 +38,16 @@ type CronJob struct {
 	Labels   Labels `json:"labels,omitempty"`
 	Steps    []Step `json:"steps"`
 	Priority int    `json:"priority,omitempty" zero:"refused"` // 1 to MaxPriority, default DefaultPriority
+	// Deadline, unless 0, cancels a job that long after it was made.
+	Deadline Duration `json:"deadline,omitempty"`
+}
+
+// NewJob returns a job of the cron. It shares nothing with the cron that a decoder or SetDefaults changes.
+func (c *Cron) NewJob(name string) *Job {
+	return &Job{
+		Cluster: c.Cluster, Name: name, Labels: maps.Clone(c.Job.Labels), Steps: slices.Clone(c.Job.Steps),
+		Priority: c.Job.Priority, Deadline: c.Job.Deadline,
+	}
 }
 
 // CronConcurrency decides what happens at a moment while a job of an earlier moment runs.

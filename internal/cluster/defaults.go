@@ -132,7 +132,7 @@ func stepDefaults(cluster, owner string, steps []Step) {
 		if len(s.Needs) > 0 {
 			setDefault(&s.Requires, RequireCompleted)
 		}
-		if s.Retries > 0 {
+		if s.Retries > 0 || s.Idempotent {
 			setDefault(&s.OnDisconnect, DisconnectKeep)
 		}
 		setDefault(&s.OnDisconnect, DisconnectWait)

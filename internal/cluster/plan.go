@@ -43,7 +43,7 @@ const (
 	ReasonPortsSpent    ReasonCode = "ports-spent"     // no free port is left to assign
 	ReasonAntiAffinity  ReasonCode = "anti-affinity"   // a task of the same owner runs there
 	ReasonOldAttempt    ReasonCode = "old-attempt"     // an earlier attempt still runs there (P3.6)
-	ReasonHold          ReasonCode = "hold"            // priority 0
+	ReasonHold          ReasonCode = "hold"            // its job is on hold
 	ReasonNoDefinition  ReasonCode = "no-definition"   // its task definition does not exist
 	ReasonWaitForHealth ReasonCode = "wait-for-health" // the rollout waits for the last new task
 	ReasonDrain         ReasonCode = "drain"           // its node is emptied
@@ -53,7 +53,7 @@ const (
 	ReasonPressure      ReasonCode = "pressure"        // its node is short of memory, and it moves away
 	ReasonRebalance     ReasonCode = "rebalance"       // it is better placed elsewhere
 	ReasonRescheduled   ReasonCode = "reschedule"      // it failed too often and is given up
-	ReasonDeadline      ReasonCode = "deadline"        // it was not healthy, or made no progress, in time
+	ReasonDeadline      ReasonCode = "deadline"        // it was not healthy, made no progress, or did not end, in time
 	ReasonGate          ReasonCode = "gate"            // a gate of its rollout did not pass
 	ReasonPaused        ReasonCode = "paused"          // its rollout is paused
 	ReasonPromotion     ReasonCode = "promotion"       // the canaries wait to be promoted
@@ -75,6 +75,7 @@ const (
 	ReasonAddresses     ReasonCode = "addresses"       // services that it uses moved: it is restarted in place
 	ReasonNetwork       ReasonCode = "network"         // the node cannot provide the requested network
 	ReasonNeeds         ReasonCode = "needs"           // the steps that its step needs have not ended
+	ReasonParallelism   ReasonCode = "parallelism"     // as many tasks of its step run as may run at the same time
 	ReasonPermission    ReasonCode = "permission"      // its cluster lacks a permission that its tasks need
 )
 

@@ -40,6 +40,7 @@ func (c *Cron) Validate() error {
 	job := k.at("job")
 	job.at("labels").labels(c.Job.Labels)
 	job.at("priority").within(c.Job.Priority, 1, MaxPriority)
+	job.deadline(c.Job.Deadline)
 	job.steps(c.Job.Steps)
 	return k.err()
 }

@@ -13,6 +13,7 @@ import (
 const (
 	MinTimeLimit = Duration(time.Second)
 	MaxTimeLimit = Duration(365 * 24 * time.Hour)
+	MinKeep      = Duration(time.Minute) // of KeepJobs and Job.Keep
 )
 
 // maxConstraints limits the constraints of an owner and the values of one constraint.
@@ -30,7 +31,7 @@ func (c *Cluster) Validate() error {
 	if c.Preemption != "" {
 		oneOf(k.at("preemption"), c.Preemption)
 	}
-	k.at("keep_jobs").must(c.KeepJobs >= Duration(time.Minute), "is %s, want 1m at least", c.KeepJobs)
+	k.at("keep_jobs").must(c.KeepJobs >= MinKeep, "is %s, want %s at least", c.KeepJobs, MinKeep)
 	c.validatePermissions(k.at("permissions"))
 	return k.err()
 }
@@ -44,8 +45,16 @@ func (j *Job) Validate() error {
 	k.at("name").name(j.Name)
 	k.at("labels").labels(j.Labels)
 	k.at("priority").within(j.Priority, 1, MaxPriority)
+	k.deadline(j.Deadline)
+	k.at("keep").must(j.Keep == 0 || j.Keep >= MinKeep, "is %s, want %s at least", j.Keep, MinKeep)
 	k.steps(j.Steps)
 	return k.err()
+}
+
+func (c check) deadline(d Duration) {
+	if d != 0 {
+		c.at("deadline").span(d, MinTimeLimit, MaxTimeLimit)
+	}
 }
 
 func (c check) steps(steps []Step) {
@@ -147,7 +156,10 @@ func (s *Step) validate(k check) {
 	oneOf(k.at("requires"), cmp.Or(s.Requires, RequireCompleted))
 	k.definition(s.Definition, s.Template)
 	k.at("count").within(s.Count, 1, MaxCount)
+	k.at("parallelism").within(s.Parallelism, 0, MaxCount)
+	k.at("parallelism").must(s.Parallelism == 0 || s.Gang == nil, "has no effect in a gang, whose tasks run together")
 	k.at("retries").within(s.Retries, 0, MaxRetries)
+	s.ExitCodes.validate(k.at("exit_codes"), s.Retries)
 	if s.TimeLimit != 0 {
 		k.at("time_limit").span(s.TimeLimit, MinTimeLimit, MaxTimeLimit)
 	}
@@ -155,6 +167,26 @@ func (s *Step) validate(k check) {
 	oneOf(k.at("on_disconnect"), s.OnDisconnect)
 	if s.Gang != nil {
 		s.Gang.validate(k.at("gang"), s.Count)
+	}
+}
+
+func (e *ExitCodes) validate(k check, retries int) {
+	if e == nil {
+		return
+	}
+	k.must(len(e.Intermittent) == 0 || len(e.Final) == 0,
+		"has both lists: leave out final, because with intermittent every other code is final")
+	k.must(len(e.Intermittent)+len(e.Final) > 0, "is empty: list codes as intermittent or as final")
+	k.must(retries > 0, "has no effect without retries: every code is final")
+	k.exitCodes("intermittent", e.Intermittent)
+	k.exitCodes("final", e.Final)
+}
+
+func (c check) exitCodes(field string, codes []int) {
+	c.at(field).must(len(codes) <= MaxExitCodes, "holds %d codes, at most %d are allowed", len(codes), MaxExitCodes)
+	for i, code := range codes {
+		c.index(field, i).within(code, 1, 255)
+		c.index(field, i).must(!slices.Contains(codes[:i], code), "%d is there twice", code)
 	}
 }
 

@@ -2,6 +2,8 @@ package cluster
 
 import (
 	"fmt"
+	"slices"
+	"strconv"
 	"time"
 )
 
@@ -158,13 +160,57 @@ type Job struct {
 	Labels   Labels `json:"labels,omitempty"`
 	Steps    []Step `json:"steps"`
 	Priority int    `json:"priority,omitempty" zero:"refused"` // 1 to MaxPriority, default DefaultPriority
+	// Hold says that no task begins any more. Running tasks continue.
+	Hold bool `json:"hold,omitempty"`
+	// Deadline, unless 0, cancels the job that long after Submitted.
+	Deadline Duration `json:"deadline,omitempty"`
+	// Keep, unless 0, is how long the job is kept after its end, instead of the cluster's KeepJobs. Jobs of a cron are
+	// kept by their number.
+	Keep Duration `json:"keep,omitempty"`
 	// Cancelled stops the job: no task is started any more, running ones are stopped.
 	Cancelled bool `json:"cancelled,omitempty"`
+	// CancelReason is why the control plane cancelled the job; empty if the user did. A client's value is ignored.
+	CancelReason ReasonCode `json:"cancel_reason,omitempty"`
+	// Submitted is when the present run of the job was requested. A client's value is ignored.
+	Submitted time.Time `json:"submitted,omitzero"`
+	// Retried holds the user's requests to try failed tasks again. A client's value is ignored.
+	Retried JobRetries `json:"retried,omitzero"`
 	// Cron names the cron that made the job, and At is its moment. A client's values are ignored.
 	Cron string    `json:"cron,omitempty"`
 	At   time.Time `json:"at,omitzero"`
 
 	Lifespan
+}
+
+// JobRetries says which failures of a job's tasks no longer count, because the user had the tasks tried again. A new
+// run of the job begins without them.
+type JobRetries struct {
+	// All says that no failure of an attempt counts that was placed by then.
+	All time.Time `json:"all,omitzero"`
+	// Tasks is the same for single tasks, by step and index: "build.3".
+	Tasks map[string]time.Time `json:"tasks,omitempty"`
+}
+
+// Of returns the time by which attempts of a task were placed whose failures do not count.
+func (r *JobRetries) Of(step string, index int) time.Time {
+	if at := r.Tasks[RetriedTask(step, index)]; at.After(r.All) {
+		return at
+	}
+	return r.All
+}
+
+// RetriedTask returns the key of a task in JobRetries.Tasks.
+func RetriedTask(step string, index int) string { return step + "." + strconv.Itoa(index) }
+
+// RunSubmitted returns when the present run of the job was requested.
+func (j *Job) RunSubmitted() time.Time {
+	switch {
+	case !j.Submitted.IsZero():
+		return j.Submitted
+	case !j.Updated.IsZero():
+		return j.Updated
+	}
+	return j.Created
 }
 
 // Requirement says how the steps that a step needs must end.
@@ -181,7 +227,24 @@ const (
 // Values returns every Requirement, in the order of the constants.
 func (Requirement) Values() []Requirement { return []Requirement{RequireCompleted, RequireResolved} }
 
-// Step is a part of a job: Count tasks of one definition that run at the same time.
+// ExitCodes says which exit codes are worth a retry. At most one of the lists is set. Attempts that fail in other ways,
+// such as by their time limit, are tried again while the step has retries.
+type ExitCodes struct {
+	// Intermittent codes are tried again. A task whose program exits with any other code has failed.
+	Intermittent []int `json:"intermittent,omitempty"`
+	// Final codes are not tried again: the task has failed.
+	Final []int `json:"final,omitempty"`
+}
+
+// IsFinal reports whether a task whose program exited with the code has failed, whatever retries are left.
+func (e *ExitCodes) IsFinal(code int) bool {
+	if e == nil {
+		return false
+	}
+	return slices.Contains(e.Final, code) || len(e.Intermittent) > 0 && !slices.Contains(e.Intermittent, code)
+}
+
+// Step is a part of a job: Count tasks of one definition.
 type Step struct {
 	Name string `json:"name"`
 	// Needs are the names of the steps of this job that must end before the tasks begin; see Requires.
@@ -193,13 +256,21 @@ type Step struct {
 	// Template is the definition, written inside of the step; see Service.Template.
 	Template *InlineDefinition `json:"template,omitempty"`
 	Count    int               `json:"count,omitempty" zero:"refused"` // default 1
+	// Parallelism, unless 0, is how many of the tasks run at the same time at most.
+	Parallelism int `json:"parallelism,omitempty"`
 	// Retries is the number of further attempts of a task after a failure, or after a loss past its start barrier. 0 to
 	// MaxRetries.
 	Retries int `json:"retries,omitempty"`
+	// ExitCodes, unless nil, says which exit codes of the tasks' programs are worth a retry.
+	ExitCodes *ExitCodes `json:"exit_codes,omitempty"`
+	// Idempotent says that a task may run more than once. Then attempts that end through no fault of their own, such as
+	// with their node, use no retry, also after their start.
+	Idempotent bool `json:"idempotent,omitempty"`
 	// TimeLimit, unless 0, ends an attempt that runs longer; it has failed.
 	TimeLimit Duration  `json:"time_limit,omitempty"`
 	Placement Placement `json:"placement,omitzero"`
-	// OnDisconnect decides about tasks of a silent node (P6.3). Default wait for steps without retries, else keep.
+	// OnDisconnect decides about tasks of a silent node (P6.3). Default keep for idempotent steps and those with
+	// retries, else wait.
 	OnDisconnect OnDisconnect `json:"on_disconnect,omitempty"`
 	// Gang, unless nil, makes the step's tasks one: they are placed together or none of them is.
 	Gang *Gang `json:"gang,omitempty"`
@@ -207,12 +278,15 @@ type Step struct {
 
 // Bounds of counts.
 const (
-	MaxCount      = 100_000 // tasks of a service or step
-	MaxSteps      = 1000
-	MaxNeeds      = 1000    // of a step
-	MaxJobTasks   = 100_000 // of all steps of a job
-	MaxRetries    = 49
-	MaxContainers = 50
+	MaxCount     = 100_000 // tasks of a service or step
+	MaxSteps     = 1000
+	MaxNeeds     = 1000    // of a step
+	MaxJobTasks  = 100_000 // of all steps of a job
+	MaxRetries   = 49
+	MaxExitCodes = 64 // of a list
+	// MaxRetriedTasks is the number of tasks of a job that a user may have tried again one by one.
+	MaxRetriedTasks = 1000
+	MaxContainers   = 50
 	// MaxDispatches is the number of losses before the start barrier that a task has free of charge. The next loss
 	// counts as a failure.
 	MaxDispatches = 10

@@ -354,7 +354,6 @@ func TestForeignFields(t *testing.T) {
 		{"container", `user: 1000`, `containers[0].user: want text, found the number 1000: put it in quotes, "1000"`},
 		{"step", `backoffLimit: 3`, `steps[0]: unknown field "backoffLimit": write retries: 3`},
 		{"step", `completions: 4`, `steps[0]: unknown field "completions": write count: 4`},
-		{"step", `parallelism: 4`, `steps[0]: unknown field "parallelism": write count: 4`},
 		{
 			"step", `activeDeadlineSeconds: 3600`,
 			`steps[0]: unknown field "activeDeadlineSeconds": write time_limit: 1h`,
@@ -376,7 +375,7 @@ func TestForeignFields(t *testing.T) {
 		{"job", `job-name: x`, `unknown field "job-name": write name: x`},
 		{
 			"job", `ttlSecondsAfterFinished: 60`,
-			`unknown field "ttlSecondsAfterFinished": write keep_jobs: 1m at the top level of a Cluster`,
+			`unknown field "ttlSecondsAfterFinished": write keep: 1m`,
 		},
 		{"job", `output: x.log`, "unknown field \"output\": leave it out: `berth logs` reads the output"},
 		{"cron", `schedule: "5 3 * * *"`, `unknown field "schedule": write schedules: ["5 3 * * *"]`},

@@ -101,6 +101,9 @@ func (d *Domain) JobInput(o cluster.OwnerRef, e store.Entry[cluster.Job], tasks 
 	if in.Cluster != nil {
 		in.Keep = time.Duration(cmp.Or(in.Cluster.KeepJobs, cluster.DefaultKeepJobs))
 	}
+	if e.Value != nil && e.Value.Keep != 0 {
+		in.Keep = time.Duration(e.Value.Keep)
+	}
 	return in
 }
 

@@ -92,7 +92,7 @@ func isHidden(f jsonfields.Field) bool {
 	case reflect.TypeFor[cluster.Service]():
 		return f.Name == "rollout"
 	case reflect.TypeFor[cluster.Job]():
-		return f.Name == "cron" || f.Name == "at"
+		return slices.Contains([]string{"cron", "at", "submitted", "cancel_reason", "retried"}, f.Name)
 	}
 	return false
 }

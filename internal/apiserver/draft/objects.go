@@ -216,7 +216,7 @@ func (d *Draft) SetJob(job *cluster.Job, pre Precondition) (api.Change, error) {
 		return change, faults
 	}
 	var prev *cluster.Job
-	job.Cron, job.At = "", time.Time{}
+	job.Cron, job.At, job.CancelReason, job.Submitted, job.Retried = "", time.Time{}, "", d.Now, cluster.JobRetries{}
 	job.Lifespan = cluster.Lifespan{Created: d.Now, Updated: d.Now, Trace: d.Trace}
 	switch {
 	case !ok || old.Value.Deleted:
@@ -224,9 +224,13 @@ func (d *Draft) SetJob(job *cluster.Job, pre Precondition) (api.Change, error) {
 	default:
 		prev = old.Value
 		job.Generation, job.Created, job.Cron, job.At = prev.Generation, prev.Created, prev.Cron, prev.At
+		job.Submitted, job.Retried = prev.Submitted, prev.Retried
+		if job.Cancelled {
+			job.CancelReason = prev.CancelReason
+		}
 		if steps, _ := Compare(stepsOf(prev), stepsOf(job)); steps != api.ActionNone || prev.Cancelled &&
 			!job.Cancelled {
-			job.Generation = d.Snap.NextGeneration(job.Owner())
+			d.BeginRun(job)
 		}
 		change.Revision = old.Modified
 		change.Action, change.Fields = Compare(plainJob(prev), plainJob(job))
@@ -242,6 +246,12 @@ func (d *Draft) SetJob(job *cluster.Job, pre Precondition) (api.Change, error) {
 		d.Put(d.Prefix.Job(job.Cluster, job.Name), job, old.Modified)
 	}
 	return change, nil
+}
+
+// BeginRun makes the job begin anew, in its next generation.
+func (d *Draft) BeginRun(job *cluster.Job) {
+	job.Generation = d.Snap.NextGeneration(job.Owner())
+	job.Submitted, job.Retried, job.CancelReason = d.Now, cluster.JobRetries{}, ""
 }
 
 // SetHost drafts the write of the operator's settings of a node. It keeps a drain and the mark of a forgotten node.
@@ -377,7 +387,7 @@ func plainService(s *cluster.Service) *cluster.Service {
 
 func plainJob(j *cluster.Job) *cluster.Job {
 	plain := *j
-	plain.Lifespan = cluster.Lifespan{}
+	plain.Lifespan, plain.Submitted, plain.Retried = cluster.Lifespan{}, time.Time{}, cluster.JobRetries{}
 	return &plain
 }
 

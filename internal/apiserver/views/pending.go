@@ -52,10 +52,15 @@ func (b *Builder) addServiceRetries(o cluster.OwnerRef, p *pendingTasks) {
 // addJobRetries adds the ended tasks of a job that get another attempt after a delay.
 func (b *Builder) addJobRetries(o cluster.OwnerRef, p *pendingTasks) {
 	e, ok := b.Snapshot.Job(o.Cluster, o.Name)
-	if !ok || e.Value.Cancelled || e.Value.Deleted || reconciler.StatusOfJob(b.JobInput(e)).Failed > 0 {
+	if !ok || e.Value.Cancelled || e.Value.Deleted {
 		return
 	}
-	for _, step := range e.Value.Steps {
+	status := reconciler.StatusOfJob(b.JobInput(e))
+	for k := range e.Value.Steps {
+		step := &e.Value.Steps[k]
+		if status.Steps[k].Failed > 0 {
+			continue
+		}
 		for i := range step.Count {
 			id := cluster.JobTask(o.Cluster, o.Name, e.Value.Generation, step.Name, i)
 			if !hasSucceeded(b.Snapshot, id) {

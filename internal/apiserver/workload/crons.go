@@ -3,7 +3,6 @@ package workload
 import (
 	"net/http"
 	"reflect"
-	"slices"
 
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/internal/apiserver/access"
@@ -180,10 +179,7 @@ func jobNow(d *draft.Draft, c *cluster.Cron) (*cluster.Job, error) {
 			respond.Problemf(http.StatusConflict, "cron %s/%s made the job %s in this second: retry",
 				c.Cluster, c.Name, name)
 	}
-	job := &cluster.Job{
-		Cluster: c.Cluster, Name: name, Labels: c.Job.Labels, Steps: slices.Clone(c.Job.Steps),
-		Priority: c.Job.Priority,
-	}
+	job := c.NewJob(name)
 	job.SetDefaults()
 	return job, nil
 }

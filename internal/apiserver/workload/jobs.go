@@ -1,16 +1,24 @@
 package workload
 
 import (
+	"fmt"
+	"maps"
 	"net/http"
 	"reflect"
+	"slices"
+	"time"
 
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/internal/apiserver/draft"
+	"github.com/berthd/berth/internal/apiserver/respond"
 	"github.com/berthd/berth/internal/apiserver/route"
+	"github.com/berthd/berth/internal/apiserver/strictjson"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/reconciler"
+	"github.com/berthd/berth/internal/store"
 )
 
-// JobsAPI lists, reads, writes, cancels and restarts jobs.
+// JobsAPI lists, reads, writes and cancels jobs, puts them on hold, and runs them or their failed tasks again.
 type JobsAPI struct{ Common }
 
 func (a *JobsAPI) stopJob(w http.ResponseWriter, r *http.Request) error {
@@ -24,9 +32,152 @@ func (a *JobsAPI) stopJob(w http.ResponseWriter, r *http.Request) error {
 func (a *JobsAPI) restartJob(w http.ResponseWriter, r *http.Request) error {
 	return a.jobs().change(w, r, func(d *draft.Draft, job *cluster.Job) (bool, error) {
 		job.Cancelled = false
-		job.Generation = d.Snap.NextGeneration(job.Owner())
+		d.BeginRun(job)
 		return true, d.RequirePermissions(job.Cluster, d.CheckStepPermissions(job.Cluster, job.Steps, "steps"))
 	})
+}
+
+// holdJob returns the operation that sets or ends the hold of a job.
+func (a *JobsAPI) holdJob(hold bool) func(http.ResponseWriter, *http.Request) error {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		return a.jobs().change(w, r, func(d *draft.Draft, job *cluster.Job) (bool, error) {
+			if job.Hold == hold {
+				return false, nil
+			}
+			job.Hold = hold
+			kind, about := "job.released", "its tasks may begin"
+			if hold {
+				kind, about = "job.held", "no task of it begins; running tasks continue"
+			}
+			setJobEvent(d, job, kind, about)
+			return true, nil
+		})
+	}
+}
+
+func (a *JobsAPI) setPriority(w http.ResponseWriter, r *http.Request) error {
+	var ask api.PriorityRequest
+	if err := strictjson.ReadBody(w, r, &ask); err != nil {
+		return err
+	}
+	if p := ask.Priority; p < 1 || p > cluster.MaxPriority {
+		return respond.Invalid(cluster.Faults{{
+			Path: "priority", Message: fmt.Sprintf("is %d, want a number from 1 to %d", p, cluster.MaxPriority),
+		}})
+	}
+	return a.jobs().change(w, r, func(_ *draft.Draft, job *cluster.Job) (bool, error) {
+		write := job.Priority != ask.Priority
+		job.Priority = ask.Priority
+		return write, nil
+	})
+}
+
+// retryJob has failed tasks of a job tried again. It compares the failures with the request in the transaction of the
+// write, so that a task is not given more retries because a request is repeated.
+func (a *JobsAPI) retryJob(w http.ResponseWriter, r *http.Request) error {
+	var ask api.RetryRequest
+	if r.ContentLength != 0 {
+		if err := strictjson.ReadBody(w, r, &ask); err != nil {
+			return err
+		}
+	}
+	return a.jobs().change(w, r, func(d *draft.Draft, job *cluster.Job) (bool, error) {
+		if job.Cancelled {
+			return false, respond.Problemf(http.StatusConflict,
+				"job %s/%s was cancelled, so its tasks begin no more: run it again with `berth restart job/%s`",
+				job.Cluster, job.Name, job.Name)
+		}
+		failed, err := chooseFailed(job, failedTasks(d.Snap, job), ask.Tasks)
+		if err != nil {
+			return false, err
+		}
+		if err := d.RequirePermissions(job.Cluster,
+			d.CheckStepPermissions(job.Cluster, job.Steps, "steps")); err != nil {
+			return false, err
+		}
+		if err := addRetries(job, failed, len(ask.Tasks) == 0); err != nil {
+			return false, err
+		}
+		setJobEvent(d, job, "job.retried", respond.Plural(len(failed), "failed task")+" may try again")
+		return true, nil
+	})
+}
+
+// failedTasks returns the tasks of a job that failed and are not tried again.
+func failedTasks(snap *store.Snapshot, job *cluster.Job) []reconciler.FailedTask {
+	in := reconciler.JobInput{Owner: job.Owner(), Spec: job}
+	for row := range snap.Attempts(job.Owner()) {
+		if row.Number != 0 {
+			in.Tasks = append(in.Tasks, reconciler.Task{Attempt: row.Attempt})
+		}
+	}
+	return reconciler.FailedTasks(in)
+}
+
+// chooseFailed returns the failed tasks with the ids, or all of them without ids.
+func chooseFailed(job *cluster.Job, failed []reconciler.FailedTask, ids []cluster.TaskID) ([]reconciler.FailedTask,
+	error,
+) {
+	if len(failed) == 0 {
+		return nil, respond.Problemf(http.StatusConflict, "no task of job %s/%s has failed for good", job.Cluster,
+			job.Name)
+	}
+	if len(ids) == 0 {
+		return failed, nil
+	}
+	var chosen []reconciler.FailedTask
+	var faults cluster.Faults
+	for i, id := range ids {
+		at := slices.IndexFunc(failed, func(f reconciler.FailedTask) bool { return f.ID == id })
+		if at < 0 {
+			faults = append(faults, cluster.Fault{
+				Path:    fmt.Sprintf("tasks[%d]", i),
+				Message: fmt.Sprintf("%s is no task of job %s/%s that has failed for good", id, job.Cluster, job.Name),
+			})
+			continue
+		}
+		chosen = append(chosen, failed[at])
+	}
+	if len(faults) > 0 {
+		return nil, respond.Invalid(faults)
+	}
+	return chosen, nil
+}
+
+// addRetries lets the failures of the tasks count no more. It takes times of the leader's clock alone.
+func addRetries(job *cluster.Job, failed []reconciler.FailedTask, all bool) error {
+	var at time.Time
+	for _, f := range failed {
+		if f.Placed.After(at) {
+			at = f.Placed
+		}
+	}
+	if all {
+		job.Retried = cluster.JobRetries{All: at}
+		return nil
+	}
+	tasks := maps.Clone(job.Retried.Tasks)
+	if tasks == nil {
+		tasks = map[string]time.Time{}
+	}
+	for _, f := range failed {
+		tasks[cluster.RetriedTask(f.Step, f.Index)] = at
+	}
+	if len(tasks) > cluster.MaxRetriedTasks {
+		return respond.Problemf(http.StatusConflict,
+			"%d tasks of job %s/%s would have been tried again one by one, and %d are possible: retry all failed tasks",
+			len(tasks), job.Cluster, job.Name, cluster.MaxRetriedTasks)
+	}
+	job.Retried.Tasks = tasks
+	return nil
+}
+
+// setJobEvent sets the event of a request about a job.
+func setJobEvent(d *draft.Draft, job *cluster.Job, kind, message string) {
+	owner := job.Owner()
+	d.Instead[d.Prefix.Job(job.Cluster, job.Name)] = cluster.Event{
+		Type: kind, Cluster: job.Cluster, Owner: &owner, Message: message,
+	}
 }
 
 // Routes returns the operations of jobs.
@@ -68,6 +219,25 @@ func (a *JobsAPI) Routes() []route.Route {
 		{
 			Method: "POST", Path: one + "/restart", Name: "restartJob", Role: cluster.RoleSubmitter,
 			Summary: "Runs a job again, from its first step.", Writes: true, Reply: view, Serve: a.restartJob,
+		},
+		{
+			Method: "POST", Path: one + "/retry", Name: "retryJob", Role: cluster.RoleSubmitter,
+			Summary: "Has failed tasks of a job tried again; without ids all of them.", Writes: true,
+			Body: reflect.TypeFor[api.RetryRequest](), Optional: true, Reply: view, Serve: a.retryJob,
+		},
+		{
+			Method: "POST", Path: one + "/hold", Name: "holdJob", Role: cluster.RoleSubmitter,
+			Summary: "Lets no task of a job begin any more; running tasks continue.", Writes: true, Reply: view,
+			Serve: a.holdJob(true),
+		},
+		{
+			Method: "POST", Path: one + "/release", Name: "releaseJob", Role: cluster.RoleSubmitter,
+			Summary: "Ends the hold of a job.", Writes: true, Reply: view, Serve: a.holdJob(false),
+		},
+		{
+			Method: "POST", Path: one + "/priority", Name: "setJobPriority", Role: cluster.RoleSubmitter,
+			Summary: "Sets the priority of a job's tasks that are not placed yet.", Writes: true,
+			Body: reflect.TypeFor[api.PriorityRequest](), Reply: view, Serve: a.setPriority,
 		},
 	}
 }

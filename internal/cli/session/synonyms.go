@@ -16,7 +16,6 @@ func isReadingWord(word string) bool {
 func wordAdvice() map[string]string {
 	const (
 		edit   = "edit the manifest and run it again, or use 'berth edit service/web'"
-		hold   = "Berth has no hold: run the manifest when the job may start"
 		files  = "write files in the containers of the manifest: see 'berth fields service.template'"
 		output = "'berth logs' shows the output of a job"
 	)
@@ -32,18 +31,13 @@ func wordAdvice() map[string]string {
 		"create job":        begin("job"),
 		"cron create":       begin("cron"),
 		"expose":            "write ports in the manifest; 'berth ps -o wide' shows the addresses",
-		"hold":              hold,
 		"label":             edit,
 		"label node":        "the labels of a node are those of its agent: berth agent --label KEY=VALUE",
 		"output":            output,
-		"priority":          edit,
-		"release":           hold,
 		"sacctmgr":          "tokens say who may do what in which cluster: see 'berth token'",
 		"salloc":            "write a job ('berth init job'), then use 'berth exec'",
 		"sbcast":            "write files or artifacts in the containers of the manifest, or use 'berth cp'",
-		"scontrol hold":     hold,
-		"scontrol release":  hold,
-		"scontrol update": "of a job: edit the manifest and run it again; " +
+		"scontrol update": "of a job: 'berth priority', or edit the manifest and run it again; " +
 			"of a node: 'berth node drain', 'berth node uncordon'",
 		"set":     edit,
 		"sreport": "Berth keeps no accounts; 'berth top' shows the present use",
@@ -91,7 +85,7 @@ func flagAdvice() map[string]string {
 		"run --exclusive":                "reserve a node (berth reservation create), or request all of its CPUs",
 		"run --gpus":                     field("devices"),
 		"run --gres":                     field("devices"),
-		"run --hold":                     "run the manifest when the job may start",
+		"run --hold":                     "write hold: true in the manifest; 'berth release' ends it",
 		"run --image":                    "write a manifest: see 'berth init service'",
 		"run --mem":                      field("resources.memory"),
 		"run --partition":                field("placement.pool"),
@@ -128,6 +122,9 @@ func Synonyms() map[string]string {
 		"scale":          {"autoscale", "resize"},
 		"stop":           {"cancel", "kill", "qdel", "scancel"},
 		"restart":        {"reload", "requeue", "rerun", "rollout restart", "scontrol requeue"},
+		"hold":           {"pause", "scontrol hold"},
+		"release":        {"scontrol release", "unhold"},
+		"priority":       {"nice", "renice"},
 		"rollout undo":   {"revert", "rollback", "rollout cancel", "rollout abort", "rollout rollback"},
 		"rollout status": {"deployment"},
 		"rebalance":      {"balance", "defrag", "optimize"},

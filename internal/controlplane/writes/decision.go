@@ -1,6 +1,8 @@
 package writes
 
 import (
+	"fmt"
+
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/reconciler"
 	"github.com/berthd/berth/internal/store"
@@ -60,10 +62,8 @@ func (w *decisionWriter) writeDecision(d reconciler.Decision, units *[]store.Uni
 	if err := w.writeRollout(&d, units); err != nil {
 		return err
 	}
-	if d.Expire {
-		if err := w.expireJob(units); err != nil {
-			return err
-		}
+	if err := w.changeJob(d, units); err != nil {
+		return err
 	}
 	if d.Remove {
 		*units = append(*units, w.removalUnits()...)
@@ -73,22 +73,28 @@ func (w *decisionWriter) writeDecision(d reconciler.Decision, units *[]store.Uni
 	return nil
 }
 
-// expireJob deletes a job that was kept for long enough, as its user could.
-func (w *decisionWriter) expireJob(units *[]store.Unit) error {
+// changeJob deletes a job that was kept for long enough, or cancels one that missed its deadline, as its user could.
+func (w *decisionWriter) changeJob(d reconciler.Decision, units *[]store.Unit) error {
 	e, ok := w.Snap.Job(w.owner.Cluster, w.owner.Name)
-	if !ok {
+	if !ok || !d.Expire && !d.Cancel {
 		return nil
 	}
-	job := *e.Value
-	job.Deleted, job.Updated = true, w.Now.UTC()
+	job, owner := *e.Value, w.owner
+	event := cluster.Event{Cluster: owner.Cluster, Owner: &owner}
+	if d.Expire {
+		job.Deleted = true
+		event.Type, event.Reason = "job.expired", cluster.ReasonDeleted
+		event.Message = "it ended longer ago than it is kept"
+	} else {
+		job.Cancelled, job.CancelReason = true, cluster.ReasonDeadline
+		event.Type, event.Reason = "job.overdue", cluster.ReasonDeadline
+		event.Message = fmt.Sprintf("it did not end within its deadline of %s", job.Deadline)
+	}
+	job.Updated = w.Now.UTC()
 	var u store.Unit
 	key := w.Prefix.Job(job.Cluster, job.Name)
 	u.Compare(key, e.Modified)
-	owner := w.owner
-	u.Event(cluster.Event{
-		Type: "job.expired", Cluster: owner.Cluster, Owner: &owner, Reason: cluster.ReasonDeleted,
-		Message: "it ended longer ago than its cluster keeps jobs",
-	})
+	u.Event(event)
 	*units = append(*units, u)
 	return (*units)[len(*units)-1].Put(key, &job)
 }

@@ -10,7 +10,6 @@ package cron
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -249,10 +248,8 @@ func (e *evaluation) startJobs(due []time.Time) (waiting []time.Time) {
 
 func (e *evaluation) makeJob(at time.Time) {
 	c := e.spec
-	job := &cluster.Job{
-		Cluster: c.Cluster, Name: c.JobName(at), Labels: maps.Clone(c.Job.Labels), Steps: slices.Clone(c.Job.Steps),
-		Priority: c.Job.Priority, Cron: c.Name, At: at,
-	}
+	job := c.NewJob(c.JobName(at))
+	job.Cron, job.At = c.Name, at
 	if c.Missed == cluster.CronOnce {
 		e.reportSuperseded(at, job.Name)
 	}

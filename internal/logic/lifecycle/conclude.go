@@ -20,13 +20,16 @@ type Ending struct {
 	Loss *Loss
 	// FreeLosses is the number of earlier attempts of the task that were lost or rejected free of charge.
 	FreeLosses int
+	// Idempotent says that the task may run more than once.
+	Idempotent bool
 	Now        time.Time
 }
 
 // Conclude returns how the attempt ended, or ok false if it has not ended or has its outcome already. The agent's
 // report precedes a loss. Outcome.Free is set for an attempt that was lost or rejected before user code may have run,
-// for up to MaxDispatches attempts of a task. It is also set for every cancelled attempt, because its end was not its
-// own fault.
+// for up to MaxDispatches attempts of a task. An idempotent task also has those attempts free that were lost after
+// their start, or ended with their machine or without a known exit. Free is also set for every cancelled attempt,
+// because its end was not its own fault.
 func Conclude(e Ending) (out cluster.Outcome, ok bool) {
 	d, o := e.Attempt.Desired, ownObservation(e.Attempt)
 	if e.Attempt.Outcome != nil || d == nil && o == nil {
@@ -55,14 +58,25 @@ func Conclude(e Ending) (out cluster.Outcome, ok bool) {
 			out.Ended = o.Finished
 		}
 	}
-	switch out.State {
-	case cluster.StateLost, cluster.StateRejected:
-		out.Free = !out.Started && e.FreeLosses < cluster.MaxDispatches
-	case cluster.StateCancelled:
+	switch {
+	case out.State == cluster.StateCancelled:
 		out.Free = true
-	default:
+	case interrupted(&out):
+		out.Free = (!out.Started || e.Idempotent) && e.FreeLosses < cluster.MaxDispatches
 	}
 	return out, true
+}
+
+// interrupted reports whether the attempt ended through no fault of its program.
+func interrupted(o *cluster.Outcome) bool {
+	switch o.State {
+	case cluster.StateLost, cluster.StateRejected:
+		return true
+	case cluster.StateFailed: // the program was running, so this is free for idempotent tasks only
+		return o.Started && (o.Reason == cluster.ReasonBootChanged || o.Reason == cluster.ReasonUnknownExit)
+	default:
+		return false
+	}
 }
 
 // Started reports whether user code of the attempt may have run: a batch attempt passed its barrier, or a service's

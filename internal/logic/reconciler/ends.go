@@ -22,13 +22,13 @@ func (p endings) conclude(s *slot) {
 			loss = displacedBy(other)
 		}
 		out, ok := lifecycle.Conclude(lifecycle.Ending{
-			Attempt: t.Attempt, Loss: loss, FreeLosses: s.freeLosses(), Now: p.now,
+			Attempt: t.Attempt, Loss: loss, FreeLosses: s.freeLosses(), Idempotent: s.idempotent, Now: p.now,
 		})
 		if !ok {
 			continue
 		}
 		if loss != nil && loss.Reason == cluster.ReasonRecovery && p.owner.Kind == cluster.KindJob {
-			out.Started, out.Free = true, false // it may have run: assume so
+			out.Started, out.Free = true, out.Free && s.idempotent // it may have run: assume so
 		}
 		c := p.conclusion(t, out, p.maySurviveLoss(t, out))
 		if other != nil {

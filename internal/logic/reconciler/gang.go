@@ -8,14 +8,14 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// requestAsGang marks a step's requested tasks as one gang: all tasks that are neither live nor succeeded. Tasks that
-// wait for their next try belong to the gang, so all of them are placed together once the last one may be.
-func requestAsGang(template *cluster.Pending, job *cluster.Job, step *cluster.Step, tasks []*slot) {
+// requestAsGang marks a step's requested tasks as one gang. Tasks that wait for their next try belong to the gang, so
+// all of them are placed together once the last one may be.
+func requestAsGang(template *cluster.Pending, job *cluster.Job, step *cluster.Step, requested []*slot) {
 	if step.Gang == nil {
 		return
 	}
 	template.Gang = fmt.Sprintf("%s.%s.%d", job.Owner(), step.Name, job.Generation)
-	template.GangSize = len(unplaced(tasks))
+	template.GangSize = len(requested)
 }
 
 // unplaced returns those of a step's tasks that are to be placed.
@@ -44,7 +44,7 @@ func (p jobTasks) failOverdueGangs(in *JobInput, steps []jobStep) (failed bool) 
 		}
 		since := step.ready
 		for _, s := range waiting {
-			since = later(since, s.waitingSince(in.Spec.Lifespan), s.nextAttemptAt(jobBackoff()))
+			since = later(since, s.waitingSince(in.Spec.RunSubmitted()), s.nextAttemptAt(jobBackoff()))
 		}
 		if end := since.Add(time.Duration(step.Gang.Deadline)); end.After(p.now) {
 			p.decideAgainAt(end)
@@ -56,7 +56,7 @@ func (p jobTasks) failOverdueGangs(in *JobInput, steps []jobStep) (failed bool) 
 				step.Gang.Deadline))
 		step.tasks = slices.Clone(step.tasks)
 		step.tasks[slices.Index(step.tasks, first)] = &slot{
-			id: first.id, parts: first.parts,
+			id: first.id, parts: first.parts, retriedAt: first.retriedAt, forced: first.forced,
 			attempts: append(slices.Clone(first.attempts), &Task{Attempt: cluster.Attempt{Outcome: out}}),
 		}
 		failed = true
@@ -87,7 +87,7 @@ func (p jobTasks) failUnplaced(s *slot, step *cluster.Step, message string) *clu
 func (s *slot) gangFailure() *cluster.Outcome {
 	t := s.newest()
 	if t == nil || t.Outcome == nil || t.Outcome.State != cluster.StateFailed ||
-		t.Outcome.Reason != cluster.ReasonGang {
+		t.Outcome.Reason != cluster.ReasonGang || s.settled(t.Outcome) {
 		return nil
 	}
 	return t.Outcome

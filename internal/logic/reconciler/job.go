@@ -1,6 +1,7 @@
 package reconciler
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -68,12 +69,25 @@ func Job(in JobInput) Decision {
 		p.Message = current.Message
 	}
 	tasks.reportEnd(in.Spec, concluded, current)
+	tasks.cancelOverdue(in.Spec, current)
 	tasks.expireJob(&in, current)
 	return p.Decision
 }
 
 // jobTasks decides what a job's tasks have beyond those of a service: a time limit, tries, gangs and an end.
 type jobTasks struct{ *plan }
+
+// cancelOverdue requests that the job be cancelled once its deadline has passed.
+func (p jobTasks) cancelOverdue(spec *cluster.Job, current JobStatus) {
+	if spec.Deadline == 0 || spec.Cancelled || spec.Deleted || current.State.Ended() {
+		return
+	}
+	if end := spec.RunSubmitted().Add(time.Duration(spec.Deadline)); end.After(p.now) {
+		p.decideAgainAt(end)
+		return
+	}
+	p.Cancel = true
+}
 
 // expireJob requests the deletion of a job whose retention time has passed. A cron limits its own jobs by number.
 func (p jobTasks) expireJob(in *JobInput, current JobStatus) {
@@ -120,10 +134,19 @@ func cancelStop(spec *cluster.Job) (cluster.Stop, bool) {
 		}, true
 	case spec.Cancelled:
 		return cluster.Stop{
-			Class: cluster.StopMandatory, Reason: cluster.ReasonCancelled, Message: "the job was cancelled",
+			Class: cluster.StopMandatory, Reason: cmp.Or(spec.CancelReason, cluster.ReasonCancelled),
+			Message: cancelText(spec),
 		}, true
 	}
 	return cluster.Stop{}, false
+}
+
+// cancelText says who cancelled the job.
+func cancelText(spec *cluster.Job) string {
+	if spec.CancelReason == cluster.ReasonDeadline {
+		return fmt.Sprintf("the job did not end within its deadline of %s", spec.Deadline)
+	}
+	return "the job was cancelled"
 }
 
 // stopOverdue stops an attempt that its agent did not end within the time limit.
@@ -161,7 +184,7 @@ func (p jobTasks) requestTasks(in JobInput, steps, concluded []jobStep) {
 	n := 0
 	for i := range steps {
 		if steps[i].mayRequest() && concluded[i].mayRequest() {
-			n += len(unplaced(steps[i].tasks))
+			n += len(steps[i].requested())
 		}
 	}
 	if n > 0 { // a Pending is large: allocate once
@@ -173,14 +196,23 @@ func (p jobTasks) requestTasks(in JobInput, steps, concluded []jobStep) {
 			continue
 		}
 		template := in.template(step.Step)
-		template.Hold, template.Since = step.hold(), step.ready
-		requestAsGang(&template, in.Spec, step.Step, step.tasks)
-		for _, s := range step.tasks {
-			if !s.succeeded() {
-				p.requestAttempt(s, template, in.Spec.Lifespan, jobBackoff())
-			}
+		template.Since = step.ready
+		if template.Hold = step.hold(); in.Spec.Hold {
+			template.Hold = cluster.Hold{Reason: cluster.ReasonHold, Message: holdText(in.Spec)}
 		}
+		requested := step.requested()
+		requestAsGang(&template, in.Spec, step.Step, requested)
+		from := len(p.Pending)
+		for _, s := range requested {
+			p.requestAttempt(s, template, in.Spec.RunSubmitted(), jobBackoff())
+		}
+		step.holdBeyondParallelism(p.Pending[from:])
 	}
+}
+
+// holdText says why the tasks of a job on hold do not begin.
+func holdText(spec *cluster.Job) string {
+	return fmt.Sprintf("the job is on hold: berth release job/%s", spec.Name)
 }
 
 // template returns the request that all tasks of a step share.
@@ -192,9 +224,22 @@ func (in *JobInput) template(step *cluster.Step) cluster.Pending {
 	}
 }
 
-// exhausted reports whether the task has used all its tries without success, or failed permanently without a placement.
-func (s *slot) exhausted(retries int) bool {
-	return !s.succeeded() && (s.chargedFailures() > retries || s.gangFailure() != nil)
+// exhausted reports whether the task of the step failed and is not tried again: it has used all its tries without
+// success, its program exited with a final code, or it failed permanently without a placement.
+func (s *slot) exhausted(step *cluster.Step) bool {
+	return !s.succeeded() &&
+		(s.chargedFailures() > step.Retries || s.finalExit(step.ExitCodes) != nil || s.gangFailure() != nil)
+}
+
+// finalExit returns the outcome of the newest attempt if its program exited with a final code, else nil.
+func (s *slot) finalExit(codes *cluster.ExitCodes) *cluster.Outcome {
+	t := s.newest()
+	if t == nil || t.Outcome == nil || t.Outcome.State != cluster.StateFailed ||
+		t.Outcome.Reason != cluster.ReasonExit || t.Outcome.Exit == nil || t.Outcome.Exit.Signal != 0 ||
+		s.settled(t.Outcome) || !codes.IsFinal(t.Outcome.Exit.Code) {
+		return nil
+	}
+	return t.Outcome
 }
 
 // reportEnd emits the event of the job's end in the decision that writes its last outcome.
@@ -237,7 +282,7 @@ func (p jobTasks) withOutcome(s *slot) *slot {
 	if !slices.ContainsFunc(s.attempts, func(t *Task) bool { return p.outcomes[t] != nil }) {
 		return s
 	}
-	next := &slot{id: s.id, parts: s.parts}
+	next := &slot{id: s.id, parts: s.parts, retriedAt: s.retriedAt, forced: s.forced}
 	for _, t := range s.attempts {
 		if out := p.outcomes[t]; out != nil {
 			c := *t

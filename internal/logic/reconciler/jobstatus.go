@@ -46,6 +46,29 @@ func StatusOfJob(in JobInput) JobStatus {
 	return jobStatusOf(in.Spec, steps)
 }
 
+// FailedTask is a task of a job that failed and is not tried again.
+type FailedTask struct {
+	ID    cluster.TaskID
+	Step  string
+	Index int
+	// Placed is when the leader placed its last attempt; when it gave up, if there was no place.
+	Placed time.Time
+}
+
+// FailedTasks returns the tasks of the job's present run that failed and are not tried again, by step and index. It
+// reads Spec and Tasks of the input.
+func FailedTasks(in JobInput) (failed []FailedTask) {
+	steps, _ := stepsOf(in.Spec, slots(in.Tasks))
+	for i := range steps {
+		for _, s := range steps[i].tasks {
+			if !s.live() && s.exhausted(steps[i].Step) {
+				failed = append(failed, FailedTask{s.id, s.parts.Step, s.parts.Index, placedAt(s.newest().Outcome)})
+			}
+		}
+	}
+	return failed
+}
+
 // jobStatusOf returns the state of a job with these resolved steps.
 func jobStatusOf(spec *cluster.Job, steps []jobStep) JobStatus {
 	st := JobStatus{Steps: make([]StepStatus, len(steps))}
@@ -66,6 +89,9 @@ func jobStatusOf(spec *cluster.Job, steps []jobStep) JobStatus {
 	}
 	st.Message = st.message(spec, failed)
 	if failed == nil && (st.State == cluster.JobRunning || st.State == cluster.JobPending) && !spec.Cancelled {
+		if spec.Hold {
+			st.Message += "; " + holdText(spec)
+		}
 		st.Message += firstObstacle(steps)
 	}
 	return st
@@ -90,9 +116,9 @@ func (s *jobStep) status(spec *cluster.Job) StepStatus {
 			st.Running++
 		case t.succeeded():
 			st.Succeeded++
-		case t.exhausted(s.Retries):
+		case t.exhausted(s.Step):
 			st.Failed++
-		case over:
+		case over && (!t.forced || s.state.Ended()):
 			st.Cancelled++
 		default:
 			st.Pending++
@@ -165,9 +191,9 @@ func (s *JobStatus) message(spec *cluster.Job, failed *jobStep) string {
 		}
 		return text
 	case spec.Cancelled && s.Running > 0:
-		return fmt.Sprintf("the job was cancelled; waiting for %s to end", countedTasks(s.Running))
+		return fmt.Sprintf("%s; waiting for %s to end", cancelText(spec), countedTasks(s.Running))
 	case spec.Cancelled:
-		return "the job was cancelled"
+		return cancelText(spec)
 	}
 	return fmt.Sprintf("%d/%d succeeded", s.Succeeded, s.Total)
 }

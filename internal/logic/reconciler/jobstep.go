@@ -2,6 +2,7 @@ package reconciler
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
@@ -14,6 +15,8 @@ type jobStep struct {
 	state cluster.StepState
 	// failed is the first task that failed and has no retries left, or nil.
 	failed *slot
+	// retrying says that a task begins again although the step has failed: the user had it tried again by itself.
+	retrying bool
 	// blocker names a needed step: the first one that has not ended (waiting), or the one that did not succeed
 	// (skipped).
 	blocker string
@@ -41,6 +44,8 @@ func stepsOf(spec *cluster.Job, all []*slot) (steps []jobStep, strays []*slot) {
 				s = newSlot(id)
 			}
 			delete(byID, id)
+			s.retriedAt, s.idempotent = spec.Retried.Of(step.Name, k), step.Idempotent
+			_, s.forced = spec.Retried.Tasks[cluster.RetriedTask(step.Name, k)]
 			steps[i].tasks[k] = s
 		}
 	}
@@ -84,7 +89,7 @@ func (r *stepResolver) resolve(i int) {
 	r.done[i] = true // also ends a circle, which Validate refuses
 	s := &r.steps[i]
 	live, begun, succeeded := 0, false, 0
-	s.failed = nil
+	s.failed, s.retrying = nil, false
 	for _, t := range s.tasks {
 		begun = begun || len(t.attempts) > 0
 		switch {
@@ -92,8 +97,12 @@ func (r *stepResolver) resolve(i int) {
 			live++
 		case t.succeeded():
 			succeeded++
-		case s.failed == nil && t.exhausted(s.Retries):
-			s.failed = t
+		case t.exhausted(s.Step):
+			if s.failed == nil {
+				s.failed = t
+			}
+		case t.forced:
+			s.retrying = true
 		}
 	}
 	needs := r.resolveNeeds(s)
@@ -102,7 +111,7 @@ func (r *stepResolver) resolve(i int) {
 		s.state = cluster.StepSucceeded
 	case live > 0:
 		s.state = cluster.StepRunning
-	case s.failed != nil:
+	case s.failed != nil && (!s.retrying || r.spec.Cancelled || r.spec.Deleted):
 		s.state = cluster.StepFailed
 	case r.spec.Cancelled || r.spec.Deleted:
 		s.state = cluster.StepCancelled
@@ -160,12 +169,23 @@ func (s *jobStep) endedAt() time.Time {
 
 // mayBegin reports whether tasks of the step may begin, as far as the step and its needs decide that.
 func (s *jobStep) mayBegin() bool {
-	return s.failed == nil && (s.state == cluster.StepPending || s.state == cluster.StepRunning) && s.blocker == ""
+	return (s.failed == nil || s.retrying) && (s.state == cluster.StepPending || s.state == cluster.StepRunning) &&
+		s.blocker == ""
 }
 
 // mayRequest reports whether the step's tasks are requested: it may begin, or waits for others.
 func (s *jobStep) mayRequest() bool {
 	return s.mayBegin() || s.failed == nil && s.state == cluster.StepWaiting
+}
+
+// requested returns the tasks of the step that are to be placed. Of a step that has failed, these are the tasks that
+// the user had tried again by themselves.
+func (s *jobStep) requested() []*slot {
+	waiting := unplaced(s.tasks)
+	if s.failed == nil {
+		return waiting
+	}
+	return slices.DeleteFunc(waiting, func(t *slot) bool { return !t.forced || t.exhausted(s.Step) })
 }
 
 // hold returns why the tasks may not be placed yet, or the zero value.
@@ -174,6 +194,27 @@ func (s *jobStep) hold() cluster.Hold {
 		return cluster.Hold{}
 	}
 	return cluster.Hold{Reason: cluster.ReasonNeeds, Message: s.waitText()}
+}
+
+// holdBeyondParallelism sets a hold on those requests of the step's tasks for which other tasks have to end first.
+func (s *jobStep) holdBeyondParallelism(requests []cluster.Pending) {
+	if s.Parallelism == 0 {
+		return
+	}
+	free := s.Parallelism
+	for _, t := range s.tasks {
+		if t.live() {
+			free--
+		}
+	}
+	for i := range requests {
+		if free--; free < 0 && requests[i].Hold == (cluster.Hold{}) {
+			requests[i].Hold = cluster.Hold{
+				Reason:  cluster.ReasonParallelism,
+				Message: fmt.Sprintf("as many tasks of its step run as may at a time (parallelism: %d)", s.Parallelism),
+			}
+		}
+	}
 }
 
 // waitText says what a waiting or skipped step waits for, or misses.
@@ -191,6 +232,9 @@ func (s *jobStep) waitText() string {
 func (s *jobStep) failureText() string {
 	if out := s.failed.gangFailure(); out != nil {
 		return out.Message
+	}
+	if out := s.failed.finalExit(s.ExitCodes); out != nil {
+		return fmt.Sprintf("%s: %s, which is not tried again (exit_codes)", s.failed.id, out.Message)
 	}
 	if trouble := s.failed.trouble(); trouble != "" {
 		return trouble + "; no retries left"

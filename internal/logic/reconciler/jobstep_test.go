@@ -18,6 +18,7 @@ func drawSteps(t *rapid.T, template cluster.Step) []cluster.Step {
 	for i := range rapid.IntRange(1, 5).Draw(t, "steps") {
 		s := template
 		s.Name, s.Count = string(rune('a'+i)), rapid.IntRange(1, 2).Draw(t, "count")
+		s.Parallelism = rapid.IntRange(0, 2).Draw(t, "parallelism")
 		for k := range steps {
 			if rapid.IntRange(0, 2).Draw(t, "needs") == 0 {
 				s.Needs = append(s.Needs, steps[k].Name)
@@ -77,6 +78,9 @@ func (w *world) checkNeeds(d reconciler.Decision) error {
 	if w.job == nil || len(d.Pending) == 0 {
 		return nil
 	}
+	if err := w.checkParallelism(d); err != nil {
+		return err
+	}
 	states := map[string]cluster.StepState{}
 	for _, s := range reconciler.StatusOfJob(reconciler.JobInput{Spec: w.job, Tasks: w.tasks()}).Steps {
 		states[s.Name] = s.State
@@ -91,6 +95,28 @@ func (w *world) checkNeeds(d reconciler.Decision) error {
 		})
 		if held := p.Hold.Reason == cluster.ReasonNeeds; held == met {
 			return fmt.Errorf("%s is held: %t, and its needs are met: %t (%v)", p.Task, held, met, states)
+		}
+	}
+	return nil
+}
+
+// checkParallelism returns an error if more tasks of a step run, or may be placed, than the step allows at a time.
+func (w *world) checkParallelism(d reconciler.Decision) error {
+	tasks := map[string]int{}
+	for _, r := range w.records {
+		if parts, _ := r.id.Parts(); r.Outcome == nil && (r.Desired != nil || r.Observed != nil) {
+			tasks[parts.Step]++
+		}
+	}
+	for i := range d.Pending {
+		if parts, _ := d.Pending[i].Task.Parts(); d.Pending[i].Hold == (cluster.Hold{}) {
+			tasks[parts.Step]++
+		}
+	}
+	for i := range w.job.Steps {
+		if s := &w.job.Steps[i]; s.Parallelism > 0 && tasks[s.Name] > s.Parallelism {
+			return fmt.Errorf("%d tasks of step %s run or may begin, and %d may at a time", tasks[s.Name], s.Name,
+				s.Parallelism)
 		}
 	}
 	return nil

@@ -34,8 +34,9 @@ func newPlan(owner cluster.OwnerRef, definitions Definitions, now time.Time) *pl
 }
 
 // requestAttempt requests the next attempt of a slot, unless an attempt is live or the back-off delay runs. The
-// template holds the values that all tasks of a service or a step share.
-func (p *plan) requestAttempt(s *slot, template cluster.Pending, life cluster.Lifespan, delay backoff) {
+// template holds the values that all tasks of a service or a step share. The owner requested the task at the given
+// time.
+func (p *plan) requestAttempt(s *slot, template cluster.Pending, requested time.Time, delay backoff) {
 	if s.live() {
 		return
 	}
@@ -53,7 +54,7 @@ func (p *plan) requestAttempt(s *slot, template cluster.Pending, life cluster.Li
 		return
 	}
 	if next, ok := p.nextAttempt(s, template); ok {
-		next.Since = later(next.Since, s.waitingSince(life))
+		next.Since = later(next.Since, s.waitingSince(requested))
 		p.Pending = append(p.Pending, next)
 	}
 }

@@ -137,6 +137,8 @@ type Decision struct {
 	Revert *Revert
 	// Expire requests the deletion of a job whose retention time has passed. It compares the spec's revision.
 	Expire bool
+	// Cancel requests that a job be cancelled because its deadline has passed. It compares the spec's revision.
+	Cancel bool
 	// Remove requests the deletion of the owner's spec: the owner is deleted and none of its tasks is left.
 	Remove bool
 	// Events report facts about the owner as a whole, such as the end of a job. They hold once all Conclusions are
@@ -154,7 +156,7 @@ type Decision struct {
 func (d *Decision) Empty() bool {
 	return len(d.Pending) == 0 && len(d.Moves) == 0 && len(d.Stops) == 0 && len(d.Adoptions) == 0 &&
 		len(d.Conclusions) == 0 && len(d.Cleanups) == 0 &&
-		len(d.Trims) == 0 && d.Rollout == nil && d.Revert == nil && !d.Expire && !d.Remove
+		len(d.Trims) == 0 && d.Rollout == nil && d.Revert == nil && !d.Expire && !d.Cancel && !d.Remove
 }
 
 // decideAgainAt requests another decision at t, unless an earlier one is requested.

@@ -23,9 +23,10 @@ import (
 //
 //	definition web@1 [port] [volume] [root] [sick]   a definition; a fixed port pins it; sick tasks never get healthy
 //	service web count=N gen=N def=R [stopped] [deleted] [disconnect=wait] [daemon], and the settings of func policy
-//	job work gen=N [cancelled] [deleted]
+//	job work gen=N [cancelled] [deleted] [hold] [deadline=D]
 //	step a count=N def=R [retries=N] [limit=D] [disconnect=keep] [gang=D] [needs=b,c] [requires=all-resolved]
-//	                                    a gang waits since now
+//	     [parallelism=N] [idempotent] [final=N] [intermittent=N]    a gang waits since now
+//	retry [TASK…]                       the user has the failed tasks tried again, or all of them
 //	unspec                              the owner's record is deleted
 //	nodes n1 n2 …                       the nodes of the domain
 //	task web.1.0 a1 on n1 def=R STATE [HEALTH]   an attempt in this state;
@@ -40,7 +41,7 @@ import (
 //	recovery [incarnation=N] [stop]     the store went back; with stop the operator has unknown attempts stopped
 //	crash web.1.0 [reason=R]            the newest attempt ends badly
 //	history                             prints the versions of the rollout's record
-//	fails work.1.a.0 a1                 that attempt will end badly
+//	fails work.1.a.0 a1 [code=N]        that attempt will end badly, with exit code 1 or N
 //	permits                             from now on agents request permits for voluntary stops
 //	on n1 n2 …                          of a daemon: the nodes that it belongs on;
 //	                                    alone n1: only daemons are left on that drained node
@@ -182,6 +183,8 @@ func (s *stage) do(words []string) {
 		s.crash(s.newestOf(words[1]), cluster.ReasonOOM)
 	case "permits":
 		s.agentsRequestPermits = true
+	case "retry":
+		s.retry(words[1:])
 	case "unspec":
 		s.service, s.job = nil, nil
 	case "nodes":
@@ -211,6 +214,7 @@ func (s *stage) do(words []string) {
 		s.crash(r, cmp.Or(cluster.ReasonCode(a["reason"]), cluster.ReasonRestartLimit))
 	case "fails":
 		before, id, n := s.fails, cluster.TaskID("default."+words[1]), attemptNumber(words[2])
+		s.exitCodes[id] = a.number("code")
 		s.fails = func(t cluster.TaskID, k int) bool { return before(t, k) || t == id && k == n }
 	case "wait":
 		d, err := time.ParseDuration(words[1])
@@ -380,7 +384,11 @@ func (s *stage) spec(words []string, a args) {
 		if s.job != nil {
 			steps = s.job.Steps
 		}
-		s.job = &cluster.Job{Name: words[1], Steps: steps, Cancelled: a.has("cancelled"), Lifespan: life}
+		deadline, _ := time.ParseDuration(a["deadline"])
+		s.job = &cluster.Job{
+			Name: words[1], Steps: steps, Cancelled: a.has("cancelled"), Hold: a.has("hold"),
+			Deadline: cluster.Duration(deadline), Submitted: s.now, Lifespan: life,
+		}
 		s.job.SetDefaults()
 		s.owner = s.job.Owner()
 	case "step":
@@ -388,17 +396,48 @@ func (s *stage) spec(words []string, a args) {
 		s.job.Steps = append(s.job.Steps, cluster.Step{
 			Name: words[1], Definition: ref, Count: a.number("count"), Retries: a.number("retries"),
 			TimeLimit: cluster.Duration(limit), OnDisconnect: cluster.OnDisconnect(a["disconnect"]),
+			Parallelism: a.number("parallelism"), Idempotent: a.has("idempotent"),
 		})
+		if codes := (cluster.ExitCodes{}); a.has("final") || a.has("intermittent") {
+			if a.has("final") {
+				codes.Final = []int{a.number("final")}
+			} else {
+				codes.Intermittent = []int{a.number("intermittent")}
+			}
+			s.job.Steps[len(s.job.Steps)-1].ExitCodes = &codes
+		}
 		if needs := a["needs"]; needs != "" {
 			step := &s.job.Steps[len(s.job.Steps)-1]
 			step.Needs, step.Requires = strings.Split(needs, ","), cluster.Requirement(a["requires"])
 		}
 		if a.has("gang") {
 			deadline, _ := time.ParseDuration(a["gang"])
-			s.job.Steps[len(s.job.Steps)-1].Gang, s.job.Updated = &cluster.Gang{Deadline: cluster.Duration(deadline)},
-				s.now
+			s.job.Steps[len(s.job.Steps)-1].Gang = &cluster.Gang{Deadline: cluster.Duration(deadline)}
+			s.job.Submitted = s.now
 		}
 		s.job.SetDefaults()
+	}
+}
+
+// retry has failed tasks tried again, as the API server does: those with the ids, or all of them.
+func (s *stage) retry(ids []string) {
+	s.Helper()
+	var at time.Time
+	tasks := map[string]time.Time{}
+	for _, f := range reconciler.FailedTasks(reconciler.JobInput{Spec: s.job, Tasks: s.tasks()}) {
+		if len(ids) > 0 && !slices.Contains(ids, shortID(f.ID)) {
+			continue
+		}
+		if f.Placed.After(at) {
+			at = f.Placed
+		}
+		tasks[cluster.RetriedTask(f.Step, f.Index)] = at
+	}
+	if len(tasks) == 0 {
+		s.Fatalf("no task of %v failed", ids)
+	}
+	if s.job.Retried = (cluster.JobRetries{Tasks: tasks}); len(ids) == 0 {
+		s.job.Retried = cluster.JobRetries{All: at}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/lifecycle"
@@ -79,7 +80,7 @@ func Service(in ServiceInput) Decision {
 		if to := leave.onlyNode(s); to != "" && template.OnlyNode == "" {
 			template.OnlyNode = to
 		}
-		p.requestAttempt(s, template, in.Spec.Lifespan, p.policy.backoff)
+		p.requestAttempt(s, template, requestedAt(in.Spec.Lifespan), p.policy.backoff)
 		leave.move(s, template)
 	}
 	// 4. A deleted service without tasks is removed.
@@ -269,4 +270,12 @@ func (p *plan) remove(deleted bool, all []*slot) {
 		}
 	}
 	p.Remove = deleted
+}
+
+// requestedAt returns when the user wrote the service.
+func requestedAt(life cluster.Lifespan) time.Time {
+	if life.Updated.IsZero() {
+		return life.Created
+	}
+	return life.Updated
 }

@@ -80,6 +80,13 @@ type slot struct {
 	id       cluster.TaskID
 	parts    cluster.TaskParts
 	attempts []*Task
+	// retriedAt, unless zero, says that failures of attempts that were placed by then do not count: the user had the
+	// job's task tried again.
+	retriedAt time.Time
+	// forced says that the user had this task tried again by itself, so it begins although its step has failed.
+	forced bool
+	// idempotent says that a job's task may run more than once.
+	idempotent bool
 	// assignedNode is the node of a daemon's task that has no attempts yet.
 	assignedNode string
 	// version is the definition of a task of an earlier generation that has no attempts yet.
@@ -148,26 +155,39 @@ func (s *slot) nextNumber() int {
 	return 1
 }
 
-// freeLosses counts the lost or rejected attempts that do not use a retry.
+// freeLosses counts the attempts that were lost, rejected or interrupted and do not use a retry.
 func (s *slot) freeLosses() int {
+	return s.countOutcomes(func(o *cluster.Outcome) bool { return o.Free && o.State != cluster.StateCancelled })
+}
+
+// chargedFailures counts the attempts that ended badly and use a retry of a job.
+func (s *slot) chargedFailures() int {
+	return s.countOutcomes(func(o *cluster.Outcome) bool { return !o.Free && o.State != cluster.StateSucceeded })
+}
+
+// countOutcomes counts the outcomes that the user's request of further attempts did not settle.
+func (s *slot) countOutcomes(counts func(*cluster.Outcome) bool) int {
 	n := 0
 	for _, t := range s.attempts {
-		if o := t.Outcome; o != nil && o.Free && o.State != cluster.StateCancelled {
+		if t.Outcome != nil && !s.settled(t.Outcome) && counts(t.Outcome) {
 			n++
 		}
 	}
 	return n
 }
 
-// chargedFailures counts the attempts that ended badly and use a retry of a job.
-func (s *slot) chargedFailures() int {
-	n := 0
-	for _, t := range s.attempts {
-		if o := t.Outcome; o != nil && !o.Free && o.State != cluster.StateSucceeded {
-			n++
-		}
+// settled reports whether the attempt is from before the user had the task tried again. Times of nodes do not count: a
+// clock that is behind would leave later failures uncounted.
+func (s *slot) settled(o *cluster.Outcome) bool {
+	return !s.retriedAt.IsZero() && !placedAt(o).After(s.retriedAt)
+}
+
+// placedAt returns when the leader placed an attempt that has ended, or gave it up if there was no place.
+func placedAt(o *cluster.Outcome) time.Time {
+	if o.Placed.IsZero() {
+		return o.Ended
 	}
-	return n
+	return o.Placed
 }
 
 func (s *slot) succeeded() bool {
@@ -219,7 +239,7 @@ func (s *slot) nodesWithRecords() []string {
 // failure. Lost attempts, cancelled attempts and those that ran for SteadyTime are not failures.
 func (s *slot) nextAttemptAt(delay backoff) time.Time {
 	t := s.newest()
-	if t == nil || t.Outcome == nil || !isFailure(t.Outcome) {
+	if t == nil || t.Outcome == nil || !isFailure(t.Outcome) || s.settled(t.Outcome) {
 		return time.Time{}
 	}
 	row := 0
@@ -228,7 +248,7 @@ func (s *slot) nextAttemptAt(delay backoff) time.Time {
 		if o == nil || o.State == cluster.StateLost {
 			continue
 		}
-		if !isFailure(o) {
+		if !isFailure(o) || s.settled(o) {
 			break
 		}
 		row++
@@ -247,8 +267,8 @@ func isFailure(o *cluster.Outcome) bool {
 
 // waitingSince returns the time since which the task waits. A task whose last attempt moved keeps the time at which it
 // was to leave its node. Otherwise attempts that have yet to leave would rank before it and be stopped for the same
-// place.
-func (s *slot) waitingSince(life cluster.Lifespan) time.Time {
+// place. A task without attempts waits since its owner requested it.
+func (s *slot) waitingSince(requested time.Time) time.Time {
 	if t := s.newest(); t != nil && t.Outcome != nil {
 		began := t.Outcome.Ended
 		switch {
@@ -260,10 +280,7 @@ func (s *slot) waitingSince(life cluster.Lifespan) time.Time {
 		}
 		return began
 	}
-	if life.Updated.IsZero() {
-		return life.Created
-	}
-	return life.Updated
+	return requested
 }
 
 // unreachable reports whether the attempt's node cannot be asked anything now.

@@ -1,13 +1,14 @@
 package reconciler_test
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	diff "github.com/google/go-cmp/cmp"
 
 	"github.com/berthd/berth/internal/clause"
 	"github.com/berthd/berth/internal/cluster"
@@ -28,6 +29,8 @@ type world struct {
 	sick map[cluster.Ref]bool
 	// fails reports whether an attempt of a job's task ends badly.
 	fails func(cluster.TaskID, int) bool
+	// exitCodes are the exit codes of failing tasks other than 1.
+	exitCodes map[cluster.TaskID]int
 	// goesOn, unless nil, reports whether a job's task runs for another step.
 	goesOn     func() bool
 	absent     map[string]watcher.Absence
@@ -72,8 +75,9 @@ type record struct {
 func newWorld() *world {
 	return &world{
 		definitions: map[cluster.Ref]*cluster.TaskDefinition{}, sick: map[cluster.Ref]bool{},
-		fails:  func(cluster.TaskID, int) bool { return false },
-		drains: map[string]*cluster.Drain{}, unreported: map[string]bool{},
+		fails:     func(cluster.TaskID, int) bool { return false },
+		exitCodes: map[cluster.TaskID]int{},
+		drains:    map[string]*cluster.Drain{}, unreported: map[string]bool{},
 		absent: map[string]watcher.Absence{}, alone: map[string]bool{}, pressured: map[string]*cluster.Pressure{},
 		leaves: map[string]*reconciler.Leave{}, cordoned: map[string]bool{}, nodes: []string{"n1", "n2", "n3"},
 		now: time.Unix(0, 0).UTC(),
@@ -285,6 +289,9 @@ func (w *world) commit(d reconciler.Decision) {
 		}
 		w.records = slices.DeleteFunc(w.records, func(x *record) bool { return x == r })
 	}
+	if d.Cancel {
+		w.job.Cancelled, w.job.CancelReason = true, cluster.ReasonDeadline
+	}
 	if d.Remove {
 		if len(w.records) > 0 {
 			panic("the owner is removed before its tasks")
@@ -368,7 +375,7 @@ func (w *world) step(r *record) {
 		stop = nil
 	}
 	w.advance(r, stop)
-	if reachable && !cmp.Equal(r.Observed, r.real) {
+	if reachable && !diff.Equal(r.Observed, r.real) {
 		w.report(r)
 	}
 }
@@ -423,7 +430,10 @@ func (w *world) advance(r *record, stop *cluster.Stop) {
 		o.State, o.Health, o.Started = cluster.StateRunning, cluster.HealthUnknown, w.now
 	case batch && w.goesOn != nil && w.goesOn():
 	case batch && w.fails(r.id, r.attempt):
-		o.State, o.Reason, o.Finished, o.Message = cluster.StateFailed, cluster.ReasonExit, w.now, "exit code 1"
+		code := cmp.Or(w.exitCodes[r.id], 1)
+		o.State, o.Reason, o.Finished = cluster.StateFailed, cluster.ReasonExit, w.now
+		o.Message = fmt.Sprintf("exit code %d", code)
+		o.Containers = []cluster.ContainerStatus{{Name: "main", Exit: &cluster.Exit{Code: code, At: w.now}}}
 	case batch:
 		o.State, o.Reason, o.Finished = cluster.StateSucceeded, cluster.ReasonExit, w.now
 	case w.sick[r.Desired.Definition]:
@@ -561,6 +571,9 @@ func describe(d reconciler.Decision) string {
 	}
 	if d.Remove {
 		b.WriteString("  remove\n")
+	}
+	if d.Cancel {
+		b.WriteString("  cancel\n")
 	}
 	if w := d.Rollout; w != nil {
 		fmt.Fprintf(&b, "  rollout of generation %d: %s, %d healthy at most%s\n", w.Record.Generation, w.Record.State,

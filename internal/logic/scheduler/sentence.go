@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -34,7 +35,7 @@ func phrase(r cluster.Refusal) string {
 	case cluster.ReasonNoNodes:
 		return "no node has joined yet"
 	case cluster.ReasonHold:
-		return "on hold: its priority is 0"
+		return cmp.Or(r.Detail, "on hold: its priority is 0")
 	case cluster.ReasonNodeNotReady:
 		return "not ready (" + r.Detail + ")"
 	case cluster.ReasonNoExecutor:
@@ -53,7 +54,7 @@ func phrase(r cluster.Refusal) string {
 			return "cannot isolate programs (isolation: required); see `berth node status NODE`"
 		}
 		return r.Detail + " not met"
-	case cluster.ReasonSecret, cluster.ReasonNeeds:
+	case cluster.ReasonSecret, cluster.ReasonNeeds, cluster.ReasonParallelism:
 		return r.Detail
 	case cluster.ReasonPool:
 		if r.Detail == "" {

@@ -1,0 +1,131 @@
+package apiserver
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/cluster"
+)
+
+// jobWithFailures returns a world with the job sum, whose tasks 0 and 1 of 3 failed. It has no retries.
+func jobWithFailures(t *testing.T) *world {
+	w := newWorld(t)
+	w.want(201, "PUT", "/v1/definitions/adder/1", definition("adder", 1))
+	w.want(201, "PUT", "/v1/clusters/default/jobs/sum", job("sum", "adder@1", 3))
+	owner := cluster.OwnerRef{Kind: cluster.KindJob, Cluster: "default", Name: "sum"}
+	for i := range 2 {
+		id := cluster.JobTask("default", "sum", 1, "work", i)
+		w.put(map[string]any{fmt.Sprintf("attempt/%s/1", id): cluster.Outcome{
+			Task: id, Attempt: 1, Node: "n1", Owner: owner, Definition: cluster.Ref{Name: "adder", Version: 1},
+			State: cluster.StateFailed, Reason: cluster.ReasonExit, Started: true,
+			Placed: noon, Ended: noon.Add(1), Exit: &cluster.Exit{Code: 1},
+		}})
+	}
+	return w
+}
+
+// TestRetriesOfJobs has failed tasks tried again, one and then all, and refuses what has not failed.
+func TestRetriesOfJobs(t *testing.T) {
+	w := jobWithFailures(t)
+	const path = "/v1/clusters/default/jobs/sum"
+	status := func() (st api.JobStatus) { return read[api.JobView](t, w.want(200, "GET", path, nil)).Status }
+	if st := status(); st.State != cluster.JobFailed || st.Failed != 2 || st.Cancelled != 1 {
+		t.Fatalf("before: %+v", st)
+	}
+	got := w.want(422, "POST", path+"/retry",
+		api.RetryRequest{Tasks: []cluster.TaskID{"default.sum.1.work.2", "default.sum.1.work.0", "x"}})
+	for _, want := range []string{"tasks[0]: default.sum.1.work.2 is no task of job default/sum that has failed for good", "tasks[2]: x"} {
+		if !strings.Contains(got.faults(), want) {
+			t.Errorf("no %q in %s", want, got.faults())
+		}
+	}
+	w.want(200, "POST", path+"/retry", api.RetryRequest{Tasks: []cluster.TaskID{"default.sum.1.work.0"}})
+	if st := status(); st.State != cluster.JobRunning || st.Failed != 1 || st.Pending != 1 || st.Cancelled != 1 {
+		t.Errorf("after the retry of one: %+v", st)
+	}
+	w.want(422, "POST", path+"/retry", api.RetryRequest{Tasks: []cluster.TaskID{"default.sum.1.work.0"}})
+	w.want(200, "POST", path+"/retry", nil)
+	if st := status(); st.State != cluster.JobRunning || st.Failed != 0 || st.Pending != 3 {
+		t.Errorf("after the retry of all: %+v", st)
+	}
+	got = w.want(409, "POST", path+"/retry", nil)
+	if want := "no task of job default/sum has failed for good"; !strings.Contains(string(got.body), want) {
+		t.Errorf("no %q in %s", want, got.body)
+	}
+	// A new run begins without retries, and a cancelled one begins nothing.
+	if v := read[api.JobView](t, w.want(200, "POST", path+"/restart", nil)); !v.Retried.All.IsZero() ||
+		v.Retried.Tasks != nil {
+		t.Errorf("after the restart: %+v", v.Retried)
+	}
+	w.want(200, "POST", path+"/stop", nil)
+	got = w.want(409, "POST", path+"/retry", nil)
+	if want := "berth restart job/sum"; !strings.Contains(string(got.body), want) {
+		t.Errorf("no %q in %s", want, got.body)
+	}
+}
+
+// TestRetriesOfManyTasks has more single tasks of a job tried again than its record may name.
+func TestRetriesOfManyTasks(t *testing.T) {
+	w := jobWithFailures(t)
+	const path = "/v1/clusters/default/jobs/sum"
+	v := read[api.JobView](t, w.want(200, "GET", path, nil))
+	j := v.Job
+	j.Retried.Tasks = map[string]time.Time{}
+	for i := range cluster.MaxRetriedTasks {
+		j.Retried.Tasks[cluster.RetriedTask("gone", i)] = noon
+	}
+	w.put(map[string]any{"job/default/sum": &j})
+	got := w.want(409, "POST", path+"/retry", api.RetryRequest{Tasks: []cluster.TaskID{"default.sum.1.work.0"}})
+	if want := "retry all failed tasks"; !strings.Contains(string(got.body), want) {
+		t.Errorf("no %q in %s", want, got.body)
+	}
+	w.want(200, "POST", path+"/retry", nil)
+}
+
+// TestHoldsAndPrioritiesOfJobs changes both without a new run, and keeps the job's place among those that wait.
+func TestHoldsAndPrioritiesOfJobs(t *testing.T) {
+	w := newWorld(t)
+	w.want(201, "PUT", "/v1/definitions/adder/1", definition("adder", 1))
+	const path = "/v1/clusters/default/jobs/sum"
+	before := read[api.JobView](t, w.want(201, "PUT", path, job("sum", "adder@1", 3)))
+	for _, step := range []struct {
+		action   string
+		body     any
+		hold     bool
+		priority int
+		written  bool
+	}{
+		{"hold", nil, true, 500, true},
+		{"hold", nil, true, 500, false},
+		{"priority", api.PriorityRequest{Priority: 700}, true, 700, true},
+		{"priority", api.PriorityRequest{Priority: 700}, true, 700, false},
+		{"release", nil, false, 700, true},
+	} {
+		v := read[api.JobView](t, w.want(200, "POST", path+"/"+step.action, step.body))
+		if v.Hold != step.hold || v.Priority != step.priority || v.Generation != 1 ||
+			!v.Submitted.Equal(before.Submitted) || v.Submitted.IsZero() ||
+			v.Revision > before.Revision != step.written {
+			t.Errorf("%s: %+v at revision %d after %d", step.action, v.Job, v.Revision, before.Revision)
+		}
+		held := strings.Contains(v.Status.Message, "the job is on hold: berth release job/sum")
+		if held != step.hold {
+			t.Errorf("%s: message %q", step.action, v.Status.Message)
+		}
+		before.Revision = v.Revision
+	}
+	for _, p := range []int{0, -1, 1001} {
+		w.want(422, "POST", path+"/priority", api.PriorityRequest{Priority: p})
+	}
+	var kinds []string
+	for _, e := range read[api.Page[api.EventView]](t, w.want(200, "GET", "/v1/events?job=sum", nil)).Items {
+		kinds = append(kinds, e.Type)
+	}
+	slices.Sort(kinds)
+	if want := []string{"job.created", "job.held", "job.released", "job.updated"}; !slices.Equal(kinds, want) {
+		t.Errorf("events %v, want %v", kinds, want)
+	}
+}
