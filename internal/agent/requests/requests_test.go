@@ -1,15 +1,18 @@
 package requests_test
 
 import (
+	"errors"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/berthd/berth/internal/agent/requests"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/testkit"
 )
 
 const page = `# HELP http_requests_total Requests.
@@ -63,7 +66,16 @@ func TestCount(t *testing.T) {
 		"a page without end":    {meter: cluster.RequestCounter{Path: "/long"}, fails: "longer than"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := r.Count(t.Context(), host, port, test.meter)
+			var got float64
+			var err error
+			testkit.Eventually(t, time.Minute, func() error { // a slow machine may not answer within the timeout
+				got, err = r.Count(t.Context(), host, port, test.meter)
+				if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
+					t.Logf("%v; trying again", err)
+					return err
+				}
+				return nil
+			})
 			switch {
 			case test.fails != "" && (err == nil || !strings.Contains(err.Error(), test.fails)):
 				t.Errorf("got %v %v, want an error with %q", got, err, test.fails)

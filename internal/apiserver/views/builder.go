@@ -71,12 +71,22 @@ func (b *Builder) withReason(message string, o cluster.OwnerRef, pending int) st
 	tasks := b.Pending(o)
 	for i := range tasks {
 		why, ok := b.waitingReason(tasks[i].Task)
-		if !ok || why.Sentence == "" || tasks[i].Hold.Reason == cluster.ReasonNeeds { // the status of its step says it
+		if !ok || why.Sentence == "" || isInStatus(tasks[i].Hold.Reason) {
 			continue
 		}
 		return joinTexts(message, why.Sentence, "; ")
 	}
 	return message
+}
+
+// isInStatus reports whether the status of a job or of its step says already that tasks wait for the reason.
+func isInStatus(hold cluster.ReasonCode) bool {
+	switch hold {
+	case cluster.ReasonNeeds, cluster.ReasonHold, cluster.ReasonParallelism:
+		return true
+	default:
+		return false
+	}
 }
 
 // joinTexts joins two texts with a separator; an empty text is left out with the separator.
