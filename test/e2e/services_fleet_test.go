@@ -37,8 +37,7 @@ type serviceFleet struct {
 	program  string // the image of the containers
 	random   *rand.Rand
 	machines int
-	// delay is the shutdown delay of the services, and how long their programs serve after TERM: long enough for
-	// clients on a busy machine to learn that an address is left.
+	// delay is the shutdown delay of the services, in which clients learn that an address is left.
 	delay cluster.Duration
 }
 
@@ -61,7 +60,7 @@ func newServiceFleet(t *testing.T, executor string, servers, agents int, agentFl
 	hosts := w.spare(servers + agents)
 	w.Fleet = harness.NewFleet(t)
 	w.Fleet.Executor, w.AgentFlags = executor, agentFlags
-	w.delay = scaled(time.Duration(cluster.DefaultShutdownDelay))
+	w.delay = min(scaled(time.Duration(cluster.DefaultShutdownDelay)), maxDelay)
 	w.program = harness.Program(t, w.Dir, "./test/load/task")
 	w.Start(hosts[:servers]...)
 	for _, h := range hosts[servers:] {
@@ -102,6 +101,9 @@ type served struct {
 	more    func(*api.TaskDefinition, *api.Service)
 }
 
+// maxDelay bounds the shutdown delay on a busy machine: each stop takes as long.
+const maxDelay = cluster.Duration(3 * time.Second)
+
 // scaled returns a deadline of a definition for a machine as busy as this one is now.
 func scaled(d time.Duration) cluster.Duration {
 	return cluster.Duration(testkit.Scaled(d).Round(100 * time.Millisecond))
@@ -111,7 +113,7 @@ func scaled(d time.Duration) cluster.Duration {
 func (w *serviceFleet) put(v served) {
 	w.t.Helper()
 	env := map[string]string{
-		"VERSION": fmt.Sprint(v.version), "DRAIN": w.delay.String(), "RECORD": w.recorder.Address(),
+		"VERSION": fmt.Sprint(v.version), "DRAIN": "1s", "RECORD": w.recorder.Address(),
 		"GOMAXPROCS": "1",
 	}
 	maps.Copy(env, v.env)
