@@ -38,7 +38,9 @@ func TestRetriesOfJobs(t *testing.T) {
 	}
 	got := w.want(422, "POST", path+"/retry",
 		api.RetryRequest{Tasks: []cluster.TaskID{"default.sum.1.work.2", "default.sum.1.work.0", "x"}})
-	for _, want := range []string{"tasks[0]: default.sum.1.work.2 is no task of job default/sum that has failed for good", "tasks[2]: x"} {
+	for _, want := range []string{
+		"tasks[0]: default.sum.1.work.2 is no task of job default/sum that has failed for good", "tasks[2]: x",
+	} {
 		if !strings.Contains(got.faults(), want) {
 			t.Errorf("no %q in %s", want, got.faults())
 		}

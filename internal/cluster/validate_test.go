@@ -310,6 +310,18 @@ func TestWorkloadFaults(t *testing.T) {
 			`steps[1].needs[0]: "b" is the step itself`, `steps[1].needs[2]: "a" is there twice`,
 			`steps[1].needs[3]: there is no step "z" in the job`,
 		}},
+		{"exit codes and limits", parse[cluster.Job](t, `{"name": "w", "deadline": "1ms", "keep": "1s", "steps": [
+			{"name": "a", "definition": "w", "retries": 1, "exit_codes": {"intermittent": [75], "final": [1]}},
+			{"name": "b", "definition": "w", "exit_codes": {"final": [0, 2, 2, 256]}},
+			{"name": "c", "definition": "w", "retries": 1, "exit_codes": {}, "parallelism": -1},
+			{"name": "d", "definition": "w", "count": 2, "gang": {}, "parallelism": 1}]}`), []string{
+			"deadline: is 1ms, want a duration from 1s", "keep: is 1s, want 1m at least",
+			"steps[0].exit_codes: has both lists", "steps[1].exit_codes: has no effect without retries",
+			"steps[1].exit_codes.final[0]: is 0, want a number from 1 to 255",
+			"steps[1].exit_codes.final[2]: 2 is there twice", "steps[1].exit_codes.final[3]: is 256",
+			"steps[2].parallelism: is -1", "steps[2].exit_codes: is empty",
+			"steps[3].parallelism: has no effect in a gang",
+		}},
 		{"needs in a circle", parse[cluster.Job](t, `{"name": "w", "steps": [
 			{"name": "a", "definition": "w", "needs": ["c"]}, {"name": "b", "definition": "w", "needs": ["a"]},
 			{"name": "c", "definition": "w", "needs": ["b"]}, {"name": "d", "definition": "w", "needs": ["a"]}]}`), []string{

@@ -202,6 +202,14 @@ func (r *JobRetries) Of(step string, index int) time.Time {
 // RetriedTask returns the key of a task in JobRetries.Tasks.
 func RetriedTask(step string, index int) string { return step + "." + strconv.Itoa(index) }
 
+// Plain returns a copy of the job without the fields that only servers write.
+func (j *Job) Plain() *Job {
+	plain := *j
+	plain.Lifespan, plain.Cron, plain.At = Lifespan{}, "", time.Time{}
+	plain.Submitted, plain.CancelReason, plain.Retried = time.Time{}, "", JobRetries{}
+	return &plain
+}
+
 // RunSubmitted returns when the present run of the job was requested.
 func (j *Job) RunSubmitted() time.Time {
 	switch {

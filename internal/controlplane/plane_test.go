@@ -219,6 +219,33 @@ func TestEndedJobExpires(t *testing.T) {
 	})
 }
 
+// A job that does not end within its deadline is cancelled, also by a new leader.
+func TestOverdueJobIsCancelled(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.definition(1, 500)
+		began := time.Now().UTC()
+		w.put(p.Job("c", "batch"), &cluster.Job{
+			Cluster: "c", Name: "batch", Priority: 500, Deadline: cluster.Duration(time.Hour), Submitted: began,
+			Lifespan: cluster.Lifespan{Generation: 1, Created: began, Updated: began},
+			Steps:    []cluster.Step{{Name: "work", Definition: cluster.Ref{Name: "d", Version: 1}, Count: 1}},
+		})
+		cancelled := func(s *store.Snapshot) bool {
+			e, ok := s.Job("c", "batch")
+			return ok && e.Value.Cancelled && e.Value.CancelReason == cluster.ReasonDeadline
+		}
+		w.until(time.Minute, "the job is known", func(s *store.Snapshot) bool {
+			_, exists := s.Job("c", "batch")
+			return exists
+		})
+		w.server.stop()
+		w.start()
+		w.until(2*time.Hour, "the job is cancelled", cancelled)
+		if after := time.Since(began); after < 59*time.Minute || after > 61*time.Minute {
+			t.Errorf("the job was cancelled %v after its submission, want 1h", after)
+		}
+	})
+}
+
 func TestWaitingTasksHaveAReason(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.definition(1, 500)

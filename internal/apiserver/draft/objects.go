@@ -233,7 +233,7 @@ func (d *Draft) SetJob(job *cluster.Job, pre Precondition) (api.Change, error) {
 			d.BeginRun(job)
 		}
 		change.Revision = old.Modified
-		change.Action, change.Fields = Compare(plainJob(prev), plainJob(job))
+		change.Action, change.Fields = Compare(prev.Plain(), job.Plain())
 		change.Fields = append(change.Fields, inline...)
 	}
 	var names []string
@@ -382,12 +382,6 @@ func (d *Draft) NextVersion(svc *cluster.Service) {
 func plainService(s *cluster.Service) *cluster.Service {
 	plain := *s
 	plain.Lifespan, plain.Rollout = cluster.Lifespan{}, cluster.RolloutWish{}
-	return &plain
-}
-
-func plainJob(j *cluster.Job) *cluster.Job {
-	plain := *j
-	plain.Lifespan, plain.Submitted, plain.Retried = cluster.Lifespan{}, time.Time{}, cluster.JobRetries{}
 	return &plain
 }
 

@@ -72,8 +72,8 @@ func (a *JobsAPI) setPriority(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// retryJob has failed tasks of a job tried again. It compares the failures with the request in the transaction of the
-// write, so that a task is not given more retries because a request is repeated.
+// retryJob has failed tasks of a job tried again. It refuses tasks that have not failed, so a request that is repeated
+// while they are tried again gives them no further retries.
 func (a *JobsAPI) retryJob(w http.ResponseWriter, r *http.Request) error {
 	var ask api.RetryRequest
 	if r.ContentLength != 0 {

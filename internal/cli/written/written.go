@@ -53,10 +53,9 @@ func WithTemplates(object any, find Definitions) (any, []cluster.Ref) {
 		plain.Lifespan, plain.Rollout = cluster.Lifespan{}, cluster.RolloutWish{}
 		return &plain, replaced
 	case *cluster.Job:
-		plain := *o
+		plain := o.Plain()
 		plain.Steps = steps(o.Inline, o.Steps)
-		plain.Lifespan = cluster.Lifespan{}
-		return &plain, replaced
+		return plain, replaced
 	case *cluster.Cron:
 		plain := *o
 		plain.Job.Steps = steps(o.Inline, o.Job.Steps)

@@ -29,20 +29,21 @@ func unplaced(tasks []*slot) (waiting []*slot) {
 }
 
 // failOverdueGangs fails a step whose gang waited for its places longer than its deadline: the gang's first task fails
-// permanently. The wait began when the last task of the gang began to wait, and not before the needed steps ended. That
-// time comes from records, so it survives a change of leader. The steps hold the outcomes of this decision, and get the
-// new ones. failOverdueGangs reports whether there are any.
+// permanently. The wait began when the last task of the gang began to wait, and not before the needed steps ended or
+// the job was last written, such as by the end of its hold. These times come from records, so they survive a change of
+// leader. The steps hold the outcomes of this decision, and get the new ones. failOverdueGangs reports whether there
+// are any.
 func (p jobTasks) failOverdueGangs(in *JobInput, steps []jobStep) (failed bool) {
 	for i := range steps {
 		step := &steps[i]
-		if step.Gang == nil || step.Gang.Deadline == 0 || !step.mayBegin() {
+		if step.Gang == nil || step.Gang.Deadline == 0 || !step.mayBegin() || in.Spec.Hold {
 			continue
 		}
 		waiting := unplaced(step.tasks)
 		if len(waiting) == 0 {
 			continue
 		}
-		since := step.ready
+		since := later(step.ready, in.Spec.Updated)
 		for _, s := range waiting {
 			since = later(since, s.waitingSince(in.Spec.RunSubmitted()), s.nextAttemptAt(jobBackoff()))
 		}

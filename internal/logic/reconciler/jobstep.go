@@ -211,7 +211,7 @@ func (s *jobStep) holdBeyondParallelism(requests []cluster.Pending) {
 		if free--; free < 0 && requests[i].Hold == (cluster.Hold{}) {
 			requests[i].Hold = cluster.Hold{
 				Reason:  cluster.ReasonParallelism,
-				Message: fmt.Sprintf("as many tasks of its step run as may at a time (parallelism: %d)", s.Parallelism),
+				Message: fmt.Sprintf("at most %s of its step run at a time (parallelism)", countedTasks(s.Parallelism)),
 			}
 		}
 	}

@@ -26,6 +26,7 @@ import (
 //	job work gen=N [cancelled] [deleted] [hold] [deadline=D]
 //	step a count=N def=R [retries=N] [limit=D] [disconnect=keep] [gang=D] [needs=b,c] [requires=all-resolved]
 //	     [parallelism=N] [idempotent] [final=N] [intermittent=N]    a gang waits since now
+//	release                             the user ends the hold of the job
 //	retry [TASK…]                       the user has the failed tasks tried again, or all of them
 //	unspec                              the owner's record is deleted
 //	nodes n1 n2 …                       the nodes of the domain
@@ -183,6 +184,8 @@ func (s *stage) do(words []string) {
 		s.crash(s.newestOf(words[1]), cluster.ReasonOOM)
 	case "permits":
 		s.agentsRequestPermits = true
+	case "release":
+		s.job.Hold, s.job.Updated = false, s.now
 	case "retry":
 		s.retry(words[1:])
 	case "unspec":
