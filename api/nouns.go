@@ -120,6 +120,8 @@ type (
 	DeviceUse = cluster.DeviceUse
 	// Distinct limits the tasks of an owner's newest version that share a value of an attribute.
 	Distinct = cluster.Distinct
+	// Priority is the priority of a service's or a job's tasks: a number from 1 to MaxPriority, or a name in JSON.
+	Priority = cluster.Priority
 	// ExitCodes says which exit codes of a step's programs are worth a retry.
 	ExitCodes = cluster.ExitCodes
 	// JobRetries says which failures of a job's tasks no longer count, because the user had the tasks tried again.

@@ -351,7 +351,7 @@ type ScaleRequest struct {
 
 // PriorityRequest sets the priority of a job's tasks that are not placed yet.
 type PriorityRequest struct {
-	Priority int `json:"priority"`
+	Priority Priority `json:"priority"`
 }
 
 // RetryRequest has failed tasks of a job tried again. Their failures so far no longer count: they have all the retries

@@ -155,7 +155,7 @@ func (c *Client) ReleaseJob(ctx context.Context, in, name string, cond Condition
 }
 
 // SetJobPriority sets the priority of a job's tasks that are not placed yet, 1 to api.MaxPriority.
-func (c *Client) SetJobPriority(ctx context.Context, in, name string, priority int, cond Condition) error {
+func (c *Client) SetJobPriority(ctx context.Context, in, name string, priority api.Priority, cond Condition) error {
 	return c.act(ctx, http.MethodPost, api.PriorityRequest{Priority: priority}, cond, "clusters", in, "jobs", name,
 		"priority")
 }

@@ -98,7 +98,7 @@ func TestHoldsAndPrioritiesOfJobs(t *testing.T) {
 		action   string
 		body     any
 		hold     bool
-		priority int
+		priority api.Priority
 		written  bool
 	}{
 		{"hold", nil, true, 500, true},
@@ -119,7 +119,7 @@ func TestHoldsAndPrioritiesOfJobs(t *testing.T) {
 		}
 		before.Revision = v.Revision
 	}
-	for _, p := range []int{0, -1, 1001} {
+	for _, p := range []api.Priority{0, -1, 1001} {
 		w.want(422, "POST", path+"/priority", api.PriorityRequest{Priority: p})
 	}
 	var kinds []string

@@ -35,9 +35,10 @@ type Cron struct {
 
 // CronJob is the template of a cron's jobs.
 type CronJob struct {
-	Labels   Labels `json:"labels,omitempty"`
-	Steps    []Step `json:"steps"`
-	Priority int    `json:"priority,omitempty" zero:"refused"` // 1 to MaxPriority, default DefaultPriority
+	Labels Labels `json:"labels,omitempty"`
+	Steps  []Step `json:"steps"`
+	// Priority precedes the tasks of lower ones. Default DefaultPriority.
+	Priority Priority `json:"priority,omitempty"`
 	// Deadline, unless 0, cancels a job that long after it was made.
 	Deadline Duration `json:"deadline,omitempty"`
 }

@@ -31,16 +31,10 @@ const DefaultCluster = "default"
 // DefaultDomain is the domain of nodes and clusters that name none.
 const DefaultDomain = "default"
 
-// DefaultPriority of a service's or a job's tasks. Priorities run from 1 to MaxPriority.
-const (
-	DefaultPriority = 500
-	MaxPriority     = 1000
-)
-
-// ZeroPriority returns the fault of an explicit priority of 0. Only readers of text can distinguish it from an omitted
-// priority: they refuse 0 in fields with the tag zero:"refused".
-func ZeroPriority() string {
-	return fmt.Sprintf("is 0, want a number from 1 to %d; without the field it is %d", MaxPriority, DefaultPriority)
+// ZeroCount returns the fault of an explicit count of 0. Only readers of text can distinguish it from an omitted count:
+// they refuse 0 in fields with the tag zero:"refused".
+func ZeroCount() string {
+	return fmt.Sprintf("is 0, want a number from 1 to %d; without the field it is 1", MaxCount)
 }
 
 // Cluster is a named collection of services and jobs in one domain. Writer: the user.
@@ -132,9 +126,10 @@ type Service struct {
 	Mode ServiceMode `json:"mode,omitempty"`
 	// Count is the number of tasks to run; with Scaling, the initial number (default its Min). Stopped keeps the number
 	// but runs no task.
-	Count    int  `json:"count"`
-	Stopped  bool `json:"stopped,omitempty"`
-	Priority int  `json:"priority,omitempty" zero:"refused"` // 1 to MaxPriority, default DefaultPriority
+	Count   int  `json:"count"`
+	Stopped bool `json:"stopped,omitempty"`
+	// Priority precedes the tasks of lower ones. Default DefaultPriority.
+	Priority Priority `json:"priority,omitempty"`
 	// Placement says where tasks may and should run.
 	Placement Placement `json:"placement,omitzero"`
 	// OnDisconnect decides about tasks of a silent node (P6.3). Default keep.
@@ -155,11 +150,12 @@ type Service struct {
 
 // Job runs its steps' tasks to success, once. Writer: the user, Lifespan by the API server.
 type Job struct {
-	Cluster  string `json:"cluster,omitempty"`
-	Name     string `json:"name"`
-	Labels   Labels `json:"labels,omitempty"`
-	Steps    []Step `json:"steps"`
-	Priority int    `json:"priority,omitempty" zero:"refused"` // 1 to MaxPriority, default DefaultPriority
+	Cluster string `json:"cluster,omitempty"`
+	Name    string `json:"name"`
+	Labels  Labels `json:"labels,omitempty"`
+	Steps   []Step `json:"steps"`
+	// Priority precedes the tasks of lower ones. Default DefaultPriority.
+	Priority Priority `json:"priority,omitempty"`
 	// Hold says that no task begins any more. Running tasks continue.
 	Hold bool `json:"hold,omitempty"`
 	// Deadline, unless 0, cancels the job that long after Submitted.

@@ -21,7 +21,7 @@ func (w *world) putEndlessJob(name string, priority, count, version int, is ...f
 		change(&step)
 	}
 	w.put(p.Job("c", name), &cluster.Job{
-		Cluster: "c", Name: name, Priority: priority,
+		Cluster: "c", Name: name, Priority: cluster.Priority(priority),
 		Lifespan: cluster.Lifespan{Generation: 1, Created: time.Now(), Updated: time.Now()},
 		Steps:    []cluster.Step{step},
 	})

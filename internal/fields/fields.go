@@ -156,6 +156,8 @@ func (d *Document) typeWords(n *node) string {
 		return "CPU time"
 	case "Portion":
 		return "number or percentage"
+	case "Priority":
+		return "number or name"
 	case "Ref":
 		return "reference, as name@version"
 	}

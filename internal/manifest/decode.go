@@ -333,7 +333,7 @@ func (d *decoder) object(path string, n *node, to reflect.Value) bool {
 		d.value(at, f.value, field)
 		if f.value.shape == shapeInt && fields[i].refusesZero && field.IsZero() &&
 			strings.Trim(f.value.text, "+-0") == "" {
-			d.fault(f.value.at, at, "%s", cluster.ZeroPriority())
+			d.fault(f.value.at, at, "%s", cluster.ZeroCount())
 			d.holes[at] = field
 		}
 	}

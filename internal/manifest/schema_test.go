@@ -145,6 +145,8 @@ func TestSchemaAgreesWithReader(t *testing.T) {
 		},
 		{"step of no tasks", "kind: Job\nname: j\nsteps: [{name: a, definition: web@1, count: 0}]\n", false},
 		{"lowest priority", service + "priority: 1\n", true},
+		{"priority by name", service + "priority: very-high\n", true},
+		{"priority of an unknown name", service + "priority: urgent\n", false},
 		{"number for text", "kind: Cluster\nname: prod\nlabels: {a: 1}\n", false},
 		{"bad duration", definition + "grace: 10\n", false},
 		{"bad size", definition + "disk: big\n", false},

@@ -99,7 +99,7 @@ func FillFromOwner(snap *store.Snapshot, d *cluster.Desired) bool {
 	}
 	if e, ok := snap.Service(parts.Cluster, parts.Owner); ok && parts.Step == "" {
 		d.Owner, d.Definition, d.Count = e.Value.Owner(), e.Value.Definition, e.Value.Count
-		d.Priority, d.OnDisconnect = e.Value.Priority, e.Value.OnDisconnect
+		d.Priority, d.OnDisconnect = int(e.Value.Priority), e.Value.OnDisconnect
 		return true
 	}
 	e, ok := snap.Job(parts.Cluster, parts.Owner)
@@ -111,7 +111,7 @@ func FillFromOwner(snap *store.Snapshot, d *cluster.Desired) bool {
 		return false
 	}
 	d.Owner, d.Definition, d.Count = e.Value.Owner(), step.Definition, step.Count
-	d.Priority, d.TimeLimit, d.OnDisconnect = e.Value.Priority, step.TimeLimit, step.OnDisconnect
+	d.Priority, d.TimeLimit, d.OnDisconnect = int(e.Value.Priority), step.TimeLimit, step.OnDisconnect
 	return true
 }
 

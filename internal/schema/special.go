@@ -3,6 +3,7 @@ package schema
 import (
 	"encoding/json"
 	"reflect"
+	"strings"
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
@@ -53,6 +54,15 @@ func (g *Generator) special(t reflect.Type) *Node {
 			Description: `a number of tasks, or a share of them such as "25%"`,
 			Type:        Types{"integer", "string"}, Pattern: `^[0-9]+%?$`, Minimum: new(int),
 		}
+	case *cluster.Priority:
+		n := &Node{
+			Description: "a priority: a number, or a name such as \"high\"; written as a number",
+			Type:        Types{"integer"}, Minimum: new(1), Maximum: new(cluster.MaxPriority),
+		}
+		if !g.Stored {
+			n.Type, n.Pattern = Types{"integer", "string"}, `^(`+strings.Join(cluster.PriorityNames(), "|")+`)$`
+		}
+		return n
 	case *cluster.Ref:
 		return &Node{
 			Description: `a task definition as "name@version", or "name" for the newest version`,

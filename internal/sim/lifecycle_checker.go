@@ -40,6 +40,9 @@ func (v *lifecycleChecker) applyPlan(key string, c *store.Change) {
 			}
 			a.planned = true
 			v.touched[a] = true
+			if old == nil {
+				v.checkParallelism(a)
+			}
 		}
 		v.plans[key] = now
 	}
@@ -77,19 +80,46 @@ func (v *lifecycleChecker) checkPlacement(a *attemptHistory) {
 	}
 }
 
-// checkNeeds checks that the tasks of needed steps have succeeded when a task of a job is placed. The job's record is
-// that of the task's run: the record of a later run says nothing about it.
-func (v *lifecycleChecker) checkNeeds(a *attemptHistory) {
-	parts, ok := a.task.Parts()
-	if !ok || parts.Step == "" || v.overwritten || v.restored {
-		return
+// stepOf returns the job of a task and its step, or nil. The job's record is that of the task's run: the record of a
+// later run says nothing about it.
+func (v *lifecycleChecker) stepOf(parts cluster.TaskParts) (*cluster.Job, *cluster.Step) {
+	if parts.Step == "" || v.overwritten || v.restored {
+		return nil, nil
 	}
 	key := strings.TrimPrefix(prefix.Job(parts.Cluster, parts.Owner), string(prefix))
 	j, err := store.Decode[cluster.Job](v.records[key].Value)
 	if err != nil || j.Generation != parts.Generation {
+		return nil, nil
+	}
+	return j, j.Step(parts.Step)
+}
+
+// checkParallelism checks that no more tasks of a step are placed and have not ended than may run at a time.
+func (v *lifecycleChecker) checkParallelism(a *attemptHistory) {
+	parts, _ := a.task.Parts()
+	_, step := v.stepOf(parts)
+	if step == nil || step.Parallelism == 0 {
 		return
 	}
-	step := j.Step(parts.Step)
+	running := 0
+	for i := range step.Count {
+		id := cluster.JobTask(parts.Cluster, parts.Owner, parts.Generation, step.Name, i)
+		for other := range v.tasks[id] { // order-free: they are counted
+			if other.outcome == nil && (other.planned || other.desired != nil) {
+				running++
+			}
+		}
+	}
+	if running > step.Parallelism {
+		v.breach("parallelism", "%s/%d was placed as number %d of at most %d tasks of its step", a.task, a.number,
+			running, step.Parallelism)
+	}
+}
+
+// checkNeeds checks that the tasks of needed steps have succeeded when a task of a job is placed.
+func (v *lifecycleChecker) checkNeeds(a *attemptHistory) {
+	parts, _ := a.task.Parts()
+	j, step := v.stepOf(parts)
 	if step == nil || step.Requires == cluster.RequireResolved {
 		return
 	}

@@ -275,11 +275,13 @@ func (u *user) changeCron(ctx context.Context, name string, suspended bool) {
 	}, func(c cluster.Cron) { u.crons[name] = c })
 }
 
-// submitGraph submits a job of three steps: the second needs the first, and the third runs however the second ends.
+// submitGraph submits a job of three steps: the second needs the first, and the third runs however the second ends. Two
+// tasks of the first run at a time.
 func (u *user) submitGraph(ctx context.Context, name string, count int) {
 	u.changeJob(ctx, name, func(j *cluster.Job) {
 		work, gather := j.Steps[0], j.Steps[0]
 		work.Count, gather.Count, j.Cancelled = count, 2, false
+		work.Parallelism = 2
 		work.Definition = cluster.Ref{Name: "work", Version: 1}
 		gather.Definition = cluster.Ref{Name: "work", Version: 2}
 		gather.Name, gather.Needs, gather.Requires = "gather", []string{"work"}, cluster.RequireCompleted

@@ -82,7 +82,7 @@ func (w *serviceFleet) job(name string, priority, count int, cpu cluster.MilliCP
 		w.t.Fatal(err)
 	}
 	if _, err := w.client.PutJob(w.t.Context(), api.Job{
-		Cluster: cluster.DefaultCluster, Name: name, Priority: priority,
+		Cluster: cluster.DefaultCluster, Name: name, Priority: cluster.Priority(priority),
 		Steps: []cluster.Step{{Name: "a", Definition: cluster.Ref{Name: name, Version: 1}, Count: count}},
 	}, client.Condition{}); err != nil {
 		w.t.Fatal(err)

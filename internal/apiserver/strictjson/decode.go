@@ -143,7 +143,7 @@ func (f *fitting) fit(t *tree, s *Shape, at *location) {
 		f.number(t, at, func(text string) error {
 			n, err := strconv.ParseInt(text, 10, s.typ.Bits())
 			if err == nil && n == 0 && s.nonzero {
-				f.fault(at, "%s", cluster.ZeroPriority())
+				f.fault(at, "%s", cluster.ZeroCount())
 			}
 			return err
 		})

@@ -62,7 +62,7 @@ func (a *JobsAPI) setPriority(w http.ResponseWriter, r *http.Request) error {
 	}
 	if p := ask.Priority; p < 1 || p > cluster.MaxPriority {
 		return respond.Invalid(cluster.Faults{{
-			Path: "priority", Message: fmt.Sprintf("is %d, want a number from 1 to %d", p, cluster.MaxPriority),
+			Path: "priority", Message: fmt.Sprintf("is %d, want %s", p, cluster.PriorityWords()),
 		}})
 	}
 	return a.jobs().change(w, r, func(_ *draft.Draft, job *cluster.Job) (bool, error) {

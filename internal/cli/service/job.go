@@ -46,23 +46,24 @@ func NewReleaseCommand(sess *session.Session) *cobra.Command {
 func NewPriorityCommand(sess *session.Session) *cobra.Command {
 	return &cobra.Command{
 		Use: "priority JOB PRIORITY", Short: "Set the priority of a job",
-		Long: fmt.Sprintf("Set the priority of a job, from 1 to %d; without one a job has %d. Of tasks that wait,\n"+
-			"those of the larger priority are placed first. Tasks that are placed keep their priority.",
+		Long: fmt.Sprintf("Set the priority of a job, from 1 to %d, or by a name: lowest (50), very-low (200), low\n"+
+			"(350), medium (%d), high (650), very-high (800) or highest (950). Of tasks that wait, those of\n"+
+			"the larger priority are placed first. Tasks that are placed keep their priority.",
 			cluster.MaxPriority, cluster.DefaultPriority),
 		Args:              session.Arguments(2, 2, "a job and a priority, such as job/train 700"),
 		ValidArgsFunction: sess.CompleteNames(wording.KindJob),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			priority, err := strconv.Atoi(args[1])
-			if err != nil || priority < 1 || priority > cluster.MaxPriority {
-				return &session.UsageError{Command: cmd.CommandPath(), Message: fmt.Sprintf(
-					"%q is not a priority: want a number from 1 to %d", args[1], cluster.MaxPriority)}
+			priority, ok := cluster.ParsePriority(args[1])
+			if !ok {
+				message := fmt.Sprintf("%q is no priority: want %s", args[1], cluster.PriorityWords())
+				return &session.UsageError{Command: cmd.CommandPath(), Message: message}
 			}
 			change := changeCommand{
 				Session: sess, kinds: []string{wording.KindJob},
 				do: func(ctx context.Context, c *client.Client, n session.Name) error {
 					return c.SetJobPriority(ctx, n.Cluster, n.Name, priority, client.Condition{})
 				},
-				doneText: "%s has the priority " + strconv.Itoa(priority),
+				doneText: "%s has the priority " + strconv.Itoa(int(priority)),
 			}
 			return change.run(cmd, args[:1])
 		},

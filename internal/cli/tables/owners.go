@@ -90,7 +90,7 @@ func ServiceTable(sess *session.Session, services []api.ServiceView) output.Tabl
 		t.Add(session.ServiceName(v).Argument(), string(s.State),
 			output.Share(strconv.Itoa(s.Healthy), strconv.Itoa(s.Desired)), v.Definition.String(), mode, versions,
 			sess.Age(v.Created),
-			strconv.Itoa(s.Running), strconv.Itoa(s.Updated), strconv.Itoa(s.Waiting), strconv.Itoa(v.Priority),
+			strconv.Itoa(s.Running), strconv.Itoa(s.Updated), strconv.Itoa(s.Waiting), strconv.Itoa(int(v.Priority)),
 			wording.ShortTasks(wording.OneLine(s.Message)))
 	}
 	return t
@@ -126,7 +126,7 @@ func JobTable(sess *session.Session, jobs []api.JobView) output.Table {
 			output.Share(strconv.Itoa(s.Succeeded), strconv.Itoa(s.Total)), output.FormatAbove(s.Running, 0),
 			output.FormatAbove(s.Failed, 0),
 			sess.Age(v.Created),
-			strconv.Itoa(s.Pending), strconv.Itoa(s.Cancelled), strconv.Itoa(v.Priority),
+			strconv.Itoa(s.Pending), strconv.Itoa(s.Cancelled), strconv.Itoa(int(v.Priority)),
 			wording.ShortTasks(wording.OneLine(s.Message)))
 	}
 	return t

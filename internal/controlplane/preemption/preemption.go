@@ -388,10 +388,10 @@ func isLeaving(row *store.AttemptRow) bool {
 func lowestPriority(snap *store.Snapshot) int {
 	low := cluster.MaxPriority
 	for e := range snap.Services("") {
-		low = min(low, e.Value.Priority)
+		low = min(low, int(e.Value.Priority))
 	}
 	for e := range snap.Jobs("") {
-		low = min(low, e.Value.Priority)
+		low = min(low, int(e.Value.Priority))
 	}
 	return low
 }
@@ -412,13 +412,13 @@ func victimOwnerOf(snap *store.Snapshot, domain string, o cluster.OwnerRef) vict
 	}
 	if o.Kind == cluster.KindJob {
 		if e, ok := snap.Job(o.Cluster, o.Name); ok {
-			out.priority, out.job = e.Value.Priority, e.Value
+			out.priority, out.job = int(e.Value.Priority), e.Value
 		}
 		return out
 	}
 	e, ok := snap.Service(o.Cluster, o.Name)
 	if ok {
-		out.priority = e.Value.Priority
+		out.priority = int(e.Value.Priority)
 	}
 	out.exempt = ok && e.Value.Mode == cluster.ModeDaemon
 	return out

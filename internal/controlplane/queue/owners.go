@@ -124,12 +124,12 @@ func (q *Owners) Finish(decided []cluster.OwnerRef, skip func(cluster.OwnerRef) 
 func priorityOf(snap *store.Snapshot, o cluster.OwnerRef) int {
 	if o.Kind == cluster.KindJob {
 		if e, ok := snap.Job(o.Cluster, o.Name); ok {
-			return e.Value.Priority
+			return int(e.Value.Priority)
 		}
 		return 0
 	}
 	if e, ok := snap.Service(o.Cluster, o.Name); ok {
-		return e.Value.Priority
+		return int(e.Value.Priority)
 	}
 	return 0
 }

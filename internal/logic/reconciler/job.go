@@ -112,7 +112,7 @@ func (p jobTasks) expireJob(in *JobInput, current JobStatus) {
 func (in *JobInput) desiredRecord(s *slot) cluster.Desired {
 	step := in.Spec.Step(s.parts.Step)
 	return cluster.Desired{
-		Owner: in.Spec.Owner(), Definition: step.Definition, Count: step.Count, Priority: in.Spec.Priority,
+		Owner: in.Spec.Owner(), Definition: step.Definition, Count: step.Count, Priority: int(in.Spec.Priority),
 		TimeLimit: step.TimeLimit, OnDisconnect: step.OnDisconnect,
 	}
 }
@@ -218,7 +218,7 @@ func holdText(spec *cluster.Job) string {
 // template returns the request that all tasks of a step share.
 func (in *JobInput) template(step *cluster.Step) cluster.Pending {
 	return cluster.Pending{
-		OwnerRev: in.SpecRev, Definition: step.Definition, Count: step.Count, Priority: in.Spec.Priority,
+		OwnerRev: in.SpecRev, Definition: step.Definition, Count: step.Count, Priority: int(in.Spec.Priority),
 		TimeLimit: step.TimeLimit, OnDisconnect: step.OnDisconnect, Labels: in.Spec.Labels,
 		Placement: joinConstraints(step.Placement, in.Cluster),
 	}

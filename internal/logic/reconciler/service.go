@@ -98,7 +98,7 @@ func Service(in ServiceInput) Decision {
 // earlier definition.
 func (in *ServiceInput) template(s *slot) cluster.Pending {
 	t := cluster.Pending{
-		OwnerRev: in.SpecRev, Definition: in.Spec.Definition, Count: in.Spec.Count, Priority: in.Spec.Priority,
+		OwnerRev: in.SpecRev, Definition: in.Spec.Definition, Count: in.Spec.Count, Priority: int(in.Spec.Priority),
 		OnDisconnect: in.disconnect(), Placement: joinConstraints(in.Spec.Placement, in.Cluster),
 		Restarted: in.Spec.Restarted,
 		Labels:    in.Spec.Labels,
@@ -112,7 +112,8 @@ func (in *ServiceInput) template(s *slot) cluster.Pending {
 // desiredRecord returns the desired record of a wanted attempt of the slot, as far as the spec determines it.
 func (in *ServiceInput) desiredRecord(s *slot) cluster.Desired {
 	return cluster.Desired{
-		Owner: in.Spec.Owner(), Definition: in.template(s).Definition, Count: in.Spec.Count, Priority: in.Spec.Priority,
+		Owner: in.Spec.Owner(), Definition: in.template(s).Definition, Count: in.Spec.Count,
+		Priority:     int(in.Spec.Priority),
 		OnDisconnect: in.disconnect(),
 	}
 }
