@@ -60,7 +60,7 @@ func newServiceFleet(t *testing.T, executor string, servers, agents int, agentFl
 	hosts := w.spare(servers + agents)
 	w.Fleet = harness.NewFleet(t)
 	w.Fleet.Executor, w.AgentFlags = executor, agentFlags
-	w.delay = min(scaled(time.Duration(cluster.DefaultShutdownDelay)), maxDelay)
+	w.delay = min(harness.Scaled(time.Duration(cluster.DefaultShutdownDelay)), maxDelay)
 	w.program = harness.Program(t, w.Dir, "./test/load/task")
 	w.Start(hosts[:servers]...)
 	for _, h := range hosts[servers:] {
@@ -104,11 +104,6 @@ type served struct {
 // maxDelay bounds the shutdown delay on a busy machine: each stop takes as long.
 const maxDelay = cluster.Duration(3 * time.Second)
 
-// scaled returns a deadline of a definition for a machine as busy as this one is now.
-func scaled(d time.Duration) cluster.Duration {
-	return cluster.Duration(testkit.Scaled(d).Round(100 * time.Millisecond))
-}
-
 // put writes a version of a service.
 func (w *serviceFleet) put(v served) {
 	w.t.Helper()
@@ -126,8 +121,8 @@ func (w *serviceFleet) put(v served) {
 		Ports: []cluster.Port{{Name: "http"}},
 		Checks: []cluster.Check{{
 			Name: "answers", Type: cluster.CheckHTTP, Port: "http", Path: "/healthz",
-			InitialDelay: cluster.Duration(200 * time.Millisecond), Interval: scaled(time.Second),
-			Timeout: scaled(time.Second),
+			InitialDelay: cluster.Duration(200 * time.Millisecond), Interval: harness.Scaled(time.Second),
+			Timeout: harness.Scaled(time.Second),
 		}},
 		Grace: cluster.Duration(10 * time.Second), ShutdownDelay: &w.delay,
 	}

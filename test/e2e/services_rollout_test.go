@@ -13,7 +13,7 @@ import (
 
 // shallow is a policy that gives up a healthy task before the next one is there, so that each step needs a permit.
 func shallow() cluster.Update {
-	healthy := scaled(3 * time.Second)
+	healthy := harness.Scaled(3 * time.Second)
 	return cluster.Update{
 		MaxSurge: portion(0), MinHealthy: portion(3), Parallelism: portion(1), Order: cluster.StopFirst,
 		HealthyDeadline: healthy, ProgressDeadline: 10 * healthy,

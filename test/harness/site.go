@@ -14,6 +14,7 @@ import (
 
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/api/client"
+	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/testkit"
 )
 
@@ -194,11 +195,20 @@ func (s *Site) Client() *client.Client {
 	return c
 }
 
+// maxScale bounds Scaled: a test waits for some deadlines in full, and each rollout of a check that fails for its own.
+const maxScale = 8
+
+// Scaled returns a deadline or an interval of a definition for a machine as busy as this one is now: from d on an idle
+// machine to maxScale times d.
+func Scaled(d time.Duration) cluster.Duration {
+	return cluster.Duration(min(testkit.Scaled(d), maxScale*d).Round(100 * time.Millisecond))
+}
+
 // scaledSpan is a duration of a manifest that is stretched on a slow machine: scaled(2s).
 var scaledSpan = regexp.MustCompile(`scaled\(([0-9a-z.]+)\)`)
 
 // Write writes a file of the site and returns its path. In a manifest, Image is removed if the executor runs no images.
-// "scaled(2s)" becomes 2s on an idle machine and more on a busy one, see testkit.Scaled.
+// "scaled(2s)" becomes 2s on an idle machine and more on a busy one, see Scaled.
 func (s *Site) Write(name, text string) string {
 	s.tb.Helper()
 	text = scaledSpan.ReplaceAllStringFunc(text, func(span string) string {
@@ -206,7 +216,7 @@ func (s *Site) Write(name, text string) string {
 		if err != nil {
 			s.tb.Fatalf("%s: %s: %v", name, span, err)
 		}
-		return testkit.Scaled(d).Round(100 * time.Millisecond).String()
+		return Scaled(d).String()
 	})
 	if s.Executor == Process {
 		text = strings.ReplaceAll(text, "    image: "+Image+"\n", "")
