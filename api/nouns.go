@@ -124,6 +124,8 @@ type (
 	Priority = cluster.Priority
 	// ExitCodes says which exit codes of a step's programs are worth a retry.
 	ExitCodes = cluster.ExitCodes
+	// Parameters are values that differ between the tasks of a step.
+	Parameters = cluster.Parameters
 	// JobRetries says which failures of a job's tasks no longer count, because the user had the tasks tried again.
 	JobRetries = cluster.JobRetries
 	// Gang is a group of tasks of a step that run all at the same time or not at all.

@@ -162,20 +162,22 @@ func (s JobStatus) Done() bool { return s.State.Ended() }
 
 // TaskView is one attempt of a task, or a task that waits for one.
 type TaskView struct {
-	ID         TaskID         `json:"id"`
-	Attempt    int            `json:"attempt,omitempty"`
-	UUID       string         `json:"uuid,omitempty"`
-	Owner      OwnerRef       `json:"owner"`
-	Generation uint64         `json:"generation"`
-	Step       string         `json:"step,omitempty"`
-	Index      int            `json:"index"`
-	Definition Ref            `json:"definition"`
-	Node       string         `json:"node,omitempty"`
-	Address    string         `json:"address,omitempty"` // the node's
-	Ports      map[string]int `json:"ports,omitempty"`
-	State      State          `json:"state"`
-	Health     Health         `json:"health,omitempty"`
-	Reason     ReasonCode     `json:"reason,omitempty"`
+	ID         TaskID   `json:"id"`
+	Attempt    int      `json:"attempt,omitempty"`
+	UUID       string   `json:"uuid,omitempty"`
+	Owner      OwnerRef `json:"owner"`
+	Generation uint64   `json:"generation"`
+	Step       string   `json:"step,omitempty"`
+	Index      int      `json:"index"`
+	// Parameters are the values that the step gives to the task, by name.
+	Parameters map[string]string `json:"parameters,omitempty"`
+	Definition Ref               `json:"definition"`
+	Node       string            `json:"node,omitempty"`
+	Address    string            `json:"address,omitempty"` // the node's
+	Ports      map[string]int    `json:"ports,omitempty"`
+	State      State             `json:"state"`
+	Health     Health            `json:"health,omitempty"`
+	Reason     ReasonCode        `json:"reason,omitempty"`
 	// Message says in a sentence why the task is in this state.
 	Message  string    `json:"message,omitempty"`
 	Placed   time.Time `json:"placed,omitzero"`

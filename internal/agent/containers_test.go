@@ -199,6 +199,36 @@ func TestSpec(t *testing.T) {
 	})
 }
 
+func TestParameters(t *testing.T) {
+	inWorld(t, func(w *world) {
+		def := definition("work", "app")
+		c := &def.Containers[0]
+		c.Env = map[string]string{"SEED": "0", "TITLE": "seed $(SEED)"}
+		c.Command = []string{"work", "$(SEED)"}
+		c.Files = []cluster.File{{Path: "/etc/work", Content: "x"}}
+		d := w.desired("b1", def, cluster.KindJob)
+		d.Parameters = map[string]string{"SEED": "7"}
+		w.assign(d, def)
+		w.executor.mu.Lock()
+		spec := w.executor.runs["b1-0-1"].spec
+		w.executor.mu.Unlock()
+		for _, want := range []string{"SEED=7", "TITLE=seed 7", "BERTH_PARAMETERS=" + cluster.ParametersFile} {
+			if !slices.Contains(spec.Env, want) {
+				t.Errorf("%q is not in %q", want, spec.Env)
+			}
+		}
+		if spec.Container.Command[1] != "7" {
+			t.Errorf("the command is %q", spec.Container.Command)
+		}
+		want := []cluster.File{
+			{Path: "/etc/work", Content: "x"}, {Path: cluster.ParametersFile, Content: "{\n  \"SEED\": \"7\"\n}\n"},
+		}
+		if diff := cmp.Diff(want, spec.Container.Files); diff != "" {
+			t.Errorf("files (-want +got):\n%s", diff)
+		}
+	})
+}
+
 func TestBatchEnvironment(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.batch("b1", definition("work", "app"))

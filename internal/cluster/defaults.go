@@ -128,7 +128,7 @@ func stepDefaults(cluster, owner string, steps []Step) {
 	for i := range steps {
 		s := &steps[i]
 		s.Template.setDefaults(inlineName(cluster, owner, s.Name))
-		setDefault(&s.Count, 1)
+		setDefault(&s.Count, max(1, min(s.Parameters.Tasks(), MaxCount)))
 		if len(s.Needs) > 0 {
 			setDefault(&s.Requires, RequireCompleted)
 		}

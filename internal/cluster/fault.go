@@ -75,7 +75,12 @@ func (c check) at(field string) check {
 
 // index returns the check of an element of the field.
 func (c check) index(field string, i int) check {
-	return c.at(fmt.Sprintf("%s[%d]", field, i))
+	return c.at(field).element(i)
+}
+
+// element returns the check of an element of the value, which is a list.
+func (c check) element(i int) check {
+	return check{c.faults, fmt.Sprintf("%s[%d]", c.path, i)}
 }
 
 // key returns the check of an entry of the value, which is a map.

@@ -137,6 +137,9 @@ type Desired struct {
 	Trace string `json:"trace,omitempty"`
 	// RequestCounter, unless nil, says where the task counts its requests.
 	RequestCounter *RequestCounter `json:"meter,omitempty"`
+	// Parameters are the task's values of Step.Parameters, by name. Only assignments have them: a dispatcher takes them
+	// from the job of the task's generation.
+	Parameters map[string]string `json:"parameters,omitempty"`
 }
 
 // RequestCounter says where a task counts its requests: a page in Prometheus' text format that its agent reads, as the

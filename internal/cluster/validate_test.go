@@ -322,6 +322,30 @@ func TestWorkloadFaults(t *testing.T) {
 			"steps[2].parallelism: is -1", "steps[2].exit_codes: is empty",
 			"steps[3].parallelism: has no effect in a gang",
 		}},
+		{"parameters", parse[cluster.Job](t, `{"name": "w", "steps": [
+			{"name": "a", "definition": "w", "parameters": {"list": [{"A": "1"}], "matrix": {"A": ["1"]}}},
+			{"name": "b", "definition": "w", "parameters": {}},
+			{"name": "c", "definition": "w", "count": 3, "parameters": {"list": [{"A": "1"}, {"A": "2", "B": "3"}]}},
+			{"name": "d", "definition": "w", "parameters": {"matrix": {"BERTH_X": ["1"], "4": ["1"], "E": [], "F": ["1", "1"]}}},
+			{"name": "e", "definition": "w", "parameters": {"list": [{}]}},
+			{"name": "f", "definition": "w", "parameters": {"list": [{"A": "1"}, {"A": "1"}]}, "parallelism": 2}]}`), []string{
+			"steps[0].parameters: has both list and matrix", "steps[1].parameters: is empty",
+			"steps[2].parameters.list[1]: has the parameters (A, B), and the first task has (A)",
+			"steps[2].parameters: make 2 tasks, and count is 3: leave out count",
+			`steps[3].parameters.matrix["4"]: is not the name of a parameter`,
+			`steps[3].parameters.matrix["BERTH_X"]: begins with BERTH_, which is reserved`,
+			`steps[3].parameters.matrix["E"]: is empty`, `steps[3].parameters.matrix["F"][1]: "1" is there twice`,
+			"steps[4].parameters.list[0]: is empty",
+		}},
+		{"too many combinations", parse[cluster.Job](t, `{"name": "w", "steps": [{"name": "a", "definition": "w",
+			"parameters": {"matrix": {"A": `+numbers(500)+`, "B": `+numbers(500)+`}}}]}`), []string{
+			"steps[0].parameters: make more than 100000 tasks",
+		}},
+		{"too much text", parse[cluster.Job](t, `{"name": "w", "steps": [{"name": "a", "definition": "w",
+			"parameters": {"list": [{"A": "`+strings.Repeat("x", 128<<10-1)+`"}]}}, {"name": "b", "definition": "w",
+			"parameters": {"list": [{"B": "1"}]}}]}`), []string{
+			"steps: have 131074 bytes of parameters together, at most 131072 are allowed: give",
+		}},
 		{"needs in a circle", parse[cluster.Job](t, `{"name": "w", "steps": [
 			{"name": "a", "definition": "w", "needs": ["c"]}, {"name": "b", "definition": "w", "needs": ["a"]},
 			{"name": "c", "definition": "w", "needs": ["b"]}, {"name": "d", "definition": "w", "needs": ["a"]}]}`), []string{
@@ -545,4 +569,13 @@ func TestValidUsers(t *testing.T) {
 			t.Errorf("user %q: %v", user, err)
 		}
 	}
+}
+
+// numbers returns a JSON list of n different texts.
+func numbers(n int) string {
+	list := make([]string, n)
+	for i := range list {
+		list[i] = fmt.Sprintf("%q", fmt.Sprint(i))
+	}
+	return "[" + strings.Join(list, ", ") + "]"
 }

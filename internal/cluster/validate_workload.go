@@ -61,17 +61,20 @@ func (c check) steps(steps []Step) {
 	c.at("steps").must(len(steps) > 0, "is empty: a job needs at least one step")
 	c.at("steps").must(len(steps) <= MaxSteps, "holds %d steps, at most %d are allowed", len(steps), MaxSteps)
 	names := make([]string, len(steps))
-	total := 0
+	total, size := 0, 0
 	for i := range steps {
 		s := &steps[i]
 		names[i] = s.Name
 		total += max(0, min(s.Count, MaxCount))
+		size += s.Parameters.size()
 		s.validate(c.index("steps", i))
 	}
 	c.unique("steps", names)
 	c.needs(steps, names)
 	c.at("steps").must(total <= MaxJobTasks, "request %d tasks together, at most %d are allowed in a job", total,
 		MaxJobTasks)
+	c.at("steps").must(size <= MaxParameterBytes, "have %d bytes of parameters together, at most %d are allowed: "+
+		"give each task the name of a file or of an address that has its input", size, MaxParameterBytes)
 }
 
 // needs demands that each step needs other steps of the job, each once and in no circle.
@@ -156,6 +159,7 @@ func (s *Step) validate(k check) {
 	oneOf(k.at("requires"), cmp.Or(s.Requires, RequireCompleted))
 	k.definition(s.Definition, s.Template)
 	k.at("count").within(s.Count, 1, MaxCount)
+	s.Parameters.validate(k.at("parameters"), s.Count)
 	k.at("parallelism").within(s.Parallelism, 0, MaxCount)
 	k.at("parallelism").must(s.Parallelism == 0 || s.Gang == nil, "has no effect in a gang, whose tasks run together")
 	k.at("retries").within(s.Retries, 0, MaxRetries)

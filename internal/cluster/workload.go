@@ -259,7 +259,10 @@ type Step struct {
 	Definition Ref `json:"definition,omitzero"`
 	// Template is the definition, written inside of the step; see Service.Template.
 	Template *InlineDefinition `json:"template,omitempty"`
-	Count    int               `json:"count,omitempty" zero:"refused"` // default 1
+	// Count is the number of tasks. Default 1, or as many as the Parameters make.
+	Count int `json:"count,omitempty" zero:"refused"`
+	// Parameters, unless nil, gives each task values of its own.
+	Parameters *Parameters `json:"parameters,omitempty"`
 	// Parallelism, unless 0, is how many of the tasks run at the same time at most.
 	Parallelism int `json:"parallelism,omitempty"`
 	// Retries is the number of further attempts of a task after a failure, or after a loss past its start barrier. 0 to

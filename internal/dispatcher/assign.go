@@ -213,8 +213,9 @@ func (a *assignments) sendAssignment(snap *store.Snapshot, row *store.AttemptRow
 	if known && was == now {
 		return nil
 	}
-	if _, has := a.have[d.UUID]; !has && !known && row.Observed == nil && d.Stop == nil &&
-		a.d.heldReason(snap, a.s, row) != "" {
+	parameters, current := parametersOf(snap, d)
+	if _, has := a.have[d.UUID]; !has && !known && d.Stop == nil &&
+		(row.Observed == nil && a.d.heldReason(snap, a.s, row) != "" || !current) {
 		return nil
 	}
 	a.sent[key] = now
@@ -234,6 +235,7 @@ func (a *assignments) sendAssignment(snap *store.Snapshot, row *store.AttemptRow
 		rev = row.PlanRev
 	}
 	assigned := transport.Assignment{Desired: *d, Revision: rev}
+	assigned.Parameters = parameters
 	if have, has := a.have[d.UUID]; has && have == assigned.Known() {
 		return nil
 	}
@@ -253,6 +255,20 @@ func (a *assignments) sendAssignment(snap *store.Snapshot, row *store.AttemptRow
 	}
 	assigned.Token.Generation = a.d.token(snap, a.s.node).Generation
 	return a.add(transport.Message{Assignment: &assigned})
+}
+
+// parametersOf returns the parameters of a task by name. It returns false for a task of a job that is gone or has begun
+// anew: its values are unknown, and the control plane is about to stop it.
+func parametersOf(snap *store.Snapshot, d *cluster.Desired) (map[string]string, bool) {
+	if !d.Batch() {
+		return nil, true
+	}
+	parts, _ := d.Task.Parts()
+	job, ok := snap.Job(d.Owner.Cluster, d.Owner.Name)
+	if !ok || job.Value.Generation != parts.Generation {
+		return nil, false
+	}
+	return job.Value.ParametersOf(parts.Step, parts.Index), true
 }
 
 func (a *assignments) add(m transport.Message) error {

@@ -3,6 +3,8 @@ package dispatcher_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 
@@ -39,7 +41,11 @@ func (s *stream) take(messages []transport.Message) error {
 		case m.Assignment != nil && m.Assignment.Stop != nil:
 			s.got = append(s.got, "stop "+string(m.Assignment.Task))
 		case m.Assignment != nil:
-			s.got = append(s.got, "run "+string(m.Assignment.Task))
+			words := "run " + string(m.Assignment.Task)
+			if len(m.Assignment.Parameters) > 0 {
+				words += " " + fmt.Sprint(m.Assignment.Parameters)
+			}
+			s.got = append(s.got, words)
 		case m.Forget != nil:
 			s.got = append(s.got, "forget")
 		case m.Synced:
@@ -92,6 +98,35 @@ func TestAssignmentsFollowTheTables(t *testing.T) {
 		if err := s.end(); !errors.Is(err, context.Canceled) {
 			t.Errorf("end: %v", err)
 		}
+	})
+}
+
+// An attempt of an earlier run of a job gets no assignment, since the values of its parameters are no longer known.
+func TestParametersOfAssignments(t *testing.T) {
+	withFixture(t, func(t *testing.T, f *fixture) {
+		f.register("n1")
+		f.placeTask("n1")
+		e, _ := f.now().Job("c", "j")
+		job := *e.Value
+		job.Steps = slices.Clone(job.Steps)
+		job.Steps[0].Parameters = &cluster.Parameters{List: []map[string]string{{"SEED": "7"}}}
+		f.put(p.Job("c", "j"), &job)
+		f.now()
+		s := f.assign(1, nil)
+		s.expect("definition d@1", "run c.j.1.s.0 map[SEED:7]", "synced")
+		_ = s.end()
+
+		job.Generation++
+		f.put(p.Job("c", "j"), &job)
+		f.now()
+		s = f.assign(1, nil)
+		s.expect("synced")
+		row, _ := f.now().Attempt(task, 1)
+		d := *row.Desired
+		d.Stop = &cluster.Stop{Class: cluster.StopMandatory, Reason: cluster.ReasonCancelled}
+		f.put(p.Desired("n1", task), &d)
+		s.expect("definition d@1", "stop c.j.1.s.0")
+		_ = s.end()
 	})
 }
 

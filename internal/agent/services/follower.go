@@ -209,7 +209,7 @@ func (s *Follower) Place(ctx context.Context, d *cluster.Desired, def *cluster.T
 		made.spec.Container.Args
 	spec.Rendered = folder.mounts()
 	folders := c.TemplateFolders()
-	spec.Container.Files = slices.DeleteFunc(slices.Clone(c.Files), func(f cluster.File) bool {
+	spec.Container.Files = slices.DeleteFunc(slices.Clone(spec.Container.Files), func(f cluster.File) bool {
 		return f.InFolder(folders) >= 0
 	})
 	return nil

@@ -2,6 +2,7 @@ package task
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"net"
@@ -51,6 +52,16 @@ func (b *Specs) Spec(d *cluster.Desired, def *cluster.TaskDefinition, i int, id 
 	}
 	env := b.environment(d, def)
 	maps.Copy(env, grant.env)
+	if len(d.Parameters) > 0 {
+		text, err := json.MarshalIndent(d.Parameters, "", "  ")
+		if err != nil {
+			return executor.Spec{ID: id, Container: c}, fmt.Errorf("parameters: %w", err)
+		}
+		c.Files = append(slices.Clone(c.Files),
+			cluster.File{Path: cluster.ParametersFile, Content: string(text) + "\n"})
+		env["BERTH_PARAMETERS"] = cluster.ParametersFile
+		maps.Copy(env, d.Parameters)
+	}
 	maps.Copy(env, serviceEnv)
 	own := maps.Clone(env)
 	for name, value := range c.Env {

@@ -70,6 +70,10 @@ func (d *Draft) resolveSteps(steps, old []cluster.Step, path string) (fields []d
 		if err != nil {
 			faults = append(faults, cluster.FaultsOf(err)...)
 		}
+		if def := d.Definition(steps[i].Definition); def != nil {
+			at := fmt.Sprintf("%s[%d].parameters", path, i)
+			faults = append(faults, steps[i].Parameters.CheckDefinition(at, def)...)
+		}
 		fields, changes = append(fields, field), append(changes, differ...)
 		if s := &steps[i]; s.Gang != nil && d.gangs != 0 && s.Count > d.gangs {
 			faults = append(faults, cluster.Fault{Path: fmt.Sprintf("%s[%d].gang", path, i), Message: fmt.Sprintf(

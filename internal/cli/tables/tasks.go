@@ -117,8 +117,8 @@ const replacedRank = 8
 // TaskTable returns the table of tasks in the given order.
 func TaskTable(sess *session.Session, tasks []api.TaskView, mixed map[cluster.OwnerRef]api.ServiceView) output.Table {
 	t := output.Table{StateColumn: 1, Titles: []string{
-		"TASK", "STATE", "NODE", "ADDRESS", "DEFINITION", "VERSION", "TRY>", "RESTARTS>", "AGE>", "+STARTED",
-		"+ATTEMPT ID", "MESSAGE",
+		"TASK", "STATE", "NODE", "ADDRESS", "DEFINITION", "VERSION", "PARAMETERS", "TRY>", "RESTARTS>", "AGE>",
+		"+STARTED", "+ATTEMPT ID", "MESSAGE",
 	}}
 	for _, v := range tasks {
 		started := ""
@@ -126,11 +126,23 @@ func TaskTable(sess *session.Session, tasks []api.TaskView, mixed map[cluster.Ow
 			started = output.FormatSecond(v.Started)
 		}
 		t.Add(wording.ShortTask(v.ID), taskview.State(v), v.Node, addressesText(v), v.Definition.String(),
-			versionWord(v, mixed[v.Owner]), output.FormatAbove(v.Attempt, 1),
+			versionWord(v, mixed[v.Owner]), parametersText(v), output.FormatAbove(v.Attempt, 1),
 			output.FormatAbove(v.Restarts, 0), sess.Age(taskview.Since(v)), started, v.UUID,
 			wording.OneLine(taskview.Reason(v)))
 	}
 	return t
+}
+
+// maxParameterWidth is how much of a parameter's value a table shows.
+const maxParameterWidth = 40
+
+// parametersText lists the parameters of a task.
+func parametersText(v api.TaskView) string {
+	var all []string
+	for _, name := range slices.Sorted(maps.Keys(v.Parameters)) {
+		all = append(all, name+"="+output.Truncate(wording.OneLine(v.Parameters[name]), maxParameterWidth))
+	}
+	return strings.Join(all, " ")
 }
 
 // addressesText lists the addresses of a task's ports.
