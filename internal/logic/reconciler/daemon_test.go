@@ -31,6 +31,9 @@ func TestDaemonsOnNodesThatComeAndGo(t *testing.T) {
 			c.service.Update = c.policy()
 			c.service.Update.Gates, c.service.Update.Canaries = nil, nil
 		}
+		// A rollout fails by its deadlines if a node is away for that long, and does not continue by itself.
+		const story = cluster.Duration(time.Hour)
+		c.service.Update.HealthyDeadline, c.service.Update.ProgressDeadline = story, story
 		c.service.SetDefaults()
 		c.owner = c.service.Owner()
 		c.agentsRequestPermits = c.coin("asks")
@@ -49,7 +52,7 @@ func TestDaemonsOnNodesThatComeAndGo(t *testing.T) {
 			c.turnOfDaemon(unfit)
 		}
 		if c.service.Rollout.Paused = false; c.healthy() != len(c.nodes) || c.rollout.State != cluster.RolloutComplete {
-			t.Fatalf("%s, %d healthy on %d nodes:\n%s%s", c.rollout.State, c.healthy(), len(c.nodes),
+			t.Fatalf("%s %s, %d healthy on %d nodes:\n%s%s", c.rollout.State, c.rollout.Message, c.healthy(), len(c.nodes),
 				describe(c.decide(c.tasks())), c.listAttempts())
 		}
 	})
