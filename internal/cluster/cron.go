@@ -37,6 +37,8 @@ type Cron struct {
 type CronJob struct {
 	Labels Labels `json:"labels,omitempty"`
 	Steps  []Step `json:"steps"`
+	// Needs of the jobs, as Job.Needs.
+	Needs []string `json:"needs,omitempty"`
 	// Priority precedes the tasks of lower ones. Default DefaultPriority.
 	Priority Priority `json:"priority,omitempty"`
 	// Deadline, unless 0, cancels a job that long after it was made.
@@ -47,7 +49,7 @@ type CronJob struct {
 func (c *Cron) NewJob(name string) *Job {
 	return &Job{
 		Cluster: c.Cluster, Name: name, Labels: maps.Clone(c.Job.Labels), Steps: slices.Clone(c.Job.Steps),
-		Priority: c.Job.Priority, Deadline: c.Job.Deadline,
+		Needs: slices.Clone(c.Job.Needs), Priority: c.Job.Priority, Deadline: c.Job.Deadline,
 	}
 }
 

@@ -39,6 +39,7 @@ func (c *Cron) Validate() error {
 	k.at("keep_failed").within(*c.KeepFailed, 0, MaxCronKeep)
 	job := k.at("job")
 	job.at("labels").labels(c.Job.Labels)
+	job.ownerNeeds(c.Job.Needs, OwnerRef{KindCron, c.Cluster, c.Name})
 	job.at("priority").within(int(c.Job.Priority), 1, MaxPriority)
 	job.deadline(c.Job.Deadline)
 	job.steps(c.Job.Steps)

@@ -33,6 +33,7 @@ func (s *Service) Validate() error {
 	k.at("labels").labels(s.Labels)
 	k.definition(s.Definition, s.Template)
 	k.at("count").within(s.Count, 0, MaxCount)
+	k.ownerNeeds(s.Needs, s.Owner())
 	k.at("priority").within(int(s.Priority), 1, MaxPriority)
 	k.at("placement").placement(s.Placement, s.Mode == ModeDaemon)
 	oneOf(k.at("on_disconnect"), s.OnDisconnect)

@@ -337,6 +337,14 @@ func TestWorkloadFaults(t *testing.T) {
 			`steps[3].parameters.matrix["E"]: is empty`, `steps[3].parameters.matrix["F"][1]: "1" is there twice`,
 			"steps[4].parameters.list[0]: is empty",
 		}},
+		{"needs of a job", parse[cluster.Job](t, `{"name": "w", "steps": [{"name": "a", "definition": "w"}],
+			"needs": ["service/db", "job/w", "db", "node/n1", "service/db", "service/Db"]}`), []string{
+			"needs[1]: job/w is the job itself", `needs[2]: "db" is neither a service nor a job`,
+			`needs[3]: "node/n1" is neither`, "needs[4]: service/db is there twice", `needs[5]: "service/Db" is neither`,
+		}},
+		{"needs of a service", parse[cluster.Service](t, `{"name": "w", "definition": "w", "needs": ["service/w"]}`), []string{
+			"needs[0]: service/w is the service itself",
+		}},
 		{"too many combinations", parse[cluster.Job](t, `{"name": "w", "steps": [{"name": "a", "definition": "w",
 			"parameters": {"matrix": {"A": `+numbers(500)+`, "B": `+numbers(500)+`}}}]}`), []string{
 			"steps[0].parameters: make more than 100000 tasks",

@@ -44,6 +44,7 @@ func (j *Job) Validate() error {
 	k.at("cluster").name(j.Cluster)
 	k.at("name").name(j.Name)
 	k.at("labels").labels(j.Labels)
+	k.ownerNeeds(j.Needs, j.Owner())
 	k.at("priority").within(int(j.Priority), 1, MaxPriority)
 	k.deadline(j.Deadline)
 	k.at("keep").must(j.Keep == 0 || j.Keep >= MinKeep, "is %s, want %s at least", j.Keep, MinKeep)

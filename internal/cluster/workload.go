@@ -128,6 +128,9 @@ type Service struct {
 	// but runs no task.
 	Count   int  `json:"count"`
 	Stopped bool `json:"stopped,omitempty"`
+	// Needs are services and jobs of the cluster, as "service/NAME" and "job/NAME". The first task of the service is
+	// placed once each of these services was healthy and each of these jobs had succeeded at the same time.
+	Needs []string `json:"needs,omitempty"`
 	// Priority precedes the tasks of lower ones. Default DefaultPriority.
 	Priority Priority `json:"priority,omitempty"`
 	// Placement says where tasks may and should run.
@@ -154,6 +157,8 @@ type Job struct {
 	Name    string `json:"name"`
 	Labels  Labels `json:"labels,omitempty"`
 	Steps   []Step `json:"steps"`
+	// Needs are services and jobs of the cluster, as Service.Needs. They precede the first task of each run of the job.
+	Needs []string `json:"needs,omitempty"`
 	// Priority precedes the tasks of lower ones. Default DefaultPriority.
 	Priority Priority `json:"priority,omitempty"`
 	// Hold says that no task begins any more. Running tasks continue.
@@ -169,6 +174,8 @@ type Job struct {
 	CancelReason ReasonCode `json:"cancel_reason,omitempty"`
 	// Submitted is when the present run of the job was requested. A client's value is ignored.
 	Submitted time.Time `json:"submitted,omitzero"`
+	// NeedsMet is when all of Needs were met for the present run. A client's value is ignored.
+	NeedsMet time.Time `json:"needs_met,omitzero"`
 	// Retried holds the user's requests to try failed tasks again. A client's value is ignored.
 	Retried JobRetries `json:"retried,omitzero"`
 	// Cron names the cron that made the job, and At is its moment. A client's values are ignored.
@@ -202,7 +209,8 @@ func RetriedTask(step string, index int) string { return step + "." + strconv.It
 func (j *Job) Plain() *Job {
 	plain := *j
 	plain.Lifespan, plain.Cron, plain.At = Lifespan{}, "", time.Time{}
-	plain.Submitted, plain.CancelReason, plain.Retried = time.Time{}, "", JobRetries{}
+	plain.Submitted, plain.NeedsMet, plain.CancelReason = time.Time{}, time.Time{}, ""
+	plain.Retried = JobRetries{}
 	return &plain
 }
 

@@ -155,6 +155,7 @@ func (l *loop) decide(snap *store.Snapshot, units *[]store.Unit) decisions {
 	if l.view.TakeDaemonsChanged() {
 		l.queue.MarkDaemons(snap)
 	}
+	l.queue.MarkAwaiting()
 	made := decisions{owners: l.queue.Ordered(snap, l.preemption.PromisedOwners(), l.term.plans.has)}
 	domain, builder := l.observed(snap), l.builder(snap)
 	repair := writes.NewRepair(builder, l.nodes, l.view, l.config.Logger)
@@ -182,6 +183,7 @@ func (l *loop) decide(snap *store.Snapshot, units *[]store.Unit) decisions {
 			made.units = append(made.units, ownerUnits{o, from, len(*units)})
 		}
 		l.waiting.set(o, pendingOf(domain, o, tasks, d), d.Moves)
+		l.queue.Await(o, neededOwners(snap, o, d.AwaitsNeeds))
 		if next := d.NextDecision; !next.IsZero() && next.Before(l.clock.now.Add(retryDelay)) {
 			d.NextDecision = l.clock.now.Add(retryDelay) // a refused decision is not retried in a busy loop
 		}
@@ -191,6 +193,19 @@ func (l *loop) decide(snap *store.Snapshot, units *[]store.Unit) decisions {
 		l.waiting.set(o, nil, nil) // its pending tasks may have been placed since
 	}
 	return made
+}
+
+// neededOwners returns the owners that another one waits for, if it does.
+func neededOwners(snap *store.Snapshot, o cluster.OwnerRef, awaits bool) []cluster.OwnerRef {
+	if !awaits {
+		return nil
+	}
+	if o.Kind == cluster.KindJob {
+		e, _ := snap.Job(o.Cluster, o.Name)
+		return cluster.NeededOwners(o.Cluster, e.Value.Needs)
+	}
+	e, _ := snap.Service(o.Cluster, o.Name)
+	return cluster.NeededOwners(o.Cluster, e.Value.Needs)
 }
 
 // builder returns what makes units from a snapshot.

@@ -74,6 +74,17 @@ func (d *Domain) Task(o cluster.OwnerRef, row *store.AttemptRow) reconciler.Task
 func (d *Domain) ServiceInput(o cluster.OwnerRef, e store.Entry[cluster.Service],
 	tasks []reconciler.Task,
 ) reconciler.ServiceInput {
+	in := d.serviceInput(o, e, tasks)
+	if in.Spec != nil && in.Rollout == nil && len(tasks) == 0 {
+		in.Unmet = d.unmet(o.Cluster, in.Spec.Needs)
+	}
+	return in
+}
+
+// serviceInput returns the input without what the service needs.
+func (d *Domain) serviceInput(o cluster.OwnerRef, e store.Entry[cluster.Service],
+	tasks []reconciler.Task,
+) reconciler.ServiceInput {
 	in := reconciler.ServiceInput{
 		Owner: o, Tasks: tasks, Definitions: d.Definition, Cluster: d.cluster(o.Cluster),
 		Recovery: d.recovery(), Since: d.Since, Now: d.Now, Without: d.Without,
@@ -94,6 +105,15 @@ func (d *Domain) ServiceInput(o cluster.OwnerRef, e store.Entry[cluster.Service]
 
 // JobInput returns the input of a decision about a job with the tasks. A zero entry means a job without a record.
 func (d *Domain) JobInput(o cluster.OwnerRef, e store.Entry[cluster.Job], tasks []reconciler.Task) reconciler.JobInput {
+	in := d.jobInput(o, e, tasks)
+	if in.Spec != nil && in.Spec.AwaitsNeeds() {
+		in.Unmet = d.unmet(o.Cluster, in.Spec.Needs)
+	}
+	return in
+}
+
+// jobInput returns the input without what the job needs.
+func (d *Domain) jobInput(o cluster.OwnerRef, e store.Entry[cluster.Job], tasks []reconciler.Task) reconciler.JobInput {
 	in := reconciler.JobInput{
 		Owner: o, Tasks: tasks, Definitions: d.Definition, Cluster: d.cluster(o.Cluster),
 		Recovery: d.recovery(), Now: d.Now, Spec: e.Value, SpecRev: e.Modified,

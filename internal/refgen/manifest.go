@@ -92,7 +92,7 @@ func isHidden(f jsonfields.Field) bool {
 	case reflect.TypeFor[cluster.Service]():
 		return f.Name == "rollout"
 	case reflect.TypeFor[cluster.Job]():
-		return slices.Contains([]string{"cron", "at", "submitted", "cancel_reason", "retried"}, f.Name)
+		return slices.Contains([]string{"cron", "at", "submitted", "needs_met", "cancel_reason", "retried"}, f.Name)
 	}
 	return false
 }

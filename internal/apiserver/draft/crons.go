@@ -19,8 +19,9 @@ func (d *Draft) SetCron(c *cluster.Cron, pre Precondition) (api.Change, error) {
 		return change, err
 	}
 	var had []cluster.Step
+	var neededBefore []string
 	if ok {
-		had = old.Value.Job.Steps
+		had, neededBefore = old.Value.Job.Steps, old.Value.Job.Needs
 	}
 	fields, inline, faults := d.resolveSteps(c.Job.Steps, had, "job.steps")
 	if err := d.RequireCluster(c.Cluster); err != nil {
@@ -31,6 +32,8 @@ func (d *Draft) SetCron(c *cluster.Cron, pre Precondition) (api.Change, error) {
 		faults = append(faults, found...)
 	}
 	faults = append(faults, d.checkStepPermissions(c.Cluster, c.Job.Steps, fields)...)
+	owner := cluster.OwnerRef{Kind: cluster.KindCron, Cluster: c.Cluster, Name: c.Name}
+	faults = append(faults, d.checkNeeds(owner, c.Job.Needs, neededBefore, "job.needs")...)
 	if len(faults) > 0 {
 		return change, faults
 	}

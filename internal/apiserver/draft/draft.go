@@ -38,6 +38,7 @@ type Draft struct {
 	definitions map[cluster.Ref]*cluster.TaskDefinition
 	newest      map[string]int
 	owners      map[string]cluster.Kind // services and jobs, by "<cluster>/<name>"
+	needs       map[cluster.OwnerRef][]string
 	// visible is what sees computes once, because it walks all attempts of the caller's clusters.
 	visible func(cluster.Ref) bool
 }

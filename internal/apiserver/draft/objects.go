@@ -132,15 +132,18 @@ func (d *Draft) SetService(svc *cluster.Service, pre Precondition) (api.Change, 
 	if err := d.requireOwnerName(svc.Owner()); err != nil {
 		return change, err
 	}
-	if faults := d.checkPermissions(svc.Cluster, svc.Definition, field); len(faults) > 0 {
+	var prev *cluster.Service
+	var neededBefore []string
+	if ok && !old.Value.Deleted {
+		prev, neededBefore = old.Value, old.Value.Needs
+	}
+	faults := append(d.checkPermissions(svc.Cluster, svc.Definition, field),
+		d.checkNeeds(svc.Owner(), svc.Needs, neededBefore, "needs")...)
+	if len(faults) > 0 {
 		return change, faults
 	}
-	var prev *cluster.Service
 	svc.Lifespan = cluster.Lifespan{Created: d.Now, Updated: d.Now, Trace: d.Trace}
 	svc.Rollout = cluster.RolloutWish{}
-	if ok && !old.Value.Deleted {
-		prev = old.Value
-	}
 	keepCount(svc, prev)
 	var names []string
 	if prev != nil {
@@ -202,8 +205,9 @@ func (d *Draft) SetJob(job *cluster.Job, pre Precondition) (api.Change, error) {
 		return change, err
 	}
 	var had []cluster.Step
+	var neededBefore []string
 	if ok && !old.Value.Deleted {
-		had = old.Value.Steps
+		had, neededBefore = old.Value.Steps, old.Value.Needs
 	}
 	fields, inline, faults := d.resolveSteps(job.Steps, had, "steps")
 	if len(faults) > 0 {
@@ -212,11 +216,14 @@ func (d *Draft) SetJob(job *cluster.Job, pre Precondition) (api.Change, error) {
 	if err := d.requireOwnerName(job.Owner()); err != nil {
 		return change, err
 	}
-	if faults := d.checkStepPermissions(job.Cluster, job.Steps, fields); len(faults) > 0 {
+	faults = append(d.checkStepPermissions(job.Cluster, job.Steps, fields),
+		d.checkNeeds(job.Owner(), job.Needs, neededBefore, "needs")...)
+	if len(faults) > 0 {
 		return change, faults
 	}
 	var prev *cluster.Job
 	job.Cron, job.At, job.CancelReason, job.Submitted, job.Retried = "", time.Time{}, "", d.Now, cluster.JobRetries{}
+	job.NeedsMet = time.Time{}
 	job.Lifespan = cluster.Lifespan{Created: d.Now, Updated: d.Now, Trace: d.Trace}
 	switch {
 	case !ok || old.Value.Deleted:
@@ -224,7 +231,7 @@ func (d *Draft) SetJob(job *cluster.Job, pre Precondition) (api.Change, error) {
 	default:
 		prev = old.Value
 		job.Generation, job.Created, job.Cron, job.At = prev.Generation, prev.Created, prev.Cron, prev.At
-		job.Submitted, job.Retried = prev.Submitted, prev.Retried
+		job.Submitted, job.NeedsMet, job.Retried = prev.Submitted, prev.NeedsMet, prev.Retried
 		if job.Cancelled {
 			job.CancelReason = prev.CancelReason
 		}
@@ -251,7 +258,7 @@ func (d *Draft) SetJob(job *cluster.Job, pre Precondition) (api.Change, error) {
 // BeginRun makes the job begin anew, in its next generation.
 func (d *Draft) BeginRun(job *cluster.Job) {
 	job.Generation = d.Snap.NextGeneration(job.Owner())
-	job.Submitted, job.Retried, job.CancelReason = d.Now, cluster.JobRetries{}, ""
+	job.Submitted, job.NeedsMet, job.Retried, job.CancelReason = d.Now, time.Time{}, cluster.JobRetries{}, ""
 }
 
 // SetHost drafts the write of the operator's settings of a node. It keeps a drain and the mark of a forgotten node.

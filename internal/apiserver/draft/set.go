@@ -135,6 +135,7 @@ func (d *Draft) Set(set []AppliedObject) ([]api.Change, error) {
 	changes := make([]api.Change, 0, len(set))
 	var faults cluster.Faults
 	conflicts := 0
+	d.noteNeeds(set)
 	for _, m := range set {
 		change, err := d.setOne(m)
 		if err != nil {

@@ -18,7 +18,8 @@ func eventTypes() []string {
 			"preempted succeeded failed rejected lost cancelled adopted record-restored record-removed"},
 		{"service", "created updated deleted rollout-started canary-healthy promoted rollout-complete " +
 			"rollout-failed rolled-back rollout-paused rollout-resumed scaled removed"},
-		{"job", "created updated deleted held released retried overdue succeeded failed cancelled expired removed"},
+		{"job", "created updated deleted held released needs-met retried overdue succeeded failed cancelled " +
+			"expired removed"},
 		{"cron", "created updated deleted fired missed skipped removed"},
 		{"cluster", "created updated deleted"},
 		{"definition", "created deleted removed updated"},

@@ -2,6 +2,7 @@
 package queue
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -21,11 +22,49 @@ type Owners struct {
 	// deferred counts, for each owner left to the next cycle, how often in a row it was left. A higher count comes
 	// first.
 	deferred map[cluster.OwnerRef]int
+	// awaits are the services and jobs that an owner waits for; awaited is the reverse.
+	awaits  map[cluster.OwnerRef][]cluster.OwnerRef
+	awaited map[cluster.OwnerRef]map[cluster.OwnerRef]bool
 }
 
 // NewOwners returns an empty queue. One cycle decides for maxTasks tasks at most.
 func NewOwners(p store.Prefix, maxTasks int) *Owners {
-	return &Owners{prefix: p, maxTasks: maxTasks, marked: map[cluster.OwnerRef]bool{}, timers: NewTimers()}
+	return &Owners{
+		prefix: p, maxTasks: maxTasks, marked: map[cluster.OwnerRef]bool{}, timers: NewTimers(),
+		awaits:  map[cluster.OwnerRef][]cluster.OwnerRef{},
+		awaited: map[cluster.OwnerRef]map[cluster.OwnerRef]bool{},
+	}
+}
+
+// Await notes which owners another one waits for now; none ends the wait.
+func (q *Owners) Await(o cluster.OwnerRef, needed []cluster.OwnerRef) {
+	for _, n := range q.awaits[o] {
+		if delete(q.awaited[n], o); len(q.awaited[n]) == 0 {
+			delete(q.awaited, n)
+		}
+	}
+	if delete(q.awaits, o); len(needed) == 0 {
+		return
+	}
+	q.awaits[o] = needed
+	for _, n := range needed {
+		if q.awaited[n] == nil {
+			q.awaited[n] = map[cluster.OwnerRef]bool{}
+		}
+		q.awaited[n][o] = true
+	}
+}
+
+// MarkAwaiting marks the owners that wait for a marked one.
+func (q *Owners) MarkAwaiting() {
+	if len(q.awaited) == 0 {
+		return
+	}
+	for o := range maps.Clone(q.marked) { // order-free: a set
+		for waiting := range q.awaited[o] { // order-free: a set
+			q.Mark(waiting)
+		}
+	}
 }
 
 // Mark has the next cycle decide for an owner.

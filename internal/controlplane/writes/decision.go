@@ -2,6 +2,7 @@ package writes
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/reconciler"
@@ -73,22 +74,27 @@ func (w *decisionWriter) writeDecision(d reconciler.Decision, units *[]store.Uni
 	return nil
 }
 
-// changeJob deletes a job that was kept for long enough, or cancels one that missed its deadline, as its user could.
+// changeJob deletes a job that was kept for long enough, cancels one that missed its deadline, as its user could, or
+// notes that the needs of its run are met.
 func (w *decisionWriter) changeJob(d reconciler.Decision, units *[]store.Unit) error {
 	e, ok := w.Snap.Job(w.owner.Cluster, w.owner.Name)
-	if !ok || !d.Expire && !d.Cancel {
+	if !ok || !d.Expire && !d.Cancel && !d.Begin {
 		return nil
 	}
 	job, owner := *e.Value, w.owner
 	event := cluster.Event{Cluster: owner.Cluster, Owner: &owner}
-	if d.Expire {
+	switch {
+	case d.Expire:
 		job.Deleted = true
 		event.Type, event.Reason = "job.expired", cluster.ReasonDeleted
 		event.Message = "it ended longer ago than it is kept"
-	} else {
+	case d.Cancel:
 		job.Cancelled, job.CancelReason = true, cluster.ReasonDeadline
 		event.Type, event.Reason = "job.overdue", cluster.ReasonDeadline
 		event.Message = fmt.Sprintf("it did not end within its deadline of %s", job.Deadline)
+	default:
+		job.NeedsMet = w.Now.UTC()
+		event.Type, event.Message = "job.needs-met", "what it needs is there: "+strings.Join(job.Needs, ", ")
 	}
 	job.Updated = w.Now.UTC()
 	var u store.Unit

@@ -52,8 +52,8 @@ func TestDaemonsOnNodesThatComeAndGo(t *testing.T) {
 			c.turnOfDaemon(unfit)
 		}
 		if c.service.Rollout.Paused = false; c.healthy() != len(c.nodes) || c.rollout.State != cluster.RolloutComplete {
-			t.Fatalf("%s %s, %d healthy on %d nodes:\n%s%s", c.rollout.State, c.rollout.Message, c.healthy(), len(c.nodes),
-				describe(c.decide(c.tasks())), c.listAttempts())
+			t.Fatalf("%s %s, %d healthy on %d nodes:\n%s%s", c.rollout.State, c.rollout.Message, c.healthy(),
+				len(c.nodes), describe(c.decide(c.tasks())), c.listAttempts())
 		}
 	})
 }

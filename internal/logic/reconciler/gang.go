@@ -36,7 +36,7 @@ func unplaced(tasks []*slot) (waiting []*slot) {
 func (p jobTasks) failOverdueGangs(in *JobInput, steps []jobStep) (failed bool) {
 	for i := range steps {
 		step := &steps[i]
-		if step.Gang == nil || step.Gang.Deadline == 0 || !step.mayBegin() || in.Spec.Hold {
+		if step.Gang == nil || step.Gang.Deadline == 0 || !step.mayBegin() || in.hold() != (cluster.Hold{}) {
 			continue
 		}
 		waiting := unplaced(step.tasks)

@@ -64,12 +64,15 @@ func Job(in JobInput) Decision {
 	}
 	// 4. A deleted job without tasks is removed. The end of a job is reported.
 	p.remove(in.Spec.Deleted, all)
-	current := jobStatusOf(in.Spec, steps)
+	current := jobStatusOf(&in, steps)
 	if p.Message == "" {
 		p.Message = current.Message
 	}
-	tasks.reportEnd(in.Spec, concluded, current)
+	tasks.reportEnd(&in, concluded, current)
 	tasks.cancelOverdue(in.Spec, current)
+	if in.Spec.AwaitsNeeds() && !in.Spec.Cancelled && !in.Spec.Deleted {
+		p.Begin, p.AwaitsNeeds = in.Unmet == "", in.Unmet != ""
+	}
 	tasks.expireJob(&in, current)
 	return p.Decision
 }
@@ -197,9 +200,7 @@ func (p jobTasks) requestTasks(in JobInput, steps, concluded []jobStep) {
 		}
 		template := in.template(step.Step)
 		template.Since = step.ready
-		if template.Hold = step.hold(); in.Spec.Hold {
-			template.Hold = cluster.Hold{Reason: cluster.ReasonHold, Message: holdText(in.Spec)}
-		}
+		template.Hold = cmp.Or(in.hold(), step.hold())
 		requested := step.requested()
 		requestAsGang(&template, in.Spec, step.Step, requested)
 		from := len(p.Pending)
@@ -210,9 +211,17 @@ func (p jobTasks) requestTasks(in JobInput, steps, concluded []jobStep) {
 	}
 }
 
-// holdText says why the tasks of a job on hold do not begin.
-func holdText(spec *cluster.Job) string {
-	return fmt.Sprintf("the job is on hold: berth release job/%s", spec.Name)
+// hold returns why no task of the job may begin, or the zero value.
+func (in *JobInput) hold() cluster.Hold {
+	switch {
+	case in.Spec.Hold:
+		return cluster.Hold{
+			Reason: cluster.ReasonHold, Message: "the job is on hold: berth release job/" + in.Spec.Name,
+		}
+	case in.Spec.AwaitsNeeds():
+		return cluster.Hold{Reason: cluster.ReasonNeeds, Message: cmp.Or(in.Unmet, "its needs are met; it begins now")}
+	}
+	return cluster.Hold{}
 }
 
 // template returns the request that all tasks of a step share.
@@ -243,11 +252,11 @@ func (s *slot) finalExit(codes *cluster.ExitCodes) *cluster.Outcome {
 }
 
 // reportEnd emits the event of the job's end in the decision that writes its last outcome.
-func (p jobTasks) reportEnd(spec *cluster.Job, concluded []jobStep, current JobStatus) {
+func (p jobTasks) reportEnd(in *JobInput, concluded []jobStep, current JobStatus) {
 	if len(p.Conclusions) == 0 || current.State.Ended() {
 		return
 	}
-	status := jobStatusOf(spec, concluded)
+	status := jobStatusOf(in, concluded)
 	if !status.State.Ended() {
 		return
 	}

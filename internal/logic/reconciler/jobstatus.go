@@ -36,14 +36,14 @@ type StepStatus struct {
 	Message string
 }
 
-// StatusOfJob returns the state of a job. It reads Spec and Tasks of the input.
+// StatusOfJob returns the state of a job. It reads Spec, Unmet and Tasks of the input.
 func StatusOfJob(in JobInput) JobStatus {
 	if in.Spec == nil {
 		return JobStatus{State: cluster.JobDeleting}
 	}
 	steps, _ := stepsOf(in.Spec, slots(in.Tasks))
 	resolveSteps(in.Spec, steps)
-	return jobStatusOf(in.Spec, steps)
+	return jobStatusOf(&in, steps)
 }
 
 // FailedTask is a task of a job that failed and is not tried again.
@@ -70,7 +70,8 @@ func FailedTasks(in JobInput) (failed []FailedTask) {
 }
 
 // jobStatusOf returns the state of a job with these resolved steps.
-func jobStatusOf(spec *cluster.Job, steps []jobStep) JobStatus {
+func jobStatusOf(in *JobInput, steps []jobStep) JobStatus {
+	spec, hold := in.Spec, in.hold().Message
 	st := JobStatus{Steps: make([]StepStatus, len(steps))}
 	begun, ended := false, true
 	var last time.Time
@@ -89,8 +90,8 @@ func jobStatusOf(spec *cluster.Job, steps []jobStep) JobStatus {
 	}
 	st.Message = st.message(spec, failed)
 	if failed == nil && (st.State == cluster.JobRunning || st.State == cluster.JobPending) && !spec.Cancelled {
-		if spec.Hold {
-			st.Message += "; " + holdText(spec)
+		if hold != "" {
+			st.Message += "; " + hold
 		}
 		st.Message += firstObstacle(steps)
 	}

@@ -84,6 +84,8 @@ type ServiceInput struct {
 	// Alone holds, for a daemon, the drained nodes on which only tasks of daemons are left. The daemon's own task ends
 	// there too, and no new one begins.
 	Alone map[string]bool
+	// Unmet says in a sentence which of the spec's needs are not met; empty if all are met.
+	Unmet string
 	// Definitions finds the definitions of all generations that still have tasks.
 	Definitions Definitions
 	// Tasks are all attempts of the owner, of all generations, in any order. They include attempts with only the
@@ -106,6 +108,7 @@ type JobInput struct {
 	Owner       cluster.OwnerRef
 	Spec        *cluster.Job
 	SpecRev     uint64
+	Unmet       string
 	Definitions Definitions
 	Tasks       []Task
 	Cluster     *cluster.Cluster
@@ -139,6 +142,11 @@ type Decision struct {
 	Expire bool
 	// Cancel requests that a job be cancelled because its deadline has passed. It compares the spec's revision.
 	Cancel bool
+	// Begin requests that the needs of a job's run count as met from now on. It compares the spec's revision.
+	Begin bool
+	// AwaitsNeeds says that the owner's first task waits for the needs of the spec. Another decision is due when one of
+	// these services or jobs changes.
+	AwaitsNeeds bool
 	// Remove requests the deletion of the owner's spec: the owner is deleted and none of its tasks is left.
 	Remove bool
 	// Events report facts about the owner as a whole, such as the end of a job. They hold once all Conclusions are
@@ -156,7 +164,7 @@ type Decision struct {
 func (d *Decision) Empty() bool {
 	return len(d.Pending) == 0 && len(d.Moves) == 0 && len(d.Stops) == 0 && len(d.Adoptions) == 0 &&
 		len(d.Conclusions) == 0 && len(d.Cleanups) == 0 &&
-		len(d.Trims) == 0 && d.Rollout == nil && d.Revert == nil && !d.Expire && !d.Cancel && !d.Remove
+		len(d.Trims) == 0 && d.Rollout == nil && d.Revert == nil && !d.Expire && !d.Cancel && !d.Begin && !d.Remove
 }
 
 // decideAgainAt requests another decision at t, unless an earlier one is requested.

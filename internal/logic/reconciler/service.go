@@ -38,17 +38,18 @@ func Service(in ServiceInput) Decision {
 	switch {
 	case in.daemon() && in.wantsTasks():
 		if roll = p.newDaemon(&in, all); roll.n > 0 {
-			progress{roll}.updateRecord()
+			in.recordProgress(roll)
 		}
 		wanted = daemonChoice{roll}.chooseDaemonTasks()
 	case in.wantsTasks():
 		roll = p.newRollout(&in, all)
-		progress{roll}.updateRecord()
+		in.recordProgress(roll)
 		wanted = taskChoice{roll}.chooseTasks()
 	}
 	if roll != nil {
 		roll.explainWait()
 	}
+	p.AwaitsNeeds = in.awaitsNeeds()
 	keep := make(map[*slot]bool, len(wanted))
 	for _, s := range wanted {
 		keep[s] = true
@@ -86,12 +87,27 @@ func Service(in ServiceInput) Decision {
 	// 4. A deleted service without tasks is removed.
 	p.remove(in.Spec != nil && in.Spec.Deleted, all)
 	if p.Message == "" {
-		if roll != nil && roll.rec.Generation != 0 {
+		if roll != nil && roll.rec.Generation != 0 && !p.AwaitsNeeds {
 			in.Rollout = &roll.rec
 		}
 		p.Message = statusOf(&in, all).Message + describeUnwanted(waiting)
 	}
 	return p.Decision
+}
+
+// awaitsNeeds reports whether the first task of the service waits for its needs. The record of a rollout says that it
+// has waited already: without the record, no deadline of the rollout begins.
+func (in *ServiceInput) awaitsNeeds() bool {
+	return in.Unmet != "" && in.Spec != nil && in.wantsTasks() && in.Rollout == nil && len(in.Tasks) == 0
+}
+
+// recordProgress keeps the record of a rollout, which begins once the needs of the service are met.
+func (in *ServiceInput) recordProgress(roll *rollout) {
+	if in.awaitsNeeds() {
+		progress{roll}.takeRecord()
+		return
+	}
+	progress{roll}.updateRecord()
 }
 
 // template returns the request that all tasks of a slot's generation share. A task of an older generation runs its
@@ -102,6 +118,9 @@ func (in *ServiceInput) template(s *slot) cluster.Pending {
 		OnDisconnect: in.disconnect(), Placement: joinConstraints(in.Spec.Placement, in.Cluster),
 		Restarted: in.Spec.Restarted,
 		Labels:    in.Spec.Labels,
+	}
+	if in.awaitsNeeds() {
+		t.Hold = cluster.Hold{Reason: cluster.ReasonNeeds, Message: in.Unmet}
 	}
 	if s.parts.Generation != in.Spec.Generation {
 		t.Definition = s.definition()

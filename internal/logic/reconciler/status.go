@@ -106,6 +106,9 @@ func statusOf(in *ServiceInput, all []*slot) ServiceStatus {
 	}
 	st.State = c.state(in, &st)
 	st.Message = c.message(&st)
+	if in.awaitsNeeds() {
+		st.Message = in.Unmet
+	}
 	return st
 }
 

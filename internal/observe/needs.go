@@ -1,0 +1,64 @@
+package observe
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/reconciler"
+)
+
+// unmet says in a sentence which needs of an owner in the cluster are not met, "" if all are. A service meets a need
+// while all of its tasks are healthy, a job once it has succeeded.
+func (d *Domain) unmet(inCluster string, needs []string) string {
+	var missing []string
+	for _, o := range cluster.NeededOwners(inCluster, needs) {
+		why := d.serviceObstacle(o)
+		if o.Kind == cluster.KindJob {
+			why = d.jobObstacle(o)
+		}
+		if why != "" {
+			missing = append(missing, fmt.Sprintf("%s/%s, which %s", strings.ToLower(string(o.Kind)), o.Name, why))
+		}
+	}
+	if len(missing) == 0 {
+		return ""
+	}
+	return "waits for " + strings.Join(missing, "; and for ")
+}
+
+// serviceObstacle says what keeps a needed service from being healthy, "" if nothing does.
+func (d *Domain) serviceObstacle(o cluster.OwnerRef) string {
+	e, ok := d.Snapshot.Service(o.Cluster, o.Name)
+	if !ok || e.Value.Deleted {
+		return "does not exist"
+	}
+	st := reconciler.StatusOfService(d.serviceInput(o, e, d.Tasks(o)))
+	switch {
+	case st.Desired == 0 && e.Value.Mode == cluster.ModeDaemon:
+		return "runs on no node"
+	case st.Desired == 0:
+		return "is stopped"
+	case st.Healthy < st.Desired:
+		return fmt.Sprintf("has %d of %d tasks healthy", st.Healthy, st.Desired)
+	}
+	return ""
+}
+
+// jobObstacle says what keeps a needed job from having succeeded, "" if nothing does.
+func (d *Domain) jobObstacle(o cluster.OwnerRef) string {
+	e, ok := d.Snapshot.Job(o.Cluster, o.Name)
+	if !ok || e.Value.Deleted {
+		return "does not exist"
+	}
+	st := reconciler.StatusOfJob(d.jobInput(o, e, d.Tasks(o)))
+	switch st.State {
+	case cluster.JobSucceeded:
+		return ""
+	case cluster.JobFailed:
+		return fmt.Sprintf("failed: berth retry job/%s", o.Name)
+	case cluster.JobCancelled:
+		return fmt.Sprintf("was cancelled: berth restart job/%s", o.Name)
+	}
+	return fmt.Sprintf("has %d of %d tasks done", st.Succeeded, st.Total)
+}
