@@ -106,6 +106,8 @@ type ServiceStatus struct {
 	State   ServiceState `json:"state"`
 	// Message says in a sentence why the service is not as desired; empty if it is.
 	Message string `json:"message,omitempty"`
+	// Unmet says which needs the first task waits for; empty if it waits for none.
+	Unmet string `json:"unmet,omitempty"`
 	// Versions counts the tasks of each version with running tasks, the newest first.
 	Versions []VersionCount `json:"versions,omitempty"`
 	// Rollout is the state of the newest version, empty if it has no record yet. RolloutMessage says it in a sentence.
@@ -144,6 +146,8 @@ type JobStatus struct {
 	State    JobState  `json:"state"`
 	Message  string    `json:"message,omitempty"`
 	Finished time.Time `json:"finished,omitzero"`
+	// Unmet says which needs the first task of the run waits for; empty if it waits for none.
+	Unmet string `json:"unmet,omitempty"`
 	// Steps are in the order of the job.
 	Steps []StepStatus `json:"steps,omitempty"`
 }

@@ -18,13 +18,13 @@ func (d *Domain) unmet(inCluster string, needs []string) string {
 			why = d.jobObstacle(o)
 		}
 		if why != "" {
-			missing = append(missing, fmt.Sprintf("%s/%s, which %s", strings.ToLower(string(o.Kind)), o.Name, why))
+			missing = append(missing, fmt.Sprintf("%s/%s (%s)", strings.ToLower(string(o.Kind)), o.Name, why))
 		}
 	}
 	if len(missing) == 0 {
 		return ""
 	}
-	return "waits for " + strings.Join(missing, "; and for ")
+	return "waits for " + strings.Join(missing, " and ")
 }
 
 // serviceObstacle says what keeps a needed service from being healthy, "" if nothing does.
@@ -38,9 +38,9 @@ func (d *Domain) serviceObstacle(o cluster.OwnerRef) string {
 	case st.Desired == 0 && e.Value.Mode == cluster.ModeDaemon:
 		return "runs on no node"
 	case st.Desired == 0:
-		return "is stopped"
+		return "stopped"
 	case st.Healthy < st.Desired:
-		return fmt.Sprintf("has %d of %d tasks healthy", st.Healthy, st.Desired)
+		return fmt.Sprintf("%d/%d healthy", st.Healthy, st.Desired)
 	}
 	return ""
 }
@@ -58,7 +58,7 @@ func (d *Domain) jobObstacle(o cluster.OwnerRef) string {
 	case cluster.JobFailed:
 		return fmt.Sprintf("failed: berth retry job/%s", o.Name)
 	case cluster.JobCancelled:
-		return fmt.Sprintf("was cancelled: berth restart job/%s", o.Name)
+		return fmt.Sprintf("cancelled: berth restart job/%s", o.Name)
 	}
-	return fmt.Sprintf("has %d of %d tasks done", st.Succeeded, st.Total)
+	return fmt.Sprintf("%d/%d done", st.Succeeded, st.Total)
 }

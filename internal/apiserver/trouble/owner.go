@@ -22,6 +22,9 @@ func ofService(o *Objects, v *api.ServiceView) *api.Trouble {
 	if t := ofChange(o, v); t != nil {
 		return t
 	}
+	if v.Status.Unmet != "" {
+		return ofNeeds(object, string(v.Status.State), v.Status.Unmet, v.Cluster, v.Name)
+	}
 	if v.Status.State == cluster.ServiceHealthy {
 		return ofMisplaced(object, o.Misplaced(v.Owner()))
 	}
@@ -35,6 +38,13 @@ func ofService(o *Objects, v *api.ServiceView) *api.Trouble {
 	t := api.Trouble{Object: object, State: string(v.Status.State), Cause: wording.OneLine(v.Status.Message)}
 	explain(&t, fmt.Sprintf("%d/%d healthy", v.Status.Healthy, v.Status.Desired), tasks)
 	return &t
+}
+
+// ofNeeds says what a service or job waits for before its first task.
+func ofNeeds(object, state, unmet, inCluster, name string) *api.Trouble {
+	return &api.Trouble{
+		Object: object, State: state, Cause: unmet, Next: "berth explain " + wording.Argument(inCluster, name),
+	}
 }
 
 // ofMisplaced says that tasks of a healthy service run where they should not, as their nodes are now; nil for no tasks.
@@ -126,7 +136,10 @@ func ofHealthyService(v *api.ServiceView) *api.Trouble {
 
 // ofJob returns the trouble of a job, or nil.
 func ofJob(o *Objects, v *api.JobView) *api.Trouble {
-	s := &v.Status
+	s, object := &v.Status, wording.Object(wording.KindJob, v.Cluster, v.Name)
+	if s.Unmet != "" {
+		return ofNeeds(object, string(s.State), s.Unmet, v.Cluster, v.Name)
+	}
 	var tasks []api.TaskView
 	switch s.State {
 	case cluster.JobFailed:
@@ -141,8 +154,7 @@ func ofJob(o *Objects, v *api.JobView) *api.Trouble {
 		return nil
 	}
 	t := api.Trouble{
-		Object: wording.Object(wording.KindJob, v.Cluster, v.Name), State: string(s.State),
-		Cause: wording.OneLine(s.Message),
+		Object: object, State: string(s.State), Cause: wording.OneLine(s.Message),
 	}
 	explain(&t, fmt.Sprintf("%d/%d failed", s.Failed, s.Total), tasks)
 	return &t

@@ -15,7 +15,7 @@ func (b *Builder) Job(e store.Entry[cluster.Job]) api.JobView {
 		Job: *e.Value, Revision: e.Modified,
 		Status: api.JobStatus{
 			TaskCounts: api.TaskCounts(st.TaskCounts), State: st.State, Finished: st.Finished,
-			Message: b.withReason(st.Message, e.Value.Owner(), st.Pending),
+			Message: b.withReason(st.Message, e.Value.Owner(), st.Pending), Unmet: st.Unmet,
 		},
 	}
 	for i := range st.Steps {

@@ -18,7 +18,7 @@ func (b *Builder) Service(e store.Entry[cluster.Service]) api.ServiceView {
 			Waiting: st.Waiting, State: st.State, Message: b.withReason(st.Message, e.Value.Owner(), st.Waiting),
 			Versions: b.versions(e.Value, st.Desired), Rollout: st.Rollout, RolloutMessage: st.RolloutMessage,
 			Paused: st.Paused, Crashing: crashLoops(b.Snapshot, in.Owner, st.CrashLooping), GivenUp: st.GivenUp,
-			MemoryTrouble: st.MemoryTrouble,
+			MemoryTrouble: st.MemoryTrouble, Unmet: st.Unmet,
 		},
 	}
 }

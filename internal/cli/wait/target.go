@@ -75,6 +75,22 @@ func (t *Target) giveUpAs(predicate string) {
 	t.isPredicate = true
 }
 
+// awaitsNeeds reports whether a service or job that the command has changed waits for what it needs.
+func (t *Target) awaitsNeeds() bool {
+	if t.until != "" || t.Stop {
+		return false
+	}
+	return t.service != nil && t.service.Status.Unmet != "" || t.job != nil && t.job.Status.Unmet != ""
+}
+
+// needs returns the services and jobs that the target needs.
+func (t *Target) needs() []cluster.OwnerRef {
+	if t.service != nil {
+		return cluster.NeededOwners(t.Name.Cluster, t.service.Needs)
+	}
+	return cluster.NeededOwners(t.Name.Cluster, t.job.Needs)
+}
+
 // goal returns the state that the command waits for.
 func (t *Target) goal() string {
 	switch {

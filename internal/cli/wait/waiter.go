@@ -3,6 +3,8 @@ package wait
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/berthd/berth/api"
@@ -78,10 +80,17 @@ func (w *Waiter) isFinished(began time.Time) bool {
 		if t.done {
 			continue
 		}
-		switch now := w.Now(); {
+		now := w.Now()
+		var failed *Target
+		if t.awaitsNeeds() {
+			t.progressAt, failed = now, w.failedNeed(t) // it waits for the progress of others
+		}
+		switch {
 		case w.Timeout > 0 && now.Sub(began) >= w.Timeout:
 			t.giveUpAs(fmt.Sprintf("is not %s after %s", t.goal(), cluster.Duration(w.Timeout)))
 			t.isLate = true
+		case failed != nil:
+			t.giveUpAs("has not begun: " + failed.failureText())
 		case t.until != "", t.Stop, t.isRolling(now): // the control plane enforces the deadlines of a rollout
 			all = false
 		case w.Timeout == 0 && t.Name.Kind == wording.KindService && now.Sub(t.progressAt) >= progressTimeout:
@@ -93,6 +102,19 @@ func (w *Waiter) isFinished(began time.Time) bool {
 		}
 	}
 	return all
+}
+
+// failedNeed returns a target that another one needs and that was given up, or nil.
+func (w *Waiter) failedNeed(t *Target) *Target {
+	needs := t.needs()
+	for _, u := range w.Targets {
+		if u.Failure != "" && slices.ContainsFunc(needs, func(o cluster.OwnerRef) bool {
+			return u.Name == session.Name{Kind: strings.ToLower(string(o.Kind)), Cluster: o.Cluster, Name: o.Name}
+		}) {
+			return u
+		}
+	}
+	return nil
 }
 
 // readTargets reads every target that is not done.

@@ -14,6 +14,8 @@ type JobStatus struct {
 
 	State   cluster.JobState
 	Message string
+	// Unmet says which needs the first task of the run waits for; empty if it waits for none.
+	Unmet string
 	// Finished is when the last attempt ended, once the job is done.
 	Finished time.Time
 	// Steps are in the order of the spec.
@@ -93,6 +95,7 @@ func jobStatusOf(in *JobInput, steps []jobStep) JobStatus {
 		if hold != "" {
 			st.Message += "; " + hold
 		}
+		st.Unmet = in.Unmet
 		st.Message += firstObstacle(steps)
 	}
 	return st

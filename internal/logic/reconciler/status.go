@@ -20,6 +20,8 @@ type ServiceStatus struct {
 	State cluster.ServiceState
 	// Message explains in a sentence why the service is not in its desired state; empty if it is.
 	Message string
+	// Unmet says which needs the first task waits for; empty if it waits for none.
+	Unmet string
 
 	// Rollout is the state of the newest version's rollout, empty if there is no record of it. RolloutMessage explains
 	// the state in a sentence, and mentions Paused and the canaries to be promoted.
@@ -107,7 +109,7 @@ func statusOf(in *ServiceInput, all []*slot) ServiceStatus {
 	st.State = c.state(in, &st)
 	st.Message = c.message(&st)
 	if in.awaitsNeeds() {
-		st.Message = in.Unmet
+		st.Message, st.Unmet = in.Unmet, in.Unmet
 	}
 	return st
 }
