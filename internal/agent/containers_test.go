@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/berthd/berth/internal/agent/devices"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor"
 )
@@ -225,6 +226,21 @@ func TestParameters(t *testing.T) {
 		}
 		if diff := cmp.Diff(want, spec.Container.Files); diff != "" {
 			t.Errorf("files (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// A parameter opens no devices that the task does not have.
+func TestParametersOpenNoDevices(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.devices = []devices.Device{gpu("a", 0)}
+		w.restart()
+		def := definition("work", "app")
+		d := w.desired("b1", def, cluster.KindJob)
+		d.Parameters = map[string]string{"NVIDIA_VISIBLE_DEVICES": "all"}
+		w.assign(d, def)
+		if env := w.specOf("b1-0-1").Env; !slices.Contains(env, "NVIDIA_VISIBLE_DEVICES=void") {
+			t.Errorf("a parameter opens the devices of other tasks: %q", env)
 		}
 	})
 }

@@ -131,3 +131,36 @@ func TestHoldsAndPrioritiesOfJobs(t *testing.T) {
 		t.Errorf("events %v, want %v", kinds, want)
 	}
 }
+
+// TestKeysOfSubmissions submits a job twice with a key, after its user changed it, and then with another key.
+func TestKeysOfSubmissions(t *testing.T) {
+	w := newWorld(t)
+	w.want(201, "PUT", "/v1/definitions/adder/1", definition("adder", 1))
+	const path = "/v1/clusters/default/jobs/sum"
+	submit := func(key string, count int) api.Change {
+		spec := job("sum", "adder@1", count)
+		spec["key"] = key
+		return read[api.ApplyReply](t, w.want(200, "POST", "/v1/apply", manifestsOf("Job", spec))).Changes[0]
+	}
+	submit("build-17", 2)
+	w.want(200, "POST", path+"/hold", nil)
+	w.want(200, "POST", path+"/stop", nil)
+	before := read[api.JobView](t, w.want(200, "GET", path, nil))
+	for _, count := range []int{2, 3} {
+		c := submit("build-17", count)
+		if want := `the key "build-17" was submitted before`; c.Action != api.ActionNone || c.Note != want {
+			t.Errorf("the second submission: %+v, want the note %q", c, want)
+		}
+	}
+	after := read[api.JobView](t, w.want(200, "GET", path, nil))
+	if after.Revision != before.Revision || !after.Cancelled || !after.Hold || after.Steps[0].Count != 2 {
+		t.Errorf("the second submission changed %+v to %+v", before, after)
+	}
+	if c := submit("build-18", 2); c.Action != api.ActionUpdate || c.Effect != "restarts all 2 tasks" {
+		t.Errorf("another key: %+v", c)
+	}
+	again := read[api.JobView](t, w.want(200, "GET", path, nil))
+	if again.Generation != before.Generation+1 || again.Cancelled {
+		t.Errorf("another key did not run the job again: %+v", again)
+	}
+}

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"encoding/json"
 	"maps"
 	"slices"
 	"strings"
@@ -10,13 +11,15 @@ import (
 const (
 	// MaxParameters limits the parameters of a task.
 	MaxParameters = 32
-	// MaxParameterBytes limits the text of all parameters of a job: names and values as the manifest lists them.
+	// MaxParameterBytes limits the parameters of a job as JSON, as the manifest lists them.
 	MaxParameterBytes = 128 << 10
 )
 
 // ParametersFile is the path of the file in each container of a task that holds the task's parameters as a JSON object
 // of strings. Tasks without parameters have no such file. The variable BERTH_PARAMETERS has the path.
-const ParametersFile = "/run/berth-task/parameters.json"
+const ParametersFile = parametersFolder + "/parameters.json"
+
+const parametersFolder = "/run/berth-task"
 
 // Parameters are values that differ between the tasks of a step. They have a List or a Matrix. Each task gets its
 // values as environment variables, in place of variables of the same names in its definition, and as a JSON object in
@@ -71,22 +74,12 @@ func (j *Job) ParametersOf(step string, index int) map[string]string {
 	return nil
 }
 
-func (p *Parameters) size() (n int) {
+func (p *Parameters) size() int {
 	if p == nil {
 		return 0
 	}
-	for _, values := range p.List {
-		for name, value := range values { // order-free: a sum
-			n += len(name) + len(value)
-		}
-	}
-	for name, values := range p.Matrix { // order-free: a sum
-		n += len(name)
-		for _, value := range values {
-			n += len(value)
-		}
-	}
-	return n
+	text, _ := json.Marshal(p) // text always can be encoded
+	return len(text)
 }
 
 // validate checks the parameters of a step with that many tasks.
@@ -172,10 +165,28 @@ func (p *Parameters) CheckDefinition(path string, def *TaskDefinition) Faults {
 				"the parameter %s is a variable of the container %s that has the addresses of a service: rename one "+
 					"of the two", name, c.Name)
 		}
-		k.must(!slices.ContainsFunc(c.Files, func(f File) bool { return f.Path == ParametersFile }),
-			"the container %s has a file of its own at %s, where Berth puts the parameters", c.Name, ParametersFile)
+		k.must(!slices.ContainsFunc(c.places(), func(path string) bool { return within(path, parametersFolder) }),
+			"the container %s has something of its own in %s, where Berth puts the parameters", c.Name,
+			parametersFolder)
 	}
 	return *k.faults
+}
+
+// places returns the paths at which the container has files, folders and mounts.
+func (c *Container) places() (paths []string) {
+	for i := range c.Files {
+		paths = append(paths, c.Files[i].Path)
+	}
+	for i := range c.Mounts {
+		paths = append(paths, c.Mounts[i].Path)
+	}
+	for i := range c.Tmpfs {
+		paths = append(paths, c.Tmpfs[i].Path)
+	}
+	for i := range c.Artifacts {
+		paths = append(paths, c.Artifacts[i].Path)
+	}
+	return append(paths, c.SecretFolders()...)
 }
 
 // parameterNames demands names that shells can read as variables and that Berth does not set itself.

@@ -84,14 +84,13 @@ func TestParametersBesideADefinition(t *testing.T) {
 	def := &cluster.TaskDefinition{Containers: []cluster.Container{{
 		Name: "main", Secrets: []cluster.SecretUse{{Secret: "s", Env: "TOKEN"}}, Env: map[string]string{"PLAIN": "0"},
 		Services: []cluster.ServiceUse{{Service: "cart", Env: "CART"}},
-		Files:    []cluster.File{{Path: cluster.ParametersFile}},
+		Files:    []cluster.File{{Path: "/run/berth-task/own", Template: true}},
 	}}}
 	want := cluster.Faults{
 		{"p", "the parameter CART is a variable of the container main that has the addresses of a service: rename one " +
 			"of the two"},
 		{"p", "the parameter TOKEN is a variable of the container main that has a secret: rename one of the two"},
-		{"p", "the container main has a file of its own at /run/berth-task/parameters.json, where Berth puts the " +
-			"parameters"},
+		{"p", "the container main has something of its own in /run/berth-task, where Berth puts the parameters"},
 	}
 	if diff := cmp.Diff(want, p.CheckDefinition("p", def)); diff != "" {
 		t.Errorf("faults (-want +got):\n%s", diff)

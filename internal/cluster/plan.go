@@ -74,7 +74,7 @@ const (
 	ReasonReserved      ReasonCode = "reserved"        // the free capacity there is kept for others
 	ReasonAddresses     ReasonCode = "addresses"       // services that it uses moved: it is restarted in place
 	ReasonNetwork       ReasonCode = "network"         // the node cannot provide the requested network
-	ReasonNeeds         ReasonCode = "needs"           // what its step, job or service needs is not there
+	ReasonNeeds         ReasonCode = "needs"           // another step, service or job is needed first
 	ReasonParallelism   ReasonCode = "parallelism"     // as many tasks of its step run as may run at the same time
 	ReasonPermission    ReasonCode = "permission"      // its cluster lacks a permission that its tasks need
 )

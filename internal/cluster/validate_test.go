@@ -350,9 +350,9 @@ func TestWorkloadFaults(t *testing.T) {
 			"steps[0].parameters: make more than 100000 tasks",
 		}},
 		{"too much text", parse[cluster.Job](t, `{"name": "w", "steps": [{"name": "a", "definition": "w",
-			"parameters": {"list": [{"A": "`+strings.Repeat("x", 128<<10-1)+`"}]}}, {"name": "b", "definition": "w",
+			"parameters": {"list": [{"A": "`+strings.Repeat("x", 128<<10-19)+`"}]}}, {"name": "b", "definition": "w",
 			"parameters": {"list": [{"B": "1"}]}}]}`), []string{
-			"steps: have 131074 bytes of parameters together, at most 131072 are allowed: give",
+			"steps: have 131092 bytes of parameters together, at most 131072 are allowed: give",
 		}},
 		{"needs in a circle", parse[cluster.Job](t, `{"name": "w", "steps": [
 			{"name": "a", "definition": "w", "needs": ["c"]}, {"name": "b", "definition": "w", "needs": ["a"]},

@@ -44,6 +44,7 @@ func (j *Job) Validate() error {
 	k.at("cluster").name(j.Cluster)
 	k.at("name").name(j.Name)
 	k.at("labels").labels(j.Labels)
+	k.at("key").label(j.Key)
 	k.ownerNeeds(j.Needs, j.Owner())
 	k.at("priority").within(int(j.Priority), 1, MaxPriority)
 	k.deadline(j.Deadline)

@@ -157,6 +157,9 @@ type Job struct {
 	Name    string `json:"name"`
 	Labels  Labels `json:"labels,omitempty"`
 	Steps   []Step `json:"steps"`
+	// Key, unless empty, names a submission. A write with the key that the job already has changes nothing, so that it
+	// may be repeated; a write with another key runs the job again.
+	Key string `json:"key,omitempty"`
 	// Needs are services and jobs of the cluster, as Service.Needs. They precede the first task of each run of the job.
 	Needs []string `json:"needs,omitempty"`
 	// Priority precedes the tasks of lower ones. Default DefaultPriority.

@@ -61,7 +61,7 @@ func TestNeedsOfOwners(t *testing.T) {
 		})
 		w.putNeeds()
 		w.until(time.Minute, "both wait for what does not exist", func(*store.Snapshot) bool {
-			return w.waits(2, "web", "waits for job/batch (does not exist)") &&
+			return w.waits(2, "web", "waits for job/batch (does not exist; a job is deleted some time after its end") &&
 				w.waits(1, "check", "waits for service/web (0/2 healthy)")
 		})
 		w.job(1, 0)
@@ -99,6 +99,65 @@ func TestNeedsOfOwners(t *testing.T) {
 			w.until(5*time.Minute, "the service is scaled", func(s *store.Snapshot) bool {
 				return healthy(s, 1) == count
 			})
+		}
+	})
+}
+
+// A service that is created again while the tasks of the deleted one still stop waits for its needs.
+func TestNeedsOfAServiceCreatedAgain(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.node("n1", func(a *agent) { a.lingers = func(cluster.TaskID) time.Duration { return 20 * time.Second } })
+		w.definition(1, 100)
+		w.service(2, 1, 1)
+		w.until(time.Minute, "healthy", func(s *store.Snapshot) bool { return healthy(s, 1) == 2 })
+		s := w.server.tables.Snapshot()
+		e, _ := s.Service("c", "web")
+		gone := *e.Value
+		gone.Deleted = true
+		w.put(p.Service("c", "web"), &gone)
+		time.Sleep(2 * time.Second) // in-bubble: inWorld makes one
+		again := *e.Value           // as draft.SetService and forget write it
+		again.Generation, again.Restarted, again.Needs = 2, 2, []string{"job/none"}
+		value, err := store.Encode(&again)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.engine.Commit(t.Context(), []store.Group{{Ops: []store.Op{
+			{Key: p.Service("c", "web"), Value: value}, {Key: p.Rollout("c", "web"), Delete: true},
+		}}}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(3 * time.Minute) // in-bubble: inWorld makes one
+		if n := healthy(w.server.tables.Snapshot(), 2); n != 0 {
+			t.Errorf("%d tasks run, although job/none does not exist", n)
+		}
+	})
+}
+
+// Needs that are added to a job that has begun do not hold the rest of its tasks.
+func TestNeedsOfAJobThatHasBegun(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.node("n1", func(a *agent) { a.endless = true })
+		w.definition(1, 3000)
+		w.job(2, 3)
+		o := cluster.OwnerRef{Kind: cluster.KindJob, Cluster: "c", Name: "batch"}
+		live := func(s *store.Snapshot) (n int) {
+			for row := range s.Attempts(o) {
+				if row.Outcome == nil && row.Observed != nil {
+					n++
+				}
+			}
+			return n
+		}
+		w.until(time.Minute, "runs", func(s *store.Snapshot) bool { return live(s) == 1 })
+		e, _ := w.server.tables.Snapshot().Job("c", "batch")
+		more := *e.Value // as draft.SetJob writes it: the steps are the same, so the run continues
+		more.Needs = []string{"job/none"}
+		w.put(p.Job("c", "batch"), &more)
+		w.node("n2", func(a *agent) { a.endless = true })
+		time.Sleep(5 * time.Minute) // in-bubble: inWorld makes one
+		if live(w.server.tables.Snapshot()) != 2 {
+			t.Errorf("the job that had begun waits: %+v", w.server.plane.Reasons(0).Groups)
 		}
 	})
 }

@@ -13,11 +13,7 @@ import (
 func (d *Domain) unmet(inCluster string, needs []string) string {
 	var missing []string
 	for _, o := range cluster.NeededOwners(inCluster, needs) {
-		why := d.serviceObstacle(o)
-		if o.Kind == cluster.KindJob {
-			why = d.jobObstacle(o)
-		}
-		if why != "" {
+		if why := d.obstacle(o); why != "" {
 			missing = append(missing, fmt.Sprintf("%s/%s (%s)", strings.ToLower(string(o.Kind)), o.Name, why))
 		}
 	}
@@ -25,6 +21,25 @@ func (d *Domain) unmet(inCluster string, needs []string) string {
 		return ""
 	}
 	return "waits for " + strings.Join(missing, " and ")
+}
+
+// obstacle says what keeps a needed service or job from meeting the need, "" if nothing does. Many owners may need the
+// same one.
+func (d *Domain) obstacle(o cluster.OwnerRef) string {
+	if why, known := d.obstacles[o]; known {
+		return why
+	}
+	var why string
+	if o.Kind == cluster.KindJob {
+		why = d.jobObstacle(o)
+	} else {
+		why = d.serviceObstacle(o)
+	}
+	if d.obstacles == nil {
+		d.obstacles = map[cluster.OwnerRef]string{}
+	}
+	d.obstacles[o] = why
+	return why
 }
 
 // serviceObstacle says what keeps a needed service from being healthy, "" if nothing does.
@@ -41,6 +56,8 @@ func (d *Domain) serviceObstacle(o cluster.OwnerRef) string {
 		return "stopped"
 	case st.Healthy < st.Desired:
 		return fmt.Sprintf("%d/%d healthy", st.Healthy, st.Desired)
+	case st.State != cluster.ServiceHealthy: // its tasks may be of an earlier version
+		return string(st.State)
 	}
 	return ""
 }
@@ -49,7 +66,7 @@ func (d *Domain) serviceObstacle(o cluster.OwnerRef) string {
 func (d *Domain) jobObstacle(o cluster.OwnerRef) string {
 	e, ok := d.Snapshot.Job(o.Cluster, o.Name)
 	if !ok || e.Value.Deleted {
-		return "does not exist"
+		return "does not exist; a job is deleted some time after its end, see keep_jobs"
 	}
 	st := reconciler.StatusOfJob(d.jobInput(o, e, d.Tasks(o)))
 	switch st.State {

@@ -47,6 +47,8 @@ type Domain struct {
 	Now   time.Time
 	// Without switches clauses off, in proofs only.
 	Without clause.Set
+
+	obstacles map[cluster.OwnerRef]string // what keeps needed owners from meeting the need; see obstacle
 }
 
 // Tasks returns the attempts of an owner. Foreign records are left out; the leader removes them.
@@ -75,7 +77,7 @@ func (d *Domain) ServiceInput(o cluster.OwnerRef, e store.Entry[cluster.Service]
 	tasks []reconciler.Task,
 ) reconciler.ServiceInput {
 	in := d.serviceInput(o, e, tasks)
-	if in.Spec != nil && in.Rollout == nil && len(tasks) == 0 {
+	if in.Spec != nil && in.Rollout == nil {
 		in.Unmet = d.unmet(o.Cluster, in.Spec.Needs)
 	}
 	return in

@@ -50,7 +50,9 @@ func (b *Specs) Spec(d *cluster.Desired, def *cluster.TaskDefinition, i int, id 
 	if err != nil {
 		return executor.Spec{ID: id, Container: c}, err
 	}
-	env := b.environment(d, def)
+	env := map[string]string{}
+	maps.Copy(env, d.Parameters) // Berth's own variables precede them
+	maps.Copy(env, b.environment(d, def))
 	maps.Copy(env, grant.env)
 	if len(d.Parameters) > 0 {
 		text, err := json.MarshalIndent(d.Parameters, "", "  ")
@@ -60,7 +62,6 @@ func (b *Specs) Spec(d *cluster.Desired, def *cluster.TaskDefinition, i int, id 
 		c.Files = append(slices.Clone(c.Files),
 			cluster.File{Path: cluster.ParametersFile, Content: string(text) + "\n"})
 		env["BERTH_PARAMETERS"] = cluster.ParametersFile
-		maps.Copy(env, d.Parameters)
 	}
 	maps.Copy(env, serviceEnv)
 	own := maps.Clone(env)

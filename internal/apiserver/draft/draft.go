@@ -39,6 +39,8 @@ type Draft struct {
 	newest      map[string]int
 	owners      map[string]cluster.Kind // services and jobs, by "<cluster>/<name>"
 	needs       map[cluster.OwnerRef][]string
+	// circles are the owners whose needs were followed, each with a circle of needs that it is in, or nil.
+	circles map[cluster.OwnerRef][]cluster.OwnerRef
 	// visible is what sees computes once, because it walks all attempts of the caller's clusters.
 	visible func(cluster.Ref) bool
 }

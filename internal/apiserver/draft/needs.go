@@ -10,7 +10,7 @@ import (
 
 // noteNeeds notes what the services and jobs of a set need, so that these may need each other in any order.
 func (d *Draft) noteNeeds(set []AppliedObject) {
-	d.needs = map[cluster.OwnerRef][]string{}
+	d.needs, d.circles = map[cluster.OwnerRef][]string{}, map[cluster.OwnerRef][]cluster.OwnerRef{}
 	for _, m := range set {
 		switch {
 		case m.Service != nil:
@@ -39,7 +39,8 @@ func (d *Draft) needsOf(o cluster.OwnerRef) ([]string, bool) {
 }
 
 // checkNeeds returns the faults of an owner's needs at a path: services and jobs that do not exist, and owners that
-// need each other in a circle. What the owner needed before is not checked again: a job may have expired since.
+// need each other in a circle. Needs that the owner had before are not checked again, because a job may have expired
+// since.
 func (d *Draft) checkNeeds(o cluster.OwnerRef, needs, had []string, path string) (faults cluster.Faults) {
 	for i, need := range needs {
 		if slices.Contains(had, need) {
@@ -52,32 +53,53 @@ func (d *Draft) checkNeeds(o cluster.OwnerRef, needs, had []string, path string)
 					"there is no %s: create it first, or in the same manifest", need)})
 				continue
 			}
-			if circle := d.circle(needed, o, map[cluster.OwnerRef]bool{}); circle != nil {
+			d.findCircles(o, nil)
+			if circle := d.circles[o]; len(circle) > 0 && circle[1] == needed {
 				faults = append(faults, cluster.Fault{Path: at, Message: fmt.Sprintf(
-					"the objects need each other in a circle, so that none would begin: %s → %s", needText(o),
-					strings.Join(circle, " → "))})
+					"the objects need each other in a circle, so that none would begin: %s", circleText(circle))})
 			}
 		}
 	}
 	return faults
 }
 
-// circle returns the way by which one owner needs another, as texts, or nil.
-func (d *Draft) circle(from, to cluster.OwnerRef, seen map[cluster.OwnerRef]bool) []string {
-	if from == to {
-		return []string{needText(to)}
+// CheckRunNeeds returns the faults of the needs of a job that is to run again.
+func (d *Draft) CheckRunNeeds(job *cluster.Job) cluster.Faults {
+	if d.needs == nil {
+		d.noteNeeds(nil)
 	}
-	if seen[from] {
-		return nil
-	}
-	seen[from] = true
-	needs, _ := d.needsOf(from)
-	for _, next := range cluster.NeededOwners(from.Cluster, needs) {
-		if rest := d.circle(next, to, seen); rest != nil {
-			return append([]string{needText(from)}, rest...)
+	return d.checkNeeds(job.Owner(), job.Needs, nil, "needs")
+}
+
+// findCircles finds circles among the owners that an owner needs. The way leads to the owner. Each owner is visited once
+// for all objects of the draft: without the needs that the draft adds there is no circle, so that each circle has an
+// object for which it is reported.
+func (d *Draft) findCircles(o cluster.OwnerRef, way []cluster.OwnerRef) {
+	if at := slices.Index(way, o); at >= 0 {
+		circle := way[at:]
+		for i, member := range circle {
+			if d.circles[member] == nil {
+				d.circles[member] = slices.Concat(circle[i:], circle[:i+1])
+			}
 		}
+		return
 	}
-	return nil
+	if _, visited := d.circles[o]; visited {
+		return
+	}
+	d.circles[o] = nil
+	needs, _ := d.needsOf(o)
+	for _, next := range cluster.NeededOwners(o.Cluster, needs) {
+		d.findCircles(next, append(way, o))
+	}
+}
+
+func circleText(circle []cluster.OwnerRef) string {
+	texts := make([]string, len(circle))
+	for i, o := range circle {
+		texts[i] = needText(o)
+	}
+	return strings.Join(texts, " → ")
 }
 
 // needText returns the text by which others need an owner.

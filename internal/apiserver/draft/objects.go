@@ -196,7 +196,8 @@ func (d *Draft) forget(svc *cluster.Service, deleting bool) {
 	drop(d.Prefix.Scale(svc.Cluster, svc.Name), scale.Modified)
 }
 
-// SetJob drafts the write of a job. A change of steps runs the job again, and so does the end of a cancellation.
+// SetJob drafts the write of a job. A change of steps runs the job again, and so do the end of a cancellation and
+// another key.
 func (d *Draft) SetJob(job *cluster.Job, pre Precondition) (api.Change, error) {
 	change := api.Change{Kind: cluster.KindJob, Cluster: job.Cluster, Name: job.Name, Action: api.ActionCreate}
 	job.Steps = slices.Clone(job.Steps) // references are completed
@@ -208,6 +209,11 @@ func (d *Draft) SetJob(job *cluster.Job, pre Precondition) (api.Change, error) {
 	var neededBefore []string
 	if ok && !old.Value.Deleted {
 		had, neededBefore = old.Value.Steps, old.Value.Needs
+		if job.Key != "" && job.Key == old.Value.Key {
+			change.Action, change.Revision = api.ActionNone, old.Modified
+			change.Note = fmt.Sprintf("the key %q was submitted before", job.Key)
+			return change, nil
+		}
 	}
 	fields, inline, faults := d.resolveSteps(job.Steps, had, "steps")
 	if len(faults) > 0 {
@@ -235,9 +241,12 @@ func (d *Draft) SetJob(job *cluster.Job, pre Precondition) (api.Change, error) {
 		if job.Cancelled {
 			job.CancelReason = prev.CancelReason
 		}
-		if steps, _ := Compare(stepsOf(prev), stepsOf(job)); steps != api.ActionNone || prev.Cancelled &&
-			!job.Cancelled {
+		if steps, _ := Compare(stepsOf(prev), stepsOf(job)); steps != api.ActionNone ||
+			prev.Cancelled && !job.Cancelled || job.Key != "" && job.Key != prev.Key {
 			d.BeginRun(job)
+			if faults := d.CheckRunNeeds(job); len(faults) > 0 {
+				return change, faults
+			}
 		}
 		change.Revision = old.Modified
 		change.Action, change.Fields = Compare(prev.Plain(), job.Plain())

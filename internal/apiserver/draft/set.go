@@ -135,7 +135,9 @@ func (d *Draft) Set(set []AppliedObject) ([]api.Change, error) {
 	changes := make([]api.Change, 0, len(set))
 	var faults cluster.Faults
 	conflicts := 0
-	d.noteNeeds(set)
+	if d.needs == nil {
+		d.noteNeeds(set)
+	}
 	for _, m := range set {
 		change, err := d.setOne(m)
 		if err != nil {
@@ -177,6 +179,7 @@ func (s *Writer) CheckSize(d *Draft, set []AppliedObject) error {
 	most := sort.Search(len(set), func(n int) bool {
 		part := s.Empty(d.Snap)
 		part.Caller, part.By, part.Trace = d.Caller, d.By, d.Trace
+		part.noteNeeds(set)
 		if _, err := part.Set(set[:n+1]); err != nil {
 			return true
 		}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"iter"
 	"slices"
+	"strings"
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/store"
@@ -19,9 +20,13 @@ func VersionsOf(snap *store.Snapshot, svc *cluster.Service) []cluster.Version {
 	}
 	e, ok := snap.Rollout(svc.Cluster, svc.Name)
 	if !ok || e.Value.Generation != svc.Generation {
+		message := "the control plane has not started it yet"
+		if !ok && len(svc.Needs) > 0 {
+			message = "it begins once the needs of the service are met: " + strings.Join(svc.Needs, ", ")
+		}
 		add(cluster.Version{
 			Generation: svc.Generation, Definition: svc.Definition, State: cluster.RolloutRolling, Started: svc.Updated,
-			Message: "the control plane has not started it yet",
+			Message: message,
 		})
 	}
 	if ok {

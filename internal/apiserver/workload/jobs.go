@@ -33,7 +33,8 @@ func (a *JobsAPI) restartJob(w http.ResponseWriter, r *http.Request) error {
 	return a.jobs().change(w, r, func(d *draft.Draft, job *cluster.Job) (bool, error) {
 		job.Cancelled = false
 		d.BeginRun(job)
-		return true, d.RequirePermissions(job.Cluster, d.CheckStepPermissions(job.Cluster, job.Steps, "steps"))
+		faults := append(d.CheckStepPermissions(job.Cluster, job.Steps, "steps"), d.CheckRunNeeds(job)...)
+		return true, d.RequirePermissions(job.Cluster, faults)
 	})
 }
 

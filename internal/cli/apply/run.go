@@ -3,6 +3,7 @@
 package apply
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/berthd/berth/internal/cli/session"
 	"github.com/berthd/berth/internal/cli/wait"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/manifest"
 	"github.com/berthd/berth/internal/wording"
 )
 
@@ -23,6 +25,7 @@ type runCommand struct {
 	timeout time.Duration
 	prune   prune
 	yes     bool // confirms the deletions of --prune
+	key     string
 }
 
 // NewRunCommand returns the command `berth run`.
@@ -49,6 +52,8 @@ func NewRunCommand(sess *session.Session) *cobra.Command {
 	session.AddDetachFlag(cmd, &r.detach)
 	cmd.Flags().DurationVar(&r.timeout, "timeout", 0, "stop waiting after this `duration`")
 	r.prune.addFlags(cmd)
+	cmd.Flags().StringVar(&r.key, "key", "", "the `key` of this submission of jobs, such as build-17: with the key "+
+		"of the last time nothing changes, with another one the jobs run again")
 	cmd.Flags().BoolVar(&r.yes, "yes", false, "confirm the deletions of --prune")
 	return cmd
 }
@@ -60,6 +65,9 @@ func (r *runCommand) run(cmd *cobra.Command, args []string) error {
 	}
 	objects, err := ReadManifests(r.Session, r.files.all(args))
 	if err != nil {
+		return err
+	}
+	if err := r.setKey(objects); err != nil {
 		return err
 	}
 	c, err := r.Connect()
@@ -96,6 +104,24 @@ func (r *runCommand) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	return d.await(ctx, c, deleting)
+}
+
+// setKey sets the key of the jobs.
+func (r *runCommand) setKey(objects []manifest.Object) error {
+	if r.key == "" {
+		return nil
+	}
+	jobs := 0
+	for _, o := range objects {
+		if job, ok := o.Value.(*cluster.Job); ok {
+			job.Key = r.key
+			jobs++
+		}
+	}
+	if jobs == 0 {
+		return errors.New("--key is for jobs, and there is no job in the manifest")
+	}
+	return nil
 }
 
 // printChanges prints what the server did, and returns the objects to wait for.

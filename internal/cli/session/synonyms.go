@@ -80,7 +80,7 @@ func flagAdvice() map[string]string {
 		"rollout undo --to-revision":     "use --to; 'berth rollout history' lists the generations",
 		"run --array":                    field("count"),
 		"run --cpus-per-task":            field("resources.cpu"),
-		"run --dependency":               "write needs in the step; of two jobs, run one after the other",
+		"run --dependency":               "write needs in the step, or needs: [job/NAME] in the job",
 		"run --dry-run":                  "use 'berth plan'",
 		"run --exclusive":                "reserve a node (berth reservation create), or request all of its CPUs",
 		"run --gpus":                     field("devices"),

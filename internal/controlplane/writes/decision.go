@@ -94,7 +94,7 @@ func (w *decisionWriter) changeJob(d reconciler.Decision, units *[]store.Unit) e
 		event.Message = fmt.Sprintf("it did not end within its deadline of %s", job.Deadline)
 	default:
 		job.NeedsMet = w.Now.UTC()
-		event.Type, event.Message = "job.needs-met", "what it needs is there: "+strings.Join(job.Needs, ", ")
+		event.Type, event.Message = "job.needs-met", "its needs are met: "+strings.Join(job.Needs, ", ")
 	}
 	job.Updated = w.Now.UTC()
 	var u store.Unit

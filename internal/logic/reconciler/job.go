@@ -70,8 +70,8 @@ func Job(in JobInput) Decision {
 	}
 	tasks.reportEnd(&in, concluded, current)
 	tasks.cancelOverdue(in.Spec, current)
-	if in.Spec.AwaitsNeeds() && !in.Spec.Cancelled && !in.Spec.Deleted {
-		p.Begin, p.AwaitsNeeds = in.Unmet == "", in.Unmet != ""
+	if in.awaitsNeeds() {
+		p.Begin, p.AwaitsNeeds = in.Unmet == "" && !in.Spec.Hold, in.Unmet != ""
 	}
 	tasks.expireJob(&in, current)
 	return p.Decision
@@ -218,10 +218,19 @@ func (in *JobInput) hold() cluster.Hold {
 		return cluster.Hold{
 			Reason: cluster.ReasonHold, Message: "the job is on hold: berth release job/" + in.Spec.Name,
 		}
-	case in.Spec.AwaitsNeeds():
+	case in.awaitsNeeds():
 		return cluster.Hold{Reason: cluster.ReasonNeeds, Message: cmp.Or(in.Unmet, "its needs are met; it begins now")}
 	}
 	return cluster.Hold{}
+}
+
+// awaitsNeeds reports whether no task of the run has begun, and none may before the needs of the job are met.
+func (in *JobInput) awaitsNeeds() bool {
+	return in.Spec.AwaitsNeeds() && !in.Spec.Cancelled && !in.Spec.Deleted &&
+		!slices.ContainsFunc(in.Tasks, func(t Task) bool {
+			parts, _ := t.id().Parts()
+			return parts.Generation == in.Spec.Generation
+		})
 }
 
 // template returns the request that all tasks of a step share.

@@ -95,7 +95,9 @@ func jobStatusOf(in *JobInput, steps []jobStep) JobStatus {
 		if hold != "" {
 			st.Message += "; " + hold
 		}
-		st.Unmet = in.Unmet
+		if in.awaitsNeeds() {
+			st.Unmet = in.Unmet
+		}
 		st.Message += firstObstacle(steps)
 	}
 	return st

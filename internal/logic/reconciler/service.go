@@ -96,9 +96,14 @@ func Service(in ServiceInput) Decision {
 }
 
 // awaitsNeeds reports whether the first task of the service waits for its needs. The record of a rollout says that it
-// has waited already: without the record, no deadline of the rollout begins.
+// has waited already: without the record, no deadline of the rollout begins. Tasks of an earlier service of the name do
+// not count.
 func (in *ServiceInput) awaitsNeeds() bool {
-	return in.Unmet != "" && in.Spec != nil && in.wantsTasks() && in.Rollout == nil && len(in.Tasks) == 0
+	return in.Unmet != "" && in.Spec != nil && in.wantsTasks() && in.Rollout == nil &&
+		!slices.ContainsFunc(in.Tasks, func(t Task) bool {
+			parts, _ := t.id().Parts()
+			return parts.Generation >= max(in.Spec.Restarted, 1)
+		})
 }
 
 // recordProgress keeps the record of a rollout, which begins once the needs of the service are met.
