@@ -173,6 +173,15 @@ var brokenHistories = map[string]func(h *historyWriter){
 		p.Owners[0].Owner.Kind, p.Owners[0].Owner.Name, p.Owners[0].Step = cluster.KindJob, "batch", "work"
 		h.put(prefix.Plan(1), p)
 	},
+	"owner-needs": func(h *historyWriter) {
+		h.put(prefix.Job(inCluster, "batch"), &cluster.Job{
+			Cluster: inCluster, Name: "batch", Lifespan: cluster.Lifespan{Generation: 1},
+			Needs: []string{"service/web"}, Steps: []cluster.Step{{Name: "work", Count: 1}},
+		})
+		p := plan(1, cluster.Placed{Attempt: 1, UUID: "a", Node: "n1"})
+		p.Owners[0].Owner.Kind, p.Owners[0].Owner.Name, p.Owners[0].Step = cluster.KindJob, "batch", "work"
+		h.put(prefix.Plan(1), p)
+	},
 	"parallelism": func(h *historyWriter) {
 		h.put(prefix.Job(inCluster, "batch"), &cluster.Job{
 			Cluster: inCluster, Name: "batch", Lifespan: cluster.Lifespan{Generation: 1}, Steps: []cluster.Step{

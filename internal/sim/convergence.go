@@ -118,11 +118,24 @@ func (c convergenceCheck) checkJobs(_ *server, s *store.Snapshot) string {
 			tasks = append(tasks, reconciler.Task{Attempt: row.Attempt})
 		}
 		st := reconciler.StatusOfJob(reconciler.JobInput{Owner: e.Value.Owner(), Spec: e.Value, Tasks: tasks})
+		if e.Value.AwaitsNeeds() && st.Pending == st.Total && runsNothing(s, "web") {
+			continue
+		}
 		if !st.State.Ended() || st.Running > 0 {
 			return fmt.Sprintf("%s is %s: %+v", e.Value.Name, st.State, st)
 		}
 	}
 	return ""
+}
+
+// runsNothing reports whether no task of a service is wanted.
+func runsNothing(s *store.Snapshot, name string) bool {
+	e, ok := s.Service(inCluster, name)
+	if !ok {
+		return true
+	}
+	at, _ := s.Wanted(inCluster, name)
+	return e.Value.Desired() == 0 || at.Value.Desired() == 0
 }
 
 func (c convergenceCheck) checkWaiting(leader *server, s *store.Snapshot) string {

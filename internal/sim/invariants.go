@@ -15,6 +15,7 @@ var Invariants = map[string]string{
 	"unclean-node":  "an attempt was placed where a record of an earlier one exists",
 	"no-prior":      "an attempt was placed before the one before it had an outcome",
 	"needs":         "a task was placed before the tasks of a step that its step needs had succeeded",
+	"owner-needs":   "the first task of a job's run was placed before the needs of the job were met",
 	"parallelism":   "more tasks of a step were placed and had not ended than may run at a time",
 	"plan-vanished": "a plan record was deleted before its tasks were projected or ended",
 	"events":        "an end does not have exactly one event, or an event changed",

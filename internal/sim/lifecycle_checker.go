@@ -116,11 +116,33 @@ func (v *lifecycleChecker) checkParallelism(a *attemptHistory) {
 	}
 }
 
-// checkNeeds checks that the tasks of needed steps have succeeded when a task of a job is placed.
+// hasBegun reports whether the run of a job has another attempt than one.
+func (v *lifecycleChecker) hasBegun(j *cluster.Job, a *attemptHistory) bool {
+	for i := range j.Steps {
+		for n := range j.Steps[i].Count {
+			id := cluster.JobTask(j.Cluster, j.Name, j.Generation, j.Steps[i].Name, n)
+			for other := range v.tasks[id] { // order-free: any
+				if other != a {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// checkNeeds checks, when a task of a job is placed, that the tasks of needed steps have succeeded, and for the first
+// task that the needs of the job were met.
 func (v *lifecycleChecker) checkNeeds(a *attemptHistory) {
 	parts, _ := a.task.Parts()
 	j, step := v.stepOf(parts)
-	if step == nil || step.Requires == cluster.RequireResolved {
+	if step == nil {
+		return
+	}
+	if j.AwaitsNeeds() && !v.hasBegun(j, a) {
+		v.breach("owner-needs", "%s/%d was placed before the needs of its job were met: %v", a.task, a.number, j.Needs)
+	}
+	if step.Requires == cluster.RequireResolved {
 		return
 	}
 	for _, name := range step.Needs {

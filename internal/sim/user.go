@@ -276,7 +276,7 @@ func (u *user) changeCron(ctx context.Context, name string, suspended bool) {
 }
 
 // submitGraph submits a job of three steps: the second needs the first, and the third runs however the second ends. Two
-// tasks of the first run at a time.
+// tasks of the first run at a time. The job needs the service web.
 func (u *user) submitGraph(ctx context.Context, name string, count int) {
 	u.changeJob(ctx, name, func(j *cluster.Job) {
 		work, gather := j.Steps[0], j.Steps[0]
@@ -288,6 +288,7 @@ func (u *user) submitGraph(ctx context.Context, name string, count int) {
 		tidy := gather
 		tidy.Name, tidy.Needs, tidy.Requires = "tidy", []string{"gather"}, cluster.RequireResolved
 		j.Steps = []cluster.Step{work, gather, tidy}
+		j.Needs = []string{"service/web"}
 		j.Generation++
 	})
 }

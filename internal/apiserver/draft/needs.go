@@ -71,9 +71,9 @@ func (d *Draft) CheckRunNeeds(job *cluster.Job) cluster.Faults {
 	return d.checkNeeds(job.Owner(), job.Needs, nil, "needs")
 }
 
-// findCircles finds circles among the owners that an owner needs. The way leads to the owner. Each owner is visited once
-// for all objects of the draft: without the needs that the draft adds there is no circle, so that each circle has an
-// object for which it is reported.
+// findCircles finds circles among the owners that an owner needs. The way leads to the owner. Each owner is visited
+// once for all objects of the draft: without the needs that the draft adds there is no circle, so that each circle has
+// an object for which it is reported.
 func (d *Draft) findCircles(o cluster.OwnerRef, way []cluster.OwnerRef) {
 	if at := slices.Index(way, o); at >= 0 {
 		circle := way[at:]
