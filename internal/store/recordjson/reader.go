@@ -278,18 +278,19 @@ func appendZero[T any](list *[]T) *T {
 	return &(*list)[len(*list)-1]
 }
 
-func (r *reader) ports() map[string]int {
-	ports := map[string]int{}
+// readMap reads an object with any names.
+func readMap[V any](r *reader, value func() V) map[string]V {
+	m := map[string]V{}
 	r.openObject()
 	for !r.irregular && !r.accept('}') {
-		if len(ports) > 0 {
+		if len(m) > 0 {
 			r.expect(',')
 		}
 		name := r.text()
 		r.expect(':')
-		ports[name] = r.number()
+		m[name] = value()
 	}
-	return ports
+	return m
 }
 
 func isDigit(b byte) bool { return b >= '0' && b <= '9' }

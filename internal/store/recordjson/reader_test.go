@@ -97,8 +97,13 @@ func fill(t *rapid.T, v reflect.Value) {
 	case reflect.Map:
 		v.Set(reflect.MakeMap(v.Type()))
 		for range rapid.IntRange(0, 3).Draw(t, "length") {
-			v.SetMapIndex(reflect.ValueOf(rapid.String().Draw(t, "key")),
-				reflect.ValueOf(rapid.IntRange(0, 70000).Draw(t, "value")))
+			value := reflect.New(v.Type().Elem()).Elem()
+			if value.Kind() == reflect.Int {
+				value.SetInt(int64(rapid.IntRange(0, 70000).Draw(t, "value")))
+			} else {
+				fill(t, value)
+			}
+			v.SetMapIndex(reflect.ValueOf(rapid.String().Draw(t, "key")), value)
 		}
 	default:
 		t.Fatalf("the test knows no %s", v.Type())

@@ -30,7 +30,7 @@ func readObserved(r *reader, o *cluster.Observed) {
 		o.Count = r.number()
 	}
 	if r.field("ports") {
-		o.Ports = r.ports()
+		o.Ports = readMap(r, r.number)
 	}
 	if r.field("devices") {
 		for o.Devices = []cluster.DeviceUse{}; r.nextElement(len(o.Devices)); {
@@ -183,7 +183,7 @@ func readDesired(r *reader, d *cluster.Desired) {
 		d.Priority = r.number()
 	}
 	if r.field("ports") {
-		d.Ports = r.ports()
+		d.Ports = readMap(r, r.number)
 	}
 	if r.field("devices") {
 		for d.Devices = []cluster.DeviceUse{}; r.nextElement(len(d.Devices)); {
@@ -213,6 +213,9 @@ func readDesired(r *reader, d *cluster.Desired) {
 	}
 	if r.field("meter") {
 		d.RequestCounter = readRequestCounter(r)
+	}
+	if r.field("parameters") {
+		d.Parameters = readMap(r, r.text)
 	}
 	skipSeal(r)
 	r.closeObject()
@@ -418,7 +421,7 @@ func readPlaced(r *reader, t *cluster.Placed) {
 		t.Node = r.internedText()
 	}
 	if r.field("p") {
-		t.Ports = r.ports()
+		t.Ports = readMap(r, r.number)
 	}
 	if r.field("d") {
 		for t.Devices = []cluster.DeviceUse{}; r.nextElement(len(t.Devices)); {
