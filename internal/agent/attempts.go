@@ -2,6 +2,7 @@ package agent
 
 import (
 	"cmp"
+	"reflect"
 	"slices"
 	"sync"
 
@@ -111,12 +112,11 @@ func (a *attempts) images() map[string]bool {
 	return used
 }
 
-// define stores a definition and passes it to the attempts that wait for it. Versions are immutable, so a definition
-// that is already stored stays.
+// define stores a definition and passes it to the attempts that wait for it. Attempts that have a definition keep it: a
+// version has another content only if it was deleted and written again, which it is while no attempt uses it.
 func (a *attempts) define(d *cluster.TaskDefinition) {
 	a.mu.Lock()
-	_, known := a.definitions[d.Ref()]
-	if !known {
+	if known := a.definitions[d.Ref()]; known == nil || !reflect.DeepEqual(known, d) {
 		a.definitions[d.Ref()] = d
 		a.store.QueueDefinition(d)
 	}
@@ -133,8 +133,8 @@ func (a *attempts) define(d *cluster.TaskDefinition) {
 }
 
 // known returns what the agent has, so that the server sends the rest. It forgets definitions that no attempt needs,
-// because the request reports that to the server.
-func (a *attempts) known() (have map[string]transport.Known, definitions []cluster.Ref) {
+// because the server sends them again on a new stream.
+func (a *attempts) known() (have map[string]transport.Known) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	have = map[string]transport.Known{}
@@ -149,11 +149,9 @@ func (a *attempts) known() (have map[string]transport.Known, definitions []clust
 		if !needed[ref] {
 			delete(a.definitions, ref)
 			a.store.ForgetDefinition(ref)
-			continue
 		}
-		definitions = append(definitions, ref)
 	}
-	return have, definitions
+	return have
 }
 
 // beginSession informs the tasks that a session has begun, before its first message arrives.

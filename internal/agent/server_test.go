@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"slices"
 	"sync"
 	"time"
 
@@ -113,7 +112,6 @@ func (s *server) Assignments(_ context.Context, r transport.AssignmentsRequest) 
 	for _, m := range s.sent {
 		switch {
 		case m.Assignment != nil && r.Have[m.Assignment.UUID].Revision >= m.Assignment.Revision:
-		case m.Definition != nil && slices.Contains(r.Definitions, m.Definition.Ref()):
 		case m.Open != nil:
 		default:
 			st.in <- m

@@ -204,7 +204,7 @@ func (s *sessions) registration() (transport.Registration, []reports.Item) {
 // resumption describes what the agent has, so that the server sends the rest.
 func (s *sessions) resumption(session uint64) transport.AssignmentsRequest {
 	r := transport.AssignmentsRequest{Node: s.node.Name, Session: session}
-	r.Have, r.Definitions = s.attempts.known()
+	r.Have = s.attempts.known()
 	return r
 }
 

@@ -260,3 +260,29 @@ func TestHighVersions(t *testing.T) {
 		t.Errorf("%s", got.body)
 	}
 }
+
+// TestVersionsFromTemplatesAreMarked checks that a version knows that it came from a template, until a user writes it.
+func TestVersionsFromTemplatesAreMarked(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.change(cluster.KindService, templated("default", "web", "a", 1))
+	inline := func() bool {
+		e, _ := w.tables.Snapshot().Definition(cluster.Ref{Name: "web", Version: 1})
+		return e.Value.Inline
+	}
+	if !inline() {
+		t.Error("the version of the template is not marked")
+	}
+	w.change(cluster.KindService, templated("default", "web", "a", 2))
+	if !inline() {
+		t.Error("the mark went with another write of the service")
+	}
+	const own = `{"name": "web", "version": 1, "inline": true, "containers": [{"name": "main", "command": ["a"],
+		"resources": {"cpu": "10m", "memory": "8MiB"}}]}`
+	if c := w.change(cluster.KindTaskDefinition, own); c.Action != api.ActionNone {
+		t.Errorf("the same content as a definition: %+v", c)
+	}
+	if inline() {
+		t.Error("the version that a user wrote is marked")
+	}
+}

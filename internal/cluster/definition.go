@@ -61,8 +61,11 @@ type TaskDefinition struct {
 	Version int    `json:"version"`
 	// Deleted says that a deletion of the version is under way, which accepts no new references. The API server sets it
 	// when a user deletes the version, the leader when the version is old and unused. A client's value is ignored.
-	Deleted bool   `json:"deleted,omitempty"`
-	Labels  Labels `json:"labels,omitempty"`
+	Deleted bool `json:"deleted,omitempty"`
+	// Inline says that the server wrote the version from a template. The versions of a name are removed once nothing
+	// uses them, if all of them are from templates. A client's value is ignored.
+	Inline bool   `json:"inline,omitempty"`
+	Labels Labels `json:"labels,omitempty"`
 	// Containers start in the order of their After fields, containers without After in the order of the list. Init
 	// containers run first, one after another, and each must succeed.
 	Containers []Container `json:"containers"`

@@ -59,3 +59,46 @@ func TestUnusedDefinitionsAreRemoved(t *testing.T) {
 		}
 	})
 }
+
+// The versions that came from templates go once nothing uses them, the newest too, unless a user wrote one of them.
+func TestDefinitionsOfTemplatesGoWithTheirJob(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.node("n1")
+		define := func(name string, version int, inline bool) {
+			ref := cluster.Ref{Name: name, Version: version}
+			w.put(p.Definition(ref), &cluster.TaskDefinition{
+				Name: name, Version: version, Inline: inline, Containers: []cluster.Container{
+					{Name: "main", Image: "i", Resources: cluster.Resources{CPU: 100}},
+				},
+			})
+			w.put(p.NewestDefinition(name), store.Newest{Name: name, Version: version})
+		}
+		define("d", 1, true)
+		define("d", 2, true)
+		define("own", 1, true)
+		define("own", 2, false)
+		w.job(1, 0)
+		left := func(s *store.Snapshot, name string) (n int) {
+			for range s.Definitions(name) {
+				n++
+			}
+			return n
+		}
+		w.until(time.Minute, "the job has succeeded", func(s *store.Snapshot) bool { return succeeded(s) == 1 })
+		time.Sleep(3 * time.Hour) // in-bubble: inWorld makes one
+		if s := w.server.tables.Snapshot(); left(s, "d") != 2 || left(s, "own") != 2 {
+			t.Errorf("%d and %d versions are left while the job is there, want all", left(s, "d"), left(s, "own"))
+		}
+		e, _ := w.server.tables.Snapshot().Job("c", "batch")
+		gone := *e.Value
+		gone.Deleted = true
+		w.put(p.Job("c", "batch"), &gone)
+		w.until(3*time.Hour, "the definitions of the job are gone", func(s *store.Snapshot) bool {
+			_, _, ok := s.NewestDefinition("d")
+			return left(s, "d") == 0 && !ok
+		})
+		if n := left(w.server.tables.Snapshot(), "own"); n != 2 {
+			t.Errorf("%d versions of a name are left that a user wrote, want 2", n)
+		}
+	})
+}

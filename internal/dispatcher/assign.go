@@ -19,6 +19,8 @@ const (
 	// idle stream keeps.
 	maxMessagesPerWrite = 512
 	maxKeptMessages     = 4
+	// maxSentDefinitions limits the definitions that a stream remembers to have sent.
+	maxSentDefinitions = 1000
 )
 
 // assignments is the state of one assignment stream.
@@ -31,8 +33,10 @@ type assignments struct {
 	out         []transport.Message
 	changedKeys []store.AttemptKey
 	// sent holds, by attempt, the state that was sent last.
-	sent        map[store.AttemptKey]sentState
-	definitions map[cluster.Ref]bool
+	sent map[store.AttemptKey]sentState
+	// definitions are those that were sent, by the revision of their creation: a version that was deleted may be
+	// written again with another content.
+	definitions map[cluster.Ref]uint64
 	have        map[string]transport.Known
 	// stamps are the sent stamps of secrets, by the attempt's UUID; nil for none.
 	stamps map[string]transport.SecretStamps
@@ -74,11 +78,8 @@ func (d *Dispatcher) Assign(ctx context.Context, r transport.AssignmentsRequest,
 		superseded:  stream,
 		send:        send,
 		sent:        map[store.AttemptKey]sentState{},
-		definitions: map[cluster.Ref]bool{},
+		definitions: map[cluster.Ref]uint64{},
 		have:        r.Have,
-	}
-	for _, ref := range r.Definitions {
-		a.definitions[ref] = true
 	}
 	if err := a.sendAll(snap); err != nil {
 		return err
@@ -239,12 +240,13 @@ func (a *assignments) sendAssignment(snap *store.Snapshot, row *store.AttemptRow
 	if have, has := a.have[d.UUID]; has && have == assigned.Known() {
 		return nil
 	}
-	if !a.definitions[d.Definition] {
-		if def, ok := snap.Definition(d.Definition); ok {
-			a.definitions[d.Definition] = true
-			if err := a.add(transport.Message{Definition: def.Value}); err != nil {
-				return err
-			}
+	if def, ok := snap.Definition(d.Definition); ok && a.definitions[d.Definition] != def.Created {
+		if len(a.definitions) >= maxSentDefinitions {
+			clear(a.definitions) // they are sent again
+		}
+		a.definitions[d.Definition] = def.Created
+		if err := a.add(transport.Message{Definition: def.Value}); err != nil {
+			return err
 		}
 	}
 	if d.Stop == nil && row.Observed == nil {

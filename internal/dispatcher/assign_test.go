@@ -130,6 +130,22 @@ func TestParametersOfAssignments(t *testing.T) {
 	})
 }
 
+// A version that was deleted and written again is sent again.
+func TestDefinitionWrittenAgain(t *testing.T) {
+	withFixture(t, func(t *testing.T, f *fixture) {
+		f.register("n1")
+		s := f.assign(1, nil)
+		s.expect("synced")
+		f.placeTask("n1")
+		s.expect("definition d@1", "run c.j.1.s.0")
+		f.remove(p.Definition(cluster.Ref{Name: "d", Version: 1}), p.Plan(1))
+		s.expect("forget")
+		f.placeTask("n1")
+		s.expect("definition d@1", "run c.j.1.s.0")
+		_ = s.end()
+	})
+}
+
 // A stream that is opened again sends changes, and asks the agent to forget attempts without a record. It never says
 // that an attempt should not run (P6.6).
 func TestAssignmentsResume(t *testing.T) {

@@ -87,8 +87,10 @@ func isHidden(f jsonfields.Field) bool {
 	switch f.Owner {
 	case reflect.TypeFor[cluster.Lifespan]():
 		return true
-	case reflect.TypeFor[cluster.Cluster](), reflect.TypeFor[cluster.TaskDefinition]():
+	case reflect.TypeFor[cluster.Cluster]():
 		return f.Name == "deleted"
+	case reflect.TypeFor[cluster.TaskDefinition]():
+		return f.Name == "deleted" || f.Name == "inline"
 	case reflect.TypeFor[cluster.Service]():
 		return f.Name == "rollout"
 	case reflect.TypeFor[cluster.Job]():

@@ -74,7 +74,8 @@ type AssignmentsRequest struct {
 	// Have holds the desired record that the agent acted on for each persisted attempt, by UUID. The server does not
 	// send unchanged records.
 	Have map[string]Known `json:"-"`
-	// Definitions are the definitions that the agent has persisted, as "name@version".
+	// Definitions are the definitions that an older agent has. Servers ignore them: a version that was deleted and
+	// written again has another content under the same name.
 	Definitions []cluster.Ref `json:"definitions,omitempty"`
 }
 

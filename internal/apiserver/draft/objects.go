@@ -55,13 +55,20 @@ func (d *Draft) SetCluster(c *cluster.Cluster, pre Precondition) (api.Change, er
 
 // SetDefinition drafts the write of a version of a definition. A version is written once.
 func (d *Draft) SetDefinition(def *cluster.TaskDefinition) (api.Change, error) {
+	def.Inline = false
+	return d.writeVersion(def)
+}
+
+// writeVersion drafts the write of a version of a definition, which may come from a template. A user's write of a
+// version that came from a template makes it the user's.
+func (d *Draft) writeVersion(def *cluster.TaskDefinition) (api.Change, error) {
 	ref := def.Ref()
 	def.Deleted = false
 	change := api.Change{Kind: cluster.KindTaskDefinition, Name: ref.String(), Action: api.ActionCreate}
 	if old, ok := d.Snap.Definition(ref); ok {
 		def.PinAs(old.Value) // a definition that is written again has no digests
 		present := *old.Value
-		present.Deleted = false
+		present.Deleted, present.Inline = false, def.Inline
 		action, fields := Compare(&present, def)
 		if action != api.ActionNone {
 			if !d.sees(ref) {
@@ -71,7 +78,7 @@ func (d *Draft) SetDefinition(def *cluster.TaskDefinition) (api.Change, error) {
 		}
 		change.Action, change.Revision = action, old.Modified
 		d.definitions[ref] = def
-		if old.Value.Deleted { // the write ends the deletion
+		if old.Value.Deleted || old.Value.Inline && !def.Inline { // the write ends the deletion
 			d.Put(d.Prefix.Definition(ref), def, old.Modified)
 		}
 		return change, nil

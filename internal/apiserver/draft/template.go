@@ -51,7 +51,7 @@ func SameVersion(snap *store.Snapshot, def *cluster.TaskDefinition, prefer clust
 // sameContent reports whether a definition differs from a present version in nothing but the version.
 func sameContent(old, def *cluster.TaskDefinition) bool {
 	next := *def
-	next.Version = old.Version
+	next.Version, next.Inline = old.Version, old.Inline
 	next.PinAs(old)
 	action, _ := Compare(old, &next)
 	return action == api.ActionNone
@@ -80,7 +80,8 @@ func (d *Draft) resolveTemplate(t *cluster.InlineDefinition, had cluster.Ref) (c
 		}
 		def.Version = highest + 1
 		ref = def.Ref()
-		if _, err := d.SetDefinition(&def); err != nil {
+		def.Inline = true
+		if _, err := d.writeVersion(&def); err != nil {
 			return ref, nil, err
 		}
 	}
@@ -90,7 +91,7 @@ func (d *Draft) resolveTemplate(t *cluster.InlineDefinition, had cluster.Ref) (c
 	}
 	before, after := *old, *next
 	before.Version, after.Version = 0, 0
-	before.Deleted = false
+	before.Deleted, before.Inline = false, after.Inline
 	_, fields := Compare(&before, &after)
 	return ref, fields, nil
 }

@@ -31,7 +31,7 @@ func WithTemplates(object any, find Definitions) (any, []cluster.Ref) {
 			return
 		}
 		one := cluster.InlineDefinition{TaskDefinition: *def}
-		one.Version, one.Deleted = 0, false
+		one.Version, one.Deleted, one.Inline = 0, false, false
 		one.Containers = slices.Clone(def.Containers)
 		for i := range one.Containers {
 			one.Containers[i].Digest = "" // the server finds it again: an edited image has another one

@@ -17,7 +17,8 @@ const (
 	maxDefinitionWrites = 200
 )
 
-// definitionSweep removes versions of task definitions that nothing uses.
+// definitionSweep removes versions of task definitions that nothing uses: those beyond the last few, and all versions
+// of a name where all came from templates, because their service, job or cron is gone.
 //
 // A version is removed in two steps. The first step marks it. Writes that refer to it compare its exact revision, so
 // writes from before the mark fail from then on. The second step removes the version if a snapshot with the mark shows
@@ -37,6 +38,7 @@ func (d *definitionSweep) units(snap *store.Snapshot, prefix store.Prefix, now t
 	d.due = now + definitionsInterval
 	used := snap.UsedDefinitions()
 	var idle []store.Entry[cluster.TaskDefinition] // unused versions of one definition, the oldest first
+	kept := 0                                      // other versions of it, and those that users wrote
 	write := func(event *cluster.Event, writes ...store.RecordWrite) {
 		if err != nil || len(units) >= maxDefinitionWrites {
 			return
@@ -62,23 +64,33 @@ func (d *definitionSweep) units(snap *store.Snapshot, prefix store.Prefix, now t
 		return store.RecordWrite{Key: prefix.Definition(def.Ref()), Modified: e.Modified, Record: &def}
 	}
 	mark := func() {
-		for _, e := range idle[:max(0, len(idle)-maxUnusedDefinitions)] {
+		surplus := max(0, len(idle)-maxUnusedDefinitions)
+		if kept == 0 {
+			surplus = len(idle)
+		}
+		for _, e := range idle[:surplus] {
 			write(nil, marked(e, true))
 		}
-		idle = idle[:0]
+		idle, kept = idle[:0], 0
 	}
+	name, removing := "", false
 	for e := range snap.Definitions("") {
-		if len(idle) > 0 && idle[0].Value.Name != e.Value.Name {
+		if name != e.Value.Name {
 			mark()
+			name, removing = e.Value.Name, false
 		}
-		newest, _, _ := snap.NewestDefinition(e.Value.Name)
+		newest, _, _ := snap.NewestDefinition(name)
+		if !e.Value.Deleted && (used[e.Value.Ref()] || !e.Value.Inline) {
+			kept++
+		}
 		switch ref := e.Value.Ref(); {
 		case e.Value.Deleted && used[ref]:
 			write(&cluster.Event{Type: "definition.updated", Message: store.KeptDefinition(ref)}, marked(e, false))
-		case e.Value.Deleted:
+		case e.Value.Deleted && !removing: // the next step removes others of the name: each may be the newest by then
+			removing = true
 			removed := snap.RemoveDefinition(prefix, e)
 			write(&removed.Event, removed.Writes...)
-		case !used[ref] && ref != newest:
+		case !e.Value.Deleted && !used[ref] && (ref != newest || kept == 0):
 			idle = append(idle, e)
 		}
 	}
