@@ -7,13 +7,14 @@ import (
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/testkit"
 	"github.com/berthd/berth/test/harness"
 	"github.com/berthd/berth/test/load"
 )
 
 // shallow is a policy that gives up a healthy task before the next one is there, so that each step needs a permit.
 func shallow() cluster.Update {
-	healthy := harness.Scaled(3 * time.Second)
+	healthy := cluster.Duration(testkit.Scaled(3 * time.Second).Round(100 * time.Millisecond))
 	return cluster.Update{
 		MaxSurge: portion(0), MinHealthy: portion(3), Parallelism: portion(1), Order: cluster.StopFirst,
 		HealthyDeadline: healthy, ProgressDeadline: 10 * healthy,
@@ -35,6 +36,7 @@ func TestBadBuild(t *testing.T) {
 	w.completes("web", 1)
 
 	bad := func(version int, update cluster.Update) {
+		update.HealthyDeadline = harness.Scaled(3 * time.Second) // the test waits for it in full
 		w.put(served{name: "web", version: version, count: 4, env: map[string]string{"ILL": "1"}, update: update})
 	}
 	// back returns nil once the version before a bad one runs again.
