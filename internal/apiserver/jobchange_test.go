@@ -156,6 +156,14 @@ func TestKeysOfSubmissions(t *testing.T) {
 	if after.Revision != before.Revision || !after.Cancelled || !after.Hold || after.Steps[0].Count != 2 {
 		t.Errorf("the second submission changed %+v to %+v", before, after)
 	}
+	// A write that names the revision that it changes, as berth edit does, is no repeated submission.
+	edited := job("sum", "adder@1", 2)
+	edited["key"], edited["cancelled"], edited["hold"], edited["priority"] = "build-17", true, true, 700
+	etag := fmt.Sprintf("%q", fmt.Sprint(after.Revision))
+	v := read[api.JobView](t, w.want(200, "PUT", path, edited, "If-Match", etag))
+	if v.Priority != 700 || v.Generation != before.Generation {
+		t.Errorf("an edit of a job with a key: %+v", v.Job)
+	}
 	if c := submit("build-18", 2); c.Action != api.ActionUpdate || c.Effect != "restarts all 2 tasks" {
 		t.Errorf("another key: %+v", c)
 	}

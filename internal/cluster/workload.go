@@ -151,14 +151,15 @@ type Service struct {
 	Lifespan
 }
 
-// Job runs its steps' tasks to success, once. Writer: the user, Lifespan by the API server.
+// Job runs its steps' tasks to success, once. Writer: the user; Lifespan and Submitted by the API server. The leader
+// cancels and deletes jobs, and sets NeedsMet.
 type Job struct {
 	Cluster string `json:"cluster,omitempty"`
 	Name    string `json:"name"`
 	Labels  Labels `json:"labels,omitempty"`
 	Steps   []Step `json:"steps"`
 	// Key, unless empty, names a submission. A write with the key that the job already has changes nothing, so that it
-	// may be repeated; a write with another key runs the job again.
+	// may be repeated, unless it names the revision that it changes. A write with another key runs the job again.
 	Key string `json:"key,omitempty"`
 	// Needs are services and jobs of the cluster, as Service.Needs. They precede the first task of each run of the job.
 	Needs []string `json:"needs,omitempty"`

@@ -204,7 +204,8 @@ func (d *Draft) forget(svc *cluster.Service, deleting bool) {
 }
 
 // SetJob drafts the write of a job. A change of steps runs the job again, and so do the end of a cancellation and
-// another key.
+// another key. A write with the key of the job is a repeated submission, which changes nothing, unless it names the
+// revision that it changes.
 func (d *Draft) SetJob(job *cluster.Job, pre Precondition) (api.Change, error) {
 	change := api.Change{Kind: cluster.KindJob, Cluster: job.Cluster, Name: job.Name, Action: api.ActionCreate}
 	job.Steps = slices.Clone(job.Steps) // references are completed
@@ -216,7 +217,7 @@ func (d *Draft) SetJob(job *cluster.Job, pre Precondition) (api.Change, error) {
 	var neededBefore []string
 	if ok && !old.Value.Deleted {
 		had, neededBefore = old.Value.Steps, old.Value.Needs
-		if job.Key != "" && job.Key == old.Value.Key {
+		if job.Key != "" && job.Key == old.Value.Key && pre.match == nil {
 			change.Action, change.Revision = api.ActionNone, old.Modified
 			change.Note = fmt.Sprintf("the key %q was submitted before", job.Key)
 			return change, nil
