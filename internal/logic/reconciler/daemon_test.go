@@ -13,7 +13,8 @@ import (
 
 // TestDaemonsOnNodesThatComeAndGo lets nodes fall silent, be drained, and lose and regain a daemon's constraints, while
 // tasks crash and users change the service. No node ever has two wanted tasks, and no rollout takes the daemon below
-// the minimum of its counted nodes. Once all nodes are back, each has a healthy task of the newest version.
+// the minimum of its counted nodes. Once all nodes are back, each has a healthy task of the newest version; if the
+// rollout failed meanwhile by its deadline, after a user has asked again.
 func TestDaemonsOnNodesThatComeAndGo(t *testing.T) {
 	seen := map[string]int{}
 	checkUntilSeen(t, seen, []string{
@@ -31,9 +32,6 @@ func TestDaemonsOnNodesThatComeAndGo(t *testing.T) {
 			c.service.Update = c.policy()
 			c.service.Update.Gates, c.service.Update.Canaries = nil, nil
 		}
-		// A rollout fails by its deadlines if a node is away for that long, and does not continue by itself.
-		const story = cluster.Duration(time.Hour)
-		c.service.Update.HealthyDeadline, c.service.Update.ProgressDeadline = story, story
 		c.service.SetDefaults()
 		c.owner = c.service.Owner()
 		c.agentsRequestPermits = c.coin("asks")
@@ -48,8 +46,14 @@ func TestDaemonsOnNodesThatComeAndGo(t *testing.T) {
 		clear(c.drains)
 		clear(c.alone)
 		clear(c.absent)
-		for range 120 {
-			c.turnOfDaemon(unfit)
+		settle := func() {
+			for range 120 {
+				c.turnOfDaemon(unfit)
+			}
+		}
+		if settle(); c.rollout.State == cluster.RolloutFailed {
+			c.ask(func(s *cluster.Service) { s.Generation++ })
+			settle()
 		}
 		if c.service.Rollout.Paused = false; c.healthy() != len(c.nodes) || c.rollout.State != cluster.RolloutComplete {
 			t.Fatalf("%s %s, %d healthy on %d nodes:\n%s%s", c.rollout.State, c.rollout.Message, c.healthy(),
