@@ -61,7 +61,22 @@ func TestNeedsOfOwners(t *testing.T) {
 		}
 	}
 
-	// A need that was met may be gone when the service is written again.
+	// A need that was met may be gone when the service is written again, but not when a job runs again.
 	w.want(202, "DELETE", "/v1/clusters/default/jobs/migrate", nil)
+	w.want(201, "PUT", "/v1/clusters/default/jobs/first", job("first", "web@1", 1))
+	w.want(201, "PUT", "/v1/clusters/default/jobs/second", needy(job("second", "web@1", 1), "job/first"))
+	got = w.want(422, "PUT", "/v1/clusters/default/jobs/first", needy(job("first", "web@1", 1), "job/second"))
+	if want := "job/first → job/second → job/first"; !strings.Contains(got.faults(), want) {
+		t.Errorf("no %q in %s", want, got.faults())
+	}
+	w.want(202, "DELETE", "/v1/clusters/default/jobs/first", nil)
+	for _, r := range []reply{
+		w.want(422, "POST", "/v1/clusters/default/jobs/second/restart", nil),
+		w.want(422, "PUT", "/v1/clusters/default/jobs/second", needy(job("second", "web@1", 2), "job/first")),
+	} {
+		if want := "needs[0]: there is no job/first"; !strings.Contains(r.faults(), want) {
+			t.Errorf("no %q in %s", want, r.faults())
+		}
+	}
 	w.want(200, "PUT", "/v1/clusters/default/services/web", needy(service("web", "web@1", 2), "job/migrate"))
 }

@@ -66,14 +66,6 @@ func (p *Parameters) Of(index int) map[string]string {
 	return values
 }
 
-// ParametersOf returns the parameters of a task of the job by name, nil if it has none.
-func (j *Job) ParametersOf(step string, index int) map[string]string {
-	if s := j.Step(step); s != nil {
-		return s.Parameters.Of(index)
-	}
-	return nil
-}
-
 func (p *Parameters) size() int {
 	if p == nil {
 		return 0

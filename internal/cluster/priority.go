@@ -53,6 +53,16 @@ func PriorityWords() string {
 	return fmt.Sprintf("a number from 1 to %d, or %s or %s", MaxPriority, strings.Join(names[:last], ", "), names[last])
 }
 
+// PriorityTable lists the names with their numbers, as a part of a sentence.
+func PriorityTable() string {
+	var all []string
+	for _, p := range namedPriorities() {
+		all = append(all, fmt.Sprintf("%s (%d)", p.name, p.value))
+	}
+	last := len(all) - 1
+	return strings.Join(all[:last], ", ") + " or " + all[last]
+}
+
 // ParsePriority reads what PriorityWords says.
 func ParsePriority(text string) (p Priority, ok bool) {
 	for _, p := range namedPriorities() {

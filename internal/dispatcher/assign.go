@@ -214,7 +214,8 @@ func (a *assignments) sendAssignment(snap *store.Snapshot, row *store.AttemptRow
 	if known && was == now {
 		return nil
 	}
-	parameters, current := parametersOf(snap, d)
+	parts, _ := d.Task.Parts()
+	parameters, current := snap.ParametersOf(parts) // the control plane is about to stop a task that is not current
 	if _, has := a.have[d.UUID]; !has && !known && d.Stop == nil &&
 		(row.Observed == nil && a.d.heldReason(snap, a.s, row) != "" || !current) {
 		return nil
@@ -257,20 +258,6 @@ func (a *assignments) sendAssignment(snap *store.Snapshot, row *store.AttemptRow
 	}
 	assigned.Token.Generation = a.d.token(snap, a.s.node).Generation
 	return a.add(transport.Message{Assignment: &assigned})
-}
-
-// parametersOf returns the parameters of a task by name. It returns false for a task of a job that is gone or has begun
-// anew: its values are unknown, and the control plane is about to stop it.
-func parametersOf(snap *store.Snapshot, d *cluster.Desired) (map[string]string, bool) {
-	if !d.Batch() {
-		return nil, true
-	}
-	parts, _ := d.Task.Parts()
-	job, ok := snap.Job(d.Owner.Cluster, d.Owner.Name)
-	if !ok || job.Value.Generation != parts.Generation {
-		return nil, false
-	}
-	return job.Value.ParametersOf(parts.Step, parts.Index), true
 }
 
 func (a *assignments) add(m transport.Message) error {

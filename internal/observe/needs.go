@@ -14,7 +14,7 @@ func (d *Domain) unmet(inCluster string, needs []string) string {
 	var missing []string
 	for _, o := range cluster.NeededOwners(inCluster, needs) {
 		if why := d.obstacle(o); why != "" {
-			missing = append(missing, fmt.Sprintf("%s/%s (%s)", strings.ToLower(string(o.Kind)), o.Name, why))
+			missing = append(missing, fmt.Sprintf("%s (%s)", o.Need(), why))
 		}
 	}
 	if len(missing) == 0 {

@@ -163,9 +163,8 @@ func quantities() map[string]string {
 		"Duration": `A time span such as "500ms", "10s" or "1h30m".`,
 		"MilliCPU": `CPU time: "500m" is half a CPU, and a number such as 0.5 or 2 counts CPUs.`,
 		"Portion":  `A number of tasks such as 2, or a share of them such as "25%".`,
-		"Priority": `A priority: a number, or lowest (50), very-low (200), low (350), medium (500), high (650), ` +
-			`very-high (800) or highest (950).`,
-		"Ref": `A version of a task definition such as "web@3".`,
+		"Priority": "A priority: a number, or " + cluster.PriorityTable() + ".",
+		"Ref":      `A version of a task definition such as "web@3".`,
 	}
 }
 

@@ -59,6 +59,23 @@ func (s *Snapshot) MissingSecretHold(p *cluster.Pending) cluster.Hold {
 	return cluster.Hold{Reason: cluster.ReasonSecret, Message: cluster.NoSecret(p.Owner.Cluster, name)}
 }
 
+// ParametersOf returns the parameters of a task by name, nil if it has none. It returns false for a task of a job that
+// is gone or has begun anew, whose values are unknown.
+func (s *Snapshot) ParametersOf(p cluster.TaskParts) (map[string]string, bool) {
+	if p.Step == "" {
+		return nil, true
+	}
+	job, ok := s.Job(p.Cluster, p.Owner)
+	if !ok || job.Value.Generation != p.Generation {
+		return nil, false
+	}
+	step := job.Value.Step(p.Step)
+	if step == nil {
+		return nil, true
+	}
+	return step.Parameters.Of(p.Index), true
+}
+
 // Pool returns the settings of a pool, if it has any. All readers of settings use it.
 //
 // A store that an earlier build wrote has the settings in the record of the domain. They count until the pool has its

@@ -10,7 +10,6 @@ import (
 
 // noteNeeds notes what the services and jobs of a set need, so that these may need each other in any order.
 func (d *Draft) noteNeeds(set []AppliedObject) {
-	d.needs, d.circles = map[cluster.OwnerRef][]string{}, map[cluster.OwnerRef][]cluster.OwnerRef{}
 	for _, m := range set {
 		switch {
 		case m.Service != nil:
@@ -42,22 +41,22 @@ func (d *Draft) needsOf(o cluster.OwnerRef) ([]string, bool) {
 // need each other in a circle. Needs that the owner had before are not checked again, because a job may have expired
 // since.
 func (d *Draft) checkNeeds(o cluster.OwnerRef, needs, had []string, path string) (faults cluster.Faults) {
+	d.needs[o] = needs
 	for i, need := range needs {
 		if slices.Contains(had, need) {
 			continue
 		}
 		at := fmt.Sprintf("%s[%d]", path, i)
-		for _, needed := range cluster.NeededOwners(o.Cluster, []string{need}) {
-			if _, ok := d.needsOf(needed); !ok {
-				faults = append(faults, cluster.Fault{Path: at, Message: fmt.Sprintf(
-					"there is no %s: create it first, or in the same manifest", need)})
-				continue
-			}
-			d.findCircles(o, nil)
-			if circle := d.circles[o]; len(circle) > 0 && circle[1] == needed {
-				faults = append(faults, cluster.Fault{Path: at, Message: fmt.Sprintf(
-					"the objects need each other in a circle, so that none would begin: %s", circleText(circle))})
-			}
+		needed, _ := cluster.NeededOwner(o.Cluster, need) // it was validated
+		if _, ok := d.needsOf(needed); !ok {
+			faults = append(faults, cluster.Fault{Path: at, Message: fmt.Sprintf(
+				"there is no %s: create it first, or in the same manifest", need)})
+			continue
+		}
+		d.findCircles(o, nil)
+		if circle := d.circles[o]; len(circle) > 0 && circle[1] == needed {
+			faults = append(faults, cluster.Fault{Path: at, Message: fmt.Sprintf(
+				"the objects need each other in a circle, so that none would begin: %s", circleText(circle))})
 		}
 	}
 	return faults
@@ -65,9 +64,6 @@ func (d *Draft) checkNeeds(o cluster.OwnerRef, needs, had []string, path string)
 
 // CheckRunNeeds returns the faults of the needs of a job that is to run again.
 func (d *Draft) CheckRunNeeds(job *cluster.Job) cluster.Faults {
-	if d.needs == nil {
-		d.noteNeeds(nil)
-	}
 	return d.checkNeeds(job.Owner(), job.Needs, nil, "needs")
 }
 
@@ -97,10 +93,7 @@ func (d *Draft) findCircles(o cluster.OwnerRef, way []cluster.OwnerRef) {
 func circleText(circle []cluster.OwnerRef) string {
 	texts := make([]string, len(circle))
 	for i, o := range circle {
-		texts[i] = needText(o)
+		texts[i] = o.Need()
 	}
 	return strings.Join(texts, " → ")
 }
-
-// needText returns the text by which others need an owner.
-func needText(o cluster.OwnerRef) string { return strings.ToLower(string(o.Kind)) + "/" + o.Name }

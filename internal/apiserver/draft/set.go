@@ -135,9 +135,7 @@ func (d *Draft) Set(set []AppliedObject) ([]api.Change, error) {
 	changes := make([]api.Change, 0, len(set))
 	var faults cluster.Faults
 	conflicts := 0
-	if d.needs == nil {
-		d.noteNeeds(set)
-	}
+	d.noteNeeds(set)
 	for _, m := range set {
 		change, err := d.setOne(m)
 		if err != nil {

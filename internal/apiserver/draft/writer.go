@@ -56,6 +56,8 @@ func (s *Writer) Empty(snap *store.Snapshot) *Draft {
 		writes:      map[string]any{},
 		clusters:    map[string]*cluster.Cluster{},
 		definitions: map[cluster.Ref]*cluster.TaskDefinition{},
+		needs:       map[cluster.OwnerRef][]string{},
+		circles:     map[cluster.OwnerRef][]cluster.OwnerRef{},
 		newest:      map[string]int{},
 		owners:      map[string]cluster.Kind{},
 		Instead:     map[string]cluster.Event{},

@@ -72,7 +72,7 @@ func taskView(snap *store.Snapshot, row *store.AttemptRow) api.TaskView {
 	v.Owner, _ = row.Ref()
 	if p, ok := row.Task.Parts(); ok {
 		v.Generation, v.Step, v.Index = p.Generation, p.Step, p.Index
-		v.Parameters = parametersOf(snap, p)
+		v.Parameters, _ = snap.ParametersOf(p)
 		if v.Owner.Name == "" {
 			v.Owner = cluster.OwnerRef{Kind: snapshot.KindOf(p), Cluster: p.Cluster, Name: p.Owner}
 		}
@@ -110,14 +110,6 @@ func taskView(snap *store.Snapshot, row *store.AttemptRow) api.TaskView {
 	return v
 }
 
-// parametersOf returns the parameters of a task by name, nil if it has none, or its job has begun anew.
-func parametersOf(snap *store.Snapshot, p cluster.TaskParts) map[string]string {
-	if job, ok := snap.Job(p.Cluster, p.Owner); ok && p.Step != "" && job.Value.Generation == p.Generation {
-		return job.Value.ParametersOf(p.Step, p.Index)
-	}
-	return nil
-}
-
 // SteadyTask returns a task's view without the fields that change all the time.
 func SteadyTask(v api.TaskView) api.TaskView {
 	v.Used, v.Pressed = nil, ""
@@ -147,7 +139,7 @@ func (b *Builder) PendingTask(w *cluster.Pending) api.TaskView {
 	v := api.TaskView{ID: id, Owner: w.Owner, Definition: w.Definition, State: cluster.StatePending}
 	if p, ok := id.Parts(); ok {
 		v.Generation, v.Step, v.Index = p.Generation, p.Step, p.Index
-		v.Parameters = parametersOf(b.Snapshot, p)
+		v.Parameters, _ = b.Snapshot.ParametersOf(p)
 	}
 	if why, ok := b.waitingReason(id); ok {
 		v.Message = why.Sentence

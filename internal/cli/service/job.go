@@ -46,10 +46,9 @@ func NewReleaseCommand(sess *session.Session) *cobra.Command {
 func NewPriorityCommand(sess *session.Session) *cobra.Command {
 	return &cobra.Command{
 		Use: "priority JOB PRIORITY", Short: "Set the priority of a job",
-		Long: fmt.Sprintf("Set the priority of a job, from 1 to %d, or by a name: lowest (50), very-low (200), low\n"+
-			"(350), medium (%d), high (650), very-high (800) or highest (950). Of tasks that wait, those of\n"+
-			"the larger priority are placed first. Tasks that are placed keep their priority.",
-			cluster.MaxPriority, cluster.DefaultPriority),
+		Long: fmt.Sprintf("Set the priority of a job, from 1 to %d, or by a name:\n%s.\n\n"+
+			"Of tasks that wait, those of the larger priority are placed first. Tasks that are placed keep\n"+
+			"their priority.", cluster.MaxPriority, cluster.PriorityTable()),
 		Args:              session.Arguments(2, 2, "a job and a priority, such as job/train 700"),
 		ValidArgsFunction: sess.CompleteNames(wording.KindJob),
 		RunE: func(cmd *cobra.Command, args []string) error {

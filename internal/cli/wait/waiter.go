@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/berthd/berth/api"
@@ -109,7 +108,7 @@ func (w *Waiter) failedNeed(t *Target) *Target {
 	needs := t.needs()
 	for _, u := range w.Targets {
 		if u.Failure != "" && slices.ContainsFunc(needs, func(o cluster.OwnerRef) bool {
-			return u.Name == session.Name{Kind: strings.ToLower(string(o.Kind)), Cluster: o.Cluster, Name: o.Name}
+			return u.Name == session.OwnerName(o)
 		}) {
 			return u
 		}
