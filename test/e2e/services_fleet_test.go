@@ -251,19 +251,34 @@ func (w *serviceFleet) owner(r load.Record) string {
 	return parts.Owner
 }
 
-// awaitRecord waits until a process of a version sent a record.
-func (w *serviceFleet) awaitRecord(what string, version int) (found load.Record) {
-	w.t.Helper()
-	w.Eventually(soon, func() error {
-		for _, r := range w.recorder.All() {
-			if r.What == what && r.Version == fmt.Sprint(version) {
-				found = r
-				return nil
-			}
-		}
-		return fmt.Errorf("no task of version %d is %s", version, what)
+// recorded reports whether a process of a version sent a record of a kind.
+func (w *serviceFleet) recorded(what string, version int) bool {
+	return slices.ContainsFunc(w.recorder.All(), func(r load.Record) bool {
+		return r.What == what && r.Version == fmt.Sprint(version)
 	})
-	return found
+}
+
+// rolledBack returns how many rollouts to a version were rolled back.
+func (w *serviceFleet) rolledBack(service string, version int) (count int, err error) {
+	h, err := w.client.RolloutHistory(w.t.Context(), cluster.DefaultCluster, service)
+	if err != nil {
+		return 0, err
+	}
+	for _, v := range h.Versions {
+		if v.Definition.Version == version && v.State == cluster.RolloutRolledBack {
+			count++
+		}
+	}
+	return count, nil
+}
+
+// wasRolledBack returns nil once the history holds that a version was rolled back.
+func (w *serviceFleet) wasRolledBack(service string, version int) error {
+	count, err := w.rolledBack(service, version)
+	if err == nil && count == 0 {
+		err = fmt.Errorf("the history does not hold that version %d was rolled back", version)
+	}
+	return err
 }
 
 // restartAgents kills and restarts agents at random times, until check returns nil.

@@ -57,7 +57,7 @@ func TestGates(t *testing.T) {
 		w.awaitEvent("service.rolled-back", fmt.Sprintf("web@%d", n), gate.Name, "7")
 		v := w.completes("web", 2)
 		w.t.Logf("version %d: %s", n, v.Message)
-		w.Eventually(soon, func() error { return w.remembered(n) })
+		w.Eventually(soon, func() error { return w.wasRolledBack("web", n) })
 		began := 0
 		for _, r := range w.recorder.All() {
 			if r.Version == fmt.Sprint(n) && r.What == load.Up {

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/testkit"
 	"github.com/berthd/berth/test/harness"
 )
@@ -27,6 +28,7 @@ const pathPages = 10
 
 var (
 	pathRow   = regexp.MustCompile(`(?m)^\| \d+ \| \[[^\]]+\]\(([a-z-]+\.md)\)`)
+	deadline  = regexp.MustCompile(`_deadline: ([0-9a-z.]+)`)
 	guideLink = regexp.MustCompile(`\]\(([a-z-]+\.md)\)`)
 )
 
@@ -102,6 +104,7 @@ func guideFolder(t *testing.T, root string) string {
 	if err := os.CopyFS(filepath.Join(tree, "examples"), os.DirFS(filepath.Join(root, "examples"))); err != nil {
 		t.Fatalf("copy the examples: %v", err)
 	}
+	stretchDeadlines(t, filepath.Join(tree, "examples"))
 	program := filepath.Join(tree, "bin", "berth")
 	if built := harness.Binary(); built != "" {
 		if err := os.Mkdir(filepath.Dir(program), 0o755); err != nil {
@@ -118,6 +121,32 @@ func guideFolder(t *testing.T, root string) string {
 		t.Fatalf("build: %v\n%s", err, out)
 	}
 	return tree
+}
+
+// stretchDeadlines gives the examples longer deadlines of health. Theirs are short, so that a reader does not wait for
+// long until a bad version fails. A busy machine may need more for the good versions that have the same policy.
+func stretchDeadlines(t *testing.T, folder string) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(folder, "rollout*.yaml"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no examples of rollouts in %s: %v", folder, err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stretched := deadline.ReplaceAllStringFunc(string(text), func(field string) string {
+			d, err := time.ParseDuration(deadline.FindStringSubmatch(field)[1])
+			if err != nil {
+				t.Fatalf("%s: %s: %v", file, field, err)
+			}
+			return "_deadline: " + max(harness.Scaled(d), cluster.Duration(3*d)).String()
+		})
+		if err := os.WriteFile(file, []byte(stretched), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // guideScript returns the commands and files of a page as a script, and counts the commands.
