@@ -126,6 +126,12 @@ type (
 	ExitCodes = cluster.ExitCodes
 	// Parameters are values that differ between the tasks of a step.
 	Parameters = cluster.Parameters
+	// Concurrency makes the tasks of a step members of a group of which only some run at a time.
+	Concurrency = cluster.Concurrency
+	// Quota limits what the tasks of a cluster hold together.
+	Quota = cluster.Quota
+	// QuotaUse is what the tasks of a cluster hold together.
+	QuotaUse = cluster.QuotaUse
 	// JobRetries says which failures of a job's tasks no longer count, because the user had the tasks tried again.
 	JobRetries = cluster.JobRetries
 	// Gang is a group of tasks of a step that run all at the same time or not at all.

@@ -81,6 +81,8 @@ type Page[T any] struct {
 type ClusterView struct {
 	Cluster
 	Revision uint64 `json:"revision"`
+	// Used is what the tasks hold of the quota. Lists of clusters and clusters without a quota do not have it.
+	Used *QuotaUse `json:"used,omitempty"`
 }
 
 // DefinitionView is a version of a task definition with its revision.

@@ -13,6 +13,7 @@ var layers = map[string][]string{
 	"internal/cluster": {},
 
 	// The decisions: pure functions of a snapshot, each may use those before it.
+	"internal/logic/admission": {"internal/cluster"},
 	"internal/logic/backfill":  {},
 	"internal/logic/cron":      {"internal/cluster"},
 	"internal/logic/lifecycle": {"internal/cluster"},
@@ -30,8 +31,8 @@ var layers = map[string][]string{
 		"internal/logic/scheduler/index",
 	},
 	"internal/logic/scheduler/fleet": {
-		"internal/cluster", "internal/logic/scheduler/devices", "internal/logic/scheduler/encode",
-		"internal/logic/scheduler/index",
+		"internal/cluster", "internal/logic/admission", "internal/logic/scheduler/devices",
+		"internal/logic/scheduler/encode", "internal/logic/scheduler/index",
 	},
 	"internal/logic/scheduler/feasibility": {
 		"internal/cluster", "internal/logic/scheduler/encode", "internal/logic/scheduler/fleet",
@@ -47,7 +48,7 @@ var layers = map[string][]string{
 		"internal/logic/scheduler/rank", "internal/logic/scheduler/taskclass",
 	},
 	"internal/logic/scheduler/cycle": {
-		"internal/cluster", "internal/logic/packing", "internal/logic/scheduler/devices",
+		"internal/cluster", "internal/logic/admission", "internal/logic/packing", "internal/logic/scheduler/devices",
 		"internal/logic/scheduler/evaluation", "internal/logic/scheduler/feasibility",
 		"internal/logic/scheduler/fleet", "internal/logic/scheduler/index", "internal/logic/scheduler/rank",
 		"internal/logic/scheduler/taskclass",
@@ -57,8 +58,10 @@ var layers = map[string][]string{
 		"internal/logic/scheduler/fleet", "internal/logic/scheduler/index", "internal/logic/scheduler/rank",
 		"internal/logic/scheduler/taskclass",
 	},
-	"internal/logic/scheduler": {"internal/cluster", "internal/logic/packing", "internal/logic/scheduler/..."},
-	"internal/logic/advice":    {"internal/cluster", "internal/logic/scheduler"},
+	"internal/logic/scheduler": {
+		"internal/cluster", "internal/logic/admission", "internal/logic/packing", "internal/logic/scheduler/...",
+	},
+	"internal/logic/advice":    {"internal/cluster", "internal/logic/admission", "internal/logic/scheduler"},
 	"internal/logic/rebalance": {"internal/cluster", "internal/logic/scheduler"},
 
 	// The effects: what the loops read, write and call. A driver imports its contract and the nouns. Packages that all
@@ -149,8 +152,8 @@ var layers = map[string][]string{
 
 	// The inputs of decisions, for the leader and for views.
 	"internal/observe": {
-		"internal/clause", "internal/cluster", "internal/logic/reconciler", "internal/logic/scheduler",
-		"internal/logic/watcher", "internal/store",
+		"internal/clause", "internal/cluster", "internal/logic/admission", "internal/logic/reconciler",
+		"internal/logic/scheduler", "internal/logic/watcher", "internal/store",
 	},
 
 	// The loops: snapshot, decide, commit. None imports another: they meet in the store. The
@@ -253,7 +256,8 @@ var layers = map[string][]string{
 	"internal/apiserver/catalog": {
 		"api", "internal/apiserver/access", "internal/apiserver/agentapi", "internal/apiserver/backend",
 		"internal/apiserver/draft", "internal/apiserver/lists", "internal/apiserver/respond",
-		"internal/apiserver/route", "internal/apiserver/strictjson", "internal/cluster", "internal/store",
+		"internal/apiserver/route", "internal/apiserver/strictjson", "internal/cluster", "internal/observe",
+		"internal/store",
 	},
 	"internal/apiserver/control": {
 		"api", "internal/apiserver/audit", "internal/apiserver/backend", "internal/apiserver/draft",

@@ -76,6 +76,8 @@ const (
 	ReasonNetwork       ReasonCode = "network"         // the node cannot provide the requested network
 	ReasonNeeds         ReasonCode = "needs"           // another step, service or job is needed first
 	ReasonParallelism   ReasonCode = "parallelism"     // as many tasks of its step run as may run at the same time
+	ReasonQuota         ReasonCode = "quota"           // its cluster holds as much as its quota allows
+	ReasonConcurrency   ReasonCode = "concurrency"     // as many tasks of its group run as may run at a time
 	ReasonPermission    ReasonCode = "permission"      // its cluster lacks a permission that its tasks need
 )
 
@@ -160,6 +162,8 @@ type Pending struct {
 	// in one cycle or none of them is.
 	Gang     string
 	GangSize int
+	// Concurrency, unless nil, is the group of tasks of the cluster of which only some run at a time.
+	Concurrency *Concurrency
 	// Hold, unless zero, is why the task may not be placed yet, whatever room there is.
 	Hold Hold
 	// Promised, unless empty, is the node where victims end to make room for this task. It goes there as soon as it

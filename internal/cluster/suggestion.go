@@ -6,20 +6,23 @@ type ChangeKind string
 
 // Kinds of changes that would let a waiting task in.
 const (
-	ChangeRelease   ChangeKind = "release"   // the task: raise its priority from 0
-	ChangeWait      ChangeKind = "wait"      // an earlier attempt of the task leaves its node
-	ChangeUncordon  ChangeKind = "uncordon"  // the node: no cordon and no drain any more
-	ChangeRevive    ChangeKind = "revive"    // the node is ready again
-	ChangePort      ChangeKind = "port"      // the task: a port is assigned instead of a fixed one
-	ChangeFree      ChangeKind = "free"      // the node: others reserve less there
-	ChangeLower     ChangeKind = "lower"     // the task: it requests less
-	ChangeModel     ChangeKind = "model"     // the task: a device of any model suffices
-	ChangeDevices   ChangeKind = "devices"   // the task: fewer devices suffice
-	ChangeLoosen    ChangeKind = "loosen"    // the task: a constraint lets another value in
-	ChangeWish      ChangeKind = "wish"      // the task: a required relation becomes a preference
-	ChangeApart     ChangeKind = "apart"     // the task: its owner's tasks may share a node
-	ChangeDistinct  ChangeKind = "distinct"  // the task: more of its owner's tasks may share a value
-	ChangeSkew      ChangeKind = "skew"      // the task: its spread may be more uneven
+	ChangeRelease  ChangeKind = "release"  // the task: raise its priority from 0
+	ChangeWait     ChangeKind = "wait"     // an earlier attempt of the task leaves its node
+	ChangeUncordon ChangeKind = "uncordon" // the node: no cordon and no drain any more
+	ChangeRevive   ChangeKind = "revive"   // the node is ready again
+	ChangePort     ChangeKind = "port"     // the task: a port is assigned instead of a fixed one
+	ChangeFree     ChangeKind = "free"     // the node: others reserve less there
+	ChangeLower    ChangeKind = "lower"    // the task: it requests less
+	ChangeModel    ChangeKind = "model"    // the task: a device of any model suffices
+	ChangeDevices  ChangeKind = "devices"  // the task: fewer devices suffice
+	ChangeLoosen   ChangeKind = "loosen"   // the task: a constraint lets another value in
+	ChangeWish     ChangeKind = "wish"     // the task: a required relation becomes a preference
+	ChangeApart    ChangeKind = "apart"    // the task: its owner's tasks may share a node
+	ChangeDistinct ChangeKind = "distinct" // the task: more of its owner's tasks may share a value
+	ChangeSkew     ChangeKind = "skew"     // the task: its spread may be more uneven
+	// The task: more tasks of its concurrency group may run at a time.
+	ChangeConcurrency ChangeKind = "concurrency"
+
 	ChangeTolerate  ChangeKind = "tolerate"  // the task: it tolerates a taint
 	ChangeUntaint   ChangeKind = "untaint"   // the node: without the taint
 	ChangeDrop      ChangeKind = "drop"      // the task: without a constraint
@@ -28,6 +31,7 @@ const (
 	ChangeUnasked   ChangeKind = "unasked"   // the task: it names no reservation
 	ChangeJoin      ChangeKind = "join"      // the node, which is in no pool, joins that of the task
 	ChangeUnreserve ChangeKind = "unreserve" // other owners give a reservation back
+	ChangeQuota     ChangeKind = "quota"     // the cluster: a larger quota
 	ChangeExecutor  ChangeKind = "executor"  // the node: with another executor
 	ChangeNetwork   ChangeKind = "network"   // the node: what it lacks for a network
 	ChangeAdd       ChangeKind = "add"       // more nodes
@@ -37,9 +41,9 @@ const (
 func (ChangeKind) Values() []ChangeKind {
 	return []ChangeKind{
 		ChangeRelease, ChangeWait, ChangeUncordon, ChangeRevive, ChangePort, ChangeFree, ChangeLower, ChangeModel,
-		ChangeDevices, ChangeLoosen, ChangeWish, ChangeApart, ChangeDistinct, ChangeSkew, ChangeTolerate, ChangeUntaint,
-		ChangeDrop, ChangeEnd, ChangePool, ChangeUnasked, ChangeJoin, ChangeUnreserve, ChangeExecutor, ChangeNetwork,
-		ChangeAdd,
+		ChangeDevices, ChangeLoosen, ChangeWish, ChangeApart, ChangeDistinct, ChangeSkew, ChangeConcurrency,
+		ChangeTolerate, ChangeUntaint, ChangeDrop, ChangeEnd, ChangePool, ChangeUnasked, ChangeJoin, ChangeUnreserve,
+		ChangeQuota, ChangeExecutor, ChangeNetwork, ChangeAdd,
 	}
 }
 
@@ -64,8 +68,8 @@ type Remedy struct {
 	// Relation is the required relation that becomes a preference.
 	Relation *Relation `json:"relation,omitempty"`
 	Taint    *Taint    `json:"taint,omitempty"`
-	// Limit is the new bound of a distinct or a skew, or the new count of devices. Attribute is the attribute of that
-	// distinct or skew.
+	// Limit is the new bound of a distinct, a skew or a concurrency group, or the new count of devices. Attribute is
+	// the attribute of that distinct or skew.
 	Limit     int    `json:"limit,omitempty"`
 	Attribute string `json:"attribute,omitempty"`
 	// Port is the number that is no longer requested.
@@ -76,6 +80,9 @@ type Remedy struct {
 	Network NetworkMode `json:"network,omitempty"`
 	// Reservation names the reservation that is given back, or that the task no longer names.
 	Reservation string `json:"reservation,omitempty"`
+	// Cluster is the cluster that gets the Quota, the least one that suffices.
+	Cluster string `json:"cluster,omitempty"`
+	Quota   *Quota `json:"quota,omitempty"`
 	// Machine describes the least node to add. Count is the number of such nodes.
 	Machine *Machine `json:"machine,omitempty"`
 	Count   int      `json:"count,omitempty"`

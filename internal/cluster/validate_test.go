@@ -322,6 +322,19 @@ func TestWorkloadFaults(t *testing.T) {
 			"steps[2].parallelism: is -1", "steps[2].exit_codes: is empty",
 			"steps[3].parallelism: has no effect in a gang",
 		}},
+		{"concurrency", parse[cluster.Job](t, `{"name": "w", "steps": [
+			{"name": "a", "definition": "w", "concurrency": {"group": "A", "limit": 0}},
+			{"name": "b", "definition": "w", "count": 3, "gang": {}, "concurrency": {"group": "a", "limit": 2}}]}`), []string{
+			`steps[0].concurrency.group: "A" is not a name`, "steps[0].concurrency.limit: is 0, want a number from 1",
+			"steps[1].concurrency.limit: is 2, less than the 3 tasks of the gang",
+		}},
+		{"an empty quota", parse[cluster.Cluster](t, `{"name": "c", "quota": {}}`), []string{"quota: limits nothing"}},
+		{"quota", parse[cluster.Cluster](t, `{"name": "c", "quota": {"tasks": -1, "jobs": -2,
+			"devices": {"core": 1, "GPU": -1}}}`), []string{
+			"quota.tasks: is -1, want 0 or more", "quota.jobs: is -2, want 0 or more",
+			`quota.devices.GPU: "GPU" is not a name`, "quota.devices.GPU: is -1, want 0 or more",
+			"quota.devices.core: is not a device",
+		}},
 		{"parameters", parse[cluster.Job](t, `{"name": "w", "steps": [
 			{"name": "a", "definition": "w", "parameters": {"list": [{"A": "1"}], "matrix": {"A": ["1"]}}},
 			{"name": "b", "definition": "w", "parameters": {}},

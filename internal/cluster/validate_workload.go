@@ -33,6 +33,7 @@ func (c *Cluster) Validate() error {
 	}
 	k.at("keep_jobs").must(c.KeepJobs >= MinKeep, "is %s, want %s at least", c.KeepJobs, MinKeep)
 	c.validatePermissions(k.at("permissions"))
+	c.Quota.validate(k.at("quota"))
 	return k.err()
 }
 
@@ -163,6 +164,7 @@ func (s *Step) validate(k check) {
 	k.at("count").within(s.Count, 1, MaxCount)
 	s.Parameters.validate(k.at("parameters"), s.Count)
 	k.at("parallelism").within(s.Parallelism, 0, MaxCount)
+	s.Concurrency.validate(k.at("concurrency"), s.Gang != nil, s.Count)
 	k.at("parallelism").must(s.Parallelism == 0 || s.Gang == nil, "has no effect in a gang, whose tasks run together")
 	k.at("retries").within(s.Retries, 0, MaxRetries)
 	s.ExitCodes.validate(k.at("exit_codes"), s.Retries)

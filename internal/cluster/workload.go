@@ -55,6 +55,8 @@ type Cluster struct {
 	// host-path, no-isolation, root. Only an admin changes them. If they are left out, a cluster keeps its permissions,
 	// and a new cluster gets the server's default: none, with berth dev all.
 	Permissions []Permission `json:"permissions,omitzero"`
+	// Quota, unless nil, limits what the cluster's tasks hold together.
+	Quota *Quota `json:"quota,omitempty"`
 	// Deleted says that a deletion is under way, which accepts no new services or jobs. The API server sets it; a
 	// client's value is ignored.
 	Deleted bool `json:"deleted,omitempty"`
@@ -277,6 +279,8 @@ type Step struct {
 	Parameters *Parameters `json:"parameters,omitempty"`
 	// Parallelism, unless 0, is how many of the tasks run at the same time at most.
 	Parallelism int `json:"parallelism,omitempty"`
+	// Concurrency, unless nil, is the group of tasks of the cluster of which only some run at the same time.
+	Concurrency *Concurrency `json:"concurrency,omitempty"`
 	// Retries is the number of further attempts of a task after a failure, or after a loss past its start barrier. 0 to
 	// MaxRetries.
 	Retries int `json:"retries,omitempty"`

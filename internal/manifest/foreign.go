@@ -34,6 +34,7 @@ func foreignKinds() map[string]string {
 		"Pod":                     "a Service or a Job with a template",
 		"PodDisruptionBudget":     "min_healthy in update of the Service",
 		"ReplicaSet":              "a Service with a template",
+		"ResourceQuota":           "quota of the Cluster",
 		"Secret":                  "no manifest, but run `berth secret set`",
 		"StatefulSet":             "a Service with a template that has sticky volumes",
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/admission"
 	"github.com/berthd/berth/internal/logic/reconciler"
 	"github.com/berthd/berth/internal/logic/scheduler"
 	"github.com/berthd/berth/internal/store"
@@ -17,6 +18,8 @@ type OwnerPolicy struct {
 	Labels   cluster.Labels
 	// Away holds, by step ("" for a service), the tasks from which the owner's own are kept away.
 	Away map[string][]cluster.Relation
+	// Groups holds the concurrency groups of a job's steps, without the steps that have none.
+	Groups map[string]string
 }
 
 // PolicyRevision returns the revision of an owner's spec; ok is false for an owner without a spec.
@@ -38,7 +41,14 @@ func PolicyOf(snap *store.Snapshot, o cluster.OwnerRef) OwnerPolicy {
 		}
 		policy := OwnerPolicy{Revision: e.Modified, Labels: e.Value.Labels, Away: map[string][]cluster.Relation{}}
 		for i := range e.Value.Steps {
-			policy.Away[e.Value.Steps[i].Name] = e.Value.Steps[i].Placement.KeepsAway()
+			step := &e.Value.Steps[i]
+			policy.Away[step.Name] = step.Placement.KeepsAway()
+			if step.Concurrency != nil {
+				if policy.Groups == nil {
+					policy.Groups = map[string]string{}
+				}
+				policy.Groups[step.Name] = step.Concurrency.Group
+			}
 		}
 		return policy
 	}
@@ -54,20 +64,66 @@ func PolicyOf(snap *store.Snapshot, o cluster.OwnerRef) OwnerPolicy {
 
 // Reservation returns the resources of an attempt on its node, and the part of its owner's policy that concerns other
 // tasks.
-func Reservation(row *store.AttemptRow, d *cluster.Desired, demand cluster.Demand,
+func Reservation(row *store.AttemptRow, d *cluster.Desired, requests Requests,
 	policy *OwnerPolicy,
 ) scheduler.Reservation {
 	r := scheduler.Reservation{
-		UUID: d.UUID, Task: row.Task, Node: row.Node, Demand: demand, Definition: d.Definition,
-		Priority: d.Priority, Devices: d.Devices,
+		UUID: d.UUID, Task: row.Task, Node: row.Node, Demand: requests.Demand, Definition: d.Definition,
+		Priority: d.Priority, Devices: d.Devices, Requests: requests.Devices,
 	}
 	for _, port := range d.Ports { // order-free: a set
 		r.Ports = append(r.Ports, port)
 	}
 	if parts, ok := row.Task.Parts(); ok {
-		r.Labels, r.Away = policy.Labels, policy.Away[parts.Step]
+		r.Labels, r.Away, r.Group = policy.Labels, policy.Away[parts.Step], policy.Groups[parts.Step]
 	}
 	return r
+}
+
+// Requests is what the tasks of a definition request. An unknown definition requests nothing.
+type Requests struct {
+	Demand  cluster.Demand
+	Devices []cluster.DeviceRequest
+}
+
+// RequestsOf returns what a task of a definition requests.
+func RequestsOf(snap *store.Snapshot, r cluster.Ref) Requests {
+	def, ok := snap.Definition(r)
+	if !ok {
+		return Requests{}
+	}
+	return Requests{def.Value.Demand(), def.Value.Devices()}
+}
+
+// SetQuotas brings the quotas of a fleet to the clusters of a domain. It reports whether one changed.
+func SetQuotas(f *scheduler.Fleet, snap *store.Snapshot, domain string) (changed bool) {
+	for e := range snap.Clusters() {
+		if e.Value.InDomain() == domain {
+			changed = f.Limits.SetQuota(e.Value.Name, e.Value.Quota) || changed
+		}
+	}
+	for name := range f.Limits.Quotas() { // order-free: each by itself
+		if c, ok := snap.Cluster(name); !ok || c.Value.InDomain() != domain {
+			changed = f.Limits.SetQuota(name, nil) || changed
+		}
+	}
+	return changed
+}
+
+// QuotaUse returns what the tasks of a cluster hold together.
+func QuotaUse(snap *store.Snapshot, name string) cluster.QuotaUse {
+	var l admission.Ledger
+	for row := range snap.AllAttempts() {
+		if parts, ok := row.Task.Parts(); !ok || parts.Cluster != name || !HoldsRoom(row) {
+			continue
+		}
+		if d := Occupant(snap, row); d != nil {
+			r := Reservation(row, d, RequestsOf(snap, d.Definition), &OwnerPolicy{})
+			h := r.Holding()
+			l.Add(&h, 1)
+		}
+	}
+	return l.Use(name)
 }
 
 // HoldsRoom reports whether an attempt occupies resources of its node.

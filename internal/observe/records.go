@@ -158,6 +158,7 @@ func (r *Records) Node(name string) *scheduler.Node {
 // one that is learnt from the tasks on the nodes.
 func (r *Records) Fleet(values *scheduler.ValueModel) *scheduler.Fleet {
 	f, snap := scheduler.NewFleet(), r.config.Snapshot
+	SetQuotas(f, snap, r.config.Domain)
 	policies := map[cluster.OwnerRef]*OwnerPolicy{}
 	hidden := map[string]bool{} // the nodes with records that hide tasks
 	for row := range snap.AllAttempts() {
@@ -178,11 +179,7 @@ func (r *Records) Fleet(values *scheduler.ValueModel) *scheduler.Fleet {
 			policy = &read
 			policies[o] = policy
 		}
-		var demand cluster.Demand
-		if def, ok := snap.Definition(d.Definition); ok {
-			demand = def.Value.Demand()
-		}
-		f.Reserve(Reservation(row, d, demand, policy))
+		f.Reserve(Reservation(row, d, RequestsOf(snap, d.Definition), policy))
 	}
 	for e := range snap.Nodes() {
 		if n := r.Node(e.Value.Name); n != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/berthd/berth/internal/apiserver/respond"
 	"github.com/berthd/berth/internal/apiserver/route"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/observe"
 	"github.com/berthd/berth/internal/store"
 )
 
@@ -48,8 +49,13 @@ func (a *ClustersAPI) readCluster(w http.ResponseWriter, r *http.Request) error 
 	if !ok {
 		return respond.NotFound("cluster", name)
 	}
+	v := clusterView(e)
+	if v.Quota != nil {
+		used := observe.QuotaUse(snap, name)
+		v.Used = &used
+	}
 	respond.SetETag(w, e.Modified)
-	return respond.JSON(w, http.StatusOK, clusterView(e))
+	return respond.JSON(w, http.StatusOK, v)
 }
 
 func (a *ClustersAPI) writeCluster(w http.ResponseWriter, r *http.Request) error {

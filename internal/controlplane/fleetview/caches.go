@@ -25,22 +25,18 @@ func (c policyCache) of(snap *store.Snapshot, o cluster.OwnerRef) observe.OwnerP
 	return policy
 }
 
-// demandCache answers what a task of a definition takes up. It holds the last answer, as adjacent tasks often share a
+// requestsCache answers what a task of a definition requests. It holds the last answer, as adjacent tasks often share a
 // definition.
-type demandCache struct {
-	snap   *store.Snapshot
-	ref    cluster.Ref
-	demand cluster.Demand
+type requestsCache struct {
+	snap     *store.Snapshot
+	ref      cluster.Ref
+	requests observe.Requests
 }
 
-// of returns what a task of the definition takes up.
-func (c *demandCache) of(snap *store.Snapshot, r cluster.Ref) cluster.Demand {
-	if c.snap == snap && c.ref == r {
-		return c.demand
+// of returns what a task of the definition requests.
+func (c *requestsCache) of(snap *store.Snapshot, r cluster.Ref) observe.Requests {
+	if c.snap != snap || c.ref != r {
+		*c = requestsCache{snap: snap, ref: r, requests: observe.RequestsOf(snap, r)}
 	}
-	*c = demandCache{snap: snap, ref: r}
-	if def, ok := snap.Definition(r); ok {
-		c.demand = def.Value.Demand()
-	}
-	return c.demand
+	return c.requests
 }

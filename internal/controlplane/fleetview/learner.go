@@ -6,6 +6,7 @@ import (
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/controlplane/queue"
+	"github.com/berthd/berth/internal/observe"
 	"github.com/berthd/berth/internal/store"
 )
 
@@ -53,6 +54,9 @@ func NewLearner(view *View, queue *queue.Owners) *Learner {
 // Learn takes the changes up to a snapshot.
 func (l *Learner) Learn(snap *store.Snapshot, c store.Changes, now time.Time) {
 	l.view.learnReservations(snap, c, now)
+	if (c.Resync || c.Clusters) && observe.SetQuotas(l.view.Fleet, snap, l.view.domain) {
+		l.view.changed = true
+	}
 	if c.Resync {
 		l.relearning.at = now
 		l.learnAll(snap)

@@ -32,7 +32,7 @@ type View struct {
 	// agents have reported.
 	unreadable   map[store.AttemptKey]unreadableRecord
 	policies     policyCache
-	demands      demandCache
+	requests     requestsCache
 	reservations reservations
 	daemons      daemonNodes
 	// changed says that room came free, or that a node changed, since the last TakeChanged.
@@ -77,7 +77,7 @@ func (v *View) Policy(snap *store.Snapshot, o cluster.OwnerRef) observe.OwnerPol
 
 // Demand returns what a task of a definition takes up.
 func (v *View) Demand(snap *store.Snapshot, r cluster.Ref) cluster.Demand {
-	return v.demands.of(snap, r)
+	return v.requests.of(snap, r).Demand
 }
 
 // NextReservation returns the next time at which a reservation of nodes begins, changes or ends; zero for never.
@@ -181,7 +181,7 @@ func (v *View) reservation(snap *store.Snapshot, row *store.AttemptRow,
 	if o, ok := row.Ref(); ok {
 		policy = v.policies.of(snap, o)
 	}
-	return observe.Reservation(row, d, v.demands.of(snap, d.Definition), &policy)
+	return observe.Reservation(row, d, v.requests.of(snap, d.Definition), &policy)
 }
 
 // updateCharges updates the reservations of an owner's tasks if its spec was written.
@@ -194,7 +194,7 @@ func (v *View) updateCharges(snap *store.Snapshot, o cluster.OwnerRef) {
 	if now.Revision != was.Revision {
 		v.Rechecks.owners[o] = true
 	}
-	if now.Revision == was.Revision || maps.Equal(was.Labels, now.Labels) &&
+	if now.Revision == was.Revision || maps.Equal(was.Labels, now.Labels) && maps.Equal(was.Groups, now.Groups) &&
 		maps.EqualFunc(was.Away, now.Away, func(a, b []cluster.Relation) bool {
 			return slices.EqualFunc(a, b, cluster.Relation.Equal)
 		}) {

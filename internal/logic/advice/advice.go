@@ -123,11 +123,16 @@ func (s *search) find(p cluster.Pending) (r Result) {
 	if p.Priority <= 0 {
 		base = []cluster.Remedy{released()}
 		p.Priority = 1
-		if s.places(p) {
-			return Result{Suggestions: []cluster.Suggestion{suggestionOf(&found{changes: base})}}
+	}
+	one := []cluster.Pending{p}
+	limits, undo := s.raiseLimits(one)
+	defer undo()
+	p, base = one[0], append(base, limits...)
+	if s.places(p) {
+		if len(base) == 0 {
+			return Result{Placed: true}
 		}
-	} else if s.places(p) {
-		return Result{Placed: true}
+		return Result{Suggestions: []cluster.Suggestion{suggestionOf(&found{changes: base})}}
 	}
 	buckets := s.makeBuckets(p)
 	for changes := 1; changes <= maxChanges && len(s.best) == 0; changes++ {

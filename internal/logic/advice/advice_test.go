@@ -357,3 +357,89 @@ func TestFewestConstraints(t *testing.T) {
 		t.Errorf("in %d worlds several constraints are in the way", several)
 	}
 }
+
+// TestLimitsAreRaised suggests the least larger limits of a cluster, alone and beside another change. The fleet keeps
+// its quota.
+func TestLimitsAreRaised(t *testing.T) {
+	for name, c := range map[string]struct {
+		quota       *cluster.Quota
+		concurrency *cluster.Concurrency
+		demand      cluster.Demand
+		gang        int
+		want        string
+	}{
+		"quota": {
+			&cluster.Quota{CPU: 1500, Tasks: 9}, nil,
+			cluster.Demand{CPU: 1000},
+			0,
+			"raise the quota of cluster c to cpu 2",
+		},
+		"several limits": {
+			&cluster.Quota{CPU: 1000, Memory: cluster.GiB, Tasks: 1, Jobs: 1}, nil,
+			cluster.Demand{CPU: 1000, Memory: 2 * cluster.GiB},
+			0,
+			"raise the quota of cluster c to cpu 2, memory 2 GiB, tasks 2, jobs 2",
+		},
+		"group": {
+			nil, &cluster.Concurrency{Group: "x", Limit: 1},
+			cluster.Demand{CPU: 1000},
+			0,
+			"raise its limit of concurrency group x to 2",
+		},
+		"quota and room": {
+			&cluster.Quota{Tasks: 1}, nil,
+			cluster.Demand{CPU: 3500},
+			0,
+			"raise the quota of cluster c to tasks 2, and lower its request to 3 CPU (it asks for 3500m CPU)",
+		},
+		"gang": {
+			&cluster.Quota{Tasks: 2}, &cluster.Concurrency{Group: "x", Limit: 3},
+			cluster.Demand{CPU: 1000},
+			3,
+			"raise the quota of cluster c to tasks 4, and raise its limit of concurrency group x to 4",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := scheduler.NewFleet()
+			f.SetNode(ready("n1", 4000, 8*cluster.GiB))
+			f.Limits.SetQuota("c", c.quota)
+			f.Reserve(scheduler.Reservation{
+				UUID: "u1", Task: "c.old.1.work.0", Node: "n1", Demand: cluster.Demand{CPU: 1000}, Group: "x",
+				Priority: 1,
+			})
+			var members []cluster.Pending
+			for i := range max(c.gang, 1) {
+				p := cluster.Pending{
+					Owner: cluster.OwnerRef{Kind: cluster.KindJob, Cluster: "c", Name: "new"}, Priority: 1,
+					Task: cluster.JobTask("c", "new", 1, "work", i), Demand: c.demand, Concurrency: c.concurrency,
+				}
+				if c.gang > 0 {
+					p.Gang, p.GangSize = "g", c.gang
+				}
+				members = append(members, p)
+			}
+			in := advice.Input{Options: options(), Fleet: f, Task: members[0]}
+			if c.gang > 0 {
+				in.Gang = members
+			}
+			r := advice.Find(in)
+			var texts []string
+			for i := range r.Suggestions {
+				texts = append(texts, r.Suggestions[i].Text)
+			}
+			if !slices.Contains(texts, c.want) {
+				t.Fatalf("suggestions %q, want one of them to be %q", texts, c.want)
+			}
+			if f.Limits.Quotas()["c"] != c.quota {
+				t.Error("the fleet has another quota")
+			}
+			if c.gang == 0 {
+				q := members[0]
+				advice.Apply(&r.Suggestions[0], f, &q)
+				if !places(f, q) {
+					t.Errorf("%q does not place it", r.Suggestions[0].Text)
+				}
+			}
+		})
+	}
+}

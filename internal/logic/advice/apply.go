@@ -28,6 +28,8 @@ func toFleet(c *cluster.Remedy, f *scheduler.Fleet) (undo func()) {
 		return addMachines(f, c.Machine, c.Count)
 	case cluster.ChangeUnreserve:
 		return removeReservation(f, c.Reservation)
+	case cluster.ChangeQuota:
+		return setQuota(f, c.Cluster, c.Quota)
 	default:
 	}
 	n, _, found := f.Node(c.Node)
@@ -94,6 +96,13 @@ func removeReservation(f *scheduler.Fleet, name string) (undo func()) {
 			f.SetNode(n)
 		}
 	}
+}
+
+// setQuota replaces the quota of a cluster.
+func setQuota(f *scheduler.Fleet, name string, q *cluster.Quota) (undo func()) {
+	was := f.Limits.Quotas()[name]
+	f.Limits.SetQuota(name, q)
+	return func() { f.Limits.SetQuota(name, was) }
 }
 
 func endAttempts(f *scheduler.Fleet, attempts []string) (undo func()) {
@@ -201,6 +210,10 @@ func toTask(c *cluster.Remedy, p *cluster.Pending) {
 		pl.Spread = slices.Clone(pl.Spread)
 		if c.Number < len(pl.Spread) {
 			pl.Spread[c.Number].MaxSkew = c.Limit
+		}
+	case cluster.ChangeConcurrency:
+		if p.Concurrency != nil {
+			p.Concurrency = &cluster.Concurrency{Group: p.Concurrency.Group, Limit: c.Limit}
 		}
 	case cluster.ChangeTolerate:
 		pl.Tolerations = append(slices.Clone(pl.Tolerations),

@@ -27,8 +27,15 @@ func (s *search) gang(members []cluster.Pending) Result {
 	if held {
 		base = []cluster.Remedy{released()}
 	}
+	limits, undo := s.raiseLimits(members[:min(size, len(members))])
+	defer undo()
+	if base = append(base, limits...); len(limits) > 0 && members[0].Concurrency != nil {
+		for i := range members {
+			members[i].Concurrency = members[0].Concurrency
+		}
+	}
 	if s.placesGang(members, size) {
-		if held {
+		if len(base) > 0 {
 			return Result{Suggestions: []cluster.Suggestion{suggestionOf(&found{changes: base})}}
 		}
 		return Result{Placed: true}

@@ -13,9 +13,9 @@ func kinds() []cluster.ChangeKind {
 		cluster.ChangeRelease, cluster.ChangeWait, cluster.ChangeUncordon, cluster.ChangeRevive, cluster.ChangePort,
 		cluster.ChangeFree, cluster.ChangeLower,
 		cluster.ChangeModel, cluster.ChangeDevices, cluster.ChangeLoosen, cluster.ChangeWish, cluster.ChangeApart,
-		cluster.ChangeDistinct, cluster.ChangeSkew,
+		cluster.ChangeDistinct, cluster.ChangeSkew, cluster.ChangeConcurrency,
 		cluster.ChangeTolerate, cluster.ChangeUntaint, cluster.ChangeDrop, cluster.ChangeEnd, cluster.ChangePool,
-		cluster.ChangeUnasked, cluster.ChangeJoin, cluster.ChangeUnreserve,
+		cluster.ChangeUnasked, cluster.ChangeJoin, cluster.ChangeUnreserve, cluster.ChangeQuota,
 		cluster.ChangeExecutor, cluster.ChangeNetwork, cluster.ChangeAdd,
 	}
 }

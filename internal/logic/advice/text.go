@@ -18,6 +18,41 @@ func released() cluster.Remedy {
 	return cluster.Remedy{Kind: cluster.ChangeRelease, Text: "raise its priority from 0"}
 }
 
+// quotaRaised gives a cluster a larger quota.
+func quotaRaised(name string, was, q *cluster.Quota) cluster.Remedy {
+	return cluster.Remedy{
+		Kind: cluster.ChangeQuota, Cluster: name, Quota: q,
+		Text: fmt.Sprintf("raise the quota of cluster %s to %s", name, raisedText(was, q)),
+	}
+}
+
+// raisedText names the limits of a quota that are larger than before.
+func raisedText(was, q *cluster.Quota) string {
+	var parts []string
+	add := func(raised bool, text string) {
+		if raised {
+			parts = append(parts, text)
+		}
+	}
+	add(q.CPU > was.CPU, "cpu "+q.CPU.String())
+	add(q.Memory > was.Memory, "memory "+q.Memory.String())
+	add(q.Disk > was.Disk, "disk "+q.Disk.String())
+	for _, kind := range slices.Sorted(maps.Keys(q.Devices)) {
+		add(q.Devices[kind] > was.Devices[kind], fmt.Sprintf("%s %d", kind, q.Devices[kind]))
+	}
+	add(q.Tasks > was.Tasks, fmt.Sprintf("tasks %d", q.Tasks))
+	add(q.Jobs > was.Jobs, fmt.Sprintf("jobs %d", q.Jobs))
+	return strings.Join(parts, ", ")
+}
+
+// concurrencyRaised lets more tasks of a concurrency group run at a time.
+func concurrencyRaised(group string, limit int) cluster.Remedy {
+	return cluster.Remedy{
+		Kind: cluster.ChangeConcurrency, Limit: limit,
+		Text: fmt.Sprintf("raise its limit of concurrency group %s to %d", group, limit),
+	}
+}
+
 func waited(n *scheduler.Node) cluster.Remedy {
 	return cluster.Remedy{
 		Kind: cluster.ChangeWait, Node: n.Name,

@@ -183,6 +183,21 @@ func drawDemand(t *rapid.T) cluster.Demand {
 	}
 }
 
+// drawQuota draws the quota of the cluster c.
+func drawQuota(t *rapid.T) *cluster.Quota {
+	if !oneIn(t, "quota", 4) {
+		return nil
+	}
+	q := &cluster.Quota{
+		CPU: cluster.MilliCPU(pick(t, "quota of cpu", 0, 0, 500, 2000)), Tasks: pick(t, "quota of tasks", 0, 0, 3, 6),
+		Jobs: pick(t, "quota of jobs", 0, 0, 1, 2),
+	}
+	if oneIn(t, "quota of devices", 4) {
+		q.Devices = map[string]int{"gpu": upTo(t, "gpus", 2)}
+	}
+	return q
+}
+
 func drawConstraint(t *rapid.T) cluster.Constraint {
 	return pick(t, "constraint",
 		cluster.Constraint{Attribute: "label.zone", Value: "a"},
@@ -272,6 +287,9 @@ func drawOwner(t *rapid.T, owner string, names []string) []cluster.Pending {
 	if rapid.Bool().Draw(t, "labels") {
 		p.Labels = drawLabels(t)
 	}
+	if oneIn(t, "concurrency", 8) {
+		p.Concurrency = &cluster.Concurrency{Group: pick(t, "group", "x", "x", "y"), Limit: 1 + upTo(t, "of group", 3)}
+	}
 	p.Count = upTo(t, "all", 8)
 	p.Images = pick(t, "images", nil, nil, []string{"i"}, []string{"i", "j", "k"})
 	if oneIn(t, "devices", 7) {
@@ -341,12 +359,13 @@ func drawWorld(t *rapid.T) (w world, pending []cluster.Pending) {
 			Node:   pick(t, "node", append([]string{"unknown"}, names...)...),
 			Demand: drawDemand(t),
 			Ports:  pick(t, "ports", nil, []int{8080}, []int{30001, 30000}),
+			Group:  pick(t, "group", "", "", "x"),
 		})
 	}
 	for i := range 1 + upTo(t, "owners", 4) {
 		pending = append(pending, drawOwner(t, fmt.Sprintf("o%d", i), names)...)
 	}
-	w.valueModel = drawValueModel(t)
+	w.valueModel, w.quota = drawValueModel(t), drawQuota(t)
 	return w, pending
 }
 

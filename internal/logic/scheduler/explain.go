@@ -54,8 +54,8 @@ func inquire(f *fleet.Fleet, p cluster.Pending, opts taskclass.Options) inquiry 
 	return inquiry{y, y.Classes.At[0]}
 }
 
-// Explain asks every node about one task, in the order of node names. Unlike Schedule it also answers for held tasks,
-// and ignores the other members of a gang.
+// Explain asks every node about one task, in the order of node names. Unlike Schedule it also answers for tasks that a
+// hold or a limit of their cluster keeps waiting, and ignores the other members of a gang.
 func Explain(f *fleet.Fleet, p cluster.Pending, opts taskclass.Options) []Verdict {
 	x := inquire(f, p, opts)
 	wins := x.Search.Best(x.c)

@@ -25,10 +25,7 @@ func (y *placer) runGang(members []int32) (waiting []int32) {
 		}
 	}
 	if placed := len(members) - len(waiting); placed < size {
-		first := y.Classes.At[waiting[0]]
-		y.Preparer.Prepare(first)
-		others := inquiry{y.Cycle, first}.refusals()
-		slices.SortFunc(others, byNodeCount)
+		others := y.gangRefusals(waiting[0])
 		for i := len(y.placed) - 1; i >= mark; i-- {
 			y.GiveBack(&y.placed[i], y.placedAt[i])
 		}
@@ -40,6 +37,18 @@ func (y *placer) runGang(members []int32) (waiting []int32) {
 		delete(y.gangWaiting, m)
 	}
 	return waiting
+}
+
+// gangRefusals returns why the first member of a gang without a place has none.
+func (y *placer) gangRefusals(member int32) []cluster.RefusalCount {
+	if r := y.Limits.Refusal(y.Classes.Task(member)); r.Code != "" {
+		return []cluster.RefusalCount{{Refusal: r}}
+	}
+	first := y.Classes.At[member]
+	y.Preparer.Prepare(first)
+	others := inquiry{y.Cycle, first}.refusals()
+	slices.SortFunc(others, byNodeCount)
+	return others
 }
 
 // noteGangWaiting keeps why the members of a gang wait: the state of the gang, and the refusals of the first member

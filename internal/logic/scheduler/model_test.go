@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/big"
 	"slices"
+	"strings"
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/scheduler"
@@ -18,6 +19,7 @@ type world struct {
 	nodes      []scheduler.Node
 	held       []scheduler.Reservation
 	valueModel *scheduler.ValueModel
+	quota      *cluster.Quota     // of the cluster c
 	known      map[asked]spreadOf // while the model decides
 }
 
@@ -25,6 +27,7 @@ type world struct {
 func (w world) fleet() *scheduler.Fleet {
 	f := scheduler.NewFleet()
 	f.SetDeviceValueModel(w.valueModel)
+	f.Limits.SetQuota("c", w.quota)
 	for _, n := range w.nodes {
 		f.SetNode(n)
 	}
@@ -169,6 +172,9 @@ func (m *model) unit(tasks []int) (waiting []int) {
 // place places a task on the best feasible node, if any.
 func (m *model) place(i int) bool {
 	p, best := m.pending[i], -1
+	if m.limit(p).Code != "" {
+		return false
+	}
 	for n := range m.nodes {
 		if m.refusal(n, p).Code == "" &&
 			(best < 0 || m.nodes[best].Name != p.Promised && (m.nodes[n].Name == p.Promised || m.better(n, best, p))) {
@@ -187,6 +193,70 @@ func (m *model) place(i int) bool {
 	m.held = append(m.held, pl.Reservation(&p, ""))
 	m.res.Placements = append(m.res.Placements, pl)
 	return true
+}
+
+// limit returns the limit of its cluster that refuses the task, or the zero value.
+func (w world) limit(p cluster.Pending) (r cluster.Refusal) {
+	var cpu cluster.MilliCPU
+	tasks, jobs, group, replaces, gpu := map[cluster.TaskID]bool{}, map[string]bool{}, 0, false, 0
+	count := func(task cluster.TaskID, d cluster.Demand, requests []cluster.DeviceRequest) {
+		tasks[task], cpu = true, cpu+max(d.CPU, 0)
+		if parts, ok := task.Parts(); ok && parts.Step != "" {
+			jobs[parts.Owner] = true
+		}
+		for _, request := range requests {
+			if cmp.Or(request.Type, cluster.DefaultDeviceType) == "gpu" {
+				gpu += cmp.Or(request.Share, 1000*max(request.Count, 1))
+			}
+		}
+	}
+	for _, h := range w.held {
+		if h.Task == "" { // room that is kept
+			continue
+		}
+		replaces = replaces || h.Task == p.Task
+		count(h.Task, h.Demand, h.Requests)
+		if p.Concurrency != nil && h.Group == p.Concurrency.Group {
+			group++
+		}
+	}
+	if replaces {
+		return r
+	}
+	if q := w.quota; q != nil {
+		had, wasCPU, wasGPU := len(jobs), cpu, gpu
+		count(p.Task, p.Demand, p.Devices)
+		var short []string
+		add := func(exceeds bool, text string) {
+			if exceeds {
+				short = append(short, text)
+			}
+		}
+		add(q.CPU > 0 && p.Demand.CPU > 0 && cpu > q.CPU && p.Demand.CPU <= q.CPU,
+			fmt.Sprintf("cpu %s needed, %s of %s used", p.Demand.CPU, wasCPU, q.CPU))
+		add(q.CPU > 0 && p.Demand.CPU > q.CPU, fmt.Sprintf("cpu %s needed, %s allowed", p.Demand.CPU, q.CPU))
+		if limit, limited := q.Devices["gpu"]; limited && gpu > wasGPU && gpu > 1000*limit {
+			text := fmt.Sprintf("gpu %v needed, %v of %d used", float64(gpu-wasGPU)/1000, float64(wasGPU)/1000, limit)
+			if gpu-wasGPU > 1000*limit {
+				text = fmt.Sprintf("gpu %v needed, %d allowed", float64(gpu-wasGPU)/1000, limit)
+			}
+			add(true, text)
+		}
+		add(q.Tasks > 0 && len(tasks) > q.Tasks, fmt.Sprintf("tasks 1 needed, %d of %d used", len(tasks)-1, q.Tasks))
+		add(q.Jobs > 0 && len(jobs) > had && len(jobs) > q.Jobs,
+			fmt.Sprintf("jobs 1 needed, %d of %d used", had, q.Jobs))
+		if len(short) > 0 {
+			return cluster.Refusal{
+				Code: cluster.ReasonQuota, Detail: "quota of cluster c: " + strings.Join(short, ", "),
+			}
+		}
+	}
+	if p.Concurrency != nil && group >= p.Concurrency.Limit {
+		r.Code = cluster.ReasonConcurrency
+		r.Detail = fmt.Sprintf("concurrency group %s: tasks 1 needed, %d of %d used", p.Concurrency.Group, group,
+			p.Concurrency.Limit)
+	}
+	return r
 }
 
 // refusal returns why node n refuses the task, in the documented order of reasons.
@@ -457,6 +527,10 @@ func (w world) explain(p cluster.Pending) cluster.Waiting {
 		code   cluster.ReasonCode
 		detail string
 		port   int
+	}
+	if r := w.limit(p); r.Code != "" && p.Priority > 0 {
+		counts := []cluster.RefusalCount{{Refusal: r}}
+		return cluster.Waiting{Task: p.Task, Refusals: counts, Sentence: scheduler.Sentence(counts)}
 	}
 	byKind := map[kind]cluster.RefusalCount{}
 	for n := range w.nodes {

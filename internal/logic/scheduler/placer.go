@@ -45,9 +45,13 @@ func (y *placer) run(positions []int32) (waiting []int32) {
 	return waiting
 }
 
-// turn places the task at a position, if a node is feasible.
+// turn places the task at a position, if a node is feasible and the limits of its cluster allow it.
 func (y *placer) turn(position int32) bool {
 	c := y.Classes.At[position]
+	if r := y.Limits.Refusal(y.Classes.Task(position)); r.Code != "" {
+		y.FinishTask(c)
+		return false
+	}
 	slot := y.promises.nodeFor(c)
 	if slot < 0 {
 		slot = y.Search.Best(c)

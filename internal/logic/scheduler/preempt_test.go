@@ -164,6 +164,7 @@ func drawOffer(t *rapid.T) (o offer, pending []cluster.Pending) {
 		pending = append(pending, drawOwner(t, fmt.Sprintf("o%d", i), names)...)
 	}
 	for i := range pending {
+		pending[i].Concurrency = nil // TestNothingEndsForLimits has limits
 		if rapid.Bool().Draw(t, "plain") {
 			p := &pending[i]
 			p.OnlyNode, p.ExcludedNodes, p.Placement.Constraints, p.Placement.Pool = "", nil, nil, ""
@@ -401,3 +402,46 @@ func (m *model) unkeep(i int) {
 }
 
 func keptFor(p cluster.Pending) string { return "kept for " + string(p.Task) }
+
+// TestNothingEndsForLimits has urgent tasks wait on full nodes: victims end only for as many as the limits of their
+// cluster admit. A victim of the same cluster meets no limit.
+func TestNothingEndsForLimits(t *testing.T) {
+	for name, c := range map[string]struct {
+		quota       *cluster.Quota
+		concurrency *cluster.Concurrency
+		want        int
+	}{
+		"no limit":               {nil, nil, 3},
+		"a quota for two":        {&cluster.Quota{CPU: 5000}, nil, 2},
+		"a full quota":           {&cluster.Quota{Tasks: 3}, nil, 0},
+		"one of a group":         {nil, &cluster.Concurrency{Group: "x", Limit: 1}, 1},
+		"no more than the quota": {&cluster.Quota{Jobs: 2}, nil, 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := scheduler.NewFleet()
+			f.Limits.SetQuota("c", c.quota)
+			var in scheduler.PreemptInput
+			for i := range 3 {
+				node := fmt.Sprint("n", i)
+				f.SetNode(scheduler.Node{
+					Name: node, State: cluster.NodeReady, Executors: []string{"process"},
+					Capacity: cluster.Demand{CPU: 1000},
+				})
+				f.Reserve(scheduler.Reservation{
+					UUID: node, Task: cluster.JobTask("c", "old", 1, "s", i), Node: node, Priority: 1,
+					Demand: cluster.Demand{CPU: 1000},
+				})
+				in.Victims = append(in.Victims, scheduler.Victim{UUID: node})
+				in.Waiting = append(in.Waiting, cluster.Pending{
+					Owner: cluster.OwnerRef{Kind: cluster.KindJob, Cluster: "c", Name: "new"}, Priority: 900,
+					Task: cluster.JobTask("c", "new", 1, "s", i), Demand: cluster.Demand{CPU: 1000},
+					Concurrency: c.concurrency,
+				})
+			}
+			in.Fleet = f
+			if got := scheduler.Preempt(in, scheduler.Options{}); len(got) != c.want {
+				t.Errorf("victims end for %d tasks, want %d: %+v", len(got), c.want, got)
+			}
+		})
+	}
+}

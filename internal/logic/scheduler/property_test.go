@@ -68,6 +68,7 @@ func TestSameAsModel(t *testing.T) {
 		cluster.ReasonPortsSpent, cluster.ReasonAntiAffinity, cluster.ReasonOldAttempt, cluster.ReasonHold,
 		cluster.ReasonNoExecutor, cluster.ReasonPool, cluster.ReasonTaint, cluster.ReasonDistinct, cluster.ReasonSkew,
 		cluster.ReasonRelation, cluster.ReasonGang, cluster.ReasonDevice, cluster.ReasonReserved,
+		cluster.ReasonQuota, cluster.ReasonConcurrency,
 	} {
 		if codes[code] == 0 {
 			t.Errorf("no generated task was refused for %q", code)
@@ -83,6 +84,7 @@ func TestSamePlanForAnyOrder(t *testing.T) {
 		shuffled := rapid.Permutation(pending).Draw(t, "pending")
 		v := world{
 			valueModel: w.valueModel,
+			quota:      w.quota,
 			nodes:      rapid.Permutation(w.nodes).Draw(t, "nodes"),
 			held:       rapid.Permutation(w.held).Draw(t, "held"),
 		}
@@ -313,6 +315,7 @@ func TestFleetByDifferences(t *testing.T) {
 					Labels: drawHeldLabels(t), Away: drawAway(t), Devices: drawUses(t),
 					UUID: uuid, Task: task, Definition: definition, Node: name,
 					Demand: drawDemand(t), Ports: pick(t, "ports", nil, []int{8080}, []int{30001}, []int{30001, 30001}),
+					Group: pick(t, "group", "", "", "x"),
 				}
 				f.Reserve(held[uuid])
 			case 3:
@@ -320,8 +323,9 @@ func TestFleetByDifferences(t *testing.T) {
 				f.Release(uuid)
 			}
 		}
-		w := world{valueModel: drawValueModel(t)}
+		w := world{valueModel: drawValueModel(t), quota: drawQuota(t)}
 		f.SetDeviceValueModel(w.valueModel)
+		f.Limits.SetQuota("c", w.quota)
 		for _, n := range nodes {
 			w.nodes = append(w.nodes, n)
 		}
@@ -388,6 +392,8 @@ func TestExplainAgrees(t *testing.T) {
 		w, pending := drawWorld(t)
 		f, p := w.fleet(), pending[0]
 		p.Priority, p.Gang, p.Promised = 1, "", ""
+		f.Limits.SetQuota("c", nil) // Explain answers for the nodes alone
+		p.Concurrency = nil
 		res := scheduler.Schedule(f, []cluster.Pending{p}, scheduler.Options{})
 		verdicts, wins := scheduler.Explain(f, p, scheduler.Options{}), ""
 		var best scheduler.Verdict

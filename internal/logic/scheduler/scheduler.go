@@ -95,6 +95,9 @@ func Schedule(f *fleet.Fleet, pending []cluster.Pending, opts taskclass.Options)
 	for _, i := range waiting { // 3. explain why the others wait
 		w, found := y.gangWaiting[i]
 		if !found {
+			w, found = limitWaiting(y.Classes.Task(i), &y.Limits)
+		}
+		if !found {
 			own := y.promises.rooms[i]
 			y.promises.charge(own, -1) // a task's own promise must not count against it
 			w = y.explain(y.Classes.At[i], y.Classes.Task(i).Task)

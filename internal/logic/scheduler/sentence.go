@@ -54,7 +54,8 @@ func phrase(r cluster.Refusal) string {
 			return "cannot isolate programs (isolation: required); see `berth node status NODE`"
 		}
 		return r.Detail + " not met"
-	case cluster.ReasonSecret, cluster.ReasonNeeds, cluster.ReasonParallelism:
+	case cluster.ReasonSecret, cluster.ReasonNeeds, cluster.ReasonParallelism, cluster.ReasonQuota,
+		cluster.ReasonConcurrency:
 		return r.Detail
 	case cluster.ReasonPool:
 		if r.Detail == "" {

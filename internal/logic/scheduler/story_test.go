@@ -26,12 +26,13 @@ import (
 //	                             disk reserved pool taints gpus images label.<key>; the defaults are ready, 4 CPUs,
 //	                             8 GiB, 100 GiB
 //	gone NAME                    a node is removed
+//	quota key=value…             the quota of cluster c is set; keys: cpu memory tasks jobs gpu
 //	held UUID TASK NODE key=…    an attempt is reserved; keys: definition cpu memory disk ports
 //	release UUID                 an attempt is released
 //	tasks OWNER key=value…       tasks of cluster c start to wait; OWNER is SERVICE, or JOB/STEP; keys: count
 //	                             first generation definition restarted attempt priority cpu memory disk ports
 //	                             strategy apart where avoid failed only daemon since image images gpu gang all labels
-//	                             pool tolerates wants evenly distinct near must-near away must-away
+//	                             pool tolerates wants evenly distinct near must-near away must-away concurrency
 //	withdraw OWNER               its tasks no longer wait
 //	schedule                     decides; answers with the plan
 //	apply                        reserves the placements of the last schedule; other tasks still wait
@@ -122,6 +123,8 @@ func (s *story) run(command string, args []string) (answer string, err error) {
 		n, err := readNode(args)
 		s.fleet.SetNode(n)
 		return "", err
+	case "quota":
+		return "", s.setQuota(args)
 	case "gone":
 		s.fleet.RemoveNode(args[0])
 	case "held":
@@ -376,6 +379,32 @@ func readTasks(args []string) (pending []cluster.Pending, err error) {
 	return pending, nil
 }
 
+func (s *story) setQuota(args []string) (err error) {
+	q := &cluster.Quota{}
+	for _, arg := range args {
+		key, value, _ := strings.Cut(arg, "=")
+		switch key {
+		case "cpu":
+			q.CPU = cluster.MilliCPU(1000 * numbers(value)[0])
+		case "memory":
+			q.Memory, err = cluster.ParseBytes(value)
+		case "tasks":
+			q.Tasks = numbers(value)[0]
+		case "jobs":
+			q.Jobs = numbers(value)[0]
+		case "gpu":
+			q.Devices = map[string]int{"gpu": numbers(value)[0]}
+		default:
+			err = fmt.Errorf("unknown key %q", key)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	s.fleet.Limits.SetQuota("c", q)
+	return nil
+}
+
 func readPending(p *cluster.Pending, key, value string) (err error) {
 	switch key {
 	case "attempt":
@@ -392,6 +421,9 @@ func readPending(p *cluster.Pending, key, value string) (err error) {
 		p.Daemon = true
 	case "gang":
 		p.Gang, p.GangSize = p.Owner.Name, numbers(value)[0]
+	case "concurrency": // GROUP:LIMIT
+		group, limit, _ := strings.Cut(value, ":")
+		p.Concurrency = &cluster.Concurrency{Group: group, Limit: numbers(limit)[0]}
 	case "all":
 		p.Count = numbers(value)[0]
 	case "images":

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/admission"
 	"github.com/berthd/berth/internal/logic/scheduler/feasibility"
 	"github.com/berthd/berth/internal/logic/scheduler/fleet"
 	"github.com/berthd/berth/internal/logic/scheduler/index"
@@ -130,6 +131,16 @@ func tally(counts []cluster.RefusalCount, r cluster.Refusal, nodes int) []cluste
 func byNodeCount(a, b cluster.RefusalCount) int {
 	return cmp.Or(cmp.Compare(b.Nodes, a.Nodes), cmp.Compare(a.Code, b.Code),
 		cmp.Compare(a.Detail, b.Detail), cmp.Compare(a.Port, b.Port))
+}
+
+// limitWaiting returns the reason of a task that a limit of its cluster keeps waiting; false if none does.
+func limitWaiting(p *cluster.Pending, limits *admission.Draft) (cluster.Waiting, bool) {
+	r := limits.Refusal(p)
+	if r.Code == "" {
+		return cluster.Waiting{}, false
+	}
+	refusals := []cluster.RefusalCount{{Refusal: r}}
+	return cluster.Waiting{Task: p.Task, Refusals: refusals, Sentence: Sentence(refusals)}, true
 }
 
 // holdWaiting returns the reason of a task of priority 0.

@@ -4,6 +4,7 @@ package cycle
 
 import (
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/admission"
 	"github.com/berthd/berth/internal/logic/scheduler/devices"
 	"github.com/berthd/berth/internal/logic/scheduler/evaluation"
 	"github.com/berthd/berth/internal/logic/scheduler/feasibility"
@@ -31,11 +32,13 @@ type Cycle struct {
 	Preparer taskclass.Preparer
 	Eval     evaluation.Evaluator
 	Search   Searcher
+	// Limits holds what the fleet's tasks and the cycle's placements take of the limits of their clusters.
+	Limits admission.Draft
 }
 
 // New returns a cycle without placements. It is ready after Start.
 func New(f *fleet.Fleet, pending []cluster.Pending, opts taskclass.Options) *Cycle {
-	y := &Cycle{Nodes: fleet.NewOverlay(f)}
+	y := &Cycle{Nodes: fleet.NewOverlay(f), Limits: admission.NewDraft(&f.Limits)}
 	y.Views, y.filters = taskclass.NewViews(&y.Nodes), feasibility.NewFilters(&y.Nodes)
 	y.Classes = taskclass.NewClassifier(&y.Nodes, pending, opts)
 	y.Preparer = taskclass.NewPreparer(&y.Nodes, &y.Views, &y.filters, &y.fits)
@@ -59,6 +62,7 @@ func (y *Cycle) Place(c *taskclass.Class, slot int32, pending int) Placement {
 	l.Tasks++
 	y.Views.CountTask(c, slot, 1)
 	y.Nodes.Touch(l, slot)
+	y.Limits.Add(p, 1)
 	pl := Placement{Pending: pending, Task: p.Task, Node: y.Nodes.Fleet.Name(slot)}
 	if len(c.Devices.Requests) > 0 {
 		uses := y.Eval.DevicesFor(c, slot)
@@ -92,5 +96,6 @@ func (y *Cycle) GiveBack(pl *Placement, at PlacedTask) {
 		y.Nodes.UseDevices(at.Slot, pl.Devices, -1)
 	}
 	y.Nodes.Touch(l, at.Slot)
+	y.Limits.Add(y.Classes.Task(at.Position), -1)
 	y.Nodes.UndoCount++
 }

@@ -22,6 +22,10 @@ func (pl *Placement) Reservation(p *cluster.Pending, uuid string) fleet.Reservat
 	r := fleet.Reservation{
 		UUID: uuid, Task: pl.Task, Definition: p.Definition, Node: pl.Node, Demand: p.Demand,
 		Labels: p.Labels, Priority: p.Priority, Devices: pl.Devices, Away: fleet.AwayOf(&p.Placement),
+		Requests: p.Devices,
+	}
+	if p.Concurrency != nil {
+		r.Group = p.Concurrency.Group
 	}
 	for _, port := range p.Ports {
 		r.Ports = append(r.Ports, pl.Ports[port.Name])

@@ -29,6 +29,7 @@ import (
 	"slices"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/admission"
 	"github.com/berthd/berth/internal/logic/scheduler/devices"
 	"github.com/berthd/berth/internal/logic/scheduler/index"
 )
@@ -51,6 +52,8 @@ type Fleet struct {
 	Images        nodesByName         // of the nodes that are set
 	Volumes       VolumeIndex         // of the nodes that are set
 	valueModel    *devices.ValueModel // nil if devices have no value
+	// Limits counts what the reservations hold of the limits of their clusters.
+	Limits admission.Ledger
 }
 
 // slot is one node of a fleet. It exists while the node is set or something is reserved on it.
@@ -135,6 +138,7 @@ func (f *Fleet) Clone() *Fleet {
 		Images:        f.Images.clone(),
 		Volumes:       f.Volumes.clone(),
 		valueModel:    f.valueModel,
+		Limits:        f.Limits.Clone(),
 	}
 	c.Names = f.Names.Clone(c.Name)
 	c.Catalog.editWith(&c.Names)

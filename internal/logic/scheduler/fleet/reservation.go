@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/admission"
 )
 
 // Reservation is what one attempt of a task holds on a node, from its placement until nothing of it is left there.
@@ -24,9 +25,27 @@ type Reservation struct {
 	Priority int
 	// Devices are the devices that the attempt holds.
 	Devices []cluster.DeviceUse
+	// Requests are the devices that its definition requests, and Group is the concurrency group of its step, else "".
+	// Both count for the limits of its cluster.
+	Requests []cluster.DeviceRequest
+	Group    string
 	// Away are the relations of its placement that are Required and Away: they exclude other tasks.
 	Away []cluster.Relation
 }
+
+// Holding returns what the attempt holds of the limits of its cluster.
+func (r *Reservation) Holding() admission.Holding {
+	h := admission.Holding{Task: r.Task, Demand: r.Demand, Devices: r.Requests, Group: r.Group}
+	var rest string
+	h.Cluster, rest, _ = strings.Cut(string(r.Task), ".")
+	if strings.Count(rest, ".") == stepDots {
+		h.Job, _, _ = strings.Cut(rest, ".")
+	}
+	return h
+}
+
+// stepDots is the number of dots in the id of a job's task behind its cluster: <job>.<generation>.<step>.<index>.
+const stepDots = 3
 
 // ClusterOf returns the cluster in a task's id.
 func ClusterOf(id cluster.TaskID) string {

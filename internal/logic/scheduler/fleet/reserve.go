@@ -29,6 +29,8 @@ func (f *Fleet) Reserve(r Reservation) {
 	}
 	f.ReservedGroups.add(&r, i)
 	f.RelationIndex.add(&r, i, 1)
+	holding := r.Holding()
+	f.Limits.Add(&holding, 1)
 }
 
 // Release removes the reservation of an attempt. An unknown UUID is no error.
@@ -46,6 +48,8 @@ func (f *Fleet) Release(uuid string) {
 	}
 	f.ReservedGroups.remove(&r, i)
 	f.RelationIndex.add(&r, i, -1)
+	holding := r.Holding()
+	f.Limits.Add(&holding, -1)
 	f.vacate(i)
 }
 

@@ -69,7 +69,7 @@ type Preemption struct {
 // rank decides last. If nothing has to end on the promised node, the task stays with it. Victims are on the chosen
 // node, together with their gangs. The chosen set contains no superfluous victim. Preempt considers every refusal that
 // victims can cause: missing room, devices or ports, and tasks that are there. A gang gets room for at least its size,
-// or for no member.
+// or for no member. Nothing ends for a task that a limit of its cluster keeps waiting, nor so that a limit is met.
 //
 // The choice is exact on nodes with few tasks. Beyond maxSteps the chosen set may cost more than the least, but still
 // has no superfluous victim.
@@ -143,6 +143,9 @@ func (p *preempt) serve(from, to int32) {
 		return
 	}
 	for i := from; i < to; i++ {
+		if p.Limits.Refusal(p.Classes.Task(i)).Code != "" {
+			continue
+		}
 		if best, found := p.choose(i); found {
 			p.commit(i, best)
 		}

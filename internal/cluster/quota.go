@@ -1,0 +1,90 @@
+package cluster
+
+import (
+	"maps"
+	"slices"
+)
+
+// Quota limits what the tasks of a cluster hold together, from their placement until nothing of them is left. A limit
+// of 0 is none. The leader keeps to it when it places a task; a lower limit ends no task.
+type Quota struct {
+	// CPU, Memory and Disk limit the sums of what the tasks reserve.
+	CPU    MilliCPU `json:"cpu,omitempty"`
+	Memory Bytes    `json:"memory,omitempty"`
+	Disk   Bytes    `json:"disk,omitempty"`
+	// Devices limits whole devices, by type. 0 allows none of the type; types without an entry have no limit. Shares of
+	// devices count with their part.
+	Devices map[string]int `json:"devices,omitempty"`
+	// Tasks limits the number of tasks.
+	Tasks int `json:"tasks,omitempty"`
+	// Jobs limits the number of jobs that have tasks.
+	Jobs int `json:"jobs,omitempty"`
+}
+
+// Clone returns an independent copy; of nil an empty quota.
+func (q *Quota) Clone() *Quota {
+	if q == nil {
+		return &Quota{}
+	}
+	c := *q
+	c.Devices = maps.Clone(q.Devices)
+	return &c
+}
+
+// maxQuotaDevices limits the types of devices in a quota.
+const maxQuotaDevices = 64
+
+// validate checks a quota.
+func (q *Quota) validate(k check) {
+	if q == nil {
+		return
+	}
+	k.must(q.CPU != 0 || q.Memory != 0 || q.Disk != 0 || len(q.Devices) > 0 || q.Tasks != 0 || q.Jobs != 0,
+		"limits nothing: set cpu, memory, disk, devices, tasks or jobs, or remove it")
+	k.at("cpu").must(q.CPU >= 0, "is %s, want 0 or more", q.CPU)
+	k.at("memory").must(q.Memory >= 0, "is %s, want 0 or more", q.Memory)
+	k.at("disk").must(q.Disk >= 0, "is %s, want 0 or more", q.Disk)
+	k.at("tasks").must(q.Tasks >= 0, "is %d, want 0 or more", q.Tasks)
+	k.at("jobs").must(q.Jobs >= 0, "is %d, want 0 or more", q.Jobs)
+	devices := k.at("devices")
+	devices.must(len(q.Devices) <= maxQuotaDevices, "has %d types, want at most %d", len(q.Devices), maxQuotaDevices)
+	for _, kind := range slices.Sorted(maps.Keys(q.Devices)) {
+		devices.at(kind).name(kind)
+		devices.at(kind).must(kind != CoreType, "is not a device: limit cpu instead, of which pinned cores are a part")
+		devices.at(kind).must(q.Devices[kind] >= 0, "is %d, want 0 or more", q.Devices[kind])
+	}
+}
+
+// QuotaUse is what the tasks of a cluster hold together, in the terms of a Quota.
+type QuotaUse struct {
+	CPU    MilliCPU `json:"cpu"`
+	Memory Bytes    `json:"memory"`
+	Disk   Bytes    `json:"disk"`
+	// Devices counts devices by type; a share of a device is a part of 1.
+	Devices map[string]float64 `json:"devices,omitempty"`
+	// Tasks is the number of tasks.
+	Tasks int `json:"tasks"`
+	// Jobs is the number of jobs that have tasks.
+	Jobs int `json:"jobs"`
+}
+
+// Concurrency makes the tasks of a step members of a group in their cluster, of which only some run at a time. All
+// steps of the cluster that name the group belong to it, also those of other jobs.
+type Concurrency struct {
+	// Group is the name of the group.
+	Group string `json:"group"`
+	// Limit is the number of tasks of the group at or beyond which no task of this step begins. Steps with different
+	// limits may share a group.
+	Limit int `json:"limit"`
+}
+
+// validate checks the concurrency of a step with a number of tasks.
+func (c *Concurrency) validate(k check, gang bool, count int) {
+	if c == nil {
+		return
+	}
+	k.at("group").name(c.Group)
+	k.at("limit").within(c.Limit, 1, MaxCount)
+	k.at("limit").must(!gang || c.Limit >= count, "is %d, less than the %d tasks of the gang, which run together",
+		c.Limit, count)
+}

@@ -1,0 +1,118 @@
+package controlplane_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/store"
+)
+
+// limited writes the job NAME with a step of a concurrency group.
+func (w *world) limited(name string, count int, c *cluster.Concurrency) {
+	w.t.Helper()
+	w.put(p.Job("c", name), &cluster.Job{
+		Cluster: "c", Name: name, Priority: 500, Submitted: time.Now(),
+		Lifespan: cluster.Lifespan{Generation: 1, Created: time.Now(), Updated: time.Now()},
+		Steps: []cluster.Step{{
+			Name: "work", Definition: cluster.Ref{Name: "d", Version: 1}, Count: count, Concurrency: c, Retries: 3,
+		}},
+	})
+}
+
+// holding counts the attempts of the cluster's jobs that hold room.
+func holding(s *store.Snapshot) (n int) {
+	for row := range s.AllAttempts() {
+		if parts, _ := row.Task.Parts(); parts.Step != "" && row.Number > 0 && row.Outcome == nil {
+			n++
+		}
+	}
+	return n
+}
+
+// TestQuotaOfACluster keeps to the quota of a cluster, also under a new leader, and places more once it is raised. A
+// service with a quota that is lowered keeps its tasks.
+func TestQuotaOfACluster(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.node("n1", func(a *agent) { a.endless = true })
+		w.node("n2", func(a *agent) { a.endless = true })
+		w.definition(1, 100)
+		quota := func(q *cluster.Quota) {
+			w.put(p.Cluster("c"), &cluster.Cluster{Name: "c", Domain: cluster.DefaultDomain, Quota: q})
+		}
+		most := 2
+		w.meanwhile = func() {
+			if n := holding(w.server.tables.Snapshot()); n > most {
+				t.Fatalf("%d tasks hold room, and the quota is %d", n, most)
+			}
+		}
+		quota(&cluster.Quota{Tasks: 2})
+		w.job(5, 0)
+		waits := func(n int, words string) {
+			t.Helper()
+			w.until(time.Minute, fmt.Sprintf("%d wait: %s", n, words), func(s *store.Snapshot) bool {
+				return holding(s) == 5-n && w.waits(n, "batch", words)
+			})
+		}
+		waits(3, "quota of cluster c: tasks 1 needed, 2 of 2 used")
+		w.server.stop()
+		w.start()
+		waits(3, "quota of cluster c: tasks 1 needed, 2 of 2 used")
+		time.Sleep(30 * time.Second) // in-bubble: inWorld makes one
+		w.meanwhile()
+		most = 4
+		quota(&cluster.Quota{CPU: 450})
+		waits(1, "quota of cluster c: cpu 100m needed, 400m of 450m used")
+		quota(&cluster.Quota{CPU: 100})
+		waits(1, "quota of cluster c: cpu 100m needed, 400m of 100m used")
+		most = 5
+		quota(nil)
+		w.until(time.Minute, "all run", func(s *store.Snapshot) bool { return holding(s) == 5 })
+	})
+}
+
+// TestConcurrencyGroup runs one task of a group at a time, although two jobs and a new leader want more, and tasks
+// fail and are tried again.
+func TestConcurrencyGroup(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		for _, name := range []string{"n1", "n2", "n3"} {
+			w.node(name, func(a *agent) {
+				a.fails = func(task cluster.TaskID, attempt int) bool {
+					parts, _ := task.Parts()
+					return attempt == 1 && parts.Index%2 == 0
+				}
+			})
+		}
+		w.definition(1, 100)
+		together := 0
+		w.meanwhile = func() {
+			if n := holding(w.server.tables.Snapshot()); n > 1 {
+				t.Fatalf("%d tasks of the group hold room", n)
+			} else {
+				together = max(together, n)
+			}
+		}
+		ended := func(state cluster.State) (n int) {
+			for row := range w.server.tables.Snapshot().AllAttempts() {
+				if row.Outcome != nil && row.Outcome.State == state {
+					n++
+				}
+			}
+			return n
+		}
+		w.limited("first", 3, &cluster.Concurrency{Group: "deploy", Limit: 1})
+		w.limited("second", 3, &cluster.Concurrency{Group: "deploy", Limit: 1})
+		w.until(time.Minute, "some ran", func(*store.Snapshot) bool {
+			return ended(cluster.StateSucceeded) >= 2 && ended(cluster.StateFailed) >= 1
+		})
+		w.server.stop()
+		w.start()
+		w.until(5*time.Minute, "all succeeded", func(*store.Snapshot) bool {
+			return ended(cluster.StateSucceeded) == 6
+		})
+		if together != 1 {
+			t.Error("no task was seen to run")
+		}
+	})
+}

@@ -1,0 +1,344 @@
+// Package admission decides which waiting tasks may be placed at all, whatever room the nodes have. Two kinds of limits
+// count:
+//
+//   - the quota of a cluster limits what its tasks hold together (cluster.Quota)
+//   - a concurrency group limits how many of its tasks run at a time (cluster.Concurrency)
+//
+// A Ledger counts what attempts hold, from their placement until nothing of them is left. The scheduler keeps it in
+// line with the reservations of its fleet. A Draft adds the placements of one cycle. The scheduler asks it before each
+// task's turn, so a task that finds no node takes nothing of a limit, and a smaller or later task may run instead.
+package admission
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/berthd/berth/internal/cluster"
+)
+
+// Holding is what one attempt counts for the limits of its cluster.
+type Holding struct {
+	Task    cluster.TaskID
+	Cluster string
+	Job     string // the name of its job; empty for a task of a service
+	Demand  cluster.Demand
+	Devices []cluster.DeviceRequest
+	Group   string // its concurrency group; empty for none
+}
+
+// use is what the attempts of one cluster hold.
+type use struct {
+	demand  cluster.Demand
+	devices map[string]int            // in thousandths, by type; nil if none was ever held
+	tasks   map[cluster.TaskID]uint16 // the attempts of each task that has some
+	jobs    map[string]int            // the attempts of each job that has some
+}
+
+// groupKey identifies a concurrency group.
+type groupKey struct{ cluster, group string }
+
+// Ledger counts what attempts hold, and knows the quotas. The zero value is empty. Its methods that read may be called
+// concurrently with each other.
+type Ledger struct {
+	quotas map[string]*cluster.Quota
+	uses   map[string]*use
+	groups map[groupKey]int
+}
+
+// SetQuota sets the quota of a cluster; nil is none. It reports whether that is a change. The ledger keeps q.
+func (l *Ledger) SetQuota(name string, q *cluster.Quota) (changed bool) {
+	was := l.quotas[name]
+	if q == nil {
+		delete(l.quotas, name)
+		return was != nil
+	}
+	if l.quotas == nil {
+		l.quotas = map[string]*cluster.Quota{}
+	}
+	l.quotas[name] = q
+	return was == nil || !equal(was, q)
+}
+
+// Quotas returns the quotas by cluster. Callers must not change them.
+func (l *Ledger) Quotas() map[string]*cluster.Quota { return l.quotas }
+
+func equal(a, b *cluster.Quota) bool {
+	return a.CPU == b.CPU && a.Memory == b.Memory && a.Disk == b.Disk && a.Tasks == b.Tasks && a.Jobs == b.Jobs &&
+		maps.Equal(a.Devices, b.Devices)
+}
+
+// Add counts an attempt with a sign of 1, and no longer counts it with -1.
+func (l *Ledger) Add(h *Holding, sign int) {
+	u := l.uses[h.Cluster]
+	if u == nil {
+		if l.uses == nil {
+			l.uses = map[string]*use{}
+		}
+		u = &use{tasks: map[cluster.TaskID]uint16{}}
+		l.uses[h.Cluster] = u
+	}
+	u.add(h, sign)
+	if len(u.tasks) == 0 {
+		delete(l.uses, h.Cluster)
+	}
+	if h.Group == "" {
+		return
+	}
+	if l.groups == nil {
+		l.groups = map[groupKey]int{}
+	}
+	key := groupKey{h.Cluster, h.Group}
+	if l.groups[key] += sign; l.groups[key] == 0 {
+		delete(l.groups, key)
+	}
+}
+
+// Use returns what the attempts of a cluster hold.
+func (l *Ledger) Use(name string) (q cluster.QuotaUse) {
+	u := l.uses[name]
+	if u == nil {
+		return q
+	}
+	q = cluster.QuotaUse{
+		CPU: u.demand.CPU, Memory: u.demand.Memory, Disk: u.demand.Disk, Tasks: len(u.tasks), Jobs: len(u.jobs),
+	}
+	for kind, n := range u.devices { // order-free: a copy
+		if n != 0 {
+			if q.Devices == nil {
+				q.Devices = map[string]float64{}
+			}
+			q.Devices[kind] = float64(n) / cluster.WholeDevice
+		}
+	}
+	return q
+}
+
+// Clone returns an independent copy.
+func (l *Ledger) Clone() Ledger {
+	c := Ledger{quotas: maps.Clone(l.quotas), uses: make(map[string]*use, len(l.uses)), groups: maps.Clone(l.groups)}
+	for name, u := range l.uses { // order-free: a copy
+		c.uses[name] = &use{u.demand, maps.Clone(u.devices), maps.Clone(u.tasks), maps.Clone(u.jobs)}
+	}
+	return c
+}
+
+func (u *use) add(h *Holding, sign int) {
+	if sign > 0 {
+		u.demand = u.demand.Add(h.Demand)
+		u.tasks[h.Task]++
+	} else {
+		u.demand = u.demand.Sub(h.Demand)
+		if u.tasks[h.Task]--; u.tasks[h.Task] == 0 {
+			delete(u.tasks, h.Task)
+		}
+	}
+	for i := range h.Devices {
+		if u.devices == nil {
+			u.devices = map[string]int{}
+		}
+		u.devices[typeOf(&h.Devices[i])] += sign * thousandths(&h.Devices[i])
+	}
+	if h.Job == "" {
+		return
+	}
+	if u.jobs == nil {
+		u.jobs = map[string]int{}
+	}
+	if u.jobs[h.Job] += sign; u.jobs[h.Job] == 0 {
+		delete(u.jobs, h.Job)
+	}
+}
+
+func typeOf(r *cluster.DeviceRequest) string { return cmp.Or(r.Type, cluster.DefaultDeviceType) }
+
+// thousandths returns how much of devices a request is for.
+func thousandths(r *cluster.DeviceRequest) int {
+	if r.Share > 0 {
+		return r.Share
+	}
+	return max(r.Count, 1) * cluster.WholeDevice
+}
+
+// Draft is a ledger with the placements of one cycle. It is for one goroutine, and the ledger must not change
+// meanwhile.
+type Draft struct {
+	ledger *Ledger
+	added  Ledger
+}
+
+// NewDraft returns a draft without placements.
+func NewDraft(l *Ledger) Draft { return Draft{ledger: l} }
+
+// limits reports whether any limit may concern the task. While an earlier attempt of a task holds room, no limit keeps
+// the next one from replacing it.
+func (d *Draft) limits(p *cluster.Pending) bool {
+	if p.Concurrency == nil && d.ledger.quotas[p.Owner.Cluster] == nil {
+		return false
+	}
+	held := d.ledger.uses[p.Owner.Cluster]
+	return held == nil || held.tasks[p.Task] == 0
+}
+
+// Add counts a placement of the cycle with a sign of 1, and no longer counts it with -1.
+func (d *Draft) Add(p *cluster.Pending, sign int) {
+	if d.limits(p) {
+		h := HoldingOf(p)
+		d.added.Add(&h, sign)
+	}
+}
+
+// HoldingOf returns what a waiting task will hold.
+func HoldingOf(p *cluster.Pending) Holding {
+	h := Holding{Task: p.Task, Cluster: p.Owner.Cluster, Demand: p.Demand, Devices: p.Devices}
+	if p.Owner.Kind == cluster.KindJob {
+		h.Job = p.Owner.Name
+	}
+	if p.Concurrency != nil {
+		h.Group = p.Concurrency.Group
+	}
+	return h
+}
+
+// Refusal returns the limit that keeps a task from being placed now, or the zero value.
+func (d *Draft) Refusal(p *cluster.Pending) cluster.Refusal {
+	if !d.limits(p) {
+		return cluster.Refusal{}
+	}
+	if short := d.shortages(p); len(short) > 0 {
+		parts := make([]string, len(short))
+		for i := range short {
+			parts[i] = short[i].text()
+		}
+		return cluster.Refusal{
+			Code:   cluster.ReasonQuota,
+			Detail: fmt.Sprintf("quota of cluster %s: %s", p.Owner.Cluster, strings.Join(parts, ", ")),
+		}
+	}
+	if p.Concurrency == nil {
+		return cluster.Refusal{}
+	}
+	if running := d.running(p); running >= p.Concurrency.Limit {
+		return cluster.Refusal{
+			Code: cluster.ReasonConcurrency,
+			Detail: fmt.Sprintf("concurrency group %s: tasks 1 needed, %d of %d used", p.Concurrency.Group, running,
+				p.Concurrency.Limit),
+		}
+	}
+	return cluster.Refusal{}
+}
+
+// running returns the number of tasks of the task's concurrency group.
+func (d *Draft) running(p *cluster.Pending) int {
+	key := groupKey{p.Owner.Cluster, p.Concurrency.Group}
+	return d.ledger.groups[key] + d.added.groups[key]
+}
+
+// Sufficient returns the least changes of limits after which a task may be placed: the quota of its cluster, or the
+// limit of its concurrency group. Limits that suffice are nil and 0.
+func (d *Draft) Sufficient(p *cluster.Pending) (q *cluster.Quota, concurrency int) {
+	for _, s := range d.shortages(p) {
+		if q == nil {
+			q = d.ledger.quotas[p.Owner.Cluster].Clone()
+		}
+		s.raise(q, s.used+s.need)
+	}
+	if p.Concurrency != nil && d.running(p) >= p.Concurrency.Limit {
+		concurrency = d.running(p) + 1
+	}
+	return q, concurrency
+}
+
+// shortage is a limit of a quota that a task would exceed.
+type shortage struct {
+	what              string
+	need, used, limit int64
+	format            func(int64) string
+	raise             func(q *cluster.Quota, to int64)
+}
+
+// text says how much the task needs and what is left.
+func (s *shortage) text() string {
+	if s.need > s.limit {
+		return fmt.Sprintf("%s %s needed, %s allowed", s.what, s.format(s.need), s.format(s.limit))
+	}
+	return fmt.Sprintf("%s %s needed, %s of %s used", s.what, s.format(s.need), s.format(s.used), s.format(s.limit))
+}
+
+// shortages returns the limits of its cluster's quota that the task would exceed.
+func (d *Draft) shortages(p *cluster.Pending) (short []shortage) {
+	name := p.Owner.Cluster
+	q := d.ledger.quotas[name]
+	if q == nil {
+		return nil
+	}
+	var none use
+	held, added := cmp.Or(d.ledger.uses[name], &none), cmp.Or(d.added.uses[name], &none)
+	check := func(s shortage) {
+		if s.need > 0 && s.used+s.need > s.limit {
+			short = append(short, s)
+		}
+	}
+	if q.CPU > 0 {
+		check(shortage{
+			"cpu", int64(p.Demand.CPU), int64(held.demand.CPU + added.demand.CPU), int64(q.CPU),
+			func(n int64) string { return cluster.MilliCPU(n).String() },
+			func(q *cluster.Quota, to int64) { q.CPU = cluster.MilliCPU(to) },
+		})
+	}
+	if q.Memory > 0 {
+		check(shortage{
+			"memory", int64(p.Demand.Memory), int64(held.demand.Memory + added.demand.Memory), int64(q.Memory),
+			bytesText, func(q *cluster.Quota, to int64) { q.Memory = cluster.Bytes(to) },
+		})
+	}
+	if q.Disk > 0 {
+		check(shortage{
+			"disk", int64(p.Demand.Disk), int64(held.demand.Disk + added.demand.Disk), int64(q.Disk),
+			bytesText, func(q *cluster.Quota, to int64) { q.Disk = cluster.Bytes(to) },
+		})
+	}
+	for _, kind := range slices.Sorted(maps.Keys(q.Devices)) {
+		need := 0
+		for i := range p.Devices {
+			if typeOf(&p.Devices[i]) == kind {
+				need += thousandths(&p.Devices[i])
+			}
+		}
+		check(shortage{
+			kind, int64(need), int64(held.devices[kind] + added.devices[kind]),
+			int64(q.Devices[kind]) * cluster.WholeDevice, devicesText,
+			func(q *cluster.Quota, to int64) {
+				q.Devices[kind] = int((to + cluster.WholeDevice - 1) / cluster.WholeDevice)
+			},
+		})
+	}
+	if q.Tasks > 0 {
+		check(shortage{
+			"tasks", 1, int64(len(held.tasks) + len(added.tasks)), int64(q.Tasks), numberText,
+			func(q *cluster.Quota, to int64) { q.Tasks = int(to) },
+		})
+	}
+	if job := p.Owner; q.Jobs > 0 && job.Kind == cluster.KindJob && held.jobs[job.Name]+added.jobs[job.Name] == 0 {
+		jobs := len(held.jobs)
+		for name := range added.jobs { // order-free: counted
+			if held.jobs[name] == 0 {
+				jobs++
+			}
+		}
+		check(shortage{
+			"jobs", 1, int64(jobs), int64(q.Jobs), numberText,
+			func(q *cluster.Quota, to int64) { q.Jobs = int(to) },
+		})
+	}
+	return short
+}
+
+func bytesText(n int64) string { return cluster.Bytes(n).String() }
+
+func numberText(n int64) string { return fmt.Sprint(n) }
+
+// devicesText writes thousandths of devices as a number of devices: "2", "0.5".
+func devicesText(n int64) string { return fmt.Sprint(float64(n) / cluster.WholeDevice) }
