@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -192,6 +193,29 @@ var brokenHistories = map[string]func(h *historyWriter){
 			cluster.Placed{Index: 1, Attempt: 1, UUID: "b", Node: "n1"})
 		p.Owners[0].Owner.Kind, p.Owners[0].Owner.Name, p.Owners[0].Step = cluster.KindJob, "batch", "work"
 		h.put(prefix.Plan(1), p)
+	},
+	"concurrency": func(h *historyWriter) {
+		step := cluster.Step{Name: "work", Count: 1, Concurrency: &cluster.Concurrency{Group: "g", Limit: 1}}
+		for i, name := range []string{"batch", "other"} {
+			h.put(prefix.Job(inCluster, name), &cluster.Job{
+				Cluster: inCluster, Name: name, Lifespan: cluster.Lifespan{Generation: 1}, Steps: []cluster.Step{step},
+			})
+			p := plan(uint64(i+1), cluster.Placed{Attempt: 1, UUID: fmt.Sprint("a", i), Node: "n1"})
+			p.Owners[0].Owner.Kind, p.Owners[0].Owner.Name, p.Owners[0].Step = cluster.KindJob, name, "work"
+			h.put(prefix.Plan(uint64(i+1)), p)
+		}
+	},
+	"quota": func(h *historyWriter) {
+		for i := range maxJobs + 1 {
+			name := fmt.Sprint("job", i)
+			h.put(prefix.Job(inCluster, name), &cluster.Job{
+				Cluster: inCluster, Name: name, Lifespan: cluster.Lifespan{Generation: 1},
+				Steps: []cluster.Step{{Name: "work", Count: 1}},
+			})
+			p := plan(uint64(i+1), cluster.Placed{Attempt: 1, UUID: fmt.Sprint("a", i), Node: "n1"})
+			p.Owners[0].Owner.Kind, p.Owners[0].Owner.Name, p.Owners[0].Step = cluster.KindJob, name, "work"
+			h.put(prefix.Plan(uint64(i+1)), p)
+		}
 	},
 	"plan-vanished": func(h *historyWriter) {
 		h.put(prefix.Plan(1), plan(1, cluster.Placed{Attempt: 1, UUID: "a", Node: "n1"}))

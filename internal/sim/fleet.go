@@ -153,6 +153,9 @@ func (f *fleet) revision() uint64 {
 	return revision
 }
 
+// maxJobs is the quota of jobs that have tasks at the same time.
+const maxJobs = 2
+
 // setUp creates the fleet: its definitions, a service that fits nowhere, servers and nodes.
 func (f *fleet) setUp() {
 	for _, d := range definitions() {
@@ -169,6 +172,7 @@ func (f *fleet) setUp() {
 	}
 	value, err := store.Encode(cluster.Cluster{
 		Name: inCluster, Domain: cluster.DefaultDomain, Permissions: []cluster.Permission{cluster.PermitHostNetwork},
+		Quota: &cluster.Quota{Jobs: maxJobs},
 	})
 	if err == nil {
 		_, err = f.engine.Commit(f.ctx,

@@ -16,6 +16,8 @@ var Invariants = map[string]string{
 	"no-prior":      "an attempt was placed before the one before it had an outcome",
 	"needs":         "a task was placed before the tasks of a step that its step needs had succeeded",
 	"owner-needs":   "the first task of a job's run was placed before the needs of the job were met",
+	"quota":         "more jobs had tasks than the quota of the cluster allows",
+	"concurrency":   "more tasks of a concurrency group were placed and had not ended than may run at a time",
 	"parallelism":   "more tasks of a step were placed and had not ended than may run at a time",
 	"plan-vanished": "a plan record was deleted before its tasks were projected or ended",
 	"events":        "an end does not have exactly one event, or an event changed",

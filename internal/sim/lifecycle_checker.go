@@ -42,6 +42,7 @@ func (v *lifecycleChecker) applyPlan(key string, c *store.Change) {
 			v.touched[a] = true
 			if old == nil {
 				v.checkParallelism(a)
+				v.checkLimits(a)
 			}
 		}
 		v.plans[key] = now
@@ -105,7 +106,7 @@ func (v *lifecycleChecker) checkParallelism(a *attemptHistory) {
 	for i := range step.Count {
 		id := cluster.JobTask(parts.Cluster, parts.Owner, parts.Generation, step.Name, i)
 		for other := range v.tasks[id] { // order-free: they are counted
-			if other.outcome == nil && (other.planned || other.desired != nil) {
+			if other.isPlaced() {
 				running++
 			}
 		}
@@ -115,6 +116,57 @@ func (v *lifecycleChecker) checkParallelism(a *attemptHistory) {
 			running, step.Parallelism)
 	}
 }
+
+// checkLimits checks that the cluster keeps to its quota of jobs, and the group of a task to its limit of tasks.
+func (v *lifecycleChecker) checkLimits(a *attemptHistory) {
+	parts, _ := a.task.Parts()
+	_, step := v.stepOf(parts)
+	if step == nil {
+		return
+	}
+	jobs, members := map[string]bool{}, 0
+	steps := map[cluster.TaskParts]*cluster.Step{} // without the index
+	for id, attempts := range v.tasks {            // order-free: they are counted
+		if !anyPlaced(attempts) {
+			continue
+		}
+		other, _ := id.Parts()
+		other.Index = 0
+		otherStep, known := steps[other]
+		if !known {
+			_, otherStep = v.stepOf(other)
+			steps[other] = otherStep
+		}
+		if otherStep == nil {
+			continue
+		}
+		jobs[other.Owner] = true
+		if step.Concurrency != nil && otherStep.Concurrency != nil &&
+			otherStep.Concurrency.Group == step.Concurrency.Group {
+			members++
+		}
+	}
+	if len(jobs) > maxJobs {
+		v.breach("quota", "%s/%d was placed, and %d jobs have tasks, at most %d may", a.task, a.number, len(jobs),
+			maxJobs)
+	}
+	if step.Concurrency != nil && members > step.Concurrency.Limit {
+		v.breach("concurrency", "%s/%d was placed as number %d of at most %d tasks of its group", a.task, a.number,
+			members, step.Concurrency.Limit)
+	}
+}
+
+func anyPlaced(attempts map[*attemptHistory]bool) bool {
+	for a := range attempts { // order-free: any
+		if a.isPlaced() {
+			return true
+		}
+	}
+	return false
+}
+
+// isPlaced reports whether the attempt is placed and has not ended.
+func (a *attemptHistory) isPlaced() bool { return a.outcome == nil && (a.planned || a.desired != nil) }
 
 // hasBegun reports whether the run of a job has another attempt than one.
 func (v *lifecycleChecker) hasBegun(j *cluster.Job, a *attemptHistory) bool {

@@ -276,7 +276,7 @@ func (u *user) changeCron(ctx context.Context, name string, suspended bool) {
 }
 
 // submitGraph submits a job of three steps: the second needs the first, and the third runs however the second ends. Two
-// tasks of the first run at a time. The job needs the service web.
+// tasks of the first run at a time, and one task of the other two, of all such jobs. The job needs the service web.
 func (u *user) submitGraph(ctx context.Context, name string, count int) {
 	u.changeJob(ctx, name, func(j *cluster.Job) {
 		work, gather := j.Steps[0], j.Steps[0]
@@ -284,6 +284,7 @@ func (u *user) submitGraph(ctx context.Context, name string, count int) {
 		work.Parallelism = 2
 		work.Definition = cluster.Ref{Name: "work", Version: 1}
 		gather.Definition = cluster.Ref{Name: "work", Version: 2}
+		gather.Concurrency = &cluster.Concurrency{Group: "gather", Limit: 1}
 		gather.Name, gather.Needs, gather.Requires = "gather", []string{"work"}, cluster.RequireCompleted
 		tidy := gather
 		tidy.Name, tidy.Needs, tidy.Requires = "tidy", []string{"gather"}, cluster.RequireResolved
