@@ -35,9 +35,9 @@ func TestBadBuild(t *testing.T) {
 	w.put(served{name: "web", version: 1, count: 4, update: careful()})
 	w.completes("web", 1)
 
-	// bad rolls out a version whose tasks become ill, and waits for a record of one of its tasks. The test waits for the
-	// deadline of health in full, so it is short. A rollout that failed before a task came so far, on a busy machine,
-	// shows nothing, and is repeated with a longer one.
+	// bad rolls out a version whose tasks become ill, and waits for a record of one of its tasks. The test waits for
+	// the deadline of health in full, so it is short. A rollout that failed before a task came so far, on a busy
+	// machine, shows nothing, and is repeated with a longer one.
 	bad := func(what string, version int, update cluster.Update) {
 		for update.HealthyDeadline = harness.Scaled(3 * time.Second); ; update.HealthyDeadline *= 2 {
 			update.ProgressDeadline = max(update.ProgressDeadline, update.HealthyDeadline)
