@@ -29,6 +29,7 @@ func TestEveryRouteHasARole(t *testing.T) {
 		"listDefinitions": "viewer*", "listVersions": "viewer*", "readDefinition": "viewer*",
 		"diffVersions": "viewer*", "diffDefinition": "submitter*",
 		"listTroubles":    "viewer*",
+		"readQueue":       "viewer*",
 		"listAllServices": "viewer*", "listServices": "viewer", "readService": "viewer", "listAddresses": "viewer",
 		"listAllJobs": "viewer*", "listJobs": "viewer", "readJob": "viewer",
 		"listTasks": "viewer*", "readTask": "viewer", "listEvents": "viewer*",

@@ -60,6 +60,7 @@ func (s *Server) operations() []route.Route {
 		(&workload.ServicesAPI{Common: work}).Routes(), (&workload.RolloutsAPI{Common: work}).Routes(),
 		(&workload.ScalesAPI{Common: work}).Routes(), (&workload.JobsAPI{Common: work}).Routes(),
 		(&workload.CronsAPI{Common: work}).Routes(), (&workload.ExplainAPI{Common: work}).Routes(),
+		(&workload.QueueAPI{Common: work}).Routes(),
 		(&planning.RebalancePlanAPI{Backend: back, Views: s.views}).Routes(),
 		(&planning.SimulateAPI{Simulator: cfg.Simulator}).Routes(),
 		(&planning.RebalancingsAPI{Backend: back}).Routes(),

@@ -43,6 +43,7 @@ func runExamples() map[string]string {
 			"berth status cron/backup -o json",
 		"ps": "berth ps --service web\nberth ps --node n1 --all\nberth ps -l app=web -L tier --watch\n" +
 			"berth ps -o custom-columns=TASK:.id,NODE:.node\nberth ps -o 'jsonpath=$[?@.restarts>3].id'",
+		"queue":   "berth queue\nberth queue --cluster lab\nberth queue -o json",
 		"explain": "berth explain web\nberth explain web.3.0",
 		"logs":    "berth logs web --follow\nberth logs web.3.0 --tail 20\nberth logs web --previous",
 		"events": "berth events web\nberth events --follow --service web\nberth events --since 1h --type " +

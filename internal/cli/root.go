@@ -99,6 +99,7 @@ func newRootCommand(sess *session.Session) *cobra.Command {
 		apply.NewDownCommand(sess),
 		wait.NewWaitCommand(sess))
 	add("inspect", query.NewStatusCommand(sess), query.NewPsCommand(sess), query.NewExplainCommand(sess),
+		query.NewQueueCommand(sess),
 		stream.NewLogsCommand(sess), query.NewEventsCommand(sess),
 		query.NewInspectCommand(sess), apply.NewDiffCommand(sess), top.NewTopCommand(sess), node.NewNodeCommand(sess),
 		node.NewPoolCommand(sess))
@@ -143,6 +144,7 @@ func lists() []list {
 	rebalancings := func(ctx context.Context, c *client.Client) client.Changes { return c.RebalancingChanges(ctx) }
 	return []list{
 		{"ps", []watch.Stream{tasks}},
+		{"queue", []watch.Stream{tasks}},
 		{"node ls", []watch.Stream{nodes}},
 		{"pool ls", []watch.Stream{nodes}},
 		{"token ls", nil},
@@ -180,7 +182,8 @@ func markLists(sess *session.Session, root *cobra.Command) {
 // markClustered marks the commands that take or list objects of a cluster.
 func markClustered(root *cobra.Command) {
 	for _, path := range []string{
-		"wait", "status", "ps", "explain", "logs", "events", "inspect", "top", "scale", "stop", "start", "restart",
+		"wait", "status", "ps", "queue", "explain", "logs", "events", "inspect", "top", "scale", "stop", "start",
+		"restart",
 		"rollout status", "rollout pause", "rollout resume", "rollout undo", "rollout history", "promote", "rebalance",
 		"secret set", "secret ls", "secret rm", "cron ls", "cron status", "cron run", "cron suspend", "cron resume",
 		"cron history", "delete", "exec", "check pass", "check warn", "check fail", "attach", "port-forward", "cp",

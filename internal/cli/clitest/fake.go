@@ -48,6 +48,7 @@ type State struct {
 	Crons        []api.CronView        `json:"crons"`
 	Reservations []api.ReservationView `json:"reservations"`
 	Explanations []api.Explanation     `json:"explanations"`
+	Queue        api.Queue             `json:"queue"`
 	Rebalance    api.Rebalance         `json:"rebalance"`
 	Simulation   api.Simulation        `json:"simulation"`
 	// Rebalancings are the answers about rebalancings; without an id the first one counts. Undo is the answer to a dry
@@ -176,6 +177,13 @@ func NewFakeAt(listener net.Listener, worlds ...State) *Fake { //nolint:funlen /
 		"POST /v1/nodes/{n}/{do}":       nodeNamed,
 		"GET /v1/nodes/{n}":             nodeNamed,
 		"GET /v1/troubles":              troublesOf,
+		"GET /v1/queue": func(w State, r *http.Request) any {
+			q, in := w.Queue, r.URL.Query().Get("cluster")
+			q.Entries = slices.DeleteFunc(slices.Clone(q.Entries), func(e api.QueueEntry) bool {
+				return in != "" && e.Owner.Cluster != in
+			})
+			return q
+		},
 		"GET /v1/status": func(w State, _ *http.Request) any {
 			if w.Status == nil {
 				return api.Status{Servers: api.ServerCount{Total: 1, Up: 1}}

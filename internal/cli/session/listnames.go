@@ -49,6 +49,8 @@ func objectName(v any) string {
 		return wording.KindTask + "/" + wording.ShortTask(v.ID)
 	case api.JobView:
 		return Name{wording.KindJob, v.Cluster, v.Name}.String()
+	case api.QueueEntry:
+		return OwnerName(v.Owner).String()
 	case api.CronView:
 		return CronName(v).String()
 	case api.NodeView:

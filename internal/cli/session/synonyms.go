@@ -111,7 +111,7 @@ func Synonyms() map[string]string {
 		"simulate": {"forecast", "predict", "what-if", "whatif"},
 		"status":   {"deployments", "get", "health", "service", "services", "stat", "job", "jobs"},
 		"ps": {
-			"alloc", "allocs", "get pod", "get pods", "get po", "get tasks", "list", "ls", "pods", "qstat", "queue",
+			"alloc", "allocs", "get pod", "get pods", "get po", "get tasks", "list", "ls", "pods", "qstat",
 			"sacct", "squeue", "task", "tasks",
 		},
 		"explain":        {"describe", "sprio", "why"},

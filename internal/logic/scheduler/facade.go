@@ -36,6 +36,10 @@ type (
 	Preemption = preemption.Preemption
 )
 
+// Order returns the indices of the pending tasks in the order of placement, and those of the tasks that are held. See
+// package cycle.
+func Order(pending []cluster.Pending) (order, held []int32) { return cycle.Order(pending) }
+
 // NewFleet returns a fleet without nodes.
 func NewFleet() *Fleet { return fleet.New() }
 

@@ -1,0 +1,46 @@
+package workload
+
+import (
+	"net/http"
+	"reflect"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/access"
+	"github.com/berthd/berth/internal/apiserver/respond"
+	"github.com/berthd/berth/internal/apiserver/route"
+	"github.com/berthd/berth/internal/cluster"
+)
+
+// QueueAPI shows what waits for placement.
+type QueueAPI struct{ Common }
+
+// Routes returns the operations on the queue.
+func (a *QueueAPI) Routes() []route.Route {
+	return []route.Route{{
+		Method: "GET", Path: "/v1/queue", Name: "readQueue", Role: cluster.RoleViewer, Shared: true,
+		Summary: "The tasks that wait for placement, in the order in which they are placed, with their reasons.",
+		Query: []route.Parameter{
+			route.QueryParam("cluster", "string", "only entries of this cluster; positions count all clusters"),
+			route.Consistent(),
+		},
+		Reply: reflect.TypeFor[api.Queue](), Serve: a.readQueue,
+	}}
+}
+
+func (a *QueueAPI) readQueue(w http.ResponseWriter, r *http.Request) error {
+	snap, err := a.Reads.ForRequest(r)
+	if err != nil {
+		return err
+	}
+	caller, only := access.CallerOf(r.Context()), r.URL.Query().Get("cluster")
+	if _, ok := snap.Cluster(only); only != "" && (!ok || !caller.Sees(only)) {
+		return respond.NotFound("cluster", only)
+	}
+	q := a.Views.At(snap).Queue(func(name string) bool {
+		return caller.Sees(name) && (only == "" || name == only)
+	})
+	for i := range q.Entries {
+		q.Entries[i].Message = caller.Hide(q.Entries[i].Message)
+	}
+	return respond.JSON(w, http.StatusOK, q)
+}

@@ -1,0 +1,65 @@
+package query
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/cli/output"
+	"github.com/berthd/berth/internal/cli/session"
+	"github.com/berthd/berth/internal/wording"
+)
+
+// queueCommand is `berth queue`.
+type queueCommand struct{ *session.Session }
+
+// NewQueueCommand returns the command `berth queue`.
+func NewQueueCommand(sess *session.Session) *cobra.Command {
+	q := &queueCommand{sess}
+	return &cobra.Command{
+		Use:   "queue",
+		Short: "List the tasks that wait for placement, in their order",
+		Long: "List the tasks that wait for placement, the first in line first, with the reason. Tasks of a service\n" +
+			"or step that are next to each other and wait for the same reason are one row. POSITION counts the\n" +
+			"tasks of all clusters. Held tasks, such as those of a step that needs another one, are not in line\n" +
+			"and come last.",
+		Args: session.Arguments(0, 0, ""),
+		RunE: q.run,
+	}
+}
+
+func (q *queueCommand) run(cmd *cobra.Command, _ []string) error {
+	c, err := q.Connect()
+	if err != nil {
+		return err
+	}
+	v, err := c.Queue(cmd.Context(), q.ChosenCluster())
+	if err != nil {
+		return err
+	}
+	return session.PrintList(q.Session, v.Entries, "No task waits for placement.", func([]api.QueueEntry) output.Table {
+		t := output.Table{Titles: []string{"POSITION>", "OWNER", "STEP", "TASKS>", "PRIORITY>", "WAITING>", "MESSAGE"}}
+		for _, e := range v.Entries {
+			waiting := ""
+			if !e.Since.IsZero() {
+				waiting = q.Age(e.Since)
+			}
+			t.Add(positionText(e), session.OwnerName(e.Owner).String(), e.Step, strconv.Itoa(e.Tasks),
+				strconv.Itoa(e.Priority), waiting, wording.ShortTasks(wording.OneLine(e.Message)))
+		}
+		return t
+	})
+}
+
+// positionText returns the positions of an entry: "3", or "3-7" for several tasks.
+func positionText(e api.QueueEntry) string {
+	switch {
+	case e.Position == 0:
+		return "held"
+	case e.Tasks == 1:
+		return strconv.Itoa(e.Position)
+	}
+	return fmt.Sprintf("%d-%d", e.Position, e.Position+e.Tasks-1)
+}
