@@ -12,6 +12,7 @@ package admission
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -202,32 +203,37 @@ func HoldingOf(p *cluster.Pending) Holding {
 	return h
 }
 
+// Admits reports whether no limit keeps a task from being placed now.
+func (d *Draft) Admits(p *cluster.Pending) bool {
+	if !d.limits(p) {
+		return true
+	}
+	for range d.shortages(p) {
+		return false
+	}
+	return p.Concurrency == nil || d.running(p) < p.Concurrency.Limit
+}
+
 // Refusal returns the limit that keeps a task from being placed now, or the zero value.
 func (d *Draft) Refusal(p *cluster.Pending) cluster.Refusal {
-	if !d.limits(p) {
+	if d.Admits(p) {
 		return cluster.Refusal{}
 	}
-	if short := d.shortages(p); len(short) > 0 {
-		parts := make([]string, len(short))
-		for i := range short {
-			parts[i] = short[i].text()
-		}
+	var parts []string
+	for s := range d.shortages(p) {
+		parts = append(parts, s.text())
+	}
+	if len(parts) > 0 {
 		return cluster.Refusal{
 			Code:   cluster.ReasonQuota,
 			Detail: fmt.Sprintf("quota of cluster %s: %s", p.Owner.Cluster, strings.Join(parts, ", ")),
 		}
 	}
-	if p.Concurrency == nil {
-		return cluster.Refusal{}
+	return cluster.Refusal{
+		Code: cluster.ReasonConcurrency,
+		Detail: fmt.Sprintf("concurrency group %s: tasks 1 needed, %d of %d used", p.Concurrency.Group, d.running(p),
+			p.Concurrency.Limit),
 	}
-	if running := d.running(p); running >= p.Concurrency.Limit {
-		return cluster.Refusal{
-			Code: cluster.ReasonConcurrency,
-			Detail: fmt.Sprintf("concurrency group %s: tasks 1 needed, %d of %d used", p.Concurrency.Group, running,
-				p.Concurrency.Limit),
-		}
-	}
-	return cluster.Refusal{}
 }
 
 // running returns the number of tasks of the task's concurrency group.
@@ -239,7 +245,7 @@ func (d *Draft) running(p *cluster.Pending) int {
 // Sufficient returns the least changes of limits after which a task may be placed: the quota of its cluster, or the
 // limit of its concurrency group. Limits that suffice are nil and 0.
 func (d *Draft) Sufficient(p *cluster.Pending) (q *cluster.Quota, concurrency int) {
-	for _, s := range d.shortages(p) {
+	for s := range d.shortages(p) {
 		if q == nil {
 			q = d.ledger.quotas[p.Owner.Cluster].Clone()
 		}
@@ -267,39 +273,66 @@ func (s *shortage) text() string {
 	return fmt.Sprintf("%s %s needed, %s of %s used", s.what, s.format(s.need), s.format(s.used), s.format(s.limit))
 }
 
-// shortages returns the limits of its cluster's quota that the task would exceed.
-func (d *Draft) shortages(p *cluster.Pending) (short []shortage) {
-	name := p.Owner.Cluster
-	q := d.ledger.quotas[name]
-	if q == nil {
-		return nil
-	}
-	var none use
-	held, added := cmp.Or(d.ledger.uses[name], &none), cmp.Or(d.added.uses[name], &none)
-	check := func(s shortage) {
-		if s.need > 0 && s.used+s.need > s.limit {
-			short = append(short, s)
+// shortages yields the limits of its cluster's quota that the task would exceed.
+func (d *Draft) shortages(p *cluster.Pending) iter.Seq[shortage] {
+	return func(yield func(shortage) bool) {
+		q := d.ledger.quotas[p.Owner.Cluster]
+		if q == nil {
+			return
+		}
+		for s := range d.needs(p, q) {
+			if s.need > 0 && s.used+s.need > s.limit && !yield(s) {
+				return
+			}
 		}
 	}
-	if q.CPU > 0 {
-		check(shortage{
-			"cpu", int64(p.Demand.CPU), int64(held.demand.CPU + added.demand.CPU), int64(q.CPU),
-			func(n int64) string { return cluster.MilliCPU(n).String() },
+}
+
+// needs yields what a task needs of each limit of a quota.
+func (d *Draft) needs(p *cluster.Pending, q *cluster.Quota) iter.Seq[shortage] {
+	return func(yield func(shortage) bool) {
+		var none use
+		held := cmp.Or(d.ledger.uses[p.Owner.Cluster], &none)
+		added := cmp.Or(d.added.uses[p.Owner.Cluster], &none)
+		if q.CPU > 0 && !yield(shortage{
+			"cpu", int64(p.Demand.CPU), int64(held.demand.CPU + added.demand.CPU), int64(q.CPU), cpuText,
 			func(q *cluster.Quota, to int64) { q.CPU = cluster.MilliCPU(to) },
-		})
-	}
-	if q.Memory > 0 {
-		check(shortage{
+		}) {
+			return
+		}
+		if q.Memory > 0 && !yield(shortage{
 			"memory", int64(p.Demand.Memory), int64(held.demand.Memory + added.demand.Memory), int64(q.Memory),
 			bytesText, func(q *cluster.Quota, to int64) { q.Memory = cluster.Bytes(to) },
-		})
-	}
-	if q.Disk > 0 {
-		check(shortage{
+		}) {
+			return
+		}
+		if q.Disk > 0 && !yield(shortage{
 			"disk", int64(p.Demand.Disk), int64(held.demand.Disk + added.demand.Disk), int64(q.Disk),
 			bytesText, func(q *cluster.Quota, to int64) { q.Disk = cluster.Bytes(to) },
-		})
+		}) {
+			return
+		}
+		if len(p.Devices) > 0 && !yieldDevices(p, q, held, added, yield) {
+			return
+		}
+		if q.Tasks > 0 && !yield(shortage{
+			"tasks", 1, int64(len(held.tasks) + len(added.tasks)), int64(q.Tasks), numberText,
+			func(q *cluster.Quota, to int64) { q.Tasks = int(to) },
+		}) {
+			return
+		}
+		job := p.Owner
+		if q.Jobs > 0 && job.Kind == cluster.KindJob && held.jobs[job.Name]+added.jobs[job.Name] == 0 {
+			yield(shortage{
+				"jobs", 1, int64(jobsOf(held, added)), int64(q.Jobs), numberText,
+				func(q *cluster.Quota, to int64) { q.Jobs = int(to) },
+			})
+		}
 	}
+}
+
+// yieldDevices yields what a task needs of each type of devices that the quota limits.
+func yieldDevices(p *cluster.Pending, q *cluster.Quota, held, added *use, yield func(shortage) bool) bool {
 	for _, kind := range slices.Sorted(maps.Keys(q.Devices)) {
 		need := 0
 		for i := range p.Devices {
@@ -307,34 +340,31 @@ func (d *Draft) shortages(p *cluster.Pending) (short []shortage) {
 				need += thousandths(&p.Devices[i])
 			}
 		}
-		check(shortage{
+		if !yield(shortage{
 			kind, int64(need), int64(held.devices[kind] + added.devices[kind]),
 			int64(q.Devices[kind]) * cluster.WholeDevice, devicesText,
 			func(q *cluster.Quota, to int64) {
 				q.Devices[kind] = int((to + cluster.WholeDevice - 1) / cluster.WholeDevice)
 			},
-		})
-	}
-	if q.Tasks > 0 {
-		check(shortage{
-			"tasks", 1, int64(len(held.tasks) + len(added.tasks)), int64(q.Tasks), numberText,
-			func(q *cluster.Quota, to int64) { q.Tasks = int(to) },
-		})
-	}
-	if job := p.Owner; q.Jobs > 0 && job.Kind == cluster.KindJob && held.jobs[job.Name]+added.jobs[job.Name] == 0 {
-		jobs := len(held.jobs)
-		for name := range added.jobs { // order-free: counted
-			if held.jobs[name] == 0 {
-				jobs++
-			}
+		}) {
+			return false
 		}
-		check(shortage{
-			"jobs", 1, int64(jobs), int64(q.Jobs), numberText,
-			func(q *cluster.Quota, to int64) { q.Jobs = int(to) },
-		})
 	}
-	return short
+	return true
 }
+
+// jobsOf returns the number of jobs with tasks.
+func jobsOf(held, added *use) int {
+	jobs := len(held.jobs)
+	for name := range added.jobs { // order-free: counted
+		if held.jobs[name] == 0 {
+			jobs++
+		}
+	}
+	return jobs
+}
+
+func cpuText(n int64) string { return cluster.MilliCPU(n).String() }
 
 func bytesText(n int64) string { return cluster.Bytes(n).String() }
 

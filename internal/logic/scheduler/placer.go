@@ -15,6 +15,7 @@ type placer struct {
 	placed      []cycle.Placement
 	placedAt    []cycle.PlacedTask
 	gangWaiting map[int32]cluster.Waiting // by position in the order; only members of gangs
+	limitReason limitReason               // the last one
 }
 
 func newPlacer(f *fleet.Fleet, pending []cluster.Pending, opts taskclass.Options) placer {
@@ -48,7 +49,7 @@ func (y *placer) run(positions []int32) (waiting []int32) {
 // turn places the task at a position, if a node is feasible and the limits of its cluster allow it.
 func (y *placer) turn(position int32) bool {
 	c := y.Classes.At[position]
-	if r := y.Limits.Refusal(y.Classes.Task(position)); r.Code != "" {
+	if !y.Limits.Admits(y.Classes.Task(position)) {
 		y.FinishTask(c)
 		return false
 	}

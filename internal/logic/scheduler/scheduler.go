@@ -95,7 +95,7 @@ func Schedule(f *fleet.Fleet, pending []cluster.Pending, opts taskclass.Options)
 	for _, i := range waiting { // 3. explain why the others wait
 		w, found := y.gangWaiting[i]
 		if !found {
-			w, found = limitWaiting(y.Classes.Task(i), &y.Limits)
+			w, found = y.limitWaiting(i)
 		}
 		if !found {
 			own := y.promises.rooms[i]

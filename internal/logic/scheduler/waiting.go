@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/berthd/berth/internal/cluster"
-	"github.com/berthd/berth/internal/logic/admission"
 	"github.com/berthd/berth/internal/logic/scheduler/feasibility"
 	"github.com/berthd/berth/internal/logic/scheduler/fleet"
 	"github.com/berthd/berth/internal/logic/scheduler/index"
@@ -133,14 +132,31 @@ func byNodeCount(a, b cluster.RefusalCount) int {
 		cmp.Compare(a.Detail, b.Detail), cmp.Compare(a.Port, b.Port))
 }
 
-// limitWaiting returns the reason of a task that a limit of its cluster keeps waiting; false if none does.
-func limitWaiting(p *cluster.Pending, limits *admission.Draft) (cluster.Waiting, bool) {
-	r := limits.Refusal(p)
-	if r.Code == "" {
+// limitReason is why a limit keeps the tasks of one owner with equal requests waiting.
+type limitReason struct {
+	class       *taskclass.Class
+	owner       cluster.OwnerRef
+	concurrency *cluster.Concurrency
+	waiting     cluster.Waiting
+}
+
+// limitWaiting returns the reason of the task at a position that a limit of its cluster keeps waiting; false if none
+// does. It keeps the last reason, as such tasks are next to each other. No task may be placed any more.
+func (y *placer) limitWaiting(position int32) (cluster.Waiting, bool) {
+	p, class := y.Classes.Task(position), y.Classes.At[position]
+	if y.Limits.Admits(p) {
 		return cluster.Waiting{}, false
 	}
-	refusals := []cluster.RefusalCount{{Refusal: r}}
-	return cluster.Waiting{Task: p.Task, Refusals: refusals, Sentence: Sentence(refusals)}, true
+	last := &y.limitReason
+	if last.class != class || last.owner != p.Owner || last.concurrency != p.Concurrency {
+		refusals := []cluster.RefusalCount{{Refusal: y.Limits.Refusal(p)}}
+		*last = limitReason{class, p.Owner, p.Concurrency, cluster.Waiting{
+			Refusals: refusals, Sentence: Sentence(refusals),
+		}}
+	}
+	w := last.waiting
+	w.Task = p.Task
+	return w, true
 }
 
 // holdWaiting returns the reason of a task of priority 0.

@@ -143,7 +143,7 @@ func (p *preempt) serve(from, to int32) {
 		return
 	}
 	for i := from; i < to; i++ {
-		if p.Limits.Refusal(p.Classes.Task(i)).Code != "" {
+		if !p.Limits.Admits(p.Classes.Task(i)) {
 			continue
 		}
 		if best, found := p.choose(i); found {
