@@ -538,7 +538,8 @@ var layers = map[string][]string{
 	},
 	"internal/bench/swf": {"internal/logic/backfill", "internal/traces"},
 	"internal/refgen": {
-		"internal/cluster", "internal/jsonfields", "internal/logic/lifecycle", "internal/schema", "internal/store",
+		"internal/apiserver/openapi", "internal/apiserver/route", "internal/cluster", "internal/jsonfields",
+		"internal/logic/lifecycle", "internal/schema", "internal/store", "internal/transport",
 	},
 
 	// Packages that check the others.

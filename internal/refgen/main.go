@@ -1,6 +1,6 @@
 // Command refgen writes the parts of the reference that follow from the code: the lifecycle of an attempt, the reasons,
-// and the JSON Schemas of manifests and of the store's records. Descriptions are the comments of the source, so nothing
-// is written twice.
+// the JSON Schemas of manifests and of the store's records, and the OpenAPI document of the worker protocol.
+// Descriptions are the comments of the source, so nothing is written twice.
 //
 //	go run ./internal/refgen
 package main
@@ -34,6 +34,7 @@ const (
 	reasonsFile   = "docs/reference/reasons.md"
 	manifestFile  = "internal/manifest/manifest.schema.json"
 	recordsFile   = "docs/reference/records.schema.json"
+	workerFile    = "docs/reference/worker.openapi.json"
 )
 
 func main() {
@@ -68,7 +69,15 @@ func references(root string) (map[string][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	files := map[string][]byte{lifecycleFile: lifecyclePage(), reasonsFile: reasons}
+	messages, err := readComments(filepath.Join(root, "internal/cluster"), filepath.Join(root, "internal/transport"))
+	if err != nil {
+		return nil, err
+	}
+	worker, err := workerAPI(messages)
+	if err != nil {
+		return nil, err
+	}
+	files := map[string][]byte{workerFile: worker, lifecycleFile: lifecyclePage(), reasonsFile: reasons}
 	for name, n := range map[string]*schema.Node{
 		manifestFile: manifestSchema(comments), recordsFile: recordSchema(comments),
 	} {

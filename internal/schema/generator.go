@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/berthd/berth/internal/cluster"
@@ -29,6 +30,8 @@ type Options struct {
 	Stored bool
 	// Comments are the descriptions of named types ("cluster.Service") and of fields ("cluster.Service.Count").
 	Comments map[string]string
+	// AsFields are types that write their own JSON, in the form that their fields have.
+	AsFields []reflect.Type
 	// Hidden, unless nil, says which fields are accepted but not shown: those that only servers write.
 	Hidden func(f jsonfields.Field) bool
 	// Field, unless nil, completes the schema of a field.
@@ -93,7 +96,9 @@ func (g *Generator) plain(t reflect.Type) *Node {
 	if n := g.special(t); n != nil {
 		return n
 	}
-	if t.Implements(reflect.TypeFor[json.Marshaler]()) || t.Implements(reflect.TypeFor[encoding.TextMarshaler]()) {
+	ownForm := t.Implements(reflect.TypeFor[json.Marshaler]()) ||
+		t.Implements(reflect.TypeFor[encoding.TextMarshaler]())
+	if ownForm && !slices.Contains(g.AsFields, t) {
 		panic(fmt.Sprintf("%v writes its own JSON and is not in the table of special types", t))
 	}
 	switch t.Kind() {

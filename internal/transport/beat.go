@@ -84,7 +84,7 @@ func handleBeat(d Dispatch) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		in, err := readBeat(r)
 		if err != nil {
-			respond(w, failure{Title: "Bad Request", Status: http.StatusBadRequest, Detail: err.Error()})
+			respond(w, Failure{Title: "Bad Request", Status: http.StatusBadRequest, Detail: err.Error()})
 			return
 		}
 		if !checkNode(w, r, in) {

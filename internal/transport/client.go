@@ -180,8 +180,8 @@ func (c *Client) send(through *http.Client, req *http.Request) (*http.Response, 
 	return nil, readFailure(resp)
 }
 
-// failure is the body of an error answer.
-type failure struct {
+// Failure is the body of an error answer.
+type Failure struct {
 	Title  string `json:"title"`
 	Status int    `json:"status"`
 	Detail string `json:"detail"`
@@ -192,7 +192,7 @@ type failure struct {
 }
 
 func readFailure(resp *http.Response) error {
-	var f failure
+	var f Failure
 	b, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<16))
 	if json.Unmarshal(b, &f) != nil || f.Detail == "" {
 		f.Detail = http.StatusText(resp.StatusCode)
@@ -251,8 +251,15 @@ func (c *Client) Assignments(ctx context.Context, r AssignmentsRequest) (*Assign
 	return &Assignments{body: resp.Body, lines: lines, stop: stop, onElsewhere: onElsewhere}, nil
 }
 
+// StreamLine is a line of an assignment stream: a message, or the end of the stream.
+type StreamLine struct {
+	Message
+	ending
+}
+
 // ending is the last line of a stream whose session is over.
 type ending struct {
+	// Over says why the session is over.
 	Over    *string `json:"over,omitempty"`
 	Session uint64  `json:"session,omitempty"` // the node's newest
 	// Elsewhere says that the agent must use another server. Over is then nil.
@@ -265,10 +272,7 @@ func (a *Assignments) Next(ctx context.Context) (Message, error) {
 	release := context.AfterFunc(ctx, a.stop)
 	defer release()
 	if a.lines.Scan() {
-		var line struct {
-			Message
-			ending
-		}
+		var line StreamLine
 		if err := json.Unmarshal(a.lines.Bytes(), &line); err != nil {
 			return Message{}, fmt.Errorf("read an assignment: %w", err)
 		}

@@ -33,7 +33,7 @@ func checkNode(w http.ResponseWriter, r *http.Request, in nodeMessage) bool {
 	if !ok || name == in.node() {
 		return true
 	}
-	respond(w, failure{
+	respond(w, Failure{
 		Title: "Forbidden", Status: http.StatusForbidden,
 		Detail: fmt.Sprintf("the certificate is that of the node %q, which cannot speak for %q", name, in.node()),
 	})

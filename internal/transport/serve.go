@@ -29,16 +29,9 @@ type Dispatch interface {
 // Handler then refuses calls for another node.
 func Handler(d Dispatch) http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("POST "+PathRegister, answer(d.Register))
-	mux.HandleFunc("POST "+PathReport, answer(d.Report))
-	mux.HandleFunc("POST "+PathSecrets, handleSecrets(d))
-	mux.HandleFunc("POST "+PathAddresses, handleAddresses(d))
-	mux.HandleFunc("POST "+PathAssignments, func(w http.ResponseWriter, r *http.Request) { handleAssign(d, w, r) })
-	mux.HandleFunc("POST "+PathStream+"{id}", func(w http.ResponseWriter, r *http.Request) { handleCarry(d, w, r) })
-	mux.HandleFunc("POST "+PathBeat+"{node}/{session}/{seq}", handleBeat(d))
-	mux.HandleFunc("GET "+PathAlive, func(w http.ResponseWriter, _ *http.Request) {
-		w.WriteHeader(http.StatusNoContent)
-	})
+	for _, o := range Operations() {
+		mux.HandleFunc(o.Method+" "+o.Path, o.serve(d))
+	}
 	return mux
 }
 
@@ -66,7 +59,7 @@ func reply(w http.ResponseWriter, out any) {
 func read(w http.ResponseWriter, r *http.Request, in any) bool {
 	err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxReply)).Decode(in)
 	if err != nil {
-		respond(w, failure{
+		respond(w, Failure{
 			Title: "Bad Request", Status: http.StatusBadRequest,
 			Detail: "the request cannot be read: " + err.Error(),
 		})
@@ -75,11 +68,11 @@ func read(w http.ResponseWriter, r *http.Request, in any) bool {
 }
 
 func fail(w http.ResponseWriter, err error) {
-	f := failure{Title: "Service Unavailable", Status: http.StatusServiceUnavailable, Detail: err.Error()}
+	f := Failure{Title: "Service Unavailable", Status: http.StatusServiceUnavailable, Detail: err.Error()}
 	var over *SessionError
 	switch {
 	case errors.As(err, &over):
-		f = failure{Title: "Conflict", Status: http.StatusConflict, Detail: over.Detail, Session: over.Newest}
+		f = Failure{Title: "Conflict", Status: http.StatusConflict, Detail: over.Detail, Session: over.Newest}
 	case errors.Is(err, ErrRefused):
 		f.Title, f.Status = "Forbidden", http.StatusForbidden
 	case errors.Is(err, ErrElsewhere):
@@ -88,7 +81,7 @@ func fail(w http.ResponseWriter, err error) {
 	respond(w, f)
 }
 
-func respond(w http.ResponseWriter, f failure) {
+func respond(w http.ResponseWriter, f Failure) {
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(f.Status)
 	_ = json.NewEncoder(w).Encode(f)

@@ -79,31 +79,36 @@ type AssignmentsRequest struct {
 	Definitions []cluster.Ref `json:"definitions,omitempty"`
 }
 
-// knownLeader is the leader that wrote a record.
-type knownLeader struct {
+// KnownLeader is the leader that wrote a record.
+type KnownLeader struct {
 	Incarnation uint64 `json:"i,omitempty"`
 	Epoch       uint64 `json:"e,omitempty"`
 }
 
-// assignmentsWire is the JSON form of an AssignmentsRequest. It has the parts of a Known in two fields, by UUID.
-type assignmentsWire struct {
-	assignmentsPlain
-	Revisions map[string]uint64      `json:"have,omitempty"`
-	Leaders   map[string]knownLeader `json:"leaders,omitempty"`
+// AssignmentsForm is the JSON form of an AssignmentsRequest.
+type AssignmentsForm struct {
+	Node    string `json:"node"`
+	Session uint64 `json:"session"`
+	// Definitions are the definitions that an older agent has. Servers ignore them.
+	Definitions []cluster.Ref `json:"definitions,omitempty"`
+	// Have holds the revision of the assignment that the agent acted on for each persisted attempt, by UUID. The server
+	// does not send unchanged assignments.
+	Have map[string]uint64 `json:"have,omitempty"`
+	// Leaders holds the incarnation and the epoch of the same assignments, by UUID. Without them the server sends the
+	// assignments again.
+	Leaders map[string]KnownLeader `json:"leaders,omitempty"`
 }
-
-type assignmentsPlain AssignmentsRequest // without its methods
 
 // MarshalJSON implements json.Marshaler.
 func (r AssignmentsRequest) MarshalJSON() ([]byte, error) {
-	w := assignmentsWire{assignmentsPlain: assignmentsPlain(r)}
+	w := AssignmentsForm{Node: r.Node, Session: r.Session, Definitions: r.Definitions}
 	if len(r.Have) > 0 {
-		w.Revisions, w.Leaders = make(map[string]uint64, len(r.Have)), make(map[string]knownLeader, len(r.Have))
+		w.Have, w.Leaders = make(map[string]uint64, len(r.Have)), make(map[string]KnownLeader, len(r.Have))
 	}
 	for uuid, k := range r.Have { // order-free: into maps
-		w.Revisions[uuid] = k.Revision
+		w.Have[uuid] = k.Revision
 		if k.Incarnation != 0 || k.Epoch != 0 {
-			w.Leaders[uuid] = knownLeader{k.Incarnation, k.Epoch}
+			w.Leaders[uuid] = KnownLeader{k.Incarnation, k.Epoch}
 		}
 	}
 	return json.Marshal(w)
@@ -111,14 +116,14 @@ func (r AssignmentsRequest) MarshalJSON() ([]byte, error) {
 
 // UnmarshalJSON implements json.Unmarshaler.
 func (r *AssignmentsRequest) UnmarshalJSON(b []byte) error {
-	var w assignmentsWire
+	var w AssignmentsForm
 	if err := json.Unmarshal(b, &w); err != nil {
 		return err
 	}
-	*r = AssignmentsRequest(w.assignmentsPlain)
-	for uuid, revision := range w.Revisions { // order-free: into a map
+	*r = AssignmentsRequest{Node: w.Node, Session: w.Session, Definitions: w.Definitions}
+	for uuid, revision := range w.Have { // order-free: into a map
 		if r.Have == nil {
-			r.Have = make(map[string]Known, len(w.Revisions))
+			r.Have = make(map[string]Known, len(w.Have))
 		}
 		r.Have[uuid] = Known{Revision: revision, Incarnation: w.Leaders[uuid].Incarnation, Epoch: w.Leaders[uuid].Epoch}
 	}

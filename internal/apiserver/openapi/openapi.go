@@ -1,7 +1,7 @@
 // Package openapi describes routes as an OpenAPI document, with JSON Schemas of the Go types of their messages.
 //
-// The document is computed from the routes and the types, so it cannot differ from the server. The checked-in file
-// api/openapi.yaml is the same document; a test compares the two.
+// The document is computed from the routes and the types, so it cannot differ from the server. The checked-in files
+// api/openapi.yaml and docs/reference/worker.openapi.json are such documents; tests compare them.
 package openapi
 
 import (
@@ -54,23 +54,55 @@ func (o object) MarshalJSON() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// Describe returns the description of routes.
-func Describe(routes []route.Route) Document {
-	compact, _ := schema.Marshal(description(routes)) // texts and numbers only
+// Info is what a document says besides its routes.
+type Info struct {
+	Title, Summary, Description string
+	// Security names the ways to authenticate, the usual one first: "token" or "certificate".
+	Security []string
+	// Problem is the body of an error answer.
+	Problem reflect.Type
+	// Streamed are the types in streams, which no route names.
+	Streamed []reflect.Type
+	// Schemas has the descriptions of types and fields, and the types with a JSON form of their own.
+	Schemas schema.Options
+}
+
+// userAPI is the API of users and their programs.
+func userAPI() Info {
+	return Info{
+		Title:    "Berth",
+		Summary:  "Berth places containers on machines, and gets the machines.",
+		Security: []string{"token"}, Description: about, Problem: reflect.TypeFor[api.Problem](),
+		Streamed: []reflect.Type{
+			reflect.TypeFor[api.LogLine](), reflect.TypeFor[api.EventGap](), reflect.TypeFor[api.ListMark](),
+			reflect.TypeFor[api.ListRemoval](),
+		},
+	}
+}
+
+// Describe returns the description of the routes of the user API.
+func Describe(routes []route.Route) Document { return DescribeAs(userAPI(), routes) }
+
+// DescribeAs returns the description of routes.
+func DescribeAs(info Info, routes []route.Route) Document {
+	compact, _ := schema.Marshal(description(&info, routes)) // texts and numbers only
 	return Document{JSON: append(compact, '\n'), YAML: sync.OnceValue(func() []byte {
 		inYAML, _ := blockyaml.FromJSON(compact) // which is valid JSON
 		return inYAML
 	})}
 }
 
-func description(routes []route.Route) object {
-	g := schema.New(schema.Options{Refs: "#/components/schemas/"})
-	problem := g.Of(reflect.TypeFor[api.Problem]())
-	for _, t := range []reflect.Type{ // of streams, which no route names
-		reflect.TypeFor[api.LogLine](), reflect.TypeFor[api.EventGap](), reflect.TypeFor[api.ListMark](),
-		reflect.TypeFor[api.ListRemoval](),
-	} {
+func description(info *Info, routes []route.Route) object {
+	options := info.Schemas
+	options.Refs = "#/components/schemas/"
+	g := schema.New(options)
+	problem := g.Of(info.Problem)
+	for _, t := range info.Streamed {
 		g.Of(t)
+	}
+	var security []any
+	for _, scheme := range info.Security {
+		security = append(security, object{{scheme, []any{}}})
 	}
 	var paths object
 	for i := range routes {
@@ -95,12 +127,12 @@ func description(routes []route.Route) object {
 	return object{
 		{"openapi", "3.1.0"},
 		{"info", object{
-			{"title", "Berth"},
+			{"title", info.Title},
 			{"version", "v1"},
-			{"summary", "Berth places containers on machines, and gets the machines."},
-			{"description", about},
+			{"summary", info.Summary},
+			{"description", info.Description},
 		}},
-		{"security", []any{object{{"token", []any{}}}}},
+		{"security", security},
 		{"paths", paths},
 		{"components", object{
 			{"securitySchemes", object{
@@ -175,7 +207,10 @@ func responses(g *schema.Generator, rt *route.Route) object {
 	if rt.Reply != nil {
 		content = append(content, field{"application/json", object{{"schema", g.Of(rt.Reply)}}})
 	}
-	if rt.Stream != "" {
+	switch {
+	case rt.Line != nil:
+		content = append(content, field{rt.Stream, object{{"schema", g.Of(rt.Line)}}})
+	case rt.Stream != "":
 		content = append(content, field{rt.Stream, object{}})
 	}
 	if len(content) > 0 {

@@ -18,6 +18,7 @@ type Route struct {
 	Body, Reply  reflect.Type // types of JSON bodies; nil for none
 	Status       int          // status of success; 0 is 200
 	Stream       string       // media type of an answer that is not JSON, or that Accept may request
+	Line         reflect.Type // type of a line of Stream; nil where the description does not name it
 	Upload       string       // media type of a body that is not JSON
 	Optional     bool         // the body is optional
 	Writes       bool         // accepts If-Match and If-None-Match
