@@ -145,6 +145,9 @@ var layers = map[string][]string{
 	"internal/timetable": {},
 	"internal/traces":    {"internal/cluster"},
 	"internal/transport": {"internal/cluster", "internal/logs"},
+	"internal/transport/workertest": {
+		"internal/cluster", "internal/suite", "internal/transport", "internal/yardstick",
+	},
 	"internal/version":   {},
 	"internal/taskview":  {"api", "internal/cluster"},
 	"internal/wording":   {"internal/cluster"},
@@ -593,6 +596,7 @@ var drivers = map[string][]string{
 var suites = []string{
 	"internal/executor/executortest",
 	"internal/store/storetest",
+	"internal/transport/workertest",
 }
 
 // testModules lists what every test, and every package of proof, may use besides.
