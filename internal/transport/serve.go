@@ -145,8 +145,12 @@ func setWriteDeadline(c *http.ResponseController, until time.Time) error {
 }
 
 func handleCarry(d Dispatch, w http.ResponseWriter, r *http.Request) {
-	w.WriteHeader(http.StatusOK)
 	flush := http.NewResponseController(w)
+	// Over HTTP/1.1 the server would otherwise discard the body of the request once the answer has begun.
+	if err := flush.EnableFullDuplex(); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return
+	}
+	w.WriteHeader(http.StatusOK)
 	if err := flush.Flush(); err != nil {
 		return
 	}
