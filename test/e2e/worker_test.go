@@ -498,3 +498,40 @@ func (r *relay) cut() {
 
 // join ends a cut.
 func (r *relay) join() { r.aim(r.last) }
+
+// TestWorkerOverTLS runs the worker with the certificate of a node, which an agent got with a join token.
+func TestWorkerOverTLS(t *testing.T) {
+	t.Parallel()
+	f := harness.NewFleet(t)
+	hosts := harness.Loopback(2)
+	f.Start(hosts[0])
+	a := f.Agent(hosts[1])
+	a.Stop()
+	identity := func(name string) (path string, content []byte) {
+		t.Helper()
+		found, err := filepath.Glob(filepath.Join(a.Dir, "agent", "*", name))
+		if err != nil || len(found) != 1 {
+			t.Fatalf("%s: found %v, want one (%v)", name, found, err)
+		}
+		b, err := os.ReadFile(found[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return found[0], b
+	}
+	ca, _ := identity("ca.crt")
+	_, cert := identity("self.crt")
+	_, key := identity("self.key")
+	both := f.Write("self.pem", string(cert)+string(key))
+	w := newWorker(t, f.Site, a.Name, "state", "--server", f.URLs()[0], "--ca-file", ca, "--cert-file", both)
+	f.Berth("run", f.Write("tls.yaml", fmt.Sprintf(workerJob, "tls", 1, `"echo over TLS"`, "/"))).Want(t, 0)
+	f.Berth("delete", "job/tls").Want(t, 0)
+	w.kill()
+	stranger := newWorker(t, f.Site, "other", "stranger", "--server", f.URLs()[0], "--ca-file", ca, "--cert-file", both)
+	f.Eventually(soon, func() error {
+		if !strings.Contains(stranger.out.String(), "cannot speak for") {
+			return errors.New("the server does not refuse another node's name")
+		}
+		return nil
+	})
+}
