@@ -21,14 +21,20 @@ type Quota struct {
 	Jobs int `json:"jobs,omitempty"`
 }
 
-// Clone returns an independent copy; of nil an empty quota.
+// Clone returns an independent copy.
 func (q *Quota) Clone() *Quota {
-	if q == nil {
-		return &Quota{}
-	}
 	c := *q
 	c.Devices = maps.Clone(q.Devices)
 	return &c
+}
+
+// Equal reports whether two quotas, either of which may be nil, have the same limits.
+func (q *Quota) Equal(o *Quota) bool {
+	if q == nil || o == nil {
+		return q == o
+	}
+	return q.CPU == o.CPU && q.Memory == o.Memory && q.Disk == o.Disk && q.Tasks == o.Tasks && q.Jobs == o.Jobs &&
+		maps.Equal(q.Devices, o.Devices)
 }
 
 // maxQuotaDevices limits the types of devices in a quota.
@@ -73,8 +79,8 @@ type QuotaUse struct {
 type Concurrency struct {
 	// Group is the name of the group.
 	Group string `json:"group"`
-	// Limit is the number of tasks of the group at or beyond which no task of this step begins. Steps with different
-	// limits may share a group.
+	// Limit keeps the tasks of this step waiting while so many tasks of the group, or more, are placed. Steps with
+	// different limits may share a group.
 	Limit int `json:"limit"`
 }
 

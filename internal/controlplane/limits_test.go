@@ -72,6 +72,24 @@ func TestQuotaOfACluster(t *testing.T) {
 	})
 }
 
+// A drain goes on under a full quota: the next attempt of a task counts beside the first, which waits for it.
+func TestDrainUnderAFullQuota(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.node("n1")
+		w.node("n2")
+		w.definition(1, 100)
+		w.put(p.Cluster("c"), &cluster.Cluster{
+			Name: "c", Domain: cluster.DefaultDomain, Quota: &cluster.Quota{Tasks: 3},
+		})
+		w.service(3, 1, 1)
+		w.until(time.Minute, "healthy", func(s *store.Snapshot) bool { return healthy(s, 1) == 3 })
+		w.put(p.Host("n1"), &cluster.Host{Name: "n1", Drain: &cluster.Drain{Since: time.Now()}})
+		w.until(5*time.Minute, "all on the other node", func(s *store.Snapshot) bool {
+			return countOn(s, "n1") == 0 && countOn(s, "n2") == 3 && healthy(s, 1) == 3
+		})
+	})
+}
+
 // TestConcurrencyGroup runs one task of a group at a time, although two jobs and a new leader want more, and tasks
 // fail and are tried again.
 func TestConcurrencyGroup(t *testing.T) {

@@ -95,6 +95,19 @@ func RequestsOf(snap *store.Snapshot, r cluster.Ref) Requests {
 	return Requests{def.Value.Demand(), def.Value.Devices()}
 }
 
+// requestsOf caches what the tasks of definitions of one snapshot request.
+type requestsOf map[cluster.Ref]Requests
+
+// of returns what a task of a definition requests.
+func (c requestsOf) of(snap *store.Snapshot, r cluster.Ref) Requests {
+	requests, known := c[r]
+	if !known {
+		requests = RequestsOf(snap, r)
+		c[r] = requests
+	}
+	return requests
+}
+
 // SetQuotas brings the quotas of a fleet to the clusters of a domain. It reports whether one changed.
 func SetQuotas(f *scheduler.Fleet, snap *store.Snapshot, domain string) (changed bool) {
 	for e := range snap.Clusters() {
@@ -113,12 +126,13 @@ func SetQuotas(f *scheduler.Fleet, snap *store.Snapshot, domain string) (changed
 // QuotaUse returns what the tasks of a cluster hold together.
 func QuotaUse(snap *store.Snapshot, name string) cluster.QuotaUse {
 	var l admission.Ledger
+	requests := requestsOf{}
 	for row := range snap.AllAttempts() {
 		if parts, ok := row.Task.Parts(); !ok || parts.Cluster != name || !HoldsRoom(row) {
 			continue
 		}
 		if d := Occupant(snap, row); d != nil {
-			r := Reservation(row, d, RequestsOf(snap, d.Definition), &OwnerPolicy{})
+			r := Reservation(row, d, requests.of(snap, d.Definition), &OwnerPolicy{})
 			h := r.Holding()
 			l.Add(&h, 1)
 		}

@@ -159,7 +159,7 @@ func (r *Records) Node(name string) *scheduler.Node {
 func (r *Records) Fleet(values *scheduler.ValueModel) *scheduler.Fleet {
 	f, snap := scheduler.NewFleet(), r.config.Snapshot
 	SetQuotas(f, snap, r.config.Domain)
-	policies := map[cluster.OwnerRef]*OwnerPolicy{}
+	policies, requests := map[cluster.OwnerRef]*OwnerPolicy{}, requestsOf{}
 	hidden := map[string]bool{} // the nodes with records that hide tasks
 	for row := range snap.AllAttempts() {
 		if HidesTask(row) {
@@ -179,7 +179,7 @@ func (r *Records) Fleet(values *scheduler.ValueModel) *scheduler.Fleet {
 			policy = &read
 			policies[o] = policy
 		}
-		f.Reserve(Reservation(row, d, RequestsOf(snap, d.Definition), policy))
+		f.Reserve(Reservation(row, d, requests.of(snap, d.Definition), policy))
 	}
 	for e := range snap.Nodes() {
 		if n := r.Node(e.Value.Name); n != nil {

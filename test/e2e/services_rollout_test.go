@@ -39,7 +39,8 @@ func TestBadBuild(t *testing.T) {
 	// the deadline of health in full, so it is short. A rollout that failed before a task came so far, on a busy
 	// machine, shows nothing, and is repeated with a longer one.
 	bad := func(what string, version int, update cluster.Update) {
-		for update.HealthyDeadline = harness.Scaled(3 * time.Second); ; update.HealthyDeadline *= 2 {
+		update.HealthyDeadline = harness.Scaled(3 * time.Second)
+		for range 5 {
 			update.ProgressDeadline = max(update.ProgressDeadline, update.HealthyDeadline)
 			before, err := w.rolledBack("web", version)
 			if err != nil {
@@ -58,7 +59,9 @@ func TestBadBuild(t *testing.T) {
 			}
 			t.Logf("version %d was rolled back after %s, before a task was %s: once more", version,
 				update.HealthyDeadline, what)
+			update.HealthyDeadline *= 2
 		}
+		t.Fatalf("no task of version %d was %s", version, what)
 	}
 	// back returns nil once the version before a bad one runs again.
 	back := func(bad, good int) func() error {

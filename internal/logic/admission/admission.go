@@ -60,16 +60,11 @@ func (l *Ledger) SetQuota(name string, q *cluster.Quota) (changed bool) {
 		l.quotas = map[string]*cluster.Quota{}
 	}
 	l.quotas[name] = q
-	return was == nil || !equal(was, q)
+	return !was.Equal(q)
 }
 
 // Quotas returns the quotas by cluster. Callers must not change them.
 func (l *Ledger) Quotas() map[string]*cluster.Quota { return l.quotas }
-
-func equal(a, b *cluster.Quota) bool {
-	return a.CPU == b.CPU && a.Memory == b.Memory && a.Disk == b.Disk && a.Tasks == b.Tasks && a.Jobs == b.Jobs &&
-		maps.Equal(a.Devices, b.Devices)
-}
 
 // Add counts an attempt with a sign of 1, and no longer counts it with -1.
 func (l *Ledger) Add(h *Holding, sign int) {

@@ -125,7 +125,7 @@ func (s *search) find(p cluster.Pending) (r Result) {
 		p.Priority = 1
 	}
 	one := []cluster.Pending{p}
-	limits, undo := s.raiseLimits(one)
+	limits, undo := s.raiseLimits(one, 1)
 	defer undo()
 	p, base = one[0], append(base, limits...)
 	if s.places(p) {

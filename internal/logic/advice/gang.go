@@ -27,13 +27,9 @@ func (s *search) gang(members []cluster.Pending) Result {
 	if held {
 		base = []cluster.Remedy{released()}
 	}
-	limits, undo := s.raiseLimits(members[:min(size, len(members))])
+	limits, undo := s.raiseLimits(members, size)
 	defer undo()
-	if base = append(base, limits...); len(limits) > 0 && members[0].Concurrency != nil {
-		for i := range members {
-			members[i].Concurrency = members[0].Concurrency
-		}
-	}
+	base = append(base, limits...)
 	if s.placesGang(members, size) {
 		if len(base) > 0 {
 			return Result{Suggestions: []cluster.Suggestion{suggestionOf(&found{changes: base})}}

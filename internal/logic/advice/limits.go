@@ -5,14 +5,13 @@ import (
 	"github.com/berthd/berth/internal/logic/admission"
 )
 
-// raiseLimits raises the limits that keep tasks from being placed together, as little as suffices. It changes the
-// tasks, and the quota of their cluster in the fleet until undo is called.
-func (s *search) raiseLimits(tasks []cluster.Pending) (changes []cluster.Remedy, undo func()) {
+// raiseLimits raises the limits that keep the first tasks, a number of them, from being placed together, as little as
+// suffices. It changes all tasks, and the quota of their cluster in the fleet until undo is called.
+func (s *search) raiseLimits(tasks []cluster.Pending, number int) (changes []cluster.Remedy, undo func()) {
 	name := tasks[0].Owner.Cluster
 	was := s.fleet.Limits.Quotas()[name]
-	draft, concurrency := admission.NewDraft(&s.fleet.Limits), 0
-	quota := was
-	for i := range tasks {
+	draft, quota, concurrency := admission.NewDraft(&s.fleet.Limits), was, 0
+	for i := range tasks[:min(number, len(tasks))] {
 		q, limit := draft.Sufficient(&tasks[i])
 		if q != nil {
 			quota = q
@@ -25,9 +24,10 @@ func (s *search) raiseLimits(tasks []cluster.Pending) (changes []cluster.Remedy,
 		changes = append(changes, quotaRaised(name, was, quota))
 	}
 	if concurrency > 0 {
-		changes = append(changes, concurrencyRaised(tasks[0].Concurrency.Group, concurrency))
+		change := concurrencyRaised(tasks[0].Concurrency.Group, concurrency)
+		changes = append(changes, change)
 		for i := range tasks {
-			toTask(&changes[len(changes)-1], &tasks[i])
+			toTask(&change, &tasks[i])
 		}
 	}
 	return changes, func() { s.fleet.Limits.SetQuota(name, was) }
