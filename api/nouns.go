@@ -33,6 +33,10 @@ type (
 	Placement = cluster.Placement
 	// Pool is the operator's settings of a pool of nodes.
 	Pool = cluster.Pool
+	// QueueSettings is how tasks of jobs wait for room.
+	QueueSettings = cluster.QueueSettings
+	// QueuePolicy is the rule by which tasks of jobs start before tasks that are ahead of them in the queue.
+	QueuePolicy = cluster.QueuePolicy
 	// Preemption says whether waiting tasks may end others.
 	Preemption = cluster.Preemption
 	// Service keeps tasks of one definition running.
@@ -268,6 +272,13 @@ const (
 	PermitHostPath     = cluster.PermitHostPath
 	PermitNoIsolation  = cluster.PermitNoIsolation
 	PermitRoot         = cluster.PermitRoot
+)
+
+// Values of QueuePolicy.
+const (
+	QueueEASY   = cluster.QueueEASY
+	QueueFIFO   = cluster.QueueFIFO
+	QueueGreedy = cluster.QueueGreedy
 )
 
 // Values of Strategy.

@@ -29,4 +29,6 @@ type QueueEntry struct {
 	// place the tasks.
 	Reason  ReasonCode `json:"reason,omitempty"`
 	Message string     `json:"message,omitempty"`
+	// Promise, unless nil, is the room that will be free for the first task.
+	Promise *Promise `json:"promise,omitempty"`
 }

@@ -68,5 +68,6 @@ const (
 	ReasonReserved      = cluster.ReasonReserved
 	ReasonAddresses     = cluster.ReasonAddresses
 	ReasonNetwork       = cluster.ReasonNetwork
+	ReasonBackfill      = cluster.ReasonBackfill
 	ReasonPermission    = cluster.ReasonPermission
 )

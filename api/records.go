@@ -13,6 +13,8 @@ type (
 	Exit = cluster.Exit
 	// Health is the result of a running task's checks.
 	Health = cluster.Health
+	// Promise is room that will be free for a waiting task of a job.
+	Promise = cluster.Promise
 	// LogStream is one of the two outputs of a program.
 	LogStream = cluster.LogStream
 	// ServiceState is the state of a service, which follows from its spec and its tasks.

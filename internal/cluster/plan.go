@@ -78,6 +78,7 @@ const (
 	ReasonParallelism   ReasonCode = "parallelism"     // as many tasks of its step run as may run at the same time
 	ReasonQuota         ReasonCode = "quota"           // its cluster holds as much as its quota allows
 	ReasonConcurrency   ReasonCode = "concurrency"     // as many tasks of its group run as may run at a time
+	ReasonBackfill      ReasonCode = "backfill"        // the room there is kept for a task that is ahead in the queue
 	ReasonPermission    ReasonCode = "permission"      // its cluster lacks a permission that its tasks need
 )
 
@@ -99,6 +100,18 @@ type Waiting struct {
 	Refusals []RefusalCount `json:"refusals"`
 	// Sentence says the same to a person: "3 nodes: memory short by 200 MiB; 1 node: port 8080 taken".
 	Sentence string `json:"sentence"`
+	// Promise, unless nil, is the room that will be free for the task. Tasks behind it in the queue do not delay that.
+	Promise *Promise `json:"promise,omitempty"`
+}
+
+// Promise is room that tasks of jobs will leave to a task of another job by their time limits.
+type Promise struct {
+	// Node is the node of the task. For a gang it is the node of the member that starts last.
+	Node string `json:"node"`
+	// At is when the room is free at the latest. It is zero if the task needs room of tasks without a time limit.
+	At time.Time `json:"at,omitzero"`
+	// After is the task whose end makes the room.
+	After TaskID `json:"after"`
 }
 
 // RefusalCount is a refusal that several nodes share.
@@ -113,6 +126,7 @@ type WaitingGroup struct {
 	Tasks    []TaskID       `json:"tasks"`
 	Refusals []RefusalCount `json:"refusals,omitempty"`
 	Sentence string         `json:"sentence"`
+	Promise  *Promise       `json:"promise,omitempty"`
 }
 
 // Pending is a task that should run and is not placed. The reconciler passes it to the scheduler.
@@ -164,6 +178,8 @@ type Pending struct {
 	GangSize int
 	// Concurrency, unless nil, is the group of tasks of the cluster of which only some run at a time.
 	Concurrency *Concurrency
+	// Queue is the policy of the queue of its pool; "" is QueueGreedy. It concerns tasks of jobs alone.
+	Queue QueuePolicy
 	// Hold, unless zero, is why the task may not be placed yet, whatever room there is.
 	Hold Hold
 	// Promised, unless empty, is the node where victims end to make room for this task. It goes there as soon as it

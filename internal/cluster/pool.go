@@ -6,6 +6,8 @@ type Pool struct {
 	Name string `json:"name"`
 	// Strategy is for services and steps that name the pool and no strategy. Default: that of their cluster.
 	Strategy Strategy `json:"strategy,omitempty"`
+	// Queue is for jobs' tasks that name the pool. Without a policy, that of their cluster holds.
+	Queue *QueueSettings `json:"queue,omitempty"`
 }
 
 // SetDefaults changes nothing: a field that is left out means the setting of the cluster.
@@ -16,5 +18,6 @@ func (p *Pool) Validate() error {
 	k := newCheck()
 	k.at("name").name(p.Name)
 	k.at("strategy").strategy(p.Strategy)
+	p.Queue.validate(k.at("queue"))
 	return k.err()
 }

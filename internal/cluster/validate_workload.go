@@ -34,6 +34,7 @@ func (c *Cluster) Validate() error {
 	k.at("keep_jobs").must(c.KeepJobs >= MinKeep, "is %s, want %s at least", c.KeepJobs, MinKeep)
 	c.validatePermissions(k.at("permissions"))
 	c.Quota.validate(k.at("quota"))
+	c.Queue.validate(k.at("queue"))
 	return k.err()
 }
 

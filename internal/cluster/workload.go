@@ -57,6 +57,8 @@ type Cluster struct {
 	Permissions []Permission `json:"permissions,omitzero"`
 	// Quota, unless nil, limits what the cluster's tasks hold together.
 	Quota *Quota `json:"quota,omitempty"`
+	// Queue is for tasks of jobs that run in no pool that has a policy.
+	Queue *QueueSettings `json:"queue,omitempty"`
 	// Deleted says that a deletion is under way, which accepts no new services or jobs. The API server sets it; a
 	// client's value is ignored.
 	Deleted bool `json:"deleted,omitempty"`

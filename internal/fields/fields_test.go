@@ -84,7 +84,7 @@ func TestExplain(t *testing.T) {
 func TestChildren(t *testing.T) {
 	d := manifests(t)
 	for path, want := range map[string]string{
-		"cluster":                      "kind name labels domain constraints strategy preemption keep_jobs permissions quota",
+		"cluster":                      "kind name labels domain constraints strategy preemption keep_jobs permissions quota queue",
 		"taskdefinition.restart":       "mode limit window delay max_delay",
 		"taskdefinition.ports":         "name port to",
 		"job.steps.gang":               "deadline",

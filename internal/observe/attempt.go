@@ -70,6 +70,10 @@ func Reservation(row *store.AttemptRow, d *cluster.Desired, requests Requests,
 	r := scheduler.Reservation{
 		UUID: d.UUID, Task: row.Task, Node: row.Node, Demand: requests.Demand, Definition: d.Definition,
 		Priority: d.Priority, Devices: d.Devices, Requests: requests.Devices,
+		Batch: d.Batch(), Limit: time.Duration(d.TimeLimit),
+	}
+	if o := row.Observed; r.Batch && o != nil && o.UUID == d.UUID {
+		r.Started = o.Started
 	}
 	for _, port := range d.Ports { // order-free: a set
 		r.Ports = append(r.Ports, port)

@@ -152,7 +152,7 @@ func (d *Domain) Complete(made *reconciler.Decision) {
 	var missing cluster.Hold
 	for i := range made.Pending {
 		p := &made.Pending[i]
-		d.setStrategy(p)
+		d.setPolicies(p)
 		if p.Definition != of {
 			missing, of = d.Snapshot.MissingSecretHold(p), p.Definition
 		}
@@ -162,7 +162,7 @@ func (d *Domain) Complete(made *reconciler.Decision) {
 	}
 	for i := range made.Moves {
 		next := &made.Moves[i].Next
-		d.setStrategy(next)
+		d.setPolicies(next)
 		next.Hold = d.Snapshot.MissingSecretHold(next)
 	}
 }
@@ -185,15 +185,17 @@ func (d *Domain) NextAttempts(o cluster.OwnerRef) map[cluster.TaskID]cluster.Pen
 // OnSameNode returns the request of a next attempt as it would be if the task were placed for the first time: the node
 // of its present attempt is not excluded.
 func (d *Domain) OnSameNode(next cluster.Pending, node string) cluster.Pending {
-	d.setStrategy(&next)
+	d.setPolicies(&next)
 	next.ExcludedNodes = slices.DeleteFunc(slices.Clone(next.ExcludedNodes), func(name string) bool {
 		return name == node
 	})
 	return next
 }
 
-func (d *Domain) setStrategy(p *cluster.Pending) {
+// setPolicies sets what the pool or the cluster of a task decides.
+func (d *Domain) setPolicies(p *cluster.Pending) {
 	p.Placement.Strategy = d.Snapshot.Strategy(d.Name, p.Owner.Cluster, &p.Placement)
+	p.Queue = d.Snapshot.QueuePolicy(d.Name, p.Owner.Cluster, p.Placement.Pool)
 }
 
 // Definition returns a task definition, or nil.

@@ -78,7 +78,7 @@ func (r *reasons) waiting(task cluster.TaskID) (cluster.Waiting, bool) {
 	if g == nil {
 		return cluster.Waiting{}, false
 	}
-	return cluster.Waiting{Task: task, Refusals: g.Refusals, Sentence: g.Sentence}, true
+	return cluster.Waiting{Task: task, Refusals: g.Refusals, Sentence: g.Sentence, Promise: g.Promise}, true
 }
 
 // fresh returns the copy, or an empty one if the copy is too old, and has a newer one fetched. With wait it waits for

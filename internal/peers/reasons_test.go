@@ -48,7 +48,9 @@ func TestReasonsComeFromTheLeader(t *testing.T) {
 		g := newServerGroup(t)
 		s1, s2 := g.start("s1", 0), g.start("s2", 0)
 		g.lead("s1", 1)
-		s1.plane.set(1, waits("memory", "a", "b"), waits("disk", "c"))
+		memory := waits("memory", "a", "b")
+		memory.Promise = &cluster.Promise{Node: "n7", At: time.Unix(9, 0).UTC(), After: "d"}
+		s1.plane.set(1, memory, waits("disk", "c"))
 		pass(2 * time.Second)
 		if got := s1.why("c"); got != "disk" {
 			t.Errorf("the leader says %q", got)
@@ -63,7 +65,10 @@ func TestReasonsComeFromTheLeader(t *testing.T) {
 			}
 		}
 		got, _ := s2.Waiting("a")
-		if diff := cmp.Diff(waits("memory", "a").Refusals, got.Refusals); diff != "" {
+		want := cluster.Waiting{
+			Task: "a", Refusals: memory.Refusals, Sentence: "memory", Promise: memory.Promise,
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
 			t.Error(diff)
 		}
 		pass(10 * time.Second)

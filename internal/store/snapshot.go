@@ -126,6 +126,18 @@ func (s *Snapshot) Strategy(domain, name string, p *cluster.Placement) cluster.S
 	return ""
 }
 
+// QueuePolicy returns the policy by which tasks of a cluster that name a pool wait. The pool is "" for tasks that name
+// none.
+func (s *Snapshot) QueuePolicy(domain, name, pool string) cluster.QueuePolicy {
+	var p *cluster.Pool
+	if pool != "" {
+		e, _ := s.Pool(domain, pool)
+		p = e.Value
+	}
+	c, _ := s.Cluster(name)
+	return cluster.QueuePolicyOf(p, c.Value)
+}
+
 // NextGeneration returns the generation for the next version of a service, or for the next run of a job. The generation
 // is above that of the record and of all attempts that still exist under the name. Attempts of an earlier object of
 // that name count too, so that no task id is used twice. Without a record and attempts it is 1.

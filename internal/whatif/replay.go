@@ -47,6 +47,8 @@ type Replay struct {
 	Fill bool
 	// Strategy is the placement strategy of the tasks; empty for the domain's.
 	Strategy cluster.Strategy
+	// Queue is the policy of the queue; empty for the default.
+	Queue cluster.QueuePolicy
 	// Tasks limits the number of tasks, default DefaultTraceTasks. The first job beyond it, and all later ones, are
 	// left out. Time is the duration after which the replay ends, default DefaultTraceTime.
 	Tasks int
@@ -218,7 +220,7 @@ func (p *replayRun) prepare(ctx context.Context) error {
 	for i := 2; taken(p.in); i++ {
 		p.in = fmt.Sprintf("trace%d", i)
 	}
-	own := cluster.Cluster{Name: p.in}
+	own := cluster.Cluster{Name: p.in, Queue: &cluster.QueueSettings{Policy: p.Queue}}
 	if p.world.config.Domain != cluster.DefaultDomain {
 		own.Domain = p.world.config.Domain
 	}

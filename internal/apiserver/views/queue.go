@@ -19,7 +19,7 @@ func (b *Builder) Queue(sees func(name string) bool) api.Queue {
 	for e := range b.Snapshot.Jobs("") {
 		add(e.Value.Owner())
 	}
-	order, held := scheduler.Order(pending)
+	order, held := scheduler.Order(pending, b.Domain.Now)
 	q := api.Queue{Tasks: len(order), Entries: []api.QueueEntry{}, Revision: b.Snapshot.Revision()}
 	for i, at := range order {
 		b.enqueue(&q, &pending[at], i+1, i > 0 && isNext(&pending[order[i-1]], &pending[at]), sees)
@@ -46,8 +46,9 @@ func (b *Builder) enqueue(q *api.Queue, p *cluster.Pending, position int, next b
 		return
 	}
 	reason, message := p.Hold.Reason, p.Hold.Message
+	var promise *cluster.Promise
 	if why, ok := b.waitingReason(p.Task); ok && reason == "" {
-		message = why.Sentence
+		message, promise = why.Sentence, why.Promise
 		if len(why.Refusals) > 0 {
 			reason = why.Refusals[0].Code
 		}
@@ -59,5 +60,6 @@ func (b *Builder) enqueue(q *api.Queue, p *cluster.Pending, position int, next b
 	q.Entries = append(q.Entries, api.QueueEntry{
 		Position: position, Owner: p.Owner, Step: stepOf(p.Task), Tasks: 1, First: p.Task, Priority: p.Priority,
 		Since: p.Since, Reason: reason, Message: message,
+		Promise: promise,
 	})
 }

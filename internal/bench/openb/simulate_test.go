@@ -80,7 +80,10 @@ func TestSimulationPlacesTheSame(t *testing.T) {
 				}
 				sim, err := whatif.RunTrace(t.Context(), whatif.Config{Branch: branch, Now: time.Unix(1e9, 0)},
 					api.SimulateRequest{},
-					whatif.Replay{Name: "sample", Trace: read, Join: true, Fill: true, Strategy: strategy})
+					whatif.Replay{
+						Name: "sample", Trace: read, Join: true, Fill: true, Strategy: strategy,
+						Queue: cluster.QueueGreedy,
+					})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -24,7 +24,8 @@ func NewQueueCommand(sess *session.Session) *cobra.Command {
 		Long: "List the tasks that wait for placement, the first in line first, with the reason. Tasks of a service\n" +
 			"or step that are next to each other and wait for the same reason are one row. POSITION counts the\n" +
 			"tasks of all clusters. Held tasks, such as those of a step that needs another one, are not in line\n" +
-			"and come last.",
+			"and come last. STARTS BY is the promise to a task that lacks room: when the tasks that hold it will\n" +
+			"have ended, by their time limits. It is unknown if one of them has no time limit.",
 		Args: session.Arguments(0, 0, ""),
 		RunE: q.run,
 	}
@@ -40,17 +41,31 @@ func (q *queueCommand) run(cmd *cobra.Command, _ []string) error {
 		return err
 	}
 	return session.PrintList(q.Session, v.Entries, "No task waits for placement.", func([]api.QueueEntry) output.Table {
-		t := output.Table{Titles: []string{"POSITION>", "OWNER", "STEP", "TASKS>", "PRIORITY>", "WAITING>", "MESSAGE"}}
+		t := output.Table{Titles: []string{
+			"POSITION>", "OWNER", "STEP", "TASKS>", "PRIORITY>", "WAITING>", "STARTS BY", "MESSAGE",
+		}}
 		for _, e := range v.Entries {
 			waiting := ""
 			if !e.Since.IsZero() {
 				waiting = q.Age(e.Since)
 			}
 			t.Add(positionText(e), session.OwnerName(e.Owner).String(), e.Step, strconv.Itoa(e.Tasks),
-				strconv.Itoa(e.Priority), waiting, wording.ShortTasks(wording.OneLine(e.Message)))
+				strconv.Itoa(e.Priority), waiting, promiseText(e.Promise),
+				wording.ShortTasks(wording.OneLine(e.Message)))
 		}
 		return t
 	})
+}
+
+// promiseText returns when a task starts at the latest.
+func promiseText(p *api.Promise) string {
+	switch {
+	case p == nil:
+		return ""
+	case p.At.IsZero():
+		return "unknown"
+	}
+	return output.FormatMinute(p.At)
 }
 
 // positionText returns the positions of an entry: "3", or "3-7" for several tasks.

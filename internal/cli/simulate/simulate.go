@@ -61,8 +61,8 @@ func NewSimulateCommand(sess *session.Session) *cobra.Command {
 			"a log of a batch system in the Standard Workload Format, \"openb:FILE\" is a list of pods of the openb\n" +
 			"traces. Options follow, separated by commas: nodes=FILE (openb: the list of machines, which join),\n" +
 			"fill (openb: pods arrive one after the other and none ends), cpu=N and memory=SIZE (swf: the request\n" +
-			"of a task for one processor), strategy=NAME, and the limits tasks=N and time=DURATION. This program\n" +
-			"replays the trace on a snapshot from the server.\n\n" +
+			"of a task for one processor), strategy=NAME, queue=NAME (easy, fifo, greedy), and the limits tasks=N\n" +
+			"and time=DURATION. This program replays the trace on a snapshot from the server.\n\n" +
 			"Exit code 0: all tasks are placed; 1: more tasks wait than before, or a rollout fails; 2: an error.",
 		Args: session.Arguments(0, 0, ""),
 		RunE: s.run,
@@ -146,6 +146,7 @@ func (s *simulation) openBranch(ctx context.Context) (*store.Branch, time.Time, 
 	name := s.snapshot
 	switch name {
 	case noSnapshot:
+		info.Taken = time.Date(2000, time.January, 1, 0, 0, 0, 0, time.UTC) // for the same output each time
 	case "":
 		name = "of the server"
 		records, info, err = s.download(ctx)

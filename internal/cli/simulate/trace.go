@@ -47,6 +47,7 @@ type traceOptions struct {
 	cpu      cluster.MilliCPU
 	memory   cluster.Bytes
 	strategy cluster.Strategy
+	queue    cluster.QueuePolicy
 	tasks    int
 	time     time.Duration
 }
@@ -85,8 +86,8 @@ func readTrace(text string) (*whatif.Replay, error) {
 		}
 	}
 	return &whatif.Replay{
-		Name: format + ":" + file, Trace: t, Join: o.nodes != "", Fill: o.fill, Strategy: o.strategy, Tasks: o.tasks,
-		Time: o.time,
+		Name: format + ":" + file, Trace: t, Join: o.nodes != "", Fill: o.fill, Strategy: o.strategy, Queue: o.queue,
+		Tasks: o.tasks, Time: o.time,
 	}, nil
 }
 
@@ -110,6 +111,10 @@ func (o *traceOptions) parse(format, part string) (err error) {
 		}; !slices.Contains(all, o.strategy) {
 			err = fmt.Errorf("strategy is %q, want binpack, spread or whole", value)
 		}
+	case key == "queue":
+		if o.queue = cluster.QueuePolicy(value); !slices.Contains(o.queue.Values(), o.queue) {
+			err = fmt.Errorf("queue is %q, want easy, fifo or greedy", value)
+		}
 	case key == "tasks":
 		if o.tasks, err = strconv.Atoi(value); err != nil || o.tasks < 1 || o.tasks > whatif.MaxTraceTasks {
 			err = fmt.Errorf("tasks is %q, want a number from 1 to %d", value, whatif.MaxTraceTasks)
@@ -120,9 +125,11 @@ func (o *traceOptions) parse(format, part string) (err error) {
 				cluster.Duration(whatif.MaxTraceTime))
 		}
 	case format == "openb":
-		err = fmt.Errorf("%q is not known: want nodes=FILE, fill, strategy=NAME, tasks=N or time=DURATION", part)
+		err = fmt.Errorf(
+			"%q is not known: want nodes=FILE, fill, strategy=NAME, queue=NAME, tasks=N or time=DURATION", part)
 	default:
-		err = fmt.Errorf("%q is not known: want cpu=N, memory=SIZE, strategy=NAME, tasks=N or time=DURATION", part)
+		err = fmt.Errorf(
+			"%q is not known: want cpu=N, memory=SIZE, strategy=NAME, queue=NAME, tasks=N or time=DURATION", part)
 	}
 	return err
 }

@@ -117,13 +117,15 @@ func groupWaiting(waiting []cluster.Waiting) []cluster.WaitingGroup {
 	last := -1
 	for i := range waiting {
 		w := &waiting[i]
-		if last < 0 || !slices.Equal(w.Refusals, groups[last].Refusals) {
-			key := fmt.Sprint(w.Refusals)
+		if last < 0 || w.Promise != groups[last].Promise || !slices.Equal(w.Refusals, groups[last].Refusals) {
+			key := fmt.Sprint(w.Refusals, w.Promise)
 			g, ok := at[key]
 			if !ok {
 				g = len(groups)
 				at[key] = g
-				groups = append(groups, cluster.WaitingGroup{Refusals: w.Refusals, Sentence: w.Sentence})
+				groups = append(groups, cluster.WaitingGroup{
+					Refusals: w.Refusals, Sentence: w.Sentence, Promise: w.Promise,
+				})
 			}
 			last = g
 		}

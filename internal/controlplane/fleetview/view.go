@@ -122,6 +122,9 @@ func (v *View) chargeRow(snap *store.Snapshot, key store.AttemptKey, row *store.
 		delete(v.charged, key)
 		v.changed, isHeld = true, false
 	}
+	if isHeld && d != nil && row.Observed != nil && row.Observed.UUID == d.UUID {
+		v.Fleet.Begin(d.UUID, row.Observed.Started)
+	}
 	if isHeld || d == nil {
 		return
 	}

@@ -1,5 +1,6 @@
-// Package backfill decides which jobs of a batch queue start now. The leader does not call it yet: it places waiting
-// tasks in the order of scheduler/cycle.Order. Only the replays of internal/bench/swf call it.
+// Package backfill decides which jobs of a batch queue start now, with all nodes as one pool. The replays of
+// internal/bench/swf call it: it is the reference for logs of batch systems. The leader's promises, node by node, are
+// those of package scheduler (ADR 0088).
 //
 // Jobs wait in a queue. Jobs start from its front as long as they fit into the free resources. The first job that does
 // not fit is the head. It gets a promise: the time at which enough running jobs will have ended, by their limits. The

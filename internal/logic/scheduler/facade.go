@@ -1,6 +1,8 @@
 package scheduler
 
 import (
+	"time"
+
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/scheduler/cycle"
 	"github.com/berthd/berth/internal/logic/scheduler/devices"
@@ -38,7 +40,9 @@ type (
 
 // Order returns the indices of the pending tasks in the order of placement, and those of the tasks that are held. See
 // package cycle.
-func Order(pending []cluster.Pending) (order, held []int32) { return cycle.Order(pending) }
+func Order(pending []cluster.Pending, now time.Time) (order, held []int32) {
+	return cycle.Order(pending, now)
+}
 
 // NewFleet returns a fleet without nodes.
 func NewFleet() *Fleet { return fleet.New() }

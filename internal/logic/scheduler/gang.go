@@ -18,7 +18,7 @@ func (y *placer) runGang(members []int32) (waiting []int32) {
 		y.noteGangWaiting(members, fmt.Sprintf("%d of %d tasks wait for places", len(members), size), nil)
 		return members
 	}
-	mark := len(y.placed)
+	mark, kept := len(y.placed), y.backfill.state()
 	for _, m := range members {
 		if !y.turn(m) {
 			waiting = append(waiting, m)
@@ -30,6 +30,8 @@ func (y *placer) runGang(members []int32) (waiting []int32) {
 			y.GiveBack(&y.placed[i], y.placedAt[i])
 		}
 		y.placed, y.placedAt = y.placed[:mark], y.placedAt[:mark]
+		y.backfill.restore(kept)
+		y.backfill.promise(members, size, y.placed, y.placedAt)
 		y.noteGangWaiting(members, fmt.Sprintf("%d of %d tasks find places", placed, size), others)
 		return members
 	}
@@ -45,6 +47,9 @@ func (y *placer) gangRefusals(member int32) []cluster.RefusalCount {
 		return []cluster.RefusalCount{{Refusal: r}}
 	}
 	first := y.Classes.At[member]
+	if task := y.backfill.behind[first]; task != "" {
+		return []cluster.RefusalCount{behind(task)}
+	}
 	y.Preparer.Prepare(first)
 	others := inquiry{y.Cycle, first}.refusals()
 	slices.SortFunc(others, byNodeCount)
@@ -80,8 +85,9 @@ func (y *placer) revived(waiting []int32) (again []int32) {
 			again = append(again, i)
 		}
 	}
-	if len(again) > 0 && len(y.promises.rooms) > 0 {
+	if len(again) > 0 && len(y.promises.rooms)+len(y.backfill.kept) > 0 {
 		y.promises.release(waiting...)
+		y.backfill.forget()
 		return slices.Clone(waiting)
 	}
 	return again

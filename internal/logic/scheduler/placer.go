@@ -12,6 +12,7 @@ import (
 type placer struct {
 	*cycle.Cycle
 	promises    promises
+	backfill    backfill
 	placed      []cycle.Placement
 	placedAt    []cycle.PlacedTask
 	gangWaiting map[int32]cluster.Waiting // by position in the order; only members of gangs
@@ -20,7 +21,7 @@ type placer struct {
 
 func newPlacer(f *fleet.Fleet, pending []cluster.Pending, opts taskclass.Options) placer {
 	y := cycle.New(f, pending, opts)
-	return placer{Cycle: y, promises: promises{Cycle: y}}
+	return placer{Cycle: y, promises: promises{Cycle: y}, backfill: newBackfill(y, opts.Now)}
 }
 
 // run gives tasks their turns, by position in the order of decision. It returns the tasks that wait.
@@ -36,6 +37,7 @@ func (y *placer) run(positions []int32) (waiting []int32) {
 		if gang == "" {
 			if !y.turn(positions[0]) {
 				waiting = append(waiting, positions[0])
+				y.backfill.promise(positions[:1], 1, y.placed, y.placedAt)
 			}
 		} else {
 			waiting = append(waiting, y.runGang(positions[:members])...)
@@ -49,7 +51,7 @@ func (y *placer) run(positions []int32) (waiting []int32) {
 // turn places the task at a position, if a node is feasible and the limits of its cluster allow it.
 func (y *placer) turn(position int32) bool {
 	c := y.Classes.At[position]
-	if !y.Limits.Admits(y.Classes.Task(position)) {
+	if y.backfill.isBlocked(c) || !y.Limits.Admits(y.Classes.Task(position)) {
 		y.FinishTask(c)
 		return false
 	}
@@ -57,9 +59,15 @@ func (y *placer) turn(position int32) bool {
 	if slot < 0 {
 		slot = y.Search.Best(c)
 	}
+	if slot < 0 {
+		if slot = y.backfill.roomFor(c); slot >= 0 {
+			y.backfill.open(slot)
+		}
+	}
 	if slot >= 0 {
 		y.placed = append(y.placed, y.Place(c, slot, int(y.Classes.Order[position])))
 		y.placedAt = append(y.placedAt, cycle.PlacedTask{Position: position, Slot: slot})
+		y.backfill.notePlacement(c, slot)
 	}
 	y.FinishTask(c)
 	return slot >= 0

@@ -71,7 +71,7 @@ type Result struct {
 // does not change the fleet, and may run concurrently with other readers of it. Task ids must be unique among the
 // pending tasks.
 func Schedule(f *fleet.Fleet, pending []cluster.Pending, opts taskclass.Options) Result {
-	order, held := cycle.Order(pending)
+	order, held := cycle.Order(pending, opts.Now)
 	y := newPlacer(f, pending, opts)
 	y.placed = make([]cycle.Placement, 0, len(order))
 	y.Start(order) // 1. group equal requests
@@ -92,6 +92,7 @@ func Schedule(f *fleet.Fleet, pending []cluster.Pending, opts taskclass.Options)
 	}
 
 	res := Result{Placements: y.placed}
+	y.backfill.release()
 	for _, i := range waiting { // 3. explain why the others wait
 		w, found := y.gangWaiting[i]
 		if !found {
@@ -103,6 +104,7 @@ func Schedule(f *fleet.Fleet, pending []cluster.Pending, opts taskclass.Options)
 			w = y.explain(y.Classes.At[i], y.Classes.Task(i).Task)
 			y.promises.charge(own, 1)
 		}
+		y.backfill.note(&w, i)
 		res.Waiting = append(res.Waiting, w)
 	}
 	for _, p := range held {

@@ -55,7 +55,7 @@ func phrase(r cluster.Refusal) string {
 		}
 		return r.Detail + " not met"
 	case cluster.ReasonSecret, cluster.ReasonNeeds, cluster.ReasonParallelism, cluster.ReasonQuota,
-		cluster.ReasonConcurrency:
+		cluster.ReasonConcurrency, cluster.ReasonBackfill:
 		return r.Detail
 	case cluster.ReasonPool:
 		if r.Detail == "" {

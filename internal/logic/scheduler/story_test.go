@@ -28,11 +28,14 @@ import (
 //	gone NAME                    a node is removed
 //	quota key=value…             the quota of cluster c is set; keys: cpu memory tasks jobs gpu
 //	held UUID TASK NODE key=…    an attempt is reserved; keys: definition cpu memory disk ports
+//	                             limit started
 //	release UUID                 an attempt is released
+//	clock DURATION               sets the time, from the start of the story; it starts at 0s
 //	tasks OWNER key=value…       tasks of cluster c start to wait; OWNER is SERVICE, or JOB/STEP; keys: count
 //	                             first generation definition restarted attempt priority cpu memory disk ports
 //	                             strategy apart where avoid failed only daemon since image images gpu gang all labels
 //	                             pool tolerates wants evenly distinct near must-near away must-away concurrency
+//	                             queue limit
 //	withdraw OWNER               its tasks no longer wait
 //	schedule                     decides; answers with the plan
 //	apply                        reserves the placements of the last schedule; other tasks still wait
@@ -112,7 +115,10 @@ type story struct {
 	fleet   *scheduler.Fleet
 	pending []cluster.Pending
 	last    scheduler.Result
+	clock   time.Duration
 }
+
+func (s *story) options() scheduler.Options { return scheduler.Options{Now: epoch().Add(s.clock)} }
 
 func (s *story) run(command string, args []string) (answer string, err error) {
 	if len(args) == 0 && command != "schedule" && command != "apply" {
@@ -125,6 +131,9 @@ func (s *story) run(command string, args []string) (answer string, err error) {
 		return "", err
 	case "quota":
 		return "", s.setQuota(args)
+	case "clock":
+		s.clock, err = time.ParseDuration(args[0])
+		return "", err
 	case "gone":
 		s.fleet.RemoveNode(args[0])
 	case "held":
@@ -138,7 +147,7 @@ func (s *story) run(command string, args []string) (answer string, err error) {
 	case "withdraw":
 		s.pending = slices.DeleteFunc(s.pending, func(p cluster.Pending) bool { return p.Owner.Name == args[0] })
 	case "schedule":
-		s.last = scheduler.Schedule(s.fleet, s.pending, scheduler.Options{})
+		s.last = scheduler.Schedule(s.fleet, s.pending, s.options())
 		return formatPlan(s.last), nil
 	case "apply":
 		s.pending = apply(s.fleet, s.pending, s.last)
@@ -190,7 +199,7 @@ func (s *story) explain(id cluster.TaskID) (string, error) {
 		return "", errors.New("no such task waits")
 	}
 	var b strings.Builder
-	for _, v := range scheduler.Explain(s.fleet, s.pending[i], scheduler.Options{}) {
+	for _, v := range scheduler.Explain(s.fleet, s.pending[i], s.options()) {
 		says := "fits"
 		if v.Refusal != nil {
 			says = scheduler.Sentence([]cluster.RefusalCount{{Refusal: *v.Refusal}})
@@ -213,8 +222,17 @@ func (s *story) hold(args []string) error {
 		return errors.New("want UUID TASK NODE")
 	}
 	r := scheduler.Reservation{UUID: args[0], Task: cluster.TaskID("c." + args[1]), Node: args[2]}
+	parts, _ := r.Task.Parts()
+	r.Batch = parts.Step != ""
 	for key, value := range pairs(args[3:]) {
 		switch key {
+		case "limit":
+			r.Limit, _ = time.ParseDuration(value)
+			continue
+		case "started":
+			started, _ := time.ParseDuration(value)
+			r.Started = epoch().Add(started)
+			continue
 		case "ports":
 			r.Ports = numbers(value)
 			continue
@@ -424,6 +442,11 @@ func readPending(p *cluster.Pending, key, value string) (err error) {
 	case "concurrency": // GROUP:LIMIT
 		group, limit, _ := strings.Cut(value, ":")
 		p.Concurrency = &cluster.Concurrency{Group: group, Limit: numbers(limit)[0]}
+	case "queue":
+		p.Queue = cluster.QueuePolicy(value)
+	case "limit":
+		limit, failed := time.ParseDuration(value)
+		p.TimeLimit, err = cluster.Duration(limit), failed
 	case "all":
 		p.Count = numbers(value)[0]
 	case "images":

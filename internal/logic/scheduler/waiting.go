@@ -15,11 +15,24 @@ import (
 func (y *placer) explain(c *taskclass.Class, task cluster.TaskID) cluster.Waiting {
 	if c.Refusals == nil {
 		y.Preparer.Prepare(c)
-		c.Refusals = inquiry{y.Cycle, c}.refusals()
+		if first := y.backfill.behind[c]; first != "" && !y.backfill.promised[c] {
+			c.Refusals = []cluster.RefusalCount{behind(first)}
+			c.Sentence = Sentence(c.Refusals)
+			return cluster.Waiting{Task: task, Refusals: c.Refusals, Sentence: c.Sentence}
+		}
+		c.Refusals = append(inquiry{y.Cycle, c}.refusals(), y.backfill.refusals(c)...)
 		slices.SortFunc(c.Refusals, byNodeCount)
 		c.Sentence = Sentence(c.Refusals)
 	}
 	return cluster.Waiting{Task: task, Refusals: c.Refusals, Sentence: c.Sentence}
+}
+
+// behind is the refusal of tasks in a queue without backfilling, behind the first task that waits.
+func behind(first cluster.TaskID) cluster.RefusalCount {
+	return cluster.RefusalCount{Refusal: cluster.Refusal{
+		Code: cluster.ReasonBackfill, Detail: "behind " + string(first) + " in the queue of its pool, which is " +
+			string(cluster.QueueFIFO),
+	}}
 }
 
 // refusals counts the refusals of all nodes. Node classes whose nodes all refuse for one reason are counted together.
@@ -56,7 +69,9 @@ func (x inquiry) refusals() (counts []cluster.RefusalCount) {
 			continue
 		}
 		x.Nodes.Fleet.Catalog.Trees[fleet.ByFill][i].Page.Visit(func(slot int32) {
-			counts = tally(counts, x.Eval.Refusal(c, slot), 1)
+			if r := x.Eval.Refusal(c, slot); r.Code != "" { // it has room, which is kept for another task
+				counts = tally(counts, r, 1)
+			}
 		})
 	}
 	return short.appendTo(counts)

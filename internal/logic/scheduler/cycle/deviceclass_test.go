@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -221,7 +222,7 @@ func TestManyNodesOfADeviceClass(t *testing.T) {
 				pending = append(pending, p)
 			}
 		}
-		order, _ := Order(pending)
+		order, _ := Order(pending, time.Time{})
 		y := New(w.fleet, pending, taskclass.Options{Search: taskclass.SearchByTrees})
 		y.Start(order)
 		for i, at := range order {

@@ -3,14 +3,33 @@ package cycle
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// Order returns the indices of the pending tasks in the order of placement: higher priorities first, then those that
-// wait longest (Pending.Since), then by task id. The members of a gang follow its first one. Tasks that may not be
-// placed at all are held: those of priority 0, and those with a hold.
-func Order(pending []cluster.Pending) (order, held []int32) {
+// AgeStep is the time after which a waiting task of a job rises in the queue like a task whose priority is higher by 1.
+// So a task waits for later ones of a higher priority for a bounded time: from the default priority to the highest in
+// about three and a half days. Preemption counts the priority of the job alone.
+const AgeStep = 10 * time.Minute
+
+// Rank returns the priority by which a pending task is ordered: that of its owner and, for a job, what the task gained
+// by waiting. It is at most cluster.MaxPriority.
+func Rank(p *cluster.Pending, now time.Time) int {
+	if p.Owner.Kind != cluster.KindJob || p.Since.IsZero() || now.Before(p.Since) {
+		return p.Priority
+	}
+	return max(p.Priority, min(p.Priority+int(now.Sub(p.Since)/AgeStep), cluster.MaxPriority))
+}
+
+// Order returns the indices of the pending tasks in the order of placement: higher ranks first, then those that wait
+// longest (Pending.Since), then by task id. The members of a gang follow its first one. Tasks that may not be placed at
+// all are held: those of priority 0, and those with a hold. With the zero time no task has waited.
+func Order(pending []cluster.Pending, now time.Time) (order, held []int32) {
+	ranks := make([]int, len(pending))
+	for i := range pending {
+		ranks[i] = Rank(&pending[i], now)
+	}
 	order = make([]int32, 0, len(pending))
 	for i := range pending {
 		if pending[i].Priority > 0 && pending[i].Hold == (cluster.Hold{}) {
@@ -21,8 +40,8 @@ func Order(pending []cluster.Pending) (order, held []int32) {
 	}
 	urgency := func(i, j int32) int {
 		a, b := &pending[i], &pending[j]
-		if a.Priority != b.Priority {
-			return cmp.Compare(b.Priority, a.Priority)
+		if ranks[i] != ranks[j] {
+			return cmp.Compare(ranks[j], ranks[i])
 		}
 		if c := a.Since.Compare(b.Since); c != 0 {
 			return c

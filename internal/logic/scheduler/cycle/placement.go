@@ -1,6 +1,8 @@
 package cycle
 
 import (
+	"time"
+
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/scheduler/fleet"
 )
@@ -22,7 +24,7 @@ func (pl *Placement) Reservation(p *cluster.Pending, uuid string) fleet.Reservat
 	r := fleet.Reservation{
 		UUID: uuid, Task: pl.Task, Definition: p.Definition, Node: pl.Node, Demand: p.Demand,
 		Labels: p.Labels, Priority: p.Priority, Devices: pl.Devices, Away: fleet.AwayOf(&p.Placement),
-		Requests: p.Devices,
+		Requests: p.Devices, Batch: p.Owner.Kind == cluster.KindJob, Limit: time.Duration(p.TimeLimit),
 	}
 	if p.Concurrency != nil {
 		r.Group = p.Concurrency.Group

@@ -23,6 +23,9 @@ func (u Uses) of(id string) cluster.DeviceUse {
 	return cluster.DeviceUse{ID: id}
 }
 
+// FreeShare returns the share of a device that is not used.
+func (u Uses) FreeShare(id string) int { return cluster.WholeDevice - u.of(id).Share }
+
 // Add returns the uses with one more, or with a sign of -1 with one less.
 func (u Uses) Add(more cluster.DeviceUse, sign int) Uses {
 	i, found := u.Find(more.ID)

@@ -54,6 +54,7 @@ type Fleet struct {
 	valueModel    *devices.ValueModel // nil if devices have no value
 	// Limits counts what the reservations hold of the limits of their clusters.
 	Limits admission.Ledger
+	runs   map[string]Run // by UUID
 }
 
 // slot is one node of a fleet. It exists while the node is set or something is reserved on it.
@@ -77,6 +78,7 @@ func New() *Fleet {
 		RelationIndex: newRelationIndex(),
 		Images:        nodesByName{},
 		Volumes:       newVolumeIndex(),
+		runs:          map[string]Run{},
 	}
 	f.Names.Of = f.Name
 	f.Catalog.editWith(&f.Names)
@@ -139,6 +141,7 @@ func (f *Fleet) Clone() *Fleet {
 		Volumes:       f.Volumes.clone(),
 		valueModel:    f.valueModel,
 		Limits:        f.Limits.Clone(),
+		runs:          maps.Clone(f.runs),
 	}
 	c.Names = f.Names.Clone(c.Name)
 	c.Catalog.editWith(&c.Names)

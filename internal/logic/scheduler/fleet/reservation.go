@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"strings"
+	"time"
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/admission"
@@ -31,6 +32,11 @@ type Reservation struct {
 	Group    string
 	// Away are the relations of its placement that are Required and Away: they exclude other tasks.
 	Away []cluster.Relation
+	// Batch says that the attempt runs to an end: it is of a job. Started is when it started, zero if it has not, and
+	// Limit is how long it may run from then on, 0 for no limit.
+	Batch   bool
+	Started time.Time
+	Limit   time.Duration
 }
 
 // Holding returns what the attempt holds of the limits of its cluster.

@@ -110,7 +110,7 @@ type served struct {
 
 // newPreempt starts a cycle in which the leaving attempts are gone.
 func newPreempt(in Input, opts taskclass.Options) *preempt {
-	order, _ := cycle.Order(in.Waiting)
+	order, _ := cycle.Order(in.Waiting, opts.Now)
 	y := cycle.New(in.Fleet, in.Waiting, opts)
 	p := &preempt{
 		Cycle: y, in: in, minPriorityGap: max(in.Least, 1), steps: maxSteps,

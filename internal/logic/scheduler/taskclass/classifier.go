@@ -104,7 +104,7 @@ func (k *Classifier) newClass(p *cluster.Pending) *Class {
 func alike(a, b *cluster.Pending) bool {
 	return a.Demand == b.Demand &&
 		a.NeedsImage == b.NeedsImage && a.Plain == b.Plain && a.Network == b.Network &&
-		a.Owner.Kind == b.Owner.Kind &&
+		a.Owner.Kind == b.Owner.Kind && a.Queue == b.Queue &&
 		a.Placement.Strategy == b.Placement.Strategy &&
 		a.Placement.AntiAffinity == b.Placement.AntiAffinity &&
 		a.Daemon == b.Daemon && a.OnlyNode == b.OnlyNode && a.TimeLimit == b.TimeLimit &&

@@ -1,0 +1,529 @@
+package scheduler
+
+import (
+	"cmp"
+	"container/heap"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/scheduler/cycle"
+	"github.com/berthd/berth/internal/logic/scheduler/taskclass"
+)
+
+// Limits of a cycle: of the waiting tasks and gangs with a promise, each of which keeps room on other nodes, and of the
+// classes of tasks for which a promise is sought.
+const (
+	maxPromises = 8
+	maxTrials   = 16
+)
+
+// backfill keeps promises to waiting tasks of jobs. A job's task that finds no room gets a promise: the node and the
+// time at which enough running tasks of jobs will have ended, by their time limits. Tasks of jobs behind it fill the
+// free room there only if they end before, or leave the task its room. This is EASY backfilling (Lifka, "The ANL/IBM SP
+// scheduling system", 1995), node by node. Services are not in the queue. A service that is as urgent
+// as the task takes the room if there is no other.
+//
+// A promise follows from the fleet and the queue alone, so a new leader gives the same. It does not become later unless
+// a node leaves, a service takes room, or a more urgent task arrives. Tasks without a time limit have an unknown end. A
+// promise that rests on them has no time, and the fewest of them are waited for; what else has no limit stays away from
+// that node, so the node empties.
+type backfill struct {
+	*cycle.Cycle
+	now  time.Time
+	runs []run // of the fleet; nil until first used
+	kept map[int32]*keptRoom
+	// order lists the slots of kept in the order of their promises.
+	order []int32
+	// tried holds the classes for which a promise was sought, promised those that have one. denied holds those that
+	// found no room, with the state at that time.
+	tried    map[*taskclass.Class]bool
+	promised map[*taskclass.Class]bool
+	// blocked holds, by pool, the waiting task of a queue without backfilling behind which no task starts.
+	blocked map[string]cluster.TaskID
+	// behind holds the blockers of classes whose tasks were not tried.
+	behind   map[*taskclass.Class]cluster.TaskID
+	denied   map[*taskclass.Class]int
+	promises map[int32]*cluster.Promise // by position in the order
+}
+
+// run is a run of a job's attempt that will free its room.
+type run struct {
+	slot int32
+	// at is the time until the latest end. For an unknown end it is unknown plus the number of runs of unknown end on
+	// the node that precede it.
+	at     time.Duration
+	task   cluster.TaskID
+	uuid   string
+	placed int // its index in placer.placed; -1 for a reservation
+}
+
+// unknown is the smallest run.at of a run whose end is unknown.
+const unknown time.Duration = math.MaxInt64 / 2
+
+// room is room on one node.
+type room struct {
+	demand cluster.Demand
+	ports  []int
+	uses   []cluster.DeviceUse
+}
+
+// keptRoom is the room of a promise on one node. The room is charged to the node.
+type keptRoom struct {
+	room
+	class *taskclass.Class // of the task with the promise
+	task  cluster.TaskID
+	until time.Duration  // as run.at
+	spare cluster.Demand // what the task leaves free from then on
+	open  bool           // the room is not charged, as a task takes some of it
+}
+
+func newBackfill(y *cycle.Cycle, now time.Time) backfill {
+	return backfill{Cycle: y, now: now}
+}
+
+// isQueued reports whether tasks of the class wait in a queue that gives promises.
+func (b *backfill) isQueued(c *taskclass.Class) bool {
+	return c.Task.Owner.Kind == cluster.KindJob && c.Task.Queue != "" && c.Task.Queue != cluster.QueueGreedy
+}
+
+// blocker returns the waiting task behind which tasks of the class may not start, or "".
+func (b *backfill) blocker(c *taskclass.Class) cluster.TaskID {
+	if c.Task.Owner.Kind != cluster.KindJob || c.Task.Queue != cluster.QueueFIFO {
+		return ""
+	}
+	return b.blocked[c.Task.Placement.Pool]
+}
+
+// isBlocked reports whether tasks of the class may not be tried now, and notes the task behind which they are.
+func (b *backfill) isBlocked(c *taskclass.Class) bool {
+	first := b.blocker(c)
+	if first == "" {
+		return false
+	}
+	if b.behind == nil {
+		b.behind = map[*taskclass.Class]cluster.TaskID{}
+	}
+	b.behind[c] = first
+	return true
+}
+
+// roomFor returns a node on which the task fits if it takes kept room, or -1. A task of a job may do so if it ends
+// before the room is needed.
+func (b *backfill) roomFor(c *taskclass.Class) int32 {
+	if len(b.kept) == 0 {
+		return -1
+	}
+	state := len(b.Nodes.Touched) + b.Nodes.UndoCount
+	if was, found := b.denied[c]; found && was == state {
+		return -1
+	}
+	for _, slot := range b.order {
+		k := b.kept[slot]
+		if !b.mayTake(c, k) {
+			continue
+		}
+		b.Preparer.Prepare(c)
+		b.charge(slot, &k.room, -1)
+		fits := b.Eval.IsFeasible(c, slot)
+		b.charge(slot, &k.room, 1)
+		if fits {
+			return slot
+		}
+	}
+	if b.denied == nil {
+		b.denied = map[*taskclass.Class]int{}
+	}
+	b.denied[c] = state
+	return -1
+}
+
+// mayTake reports whether tasks of the class may take room that is kept for another task. A service may if it is as
+// urgent as the task.
+func (b *backfill) mayTake(c *taskclass.Class, k *keptRoom) bool {
+	if c.Task.Owner.Kind != cluster.KindJob {
+		return c.Task.Priority >= k.class.Task.Priority
+	}
+	return k.until < unknown && c.Task.TimeLimit > 0 && time.Duration(c.Task.TimeLimit) <= k.until
+}
+
+// open releases the kept room of a node for a placement there. The caller calls notePlacement next.
+func (b *backfill) open(slot int32) {
+	b.charge(slot, &b.kept[slot].room, -1)
+	b.kept[slot].open = true
+}
+
+// notePlacement adjusts what is kept on a node on which a task of the class was placed.
+func (b *backfill) notePlacement(c *taskclass.Class, slot int32) {
+	k := b.kept[slot]
+	if k == nil {
+		return
+	}
+	if c.Task.Owner.Kind != cluster.KindJob || !b.mayTake(c, k) {
+		k.spare = k.spare.Sub(c.Demand) // it stays beyond the promised time
+	}
+	if !k.open {
+		b.charge(slot, &k.room, -1)
+	}
+	k.open = false
+	b.fill(slot, k)
+}
+
+// fill charges the room that has to be kept on a node now. It keeps no port and device that is taken.
+func (b *backfill) fill(slot int32, k *keptRoom) {
+	k.demand = excess(b.Nodes.Load(slot).Free(), k.spare)
+	used := b.Nodes.PortsOf(slot)
+	k.ports = slices.DeleteFunc(slices.Clone(k.ports), func(port int) bool { return used != nil && used.Has(port) })
+	var uses []cluster.DeviceUse
+	for _, use := range k.uses {
+		if use.Share = min(use.Share, b.Nodes.DevicesOf(slot).FreeShare(use.ID)); use.Share > 0 {
+			uses = append(uses, use)
+		}
+	}
+	k.uses = uses
+	b.charge(slot, &k.room, 1)
+	b.Nodes.Touch(b.Nodes.OwnLoad(slot), slot)
+}
+
+// charge charges room to a node with 1, and releases it with -1. If the change stays, the caller touches the node.
+func (b *backfill) charge(slot int32, r *room, sign int) {
+	l := b.Nodes.OwnLoad(slot)
+	if sign > 0 {
+		l.Used = l.Used.Add(r.demand)
+	} else {
+		l.Used = l.Used.Sub(r.demand)
+	}
+	for _, port := range r.ports {
+		if sign > 0 {
+			b.Nodes.OwnPorts(slot).Add(port)
+		} else {
+			b.Nodes.OwnPorts(slot).Remove(port)
+		}
+	}
+	if len(r.uses) > 0 {
+		b.Nodes.UseDevices(slot, r.uses, sign)
+	}
+}
+
+// state returns a copy of what is kept, for restore.
+func (b *backfill) state() []keptRoom {
+	state := make([]keptRoom, len(b.order))
+	for i, slot := range b.order {
+		state[i] = *b.kept[slot]
+	}
+	return state
+}
+
+// restore restores what was kept, after placements were given back.
+func (b *backfill) restore(state []keptRoom) {
+	for i, slot := range b.order {
+		k := b.kept[slot]
+		b.charge(slot, &k.room, -1)
+		*k = state[i]
+		b.charge(slot, &k.room, 1)
+		b.Nodes.Touch(b.Nodes.OwnLoad(slot), slot)
+	}
+}
+
+// excess returns what is free now beyond the amounts that are spare later.
+func excess(free, spare cluster.Demand) cluster.Demand {
+	return cluster.Demand{
+		CPU:    max(min(free.CPU, free.CPU-spare.CPU), 0),
+		Memory: max(min(free.Memory, free.Memory-spare.Memory), 0),
+		Disk:   max(min(free.Disk, free.Disk-spare.Disk), 0),
+	}
+}
+
+// release frees the kept room. The promises stay known.
+func (b *backfill) release() {
+	for _, slot := range b.order {
+		b.charge(slot, &b.kept[slot].room, -1)
+		b.Nodes.Touch(b.Nodes.OwnLoad(slot), slot)
+		b.Nodes.UndoCount++
+	}
+}
+
+// forget frees the kept room, and forgets the promises.
+func (b *backfill) forget() {
+	b.release()
+	b.kept, b.order, b.promised, b.denied, b.promises = nil, nil, nil, nil, nil
+	b.tried, b.blocked, b.behind = nil, nil, nil
+}
+
+// promise gives a promise to waiting tasks of a job that only lack room: to one task, or to size members of a gang.
+func (b *backfill) promise(members []int32, size int, placed []cycle.Placement, at []cycle.PlacedTask) {
+	c := b.Classes.At[members[0]]
+	if !b.isQueued(c) || b.tried[c] || len(b.promised) >= maxPromises || len(b.tried) >= maxTrials ||
+		b.blocker(c) != "" || c.Task.Promised != "" {
+		return
+	}
+	for _, m := range members[:size] {
+		if !b.Limits.Admits(b.Classes.Task(m)) {
+			return
+		}
+	}
+	if b.tried == nil {
+		b.tried = map[*taskclass.Class]bool{}
+	}
+	b.tried[c] = true
+	t := trial{backfill: b, members: members[:size], placed: placed, placedAt: at}
+	t.run(c)
+	last := t.last
+	t.undo()
+	if len(t.places) < size {
+		return
+	}
+	if b.kept == nil {
+		b.kept, b.promises = map[int32]*keptRoom{}, map[int32]*cluster.Promise{}
+		b.promised = map[*taskclass.Class]bool{}
+	}
+	b.promised[c] = true
+	if c.Task.Queue == cluster.QueueFIFO {
+		if b.blocked == nil {
+			b.blocked = map[string]cluster.TaskID{}
+		}
+		b.blocked[c.Task.Placement.Pool] = b.Classes.Task(members[0]).Task
+	}
+	p := &cluster.Promise{Node: b.Nodes.Fleet.Name(last.slot), After: last.task}
+	if last.at < unknown {
+		p.At = b.now.Add(last.at).UTC()
+	}
+	for _, m := range members {
+		b.promises[m] = p
+	}
+	for i := range t.places {
+		b.keep(&t.places[i], last.at, members[0])
+	}
+}
+
+// keep keeps the room of a promise on a node.
+func (b *backfill) keep(p *place, until time.Duration, first int32) {
+	k := b.kept[p.slot]
+	if k != nil { // for another member of the gang
+		b.charge(p.slot, &k.room, -1)
+	} else {
+		k = &keptRoom{class: b.Classes.At[first], task: b.Classes.Task(first).Task, until: until}
+		b.kept[p.slot] = k
+		b.order = append(b.order, p.slot)
+	}
+	k.spare = p.spare
+	k.ports, k.uses = append(k.ports, p.ports...), append(k.uses, p.placement.Devices...)
+	b.fill(p.slot, k)
+}
+
+// refusals returns why nodes with free room refuse the class: the room is kept for other tasks. Call it after release.
+func (b *backfill) refusals(c *taskclass.Class) (counts []cluster.RefusalCount) {
+	for _, slot := range b.order {
+		k := b.kept[slot]
+		if k.class == c || b.mayTake(c, k) || !b.Eval.IsFeasible(c, slot) {
+			continue
+		}
+		detail := "room is kept for " + string(k.task)
+		if k.until < unknown {
+			detail += " from " + b.now.Add(k.until).UTC().Format(time.RFC3339)
+		}
+		counts = tally(counts, cluster.Refusal{Code: cluster.ReasonBackfill, Detail: detail}, 1)
+	}
+	return counts
+}
+
+// note adds its promise to the reasons of the waiting task at a position.
+func (b *backfill) note(w *cluster.Waiting, position int32) {
+	if p := b.promises[position]; p != nil {
+		w.Promise, w.Sentence = p, w.Sentence+"; "+promiseText(p)
+	}
+}
+
+// trial finds the time of a promise: it ends runs in their order until the members fit. It changes the overlay and
+// undoes that.
+type trial struct {
+	*backfill
+	members  []int32
+	placed   []cycle.Placement
+	placedAt []cycle.PlacedTask
+
+	ends   runHeap
+	ended  []run
+	places []place
+	last   run // the run whose end makes the room
+}
+
+// place is the place of a member in a trial.
+type place struct {
+	slot      int32
+	position  int32
+	placement cycle.Placement
+	spare     cluster.Demand // at the end of the trial
+	ports     []int
+}
+
+// run fills places, with fewer than the members if they never fit.
+func (t *trial) run(c *taskclass.Class) {
+	for _, m := range t.members {
+		t.Preparer.Prepare(t.Classes.At[m])
+	}
+	if len(t.members) > 1 { // those that fit now
+		for len(t.places) < len(t.members) {
+			m := t.members[len(t.places)]
+			slot := t.Search.Best(t.Classes.At[m])
+			if slot < 0 || t.kept[slot] != nil {
+				break
+			}
+			t.take(m, slot)
+		}
+	}
+	t.collect(c)
+	heap.Init(&t.ends)
+	for len(t.places) < len(t.members) && t.ends.Len() > 0 {
+		t.last = heap.Pop(&t.ends).(run)
+		t.end(&t.last, -1)
+		t.ended = append(t.ended, t.last)
+		for len(t.places) < len(t.members) {
+			m := t.members[len(t.places)]
+			if !t.Eval.IsFeasible(t.Classes.At[m], t.last.slot) {
+				break
+			}
+			t.take(m, t.last.slot)
+		}
+	}
+	for i := range t.places {
+		t.places[i].spare = t.Nodes.Load(t.places[i].slot).Free()
+	}
+}
+
+// take places a member.
+func (t *trial) take(m, slot int32) {
+	c := t.Classes.At[m]
+	p := place{slot: slot, position: m, placement: t.Place(c, slot, int(t.Classes.Order[m]))}
+	p.ports = slices.Clone(c.Ports.Fixed)
+	t.places = append(t.places, p)
+}
+
+// undo restores the overlay.
+func (t *trial) undo() {
+	for i := range slices.Backward(t.places) {
+		p := &t.places[i]
+		t.GiveBack(&p.placement, cycle.PlacedTask{Position: p.position, Slot: p.slot})
+	}
+	for i := range slices.Backward(t.ended) {
+		t.end(&t.ended[i], 1)
+	}
+	for i := range t.places {
+		t.Nodes.Touch(t.Nodes.OwnLoad(t.places[i].slot), t.places[i].slot)
+	}
+}
+
+// collect finds the runs on nodes that can run the class.
+func (t *trial) collect(c *taskclass.Class) {
+	t.findRuns()
+	t.ends.names = t.Nodes.Fleet.Names.Order
+	may := func(slot int32) bool {
+		l := t.Nodes.Load(slot)
+		return l.Class >= 0 && c.Filter.IsFeasible[l.Class] && t.kept[slot] == nil && fits(c.Demand, l.Capacity)
+	}
+	for _, r := range t.runs {
+		if may(r.slot) {
+			t.ends.runs = append(t.ends.runs, r)
+		}
+	}
+	for i, at := range t.placedAt {
+		p := t.Classes.Task(at.Position)
+		if p.Owner.Kind != cluster.KindJob || !may(at.Slot) {
+			continue
+		}
+		r := run{slot: at.Slot, at: unknown, task: p.Task, placed: i}
+		if p.TimeLimit > 0 {
+			r.at = time.Duration(p.TimeLimit)
+		}
+		t.ends.runs = append(t.ends.runs, r)
+	}
+	number(t.ends.runs)
+}
+
+// fits reports whether a capacity covers a demand.
+func fits(d, capacity cluster.Demand) bool {
+	return d.CPU <= capacity.CPU && d.Memory <= capacity.Memory && d.Disk <= capacity.Disk
+}
+
+// findRuns finds the runs of the fleet.
+func (b *backfill) findRuns() {
+	if b.runs != nil {
+		return
+	}
+	b.runs = []run{}
+	for uuid, r := range b.Nodes.Fleet.Runs {
+		at := unknown
+		if left, ok := r.LongestLeft(b.now); ok {
+			at = left
+		}
+		b.runs = append(b.runs, run{slot: r.Slot, at: at, task: r.Task, uuid: uuid, placed: -1})
+	}
+}
+
+// number numbers the runs of unknown end on each node.
+func number(runs []run) {
+	var open []*run
+	for i := range runs {
+		if runs[i].at == unknown {
+			open = append(open, &runs[i])
+		}
+	}
+	slices.SortFunc(open, func(a, b *run) int {
+		return cmp.Or(cmp.Compare(a.slot, b.slot), cmp.Compare(a.task, b.task), strings.Compare(a.uuid, b.uuid))
+	})
+	for i := 1; i < len(open); i++ {
+		if open[i].slot == open[i-1].slot {
+			open[i].at = open[i-1].at + 1
+		}
+	}
+}
+
+// end frees the room of a run with -1, and takes it again with 1.
+func (t *trial) end(r *run, sign int) {
+	var held room
+	if r.placed < 0 {
+		reservation, _ := t.Nodes.Fleet.Reserved(r.uuid)
+		held = room{reservation.Demand, reservation.Ports, reservation.Devices}
+	} else {
+		position := t.placedAt[r.placed].Position
+		held = room{demand: t.Classes.At[position].Demand, uses: t.placed[r.placed].Devices}
+		for _, port := range t.placed[r.placed].Ports { // order-free: a set
+			held.ports = append(held.ports, port)
+		}
+	}
+	t.charge(r.slot, &held, sign)
+}
+
+// runHeap orders runs by the time of their end, then by the names of node and task.
+type runHeap struct {
+	runs  []run
+	names []uint64 // by slot: the order of the node's name
+}
+
+func (h *runHeap) Len() int { return len(h.runs) }
+func (h *runHeap) Less(i, j int) bool {
+	a, b := &h.runs[i], &h.runs[j]
+	if a.at != b.at {
+		return a.at < b.at
+	}
+	return cmp.Or(cmp.Compare(h.names[a.slot], h.names[b.slot]), cmp.Compare(a.task, b.task),
+		strings.Compare(a.uuid, b.uuid)) < 0
+}
+func (h *runHeap) Swap(i, j int) { h.runs[i], h.runs[j] = h.runs[j], h.runs[i] }
+func (h *runHeap) Push(x any)    { h.runs = append(h.runs, x.(run)) }
+func (h *runHeap) Pop() any {
+	last := h.runs[len(h.runs)-1]
+	h.runs = h.runs[:len(h.runs)-1]
+	return last
+}
+
+// promiseText says when a waiting task starts.
+func promiseText(p *cluster.Promise) string {
+	if p.At.IsZero() {
+		return fmt.Sprintf("starts on %s once %s has ended, which has no time limit", p.Node, p.After)
+	}
+	return fmt.Sprintf("starts on %s by %s, once %s has ended", p.Node, p.At.Format(time.RFC3339), p.After)
+}

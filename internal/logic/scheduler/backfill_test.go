@@ -1,0 +1,177 @@
+package scheduler_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/scheduler"
+)
+
+// batch is a fleet that runs tasks of jobs in virtual time, a minute a step.
+type batch struct {
+	fleet   *scheduler.Fleet
+	now     time.Time
+	waiting []cluster.Pending
+	ends    map[cluster.TaskID]time.Time // of running tasks
+	length  map[cluster.TaskID]time.Duration
+	last    scheduler.Result
+	arrived int
+}
+
+func newBatch(nodes ...int) *batch {
+	b := &batch{
+		fleet: scheduler.NewFleet(), now: epoch(), ends: map[cluster.TaskID]time.Time{},
+		length: map[cluster.TaskID]time.Duration{},
+	}
+	for i, cpus := range nodes {
+		b.fleet.SetNode(scheduler.Node{
+			Name: fmt.Sprint("n", i), State: cluster.NodeReady, Arch: "amd64", OS: "linux",
+			Executors: []string{"process"}, Capacity: cluster.Demand{CPU: cluster.MilliCPU(1000 * cpus)},
+		})
+	}
+	return b
+}
+
+// submit adds a task that runs so long, with a limit (0 for none), and returns its id.
+func (b *batch) submit(policy cluster.QueuePolicy, priority, cpus int, runs, limit time.Duration) cluster.TaskID {
+	b.arrived++
+	p := cluster.Pending{
+		Owner:   cluster.OwnerRef{Kind: cluster.KindJob, Cluster: "c", Name: fmt.Sprint("j", b.arrived)},
+		Attempt: 1, Count: 1, Priority: priority, Since: b.now, TimeLimit: cluster.Duration(limit), Queue: policy,
+		Demand: cluster.Demand{CPU: cluster.MilliCPU(1000 * cpus)},
+	}
+	p.Task = cluster.JobTask("c", p.Owner.Name, 1, "s", 0)
+	b.length[p.Task] = runs
+	b.waiting = append(b.waiting, p)
+	return p.Task
+}
+
+// step ends the tasks that are due, and schedules.
+func (b *batch) step() {
+	for task, at := range b.ends {
+		if !b.now.Before(at) {
+			b.fleet.Release(string(task))
+			delete(b.ends, task)
+		}
+	}
+	b.last = scheduler.Schedule(b.fleet, b.waiting, scheduler.Options{Now: b.now})
+	for i := range b.last.Placements {
+		pl := &b.last.Placements[i]
+		r := pl.Reservation(&b.waiting[pl.Pending], string(pl.Task))
+		r.Started = b.now
+		b.fleet.Reserve(r)
+		b.ends[pl.Task] = b.now.Add(b.length[pl.Task])
+	}
+	b.waiting = slices.DeleteFunc(b.waiting, func(p cluster.Pending) bool {
+		_, runs := b.ends[p.Task]
+		return runs
+	})
+}
+
+// first returns the first waiting task in the queue and its promise.
+func (b *batch) first() (cluster.TaskID, *cluster.Promise) {
+	if len(b.last.Waiting) == 0 {
+		return "", nil
+	}
+	return b.last.Waiting[0].Task, b.last.Waiting[0].Promise
+}
+
+// TestPromisesAreKept draws queues of one priority whose tasks end by their limits: the first task of the queue has a
+// promise, which never becomes later and is kept.
+func TestPromisesAreKept(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		nodes := rapid.SliceOfN(rapid.IntRange(2, 8), 1, 4).Draw(t, "nodes")
+		largest := slices.Max(nodes)
+		b := newBatch(nodes...)
+		var task cluster.TaskID
+		var promised time.Time
+		for range rapid.IntRange(10, 120).Draw(t, "minutes") {
+			for range rapid.IntRange(0, 3).Draw(t, "arrivals") {
+				limit := time.Duration(rapid.IntRange(1, 30).Draw(t, "limit")) * time.Minute
+				runs := limit - time.Duration(rapid.IntRange(0, int(limit/time.Minute)-1).Draw(t, "early"))*time.Minute
+				b.submit(cluster.QueueEASY, cluster.DefaultPriority,
+					rapid.IntRange(1, largest).Draw(t, "cpus"), runs, limit)
+			}
+			b.step()
+			first, promise := b.first()
+			if first != "" && promise == nil {
+				t.Fatalf("%s: the first task %s has no promise: %q", b.now, first, b.last.Waiting[0].Sentence)
+			}
+			_, started := b.ends[task]
+			switch {
+			case first == "":
+			case task == first && promise.At.After(promised):
+				t.Fatalf("%s: the promise to %s became later: %s after %s", b.now, task, promise.At, promised)
+			case promise.At.Before(b.now):
+				t.Fatalf("%s: %s should have started at %s", b.now, first, promise.At)
+			}
+			if started && b.now.After(promised) {
+				t.Fatalf("%s: %s started after its promise of %s", b.now, task, promised)
+			}
+			task = first
+			if promise != nil {
+				promised = promise.At
+			}
+			b.now = b.now.Add(time.Minute)
+		}
+	})
+}
+
+// TestNodesEmpty shows that a task starts though nothing has a limit: the node with the fewest tasks is not filled
+// again. With the policy greedy it would wait for ever.
+func TestNodesEmpty(t *testing.T) {
+	for policy, starts := range map[cluster.QueuePolicy]bool{
+		cluster.QueueEASY: true, cluster.QueueFIFO: true, cluster.QueueGreedy: false,
+	} {
+		b := newBatch(4, 4, 4)
+		var large cluster.TaskID
+		for minute := range 300 {
+			if minute == 10 {
+				large = b.submit(policy, cluster.DefaultPriority, 4, time.Hour, 0)
+			}
+			for i := range 2 { // more than there is room for
+				b.submit(policy, cluster.DefaultPriority, 1, time.Duration(7+i*6+minute%5)*time.Minute, 0)
+			}
+			b.step()
+			if _, runs := b.ends[large]; runs {
+				break
+			}
+			b.now = b.now.Add(time.Minute)
+		}
+		if _, runs := b.ends[large]; runs != starts {
+			t.Errorf("%s: the task of four CPUs runs: %v at %s", policy, runs, b.now.Sub(epoch()))
+		}
+	}
+}
+
+// TestNothingStarves shows that a task of the lowest priority starts though more urgent ones arrive without end: its
+// rank in the queue reaches theirs after (900 − 1) · AgeStep, and then it waits for the tasks that run.
+func TestNothingStarves(t *testing.T) {
+	const urgent, lowest = 900, 1
+	rising := (urgent - lowest) * 10 * time.Minute
+	const longest = 30 * time.Minute
+	b := newBatch(4, 2)
+	task := b.submit(cluster.QueueEASY, lowest, 4, longest, longest)
+	for {
+		if _, runs := b.ends[task]; runs {
+			break
+		}
+		if waited := b.now.Sub(epoch()); waited > rising+2*longest {
+			t.Fatalf("still waits after %s", waited)
+		}
+		for len(b.waiting) < 6 {
+			limit := longest - time.Duration(b.arrived%7)*time.Minute
+			b.submit(cluster.QueueEASY, urgent, 1+b.arrived%2, limit, limit)
+		}
+		b.step()
+		b.now = b.now.Add(time.Minute)
+	}
+	if waited := b.now.Sub(epoch()); waited < rising-time.Hour {
+		t.Errorf("started after %s, before its rank reached that of the urgent tasks after %s", waited, rising)
+	}
+}
