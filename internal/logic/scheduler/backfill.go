@@ -1,12 +1,8 @@
 package scheduler
 
 import (
-	"cmp"
-	"container/heap"
 	"fmt"
-	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
@@ -34,7 +30,7 @@ const (
 type backfill struct {
 	*cycle.Cycle
 	now  time.Time
-	runs []run // of the fleet; nil until first used
+	runs runOrder
 	kept map[int32]*keptRoom
 	// order lists the slots of kept in the order of their promises.
 	order []int32
@@ -49,20 +45,6 @@ type backfill struct {
 	denied   map[*taskclass.Class]int
 	promises map[int32]*cluster.Promise // by position in the order
 }
-
-// run is a run of a job's attempt that will free its room.
-type run struct {
-	slot int32
-	// at is the time until the latest end. For an unknown end it is unknown plus the number of runs of unknown end on
-	// the node that precede it.
-	at     time.Duration
-	task   cluster.TaskID
-	uuid   string
-	placed int // its index in placer.placed; -1 for a reservation
-}
-
-// unknown is the smallest run.at of a run whose end is unknown.
-const unknown time.Duration = math.MaxInt64 / 2
 
 // room is room on one node.
 type room struct {
@@ -269,6 +251,7 @@ func (b *backfill) promise(members []int32, size int, placed []cycle.Placement, 
 		b.tried = map[*taskclass.Class]bool{}
 	}
 	b.tried[c] = true
+	b.runs.update(b, placed, at)
 	t := trial{backfill: b, members: members[:size], placed: placed, placedAt: at}
 	t.run(c)
 	last := t.last
@@ -287,7 +270,7 @@ func (b *backfill) promise(members []int32, size int, placed []cycle.Placement, 
 		}
 		b.blocked[c.Task.Placement.Pool] = b.Classes.Task(members[0]).Task
 	}
-	p := &cluster.Promise{Node: b.Nodes.Fleet.Name(last.slot), After: last.task}
+	p := &cluster.Promise{Node: b.Nodes.Fleet.Name(last.slot), After: b.runs.task(&last)}
 	if last.at < unknown {
 		p.At = b.now.Add(last.at).UTC()
 	}
@@ -335,189 +318,6 @@ func (b *backfill) note(w *cluster.Waiting, position int32) {
 	if p := b.promises[position]; p != nil {
 		w.Promise, w.Sentence = p, w.Sentence+"; "+promiseText(p)
 	}
-}
-
-// trial finds the time of a promise: it ends runs in their order until the members fit. It changes the overlay and
-// undoes that.
-type trial struct {
-	*backfill
-	members  []int32
-	placed   []cycle.Placement
-	placedAt []cycle.PlacedTask
-
-	ends   runHeap
-	ended  []run
-	places []place
-	last   run // the run whose end makes the room
-}
-
-// place is the place of a member in a trial.
-type place struct {
-	slot      int32
-	position  int32
-	placement cycle.Placement
-	spare     cluster.Demand // at the end of the trial
-	ports     []int
-}
-
-// run fills places, with fewer than the members if they never fit.
-func (t *trial) run(c *taskclass.Class) {
-	for _, m := range t.members {
-		t.Preparer.Prepare(t.Classes.At[m])
-	}
-	if len(t.members) > 1 { // those that fit now
-		for len(t.places) < len(t.members) {
-			m := t.members[len(t.places)]
-			slot := t.Search.Best(t.Classes.At[m])
-			if slot < 0 || t.kept[slot] != nil {
-				break
-			}
-			t.take(m, slot)
-		}
-	}
-	t.collect(c)
-	heap.Init(&t.ends)
-	for len(t.places) < len(t.members) && t.ends.Len() > 0 {
-		t.last = heap.Pop(&t.ends).(run)
-		t.end(&t.last, -1)
-		t.ended = append(t.ended, t.last)
-		for len(t.places) < len(t.members) {
-			m := t.members[len(t.places)]
-			if !t.Eval.IsFeasible(t.Classes.At[m], t.last.slot) {
-				break
-			}
-			t.take(m, t.last.slot)
-		}
-	}
-	for i := range t.places {
-		t.places[i].spare = t.Nodes.Load(t.places[i].slot).Free()
-	}
-}
-
-// take places a member.
-func (t *trial) take(m, slot int32) {
-	c := t.Classes.At[m]
-	p := place{slot: slot, position: m, placement: t.Place(c, slot, int(t.Classes.Order[m]))}
-	p.ports = slices.Clone(c.Ports.Fixed)
-	t.places = append(t.places, p)
-}
-
-// undo restores the overlay.
-func (t *trial) undo() {
-	for i := range slices.Backward(t.places) {
-		p := &t.places[i]
-		t.GiveBack(&p.placement, cycle.PlacedTask{Position: p.position, Slot: p.slot})
-	}
-	for i := range slices.Backward(t.ended) {
-		t.end(&t.ended[i], 1)
-	}
-	for i := range t.places {
-		t.Nodes.Touch(t.Nodes.OwnLoad(t.places[i].slot), t.places[i].slot)
-	}
-}
-
-// collect finds the runs on nodes that can run the class.
-func (t *trial) collect(c *taskclass.Class) {
-	t.findRuns()
-	t.ends.names = t.Nodes.Fleet.Names.Order
-	may := func(slot int32) bool {
-		l := t.Nodes.Load(slot)
-		return l.Class >= 0 && c.Filter.IsFeasible[l.Class] && t.kept[slot] == nil && fits(c.Demand, l.Capacity)
-	}
-	for _, r := range t.runs {
-		if may(r.slot) {
-			t.ends.runs = append(t.ends.runs, r)
-		}
-	}
-	for i, at := range t.placedAt {
-		p := t.Classes.Task(at.Position)
-		if p.Owner.Kind != cluster.KindJob || !may(at.Slot) {
-			continue
-		}
-		r := run{slot: at.Slot, at: unknown, task: p.Task, placed: i}
-		if p.TimeLimit > 0 {
-			r.at = time.Duration(p.TimeLimit)
-		}
-		t.ends.runs = append(t.ends.runs, r)
-	}
-	number(t.ends.runs)
-}
-
-// fits reports whether a capacity covers a demand.
-func fits(d, capacity cluster.Demand) bool {
-	return d.CPU <= capacity.CPU && d.Memory <= capacity.Memory && d.Disk <= capacity.Disk
-}
-
-// findRuns finds the runs of the fleet.
-func (b *backfill) findRuns() {
-	if b.runs != nil {
-		return
-	}
-	b.runs = []run{}
-	for uuid, r := range b.Nodes.Fleet.Runs {
-		at := unknown
-		if left, ok := r.LongestLeft(b.now); ok {
-			at = left
-		}
-		b.runs = append(b.runs, run{slot: r.Slot, at: at, task: r.Task, uuid: uuid, placed: -1})
-	}
-}
-
-// number numbers the runs of unknown end on each node.
-func number(runs []run) {
-	var open []*run
-	for i := range runs {
-		if runs[i].at == unknown {
-			open = append(open, &runs[i])
-		}
-	}
-	slices.SortFunc(open, func(a, b *run) int {
-		return cmp.Or(cmp.Compare(a.slot, b.slot), cmp.Compare(a.task, b.task), strings.Compare(a.uuid, b.uuid))
-	})
-	for i := 1; i < len(open); i++ {
-		if open[i].slot == open[i-1].slot {
-			open[i].at = open[i-1].at + 1
-		}
-	}
-}
-
-// end frees the room of a run with -1, and takes it again with 1.
-func (t *trial) end(r *run, sign int) {
-	var held room
-	if r.placed < 0 {
-		reservation, _ := t.Nodes.Fleet.Reserved(r.uuid)
-		held = room{reservation.Demand, reservation.Ports, reservation.Devices}
-	} else {
-		position := t.placedAt[r.placed].Position
-		held = room{demand: t.Classes.At[position].Demand, uses: t.placed[r.placed].Devices}
-		for _, port := range t.placed[r.placed].Ports { // order-free: a set
-			held.ports = append(held.ports, port)
-		}
-	}
-	t.charge(r.slot, &held, sign)
-}
-
-// runHeap orders runs by the time of their end, then by the names of node and task.
-type runHeap struct {
-	runs  []run
-	names []uint64 // by slot: the order of the node's name
-}
-
-func (h *runHeap) Len() int { return len(h.runs) }
-func (h *runHeap) Less(i, j int) bool {
-	a, b := &h.runs[i], &h.runs[j]
-	if a.at != b.at {
-		return a.at < b.at
-	}
-	return cmp.Or(cmp.Compare(h.names[a.slot], h.names[b.slot]), cmp.Compare(a.task, b.task),
-		strings.Compare(a.uuid, b.uuid)) < 0
-}
-func (h *runHeap) Swap(i, j int) { h.runs[i], h.runs[j] = h.runs[j], h.runs[i] }
-func (h *runHeap) Push(x any)    { h.runs = append(h.runs, x.(run)) }
-func (h *runHeap) Pop() any {
-	last := h.runs[len(h.runs)-1]
-	h.runs = h.runs[:len(h.runs)-1]
-	return last
 }
 
 // promiseText says when a waiting task starts.

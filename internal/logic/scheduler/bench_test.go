@@ -452,3 +452,38 @@ func BenchmarkPreempt(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkPromises measures a cycle in which waiting tasks of jobs get promises: 5,000 full nodes with 100,000 running
+// tasks, with and without limits, and 64 waiting jobs with different requests.
+func BenchmarkPromises(b *testing.B) {
+	for _, c := range []struct {
+		name   string
+		policy cluster.QueuePolicy
+		limit  time.Duration
+	}{
+		{"greedy", cluster.QueueGreedy, time.Minute},
+		{"easy", cluster.QueueEASY, time.Minute},
+		{"easy without limits", cluster.QueueEASY, 0},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			nodes := make([]int, 5000)
+			for i := range nodes {
+				nodes[i] = 20
+			}
+			q := newBatch(nodes...)
+			for i := range 100_000 {
+				q.submit(c.policy, cluster.DefaultPriority, 1, time.Hour, time.Duration(1+i%600)*c.limit)
+			}
+			q.step()
+			for i := range 64 {
+				q.submit(c.policy, cluster.DefaultPriority, 2+i%10, time.Hour, time.Duration(1+i)*time.Minute)
+			}
+			if len(q.waiting) != 64 {
+				b.Fatalf("%d tasks wait, want 64", len(q.waiting))
+			}
+			for b.Loop() {
+				scheduler.Schedule(q.fleet, q.waiting, scheduler.Options{Now: q.now})
+			}
+		})
+	}
+}

@@ -54,7 +54,7 @@ type Fleet struct {
 	valueModel    *devices.ValueModel // nil if devices have no value
 	// Limits counts what the reservations hold of the limits of their clusters.
 	Limits admission.Ledger
-	runs   map[string]Run // by UUID
+	runs   runs
 }
 
 // slot is one node of a fleet. It exists while the node is set or something is reserved on it.
@@ -78,7 +78,7 @@ func New() *Fleet {
 		RelationIndex: newRelationIndex(),
 		Images:        nodesByName{},
 		Volumes:       newVolumeIndex(),
-		runs:          map[string]Run{},
+		runs:          newRuns(),
 	}
 	f.Names.Of = f.Name
 	f.Catalog.editWith(&f.Names)
@@ -141,7 +141,7 @@ func (f *Fleet) Clone() *Fleet {
 		Volumes:       f.Volumes.clone(),
 		valueModel:    f.valueModel,
 		Limits:        f.Limits.Clone(),
-		runs:          maps.Clone(f.runs),
+		runs:          f.runs.clone(),
 	}
 	c.Names = f.Names.Clone(c.Name)
 	c.Catalog.editWith(&c.Names)

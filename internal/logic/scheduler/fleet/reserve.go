@@ -32,7 +32,7 @@ func (f *Fleet) Reserve(r Reservation) {
 	holding := r.Holding()
 	f.Limits.Add(&holding, 1)
 	if r.Batch {
-		f.runs[r.UUID] = Run{Task: r.Task, Slot: i, Started: r.Started, Limit: r.Limit}
+		f.runs.add(&r, i)
 	}
 }
 
@@ -43,7 +43,7 @@ func (f *Fleet) Release(uuid string) {
 		return
 	}
 	delete(f.held, uuid)
-	delete(f.runs, uuid)
+	f.runs.remove(uuid)
 	i := f.byName[r.Node]
 	f.useDevices(i, r.Devices, -1)
 	f.charge(i, f.loads[i].Used.Sub(r.Demand), -1, len(r.Devices) > 0)

@@ -1,6 +1,8 @@
 package fleet
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
@@ -8,8 +10,11 @@ import (
 
 // Run is the run of a job's attempt, which frees its room by itself.
 type Run struct {
+	UUID    string
 	Task    cluster.TaskID
 	Slot    int32
+	Demand  cluster.Demand
+	IsPlain bool          // it holds no ports and no devices
 	Started time.Time     // zero if it has not started
 	Limit   time.Duration // 0 for no limit
 }
@@ -26,23 +31,49 @@ func (r *Run) LongestLeft(now time.Time) (left time.Duration, ok bool) {
 	return max(r.Limit-now.Sub(r.Started), 0), true
 }
 
+// runs is the runs on the nodes of a fleet, in no order.
+type runs struct {
+	list []Run
+	at   map[string]int32 // by UUID
+}
+
+func newRuns() runs { return runs{at: map[string]int32{}} }
+
+func (l *runs) clone() runs { return runs{slices.Clone(l.list), maps.Clone(l.at)} }
+
+// add adds the run of a reservation on a slot.
+func (l *runs) add(r *Reservation, slot int32) {
+	l.at[r.UUID] = int32(len(l.list))
+	l.list = append(l.list, Run{
+		UUID: r.UUID, Task: r.Task, Slot: slot, Demand: r.Demand, IsPlain: len(r.Ports)+len(r.Devices) == 0,
+		Started: r.Started, Limit: r.Limit,
+	})
+}
+
+// remove removes the run with a UUID, if there is one.
+func (l *runs) remove(uuid string) {
+	i, found := l.at[uuid]
+	if !found {
+		return
+	}
+	last := int32(len(l.list) - 1)
+	l.list[i] = l.list[last]
+	l.at[l.list[i].UUID] = i
+	delete(l.at, uuid)
+	l.list[last] = Run{}
+	l.list = l.list[:last]
+}
+
 // Begin notes when the attempt with a UUID started. An unknown UUID is no error.
 func (f *Fleet) Begin(uuid string, at time.Time) {
-	r, found := f.runs[uuid]
-	if !found || r.Started.Equal(at) {
+	i, found := f.runs.at[uuid]
+	if !found || f.runs.list[i].Started.Equal(at) {
 		return
 	}
 	held := f.held[uuid]
-	r.Started, held.Started = at, at
-	f.runs[uuid], f.held[uuid] = r, held
+	f.runs.list[i].Started, held.Started = at, at
+	f.held[uuid] = held
 }
 
-// Runs yields the runs of the attempts of jobs with their UUIDs, in no order. The caller must not change the fleet
-// meanwhile.
-func (f *Fleet) Runs(yield func(uuid string, r *Run) bool) {
-	for uuid, r := range f.runs { // order-free: the caller sorts
-		if !yield(uuid, &r) {
-			return
-		}
-	}
-}
+// Runs returns the runs of the attempts of jobs, in no order. The caller must not change them.
+func (f *Fleet) Runs() []Run { return f.runs.list }
