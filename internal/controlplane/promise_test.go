@@ -1,6 +1,7 @@
 package controlplane_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -13,10 +14,8 @@ import (
 // promiseOf returns the promise to a waiting task, by the server's last decision.
 func (w *world) promiseOf(task cluster.TaskID) *cluster.Promise {
 	for _, g := range w.server.plane.Reasons(0).Groups {
-		for _, t := range g.Tasks {
-			if t == task {
-				return g.Promise
-			}
+		if slices.Contains(g.Tasks, task) {
+			return g.Promise
 		}
 	}
 	return nil

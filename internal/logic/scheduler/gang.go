@@ -7,11 +7,14 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// runGang places the members of a gang: at least the gang's size of them, or none.
+// runGang places the members of a gang: at least the gang's size of them, or none. Once so many are placed in a cycle,
+// it places each of the others by itself.
 func (y *placer) runGang(members []int32) (waiting []int32) {
-	size := 0
+	size, gang := 0, y.Classes.Task(members[0]).Gang
 	for _, m := range members {
-		size = max(size, y.Classes.Task(m).GangSize)
+		if !y.gangPlaced[gang] {
+			size = max(size, y.Classes.Task(m).GangSize)
+		}
 		y.Preparer.Prepare(y.Classes.At[m])
 	}
 	if len(members) < size {
@@ -38,6 +41,10 @@ func (y *placer) runGang(members []int32) (waiting []int32) {
 	for _, m := range waiting {
 		delete(y.gangWaiting, m)
 	}
+	if y.gangPlaced == nil {
+		y.gangPlaced = map[string]bool{}
+	}
+	y.gangPlaced[gang] = true
 	return waiting
 }
 

@@ -51,7 +51,7 @@ func (w world) decide(pending []cluster.Pending) scheduler.Result {
 		return cmp.Or(cmp.Compare(b.Priority, a.Priority), a.Since.Compare(b.Since), cmp.Compare(a.Task, b.Task))
 	})
 	w.known = map[asked]spreadOf{}
-	m := model{world: w, pending: pending, waits: map[int]cluster.Waiting{}}
+	m := model{world: w, pending: pending, waits: map[int]cluster.Waiting{}, gangs: map[string]bool{}}
 	var turns, held []int
 	for _, i := range order {
 		if p := pending[i]; p.Priority == 0 {
@@ -108,6 +108,7 @@ type model struct {
 	pending []cluster.Pending
 	res     scheduler.Result
 	waits   map[int]cluster.Waiting
+	gangs   map[string]bool // those of which enough members are placed
 }
 
 // revives reports whether the placement of another task can make a node feasible for the task.
@@ -137,7 +138,7 @@ func (m *model) unit(tasks []int) (waiting []int) {
 	defer func() { m.keep(waiting) }()
 	size, held, placed := 0, len(m.held), len(m.res.Placements)
 	for _, i := range tasks {
-		if m.pending[i].Gang != "" {
+		if gang := m.pending[i].Gang; gang != "" && !m.gangs[gang] {
 			size = max(size, m.pending[i].GangSize)
 		}
 	}
@@ -154,6 +155,7 @@ func (m *model) unit(tasks []int) (waiting []int) {
 			for _, i := range waiting {
 				delete(m.waits, i)
 			}
+			m.gangs[m.pending[tasks[0]].Gang] = true
 			return waiting
 		}
 		others = m.explain(m.pending[waiting[0]]).Refusals

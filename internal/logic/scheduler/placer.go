@@ -16,6 +16,7 @@ type placer struct {
 	placed      []cycle.Placement
 	placedAt    []cycle.PlacedTask
 	gangWaiting map[int32]cluster.Waiting // by position in the order; only members of gangs
+	gangPlaced  map[string]bool           // gangs of which enough members are placed
 	limitReason limitReason               // the last one
 }
 

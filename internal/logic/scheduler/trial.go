@@ -226,7 +226,8 @@ func (o *runOrder) nth(n int) (r run, found bool) {
 			}
 			o.numberOpen()
 		}
-		o.sorted = append(o.sorted, heap.Pop(&o.rest).(run))
+		first, _ := heap.Pop(&o.rest).(run)
+		o.sorted = append(o.sorted, first)
 	}
 	return o.sorted[n], true
 }
@@ -298,7 +299,13 @@ func (h *runHeap) compare(a, b *run) int {
 func (h *runHeap) Len() int           { return len(h.runs) }
 func (h *runHeap) Less(i, j int) bool { return h.compare(&h.runs[i], &h.runs[j]) < 0 }
 func (h *runHeap) Swap(i, j int)      { h.runs[i], h.runs[j] = h.runs[j], h.runs[i] }
-func (h *runHeap) Push(x any)         { h.runs = append(h.runs, x.(run)) }
+
+func (h *runHeap) Push(x any) {
+	if r, ok := x.(run); ok {
+		h.runs = append(h.runs, r)
+	}
+}
+
 func (h *runHeap) Pop() any {
 	last := h.runs[len(h.runs)-1]
 	h.runs = h.runs[:len(h.runs)-1]
