@@ -87,6 +87,7 @@ func Find(in Input) Result {
 		fleet: in.Fleet, opts: in.Options, most: in.MaxSuggestions, own: ownerOf(in.Task.Task),
 		offers: offersOf(in.Fleet, &in.Task),
 	}
+	in.Task.Queue = "" // a promise changes no answer, and costs a look at all running tasks
 	if len(in.Gang) > 0 && in.Task.Gang != "" {
 		return s.gang(in.Gang)
 	}

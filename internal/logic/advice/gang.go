@@ -19,6 +19,7 @@ func (s *search) gang(members []cluster.Pending) Result {
 	members = slices.Clone(members)
 	held := false
 	for i := range members {
+		members[i].Queue = "" // as in Find
 		if members[i].Priority <= 0 {
 			held, members[i].Priority = true, 1
 		}
