@@ -47,7 +47,8 @@ type Replay struct {
 	Fill bool
 	// Strategy is the placement strategy of the tasks; empty for the domain's.
 	Strategy cluster.Strategy
-	// Queue is the policy of the queue; empty for the default.
+	// Queue is the policy of the queue; empty for the default, or with Fill for greedy: nothing ends, so a task that
+	// lacks room would keep it from all others.
 	Queue cluster.QueuePolicy
 	// Tasks limits the number of tasks, default DefaultTraceTasks. The first job beyond it, and all later ones, are
 	// left out. Time is the duration after which the replay ends, default DefaultTraceTime.
@@ -220,7 +221,11 @@ func (p *replayRun) prepare(ctx context.Context) error {
 	for i := 2; taken(p.in); i++ {
 		p.in = fmt.Sprintf("trace%d", i)
 	}
-	own := cluster.Cluster{Name: p.in, Queue: &cluster.QueueSettings{Policy: p.Queue}}
+	policy := p.Queue
+	if policy == "" && p.Fill {
+		policy = cluster.QueueGreedy
+	}
+	own := cluster.Cluster{Name: p.in, Queue: &cluster.QueueSettings{Policy: policy}}
 	if p.world.config.Domain != cluster.DefaultDomain {
 		own.Domain = p.world.config.Domain
 	}

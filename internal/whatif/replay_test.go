@@ -45,14 +45,15 @@ func replay(t *testing.T, w *whatif.World, r whatif.Replay, changes ...api.Simul
 
 func seconds(n int) cluster.Duration { return cluster.Duration(time.Duration(n) * time.Second) }
 
-// TestReplayTimes replays four jobs on ten CPUs. The first job uses six of them for 100 s. The second job needs all
-// ten. It waits for the third job, which arrived later and fits beside the first. It also waits for the fourth job,
-// which begins when the third has ended.
+// TestReplayTimes replays jobs without limits on ten CPUs, by the policy greedy. The first job uses six of them for 100
+// s. The second job needs all ten. It waits for the third job, which arrived later and fits beside the first. It also
+// waits for the fourth job, which begins when the third has ended.
 func TestReplayTimes(t *testing.T) {
 	w := domain(t, api.SimulateChange{AddNodes: &api.SimulateNodes{Name: "n", Count: 10, CPU: "1", Memory: "4GiB"}})
 	var progress []whatif.Progress
 	got := replay(t, w, whatif.Replay{
 		Name: "story", Trace: batch("1000 100 6", "1001 10 10", "1002 90 4", "1002 40 4", "1003 5 10"),
+		Queue:    cluster.QueueGreedy,
 		Progress: func(p whatif.Progress) { progress = append(progress, p) },
 	})
 	want := &whatif.Replayed{
@@ -102,7 +103,9 @@ func TestReplayTimes(t *testing.T) {
 func TestReplayBesideServices(t *testing.T) {
 	taken := "kind: Cluster\nname: trace\n"
 	w := domain(t, nodes(1), run(t, web), run(t, taken))
-	got := replay(t, w, whatif.Replay{Name: "x", Trace: batch("0 0 1", "60 0 3", "120 50 1")},
+	got := replay(t, w, whatif.Replay{
+		Name: "x", Trace: batch("0 0 1", "60 0 3", "120 50 1"), Queue: cluster.QueueGreedy,
+	},
 		api.SimulateChange{AddNodes: &api.SimulateNodes{Name: "m", CPU: "3", Memory: "8GiB"}})
 	r := got.Replayed
 	if r.Jobs != 3 || r.Begun != 2 || r.Ended != 1 || r.Running != 1 || r.Waiting != 1 || r.Waits.Longest != 0 {

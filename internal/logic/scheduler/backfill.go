@@ -3,6 +3,7 @@ package scheduler
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
@@ -10,11 +11,11 @@ import (
 	"github.com/berthd/berth/internal/logic/scheduler/taskclass"
 )
 
-// Limits of a cycle: of the waiting tasks and gangs with a promise, each of which keeps room on other nodes, and of the
-// classes of tasks for which a promise is sought.
+// Limits of a cycle, for each line: of the waiting tasks and gangs with a promise, each of which keeps room on other
+// nodes, and of the classes of tasks for which a promise is sought. Classes that fit on no node do not count.
 const (
-	maxPromises = 8
-	maxTrials   = 16
+	maxPromises = 1
+	maxTrials   = 4
 )
 
 // backfill keeps promises to waiting tasks of jobs. A job's task that finds no room gets a promise: the node and the
@@ -31,13 +32,17 @@ type backfill struct {
 	*cycle.Cycle
 	now  time.Time
 	runs runOrder
-	kept map[int32]*keptRoom
+	// emptied is what will be free on each node once the runs have ended, by slot; most is the most of each resource.
+	emptied []cluster.Demand
+	most    cluster.Demand
+	kept    map[int32]*keptRoom
 	// order lists the slots of kept in the order of their promises.
 	order []int32
 	// tried holds the classes for which a promise was sought, promised those that have one. denied holds those that
 	// found no room, with the state at that time.
 	tried    map[*taskclass.Class]bool
 	promised map[*taskclass.Class]bool
+	counts   map[string]promiseCounts // by line
 	// blocked holds, by pool, the waiting task of a queue without backfilling behind which no task starts.
 	blocked map[string]cluster.TaskID
 	// behind holds the blockers of classes whose tasks were not tried.
@@ -45,6 +50,9 @@ type backfill struct {
 	denied   map[*taskclass.Class]int
 	promises map[int32]*cluster.Promise // by position in the order
 }
+
+// promiseCounts counts the promises in a line, and the classes for which one was sought.
+type promiseCounts struct{ promises, trials int }
 
 // room is room on one node.
 type room struct {
@@ -232,25 +240,30 @@ func (b *backfill) release() {
 func (b *backfill) forget() {
 	b.release()
 	b.kept, b.order, b.promised, b.denied, b.promises = nil, nil, nil, nil, nil
-	b.tried, b.blocked, b.behind = nil, nil, nil
+	b.tried, b.blocked, b.behind, b.counts = nil, nil, nil, nil
 }
 
 // promise gives a promise to waiting tasks of a job that only lack room: to one task, or to size members of a gang.
 func (b *backfill) promise(members []int32, size int, placed []cycle.Placement, at []cycle.PlacedTask) {
 	c := b.Classes.At[members[0]]
-	if !b.isQueued(c) || b.tried[c] || len(b.promised) >= maxPromises || len(b.tried) >= maxTrials ||
-		b.blocker(c) != "" || c.Task.Promised != "" {
+	if !b.isQueued(c) || b.tried[c] || b.blocker(c) != "" || c.Task.Promised != "" || !b.admits(members[:size]) {
 		return
 	}
-	for _, m := range members[:size] {
-		if !b.Limits.Admits(b.Classes.Task(m)) {
-			return
-		}
-	}
 	if b.tried == nil {
-		b.tried = map[*taskclass.Class]bool{}
+		b.tried, b.counts = map[*taskclass.Class]bool{}, map[string]promiseCounts{}
 	}
 	b.tried[c] = true
+	if !b.everFits(c) {
+		return
+	}
+	line := lineOf(c)
+	n := b.counts[line]
+	full := n.promises >= maxPromises && c.Task.Queue != cluster.QueueFIFO // whose first task blocks the others
+	if full || n.trials >= maxTrials {
+		return
+	}
+	n.trials++
+	b.counts[line] = n
 	b.runs.update(b, placed, at)
 	t := trial{backfill: b, members: members[:size], placed: placed, placedAt: at}
 	t.run(c)
@@ -264,6 +277,8 @@ func (b *backfill) promise(members []int32, size int, placed []cycle.Placement, 
 		b.promised = map[*taskclass.Class]bool{}
 	}
 	b.promised[c] = true
+	n.promises++
+	b.counts[line] = n
 	if c.Task.Queue == cluster.QueueFIFO {
 		if b.blocked == nil {
 			b.blocked = map[string]cluster.TaskID{}
@@ -280,6 +295,62 @@ func (b *backfill) promise(members []int32, size int, placed []cycle.Placement, 
 	for i := range t.places {
 		b.keep(&t.places[i], last.at, members[0])
 	}
+}
+
+// lineOf identifies the tasks that wait for the same kind of nodes: those of one pool that need the same constraints
+// and types of devices. A task that is behind in its line gets a promise once it is the first.
+func lineOf(c *taskclass.Class) string {
+	var b strings.Builder
+	b.WriteString(c.Task.Placement.Pool)
+	for i := range c.Task.Devices {
+		b.WriteString("/" + c.Task.Devices[i].Type)
+	}
+	for _, feasible := range c.Filter.IsFeasible {
+		if feasible {
+			b.WriteByte('1')
+		} else {
+			b.WriteByte('0')
+		}
+	}
+	return b.String()
+}
+
+// admits reports whether the limits of their cluster allow all members at the same time.
+func (b *backfill) admits(members []int32) bool {
+	for i, m := range members {
+		p := b.Classes.Task(m)
+		if !b.Limits.Admits(p) {
+			return false
+		}
+		if i < len(members)-1 {
+			b.Limits.Add(p, 1)
+			defer b.Limits.Add(p, -1)
+		}
+	}
+	return true
+}
+
+// everFits reports whether the class may fit on a node once all tasks of jobs have ended.
+func (b *backfill) everFits(c *taskclass.Class) bool {
+	if b.emptied == nil {
+		b.emptied = b.Nodes.Fleet.Emptied()
+		for _, d := range b.emptied {
+			b.most = cluster.Demand{
+				CPU: max(b.most.CPU, d.CPU), Memory: max(b.most.Memory, d.Memory), Disk: max(b.most.Disk, d.Disk),
+			}
+		}
+	}
+	b.Preparer.Prepare(c)
+	if len(c.Filter.Feasible) == 0 || !fits(c.Demand, b.most) {
+		return false
+	}
+	for slot, free := range b.emptied {
+		class := b.Nodes.Fleet.ClassOf(int32(slot))
+		if class >= 0 && c.Filter.IsFeasible[class] && fits(c.Demand, free) {
+			return true
+		}
+	}
+	return false
 }
 
 // keep keeps the room of a promise on a node.

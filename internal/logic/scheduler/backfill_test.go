@@ -175,3 +175,76 @@ func TestNothingStarves(t *testing.T) {
 		t.Errorf("started after %s, before its rank reached that of the urgent tasks after %s", waited, rising)
 	}
 }
+
+// TestGangsBeyondAQuota shows that a gang whose quota admits some of its members alone gets no promise, and keeps no
+// room.
+func TestGangsBeyondAQuota(t *testing.T) {
+	b := newBatch(4)
+	b.fleet.Limits.SetQuota("c", &cluster.Quota{Tasks: 1})
+	for i := range 2 {
+		b.submit(cluster.QueueEASY, cluster.DefaultPriority, 1, time.Hour, time.Hour)
+		p := &b.waiting[i]
+		p.Task, p.Gang, p.GangSize = cluster.JobTask("c", "gang", 1, "s", i), "g", 2
+	}
+	long := b.submit(cluster.QueueEASY, cluster.DefaultPriority, 4, 2*time.Hour, 0)
+	b.step()
+	if _, promise := b.first(); promise != nil {
+		t.Errorf("got a promise: %+v", promise)
+	}
+	if _, runs := b.ends[long]; !runs {
+		t.Error("room is kept for the gang")
+	}
+}
+
+// TestPromisesOfOtherTasks shows that a task gets its promise behind many tasks that fit on no node, and behind many
+// with promises in another pool.
+func TestPromisesOfOtherTasks(t *testing.T) {
+	for _, policy := range []cluster.QueuePolicy{cluster.QueueEASY, cluster.QueueFIFO} {
+		b := newBatch(4, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2)
+		for i := range 11 {
+			n, _, _ := b.fleet.Node(fmt.Sprint("n", i))
+			if n.Pool = "p"; i == 0 {
+				n.Pool = "o"
+			}
+			b.fleet.SetNode(n)
+			b.submit(policy, cluster.DefaultPriority, 2, time.Hour, time.Hour)
+			b.waiting[i].Placement.Pool = n.Pool
+		}
+		b.step()
+		for range 20 {
+			b.submit(policy, cluster.DefaultPriority+1, 5, time.Hour, time.Hour)
+			b.waiting[len(b.waiting)-1].Placement.Pool = "o"
+			b.submit(cluster.QueueEASY, cluster.DefaultPriority+1, 2, time.Hour, time.Hour)
+			b.waiting[len(b.waiting)-1].Placement.Pool = "p"
+		}
+		large := b.submit(policy, cluster.DefaultPriority, 4, time.Hour, time.Hour)
+		small := b.submit(policy, cluster.DefaultPriority, 2, 2*time.Hour, 2*time.Hour)
+		b.waiting[len(b.waiting)-2].Placement.Pool, b.waiting[len(b.waiting)-1].Placement.Pool = "o", "o"
+		b.step()
+		at := slices.IndexFunc(b.last.Waiting, func(w cluster.Waiting) bool { return w.Task == large })
+		if at < 0 || b.last.Waiting[at].Promise == nil {
+			t.Errorf("%s: the large task has no promise", policy)
+		}
+		if _, runs := b.ends[small]; runs {
+			t.Errorf("%s: a task that runs longer took the room", policy)
+		}
+	}
+}
+
+// TestRoomOfVictims shows that the room of tasks that ended for a service goes to the service, though a task of a lower
+// priority waits for so long that its rank is higher.
+func TestRoomOfVictims(t *testing.T) {
+	b := newBatch(4)
+	old := b.submit(cluster.QueueEASY, cluster.DefaultPriority, 4, time.Hour, time.Hour)
+	b.now = b.now.Add(500 * 10 * time.Minute)
+	web := cluster.Pending{
+		Task: cluster.ServiceTask("c", "web", 1, 0), Attempt: 1, Count: 1, Priority: 900, Since: b.now, Promised: "n0",
+		Owner:  cluster.OwnerRef{Kind: cluster.KindService, Cluster: "c", Name: "web"},
+		Demand: cluster.Demand{CPU: 4000},
+	}
+	b.waiting = append(b.waiting, web)
+	b.step()
+	if first, _ := b.first(); first != old {
+		t.Errorf("%q waits, want %s", first, old)
+	}
+}

@@ -76,10 +76,10 @@ func (t *trial) run(c *taskclass.Class) {
 	}
 }
 
-// mayRunOn reports whether the class could run on a node that is empty, on which no room is kept.
+// mayRunOn reports whether the class may fit on a node, on which no room is kept, once all tasks of jobs have ended.
 func (t *trial) mayRunOn(c *taskclass.Class, slot int32) bool {
 	l := t.Nodes.Load(slot)
-	return l.Class >= 0 && c.Filter.IsFeasible[l.Class] && t.kept[slot] == nil && fits(c.Demand, l.Capacity)
+	return l.Class >= 0 && c.Filter.IsFeasible[l.Class] && t.kept[slot] == nil && fits(c.Demand, t.emptied[slot])
 }
 
 // fits reports whether free amounts cover a demand. A resource that is not requested may be overcommitted.

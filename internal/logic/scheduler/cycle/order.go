@@ -25,11 +25,11 @@ func Rank(p *cluster.Pending, now time.Time) int {
 // Order returns the indices of the pending tasks in the order of placement: higher ranks first, then those that wait
 // longest (Pending.Since), then by task id. The members of a gang follow its first one. Tasks that may not be placed at
 // all are held: those of priority 0, and those with a hold. With the zero time no task has waited.
+//
+// A service comes before all jobs of a lower priority, however long these wait. So does a task for which others end
+// (Pending.Promised): else they would take the room, and the next tasks would have to end.
 func Order(pending []cluster.Pending, now time.Time) (order, held []int32) {
-	ranks := make([]int, len(pending))
-	for i := range pending {
-		ranks[i] = Rank(&pending[i], now)
-	}
+	ranks := ranksOf(pending, now)
 	order = make([]int32, 0, len(pending))
 	for i := range pending {
 		if pending[i].Priority > 0 && pending[i].Hold == (cluster.Hold{}) {
@@ -51,6 +51,33 @@ func Order(pending []cluster.Pending, now time.Time) (order, held []int32) {
 	slices.SortFunc(order, urgency)
 	slices.SortFunc(held, urgency)
 	return groupGangs(pending, order), held
+}
+
+// ranksOf returns numbers that order the pending tasks by rank, and above each task of a job the services of a higher
+// priority, as well as the tasks of a higher priority for which others end.
+func ranksOf(pending []cluster.Pending, now time.Time) []int {
+	const step = cluster.MaxPriority + 1 // leaves room for priorities between two ranks
+	ranks := make([]int, len(pending))
+	var highest [cluster.MaxPriority + 1]int // rank of jobs, by priority
+	for i := range pending {
+		p := &pending[i]
+		ranks[i] = Rank(p, now) * step
+		if p.Owner.Kind == cluster.KindJob {
+			at := min(max(p.Priority, 0), cluster.MaxPriority)
+			highest[at] = max(highest[at], ranks[i])
+		}
+	}
+	for i := 1; i < len(highest); i++ {
+		highest[i] = max(highest[i], highest[i-1])
+	}
+	for i := range pending {
+		p := &pending[i]
+		if (p.Promised != "" || p.Owner.Kind != cluster.KindJob) && p.Priority > 0 {
+			priority := min(p.Priority, cluster.MaxPriority)
+			ranks[i] = max(ranks[i], highest[priority-1]+priority)
+		}
+	}
+	return ranks
 }
 
 // groupGangs moves the members of each gang behind its first member: they are placed together or not at all.

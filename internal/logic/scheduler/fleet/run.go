@@ -77,3 +77,16 @@ func (f *Fleet) Begin(uuid string, at time.Time) {
 
 // Runs returns the runs of the attempts of jobs, in no order. The caller must not change them.
 func (f *Fleet) Runs() []Run { return f.runs.list }
+
+// Emptied returns what will be free on each node once all runs have ended, by slot.
+func (f *Fleet) Emptied() []cluster.Demand {
+	free := make([]cluster.Demand, len(f.loads))
+	for slot := range f.loads {
+		free[slot] = f.loads[slot].Free()
+	}
+	for i := range f.runs.list {
+		r := &f.runs.list[i]
+		free[r.Slot] = free[r.Slot].Add(r.Demand)
+	}
+	return free
+}
