@@ -24,7 +24,9 @@ type trial struct {
 
 	ended  []run
 	places []place
-	last   run // the run whose end makes the room
+	last   run     // the run whose end makes the room
+	next   int     // number of the run after it
+	moved  []int32 // nodes of members that were given back
 }
 
 // place is the place of a member in a trial.
@@ -51,8 +53,8 @@ func (t *trial) run(c *taskclass.Class) {
 			t.take(m, slot)
 		}
 	}
-	for i := 0; len(t.places) < len(t.members); i++ {
-		r, found := t.runs.nth(i)
+	for ; len(t.places) < len(t.members); t.next++ {
+		r, found := t.runs.nth(t.next)
 		if !found {
 			break
 		}
@@ -62,18 +64,73 @@ func (t *trial) run(c *taskclass.Class) {
 		t.last = r
 		t.end(&r, -1)
 		t.ended = append(t.ended, r)
-		for len(t.places) < len(t.members) {
-			m := t.members[len(t.places)]
-			of := t.Classes.At[m]
-			if !fits(of.Demand, t.Nodes.Load(r.slot).Free()) || !t.Eval.IsFeasible(of, r.slot) {
-				break
-			}
-			t.take(m, r.slot)
-		}
+		t.takeAll(r.slot)
+	}
+	if len(t.members) > 1 && len(t.places) == len(t.members) {
+		t.leaveFreeNodes(c)
 	}
 	for i := range t.places {
 		t.places[i].spare = t.Nodes.Load(t.places[i].slot).Free()
 	}
+}
+
+// takeAll places as many of the next members on a node as fit there, and returns whether any did.
+func (t *trial) takeAll(slot int32) (some bool) {
+	for len(t.places) < len(t.members) {
+		m := t.members[len(t.places)]
+		c := t.Classes.At[m]
+		if !fits(c.Demand, t.Nodes.Load(slot).Free()) || !t.Eval.IsFeasible(c, slot) {
+			break
+		}
+		t.take(m, slot)
+		some = true
+	}
+	return some
+}
+
+// leaveFreeNodes places the members of a gang again, on the nodes first whose room becomes free last. The nodes that
+// are free before are left to tasks that run for longer.
+func (t *trial) leaveFreeNodes(c *taskclass.Class) {
+	for ; ; t.next++ { // the runs that end at the same time
+		r, found := t.runs.nth(t.next)
+		if !found || r.at != t.last.at {
+			break
+		}
+		if t.mayRunOn(c, r.slot) {
+			t.end(&r, -1)
+			t.ended = append(t.ended, r)
+		}
+	}
+	before := t.places
+	t.giveBack()
+	taken := false
+	for i := range slices.Backward(t.ended) {
+		if t.takeAll(t.ended[i].slot) && !taken {
+			t.last, taken = t.ended[i], true
+		}
+	}
+	for _, p := range before {
+		if t.kept[p.slot] == nil {
+			t.takeAll(p.slot)
+		}
+	}
+	if len(t.places) == len(t.members) {
+		return
+	}
+	t.giveBack() // other members took the only nodes for some
+	for _, p := range before {
+		t.take(p.position, p.slot)
+	}
+}
+
+// giveBack takes all members from their places.
+func (t *trial) giveBack() {
+	for i := range slices.Backward(t.places) {
+		p := &t.places[i]
+		t.GiveBack(&p.placement, cycle.PlacedTask{Position: p.position, Slot: p.slot})
+		t.moved = append(t.moved, p.slot)
+	}
+	t.places = nil
 }
 
 // mayRunOn reports whether the class may fit on a node, on which no room is kept, once all tasks of jobs have ended.
@@ -98,15 +155,14 @@ func (t *trial) take(m, slot int32) {
 
 // undo restores the overlay.
 func (t *trial) undo() {
-	for i := range slices.Backward(t.places) {
-		p := &t.places[i]
-		t.GiveBack(&p.placement, cycle.PlacedTask{Position: p.position, Slot: p.slot})
-	}
+	places := t.places
+	t.giveBack()
+	t.places = places
 	for i := range slices.Backward(t.ended) {
 		t.end(&t.ended[i], 1)
 	}
-	for i := range t.places {
-		t.Nodes.Touch(t.Nodes.OwnLoad(t.places[i].slot), t.places[i].slot)
+	for _, slot := range t.moved {
+		t.Nodes.Touch(t.Nodes.OwnLoad(slot), slot)
 	}
 }
 
