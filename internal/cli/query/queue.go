@@ -24,8 +24,8 @@ func NewQueueCommand(sess *session.Session) *cobra.Command {
 		Long: "List the tasks that wait for placement, the first in line first, with the reason. Tasks of a service\n" +
 			"or step that are next to each other and wait for the same reason are one row. POSITION counts the\n" +
 			"tasks of all clusters. Held tasks, such as those of a step that needs another one, are not in line\n" +
-			"and come last. STARTS BY is the promise to a task that lacks room: when the tasks that hold it will\n" +
-			"have ended, by their time limits. It is unknown if one of them has no time limit.",
+			"and come last. STARTS BY is the promise to the first task that lacks room: when the tasks that hold\n" +
+			"it will have ended, by their time limits. It is unknown if one of them has no time limit.",
 		Args: session.Arguments(0, 0, ""),
 		RunE: q.run,
 	}

@@ -11,23 +11,22 @@ import (
 	"github.com/berthd/berth/internal/logic/scheduler/taskclass"
 )
 
-// Limits of a cycle, for each line: of the waiting tasks and gangs with a promise, each of which keeps room on other
-// nodes, and of the classes of tasks for which a promise is sought. Classes that fit on no node do not count.
-const (
-	maxPromises = 1
-	maxTrials   = 4
-)
+// maxTrials is the largest number of classes of a line for which a promise is sought in a cycle. Classes that fit on no
+// node do not count.
+const maxTrials = 4
 
 // backfill keeps promises to waiting tasks of jobs. A job's task that finds no room gets a promise: the node and the
 // time at which enough running tasks of jobs will have ended, by their time limits. Tasks of jobs behind it fill the
 // free room there only if they end before, or leave the task its room. This is EASY backfilling (Lifka, "The ANL/IBM SP
-// scheduling system", 1995), node by node. Services are not in the queue. A service that is as urgent
-// as the task takes the room if there is no other.
+// scheduling system", 1995), node by node. Services are not in the queue. A service that is as urgent as the task takes
+// the room if there is no other.
+//
+// Each line (see lineOf) has one promise, to its first waiting task or gang.
 //
 // A promise follows from the fleet and the queue alone, so a new leader gives the same. It does not become later unless
 // a node leaves, a service takes room, or a more urgent task arrives. Tasks without a time limit have an unknown end. A
-// promise that rests on them has no time, and the fewest of them are waited for; what else has no limit stays away from
-// that node, so the node empties.
+// promise that rests on them has no time, and is for the node on which the fewest of them must end. No other task
+// without a limit starts there, so the node empties.
 type backfill struct {
 	*cycle.Cycle
 	now  time.Time
@@ -42,7 +41,7 @@ type backfill struct {
 	// found no room, with the state at that time.
 	tried    map[*taskclass.Class]bool
 	promised map[*taskclass.Class]bool
-	counts   map[string]promiseCounts // by line
+	lines    map[string]line
 	// blocked holds, by pool, the waiting task of a queue without backfilling behind which no task starts.
 	blocked map[string]cluster.TaskID
 	// behind holds the blockers of classes whose tasks were not tried.
@@ -51,8 +50,11 @@ type backfill struct {
 	promises map[int32]*cluster.Promise // by position in the order
 }
 
-// promiseCounts counts the promises in a line, and the classes for which one was sought.
-type promiseCounts struct{ promises, trials int }
+// line is what is known of a line: whether a task of it has a promise, and for how many classes one was sought.
+type line struct {
+	promised bool
+	trials   int
+}
 
 // room is room on one node.
 type room struct {
@@ -240,7 +242,7 @@ func (b *backfill) release() {
 func (b *backfill) forget() {
 	b.release()
 	b.kept, b.order, b.promised, b.denied, b.promises = nil, nil, nil, nil, nil
-	b.tried, b.blocked, b.behind, b.counts = nil, nil, nil, nil
+	b.tried, b.blocked, b.behind, b.lines = nil, nil, nil, nil
 }
 
 // promise gives a promise to waiting tasks of a job that only lack room: to one task, or to size members of a gang.
@@ -250,20 +252,19 @@ func (b *backfill) promise(members []int32, size int, placed []cycle.Placement, 
 		return
 	}
 	if b.tried == nil {
-		b.tried, b.counts = map[*taskclass.Class]bool{}, map[string]promiseCounts{}
+		b.tried, b.lines = map[*taskclass.Class]bool{}, map[string]line{}
 	}
 	b.tried[c] = true
 	if !b.everFits(c) {
 		return
 	}
-	line := lineOf(c)
-	n := b.counts[line]
-	full := n.promises >= maxPromises && c.Task.Queue != cluster.QueueFIFO // whose first task blocks the others
-	if full || n.trials >= maxTrials {
+	name := lineOf(c)
+	l := b.lines[name]
+	if l.promised && c.Task.Queue != cluster.QueueFIFO || l.trials >= maxTrials { // a first task of fifo blocks others
 		return
 	}
-	n.trials++
-	b.counts[line] = n
+	l.trials++
+	b.lines[name] = l
 	b.runs.update(b, placed, at)
 	t := trial{backfill: b, members: members[:size], placed: placed, placedAt: at}
 	t.run(c)
@@ -277,8 +278,8 @@ func (b *backfill) promise(members []int32, size int, placed []cycle.Placement, 
 		b.promised = map[*taskclass.Class]bool{}
 	}
 	b.promised[c] = true
-	n.promises++
-	b.counts[line] = n
+	l.promised = true
+	b.lines[name] = l
 	if c.Task.Queue == cluster.QueueFIFO {
 		if b.blocked == nil {
 			b.blocked = map[string]cluster.TaskID{}
@@ -341,12 +342,12 @@ func (b *backfill) everFits(c *taskclass.Class) bool {
 		}
 	}
 	b.Preparer.Prepare(c)
-	if len(c.Filter.Feasible) == 0 || !fits(c.Demand, b.most) {
+	if len(c.Filter.Feasible) == 0 || !fits(c.Need, b.most) {
 		return false
 	}
 	for slot, free := range b.emptied {
 		class := b.Nodes.Fleet.ClassOf(int32(slot))
-		if class >= 0 && c.Filter.IsFeasible[class] && fits(c.Demand, free) {
+		if class >= 0 && c.Filter.IsFeasible[class] && fits(c.Need, free) {
 			return true
 		}
 	}

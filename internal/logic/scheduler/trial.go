@@ -79,7 +79,7 @@ func (t *trial) takeAll(slot int32) (some bool) {
 	for len(t.places) < len(t.members) {
 		m := t.members[len(t.places)]
 		c := t.Classes.At[m]
-		if !fits(c.Demand, t.Nodes.Load(slot).Free()) || !t.Eval.IsFeasible(c, slot) {
+		if !fits(c.Need, t.Nodes.Load(slot).Free()) || !t.Eval.IsFeasible(c, slot) {
 			break
 		}
 		t.take(m, slot)
@@ -136,13 +136,12 @@ func (t *trial) giveBack() {
 // mayRunOn reports whether the class may fit on a node, on which no room is kept, once all tasks of jobs have ended.
 func (t *trial) mayRunOn(c *taskclass.Class, slot int32) bool {
 	l := t.Nodes.Load(slot)
-	return l.Class >= 0 && c.Filter.IsFeasible[l.Class] && t.kept[slot] == nil && fits(c.Demand, t.emptied[slot])
+	return l.Class >= 0 && c.Filter.IsFeasible[l.Class] && t.kept[slot] == nil && fits(c.Need, t.emptied[slot])
 }
 
-// fits reports whether free amounts cover a demand. A resource that is not requested may be overcommitted.
-func fits(d, free cluster.Demand) bool {
-	return (d.CPU == 0 || d.CPU <= free.CPU) && (d.Memory == 0 || d.Memory <= free.Memory) &&
-		(d.Disk == 0 || d.Disk <= free.Disk)
+// fits reports whether free amounts cover what a task needs.
+func fits(need, free cluster.Demand) bool {
+	return need.CPU <= free.CPU && need.Memory <= free.Memory && need.Disk <= free.Disk
 }
 
 // take places a member.
