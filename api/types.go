@@ -175,6 +175,9 @@ type TaskView struct {
 	Generation uint64   `json:"generation"`
 	Step       string   `json:"step,omitempty"`
 	Index      int      `json:"index"`
+	// Further is the number of pending tasks with the next indices that the view stands for as well. A list shows many
+	// equal tasks so, all of which wait for the same reason.
+	Further int `json:"further,omitempty"`
 	// Parameters are the values that the step gives to the task, by name.
 	Parameters map[string]string `json:"parameters,omitempty"`
 	Definition Ref               `json:"definition"`

@@ -1,10 +1,15 @@
 package cluster
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Waiting is a task that could not be placed, with the reasons of all nodes.
 type Waiting struct {
 	Task TaskID `json:"task"`
+	// Further is the number of tasks with the next indices that wait for the same reasons, as in Pending.
+	Further int `json:"further,omitempty"`
 	// Refusals counts nodes by refusal, most nodes first.
 	Refusals []RefusalCount `json:"refusals"`
 	// Sentence says the same to a person: "3 nodes: memory short by 200 MiB; 1 node: port 8080 taken".
@@ -32,16 +37,32 @@ type RefusalCount struct {
 // WaitingGroup holds tasks that wait for the same reasons. A group without tasks means all tasks that no other group
 // names.
 type WaitingGroup struct {
-	Tasks    []TaskID       `json:"tasks"`
+	Tasks    []TaskRange    `json:"tasks"`
 	Refusals []RefusalCount `json:"refusals,omitempty"`
 	Sentence string         `json:"sentence"`
 	Promise  *Promise       `json:"promise,omitempty"`
+}
+
+// Count returns the number of the tasks that the group names.
+func (g *WaitingGroup) Count() (tasks int) {
+	for _, r := range g.Tasks {
+		tasks += r.Count()
+	}
+	return tasks
+}
+
+// Has reports whether the group names a task.
+func (g *WaitingGroup) Has(task TaskID) bool {
+	return slices.ContainsFunc(g.Tasks, func(r TaskRange) bool { return r.Has(task) })
 }
 
 // Pending is a task that should run and is not placed. The reconciler passes it to the scheduler.
 type Pending struct {
 	Task    TaskID
 	Attempt int // the number its next attempt will have
+	// Further is the number of tasks of its step with the next indices that wait as it does: their requests are equal,
+	// and none of them has had an attempt. So a step of a million tasks is one request.
+	Further int
 	Owner   OwnerRef
 	// OwnerRev is the revision of the owner's spec that wants the task (P3.3).
 	OwnerRev     uint64

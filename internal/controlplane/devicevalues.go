@@ -24,13 +24,11 @@ func (p *deviceValues) learnArrivals(before, now []cluster.Pending) {
 	if !slices.ContainsFunc(now, func(t cluster.Pending) bool { return len(t.Devices) > 0 }) {
 		return
 	}
-	known := make(map[cluster.TaskID]bool, len(before))
-	for i := range before {
-		known[before[i].Task] = true
-	}
+	known := cluster.IndexTasks(cluster.RangesOf(before))
 	for i := range now {
-		if t := &now[i]; !known[t.Task] {
-			p.mix.Learn(t.Demand, t.Devices, 1)
+		t := &now[i]
+		if arrived := t.Tasks() - known.Overlap(t.Range()); arrived > 0 {
+			p.mix.Learn(t.Demand, t.Devices, arrived)
 		}
 	}
 }

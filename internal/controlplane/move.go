@@ -10,30 +10,27 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// splitMoves takes the moves out of a result: the pending tasks from index from on. It returns the moves that have a
-// place. The others stay where they are, and their reasons come last among those of the waiting tasks.
-func (l *loop) splitMoves(r scheduler.Result, moves []*reconciler.Move,
-	from int,
-) (scheduler.Result, []*reconciler.Move) {
+// splitMoves takes the moves out of a result: their requests begin at index from. It returns the moves that have a
+// place, and why the others stay where they are.
+func (l *loop) splitMoves(r scheduler.Result, moves []*reconciler.Move, from int,
+) (out scheduler.Result, leaving []*reconciler.Move, stays []cluster.Waiting) {
 	stuck := map[string]string{}
 	l.nodes.SetStuck(stuck)
 	if len(moves) == 0 {
-		return r, nil
+		return r, nil, nil
 	}
 	byTask := make(map[cluster.TaskID]*reconciler.Move, len(moves))
 	for _, m := range moves {
 		byTask[m.Next.Task] = m
 	}
-	var out scheduler.Result
-	var leaving []*reconciler.Move
+	out.Pending = r.Pending
 	for _, p := range r.Placements {
-		if p.Pending >= from {
+		if from <= p.Pending && p.Pending < from+len(moves) {
 			leaving = append(leaving, moves[p.Pending-from])
 		} else {
 			out.Placements = append(out.Placements, p)
 		}
 	}
-	var stays []cluster.Waiting
 	count, first := map[string]int{}, map[string]string{}
 	for _, w := range r.Waiting {
 		m := byTask[w.Task]
@@ -57,8 +54,7 @@ func (l *loop) splitMoves(r scheduler.Result, moves []*reconciler.Move,
 		}
 		stuck[node] = fmt.Sprintf("%d of them %s no feasible node: %s", n, has, first[node])
 	}
-	out.Waiting = append(out.Waiting, stays...)
-	return out, leaving
+	return out, leaving, stays
 }
 
 // commitMoves writes what lets tasks with a place elsewhere leave their nodes. Moves of healthy tasks are limited by

@@ -40,8 +40,8 @@ func (w *world) waits(n int, owner, words string) bool {
 	found := 0
 	for _, g := range w.server.plane.Reasons(0).Groups {
 		for _, task := range g.Tasks {
-			if parts, _ := task.Parts(); parts.Owner == owner && strings.Contains(g.Sentence, words) {
-				found++
+			if parts, _ := task.First.Parts(); parts.Owner == owner && strings.Contains(g.Sentence, words) {
+				found += task.Count()
 			}
 		}
 	}

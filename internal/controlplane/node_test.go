@@ -258,7 +258,7 @@ func TestReasonsInGroups(t *testing.T) {
 		w.until(5*time.Second, "they wait", func(*store.Snapshot) bool {
 			r := w.server.plane.Reasons(0)
 			version = r.Version
-			return len(r.Groups) == 1 && len(r.Groups[0].Tasks) == 3 &&
+			return len(r.Groups) == 1 && r.Groups[0].Count() == 3 &&
 				r.Groups[0].Sentence == "1 node: CPU short by 60 CPUs"
 		})
 		if r := w.server.plane.Reasons(version); r.Version != version || r.Groups != nil {

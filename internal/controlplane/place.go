@@ -33,12 +33,16 @@ func (l *loop) place(ctx context.Context, snap *store.Snapshot) (placed int, err
 	}
 	began := l.config.Now()
 	pending, moves := l.waiting.all()
-	l.preemption.ApplyPromises(pending[:len(pending)-len(moves)])
+	pending = l.preemption.ApplyPromises(pending)
+	waiting := len(pending)
+	for _, m := range moves {
+		pending = append(pending, m.Next)
+	}
 	l.plane.valueModel.Store(l.waiting.arrivals.updateFleet(snap, l.view.Fleet))
 	result := scheduler.Schedule(l.view.Fleet, pending, l.config.Scheduler)
-	result, leaving := l.splitMoves(result, moves, len(pending)-len(moves))
-	l.preemption.Search(l.observed(snap), pending[:len(pending)-len(moves)], &result, l.config.Scheduler)
-	l.plane.reasons.Set(result.Waiting, l.preemption.ListVictims())
+	result, leaving, stays := l.splitMoves(result, moves, waiting)
+	l.preemption.Search(l.observed(snap), &result, l.config.Scheduler)
+	l.plane.reasons.Set(append(result.Waiting, stays...), l.preemption.ListVictims())
 	if err := l.commitMoves(ctx, snap, leaving); err != nil {
 		l.placing.again = true
 		return 0, err
@@ -46,12 +50,12 @@ func (l *loop) place(ctx context.Context, snap *store.Snapshot) (placed int, err
 	if len(result.Placements) == 0 {
 		return 0, nil
 	}
-	l.plane.traces.Record(l.view.Fleet, pending, result.Placements, l.config.Scheduler, l.config.Now())
+	l.plane.traces.Record(l.view.Fleet, result.Pending, result.Placements, l.config.Scheduler, l.config.Now())
 	if err := l.awaitInFlight(); err != nil { // one plan is in flight at a time
 		l.placing.again = true
 		return 0, err
 	}
-	l.commitInBackground(ctx, snap, pending, result.Placements, began)
+	l.commitInBackground(ctx, snap, result.Pending, result.Placements, began)
 	if l.placing.synchronous {
 		return len(result.Placements), l.awaitInFlight()
 	}

@@ -1,7 +1,6 @@
 package controlplane_test
 
 import (
-	"slices"
 	"testing"
 	"time"
 
@@ -14,7 +13,7 @@ import (
 // promiseOf returns the promise to a waiting task, by the server's last decision.
 func (w *world) promiseOf(task cluster.TaskID) *cluster.Promise {
 	for _, g := range w.server.plane.Reasons(0).Groups {
-		if slices.Contains(g.Tasks, task) {
+		if g.Has(task) {
 			return g.Promise
 		}
 	}

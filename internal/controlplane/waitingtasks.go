@@ -1,6 +1,7 @@
 package controlplane
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/berthd/berth/internal/cluster"
@@ -59,43 +60,35 @@ func (t *waitingTasks) takeChanged() bool {
 func (t *waitingTasks) count() int {
 	n := 0
 	for _, p := range t.pending { // order-free: a sum
-		n += len(p)
+		n += cluster.CountTasks(p)
 	}
 	return n
 }
 
-// all returns the pending tasks of all owners, followed by the tasks that should move, and the moves. They are sorted
-// by owner for the same result each time; package scheduler/cycle orders them for placement.
-func (t *waitingTasks) all() ([]cluster.Pending, []*reconciler.Move) {
-	owners := make([]cluster.OwnerRef, 0, len(t.pending))
-	for o := range t.pending { // order-free: sorted next
-		owners = append(owners, o)
+// all returns the requests of all owners, and the moves. They are sorted by owner for the same result each time;
+// package scheduler/cycle orders them for placement.
+func (t *waitingTasks) all() (pending []cluster.Pending, moves []*reconciler.Move) {
+	total := 0
+	for _, p := range t.pending { // order-free: a sum
+		total += len(p)
 	}
-	for o := range t.moves { // order-free: sorted next
-		if len(t.pending[o]) == 0 {
-			owners = append(owners, o)
+	pending = make([]cluster.Pending, 0, total) // they are large
+	for _, o := range sortedOwners(t.pending) {
+		pending = append(pending, t.pending[o]...)
+	}
+	for _, o := range sortedOwners(t.moves) {
+		for i := range t.moves[o] {
+			moves = append(moves, &t.moves[o][i])
 		}
 	}
-	slices.SortFunc(owners, func(a, b cluster.OwnerRef) int {
+	return pending, moves
+}
+
+func sortedOwners[T any](by map[cluster.OwnerRef]T) []cluster.OwnerRef {
+	return slices.SortedFunc(maps.Keys(by), func(a, b cluster.OwnerRef) int {
 		if a.Less(b) {
 			return -1
 		}
 		return 1
 	})
-	total := 0
-	for _, o := range owners {
-		total += len(t.pending[o]) + len(t.moves[o])
-	}
-	out := make([]cluster.Pending, 0, total) // they are large
-	var moves []*reconciler.Move
-	for _, o := range owners {
-		out = append(out, t.pending[o]...)
-		for i := range t.moves[o] {
-			moves = append(moves, &t.moves[o][i])
-		}
-	}
-	for _, m := range moves {
-		out = append(out, m.Next)
-	}
-	return out, moves
 }

@@ -147,6 +147,7 @@ func (d *Domain) Decide(o cluster.OwnerRef, tasks []reconciler.Task) reconciler.
 // or the cluster, and a missing secret for which the task waits. A task with an unreadable record is not pending
 // (P3.5).
 func (d *Domain) Complete(made *reconciler.Decision) {
+	made.Pending = cluster.Isolate(made.Pending, d.pinnedTasks(made.Pending))
 	made.Pending = slices.DeleteFunc(made.Pending, func(p cluster.Pending) bool { return IsPinned(d.Snapshot, p.Task) })
 	var of cluster.Ref // the definition whose secret is missing; it seldom changes from one task to the next
 	var missing cluster.Hold
@@ -165,6 +166,19 @@ func (d *Domain) Complete(made *reconciler.Decision) {
 		d.setPolicies(next)
 		next.Hold = d.Snapshot.MissingSecretHold(next)
 	}
+}
+
+// pinnedTasks returns those tasks of an owner's requests for several tasks that an unreadable record represents.
+func (d *Domain) pinnedTasks(pending []cluster.Pending) (pinned []cluster.TaskID) {
+	if !slices.ContainsFunc(pending, func(p cluster.Pending) bool { return p.Further > 0 }) {
+		return nil
+	}
+	for row := range d.Snapshot.Attempts(pending[0].Owner) {
+		if row.Unreadable {
+			pinned = append(pinned, row.Task)
+		}
+	}
+	return pinned
 }
 
 // NextAttempts returns, by task, what the next attempt of each task of an owner would request if it were placed now.

@@ -40,8 +40,8 @@ type reasons struct {
 type reasonsCopy struct {
 	startID string
 	report  cluster.WaitingReport
-	tasks   map[cluster.TaskID]int // index of the group
-	all     *cluster.WaitingGroup  // the reason of all tasks, unless nil
+	tasks   *cluster.TaskIndex    // the indices of the groups; nil without a copy
+	all     *cluster.WaitingGroup // the reason of all tasks, unless nil
 }
 
 // Waiting returns why a task waits. While this server leads, the reason is from its own control plane. Otherwise it is
@@ -72,8 +72,10 @@ func (p *Peers) Victims() []cluster.Victim {
 func (r *reasons) waiting(task cluster.TaskID) (cluster.Waiting, bool) {
 	c := r.fresh(true)
 	g := c.all
-	if i, ok := c.tasks[task]; ok {
-		g = &c.report.Groups[i]
+	if c.tasks != nil {
+		if i, ok := c.tasks.Find(task); ok {
+			g = &c.report.Groups[i]
+		}
 	}
 	if g == nil {
 		return cluster.Waiting{}, false
@@ -188,13 +190,19 @@ func (p *Peers) askLeader(ctx context.Context, from *leaderClient) (reasonsCopy,
 }
 
 func (r *reasonsReply) index() reasonsCopy {
-	c := reasonsCopy{startID: r.Life, report: r.WaitingReport, tasks: map[cluster.TaskID]int{}}
+	c := reasonsCopy{startID: r.Life, report: r.WaitingReport}
+	c.tasks = cluster.IndexTasks(func(yield func(cluster.TaskRange, int) bool) {
+		for i := range r.Groups {
+			for _, tasks := range r.Groups[i].Tasks {
+				if !yield(tasks, i) {
+					return
+				}
+			}
+		}
+	})
 	for i := range r.Groups {
 		if len(r.Groups[i].Tasks) == 0 {
 			c.all = &r.Groups[i]
-		}
-		for _, task := range r.Groups[i].Tasks {
-			c.tasks[task] = i
 		}
 	}
 	return c

@@ -24,12 +24,16 @@ func leaderAPI(p *member) string {
 }
 
 func waits(sentence string, tasks ...cluster.TaskID) cluster.WaitingGroup {
-	return cluster.WaitingGroup{
-		Tasks: tasks, Sentence: sentence,
+	g := cluster.WaitingGroup{
+		Sentence: sentence,
 		Refusals: []cluster.RefusalCount{
 			{Refusal: cluster.Refusal{Code: cluster.ReasonShortMemory, Short: 9}, Nodes: 2},
 		},
 	}
+	for _, task := range tasks {
+		g.Tasks = append(g.Tasks, cluster.TaskRange{First: task})
+	}
+	return g
 }
 
 func (m *member) why(task cluster.TaskID) string {
@@ -50,7 +54,9 @@ func TestReasonsComeFromTheLeader(t *testing.T) {
 		g.lead("s1", 1)
 		memory := waits("memory", "a", "b")
 		memory.Promise = &cluster.Promise{Node: "n7", At: time.Unix(9, 0).UTC(), After: "d"}
-		s1.plane.set(1, memory, waits("disk", "c"))
+		disk := waits("disk", "c")
+		disk.Tasks = append(disk.Tasks, cluster.TaskRange{First: "c.j.1.s.5", Further: 1_000_000})
+		s1.plane.set(1, memory, disk)
 		pass(2 * time.Second)
 		if got := s1.why("c"); got != "disk" {
 			t.Errorf("the leader says %q", got)
@@ -59,7 +65,10 @@ func TestReasonsComeFromTheLeader(t *testing.T) {
 			t.Errorf("the leader was asked %d times, and no reader asked", n)
 		}
 		// The first question waits for a copy.
-		for task, want := range map[cluster.TaskID]string{"a": "memory", "b": "memory", "c": "disk", "d": ""} {
+		for task, want := range map[cluster.TaskID]string{
+			"a": "memory", "b": "memory", "c": "disk", "d": "",
+			"c.j.1.s.5": "disk", "c.j.1.s.1000005": "disk", "c.j.1.s.1000006": "", "c.j.1.s.4": "",
+		} {
 			if got := s2.why(task); got != want {
 				t.Errorf("%s: got %q, want %q", task, got, want)
 			}

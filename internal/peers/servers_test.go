@@ -364,10 +364,8 @@ func (p *plane) Waiting(task cluster.TaskID) (cluster.Waiting, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, g := range p.groups {
-		for _, t := range g.Tasks {
-			if t == task {
-				return cluster.Waiting{Task: t, Refusals: g.Refusals, Sentence: g.Sentence}, true
-			}
+		if g.Has(task) {
+			return cluster.Waiting{Task: task, Refusals: g.Refusals, Sentence: g.Sentence}, true
 		}
 	}
 	return cluster.Waiting{}, false

@@ -216,9 +216,9 @@ func (t *replayCounts) recordBusiest(p *replayRun) {
 	const most = 3
 	count := map[string]int{}
 	for _, g := range p.world.plane.Waiting() {
-		for _, task := range g.Tasks {
-			if p.jobOf(task) != nil {
-				count[g.Sentence]++
+		for _, tasks := range g.Tasks {
+			if p.jobOf(tasks.First) != nil {
+				count[g.Sentence] += tasks.Count()
 			}
 		}
 	}

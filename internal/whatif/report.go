@@ -105,8 +105,10 @@ func (r *report) recordBefore() {
 	r.keepFacts(snap)
 	r.waited = map[cluster.TaskID]bool{}
 	for _, g := range w.plane.Waiting() {
-		for _, t := range g.Tasks {
-			r.waited[t] = true
+		for _, tasks := range g.Tasks {
+			for t := range tasks.Each {
+				r.waited[t] = true
+			}
 		}
 	}
 	r.sim.Waited = len(r.waited)
@@ -145,7 +147,7 @@ func (r *report) addStep(what string, lasted time.Duration, settled bool) {
 		}
 	}
 	for _, g := range r.world.plane.Waiting() {
-		s.Waiting += len(g.Tasks)
+		s.Waiting += g.Count()
 	}
 	r.sim.Steps = append(r.sim.Steps, s)
 	r.sim.Settled = r.sim.Settled && settled
@@ -194,10 +196,13 @@ func (r *report) finish(ctx context.Context) (*api.Simulation, error) {
 	sim.Waiting = []api.SimulateWaiting{}
 	fresh := 0
 	for _, g := range r.world.plane.Waiting() {
-		w := api.SimulateWaiting{Tasks: g.Tasks, Refusals: g.Refusals, Sentence: g.Sentence}
-		for _, t := range g.Tasks {
-			if !r.waited[t] {
-				w.New++
+		w := api.SimulateWaiting{Refusals: g.Refusals, Sentence: g.Sentence}
+		for _, tasks := range g.Tasks {
+			for t := range tasks.Each {
+				w.Tasks = append(w.Tasks, t)
+				if !r.waited[t] {
+					w.New++
+				}
 			}
 		}
 		fresh += w.New

@@ -120,7 +120,7 @@ func (x *explanation) addPending(o cluster.OwnerRef) {
 			first[text] = &api.Because{About: api.AboutPlace, Reason: v.Reason, Task: v.ID}
 			order = append(order, text)
 		}
-		counts[text]++
+		counts[text] += tasks[i].Tasks()
 	}
 	for _, text := range order {
 		r := first[text]

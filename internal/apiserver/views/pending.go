@@ -9,25 +9,47 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// pendingTasks are the pending tasks of an owner.
+// maxListed is the largest number of tasks of one request that a view shows one by one. Of a larger request it shows
+// the first task, which may have a reason of its own, and all others as one entry.
+const maxListed = 100
+
+// pendingTasks are the requests for the pending tasks of an owner.
 type pendingTasks struct {
-	tasks []cluster.Pending
-	ids   map[cluster.TaskID]bool
+	tasks   []cluster.Pending
+	index   *cluster.TaskIndex // of tasks, without the retries
+	retries map[cluster.TaskID]bool
+}
+
+func (p *pendingTasks) has(task cluster.TaskID) bool {
+	_, found := p.index.Find(task)
+	return found || p.retries[task]
 }
 
 // Pending returns the pending tasks of a service or job, as the leader's reconciler finds them. It includes ended tasks
-// that get another attempt after a delay; their attempt number is 0.
+// that get another attempt after a delay; their attempt number is 0. Many equal tasks may be one request
+// (Pending.Further).
 func (b *Builder) Pending(o cluster.OwnerRef) []cluster.Pending { return b.pendingOf(o).tasks }
+
+// FindPending returns the request for one pending task of an owner; ok is false if the task is not pending.
+func (b *Builder) FindPending(o cluster.OwnerRef, task cluster.TaskID) (p cluster.Pending, ok bool) {
+	for _, p := range b.pendingOf(o).tasks {
+		if r := p.Range(); r.Has(task) {
+			one := p.Single()
+			one.Task = task
+			return one, true
+		}
+	}
+	return p, false
+}
 
 func (b *Builder) pendingOf(o cluster.OwnerRef) *pendingTasks {
 	if known, ok := b.pending[o]; ok {
 		return known
 	}
-	p := &pendingTasks{ids: map[cluster.TaskID]bool{}}
-	p.tasks = b.Domain.Decide(o, b.Domain.Tasks(o)).Pending
-	for i := range p.tasks {
-		p.ids[p.tasks[i].Task] = true
+	p := &pendingTasks{
+		tasks: listed(b.Domain.Decide(o, b.Domain.Tasks(o)).Pending), retries: map[cluster.TaskID]bool{},
 	}
+	p.index = cluster.IndexTasks(cluster.RangesOf(p.tasks))
 	if o.Kind == cluster.KindService {
 		b.addServiceRetries(o, p)
 	} else {
@@ -35,6 +57,19 @@ func (b *Builder) pendingOf(o cluster.OwnerRef) *pendingTasks {
 	}
 	b.pending[o] = p
 	return p
+}
+
+// listed returns requests as views show them; see maxListed.
+func listed(requests []cluster.Pending) (list []cluster.Pending) {
+	for i := range requests {
+		p := &requests[i]
+		if p.Tasks() > maxListed {
+			list = append(list, p.Single(), p.Skip(1))
+		} else {
+			list = append(list, cluster.Expand(requests[i:i+1])...)
+		}
+	}
+	return list
 }
 
 // addServiceRetries adds the ended tasks of a service that get another attempt after a delay. The reconciler requests
@@ -56,15 +91,16 @@ func (b *Builder) addJobRetries(o cluster.OwnerRef, p *pendingTasks) {
 		return
 	}
 	status := reconciler.StatusOfJob(b.JobInput(e))
+	histories := taskHistories(b.Snapshot, o)
 	for k := range e.Value.Steps {
 		step := &e.Value.Steps[k]
 		if status.Steps[k].Failed > 0 {
 			continue
 		}
-		for i := range step.Count {
-			id := cluster.JobTask(o.Cluster, o.Name, e.Value.Generation, step.Name, i)
-			if !hasSucceeded(b.Snapshot, id) {
-				p.addRetry(b.Snapshot, cluster.Pending{Task: id, Owner: o, Definition: step.Definition})
+		for _, t := range histories {
+			if t.parts.Generation == e.Value.Generation && t.parts.Step == step.Name && t.parts.Index < step.Count &&
+				!t.hasSucceeded() {
+				p.addRetry(b.Snapshot, cluster.Pending{Task: t.id, Owner: o, Definition: step.Definition})
 			}
 		}
 	}
@@ -76,9 +112,9 @@ func (p *pendingTasks) addRetry(snap *store.Snapshot, task cluster.Pending) {
 	for row := range snap.TaskAttempts(task.Task) {
 		last = row
 	}
-	if last != nil && !p.ids[task.Task] && last.Outcome != nil {
-		p.ids[task.Task] = true
+	if last != nil && !p.has(task.Task) && last.Outcome != nil {
 		p.tasks = append(p.tasks, task)
+		p.retries[task.Task] = true
 	}
 }
 
@@ -91,8 +127,8 @@ func (b *Builder) endedTasks(e store.Entry[cluster.Service], p *pendingTasks) (i
 		return nil
 	}
 	taken := map[int]bool{}
-	for id := range p.ids { // order-free: a set is filled
-		parts, _ := id.Parts()
+	for i := range p.tasks {
+		parts, _ := p.tasks[i].Task.Parts()
 		taken[parts.Index] = true
 	}
 	tasks := slices.DeleteFunc(taskHistories(b.Snapshot, e.Value.Owner()), func(t *taskHistory) bool {
@@ -118,11 +154,8 @@ func (b *Builder) endedTasks(e store.Entry[cluster.Service], p *pendingTasks) (i
 	return ids
 }
 
-func hasSucceeded(snap *store.Snapshot, task cluster.TaskID) bool {
-	for row := range snap.TaskAttempts(task) {
-		if row.Outcome != nil && row.Outcome.State == cluster.StateSucceeded {
-			return true
-		}
-	}
-	return false
+func (t *taskHistory) hasSucceeded() bool {
+	return slices.ContainsFunc(t.attempts, func(row *store.AttemptRow) bool {
+		return row.Outcome != nil && row.Outcome.State == cluster.StateSucceeded
+	})
 }

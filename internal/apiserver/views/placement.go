@@ -158,7 +158,7 @@ func (p *Placement) Waiting(w *cluster.Pending, asked string) (*api.PlaceView, [
 	if w.Hold != (cluster.Hold{}) {
 		return v, nil // more room does not help
 	}
-	in := advice.Input{Fleet: f, Task: *w, Options: p.options()}
+	in := advice.Input{Fleet: f, Task: w.Single(), Options: p.options()}
 	if w.Gang != "" {
 		in.Gang = gang
 	}
@@ -180,7 +180,7 @@ func (b *Builder) Suggest(ctx context.Context, o cluster.OwnerRef) (cluster.Task
 // gangOf returns the pending tasks of a task's gang, itself among them.
 func (p *Placement) gangOf(w *cluster.Pending) []cluster.Pending {
 	if w.Gang == "" {
-		return []cluster.Pending{*w}
+		return []cluster.Pending{w.Single()}
 	}
 	return slices.DeleteFunc(slices.Clone(p.Pending(w.Owner)), func(o cluster.Pending) bool {
 		return o.Gang != w.Gang || o.Attempt == 0

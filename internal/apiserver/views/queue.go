@@ -11,7 +11,7 @@ import (
 func (b *Builder) Queue(sees func(name string) bool) api.Queue {
 	var pending []cluster.Pending
 	add := func(o cluster.OwnerRef) {
-		pending = append(pending, b.Domain.Decide(o, b.Domain.Tasks(o)).Pending...)
+		pending = append(pending, listed(b.Domain.Decide(o, b.Domain.Tasks(o)).Pending)...)
 	}
 	for e := range b.Snapshot.Services("") {
 		add(e.Value.Owner())
@@ -20,9 +20,11 @@ func (b *Builder) Queue(sees func(name string) bool) api.Queue {
 		add(e.Value.Owner())
 	}
 	order, held := scheduler.Order(pending, b.Domain.Now)
-	q := api.Queue{Tasks: len(order), Entries: []api.QueueEntry{}, Revision: b.Snapshot.Revision()}
+	q := api.Queue{Entries: []api.QueueEntry{}, Revision: b.Snapshot.Revision()}
 	for i, at := range order {
-		b.enqueue(&q, &pending[at], i+1, i > 0 && isNext(&pending[order[i-1]], &pending[at]), sees)
+		p := &pending[at]
+		b.enqueue(&q, p, q.Tasks+1, i > 0 && isNext(&pending[order[i-1]], p), sees)
+		q.Tasks += p.Tasks()
 	}
 	for i, at := range held {
 		b.enqueue(&q, &pending[at], 0, i > 0 && isNext(&pending[held[i-1]], &pending[at]), sees)
@@ -40,7 +42,7 @@ func stepOf(task cluster.TaskID) string {
 	return parts.Step
 }
 
-// enqueue adds a task to the last entry if it belongs there, else as a new entry.
+// enqueue adds the tasks of a request to the last entry if they belong there, else as a new entry.
 func (b *Builder) enqueue(q *api.Queue, p *cluster.Pending, position int, next bool, sees func(string) bool) {
 	if !sees(p.Owner.Cluster) {
 		return
@@ -54,11 +56,11 @@ func (b *Builder) enqueue(q *api.Queue, p *cluster.Pending, position int, next b
 		}
 	}
 	if n := len(q.Entries); next && n > 0 && q.Entries[n-1].Reason == reason && q.Entries[n-1].Message == message {
-		q.Entries[n-1].Tasks++
+		q.Entries[n-1].Tasks += p.Tasks()
 		return
 	}
 	q.Entries = append(q.Entries, api.QueueEntry{
-		Position: position, Owner: p.Owner, Step: stepOf(p.Task), Tasks: 1, First: p.Task, Priority: p.Priority,
+		Position: position, Owner: p.Owner, Step: stepOf(p.Task), Tasks: p.Tasks(), First: p.Task, Priority: p.Priority,
 		Since: p.Since, Reason: reason, Message: message,
 		Promise: promise,
 	})

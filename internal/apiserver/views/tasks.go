@@ -43,7 +43,7 @@ func (b *Builder) IsFinal(row *store.AttemptRow) bool {
 	if job.Value.Generation != p.Generation {
 		return false
 	}
-	return !b.pendingOf(job.Value.Owner()).ids[row.Task]
+	return !b.pendingOf(job.Value.Owner()).has(row.Task)
 }
 
 // Task shows an attempt with its usage.
@@ -133,13 +133,16 @@ func markSilent(snap *store.Snapshot, row *store.AttemptRow, v *api.TaskView) {
 	}
 }
 
-// PendingTask shows a pending task with the scheduler's reason, or else the end of its last attempt.
+// PendingTask shows a pending task with the scheduler's reason, or else the end of its last attempt. A request for
+// several tasks is one view.
 func (b *Builder) PendingTask(w *cluster.Pending) api.TaskView {
 	id := w.Task
 	v := api.TaskView{ID: id, Owner: w.Owner, Definition: w.Definition, State: cluster.StatePending}
 	if p, ok := id.Parts(); ok {
 		v.Generation, v.Step, v.Index = p.Generation, p.Step, p.Index
-		v.Parameters, _ = b.Snapshot.ParametersOf(p)
+		if v.Further = w.Further; v.Further == 0 {
+			v.Parameters, _ = b.Snapshot.ParametersOf(p)
+		}
 	}
 	if why, ok := b.waitingReason(id); ok {
 		v.Message = why.Sentence

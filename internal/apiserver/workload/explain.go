@@ -100,11 +100,8 @@ func (a *ExplainAPI) explainPlace(r *http.Request, b *views.Builder, v *api.Task
 		return respond.NotFound("node", asked)
 	}
 	if v.State == cluster.StatePending {
-		pending := b.Pending(v.Owner)
-		for i := range pending {
-			if pending[i].Task == v.ID {
-				x.Place, x.Suggestions = p.Waiting(&pending[i], asked)
-			}
+		if waiting, ok := b.FindPending(v.Owner, v.ID); ok {
+			x.Place, x.Suggestions = p.Waiting(&waiting, asked)
 		}
 	} else {
 		for row := range b.Snapshot.TaskAttempts(v.ID) {

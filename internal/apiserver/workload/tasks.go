@@ -75,11 +75,8 @@ func (c Common) FindTask(snap *store.Snapshot, r *http.Request) (api.TaskView, *
 		l := c.Views.At(snap)
 		p, _ := id.Parts()
 		o := cluster.OwnerRef{Kind: snapshot.KindOf(p), Cluster: p.Cluster, Name: p.Owner}
-		waiting := l.Pending(o)
-		for i := range waiting {
-			if waiting[i].Task == id {
-				return l.PendingTask(&waiting[i]), row, nil
-			}
+		if waiting, ok := l.FindPending(o, id); ok {
+			return l.PendingTask(&waiting), row, nil
 		}
 	}
 	if row == nil {

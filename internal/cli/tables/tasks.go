@@ -3,6 +3,7 @@ package tables
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -125,7 +126,11 @@ func TaskTable(sess *session.Session, tasks []api.TaskView, mixed map[cluster.Ow
 		if !v.Started.IsZero() {
 			started = output.FormatSecond(v.Started)
 		}
-		t.Add(wording.ShortTask(v.ID), taskview.State(v), v.Node, addressesText(v), v.Definition.String(),
+		name := wording.ShortTask(v.ID)
+		if v.Further > 0 {
+			name += fmt.Sprintf(" to %d", v.Index+v.Further)
+		}
+		t.Add(name, taskview.State(v), v.Node, addressesText(v), v.Definition.String(),
 			versionWord(v, mixed[v.Owner]), parametersText(v), output.FormatAbove(v.Attempt, 1),
 			output.FormatAbove(v.Restarts, 0), sess.Age(taskview.Since(v)), started, v.UUID,
 			wording.OneLine(taskview.Reason(v)))

@@ -33,7 +33,7 @@ type Reasons struct {
 	held    string // why all tasks wait; empty if they have reasons of their own
 	waiting []cluster.Waiting
 	victims []cluster.Victim       // ordered by UUID
-	tasks   map[cluster.TaskID]int // indices of waiting; made at the first call of Get
+	tasks   *cluster.TaskIndex     // of waiting; made at the first call of Get
 	groups  []cluster.WaitingGroup // waiting in groups; made at the first call of ReportAfter
 }
 
@@ -67,16 +67,21 @@ func (r *Reasons) Get(task cluster.TaskID) (cluster.Waiting, bool) {
 		return heldBack(task, r.held), true
 	}
 	if r.tasks == nil {
-		r.tasks = make(map[cluster.TaskID]int, len(r.waiting))
-		for i := range r.waiting {
-			r.tasks[r.waiting[i].Task] = i
-		}
+		r.tasks = cluster.IndexTasks(func(yield func(cluster.TaskRange, int) bool) {
+			for i := range r.waiting {
+				if !yield(r.waiting[i].Range(), i) {
+					return
+				}
+			}
+		})
 	}
-	i, ok := r.tasks[task]
+	i, ok := r.tasks.Find(task)
 	if !ok {
 		return cluster.Waiting{}, false
 	}
-	return r.waiting[i], true
+	w := r.waiting[i]
+	w.Task, w.Further = task, 0
+	return w, true
 }
 
 func heldBack(task cluster.TaskID, why string) cluster.Waiting {
@@ -129,7 +134,7 @@ func groupWaiting(waiting []cluster.Waiting) []cluster.WaitingGroup {
 			}
 			last = g
 		}
-		groups[last].Tasks = append(groups[last].Tasks, w.Task)
+		groups[last].Tasks = append(groups[last].Tasks, w.Range())
 	}
 	return groups
 }

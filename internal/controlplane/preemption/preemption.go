@@ -135,11 +135,13 @@ func (p *Preemption) RecoverPromises(snap *store.Snapshot, now time.Time) {
 	}
 }
 
-// ApplyPromises marks the promised nodes in the pending tasks. A promise ends when its task is not pending any more.
-func (p *Preemption) ApplyPromises(pending []cluster.Pending) {
+// ApplyPromises marks the promised nodes in the pending tasks, and returns them with a request of its own for each task
+// that has a promise. A promise ends when its task is not pending any more.
+func (p *Preemption) ApplyPromises(pending []cluster.Pending) []cluster.Pending {
 	if len(p.promises) == 0 {
-		return
+		return pending
 	}
+	pending = cluster.Isolate(pending, slices.Collect(maps.Keys(p.promises)))
 	stillPending := make(map[cluster.TaskID]bool, len(p.promises))
 	for i := range pending {
 		if w := p.promises[pending[i].Task]; w != nil && w.attempt == pending[i].Attempt {
@@ -152,6 +154,7 @@ func (p *Preemption) ApplyPromises(pending []cluster.Pending) {
 			p.dropPromise(task)
 		}
 	}
+	return pending
 }
 
 // dropPromise ends a promise. Those of its victims without a stop continue.
@@ -164,9 +167,7 @@ func (p *Preemption) dropPromise(task cluster.TaskID) {
 
 // Search searches for victims of tasks that wait, if it is time, and extends the tasks' reasons to wait. The placements
 // of r are what the cycle is about to commit.
-func (p *Preemption) Search(domain *observe.Domain, pending []cluster.Pending, r *scheduler.Result,
-	options scheduler.Options,
-) {
+func (p *Preemption) Search(domain *observe.Domain, r *scheduler.Result, options scheduler.Options) {
 	p.hasNewVictims = false
 	if len(r.Waiting) == 0 {
 		p.mayFindVictims = false
@@ -176,7 +177,7 @@ func (p *Preemption) Search(domain *observe.Domain, pending []cluster.Pending, r
 	case now < p.nextSearch:
 		p.mayFindVictims, p.latestSearch = true, p.nextSearch // the next search decides
 	default:
-		p.searchVictims(domain, pending, r, options)
+		p.searchVictims(domain, r, options)
 		after := p.clock()
 		p.nextSearch, p.latestSearch = after+max(minPreemptInterval, (after-now)*preemptTimeDivisor),
 			after+max(maxPreemptInterval, (after-now)*preemptTimeDivisor)
@@ -184,6 +185,7 @@ func (p *Preemption) Search(domain *observe.Domain, pending []cluster.Pending, r
 	if len(p.promises) == 0 {
 		return
 	}
+	r.Waiting = cluster.IsolateWaiting(r.Waiting, slices.Collect(maps.Keys(p.promises)))
 	for i := range r.Waiting {
 		w := &r.Waiting[i]
 		if wanted := p.promises[w.Task]; wanted != nil {
@@ -210,11 +212,9 @@ func (w *promise) victimText() string {
 }
 
 // searchVictims asks the scheduler which tasks should end for which.
-func (p *Preemption) searchVictims(domain *observe.Domain, pending []cluster.Pending, r *scheduler.Result,
-	options scheduler.Options,
-) {
+func (p *Preemption) searchVictims(domain *observe.Domain, r *scheduler.Result, options scheduler.Options) {
 	fleet := p.view.Fleet
-	waiting := candidates(domain.Snapshot, pending, r.Waiting)
+	waiting := candidates(domain.Snapshot, r.Pending, r.Waiting)
 	highest := 0
 	for i := range waiting {
 		highest = max(highest, waiting[i].Priority)
@@ -227,7 +227,7 @@ func (p *Preemption) searchVictims(domain *observe.Domain, pending []cluster.Pen
 	if p.mayFindVictims = g.eligible > 0 || len(p.promises) > 0; p.mayFindVictims {
 		for i := range r.Placements { // the placements of this cycle take room, too
 			pl := &r.Placements[i]
-			fleet.Reserve(pl.Reservation(&pending[pl.Pending], placingUUID(pl)))
+			fleet.Reserve(pl.Reservation(&r.Pending[pl.Pending], placingUUID(pl)))
 		}
 		found = scheduler.Preempt(scheduler.PreemptInput{
 			Fleet: fleet, Waiting: waiting, Victims: g.victims, Spare: g.spareTasks, Least: cluster.PreemptionGap,
@@ -303,14 +303,11 @@ func (p *Preemption) stillHolding(uuids []string) (left []string) {
 func candidates(snap *store.Snapshot, pending []cluster.Pending,
 	waits []cluster.Waiting,
 ) (out []cluster.Pending) {
-	byTask := make(map[cluster.TaskID]int, len(waits))
-	for i := range pending {
-		byTask[pending[i].Task] = i
-	}
+	byTask := cluster.IndexTasks(cluster.RangesOf(pending))
 	may := map[string]bool{}
 	gang := ""
 	for i := range waits {
-		at, ok := byTask[waits[i].Task]
+		at, ok := byTask.Find(waits[i].Task)
 		if !ok || pending[at].Priority == 0 || pending[at].Hold != (cluster.Hold{}) {
 			continue
 		}
@@ -327,7 +324,14 @@ func candidates(snap *store.Snapshot, pending []cluster.Pending,
 			break
 		}
 		gang = task.Gang
-		out = append(out, *task)
+		for id := range waits[i].Range().Each {
+			if len(out) >= maxPreemptTasks && gang == "" {
+				break
+			}
+			one := task.Single()
+			one.Task = id
+			out = append(out, one)
+		}
 	}
 	return out
 }

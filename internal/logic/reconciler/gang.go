@@ -10,22 +10,12 @@ import (
 
 // requestAsGang marks a step's requested tasks as one gang. Tasks that wait for their next try belong to the gang, so
 // all of them are placed together once the last one may be.
-func requestAsGang(template *cluster.Pending, job *cluster.Job, step *cluster.Step, requested []*slot) {
+func requestAsGang(template *cluster.Pending, job *cluster.Job, step *cluster.Step, requested []taskRun) {
 	if step.Gang == nil {
 		return
 	}
 	template.Gang = fmt.Sprintf("%s.%s.%d", job.Owner(), step.Name, job.Generation)
 	template.GangSize = len(requested)
-}
-
-// unplaced returns those of a step's tasks that are to be placed.
-func unplaced(tasks []*slot) (waiting []*slot) {
-	for _, s := range tasks {
-		if !s.live() && !s.succeeded() {
-			waiting = append(waiting, s)
-		}
-	}
-	return waiting
 }
 
 // failOverdueGangs fails a step whose gang waited for its places longer than its deadline: the gang's first task fails
@@ -39,26 +29,31 @@ func (p jobTasks) failOverdueGangs(in *JobInput, steps []jobStep) (failed bool) 
 		if step.Gang == nil || step.Gang.Deadline == 0 || !step.mayBegin() || in.hold() != (cluster.Hold{}) {
 			continue
 		}
-		waiting := unplaced(step.tasks)
+		waiting := step.unplaced(in.Spec, true)
 		if len(waiting) == 0 {
 			continue
 		}
 		since := later(step.ready, in.Spec.Updated)
-		for _, s := range waiting {
-			since = later(since, s.waitingSince(in.Spec.RunSubmitted()), s.nextAttemptAt(jobBackoff()))
+		for _, r := range waiting {
+			since = later(since, r.first.waitingSince(in.Spec.RunSubmitted()), r.first.nextAttemptAt(jobBackoff()))
 		}
 		if end := since.Add(time.Duration(step.Gang.Deadline)); end.After(p.now) {
 			p.decideAgainAt(end)
 			continue
 		}
-		first := waiting[0]
+		first := waiting[0].first
 		out := p.failUnplaced(first, step.Step,
 			fmt.Sprintf("%s of gang %s found no node within %s (deadline)", countedTasks(len(waiting)), step.Name,
 				step.Gang.Deadline))
-		step.tasks = slices.Clone(step.tasks)
-		step.tasks[slices.Index(step.tasks, first)] = &slot{
+		next := &slot{
 			id: first.id, parts: first.parts, retriedAt: first.retriedAt, forced: first.forced,
 			attempts: append(slices.Clone(first.attempts), &Task{Attempt: cluster.Attempt{Outcome: out}}),
+		}
+		step.tasks = slices.Clone(step.tasks)
+		if at, found := slices.BinarySearchFunc(step.tasks, next, compareSlots); found {
+			step.tasks[at] = next
+		} else {
+			step.tasks = slices.Insert(step.tasks, at, next)
 		}
 		failed = true
 	}

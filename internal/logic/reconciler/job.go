@@ -184,15 +184,6 @@ func (in *JobInput) mayBegin(strays []*slot) bool {
 // hold. A needed step has ended once the tables hold its outcomes, because those of this decision may be refused. They
 // already keep tasks of a failed or skipped step from being requested.
 func (p jobTasks) requestTasks(in JobInput, steps, concluded []jobStep) {
-	n := 0
-	for i := range steps {
-		if steps[i].mayRequest() && concluded[i].mayRequest() {
-			n += len(steps[i].requested())
-		}
-	}
-	if n > 0 { // a Pending is large: allocate once
-		p.Pending = make([]cluster.Pending, 0, n)
-	}
 	for i := range steps {
 		step := &steps[i]
 		if !step.mayRequest() || !concluded[i].mayRequest() {
@@ -201,14 +192,26 @@ func (p jobTasks) requestTasks(in JobInput, steps, concluded []jobStep) {
 		template := in.template(step.Step)
 		template.Since = step.ready
 		template.Hold = cmp.Or(in.hold(), step.hold())
-		requested := step.requested()
+		requested := step.requested(in.Spec, step.Gang != nil || p.differs(step.Definition))
 		requestAsGang(&template, in.Spec, step.Step, requested)
-		from := len(p.Pending)
-		for _, s := range requested {
-			p.requestAttempt(s, template, in.Spec.RunSubmitted(), jobBackoff())
+		var own []cluster.Pending
+		if len(requested) > 0 { // a Pending is large: allocate once
+			own = make([]cluster.Pending, 0, len(requested)+1)
 		}
-		step.holdBeyondParallelism(p.Pending[from:])
+		for _, r := range requested {
+			if next, ok := p.request(r.first, template, in.Spec.RunSubmitted(), jobBackoff()); ok {
+				next.Further = r.count - 1
+				own = append(own, next)
+			}
+		}
+		p.Pending = append(p.Pending, step.holdBeyondParallelism(own)...)
 	}
+}
+
+// differs reports whether the tasks of the definition differ in what they require of a node.
+func (p *plan) differs(r cluster.Ref) bool {
+	d := p.definitions(r)
+	return d != nil && p.requirementsOf(d).volumesPerTask
 }
 
 // hold returns why no task of the job may begin, or the zero value.

@@ -114,7 +114,7 @@ func (c *TaskCounts) add(more TaskCounts) {
 
 // status counts the tasks of a resolved step.
 func (s *jobStep) status(spec *cluster.Job) StepStatus {
-	st := StepStatus{Name: s.Name, State: s.state, TaskCounts: TaskCounts{Total: len(s.tasks)}}
+	st := StepStatus{Name: s.Name, State: s.state, TaskCounts: TaskCounts{Total: s.Count}}
 	over := spec.Cancelled || spec.Deleted || s.failed != nil || s.state == cluster.StepSkipped
 	for _, t := range s.tasks {
 		switch {
@@ -129,6 +129,11 @@ func (s *jobStep) status(spec *cluster.Job) StepStatus {
 		default:
 			st.Pending++
 		}
+	}
+	if untouched := s.Count - len(s.tasks); over {
+		st.Cancelled += untouched
+	} else {
+		st.Pending += untouched
 	}
 	switch {
 	case s.failed != nil:

@@ -3,6 +3,8 @@ package reconciler
 import (
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
@@ -11,7 +13,9 @@ import (
 // jobStep is a step of a job with its tasks. Its state follows from the tasks of the job's steps.
 type jobStep struct {
 	*cluster.Step
-	tasks []*slot // by index; a task without records has an empty slot
+	// tasks are the tasks that have attempts, or that the user had tried again by themselves, ordered by index. The
+	// step may have many more, which have not begun.
+	tasks []*slot
 	state cluster.StepState
 	// failed is the first task that failed and has no retries left, or nil.
 	failed *slot
@@ -29,32 +33,54 @@ func stepsOf(spec *cluster.Job, all []*slot) (steps []jobStep, strays []*slot) {
 	if spec == nil {
 		return nil, all
 	}
-	byID := make(map[cluster.TaskID]*slot, len(all))
-	for _, s := range all {
-		byID[s.id] = s
-	}
 	steps = make([]jobStep, len(spec.Steps))
+	position := make(map[string]int, len(steps))
 	for i := range steps {
-		step := &spec.Steps[i]
-		steps[i] = jobStep{Step: step, tasks: make([]*slot, step.Count)}
-		for k := range steps[i].tasks {
-			id := cluster.JobTask(spec.Cluster, spec.Name, spec.Generation, step.Name, k)
-			s := byID[id]
-			if s == nil {
-				s = newSlot(id)
-			}
-			delete(byID, id)
-			s.retriedAt, s.idempotent = spec.Retried.Of(step.Name, k), step.Idempotent
-			_, s.forced = spec.Retried.Tasks[cluster.RetriedTask(step.Name, k)]
-			steps[i].tasks[k] = s
-		}
+		steps[i].Step = &spec.Steps[i]
+		position[steps[i].Name] = i
 	}
-	for _, s := range all {
-		if byID[s.id] != nil {
-			strays = append(strays, s)
+	for _, s := range withRetried(spec, all) {
+		at, known := position[s.parts.Step]
+		if !known || s.parts.Index >= steps[at].Count || !isOfRun(spec, &s.parts) {
+			if len(s.attempts) > 0 {
+				strays = append(strays, s)
+			}
+			continue
 		}
+		step := &steps[at]
+		s.retriedAt, s.idempotent = spec.Retried.Of(step.Name, s.parts.Index), step.Idempotent
+		_, s.forced = spec.Retried.Tasks[cluster.RetriedTask(step.Name, s.parts.Index)]
+		step.tasks = append(step.tasks, s)
+	}
+	for i := range steps {
+		slices.SortFunc(steps[i].tasks, compareSlots)
 	}
 	return steps, strays
+}
+
+// isOfRun reports whether a task is of the job's present run.
+func isOfRun(spec *cluster.Job, parts *cluster.TaskParts) bool {
+	return parts.Cluster == spec.Cluster && parts.Owner == spec.Name && parts.Generation == spec.Generation
+}
+
+// withRetried adds the tasks that the user had tried again by themselves and that have no attempts.
+func withRetried(spec *cluster.Job, all []*slot) []*slot {
+	if len(spec.Retried.Tasks) == 0 {
+		return all
+	}
+	known := make(map[cluster.TaskID]bool, len(all))
+	for _, s := range all {
+		known[s.id] = true
+	}
+	all = slices.Clone(all)
+	for key := range spec.Retried.Tasks { // order-free: sorted later
+		step, number, _ := strings.Cut(key, ".")
+		index, err := strconv.Atoi(number)
+		if id := cluster.JobTask(spec.Cluster, spec.Name, spec.Generation, step, index); err == nil && !known[id] {
+			all = append(all, newSlot(id))
+		}
+	}
+	return all
 }
 
 // resolveSteps sets the state of each step. The states depend on the spec and the tasks alone, so the order of events
@@ -107,7 +133,7 @@ func (r *stepResolver) resolve(i int) {
 	}
 	needs := r.resolveNeeds(s)
 	switch {
-	case succeeded == len(s.tasks):
+	case succeeded == s.Count:
 		s.state = cluster.StepSucceeded
 	case live > 0:
 		s.state = cluster.StepRunning
@@ -178,14 +204,47 @@ func (s *jobStep) mayRequest() bool {
 	return s.mayBegin() || s.failed == nil && s.state == cluster.StepWaiting
 }
 
+// taskRun is a task that is to be placed, or several with consecutive indices that have had no attempt.
+type taskRun struct {
+	first *slot
+	count int
+}
+
+// unplaced returns the tasks of the step that are to be placed, ordered by index. Each task is a run of its own if
+// single is true.
+func (s *jobStep) unplaced(job *cluster.Job, single bool) (runs []taskRun) {
+	next := 0 // the first index that is not in a run
+	untouched := func(end int) {
+		for next < end {
+			n := end - next
+			if single {
+				n = 1
+			}
+			id := cluster.JobTask(job.Cluster, job.Name, job.Generation, s.Name, next)
+			first := newSlot(id)
+			first.retriedAt, first.idempotent = job.Retried.Of(s.Name, next), s.Idempotent
+			runs, next = append(runs, taskRun{first, n}), next+n
+		}
+	}
+	for _, t := range s.tasks {
+		untouched(t.parts.Index)
+		next++
+		if !t.live() && !t.succeeded() {
+			runs = append(runs, taskRun{t, 1})
+		}
+	}
+	untouched(s.Count)
+	return runs
+}
+
 // requested returns the tasks of the step that are to be placed. Of a step that has failed, these are the tasks that
 // the user had tried again by themselves.
-func (s *jobStep) requested() []*slot {
-	waiting := unplaced(s.tasks)
+func (s *jobStep) requested(job *cluster.Job, single bool) []taskRun {
+	waiting := s.unplaced(job, single)
 	if s.failed == nil {
 		return waiting
 	}
-	return slices.DeleteFunc(waiting, func(t *slot) bool { return !t.forced || t.exhausted(s.Step) })
+	return slices.DeleteFunc(waiting, func(r taskRun) bool { return !r.first.forced || r.first.exhausted(s.Step) })
 }
 
 // hold returns why the tasks may not be placed yet, or the zero value.
@@ -197,9 +256,9 @@ func (s *jobStep) hold() cluster.Hold {
 }
 
 // holdBeyondParallelism sets a hold on those requests of the step's tasks for which other tasks have to end first.
-func (s *jobStep) holdBeyondParallelism(requests []cluster.Pending) {
+func (s *jobStep) holdBeyondParallelism(requests []cluster.Pending) []cluster.Pending {
 	if s.Parallelism == 0 {
-		return
+		return requests
 	}
 	free := s.Parallelism
 	for _, t := range s.tasks {
@@ -207,14 +266,21 @@ func (s *jobStep) holdBeyondParallelism(requests []cluster.Pending) {
 			free--
 		}
 	}
-	for i := range requests {
-		if free--; free < 0 && requests[i].Hold == (cluster.Hold{}) {
-			requests[i].Hold = cluster.Hold{
+	for i := 0; i < len(requests); i++ { // it may grow
+		r := &requests[i]
+		if free > 0 && r.Tasks() > free {
+			requests = slices.Insert(requests, i+1, r.Skip(free))
+			r = &requests[i]
+			r.Further = free - 1
+		}
+		if free -= r.Tasks(); free < 0 && r.Hold == (cluster.Hold{}) {
+			r.Hold = cluster.Hold{
 				Reason:  cluster.ReasonParallelism,
 				Message: fmt.Sprintf("at most %s of its step run at a time (parallelism)", countedTasks(s.Parallelism)),
 			}
 		}
 	}
+	return requests
 }
 
 // waitText says what a waiting or skipped step waits for, or misses.

@@ -33,17 +33,25 @@ func newPlan(owner cluster.OwnerRef, definitions Definitions, now time.Time) *pl
 	return &plan{owner: owner, definitions: definitions, now: now, outcomes: make(map[*Task]*cluster.Outcome)}
 }
 
-// requestAttempt requests the next attempt of a slot, unless an attempt is live or the back-off delay runs. The
-// template holds the values that all tasks of a service or a step share. The owner requested the task at the given
-// time.
+// requestAttempt requests the next attempt of a slot; see request.
 func (p *plan) requestAttempt(s *slot, template cluster.Pending, requested time.Time, delay backoff) {
+	if next, ok := p.request(s, template, requested, delay); ok {
+		p.Pending = append(p.Pending, next)
+	}
+}
+
+// request returns the request of the next attempt of a slot; false if an attempt is live or the back-off delay runs.
+// The template holds the values that all tasks of a service or a step share. The owner requested the task at the given
+// time.
+func (p *plan) request(s *slot, template cluster.Pending, requested time.Time, delay backoff,
+) (next cluster.Pending, ok bool) {
 	if s.live() {
-		return
+		return next, false
 	}
 	if p.policy != nil {
 		if why := p.policy.givenUp(s); why != "" {
 			p.noteWait(s.id, cluster.ReasonRescheduled, why)
-			return
+			return next, false
 		}
 	}
 	if at := s.nextAttemptAt(delay); at.After(p.now) {
@@ -51,12 +59,12 @@ func (p *plan) requestAttempt(s *slot, template cluster.Pending, requested time.
 		p.noteWait(s.id, cluster.ReasonRescheduled, fmt.Sprintf("%s %s%s%s; next attempt in %s", s.id,
 			ended(s.newest().Outcome.State), laterAttempt(s.newest()), because(s.newest().Outcome.Message),
 			cluster.Duration(max(at.Sub(p.now).Round(time.Second), time.Second))))
-		return
+		return next, false
 	}
-	if next, ok := p.nextAttempt(s, template); ok {
+	if next, ok = p.nextAttempt(s, template); ok {
 		next.Since = later(next.Since, s.waitingSince(requested))
-		p.Pending = append(p.Pending, next)
 	}
+	return next, ok
 }
 
 // nextAttempt returns the request for the slot's next attempt; false if its definition does not exist.

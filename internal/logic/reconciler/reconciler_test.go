@@ -461,3 +461,70 @@ func BenchmarkServiceAtRest(b *testing.B) {
 	}
 	b.ReportMetric(float64(n)*float64(b.N)/b.Elapsed().Seconds(), "tasks/s")
 }
+
+// A step of many tasks is few requests: those before, between and behind the tasks with attempts, and those beyond the
+// parallelism.
+func TestLargeStepsAreFewRequests(t *testing.T) {
+	w := newWorld()
+	job := &cluster.Job{
+		Cluster: "c", Name: "work", Lifespan: cluster.Lifespan{Generation: 1},
+		Steps: []cluster.Step{{
+			Name: "a", Definition: w.define("w@1", nil), Count: cluster.MaxJobTasks, Parallelism: 600,
+		}},
+	}
+	job.SetDefaults()
+	w.job, w.owner = job, job.Owner()
+	requests := func(tasks ...int) []reconciler.Task {
+		var all []reconciler.Task
+		for _, index := range tasks {
+			id := cluster.JobTask("c", "work", 1, "a", index)
+			all = append(all, reconciler.Task{Attempt: cluster.Attempt{DesiredRev: 7, Desired: &cluster.Desired{
+				Task: id, Attempt: 1, UUID: string(id), Node: "n1", Owner: w.owner,
+			}}})
+		}
+		return all
+	}
+	find := func(r cluster.Ref) *cluster.TaskDefinition { return w.definitions[r] }
+	d := reconciler.Job(reconciler.JobInput{
+		Owner: w.owner, Spec: job, Definitions: find, Tasks: requests(0, 1, 500, cluster.MaxJobTasks-1), Now: w.now,
+	})
+	var got []cluster.TaskRange
+	for i := range d.Pending {
+		got = append(got, d.Pending[i].Range())
+		if held := d.Pending[i].Hold.Reason == cluster.ReasonParallelism; held != (i == 2) {
+			t.Errorf("%v is held for %q", got[i], d.Pending[i].Hold.Reason)
+		}
+	}
+	want := []cluster.TaskRange{
+		{First: "c.work.1.a.2", Further: 497},
+		{First: "c.work.1.a.501", Further: 97},
+		{First: "c.work.1.a.599", Further: cluster.MaxJobTasks - 601},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// BenchmarkLargeJob decides about a job with the most tasks, of which some run.
+func BenchmarkLargeJob(b *testing.B) {
+	w := newWorld()
+	job := &cluster.Job{
+		Cluster: "c", Name: "work", Lifespan: cluster.Lifespan{Generation: 1},
+		Steps: []cluster.Step{{Name: "a", Definition: w.define("w@1", nil), Count: cluster.MaxJobTasks}},
+	}
+	job.SetDefaults()
+	find := func(r cluster.Ref) *cluster.TaskDefinition { return w.definitions[r] }
+	in := reconciler.JobInput{Owner: job.Owner(), Spec: job, Definitions: find, Now: w.now}
+	for i := range 100 {
+		id := cluster.JobTask("c", "work", 1, "a", i)
+		in.Tasks = append(in.Tasks, reconciler.Task{Attempt: cluster.Attempt{DesiredRev: 7, Desired: &cluster.Desired{
+			Task: id, Attempt: 1, UUID: string(id), Node: "n1", Owner: in.Owner,
+		}}})
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if d := reconciler.Job(in); len(d.Pending) != 1 {
+			b.Fatalf("%d requests", len(d.Pending))
+		}
+	}
+}

@@ -145,12 +145,15 @@ func (r *record) node() string {
 	return ""
 }
 
+// decide decides about the owner. Each pending task has a request of its own.
 func (w *world) decide(tasks []reconciler.Task) reconciler.Decision {
 	if w.owner.Kind == cluster.KindJob {
 		find := func(r cluster.Ref) *cluster.TaskDefinition { return w.definitions[r] }
-		return reconciler.Job(reconciler.JobInput{
+		d := reconciler.Job(reconciler.JobInput{
 			Owner: w.owner, Spec: w.job, SpecRev: 7, Definitions: find, Tasks: tasks, Now: w.now, Recovery: w.recover,
 		})
+		d.Pending = cluster.Expand(d.Pending)
+		return d
 	}
 	return reconciler.Service(w.input(tasks))
 }

@@ -385,13 +385,6 @@ func (b *backfill) refusals(c *taskclass.Class) (counts []cluster.RefusalCount) 
 	return counts
 }
 
-// note adds its promise to the reasons of the waiting task at a position.
-func (b *backfill) note(w *cluster.Waiting, position int32) {
-	if p := b.promises[position]; p != nil {
-		w.Promise, w.Sentence = p, w.Sentence+"; "+promiseText(p)
-	}
-}
-
 // promiseText says when a waiting task starts.
 func promiseText(p *cluster.Promise) string {
 	if p.At.IsZero() {

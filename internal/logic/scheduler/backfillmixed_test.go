@@ -23,6 +23,7 @@ type mixed struct {
 	waiting []cluster.Pending
 	arrived int
 	quota   int // of tasks; 0 for none
+	several int // requests for several tasks
 }
 
 // fleet returns a fleet with the reservations under UUIDs that begin with a prefix, in a random order.
@@ -130,9 +131,10 @@ func (m *mixed) arrive(t *rapid.T) {
 // TestMixedQueues draws queues of jobs and services with ports, devices, gangs and policies, and nodes that come and
 // go. No node is used beyond its capacity, and the result depends on no order and no UUID.
 func TestMixedQueues(t *testing.T) {
-	promises := 0
+	promises, several := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		m := drawMixed(t)
+		defer func() { several += m.several }()
 		for range rapid.IntRange(1, 5).Draw(t, "steps") {
 			m.now = m.now.Add(time.Duration(rapid.IntRange(1, 200).Draw(t, "minutes")) * time.Minute)
 			for task, at := range m.ends { // order-free: each by itself
@@ -155,8 +157,8 @@ func TestMixedQueues(t *testing.T) {
 			m.nodes = all
 		}
 	})
-	if promises == 0 {
-		t.Error("no promise was given")
+	if promises == 0 || several == 0 {
+		t.Errorf("%d promises were given, and %d requests were for several tasks", promises, several)
 	}
 }
 
@@ -181,6 +183,7 @@ func (m *mixed) step(t *rapid.T) (promises int) {
 		sameResult(t, "the order matters", got, res)
 	}
 	everyTaskHasAnAnswer(t, m.waiting, res)
+	m.several += sameForRanges(t, f, m.waiting, opts, res)
 	for i := range res.Placements {
 		pl := &res.Placements[i]
 		p := &m.waiting[pl.Pending]

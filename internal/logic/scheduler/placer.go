@@ -49,12 +49,33 @@ func (y *placer) run(positions []int32) (waiting []int32) {
 	return waiting
 }
 
-// turn places the task at a position, if a node is feasible and the limits of its cluster allow it.
+// turn places the task at a position, and then the further ones of its request, until one finds no place. It reports
+// whether all of them are placed. The request at the position then stands for the others.
 func (y *placer) turn(position int32) bool {
-	c := y.Classes.At[position]
-	if y.backfill.isBlocked(c) || !y.Limits.Admits(y.Classes.Task(position)) {
-		y.FinishTask(c)
-		return false
+	for {
+		slot := y.find(position)
+		if slot < 0 {
+			return false
+		}
+		taken, more := y.Classes.TakeFirst(position)
+		c := y.Classes.At[taken]
+		y.placed = append(y.placed, y.Place(c, slot, int(y.Classes.Order[taken])))
+		y.placedAt = append(y.placedAt, cycle.PlacedTask{Position: taken, Slot: slot})
+		y.backfill.notePlacement(c, slot)
+		y.FinishTask(c, 1)
+		if !more {
+			return true
+		}
+	}
+}
+
+// find returns the node for the next task at a position, or -1 if no node is feasible or a limit of its cluster does
+// not allow the task.
+func (y *placer) find(position int32) int32 {
+	c, p := y.Classes.At[position], y.Classes.Task(position)
+	if y.backfill.isBlocked(c) || !y.Limits.Admits(p) {
+		y.FinishTask(c, p.Tasks())
+		return -1
 	}
 	slot := y.promises.nodeFor(c)
 	if slot < 0 {
@@ -65,11 +86,8 @@ func (y *placer) turn(position int32) bool {
 			y.backfill.open(slot)
 		}
 	}
-	if slot >= 0 {
-		y.placed = append(y.placed, y.Place(c, slot, int(y.Classes.Order[position])))
-		y.placedAt = append(y.placedAt, cycle.PlacedTask{Position: position, Slot: slot})
-		y.backfill.notePlacement(c, slot)
+	if slot < 0 {
+		y.FinishTask(c, p.Tasks())
 	}
-	y.FinishTask(c)
-	return slot >= 0
+	return slot
 }

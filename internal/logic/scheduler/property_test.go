@@ -20,15 +20,69 @@ import (
 
 func sameResult(t *rapid.T, what string, got, want scheduler.Result) {
 	t.Helper()
-	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
+	ignored := cmpopts.IgnoreFields(scheduler.Result{}, "Pending")
+	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty(), ignored); diff != "" {
 		t.Fatalf("%s (-want +got):\n%s", what, diff)
 	}
+}
+
+// ranges joins tasks of jobs with consecutive indices and equal requests to requests of several tasks.
+func ranges(pending []cluster.Pending) (joined []cluster.Pending) {
+	for _, p := range pending {
+		if n := len(joined) - 1; n >= 0 && p.Gang == "" && p.Promised == "" && p.Owner.Kind == cluster.KindJob {
+			last := joined[n]
+			next := last.Skip(last.Further)
+			if next.Task, next.Further = next.Task.Offset(1), 0; cmp.Equal(next, p) {
+				joined[n].Further++
+				continue
+			}
+		}
+		joined = append(joined, p)
+	}
+	return joined
+}
+
+// sameForRanges checks that tasks in requests of several tasks have the same result as tasks by themselves. It returns
+// the number of such requests.
+func sameForRanges(t *rapid.T, f *scheduler.Fleet, pending []cluster.Pending, opts scheduler.Options,
+	want scheduler.Result,
+) (several int) {
+	t.Helper()
+	joined := ranges(pending)
+	given := slices.Clone(joined)
+	got := scheduler.Schedule(f, joined, opts)
+	if diff := cmp.Diff(given, joined); diff != "" {
+		t.Fatalf("the requests changed:\n%s", diff)
+	}
+	for i := range got.Placements {
+		p := &got.Placements[i]
+		if q := &got.Pending[p.Pending]; q.Task != p.Task || q.Further != 0 {
+			t.Fatalf("the placement of %s refers to %d tasks from %s", p.Task, q.Tasks(), q.Task)
+		}
+		p.Pending = slices.IndexFunc(pending, func(q cluster.Pending) bool { return q.Task == p.Task })
+	}
+	var waiting []cluster.Waiting
+	for _, w := range got.Waiting {
+		for id := range w.Range().Each {
+			one := w
+			one.Task, one.Further = id, 0
+			waiting = append(waiting, one)
+		}
+	}
+	got.Waiting = waiting
+	sameResult(t, "requests of several tasks differ", got, want)
+	for i := range joined {
+		if joined[i].Further > 0 {
+			several++
+		}
+	}
+	return several
 }
 
 // TestSameAsModel compares Schedule with the model. It also checks that the generated worlds are balanced: at least a
 // quarter of the tasks are placed, and a quarter refused.
 func TestSameAsModel(t *testing.T) {
-	placed, refused := 0, 0
+	placed, refused, several := 0, 0, 0
 	codes := map[cluster.ReasonCode]int{}
 	property := func(t *rapid.T) {
 		w, pending := drawWorld(t)
@@ -36,6 +90,7 @@ func TestSameAsModel(t *testing.T) {
 		got := scheduler.Schedule(f, pending, scheduler.Options{})
 		want := w.decide(pending)
 		sameResult(t, "differs from the model", got, want)
+		several += sameForRanges(t, f, pending, scheduler.Options{}, want)
 		sameResult(t, "differs from the model through rankings",
 			scheduler.Schedule(f, pending, withRanking(true)), want)
 		sameResult(t, "differs from the model through trees",
@@ -58,6 +113,9 @@ func TestSameAsModel(t *testing.T) {
 	testkit.CheckRounds(t, 5, property, nil) // enough worlds for the shares below to be steady
 	if total := placed + refused; 4*placed < total || 4*refused < total {
 		t.Errorf("of %d tasks %d were placed and %d refused, want a quarter or more of each", total, placed, refused)
+	}
+	if several == 0 {
+		t.Error("no request was for several tasks")
 	}
 	if testing.Verbose() {
 		t.Logf("%d placed, %d refused, reasons: %v", placed, refused, codes)

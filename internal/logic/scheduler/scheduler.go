@@ -62,6 +62,9 @@ import (
 // that only fit after others were placed come last: a spread's maximum skew or a relation delayed them.
 type Result struct {
 	Placements []cycle.Placement
+	// Pending are the requests to which the placements refer: those given, and one for each further task of them that
+	// was placed.
+	Pending []cluster.Pending
 	// Waiting tasks may share one slice of refusals: callers must not change it.
 	Waiting []cluster.Waiting
 }
@@ -91,7 +94,7 @@ func Schedule(f *fleet.Fleet, pending []cluster.Pending, opts taskclass.Options)
 		waiting = without(waiting, again, left)
 	}
 
-	res := Result{Placements: y.placed}
+	res := Result{Placements: y.placed, Pending: y.Classes.Given()}
 	y.backfill.release()
 	for _, i := range waiting { // 3. explain why the others wait
 		w, found := y.gangWaiting[i]
@@ -104,17 +107,32 @@ func Schedule(f *fleet.Fleet, pending []cluster.Pending, opts taskclass.Options)
 			w = y.explain(y.Classes.At[i], y.Classes.Task(i).Task)
 			y.promises.charge(own, 1)
 		}
-		y.backfill.note(&w, i)
-		res.Waiting = append(res.Waiting, w)
+		res.addWaiting(w, y.Classes.Task(i), y.backfill.promises[i])
 	}
 	for _, p := range held {
-		if pending[p].Hold != (cluster.Hold{}) {
-			res.Waiting = append(res.Waiting, heldWaiting(&pending[p]))
-			continue
+		w := heldWaiting(&pending[p])
+		if pending[p].Hold == (cluster.Hold{}) {
+			w = holdWaiting(pending[p].Task)
 		}
-		res.Waiting = append(res.Waiting, holdWaiting(pending[p].Task))
+		res.addWaiting(w, &pending[p], nil)
 	}
 	return res
+}
+
+// addWaiting adds why the tasks of a request wait. A promise is for its first task.
+func (r *Result) addWaiting(w cluster.Waiting, p *cluster.Pending, promise *cluster.Promise) {
+	w.Further = p.Further
+	if promise == nil {
+		r.Waiting = append(r.Waiting, w)
+		return
+	}
+	first := w
+	first.Further, first.Promise, first.Sentence = 0, promise, w.Sentence+"; "+promiseText(promise)
+	r.Waiting = append(r.Waiting, first)
+	if w.Further > 0 {
+		w.Task, w.Further = w.Task.Offset(1), w.Further-1
+		r.Waiting = append(r.Waiting, w)
+	}
 }
 
 // without returns waiting less the positions that are in again but not in left. All three are in ascending order; again

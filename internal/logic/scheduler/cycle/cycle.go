@@ -75,10 +75,10 @@ func (y *Cycle) Place(c *taskclass.Class, slot int32, pending int) Placement {
 	return pl
 }
 
-// FinishTask notes that a task of the class is decided, and keeps what its class and group no longer need for reuse.
-func (y *Cycle) FinishTask(c *taskclass.Class) {
-	c.Left--
-	c.Group.Left--
+// FinishTask notes that tasks of the class are decided, and keeps what its class and group no longer need for reuse.
+func (y *Cycle) FinishTask(c *taskclass.Class, tasks int) {
+	c.Left -= tasks
+	c.Group.Left -= tasks
 	y.Search.release(c)
 	y.Views.Release(c.Group)
 }

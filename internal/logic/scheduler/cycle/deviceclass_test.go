@@ -238,7 +238,7 @@ func TestManyNodesOfADeviceClass(t *testing.T) {
 			if got >= 0 {
 				y.Place(c, got, int(at))
 			}
-			y.FinishTask(c)
+			y.FinishTask(c, 1)
 		}
 	})
 }

@@ -42,6 +42,8 @@ func (s *Searcher) Best(c *taskclass.Class) int32 {
 	var best int32
 	if slots, few := s.NamedNodes(c); few {
 		best = s.eval.BestOf(c, slots)
+	} else if s.isFullByTrees(c) {
+		best = -1
 	} else {
 		if !c.Found.Visited && s.prefersRanking(c) {
 			s.preparer.PrepareRanking(c)
@@ -61,6 +63,13 @@ func (s *Searcher) Best(c *taskclass.Class) int32 {
 		c.Found.FullAt = len(s.nodes.Touched)
 	}
 	return best
+}
+
+// isFullByTrees reports whether no node is feasible for a class that would get a ranking now. A search of the trees is
+// little work beside a ranking of all nodes, which a class that only waits does not need.
+func (s *Searcher) isFullByTrees(c *taskclass.Class) bool {
+	return s.way == taskclass.SearchByCost && !c.Found.Visited && !c.ScansAll && len(c.Devices.Requests) == 0 &&
+		s.prefersRanking(c) && s.ByTrees(c) < 0
 }
 
 // prefersRanking reports whether a ranking is less work than a tree search for each task of the class. A tree search

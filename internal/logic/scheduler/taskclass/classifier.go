@@ -12,19 +12,32 @@ import (
 
 // Classifier groups the pending tasks of a cycle by equal requests, and the classes by anti-affinity group.
 type Classifier struct {
-	nodes   *fleet.Overlay
-	opts    Options
+	nodes *fleet.Overlay
+	opts  Options
+	// Pending are the requests, with what their volumes add; given are the same ones without. TakeFirst adds to both.
 	Pending []cluster.Pending
+	given   []cluster.Pending // nil if they are equal
 	Order   []int32           // indices into pending, in the order of decision
 	At      []*Class          // by position in order
 	List    []*Class          // in the order of their first tasks
 	Groups  map[string]*Group // by the name that fleet.TasksOf returns
+	owned   bool              // Pending and given are copies
 }
 
 // NewClassifier returns a classifier of pending tasks, with the constraints and affinities that their volumes add.
 func NewClassifier(nodes *fleet.Overlay, pending []cluster.Pending, opts Options) Classifier {
-	pending = nodes.Fleet.Volumes.Constrain(pending, nodes.Fleet.Name)
-	return Classifier{nodes: nodes, Pending: pending, opts: opts, Groups: map[string]*Group{}}
+	return Classifier{
+		nodes: nodes, Pending: nodes.Fleet.Volumes.Constrain(pending, nodes.Fleet.Name), given: pending, opts: opts,
+		Groups: map[string]*Group{},
+	}
+}
+
+// Given returns the requests as they were given, followed by those that TakeFirst made of them.
+func (k *Classifier) Given() []cluster.Pending {
+	if k.given == nil {
+		return k.Pending
+	}
+	return k.given
 }
 
 // Task returns the task at a position in the order of decision.
@@ -43,10 +56,35 @@ func (k *Classifier) Classify(order []int32) {
 			task.Definition != last.Task.Definition || !alike(task, last.Task) {
 			last, prefix = k.classOf(task), own
 		}
-		last.Left++
-		last.Group.Left++
+		last.Left += task.Tasks()
+		last.Group.Left += task.Tasks()
 		k.At[i] = last
 	}
+}
+
+// TakeFirst separates the first task of the request at a position, which then stands for the others. It returns the
+// position of that task, and whether there are others.
+func (k *Classifier) TakeFirst(position int32) (first int32, more bool) {
+	if k.Task(position).Further == 0 {
+		return position, false
+	}
+	if !k.owned {
+		shared := &k.Pending[0] == &k.given[0]
+		k.Pending, k.given, k.owned = slices.Clone(k.Pending), slices.Clone(k.given), true
+		if shared {
+			k.given = nil
+		}
+	}
+	at := k.Order[position]
+	first = int32(len(k.Order))
+	k.Order, k.At = append(k.Order, int32(len(k.Pending))), append(k.At, k.At[position])
+	k.Pending = append(k.Pending, k.Pending[at].Single())
+	k.Pending[at] = k.Pending[at].Skip(1)
+	if k.given != nil {
+		k.given = append(k.given, k.given[at].Single())
+		k.given[at] = k.given[at].Skip(1)
+	}
+	return first, true
 }
 
 // classOf returns the class of the task in its group, and adds one if there is none. A task for one node, or with a
