@@ -64,6 +64,7 @@ func TestUnusedDefinitionsAreRemoved(t *testing.T) {
 func TestDefinitionsOfTemplatesGoWithTheirJob(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.node("n1")
+		time.Sleep(time.Minute) // in-bubble: the leader has swept once, and does so again in an hour
 		define := func(name string, version int, inline bool) {
 			ref := cluster.Ref{Name: name, Version: version}
 			w.put(p.Definition(ref), &cluster.TaskDefinition{
