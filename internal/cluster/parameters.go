@@ -32,18 +32,19 @@ type Parameters struct {
 	Matrix map[string][]string `json:"matrix,omitempty"`
 }
 
-// Tasks returns the number of tasks that the parameters make, 0 for nil, and MaxCount+1 for any more than MaxCount.
+// Tasks returns the number of tasks that the parameters make, 0 for nil, and MaxJobTasks+1 for any more than
+// MaxJobTasks.
 func (p *Parameters) Tasks() int {
 	switch {
 	case p == nil:
 		return 0
 	case len(p.Matrix) == 0:
-		return min(len(p.List), MaxCount+1)
+		return min(len(p.List), MaxJobTasks+1)
 	}
 	n := 1
 	for _, values := range p.Matrix { // order-free: a product
-		if n *= len(values); n > MaxCount {
-			return MaxCount + 1
+		if n *= len(values); n > MaxJobTasks {
+			return MaxJobTasks + 1
 		}
 	}
 	return n
@@ -90,8 +91,8 @@ func (p *Parameters) validate(k check, count int) {
 	p.validateList(k)
 	p.validateMatrix(k)
 	n := p.Tasks()
-	if n > MaxCount {
-		k.fault("make more than %d tasks, which a step may have", MaxCount)
+	if n > MaxJobTasks {
+		k.fault("make more than %d tasks, which a step may have", MaxJobTasks)
 		return
 	}
 	k.must(n == 0 || n == count, "make %d tasks, and count is %d: leave out count", n, count)

@@ -359,8 +359,8 @@ func TestWorkloadFaults(t *testing.T) {
 			"needs[0]: service/w is the service itself",
 		}},
 		{"too many combinations", parse[cluster.Job](t, `{"name": "w", "steps": [{"name": "a", "definition": "w",
-			"parameters": {"matrix": {"A": `+numbers(500)+`, "B": `+numbers(500)+`}}}]}`), []string{
-			"steps[0].parameters: make more than 100000 tasks",
+			"parameters": {"matrix": {"A": `+numbers(1001)+`, "B": `+numbers(1000)+`}}}]}`), []string{
+			"steps[0].parameters: make more than 1000000 tasks",
 		}},
 		{"too much text", parse[cluster.Job](t, `{"name": "w", "steps": [{"name": "a", "definition": "w",
 			"parameters": {"list": [{"A": "`+strings.Repeat("x", 128<<10-19)+`"}]}}, {"name": "b", "definition": "w",
@@ -375,9 +375,9 @@ func TestWorkloadFaults(t *testing.T) {
 		{"needs of steps that follow", parse[cluster.Job](t, `{"name": "w", "steps": [
 			{"name": "a", "definition": "w", "needs": ["b"]}, {"name": "b", "definition": "w"}]}`), nil},
 		{"job of too many tasks", &cluster.Job{Name: "w", Steps: []cluster.Step{
-			{Name: "a", Definition: cluster.Ref{Name: "w"}, Count: 100_000},
+			{Name: "a", Definition: cluster.Ref{Name: "w"}, Count: 1_000_000},
 			{Name: "b", Definition: cluster.Ref{Name: "w"}},
-		}}, []string{"steps: request 100001 tasks together"}},
+		}}, []string{"steps: request 1000001 tasks together"}},
 		{"constraints", &cluster.Cluster{Name: "c", Domain: "D", Constraints: []cluster.Constraint{
 			{Attribute: "node.colour", Value: "red"},
 			{Attribute: "label.", Value: "x"},

@@ -69,7 +69,7 @@ func (c check) steps(steps []Step) {
 	for i := range steps {
 		s := &steps[i]
 		names[i] = s.Name
-		total += max(0, min(s.Count, MaxCount))
+		total += max(0, min(s.Count, MaxJobTasks))
 		size += s.Parameters.size()
 		s.validate(c.index("steps", i))
 	}
@@ -162,9 +162,9 @@ func (s *Step) validate(k check) {
 	k.at("name").name(s.Name)
 	oneOf(k.at("requires"), cmp.Or(s.Requires, RequireCompleted))
 	k.definition(s.Definition, s.Template)
-	k.at("count").within(s.Count, 1, MaxCount)
+	k.at("count").within(s.Count, 1, MaxJobTasks)
 	s.Parameters.validate(k.at("parameters"), s.Count)
-	k.at("parallelism").within(s.Parallelism, 0, MaxCount)
+	k.at("parallelism").within(s.Parallelism, 0, MaxJobTasks)
 	s.Concurrency.validate(k.at("concurrency"), s.Gang != nil, s.Count)
 	k.at("parallelism").must(s.Parallelism == 0 || s.Gang == nil, "has no effect in a gang, whose tasks run together")
 	k.at("retries").within(s.Retries, 0, MaxRetries)

@@ -303,10 +303,10 @@ type Step struct {
 
 // Bounds of counts.
 const (
-	MaxCount     = 100_000 // tasks of a service or step
+	MaxCount     = 100_000 // tasks of a service
 	MaxSteps     = 1000
-	MaxNeeds     = 1000    // of a step
-	MaxJobTasks  = 100_000 // of all steps of a job
+	MaxNeeds     = 1000      // of a step
+	MaxJobTasks  = 1_000_000 // of all steps of a job
 	MaxRetries   = 49
 	MaxExitCodes = 64 // of a list
 	// MaxRetriedTasks is the number of tasks of a job that a user may have tried again one by one.

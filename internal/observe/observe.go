@@ -118,7 +118,7 @@ func (d *Domain) JobInput(o cluster.OwnerRef, e store.Entry[cluster.Job], tasks 
 func (d *Domain) jobInput(o cluster.OwnerRef, e store.Entry[cluster.Job], tasks []reconciler.Task) reconciler.JobInput {
 	in := reconciler.JobInput{
 		Owner: o, Tasks: tasks, Definitions: d.Definition, Cluster: d.cluster(o.Cluster),
-		Recovery: d.recovery(), Now: d.Now, Spec: e.Value, SpecRev: e.Modified,
+		Recovery: d.recovery(), Now: d.Now, Spec: e.Value, SpecRev: e.Modified, Packed: Packed(d.Snapshot, o),
 	}
 	if in.Cluster != nil {
 		in.Keep = time.Duration(cmp.Or(in.Cluster.KeepJobs, cluster.DefaultKeepJobs))
@@ -127,6 +127,14 @@ func (d *Domain) jobInput(o cluster.OwnerRef, e store.Entry[cluster.Job], tasks 
 		in.Keep = time.Duration(e.Value.Keep)
 	}
 	return in
+}
+
+// Packed returns the packed tasks of a job.
+func Packed(snap *store.Snapshot, o cluster.OwnerRef) (all []reconciler.Packed) {
+	for e := range snap.PackedTasks(o) {
+		all = append(all, reconciler.Packed{Tasks: e.Value, Rev: e.Modified})
+	}
+	return all
 }
 
 // Decide runs the reconciler for an owner with the tasks, and completes the tasks that the decision wants placed.

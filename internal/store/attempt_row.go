@@ -20,6 +20,9 @@ type AttemptRow struct {
 	// ForeignStatus says that no agent wrote the record under the status key. Observed is then the last status that the
 	// tables could read, and ObservedRev the revision of the foreign record.
 	ForeignStatus bool
+	// Packed says that the outcome is in the record of packed tasks of its step, whose revision OutcomeRev is. Such a
+	// row is found by its task alone.
+	Packed bool
 
 	planned *cluster.Desired // made from the plan record; nil once the plan record is deleted
 }

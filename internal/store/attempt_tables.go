@@ -39,10 +39,11 @@ type attemptTables struct {
 	attempts tree[cluster.TaskID, []*AttemptRow] // a task's attempts, oldest first
 	byNode   tree[string, struct{}]              // "<node>/<task>" for each node with attempts of a task
 	rows     int                                 // the number of attempts
+	packedTables
 }
 
-// Attempts returns the attempts of all tasks of a service or a job, ordered by task id, then number. The
-// names of services and jobs of a cluster are distinct.
+// Attempts returns the attempts of all tasks of a service or a job, ordered by task id, then number, without those of
+// packed tasks. The names of services and jobs of a cluster are distinct.
 func (a *attemptTables) Attempts(o cluster.OwnerRef) iter.Seq[*AttemptRow] {
 	return a.scanRows(o.Cluster + "." + o.Name + ".")
 }
@@ -56,6 +57,11 @@ func (a *attemptTables) TaskAttempts(task cluster.TaskID) iter.Seq[*AttemptRow] 
 				return
 			}
 		}
+		if len(rows) == 0 {
+			if r := a.packedRow(task); r != nil {
+				yield(r)
+			}
+		}
 	}
 }
 
@@ -64,6 +70,9 @@ func (a *attemptTables) Attempt(task cluster.TaskID, number int) (*AttemptRow, b
 	rows, _ := a.attempts.Get(task)
 	if at, ok := findNumber(rows, number); ok {
 		return rows[at], true
+	}
+	if r := a.packedRow(task); r != nil && r.Number == number {
+		return r, true
 	}
 	return nil, false
 }
@@ -102,7 +111,7 @@ func (a *attemptTables) NodeAttempts(node string) iter.Seq[*AttemptRow] {
 // AttemptCount returns how many attempts have records.
 func (a *attemptTables) AttemptCount() int { return a.rows }
 
-// AllAttempts returns the attempts of all tasks, ordered by task id, then number.
+// AllAttempts returns the attempts of all tasks, ordered by task id, then number, without those of packed tasks.
 func (a *attemptTables) AllAttempts() iter.Seq[*AttemptRow] { return a.scanRows("") }
 
 // scanRows returns the attempts of the tasks whose ids begin with the prefix.
@@ -159,7 +168,7 @@ func (a *attemptTables) findOutcome(rest string) (Record, any, bool) {
 		return Record{}, nil, false
 	}
 	row, ok := a.Attempt(cluster.TaskID(task), n)
-	if !ok || row.OutcomeRev == 0 {
+	if !ok || row.OutcomeRev == 0 || row.Packed {
 		return Record{}, nil, false
 	}
 	return lastWritten(row.OutcomeRev), row.Outcome, true

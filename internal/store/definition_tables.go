@@ -110,6 +110,9 @@ func (s *Snapshot) UsedDefinitions() map[cluster.Ref]bool {
 			use(row.Outcome.Definition)
 		}
 	}
+	for e := range s.AllPackedTasks() {
+		use(e.Value.Definition)
+	}
 	return used
 }
 

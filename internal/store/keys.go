@@ -74,6 +74,11 @@ func (p Prefix) Outcome(task cluster.TaskID, attempt int) string {
 	return string(p) + nounOutcome + "/" + string(task) + "/" + strconv.Itoa(attempt)
 }
 
+// Packed returns the key of the record of packed tasks of a job's step.
+func (p Prefix) Packed(t *cluster.PackedTasks) string {
+	return string(p) + nounPacked + "/" + packedKey(t.Cluster, t.Job, t.Generation, t.Step, t.Part)
+}
+
 // Plan returns the key of a plan record. The number has 20 digits, so keys sort as numbers do.
 func (p Prefix) Plan(seq uint64) string {
 	s := strconv.FormatUint(seq, 10)

@@ -23,6 +23,7 @@ const (
 	nounStatus      = "status"
 	nounState       = "state"
 	nounOutcome     = "attempt"
+	nounPacked      = "packed"
 	nounPlan        = "plan"
 	nounRebalancing = "rebalance"
 	nounReservation = "reservation"
@@ -154,6 +155,12 @@ var kinds = []kind{
 	{
 		key: nounOutcome + "/<task>/<n>", record: (*cluster.Outcome)(nil), writer: byControlPlane, progress: true,
 		apply: (*state).outcome, find: (*Snapshot).findOutcome,
+	},
+	{
+		key: nounPacked + "/<tasks>", record: (*cluster.PackedTasks)(nil), writer: byControlPlane, progress: true,
+		apply:  (*state).packedTasks,
+		find:   func(s *Snapshot, rest string) (Record, any, bool) { return found(s.packed.Get(rest)) },
+		derive: func(to, from *Snapshot, how derivation) { to.packed = derived(from.packed, how) },
 	},
 	{
 		key: nounPlan + "/<seq>", record: (*cluster.PlanRecord)(nil), writer: byControlPlane, progress: true,

@@ -159,5 +159,8 @@ func (s *Snapshot) NextGeneration(o cluster.OwnerRef) uint64 {
 			highest = max(highest, parts.Generation)
 		}
 	}
+	for e := range s.PackedTasks(o) {
+		highest = max(highest, e.Value.Generation)
+	}
 	return highest + 1
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/berthd/berth/internal/apiserver/strictjson"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/reconciler"
+	"github.com/berthd/berth/internal/observe"
 	"github.com/berthd/berth/internal/store"
 )
 
@@ -106,7 +107,7 @@ func (a *JobsAPI) retryJob(w http.ResponseWriter, r *http.Request) error {
 
 // failedTasks returns the tasks of a job that failed and are not tried again.
 func failedTasks(snap *store.Snapshot, job *cluster.Job) []reconciler.FailedTask {
-	in := reconciler.JobInput{Owner: job.Owner(), Spec: job}
+	in := reconciler.JobInput{Owner: job.Owner(), Spec: job, Packed: observe.Packed(snap, job.Owner())}
 	for row := range snap.Attempts(job.Owner()) {
 		if row.Number != 0 {
 			in.Tasks = append(in.Tasks, reconciler.Task{Attempt: row.Attempt})

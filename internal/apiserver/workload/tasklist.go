@@ -51,6 +51,9 @@ func (l taskList) all() []lists.Item[api.TaskView] {
 			out = append(out, v)
 		}
 	}
+	if l.filter.includesPacked() {
+		out = append(out, l.packedTasks()...)
+	}
 	if l.filter.includesPending() {
 		for o := range snapshot.Owners(l.Snapshot, l.filter.cluster) {
 			if l.filter.owner(o) {
@@ -69,6 +72,9 @@ func (l taskList) attemptView(row *store.AttemptRow) (shown lists.Item[api.TaskV
 		l.filter.node != "" && row.Node != l.filter.node {
 		return shown, false
 	}
+	if row.Packed && !l.filter.includesPacked() {
+		return shown, false
+	}
 	v := l.Task(row)
 	if l.filter.state != "" && v.State != l.filter.state {
 		return shown, false
@@ -82,6 +88,31 @@ func (l taskList) attemptView(row *store.AttemptRow) (shown lists.Item[api.TaskV
 // includesPending reports whether the filter may select pending tasks, which are on no node.
 func (f *taskFilter) includesPending() bool {
 	return f.node == "" && (f.state == "" || f.state == cluster.StatePending)
+}
+
+// includesPacked reports whether the list has the tasks of large steps that are packed: if it has all attempts, or
+// those that succeeded.
+func (f *taskFilter) includesPacked() bool {
+	return f.service == "" && (f.state == cluster.StateSucceeded || f.all && f.state == "")
+}
+
+// packedTasks shows the packed tasks of the selected jobs.
+func (l taskList) packedTasks() (all []lists.Item[api.TaskView]) {
+	for e := range l.Snapshot.AllPackedTasks() {
+		p := e.Value
+		if !l.filter.owner(cluster.OwnerRef{Kind: cluster.KindJob, Cluster: p.Cluster, Name: p.Job}) {
+			continue
+		}
+		for _, index := range p.Indices {
+			id := cluster.JobTask(p.Cluster, p.Job, p.Generation, p.Step, index)
+			for row := range l.Snapshot.TaskAttempts(id) {
+				if v, ok := l.attemptView(row); ok && row.Packed {
+					all = append(all, v)
+				}
+			}
+		}
+	}
+	return all
 }
 
 // pendingTasks shows the pending tasks of an owner. They have no records, but follow from the owner's spec.

@@ -197,6 +197,9 @@ func (w *writer) jobs(due []time.Time) []cron.Job {
 // jobState returns the state of a job.
 func (w *writer) jobState(job *cluster.Job) cron.Job {
 	in := reconciler.JobInput{Owner: job.Owner(), Spec: job, Now: w.now}
+	for e := range w.snap.PackedTasks(in.Owner) {
+		in.Packed = append(in.Packed, reconciler.Packed{Tasks: e.Value, Rev: e.Modified})
+	}
 	for row := range w.snap.Attempts(job.Owner()) {
 		if row.Number != 0 {
 			in.Tasks = append(in.Tasks, reconciler.Task{Attempt: row.Attempt})

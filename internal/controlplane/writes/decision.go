@@ -60,6 +60,9 @@ func (w *decisionWriter) writeDecision(d reconciler.Decision, units *[]store.Uni
 			*units = append(*units, u)
 		}
 	}
+	if err := w.writePacks(&d, units); err != nil {
+		return err
+	}
 	if err := w.writeRollout(&d, units); err != nil {
 		return err
 	}
@@ -131,6 +134,41 @@ func (w *decisionWriter) writeConclusions(d reconciler.Decision, units *[]store.
 	if withEvents {
 		combined.Events = append(combined.Events, d.Events...)
 		*units = append(*units, combined)
+	}
+	return nil
+}
+
+// writePacks writes and deletes records of packed tasks. Outcomes whose plan records still exist are packed later: a
+// plan record without the outcome would stand for an attempt that has not begun.
+func (w *decisionWriter) writePacks(d *reconciler.Decision, units *[]store.Unit) error {
+	for i := range d.Packs {
+		p := &d.Packs[i]
+		var u store.Unit
+		planned := false
+		for _, t := range p.Outcomes {
+			row, ok := w.Snap.Attempt(t.Task, t.Attempt)
+			if !ok || row.Packed || row.PlanRev != 0 {
+				planned = true
+				break
+			}
+			w.deleteOutcome(&u, row)
+		}
+		if planned {
+			continue
+		}
+		key := w.Prefix.Packed(p.Tasks)
+		u.Compare(key, p.Rev)
+		if err := u.Put(key, p.Tasks); err != nil {
+			return err
+		}
+		*units = append(*units, u)
+	}
+	for i := range d.Unpacks {
+		var u store.Unit
+		key := w.Prefix.Packed(d.Unpacks[i].Tasks)
+		u.Compare(key, d.Unpacks[i].Rev)
+		u.Delete(key)
+		*units = append(*units, u)
 	}
 	return nil
 }

@@ -23,7 +23,7 @@ func Job(in JobInput) Decision {
 	}
 	p.recovery = in.Recovery
 	ends, tasks, all := endings{p}, jobTasks{p}, slots(in.Tasks)
-	steps, strays := stepsOf(in.Spec, all)
+	steps, strays := stepsOf(&in, all)
 	resolveSteps(in.Spec, steps)
 	// 1. Ended attempts get their outcome, and their remaining records are cleaned up.
 	for _, s := range all {
@@ -50,9 +50,11 @@ func Job(in JobInput) Decision {
 			tasks.stopOverdue(s)
 		}
 	}
+	tasks.unpackEarlier(&in)
 	if in.Spec == nil {
 		return p.Decision
 	}
+	tasks.pack(steps)
 	// 3. Tasks that may run and do not are requested.
 	concluded := tasks.withOutcomes(steps)
 	resolveSteps(in.Spec, concluded)
@@ -63,7 +65,7 @@ func Job(in JobInput) Decision {
 		tasks.requestTasks(in, steps, concluded)
 	}
 	// 4. A deleted job without tasks is removed. The end of a job is reported.
-	p.remove(in.Spec.Deleted, all)
+	p.remove(in.Spec.Deleted && len(in.Packed) == 0, all)
 	current := jobStatusOf(&in, steps)
 	if p.Message == "" {
 		p.Message = current.Message
@@ -229,11 +231,16 @@ func (in *JobInput) hold() cluster.Hold {
 
 // awaitsNeeds reports whether no task of the run has begun, and none may before the needs of the job are met.
 func (in *JobInput) awaitsNeeds() bool {
-	return in.Spec.AwaitsNeeds() && !in.Spec.Cancelled && !in.Spec.Deleted &&
+	return in.Spec.AwaitsNeeds() && !in.Spec.Cancelled && !in.Spec.Deleted && !in.hasPacked() &&
 		!slices.ContainsFunc(in.Tasks, func(t Task) bool {
 			parts, _ := t.id().Parts()
 			return parts.Generation == in.Spec.Generation
 		})
+}
+
+// hasPacked reports whether tasks of the present run are packed.
+func (in *JobInput) hasPacked() bool {
+	return slices.ContainsFunc(in.Packed, func(one Packed) bool { return in.isPresent(one.Tasks) })
 }
 
 // template returns the request that all tasks of a step share.

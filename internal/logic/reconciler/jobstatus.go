@@ -38,12 +38,12 @@ type StepStatus struct {
 	Message string
 }
 
-// StatusOfJob returns the state of a job. It reads Spec, Unmet and Tasks of the input.
+// StatusOfJob returns the state of a job. It reads Spec, Unmet, Tasks and Packed of the input.
 func StatusOfJob(in JobInput) JobStatus {
 	if in.Spec == nil {
 		return JobStatus{State: cluster.JobDeleting}
 	}
-	steps, _ := stepsOf(in.Spec, slots(in.Tasks))
+	steps, _ := stepsOf(&in, slots(in.Tasks))
 	resolveSteps(in.Spec, steps)
 	return jobStatusOf(&in, steps)
 }
@@ -58,9 +58,9 @@ type FailedTask struct {
 }
 
 // FailedTasks returns the tasks of the job's present run that failed and are not tried again, by step and index. It
-// reads Spec and Tasks of the input.
+// reads Spec, Tasks and Packed of the input.
 func FailedTasks(in JobInput) (failed []FailedTask) {
-	steps, _ := stepsOf(in.Spec, slots(in.Tasks))
+	steps, _ := stepsOf(&in, slots(in.Tasks))
 	for i := range steps {
 		for _, s := range steps[i].tasks {
 			if !s.live() && s.exhausted(steps[i].Step) {
@@ -130,7 +130,9 @@ func (s *jobStep) status(spec *cluster.Job) StepStatus {
 			st.Pending++
 		}
 	}
-	if untouched := s.Count - len(s.tasks); over {
+	packed := s.packed.count()
+	st.Succeeded += packed
+	if untouched := s.Count - len(s.tasks) - packed; over {
 		st.Cancelled += untouched
 	} else {
 		st.Pending += untouched
@@ -152,6 +154,9 @@ func firstObstacle(steps []jobStep) string {
 	for i := range steps {
 		if steps[i].state == cluster.StepWaiting || steps[i].state.Ended() {
 			continue
+		}
+		if text := steps[i].unreadableText(); text != "" {
+			return "; " + text
 		}
 		for _, s := range steps[i].tasks {
 			if s.succeeded() {

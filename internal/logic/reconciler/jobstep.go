@@ -1,6 +1,7 @@
 package reconciler
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -14,9 +15,10 @@ import (
 type jobStep struct {
 	*cluster.Step
 	// tasks are the tasks that have attempts, or that the user had tried again by themselves, ordered by index. The
-	// step may have many more, which have not begun.
-	tasks []*slot
-	state cluster.StepState
+	// step may have many more: those that are packed, and those that have not begun.
+	tasks  []*slot
+	packed packedTasks
+	state  cluster.StepState
 	// failed is the first task that failed and has no retries left, or nil.
 	failed *slot
 	// retrying says that a task begins again although the step has failed: the user had it tried again by itself.
@@ -28,8 +30,10 @@ type jobStep struct {
 	ready time.Time
 }
 
-// stepsOf separates the tasks of the job's spec, by step, from tasks that the spec does not contain.
-func stepsOf(spec *cluster.Job, all []*slot) (steps []jobStep, strays []*slot) {
+// stepsOf separates the tasks of the job's spec, by step, from tasks that the spec does not contain. A task that is
+// packed has succeeded; a record of it is a stray one.
+func stepsOf(in *JobInput, all []*slot) (steps []jobStep, strays []*slot) {
+	spec := in.Spec
 	if spec == nil {
 		return nil, all
 	}
@@ -39,9 +43,19 @@ func stepsOf(spec *cluster.Job, all []*slot) (steps []jobStep, strays []*slot) {
 		steps[i].Step = &spec.Steps[i]
 		position[steps[i].Name] = i
 	}
+	for _, one := range in.Packed {
+		if in.isPresent(one.Tasks) {
+			step := &steps[position[one.Tasks.Step]]
+			step.packed = append(step.packed, one)
+		}
+	}
+	for i := range steps {
+		slices.SortFunc(steps[i].packed, func(a, b Packed) int { return cmp.Compare(a.Tasks.Part, b.Tasks.Part) })
+	}
 	for _, s := range withRetried(spec, all) {
 		at, known := position[s.parts.Step]
-		if !known || s.parts.Index >= steps[at].Count || !isOfRun(spec, &s.parts) {
+		if !known || s.parts.Index >= steps[at].Count || !isOfRun(spec, &s.parts) ||
+			steps[at].packed.has(s.parts.Index) {
 			if len(s.attempts) > 0 {
 				strays = append(strays, s)
 			}
@@ -114,7 +128,8 @@ func (r *stepResolver) resolve(i int) {
 	}
 	r.done[i] = true // also ends a circle, which Validate refuses
 	s := &r.steps[i]
-	live, begun, succeeded := 0, false, 0
+	succeeded := s.packed.count()
+	live, begun := 0, len(s.packed) > 0
 	s.failed, s.retrying = nil, false
 	for _, t := range s.tasks {
 		begun = begun || len(t.attempts) > 0
@@ -184,7 +199,7 @@ func (r *stepResolver) resolveNeeds(s *jobStep) cluster.StepState {
 // endedAt returns when the last attempt of the step's tasks ended. A step that was skipped ended with the steps that it
 // needs.
 func (s *jobStep) endedAt() time.Time {
-	last := s.ready
+	last := later(s.ready, s.packed.lastEnded())
 	for _, t := range s.tasks {
 		if n := t.newest(); n != nil && n.Outcome != nil {
 			last = later(last, n.Outcome.Ended)
@@ -214,8 +229,12 @@ type taskRun struct {
 // single is true.
 func (s *jobStep) unplaced(job *cluster.Job, single bool) (runs []taskRun) {
 	next := 0 // the first index that is not in a run
-	untouched := func(end int) {
-		for next < end {
+	untouched := func(limit int) {
+		for {
+			var end int
+			if next, end = s.packed.nextFree(next, limit); next == limit {
+				return
+			}
 			n := end - next
 			if single {
 				n = 1

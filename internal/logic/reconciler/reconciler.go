@@ -111,8 +111,10 @@ type JobInput struct {
 	Unmet       string
 	Definitions Definitions
 	Tasks       []Task
-	Cluster     *cluster.Cluster
-	Recovery    Recovery
+	// Packed are the packed tasks of the job, of all its runs.
+	Packed   []Packed
+	Cluster  *cluster.Cluster
+	Recovery Recovery
 	// Keep is the time for which an ended job is kept; 0 means for ever.
 	Keep time.Duration
 	Now  time.Time
@@ -134,6 +136,9 @@ type Decision struct {
 	Cleanups []Cleanup
 	// Trims delete outcomes that nothing needs any more.
 	Trims []Trim
+	// Packs write records of packed tasks, and Unpacks delete such records.
+	Packs   []Pack
+	Unpacks []Unpack
 	// Rollout, unless nil, is the new record of the newest version's rollout.
 	Rollout *RolloutWrite
 	// Revert, unless nil, requests an earlier version again.
@@ -164,7 +169,8 @@ type Decision struct {
 func (d *Decision) Empty() bool {
 	return len(d.Pending) == 0 && len(d.Moves) == 0 && len(d.Stops) == 0 && len(d.Adoptions) == 0 &&
 		len(d.Conclusions) == 0 && len(d.Cleanups) == 0 &&
-		len(d.Trims) == 0 && d.Rollout == nil && d.Revert == nil && !d.Expire && !d.Cancel && !d.Begin && !d.Remove
+		len(d.Trims)+len(d.Packs)+len(d.Unpacks) == 0 && d.Rollout == nil && d.Revert == nil && !d.Expire &&
+		!d.Cancel && !d.Begin && !d.Remove
 }
 
 // decideAgainAt requests another decision at t, unless an earlier one is requested.
