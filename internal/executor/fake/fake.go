@@ -38,6 +38,7 @@ type Machine struct {
 	observe    func(Run)
 	use        func(Run) executor.Usage
 	counts     func(Run) cluster.Counts
+	program    func(Run) []string
 }
 
 // Run is one run of a program, for invariants. A container has at most one.
@@ -96,6 +97,15 @@ func (m *Machine) SetCounts(f func(Run) cluster.Counts) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.counts = f
+}
+
+// SetProgram sets the function that returns the words of the program of a run at its start. No words mean the command
+// of the container. A program that fails once and succeeds later is such a function. It runs under the machine's lock
+// and must not call the machine.
+func (m *Machine) SetProgram(f func(Run) []string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.program = f
 }
 
 // notify calls the observer for a run. The lock is held.
@@ -258,7 +268,9 @@ func (e *Executor) Start(ctx context.Context, id executor.ID) (executor.Process,
 		case c.state != executor.StatePrepared:
 			return executor.ErrStarted
 		}
-		m.start(c, f)
+		if err := m.start(c, f); err != nil {
+			return err
+		}
 		process = c.process
 		return nil
 	})
@@ -266,12 +278,21 @@ func (e *Executor) Start(ctx context.Context, id executor.ID) (executor.Process,
 }
 
 // start is called with the lock held.
-func (m *Machine) start(c *container, f Fault) {
+func (m *Machine) start(c *container, f Fault) error {
+	run := Run{ID: c.spec.ID, Labels: c.spec.Labels, Started: time.Now()}
+	if m.program != nil {
+		if words := m.program(run); len(words) > 0 {
+			play, err := parse(words, nil)
+			if err != nil {
+				return err
+			}
+			c.play = play
+		}
+	}
 	m.nextPid++
-	now := time.Now()
-	c.process = executor.Process{Pid: m.nextPid, PidStart: uint64(m.nextPid) * 100, Started: now}
+	c.process = executor.Process{Pid: m.nextPid, PidStart: uint64(m.nextPid) * 100, Started: run.Started}
 	c.state, c.run = executor.StateRunning, len(m.history)
-	m.history = append(m.history, Run{ID: c.spec.ID, Labels: c.spec.Labels, Started: now})
+	m.history = append(m.history, run)
 	m.notify(c.run)
 	c.play.writeOutput(c.spec.LogDir)
 	switch {
@@ -288,6 +309,7 @@ func (m *Machine) start(c *container, f Fault) {
 			}
 		})
 	}
+	return nil
 }
 
 // Wait implements executor.Executor.

@@ -264,6 +264,43 @@ func FuzzProgram(f *testing.F) {
 	})
 }
 
+// TestProgramIsChosenAtTheStart chooses programs by the labels of a run, and leaves others alone.
+func TestProgramIsChosenAtTheStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := fake.NewMachine()
+		m.SetProgram(func(r fake.Run) []string {
+			switch r.Labels["attempt"] {
+			case "1":
+				return []string{"exit", "75", "after", "3s"}
+			case "2":
+				return []string{"juggle"}
+			}
+			return nil
+		})
+		ex := fake.New(m)
+		for attempt, want := range map[string]int{"1": 75, "3": 4} {
+			id, began, labels := executor.ID("a"+attempt), time.Now(), map[string]string{"attempt": attempt}
+			if err := ex.Prepare(t.Context(), spec(id, labels, "exit", "4"), nil); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := ex.Start(t.Context(), id); err != nil {
+				t.Fatal(err)
+			}
+			exit, err := ex.Wait(t.Context(), id)
+			if err != nil || exit.Code != want || attempt == "1" && time.Since(began) != 3*time.Second {
+				t.Errorf("attempt %s: got exit %+v after %v (%v), want code %d", attempt, exit, time.Since(began), err,
+					want)
+			}
+		}
+		if err := ex.Prepare(t.Context(), spec("b", map[string]string{"attempt": "2"}, "exit", "4"), nil); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ex.Start(t.Context(), "b"); !errors.Is(err, executor.ErrUnsupported) {
+			t.Errorf("a program that cannot be read: got error %v", err)
+		}
+	})
+}
+
 // TestObserverGetsStartsAndEnds runs one program.
 func TestObserverGetsStartsAndEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
