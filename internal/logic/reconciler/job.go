@@ -58,11 +58,12 @@ func Job(in JobInput) Decision {
 	// 3. Tasks that may run and do not are requested.
 	concluded := tasks.withOutcomes(steps)
 	resolveSteps(in.Spec, concluded)
-	if in.mayBegin(strays) {
-		if tasks.failOverdueGangs(&in, concluded) {
+	if !in.Spec.Deleted && !in.Spec.Cancelled {
+		earlier := holdForEarlierRun(strays)
+		if earlier == (cluster.Hold{}) && tasks.failOverdueGangs(&in, concluded) {
 			resolveSteps(in.Spec, concluded)
 		}
-		tasks.requestTasks(in, steps, concluded)
+		tasks.requestTasks(in, earlier, steps, concluded)
 	}
 	// 4. A deleted job without tasks is removed. The end of a job is reported.
 	p.remove(in.Spec.Deleted && len(in.Packed) == 0, all)
@@ -177,15 +178,28 @@ func (p jobTasks) stopOverdue(s *slot) {
 	}
 }
 
-// mayBegin reports whether the job may begin tasks: it is wanted, and no task of an earlier run is live.
-func (in *JobInput) mayBegin(strays []*slot) bool {
-	return !in.Spec.Deleted && !in.Spec.Cancelled && !slices.ContainsFunc(strays, (*slot).live)
+// holdForEarlierRun returns why no task may begin while tasks of an earlier run are live, or the zero value.
+func holdForEarlierRun(strays []*slot) cluster.Hold {
+	live := 0
+	for _, s := range strays {
+		if s.live() {
+			live++
+		}
+	}
+	if live == 0 {
+		return cluster.Hold{}
+	}
+	return cluster.Hold{
+		Reason:  cluster.ReasonOldAttempt,
+		Message: fmt.Sprintf("waiting for %s of an earlier run of the job to end", countedTasks(live)),
+	}
 }
 
-// requestTasks requests the next attempt of each task that may have one. Tasks of a waiting step are requested with a
-// hold. A needed step has ended once the tables hold its outcomes, because those of this decision may be refused. They
-// already keep tasks of a failed or skipped step from being requested.
-func (p jobTasks) requestTasks(in JobInput, steps, concluded []jobStep) {
+// requestTasks requests the next attempt of each task that may have one. Tasks that wait for an earlier run of the job
+// or for another step are requested with a hold, so that they have a reason to wait. A needed step has ended once the
+// tables hold its outcomes, because those of this decision may be refused. They already keep tasks of a failed or
+// skipped step from being requested.
+func (p jobTasks) requestTasks(in JobInput, earlier cluster.Hold, steps, concluded []jobStep) {
 	for i := range steps {
 		step := &steps[i]
 		if !step.mayRequest() || !concluded[i].mayRequest() {
@@ -193,7 +207,7 @@ func (p jobTasks) requestTasks(in JobInput, steps, concluded []jobStep) {
 		}
 		template := in.template(step.Step)
 		template.Since = step.ready
-		template.Hold = cmp.Or(in.hold(), step.hold())
+		template.Hold = cmp.Or(in.hold(), earlier, step.hold())
 		requested := step.requested(in.Spec, step.Gang != nil || p.differs(step.Definition))
 		requestAsGang(&template, in.Spec, step.Step, requested)
 		var own []cluster.Pending

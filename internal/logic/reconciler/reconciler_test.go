@@ -265,14 +265,16 @@ func TestJobRunsAgainAfterItsEarlierRunEnded(t *testing.T) {
 	again.Generation = 2
 	w.job = &again
 	d := w.decide(w.tasks())
-	if len(d.Pending) != 0 || len(d.Stops) != 1 || d.Stops[0].Desired.Stop.Class != cluster.StopMandatory {
+	if len(d.Pending) != 1 || d.Pending[0].Hold.Reason != cluster.ReasonOldAttempt || len(d.Stops) != 1 ||
+		d.Stops[0].Desired.Stop.Class != cluster.StopMandatory {
 		t.Fatalf("%s", describe(d))
 	}
 	w.commit(d)
 	w.step(r)
 	w.commit(w.decide(w.tasks()))
 	d = w.decide(w.tasks())
-	if len(d.Pending) != 1 || d.Pending[0].Task != "default.work.2.a.0" || d.Pending[0].Attempt != 1 {
+	if len(d.Pending) != 1 || d.Pending[0].Hold != (cluster.Hold{}) || d.Pending[0].Attempt != 1 ||
+		d.Pending[0].Task != "default.work.2.a.0" {
 		t.Errorf("%s", describe(d))
 	}
 }
