@@ -2,6 +2,8 @@ package controlplane
 
 import (
 	"context"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
@@ -14,6 +16,8 @@ type placing struct {
 	placed int // tasks placed since the last cycle
 	// again says that the last placement failed.
 	again bool
+	// reasons are why tasks wait, by the last placement.
+	reasons []cluster.Waiting
 	// synchronous says that a cycle waits for its plan records, so that nothing is decided while they are in flight.
 	synchronous bool
 }
@@ -42,7 +46,8 @@ func (l *loop) place(ctx context.Context, snap *store.Snapshot) (placed int, err
 	result := scheduler.Schedule(l.view.Fleet, pending, l.config.Scheduler)
 	result, leaving, stays := l.splitMoves(result, moves, waiting)
 	l.preemption.Search(l.observed(snap), &result, l.config.Scheduler)
-	l.plane.reasons.Set(append(result.Waiting, stays...), l.preemption.ListVictims())
+	l.placing.reasons = slices.Concat(result.Waiting, stays, l.undecidedReasons())
+	l.plane.reasons.Set(l.placing.reasons, l.preemption.ListVictims())
 	if err := l.commitMoves(ctx, snap, leaving); err != nil {
 		l.placing.again = true
 		return 0, err
@@ -60,6 +65,30 @@ func (l *loop) place(ctx context.Context, snap *store.Snapshot) (placed int, err
 		return len(result.Placements), l.awaitInFlight()
 	}
 	return len(result.Placements), nil
+}
+
+// undecidedReasons returns the reasons of the last placement for the tasks that this one did not consider, because no
+// decision about their owners followed: other tasks of them are in flight, or the owners were deferred. The next
+// decision about an owner replaces its reasons.
+func (l *loop) undecidedReasons() (kept []cluster.Waiting) {
+	if l.queue.IsEmpty() {
+		return nil
+	}
+	undecided := map[string]bool{} // by the part of the ids that tasks of an owner share
+	for i := range l.placing.reasons {
+		w := &l.placing.reasons[i]
+		shared := string(w.Task[:max(0, strings.LastIndexByte(string(w.Task), '.'))])
+		keep, known := undecided[shared]
+		if !known {
+			o, ok := (&store.AttemptRow{Task: w.Task}).Ref()
+			keep = ok && l.queue.IsMarked(o) && len(l.waiting.pending[o])+len(l.waiting.moves[o]) == 0
+			undecided[shared] = keep
+		}
+		if keep {
+			kept = append(kept, *w)
+		}
+	}
+	return kept
 }
 
 // takeNeedsPlacement reports whether a placement may have another result than the last one.

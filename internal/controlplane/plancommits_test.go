@@ -87,6 +87,44 @@ func TestDecidesWhilePlansAreWritten(t *testing.T) {
 	})
 }
 
+// Tasks that found no place keep their reason while other tasks of their service are in flight, also if the leader
+// decides about tasks of others meanwhile.
+func TestReasonsRemainWhilePlansAreWritten(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		var takes atomic.Int64
+		w.slowPlans(&takes)
+		w.node("n1") // 4,000 of CPU
+		w.definition(1, 1000)
+		w.until(10*time.Second, "n1 is ready", func(s *store.Snapshot) bool {
+			return node(s, "n1").State == cluster.NodeReady
+		})
+		takes.Store(int64(5 * time.Second))
+		w.service(6, 1, 1) // four tasks are in flight, and two wait
+		hasReason := func(i int) bool {
+			why, ok := w.server.plane.Waiting(cluster.ServiceTask("c", "web", 1, i))
+			return ok && why.Sentence != ""
+		}
+		w.until(3*time.Second, "two tasks wait", func(*store.Snapshot) bool { return hasReason(4) && hasReason(5) })
+		w.put(p.Service("c", "other"), &cluster.Service{
+			Cluster: "c", Name: "other", Count: 2, Definition: cluster.Ref{Name: "d", Version: 1}, Priority: 500,
+			Lifespan: cluster.Lifespan{Generation: 1, Created: time.Now()},
+		})
+		other := cluster.ServiceTask("c", "other", 1, 0)
+		w.until(3*time.Second, "the other service waits", func(*store.Snapshot) bool {
+			_, ok := w.server.plane.Waiting(other)
+			return ok
+		})
+		if healthy(w.server.tables.Snapshot(), 1) > 0 {
+			t.Error("the first tasks run already: the test shows nothing")
+		}
+		for i := range 6 {
+			if got, want := hasReason(i), i >= 4; got != want {
+				t.Errorf("task %d has a reason to wait: %t, want %t", i, got, want)
+			}
+		}
+	})
+}
+
 // A spec that changes while its placements are in flight refuses them. Their reservations are released, and the new
 // version is placed.
 func TestRefusedPlacementsAreReleased(t *testing.T) {
