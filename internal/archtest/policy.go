@@ -549,6 +549,7 @@ var layers = map[string][]string{
 	"internal/archtest":                        {},
 	"internal/executor/executortest/benchmark": {"internal/cluster", "internal/executor"},
 	"internal/sim":                             {"..."},
+	"internal/sim/ci":                          {"internal/cluster"},
 	"internal/store/storetest/enginetest": {
 		"internal/store", "internal/store/storetest", "internal/suite", "internal/suite/suitetest", "internal/testkit",
 	},
