@@ -28,7 +28,9 @@ func newChecker(story *Story) *checker {
 	v := &checker{
 		observation: o,
 		programs:    &programChecker{observation: o},
-		services:    &serviceChecker{observation: o, changedAt: map[string]time.Time{}},
+		services: &serviceChecker{
+			observation: o, changedAt: map[string]time.Time{}, daemons: map[cluster.OwnerRef]daemonFlag{},
+		},
 		specs: &specChecker{
 			observation: o, wantedSpecs: map[string]*wantedSpec{}, cronJobs: map[string]bool{},
 		},
@@ -93,6 +95,7 @@ func (v *checker) applyChange(c *store.Change) {
 	if c.Deleted {
 		v.addToChronicle("%d deleted %s", c.Modified, key)
 		delete(v.records, key)
+		delete(v.decodedJobs, key)
 	} else {
 		v.addToChronicle("%d %s %s", c.Modified, key, c.Value)
 		v.records[key] = c.Record

@@ -206,6 +206,7 @@ var brokenHistories = map[string]func(h *historyWriter){
 		}
 	},
 	"quota": func(h *historyWriter) {
+		h.put(prefix.Cluster(inCluster), &cluster.Cluster{Name: inCluster, Quota: &cluster.Quota{Jobs: maxJobs}})
 		for i := range maxJobs + 1 {
 			name := fmt.Sprint("job", i)
 			h.put(prefix.Job(inCluster, name), &cluster.Job{
@@ -346,6 +347,23 @@ var brokenHistories = map[string]func(h *historyWriter){
 		h.want(desired("a", 0, 1))
 		h.runs("a")
 		h.stops("a")
+	},
+	"outcome-true": func(h *historyWriter) {
+		h.want(desired("a", 0, 1, batch))
+		h.runs("a")
+		h.ended(desired("a", 0, 1, batch), cluster.StateLost) // the outcome says that it was not started
+	},
+	"run-again": func(h *historyWriter) {
+		h.put(prefix.Job(inCluster, "batch"), &cluster.Job{
+			Cluster: inCluster, Name: "batch", Lifespan: cluster.Lifespan{Generation: 1},
+			Steps: []cluster.Step{{Name: "work", Count: 1}},
+		})
+		h.want(desired("a", 0, 1, batch))
+		h.runs("a")
+		h.stops("a")
+		h.ended(desired("a", 0, 1, batch), cluster.StateFailed)
+		h.want(desired("b", 0, 2, batch))
+		h.runs("b")
 	},
 	"gone-but-runs": func(h *historyWriter) {
 		h.want(desired("a", 0, 1))

@@ -25,6 +25,7 @@ var Invariants = map[string]string{
 	"late-barrier":  "a start barrier passed after the attempt's stop or outcome",
 	"outcome-fixed": "an outcome was changed or deleted while its owner exists",
 	"spec-lost":     "a user's acknowledged write is missing, or a spec exists that no user wrote",
+	"outcome-true":  "an outcome does not say what the program of the attempt did, or uses a retry wrongly",
 	"report-lost":   "an acknowledged end of an attempt is not in the store, or the outcome says otherwise",
 	"fenced":        "a leader that had been replaced wrote",
 	"usurped":       "a node's report was accepted for an attempt of another node",
@@ -46,6 +47,7 @@ var Invariants = map[string]string{
 	"start-after":    "a program was started after its attempt's outcome",
 	"start-unasked":  "a program was started that the store does not want",
 	"stop-unasked":   "a program was stopped without a stop for it ever having been written",
+	"run-again":      "a task ran again after its start, and neither a retry nor its user permits that",
 	"gone-but-runs":  "an attempt is reported as gone while its program runs",
 	"machine-packed": "running programs need more than the machine has",
 

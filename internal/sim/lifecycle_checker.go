@@ -2,10 +2,12 @@ package sim
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/sim/ci"
 	"github.com/berthd/berth/internal/store"
 )
 
@@ -39,7 +41,7 @@ func (v *lifecycleChecker) applyPlan(key string, c *store.Change) {
 				v.checkNeeds(a)
 			}
 			a.planned = true
-			v.touched[a] = true
+			v.touch(a)
 			if old == nil {
 				v.checkParallelism(a)
 				v.checkLimits(a)
@@ -56,7 +58,7 @@ func (v *lifecycleChecker) applyPlan(key string, c *store.Change) {
 			continue
 		}
 		a.planned = false
-		v.touched[a] = true
+		v.touch(a)
 		if a.desired == nil && !a.ended && !v.overwritten {
 			v.breach("plan-vanished", "%s/%d on %s was neither projected nor ended when %s went", a.task, a.number,
 				a.node, key)
@@ -83,16 +85,31 @@ func (v *lifecycleChecker) checkPlacement(a *attemptHistory) {
 
 // stepOf returns the job of a task and its step, or nil. The job's record is that of the task's run: the record of a
 // later run says nothing about it.
-func (v *lifecycleChecker) stepOf(parts cluster.TaskParts) (*cluster.Job, *cluster.Step) {
+func (v *observation) stepOf(parts cluster.TaskParts) (*cluster.Job, *cluster.Step) {
 	if parts.Step == "" || v.overwritten || v.restored {
 		return nil, nil
 	}
 	key := strings.TrimPrefix(prefix.Job(parts.Cluster, parts.Owner), string(prefix))
-	j, err := store.Decode[cluster.Job](v.records[key].Value)
-	if err != nil || j.Generation != parts.Generation {
+	r := v.records[key]
+	d, known := v.decodedJobs[key]
+	if !known || d.revision != r.Modified {
+		job, err := store.Decode[cluster.Job](r.Value)
+		if err != nil {
+			job = nil
+		}
+		d = decodedJob{r.Modified, job}
+		v.decodedJobs[key] = d
+	}
+	if d.job == nil || d.job.Generation != parts.Generation {
 		return nil, nil
 	}
-	return j, j.Step(parts.Step)
+	return d.job, d.job.Step(parts.Step)
+}
+
+// decodedJob is a job with the revision of its record; the job is nil if the record cannot be decoded.
+type decodedJob struct {
+	revision uint64
+	job      *cluster.Job
 }
 
 // checkParallelism checks that no more tasks of a step are placed and have not ended than may run at a time.
@@ -126,14 +143,11 @@ func (v *lifecycleChecker) checkLimits(a *attemptHistory) {
 	}
 	jobs, members := map[string]bool{}, 0
 	steps := map[cluster.TaskParts]*cluster.Step{} // without the index
-	for id, attempts := range v.tasks {            // order-free: they are counted
-		if !anyPlaced(attempts) {
-			continue
-		}
-		other, _ := id.Parts()
+	for o := range v.placed {                      // order-free: they are counted
+		other, ok := o.task.Parts()
 		other.Index = 0
 		otherStep, known := steps[other]
-		if !known {
+		if !known && ok && other.Cluster == parts.Cluster {
 			_, otherStep = v.stepOf(other)
 			steps[other] = otherStep
 		}
@@ -146,9 +160,9 @@ func (v *lifecycleChecker) checkLimits(a *attemptHistory) {
 			members++
 		}
 	}
-	if len(jobs) > maxJobs {
+	if limit := v.maxJobs(parts.Cluster); len(jobs) > limit {
 		v.breach("quota", "%s/%d was placed, and %d jobs have tasks, at most %d may", a.task, a.number, len(jobs),
-			maxJobs)
+			limit)
 	}
 	if step.Concurrency != nil && members > step.Concurrency.Limit {
 		v.breach("concurrency", "%s/%d was placed as number %d of at most %d tasks of its group", a.task, a.number,
@@ -156,13 +170,13 @@ func (v *lifecycleChecker) checkLimits(a *attemptHistory) {
 	}
 }
 
-func anyPlaced(attempts map[*attemptHistory]bool) bool {
-	for a := range attempts { // order-free: any
-		if a.isPlaced() {
-			return true
-		}
+// maxJobs returns how many jobs of a cluster may have tasks at the same time.
+func (v *lifecycleChecker) maxJobs(name string) int {
+	c, err := store.Decode[cluster.Cluster](v.records["cluster/"+name].Value)
+	if err != nil || c.Quota == nil || c.Quota.Jobs == 0 {
+		return math.MaxInt
 	}
-	return false
+	return c.Quota.Jobs
 }
 
 // isPlaced reports whether the attempt is placed and has not ended.
@@ -231,7 +245,7 @@ func (v *lifecycleChecker) applyDesired(node string, task cluster.TaskID, c *sto
 	if old, err := store.Decode[cluster.Desired](was.Value); was.Key != "" && err == nil {
 		if a := v.attempts[old.UUID]; a != nil {
 			a.desired = nil
-			v.touched[a] = true
+			v.touch(a)
 		}
 	}
 	if c.Deleted {
@@ -255,7 +269,7 @@ func (v *lifecycleChecker) applyDesired(node string, task cluster.TaskID, c *sto
 	}
 	v.services.checkVoluntaryStop(a, d, was)
 	a.desired = d
-	v.touched[a] = true
+	v.touch(a)
 }
 
 // applyStatus processes an agent's report of an attempt.
@@ -263,7 +277,7 @@ func (v *lifecycleChecker) applyStatus(node string, task cluster.TaskID, c *stor
 	if old, err := store.Decode[cluster.Observed](was.Value); was.Key != "" && err == nil {
 		if a := v.attempts[old.UUID]; a != nil && a.node == node {
 			a.observed = nil
-			v.touched[a] = true
+			v.touch(a)
 		}
 	}
 	if c.Deleted {
@@ -289,7 +303,7 @@ func (v *lifecycleChecker) applyStatus(node string, task cluster.TaskID, c *stor
 		v.breach("gone-but-runs", "%s/%d is said to be gone from %s, where its program runs", a.task, a.number, node)
 	}
 	a.observed, a.reported = o, true
-	v.touched[a] = true
+	v.touch(a)
 }
 
 // applyOutcome processes the outcome of an attempt.
@@ -302,7 +316,9 @@ func (v *lifecycleChecker) applyOutcome(rest string, c *store.Change) {
 		delete(v.outcomes, rest)
 		if old != nil {
 			old.outcome = nil
+			v.touch(old)
 			v.checkOutcomeDeletion(old)
+			v.forget(old)
 		}
 		return
 	}
@@ -327,7 +343,9 @@ func (v *lifecycleChecker) applyOutcome(rest string, c *store.Change) {
 	a.outcome, a.ended = o, true
 	v.newOutcomes = append(v.newOutcomes, rest)
 	v.outcomes[rest] = a
-	v.touched[a] = true
+	v.touch(a)
+	v.checkTruth(a, o)
+	v.checkCharge(a, o)
 	if o.State == cluster.StateLost && a.acknowledged != "" && a.acknowledged != cluster.StateLost &&
 		!v.isUntrusted(a.node) &&
 		!v.restored {
@@ -335,6 +353,40 @@ func (v *lifecycleChecker) applyOutcome(rest string, c *store.Change) {
 			a.number, a.acknowledged, a.node)
 	}
 	v.liveness.checkLoss(a, o)
+}
+
+// checkTruth checks the outcome of a job's attempt against what its program did.
+func (v *lifecycleChecker) checkTruth(a *attemptHistory, o *cluster.Outcome) {
+	if !a.batch || v.restored || v.isUntrusted(a.node) {
+		return
+	}
+	hasExit := o.State == cluster.StateFailed && o.Reason == cluster.ReasonExit && o.Exit != nil && o.Exit.Signal == 0
+	success := a.exit != nil && *a.exit == cluster.Exit{At: a.exit.At} // not Exit.Success, which is to be checked
+	switch {
+	case !o.Started && a.starts > 0:
+		v.breach("outcome-true", "%s/%d is %s and was not started, says its outcome, and its program has run on %s",
+			a.task, a.number, o.State, a.node)
+	case o.State == cluster.StateSucceeded && !success:
+		v.breach("outcome-true", "%s/%d has succeeded, says its outcome, and the end of its program on %s was %+v",
+			a.task, a.number, a.node, a.exit)
+	case hasExit && (a.exit == nil || a.exit.Code != o.Exit.Code):
+		v.breach("outcome-true", "%s/%d exited with code %d, says its outcome, and the end of its program on %s was "+
+			"%+v", a.task, a.number, o.Exit.Code, a.node, a.exit)
+	}
+}
+
+// checkCharge checks that the outcome of a job's attempt uses a retry if and only if the rules of retries say so.
+func (v *lifecycleChecker) checkCharge(a *attemptHistory, o *cluster.Outcome) {
+	parts, _ := a.task.Parts()
+	_, step := v.stepOf(parts)
+	if !a.batch || step == nil || o.State == cluster.StateSucceeded || a.number > cluster.MaxDispatches ||
+		v.isUntrusted(a.node) {
+		return
+	}
+	if charged := ci.IsCharged(step, o); charged == o.Free {
+		v.breach("outcome-true", "the outcome of %s/%d, %s (%s), started %t, is free: %t", a.task, a.number, o.State,
+			o.Reason, o.Started, o.Free)
+	}
 }
 
 // checkOutcomeDeletion checks the deletion of an outcome.
@@ -380,6 +432,9 @@ func (v *lifecycleChecker) checkTouched(uint64) {
 				v.services.noteServiceChange(p.Cluster + "/" + p.Owner)
 			}
 		}
+	}
+	for a := range v.touched { // order-free: each by itself
+		v.retire(a)
 	}
 	clear(v.touched)
 	for task := range tasks { // order-free: each task by itself

@@ -22,6 +22,7 @@ type observation struct {
 	overwritten, restored bool
 	whole                 bool                       // a whole snapshot is being taken
 	records               map[string]store.Record    // under the prefix
+	decodedJobs           map[string]decodedJob      // by key under the prefix; see stepOf
 	attempts              map[string]*attemptHistory // by UUID
 	tasks                 map[cluster.TaskID]map[*attemptHistory]bool
 	nodes                 map[string]*nodeView
@@ -31,7 +32,10 @@ type observation struct {
 	leaders               []leadershipTerm
 	verdictChanged        time.Time // when a verdict on a node last changed
 	touched               map[*attemptHistory]bool
-	actions               ActionCounts
+	placed                map[*attemptHistory]bool // the attempts of tasks that are placed and have not ended
+	// changedJobs collects the jobs ("<cluster>/<name>") of touched attempts, unless it is nil.
+	changedJobs map[string]bool
+	actions     ActionCounts
 }
 
 // attemptIdentity is what the first record of an attempt says, and what never changes.
@@ -41,6 +45,8 @@ type attemptIdentity struct {
 	uuid              string
 	node              string
 	batch             bool
+	job               string // "<cluster>/<name>" of the job of a batch attempt
+	timeLimit         cluster.Duration
 	waitsOnDisconnect bool
 	def               cluster.Ref
 	ports             map[string]int
@@ -62,6 +68,7 @@ type attemptHistory struct {
 	acknowledged cluster.State // terminal state that was acknowledged to its agent
 	running      int           // running programs
 	starts       int           // starts of its program
+	exit         *cluster.Exit // the last end of its program
 	excused      bool          // its program was ended from outside
 }
 
@@ -135,13 +142,48 @@ func newObservation(story *Story) *observation {
 
 // reset forgets the records of the store, as after a restore.
 func (v *observation) reset() {
-	v.records = map[string]store.Record{}
+	v.records, v.decodedJobs = map[string]store.Record{}, map[string]decodedJob{}
 	v.attempts = map[string]*attemptHistory{}
 	v.tasks = map[cluster.TaskID]map[*attemptHistory]bool{}
 	v.outcomes = map[string]*attemptHistory{}
-	v.touched = map[*attemptHistory]bool{}
+	v.touched, v.placed = map[*attemptHistory]bool{}, map[*attemptHistory]bool{}
 	for _, s := range v.nodes {
 		s.attempts = map[*attemptHistory]bool{}
+	}
+}
+
+// touch records that records of an attempt have changed.
+func (v *observation) touch(a *attemptHistory) {
+	v.touched[a] = true
+	if a.isPlaced() {
+		v.placed[a] = true
+	} else {
+		delete(v.placed, a)
+	}
+	if v.changedJobs != nil && a.job != "" {
+		v.changedJobs[a.job] = true
+	}
+}
+
+// retire drops an attempt of a job from its node once nothing of it is left there. A day of jobs would otherwise make
+// every check of a node slow.
+func (v *observation) retire(a *attemptHistory) {
+	if a.batch && a.ended && !a.planned && a.desired == nil && a.observed == nil && a.running == 0 {
+		delete(v.nodeView(a.node).attempts, a)
+	}
+}
+
+// forget drops what is known of a job's attempt that has no records and no program any more. A program that starts
+// later has an unknown attempt, which is a breach.
+func (v *observation) forget(a *attemptHistory) {
+	if !a.batch || a.planned || a.desired != nil || a.observed != nil || a.outcome != nil || a.running > 0 {
+		return
+	}
+	delete(v.attempts, a.uuid)
+	delete(v.nodeView(a.node).attempts, a)
+	delete(v.tasks[a.task], a)
+	if len(v.tasks[a.task]) == 0 {
+		delete(v.tasks, a.task)
 	}
 }
 
@@ -178,6 +220,12 @@ func (v *observation) attemptOf(d *cluster.Desired) *attemptHistory {
 		ports:             d.Ports,
 		waitsOnDisconnect: d.OnDisconnect == cluster.DisconnectWait || d.OnDisconnect == "" && d.Batch(),
 	}}
+	if p, ok := a.task.Parts(); ok && a.batch {
+		a.job = p.Cluster + "/" + p.Owner
+		if _, step := v.stepOf(p); step != nil {
+			a.timeLimit = step.TimeLimit
+		}
+	}
 	v.attempts[d.UUID] = a
 	if v.tasks[d.Task] == nil {
 		v.tasks[d.Task] = map[*attemptHistory]bool{}

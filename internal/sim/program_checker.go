@@ -7,6 +7,7 @@ import (
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor/fake"
+	"github.com/berthd/berth/internal/sim/ci"
 )
 
 // programChecker checks the starts and ends of programs.
@@ -37,14 +38,23 @@ func (v *programChecker) checkProgram(n *node, r fake.Run) {
 	}
 	v.ends++
 	a.running--
+	exit := r.Exit
+	a.exit = &exit
 	v.addToChronicle("program of %s/%d on %s ended: %+v", a.task, a.number, n.name, r.Exit)
 	s := v.nodeView(n.name)
 	s.running -= v.cpu[a.def]
 	killed := r.Exit.Signal == int(syscall.SIGTERM) || r.Exit.Signal == int(syscall.SIGKILL)
-	if killed && !a.stopped && !a.ended && !a.excused && !v.restored && !v.story.hits(n.name, Lie) {
-		v.breach("stop-unasked", "%s/%d on %s was stopped, though no stop of it was ever written", a.task, a.number,
-			n.name)
+	if killed && !a.exceedsTimeLimit(r) && !a.stopped && !a.ended && !a.excused && !v.restored &&
+		!v.story.hits(n.name, Lie) {
+		v.breach("stop-unasked", "%s/%d on %s was stopped after %v, though no stop of it was ever written", a.task,
+			a.number, n.name, r.Ended.Sub(r.Started))
 	}
+}
+
+// exceedsTimeLimit reports whether a run of the attempt's program took as long as its step permits. The time counts
+// from the agent's call, which is a little earlier than the start.
+func (a *attemptHistory) exceedsTimeLimit(r fake.Run) bool {
+	return a.timeLimit > 0 && r.Ended.Sub(r.Started) >= time.Duration(a.timeLimit)-time.Second
 }
 
 // checkStart processes the start of a program.
@@ -67,6 +77,7 @@ func (v *programChecker) checkStart(n *node, a *attemptHistory) {
 		v.breach("started-twice", "%s/%d was started %d times in one attempt, on %s", a.task, a.number, a.starts,
 			n.name)
 	}
+	v.checkRerun(n, a)
 	if o := a.outcome; o != nil && (a.batch || !mayRunBesideNext(a)) && !v.isUntrusted(n.name) {
 		v.breach("start-after", "%s/%d was started on %s after its outcome, %s, was written", a.task, a.number, n.name,
 			o.State)
@@ -82,6 +93,44 @@ func (v *programChecker) checkStart(n *node, a *attemptHistory) {
 				other.number, other.node)
 		}
 	}
+}
+
+// checkRerun checks, at the start of a program of a job, that the task may run again if it ran before. Unless its step
+// is idempotent, each earlier start uses a retry. An exit code that is not tried again ends it.
+func (v *programChecker) checkRerun(n *node, a *attemptHistory) {
+	parts, _ := a.task.Parts()
+	job, step := v.stepOf(parts)
+	if step == nil || !a.batch {
+		return
+	}
+	retried, began := job.Retried.Of(parts.Step, parts.Index), 0
+	for other := range v.tasks[a.task] { // order-free: a count, and at most one breach
+		o := other.outcome
+		if other == a || other.starts == 0 || other.endedForOthers() || v.isUntrusted(other.node) ||
+			o != nil && ci.IsSettled(o, retried) {
+			continue
+		}
+		began++
+		if other.number == a.number-1 && o != nil && o.State == cluster.StateFailed && o.Reason == cluster.ReasonExit &&
+			other.exit != nil && other.exit.Signal == 0 && ci.IsFinalCode(step, other.exit.Code) {
+			v.breach("run-again", "%s/%d starts on %s although attempt %d exited with code %d", a.task, a.number,
+				n.name, other.number, other.exit.Code)
+		}
+	}
+	if began > step.Retries && !step.Idempotent {
+		v.breach("run-again", "%s/%d starts on %s, its program has run in %d earlier attempts, and %d retries are "+
+			"allowed", a.task, a.number, n.name, began, step.Retries)
+	}
+}
+
+// endedForOthers reports whether Berth ended an attempt in favour of other tasks or to empty its node. Such an end uses
+// no retry, whatever the step says.
+func (a *attemptHistory) endedForOthers() bool {
+	return a.outcome != nil && a.outcome.State == cluster.StateCancelled &&
+		slices.Contains([]cluster.ReasonCode{
+			cluster.ReasonPreempted, cluster.ReasonDrain, cluster.ReasonPressure, cluster.ReasonTaint,
+			cluster.ReasonConstraint, cluster.ReasonReserved, cluster.ReasonRebalance,
+		}, a.outcome.Reason)
 }
 
 // mayRunBesideNext reports whether the attempt may continue in parallel to the next one of its task. Its node was

@@ -13,17 +13,18 @@ import (
 type randomness struct {
 	seed uint64
 	mu   sync.Mutex
-	n    map[string]uint64
+	n    map[uint64]uint64 // rolls so far, by the hash of the link and the message
 }
 
-func newRandomness(seed uint64) *randomness { return &randomness{seed: seed, n: map[string]uint64{}} }
+func newRandomness(seed uint64) *randomness { return &randomness{seed: seed, n: map[uint64]uint64{}} }
 
 // roll returns the number for the next message of its kind on the link.
 func (c *randomness) roll(link string, what ...string) dice {
 	name := strings.Join(append([]string{link}, what...), "\x00")
 	c.mu.Lock()
-	c.n[name]++
-	n := c.n[name]
+	key := hashed(0, name)
+	c.n[key]++
+	n := c.n[key]
 	c.mu.Unlock()
 	return dice(mix(hashed(c.seed*0x9e3779b97f4a7c15+n, name)))
 }

@@ -13,6 +13,7 @@ type serviceChecker struct {
 	// changedAt is the time at which a service's spec or count last changed, or one of its tasks got worse, by
 	// "<cluster>/<name>".
 	changedAt map[string]time.Time
+	daemons   map[cluster.OwnerRef]daemonFlag // see isDaemon
 }
 
 // decisionLag is the time after a change of a service within which a decision may not have seen the change.
@@ -106,8 +107,7 @@ func (v *serviceChecker) checkDaemons(node string) {
 		if d == nil || d.Stop != nil || a.ended || d.Owner.Kind != cluster.KindService {
 			continue
 		}
-		s, err := store.Decode[cluster.Service](v.records["service/"+d.Owner.Cluster+"/"+d.Owner.Name].Value)
-		if err != nil || s.Mode != cluster.ModeDaemon {
+		if !v.isDaemon(d.Owner) {
 			continue
 		}
 		if other := seen[d.Owner]; other != nil {
@@ -117,6 +117,24 @@ func (v *serviceChecker) checkDaemons(node string) {
 		}
 		seen[d.Owner] = a
 	}
+}
+
+// isDaemon reports whether a service is a daemon by its record.
+func (v *serviceChecker) isDaemon(o cluster.OwnerRef) bool {
+	r := v.records["service/"+o.Cluster+"/"+o.Name]
+	d, known := v.daemons[o]
+	if !known || d.revision != r.Modified {
+		s, err := store.Decode[cluster.Service](r.Value)
+		d = daemonFlag{r.Modified, err == nil && s.Mode == cluster.ModeDaemon}
+		v.daemons[o] = d
+	}
+	return d.daemon
+}
+
+// daemonFlag says whether a service is a daemon, by the record of a revision.
+type daemonFlag struct {
+	revision uint64
+	daemon   bool
 }
 
 // leastHealthy returns how many healthy tasks a service must keep by its policy. A daemon's minimum follows from its

@@ -69,7 +69,8 @@ func (v *specChecker) applySpec(key string, c *store.Change, was store.Record) {
 }
 
 // acceptControlPlaneWrite reports whether the control plane may make a change of a spec: it takes a failed version
-// back, notes that the needs of a job are met, and makes, cancels and removes the jobs of crons.
+// back, notes that the needs of a job are met, cancels a job at its deadline, deletes one that was kept for long
+// enough, and makes, cancels and removes the jobs of crons.
 func (v *specChecker) acceptControlPlaneWrite(key string, c *store.Change, was store.Record) bool {
 	if strings.HasPrefix(key, "job/") {
 		value := c.Value
@@ -77,7 +78,7 @@ func (v *specChecker) acceptControlPlaneWrite(key string, c *store.Change, was s
 			value = was.Value
 		}
 		j, err := store.Decode[cluster.Job](value)
-		if err == nil && !c.Deleted && j.Cron == "" && !j.NeedsMet.IsZero() && differOnlyInNeeds(c.Value, was.Value) {
+		if err == nil && !c.Deleted && j.Cron == "" && differByControlPlane(c.Value, was.Value) {
 			return true
 		}
 		if err != nil || j.Cron == "" {
@@ -105,16 +106,27 @@ func (v *specChecker) acceptControlPlaneWrite(key string, c *store.Change, was s
 	return true
 }
 
-// differOnlyInNeeds reports whether two records are of one job that differ at most in when its needs were met.
-func differOnlyInNeeds(a, b []byte) bool {
-	x, errA := store.Decode[cluster.Job](a)
-	y, errB := store.Decode[cluster.Job](b)
-	if errA != nil || errB != nil || len(x.Needs) == 0 {
+// differByControlPlane reports whether a record of a job differs from an earlier one at most in what the control plane
+// writes by itself: when the needs of the job were met, that its deadline has passed, and that it was kept for long
+// enough.
+func differByControlPlane(now, earlier []byte) bool {
+	x, errA := store.Decode[cluster.Job](now)
+	y, errB := store.Decode[cluster.Job](earlier)
+	if errA != nil || errB != nil {
 		return false
 	}
-	plainX, plainY := *x, *y
-	plainX.NeedsMet, plainX.Updated = plainY.NeedsMet, plainY.Updated
-	return reflect.DeepEqual(plainX, plainY)
+	plain := *x
+	if len(x.Needs) > 0 {
+		plain.NeedsMet = y.NeedsMet
+	}
+	if x.Deadline > 0 && x.CancelReason == cluster.ReasonDeadline {
+		plain.Cancelled, plain.CancelReason = y.Cancelled, y.CancelReason
+	}
+	if x.Deleted && !y.Deleted && !x.Updated.IsZero() {
+		plain.Deleted = false
+	}
+	plain.Updated = y.Updated
+	return reflect.DeepEqual(&plain, y)
 }
 
 // applyCronStatus processes the status of a cron. Its last moment goes back only with the store.
@@ -146,7 +158,7 @@ func (v *specChecker) checkSpecs() {
 			continue // the leader reverted the write before its acknowledgement
 		}
 		if a.acknowledged != "" && exists && string(r.Value) != a.acknowledged &&
-			!differOnlyInNeeds(r.Value, []byte(a.acknowledged)) {
+			!differByControlPlane(r.Value, []byte(a.acknowledged)) {
 			v.breach("spec-lost", "%s is %s, and the user's answer was %s", key, r.Value, a.acknowledged)
 		}
 	}
