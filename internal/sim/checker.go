@@ -21,6 +21,7 @@ type checker struct {
 	liveness   *livenessChecker
 	leadership *leadershipChecker
 	events     *eventChecker
+	day        *dayChecker // nil without a day of CI
 }
 
 func newChecker(story *Story) *checker {
@@ -115,6 +116,9 @@ func (v *checker) applyChange(c *store.Change) {
 		}
 	case "attempt":
 		v.lifecycle.applyOutcome(rest, c)
+		if a := v.outcomes[rest]; v.day != nil && a != nil && a.outcome != nil && !c.Deleted {
+			v.day.applyOutcome(a, a.outcome)
+		}
 	case "node":
 		v.liveness.applyVerdict(rest, c, was)
 	case "leader":
@@ -124,6 +128,9 @@ func (v *checker) applyChange(c *store.Change) {
 	case "service", "job", "cron":
 		v.specs.applySpec(key, c, was)
 		v.services.noteServiceChange(rest)
+		if v.day != nil && noun == "job" {
+			v.day.applyJob(rest, c)
+		}
 	case "scale":
 		v.services.checkScale(rest, c)
 		v.services.noteServiceChange(rest)

@@ -380,9 +380,12 @@ var brokenHistories = map[string]func(h *historyWriter){
 
 // TestEveryInvariantFires plants a breach of each invariant, by records and programs, or at the end of a story.
 func TestEveryInvariantFires(t *testing.T) {
-	inStories := []string{"converges", "reason", "leaked"}
+	inStories := []string{"converges", "leaked"}
 	for _, name := range slices.Sorted(maps.Keys(Invariants)) {
 		plant := brokenHistories[name]
+		if brokenDays[name] != nil {
+			plant = brokenDays[name]
+		}
 		if plant == nil {
 			if !slices.Contains(inStories, name) {
 				t.Errorf("%s: nothing shows that it fires", name)

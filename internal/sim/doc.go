@@ -15,6 +15,12 @@
 // users and agents. It compares them with the invariants in invariants.go. A breach is shrunk to a short story and
 // printed with the command that replays it.
 //
+// # A day of CI
+//
+// TestDayOfCI adds the work of a CI system to a story of faults: thousands of jobs that package ci makes up, and users
+// who change them. It checks at every moment that each waiting task has a reason, and at the end that each job ended as
+// the outcomes of its tasks say.
+//
 // # Size
 //
 // The parts of a fleet (servers, nodes, network, users, programs) share its clock and its journal, and the checkers

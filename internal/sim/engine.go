@@ -209,6 +209,8 @@ func (s *stream) Next(ctx context.Context) (store.Batch, error) {
 // disk holds the faults of commits, by server ("s1") or for all ("db").
 type disk struct {
 	began time.Time
+	// latency is the longest time that a commit without a fault takes, beyond that of the network. It is fixed.
+	latency time.Duration
 
 	mu          sync.Mutex
 	slow        map[string]time.Duration
@@ -287,7 +289,7 @@ func (k *disk) decideCommit(server string, groups []store.Group, d *dice) commit
 			return commitFault{late: r.late}
 		}
 	}
-	w := commitFault{delay: d.span(max(k.slow[server], k.slow["db"]))}
+	w := commitFault{delay: d.span(max(k.slow[server], k.slow["db"])) + d.span(k.latency)}
 	if k.stall > 0 {
 		if phase := time.Since(k.began) % (3 * time.Second); phase > time.Second {
 			w.delay += 3*time.Second - phase

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/hex"
 	"fmt"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/berthd/berth/internal/clause"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/sim/ci"
 	"github.com/berthd/berth/internal/store"
 	"github.com/berthd/berth/internal/store/election"
 	"github.com/berthd/berth/internal/store/memory"
@@ -39,6 +41,10 @@ type Options struct {
 	History bool
 	// StopAtOnce ends the story with the first breach.
 	StopAtOnce bool
+	// Day, unless nil, adds the work of a CI system to the story.
+	Day *ci.Config
+	// Timeout, unless 0, replaces storyTimeout.
+	Timeout time.Duration
 	// injected, unless nil, runs after the story: for tests of the checker.
 	injected func(*fleet)
 }
@@ -61,6 +67,8 @@ type Result struct {
 	History []string
 	// Crashes counts the servers that CrashAt killed.
 	Crashes int
+	// Day counts what the work of Options.Day exercised.
+	Day DayStats
 }
 
 // fleet is all servers, nodes and users of a story, with the network and the disks between them.
@@ -78,6 +86,7 @@ type fleet struct {
 	nodes      []*node
 	byName     map[string]*node
 	user       *user
+	day        *day           // nil without Options.Day
 	background sync.WaitGroup // goroutines outside of any process
 	savedStore []byte
 	external   *externalMetrics
@@ -96,10 +105,11 @@ const storyTimeout = 4 * time.Minute
 func Run(t *testing.T, story *Story, options Options) Result {
 	t.Helper()
 	var result Result
-	watchdog := time.AfterFunc(storyTimeout, func() {
+	timeout := cmp.Or(options.Timeout, storyTimeout)
+	watchdog := time.AfterFunc(timeout, func() {
 		fmt.Fprintf(os.Stderr, "seed %d does not end:\n%s", story.Seed, story.String())
 		debug.SetTraceback("all")
-		panic(fmt.Sprintf("the story of seed %d has not ended after %v", story.Seed, storyTimeout))
+		panic(fmt.Sprintf("the story of seed %d has not ended after %v", story.Seed, timeout))
 	})
 	defer watchdog.Stop()
 	synctest.Test(t, func(*testing.T) { result = run(story, options) })
@@ -120,6 +130,9 @@ func run(story *Story, options Options) Result {
 	f.engine = memory.New(memory.Options{
 		Consul: story.Consul, Random: rand.New(rand.NewPCG(story.Seed, 7)), Observe: f.checker.observe,
 	})
+	if options.Day != nil {
+		f.day = newDay(f, *options.Day)
+	}
 	f.setUp()
 	f.play()
 	if options.injected != nil {
@@ -128,7 +141,7 @@ func run(story *Story, options Options) Result {
 	f.endFaults()
 	f.settle()
 	f.end(cancel)
-	return Result{
+	result := Result{
 		Violations: f.checker.breaches,
 		Chronicle:  f.checker.chronicle,
 		Starts:     f.checker.programs.starts,
@@ -143,6 +156,10 @@ func run(story *Story, options Options) Result {
 		Digest:  hex.EncodeToString(f.checker.digest.Sum(nil)),
 		History: f.checker.historyLines,
 	}
+	if f.day != nil {
+		result.Day = f.day.checker.summary()
+	}
+	return result
 }
 
 func (f *fleet) revision() uint64 {
@@ -159,27 +176,14 @@ const maxJobs = 2
 // setUp creates the fleet: its definitions, a service that fits nowhere, servers and nodes.
 func (f *fleet) setUp() {
 	for _, d := range definitions() {
-		f.checker.cpu[d.Ref()] = d.Demand().CPU
-		f.checker.definitions[d.Ref()] = d
-		value, err := store.Encode(d)
-		if err == nil {
-			_, err = f.engine.Commit(f.ctx,
-				[]store.Group{{Ops: []store.Op{{Key: prefix.Definition(d.Ref()), Value: value}}}})
-		}
-		if err != nil {
-			panic(err) // a fault of the simulator
-		}
+		f.addDefinition(d)
 	}
-	value, err := store.Encode(cluster.Cluster{
+	f.putRecord(prefix.Cluster(inCluster), cluster.Cluster{
 		Name: inCluster, Domain: cluster.DefaultDomain, Permissions: []cluster.Permission{cluster.PermitHostNetwork},
 		Quota: &cluster.Quota{Jobs: maxJobs},
 	})
-	if err == nil {
-		_, err = f.engine.Commit(f.ctx,
-			[]store.Group{{Ops: []store.Op{{Key: prefix.Cluster(inCluster), Value: value}}}})
-	}
-	if err != nil {
-		panic(err) // a fault of the simulator
+	if f.day != nil {
+		f.setUpDay()
 	}
 	for i := range f.story.Servers {
 		f.hosts = append(f.hosts, &host{fleet: f, id: name("s", i+1)})
@@ -199,6 +203,28 @@ func (f *fleet) setUp() {
 		n.start()
 	}
 	f.orderUser(Event{Target: "big", Arg: "scale 1"})
+	if f.day != nil {
+		f.background.Go(func() { f.day.act(f.ctx) })
+		f.background.Go(func() { f.day.watch(f.ctx) })
+	}
+}
+
+// addDefinition writes a task definition, and tells the checkers.
+func (f *fleet) addDefinition(d *cluster.TaskDefinition) {
+	f.checker.cpu[d.Ref()] = d.Demand().CPU
+	f.checker.definitions[d.Ref()] = d
+	f.putRecord(prefix.Definition(d.Ref()), d)
+}
+
+// putRecord writes a record before the first server starts.
+func (f *fleet) putRecord(key string, record any) {
+	value, err := store.Encode(record)
+	if err == nil {
+		_, err = f.engine.Commit(f.ctx, []store.Group{{Ops: []store.Op{{Key: key, Value: value}}}})
+	}
+	if err != nil {
+		panic(err) // a fault of the simulator
+	}
 }
 
 // orderUser sends an order to the user.

@@ -52,6 +52,8 @@ var Invariants = map[string]string{
 	"machine-packed": "running programs need more than the machine has",
 
 	// Once faults have ended.
+	"job-late":  "a job did not end within its day",
+	"job-end":   "a job ended in another way than the outcomes of its tasks say",
 	"converges": "the fleet does not reach the state that users requested, once faults have ended",
 	"reason":    "a task waits without a reason",
 	"leaked":    "a program runs without a record that wants it",

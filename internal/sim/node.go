@@ -16,6 +16,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor"
 	"github.com/berthd/berth/internal/executor/fake"
+	"github.com/berthd/berth/internal/sim/ci"
 )
 
 // Resources of a node.
@@ -57,6 +58,11 @@ func newNode(f *fleet, name string) *node {
 	}}
 	n.machine.SetObserver(func(r fake.Run) { f.checker.programs.checkProgram(n, r) })
 	n.machine.SetTrouble(n.fault)
+	if f.day != nil {
+		n.machine.SetProgram(func(r fake.Run) []string {
+			return ci.Program(f.story.Seed, cluster.TaskID(r.Labels[task.LabelTask]), r.Labels[task.LabelAttempt])
+		})
+	}
 	return n
 }
 

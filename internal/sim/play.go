@@ -35,6 +35,9 @@ func (f *fleet) play() {
 		m.do()
 	}
 	f.waitUntil(f.story.End())
+	if f.day != nil {
+		f.day.awaitEnd()
+	}
 }
 
 // waitUntil waits until the story has run for the given time, and checks the fleet every few seconds. It reports false
@@ -100,7 +103,12 @@ func (f *fleet) actServer(e Event) (begin, end func()) {
 	h := f.host(e.Target)
 	switch e.Fault {
 	case ServerCrash:
-		return func() { h.countHold(1) }, func() { h.countHold(-1) }
+		return func() {
+			if s := f.leader(); e.Target == leaderTarget && s != nil {
+				h = s.host
+			}
+			h.countHold(1)
+		}, func() { h.countHold(-1) }
 	case CrashAt:
 		k, err := parseCrashPoint(e)
 		if err != nil {

@@ -57,6 +57,9 @@ const (
 	User Fault = "user" // a user makes the change in the argument to the target
 )
 
+// leaderTarget is the target of a crash of the server that leads when the event begins.
+const leaderTarget = "leader"
+
 // Event is one event of a story.
 type Event struct {
 	At     time.Duration // since the start of the story

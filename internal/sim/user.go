@@ -345,8 +345,8 @@ func write[T any](ctx context.Context, u *user, key string, draft func(old []byt
 
 // try writes once, by one server.
 func try[T any](ctx context.Context, s *server, key string, draft func(old []byte) T) (record T, ok bool) {
-	r, err := s.engine.Read(ctx, key)
-	if err != nil && !errors.Is(err, store.ErrNotFound) {
+	r, err := readSpec(ctx, s, key)
+	if err != nil {
 		return record, false
 	}
 	record = draft(r.Value)
@@ -354,15 +354,29 @@ func try[T any](ctx context.Context, s *server, key string, draft func(old []byt
 	if err != nil {
 		panic(err) // a fault of the simulator
 	}
+	return record, commitSpec(ctx, s, key, r.Modified, value)
+}
+
+// readSpec reads a user's record. A record that does not exist has no value.
+func readSpec(ctx context.Context, s *server, key string) (store.Record, error) {
+	r, err := s.engine.Read(ctx, key)
+	if errors.Is(err, store.ErrNotFound) {
+		return store.Record{}, nil
+	}
+	return r, err
+}
+
+// commitSpec writes a user's record if it is unchanged since it was read, and reports whether that was acknowledged.
+func commitSpec(ctx context.Context, s *server, key string, modified uint64, value []byte) bool {
 	s.fleet.checker.specs.noteWanted(key, value)
 	result, err := s.engine.Commit(ctx, []store.Group{{
-		Compares: []store.Compare{{Key: key, Modified: r.Modified}}, Ops: []store.Op{{Key: key, Value: value}},
+		Compares: []store.Compare{{Key: key, Modified: modified}}, Ops: []store.Op{{Key: key, Value: value}},
 	}})
 	if err != nil || !result.Applied[0] {
-		return record, false
+		return false
 	}
 	s.fleet.checker.specs.noteAcknowledged(key, value)
-	return record, true
+	return true
 }
 
 // runRecovery decides, for each domain, whether to adopt or stop its tasks after the store went back (P1.7).

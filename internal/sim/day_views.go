@@ -1,0 +1,57 @@
+package sim
+
+import (
+	"time"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/views"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/sim/ci"
+)
+
+// leaderViews is what a leader shows of the jobs of a day, by the views of its API.
+type leaderViews struct {
+	server  *server
+	builder *views.Builder
+}
+
+// jobViews returns the views of a leader at the present state of its tables.
+func (s *server) jobViews() *leaderViews {
+	source := &views.Source{
+		Domain: cluster.DefaultDomain, Tables: s.tables, Now: time.Now, Clock: s.host.bootClock,
+		Leader: views.Leader{Reasons: s.plane, Gates: s.plane.Gates, Since: s.plane.Since},
+	}
+	return &leaderViews{server: s, builder: source.At(s.tables.Snapshot())}
+}
+
+// Reason implements jobViews.
+func (l *leaderViews) Reason(task cluster.TaskID) (code cluster.ReasonCode, text string) {
+	why, ok := l.server.plane.Waiting(task)
+	if !ok {
+		return "", ""
+	}
+	if len(why.Refusals) > 0 {
+		code = why.Refusals[0].Code
+	}
+	return code, why.Sentence
+}
+
+// Explain implements jobViews. A task whose delay has passed has no reason but that of the leader.
+func (l *leaderViews) Explain(job string, task cluster.TaskID) string {
+	owner := cluster.OwnerRef{Kind: cluster.KindJob, Cluster: ci.Cluster, Name: job}
+	pending, ok := l.builder.FindPending(owner, task)
+	if !ok || pending.Attempt != 0 { // see Builder.Pending
+		return ""
+	}
+	v := l.builder.PendingTask(&pending)
+	return v.Message
+}
+
+// Status implements jobViews.
+func (l *leaderViews) Status(job string) (s api.JobStatus, ok bool) {
+	e, ok := l.builder.Snapshot.Job(ci.Cluster, job)
+	if !ok {
+		return s, false
+	}
+	return l.builder.Job(e).Status, true
+}
