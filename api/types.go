@@ -175,8 +175,9 @@ type TaskView struct {
 	Generation uint64   `json:"generation"`
 	Step       string   `json:"step,omitempty"`
 	Index      int      `json:"index"`
-	// Further is the number of pending tasks with the next indices that the view stands for as well. A list shows many
-	// equal tasks so, all of which wait for the same reason.
+	// Further is the number of tasks with the next indices that the view stands for as well. A list shows so many equal
+	// tasks that wait for the same reason. It also shows so those tasks of a step of more than 1,000 that succeeded at
+	// their first attempt, unless it is asked for all tasks or for those that succeeded.
 	Further int `json:"further,omitempty"`
 	// Parameters are the values that the step gives to the task, by name.
 	Parameters map[string]string `json:"parameters,omitempty"`

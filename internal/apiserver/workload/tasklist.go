@@ -51,14 +51,15 @@ func (l taskList) all() []lists.Item[api.TaskView] {
 			out = append(out, v)
 		}
 	}
-	if l.filter.includesPacked() {
-		out = append(out, l.packedTasks()...)
-	}
-	if l.filter.includesPending() {
-		for o := range snapshot.Owners(l.Snapshot, l.filter.cluster) {
-			if l.filter.owner(o) {
-				out = append(out, l.pendingTasks(o)...)
-			}
+	for o := range snapshot.Owners(l.Snapshot, l.filter.cluster) {
+		if !l.filter.owner(o) {
+			continue
+		}
+		if l.filter.includesPending() {
+			out = append(out, l.pendingTasks(o)...)
+		}
+		if l.filter.includesPacked() && o.Kind == cluster.KindJob {
+			out = append(out, l.packedTasks(o)...)
 		}
 	}
 	slices.SortFunc(out, func(a, b lists.Item[api.TaskView]) int { return strings.Compare(a.Key, b.Key) })
@@ -72,7 +73,7 @@ func (l taskList) attemptView(row *store.AttemptRow) (shown lists.Item[api.TaskV
 		l.filter.node != "" && row.Node != l.filter.node {
 		return shown, false
 	}
-	if row.Packed && !l.filter.includesPacked() {
+	if row.Packed && !l.filter.expandsPacked() {
 		return shown, false
 	}
 	v := l.Task(row)
@@ -90,26 +91,40 @@ func (f *taskFilter) includesPending() bool {
 	return f.node == "" && (f.state == "" || f.state == cluster.StatePending)
 }
 
-// includesPacked reports whether the list has the tasks of large steps that are packed: if it has all attempts, or
-// those that succeeded.
+// expandsPacked reports whether the list has each of the packed tasks of large steps: if it has all attempts, or those
+// that succeeded. Otherwise it has ranges of them.
+func (f *taskFilter) expandsPacked() bool { return f.all || f.state == cluster.StateSucceeded }
+
+// includesPacked reports whether the filter may select packed tasks.
 func (f *taskFilter) includesPacked() bool {
-	return f.service == "" && (f.state == cluster.StateSucceeded || f.all && f.state == "")
+	return f.service == "" && (f.state == "" || f.state == cluster.StateSucceeded)
 }
 
-// packedTasks shows the packed tasks of the selected jobs.
-func (l taskList) packedTasks() (all []lists.Item[api.TaskView]) {
-	for e := range l.Snapshot.AllPackedTasks() {
+// packedTasks shows the packed tasks of a job.
+func (l taskList) packedTasks(job cluster.OwnerRef) (all []lists.Item[api.TaskView]) {
+	for e := range l.Snapshot.PackedTasks(job) {
 		p := e.Value
-		if !l.filter.owner(cluster.OwnerRef{Kind: cluster.KindJob, Cluster: p.Cluster, Name: p.Job}) {
-			continue
-		}
-		for _, index := range p.Indices {
-			id := cluster.JobTask(p.Cluster, p.Job, p.Generation, p.Step, index)
-			for row := range l.Snapshot.TaskAttempts(id) {
-				if v, ok := l.attemptView(row); ok && row.Packed {
-					all = append(all, v)
+		for i := 0; i < len(p.Indices); {
+			id := cluster.JobTask(p.Cluster, p.Job, p.Generation, p.Step, p.Indices[i])
+			end := i + 1
+			if l.filter.expandsPacked() {
+				for row := range l.Snapshot.TaskAttempts(id) {
+					if v, ok := l.attemptView(row); ok && row.Packed {
+						all = append(all, v)
+					}
 				}
+			} else if l.filter.node == "" {
+				for end < len(p.Indices) && p.Indices[end] == p.Indices[end-1]+1 {
+					end++
+				}
+				v := api.TaskView{
+					ID: id, Attempt: 1, Owner: job, Generation: p.Generation, Step: p.Step, Index: p.Indices[i],
+					Further: end - i - 1, Definition: p.Definition, State: cluster.StateSucceeded,
+					Finished: p.LastEnded,
+				}
+				all = append(all, lists.Item[api.TaskView]{Key: views.TaskKey(v.ID, v.Attempt), Value: v})
 			}
+			i = end
 		}
 	}
 	return all
@@ -147,8 +162,14 @@ const taskTopics = store.TopicAttempts | ownerTopics
 // part named after the task; no task id contains a slash.
 func pendingPart(o cluster.OwnerRef) string { return "pending/" + o.Cluster + "/" + o.Name }
 
+// packedPart returns the part of the list that holds the ranges of packed tasks of a job.
+func packedPart(o cluster.OwnerRef) string { return "packed/" + o.Cluster + "/" + o.Name }
+
 // taskPart returns the part of the list that holds a task.
 func taskPart(i *lists.Item[api.TaskView]) string {
+	if i.Value.State == cluster.StateSucceeded && i.Value.Node == "" { // a range has no node
+		return packedPart(i.Value.Owner)
+	}
 	if i.Value.Attempt == 0 && i.Value.Node == "" {
 		return pendingPart(i.Value.Owner)
 	}
@@ -178,6 +199,9 @@ func (l taskList) changed(before *store.Snapshot, c *store.Changes,
 		}
 		if l.filter.includesPending() {
 			parts[pendingPart(o)] = l.pendingTasks(o)
+		}
+		if l.filter.includesPacked() && !l.filter.expandsPacked() && o.Kind == cluster.KindJob {
+			parts[packedPart(o)] = l.packedTasks(o)
 		}
 		if o.Kind == cluster.KindJob || specRevision(before, o) != specRevision(l.Snapshot, o) {
 			for row := range l.Snapshot.Attempts(o) {

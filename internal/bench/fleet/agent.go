@@ -27,6 +27,8 @@ type fakeAgent struct {
 	events chan cluster.Observed
 	// audience gets the tasks of this node if agents follow a service, and is nil otherwise.
 	audience *audience
+	// brief says that tasks of jobs end as soon as they have begun.
+	brief bool
 }
 
 // entering is how many agents connect concurrently, and entries how often each tries.
@@ -41,7 +43,7 @@ func startAgent(ctx context.Context, s *server, i int, c *counts, door chan stru
 		number: i, name: fmt.Sprintf("n%d", i), rack: fmt.Sprintf("r%d", i%racks), count: c,
 		events: make(chan cluster.Observed, 64),
 	}
-	a.audience = s.audience
+	a.audience, a.brief = s.audience, s.brief
 	door <- struct{}{}
 	welcome, err := a.enter(ctx, s)
 	<-door
@@ -103,6 +105,11 @@ func (a *fakeAgent) follow(ctx context.Context, session uint64) error {
 			a.count.ready.Add(1)
 		}
 		d := m.Assignment
+		if a.brief && d != nil && d.Ended() {
+			a.events <- cluster.Observed{
+				Task: d.Task, Attempt: d.Attempt, UUID: d.UUID, State: cluster.StateSucceeded, Gone: true,
+			}
+		}
 		if d == nil || d.Stop != nil {
 			continue
 		}
@@ -155,11 +162,18 @@ func (a *fakeAgent) report(ctx context.Context, w transport.Welcome) error {
 			return fmt.Errorf("a report of %s was refused: %s (retry %v)", a.name, why.Message, why.Retry)
 		}
 		for i := range r.Tasks {
-			if r.Tasks[i].State == cluster.StateRunning {
+			switch r.Tasks[i].State {
+			case cluster.StateRunning:
 				a.count.running.Add(1)
+			case cluster.StateSucceeded:
+				if !r.Tasks[i].Gone {
+					a.count.ended.Add(1)
+				}
 			}
 		}
-		running = started(r.Tasks)
+		if running = started(r.Tasks); a.brief {
+			endBrief(running)
+		}
 		beat.Reset(time.Duration(reply.Heartbeat))
 	}
 }

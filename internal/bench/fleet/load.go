@@ -109,11 +109,25 @@ func (c *counts) followPlacements(ctx context.Context, api *client.Client) {
 // latency submits services of one task, one after the other, to a fleet with that many tasks. It prints the time until
 // the placement of each as CSV.
 func latency(ctx context.Context, s *server, o options, tasks int, rate float64, out io.Writer) error {
-	api1, err := client.New(client.Config{Addr: s.address, Token: s.token})
+	took, err := latencies(ctx, s, "one", o.latency)
 	if err != nil {
 		return err
 	}
+	fmt.Fprintf(out, "csv: nodes,tasks,placed_per_second,latency_p50_ms,latency_p99_ms\ncsv: %d,%d,%.0f,%.1f,%.1f\n",
+		o.agents, tasks, rate, quantile(took, 0.5), quantile(took, 0.99))
+	return nil
+}
+
+// latencies submits services of one task, one after the other, and returns the time until the placement of each,
+// sorted.
+func latencies(ctx context.Context, s *server, prefix string, count int) ([]time.Duration, error) {
+	api1, err := client.New(client.Config{Addr: s.address, Token: s.token})
+	if err != nil {
+		return nil, err
+	}
 	defer api1.Close()
+	ctx, end := context.WithCancel(ctx)
+	defer end()
 	placed := make(chan string, 16)
 	go func() {
 		for e, err := range api1.FollowEvents(ctx,
@@ -121,39 +135,37 @@ func latency(ctx context.Context, s *server, o options, tasks int, rate float64,
 			if err != nil {
 				return
 			}
-			if e.Owner != nil {
-				placed <- e.Owner.Name
+			if e.Owner != nil && e.Owner.Kind == cluster.KindService {
+				select {
+				case placed <- e.Owner.Name:
+				case <-ctx.Done():
+				}
 			}
 		}
 	}()
 	time.Sleep(200 * time.Millisecond) // the stream opens
 	var took []time.Duration
-	for i := range o.latency {
-		name := fmt.Sprintf("one-%d", i)
+	for i := range count {
+		name := fmt.Sprintf("%s-%d", prefix, i)
 		raw, err := json.Marshal(
 			&cluster.Service{Name: name, Definition: cluster.Ref{Name: "noop", Version: 1}, Count: 1})
 		if err != nil {
-			return err
+			return nil, err
 		}
 		began := time.Now()
 		if _, err := api1.Apply(ctx,
 			api.ApplyRequest{Objects: []api.Object{{Kind: cluster.KindService, Spec: raw}}}); err != nil {
-			return err
+			return nil, err
 		}
 		for got := ""; got != name; {
 			select {
 			case got = <-placed:
 			case <-ctx.Done():
-				return errors.Join(fmt.Errorf("%s was not placed", name), ctx.Err())
+				return nil, errors.Join(fmt.Errorf("%s was not placed", name), ctx.Err())
 			}
 		}
 		took = append(took, time.Since(began))
 	}
 	slices.Sort(took)
-	ms := func(share float64) float64 {
-		return float64(took[int(share*float64(len(took)-1))].Microseconds()) / 1000
-	}
-	fmt.Fprintf(out, "csv: nodes,tasks,placed_per_second,latency_p50_ms,latency_p99_ms\ncsv: %d,%d,%.0f,%.1f,%.1f\n",
-		o.agents, tasks, rate, ms(0.5), ms(0.99))
-	return nil
+	return took, nil
 }

@@ -1,5 +1,5 @@
 // Command fleet measures a server with many agents: real HTTP/2 connections of fake agents in processes of their own.
-// It has four measurements.
+// It has five measurements.
 //
 // Placements, end to end: a real `berth server` with its embedded etcd and fsync, and agents that pass the start
 // barrier of every task they are given and report it running.
@@ -13,6 +13,10 @@
 // task cost the server. With -rest it prints what memory the server holds before and after. All connections of agents
 // are HTTP/2 with mutual TLS, one for each; with -shared that many agents share one to the server's socket, which
 // measures fleets of more agents than a process may open files.
+//
+// Tasks that end as soon as they have begun, with many others that wait behind them, and services beside them:
+//
+//	fleet -berth bin/berth -agents 500 -brief 60s -jobs 1 -tasks 1000000
 //
 // Placements on a large fleet that is full of tasks, which are there as records alone, without agents:
 //
@@ -73,6 +77,7 @@ type options struct {
 	follow bool
 	rate   int
 
+	brief       time.Duration
 	hold, every time.Duration
 	after       time.Duration
 	heap        time.Duration
@@ -120,6 +125,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags.DurationVar(&o.limit, "limit", 5*time.Minute, "give up placements after")
 	flags.DurationVar(&o.heap, "heap", 0,
 		"how often an own server collects its garbage and prints what is in use, while agents are held")
+	flags.DurationVar(&o.brief, "brief", 0,
+		"measure for this long the rate of tasks that end as soon as they have begun, with the others waiting")
 	flags.DurationVar(&o.hold, "hold", 0, "keep agents connected for this long, instead of measuring placements")
 	flags.DurationVar(&o.every, "every", 10*time.Second, "how often to print a row")
 	flags.IntVar(&o.processes, "processes", 2, "how many processes the agents live in")

@@ -31,7 +31,11 @@ func place(ctx context.Context, o options, stdout, stderr io.Writer) error {
 		group.Go(func() error { return startAgent(fleet, s, i, &count, door) })
 	}
 	result := make(chan error, 1)
-	go func() { result <- measure(ctx, s, o, &count, stdout) }()
+	what := measure
+	if o.brief > 0 {
+		what = measureBrief
+	}
+	go func() { result <- what(ctx, s, o, &count, stdout) }()
 	select {
 	case err = <-result:
 	case <-fleet.Done():
@@ -50,6 +54,7 @@ type counts struct {
 	placed   atomic.Int64 // tasks with an event of their placement
 	assigned atomic.Int64 // assignments that agents received
 	running  atomic.Int64 // tasks whose report that they run was acknowledged
+	ended    atomic.Int64 // tasks whose report that they ended was acknowledged
 	again    atomic.Int64 // reports that were sent again
 }
 

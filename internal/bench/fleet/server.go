@@ -25,6 +25,7 @@ type server struct {
 	carriers       []*http.Client // of agents that share connections, or none
 	authority      *pki.Authority
 	measured       chan error // nil unless the CPU is measured
+	brief          bool       // tasks of jobs end as soon as they have begun
 
 	// If agents follow a service: the counter, the way of their connections, and the channel that closes when they
 	// begin.
@@ -38,7 +39,7 @@ func startServer(ctx context.Context, o options, stderr io.Writer) (*server, err
 	if err != nil {
 		return nil, err
 	}
-	s := &server{dir: dir, curtain: make(chan struct{})}
+	s := &server{dir: dir, curtain: make(chan struct{}), brief: o.brief > 0}
 	if err := s.begin(ctx, o, stderr); err != nil {
 		s.stop()
 		return nil, err

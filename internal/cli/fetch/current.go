@@ -64,7 +64,7 @@ func (t *CurrentTasks) add(page []api.TaskView) {
 		case t.All, !v.State.Terminal(), t.isRecentFailure(v):
 			t.Tasks = append(t.Tasks, v)
 		default:
-			t.Hidden++
+			t.Hidden += 1 + v.Further
 		}
 	}
 	if !t.All {
