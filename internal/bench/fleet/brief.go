@@ -17,9 +17,9 @@ import (
 
 // Shape of the measurement of brief tasks. A node has room for four of them.
 const (
-	briefCPU      = cluster.MilliCPU(1000)
-	briefServices = 100             // the services of one task whose latency is measured
-	briefWarmUp   = 5 * time.Second // the time before the rate is measured
+	briefCPU      = cluster.MilliCPU(900) // leaves room for services
+	briefServices = 100                   // the services of one task whose latency is measured
+	briefWarmUp   = 5 * time.Second       // the time before the rate is measured
 )
 
 // measureBrief measures jobs whose tasks end as soon as they have begun, with many more tasks that wait: the rate of
