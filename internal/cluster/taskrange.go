@@ -19,21 +19,27 @@ func (r TaskRange) Count() int { return 1 + r.Further }
 
 // Offset returns the id of the task whose index is larger by n. It returns the id itself if that is no task id.
 func (id TaskID) Offset(n int) TaskID {
-	tasks, index, ok := id.cut()
+	tasks, index, ok := id.Cut()
 	if n == 0 || !ok {
 		return id
 	}
 	return TaskID(tasks + "." + strconv.Itoa(index+n))
 }
 
-// cut splits the id into the part that all tasks of its service or step share, and the index.
-func (id TaskID) cut() (tasks string, index int, ok bool) {
+// Cut splits the id into the part that all tasks of its service or step share, and the index; ok is false if it is no
+// task id.
+func (id TaskID) Cut() (tasks string, index int, ok bool) {
 	dot := strings.LastIndexByte(string(id), '.')
-	if dot < 0 {
+	if dot < 0 || dot+1 == len(id) || len(id)-dot > len("1234567890") {
 		return "", 0, false
 	}
-	index, err := strconv.Atoi(string(id[dot+1:]))
-	return string(id[:dot]), index, err == nil
+	for _, digit := range []byte(id[dot+1:]) {
+		if digit < '0' || digit > '9' {
+			return "", 0, false
+		}
+		index = index*10 + int(digit-'0')
+	}
+	return string(id[:dot]), index, true
 }
 
 // Range returns the tasks of the request.
@@ -204,7 +210,7 @@ func IndexTasks(ranges iter.Seq2[TaskRange, int]) *TaskIndex {
 // place returns the part that all ids of the service or step share, and the index. Any other text has a part of its
 // own.
 func (id TaskID) place() (tasks string, index int) {
-	tasks, index, ok := id.cut()
+	tasks, index, ok := id.Cut()
 	if !ok {
 		return string(id), 0
 	}

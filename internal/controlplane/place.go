@@ -3,7 +3,6 @@ package controlplane
 import (
 	"context"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
@@ -77,7 +76,7 @@ func (l *loop) undecidedReasons() (kept []cluster.Waiting) {
 	undecided := map[string]bool{} // by the part of the ids that tasks of an owner share
 	for i := range l.placing.reasons {
 		w := &l.placing.reasons[i]
-		shared := string(w.Task[:max(0, strings.LastIndexByte(string(w.Task), '.'))])
+		shared, _, _ := w.Task.Cut()
 		keep, known := undecided[shared]
 		if !known {
 			o, ok := (&store.AttemptRow{Task: w.Task}).Ref()

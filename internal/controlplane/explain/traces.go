@@ -2,7 +2,6 @@ package explain
 
 import (
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -45,28 +44,13 @@ func (g *groupTrace) covers(index, attempt int) bool {
 	})
 }
 
-// cutIndex splits a task's id into the common part and the index; ok is false if it is no task id.
-func cutIndex(id cluster.TaskID) (tasks string, index int, ok bool) {
-	dot := strings.LastIndexByte(string(id), '.')
-	if dot < 0 || dot+1 == len(id) || len(id)-dot > len("1234567890") {
-		return "", 0, false
-	}
-	for _, digit := range []byte(id[dot+1:]) {
-		if digit < '0' || digit > '9' {
-			return "", 0, false
-		}
-		index = index*10 + int(digit-'0')
-	}
-	return string(id[:dot]), index, true
-}
-
 // groupPlacements groups the placements of a cycle by tasks of one owner and step, in the order of the decisions. first
 // holds the index of each group's first placement.
 func groupPlacements(pending []cluster.Pending, placed []scheduler.Placement) (all []*groupTrace, first []int) {
 	by := map[string]*groupTrace{}
 	var last *groupTrace
 	for i := range placed {
-		tasks, index, ok := cutIndex(placed[i].Task)
+		tasks, index, ok := placed[i].Task.Cut()
 		if !ok {
 			continue
 		}
@@ -140,7 +124,7 @@ func (t *Traces) drop(old *groupTrace) {
 
 // Get returns the newest trace that is kept for an attempt of a task.
 func (t *Traces) Get(task cluster.TaskID, attempt int) (cluster.DecisionTrace, bool) {
-	tasks, index, ok := cutIndex(task)
+	tasks, index, ok := task.Cut()
 	if !ok {
 		return cluster.DecisionTrace{}, false
 	}

@@ -54,10 +54,11 @@ func (p packedTasks) part(number int) *Packed {
 	return &p[at]
 }
 
-// has reports whether a task has succeeded and is packed, or may be in a record that cannot be read.
+// has reports whether a task has succeeded and is packed. A record that cannot be read has none: a task of it that has
+// records of its own is as these say.
 func (p packedTasks) has(index int) bool {
 	one := p.part(index / cluster.PackedPart)
-	return one != nil && (one.Tasks.Unreadable || one.Tasks.Has(index))
+	return one != nil && one.Tasks.Has(index)
 }
 
 // nextFree returns the first index from the given one on that is not packed, and the end of the indices after it that
@@ -140,14 +141,20 @@ func (p jobTasks) pack(steps []jobStep) {
 	}
 }
 
+// packPart adds outcomes to the record of a part. A record that cannot be read is not written over: it holds tasks that
+// have succeeded.
 func (p jobTasks) packPart(step *jobStep, part int, outcomes []*cluster.Outcome) {
+	old := step.packed.part(part)
+	if old != nil && old.Tasks.Unreadable {
+		return
+	}
 	first, _ := outcomes[0].Task.Parts()
 	record := &cluster.PackedTasks{
 		Cluster: first.Cluster, Job: first.Owner, Generation: first.Generation, Step: step.Name, Part: part,
 		Definition: step.Definition,
 	}
 	w := Pack{}
-	if old := step.packed.part(part); old != nil {
+	if old != nil {
 		record, w.Rev = old.Tasks, old.Rev
 	}
 	w.Tasks = record.With(outcomes)

@@ -47,20 +47,23 @@ func (l *largeJob) run(t *rapid.T) {
 		if l.tasks[index] != nil {
 			continue
 		}
-		task := &reconciler.Task{}
 		if how == "live" {
-			task.DesiredRev, task.Desired = 7, &cluster.Desired{
-				Task: cluster.JobTask("c", "j", 2, "s", index), Attempt: 1, UUID: uuidOf(index), Node: "n1",
-				Owner: l.job.Owner(), Definition: l.job.Steps[0].Definition,
-			}
+			l.tasks[index] = l.live(index)
 		} else {
-			task = l.ended(index, cluster.State(how))
+			l.tasks[index] = l.ended(index, cluster.State(how))
 		}
-		l.tasks[index] = task
 	}
 }
 
 func uuidOf(index int) string { return fmt.Sprintf("%08x-0000-4000-8000-000000000000", index) }
+
+// live returns the first attempt of a task while it runs.
+func (l *largeJob) live(index int) *reconciler.Task {
+	return &reconciler.Task{Attempt: cluster.Attempt{DesiredRev: 7, Desired: &cluster.Desired{
+		Task: cluster.JobTask("c", "j", 2, "s", index), Attempt: 1, UUID: uuidOf(index), Node: "n1",
+		Owner: l.job.Owner(), Definition: l.job.Steps[0].Definition,
+	}}}
+}
 
 // ended returns the first attempt of a task after its end.
 func (l *largeJob) ended(index int, state cluster.State) *reconciler.Task {
@@ -218,6 +221,14 @@ func TestUnreadablePackedTasks(t *testing.T) {
 		}
 		if !strings.Contains(d.Message, "the tasks 500 to 999 of step s cannot be read") {
 			t.Errorf("message %q", d.Message)
+		}
+		// Other tasks of the part go on, and nothing is written over the record.
+		for index := 500; index < 700; index++ {
+			l.tasks[index] = l.ended(index, cluster.StateSucceeded)
+		}
+		l.tasks[700] = l.live(700)
+		if d := reconciler.Job(l.input()); len(d.Stops)+len(d.Trims)+len(d.Packs) > 0 {
+			t.Errorf("%d stops, %d trims and %d packs", len(d.Stops), len(d.Trims), len(d.Packs))
 		}
 	})
 	rapid.Check(t, func(t *rapid.T) {
