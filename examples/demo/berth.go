@@ -16,6 +16,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/berthd/berth/internal/freeport"
 )
 
 // berth is a running `berth dev`, and the command line that talks to it.
@@ -39,7 +41,7 @@ func startBerth(ctx context.Context, d *demo, executor string) (*berth, error) {
 		return nil, fmt.Errorf("open the server's log: %w", err)
 	}
 	b := &berth{demo: d, ended: make(chan error, 1), log: log}
-	if b.names, err = freePort(ctx); err != nil {
+	if b.names, err = freeport.Address(ctx); err != nil {
 		return nil, errors.Join(err, log.Close())
 	}
 	args := append([]string{
@@ -81,19 +83,6 @@ func startBerth(ctx context.Context, d *demo, executor string) (*berth, error) {
 		err = ctx.Err()
 	}
 	return nil, errors.Join(err, b.stopServer(context.WithoutCancel(ctx)))
-}
-
-// freePort returns a loopback address without a listener.
-func freePort(ctx context.Context) (string, error) {
-	l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", fmt.Errorf("find a free port: %w", err)
-	}
-	addr := l.Addr().String()
-	if err := l.Close(); err != nil {
-		return "", fmt.Errorf("find a free port: %w", err)
-	}
-	return addr, nil
 }
 
 func orExit(err error) error {

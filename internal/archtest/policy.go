@@ -100,6 +100,7 @@ var layers = map[string][]string{
 	},
 	"internal/executor/usage": {"internal/cluster", "internal/executor"},
 	"internal/fields":         {"internal/spelling"},
+	"internal/freeport":       {},
 	"internal/heap":           {},
 	"internal/jsonfields":     {},
 	"internal/logs":           {"internal/cluster"},
@@ -127,7 +128,7 @@ var layers = map[string][]string{
 		"internal/pause", "internal/store", "internal/store/etcd/etcdlog", "internal/store/snapshotfile",
 	},
 	"internal/store/etcd/etcdlog":  {"internal/store"},
-	"internal/store/etcd/etcdtest": {},
+	"internal/store/etcd/etcdtest": {"internal/testkit"},
 	"internal/store/memory":        {"internal/store", "internal/store/snapshotfile"},
 	"internal/store/recordjson":    {"internal/cluster"},
 	"internal/store/restore": {
@@ -510,7 +511,7 @@ var layers = map[string][]string{
 	},
 
 	// Programs that users run and read: they know nothing of Berth's insides.
-	"examples/demo":          {},
+	"examples/demo":          {"internal/freeport"},
 	"examples/images":        {},
 	"examples/programs/web":  {},
 	"examples/programs/work": {},
@@ -522,8 +523,9 @@ var layers = map[string][]string{
 	"internal/bench/agent": {"internal/pause"},
 	"internal/bench/fleet": {
 		"api", "api/client", "internal/apiserver", "internal/apiserver/views", "internal/boottime",
-		"internal/cluster", "internal/controlplane", "internal/dispatcher", "internal/heap", "internal/pause",
-		"internal/pki", "internal/serve/engines", "internal/store", "internal/store/memory", "internal/transport",
+		"internal/cluster", "internal/controlplane", "internal/dispatcher", "internal/freeport", "internal/heap",
+		"internal/pause", "internal/pki", "internal/serve/engines", "internal/store", "internal/store/memory",
+		"internal/transport",
 	},
 	"internal/bench/growth": {"internal/cluster", "internal/logic/scheduler"},
 	"internal/bench/latency": {
@@ -554,7 +556,7 @@ var layers = map[string][]string{
 		"internal/store", "internal/store/storetest", "internal/suite", "internal/suite/suitetest", "internal/testkit",
 	},
 	"internal/suite/suitetest":         {"internal/suite", "internal/testkit"},
-	"internal/testkit":                 {"internal/pause", "internal/suite", "internal/yardstick"},
+	"internal/testkit":                 {"internal/freeport", "internal/pause", "internal/suite", "internal/yardstick"},
 	"internal/testkit/script":          {},
 	"internal/transport/transporttest": {},
 	"internal/testkit/testsummary":     {"internal/testkit"},

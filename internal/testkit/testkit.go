@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/berthd/berth/internal/freeport"
 	"github.com/berthd/berth/internal/pause"
 	"github.com/berthd/berth/internal/suite"
 	"github.com/berthd/berth/internal/yardstick"
@@ -59,6 +60,16 @@ func NewStopwatch() *yardstick.Stopwatch { return yardstick.NewStopwatch() }
 // when to kill a process, or how fast to send. A test that waits for an event uses Eventually.
 func Pause(ctx context.Context, d time.Duration) {
 	_ = pause.For(ctx, d)
+}
+
+// FreeAddress returns a loopback address on which nothing listens: see freeport.Address.
+func FreeAddress(t testing.TB) string {
+	t.Helper()
+	address, err := freeport.Address(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return address
 }
 
 // Setting returns a whole number from the environment, by which a test can be made to try more often, or as it did once

@@ -2,7 +2,6 @@ package e2e_test
 
 import (
 	"fmt"
-	"net"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -22,14 +21,7 @@ import (
 // startEtcd starts an etcd of one member with a listener for clients, and returns that as --store wants it.
 func startEtcd(t *testing.T) string {
 	t.Helper()
-	free := func() url.URL {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
-		return url.URL{Scheme: "http", Host: l.Addr().String()}
-	}
+	free := func() url.URL { return url.URL{Scheme: "http", Host: testkit.FreeAddress(t)} }
 	peers, clients := free(), free()
 	c := embed.NewConfig()
 	c.Dir = filepath.Join(t.TempDir(), "etcd")

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/berthd/berth/internal/freeport"
 	"github.com/berthd/berth/internal/pki"
 )
 
@@ -49,11 +50,11 @@ func startServer(ctx context.Context, o options, stderr io.Writer) (*server, err
 
 // begin makes the server's certificates and starts it.
 func (s *server) begin(ctx context.Context, o options, stderr io.Writer) error {
-	reach, err := freeAddress(ctx)
+	reach, err := freeport.Address(ctx)
 	if err != nil {
 		return err
 	}
-	peer, err := freeAddress(ctx)
+	peer, err := freeport.Address(ctx)
 	if err != nil {
 		return err
 	}
@@ -113,15 +114,6 @@ func carriers(path string, count int) []*http.Client {
 		}}
 	}
 	return all
-}
-
-// freeAddress returns a loopback address that nothing listens on.
-func freeAddress(ctx context.Context) (string, error) {
-	l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	return l.Addr().String(), l.Close()
 }
 
 // stop ends the server and removes its data.

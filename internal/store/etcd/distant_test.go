@@ -245,7 +245,7 @@ func TestDialFaults(t *testing.T) {
 		change func(*DialConfig)
 	}{
 		"no listener": {FaultUnreachable, "connection refused", func(c *DialConfig) {
-			c.Endpoints = []string{"https://" + freeAddress(t)}
+			c.Endpoints = []string{"https://" + testkit.FreeAddress(t)}
 		}},
 		"one that says nothing": {FaultSilent, "says nothing", func(c *DialConfig) {
 			c.Endpoints, c.TLS = []string{"http://" + silent.Addr().String()}, nil
@@ -319,7 +319,7 @@ func TestDialFaults(t *testing.T) {
 	t.Run("one endpoint of two", func(t *testing.T) {
 		t.Parallel()
 		config := reaching(s)
-		config.Endpoints = []string{"https://" + freeAddress(t), config.Endpoints[0]}
+		config.Endpoints = []string{"https://" + testkit.FreeAddress(t), config.Endpoints[0]}
 		if err := write(t.Context(), dialAs(t, config), "berth/x"); err != nil {
 			t.Error(err)
 		}

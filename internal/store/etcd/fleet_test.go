@@ -52,7 +52,7 @@ func (f *fleet) add(i int, tune func(i int, c *Config)) {
 	f.t.Helper()
 	c := Config{
 		Dir: filepath.Join(f.t.TempDir(), "store"), Name: fmt.Sprintf("server-%d", i), PeerURL: "http://" +
-			freeAddress(f.t),
+			testkit.FreeAddress(f.t),
 		Ballast: -1, NoSync: true, Log: slog.New(slog.NewTextHandler(f.t.Output(), nil)).With("server", i),
 	}
 	if tune != nil {
@@ -134,17 +134,6 @@ func (f *fleet) leader() int {
 		return errors.New("no server leads the engine")
 	})
 	return found
-}
-
-// freeAddress returns an address of loopback that nothing listens on.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 // authority signs certificates for tests.

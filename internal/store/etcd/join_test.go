@@ -10,6 +10,7 @@ import (
 	etcderrors "go.etcd.io/etcd/server/v3/etcdserver/errors"
 
 	"github.com/berthd/berth/internal/store"
+	"github.com/berthd/berth/internal/testkit"
 )
 
 // TestTwoJoinBeforeOneStarts adds two servers before the first of them has started, and removes a third meanwhile. Each
@@ -97,7 +98,7 @@ func TestChangeWithoutQuorum(t *testing.T) {
 		}
 		_ = write(shortly(t, time.Second), e, "x")
 	}
-	_, err := e.AddLearner(t.Context(), "server-2", "http://"+freeAddress(t))
+	_, err := e.AddLearner(t.Context(), "server-2", "http://"+testkit.FreeAddress(t))
 	if !errors.Is(err, store.ErrUnavailable) || errors.Is(err, store.ErrUnknown) {
 		t.Errorf("got error %v, want ErrUnavailable alone", err)
 	}

@@ -22,7 +22,7 @@ func TestAloneBecomesThree(t *testing.T) {
 	ca := newAuthority(t)
 	f := &fleet{t: t, lax: true}
 	secure := func(i int, c *Config) {
-		c.PeerURL = "https://" + freeAddress(t)
+		c.PeerURL = "https://" + testkit.FreeAddress(t)
 		c.PeerTLS = ca.issue(c.Name, serverUnit)
 	}
 	f.add(0, func(_ int, c *Config) { c.PeerURL = "" })
@@ -170,7 +170,7 @@ func TestChangesRefused(t *testing.T) {
 	f.start(0)
 	e := f.engines[0]
 	ctx := t.Context()
-	other := "http://" + freeAddress(t)
+	other := "http://" + testkit.FreeAddress(t)
 	joined, err := e.AddLearner(ctx, "server-1", other)
 	if err != nil || len(joined) != 2 {
 		t.Fatalf("add a learner: got %+v, error %v", joined, err)
@@ -232,7 +232,7 @@ func TestUnknownClientsAreRefused(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t)
 	f := newFleet(t, 1, func(_ int, c *Config) {
-		c.PeerURL = "https://" + freeAddress(t)
+		c.PeerURL = "https://" + testkit.FreeAddress(t)
 		c.PeerTLS = ca.issue(c.Name, serverUnit)
 	})
 	stranger := newAuthority(t).issue("s", serverUnit)

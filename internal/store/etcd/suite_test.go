@@ -204,7 +204,7 @@ type elsewhere struct {
 func newElsewhere(t *testing.T) *elsewhere {
 	s := &elsewhere{
 		t: t, config: Config{Dir: filepath.Join(t.TempDir(), "store"), Ballast: -1, NoSync: true},
-		address: "http://" + freeAddress(t),
+		address: "http://" + testkit.FreeAddress(t),
 	}
 	s.start()
 	t.Cleanup(func() { s.server.Close() })
@@ -310,7 +310,7 @@ func TestDialReports(t *testing.T) {
 		}
 	}
 	if _, err := Dial(shortly(t, 2*time.Second),
-		DialConfig{Endpoints: []string{"http://" + freeAddress(t)}}); err == nil {
+		DialConfig{Endpoints: []string{"http://" + testkit.FreeAddress(t)}}); err == nil {
 		t.Error("no server was dialed, and there is no error")
 	}
 }

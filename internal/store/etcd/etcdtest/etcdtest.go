@@ -23,6 +23,8 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
+
+	"github.com/berthd/berth/internal/testkit"
 )
 
 // Users of the etcd. Berth has the role "berth", Nobody has none.
@@ -123,10 +125,10 @@ type Server struct {
 // word on its configuration.
 func Start(tb testing.TB, adjust func(*embed.Config)) *Server {
 	tb.Helper()
-	s := &Server{tb: tb, Authority: NewAuthority(tb), Address: free(tb)}
+	s := &Server{tb: tb, Authority: NewAuthority(tb), Address: testkit.FreeAddress(tb)}
 	s.Cert, s.Key = s.Authority.Sign("client", 12*time.Hour)
 	cert, key := s.Authority.Sign("server", 12*time.Hour)
-	peers, clients := url.URL{Scheme: "http", Host: free(tb)}, url.URL{Scheme: "https", Host: s.Address}
+	peers, clients := url.URL{Scheme: "http", Host: testkit.FreeAddress(tb)}, url.URL{Scheme: "https", Host: s.Address}
 	c := embed.NewConfig()
 	c.Dir = filepath.Join(tb.TempDir(), "etcd")
 	c.ListenPeerUrls, c.AdvertisePeerUrls = []url.URL{peers}, []url.URL{peers}
@@ -145,15 +147,6 @@ func Start(tb testing.TB, adjust func(*embed.Config)) *Server {
 	tb.Cleanup(func() { s.server.Close() })
 	s.users()
 	return s
-}
-
-func free(tb testing.TB) string {
-	l, err := new(net.ListenConfig).Listen(tb.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		tb.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 func (s *Server) begin() {
