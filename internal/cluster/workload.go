@@ -1,9 +1,11 @@
 package cluster
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -452,8 +454,11 @@ func (o OwnerRef) String() string {
 	return o.Cluster + "/" + kind + "/" + o.Name
 }
 
-// Less orders owners by cluster, kind and name.
-func (o OwnerRef) Less(p OwnerRef) bool { return o.String() < p.String() }
+// Compare orders owners by cluster, kind and name.
+func (o OwnerRef) Compare(p OwnerRef) int {
+	return cmp.Or(strings.Compare(o.Cluster, p.Cluster), strings.Compare(string(o.Kind), string(p.Kind)),
+		strings.Compare(o.Name, p.Name))
+}
 
 // Owner returns the reference of this service.
 func (s *Service) Owner() OwnerRef { return OwnerRef{KindService, s.Cluster, s.Name} }

@@ -85,10 +85,5 @@ func (t *waitingTasks) all() (pending []cluster.Pending, moves []*reconciler.Mov
 }
 
 func sortedOwners[T any](by map[cluster.OwnerRef]T) []cluster.OwnerRef {
-	return slices.SortedFunc(maps.Keys(by), func(a, b cluster.OwnerRef) int {
-		if a.Less(b) {
-			return -1
-		}
-		return 1
-	})
+	return slices.SortedFunc(maps.Keys(by), cluster.OwnerRef.Compare)
 }

@@ -27,8 +27,8 @@ type fakeAgent struct {
 	events chan cluster.Observed
 	// audience gets the tasks of this node if agents follow a service, and is nil otherwise.
 	audience *audience
-	// brief says that tasks of jobs end as soon as they have begun.
-	brief bool
+	// ending is that of the server.
+	ending <-chan struct{}
 }
 
 // entering is how many agents connect concurrently, and entries how often each tries.
@@ -43,7 +43,7 @@ func startAgent(ctx context.Context, s *server, i int, c *counts, door chan stru
 		number: i, name: fmt.Sprintf("n%d", i), rack: fmt.Sprintf("r%d", i%racks), count: c,
 		events: make(chan cluster.Observed, 64),
 	}
-	a.audience, a.brief = s.audience, s.brief
+	a.audience, a.ending = s.audience, s.ending
 	door <- struct{}{}
 	welcome, err := a.enter(ctx, s)
 	<-door
@@ -105,7 +105,7 @@ func (a *fakeAgent) follow(ctx context.Context, session uint64) error {
 			a.count.ready.Add(1)
 		}
 		d := m.Assignment
-		if a.brief && d != nil && d.Ended() {
+		if a.ending != nil && d != nil && d.Ended() {
 			a.events <- cluster.Observed{
 				Task: d.Task, Attempt: d.Attempt, UUID: d.UUID, State: cluster.StateSucceeded, Gone: true,
 			}
@@ -117,6 +117,10 @@ func (a *fakeAgent) follow(ctx context.Context, session uint64) error {
 		o := cluster.Observed{Task: d.Task, Attempt: d.Attempt, UUID: d.UUID, State: cluster.StateStarting}
 		if !d.Batch() { // it passes no barrier: the program starts immediately and is reported as running
 			o.State, o.Started = cluster.StateRunning, time.Now()
+			select {
+			case a.count.services <- d.Owner.Name:
+			default: // nobody measures
+			}
 		}
 		if a.audience != nil {
 			o.Health = cluster.HealthHealthy
@@ -130,7 +134,8 @@ func (a *fakeAgent) follow(ctx context.Context, session uint64) error {
 func (a *fakeAgent) report(ctx context.Context, w transport.Welcome) error {
 	beat := time.NewTimer(time.Duration(w.Heartbeat))
 	defer beat.Stop()
-	var running []cluster.Observed
+	var running, held []cluster.Observed
+	ending := a.ending
 	for seq := uint64(1); ; seq++ {
 		r := transport.Report{Node: a.name, Session: w.Session, Seq: seq, Tasks: running}
 		if len(running) == 0 {
@@ -140,6 +145,8 @@ func (a *fakeAgent) report(ctx context.Context, w transport.Welcome) error {
 			case <-beat.C:
 			case o := <-a.events:
 				r.Tasks = append(r.Tasks, o)
+			case <-ending:
+				r.Tasks, held, ending = endBrief(held), nil, nil
 			}
 		}
 		wait := time.After(coalesce)
@@ -171,8 +178,13 @@ func (a *fakeAgent) report(ctx context.Context, w transport.Welcome) error {
 				}
 			}
 		}
-		if running = started(r.Tasks); a.brief {
-			endBrief(running)
+		running = started(r.Tasks)
+		switch {
+		case a.ending == nil:
+		case ending == nil:
+			running = endBrief(running)
+		default: // they are held once they are reported as running
+			held = append(held, running...)
 		}
 		beat.Reset(time.Duration(reply.Heartbeat))
 	}

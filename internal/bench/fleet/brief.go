@@ -15,16 +15,16 @@ import (
 	"github.com/berthd/berth/internal/pause"
 )
 
-// Shape of the measurement of brief tasks. A node has room for four of them.
+// Shape of the measurement of brief tasks. A node has room for 44 of them.
 const (
-	briefCPU      = cluster.MilliCPU(900) // leaves room for services
-	briefServices = 100                   // the services of one task whose latency is measured
-	briefWarmUp   = 5 * time.Second       // the time before the rate is measured
+	briefCPU      = cluster.MilliCPU(90) // leaves room for services
+	briefServices = 100                  // the services of one task whose latency is measured
+	briefWarmUp   = 5 * time.Second      // the time before the rate is measured
 )
 
-// measureBrief measures jobs whose tasks end as soon as they have begun, with many more tasks that wait: the rate of
-// tasks from submission to outcome, their cost for the server, what the waiting ones take of its memory, and the
-// latency of a service beside them and without them.
+// measureBrief measures the latency of a service without jobs, and beside jobs whose first tasks fill the nodes while
+// many more wait. Then all tasks end as soon as they have begun. It measures their rate from submission to outcome,
+// their cost for the server, the memory of those that wait, and the latency of a service again.
 func measureBrief(ctx context.Context, s *server, o options, c *counts, out io.Writer) error {
 	if err := until(ctx, func() bool { return c.ready.Load() == int64(o.agents) }); err != nil {
 		return fmt.Errorf("%d of %d agents are ready: %w", c.ready.Load(), o.agents, err)
@@ -38,7 +38,7 @@ func measureBrief(ctx context.Context, s *server, o options, c *counts, out io.W
 	if err := l.prepare(ctx, api1); err != nil {
 		return err
 	}
-	alone, err := latencies(ctx, s, "alone", briefServices)
+	alone, err := latencies(ctx, s, "alone", briefServices, c.services)
 	if err != nil {
 		return err
 	}
@@ -51,11 +51,23 @@ func measureBrief(ctx context.Context, s *server, o options, c *counts, out io.W
 		return err
 	}
 	submitted := time.Since(began)
+	places := int64(o.agents) * int64(facts.CPU/briefCPU)
+	if err := until(ctx, func() bool { return c.running.Load() >= min(places, int64(o.jobs*o.tasks)) }); err != nil {
+		return fmt.Errorf("%d tasks run: %w", c.running.Load(), err)
+	}
+	waiting, err := latencies(ctx, s, "waiting", briefServices, c.services)
+	if err != nil {
+		return err
+	}
+	close(s.ending)
 	if err := pause.For(ctx, briefWarmUp); err != nil {
 		return err
 	}
 	before, err := s.figures(ctx, api1, o, false)
 	if err != nil {
+		return err
+	}
+	if err := s.profile(ctx, api1, o); err != nil {
 		return err
 	}
 	first, own, from := c.ended.Load(), process(os.Getpid()).cpu(), time.Now()
@@ -68,7 +80,10 @@ func measureBrief(ctx context.Context, s *server, o options, c *counts, out io.W
 	if err != nil {
 		return err
 	}
-	beside, err := latencies(ctx, s, "beside", briefServices)
+	if err := s.profiled(); err != nil {
+		return err
+	}
+	beside, err := latencies(ctx, s, "beside", briefServices, c.services)
 	if err != nil {
 		return err
 	}
@@ -79,8 +94,10 @@ func measureBrief(ctx context.Context, s *server, o options, c *counts, out io.W
 		o.agents, o.jobs, o.tasks, submitted.Seconds(), ended/took, 1000*(after.cpu-before.cpu)/ended,
 		(after.writes-before.writes)/ended, (after.written-before.written)/ended, idle.heap/1e6, after.heap/1e6,
 		own/took)
-	fmt.Fprintf(out, "| a service's task is placed after | median, ms | 99 %%, ms |\n|---|---|---|\n"+
-		"| without jobs | %.1f | %.1f |\n| beside them | %.1f | %.1f |\n", quantile(alone, 0.5), quantile(alone, 0.99),
+	fmt.Fprintf(out, "| a service's task is at its agent after | median, ms | 99 %%, ms |\n|---|---|---|\n"+
+		"| without jobs | %.1f | %.1f |\n| beside jobs that wait | %.1f | %.1f |\n"+
+		"| beside tasks that end | %.1f | %.1f |\n",
+		quantile(alone, 0.5), quantile(alone, 0.99), quantile(waiting, 0.5), quantile(waiting, 0.99),
 		quantile(beside, 0.5), quantile(beside, 0.99))
 	return nil
 }
@@ -116,8 +133,8 @@ func quantile(sorted []time.Duration, share float64) float64 {
 	return float64(sorted[int(share*float64(len(sorted)-1))].Microseconds()) / 1000
 }
 
-// endBrief reports the tasks that run as ended well.
-func endBrief(tasks []cluster.Observed) {
+// endBrief turns running tasks into ones that ended well.
+func endBrief(tasks []cluster.Observed) []cluster.Observed {
 	for i := range tasks {
 		o := &tasks[i]
 		if o.State == cluster.StateRunning {
@@ -125,4 +142,5 @@ func endBrief(tasks []cluster.Observed) {
 			o.Containers = []cluster.ContainerStatus{{Name: "main", Exit: &cluster.Exit{At: o.Finished}}}
 		}
 	}
+	return tasks
 }

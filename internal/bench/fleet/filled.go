@@ -135,7 +135,32 @@ func measureFilled(ctx context.Context, s *server, o options, tables *store.Tabl
 	if err := restful(ctx, tables); err != nil {
 		return err
 	}
-	return errors.Join(latency(ctx, s, o, o.filled, rate, out), profiled())
+	arrived := make(chan string, 16)
+	placements, end := context.WithCancel(ctx)
+	defer end()
+	go followServices(placements, tables, arrived)
+	return errors.Join(latency(ctx, s, o, o.filled, rate, arrived, out), profiled())
+}
+
+// followServices sends the owner of each attempt that appears in the tables, until the context ends.
+func followServices(ctx context.Context, tables *store.Tables, arrived chan<- string) {
+	f := tables.Follow()
+	defer f.Close()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-f.Wake():
+		}
+		for key := range f.Take().Attempts {
+			parts, _ := key.Task.Parts()
+			select {
+			case arrived <- parts.Owner:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}
 }
 
 // restful waits until a second has passed in which nothing happened.

@@ -107,9 +107,11 @@ func (c *counts) followPlacements(ctx context.Context, api *client.Client) {
 }
 
 // latency submits services of one task, one after the other, to a fleet with that many tasks. It prints the time until
-// the placement of each as CSV.
-func latency(ctx context.Context, s *server, o options, tasks int, rate float64, out io.Writer) error {
-	took, err := latencies(ctx, s, "one", o.latency)
+// each has arrived as CSV.
+func latency(ctx context.Context, s *server, o options, tasks int, rate float64, arrived <-chan string,
+	out io.Writer,
+) error {
+	took, err := latencies(ctx, s, "one", o.latency, arrived)
 	if err != nil {
 		return err
 	}
@@ -118,32 +120,16 @@ func latency(ctx context.Context, s *server, o options, tasks int, rate float64,
 	return nil
 }
 
-// latencies submits services of one task, one after the other, and returns the time until the placement of each,
-// sorted.
-func latencies(ctx context.Context, s *server, prefix string, count int) ([]time.Duration, error) {
+// latencies submits services of one task, one after the other, and returns the time until each task has arrived,
+// sorted. arrived gets the names of the services.
+func latencies(ctx context.Context, s *server, prefix string, count int, arrived <-chan string) ([]time.Duration,
+	error,
+) {
 	api1, err := client.New(client.Config{Addr: s.address, Token: s.token})
 	if err != nil {
 		return nil, err
 	}
 	defer api1.Close()
-	ctx, end := context.WithCancel(ctx)
-	defer end()
-	placed := make(chan string, 16)
-	go func() {
-		for e, err := range api1.FollowEvents(ctx,
-			client.EventOptions{After: client.Now, Types: []string{"task.assigned"}}) {
-			if err != nil {
-				return
-			}
-			if e.Owner != nil && e.Owner.Kind == cluster.KindService {
-				select {
-				case placed <- e.Owner.Name:
-				case <-ctx.Done():
-				}
-			}
-		}
-	}()
-	time.Sleep(200 * time.Millisecond) // the stream opens
 	var took []time.Duration
 	for i := range count {
 		name := fmt.Sprintf("%s-%d", prefix, i)
@@ -159,7 +145,7 @@ func latencies(ctx context.Context, s *server, prefix string, count int) ([]time
 		}
 		for got := ""; got != name; {
 			select {
-			case got = <-placed:
+			case got = <-arrived:
 			case <-ctx.Done():
 				return nil, errors.Join(fmt.Errorf("%s was not placed", name), ctx.Err())
 			}

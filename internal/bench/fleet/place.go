@@ -24,7 +24,7 @@ func place(ctx context.Context, o options, stdout, stderr io.Writer) error {
 	}
 	defer s.stop()
 
-	var count counts
+	count := counts{services: make(chan string, 1024)}
 	group, fleet := errgroup.WithContext(ctx)
 	door := make(chan struct{}, entering)
 	for i := range o.agents {
@@ -56,6 +56,7 @@ type counts struct {
 	running  atomic.Int64 // tasks whose report that they run was acknowledged
 	ended    atomic.Int64 // tasks whose report that they ended was acknowledged
 	again    atomic.Int64 // reports that were sent again
+	services chan string  // gets the service of each task of one that arrives at its agent, as long as it has room
 }
 
 // row is the outcome of a measurement.
@@ -139,7 +140,7 @@ func measure(ctx context.Context, s *server, o options, c *counts, out io.Writer
 		fmt.Fprintf(out, "\n%d reports were sent again: the server could not take them immediately\n", n)
 	}
 	if o.latency > 0 {
-		return latency(ctx, s, o, load.tasks, r.rate(load.tasks, r.placed), out)
+		return latency(ctx, s, o, load.tasks, r.rate(load.tasks, r.placed), c.services, out)
 	}
 	return s.profiled()
 }

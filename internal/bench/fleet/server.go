@@ -25,8 +25,8 @@ type server struct {
 	agents         string         // for agents: https, or its socket
 	carriers       []*http.Client // of agents that share connections, or none
 	authority      *pki.Authority
-	measured       chan error // nil unless the CPU is measured
-	brief          bool       // tasks of jobs end as soon as they have begun
+	measured       chan error    // nil unless the CPU is measured
+	ending         chan struct{} // closed once tasks of jobs end as soon as they have begun; or nil
 
 	// If agents follow a service: the counter, the way of their connections, and the channel that closes when they
 	// begin.
@@ -40,7 +40,10 @@ func startServer(ctx context.Context, o options, stderr io.Writer) (*server, err
 	if err != nil {
 		return nil, err
 	}
-	s := &server{dir: dir, curtain: make(chan struct{}), brief: o.brief > 0}
+	s := &server{dir: dir, curtain: make(chan struct{})}
+	if o.brief > 0 {
+		s.ending = make(chan struct{})
+	}
 	if err := s.begin(ctx, o, stderr); err != nil {
 		s.stop()
 		return nil, err

@@ -135,10 +135,8 @@ func (q *Owners) Ordered(snap *store.Snapshot, first map[cluster.OwnerRef]bool,
 			return q.deferred[b] - q.deferred[a]
 		case pa != pb:
 			return pb - pa
-		case a.Less(b):
-			return -1
 		}
-		return 1
+		return a.Compare(b)
 	})
 	return owners
 }
