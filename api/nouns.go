@@ -277,6 +277,7 @@ const (
 // Values of QueuePolicy.
 const (
 	QueueEASY   = cluster.QueueEASY
+	QueueFair   = cluster.QueueFair
 	QueueFIFO   = cluster.QueueFIFO
 	QueueGreedy = cluster.QueueGreedy
 )

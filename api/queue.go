@@ -8,19 +8,38 @@ type Queue struct {
 	Tasks int `json:"tasks"`
 	// Entries are those of the clusters that the request is for and that the caller sees.
 	Entries []QueueEntry `json:"entries"`
+	// Shares are what the jobs of the users hold who have tasks in fair queues, in the order in which these are served.
+	Shares []QueueShare `json:"shares,omitempty"`
 	// Revision is that of the state which the queue is of.
 	Revision uint64 `json:"revision"`
+}
+
+// QueueShare is what the jobs of a user hold, who has tasks in a fair queue.
+type QueueShare struct {
+	Cluster string `json:"cluster"`
+	// User is the name of a token, or how the user was identified; "cron/NAME" for jobs of a cron.
+	User   string `json:"user"`
+	Weight int    `json:"weight"` // of the cluster
+	// OfCluster and OfUser are the dominant shares of the jobs of the cluster and of the user: the largest of their
+	// parts of the CPU, memory, disk and devices of all nodes. 1 is all of one of these.
+	OfCluster float64 `json:"of_cluster"`
+	OfUser    float64 `json:"of_user"`
+	Waiting   int     `json:"waiting"` // the user's tasks in fair queues, held ones too
 }
 
 // QueueEntry is tasks of one service, or of one step of a job, that are next to each other in the queue and wait for
 // the same reason.
 type QueueEntry struct {
 	// Position is that of the first task, from 1. It is 0 for tasks that are held: they are not in line.
-	Position int      `json:"position,omitempty"`
-	Owner    OwnerRef `json:"owner"`
-	Step     string   `json:"step,omitempty"`
+	Position int `json:"position,omitempty"`
+	// Fair says that the tasks are in a fair queue: those of other entries take turns with them.
+	Fair  bool     `json:"fair,omitempty"`
+	Owner OwnerRef `json:"owner"`
+	Step  string   `json:"step,omitempty"`
 	// Tasks is the number of tasks, and First the one that is placed first.
-	Tasks    int    `json:"tasks"`
+	Tasks int `json:"tasks"`
+	// User requested the job: see QueueShare.User.
+	User     string `json:"user,omitempty"`
 	First    TaskID `json:"first"`
 	Priority int    `json:"priority"`
 	// Since is when the first task began to wait.

@@ -81,3 +81,68 @@ func TestQueue(t *testing.T) {
 		}
 	}
 }
+
+// TestFairQueue lists a fair queue: jobs belong to the user who requested them, the next one is of the cluster and then
+// of the user with the smallest share, and a token of a cluster sees the shares of that cluster alone.
+func TestFairQueue(t *testing.T) {
+	s := newSecure(t)
+	s.want(200, "POST", "/v1/apply", manifestsOf(
+		"Cluster", map[string]any{"name": "red", "queue": map[string]any{"policy": "fair", "weight": 2}},
+		"Cluster", map[string]any{"name": "blue", "queue": map[string]any{"policy": "fair"}}))
+	s.want(201, "PUT", "/v1/definitions/batch/1", sized("batch", 1))
+	tokens := map[string]string{}
+	for name, in := range map[string]string{"ann": "red", "bob": "red", "dan": "blue"} {
+		tokens[name] = s.token(api.TokenRequest{Name: name, Role: cluster.RoleSubmitter, Clusters: []string{in}}).Token
+	}
+	submit := func(user, in, name string, count, status int) {
+		t.Helper()
+		spec := job(name, "batch@1", count)
+		spec["submitted_by"] = "somebody"
+		if got := s.ask(s.plain, tokens[user], "PUT", "/v1/clusters/"+in+"/jobs/"+name, spec); got.status != status {
+			t.Fatalf("%s: status %d: %s", name, got.status, got.body)
+		}
+	}
+	submit("ann", "red", "first", 4, 201)
+	submit("bob", "red", "second", 2, 201)
+	submit("dan", "blue", "third", 2, 201)
+	submit("bob", "red", "first", 4, 200) // changes nothing
+	ref := cluster.Ref{Name: "batch", Version: 1}
+	s.put(map[string]any{
+		"node/n1": cluster.Node{Name: "n1", State: cluster.NodeReady, Domain: "default", Session: 1},
+		"status/n1": cluster.NodeStatus{
+			Name: "n1", Session: 1, Facts: cluster.Facts{CPU: 5000, Memory: cluster.GiB, Disk: cluster.GiB},
+		},
+		"state/n1/red.first.1.work.0":  desired("red.first.1.work.0", 1, cluster.KindJob, ref),
+		"state/n1/blue.third.1.work.0": desired("blue.third.1.work.0", 1, cluster.KindJob, ref),
+	})
+	want := []string{ // red holds 10 % with weight 2, blue 10 %
+		"1 red/job/second work ×2  ", "2 red/job/first work ×3  ", "3 blue/job/third work ×1  ",
+	}
+	shares := []api.QueueShare{
+		{Cluster: "red", User: "bob", Weight: 2, OfCluster: 0.1, OfUser: 0, Waiting: 2},
+		{Cluster: "red", User: "ann", Weight: 2, OfCluster: 0.1, OfUser: 0.1, Waiting: 3},
+		{Cluster: "blue", User: "dan", Weight: 1, OfCluster: 0.1, OfUser: 0.1, Waiting: 1},
+	}
+	q := read[api.Queue](t, s.ask(s.plain, s.access(cluster.RoleViewer), "GET", "/v1/queue", nil))
+	if diff := cmp.Diff(want, rows(q)); diff != "" {
+		t.Errorf("rows (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(shares, q.Shares); diff != "" {
+		t.Errorf("shares (-want +got):\n%s", diff)
+	}
+	q = read[api.Queue](t, s.ask(s.plain, tokens["dan"], "GET", "/v1/queue", nil))
+	if diff := cmp.Diff(shares[2:], q.Shares); diff != "" {
+		t.Errorf("shares for blue (-want +got):\n%s", diff)
+	}
+
+	// Another user's run is that user's.
+	if got := s.ask(s.plain, tokens["bob"], "POST", "/v1/clusters/red/jobs/first/restart", nil); got.status != 200 {
+		t.Fatalf("restart: status %d: %s", got.status, got.body)
+	}
+	q = read[api.Queue](t, s.ask(s.plain, tokens["bob"], "GET", "/v1/queue", nil))
+	for _, e := range q.Entries {
+		if e.Owner.Name == "first" && e.User != "bob" {
+			t.Errorf("the restarted job is of %s", e.User)
+		}
+	}
+}

@@ -110,6 +110,9 @@ type Pending struct {
 	Concurrency *Concurrency
 	// Queue is the policy of the queue of its pool; "" is QueueGreedy. It concerns tasks of jobs alone.
 	Queue QueuePolicy
+	// User requested the job of the task, and Weight is that of its cluster: see QueueFair.
+	User   string
+	Weight int
 	// Hold, unless zero, is why the task may not be placed yet, whatever room there is.
 	Hold Hold
 	// Promised, unless empty, is the node where victims end to make room for this task. It goes there as soon as it

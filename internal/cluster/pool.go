@@ -19,5 +19,6 @@ func (p *Pool) Validate() error {
 	k.at("name").name(p.Name)
 	k.at("strategy").strategy(p.Strategy)
 	p.Queue.validate(k.at("queue"))
+	k.at("queue").at("weight").must(p.Queue == nil || p.Queue.Weight == 0, "belongs into a cluster, not into a pool")
 	return k.err()
 }

@@ -184,6 +184,9 @@ type Job struct {
 	CancelReason ReasonCode `json:"cancel_reason,omitempty"`
 	// Submitted is when the present run of the job was requested. A client's value is ignored.
 	Submitted time.Time `json:"submitted,omitzero"`
+	// SubmittedBy is the user who requested the present run, for fair queues: the name of a token, or how the user was
+	// identified; "cron/NAME" for a job of a cron. A client's value is ignored.
+	SubmittedBy string `json:"submitted_by,omitempty"`
 	// NeedsMet is when all of Needs were met for the present run. A client's value is ignored.
 	NeedsMet time.Time `json:"needs_met,omitzero"`
 	// Retried holds the user's requests to try failed tasks again. A client's value is ignored.
@@ -219,7 +222,7 @@ func RetriedTask(step string, index int) string { return step + "." + strconv.It
 func (j *Job) Plain() *Job {
 	plain := *j
 	plain.Lifespan, plain.Cron, plain.At = Lifespan{}, "", time.Time{}
-	plain.Submitted, plain.NeedsMet, plain.CancelReason = time.Time{}, time.Time{}, ""
+	plain.Submitted, plain.NeedsMet, plain.CancelReason, plain.SubmittedBy = time.Time{}, time.Time{}, "", ""
 	plain.Retried = JobRetries{}
 	return &plain
 }

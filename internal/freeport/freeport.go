@@ -26,7 +26,7 @@ const attempts = 100
 // callers are unlikely to get the same one.
 func Address(ctx context.Context) (string, error) {
 	for range attempts {
-		address := fmt.Sprintf("127.0.0.1:%d", lowest+rand.IntN(highest-lowest+1)) //nolint:gosec // not a secret
+		address := fmt.Sprintf("127.0.0.1:%d", lowest+rand.IntN(highest-lowest+1))
 		l, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 		if errors.Is(err, syscall.EADDRINUSE) {
 			continue

@@ -20,6 +20,8 @@ type OwnerPolicy struct {
 	Away map[string][]cluster.Relation
 	// Groups holds the concurrency groups of a job's steps, without the steps that have none.
 	Groups map[string]string
+	// User requested the job: see cluster.Job.SubmittedBy.
+	User string
 }
 
 // PolicyRevision returns the revision of an owner's spec; ok is false for an owner without a spec.
@@ -39,7 +41,10 @@ func PolicyOf(snap *store.Snapshot, o cluster.OwnerRef) OwnerPolicy {
 		if !ok {
 			return OwnerPolicy{}
 		}
-		policy := OwnerPolicy{Revision: e.Modified, Labels: e.Value.Labels, Away: map[string][]cluster.Relation{}}
+		policy := OwnerPolicy{
+			Revision: e.Modified, Labels: e.Value.Labels, Away: map[string][]cluster.Relation{},
+			User: e.Value.SubmittedBy,
+		}
 		for i := range e.Value.Steps {
 			step := &e.Value.Steps[i]
 			policy.Away[step.Name] = step.Placement.KeepsAway()
@@ -80,6 +85,7 @@ func Reservation(row *store.AttemptRow, d *cluster.Desired, requests Requests,
 	}
 	if parts, ok := row.Task.Parts(); ok {
 		r.Labels, r.Away, r.Group = policy.Labels, policy.Away[parts.Step], policy.Groups[parts.Step]
+		r.User = policy.User
 	}
 	return r
 }

@@ -218,6 +218,7 @@ func (d *Domain) OnSameNode(next cluster.Pending, node string) cluster.Pending {
 func (d *Domain) setPolicies(p *cluster.Pending) {
 	p.Placement.Strategy = d.Snapshot.Strategy(d.Name, p.Owner.Cluster, &p.Placement)
 	p.Queue = d.Snapshot.QueuePolicy(d.Name, p.Owner.Cluster, p.Placement.Pool)
+	p.Weight = d.cluster(p.Owner.Cluster).QueueWeight()
 }
 
 // Definition returns a task definition, or nil.

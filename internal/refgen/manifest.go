@@ -94,7 +94,9 @@ func isHidden(f jsonfields.Field) bool {
 	case reflect.TypeFor[cluster.Service]():
 		return f.Name == "rollout"
 	case reflect.TypeFor[cluster.Job]():
-		return slices.Contains([]string{"cron", "at", "submitted", "needs_met", "cancel_reason", "retried"}, f.Name)
+		return slices.Contains([]string{
+			"cron", "at", "submitted", "submitted_by", "needs_met", "cancel_reason", "retried",
+		}, f.Name)
 	}
 	return false
 }

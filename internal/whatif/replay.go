@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -48,7 +49,7 @@ type Replay struct {
 	// Strategy is the placement strategy of the tasks; empty for the domain's.
 	Strategy cluster.Strategy
 	// Queue is the policy of the queue; empty for the default, or with Fill for greedy: nothing ends, so a task that
-	// lacks room would keep it from all others.
+	// lacks room would keep it from all others. With fair, each user of the trace has a cluster of its own.
 	Queue cluster.QueuePolicy
 	// Tasks limits the number of tasks, default DefaultTraceTasks. The first job beyond it, and all later ones, are
 	// left out. Time is the duration after which the replay ends, default DefaultTraceTime.
@@ -56,6 +57,9 @@ type Replay struct {
 	Time  time.Duration
 	// Progress, unless nil, is called now and then.
 	Progress func(Progress)
+	// Observe, unless nil, is called at each moment with the time since the first arrival and the state, once the
+	// control plane and the agents are at rest.
+	Observe func(after time.Duration, s *store.Snapshot)
 }
 
 // Progress is the progress of a replay.
@@ -72,11 +76,12 @@ type replayRun struct {
 	Replay
 	world  *World
 	follow *store.Follower
-	// in is the cluster of the jobs, and the prefix of the names of definitions.
+	// in is the cluster of the jobs, and the prefix of the names of definitions and of the clusters of users.
 	in     string
-	began  time.Duration // on the World's boot-time clock
-	next   int           // index of the next arriving job
-	jobs   []replayJob   // in the order of their arrival
+	users  map[string]string // the clusters of users; nil if all have the same one
+	began  time.Duration     // on the World's boot-time clock
+	next   int               // index of the next arriving job
+	jobs   []replayJob       // in the order of their arrival
 	byName map[string]*replayJob
 	counts replayCounts
 	stride time.Duration // advance of the clock while nothing happens
@@ -87,6 +92,7 @@ type replayRun struct {
 type replayJob struct {
 	*traces.Job
 	name        string
+	in          string        // its cluster
 	arrives     time.Duration // from the first arrival
 	run         time.Duration // 0 for a job that never ends
 	tasks       int           // each with mergedTasks times the shape
@@ -127,6 +133,9 @@ func (w *World) replay(ctx context.Context, ask *Replay) (*Replayed, error) {
 		next, err := p.settleMoment(ctx) // 2. The control plane reacts to arrivals and ends
 		if err != nil {
 			return nil, err
+		}
+		if p.Observe != nil {
+			p.Observe(p.traceTime(), p.world.Snapshot())
 		}
 		at, ok := p.nextEvent() // 3. Advance to the next event or decision
 		if !ok {
@@ -197,18 +206,23 @@ func (p *replayRun) jobName(i int, j *traces.Job) string {
 // jobOf returns the job of a task, nil if the trace does not contain it.
 func (p *replayRun) jobOf(task cluster.TaskID) *replayJob {
 	parts, ok := task.Parts()
-	if !ok || parts.Cluster != p.in || parts.Step == "" {
+	if !ok || parts.Step == "" {
 		return nil
 	}
-	return p.byName[parts.Owner]
+	if j := p.byName[parts.Owner]; j != nil && j.in == parts.Cluster {
+		return j
+	}
+	return nil
 }
 
 // prepare creates the cluster and the definitions of the jobs.
 func (p *replayRun) prepare(ctx context.Context) error {
 	snap := p.world.Snapshot()
 	taken := func(name string) bool {
-		if _, there := snap.Cluster(name); there {
-			return true
+		for e := range snap.Clusters() {
+			if e.Value.Name == name || strings.HasPrefix(e.Value.Name, name+"-u") {
+				return true
+			}
 		}
 		for e := range snap.Definitions("") {
 			if strings.HasPrefix(e.Value.Name, name+"-") {
@@ -225,12 +239,18 @@ func (p *replayRun) prepare(ctx context.Context) error {
 	if policy == "" && p.Fill {
 		policy = cluster.QueueGreedy
 	}
-	own := cluster.Cluster{Name: p.in, Queue: &cluster.QueueSettings{Policy: policy}}
+	own := cluster.Cluster{Queue: &cluster.QueueSettings{Policy: policy}}
 	if p.world.config.Domain != cluster.DefaultDomain {
 		own.Domain = p.world.config.Domain
 	}
-	objects := []api.Object{object(cluster.KindCluster, &own)}
+	var objects []api.Object
 	made := map[cluster.Ref]bool{}
+	for i := range p.jobs {
+		p.jobs[i].in = p.clusterOf(p.jobs[i].User)
+	}
+	for _, own.Name = range p.clusters() {
+		objects = append(objects, object(cluster.KindCluster, &own))
+	}
 	for i := range p.jobs {
 		ref := p.definition(&p.jobs[i])
 		if made[ref] {
@@ -240,6 +260,30 @@ func (p *replayRun) prepare(ctx context.Context) error {
 		objects = append(objects, object(cluster.KindTaskDefinition, p.taskDefinition(ref, &p.jobs[i])))
 	}
 	return p.apply(ctx, objects)
+}
+
+// clusterOf returns the cluster of a user's jobs.
+func (p *replayRun) clusterOf(user string) string {
+	if p.Queue != cluster.QueueFair {
+		return p.in
+	}
+	in, known := p.users[user]
+	if !known {
+		if p.users == nil {
+			p.users = map[string]string{}
+		}
+		in = fmt.Sprintf("%s-u%d", p.in, len(p.users)+1)
+		p.users[user] = in
+	}
+	return in
+}
+
+// clusters returns the clusters of the jobs.
+func (p *replayRun) clusters() []string {
+	if p.users == nil {
+		return []string{p.in}
+	}
+	return slices.Sorted(maps.Values(p.users))
 }
 
 // definition returns the reference of a job's definition.
@@ -308,7 +352,7 @@ func (p *replayRun) arrive(ctx context.Context) error {
 			s.TimeLimit = min(max(cluster.Duration(j.Limit), cluster.MinTimeLimit), cluster.MaxTimeLimit)
 		}
 		objects = append(objects,
-			object(cluster.KindJob, &cluster.Job{Cluster: p.in, Name: j.name, Steps: []cluster.Step{s}}))
+			object(cluster.KindJob, &cluster.Job{Cluster: j.in, Name: j.name, Steps: []cluster.Step{s}}))
 		p.counts.arrived(j)
 	}
 	return p.apply(ctx, objects)
@@ -317,7 +361,7 @@ func (p *replayRun) arrive(ctx context.Context) error {
 // deleteEndedJobs deletes the jobs that have ended.
 func (p *replayRun) deleteEndedJobs(ctx context.Context) error {
 	for _, j := range p.counts.endedJobs {
-		if err := p.world.client.DeleteJob(ctx, p.in, j.name, client.Condition{}); err != nil {
+		if err := p.world.client.DeleteJob(ctx, j.in, j.name, client.Condition{}); err != nil {
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +14,7 @@ import (
 
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/store"
 	"github.com/berthd/berth/internal/traces"
 	"github.com/berthd/berth/internal/whatif"
 )
@@ -212,5 +215,47 @@ func TestJobLargerThanAGang(t *testing.T) {
 	got := replay(t, w, whatif.Replay{Trace: batch("0 60 2500")})
 	if r := got.Replayed; r.Tasks != 834 || r.Ended != 1 || r.Full[0].Peak != 83.4 {
 		t.Errorf("got %+v, want 834 tasks of three processors", r)
+	}
+}
+
+// TestReplayOfAFairQueue replays two users with more jobs than fit, of which the second one comes ten minutes later and
+// has larger jobs. In the hour that begins ten minutes later, each holds half of the CPUs, within 5 % of it.
+func TestReplayOfAFairQueue(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 1))
+	trace := traces.Trace{Shapes: []traces.Shape{{CPU: 500, Memory: cluster.MiB}, {CPU: 1000, Memory: cluster.MiB}}}
+	for user := range 2 {
+		for i := range 760 - 430*user {
+			trace.Jobs = append(trace.Jobs, traces.Job{
+				ID: fmt.Sprintf("u%d-%d", user, i), User: fmt.Sprint(user), Shape: user, Tasks: 1,
+				Arrived: time.Duration(user) * 10 * time.Minute, Run: time.Duration(60+random.IntN(540)) * time.Second,
+			})
+		}
+	}
+	w := domain(t, api.SimulateChange{AddNodes: &api.SimulateNodes{Name: "n", Count: 10, CPU: "4", Memory: "4GiB"}})
+	var last time.Duration
+	used := map[string]float64{} // CPU hours by cluster
+	r := whatif.Replay{Name: "fair", Trace: &trace, Queue: cluster.QueueFair}
+	var running map[string]float64
+	r.Observe = func(now time.Duration, s *store.Snapshot) {
+		if last >= 20*time.Minute && last < 80*time.Minute {
+			for in, cpus := range running {
+				used[in] += cpus * (now - last).Hours()
+			}
+		}
+		last, running = now, map[string]float64{}
+		for row := range s.AllAttempts() {
+			if parts, _ := row.Task.Parts(); row.Live() {
+				running[parts.Cluster] += map[string]float64{"trace-u1": 0.5, "trace-u2": 1}[parts.Cluster]
+			}
+		}
+	}
+	got := replay(t, w, r)
+	if got.Replayed.Ended != len(trace.Jobs) {
+		t.Fatalf("%d of %d jobs have ended", got.Replayed.Ended, len(trace.Jobs))
+	}
+	for _, in := range []string{"trace-u1", "trace-u2"} {
+		if cpus := used[in]; math.Abs(cpus-20) > 1 {
+			t.Errorf("%s used %.2f CPUs on average, want 20", in, cpus)
+		}
 	}
 }

@@ -5,6 +5,7 @@
 package access
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"slices"
@@ -76,6 +77,9 @@ func CallerOf(ctx context.Context) *Caller {
 	}
 	return new(Caller)
 }
+
+// User returns the name of the caller's token, or how the caller was identified. Tokens of one name are of one user.
+func (c *Caller) User() string { return cmp.Or(c.Name, c.Who) }
 
 // Signature returns the caller's name and identity, as events show them.
 func (c *Caller) Signature() string {

@@ -237,7 +237,7 @@ func (d *Draft) SetJob(job *cluster.Job, pre Precondition) (api.Change, error) {
 	}
 	var prev *cluster.Job
 	job.Cron, job.At, job.CancelReason, job.Submitted, job.Retried = "", time.Time{}, "", d.Now, cluster.JobRetries{}
-	job.NeedsMet = time.Time{}
+	job.NeedsMet, job.SubmittedBy = time.Time{}, d.user()
 	job.Lifespan = cluster.Lifespan{Created: d.Now, Updated: d.Now, Trace: d.Trace}
 	switch {
 	case !ok || old.Value.Deleted:
@@ -246,6 +246,7 @@ func (d *Draft) SetJob(job *cluster.Job, pre Precondition) (api.Change, error) {
 		prev = old.Value
 		job.Generation, job.Created, job.Cron, job.At = prev.Generation, prev.Created, prev.Cron, prev.At
 		job.Submitted, job.NeedsMet, job.Retried = prev.Submitted, prev.NeedsMet, prev.Retried
+		job.SubmittedBy = prev.SubmittedBy
 		if job.Cancelled {
 			job.CancelReason = prev.CancelReason
 		}
@@ -276,6 +277,15 @@ func (d *Draft) SetJob(job *cluster.Job, pre Precondition) (api.Change, error) {
 func (d *Draft) BeginRun(job *cluster.Job) {
 	job.Generation = d.Snap.NextGeneration(job.Owner())
 	job.Submitted, job.NeedsMet, job.Retried, job.CancelReason = d.Now, time.Time{}, cluster.JobRetries{}, ""
+	job.SubmittedBy = d.user()
+}
+
+// user returns who requests the write, as one user of fair queues.
+func (d *Draft) user() string {
+	if d.Caller == nil {
+		return ""
+	}
+	return d.Caller.User()
 }
 
 // SetHost drafts the write of the operator's settings of a node. It keeps a drain and the mark of a forgotten node.

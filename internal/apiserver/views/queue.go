@@ -19,17 +19,34 @@ func (b *Builder) Queue(sees func(name string) bool) api.Queue {
 	for e := range b.Snapshot.Jobs("") {
 		add(e.Value.Owner())
 	}
-	order, held := scheduler.Order(pending, b.Domain.Now)
-	q := api.Queue{Entries: []api.QueueEntry{}, Revision: b.Snapshot.Revision()}
+	fleet := b.fleetFor(pending)
+	order, held := scheduler.Order(fleet, pending, b.Domain.Now)
+	q := queueList{Builder: b, sees: sees, fair: map[fairEntry]int{}}
+	q.Entries, q.Revision = []api.QueueEntry{}, b.Snapshot.Revision()
 	for i, at := range order {
-		p := &pending[at]
-		b.enqueue(&q, p, q.Tasks+1, i > 0 && isNext(&pending[order[i-1]], p), sees)
+		p := &pending[at.Pending]
+		q.add(p, at.Ahead+1, i > 0 && isNext(&pending[order[i-1].Pending], p))
 		q.Tasks += p.Tasks()
 	}
 	for i, at := range held {
-		b.enqueue(&q, &pending[at], 0, i > 0 && isNext(&pending[held[i-1]], &pending[at]), sees)
+		q.add(&pending[at], 0, i > 0 && isNext(&pending[held[i-1]], &pending[at]))
 	}
-	return q
+	for _, s := range scheduler.Shares(fleet, pending) {
+		if sees(s.Cluster) {
+			q.Shares = append(q.Shares, api.QueueShare(s))
+		}
+	}
+	return q.Queue
+}
+
+// fleetFor returns the fleet if the order of placement depends on it, which is so in fair queues, else an empty one.
+func (b *Builder) fleetFor(pending []cluster.Pending) *scheduler.Fleet {
+	for i := range pending {
+		if pending[i].Queue == cluster.QueueFair {
+			return b.Fleet()
+		}
+	}
+	return scheduler.NewFleet()
 }
 
 // isNext reports whether two tasks may be of one entry.
@@ -42,26 +59,51 @@ func stepOf(task cluster.TaskID) string {
 	return parts.Step
 }
 
-// enqueue adds the tasks of a request to the last entry if they belong there, else as a new entry.
-func (b *Builder) enqueue(q *api.Queue, p *cluster.Pending, position int, next bool, sees func(string) bool) {
-	if !sees(p.Owner.Cluster) {
+// queueList is a queue to which entries are added.
+type queueList struct {
+	*Builder
+	api.Queue
+	sees func(name string) bool
+	fair map[fairEntry]int // indices of entries in fair queues, whose tasks take turns with others
+}
+
+// fairEntry identifies an entry in a fair queue.
+type fairEntry struct {
+	owner   cluster.OwnerRef
+	step    string
+	reason  cluster.ReasonCode
+	message string
+}
+
+// add adds the tasks of a request to the last entry if they belong there, or to an earlier one in a fair queue, else as
+// a new entry.
+func (q *queueList) add(p *cluster.Pending, position int, next bool) {
+	if !q.sees(p.Owner.Cluster) {
 		return
 	}
 	reason, message := p.Hold.Reason, p.Hold.Message
 	var promise *cluster.Promise
-	if why, ok := b.waitingReason(p.Task); ok && reason == "" {
+	if why, ok := q.waitingReason(p.Task); ok && reason == "" {
 		message, promise = why.Sentence, why.Promise
 		if len(why.Refusals) > 0 {
 			reason = why.Refusals[0].Code
 		}
 	}
-	if n := len(q.Entries); next && n > 0 && q.Entries[n-1].Reason == reason && q.Entries[n-1].Message == message {
+	fair := position > 0 && p.Queue == cluster.QueueFair && p.Owner.Kind == cluster.KindJob
+	if key := (fairEntry{p.Owner, stepOf(p.Task), reason, message}); fair {
+		if n, found := q.fair[key]; found {
+			q.Entries[n].Tasks += p.Tasks()
+			return
+		}
+		q.fair[key] = len(q.Entries)
+	}
+	n := len(q.Entries)
+	if !fair && next && n > 0 && q.Entries[n-1].Reason == reason && q.Entries[n-1].Message == message {
 		q.Entries[n-1].Tasks += p.Tasks()
 		return
 	}
 	q.Entries = append(q.Entries, api.QueueEntry{
-		Position: position, Owner: p.Owner, Step: stepOf(p.Task), Tasks: p.Tasks(), First: p.Task, Priority: p.Priority,
-		Since: p.Since, Reason: reason, Message: message,
-		Promise: promise,
+		Position: position, Fair: fair, Owner: p.Owner, Step: stepOf(p.Task), Tasks: p.Tasks(), User: p.User,
+		First: p.Task, Priority: p.Priority, Since: p.Since, Reason: reason, Message: message, Promise: promise,
 	})
 }

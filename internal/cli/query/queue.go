@@ -25,7 +25,9 @@ func NewQueueCommand(sess *session.Session) *cobra.Command {
 			"or step that are next to each other and wait for the same reason are one row. POSITION counts the\n" +
 			"tasks of all clusters. Held tasks, such as those of a step that needs another one, are not in line\n" +
 			"and come last. STARTS BY is the promise to the first task that lacks room: when the tasks that hold\n" +
-			"it will have ended, by their time limits. It is unknown if one of them has no time limit.",
+			"it will have ended, by their time limits. It is unknown if one of them has no time limit.\n\n" +
+			"If tasks wait in fair queues, a second list has the shares of their users, in the order in which\n" +
+			"these are served. A share is the largest part of the CPU, memory, disk or devices of all nodes.",
 		Args: session.Arguments(0, 0, ""),
 		RunE: q.run,
 	}
@@ -40,7 +42,7 @@ func (q *queueCommand) run(cmd *cobra.Command, _ []string) error {
 	if err != nil {
 		return err
 	}
-	return session.PrintList(q.Session, v.Entries, "No task waits for placement.", func([]api.QueueEntry) output.Table {
+	err = session.PrintList(q.Session, v.Entries, "No task waits for placement.", func([]api.QueueEntry) output.Table {
 		t := output.Table{Titles: []string{
 			"POSITION>", "OWNER", "STEP", "TASKS>", "PRIORITY>", "WAITING>", "STARTS BY", "MESSAGE",
 		}}
@@ -55,7 +57,24 @@ func (q *queueCommand) run(cmd *cobra.Command, _ []string) error {
 		}
 		return t
 	})
+	if err != nil || len(v.Shares) == 0 || q.WantsData() || q.Format == output.OutputName {
+		return err
+	}
+	fmt.Fprintln(q.Stdout)
+	return q.PrintTable(sharesTable(v.Shares))
 }
+
+// sharesTable is what the users hold who have tasks in fair queues.
+func sharesTable(shares []api.QueueShare) output.Table {
+	t := output.Table{Titles: []string{"CLUSTER", "WEIGHT>", "OF CLUSTER>", "USER", "OF USER>", "WAITING>"}}
+	for _, s := range shares {
+		t.Add(s.Cluster, strconv.Itoa(s.Weight), percent(s.OfCluster), s.User, percent(s.OfUser),
+			strconv.Itoa(s.Waiting))
+	}
+	return t
+}
+
+func percent(share float64) string { return fmt.Sprintf("%.1f %%", 100*share) }
 
 // promiseText returns when a task starts at the latest.
 func promiseText(p *api.Promise) string {
@@ -68,13 +87,15 @@ func promiseText(p *api.Promise) string {
 	return output.FormatMinute(p.At)
 }
 
-// positionText returns the positions of an entry: "3", or "3-7" for several tasks.
+// positionText returns the positions of an entry: "3", "3-7" for several tasks, or "3 …" if others are between them.
 func positionText(e api.QueueEntry) string {
 	switch {
 	case e.Position == 0:
 		return "held"
 	case e.Tasks == 1:
 		return strconv.Itoa(e.Position)
+	case e.Fair:
+		return strconv.Itoa(e.Position) + " …"
 	}
 	return fmt.Sprintf("%d-%d", e.Position, e.Position+e.Tasks-1)
 }

@@ -341,7 +341,7 @@ func (w *writer) addJob(u *store.Unit, job *cluster.Job) error {
 		u.Compare(w.crons.prefix.Definition(*ref), definition.Modified)
 	}
 	now := w.now.UTC()
-	made.Submitted = now
+	made.Submitted, made.SubmittedBy = now, "cron/"+w.ref.Name
 	made.Lifespan = cluster.Lifespan{Generation: w.snap.NextGeneration(made.Owner()), Created: now, Updated: now}
 	u.Compare(w.crons.prefix.Job(made.Cluster, made.Name), 0)
 	u.Compare(w.crons.prefix.Service(made.Cluster, made.Name), 0)

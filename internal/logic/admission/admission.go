@@ -4,6 +4,8 @@
 //   - the quota of a cluster limits what its tasks hold together (cluster.Quota)
 //   - a concurrency group limits how many of its tasks run at a time (cluster.Concurrency)
 //
+// It also counts what the jobs of each cluster and of each user hold, for the order of fair queues (Draft.Share).
+//
 // A Ledger counts what attempts hold, from their placement until nothing of them is left. The scheduler keeps it in
 // line with the reservations of its fleet. A Draft adds the placements of one cycle. The scheduler asks it before each
 // task's turn, so a task that finds no node takes nothing of a limit, and a smaller or later task may run instead.
@@ -25,6 +27,7 @@ type Holding struct {
 	Task    cluster.TaskID
 	Cluster string
 	Job     string // the name of its job; empty for a task of a service
+	User    string // the user who requested the job
 	Demand  cluster.Demand
 	Devices []cluster.DeviceRequest
 	Group   string // its concurrency group; empty for none
@@ -47,6 +50,7 @@ type Ledger struct {
 	quotas map[string]*cluster.Quota
 	uses   map[string]*use
 	groups map[groupKey]int
+	shares shares
 }
 
 // SetQuota sets the quota of a cluster; nil is none. It reports whether that is a change. The ledger keeps q.
@@ -68,6 +72,12 @@ func (l *Ledger) Quotas() map[string]*cluster.Quota { return l.quotas }
 
 // Add counts an attempt with a sign of 1, and no longer counts it with -1.
 func (l *Ledger) Add(h *Holding, sign int) {
+	l.addUse(h, sign)
+	l.shares.add(h, sign)
+}
+
+// addUse is Add for quotas and concurrency groups alone.
+func (l *Ledger) addUse(h *Holding, sign int) {
 	u := l.uses[h.Cluster]
 	if u == nil {
 		if l.uses == nil {
@@ -114,7 +124,10 @@ func (l *Ledger) Use(name string) (q cluster.QuotaUse) {
 
 // Clone returns an independent copy.
 func (l *Ledger) Clone() Ledger {
-	c := Ledger{quotas: maps.Clone(l.quotas), uses: make(map[string]*use, len(l.uses)), groups: maps.Clone(l.groups)}
+	c := Ledger{
+		quotas: maps.Clone(l.quotas), uses: make(map[string]*use, len(l.uses)), groups: maps.Clone(l.groups),
+		shares: l.shares.clone(),
+	}
 	for name, u := range l.uses { // order-free: a copy
 		c.uses[name] = &use{u.demand, maps.Clone(u.devices), maps.Clone(u.tasks), maps.Clone(u.jobs)}
 	}
@@ -180,15 +193,22 @@ func (d *Draft) limits(p *cluster.Pending) bool {
 
 // Add counts a placement of the cycle with a sign of 1, and no longer counts it with -1.
 func (d *Draft) Add(p *cluster.Pending, sign int) {
-	if d.limits(p) {
-		h := HoldingOf(p)
-		d.added.Add(&h, sign)
+	limited, fair := d.limits(p), p.Queue == cluster.QueueFair
+	if !limited && !fair {
+		return
+	}
+	h := HoldingOf(p)
+	if limited {
+		d.added.addUse(&h, sign)
+	}
+	if fair {
+		d.added.shares.add(&h, sign)
 	}
 }
 
 // HoldingOf returns what a waiting task will hold.
 func HoldingOf(p *cluster.Pending) Holding {
-	h := Holding{Task: p.Task, Cluster: p.Owner.Cluster, Demand: p.Demand, Devices: p.Devices}
+	h := Holding{Task: p.Task, Cluster: p.Owner.Cluster, Demand: p.Demand, Devices: p.Devices, User: p.User}
 	if p.Owner.Kind == cluster.KindJob {
 		h.Job = p.Owner.Name
 	}

@@ -21,7 +21,8 @@ const maxTrials = 4
 // scheduling system", 1995), node by node. Services are not in the queue. A service that is as urgent as the task takes
 // the room if there is no other.
 //
-// Each line (see lineOf) has one promise, to its first waiting task or gang.
+// Each line (see lineOf) has one promise, to its first waiting task or gang. In a fair queue it has as many as the
+// first user of the line has too little room for: see turns.owed.
 //
 // A promise follows from the fleet and the queue alone, so a new leader gives the same. It does not become later unless
 // a node leaves, a service takes room, or a more urgent task arrives. Tasks without a time limit have an unknown end. A
@@ -245,11 +246,22 @@ func (b *backfill) forget() {
 	b.tried, b.blocked, b.behind, b.lines = nil, nil, nil, nil
 }
 
-// promise gives a promise to waiting tasks of a job that only lack room: to one task, or to size members of a gang.
-func (b *backfill) promise(members []int32, size int, placed []cycle.Placement, at []cycle.PlacedTask) {
-	c := b.Classes.At[members[0]]
-	if !b.isQueued(c) || b.tried[c] || b.blocker(c) != "" || c.Task.Promised != "" || !b.admits(members[:size]) {
+// promise gives promises to waiting tasks of a job that only lack room: one to a gang of so many members, which start
+// together, or with a gang of 0 one to each of the members. A position may be there several times, for the tasks of its
+// request.
+func (b *backfill) promise(members []int32, gang int, placed []cycle.Placement, at []cycle.PlacedTask) {
+	c, starting := b.Classes.At[members[0]], members
+	if gang > 0 {
+		starting = members[:gang]
+	}
+	if !b.isQueued(c) || b.tried[c] || b.blocker(c) != "" || c.Task.Promised != "" {
 		return
+	}
+	for !b.admits(starting) {
+		if gang > 0 || len(starting) == 1 {
+			return
+		}
+		starting = starting[:len(starting)-1]
 	}
 	if b.tried == nil {
 		b.tried, b.lines = map[*taskclass.Class]bool{}, map[string]line{}
@@ -266,11 +278,11 @@ func (b *backfill) promise(members []int32, size int, placed []cycle.Placement, 
 	l.trials++
 	b.lines[name] = l
 	b.runs.update(b, placed, at)
-	t := trial{backfill: b, members: members[:size], placed: placed, placedAt: at}
+	t := trial{backfill: b, members: starting, isGang: gang > 1, placed: placed, placedAt: at}
 	t.run(c)
 	last := t.last
 	t.undo()
-	if len(t.places) < size {
+	if len(t.places) < max(gang, 1) {
 		return
 	}
 	if b.kept == nil {
@@ -286,16 +298,32 @@ func (b *backfill) promise(members []int32, size int, placed []cycle.Placement, 
 		}
 		b.blocked[c.Task.Placement.Pool] = b.Classes.Task(members[0]).Task
 	}
-	p := &cluster.Promise{Node: b.Nodes.Fleet.Name(last.slot), After: b.runs.task(&last)}
-	if last.at < unknown {
-		p.At = b.now.Add(last.at).UTC()
-	}
-	for _, m := range members {
-		b.promises[m] = p
+	if gang > 0 {
+		p := b.newPromise(&last)
+		for _, m := range members {
+			b.promises[m] = p
+		}
+		for i := range t.places {
+			b.keep(&t.places[i], last.at, members[0])
+		}
+		return
 	}
 	for i := range t.places {
-		b.keep(&t.places[i], last.at, members[0])
+		place := &t.places[i]
+		if b.promises[place.position] == nil {
+			b.promises[place.position] = b.newPromise(&place.after)
+		}
+		b.keep(place, place.after.at, place.position)
 	}
+}
+
+// newPromise returns the promise of the room that a run leaves.
+func (b *backfill) newPromise(r *run) *cluster.Promise {
+	p := &cluster.Promise{Node: b.Nodes.Fleet.Name(r.slot), After: b.runs.task(r)}
+	if r.at < unknown {
+		p.At = b.now.Add(r.at).UTC()
+	}
+	return p
 }
 
 // lineOf identifies the tasks that wait for the same kind of nodes: those of one pool that need the same constraints
@@ -357,8 +385,9 @@ func (b *backfill) everFits(c *taskclass.Class) bool {
 // keep keeps the room of a promise on a node.
 func (b *backfill) keep(p *place, until time.Duration, first int32) {
 	k := b.kept[p.slot]
-	if k != nil { // for another member of the gang
+	if k != nil { // for another member
 		b.charge(p.slot, &k.room, -1)
+		k.until = max(k.until, until)
 	} else {
 		k = &keptRoom{class: b.Classes.At[first], task: b.Classes.Task(first).Task, until: until}
 		b.kept[p.slot] = k

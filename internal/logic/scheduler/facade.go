@@ -1,8 +1,6 @@
 package scheduler
 
 import (
-	"time"
-
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/scheduler/cycle"
 	"github.com/berthd/berth/internal/logic/scheduler/devices"
@@ -37,12 +35,6 @@ type (
 	// Preemption is a waiting task with the node where there will be room for it.
 	Preemption = preemption.Preemption
 )
-
-// Order returns the indices of the pending tasks in the order of placement, and those of the tasks that are held. See
-// package cycle.
-func Order(pending []cluster.Pending, now time.Time) (order, held []int32) {
-	return cycle.Order(pending, now)
-}
 
 // NewFleet returns a fleet without nodes.
 func NewFleet() *Fleet { return fleet.New() }

@@ -23,7 +23,7 @@ func (y *placer) runGang(members []int32) (waiting []int32) {
 	}
 	mark, kept := len(y.placed), y.backfill.state()
 	for _, m := range members {
-		if !y.turn(m) {
+		if !y.allTurns(m) {
 			waiting = append(waiting, m)
 		}
 	}

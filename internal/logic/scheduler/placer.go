@@ -1,6 +1,8 @@
 package scheduler
 
 import (
+	"slices"
+
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/scheduler/cycle"
 	"github.com/berthd/berth/internal/logic/scheduler/fleet"
@@ -25,48 +27,68 @@ func newPlacer(f *fleet.Fleet, pending []cluster.Pending, opts taskclass.Options
 	return placer{Cycle: y, promises: promises{Cycle: y}, backfill: newBackfill(y, opts.Now)}
 }
 
-// run gives tasks their turns, by position in the order of decision. It returns the tasks that wait.
+// run gives tasks their turns: see turns. The positions are in the order of decision. It returns those of the tasks
+// that wait, in that order.
 func (y *placer) run(positions []int32) (waiting []int32) {
-	for len(positions) > 0 {
-		gang := y.Classes.Task(positions[0]).Gang
-		members := 1
-		for gang != "" && members < len(positions) && y.Classes.Task(positions[members]).Gang == gang {
-			members++
-		}
+	t := newTurns(y.Nodes.Fleet, &y.Limits, y.backfill.now, positions, y.Classes.Task)
+	for members, isFair := t.next(); len(members) > 0; members, isFair = t.next() {
 		before := len(waiting)
-		y.promises.release(positions[:members]...)
-		if gang == "" {
-			if !y.turn(positions[0]) {
-				waiting = append(waiting, positions[0])
-				y.backfill.promise(positions[:1], 1, y.placed, y.placedAt)
+		y.promises.release(members...)
+		switch {
+		case y.Classes.Task(members[0]).Gang != "":
+			waiting = append(waiting, y.runGang(members)...)
+		case isFair:
+			placed, more := y.turn(members[0])
+			if placed && more {
+				t.placed()
+				continue
 			}
-		} else {
-			waiting = append(waiting, y.runGang(positions[:members])...)
+			if !placed {
+				waiting = y.wait(waiting, t.owed())
+			}
+		default:
+			if !y.allTurns(members[0]) {
+				waiting = y.wait(waiting, members)
+			}
 		}
 		y.promises.reserve(waiting[before:])
-		positions = positions[members:]
+		t.done(len(members))
 	}
+	slices.Sort(waiting)
 	return waiting
 }
 
-// turn places the task at a position, and then the further ones of its request, until one finds no place. It reports
-// whether all of them are placed. The request at the position then stands for the others.
-func (y *placer) turn(position int32) bool {
-	for {
-		slot := y.find(position)
-		if slot < 0 {
-			return false
-		}
-		taken, more := y.Classes.TakeFirst(position)
-		c := y.Classes.At[taken]
-		y.placed = append(y.placed, y.Place(c, slot, int(y.Classes.Order[taken])))
-		y.placedAt = append(y.placedAt, cycle.PlacedTask{Position: taken, Slot: slot})
-		y.backfill.notePlacement(c, slot)
-		y.FinishTask(c, 1)
-		if !more {
-			return true
-		}
+// wait adds a request that found no place to those that wait. With it, tasks of the positions may get promises, of
+// which it is the first.
+func (y *placer) wait(waiting, positions []int32) []int32 {
+	y.backfill.promise(positions, 0, y.placed, y.placedAt)
+	return append(waiting, positions[0])
+}
+
+// allTurns places the task at a position, and then the further ones of its request, until one finds no place. It
+// reports whether all of them are placed.
+func (y *placer) allTurns(position int32) bool {
+	placed, more := y.turn(position)
+	for placed && more {
+		placed, more = y.turn(position)
 	}
+	return placed
+}
+
+// turn places the next task of the request at a position. It reports whether that found a place, and whether there are
+// more, for which the request then stands.
+func (y *placer) turn(position int32) (placed, more bool) {
+	slot := y.find(position)
+	if slot < 0 {
+		return false, false
+	}
+	taken, more := y.Classes.TakeFirst(position)
+	c := y.Classes.At[taken]
+	y.placed = append(y.placed, y.Place(c, slot, int(y.Classes.Order[taken])))
+	y.placedAt = append(y.placedAt, cycle.PlacedTask{Position: taken, Slot: slot})
+	y.backfill.notePlacement(c, slot)
+	y.FinishTask(c, 1)
+	return true, more
 }
 
 // find returns the node for the next task at a position, or -1 if no node is feasible or a limit of its cluster does

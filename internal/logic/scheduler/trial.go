@@ -19,6 +19,7 @@ import (
 type trial struct {
 	*backfill
 	members  []int32
+	isGang   bool // the members start at the same time, else each as soon as it can
 	placed   []cycle.Placement
 	placedAt []cycle.PlacedTask
 
@@ -36,6 +37,7 @@ type place struct {
 	placement cycle.Placement
 	spare     cluster.Demand // at the end of the trial
 	ports     []int
+	after     run // the run whose end makes the room, unless a gang has it
 }
 
 // run fills places, with fewer than the members if they never fit.
@@ -43,7 +45,7 @@ func (t *trial) run(c *taskclass.Class) {
 	for _, m := range t.members {
 		t.Preparer.Prepare(t.Classes.At[m])
 	}
-	if len(t.members) > 1 { // those that fit now
+	if t.isGang { // those that fit now
 		for len(t.places) < len(t.members) {
 			m := t.members[len(t.places)]
 			slot := t.Search.Best(t.Classes.At[m])
@@ -66,7 +68,7 @@ func (t *trial) run(c *taskclass.Class) {
 		t.ended = append(t.ended, r)
 		t.takeAll(r.slot)
 	}
-	if len(t.members) > 1 && len(t.places) == len(t.members) {
+	if t.isGang && len(t.places) == len(t.members) {
 		t.leaveFreeNodes(c)
 	}
 	for i := range t.places {
@@ -148,7 +150,7 @@ func fits(need, free cluster.Demand) bool {
 func (t *trial) take(m, slot int32) {
 	c := t.Classes.At[m]
 	p := place{slot: slot, position: m, placement: t.Place(c, slot, int(t.Classes.Order[m]))}
-	p.ports = slices.Clone(c.Ports.Fixed)
+	p.ports, p.after = slices.Clone(c.Ports.Fixed), t.last
 	t.places = append(t.places, p)
 }
 

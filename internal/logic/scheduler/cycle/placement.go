@@ -25,6 +25,7 @@ func (pl *Placement) Reservation(p *cluster.Pending, uuid string) fleet.Reservat
 		UUID: uuid, Task: pl.Task, Definition: p.Definition, Node: pl.Node, Demand: p.Demand,
 		Labels: p.Labels, Priority: p.Priority, Devices: pl.Devices, Away: fleet.AwayOf(&p.Placement),
 		Requests: p.Devices, Batch: p.Owner.Kind == cluster.KindJob, Limit: time.Duration(p.TimeLimit),
+		User: p.User,
 	}
 	if p.Concurrency != nil {
 		r.Group = p.Concurrency.Group

@@ -30,6 +30,8 @@ type Reservation struct {
 	// Both count for the limits of its cluster.
 	Requests []cluster.DeviceRequest
 	Group    string
+	// User requested the job of the attempt: see cluster.Job.SubmittedBy.
+	User string
 	// Away are the relations of its placement that are Required and Away: they exclude other tasks.
 	Away []cluster.Relation
 	// Batch says that the attempt runs to an end: it is of a job. Started is when it started, zero if it has not, and
@@ -41,7 +43,7 @@ type Reservation struct {
 
 // Holding returns what the attempt holds of the limits of its cluster.
 func (r *Reservation) Holding() admission.Holding {
-	h := admission.Holding{Task: r.Task, Demand: r.Demand, Devices: r.Requests, Group: r.Group}
+	h := admission.Holding{Task: r.Task, Demand: r.Demand, Devices: r.Requests, Group: r.Group, User: r.User}
 	var rest string
 	h.Cluster, rest, _ = strings.Cut(string(r.Task), ".")
 	if strings.Count(rest, ".") == stepDots {
