@@ -5,6 +5,8 @@
 // "result index=3 attempt=1 sum=…". These variables make it do more:
 //
 //	FAIL_FIRST_INDEX  the task of this index fails on its first attempt
+//	FAIL_FIRST_CODE   the first attempt of the task fails with this exit code; 0 for none
+//	MEET              a file in which the tasks of the step meet: each waits until all of them run
 //	EFFECTS           a file to which each attempt appends one line, "task attempt"
 //	RESULTS           a file to which the result is appended, as it is printed
 //	WORK_TIME         how long to work, such as "2s"
@@ -21,6 +23,7 @@ import (
 	"os"
 	"os/signal"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -31,12 +34,24 @@ func main() {
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "work:", err)
-		os.Exit(1)
+		os.Exit(exitCode(err))
 	}
 }
 
-// errPlanned is the failure that FAIL_FIRST_INDEX requests.
-var errPlanned = errors.New("the first attempt of this index fails, as requested")
+// plannedError is the failure of a first attempt that FAIL_FIRST_INDEX or FAIL_FIRST_CODE requests.
+type plannedError struct{ code int }
+
+func (e plannedError) Error() string {
+	return fmt.Sprintf("the first attempt fails with exit code %d, as requested", e.code)
+}
+
+// exitCode returns the code of a planned failure, and 1 for all others.
+func exitCode(err error) int {
+	if planned, ok := errors.AsType[plannedError](err); ok {
+		return planned.code
+	}
+	return 1
+}
 
 // numbers is how many numbers each task squares.
 const numbers = 1000
@@ -54,17 +69,30 @@ func run(ctx context.Context, env func(string) string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
+	code, err := number(env, "FAIL_FIRST_CODE", 0)
+	if err != nil {
+		return err
+	}
+	if env("FAIL_FIRST_INDEX") == strconv.Itoa(index) {
+		code = 1
+	}
 	fmt.Fprintf(out, "task %d of %d, attempt %d\n", index, count, attempt)
 	if name := env("EFFECTS"); name != "" {
 		if err := appendLine(name, fmt.Sprintf("%s %d\n", env("BERTH_TASK"), attempt)); err != nil {
 			return err
 		}
 	}
+	if name := env("MEET"); name != "" {
+		if err := meet(ctx, name, env("BERTH_TASK"), count); err != nil {
+			return err
+		}
+		fmt.Fprintf(out, "all %d tasks run\n", count)
+	}
 	if err := work(ctx, env("WORK_TIME")); err != nil {
 		return err
 	}
-	if env("FAIL_FIRST_INDEX") == strconv.Itoa(index) && attempt == 1 {
-		return errPlanned
+	if code != 0 && attempt == 1 {
+		return plannedError{code}
 	}
 	result := fmt.Sprintf("result index=%d attempt=%d sum=%d\n", index, attempt, share(index))
 	if name := env("RESULTS"); name != "" {
@@ -112,6 +140,37 @@ func appendLine(name, line string) error {
 		return fmt.Errorf("keep a line: %w", err)
 	}
 	return nil
+}
+
+// meetInterval is the time between two readings of the file in which tasks meet.
+const meetInterval = 50 * time.Millisecond
+
+// meet adds the task to the file, and waits until the file has count tasks of the same step and run.
+func meet(ctx context.Context, name, task string, count int) error {
+	if err := appendLine(name, task+"\n"); err != nil {
+		return err
+	}
+	step := task[:strings.LastIndex(task, ".")+1] // the task's id without its index
+	for {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			return fmt.Errorf("read who is there: %w", err)
+		}
+		there := map[string]bool{}
+		for line := range strings.Lines(string(text)) {
+			if strings.HasPrefix(line, step) {
+				there[line] = true
+			}
+		}
+		if len(there) >= count {
+			return nil
+		}
+		select {
+		case <-time.After(meetInterval):
+		case <-ctx.Done():
+			return fmt.Errorf("stopped with %d of %d tasks there", len(there), count)
+		}
+	}
 }
 
 // work waits for its work time, or until TERM.

@@ -4,10 +4,13 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 func lookup(env map[string]string) func(string) string {
@@ -31,7 +34,7 @@ func TestRun(t *testing.T) {
 				"FAIL_FIRST_INDEX": "3", "EFFECTS": effects,
 			},
 			wantOut: "task 3 of 8, attempt 1\n",
-			wantErr: errPlanned,
+			wantErr: plannedError{1},
 		},
 		{
 			name: "the second does not",
@@ -41,6 +44,23 @@ func TestRun(t *testing.T) {
 			},
 			wantOut: "task 3 of 8, attempt 2\nresult index=3 attempt=2 sum=12329833500\n",
 		},
+		{
+			name:    "the first attempt fails with a code",
+			env:     map[string]string{"FAIL_FIRST_CODE": "75"},
+			wantOut: "task 0 of 1, attempt 1\n",
+			wantErr: plannedError{75},
+		},
+		{
+			name:    "no code",
+			env:     map[string]string{"FAIL_FIRST_CODE": "0"},
+			wantOut: "task 0 of 1, attempt 1\nresult index=0 attempt=1 sum=332833500\n",
+		},
+		{
+			name:    "alone at the meeting",
+			env:     map[string]string{"BERTH_TASK": "c.j.1.s.0", "MEET": filepath.Join(t.TempDir(), "meet")},
+			wantOut: "task 0 of 1, attempt 1\nall 1 tasks run\nresult index=0 attempt=1 sum=332833500\n",
+		},
+		{name: "bad code", env: map[string]string{"FAIL_FIRST_CODE": "none"}, wantErr: errAny},
 		{name: "bad index", env: map[string]string{"BERTH_INDEX": "-1"}, wantErr: errAny},
 		{name: "bad count", env: map[string]string{"BERTH_COUNT": "many"}, wantErr: errAny},
 		{
@@ -84,4 +104,43 @@ func TestRunStopsOnRequest(t *testing.T) {
 	if err == nil || strings.Contains(out.String(), "result") {
 		t.Errorf("run: %v, printed %q, want an error and no result", err, out.String())
 	}
+}
+
+func TestExitCode(t *testing.T) {
+	for want, err := range map[int]error{75: fmt.Errorf("run: %w", plannedError{75}), 1: errAny} {
+		if got := exitCode(err); got != want {
+			t.Errorf("exitCode(%v) = %d, want %d", err, got, want)
+		}
+	}
+}
+
+// TestMeet checks that a task waits for all others of its step and run, and only for them.
+func TestMeet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		name := filepath.Join(t.TempDir(), "meet")
+		for _, other := range []string{"default.j.1.s.0\n", "default.j.2.other.1\n", "default.j.2.s.1\n"} {
+			if err := appendLine(name, other); err != nil {
+				t.Fatal(err)
+			}
+		}
+		met := make(chan error, 1)
+		go func() { met <- meet(t.Context(), name, "default.j.2.s.0", 3) }()
+		time.Sleep(time.Minute) // in-bubble: the file is read often enough
+		select {
+		case err := <-met:
+			t.Fatalf("meet returned %v with two of three tasks there", err)
+		default:
+		}
+		if err := appendLine(name, "default.j.2.s.2\n"); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-met; err != nil {
+			t.Error(err)
+		}
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := meet(ended, name, "default.j.2.s.0", 4); err == nil || !strings.Contains(err.Error(), "3 of 4") {
+			t.Errorf("meet: %v, want that 3 of 4 tasks are there", err)
+		}
+	})
 }
