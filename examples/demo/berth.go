@@ -97,10 +97,10 @@ func (b *berth) dataDir() string { return filepath.Join(b.demo.data, "data") }
 // addr is the server's socket, which only this user can open: no token is needed.
 func (b *berth) addr() string { return "unix://" + filepath.Join(b.dataDir(), "api.sock") }
 
-// command returns a call of the command line.
+// command returns a call of the command line, in the folder of the manifests.
 func (b *berth) command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, b.demo.binary, args...)
-	cmd.Dir = b.demo.root
+	cmd.Dir = b.demo.data
 	cmd.Env = append(os.Environ(), "BERTH_ADDR="+b.addr())
 	return cmd
 }
@@ -146,6 +146,7 @@ type task struct {
 		Kind string `json:"kind"`
 		Name string `json:"name"`
 	} `json:"owner"`
+	Step       string         `json:"step"`
 	Index      int            `json:"index"`
 	Attempt    int            `json:"attempt"`
 	Definition string         `json:"definition"`
@@ -153,6 +154,11 @@ type task struct {
 	Ports      map[string]int `json:"ports"`
 	State      string         `json:"state"`
 	Health     string         `json:"health"`
+	Placed     *time.Time     `json:"placed"`
+	Started    *time.Time     `json:"started"`
+	Exit       *struct {
+		Code int `json:"code"`
+	} `json:"exit"`
 	Containers []struct {
 		Name string `json:"name"`
 		Pid  int    `json:"pid"`
@@ -240,9 +246,8 @@ func (b *berth) runsProcesses(ctx context.Context) (bool, error) {
 func (b *berth) end(ctx context.Context) error {
 	pids := b.pids(ctx)
 	var deleted, gone error
-	for _, object := range []string{"service/web", "service/redis", "job/squares"} {
-		_, err := b.read(ctx, "delete", object)
-		deleted = errors.Join(deleted, err)
+	if files := b.demo.deployed(); len(files) > 0 {
+		_, deleted = b.read(ctx, append([]string{"down"}, files...)...)
 	}
 	if deleted == nil {
 		gone = until(ctx, b.demo.limit(time.Minute), func() error {

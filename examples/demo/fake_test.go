@@ -29,7 +29,7 @@ case $1 in
 dev) ` + dev + ` ;;
 ps) cat "$here/tasks" ;;
 node) echo '[{"facts":{"executors":[{"name":"process"}]}}]' ;;
-delete) echo '[]' >"$here/tasks" ;;
+down) shift; echo "$@" >"$here/down"; echo '[]' >"$here/tasks" ;;
 *) echo "unknown command $1" >&2; exit 2 ;;
 esac
 `
@@ -59,8 +59,20 @@ func TestServerStartsAndEnds(t *testing.T) {
 	if plain, err := b.runsProcesses(t.Context()); !plain || err != nil {
 		t.Errorf("runsProcesses: %v, %v", plain, err)
 	}
+	deployed := map[string]string{
+		d.example("web.yaml"): "", d.example("job.yaml"): "", d.example("web-v2.yaml"): "",
+		filepath.Join(d.root, "tasks"): `[{"id":"default.web.1.0","state":"running"}]`,
+	}
+	for file, text := range deployed {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
 	if err := b.end(t.Context()); err != nil {
 		t.Error(err)
+	}
+	if got, err := os.ReadFile(filepath.Join(d.root, "down")); err != nil || string(got) != "web.yaml job.yaml\n" {
+		t.Errorf("berth down of %q, %v, want each deployed manifest, and of web only the first version", got, err)
 	}
 	if processLives(b.server.Process.Pid) {
 		t.Error("the server lives on")

@@ -51,6 +51,7 @@ type demo struct {
 	berth    *berth
 	// password is the password of redis.
 	password string
+	promised time.Time // when the gang starts at the latest, as the queue said
 	began    time.Time
 }
 
@@ -68,6 +69,13 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	root, err := repository(ctx)
 	if err != nil {
 		return err
+	}
+	for _, path := range []*string{binary, images} { // commands run in the folder of the manifests
+		if *path != "" {
+			if *path, err = filepath.Abs(*path); err != nil {
+				return fmt.Errorf("find what the flags name: %w", err)
+			}
+		}
 	}
 	data, err := os.MkdirTemp("", "berth-demo-")
 	if err != nil {
@@ -124,25 +132,29 @@ func (d *demo) play(ctx context.Context, check bool, executor string) error {
 		}
 	}
 
-	// 3. A web service, redis with its password, and a job; run returns once all is healthy or done.
-	d.print("deploying the examples")
+	// 3. A web service, redis with its password, and a job of equal tasks; run returns once all is healthy or done.
+	d.chapter("deploying the examples; their manifests are in %s", d.data)
 	d.password = rand.Text()
 	if err := b.keep(ctx, "redis-auth", "requirepass "+d.password+"\n"); err != nil {
 		return err
 	}
 	limit := d.limit(3 * time.Minute).String()
-	if err := b.show(ctx, "run", "--timeout", limit, d.example("web.yaml"), d.example("redis.yaml"),
-		d.example("job.yaml")); err != nil {
+	if err := b.show(ctx, "run", "--timeout", limit, "web.yaml", "redis.yaml", "job.yaml"); err != nil {
 		return err
 	}
 	if err := b.show(ctx, "status"); err != nil {
+		return err
+	}
+
+	// 4. Batch jobs: steps, retries, the queue and a gang.
+	if err := d.showJobs(ctx); err != nil {
 		return err
 	}
 	if err := d.showAddresses(ctx); err != nil {
 		return err
 	}
 
-	// 4. Verify it, or serve.
+	// 5. Verify it, or serve.
 	if check {
 		return d.verify(ctx)
 	}
@@ -219,10 +231,25 @@ func (d *demo) tool(ctx context.Context, name string, args ...string) error {
 }
 
 // manifests are the examples that the demo deploys, in the order of its story.
-func manifests() []string { return []string{"web.yaml", "redis.yaml", "job.yaml", "web-v2.yaml"} }
+func manifests() []string {
+	return []string{
+		"web.yaml", "redis.yaml", "job.yaml", "pipeline.yaml", "import.yaml", "gang.yaml", "backfill.yaml",
+		"web-v2.yaml",
+	}
+}
+
+// deployed lists the manifests in the data directory, without the next version of a service.
+func (d *demo) deployed() (files []string) {
+	for _, name := range manifests() {
+		if _, err := os.Stat(d.example(name)); err == nil && name != "web-v2.yaml" {
+			files = append(files, name)
+		}
+	}
+	return files
+}
 
 // writeManifests copies the examples to the data directory. If the node runs no images, they name the programs' files
-// instead. Nothing else differs.
+// instead. Nothing else differs, until fitJobs gives some of them a share of the node's CPU.
 func (d *demo) writeManifests() error {
 	for _, name := range manifests() {
 		text, err := os.ReadFile(filepath.Join(d.root, "examples", name))
@@ -256,6 +283,12 @@ func (d *demo) example(name string) string { return filepath.Join(d.data, name) 
 
 func (d *demo) print(format string, args ...any) {
 	fmt.Fprintf(d.stdout, "[%5.1f s] %s\n", time.Since(d.began).Seconds(), fmt.Sprintf(format, args...))
+}
+
+// chapter prints what comes next, apart from what came before.
+func (d *demo) chapter(format string, args ...any) {
+	fmt.Fprintln(d.stdout)
+	d.print(format, args...)
 }
 
 // repository finds the root of the module that the demo is run from.

@@ -30,10 +30,7 @@ const (
 
 // verify checks the deployment from the outside, kills one task, and rolls out a new version under load.
 func (d *demo) verify(ctx context.Context) error {
-	steps := []struct {
-		what string
-		do   func(context.Context) (string, error)
-	}{
+	return d.verifyClaims(ctx, []claim{
 		{"web", d.verifyWeb},
 		{"redis", d.verifyRedis},
 		{"names", d.verifyNames},
@@ -43,13 +40,23 @@ func (d *demo) verify(ctx context.Context) error {
 		{"why", d.verifyWhy},
 		{"kill", d.verifyKill},
 		{"rollout", d.verifyRollout},
-	}
-	for _, s := range steps {
-		found, err := s.do(ctx)
+	})
+}
+
+// claim is a statement about Berth. Its function says what it found, or what contradicts the claim.
+type claim struct {
+	what string
+	do   func(context.Context) (string, error)
+}
+
+// verifyClaims demands that each claim holds, in their order.
+func (d *demo) verifyClaims(ctx context.Context, claims []claim) error {
+	for _, c := range claims {
+		found, err := c.do(ctx)
 		if err != nil {
-			return fmt.Errorf("%s: %w", s.what, err)
+			return fmt.Errorf("%s: %w", c.what, err)
 		}
-		d.print("held: %s: %s", s.what, found)
+		d.print("verified: %s: %s", c.what, found)
 	}
 	return nil
 }
@@ -485,7 +492,7 @@ func (d *demo) verifyRollout(ctx context.Context) (string, error) {
 	for range 2 {
 		loads.Go(func() { h.strike(load, d.berth) })
 	}
-	rolled := d.berth.show(ctx, "run", "--timeout", d.limit(3*time.Minute).String(), d.example("web-v2.yaml"))
+	rolled := d.berth.show(ctx, "run", "--timeout", d.limit(3*time.Minute).String(), "web-v2.yaml")
 	settled := until(ctx, d.limit(10*time.Second), func() error { return d.webIs(ctx, "2") })
 	stop()
 	loads.Wait()
