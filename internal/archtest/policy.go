@@ -16,6 +16,7 @@ var layers = map[string][]string{
 	"internal/logic/admission": {"internal/cluster"},
 	"internal/logic/backfill":  {},
 	"internal/logic/cron":      {"internal/cluster"},
+	"internal/logic/forecast":  {},
 	"internal/logic/lifecycle": {"internal/cluster"},
 	"internal/logic/watcher":   {"internal/cluster", "internal/logic/lifecycle"},
 	"internal/logic/reconciler": {
@@ -541,7 +542,7 @@ var layers = map[string][]string{
 		"api", "internal/apiserver", "internal/cluster", "internal/heap", "internal/pause", "internal/store",
 		"internal/store/memory",
 	},
-	"internal/bench/swf": {"internal/logic/backfill", "internal/traces"},
+	"internal/bench/swf": {"internal/logic/backfill", "internal/logic/forecast", "internal/traces"},
 	"internal/refgen": {
 		"internal/apiserver/openapi", "internal/apiserver/route", "internal/cluster", "internal/jsonfields",
 		"internal/logic/lifecycle", "internal/schema", "internal/store", "internal/transport",

@@ -1,0 +1,211 @@
+package forecast_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/berthd/berth/internal/logic/forecast"
+)
+
+func noon() time.Time { return time.Date(2026, 11, 28, 12, 0, 0, 0, time.UTC) }
+
+// exact is the interval of a start that is certain, in minutes from noon.
+func exact(minute int) forecast.Interval {
+	at := noon().Add(time.Duration(minute) * time.Minute)
+	return forecast.Interval{From: at, Median: at, To: at}
+}
+
+// world is a cluster of nodes of four processors and 8 GB of memory.
+type world struct{ forecast.Input }
+
+func newWorld(nodes int, policy forecast.Policy) *world {
+	w := &world{forecast.Input{Now: noon(), Seed: 1}}
+	line := forecast.Line{Policy: policy}
+	for n := range nodes {
+		w.Nodes = append(w.Nodes, forecast.Amounts{4, 8})
+		line.Nodes = append(line.Nodes, int32(n))
+	}
+	w.Lines = []forecast.Line{line}
+	return w
+}
+
+// run adds a running task that began at noon.
+func (w *world) run(node int32, cpu int64, run, limit int) {
+	w.Nodes[node][0] -= cpu
+	w.Nodes[node][1] -= cpu
+	w.Running = append(w.Running, forecast.Running{
+		Node: node, Demand: forecast.Amounts{cpu, cpu}, Started: w.Now, Limit: time.Duration(limit) * time.Minute,
+		Runs: forecast.Fixed(time.Duration(run) * time.Minute),
+	})
+}
+
+// wait adds a request for one task.
+func (w *world) wait(cpu int64, run, limit int) *forecast.Request {
+	w.Waiting = append(w.Waiting, forecast.Request{
+		Demand: forecast.Amounts{cpu, cpu}, Tasks: 1, Limit: time.Duration(limit) * time.Minute,
+		Runs: forecast.Fixed(time.Duration(run) * time.Minute),
+	})
+	return &w.Waiting[len(w.Waiting)-1]
+}
+
+func (w *world) check(t *testing.T, want ...forecast.Interval) {
+	t.Helper()
+	var got []forecast.Interval
+	for _, s := range forecast.Forecast(&w.Input) {
+		got = append(got, s.First)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("first starts (-want +got):\n%s", diff)
+	}
+}
+
+// TestPolicies forecasts a queue whose run times are known. Both nodes have one free processor. A task that needs a
+// whole node is first: it is promised a node at minute 30, and starts at minute 20, when the task there ends early.
+func TestPolicies(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		forecast.Policy
+		want []int
+	}{
+		// the short one ends before the promise, the long one runs on the other node, and the last one waits for it
+		{"easy", forecast.EASY, []int{20, 0, 0, 50}},
+		// all wait for the first, then for room on the other node
+		{"fifo", forecast.FIFO, []int{20, 20, 30, 50}},
+		// the last one takes what the first needs
+		{"greedy", forecast.Greedy, []int{60, 0, 0, 10}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(2, c.Policy)
+			w.run(0, 3, 20, 30)
+			w.run(1, 3, 50, 60)
+			w.wait(4, 100, 100)
+			w.wait(1, 10, 30)
+			w.wait(1, 60, 200)
+			w.wait(1, 50, 100)
+			var want []forecast.Interval
+			for _, minute := range c.want {
+				want = append(want, exact(minute))
+			}
+			w.check(t, want...)
+		})
+	}
+}
+
+// TestRoomIsOnNodes checks that free room of several nodes is no room for one task, but for the members of a gang.
+func TestRoomIsOnNodes(t *testing.T) {
+	w := newWorld(2, forecast.EASY)
+	w.run(0, 2, 40, 50)
+	w.run(1, 2, 30, 60)
+	w.wait(4, 10, 10)
+	g := w.wait(2, 10, 10)
+	g.Tasks, g.Gang = 2, true
+	w.check(t, exact(30), exact(0))
+}
+
+// TestLines checks that a line does not wait for the promise of another one.
+func TestLines(t *testing.T) {
+	w := newWorld(2, forecast.FIFO)
+	w.Lines = []forecast.Line{{Nodes: []int32{0}, Policy: forecast.FIFO}, {Nodes: []int32{1}, Policy: forecast.FIFO}}
+	w.run(0, 1, 40, 50)
+	w.wait(4, 10, 10)
+	w.wait(4, 10, 10).Line = 1
+	w.check(t, exact(40), exact(0))
+}
+
+// TestTooLarge checks that a request for which there never is room has no forecast, and that others do not wait for it.
+func TestTooLarge(t *testing.T) {
+	w := newWorld(2, forecast.FIFO)
+	w.run(0, 4, 40, 50)
+	w.wait(5, 10, 10)
+	g := w.wait(4, 10, 10)
+	g.Tasks, g.Gang = 3, true
+	w.wait(4, 10, 10)
+	w.check(t, forecast.Interval{}, forecast.Interval{}, exact(0))
+}
+
+// TestManyTasks checks that a request of a million tasks has a bounded cost. Its first task starts at a known time, and
+// its last one later than all times that were simulated.
+func TestManyTasks(t *testing.T) {
+	w := newWorld(2, forecast.EASY)
+	w.run(0, 4, 40, 50)
+	w.run(1, 4, 45, 50)
+	w.wait(1, 10, 10).Tasks = 1_000_000
+	w.wait(1, 10, 10)
+	got := forecast.Forecast(&w.Input)
+	if diff := cmp.Diff(exact(40), got[0].First); diff != "" {
+		t.Errorf("first task (-want +got):\n%s", diff)
+	}
+	for name, v := range map[string]forecast.Interval{"last task": got[0].Last, "behind": got[1].First} {
+		if !v.Median.IsZero() || !v.To.IsZero() || v.From.Before(noon().Add(12*time.Hour)) {
+			t.Errorf("%s: %v, want later than a time after hours", name, v)
+		}
+	}
+}
+
+// TestArrivals checks that tasks that arrive later count if they come first.
+func TestArrivals(t *testing.T) {
+	for _, c := range []struct {
+		key  time.Duration
+		want int
+	}{{0, 40}, {-time.Hour, 70}} {
+		w := newWorld(1, forecast.EASY)
+		w.run(0, 4, 40, 50)
+		w.wait(4, 10, 10)
+		w.Past = 24 * time.Hour
+		urgent := forecast.Request{
+			Demand: forecast.Amounts{4}, Tasks: 1, Limit: time.Hour, Runs: forecast.Fixed(30 * time.Minute), Key: c.key,
+		}
+		w.Arrivals = []forecast.Arrival{{Request: urgent, At: 5 * time.Minute}}
+		w.check(t, exact(c.want))
+	}
+}
+
+// TestInterval checks the properties of all forecasts, with run times that are learned.
+func TestInterval(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		h := forecast.NewHistory(10)
+		kinds := []forecast.Kind{{"c", "a", "s"}, {"c", "b", "s"}, {"d", "a", "s"}}
+		for range rapid.IntRange(0, 50).Draw(t, "samples") {
+			h.Learn(rapid.SampledFrom(kinds).Draw(t, "kind"), forecast.Sample{
+				Ran:   time.Duration(rapid.IntRange(1, 100).Draw(t, "ran")) * time.Minute,
+				Limit: time.Duration(rapid.IntRange(0, 1).Draw(t, "limited")) * 2 * time.Hour,
+			})
+		}
+		w := newWorld(rapid.IntRange(1, 4).Draw(t, "nodes"), rapid.SampledFrom(
+			[]forecast.Policy{forecast.EASY, forecast.FIFO, forecast.Greedy}).Draw(t, "policy"))
+		for n := range w.Nodes {
+			w.run(int32(n), int64(rapid.IntRange(1, 4).Draw(t, "cpu")), 0, rapid.IntRange(1, 100).Draw(t, "limit"))
+			w.Running[n].Runs = h.Runs(kinds[0], w.Running[n].Limit)
+		}
+		for range rapid.IntRange(1, 20).Draw(t, "waiting") {
+			r := w.wait(int64(rapid.IntRange(1, 4).Draw(t, "cpu")), 0, rapid.IntRange(0, 100).Draw(t, "limit"))
+			r.Tasks = rapid.IntRange(1, 3).Draw(t, "tasks")
+			r.Gang = rapid.Bool().Draw(t, "gang")
+			r.Runs = h.Runs(rapid.SampledFrom(kinds).Draw(t, "kind"), r.Limit)
+		}
+		got := forecast.Forecast(&w.Input)
+		if diff := cmp.Diff(got, forecast.Forecast(&w.Input)); diff != "" {
+			t.Fatalf("another forecast of the same input:\n%s", diff)
+		}
+		for i, s := range got {
+			if s == (forecast.Start{}) && w.Waiting[i].Gang {
+				continue // too large
+			}
+			for _, v := range []forecast.Interval{s.First, s.Last} {
+				if v.From.Before(noon()) || !v.Median.IsZero() && v.Median.Before(v.From) ||
+					!v.To.IsZero() && v.To.Before(v.Median) {
+					t.Fatalf("request %d: %v is no interval", i, v)
+				}
+				if v.To.IsZero() {
+					t.Fatalf("request %d never starts in some future", i)
+				}
+			}
+			if s.Last.From.Before(s.First.From) {
+				t.Fatalf("request %d: the last task starts before the first: %v", i, s)
+			}
+		}
+	})
+}

@@ -1,0 +1,415 @@
+package forecast
+
+import (
+	"math"
+	"slices"
+	"time"
+)
+
+// never is a time that no future reaches.
+const never = math.MaxInt64
+
+// future is one future of the queue. Times are nanoseconds from the time of the forecast.
+type future struct {
+	*plan
+	random random
+	shared uint64 // seed of the quantiles of jobs
+	now    int64
+	work   int // steps that are left
+	over   bool
+
+	free     []Amounts // of each node
+	lineFree []Amounts
+	tasks    []held
+	ends     endHeap
+	byLimit  []int32 // tasks that run, in the order of their limits; ended ones are removed now and then
+	ended    int     // of byLimit
+
+	queue    []entry // the forecast requests, then arrivals
+	waiting  []int32 // entries that wait, in the order of the queue
+	open     int     // forecast requests that wait
+	lines    []lineState
+	kept     []keptRoom // of each node
+	keptOn   []int32
+	touched  []int32 // nodes on which there may be more room than before
+	isTouch  []bool
+	scanned  []bool // classes that found no room on the nodes that were not touched since
+	denied   []bool // classes that found no room at this moment
+	deniedOf []int32
+
+	arrival   int   // index of the next arrival
+	offset    int64 // added to the time of an arrival
+	extra     []Amounts
+	extraOn   []int32
+	gangSlots []gangSlot
+}
+
+// held is a task, or several equal ones, on a node.
+type held struct {
+	node    int32
+	source  int32 // index into Input.Running; -1 for a task that started in the future
+	over    bool
+	demand  Amounts
+	limitAt int64 // latest end, never if unknown
+}
+
+// entry is a request in the queue.
+type entry struct {
+	class       int32
+	left        int // tasks that wait
+	alone       bool
+	runs        *Runs
+	key         int64
+	first, last int64 // starts; never
+}
+
+// lineState is what is known of a line at a moment.
+type lineState struct{ promised, blocked bool }
+
+// keptRoom is what the promise of another request leaves on a node from a time on.
+type keptRoom struct {
+	kept  bool
+	until int64
+	spare Amounts
+}
+
+type gangSlot struct {
+	node  int32
+	count int64
+}
+
+func newFuture(p *plan, seed uint64) *future {
+	f := &future{
+		plan: p, random: random(seed), work: workPerFuture,
+		free: slices.Clone(p.Nodes), lineFree: slices.Clone(p.free), tasks: slices.Clone(p.running),
+		lines: make([]lineState, len(p.Lines)), kept: make([]keptRoom, len(p.Nodes)),
+		isTouch: make([]bool, len(p.Nodes)), scanned: make([]bool, len(p.classes)),
+		denied: make([]bool, len(p.classes)), extra: make([]Amounts, len(p.Nodes)),
+	}
+	f.byLimit = make([]int32, len(f.tasks))
+	f.shared = f.random.next()
+	f.ends = make(endHeap, 0, len(f.tasks)+64)
+	gangs := map[int]time.Duration{}
+	for i := range f.tasks {
+		f.byLimit[i] = int32(i)
+		r := &p.Running[f.tasks[i].source]
+		run, drawn := gangs[r.Gang]
+		if !drawn || r.Gang == 0 {
+			run = f.draw(r.Runs, p.Now.Sub(r.Started), r.Alone)
+			if r.Gang != 0 {
+				gangs[r.Gang] = run
+			}
+		}
+		at := min(max(int64(r.Started.Add(run).Sub(p.Now)), 1), f.tasks[i].limitAt)
+		f.ends = append(f.ends, end{at: at, task: int32(i)})
+	}
+	f.ends.init()
+	f.work -= 4 * len(f.tasks)
+	for i, c := range p.waiting {
+		r := &p.Waiting[i]
+		f.queue = append(f.queue, newEntry(r, c, 0))
+		if p.fits[c] {
+			f.waiting = append(f.waiting, int32(i))
+		}
+	}
+	f.open = len(f.waiting)
+	f.repeatPast()
+	return f
+}
+
+// repeatPast lets the arrivals after the same time of a random day of the record follow.
+func (f *future) repeatPast() {
+	const day = int64(24 * time.Hour)
+	days := int64(f.Past) / day
+	if days < 1 {
+		f.arrival = len(f.Arrivals)
+		return
+	}
+	from := int64(f.Past) - day*(1+int64(f.random.next()%uint64(days))) + f.now%day
+	f.offset = f.now - from
+	f.arrival, _ = slices.BinarySearchFunc(f.Arrivals, from, func(a Arrival, at int64) int {
+		if int64(a.At) <= at {
+			return -1
+		}
+		return 1
+	})
+}
+
+// nextArrival returns the time of the next arrival.
+func (f *future) nextArrival() int64 {
+	if f.arrival < len(f.Arrivals) {
+		return int64(f.Arrivals[f.arrival].At) + f.offset
+	}
+	return never
+}
+
+// draw returns a run time of a task that has run for a time. In one future, tasks of a job's name draw the same
+// quantile unless they draw alone.
+func (f *future) draw(r *Runs, ran time.Duration, alone bool) time.Duration {
+	if r != nil && r.group != 0 && !alone {
+		shared := random(r.group ^ f.shared)
+		return r.Draw(shared.float(), ran)
+	}
+	return r.Draw(f.random.float(), ran)
+}
+
+// run lets the future happen until all requests have started, or up to its bounds.
+func (f *future) run() {
+	for n := range f.Nodes {
+		f.touch(int32(n))
+	}
+	f.schedule()
+	for f.open > 0 && f.work > 0 && f.now < int64(Horizon) {
+		at := f.nextArrival()
+		if len(f.ends) > 0 {
+			at = min(at, f.ends[0].at)
+		}
+		if at == never {
+			return
+		}
+		f.now = max(at, f.now)
+		for len(f.ends) > 0 && f.ends[0].at <= f.now {
+			f.end(f.ends.pop().task)
+		}
+		for f.nextArrival() <= f.now {
+			f.arrive()
+		}
+		if f.arrival == len(f.Arrivals) {
+			f.repeatPast()
+		}
+		f.schedule()
+	}
+}
+
+// newEntry returns the entry of a request that waits from a time on.
+func newEntry(r *Request, class int32, at int64) entry {
+	return entry{
+		class: class, left: max(r.Tasks, 1), alone: r.Tasks > 1 && !r.Gang, runs: r.Runs, key: at + int64(r.Key),
+		first: never, last: never,
+	}
+}
+
+// arrive puts the next arrival into the queue.
+func (f *future) arrive() {
+	e := newEntry(&f.Arrivals[f.arrival].Request, f.arrivals[f.arrival], f.now)
+	f.arrival++
+	f.work--
+	if !f.fits[e.class] {
+		return
+	}
+	i := len(f.waiting)
+	for i > 0 && f.queue[f.waiting[i-1]].key > e.key {
+		i--
+	}
+	f.work -= 10 + (len(f.waiting)-i)/8
+	f.waiting = slices.Insert(f.waiting, i, int32(len(f.queue)))
+	f.queue = append(f.queue, e)
+}
+
+// end frees the room of a task.
+func (f *future) end(task int32) {
+	t := &f.tasks[task]
+	t.over = true
+	f.ended++
+	f.change(t.node, &t.demand, 1)
+	f.touch(t.node)
+	f.work -= 10
+}
+
+// change adds room to a node, or takes it.
+func (f *future) change(node int32, demand *Amounts, sign int64) {
+	for d := range f.dims {
+		f.free[node][d] += sign * demand[d]
+	}
+	for _, l := range f.linesOf[node] {
+		for d := range f.dims {
+			f.lineFree[l][d] += sign * demand[d]
+		}
+	}
+}
+
+func (f *future) touch(node int32) {
+	if !f.isTouch[node] {
+		f.isTouch[node] = true
+		f.touched = append(f.touched, node)
+	}
+}
+
+// schedule starts what may start now.
+func (f *future) schedule() {
+	f.beginMoment()
+	started := false
+	for i, q := range f.waiting {
+		if i >= maxDepth || f.work <= 0 {
+			break
+		}
+		e := &f.queue[q]
+		c := &f.classes[e.class]
+		line := &f.lines[c.line]
+		f.work--
+		if line.blocked || f.denied[e.class] {
+			continue
+		}
+		f.place(e, c)
+		if e.left == 0 {
+			e.last = f.now
+			started = true
+			if int(q) < f.requests {
+				f.open--
+			}
+			continue
+		}
+		f.denied[e.class], f.scanned[e.class] = true, true
+		f.deniedOf = append(f.deniedOf, e.class)
+		switch f.Lines[c.line].Policy {
+		case FIFO:
+			line.blocked = true
+		case EASY:
+			if !line.promised {
+				line.promised = true
+				f.promise(c)
+			}
+		case Greedy:
+		}
+	}
+	if started {
+		f.waiting = slices.DeleteFunc(f.waiting, func(q int32) bool { return f.queue[q].left == 0 })
+	}
+	for _, n := range f.touched {
+		f.isTouch[n] = false
+	}
+	f.touched = f.touched[:0]
+}
+
+// beginMoment forgets the promises of the moment before.
+func (f *future) beginMoment() {
+	for _, n := range f.keptOn {
+		f.kept[n].kept = false
+		f.touch(n)
+	}
+	f.keptOn = f.keptOn[:0]
+	for _, c := range f.deniedOf {
+		f.denied[c] = false
+	}
+	f.deniedOf = f.deniedOf[:0]
+	clear(f.lines)
+	if f.ended > len(f.byLimit)/2 {
+		f.byLimit = slices.DeleteFunc(f.byLimit, func(t int32) bool { return f.tasks[t].over })
+		f.ended = 0
+	}
+}
+
+// place starts tasks of a request where there is room.
+func (f *future) place(e *entry, c *class) {
+	if !f.mayFit(c) {
+		return
+	}
+	if c.gang > 1 {
+		f.placeGang(e, c)
+		return
+	}
+	nodes := f.Lines[c.line].Nodes
+	if f.scanned[e.class] {
+		nodes = f.touched
+	}
+	for _, n := range nodes {
+		f.work--
+		if f.scanned[e.class] && !slices.Contains(f.linesOf[n], int32(c.line)) {
+			continue
+		}
+		for slots := f.slots(n, c); slots > 0 && e.left > 0 && f.work > 0; slots-- {
+			f.startTask(e, c, n, 1, f.draw(e.runs, 0, e.alone))
+		}
+		if e.left == 0 {
+			return
+		}
+	}
+}
+
+// placeGang starts all tasks of a gang, or none.
+func (f *future) placeGang(e *entry, c *class) {
+	need := int64(c.gang)
+	f.gangSlots = f.gangSlots[:0]
+	for _, n := range f.Lines[c.line].Nodes {
+		f.work--
+		if slots := min(f.slots(n, c), need); slots > 0 {
+			f.gangSlots = append(f.gangSlots, gangSlot{n, slots})
+			if need -= slots; need == 0 {
+				break
+			}
+		}
+	}
+	if need > 0 {
+		return
+	}
+	run := f.draw(e.runs, 0, false)
+	for _, s := range f.gangSlots {
+		f.startTask(e, c, s.node, s.count, run)
+	}
+}
+
+// startTask starts tasks of a request on a node.
+func (f *future) startTask(e *entry, c *class, node int32, count int64, run time.Duration) {
+	t := held{node: node, source: -1, demand: c.demand, limitAt: never}
+	for d := range f.dims {
+		t.demand[d] *= count
+	}
+	if c.limit < never {
+		t.limitAt = f.now + c.limit
+	}
+	if k := &f.kept[node]; k.kept && t.limitAt > k.until {
+		for d := range f.dims {
+			k.spare[d] -= t.demand[d]
+		}
+	}
+	f.change(node, &t.demand, -1)
+	if e.first == never {
+		e.first = f.now
+	}
+	e.left -= int(count)
+	at := int32(len(f.tasks))
+	f.tasks = append(f.tasks, t)
+	i, _ := slices.BinarySearchFunc(f.byLimit, t.limitAt, func(o int32, limitAt int64) int {
+		if f.tasks[o].limitAt <= limitAt {
+			return -1
+		}
+		return 1
+	})
+	f.byLimit = slices.Insert(f.byLimit, i, at)
+	f.ends.push(end{at: min(f.now+max(int64(run), 1), t.limitAt), task: at})
+	f.work -= 20 + (len(f.byLimit)-i)/32
+}
+
+// mayFit reports whether the free room of the line would be enough if it was on one node.
+func (f *future) mayFit(c *class) bool {
+	free := &f.lineFree[c.line]
+	for d := range f.dims {
+		if c.demand[d] > 0 && c.demand[d]*int64(c.gang) > free[d] {
+			return false
+		}
+	}
+	return true
+}
+
+// slots returns how many tasks of a class may start on a node now.
+func (f *future) slots(node int32, c *class) int64 {
+	slots := slotsIn(&f.free[node], c, f.dims)
+	if k := &f.kept[node]; k.kept && slots > 0 && (c.limit == never || f.now+c.limit > k.until) {
+		slots = min(slots, slotsIn(&k.spare, c, f.dims))
+	}
+	return slots
+}
+
+// slotsIn returns how many tasks of a class fit into an amount.
+func slotsIn(free *Amounts, c *class, dims int) int64 {
+	slots := int64(math.MaxInt32)
+	for d := range dims {
+		if need := c.demand[d]; need > 0 {
+			if need > free[d] {
+				return 0
+			}
+			slots = min(slots, free[d]/need)
+		}
+	}
+	return slots
+}
