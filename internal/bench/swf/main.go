@@ -1,5 +1,6 @@
 // Command swf replays logs of batch queues in the Standard Workload Format through Berth's order of the queue and
-// through policies of the literature, and prints the waiting times of jobs.
+// through policies of the literature, and prints the waiting times of jobs. It also forecasts starts, and prints the
+// share of them that is in its intervals.
 //
 //	swf -data DIR
 //
@@ -38,6 +39,8 @@ func run(ctx context.Context, args []string, folder string, out io.Writer) error
 	flags := flag.NewFlagSet("swf", flag.ContinueOnError)
 	data := flags.String("data", folder, "the folder with swf/*.swf (default: BERTH_DATA)")
 	count := flags.Int("jobs", 15000, "how many jobs the made up traces have")
+	starts := flags.Bool("starts", false, "only forecast starts")
+	every := flags.Int("every", 3, "forecast starts each time that so many jobs did not start at once")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -45,6 +48,23 @@ func run(ctx context.Context, args []string, folder string, out io.Writer) error
 	if err != nil {
 		return err
 	}
+	if !*starts {
+		if err := comparePolicies(ctx, traces, *count, out); err != nil {
+			return err
+		}
+	}
+	if err := compareStarts(ctx, forecastTraces(traces, *count), max(*every, 1), out); err != nil {
+		return err
+	}
+	if len(traces) == 0 {
+		fmt.Fprintln(out, "\nNot run for want of data (-data or BERTH_DATA): the table of policies, and all "+
+			"variants, draws and forecasts of recorded traces.")
+	}
+	return nil
+}
+
+// comparePolicies prints the waits with Berth's policy and with others.
+func comparePolicies(ctx context.Context, traces []*trace, count int, out io.Writer) error {
 	for _, t := range traces {
 		fmt.Fprintf(out, "%s: %d jobs on %d processors, %d skipped\n\n", t.name, len(t.jobs), t.procs, t.skipped)
 		if err := compare(ctx, t, out); err != nil {
@@ -54,14 +74,7 @@ func run(ctx context.Context, args []string, folder string, out io.Writer) error
 	if err := shake(ctx, traces, out); err != nil {
 		return err
 	}
-	if err := vary(ctx, traces, *count, out); err != nil {
-		return err
-	}
-	if len(traces) == 0 {
-		fmt.Fprintln(out, "\nNot run for want of data (-data or BERTH_DATA): the table of policies, and all "+
-			"variants and draws of recorded traces.")
-	}
-	return nil
+	return vary(ctx, traces, count, out)
 }
 
 // find reads the logs of a data folder; there are none where it has no name.

@@ -1,0 +1,68 @@
+package main
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// TestForecastOfKnownRunTimes checks that a forecast is exact where nothing is unknown: its queue is EASY's, on one
+// node of many processors as well as on many nodes of one.
+func TestForecastOfKnownRunTimes(t *testing.T) {
+	for seed := range uint64(20) {
+		tr := syntheticTrace(seed+201, 150, 64, 0.8)
+		random := rand.New(rand.NewPCG(seed, 3))
+		for i := range tr.jobs { // no two ends by limits at the same time: EASY counts them differently
+			tr.jobs[i].arrived = 0
+			tr.jobs[i].limit = tr.jobs[i].run + random.Int64N(tr.jobs[i].run*2+1000)
+		}
+		for _, nodes := range []bool{false, true} {
+			f := newForecaster(0, 1)
+			f.nodes, f.known = nodes, true
+			waits, err := replay(tr, f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(f.made) == 0 {
+				t.Fatal("no job waited")
+			}
+			for _, m := range f.made {
+				if want := waits[m.job]; m.from != want || m.median != want || m.to != want {
+					t.Errorf("seed %d, nodes %t: job %d of %d processors is forecast for %d, %d, %d and starts at %d", seed,
+						nodes, m.job, tr.jobs[m.job].procs, m.from, m.median, m.to, want)
+				}
+			}
+		}
+	}
+}
+
+// TestCoverage checks the share of starts in their intervals on synthetic traces of seeds that were not used for the
+// choice of parameters. A single trace is short, so the test compares the sum.
+func TestCoverage(t *testing.T) {
+	count, hit := 0, 0
+	for seed := range uint64(4) {
+		tr := syntheticTrace(seed+101, 600, 64, 0.8)
+		f := newForecaster(100, 3)
+		waits, err := replay(tr, f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := f.measureStarts(tr, waits, true)
+		t.Logf("%s: %+v", tr.name, c)
+		count, hit = count+c.count, hit+c.count-c.early-c.late
+	}
+	if share := 100 * float64(hit) / float64(count); count < 100 || share < 85 || share > 95 {
+		t.Errorf("%.1f %% of %d starts are in their intervals, want 85 to 95", share, count)
+	}
+}
+
+func TestForecastTraces(t *testing.T) {
+	log := syntheticTrace(1, 20, 64, 0.8)
+	var names []string
+	for _, tr := range forecastTraces([]*trace{log}, 10) {
+		names = append(names, tr.name)
+	}
+	if len(names) != 7 || !slices.Contains(names, log.name+", second half") {
+		t.Errorf("got %q", names)
+	}
+}
