@@ -36,10 +36,10 @@ type forecaster struct {
 
 // made is a forecast, in seconds.
 type made struct {
-	job                      int
-	fresh                    bool // the job has just arrived
-	at                       int64
-	from, median, to, actual int64 // to and median are -1 if unknown
+	job              int
+	fresh            bool // the job has just arrived
+	at               int64
+	from, median, to int64 // to and median are -1 if unknown
 }
 
 func newForecaster(from, every int) *forecaster {

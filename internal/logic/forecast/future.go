@@ -16,7 +16,6 @@ type future struct {
 	shared uint64 // seed of the quantiles of jobs
 	now    int64
 	work   int // steps that are left
-	over   bool
 
 	free     []Amounts // of each node
 	lineFree []Amounts
