@@ -50,4 +50,18 @@ type QueueEntry struct {
 	Message string     `json:"message,omitempty"`
 	// Promise, unless nil, is the room that will be free for the first task.
 	Promise *Promise `json:"promise,omitempty"`
+	// Expected, unless nil, is when the first task probably starts. Tasks of jobs that wait for room have it, up to
+	// about the 2,000th request in line. ExpectedLast is the same for the last task of several.
+	Expected     *Expected `json:"expected,omitempty"`
+	ExpectedLast *Expected `json:"expected_last,omitempty"`
+}
+
+// Expected is a forecast of the start of a waiting task of a job. It is some seconds old at most, and follows from the
+// run times of similar tasks and the arrivals of the last days.
+type Expected struct {
+	// From and To hold the start with a probability of 90 %. To is zero if it is later than what was simulated.
+	From time.Time `json:"from"`
+	To   time.Time `json:"to,omitzero"`
+	// Median is as likely too early as too late. It is zero if it is later than what was simulated.
+	Median time.Time `json:"median,omitzero"`
 }

@@ -214,6 +214,8 @@ type Because struct {
 	Since   time.Time  `json:"since,omitzero"`
 	// Until is the time of the next evaluation, or a deadline.
 	Until time.Time `json:"until,omitzero"`
+	// Expected, unless nil, is when a waiting task of a job probably starts; of several tasks it is that of the first.
+	Expected *Expected `json:"expected,omitempty"`
 	// Log are the last lines of a crashed attempt.
 	Log []string `json:"log,omitempty"`
 }

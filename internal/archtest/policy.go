@@ -319,12 +319,17 @@ var layers = map[string][]string{
 		"internal/apiserver/route", "internal/apiserver/views", "internal/cluster", "internal/publishing",
 		"internal/store", "internal/version",
 	},
+	"internal/apiserver/starts": {
+		"internal/cluster", "internal/logic/forecast", "internal/logic/scheduler", "internal/logic/scheduler/cycle",
+		"internal/store",
+	},
 	"internal/apiserver/strictjson": {
 		"api", "internal/apiserver/respond", "internal/cluster", "internal/jsonfields", "internal/spelling",
 	},
 	"internal/apiserver/views": {
 		"api", "internal/apiserver/draft", "internal/apiserver/respond", "internal/apiserver/snapshot",
-		"internal/cluster", "internal/logic/...", "internal/observe", "internal/store", "internal/taskview",
+		"internal/apiserver/starts", "internal/cluster", "internal/logic/...", "internal/observe", "internal/store",
+		"internal/taskview",
 	},
 	"internal/apiserver/workload": {
 		"api", "internal/apiserver/access", "internal/apiserver/agentapi", "internal/apiserver/backend",

@@ -2,6 +2,7 @@ package views
 
 import (
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/forecast"
 	"github.com/berthd/berth/internal/logic/reconciler"
 	"github.com/berthd/berth/internal/logic/scheduler"
 	"github.com/berthd/berth/internal/observe"
@@ -17,6 +18,7 @@ type Builder struct {
 
 	source  *Source
 	pending map[cluster.OwnerRef]*pendingTasks
+	starts  map[cluster.TaskID]forecast.Start // nil until they are needed
 }
 
 // At returns a builder for views of the snapshot.

@@ -60,7 +60,11 @@ func (b *Builder) ExplainJob(e store.Entry[cluster.Job]) api.Explanation {
 func (b *Builder) ExplainTask(v *api.TaskView) api.Explanation {
 	x := explanation{Builder: b}
 	if v.State == cluster.StatePending {
-		x.add(api.Because{About: api.AboutPlace, Reason: v.Reason, Message: v.Message, Task: v.ID})
+		r := api.Because{About: api.AboutPlace, Reason: v.Reason, Message: v.Message, Task: v.ID}
+		if p, ok := b.FindPending(v.Owner, v.ID); ok {
+			r.Expected = b.ExpectedStart(&p)
+		}
+		x.add(r)
 	}
 	for row := range b.Snapshot.TaskAttempts(v.ID) {
 		x.addAttempt(row)
@@ -117,7 +121,9 @@ func (x *explanation) addPending(o cluster.OwnerRef) {
 		v := x.PendingTask(&tasks[i])
 		text := cmp.Or(v.Message, "not considered by the scheduler yet")
 		if first[text] == nil {
-			first[text] = &api.Because{About: api.AboutPlace, Reason: v.Reason, Task: v.ID}
+			first[text] = &api.Because{
+				About: api.AboutPlace, Reason: v.Reason, Task: v.ID, Expected: x.ExpectedStart(&tasks[i]),
+			}
 			order = append(order, text)
 		}
 		counts[text] += tasks[i].Tasks()

@@ -9,18 +9,10 @@ import (
 // Queue returns what waits for placement, the first in line first and held tasks last. Entries of clusters that sees
 // does not accept are left out; their tasks count in the positions of the others.
 func (b *Builder) Queue(sees func(name string) bool) api.Queue {
-	var pending []cluster.Pending
-	add := func(o cluster.OwnerRef) {
-		pending = append(pending, listed(b.Domain.Decide(o, b.Domain.Tasks(o)).Pending)...)
-	}
-	for e := range b.Snapshot.Services("") {
-		add(e.Value.Owner())
-	}
-	for e := range b.Snapshot.Jobs("") {
-		add(e.Value.Owner())
-	}
+	pending := b.allPending()
 	fleet := b.fleetFor(pending)
 	order, held := scheduler.Order(fleet, pending, b.Domain.Now)
+	b.starts = b.expectedStarts(func() []cluster.Pending { return inOrder(pending, order) })
 	q := queueList{Builder: b, sees: sees, fair: map[fairEntry]int{}}
 	q.Entries, q.Revision = []api.QueueEntry{}, b.Snapshot.Revision()
 	for i, at := range order {
@@ -47,6 +39,20 @@ func (b *Builder) fleetFor(pending []cluster.Pending) *scheduler.Fleet {
 		}
 	}
 	return scheduler.NewFleet()
+}
+
+// allPending returns the pending tasks of all owners, as views show them.
+func (b *Builder) allPending() (pending []cluster.Pending) {
+	add := func(o cluster.OwnerRef) {
+		pending = append(pending, listed(b.Domain.Decide(o, b.Domain.Tasks(o)).Pending)...)
+	}
+	for e := range b.Snapshot.Services("") {
+		add(e.Value.Owner())
+	}
+	for e := range b.Snapshot.Jobs("") {
+		add(e.Value.Owner())
+	}
+	return pending
 }
 
 // isNext reports whether two tasks may be of one entry.
@@ -89,21 +95,27 @@ func (q *queueList) add(p *cluster.Pending, position int, next bool) {
 			reason = why.Refusals[0].Code
 		}
 	}
+	expected, last := q.expected(p, promise)
 	fair := position > 0 && p.Queue == cluster.QueueFair && p.Owner.Kind == cluster.KindJob
-	if key := (fairEntry{p.Owner, stepOf(p.Task), reason, message}); fair {
-		if n, found := q.fair[key]; found {
-			q.Entries[n].Tasks += p.Tasks()
-			return
+	n := len(q.Entries) - 1
+	same := next && n >= 0 && q.Entries[n].Reason == reason && q.Entries[n].Message == message
+	if fair {
+		key := fairEntry{p.Owner, stepOf(p.Task), reason, message}
+		if n, same = q.fair[key]; !same {
+			q.fair[key] = len(q.Entries)
 		}
-		q.fair[key] = len(q.Entries)
 	}
-	n := len(q.Entries)
-	if !fair && next && n > 0 && q.Entries[n-1].Reason == reason && q.Entries[n-1].Message == message {
-		q.Entries[n-1].Tasks += p.Tasks()
+	if same {
+		q.Entries[n].Tasks += p.Tasks()
+		q.Entries[n].ExpectedLast = last
 		return
+	}
+	if p.Tasks() == 1 {
+		last = nil
 	}
 	q.Entries = append(q.Entries, api.QueueEntry{
 		Position: position, Fair: fair, Owner: p.Owner, Step: stepOf(p.Task), Tasks: p.Tasks(), User: p.User,
 		First: p.Task, Priority: p.Priority, Since: p.Since, Reason: reason, Message: message, Promise: promise,
+		Expected: expected, ExpectedLast: last,
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/internal/apiserver/snapshot"
+	"github.com/berthd/berth/internal/apiserver/starts"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/scheduler"
 )
@@ -25,6 +26,8 @@ type Source struct {
 	// Holder returns the server that a node's agent is connected to, "" if that is not known. It may be nil.
 	Holder func(node string) string
 	Leader Leader
+
+	starts starts.Forecaster
 }
 
 // Leader gives the leader's decisions, as far as this server knows them. Each field may be nil for no knowledge. Each

@@ -68,5 +68,15 @@ func FormatAbove(n, usual int) string {
 // FormatMinute writes a time for people to the minute: in the local zone, with date and zone.
 func FormatMinute(at time.Time) string { return at.Local().Format("2006-01-02 15:04 MST") }
 
+// FormatClock writes a time for people to the minute, in the local zone. The date is left out if it is that of the
+// other time.
+func FormatClock(at, other time.Time) string {
+	at, other = at.Local(), other.Local()
+	if at.Year() == other.Year() && at.YearDay() == other.YearDay() {
+		return at.Format("15:04")
+	}
+	return at.Format("2006-01-02 15:04")
+}
+
 // FormatSecond writes a time for people to the second: in the local zone, with date and zone.
 func FormatSecond(at time.Time) string { return at.Local().Format("2006-01-02 15:04:05 MST") }

@@ -156,6 +156,9 @@ func printReason(sess *session.Session, b api.Because) error {
 	if left := b.Until.Sub(sess.Now()); !b.Until.IsZero() && left > 0 {
 		more = append(more, wording.Span(left)+" left")
 	}
+	if b.Expected != nil {
+		more = append(more, "expected "+expectedText(b.Expected, sess.Now(), "90 %: "))
+	}
 	if len(more) > 0 {
 		t.Add("", strings.Join(more, ", "))
 	}

@@ -3,6 +3,7 @@ package query
 import (
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -24,8 +25,10 @@ func NewQueueCommand(sess *session.Session) *cobra.Command {
 		Long: "List the tasks that wait for placement, the first in line first, with the reason. Tasks of a service\n" +
 			"or step that are next to each other and wait for the same reason are one row. POSITION counts the\n" +
 			"tasks of all clusters. Held tasks, such as those of a step that needs another one, are not in line\n" +
-			"and come last. STARTS BY is the promise to the first task that lacks room: when the tasks that hold\n" +
-			"it will have ended, by their time limits. It is unknown if one of them has no time limit.\n\n" +
+			"and come last. EXPECTED is when the first task of the row probably starts: the median, and in\n" +
+			"parentheses the times between which it starts with a probability of 90 %. STARTS BY is the promise to\n" +
+			"the first task that lacks room: when the tasks that hold it will have ended, by their time limits. It\n" +
+			"is unknown if one of them has no time limit.\n\n" +
 			"If tasks wait in fair queues, a second list has the shares of their users, in the order in which\n" +
 			"these are served. A share is the largest part of the CPU, memory, disk or devices of all nodes.",
 		Args: session.Arguments(0, 0, ""),
@@ -44,7 +47,7 @@ func (q *queueCommand) run(cmd *cobra.Command, _ []string) error {
 	}
 	err = session.PrintList(q.Session, v.Entries, "No task waits for placement.", func([]api.QueueEntry) output.Table {
 		t := output.Table{Titles: []string{
-			"POSITION>", "OWNER", "STEP", "TASKS>", "PRIORITY>", "WAITING>", "STARTS BY", "MESSAGE",
+			"POSITION>", "OWNER", "STEP", "TASKS>", "PRIORITY>", "WAITING>", "EXPECTED", "STARTS BY", "MESSAGE",
 		}}
 		for _, e := range v.Entries {
 			waiting := ""
@@ -52,7 +55,7 @@ func (q *queueCommand) run(cmd *cobra.Command, _ []string) error {
 				waiting = q.Age(e.Since)
 			}
 			t.Add(positionText(e), session.OwnerName(e.Owner).String(), e.Step, strconv.Itoa(e.Tasks),
-				strconv.Itoa(e.Priority), waiting, promiseText(e.Promise),
+				strconv.Itoa(e.Priority), waiting, expectedText(e.Expected, q.Now(), ""), promiseText(e.Promise),
 				wording.ShortTasks(wording.OneLine(e.Message)))
 		}
 		return t
@@ -75,6 +78,25 @@ func sharesTable(shares []api.QueueShare) output.Table {
 }
 
 func percent(share float64) string { return fmt.Sprintf("%.1f %%", 100*share) }
+
+// expectedText returns when a task probably starts: "15:40 (15:31–16:05)". The part in parentheses begins with note. It
+// is left out if it says the same.
+func expectedText(e *api.Expected, now time.Time, note string) string {
+	switch {
+	case e == nil:
+		return ""
+	case e.Median.IsZero():
+		return "later than " + output.FormatClock(e.From, now)
+	}
+	median := output.FormatClock(e.Median, now)
+	if e.To.IsZero() {
+		return median + " (" + note + "later than " + output.FormatClock(e.From, e.Median) + ")"
+	}
+	if from, to := output.FormatClock(e.From, e.To), output.FormatClock(e.To, e.From); from != to {
+		return median + " (" + note + from + "–" + to + ")"
+	}
+	return median
+}
 
 // promiseText returns when a task starts at the latest.
 func promiseText(p *api.Promise) string {

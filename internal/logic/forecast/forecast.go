@@ -10,7 +10,7 @@
 // Predictions of run times make such a simulation a forecast of waiting times: Smith, Taylor and Foster, "Using
 // run-time predictions to estimate queue wait times and improve scheduler performance", 1999. The interval is from the
 // earliest to the latest start of all futures. If the real future was one of them, an interval of 29 would hold a share
-// of 28/30 of the starts, 93 %. Futures vary less than reality does, and the share on logs is about 90 % (ADR 0090).
+// of 28/30 of the starts, 93 %. Futures vary less than reality does, and the share on logs is about 90 % (ADR 0091).
 //
 // Jobs of one name resemble each other: in one future all of them draw the same quantile of their run times. Otherwise
 // the errors of their run times would cancel each other, and the intervals would be too narrow. Tasks of a step with

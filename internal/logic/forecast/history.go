@@ -24,7 +24,7 @@ const (
 	// trust is the number of run times of a group that weigh as much as the next wider group.
 	trust = 6.0
 	// maxRunsCached is the number of distributions that a History keeps ready.
-	maxRunsCached = 20_000
+	maxRunsCached = 4000
 )
 
 // Sample is the run time of a task that ended by itself or at its limit.

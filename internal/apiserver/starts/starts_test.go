@@ -1,0 +1,170 @@
+package starts
+
+import (
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/forecast"
+	"github.com/berthd/berth/internal/logic/scheduler"
+	"github.com/berthd/berth/internal/store"
+	"github.com/berthd/berth/internal/store/memory"
+)
+
+func noon() time.Time { return time.Date(2026, 11, 28, 12, 0, 0, 0, time.UTC) }
+
+// yard is two nodes with four processors and two GPUs each, without a history.
+type yard struct {
+	Forecaster
+	in      Input
+	fleet   *scheduler.Fleet
+	pending []cluster.Pending
+	waits   map[cluster.TaskID]cluster.ReasonCode
+	asked   int // how often the queue was read
+}
+
+func newYard() *yard {
+	y := &yard{fleet: scheduler.NewFleet(), waits: map[cluster.TaskID]cluster.ReasonCode{}}
+	for _, name := range []string{"n1", "n2"} {
+		y.fleet.SetNode(scheduler.Node{
+			Name: name, State: cluster.NodeReady, Capacity: cluster.Demand{CPU: 4000}, Executors: []string{"process"},
+			Devices: []cluster.Device{{ID: "g0", Type: "gpu", Numa: -1}, {ID: "g1", Type: "gpu", Numa: -1}},
+		})
+	}
+	tables := store.NewTables(store.TablesConfig{
+		Engine: memory.New(memory.Options{}), Logger: slog.New(slog.DiscardHandler),
+	})
+	y.in = Input{
+		Domain: cluster.DefaultDomain, Snapshot: tables.Snapshot(), Now: noon(),
+		Fleet: func() *scheduler.Fleet { return y.fleet },
+		Pending: func() []cluster.Pending {
+			y.asked++
+			return y.pending
+		},
+		Waits: func(task cluster.TaskID) (cluster.Waiting, bool) {
+			code, known := y.waits[task]
+			return cluster.Waiting{Refusals: []cluster.RefusalCount{{Refusal: cluster.Refusal{Code: code}}}}, known
+		},
+	}
+	return y
+}
+
+// gpus requests devices.
+func gpus(count int) []cluster.DeviceRequest {
+	return []cluster.DeviceRequest{{Type: "gpu", Count: count}}
+}
+
+// run adds a task that has run for half of its limit.
+func (y *yard) run(job, node string, cpu cluster.MilliCPU, count int, limit time.Duration) {
+	r := scheduler.Reservation{
+		UUID: job, Task: cluster.JobTask("c", job, 1, "s", 0), Node: node, Demand: cluster.Demand{CPU: cpu},
+		Requests: gpus(count), Batch: true, Started: noon().Add(-limit / 2), Limit: limit,
+	}
+	for i := range count {
+		r.Devices = append(r.Devices, cluster.DeviceUse{ID: []string{"g0", "g1"}[i], Share: cluster.WholeDevice})
+	}
+	y.fleet.Reserve(r)
+}
+
+// wait adds a waiting task of a job.
+func (y *yard) wait(job string, index int, cpu cluster.MilliCPU, count int) *cluster.Pending {
+	p := cluster.Pending{
+		Task: cluster.JobTask("c", job, 1, "s", index), Attempt: 1, Priority: 500, Demand: cluster.Demand{CPU: cpu},
+		Owner: cluster.OwnerRef{Kind: cluster.KindJob, Cluster: "c", Name: job}, Queue: cluster.QueueEASY,
+		TimeLimit: cluster.Duration(time.Hour), Since: noon(), Plain: true,
+	}
+	if count > 0 {
+		p.Devices = gpus(count)
+	}
+	y.pending = append(y.pending, p)
+	return &y.pending[len(y.pending)-1]
+}
+
+func (y *yard) start(job string, index int) (s forecast.Start, known bool) {
+	s, known = y.Starts(&y.in)[cluster.JobTask("c", job, 1, "s", index)]
+	return s, known
+}
+
+// between checks that the median start of a job is in a range of time from now.
+func (y *yard) between(t *testing.T, job string, index int, low, high time.Duration) {
+	t.Helper()
+	s, known := y.start(job, index)
+	if at := s.First.Median.Sub(noon()); !known || at < low || at > high {
+		t.Errorf("%s.%d starts after %s (%t), want %s to %s", job, index, at, known, low, high)
+	}
+}
+
+// TestDevices checks that a task waits for a device and not for a free processor.
+func TestDevices(t *testing.T) {
+	y := newYard()
+	y.run("a", "n1", 1000, 2, 2*time.Hour)
+	y.run("b", "n2", 1000, 1, 20*time.Hour)
+	y.wait("two", 0, 1000, 2)
+	y.wait("one", 0, 1000, 1)
+	y.wait("none", 0, 1000, 0)
+	y.between(t, "two", 0, time.Minute, time.Hour) // the devices of n1 become free
+	y.between(t, "one", 0, 0, 0)                   // n2 has one
+	y.between(t, "none", 0, 0, 0)
+}
+
+// TestGang checks that all members of a gang have the start of the gang, which needs both nodes.
+func TestGang(t *testing.T) {
+	y := newYard()
+	y.run("a", "n1", 1000, 0, 2*time.Hour)
+	for i := range 2 {
+		p := y.wait("gang", i, 4000, 0)
+		p.Gang, p.GangSize = "gang", 2
+	}
+	y.wait("short", 0, 4000, 0)
+	y.wait("long", 0, 4000, 0).TimeLimit = cluster.Duration(2 * time.Hour)
+	y.between(t, "gang", 0, time.Minute, time.Hour)
+	y.between(t, "gang", 1, time.Minute, time.Hour)
+	y.between(t, "short", 0, 0, 0) // it ends before the running task must
+	y.between(t, "long", 0, time.Minute, 3*time.Hour)
+}
+
+// TestOnlyTasksThatWaitForRoom checks which tasks have no forecast.
+func TestOnlyTasksThatWaitForRoom(t *testing.T) {
+	y := newYard()
+	y.wait("quota", 0, 1000, 0)
+	y.wait("large", 0, 5000, 0)
+	y.wait("service", 0, 1000, 0).Owner.Kind = cluster.KindService
+	y.wait("short", 0, 1000, 0)
+	y.waits[y.pending[0].Task] = cluster.ReasonQuota
+	y.waits[y.pending[3].Task] = cluster.ReasonShortCPU
+	for i, job := range []string{"quota", "large", "service", "short"} {
+		if _, known := y.start(job, 0); known != (i == 3) {
+			t.Errorf("%s: a forecast is there: %t", job, known)
+		}
+	}
+}
+
+// TestStartsAreKept checks that a forecast is computed again after some seconds.
+func TestStartsAreKept(t *testing.T) {
+	y := newYard()
+	y.wait("a", 0, 1000, 0)
+	for _, c := range []struct {
+		after time.Duration
+		want  int
+	}{{0, 1}, {time.Second, 1}, {2 * time.Second, 2}, {time.Second, 3}} { // the clock went back at last
+		y.in.Now = noon().Add(c.after)
+		if _, known := y.start("a", 0); !known || y.asked != c.want {
+			t.Errorf("after %s: a forecast is there: %t, computed %d times, want %d", c.after, known, y.asked, c.want)
+		}
+	}
+}
+
+func TestKindOf(t *testing.T) {
+	for _, c := range []struct{ job, want string }{
+		{"tests", "tests"},
+		{"tests-41", "tests"},
+		{"nightly-20261128-0300", "nightly"},
+		{"2026", "2026"},
+		{"t5x", "t5x"},
+	} {
+		if got := kindOf("c", c.job, "s"); got != (forecast.Kind{Cluster: "c", Job: c.want, Step: "s"}) {
+			t.Errorf("%s is of %+v, want %s", c.job, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,68 @@
+package views
+
+import (
+	"time"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/starts"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/forecast"
+	"github.com/berthd/berth/internal/logic/scheduler"
+)
+
+// expectedStarts returns when the tasks that wait for room probably start, by the first task of each request.
+func (b *Builder) expectedStarts(queue func() []cluster.Pending) map[cluster.TaskID]forecast.Start {
+	return b.source.starts.Starts(&starts.Input{
+		Domain: b.source.Domain, Snapshot: b.Snapshot, Now: b.Domain.Now, Fleet: b.Fleet, Pending: queue,
+		Waits: b.waitingReason, Clock: b.source.Clock,
+	})
+}
+
+// inOrder returns pending tasks in an order.
+func inOrder(pending []cluster.Pending, order []scheduler.Turn) []cluster.Pending {
+	sorted := make([]cluster.Pending, 0, len(order))
+	for i := range order {
+		sorted = append(sorted, pending[order[i].Pending])
+	}
+	return sorted
+}
+
+// expected returns when the first and the last task of a request probably start, nil if that is not known. No task is
+// expected later than its promise.
+func (b *Builder) expected(p *cluster.Pending, promise *cluster.Promise) (first, last *api.Expected) {
+	s, known := b.starts[p.Task]
+	if !known || p.Hold != (cluster.Hold{}) {
+		return nil, nil
+	}
+	first, last = expectedOf(s.First), expectedOf(s.Last)
+	if promise != nil && !promise.At.IsZero() {
+		for _, at := range []*time.Time{&first.From, &first.Median, &first.To} {
+			if at.IsZero() || at.After(promise.At) {
+				*at = promise.At
+			}
+		}
+	}
+	return first, last
+}
+
+func expectedOf(v forecast.Interval) *api.Expected {
+	return &api.Expected{From: v.From.UTC(), Median: v.Median.UTC(), To: v.To.UTC()}
+}
+
+// ExpectedStart returns when a pending task probably starts, nil if that is not known. It is that of the first task of
+// its request.
+func (b *Builder) ExpectedStart(p *cluster.Pending) *api.Expected {
+	if p.Owner.Kind != cluster.KindJob || p.Hold != (cluster.Hold{}) || p.Attempt == 0 {
+		return nil
+	}
+	if b.starts == nil {
+		b.starts = b.expectedStarts(func() []cluster.Pending {
+			pending := b.allPending()
+			order, _ := scheduler.Order(b.fleetFor(pending), pending, b.Domain.Now)
+			return inOrder(pending, order)
+		})
+	}
+	why, _ := b.waitingReason(p.Task)
+	first, _ := b.expected(p, why.Promise)
+	return first
+}
