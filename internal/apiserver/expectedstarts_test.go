@@ -168,3 +168,32 @@ func TestExpectedStartsOfLongQueues(t *testing.T) {
 	}
 	t.Logf("the first answer took %s, the next one %s", took[0], took[1])
 }
+
+// TestGangsAreOneSample checks that a gang of many tasks, which all ran for the same time, is one of the run times of
+// its job's name, and that a step of many tasks is ten of them at most.
+func TestGangsAreOneSample(t *testing.T) {
+	q := newBatchQueue(t, memory.New(memory.Options{}))
+	gang := job("tests-0", "tests@1", 50)
+	step := gang["steps"].([]any)[0].(map[string]any)
+	step["time_limit"], step["gang"] = "1h", map[string]any{}
+	q.want(201, "PUT", "/v1/clusters/default/jobs/tests-0", gang)
+	q.submit("other-1", 50)
+	records := map[string]any{}
+	for _, name := range []string{"tests-0", "other-1"} {
+		for i := range 50 {
+			d := desired(cluster.JobTask("default", name, 1, "work", i), 1, cluster.KindJob, testsRef())
+			ended := outcome(d, cluster.StateSucceeded, "")
+			ended.Begun, ended.Ended, ended.Reason = q.now.Add(-59*time.Minute), q.now, ""
+			records[fmt.Sprintf("attempt/%s/1", d.Task)] = ended
+		}
+	}
+	q.put(records)
+	q.submit("tests-3", 1)
+	got := read[api.Queue](t, q.want(200, "GET", "/v1/queue", nil))
+	if len(got.Entries) != 1 || got.Entries[0].Expected == nil {
+		t.Fatalf("queue %+v", got.Entries)
+	}
+	if after := got.Entries[0].Expected.Median.Sub(q.now); after > 10*time.Minute {
+		t.Errorf("expected after %s, want the run time of the other tasks of the name", after)
+	}
+}

@@ -15,8 +15,9 @@ const (
 	maxGroups = 20_000
 	// maxSamples is the number of ended tasks that a history learns from, the last ones.
 	maxSamples = 100_000
-	// samplesOfPart is the number of tasks of a packed record that a history learns from.
-	samplesOfPart = 10
+	// samplesOfStep is the number of tasks of a step that a history learns from. Otherwise one step of many tasks would
+	// be all that a group remembers. A gang is one sample.
+	samplesOfStep = 10
 )
 
 // ended is a task that ended by itself or at its limit.
@@ -35,18 +36,18 @@ func learn(snap *store.Snapshot) *forecast.History {
 		if o == nil || o.Owner.Kind != cluster.KindJob || o.Begun.IsZero() || !saysRunTime(o) {
 			continue
 		}
+		if parts, ok := row.Task.Parts(); !ok || parts.Index >= samplesOfStep {
+			continue
+		}
 		l.add(row.Task, o.Begun, o.Ended)
 	}
 	for e := range snap.AllPackedTasks() {
 		p := e.Value
-		if p.Unreadable || p.Count() == 0 {
+		if p.Unreadable || p.Count() == 0 || p.Part >= samplesOfStep {
 			continue
 		}
-		for i := range min(samplesOfPart, p.Count()) {
-			index := p.Indices[i*p.Count()/min(samplesOfPart, p.Count())]
-			if o := p.Outcome(index); o != nil {
-				l.add(o.Task, o.Begun, o.Ended)
-			}
+		if o := p.Outcome(p.Indices[p.Count()/2]); o != nil {
+			l.add(o.Task, o.Begun, o.Ended)
 		}
 	}
 	slices.SortFunc(l.all, func(a, b ended) int { return cmp.Or(a.at.Compare(b.at), cmp.Compare(a.task, b.task)) })
@@ -72,7 +73,7 @@ type learner struct {
 	all  []ended
 	// job is that of the last task, as tasks of a job follow each other.
 	job   cluster.OwnerRef
-	limit map[string]time.Duration // by step
+	steps map[string]*cluster.Step
 }
 
 func (l *learner) add(task cluster.TaskID, begun, end time.Time) {
@@ -81,12 +82,19 @@ func (l *learner) add(task cluster.TaskID, begun, end time.Time) {
 		return
 	}
 	if o := (cluster.OwnerRef{Kind: cluster.KindJob, Cluster: parts.Cluster, Name: parts.Owner}); o != l.job {
-		l.job, l.limit = o, map[string]time.Duration{}
+		l.job, l.steps = o, map[string]*cluster.Step{}
 		if e, ok := l.snap.Job(o.Cluster, o.Name); ok {
 			for i := range e.Value.Steps {
-				l.limit[e.Value.Steps[i].Name] = time.Duration(e.Value.Steps[i].TimeLimit)
+				l.steps[e.Value.Steps[i].Name] = &e.Value.Steps[i]
 			}
 		}
 	}
-	l.all = append(l.all, ended{task: task, at: end, run: end.Sub(begun), limit: l.limit[parts.Step]})
+	var limit time.Duration
+	if s := l.steps[parts.Step]; s != nil {
+		if s.Gang != nil && parts.Index > 0 {
+			return
+		}
+		limit = time.Duration(s.TimeLimit)
+	}
+	l.all = append(l.all, ended{task: task, at: end, run: end.Sub(begun), limit: limit})
 }
