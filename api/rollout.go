@@ -214,6 +214,10 @@ type Because struct {
 	Since   time.Time  `json:"since,omitzero"`
 	// Until is the time of the next evaluation, or a deadline.
 	Until time.Time `json:"until,omitzero"`
+	// Position is the place of a task that waits for placement among all that do, and Of is their number; of several
+	// tasks it is that of the first. 0 if the tasks are held.
+	Position int `json:"position,omitempty"`
+	Of       int `json:"of,omitempty"`
 	// Expected, unless nil, is when a waiting task of a job probably starts; of several tasks it is that of the first.
 	Expected *Expected `json:"expected,omitempty"`
 	// Log are the last lines of a crashed attempt.

@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -73,6 +74,22 @@ func TestQueue(t *testing.T) {
 		}
 		if q.Tasks != 8 {
 			t.Errorf("%s: %d tasks are in line, want 8", c.path, q.Tasks)
+		}
+	}
+	// An explanation says the place in the queue; a held task has none.
+	for _, c := range []struct{ in, job, want string }{
+		{"red", "late", "6 of 8, 8 of 8"}, {"blue", "soon", "1 of 8"}, {"blue", "held", "0 of 0"},
+	} {
+		x := read[api.Explanation](t, s.ask(s.plain, s.access(cluster.RoleViewer), "GET",
+			"/v1/clusters/"+c.in+"/jobs/"+c.job+"/explain", nil))
+		var got []string
+		for _, b := range x.Because {
+			if b.About == api.AboutPlace {
+				got = append(got, fmt.Sprintf("%d of %d", b.Position, b.Of))
+			}
+		}
+		if strings.Join(got, ", ") != c.want {
+			t.Errorf("job/%s is at %q, want %q", c.job, got, c.want)
 		}
 	}
 	for _, path := range []string{"/v1/queue?cluster=blue", "/v1/queue?cluster=none"} {

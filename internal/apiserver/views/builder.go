@@ -19,6 +19,7 @@ type Builder struct {
 	source  *Source
 	pending map[cluster.OwnerRef]*pendingTasks
 	starts  map[cluster.TaskID]forecast.Start // nil until they are needed
+	line    *waitingLine                      // nil until it is needed
 }
 
 // At returns a builder for views of the snapshot.

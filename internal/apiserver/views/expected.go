@@ -7,22 +7,25 @@ import (
 	"github.com/berthd/berth/internal/apiserver/starts"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/forecast"
-	"github.com/berthd/berth/internal/logic/scheduler"
 )
 
-// expectedStarts returns when the tasks that wait for room probably start, by the first task of each request.
-func (b *Builder) expectedStarts(queue func() []cluster.Pending) map[cluster.TaskID]forecast.Start {
-	return b.source.starts.Starts(&starts.Input{
-		Domain: b.source.Domain, Snapshot: b.Snapshot, Now: b.Domain.Now, Fleet: b.Fleet, Pending: queue,
-		Waits: b.waitingReason, Clock: b.source.Clock,
+// forecast sets when the tasks that wait for room probably start, by the first task of each request.
+func (b *Builder) forecast() {
+	if b.starts != nil {
+		return
+	}
+	b.starts = b.source.starts.Starts(&starts.Input{
+		Domain: b.source.Domain, Snapshot: b.Snapshot, Now: b.Domain.Now, Fleet: b.Fleet,
+		Pending: func() []cluster.Pending { return b.waitingLine().inOrder() },
+		Waits:   b.waitingReason, Clock: b.source.Clock,
 	})
 }
 
-// inOrder returns pending tasks in an order.
-func inOrder(pending []cluster.Pending, order []scheduler.Turn) []cluster.Pending {
-	sorted := make([]cluster.Pending, 0, len(order))
-	for i := range order {
-		sorted = append(sorted, pending[order[i].Pending])
+// inOrder returns the requests in line, in their order.
+func (w *waitingLine) inOrder() []cluster.Pending {
+	sorted := make([]cluster.Pending, 0, len(w.order))
+	for i := range w.order {
+		sorted = append(sorted, w.pending[w.order[i].Pending])
 	}
 	return sorted
 }
@@ -55,13 +58,7 @@ func (b *Builder) ExpectedStart(p *cluster.Pending) *api.Expected {
 	if p.Owner.Kind != cluster.KindJob || p.Hold != (cluster.Hold{}) || p.Attempt == 0 {
 		return nil
 	}
-	if b.starts == nil {
-		b.starts = b.expectedStarts(func() []cluster.Pending {
-			pending := b.allPending()
-			order, _ := scheduler.Order(b.fleetFor(pending), pending, b.Domain.Now)
-			return inOrder(pending, order)
-		})
-	}
+	b.forecast()
 	why, _ := b.waitingReason(p.Task)
 	first, _ := b.expected(p, why.Promise)
 	return first

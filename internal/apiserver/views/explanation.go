@@ -62,7 +62,7 @@ func (b *Builder) ExplainTask(v *api.TaskView) api.Explanation {
 	if v.State == cluster.StatePending {
 		r := api.Because{About: api.AboutPlace, Reason: v.Reason, Message: v.Message, Task: v.ID}
 		if p, ok := b.FindPending(v.Owner, v.ID); ok {
-			r.Expected = b.ExpectedStart(&p)
+			b.setStart(&r, &p)
 		}
 		x.add(r)
 	}
@@ -111,6 +111,15 @@ func (x *explanation) addCrashLoop(c *api.CrashLoop) {
 	})
 }
 
+// setStart sets the place of a pending task in the queue, and when it probably starts.
+func (b *Builder) setStart(r *api.Because, p *cluster.Pending) {
+	w := b.waitingLine()
+	if r.Position = w.positions[p.Task]; r.Position > 0 {
+		r.Of = w.tasks
+	}
+	r.Expected = b.ExpectedStart(p)
+}
+
 // addPending adds why tasks have no node: one reason for each sentence, with the number of its tasks and the first.
 func (x *explanation) addPending(o cluster.OwnerRef) {
 	first := map[string]*api.Because{}
@@ -122,8 +131,9 @@ func (x *explanation) addPending(o cluster.OwnerRef) {
 		text := cmp.Or(v.Message, "not considered by the scheduler yet")
 		if first[text] == nil {
 			first[text] = &api.Because{
-				About: api.AboutPlace, Reason: v.Reason, Task: v.ID, Expected: x.ExpectedStart(&tasks[i]),
+				About: api.AboutPlace, Reason: v.Reason, Task: v.ID,
 			}
+			x.setStart(first[text], &tasks[i])
 			order = append(order, text)
 		}
 		counts[text] += tasks[i].Tasks()

@@ -9,10 +9,9 @@ import (
 // Queue returns what waits for placement, the first in line first and held tasks last. Entries of clusters that sees
 // does not accept are left out; their tasks count in the positions of the others.
 func (b *Builder) Queue(sees func(name string) bool) api.Queue {
-	pending := b.allPending()
-	fleet := b.fleetFor(pending)
-	order, held := scheduler.Order(fleet, pending, b.Domain.Now)
-	b.starts = b.expectedStarts(func() []cluster.Pending { return inOrder(pending, order) })
+	w := b.waitingLine()
+	pending, order, held := w.pending, w.order, w.held
+	b.forecast()
 	q := queueList{Builder: b, sees: sees, fair: map[fairEntry]int{}}
 	q.Entries, q.Revision = []api.QueueEntry{}, b.Snapshot.Revision()
 	for i, at := range order {
@@ -23,12 +22,41 @@ func (b *Builder) Queue(sees func(name string) bool) api.Queue {
 	for i, at := range held {
 		q.add(&pending[at], 0, i > 0 && isNext(&pending[held[i-1]], &pending[at]))
 	}
-	for _, s := range scheduler.Shares(fleet, pending) {
+	for _, s := range scheduler.Shares(w.fleet, pending) {
 		if sees(s.Cluster) {
 			q.Shares = append(q.Shares, api.QueueShare(s))
 		}
 	}
 	return q.Queue
+}
+
+// waitingLine is all that waits, in the order of placement.
+type waitingLine struct {
+	pending []cluster.Pending
+	order   []scheduler.Turn
+	held    []int32
+	fleet   *scheduler.Fleet // if the order depends on it, else empty
+	// positions holds the number of tasks ahead of each request in line, plus 1, by its first task. Tasks is the number
+	// of tasks in line.
+	positions map[cluster.TaskID]int
+	tasks     int
+}
+
+// waitingLine returns the line. It is computed once.
+func (b *Builder) waitingLine() *waitingLine {
+	if b.line != nil {
+		return b.line
+	}
+	w := &waitingLine{pending: b.allPending(), positions: map[cluster.TaskID]int{}}
+	w.fleet = b.fleetFor(w.pending)
+	w.order, w.held = scheduler.Order(w.fleet, w.pending, b.Domain.Now)
+	for _, at := range w.order {
+		p := &w.pending[at.Pending]
+		w.positions[p.Task] = at.Ahead + 1
+		w.tasks += p.Tasks()
+	}
+	b.line = w
+	return w
 }
 
 // fleetFor returns the fleet if the order of placement depends on it, which is so in fair queues, else an empty one.

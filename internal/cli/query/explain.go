@@ -3,6 +3,7 @@ package query
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -155,6 +156,9 @@ func printReason(sess *session.Session, b api.Because) error {
 	}
 	if left := b.Until.Sub(sess.Now()); !b.Until.IsZero() && left > 0 {
 		more = append(more, wording.Span(left)+" left")
+	}
+	if b.Position > 0 {
+		more = append(more, fmt.Sprintf("position %d of %d", b.Position, b.Of))
 	}
 	if b.Expected != nil {
 		more = append(more, "expected "+expectedText(b.Expected, sess.Now(), "90 %: "))
