@@ -219,15 +219,15 @@ func TestJobLargerThanAGang(t *testing.T) {
 }
 
 // TestReplayOfAFairQueue replays two users with more jobs than fit, of which the second one comes ten minutes later and
-// has larger jobs. In the hour that begins ten minutes later, each holds half of the CPUs, within 5 % of it.
+// has larger jobs. In the hour that begins half an hour later, each holds half of the CPUs, within 5 % of it.
 func TestReplayOfAFairQueue(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 1))
 	trace := traces.Trace{Shapes: []traces.Shape{{CPU: 500, Memory: cluster.MiB}, {CPU: 1000, Memory: cluster.MiB}}}
 	for user := range 2 {
-		for i := range 760 - 430*user {
+		for i := range 450 - 260*user {
 			trace.Jobs = append(trace.Jobs, traces.Job{
 				ID: fmt.Sprintf("u%d-%d", user, i), User: fmt.Sprint(user), Shape: user, Tasks: 1,
-				Arrived: time.Duration(user) * 10 * time.Minute, Run: time.Duration(60+random.IntN(540)) * time.Second,
+				Arrived: time.Duration(user) * 10 * time.Minute, Run: time.Duration(60+random.IntN(1200)) * time.Second,
 			})
 		}
 	}
@@ -237,7 +237,7 @@ func TestReplayOfAFairQueue(t *testing.T) {
 	r := whatif.Replay{Name: "fair", Trace: &trace, Queue: cluster.QueueFair}
 	var running map[string]float64
 	r.Observe = func(now time.Duration, s *store.Snapshot) {
-		if last >= 20*time.Minute && last < 80*time.Minute {
+		if last >= 40*time.Minute && last < 100*time.Minute {
 			for in, cpus := range running {
 				used[in] += cpus * (now - last).Hours()
 			}
