@@ -53,6 +53,12 @@ func TestTasksOfLargeJobs(t *testing.T) {
 	if diff := cmp.Diff(want, rows); diff != "" || total != 1500 {
 		t.Errorf("%d tasks (-want +got):\n%s", total, diff)
 	}
+	// 500 to 509 wait before it, and 611 to 1199.
+	w.why.all["default.sum.1.work.1200"] = cluster.Waiting{Task: "default.sum.1.work.1200", Sentence: "no room"}
+	if x := w.explain("/v1/tasks/default.sum.1.work.1200"); len(x.Because) != 1 || x.Because[0].Position != 600 ||
+		x.Because[0].Of != 899 {
+		t.Errorf("explanation %+v, want position 600 of 899", x.Because)
+	}
 	rows, total = list("&state=succeeded")
 	if total != 601 || rows[1] != "default.sum.1.work.1 +0 succeeded n1" {
 		t.Errorf("%d tasks that succeeded: %v", total, rows)

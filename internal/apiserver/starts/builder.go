@@ -73,10 +73,8 @@ func (b *builder) build() {
 	for i := range lines {
 		b.out.Lines = append(b.out.Lines, forecast.Line{Nodes: lines[i]})
 	}
-	if len(lines) > maxLines {
-		for i := maxLines; i < len(lines); i++ {
-			b.out.Lines[i].Nodes = nil
-		}
+	for i := maxLines; i < len(lines); i++ {
+		b.out.Lines[i].Nodes = nil
 	}
 	for i := range b.pending {
 		b.out.Lines[of[i]].Policy = policyOf(b.pending[i].Queue)

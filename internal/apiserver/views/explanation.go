@@ -114,7 +114,7 @@ func (x *explanation) addCrashLoop(c *api.CrashLoop) {
 // setStart sets the place of a pending task in the queue, and when it probably starts.
 func (b *Builder) setStart(r *api.Because, p *cluster.Pending) {
 	w := b.waitingLine()
-	if r.Position = w.positions[p.Task]; r.Position > 0 {
+	if r.Position = w.position(p.Owner, p.Task); r.Position > 0 {
 		r.Of = w.tasks
 	}
 	r.Expected = b.ExpectedStart(p)
@@ -130,9 +130,7 @@ func (x *explanation) addPending(o cluster.OwnerRef) {
 		v := x.PendingTask(&tasks[i])
 		text := cmp.Or(v.Message, "not considered by the scheduler yet")
 		if first[text] == nil {
-			first[text] = &api.Because{
-				About: api.AboutPlace, Reason: v.Reason, Task: v.ID,
-			}
+			first[text] = &api.Because{About: api.AboutPlace, Reason: v.Reason, Task: v.ID}
 			x.setStart(first[text], &tasks[i])
 			order = append(order, text)
 		}

@@ -36,10 +36,7 @@ type waitingLine struct {
 	order   []scheduler.Turn
 	held    []int32
 	fleet   *scheduler.Fleet // if the order depends on it, else empty
-	// positions holds the number of tasks ahead of each request in line, plus 1, by its first task. Tasks is the number
-	// of tasks in line.
-	positions map[cluster.TaskID]int
-	tasks     int
+	tasks   int              // the number of tasks in line
 }
 
 // waitingLine returns the line. It is computed once.
@@ -47,16 +44,35 @@ func (b *Builder) waitingLine() *waitingLine {
 	if b.line != nil {
 		return b.line
 	}
-	w := &waitingLine{pending: b.allPending(), positions: map[cluster.TaskID]int{}}
+	w := &waitingLine{pending: b.allPending()}
 	w.fleet = b.fleetFor(w.pending)
 	w.order, w.held = scheduler.Order(w.fleet, w.pending, b.Domain.Now)
 	for _, at := range w.order {
-		p := &w.pending[at.Pending]
-		w.positions[p.Task] = at.Ahead + 1
-		w.tasks += p.Tasks()
+		w.tasks += w.pending[at.Pending].Tasks()
 	}
 	b.line = w
 	return w
+}
+
+// position returns the place of a task in line, from 1, or 0 if it is not known: the task is held, or not the first of
+// a request in a fair queue.
+func (w *waitingLine) position(o cluster.OwnerRef, task cluster.TaskID) int {
+	for _, at := range w.order {
+		p := &w.pending[at.Pending]
+		if p.Owner != o || !p.Range().Has(task) {
+			continue
+		}
+		if p.Task == task {
+			return at.Ahead + 1
+		}
+		if p.Queue == cluster.QueueFair {
+			return 0
+		}
+		_, first, _ := p.Task.Cut()
+		_, index, _ := task.Cut()
+		return at.Ahead + 1 + index - first
+	}
+	return 0
 }
 
 // fleetFor returns the fleet if the order of placement depends on it, which is so in fair queues, else an empty one.

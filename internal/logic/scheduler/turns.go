@@ -282,7 +282,7 @@ func Order(f *fleet.Fleet, pending []cluster.Pending, now time.Time) (order []Tu
 			if single := len(members) == 1 && isFair && counted[m] < maxCountedTasks; single {
 				turn = min(turn, max(1, min(p.Tasks(), maxCountedTasks)/64))
 			}
-			for range min(turn, maxCountedTasks) {
+			for n := 0; isFair && n < min(turn, maxCountedTasks); n++ {
 				limits.Add(p, 1)
 			}
 			ahead, counted[m] = ahead+turn, counted[m]+turn

@@ -155,7 +155,7 @@ func TestFairSharesOfEachHour(t *testing.T) {
 		check(hour, u.run(time.Hour, 1600), map[string]float64{"a/ann": 1. / 6, "a/bob": 1. / 6, "b/cat": 2. / 3})
 	}
 	add("b", "dan", 2, 1000)
-	u.run(time.Hour, 1600) // tasks of cat end
+	u.run(u.longest, 1600) // tasks of cat end
 	for hour := range 6 {
 		check(7+hour, u.run(time.Hour, 1600),
 			map[string]float64{"a/ann": 1. / 6, "a/bob": 1. / 6, "b/cat": 1. / 3, "b/dan": 1. / 3})
