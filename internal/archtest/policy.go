@@ -526,7 +526,8 @@ var layers = map[string][]string{
 	"packaging/image":     {},
 
 	// Generators of the reference, and benchmarks.
-	"internal/bench/agent": {"internal/pause"},
+	"internal/bench/agent":   {"internal/pause"},
+	"internal/bench/busybox": {},
 	"internal/bench/fleet": {
 		"api", "api/client", "internal/apiserver", "internal/apiserver/views", "internal/boottime",
 		"internal/cluster", "internal/controlplane", "internal/dispatcher", "internal/freeport", "internal/heap",
@@ -535,12 +536,15 @@ var layers = map[string][]string{
 	},
 	"internal/bench/growth": {"internal/cluster", "internal/logic/scheduler"},
 	"internal/bench/latency": {
-		"internal/agent", "internal/cluster", "internal/executor", "internal/executor/containerd",
-		"internal/executor/containerd/daemon", "internal/transport",
+		"internal/agent", "internal/bench/busybox", "internal/cluster", "internal/executor",
+		"internal/executor/containerd", "internal/executor/containerd/daemon", "internal/transport",
 	},
 	"internal/bench/openb": {
 		"internal/cluster", "internal/logic/packing", "internal/logic/scheduler",
 		"internal/traces",
+	},
+	"internal/bench/short": {
+		"api", "api/client", "internal/bench/busybox", "internal/cluster", "internal/freeport", "internal/pause",
 	},
 	"internal/bench/start": {"internal/pause"},
 	"internal/bench/streams": {

@@ -15,7 +15,7 @@ var modules = map[string][]string{
 	},
 	"github.com/google/go-cmp": {"internal/executor/executortest", "internal/store/storetest"},
 	"github.com/google/go-containerregistry": {
-		"internal/executor/containerd", "internal/bench/latency",
+		"internal/executor/containerd", "internal/bench/busybox",
 		"examples/images", "packaging/image", "test/e2e",
 	},
 	"github.com/google/uuid": {

@@ -24,6 +24,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/berthd/berth/internal/bench/busybox"
 	"github.com/berthd/berth/internal/executor/containerd"
 	"github.com/berthd/berth/internal/executor/containerd/daemon"
 )
@@ -84,7 +85,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 func measure(ctx context.Context, dir string, x *containerd.Executor, address string,
 	compare func(*node, *direct) error,
 ) error {
-	archive, err := busyboxImage(dir)
+	archive, err := busybox.Image(dir, image)
 	if err != nil {
 		return err
 	}

@@ -1,4 +1,5 @@
-package main
+// Package busybox makes an image for benchmarks of containers.
+package busybox
 
 import (
 	"archive/tar"
@@ -15,8 +16,9 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
-// busyboxImage makes an archive of an image that holds the machine's static busybox and nothing else.
-func busyboxImage(dir string) (*os.File, error) {
+// Image writes an archive of an image into a folder and opens it. The image has the given name and holds the machine's
+// static busybox as /bin/busybox and empty folders. The caller closes the file.
+func Image(dir, image string) (*os.File, error) {
 	path, err := exec.LookPath("busybox")
 	if err != nil {
 		return nil, fmt.Errorf("a static busybox is needed (apt-get install busybox-static): %w", err)
