@@ -32,7 +32,7 @@ help: ## Show this list.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
 
 build: ## Build bin/berth: one static, reproducible binary.
-	$(GO) build -ldflags "$(LDFLAGS)" -o $(BIN)/berth ./cmd/berth
+	GO="$(GO)" scripts/build $(BIN)/berth "$(LDFLAGS)"
 
 release: ## Build all that a release publishes, for amd64 and arm64, in bin/release (VERSION=…).
 	scripts/release "$(VERSION)"

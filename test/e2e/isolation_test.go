@@ -10,6 +10,7 @@ import (
 
 	"github.com/berthd/berth/api/client"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/executor/process"
 	"github.com/berthd/berth/internal/testkit"
 	"github.com/berthd/berth/test/harness"
 )
@@ -87,6 +88,7 @@ func TestIsolation(t *testing.T) {
 	}
 	s.Berth("exec", string(task.ID), "--", "sh", "-c",
 		`cat /tmp/berth-test-apart; ls -d /proc/1 && touch /usr/berth-test-x`).Want(t, 1, "hidden", "/proc/1")
+	checkSupervisorFile(t, s)
 	// The agent is killed. The next agent has the same program, and can run commands in it.
 	agent.Kill()
 	s.Agent()
@@ -96,6 +98,30 @@ func TestIsolation(t *testing.T) {
 			task.Containers[0].Pid)
 	}
 	s.Prints("kept", "exec", string(task.ID), "--", "cat", "/data/x")
+}
+
+// checkSupervisorFile checks that the only supervisor runs the small program that the build embedded.
+func checkSupervisorFile(t *testing.T, s *harness.Site) {
+	t.Helper()
+	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for _, line := range lines {
+		words, err := os.ReadFile(line)
+		if err != nil || !strings.Contains(string(words), "\x00"+process.Subcommand+"\x00run\x00"+s.Dir) {
+			continue // it has ended, or is something else
+		}
+		file, err := os.Readlink(filepath.Join(filepath.Dir(line), "exe"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		found = append(found, file)
+	}
+	if len(found) != 1 || !strings.HasPrefix(found[0], "/memfd:berth-supervisor") {
+		t.Errorf("supervisors run %q, want one that runs the program in memory", found)
+	}
 }
 
 // An agent without root names the missing requirement and its remedy. It does not run tasks that demand isolation or

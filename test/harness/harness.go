@@ -65,11 +65,10 @@ func withBinary(run func() int) (int, error) {
 	defer os.RemoveAll(dir)
 	binary := filepath.Join(dir, "berth")
 	// the go command ends the tests that take too long
-	cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", binary, "./cmd/berth")
+	cmd := exec.Command("scripts/build", binary)
 	if cmd.Dir, err = Root(); err != nil {
 		return 0, err
 	}
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return 0, fmt.Errorf("build berth: %w\n%s", err, out)
 	}

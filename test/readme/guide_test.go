@@ -115,7 +115,7 @@ func guideFolder(t *testing.T, root string) string {
 		}
 		return tree
 	}
-	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-o", program, "./cmd/berth")
+	build := exec.CommandContext(t.Context(), "scripts/build", program)
 	build.Dir = root
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, out)

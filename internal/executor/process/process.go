@@ -1,10 +1,11 @@
 // Package process runs containers as plain processes, on machines without containerd.
 //
-// Each container has a supervisor: the berth binary itself, started by Prepare with a hidden subcommand in a session of
-// its own. It is the parent of the program and outlives the agent. It prepares a launcher, which waits right before the
-// program's first instruction until Start; it writes the log, keeps the exit status on disk, takes in the program's
-// orphans, and ends once the program and all that it started are gone and the exit is durable. A supervisor runs its
-// program at most once; if it dies, so does the program, and its exit is unknown.
+// Each container has a supervisor: a small program inside the berth binary (ADR 0093), or that binary itself, started
+// by Prepare with a hidden subcommand in a session of its own. It is the parent of the program and outlives the agent.
+// It prepares a launcher, which waits right before the program's first instruction until Start; it writes the log,
+// keeps the exit status on disk, takes in the program's orphans, and ends once the program and all that it started are
+// gone and the exit is durable. A supervisor runs its program at most once; if it dies, so does the program, and its
+// exit is unknown.
 //
 // # What a manifest's fields mean here
 //
@@ -77,6 +78,9 @@ type Config struct {
 	// argument, by default Subcommand.
 	Executable string
 	Subcommand string
+	// Program, unless empty, is another program with the same main, smaller than Executable: supervisors run it from
+	// memory. Where the machine does not run it they run Executable.
+	Program string
 	// CgroupParent is the cgroup below which containers get theirs, by default "/berth".
 	CgroupParent string
 	// Isolation holds for containers that name none. Default cluster.IsolationRequired.
@@ -100,6 +104,8 @@ type Executor struct {
 
 	// isolates asks the kernel once what it can do.
 	isolates func() (by, lacks string)
+	// program opens cfg.Program once.
+	program func() (*os.File, error)
 }
 
 // New returns an Executor. It starts nothing; it finds earlier containers in cfg.Dir.
@@ -120,7 +126,10 @@ func New(cfg Config) (*Executor, error) {
 	if cfg.CgroupParent == "" {
 		cfg.CgroupParent = "/berth"
 	}
-	return &Executor{cfg: cfg, isolates: sync.OnceValues(isolates)}, nil
+	return &Executor{
+		cfg: cfg, isolates: sync.OnceValues(isolates),
+		program: sync.OnceValues(func() (*os.File, error) { return openProgram(cfg.Program) }),
+	}, nil
 }
 
 // Probe implements executor.Executor. The version lists the features that this machine lacks.

@@ -43,8 +43,11 @@ func Supervise(args []string) int {
 		return launch()
 	}
 	fmt.Fprintln(os.Stderr, "this subcommand is berth's own, for the process executor")
-	return 2
+	return exitUsage
 }
+
+// exitUsage is the exit code after wrong arguments.
+const exitUsage = 2
 
 func aLongTimeAgo() time.Time { return time.Unix(1, 0) }
 
@@ -78,6 +81,8 @@ type supervisor struct {
 // is over.
 func supervise(dir stateDir) int {
 	debug.SetGCPercent(20) // small rather than quick
+	// A program in memory has no name for those who list processes. Without the name it works as well.
+	_ = os.WriteFile("/proc/self/comm", []byte("berth"), 0)
 	// Signals of a terminal or an agent do not end it. A handler, unlike ignoring, is not passed on to the program.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT,
 		syscall.SIGPIPE)

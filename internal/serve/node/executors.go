@@ -19,6 +19,7 @@ import (
 	"github.com/berthd/berth/internal/executor/containerd"
 	"github.com/berthd/berth/internal/executor/containerd/daemon"
 	"github.com/berthd/berth/internal/executor/process"
+	"github.com/berthd/berth/internal/executor/process/embedded"
 	"github.com/berthd/berth/internal/hinted"
 )
 
@@ -116,7 +117,8 @@ func OpenExecutors(ctx context.Context, c ExecutorConfig) (*Executors, error) {
 func (e *Executors) openProcess(ctx context.Context, c ExecutorConfig) ([]executor.Executor, error) {
 	x, err := process.New(process.Config{
 		Dir: filepath.Join(c.DataDir, "process"), User: c.User, Isolation: cluster.Isolation(c.Isolation),
-		Hidden: []string{c.DataDir, "/run/berth", "/run/berth-secrets"},
+		Hidden:  []string{c.DataDir, "/run/berth", "/run/berth-secrets"},
+		Program: embedded.Supervisor(),
 	})
 	if err != nil {
 		return nil, err
