@@ -51,7 +51,7 @@ type Cluster struct {
 	// Preemption says whether tasks of lower priority end to make room for the cluster's tasks. Default lower.
 	Preemption Preemption `json:"preemption,omitempty"`
 	// KeepJobs is how long a job is kept after its end, with the outcomes of its attempts. Default DefaultKeepJobs.
-	// Jobs of a cron are kept by their number instead.
+	// Jobs of a cron are kept by their number instead, while the cron is there.
 	KeepJobs Duration `json:"keep_jobs,omitempty"`
 	// Permissions are what the cluster's tasks may use beyond themselves: capabilities, devices, host-network,
 	// host-path, no-isolation, root. Only an admin changes them. If they are left out, a cluster keeps its permissions,
@@ -176,7 +176,7 @@ type Job struct {
 	// Deadline, unless 0, cancels the job that long after Submitted.
 	Deadline Duration `json:"deadline,omitempty"`
 	// Keep, unless 0, is how long the job is kept after its end, instead of the cluster's KeepJobs. Jobs of a cron are
-	// kept by their number.
+	// kept by their number, while the cron is there.
 	Keep Duration `json:"keep,omitempty"`
 	// Cancelled stops the job: no task is started any more, running ones are stopped.
 	Cancelled bool `json:"cancelled,omitempty"`

@@ -93,19 +93,43 @@ func TestCronMakesJobs(t *testing.T) {
 	})
 }
 
-// A deleted cron is removed with its status, and its jobs stay.
-func TestDeletedCronLeavesItsJobs(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		w.node("n1")
-		w.putCron(nil)
-		w.until(15*time.Minute, "a job has run", func(s *store.Snapshot) bool { return len(w.cronJobs(s)) == 1 })
-		w.putCron(func(c *cluster.Cron) { c.Deleted = true })
-		w.until(time.Minute, "it is gone", func(s *store.Snapshot) bool {
-			_, cron := s.Cron("c", "tick")
-			_, fired := s.Fired("c", "tick")
-			return !cron && !fired && len(w.cronJobs(s)) == 1
+// A deleted cron is removed with its status. Its jobs stay for as long as the cluster keeps jobs, whoever leads then.
+func TestJobsOfADeletedCronExpire(t *testing.T) {
+	for _, restart := range []bool{false, true} {
+		inWorld(t, func(t *testing.T, w *world) {
+			w.node("n1")
+			w.putCron(nil)
+			w.put(p.Cluster("c"), &cluster.Cluster{
+				Name: "c", Permissions: []cluster.Permission{cluster.PermitHostNetwork},
+				KeepJobs: cluster.Duration(time.Hour),
+			})
+			w.until(15*time.Minute, "a job has run", func(s *store.Snapshot) bool { return len(w.cronJobs(s)) == 1 })
+			time.Sleep(2*time.Hour + 25*time.Minute) // in-bubble: inWorld makes one
+			if jobs := w.cronJobs(w.server.tables.Snapshot()); len(jobs) != 3 {
+				t.Fatalf("jobs of the cron: %v, want the last three", jobs)
+			}
+			e, _ := w.server.tables.Snapshot().Cron("c", "tick")
+			gone := *e.Value
+			gone.Deleted = true
+			w.put(p.Cron("c", "tick"), &gone)
+			w.until(time.Minute, "it is gone", func(s *store.Snapshot) bool {
+				_, cron := s.Cron("c", "tick")
+				_, fired := s.Fired("c", "tick")
+				return !cron && !fired && len(w.cronJobs(s)) == 3
+			})
+			if restart {
+				w.server.stop()
+				w.start()
+			}
+			w.until(50*time.Minute, "the first job expires", func(s *store.Snapshot) bool {
+				return len(w.cronJobs(s)) == 2
+			})
+			w.until(time.Hour, "no job is left", func(s *store.Snapshot) bool { return len(w.cronJobs(s)) == 0 })
+			if n := eventCounts(w.server.tables.Snapshot())["job.expired"]; n != 3 {
+				t.Errorf("%d events job.expired, want 3", n)
+			}
 		})
-	})
+	}
 }
 
 // Moments without a leader are missed: the policy says what happens to them.

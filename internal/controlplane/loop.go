@@ -84,7 +84,7 @@ func newLoop(p *Plane) *loop {
 		asker:      asker,
 		gates:      gates.New(gate),
 		scaling:    scaling.New(scale),
-		crons:      crons.New(c.Tables.Prefix(), c.Domain, c.Logger, tables),
+		crons:      crons.New(c.Tables.Prefix(), c.Domain, c.Logger, tables, queue),
 		rebalancing: rebalancing.New(rebalancing.Config{
 			Domain: c.Domain, Logger: c.Logger, Clock: c.Clock, MarkTask: queue.MarkTask, Reason: p.reasons.Get,
 		}),

@@ -123,10 +123,23 @@ func (d *Domain) jobInput(o cluster.OwnerRef, e store.Entry[cluster.Job], tasks 
 	if in.Cluster != nil {
 		in.Keep = time.Duration(cmp.Or(in.Cluster.KeepJobs, cluster.DefaultKeepJobs))
 	}
-	if e.Value != nil && e.Value.Keep != 0 {
+	switch {
+	case e.Value == nil:
+	case d.hasCron(e.Value):
+		in.Keep = 0
+	case e.Value.Keep != 0:
 		in.Keep = time.Duration(e.Value.Keep)
 	}
 	return in
+}
+
+// hasCron reports whether a job is one of a cron, which limits its jobs by number.
+func (d *Domain) hasCron(job *cluster.Job) bool {
+	if job.Cron == "" {
+		return false
+	}
+	e, ok := d.Snapshot.Cron(job.Cluster, job.Cron)
+	return ok && !e.Value.Deleted
 }
 
 // Packed returns the packed tasks of a job.

@@ -28,13 +28,14 @@ type Crons struct {
 	tables *Timetables
 	marked map[cluster.OwnerRef]bool
 	timers *queue.Timers
+	owners *queue.Owners
 }
 
-// New returns crons without a mark.
-func New(p store.Prefix, domain string, log *slog.Logger, t *Timetables) *Crons {
+// New returns crons without a mark. They mark jobs in the queue of owners.
+func New(p store.Prefix, domain string, log *slog.Logger, t *Timetables, owners *queue.Owners) *Crons {
 	return &Crons{
 		prefix: p, domain: domain, logger: log, tables: t,
-		marked: map[cluster.OwnerRef]bool{}, timers: queue.NewTimers(),
+		marked: map[cluster.OwnerRef]bool{}, timers: queue.NewTimers(), owners: owners,
 	}
 }
 
@@ -362,8 +363,11 @@ func (w *writer) changeJob(u *store.Unit, name string, change func(*cluster.Job)
 	return u.Put(key, &job)
 }
 
-// removeCron deletes a cron that is marked as deleted, and its status. Its jobs stay.
+// removeCron deletes a cron that is marked as deleted, and its status. Its jobs stay, and expire as other jobs do.
 func (w *writer) removeCron(units *[]store.Unit) {
+	for e := range w.snap.CronJobs(w.ref.Cluster, w.ref.Name) {
+		w.crons.owners.Mark(e.Value.Owner())
+	}
 	var u store.Unit
 	key := w.crons.prefix.Cron(w.ref.Cluster, w.ref.Name)
 	u.Compare(key, w.rev)

@@ -95,9 +95,9 @@ func (p jobTasks) cancelOverdue(spec *cluster.Job, current JobStatus) {
 	p.Cancel = true
 }
 
-// expireJob requests the deletion of a job whose retention time has passed. A cron limits its own jobs by number.
+// expireJob requests the deletion of a job whose retention time has passed.
 func (p jobTasks) expireJob(in *JobInput, current JobStatus) {
-	if in.Keep == 0 || in.Spec.Cron != "" || in.Spec.Deleted || !current.State.Ended() {
+	if in.Keep == 0 || in.Spec.Deleted || !current.State.Ended() {
 		return
 	}
 	ended := current.Finished

@@ -115,7 +115,7 @@ type JobInput struct {
 	Packed   []Packed
 	Cluster  *cluster.Cluster
 	Recovery Recovery
-	// Keep is the time for which an ended job is kept; 0 means for ever.
+	// Keep is the time for which an ended job is kept; 0 means for ever, as for a job of a cron.
 	Keep time.Duration
 	Now  time.Time
 }

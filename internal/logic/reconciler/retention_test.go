@@ -32,9 +32,9 @@ func TestEndedJobsExpire(t *testing.T) {
 		{"just ended", nil, []reconciler.Task{outcome}, keep, time.Minute, false, keep},
 		{"kept for long enough", nil, []reconciler.Task{outcome}, keep, keep, true, 0},
 		{"kept forever", nil, []reconciler.Task{outcome}, 0, 100 * keep, false, 0},
-		{"of a cron", func(j *cluster.Job) {
+		{"of a cron that was deleted", func(j *cluster.Job) {
 			j.Cron = "nightly"
-		}, []reconciler.Task{outcome}, keep, 2 * keep, false, 0},
+		}, []reconciler.Task{outcome}, keep, 2 * keep, true, 0},
 		{"runs", nil, []reconciler.Task{runs}, keep, 2 * keep, false, 0},
 		{"never ran", nil, nil, keep, 2 * keep, false, 0},
 		{"cancelled before it ran", func(j *cluster.Job) {
