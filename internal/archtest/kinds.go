@@ -7,6 +7,7 @@ var proof = []string{
 	"internal/controlplane/planetest",
 	"internal/executor/executortest/benchmark",
 	"internal/sim",
+	"internal/sim/year",
 	"internal/store/etcd/etcdtest",
 	"internal/store/storetest/enginetest",
 	"internal/suite/suitetest",
@@ -23,8 +24,10 @@ var proof = []string{
 // drivers maps each driver of the store to the packages that may name it outside their tests. All others use the
 // contracts of internal/store.
 var drivers = map[string][]string{
-	"internal/store/etcd":   {"internal/serve/engines"},
-	"internal/store/memory": {"internal/bench/...", "internal/controlplane/planetest", "internal/sim"},
+	"internal/store/etcd": {"internal/serve/engines"},
+	"internal/store/memory": {
+		"internal/bench/...", "internal/controlplane/planetest", "internal/sim", "internal/sim/year",
+	},
 }
 
 // suites lists the conformance suites. Programs may run them, so they are no packages of proof. Like those, they must

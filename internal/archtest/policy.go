@@ -564,6 +564,10 @@ var layers = map[string][]string{
 	"internal/executor/executortest/benchmark": {"internal/cluster", "internal/executor"},
 	"internal/sim":                             {"..."},
 	"internal/sim/ci":                          {"internal/cluster"},
+	"internal/sim/year": {
+		"api", "internal/apiserver", "internal/cluster", "internal/controlplane", "internal/publishing",
+		"internal/store", "internal/store/memory",
+	},
 	"internal/store/storetest/enginetest": {
 		"internal/store", "internal/store/storetest", "internal/suite", "internal/suite/suitetest", "internal/testkit",
 	},

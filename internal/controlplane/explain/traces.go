@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// maxKeptTraces is how many traces are kept, the newest ones: about three megabytes.
+	// maxKeptTraces is how many traces are kept, the newest ones: 20 MB if each lists alternatives.
 	maxKeptTraces = 4096
 	// maxTraceEvaluations bounds the cost of tracing one cycle, in evaluations of a task on a kind of nodes: about a
 	// millisecond. Decisions beyond the bound get no trace. A request for one is answered from the present fleet.
