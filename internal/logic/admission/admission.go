@@ -174,21 +174,23 @@ func thousandths(r *cluster.DeviceRequest) int {
 // Draft is a ledger with the placements of one cycle. It is for one goroutine, and the ledger must not change
 // meanwhile.
 type Draft struct {
-	ledger *Ledger
-	added  Ledger
+	ledger   *Ledger
+	added    Ledger
+	replaced map[string]int // by cluster: how many of the added tasks have an earlier attempt in the ledger
 }
 
 // NewDraft returns a draft without placements.
 func NewDraft(l *Ledger) Draft { return Draft{ledger: l} }
 
-// limits reports whether any limit may concern the task. While an earlier attempt of a task holds room, no limit keeps
-// the next one from replacing it.
+// limits reports whether there is a limit for the task.
 func (d *Draft) limits(p *cluster.Pending) bool {
-	if p.Concurrency == nil && d.ledger.quotas[p.Owner.Cluster] == nil {
-		return false
-	}
+	return p.Concurrency != nil || d.ledger.quotas[p.Owner.Cluster] != nil
+}
+
+// replaces reports whether an earlier attempt of the task holds room. No limit keeps the next one from replacing it.
+func (d *Draft) replaces(p *cluster.Pending) bool {
 	held := d.ledger.uses[p.Owner.Cluster]
-	return held == nil || held.tasks[p.Task] == 0
+	return held != nil && held.tasks[p.Task] > 0
 }
 
 // Add counts a placement of the cycle with a sign of 1, and no longer counts it with -1.
@@ -200,6 +202,12 @@ func (d *Draft) Add(p *cluster.Pending, sign int) {
 	h := HoldingOf(p)
 	if limited {
 		d.added.addUse(&h, sign)
+		if d.replaces(p) {
+			if d.replaced == nil {
+				d.replaced = map[string]int{}
+			}
+			d.replaced[h.Cluster] += sign
+		}
 	}
 	if fair {
 		d.added.shares.add(&h, sign)
@@ -220,7 +228,7 @@ func HoldingOf(p *cluster.Pending) Holding {
 
 // Admits reports whether no limit keeps a task from being placed now.
 func (d *Draft) Admits(p *cluster.Pending) bool {
-	if !d.limits(p) {
+	if !d.limits(p) || d.replaces(p) {
 		return true
 	}
 	for range d.shortages(p) {
@@ -331,8 +339,8 @@ func (d *Draft) needs(p *cluster.Pending, q *cluster.Quota) iter.Seq[shortage] {
 			return
 		}
 		if q.Tasks > 0 && !yield(shortage{
-			"tasks", 1, int64(len(held.tasks) + len(added.tasks)), int64(q.Tasks), numberText,
-			func(q *cluster.Quota, to int64) { q.Tasks = int(to) },
+			"tasks", 1, int64(len(held.tasks) + len(added.tasks) - d.replaced[p.Owner.Cluster]), int64(q.Tasks),
+			numberText, func(q *cluster.Quota, to int64) { q.Tasks = int(to) },
 		}) {
 			return
 		}

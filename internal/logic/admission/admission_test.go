@@ -133,6 +133,33 @@ func TestQuotaChanges(t *testing.T) {
 	}
 }
 
+// TestReplacementsCount places the next attempt of a task while the earlier one holds room. In the same cycle, the task
+// that follows sees what it sees in the next cycle.
+func TestReplacementsCount(t *testing.T) {
+	var l admission.Ledger
+	l.SetQuota("a", &cluster.Quota{CPU: 2000, Tasks: 2})
+	first, next := task("web", 0), task("web", 1)
+	first.Demand.CPU, next.Demand.CPU = 1000, 1000
+	grouped("x", 2)(&first)
+	grouped("x", 2)(&next)
+	hold(&l, first, 1)
+	d := admission.NewDraft(&l)
+	if r := d.Refusal(&next); r.Code != "" {
+		t.Fatalf("before the replacement: %s", r.Detail)
+	}
+	d.Add(&first, 1)
+	if r := d.Refusal(&first); r.Code != "" {
+		t.Errorf("a replacement is refused: %s", r.Detail)
+	}
+	got := d.Refusal(&next)
+	hold(&l, first, 1)
+	d = admission.NewDraft(&l)
+	want := d.Refusal(&next)
+	if got != want || want.Detail != "quota of cluster a: cpu 1 needed, 2 of 2 used" {
+		t.Errorf("in the cycle of the replacement: %q, afterwards: %q", got.Detail, want.Detail)
+	}
+}
+
 func anyTask(t *rapid.T, label string) cluster.Pending {
 	p := task(rapid.SampledFrom([]string{"web", "j1", "j2", "j3"}).Draw(t, label+" owner"),
 		rapid.IntRange(0, 5).Draw(t, label+" index"))
