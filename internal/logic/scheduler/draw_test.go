@@ -32,7 +32,7 @@ func drawNode(t *rapid.T, name string) scheduler.Node {
 	n := scheduler.Node{
 		Name:      name,
 		State:     cluster.NodeReady,
-		Cordon:    oneIn(t, "cordon", 16),
+		Cordon:    oneIn(t, "cordon", 24),
 		Arch:      pick(t, "arch", "amd64", "arm64"),
 		Kernel:    pick(t, "kernel", "5.10.0-3", "6.1.0-18-amd64", ""),
 		Executors: pick(t, "executors", both, both, both, both, both[:1], both[:1], both[:1], both, both[1:], nil),
@@ -55,7 +55,7 @@ func drawNode(t *rapid.T, name string) scheduler.Node {
 	if oneIn(t, "pool", 4) {
 		n.Pool = "p"
 	}
-	if oneIn(t, "tainted", 6) {
+	if oneIn(t, "tainted", 8) {
 		n.Taints = []cluster.Taint{drawTaint(t)}
 		if oneIn(t, "tainted again", 3) {
 			n.Taints = append(n.Taints, drawTaint(t))
@@ -67,7 +67,7 @@ func drawNode(t *rapid.T, name string) scheduler.Node {
 	if oneIn(t, "drain", 30) {
 		n.Cordon, n.Drain = true, true
 	}
-	if oneIn(t, "not ready", 14) {
+	if oneIn(t, "not ready", 20) {
 		n.State = pick(t, "state", cluster.NodeSuspect, cluster.NodeDown, cluster.NodeDraining)
 	}
 	switch pick(t, "reserved", "", "", "", "most", "some") {
@@ -185,7 +185,7 @@ func drawDemand(t *rapid.T) cluster.Demand {
 
 // drawQuota draws the quota of the cluster c.
 func drawQuota(t *rapid.T) *cluster.Quota {
-	if !oneIn(t, "quota", 4) {
+	if !oneIn(t, "quota", 8) {
 		return nil
 	}
 	q := &cluster.Quota{
@@ -287,7 +287,7 @@ func drawOwner(t *rapid.T, owner string, names []string) []cluster.Pending {
 	if rapid.Bool().Draw(t, "labels") {
 		p.Labels = drawLabels(t)
 	}
-	if oneIn(t, "concurrency", 8) {
+	if oneIn(t, "concurrency", 14) {
 		p.Concurrency = &cluster.Concurrency{Group: pick(t, "group", "x", "x", "y"), Limit: 1 + upTo(t, "of group", 3)}
 	}
 	p.Count = upTo(t, "all", 8)
@@ -347,7 +347,7 @@ func drawOwner(t *rapid.T, owner string, names []string) []cluster.Pending {
 // drawWorld draws nodes, reservations and pending tasks.
 func drawWorld(t *rapid.T) (w world, pending []cluster.Pending) {
 	var names []string
-	for i := range pick(t, "nodes", 6, 4, 9, 7, 5, 3, 2, 1, 8, 6, 7, 8, 9, 5, 9, 0) {
+	for i := range pick(t, "nodes", 6, 4, 9, 7, 5, 3, 2, 1, 8, 9, 7, 8, 9, 9, 8, 9, 9, 0) {
 		names = append(names, fmt.Sprintf("n%d", i))
 		w.nodes = append(w.nodes, drawNode(t, names[i]))
 	}

@@ -77,18 +77,20 @@ func (y *placer) noteGangWaiting(members []int32, gang string, others []cluster.
 	}
 }
 
-// revived returns the waiting tasks that others may have made feasible since, with all of their gangs. If room is kept
-// for waiting tasks, it returns all of them and releases that room. A revived task must not wait for room that is kept
-// for a less urgent one. Room of a task that now finds another place is free for the others.
+// revived returns the waiting tasks that others may have made feasible since, with all of their gangs. A task that a
+// limit of its cluster refuses is not among them: nothing is released in a cycle. If room is kept for waiting tasks, it
+// returns all of them and releases that room. A revived task must not wait for room that is kept for a less urgent one.
+// Room of a task that now finds another place is free for the others.
 func (y *placer) revived(waiting []int32) (again []int32) {
 	gangs := map[string]bool{}
+	revives := func(i int32) bool { return y.Classes.At[i].Revives && y.Limits.Admits(y.Classes.Task(i)) }
 	for _, i := range waiting {
-		if gang := y.Classes.Task(i).Gang; gang != "" && y.Classes.At[i].Revives {
+		if gang := y.Classes.Task(i).Gang; gang != "" && revives(i) {
 			gangs[gang] = true
 		}
 	}
 	for _, i := range waiting {
-		if y.Classes.At[i].Revives || gangs[y.Classes.Task(i).Gang] {
+		if gangs[y.Classes.Task(i).Gang] || revives(i) {
 			again = append(again, i)
 		}
 	}

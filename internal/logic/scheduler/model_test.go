@@ -69,7 +69,8 @@ func (w world) decide(pending []cluster.Pending) scheduler.Result {
 	for {
 		again := slices.DeleteFunc(slices.Clone(waiting), func(i int) bool {
 			return !slices.ContainsFunc(waiting, func(j int) bool {
-				return revives(pending[j]) && (i == j || pending[i].Gang != "" && pending[i].Gang == pending[j].Gang)
+				return revives(pending[j]) && m.limit(pending[j]).Code == "" &&
+					(i == j || pending[i].Gang != "" && pending[i].Gang == pending[j].Gang)
 			})
 		})
 		if keeps := func(i int) bool {

@@ -199,7 +199,7 @@ func TestPromises(t *testing.T) {
 		}
 		again := scheduler.Schedule(f, left, scheduler.Options{})
 		if len(again.Placements) > 0 && !slices.ContainsFunc(left, func(p cluster.Pending) bool {
-			return chooses(p, left)
+			return chooses(p, left) || losesItsTurn(p, pending)
 		}) {
 			t.Fatalf("after the plan was applied more was placed: %+v", again.Placements)
 		}
@@ -221,6 +221,15 @@ func chooses(p cluster.Pending, pending []cluster.Pending) bool {
 		return q.Gang == p.Gang &&
 			(!reflect.DeepEqual(asks, p) ||
 				len(q.Placement.Distinct)+len(q.Placement.Spread)+len(q.Placement.Relations) > 0)
+	})
+}
+
+// losesItsTurn reports whether a task that waits with kept room had its turn in the plan with a member of its gang that
+// waited for longer. That member may be placed now. Then the task's own wait counts, and tasks that waited for longer
+// take the room.
+func losesItsTurn(p cluster.Pending, pending []cluster.Pending) bool {
+	return p.Promised != "" && p.Gang != "" && slices.ContainsFunc(pending, func(q cluster.Pending) bool {
+		return q.Gang == p.Gang && q.Since.Before(p.Since)
 	})
 }
 
