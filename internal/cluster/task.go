@@ -156,6 +156,11 @@ func (d *Desired) Batch() bool { return d.Owner.Kind == KindJob }
 // Ended reports whether the attempt's outcome is known to be durable.
 func (d *Desired) Ended() bool { return d.Stop != nil && d.Stop.Ended }
 
+// EndedStop returns the stop of an attempt that has a durable outcome and had no stop before.
+func EndedStop() *Stop {
+	return &Stop{Class: StopMandatory, Reason: ReasonEnded, Message: "the attempt has an outcome", Ended: true}
+}
+
 // ContainerState is the state of one container of a task.
 type ContainerState string
 

@@ -11,7 +11,8 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// projections follows the store until the test ends. It returns the keys of the desired records that wanted a task.
+// projections follows the store until the returned function is called, which returns the keys of the desired records
+// that were written.
 func (w *world) projections() func() []string {
 	ctx, cancel := context.WithCancel(w.t.Context())
 	watch := w.engine.Watch(ctx, string(p), 0)
@@ -25,11 +26,9 @@ func (w *world) projections() func() []string {
 				return
 			}
 			for _, c := range b.Changes {
-				if rest, ok := strings.CutPrefix(c.Key, string(p)+"state/"); ok && strings.Contains(rest, "/") &&
-					!c.Deleted {
-					if d, err := store.Decode[cluster.Desired](c.Value); err == nil && d.Stop == nil {
-						keys = append(keys, c.Key)
-					}
+				rest, ok := strings.CutPrefix(c.Key, string(p)+"state/")
+				if ok && strings.Contains(rest, "/") && !c.Deleted {
+					keys = append(keys, c.Key)
 				}
 			}
 		}
@@ -41,7 +40,7 @@ func (w *world) projections() func() []string {
 	}
 }
 
-// Attempts that end while their plan record is young never get a desired record of their own that wants them.
+// Attempts that end while their plan record is young never get a desired record of their own (P4.2).
 func TestShortTasksAreNotProjected(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		seen := w.projections()
@@ -55,6 +54,57 @@ func TestShortTasksAreNotProjected(t *testing.T) {
 		if keys := seen(); len(keys) > 0 {
 			t.Errorf("projected: got %v, want none", keys)
 		}
+	})
+}
+
+// An agent reports the end of an attempt that has no desired record, and is not told of the outcome. The plan record
+// stays while it is young, since it tells that agent of the end. Then a stop takes its place.
+func TestEndsOutliveTheirPlan(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		seen := w.projections()
+		a := w.node("n1", func(a *agent) { a.keepsEnded = true })
+		w.definition(1, 100)
+		w.job(2, 0)
+		w.until(5*time.Second, "both have succeeded", func(s *store.Snapshot) bool { return succeeded(s) == 2 })
+		time.Sleep(controlplane.ProjectAfter / 2) // in-bubble: inWorld makes one
+		if s := w.server.tables.Snapshot(); isSettled(s) {
+			t.Error("the plan record is gone already")
+		}
+		w.until(controlplane.ProjectAfter, "the plan record is gone", isSettled)
+		w.until(time.Second, "a stop took its place", func(s *store.Snapshot) bool {
+			stops := 0
+			for row := range s.AllAttempts() {
+				if row.DesiredRev != 0 && row.Desired.Ended() {
+					stops++
+				}
+			}
+			return stops == 2
+		})
+		if keys := seen(); len(keys) != 2 {
+			t.Errorf("desired records: got %v, want 2", keys)
+		}
+		a.kill()
+		a.keepsEnded = false
+		a.run()
+		w.until(controlplane.ProjectAfter/2, "nothing is left of them", func(s *store.Snapshot) bool {
+			return succeeded(s) == 2 && countRecords(s) == 0
+		})
+	})
+}
+
+// The node of ended attempts without desired records is gone before its agent is told of the outcomes. Their statuses
+// are deleted, and then the plan record.
+func TestEndsOnANodeThatIsGone(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a := w.node("n1", func(a *agent) { a.keepsEnded = true })
+		w.definition(1, 100)
+		w.job(2, 0)
+		w.until(5*time.Second, "both have succeeded", func(s *store.Snapshot) bool { return succeeded(s) == 2 })
+		a.kill()
+		w.put(p.Host("n1"), &cluster.Host{Name: "n1", Gone: true})
+		w.until(controlplane.ProjectAfter/3, "nothing is left of them", func(s *store.Snapshot) bool {
+			return succeeded(s) == 2 && countRecords(s) == 0 && isSettled(s)
+		})
 	})
 }
 

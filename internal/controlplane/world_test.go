@@ -172,6 +172,8 @@ type agent struct {
 	// token is the highest that the agent has seen.
 	token cluster.Token
 	stop  func()
+	// keepsEnded says that the agent does nothing when it is told that an attempt has ended.
+	keepsEnded bool
 }
 
 // sees keeps the highest token (P1.6).
@@ -316,6 +318,7 @@ func (a *agent) act(ctx context.Context, as *transport.Assignment, report func(*
 	a.sees(as.Token)
 	c := *o
 	switch {
+	case as.Ended() && a.keepsEnded:
 	case as.Ended():
 		if !c.State.Terminal() {
 			c.State = cluster.StateCancelled

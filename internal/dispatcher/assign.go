@@ -229,11 +229,15 @@ func (a *assignments) sendAssignment(snap *store.Snapshot, row *store.AttemptRow
 	if o := row.Observed; o != nil && o.Gone && o.UUID == d.UUID {
 		return nil // an agent that lost its memory must not start it again
 	}
-	if _, has := a.have[d.UUID]; row.Outcome != nil && !d.Ended() && !known && !has {
-		return nil // lost before the agent received it: it has not begun, and will not
+	unknown := !d.Ended() || row.DesiredRev == 0 && row.ObservedRev == 0
+	if _, has := a.have[d.UUID]; row.Outcome != nil && unknown && !known && !has {
+		return nil // lost before the agent received it: it has not begun, and will not. Or nothing is left of it
 	}
 	rev := row.DesiredRev
-	if rev == 0 {
+	switch {
+	case rev == 0 && d.Ended():
+		rev = row.OutcomeRev // it is later than the plan record, which is what the agent knows
+	case rev == 0:
 		rev = row.PlanRev
 	}
 	assigned := transport.Assignment{Desired: *d, Revision: rev}

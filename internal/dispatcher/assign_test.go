@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -11,15 +12,20 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/dispatcher"
+	"github.com/berthd/berth/internal/store"
+	"github.com/berthd/berth/internal/store/memory"
 	"github.com/berthd/berth/internal/transport"
 )
 
 // stream runs an assignment stream and collects its messages as words.
 type stream struct {
-	w      *fixture
-	got    []string
-	cancel context.CancelFunc
-	ended  chan error
+	w   *fixture
+	got []string
+	// revision is that of the last assignment.
+	revision uint64
+	cancel   context.CancelFunc
+	ended    chan error
 }
 
 func (f *fixture) assign(session uint64, have map[string]transport.Known) *stream {
@@ -33,6 +39,9 @@ func (f *fixture) assign(session uint64, have map[string]transport.Known) *strea
 
 func (s *stream) take(messages []transport.Message) error {
 	for _, m := range messages {
+		if m.Assignment != nil {
+			s.revision = m.Assignment.Revision
+		}
 		switch {
 		case m.Definition != nil:
 			s.got = append(s.got, "definition "+m.Definition.Ref().String())
@@ -97,6 +106,110 @@ func TestAssignmentsFollowTheTables(t *testing.T) {
 		s.expect("forget")
 		if err := s.end(); !errors.Is(err, context.Canceled) {
 			t.Errorf("end: %v", err)
+		}
+	})
+}
+
+// An attempt ends before its plan record is projected. The outcome alone tells the agent, the agent's last report
+// deletes the status, and nothing brings it back.
+func TestEndsByTheOutcome(t *testing.T) {
+	withFixture(t, func(t *testing.T, f *fixture) {
+		f.register("n1")
+		s := f.assign(1, nil)
+		s.expect("synced")
+		id := f.placeTask("n1")
+		s.expect("definition d@1", "run c.j.1.s.0")
+		done := observed(id, cluster.StateSucceeded)
+		for seq, o := range []cluster.Observed{observed(id, cluster.StateStarting), done} {
+			if _, err := f.report("n1", 1, uint64(seq)+1, o); err != nil {
+				t.Fatal(err)
+			}
+		}
+		row, _ := f.now().Attempt(task, 1)
+		known := transport.Known{
+			Revision: row.PlanRev, Incarnation: row.Desired.Token.Incarnation, Epoch: row.Desired.Token.Epoch,
+		}
+		s.expect()
+		f.put(p.Outcome(task, 1), &cluster.Outcome{Task: task, Attempt: 1, UUID: id, State: cluster.StateSucceeded})
+		s.expect("end c.j.1.s.0")
+		if s.revision <= known.Revision {
+			t.Errorf("the end has revision %d, which is not later than the assignment's %d", s.revision, known.Revision)
+		}
+		done.Gone = true
+		if _, err := f.report("n1", 1, 3, done); err != nil {
+			t.Fatal(err)
+		}
+		row, _ = f.now().Attempt(task, 1)
+		if row.Observed != nil || row.ObservedRev != 0 || row.Outcome == nil {
+			t.Errorf("after the last report: %+v", row)
+		}
+		before := f.now().Revision()
+		for seq, o := range []cluster.Observed{done, observed(id, cluster.StateSucceeded)} {
+			if reply, err := f.report("n1", 1, uint64(seq)+4, o); err != nil || len(reply.Refused) > 0 {
+				t.Errorf("report after the last: %+v %v", reply, err)
+			}
+		}
+		if after := f.now().Revision(); after != before {
+			t.Errorf("a report after the last was written (revision %d to %d)", before, after)
+		}
+		s.expect() // it is not told to run it again
+		_ = s.end()
+
+		s = f.assign(1, nil) // the agent has forgotten it
+		s.expect("synced")
+		_ = s.end()
+		s = f.assign(1, map[string]transport.Known{id: known}) // the agent's last report got no answer
+		s.expect("definition d@1", "end c.j.1.s.0", "synced")
+		f.remove(p.Plan(1))
+		s.expect("forget")
+		_ = s.end()
+	})
+}
+
+// A write of an attempt's first status seems lost, and arrives after the attempt has ended and its status was deleted.
+func TestLateStatusOfAnEndedAttempt(t *testing.T) {
+	withFixture(t, func(t *testing.T, f *fixture) {
+		id := f.placeTask("n1")
+		var late []store.Group
+		slow := f.engine.Open(memory.Hooks{Before: func(_ context.Context, groups []store.Group) error {
+			for _, g := range groups {
+				if len(late) == 0 && slices.ContainsFunc(g.Ops, func(op store.Op) bool {
+					return op.Key == p.Observed("n1", task)
+				}) {
+					late = []store.Group{g}
+				}
+			}
+			return nil
+		}})
+		d := dispatcher.New(dispatcher.Config{
+			Engine: slow, Tables: f.tables, Domain: cluster.DefaultDomain, Logger: slog.New(slog.DiscardHandler),
+			Clock: f.clock,
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- d.Run(ctx) }()
+		defer func() { cancel(); <-ended }()
+		if _, err := d.Register(ctx, transport.Registration{Wire: transport.WireVersion, Node: "n1"}); err != nil {
+			t.Fatal(err)
+		}
+		report := func(seq uint64, o cluster.Observed) {
+			t.Helper()
+			r := transport.Report{Node: "n1", Session: 1, Seq: seq, Tasks: []cluster.Observed{o}}
+			if reply, err := d.Report(ctx, r); err != nil || len(reply.Refused) > 0 {
+				t.Fatalf("report %d: %+v %v", seq, reply, err)
+			}
+		}
+		done := observed(id, cluster.StateFailed)
+		report(1, done)
+		f.put(p.Outcome(task, 1), &cluster.Outcome{Task: task, Attempt: 1, UUID: id, State: cluster.StateFailed})
+		done.Gone = true
+		report(2, done)
+		res, err := f.engine.Commit(ctx, late)
+		if err != nil || len(late) == 0 || res.Applied[0] {
+			t.Errorf("the late write: %+v %v (%d groups)", res, err, len(late))
+		}
+		if row, _ := f.now().Attempt(task, 1); row.ObservedRev != 0 {
+			t.Errorf("the status came back: %+v", row)
 		}
 	})
 }

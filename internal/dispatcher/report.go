@@ -212,8 +212,13 @@ func (d *Dispatcher) statusUnit(snap *store.Snapshot, s *session, o *cluster.Obs
 	if !known {
 		row = &store.AttemptRow{Task: o.Task, Number: o.Attempt, Node: s.node}
 	}
-	if o.Gone && row.Desired == nil && row.Observed == nil {
+	concluded := row.Outcome != nil && row.DesiredRev == 0 && row.PlanRev != 0 && row.Desired.Ended()
+	switch {
+	case o.Gone && row.Desired == nil && row.Observed == nil,
+		concluded && row.ObservedRev == 0 && storedUUID(row) == o.UUID:
 		return store.Unit{}, statusDecision{}, nil // the records of a gone attempt were deleted
+	case o.Gone && concluded && row.Observed != nil && row.Observed.UUID == o.UUID:
+		return d.deleteStatus(s, row), statusDecision{write: true}, nil
 	}
 	barrier := d.barrier(snap, s, row, o)
 	if why := refusalFor(row, s.node, o, barrier); why != nil {
@@ -318,6 +323,20 @@ func (d *Dispatcher) writeStatus(snap *store.Snapshot, s *session, row *store.At
 	return u, statusDecision{write: true}, u.Put(key, &record)
 }
 
+// deleteStatus returns the deletion of the status of an attempt that has no desired record, whose outcome is durable
+// and of which nothing is left on the node.
+func (d *Dispatcher) deleteStatus(s *session, row *store.AttemptRow) store.Unit {
+	prefix := d.config.Tables.Prefix()
+	key := prefix.Observed(s.node, row.Task)
+	var u store.Unit
+	u.Compare(prefix.NodeStatus(s.node), s.statusRev)
+	u.Compare(key, row.ObservedRev)
+	u.Compare(prefix.Desired(s.node, row.Task), 0)
+	u.Compare(prefix.Outcome(row.Task, row.Number), row.OutcomeRev)
+	u.Delete(key)
+	return u
+}
+
 // staleStatusRev returns the revision of a status from an earlier state of the store, if the key of o's status has one.
 // Such a status belongs to another attempt of the task, which is not in the node's full report. It returns 0 outside of
 // a registration.
@@ -333,14 +352,16 @@ func (s *session) staleStatusRev(snap *store.Snapshot, o *cluster.Observed) uint
 	return 0
 }
 
-// compareOrigin adds to the first status of an attempt that its desired record exists. A late write that seemed lost
-// must not bring back an attempt whose records were deleted.
+// compareOrigin adds to the first status of an attempt that its desired record exists. Before its projection, that is
+// the plan record, and the attempt must have no outcome: its status may have been deleted since. A late write that
+// seemed lost must not bring back an attempt whose records were deleted.
 func compareOrigin(u *store.Unit, prefix store.Prefix, row *store.AttemptRow) {
 	switch {
 	case row.DesiredRev != 0:
 		u.Compare(prefix.Desired(row.Node, row.Task), store.AnyModified)
 	case row.PlanRev != 0:
 		u.Compare(prefix.Plan(row.Plan), row.PlanRev)
+		u.Compare(prefix.Outcome(row.Task, row.Number), row.OutcomeRev)
 	}
 }
 

@@ -111,7 +111,7 @@ func (s *state) desired(rest string, c *Change) {
 	node, task, _ := strings.Cut(rest, "/")
 	id := cluster.TaskID(task)
 	old, had := s.desiredAt[rest]
-	unset := func(r *AttemptRow) { r.Desired, r.DesiredRev, r.Unreadable = r.planned, 0, false }
+	unset := func(r *AttemptRow) { r.DesiredRev, r.Unreadable = 0, false }
 	if c.Deleted {
 		if had {
 			delete(s.desiredAt, rest)
@@ -188,9 +188,6 @@ func (s *state) plan(rest string, c *Change) {
 	if had {
 		s.eachPlaced(old.Value, func(o *cluster.PlanOwner, t *cluster.Placed) {
 			s.updateRow(o.TaskID(t.Index), t.Attempt, func(r *AttemptRow) {
-				if r.Desired == r.planned {
-					r.Desired = nil
-				}
 				r.Plan, r.PlanRev, r.planned = 0, 0, nil
 			})
 		})
@@ -209,9 +206,6 @@ func (s *state) plan(rest string, c *Change) {
 	s.eachPlaced(v, func(o *cluster.PlanOwner, t *cluster.Placed) {
 		d := v.Desired(o, t)
 		s.updateRow(d.Task, d.Attempt, func(r *AttemptRow) {
-			if r.DesiredRev == 0 {
-				r.Desired = d
-			}
 			r.Plan, r.PlanRev, r.planned = seq, c.Modified, d
 			if r.Node == "" || r.DesiredRev == 0 {
 				r.Node = d.Node
@@ -250,6 +244,7 @@ func (s *state) updateRow(task cluster.TaskID, number int, change func(*AttemptR
 		r.Task, r.Number = task, number
 	}
 	change(r)
+	r.setUnprojected()
 	if node != "" && node != r.Node {
 		s.delta.addAttempt(node, task, number)
 	}

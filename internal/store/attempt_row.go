@@ -9,7 +9,8 @@ type AttemptRow struct {
 	Task   cluster.TaskID
 	Number int
 	Node   string
-	// Desired is the projected record. With DesiredRev 0 it is made from the plan record (P3.4).
+	// Desired is the projected record. With DesiredRev 0 it is made from the plan record (P3.4). If such an attempt has
+	// an outcome other than a loss, its agent has reported the end (P4.2). Desired then has an ended stop.
 	cluster.Attempt
 	// Plan and PlanRev are the number and the revision of the plan record, 0 once the plan record is deleted.
 	Plan, PlanRev uint64
@@ -53,6 +54,20 @@ func (r *AttemptRow) Live() bool { return r.Outcome == nil }
 // Standing reports whether a state or status record of the attempt is on its node (P3.6).
 func (r *AttemptRow) Standing() bool {
 	return r.DesiredRev != 0 || r.ObservedRev != 0 || r.PlanRev != 0 && r.Outcome == nil
+}
+
+// setUnprojected sets the desired record of an attempt that has none of its own.
+func (r *AttemptRow) setUnprojected() {
+	ended := r.planned != nil && r.Outcome != nil && r.Outcome.State != cluster.StateLost
+	switch {
+	case r.DesiredRev != 0 || ended && r.Desired != nil && r.Desired.Ended() && r.Desired.UUID == r.planned.UUID:
+	case ended:
+		d := *r.planned
+		d.Stop = cluster.EndedStop()
+		r.Desired = &d
+	default:
+		r.Desired = r.planned
+	}
 }
 
 func (r *AttemptRow) empty() bool {

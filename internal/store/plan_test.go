@@ -106,6 +106,46 @@ func TestLateProjectionMakesNothingAgain(t *testing.T) {
 	})
 }
 
+// An attempt of a plan record that ended without a loss has an ended stop for its agent, although no desired record was
+// written (P4.2). A lost one may still run.
+func TestEndsByThePlan(t *testing.T) {
+	for state, want := range map[cluster.State]bool{
+		cluster.StateSucceeded: true, cluster.StateFailed: true, cluster.StateLost: false,
+	} {
+		inWorld(t, func(t *testing.T, w *world) {
+			j, rev := w.job("j")
+			l := store.NewPlanLog(w.writer, w.tables)
+			at, err := l.Append(t.Context(), store.PlanBatch{Owners: []cluster.PlanOwner{placed(j, rev, 1, "n1")}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			task := cluster.JobTask("c", "j", 1, "s", 0)
+			row, _ := w.at(at).Attempt(task, 1)
+			id := row.Desired.UUID
+			w.put(p.Observed("n1", task), &cluster.Observed{
+				Task: task, Attempt: 1, UUID: id, Node: "n1", State: cluster.StateSucceeded,
+			})
+			w.put(p.Outcome(task, 1), &cluster.Outcome{Task: task, Attempt: 1, UUID: id, State: state})
+			var u store.Unit
+			u.Delete(p.Observed("n1", task))
+			for range 2 { // with its status, and without it
+				row, _ = w.now().Attempt(task, 1)
+				if row.DesiredRev != 0 || row.Desired == nil || row.Desired.Ended() != want || row.Desired.UUID != id {
+					t.Errorf("%s: the desired record is %+v", state, row.Desired)
+				}
+				w.commit([]bool{true}, u)
+			}
+			trim, ok, err := store.TrimUnit(p, w.now(), onlyPlan(t, w.now()))
+			if !ok || err != nil {
+				t.Fatalf("trim: %v %v", ok, err)
+			}
+			if row, _ = w.commit([]bool{true}, trim).Attempt(task, 1); row.Desired != nil || row.Outcome == nil {
+				t.Errorf("%s: after the plan record: %+v", state, row)
+			}
+		})
+	}
+}
+
 // A plan leaves out owners whose spec changed, and keeps the others under the same number (P3.3).
 func TestPlanLeavesOutStaleOwners(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {

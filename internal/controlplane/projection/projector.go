@@ -225,7 +225,7 @@ func (p *Projector) units(snap *store.Snapshot) ([]store.Unit, error) {
 			}
 			continue
 		}
-		if !g.changed || !g.isProjected(snap, e.Value) {
+		if !g.changed || !g.isProjected(snap, e.Value, left > 0) {
 			continue
 		}
 		u, ok, err := store.TrimUnit(prefix, snap, e)
@@ -254,14 +254,20 @@ func (p *Projector) units(snap *store.Snapshot) ([]store.Unit, error) {
 }
 
 // isProjected reports whether all attempts of a plan record seem to be projected or ended. It continues where it
-// stopped the last time.
-func (g *planProgress) isProjected(snap *store.Snapshot, record *cluster.PlanRecord) bool {
+// stopped the last time. A young record also waits for the statuses of ended attempts to go: until then, it tells the
+// agents that these attempts have ended.
+func (g *planProgress) isProjected(snap *store.Snapshot, record *cluster.PlanRecord, young bool) bool {
 	g.changed = false
 	for ; g.owner < len(record.Owners); g.owner, g.task = g.owner+1, 0 {
 		o := &record.Owners[g.owner]
 		for ; g.task < len(o.Tasks); g.task++ {
 			r, ok := snap.Attempt(o.TaskID(o.Tasks[g.task].Index), o.Tasks[g.task].Attempt)
-			if ok && r.Outcome == nil && r.DesiredRev == 0 {
+			switch {
+			case !ok || r.DesiredRev != 0:
+			case r.Outcome == nil:
+				return false
+			case r.ObservedRev != 0 && young:
+				g.changed = true // it is checked again, at the latest once the record is not young any more
 				return false
 			}
 		}

@@ -18,7 +18,8 @@ type Builder struct {
 	Now   time.Time
 }
 
-// ConclusionUnit writes an outcome, projects the attempt if that has not been done, and turns it into a stop (P4.2).
+// ConclusionUnit writes an outcome, projects the attempt if that has not been done, and turns it into a stop. An
+// attempt whose agent reported the end is not projected any more (P4.2).
 func (b *Builder) ConclusionUnit(c *reconciler.Conclusion) (store.Unit, error) {
 	out := &c.Outcome
 	var u store.Unit
@@ -34,7 +35,10 @@ func (b *Builder) ConclusionUnit(c *reconciler.Conclusion) (store.Unit, error) {
 	if desired == nil && row != nil && c.DesiredRev == 0 {
 		desired = row.Desired
 	}
-	if desired != nil {
+	switch {
+	case endsUnprojected(row, out):
+		u.Compare(b.Prefix.Desired(out.Node, out.Task), 0)
+	case desired != nil:
 		if err := b.putDesired(&u, desired, c.DesiredRev, row); err != nil {
 			return u, err
 		}
@@ -44,6 +48,13 @@ func (b *Builder) ConclusionUnit(c *reconciler.Conclusion) (store.Unit, error) {
 	}
 	u.Event(c.Event)
 	return u, nil
+}
+
+// endsUnprojected reports whether an attempt needs no desired record for its end: it has none, and its agent has
+// reported the end.
+func endsUnprojected(row *store.AttemptRow, out *cluster.Outcome) bool {
+	return row != nil && row.DesiredRev == 0 && row.PlanRev != 0 && out.State != cluster.StateLost &&
+		row.Observed != nil && row.Observed.UUID == row.Desired.UUID && row.Observed.State.Terminal()
 }
 
 // putDesired adds the write of a desired record. If the attempt is not projected yet, the unit compares its plan record
@@ -98,11 +109,16 @@ func (b *Builder) adoptionUnit(a *reconciler.Adoption) (store.Unit, error) {
 	return u, b.putDesired(&u, d, 0, nil)
 }
 
-// cleanupUnit deletes the records left of an ended attempt, unless its plan record still exists (P3.4).
+// cleanupUnit deletes the records left of an ended attempt, unless its plan record still exists (P3.4). Without a
+// desired record, the status may go before the plan record.
 func (b *Builder) cleanupUnit(c *reconciler.Cleanup) (store.Unit, bool) {
 	var u store.Unit
 	if row, ok := b.Snap.Attempt(c.Task, c.Attempt); ok && row.PlanRev != 0 {
-		return u, false
+		if c.DesiredRev != 0 || c.ObservedRev == 0 {
+			return u, false
+		}
+		u.Compare(b.Prefix.Outcome(c.Task, c.Attempt), row.OutcomeRev)
+		u.Compare(b.Prefix.Desired(c.Node, c.Task), 0)
 	}
 	if c.DesiredRev != 0 {
 		key := b.Prefix.Desired(c.Node, c.Task)

@@ -70,9 +70,7 @@ func endedStop(prev *cluster.Stop) *cluster.Stop {
 		s.Ended = true
 		return &s
 	}
-	return &cluster.Stop{
-		Class: cluster.StopMandatory, Reason: cluster.ReasonEnded, Message: "the attempt has an outcome", Ended: true,
-	}
+	return cluster.EndedStop()
 }
 
 // disconnectPolicy returns the policy for the attempt while its node is silent.
