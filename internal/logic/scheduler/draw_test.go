@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
 
 	"pgregory.net/rapid"
@@ -363,10 +364,31 @@ func drawWorld(t *rapid.T) (w world, pending []cluster.Pending) {
 		})
 	}
 	for i := range 1 + upTo(t, "owners", 4) {
-		pending = append(pending, drawOwner(t, fmt.Sprintf("o%d", i), names)...)
+		own := drawOwner(t, fmt.Sprintf("o%d", i), names)
+		if pending = append(pending, own...); oneIn(t, "twin", 3) {
+			pending = append(pending, twins(own)...)
+		}
 	}
 	w.valueModel, w.quota = drawValueModel(t), drawQuota(t)
 	return w, pending
+}
+
+// twins returns the tasks of another job with the same requests: tasks of several jobs may be in one class. They wait
+// for a minute less.
+func twins(of []cluster.Pending) (twins []cluster.Pending) {
+	for _, p := range of {
+		if p.Owner.Kind != cluster.KindJob {
+			return nil
+		}
+		name := p.Owner.Name + "x"
+		p.Task = cluster.TaskID(strings.Replace(string(p.Task), "."+p.Owner.Name+".", "."+name+".", 1))
+		p.Since = p.Since.Add(time.Minute)
+		if p.Owner.Name = name; p.Gang != "" {
+			p.Gang += "x"
+		}
+		twins = append(twins, p)
+	}
+	return twins
 }
 
 // drawValueModel draws a value model of devices, or rarely nil.

@@ -10,7 +10,8 @@ import (
 	"github.com/berthd/berth/internal/logic/scheduler/index"
 )
 
-// Classifier groups the pending tasks of a cycle by equal requests, and the classes by anti-affinity group.
+// Classifier groups the pending tasks of a cycle by equal requests, and the classes by anti-affinity group. Jobs whose
+// tasks count no others share classes, so a queue of many small jobs has few.
 type Classifier struct {
 	nodes *fleet.Overlay
 	opts  Options
@@ -22,6 +23,9 @@ type Classifier struct {
 	List    []*Class          // in the order of their first tasks
 	Groups  map[string]*Group // by the name that fleet.TasksOf returns
 	owned   bool              // Pending and given are copies
+	// counted holds the steps of jobs of which a task counts the others (see counts), by the name of fleet.TasksOf.
+	counted map[string]bool
+	shared  map[sharedKey][]*Class
 }
 
 // NewClassifier returns a classifier of pending tasks, with the constraints and affinities that their volumes add.
@@ -47,6 +51,14 @@ func (k *Classifier) Task(position int32) *cluster.Pending { return &k.Pending[k
 func (k *Classifier) Classify(order []int32) {
 	k.Order = order
 	k.At = make([]*Class, len(order))
+	for _, p := range order {
+		if task := &k.Pending[p]; task.Owner.Kind == cluster.KindJob && k.counts(task) {
+			if k.counted == nil {
+				k.counted = map[string]bool{}
+			}
+			k.counted[fleet.WithoutIndex(task.Task)] = true
+		}
+	}
 	var last *Class
 	var prefix string // the id of its tasks without the index
 	for i, p := range order {
@@ -90,6 +102,9 @@ func (k *Classifier) TakeFirst(position int32) (first int32, more bool) {
 // classOf returns the class of the task in its group, and adds one if there is none. A task for one node, or with a
 // promise, has a class of its own.
 func (k *Classifier) classOf(p *cluster.Pending) *Class {
+	if k.mayShare(p) {
+		return k.sharedClassOf(p)
+	}
 	tasks, _, _ := fleet.TasksOf(p.Task, p.Definition)
 	g := k.Groups[tasks]
 	for g != nil && !sameVersion(p, g.classes[0].Task) {
@@ -110,23 +125,73 @@ func (k *Classifier) classOf(p *cluster.Pending) *Class {
 	c.Group = g
 	g.classes = append(g.classes, c)
 	g.hasDemand = g.hasDemand || c.Affinity == cluster.AntiAffinityDemand
-	g.IsCounted = g.IsCounted || c.Affinity != cluster.AntiAffinityNone ||
-		len(p.Placement.Distinct)+len(p.Placement.Spread) > 0
+	g.IsCounted = g.IsCounted || k.counts(p)
+	k.List = append(k.List, c)
+	return c
+}
+
+// counts reports whether the places of a task depend on those of other tasks of its group.
+func (k *Classifier) counts(p *cluster.Pending) bool {
+	return k.affinity(p) != cluster.AntiAffinityNone || len(p.Placement.Distinct)+len(p.Placement.Spread) > 0
+}
+
+// affinity returns the anti-affinity of a task: what it requests, or that of its strategy.
+func (k *Classifier) affinity(p *cluster.Pending) cluster.AntiAffinity {
+	switch {
+	case p.Placement.AntiAffinity != "":
+		return p.Placement.AntiAffinity
+	case k.opts.Strategy(p) == cluster.StrategySpread:
+		return cluster.AntiAffinityPrefer
+	}
+	return cluster.AntiAffinityNone
+}
+
+// sharedKey is what tasks of a shared class have in common, apart from what alike compares.
+type sharedKey struct {
+	cluster, pool, image string
+	queue                cluster.QueuePolicy
+	priority             int
+	demand               cluster.Demand
+	limit                cluster.Duration
+}
+
+// mayShare reports whether a task may be in a class with tasks of other jobs. Members of gangs and tasks behind the
+// first of a queue without backfilling have reasons of their own.
+func (k *Classifier) mayShare(p *cluster.Pending) bool {
+	return p.Owner.Kind == cluster.KindJob && p.OnlyNode == "" && p.Promised == "" && p.Gang == "" &&
+		p.Queue != cluster.QueueFIFO && !k.counts(p) &&
+		(len(k.counted) == 0 || !k.counted[fleet.WithoutIndex(p.Task)])
+}
+
+// sharedClassOf returns the class of a task that may share it, and adds one if there is none.
+func (k *Classifier) sharedClassOf(p *cluster.Pending) *Class {
+	key := sharedKey{
+		cluster: p.Owner.Cluster, pool: p.Placement.Pool, queue: p.Queue, priority: p.Priority, demand: p.Demand,
+		limit: p.TimeLimit,
+	}
+	if len(p.Images) > 0 {
+		key.image = p.Images[0]
+	}
+	for _, c := range k.shared[key] {
+		if alike(p, c.Task) {
+			return c
+		}
+	}
+	if k.shared == nil {
+		k.shared = map[sharedKey][]*Class{}
+	}
+	c := k.newClass(p)
+	c.Group = &Group{classes: []*Class{c}}
+	k.shared[key] = append(k.shared[key], c)
 	k.List = append(k.List, c)
 	return c
 }
 
 func (k *Classifier) newClass(p *cluster.Pending) *Class {
-	c := &Class{Task: p, Now: k.opts.Now, Demand: index.Clamp(p.Demand), Affinity: p.Placement.AntiAffinity}
+	c := &Class{Task: p, Now: k.opts.Now, Demand: index.Clamp(p.Demand), Affinity: k.affinity(p)}
 	c.Strategy = k.opts.Strategy(p)
 	c.Devices.UsesValueModel = k.nodes.Fleet.DeviceValueModel() != nil &&
 		(p.Placement.Strategy == "" || c.Strategy == cluster.StrategyWhole)
-	if c.Affinity == "" {
-		c.Affinity = cluster.AntiAffinityNone
-		if c.Strategy == cluster.StrategySpread {
-			c.Affinity = cluster.AntiAffinityPrefer
-		}
-	}
 	c.Need = needOf(c.Demand)
 	for i := range p.Ports {
 		c.Ports.add(p.Ports[i].Port)
