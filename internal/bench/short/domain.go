@@ -178,7 +178,7 @@ func (d *domain) stop() (err error) {
 
 // isClear reports whether the agents have no folders of attempts left.
 func (d *domain) isClear() error {
-	left, err := filepath.Glob(filepath.Join(d.dir, "n*", "tasks", "*"))
+	left, err := filepath.Glob(filepath.Join(d.dir, "n*", "agent", "tasks", "*"))
 	if err == nil && len(left) > 0 {
 		err = fmt.Errorf("%d attempts are left", len(left))
 	}

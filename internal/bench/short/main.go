@@ -38,7 +38,7 @@ type options struct {
 	berth, executor, isolation string
 	agents, places, jobs       int
 	warmUp, length             time.Duration
-	profile                    string
+	profile, dir               string
 }
 
 func run(ctx context.Context, args []string, out, messages io.Writer) (err error) {
@@ -53,6 +53,7 @@ func run(ctx context.Context, args []string, out, messages io.Writer) (err error
 	flags.IntVar(&o.jobs, "jobs", 100, "how many jobs of 1,000 tasks are submitted")
 	flags.DurationVar(&o.warmUp, "warm-up", 5*time.Second, "the time before the measurement")
 	flags.DurationVar(&o.length, "for", 15*time.Second, "how long to measure")
+	flags.StringVar(&o.dir, "dir", "/var/lib", "where the data folders are made; tasks do not see those below /tmp")
 	flags.StringVar(&o.profile, "cpu-profile", "", "file for a CPU profile of the server")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -60,11 +61,14 @@ func run(ctx context.Context, args []string, out, messages io.Writer) (err error
 	if o.berth, err = filepath.Abs(o.berth); err != nil {
 		return err
 	}
-	dir, err := os.MkdirTemp("", "berth-short-")
+	dir, err := os.MkdirTemp(o.dir, "berth-short-")
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // as the folder of a service is
+		return err
+	}
 	d, err := startDomain(ctx, o, dir, messages)
 	if err != nil {
 		return err
