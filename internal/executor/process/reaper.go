@@ -212,8 +212,12 @@ func (c *child) release() error {
 
 func (c *child) signal(sig syscall.Signal) error { return c.reaper.signal(c.pid, sig) }
 
-// killDescendants kills all processes below root and returns how many there were.
-func killDescendants(root int) int {
+// killDescendants kills all processes below this one and returns how many there were.
+func killDescendants() int {
+	if !hasChildren() {
+		return 0 // orphans would be children of this process, which is a subreaper
+	}
+	root := os.Getpid()
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return 0
@@ -235,6 +239,16 @@ func killDescendants(root int) int {
 		killed++
 	}
 	return killed
+}
+
+// hasChildren reports whether this process has children, ended ones that were not waited for among them.
+func hasChildren() bool {
+	for {
+		err := unix.Waitid(unix.P_ALL, 0, nil, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT|unix.WALL, nil)
+		if !errors.Is(err, unix.EINTR) {
+			return !errors.Is(err, unix.ECHILD)
+		}
+	}
 }
 
 func below(stats map[int]outlive.Stat, pid, root int) bool {

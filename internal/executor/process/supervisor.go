@@ -241,7 +241,7 @@ func exitOf(status unix.WaitStatus, oomKills int) cluster.Exit {
 // killAll kills every process of the container and returns when none is left.
 func (s *supervisor) killAll() {
 	for wait := time.Millisecond; ; wait = min(2*wait, 50*time.Millisecond) {
-		if s.group.kill()+killDescendants(os.Getpid()) == 0 {
+		if s.group.kill()+killDescendants() == 0 {
 			return
 		}
 		time.Sleep(wait)
