@@ -117,8 +117,9 @@ func (r *reaper) launch(order launchOrder, subcommand string, stdio [3]*os.File)
 	fork := func() (err error) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		c.pid, err = syscall.ForkExec("/proc/self/exe", []string{os.Args[0], subcommand, modeLaunch},
-			&syscall.ProcAttr{Dir: "/", Env: []string{"GOMAXPROCS=1"}, Files: fds, Sys: order.attributes()})
+		c.pid, err = syscall.ForkExec("/proc/self/exe", []string{os.Args[0], subcommand, modeLaunch}, &syscall.ProcAttr{
+			Dir: "/", Env: []string{"GOMAXPROCS=1", "GOGC=off"}, Files: fds, Sys: order.attributes(),
+		})
 		if err == nil {
 			r.children[c.pid] = c
 		}

@@ -80,7 +80,6 @@ type supervisor struct {
 // supervise prepares the container, reports to its starter over file 3, serves its socket, and returns once the program
 // is over.
 func supervise(dir stateDir) int {
-	debug.SetGCPercent(20) // small rather than quick
 	// A program in memory has no name for those who list processes. Without the name it works as well.
 	_ = os.WriteFile("/proc/self/comm", []byte("berth"), 0)
 	// Signals of a terminal or an agent do not end it. A handler, unlike ignoring, is not passed on to the program.
@@ -101,7 +100,8 @@ func supervise(dir stateDir) int {
 	_ = json.NewEncoder(starter).Encode(reply{})
 	_ = starter.Close()
 	go s.serve()
-	debug.FreeOSMemory()
+	trim := time.AfterFunc(trimDelay, trimMemory)
+	defer trim.Stop()
 
 	s.end(<-s.main.ended)
 	close(s.done)
@@ -109,6 +109,15 @@ func supervise(dir stateDir) int {
 	waitAtMost(&s.calls, time.Second)
 	_ = lock.Close()
 	return 0
+}
+
+// trimDelay is how long a supervisor runs before it gives back memory. Most programs that end sooner never need it.
+const trimDelay = 2 * time.Second
+
+// trimMemory gives back memory that only the preparation needed, and keeps the rest small rather than quick.
+func trimMemory() {
+	debug.SetGCPercent(20)
+	debug.FreeOSMemory()
 }
 
 // prepare does everything up to the program's first instruction.

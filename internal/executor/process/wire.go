@@ -183,7 +183,7 @@ func (e *Executor) spawn(ctx context.Context, dir stateDir, lock *os.File) error
 	//nolint:noctx // it outlives the call and the agent
 	cmd := exec.Command(e.supervisorPath(), e.cfg.Subcommand, modeRun, string(dir))
 	cmd.Args[0] = e.cfg.Executable // for those who list processes
-	cmd.Dir, cmd.Env = "/", []string{defaultPath, "GOMAXPROCS=2", "GOTRACEBACK=single"}
+	cmd.Dir, cmd.Env = "/", []string{defaultPath, "GOMAXPROCS=1", "GOTRACEBACK=single"}
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.ExtraFiles = []*os.File{readyEnd, lock}
 	pidfd := -1
