@@ -146,9 +146,6 @@ func (a *arranger) cover(i *isolation) error {
 		}
 		a.own = append(a.own, dir)
 	}
-	if err := os.MkdirAll(a.scratch, 0o755); err != nil { // it was in a hidden folder
-		return fmt.Errorf("make a folder to build in: %w", err)
-	}
 	return ownProcesses()
 }
 

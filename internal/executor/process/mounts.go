@@ -18,7 +18,7 @@ const mirrorLimit = 2000
 
 // arranger makes the mounts of a container, in a mount namespace of its own.
 type arranger struct {
-	scratch string          // an empty folder to build in
+	scratch string          // an empty folder to build in, made at the first use
 	mirrors map[string]bool // folders that are memory already
 	// folders that are the container's own with all below them: there is nothing of the node in them
 	own []string
@@ -178,6 +178,9 @@ func (a *arranger) mirror(dir string) error {
 	}
 	if len(entries) > mirrorLimit {
 		return fmt.Errorf("it has more than %d entries", mirrorLimit)
+	}
+	if err := os.MkdirAll(a.scratch, 0o755); err != nil {
+		return fmt.Errorf("make a folder to build in: %w", err)
 	}
 	if err := syscall.Mount("tmpfs", a.scratch, "tmpfs", 0, "mode=0755"); err != nil {
 		return err

@@ -25,7 +25,7 @@ type plan struct {
 	Capabilities []int
 	Attach       []attachment
 	ReadOnlyRoot bool
-	Scratch      string // an own folder, for mounting
+	Scratch      string // an own folder, for mounting; the launcher makes it
 	LogDir       string
 	Resources    cluster.Resources
 	CPUs         []int `json:",omitempty"` // none: all
@@ -215,12 +215,17 @@ func resolveGroup(s string) (int, error) {
 
 // makeFiles writes the manifest's files and makes the working folder, all the user's own.
 func (p *plan) makeFiles() error {
-	for _, dir := range []string{p.Scratch, filepath.Join(p.specDir, "work"), filepath.Join(p.specDir, "files")} {
+	work := filepath.Join(p.specDir, "work")
+	dirs := []string{work}
+	if len(p.files) > 0 {
+		dirs = append(dirs, filepath.Join(p.specDir, "files"))
+	}
+	for _, dir := range dirs {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return fmt.Errorf("make container folder: %w", err)
 		}
 	}
-	if err := p.own(filepath.Join(p.specDir, "work")); err != nil {
+	if err := p.own(work); err != nil {
 		return err
 	}
 	if err := p.makeTemp(); err != nil {

@@ -45,28 +45,40 @@ const removedPrefix = ".removed-"
 // lock, which the supervisor inherits: there is no moment without an owner. The plan of an earlier life stays until the
 // new one replaces it, so that a crash here hides nothing.
 func (d stateDir) create(p *plan) (lock *os.File, err error) {
-	if err := os.MkdirAll(string(d), 0o700); err != nil {
+	err = os.Mkdir(string(d), 0o700)
+	if os.IsNotExist(err) { // the folder of all containers
+		err = os.MkdirAll(string(d), 0o700)
+	}
+	isNew := err == nil
+	if err != nil && !os.IsExist(err) {
 		return nil, fmt.Errorf("make container folder: %w", err)
 	}
 	lock, err = os.OpenFile(d.path(lockFile), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("lock container: %w", err)
 	}
-	if err = outlive.Lock(lock); err == nil {
-		for _, name := range []string{intentFile, exitFile, controlFile, outputFile} {
-			if err = os.Remove(d.path(name)); err != nil && !os.IsNotExist(err) {
-				break
-			}
-		}
-		if err == nil || os.IsNotExist(err) {
-			err = d.write(planFile, p)
-		}
+	err = outlive.Lock(lock)
+	if err == nil && !isNew {
+		err = d.removeFiles(intentFile, exitFile, controlFile, outputFile)
+	}
+	if err == nil {
+		err = d.write(planFile, p)
 	}
 	if err != nil {
 		_ = lock.Close()
 		return nil, fmt.Errorf("lock container: %w", err)
 	}
 	return lock, nil
+}
+
+// removeFiles deletes files of the folder, as far as they exist.
+func (d stateDir) removeFiles(names ...string) error {
+	for _, name := range names {
+		if err := os.Remove(d.path(name)); err != nil && !os.IsNotExist(err) {
+			return err
+		}
+	}
+	return nil
 }
 
 // remove deletes the folder. It renames the folder first, so the remains of a crash are no container.
