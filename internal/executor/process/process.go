@@ -288,6 +288,13 @@ func (e *Executor) revive(ctx context.Context, id executor.ID) error {
 func (e *Executor) Wait(ctx context.Context, id executor.ID) (cluster.Exit, error) {
 	dir := e.dir(id)
 	for {
+		reply, err := dir.call(ctx, request{Op: opWait})
+		if err == nil && reply.Exit != nil {
+			return *reply.Exit, nil
+		}
+		if err != nil && !errors.Is(err, errNoSupervisor) {
+			return cluster.Exit{}, err
+		}
 		st, err := dir.state()
 		if err != nil {
 			return cluster.Exit{}, err
@@ -296,13 +303,6 @@ func (e *Executor) Wait(ctx context.Context, id executor.ID) (cluster.Exit, erro
 		case st.exit != nil:
 			return *st.exit, nil
 		case st.alive:
-			reply, err := dir.call(ctx, request{Op: opWait})
-			if err == nil && reply.Exit != nil {
-				return *reply.Exit, nil
-			}
-			if err != nil && !errors.Is(err, errNoSupervisor) {
-				return cluster.Exit{}, err
-			}
 			if err := pause.For(ctx, pollAfter); err != nil { // it is about to listen, or about to end
 				return cluster.Exit{}, err
 			}
