@@ -65,27 +65,40 @@ func landlockABI() int {
 	return int(abi)
 }
 
-// restrict applies the Landlock rules to this thread and to the program that it becomes. The thread can gain no
-// privileges any more. Without Landlock it does nothing.
-func (i *isolation) restrict() error {
+// noRules are the rules of a machine without Landlock, and of programs that are not isolated.
+const noRules = -1
+
+// openRules returns a descriptor of the Landlock rules, which the caller closes, or noRules without Landlock. It needs
+// access to the paths of the rules, which the program's user may lack: their parent folders may be closed.
+func (i *isolation) openRules() (rules int, err error) {
 	abi := landlockABI()
-	if abi == 0 {
-		return nil
+	if i == nil || abi == 0 {
+		return noRules, nil
 	}
 	all, _ := landRights(abi)
 	attr := unix.LandlockRulesetAttr{Handled_access_fs: all}
 	// The size is of the part that the first version knew: the rest is of rights that are not handled here.
 	fd, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr.Handled_access_fs), 0) //nolint:gosec // the kernel reads it in the call only
 	if errno != 0 {
-		return fmt.Errorf("landlock: make rules: %w", errno)
+		return noRules, fmt.Errorf("landlock: make rules: %w", errno)
 	}
-	defer unix.Close(int(fd))
 	for _, r := range i.landRules(abi) {
 		if err := allow(int(fd), r); err != nil {
-			return fmt.Errorf("landlock: allow %s: %w", r.path, err)
+			_ = unix.Close(int(fd))
+			return noRules, fmt.Errorf("landlock: allow %s: %w", r.path, err)
 		}
 	}
-	if _, _, errno := unix.RawSyscall(unix.SYS_LANDLOCK_RESTRICT_SELF, fd, 0, 0); errno != 0 {
+	return int(fd), nil
+}
+
+// restrict applies the rules to this thread and to the program that it becomes, and closes them. The thread can gain no
+// privileges any more.
+func restrict(rules int) error {
+	if rules == noRules {
+		return nil
+	}
+	defer unix.Close(rules)
+	if _, _, errno := unix.RawSyscall(unix.SYS_LANDLOCK_RESTRICT_SELF, uintptr(rules), 0, 0); errno != 0 {
 		return fmt.Errorf("landlock: take effect: %w", errno)
 	}
 	return nil

@@ -146,8 +146,12 @@ func TestLandlockIsEnforced(t *testing.T) {
 	go func() {
 		runtime.LockOSThread() // it ends with the rules
 		err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+		rules := noRules
 		if err == nil {
-			err = i.restrict()
+			rules, err = i.openRules()
+		}
+		if err == nil {
+			err = restrict(rules)
 		}
 		create := func(dir string) error {
 			fd, err := unix.Open(filepath.Join(dir, "x"), unix.O_CREAT|unix.O_WRONLY, 0o600)

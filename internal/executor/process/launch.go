@@ -226,7 +226,10 @@ func (o *launchOrder) joinByCommand() error {
 
 // become takes on the user and gives up every privilege that is not requested.
 func (o *launchOrder) become() error {
-	var err error
+	rules, err := o.Isolation.openRules()
+	if err != nil {
+		return err
+	}
 	switch {
 	case os.Geteuid() == 0:
 		err = o.dropRoot()
@@ -249,10 +252,7 @@ func (o *launchOrder) become() error {
 	if parent := os.Getppid(); parent != o.Parent && (o.Isolation == nil || parent != 0) {
 		return errors.New("the supervisor is gone")
 	}
-	if o.Isolation != nil {
-		return o.Isolation.restrict()
-	}
-	return nil
+	return restrict(rules)
 }
 
 // dropRoot becomes the user and keeps the requested capabilities, whatever the user.

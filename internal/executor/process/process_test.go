@@ -492,3 +492,41 @@ func TestFullDisk(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// The agent's folder may be below a folder that is closed to the program's user.
+func TestIsolationBelowAClosedFolder(t *testing.T) {
+	testkit.NeedRoot(t)
+	testkit.NeedCommand(t, "busybox")
+	closed := fmt.Sprintf("/srv/berth-test-%d", os.Getpid()) // isolated programs do not see what is below /tmp
+	if err := os.Mkdir(closed, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(closed); err != nil {
+			t.Error(err)
+		}
+	})
+	data := filepath.Join(closed, "data")
+	ex := newExecutor(t, filepath.Join(data, "process"), func(c *process.Config) {
+		c.Isolation, c.Hidden = cluster.IsolationRequired, []string{data}
+	})
+	const id = "closed"
+	spec := executor.Spec{
+		ID: id, Container: shell("echo x >note && /bin/busybox cat note"), Dir: filepath.Join(data, "dir"),
+		LogDir: filepath.Join(data, "logs"),
+	}
+	err := ex.Prepare(t.Context(), spec, nil)
+	if err == nil {
+		_, err = ex.Start(t.Context(), id)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	exit, err := ex.Wait(t.Context(), id)
+	if err != nil || exit.Code != 0 {
+		t.Errorf("the program ended with %+v, %v", exit, err)
+	}
+	if err := ex.Remove(t.Context(), id); err != nil {
+		t.Error(err)
+	}
+}
