@@ -80,6 +80,35 @@ func TestOldOutputIsDeleted(t *testing.T) {
 	})
 }
 
+// Beyond a number of attempts the oldest logs are removed first: a node that ends many short tasks would otherwise run
+// out of files.
+func TestOutputIsKeptOfSoManyAttempts(t *testing.T) {
+	inWorld(t, func(w *world) {
+		now := time.Now()
+		root := w.agent.node.LogRoot()
+		for i, name := range []string{"a", "b", "c", "d"} {
+			dir := filepath.Join(root, name, "app")
+			if err := os.MkdirAll(dir, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			at := now.Add(time.Duration(i-10) * time.Minute)
+			for _, path := range []string{dir, filepath.Dir(dir)} {
+				if err := os.Chtimes(path, at, at); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		w.agent.logs.attempts = 2
+		if err := w.agent.logs.deleteOld(now); err != nil {
+			t.Fatal(err)
+		}
+		left, err := filepath.Glob(filepath.Join(root, "*"))
+		if want := []string{filepath.Join(root, "c"), filepath.Join(root, "d")}; err != nil || !cmp.Equal(want, left) {
+			t.Errorf("left are %v, %v; want %v", left, err, want)
+		}
+	})
+}
+
 // Beyond a size limit the oldest logs are removed first.
 func TestOutputIsKeptWithinASize(t *testing.T) {
 	inWorld(t, func(w *world) {

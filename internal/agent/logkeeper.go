@@ -15,11 +15,13 @@ import (
 )
 
 // Limits of the logs of attempts with nothing else left: keepLogsFor is the longest time, keepLogsBytes the largest
-// size of all. The newest logs stay.
+// size of all, and keepLogsAttempts the largest number of attempts, because each has folders also without output. The
+// newest logs stay.
 const (
-	keepLogsFor   = 24 * time.Hour
-	keepLogsBytes = cluster.GiB
-	tidyInterval  = 5 * time.Minute
+	keepLogsFor      = 24 * time.Hour
+	keepLogsBytes    = cluster.GiB
+	keepLogsAttempts = 50_000
+	tidyInterval     = 5 * time.Minute
 )
 
 // logKeeper keeps the logs of attempts with nothing else left, for a while.
@@ -27,6 +29,8 @@ type logKeeper struct {
 	node *node.Node
 	// has reports whether the agent has the attempt.
 	has func(uuid string) bool
+	// attempts is the largest number of attempts, keepLogsAttempts but in tests.
+	attempts int
 }
 
 // watch regularly deletes logs beyond the limits, until ctx ends.
@@ -73,8 +77,8 @@ func (k *logKeeper) deleteOld(now time.Time) error {
 	}
 	slices.SortFunc(all, func(x, y keptLogs) int { return cmp.Or(x.at.Compare(y.at), cmp.Compare(x.path, y.path)) })
 	var errs []error
-	for _, l := range all {
-		if now.Sub(l.at) <= keepLogsFor && total <= int64(keepLogsBytes) {
+	for i, l := range all {
+		if now.Sub(l.at) <= keepLogsFor && total <= int64(keepLogsBytes) && len(all)-i <= k.attempts {
 			break
 		}
 		errs = append(errs, os.RemoveAll(l.path))

@@ -77,7 +77,7 @@ func wire(c Config) *Agent {
 			Samples: c.Measure.Samples,
 		},
 	}
-	a.logs = &logKeeper{node: n, has: a.attempts.has}
+	a.logs = &logKeeper{node: n, has: a.attempts.has, attempts: keepLogsAttempts}
 
 	a.parts = &task.Parts{
 		Node: n, Reports: a.reports, Facts: a.machine.Facts, Executors: execs, Volumes: a.volumes, Networks: a.networks,
