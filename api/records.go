@@ -248,6 +248,8 @@ const (
 	ChangeDistinct    = cluster.ChangeDistinct
 	ChangeSkew        = cluster.ChangeSkew
 	ChangeConcurrency = cluster.ChangeConcurrency
+	ChangeTimeLimit   = cluster.ChangeTimeLimit
+	ChangePriority    = cluster.ChangePriority
 	ChangeTolerate    = cluster.ChangeTolerate
 	ChangeUntaint     = cluster.ChangeUntaint
 	ChangeDrop        = cluster.ChangeDrop

@@ -129,6 +129,33 @@ func TestExplainWhatWouldPlace(t *testing.T) {
 	}
 }
 
+// TestExplainWhatOvertakes checks the suggestion for a task of a job that is behind another one in the queue.
+func TestExplainWhatOvertakes(t *testing.T) {
+	w := uneven(t)
+	var objects []any
+	for name, cpu := range map[string]string{"big": "4", "small": "1"} {
+		d := sized(name, 1)
+		d["containers"].([]any)[0].(map[string]any)["resources"] = map[string]any{"cpu": cpu, "memory": "1GiB"}
+		j := job(name, name+"@1", 1)
+		j["steps"].([]any)[0].(map[string]any)["placement"] = map[string]any{
+			"constraints": []any{map[string]any{"attribute": "label.zone", "value": "a"}},
+		}
+		objects = append(objects, "TaskDefinition", d, "Job", j)
+	}
+	w.want(200, "POST", "/v1/apply", manifestsOf(objects...))
+	const id cluster.TaskID = "default.small.1.work.0"
+	behind := cluster.Refusal{
+		Code: cluster.ReasonBackfill, Detail: "room is kept for default.big.1.work.0",
+	}
+	w.why.set(cluster.Waiting{Task: id, Refusals: []cluster.RefusalCount{{Refusal: behind, Nodes: 1}}})
+	want := []string{"raise its priority from 500 to 501, ahead of the tasks for which room is kept"}
+	for _, path := range []string{"/v1/tasks/" + string(id), "/v1/clusters/default/jobs/small"} {
+		if diff := cmp.Diff(want, suggested(w.explain(path))); diff != "" {
+			t.Errorf("%s: suggestions (-want +got):\n%s", path, diff)
+		}
+	}
+}
+
 // TestExplainHidesOthers checks that explanations hide the tasks of clusters that a token does not see.
 func TestExplainHidesOthers(t *testing.T) {
 	x := api.Explanation{Suggestions: []cluster.Suggestion{{

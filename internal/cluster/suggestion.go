@@ -22,6 +22,10 @@ const (
 	ChangeSkew     ChangeKind = "skew"     // the task: its spread may be more uneven
 	// The task: more tasks of its concurrency group may run at a time.
 	ChangeConcurrency ChangeKind = "concurrency"
+	// The task: it ends before room is needed that is kept for a task ahead of it in the queue.
+	ChangeTimeLimit ChangeKind = "time-limit"
+	// The task: it comes before the others in the queue.
+	ChangePriority ChangeKind = "priority"
 
 	ChangeTolerate  ChangeKind = "tolerate"  // the task: it tolerates a taint
 	ChangeUntaint   ChangeKind = "untaint"   // the node: without the taint
@@ -42,8 +46,8 @@ func (ChangeKind) Values() []ChangeKind {
 	return []ChangeKind{
 		ChangeRelease, ChangeWait, ChangeUncordon, ChangeRevive, ChangePort, ChangeFree, ChangeLower, ChangeModel,
 		ChangeDevices, ChangeLoosen, ChangeWish, ChangeApart, ChangeDistinct, ChangeSkew, ChangeConcurrency,
-		ChangeTolerate, ChangeUntaint, ChangeDrop, ChangeEnd, ChangePool, ChangeUnasked, ChangeJoin, ChangeUnreserve,
-		ChangeQuota, ChangeExecutor, ChangeNetwork, ChangeAdd,
+		ChangeTimeLimit, ChangePriority, ChangeTolerate, ChangeUntaint, ChangeDrop, ChangeEnd, ChangePool,
+		ChangeUnasked, ChangeJoin, ChangeUnreserve, ChangeQuota, ChangeExecutor, ChangeNetwork, ChangeAdd,
 	}
 }
 
@@ -72,6 +76,9 @@ type Remedy struct {
 	// the attribute of that distinct or skew.
 	Limit     int    `json:"limit,omitempty"`
 	Attribute string `json:"attribute,omitempty"`
+	// TimeLimit and Priority are the new ones of the task.
+	TimeLimit Duration `json:"time_limit,omitzero"`
+	Priority  int      `json:"priority,omitempty"`
 	// Port is the number that is no longer requested.
 	Port     int    `json:"port,omitempty"`
 	Pool     string `json:"pool,omitempty"`

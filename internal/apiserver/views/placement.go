@@ -162,7 +162,16 @@ func (p *Placement) Waiting(w *cluster.Pending, asked string) (*api.PlaceView, [
 	if w.Gang != "" {
 		in.Gang = gang
 	}
-	return v, advice.Find(in).Suggestions
+	found := advice.Find(in)
+	if found.Placed && isBehind(why.Refusals) {
+		return v, advice.Overtake(f, p.waitingLine().pending, w.Task, p.options())
+	}
+	return v, found.Suggestions
+}
+
+// isBehind reports whether room for a task is kept for others in the queue.
+func isBehind(refusals []cluster.RefusalCount) bool {
+	return slices.ContainsFunc(refusals, func(r cluster.RefusalCount) bool { return r.Code == cluster.ReasonBackfill })
 }
 
 // Suggest returns the first task of an owner that the leader could not place, and changes that would place it.

@@ -215,6 +215,10 @@ func toTask(c *cluster.Remedy, p *cluster.Pending) {
 		if p.Concurrency != nil {
 			p.Concurrency = &cluster.Concurrency{Group: p.Concurrency.Group, Limit: c.Limit}
 		}
+	case cluster.ChangeTimeLimit:
+		p.TimeLimit = c.TimeLimit
+	case cluster.ChangePriority:
+		p.Priority = c.Priority
 	case cluster.ChangeTolerate:
 		pl.Tolerations = append(slices.Clone(pl.Tolerations),
 			cluster.Toleration{Key: c.Taint.Key, Value: c.Taint.Value, Effect: c.Taint.Effect})

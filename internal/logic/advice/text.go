@@ -53,6 +53,22 @@ func concurrencyRaised(group string, limit int) cluster.Remedy {
 	}
 }
 
+// limited ends a task of a job in time for the tasks ahead of it in the queue.
+func limited(limit cluster.Duration) cluster.Remedy {
+	return cluster.Remedy{
+		Kind: cluster.ChangeTimeLimit, TimeLimit: limit,
+		Text: fmt.Sprintf("set its time_limit to %s, so that it ends before the room is needed", limit),
+	}
+}
+
+// prioritized puts a task before those ahead of it in the queue.
+func prioritized(was, priority int) cluster.Remedy {
+	return cluster.Remedy{
+		Kind: cluster.ChangePriority, Priority: priority,
+		Text: fmt.Sprintf("raise its priority from %d to %d, ahead of the tasks for which room is kept", was, priority),
+	}
+}
+
 func waited(n *scheduler.Node) cluster.Remedy {
 	return cluster.Remedy{
 		Kind: cluster.ChangeWait, Node: n.Name,

@@ -1,6 +1,8 @@
 package scheduler
 
 import (
+	"time"
+
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/scheduler/cycle"
 	"github.com/berthd/berth/internal/logic/scheduler/devices"
@@ -67,6 +69,10 @@ func Unmet(p *cluster.Placement, n *Node) (r cluster.Refusal, ok bool) {
 func Concerns(r cluster.Relation, own, other cluster.TaskID, labels cluster.Labels) bool {
 	return fleet.Concerns(r, own, other, labels)
 }
+
+// Rank returns the priority by which a pending task is ordered: that of its owner and, for a job, what the task gained
+// by waiting (AgeStep).
+func Rank(p *cluster.Pending, now time.Time) int { return cycle.Rank(p, now) }
 
 // Preempt selects tasks of lower priority that should end so that waiting tasks find places. See package preemption.
 func Preempt(in PreemptInput, opts Options) []Preemption { return preemption.Preempt(in, opts) }
