@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -13,6 +14,54 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/store/memory"
 )
+
+// TestAgeOfDefinitionsBeginsAgain names and writes again versions that nothing named. Their age begins again, in the
+// write itself and without an event of the definition. Other writes leave it.
+func TestAgeOfDefinitionsBeginsAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	ref := cluster.Ref{Name: "web", Version: 1}
+	w.want(200, "POST", "/v1/apply", manifestsOf("TaskDefinition", definition("web", 1)))
+	for _, tt := range []struct {
+		name    string
+		body    map[string]any
+		unused  bool
+		changes int // events of definitions
+	}{
+		{"a definition of another name", manifestsOf("TaskDefinition", definition("other", 1)), true, 1},
+		{"the same version", manifestsOf("TaskDefinition", definition("web", 1)), false, 0},
+		{"a job of the version", manifestsOf("Job", job("one", "web@1", 2)), false, 0},
+		{"a job of the newest version", manifestsOf("Job", job("two", "web", 2)), false, 0},
+		{"a template of the same content", manifestsOf("Service", map[string]any{
+			"name": "web", "count": 1, "template": map[string]any{"containers": definition("web", 1)["containers"]},
+		}), false, 0},
+	} {
+		e, _ := w.tables.Snapshot().Definition(ref)
+		old := *e.Value
+		old.Unused = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+		w.put(map[string]any{"task/web/1": old})
+		before := w.tables.Snapshot().EventCount()
+		w.want(200, "POST", "/v1/apply", tt.body)
+		snap := w.tables.Snapshot()
+		if e, _ = snap.Definition(ref); e.Value.Unused.IsZero() == tt.unused {
+			t.Errorf("%s: the version is unused since %v", tt.name, e.Value.Unused)
+		}
+		n, seen := 0, 0
+		for b := range snap.EventBatches() {
+			if seen++; seen <= before {
+				continue
+			}
+			for _, event := range b.Value.Events {
+				if strings.HasPrefix(event.Type, "definition.") {
+					n++
+				}
+			}
+		}
+		if n != tt.changes {
+			t.Errorf("%s: %d events of definitions, want %d", tt.name, n, tt.changes)
+		}
+	}
+}
 
 func TestDefinitionIsWrittenOnce(t *testing.T) {
 	w := newWorld(t)

@@ -64,8 +64,11 @@ type TaskDefinition struct {
 	Deleted bool `json:"deleted,omitempty"`
 	// Inline says that the server wrote the version from a template. The versions of a name are removed once nothing
 	// uses them, if all of them are from templates. A client's value is ignored.
-	Inline bool   `json:"inline,omitempty"`
-	Labels Labels `json:"labels,omitempty"`
+	Inline bool `json:"inline,omitempty"`
+	// Unused is when the leader found that nothing names the version, where versions are removed by age. It is zero
+	// again once something names the version, or a user writes it again. A client's value is ignored.
+	Unused time.Time `json:"unused,omitzero"`
+	Labels Labels    `json:"labels,omitempty"`
 	// Containers start in the order of their After fields, containers without After in the order of the list. Init
 	// containers run first, one after another, and each must succeed.
 	Containers []Container `json:"containers"`

@@ -62,6 +62,8 @@ type Config struct {
 	// ProjectAfter is the age at which the attempts of a plan record get records of their own; 0 means the
 	// constant ProjectAfter.
 	ProjectAfter time.Duration
+	// KeepDefinitions is how long the leader keeps versions of task definitions that nothing names; 0 means for ever.
+	KeepDefinitions time.Duration
 	// Without switches clauses off, in tests only.
 	Without clause.Set
 }
@@ -92,7 +94,7 @@ type Plane struct {
 func (c *Config) projector() projection.Config {
 	return projection.Config{
 		Tables: c.Tables, Domain: c.Domain, Logger: c.Logger, Now: c.Now, Clock: c.Clock, ProjectAfter: c.ProjectAfter,
-		Without: c.Without,
+		KeepDefinitions: c.KeepDefinitions, Without: c.Without,
 	}
 }
 

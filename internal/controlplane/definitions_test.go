@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/store"
 )
@@ -102,4 +104,74 @@ func TestDefinitionsOfTemplatesGoWithTheirJob(t *testing.T) {
 			t.Errorf("%d versions of a name are left that a user wrote, want 2", n)
 		}
 	})
+}
+
+// Versions that nothing names are removed by age, whoever leads then. Their age begins again when they were used
+// meanwhile. The newest version of a name stays as long as another one is used.
+func TestUnusedDefinitionsAreRemovedByAge(t *testing.T) {
+	for name, tt := range map[string]struct {
+		keep time.Duration
+		left []string // after six hours, and after ten
+		last []string
+	}{
+		"for ever": {
+			0,
+			[]string{"d@1", "d@2", "d@3", "old@1", "old@2", "once@1"},
+			[]string{"d@1", "d@2", "d@3", "old@1", "old@2", "once@1"},
+		},
+		"for four hours": {4 * time.Hour, []string{"d@1", "d@3", "once@1"}, []string{"d@1", "d@3"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				w.server.stop()
+				w.keepDefinitions = tt.keep
+				w.start()
+				w.node("n1")
+				define := func(refs ...cluster.Ref) {
+					for _, ref := range refs {
+						w.put(p.Definition(ref), &cluster.TaskDefinition{
+							Name: ref.Name, Version: ref.Version, Containers: []cluster.Container{
+								{Name: "main", Image: "i", Resources: cluster.Resources{CPU: 100}},
+							},
+						})
+						w.put(p.NewestDefinition(ref.Name), store.Newest{Name: ref.Name, Version: ref.Version})
+					}
+				}
+				define(cluster.Ref{Name: "d", Version: 1}, cluster.Ref{Name: "d", Version: 2},
+					cluster.Ref{Name: "d", Version: 3}, cluster.Ref{Name: "old", Version: 1},
+					cluster.Ref{Name: "old", Version: 2}, cluster.Ref{Name: "once", Version: 1})
+				w.service(1, 1, 1)
+				left := func() (refs []string) {
+					for e := range w.server.tables.Snapshot().Definitions("") {
+						refs = append(refs, e.Value.Ref().String())
+					}
+					return refs
+				}
+				time.Sleep(2 * time.Hour) // in-bubble: inWorld makes one
+				job := &cluster.Job{
+					Cluster: "c", Name: "once", Priority: 500, Lifespan: cluster.Lifespan{Generation: 1},
+					Steps: []cluster.Step{{Name: "all", Definition: cluster.Ref{Name: "once", Version: 1}, Count: 1}},
+				}
+				w.put(p.Job("c", "once"), job)
+				time.Sleep(90 * time.Minute) // in-bubble: inWorld makes one
+				gone := *job
+				gone.Deleted = true
+				w.put(p.Job("c", "once"), &gone)
+				w.server.stop()
+				w.start()
+				time.Sleep(150 * time.Minute) // in-bubble: inWorld makes one
+				if diff := cmp.Diff(tt.left, left()); diff != "" {
+					t.Errorf("after six hours (-want +got):\n%s", diff)
+				}
+				time.Sleep(4 * time.Hour) // in-bubble: inWorld makes one
+				if diff := cmp.Diff(tt.last, left()); diff != "" {
+					t.Errorf("after ten hours (-want +got):\n%s", diff)
+				}
+				n := eventCounts(w.server.tables.Snapshot())["definition.removed"]
+				if want := 6 - len(tt.last); n != want {
+					t.Errorf("%d events definition.removed, want %d", n, want)
+				}
+			})
+		})
+	}
 }

@@ -32,10 +32,12 @@ type world struct {
 	meanwhile func()
 	// measurer answers the plane's questions to the outside; nil for none.
 	measurer controlplane.Measurer
-	began    time.Time
-	server   *server                // the server for the test
-	current  atomic.Pointer[server] // the server for agents
-	agents   []*agent
+	// keepDefinitions is the plane's KeepDefinitions.
+	keepDefinitions time.Duration
+	began           time.Time
+	server          *server                // the server for the test
+	current         atomic.Pointer[server] // the server for agents
+	agents          []*agent
 }
 
 // server is one run of a server.
@@ -74,7 +76,7 @@ func (w *world) start() {
 	s.plane = controlplane.New(controlplane.Config{
 		Engine: engine, Tables: s.tables, Domain: cluster.DefaultDomain, Server: "s1",
 		Random: rand.New(rand.NewPCG(1, 1)), Logger: log, Now: time.Now, Clock: clock,
-		Measurer: w.measurer,
+		Measurer: w.measurer, KeepDefinitions: w.keepDefinitions,
 	})
 	s.dispatch = dispatcher.New(dispatcher.Config{
 		Engine: engine, Tables: s.tables, Domain: cluster.DefaultDomain, Logger: log, Clock: clock,

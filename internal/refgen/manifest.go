@@ -90,7 +90,7 @@ func isHidden(f jsonfields.Field) bool {
 	case reflect.TypeFor[cluster.Cluster]():
 		return f.Name == "deleted"
 	case reflect.TypeFor[cluster.TaskDefinition]():
-		return f.Name == "deleted" || f.Name == "inline"
+		return f.Name == "deleted" || f.Name == "inline" || f.Name == "unused"
 	case reflect.TypeFor[cluster.Service]():
 		return f.Name == "rollout"
 	case reflect.TypeFor[cluster.Job]():

@@ -5,6 +5,7 @@ import (
 	"iter"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/berthd/berth/internal/cluster"
 )
@@ -145,6 +146,9 @@ func (s *Snapshot) RemoveDefinition(prefix Prefix, e Entry[cluster.TaskDefinitio
 			Type: "definition.removed", Reason: cluster.ReasonDeleted,
 			Message: fmt.Sprintf("%s: nothing refers to it", ref),
 		},
+	}
+	if since := e.Value.Unused; !since.IsZero() {
+		r.Event.Message = fmt.Sprintf("%s: nothing has referred to it since %s", ref, since.Format(time.RFC3339))
 	}
 	newest, modified, ok := s.NewestDefinition(ref.Name)
 	if !ok || newest != ref {

@@ -63,12 +63,12 @@ func (d *Draft) SetDefinition(def *cluster.TaskDefinition) (api.Change, error) {
 // version that came from a template makes it the user's.
 func (d *Draft) writeVersion(def *cluster.TaskDefinition) (api.Change, error) {
 	ref := def.Ref()
-	def.Deleted = false
+	def.Deleted, def.Unused = false, time.Time{}
 	change := api.Change{Kind: cluster.KindTaskDefinition, Name: ref.String(), Action: api.ActionCreate}
 	if old, ok := d.Snap.Definition(ref); ok {
 		def.PinAs(old.Value) // a definition that is written again has no digests
 		present := *old.Value
-		present.Deleted, present.Inline = false, def.Inline
+		present.Deleted, present.Inline, present.Unused = false, def.Inline, time.Time{}
 		action, fields := Compare(&present, def)
 		if action != api.ActionNone {
 			if !d.sees(ref) {
@@ -80,6 +80,8 @@ func (d *Draft) writeVersion(def *cluster.TaskDefinition) (api.Change, error) {
 		d.definitions[ref] = def
 		if old.Value.Deleted || old.Value.Inline && !def.Inline { // the write ends the deletion
 			d.Put(d.Prefix.Definition(ref), def, old.Modified)
+		} else if !old.Value.Unused.IsZero() {
+			d.Put(d.Prefix.Definition(ref), *def, old.Modified) // by value: this is no event
 		}
 		return change, nil
 	}
@@ -341,6 +343,13 @@ func (d *Draft) Resolve(ref *cluster.Ref, path string) error {
 	}
 	if e.Value.Deleted {
 		return Faultf(path, "task definition %s is being deleted: write it again to keep it", *ref)
+	}
+	if !e.Value.Unused.IsZero() { // its age begins again
+		def := *e.Value
+		def.Unused = time.Time{}
+		d.definitions[*ref] = &def
+		d.Put(d.Prefix.Definition(*ref), def, e.Modified) // by value: this is no event
+		return nil
 	}
 	// The exact revision is needed: a deletion marks the record first, and must see every later reference.
 	d.Require(d.Prefix.Definition(*ref), e.Modified)

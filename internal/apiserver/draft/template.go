@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/internal/apiserver/strictjson"
@@ -51,7 +52,7 @@ func SameVersion(snap *store.Snapshot, def *cluster.TaskDefinition, prefer clust
 // sameContent reports whether a definition differs from a present version in nothing but the version.
 func sameContent(old, def *cluster.TaskDefinition) bool {
 	next := *def
-	next.Version, next.Inline = old.Version, old.Inline
+	next.Version, next.Inline, next.Unused = old.Version, old.Inline, old.Unused
 	next.PinAs(old)
 	action, _ := Compare(old, &next)
 	return action == api.ActionNone
@@ -62,7 +63,7 @@ func sameContent(old, def *cluster.TaskDefinition) bool {
 // had, which may be the zero Ref.
 func (d *Draft) resolveTemplate(t *cluster.InlineDefinition, had cluster.Ref) (cluster.Ref, []api.FieldChange, error) {
 	def := t.TaskDefinition
-	def.Version, def.Deleted = 0, false
+	def.Version, def.Deleted, def.Unused = 0, false, time.Time{}
 	ref, ok := d.drafted(&def)
 	if !ok {
 		ref, ok = SameVersion(d.Snap, &def, had, d.sees)
@@ -92,6 +93,7 @@ func (d *Draft) resolveTemplate(t *cluster.InlineDefinition, had cluster.Ref) (c
 	before, after := *old, *next
 	before.Version, after.Version = 0, 0
 	before.Deleted, before.Inline = false, after.Inline
+	before.Unused, after.Unused = time.Time{}, time.Time{}
 	_, fields := Compare(&before, &after)
 	return ref, fields, nil
 }

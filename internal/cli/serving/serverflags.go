@@ -48,6 +48,8 @@ func (f *serverFlags) addFlags(cmd *cobra.Command) {
 	fs.IntVar(&f.Snapshots.Keep, "snapshot-keep", 24, "how many of these snapshots to keep")
 	fs.StringVar(&f.Snapshots.Dir, "snapshot-dir", "", "folder for these snapshots; default snapshots in the "+
 		"data directory")
+	fs.DurationVar(&f.KeepDefinitions, "definition-keep", 0, "how long the leader keeps versions of task definitions "+
+		"that nothing names, such as 2160h; 0 for ever. The leader's own value counts: give all servers the same")
 	fs.StringVar(&f.permissionsText, "default-permissions", "",
 		"default `PERMISSIONS` of new clusters: all, or some separated by commas; default none")
 	fs.StringVar(&f.Traces, "trace-endpoint", "",
@@ -76,6 +78,9 @@ func (f *serverFlags) check(cmd *cobra.Command) error {
 	}
 	if f.Snapshots.Keep < 1 {
 		list.Add("--snapshot-keep %d: want at least 1", f.Snapshots.Keep)
+	}
+	if f.KeepDefinitions < 0 || f.KeepDefinitions > 0 && f.KeepDefinitions < time.Hour {
+		list.Add("--definition-keep %v: want at least 1h, or 0 for ever", f.KeepDefinitions)
 	}
 	if f.Snapshots.Dir == "" {
 		f.Snapshots.Dir = filepath.Join(f.DataDir, "snapshots")

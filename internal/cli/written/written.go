@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
+	"time"
 
 	"github.com/berthd/berth/internal/cli/output"
 	"github.com/berthd/berth/internal/cluster"
@@ -31,7 +32,7 @@ func WithTemplates(object any, find Definitions) (any, []cluster.Ref) {
 			return
 		}
 		one := cluster.InlineDefinition{TaskDefinition: *def}
-		one.Version, one.Deleted, one.Inline = 0, false, false
+		one.Version, one.Deleted, one.Inline, one.Unused = 0, false, false, time.Time{}
 		one.Containers = slices.Clone(def.Containers)
 		for i := range one.Containers {
 			one.Containers[i].Digest = "" // the server finds it again: an edited image has another one

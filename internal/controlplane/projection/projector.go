@@ -51,6 +51,8 @@ type Config struct {
 	Clock func() time.Duration
 	// ProjectAfter is the age at which the attempts of a plan record get records of their own.
 	ProjectAfter time.Duration
+	// KeepDefinitions is how long versions of task definitions are kept that nothing names; 0 means for ever.
+	KeepDefinitions time.Duration
 	// Without switches clauses off, in proofs only.
 	Without clause.Set
 }
@@ -75,6 +77,7 @@ func New(c Config, w *store.Writer, fence *store.Fence, d *storeloss.Detector) *
 		store.TopicNodes, store.TopicDomain, store.TopicLeader) // for the loss detector
 	return &Projector{
 		config: c, writer: w, fence: fence, lossDetector: d, follow: follow, plans: map[uint64]*planProgress{},
+		definitions: definitionSweep{keep: c.KeepDefinitions, now: c.Now},
 	}
 }
 

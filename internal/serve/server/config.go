@@ -17,8 +17,11 @@ type Config struct {
 	ListenPeers string
 	Store       engines.Location
 	Snapshots   snapshotConfig
-	Egress      egress.Policy // for gates and for scaling queries
-	Traces      string        // URL for spans; "" for none
+	// KeepDefinitions is how long the leader keeps versions of task definitions that nothing names. 0 is for ever.
+	KeepDefinitions time.Duration
+
+	Egress egress.Policy // for gates and for scaling queries
+	Traces string        // URL for spans; "" for none
 	// MaxWaiters bounds the requests that wait for changes, and MaxClientWaiters those of one client. 0 is the default.
 	MaxWaiters, MaxClientWaiters int
 	// CertificateLife is the validity of the certificates that the server signs. 0 is the default.

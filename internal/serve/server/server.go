@@ -141,6 +141,7 @@ func (s *Server) wire(token string, authority *pki.Authority) (err error) {
 		Clock:    boottime.Now,
 		Measurer: measure.New(measure.Config{Egress: s.Config.Egress}),
 		Metrics:  telemetry.NewPlane(registry), Tracer: s.tracer,
+		KeepDefinitions: s.Config.KeepDefinitions,
 	})
 	s.dispatch = dispatcher.New(dispatcher.Config{
 		Engine:  engine,

@@ -32,6 +32,8 @@ const (
 	tasksOfJob = 21
 	// clusterDays is the number of days after which the cluster of a day is deleted, if its jobs have expired.
 	clusterDays = 9
+	// keepDefinitions is how long the leader keeps versions of definitions that nothing names.
+	keepDefinitions = 7 * 24 * time.Hour
 	// nodes is the number of nodes at any time. One is replaced each day.
 	nodes = 12
 )
@@ -184,6 +186,8 @@ func (w *World) beginDay(ctx context.Context, day int) error {
 	version := cluster.Ref{Name: "api", Version: day + 1}
 	written := template(fmt.Sprintf("%03d", day))
 	written["name"], written["version"] = version.Name, version.Version
+	tool := template(fmt.Sprintf("%03d", day))
+	tool["name"], tool["version"] = fmt.Sprintf("tool-%03d", day), 1
 	if err := w.apply(ctx,
 		// The same job again, with another key.
 		cluster.KindJob, object{
@@ -198,6 +202,8 @@ func (w *World) beginDay(ctx context.Context, day int) error {
 		},
 		cluster.KindTaskDefinition, written,
 		cluster.KindService, object{"cluster": webCluster, "name": "api", "count": 2, "definition": version.String()},
+		// A definition that nothing ever names.
+		cluster.KindTaskDefinition, tool,
 		// A cluster of a day, with a service and a cron.
 		cluster.KindCluster, object{"name": review},
 		cluster.KindService, object{"cluster": review, "name": "app", "template": template(review)},

@@ -113,6 +113,7 @@ func (w *World) Lead(ctx context.Context) error {
 		Engine: shown{w.engine, w.tables}, Tables: w.tables, Domain: cluster.DefaultDomain,
 		Server: fmt.Sprintf("s%d", 1+w.terms%2), Random: rand.New(rand.NewPCG(1, uint64(w.terms))),
 		Logger: slog.New(slog.DiscardHandler), Now: w.now, Clock: w.clock,
+		KeepDefinitions: keepDefinitions,
 	})
 	return err
 }
