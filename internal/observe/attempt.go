@@ -78,7 +78,7 @@ func Reservation(row *store.AttemptRow, d *cluster.Desired, requests Requests,
 		Batch: d.Batch(), Limit: time.Duration(d.TimeLimit),
 	}
 	if o := row.Observed; r.Batch && o != nil && o.UUID == d.UUID {
-		r.Started = o.Started
+		r.Started, r.Ended = o.Started, o.State.Terminal()
 	}
 	for _, port := range d.Ports { // order-free: a set
 		r.Ports = append(r.Ports, port)

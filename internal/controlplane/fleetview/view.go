@@ -124,6 +124,9 @@ func (v *View) chargeRow(snap *store.Snapshot, key store.AttemptKey, row *store.
 	}
 	if isHeld && d != nil && row.Observed != nil && row.Observed.UUID == d.UUID {
 		v.Fleet.Begin(d.UUID, row.Observed.Started)
+		if row.Observed.State.Terminal() {
+			v.Fleet.End(d.UUID)
+		}
 	}
 	if isHeld || d == nil {
 		return

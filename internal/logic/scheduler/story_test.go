@@ -29,6 +29,7 @@ import (
 //	quota key=value…             the quota of cluster c is set; keys: cpu memory tasks jobs gpu
 //	held UUID TASK NODE key=…    an attempt is reserved; keys: definition cpu memory disk ports
 //	                             limit started
+//	ended UUID                   an attempt has ended, and holds its room still
 //	release UUID                 an attempt is released
 //	clock DURATION               sets the time, from the start of the story; it starts at 0s
 //	tasks OWNER key=value…       tasks of cluster c start to wait; OWNER is SERVICE, or JOB/STEP; keys: count
@@ -138,6 +139,8 @@ func (s *story) run(command string, args []string) (answer string, err error) {
 		s.fleet.RemoveNode(args[0])
 	case "held":
 		return "", s.hold(args)
+	case "ended":
+		s.fleet.End(args[0])
 	case "release":
 		s.fleet.Release(args[0])
 	case "tasks":

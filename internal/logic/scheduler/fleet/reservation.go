@@ -35,10 +35,12 @@ type Reservation struct {
 	// Away are the relations of its placement that are Required and Away: they exclude other tasks.
 	Away []cluster.Relation
 	// Batch says that the attempt runs to an end: it is of a job. Started is when it started, zero if it has not, and
-	// Limit is how long it may run from then on, 0 for no limit.
+	// Limit is how long it may run from then on, 0 for no limit. Ended says that its programs have ended, and that it
+	// holds its room until its node has cleaned up.
 	Batch   bool
 	Started time.Time
 	Limit   time.Duration
+	Ended   bool
 }
 
 // Holding returns what the attempt holds of the limits of its cluster.

@@ -17,12 +17,15 @@ type Run struct {
 	IsPlain bool          // it holds no ports and no devices
 	Started time.Time     // zero if it has not started
 	Limit   time.Duration // 0 for no limit
+	Ended   bool          // see Reservation.Ended
 }
 
-// LongestLeft returns how long the run may still take by its limit: 0 if that has passed, and all of the limit if the
-// run has not started. ok is false for a run without a limit.
+// LongestLeft returns how long the run may still take by its limit: 0 if that has passed or the run has ended, and all
+// of the limit if the run has not started. ok is false for a run without a limit that has not ended.
 func (r *Run) LongestLeft(now time.Time) (left time.Duration, ok bool) {
 	switch {
+	case r.Ended:
+		return 0, true
 	case r.Limit <= 0:
 		return 0, false
 	case r.Started.IsZero():
@@ -46,7 +49,7 @@ func (l *runs) add(r *Reservation, slot int32) {
 	l.at[r.UUID] = int32(len(l.list))
 	l.list = append(l.list, Run{
 		UUID: r.UUID, Task: r.Task, Slot: slot, Demand: r.Demand, IsPlain: len(r.Ports)+len(r.Devices) == 0,
-		Started: r.Started, Limit: r.Limit,
+		Started: r.Started, Limit: r.Limit, Ended: r.Ended,
 	})
 }
 
@@ -72,6 +75,17 @@ func (f *Fleet) Begin(uuid string, at time.Time) {
 	}
 	held := f.held[uuid]
 	f.runs.list[i].Started, held.Started = at, at
+	f.held[uuid] = held
+}
+
+// End notes that the attempt with a UUID has ended. It holds its room until Release. An unknown UUID is no error.
+func (f *Fleet) End(uuid string) {
+	i, found := f.runs.at[uuid]
+	if !found || f.runs.list[i].Ended {
+		return
+	}
+	held := f.held[uuid]
+	f.runs.list[i].Ended, held.Ended = true, true
 	f.held[uuid] = held
 }
 
