@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -14,6 +15,9 @@ import (
 // maxTrials is the largest number of classes of a line for which a promise is sought in a cycle. Classes that fit on no
 // node do not count.
 const maxTrials = 4
+
+// maxRearranged is how often the promises of a cycle are given anew.
+const maxRearranged = 64
 
 // backfill keeps promises to waiting tasks of jobs. A job's task that finds no room gets a promise: the node and the
 // time at which enough running tasks of jobs will have ended, by their time limits. Tasks of jobs behind it fill the
@@ -49,6 +53,17 @@ type backfill struct {
 	behind   map[*taskclass.Class]cluster.TaskID
 	denied   map[*taskclass.Class]int
 	promises map[int32]*cluster.Promise // by position in the order
+	given    []givenPromise
+	// beside says that a task that may take kept room was placed elsewhere. crowded says that after it another task,
+	// which may not take kept room, found only such room.
+	beside, crowded bool
+	rearranged      int // how often rearrange gave the promises anew
+}
+
+// givenPromise holds the arguments of a call of promise that gave promises.
+type givenPromise struct {
+	members []int32
+	gang    int
 }
 
 // line is what is known of a line: whether a task of it has a promise, and for how many classes one was sought.
@@ -116,16 +131,18 @@ func (b *backfill) roomFor(c *taskclass.Class) int32 {
 	}
 	for _, slot := range b.order {
 		k := b.kept[slot]
-		if !b.mayTake(c, k) {
+		may := b.mayTake(c, k)
+		if !may && (!b.beside || b.crowded) {
 			continue
 		}
 		b.Preparer.Prepare(c)
 		b.charge(slot, &k.room, -1)
 		fits := b.Eval.IsFeasible(c, slot)
 		b.charge(slot, &k.room, 1)
-		if fits {
+		if fits && may {
 			return slot
 		}
+		b.crowded = b.crowded || fits
 	}
 	if b.denied == nil {
 		b.denied = map[*taskclass.Class]int{}
@@ -153,6 +170,8 @@ func (b *backfill) open(slot int32) {
 func (b *backfill) notePlacement(c *taskclass.Class, slot int32) {
 	k := b.kept[slot]
 	if k == nil {
+		b.beside = b.beside || c.Task.Owner.Kind == cluster.KindJob && slices.ContainsFunc(b.order,
+			func(kept int32) bool { return b.mayTake(c, b.kept[kept]) })
 		return
 	}
 	if c.Task.Owner.Kind != cluster.KindJob || !b.mayTake(c, k) {
@@ -244,6 +263,25 @@ func (b *backfill) forget() {
 	b.release()
 	b.kept, b.order, b.promised, b.denied, b.promises = nil, nil, nil, nil, nil
 	b.tried, b.blocked, b.behind, b.lines = nil, nil, nil, nil
+	b.given, b.beside, b.crowded = nil, false, false
+}
+
+// rearrange gives the promises anew if another task may then find room. It reports whether it did. A promise keeps the
+// nodes that become free last. So the room of tasks that were placed since, and end in time, may be kept instead of
+// room that is free now.
+func (b *backfill) rearrange(placed []cycle.Placement, at []cycle.PlacedTask) bool {
+	if !b.crowded || b.rearranged == maxRearranged {
+		return false
+	}
+	b.rearranged++
+	tried, behind, given := b.tried, b.behind, b.given
+	b.forget()
+	b.behind = behind
+	for _, g := range given {
+		b.promise(g.members, g.gang, placed, at)
+	}
+	maps.Copy(b.tried, tried)
+	return true
 }
 
 // promise gives promises to waiting tasks of a job that only lack room: one to a gang of so many members, which start
@@ -289,6 +327,7 @@ func (b *backfill) promise(members []int32, gang int, placed []cycle.Placement, 
 		b.kept, b.promises = map[int32]*keptRoom{}, map[int32]*cluster.Promise{}
 		b.promised = map[*taskclass.Class]bool{}
 	}
+	b.given = append(b.given, givenPromise{members, gang})
 	b.promised[c] = true
 	l.promised = true
 	b.lines[name] = l

@@ -36,9 +36,16 @@ func (y *placer) run(positions []int32) (waiting []int32) {
 		y.promises.release(members...)
 		switch {
 		case y.Classes.Task(members[0]).Gang != "":
-			waiting = append(waiting, y.runGang(members)...)
+			left := y.runGang(members)
+			if len(left) == len(members) && y.backfill.rearrange(y.placed, y.placedAt) {
+				left = y.runGang(members)
+			}
+			waiting = append(waiting, left...)
 		case isFair:
 			placed, more := y.turn(members[0])
+			if !placed && y.backfill.rearrange(y.placed, y.placedAt) {
+				placed, more = y.turn(members[0])
+			}
 			if placed && more {
 				t.placed()
 				continue
@@ -47,7 +54,11 @@ func (y *placer) run(positions []int32) (waiting []int32) {
 				waiting = y.wait(waiting, t.owed())
 			}
 		default:
-			if !y.allTurns(members[0]) {
+			placed := y.allTurns(members[0])
+			if !placed && y.backfill.rearrange(y.placed, y.placedAt) {
+				placed = y.allTurns(members[0])
+			}
+			if !placed {
 				waiting = y.wait(waiting, members)
 			}
 		}
