@@ -1,7 +1,11 @@
 package controlplane_test
 
 import (
+	"context"
 	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -27,36 +31,69 @@ func onConsul(t *testing.T, do func(t *testing.T, w *world)) {
 }
 
 // The last tasks of a job end together. Their outcomes are written within 128 operations a call, and the job's end is
-// published once.
+// published once, with or after the last outcome. That holds if an outcome is refused at first, too.
 func TestEndOfAJobOnConsul(t *testing.T) {
-	onConsul(t, func(t *testing.T, w *world) {
-		const n = 40
-		w.definition(1, 10)
-		w.job(n, 0)
-		owner := cluster.OwnerRef{Kind: cluster.KindJob, Cluster: "c", Name: "batch"}
-		for i := range n {
-			task, id := cluster.JobTask("c", "batch", 1, "work", i), uuid.NewString()
-			w.put(p.Desired("n1", task), &cluster.Desired{
-				Task: task, Attempt: 1, UUID: id, Node: "n1", Owner: owner,
-				Definition: cluster.Ref{Name: "d", Version: 1},
-			})
-			w.put(p.Observed("n1", task),
-				&cluster.Observed{Task: task, Attempt: 1, UUID: id, Node: "n1", State: cluster.StateSucceeded})
-		}
-		w.start()
-		w.until(time.Minute, "all concluded", func(s *store.Snapshot) bool { return succeeded(s) == n })
-		ends := 0
-		for e := range w.server.tables.Snapshot().EventBatches() {
-			for _, ev := range e.Value.Events {
-				if ev.Type == "job.succeeded" {
-					ends++
+	for _, refused := range []int{-1, 0, 39} {
+		t.Run(fmt.Sprint("refused ", refused), func(t *testing.T) {
+			onConsul(t, func(t *testing.T, w *world) { testEndOfAJob(t, w, refused) })
+		})
+	}
+}
+
+// testEndOfAJob lets 40 tasks end together. The first outcome of the refused one, if any, is refused.
+func testEndOfAJob(t *testing.T, w *world, refused int) {
+	const n = 40
+	w.definition(1, 10)
+	w.job(n, 0)
+	owner := cluster.OwnerRef{Kind: cluster.KindJob, Cluster: "c", Name: "batch"}
+	taskOf := func(i int) cluster.TaskID { return cluster.JobTask("c", "batch", 1, "work", i) }
+	for i := range n {
+		task, id := taskOf(i), uuid.NewString()
+		w.put(p.Desired("n1", task), &cluster.Desired{
+			Task: task, Attempt: 1, UUID: id, Node: "n1", Owner: owner,
+			Definition: cluster.Ref{Name: "d", Version: 1},
+		})
+		w.put(p.Observed("n1", task),
+			&cluster.Observed{Task: task, Attempt: 1, UUID: id, Node: "n1", State: cluster.StateSucceeded})
+	}
+	var isRefused atomic.Bool
+	w.faulty = w.engine.Open(memory.Hooks{Before: func(ctx context.Context, groups []store.Group) error {
+		for _, g := range groups {
+			outcomes, end := 0, false
+			for _, op := range g.Ops {
+				if strings.Contains(op.Key, "/attempt/") {
+					outcomes++
 				}
+				end = end || strings.Contains(string(op.Value), "job.succeeded")
+			}
+			if earlier := succeeded(w.server.tables.Snapshot()); end && earlier+outcomes < n {
+				t.Errorf("the end of the job is published with %d of %d outcomes", earlier+outcomes, n)
+			}
+			for _, op := range g.Ops {
+				if refused < 0 || op.Key != p.Outcome(taskOf(refused), 1) || isRefused.Swap(true) {
+					continue
+				}
+				// Another revision of the same report.
+				key := p.Observed("n1", taskOf(refused))
+				was, err := w.engine.Read(ctx, key)
+				if err != nil {
+					return err
+				}
+				value := append(slices.Clone(was.Value), ' ') // Consul skips equal values
+				_, err = w.engine.Commit(ctx, []store.Group{{Ops: []store.Op{{Key: key, Value: value}}}})
+				return err
 			}
 		}
-		if ends != 1 {
-			t.Errorf("events of the job's end: got %d, want 1", ends)
-		}
-	})
+		return nil
+	}})
+	w.start()
+	w.until(time.Minute, "all concluded", func(s *store.Snapshot) bool { return succeeded(s) == n })
+	if ends := eventCounts(w.server.tables.Snapshot())["job.succeeded"]; ends != 1 {
+		t.Errorf("events of the job's end: got %d, want 1", ends)
+	}
+	if isRefused.Load() != (refused >= 0) {
+		t.Errorf("an outcome was refused: %v", isRefused.Load())
+	}
 }
 
 // Many second attempts are placed by several plan records, as each compares the first attempt.

@@ -65,6 +65,9 @@ func (l *loop) cycle(ctx context.Context) (time.Duration, error) {
 		l.crons.MarkAgain(fired)
 		return 0, err
 	}
+	if err := l.commitLast(ctx, &decided, applied); err != nil {
+		return 0, err
+	}
 	// 5. Place what waits.
 	launched, err := l.place(ctx, snap)
 	if err != nil {
@@ -129,10 +132,32 @@ type decisions struct {
 	units  []ownerUnits
 }
 
-// ownerUnits is the range of a commit's units that one owner's decision produced.
+// ownerUnits is the range of a commit's units that one owner's decision produced. last, unless nil, is committed once
+// all of them are written.
 type ownerUnits struct {
 	owner    cluster.OwnerRef
 	from, to int
+	last     *store.Unit
+}
+
+// commitLast commits the last units of the owners whose other units are written. So the end of a large job is written
+// in one cycle, and its room comes free at once.
+func (l *loop) commitLast(ctx context.Context, d *decisions, applied []bool) error {
+	var units []store.Unit
+	last := decisions{}
+	for _, u := range d.units {
+		if u.last == nil || u.to > len(applied) || slices.Contains(applied[u.from:u.to], false) {
+			continue
+		}
+		last.units = append(last.units, ownerUnits{owner: u.owner, from: len(units), to: len(units) + 1})
+		units = append(units, *u.last)
+	}
+	applied, err := l.term.commit(ctx, units)
+	l.queue.MarkOwners(last.refused(applied))
+	if err != nil {
+		l.queue.MarkOwners(d.owners)
+	}
+	return err
 }
 
 // refused returns the owners with a refused unit. The cause of the refusal may be no event for the owner, such as a
@@ -175,12 +200,13 @@ func (l *loop) decide(snap *store.Snapshot, units *[]store.Unit) decisions {
 		d := domain.Decide(o, tasks)
 		room -= 1 + len(tasks) + len(d.Pending)
 		from := len(*units)
-		if err := builder.AddDecision(o, d, units); err != nil {
+		last, err := builder.AddDecision(o, d, units)
+		if err != nil {
 			// A record that cannot be encoded is a fault of this program; the owner stays as it is.
 			l.config.Logger.Error("a decision cannot be written", "owner", o.String(), "error", err)
 		}
 		if len(*units) > from {
-			made.units = append(made.units, ownerUnits{o, from, len(*units)})
+			made.units = append(made.units, ownerUnits{o, from, len(*units), last})
 		}
 		l.waiting.set(o, pendingOf(domain, o, tasks, d), d.Moves)
 		l.queue.Await(o, neededOwners(snap, o, d.AwaitsNeeds))

@@ -60,6 +60,8 @@ type Replay struct {
 	// Observe, unless nil, is called at each moment with the time since the first arrival and the state, once the
 	// control plane and the agents are at rest.
 	Observe func(after time.Duration, s *store.Snapshot)
+	// Begun, unless nil, is called for each job once all of its tasks are placed, with the time that it waited.
+	Begun func(job *traces.Job, waited time.Duration)
 }
 
 // Progress is the progress of a replay.

@@ -101,6 +101,28 @@ func TestReplayTimes(t *testing.T) {
 	}
 }
 
+// TestLargeJobsFreeTheirRoomAtOnce replays a job of 18 tasks that end together, before three other jobs. The first
+// needs all 20 nodes. The second needs 15, and the third 4, and both end before the first can start. If the room of the
+// job came free in parts, the third job would start in the first part, and the second would have to wait for it.
+func TestLargeJobsFreeTheirRoomAtOnce(t *testing.T) {
+	w := domain(t, api.SimulateChange{AddNodes: &api.SimulateNodes{Name: "n", Count: 20, CPU: "1", Memory: "4GiB"}})
+	trace := batch("0 1000 2", "1 100 18", "2 10 20", "3 300 15", "4 300 4")
+	for i := range trace.Jobs {
+		trace.Jobs[i].Limit = max(trace.Jobs[i].Run, 200*time.Second)
+	}
+	got := map[string]time.Duration{}
+	replay(t, w, whatif.Replay{
+		Name: "parts", Trace: trace,
+		Begun: func(j *traces.Job, waited time.Duration) { got[j.ID] = waited.Round(time.Second) },
+	})
+	want := map[string]time.Duration{
+		"1": 0, "2": 0, "3": 998 * time.Second, "4": 98 * time.Second, "5": 397 * time.Second,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("waits (-want +got):\n%s", diff)
+	}
+}
+
 // TestReplayBesideServices replays after changes and beside services. It reports jobs without an end and jobs without a
 // node.
 func TestReplayBesideServices(t *testing.T) {

@@ -184,6 +184,9 @@ func (t *replayCounts) taskPlaced(p *replayRun, j *replayJob, key store.AttemptK
 	if j.placed++; j.placed == j.tasks {
 		t.waiting--
 		t.waits = append(t.waits, p.traceTime()-j.arrives)
+		if p.Begun != nil {
+			p.Begun(j.Job, p.traceTime()-j.arrives)
+		}
 	}
 }
 

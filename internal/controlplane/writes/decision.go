@@ -14,6 +14,7 @@ import (
 type decisionWriter struct {
 	Builder
 	owner cluster.OwnerRef
+	last  *store.Unit // see AddDecision
 }
 
 const (
@@ -24,10 +25,14 @@ const (
 	maxConclusionsWithEvents = 14
 )
 
-// AddDecision adds the units of a decision about an owner.
-func (b *Builder) AddDecision(o cluster.OwnerRef, d reconciler.Decision, units *[]store.Unit) error {
-	w := &decisionWriter{*b, o}
-	return w.writeDecision(d, units)
+// AddDecision adds the units of a decision about an owner. last, unless nil, is one more unit, to be committed once all
+// of these are written.
+func (b *Builder) AddDecision(o cluster.OwnerRef, d reconciler.Decision, units *[]store.Unit) (last *store.Unit,
+	err error,
+) {
+	w := &decisionWriter{Builder: *b, owner: o}
+	err = w.writeDecision(d, units)
+	return w.last, err
 }
 
 func (w *decisionWriter) writeDecision(d reconciler.Decision, units *[]store.Unit) error {
@@ -109,21 +114,20 @@ func (w *decisionWriter) changeJob(d reconciler.Decision, units *[]store.Unit) e
 }
 
 // writeConclusions writes outcomes. Some events are true only once all outcomes are written, such as the end of a job:
-// they share one unit with the outcomes. If that unit would be too large, the last outcomes and the events wait for the
-// next cycle.
+// they share one unit with the outcomes. If that unit would be too large, it has the last outcomes only, and is
+// committed once the others are written.
 func (w *decisionWriter) writeConclusions(d reconciler.Decision, units *[]store.Unit) error {
-	conclusions := d.Conclusions
-	withEvents := len(d.Events) > 0 && len(conclusions) <= maxConclusionsWithEvents
-	if len(d.Events) > 0 && !withEvents {
-		conclusions = conclusions[:len(conclusions)-maxConclusionsWithEvents]
+	alone := len(d.Conclusions) // the number of those in units of their own
+	if len(d.Events) > 0 {
+		alone = max(0, alone-maxConclusionsWithEvents)
 	}
 	var combined store.Unit
-	for i := range conclusions {
-		u, err := w.ConclusionUnit(&conclusions[i])
+	for i := range d.Conclusions {
+		u, err := w.ConclusionUnit(&d.Conclusions[i])
 		if err != nil {
 			return err
 		}
-		if !withEvents {
+		if i < alone {
 			*units = append(*units, u)
 			continue
 		}
@@ -131,9 +135,14 @@ func (w *decisionWriter) writeConclusions(d reconciler.Decision, units *[]store.
 		combined.Ops = append(combined.Ops, u.Ops...)
 		combined.Events = append(combined.Events, u.Events...)
 	}
-	if withEvents {
-		combined.Events = append(combined.Events, d.Events...)
+	if len(d.Events) == 0 {
+		return nil
+	}
+	combined.Events = append(combined.Events, d.Events...)
+	if alone == 0 {
 		*units = append(*units, combined)
+	} else {
+		w.last = &combined
 	}
 	return nil
 }
