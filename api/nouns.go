@@ -280,6 +280,7 @@ const (
 	QueueFair   = cluster.QueueFair
 	QueueFIFO   = cluster.QueueFIFO
 	QueueGreedy = cluster.QueueGreedy
+	QueueSJBF   = cluster.QueueSJBF
 )
 
 // Values of Strategy.

@@ -29,6 +29,9 @@ const (
 	QueueFIFO QueuePolicy = "fifo"
 	// QueueGreedy lets each task start that finds room. Tasks that need much room may wait for ever.
 	QueueGreedy QueuePolicy = "greedy"
+	// QueueSJBF is QueueEASY in another order: of tasks of one priority, the next is the one that has waited longest in
+	// proportion to its time limit. So short tasks come before long ones, until these have waited for very long.
+	QueueSJBF QueuePolicy = "sjbf"
 )
 
 // DefaultQueuePolicy is the policy where neither the pool nor the cluster sets one.
@@ -83,5 +86,5 @@ func QueuePolicyOf(p *Pool, c *Cluster) QueuePolicy {
 
 // Values returns all policies.
 func (QueuePolicy) Values() []QueuePolicy {
-	return []QueuePolicy{QueueEASY, QueueFair, QueueFIFO, QueueGreedy}
+	return []QueuePolicy{QueueEASY, QueueFair, QueueFIFO, QueueGreedy, QueueSJBF}
 }

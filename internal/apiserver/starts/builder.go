@@ -40,12 +40,14 @@ type builder struct {
 
 type stepKey struct{ cluster, job, step string }
 
-// choose chooses the tasks of jobs that wait for room. Members of a gang are one request. Tasks in fair queues are left
-// out: their order follows from the shares of the future, which a forecast does not have.
+// choose chooses the tasks of jobs that wait for room. Members of a gang are one request. Tasks in queues
+// with the policies fair and sjbf are left out: their order follows from later shares and from later tasks, and a
+// forecast keeps the present order.
 func (b *builder) choose(queue []cluster.Pending) {
 	for i := range queue {
 		p := &queue[i]
-		if p.Owner.Kind != cluster.KindJob || p.Queue == cluster.QueueFair || len(b.members) >= forecast.MaxRequests {
+		if p.Owner.Kind != cluster.KindJob || p.Queue == cluster.QueueFair || p.Queue == cluster.QueueSJBF ||
+			len(b.members) >= forecast.MaxRequests {
 			continue
 		}
 		if why, known := b.Waits(p.Task); !waitsForRoom(why, known) {

@@ -131,11 +131,12 @@ func TestOnlyTasksThatWaitForRoom(t *testing.T) {
 	y.wait("large", 0, 5000, 0)
 	y.wait("service", 0, 1000, 0).Owner.Kind = cluster.KindService
 	y.wait("fair", 0, 1000, 0).Queue = cluster.QueueFair
+	y.wait("sjbf", 0, 1000, 0).Queue = cluster.QueueSJBF
 	y.wait("short", 0, 1000, 0)
 	y.waits[y.pending[0].Task] = cluster.ReasonQuota
-	y.waits[y.pending[4].Task] = cluster.ReasonShortCPU
-	for i, job := range []string{"quota", "large", "service", "fair", "short"} {
-		if _, known := y.start(job, 0); known != (i == 4) {
+	y.waits[y.pending[5].Task] = cluster.ReasonShortCPU
+	for i, job := range []string{"quota", "large", "service", "fair", "sjbf", "short"} {
+		if _, known := y.start(job, 0); known != (i == 5) {
 			t.Errorf("%s: a forecast is there: %t", job, known)
 		}
 	}

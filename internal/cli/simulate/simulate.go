@@ -61,9 +61,9 @@ func NewSimulateCommand(sess *session.Session) *cobra.Command {
 			"a log of a batch system in the Standard Workload Format, \"openb:FILE\" is a list of pods of the openb\n" +
 			"traces. Options follow, separated by commas: nodes=FILE (openb: the list of machines, which join),\n" +
 			"fill (openb: pods arrive one after the other and none ends), cpu=N and memory=SIZE (swf: the request\n" +
-			"of a task for one processor), strategy=NAME, queue=NAME (easy, fair, fifo, greedy; with fair each user\n" +
-			"of the trace has a cluster), and the limits tasks=N and time=DURATION. This program replays the trace\n" +
-			"on a snapshot from the server.\n\n" +
+			"of a task for one processor), strategy=NAME, queue=NAME (easy, fair, fifo, greedy, sjbf; with fair\n" +
+			"each user of the trace has a cluster), and the limits tasks=N and time=DURATION. This program replays\n" +
+			"the trace on a snapshot from the server.\n\n" +
 			"Exit code 0: all tasks are placed; 1: more tasks wait than before, or a rollout fails; 2: an error.",
 		Args: session.Arguments(0, 0, ""),
 		RunE: s.run,

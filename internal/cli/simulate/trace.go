@@ -113,7 +113,7 @@ func (o *traceOptions) parse(format, part string) (err error) {
 		}
 	case key == "queue":
 		if o.queue = cluster.QueuePolicy(value); !slices.Contains(o.queue.Values(), o.queue) {
-			err = fmt.Errorf("queue is %q, want easy, fifo or greedy", value)
+			err = fmt.Errorf("queue is %q, want easy, fair, fifo, greedy or sjbf", value)
 		}
 	case key == "tasks":
 		if o.tasks, err = strconv.Atoi(value); err != nil || o.tasks < 1 || o.tasks > whatif.MaxTraceTasks {

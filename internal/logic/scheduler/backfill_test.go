@@ -10,6 +10,7 @@ import (
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/scheduler"
+	"github.com/berthd/berth/internal/logic/scheduler/cycle"
 )
 
 // batch is a fleet that runs tasks of jobs in virtual time, a minute a step.
@@ -81,21 +82,40 @@ func (b *batch) first() (cluster.TaskID, *cluster.Promise) {
 	return b.last.Waiting[0].Task, b.last.Waiting[0].Promise
 }
 
+// overdueAfter is how long a task with a limit waits in a queue with the policy sjbf before it is overdue.
+func overdueAfter(limit time.Duration) time.Duration {
+	return max(cycle.MinOverdue, cycle.OverdueFactor*limit)
+}
+
 // TestPromisesAreKept draws queues of one priority whose tasks end by their limits: the first task of the queue has a
-// promise, which never becomes later and is kept.
+// promise, which never becomes later and is kept. With the policy sjbf that holds for tasks that are overdue, and for
+// all tasks if their limits are equal.
 func TestPromisesAreKept(t *testing.T) {
+	overdue := 0
 	rapid.Check(t, func(t *rapid.T) {
 		nodes := rapid.SliceOfN(rapid.IntRange(2, 8), 1, 4).Draw(t, "nodes")
 		largest := slices.Max(nodes)
 		b := newBatch(nodes...)
+		policy, unit := cluster.QueueEASY, time.Minute
+		equal := rapid.Bool().Draw(t, "equal limits")
+		if rapid.Bool().Draw(t, "sjbf") {
+			policy, unit = cluster.QueueSJBF, time.Hour
+		}
+		limits := map[cluster.TaskID]time.Duration{}
+		since := map[cluster.TaskID]time.Time{}
 		var task cluster.TaskID
 		var promised time.Time
-		for range rapid.IntRange(10, 120).Draw(t, "minutes") {
+		isFirm := false // the promise may not become later
+		for range rapid.IntRange(10, 120).Draw(t, "steps") {
 			for range rapid.IntRange(0, 3).Draw(t, "arrivals") {
-				limit := time.Duration(rapid.IntRange(1, 30).Draw(t, "limit")) * time.Minute
-				runs := limit - time.Duration(rapid.IntRange(0, int(limit/time.Minute)-1).Draw(t, "early"))*time.Minute
-				b.submit(cluster.QueueEASY, cluster.DefaultPriority,
-					rapid.IntRange(1, largest).Draw(t, "cpus"), runs, limit)
+				n := rapid.IntRange(1, 30).Draw(t, "limit")
+				if equal {
+					n = 10
+				}
+				limit := time.Duration(n) * unit
+				runs := limit - time.Duration(rapid.IntRange(0, n-1).Draw(t, "early"))*unit
+				id := b.submit(policy, cluster.DefaultPriority, rapid.IntRange(1, largest).Draw(t, "cpus"), runs, limit)
+				limits[id], since[id] = limit, b.now
 			}
 			b.step()
 			first, promise := b.first()
@@ -105,21 +125,30 @@ func TestPromisesAreKept(t *testing.T) {
 			_, started := b.ends[task]
 			switch {
 			case first == "":
-			case task == first && promise.At.After(promised):
+			case isFirm && task == first && promise.At.After(promised):
 				t.Fatalf("%s: the promise to %s became later: %s after %s", b.now, task, promise.At, promised)
 			case promise.At.Before(b.now):
 				t.Fatalf("%s: %s should have started at %s", b.now, first, promise.At)
+			case isFirm && task != first && !started:
+				t.Fatalf("%s: %s came before %s, which has a promise", b.now, first, task)
 			}
-			if started && b.now.After(promised) {
+			if isFirm && started && b.now.After(promised) {
 				t.Fatalf("%s: %s started after its promise of %s", b.now, task, promised)
 			}
 			task = first
 			if promise != nil {
 				promised = promise.At
 			}
-			b.now = b.now.Add(time.Minute)
+			isOverdue := policy == cluster.QueueSJBF && b.now.Sub(since[first]) >= overdueAfter(limits[first])
+			if isFirm = first != "" && (policy == cluster.QueueEASY || equal || isOverdue); isFirm && isOverdue {
+				overdue++
+			}
+			b.now = b.now.Add(unit)
 		}
 	})
+	if overdue == 0 {
+		t.Error("no task was overdue")
+	}
 }
 
 // TestNodesEmpty shows that a task starts though nothing has a limit: the node with the fewest tasks is not filled
@@ -149,30 +178,35 @@ func TestNodesEmpty(t *testing.T) {
 	}
 }
 
-// TestNothingStarves shows that a task of the lowest priority starts though more urgent ones arrive without end: its
-// rank in the queue reaches theirs after (900 − 1) · AgeStep, and then it waits for the tasks that run.
+// TestNothingStarves shows that a task of the lowest priority starts though more urgent and shorter ones arrive without
+// end. Its rank in the queue reaches theirs after (900 − 1) · AgeStep, or with the policy sjbf it is overdue. Then it
+// waits for the tasks that run.
 func TestNothingStarves(t *testing.T) {
 	const urgent, lowest = 900, 1
-	rising := (urgent - lowest) * 10 * time.Minute
 	const longest = 30 * time.Minute
-	b := newBatch(4, 2)
-	task := b.submit(cluster.QueueEASY, lowest, 4, longest, longest)
-	for {
-		if _, runs := b.ends[task]; runs {
-			break
+	for policy, rising := range map[cluster.QueuePolicy]time.Duration{
+		cluster.QueueEASY: (urgent - lowest) * cycle.AgeStep, cluster.QueueSJBF: overdueAfter(longest),
+	} {
+		b := newBatch(4, 2)
+		task := b.submit(policy, lowest, 4, longest, longest)
+		for {
+			if _, runs := b.ends[task]; runs {
+				break
+			}
+			if waited := b.now.Sub(epoch()); waited > rising+2*longest {
+				t.Fatalf("%s: still waits after %s", policy, waited)
+			}
+			for len(b.waiting) < 6 {
+				limit := longest - time.Duration(1+b.arrived%7)*time.Minute
+				b.submit(policy, urgent, 1+b.arrived%2, limit, limit)
+			}
+			b.step()
+			b.now = b.now.Add(time.Minute)
 		}
-		if waited := b.now.Sub(epoch()); waited > rising+2*longest {
-			t.Fatalf("still waits after %s", waited)
+		if waited := b.now.Sub(epoch()); waited < rising-time.Hour {
+			t.Errorf("%s: started after %s, before its rank reached that of the urgent tasks after %s", policy, waited,
+				rising)
 		}
-		for len(b.waiting) < 6 {
-			limit := longest - time.Duration(b.arrived%7)*time.Minute
-			b.submit(cluster.QueueEASY, urgent, 1+b.arrived%2, limit, limit)
-		}
-		b.step()
-		b.now = b.now.Add(time.Minute)
-	}
-	if waited := b.now.Sub(epoch()); waited < rising-time.Hour {
-		t.Errorf("started after %s, before its rank reached that of the urgent tasks after %s", waited, rising)
 	}
 }
 

@@ -83,7 +83,7 @@ func (m *mixed) arrive(t *rapid.T) {
 		Owner: owner, Attempt: 1, Since: m.now, Count: rapid.IntRange(1, 3).Draw(t, "count"),
 		Priority: rapid.SampledFrom([]int{1, 500, 500, 500, 900}).Draw(t, "priority"),
 		Queue: rapid.SampledFrom([]cluster.QueuePolicy{
-			cluster.QueueEASY, cluster.QueueEASY, cluster.QueueFIFO, cluster.QueueGreedy, "",
+			cluster.QueueEASY, cluster.QueueEASY, cluster.QueueFIFO, cluster.QueueSJBF, cluster.QueueGreedy, "",
 		}).Draw(t, "policy"),
 		TimeLimit: cluster.Duration(rapid.IntRange(0, 20).Draw(t, "limit")) * cluster.Duration(time.Minute),
 		Demand: cluster.Demand{
