@@ -123,6 +123,18 @@ func TestLargeJobsFreeTheirRoomAtOnce(t *testing.T) {
 	}
 }
 
+// TestReplayOfBriefJobs replays a job of a second that starts with a long one, so that one plan record has both. The
+// records of the brief job go before the plan record, and nothing brings them back.
+func TestReplayOfBriefJobs(t *testing.T) {
+	w := domain(t, api.SimulateChange{AddNodes: &api.SimulateNodes{Name: "n", Count: 10, CPU: "1", Memory: "4GiB"}})
+	got := replay(t, w, whatif.Replay{
+		Name: "brief", Trace: batch("0 50 4", "5 100 6", "6 300 8", "7 1 1"), Queue: cluster.QueueFIFO,
+	}).Replayed
+	if got.Ended != 4 || got.Lasted != seconds(405) || got.Waits.Longest != seconds(99) {
+		t.Errorf("got %+v, want that all jobs have ended after 405 s, and that the longest waited for 99 s", got)
+	}
+}
+
 // TestReplayBesideServices replays after changes and beside services. It reports jobs without an end and jobs without a
 // node.
 func TestReplayBesideServices(t *testing.T) {
