@@ -553,7 +553,10 @@ var layers = map[string][]string{
 		"api", "internal/apiserver", "internal/cluster", "internal/heap", "internal/pause", "internal/store",
 		"internal/store/memory",
 	},
-	"internal/bench/swf": {"internal/logic/backfill", "internal/logic/forecast", "internal/traces"},
+	"internal/bench/swf": {
+		"api", "internal/cluster", "internal/logic/backfill", "internal/logic/forecast", "internal/store",
+		"internal/traces", "internal/whatif",
+	},
 	"internal/refgen": {
 		"internal/apiserver/openapi", "internal/apiserver/route", "internal/cluster", "internal/jsonfields",
 		"internal/logic/lifecycle", "internal/schema", "internal/store", "internal/transport",

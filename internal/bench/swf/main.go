@@ -1,11 +1,13 @@
 // Command swf replays logs of batch queues in the Standard Workload Format through Berth's order of the queue and
-// through policies of the literature, and prints the waiting times of jobs. It also forecasts starts, and prints the
-// share of them that is in its intervals.
+// through policies of the literature, and prints the waiting times of jobs. It replays the logs through the API and the
+// control plane, too, with each policy of a queue. It also forecasts starts, and prints the share of them that is in
+// its intervals.
 //
 //	swf -data DIR
 //
 // DIR, by default $BERTH_DATA, has the logs: DIR/swf/*.swf. Each job arrives at its recorded time, is stopped at its
-// requested time, and uses only processors.
+// requested time, and uses only processors. -system, -policies and -starts do one of the three parts alone. -first and
+// -queues shorten the replay through the control plane, which takes minutes for each policy.
 package main
 
 import (
@@ -39,26 +41,46 @@ func run(ctx context.Context, args []string, folder string, out io.Writer) error
 	flags := flag.NewFlagSet("swf", flag.ContinueOnError)
 	data := flags.String("data", folder, "the folder with swf/*.swf (default: BERTH_DATA)")
 	count := flags.Int("jobs", 15000, "how many jobs the made up traces have")
-	starts := flags.Bool("starts", false, "only forecast starts")
+	only := map[string]*bool{
+		"policies": flags.Bool("policies", false, "only compare policies with all nodes as one pool"),
+		"system":   flags.Bool("system", false, "only replay the logs through the control plane"),
+		"starts":   flags.Bool("starts", false, "only forecast starts"),
+	}
+	first := flags.Int("first", 0, "how many jobs of a log the control plane replays; 0 for all")
+	names := flags.String("queues", "easy,sjbf,fifo,greedy,fair", "the policies with which it does")
 	every := flags.Int("every", 3, "forecast starts each time that so many jobs did not start at once")
 	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	queues, err := readQueues(*names)
+	if err != nil {
 		return err
 	}
 	traces, err := find(*data)
 	if err != nil {
 		return err
 	}
-	if !*starts {
+	all := !*only["policies"] && !*only["system"] && !*only["starts"]
+	if all || *only["policies"] {
 		if err := comparePolicies(ctx, traces, *count, out); err != nil {
 			return err
 		}
 	}
-	if err := compareStarts(ctx, forecastTraces(traces, *count), max(*every, 1), out); err != nil {
-		return err
+	if all || *only["system"] {
+		for _, t := range traces {
+			if err := compareSystem(ctx, t.first(*first), queues, out); err != nil {
+				return fmt.Errorf("%s: %w", t.name, err)
+			}
+		}
+	}
+	if all || *only["starts"] {
+		if err := compareStarts(ctx, forecastTraces(traces, *count), max(*every, 1), out); err != nil {
+			return err
+		}
 	}
 	if len(traces) == 0 {
-		fmt.Fprintln(out, "\nNot run for want of data (-data or BERTH_DATA): the table of policies, and all "+
-			"variants, draws and forecasts of recorded traces.")
+		fmt.Fprintln(out, "\nNot run for want of data (-data or BERTH_DATA): the tables of policies and of the "+
+			"control plane, and all variants, draws and forecasts of recorded traces.")
 	}
 	return nil
 }
@@ -72,6 +94,9 @@ func comparePolicies(ctx context.Context, traces []*trace, count int, out io.Wri
 		}
 	}
 	if err := shake(ctx, traces, out); err != nil {
+		return err
+	}
+	if err := compareUntuned(ctx, traces, count, out); err != nil {
 		return err
 	}
 	return vary(ctx, traces, count, out)
@@ -192,9 +217,7 @@ func vary(ctx context.Context, traces []*trace, count int, out io.Writer) error 
 	for _, t := range traces {
 		all = append(all, variants(t)...)
 	}
-	for seed, load := range []float64{0.65, 0.7, 0.75, 0.8, 0.85} {
-		all = append(all, syntheticTrace(uint64(seed)+11, count, 100, load))
-	}
+	all = append(all, untuned(count)...)
 	for _, t := range all {
 		easy, err := judge(ctx, t, yardstick{backfill: true})
 		if err != nil {

@@ -160,8 +160,10 @@ func (b *berth) ended(j job) {
 	b.history.Learn(e)
 }
 
-func (b *berth) start(s *state) []int {
-	in := b.input(s)
+func (b *berth) start(s *state) []int { return b.decide(s, b.input(s)) }
+
+// decide returns the jobs that start by a decision about an input.
+func (b *berth) decide(s *state, in backfill.Input) []int {
 	began := time.Now()
 	d := backfill.Decide(in)
 	took := time.Since(began)

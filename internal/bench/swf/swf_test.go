@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/backfill"
 )
 
@@ -77,6 +79,41 @@ func TestPolicies(t *testing.T) {
 			}
 			if diff := cmp.Diff(c.want, got); diff != "" {
 				t.Errorf("waits (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestControlPlaneAgrees replays a generated trace with each policy, with all nodes as one pool and through the control
+// plane. Nearly all jobs wait equally long. A queue under load is chaotic, so that one job may change the waits of all
+// later ones: the figures may differ by 2 %.
+func TestControlPlaneAgrees(t *testing.T) {
+	tr := syntheticTrace(2, 250, 32, 0.85)
+	for _, q := range cluster.QueuePolicy("").Values() {
+		p := pool(q)
+		if p == nil {
+			continue
+		}
+		t.Run(string(q), func(t *testing.T) {
+			pure, err := judge(t.Context(), tr, p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			waits, err := replaySystem(t.Context(), tr, q)
+			if err != nil {
+				t.Fatal(err)
+			}
+			system := measure(tr, waits)
+			t.Logf("one pool %s, control plane %s", pure, system)
+			for _, f := range [][2]float64{
+				{pure.mean, system.mean},
+				{pure.slowdown, system.slowdown},
+				{float64(pure.p99), float64(system.p99)},
+				{float64(pure.longest), float64(system.longest)},
+			} {
+				if f[0] == 0 || math.Abs(f[1]/f[0]-1) > 0.02 {
+					t.Errorf("%s with one pool, %s in the control plane: want less than 2 %% between them", pure, system)
+				}
 			}
 		})
 	}
@@ -157,7 +194,8 @@ func TestRun(t *testing.T) {
 	}
 	for _, want := range []string{
 		"tiny: 4 jobs on 10 processors, 2 skipped", "| EASY |", "| Berth |",
-		"tiny, first half", "made up (11)",
+		"tiny, first half", "made up (11)", "| easy | one pool |", "| fair | control plane |",
+		"| all, as a part of EASY | EASY, as queue.policy easy | 1.00 | 1.00 |",
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in:\n%s", want, out.String())

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"time"
 
@@ -23,6 +24,14 @@ type trace struct {
 	jobs  []job
 	// skipped counts the jobs that cannot be run.
 	skipped int
+}
+
+// first returns the trace with the first n jobs only; all of them for 0.
+func (t *trace) first(n int) *trace {
+	if n <= 0 || n >= len(t.jobs) {
+		return t
+	}
+	return &trace{name: fmt.Sprintf("%s, the first %d jobs", t.name, n), procs: t.procs, jobs: t.jobs[:n]}
 }
 
 // readTrace reads a log in the Standard Workload Format; faults name it as its file is called.
