@@ -66,8 +66,11 @@ func testEndOfAJob(t *testing.T, w *world, refused int) {
 				}
 				end = end || strings.Contains(string(op.Value), "job.succeeded")
 			}
-			if earlier := succeeded(w.server.tables.Snapshot()); end && earlier+outcomes < n {
-				t.Errorf("the end of the job is published with %d of %d outcomes", earlier+outcomes, n)
+			if end {
+				earlier := succeeded(w.current.Load().tables.Snapshot())
+				if earlier+outcomes < n {
+					t.Errorf("the end of the job is published with %d of %d outcomes", earlier+outcomes, n)
+				}
 			}
 			for _, op := range g.Ops {
 				if refused < 0 || op.Key != p.Outcome(taskOf(refused), 1) || isRefused.Swap(true) {

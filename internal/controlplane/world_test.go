@@ -83,6 +83,8 @@ func (w *world) start() {
 	})
 	ctx, cancel := context.WithCancel(w.t.Context())
 	s.ctx = ctx
+	w.server = s
+	w.current.Store(s) // the hooks of a faulty engine read it
 	var running sync.WaitGroup
 	running.Go(func() { _ = s.tables.Run(ctx) })
 	running.Go(func() { _ = s.plane.Run(ctx) })
@@ -91,8 +93,6 @@ func (w *world) start() {
 		cancel()
 		running.Wait()
 	}
-	w.server = s
-	w.current.Store(s)
 }
 
 // put writes a user's record.
