@@ -212,12 +212,11 @@ func (d *Dispatcher) statusUnit(snap *store.Snapshot, s *session, o *cluster.Obs
 	if !known {
 		row = &store.AttemptRow{Task: o.Task, Number: o.Attempt, Node: s.node}
 	}
-	concluded := row.Outcome != nil && row.DesiredRev == 0 && row.PlanRev != 0 && row.Desired.Ended()
 	switch {
 	case o.Gone && row.Desired == nil && row.Observed == nil,
-		concluded && row.ObservedRev == 0 && storedUUID(row) == o.UUID:
+		row.EndsByOutcome() && row.ObservedRev == 0 && storedUUID(row) == o.UUID:
 		return store.Unit{}, statusDecision{}, nil // the records of a gone attempt were deleted
-	case o.Gone && concluded && row.Observed != nil && row.Observed.UUID == o.UUID:
+	case o.Gone && row.EndsByOutcome() && row.Observed != nil && row.Observed.UUID == o.UUID:
 		return d.deleteStatus(s, row), statusDecision{write: true}, nil
 	}
 	barrier := d.barrier(snap, s, row, o)

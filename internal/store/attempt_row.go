@@ -56,6 +56,13 @@ func (r *AttemptRow) Standing() bool {
 	return r.DesiredRev != 0 || r.ObservedRev != 0 || r.PlanRev != 0 && r.Outcome == nil
 }
 
+// EndsByOutcome reports whether the attempt has an outcome and no desired record, although its plan record still
+// exists: its agent has reported the end (P4.2). The dispatcher deletes its status at the agent's last report, and
+// takes no report after that.
+func (r *AttemptRow) EndsByOutcome() bool {
+	return r.DesiredRev == 0 && r.Outcome != nil && r.planned != nil && r.Desired.Ended()
+}
+
 // setUnprojected sets the desired record of an attempt that has none of its own.
 func (r *AttemptRow) setUnprojected() {
 	ended := r.planned != nil && r.Outcome != nil && r.Outcome.State != cluster.StateLost

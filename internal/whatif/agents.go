@@ -109,7 +109,7 @@ func (a *agents) step(ctx context.Context) error {
 			return nil
 		}
 		key := a.world.tables.Prefix().Observed(row.Node, row.Task)
-		op := store.Op{Key: key, Delete: next.Gone && concluded(row)}
+		op := store.Op{Key: key, Delete: next.Gone && row.EndsByOutcome()}
 		if !op.Delete {
 			var err error
 			if op.Value, err = store.Encode(next); err != nil {
@@ -156,12 +156,6 @@ func (a *agents) dueAttempts(changes *store.Changes) []store.AttemptKey {
 	return slices.Compact(keys)
 }
 
-// concluded reports whether an attempt has an outcome and no desired record. A dispatcher deletes its status at the
-// last report, and takes no report after that.
-func concluded(row *store.AttemptRow) bool {
-	return row.Outcome != nil && row.DesiredRev == 0 && row.PlanRev != 0 && row.Desired.Ended()
-}
-
 // nextObserved returns the agent's next report of an attempt after it has carried out its orders; nil without a change.
 func (a *agents) nextObserved(row *store.AttemptRow) *cluster.Observed {
 	d, session := row.Desired, a.sessions[row.Node]
@@ -180,7 +174,7 @@ func (a *agents) nextObserved(row *store.AttemptRow) *cluster.Observed {
 	}
 	begun := row.Observed != nil && row.Observed.State != cluster.StatePreparing
 	switch stop := d.Stop; {
-	case o.Gone, row.Observed == nil && row.Outcome != nil && (!d.Ended() || concluded(row)):
+	case o.Gone, row.Observed == nil && row.Outcome != nil && (!d.Ended() || row.EndsByOutcome()):
 		return nil
 	case d.Ended():
 		if !o.State.Terminal() {
