@@ -109,13 +109,16 @@ func (a *agents) step(ctx context.Context) error {
 		if next == nil {
 			continue
 		}
-		value, err := store.Encode(next)
-		if err != nil {
-			return err
-		}
 		key := a.world.tables.Prefix().Observed(row.Node, row.Task)
+		op := store.Op{Key: key, Delete: next.Gone && row.EndsByOutcome()} // as a dispatcher does
+		if !op.Delete {
+			var err error
+			if op.Value, err = store.Encode(next); err != nil {
+				return err
+			}
+		}
 		groups = append(groups, store.Group{
-			Compares: []store.Compare{{Key: key, Modified: row.ObservedRev}}, Ops: []store.Op{{Key: key, Value: value}},
+			Compares: []store.Compare{{Key: key, Modified: row.ObservedRev}}, Ops: []store.Op{op},
 		})
 	}
 	return a.commit(ctx, groups)
@@ -124,7 +127,7 @@ func (a *agents) step(ctx context.Context) error {
 // nextObserved returns the agent's next report of an attempt, whose program may have ended now; nil without a change.
 func (a *agents) nextObserved(row *store.AttemptRow, hasEnded bool) *cluster.Observed {
 	d, now := row.Desired, a.world.now()
-	if d == nil || row.Number == 0 || row.Observed == nil && row.Outcome != nil && !d.Ended() {
+	if d == nil || row.Number == 0 || row.Observed == nil && row.Outcome != nil && (!d.Ended() || row.EndsByOutcome()) {
 		return nil
 	}
 	o := cluster.Observed{
