@@ -50,8 +50,9 @@ type QueueEntry struct {
 	Message string     `json:"message,omitempty"`
 	// Promise, unless nil, is the room that will be free for the first task.
 	Promise *Promise `json:"promise,omitempty"`
-	// Expected, unless nil, is when the first task probably starts. Tasks of jobs that wait for room have it outside of
-	// fair queues, up to about the 2,000th request in line. ExpectedLast is the same for the last task of several.
+	// Expected, unless nil, is when the first task probably starts. Tasks of jobs that wait for room have it, up to
+	// about the 2,000th request in line, except in queues with the policies fair and sjbf. ExpectedLast is the same for
+	// the last task of several.
 	Expected     *Expected `json:"expected,omitempty"`
 	ExpectedLast *Expected `json:"expected_last,omitempty"`
 }

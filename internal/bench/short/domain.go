@@ -78,9 +78,9 @@ func startDomain(ctx context.Context, o options, dir string, messages io.Writer)
 	return d, nil
 }
 
-// command returns berth with arguments. It does not end with a context: stop ends it.
-func (d *domain) command(args ...string) *exec.Cmd {
-	cmd := exec.Command(d.berth, args...) //nolint:noctx // stop ends it
+// command returns berth with arguments. It does not end with the context: stop ends it.
+func (d *domain) command(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), d.berth, args...)
 	cmd.Env, cmd.Stderr = append(os.Environ(), d.env...), d.messages
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for this program
 	return cmd
@@ -97,12 +97,12 @@ func (d *domain) startServer(ctx context.Context) error {
 		return err
 	}
 	data := filepath.Join(d.dir, "server")
-	if err := d.command("server", "init", "--name", "short", "--data-dir", data, "--advertise", reach,
+	if err := d.command(ctx, "server", "init", "--name", "short", "--data-dir", data, "--advertise", reach,
 		"--advertise-peers", peer).Run(); err != nil {
 		return fmt.Errorf("make the server: %w", err)
 	}
 	d.address = "https://" + reach
-	cmd := d.command("server", "--data-dir", data, "--listen", "127.0.0.1:0", "--listen", d.address, "--log-level",
+	cmd := d.command(ctx, "server", "--data-dir", data, "--listen", "127.0.0.1:0", "--listen", d.address, "--log-level",
 		"error", "--default-permissions", "all")
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -131,7 +131,7 @@ func (d *domain) startServer(ctx context.Context) error {
 // startAgent starts an agent with a join token and waits until its node is ready.
 func (d *domain) startAgent(ctx context.Context, o options, name string) error {
 	var token bytes.Buffer
-	made := d.command("token", "create", "--join", "--role", "node", "--for", name)
+	made := d.command(ctx, "token", "create", "--join", "--role", "node", "--for", name)
 	var advice bytes.Buffer
 	made.Stdout, made.Stderr = &token, &advice
 	if err := made.Run(); err != nil {
@@ -141,7 +141,7 @@ func (d *domain) startAgent(ctx context.Context, o options, name string) error {
 	if err := os.WriteFile(file, token.Bytes(), 0o600); err != nil {
 		return err
 	}
-	cmd := d.command("agent", "--data-dir", filepath.Join(d.dir, name), "--name", name, "--executor", o.executor,
+	cmd := d.command(ctx, "agent", "--data-dir", filepath.Join(d.dir, name), "--name", name, "--executor", o.executor,
 		"--process-isolation", o.isolation, "--join-token-file", file, "--server", d.address, "--dns-listen", "off",
 		"--log-level", "error")
 	if err := cmd.Start(); err != nil {

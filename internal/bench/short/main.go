@@ -66,7 +66,7 @@ func run(ctx context.Context, args []string, out, messages io.Writer) (err error
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // as the folder of a service is
+	if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // programs of other users pass through it
 		return err
 	}
 	d, err := startDomain(ctx, o, dir, messages)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -165,11 +166,7 @@ func (t *trace) log() (log *traces.Trace, at map[string]int) {
 func readQueues(text string) (queues []cluster.QueuePolicy, err error) {
 	for name := range strings.SplitSeq(text, ",") {
 		q := cluster.QueuePolicy(name)
-		known := false
-		for _, other := range q.Values() {
-			known = known || q == other
-		}
-		if !known {
+		if !slices.Contains(q.Values(), q) {
 			return nil, fmt.Errorf("-queues: %q is not known", name)
 		}
 		queues = append(queues, q)

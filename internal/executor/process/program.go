@@ -1,11 +1,13 @@
 package process
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -42,9 +44,14 @@ func openProgram(program string) (*os.File, error) {
 	return f, nil
 }
 
+// tryLimit bounds the trial of the program, which takes milliseconds.
+const tryLimit = 10 * time.Second
+
 // tryProgram runs the program without arguments, which it refuses.
 func tryProgram(f *os.File) error {
-	err := exec.Command(programPath(f)).Run() //nolint:noctx // it ends immediately
+	ctx, cancel := context.WithTimeout(context.Background(), tryLimit)
+	defer cancel()
+	err := exec.CommandContext(ctx, programPath(f)).Run()
 	var ended *exec.ExitError
 	if errors.As(err, &ended) && ended.ExitCode() == exitUsage {
 		return nil

@@ -1,7 +1,7 @@
 package year
 
 import (
-	"container/heap"
+	"cmp"
 	"context"
 	"hash/fnv"
 	"slices"
@@ -20,37 +20,21 @@ type agents struct {
 	world  *World
 	follow *store.Follower
 	asked  uint64
-	ends   ends
+	ends   []end // of programs, the next one first
 }
-
-// ends is a heap of the ends of programs, the next one first.
-type ends []end
 
 type end struct {
 	at  time.Duration
 	key store.AttemptKey
 }
 
-// Len is part of heap.Interface.
-func (e ends) Len() int { return len(e) }
-
-// Less is part of heap.Interface.
-func (e ends) Less(i, j int) bool { return e[i].at < e[j].at }
-
-// Swap is part of heap.Interface.
-func (e ends) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
-
-// Push is part of heap.Interface.
-func (e *ends) Push(x any) { *e = append(*e, x.(end)) } //nolint:errcheck // only ends are pushed
-
-// Pop is part of heap.Interface.
-func (e *ends) Pop() any {
-	last := (*e)[len(*e)-1]
-	*e = (*e)[:len(*e)-1]
-	return last
-}
-
 func newAgents(w *World) *agents { return &agents{world: w, follow: w.tables.Follow()} }
+
+// addEnd notes when a program ends.
+func (a *agents) addEnd(e end) {
+	at, _ := slices.BinarySearchFunc(a.ends, e.at, func(o end, at time.Duration) int { return cmp.Compare(o.at, at) })
+	a.ends = slices.Insert(a.ends, at, e)
+}
 
 // nextEnd returns when the next program ends.
 func (a *agents) nextEnd() (time.Duration, bool) {
@@ -96,7 +80,8 @@ func (a *agents) step(ctx context.Context) error {
 	changes, snap := a.follow.Take(), a.world.tables.Snapshot()
 	hasEnded := map[store.AttemptKey]bool{}
 	for len(a.ends) > 0 && a.ends[0].at <= a.world.boot {
-		key := heap.Pop(&a.ends).(end).key //nolint:errcheck // only ends are in it
+		key := a.ends[0].key
+		a.ends = a.ends[1:]
 		hasEnded[key], changes.Attempts[key] = true, true
 	}
 	var groups []store.Group
@@ -163,7 +148,7 @@ func (a *agents) nextObserved(row *store.AttemptRow, hasEnded bool) *cluster.Obs
 			break
 		}
 		run, _ := program(row.Task, row.Number)
-		heap.Push(&a.ends, end{a.world.boot + run, store.AttemptKey{Task: row.Task, Number: row.Number}})
+		a.addEnd(end{a.world.boot + run, store.AttemptKey{Task: row.Task, Number: row.Number}})
 	case !hasEnded:
 		return nil
 	default:
