@@ -24,6 +24,7 @@ func limits(t *testing.T) (s *secure, red, blue string) {
 		d["containers"].([]any)[0].(map[string]any)["env"] = map[string]any{"PASSWORD": in + "-secret"}
 		s.want(201, "PUT", "/v1/definitions/"+in+"-web/1", d)
 		s.want(201, "PUT", "/v1/clusters/"+in+"/services/web", service("web", in+"-web@1", 2))
+		s.early.Add(int64(time.Millisecond)) // the services have different times
 	}
 	return s, s.access(cluster.RoleSubmitter, "red"), s.access(cluster.RoleViewer, "blue")
 }

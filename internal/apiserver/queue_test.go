@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -113,6 +114,7 @@ func TestFairQueue(t *testing.T) {
 	}
 	submit := func(user, in, name string, count, status int) {
 		t.Helper()
+		s.early.Add(int64(time.Millisecond)) // the jobs have different times
 		spec := job(name, "batch@1", count)
 		spec["submitted_by"] = "somebody"
 		if got := s.ask(s.plain, tokens[user], "PUT", "/v1/clusters/"+in+"/jobs/"+name, spec); got.status != status {

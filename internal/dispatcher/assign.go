@@ -40,6 +40,8 @@ type assignments struct {
 	have        map[string]transport.Known
 	// stamps are the sent stamps of secrets, by the attempt's UUID; nil for none.
 	stamps map[string]transport.SecretStamps
+	// unclaimed says that assignments wait until the node has a record.
+	unclaimed bool
 }
 
 // sentState is the part of a desired record that can change after it was sent.
@@ -95,17 +97,14 @@ var errNewerStream = errors.New("a newer assignment stream of the session was op
 // record was therefore removed. This does not apply where the store went back: the agent then keeps ended attempts for
 // the operator's decision (P1.7).
 func (a *assignments) sendAll(snap *store.Snapshot) error {
+	if err := a.sendAttempts(snap); err != nil {
+		return err
+	}
 	present := map[string]bool{}
 	for row := range snap.NodeAttempts(a.s.node) {
-		if row.Desired == nil {
-			continue
+		if row.Desired != nil {
+			present[row.Desired.UUID] = true
 		}
-		present[row.Desired.UUID] = true
-		if err := errors.Join(a.sendAssignment(snap, row), a.sendSecretStamps(snap, row)); err != nil {
-			return err
-		}
-	}
-	for row := range snap.NodeAttempts(a.s.node) {
 		if row.Observed != nil {
 			present[row.Observed.UUID] = true
 		}
@@ -122,6 +121,19 @@ func (a *assignments) sendAll(snap *store.Snapshot) error {
 		return err
 	}
 	return a.flush()
+}
+
+// sendAttempts sends the desired attempts of the node.
+func (a *assignments) sendAttempts(snap *store.Snapshot) error {
+	for row := range snap.NodeAttempts(a.s.node) {
+		if row.Desired == nil {
+			continue
+		}
+		if err := a.sendAttempt(snap, row); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (a *assignments) follow(ctx context.Context, follow *store.NodeFollower) error {
@@ -178,11 +190,17 @@ func (a *assignments) follow(ctx context.Context, follow *store.NodeFollower) er
 // sendChanges sends the changes of attempts that matter to the agent.
 func (a *assignments) sendChanges(keys []store.AttemptKey) error {
 	snap := a.d.config.Tables.Snapshot()
+	if _, claimed := snap.Node(a.s.node); claimed && a.unclaimed {
+		a.unclaimed = false
+		if err := a.sendAttempts(snap); err != nil {
+			return err
+		}
+	}
 	for _, key := range keys {
 		row, ok := snap.Attempt(key.Task, key.Number)
 		switch {
 		case ok && row.Desired != nil && row.Desired.Node == a.s.node:
-			if err := errors.Join(a.sendAssignment(snap, row), a.sendSecretStamps(snap, row)); err != nil {
+			if err := a.sendAttempt(snap, row); err != nil {
 				return err
 			}
 		case !ok || row.Observed == nil || row.Node != a.s.node:
@@ -197,6 +215,17 @@ func (a *assignments) sendChanges(keys []store.AttemptKey) error {
 		}
 	}
 	return nil
+}
+
+// sendAttempt sends an attempt's desired record and the stamps of its secrets. It sends nothing to a node without a
+// record, which was forgotten and registered again: its assignments have no generation yet, and the agent refuses a
+// stop with a lower token than that of the assignment before.
+func (a *assignments) sendAttempt(snap *store.Snapshot, row *store.AttemptRow) error {
+	if _, claimed := snap.Node(a.s.node); !claimed {
+		a.unclaimed = true
+		return nil
+	}
+	return errors.Join(a.sendAssignment(snap, row), a.sendSecretStamps(snap, row))
 }
 
 // sendAssignment sends an attempt's desired record unless the agent knows all of it.

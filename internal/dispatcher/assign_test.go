@@ -22,10 +22,11 @@ import (
 type stream struct {
 	w   *fixture
 	got []string
-	// revision is that of the last assignment.
-	revision uint64
-	cancel   context.CancelFunc
-	ended    chan error
+	// revision and generation are those of the last assignment.
+	revision   uint64
+	generation uint64
+	cancel     context.CancelFunc
+	ended      chan error
 }
 
 func (f *fixture) assign(session uint64, have map[string]transport.Known) *stream {
@@ -40,7 +41,7 @@ func (f *fixture) assign(session uint64, have map[string]transport.Known) *strea
 func (s *stream) take(messages []transport.Message) error {
 	for _, m := range messages {
 		if m.Assignment != nil {
-			s.revision = m.Assignment.Revision
+			s.revision, s.generation = m.Assignment.Revision, m.Assignment.Token.Generation
 		}
 		switch {
 		case m.Definition != nil:

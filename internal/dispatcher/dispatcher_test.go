@@ -121,11 +121,23 @@ func (f *fixture) register(node string, tasks ...cluster.Observed) transport.Wel
 	return welcome
 }
 
+// claim writes a record of the node unless it has one, as the leader does for a registered node.
+func (f *fixture) claim(node string) {
+	f.t.Helper()
+	if _, has := f.now().Node(node); has {
+		return
+	}
+	f.put(p.Node(node), &cluster.Node{
+		Name: node, Domain: cluster.DefaultDomain, Generation: 1, State: cluster.NodeReady,
+	})
+}
+
 const task = cluster.TaskID("c.j.1.s.0")
 
 // placeTask writes a plan record that places the job's task on a node, and returns the attempt's UUID.
 func (f *fixture) placeTask(node string) string {
 	f.t.Helper()
+	f.claim(node)
 	j := &cluster.Job{
 		Cluster: "c", Name: "j", Lifespan: cluster.Lifespan{Generation: 1},
 		Steps: []cluster.Step{{Name: "s", Definition: cluster.Ref{Name: "d", Version: 1}, Count: 1}},

@@ -1,6 +1,8 @@
 package dispatcher_test
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -79,6 +81,41 @@ func TestUnwrittenStatusIsReportedAgain(t *testing.T) {
 		if row, ok := f.now().Attempt(task, 1); !ok || row.Observed == nil ||
 			row.Observed.State != cluster.StateFailed {
 			t.Errorf("the first attempt: got %+v, want it failed", row)
+		}
+	})
+}
+
+// The node was forgotten while it had an attempt, and returns. The stop of the attempt is written before the leader
+// writes the node's record again. The agent gets the stop once that record gives it a generation.
+func TestForgottenNodeGetsItsStops(t *testing.T) {
+	withFixture(t, func(t *testing.T, f *fixture) {
+		f.register("n1")
+		id := f.placeTask("n1")
+		if _, err := f.report("n1", 1, 1, observed(id, cluster.StateRunning)); err != nil {
+			t.Fatal(err)
+		}
+		f.remove(p.Node("n1"), p.NodeStatus("n1"))
+		again, err := f.Register(t.Context(), transport.Registration{
+			Wire: transport.WireVersion, Node: "n1", Previous: 1,
+			Tasks: []cluster.Observed{observed(id, cluster.StateRunning)},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := f.assign(again.Session, map[string]transport.Known{id: {Revision: 1}})
+		s.expect("synced")
+		row, _ := f.now().Attempt(task, 1)
+		d := *row.Desired
+		d.Stop = cluster.EndedStop()
+		f.put(p.Desired("n1", task), &d)
+		s.expect()
+		f.claim("n1")
+		s.expect("definition d@1", "end c.j.1.s.0")
+		if s.generation != 1 {
+			t.Errorf("the stop has generation %d, want that of the node's record", s.generation)
+		}
+		if err := s.end(); !errors.Is(err, context.Canceled) {
+			t.Errorf("end: %v", err)
 		}
 	})
 }

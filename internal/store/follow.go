@@ -243,7 +243,7 @@ func (f *Follower) add(d *delta) {
 	signal(f.wake)
 }
 
-// NodeFollower collects the attempts of one node that change.
+// NodeFollower collects the attempts of one node that change. A change of the node's own records wakes its reader too.
 type NodeFollower struct {
 	tables *Tables
 	node   string
@@ -266,23 +266,11 @@ func (t *Tables) FollowNode(node string) *NodeFollower {
 	return f
 }
 
-// Wake delivers a value when there is something to Take.
+// Wake delivers a value when there is something to take, or a record of the node changed.
 func (f *NodeFollower) Wake() <-chan struct{} { return f.wake }
 
-// Take returns the changed attempts and starts an empty collection. A snapshot that is read after Take holds the
-// changes.
-func (f *NodeFollower) Take() map[AttemptKey]bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	taken := make(map[AttemptKey]bool, len(f.attempts))
-	for _, k := range f.attempts {
-		taken[k] = true
-	}
-	f.reset()
-	return taken
-}
-
-// TakeInto is Take for callers that call it often: it appends the attempts to a list, ordered by task id, then number.
+// TakeInto appends the changed attempts to a list, ordered by task id, then number, and starts an empty collection. A
+// snapshot that is read later holds the changes.
 func (f *NodeFollower) TakeInto(list []AttemptKey) []AttemptKey {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -83,7 +83,7 @@ func TestNodeFollowerTakesInOrder(t *testing.T) {
 	if diff := cmp.Diff(strings.Split("0123456789", ""), got); diff != "" {
 		t.Errorf("attempts (-want +got):\n%s", diff)
 	}
-	if again := f.Take(); len(again) != 0 {
+	if again := f.TakeInto(nil); len(again) != 0 {
 		t.Errorf("a second time: got %v, want nothing", again)
 	}
 }

@@ -141,6 +141,11 @@ func (t *Tables) publish(s *state) {
 			f.add(d.attempts[i].key)
 		}
 	}
+	for node := range d.nodes { // order-free
+		for f := range t.nodes[node] { // order-free
+			signal(f.wake)
+		}
+	}
 	t.delivered.Store(snap)
 	if t.changed != nil {
 		close(t.changed)
