@@ -31,6 +31,12 @@ type Runner struct {
 // out clusters that the caller does not see: the write is refused later, and must not use their logins.
 func RunnersOf(c *access.Caller, snap *store.Snapshot, set []draft.AppliedObject) map[cluster.Ref][]Runner {
 	by := map[cluster.Ref][]Runner{}
+	written := map[string][]cluster.Ref{} // by name: the versions of the set
+	for _, d := range draft.DefinitionsOf(set) {
+		if ref := d.Ref(); !slices.Contains(written[d.Name], ref) {
+			written[d.Name] = append(written[d.Name], ref)
+		}
+	}
 	add := func(in string, ref cluster.Ref, inline *cluster.InlineDefinition, p *cluster.Placement, job bool) {
 		if !c.Sees(in) {
 			return
@@ -52,10 +58,8 @@ func RunnersOf(c *access.Caller, snap *store.Snapshot, set []draft.AppliedObject
 			return
 		}
 		// An owner that names no version takes the newest, which is the version written here.
-		for _, d := range draft.DefinitionsOf(set) {
-			if d.Name == ref.Name {
-				by[d.Ref()] = append(by[d.Ref()], r)
-			}
+		for _, version := range written[ref.Name] {
+			by[version] = append(by[version], r)
 		}
 	}
 	steps := func(in string, all []cluster.Step) {
@@ -93,6 +97,9 @@ func lookupOf(snap *store.Snapshot, c *cluster.Container, runners []Runner) (l l
 	registry, _, _ := strings.Cut(l.image, "/")
 	for i := range runners {
 		in := runners[i].cluster
+		if i > 0 && in == runners[i-1].cluster {
+			continue
+		}
 		e, ok := snap.RegistrySecret(in, registry)
 		if c.PullSecret != "" {
 			e, ok = snap.Secret(in, c.PullSecret)
@@ -127,8 +134,9 @@ func (a *Pins) Pin(ctx context.Context, caller *access.Caller, definitions []*cl
 	nodes := map[lookup][]string{} // the nodes to ask
 	var added []*cluster.TaskDefinition
 	node := a.Node(snap)
+	sees := sync.OnceValue(func() func(cluster.Ref) bool { return caller.VisibleDefinitions(snap) })
 	for _, d := range definitions {
-		if isPresent(snap, caller, d) {
+		if isPresent(snap, d, sees) {
 			continue
 		}
 		added = append(added, d)
@@ -184,9 +192,9 @@ func (a *Pins) Pin(ctx context.Context, caller *access.Caller, definitions []*cl
 }
 
 // isPresent reports whether a version exists, or for a template, a version of its content that the caller sees.
-func isPresent(snap *store.Snapshot, caller *access.Caller, d *cluster.TaskDefinition) bool {
+func isPresent(snap *store.Snapshot, d *cluster.TaskDefinition, sees func() func(cluster.Ref) bool) bool {
 	if d.Version == 0 {
-		_, same := draft.SameVersion(snap, d, cluster.Ref{}, caller.VisibleDefinitions(snap))
+		_, same := draft.SameVersion(snap, d, cluster.Ref{}, sees())
 		return same
 	}
 	_, there := snap.Definition(d.Ref())
