@@ -36,6 +36,9 @@ type QueueEntry struct {
 	Fair  bool     `json:"fair,omitempty"`
 	Owner OwnerRef `json:"owner"`
 	Step  string   `json:"step,omitempty"`
+	// Steps, unless 0, says that the tasks are of so many steps of a job, which wait for various other steps. Step,
+	// First and Message are those of the first.
+	Steps int `json:"steps,omitempty"`
 	// Tasks is the number of tasks, and First the one that is placed first.
 	Tasks int `json:"tasks"`
 	// User requested the job: see QueueShare.User.

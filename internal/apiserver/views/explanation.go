@@ -120,29 +120,63 @@ func (b *Builder) setStart(r *api.Because, p *cluster.Pending) {
 	r.Expected = b.ExpectedStart(p)
 }
 
-// addPending adds why tasks have no node: one reason for each sentence, with the number of its tasks and the first.
-func (x *explanation) addPending(o cluster.OwnerRef) {
-	first := map[string]*api.Because{}
-	counts := map[string]int{}
-	var order []string
+// maxSentences is how many sentences of one reason an explanation has for the pending tasks of an owner. Tasks with
+// further sentences are counted together.
+const maxSentences = 10
+
+// sentence is a group of pending tasks for which one sentence says why they have no node, or many similar ones.
+type sentence struct {
+	first   *cluster.Pending
+	reason  cluster.ReasonCode
+	text    string
+	tasks   int
+	similar bool // the tasks have several sentences of the reason, of which text is the first
+}
+
+// sentences groups the pending tasks of an owner by why they have no node.
+func (x *explanation) sentences(o cluster.OwnerRef) (all []*sentence) {
+	byText := map[string]*sentence{}
+	similar := map[cluster.ReasonCode]*sentence{}
+	ofReason := map[cluster.ReasonCode]int{}
 	tasks := x.Pending(o)
 	for i := range tasks {
-		v := x.PendingTask(&tasks[i])
-		text := cmp.Or(v.Message, "not considered by the scheduler yet")
-		if first[text] == nil {
-			first[text] = &api.Because{About: api.AboutPlace, Reason: v.Reason, Task: v.ID}
-			x.setStart(first[text], &tasks[i])
-			order = append(order, text)
+		v, hold := x.PendingTask(&tasks[i]), tasks[i].Hold
+		text := cmp.Or(v.Message, hold.Message, "not considered by the scheduler yet")
+		reason := cmp.Or(v.Reason, hold.Reason)
+		group := byText[text]
+		if group == nil && ofReason[reason] >= maxSentences {
+			group = similar[reason]
 		}
-		counts[text] += tasks[i].Tasks()
+		if group == nil {
+			group = &sentence{first: &tasks[i], reason: reason, text: text}
+			if all = append(all, group); ofReason[reason] < maxSentences {
+				byText[text] = group
+			} else {
+				similar[reason], group.similar = group, true
+			}
+			ofReason[reason]++
+		}
+		group.tasks += tasks[i].Tasks()
 	}
-	for _, text := range order {
-		r := first[text]
-		r.Message = fmt.Sprintf("%s is pending: %s", r.Task, text)
-		if n := counts[text]; n > 1 {
-			r.Message = fmt.Sprintf("%d tasks are pending, %s first: %s", n, r.Task, text)
+	return all
+}
+
+// addPending adds why tasks have no node, with the number of the tasks and the first.
+func (x *explanation) addPending(o cluster.OwnerRef) {
+	for _, s := range x.sentences(o) {
+		task := s.first.Task
+		r := api.Because{About: api.AboutPlace, Reason: s.reason, Task: task}
+		switch {
+		case s.similar && s.tasks > 1:
+			r.Message = fmt.Sprintf("%d more tasks are pending for similar reasons, %s first: %s", s.tasks, task,
+				s.text)
+		case s.tasks > 1:
+			r.Message = fmt.Sprintf("%d tasks are pending, %s first: %s", s.tasks, task, s.text)
+		default:
+			r.Message = fmt.Sprintf("%s is pending: %s", task, s.text)
 		}
-		x.add(*r)
+		x.setStart(&r, s.first)
+		x.add(r)
 	}
 }
 

@@ -91,15 +91,19 @@ func (b *Builder) addJobRetries(o cluster.OwnerRef, p *pendingTasks) {
 		return
 	}
 	status := reconciler.StatusOfJob(b.JobInput(e))
-	histories := taskHistories(b.Snapshot, o)
+	unfinished := map[string][]*taskHistory{} // by step
+	for _, t := range taskHistories(b.Snapshot, o) {
+		if t.parts.Generation == e.Value.Generation && !t.hasSucceeded() {
+			unfinished[t.parts.Step] = append(unfinished[t.parts.Step], t)
+		}
+	}
 	for k := range e.Value.Steps {
 		step := &e.Value.Steps[k]
 		if status.Steps[k].Failed > 0 {
 			continue
 		}
-		for _, t := range histories {
-			if t.parts.Generation == e.Value.Generation && t.parts.Step == step.Name && t.parts.Index < step.Count &&
-				!t.hasSucceeded() {
+		for _, t := range unfinished[step.Name] {
+			if t.parts.Index < step.Count {
 				p.addRetry(b.Snapshot, cluster.Pending{Task: t.id, Owner: o, Definition: step.Definition})
 			}
 		}

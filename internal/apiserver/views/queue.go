@@ -12,7 +12,9 @@ func (b *Builder) Queue(sees func(name string) bool) api.Queue {
 	w := b.waitingLine()
 	pending, order, held := w.pending, w.order, w.held
 	b.forecast()
-	q := queueList{Builder: b, sees: sees, fair: map[fairEntry]int{}}
+	q := queueList{
+		Builder: b, sees: sees, fair: map[fairEntry]int{}, waiting: map[cluster.OwnerRef]*waitingSteps{},
+	}
 	q.Entries, q.Revision = []api.QueueEntry{}, b.Snapshot.Revision()
 	for i, at := range order {
 		p := &pending[at.Pending]
@@ -115,6 +117,19 @@ type queueList struct {
 	api.Queue
 	sees func(name string) bool
 	fair map[fairEntry]int // indices of entries in fair queues, whose tasks take turns with others
+	// waiting are the entries of jobs whose steps wait for other steps.
+	waiting map[cluster.OwnerRef]*waitingSteps
+}
+
+// maxWaitingSteps is how many entries a job has in the queue for steps that wait for other steps. One further entry has
+// the rest of them.
+const maxWaitingSteps = 10
+
+// waitingSteps are the entries of steps of a job that wait for other steps.
+type waitingSteps struct {
+	entries int
+	rest    int    // the index of the entry of several steps
+	last    string // the step that was counted last
 }
 
 // fairEntry identifies an entry in a fair queue.
@@ -154,6 +169,9 @@ func (q *queueList) add(p *cluster.Pending, position int, next bool) {
 		q.Entries[n].ExpectedLast = last
 		return
 	}
+	if p.Hold.Reason == cluster.ReasonNeeds && q.addWaitingStep(p) {
+		return
+	}
 	if p.Tasks() == 1 {
 		last = nil
 	}
@@ -162,4 +180,25 @@ func (q *queueList) add(p *cluster.Pending, position int, next bool) {
 		First: p.Task, Priority: p.Priority, Since: p.Since, Reason: reason, Message: message, Promise: promise,
 		Expected: expected, ExpectedLast: last,
 	})
+}
+
+// addWaitingStep adds the tasks of a step that waits for other steps to the entry of several steps, and reports whether
+// it did. Otherwise the caller adds an entry.
+func (q *queueList) addWaitingStep(p *cluster.Pending) bool {
+	w := q.waiting[p.Owner]
+	if w == nil {
+		w = &waitingSteps{}
+		q.waiting[p.Owner] = w
+	}
+	step := stepOf(p.Task)
+	if w.entries++; w.entries <= maxWaitingSteps+1 {
+		w.rest, w.last = len(q.Entries), step
+		return false
+	}
+	e := &q.Entries[w.rest]
+	e.Tasks += p.Tasks()
+	if step != w.last {
+		e.Steps, w.last = max(e.Steps, 1)+1, step
+	}
+	return true
 }

@@ -54,9 +54,14 @@ func (q *queueCommand) run(cmd *cobra.Command, _ []string) error {
 			if !e.Since.IsZero() {
 				waiting = q.Age(e.Since)
 			}
-			t.Add(positionText(e), session.OwnerName(e.Owner).String(), e.Step, strconv.Itoa(e.Tasks),
+			step, message := e.Step, wording.ShortTasks(wording.OneLine(e.Message))
+			if e.Steps > 1 {
+				step = fmt.Sprintf("%d steps", e.Steps)
+				message = fmt.Sprintf("step %s: %s; the others are similar", e.Step, message)
+			}
+			t.Add(positionText(e), session.OwnerName(e.Owner).String(), step, strconv.Itoa(e.Tasks),
 				strconv.Itoa(e.Priority), waiting, expectedText(e.Expected, q.Now(), ""), promiseText(e.Promise),
-				wording.ShortTasks(wording.OneLine(e.Message)))
+				message)
 		}
 		return t
 	})

@@ -3,6 +3,8 @@ package query
 
 import (
 	"context"
+	"fmt"
+	"math"
 	"net/http"
 	"strings"
 
@@ -280,16 +282,53 @@ func printJob(ctx context.Context, sess *session.Session, c *client.Client, n se
 		return sess.PrintData(v)
 	}
 	n.Cluster = v.Cluster
-	tasks, err := fetch.ListTasks(ctx, c, n, true)
+	most := maxStatusRows
+	if sess.Format == output.OutputWide {
+		most = math.MaxInt
+	}
+	tasks, err := tasksOfJob(ctx, c, n, v.Status.Total, most)
 	if err != nil {
 		return err
 	}
-	tasks = session.KeepNewest(tasks)
 	head := []output.Table{tables.JobTable(sess, []api.JobView{v})}
+	var hidden string
 	if len(v.Status.Steps) > 1 {
-		head = append(head, tables.StepTable(&v))
+		steps, text := tables.StepTable(&v, most)
+		head, hidden = append(head, steps), text
 	}
-	return printOwner(ctx, sess, c, n, head, ownerTasks{tasks, nil})
+	if err := printOwner(ctx, sess, c, n, head, ownerTasks{tasks, nil}); err != nil {
+		return err
+	}
+	if left := v.Status.Total - len(tasks); v.Status.Total > most && left > 0 {
+		hidden = strings.TrimPrefix(fmt.Sprintf("%s; %d tasks", hidden, left), "; ")
+	}
+	if hidden != "" {
+		sess.Messagef("Not shown: %s. -o wide shows all.", hidden)
+	}
+	return nil
+}
+
+// maxStatusRows is how many steps of a job, and tasks in each state of interest, its status shows.
+const maxStatusRows = 100
+
+// tasksOfJob returns the newest attempts of all tasks of a job, or if it has more than most tasks, some of those that
+// have failed or run.
+func tasksOfJob(ctx context.Context, c *client.Client, n session.Name, total, most int) ([]api.TaskView, error) {
+	if total <= most {
+		tasks, err := fetch.ListTasks(ctx, c, n, true)
+		return session.KeepNewest(tasks), err
+	}
+	var some []api.TaskView
+	for _, state := range []cluster.State{cluster.StateFailed, cluster.StateStarting, cluster.StateRunning} {
+		filter := fetch.TasksOf(n, false)
+		filter.State = string(state)
+		page, err := c.Tasks(ctx, filter, client.ListOptions{Limit: most})
+		if err != nil {
+			return nil, err
+		}
+		some = append(some, page.Items...)
+	}
+	return session.KeepNewest(some), nil
 }
 
 // ownerTasks are the tasks of an owner. mixedVersions has the service while tasks of several versions run.

@@ -96,22 +96,58 @@ func ServiceTable(sess *session.Session, services []api.ServiceView) output.Tabl
 	return t
 }
 
-// StepTable returns the table of the steps of a job.
-func StepTable(v *api.JobView) output.Table {
-	t := output.Table{StateColumn: 1, Titles: []string{
+// StepTable returns the table of the steps of a job, at most so many: those that failed, then those that run, then the
+// first ones, in the order of the job. The text says which steps are left out: "9000 steps (8000 succeeded, 1000
+// waiting)".
+func StepTable(v *api.JobView, most int) (t output.Table, hidden string) {
+	t = output.Table{StateColumn: 1, Titles: []string{
 		"STEP", "STATE", "DONE>", "RUNNING>", "FAILED>", "NEEDS", "+PENDING>", "+CANCELLED>", "MESSAGE",
 	}}
+	shown := stepsToShow(v.Status.Steps, most)
+	left := map[cluster.StepState]int{}
 	for i := range v.Status.Steps {
 		s := &v.Status.Steps[i]
+		if !shown[i] {
+			left[s.State]++
+			continue
+		}
 		needs := ""
-		if step := v.Step(s.Name); step != nil {
-			needs = strings.Join(step.Needs, ", ")
+		if i < len(v.Steps) && v.Steps[i].Name == s.Name {
+			needs = strings.Join(v.Steps[i].Needs, ", ")
 		}
 		t.Add(s.Name, string(s.State), output.Share(strconv.Itoa(s.Succeeded), strconv.Itoa(s.Total)),
 			output.FormatAbove(s.Running, 0), output.FormatAbove(s.Failed, 0), needs, strconv.Itoa(s.Pending),
 			strconv.Itoa(s.Cancelled), wording.ShortTasks(wording.OneLine(s.Message)))
 	}
-	return t
+	var states []string
+	total := 0
+	for _, state := range cluster.StepState("").Values() {
+		if n := left[state]; n > 0 {
+			states = append(states, fmt.Sprintf("%d %s", n, state))
+			total += n
+		}
+	}
+	if total > 0 {
+		hidden = fmt.Sprintf("%d steps (%s)", total, strings.Join(states, ", "))
+	}
+	return t, hidden
+}
+
+// stepsToShow returns which steps are shown, at most so many.
+func stepsToShow(steps []api.StepStatus, most int) []bool {
+	shown := make([]bool, len(steps))
+	show := func(of func(s *api.StepStatus) bool) {
+		for i := range steps {
+			if most > 0 && !shown[i] && of(&steps[i]) {
+				shown[i] = true
+				most--
+			}
+		}
+	}
+	show(func(s *api.StepStatus) bool { return s.Failed > 0 || s.State == cluster.StepFailed })
+	show(func(s *api.StepStatus) bool { return s.Running > 0 || s.State == cluster.StepRunning })
+	show(func(*api.StepStatus) bool { return true })
+	return shown
 }
 
 // JobTable returns the table of jobs in the given order.
