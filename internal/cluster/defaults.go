@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"encoding/json"
 	"slices"
 	"strconv"
 	"time"
@@ -125,9 +126,10 @@ func (j *Job) SetDefaults() {
 }
 
 func stepDefaults(cluster, owner string, steps []Step) {
+	firsts := firstOfTemplates(steps)
 	for i := range steps {
 		s := &steps[i]
-		s.Template.setDefaults(inlineName(cluster, owner, s.Name))
+		s.Template.setDefaults(inlineName(cluster, owner, steps[firsts(i)].Name))
 		setDefault(&s.Count, max(1, min(s.Parameters.Tasks(), MaxCount)))
 		if len(s.Needs) > 0 {
 			setDefault(&s.Requires, RequireCompleted)
@@ -138,6 +140,35 @@ func stepDefaults(cluster, owner string, steps []Step) {
 		setDefault(&s.OnDisconnect, DisconnectWait)
 		s.Placement.setDefaults(AntiAffinityNone)
 	}
+}
+
+// firstOfTemplates returns a function from each step to the first step that shares its template, which is the step
+// itself in jobs of up to MaxTemplates steps. In larger ones, templates of one content without a name share a
+// definition.
+func firstOfTemplates(steps []Step) func(step int) int {
+	if len(steps) <= MaxTemplates {
+		return func(step int) int { return step }
+	}
+	firsts := make([]int, len(steps))
+	known := map[string]int{} // by content
+	for i := range steps {
+		firsts[i] = i
+		if t := steps[i].Template; t != nil && t.Name == "" {
+			content := t.content()
+			if first, ok := known[content]; ok {
+				firsts[i] = first
+			} else {
+				known[content] = i
+			}
+		}
+	}
+	return func(step int) int { return firsts[step] }
+}
+
+// content returns the definition as a key of a map.
+func (d *InlineDefinition) content() string {
+	text, _ := json.Marshal(d) // definitions always marshal
+	return string(text)
 }
 
 // setDefaults leaves the strategy open: the pool, the cluster and then the scheduler decide.

@@ -65,20 +65,43 @@ func (c check) steps(steps []Step) {
 	c.at("steps").must(len(steps) > 0, "is empty: a job needs at least one step")
 	c.at("steps").must(len(steps) <= MaxSteps, "holds %d steps, at most %d are allowed", len(steps), MaxSteps)
 	names := make([]string, len(steps))
-	total, size := 0, 0
+	total, size, needs := 0, 0, 0
 	for i := range steps {
 		s := &steps[i]
 		names[i] = s.Name
+		needs += len(s.Needs)
 		total += max(0, min(s.Count, MaxJobTasks))
 		size += s.Parameters.size()
 		s.validate(c.index("steps", i))
 	}
 	c.unique("steps", names)
-	c.needs(steps, names)
+	if needs <= MaxStepNeeds {
+		c.needs(steps, names)
+	} else {
+		c.at("steps").fault("need %d steps together, at most %d are allowed: let a step between them need all, and be "+
+			"needed by all", needs, MaxStepNeeds)
+	}
+	c.templates(steps)
 	c.at("steps").must(total <= MaxJobTasks, "request %d tasks together, at most %d are allowed in a job", total,
 		MaxJobTasks)
 	c.at("steps").must(size <= MaxParameterBytes, "have %d bytes of parameters together, at most %d are allowed: "+
 		"give each task the name of a file or of an address that has its input", size, MaxParameterBytes)
+}
+
+// templates limits the different templates of steps, since each becomes a definition.
+func (c check) templates(steps []Step) {
+	if len(steps) <= MaxTemplates {
+		return
+	}
+	different := map[string]bool{}
+	for i := range steps {
+		if t := steps[i].Template; t != nil {
+			different[t.content()] = true
+		}
+	}
+	c.at("steps").must(len(different) <= MaxTemplates, "have %d different templates, at most %d are allowed: give "+
+		"steps the same template and different parameters, or let them refer to task definitions", len(different),
+		MaxTemplates)
 }
 
 // needs demands that each step needs other steps of the job, each once and in no circle.
@@ -116,8 +139,18 @@ func (c check) needs(steps []Step, names []string) {
 	if circle := needsCircle(steps, position); circle != nil {
 		first := slices.Index(steps[position[circle[0]]].Needs, circle[1])
 		c.index("steps", position[circle[0]]).index("needs", first).fault("the steps need each other in a circle: %s",
-			strings.Join(circle, " → "))
+			circleText(circle))
 	}
+}
+
+// circleText returns a circle of steps as a text. The middle of a long one is left out.
+func circleText(circle []string) string {
+	const head, tail = 6, 3
+	if left := len(circle) - head - tail; left > 1 {
+		between := fmt.Sprintf("%d others", left)
+		circle = slices.Concat(circle[:head], []string{between}, circle[len(circle)-tail:])
+	}
+	return strings.Join(circle, " → ")
 }
 
 // needsCircle returns the names of steps that need each other in a circle, the first one again at the end, or nil.

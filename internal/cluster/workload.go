@@ -194,6 +194,9 @@ type Job struct {
 	// Cron names the cron that made the job, and At is its moment. A client's values are ignored.
 	Cron string    `json:"cron,omitempty"`
 	At   time.Time `json:"at,omitzero"`
+	// Positions, unless nil, are the indices of Steps by name. Reading a stored job of many steps sets them. Step
+	// checks each position, so they may be those of other steps.
+	Positions map[string]int `json:"-"`
 
 	Lifespan
 }
@@ -309,8 +312,10 @@ type Step struct {
 // Bounds of counts.
 const (
 	MaxCount     = 100_000 // tasks of a service
-	MaxSteps     = 1000
+	MaxSteps     = 10_000
+	MaxTemplates = 1000      // different templates of the steps of a job
 	MaxNeeds     = 1000      // of a step
+	MaxStepNeeds = 50_000    // of all steps of a job
 	MaxJobTasks  = 1_000_000 // of all steps of a job
 	MaxRetries   = 49
 	MaxExitCodes = 64 // of a list
@@ -479,6 +484,9 @@ func (j *Job) Owner() OwnerRef { return OwnerRef{KindJob, j.Cluster, j.Name} }
 
 // Step returns the step with the name, or nil.
 func (j *Job) Step(name string) *Step {
+	if i, ok := j.Positions[name]; ok && i < len(j.Steps) && j.Steps[i].Name == name {
+		return &j.Steps[i]
+	}
 	for i := range j.Steps {
 		if j.Steps[i].Name == name {
 			return &j.Steps[i]

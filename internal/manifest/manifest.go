@@ -21,13 +21,14 @@ import (
 // Limits of a manifest. A manifest past one of them is refused with a fault that names the limit.
 const (
 	MaxFile      = 4 << 20   // bytes of a file
-	MaxDocument  = 512 << 10 // bytes of a document
+	MaxDocument  = 3 << 20   // bytes of a document: a job of 10,000 steps
 	MaxDocuments = 10_000    // documents of a file
 	MaxDepth     = 32        // values inside one another
-	MaxEntries   = 2000      // of a list or object that is written one a line
-	MaxTokens    = 30_000    // tokens of a document
-	MaxFileWords = 300_000   // tokens of a file
-	MaxValues    = 50_000    // values of a document, each use of an alias counted
+	MaxEntries   = 20_000    // of a list that is written one a line
+	MaxFields    = 2000      // of an object that is written one a line
+	MaxTokens    = 500_000   // tokens of a document
+	MaxFileWords = 1_000_000 // tokens of a file
+	MaxValues    = 300_000   // values of a document, each use of an alias counted
 	maxFaults    = 100       // reported faults of a file
 )
 

@@ -114,7 +114,7 @@ func isMarker(line []byte) bool {
 func (r *reader) parseYAML(doc document) *node {
 	first := Position{r.file, doc.line, 1}
 	if len(doc.text) > MaxDocument {
-		r.fault(first, "", "the document is larger than %d KiB", MaxDocument>>10)
+		r.fault(first, "", "the document is larger than %d MiB", MaxDocument>>20)
 		return nil
 	}
 	tokens := lexer.Tokenize(string(doc.text))
@@ -166,10 +166,10 @@ func parseTokens(tokens token.Tokens) (file *ast.File, err error) {
 }
 
 // block is a list or object in block form that is open at some place of the text.
-type block struct{ column, entries int }
+type block struct{ column, entries, fields int }
 
-// firstPastLimit returns the token at which a document passes MaxDepth or MaxEntries, and the fault, or nil. It runs
-// before the parser, which recurses into depth and takes quadratic time for entries.
+// firstPastLimit returns the token at which a document passes MaxDepth, MaxEntries or MaxFields, and the fault, or nil.
+// It runs before the parser, which recurses into depth and takes quadratic time for fields.
 func firstPastLimit(tokens token.Tokens) (*token.Token, string) {
 	flow := 0
 	var open []block
@@ -194,8 +194,16 @@ func firstPastLimit(tokens token.Tokens) (*token.Token, string) {
 				open = append(open, block{column: column})
 			}
 			last := &open[len(open)-1]
-			if last.entries++; last.entries > MaxEntries {
-				return tk, fmt.Sprintf("a list or object has more than %d entries", MaxEntries)
+			if tk.Type == token.SequenceEntryType {
+				last.entries++
+			} else {
+				last.fields++
+			}
+			switch {
+			case last.entries > MaxEntries:
+				return tk, fmt.Sprintf("a list has more than %d entries", MaxEntries)
+			case last.fields > MaxFields:
+				return tk, fmt.Sprintf("an object has more than %d fields", MaxFields)
 			}
 		default:
 			continue

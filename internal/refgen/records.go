@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"reflect"
 	"regexp"
 
@@ -52,6 +53,14 @@ func valueSchema(g *schema.Generator, k store.Kind) *schema.Node {
 			Description: "A hash of the rest of the record. A record with a wrong hash was written by another " +
 				"program than Berth (P3.9).",
 			Type: schema.Types{"string"}, Pattern: "^[0-9a-f]{16}$",
+		})
+	}
+	if k.PacksSteps {
+		n.Properties.Set("packed", &schema.Node{
+			Description: fmt.Sprintf("In a record that would take more than %d KiB, in place of its steps and inline: "+
+				"an object with these two fields as JSON, compressed with DEFLATE (RFC 1951), in base64.",
+				store.MaxPlainBytes>>10),
+			Type: schema.Types{"string"},
 		})
 	}
 	n.Description = k.Key + ", written by: " + k.Writer

@@ -41,7 +41,22 @@ var versionField = []byte(`{"v":`)
 
 // Encode returns the stored form of a record: its JSON with the field "v" in front.
 // The record is a struct or a pointer to one; it has no field "v" of its own.
+//
+// The steps of a large job or cron are packed, see MaxPlainBytes.
 func Encode(record any) ([]byte, error) {
+	out, err := encodePlain(record)
+	if err != nil || len(out) <= MaxPlainBytes {
+		return out, err
+	}
+	form, err := packedForm(record)
+	if err != nil || form == nil {
+		return out, err
+	}
+	return encodePlain(form)
+}
+
+// encodePlain returns the stored form of a record without packing anything.
+func encodePlain(record any) ([]byte, error) {
 	f := versionedOutput{version: cluster.RecordVersion(record)}
 	if err := json.NewEncoder(&f).Encode(record); err != nil {
 		return nil, fmt.Errorf("encode %T: %w", record, err)
@@ -99,7 +114,7 @@ func Decode[T any](value []byte) (*T, error) {
 		}
 		*record = *new(T)
 	}
-	if err := json.Unmarshal(value, record); err != nil {
+	if err := unmarshal(value, record); err != nil {
 		return nil, fmt.Errorf("decode record: %w", err)
 	}
 	return record, nil

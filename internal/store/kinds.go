@@ -90,13 +90,15 @@ type Kind struct {
 	Writer string
 	// Sealed says that the records end with a seal (P3.9).
 	Sealed bool
+	// PacksSteps says that large records have their steps in a field "packed".
+	PacksSteps bool
 }
 
 // Kinds returns all kinds of records, ordered as the keys are grouped.
 func Kinds() []Kind {
 	all := make([]Kind, len(kinds))
 	for i, k := range kinds {
-		all[i] = Kind{Key: k.key, Writer: k.writer, Sealed: carriesSeal(k.record)}
+		all[i] = Kind{Key: k.key, Writer: k.writer, Sealed: carriesSeal(k.record), PacksSteps: packsSteps(k.record)}
 		if k.record != nil {
 			all[i].Record = reflect.TypeOf(k.record).Elem()
 		}

@@ -52,10 +52,11 @@ func (d *Draft) SetCron(c *cluster.Cron, pre Precondition) (api.Change, error) {
 	}
 	c.Inline = inlineNames(fields, definitionsOf(c.Job.Steps), definitionsOf(had), names)
 	change.Effect = d.cronEffect(prev, c)
-	if change.Action != api.ActionNone {
-		d.Put(d.Prefix.Cron(c.Cluster, c.Name), c, old.Modified)
+	if change.Action == api.ActionNone {
+		return change, nil
 	}
-	return change, nil
+	d.Put(d.Prefix.Cron(c.Cluster, c.Name), c, old.Modified)
+	return change, checkSize(c, "job.steps")
 }
 
 // resolveSteps completes the references of steps. It returns the field of each step's definition, the changes of

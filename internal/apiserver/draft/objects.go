@@ -269,10 +269,24 @@ func (d *Draft) SetJob(job *cluster.Job, pre Precondition) (api.Change, error) {
 	}
 	job.Inline = inlineNames(fields, definitionsOf(job.Steps), definitionsOf(had), names)
 	change.Effect = jobEffect(prev, job)
-	if change.Action != api.ActionNone {
-		d.Put(d.Prefix.Job(job.Cluster, job.Name), job, old.Modified)
+	if change.Action == api.ActionNone {
+		return change, nil
 	}
-	return change, nil
+	d.Put(d.Prefix.Job(job.Cluster, job.Name), job, old.Modified)
+	return change, checkSize(job, "steps")
+}
+
+// checkSize returns a fault of the field if the record of a job or a cron is too large for the store.
+func checkSize(record any, field string) error {
+	value, err := store.Encode(record)
+	if err != nil {
+		return err
+	}
+	if len(value) > store.MaxJobBytes {
+		return Faultf(field, "take %d KiB in the store, at most %d KiB are allowed: shorten names and placements, or "+
+			"make several jobs that need each other", (len(value)+1023)>>10, store.MaxJobBytes>>10)
+	}
+	return nil
 }
 
 // BeginRun makes the job begin anew, in its next generation.

@@ -139,8 +139,13 @@ func (d *Draft) resolveDefinition(ref *cluster.Ref, template **cluster.InlineDef
 // this write, and those that the present owner lists in before and whose version stays. Fields belong to refs. Old are
 // the references of the present owner.
 func inlineNames(fields []definitionField, refs, old []cluster.Ref, before []string) (all []string) {
+	had := make(map[cluster.Ref]bool, len(old))
+	for _, ref := range old {
+		had[ref] = true
+	}
 	for i, ref := range refs {
-		if fields[i].inline || slices.Contains(old, ref) && slices.Contains(before, ref.Name) {
+		_, listed := slices.BinarySearch(before, ref.Name)
+		if fields[i].inline || had[ref] && listed {
 			all = append(all, ref.Name)
 		}
 	}
