@@ -184,25 +184,38 @@ func (r TaskRange) isolate(indices map[string][]int) (parts []TaskRange) {
 // TaskIndex finds the numbers of ranges of tasks. The ranges have no task in common. It is for concurrent use once all
 // ranges are known.
 type TaskIndex struct {
-	ranges map[string][]numberedRange // by what the ids share, in the order of the indices
+	// By what the ids share: single ranges, and in the order of the indices those that share it with others. Most tasks
+	// of a large queue may have a range of their own.
+	single map[string]numberedRange
+	shared map[string][]numberedRange
 }
 
 type numberedRange struct{ first, last, number int }
 
 // IndexTasks returns an index of ranges, each with its number.
 func IndexTasks(ranges iter.Seq2[TaskRange, int]) *TaskIndex {
-	x := &TaskIndex{ranges: map[string][]numberedRange{}}
+	x := &TaskIndex{single: map[string]numberedRange{}, shared: map[string][]numberedRange{}}
 	unsorted := map[string]bool{}
 	for r, number := range ranges {
 		of, first := r.First.place()
-		list := x.ranges[of]
-		if n := len(list); n > 0 && list[n-1].first > first {
+		next := numberedRange{first, first + r.Further, number}
+		list, shared := x.shared[of]
+		if !shared {
+			one, known := x.single[of]
+			if !known {
+				x.single[of] = next
+				continue
+			}
+			list = []numberedRange{one}
+			delete(x.single, of)
+		}
+		if list[len(list)-1].first > first {
 			unsorted[of] = true
 		}
-		x.ranges[of] = append(list, numberedRange{first, first + r.Further, number})
+		x.shared[of] = append(list, next)
 	}
 	for of := range unsorted { // order-free: each by itself
-		slices.SortFunc(x.ranges[of], func(a, b numberedRange) int { return cmp.Compare(a.first, b.first) })
+		slices.SortFunc(x.shared[of], func(a, b numberedRange) int { return cmp.Compare(a.first, b.first) })
 	}
 	return x
 }
@@ -219,7 +232,13 @@ func (id TaskID) place() (tasks string, index int) {
 
 // from returns the ranges that do not end before an index.
 func (x *TaskIndex) from(of string, index int) []numberedRange {
-	list := x.ranges[of]
+	if one, ok := x.single[of]; ok {
+		if one.last < index {
+			return nil
+		}
+		return []numberedRange{one}
+	}
+	list := x.shared[of]
 	at, _ := slices.BinarySearchFunc(list, index, func(r numberedRange, index int) int {
 		return cmp.Compare(r.last, index)
 	})

@@ -250,7 +250,7 @@ func (l *loop) noteCycle(began time.Duration, launched int) {
 	ended := l.config.Clock()
 	l.pace.noteCycle(began, ended, launched)
 	if m := l.config.Metrics; m != nil {
-		m.Cycled(ended-began, l.placing.placed, l.waiting.count())
+		m.Cycled(ended-began, l.placing.placed, l.waiting.tasks)
 	}
 	l.placing.placed = 0
 }

@@ -36,7 +36,7 @@ func (l *loop) place(ctx context.Context, snap *store.Snapshot) (placed int, err
 	}
 	began := l.config.Now()
 	pending, moves := l.waiting.all()
-	pending = l.preemption.ApplyPromises(pending)
+	pending = l.preemption.ApplyPromises(slices.Clip(pending))
 	waiting := len(pending)
 	for _, m := range moves {
 		pending = append(pending, m.Next)
@@ -70,7 +70,10 @@ func (l *loop) place(ctx context.Context, snap *store.Snapshot) (placed int, err
 // decision about their owners followed: other tasks of them are in flight, or the owners were deferred. The next
 // decision about an owner replaces its reasons.
 func (l *loop) undecidedReasons() (kept []cluster.Waiting) {
-	if l.queue.IsEmpty() {
+	isUndecided := func(o cluster.OwnerRef) bool {
+		return l.queue.IsMarked(o) && len(l.waiting.pending[o])+len(l.waiting.moves[o]) == 0
+	}
+	if !l.queue.HasMarked(isUndecided) {
 		return nil
 	}
 	undecided := map[string]bool{} // by the part of the ids that tasks of an owner share
@@ -80,7 +83,7 @@ func (l *loop) undecidedReasons() (kept []cluster.Waiting) {
 		keep, known := undecided[shared]
 		if !known {
 			o, ok := (&store.AttemptRow{Task: w.Task}).Ref()
-			keep = ok && l.queue.IsMarked(o) && len(l.waiting.pending[o])+len(l.waiting.moves[o]) == 0
+			keep = ok && isUndecided(o)
 			undecided[shared] = keep
 		}
 		if keep {

@@ -14,6 +14,10 @@ import (
 type waitingTasks struct {
 	pending map[cluster.OwnerRef][]cluster.Pending
 	moves   map[cluster.OwnerRef][]reconciler.Move
+	// merged is the result of the last call of all, of which the lists of the owners are parts, and nil if they changed
+	// since. tasks is the number of pending tasks.
+	merged []cluster.Pending
+	tasks  int
 	// arrivals learns from each task that begins to wait.
 	arrivals deviceValues
 	// changed says that the tasks changed since the last takeChanged.
@@ -35,7 +39,8 @@ func (t *waitingTasks) set(o cluster.OwnerRef, pending []cluster.Pending, moves 
 	t.arrivals.learnArrivals(t.pending[o], pending)
 	t.drop(o)
 	if len(pending) > 0 {
-		t.pending[o] = pending
+		t.pending[o], t.merged = pending, nil
+		t.tasks += cluster.CountTasks(pending)
 	}
 	if len(moves) > 0 {
 		t.moves[o] = moves
@@ -45,6 +50,10 @@ func (t *waitingTasks) set(o cluster.OwnerRef, pending []cluster.Pending, moves 
 // drop forgets the tasks of an owner, as some of them were placed. The others found no place on an emptier fleet, so
 // this calls for no other placement.
 func (t *waitingTasks) drop(o cluster.OwnerRef) {
+	if was := t.pending[o]; len(was) > 0 {
+		t.merged = nil
+		t.tasks -= cluster.CountTasks(was)
+	}
 	delete(t.pending, o)
 	delete(t.moves, o)
 }
@@ -56,32 +65,33 @@ func (t *waitingTasks) takeChanged() bool {
 	return changed
 }
 
-// count returns the number of pending tasks.
-func (t *waitingTasks) count() int {
-	n := 0
-	for _, p := range t.pending { // order-free: a sum
-		n += cluster.CountTasks(p)
-	}
-	return n
-}
-
 // all returns the requests of all owners, and the moves. They are sorted by owner for the same result each time;
-// package scheduler/cycle orders them for placement.
+// package scheduler/cycle orders them for placement. Callers must not change the requests, nor append to them in place:
+// they stay the same until an owner's tasks change.
 func (t *waitingTasks) all() (pending []cluster.Pending, moves []*reconciler.Move) {
-	total := 0
-	for _, p := range t.pending { // order-free: a sum
-		total += len(p)
-	}
-	pending = make([]cluster.Pending, 0, total) // they are large
-	for _, o := range sortedOwners(t.pending) {
-		pending = append(pending, t.pending[o]...)
+	if t.merged == nil {
+		t.merge()
 	}
 	for _, o := range sortedOwners(t.moves) {
 		for i := range t.moves[o] {
 			moves = append(moves, &t.moves[o][i])
 		}
 	}
-	return pending, moves
+	return t.merged, moves
+}
+
+// merge makes one list of the lists of the owners, which become parts of it: requests are large, and may be a million.
+func (t *waitingTasks) merge() {
+	total := 0
+	for _, p := range t.pending { // order-free: a sum
+		total += len(p)
+	}
+	t.merged = make([]cluster.Pending, 0, total)
+	for _, o := range sortedOwners(t.pending) {
+		from := len(t.merged)
+		t.merged = append(t.merged, t.pending[o]...)
+		t.pending[o] = slices.Clip(t.merged[from:])
+	}
 }
 
 func sortedOwners[T any](by map[cluster.OwnerRef]T) []cluster.OwnerRef {

@@ -141,7 +141,7 @@ func (p *Preemption) ApplyPromises(pending []cluster.Pending) []cluster.Pending 
 	if len(p.promises) == 0 {
 		return pending
 	}
-	pending = cluster.Isolate(pending, slices.Collect(maps.Keys(p.promises)))
+	pending = slices.Clone(cluster.Isolate(pending, slices.Collect(maps.Keys(p.promises))))
 	stillPending := make(map[cluster.TaskID]bool, len(p.promises))
 	for i := range pending {
 		if w := p.promises[pending[i].Task]; w != nil && w.attempt == pending[i].Attempt {

@@ -93,6 +93,16 @@ func (q *Owners) IsMarked(o cluster.OwnerRef) bool { return q.marked[o] }
 // UnmarkAll empties the queue, before all owners are marked again.
 func (q *Owners) UnmarkAll() { clear(q.marked) }
 
+// HasMarked reports whether a marked owner matches.
+func (q *Owners) HasMarked(matches func(cluster.OwnerRef) bool) bool {
+	for o := range q.marked { // order-free: any of them
+		if matches(o) {
+			return true
+		}
+	}
+	return false
+}
+
 // IsEmpty reports whether no owner is marked.
 func (q *Owners) IsEmpty() bool { return len(q.marked) == 0 }
 
