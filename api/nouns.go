@@ -134,6 +134,10 @@ type (
 	Concurrency = cluster.Concurrency
 	// Quota limits what the tasks of a cluster hold together.
 	Quota = cluster.Quota
+	// QuotaBorrow is how far the tasks of jobs may exceed the limits of a quota.
+	QuotaBorrow = cluster.QuotaBorrow
+	// Borrowed is what the tasks of a cluster hold above its quota.
+	Borrowed = cluster.Borrowed
 	// QuotaUse is what the tasks of a cluster hold together.
 	QuotaUse = cluster.QuotaUse
 	// JobRetries says which failures of a job's tasks no longer count, because the user had the tasks tried again.

@@ -55,9 +55,9 @@ var layers = map[string][]string{
 		"internal/logic/scheduler/taskclass",
 	},
 	"internal/logic/scheduler/preemption": {
-		"internal/cluster", "internal/logic/scheduler/cycle", "internal/logic/scheduler/devices",
-		"internal/logic/scheduler/fleet", "internal/logic/scheduler/index", "internal/logic/scheduler/rank",
-		"internal/logic/scheduler/taskclass",
+		"internal/cluster", "internal/logic/admission", "internal/logic/scheduler/cycle",
+		"internal/logic/scheduler/devices", "internal/logic/scheduler/fleet", "internal/logic/scheduler/index",
+		"internal/logic/scheduler/rank", "internal/logic/scheduler/taskclass",
 	},
 	"internal/logic/scheduler": {
 		"internal/cluster", "internal/logic/admission", "internal/logic/packing", "internal/logic/scheduler/...",
@@ -361,8 +361,8 @@ var layers = map[string][]string{
 	"internal/controlplane/planetest": {"internal/store", "internal/store/memory"},
 	"internal/controlplane/preemption": {
 		"internal/cluster", "internal/controlplane/fleetview", "internal/controlplane/nodewatch",
-		"internal/controlplane/queue", "internal/logic/reconciler", "internal/logic/scheduler",
-		"internal/logic/watcher", "internal/observe", "internal/store",
+		"internal/controlplane/queue", "internal/logic/admission", "internal/logic/reconciler",
+		"internal/logic/scheduler", "internal/logic/watcher", "internal/observe", "internal/store",
 	},
 	"internal/controlplane/projection": {
 		"internal/clause", "internal/cluster", "internal/controlplane/storeloss", "internal/pause",

@@ -335,6 +335,24 @@ func TestWorkloadFaults(t *testing.T) {
 			`quota.devices.GPU: "GPU" is not a name`, "quota.devices.GPU: is -1, want 0 or more",
 			"quota.devices.core: is not a device",
 		}},
+		{"an empty borrow", parse[cluster.Cluster](t, `{"name": "c", "quota": {"cpu": 1, "borrow": {}}}`), []string{
+			"quota.borrow: borrows nothing",
+		}},
+		{
+			"borrow", parse[cluster.Cluster](t, `{"name": "c", "quota": {"cpu": "4", "devices": {"gpu": 1}, "jobs": 3,
+			"borrow": {"cpu": "-1", "memory": "1GiB", "disk": "-1GiB", "tasks": 5, "devices": {"gpu": -2, "fpga": 1}}}}`),
+			[]string{
+				"quota.borrow.cpu: is -1, want 0 or more",
+				"quota.borrow.memory: has no effect, as the quota does not limit memory: set quota.memory, or remove it",
+				"quota.borrow.disk: is -1 GiB, want 0 or more",
+				"quota.borrow.tasks: has no effect, as the quota does not limit tasks",
+				"quota.borrow.devices.fpga: has no effect, as the quota does not limit this type: set quota.devices.fpga",
+				"quota.borrow.devices.gpu: is -2, want 0 or more",
+			},
+		},
+		{"what may be borrowed", parse[cluster.Cluster](t, `{"name": "c", "quota": {"cpu": "4", "memory": "1GiB",
+			"disk": "1GiB", "devices": {"gpu": 0}, "tasks": 1, "lend": false, "borrow": {"cpu": "1", "memory": "9GiB",
+			"disk": "1GiB", "devices": {"gpu": 2}, "tasks": 1}}}`), nil},
 		{"parameters", parse[cluster.Job](t, `{"name": "w", "steps": [
 			{"name": "a", "definition": "w", "parameters": {"list": [{"A": "1"}], "matrix": {"A": ["1"]}}},
 			{"name": "b", "definition": "w", "parameters": {}},

@@ -14,7 +14,8 @@ type WaitingReport struct {
 	Victims []Victim       `json:"victims,omitempty"` // ordered by UUID
 }
 
-// Victim is an attempt that the leader wants to end so that a more urgent task gets its place. It is no record: the
+// Victim is an attempt that the leader wants to end so that a more urgent task gets its place, or one
+// that stays within the quota of its cluster. It is no record: the
 // stop of the attempt, once written, names the task.
 type Victim struct {
 	UUID string `json:"uuid"`
@@ -24,6 +25,8 @@ type Victim struct {
 	Priority   int       `json:"priority"`
 	Node       string    `json:"node"`
 	Since      time.Time `json:"since"`
+	// Reclaims says that the victim ends because its cluster holds more than its quota. The priorities do not count.
+	Reclaims bool `json:"reclaims,omitempty"`
 }
 
 // FindVictim finds a victim by its UUID in a list that is ordered by UUID.

@@ -136,6 +136,9 @@ func SetQuotas(f *scheduler.Fleet, snap *store.Snapshot, domain string) (changed
 // QuotaUse returns what the tasks of a cluster hold together.
 func QuotaUse(snap *store.Snapshot, name string) cluster.QuotaUse {
 	var l admission.Ledger
+	if c, ok := snap.Cluster(name); ok {
+		l.SetQuota(name, c.Value.Quota)
+	}
 	requests := requestsOf{}
 	for row := range snap.AllAttempts() {
 		if parts, ok := row.Task.Parts(); !ok || parts.Cluster != name || !HoldsRoom(row) {

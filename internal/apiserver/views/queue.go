@@ -1,6 +1,8 @@
 package views
 
 import (
+	"slices"
+
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/scheduler"
@@ -77,10 +79,19 @@ func (w *waitingLine) position(o cluster.OwnerRef, task cluster.TaskID) int {
 	return 0
 }
 
-// fleetFor returns the fleet if the order of placement depends on it, which is so in fair queues, else an empty one.
+// fleetFor returns the fleet if the order of placement depends on it, which is so in fair queues and for jobs of
+// clusters that may borrow, else an empty one.
 func (b *Builder) fleetFor(pending []cluster.Pending) *scheduler.Fleet {
 	for i := range pending {
 		if pending[i].Queue == cluster.QueueFair {
+			return b.Fleet()
+		}
+	}
+	for e := range b.Snapshot.Clusters() {
+		mayBorrow := e.Value.Quota != nil && e.Value.Quota.Borrow != nil
+		if mayBorrow && slices.ContainsFunc(pending, func(p cluster.Pending) bool {
+			return p.Owner.Kind == cluster.KindJob && p.Owner.Cluster == e.Value.Name
+		}) {
 			return b.Fleet()
 		}
 	}

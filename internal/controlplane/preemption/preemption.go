@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/controlplane/fleetview"
 	"github.com/berthd/berth/internal/controlplane/nodewatch"
 	"github.com/berthd/berth/internal/controlplane/queue"
+	"github.com/berthd/berth/internal/logic/admission"
 	"github.com/berthd/berth/internal/logic/reconciler"
 	"github.com/berthd/berth/internal/logic/scheduler"
 	"github.com/berthd/berth/internal/logic/watcher"
@@ -57,7 +59,15 @@ type promise struct {
 	node    string
 	victims []string
 	since   time.Time
+	why     string // what the victims have in common, for people
 }
+
+// What victims have in common. A leader that takes over promises does not know it of them until its first search.
+const (
+	lessUrgent  = "of lower priority"
+	beyondQuota = "beyond the quota of its cluster"
+	notKnown    = "that ends for it"
+)
 
 // New returns a preemption without promises. clock reads the boot-time clock (P9).
 func New(clock func() time.Duration, view *fleetview.View, nodes *nodewatch.Watch, queue *queue.Owners) *Preemption {
@@ -128,7 +138,7 @@ func (p *Preemption) RecoverPromises(snap *store.Snapshot, now time.Time) {
 			if !ok {
 				continue
 			}
-			w = &promise{owner: owner, attempt: d.Stop.ForAttempt, node: row.Node, since: now}
+			w = &promise{owner: owner, attempt: d.Stop.ForAttempt, node: row.Node, since: now, why: notKnown}
 			p.promises[d.Stop.For] = w
 		}
 		w.victims = append(w.victims, d.UUID)
@@ -205,24 +215,28 @@ func (w *promise) victimText() string {
 	case 0:
 		return "tasks that are stopping"
 	case 1:
-		return "1 task of lower priority"
+		return "1 task " + w.why
 	default:
-		return fmt.Sprintf("%d tasks of lower priority", n)
+		why := strings.NewReplacer("its cluster", "their cluster", "ends", "end").Replace(w.why)
+		return fmt.Sprintf("%d tasks %s", n, why)
 	}
 }
 
 // searchVictims asks the scheduler which tasks should end for which.
 func (p *Preemption) searchVictims(domain *observe.Domain, r *scheduler.Result, options scheduler.Options) {
 	fleet := p.view.Fleet
-	waiting := candidates(domain.Snapshot, r.Pending, r.Waiting)
+	waiting := candidates(domain.Snapshot, &fleet.Limits, r)
 	highest := 0
 	for i := range waiting {
 		highest = max(highest, waiting[i].Priority)
 	}
 	var found []scheduler.Preemption
-	g := &victimSet{}
-	if highest-cluster.PreemptionGap >= lowestPriority(domain.Snapshot) {
-		g = p.collectVictims(domain, highest-cluster.PreemptionGap)
+	g, loans := &victimSet{}, admission.Loans{}
+	if len(waiting) > 0 {
+		loans = fleet.Limits.Loans()
+	}
+	if highest-cluster.PreemptionGap >= lowestPriority(domain.Snapshot) || !loans.IsEmpty() {
+		g = p.collectVictims(domain, highest-cluster.PreemptionGap, &loans)
 	}
 	if p.mayFindVictims = g.eligible > 0 || len(p.promises) > 0; p.mayFindVictims {
 		for i := range r.Placements { // the placements of this cycle take room, too
@@ -265,9 +279,18 @@ func (p *Preemption) setPromises(waiting []cluster.Pending, found []scheduler.Pr
 	for i := range found {
 		f := &found[i]
 		task := &waiting[f.Pending]
-		w := &promise{owner: task.Owner, attempt: task.Attempt, node: f.Node, victims: f.Victims, since: now}
+		w := &promise{
+			owner: task.Owner, attempt: task.Attempt, node: f.Node, victims: f.Victims, since: now,
+			why: lessUrgent,
+		}
+		if f.Reclaims {
+			w.why = beyondQuota
+		}
 		if before := p.promises[f.Task]; before != nil && before.node == f.Node {
 			w.since = before.since
+			if len(f.Victims) == 0 {
+				w.why = before.why
+			}
 			all := slices.Concat(f.Victims, p.stillHolding(before.victims))
 			w.victims = slices.Compact(slices.Sorted(slices.Values(all)))
 		}
@@ -275,7 +298,7 @@ func (p *Preemption) setPromises(waiting []cluster.Pending, found []scheduler.Pr
 		for _, uuid := range f.Victims {
 			p.victims[uuid] = &cluster.Victim{
 				UUID: uuid, For: f.Task, ForAttempt: task.Attempt, Priority: task.Priority, Node: f.Node,
-				Since: w.since,
+				Since: w.since, Reclaims: f.Reclaims,
 			}
 			if was[uuid] == nil {
 				p.queue.Mark(g.owner[uuid])
@@ -299,10 +322,15 @@ func (p *Preemption) stillHolding(uuids []string) (left []string) {
 	return left
 }
 
-// candidates returns waiting tasks for which others may have to end, the most urgent first; gangs as a whole.
-func candidates(snap *store.Snapshot, pending []cluster.Pending,
-	waits []cluster.Waiting,
-) (out []cluster.Pending) {
+// candidates returns waiting tasks of a result for which others may have to end, the most urgent first; gangs as a
+// whole. Tasks that a limit keeps waiting, or that would borrow, are not among them, except in gangs: nothing ends for
+// them.
+func candidates(snap *store.Snapshot, limits *admission.Ledger, r *scheduler.Result) (out []cluster.Pending) {
+	pending, waits := r.Pending, r.Waiting
+	draft := admission.NewDraft(limits)
+	for i := range r.Placements {
+		draft.Add(&pending[r.Placements[i].Pending], 1)
+	}
 	byTask := cluster.IndexTasks(cluster.RangesOf(pending))
 	may := map[string]bool{}
 	gang := ""
@@ -318,6 +346,9 @@ func candidates(snap *store.Snapshot, pending []cluster.Pending,
 			may[name] = !ok || c.Value.Preemption != cluster.PreemptNever
 		}
 		if !may[name] {
+			continue
+		}
+		if task.Gang == "" && draft.Judge(task) != admission.Within {
 			continue
 		}
 		if len(out) >= maxPreemptTasks && (task.Gang == "" || task.Gang != gang) {
@@ -341,12 +372,12 @@ type victimSet struct {
 	victims    []scheduler.Victim
 	owner      map[string]cluster.OwnerRef // by UUID
 	spareTasks map[cluster.OwnerRef]int
-	eligible   int // number of victims of low enough a priority
+	eligible   int // number of victims of low enough a priority, or of clusters that borrowed
 }
 
 // collectVictims lists the attempts that hold room and are leaving, or may end: tasks of jobs and services whose
-// priority is at most maxPriority, never tasks of daemons.
-func (p *Preemption) collectVictims(domain *observe.Domain, maxPriority int) *victimSet {
+// priority is at most maxPriority, and tasks of jobs of any priority whose clusters borrowed; never tasks of daemons.
+func (p *Preemption) collectVictims(domain *observe.Domain, maxPriority int, loans *admission.Loans) *victimSet {
 	snap := domain.Snapshot
 	g := &victimSet{owner: map[string]cluster.OwnerRef{}, spareTasks: map[cluster.OwnerRef]int{}}
 	var last victimOwner
@@ -367,7 +398,9 @@ func (p *Preemption) collectVictims(domain *observe.Domain, maxPriority int) *vi
 		case v.Leaving:
 		case row.Outcome != nil: // a move: the attempt runs until its next one is healthy, which may take long
 			continue
-		case last.exempt || v.Priority > maxPriority || p.nodes.AbsenceOf(row.Node, o.Kind) != watcher.Present:
+		case last.exempt || p.nodes.AbsenceOf(row.Node, o.Kind) != watcher.Present:
+			continue
+		case v.Priority > maxPriority && (o.Kind != cluster.KindJob || !loans.Has(o.Cluster)):
 			continue
 		default:
 			g.eligible++

@@ -4,6 +4,11 @@
 //   - the quota of a cluster limits what its tasks hold together (cluster.Quota)
 //   - a concurrency group limits how many of its tasks run at a time (cluster.Concurrency)
 //
+// A quota may let the tasks of jobs borrow what other clusters leave unused of theirs (cluster.Quota.Borrow). By that,
+// all clusters with a limit of a resource never hold more of it than the sum of their limits; what a cluster does not
+// lend stays free. What a cluster needs within its own quota is never refused, even while others hold it: the scheduler
+// may take it back from them (Loans).
+//
 // It also counts what the jobs of each cluster and of each user hold, for the order of fair queues (Draft.Share).
 //
 // A Ledger counts what attempts hold, from their placement until nothing of them is left. The scheduler keeps it in
@@ -51,11 +56,14 @@ type Ledger struct {
 	uses   map[string]*use
 	groups map[groupKey]int
 	shares shares
+	// quotaChanges counts the calls of SetQuota.
+	quotaChanges int
 }
 
 // SetQuota sets the quota of a cluster; nil is none. It reports whether that is a change. The ledger keeps q.
 func (l *Ledger) SetQuota(name string, q *cluster.Quota) (changed bool) {
 	was := l.quotas[name]
+	l.quotaChanges++
 	if q == nil {
 		delete(l.quotas, name)
 		return was != nil
@@ -109,7 +117,8 @@ func (l *Ledger) Use(name string) (q cluster.QuotaUse) {
 		return q
 	}
 	q = cluster.QuotaUse{
-		CPU: u.demand.CPU, Memory: u.demand.Memory, Disk: u.demand.Disk, Tasks: len(u.tasks), Jobs: len(u.jobs),
+		Borrowed: l.borrowed(name, u),
+		CPU:      u.demand.CPU, Memory: u.demand.Memory, Disk: u.demand.Disk, Tasks: len(u.tasks), Jobs: len(u.jobs),
 	}
 	for kind, n := range u.devices { // order-free: a copy
 		if n != 0 {
@@ -126,7 +135,7 @@ func (l *Ledger) Use(name string) (q cluster.QuotaUse) {
 func (l *Ledger) Clone() Ledger {
 	c := Ledger{
 		quotas: maps.Clone(l.quotas), uses: make(map[string]*use, len(l.uses)), groups: maps.Clone(l.groups),
-		shares: l.shares.clone(),
+		shares: l.shares.clone(), quotaChanges: l.quotaChanges,
 	}
 	for name, u := range l.uses { // order-free: a copy
 		c.uses[name] = &use{u.demand, maps.Clone(u.devices), maps.Clone(u.tasks), maps.Clone(u.jobs)}
@@ -177,6 +186,7 @@ type Draft struct {
 	ledger   *Ledger
 	added    Ledger
 	replaced map[string]int // by cluster: how many of the added tasks have an earlier attempt in the ledger
+	pool     pool
 }
 
 // NewDraft returns a draft without placements.
@@ -201,6 +211,7 @@ func (d *Draft) Add(p *cluster.Pending, sign int) {
 	}
 	h := HoldingOf(p)
 	if limited {
+		d.pool.count(d, h.Cluster, -1)
 		d.added.addUse(&h, sign)
 		if d.replaces(p) {
 			if d.replaced == nil {
@@ -208,6 +219,7 @@ func (d *Draft) Add(p *cluster.Pending, sign int) {
 			}
 			d.replaced[h.Cluster] += sign
 		}
+		d.pool.count(d, h.Cluster, 1)
 	}
 	if fair {
 		d.added.shares.add(&h, sign)
@@ -226,15 +238,43 @@ func HoldingOf(p *cluster.Pending) Holding {
 	return h
 }
 
-// Admits reports whether no limit keeps a task from being placed now.
-func (d *Draft) Admits(p *cluster.Pending) bool {
+// Verdict is whether the limits of its cluster let a task be placed now.
+type Verdict int
+
+const (
+	// Refused says that a limit keeps the task waiting.
+	Refused Verdict = iota
+	// Within says that the task stays within all limits.
+	Within
+	// Borrows says that its cluster may exceed its quota for the task, because others leave theirs unused.
+	Borrows
+)
+
+// Judge returns the verdict on a task.
+func (d *Draft) Judge(p *cluster.Pending) Verdict {
 	if !d.limits(p) || d.replaces(p) {
-		return true
+		return Within
 	}
-	for range d.shortages(p) {
-		return false
+	v := Within
+	for s := range d.exceeded(p) {
+		if s.isShort() {
+			return Refused
+		}
+		v = Borrows
 	}
-	return p.Concurrency == nil || d.running(p) < p.Concurrency.Limit
+	if p.Concurrency != nil && d.running(p) >= p.Concurrency.Limit {
+		return Refused
+	}
+	return v
+}
+
+// Admits reports whether no limit keeps a task from being placed now.
+func (d *Draft) Admits(p *cluster.Pending) bool { return d.Judge(p) != Refused }
+
+// MayBorrow reports whether the quota of the task's cluster lets it borrow at all.
+func (d *Draft) MayBorrow(p *cluster.Pending) bool {
+	q := d.ledger.quotas[p.Owner.Cluster]
+	return q != nil && q.Borrow != nil && p.Owner.Kind == cluster.KindJob
 }
 
 // Refusal returns the limit that keeps a task from being placed now, or the zero value.
@@ -243,8 +283,10 @@ func (d *Draft) Refusal(p *cluster.Pending) cluster.Refusal {
 		return cluster.Refusal{}
 	}
 	var parts []string
-	for s := range d.shortages(p) {
-		parts = append(parts, s.text())
+	for s := range d.exceeded(p) {
+		if s.isShort() {
+			parts = append(parts, s.text())
+		}
 	}
 	if len(parts) > 0 {
 		return cluster.Refusal{
@@ -268,11 +310,14 @@ func (d *Draft) running(p *cluster.Pending) int {
 // Sufficient returns the least changes of limits after which a task may be placed: the quota of its cluster, or the
 // limit of its concurrency group. Limits that suffice are nil and 0.
 func (d *Draft) Sufficient(p *cluster.Pending) (q *cluster.Quota, concurrency int) {
-	for s := range d.shortages(p) {
+	for s := range d.exceeded(p) {
+		if !s.isShort() {
+			continue
+		}
 		if q == nil {
 			q = d.ledger.quotas[p.Owner.Cluster].Clone()
 		}
-		s.raise(q, s.used+s.need)
+		s.raise(q, s.used+s.need-s.more)
 	}
 	if p.Concurrency != nil && d.running(p) >= p.Concurrency.Limit {
 		concurrency = d.running(p) + 1
@@ -280,31 +325,53 @@ func (d *Draft) Sufficient(p *cluster.Pending) (q *cluster.Quota, concurrency in
 	return q, concurrency
 }
 
-// shortage is a limit of a quota that a task would exceed.
-type shortage struct {
-	what              string
+// demand is what a task needs of a limit of a quota.
+type demand struct {
+	resource
 	need, used, limit int64
-	format            func(int64) string
-	raise             func(q *cluster.Quota, to int64)
+	// borrow is how far the tasks of the job may exceed the limit, and more how far they may now, as others leave so
+	// much unused. They are set where the task exceeds the limit.
+	borrow, more int64
 }
+
+// isShort reports whether the task exceeds what its cluster may hold now.
+func (s *demand) isShort() bool { return s.used+s.need > s.limit+s.more }
 
 // text says how much the task needs and what is left.
-func (s *shortage) text() string {
-	if s.need > s.limit {
-		return fmt.Sprintf("%s %s needed, %s allowed", s.what, s.format(s.need), s.format(s.limit))
+func (s *demand) text() string {
+	switch {
+	case s.need > s.limit+s.borrow && s.borrow > 0:
+		return fmt.Sprintf("%s %s needed, %s allowed with %s borrowed", s.name(), s.format(s.need),
+			s.format(s.limit+s.borrow), s.format(s.borrow))
+	case s.need > s.limit+s.borrow:
+		return fmt.Sprintf("%s %s needed, %s allowed", s.name(), s.format(s.need), s.format(s.limit))
 	}
-	return fmt.Sprintf("%s %s needed, %s of %s used", s.what, s.format(s.need), s.format(s.used), s.format(s.limit))
+	text := fmt.Sprintf("%s %s needed, %s of %s used", s.name(), s.format(s.need), s.format(s.used), s.format(s.limit))
+	if s.borrow > 0 {
+		borrowed := max(s.used-s.limit, 0)
+		text += fmt.Sprintf(" (%s borrowed, %s more can be)", s.format(borrowed),
+			s.format(max(s.more-borrowed, 0)))
+	}
+	return text
 }
 
-// shortages yields the limits of its cluster's quota that the task would exceed.
-func (d *Draft) shortages(p *cluster.Pending) iter.Seq[shortage] {
-	return func(yield func(shortage) bool) {
+// exceeded yields the limits of its cluster's quota that the task would exceed.
+func (d *Draft) exceeded(p *cluster.Pending) iter.Seq[demand] {
+	return func(yield func(demand) bool) {
 		q := d.ledger.quotas[p.Owner.Cluster]
 		if q == nil {
 			return
 		}
 		for s := range d.needs(p, q) {
-			if s.need > 0 && s.used+s.need > s.limit && !yield(s) {
+			if s.need <= 0 || s.used+s.need <= s.limit {
+				continue
+			}
+			if q.Borrow != nil && p.Owner.Kind == cluster.KindJob {
+				if s.borrow = s.borrowOf(q); s.borrow > 0 {
+					s.more = max(min(s.borrow, d.unusedByOthers(p.Owner.Cluster, s.resource)), 0)
+				}
+			}
+			if !yield(s) {
 				return
 			}
 		}
@@ -312,68 +379,70 @@ func (d *Draft) shortages(p *cluster.Pending) iter.Seq[shortage] {
 }
 
 // needs yields what a task needs of each limit of a quota.
-func (d *Draft) needs(p *cluster.Pending, q *cluster.Quota) iter.Seq[shortage] {
-	return func(yield func(shortage) bool) {
+func (d *Draft) needs(p *cluster.Pending, q *cluster.Quota) iter.Seq[demand] {
+	return func(yield func(demand) bool) {
 		var none use
 		held := cmp.Or(d.ledger.uses[p.Owner.Cluster], &none)
 		added := cmp.Or(d.added.uses[p.Owner.Cluster], &none)
-		if q.CPU > 0 && !yield(shortage{
-			"cpu", int64(p.Demand.CPU), int64(held.demand.CPU + added.demand.CPU), int64(q.CPU), cpuText,
-			func(q *cluster.Quota, to int64) { q.CPU = cluster.MilliCPU(to) },
+		if q.CPU > 0 && !yield(demand{
+			resource: resource{kind: cpu}, need: int64(p.Demand.CPU),
+			used: int64(held.demand.CPU + added.demand.CPU), limit: int64(q.CPU),
 		}) {
 			return
 		}
-		if q.Memory > 0 && !yield(shortage{
-			"memory", int64(p.Demand.Memory), int64(held.demand.Memory + added.demand.Memory), int64(q.Memory),
-			bytesText, func(q *cluster.Quota, to int64) { q.Memory = cluster.Bytes(to) },
+		if q.Memory > 0 && !yield(demand{
+			resource: resource{kind: memory}, need: int64(p.Demand.Memory),
+			used: int64(held.demand.Memory + added.demand.Memory), limit: int64(q.Memory),
 		}) {
 			return
 		}
-		if q.Disk > 0 && !yield(shortage{
-			"disk", int64(p.Demand.Disk), int64(held.demand.Disk + added.demand.Disk), int64(q.Disk),
-			bytesText, func(q *cluster.Quota, to int64) { q.Disk = cluster.Bytes(to) },
+		if q.Disk > 0 && !yield(demand{
+			resource: resource{kind: disk}, need: int64(p.Demand.Disk),
+			used: int64(held.demand.Disk + added.demand.Disk), limit: int64(q.Disk),
 		}) {
 			return
 		}
 		if len(p.Devices) > 0 && !yieldDevices(p, q, held, added, yield) {
 			return
 		}
-		if q.Tasks > 0 && !yield(shortage{
-			"tasks", 1, int64(len(held.tasks) + len(added.tasks) - d.replaced[p.Owner.Cluster]), int64(q.Tasks),
-			numberText, func(q *cluster.Quota, to int64) { q.Tasks = int(to) },
+		if q.Tasks > 0 && !yield(demand{
+			resource: resource{kind: tasks}, need: 1,
+			used:  int64(len(held.tasks) + len(added.tasks) - d.replaced[p.Owner.Cluster]),
+			limit: int64(q.Tasks),
 		}) {
 			return
 		}
 		job := p.Owner
 		if q.Jobs > 0 && job.Kind == cluster.KindJob && held.jobs[job.Name]+added.jobs[job.Name] == 0 {
-			yield(shortage{
-				"jobs", 1, int64(jobsOf(held, added)), int64(q.Jobs), numberText,
-				func(q *cluster.Quota, to int64) { q.Jobs = int(to) },
+			yield(demand{
+				resource: resource{kind: jobs}, need: 1, used: int64(jobsOf(held, added)), limit: int64(q.Jobs),
 			})
 		}
 	}
 }
 
 // yieldDevices yields what a task needs of each type of devices that the quota limits.
-func yieldDevices(p *cluster.Pending, q *cluster.Quota, held, added *use, yield func(shortage) bool) bool {
+func yieldDevices(p *cluster.Pending, q *cluster.Quota, held, added *use, yield func(demand) bool) bool {
 	for _, kind := range slices.Sorted(maps.Keys(q.Devices)) {
-		need := 0
-		for i := range p.Devices {
-			if typeOf(&p.Devices[i]) == kind {
-				need += thousandths(&p.Devices[i])
-			}
-		}
-		if !yield(shortage{
-			kind, int64(need), int64(held.devices[kind] + added.devices[kind]),
-			int64(q.Devices[kind]) * cluster.WholeDevice, devicesText,
-			func(q *cluster.Quota, to int64) {
-				q.Devices[kind] = int((to + cluster.WholeDevice - 1) / cluster.WholeDevice)
-			},
+		if !yield(demand{
+			resource: resource{device, kind}, need: devicesOf(p.Devices, kind),
+			used:  int64(held.devices[kind] + added.devices[kind]),
+			limit: int64(q.Devices[kind]) * cluster.WholeDevice,
 		}) {
 			return false
 		}
 	}
 	return true
+}
+
+// devicesOf returns how much of a type of devices requests are for, in thousandths.
+func devicesOf(requests []cluster.DeviceRequest, kind string) (n int64) {
+	for i := range requests {
+		if typeOf(&requests[i]) == kind {
+			n += int64(thousandths(&requests[i]))
+		}
+	}
+	return n
 }
 
 // jobsOf returns the number of jobs with tasks.
@@ -386,12 +455,3 @@ func jobsOf(held, added *use) int {
 	}
 	return jobs
 }
-
-func cpuText(n int64) string { return cluster.MilliCPU(n).String() }
-
-func bytesText(n int64) string { return cluster.Bytes(n).String() }
-
-func numberText(n int64) string { return fmt.Sprint(n) }
-
-// devicesText writes thousandths of devices as a number of devices: "2", "0.5".
-func devicesText(n int64) string { return fmt.Sprint(float64(n) / cluster.WholeDevice) }

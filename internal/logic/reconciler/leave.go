@@ -43,12 +43,19 @@ func PressedLeave(node string, p *cluster.Pressure) *Leave {
 	}
 }
 
-// PreemptedLeave returns the leave of an attempt that ends for a more urgent task.
+// PreemptedLeave returns the leave of an attempt that ends for a more urgent task, or for one that stays within the
+// quota of its cluster.
 func PreemptedLeave(v *cluster.Victim) *Leave {
-	return &Leave{
+	l := &Leave{
 		Reason: cluster.ReasonPreempted, Since: v.Since, Now: true, For: v.For, ForAttempt: v.ForAttempt,
 		Message: fmt.Sprintf("preempted by %s (priority %d) on node %s", v.For, v.Priority, v.Node),
 	}
+	if v.Reclaims {
+		parts, _ := v.For.Parts()
+		l.Message = fmt.Sprintf("preempted by %s on node %s: cluster %s reclaims its quota, and this task is beyond "+
+			"the quota of its own cluster", v.For, v.Node, parts.Cluster)
+	}
+	return l
 }
 
 // leavesNode reports whether the task of a stop or an outcome with this reason runs elsewhere next.

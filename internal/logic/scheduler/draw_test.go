@@ -196,7 +196,29 @@ func drawQuota(t *rapid.T) *cluster.Quota {
 	if oneIn(t, "quota of devices", 4) {
 		q.Devices = map[string]int{"gpu": upTo(t, "gpus", 2)}
 	}
+	if rapid.Bool().Draw(t, "borrows") {
+		q.Borrow = &cluster.QuotaBorrow{
+			CPU: cluster.MilliCPU(pick(t, "cpu borrowed", 0, 500, 2000)), Tasks: upTo(t, "tasks borrowed", 3),
+			Devices: map[string]int{"gpu": upTo(t, "gpus borrowed", 2)},
+		}
+	}
 	return q
+}
+
+// drawLender draws the quota of a cluster that has no tasks.
+func drawLender(t *rapid.T, q *cluster.Quota) *cluster.Quota {
+	if q == nil || q.Borrow == nil {
+		return nil
+	}
+	lender := &cluster.Quota{
+		CPU: cluster.MilliCPU(pick(t, "cpu lent", 0, 500, 1500)), Tasks: upTo(t, "tasks lent", 3),
+		Devices: map[string]int{"gpu": upTo(t, "gpus lent", 1)},
+	}
+	if oneIn(t, "keeps its own", 8) {
+		lends := false
+		lender.Lend = &lends
+	}
+	return lender
 }
 
 func drawConstraint(t *rapid.T) cluster.Constraint {
@@ -370,6 +392,7 @@ func drawWorld(t *rapid.T) (w world, pending []cluster.Pending) {
 		}
 	}
 	w.valueModel, w.quota = drawValueModel(t), drawQuota(t)
+	w.lender = drawLender(t, w.quota)
 	return w, pending
 }
 

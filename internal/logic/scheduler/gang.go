@@ -8,8 +8,9 @@ import (
 )
 
 // runGang places the members of a gang: at least the gang's size of them, or none. Once so many are placed in a cycle,
-// it places each of the others by itself.
-func (y *placer) runGang(members []int32) (waiting []int32) {
+// it places each of the others by itself. The turns of deferred members are put off: of all if the gang needs some of
+// them for its size.
+func (y *placer) runGang(members []int32) (waiting, deferred []int32) {
 	size, gang := 0, y.Classes.Task(members[0]).Gang
 	for _, m := range members {
 		if !y.gangPlaced[gang] {
@@ -19,24 +20,33 @@ func (y *placer) runGang(members []int32) (waiting []int32) {
 	}
 	if len(members) < size {
 		y.noteGangWaiting(members, fmt.Sprintf("%d of %d tasks wait for places", len(members), size), nil)
-		return members
+		return members, nil
 	}
 	mark, kept := len(y.placed), y.backfill.state()
 	for _, m := range members {
-		if !y.allTurns(m) {
+		switch placed := y.allTurns(m); {
+		case !placed && y.borrows.takePutOff():
+			deferred = append(deferred, m)
+		case !placed:
 			waiting = append(waiting, m)
 		}
 	}
-	if placed := len(members) - len(waiting); placed < size {
-		others := y.gangRefusals(waiting[0])
+	if placed := len(members) - len(waiting) - len(deferred); placed < size {
+		var others []cluster.RefusalCount
+		if len(deferred) == 0 {
+			others = y.gangRefusals(waiting[0])
+		}
 		for i := len(y.placed) - 1; i >= mark; i-- {
 			y.GiveBack(&y.placed[i], y.placedAt[i])
 		}
 		y.placed, y.placedAt = y.placed[:mark], y.placedAt[:mark]
 		y.backfill.restore(kept)
+		if len(deferred) > 0 {
+			return nil, members
+		}
 		y.backfill.promise(members, size, y.placed, y.placedAt)
 		y.noteGangWaiting(members, fmt.Sprintf("%d of %d tasks find places", placed, size), others)
-		return members
+		return members, nil
 	}
 	for _, m := range waiting {
 		delete(y.gangWaiting, m)
@@ -45,7 +55,7 @@ func (y *placer) runGang(members []int32) (waiting []int32) {
 		y.gangPlaced = map[string]bool{}
 	}
 	y.gangPlaced[gang] = true
-	return waiting
+	return waiting, deferred
 }
 
 // gangRefusals returns why the first member of a gang without a place has none.

@@ -20,6 +20,7 @@ type world struct {
 	held       []scheduler.Reservation
 	valueModel *scheduler.ValueModel
 	quota      *cluster.Quota     // of the cluster c
+	lender     *cluster.Quota     // of another cluster, which has no tasks
 	known      map[asked]spreadOf // while the model decides
 }
 
@@ -28,6 +29,7 @@ func (w world) fleet() *scheduler.Fleet {
 	f := scheduler.NewFleet()
 	f.SetDeviceValueModel(w.valueModel)
 	f.Limits.SetQuota("c", w.quota)
+	f.Limits.SetQuota("lender", w.lender)
 	for _, n := range w.nodes {
 		f.SetNode(n)
 	}
@@ -110,6 +112,9 @@ type model struct {
 	res     scheduler.Result
 	waits   map[int]cluster.Waiting
 	gangs   map[string]bool // those of which enough members are placed
+	// borrows says that tasks which borrow have their turns. Else these are put off, and deferred lists them.
+	borrows  bool
+	deferred []int
 }
 
 // revives reports whether the placement of another task can make a node feasible for the task.
@@ -118,8 +123,19 @@ func revives(p cluster.Pending) bool {
 		slices.ContainsFunc(p.Placement.Relations, func(r cluster.Relation) bool { return r.Required && !r.Away })
 }
 
-// pass gives each task its turn, and returns the tasks that wait.
+// pass gives each task its turn, those last that borrow, and returns the tasks that wait in their order in turns.
 func (m *model) pass(turns []int) (waiting []int) {
+	all := turns
+	waiting = m.turns(turns)
+	turns = slices.DeleteFunc(slices.Clone(all), func(i int) bool { return !slices.Contains(m.deferred, i) })
+	m.borrows, m.deferred = true, nil
+	waiting = append(waiting, m.turns(turns)...)
+	m.borrows = false
+	return slices.DeleteFunc(slices.Clone(all), func(i int) bool { return !slices.Contains(waiting, i) })
+}
+
+// turns gives each task its turn, and returns the tasks that wait.
+func (m *model) turns(turns []int) (waiting []int) {
 	for len(turns) > 0 {
 		n := 1
 		for gang := m.pending[turns[0]].Gang; gang != "" && n < len(turns) && m.pending[turns[n]].Gang == gang; {
@@ -143,11 +159,15 @@ func (m *model) unit(tasks []int) (waiting []int) {
 			size = max(size, m.pending[i].GangSize)
 		}
 	}
+	var deferred []int
+	defer func() { m.deferred = append(m.deferred, deferred...) }()
 	var others []cluster.RefusalCount
 	detail := fmt.Sprintf("%d of %d tasks wait for places", len(tasks), size)
 	if len(tasks) >= size {
 		for _, i := range tasks {
-			if !m.place(i) {
+			if _, borrows := m.judge(m.pending[i]); borrows && !m.borrows {
+				deferred = append(deferred, i)
+			} else if !m.place(i) {
 				waiting = append(waiting, i)
 			}
 		}
@@ -158,6 +178,12 @@ func (m *model) unit(tasks []int) (waiting []int) {
 			}
 			m.gangs[m.pending[tasks[0]].Gang] = true
 			return waiting
+		}
+		if len(deferred) > 0 {
+			m.held, m.res.Placements = m.held[:held], m.res.Placements[:placed]
+			clear(m.known)
+			deferred = tasks
+			return nil
 		}
 		others = m.explain(m.pending[waiting[0]]).Refusals
 		detail = fmt.Sprintf("%d of %d tasks find places", found, size)
@@ -200,6 +226,38 @@ func (m *model) place(i int) bool {
 
 // limit returns the limit of its cluster that refuses the task, or the zero value.
 func (w world) limit(p cluster.Pending) (r cluster.Refusal) {
+	r, _ = w.judge(p)
+	return r
+}
+
+// more returns how far a task may exceed limits of CPU, GPUs and tasks at all, and now.
+func (w world) more(p cluster.Pending) (most, now [3]int) {
+	if w.quota.Borrow == nil || p.Owner.Kind != cluster.KindJob {
+		return most, now
+	}
+	of := func(cpu cluster.MilliCPU, devices map[string]int, tasks int) [3]int {
+		return [3]int{int(cpu), 1000 * devices["gpu"], tasks}
+	}
+	most = of(w.quota.Borrow.CPU, w.quota.Borrow.Devices, w.quota.Borrow.Tasks)
+	if l := w.lender; l != nil && l.Lends() {
+		for i, n := range of(l.CPU, l.Devices, l.Tasks) {
+			now[i] = min(n, most[i])
+		}
+	}
+	return most, now
+}
+
+// exceeding says how a task exceeds a limit that it may exceed.
+func exceeding(text string, most, used, limit, more int, format func(int) string) string {
+	if most == 0 {
+		return text
+	}
+	borrowed := max(used-limit, 0)
+	return fmt.Sprintf("%s (%s borrowed, %s more can be)", text, format(borrowed), format(max(more-borrowed, 0)))
+}
+
+// judge returns the limit of its cluster that refuses the task, or the zero value, and whether the task borrows.
+func (w world) judge(p cluster.Pending) (r cluster.Refusal, borrows bool) {
 	var cpu cluster.MilliCPU
 	tasks, jobs, group, replaces, gpu := map[cluster.TaskID]bool{}, map[string]bool{}, 0, false, 0
 	count := func(task cluster.TaskID, d cluster.Demand, requests []cluster.DeviceRequest) {
@@ -224,7 +282,7 @@ func (w world) limit(p cluster.Pending) (r cluster.Refusal) {
 		}
 	}
 	if replaces {
-		return r
+		return r, false
 	}
 	if q := w.quota; q != nil {
 		had, wasCPU, wasGPU := len(jobs), cpu, gpu
@@ -235,31 +293,51 @@ func (w world) limit(p cluster.Pending) (r cluster.Refusal) {
 				short = append(short, text)
 			}
 		}
-		add(q.CPU > 0 && p.Demand.CPU > 0 && cpu > q.CPU && p.Demand.CPU <= q.CPU,
-			fmt.Sprintf("cpu %s needed, %s of %s used", p.Demand.CPU, wasCPU, q.CPU))
-		add(q.CPU > 0 && p.Demand.CPU > q.CPU, fmt.Sprintf("cpu %s needed, %s allowed", p.Demand.CPU, q.CPU))
-		if limit, limited := q.Devices["gpu"]; limited && gpu > wasGPU && gpu > 1000*limit {
-			text := fmt.Sprintf("gpu %v needed, %v of %d used", float64(gpu-wasGPU)/1000, float64(wasGPU)/1000, limit)
-			if gpu-wasGPU > 1000*limit {
-				text = fmt.Sprintf("gpu %v needed, %d allowed", float64(gpu-wasGPU)/1000, limit)
+		most, more := w.more(p)
+		cpus := func(n int) string { return cluster.MilliCPU(n).String() }
+		gpus := func(n int) string { return fmt.Sprint(float64(n) / 1000) }
+		limit := func(i int, name string, need, used, limit int, format func(int) string) {
+			if need <= 0 || used+need <= limit {
+				return
+			}
+			if used+need <= limit+more[i] {
+				borrows = true
+				return
+			}
+			text := fmt.Sprintf("%s %s needed, %s of %s used", name, format(need), format(used), format(limit))
+			text = exceeding(text, most[i], used, limit, more[i], format)
+			if need > limit+most[i] {
+				text = fmt.Sprintf("%s %s needed, %s allowed", name, format(need), format(limit+most[i]))
+				if most[i] > 0 {
+					text += fmt.Sprintf(" with %s borrowed", format(most[i]))
+				}
 			}
 			add(true, text)
 		}
-		add(q.Tasks > 0 && len(tasks) > q.Tasks, fmt.Sprintf("tasks 1 needed, %d of %d used", len(tasks)-1, q.Tasks))
+		if q.CPU > 0 {
+			limit(0, "cpu", int(p.Demand.CPU), int(wasCPU), int(q.CPU), cpus)
+		}
+		if n, limited := q.Devices["gpu"]; limited {
+			limit(1, "gpu", gpu-wasGPU, wasGPU, 1000*n, gpus)
+		}
+		if q.Tasks > 0 {
+			limit(2, "tasks", 1, len(tasks)-1, q.Tasks, func(n int) string { return fmt.Sprint(n) })
+		}
 		add(q.Jobs > 0 && len(jobs) > had && len(jobs) > q.Jobs,
 			fmt.Sprintf("jobs 1 needed, %d of %d used", had, q.Jobs))
 		if len(short) > 0 {
 			return cluster.Refusal{
 				Code: cluster.ReasonQuota, Detail: "quota of cluster c: " + strings.Join(short, ", "),
-			}
+			}, false
 		}
 	}
 	if p.Concurrency != nil && group >= p.Concurrency.Limit {
 		r.Code = cluster.ReasonConcurrency
 		r.Detail = fmt.Sprintf("concurrency group %s: tasks 1 needed, %d of %d used", p.Concurrency.Group, group,
 			p.Concurrency.Limit)
+		return r, false
 	}
-	return r
+	return r, borrows
 }
 
 // refusal returns why node n refuses the task, in the documented order of reasons.

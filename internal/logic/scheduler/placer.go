@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/admission"
 	"github.com/berthd/berth/internal/logic/scheduler/cycle"
 	"github.com/berthd/berth/internal/logic/scheduler/fleet"
 	"github.com/berthd/berth/internal/logic/scheduler/taskclass"
@@ -20,6 +21,22 @@ type placer struct {
 	gangWaiting map[int32]cluster.Waiting // by position in the order; only members of gangs
 	gangPlaced  map[string]bool           // gangs of which enough members are placed
 	limitReason limitReason               // the last one
+	borrows     borrows
+}
+
+// borrows puts off the turns of tasks whose clusters borrow for them, until all others had theirs. Otherwise such a
+// task might take the room of another cluster's task that stays within its quota, and then have to end for it.
+type borrows struct {
+	allowed  bool    // the others had their turns
+	putOff   bool    // find put off the last task
+	deferred []int32 // the positions whose turns are to come
+}
+
+// takePutOff reports whether find put off the last task, and forgets it.
+func (b *borrows) takePutOff() bool {
+	putOff := b.putOff
+	b.putOff = false
+	return putOff
 }
 
 func newPlacer(f *fleet.Fleet, pending []cluster.Pending, opts taskclass.Options) placer {
@@ -27,23 +44,38 @@ func newPlacer(f *fleet.Fleet, pending []cluster.Pending, opts taskclass.Options
 	return placer{Cycle: y, promises: promises{Cycle: y}, backfill: newBackfill(y, opts.Now)}
 }
 
-// run gives tasks their turns: see turns. The positions are in the order of decision. It returns those of the tasks
-// that wait, in that order.
+// run gives tasks their turns: see turns and borrows. The positions are in the order of decision. It returns those of
+// the tasks that wait, in that order.
 func (y *placer) run(positions []int32) (waiting []int32) {
+	waiting = y.giveTurns(positions)
+	if later := y.borrows.deferred; len(later) > 0 {
+		y.borrows = borrows{allowed: true}
+		slices.Sort(later)
+		waiting = append(waiting, y.giveTurns(later)...)
+		y.borrows.allowed = false
+	}
+	slices.Sort(waiting)
+	return waiting
+}
+
+// giveTurns is run for tasks that borrow, if they are allowed to, or for all others. It returns the positions of those
+// that wait in the order of their turns.
+func (y *placer) giveTurns(positions []int32) (waiting []int32) {
 	t := newTurns(y.Nodes.Fleet, &y.Limits, y.backfill.now, positions, y.Classes.Task)
 	for members, isFair := t.next(); len(members) > 0; members, isFair = t.next() {
 		before := len(waiting)
 		y.promises.release(members...)
 		switch {
 		case y.Classes.Task(members[0]).Gang != "":
-			left := y.runGang(members)
+			left, deferred := y.runGang(members)
 			if len(left) == len(members) && y.backfill.rearrange(y.placed, y.placedAt) {
-				left = y.runGang(members)
+				left, deferred = y.runGang(members)
 			}
 			waiting = append(waiting, left...)
+			y.borrows.deferred = append(y.borrows.deferred, deferred...)
 		case isFair:
 			placed, more := y.turn(members[0])
-			if !placed && y.backfill.rearrange(y.placed, y.placedAt) {
+			if !placed && !y.borrows.putOff && y.backfill.rearrange(y.placed, y.placedAt) {
 				placed, more = y.turn(members[0])
 			}
 			if placed && more {
@@ -55,7 +87,7 @@ func (y *placer) run(positions []int32) (waiting []int32) {
 			}
 		default:
 			placed := y.allTurns(members[0])
-			if !placed && y.backfill.rearrange(y.placed, y.placedAt) {
+			if !placed && !y.borrows.putOff && y.backfill.rearrange(y.placed, y.placedAt) {
 				placed = y.allTurns(members[0])
 			}
 			if !placed {
@@ -65,13 +97,16 @@ func (y *placer) run(positions []int32) (waiting []int32) {
 		y.promises.reserve(waiting[before:])
 		t.done(len(members))
 	}
-	slices.Sort(waiting)
 	return waiting
 }
 
-// wait adds a request that found no place to those that wait. With it, tasks of the positions may get promises, of
-// which it is the first.
+// wait adds a request that found no place to those that wait, or to those whose turn is put off. With one that waits,
+// tasks of the positions may get promises, of which it is the first.
 func (y *placer) wait(waiting, positions []int32) []int32 {
+	if y.borrows.takePutOff() {
+		y.borrows.deferred = append(y.borrows.deferred, positions[0])
+		return waiting
+	}
 	y.backfill.promise(positions, 0, y.placed, y.placedAt)
 	return append(waiting, positions[0])
 }
@@ -102,12 +137,20 @@ func (y *placer) turn(position int32) (placed, more bool) {
 	return true, more
 }
 
-// find returns the node for the next task at a position, or -1 if no node is feasible or a limit of its cluster does
-// not allow the task.
+// find returns the node for the next task at a position, or -1 if no node is feasible, a limit of its cluster does not
+// allow the task, or its turn is put off.
 func (y *placer) find(position int32) int32 {
 	c, p := y.Classes.At[position], y.Classes.Task(position)
-	if y.backfill.isBlocked(c) || !y.Limits.Admits(p) {
+	if y.backfill.isBlocked(c) {
 		y.FinishTask(c, p.Tasks())
+		return -1
+	}
+	switch verdict := y.Limits.Judge(p); {
+	case verdict == admission.Refused:
+		y.FinishTask(c, p.Tasks())
+		return -1
+	case verdict == admission.Borrows && !y.borrows.allowed:
+		y.borrows.putOff = true
 		return -1
 	}
 	slot := y.promises.nodeFor(c)

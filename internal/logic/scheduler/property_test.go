@@ -143,6 +143,7 @@ func TestSamePlanForAnyOrder(t *testing.T) {
 		v := world{
 			valueModel: w.valueModel,
 			quota:      w.quota,
+			lender:     w.lender,
 			nodes:      rapid.Permutation(w.nodes).Draw(t, "nodes"),
 			held:       rapid.Permutation(w.held).Draw(t, "held"),
 		}
@@ -393,6 +394,8 @@ func TestFleetByDifferences(t *testing.T) {
 		w := world{valueModel: drawValueModel(t), quota: drawQuota(t)}
 		f.SetDeviceValueModel(w.valueModel)
 		f.Limits.SetQuota("c", w.quota)
+		w.lender = drawLender(t, w.quota)
+		f.Limits.SetQuota("lender", w.lender)
 		for _, n := range nodes {
 			w.nodes = append(w.nodes, n)
 		}

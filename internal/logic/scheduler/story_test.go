@@ -26,9 +26,10 @@ import (
 //	                             disk reserved pool taints gpus images label.<key>; the defaults are ready, 4 CPUs,
 //	                             8 GiB, 100 GiB
 //	gone NAME                    a node is removed
-//	quota key=value…             the quota of cluster c is set; keys: cpu memory tasks jobs gpu
+//	quota key=value…             the quota of a cluster is set; keys: cpu memory tasks jobs gpu cluster (default c)
+//	                             lend borrow-cpu borrow-tasks borrow-gpu
 //	held UUID TASK NODE key=…    an attempt is reserved; keys: definition cpu memory disk ports
-//	                             limit started
+//	                             limit started cluster priority
 //	ended UUID                   an attempt has ended, and holds its room still
 //	release UUID                 an attempt is released
 //	clock DURATION               sets the time, from the start of the story; it starts at 0s
@@ -36,10 +37,12 @@ import (
 //	                             first generation definition restarted attempt priority cpu memory disk ports
 //	                             strategy apart where avoid failed only daemon since image images gpu gang all labels
 //	                             pool tolerates wants evenly distinct near must-near away must-away concurrency
-//	                             queue limit
+//	                             queue limit cluster
 //	withdraw OWNER               its tasks no longer wait
 //	schedule                     decides; answers with the plan
 //	apply                        reserves the placements of the last schedule; other tasks still wait
+//	preempt                      answers with the tasks that end for waiting tasks, and promises these the room
+//	leaves UUID                  an attempt is ending
 //	explain TASK                 answers with each node's verdict on a waiting task
 //
 // Lists are joined by ","; a value with spaces is in "".
@@ -117,12 +120,13 @@ type story struct {
 	pending []cluster.Pending
 	last    scheduler.Result
 	clock   time.Duration
+	leaving map[string]bool // by UUID
 }
 
 func (s *story) options() scheduler.Options { return scheduler.Options{Now: epoch().Add(s.clock)} }
 
 func (s *story) run(command string, args []string) (answer string, err error) {
-	if len(args) == 0 && command != "schedule" && command != "apply" {
+	if len(args) == 0 && command != "schedule" && command != "apply" && command != "preempt" {
 		return "", errors.New("argument missing")
 	}
 	switch command {
@@ -155,6 +159,13 @@ func (s *story) run(command string, args []string) (answer string, err error) {
 	case "apply":
 		s.pending = apply(s.fleet, s.pending, s.last)
 		s.last = scheduler.Result{}
+	case "preempt":
+		return s.preempt(), nil
+	case "leaves":
+		if s.leaving == nil {
+			s.leaving = map[string]bool{}
+		}
+		s.leaving[args[0]] = true
 	case "explain":
 		return s.explain(cluster.TaskID(args[0]))
 	default:
@@ -193,7 +204,39 @@ func formatPlan(res scheduler.Result) string {
 	return b.String()
 }
 
-// short returns a task's id without the cluster, which is always c.
+// preempt has every attempt as a possible victim.
+func (s *story) preempt() string {
+	in := scheduler.PreemptInput{Fleet: s.fleet, Waiting: s.pending, Least: cluster.PreemptionGap}
+	for r := range s.fleet.Held {
+		parts, _ := r.Task.Parts()
+		v := scheduler.Victim{
+			UUID: r.UUID, Priority: r.Priority, Leaving: s.leaving[r.UUID],
+			Owner: cluster.OwnerRef{Kind: cluster.KindService, Cluster: parts.Cluster, Name: parts.Owner},
+		}
+		if parts.Step != "" {
+			v.Owner.Kind = cluster.KindJob
+		}
+		in.Victims = append(in.Victims, v)
+	}
+	for i := range s.pending {
+		s.pending[i].Promised = ""
+	}
+	var b strings.Builder
+	for _, found := range scheduler.Preempt(in, s.options()) {
+		s.pending[found.Pending].Promised = found.Node
+		fmt.Fprintf(&b, "%s: %s", short(found.Task), found.Message)
+		for _, uuid := range found.Victims {
+			fmt.Fprintf(&b, " %s", uuid)
+		}
+		b.WriteString("\n")
+	}
+	if b.Len() == 0 {
+		return "nothing ends\n"
+	}
+	return b.String()
+}
+
+// short returns a task's id without the cluster c.
 func short(id cluster.TaskID) string { return strings.TrimPrefix(string(id), "c.") }
 
 func (s *story) explain(id cluster.TaskID) (string, error) {
@@ -224,7 +267,10 @@ func (s *story) hold(args []string) error {
 	if len(args) < 3 {
 		return errors.New("want UUID TASK NODE")
 	}
-	r := scheduler.Reservation{UUID: args[0], Task: cluster.TaskID("c." + args[1]), Node: args[2]}
+	r := scheduler.Reservation{
+		UUID: args[0], Task: cluster.TaskID(clusterOf(args) + "." + args[1]), Node: args[2],
+		Priority: cluster.DefaultPriority,
+	}
 	parts, _ := r.Task.Parts()
 	r.Batch = parts.Step != ""
 	for key, value := range pairs(args[3:]) {
@@ -238,6 +284,11 @@ func (s *story) hold(args []string) error {
 			continue
 		case "ports":
 			r.Ports = numbers(value)
+			continue
+		case "priority":
+			r.Priority = numbers(value)[0]
+			continue
+		case "cluster":
 			continue
 		case "definition":
 			definition, err := cluster.ParseRef(value)
@@ -253,6 +304,16 @@ func (s *story) hold(args []string) error {
 	}
 	s.fleet.Reserve(r)
 	return nil
+}
+
+// clusterOf returns the cluster that words name, or c.
+func clusterOf(words []string) string {
+	for _, word := range words {
+		if name, found := strings.CutPrefix(word, "cluster="); found {
+			return name
+		}
+	}
+	return "c"
 }
 
 // pairs splits "key=value" words at the first "=".
@@ -367,8 +428,9 @@ func reserved(list string) (ports []int) {
 
 func readTasks(args []string) (pending []cluster.Pending, err error) {
 	owner, step, isJob := strings.Cut(args[0], "/")
+	name := clusterOf(args)
 	p := cluster.Pending{
-		Owner:   cluster.OwnerRef{Kind: cluster.KindService, Cluster: "c", Name: owner},
+		Owner:   cluster.OwnerRef{Kind: cluster.KindService, Cluster: name, Name: owner},
 		Attempt: 1, Priority: cluster.DefaultPriority, Since: epoch(),
 	}
 	if isJob {
@@ -383,6 +445,7 @@ func readTasks(args []string) (pending []cluster.Pending, err error) {
 			first, err = strconv.Atoi(value)
 		case "generation":
 			generation, err = strconv.Atoi(value)
+		case "cluster":
 		default:
 			err = readPending(&p, key, value)
 		}
@@ -391,9 +454,9 @@ func readTasks(args []string) (pending []cluster.Pending, err error) {
 		}
 	}
 	for i := range count {
-		p.Task = cluster.ServiceTask("c", owner, uint64(generation), first+i)
+		p.Task = cluster.ServiceTask(name, owner, uint64(generation), first+i)
 		if isJob {
-			p.Task = cluster.JobTask("c", owner, uint64(generation), step, first+i)
+			p.Task = cluster.JobTask(name, owner, uint64(generation), step, first+i)
 		}
 		pending = append(pending, p)
 	}
@@ -401,7 +464,7 @@ func readTasks(args []string) (pending []cluster.Pending, err error) {
 }
 
 func (s *story) setQuota(args []string) (err error) {
-	q := &cluster.Quota{}
+	q, borrow := &cluster.Quota{}, &cluster.QuotaBorrow{}
 	for _, arg := range args {
 		key, value, _ := strings.Cut(arg, "=")
 		switch key {
@@ -415,6 +478,16 @@ func (s *story) setQuota(args []string) (err error) {
 			q.Jobs = numbers(value)[0]
 		case "gpu":
 			q.Devices = map[string]int{"gpu": numbers(value)[0]}
+		case "borrow-cpu":
+			borrow.CPU, q.Borrow = cluster.MilliCPU(1000*numbers(value)[0]), borrow
+		case "borrow-tasks":
+			borrow.Tasks, q.Borrow = numbers(value)[0], borrow
+		case "borrow-gpu":
+			borrow.Devices, q.Borrow = map[string]int{"gpu": numbers(value)[0]}, borrow
+		case "lend":
+			lends := value == "true"
+			q.Lend = &lends
+		case "cluster":
 		default:
 			err = fmt.Errorf("unknown key %q", key)
 		}
@@ -422,7 +495,7 @@ func (s *story) setQuota(args []string) (err error) {
 			return err
 		}
 	}
-	s.fleet.Limits.SetQuota("c", q)
+	s.fleet.Limits.SetQuota(clusterOf(args), q)
 	return nil
 }
 

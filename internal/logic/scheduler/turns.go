@@ -261,7 +261,8 @@ type Turn struct {
 
 // Order returns the pending requests in the order in which Schedule places them, as far as each finds room, and the
 // indices of those that are held. In fair queues the tasks of several requests take turns. The order is then that of
-// their first tasks, and counts the first 10,000 tasks of each request.
+// their first tasks, and counts the first 10,000 tasks of each request. Requests whose first tasks exceed the quota of
+// their cluster come last if it may borrow.
 func Order(f *fleet.Fleet, pending []cluster.Pending, now time.Time) (order []Turn, held []int32) {
 	by, held := cycle.Order(pending, now)
 	positions := make([]int32, len(by))
@@ -272,7 +273,13 @@ func Order(f *fleet.Fleet, pending []cluster.Pending, now time.Time) (order []Tu
 	limits := admission.NewDraft(&f.Limits)
 	t := newTurns(f, &limits, now, positions, task)
 	ahead, counted := 0, map[int32]int{} // how many tasks of a request had their turn
+	var deferred []int32
 	for members, isFair := t.next(); len(members) > 0; members, isFair = t.next() {
+		if counted[members[0]] == 0 && borrowsAny(&limits, members, task) {
+			deferred = append(deferred, members...)
+			t.done(len(members))
+			continue
+		}
 		for _, m := range members {
 			if counted[m] == 0 {
 				order = append(order, Turn{int(by[m]), ahead})
@@ -282,8 +289,8 @@ func Order(f *fleet.Fleet, pending []cluster.Pending, now time.Time) (order []Tu
 			if single := len(members) == 1 && isFair && counted[m] < maxCountedTasks; single {
 				turn = min(turn, max(1, min(p.Tasks(), maxCountedTasks)/64))
 			}
-			for n := 0; isFair && n < min(turn, maxCountedTasks); n++ {
-				limits.Add(p, 1)
+			if isFair || limits.MayBorrow(p) {
+				countTurn(&limits, p, counted[m], min(turn, maxCountedTasks))
 			}
 			ahead, counted[m] = ahead+turn, counted[m]+turn
 		}
@@ -293,5 +300,36 @@ func Order(f *fleet.Fleet, pending []cluster.Pending, now time.Time) (order []Tu
 		}
 		t.done(len(members))
 	}
+	slices.Sort(deferred)
+	for _, m := range deferred {
+		order = append(order, Turn{int(by[m]), ahead})
+		ahead += task(m).Tasks()
+	}
 	return order, held
+}
+
+// borrowsAny reports whether the cluster of a request, or of the members of a gang, borrows for the first task of one
+// of them.
+func borrowsAny(limits *admission.Draft, members []int32, task func(position int32) *cluster.Pending) (found bool) {
+	if !limits.MayBorrow(task(members[0])) {
+		return false
+	}
+	n := 0
+	for ; n < len(members) && !found; n++ {
+		found = limits.Judge(task(members[n])) == admission.Borrows
+		limits.Add(task(members[n]), 1)
+	}
+	for _, m := range members[:n] {
+		limits.Add(task(m), -1)
+	}
+	return found
+}
+
+// countTurn counts tasks of a request as placed, from the one of that number on.
+func countTurn(limits *admission.Draft, p *cluster.Pending, from, turn int) {
+	one := p.Single()
+	for n := range turn {
+		one.Task = p.Task.Offset(from + n)
+		limits.Add(&one, 1)
+	}
 }

@@ -256,3 +256,31 @@ func TestFairOrder(t *testing.T) {
 		}
 	})
 }
+
+// TestOrderOfBorrowers puts a request last whose first task is beyond the quota of its cluster, and so a gang of which
+// one member is. What a request takes of the quota counts for those behind it.
+func TestOrderOfBorrowers(t *testing.T) {
+	f := scheduler.NewFleet()
+	f.Limits.SetQuota("c", &cluster.Quota{Tasks: 3, Borrow: &cluster.QuotaBorrow{Tasks: 5}})
+	f.Limits.SetQuota("b", &cluster.Quota{Tasks: 5})
+	request := func(name, job, gang string, tasks int) cluster.Pending {
+		return cluster.Pending{
+			Owner: cluster.OwnerRef{Kind: cluster.KindJob, Cluster: name, Name: job}, Attempt: 1, Priority: 500,
+			Task: cluster.JobTask(name, job, 1, "s", 0), Further: tasks - 1, Gang: gang, GangSize: 2,
+		}
+	}
+	member := request("c", "j2", "g", 1)
+	member.Task = cluster.JobTask("c", "j2", 1, "s", 1)
+	pending := []cluster.Pending{
+		request("c", "j1", "", 2), request("c", "j2", "g", 1), member, request("c", "j3", "", 1),
+		request("c", "j4", "", 1), request("b", "j5", "", 7), request("c", "j6", "", 1),
+	}
+	for i := range pending {
+		pending[i].Priority -= i
+	}
+	order, _ := scheduler.Order(f, pending, epoch())
+	want := []scheduler.Turn{{0, 0}, {3, 2}, {5, 3}, {1, 10}, {2, 11}, {4, 12}, {6, 13}}
+	if !slices.Equal(order, want) {
+		t.Errorf("order %v, want %v", order, want)
+	}
+}

@@ -47,8 +47,7 @@ func (p *preempt) discard(classes ...*taskclass.Class) {
 // is volatile: it is used only once.
 func (p *preempt) newNodeCostHeap(c *taskclass.Class, priority int) *nodeCostHeap {
 	s := &nodeCostHeap{p: p, c: c, priority: priority, seen: len(p.victims.changed)}
-	s.isVolatile = c.IsDynamic || c.ScansAll || c.Revives ||
-		slices.ContainsFunc(c.Spreads, func(t taskclass.SpreadTerm) bool { return t.View.Table == nil })
+	s.isVolatile = isVolatile(c)
 	if last := len(p.spareHeaps) - 1; last >= 0 {
 		s.heap, p.spareHeaps = p.spareHeaps[last], p.spareHeaps[:last]
 	}
@@ -72,6 +71,12 @@ func (p *preempt) newNodeCostHeap(c *taskclass.Class, priority int) *nodeCostHea
 	}
 	heap.Init(s)
 	return s
+}
+
+// isVolatile reports whether the costs of a node for a class depend on other nodes.
+func isVolatile(c *taskclass.Class) bool {
+	return c.IsDynamic || c.ScansAll || c.Revives ||
+		slices.ContainsFunc(c.Spreads, func(t taskclass.SpreadTerm) bool { return t.View.Table == nil })
 }
 
 // isCurable reports whether only refusals that victims can cure keep the class from the node.

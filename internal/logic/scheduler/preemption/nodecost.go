@@ -16,6 +16,7 @@ type nodeCost struct {
 	rank      rank.Rank // after the victims have ended
 	nameOrder uint64
 	victims   []int32
+	reclaims  bool // the victims end as their clusters hold more than their quotas: see reclaim
 }
 
 // nodeCostHeap holds all nodes for a task class of one priority, the cheapest on top. Most costs are made exact only at

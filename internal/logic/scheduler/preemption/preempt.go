@@ -6,12 +6,14 @@ import (
 	"slices"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/admission"
 	"github.com/berthd/berth/internal/logic/scheduler/cycle"
 	"github.com/berthd/berth/internal/logic/scheduler/fleet"
 	"github.com/berthd/berth/internal/logic/scheduler/taskclass"
 )
 
-// Victim is an attempt that may be ended for a task of higher priority. A Victim without a reservation in the fleet is
+// Victim is an attempt that may be ended for a task of higher priority, or, if it is of a job whose cluster holds more
+// than its quota, for a task within the quota of another cluster. A Victim without a reservation in the fleet is
 // ignored. Reservations that no Victim names stay.
 type Victim struct {
 	// UUID is the UUID of its reservation.
@@ -51,6 +53,9 @@ type Preemption struct {
 	// Victims are the UUIDs of the attempts that must end for the task, ordered. If there are none, the task fits once
 	// leaving attempts and victims of earlier tasks in the list have ended.
 	Victims []string
+	// Reclaims says that the victims end because their clusters hold more than their quotas, and the task stays within
+	// the quota of its own.
+	Reclaims bool
 	// Message says it to people: "2 tasks of priority 30 or lower end on n1 for it".
 	Message string
 }
@@ -70,6 +75,11 @@ type Preemption struct {
 // node, together with their gangs. The chosen set contains no superfluous victim. Preempt considers every refusal that
 // victims can cause: missing room, devices or ports, and tasks that are there. A gang gets room for at least its size,
 // or for no member. Nothing ends for a task that a limit of its cluster keeps waiting, nor so that a limit is met.
+//
+// A task that stays within the quota of its cluster may take the room of tasks of jobs whose clusters borrowed,
+// whatever their priority: see admission.Loans.Claims. It takes such room before that of tasks of lower priority. The
+// victims are the newest such tasks on a node, none of them superfluous: see reclaim. Nothing ends for a task that
+// would borrow itself.
 //
 // The choice is exact on nodes with few tasks. Beyond maxSteps the chosen set may cost more than the least, but still
 // has no superfluous victim.
@@ -97,6 +107,7 @@ type preempt struct {
 	spareHeaps     [][]nodeCost // heaps of discarded entries, for reuse
 	steps          int          // left for all searches
 	sets           setSearch
+	reclaim        reclaim
 	done           []served
 	out            []Preemption
 }
@@ -106,6 +117,7 @@ type served struct {
 	position, slot int32
 	placement      cycle.Placement
 	victims        []int32
+	reclaims       bool
 }
 
 // newPreempt starts a cycle in which the leaving attempts are gone.
@@ -126,6 +138,7 @@ func newPreempt(in Input, opts taskclass.Options) *preempt {
 		victims: &p.victims, nodes: make([]freeable, in.Fleet.SlotCount()),
 		levels: make([]freeableLevel, 0, len(p.victims.list)),
 	}
+	p.reclaim = newReclaim(p)
 	return p
 }
 
@@ -143,10 +156,16 @@ func (p *preempt) serve(from, to int32) {
 		return
 	}
 	for i := from; i < to; i++ {
-		if !p.Limits.Admits(p.Classes.Task(i)) {
+		if p.Limits.Judge(p.Classes.Task(i)) != admission.Within {
 			continue
 		}
-		if best, found := p.choose(i); found {
+		best, found := p.choose(i)
+		if !found || len(best.victims) > 0 {
+			if r, ok := p.reclaim.choose(i); ok {
+				best, found = r, true
+			}
+		}
+		if found {
 			p.commit(i, best)
 		}
 	}
@@ -168,7 +187,7 @@ func (p *preempt) commit(position int32, best nodeCost) {
 	for _, v := range best.victims {
 		p.victims.end(v, 1)
 	}
-	d := served{position: position, slot: best.slot, victims: best.victims}
+	d := served{position: position, slot: best.slot, victims: best.victims, reclaims: best.reclaims}
 	d.placement = p.Place(p.Classes.At[position], best.slot, int(p.Classes.Order[position]))
 	p.victims.noteChange(best.slot)
 	p.done = append(p.done, d)
@@ -180,6 +199,7 @@ func (p *preempt) undo(d *served) {
 	for _, v := range d.victims {
 		p.victims.end(v, -1)
 	}
+	p.reclaim.forget()
 }
 
 // reprieveSuperfluous spares victims that are no longer needed, because later tasks of the gang required others; the
@@ -200,6 +220,7 @@ func (p *preempt) reprieveSuperfluous(mark int) {
 				continue
 			}
 			p.victims.end(v, -1)
+			p.reclaim.forget()
 			if l := p.Nodes.Load(d.slot); covers(l.Capacity, l.Used) {
 				d.victims = slices.Delete(slices.Clone(d.victims), n, n+1)
 			} else {
@@ -217,16 +238,21 @@ func covers(has, used cluster.Demand) bool {
 // describe returns the Preemption of a served task.
 func (p *preempt) describe(d *served) Preemption {
 	o := Preemption{Pending: d.placement.Pending, Task: d.placement.Task, Node: d.placement.Node}
+	o.Reclaims = d.reclaims && len(d.victims) > 0
 	highest := 0
 	for _, v := range d.victims {
 		o.Victims = append(o.Victims, p.victims.list[v].UUID)
 		highest = max(highest, p.victims.list[v].Priority)
 	}
 	slices.Sort(o.Victims)
-	switch n := len(o.Victims); n {
-	case 0:
+	switch n := len(o.Victims); {
+	case o.Reclaims && n == 1:
+		o.Message = fmt.Sprintf("1 task beyond the quota of its cluster ends on %s for it", o.Node)
+	case o.Reclaims:
+		o.Message = fmt.Sprintf("%d tasks beyond the quotas of their clusters end on %s for it", n, o.Node)
+	case n == 0:
 		o.Message = fmt.Sprintf("room on %s once the leaving tasks have ended", o.Node)
-	case 1:
+	case n == 1:
 		o.Message = fmt.Sprintf("1 task of priority %d ends on %s for it", highest, o.Node)
 	default:
 		o.Message = fmt.Sprintf("%d tasks of priority %d or lower end on %s for it", n, highest, o.Node)

@@ -1,7 +1,10 @@
 package preemption
 
 import (
+	"time"
+
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/admission"
 	"github.com/berthd/berth/internal/logic/scheduler/taskclass"
 )
 
@@ -18,4 +21,8 @@ type victim struct {
 	devices    int64              // number of devices that it holds, in whole or in part
 	groups     []*taskclass.Group // groups of waiting tasks that count it
 	views      []*taskclass.View
+	// holding is what the victim counts for its cluster, if that borrowed; else nil. started is when the attempt
+	// started, zero if it has not.
+	holding *admission.Holding
+	started time.Time
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/admission"
 	"github.com/berthd/berth/internal/logic/scheduler/cycle"
 	"github.com/berthd/berth/internal/logic/scheduler/fleet"
 	"github.com/berthd/berth/internal/logic/scheduler/rank"
@@ -28,6 +29,7 @@ type victimSet struct {
 	waitingGroups map[*fleet.ReservedGroup][]*taskclass.Group
 	changed       []int32 // slots in the order of their changes
 	stamp         []int32 // by slot, the number of its changes
+	loans         admission.Loans
 }
 
 // newVictimSet returns a set without victims. The bounds are how many healthy tasks each owner may lose.
@@ -35,6 +37,7 @@ func newVictimSet(y *cycle.Cycle, bounds map[cluster.OwnerRef]int) victimSet {
 	s := victimSet{
 		Cycle: y, bounds: bounds, owners: map[cluster.OwnerRef]int32{},
 		waitingGroups: map[*fleet.ReservedGroup][]*taskclass.Group{}, stamp: make([]int32, y.Nodes.Fleet.SlotCount()),
+		loans: y.Nodes.Fleet.Limits.Loans(),
 	}
 	for _, g := range y.Classes.Groups { // order-free: each for itself
 		for ; g != nil; g = g.Next {
@@ -61,6 +64,11 @@ func (s *victimSet) index(victims []Victim) {
 			continue
 		}
 		v.slot, v.frees, v.devices = s.Nodes.Fleet.SlotNamed(held.Node), held.Demand, int64(len(held.Devices))
+		if !s.loans.IsEmpty() {
+			if h := held.Holding(); s.loans.Has(h.Cluster) {
+				v.holding, v.started = &h, held.Started
+			}
+		}
 		n := int32(len(s.list))
 		if !v.Leaving {
 			s.starts[v.slot+1]++
@@ -88,6 +96,7 @@ func (s *victimSet) index(victims []Victim) {
 		v := &s.list[i]
 		if v.Leaving {
 			v.gone = true
+			s.repay(v, 1)
 			s.charge(int32(i), -1, nil)
 			continue
 		}
@@ -136,8 +145,16 @@ func (s *victimSet) end(n int32, sign int) {
 	if v.owner >= 0 {
 		s.spare[v.owner] -= sign
 	}
+	s.repay(v, sign)
 	s.charge(n, -sign, nil)
 	s.noteChange(v.slot)
+}
+
+// repay takes a victim from the loans of its cluster with 1, and adds it again with -1.
+func (s *victimSet) repay(v *victim, sign int) {
+	if v.holding != nil {
+		s.loans.End(v.holding, int64(sign))
+	}
 }
 
 // noteChange voids what was found out about a node.
