@@ -57,8 +57,8 @@ func valueSchema(g *schema.Generator, k store.Kind) *schema.Node {
 	}
 	if k.PacksSteps {
 		n.Properties.Set("packed", &schema.Node{
-			Description: fmt.Sprintf("In a record that would take more than %d KiB, in place of its steps and inline: "+
-				"an object with these two fields as JSON, compressed with DEFLATE (RFC 1951), in base64.",
+			Description: fmt.Sprintf("In a record that would take more than %d KiB, in place of its steps, inline "+
+				"and retried: an object with these fields as JSON, compressed with DEFLATE (RFC 1951), in base64.",
 				store.MaxPlainBytes>>10),
 			Type: schema.Types{"string"},
 		})

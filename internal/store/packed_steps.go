@@ -16,7 +16,7 @@ const (
 	// has them packed (ADR 0094).
 	MaxPlainBytes = 64 << 10
 	// MaxJobBytes limits the record of a job or a cron as a user writes it. Consul takes 381 KB in one transaction. The
-	// rest is for the event, and for what servers add to the record: up to 1000 tasks to try again.
+	// rest is for the event, and for the tasks that a user has tried again, which the record has packed, too.
 	MaxJobBytes = 320 << 10
 	// minIndexedSteps is the number of steps from which on a read job has the positions of its steps.
 	minIndexedSteps = 32
@@ -30,13 +30,14 @@ type packed struct {
 	Packed []byte `json:"packed,omitempty"`
 }
 
-// packedSteps are the lists of a record that grow with the steps.
+// packedSteps are the fields of a record that grow with the steps.
 type packedSteps struct {
-	Steps  []cluster.Step `json:"steps"`
-	Inline []string       `json:"inline,omitempty"`
+	Steps   []cluster.Step     `json:"steps"`
+	Inline  []string           `json:"inline,omitempty"`
+	Retried cluster.JobRetries `json:"retried,omitzero"` // of jobs
 }
 
-// jobRecord and cronRecord are the stored forms of jobs and crons. Both have the field "packed" or the lists.
+// jobRecord and cronRecord are the stored forms of jobs and crons. Both have the field "packed" or the fields in it.
 type (
 	jobRecord struct {
 		cluster.Job
@@ -66,42 +67,41 @@ func packedForm(record any) (form any, err error) {
 		return packedForm(&r)
 	case *cluster.Job:
 		s := jobRecord{Job: *r}
-		s.Packed, err = pack(&s.Steps, &s.Inline)
+		s.Packed, err = pack(packedSteps{s.Steps, s.Inline, s.Retried})
+		s.Steps, s.Inline, s.Retried = nil, nil, cluster.JobRetries{}
 		return &s, err
 	case *cluster.Cron:
 		s := cronRecord{Cron: *r}
-		s.Packed, err = pack(&s.Job.Steps, &s.Inline)
+		s.Packed, err = pack(packedSteps{Steps: s.Job.Steps, Inline: s.Inline})
+		s.Job.Steps, s.Inline = nil, nil
 		return &s, err
 	}
 	return nil, nil
 }
 
-// pack moves the lists into their packed form.
-func pack(steps *[]cluster.Step, inline *[]string) ([]byte, error) {
+// pack returns the packed form of fields.
+func pack(fields packedSteps) ([]byte, error) {
 	var out bytes.Buffer
 	w, err := flate.NewWriter(&out, flate.DefaultCompression)
 	if err == nil {
-		err = errors.Join(json.NewEncoder(w).Encode(packedSteps{*steps, *inline}), w.Close())
+		err = errors.Join(json.NewEncoder(w).Encode(fields), w.Close())
 	}
 	if err != nil {
 		return nil, fmt.Errorf("pack the steps: %w", err)
 	}
-	*steps, *inline = nil, nil
 	return out.Bytes(), nil
 }
 
-// unpack reads the lists from their packed form, if there is one.
-func (p *packed) unpack(steps *[]cluster.Step, inline *[]string) error {
+// unpack reads fields from their packed form; ok is false if there is none.
+func (p *packed) unpack() (fields packedSteps, ok bool, err error) {
 	if p.Packed == nil {
-		return nil
+		return fields, false, nil
 	}
 	r := io.LimitReader(flate.NewReader(bytes.NewReader(p.Packed)), maxUnpacked)
-	var lists packedSteps
-	if err := json.NewDecoder(r).Decode(&lists); err != nil {
-		return fmt.Errorf("unpack the steps: %w", err)
+	if err := json.NewDecoder(r).Decode(&fields); err != nil {
+		return fields, false, fmt.Errorf("unpack the steps: %w", err)
 	}
-	*steps, *inline = lists.Steps, lists.Inline
-	return nil
+	return fields, true, nil
 }
 
 // unmarshal reads the JSON of a stored record.
@@ -112,7 +112,10 @@ func unmarshal(value []byte, record any) error {
 		if err := json.Unmarshal(value, &s); err != nil {
 			return err
 		}
-		err := s.unpack(&s.Steps, &s.Inline)
+		fields, ok, err := s.unpack()
+		if ok {
+			s.Steps, s.Inline, s.Retried = fields.Steps, fields.Inline, fields.Retried
+		}
 		if len(s.Steps) >= minIndexedSteps {
 			s.Positions = make(map[string]int, len(s.Steps))
 			for i := range s.Steps {
@@ -126,7 +129,10 @@ func unmarshal(value []byte, record any) error {
 		if err := json.Unmarshal(value, &s); err != nil {
 			return err
 		}
-		err := s.unpack(&s.Job.Steps, &s.Inline)
+		fields, ok, err := s.unpack()
+		if ok {
+			s.Job.Steps, s.Inline = fields.Steps, fields.Inline
+		}
 		*r = s.Cron
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -34,6 +35,36 @@ func largeJob(steps int) *cluster.Job {
 		job.Inline = append(job.Inline, name(i))
 	}
 	return job
+}
+
+// The most tasks that may be tried again, with the longest names of steps, find room in a record of the largest size.
+func TestRetriesOfALargeJob(t *testing.T) {
+	job := largeJob(cluster.MaxSteps)
+	before, err := store.Encode(job)
+	if err != nil {
+		t.Fatal(err)
+	}
+	job.Retried.Tasks = map[string]time.Time{}
+	at := time.Date(2026, 11, 28, 12, 0, 0, 0, time.UTC)
+	for i := range cluster.MaxRetriedTasks {
+		at = at.Add(time.Duration(1_234_567_891 * (i%97 + 1)))
+		step := fmt.Sprintf("%s-%05d", strings.Repeat("n", 57), i*7919%10_000)
+		job.Retried.Tasks[cluster.RetriedTask(step, i%10)] = at
+	}
+	value, err := store.Encode(job)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if most := memory.ConsulLimits().Bytes - store.MaxJobBytes; len(value)-len(before) > most {
+		t.Errorf("the retries take %d bytes, want at most %d", len(value)-len(before), most)
+	}
+	got, err := store.Decode[cluster.Job](value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(job.Retried, got.Retried); diff != "" {
+		t.Errorf("the retries are read as others (-want +got):\n%.500s", diff)
+	}
 }
 
 // The record of a job of any size holds all of it, and Consul takes it.
