@@ -36,7 +36,7 @@ type QueueEntry struct {
 	Fair  bool     `json:"fair,omitempty"`
 	Owner OwnerRef `json:"owner"`
 	Step  string   `json:"step,omitempty"`
-	// Steps, unless 0, says that the tasks are of so many steps of a job, which wait for various other steps. Step,
+	// Steps, unless 0, says that the tasks are of so many steps of a job, which wait for various others. Step,
 	// First and Message are those of the first.
 	Steps int `json:"steps,omitempty"`
 	// Tasks is the number of tasks, and First the one that is placed first.

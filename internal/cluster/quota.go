@@ -61,8 +61,7 @@ func (q *Quota) Clone() *Quota {
 	return &c
 }
 
-// Equal reports whether two quotas, either of which may be nil, have the same limits, borrow and lend
-// alike.
+// Equal reports whether two quotas, either of which may be nil, have the same limits and terms of borrowing.
 func (q *Quota) Equal(o *Quota) bool {
 	if q == nil || o == nil {
 		return q == o

@@ -1,8 +1,6 @@
 package views
 
 import (
-	"slices"
-
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/scheduler"
@@ -82,16 +80,15 @@ func (w *waitingLine) position(o cluster.OwnerRef, task cluster.TaskID) int {
 // fleetFor returns the fleet if the order of placement depends on it, which is so in fair queues and for jobs of
 // clusters that may borrow, else an empty one.
 func (b *Builder) fleetFor(pending []cluster.Pending) *scheduler.Fleet {
-	for i := range pending {
-		if pending[i].Queue == cluster.QueueFair {
-			return b.Fleet()
+	mayBorrow := map[string]bool{} // by cluster
+	for e := range b.Snapshot.Clusters() {
+		if q := e.Value.Quota; q != nil && q.Borrow != nil {
+			mayBorrow[e.Value.Name] = true
 		}
 	}
-	for e := range b.Snapshot.Clusters() {
-		mayBorrow := e.Value.Quota != nil && e.Value.Quota.Borrow != nil
-		if mayBorrow && slices.ContainsFunc(pending, func(p cluster.Pending) bool {
-			return p.Owner.Kind == cluster.KindJob && p.Owner.Cluster == e.Value.Name
-		}) {
+	for i := range pending {
+		p := &pending[i]
+		if p.Queue == cluster.QueueFair || p.Owner.Kind == cluster.KindJob && mayBorrow[p.Owner.Cluster] {
 			return b.Fleet()
 		}
 	}
@@ -139,8 +136,8 @@ const maxWaitingSteps = 10
 // waitingSteps are the entries of steps of a job that wait for other steps.
 type waitingSteps struct {
 	entries int
-	rest    int    // the index of the entry of several steps
-	last    string // the step that was counted last
+	rest    int             // the index of the entry of several steps
+	steps   map[string]bool // of that entry
 }
 
 // fairEntry identifies an entry in a fair queue.
@@ -198,18 +195,22 @@ func (q *queueList) add(p *cluster.Pending, position int, next bool) {
 func (q *queueList) addWaitingStep(p *cluster.Pending) bool {
 	w := q.waiting[p.Owner]
 	if w == nil {
-		w = &waitingSteps{}
+		w = &waitingSteps{steps: map[string]bool{}}
 		q.waiting[p.Owner] = w
 	}
-	step := stepOf(p.Task)
-	if w.entries++; w.entries <= maxWaitingSteps+1 {
-		w.rest, w.last = len(q.Entries), step
+	w.entries++
+	if w.entries <= maxWaitingSteps {
+		return false
+	}
+	w.steps[stepOf(p.Task)] = true
+	if w.entries == maxWaitingSteps+1 {
+		w.rest = len(q.Entries)
 		return false
 	}
 	e := &q.Entries[w.rest]
 	e.Tasks += p.Tasks()
-	if step != w.last {
-		e.Steps, w.last = max(e.Steps, 1)+1, step
+	if n := len(w.steps); n > 1 {
+		e.Steps = n
 	}
 	return true
 }

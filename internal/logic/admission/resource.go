@@ -112,23 +112,29 @@ func (r resource) borrowOf(q *cluster.Quota) int64 {
 // heldBy returns how much of the resource is in use.
 func (r resource) heldBy(u *use) int64 {
 	switch r.kind {
-	case cpu:
-		return int64(u.demand.CPU)
-	case memory:
-		return int64(u.demand.Memory)
-	case disk:
-		return int64(u.demand.Disk)
 	case device:
 		return int64(u.devices[r.of])
 	case tasks:
 		return int64(len(u.tasks))
 	default:
-		return 0
+		return r.ofDemand(u.demand)
 	}
 }
 
 // in returns how much of the resource one attempt holds that has a demand and requests devices.
 func (r resource) in(d cluster.Demand, devices []cluster.DeviceRequest) int64 {
+	switch r.kind {
+	case device:
+		return devicesOf(devices, r.of)
+	case tasks:
+		return 1
+	default:
+		return r.ofDemand(d)
+	}
+}
+
+// ofDemand returns the part of a demand that is about the resource, 0 for devices, tasks and jobs.
+func (r resource) ofDemand(d cluster.Demand) int64 {
 	switch r.kind {
 	case cpu:
 		return int64(d.CPU)
@@ -136,10 +142,6 @@ func (r resource) in(d cluster.Demand, devices []cluster.DeviceRequest) int64 {
 		return int64(d.Memory)
 	case disk:
 		return int64(d.Disk)
-	case device:
-		return devicesOf(devices, r.of)
-	case tasks:
-		return 1
 	default:
 		return 0
 	}

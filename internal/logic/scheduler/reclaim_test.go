@@ -237,7 +237,7 @@ func (b *borrowers) check(t *rapid.T, p *cluster.Pending, got *scheduler.Preempt
 // suffices. Afterwards Schedule places the task.
 func TestReclaimSameAsModel(t *testing.T) {
 	cases := map[string]int{}
-	testkit.CheckRounds(t, 30, func(t *rapid.T) {
+	testkit.CheckRounds(t, 60, func(t *rapid.T) {
 		b := drawBorrowers(t)
 		var waiting []cluster.Pending
 		for i := range 1 + upTo(t, "waiting", 2) {
