@@ -128,12 +128,14 @@ var layers = map[string][]string{
 	"internal/store/batching": {"internal/store"},
 	"internal/store/election": {"internal/clause", "internal/cluster", "internal/pause", "internal/store"},
 	"internal/store/etcd": {
-		"internal/pause", "internal/store", "internal/store/etcd/etcdlog", "internal/store/snapshotfile",
+		"internal/pause", "internal/store", "internal/store/etcd/etcdlog", "internal/store/remote",
+		"internal/store/snapshotfile",
 	},
 	"internal/store/etcd/etcdlog":  {"internal/store"},
 	"internal/store/etcd/etcdtest": {"internal/testkit"},
 	"internal/store/memory":        {"internal/store", "internal/store/snapshotfile"},
 	"internal/store/recordjson":    {"internal/cluster"},
+	"internal/store/remote":        {},
 	"internal/store/restore": {
 		"internal/cluster", "internal/pause", "internal/store", "internal/store/election",
 		"internal/store/snapshotfile",
@@ -495,7 +497,9 @@ var layers = map[string][]string{
 	"internal/hinted":        {},
 	"internal/serve/datadir": {"internal/cluster", "internal/hinted", "internal/privatefile", "internal/store"},
 	"internal/serve/dev":     {"internal/contexts", "internal/serve/node", "internal/serve/server"},
-	"internal/serve/engines": {"internal/hinted", "internal/serve/datadir", "internal/store", "internal/store/etcd"},
+	"internal/serve/engines": {
+		"internal/hinted", "internal/serve/datadir", "internal/store", "internal/store/etcd", "internal/store/remote",
+	},
 	"internal/serve/join": {
 		"api", "internal/cluster", "internal/hinted", "internal/pause", "internal/pki", "internal/serve/datadir",
 	},

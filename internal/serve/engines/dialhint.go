@@ -6,44 +6,44 @@ import (
 	"fmt"
 
 	"github.com/berthd/berth/internal/hinted"
-	"github.com/berthd/berth/internal/store/etcd"
+	"github.com/berthd/berth/internal/store/remote"
 )
 
 // addHint adds what to do to a connection error of an external store, by the flags of the connection.
 func (l Location) addHint(err error) error {
-	fault, ok := errors.AsType[*etcd.DialError](err)
+	fault, ok := errors.AsType[*remote.DialError](err)
 	if !ok {
 		return err
 	}
 	hint := ""
 	switch fault.Fault {
-	case etcd.FaultUnreachable:
+	case remote.FaultUnreachable:
 		hint = "Check that etcd runs, and that --store names its client addresses (--listen-client-urls of etcd)."
-	case etcd.FaultPlain:
+	case remote.FaultPlain:
 		hint = "This etcd uses no TLS: leave out --store-ca, --store-cert and --store-key."
-	case etcd.FaultSecured:
+	case remote.FaultSecured:
 		hint = "This etcd uses TLS: name the authority of its certificate with --store-ca FILE, or " +
 			"--store-ca system."
-	case etcd.FaultOther:
+	case remote.FaultOther:
 		hint = "Check that --store names etcd's client port (usually 2379), not its peer port (2380)."
-	case etcd.FaultAuthority:
+	case remote.FaultAuthority:
 		hint = fmt.Sprintf("--store-ca %s is not the authority of etcd's certificate: use the file of its "+
 			"--trusted-ca-file, or ask its operator.", l.CA)
-	case etcd.FaultServerName:
+	case remote.FaultServerName:
 		hint = "Name in --store an address that etcd's certificate covers, or add this address to " +
 			"the certificate."
-	case etcd.FaultServerExpiry:
+	case remote.FaultServerExpiry:
 		hint = "Renew the certificate of this etcd (its --cert-file), and check the clock of this " +
 			"machine."
-	case etcd.FaultCA:
+	case remote.FaultCA:
 		hint = "--store-ca needs a readable file with certificates in PEM, or `system`."
-	case etcd.FaultCertificate:
+	case remote.FaultCertificate:
 		hint = fmt.Sprintf("--store-cert %s and --store-key %s need a certificate and its key in PEM. Berth "+
 			"reads renewed files at the next connection.", l.Cert, l.Key)
-	case etcd.FaultRefused:
+	case remote.FaultRefused:
 		hint = "This etcd requires a client certificate: give --store-cert and --store-key a valid " +
 			"one from the authority of etcd's --trusted-ca-file."
-	case etcd.FaultPassword:
+	case remote.FaultPassword:
 		from := "--store-password-file " + l.PasswordFile
 		if l.PasswordFile == "" {
 			from = PasswordVariable
@@ -51,17 +51,17 @@ func (l Location) addHint(err error) error {
 		hint = fmt.Sprintf("Check %s and --store-user %s; with etcd's tool:  etcdctl user get %s;  etcdctl user "+
 			"passwd %s",
 			from, l.User, l.User, l.User)
-	case etcd.FaultUser:
+	case remote.FaultUser:
 		hint = "This etcd requires a user: name one with --store-user and --store-password-file."
-	case etcd.FaultPermission:
+	case remote.FaultPermission:
 		role := cmp.Or(l.User, "USER")
 		hint = fmt.Sprintf("The user needs a role that may read and write these keys:  etcdctl role "+
 			"grant-permission ROLE --prefix=true readwrite %s;  etcdctl user grant-role %s ROLE",
 			cmp.Or(l.Prefix, "berth"), role)
-	case etcd.FaultVersion:
+	case remote.FaultVersion:
 		hint = "Berth needs etcd 3.5.13 or later, or 3.4.31 or later of 3.4: older versions may " +
 			"lose changes that a server waits for. Upgrade etcd first."
-	case etcd.FaultSilent:
+	case remote.FaultSilent:
 		hint = "The address accepts connections but etcd does not answer. More than half of its " +
 			"members must run:  etcdctl endpoint health --cluster"
 	}

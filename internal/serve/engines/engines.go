@@ -14,6 +14,7 @@ import (
 
 	"github.com/berthd/berth/internal/store"
 	"github.com/berthd/berth/internal/store/etcd"
+	"github.com/berthd/berth/internal/store/remote"
 )
 
 // SchemeEtcd is the scheme of the URL of an external etcd.
@@ -87,9 +88,9 @@ func (l Location) Dial(ctx context.Context, log *slog.Logger) (store.ServerEngin
 }
 
 // tls returns the TLS files for an external etcd, or nil for plain http.
-func (l Location) tls() *etcd.TLSFiles {
+func (l Location) tls() *remote.TLSFiles {
 	if l.CA == "" && l.Cert == "" {
 		return nil
 	}
-	return &etcd.TLSFiles{Cert: l.Cert, Key: l.Key, CA: l.CA}
+	return &remote.TLSFiles{Cert: l.Cert, Key: l.Key, CA: l.CA}
 }

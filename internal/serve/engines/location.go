@@ -8,14 +8,14 @@ import (
 	"slices"
 
 	"github.com/berthd/berth/internal/serve/datadir"
-	"github.com/berthd/berth/internal/store/etcd"
+	"github.com/berthd/berth/internal/store/remote"
 )
 
 const (
 	// PasswordVariable is the environment variable with the password for an external store.
 	PasswordVariable = "BERTH_STORE_PASSWORD"
 	// SystemCA, in place of a file with authorities, means the authorities that the machine trusts.
-	SystemCA = etcd.SystemCA
+	SystemCA = remote.SystemCA
 )
 
 // Location names an external store. Without endpoints the store runs in the server.

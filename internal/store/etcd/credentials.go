@@ -2,86 +2,25 @@ package etcd
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
-	"fmt"
-	"log/slog"
 	"net"
-	"os"
 	"sync"
-	"time"
 
+	"github.com/berthd/berth/internal/store/remote"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 )
 
-// SystemCA, in place of a file with authorities, means the authorities that the machine trusts.
-const SystemCA = "system"
-
-// reloadingTLS secures connections to an etcd that runs elsewhere. It reads the files for each connection, so that they
-// can be replaced while the program runs. If the files cannot be read, the last good ones stay in use: for a moment one
-// file of a pair may be newer than the other. It is safe for concurrent use.
-type reloadingTLS struct {
-	files TLSFiles
-	log   *slog.Logger
-
-	mu   sync.Mutex
-	last *tls.Config // nil before the first success
-}
-
-// config returns the configuration for the next connection.
-func (s *reloadingTLS) config() (*tls.Config, error) {
-	c, err := s.files.remoteConfig()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch {
-	case err == nil:
-		s.last = c
-	case s.last == nil:
-		return nil, err
-	default:
-		s.log.Warn("the files for the connection to etcd cannot be read; those of before are used", "error", err)
-	}
-	return s.last, nil
-}
-
-// remoteConfig reads the files for an etcd that runs elsewhere. The certificate may be missing, since not every etcd
-// requires one.
-func (f *TLSFiles) remoteConfig() (*tls.Config, error) {
-	c := &tls.Config{MinVersion: tls.VersionTLS12}
-	if f.CA != SystemCA {
-		pem, err := os.ReadFile(f.CA)
-		if err != nil {
-			return nil, &DialError{Fault: FaultCA, Err: err}
-		}
-		c.RootCAs = x509.NewCertPool()
-		if !c.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, &DialError{Fault: FaultCA, Err: fmt.Errorf("%s holds no certificate in PEM", f.CA)}
-		}
-	}
-	if f.Cert == "" {
-		return c, nil
-	}
-	pair, err := tls.LoadX509KeyPair(f.Cert, f.Key)
-	if err != nil {
-		return nil, &DialError{Fault: FaultCertificate, Err: err}
-	}
-	if now := time.Now(); now.After(pair.Leaf.NotAfter) || now.Before(pair.Leaf.NotBefore) {
-		return nil, &DialError{Fault: FaultCertificate, Err: fmt.Errorf("%s is valid from %s to %s",
-			f.Cert, pair.Leaf.NotBefore.UTC().Format(time.RFC3339), pair.Leaf.NotAfter.UTC().Format(time.RFC3339))}
-	}
-	c.Certificates = []tls.Certificate{pair}
-	return c, nil
-}
+// grpcTLS secures connections of gRPC to an etcd that runs elsewhere. It is safe for concurrent use.
+type grpcTLS struct{ *remote.ReloadingTLS }
 
 // ClientHandshake is part of credentials.TransportCredentials.
-func (s *reloadingTLS) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn,
+func (s grpcTLS) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn,
 	credentials.AuthInfo, error,
 ) {
-	c, err := s.config()
+	c, err := s.Config()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -89,20 +28,20 @@ func (s *reloadingTLS) ClientHandshake(ctx context.Context, authority string, ra
 }
 
 // ServerHandshake is part of credentials.TransportCredentials. It always fails: these credentials are for dialing.
-func (s *reloadingTLS) ServerHandshake(net.Conn) (net.Conn, credentials.AuthInfo, error) {
+func (s grpcTLS) ServerHandshake(net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	return nil, nil, errors.New("this end only dials")
 }
 
 // Info is part of credentials.TransportCredentials.
-func (s *reloadingTLS) Info() credentials.ProtocolInfo {
+func (s grpcTLS) Info() credentials.ProtocolInfo {
 	return credentials.ProtocolInfo{SecurityProtocol: "tls"}
 }
 
 // Clone is part of credentials.TransportCredentials. Connections do not change s, so it returns s.
-func (s *reloadingTLS) Clone() credentials.TransportCredentials { return s }
+func (s grpcTLS) Clone() credentials.TransportCredentials { return s }
 
 // OverrideServerName is part of credentials.TransportCredentials, which calls it obsolete.
-func (s *reloadingTLS) OverrideServerName(string) error {
+func (s grpcTLS) OverrideServerName(string) error {
 	return errors.New("the name is the endpoint's")
 }
 
@@ -142,7 +81,7 @@ func (i *tokenSource) renew(ctx context.Context, on grpc.ClientConnInterface, re
 	}
 	password, err := i.password()
 	if err != nil {
-		return &DialError{Fault: FaultPassword, Err: err}
+		return &remote.DialError{Fault: remote.FaultPassword, Err: err}
 	}
 	answer, err := pb.NewAuthClient(on).Authenticate(ctx, &pb.AuthenticateRequest{Name: i.user, Password: password})
 	token := answer.GetToken()

@@ -15,6 +15,7 @@ import (
 
 	"github.com/berthd/berth/internal/store"
 	"github.com/berthd/berth/internal/store/etcd/etcdlog"
+	"github.com/berthd/berth/internal/store/remote"
 )
 
 // DialConfig configures Dial. Only Endpoints is required.
@@ -24,7 +25,7 @@ type DialConfig struct {
 	Endpoints []string
 	// TLS holds the authority that signs the endpoints' certificates, and the client certificate, which may be missing.
 	// The files are read again for each connection. It is nil for endpoints of http.
-	TLS *TLSFiles
+	TLS *remote.TLSFiles
 	// User, unless empty, is the user for the login. Password returns the password, and is called for every login.
 	User     string
 	Password func() (string, error)
@@ -45,7 +46,7 @@ const (
 // Dial connects to an etcd that runs elsewhere, and returns when it answered, within dialLimit. It finds out how much
 // one call may carry: etcd's own limit is 128 operations, unless it was started with a higher --max-txn-ops. It also
 // checks that the user may read and write all keys of a store, so that a missing permission is found at the start. The
-// error is a *DialError if an operator can do something about it.
+// error is a *remote.DialError if an operator can do something about it.
 func Dial(ctx context.Context, config DialConfig) (*Engine, error) {
 	if config.Log == nil {
 		config.Log = slog.New(slog.DiscardHandler)
@@ -57,15 +58,15 @@ func Dial(ctx context.Context, config DialConfig) (*Engine, error) {
 		DialKeepAliveTimeout: 3 * time.Second,
 		Logger:               etcdlog.New(config.Log),
 	}
-	var secure *reloadingTLS
+	var secure *remote.ReloadingTLS
 	if config.TLS != nil {
-		secure = &reloadingTLS{files: *config.TLS, log: config.Log}
-		first, err := secure.config()
+		secure = remote.NewReloadingTLS(*config.TLS, config.Log)
+		first, err := secure.Config()
 		if err != nil {
 			return nil, fmt.Errorf("connect to etcd: %w", err)
 		}
 		c.TLS = first // the client requires it; the dial option takes precedence
-		c.DialOptions = append(c.DialOptions, grpc.WithTransportCredentials(secure))
+		c.DialOptions = append(c.DialOptions, grpc.WithTransportCredentials(grpcTLS{secure}))
 	}
 	if config.User != "" {
 		me := newTokenSource(config.User, config.Password)

@@ -19,6 +19,7 @@ import (
 
 	"github.com/berthd/berth/internal/store"
 	"github.com/berthd/berth/internal/store/etcd/etcdtest"
+	"github.com/berthd/berth/internal/store/remote"
 	"github.com/berthd/berth/internal/store/snapshotfile"
 	"github.com/berthd/berth/internal/store/storetest"
 	"github.com/berthd/berth/internal/store/storetest/enginetest"
@@ -33,7 +34,7 @@ func constantly(password string) func() (string, error) {
 // reaching is how the user of Berth reaches an etcd.
 func reaching(s *etcdtest.Server) DialConfig {
 	return DialConfig{
-		Endpoints: []string{"https://" + s.Address}, TLS: &TLSFiles{CA: s.Authority.CA(), Cert: s.Cert, Key: s.Key},
+		Endpoints: []string{"https://" + s.Address}, TLS: &remote.TLSFiles{CA: s.Authority.CA(), Cert: s.Cert, Key: s.Key},
 		User: etcdtest.Berth, Password: constantly(etcdtest.Password),
 	}
 }
@@ -196,7 +197,7 @@ func TestTokenOfAWatch(t *testing.T) {
 	config.User = ""
 	if _, err := Dial(t.Context(), config); err == nil {
 		t.Error("nothing was admitted")
-	} else if fault, ok := errors.AsType[*DialError](err); !ok || fault.Fault != FaultUser {
+	} else if fault, ok := errors.AsType[*remote.DialError](err); !ok || fault.Fault != remote.FaultUser {
 		t.Errorf("without a user: got error %v (%+v)", err, fault)
 	}
 	e := dialAs(t, reaching(s))
@@ -240,57 +241,57 @@ func TestDialFaults(t *testing.T) {
 	t.Cleanup(func() { silent.Close() })
 	none := filepath.Join(t.TempDir(), "none")
 	for name, c := range map[string]struct {
-		fault  Fault
+		fault  remote.Fault
 		says   string
 		change func(*DialConfig)
 	}{
-		"no listener": {FaultUnreachable, "connection refused", func(c *DialConfig) {
+		"no listener": {remote.FaultUnreachable, "connection refused", func(c *DialConfig) {
 			c.Endpoints = []string{"https://" + testkit.FreeAddress(t)}
 		}},
-		"one that says nothing": {FaultSilent, "says nothing", func(c *DialConfig) {
+		"one that says nothing": {remote.FaultSilent, "says nothing", func(c *DialConfig) {
 			c.Endpoints, c.TLS = []string{"http://" + silent.Addr().String()}, nil
 		}},
-		"another authority": {FaultAuthority, "unknown authority", func(c *DialConfig) {
+		"another authority": {remote.FaultAuthority, "unknown authority", func(c *DialConfig) {
 			c.TLS.CA = stranger.CA()
 		}},
-		"no such authority":         {FaultCA, none, func(c *DialConfig) { c.TLS.CA = none }},
-		"an authority that is none": {FaultCA, "no certificate in PEM", func(c *DialConfig) { c.TLS.CA = s.Key }},
-		"the machine's authorities": {FaultAuthority, "", func(c *DialConfig) { c.TLS.CA = SystemCA }},
-		"another name": {FaultServerName, "localhost", func(c *DialConfig) {
+		"no such authority":         {remote.FaultCA, none, func(c *DialConfig) { c.TLS.CA = none }},
+		"an authority that is none": {remote.FaultCA, "no certificate in PEM", func(c *DialConfig) { c.TLS.CA = s.Key }},
+		"the machine's authorities": {remote.FaultAuthority, "", func(c *DialConfig) { c.TLS.CA = remote.SystemCA }},
+		"another name": {remote.FaultServerName, "localhost", func(c *DialConfig) {
 			c.Endpoints = []string{"https://" + strings.Replace(s.Address, "127.0.0.1", "localhost", 1)}
 		}},
-		"a stranger's certificate": {FaultRefused, "remote error", func(c *DialConfig) {
+		"a stranger's certificate": {remote.FaultRefused, "remote error", func(c *DialConfig) {
 			c.TLS.Cert, c.TLS.Key = strangerCert, strangerKey
 		}},
-		"no certificate": {FaultRefused, "remote error", func(c *DialConfig) {
+		"no certificate": {remote.FaultRefused, "remote error", func(c *DialConfig) {
 			c.TLS.Cert, c.TLS.Key = "", ""
 		}},
-		"a certificate that ended": {FaultCertificate, oldCert, func(c *DialConfig) {
+		"a certificate that ended": {remote.FaultCertificate, oldCert, func(c *DialConfig) {
 			c.TLS.Cert, c.TLS.Key = oldCert, oldKey
 		}},
-		"another's key": {FaultCertificate, "does not match", func(c *DialConfig) {
+		"another's key": {remote.FaultCertificate, "does not match", func(c *DialConfig) {
 			c.TLS.Key = oldKey
 		}},
-		"no TLS": {FaultSecured, "wants https", func(c *DialConfig) {
+		"no TLS": {remote.FaultSecured, "wants https", func(c *DialConfig) {
 			c.Endpoints, c.TLS = []string{"http://" + s.Address}, nil
 		}},
-		"TLS to one without": {FaultPlain, "", func(c *DialConfig) {
+		"TLS to one without": {remote.FaultPlain, "", func(c *DialConfig) {
 			c.Endpoints = []string{strings.Replace(plain.address, "http:", "https:", 1)}
 		}},
-		"a wrong password": {FaultPassword, `user "berth"`, func(c *DialConfig) {
+		"a wrong password": {remote.FaultPassword, `user "berth"`, func(c *DialConfig) {
 			c.Password = constantly("secret-" + etcdtest.Password)
 		}},
-		"no such user": {FaultPassword, `user "stranger"`, func(c *DialConfig) {
+		"no such user": {remote.FaultPassword, `user "stranger"`, func(c *DialConfig) {
 			c.User = "stranger"
 		}},
-		"no password": {FaultPassword, "no file", func(c *DialConfig) {
+		"no password": {remote.FaultPassword, "no file", func(c *DialConfig) {
 			c.Password = func() (string, error) { return "", errors.New("no file") }
 		}},
-		"no user but the certificate's": {FaultPermission, "the user that the certificate names", func(c *DialConfig) {
+		"no user but the certificate's": {remote.FaultPermission, "the user that the certificate names", func(c *DialConfig) {
 			c.User = ""
 		}},
-		"a user without a role": {FaultPermission, `"berth"`, func(c *DialConfig) { c.User = etcdtest.Nobody }},
-		"keys that are not his": {FaultPermission, `"elsewhere/berth"`, func(c *DialConfig) {
+		"a user without a role": {remote.FaultPermission, `"berth"`, func(c *DialConfig) { c.User = etcdtest.Nobody }},
+		"keys that are not his": {remote.FaultPermission, `"elsewhere/berth"`, func(c *DialConfig) {
 			c.Prefix = "elsewhere/"
 		}},
 	} {
@@ -304,7 +305,7 @@ func TestDialFaults(t *testing.T) {
 				engine.Close()
 				t.Fatal("got none")
 			}
-			fault, ok := errors.AsType[*DialError](err)
+			fault, ok := errors.AsType[*remote.DialError](err)
 			if !ok || fault.Fault != c.fault || !strings.Contains(err.Error(), c.says) {
 				t.Errorf("got error %v (%+v), want %s that says %q", err, fault, c.fault, c.says)
 			}
@@ -357,7 +358,7 @@ func TestOldVersion(t *testing.T) {
 	go func() { _ = server.Serve(l) }()
 	defer server.Stop()
 	_, err = Dial(t.Context(), DialConfig{Endpoints: []string{"http://" + l.Addr().String()}})
-	if fault, ok := errors.AsType[*DialError](err); !ok || fault.Fault != FaultVersion ||
+	if fault, ok := errors.AsType[*remote.DialError](err); !ok || fault.Fault != remote.FaultVersion ||
 		!strings.Contains(err.Error(), "etcd 3.4.23") {
 		t.Errorf("got error %v, want that it is too old", err)
 	}
