@@ -6,11 +6,12 @@ import (
 	"net"
 	"sync"
 
-	"github.com/berthd/berth/internal/store/remote"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
+
+	"github.com/berthd/berth/internal/store/remote"
 )
 
 // grpcTLS secures connections of gRPC to an etcd that runs elsewhere. It is safe for concurrent use.

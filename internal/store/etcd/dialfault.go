@@ -11,8 +11,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/berthd/berth/internal/store/remote"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
+	"github.com/berthd/berth/internal/store/remote"
 )
 
 const (
@@ -105,7 +106,9 @@ func (c *calls) callFault(doing string, err error) error {
 	case known:
 		return fault
 	case errors.Is(etcdErr, rpctypes.ErrAuthFailed):
-		return &remote.DialError{Fault: remote.FaultPassword, Err: fmt.Errorf("log in to etcd as user %q: %w", c.user, err)}
+		return &remote.DialError{
+			Fault: remote.FaultPassword, Err: fmt.Errorf("log in to etcd as user %q: %w", c.user, err),
+		}
 	case errors.Is(etcdErr, rpctypes.ErrUserEmpty):
 		return &remote.DialError{Fault: remote.FaultUser, Err: fmt.Errorf("%s: %w", doing, err)}
 	case errors.Is(etcdErr, rpctypes.ErrPermissionDenied):

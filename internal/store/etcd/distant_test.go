@@ -20,6 +20,7 @@ import (
 	"github.com/berthd/berth/internal/store"
 	"github.com/berthd/berth/internal/store/etcd/etcdtest"
 	"github.com/berthd/berth/internal/store/remote"
+	"github.com/berthd/berth/internal/store/remote/remotetest"
 	"github.com/berthd/berth/internal/store/snapshotfile"
 	"github.com/berthd/berth/internal/store/storetest"
 	"github.com/berthd/berth/internal/store/storetest/enginetest"
@@ -34,8 +35,9 @@ func constantly(password string) func() (string, error) {
 // reaching is how the user of Berth reaches an etcd.
 func reaching(s *etcdtest.Server) DialConfig {
 	return DialConfig{
-		Endpoints: []string{"https://" + s.Address}, TLS: &remote.TLSFiles{CA: s.Authority.CA(), Cert: s.Cert, Key: s.Key},
-		User: etcdtest.Berth, Password: constantly(etcdtest.Password),
+		Endpoints: []string{"https://" + s.Address},
+		TLS:       &remote.TLSFiles{CA: s.Authority.CA(), Cert: s.Cert, Key: s.Key},
+		User:      etcdtest.Berth, Password: constantly(etcdtest.Password),
 	}
 }
 
@@ -156,7 +158,7 @@ func TestTokenRunsOut(t *testing.T) {
 	if _, err := s.As(etcdtest.Root).UserChangePassword(t.Context(), etcdtest.Berth, etcdtest.NextOne); err != nil {
 		t.Fatal(err)
 	}
-	other := etcdtest.NewAuthority(t)
+	other := remotetest.NewAuthority(t)
 	other.Sign("client", 12*time.Hour)
 	other.Sign("server", 12*time.Hour)
 	s.Restart(func(*embed.Config) {
@@ -231,7 +233,7 @@ func TestDialFaults(t *testing.T) {
 	t.Parallel()
 	s := etcdtest.Start(t, nil)
 	plain := newElsewhere(t)
-	stranger := etcdtest.NewAuthority(t)
+	stranger := remotetest.NewAuthority(t)
 	strangerCert, strangerKey := stranger.Sign("client", time.Hour*2)
 	oldCert, oldKey := s.Authority.Sign("old", time.Minute)
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
@@ -254,8 +256,10 @@ func TestDialFaults(t *testing.T) {
 		"another authority": {remote.FaultAuthority, "unknown authority", func(c *DialConfig) {
 			c.TLS.CA = stranger.CA()
 		}},
-		"no such authority":         {remote.FaultCA, none, func(c *DialConfig) { c.TLS.CA = none }},
-		"an authority that is none": {remote.FaultCA, "no certificate in PEM", func(c *DialConfig) { c.TLS.CA = s.Key }},
+		"no such authority": {remote.FaultCA, none, func(c *DialConfig) { c.TLS.CA = none }},
+		"an authority that is none": {remote.FaultCA, "no certificate in PEM", func(c *DialConfig) {
+			c.TLS.CA = s.Key
+		}},
 		"the machine's authorities": {remote.FaultAuthority, "", func(c *DialConfig) { c.TLS.CA = remote.SystemCA }},
 		"another name": {remote.FaultServerName, "localhost", func(c *DialConfig) {
 			c.Endpoints = []string{"https://" + strings.Replace(s.Address, "127.0.0.1", "localhost", 1)}
@@ -287,7 +291,7 @@ func TestDialFaults(t *testing.T) {
 		"no password": {remote.FaultPassword, "no file", func(c *DialConfig) {
 			c.Password = func() (string, error) { return "", errors.New("no file") }
 		}},
-		"no user but the certificate's": {remote.FaultPermission, "the user that the certificate names", func(c *DialConfig) {
+		"no user but the certificate's": {remote.FaultPermission, "that the certificate names", func(c *DialConfig) {
 			c.User = ""
 		}},
 		"a user without a role": {remote.FaultPermission, `"berth"`, func(c *DialConfig) { c.User = etcdtest.Nobody }},

@@ -1,10 +1,12 @@
 package remote
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"sync"
 	"time"
@@ -75,4 +77,16 @@ func (f *TLSFiles) config() (*tls.Config, error) {
 	}
 	c.Certificates = []tls.Certificate{pair}
 	return c, nil
+}
+
+// Handshake secures a connection to an address. It closes the connection if that fails.
+func Handshake(ctx context.Context, conn net.Conn, c *tls.Config, address string) (net.Conn, error) {
+	c = c.Clone()
+	c.ServerName, _, _ = net.SplitHostPort(address)
+	secured := tls.Client(conn, c)
+	if err := secured.HandshakeContext(ctx); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return secured, nil
 }

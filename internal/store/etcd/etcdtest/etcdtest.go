@@ -4,18 +4,9 @@ package etcdtest
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"errors"
-	"math/big"
-	"net"
 	"net/url"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -24,6 +15,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
 
+	"github.com/berthd/berth/internal/store/remote/remotetest"
 	"github.com/berthd/berth/internal/testkit"
 )
 
@@ -40,82 +32,12 @@ const (
 	NextOne  = "what came after it"
 )
 
-// Authority signs certificates and keeps them as files of a folder.
-type Authority struct {
-	tb   testing.TB
-	Dir  string
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-}
-
-// NewAuthority makes an authority. Its certificate is ca.crt in a new folder.
-func NewAuthority(tb testing.TB) *Authority {
-	tb.Helper()
-	a := &Authority{tb: tb, Dir: tb.TempDir()}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "etcd"}, NotBefore: time.Now().Add(-time.Hour),
-		NotAfter: time.Now().Add(24 * time.Hour),
-		IsCA:     true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
-	}
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	if a.cert, err = x509.ParseCertificate(der); err != nil {
-		tb.Fatal(err)
-	}
-	a.key = key
-	a.write("ca.crt", "CERTIFICATE", der)
-	return a
-}
-
-// CA is the file with the authority's certificate.
-func (a *Authority) CA() string { return filepath.Join(a.Dir, "ca.crt") }
-
-// Sign writes name.crt and name.key, valid for so long from an hour ago on, and returns their paths. Files of that name
-// are replaced.
-func (a *Authority) Sign(name string, validity time.Duration) (cert, key string) {
-	a.tb.Helper()
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		a.tb.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(validity - time.Hour),
-		KeyUsage:    x509.KeyUsageDigitalSignature,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, &private.PublicKey, a.key)
-	if err != nil {
-		a.tb.Fatal(err)
-	}
-	secret, err := x509.MarshalPKCS8PrivateKey(private)
-	if err != nil {
-		a.tb.Fatal(err)
-	}
-	return a.write(name+".crt", "CERTIFICATE", der), a.write(name+".key", "PRIVATE KEY", secret)
-}
-
-func (a *Authority) write(name, kind string, der []byte) string {
-	path := filepath.Join(a.Dir, name)
-	if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
-		a.tb.Fatal(err)
-	}
-	return path
-}
-
 // Server is an etcd of one member.
 type Server struct {
 	tb        testing.TB
 	config    *embed.Config
 	server    *embed.Etcd
-	Authority *Authority
+	Authority *remotetest.Authority
 	Address   string // host:port
 	// Cert and Key are of a client that etcd lets in. The certificate's name is no user's.
 	Cert, Key string
@@ -125,7 +47,7 @@ type Server struct {
 // word on its configuration.
 func Start(tb testing.TB, adjust func(*embed.Config)) *Server {
 	tb.Helper()
-	s := &Server{tb: tb, Authority: NewAuthority(tb), Address: testkit.FreeAddress(tb)}
+	s := &Server{tb: tb, Authority: remotetest.NewAuthority(tb), Address: testkit.FreeAddress(tb)}
 	s.Cert, s.Key = s.Authority.Sign("client", 12*time.Hour)
 	cert, key := s.Authority.Sign("server", 12*time.Hour)
 	peers, clients := url.URL{Scheme: "http", Host: testkit.FreeAddress(tb)}, url.URL{Scheme: "https", Host: s.Address}
@@ -181,11 +103,11 @@ func (s *Server) As(user string) *clientv3.Client {
 	if err != nil {
 		s.tb.Fatal(err)
 	}
-	pool := x509.NewCertPool()
-	pool.AddCert(s.Authority.cert)
 	client, err := clientv3.New(clientv3.Config{
 		Endpoints: []string{"https://" + s.Address}, Username: user, Password: Password, DialTimeout: 10 * time.Second,
-		TLS: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool, Certificates: []tls.Certificate{pair}},
+		TLS: &tls.Config{
+			MinVersion: tls.VersionTLS12, RootCAs: s.Authority.Pool(), Certificates: []tls.Certificate{pair},
+		},
 	})
 	if err != nil {
 		s.tb.Fatalf("log in to etcd: %v", err)
