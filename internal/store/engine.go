@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"unicode/utf8"
 )
 
 // Errors of an Engine. Wrap them; compare with errors.Is.
@@ -189,6 +190,23 @@ func CheckGroups(groups []Group, limits Limits) error {
 		return fmt.Errorf("%d operations, at most %d: %w", need.Operations, limits.Operations, ErrTooLarge)
 	case need.Bytes > limits.Bytes:
 		return fmt.Errorf("%d bytes, at most %d: %w", need.Bytes, limits.Bytes, ErrTooLarge)
+	}
+	return nil
+}
+
+// CheckTextKeys returns ErrInvalid for a key that is no UTF-8. Engines that send keys as JSON call it.
+func CheckTextKeys(groups []Group) error {
+	for _, g := range groups {
+		for _, c := range g.Compares {
+			if !utf8.ValidString(c.Key) {
+				return fmt.Errorf("key %q is no UTF-8: %w", c.Key, ErrInvalid)
+			}
+		}
+		for _, op := range g.Ops {
+			if !utf8.ValidString(op.Key) {
+				return fmt.Errorf("key %q is no UTF-8: %w", op.Key, ErrInvalid)
+			}
+		}
 	}
 	return nil
 }

@@ -18,6 +18,11 @@ func (e *Engine) Commit(ctx context.Context, groups []store.Group) (store.Result
 	if err := store.CheckGroups(groups, e.d.limits); err != nil {
 		return store.Result{}, err
 	}
+	if e.d.consul {
+		if err := store.CheckTextKeys(groups); err != nil {
+			return store.Result{}, err
+		}
+	}
 	groups = clone(groups) // a crash may delay the commit beyond the call
 	crashes, err := e.lockWhenUp(ctx)
 	if err != nil {

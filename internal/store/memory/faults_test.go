@@ -174,9 +174,9 @@ func TestConsulLimits(t *testing.T) {
 	request := 0
 	share := limits.Bytes / limits.Operations
 	for range limits.Operations {
-		request += 128 + (share+2)/3*4
+		request += 224 + (share+2)/3*4
 	}
-	if limits.Operations != 128 || request > 512<<10 || request < 500<<10 {
+	if limits.Operations != 126 || request > 512<<10 || request < 500<<10 {
 		t.Errorf("%+v makes a request of %d bytes, want just under %d", limits, request, 512<<10)
 	}
 }

@@ -25,9 +25,9 @@ import (
 
 // Options configure the data. The zero value is an engine without special limits.
 type Options struct {
-	// Consul gives the engine the limits and habits of Consul. A commit has at most 128 operations, and 512 KiB of them
-	// in base64. Watches return the whole prefix: every batch with changes is a resync. A write of the value that the
-	// record has already is skipped: the record keeps its revision, and no watch wakes.
+	// Consul gives the engine the limits and habits of Consul. A commit has at most 126 operations, and 484 KiB of them
+	// in base64. Keys must be UTF-8. Watches return the whole prefix: every batch with changes is a resync. A write of
+	// the value that the record has already is skipped: the record keeps its revision, and no watch wakes.
 	Consul bool
 	// History is the number of changes kept for watches that lag; 0 means 100,000. A watch that needs an older change
 	// gets a resync.
@@ -56,11 +56,12 @@ type Hooks struct {
 // PlainLimits are the limits of an engine without Options.Consul.
 func PlainLimits() store.Limits { return store.Limits{Operations: 16384, Bytes: 4 << 20} }
 
-// ConsulLimits are the limits of an engine with Options.Consul. Consul limits the request to 512 KiB. A value in it is
-// base64, four bytes for three, inside JSON; 128 bytes for each operation are set aside for the JSON.
+// ConsulLimits are the limits of an engine with Options.Consul, those of package consul. Consul takes 128 operations
+// and 512 KiB. The driver adds two operations. A value is base64, four bytes for three, inside JSON; 224 bytes for each
+// operation are set aside for the JSON and for the prefix of the keys.
 func ConsulLimits() store.Limits {
-	const request, envelope, operations = 512 << 10, 128, 128
-	return store.Limits{Operations: operations, Bytes: (request - operations*envelope) / 4 * 3}
+	const request, envelope, operations, added = 512 << 10, 224, 128, 2
+	return store.Limits{Operations: operations - added, Bytes: (request - operations*envelope) / 4 * 3}
 }
 
 // Engine is a handle on data in memory. It is a store.Engine.

@@ -40,6 +40,7 @@ func subject(options memory.Options) func(*testing.T) storetest.Subject {
 			Fill:       engine.Fill,
 			ReachQuota: engine.ReachQuota,
 			Whole:      options.Consul, SkipsEqual: options.Consul, PrefixRevisions: options.Consul,
+			TextKeys: options.Consul,
 		}
 	}
 }

@@ -33,7 +33,10 @@ type Subject struct {
 	// Whole says that every batch of a watch is a resync, as with Consul.
 	Whole bool
 	// SkipsEqual says that a write of the present value changes nothing, as with Consul: the record keeps its revision.
+	// The call may have a new revision.
 	SkipsEqual bool
+	// TextKeys says that keys must be UTF-8, as with Consul.
+	TextKeys bool
 	// PrefixRevisions says that the revision of a prefix counts only changes under it, as with Consul.
 	PrefixRevisions bool
 }
@@ -202,6 +205,14 @@ func (c *check) restart() {
 	c.Helper()
 	c.requireHook(c.Restart != nil, "Restart")
 	c.Engine = c.Restart()
+}
+
+// lastKey returns a key under a prefix that comes after all others there: any byte, if the engine takes it.
+func (c *check) lastKey(prefix string) string {
+	if c.TextKeys {
+		return prefix + "\U0010ffff"
+	}
+	return prefix + "\xff"
 }
 
 func put(key, value string) store.Op { return store.Op{Key: key, Value: []byte(value)} }
