@@ -8,7 +8,9 @@ var proof = []string{
 	"internal/executor/executortest/benchmark",
 	"internal/sim",
 	"internal/sim/year",
+	"internal/store/consul/consultest",
 	"internal/store/etcd/etcdtest",
+	"internal/store/remote/remotetest",
 	"internal/store/storetest/enginetest",
 	"internal/suite/suitetest",
 	"internal/testkit",
@@ -24,7 +26,8 @@ var proof = []string{
 // drivers maps each driver of the store to the packages that may name it outside their tests. All others use the
 // contracts of internal/store.
 var drivers = map[string][]string{
-	"internal/store/etcd": {"internal/serve/engines"},
+	"internal/store/consul": {"internal/serve/engines"},
+	"internal/store/etcd":   {"internal/serve/engines"},
 	"internal/store/memory": {
 		"internal/bench/...", "internal/controlplane/planetest", "internal/sim", "internal/sim/year",
 	},

@@ -127,15 +127,20 @@ var layers = map[string][]string{
 	"internal/store":          {"internal/clause", "internal/cluster", "internal/store/recordjson"},
 	"internal/store/batching": {"internal/store"},
 	"internal/store/election": {"internal/clause", "internal/cluster", "internal/pause", "internal/store"},
+	"internal/store/consul": {
+		"internal/pause", "internal/store", "internal/store/remote", "internal/store/snapshotfile",
+	},
+	"internal/store/consul/consultest": {"internal/store/remote/remotetest", "internal/testkit"},
 	"internal/store/etcd": {
 		"internal/pause", "internal/store", "internal/store/etcd/etcdlog", "internal/store/remote",
 		"internal/store/snapshotfile",
 	},
-	"internal/store/etcd/etcdlog":  {"internal/store"},
-	"internal/store/etcd/etcdtest": {"internal/testkit"},
-	"internal/store/memory":        {"internal/store", "internal/store/snapshotfile"},
-	"internal/store/recordjson":    {"internal/cluster"},
-	"internal/store/remote":        {},
+	"internal/store/etcd/etcdlog":      {"internal/store"},
+	"internal/store/etcd/etcdtest":     {"internal/store/remote/remotetest", "internal/testkit"},
+	"internal/store/memory":            {"internal/store", "internal/store/snapshotfile"},
+	"internal/store/recordjson":        {"internal/cluster"},
+	"internal/store/remote":            {},
+	"internal/store/remote/remotetest": {},
 	"internal/store/restore": {
 		"internal/cluster", "internal/pause", "internal/store", "internal/store/election",
 		"internal/store/snapshotfile",
@@ -498,7 +503,8 @@ var layers = map[string][]string{
 	"internal/serve/datadir": {"internal/cluster", "internal/hinted", "internal/privatefile", "internal/store"},
 	"internal/serve/dev":     {"internal/contexts", "internal/serve/node", "internal/serve/server"},
 	"internal/serve/engines": {
-		"internal/hinted", "internal/serve/datadir", "internal/store", "internal/store/etcd", "internal/store/remote",
+		"internal/hinted", "internal/serve/datadir", "internal/store", "internal/store/consul", "internal/store/etcd",
+		"internal/store/remote",
 	},
 	"internal/serve/join": {
 		"api", "internal/cluster", "internal/hinted", "internal/pause", "internal/pki", "internal/serve/datadir",

@@ -1,0 +1,193 @@
+package consul
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/consul/api"
+
+	"github.com/berthd/berth/internal/pause"
+	"github.com/berthd/berth/internal/store"
+	"github.com/berthd/berth/internal/store/remote"
+)
+
+// Limits of time.
+const (
+	// readTimeout bounds a read, without the wait of a blocking query.
+	readTimeout = 5 * time.Second
+	// writeTimeout bounds a write that was sent, and settleTimeout the time until its result is known.
+	writeTimeout  = 10 * time.Second
+	settleTimeout = 10 * time.Second
+	// commitTimeout bounds the time in which a commit is tried again, while it has not written anything.
+	commitTimeout = 10 * time.Second
+	// firstPause and longestPause bound the pause before a call is repeated, which doubles each time.
+	firstPause   = 20 * time.Millisecond
+	longestPause = time.Second
+)
+
+// refusal says how Consul refused a call, and whether the call may have had an effect.
+type refusal int
+
+const (
+	isUnclear  refusal = iota // the call may have had an effect
+	isUnsent                  // the endpoint was not reached
+	isTooBusy                 // Consul limits the rate, or has no leader; the call had no effect
+	isDenied                  // the token is unknown, or may not do this
+	isTooLarge                // the request is over Consul's limits
+)
+
+// classify reads an error of Consul's client. The client returns Consul's texts, and for transactions no status.
+func classify(err error) refusal {
+	text := err.Error()
+	has := func(parts ...string) bool {
+		for _, part := range parts {
+			if strings.Contains(text, part) {
+				return true
+			}
+		}
+		return false
+	}
+	switch {
+	case isToken(err):
+		return isDenied
+	case isConnectionError(err):
+		return isUnsent
+	case has("No cluster leader", "rate limit", "try again later", "No known Consul servers"):
+		return isTooBusy
+	case has("ACL not found", "Permission denied", "token does not exist", "Access is restricted"):
+		return isDenied
+	case has("too large", "too many operations"):
+		return isTooLarge
+	}
+	return isUnclear
+}
+
+// isConnectionError reports whether no connection came about, so that nothing was sent.
+func isConnectionError(err error) bool {
+	if _, ok := errors.AsType[*net.DNSError](err); ok {
+		return true
+	}
+	if _, ok := errors.AsType[*remote.DialError](err); ok {
+		return true
+	}
+	// "remote error" is crypto/tls's name for an alert: the other side did not take the handshake.
+	e, ok := errors.AsType[*net.OpError](err)
+	return ok && (e.Op == "dial" || e.Op == "remote error")
+}
+
+// client returns the client of the endpoint that answered last, and its number.
+func (e *Engine) client() (*api.Client, int32) {
+	number := e.current.Load()
+	return e.clients[int(number)%len(e.clients)], number
+}
+
+// leave has the next call go to another endpoint than that of a number, on which a call failed.
+func (e *Engine) leave(number int32) {
+	e.current.CompareAndSwap(number, (number+1)%int32(len(e.clients)))
+}
+
+// query returns the options of a read. Reads are linearizable, but for a blocking query.
+func (e *Engine) query(ctx context.Context) *api.QueryOptions {
+	return (&api.QueryOptions{RequireConsistent: true, Datacenter: e.config.Datacenter}).WithContext(ctx)
+}
+
+// bound returns a context that ends with ctx, with the engine, or after a time.
+func (e *Engine) bound(ctx context.Context, most time.Duration) (context.Context, context.CancelFunc) {
+	bounded, cancel := context.WithTimeout(ctx, most)
+	stop := context.AfterFunc(e.lifetime, cancel)
+	return bounded, func() { stop(); cancel() }
+}
+
+// read makes a read, and repeats it at another endpoint or after a pause while Consul does not answer. The error is one
+// of the contract of store.Engine.
+func (e *Engine) read(ctx context.Context, call func(*api.Client, *api.QueryOptions) error) error {
+	if err := e.checkOpen(ctx); err != nil {
+		return err
+	}
+	bounded, cancel := e.bound(ctx, readTimeout)
+	defer cancel()
+	for wait := firstPause; ; wait = min(2*wait, longestPause) {
+		client, number := e.client()
+		once, done := context.WithTimeout(bounded, e.attemptTimeout())
+		err := call(client, e.query(once))
+		done()
+		if err == nil {
+			return nil
+		}
+		if open := e.checkOpen(ctx); open != nil {
+			return open
+		}
+		known := errors.Is(err, store.ErrInvalid) || errors.Is(err, store.ErrTooLarge)
+		if known || classify(err) == isDenied {
+			return readError(err)
+		}
+		e.leave(number)
+		if pause.For(bounded, wait) != nil {
+			if open := e.checkOpen(ctx); open != nil {
+				return open
+			}
+			return readError(err)
+		}
+	}
+}
+
+// attemptTimeout bounds one attempt of a read, so that there is time for another endpoint.
+func (e *Engine) attemptTimeout() time.Duration {
+	if len(e.clients) > 1 {
+		return readTimeout / 2
+	}
+	return readTimeout
+}
+
+// readError names the cause of a failed read.
+func readError(err error) error {
+	switch {
+	case errors.Is(err, store.ErrInvalid), errors.Is(err, store.ErrTooLarge), errors.Is(err, store.ErrUnavailable):
+		return err
+	case classify(err) == isDenied:
+		return fmt.Errorf("consul does not permit it to this token: %w: %w", store.ErrUnavailable, err)
+	case classify(err) == isTooLarge:
+		return fmt.Errorf("%w: %w", store.ErrTooLarge, err)
+	}
+	return fmt.Errorf("read from consul: %w: %w", store.ErrUnavailable, err)
+}
+
+// errFiltered says that the token may not read what it asked for. Consul leaves such records out, as if they did not
+// exist.
+var errFiltered = fmt.Errorf("consul left records out that this token may not read (Permission denied): %w",
+	store.ErrUnavailable)
+
+// readTogether runs a transaction of reads. It returns the results, or the errors by operation.
+func (e *Engine) readTogether(ctx context.Context, ops api.TxnOps) (results api.TxnResults, errs api.TxnErrors,
+	err error,
+) {
+	err = e.read(ctx, func(client *api.Client, q *api.QueryOptions) error {
+		ok, response, _, err := client.Txn().Txn(ops, q)
+		if err != nil {
+			return err
+		}
+		if results, errs = response.Results, nil; !ok {
+			errs = response.Errors
+		}
+		return deniedError(errs)
+	})
+	return results, errs, err
+}
+
+// deniedError returns an error if an operation was refused for the token's permissions.
+func deniedError(errs api.TxnErrors) error {
+	for _, e := range errs {
+		if strings.HasPrefix(e.What, "Permission denied") || strings.HasPrefix(e.What, "ACL not found") {
+			return errors.New(e.What)
+		}
+	}
+	return nil
+}
+
+func kvOp(verb api.KVOp, key string) *api.TxnOp {
+	return &api.TxnOp{KV: &api.KVTxnOp{Verb: verb, Key: key}}
+}

@@ -1,0 +1,259 @@
+// Package consultest starts, for tests, real servers of Consul on loopback, as an operator would run them for Berth.
+package consultest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/hashicorp/consul/api"
+
+	"github.com/berthd/berth/internal/store/remote/remotetest"
+	"github.com/berthd/berth/internal/testkit"
+)
+
+// Binary is the environment variable that names a program of Consul. Without it the one of scripts/install-consul is
+// used.
+const Binary = "BERTH_TEST_CONSUL"
+
+// program returns the path of Consul, and skips the test without it.
+func program(tb testing.TB) string {
+	tb.Helper()
+	if path := os.Getenv(Binary); path != "" {
+		return path
+	}
+	cache, err := os.UserCacheDir()
+	if err == nil {
+		found, _ := filepath.Glob(filepath.Join(cache, "berth", "consul-*", "consul"))
+		if len(found) > 0 {
+			return found[len(found)-1]
+		}
+	}
+	testkit.Skip(tb, "there is no Consul: scripts/install-consul builds one")
+	return ""
+}
+
+// Server is one server of Consul.
+type Server struct {
+	tb      testing.TB
+	path    string
+	dir     string
+	running *exec.Cmd
+	ended   chan struct{}
+	// Address is the host:port of its API, and RPC that for other servers.
+	Address, RPC string
+	// Token is the management token, "" without ACLs.
+	Token string
+	// Authority signs the server's certificate, and Cert and Key are of a client; without TLS they are empty.
+	Authority *remotetest.Authority
+	Cert, Key string
+}
+
+// Options configure Start.
+type Options struct {
+	// ACLs says that the servers require tokens, and TLS that they speak https and require client certificates.
+	ACLs, TLS bool
+	// Dir returns a folder for the data of a server; nil means one of the test.
+	Dir func() string
+	// Config is added to the configuration of each server.
+	Config map[string]any
+}
+
+// Start starts servers of one datacenter, and returns once they have a leader. They end with the test.
+func Start(tb testing.TB, count int, options Options) []*Server {
+	tb.Helper()
+	path := program(tb)
+	token := ""
+	if options.ACLs {
+		token = uuid.NewString()
+	}
+	servers, serf := make([]*Server, count), make([]string, count)
+	for i := range serf {
+		serf[i] = testkit.FreeAddress(tb)
+	}
+	for i := range servers {
+		s := &Server{
+			tb: tb, path: path, Address: testkit.FreeAddress(tb), RPC: testkit.FreeAddress(tb), Token: token,
+			dir: tb.TempDir(),
+		}
+		data := filepath.Join(s.dir, "data")
+		if options.Dir != nil {
+			data = options.Dir()
+		}
+		config := map[string]any{
+			"node_name": fmt.Sprintf("consul%d", i+1), "server": true, "bootstrap_expect": count, "data_dir": data,
+			"bind_addr": "127.0.0.1", "client_addr": "127.0.0.1", "log_level": "warn", "retry_join": serf,
+			"retry_interval": "200ms", "disable_update_check": true, "disable_remote_exec": true,
+			"leave_on_terminate": false, "connect": map[string]any{"enabled": false},
+			"ui_config":   map[string]any{"enabled": false},
+			"performance": map[string]any{"raft_multiplier": 1},
+			"ports": map[string]any{
+				"http": port(tb, s.Address), "server": port(tb, s.RPC), "serf_lan": port(tb, serf[i]),
+				"serf_wan": -1, "dns": -1, "grpc": -1, "grpc_tls": -1, "https": -1,
+			},
+		}
+		if options.ACLs {
+			config["acl"] = map[string]any{
+				"enabled": true, "default_policy": "deny",
+				"tokens": map[string]any{"initial_management": token, "agent": token},
+			}
+		}
+		if options.TLS {
+			s.secure(config)
+		}
+		maps.Copy(config, options.Config)
+		content, err := json.Marshal(config)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(s.dir, "consul.json"), content, 0o600); err != nil {
+			tb.Fatal(err)
+		}
+		servers[i] = s
+		s.Start()
+		tb.Cleanup(s.Kill)
+	}
+	for _, s := range servers {
+		s.AwaitLeader()
+	}
+	return servers
+}
+
+// secure adds TLS to a configuration.
+func (s *Server) secure(config map[string]any) {
+	s.Authority = remotetest.NewAuthority(s.tb)
+	s.Cert, s.Key = s.Authority.Sign("client", 12*time.Hour)
+	cert, key := s.Authority.Sign("server", 12*time.Hour)
+	config["tls"] = map[string]any{"https": map[string]any{
+		"ca_file": s.Authority.CA(), "cert_file": cert, "key_file": key, "verify_incoming": true,
+	}}
+	if ports, ok := config["ports"].(map[string]any); ok {
+		ports["https"], ports["http"] = ports["http"], -1
+	}
+}
+
+// URL is the address of the server's API.
+func (s *Server) URL() string {
+	if s.Authority != nil {
+		return "https://" + s.Address
+	}
+	return "http://" + s.Address
+}
+
+func port(tb testing.TB, address string) int {
+	tb.Helper()
+	_, text, err := net.SplitHostPort(address)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	number, err := strconv.Atoi(text)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return number
+}
+
+// Start starts the program of a server that does not run.
+func (s *Server) Start() {
+	s.tb.Helper()
+	log, err := os.OpenFile(s.Log(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		s.tb.Fatal(err)
+	}
+	defer log.Close()
+	s.running = exec.CommandContext(context.WithoutCancel(s.tb.Context()), s.path, "agent",
+		"-config-file", filepath.Join(s.dir, "consul.json"))
+	s.running.Stdout, s.running.Stderr = log, log
+	if err := s.running.Start(); err != nil {
+		s.tb.Fatal(err)
+	}
+	ended := make(chan struct{})
+	s.ended = ended
+	go func(c *exec.Cmd) {
+		_ = c.Wait() // ended by Kill
+		close(ended)
+	}(s.running)
+}
+
+// Log is the file with the output of the server.
+func (s *Server) Log() string { return filepath.Join(s.dir, "consul.log") }
+
+// Kill ends the program with SIGKILL. Its data stay.
+func (s *Server) Kill() {
+	if s.running != nil {
+		_ = s.running.Process.Kill() // it may have ended
+		<-s.ended
+		s.running = nil
+	}
+}
+
+// Client returns a client with the management token.
+func (s *Server) Client() *api.Client {
+	s.tb.Helper()
+	config := &api.Config{Address: s.URL(), Token: s.Token}
+	if s.Authority != nil {
+		config.TLSConfig = api.TLSConfig{CAFile: s.Authority.CA(), CertFile: s.Cert, KeyFile: s.Key}
+	}
+	client, err := api.NewClient(config)
+	if err != nil {
+		s.tb.Fatal(err)
+	}
+	return client
+}
+
+// AwaitLeader waits until the server answers a linearizable read, and its ACLs are in force.
+func (s *Server) AwaitLeader() {
+	s.tb.Helper()
+	client := s.Client()
+	testkit.Eventually(s.tb, 30*time.Second, func() error {
+		ctx, cancel := context.WithTimeout(s.tb.Context(), 2*time.Second)
+		defer cancel()
+		_, _, err := client.KV().Get("ready", (&api.QueryOptions{RequireConsistent: true}).WithContext(ctx))
+		if err != nil {
+			return fmt.Errorf("%w; see %s", err, s.Log())
+		}
+		return nil
+	})
+}
+
+// Permit makes a token with the permissions that the rules give, in Consul's language for policies.
+func (s *Server) Permit(rules string) string {
+	s.tb.Helper()
+	client, name := s.Client(), "test-"+uuid.NewString()
+	if _, _, err := client.ACL().PolicyCreate(&api.ACLPolicy{Name: name, Rules: rules}, nil); err != nil {
+		s.tb.Fatal(err)
+	}
+	made, _, err := client.ACL().TokenCreate(&api.ACLToken{Policies: []*api.ACLTokenPolicyLink{{Name: name}}}, nil)
+	if err != nil {
+		s.tb.Fatal(err)
+	}
+	return made.SecretID
+}
+
+// Accessor returns the public name of a token.
+func (s *Server) Accessor(token string) string {
+	s.tb.Helper()
+	found, _, err := s.Client().ACL().TokenReadSelf(&api.QueryOptions{Token: token})
+	if err != nil {
+		s.tb.Fatal(err)
+	}
+	return found.AccessorID
+}
+
+// Rules are the permissions that a store needs, in Consul's language for policies. The guide has them as they are.
+const Rules = `key_prefix "berth" {
+  policy = "write"
+}
+agent_prefix "" {
+  policy = "read"
+}
+`

@@ -1,0 +1,302 @@
+package consul
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+	"github.com/hashicorp/consul/api"
+
+	"github.com/berthd/berth/internal/store"
+	"github.com/berthd/berth/internal/store/consul/consultest"
+	"github.com/berthd/berth/internal/store/storetest/enginetest"
+	"github.com/berthd/berth/internal/testkit"
+)
+
+// several makes each call of a trial on the next of several engines.
+type several struct {
+	store.Engine
+	engines []*Engine
+	next    atomic.Uint64
+}
+
+func (s *several) one() store.Engine { return s.engines[int(s.next.Add(1))%len(s.engines)] }
+
+func (s *several) Read(ctx context.Context, key string) (store.Record, error) {
+	return s.one().Read(ctx, key)
+}
+
+func (s *several) List(ctx context.Context, prefix string) (store.Listing, error) {
+	return s.one().List(ctx, prefix)
+}
+
+func (s *several) Commit(ctx context.Context, groups []store.Group) (store.Result, error) {
+	return s.one().Commit(ctx, groups)
+}
+
+// TestKilledServersAreLinearizable kills one of three servers of Consul after the other, with SIGKILL, under the
+// clients of three engines, each at another server. Watches follow meanwhile, and agree in the end.
+func TestKilledServersAreLinearizable(t *testing.T) {
+	t.Parallel()
+	servers := consultest.Start(t, 3, consultest.Options{})
+	var histories [][]porcupine.Operation
+	for seed := range uint64(max(testkit.Setting(t, "BERTH_STORE_ROUNDS", 2), 1)) {
+		engines := make([]*Engine, len(servers))
+		for i := range engines {
+			config := reaching(servers[i])
+			config.Prefix = fmt.Sprintf("round-%d/", seed)
+			config.Endpoints = append(config.Endpoints, "http://"+servers[(i+1)%len(servers)].Address)
+			engines[i] = dialAs(t, config)
+		}
+		watches := make([]store.Watch, len(engines))
+		for i, e := range engines {
+			watches[i] = e.Watch(t.Context(), "line/", 0)
+			defer watches[i].Close()
+		}
+		random := rand.New(rand.NewPCG(seed, 7))
+		var one sync.Mutex // is down at a time
+		trial := enginetest.Trial{
+			Engine: &several{engines: engines},
+			Kill: func() {
+				one.Lock()
+				defer one.Unlock()
+				s := servers[random.IntN(len(servers))]
+				s.Kill()
+				testkit.Pause(t.Context(), time.Second)
+				s.Start()
+				s.AwaitLeader()
+			},
+			Clients: 6, Steps: 40, Kills: 2, Seed: seed,
+		}
+		history, err := trial.Run(t.Context())
+		if err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		histories = append(histories, history)
+		checkWatches(t, engines[0], watches)
+	}
+	enginetest.Linearizable(t, histories, 2*time.Second)
+}
+
+// checkWatches compares the state by each watch with a listing, after a last write.
+func checkWatches(t *testing.T, e *Engine, watches []store.Watch) {
+	t.Helper()
+	var last store.Result
+	testkit.Eventually(t, 30*time.Second, func() (err error) {
+		last, err = e.Commit(t.Context(), []store.Group{{Ops: []store.Op{{Key: "line/end", Value: []byte("1")}}}})
+		return err
+	})
+	listing, err := e.List(t.Context(), "line/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, w := range watches {
+		state := map[string]store.Record{}
+		for at := uint64(0); at < last.Revision; {
+			batch, err := w.Next(testkit.Context(t, 30*time.Second))
+			if err != nil {
+				t.Fatalf("watch %d at revision %d of %d: %v", i, at, last.Revision, err)
+			}
+			at = batch.Revision
+			if batch.Resync {
+				clear(state)
+			}
+			for _, c := range batch.Changes {
+				if delete(state, c.Key); !c.Deleted {
+					state[c.Key] = c.Record
+				}
+			}
+		}
+		if len(state) != len(listing.Records) {
+			t.Errorf("watch %d has %d records, and the store %d", i, len(state), len(listing.Records))
+		}
+		for _, r := range listing.Records {
+			if got := state[r.Key]; got.Modified != r.Modified || string(got.Value) != string(r.Value) {
+				t.Errorf("watch %d has %+v, want %+v", i, got, r)
+			}
+		}
+	}
+}
+
+// TestWritesOfOtherPrograms writes, changes and deletes records as `consul kv` does. A watch finds each of them, soon
+// and without a write by an engine.
+func TestWritesOfOtherPrograms(t *testing.T) {
+	t.Parallel()
+	s := consultest.Start(t, 1, consultest.Options{})[0]
+	config := reaching(s)
+	config.Recheck = 200 * time.Millisecond
+	e := dialAs(t, config)
+	if err := write(t.Context(), e, "berth/a", "1"); err != nil {
+		t.Fatal(err)
+	}
+	watch := e.Watch(t.Context(), "berth/", 0)
+	defer watch.Close()
+	kv := s.Client().KV()
+	state := map[string]string{}
+	for _, step := range []struct {
+		name string
+		do   func() error
+		want map[string]string
+	}{
+		{"nothing", func() error { return nil }, map[string]string{"berth/a": "1"}},
+		{"a new record", func() error {
+			_, err := kv.Put(&api.KVPair{Key: "berth/b", Value: []byte("1")}, nil)
+			return err
+		}, map[string]string{"berth/a": "1", "berth/b": "1"}},
+		{"a change", func() error {
+			_, err := kv.Put(&api.KVPair{Key: "berth/a", Value: []byte("2")}, nil)
+			return err
+		}, map[string]string{"berth/a": "2", "berth/b": "1"}},
+		{"a change of a record that an engine writes next", func() error {
+			if _, err := kv.Put(&api.KVPair{Key: "berth/a", Value: []byte("3")}, nil); err != nil {
+				return err
+			}
+			return write(t.Context(), e, "berth/a", "4")
+		}, map[string]string{"berth/a": "4", "berth/b": "1"}},
+		{"a deletion", func() error {
+			_, err := kv.Delete("berth/b", nil)
+			return err
+		}, map[string]string{"berth/a": "4"}},
+	} {
+		if err := step.do(); err != nil {
+			t.Fatal(err)
+		}
+		for at := uint64(0); fmt.Sprint(state) != fmt.Sprint(step.want); {
+			batch, err := watch.Next(testkit.Context(t, 20*time.Second))
+			if err != nil {
+				t.Fatalf("%s: the watch has %v, want %v: %v", step.name, state, step.want, err)
+			}
+			if batch.Revision < at {
+				t.Errorf("%s: revision %d came after %d", step.name, batch.Revision, at)
+			}
+			at = batch.Revision
+			if batch.Resync {
+				clear(state)
+			}
+			for _, c := range batch.Changes {
+				if delete(state, c.Key); !c.Deleted {
+					state[c.Key] = string(c.Value)
+				}
+			}
+		}
+	}
+}
+
+// TestConsulIsRestored takes Consul back to a snapshot of its own under an open engine. A watch gets a resync, and
+// calls continue.
+func TestConsulIsRestored(t *testing.T) {
+	t.Parallel()
+	s := consultest.Start(t, 1, consultest.Options{})[0]
+	e := dialAs(t, reaching(s))
+	if err := write(t.Context(), e, "berth/kept", "1"); err != nil {
+		t.Fatal(err)
+	}
+	saved, _, err := s.Client().Snapshot().Save(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer saved.Close()
+	for i := range 100 {
+		if err := write(t.Context(), e, "berth/lost", fmt.Sprint(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	watch := e.Watch(t.Context(), "berth/", 0)
+	defer watch.Close()
+	if b, err := watch.Next(t.Context()); err != nil || len(b.Changes) != 2 {
+		t.Fatalf("first batch: got %+v, error %v", b, err)
+	}
+	if err := s.Client().Snapshot().Restore(nil, saved); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, 20*time.Second, func() error { return write(t.Context(), e, "berth/new", "1") })
+	state := map[string]bool{"berth/lost": true}
+	for resyncs := 0; resyncs == 0 || state["berth/lost"] || !state["berth/new"]; {
+		batch, err := watch.Next(testkit.Context(t, 20*time.Second))
+		if err != nil {
+			t.Fatalf("after %d resyncs the watch has %v: %v", resyncs, state, err)
+		}
+		if batch.Resync {
+			resyncs++
+			clear(state)
+		}
+		for _, c := range batch.Changes {
+			state[c.Key] = !c.Deleted
+		}
+	}
+	if !state["berth/kept"] {
+		t.Errorf("after the restore the watch has %v", state)
+	}
+}
+
+// TestTokenIsRevoked deletes the token of an open engine and gives it another one. Meanwhile calls fail, nothing looks
+// deleted, and afterwards all goes on.
+func TestTokenIsRevoked(t *testing.T) {
+	t.Parallel()
+	s := consultest.Start(t, 1, consultest.Options{ACLs: true})[0]
+	var token atomic.Value
+	token.Store(s.Permit(consultest.Rules))
+	config := reaching(s)
+	config.Recheck = 100 * time.Millisecond
+	config.Token = func() (string, error) { return token.Load().(string), nil }
+	e := dialAs(t, config)
+	if err := write(t.Context(), e, "berth/a", "1"); err != nil {
+		t.Fatal(err)
+	}
+	watch := e.Watch(t.Context(), "berth/", 0)
+	defer watch.Close()
+	if b, err := watch.Next(t.Context()); err != nil || len(b.Changes) != 1 {
+		t.Fatalf("first batch: got %+v, error %v", b, err)
+	}
+	first := token.Load().(string)
+	for name, other := range map[string]string{
+		"an unknown token":         "00000000-0000-0000-0000-000000000000",
+		"a token that reads only":  s.Permit(`key_prefix "berth" { policy = "read" }`),
+		"a token for nothing":      s.Permit(`agent_prefix "" { policy = "read" }`),
+		"a token for the log only": s.Permit(`key_prefix "berth.log/" { policy = "write" }`),
+		"no token":                 "",
+	} {
+		token.Store(other)
+		err := write(t.Context(), e, "berth/b", name)
+		if !errors.Is(err, store.ErrUnavailable) || errors.Is(err, store.ErrUnknown) {
+			t.Errorf("%s writes: got error %v, want that nothing was written", name, err)
+		}
+		if name == "a token that reads only" {
+			continue
+		}
+		if listing, err := e.List(t.Context(), "berth/"); err == nil {
+			t.Errorf("%s: a listing has %d records, want an error", name, len(listing.Records))
+		}
+		if _, err := e.Read(t.Context(), "berth/a"); !errors.Is(err, store.ErrUnavailable) {
+			t.Errorf("%s: a read ended with %v, want ErrUnavailable", name, err)
+		}
+		if revision, err := e.Revision(t.Context(), "berth/"); err == nil {
+			t.Errorf("%s: the revision is %d, want an error", name, revision)
+		}
+		if h, err := e.Health(t.Context()); err != nil || h.Writes || h.Quorum || h.Reason == "" {
+			t.Errorf("%s: the health is %+v, error %v", name, h, err)
+		}
+		short, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		if b, err := watch.Next(short); err == nil && len(b.Changes) != 1 {
+			t.Errorf("%s: the watch got %+v", name, b)
+		}
+		cancel()
+	}
+	token.Store(first)
+	testkit.Eventually(t, 20*time.Second, func() error { return write(t.Context(), e, "berth/b", "1") })
+	for seen := false; !seen; {
+		batch, err := watch.Next(testkit.Context(t, 20*time.Second))
+		if err != nil {
+			t.Fatalf("the watch waits for the write: %v", err)
+		}
+		for _, c := range batch.Changes {
+			seen = seen || c.Key == "berth/b"
+		}
+	}
+}
