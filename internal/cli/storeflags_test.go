@@ -10,7 +10,7 @@ import (
 	"github.com/berthd/berth/internal/cli/session"
 )
 
-// TestStoreFlags passes contradictory flags about an external etcd. The error names each flag and repeats no password.
+// TestStoreFlags passes contradictory flags about an external store. The error names each flag and repeats no password.
 func TestStoreFlags(t *testing.T) {
 	a := &session.Session{Stdout: io.Discard, Stderr: io.Discard}
 	file := filepath.Join(t.TempDir(), "password")
@@ -21,7 +21,7 @@ func TestStoreFlags(t *testing.T) {
 		args []string
 		says []string
 	}{
-		{[]string{"--store-user", "u"}, []string{"--store-user needs --store", "external etcd"}},
+		{[]string{"--store-user", "u"}, []string{"--store-user needs --store", "external store"}},
 		{[]string{"--store-prefix", "p/"}, []string{"--store-prefix needs --store"}},
 		{[]string{"--store", "etcd://u:hidden@h"}, []string{"--store-user", "--store-password-file"}},
 		{
@@ -35,6 +35,18 @@ func TestStoreFlags(t *testing.T) {
 				"--store-prefix", "p",
 			},
 			[]string{"--store-password-file " + file + "-none: no such file", `--store-prefix "p"`, "ends in a slash"},
+		},
+		{[]string{"--store", "consul://h", "--store-prefix", "/p/"}, []string{`--store-prefix "/p/"`, "slash"}},
+		{[]string{"--store-datacenter", "dc1"}, []string{"--store-datacenter needs --store"}},
+		{[]string{"--store", "redis://h"}, []string{"want etcd://host:port or consul://host:port"}},
+		{[]string{"--store", "consul://u:hidden@h"}, []string{"--store-token-file"}},
+		{
+			[]string{"--store", "consul://h", "--store-user", "u", "--store-token-file", file + "-none"},
+			[]string{"--store-user is for a store etcd://", "--store-token-file " + file + "-none: no such file"},
+		},
+		{
+			[]string{"--store", "etcd://h", "--store-token-file", file, "--store-datacenter", "dc1"},
+			[]string{"--store-token-file is for a store consul://", "--store-datacenter is for a store consul://"},
 		},
 		{
 			[]string{"--store", "etcd://h", "--store-cert", file, "--store-ca", "system"},

@@ -293,7 +293,7 @@ func TestFleetFaults(t *testing.T) {
 		{
 			"server flags",
 			[]string{
-				"server", "--data-dir", dir, "--store", "consul://x", "--snapshot-every", "5ms", "--snapshot-keep",
+				"server", "--data-dir", dir, "--store", "redis://x", "--snapshot-every", "5ms", "--snapshot-keep",
 				"0", "--trace-endpoint", "here", "--listen-peers", "x", "--log-level", "loud",
 			},
 			[]string{
@@ -304,7 +304,7 @@ func TestFleetFaults(t *testing.T) {
 		{
 			"store files without a store",
 			[]string{"server", "--data-dir", dir, "--store-key", file},
-			[]string{"external etcd"},
+			[]string{"external store"},
 		},
 		{
 			"store files that are not there",

@@ -121,8 +121,9 @@ func (s *snapshotRestoreCommand) recordedStore() (engines.Location, error) {
 		return engines.Location{}, nil
 	case at == nil:
 		return engines.Location{}, &hinted.Error{
-			Err:  fmt.Errorf("the server in %s uses an external store and does not know which", s.dataDir),
-			Hint: "Name the store as on the other servers:  --store etcd://HOST:2379[,HOST:2379]",
+			Err: fmt.Errorf("the server in %s uses an external store and does not know which", s.dataDir),
+			Hint: "Name the store as on the other servers:  --store etcd://HOST:2379[,HOST:2379]  or  " +
+				"--store consul://HOST:8500",
 		}
 	}
 	return engines.Recorded(at), nil

@@ -27,6 +27,10 @@ type ExternalStore struct {
 	// User is the etcd user. PasswordFile is an absolute path; without it the environment has the password.
 	User         string `json:"user,omitempty"`
 	PasswordFile string `json:"password_file,omitempty"`
+	// TokenFile is the absolute path of the file with the token for Consul; without it the environment may have one.
+	// Datacenter is the one of Consul, "" for that of its agent.
+	TokenFile  string `json:"token_file,omitempty"`
+	Datacenter string `json:"datacenter,omitempty"`
 	// Prefix is the prefix of all keys.
 	Prefix string `json:"prefix,omitempty"`
 }
@@ -43,6 +47,8 @@ func (m *ExternalStore) Flags() string {
 		{"--store-key", m.Key},
 		{"--store-user", m.User},
 		{"--store-password-file", m.PasswordFile},
+		{"--store-token-file", m.TokenFile},
+		{"--store-datacenter", m.Datacenter},
 		{"--store-prefix", m.Prefix},
 	} {
 		if file[1] != "" {

@@ -12,16 +12,29 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/berthd/berth/internal/serve/datadir"
 	"github.com/berthd/berth/internal/store"
+	"github.com/berthd/berth/internal/store/consul"
 	"github.com/berthd/berth/internal/store/etcd"
 	"github.com/berthd/berth/internal/store/remote"
 )
 
-// SchemeEtcd is the scheme of the URL of an external etcd.
-const SchemeEtcd = "etcd"
+// The schemes of the URL of an external store.
+const (
+	SchemeEtcd   = "etcd"
+	SchemeConsul = "consul"
+)
 
-// Schemes returns the schemes that Dial accepts.
-func Schemes() []string { return []string{SchemeEtcd} }
+// Port returns the usual port of a store with a scheme, and false for a scheme that Dial does not accept.
+func Port(scheme string) (int, bool) {
+	switch scheme {
+	case SchemeEtcd:
+		return datadir.PortEtcd, true
+	case SchemeConsul:
+		return datadir.PortConsul, true
+	}
+	return 0, false
+}
 
 // Own configures a store that runs in the server's process. Only Dir is required.
 type Own struct {
@@ -75,19 +88,29 @@ func ForceAlone(ctx context.Context, dir, name, to string) error {
 
 // Dial connects to an external store, and returns once it answered. The errors say what an operator can do.
 func (l Location) Dial(ctx context.Context, log *slog.Logger) (store.ServerEngine, error) {
-	if l.Scheme != SchemeEtcd {
-		return nil, fmt.Errorf("no driver for a store %s://", l.Scheme)
+	switch l.Scheme {
+	case SchemeEtcd:
+		engine, err := etcd.Dial(ctx, etcd.DialConfig{
+			Endpoints: l.Endpoints, TLS: l.tls(), User: l.User, Password: l.readPassword, Prefix: l.Prefix, Log: log,
+		})
+		if err != nil {
+			return nil, l.addHint(err)
+		}
+		return engine, nil
+	case SchemeConsul:
+		engine, err := consul.Dial(ctx, consul.DialConfig{
+			Endpoints: l.Endpoints, TLS: l.tls(), Token: l.readToken, Datacenter: l.Datacenter, Prefix: l.Prefix,
+			Log: log,
+		})
+		if err != nil {
+			return nil, l.addHint(err)
+		}
+		return engine, nil
 	}
-	engine, err := etcd.Dial(ctx, etcd.DialConfig{
-		Endpoints: l.Endpoints, TLS: l.tls(), User: l.User, Password: l.readPassword, Prefix: l.Prefix, Log: log,
-	})
-	if err != nil {
-		return nil, l.addHint(err)
-	}
-	return engine, nil
+	return nil, fmt.Errorf("no driver for a store %s://", l.Scheme)
 }
 
-// tls returns the TLS files for an external etcd, or nil for plain http.
+// tls returns the TLS files for an external store, or nil for plain http.
 func (l Location) tls() *remote.TLSFiles {
 	if l.CA == "" && l.Cert == "" {
 		return nil

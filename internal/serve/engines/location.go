@@ -12,8 +12,10 @@ import (
 )
 
 const (
-	// PasswordVariable is the environment variable with the password for an external store.
+	// PasswordVariable is the environment variable with the password for an external etcd.
 	PasswordVariable = "BERTH_STORE_PASSWORD"
+	// TokenVariable is the environment variable with the token for Consul.
+	TokenVariable = "BERTH_STORE_TOKEN" //nolint:gosec // a name, no token
 	// SystemCA, in place of a file with authorities, means the authorities that the machine trusts.
 	SystemCA = remote.SystemCA
 )
@@ -26,14 +28,18 @@ type Location struct {
 	Cert, Key, CA string
 	// User is the store's user; "" is none. Its password is in PasswordFile or, without one, in PasswordVariable.
 	User, PasswordFile string
-	Prefix             string // of all keys; "" or with a slash at the end
+	// TokenFile is the file with the token for Consul. Without it TokenVariable may have one. Datacenter is the one of
+	// Consul that holds the store; "" is that of its agent.
+	TokenFile, Datacenter string
+	Prefix                string // of all keys; "" or with a slash at the end
 }
 
 // Recorded returns the location that a data directory records.
 func Recorded(at *datadir.ExternalStore) Location {
 	return Location{
 		Scheme: cmp.Or(at.Scheme, SchemeEtcd), Endpoints: slices.Clone(at.Endpoints), CA: at.CA, Cert: at.Cert,
-		Key: at.Key, User: at.User, PasswordFile: at.PasswordFile, Prefix: at.Prefix,
+		Key: at.Key, User: at.User, PasswordFile: at.PasswordFile, TokenFile: at.TokenFile, Datacenter: at.Datacenter,
+		Prefix: at.Prefix,
 	}
 }
 
@@ -43,12 +49,19 @@ func (l Location) Record() (*datadir.ExternalStore, error) {
 		return nil, nil //nolint:nilnil // the store is the server's own
 	}
 	m := &datadir.ExternalStore{
-		Scheme: l.Scheme, Endpoints: slices.Clone(l.Endpoints), User: l.User, Prefix: l.Prefix,
+		Scheme: l.Scheme, Endpoints: slices.Clone(l.Endpoints), User: l.User, Datacenter: l.Datacenter,
+		Prefix: l.Prefix,
 	}
 	for _, file := range []struct {
 		from string
 		to   *string
-	}{{l.CA, &m.CA}, {l.Cert, &m.Cert}, {l.Key, &m.Key}, {l.PasswordFile, &m.PasswordFile}} {
+	}{
+		{l.CA, &m.CA},
+		{l.Cert, &m.Cert},
+		{l.Key, &m.Key},
+		{l.PasswordFile, &m.PasswordFile},
+		{l.TokenFile, &m.TokenFile},
+	} {
 		if file.from == "" || file.from == SystemCA {
 			*file.to = file.from
 			continue
@@ -72,4 +85,13 @@ func (l Location) readPassword() (string, error) {
 	}
 	return "", fmt.Errorf("the password for the store is missing: neither --store-password-file nor %s is set",
 		PasswordVariable)
+}
+
+// readToken reads the token for Consul. Each call reads it again, because it may change. Without a file and a variable
+// there is no token, as for a Consul without ACLs.
+func (l Location) readToken() (string, error) {
+	if l.TokenFile != "" {
+		return datadir.ReadCredential("the token for the store", l.TokenFile)
+	}
+	return os.Getenv(TokenVariable), nil
 }
