@@ -147,8 +147,8 @@ type place struct {
 	number uint64
 }
 
-// entriesBetween returns the places of the entries between two states of the heads, and the keys of those that the heads
-// hold. It returns false if some entries are not known any more, or if Consul was restored.
+// entriesBetween returns the places of the entries between two states of the heads, and the keys of those that the
+// heads hold. It returns false if some entries are not known any more, or if Consul was restored.
 func entriesBetween(from, to heads) (places []place, keys []string, known bool) {
 	for writer, was := range from.writers { // order-free: all of them
 		if _, exists := to.writers[writer]; !exists && to.removed[writer] != was.Last {
