@@ -74,9 +74,9 @@ func isConnectionError(err error) bool {
 	if _, ok := errors.AsType[*remote.DialError](err); ok {
 		return true
 	}
-	// "remote error" is crypto/tls's name for an alert: the other side did not take the handshake.
+	// An alert of TLS is no such error: with TLS 1.3 it may follow the request.
 	e, ok := errors.AsType[*net.OpError](err)
-	return ok && (e.Op == "dial" || e.Op == "remote error")
+	return ok && e.Op == "dial"
 }
 
 // client returns the client of the endpoint that answered last, and its number.

@@ -12,15 +12,12 @@
 // It holds the compares and writes of the caller, an entry, and the head with a compare of its index. Three things
 // follow:
 //
-//   - The index of the newest head is the revision of the store, the same for all prefixes, also after an equal write
-//
-// or
-//
-//	  a deletion, which give no record a new index.
-//	- A watch reads the keys that changed, and no others. It reads the whole prefix where it lost its place. It also
-//	  does so now and then, because other programs may write records without an entry.
-//	- A commit with a lost result is settled: the head shows whether it was applied, and a write of the head prevents
-//	  that it is applied later.
+//   - The index of the newest head is the revision of the store, the same for all prefixes. It rises with an equal
+//     write and with a deletion, too, which give no record a new index.
+//   - A watch reads the keys that changed, and no others. It reads the whole prefix where it lost its place. It also
+//     does so now and then, because other programs may write records without an entry.
+//   - A commit with a lost result is settled: the head shows whether it was applied, and a write of the head prevents
+//     that it is applied later.
 //
 // Keys must be valid UTF-8, as JSON requires.
 package consul
