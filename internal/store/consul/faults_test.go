@@ -19,27 +19,6 @@ import (
 	"github.com/berthd/berth/internal/testkit"
 )
 
-// several makes each call of a trial on the next of several engines.
-type several struct {
-	store.Engine
-	engines []*Engine
-	next    atomic.Uint64
-}
-
-func (s *several) one() store.Engine { return s.engines[int(s.next.Add(1))%len(s.engines)] }
-
-func (s *several) Read(ctx context.Context, key string) (store.Record, error) {
-	return s.one().Read(ctx, key)
-}
-
-func (s *several) List(ctx context.Context, prefix string) (store.Listing, error) {
-	return s.one().List(ctx, prefix)
-}
-
-func (s *several) Commit(ctx context.Context, groups []store.Group) (store.Result, error) {
-	return s.one().Commit(ctx, groups)
-}
-
 // TestKilledServersAreLinearizable kills one of three servers of Consul after the other, with SIGKILL, under the
 // clients of three engines, each at another server. Watches follow meanwhile, and agree in the end.
 func TestKilledServersAreLinearizable(t *testing.T) {
@@ -47,12 +26,13 @@ func TestKilledServersAreLinearizable(t *testing.T) {
 	servers := consultest.Start(t, 3, consultest.Options{})
 	var histories [][]porcupine.Operation
 	for seed := range uint64(max(testkit.Setting(t, "BERTH_STORE_ROUNDS", 2), 1)) {
-		engines := make([]*Engine, len(servers))
+		engines, all := make([]*Engine, len(servers)), make([]store.Engine, len(servers))
 		for i := range engines {
 			config := reaching(servers[i])
 			config.Prefix = fmt.Sprintf("round-%d/", seed)
 			config.Endpoints = append(config.Endpoints, "http://"+servers[(i+1)%len(servers)].Address)
 			engines[i] = dialAs(t, config)
+			all[i] = engines[i]
 		}
 		watches := make([]store.Watch, len(engines))
 		for i, e := range engines {
@@ -62,7 +42,7 @@ func TestKilledServersAreLinearizable(t *testing.T) {
 		random := rand.New(rand.NewPCG(seed, 7))
 		var one sync.Mutex // is down at a time
 		trial := enginetest.Trial{
-			Engine: &several{engines: engines},
+			Engine: &enginetest.Several{Engines: all},
 			Kill: func() {
 				one.Lock()
 				defer one.Unlock()

@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,27 +17,6 @@ import (
 	"github.com/berthd/berth/internal/store/storetest/enginetest"
 	"github.com/berthd/berth/internal/testkit"
 )
-
-// several makes each call of a trial on the next of several engines.
-type several struct {
-	store.Engine
-	engines []store.Engine
-	next    atomic.Uint64
-}
-
-func (s *several) one() store.Engine { return s.engines[int(s.next.Add(1))%len(s.engines)] }
-
-func (s *several) Read(ctx context.Context, key string) (store.Record, error) {
-	return s.one().Read(ctx, key)
-}
-
-func (s *several) List(ctx context.Context, prefix string) (store.Listing, error) {
-	return s.one().List(ctx, prefix)
-}
-
-func (s *several) Commit(ctx context.Context, groups []store.Group) (store.Result, error) {
-	return s.one().Commit(ctx, groups)
-}
 
 // newChildren starts the members of a fleet as processes, with a candidate in each if they campaign.
 func newChildren(t *testing.T, f *fleet, campaigns bool) []*child {
@@ -75,7 +53,7 @@ func TestKilledMembersAreLinearizable(t *testing.T) {
 		random := rand.New(rand.NewPCG(seed, 7))
 		var one sync.Mutex // is down at a time
 		trial := enginetest.Trial{
-			Engine: &several{engines: []store.Engine{children[0], children[1], children[2]}},
+			Engine: &enginetest.Several{Engines: []store.Engine{children[0], children[1], children[2]}},
 			Kill: func() {
 				one.Lock()
 				defer one.Unlock()
@@ -102,7 +80,7 @@ func TestPartitionedMembersAreLinearizable(t *testing.T) {
 		random := rand.New(rand.NewPCG(seed, 8))
 		var one sync.Mutex // partition at a time
 		trial := enginetest.Trial{
-			Engine: &several{engines: []store.Engine{f.engines[0], f.engines[1], f.engines[2]}},
+			Engine: &enginetest.Several{Engines: []store.Engine{f.engines[0], f.engines[1], f.engines[2]}},
 			Kill: func() {
 				one.Lock()
 				defer one.Unlock()

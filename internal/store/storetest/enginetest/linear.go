@@ -31,6 +31,30 @@ type Trial struct {
 	Seed                  uint64
 }
 
+// Several makes each call of a trial on the next of several engines. Its other calls are not available.
+type Several struct {
+	store.Engine
+	Engines []store.Engine
+	next    atomic.Uint64
+}
+
+func (s *Several) one() store.Engine { return s.Engines[int(s.next.Add(1))%len(s.Engines)] }
+
+// Read is part of store.Engine.
+func (s *Several) Read(ctx context.Context, key string) (store.Record, error) {
+	return s.one().Read(ctx, key)
+}
+
+// List is part of store.Engine.
+func (s *Several) List(ctx context.Context, prefix string) (store.Listing, error) {
+	return s.one().List(ctx, prefix)
+}
+
+// Commit is part of store.Engine.
+func (s *Several) Commit(ctx context.Context, groups []store.Group) (store.Result, error) {
+	return s.one().Commit(ctx, groups)
+}
+
 // contended is the number of keys of a trial: small, so that clients conflict.
 const contended = 4
 
