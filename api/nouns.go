@@ -9,6 +9,10 @@ type (
 	AntiAffinity = cluster.AntiAffinity
 	// Cluster is a named collection of services and jobs in one domain.
 	Cluster = cluster.Cluster
+	// Domain is a set of nodes and clusters with a leader of its own.
+	Domain = cluster.Domain
+	// Silence says how long nodes of a domain may be silent.
+	Silence = cluster.Silence
 	// Constraint is a requirement on a node.
 	Constraint = cluster.Constraint
 	// ConstraintOp compares a node's attribute with a value.
@@ -244,6 +248,7 @@ const (
 const (
 	KindCluster        = cluster.KindCluster
 	KindPool           = cluster.KindPool
+	KindDomain         = cluster.KindDomain
 	KindTaskDefinition = cluster.KindTaskDefinition
 	KindService        = cluster.KindService
 	KindJob            = cluster.KindJob

@@ -155,14 +155,26 @@ type RecoveryRequest struct {
 	Action RecoveryAction `json:"action"`
 }
 
-// DomainView is the operator's settings of a domain, and its mass silence.
+// DomainView is a domain: its settings and its state.
 type DomainView struct {
-	Name string `json:"name"`
-	// RescheduleUntil lets tasks of silent nodes be replaced until then, despite a mass silence (P6.2).
-	RescheduleUntil time.Time `json:"reschedule_until,omitzero"`
+	Domain
+	Status DomainStatus `json:"status"`
+	// Revision is that of the domain's record, or 0 for the default domain without a record.
+	Revision uint64 `json:"revision"`
+}
+
+// DomainStatus is the state of a domain.
+type DomainStatus struct {
+	// Leader is the server that leads the domain, nil if none did yet. Its ID is "" while none does.
+	Leader *LeaderView `json:"leader,omitempty"`
+	// Nodes counts the nodes of the domain by their states.
+	Nodes map[NodeState]int `json:"nodes"`
+	// Clusters counts the clusters of the domain.
+	Clusters int `json:"clusters"`
 	// MassSilence is as in Status.
-	MassSilence bool   `json:"mass_silence"`
-	Revision    uint64 `json:"revision"`
+	MassSilence bool `json:"mass_silence"`
+	// RecoveryNeeded says that the operator's decision about a store that went back is awaited.
+	RecoveryNeeded bool `json:"recovery_needed,omitempty"`
 }
 
 // RescheduleRequest lets the control plane replace tasks of silent nodes for a while, despite a mass silence. A For of
@@ -194,6 +206,14 @@ type UntaintRequest struct {
 type TaintKey struct {
 	Key    string      `json:"key"`
 	Effect TaintEffect `json:"effect,omitempty"`
+}
+
+// NodeDomainRequest gives a node to a domain.
+type NodeDomainRequest struct {
+	Domain string `json:"domain"`
+	// Force lets the domain take the node at once, without a drain by the present one, which then treats its tasks on
+	// the node like those of a silent node. It is for a domain that cannot drain.
+	Force bool `json:"force,omitempty"`
 }
 
 // PoolRequest puts a node into a pool. Without a pool it removes the node from its pool.

@@ -122,7 +122,7 @@ func TestRequests(t *testing.T) {
 			_, err := c.Recover(ctx, api.RecoverAdopt)
 			return err
 		}, `POST /v1/recovery {"action":"adopt"}`},
-		{"domain", func(c *Client) error { _, err := c.Domain(ctx); return err }, "GET /v1/domain"},
+		{"domain", func(c *Client) error { _, err := c.Domain(ctx, "ci"); return err }, "GET /v1/domains/ci"},
 		{"pools", func(c *Client) error { _, err := c.Pools(ctx, none); return err }, "GET /v1/pools"},
 		{"pool", func(c *Client) error { _, err := c.Pool(ctx, "gpu"); return err }, "GET /v1/pools/gpu"},
 		{"put pool", func(c *Client) error {
@@ -133,9 +133,9 @@ func TestRequests(t *testing.T) {
 			return c.DeletePool(ctx, "gpu", Condition{Revision: 3})
 		}, `DELETE /v1/pools/gpu If-Match:"3"`},
 		{"reschedule", func(c *Client) error {
-			_, err := c.Reschedule(ctx, 10*time.Minute)
+			_, err := c.Reschedule(ctx, "ci", 10*time.Minute)
 			return err
-		}, `POST /v1/domain/reschedule {"for":"10m"}`},
+		}, `POST /v1/domains/ci/reschedule {"for":"10m"}`},
 		{"cordon", func(c *Client) error {
 			_, err := c.CordonNode(ctx, "n1", Condition{Revision: 3})
 			return err

@@ -25,6 +25,12 @@ func (c *Client) Status(ctx context.Context) (v api.Status, err error) {
 	return v, err
 }
 
+// DomainStatus returns the state of a domain, with the alarms of the whole.
+func (c *Client) DomainStatus(ctx context.Context, domain string) (v api.Status, err error) {
+	_, err = c.call(ctx, get("status").with(url.Values{"domain": {domain}}), &v)
+	return v, err
+}
+
 // TroubleFilter selects the objects whose troubles are listed; an empty field selects all.
 type TroubleFilter struct {
 	// Kind is "service", "job", "cron", "node" or "task".
@@ -81,15 +87,10 @@ func (c *Client) Recover(ctx context.Context, action api.RecoveryAction) (v api.
 	return v, err
 }
 
-// Domain returns the operator's settings of the domain.
-func (c *Client) Domain(ctx context.Context) (v api.DomainView, err error) {
-	_, err = c.call(ctx, get("domain"), &v)
-	return v, err
-}
-
-// Reschedule lets the control plane replace tasks of silent nodes for a while, despite a mass silence; 0 withdraws it.
-func (c *Client) Reschedule(ctx context.Context, d time.Duration) (v api.DomainView, err error) {
-	_, err = c.call(ctx, post(api.RescheduleRequest{For: api.Duration(d)}, "domain", "reschedule").once(), &v)
+// Reschedule lets the leader of a domain replace tasks of silent nodes for a while, despite a mass silence; 0 withdraws
+// it.
+func (c *Client) Reschedule(ctx context.Context, domain string, d time.Duration) (v api.DomainView, err error) {
+	_, err = c.call(ctx, post(api.RescheduleRequest{For: api.Duration(d)}, "domains", domain, "reschedule").once(), &v)
 	return v, err
 }
 
@@ -134,6 +135,13 @@ func (c *Client) UntaintNode(ctx context.Context, name string, taints []api.Tain
 // PoolNode puts a node into a pool; the empty pool removes it from its pool.
 func (c *Client) PoolNode(ctx context.Context, name, pool string, cond Condition) (api.NodeView, error) {
 	return c.nodeAction(ctx, name, "pool", api.PoolRequest{Pool: pool}, cond)
+}
+
+// DomainNode gives a node to a domain. Its present domain drains it first; by force the next one takes it at once.
+func (c *Client) DomainNode(ctx context.Context, name, domain string, force bool, cond Condition) (api.NodeView,
+	error,
+) {
+	return c.nodeAction(ctx, name, "domain", api.NodeDomainRequest{Domain: domain, Force: force}, cond)
 }
 
 func (c *Client) nodeAction(ctx context.Context, name, verb string, body any, cond Condition) (v api.NodeView,

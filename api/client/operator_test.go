@@ -80,9 +80,9 @@ func TestOperatorsAgainstServer(t *testing.T) {
 	_, err = c.Recover(ctx, api.RecoverAdopt)
 	status("to decide otherwise", err, http.StatusConflict)
 
-	d, err := c.Reschedule(ctx, time.Hour)
+	d, err := c.Reschedule(ctx, "default", time.Hour)
 	status("to reschedule", err, 0)
-	same, err := c.Domain(ctx)
+	same, err := c.Domain(ctx, "default")
 	status("the domain", err, 0)
 	if same.Revision != d.Revision || d.RescheduleUntil.IsZero() || !same.RescheduleUntil.Equal(d.RescheduleUntil) {
 		t.Errorf("domain: %+v, rescheduled %+v", same, d)

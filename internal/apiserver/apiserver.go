@@ -75,7 +75,7 @@ func New(cfg Config) *Server {
 		reads: snapshot.NewReader(cfg.Tables),
 	}
 	s.writer = draft.NewWriter(draft.WriterConfig{
-		Engine: cfg.Engine, Prefix: cfg.Prefix, Domain: cfg.Domain, Permissions: cfg.Permissions, Tracer: cfg.Tracer,
+		Engine: cfg.Engine, Prefix: cfg.Prefix, Permissions: cfg.Permissions, Tracer: cfg.Tracer,
 		Conflicts: s.metrics.conflicts, Now: cfg.Now,
 	}, s.reads)
 	s.gate = access.NewGate(access.GateConfig{
@@ -86,7 +86,7 @@ func New(cfg Config) *Server {
 	s.lists = lists.NewLists(s.reads, waiting, s.metrics.computed)
 	s.events = eventlog.NewAPI(s.reads, s.lists, s.metrics.lost, cfg.Now, &s.running)
 	s.views = &views.Source{
-		Domain: cfg.Domain, Tables: cfg.Tables, Now: cfg.Now, Clock: cfg.Clock, Holder: cfg.Server.Holder,
+		Tables: cfg.Tables, Now: cfg.Now, Clock: cfg.Clock, Holder: cfg.Server.Holder,
 		Leader: cfg.Leader,
 	}
 	s.routes = s.operations()

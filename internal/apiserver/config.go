@@ -31,8 +31,6 @@ type Config struct {
 	Tables snapshot.Tables
 	// Prefix of all keys; default store.DefaultPrefix.
 	Prefix store.Prefix
-	// Domain that the server shows; default cluster.DefaultDomain.
-	Domain string
 	// Leader gives the leader's decisions, as far as this server knows them.
 	Leader views.Leader
 	// Server is this server's part in the control plane.
@@ -113,7 +111,6 @@ type Limits struct {
 
 func (c *Config) setDefaults() {
 	c.Prefix = cmp.Or(c.Prefix, store.DefaultPrefix)
-	c.Domain = cmp.Or(c.Domain, cluster.DefaultDomain)
 	c.headerWait = cmp.Or(c.headerWait, headerTimeout)
 	c.bodyWait = cmp.Or(c.bodyWait, strictjson.BodyTimeout)
 	if c.Registry == nil {

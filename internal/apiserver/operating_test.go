@@ -344,8 +344,8 @@ func TestMassSilence(t *testing.T) {
 		if v.MassSilence != want || want != (len(v.Alarms) > 0) {
 			t.Errorf("mass silence %v, want %v: %v", v.MassSilence, want, v.Alarms)
 		}
-		if d := read[api.DomainView](t, w.want(200, "GET", "/v1/domain", nil)); d.MassSilence != want {
-			t.Errorf("the domain's view says %v", d.MassSilence)
+		if d := read[api.DomainView](t, w.want(200, "GET", "/v1/domains/default", nil)); d.Status.MassSilence != want {
+			t.Errorf("the domain's view says %v", d.Status.MassSilence)
 		}
 	}
 	nodes(3, 0)
@@ -356,7 +356,7 @@ func TestMassSilence(t *testing.T) {
 		v.Nodes[cluster.NodeReady] != 7 {
 		t.Errorf("nodes: %v", v.Nodes)
 	}
-	got := read[api.DomainView](t, w.want(200, "POST", "/v1/domain/reschedule", map[string]any{"for": "10m"}))
+	got := read[api.DomainView](t, w.want(200, "POST", "/v1/domains/default/reschedule", map[string]any{"for": "10m"}))
 	if left := time.Until(got.RescheduleUntil); left < 9*time.Minute || left > 11*time.Minute {
 		t.Errorf("until %v", got.RescheduleUntil)
 	}
@@ -365,15 +365,17 @@ func TestMassSilence(t *testing.T) {
 		t.Errorf("an override: %v", v.Alarms)
 	}
 	if got := read[api.DomainView](t,
-		w.want(200, "POST", "/v1/domain/reschedule", map[string]any{"for": "0s"})); !got.RescheduleUntil.IsZero() {
+		w.want(200, "POST", "/v1/domains/default/reschedule", map[string]any{"for": "0s"}),
+	); !got.RescheduleUntil.IsZero() {
 		t.Errorf("taken back: %+v", got)
 	}
 	nodes(4, 10*time.Minute)
 	is(false)
-	w.want(422, "POST", "/v1/domain/reschedule", map[string]any{"for": "25h"})
-	at := read[api.DomainView](t, w.want(200, "POST", "/v1/domain/reschedule", map[string]any{"for": "1h"})).Revision
-	w.want(412, "POST", "/v1/domain/reschedule", map[string]any{"for": "2h"}, "If-Match", `"1"`)
-	w.want(200, "POST", "/v1/domain/reschedule", map[string]any{"for": "0s"}, "If-Match", respond.ETag(at))
+	w.want(422, "POST", "/v1/domains/default/reschedule", map[string]any{"for": "25h"})
+	written := w.want(200, "POST", "/v1/domains/default/reschedule", map[string]any{"for": "1h"})
+	at := read[api.DomainView](t, written).Revision
+	w.want(412, "POST", "/v1/domains/default/reschedule", map[string]any{"for": "2h"}, "If-Match", `"1"`)
+	w.want(200, "POST", "/v1/domains/default/reschedule", map[string]any{"for": "0s"}, "If-Match", respond.ETag(at))
 }
 
 func TestSnapshot(t *testing.T) {

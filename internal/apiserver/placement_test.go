@@ -37,7 +37,7 @@ func TestExplainWhyHere(t *testing.T) {
 			{Refusal: cluster.Refusal{Code: cluster.ReasonShortMemory, Short: 200 << 20}, Nodes: 1},
 		},
 	}
-	w.server.views.Leader.DecisionTrace = func(_ context.Context, task cluster.TaskID,
+	w.server.views.Leader.DecisionTrace = func(_ context.Context, _ string, task cluster.TaskID,
 		attempt int,
 	) (cluster.DecisionTrace, bool) {
 		return kept, task != "default.web.1.2" && attempt == 1

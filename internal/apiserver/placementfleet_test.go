@@ -78,7 +78,7 @@ func TestExplainByTheWorthOfDevices(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := paired(t, func(cfg *Config) {
-				cfg.Leader.DeviceValueModel = func() *scheduler.ValueModel { return c.worth }
+				cfg.Leader.DeviceValueModel = func(string) *scheduler.ValueModel { return c.worth }
 			})
 			x := w.explain("/v1/tasks/default.web.1.0")
 			if x.Place == nil || len(x.Place.Others) != 1 {

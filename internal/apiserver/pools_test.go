@@ -102,40 +102,6 @@ func TestPoolsWithNodes(t *testing.T) {
 	}
 }
 
-// TestPoolsOfAnEarlierBuild begins with settings in the record of the domain. They count until the pool is written or
-// deleted, and do not return.
-func TestPoolsOfAnEarlierBuild(t *testing.T) {
-	w := newWorld(t)
-	w.put(map[string]any{"domain/default": cluster.DomainSettings{
-		Name: "default", RescheduleUntil: noon, Pools: []cluster.Pool{
-			{Name: "a", Strategy: cluster.StrategySpread},
-			{Name: "b", Strategy: cluster.StrategyWhole},
-			{Name: "c", Strategy: cluster.StrategyBinpack},
-			{Name: "d", Strategy: cluster.StrategyBinpack},
-		},
-	}})
-	if diff := cmp.Diff([]string{"a spread 0", "b whole 0", "c binpack 0", "d binpack 0"}, w.pools()); diff != "" {
-		t.Errorf("pools (-want +got):\n%s", diff)
-	}
-	w.want(200, "PUT", "/v1/pools/a", `{"strategy": "spread"}`) // the same: nothing is written
-	if v := w.pool("a"); v.Revision != 0 {
-		t.Errorf("an equal write made a record: %+v", v)
-	}
-	w.want(200, "PUT", "/v1/pools/a", `{"strategy": "whole"}`)
-	w.want(204, "DELETE", "/v1/pools/b", nil) // it has no record of its own
-	w.want(200, "POST", "/v1/apply", manifestsOf("Pool", map[string]any{"name": "c"},
-		"Pool", map[string]any{"name": "d", "strategy": "spread"}))
-	if diff := cmp.Diff([]string{"a whole 0", "c  0", "d spread 0"}, w.pools()); diff != "" {
-		t.Errorf("pools (-want +got):\n%s", diff)
-	}
-	w.want(204, "DELETE", "/v1/pools/a", nil)
-	w.want(404, "GET", "/v1/pools/a", nil)
-	e, _ := w.server.reads.Tables.Snapshot().Domain("default")
-	if len(e.Value.Pools) > 0 || !e.Value.RescheduleUntil.Equal(noon) {
-		t.Errorf("the record of the domain: %+v, want the override of mass silence and no pools", e.Value)
-	}
-}
-
 // TestApplyPools applies pools together with other objects, dry and in earnest, and checks who may do so.
 func TestApplyPools(t *testing.T) {
 	s := newSecure(t)

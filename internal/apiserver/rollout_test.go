@@ -374,7 +374,7 @@ func TestGates(t *testing.T) {
 	}
 	reports := false
 	w := rolled(t, func(c *Config) {
-		c.Leader.Gates = func(o cluster.OwnerRef) []cluster.GateResult {
+		c.Leader.Gates = func(_ string, o cluster.OwnerRef) []cluster.GateResult {
 			if !reports || o.Name != "web" {
 				return nil
 			}

@@ -8,6 +8,7 @@ import (
 	"github.com/berthd/berth/internal/apiserver/catalog"
 	"github.com/berthd/berth/internal/apiserver/control"
 	"github.com/berthd/berth/internal/apiserver/credentials"
+	"github.com/berthd/berth/internal/apiserver/domainapi"
 	"github.com/berthd/berth/internal/apiserver/nodeapi"
 	"github.com/berthd/berth/internal/apiserver/planning"
 	"github.com/berthd/berth/internal/apiserver/route"
@@ -24,18 +25,24 @@ import (
 // operations returns the routes of all operations, in the order of the API's description.
 func (s *Server) operations() []route.Route {
 	cfg := &s.cfg
-	back := backend.Backend{Reads: s.reads, Writer: s.writer, Lists: s.lists, Domain: cfg.Domain, Now: cfg.Now}
+	back := backend.Backend{Reads: s.reads, Writer: s.writer, Lists: s.lists, Now: cfg.Now}
 	agents := agentapi.Streams{Nodes: cfg.Nodes}
 	pins := &agentapi.Pins{
 		Tables: cfg.Tables, Agents: agents,
 		Node: func(snap *store.Snapshot) func(string) *scheduler.Node {
-			return s.views.At(snap).Records.Node
+			return func(name string) *scheduler.Node {
+				n, _ := snap.Node(name)
+				if n.Value == nil {
+					return nil
+				}
+				return s.views.At(snap).In(n.Value.Domain).Records.Node(name)
+			}
 		},
 	}
 	work := workload.Common{Backend: back, Views: s.views, Pins: pins}
 	engine := &control.EngineState{Source: cfg.Server.Members, Disk: cfg.Server.Health}
 	s.health = &control.HealthAPI{
-		Reads: s.reads, Domain: cfg.Domain, Engine: engine, Storage: cfg.Engine, Prefix: cfg.Prefix, Audit: cfg.Audit,
+		Reads: s.reads, Engine: engine, Storage: cfg.Engine, Prefix: cfg.Prefix, Audit: cfg.Audit,
 		Backups: cfg.Server.Backups, Keeper: cfg.Trust.Keeper,
 	}
 	servers := &control.ServersAPI{
@@ -71,7 +78,7 @@ func (s *Server) operations() []route.Route {
 		s.status.Routes(), (&workload.TroublesAPI{Common: work}).Routes(), servers.Routes(),
 		(&control.StoreCopyAPI{Reads: s.reads, Engine: cfg.Engine, Streams: s.metrics.streams, Log: cfg.Log}).Routes(),
 		(&control.RecoveryAPI{Backend: back}).Routes(),
-		(&control.DomainAPI{Backend: back, MassSilence: s.views.IsMassSilence}).Routes(),
+		(&domainapi.API{Backend: back, Views: s.views}).Routes(),
 		(&control.SettingsAPI{ServerID: cfg.Server.ID, Settings: cfg.Server.Settings}).Routes(),
 		s.events.Routes(), (&agentapi.ImagesAPI{Tables: cfg.Tables, Agents: agents}).Routes(),
 		(&agentapi.VolumesAPI{Tables: cfg.Tables, Agents: agents}).Routes(),

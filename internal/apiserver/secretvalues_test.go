@@ -32,7 +32,7 @@ func newSecretive(t *testing.T) *secretive {
 	})}
 	begun := time.Now()
 	d := dispatcher.New(dispatcher.Config{
-		Engine: s.engine, Tables: s.tables, Domain: cluster.DefaultDomain, Logger: slog.New(slog.DiscardHandler),
+		Engine: s.engine, Tables: s.tables, Logger: slog.New(slog.DiscardHandler),
 		Clock: func() time.Duration { return time.Since(begun) }, Opener: plainVault{},
 	})
 	handler := transport.Handler(d)

@@ -65,13 +65,13 @@ type fakeReasons struct {
 	victims []cluster.Victim
 }
 
-func (f *fakeReasons) Victims() []cluster.Victim {
+func (f *fakeReasons) Victims(string) []cluster.Victim {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.victims
 }
 
-func (f *fakeReasons) Waiting(task cluster.TaskID) (cluster.Waiting, bool) {
+func (f *fakeReasons) Waiting(_ string, task cluster.TaskID) (cluster.Waiting, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	w, ok := f.all[task]

@@ -299,6 +299,11 @@ var layers = map[string][]string{
 		"api", "internal/apiserver/access", "internal/apiserver/rendition", "internal/apiserver/respond",
 		"internal/apiserver/route", "internal/apiserver/snapshot",
 	},
+	"internal/apiserver/domainapi": {
+		"api", "internal/apiserver/backend", "internal/apiserver/draft", "internal/apiserver/lists",
+		"internal/apiserver/respond", "internal/apiserver/route", "internal/apiserver/strictjson",
+		"internal/apiserver/views", "internal/cluster", "internal/store",
+	},
 	"internal/apiserver/nodeapi": {
 		"api", "internal/apiserver/access", "internal/apiserver/backend", "internal/apiserver/draft",
 		"internal/apiserver/lists", "internal/apiserver/respond", "internal/apiserver/route",
@@ -502,6 +507,7 @@ var layers = map[string][]string{
 	"internal/hinted":        {},
 	"internal/serve/datadir": {"internal/cluster", "internal/hinted", "internal/privatefile", "internal/store"},
 	"internal/serve/dev":     {"internal/contexts", "internal/serve/node", "internal/serve/server"},
+	"internal/serve/domains": {"internal/cluster", "internal/controlplane", "internal/store"},
 	"internal/serve/engines": {
 		"internal/hinted", "internal/serve/datadir", "internal/store", "internal/store/consul", "internal/store/etcd",
 		"internal/store/remote",
@@ -523,7 +529,8 @@ var layers = map[string][]string{
 		"internal/cluster", "internal/controlplane", "internal/dispatcher", "internal/egress", "internal/heap",
 		"internal/hinted",
 		"internal/keyring", "internal/measure", "internal/peers", "internal/pki", "internal/secrets",
-		"internal/serve/datadir", "internal/serve/engines", "internal/store", "internal/store/batching",
+		"internal/serve/datadir", "internal/serve/domains", "internal/serve/engines", "internal/store",
+		"internal/store/batching", "internal/store/election",
 		"internal/store/restore", "internal/store/snapshotfile", "internal/telemetry", "internal/transport",
 		"internal/version", "internal/whatif",
 	},

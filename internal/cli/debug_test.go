@@ -94,7 +94,7 @@ func TestDebugBundleHoldsNoSecrets(t *testing.T) {
 		}
 	}
 	want := []string{
-		"client.json", "clusters.json", "definitions.json", "domain.json", "events.json", "faults.txt", "jobs.json",
+		"client.json", "clusters.json", "definitions.json", "domains.json", "events.json", "faults.txt", "jobs.json",
 		"nodes.json", "pools.json", "recovery.json",
 		"server-1/goroutines.txt", "server-1/heap.pprof", "server-1/metrics.txt", "server-1/profile.pprof",
 		"server-1/ready.json", "server-1/settings.json",

@@ -160,7 +160,10 @@ func nodeExamples() map[string]string {
 		"node taint":    "berth node taint n1 dedicated=gpu\nberth node taint n1 old:avoid maintenance:evict",
 		"node untaint":  "berth node untaint n1 dedicated maintenance:evict",
 		"node pool":     "berth node pool n1 gpu\nberth node pool n1 --none",
+		"node domain":   "berth node domain n1 ci\nberth node domain n1 ci --force",
 		"pool ls":       "berth pool ls",
+		"domain ls":     "berth domain ls",
+		"domain status": "berth domain status ci",
 	}
 }
 

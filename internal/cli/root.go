@@ -102,7 +102,7 @@ func newRootCommand(sess *session.Session) *cobra.Command {
 		query.NewQueueCommand(sess),
 		stream.NewLogsCommand(sess), query.NewEventsCommand(sess),
 		query.NewInspectCommand(sess), apply.NewDiffCommand(sess), top.NewTopCommand(sess), node.NewNodeCommand(sess),
-		node.NewPoolCommand(sess))
+		node.NewPoolCommand(sess), node.NewDomainCommand(sess))
 	add("change", service.NewScaleCommand(sess), service.NewStopCommand(sess), service.NewStartCommand(sess),
 		service.NewRestartCommand(sess), service.NewRetryCommand(sess), service.NewHoldCommand(sess),
 		service.NewReleaseCommand(sess), service.NewPriorityCommand(sess),
@@ -147,6 +147,7 @@ func lists() []list {
 		{"queue", []watch.Stream{tasks}},
 		{"node ls", []watch.Stream{nodes}},
 		{"pool ls", []watch.Stream{nodes}},
+		{"domain ls", []watch.Stream{nodes}},
 		{"token ls", nil},
 		{"rebalance list", []watch.Stream{rebalancings}},
 		{"reservation ls", nil},

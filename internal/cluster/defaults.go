@@ -40,7 +40,6 @@ func (c *Cluster) SetDefaults() {
 
 // SetDefaults fills in the fields that the user left out. It is idempotent.
 func (h *Host) SetDefaults() {
-	setDefault(&h.Domain, DefaultDomain)
 	for i := range h.Taints {
 		setDefault(&h.Taints[i].Effect, TaintNoSchedule)
 	}

@@ -84,17 +84,6 @@ type AccessToken struct {
 	Recent []string `json:"recent,omitempty"`
 }
 
-// DomainSettings holds the operator's settings of a domain: the record domain/<name>. Writer: the user.
-type DomainSettings struct {
-	Name string `json:"name"`
-	// RescheduleUntil lets tasks of silent nodes be replaced until then, although so many nodes
-	// fell silent that the watcher holds it back (P6.2).
-	RescheduleUntil time.Time `json:"reschedule_until,omitzero"`
-	// Pools are the settings of pools that builds before the record pool/<p> wrote. They count for pools without a
-	// record (store.Snapshot.Pool). A write or a deletion of a pool removes its settings here; nothing adds any.
-	Pools []Pool `json:"pools,omitempty"`
-}
-
 // RecoveryState is the progress of the recovery of a store that went back.
 type RecoveryState string
 

@@ -408,7 +408,7 @@ func TestWorkloadFaults(t *testing.T) {
 			{Attribute: "node.kernel", Op: cluster.OpAtLeast, Value: "6.1.0-13"},
 			{Attribute: "node.arch", Op: cluster.OpNotIn, Values: []string{"arm64", "\x01"}},
 		}}, []string{
-			"domain: is \"D\", and Berth has one domain so far: leave the field out",
+			`domain: "D" is not a name`,
 			"constraints[0].attribute: is not known", "constraints[1].attribute: does not name a label",
 			"constraints[2].op: want one of", "constraints[3].values: is empty",
 			"constraints[3].value: write values", `constraints[4].values: use "in"`,
@@ -419,7 +419,7 @@ func TestWorkloadFaults(t *testing.T) {
 			"host", &cluster.Host{Name: "N1", Domain: "a b"},
 			[]string{
 				"name: is not the name of a node",
-				`domain: is "a b", and Berth has one domain so far: leave the field out`,
+				`domain: "a b" is not a name`,
 			},
 		},
 	} {

@@ -25,7 +25,7 @@ func (c *Cluster) Validate() error {
 	k := newCheck()
 	k.at("name").name(c.Name)
 	k.at("labels").labels(c.Labels)
-	k.at("domain").domain(c.Domain)
+	k.at("domain").name(c.Domain)
 	k.constraints("constraints", c.Constraints)
 	k.at("strategy").strategy(c.Strategy)
 	if c.Preemption != "" {
@@ -329,19 +329,13 @@ func (h *Host) Validate() error {
 	k := newCheck()
 	k.at("name").must(ValidNodeName(h.Name),
 		"%q is not the name of a node: want a lower-case host name of at most %d bytes", clip(h.Name), MaxNodeName)
-	k.at("domain").domain(h.Domain)
+	if h.Domain != "" {
+		k.at("domain").name(h.Domain)
+	}
 	k.at("labels").labels(h.Labels)
 	k.taints(h.Taints)
 	if h.Pool != "" {
 		k.at("pool").name(h.Pool)
 	}
 	return k.err()
-}
-
-// domain requires the one domain that exists. No server leads another, so a cluster there would wait without end, and a
-// host there would be lost.
-func (c check) domain(name string) {
-	c.must(name == "" || name == DefaultDomain,
-		"is %q, and Berth has one domain so far: leave the field out, or write %s; pools and constraints divide nodes",
-		clip(name), DefaultDomain)
 }

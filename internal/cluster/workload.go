@@ -14,6 +14,7 @@ type Kind string
 
 // Kinds, in the order in which a set of manifests is applied.
 const (
+	KindDomain         Kind = "Domain"
 	KindCluster        Kind = "Cluster"
 	KindPool           Kind = "Pool"
 	KindTaskDefinition Kind = "TaskDefinition"
@@ -24,14 +25,11 @@ const (
 
 // Values returns every Kind, in the order of the constants.
 func (Kind) Values() []Kind {
-	return []Kind{KindCluster, KindPool, KindTaskDefinition, KindService, KindJob, KindCron}
+	return []Kind{KindDomain, KindCluster, KindPool, KindTaskDefinition, KindService, KindJob, KindCron}
 }
 
 // DefaultCluster is the cluster of objects that name none.
 const DefaultCluster = "default"
-
-// DefaultDomain is the domain of nodes and clusters that name none.
-const DefaultDomain = "default"
 
 // ZeroCount returns the fault of an explicit count of 0. Only readers of text can distinguish it from an omitted count:
 // they refuse 0 in fields with the tag zero:"refused".
@@ -457,7 +455,7 @@ func (o OwnerRef) String() string {
 		kind = "job"
 	case KindCron:
 		kind = "cron"
-	case KindService, KindCluster, KindPool, KindTaskDefinition:
+	case KindService, KindDomain, KindCluster, KindPool, KindTaskDefinition:
 	}
 	return o.Cluster + "/" + kind + "/" + o.Name
 }

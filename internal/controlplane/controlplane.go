@@ -13,6 +13,7 @@ package controlplane
 import (
 	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"math/rand/v2"
 	"sync"
@@ -28,6 +29,7 @@ import (
 	"github.com/berthd/berth/internal/controlplane/projection"
 	"github.com/berthd/berth/internal/controlplane/storeloss"
 	"github.com/berthd/berth/internal/logic/scheduler"
+	"github.com/berthd/berth/internal/pause"
 	"github.com/berthd/berth/internal/store"
 	"github.com/berthd/berth/internal/store/election"
 	"github.com/berthd/berth/internal/telemetry"
@@ -43,6 +45,8 @@ type Config struct {
 	Domain string
 	// Server is this server's id, the same after a restart.
 	Server string
+	// Spread, unless nil, says which server should lead, so that the leaders of several domains are spread.
+	Spread Spread
 	// Random gives the jitter of campaigns. No other goroutine may use it.
 	Random *rand.Rand
 	// NewID returns the identity of a new attempt, unique forever (P3.6); nil means random UUIDs.
@@ -67,6 +71,21 @@ type Config struct {
 	// Without switches clauses off, in tests only.
 	Without clause.Set
 }
+
+// Spread says which server should lead a domain. Its methods return immediately and are safe for concurrent use.
+type Spread interface {
+	// Defer returns how long this server leaves the domain to other servers when it has no leader.
+	Defer() time.Duration
+	// Yields reports whether another server should lead in place of this one.
+	Yields() bool
+}
+
+const (
+	// spreadInterval is how often a leader asks whether another server should lead.
+	spreadInterval = 10 * time.Second
+	// yieldTimeout bounds the write that hands a domain over.
+	yieldTimeout = time.Second
+)
 
 // ProjectAfter is the default age at which the attempts of a plan record get records of their own. It is earlier if
 // something waits for the plan record to go. Attempts that end before need no records of their own.
@@ -143,16 +162,50 @@ func (p *Plane) Since() time.Time {
 	return time.Time{}
 }
 
+// candidate is the configuration of the candidate.
+func (c *Config) candidate() election.CandidateConfig {
+	e := election.CandidateConfig{
+		Engine: c.Engine, Member: c.Member, Prefix: c.Tables.Prefix(), Domain: c.Domain, Server: c.Server,
+		Random: c.Random, Without: c.Without,
+	}
+	if c.Spread != nil {
+		e.Defer = c.Spread.Defer
+	}
+	return e
+}
+
+// errYields ends the leadership of a server in favour of another one.
+var errYields = errors.New("another server leads the domain, so that the leaders of domains are spread")
+
+// awaitYield returns errYields once another server should lead, or the context's error.
+func (p *Plane) awaitYield(ctx context.Context) error {
+	for {
+		if err := pause.For(ctx, spreadInterval); err != nil {
+			return err
+		}
+		if p.config.Spread.Yields() {
+			return errYields
+		}
+	}
+}
+
+// handOver releases a domain that this server led.
+func (p *Plane) handOver(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, yieldTimeout)
+	defer cancel()
+	err := election.HandOver(ctx, p.config.Engine, p.config.Tables.Prefix(), p.config.Domain, p.config.Server)
+	if err != nil {
+		p.config.Logger.Info("the leadership could not be handed over; another server takes it after a silence",
+			"domain", p.config.Domain, "error", err)
+	}
+}
+
+// errNoDomain ends the leadership of a domain that was deleted.
+var errNoDomain = errors.New("the domain does not exist")
+
 // Run campaigns, leads, and campaigns again, until the context ends.
 func (p *Plane) Run(ctx context.Context) error {
-	candidate := election.NewCandidate(election.CandidateConfig{
-		Engine: p.config.Engine,
-		Member: p.config.Member,
-		Prefix: p.config.Tables.Prefix(),
-		Domain: p.config.Domain,
-		Server: p.config.Server,
-		Random: p.config.Random, Without: p.config.Without,
-	})
+	candidate := election.NewCandidate(p.config.candidate())
 	for {
 		s := p.standBy(ctx)
 		leadership, err := candidate.Campaign(ctx)
@@ -164,6 +217,9 @@ func (p *Plane) Run(ctx context.Context) error {
 		err = p.lead(leadership, l)
 		l.follow.Close()
 		p.reasons.Set(nil, nil)
+		if errors.Is(err, errYields) {
+			p.handOver(ctx)
+		}
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -178,9 +234,10 @@ func (p *Plane) lead(leadership *election.Leadership, l *loop) error {
 	defer leadership.Resign()
 	ctx := leadership.Context()
 	// P1.5: nothing is committed until the tables hold the epoch record, and so all records written before it.
+	snap := p.config.Tables.Snapshot()
 	if !p.config.Without.Off(clause.EpochSeen) {
-		snap, err := p.config.awaitRevision(ctx, leadership.Record.Modified)
-		if err != nil {
+		var err error
+		if snap, err = p.config.awaitRevision(ctx, leadership.Record.Modified); err != nil {
 			return err
 		}
 		leader, ok := snap.Leader(p.config.Domain)
@@ -188,20 +245,30 @@ func (p *Plane) lead(leadership *election.Leadership, l *loop) error {
 			return store.ErrFenced
 		}
 	}
+	// The record of the domain cannot change its number while this epoch lasts: a deletion of the domain ends it.
+	number, ok := snap.DomainNumber(p.config.Domain)
+	if !ok {
+		return errNoDomain
+	}
 	fence := leadership.Fence()
 	p.config.Logger.Info("leading", "domain", p.config.Domain, "epoch", fence.Epoch)
 	writer := store.NewWriter(p.config.Engine, p.config.Tables.Prefix(), fence, nil)
 	writer.Without = p.config.Without
 
 	group, ctx := errgroup.WithContext(ctx)
-	detector := storeloss.New(p.config.Domain, fence, p.config.Without)
-	l.startTerm(writer, fence, detector)
+	detector := storeloss.New(p.config.Domain, number, fence, p.config.Without)
+	l.startTerm(writer, fence, detector, number)
 	p.term.Store(l)
 	defer p.term.Store(nil)
 	defer p.valueModel.Store(nil)
 	defer p.since.Store(nil)
 	group.Go(func() error { return l.run(ctx) })
-	group.Go(func() error { return projection.New(p.config.projector(), writer, fence, detector.Twin()).Run(ctx) })
+	if p.config.Spread != nil {
+		group.Go(func() error { return p.awaitYield(ctx) })
+	}
+	group.Go(func() error {
+		return projection.New(p.config.projector(), writer, fence, detector.Twin(), number).Run(ctx)
+	})
 	var parts sync.WaitGroup
 	fenced := &TermWriter{p.config.Engine, fence, writer}
 	for _, n := range p.parts {

@@ -13,8 +13,8 @@ import (
 // expectedStart returns the forecast of a waiting job by the server, which has made none before.
 func (w *world) expectedStart(job string) *api.Expected {
 	source := views.Source{
-		Domain: cluster.DefaultDomain, Tables: w.server.tables, Now: time.Now,
-		Leader: views.Leader{Reasons: w.server.plane},
+		Tables: w.server.tables, Now: time.Now,
+		Leader: views.LeaderOn(views.OnlyDefault(w.server.plane)),
 	}
 	q := source.At(w.server.tables.Snapshot()).Queue(func(string) bool { return true })
 	for _, e := range q.Entries {

@@ -121,9 +121,9 @@ func BenchmarkRestart(b *testing.B) {
 				cluster.Pulse{Session: 1, Seq: 1, At: boottime.Now(), Next: time.Minute})
 		}
 		loaded := time.Now()
-		before := tables.Snapshot().LastPlan()
+		before := tables.Snapshot().LastPlan(0)
 		running.Go(func() { _ = plane.Run(ctx) })
-		for tables.Snapshot().LastPlan() == before {
+		for tables.Snapshot().LastPlan(0) == before {
 			<-tables.Changed(tables.Snapshot().Revision())
 		}
 		load, plan = load+loaded.Sub(began), plan+time.Since(loaded)
@@ -165,7 +165,7 @@ func BenchmarkTakeover(b *testing.B) {
 		l.prepare(tables.Snapshot(), l.follow.Take())
 		learn += time.Since(began)
 		grow(b, engine, tables)
-		before := tables.Snapshot().LastPlan()
+		before := tables.Snapshot().LastPlan(0)
 		candidate := election.NewCandidate(election.CandidateConfig{
 			Engine: engine, Prefix: tables.Prefix(), Domain: cluster.DefaultDomain, Server: plane.config.Server,
 			Random: plane.config.Random,
@@ -180,7 +180,7 @@ func BenchmarkTakeover(b *testing.B) {
 		began, cpu := time.Now(), cpuTime(b)
 		var leading sync.WaitGroup
 		leading.Go(func() { _ = plane.lead(leadership, l) })
-		for tables.Snapshot().LastPlan() == before {
+		for tables.Snapshot().LastPlan(0) == before {
 			<-tables.Changed(tables.Snapshot().Revision())
 		}
 		clock, spent = clock+time.Since(began), spent+cpuTime(b)-cpu

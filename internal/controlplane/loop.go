@@ -94,9 +94,9 @@ func newLoop(p *Plane) *loop {
 }
 
 // startTerm makes l the loop of a leader. It keeps what l learnt from the store; what a leader has to see itself begins
-// again.
-func (l *loop) startTerm(w *store.Writer, fence *store.Fence, d *storeloss.Detector) {
-	l.term = newTerm(l.config, w, fence, d)
+// again. domain is the number of the domain.
+func (l *loop) startTerm(w *store.Writer, fence *store.Fence, d *storeloss.Detector, domain uint64) {
+	l.term = newTerm(l.config, w, fence, d, domain)
 	l.nodes.StartTerm(fence.Incarnation, l.term.hasUnknownPlacements)
 	l.learner.Postpone(l.config.Now())
 	l.view.RecheckAll()

@@ -235,7 +235,7 @@ func TestOperatorOverridesMassSilence(t *testing.T) {
 		if lost := eventCounts(w.server.tables.Snapshot())["task.lost"]; lost != 0 {
 			t.Fatalf("%d tasks were given up in a mass silence", lost)
 		}
-		w.put(p.Domain(cluster.DefaultDomain), &cluster.DomainSettings{
+		w.put(p.Domain(cluster.DefaultDomain), &cluster.Domain{
 			Name: cluster.DefaultDomain, RescheduleUntil: time.Now().Add(time.Minute),
 		})
 		w.until(10*time.Second, "all run elsewhere", func(s *store.Snapshot) bool {

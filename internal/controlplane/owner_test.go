@@ -17,6 +17,7 @@ import (
 // leadDomain starts the plane of another domain over the same store and tables.
 func (w *world) leadDomain(domain string, without clause.Set) (stop func()) {
 	s := w.server
+	w.put(p.Domain(domain), &cluster.Domain{Name: domain, Number: 1})
 	plane := controlplane.New(controlplane.Config{
 		Engine: w.engine, Tables: s.tables, Domain: domain, Server: "s2", Random: rand.New(rand.NewPCG(2, 2)),
 		Logger: slog.New(slog.DiscardHandler), Now: time.Now, Clock: func() time.Duration {
@@ -136,5 +137,77 @@ func TestDeletedRecordIsMadeAgain(t *testing.T) {
 			t.Errorf("%d starts and %d adoptions, want one of each", len(a.effects),
 				eventCounts(w.server.tables.Snapshot())["task.adopted"])
 		}
+	})
+}
+
+// TestTwoDomainsPlace lets two domains place tasks at the same time in one store: each on its own nodes, with plan
+// records under its own numbers, and each tidies its own.
+func TestTwoDomainsPlace(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.put(p.Host("n2"), &cluster.Host{Name: "n2", Domain: "other"})
+		stop := w.leadDomain("other", 0)
+		w.node("n1")
+		w.node("n2")
+		w.put(p.Cluster("d"), &cluster.Cluster{Name: "d", Domain: "other"})
+		w.definition(1, 100)
+		w.service(3, 1, 1)
+		w.put(p.Service("d", "web"), &cluster.Service{
+			Cluster: "d", Name: "web", Count: 2, Definition: cluster.Ref{Name: "d", Version: 1}, Priority: 500,
+			Lifespan: cluster.Lifespan{Generation: 1},
+		})
+		w.until(30*time.Second, "both services run on the nodes of their domains", func(s *store.Snapshot) bool {
+			running := map[string]int{}
+			for row := range s.AllAttempts() {
+				if row.Observed != nil && row.Observed.Healthy() {
+					running[string(row.Task[:1])+" on "+row.Node]++
+				}
+			}
+			return running["c on n1"] == 3 && running["d on n2"] == 2 && len(running) == 2
+		})
+		numbers := func(domain uint64) (all []uint64) {
+			for e := range w.server.tables.Snapshot().Plans(domain) {
+				all = append(all, e.Value.Seq)
+			}
+			return all
+		}
+		if a, b := numbers(0), numbers(1); len(a) == 0 || len(b) == 0 {
+			t.Errorf("plans %v and %v: both domains should have some", a, b)
+		}
+		// The plan records of both go once their attempts have records of their own. The newest one stays, empty.
+		w.until(2*time.Minute, "the plans of both domains are projected", func(s *store.Snapshot) bool {
+			left := 0
+			for _, domain := range []uint64{0, 1} {
+				for e := range s.Plans(domain) {
+					left += len(e.Value.Owners)
+				}
+			}
+			return left == 0
+		})
+		stop()
+	})
+}
+
+// TestDeletedDomainHasNoLeader checks that a plane of a domain without a record leads nothing and writes no plan.
+func TestDeletedDomainHasNoLeader(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.put(p.Host("n1"), &cluster.Host{Name: "n1", Domain: "other"})
+		stop := w.leadDomain("other", 0)
+		w.node("n1")
+		w.until(10*time.Second, "n1 is the other domain's", func(s *store.Snapshot) bool {
+			return node(s, "n1").Domain == "other"
+		})
+		w.remove(p.Domain("other"))
+		w.remove(p.Leader("other"))
+		w.put(p.Cluster("d"), &cluster.Cluster{Name: "d", Domain: "other"})
+		w.definition(1, 100)
+		w.put(p.Service("d", "web"), &cluster.Service{
+			Cluster: "d", Name: "web", Count: 2, Definition: cluster.Ref{Name: "d", Version: 1}, Priority: 500,
+			Lifespan: cluster.Lifespan{Generation: 1},
+		})
+		time.Sleep(20 * time.Second) // in-bubble: inWorld makes one
+		for row := range w.server.tables.Snapshot().AllAttempts() {
+			t.Errorf("%s was placed on %s by a domain without a record", row.Task, row.Node)
+		}
+		stop()
 	})
 }

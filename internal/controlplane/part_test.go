@@ -16,6 +16,7 @@ import (
 
 // leadParts runs a control plane with parts for a domain, as the server s2.
 func (w *world) leadParts(domain string, parts ...controlplane.Part) (stop func()) {
+	w.put(p.Domain(domain), &cluster.Domain{Name: domain, Number: 1})
 	plane := controlplane.New(controlplane.Config{
 		Engine: w.engine, Tables: w.server.tables, Domain: domain, Server: "s2", Random: rand.New(rand.NewPCG(2, 2)),
 		Logger: slog.New(slog.DiscardHandler), Now: time.Now,

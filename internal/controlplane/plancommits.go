@@ -36,8 +36,8 @@ type planCommits struct {
 	current *inFlightPlan // nil while nothing is in flight
 }
 
-func newPlanCommits(c Config, w *store.Writer) *planCommits {
-	return &planCommits{config: c, log: store.NewPlanLog(w, c.Tables)}
+func newPlanCommits(c Config, w *store.Writer, domain uint64) *planCommits {
+	return &planCommits{config: c, log: store.NewPlanLog(w, c.Tables, domain)}
 }
 
 // isInFlight reports whether a plan is in flight.

@@ -74,7 +74,7 @@ func TestStoreThatWentBack(t *testing.T) {
 				w.service(5, 1, 1)
 				time.Sleep(2 * time.Minute) // in-bubble: inWorld makes one
 				s := w.server.tables.Snapshot()
-				if len(a.effects) != before || s.LastPlan() > 1 && countOn(s, "n1") > before {
+				if len(a.effects) != before || s.LastPlan(0) > 1 && countOn(s, "n1") > before {
 					t.Errorf("while the decision was awaited: %d starts, want %d", len(a.effects), before)
 				}
 				for row := range s.AllAttempts() {
@@ -114,8 +114,8 @@ func TestRecoveryIsAwaitedFromTheStart(t *testing.T) {
 		w.service(1, 1, 1)
 		time.Sleep(time.Minute) // in-bubble: inWorld makes one
 		s := w.server.tables.Snapshot()
-		if s.LastPlan() != 0 || node(s, "n1").State != cluster.NodeReady {
-			t.Errorf("plan %d, n1 is %q; want no plan and a verdict", s.LastPlan(), node(s, "n1").State)
+		if s.LastPlan(0) != 0 || node(s, "n1").State != cluster.NodeReady {
+			t.Errorf("plan %d, n1 is %q; want no plan and a verdict", s.LastPlan(0), node(s, "n1").State)
 		}
 		w.putDecision(cluster.RecoveryAdopt)
 		w.until(time.Minute, "1 healthy", func(s *store.Snapshot) bool { return healthy(s, 1) == 1 })

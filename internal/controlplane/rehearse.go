@@ -52,14 +52,18 @@ func Rehearse(ctx context.Context, c Config) (*Rehearsal, error) {
 	fence := &store.Fence{Key: key, Modified: result.Revision, Incarnation: leader.Incarnation, Epoch: leader.Epoch}
 	writer := store.NewWriter(c.Engine, prefix, fence, nil)
 	writer.Clock(c.Now)
-	detector := storeloss.New(c.Domain, fence, c.Without)
+	number, ok := c.Tables.Snapshot().DomainNumber(c.Domain)
+	if !ok {
+		return nil, fmt.Errorf("take over the domain: %w", errNoDomain)
+	}
+	detector := storeloss.New(c.Domain, number, fence, c.Without)
 	p := New(c)
 	l := newLoop(p)
-	l.startTerm(writer, fence, detector)
+	l.startTerm(writer, fence, detector, number)
 	l.placing.synchronous = true
 	l.nodes.IgnoreGaps() // time leaps in a rehearsal
 	p.term.Store(l)
-	projector := projection.New(p.config.projector(), writer, fence, detector.Twin())
+	projector := projection.New(p.config.projector(), writer, fence, detector.Twin(), number)
 	return &Rehearsal{plane: p, loop: l, projector: projector}, nil
 }
 

@@ -23,10 +23,11 @@ type term struct {
 	written uint64
 }
 
-func newTerm(c Config, w *store.Writer, fence *store.Fence, d *storeloss.Detector) *term {
+// newTerm returns the term of the leader of the domain with the number.
+func newTerm(c Config, w *store.Writer, fence *store.Fence, d *storeloss.Detector, domain uint64) *term {
 	return &term{
 		config: c, fence: fence, writer: w, detector: d, tables: tableProbe{config: c},
-		plans: newPlanCommits(c, w),
+		plans: newPlanCommits(c, w, domain),
 	}
 }
 

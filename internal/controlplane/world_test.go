@@ -79,7 +79,7 @@ func (w *world) start() {
 		Measurer: w.measurer, KeepDefinitions: w.keepDefinitions,
 	})
 	s.dispatch = dispatcher.New(dispatcher.Config{
-		Engine: engine, Tables: s.tables, Domain: cluster.DefaultDomain, Logger: log, Clock: clock,
+		Engine: engine, Tables: s.tables, Logger: log, Clock: clock,
 	})
 	ctx, cancel := context.WithCancel(w.t.Context())
 	s.ctx = ctx

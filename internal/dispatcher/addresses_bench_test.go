@@ -120,7 +120,7 @@ func newAddressBench(ctx context.Context, b *testing.B, parts *sync.WaitGroup, a
 	engine := memory.New(memory.Options{})
 	tables := store.NewTables(store.TablesConfig{Engine: engine, Logger: log})
 	d := dispatcher.New(dispatcher.Config{
-		Engine: engine, Tables: tables, Domain: cluster.DefaultDomain, Logger: log,
+		Engine: engine, Tables: tables, Logger: log,
 		Clock: boottime.Now,
 	})
 	parts.Go(func() { _ = tables.Run(ctx) })

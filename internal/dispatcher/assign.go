@@ -109,7 +109,7 @@ func (a *assignments) sendAll(snap *store.Snapshot) error {
 			present[row.Observed.UUID] = true
 		}
 	}
-	kept := a.s.wentBack || a.d.recoveryNeeded(snap)
+	kept := a.s.wentBack || recoveryNeeded(snap, a.s.node)
 	for uuid := range a.have { // order-free: attempts are independent
 		if !present[uuid] && !kept {
 			if err := a.add(transport.Message{Forget: &transport.Forget{UUID: uuid}}); err != nil {
@@ -289,7 +289,7 @@ func (a *assignments) sendAssignment(snap *store.Snapshot, row *store.AttemptRow
 		assigned.Trace = span.Parent(d.Trace)
 		span.End(nil)
 	}
-	assigned.Token.Generation = a.d.token(snap, a.s.node).Generation
+	assigned.Token.Generation = tokenFor(snap, a.s.node).Generation
 	return a.add(transport.Message{Assignment: &assigned})
 }
 

@@ -183,7 +183,7 @@ func TestLateStatusOfAnEndedAttempt(t *testing.T) {
 			return nil
 		}})
 		d := dispatcher.New(dispatcher.Config{
-			Engine: slow, Tables: f.tables, Domain: cluster.DefaultDomain, Logger: slog.New(slog.DiscardHandler),
+			Engine: slow, Tables: f.tables, Logger: slog.New(slog.DiscardHandler),
 			Clock: f.clock,
 		})
 		ctx, cancel := context.WithCancel(t.Context())

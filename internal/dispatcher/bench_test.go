@@ -72,7 +72,7 @@ func heartbeats(b *testing.B, nodes int) []*transport.Client {
 	engine := memory.New(memory.Options{})
 	tables := store.NewTables(store.TablesConfig{Engine: engine, Logger: log})
 	d := dispatcher.New(dispatcher.Config{
-		Engine: engine, Tables: tables, Domain: cluster.DefaultDomain, Logger: log, Clock: boottime.Now,
+		Engine: engine, Tables: tables, Logger: log, Clock: boottime.Now,
 	})
 	ctx, cancel := context.WithCancel(b.Context())
 	var parts sync.WaitGroup

@@ -39,7 +39,6 @@ const Heartbeat = 5 * time.Second
 type Config struct {
 	Engine store.Engine
 	Tables *store.Tables
-	Domain string
 	Logger *slog.Logger
 	// Clock is the boot-time clock (P9.1).
 	Clock func() time.Duration
@@ -140,25 +139,6 @@ func New(c Config) *Dispatcher {
 	d.streams.waiting = map[string]requestedStream{}
 	d.reach.cut = make(chan struct{})
 	return d
-}
-
-func (d *Dispatcher) incarnation() uint64 {
-	if l, ok := d.config.Tables.Snapshot().Leader(d.config.Domain); ok {
-		return l.Value.Incarnation
-	}
-	return 0
-}
-
-// token returns the token for an agent (P1.6).
-func (d *Dispatcher) token(s *store.Snapshot, node string) cluster.Token {
-	var t cluster.Token
-	if l, ok := s.Leader(d.config.Domain); ok {
-		t.Incarnation, t.Epoch = l.Value.Incarnation, l.Value.Epoch
-	}
-	if n, ok := s.Node(node); ok {
-		t.Generation = n.Value.Generation
-	}
-	return t
 }
 
 // activate makes the session the node's own at this server, in place of an older one.

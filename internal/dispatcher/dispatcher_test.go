@@ -42,7 +42,6 @@ func withFixture(t *testing.T, do func(t *testing.T, f *fixture)) {
 		f.Dispatcher = dispatcher.New(dispatcher.Config{
 			Engine: f.engine,
 			Tables: f.tables,
-			Domain: cluster.DefaultDomain,
 			Logger: slog.New(slog.DiscardHandler),
 			Clock:  f.clock,
 		})
@@ -72,7 +71,7 @@ func withFixture(t *testing.T, do func(t *testing.T, f *fixture)) {
 		f.leader = store.NewWriter(f.engine, p,
 			&store.Fence{Key: key, Modified: res.Revision, Incarnation: 7, Epoch: 3}, nil)
 		f.now()
-		f.plans = store.NewPlanLog(f.leader, f.tables)
+		f.plans = store.NewPlanLog(f.leader, f.tables, 0)
 		do(t, f)
 	})
 }
@@ -275,7 +274,7 @@ func TestBarrierLosesTheRaceToTheOutcome(t *testing.T) {
 			return nil
 		}})
 		d := dispatcher.New(dispatcher.Config{
-			Engine: slow, Tables: f.tables, Domain: cluster.DefaultDomain, Logger: slog.New(slog.DiscardHandler),
+			Engine: slow, Tables: f.tables, Logger: slog.New(slog.DiscardHandler),
 			Clock: func() time.Duration { return time.Second },
 		})
 		ctx, cancel := context.WithCancel(t.Context())
@@ -385,7 +384,7 @@ func TestReportWithALostAcknowledgement(t *testing.T) {
 			return nil
 		}})
 		d := dispatcher.New(dispatcher.Config{
-			Engine: lossy, Tables: f.tables, Domain: cluster.DefaultDomain, Logger: slog.New(slog.DiscardHandler),
+			Engine: lossy, Tables: f.tables, Logger: slog.New(slog.DiscardHandler),
 			Clock: func() time.Duration { return time.Second },
 		})
 		ctx, cancel := context.WithCancel(t.Context())

@@ -22,38 +22,46 @@ func (d *Dispatcher) heldReason(snap *store.Snapshot, s *session, row *store.Att
 	if d.config.Without.Off(clause.Incarnation) || row.Desired == nil {
 		return ""
 	}
-	if n, ok := snap.Node(s.node); ok && n.Value.Domain != "" && n.Value.Domain != d.config.Domain {
-		return "" // another domain's leader decides, with an incarnation of its own
+	if cluster.DomainOfPlan(row.Desired.Plan) != domainNumber(snap, s.node) {
+		return "" // the leader of another domain placed it, in an incarnation of its own
 	}
-	own, placed := d.token(snap, s.node), row.Desired.Token.Incarnation
+	own, placed := tokenFor(snap, s.node), row.Desired.Token.Incarnation
 	switch {
 	case row.Observed == nil && placed != 0 && placed < own.Incarnation:
 		return "it was placed before the store went back, and the node has not reported it since"
 	case !row.Desired.Batch():
 		return ""
-	case d.recoveryNeeded(snap):
+	case recoveryNeeded(snap, s.node):
 		return heldSentence
-	case seenLater(s.shown, own) && s.shown.Compare(own) > 0:
+	case seenLater(snap, s.node, s.shown) && s.shown.Compare(own) > 0:
 		// A node of another store is claimed under a higher generation.
 		return heldSentence
 	}
 	return ""
 }
 
-func (d *Dispatcher) recoveryNeeded(snap *store.Snapshot) bool {
-	e, ok := snap.Recovery(d.config.Domain)
+// recoveryNeeded reports whether the operator's decision is awaited in the domain of a node.
+func recoveryNeeded(snap *store.Snapshot, node string) bool {
+	e, ok := snap.Recovery(owningDomain(snap, node))
 	return ok && e.Value.State == cluster.RecoveryNeeded
+}
+
+// domainNumber returns the number of the domain of a node.
+func domainNumber(snap *store.Snapshot, node string) uint64 {
+	n, _ := snap.DomainNumber(owningDomain(snap, node)) // 0 for a deleted one, whose nodes get no assignments
+	return n
 }
 
 // compareRecovery adds to a start barrier the compare of the recovery record that it was decided by. An alarm that the
 // tables do not hold yet, or another restore, then refuses the barrier.
-func (d *Dispatcher) compareRecovery(u *store.Unit, snap *store.Snapshot) {
+func (d *Dispatcher) compareRecovery(u *store.Unit, snap *store.Snapshot, node string) {
 	if d.config.Without.Off(clause.Incarnation) {
 		return
 	}
 	var rev uint64
-	if e, ok := snap.Recovery(d.config.Domain); ok {
+	domain := owningDomain(snap, node)
+	if e, ok := snap.Recovery(domain); ok {
 		rev = e.Modified
 	}
-	u.Compare(d.config.Tables.Prefix().Recovery(d.config.Domain), rev)
+	u.Compare(d.config.Tables.Prefix().Recovery(domain), rev)
 }

@@ -183,7 +183,7 @@ func TestBarrierLosesTheRaceToTheAlarm(t *testing.T) {
 			return nil
 		}})
 		d := dispatcher.New(dispatcher.Config{
-			Engine: slow, Tables: f.tables, Domain: cluster.DefaultDomain, Logger: slog.New(slog.DiscardHandler),
+			Engine: slow, Tables: f.tables, Logger: slog.New(slog.DiscardHandler),
 			Clock: func() time.Duration { return time.Second },
 		})
 		ctx, cancel := context.WithCancel(t.Context())

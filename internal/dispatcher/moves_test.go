@@ -79,7 +79,7 @@ func (f *fixture) second(hooks memory.Hooks) *other {
 	o.engine.release()
 	o.tables = store.NewTables(store.TablesConfig{Engine: o.engine, Logger: slog.New(slog.DiscardHandler)})
 	o.Dispatcher = dispatcher.New(dispatcher.Config{
-		Engine: o.engine, Tables: o.tables, Domain: cluster.DefaultDomain, Logger: slog.New(slog.DiscardHandler),
+		Engine: o.engine, Tables: o.tables, Logger: slog.New(slog.DiscardHandler),
 		Clock: f.clock,
 	})
 	ctx, cancel := context.WithCancel(f.t.Context())

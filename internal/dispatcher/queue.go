@@ -107,11 +107,11 @@ func (d *Dispatcher) commitLoop(ctx context.Context) error {
 // false if the context ended.
 func (d *Dispatcher) pauseAfterBurst(ctx context.Context, least time.Duration) bool {
 	for until := d.config.Clock() + maxPlanPause; ; least = maxBurstPause {
-		plan := d.config.Tables.Snapshot().LastPlan()
+		plans := d.config.Tables.Snapshot().PlansWritten()
 		if pause.For(ctx, least) != nil {
 			return false
 		}
-		if d.config.Tables.Snapshot().LastPlan() == plan || d.config.Clock() >= until {
+		if d.config.Tables.Snapshot().PlansWritten() == plans || d.config.Clock() >= until {
 			return true
 		}
 	}

@@ -1,7 +1,6 @@
 package dispatcher
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -67,7 +66,7 @@ func (d *Dispatcher) Register(ctx context.Context, r transport.Registration) (tr
 	}
 	return transport.Welcome{
 		Session:   s.number,
-		Token:     d.token(d.config.Tables.Snapshot(), r.Node),
+		Token:     tokenFor(d.config.Tables.Snapshot(), r.Node),
 		Heartbeat: cluster.Duration(Heartbeat),
 		Servers:   servers,
 		Wire:      wire,
@@ -83,7 +82,7 @@ func (d *Dispatcher) snapshotFor(ctx context.Context, r *transport.Registration)
 ) {
 	snap = d.config.Tables.Snapshot()
 	ahead := func() bool {
-		return r.Previous > sessionIn(snap, r.Node) || seenLater(r.Token, d.token(snap, r.Node))
+		return r.Previous > sessionIn(snap, r.Node) || seenLater(snap, r.Node, r.Token)
 	}
 	if !ahead() {
 		return snap, false, nil
@@ -91,13 +90,7 @@ func (d *Dispatcher) snapshotFor(ctx context.Context, r *transport.Registration)
 	if snap, err = d.config.Tables.Settled(ctx); err != nil {
 		return nil, false, err
 	}
-	return snap, seenLater(r.Token, d.token(snap, r.Node)), nil
-}
-
-// seenLater reports whether the token seen is of a later store than own. It ignores the generation, which begins again
-// for a forgotten node.
-func seenLater(seen, own cluster.Token) bool {
-	return cmp.Or(cmp.Compare(seen.Incarnation, own.Incarnation), cmp.Compare(seen.Epoch, own.Epoch)) > 0
+	return snap, seenLater(snap, r.Node, r.Token), nil
 }
 
 func sessionIn(snap *store.Snapshot, node string) uint64 {
@@ -145,7 +138,7 @@ func (d *Dispatcher) tryOpenSession(ctx context.Context, r *transport.Registrati
 	newest = max(newest, r.Previous) // also where the store went back, or the node's records were removed
 	if wentBack {
 		d.config.Logger.Error("a node has seen a later state of the store than this one", "node", r.Node,
-			"seen", r.Token, "own", d.token(snap, r.Node))
+			"seen", r.Token, "own", tokenFor(snap, r.Node))
 	}
 	u, err := d.openingUnit(ctx, r, newest+1, rev)
 	if err != nil {

@@ -76,7 +76,7 @@ func (d *Dispatcher) Report(ctx context.Context, r transport.Report) (transport.
 	reply := transport.ReportReply{
 		Refused:   refused,
 		Heartbeat: cluster.Duration(d.recordPulse(s, r.Seq, s.usage.interval(d.sessionCount()))),
-		Token:     d.token(snap, r.Node),
+		Token:     tokenFor(snap, r.Node),
 		Servers:   d.unsentServers(s),
 	}
 	s.seq, s.last = r.Seq, reply
@@ -301,7 +301,7 @@ func (d *Dispatcher) writeStatus(snap *store.Snapshot, s *session, row *store.At
 		}
 		u.Compare(prefix.Desired(s.node, o.Task), row.DesiredRev)
 		u.Compare(prefix.Outcome(o.Task, o.Attempt), 0)
-		d.compareRecovery(&u, snap)
+		d.compareRecovery(&u, snap, s.node)
 	case row.ObservedRev == 0:
 		compareOrigin(&u, prefix, row)
 	}

@@ -35,7 +35,7 @@ func TestLoginOfALookUp(t *testing.T) {
 	withFixture(t, func(t *testing.T, f *fixture) {
 		f.stop()
 		f.Dispatcher = dispatcher.New(dispatcher.Config{
-			Engine: f.engine, Tables: f.tables, Domain: cluster.DefaultDomain, Logger: slog.New(slog.DiscardHandler),
+			Engine: f.engine, Tables: f.tables, Logger: slog.New(slog.DiscardHandler),
 			Clock: f.clock, Opener: opened{},
 		})
 		ctx, cancel := context.WithCancel(t.Context())
@@ -103,7 +103,7 @@ func TestSecretsGoToTheNodeOfTheAttempt(t *testing.T) {
 	withFixture(t, func(t *testing.T, f *fixture) {
 		f.stop()
 		f.Dispatcher = dispatcher.New(dispatcher.Config{
-			Engine: f.engine, Tables: f.tables, Domain: cluster.DefaultDomain, Logger: slog.New(slog.DiscardHandler),
+			Engine: f.engine, Tables: f.tables, Logger: slog.New(slog.DiscardHandler),
 			Clock: f.clock, Opener: opened{},
 		})
 		ctx, cancel := context.WithCancel(t.Context())

@@ -50,8 +50,6 @@ type Config struct {
 	Vault  *secrets.Vault
 	Engine store.Engine
 	Tables *store.Tables
-	// Domain stamps events with its store's incarnation; default cluster.DefaultDomain.
-	Domain string
 	// Fetch requests a key that this server lacks from the other servers, and returns its text. It is nil if there are
 	// no other servers.
 	Fetch func(ctx context.Context, id string) (text string, err error)
@@ -90,9 +88,6 @@ func (f errorFilter) isNew(about string, err error) bool {
 
 // New returns a keyring that has not started anything.
 func New(c Config) *Keyring {
-	if c.Domain == "" {
-		c.Domain = cluster.DefaultDomain
-	}
 	if c.Now == nil {
 		c.Now = time.Now
 	}
@@ -101,7 +96,7 @@ func New(c Config) *Keyring {
 	}
 	k := &Keyring{config: c, logged: errorFilter{}}
 	k.writer = store.NewWriter(c.Engine, c.Tables.Prefix(), nil, func() uint64 {
-		if l, ok := c.Tables.Snapshot().Leader(c.Domain); ok {
+		if l, ok := c.Tables.Snapshot().Leader(cluster.DefaultDomain); ok {
 			return l.Value.Incarnation
 		}
 		return 0

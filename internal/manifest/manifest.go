@@ -159,6 +159,8 @@ func (o *Object) label() string { return string(o.Kind) + " " + o.Name() }
 // newValue returns an empty value of the kind, nil if there is no such kind.
 func newValue(kind cluster.Kind) any {
 	switch kind {
+	case cluster.KindDomain:
+		return new(cluster.Domain)
 	case cluster.KindCluster:
 		return new(cluster.Cluster)
 	case cluster.KindPool:
@@ -178,8 +180,8 @@ func newValue(kind cluster.Kind) any {
 // Kinds returns the kinds that a manifest may hold, in the order in which they are applied.
 func Kinds() []cluster.Kind {
 	return []cluster.Kind{
-		cluster.KindCluster, cluster.KindPool, cluster.KindTaskDefinition, cluster.KindService, cluster.KindJob,
-		cluster.KindCron,
+		cluster.KindDomain, cluster.KindCluster, cluster.KindPool, cluster.KindTaskDefinition, cluster.KindService,
+		cluster.KindJob, cluster.KindCron,
 	}
 }
 

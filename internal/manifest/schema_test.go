@@ -326,7 +326,7 @@ func TestSchemaNamesTheFault(t *testing.T) {
 			"at '/containers/0/init': got number, want boolean",
 		},
 		{"missing count", "kind: Service\nname: web\ndefinition: web@1\n", "at '': missing property 'count'"},
-		{"unknown kind", "kind: Pod\nname: web\n", "at '/kind': value must be one of 'Cluster', 'Pool'"},
+		{"unknown kind", "kind: Pod\nname: web\n", "at '/kind': value must be one of 'Domain', 'Cluster'"},
 		{"no kind", "name: web\n", "at '': missing property 'kind'"},
 		{
 			"unknown word", "kind: Service\nname: web\ndefinition: web@1\ncount: 1\non_disconnect: maybe\n",

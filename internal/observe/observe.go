@@ -229,8 +229,8 @@ func (d *Domain) OnSameNode(next cluster.Pending, node string) cluster.Pending {
 
 // setPolicies sets what the pool or the cluster of a task decides.
 func (d *Domain) setPolicies(p *cluster.Pending) {
-	p.Placement.Strategy = d.Snapshot.Strategy(d.Name, p.Owner.Cluster, &p.Placement)
-	p.Queue = d.Snapshot.QueuePolicy(d.Name, p.Owner.Cluster, p.Placement.Pool)
+	p.Placement.Strategy = d.Snapshot.Strategy(p.Owner.Cluster, &p.Placement)
+	p.Queue = d.Snapshot.QueuePolicy(p.Owner.Cluster, p.Placement.Pool)
 	p.Weight = d.cluster(p.Owner.Cluster).QueueWeight()
 }
 

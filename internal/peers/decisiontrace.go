@@ -25,19 +25,21 @@ type decisionTraceReply struct {
 	DecisionTrace cluster.DecisionTrace `json:"grounds"`
 }
 
-// DecisionTrace returns the decision trace of an attempt's placement. It comes from this server if this server led
-// then, else from the leader. The result is false if neither has the trace, or the leader does not answer within a
-// second.
-func (p *Peers) DecisionTrace(ctx context.Context, task cluster.TaskID, attempt int) (cluster.DecisionTrace, bool) {
+// DecisionTrace returns the decision trace of an attempt's placement in a domain. It comes from this server if this
+// server led then, else from the domain's leader. The result is false if neither has the trace, or the leader does not
+// answer within a second.
+func (p *Peers) DecisionTrace(ctx context.Context, domain string, task cluster.TaskID, attempt int) (
+	cluster.DecisionTrace, bool,
+) {
 	if p.config.DecisionTrace != nil {
 		if g, ok := p.config.DecisionTrace(task, attempt); ok {
 			return g, true
 		}
 	}
-	if p.Leads() {
+	if p.Leads(domain) {
 		return cluster.DecisionTrace{}, false
 	}
-	g, ok, err := p.askDecisionTrace(ctx, task, attempt)
+	g, ok, err := p.askDecisionTrace(ctx, domain, task, attempt)
 	if err != nil {
 		p.config.Logger.Debug("the leader did not answer why a task was placed", "task", task, "error", err)
 	}
@@ -45,13 +47,12 @@ func (p *Peers) DecisionTrace(ctx context.Context, task cluster.TaskID, attempt 
 }
 
 // askDecisionTrace requests the trace from the leader.
-func (p *Peers) askDecisionTrace(ctx context.Context, task cluster.TaskID, attempt int) (g cluster.DecisionTrace,
-	found bool,
-	err error,
+func (p *Peers) askDecisionTrace(ctx context.Context, domain string, task cluster.TaskID, attempt int) (
+	g cluster.DecisionTrace, found bool, err error,
 ) {
 	ctx, cancel := context.WithTimeout(ctx, decisionTraceTimeout)
 	defer cancel()
-	leader, ok := p.leader()
+	leader, ok := p.leader(domain)
 	if !ok || leader.API == "" || leader.ID == p.config.Server.ID {
 		return g, false, errors.New("the leader's address is not known")
 	}

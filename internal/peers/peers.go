@@ -58,13 +58,12 @@ type Metrics interface {
 type Config struct {
 	// Server is this server's own record; Run writes it at the start if it is new or changed.
 	Server cluster.Server
-	// Domain is the domain whose leader is asked why tasks wait; default cluster.DefaultDomain.
-	Domain string
 	Engine store.Engine
 	Tables *store.Tables
 	Local  Nodes
-	// Reasons may be nil for a server that never leads.
-	Reasons Reasons
+	// Reasons returns the reasons of this server's control plane of a domain, nil if it runs none. It may be nil for a
+	// server that never leads. It returns immediately and is safe for concurrent use.
+	Reasons func(domain string) Reasons
 	// DecisionTrace returns the decision trace of an attempt's placement, if this server led then and kept it. It may
 	// be nil. It returns immediately and is safe for concurrent use.
 	DecisionTrace func(task cluster.TaskID, attempt int) (cluster.DecisionTrace, bool)
@@ -101,14 +100,13 @@ type Peers struct {
 	lastDigests  map[string]lastDigest  // by server: the last digest
 
 	local   local
-	reasons reasons
+	reasons map[string]*reasons // by domain
+	// running is the context of Run, nil before and after it.
+	running context.Context //nolint:containedctx // it ends the goroutines that begin with the first call for a domain
 }
 
 // New returns peers; Run starts them.
 func New(c Config) *Peers {
-	if c.Domain == "" {
-		c.Domain = cluster.DefaultDomain
-	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -125,8 +123,7 @@ func New(c Config) *Peers {
 		lastDigests:  map[string]lastDigest{},
 	}
 	p.local.rows = map[string]*localPulse{}
-	p.reasons.asked = make(chan struct{}, 1)
-	p.reasons.tried = make(chan struct{})
+	p.reasons = map[string]*reasons{}
 	p.writer = store.NewWriter(c.Engine, c.Tables.Prefix(), nil, p.incarnation)
 	return p
 }
@@ -141,7 +138,7 @@ func certifiedServer(r *http.Request) string {
 }
 
 func (p *Peers) incarnation() uint64 {
-	if l, ok := p.config.Tables.Snapshot().Leader(p.config.Domain); ok {
+	if l, ok := p.config.Tables.Snapshot().Leader(cluster.DefaultDomain); ok {
 		return l.Value.Incarnation
 	}
 	return 0
@@ -155,9 +152,19 @@ func (p *Peers) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer p.work.Wait()
 	defer close(p.ended)
+	defer func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.running = nil
+	}()
 	defer cancel()
 	p.work.Go(func() { p.recordServer(ctx) })
-	p.work.Go(func() { p.fetchReasons(ctx) })
+	p.mu.Lock()
+	p.running = ctx
+	for domain, r := range p.reasons { // order-free: each by itself
+		p.work.Go(func() { p.fetchReasons(ctx, domain, r) })
+	}
+	p.mu.Unlock()
 	tick := time.NewTicker(Period)
 	defer tick.Stop()
 	for {
@@ -220,15 +227,15 @@ func (p *Peers) link(server string) *link {
 }
 
 // Leads reports whether this server leads the domain, according to its tables.
-func (p *Peers) Leads() bool {
-	l, ok := p.config.Tables.Snapshot().Leader(p.config.Domain)
+func (p *Peers) Leads(domain string) bool {
+	l, ok := p.config.Tables.Snapshot().Leader(domain)
 	return ok && l.Value.Holder == p.config.Server.ID
 }
 
-// leader returns the record of the server that leads.
-func (p *Peers) leader() (cluster.Server, bool) {
+// leader returns the record of the server that leads the domain.
+func (p *Peers) leader(domain string) (cluster.Server, bool) {
 	snap := p.config.Tables.Snapshot()
-	l, ok := snap.Leader(p.config.Domain)
+	l, ok := snap.Leader(domain)
 	if !ok {
 		return cluster.Server{}, false
 	}

@@ -1,6 +1,7 @@
 package peers
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -44,29 +45,57 @@ type reasonsCopy struct {
 	all     *cluster.WaitingGroup // the reason of all tasks, unless nil
 }
 
-// Waiting returns why a task waits. While this server leads, the reason is from its own control plane. Otherwise it is
-// from a copy of the leader's reasons, which may be about a second old and is fetched only while there are callers. The
-// first call after a while waits for a copy, up to a second.
-func (p *Peers) Waiting(task cluster.TaskID) (cluster.Waiting, bool) {
-	if p.Leads() {
-		if p.config.Reasons == nil {
-			return cluster.Waiting{}, false
-		}
-		return p.config.Reasons.Waiting(task)
+// Waiting returns why a task of a domain waits. While this server leads the domain, the reason is from its own control
+// plane. Otherwise it is from a copy of the leader's reasons, which may be about a second old and is fetched only while
+// there are callers. The first call after a while waits for a copy, up to a second.
+func (p *Peers) Waiting(domain string, task cluster.TaskID) (cluster.Waiting, bool) {
+	if !p.Leads(domain) {
+		return p.reasonsOf(domain).waiting(task)
 	}
-	return p.reasons.waiting(task)
+	if own := p.ownReasons(domain); own != nil {
+		return own.Waiting(task)
+	}
+	return cluster.Waiting{}, false
 }
 
-// Victims returns the attempts that will end for others, ordered by UUID, from the same sources as Waiting. It never
-// waits for a copy. The result must not be changed.
-func (p *Peers) Victims() []cluster.Victim {
-	if !p.Leads() {
-		return p.reasons.fresh(false).report.Victims
-	}
+// ownReasons returns the reasons of this server's control plane of a domain, or nil.
+func (p *Peers) ownReasons(domain string) Reasons {
 	if p.config.Reasons == nil {
 		return nil
 	}
-	return p.config.Reasons.Victims()
+	return p.config.Reasons(domain)
+}
+
+// reasonsOf returns the copy of the reasons of a domain's leader. It is made, and kept up to date, from the first call
+// for a domain on.
+func (p *Peers) reasonsOf(domain string) *reasons {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	r := p.reasons[domain]
+	if r != nil {
+		return r
+	}
+	r = &reasons{asked: make(chan struct{}, 1), tried: make(chan struct{})}
+	if _, exists := p.config.Tables.Snapshot().DomainNumber(domain); !exists {
+		return r
+	}
+	p.reasons[domain] = r
+	if ctx := p.running; ctx != nil {
+		p.work.Go(func() { p.fetchReasons(ctx, domain, r) })
+	}
+	return r
+}
+
+// Victims returns the attempts of a domain that will end for others, ordered by UUID, from the same sources as Waiting.
+// It never waits for a copy. The result must not be changed.
+func (p *Peers) Victims(domain string) []cluster.Victim {
+	if !p.Leads(domain) {
+		return p.reasonsOf(domain).fresh(false).report.Victims
+	}
+	if own := p.ownReasons(domain); own != nil {
+		return own.Victims()
+	}
+	return nil
 }
 
 func (r *reasons) waiting(task cluster.TaskID) (cluster.Waiting, bool) {
@@ -115,18 +144,17 @@ func (r *reasons) wait(try chan struct{}) {
 	}
 }
 
-// fetchReasons fetches a copy for callers of Waiting, at most once in reasonsInterval.
-func (p *Peers) fetchReasons(ctx context.Context) {
+// fetchReasons fetches a copy of a domain's reasons for callers of Waiting, at most once in reasonsInterval.
+func (p *Peers) fetchReasons(ctx context.Context, domain string, r *reasons) {
 	var from leaderClient
 	defer from.close()
-	r := &p.reasons
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-r.asked:
 		}
-		fresh, err := p.askLeader(ctx, &from)
+		fresh, err := p.askLeader(ctx, domain, r, &from)
 		if err != nil {
 			from.close()
 			p.config.Logger.Debug("the leader did not answer why tasks wait", "error", err)
@@ -159,13 +187,13 @@ func (c *leaderClient) close() {
 }
 
 // askLeader returns the leader's reasons, or the present copy if they did not change.
-func (p *Peers) askLeader(ctx context.Context, from *leaderClient) (reasonsCopy, error) {
+func (p *Peers) askLeader(ctx context.Context, domain string, r *reasons, from *leaderClient) (reasonsCopy, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
-	p.reasons.mu.Lock()
-	have := p.reasons.copy
-	p.reasons.mu.Unlock()
-	leader, ok := p.leader()
+	r.mu.Lock()
+	have := r.copy
+	r.mu.Unlock()
+	leader, ok := p.leader(domain)
 	if !ok || leader.API == "" || leader.ID == p.config.Server.ID {
 		return have, errors.New("the leader's address is not known")
 	}
@@ -178,6 +206,9 @@ func (p *Peers) askLeader(ctx context.Context, from *leaderClient) (reasonsCopy,
 		*from = leaderClient{leader.API, client}
 	}
 	q := url.Values{"after": {strconv.FormatUint(have.report.Version, 10)}, "life": {have.startID}}
+	if domain != cluster.DefaultDomain {
+		q.Set("domain", domain)
+	}
 	reply, err := requestReply[reasonsReply](ctx, from.client, http.MethodGet,
 		leader.API+pathReasons+"?"+q.Encode(), nil, maxReasons)
 	if err != nil {
@@ -210,7 +241,9 @@ func (r *reasonsReply) index() reasonsCopy {
 
 // serveReasons answers another server why tasks wait, if this server leads.
 func (p *Peers) serveReasons(w http.ResponseWriter, r *http.Request) {
-	if !p.Leads() || p.config.Reasons == nil {
+	domain := cmp.Or(r.URL.Query().Get("domain"), cluster.DefaultDomain)
+	own := p.ownReasons(domain)
+	if !p.Leads(domain) || own == nil {
 		refuse(w, http.StatusMisdirectedRequest, "this server does not lead")
 		return
 	}
@@ -219,7 +252,7 @@ func (p *Peers) serveReasons(w http.ResponseWriter, r *http.Request) {
 		after = 0
 	}
 	reply := reasonsReply{version: ourVersion(), Life: p.startID}
-	reply.WaitingReport = p.config.Reasons.Reasons(after)
+	reply.WaitingReport = own.Reasons(after)
 	if reply.Changed = reply.Version != after || after == 0; !reply.Changed {
 		reply.Groups, reply.Victims = nil, nil
 	}

@@ -19,7 +19,7 @@ import (
 
 // leaderAPI returns the address of the leader that a server knows, "" if there is none or its address is unknown.
 func leaderAPI(p *member) string {
-	s, _ := p.leader()
+	s, _ := p.leader(cluster.DefaultDomain)
 	return s.API
 }
 
@@ -37,7 +37,7 @@ func waits(sentence string, tasks ...cluster.TaskID) cluster.WaitingGroup {
 }
 
 func (m *member) why(task cluster.TaskID) string {
-	w, ok := m.Waiting(task)
+	w, ok := m.Waiting(cluster.DefaultDomain, task)
 	if !ok {
 		return ""
 	}
@@ -73,7 +73,7 @@ func TestReasonsComeFromTheLeader(t *testing.T) {
 				t.Errorf("%s: got %q, want %q", task, got, want)
 			}
 		}
-		got, _ := s2.Waiting("a")
+		got, _ := s2.Waiting(cluster.DefaultDomain, "a")
 		want := cluster.Waiting{
 			Task: "a", Refusals: memory.Refusals, Sentence: "memory", Promise: memory.Promise,
 		}
@@ -111,15 +111,15 @@ func TestVictimsComeFromTheLeader(t *testing.T) {
 		s1.plane.mu.Unlock()
 		s1.plane.set(1)
 		pass(2 * time.Second)
-		if diff := cmp.Diff(want, s1.Victims()); diff != "" {
+		if diff := cmp.Diff(want, s1.Victims(cluster.DefaultDomain)); diff != "" {
 			t.Errorf("at the leader (-want +got):\n%s", diff)
 		}
 		began := time.Now()
-		if got := s2.Victims(); got != nil || time.Since(began) != 0 {
+		if got := s2.Victims(cluster.DefaultDomain); got != nil || time.Since(began) != 0 {
 			t.Errorf("the first answer was %+v after %s, want none immediately", got, time.Since(began))
 		}
 		pass(2 * time.Second)
-		if diff := cmp.Diff(want, s2.Victims()); diff != "" {
+		if diff := cmp.Diff(want, s2.Victims(cluster.DefaultDomain)); diff != "" {
 			t.Errorf("at another server (-want +got):\n%s", diff)
 		}
 	})
@@ -169,7 +169,7 @@ func TestReasonsOfANewLeader(t *testing.T) {
 		if got := s3.why("a"); got != "new" {
 			t.Errorf("got %q, want the new leader's", got)
 		}
-		if got := s2.why("a"); got != "new" || !s2.Leads() || s1.Leads() {
+		if got := s2.why("a"); got != "new" || !s2.Leads(cluster.DefaultDomain) || s1.Leads(cluster.DefaultDomain) {
 			t.Errorf("s2 leads and says %q", got)
 		}
 		if api := leaderAPI(s1); api != address("s2") {
@@ -211,7 +211,7 @@ func TestNoServerLeads(t *testing.T) {
 		g := newServerGroup(t)
 		s1 := g.start("s1", 0)
 		pass(time.Second)
-		if got := s1.why("a"); got != "" || leaderAPI(s1) != "" || s1.Leads() {
+		if got := s1.why("a"); got != "" || leaderAPI(s1) != "" || s1.Leads(cluster.DefaultDomain) {
 			t.Errorf("got %q", got)
 		}
 		g.lead("gone", 1)

@@ -170,7 +170,7 @@ func (g *serverGroup) start(id string, ahead time.Duration) *member {
 		Engine:        m.engine,
 		Tables:        m.tables,
 		Local:         m.agents,
-		Reasons:       m.plane,
+		Reasons:       func(string) Reasons { return m.plane },
 		DecisionTrace: m.plane.decisionTrace,
 		SecretsKey: func(id string) string {
 			m.mu.Lock()

@@ -12,6 +12,7 @@ import (
 // manifestKinds are the kinds of objects in manifests with their types, in the order in which they are applied.
 func manifestKinds() []manifestKind {
 	return []manifestKind{
+		{cluster.KindDomain, reflect.TypeFor[cluster.Domain]()},
 		{cluster.KindCluster, reflect.TypeFor[cluster.Cluster]()},
 		{cluster.KindPool, reflect.TypeFor[cluster.Pool]()},
 		{cluster.KindTaskDefinition, reflect.TypeFor[cluster.TaskDefinition]()},

@@ -124,6 +124,8 @@ func (v *checker) applyChange(c *store.Change) {
 	case "leader":
 		if rest == cluster.DefaultDomain {
 			v.leadership.applyLeader(c)
+		} else {
+			v.leadership.applyOtherLeader(c)
 		}
 	case "service", "job", "cron":
 		v.specs.applySpec(key, c, was)

@@ -268,6 +268,11 @@ var brokenHistories = map[string]func(h *historyWriter){
 		h.want(desired("a", 0, 1))
 		h.put(prefix.Node("n1"), &cluster.Node{Name: "n1", Domain: "other"})
 	},
+	"two-drivers": func(h *historyWriter) {
+		h.put(prefix.Node("n1"), &cluster.Node{Name: "n1", Domain: "default", Generation: 1})
+		h.put(prefix.Node("n1"), &cluster.Node{Name: "n1", Generation: 1})
+		h.put(prefix.Node("n1"), &cluster.Node{Name: "n1", Domain: "elsewhere", Generation: 1})
+	},
 	"epoch-back": func(h *historyWriter) { h.leader(1, "s2") },
 	"below-minimum": func(h *historyWriter) {
 		s := &cluster.Service{Cluster: inCluster, Name: "web", Count: 2}

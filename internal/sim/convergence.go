@@ -187,10 +187,13 @@ func (c convergenceCheck) checkMoves(_ *server, s *store.Snapshot) string {
 
 // leftovers lists records that should be gone once all faults have ended.
 func (c convergenceCheck) leftovers(s *store.Snapshot) (left []string) {
-	for e := range s.Plans() {
-		settled := e.Created == e.Modified && len(e.Value.Owners) == 0
-		if len(e.Value.Owners) > 0 || e.Value.Seq != s.LastPlan() && !settled {
-			left = append(left, e.Key)
+	for _, domain := range s.Domains() {
+		number, _ := s.DomainNumber(domain)
+		for e := range s.Plans(number) {
+			settled := e.Created == e.Modified && len(e.Value.Owners) == 0
+			if len(e.Value.Owners) > 0 || e.Value.Seq != s.LastPlan(number) && !settled {
+				left = append(left, e.Key)
+			}
 		}
 	}
 	for row := range s.AllAttempts() {

@@ -18,8 +18,8 @@ type leaderViews struct {
 // jobViews returns the views of a leader at the present state of its tables.
 func (s *server) jobViews() *leaderViews {
 	source := &views.Source{
-		Domain: cluster.DefaultDomain, Tables: s.tables, Now: time.Now, Clock: s.host.bootClock,
-		Leader: views.Leader{Reasons: s.plane, Gates: s.plane.Gates, Since: s.plane.Since},
+		Tables: s.tables, Now: time.Now, Clock: s.host.bootClock,
+		Leader: views.LeaderOn(views.OnlyDefault(s.plane)),
 	}
 	return &leaderViews{server: s, builder: source.At(s.tables.Snapshot())}
 }

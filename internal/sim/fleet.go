@@ -182,6 +182,10 @@ func (f *fleet) setUp() {
 		Name: inCluster, Domain: cluster.DefaultDomain, Permissions: []cluster.Permission{cluster.PermitHostNetwork},
 		Quota: &cluster.Quota{Jobs: maxJobs},
 	})
+	if f.story.claims() {
+		f.putRecord(prefix.Domain(otherDomain), cluster.Domain{Name: otherDomain, Number: 1})
+		f.putRecord(prefix.Cluster(otherCluster), cluster.Cluster{Name: otherCluster, Domain: otherDomain})
+	}
 	if f.day != nil {
 		f.setUpDay()
 	}

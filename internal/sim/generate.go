@@ -312,7 +312,10 @@ func (a *generator) addLosses() {
 // addDomainChanges gives a node to another domain, and sometimes back.
 func (a *generator) addDomainChanges() {
 	node := a.node()
-	a.add(a.randomTime(), User, node, 0, "claim")
+	at := a.randomTime()
+	a.add(at, User, node, 0, "claim")
+	a.add(at+a.span(time.Second, 10*time.Second), User, otherJob, 0, fmt.Sprintf("submit2 %d", 1+a.random.IntN(4)))
+	a.add(a.randomTime(), User, otherJob, 0, fmt.Sprintf("submit %d", 1+a.random.IntN(4)))
 	if a.random.IntN(2) == 0 {
 		a.add(a.randomTime(), User, node, 0, "unclaim")
 	}

@@ -11,8 +11,9 @@ import (
 // leadershipChecker checks that leadership terms follow each other and that only the leader writes (P1.4, P1.7).
 type leadershipChecker struct {
 	*observation
-	restoring    bool          // the next leader record is that of a snapshot
-	highestToken cluster.Token // of all leaders ever
+	restoring    bool           // the next leader record is that of a snapshot
+	highestToken cluster.Token  // of all leaders of the default domain ever
+	other        cluster.Leader // the present one of the other domain
 }
 
 // Limits of leadership changes: more than maxTakeovers within a takeoverSpan are a breach.
@@ -51,15 +52,40 @@ func (v *leadershipChecker) applyLeader(c *store.Change) {
 	}
 }
 
+// applyOtherLeader processes the leader record of the other domain.
+func (v *leadershipChecker) applyOtherLeader(c *store.Change) {
+	l, err := store.Decode[cluster.Leader](c.Value)
+	if c.Deleted || err != nil {
+		return
+	}
+	now := cluster.Token{Incarnation: l.Incarnation, Epoch: l.Epoch}
+	before := cluster.Token{Incarnation: v.other.Incarnation, Epoch: v.other.Epoch}
+	if now.Compare(before) <= 0 && !v.restored {
+		v.breach("epoch-back", "after epoch %d of the other domain's incarnation %d came %d of %d", before.Epoch,
+			before.Incarnation, l.Epoch, l.Incarnation)
+	}
+	v.other = *l
+}
+
+// presentLeader returns the present leader of the domain that wrote a plan.
+func (v *leadershipChecker) presentLeader(plan uint64) (l cluster.Leader, ok bool) {
+	if cluster.DomainOfPlan(plan) != 0 {
+		return v.other, v.other.Epoch > 0
+	}
+	if len(v.leaders) == 0 {
+		return l, false
+	}
+	return v.leaders[len(v.leaders)-1].leader, true
+}
+
 // checkToken checks the token of a new plan record: it is the leader's (P1.4), and no registered agent has seen a
 // higher one (P1.7).
 func (v *leadershipChecker) checkToken(p *cluster.PlanRecord) {
-	if n := len(v.leaders); n > 0 && !v.restored && p.Token.Epoch != v.leaders[n-1].leader.Epoch {
-		v.breach("fenced", "plan %d of epoch %d was written in epoch %d", p.Seq, p.Token.Epoch,
-			v.leaders[n-1].leader.Epoch)
+	if l, ok := v.presentLeader(p.Seq); ok && !v.restored && p.Token.Epoch != l.Epoch {
+		v.breach("fenced", "plan %d of epoch %d was written in epoch %d", p.Seq, p.Token.Epoch, l.Epoch)
 	}
 	for name, s := range v.nodes { // order-free: at most one breach
-		if s.status == nil {
+		if s.status == nil || !v.shownToDomainOf(p.Seq, s) {
 			continue
 		}
 		shown := cluster.Token{Incarnation: s.status.Token.Incarnation, Epoch: s.status.Token.Epoch}
@@ -70,6 +96,23 @@ func (v *leadershipChecker) checkToken(p *cluster.PlanRecord) {
 			return
 		}
 	}
+}
+
+// shownToDomainOf reports whether the token that a node's agent showed is of the domain that wrote a plan, as far as
+// the node's records tell.
+func (v *leadershipChecker) shownToDomainOf(plan uint64, s *nodeView) bool {
+	if !v.story.claims() {
+		return true
+	}
+	return s.drivers[s.status.Token.Generation] == domainOfPlan(plan)
+}
+
+// domainOfPlan returns the domain that wrote a plan.
+func domainOfPlan(plan uint64) string {
+	if cluster.DomainOfPlan(plan) != 0 {
+		return otherDomain
+	}
+	return cluster.DefaultDomain
 }
 
 // checkCommit checks the writes of a server's commit once its result is known.

@@ -38,6 +38,7 @@ func (v *lifecycleChecker) applyPlan(key string, c *store.Change) {
 			still[d.UUID] = true
 			if old == nil {
 				v.checkPlacement(a)
+				v.checkDriver(a, now.Seq)
 				v.checkNeeds(a)
 			}
 			a.planned = true
@@ -80,6 +81,14 @@ func (v *lifecycleChecker) checkPlacement(a *attemptHistory) {
 	if v.outcomes[fmt.Sprint(a.task, "/", a.number-1)] == nil {
 		v.breach("no-prior", "%s/%d was placed on %s, but attempt %d has no outcome", a.task, a.number, a.node,
 			a.number-1)
+	}
+}
+
+// checkDriver checks that the domain that placed an attempt owns the node (P7.1).
+func (v *lifecycleChecker) checkDriver(a *attemptHistory, plan uint64) {
+	n := v.nodeView(a.node).verdict
+	if by := domainOfPlan(plan); !v.restored && v.story.claims() && (n == nil || n.Domain != by) {
+		v.breach("two-drivers", "the domain %s placed %s/%d on %s, which is of %+v", by, a.task, a.number, a.node, n)
 	}
 }
 
@@ -262,9 +271,9 @@ func (v *lifecycleChecker) applyDesired(node string, task cluster.TaskID, c *sto
 	}
 	if d.Stop != nil && !a.stopped {
 		a.stopped = true
-		if n := len(v.leaders); n > 0 && !v.restored && d.Token.Epoch < v.leaders[n-1].leader.Epoch {
+		if l, ok := v.leadership.presentLeader(d.Plan); ok && !v.restored && d.Token.Epoch < l.Epoch {
 			v.breach("fenced", "a stop of %s/%d by epoch %d was written in epoch %d", task, d.Attempt, d.Token.Epoch,
-				v.leaders[n-1].leader.Epoch)
+				l.Epoch)
 		}
 	}
 	v.services.checkVoluntaryStop(a, d, was)

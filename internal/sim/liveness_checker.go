@@ -51,8 +51,8 @@ func (v *livenessChecker) checkRegistration(node string, previous, session uint6
 func (v *livenessChecker) applyVerdict(node string, c *store.Change, was store.Record) {
 	s := v.nodeView(node)
 	v.verdictChanged = time.Now()
-	if c.Deleted {
-		s.verdict = nil
+	if c.Deleted { // the node was forgotten, and its generations begin again with its next machine
+		s.verdict, s.drivers = nil, nil
 		return
 	}
 	n, err := store.Decode[cluster.Node](c.Value)
@@ -67,6 +67,15 @@ func (v *livenessChecker) applyVerdict(node string, c *store.Change, was store.R
 				break
 			}
 		}
+	}
+	if s.drivers == nil {
+		s.drivers = map[uint64]string{}
+	}
+	if by := s.drivers[n.Generation]; n.Domain != "" && by != "" && by != n.Domain && !v.restored {
+		v.breach("two-drivers", "%s and %s own %s in generation %d", by, n.Domain, node, n.Generation)
+	}
+	if n.Domain != "" {
+		s.drivers[n.Generation] = n.Domain
 	}
 	if n.State == cluster.NodeDown && (s.verdict == nil || s.verdict.State != cluster.NodeDown) && s.status != nil &&
 		s.status.Session == n.Session && time.Since(s.status.Registered) < 20*time.Second && !v.isDeclaredGone(node) {

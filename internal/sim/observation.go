@@ -104,6 +104,7 @@ type nodeView struct {
 	answered       time.Time // last answer to its agent
 	status         *cluster.NodeStatus
 	verdict        *cluster.Node
+	drivers        map[uint64]string // the domain that owned it in each generation
 	running        cluster.MilliCPU
 	executorFaults int    // present faults of its executor
 	session        uint64 // newest session that a server accepted

@@ -81,7 +81,7 @@ func (h *host) start() {
 		Without: without, Measurer: f.external, ProjectAfter: f.story.projectAfter(),
 	})
 	s.dispatch = dispatcher.New(dispatcher.Config{
-		Engine: s.engine, Tables: s.tables, Domain: cluster.DefaultDomain, Logger: log, Clock: h.bootClock,
+		Engine: s.engine, Tables: s.tables, Logger: log, Clock: h.bootClock,
 		Without: without,
 	})
 	s.work.Go(func() { _ = s.tables.Run(ctx) })
@@ -187,5 +187,5 @@ func (s *server) sendDigest(ctx context.Context, to *host) {
 	})
 }
 
-// otherDomain is a second domain, for stories in which nodes change their domain. It has no workloads.
+// otherDomain is a second domain, for stories in which nodes change their domain. Its cluster has one job.
 const otherDomain = "elsewhere"

@@ -48,6 +48,9 @@ func (f *fleet) endFaults() {
 			f.orderUser(Event{Target: e.Target, Arg: "suspend"})
 		}
 	}
+	if f.story.claims() { // the other domain has no nodes in the end
+		f.orderUser(Event{Target: otherJob, Arg: "cancel"})
+	}
 	f.external.set("25")
 	f.generations = f.checker.serviceGenerations()
 	f.checker.liveness.endFaults()

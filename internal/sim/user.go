@@ -15,6 +15,20 @@ import (
 
 const inCluster = "c"
 
+// otherCluster is in the other domain. Its only job is otherJob, which has tasks only while that domain has nodes.
+const (
+	otherCluster = "d"
+	otherJob     = "side"
+)
+
+// clusterOf returns the cluster of a job.
+func clusterOf(job string) string {
+	if job == otherJob {
+		return otherCluster
+	}
+	return inCluster
+}
+
 // definitions returns the definitions of every fleet. Programs are commands of the fake executor.
 func definitions() []*cluster.TaskDefinition {
 	def := func(name string, version int, cpu cluster.MilliCPU, ports []cluster.Port,
@@ -295,10 +309,10 @@ func (u *user) submitGraph(ctx context.Context, name string, count int) {
 }
 
 func (u *user) changeJob(ctx context.Context, name string, change func(*cluster.Job)) {
-	write(ctx, u, prefix.Job(inCluster, name), func([]byte) cluster.Job {
+	write(ctx, u, prefix.Job(clusterOf(name), name), func([]byte) cluster.Job {
 		j, known := u.jobs[name]
 		if !known {
-			j = cluster.Job{Cluster: inCluster, Name: name, Priority: 500, Steps: []cluster.Step{{
+			j = cluster.Job{Cluster: clusterOf(name), Name: name, Priority: 500, Steps: []cluster.Step{{
 				Name: "work", Definition: cluster.Ref{Name: "work", Version: 1}, Count: 1,
 			}}}
 			if name == "batch" {

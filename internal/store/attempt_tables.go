@@ -13,17 +13,20 @@ type planTables struct {
 	plans tree[uint64, Entry[cluster.PlanRecord]]
 }
 
-// Plans returns the plan records by their number.
-func (p *planTables) Plans() iter.Seq[Entry[cluster.PlanRecord]] {
+// Plans returns the plan records of the domain with the number, by their number.
+func (p *planTables) Plans(domain uint64) iter.Seq[Entry[cluster.PlanRecord]] {
 	return func(yield func(Entry[cluster.PlanRecord]) bool) {
-		p.plans.Ascend(0, func(_ uint64, e Entry[cluster.PlanRecord]) bool { return yield(e) })
+		p.plans.Ascend(cluster.FirstPlan(domain), func(seq uint64, e Entry[cluster.PlanRecord]) bool {
+			return cluster.DomainOfPlan(seq) == domain && yield(e)
+		})
 	}
 }
 
-// LastPlan returns the number of the newest plan record, or 0.
-func (p *planTables) LastPlan() uint64 {
-	seq, _, _ := p.plans.Max()
-	return seq
+// LastPlan returns the number of the newest plan record of the domain with the number. If the domain has none, that is
+// cluster.FirstPlan of the domain.
+func (p *planTables) LastPlan(domain uint64) uint64 {
+	seq, _, _ := p.plans.MaxBelow(cluster.FirstPlan(domain + 1))
+	return max(seq, cluster.FirstPlan(domain))
 }
 
 func (p *planTables) findPlan(rest string) (Record, any, bool) {

@@ -30,7 +30,7 @@ func (l *eventTables) EventBatches() iter.Seq[Entry[cluster.EventBatch]] {
 
 // LastEvents returns the newest batch of the event log.
 func (l *eventTables) LastEvents() (Entry[cluster.EventBatch], bool) {
-	_, e, ok := l.events.Max()
+	_, e, ok := l.events.MaxBelow("\xff") // places are ASCII
 	return e, ok
 }
 

@@ -176,7 +176,7 @@ var kinds = []kind{
 	tabled(nounServer+"/<id>", byServer, func(s *Snapshot) *table[cluster.Server] { return &s.servers },
 		topic(TopicServers)),
 	tabled(nounToken+"/<id>", byUser, func(s *Snapshot) *table[cluster.AccessToken] { return &s.tokens }, nil),
-	tabled(nounDomain+"/<domain>", byUser, func(s *Snapshot) *table[cluster.DomainSettings] { return &s.domains },
+	tabled(nounDomain+"/<domain>", byUser, func(s *Snapshot) *table[cluster.Domain] { return &s.domains },
 		topic(TopicDomain)),
 	tabled(nounRecovery+"/<domain>", byControlPlane, func(s *Snapshot) *table[cluster.Recovery] {
 		return &s.recoveries

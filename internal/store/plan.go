@@ -30,10 +30,10 @@ type PlanLog struct {
 	unknown bool // the result of the write of plan next is unknown
 }
 
-// NewPlanLog continues the log after the newest record of the tables. The tables must contain the leader's epoch record
-// (P1.5).
-func NewPlanLog(w *Writer, t *Tables) *PlanLog {
-	return &PlanLog{writer: w, tables: t, next: t.Snapshot().LastPlan() + 1}
+// NewPlanLog continues the log of the domain with the number, after its newest record of the tables. The tables must
+// contain the leader's epoch record (P1.5).
+func NewPlanLog(w *Writer, t *Tables, domain uint64) *PlanLog {
+	return &PlanLog{writer: w, tables: t, next: t.Snapshot().LastPlan(domain) + 1}
 }
 
 // PlanBatch is the content of one plan record, with the events that report it.
@@ -284,7 +284,7 @@ func TrimUnit(prefix Prefix, s *Snapshot, e Entry[cluster.PlanRecord]) (Unit, bo
 			}
 		}
 	}
-	newest := p.Seq == s.LastPlan()
+	newest := p.Seq == s.LastPlan(cluster.DomainOfPlan(p.Seq))
 	if len(p.Owners) == 0 && (newest || e.Created == e.Modified && s.isCurrentEpoch(p.Token)) {
 		return Unit{}, false, nil
 	}

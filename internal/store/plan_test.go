@@ -13,7 +13,7 @@ import (
 func TestPlanIsDesiredUntilProjected(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		j, rev := w.job("j")
-		l := store.NewPlanLog(w.writer, w.tables)
+		l := store.NewPlanLog(w.writer, w.tables, 0)
 		at, err := l.Append(t.Context(), store.PlanBatch{Owners: []cluster.PlanOwner{placed(j, rev, 1, "n1", "n2")}})
 		if err != nil {
 			t.Fatal(err)
@@ -48,15 +48,15 @@ func TestPlanIsDesiredUntilProjected(t *testing.T) {
 		if row, ok := s.Attempt(task, 1); !ok || row.PlanRev != 0 || row.Desired == nil {
 			t.Errorf("row after the plan: got %+v %v", row, ok)
 		}
-		if s.LastPlan() != 1 {
-			t.Errorf("last plan: got %d, want 1: a number is not used again", s.LastPlan())
+		if s.LastPlan(0) != 1 {
+			t.Errorf("last plan: got %d, want 1: a number is not used again", s.LastPlan(0))
 		}
 	})
 }
 
 func onlyPlan(t *testing.T, s *store.Snapshot) store.Entry[cluster.PlanRecord] {
 	t.Helper()
-	for e := range s.Plans() {
+	for e := range s.Plans(0) {
 		return e
 	}
 	t.Fatal("there is no plan")
@@ -76,7 +76,7 @@ func (w *world) project(row *store.AttemptRow, want bool) {
 func TestLateProjectionMakesNothingAgain(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		j, rev := w.job("j")
-		l := store.NewPlanLog(w.writer, w.tables)
+		l := store.NewPlanLog(w.writer, w.tables, 0)
 		at, err := l.Append(t.Context(), store.PlanBatch{Owners: []cluster.PlanOwner{placed(j, rev, 1, "n1")}})
 		if err != nil {
 			t.Fatal(err)
@@ -114,7 +114,7 @@ func TestEndsByThePlan(t *testing.T) {
 	} {
 		inWorld(t, func(t *testing.T, w *world) {
 			j, rev := w.job("j")
-			l := store.NewPlanLog(w.writer, w.tables)
+			l := store.NewPlanLog(w.writer, w.tables, 0)
 			at, err := l.Append(t.Context(), store.PlanBatch{Owners: []cluster.PlanOwner{placed(j, rev, 1, "n1")}})
 			if err != nil {
 				t.Fatal(err)
@@ -152,7 +152,7 @@ func TestPlanLeavesOutStaleOwners(t *testing.T) {
 		fresh, freshRev := w.job("fresh")
 		stale, staleRev := w.job("stale")
 		w.job("stale") // written again
-		l := store.NewPlanLog(w.writer, w.tables)
+		l := store.NewPlanLog(w.writer, w.tables, 0)
 		at, err := l.Append(t.Context(), store.PlanBatch{Owners: []cluster.PlanOwner{
 			placed(stale, staleRev, 1, "n1"), placed(fresh, freshRev, 1, "n1"),
 		}})
@@ -163,8 +163,8 @@ func TestPlanLeavesOutStaleOwners(t *testing.T) {
 		if _, ok := s.Attempt(cluster.JobTask("c", "stale", 1, "s", 0), 1); ok {
 			t.Error("a task of a stale owner was placed")
 		}
-		if _, ok := s.Attempt(cluster.JobTask("c", "fresh", 1, "s", 0), 1); !ok || s.LastPlan() != 1 {
-			t.Errorf("the fresh owner's task was not placed by plan 1 (last plan %d)", s.LastPlan())
+		if _, ok := s.Attempt(cluster.JobTask("c", "fresh", 1, "s", 0), 1); !ok || s.LastPlan(0) != 1 {
+			t.Errorf("the fresh owner's task was not placed by plan 1 (last plan %d)", s.LastPlan(0))
 		}
 	})
 }
@@ -172,7 +172,7 @@ func TestPlanLeavesOutStaleOwners(t *testing.T) {
 // A gang is left out as a whole if one of its tasks can no longer be placed. The others of the record are placed.
 func TestPlanLeavesOutWholeGangs(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		l := store.NewPlanLog(w.writer, w.tables)
+		l := store.NewPlanLog(w.writer, w.tables, 0)
 		gang, rev := w.job("gang")
 		other, otherRev := w.job("other")
 		whole := placed(gang, rev, 1, "n1")
@@ -202,7 +202,7 @@ func TestLaterAttemptNeedsTheOutcomeAndACleanNode(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		j, rev := w.job("j")
 		task := cluster.JobTask("c", "j", 1, "s", 0)
-		l := store.NewPlanLog(w.writer, w.tables)
+		l := store.NewPlanLog(w.writer, w.tables, 0)
 		second := func(node string) uint64 {
 			t.Helper()
 			at, err := l.Append(t.Context(), store.PlanBatch{Owners: []cluster.PlanOwner{placed(j, rev, 2, node)}})
@@ -244,7 +244,7 @@ func TestLostPlanIsSettledBeforeTheNext(t *testing.T) {
 					},
 					After: func(context.Context, []store.Group, store.Result) error { return store.ErrUnknown },
 				})
-				lost := store.NewPlanLog(store.NewWriter(lossy, p, w.fence, nil), w.tables)
+				lost := store.NewPlanLog(store.NewWriter(lossy, p, w.fence, nil), w.tables, 0)
 				plan := placed(j, rev, 1, "n1")
 				if _, err := lost.Append(t.Context(),
 					store.PlanBatch{Owners: []cluster.PlanOwner{plan}}); !errors.Is(err, store.ErrUnknown) {
@@ -268,8 +268,8 @@ func TestLostPlanIsSettledBeforeTheNext(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if s := w.at(at); s.LastPlan() != 2 {
-					t.Errorf("last plan: got %d, want 2", s.LastPlan())
+				if s := w.at(at); s.LastPlan(0) != 2 {
+					t.Errorf("last plan: got %d, want 2", s.LastPlan(0))
 				}
 			})
 		})
@@ -286,7 +286,7 @@ func TestLostPlanThatArrivesLate(t *testing.T) {
 			late = g
 			return store.ErrUnknown
 		}})
-		l := store.NewPlanLog(store.NewWriter(lossy, p, w.fence, nil), w.tables)
+		l := store.NewPlanLog(store.NewWriter(lossy, p, w.fence, nil), w.tables, 0)
 		if _, err := l.Append(t.Context(),
 			store.PlanBatch{Owners: []cluster.PlanOwner{placed(j, rev, 1, "n1")}}); !errors.Is(err, store.ErrUnknown) {
 			t.Fatalf("append: got %v, want ErrUnknown", err)
@@ -304,7 +304,7 @@ func TestLostPlanThatArrivesLate(t *testing.T) {
 		trim := func() {
 			t.Helper()
 			s := w.now()
-			for e := range s.Plans() {
+			for e := range s.Plans(0) {
 				if u, ok, err := store.TrimUnit(p, s, e); err != nil {
 					t.Fatal(err)
 				} else if ok {
@@ -329,7 +329,7 @@ func TestLostPlanThatArrivesLate(t *testing.T) {
 func TestPlanOfAForeignRecordStays(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		j, rev := w.job("j")
-		l := store.NewPlanLog(w.writer, w.tables)
+		l := store.NewPlanLog(w.writer, w.tables, 0)
 		if _, err := l.Append(t.Context(),
 			store.PlanBatch{Owners: []cluster.PlanOwner{placed(j, rev, 1, "n1")}}); err != nil {
 			t.Fatal(err)
@@ -349,7 +349,7 @@ func TestPlanOfAForeignRecordStays(t *testing.T) {
 func TestTakenPlanNumberIsPassedOver(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		j, rev := w.job("j")
-		l := store.NewPlanLog(w.writer, w.tables)
+		l := store.NewPlanLog(w.writer, w.tables, 0)
 		w.put(p.Plan(1), &store.Newest{})
 		plan := store.PlanBatch{Owners: []cluster.PlanOwner{placed(j, rev, 1, "n1")}}
 		if _, err := l.Append(t.Context(), plan); err == nil {

@@ -2,6 +2,7 @@ package store
 
 import (
 	"iter"
+	"slices"
 
 	"github.com/berthd/berth/internal/cluster"
 )
@@ -11,7 +12,7 @@ type serverTables struct {
 	leaders    table[cluster.Leader]
 	servers    table[cluster.Server]
 	tokens     table[cluster.AccessToken]
-	domains    table[cluster.DomainSettings]
+	domains    table[cluster.Domain]
 	recoveries table[cluster.Recovery]
 }
 
@@ -32,9 +33,49 @@ func (s *serverTables) Token(id string) (Entry[cluster.AccessToken], bool) { ret
 // Tokens returns the records of all tokens.
 func (s *serverTables) Tokens() iter.Seq[Entry[cluster.AccessToken]] { return scan(s.tokens, "") }
 
-// Domain returns the operator's settings of a domain.
-func (s *serverTables) Domain(name string) (Entry[cluster.DomainSettings], bool) {
-	return s.domains.Get(name)
+// Leaders returns the records of the leaders of all domains, by domain.
+func (s *serverTables) Leaders() iter.Seq2[string, Entry[cluster.Leader]] {
+	return func(yield func(string, Entry[cluster.Leader]) bool) { s.leaders.Ascend("", yield) }
+}
+
+// Domain returns the record of a domain. The default domain may have none.
+func (s *serverTables) Domain(name string) (Entry[cluster.Domain], bool) { return s.domains.Get(name) }
+
+// Domains returns the names of all domains, sorted: those with a record, and the default domain.
+func (s *serverTables) Domains() []string {
+	names := []string{cluster.DefaultDomain}
+	for e := range scan(s.domains, "") {
+		if e.Value.Name != cluster.DefaultDomain {
+			names = append(names, e.Value.Name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// DomainNumber returns the number of a domain (see cluster.Domain). It returns false if the domain does not exist.
+func (s *serverTables) DomainNumber(name string) (uint64, bool) {
+	if name == cluster.DefaultDomain {
+		return 0, true
+	}
+	e, ok := s.domains.Get(name)
+	if !ok || e.Value.Number == 0 { // a record without a number is of another program
+		return 0, false
+	}
+	return e.Value.Number, true
+}
+
+// PoolDomain returns the domain that owns a pool, "" if none does.
+func (s *serverTables) PoolDomain(pool string) string {
+	if pool == "" {
+		return ""
+	}
+	for e := range scan(s.domains, "") {
+		if slices.Contains(e.Value.Pools, pool) {
+			return e.Value.Name
+		}
+	}
+	return ""
 }
 
 // Recovery returns a domain's recovery.

@@ -1,8 +1,7 @@
 package store
 
 import (
-	"slices"
-	"strings"
+	"iter"
 
 	"github.com/berthd/berth/internal/cluster"
 )
@@ -76,47 +75,20 @@ func (s *Snapshot) ParametersOf(p cluster.TaskParts) (map[string]string, bool) {
 	return step.Parameters.Of(p.Index), true
 }
 
-// Pool returns the settings of a pool, if it has any. All readers of settings use it.
-//
-// A store that an earlier build wrote has the settings in the record of the domain. They count until the pool has its
-// own record. The entry then has neither key nor revisions: the pool has no record that a precondition could name.
-func (s *Snapshot) Pool(domain, name string) (Entry[cluster.Pool], bool) {
-	if e, ok := s.pools.Get(name); ok {
-		return e, true
-	}
-	if d, ok := s.Domain(domain); ok {
-		for i := range d.Value.Pools {
-			if p := &d.Value.Pools[i]; p.Name == name {
-				return Entry[cluster.Pool]{Value: p}, true
-			}
-		}
-	}
-	return Entry[cluster.Pool]{}, false
-}
+// Pool returns the settings of a pool, if it has any.
+func (s *Snapshot) Pool(name string) (Entry[cluster.Pool], bool) { return s.pools.Get(name) }
 
-// Pools returns all pools that have settings, as Pool returns them, by name.
-func (s *Snapshot) Pools(domain string) []Entry[cluster.Pool] {
-	all := slices.Collect(scan(s.pools, ""))
-	if d, ok := s.Domain(domain); ok {
-		for i := range d.Value.Pools {
-			p := &d.Value.Pools[i]
-			if _, ok := s.pools.Get(p.Name); !ok {
-				all = append(all, Entry[cluster.Pool]{Value: p})
-			}
-		}
-	}
-	slices.SortFunc(all, func(a, b Entry[cluster.Pool]) int { return strings.Compare(a.Value.Name, b.Value.Name) })
-	return all
-}
+// Pools returns all pools that have settings, by name.
+func (s *Snapshot) Pools() iter.Seq[Entry[cluster.Pool]] { return scan(s.pools, "") }
 
 // Strategy returns the strategy for tasks of a cluster with a placement. The placement's own strategy takes precedence
 // over the strategy of its pool, and the pool's over the cluster's. It is "" if none is set.
-func (s *Snapshot) Strategy(domain, name string, p *cluster.Placement) cluster.Strategy {
+func (s *Snapshot) Strategy(name string, p *cluster.Placement) cluster.Strategy {
 	if p.Strategy != "" {
 		return p.Strategy
 	}
 	if p.Pool != "" {
-		if e, ok := s.Pool(domain, p.Pool); ok && e.Value.Strategy != "" {
+		if e, ok := s.Pool(p.Pool); ok && e.Value.Strategy != "" {
 			return e.Value.Strategy
 		}
 	}
@@ -128,14 +100,41 @@ func (s *Snapshot) Strategy(domain, name string, p *cluster.Placement) cluster.S
 
 // QueuePolicy returns the policy by which tasks of a cluster that name a pool wait. The pool is "" for tasks that name
 // none.
-func (s *Snapshot) QueuePolicy(domain, name, pool string) cluster.QueuePolicy {
+func (s *Snapshot) QueuePolicy(name, pool string) cluster.QueuePolicy {
 	var p *cluster.Pool
 	if pool != "" {
-		e, _ := s.Pool(domain, pool)
+		e, _ := s.Pool(pool)
 		p = e.Value
 	}
 	c, _ := s.Cluster(name)
 	return cluster.QueuePolicyOf(p, c.Value)
+}
+
+// PlansWritten returns the number of plan records that the leaders of all present domains have written.
+func (s *Snapshot) PlansWritten() (n uint64) {
+	for _, name := range s.Domains() {
+		if number, ok := s.DomainNumber(name); ok {
+			n += s.LastPlan(number) - cluster.FirstPlan(number)
+		}
+	}
+	return n
+}
+
+// WantedDomain returns the domain that the operator gave a node to: the one in the settings of the node, else the one
+// of the node's pool, else the default domain. Settings of earlier builds always name the default domain, so that name
+// counts like no name.
+func (s *Snapshot) WantedDomain(node string) string {
+	h, ok := s.Host(node)
+	switch {
+	case !ok:
+		return cluster.DefaultDomain
+	case h.Value.Domain != "" && h.Value.Domain != cluster.DefaultDomain:
+		return h.Value.Domain
+	}
+	if owner := s.PoolDomain(h.Value.Pool); owner != "" {
+		return owner
+	}
+	return cluster.DefaultDomain
 }
 
 // NextGeneration returns the generation for the next version of a service, or for the next run of a job. The generation

@@ -40,7 +40,8 @@ func folder(name string) string {
 type tree[K cmp.Ordered, V any] interface {
 	Len() int
 	Get(K) (V, bool)
-	Max() (K, V, bool)
+	// MaxBelow returns the last key below the given one.
+	MaxBelow(K) (K, V, bool)
 	// Ascend passes the values of all keys from the given one on, in the order of the keys, until the function
 	// returns false.
 	Ascend(from K, do func(K, V) bool)
@@ -66,8 +67,20 @@ const smallNodeDegree = 16
 
 func (t *btreeMap[K, V]) Len() int                          { return t.entries.Len() }
 func (t *btreeMap[K, V]) Get(k K) (V, bool)                 { return t.entries.Get(k) }
-func (t *btreeMap[K, V]) Max() (K, V, bool)                 { return t.entries.Max() }
 func (t *btreeMap[K, V]) Ascend(from K, do func(K, V) bool) { t.entries.Ascend(from, do) }
+
+func (t *btreeMap[K, V]) Max() (K, V, bool) { return t.entries.Max() }
+
+func (t *btreeMap[K, V]) MaxBelow(k K) (last K, v V, ok bool) {
+	t.entries.Descend(k, func(key K, value V) bool {
+		if key == k {
+			return true
+		}
+		last, v, ok = key, value, true
+		return false
+	})
+	return last, v, ok
+}
 
 func (t *btreeMap[K, V]) Set(k K, v V) {
 	t.copied = nil

@@ -137,7 +137,7 @@ func TestFollowersMissNothing(t *testing.T) {
 			t.Error("the first Take does not say resync")
 		}
 		j, rev := w.job("j")
-		l := store.NewPlanLog(w.writer, w.tables)
+		l := store.NewPlanLog(w.writer, w.tables, 0)
 		at, err := l.Append(t.Context(), store.PlanBatch{Owners: []cluster.PlanOwner{placed(j, rev, 1, "n1", "n2")}})
 		if err != nil {
 			t.Fatal(err)

@@ -21,32 +21,48 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Plane is the metrics of a control plane; it is a controlplane.Metrics. Safe for concurrent use.
-type Plane struct {
-	cycles  prometheus.Histogram
-	placed  prometheus.Counter
-	waiting prometheus.Gauge
+// Planes is the metrics of the control planes of all domains. Safe for concurrent use.
+type Planes struct {
+	cycles  *prometheus.HistogramVec
+	placed  *prometheus.CounterVec
+	waiting *prometheus.GaugeVec
 }
 
-// NewPlane registers the metrics.
-func NewPlane(registry prometheus.Registerer) *Plane {
-	p := &Plane{
-		cycles: prometheus.NewHistogram(prometheus.HistogramOpts{
+// NewPlanes registers the metrics.
+func NewPlanes(registry prometheus.Registerer) *Planes {
+	byDomain := []string{"domain"}
+	p := &Planes{
+		cycles: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Namespace: "berth", Subsystem: "controlplane", Name: "cycle_duration_seconds",
 			Help:    "How long a cycle of deciding and committing took.",
 			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14),
-		}),
-		placed: prometheus.NewCounter(prometheus.CounterOpts{
+		}, byDomain),
+		placed: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: "berth", Subsystem: "controlplane", Name: "placed_tasks_total",
 			Help: "Tasks that were placed.",
-		}),
-		waiting: prometheus.NewGauge(prometheus.GaugeOpts{
+		}, byDomain),
+		waiting: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Namespace: "berth", Subsystem: "controlplane", Name: "waiting_tasks",
 			Help: "Tasks that wait to be placed.",
-		}),
+		}, byDomain),
 	}
 	registry.MustRegister(p.cycles, p.placed, p.waiting)
 	return p
+}
+
+// Of returns the metrics of a domain's control plane.
+func (p *Planes) Of(domain string) *Plane {
+	return &Plane{
+		cycles: p.cycles.WithLabelValues(domain), placed: p.placed.WithLabelValues(domain),
+		waiting: p.waiting.WithLabelValues(domain),
+	}
+}
+
+// Plane is the metrics of a control plane; it is a controlplane.Metrics. Safe for concurrent use.
+type Plane struct {
+	cycles  prometheus.Observer
+	placed  prometheus.Counter
+	waiting prometheus.Gauge
 }
 
 // Cycled counts one cycle.

@@ -47,7 +47,7 @@ func start(t *testing.T, server, node *telemetry.Tracer) (socket string, tables 
 		Logger: slog.New(slog.DiscardHandler), Now: time.Now, Clock: clock, Tracer: server,
 	})
 	dispatch := dispatcher.New(dispatcher.Config{
-		Engine: engine, Tables: tables, Domain: cluster.DefaultDomain, Logger: slog.New(slog.DiscardHandler),
+		Engine: engine, Tables: tables, Logger: slog.New(slog.DiscardHandler),
 		Clock: clock, Tracer: server,
 	})
 	door := apiserver.New(apiserver.Config{

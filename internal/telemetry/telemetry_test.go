@@ -18,7 +18,7 @@ import (
 
 func TestMetricsHaveNames(t *testing.T) {
 	registry := prometheus.NewRegistry()
-	telemetry.NewPlane(registry).Cycled(time.Millisecond, 3, 2)
+	telemetry.NewPlanes(registry).Of("default").Cycled(time.Millisecond, 3, 2)
 	telemetry.NewDispatcher(registry).Reported(time.Millisecond, 2, 1)
 	telemetry.NewPeers(registry).Digested(time.Millisecond, 3, true)
 	telemetry.NewBackups(registry).Saved(time.Now(), 7, time.Millisecond)

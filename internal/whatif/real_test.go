@@ -61,9 +61,9 @@ func newFleet(t *testing.T, ctx context.Context, takes func() time.Duration) *fl
 		Now: time.Now, Clock: clock,
 	})
 	f.dispatch = dispatcher.New(
-		dispatcher.Config{Engine: engine, Tables: f.tables, Domain: cluster.DefaultDomain, Logger: log, Clock: clock})
+		dispatcher.Config{Engine: engine, Tables: f.tables, Logger: log, Clock: clock})
 	server := apiserver.New(apiserver.Config{
-		Engine: engine, Tables: f.tables, Leader: views.Leader{Reasons: f.plane}, Log: log, Clock: clock,
+		Engine: engine, Tables: f.tables, Leader: views.LeaderOn(views.OnlyDefault(f.plane)), Log: log, Clock: clock,
 		Permissions: cluster.Permissions(),
 	})
 	var err error

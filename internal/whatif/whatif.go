@@ -131,7 +131,7 @@ func New(ctx context.Context, c Config) (*World, error) {
 	w.plane = plane
 	plane.SetDeviceValueModel(c.DeviceValueModel)
 	server := apiserver.New(apiserver.Config{
-		Engine: c.Branch, Tables: tables, Domain: c.Domain, Log: c.Log, Now: now, Clock: boot,
+		Engine: c.Branch, Tables: tables, Log: c.Log, Now: now, Clock: boot,
 		Permissions: cluster.Permissions(), // for clusters without a record in the domain
 	})
 	if w.client, err = client.New(client.Config{Addr: "unix:///simulation", Transport: direct{server}}); err != nil {

@@ -179,8 +179,8 @@ func (c *Caller) Scope() string {
 }
 
 // MayApply returns nil if the caller may make the changes: its token is for their clusters, and only an operator makes
-// or changes clusters and pools. A cluster without a change may be in anybody's manifests, a pool in those of callers
-// that are not limited to clusters.
+// or changes domains, clusters and pools. A cluster without a change may be in anybody's manifests. A domain or a pool
+// may be in those of callers that are not limited to clusters.
 func (c *Caller) MayApply(changes []api.Change) error {
 	for i := range changes {
 		change := &changes[i]
@@ -191,7 +191,7 @@ func (c *Caller) MayApply(changes []api.Change) error {
 			if err := c.mayMake(change); err != nil {
 				return err
 			}
-		case cluster.KindPool:
+		case cluster.KindDomain, cluster.KindPool:
 			if err := c.mayMake(change); err != nil {
 				return err
 			}
@@ -205,7 +205,7 @@ func (c *Caller) MayApply(changes []api.Change) error {
 	return nil
 }
 
-// mayMake returns nil if the caller may make or change a cluster or a pool, or if the change is none.
+// mayMake returns nil if the caller may make or change a domain, a cluster or a pool, or if the change is none.
 func (c *Caller) mayMake(change *api.Change) error {
 	if change.Action == api.ActionNone || Rank(c.Role) >= Rank(cluster.RoleOperator) {
 		return nil

@@ -21,14 +21,13 @@ type PoolsAPI struct{ backend.Backend }
 
 func (a *PoolsAPI) listPools(w http.ResponseWriter, r *http.Request) error {
 	return lists.Serve(a.Lists, w, r, lists.Source[api.PoolView]{
-		// The record of the domain may hold settings of pools, see store.Snapshot.Pool.
-		List: "pools", Topics: store.TopicPools | store.TopicNodes | store.TopicDomain,
+		List: "pools", Topics: store.TopicPools | store.TopicNodes,
 		All: func(snap *store.Snapshot) (all []lists.Item[api.PoolView]) {
 			sizes, views := snap.PoolSizes(), map[string]api.PoolView{}
 			for name := range sizes { // order-free: a map is filled
 				views[name] = api.PoolView{Pool: cluster.Pool{Name: name}}
 			}
-			for _, e := range snap.Pools(a.Domain) {
+			for e := range snap.Pools() {
 				views[e.Value.Name] = api.PoolView{Pool: *e.Value, Revision: e.Modified}
 			}
 			for _, name := range slices.Sorted(maps.Keys(views)) {
@@ -43,7 +42,7 @@ func (a *PoolsAPI) listPools(w http.ResponseWriter, r *http.Request) error {
 
 // poolView returns the view of one pool; ok is false if it has neither settings nor nodes.
 func (a *PoolsAPI) poolView(snap *store.Snapshot, name string) (v api.PoolView, ok bool) {
-	e, ok := snap.Pool(a.Domain, name)
+	e, ok := snap.Pool(name)
 	v = api.PoolView{Pool: cluster.Pool{Name: name}, Revision: e.Modified}
 	if ok {
 		v.Pool = *e.Value

@@ -23,7 +23,6 @@ import (
 // HealthAPI reports whether the process is up and whether the server can do its work.
 type HealthAPI struct {
 	Reads   *snapshot.Reader
-	Domain  string
 	Engine  *EngineState
 	Storage store.Engine
 	Prefix  store.Prefix
@@ -96,7 +95,7 @@ func (a *HealthAPI) TablesReady() error {
 }
 
 func (a *HealthAPI) leaderReady() error {
-	if l, ok := a.Reads.Tables.Snapshot().Leader(a.Domain); !ok || l.Value.Holder == "" {
+	if l, ok := a.Reads.Tables.Snapshot().Leader(cluster.DefaultDomain); !ok || l.Value.Holder == "" {
 		return errors.New("no server leads yet")
 	}
 	return nil
@@ -123,7 +122,8 @@ func (a *HealthAPI) storeReady(ctx context.Context) error {
 }
 
 func (a *HealthAPI) recoveryReady() error {
-	if e, ok := a.Reads.Tables.Snapshot().Recovery(a.Domain); ok && e.Value.State == cluster.RecoveryNeeded {
+	snap := a.Reads.Tables.Snapshot()
+	if e, ok := snap.Recovery(domainOf(snap)); ok && e.Value.State == cluster.RecoveryNeeded {
 		return errors.New("the store went back and waits for the operator; /v1/recovery says why")
 	}
 	return nil

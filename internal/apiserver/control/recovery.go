@@ -25,19 +25,32 @@ func (a *RecoveryAPI) readRecovery(w http.ResponseWriter, r *http.Request) error
 	return a.answerRecovery(w, snap)
 }
 
+// domainOf returns the domain whose recovery is shown: the first one in which the decision is awaited, else the default
+// domain.
+func domainOf(snap *store.Snapshot) string {
+	for _, name := range snap.Domains() {
+		if e, ok := snap.Recovery(name); ok && e.Value.State == cluster.RecoveryNeeded {
+			return name
+		}
+	}
+	return cluster.DefaultDomain
+}
+
 func (a *RecoveryAPI) answerRecovery(w http.ResponseWriter, snap *store.Snapshot) error {
-	v := api.RecoveryView{Domain: a.Domain}
-	if l, ok := snap.Leader(a.Domain); ok {
+	domain := domainOf(snap)
+	v := api.RecoveryView{Domain: domain}
+	if l, ok := snap.Leader(domain); ok {
 		v.Incarnation = l.Value.Incarnation
 	}
-	if e, ok := snap.Recovery(a.Domain); ok {
+	if e, ok := snap.Recovery(domain); ok {
 		v.Recovery, v.Needed, v.Revision = e.Value, e.Value.State == cluster.RecoveryNeeded, e.Modified
 	}
 	respond.SetETag(w, v.Revision)
 	return respond.JSON(w, http.StatusOK, v)
 }
 
-// recover takes the operator's decision about a store that went back (P1.7). One transaction writes the decision and
+// recover takes the operator's decision about a store that went back (P1.7), in all domains that await it. One
+// transaction writes the decision and
 // raises the store's incarnation above every incarnation that an agent has seen. It also ends the leader's epoch, so
 // that the next leader starts with the decision.
 func (a *RecoveryAPI) recover(w http.ResponseWriter, r *http.Request) error {
@@ -59,22 +72,29 @@ func (a *RecoveryAPI) recover(w http.ResponseWriter, r *http.Request) error {
 		})
 	}
 	snap, err := a.Writer.Write(r.Context(), func(d *draft.Draft) error {
-		e, ok := d.Snap.Recovery(a.Domain)
+		e, ok := d.Snap.Recovery(domainOf(d.Snap))
 		if err := pre.Check(e.Modified); err != nil {
 			return err
 		}
 		switch {
 		case !ok:
 			return respond.Problemf(http.StatusConflict,
-				"the store of domain %s did not go back: there is nothing to recover",
-				a.Domain)
+				"the store did not go back: there is nothing to recover")
 		case e.Value.State == decided:
 			return nil
 		case e.Value.State != cluster.RecoveryNeeded:
 			return respond.Problemf(http.StatusConflict, "it was decided already, at %s: %s",
 				e.Value.Decided.Format("2006-01-02 15:04:05"), e.Value.State)
 		}
-		recoverStore(d, a.Domain, e, decided)
+		for _, name := range d.Snap.Domains() { // the decision holds for the whole store
+			if e, ok := d.Snap.Recovery(name); ok && e.Value.State == cluster.RecoveryNeeded {
+				recoverStore(d, name, e, decided)
+			}
+		}
+		d.Events = append(d.Events, cluster.Event{
+			Type:    "recovery.decided",
+			Message: "the operator decided on tasks that nodes run and the store does not know: " + string(decided),
+		})
 		return nil
 	})
 	if err != nil {
@@ -97,10 +117,6 @@ func recoverStore(d *draft.Draft, domain string, e store.Entry[cluster.Recovery]
 	leader.Holder, leader.Member, leader.Since = "", "", d.Now
 	d.Put(d.Prefix.Recovery(domain), &next, e.Modified)
 	d.Put(d.Prefix.Leader(domain), leader, l.Modified)
-	d.Events = append(d.Events, cluster.Event{
-		Type:    "recovery.decided",
-		Message: "the operator decided on tasks that nodes run and the store does not know: " + string(decided),
-	})
 }
 
 // Routes returns the operations of recovery.

@@ -31,7 +31,7 @@ type ServersAPI struct {
 // Views shows the servers of the control plane, ordered by id: those with a record, and members of the engine whose
 // server has not written a record.
 func (a *ServersAPI) Views(snap *store.Snapshot, engine *EngineAnswer) (all []api.ServerView) {
-	leader, _ := snap.Leader(a.Domain)
+	leader, _ := snap.Leader(cluster.DefaultDomain)
 	reached := map[string]Reach{}
 	if a.Reach != nil {
 		reached = a.Reach()

@@ -21,7 +21,6 @@ type Draft struct {
 	Prefix store.Prefix
 	Now    time.Time
 
-	domain   string // its record may hold settings of pools
 	compares map[string]uint64
 	writes   map[string]any           // by key; nil deletes
 	Events   []cluster.Event          // in addition to the events of the written objects
@@ -87,10 +86,10 @@ func (d *Draft) RevisionOr(shown uint64) uint64 {
 }
 
 // group returns the draft as one transaction, in an order that depends only on the draft.
-func (d *Draft) groupWithEvents(domain string) (store.Group, error) {
+func (d *Draft) groupWithEvents() (store.Group, error) {
 	g, err := d.group()
 	if err == nil {
-		err = d.putEvents(&g, domain)
+		err = d.putEvents(&g)
 	}
 	return g, err
 }

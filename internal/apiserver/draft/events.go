@@ -17,7 +17,7 @@ import (
 
 // eventBatch returns the events of a draft, or nil if there are none. The batch is written in the draft's transaction
 // (P8.1).
-func (d *Draft) eventBatch(domain string) (*cluster.EventBatch, error) {
+func (d *Draft) eventBatch() (*cluster.EventBatch, error) {
 	events := slices.Clone(d.Events)
 	for _, key := range slices.Sorted(maps.Keys(d.writes)) {
 		if e, ok := d.Instead[key]; ok {
@@ -37,10 +37,10 @@ func (d *Draft) eventBatch(domain string) (*cluster.EventBatch, error) {
 		return nil, fmt.Errorf("make an event id: %w", err)
 	}
 	b := &cluster.EventBatch{ID: id.String(), At: d.Now, Events: events}
-	if l, ok := d.Snap.Leader(domain); ok {
+	if l, ok := d.Snap.Leader(cluster.DefaultDomain); ok {
 		b.Incarnation = l.Value.Incarnation
 	}
-	if l, ok := d.writes[d.Prefix.Leader(domain)].(*cluster.Leader); ok {
+	if l, ok := d.writes[d.Prefix.Leader(cluster.DefaultDomain)].(*cluster.Leader); ok {
 		b.Incarnation = l.Incarnation
 	}
 	return b, nil
@@ -118,8 +118,8 @@ func eventOf(record any, created bool) (e cluster.Event, ok bool) {
 }
 
 // putEvents adds the draft's events to its transaction.
-func (d *Draft) putEvents(g *store.Group, domain string) error {
-	b, err := d.eventBatch(domain)
+func (d *Draft) putEvents(g *store.Group) error {
+	b, err := d.eventBatch()
 	if err != nil || b == nil {
 		return err
 	}

@@ -41,6 +41,12 @@ func (d *Draft) SetCluster(c *cluster.Cluster, pre Precondition) (api.Change, er
 	if err := d.grant(old.Value, c); err != nil {
 		return change, err
 	}
+	if err := d.RequireDomain(c.Domain); err != nil {
+		return change, err
+	}
+	if err := d.keepsDomain(old.Value, c); err != nil {
+		return change, err
+	}
 	if ok {
 		change.Revision = old.Modified
 		change.Action, change.Fields = Compare(old.Value, c)
@@ -308,6 +314,9 @@ func (d *Draft) user() string {
 func (d *Draft) SetHost(h *cluster.Host, pre Precondition) error {
 	old, ok := d.Snap.Host(h.Name)
 	if err := pre.Check(old.Modified); err != nil {
+		return err
+	}
+	if err := d.RequireDomain(h.Domain); err != nil {
 		return err
 	}
 	h.Generation = 0

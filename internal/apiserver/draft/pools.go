@@ -3,7 +3,6 @@ package draft
 import (
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 
 	"github.com/berthd/berth/api"
@@ -17,7 +16,7 @@ const maxNamedNodes = 5
 // SetPool drafts the write of a pool's settings.
 func (d *Draft) SetPool(p *cluster.Pool, pre Precondition) (api.Change, error) {
 	change := api.Change{Kind: cluster.KindPool, Name: p.Name, Action: api.ActionCreate}
-	old, ok := d.Snap.Pool(d.domain, p.Name)
+	old, ok := d.Snap.Pool(p.Name)
 	if err := pre.Check(old.Modified); err != nil {
 		return change, err
 	}
@@ -28,7 +27,6 @@ func (d *Draft) SetPool(p *cluster.Pool, pre Precondition) (api.Change, error) {
 	d.Require(d.Prefix.Pool(p.Name), old.Modified)
 	if change.Action != api.ActionNone {
 		d.Put(d.Prefix.Pool(p.Name), p, old.Modified)
-		d.dropDomainPool(p.Name)
 	}
 	return change, nil
 }
@@ -36,7 +34,7 @@ func (d *Draft) SetPool(p *cluster.Pool, pre Precondition) (api.Change, error) {
 // RemovePool drafts the deletion of a pool's settings. A pool with nodes is refused: the nodes would stay in a pool of
 // that name, with other settings. A node that joins at the same time does no harm, because a pool needs no record.
 func (d *Draft) RemovePool(name string, pre Precondition) error {
-	e, ok := d.Snap.Pool(d.domain, name)
+	e, ok := d.Snap.Pool(name)
 	if err := pre.Check(e.Modified); err != nil {
 		return err
 	}
@@ -50,33 +48,11 @@ func (d *Draft) RemovePool(name string, pre Precondition) error {
 	}
 	key := d.Prefix.Pool(name)
 	d.Require(key, e.Modified)
-	if e.Modified != 0 {
-		d.Put(key, nil, e.Modified)
-	}
-	d.dropDomainPool(name)
+	d.Put(key, nil, e.Modified)
 	d.Events = append(d.Events, cluster.Event{
 		Type: "pool.deleted", Reason: cluster.ReasonDeleted, Message: "the user deleted the pool " + name,
 	})
 	return nil
-}
-
-// dropDomainPool removes the settings that an earlier build wrote into the record of the domain. Otherwise they would
-// count again after the deletion of the pool's record.
-func (d *Draft) dropDomainPool(name string) {
-	e, ok := d.Snap.Domain(d.domain)
-	if !ok {
-		return
-	}
-	key := d.Prefix.Domain(d.domain)
-	next := *e.Value
-	if earlier, ok := d.writes[key].(*cluster.DomainSettings); ok { // the draft drops several pools
-		next = *earlier
-	}
-	kept := slices.DeleteFunc(slices.Clone(next.Pools), func(p cluster.Pool) bool { return p.Name == name })
-	if len(kept) < len(next.Pools) {
-		next.Pools = kept
-		d.Put(key, &next, e.Modified)
-	}
 }
 
 // firstNames lists names, the first maxNamedNodes of them.

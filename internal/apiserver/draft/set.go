@@ -23,6 +23,7 @@ type AppliedObject struct {
 	path       string
 	kind       cluster.Kind
 	name       string // unique within its kind
+	domain     *cluster.Domain
 	Cluster    *cluster.Cluster
 	pool       *cluster.Pool
 	definition *cluster.TaskDefinition
@@ -61,8 +62,8 @@ func Manifests(objects []api.Object) ([]AppliedObject, cluster.Faults) {
 		}
 	}
 	order := []cluster.Kind{
-		cluster.KindCluster, cluster.KindPool, cluster.KindTaskDefinition, cluster.KindService, cluster.KindJob,
-		cluster.KindCron,
+		cluster.KindDomain, cluster.KindCluster, cluster.KindPool, cluster.KindTaskDefinition, cluster.KindService,
+		cluster.KindJob, cluster.KindCron,
 	}
 	slices.SortStableFunc(set, func(a, b AppliedObject) int {
 		return cmp.Compare(slices.Index(order, a.kind), slices.Index(order, b.kind))
@@ -74,6 +75,9 @@ func Manifests(objects []api.Object) ([]AppliedObject, cluster.Faults) {
 func (m *AppliedObject) read(o api.Object) cluster.Faults {
 	var object Spec
 	switch m.kind {
+	case cluster.KindDomain:
+		m.domain = new(cluster.Domain)
+		object = m.domain
 	case cluster.KindCluster:
 		m.Cluster = new(cluster.Cluster)
 		object = m.Cluster
@@ -113,6 +117,8 @@ func (m *AppliedObject) read(o api.Object) cluster.Faults {
 		return faults
 	}
 	switch m.kind {
+	case cluster.KindDomain:
+		m.name = m.domain.Name
 	case cluster.KindCluster:
 		m.name = m.Cluster.Name
 	case cluster.KindPool:
@@ -166,7 +172,7 @@ func (d *Draft) Set(set []AppliedObject) ([]api.Change, error) {
 // problem says how many objects of the set fit, in the order in which Manifests returns them.
 func (s *Writer) CheckSize(d *Draft, set []AppliedObject) error {
 	limits := s.Engine.Limits()
-	g, err := d.groupWithEvents(s.Domain)
+	g, err := d.groupWithEvents()
 	if err != nil {
 		return err
 	}
@@ -181,7 +187,7 @@ func (s *Writer) CheckSize(d *Draft, set []AppliedObject) error {
 		if _, err := part.Set(set[:n+1]); err != nil {
 			return true
 		}
-		g, err := part.groupWithEvents(s.Domain)
+		g, err := part.groupWithEvents()
 		return err != nil || !limits.Hold(store.SizeOf([]store.Group{g}))
 	})
 	detail := fmt.Sprintf(
@@ -193,12 +199,15 @@ func (s *Writer) CheckSize(d *Draft, set []AppliedObject) error {
 			set[0].name)
 	}
 	return respond.Problemf(http.StatusRequestEntityTooLarge,
-		"%sApply them in parts, clusters and pools first, then task definitions, then the rest: the first %d of this "+
-			"order fit", detail, most)
+		"%sApply them in parts, domains, clusters and pools first, then task definitions, then the rest: the first %d "+
+			"of this order fit", detail, most)
 }
 
 func (d *Draft) setOne(m AppliedObject) (api.Change, error) {
 	switch m.kind {
+	case cluster.KindDomain:
+		object := *m.domain
+		return d.SetDomain(&object, Precondition{})
 	case cluster.KindCluster:
 		object := *m.Cluster
 		return d.SetCluster(&object, Precondition{})

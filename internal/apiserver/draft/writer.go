@@ -37,7 +37,6 @@ type Writer struct {
 type WriterConfig struct {
 	Engine store.Engine
 	Prefix store.Prefix
-	Domain string // its leader's incarnation is part of events, and its record may hold settings of pools
 	// Permissions of new clusters that name none.
 	Permissions []cluster.Permission
 	Tracer      *telemetry.Tracer
@@ -51,7 +50,7 @@ func NewWriter(cfg WriterConfig, reads *snapshot.Reader) *Writer { return &Write
 // Empty returns an empty draft over a snapshot.
 func (s *Writer) Empty(snap *store.Snapshot) *Draft {
 	return &Draft{
-		Snap: snap, Prefix: s.Prefix, Now: s.Now().UTC().Truncate(time.Millisecond), domain: s.Domain,
+		Snap: snap, Prefix: s.Prefix, Now: s.Now().UTC().Truncate(time.Millisecond),
 		compares:    map[string]uint64{},
 		writes:      map[string]any{},
 		clusters:    map[string]*cluster.Cluster{},
@@ -141,7 +140,7 @@ func (s *Writer) reach(ctx context.Context, revision uint64) (*store.Snapshot, e
 func (s *Writer) commit(ctx context.Context, d *Draft) (applied bool, revision uint64, err error) {
 	span := s.Tracer.Span("api.commit", d.Trace, telemetry.About{Count: len(d.writes)})
 	defer func() { span.End(err) }()
-	g, err := d.groupWithEvents(s.Domain)
+	g, err := d.groupWithEvents()
 	if err != nil {
 		return false, 0, err
 	}

@@ -203,6 +203,12 @@ func (a *API) ActionRoutes() []route.Route {
 			Serve: a.untaintNode,
 		},
 		{
+			Method: "POST", Path: at + "domain", Name: "domainNode",
+			Summary: "Gives a node to a domain. The present domain drains it first, or by force the next one takes " +
+				"it at once.", Role: cluster.RoleOperator, Writes: true,
+			Body: reflect.TypeFor[api.NodeDomainRequest](), Reply: view, Serve: a.domainNode,
+		},
+		{
 			Method: "POST", Path: at + "pool", Name: "poolNode",
 			Summary: "Puts a node into a pool, or without one takes it out of its pool.", Role: cluster.RoleOperator,
 			Writes: true,

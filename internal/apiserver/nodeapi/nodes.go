@@ -103,7 +103,7 @@ func (a *API) writeNode(w http.ResponseWriter, r *http.Request) error {
 	snap, err := a.Writer.Write(r.Context(), func(d *draft.Draft) error {
 		object := host
 		written = d
-		return d.SetHost(&object, pre)
+		return draft.AsProblem(d.SetHost(&object, pre))
 	})
 	if err != nil {
 		return err

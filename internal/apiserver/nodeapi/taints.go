@@ -92,6 +92,30 @@ func untaintFaults(keys []api.TaintKey) (faults cluster.Faults) {
 	return faults
 }
 
+// domainNode gives a node to a domain. Its present domain drains it first; by force the next one takes it at once.
+func (a *API) domainNode(w http.ResponseWriter, r *http.Request) error {
+	var ask api.NodeDomainRequest
+	if err := strictjson.ReadBody(w, r, &ask); err != nil {
+		return err
+	}
+	return a.changeNode(w, r, func(d *draft.Draft, _ api.NodeView, h *cluster.Host) error {
+		if err := d.RequireDomain(ask.Domain); err != nil {
+			return draft.AsProblem(err)
+		}
+		if owner := d.Snap.PoolDomain(h.Pool); ask.Domain == cluster.DefaultDomain && owner != "" {
+			return respond.Problemf(http.StatusConflict, "node %s is in the pool %s, which belongs to the domain %s: "+
+				"take it out of the pool first (berth node pool %s --none)", h.Name, h.Pool, owner, h.Name)
+		}
+		return changeSettings(d, h, "given to the domain "+ask.Domain, func() {
+			h.Domain = ask.Domain
+			if node, ok := d.Snap.Node(h.Name); ok && ask.Force && node.Value.Domain != ask.Domain {
+				h.Generation = node.Value.Generation + 1
+				d.Require(d.Prefix.Node(h.Name), node.Modified)
+			}
+		})
+	})
+}
+
 // poolNode puts a node into a pool, or takes it out of its pool.
 func (a *API) poolNode(w http.ResponseWriter, r *http.Request) error {
 	var ask api.PoolRequest

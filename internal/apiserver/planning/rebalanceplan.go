@@ -83,7 +83,7 @@ func (a *RebalancePlanAPI) planRebalance(w http.ResponseWriter, r *http.Request)
 	}
 	const bound = 1 << 30
 	b := &rebalanceInput{
-		Builder: a.Views.At(snap), cluster: in, settle: settle,
+		Builder: a.Views.At(snap).Of(in), cluster: in, settle: settle,
 		input: rebalance.Input{Spare: map[cluster.OwnerRef]int{}},
 	}
 	b.collect()
@@ -139,10 +139,14 @@ type rebalanceInput struct {
 func (b *rebalanceInput) collect() {
 	b.input.Fleet = b.Fleet()
 	for e := range b.Snapshot.Services("") {
-		b.addService(e)
+		if b.Of(e.Value.Cluster) == b.Builder {
+			b.addService(e)
+		}
 	}
 	for e := range b.Snapshot.Jobs("") {
-		b.addJob(e)
+		if b.Of(e.Value.Cluster) == b.Builder {
+			b.addJob(e)
+		}
 	}
 }
 

@@ -72,7 +72,7 @@ func (a *RebalancingsAPI) rebalance(w http.ResponseWriter, r *http.Request) erro
 	}
 	var made *cluster.Rebalancing
 	snap, err := a.Writer.Write(r.Context(), func(d *draft.Draft) error {
-		rec, err := newRebalancing(d, a.Domain, ask.Parallel)
+		rec, err := newRebalancing(d, domainOf(d.Snap, ask.Moves), ask.Parallel)
 		if err != nil {
 			return err
 		}
@@ -96,6 +96,17 @@ func (a *RebalancingsAPI) rebalance(w http.ResponseWriter, r *http.Request) erro
 		return err
 	}
 	return answerRebalancing(w, http.StatusCreated, a.rebalancingView(snap, made))
+}
+
+// domainOf returns the domain of the first task that is to move.
+func domainOf(snap *store.Snapshot, moves []api.RebalanceMove) string {
+	if len(moves) > 0 {
+		if p, ok := moves[0].Task.Parts(); ok {
+			c, _ := snap.Cluster(p.Cluster)
+			return c.Value.InDomain()
+		}
+	}
+	return cluster.DefaultDomain
 }
 
 // newRebalancing returns a new record. It refuses a second rebalancing while one of the domain runs.
@@ -205,7 +216,7 @@ func newestRow(snap *store.Snapshot, task cluster.TaskID) (newest *store.Attempt
 	return newest
 }
 
-// rebalancingOf returns the rebalancing of this domain in the address.
+// rebalancingOf returns the rebalancing in the address.
 func (a *RebalancingsAPI) rebalancingOf(snap *store.Snapshot, r *http.Request) (store.Entry[cluster.Rebalancing],
 	error,
 ) {
@@ -213,9 +224,7 @@ func (a *RebalancingsAPI) rebalancingOf(snap *store.Snapshot, r *http.Request) (
 	if name == "last" {
 		var last store.Entry[cluster.Rebalancing]
 		for e := range snap.Rebalancings() {
-			if e.Value.Domain == a.Domain {
-				last = e
-			}
+			last = e
 		}
 		if last.Value == nil {
 			return last, respond.Problemf(http.StatusNotFound, "there was no rebalancing yet")
@@ -247,9 +256,7 @@ func (a *RebalancingsAPI) listRebalancings(w http.ResponseWriter, r *http.Reques
 		List: "rebalancings", // rebalancings have no topic
 		All: func(snap *store.Snapshot) (all []lists.Item[api.RebalancingBrief]) {
 			for e := range snap.Rebalancings() {
-				if e.Value.Domain == a.Domain {
-					all = append(all, lists.Item[api.RebalancingBrief]{Key: e.Key, Value: BriefOf(e.Value)})
-				}
+				all = append(all, lists.Item[api.RebalancingBrief]{Key: e.Key, Value: BriefOf(e.Value)})
 			}
 			return all
 		},
@@ -305,11 +312,11 @@ func (a *RebalancingsAPI) undoRebalancing(w http.ResponseWriter, r *http.Request
 	var made *cluster.Rebalancing
 	var left []api.RebalanceLeft
 	snap, err := a.Writer.Write(r.Context(), func(d *draft.Draft) error {
-		rec, err := newRebalancing(d, a.Domain, ask.Parallel)
+		old, err := a.undoable(d.Snap, r)
 		if err != nil {
 			return err
 		}
-		old, err := a.undoable(d.Snap, r)
+		rec, err := newRebalancing(d, old.Domain, ask.Parallel)
 		if err != nil {
 			return err
 		}
@@ -354,7 +361,7 @@ func (a *RebalancingsAPI) undoable(snap *store.Snapshot, r *http.Request) (*clus
 	}
 	var last *cluster.Rebalancing
 	for e := range snap.Rebalancings() {
-		if v := e.Value; v.Domain == a.Domain && v.Undoes == 0 && !taken[v.ID] && v.Counts().Done > 0 {
+		if v := e.Value; v.Undoes == 0 && !taken[v.ID] && v.Counts().Done > 0 {
 			last = v
 		}
 	}

@@ -114,13 +114,6 @@ func (a *ReservationsAPI) writeReservation(w http.ResponseWriter, r *http.Reques
 		return err
 	}
 	faults := draft.FillName("name", &asked.Name, name)
-	if asked.Domain != "" && asked.Domain != a.Domain {
-		faults = append(faults, cluster.Fault{
-			Path: "domain",
-			Message: fmt.Sprintf("is %q, and this server reserves nodes of the domain %s: leave the field out",
-				asked.Domain, a.Domain),
-		})
-	}
 	status := http.StatusOK
 	snap, err := a.Writer.Write(r.Context(), func(d *draft.Draft) error {
 		e, exists := d.Snap.Reservation(name)
@@ -131,7 +124,15 @@ func (a *ReservationsAPI) writeReservation(w http.ResponseWriter, r *http.Reques
 		if !exists {
 			status = http.StatusCreated
 		}
-		next, found := newReservation(d, asked, e.Value, a.Domain)
+		domain := cmp.Or(asked.Domain, cluster.DefaultDomain)
+		if _, ok := d.Snap.DomainNumber(domain); !ok {
+			return respond.Invalid(append(slices.Clone(faults), cluster.Fault{
+				Path: "domain",
+				Message: fmt.Sprintf("is %q, and there are the domains %s", domain,
+					strings.Join(d.Snap.Domains(), ", ")),
+			}))
+		}
+		next, found := newReservation(d, asked, e.Value, domain)
 		if all := append(slices.Clone(faults), found...); len(all) > 0 {
 			return respond.Invalid(all)
 		}

@@ -63,6 +63,11 @@ func Consistent() Parameter {
 	return QueryParam("consistent", "boolean", "answer from a state that contains all writes before the request")
 }
 
+// DomainParameter returns the parameter that names a domain.
+func DomainParameter() Parameter {
+	return QueryParam("domain", "string", "the domain, by default the domain default")
+}
+
 // ListParameters returns the parameters of a list: its own, and those of all lists.
 func ListParameters(own ...Parameter) []Parameter {
 	return append(own, Consistent(),

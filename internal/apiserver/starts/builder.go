@@ -264,7 +264,7 @@ func (b *builder) pastRequest(j *cluster.Job, s *cluster.Step) (p cluster.Pendin
 		Task: cluster.JobTask(j.Cluster, j.Name, j.Generation, s.Name, 0), Attempt: 1, Further: s.Count - 1,
 		Owner: j.Owner(), Definition: s.Definition, Count: s.Count, Priority: int(j.Priority), TimeLimit: s.TimeLimit,
 		Placement: s.Placement, Demand: def.Value.Demand(), Devices: def.Value.Devices(), Labels: j.Labels,
-		Queue: b.Snapshot.QueuePolicy(b.Domain, j.Cluster, s.Placement.Pool),
+		Queue: b.Snapshot.QueuePolicy(j.Cluster, s.Placement.Pool),
 	}
 	if c, known := b.Snapshot.Cluster(j.Cluster); known && len(c.Value.Constraints) > 0 {
 		p.Placement.Constraints = slices.Concat(c.Value.Constraints, s.Placement.Constraints)

@@ -9,6 +9,7 @@ import (
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/internal/apiserver/control"
 	"github.com/berthd/berth/internal/apiserver/respond"
+	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/publishing"
 	"github.com/berthd/berth/internal/store"
 )
@@ -106,30 +107,53 @@ func publisherAlarms(snap *store.Snapshot, now time.Time) (all []string) {
 	return all
 }
 
-// foreignRecords returns a sentence for each cluster and each node of a domain that no server leads. Writes of such
+// domainAlarms returns a sentence for each domain but the shown one that needs the operator.
+func (a *API) domainAlarms(snap *store.Snapshot, shown string) (all []string) {
+	say := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
+	for _, name := range snap.Domains() {
+		if name == shown {
+			continue
+		}
+		if l, ok := snap.Leader(name); !ok || l.Value.Holder == "" {
+			say("no server leads the domain %s", name)
+		}
+		if e, ok := snap.Recovery(name); ok && e.Value.State == cluster.RecoveryNeeded {
+			say("the store of the domain %s went back: %s. `berth operator recover` decides for all domains", name,
+				e.Value.Cause)
+		}
+		if e, _ := snap.Domain(name); a.Views.IsMassSilence(snap, name) &&
+			(e.Value == nil || !e.Value.RescheduleUntil.After(a.Now())) {
+			say("so many nodes of the domain %s fell silent together that their tasks are not replaced; `berth "+
+				"operator silence override --domain %s --for 10m` overrides that", name, name)
+		}
+	}
+	return all
+}
+
+// foreignRecords returns a sentence for each cluster and each node of a domain that does not exist. Writes of such
 // records are refused, but another program may have stored them. The sentences name clusters, so a token that is
 // limited to some clusters must not see them.
-func foreignRecords(snap *store.Snapshot, domain string) (all []string) {
-	unled := func(other string) bool {
-		_, led := snap.Leader(other)
-		return other != "" && other != domain && !led
+func foreignRecords(snap *store.Snapshot) (all []string) {
+	unknown := func(domain string) bool {
+		_, exists := snap.DomainNumber(domain)
+		return domain != "" && !exists
 	}
 	for e := range snap.Clusters() {
-		if c := e.Value; unled(c.Domain) {
-			all = append(all, fmt.Sprintf("cluster %s is in the domain %s, which no server leads: its tasks wait. "+
-				"Apply the cluster again to return it to the domain %s", c.Name, c.Domain, domain))
+		if c := e.Value; unknown(c.Domain) {
+			all = append(all, fmt.Sprintf("cluster %s is in the domain %s, which does not exist: its tasks wait. Make "+
+				"the domain (kind: Domain), or apply the cluster with another one", c.Name, c.Domain))
 		}
 	}
 	for e := range snap.Hosts() {
-		if h := e.Value; unled(h.Domain) {
-			all = append(all, fmt.Sprintf("node %s is in the domain %s, which no server leads: it gets no tasks. PUT "+
-				"/v1/nodes/%s without a domain returns it to the domain %s", h.Name, h.Domain, h.Name, domain))
+		if h := e.Value; unknown(h.Domain) {
+			all = append(all, fmt.Sprintf("node %s is in the domain %s, which does not exist: it gets no tasks. "+
+				"`berth node domain %s DOMAIN` gives it to another one", h.Name, h.Domain, h.Name))
 		}
 	}
 	for e := range snap.Nodes() {
-		if n := e.Value; unled(n.Domain) {
-			all = append(all, fmt.Sprintf("node %s belongs to the domain %s, which no server leads: it gets no tasks. "+
-				"PUT /v1/nodes/%s with generation: %d takes it over", n.Name, n.Domain, n.Name, n.Generation+1))
+		if n := e.Value; unknown(n.Domain) {
+			all = append(all, fmt.Sprintf("node %s belongs to the domain %s, which does not exist: it gets no tasks. "+
+				"`berth node domain %s DOMAIN --force` takes it over", n.Name, n.Domain, n.Name))
 		}
 	}
 	return all

@@ -78,7 +78,7 @@ func (g *Gauges) Collect(out chan<- prometheus.Metric) {
 	a := g.api
 	engine := a.Engine.Ask(context.Background()) // Ask has a timeout
 	snap := a.Reads.Tables.Snapshot()
-	v := a.status(snap, &engine)
+	v := a.status(snap, &engine, cluster.DefaultDomain)
 	for _, state := range cluster.NodeState("").Values() {
 		put(g.nodes, float64(v.Nodes[state]), string(state))
 	}

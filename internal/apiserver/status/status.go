@@ -38,38 +38,35 @@ func (a *API) readStatus(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	domain, err := a.DomainOf(snap.Domains(), r)
+	if err != nil {
+		return err
+	}
 	engine := a.Engine.Ask(r.Context())
-	v := a.status(snap, &engine)
+	v := a.status(snap, &engine, domain)
 	caller := access.CallerOf(r.Context())
 	if caller.Clusters == nil {
-		v.Alarms = append(v.Alarms, foreignRecords(snap, a.Domain)...)
+		v.Alarms = append(v.Alarms, a.domainAlarms(snap, domain)...)
+		v.Alarms = append(v.Alarms, foreignRecords(snap)...)
 	}
 	caller.ShowStatus(&v)
 	return respond.JSON(w, http.StatusOK, v)
 }
 
-// status returns the state of the domain.
-func (a *API) status(snap *store.Snapshot, engine *control.EngineAnswer) api.Status {
+// status returns the state of a domain.
+func (a *API) status(snap *store.Snapshot, engine *control.EngineAnswer, domain string) api.Status {
 	v := api.Status{
-		Server: a.ServerID, Version: version.Current().Version, Domain: a.Domain, Index: snap.Revision(),
-		Nodes: nodeCounts(snap, a.Domain), MassSilence: a.Views.IsMassSilence(snap), Store: control.StoreView(engine),
+		Server: a.ServerID, Version: version.Current().Version, Domain: domain, Index: snap.Revision(),
+		Nodes: views.CountNodes(snap, domain), MassSilence: a.Views.IsMassSilence(snap, domain),
+		Store: control.StoreView(engine), Leader: views.LeaderOf(snap, domain),
 	}
-	if e, ok := snap.Leader(a.Domain); ok {
-		v.Leader = &api.LeaderView{
-			ID: e.Value.Holder, Epoch: e.Value.Epoch, Incarnation: e.Value.Incarnation,
-			Since: e.Value.Since,
-		}
-		if record, ok := snap.Server(e.Value.Holder); ok {
-			v.Leader.Name = record.Value.Name
-		}
-	}
-	if e, ok := snap.Recovery(a.Domain); ok && e.Value.State == cluster.RecoveryNeeded {
+	if e, ok := snap.Recovery(domain); ok && e.Value.State == cluster.RecoveryNeeded {
 		v.Recovery = e.Value
 	}
-	if e, ok := snap.Domain(a.Domain); ok && e.Value.RescheduleUntil.After(a.Now()) {
+	if e, ok := snap.Domain(domain); ok && e.Value.RescheduleUntil.After(a.Now()) {
 		v.RescheduleUntil = e.Value.RescheduleUntil
 	}
-	if e, ok := snap.RunningRebalancing(a.Domain); ok {
+	if e, ok := snap.RunningRebalancing(domain); ok {
 		brief := planning.BriefOf(e.Value)
 		v.Rebalancing = &brief
 	}
@@ -94,24 +91,14 @@ func (a *API) status(snap *store.Snapshot, engine *control.EngineAnswer) api.Sta
 	return v
 }
 
-// nodeCounts counts a domain's nodes by their state.
-func nodeCounts(snap *store.Snapshot, domain string) map[cluster.NodeState]int {
-	counts := map[cluster.NodeState]int{}
-	for _, name := range views.NodeNames(snap) {
-		if state, in, _ := views.NodeState(snap, name); in == domain {
-			counts[state]++
-		}
-	}
-	return counts
-}
-
 // Routes returns the operation of the status.
 func (a *API) Routes() []route.Route {
 	return []route.Route{
 		{
 			Method: "GET", Path: "/v1/status", Name: "readStatus",
-			Summary: "The state of the domain: leader, servers, nodes, store, and alarms.",
-			Role:    cluster.RoleViewer, Shared: true, Query: []route.Parameter{route.Consistent()},
+			Summary: "The state of a domain: leader, servers, nodes, store, and alarms.",
+			Role:    cluster.RoleViewer, Shared: true,
+			Query: []route.Parameter{route.DomainParameter(), route.Consistent()},
 			Reply: reflect.TypeFor[api.Status](),
 			Serve: a.readStatus,
 		},

@@ -1,6 +1,8 @@
 package views
 
 import (
+	"time"
+
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/forecast"
 	"github.com/berthd/berth/internal/logic/reconciler"
@@ -9,7 +11,9 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// Builder builds views of one snapshot. It caches what several views need, and is for one goroutine.
+// Builder builds views of one snapshot in one domain. It caches what several views need, and is for one goroutine.
+//
+// Its exported methods show objects of any domain: they build each view with the builder of the object's own domain.
 type Builder struct {
 	Snapshot *store.Snapshot
 	// Domain gives the inputs of decisions. Records gives the inputs that are in no record.
@@ -17,34 +21,68 @@ type Builder struct {
 	Records *observe.Records
 
 	source  *Source
+	domains map[string]*Builder // of the same snapshot and moment, by domain
 	pending map[cluster.OwnerRef]*pendingTasks
 	starts  map[cluster.TaskID]forecast.Start // nil until they are needed
 	line    *waitingLine                      // nil until it is needed
 }
 
-// At returns a builder for views of the snapshot.
+// At returns a builder for views of the snapshot, in the default domain.
 func (s *Source) At(snap *store.Snapshot) *Builder {
-	b := &Builder{Snapshot: snap, source: s, pending: map[cluster.OwnerRef]*pendingTasks{}}
-	c := observe.RecordsConfig{
-		Domain: s.Domain, Snapshot: snap, Now: s.Now(), Since: s.Leader.Since, Pulse: s.Tables.Pulse,
-		Gates: s.Leader.Gates,
+	return s.builder(snap, s.Now(), cluster.DefaultDomain, map[string]*Builder{})
+}
+
+func (s *Source) builder(snap *store.Snapshot, now time.Time, domain string, domains map[string]*Builder) *Builder {
+	b := &Builder{Snapshot: snap, source: s, domains: domains, pending: map[cluster.OwnerRef]*pendingTasks{}}
+	domains[domain] = b
+	c := observe.RecordsConfig{Domain: domain, Snapshot: snap, Now: now, Pulse: s.Tables.Pulse}
+	if s.Leader.Since != nil {
+		c.Since = func() time.Time { return s.Leader.Since(domain) }
+	}
+	if s.Leader.Gates != nil {
+		c.Gates = func(o cluster.OwnerRef) []cluster.GateResult { return s.Leader.Gates(domain, o) }
 	}
 	if s.Leader.Reasons != nil {
-		c.Victims = s.Leader.Reasons.Victims
+		c.Victims = func() []cluster.Victim { return s.Leader.Reasons.Victims(domain) }
 	}
 	b.Domain, b.Records = observe.NewRecords(c)
 	return b
 }
 
+// In returns the builder of another domain, for the same snapshot and moment.
+func (b *Builder) In(domain string) *Builder {
+	if other := b.domains[domain]; other != nil {
+		return other
+	}
+	return b.source.builder(b.Snapshot, b.Domain.Now, domain, b.domains)
+}
+
+// Of returns the builder of the domain of a cluster.
+func (b *Builder) Of(inCluster string) *Builder {
+	c, _ := b.Snapshot.Cluster(inCluster)
+	return b.In(c.Value.InDomain())
+}
+
+// ofTask returns the builder of the domain of a task.
+func (b *Builder) ofTask(id cluster.TaskID) *Builder {
+	p, ok := id.Parts()
+	if !ok {
+		return b
+	}
+	return b.Of(p.Cluster)
+}
+
 // ServiceInput returns the reconciler's input for a service.
 func (b *Builder) ServiceInput(e store.Entry[cluster.Service]) reconciler.ServiceInput {
 	o := e.Value.Owner()
+	b = b.Of(o.Cluster)
 	return b.Domain.ServiceInput(o, e, b.Domain.Tasks(o))
 }
 
 // JobInput returns the reconciler's input for a job.
 func (b *Builder) JobInput(e store.Entry[cluster.Job]) reconciler.JobInput {
 	o := e.Value.Owner()
+	b = b.Of(o.Cluster)
 	return b.Domain.JobInput(o, e, b.Domain.Tasks(o))
 }
 
@@ -53,7 +91,7 @@ func (b *Builder) JobInput(e store.Entry[cluster.Job]) reconciler.JobInput {
 func (b *Builder) Fleet() *scheduler.Fleet {
 	var values *scheduler.ValueModel
 	if b.source.Leader.DeviceValueModel != nil {
-		values = b.source.Leader.DeviceValueModel()
+		values = b.source.Leader.DeviceValueModel(b.Domain.Name)
 	}
 	return b.Records.Fleet(values)
 }
@@ -63,7 +101,7 @@ func (b *Builder) waitingReason(task cluster.TaskID) (why cluster.Waiting, ok bo
 	if b.source.Leader.Reasons == nil {
 		return why, false
 	}
-	return b.source.Leader.Reasons.Waiting(task)
+	return b.source.Leader.Reasons.Waiting(b.Domain.Name, task)
 }
 
 // withReason adds to the status message of an owner with pending tasks the reason of the first that cannot be placed.

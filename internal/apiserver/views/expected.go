@@ -15,7 +15,7 @@ func (b *Builder) forecast() {
 		return
 	}
 	b.starts = b.source.starts.Starts(&starts.Input{
-		Domain: b.source.Domain, Snapshot: b.Snapshot, Now: b.Domain.Now, Fleet: b.Fleet,
+		Domain: b.Domain.Name, Snapshot: b.Snapshot, Now: b.Domain.Now, Fleet: b.Fleet,
 		Pending: func() []cluster.Pending { return b.waitingLine().inOrder() },
 		Waits:   b.waitingReason, Clock: b.source.Clock,
 	})
@@ -55,6 +55,7 @@ func expectedOf(v forecast.Interval) *api.Expected {
 // ExpectedStart returns when a pending task probably starts, nil if that is not known. It is that of the first task of
 // its request.
 func (b *Builder) ExpectedStart(p *cluster.Pending) *api.Expected {
+	b = b.ofTask(p.Task)
 	if p.Owner.Kind != cluster.KindJob || p.Hold != (cluster.Hold{}) || p.Attempt == 0 {
 		return nil
 	}

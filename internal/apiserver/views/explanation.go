@@ -27,6 +27,7 @@ type explanation struct {
 
 // ExplainService returns why a service is as it is.
 func (b *Builder) ExplainService(e store.Entry[cluster.Service]) api.Explanation {
+	b = b.Of(e.Value.Cluster)
 	view, x := b.Service(e), explanation{Builder: b}
 	for i := range view.Status.Crashing {
 		x.addCrashLoop(&view.Status.Crashing[i])
@@ -48,6 +49,7 @@ func (b *Builder) ExplainService(e store.Entry[cluster.Service]) api.Explanation
 
 // ExplainJob returns why a job is as it is.
 func (b *Builder) ExplainJob(e store.Entry[cluster.Job]) api.Explanation {
+	b = b.Of(e.Value.Cluster)
 	view, x := b.Job(e), explanation{Builder: b}
 	x.addPending(e.Value.Owner())
 	for row := range b.Snapshot.Attempts(e.Value.Owner()) {
@@ -58,6 +60,7 @@ func (b *Builder) ExplainJob(e store.Entry[cluster.Job]) api.Explanation {
 
 // ExplainTask returns why a task is as its view shows it.
 func (b *Builder) ExplainTask(v *api.TaskView) api.Explanation {
+	b = b.ofTask(v.ID)
 	x := explanation{Builder: b}
 	if v.State == cluster.StatePending {
 		r := api.Because{About: api.AboutPlace, Reason: v.Reason, Message: v.Message, Task: v.ID}

@@ -10,6 +10,7 @@ import (
 
 // Job shows a job with its status.
 func (b *Builder) Job(e store.Entry[cluster.Job]) api.JobView {
+	b = b.Of(e.Value.Cluster)
 	st := reconciler.StatusOfJob(b.JobInput(e))
 	v := api.JobView{
 		Job: *e.Value, Revision: e.Modified,

@@ -28,6 +28,17 @@ func NodeNames(snap *store.Snapshot) []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
+// CountNodes counts a domain's nodes by their state.
+func CountNodes(snap *store.Snapshot, domain string) map[cluster.NodeState]int {
+	counts := map[cluster.NodeState]int{}
+	for _, name := range NodeNames(snap) {
+		if state, in, _ := NodeState(snap, name); in == domain {
+			counts[state]++
+		}
+	}
+	return counts
+}
+
 // NodeState returns the state of a node and its domain; ok is false if no record names the node.
 func NodeState(snap *store.Snapshot, name string) (state cluster.NodeState, domain string, ok bool) {
 	if e, ok := snap.Node(name); ok {

@@ -28,10 +28,13 @@ func (p *pendingTasks) has(task cluster.TaskID) bool {
 // Pending returns the pending tasks of a service or job, as the leader's reconciler finds them. It includes ended tasks
 // that get another attempt after a delay; their attempt number is 0. Many equal tasks may be one request
 // (Pending.Further).
-func (b *Builder) Pending(o cluster.OwnerRef) []cluster.Pending { return b.pendingOf(o).tasks }
+func (b *Builder) Pending(o cluster.OwnerRef) []cluster.Pending {
+	return b.Of(o.Cluster).pendingOf(o).tasks
+}
 
 // FindPending returns the request for one pending task of an owner; ok is false if the task is not pending.
 func (b *Builder) FindPending(o cluster.OwnerRef, task cluster.TaskID) (p cluster.Pending, ok bool) {
+	b = b.Of(o.Cluster)
 	for _, p := range b.pendingOf(o).tasks {
 		if r := p.Range(); r.Has(task) {
 			one := p.Single()

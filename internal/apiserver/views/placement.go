@@ -24,14 +24,14 @@ type Placement struct {
 	trace func(task cluster.TaskID, attempt int) (cluster.DecisionTrace, bool)
 }
 
-// Placement returns a Placement. The context bounds questions to the leader.
+// Placement returns a Placement for tasks of the domain. The context bounds questions to the leader.
 func (b *Builder) Placement(ctx context.Context) *Placement {
 	p := &Placement{Builder: b}
 	p.trace = func(task cluster.TaskID, attempt int) (cluster.DecisionTrace, bool) {
 		if b.source.Leader.DecisionTrace == nil {
 			return cluster.DecisionTrace{}, false
 		}
-		return b.source.Leader.DecisionTrace(ctx, task, attempt)
+		return b.source.Leader.DecisionTrace(ctx, b.Domain.Name, task, attempt)
 	}
 	return p
 }
@@ -176,6 +176,7 @@ func isBehind(refusals []cluster.RefusalCount) bool {
 
 // Suggest returns the first task of an owner that the leader could not place, and changes that would place it.
 func (b *Builder) Suggest(ctx context.Context, o cluster.OwnerRef) (cluster.TaskID, []cluster.Suggestion) {
+	b = b.Of(o.Cluster)
 	tasks := b.Pending(o)
 	for i := range tasks {
 		if _, waits := b.waitingReason(tasks[i].Task); waits {

@@ -6,8 +6,8 @@ import (
 	"github.com/berthd/berth/internal/logic/scheduler"
 )
 
-// Queue returns what waits for placement, the first in line first and held tasks last. Entries of clusters that sees
-// does not accept are left out; their tasks count in the positions of the others.
+// Queue returns what waits for placement in the builder's domain, the first in line first and held tasks last. Entries
+// of clusters that sees does not accept are left out; their tasks count in the positions of the others.
 func (b *Builder) Queue(sees func(name string) bool) api.Queue {
 	w := b.waitingLine()
 	pending, order, held := w.pending, w.order, w.held
@@ -98,6 +98,9 @@ func (b *Builder) fleetFor(pending []cluster.Pending) *scheduler.Fleet {
 // allPending returns the pending tasks of all owners, as views show them.
 func (b *Builder) allPending() (pending []cluster.Pending) {
 	add := func(o cluster.OwnerRef) {
+		if b.Of(o.Cluster) != b {
+			return
+		}
 		pending = append(pending, listed(b.Domain.Decide(o, b.Domain.Tasks(o)).Pending)...)
 	}
 	for e := range b.Snapshot.Services("") {

@@ -15,6 +15,7 @@ import (
 
 // Rollout shows the rollout of a service's newest version, and what it waits for.
 func (b *Builder) Rollout(e store.Entry[cluster.Service]) api.RolloutView {
+	b = b.Of(e.Value.Cluster)
 	svc, in := e.Value, b.ServiceInput(e)
 	count := reconciler.StatusOfService(in).Desired
 	def := b.Domain.Definition(svc.Definition)

@@ -15,6 +15,7 @@ import (
 
 // Scale shows the count of a service with its targets and its last changes.
 func (b *Builder) Scale(e store.Entry[cluster.Service]) api.ScaleView {
+	b = b.Of(e.Value.Cluster)
 	svc := e.Value
 	st := reconciler.StatusOfService(b.ServiceInput(e))
 	v := api.ScaleView{

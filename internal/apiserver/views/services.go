@@ -9,6 +9,7 @@ import (
 
 // Service shows a service with its status.
 func (b *Builder) Service(e store.Entry[cluster.Service]) api.ServiceView {
+	b = b.Of(e.Value.Cluster)
 	in := b.ServiceInput(e)
 	st := reconciler.StatusOfService(in)
 	return api.ServiceView{

@@ -8,14 +8,18 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// IsMassSilence reports whether so many nodes fell silent together that their tasks are not replaced (P6.2). The leader
-// decides that from reports. Each server finds the same result from the leader's verdicts, which hold when each node
-// became suspect or down.
-func (s *Source) IsMassSilence(snap *store.Snapshot) bool {
-	options, now := watcher.DefaultOptions(), s.Now()
+// IsMassSilence reports whether so many nodes of a domain fell silent together that their tasks are not replaced
+// (P6.2). The leader decides that from reports. Each server finds the same result from the leader's verdicts, which
+// hold when each node became suspect or down.
+func (s *Source) IsMassSilence(snap *store.Snapshot, domain string) bool {
+	var silence *cluster.Silence
+	if d, ok := snap.Domain(domain); ok {
+		silence = d.Value.Silence
+	}
+	options, now := watcher.OptionsOf(silence), s.Now()
 	var verdicts []watcher.Verdict
 	for e := range snap.Nodes() {
-		if e.Value.Domain != s.Domain {
+		if e.Value.Domain != domain {
 			continue
 		}
 		v := watcher.Verdict{Node: *e.Value, Heard: true}

@@ -26,6 +26,7 @@ func TaskKey(id cluster.TaskID, attempt int) string {
 // IsFinal reports whether an ended attempt concludes a task of a job: it is the newest attempt of the newest
 // generation, and no other attempt is pending.
 func (b *Builder) IsFinal(row *store.AttemptRow) bool {
+	b = b.ofTask(row.Task)
 	snap := b.Snapshot
 	for later := range snap.TaskAttempts(row.Task) {
 		if later.Number > row.Number {
@@ -48,6 +49,7 @@ func (b *Builder) IsFinal(row *store.AttemptRow) bool {
 
 // Task shows an attempt with its usage.
 func (b *Builder) Task(row *store.AttemptRow) api.TaskView {
+	b = b.ofTask(row.Task)
 	v := taskView(b.Snapshot, row)
 	v.Used = b.use(row)
 	if p := b.Records.Pressure(row); p != nil {
@@ -136,6 +138,7 @@ func markSilent(snap *store.Snapshot, row *store.AttemptRow, v *api.TaskView) {
 // PendingTask shows a pending task with the scheduler's reason, or else the end of its last attempt. A request for
 // several tasks is one view.
 func (b *Builder) PendingTask(w *cluster.Pending) api.TaskView {
+	b = b.ofTask(w.Task)
 	id := w.Task
 	v := api.TaskView{ID: id, Owner: w.Owner, Definition: w.Definition, State: cluster.StatePending}
 	if p, ok := id.Parts(); ok {

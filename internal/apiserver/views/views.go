@@ -16,8 +16,6 @@ import (
 
 // Source is what views are built from besides a snapshot. It is safe for concurrent use.
 type Source struct {
-	// Domain is the domain whose tasks and nodes are shown.
-	Domain string
 	// Tables give the last sign of life of each node.
 	Tables snapshot.Tables
 	// Now is the wall clock; Clock is the boot-time clock.
@@ -35,22 +33,23 @@ type Source struct {
 type Leader struct {
 	Reasons Reasons
 	// Gates returns the leader's results for the gates of a service's rollout, in the order of its spec. It returns nil
-	// if this server does not lead.
-	Gates func(service cluster.OwnerRef) []cluster.GateResult
-	// Since returns the time from which the leader counts deadlines, zero if this server does not lead. Views then use
-	// the start of the leader's term.
-	Since func() time.Time
-	// DecisionTrace returns the trace that the leader kept of the placement of an attempt; ok is false if there is
-	// none. It may ask another server.
-	DecisionTrace func(ctx context.Context, task cluster.TaskID, attempt int) (trace cluster.DecisionTrace, ok bool)
-	// DeviceValueModel returns the leader's value model of devices, nil if this server does not lead.
-	DeviceValueModel func() *scheduler.ValueModel
+	// if this server does not lead the domain.
+	Gates func(domain string, service cluster.OwnerRef) []cluster.GateResult
+	// Since returns the time from which the leader of a domain counts deadlines, zero if this server does not lead it.
+	// Views then use the start of the leader's term.
+	Since func(domain string) time.Time
+	// DecisionTrace returns the trace that the leader of a domain kept of the placement of an attempt; ok is false if
+	// there is none. It may ask another server.
+	DecisionTrace func(ctx context.Context, domain string, task cluster.TaskID, attempt int) (
+		trace cluster.DecisionTrace, ok bool)
+	// DeviceValueModel returns the value model of devices of a domain's leader, nil if this server does not lead it.
+	DeviceValueModel func(domain string) *scheduler.ValueModel
 }
 
-// Reasons returns the reasons of the leader's last decision. Safe for concurrent use.
+// Reasons returns the reasons of the last decision of a domain's leader. Safe for concurrent use.
 type Reasons interface {
 	// Waiting returns why a task waits.
-	Waiting(task cluster.TaskID) (cluster.Waiting, bool)
+	Waiting(domain string, task cluster.TaskID) (cluster.Waiting, bool)
 	// Victims returns the attempts that are to end for others, ordered by UUID. Callers must not change the result.
-	Victims() []cluster.Victim
+	Victims(domain string) []cluster.Victim
 }

@@ -53,7 +53,7 @@ func (a *ExplainAPI) explainService(w http.ResponseWriter, r *http.Request) erro
 	if !ok {
 		return respond.NotFound("service", in+"/"+name)
 	}
-	b := a.Views.At(snap)
+	b := a.Views.At(snap).Of(in)
 	x := b.ExplainService(e)
 	a.suggest(r, b, x.Owner, &x)
 	return respond.JSON(w, http.StatusOK, x)
@@ -69,7 +69,7 @@ func (a *ExplainAPI) explainJob(w http.ResponseWriter, r *http.Request) error {
 	if !ok {
 		return respond.NotFound("job", in+"/"+name)
 	}
-	b := a.Views.At(snap)
+	b := a.Views.At(snap).Of(in)
 	x := b.ExplainJob(e)
 	a.suggest(r, b, x.Owner, &x)
 	return respond.JSON(w, http.StatusOK, x)
@@ -84,7 +84,7 @@ func (a *ExplainAPI) explainTask(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	b := a.Views.At(snap)
+	b := a.Views.At(snap).Of(v.Owner.Cluster)
 	x := b.ExplainTask(&v)
 	if err := a.explainPlace(r, b, &v, &x); err != nil {
 		return err

@@ -61,7 +61,7 @@ func BenchmarkLists(b *testing.B) {
 		}
 		commit(records)
 	}
-	source := &views.Source{Domain: cluster.DefaultDomain, Tables: tables, Now: time.Now, Clock: boottime.Now}
+	source := &views.Source{Tables: tables, Now: time.Now, Clock: boottime.Now}
 	snap := tables.Snapshot()
 	b.Run("tasks", func(b *testing.B) {
 		for b.Loop() {

@@ -20,7 +20,9 @@ func (a *QueueAPI) Routes() []route.Route {
 		Method: "GET", Path: "/v1/queue", Name: "readQueue", Role: cluster.RoleViewer, Shared: true,
 		Summary: "The tasks that wait for placement, in the order in which they are placed, with their reasons.",
 		Query: []route.Parameter{
-			route.QueryParam("cluster", "string", "only entries of this cluster; positions count all clusters"),
+			route.QueryParam("cluster", "string",
+				"only entries of this cluster; positions count all clusters of its domain"),
+			route.QueryParam("domain", "string", "the domain, by default that of the cluster, else default"),
 			route.Consistent(),
 		},
 		Reply: reflect.TypeFor[api.Queue](), Serve: a.readQueue,
@@ -36,7 +38,14 @@ func (a *QueueAPI) readQueue(w http.ResponseWriter, r *http.Request) error {
 	if _, ok := snap.Cluster(only); only != "" && (!ok || !caller.Sees(only)) {
 		return respond.NotFound("cluster", only)
 	}
-	q := a.Views.At(snap).Queue(func(name string) bool {
+	b := a.Views.At(snap).Of(only)
+	if domain := r.URL.Query().Get("domain"); domain != "" {
+		if err := a.KnownDomain(snap.Domains(), domain); err != nil {
+			return err
+		}
+		b = b.In(domain)
+	}
+	q := b.Queue(func(name string) bool {
 		return caller.Sees(name) && (only == "" || name == only)
 	})
 	for i := range q.Entries {

@@ -58,7 +58,7 @@ func filled(ctx context.Context, o options, stdout io.Writer) (err error) {
 		Logger: log, Now: time.Now, Clock: boottime.Now,
 	})
 	front := apiserver.New(apiserver.Config{
-		Engine: engine, Tables: tables, Leader: views.Leader{Reasons: plane}, Log: log,
+		Engine: engine, Tables: tables, Leader: views.LeaderOn(views.OnlyDefault(plane)), Log: log,
 		Permissions: cluster.Permissions(),
 	})
 	running, stop := context.WithCancel(ctx)

@@ -45,7 +45,7 @@ func serve(ctx context.Context, o options, stdout, stderr io.Writer) (err error)
 	defer func() { err = errors.Join(err, closed()) }()
 	tables := store.NewTables(store.TablesConfig{Engine: engine, Logger: log})
 	d := dispatcher.New(dispatcher.Config{
-		Engine: engine, Tables: tables, Domain: cluster.DefaultDomain, Logger: log, Clock: boottime.Now,
+		Engine: engine, Tables: tables, Logger: log, Clock: boottime.Now,
 	})
 	config, err := serverTLS(o.authority)
 	if err != nil {

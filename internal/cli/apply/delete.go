@@ -3,6 +3,7 @@ package apply
 import (
 	"context"
 	"net/http"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -62,7 +63,7 @@ func (d *deletion) await(ctx context.Context, c *client.Client, names []session.
 		return nil
 	}
 	for _, n := range names {
-		if n.Kind == wording.KindCluster || n.Kind == wording.KindPool {
+		if slices.Contains([]string{wording.KindCluster, wording.KindPool, wording.KindDomain}, n.Kind) {
 			continue
 		}
 		if err := service.AwaitDeleted(ctx, d.Session, c, n); err != nil {
@@ -110,6 +111,7 @@ func NewDeleteCommand(sess *session.Session) *cobra.Command {
 func deletableKinds() []string {
 	return []string{
 		wording.KindService, wording.KindJob, wording.KindCron, wording.KindCluster, wording.KindPool,
+		wording.KindDomain,
 	}
 }
 

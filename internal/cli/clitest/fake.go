@@ -61,7 +61,7 @@ type State struct {
 	Tokens   []api.TokenView   `json:"tokens"`
 	Token    api.TokenReply    `json:"token"`
 	Recovery api.RecoveryView  `json:"recovery"`
-	Domain   api.DomainView    `json:"domain"`
+	Domains  []api.DomainView  `json:"domains"`
 	Settings map[string]string `json:"settings"`
 	Metrics  string            `json:"metrics"`
 	// Apply is the reply to an apply. Refuse holds refusals by "METHOD /path"; a refusal replaces the reply.
@@ -170,13 +170,18 @@ func NewFakeAt(listener net.Listener, worlds ...State) *Fake { //nolint:funlen /
 		"DELETE /v1/tokens/{t}":         emptyReply,
 		"GET /v1/recovery":              func(w State, _ *http.Request) any { return w.Recovery },
 		"POST /v1/recovery":             func(w State, _ *http.Request) any { return w.Recovery },
-		"GET /v1/domain":                func(w State, _ *http.Request) any { return w.Domain },
-		"POST /v1/domain/reschedule":    func(w State, _ *http.Request) any { return w.Domain },
-		"GET /v1/config":                func(w State, _ *http.Request) any { return api.Settings{Values: w.Settings} },
-		"GET /readyz":                   func(State, *http.Request) any { return api.Readiness{Ready: true} },
-		"POST /v1/nodes/{n}/{do}":       nodeNamed,
-		"GET /v1/nodes/{n}":             nodeNamed,
-		"GET /v1/troubles":              troublesOf,
+		"GET /v1/domains":               func(w State, _ *http.Request) any { return pageOf(w.Domains) },
+		"GET /v1/domains/{d}": func(w State, r *http.Request) any {
+			return findItem(w.Domains, func(v api.DomainView) bool { return v.Name == r.PathValue("d") })
+		},
+		"POST /v1/domains/{d}/reschedule": func(w State, r *http.Request) any {
+			return findItem(w.Domains, func(v api.DomainView) bool { return v.Name == r.PathValue("d") })
+		},
+		"GET /v1/config":          func(w State, _ *http.Request) any { return api.Settings{Values: w.Settings} },
+		"GET /readyz":             func(State, *http.Request) any { return api.Readiness{Ready: true} },
+		"POST /v1/nodes/{n}/{do}": nodeNamed,
+		"GET /v1/nodes/{n}":       nodeNamed,
+		"GET /v1/troubles":        troublesOf,
 		"GET /v1/queue": func(w State, r *http.Request) any {
 			q, in := w.Queue, r.URL.Query().Get("cluster")
 			q.Entries = slices.DeleteFunc(slices.Clone(q.Entries), func(e api.QueueEntry) bool {

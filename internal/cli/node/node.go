@@ -33,7 +33,8 @@ func NewNodeCommand(sess *session.Session) *cobra.Command {
 	}
 	cmd.AddCommand(newNodeListCommand(sess), newNodeStatusCommand(sess), top.NewNodeTopCommand(sess),
 		newNodeCordonCommand(sess), newNodeUncordonCommand(sess), newNodeDrainCommand(sess), newNodeForgetCommand(sess),
-		newNodeTaintCommand(sess), newNodeUntaintCommand(sess), newNodePoolCommand(sess))
+		newNodeTaintCommand(sess), newNodeUntaintCommand(sess), newNodePoolCommand(sess),
+		newNodeDomainCommand(sess))
 	return cmd
 }
 

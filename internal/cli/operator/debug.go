@@ -149,8 +149,8 @@ func collectObjects(ctx context.Context, b *bundle, c *client.Client) {
 		}
 	}
 	b.addJSON("tasks.json", tasks, err)
-	domain, err := c.Domain(ctx)
-	b.addJSON("domain.json", domain, err)
+	domains, _, err := client.All(ctx, client.ListOptions{}, c.Domains)
+	b.addJSON("domains.json", domains, err)
 	recovery, err := c.Recovery(ctx)
 	b.addJSON("recovery.json", recovery, err)
 }

@@ -283,6 +283,7 @@ func recoveryCause(v api.RecoveryView) string {
 type silenceOverrideCommand struct {
 	*session.Session
 	during time.Duration
+	domain string
 }
 
 func newSilenceOverrideCommand(sess *session.Session) *cobra.Command {
@@ -296,6 +297,7 @@ func newSilenceOverrideCommand(sess *session.Session) *cobra.Command {
 		RunE: s.run,
 	}
 	cmd.Flags().DurationVar(&s.during, "for", 0, "duration; 0s ends the override")
+	cmd.Flags().StringVar(&s.domain, "domain", cluster.DefaultDomain, "the domain of the nodes")
 	return cmd
 }
 
@@ -310,7 +312,7 @@ func (s *silenceOverrideCommand) run(cmd *cobra.Command, _ []string) error {
 	if err != nil {
 		return err
 	}
-	v, err := c.Reschedule(cmd.Context(), s.during)
+	v, err := c.Reschedule(cmd.Context(), s.domain, s.during)
 	if err != nil {
 		return err
 	}

@@ -30,7 +30,7 @@ func eventTypes() []string {
 		{"secrets", "rekey rekeyed key-dropped"},
 		{"server", "joined removed"},
 		{"recovery", "needed decided"},
-		{"domain", "updated"},
+		{"domain", "created updated deleted"},
 		{"clock", "jumped"},
 		{"publisher", "gap"},
 	} {

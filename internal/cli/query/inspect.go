@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"reflect"
 	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -35,6 +36,7 @@ type inspection struct {
 	Cron     *api.CronView        `json:"cron,omitempty"`
 	Node     *api.NodeView        `json:"node,omitempty"`
 	Pool     *api.PoolView        `json:"pool,omitempty"`
+	Domain   *api.DomainView      `json:"domain,omitempty"`
 	Cluster  *api.ClusterView     `json:"cluster,omitempty"`
 	Attempts []api.TaskView       `json:"attempts,omitempty"` // of a task, the newest first
 	Versions []api.DefinitionView `json:"definitions,omitempty"`
@@ -143,6 +145,8 @@ func (v *inspection) collect(ctx context.Context, c *client.Client, n session.Na
 		v.Node, v.filter = &found, client.EventFilter{Node: n.Name}
 		v.Tasks, err = session.ListTasks(ctx, c, client.TaskFilter{Node: n.Name, All: true})
 		return err
+	case wording.KindDomain:
+		return v.readDomain(ctx, c, n.Name)
 	case wording.KindPool:
 		return v.readPool(ctx, c, n.Name)
 	case wording.KindDefinition:
@@ -217,6 +221,17 @@ func (v *inspection) readPool(ctx context.Context, c *client.Client, name string
 	}
 	slices.Sort(v.Nodes)
 	return err
+}
+
+func (v *inspection) readDomain(ctx context.Context, c *client.Client, name string) error {
+	d, err := session.FindDomain(ctx, c, name)
+	if err != nil {
+		return err
+	}
+	plain := d.Domain
+	plain.Number, plain.RescheduleUntil = 0, time.Time{} // the server sets them
+	v.Domain, v.manifests = &d, []any{&plain}
+	return nil
 }
 
 func (v *inspection) readTask(ctx context.Context, c *client.Client, text string) error {

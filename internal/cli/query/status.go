@@ -30,7 +30,7 @@ import (
 func objectKinds() []string {
 	return []string{
 		wording.KindService, wording.KindJob, wording.KindCron, wording.KindTask, wording.KindNode,
-		wording.KindPool, wording.KindCluster, wording.KindDefinition,
+		wording.KindPool, wording.KindDomain, wording.KindCluster, wording.KindDefinition,
 	}
 }
 
@@ -96,6 +96,8 @@ func printObject(ctx context.Context, sess *session.Session, c *client.Client, n
 		return printTask(ctx, sess, c, n.Name)
 	case wording.KindNode:
 		return node.PrintStatus(ctx, sess, c, n.Name)
+	case wording.KindDomain:
+		return node.PrintDomain(ctx, sess, c, n.Name)
 	case wording.KindPool:
 		return node.PrintPool(ctx, sess, c, n.Name)
 	case wording.KindDefinition:

@@ -183,6 +183,8 @@ func Delete(ctx context.Context, c *client.Client, n session.Name) error {
 		return c.DeleteJob(ctx, n.Cluster, n.Name, client.Condition{})
 	case wording.KindCluster:
 		return c.DeleteCluster(ctx, n.Name, client.Condition{})
+	case wording.KindDomain:
+		return c.DeleteDomain(ctx, n.Name, client.Condition{})
 	case wording.KindPool:
 		return c.DeletePool(ctx, n.Name, client.Condition{})
 	case wording.KindCron:

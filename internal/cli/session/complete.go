@@ -130,6 +130,11 @@ func PoolNames(ctx context.Context, c *client.Client, _ api.NodeView) []string {
 	return ListOtherNames(ctx, c, wording.KindPool)
 }
 
+// DomainNames returns the names of all domains.
+func DomainNames(ctx context.Context, c *client.Client, _ api.NodeView) []string {
+	return ListOtherNames(ctx, c, wording.KindDomain)
+}
+
 // matchingNames returns the names with the prefix text, sorted and without duplicates.
 func matchingNames(names []string, text string) []string {
 	names = slices.DeleteFunc(slices.Clone(names), func(n string) bool { return !strings.HasPrefix(n, text) })
@@ -234,6 +239,11 @@ func ListOtherNames(ctx context.Context, c *client.Client, kind string) []string
 		}
 	case wording.KindCluster:
 		page, _ := c.Clusters(ctx, none)
+		for _, v := range page.Items {
+			names = append(names, v.Name)
+		}
+	case wording.KindDomain:
+		page, _ := c.Domains(ctx, none)
 		for _, v := range page.Items {
 			names = append(names, v.Name)
 		}

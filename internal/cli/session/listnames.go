@@ -57,6 +57,8 @@ func objectName(v any) string {
 		return wording.KindNode + "/" + v.Name
 	case api.PoolView:
 		return wording.KindPool + "/" + v.Name
+	case api.DomainView:
+		return wording.KindDomain + "/" + v.Name
 	case api.DefinitionView:
 		return wording.KindDefinition + "/" + v.Ref().String()
 	case api.ServerView:

@@ -151,6 +151,8 @@ func ParseKind(s string) string {
 		return wording.KindDefinition
 	case wording.KindCluster, "clusters":
 		return wording.KindCluster
+	case wording.KindDomain, "domains":
+		return wording.KindDomain
 	case wording.KindPool, "pools":
 		return wording.KindPool
 	case wording.KindNode, "nodes":
@@ -363,6 +365,15 @@ func FindPool(ctx context.Context, c *client.Client, text string) (api.PoolView,
 	v, err := c.Pool(ctx, text)
 	if client.StatusOf(err) == http.StatusNotFound {
 		return v, UnknownError(wording.KindPool, text, ListOtherNames(ctx, c, wording.KindPool))
+	}
+	return v, err
+}
+
+// FindDomain returns the domain with the name.
+func FindDomain(ctx context.Context, c *client.Client, text string) (api.DomainView, error) {
+	v, err := c.Domain(ctx, text)
+	if client.StatusOf(err) == http.StatusNotFound {
+		return v, UnknownError(wording.KindDomain, text, ListOtherNames(ctx, c, wording.KindDomain))
 	}
 	return v, err
 }

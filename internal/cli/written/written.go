@@ -99,6 +99,7 @@ type defaulter interface{ SetDefaults() }
 // stripDefaults returns an object as JSON without the values that its defaults restore.
 func stripDefaults(object any) ([]byte, cluster.Kind, error) {
 	kind := map[reflect.Type]cluster.Kind{
+		reflect.TypeFor[*cluster.Domain]():         cluster.KindDomain,
 		reflect.TypeFor[*cluster.Cluster]():        cluster.KindCluster,
 		reflect.TypeFor[*cluster.Pool]():           cluster.KindPool,
 		reflect.TypeFor[*cluster.TaskDefinition](): cluster.KindTaskDefinition,

@@ -93,6 +93,7 @@ func (w *Watch) nextJudgementAt(name string) time.Duration {
 func (w *Watch) Judge(snap *store.Snapshot, c store.Changes, wall time.Time) (Judged, time.Duration) {
 	var out Judged
 	now := w.config.Clock()
+	w.setLimits(snap)
 	all := c.Resync || c.Domain || len(w.verdicts) == 0
 	if !all && now-w.last < maxPassInterval/2 {
 		for _, name := range slices.Sorted(maps.Keys(c.Nodes)) {

@@ -129,7 +129,7 @@ func (w *nodesWorld) act() {
 		}
 		w.put(keys.Host(name), h)
 	case "settings":
-		w.put(keys.Domain(cluster.DefaultDomain), &cluster.DomainSettings{RescheduleUntil: w.wall().Add(time.Minute)})
+		w.put(keys.Domain(cluster.DefaultDomain), &cluster.Domain{RescheduleUntil: w.wall().Add(time.Minute)})
 	case "remove":
 		w.remove(rapid.SampledFrom([]string{keys.NodeStatus(name), keys.Node(name), keys.Host(name)}).Draw(t, "record"))
 	case "drop": // the tables found that the node was forgotten

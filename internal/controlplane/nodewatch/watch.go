@@ -111,6 +111,17 @@ func (w *Watch) RestartSilence(now time.Duration) { w.armed = now }
 // IgnoreGaps lets any time pass between two passes, for a caller that sets the time.
 func (w *Watch) IgnoreGaps() { w.options.Gap = 1 << 62 }
 
+// setLimits takes the limits of silence from the record of the domain.
+func (w *Watch) setLimits(snap *store.Snapshot) {
+	var silence *cluster.Silence
+	if d, ok := snap.Domain(w.config.Domain); ok {
+		silence = d.Value.Silence
+	}
+	gap := w.options.Gap
+	w.options = watcher.OptionsOf(silence)
+	w.options.Gap = gap
+}
+
 // SetStuck notes, by node, why tasks cannot be moved away from it.
 func (w *Watch) SetStuck(stuck map[string]string) { w.stuck = stuck }
 
@@ -193,6 +204,7 @@ func (w *Watch) input(snap *store.Snapshot, name string, now time.Duration, wall
 	if e, ok := snap.Host(name); ok {
 		in.Host = e.Value
 	}
+	in.WantedDomain = snap.WantedDomain(name)
 	if p, ok := w.config.Tables.Pulse(name); ok {
 		in.Pulse = &p
 		if in.Status != nil && p.Session > in.Status.Session && now-p.At > staleSessionAge {

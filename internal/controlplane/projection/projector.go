@@ -31,6 +31,7 @@ const (
 // records whose attempts are all projected, and bounds the event log.
 type Projector struct {
 	config       Config
+	domain       uint64 // the number of the domain
 	writer       *store.Writer
 	fence        *store.Fence
 	lossDetector *storeloss.Detector
@@ -70,13 +71,14 @@ type planProgress struct {
 	scan int
 }
 
-// New returns the projector of the term with the fence. It starts nothing.
-func New(c Config, w *store.Writer, fence *store.Fence, d *storeloss.Detector) *Projector {
+// New returns the projector of the term with the fence, for the domain with the number. It starts nothing.
+func New(c Config, w *store.Writer, fence *store.Fence, d *storeloss.Detector, domain uint64) *Projector {
 	// The first topics are for projecting and trimming.
 	follow := c.Tables.Follow(store.TopicAttempts, store.TopicOwners, store.TopicPlans, store.TopicEvents,
 		store.TopicNodes, store.TopicDomain, store.TopicLeader) // for the loss detector
 	return &Projector{
-		config: c, writer: w, fence: fence, lossDetector: d, follow: follow, plans: map[uint64]*planProgress{},
+		config: c, domain: domain, writer: w, fence: fence, lossDetector: d, follow: follow,
+		plans:       map[uint64]*planProgress{},
 		definitions: definitionSweep{keep: c.KeepDefinitions, now: c.Now},
 	}
 }
@@ -182,7 +184,7 @@ func isDeleted(snap *store.Snapshot, o cluster.OwnerRef) bool {
 
 // noteAttempt takes note of an attempt that a plan record placed.
 func (p *Projector) noteAttempt(row *store.AttemptRow) {
-	if row.PlanRev == 0 {
+	if row.PlanRev == 0 || cluster.DomainOfPlan(row.Plan) != p.domain {
 		return
 	}
 	g := p.plans[row.Plan]
@@ -206,7 +208,7 @@ func (p *Projector) units(snap *store.Snapshot) ([]store.Unit, error) {
 	p.next = 0
 	p.scans++
 	var units []store.Unit
-	for e := range snap.Plans() {
+	for e := range snap.Plans(p.domain) {
 		g := p.plans[e.Value.Seq]
 		if g == nil { // it holds no attempts, or none of them exist any more
 			g = &planProgress{changed: true}
@@ -242,6 +244,16 @@ func (p *Projector) units(snap *store.Snapshot) ([]store.Unit, error) {
 		g.owner, g.task = 0, 0 // an attempt has changed back since the check
 	}
 	maps.DeleteFunc(p.plans, func(_ uint64, g *planProgress) bool { return g.scan < p.scans })
+	if p.config.Domain != cluster.DefaultDomain {
+		return units, nil
+	}
+	return p.tidy(snap, units)
+}
+
+// tidy adds what removes old events and unused versions of definitions. They belong to no domain, so the leader of the
+// default domain does that.
+func (p *Projector) tidy(snap *store.Snapshot, units []store.Unit) ([]store.Unit, error) {
+	prefix := p.config.Tables.Prefix()
 	trim, ok, err := publishing.TrimUnit(snap, prefix, p.writer.MaxUnitOperations())
 	if err != nil {
 		return nil, err

@@ -16,6 +16,7 @@ import (
 // operator has decided how to continue. The decision begins another epoch, so the alarm of a detector is never cleared.
 type Detector struct {
 	domain string
+	number uint64 // the domain's number
 	// without switches clauses off, in proofs only.
 	without     clause.Set
 	fence       *store.Fence
@@ -24,14 +25,14 @@ type Detector struct {
 	highestPlan uint64 // the highest plan number of an attempt that an agent runs
 }
 
-// New returns a detector for the term with the fence. Off clauses are for proofs only.
-func New(domain string, fence *store.Fence, without clause.Set) *Detector {
-	return &Detector{domain: domain, without: without, fence: fence, shared: new(sharedAlarm)}
+// New returns a detector for the term with the fence, in the domain with the number. Off clauses are for proofs only.
+func New(domain string, number uint64, fence *store.Fence, without clause.Set) *Detector {
+	return &Detector{domain: domain, number: number, without: without, fence: fence, shared: new(sharedAlarm)}
 }
 
 // Twin returns another detector of the same term. Both give the alarm once one of them has the evidence.
 func (s *Detector) Twin() *Detector {
-	return &Detector{domain: s.domain, without: s.without, fence: s.fence, shared: s.shared}
+	return &Detector{domain: s.domain, number: s.number, without: s.without, fence: s.fence, shared: s.shared}
 }
 
 // AlarmUnit records that the operator has to decide, unless that is recorded, and the highest plan that was seen. It
@@ -124,7 +125,7 @@ func (s *Detector) checkToken(snap *store.Snapshot, status *cluster.NodeStatus, 
 		if recovered {
 			own.Generation = max(own.Generation, shown.Generation)
 		}
-	} else if shown.Incarnation != s.fence.Incarnation {
+	} else if shown.Incarnation != s.fence.Incarnation || snap.WantedDomain(status.Name) != s.domain {
 		return
 	}
 	if shown.Compare(own) > 0 {
@@ -137,10 +138,10 @@ func (s *Detector) checkToken(snap *store.Snapshot, status *cluster.NodeStatus, 
 // never deleted. It detects a loss within one term, which tokens do not show. former, unless nil, is the decision on an
 // earlier loss; attempts of that loss are left to it.
 func (s *Detector) checkPlans(snap *store.Snapshot, c store.Changes, now time.Time, former *cluster.Recovery) {
-	last := snap.LastPlan()
+	last := snap.LastPlan(s.number)
 	check := func(row *store.AttemptRow) {
 		o := row.Observed
-		if o == nil {
+		if o == nil || cluster.DomainOfPlan(o.Plan) != s.number {
 			return
 		}
 		s.highestPlan = max(s.highestPlan, o.Plan)

@@ -38,7 +38,7 @@ func TestAttemptBelongsToOneLoss(t *testing.T) {
 				Task: task, Attempt: 1, UUID: "u", Node: "a", State: cluster.StateStarting, Started: c.started,
 				Plan: c.plan,
 			})
-			s := New(cluster.DefaultDomain, &store.Fence{Incarnation: 5, Epoch: 2}, 0)
+			s := New(cluster.DefaultDomain, 0, &store.Fence{Incarnation: 5, Epoch: 2}, 0)
 			if got := s.Check(tables.Snapshot(), store.Changes{Resync: true}, decided); got != c.want {
 				t.Errorf("the alarm is given: %v, want %v", got, c.want)
 			}
@@ -59,7 +59,7 @@ func TestLossDetectorsShareTheAlarm(t *testing.T) {
 	task := cluster.ServiceTask("c", "web", 1, 0)
 	tables.Put(p.Observed("a", task),
 		&cluster.Observed{Task: task, Attempt: 1, UUID: "u", Node: "a", State: cluster.StateRunning, Plan: 1})
-	one := New(cluster.DefaultDomain, &store.Fence{Incarnation: 5, Epoch: 2}, 0)
+	one := New(cluster.DefaultDomain, 0, &store.Fence{Incarnation: 5, Epoch: 2}, 0)
 	other := one.Twin()
 	if !one.Check(tables.Snapshot(), store.Changes{Resync: true}, time.Unix(0, 0)) {
 		t.Fatal("no alarm is given of a plan that the store does not have")

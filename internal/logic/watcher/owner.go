@@ -1,6 +1,7 @@
 package watcher
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/berthd/berth/internal/cluster"
@@ -10,7 +11,7 @@ import (
 // record claims it. foreign says that another domain owns it.
 //
 // Each change of the owner is a compare-and-set of the record, and only the owner releases a node (P7.1). A domain
-// claims a node that the operator gave to it (Host.Domain) when no other domain owns it. By force it also claims the
+// claims a node that the operator gave to it when no other domain owns it. By force it also claims the
 // node when the operator raised Host.Generation above the record's. A claim after another owner, in this store or in
 // one that agents knew before, raises the generation. Agents then refuse late orders of the former owner (P1.6). While
 // the operator's decision about a store that went back is awaited, only a node without a record is claimed: it gets a
@@ -46,12 +47,7 @@ func resolveOwner(in Input) (n cluster.Node, foreign bool) {
 }
 
 // wantedDomain returns the domain that the operator gave the node to.
-func wantedDomain(in Input) string {
-	if in.Host != nil && in.Host.Domain != "" {
-		return in.Host.Domain
-	}
-	return cluster.DefaultDomain
-}
+func wantedDomain(in Input) string { return cmp.Or(in.WantedDomain, cluster.DefaultDomain) }
 
 // claimGeneration returns the generation of a claim of a node without an owner.
 func claimGeneration(in Input) uint64 {

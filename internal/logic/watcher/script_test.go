@@ -144,6 +144,10 @@ func (s *stage) judge(now time.Duration, always bool) {
 		s.in.Armed = watcher.Rearm(s.in.Armed, s.last, now, s.in.Options)
 	}
 	s.last, s.in.Now, s.in.Wall = now, now, time.Unix(0, 0).Add(now).UTC()
+	s.in.WantedDomain = ""
+	if s.in.Host != nil {
+		s.in.WantedDomain = s.in.Host.Domain
+	}
 	v, ok := watcher.Judge(s.in)
 	if !ok {
 		fmt.Fprintf(&s.out, "%v nothing is known\n", now)

@@ -42,10 +42,14 @@ type Options struct {
 }
 
 // DefaultOptions returns the limits of P6.2.
-func DefaultOptions() Options {
+func DefaultOptions() Options { return OptionsOf(nil) }
+
+// OptionsOf returns the limits for a domain with these limits of silence, which may be nil.
+func OptionsOf(silence *cluster.Silence) Options {
+	s := silence.Limits()
 	return Options{
-		Suspect: 20 * time.Second, Down: time.Minute,
-		ServiceLost: time.Minute, BatchLost: 5 * time.Minute,
+		Suspect: time.Duration(s.Suspect), Down: time.Duration(s.Down),
+		ServiceLost: time.Duration(s.Services), BatchLost: time.Duration(s.Jobs),
 		Gap:              5 * time.Second,
 		MassSilenceNodes: 10, MassSilenceShare: 0.3, MassSilenceWindow: time.Minute,
 		FlapWindow: 15 * time.Minute, FlapHold: 30 * time.Second, FlapLimit: 10 * time.Minute,
@@ -73,8 +77,10 @@ type Input struct {
 	Status *cluster.NodeStatus
 	// Pulse is the last sign of life that this server knows, nil if it knows none.
 	Pulse *cluster.Pulse
-	// Host holds the operator's settings; it may be nil.
-	Host *cluster.Host
+	// Host holds the operator's settings; it may be nil. WantedDomain is the domain that the operator gave the node to,
+	// cluster.DefaultDomain if empty.
+	Host         *cluster.Host
+	WantedDomain string
 	// Gone says that the node will not come back because its instance was destroyed. Host.Gone says the same.
 	Gone bool
 	// Paused says that a mass silence stops rescheduling (see IsMassSilence) without an override of the operator.

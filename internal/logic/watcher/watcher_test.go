@@ -44,8 +44,9 @@ func input(t *rapid.T) watcher.Input {
 		}
 	}
 	if rapid.Bool().Draw(t, "host") {
+		in.WantedDomain = rapid.SampledFrom([]string{"", "", "", "other"}).Draw(t, "assigned")
 		in.Host = &cluster.Host{
-			Name: "n1", Domain: rapid.SampledFrom([]string{"", "", "", "other"}).Draw(t, "assigned"),
+			Name: "n1", Domain: in.WantedDomain,
 			Generation: rapid.Uint64Range(0, 2).Draw(t, "forced"),
 		}
 		if rapid.Bool().Draw(t, "drain") {
@@ -238,8 +239,8 @@ func TestOnlyTheOwnerReleases(t *testing.T) {
 				[]cluster.NodeState{cluster.NodeDraining, cluster.NodeDrained, cluster.NodeDrained}).Draw(t, "drain")
 			in.Host = &cluster.Host{
 				Name: "n1", Generation: rapid.Uint64Range(0, 3).Draw(t, "raised"),
-				Domain: rapid.SampledFrom([]string{"other", "default"}).Draw(t, "to"),
 			}
+			in.WantedDomain = rapid.SampledFrom([]string{"other", "default"}).Draw(t, "to")
 		}
 		v, _ := watcher.Judge(in)
 		if in.Node == nil || v.Foreign || v.Node.Domain == in.Node.Domain {

@@ -7,8 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/berthd/berth/internal/cluster"
-	"github.com/berthd/berth/internal/store"
+	"github.com/berthd/berth/internal/store/election"
 )
 
 // stageTimeout bounds one stage of the shutdown. It exceeds the time that the API gives to requests in flight.
@@ -47,7 +46,7 @@ func (s *Server) Run(ctx context.Context) error {
 		return s.api.Serve(ctx, s.Listeners...)
 	}})...)
 	agents := stage(part{"the agents' sessions", s.dispatch.Run})
-	lead := stage(part{"the control plane", s.plane.Run})
+	lead := stage(part{"the control planes", s.planes.Run})
 	var err error
 	select {
 	case <-ctx.Done():
@@ -66,7 +65,7 @@ func (s *Server) Run(ctx context.Context) error {
 	return err
 }
 
-// handOverLeadership releases the leadership of the domain, so that the others need not wait for this server's silence
+// handOverLeadership releases the domains that this server leads, so that the others need not wait for its silence
 // (P1.3). The server no longer writes, and the store refuses its late writes (P1.4).
 func (s *Server) handOverLeadership(ctx context.Context) {
 	if s.settings == nil && s.members != nil {
@@ -74,26 +73,13 @@ func (s *Server) handOverLeadership(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	key := s.tables.Prefix().Leader(cluster.DefaultDomain)
-	record, err := s.engine.Read(ctx, key)
-	if err != nil {
-		return // the others take over after the silence
-	}
-	leader, err := store.Decode[cluster.Leader](record.Value)
-	if err != nil || leader.Holder != s.ID {
-		return
-	}
-	leader.Holder, leader.Member = "", ""
-	value, err := store.Encode(leader)
-	if err != nil {
-		return
-	}
-	_, err = s.engine.Commit(ctx, []store.Group{{
-		Compares: []store.Compare{{Key: key, Modified: record.Modified}}, Ops: []store.Op{{Key: key, Value: value}},
-	}})
-	if err != nil {
-		s.Config.Log.Info("the leadership could not be handed over; another server takes it once this server "+
-			"is silent", "error",
-			err)
+	for domain, l := range s.tables.Snapshot().Leaders() {
+		if l.Value.Holder != s.ID {
+			continue
+		}
+		if err := election.HandOver(ctx, s.engine, s.tables.Prefix(), domain, s.ID); err != nil {
+			s.Config.Log.Info("the leadership could not be handed over; another server takes it once this server is "+
+				"silent", "domain", domain, "error", err)
+		}
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -19,7 +18,6 @@ import (
 	"github.com/berthd/berth/internal/apiserver"
 	"github.com/berthd/berth/internal/apiserver/audit"
 	"github.com/berthd/berth/internal/apiserver/control"
-	"github.com/berthd/berth/internal/apiserver/views"
 	"github.com/berthd/berth/internal/backup"
 	"github.com/berthd/berth/internal/boottime"
 	"github.com/berthd/berth/internal/cluster"
@@ -27,11 +25,11 @@ import (
 	"github.com/berthd/berth/internal/dispatcher"
 	"github.com/berthd/berth/internal/heap"
 	"github.com/berthd/berth/internal/keyring"
-	"github.com/berthd/berth/internal/measure"
 	"github.com/berthd/berth/internal/peers"
 	"github.com/berthd/berth/internal/pki"
 	"github.com/berthd/berth/internal/secrets"
 	"github.com/berthd/berth/internal/serve/datadir"
+	"github.com/berthd/berth/internal/serve/domains"
 	"github.com/berthd/berth/internal/store"
 	"github.com/berthd/berth/internal/store/batching"
 	"github.com/berthd/berth/internal/store/snapshotfile"
@@ -49,7 +47,7 @@ type Server struct {
 	engine   store.ServerEngine
 	members  store.Membership // of the engine; nil if it runs elsewhere
 	tables   *store.Tables
-	plane    *controlplane.Plane
+	planes   *domains.Planes
 	dispatch *dispatcher.Dispatcher
 	peers    *peers.Peers
 	keeper   *pki.Keeper // nil without settings
@@ -129,24 +127,16 @@ func (s *Server) wire(token string, authority *pki.Authority) (err error) {
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	engine := telemetry.NewEngine(s.engine, registry)
 	s.tables = store.NewTables(store.TablesConfig{Engine: engine, Logger: log})
-	s.plane = controlplane.New(controlplane.Config{
-		Engine:   engine,
-		Member:   s.members,
-		Tables:   s.tables,
-		Domain:   cluster.DefaultDomain,
-		Server:   s.ID,
-		Random:   rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())),
-		Logger:   log,
-		Now:      time.Now,
-		Clock:    boottime.Now,
-		Measurer: measure.New(measure.Config{Egress: s.Config.Egress}),
-		Metrics:  telemetry.NewPlane(registry), Tracer: s.tracer,
-		KeepDefinitions: s.Config.KeepDefinitions,
+	metrics := telemetry.NewPlanes(registry)
+	s.planes = domains.New(domains.Config{
+		Tables: s.tables, Log: log,
+		NewPlane: func(domain string) *controlplane.Plane {
+			return controlplane.New(s.planeConfig(engine, metrics, domain))
+		},
 	})
 	s.dispatch = dispatcher.New(dispatcher.Config{
 		Engine:  engine,
 		Tables:  s.tables,
-		Domain:  cluster.DefaultDomain,
 		Logger:  log,
 		Clock:   boottime.Now,
 		Opener:  s.vault,
@@ -155,10 +145,10 @@ func (s *Server) wire(token string, authority *pki.Authority) (err error) {
 	})
 	s.wirePeers(engine, registry)
 	s.keyring = keyring.New(keyring.Config{
-		Server: s.ID, Vault: s.vault, Engine: engine, Tables: s.tables, Domain: cluster.DefaultDomain,
+		Server: s.ID, Vault: s.vault, Engine: engine, Tables: s.tables,
 		Fetch: s.peers.SecretsKey, Log: log,
 	})
-	s.plane.Register("the keys of the secrets", func(ctx context.Context, w *controlplane.TermWriter) error {
+	s.planes.Default().Register("the keys of the secrets", func(ctx context.Context, w *controlplane.TermWriter) error {
 		return s.keyring.Lead(ctx, w)
 	})
 	s.audit, err = audit.Open(
@@ -187,10 +177,7 @@ func (s *Server) apiConfig(engine store.Engine, registry *prometheus.Registry) a
 		Engine: &versionedEngine{engine, batching.New(engine), s.tables},
 		Tables: s.tables,
 		Nodes:  s.peers,
-		Leader: views.Leader{
-			Reasons: s.peers, DecisionTrace: s.peers.DecisionTrace, DeviceValueModel: s.plane.DeviceValueModel,
-			Gates: s.plane.Gates, Since: s.plane.Since,
-		},
+		Leader: s.leaderViews(),
 		Server: apiserver.ServerConfig{
 			ID: s.ID, Health: s.engine, Reach: s.peerReach, Holder: s.peers.Holder, Settings: s.Config.Values,
 		},
@@ -198,7 +185,7 @@ func (s *Server) apiConfig(engine store.Engine, registry *prometheus.Registry) a
 		Limits: apiserver.Limits{
 			MaxWaiters: s.Config.MaxWaiters, MaxClientWaiters: s.Config.MaxClientWaiters,
 		},
-		Simulator: &simulator{s.tables, s.plane},
+		Simulator: &simulator{s.tables, s.planes},
 
 		Agents: transport.Handler(s.dispatch),
 		Peers:  s.peers.Handler(),
@@ -216,12 +203,11 @@ func (s *Server) apiConfig(engine store.Engine, registry *prometheus.Registry) a
 func (s *Server) wirePeers(engine store.Engine, registry *prometheus.Registry) {
 	s.peers = peers.New(peers.Config{
 		Server:        s.serverRecord(),
-		Domain:        cluster.DefaultDomain,
 		Engine:        engine,
 		Tables:        s.tables,
 		Local:         s.dispatch,
-		Reasons:       s.plane,
-		DecisionTrace: s.plane.DecisionTrace,
+		Reasons:       s.ownReasons,
+		DecisionTrace: s.ownTrace,
 		Dial:          s.dialPeer,
 		Clock:         boottime.Now,
 		Logger:        s.Config.Log,
@@ -240,7 +226,7 @@ func (s *Server) addParts() {
 		s.parts = append(s.parts, part{"the certificate", s.keeper.Run})
 	}
 	s.parts = append(s.parts,
-		part{"the events in the log", telemetry.NewEvents(s.tables, s.peers.Leads, s.Config.Log).Run},
+		part{"the events in the log", telemetry.NewEvents(s.tables, s.leads, s.Config.Log).Run},
 		part{"the heap", heap.Tend})
 }
 
@@ -269,7 +255,7 @@ func (s *Server) wireBackups(registry *prometheus.Registry) (health func() error
 		return nil, err
 	}
 	s.parts = append(s.parts, part{"the snapshots", backups.Run})
-	s.plane.Register("the snapshots", func(ctx context.Context, _ *controlplane.TermWriter) error {
+	s.planes.Default().Register("the snapshots", func(ctx context.Context, _ *controlplane.TermWriter) error {
 		return backups.Lead(ctx) // it writes files alone
 	})
 	return backups.Health, nil

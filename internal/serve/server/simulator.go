@@ -9,7 +9,7 @@ import (
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/internal/apiserver/planning"
 	"github.com/berthd/berth/internal/cluster"
-	"github.com/berthd/berth/internal/controlplane"
+	"github.com/berthd/berth/internal/serve/domains"
 	"github.com/berthd/berth/internal/store"
 	"github.com/berthd/berth/internal/whatif"
 )
@@ -21,7 +21,7 @@ const maxSimulatedAttempts = 500_000
 // simulator predicts the effect of changes on a branch of the server's tables.
 type simulator struct {
 	tables *store.Tables
-	plane  *controlplane.Plane
+	planes *domains.Planes
 }
 
 // Check implements apiserver.Simulator.
@@ -38,7 +38,7 @@ func (s *simulator) Simulate(ctx context.Context, ask api.SimulateRequest) (*api
 	return whatif.Aside(func() (*api.Simulation, error) {
 		return whatif.Run(ctx, whatif.Config{
 			Branch: store.NewBranch(snap, s.tables.Prefix(), slog.New(slog.DiscardHandler)), Now: time.Now(),
-			DeviceValueModel: s.plane.DeviceValueModel(),
+			DeviceValueModel: s.planes.Default().DeviceValueModel(),
 		}, ask)
 	})
 }

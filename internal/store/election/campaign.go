@@ -43,7 +43,7 @@ var (
 	ErrResigned = errors.New("the leader resigned")
 )
 
-// CandidateConfig configures a candidate; every field but Member and Without is required.
+// CandidateConfig configures a candidate; every field but Member, Defer and Without is required.
 type CandidateConfig struct {
 	Engine store.Engine
 	// Member is this server's member of the engine; nil where the engine has none in Berth's servers.
@@ -54,6 +54,8 @@ type CandidateConfig struct {
 	Server string
 	// Random is the source of the jitter. Only the candidate uses it.
 	Random *rand.Rand
+	// Defer returns how long this candidate leaves a domain without a holder to the others; nil means not at all.
+	Defer func() time.Duration
 	// Without switches clauses off.
 	Without clause.Set
 }
@@ -143,6 +145,8 @@ func (c *Candidate) Campaign(ctx context.Context) (*Leadership, error) {
 			if !over {
 				continue
 			}
+		} else if c.leavesToOthers(ctx, &found) {
+			continue
 		}
 		// 3. Take over.
 		leadership, err := c.takeOver(ctx, found)
@@ -179,6 +183,27 @@ func (c *Candidate) awaitLeadershipState(ctx context.Context) (leadershipState, 
 // this candidate never led by. Such an epoch is from before a restart, or from a takeover whose result was unknown.
 func (c *Candidate) isVacant(s leadershipState) bool {
 	return s.leader.Holder == "" || s.leader.Holder == c.config.Server && s.leader.Epoch != c.led
+}
+
+// leavesToOthers waits while this candidate leaves a domain without a holder to others. It returns true if one of them
+// took the domain, or if that is not known, and updates s to the state that was read last.
+func (c *Candidate) leavesToOthers(ctx context.Context, s *leadershipState) bool {
+	if c.config.Defer == nil || s.leader.Holder != "" {
+		return false
+	}
+	wait := c.config.Defer()
+	if wait <= 0 {
+		return false
+	}
+	if pause.For(ctx, wait) != nil {
+		return true
+	}
+	now, err := c.pollLeadershipState(ctx)
+	if err != nil || now.record.Modified != s.record.Modified {
+		return true
+	}
+	*s = now
+	return false
 }
 
 // readLeadershipState reads the leader record and the beat, in one round trip where the engine can.
