@@ -270,6 +270,7 @@ func (a *assignments) sendAssignment(snap *store.Snapshot, row *store.AttemptRow
 		rev = row.PlanRev
 	}
 	assigned := transport.Assignment{Desired: *d, Revision: rev}
+	assigned.Token = sentToken(snap, a.s.node, d.Token)
 	assigned.Parameters = parameters
 	if have, has := a.have[d.UUID]; has && have == assigned.Known() {
 		return nil
@@ -289,7 +290,6 @@ func (a *assignments) sendAssignment(snap *store.Snapshot, row *store.AttemptRow
 		assigned.Trace = span.Parent(d.Trace)
 		span.End(nil)
 	}
-	assigned.Token.Generation = tokenFor(snap, a.s.node).Generation
 	return a.add(transport.Message{Assignment: &assigned})
 }
 

@@ -13,7 +13,7 @@ const heldSentence = "the store went back to an earlier state: no job's task beg
 // heldReason returns why an attempt must not begin on the session's node now, or "". After the store went back, it
 // shows attempts as placed that have run since, and that the node may have forgotten. Such an attempt must not begin a
 // second time (P1.7, P4.4). Two kinds of attempts therefore wait until the node has reported, and the control plane
-// ends them as lost:
+// ends them as lost. So do attempts of a domain from which the node was taken. The two kinds are:
 //
 //   - attempts that an earlier incarnation of the store placed and no report mentions;
 //   - all batch attempts, before the operator's decision, which begins another incarnation, or where the node has seen
@@ -22,8 +22,8 @@ func (d *Dispatcher) heldReason(snap *store.Snapshot, s *session, row *store.Att
 	if d.config.Without.Off(clause.Incarnation) || row.Desired == nil {
 		return ""
 	}
-	if cluster.DomainOfPlan(row.Desired.Plan) != domainNumber(snap, s.node) {
-		return "" // the leader of another domain placed it, in an incarnation of its own
+	if plan := row.Desired.Plan; plan != 0 && cluster.DomainOfPlan(plan) != domainNumber(snap, s.node) {
+		return "another domain placed it before this one took the node by force" // that domain ends it as lost
 	}
 	own, placed := tokenFor(snap, s.node), row.Desired.Token.Incarnation
 	switch {

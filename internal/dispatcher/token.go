@@ -48,6 +48,18 @@ func tokenFor(snap *store.Snapshot, node string) cluster.Token {
 	return t
 }
 
+// sentToken returns the token of an assignment whose record has a token: under the node's present generation, and never
+// above the token of the node's own leader. Another domain's leader writes the stops of its tasks on a node that was
+// taken from it by force. With that leader's token, the agent would refuse the messages of its own leader from then on.
+func sentToken(snap *store.Snapshot, node string, written cluster.Token) cluster.Token {
+	own := tokenFor(snap, node)
+	written.Generation = own.Generation
+	if own.Incarnation != 0 && written.Compare(own) > 0 {
+		return own
+	}
+	return written
+}
+
 // seenLater reports whether an agent has seen a later state of the store than the snapshot (P1.7).
 //
 // A generation of the node above the seen one is a hand-over that the agent does not know of yet. A lower one says

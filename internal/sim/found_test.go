@@ -162,6 +162,15 @@ var foundStories = []struct{ fault, story string }{
 8.344s agent-crash n3 for 2m45.212s
 33.359s pressure n3 for 536ms
 `},
+	{"a stop that the former domain of a node wrote locked the node's own leader out", `berth-sim-story-1 seed 2318 servers 1 nodes 3 consul false
+1s user web : scale 1
+1.2s user api : scale 1
+30.41s save db
+55.848s user n3 : claim
+55.991s user side : submit2 1
+1m0.82s restore db : raw
+1m37.822s user n2 : drain
+`},
 }
 
 // TestFoundFaultsStayFixed runs them again.
