@@ -120,6 +120,7 @@ func (c *Config) projector() projection.Config {
 // New returns a plane; Run campaigns and leads.
 func New(c Config) *Plane {
 	c.ProjectAfter = cmp.Or(c.ProjectAfter, ProjectAfter)
+	c.Logger = c.Logger.With("domain", c.Domain)
 	if c.NewID == nil {
 		c.NewID = uuid.NewString
 	}
@@ -196,7 +197,7 @@ func (p *Plane) handOver(ctx context.Context) {
 	err := election.HandOver(ctx, p.config.Engine, p.config.Tables.Prefix(), p.config.Domain, p.config.Server)
 	if err != nil {
 		p.config.Logger.Info("the leadership could not be handed over; another server takes it after a silence",
-			"domain", p.config.Domain, "error", err)
+			"error", err)
 	}
 }
 
@@ -223,8 +224,7 @@ func (p *Plane) Run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		p.config.Logger.Warn("leadership ended", "domain", p.config.Domain, "epoch", leadership.Leader.Epoch, "error",
-			err)
+		p.config.Logger.Warn("leadership ended", "epoch", leadership.Leader.Epoch, "error", err)
 		p.config.awaitCaughtUp(ctx, err)
 	}
 }
@@ -251,7 +251,7 @@ func (p *Plane) lead(leadership *election.Leadership, l *loop) error {
 		return errNoDomain
 	}
 	fence := leadership.Fence()
-	p.config.Logger.Info("leading", "domain", p.config.Domain, "epoch", fence.Epoch)
+	p.config.Logger.Info("leading", "epoch", fence.Epoch)
 	writer := store.NewWriter(p.config.Engine, p.config.Tables.Prefix(), fence, nil)
 	writer.Without = p.config.Without
 

@@ -24,7 +24,7 @@ func (s *Server) planeConfig(engine store.Engine, metrics *telemetry.Planes, dom
 		Domain:   domain,
 		Server:   s.ID,
 		Random:   rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())),
-		Logger:   s.Config.Log.With("domain", domain),
+		Logger:   s.Config.Log,
 		Now:      time.Now,
 		Clock:    boottime.Now,
 		Measurer: measure.New(measure.Config{Egress: s.Config.Egress}),

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -71,9 +72,18 @@ func Start(tb testing.TB, adjust func(*embed.Config)) *Server {
 	return s
 }
 
+// addressWait bounds the wait for the address of an etcd that restarts. Another program may hold the address for a
+// moment, because it looks for a free one.
+const addressWait = 20 * time.Second
+
 func (s *Server) begin() {
 	s.tb.Helper()
 	server, err := embed.StartEtcd(s.config)
+	for began := time.Now(); errors.Is(err, syscall.EADDRINUSE) && time.Since(began) < addressWait; {
+		s.tb.Logf("etcd is started again: %v", err)
+		time.Sleep(100 * time.Millisecond)
+		server, err = embed.StartEtcd(s.config)
+	}
 	if err != nil {
 		s.tb.Fatalf("start etcd: %v", err)
 	}
