@@ -67,15 +67,16 @@ var layers = map[string][]string{
 
 	// The effects: what the loops read, write and call. A driver imports its contract and the nouns. Packages that all
 	// processes share (logs on disk, boot-time clock) count as nouns here.
-	"internal/archive":   {},
-	"internal/backup":    {"internal/pause"},
-	"internal/blockyaml": {},
-	"internal/boottime":  {},
-	"internal/clause":    {},
-	"internal/contexts":  {},
-	"internal/egress":    {},
-	"internal/enum":      {},
-	"internal/executor":  {"internal/cluster"},
+	"internal/archive":      {},
+	"internal/backup":       {"internal/pause"},
+	"internal/blockyaml":    {},
+	"internal/boottime":     {},
+	"internal/clause":       {},
+	"internal/consulclient": {"internal/store/remote"},
+	"internal/contexts":     {},
+	"internal/egress":       {},
+	"internal/enum":         {},
+	"internal/executor":     {"internal/cluster"},
 	"internal/executor/containerd": {
 		"internal/cluster", "internal/egress", "internal/executor", "internal/executor/containerd/collector",
 		"internal/executor/containerd/registry", "internal/executor/containerd/runspec", "internal/executor/outlive",
@@ -128,7 +129,8 @@ var layers = map[string][]string{
 	"internal/store/batching": {"internal/store"},
 	"internal/store/election": {"internal/clause", "internal/cluster", "internal/pause", "internal/store"},
 	"internal/store/consul": {
-		"internal/pause", "internal/store", "internal/store/remote", "internal/store/snapshotfile",
+		"internal/consulclient", "internal/pause", "internal/store", "internal/store/remote",
+		"internal/store/snapshotfile",
 	},
 	"internal/store/consul/consultest": {"internal/store/remote/remotetest", "internal/testkit"},
 	"internal/store/etcd": {
@@ -509,8 +511,8 @@ var layers = map[string][]string{
 	"internal/serve/dev":     {"internal/contexts", "internal/serve/node", "internal/serve/server"},
 	"internal/serve/domains": {"internal/cluster", "internal/controlplane", "internal/store"},
 	"internal/serve/engines": {
-		"internal/hinted", "internal/serve/datadir", "internal/store", "internal/store/consul", "internal/store/etcd",
-		"internal/store/remote",
+		"internal/consulclient", "internal/hinted", "internal/serve/datadir", "internal/store", "internal/store/consul",
+		"internal/store/etcd", "internal/store/remote",
 	},
 	"internal/serve/join": {
 		"api", "internal/cluster", "internal/hinted", "internal/pause", "internal/pki", "internal/serve/datadir",

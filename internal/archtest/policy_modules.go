@@ -22,7 +22,7 @@ var modules = map[string][]string{
 		"internal/apiserver/...", "internal/bench/latency", "internal/controlplane", "internal/dispatcher",
 		"internal/executor/containerd", "internal/peers", "internal/store/...", "internal/serve/datadir",
 	},
-	"github.com/hashicorp/consul/api": {"internal/store/consul/..."},
+	"github.com/hashicorp/consul/api": {"internal/consulclient", "internal/store/consul/..."},
 	"github.com/klauspost/compress":   {"internal/agent/artifact"},
 	"github.com/netresearch/go-cron":  {"internal/timetable"},
 	"github.com/opencontainers":       {"internal/executor/containerd/...", "internal/bench/latency"},

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/berthd/berth/internal/consulclient"
 	"github.com/berthd/berth/internal/hinted"
 	"github.com/berthd/berth/internal/store/remote"
 )
@@ -81,44 +82,12 @@ func (l Location) consulHint(fault remote.Fault) (hint string) {
 	if l.TokenFile == "" {
 		token = TokenVariable
 	}
-	switch fault {
-	case remote.FaultUnreachable:
-		hint = "Check that a Consul agent runs there, and that --store names its HTTP address (ports.http or " +
-			"ports.https of Consul, client_addr)."
-	case remote.FaultPlain:
-		hint = "This port of Consul uses no TLS: leave out --store-ca, --store-cert and --store-key, or name its " +
-			"ports.https."
-	case remote.FaultSecured:
-		hint = "This port of Consul uses TLS: name the authority of its certificate with --store-ca FILE, or " +
-			"--store-ca system."
-	case remote.FaultOther:
-		hint = "Check that --store names Consul's HTTP port (usually 8500), not its DNS, gRPC or server port, and " +
-			"--store-datacenter a datacenter that it knows."
-	case remote.FaultAuthority:
-		hint = fmt.Sprintf("--store-ca %s is not the authority of Consul's certificate: use the file of its "+
-			"tls.defaults.ca_file, or ask its operator.", l.CA)
-	case remote.FaultServerName:
-		hint = "Name in --store an address that Consul's certificate covers, or add this address to the certificate."
-	case remote.FaultServerExpiry:
-		hint = "Renew the certificate of this Consul, and check the clock of this machine."
-	case remote.FaultCA:
-		hint = "--store-ca needs a readable file with certificates in PEM, or `system`."
-	case remote.FaultCertificate:
-		hint = fmt.Sprintf("--store-cert %s and --store-key %s need a certificate and its key in PEM. Berth reads "+
-			"renewed files at the next connection.", l.Cert, l.Key)
-	case remote.FaultRefused:
-		hint = "This Consul requires a client certificate (verify_incoming): give --store-cert and --store-key a " +
-			"valid one from its authority."
-	case remote.FaultPassword, remote.FaultUser:
-		hint = fmt.Sprintf("Check %s; with Consul's tool:  consul acl token read -self", token)
-	case remote.FaultPermission:
-		hint = fmt.Sprintf("The token of %s needs a policy with  key_prefix %q { policy = \"write\" }  "+
-			"(docs/guide/consul.md).", token, l.Prefix+"berth")
-	case remote.FaultVersion:
-		hint = "Berth needs Consul 1.15 or later. Upgrade Consul first."
-	case remote.FaultSilent:
-		hint = "The address accepts connections but Consul does not answer, or has no leader. More than half of its " +
-			"servers must run:  consul operator raft list-peers"
+	hint = consulclient.Hint(fault, consulclient.Flags{
+		Address: "--store", CA: l.CA, Cert: l.Cert, Key: l.Key, Token: token,
+		Rules: fmt.Sprintf("key_prefix %q { policy = \"write\" }  (docs/guide/consul.md)", l.Prefix+"berth"),
+	})
+	if fault == remote.FaultOther {
+		hint += " Check that it knows the datacenter of --store-datacenter."
 	}
 	return hint
 }

@@ -4,15 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"strings"
 	"time"
 
 	"github.com/hashicorp/consul/api"
 
+	"github.com/berthd/berth/internal/consulclient"
 	"github.com/berthd/berth/internal/pause"
 	"github.com/berthd/berth/internal/store"
-	"github.com/berthd/berth/internal/store/remote"
 )
 
 // Limits of time.
@@ -52,31 +51,16 @@ func classify(err error) refusal {
 		return false
 	}
 	switch {
-	case isToken(err):
+	case consulclient.IsDenied(err):
 		return isDenied
-	case isConnectionError(err):
+	case consulclient.IsUnsent(err):
 		return isUnsent
 	case has("No cluster leader", "rate limit", "try again later", "No known Consul servers"):
 		return isTooBusy
-	case has("ACL not found", "Permission denied", "token does not exist", "Access is restricted"):
-		return isDenied
 	case has("too large", "too many operations"):
 		return isTooLarge
 	}
 	return isUnclear
-}
-
-// isConnectionError reports whether no connection came about, so that nothing was sent.
-func isConnectionError(err error) bool {
-	if _, ok := errors.AsType[*net.DNSError](err); ok {
-		return true
-	}
-	if _, ok := errors.AsType[*remote.DialError](err); ok {
-		return true
-	}
-	// An alert of TLS is no such error: with TLS 1.3 it may follow the request.
-	e, ok := errors.AsType[*net.OpError](err)
-	return ok && e.Op == "dial"
 }
 
 // client returns the client of the endpoint that answered last, and its number.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/hashicorp/consul/api"
 
+	"github.com/berthd/berth/internal/consulclient"
 	"github.com/berthd/berth/internal/store"
 	"github.com/berthd/berth/internal/store/snapshotfile"
 )
@@ -187,7 +188,7 @@ func (e *Engine) Health(ctx context.Context) (store.EngineHealth, error) {
 	var h store.EngineHealth
 	client, _ := e.client()
 	h.Leader, _ = client.Status().LeaderWithQueryOptions(e.query(brief))
-	h.Version, _ = readVersion(client, e.query(brief))
+	h.Version, _ = consulclient.Version(client, e.query(brief))
 	present, err := e.readHeads(brief)
 	if err == nil {
 		h.Quorum, h.Revision = true, present.revision
@@ -203,11 +204,4 @@ func (e *Engine) Health(ctx context.Context) (store.EngineHealth, error) {
 	}
 	h.Writes = h.Reason == ""
 	return h, nil
-}
-
-// readVersion returns the version of the agent, which needs the permission to read it.
-func readVersion(client *api.Client, q *api.QueryOptions) (string, error) {
-	var self struct{ Config struct{ Version string } }
-	_, err := client.Raw().Query("/v1/agent/self", &self, q)
-	return strings.TrimPrefix(self.Config.Version, "v"), err
 }

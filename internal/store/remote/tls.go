@@ -46,7 +46,7 @@ func (s *ReloadingTLS) Config() (*tls.Config, error) {
 	case s.last == nil:
 		return nil, err
 	default:
-		s.log.Warn("the files for the connection to the store cannot be read; those of before are used", "error", err)
+		s.log.Warn("the files for a secured connection cannot be read; those of before are used", "error", err)
 	}
 	return s.last, nil
 }
