@@ -36,6 +36,7 @@ var drivers = map[string][]string{
 // suites lists the conformance suites. Programs may run them, so they are no packages of proof. Like those, they must
 // not sleep on the real clock (ADR 0082).
 var suites = []string{
+	"internal/discovery/discoverytest",
 	"internal/executor/executortest",
 	"internal/store/storetest",
 	"internal/transport/workertest",

@@ -74,9 +74,15 @@ var layers = map[string][]string{
 	"internal/clause":       {},
 	"internal/consulclient": {"internal/store/remote"},
 	"internal/contexts":     {},
-	"internal/egress":       {},
-	"internal/enum":         {},
-	"internal/executor":     {"internal/cluster"},
+	"internal/discovery":    {"internal/cluster"},
+	"internal/discovery/consul": {
+		"internal/cluster", "internal/consulclient", "internal/discovery", "internal/store/remote",
+	},
+	"internal/discovery/discoverytest": {"internal/cluster", "internal/discovery", "internal/suite"},
+	"internal/discovery/fake":          {"internal/discovery"},
+	"internal/egress":                  {},
+	"internal/enum":                    {},
+	"internal/executor":                {"internal/cluster"},
 	"internal/executor/containerd": {
 		"internal/cluster", "internal/egress", "internal/executor", "internal/executor/containerd/collector",
 		"internal/executor/containerd/registry", "internal/executor/containerd/runspec", "internal/executor/outlive",

@@ -22,10 +22,12 @@ var modules = map[string][]string{
 		"internal/apiserver/...", "internal/bench/latency", "internal/controlplane", "internal/dispatcher",
 		"internal/executor/containerd", "internal/peers", "internal/store/...", "internal/serve/datadir",
 	},
-	"github.com/hashicorp/consul/api": {"internal/consulclient", "internal/store/consul/..."},
-	"github.com/klauspost/compress":   {"internal/agent/artifact"},
-	"github.com/netresearch/go-cron":  {"internal/timetable"},
-	"github.com/opencontainers":       {"internal/executor/containerd/...", "internal/bench/latency"},
+	"github.com/hashicorp/consul/api": {
+		"internal/consulclient", "internal/discovery/consul", "internal/store/consul/...",
+	},
+	"github.com/klauspost/compress":  {"internal/agent/artifact"},
+	"github.com/netresearch/go-cron": {"internal/timetable"},
+	"github.com/opencontainers":      {"internal/executor/containerd/...", "internal/bench/latency"},
 	"github.com/prometheus/client_golang": {
 		"internal/apiserver/...", "internal/serve/node", "internal/serve/server", "internal/telemetry",
 	},
@@ -43,8 +45,10 @@ var modules = map[string][]string{
 	"go.uber.org/zap":                       {"internal/store/etcd/..."},
 	"golang.org/x/net":                      {"internal/agent/names", "test/e2e"},
 	"golang.org/x/sync":                     {"internal/..."},
-	"google.golang.org/grpc":                {"internal/agent/checks", "internal/store/etcd", "test/e2e/..."},
-	"google.golang.org/protobuf":            {"internal/store/etcd"},
+	"google.golang.org/grpc": {
+		"internal/agent/checks", "internal/discovery/consul", "internal/store/etcd", "test/e2e/...",
+	},
+	"google.golang.org/protobuf": {"internal/store/etcd"},
 	"golang.org/x/sys": {
 		"internal/agent/...", "internal/bench/growth", "internal/boottime",
 		"internal/executor/...", "internal/pty", "internal/cli/operator", "internal/cli/output",

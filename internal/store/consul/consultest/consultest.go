@@ -49,8 +49,9 @@ type Server struct {
 	dir     string
 	running *exec.Cmd
 	ended   chan struct{}
-	// Address is the host:port of its API, and RPC that for other servers.
-	Address, RPC string
+	// Address is the host:port of its API, RPC that for other servers, and DNS that for DNS queries, which is empty
+	// without Options.DNS.
+	Address, RPC, DNS string
 	// Token is the management token, "" without ACLs.
 	Token string
 	// Authority signs the server's certificate, and Cert and Key are of a client; without TLS they are empty.
@@ -62,6 +63,8 @@ type Server struct {
 type Options struct {
 	// ACLs says that the servers require tokens, and TLS that they speak https and require client certificates.
 	ACLs, TLS bool
+	// DNS says that the servers answer DNS queries.
+	DNS bool
 	// Dir returns a folder for the data of a server; nil means one of the test.
 	Dir func() string
 	// Config is added to the configuration of each server.
@@ -100,6 +103,10 @@ func Start(tb testing.TB, count int, options Options) []*Server {
 				"http": port(tb, s.Address), "server": port(tb, s.RPC), "serf_lan": port(tb, serf[i]),
 				"serf_wan": -1, "dns": -1, "grpc": -1, "grpc_tls": -1, "https": -1,
 			},
+		}
+		if options.DNS {
+			s.DNS = testkit.FreeAddress(tb)
+			config["ports"].(map[string]any)["dns"] = port(tb, s.DNS)
 		}
 		if options.ACLs {
 			config["acl"] = map[string]any{
@@ -237,6 +244,14 @@ func (s *Server) Permit(rules string) string {
 		s.tb.Fatal(err)
 	}
 	return made.SecretID
+}
+
+// Revoke deletes a token.
+func (s *Server) Revoke(token string) {
+	s.tb.Helper()
+	if _, err := s.Client().ACL().TokenDelete(s.Accessor(token), nil); err != nil {
+		s.tb.Fatal(err)
+	}
 }
 
 // Accessor returns the public name of a token.
