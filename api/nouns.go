@@ -88,6 +88,14 @@ type (
 	CheckType = cluster.CheckType
 	// TTLUpdate is a report to a TTL check.
 	Word = cluster.TTLUpdate
+	// Discovery says where a healthy task is registered for programs outside of Berth.
+	Discovery = cluster.Discovery
+	// ConsulService is a registration of a task as a service of Consul.
+	ConsulService = cluster.ConsulService
+	// ConsulChecks is the choice of who tests a task that is registered in Consul.
+	ConsulChecks = cluster.ConsulChecks
+	// DiscoveryFact is a system for service discovery that an agent uses.
+	DiscoveryFact = cluster.DiscoveryFact
 	// Isolation is the separation of a program without an image from its node.
 	Isolation = cluster.Isolation
 	// NetworkFact says whether tasks of a node can have a network of a mode.
@@ -273,10 +281,17 @@ const (
 	PreemptNever = cluster.PreemptNever
 )
 
+// Values of ConsulChecks.
+const (
+	ConsulTTL    = cluster.ConsulTTL
+	ConsulNative = cluster.ConsulNative
+)
+
 // Values of Permission.
 const (
 	PermitCapabilities = cluster.PermitCapabilities
 	PermitDevices      = cluster.PermitDevices
+	PermitDiscovery    = cluster.PermitDiscovery
 	PermitHostNetwork  = cluster.PermitHostNetwork
 	PermitHostPath     = cluster.PermitHostPath
 	PermitNoIsolation  = cluster.PermitNoIsolation

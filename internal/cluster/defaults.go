@@ -241,6 +241,9 @@ func (d *TaskDefinition) SetDefaults() {
 	for i := range d.Checks {
 		d.Checks[i].setDefaults(d)
 	}
+	for i := range d.Discovery.Consul {
+		d.Discovery.Consul[i].setDefaults(d)
+	}
 }
 
 // nameChecks names checks without a name by their type: "http", "http-2".
@@ -323,7 +326,7 @@ func (d *TaskDefinition) completed() *TaskDefinition {
 // copied returns a copy whose defaults can be set without changing d; the rest is shared.
 func (d *TaskDefinition) copied() *TaskDefinition {
 	full := *d
-	full.Checks = slices.Clone(d.Checks)
+	full.Checks, full.Discovery.Consul = slices.Clone(d.Checks), slices.Clone(d.Discovery.Consul)
 	full.Containers = slices.Clone(d.Containers)
 	for i := range full.Containers {
 		c := &full.Containers[i]

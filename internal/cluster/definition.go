@@ -91,6 +91,8 @@ type TaskDefinition struct {
 	Disk Bytes `json:"disk,omitempty"`
 	// Network is the network of all containers: "host" (default), "bridge" or "none".
 	Network NetworkMode `json:"network,omitempty"`
+	// Discovery says where a healthy task is registered for programs outside of Berth.
+	Discovery Discovery `json:"discovery,omitzero"`
 }
 
 // InlineDefinition is a task definition inside of a service, or of a step of a job or cron. Its name is optional: the

@@ -49,6 +49,9 @@ func (f *Facts) CapabilityLabels() Labels {
 	if f.Artifacts {
 		all[LabelArtifacts] = "true"
 	}
+	if f.Discovery.Name != "" {
+		all[LabelDiscovery] = f.Discovery.Name
+	}
 	images := slices.ContainsFunc(f.Executors, func(e ExecutorFact) bool { return e.Name == imageIsolator })
 	plain := slices.ContainsFunc(f.Executors, func(e ExecutorFact) bool { return e.Isolation != "" })
 	switch {
@@ -72,6 +75,9 @@ func (d *TaskDefinition) Needs() (all []Constraint) {
 	}
 	if d.UsesArtifacts() {
 		all = append(all, Constraint{Attribute: "label." + LabelArtifacts, Op: OpEqual, Value: "true"})
+	}
+	if d.UsesConsul() {
+		all = append(all, Constraint{Attribute: "label." + LabelDiscovery, Op: OpEqual, Value: DiscoveryConsul})
 	}
 	if d.Isolated() {
 		able := []string{IsolatesPlain, IsolatesAll}

@@ -105,8 +105,19 @@ type Facts struct {
 	// Services says that the agent can give containers the addresses of services, and can render templates.
 	Services bool `json:"services,omitempty"`
 	// Artifacts says that the agent can fetch artifacts.
-	Artifacts bool   `json:"artifacts,omitempty"`
-	Version   string `json:"version"` // of the agent
+	Artifacts bool `json:"artifacts,omitempty"`
+	// Discovery is the system outside of Berth in which the agent registers tasks.
+	Discovery DiscoveryFact `json:"discovery,omitzero"`
+	Version   string        `json:"version"` // of the agent
+}
+
+// DiscoveryFact is a system for service discovery that an agent uses.
+type DiscoveryFact struct {
+	// Name is that of the system, such as "consul"; without a system it is empty.
+	Name    string `json:"name,omitempty"`
+	Version string `json:"version,omitempty"`
+	// Problem says why the last calls failed; it is empty while they work.
+	Problem string `json:"problem,omitempty"`
 }
 
 // DiskFact is one file system.

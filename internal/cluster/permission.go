@@ -18,6 +18,9 @@ const (
 	PermitCapabilities Permission = "capabilities"
 	// PermitDevices allows a container to hold devices of its node.
 	PermitDevices Permission = "devices"
+	// PermitDiscovery allows a task to be registered in Consul, where others find it by the name and the tags that its
+	// definition chooses.
+	PermitDiscovery Permission = "discovery"
 	// PermitHostNetwork allows a task to be on the network of its node, as tasks are that name no network.
 	PermitHostNetwork Permission = "host-network"
 	// PermitHostPath allows a volume to name a path of the node, among those that its agent lends. Volumes that nodes
@@ -32,7 +35,7 @@ const (
 // Values returns every Permission, in the order of the constants.
 func (Permission) Values() []Permission {
 	return []Permission{
-		PermitCapabilities, PermitDevices, PermitHostNetwork, PermitHostPath, PermitNoIsolation,
+		PermitCapabilities, PermitDevices, PermitDiscovery, PermitHostNetwork, PermitHostPath, PermitNoIsolation,
 		PermitRoot,
 	}
 }
@@ -101,6 +104,9 @@ func (d *TaskDefinition) Privileges() (all []Privilege) {
 		if host := d.Volumes[i].Host; host != "" {
 			add(PermitHostPath, fmt.Sprintf("volumes[%d].host", i), "is %s", clip(host))
 		}
+	}
+	if d.UsesConsul() {
+		add(PermitDiscovery, "discovery.consul", "registers tasks in Consul")
 	}
 	switch {
 	case d.Network == "":

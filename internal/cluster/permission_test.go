@@ -59,6 +59,9 @@ func TestPrivileges(t *testing.T) {
 		"own cores": {main(func(c *cluster.Container) {
 			c.Resources.CPU, c.Resources.CPUPinning = 1000, cluster.PinCores
 		}), ""},
+		"a registration in consul": {func(d *cluster.TaskDefinition) {
+			d.Discovery.Consul = []cluster.ConsulService{{}}
+		}, "discovery discovery.consul"},
 		"a volume": {func(d *cluster.TaskDefinition) { d.Volumes = []cluster.Volume{{Name: "data"}} }, ""},
 		"a declared volume": {func(d *cluster.TaskDefinition) {
 			d.Volumes = []cluster.Volume{{Name: "data", HostVolume: "models"}}
@@ -84,6 +87,7 @@ func TestCheckPermissions(t *testing.T) {
 	t.Parallel()
 	d := plainDefinition()
 	d.Network = ""
+	d.Discovery.Consul = []cluster.ConsulService{{}}
 	d.Volumes = []cluster.Volume{{Name: "etc", Host: "/etc"}}
 	c := &d.Containers[0]
 	c.User, c.Isolation, c.Capabilities = "root", cluster.IsolationNone, []string{"SYS_ADMIN"}

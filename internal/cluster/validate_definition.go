@@ -70,6 +70,7 @@ func (d *TaskDefinition) validate(k check) {
 	d.validateNetwork(k)
 	d.validateVolumes(k)
 	d.validateChecks(k)
+	d.validateDiscovery(k.at("discovery"))
 	d.Restart.validate(k.at("restart"))
 	k.at("grace").span(d.Grace, Duration(time.Millisecond), MaxGrace)
 	if d.ShutdownDelay != nil {

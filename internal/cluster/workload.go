@@ -51,9 +51,9 @@ type Cluster struct {
 	// KeepJobs is how long a job is kept after its end, with the outcomes of its attempts. Default DefaultKeepJobs.
 	// Jobs of a cron are kept by their number instead, while the cron is there.
 	KeepJobs Duration `json:"keep_jobs,omitempty"`
-	// Permissions are what the cluster's tasks may use beyond themselves: capabilities, devices, host-network,
-	// host-path, no-isolation, root. Only an admin changes them. If they are left out, a cluster keeps its permissions,
-	// and a new cluster gets the server's default: none, with berth dev all.
+	// Permissions are what the cluster's tasks may use beyond themselves: capabilities, devices, discovery,
+	// host-network, host-path, no-isolation, root. Only an admin changes them. If they are left out, a cluster keeps
+	// its permissions, and a new cluster gets the server's default: none, with berth dev all.
 	Permissions []Permission `json:"permissions,omitzero"`
 	// Quota, unless nil, limits what the cluster's tasks hold together.
 	Quota *Quota `json:"quota,omitempty"`

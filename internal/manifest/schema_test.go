@@ -276,7 +276,7 @@ func TestSchemaSpeaksOfManifests(t *testing.T) {
 			}
 		}
 	}
-	const ordinary = "Service Job Cron Cluster Pool Prometheus CPU HTTP URL TLS"
+	const ordinary = "Service Job Cron Cluster Consul Pool Prometheus CPU HTTP URL TLS"
 	for word := range strings.FieldsSeq(ordinary) {
 		delete(names, word)
 	}

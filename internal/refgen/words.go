@@ -49,7 +49,7 @@ func newWording(types map[string]reflect.Type) wording {
 			w.fields[f.GoName] = f.Name
 		}
 	}
-	const ordinary = "Service Job Cron Cluster Pool Prometheus CPU HTTP URL TLS" // kinds and words of English
+	const ordinary = "Service Job Cron Cluster Consul Pool Prometheus CPU HTTP URL TLS" // kinds and words of English
 	for name := range strings.FieldsSeq(ordinary) {
 		delete(w.fields, name)
 	}

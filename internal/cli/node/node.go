@@ -254,6 +254,12 @@ func addMachineFacts(facts *output.Table, n api.NodeView) {
 			facts.Add("isolation", "by "+e.Isolation)
 		}
 	}
+	if d := n.Facts.Discovery; d.Name != "" {
+		facts.Add("discovery", strings.TrimSpace(d.Name+" "+d.Version))
+		if d.Problem != "" {
+			facts.Add("discovery", "not available: "+d.Problem)
+		}
+	}
 	if len(n.Facts.ReservedPorts) > 0 {
 		facts.Add("reserved ports", output.PortRanges(n.Facts.ReservedPorts))
 	}

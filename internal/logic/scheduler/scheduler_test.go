@@ -155,6 +155,42 @@ func TestNodesThatFollowServices(t *testing.T) {
 	}
 }
 
+// TestNodesThatRegisterTasks checks that a registered task is placed only where the agent uses Consul. Only the agent
+// decides about that: labels of that name are ignored. The reason names the flag.
+func TestNodesThatRegisterTasks(t *testing.T) {
+	def := &cluster.TaskDefinition{Name: "web", Version: 1}
+	def.Discovery.Consul = []cluster.ConsulService{{}}
+	for _, test := range []struct {
+		facts  cluster.DiscoveryFact
+		placed bool
+	}{
+		{cluster.DiscoveryFact{}, false},
+		{cluster.DiscoveryFact{Name: "other"}, false},
+		{cluster.DiscoveryFact{Name: cluster.DiscoveryConsul}, true},
+		{cluster.DiscoveryFact{Name: cluster.DiscoveryConsul, Problem: "consul does not answer"}, true},
+	} {
+		labels := cluster.Labels{cluster.LabelDiscovery: cluster.DiscoveryConsul}
+		f := scheduler.NewFleet()
+		f.SetNode(scheduler.NodeOf(&cluster.Host{Name: "n1", Labels: labels},
+			&cluster.Node{Name: "n1", State: cluster.NodeReady}, &cluster.NodeStatus{Name: "n1", Facts: cluster.Facts{
+				Labels: labels, Discovery: test.facts, Executors: []cluster.ExecutorFact{{Name: "process"}},
+			}}))
+		res := scheduler.Schedule(f, []cluster.Pending{{
+			Task: "c.web.1.0", Priority: 1, Plain: true, Placement: cluster.Placement{Constraints: def.Needs()},
+		}}, scheduler.Options{})
+		if placed := len(res.Placements) == 1; placed != test.placed {
+			t.Errorf("with an agent that says %+v: placed is %v, want %v", test.facts, placed, test.placed)
+		}
+		if test.placed {
+			continue
+		}
+		want := "1 node: agent does not register tasks in Consul (berth agent --discovery)"
+		if got := scheduler.Sentence(res.Waiting[0].Refusals); got != want {
+			t.Errorf("the reason is %q, want %q", got, want)
+		}
+	}
+}
+
 // TestPlainProgramsWantTheirExecutor checks that a task without an image goes to no node that only runs images, and
 // that the reason says so. A task with an image and a command runs on both kinds of nodes.
 func TestPlainProgramsWantTheirExecutor(t *testing.T) {

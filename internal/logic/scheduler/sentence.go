@@ -50,6 +50,9 @@ func phrase(r cluster.Refusal) string {
 		if strings.HasPrefix(r.Detail, "label."+cluster.LabelArtifacts) {
 			return "agent cannot fetch artifacts"
 		}
+		if strings.HasPrefix(r.Detail, "label."+cluster.LabelDiscovery) {
+			return "agent does not register tasks in Consul (berth agent --discovery)"
+		}
 		if strings.HasPrefix(r.Detail, "label."+cluster.LabelIsolation) {
 			return "cannot isolate programs (isolation: required); see `berth node status NODE`"
 		}

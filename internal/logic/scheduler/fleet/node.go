@@ -68,7 +68,9 @@ func NodeOf(host *cluster.Host, node *cluster.Node, status *cluster.NodeStatus) 
 		n.Pool, n.Taints = host.Pool, host.Taints
 		maps.Copy(n.Labels, host.Labels)
 	}
-	for _, name := range []string{cluster.LabelSecrets, cluster.LabelArtifacts, cluster.LabelIsolation} {
+	for _, name := range []string{
+		cluster.LabelSecrets, cluster.LabelArtifacts, cluster.LabelDiscovery, cluster.LabelIsolation,
+	} {
 		delete(n.Labels, name)
 	}
 	if status != nil {
