@@ -22,6 +22,7 @@ import (
 	"github.com/berthd/berth/internal/agent/nameserver"
 	"github.com/berthd/berth/internal/agent/node"
 	"github.com/berthd/berth/internal/agent/pins"
+	"github.com/berthd/berth/internal/agent/registrar"
 	"github.com/berthd/berth/internal/agent/reports"
 	"github.com/berthd/berth/internal/agent/state"
 	"github.com/berthd/berth/internal/agent/task"
@@ -44,13 +45,15 @@ type Agent struct {
 	requests *usage.RequestRates
 	services *addresses.Directory
 	names    *nameserver.Server
-	logs     *logKeeper
-	attempts *attempts
-	orphans  *orphans
-	reports  *reports.Reports
-	recovery *recovery
-	sessions *sessions
-	parts    *task.Parts
+	// registrar is nil without a system for service discovery.
+	registrar *registrar.Registrar
+	logs      *logKeeper
+	attempts  *attempts
+	orphans   *orphans
+	reports   *reports.Reports
+	recovery  *recovery
+	sessions  *sessions
+	parts     *task.Parts
 }
 
 // New returns an agent; it starts nothing.
@@ -97,6 +100,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	a.watch(ctx)
 	a.recovery.run(ctx, saved.Attempts)
+	if a.registrar != nil {
+		a.node.Go(func() { a.registrar.Run(ctx) })
+	}
 	if a.config.Machine.Networks != nil {
 		known := func(uuid string) bool { return a.attempts.has(uuid) || a.orphans.has(uuid) }
 		a.node.Go(func() { a.networks.Sweep(ctx, known) })

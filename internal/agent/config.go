@@ -19,6 +19,7 @@ import (
 	"github.com/berthd/berth/internal/boottime"
 	"github.com/berthd/berth/internal/clause"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/discovery"
 	"github.com/berthd/berth/internal/executor"
 	"github.com/berthd/berth/internal/telemetry"
 )
@@ -62,6 +63,10 @@ type Config struct {
 	Names nameserver.Config
 	// Secrets configures secrets and logins.
 	Secrets secrets.Config
+	// Discovery, unless nil, is the system for service discovery in which the agent registers tasks.
+	Discovery discovery.Driver
+	// DiscoveryOwner is the owner of the driver: letters and digits. The next agent with the same data has the same.
+	DiscoveryOwner string
 	// Checks replaces how the agent checks ports and programs.
 	Checks task.CheckConfig
 	// Clock replaces the machine's clock and random numbers.

@@ -6,12 +6,14 @@ import (
 
 	"github.com/berthd/berth/internal/agent/addresses"
 	"github.com/berthd/berth/internal/agent/artifact"
+	"github.com/berthd/berth/internal/agent/attempt"
 	"github.com/berthd/berth/internal/agent/diskspace"
 	"github.com/berthd/berth/internal/agent/images"
 	"github.com/berthd/berth/internal/agent/machine"
 	"github.com/berthd/berth/internal/agent/nameserver"
 	"github.com/berthd/berth/internal/agent/node"
 	"github.com/berthd/berth/internal/agent/pins"
+	"github.com/berthd/berth/internal/agent/registrar"
 	"github.com/berthd/berth/internal/agent/reports"
 	"github.com/berthd/berth/internal/agent/requests"
 	"github.com/berthd/berth/internal/agent/secrets"
@@ -45,8 +47,12 @@ func wire(c Config) *Agent {
 	a.sizes = &volumes.Sizes{Node: n, Store: a.volumes}
 	a.networks = machine.NewTaskNetworks(n, c.Machine.Networks)
 	found := machine.NewDevices(n, c.Machine.Devices)
+	if c.Discovery != nil {
+		a.registrar = a.newRegistrar(&c)
+	}
 	a.machine = machine.New(n, c.Machine, execs, &machine.Images{Node: n, Executors: execs, Used: a.attempts.images},
-		found, memory, capabilities{services: canFollow(&c), artifacts: !c.Volatile}, a.volumes, a.networks)
+		found, memory, capabilities{services: canFollow(&c), artifacts: !c.Volatile}, a.volumes, a.networks,
+		a.registrar)
 	a.pins = &pins.Pins{Node: n, CPUs: c.CPUs, Executors: execs, Attempts: a.attempts.statuses}
 
 	a.services = addresses.New(n)
@@ -85,8 +91,9 @@ func wire(c Config) *Agent {
 		Secrets: &secrets.Provider{
 			Node: n, Memory: memory, Source: provider, Session: session, Own: c.Secrets.Credentials,
 		},
-		Services: &services.Provider{Node: n, Directory: a.services, Specs: specs, Facts: a.machine.Facts},
-		Tracer:   c.Tracer, Checks: c.Checks, TTLWindow: window.current, Forget: a.attempts.remove,
+		Services:  &services.Provider{Node: n, Directory: a.services, Specs: specs, Facts: a.machine.Facts},
+		Registrar: a.registrar,
+		Tracer:    c.Tracer, Checks: c.Checks, TTLWindow: window.current, Forget: a.attempts.remove,
 	}
 	a.recovery = &recovery{
 		node: n, parts: a.parts, facts: a.machine.Facts, executors: execs, attempts: a.attempts, orphans: a.orphans,
@@ -104,6 +111,26 @@ func wire(c Config) *Agent {
 		},
 	}
 	return a
+}
+
+// newRegistrar returns the registrar of the agent.
+func (a *Agent) newRegistrar(c *Config) *registrar.Registrar {
+	return registrar.New(registrar.Config{
+		Node: a.node, Driver: c.Discovery, Owner: c.DiscoveryOwner,
+		Attempts: registrar.Attempts{
+			All: a.attempts.statuses,
+			Find: func(uuid string) (attempt.Status, bool) {
+				t := a.attempts.find("", uuid)
+				if t == nil {
+					return attempt.Status{}, false
+				}
+				return t.Status(), true
+			},
+			Orphan: func(uuid string) bool { return a.orphans.has(uuid) },
+		},
+		Facts:   func() cluster.Facts { return a.machine.Facts() },
+		Changed: func() { a.machine.RequestProbe() },
+	})
 }
 
 // openArtifacts returns the node's store of artifacts. It touches no file before the first request.

@@ -18,6 +18,8 @@ import (
 	"github.com/berthd/berth/internal/agent/volumes"
 	"github.com/berthd/berth/internal/clause"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/discovery"
+	"github.com/berthd/berth/internal/discovery/fake"
 	"github.com/berthd/berth/internal/executor"
 	"github.com/berthd/berth/internal/transport"
 )
@@ -45,6 +47,8 @@ type world struct {
 	networks machine.Networks
 	// without switches clauses off: the server grants no permits, unless a test is about them.
 	without clause.Set
+	// discovery, unless nil, is the system in which the agent registers tasks.
+	discovery *fake.System
 	// source, unless nil, extends the server by further interfaces.
 	source Source
 
@@ -88,7 +92,12 @@ func (w *world) config() Config {
 	if w.source != nil {
 		source = w.source
 	}
+	var driver discovery.Driver
+	if w.discovery != nil {
+		driver = fake.New(w.discovery, "me")
+	}
 	return Config{
+		Discovery: driver, DiscoveryOwner: "me",
 		Name: "n1", DataDir: w.dir, Without: w.without, Source: source,
 		Executors: []executor.Executor{exec}, Retired: w.retired,
 		Clock: ClockConfig{

@@ -182,7 +182,8 @@ var layers = map[string][]string{
 	// agent knows no store and no control plane.
 	"internal/agent": {
 		"internal/agent/...", "internal/archive", "internal/boottime", "internal/clause", "internal/cluster",
-		"internal/executor", "internal/logic/lifecycle", "internal/logs", "internal/pause", "internal/plain",
+		"internal/discovery", "internal/executor", "internal/logic/lifecycle", "internal/logs", "internal/pause",
+		"internal/plain",
 		"internal/telemetry", "internal/transport", "internal/version",
 	},
 	"internal/agent/addresses": {"internal/agent/node", "internal/pause", "internal/transport"},
@@ -219,6 +220,10 @@ var layers = map[string][]string{
 		"internal/agent/attempt", "internal/agent/devices", "internal/agent/machine", "internal/agent/node",
 		"internal/cluster", "internal/executor",
 	},
+	"internal/agent/registrar": {
+		"internal/agent/attempt", "internal/agent/node", "internal/cluster", "internal/discovery", "internal/pause",
+		"internal/plain",
+	},
 	"internal/agent/reports": {
 		"internal/agent/node", "internal/agent/state", "internal/agent/usage", "internal/cluster",
 		"internal/transport",
@@ -241,8 +246,9 @@ var layers = map[string][]string{
 	"internal/agent/task": {
 		"internal/agent/artifact", "internal/agent/attempt", "internal/agent/checks", "internal/agent/devices",
 		"internal/agent/facts", "internal/agent/machine", "internal/agent/nameserver", "internal/agent/node",
-		"internal/agent/pins", "internal/agent/reports", "internal/agent/secrets", "internal/agent/services",
-		"internal/agent/state", "internal/agent/volumes", "internal/clause", "internal/cluster", "internal/executor",
+		"internal/agent/pins", "internal/agent/registrar", "internal/agent/reports", "internal/agent/secrets",
+		"internal/agent/services", "internal/agent/state", "internal/agent/volumes", "internal/clause",
+		"internal/cluster", "internal/executor",
 		"internal/logic/lifecycle", "internal/logs", "internal/pause", "internal/plain", "internal/telemetry",
 		"internal/transport",
 	},

@@ -134,6 +134,9 @@ func (r *Record) HasExited(id executor.ID, exit cluster.Exit, now Now) {
 	}
 }
 
+// HasLeft answers Leave.
+func (r *Record) HasLeft(now Now) { r.Left = now.Boot }
+
 // Signalled answers Signal.
 func (r *Record) Signalled(sig syscall.Signal, now Now) {
 	switch e := r.Ending; {

@@ -57,6 +57,9 @@ func newModel(t *rapid.T) *model {
 		}
 		m.def.Containers = append(m.def.Containers, c)
 	}
+	if rapid.Bool().Draw(t, "registered") {
+		m.def.Discovery.Consul = []cluster.ConsulService{{Name: "x"}}
+	}
 	modes := []cluster.RestartMode{"", cluster.RestartAlways, cluster.RestartOnFailure, cluster.RestartNever}
 	m.def.Restart.Mode = rapid.SampledFrom(modes).Draw(t, "mode")
 	d := cluster.Desired{Task: "c.s.1.0", Attempt: 1, UUID: "u", Owner: cluster.OwnerRef{Kind: cluster.KindService}}
@@ -136,7 +139,15 @@ func (m *model) step() {
 	case Use:
 		m.save()
 		m.rec.PermitKept()
+	case Leave:
+		if r := m.rec; r.Ending == nil && r.stop() == nil {
+			m.Fatal("leaves while nothing ends it")
+		}
+		m.rec.HasLeft(m.now())
 	case Signal:
+		if r := m.rec; r.IsRegistered(m.def) {
+			m.Fatal("gets a signal while it is registered")
+		}
 		if e := m.rec.Ending; e.Cause == lifecycle.CauseStop && m.rec.Session.Asks {
 			m.permitted()
 		}

@@ -28,6 +28,8 @@ const (
 	Discard Do = "discard"
 	// Use makes the record durable, with the used permit for the attempt's stop: PermitKept.
 	Use Do = "use-permit"
+	// Leave removes the registrations of the attempt for service discovery, within a bound: HasLeft. It never fails.
+	Leave Do = "leave"
 	// Signal makes the record durable and then sends Signal to all live containers: Signalled.
 	Signal Do = "signal"
 	// Close reads the end of the log of Container: Closed.

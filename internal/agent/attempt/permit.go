@@ -71,13 +71,13 @@ func (r *Record) stop() *cluster.Stop {
 }
 
 // lingerUntil returns how long the attempt continues after its permit (Boot), 0 for not at all. The attempt has left
-// the lists of healthy addresses, and clients need time to notice.
+// the lists of healthy addresses and its registrations, and clients need time to notice.
 func (t *transition) lingerUntil() time.Duration {
 	if s := t.Desired.Stop; s == nil || s.Class != cluster.StopVoluntary || t.Permit.At == 0 ||
 		t.Health == cluster.HealthFailing {
 		return 0
 	}
-	return t.Permit.At + t.def.StopDelay()
+	return max(t.Permit.At, t.Left) + t.def.StopDelay()
 }
 
 // permit creates an ask if one is due: in a new session, or when a permit came too late. It never repeats an ask by

@@ -173,6 +173,10 @@ type Times struct {
 	Up         time.Duration `json:"up,omitempty"`
 	// Through is when all startup checks of the round had succeeded (Boot); without startup checks it is Up.
 	Through time.Duration `json:"through,omitempty"`
+	// Healthy is when the round was first healthy (Boot). Left is when its registrations for service discovery were
+	// removed before its end (Boot).
+	Healthy time.Duration `json:"healthy,omitempty"`
+	Left    time.Duration `json:"left,omitempty"`
 }
 
 // History is how the last round and the attempt ended.
@@ -261,6 +265,12 @@ func (r *Record) AtBarrier() bool { return r.Phase == PhaseBarrier && r.Barrier.
 
 // IsUp reports whether all main containers were launched and the round continues. Checks run only then.
 func (r *Record) IsUp() bool { return r.Phase == PhaseRunning && r.Up != 0 }
+
+// IsRegistered reports whether the attempt is to be registered for service discovery: the round was healthy once, and
+// nothing ends it. A nil definition means that the agent does not have it.
+func (r *Record) IsRegistered(def *cluster.TaskDefinition) bool {
+	return def != nil && def.UsesConsul() && r.IsUp() && r.Healthy != 0 && r.Left == 0 && r.stop() == nil
+}
 
 // name returns the name of a container, or its number if the definition is unknown.
 func name(def *cluster.TaskDefinition, i int) string {

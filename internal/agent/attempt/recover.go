@@ -75,7 +75,7 @@ func reboot(r *Record, boot string, now Now) {
 	r.PortsFree = r.PortsFree && !r.Started.IsZero()
 	r.Barrier = Barrier{Ask: r.Barrier.Ask + 1}
 	r.Restarts = lifecycle.Restarts{Total: r.Restarts.Total}
-	r.Up, r.Through, r.CheckResults = 0, 0, nil
+	r.Up, r.Through, r.Healthy, r.Left, r.CheckResults = 0, 0, 0, 0, nil
 	for _, at := range []*time.Duration{&r.Begun, &r.RoundBegun, &r.NotBefore} {
 		if *at != 0 {
 			*at = now.Boot

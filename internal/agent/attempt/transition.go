@@ -107,6 +107,8 @@ func (t *transition) running() (Step, bool) {
 	limit := t.limitAt()
 	checked, judgeAgain := t.judge()
 	switch {
+	case t.stop() != nil && t.mustLeave():
+		return Step{Do: Leave}, true
 	case t.stop() != nil:
 		if at := t.lingerUntil(); at > t.now.Boot && t.Containers.ending(t.def) < 0 {
 			return Step{Do: Wait, At: at}, true
@@ -195,6 +197,9 @@ func (t *transition) ending() (Step, bool) {
 	if t.def != nil && t.def.Grace != 0 {
 		grace = time.Duration(t.def.Grace)
 	}
+	if e.Term == 0 && t.mustLeave() {
+		return Step{Do: Leave}, true
+	}
 	if e.Term == 0 {
 		e.Term = t.now.Boot
 	}
@@ -234,7 +239,7 @@ func (t *transition) backoff() (Step, bool) {
 	t.Round++
 	t.Phase, t.Ending = PhasePreparing, nil
 	t.RoundBegun, t.Up, t.NotBefore, t.Rebooted, t.Note = 0, 0, 0, false, ""
-	t.Through, t.CheckResults = 0, nil
+	t.Through, t.Healthy, t.Left, t.CheckResults = 0, 0, 0, nil
 	for i := range t.Containers {
 		c := &t.Containers[i]
 		if c.begun() && !renewal {
@@ -248,8 +253,14 @@ func (t *transition) backoff() (Step, bool) {
 	return Step{}, false
 }
 
-// noteShown records since when the shown state has its value.
+// mustLeave reports whether the attempt may have registrations for service discovery that have to go before TERM.
+func (t *transition) mustLeave() bool { return t.def.UsesConsul() && t.Healthy != 0 && t.Left == 0 }
+
+// noteShown records when the round was first healthy, and since when the shown state has its value.
 func (t *transition) noteShown() {
+	if t.Phase == PhaseRunning && t.Health == cluster.HealthHealthy && t.Healthy == 0 {
+		t.Healthy = t.now.Boot
+	}
 	state, health := stateOf(t.Record), t.Health
 	if state != cluster.StateRunning {
 		health = ""

@@ -8,6 +8,7 @@ import (
 	"github.com/berthd/berth/internal/agent/machine"
 	"github.com/berthd/berth/internal/agent/node"
 	"github.com/berthd/berth/internal/agent/pins"
+	"github.com/berthd/berth/internal/agent/registrar"
 	"github.com/berthd/berth/internal/agent/reports"
 	"github.com/berthd/berth/internal/agent/secrets"
 	"github.com/berthd/berth/internal/agent/services"
@@ -48,7 +49,8 @@ type Parts struct {
 	Artifacts *artifact.Store
 	Secrets   *secrets.Provider
 	Services  *services.Provider
-	Tracer    *telemetry.Tracer // nil records nothing
+	Registrar *registrar.Registrar // nil registers nothing
+	Tracer    *telemetry.Tracer    // nil records nothing
 	Checks    CheckConfig
 	// TTLWindow returns when updates of ttl checks could have arrived.
 	TTLWindow func() lifecycle.TTLWindow

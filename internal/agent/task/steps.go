@@ -44,6 +44,8 @@ func (t *Task) beginStep(ctx context.Context, step attempt.Step, def *cluster.Ta
 		act = w.discard(step.Container)
 	case attempt.Use:
 		act = w.usePermit()
+	case attempt.Leave:
+		act = w.leave(def)
 	case attempt.Signal:
 		act = w.signal(step.Signal)
 	case attempt.Close:

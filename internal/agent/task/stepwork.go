@@ -243,6 +243,19 @@ func (w stepWork) usePermit() func(context.Context) (stepResult, error) {
 	}
 }
 
+// leave removes the registrations of the attempt for service discovery. The attempt goes on to its end also if that
+// takes too long.
+func (w stepWork) leave(def *cluster.TaskDefinition) func(context.Context) (stepResult, error) {
+	t := w.task
+	return func(ctx context.Context) (stepResult, error) {
+		t.parts.Registrar.Leave(ctx, t.ID, len(def.Discovery.Consul))
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		return func(r *attempt.Record) { r.HasLeft(t.parts.Now()) }, nil
+	}
+}
+
 // signal sends a signal to all running containers, once the stop of the attempt is durable.
 func (w stepWork) signal(sig syscall.Signal) func(context.Context) (stepResult, error) {
 	t := w.task

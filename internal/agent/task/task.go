@@ -13,6 +13,7 @@ import (
 	"github.com/berthd/berth/internal/agent/attempt"
 	"github.com/berthd/berth/internal/agent/node"
 	"github.com/berthd/berth/internal/agent/pins"
+	"github.com/berthd/berth/internal/agent/registrar"
 	"github.com/berthd/berth/internal/agent/secrets"
 	"github.com/berthd/berth/internal/agent/services"
 	"github.com/berthd/berth/internal/clause"
@@ -50,6 +51,7 @@ type Task struct {
 	exits       exitWatch
 	checks      checkRunner
 	trace       taskTrace
+	shown       registrar.Shown
 	forgettable bool // forget the attempt once nothing is left of it
 }
 
@@ -294,6 +296,10 @@ func (t *Task) Publish() {
 		ask = t.rec.Barrier.Ask + 1
 	}
 	t.parts.Reports.Put(t, o, ask)
+	if shown := registrar.ShownOf(v); shown != t.shown {
+		t.shown = shown
+		t.parts.Registrar.NoteChange()
+	}
 	t.trace.running(o.State, t.rec)
 	if t.rec.Terminal() || t.rec.Phase == attempt.PhaseClosing {
 		select {

@@ -2,7 +2,7 @@
 //
 // A registration is a service of that agent. Its metadata name the owner, so that a driver recognises its own:
 //
-//	berth-owner   the owner
+//	berth-agent   the owner
 //	berth-checks  the digest of the checks
 //
 // Without checks of its own it has one check of type TTL, which reports keep alive. Consul removes a registration whose
@@ -47,7 +47,7 @@ const maxConns = 16
 
 // Keys of the metadata that the driver adds.
 const (
-	metaOwner  = "berth-owner"
+	metaOwner  = "berth-agent"
 	metaChecks = "berth-checks"
 )
 

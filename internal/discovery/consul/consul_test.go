@@ -392,7 +392,7 @@ func TestNamespace(t *testing.T) {
 				t.Errorf("%s %s: the token is %q, want mine", r.Method, r.URL, got)
 			}
 			if strings.HasPrefix(r.URL.Path, "/v1/agent/service/berth-") {
-				fmt.Fprint(w, `{"Meta": {"berth-owner": "one"}}`)
+				fmt.Fprint(w, `{"Meta": {"berth-agent": "one"}}`)
 			} else {
 				fmt.Fprint(w, `{}`)
 			}
