@@ -221,8 +221,8 @@ var layers = map[string][]string{
 		"internal/cluster", "internal/executor",
 	},
 	"internal/agent/registrar": {
-		"internal/agent/attempt", "internal/agent/node", "internal/cluster", "internal/discovery", "internal/pause",
-		"internal/plain",
+		"internal/agent/attempt", "internal/agent/node", "internal/cluster", "internal/discovery", "internal/hinted",
+		"internal/pause", "internal/plain",
 	},
 	"internal/agent/reports": {
 		"internal/agent/node", "internal/agent/state", "internal/agent/usage", "internal/cluster",
@@ -532,10 +532,12 @@ var layers = map[string][]string{
 	"internal/serve/node": {
 		"internal/agent", "internal/agent/artifact", "internal/agent/devices", "internal/agent/diskspace",
 		"internal/agent/machine", "internal/agent/nameserver", "internal/agent/network", "internal/agent/secrets",
-		"internal/agent/usage", "internal/agent/volumes", "internal/cluster", "internal/egress", "internal/executor",
+		"internal/agent/usage", "internal/agent/volumes", "internal/cluster", "internal/consulclient",
+		"internal/discovery", "internal/discovery/consul", "internal/egress", "internal/executor",
 		"internal/executor/containerd", "internal/executor/containerd/daemon", "internal/executor/process",
 		"internal/executor/process/embedded", "internal/hinted", "internal/pki", "internal/privatefile",
-		"internal/telemetry", "internal/transport", "internal/version",
+		"internal/serve/datadir", "internal/store/remote", "internal/telemetry", "internal/transport",
+		"internal/version",
 	},
 	"internal/serve/server": {
 		"api", "internal/apiserver", "internal/apiserver/audit", "internal/apiserver/control",

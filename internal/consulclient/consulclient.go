@@ -42,12 +42,14 @@ type Config struct {
 	// IdleConns is the number of idle connections that are kept for each endpoint, and MaxConns, unless 0, the largest
 	// number of connections.
 	IdleConns, MaxConns int
+	// Late says that the files for TLS are first read for the first connection, and that Connect never fails for them.
+	Late bool
 	// Log gets warnings.
 	Log *slog.Logger
 }
 
 // Connect returns a client for each endpoint, and the transport that they share. It contacts no endpoint. The error is
-// a *remote.DialError if the files for TLS cannot be used.
+// a *remote.DialError if the files for TLS cannot be used, unless they are read late.
 func Connect(c Config) ([]*api.Client, *http.Transport, error) {
 	transport := &http.Transport{
 		DialContext:         (&net.Dialer{Timeout: EndpointTimeout, KeepAlive: 15 * time.Second}).DialContext,
@@ -58,7 +60,7 @@ func Connect(c Config) ([]*api.Client, *http.Transport, error) {
 	}
 	if c.TLS != nil {
 		secure := remote.NewReloadingTLS(*c.TLS, c.Log)
-		if _, err := secure.Config(); err != nil {
+		if _, err := secure.Config(); err != nil && !c.Late {
 			return nil, transport, err
 		}
 		transport.DialTLSContext = dialTLS(secure.Config)

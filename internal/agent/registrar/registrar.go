@@ -22,6 +22,7 @@ import (
 	"github.com/berthd/berth/internal/agent/node"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/discovery"
+	"github.com/berthd/berth/internal/hinted"
 	"github.com/berthd/berth/internal/pause"
 	"github.com/berthd/berth/internal/plain"
 )
@@ -159,6 +160,9 @@ func (g *Registrar) noteResult(err error) {
 	now := cluster.DiscoveryFact{Name: g.Driver.Name(), Version: g.version}
 	if err != nil {
 		now.Problem, g.probed = plain.Text(err), false
+		if advice, ok := errors.AsType[*hinted.Error](err); ok {
+			now.Problem += ". " + advice.Hint
+		}
 	}
 	g.mu.Lock()
 	before, at := g.fact, g.Node.Boot()
@@ -171,7 +175,7 @@ func (g *Registrar) noteResult(err error) {
 	g.mu.Unlock()
 	switch {
 	case err != nil && before.Problem == "":
-		g.Node.Logger.Warn("tasks cannot be registered", "system", now.Name, "error", err)
+		g.Node.Logger.Warn("tasks cannot be registered", "system", now.Name, "error", now.Problem)
 	case err == nil && before.Problem != "":
 		g.Node.Logger.Info("tasks can be registered again", "system", now.Name)
 	}

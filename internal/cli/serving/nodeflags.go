@@ -21,6 +21,7 @@ type nodeFlags struct {
 	volumes   volumeFlags
 	egress    egressFlags
 	ports     portFlags
+	discovery discoveryFlags
 
 	metricsToken string
 }
@@ -37,6 +38,7 @@ func (f *nodeFlags) addFlags(cmd *cobra.Command, local bool) {
 	f.images.addFlags(cmd)
 	f.volumes.addFlags(cmd, local)
 	f.ports.addFlags(cmd)
+	f.discovery.addFlags(cmd)
 }
 
 // check adds the faults of the flags to list.
@@ -56,6 +58,7 @@ func (f *nodeFlags) check(list *session.Faults) {
 	f.egress.check(list)
 	f.executors.Egress = f.egress.parsed
 	f.ports.check(list)
+	f.discovery.check(list)
 	f.executors.MaxPulls, f.executors.CDI = f.images.pulls, f.devices.cdi
 }
 
@@ -68,5 +71,5 @@ func (f *nodeFlags) configure(c *node.Config) {
 	c.Subnet, c.Names = f.network.parsed, f.names.parsed
 	c.Egress = f.egress.parsed
 	c.HostVolumes, c.HostPaths = f.volumes.volumes, f.volumes.hostPaths
-	c.ReservedPorts = f.ports.reserved
+	c.ReservedPorts, c.Discovery = f.ports.reserved, f.discovery.parsed
 }

@@ -80,7 +80,7 @@ type Driver struct {
 
 var _ discovery.Driver = (*Driver)(nil)
 
-// Open returns a driver. It contacts nothing. The error is a *remote.DialError if the files for TLS cannot be used.
+// Open returns a driver. It contacts nothing and reads no file.
 func Open(c Config) (*Driver, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
@@ -93,7 +93,7 @@ func Open(c Config) (*Driver, error) {
 	}
 	clients, _, err := consulclient.Connect(consulclient.Config{
 		Endpoints: []string{c.Endpoint}, TLS: c.TLS, Token: c.Token, Namespace: c.Namespace,
-		IdleConns: maxConns, MaxConns: maxConns, Log: c.Log,
+		IdleConns: maxConns, MaxConns: maxConns, Late: true, Log: c.Log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("use consul at %s: %w", c.Endpoint, err)

@@ -75,7 +75,8 @@ func TestFaults(t *testing.T) {
 		"no TLS": {remote.FaultSecured, "wants https", func(c *Config) {
 			c.Endpoint, c.TLS = "http://"+s.Address, nil
 		}},
-		"no certificate": {remote.FaultRefused, "remote error", func(c *Config) { c.TLS.Cert, c.TLS.Key = "", "" }},
+		"no certificate":    {remote.FaultRefused, "remote error", func(c *Config) { c.TLS.Cert, c.TLS.Key = "", "" }},
+		"no such authority": {remote.FaultCA, "none", func(c *Config) { c.TLS.CA = "none" }},
 		"an unknown token": {remote.FaultPassword, "does not know", func(c *Config) {
 			c.Token = use(strings.ToUpper(token))
 		}},
@@ -110,13 +111,6 @@ func TestFaults(t *testing.T) {
 			}
 		})
 	}
-	t.Run("no such authority", func(t *testing.T) {
-		t.Parallel()
-		_, err := Open(Config{Endpoint: s.URL(), TLS: &remote.TLSFiles{CA: "none"}, Owner: "one"})
-		if fault, ok := errors.AsType[*remote.DialError](err); !ok || fault.Fault != remote.FaultCA {
-			t.Errorf("got error %v, want %s", err, remote.FaultCA)
-		}
-	})
 	t.Run("no fault", func(t *testing.T) {
 		t.Parallel()
 		d, err := Open(Config{Endpoint: s.URL(), TLS: &files, Owner: "one", Token: use(token)})

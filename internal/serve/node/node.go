@@ -62,6 +62,8 @@ type Config struct {
 	HostPaths   []string
 	// Egress restricts downloads of artifacts.
 	Egress egress.Policy
+	// Discovery is where tasks are registered for other programs.
+	Discovery Discovery
 	// ReservedPorts are never given to tasks.
 	ReservedPorts []int
 
@@ -115,6 +117,10 @@ func Run(ctx context.Context, c Config) error {
 		samples = metrics.tasks.Take
 		defer func() { _ = metrics.listener.Close() }()
 	}
+	driver, owner, err := c.Discovery.open(c.DataDir, c.Log)
+	if err != nil {
+		return err
+	}
 	a, err := agent.New(agent.Config{
 		Name:      c.Name,
 		DataDir:   c.DataDir,
@@ -139,6 +145,7 @@ func Run(ctx context.Context, c Config) error {
 		CPUs:      c.CPUs,
 		Names:     c.Names,
 		Secrets:   secrets.Config{Dir: c.SecretsDir, Credentials: c.Executors.logins},
+		Discovery: driver, DiscoveryOwner: owner,
 	})
 	if err != nil {
 		return err
