@@ -2,6 +2,8 @@ package consul
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -23,6 +25,18 @@ agent_prefix "" {
   policy = "read"
 }
 `
+
+// TestGuideGrantsEnough compares the rules of the guide with those of the token that the tests use.
+func TestGuideGrantsEnough(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "guide", "discovery.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(page), "```\n"+rules+"```\n") {
+		t.Errorf("docs/guide/discovery.md does not give these rules, as they are:\n%s", rules)
+	}
+}
 
 // open returns the driver of an owner.
 func open(t *testing.T, s *consultest.Server, owner, token string) *Driver {
