@@ -157,10 +157,12 @@ func (r *Reports) SendSoon() {
 	r.wakeSender()
 }
 
-// All returns the states of all attempts, ordered by task, for a registration.
+// All returns the states of all attempts, ordered by task, for a registration. The caller adds the facts of the node,
+// which it reads afterwards: only facts that are newer than this call are in the next report.
 func (r *Reports) All() ([]cluster.Observed, []Item) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.facts = nil
 	tasks := make([]cluster.Observed, 0, len(r.entries))
 	versions := make([]Item, 0, len(r.entries))
 	for uuid, e := range r.entries {
@@ -183,7 +185,6 @@ func (r *Reports) All() ([]cluster.Observed, []Item) {
 func (r *Reports) Registered(versions []Item, again []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.facts = nil
 	for _, v := range versions {
 		if uuid := v.entry.observed.UUID; slices.Contains(again, uuid) && r.entries[uuid] == v.entry {
 			v.entry.acked = 0

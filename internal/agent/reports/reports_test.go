@@ -27,6 +27,25 @@ func TestUnsavedAttemptsAreNotReported(t *testing.T) {
 	}
 }
 
+// TestFactsDuringARegistrationAreReported has facts change while a registration is on its way. The server does not know
+// them from the registration, so a report has them. Facts that the registration has are not reported again.
+func TestFactsDuringARegistrationAreReported(t *testing.T) {
+	r := &Reports{Node: &node.Node{}}
+	r.Begin(nil)
+	r.NewFacts(cluster.Facts{Hostname: "before"})
+	_, versions := r.All()
+	r.Registered(versions, nil)
+	if _, _, facts := r.takeReport(); facts != nil {
+		t.Errorf("the facts of the registration are reported again: %+v", facts)
+	}
+	_, versions = r.All()
+	r.NewFacts(cluster.Facts{Hostname: "meanwhile"})
+	r.Registered(versions, nil)
+	if _, _, facts := r.takeReport(); facts == nil || facts.Hostname != "meanwhile" {
+		t.Errorf("the report has the facts %+v, want those that changed meanwhile", facts)
+	}
+}
+
 // silent is an attempt that takes no answers.
 type silent struct{}
 
