@@ -45,11 +45,8 @@ func wire(c Config) *Agent {
 		Changed: func() { a.machine.RequestProbe() },
 	}
 	a.sizes = &volumes.Sizes{Node: n, Store: a.volumes}
-	a.networks = machine.NewTaskNetworks(n, c.Machine.Networks)
+	a.networks, a.registrar = machine.NewTaskNetworks(n, c.Machine.Networks), a.newRegistrar(&c)
 	found := machine.NewDevices(n, c.Machine.Devices)
-	if c.Discovery != nil {
-		a.registrar = a.newRegistrar(&c)
-	}
 	a.machine = machine.New(n, c.Machine, execs, &machine.Images{Node: n, Executors: execs, Used: a.attempts.images},
 		found, memory, capabilities{services: canFollow(&c), artifacts: !c.Volatile}, a.volumes, a.networks,
 		a.registrar)
@@ -87,13 +84,12 @@ func wire(c Config) *Agent {
 
 	a.parts = &task.Parts{
 		Node: n, Reports: a.reports, Facts: a.machine.Facts, Executors: execs, Volumes: a.volumes, Networks: a.networks,
-		Pins: a.pins, Specs: specs, Artifacts: a.cleaner.Artifacts,
+		Pins: a.pins, Specs: specs, Artifacts: a.cleaner.Artifacts, Registrar: a.registrar,
 		Secrets: &secrets.Provider{
 			Node: n, Memory: memory, Source: provider, Session: session, Own: c.Secrets.Credentials,
 		},
-		Services:  &services.Provider{Node: n, Directory: a.services, Specs: specs, Facts: a.machine.Facts},
-		Registrar: a.registrar,
-		Tracer:    c.Tracer, Checks: c.Checks, TTLWindow: window.current, Forget: a.attempts.remove,
+		Services: &services.Provider{Node: n, Directory: a.services, Specs: specs, Facts: a.machine.Facts},
+		Tracer:   c.Tracer, Checks: c.Checks, TTLWindow: window.current, Forget: a.attempts.remove,
 	}
 	a.recovery = &recovery{
 		node: n, parts: a.parts, facts: a.machine.Facts, executors: execs, attempts: a.attempts, orphans: a.orphans,
@@ -113,8 +109,11 @@ func wire(c Config) *Agent {
 	return a
 }
 
-// newRegistrar returns the registrar of the agent.
+// newRegistrar returns the registrar of the agent, nil without a system for service discovery.
 func (a *Agent) newRegistrar(c *Config) *registrar.Registrar {
+	if c.Discovery == nil {
+		return nil
+	}
 	return registrar.New(registrar.Config{
 		Node: a.node, Driver: c.Discovery, Owner: c.DiscoveryOwner,
 		Attempts: registrar.Attempts{

@@ -1,6 +1,7 @@
 package registrar
 
 import (
+	"maps"
 	"net"
 	"strconv"
 	"strings"
@@ -56,9 +57,7 @@ func Wanted(s *attempt.Status, facts *cluster.Facts, node, owner string) []Entry
 				metaAttempt: strconv.Itoa(d.Attempt), metaVersion: d.Definition.String(), metaNode: node,
 			},
 		}}
-		for key, value := range c.Meta { // order-free: into a map
-			e.Meta[key] = value
-		}
+		maps.Copy(e.Meta, c.Meta)
 		if c.Checks == cluster.ConsulNative {
 			e.Checks = nativeChecks(def, d.Ports, facts.Address)
 		}

@@ -22,7 +22,7 @@ import (
 )
 
 // DiscoveryTokenVariable is the environment variable with the token for the system for service discovery.
-const DiscoveryTokenVariable = "BERTH_DISCOVERY_TOKEN" //nolint:gosec // a name, no token
+const DiscoveryTokenVariable = "BERTH_DISCOVERY_TOKEN"
 
 // ownerFile, in the agent's data directory, holds the owner of the node's registrations.
 const ownerFile = "discovery-owner"

@@ -92,6 +92,14 @@ func Start(tb testing.TB, count int, options Options) []*Server {
 		if options.Dir != nil {
 			data = options.Dir()
 		}
+		ports := map[string]any{
+			"http": port(tb, s.Address), "server": port(tb, s.RPC), "serf_lan": port(tb, serf[i]),
+			"serf_wan": -1, "dns": -1, "grpc": -1, "grpc_tls": -1, "https": -1,
+		}
+		if options.DNS {
+			s.DNS = testkit.FreeAddress(tb)
+			ports["dns"] = port(tb, s.DNS)
+		}
 		config := map[string]any{
 			"node_name": fmt.Sprintf("consul%d", i+1), "server": true, "bootstrap_expect": count, "data_dir": data,
 			"bind_addr": "127.0.0.1", "client_addr": "127.0.0.1", "log_level": "warn", "retry_join": serf,
@@ -99,14 +107,7 @@ func Start(tb testing.TB, count int, options Options) []*Server {
 			"leave_on_terminate": false, "connect": map[string]any{"enabled": false},
 			"ui_config":   map[string]any{"enabled": false},
 			"performance": map[string]any{"raft_multiplier": 1},
-			"ports": map[string]any{
-				"http": port(tb, s.Address), "server": port(tb, s.RPC), "serf_lan": port(tb, serf[i]),
-				"serf_wan": -1, "dns": -1, "grpc": -1, "grpc_tls": -1, "https": -1,
-			},
-		}
-		if options.DNS {
-			s.DNS = testkit.FreeAddress(tb)
-			config["ports"].(map[string]any)["dns"] = port(tb, s.DNS)
+			"ports":       ports,
 		}
 		if options.ACLs {
 			config["acl"] = map[string]any{
