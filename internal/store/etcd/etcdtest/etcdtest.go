@@ -78,12 +78,15 @@ const addressWait = 20 * time.Second
 
 func (s *Server) begin() {
 	s.tb.Helper()
-	server, err := embed.StartEtcd(s.config)
-	for began := time.Now(); errors.Is(err, syscall.EADDRINUSE) && time.Since(began) < addressWait; {
-		s.tb.Logf("etcd is started again: %v", err)
-		time.Sleep(100 * time.Millisecond)
-		server, err = embed.StartEtcd(s.config)
-	}
+	var server *embed.Etcd
+	var err error
+	testkit.Eventually(s.tb, addressWait, func() error {
+		if server, err = embed.StartEtcd(s.config); errors.Is(err, syscall.EADDRINUSE) {
+			s.tb.Logf("etcd is started again: %v", err)
+			return err
+		}
+		return nil
+	})
 	if err != nil {
 		s.tb.Fatalf("start etcd: %v", err)
 	}
