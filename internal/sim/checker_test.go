@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -452,7 +453,7 @@ func TestStatesThatDoNotConverge(t *testing.T) {
 		},
 		"reason": func(f *fleet) {
 			s := f.leader().tables.Snapshot()
-			wrong := convergenceCheck{f}.checkWaiting(&server{plane: controlplane.New(controlplane.Config{})}, s)
+			wrong := convergenceCheck{f}.checkWaiting(&server{plane: controlplane.New(controlplane.Config{Logger: slog.New(slog.DiscardHandler)})}, s)
 			if name, _, ok := strings.Cut(wrong, ": "); ok {
 				f.checker.reportBreach(name, "%s", wrong)
 			}
