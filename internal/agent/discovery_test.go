@@ -179,7 +179,8 @@ func TestRegistrationEndsBeforeTERM(t *testing.T) {
 		w.requestStop(d, "")
 		w.pass(time.Second)
 		w.wantHealth(cluster.HealthHealthy) // it waits for its permit
-		var delayed atomic.Bool             // the registrar may remove it, too; whichever comes first waits for the system
+		// The registrar may remove it, too. Whichever comes first waits for the system.
+		var delayed atomic.Bool
 		w.system.Before(func(ctx context.Context, call string) error {
 			if strings.HasPrefix(call, "deregister") && delayed.CompareAndSwap(false, true) {
 				time.Sleep(time.Second) // in-bubble: inDiscovery

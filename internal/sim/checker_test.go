@@ -453,7 +453,8 @@ func TestStatesThatDoNotConverge(t *testing.T) {
 		},
 		"reason": func(f *fleet) {
 			s := f.leader().tables.Snapshot()
-			wrong := convergenceCheck{f}.checkWaiting(&server{plane: controlplane.New(controlplane.Config{Logger: slog.New(slog.DiscardHandler)})}, s)
+			idle := controlplane.New(controlplane.Config{Logger: slog.New(slog.DiscardHandler)})
+			wrong := convergenceCheck{f}.checkWaiting(&server{plane: idle}, s)
 			if name, _, ok := strings.Cut(wrong, ": "); ok {
 				f.checker.reportBreach(name, "%s", wrong)
 			}
