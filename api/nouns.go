@@ -11,6 +11,12 @@ type (
 	Cluster = cluster.Cluster
 	// Domain is a set of nodes and clusters with a leader of its own.
 	Domain = cluster.Domain
+	// DomainScheduler is the scheduler that places the tasks of a domain.
+	DomainScheduler = cluster.DomainScheduler
+	// SchedulerType is what places the tasks of a domain.
+	SchedulerType = cluster.SchedulerType
+	// SchedulerClaim is the scheduler that places the tasks of a domain now, where the domain has an external one.
+	SchedulerClaim = cluster.SchedulerClaim
 	// Silence says how long nodes of a domain may be silent.
 	Silence = cluster.Silence
 	// Constraint is a requirement on a node.

@@ -1,12 +1,7 @@
 package client
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
-	"errors"
-	"fmt"
-	"io"
 	"iter"
 	"net/url"
 	"strconv"
@@ -84,31 +79,7 @@ func (c *Client) Logs(ctx context.Context, id api.TaskID, o LogOptions) iter.Seq
 	if o.Stream != "" {
 		q.Set("stream", string(o.Stream))
 	}
-	return func(yield func(api.LogLine, error) bool) {
-		res, err := c.send(ctx, get("tasks", string(id), "logs").with(q))
-		if err != nil {
-			yield(api.LogLine{}, err)
-			return
-		}
-		defer res.Body.Close()
-		dec := json.NewDecoder(bufio.NewReader(res.Body))
-		for {
-			var line api.LogLine
-			switch err := dec.Decode(&line); {
-			case errors.Is(err, io.EOF):
-				return
-			case ctx.Err() != nil:
-				yield(api.LogLine{}, ctx.Err())
-				return
-			case err != nil:
-				yield(api.LogLine{}, fmt.Errorf("read log of %s: %w", id, err))
-				return
-			}
-			if !yield(line, nil) {
-				return
-			}
-		}
-	}
+	return lines[api.LogLine](ctx, c, get("tasks", string(id), "logs").with(q), "log of "+string(id))
 }
 
 // UpdateCheck reports a result to a TTL check of a task. Attempt is the number of the attempt, 0 for the newest. It

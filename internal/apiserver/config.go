@@ -14,6 +14,7 @@ import (
 	"github.com/berthd/berth/internal/apiserver/credentials"
 	"github.com/berthd/berth/internal/apiserver/lists"
 	"github.com/berthd/berth/internal/apiserver/planning"
+	"github.com/berthd/berth/internal/apiserver/schedulingapi"
 	"github.com/berthd/berth/internal/apiserver/snapshot"
 	"github.com/berthd/berth/internal/apiserver/strictjson"
 	"github.com/berthd/berth/internal/apiserver/views"
@@ -39,6 +40,8 @@ type Config struct {
 	Trust Trust
 	// Limits bound the requests that wait for changes.
 	Limits Limits
+	// Scheduling answers schedulers outside of Berth. Without it they get 503.
+	Scheduling Scheduling
 	// Nodes opens byte streams to agents. Without it logs, commands and images get 503.
 	Nodes agentapi.Nodes
 	// Simulator predicts the effect of changes. Without it simulations get 503.
@@ -80,6 +83,14 @@ type ServerConfig struct {
 	Backups func() error
 	// Settings are the values of flags by name, as operators see them. They contain no secrets.
 	Settings map[string]string
+}
+
+// Scheduling answers schedulers outside of Berth.
+type Scheduling struct {
+	// Leader answers for the domains that this server leads; nil if it never leads.
+	Leader *schedulingapi.Leader
+	// Others passes requests on to the leaders of other domains; nil if there are no other servers.
+	Others schedulingapi.Asker
 }
 
 // Trust holds the keys, certificates and tokens of a server.

@@ -35,7 +35,7 @@ func TestEveryRouteHasARole(t *testing.T) {
 		"listTasks": "viewer*", "readTask": "viewer", "listEvents": "viewer*",
 		"listNodes": "viewer*", "readNode": "viewer*", "listVolumes": "viewer", "listImages": "viewer",
 		"readStatus": "viewer*", "listServers": "viewer", "readServer": "viewer", "readRecovery": "viewer",
-		"readDomain": "viewer",
+		"readDomain": "viewer", "claimDomain": "viewer", "readSchedulingState": "viewer", "propose": "viewer",
 
 		"apply": "submitter*", "writeDefinition": "submitter*", "deleteDefinition": "submitter*",
 		"writeService": "submitter", "deleteService": "submitter", "scaleService": "submitter",

@@ -12,6 +12,7 @@ import (
 	"github.com/berthd/berth/internal/apiserver/nodeapi"
 	"github.com/berthd/berth/internal/apiserver/planning"
 	"github.com/berthd/berth/internal/apiserver/route"
+	"github.com/berthd/berth/internal/apiserver/schedulingapi"
 	"github.com/berthd/berth/internal/apiserver/status"
 	"github.com/berthd/berth/internal/apiserver/workload"
 	"github.com/berthd/berth/internal/logic/scheduler"
@@ -57,6 +58,7 @@ func (s *Server) operations() []route.Route {
 		Backend: back, ServerID: cfg.Server.ID, Engine: engine, Servers: servers, MasterKeys: masterKeys,
 		Views: s.views, Backups: cfg.Server.Backups,
 	}
+	domains := &domainapi.API{Backend: back, Views: s.views}
 	nodes := &nodeapi.API{Backend: back, Views: s.views}
 	logs := &agentapi.LogsAPI{Tables: cfg.Tables, Find: work.FindTask, Agents: agents, Streams: s.metrics.streams}
 	exec := &agentapi.ExecAPI{Tables: cfg.Tables, Find: work.FindTask, Agents: agents, Streams: s.metrics.streams}
@@ -78,7 +80,10 @@ func (s *Server) operations() []route.Route {
 		s.status.Routes(), (&workload.TroublesAPI{Common: work}).Routes(), servers.Routes(),
 		(&control.StoreCopyAPI{Reads: s.reads, Engine: cfg.Engine, Streams: s.metrics.streams, Log: cfg.Log}).Routes(),
 		(&control.RecoveryAPI{Backend: back}).Routes(),
-		(&domainapi.API{Backend: back, Views: s.views}).Routes(),
+		domains.Routes(),
+		(&schedulingapi.API{
+			Backend: back, View: domains.View, Leader: cfg.Scheduling.Leader, Others: cfg.Scheduling.Others,
+		}).Routes(),
 		(&control.SettingsAPI{ServerID: cfg.Server.ID, Settings: cfg.Server.Settings}).Routes(),
 		s.events.Routes(), (&agentapi.ImagesAPI{Tables: cfg.Tables, Agents: agents}).Routes(),
 		(&agentapi.VolumesAPI{Tables: cfg.Tables, Agents: agents}).Routes(),

@@ -129,6 +129,7 @@ var layers = map[string][]string{
 	"internal/publishing":     {"internal/cluster", "internal/store"},
 	"internal/secrets":        {"internal/cluster", "internal/privatefile"},
 	"internal/keyring":        {"internal/cluster", "internal/pause", "internal/secrets", "internal/store"},
+	"internal/scheduling":     {"internal/cluster"},
 	"internal/schema":         {"internal/cluster", "internal/enum", "internal/jsonfields"},
 	"internal/spelling":       {},
 	"internal/store":          {"internal/clause", "internal/cluster", "internal/store/recordjson"},
@@ -347,6 +348,11 @@ var layers = map[string][]string{
 		"internal/apiserver/route", "internal/apiserver/views", "internal/cluster", "internal/publishing",
 		"internal/store", "internal/version",
 	},
+	"internal/apiserver/schedulingapi": {
+		"api", "internal/apiserver/access", "internal/apiserver/backend", "internal/apiserver/draft",
+		"internal/apiserver/respond", "internal/apiserver/route", "internal/apiserver/strictjson", "internal/cluster",
+		"internal/scheduling", "internal/store",
+	},
 	"internal/apiserver/starts": {
 		"internal/cluster", "internal/logic/forecast", "internal/logic/scheduler", "internal/logic/scheduler/cycle",
 		"internal/store",
@@ -368,14 +374,18 @@ var layers = map[string][]string{
 	},
 	"internal/controlplane": {
 		"internal/boottime", "internal/clause", "internal/cluster", "internal/controlplane/...",
-		"internal/logic/...", "internal/observe", "internal/pause", "internal/store", "internal/store/election",
-		"internal/telemetry", "internal/timetable",
+		"internal/logic/...", "internal/observe", "internal/pause", "internal/scheduling", "internal/store",
+		"internal/store/election", "internal/telemetry", "internal/timetable",
 	},
 	"internal/controlplane/crons": {
 		"internal/cluster", "internal/controlplane/queue", "internal/logic/cron", "internal/logic/reconciler",
 		"internal/store", "internal/timetable",
 	},
 	"internal/controlplane/explain": {"internal/cluster", "internal/logic/scheduler"},
+	"internal/controlplane/external": {
+		"internal/cluster", "internal/controlplane/fleetview", "internal/logic/reconciler", "internal/logic/scheduler",
+		"internal/observe", "internal/scheduling", "internal/store",
+	},
 	"internal/controlplane/fleetview": {
 		"internal/cluster", "internal/controlplane/nodewatch", "internal/controlplane/queue",
 		"internal/logic/reconciler", "internal/logic/scheduler", "internal/observe", "internal/store",
@@ -541,7 +551,8 @@ var layers = map[string][]string{
 	},
 	"internal/serve/server": {
 		"api", "internal/apiserver", "internal/apiserver/audit", "internal/apiserver/control",
-		"internal/apiserver/planning", "internal/apiserver/views", "internal/backup", "internal/boottime",
+		"internal/apiserver/planning", "internal/apiserver/schedulingapi", "internal/apiserver/views",
+		"internal/backup", "internal/boottime",
 		"internal/cluster", "internal/controlplane", "internal/dispatcher", "internal/egress", "internal/heap",
 		"internal/hinted",
 		"internal/keyring", "internal/measure", "internal/peers", "internal/pki", "internal/secrets",

@@ -17,6 +17,11 @@ type Domain struct {
 	Pools []string `json:"pools,omitempty"`
 	// Silence, unless nil, changes how long the domain's nodes may be silent.
 	Silence *Silence `json:"silence,omitempty"`
+	// Scheduler, unless nil, says who places the domain's tasks. Default: Berth's own scheduler.
+	Scheduler *DomainScheduler `json:"scheduler,omitempty"`
+	// Claim, unless nil, is the scheduler that last claimed the domain, or Berth's own if that took over. The servers
+	// set it; a client's value is ignored.
+	Claim *SchedulerClaim `json:"claim,omitempty"`
 	// RescheduleUntil lets tasks of silent nodes be replaced until then, although so many nodes fell silent that they
 	// would not be replaced. The API server sets it; a client's value is ignored.
 	RescheduleUntil time.Time `json:"reschedule_until,omitzero"`
@@ -80,6 +85,7 @@ func (d *Domain) Validate() error {
 		seen[p] = true
 	}
 	d.Silence.validate(k.at("silence"))
+	d.Scheduler.validate(k.at("scheduler"))
 	return k.err()
 }
 

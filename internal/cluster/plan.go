@@ -80,6 +80,8 @@ const (
 	ReasonConcurrency   ReasonCode = "concurrency"     // as many tasks of its group run as may run at a time
 	ReasonBackfill      ReasonCode = "backfill"        // the room there is kept for a task that is ahead in the queue
 	ReasonPermission    ReasonCode = "permission"      // its cluster lacks a permission that its tasks need
+	ReasonScheduler     ReasonCode = "scheduler"       // the external scheduler of its domain decides about it
+	ReasonStale         ReasonCode = "stale"           // the state changed since the proposal of a scheduler was made
 )
 
 // Refusal is why a task cannot be placed on one node, or on none.

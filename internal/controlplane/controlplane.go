@@ -30,6 +30,7 @@ import (
 	"github.com/berthd/berth/internal/controlplane/storeloss"
 	"github.com/berthd/berth/internal/logic/scheduler"
 	"github.com/berthd/berth/internal/pause"
+	"github.com/berthd/berth/internal/scheduling"
 	"github.com/berthd/berth/internal/store"
 	"github.com/berthd/berth/internal/store/election"
 	"github.com/berthd/berth/internal/telemetry"
@@ -105,6 +106,7 @@ type Plane struct {
 	term       atomic.Pointer[loop] // nil on a server that does not lead
 	valueModel atomic.Pointer[scheduler.ValueModel]
 	since      atomic.Pointer[time.Time] // of the present term; nil on a server that does not lead
+	mailbox    *scheduling.Mailbox
 	// parts run in parallel to the loop of a leader. They do not change once Run was called.
 	parts []namedPart
 }
@@ -124,7 +126,7 @@ func New(c Config) *Plane {
 	if c.NewID == nil {
 		c.NewID = uuid.NewString
 	}
-	return &Plane{config: c}
+	return &Plane{config: c, mailbox: scheduling.NewMailbox()}
 }
 
 // Waiting returns why a task waits, by the last decision of this server as leader.
@@ -144,6 +146,17 @@ func (p *Plane) Reasons(after uint64) cluster.WaitingReport { return p.reasons.R
 func (p *Plane) DecisionTrace(task cluster.TaskID, attempt int) (cluster.DecisionTrace, bool) {
 	return p.traces.Get(task, attempt)
 }
+
+// Propose has the leader on this server answer a proposal of a scheduler. It waits for the answer until the context
+// ends. The errors are scheduling.ErrNotLeading, ErrBusy, ErrUnknown, and scheduling.FencedError. It may be called at
+// any time from any goroutine.
+func (p *Plane) Propose(ctx context.Context, r *scheduling.Request) (cluster.ProposalAnswer, error) {
+	return p.mailbox.Submit(ctx, r)
+}
+
+// SchedulingState returns the state of the domain for schedulers, nil if this server does not lead. It may be called at
+// any time from any goroutine.
+func (p *Plane) SchedulingState() *scheduling.Feed { return p.mailbox.Feed() }
 
 // Gates returns the leader's results for the gates of a service's rollout, in the order of its spec. It returns nil if
 // this server does not lead, or checks no gates for the service. It may be called at any time from any goroutine.

@@ -53,6 +53,7 @@ func (l *loop) cycle(ctx context.Context) (time.Duration, error) {
 	}
 	units = append(units, verdicts...)
 	nextMove := l.rebalancing.Advance(snap, l.clock.now, &units)
+	nextScheduler := l.external.Advance(snap, l.clock.now, &units)
 	decided := l.decide(snap, &units)
 	fired := l.crons.Fire(snap, l.clock.now, &units)
 	nextScale := l.scaling.Decide(ctx, l.builder(snap), &units)
@@ -73,8 +74,9 @@ func (l *loop) cycle(ctx context.Context) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
+	l.external.Publish(l.observed(snap).NextAttempts)
 	l.noteCycle(began, launched)
-	return l.nextCycleDelay(min(nextNode, nextScale, nextGate, nextMove)), nil
+	return l.nextCycleDelay(min(nextNode, nextScale, nextGate, nextMove, nextScheduler)), nil
 }
 
 // learn brings the leader's view of the domain to a snapshot.
@@ -112,6 +114,7 @@ func (l *loop) commitHeld(ctx context.Context, snap *store.Snapshot, verdicts []
 		return store.ErrFenced
 	}
 	l.plane.reasons.SetHeld(recoverySentence)
+	l.external.RefuseAll(recoverySentence)
 	u, alarm, ok, err := l.term.detector.AlarmUnit(snap, l.config.Tables.Prefix())
 	switch {
 	case err != nil:

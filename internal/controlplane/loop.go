@@ -3,9 +3,12 @@ package controlplane
 import (
 	"context"
 	"errors"
+	"maps"
 	"time"
 
+	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/controlplane/crons"
+	"github.com/berthd/berth/internal/controlplane/external"
 	"github.com/berthd/berth/internal/controlplane/fleetview"
 	"github.com/berthd/berth/internal/controlplane/gates"
 	"github.com/berthd/berth/internal/controlplane/nodewatch"
@@ -52,6 +55,7 @@ type loop struct {
 	crons       *crons.Crons
 	rebalancing *rebalancing.Rebalancing
 	preemption  *preemption.Preemption
+	external    *external.Scheduler
 
 	clock   termClock
 	pace    pace
@@ -76,7 +80,7 @@ func newLoop(p *Plane) *loop {
 	if c.Measurer != nil {
 		gate.Check, scale.Query = c.Measurer.Gate, c.Measurer.Query
 	}
-	return &loop{
+	l := &loop{
 		config: c, plane: p, follow: c.Tables.Follow(),
 		nodes: nodes, view: view, queue: queue, waiting: newWaitingTasks(),
 		learner:    fleetview.NewLearner(view, queue),
@@ -91,6 +95,14 @@ func newLoop(p *Plane) *loop {
 		preemption: preemption.New(c.Clock, view, nodes, queue),
 		clock:      termClock{config: c, publish: func(since time.Time) { p.since.Store(&since) }},
 	}
+	l.external = external.New(external.Config{
+		Domain: c.Domain, Logger: c.Logger, Clock: c.Clock, Mailbox: p.mailbox, View: view,
+		Waiting:     func(yield func(cluster.OwnerRef) bool) { maps.Keys(l.waiting.pending)(yield) },
+		Pending:     func(o cluster.OwnerRef) []cluster.Pending { return l.waiting.pending[o] },
+		IsUndecided: queue.IsMarked, MarkTask: queue.MarkTask,
+	})
+	l.waiting.noteOwner = l.external.NoteOwner
+	return l
 }
 
 // startTerm makes l the loop of a leader. It keeps what l learnt from the store; what a leader has to see itself begins
@@ -101,6 +113,7 @@ func (l *loop) startTerm(w *store.Writer, fence *store.Fence, d *storeloss.Detec
 	l.learner.Postpone(l.config.Now())
 	l.view.RecheckAll()
 	l.clock.startTerm(l.config.Tables.Snapshot())
+	l.external.StartTerm(fence.Epoch)
 }
 
 // run turns changes into decisions until the context ends or another leader has taken over.
@@ -108,6 +121,7 @@ func (l *loop) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer l.asker.running.Wait() // its questions end with its context
 	defer func() { _ = l.awaitInFlight() }()
+	defer l.external.EndTerm()
 	defer cancel()
 	timer := time.NewTimer(maxIdleInterval)
 	defer timer.Stop()
@@ -130,6 +144,7 @@ func (l *loop) run(ctx context.Context) error {
 				return ctx.Err()
 			}
 		case <-l.asker.wake:
+		case <-l.plane.mailbox.Wake():
 		case <-l.term.plans.done():
 		case <-timer.C:
 		}

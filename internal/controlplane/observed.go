@@ -4,6 +4,7 @@ import (
 	"cmp"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/controlplane/external"
 	"github.com/berthd/berth/internal/controlplane/fleetview"
 	"github.com/berthd/berth/internal/controlplane/gates"
 	"github.com/berthd/berth/internal/controlplane/nodewatch"
@@ -22,7 +23,7 @@ func (l *loop) observed(snap *store.Snapshot) *observe.Domain {
 		Since: l.clock.since, Now: l.clock.now, Without: l.config.Without,
 		Leader: leaderInputs{
 			nodes: l.nodes, view: l.view, gates: l.gates,
-			preemption: l.preemption, violations: l.violations, rebalancing: l.rebalancing,
+			preemption: l.preemption, violations: l.violations, rebalancing: l.rebalancing, external: l.external,
 		},
 	}
 }
@@ -36,6 +37,7 @@ type leaderInputs struct {
 	preemption  *preemption.Preemption
 	violations  *fleetview.Violations
 	rebalancing *rebalancing.Rebalancing
+	external    *external.Scheduler
 }
 
 // Absence returns what the silence of a node means for the tasks of an owner of the kind.
@@ -50,12 +52,13 @@ func (in leaderInputs) HasReported(node string) bool { return in.nodes.HasReport
 func (in leaderInputs) Drain(node string) *cluster.Drain { return in.nodes.DrainOf(node) }
 
 // LeaveReason returns the first reason of these: memory pressure on the node, a task that needs the room, a violation,
-// a rebalancing.
+// a rebalancing, an external scheduler.
 func (in leaderInputs) LeaveReason(row *store.AttemptRow) *reconciler.Leave {
 	if p := in.nodes.PressureOn(row); p != nil {
 		return reconciler.PressedLeave(row.Node, p)
 	}
-	return cmp.Or(in.preemption.LeaveReason(row), in.violations.LeaveReason(row), in.rebalancing.LeaveReason(row))
+	return cmp.Or(in.preemption.LeaveReason(row), in.violations.LeaveReason(row), in.rebalancing.LeaveReason(row),
+		in.external.LeaveReason(row))
 }
 
 // GateResults returns the results for the gates of a service, in the order of its spec.

@@ -31,6 +31,10 @@ func (l *loop) place(ctx context.Context, snap *store.Snapshot) (placed int, err
 			return 0, err
 		}
 	}
+	if l.external.Places() {
+		return l.placeProposed(ctx, snap)
+	}
+	l.answerDryRuns(snap)
 	if !l.takeNeedsPlacement() {
 		return 0, nil
 	}
@@ -104,12 +108,13 @@ func (l *loop) takeNeedsPlacement() bool {
 	return needed
 }
 
-// commitInBackground charges placements to the fleet and has them committed. No other plan may be in flight.
+// commitInBackground charges placements to the fleet and has them committed. No other plan may be in flight. It returns
+// the identities of the attempts.
 func (l *loop) commitInBackground(ctx context.Context, snap *store.Snapshot, pending []cluster.Pending,
 	placements []scheduler.Placement, began time.Time,
-) {
+) (ids []string) {
 	owners := map[cluster.OwnerRef]bool{}
-	ids := make([]string, len(placements))
+	ids = make([]string, len(placements))
 	for i := range placements {
 		pl, id := &placements[i], l.config.NewID()
 		p := &pending[pl.Pending]
@@ -123,6 +128,7 @@ func (l *loop) commitInBackground(ctx context.Context, snap *store.Snapshot, pen
 		l.waiting.drop(o)
 	}
 	l.term.plans.begin(ctx, snap, owners, batches, began)
+	return ids
 }
 
 // awaitInFlight waits for the plan in flight, if there is one, and takes its result.

@@ -22,11 +22,14 @@ type waitingTasks struct {
 	arrivals deviceValues
 	// changed says that the tasks changed since the last takeChanged.
 	changed bool
+	// noteOwner learns each owner whose pending tasks changed.
+	noteOwner func(cluster.OwnerRef)
 }
 
 func newWaitingTasks() *waitingTasks {
 	return &waitingTasks{
 		pending: map[cluster.OwnerRef][]cluster.Pending{}, moves: map[cluster.OwnerRef][]reconciler.Move{},
+		noteOwner: func(cluster.OwnerRef) {},
 	}
 }
 
@@ -36,6 +39,7 @@ func (t *waitingTasks) set(o cluster.OwnerRef, pending []cluster.Pending, moves 
 		return
 	}
 	t.changed = true
+	t.noteOwner(o)
 	t.arrivals.learnArrivals(t.pending[o], pending)
 	t.drop(o)
 	if len(pending) > 0 {
@@ -51,6 +55,7 @@ func (t *waitingTasks) set(o cluster.OwnerRef, pending []cluster.Pending, moves 
 // this calls for no other placement.
 func (t *waitingTasks) drop(o cluster.OwnerRef) {
 	if was := t.pending[o]; len(was) > 0 {
+		t.noteOwner(o)
 		t.merged = nil
 		t.tasks -= cluster.CountTasks(was)
 	}

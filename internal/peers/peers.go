@@ -70,6 +70,9 @@ type Config struct {
 	// SecretsKey returns the text of a master key of secrets, "" if this server lacks it. It may be nil. It returns
 	// immediately and is safe for concurrent use.
 	SecretsKey func(id string) string
+	// LeaderRequests answers requests that only the leader of a domain can answer, for this server and others: see
+	// AskLeader. It may be nil for a server that never leads.
+	LeaderRequests http.Handler
 	// Dial returns a client for the server at an address such as "https://10.0.0.1:7071". The client speaks HTTP/2,
 	// presents this server's certificate and accepts only a server's. Each call returns a client with connections of
 	// its own, which this package closes, so that one unread stream does not block the others.
@@ -98,6 +101,8 @@ type Peers struct {
 	links        map[string]*link       // by server
 	remotePulses map[string]remotePulse // by node: the signs of life from other servers
 	lastDigests  map[string]lastDigest  // by server: the last digest
+
+	connections leaderConnections
 
 	local   local
 	reasons map[string]*reasons // by domain
@@ -150,6 +155,7 @@ func (p *Peers) Run(ctx context.Context) error {
 	follower := p.config.Tables.Follow(store.TopicNodes, store.TopicServers)
 	defer follower.Close()
 	ctx, cancel := context.WithCancel(ctx)
+	defer p.connections.closeIdle()
 	defer p.work.Wait()
 	defer close(p.ended)
 	defer func() {

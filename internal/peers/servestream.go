@@ -19,6 +19,7 @@ func (p *Peers) Handler() http.Handler {
 	mux.HandleFunc("GET "+pathReasons, p.serveReasons)
 	mux.HandleFunc("GET "+pathDecisionTrace, p.serveDecisionTrace)
 	mux.HandleFunc("GET "+pathSecretsKey, p.serveSecretsKey)
+	mux.HandleFunc(pathLeader+"/", p.serveLeader)
 	return mux
 }
 

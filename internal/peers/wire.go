@@ -25,6 +25,7 @@ const (
 	pathStreams       = PathPrefix + "v1/streams"
 	pathReasons       = PathPrefix + "v1/reasons"
 	pathDecisionTrace = PathPrefix + "v1/grounds"
+	pathLeader        = PathPrefix + "v1/leader"
 
 	pathSecretsKey = PathPrefix + "v1/secrets-key"
 )

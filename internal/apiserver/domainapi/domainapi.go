@@ -34,15 +34,15 @@ func (a *API) listDomains(w http.ResponseWriter, r *http.Request) error {
 		Topics: store.TopicDomain | store.TopicLeader | store.TopicNodes | store.TopicClusters | store.TopicPools,
 		All: func(snap *store.Snapshot) (all []lists.Item[api.DomainView]) {
 			for _, name := range snap.Domains() {
-				all = append(all, lists.Item[api.DomainView]{Key: name, Value: a.view(snap, name)})
+				all = append(all, lists.Item[api.DomainView]{Key: name, Value: a.View(snap, name)})
 			}
 			return all
 		},
 	})
 }
 
-// view returns the view of a domain that exists.
-func (a *API) view(snap *store.Snapshot, name string) api.DomainView {
+// View returns the view of a domain that exists.
+func (a *API) View(snap *store.Snapshot, name string) api.DomainView {
 	v := api.DomainView{Domain: cluster.Domain{Name: name}}
 	if e, ok := snap.Domain(name); ok {
 		v.Domain, v.Revision = *e.Value, e.Modified
@@ -72,7 +72,7 @@ func (a *API) readDomain(w http.ResponseWriter, r *http.Request) error {
 	if err := a.KnownDomain(snap.Domains(), name); err != nil {
 		return err
 	}
-	return a.answer(w, http.StatusOK, a.view(snap, name))
+	return a.answer(w, http.StatusOK, a.View(snap, name))
 }
 
 func (a *API) answer(w http.ResponseWriter, status int, v api.DomainView) error {
@@ -100,7 +100,7 @@ func (a *API) writeDomain(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	v := a.view(snap, name)
+	v := a.View(snap, name)
 	v.Revision = written.RevisionOr(v.Revision)
 	return a.answer(w, draft.StatusOfWrite(change), v)
 }
@@ -161,7 +161,7 @@ func (a *API) reschedule(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return a.answer(w, http.StatusOK, a.view(snap, name))
+	return a.answer(w, http.StatusOK, a.View(snap, name))
 }
 
 // rescheduleEvent returns the event of an override of mass silence, or of its end if until is zero.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -13,17 +14,20 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// SetDomain drafts the write of a domain. It keeps the number and the override of mass silence, and gives a new domain
-// a number.
+// SetDomain drafts the write of a domain. It keeps the number, the override of mass silence, and the claim of a
+// scheduler that stays the same. It gives a new domain a number.
 func (d *Draft) SetDomain(next *cluster.Domain, pre Precondition) (api.Change, error) {
 	change := api.Change{Kind: cluster.KindDomain, Name: next.Name, Action: api.ActionCreate}
 	old, ok := d.Snap.Domain(next.Name)
 	if err := pre.Check(old.Modified); err != nil {
 		return change, err
 	}
-	next.Number, next.RescheduleUntil = 0, time.Time{}
+	next.Number, next.RescheduleUntil, next.Claim = 0, time.Time{}, nil
 	if ok {
 		next.Number, next.RescheduleUntil = old.Value.Number, old.Value.RescheduleUntil
+		if reflect.DeepEqual(old.Value.Scheduler, next.Scheduler) {
+			next.Claim = old.Value.Claim
+		}
 		change.Revision = old.Modified
 		change.Action, change.Fields = Compare(old.Value, next)
 	}

@@ -30,7 +30,7 @@ func eventTypes() []string {
 		{"secrets", "rekey rekeyed key-dropped"},
 		{"server", "joined removed"},
 		{"recovery", "needed decided"},
-		{"domain", "created updated deleted"},
+		{"domain", "created updated deleted claimed scheduler-silent taken-over"},
 		{"clock", "jumped"},
 		{"publisher", "gap"},
 	} {

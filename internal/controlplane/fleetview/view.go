@@ -37,6 +37,42 @@ type View struct {
 	daemons      daemonNodes
 	// changed says that room came free, or that a node changed, since the last TakeChanged.
 	changed bool
+	// observer, unless nil, learns each change of the fleet.
+	observer Observer
+}
+
+// Observer learns the changes of a view's fleet. The calls return immediately.
+type Observer interface {
+	// NodeChanged says that a node came, left, or was learnt again.
+	NodeChanged(name string)
+	// Reserved says that an attempt holds room. A later call for its UUID replaces what it holds.
+	Reserved(r *scheduler.Reservation)
+	// Ended says that the programs of an attempt ended. It holds its room until it is released.
+	Ended(uuid string)
+	// Released says that an attempt holds its room no longer.
+	Released(uuid string)
+}
+
+// Observe has an observer learn the fleet, and from then on its changes. It replaces the observer before; nil is none.
+func (v *View) Observe(o Observer) {
+	v.observer = o
+	if o == nil {
+		return
+	}
+	for _, name := range v.Fleet.Nodes() {
+		o.NodeChanged(name)
+	}
+	for r := range v.Fleet.Held {
+		o.Reserved(&r)
+	}
+}
+
+// reserve has an attempt hold room in the fleet.
+func (v *View) reserve(r scheduler.Reservation) {
+	v.Fleet.Reserve(r)
+	if v.observer != nil {
+		v.observer.Reserved(&r)
+	}
 }
 
 // New returns an empty view of a domain.
@@ -119,6 +155,9 @@ func (v *View) chargeRow(snap *store.Snapshot, key store.AttemptKey, row *store.
 	}
 	if isHeld && (over || d != nil && chargeOf(row, d) != held) {
 		v.Fleet.Release(held.UUID)
+		if v.observer != nil {
+			v.observer.Released(held.UUID)
+		}
 		delete(v.charged, key)
 		v.changed, isHeld = true, false
 	}
@@ -126,12 +165,15 @@ func (v *View) chargeRow(snap *store.Snapshot, key store.AttemptKey, row *store.
 		v.Fleet.Begin(d.UUID, row.Observed.Started)
 		if row.Observed.State.Terminal() {
 			v.Fleet.End(d.UUID)
+			if v.observer != nil {
+				v.observer.Ended(d.UUID)
+			}
 		}
 	}
 	if isHeld || d == nil {
 		return
 	}
-	v.Fleet.Reserve(v.reservation(snap, row, d))
+	v.reserve(v.reservation(snap, row, d))
 	v.charged[key] = chargeOf(row, d)
 }
 
@@ -153,7 +195,7 @@ func (v *View) chargeGone(snap *store.Snapshot, in func(name string) bool) {
 // ChargePlacement charges a placement that is about to be committed (P3.2). uuid is the identity of its attempt.
 func (v *View) ChargePlacement(pl *scheduler.Placement, p *cluster.Pending, uuid string) {
 	key := store.AttemptKey{Task: pl.Task, Number: p.Attempt}
-	v.Fleet.Reserve(pl.Reservation(p, uuid))
+	v.reserve(pl.Reservation(p, uuid))
 	v.charged[key], v.unconfirmed[key] = Charge{UUID: uuid, Node: pl.Node}, true
 }
 
@@ -212,7 +254,7 @@ func (v *View) updateCharges(snap *store.Snapshot, o cluster.OwnerRef) {
 			continue
 		}
 		if d := observe.Occupant(snap, row); d != nil && chargeOf(row, d) == held {
-			v.Fleet.Reserve(v.reservation(snap, row, d))
+			v.reserve(v.reservation(snap, row, d))
 			v.changed = true
 		}
 	}
@@ -233,6 +275,9 @@ func (v *View) RefusesTasks(name string) bool {
 // setNode brings a node of the fleet to the tables and to the verdict on it.
 func (v *View) setNode(snap *store.Snapshot, name string) {
 	v.changed = true
+	if v.observer != nil {
+		v.observer.NodeChanged(name)
+	}
 	n := observe.Node(snap, v.domain, name)
 	if n == nil {
 		v.setDaemonFacts(name, nil, nodewatch.DaemonFacts{})

@@ -59,6 +59,9 @@ func Allows(p *cluster.Placement, n *Node, running bool) bool {
 	return feasibility.Allows(p, n, running)
 }
 
+// Elsewhere returns the refusal of every other node by a task that is for one node.
+func Elsewhere(node string) cluster.Refusal { return feasibility.Elsewhere(node) }
+
 // Unmet returns the first demand on the node itself that the node does not meet, taints aside: the pool or a
 // constraint. ok is false if all are met.
 func Unmet(p *cluster.Placement, n *Node) (r cluster.Refusal, ok bool) {

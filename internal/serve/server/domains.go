@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/berthd/berth/internal/apiserver/schedulingapi"
 	"github.com/berthd/berth/internal/apiserver/views"
 	"github.com/berthd/berth/internal/boottime"
 	"github.com/berthd/berth/internal/cluster"
@@ -57,6 +58,19 @@ func (s *Server) ownReasons(domain string) peers.Reasons {
 		return p
 	}
 	return nil
+}
+
+// schedulingLeader answers schedulers for the domains that this server leads.
+func (s *Server) schedulingLeader() *schedulingapi.Leader {
+	return &schedulingapi.Leader{
+		PlaneOf: func(domain string) schedulingapi.Plane {
+			if p := s.planes.Of(domain); p != nil {
+				return p
+			}
+			return nil
+		},
+		Log: s.Config.Log,
+	}
 }
 
 // ownTrace returns the decision trace of an attempt, if this server placed it.

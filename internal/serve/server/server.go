@@ -185,7 +185,8 @@ func (s *Server) apiConfig(engine store.Engine, registry *prometheus.Registry) a
 		Limits: apiserver.Limits{
 			MaxWaiters: s.Config.MaxWaiters, MaxClientWaiters: s.Config.MaxClientWaiters,
 		},
-		Simulator: &simulator{s.tables, s.planes},
+		Simulator:  &simulator{s.tables, s.planes},
+		Scheduling: apiserver.Scheduling{Leader: s.schedulingLeader(), Others: s.peers},
 
 		Agents: transport.Handler(s.dispatch),
 		Peers:  s.peers.Handler(),
@@ -213,7 +214,8 @@ func (s *Server) wirePeers(engine store.Engine, registry *prometheus.Registry) {
 		Logger:        s.Config.Log,
 		Metrics:       telemetry.NewPeers(registry),
 
-		SecretsKey: s.vault.Text,
+		SecretsKey:     s.vault.Text,
+		LeaderRequests: s.schedulingLeader(),
 	})
 }
 

@@ -1,0 +1,299 @@
+// Package external is a leader's side of a scheduler outside of Berth, which reads the state of a domain and proposes
+// placements. It keeps the state for its readers, answers proposals (Round), and notices the silence of
+// the scheduler.
+//
+// A proposal changes nothing by itself: the leader's loop checks each command with the built-in scheduler, and commits
+// what that would place there. So capacity, constraints, quotas and budgets hold whatever a scheduler proposes.
+package external
+
+import (
+	"fmt"
+	"log/slog"
+	"math"
+	"time"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/controlplane/fleetview"
+	"github.com/berthd/berth/internal/logic/reconciler"
+	"github.com/berthd/berth/internal/observe"
+	"github.com/berthd/berth/internal/scheduling"
+	"github.com/berthd/berth/internal/store"
+)
+
+const (
+	// leaveTimeout is how long a task that is to move or to be evicted may stay, as its service's budget does not allow
+	// it to leave. It is then forgotten, and the scheduler may propose it again.
+	leaveTimeout = 30 * time.Second
+	// maxPublishDelay is how long the state waits for decisions about owners whose tasks changed.
+	maxPublishDelay = time.Second
+	// maxNotes is the number of tasks of which the last refusal, or the scheduler's own reason, is kept.
+	maxNotes = 20_000
+	// never is the wait for what time alone does not bring.
+	never = time.Duration(math.MaxInt64)
+)
+
+// Config is what New needs.
+type Config struct {
+	Domain string
+	Logger *slog.Logger
+	// Clock reads the boot-time clock (P9).
+	Clock   func() time.Duration
+	Mailbox *scheduling.Mailbox
+	View    *fleetview.View
+	// Waiting yields the owners with pending tasks.
+	Waiting func(yield func(cluster.OwnerRef) bool)
+	// Pending returns the pending tasks of an owner by the last decision about it. IsUndecided reports whether another
+	// one is due.
+	Pending     func(cluster.OwnerRef) []cluster.Pending
+	IsUndecided func(cluster.OwnerRef) bool
+	// MarkTask has the next cycle decide for the owner of a task.
+	MarkTask func(cluster.TaskID)
+}
+
+// Scheduler is what a leader knows of the scheduler of its domain. All of it is soft state: the next leader begins
+// without it, and readers get the whole state again. It is for one goroutine.
+type Scheduler struct {
+	config Config
+	// feed is nil before the term began. mirror is nil while nobody reads the feed.
+	feed   *scheduling.Feed
+	mirror *mirror
+	// published is when the state last was complete, on the boot-time clock.
+	published time.Duration
+	domain    domainState
+	// heard is when the scheduler was last heard, on the boot-time clock; 0 if it has not been heard. hasWarned says
+	// that its silence was reported.
+	heard     time.Duration
+	hasWarned bool
+	leaving   map[string]*leaving                // by UUID
+	notes     map[cluster.TaskID]cluster.Waiting // why a pending task waits: see maxNotes
+}
+
+// domainState is the domain by its record.
+type domainState struct {
+	record   *cluster.Domain // nil for none
+	revision uint64
+}
+
+// leaving is an attempt that is to move or to be evicted.
+type leaving struct {
+	key   store.AttemptKey
+	leave *reconciler.Leave
+	since time.Duration
+}
+
+// New returns the scheduler of a future leader.
+func New(c Config) *Scheduler {
+	return &Scheduler{config: c, leaving: map[string]*leaving{}, notes: map[cluster.TaskID]cluster.Waiting{}}
+}
+
+// StartTerm begins the term of a leader with the epoch.
+func (s *Scheduler) StartTerm(epoch uint64) {
+	s.feed = scheduling.NewFeed(epoch, s.config.Clock, s.config.Mailbox.Signal)
+	s.config.Mailbox.Start(s.feed)
+}
+
+// EndTerm ends the term: proposals that wait are refused.
+func (s *Scheduler) EndTerm() { s.config.Mailbox.End() }
+
+// Places reports whether the external scheduler places the domain's tasks, as of the last call of Advance.
+func (s *Scheduler) Places() bool {
+	return s.domain.record.External() != nil && !s.domain.record.TakenOver()
+}
+
+// Name returns the name of the scheduler that places the domain's tasks.
+func (s *Scheduler) Name() string { return s.domain.record.SchedulerName() }
+
+// Advance takes the domain's record from a snapshot. If the external scheduler was silent for too long, it adds the
+// take-over of the domain by Berth's own. It returns the wait until the next call.
+func (s *Scheduler) Advance(snap *store.Snapshot, now time.Time, units *[]store.Unit) time.Duration {
+	boot := s.config.Clock()
+	s.expireLeaving(snap, boot)
+	e, _ := snap.Domain(s.config.Domain)
+	if e.Modified != s.domain.revision || s.heard == 0 {
+		s.domain = domainState{e.Value, e.Modified}
+		s.heard, s.hasWarned = max(1, boot), false // a claim is a sign of life, and a changed rule begins anew
+	}
+	external := e.Value.External()
+	if !s.Places() {
+		clear(s.notes)
+		return s.nextExpiry(boot)
+	}
+	silent, limit := boot-s.heard, external.TakeOverAfter()
+	switch {
+	case silent >= limit:
+		s.takeOver(e, now, silent, units)
+		return min(limit, s.nextExpiry(boot))
+	case silent >= limit/2 && !s.hasWarned:
+		s.warn(e, limit, units)
+	}
+	next := limit - silent
+	if !s.hasWarned {
+		next = limit/2 - silent
+	}
+	return min(next, s.nextExpiry(boot))
+}
+
+// warn adds the event of half of the silence after which Berth's own scheduler takes over.
+func (s *Scheduler) warn(e store.Entry[cluster.Domain], limit time.Duration, units *[]store.Unit) {
+	s.hasWarned = true
+	var u store.Unit
+	u.Compare(e.Key, e.Modified)
+	u.Event(cluster.Event{
+		Type: "domain.scheduler-silent", Reason: cluster.ReasonScheduler,
+		Message: fmt.Sprintf("the scheduler %s of the domain %s is silent; Berth's own takes over after %s",
+			e.Value.Scheduler.Name, s.config.Domain, cluster.Duration(limit)),
+	})
+	*units = append(*units, u)
+}
+
+// takeOver adds the take-over of the domain by Berth's own scheduler.
+func (s *Scheduler) takeOver(e store.Entry[cluster.Domain], now time.Time, silent time.Duration, units *[]store.Unit) {
+	next := *e.Value
+	reason := fmt.Sprintf("the scheduler %s was silent for %s", next.Scheduler.Name,
+		cluster.Duration(silent.Truncate(time.Second)))
+	if next.Claim == nil {
+		reason = fmt.Sprintf("the scheduler %s did not claim the domain for %s", next.Scheduler.Name,
+			cluster.Duration(silent.Truncate(time.Second)))
+	}
+	next.Claim = &cluster.SchedulerClaim{Holder: cluster.BuiltinScheduler, Since: now.UTC(), Reason: reason}
+	var u store.Unit
+	u.Compare(e.Key, e.Modified)
+	if err := u.Put(e.Key, &next); err != nil {
+		s.config.Logger.Error("the take-over of the domain cannot be written", "error", err)
+		return
+	}
+	u.Event(cluster.Event{
+		Type: "domain.taken-over", Reason: cluster.ReasonScheduler,
+		Message: fmt.Sprintf("Berth's own scheduler places the tasks of the domain %s: %s", s.config.Domain, reason),
+	})
+	s.config.Logger.Warn("the built-in scheduler takes the domain over", "scheduler", next.Scheduler.Name)
+	*units = append(*units, u)
+}
+
+// Publish brings the feed to the leader's view. next returns what the next attempts of an owner's tasks would request.
+// The feed is kept only while it has readers.
+func (s *Scheduler) Publish(next func(cluster.OwnerRef) map[cluster.TaskID]cluster.Pending) {
+	if !s.feed.IsRead() {
+		if s.mirror != nil {
+			s.mirror = nil
+			s.config.View.Observe(nil)
+			s.feed.Clear()
+		}
+		return
+	}
+	if s.mirror == nil {
+		s.mirror = newMirror()
+		s.config.View.Observe(s.mirror)
+		for o := range s.config.Waiting { // order-free: a set
+			s.mirror.owners[o] = true
+		}
+	}
+	if boot := s.config.Clock(); !s.mirror.hasUndecided(s.config.IsUndecided) {
+		s.published = boot
+	} else if boot-s.published < maxPublishDelay {
+		return // a placed task would show on its node, and as pending
+	}
+	set, remove := s.mirror.collect(source{
+		fleet: s.config.View.Fleet, pending: s.config.Pending, next: next, isUndecided: s.config.IsUndecided,
+	}, s.feed.Next())
+	set["domain"] = encode(&cluster.SchedulingLine{Domain: &cluster.SchedulingDomain{
+		Name: s.config.Domain, Revision: s.domain.revision, Scheduler: s.Name(), Claim: s.claim(),
+	}})
+	s.feed.Publish(set, remove)
+}
+
+// NoteOwner takes note of an owner whose pending tasks changed.
+func (s *Scheduler) NoteOwner(o cluster.OwnerRef) {
+	if s.mirror != nil {
+		s.mirror.owners[o] = true
+	}
+}
+
+func (s *Scheduler) claim() *cluster.SchedulerClaim {
+	if s.domain.record == nil {
+		return nil
+	}
+	return s.domain.record.Claim
+}
+
+// LeaveReason returns why an attempt is to leave its node, or has left it, by a command; nil if no command concerns it.
+func (s *Scheduler) LeaveReason(row *store.AttemptRow) *reconciler.Leave {
+	if len(s.leaving) == 0 || row.Outcome != nil && row.Outcome.Reason != cluster.ReasonRebalance {
+		return nil
+	}
+	if l := s.leaving[observe.UUID(row)]; l != nil && l.key.Task == row.Task {
+		return l.leave
+	}
+	return nil
+}
+
+// expireLeaving forgets attempts that could not leave in time, or have left. That a task is to go to another node is
+// kept until it has a place.
+func (s *Scheduler) expireLeaving(snap *store.Snapshot, boot time.Duration) {
+	for uuid, l := range s.leaving { // order-free: each by itself
+		row, ok := snap.Attempt(l.key.Task, l.key.Number)
+		left := !ok || row.Outcome != nil && l.leave.To == ""
+		if _, placed := snap.Attempt(l.key.Task, l.key.Number+1); left || placed || boot-l.since >= leaveTimeout {
+			delete(s.leaving, uuid)
+			s.config.MarkTask(l.key.Task)
+		}
+	}
+}
+
+// nextExpiry returns the wait until the next attempt is forgotten.
+func (s *Scheduler) nextExpiry(boot time.Duration) time.Duration {
+	next := never
+	for _, l := range s.leaving { // order-free: a minimum
+		next = min(next, l.since+leaveTimeout-boot)
+	}
+	return next
+}
+
+// Reasons returns why pending tasks wait that the external scheduler is to place.
+func (s *Scheduler) Reasons(pending []cluster.Pending) []cluster.Waiting {
+	noted := make([]cluster.TaskID, 0, len(s.notes))
+	for task := range s.notes { // order-free: a set
+		noted = append(noted, task)
+	}
+	general := fmt.Sprintf("the scheduler %s of the domain has not placed it yet", s.Name())
+	if c := s.claim(); c == nil || c.Holder != s.Name() {
+		general = fmt.Sprintf("the scheduler %s has not claimed the domain yet", s.Name())
+	}
+	split := cluster.Isolate(pending, noted)
+	out := make([]cluster.Waiting, 0, len(split))
+	kept := map[cluster.TaskID]cluster.Waiting{}
+	for i := range split {
+		p := &split[i]
+		if held := heldText(p); held != "" {
+			code := p.Hold.Reason
+			if code == "" {
+				code = cluster.ReasonHold
+			}
+			out = append(out, waitingFor(p, code, held))
+			continue
+		}
+		if w, ok := s.notes[p.Task]; ok && p.Further == 0 {
+			kept[p.Task] = w
+			out = append(out, w)
+			continue
+		}
+		out = append(out, waitingFor(p, cluster.ReasonScheduler, general))
+	}
+	s.notes = kept // those of tasks that are pending no longer are forgotten
+	return out
+}
+
+// waitingFor returns a reason that concerns no node.
+func waitingFor(p *cluster.Pending, code cluster.ReasonCode, text string) cluster.Waiting {
+	return cluster.Waiting{
+		Task: p.Task, Further: p.Further, Sentence: text,
+		Refusals: []cluster.RefusalCount{{Refusal: cluster.Refusal{Code: code, Detail: text}}},
+	}
+}
+
+// note keeps why a task waits.
+func (s *Scheduler) note(w cluster.Waiting) {
+	if len(s.notes) < maxNotes {
+		s.notes[w.Task] = w
+	}
+}
