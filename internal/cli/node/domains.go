@@ -3,9 +3,11 @@ package node
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -50,10 +52,10 @@ func (d *domainListCommand) run(ctx context.Context, c *client.Client, _ []strin
 }
 
 func domainTable(domains []api.DomainView) output.Table {
-	t := output.Table{Titles: []string{"DOMAIN", "LEADER", "NODES>", "CLUSTERS>", "STATE"}}
+	t := output.Table{Titles: []string{"DOMAIN", "LEADER", "SCHEDULER", "NODES>", "CLUSTERS>", "STATE"}}
 	for i := range domains {
 		d := &domains[i]
-		t.Add(d.Name, leaderText(d.Status.Leader), strconv.Itoa(countNodes(d.Status.Nodes)),
+		t.Add(d.Name, leaderText(d.Status.Leader), d.SchedulerName(), strconv.Itoa(countNodes(d.Status.Nodes)),
 			strconv.Itoa(d.Status.Clusters), domainState(&d.Status))
 	}
 	return t
@@ -88,6 +90,23 @@ func domainState(s *api.DomainStatus) string {
 	return "ok"
 }
 
+// schedulerText names the scheduler that places the tasks of a domain, and why.
+func schedulerText(d *api.Domain) string {
+	external, claim, name := d.External(), d.Claim, d.SchedulerName()
+	switch {
+	case external == nil:
+		return name
+	case claim == nil:
+		return name + ", which has not claimed the domain yet"
+	case d.TakenOver():
+		return name + " since " + claim.Since.Format(time.RFC3339) + ": " + claim.Reason
+	case claim.Instance != "":
+		name += " (" + claim.Instance + ")"
+	}
+	return fmt.Sprintf("%s since %s; %s takes over after %s of silence", name, claim.Since.Format(time.RFC3339),
+		cluster.BuiltinScheduler, cluster.Duration(external.TakeOverAfter()))
+}
+
 // domainStatusCommand is `berth domain status`.
 type domainStatusCommand struct{ *session.Session }
 
@@ -118,6 +137,7 @@ func PrintDomain(ctx context.Context, sess *session.Session, c *client.Client, n
 	facts.Add("domain", v.Name)
 	facts.Add("state", domainState(&v.Status))
 	facts.Add("leader", leaderText(v.Status.Leader))
+	facts.Add("scheduler", schedulerText(&v.Domain))
 	facts.Add("clusters", strconv.Itoa(v.Status.Clusters))
 	facts.Add("pools", strings.Join(v.Pools, ", "))
 	l := v.Silence.Limits()
