@@ -57,6 +57,7 @@ check: ## Check format, architecture, lint (with vet), tidy modules, generated f
 	@echo "check: modules"
 	@$(GO) mod tidy -diff
 	@cd examples/client && $(GO) mod tidy -diff
+	@cd examples/schedulers/binpack && $(GO) mod tidy -diff
 	@echo "check: generated files"
 	@scripts/check-generated
 	@echo "check: the same bytes from two folders"

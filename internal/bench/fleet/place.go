@@ -84,6 +84,11 @@ func measure(ctx context.Context, s *server, o options, c *counts, out io.Writer
 	if err := load.prepare(ctx, api); err != nil {
 		return err
 	}
+	if o.scheduler != "" {
+		if err := startScheduler(ctx, s, api, o.scheduler, out); err != nil {
+			return fmt.Errorf("start the scheduler: %w", err)
+		}
+	}
 	go c.followPlacements(ctx, api)
 	if err := s.rest(ctx, o.rest); err != nil {
 		return err
