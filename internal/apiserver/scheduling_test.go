@@ -216,7 +216,7 @@ func TestSchedulingState(t *testing.T) {
 		}
 	}
 
-	req, err := http.NewRequestWithContext(t.Context(), "GET", w.url+"/v1/domains/ci/state", nil)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, w.url+"/v1/domains/ci/state", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

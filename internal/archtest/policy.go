@@ -50,9 +50,8 @@ var layers = map[string][]string{
 	},
 	"internal/logic/scheduler/cycle": {
 		"internal/cluster", "internal/logic/admission", "internal/logic/packing", "internal/logic/scheduler/devices",
-		"internal/logic/scheduler/evaluation", "internal/logic/scheduler/feasibility",
-		"internal/logic/scheduler/fleet", "internal/logic/scheduler/index", "internal/logic/scheduler/rank",
-		"internal/logic/scheduler/taskclass",
+		"internal/logic/scheduler/evaluation", "internal/logic/scheduler/feasibility", "internal/logic/scheduler/fleet",
+		"internal/logic/scheduler/index", "internal/logic/scheduler/rank", "internal/logic/scheduler/taskclass",
 	},
 	"internal/logic/scheduler/preemption": {
 		"internal/cluster", "internal/logic/admission", "internal/logic/scheduler/cycle",
@@ -93,9 +92,7 @@ var layers = map[string][]string{
 	},
 	"internal/executor/containerd/daemon":   {"internal/executor/outlive", "internal/pause"},
 	"internal/executor/containerd/registry": {"internal/egress", "internal/plain"},
-	"internal/executor/containerd/runspec": {
-		"internal/cluster", "internal/executor", "internal/executor/outlive",
-	},
+	"internal/executor/containerd/runspec":  {"internal/cluster", "internal/executor", "internal/executor/outlive"},
 	"internal/executor/executortest": {
 		"internal/cluster", "internal/executor", "internal/logs", "internal/pause", "internal/suite",
 		"internal/yardstick",
@@ -122,14 +119,19 @@ var layers = map[string][]string{
 	"internal/peers": {
 		"internal/cluster", "internal/pause", "internal/pki", "internal/store", "internal/transport",
 	},
-	"internal/pki":            {"internal/cluster", "internal/pause", "internal/privatefile"},
-	"internal/plain":          {},
-	"internal/privatefile":    {},
-	"internal/pty":            {},
-	"internal/publishing":     {"internal/cluster", "internal/store"},
-	"internal/secrets":        {"internal/cluster", "internal/privatefile"},
-	"internal/keyring":        {"internal/cluster", "internal/pause", "internal/secrets", "internal/store"},
-	"internal/scheduling":     {"internal/cluster"},
+	"internal/pki":         {"internal/cluster", "internal/pause", "internal/privatefile"},
+	"internal/plain":       {},
+	"internal/privatefile": {},
+	"internal/pty":         {},
+	"internal/publishing":  {"internal/cluster", "internal/store"},
+	"internal/secrets":     {"internal/cluster", "internal/privatefile"},
+	"internal/keyring": {
+		"internal/cluster", "internal/pause", "internal/secrets", "internal/store",
+	},
+	"internal/scheduling": {"internal/cluster"},
+	"internal/scheduling/schedulertest": {
+		"internal/cluster", "internal/scheduling", "internal/suite", "internal/yardstick",
+	},
 	"internal/schema":         {"internal/cluster", "internal/enum", "internal/jsonfields"},
 	"internal/spelling":       {},
 	"internal/store":          {"internal/clause", "internal/cluster", "internal/store/recordjson"},
@@ -159,19 +161,17 @@ var layers = map[string][]string{
 		"internal/store", "internal/store/election", "internal/store/snapshotfile", "internal/suite",
 		"internal/yardstick",
 	},
-	"internal/suite":     {"internal/pause", "internal/yardstick"},
-	"internal/telemetry": {"internal/cluster", "internal/store"},
-	"internal/thread":    {},
-	"internal/timetable": {},
-	"internal/traces":    {"internal/cluster"},
-	"internal/transport": {"internal/cluster", "internal/logs"},
-	"internal/transport/workertest": {
-		"internal/cluster", "internal/suite", "internal/transport", "internal/yardstick",
-	},
-	"internal/version":   {},
-	"internal/taskview":  {"api", "internal/cluster"},
-	"internal/wording":   {"internal/cluster"},
-	"internal/yardstick": {"internal/pause"},
+	"internal/suite":                {"internal/pause", "internal/yardstick"},
+	"internal/telemetry":            {"internal/cluster", "internal/store"},
+	"internal/thread":               {},
+	"internal/timetable":            {},
+	"internal/traces":               {"internal/cluster"},
+	"internal/transport":            {"internal/cluster", "internal/logs"},
+	"internal/transport/workertest": {"internal/cluster", "internal/suite", "internal/transport", "internal/yardstick"},
+	"internal/version":              {},
+	"internal/taskview":             {"api", "internal/cluster"},
+	"internal/wording":              {"internal/cluster"},
+	"internal/yardstick":            {"internal/pause"},
 
 	// The inputs of decisions, for the leader and for views.
 	"internal/observe": {
@@ -184,8 +184,7 @@ var layers = map[string][]string{
 	"internal/agent": {
 		"internal/agent/...", "internal/archive", "internal/boottime", "internal/clause", "internal/cluster",
 		"internal/discovery", "internal/executor", "internal/logic/lifecycle", "internal/logs", "internal/pause",
-		"internal/plain",
-		"internal/telemetry", "internal/transport", "internal/version",
+		"internal/plain", "internal/telemetry", "internal/transport", "internal/version",
 	},
 	"internal/agent/addresses": {"internal/agent/node", "internal/pause", "internal/transport"},
 	"internal/agent/artifact": {
@@ -226,8 +225,7 @@ var layers = map[string][]string{
 		"internal/pause", "internal/plain",
 	},
 	"internal/agent/reports": {
-		"internal/agent/node", "internal/agent/state", "internal/agent/usage", "internal/cluster",
-		"internal/transport",
+		"internal/agent/node", "internal/agent/state", "internal/agent/usage", "internal/cluster", "internal/transport",
 	},
 	"internal/agent/requests": {"internal/cluster"},
 	"internal/agent/secrets": {
@@ -249,17 +247,16 @@ var layers = map[string][]string{
 		"internal/agent/facts", "internal/agent/machine", "internal/agent/nameserver", "internal/agent/node",
 		"internal/agent/pins", "internal/agent/registrar", "internal/agent/reports", "internal/agent/secrets",
 		"internal/agent/services", "internal/agent/state", "internal/agent/volumes", "internal/clause",
-		"internal/cluster", "internal/executor",
-		"internal/logic/lifecycle", "internal/logs", "internal/pause", "internal/plain", "internal/telemetry",
-		"internal/transport",
+		"internal/cluster", "internal/executor", "internal/logic/lifecycle", "internal/logs", "internal/pause",
+		"internal/plain", "internal/telemetry", "internal/transport",
 	},
 	"internal/agent/usage": {
 		"internal/agent/attempt", "internal/agent/facts", "internal/agent/node", "internal/cluster",
 		"internal/executor", "internal/telemetry", "internal/transport",
 	},
 	"internal/agent/volumes": {
-		"internal/agent/attempt", "internal/agent/diskuse", "internal/agent/node", "internal/cluster",
-		"internal/pause", "internal/transport",
+		"internal/agent/attempt", "internal/agent/diskuse", "internal/agent/node", "internal/cluster", "internal/pause",
+		"internal/transport",
 	},
 	"internal/apiserver": {
 		"api", "internal/apiserver/...", "internal/boottime", "internal/cluster", "internal/logic/...",
@@ -302,8 +299,8 @@ var layers = map[string][]string{
 	},
 	"internal/apiserver/draft": {
 		"api", "internal/apiserver/access", "internal/apiserver/respond", "internal/apiserver/snapshot",
-		"internal/apiserver/strictjson", "internal/cluster", "internal/measure", "internal/store",
-		"internal/telemetry", "internal/timetable",
+		"internal/apiserver/strictjson", "internal/cluster", "internal/measure", "internal/store", "internal/telemetry",
+		"internal/timetable",
 	},
 	"internal/apiserver/eventlog": {
 		"api", "internal/apiserver/access", "internal/apiserver/lists", "internal/apiserver/rendition",
@@ -373,9 +370,9 @@ var layers = map[string][]string{
 		"internal/logic/reconciler", "internal/observe", "internal/store", "internal/wording",
 	},
 	"internal/controlplane": {
-		"internal/boottime", "internal/clause", "internal/cluster", "internal/controlplane/...",
-		"internal/logic/...", "internal/observe", "internal/pause", "internal/scheduling", "internal/store",
-		"internal/store/election", "internal/telemetry", "internal/timetable",
+		"internal/boottime", "internal/clause", "internal/cluster", "internal/controlplane/...", "internal/logic/...",
+		"internal/observe", "internal/pause", "internal/scheduling", "internal/store", "internal/store/election",
+		"internal/telemetry", "internal/timetable",
 	},
 	"internal/controlplane/crons": {
 		"internal/cluster", "internal/controlplane/queue", "internal/logic/cron", "internal/logic/reconciler",
@@ -440,9 +437,7 @@ var layers = map[string][]string{
 		"internal/cli/session", "internal/cli/wait", "internal/cli/written", "internal/cluster", "internal/fields",
 		"internal/hinted", "internal/manifest", "internal/wording",
 	},
-	"internal/cli/clitest": {
-		"api", "api/client", "internal/apiserver/trouble", "internal/cluster", "internal/wording",
-	},
+	"internal/cli/clitest": {"api", "api/client", "internal/apiserver/trouble", "internal/cluster", "internal/wording"},
 	"internal/cli/fetch": {
 		"api", "api/client", "internal/cli/output", "internal/cli/session", "internal/cluster", "internal/taskview",
 		"internal/wording",
@@ -452,15 +447,15 @@ var layers = map[string][]string{
 		"internal/hinted", "internal/serve/datadir", "internal/wording",
 	},
 	"internal/cli/node": {
-		"api", "api/client", "internal/cli/fetch", "internal/cli/output", "internal/cli/session",
-		"internal/cli/tables", "internal/cli/top", "internal/cli/trouble", "internal/cli/wait", "internal/cluster",
-		"internal/wording",
+		"api", "api/client", "internal/cli/fetch", "internal/cli/output", "internal/cli/session", "internal/cli/tables",
+		"internal/cli/top", "internal/cli/trouble", "internal/cli/wait", "internal/cluster", "internal/wording",
 	},
 	"internal/cli/operator": {
-		"api", "api/client", "internal/cli/fetch", "internal/cli/output", "internal/cli/redact",
-		"internal/cli/session", "internal/cli/storeflags", "internal/cli/wait", "internal/cluster", "internal/enum",
-		"internal/hinted", "internal/secrets", "internal/serve/datadir", "internal/serve/engines", "internal/store",
-		"internal/store/restore", "internal/store/snapshotfile", "internal/version", "internal/wording",
+		"api", "api/client", "internal/cli/fetch", "internal/cli/output", "internal/cli/redact", "internal/cli/session",
+		"internal/cli/storeflags", "internal/cli/wait", "internal/cluster", "internal/enum", "internal/hinted",
+		"internal/scheduling/schedulertest", "internal/secrets", "internal/serve/datadir", "internal/serve/engines",
+		"internal/store", "internal/store/restore", "internal/store/snapshotfile", "internal/suite", "internal/version",
+		"internal/wording",
 	},
 	"internal/cli/output": {"api", "internal/cluster", "internal/hinted", "internal/jsonfields", "internal/taskview"},
 	"internal/cli/query": {
@@ -479,8 +474,8 @@ var layers = map[string][]string{
 		"internal/cluster", "internal/wording",
 	},
 	"internal/cli/service": {
-		"api", "api/client", "internal/cli/fetch", "internal/cli/output", "internal/cli/session",
-		"internal/cli/tables", "internal/cli/trouble", "internal/cli/wait", "internal/cluster", "internal/wording",
+		"api", "api/client", "internal/cli/fetch", "internal/cli/output", "internal/cli/session", "internal/cli/tables",
+		"internal/cli/trouble", "internal/cli/wait", "internal/cluster", "internal/wording",
 	},
 	"internal/cli/serving": {
 		"api", "api/client", "internal/agent", "internal/agent/devices", "internal/agent/diskspace",
@@ -488,8 +483,8 @@ var layers = map[string][]string{
 		"internal/backup", "internal/cli/fetch", "internal/cli/operator", "internal/cli/output", "internal/cli/session",
 		"internal/cli/storeflags", "internal/cluster", "internal/egress", "internal/executor/containerd",
 		"internal/hinted", "internal/pki", "internal/secrets", "internal/serve/datadir", "internal/serve/dev",
-		"internal/serve/engines",
-		"internal/serve/join", "internal/serve/node", "internal/serve/server", "internal/store", "internal/wording",
+		"internal/serve/engines", "internal/serve/join", "internal/serve/node", "internal/serve/server",
+		"internal/store", "internal/wording",
 	},
 	"internal/cli/session": {
 		"api", "api/client", "internal/blockyaml", "internal/cli/output", "internal/cluster", "internal/contexts",
@@ -512,21 +507,18 @@ var layers = map[string][]string{
 		"internal/cli/trouble", "internal/cluster", "internal/taskview", "internal/wording",
 	},
 	"internal/cli/top": {
-		"api", "api/client", "internal/cli/fetch", "internal/cli/output", "internal/cli/session",
-		"internal/cli/tables", "internal/cli/trouble", "internal/cluster", "internal/pause", "internal/taskview",
-		"internal/wording",
+		"api", "api/client", "internal/cli/fetch", "internal/cli/output", "internal/cli/session", "internal/cli/tables",
+		"internal/cli/trouble", "internal/cluster", "internal/pause", "internal/taskview", "internal/wording",
 	},
 	"internal/cli/trouble": {
 		"api", "api/client", "internal/cli/fetch", "internal/cli/output", "internal/cli/session", "internal/cluster",
 		"internal/taskview", "internal/wording",
 	},
 	"internal/cli/written": {"internal/cli/output", "internal/cluster"},
-	"internal/cli/watch": {
-		"api/client", "internal/cli/output", "internal/cli/session", "internal/cli/wait",
-	},
+	"internal/cli/watch":   {"api/client", "internal/cli/output", "internal/cli/session", "internal/cli/wait"},
 	"internal/cli/wait": {
-		"api", "api/client", "internal/cli/fetch", "internal/cli/output", "internal/cli/session",
-		"internal/cli/tables", "internal/cli/trouble", "internal/cluster", "internal/taskview", "internal/wording",
+		"api", "api/client", "internal/cli/fetch", "internal/cli/output", "internal/cli/session", "internal/cli/tables",
+		"internal/cli/trouble", "internal/cluster", "internal/taskview", "internal/wording",
 	},
 	"internal/hinted":        {},
 	"internal/serve/datadir": {"internal/cluster", "internal/hinted", "internal/privatefile", "internal/store"},
@@ -552,12 +544,10 @@ var layers = map[string][]string{
 	"internal/serve/server": {
 		"api", "internal/apiserver", "internal/apiserver/audit", "internal/apiserver/control",
 		"internal/apiserver/planning", "internal/apiserver/schedulingapi", "internal/apiserver/views",
-		"internal/backup", "internal/boottime",
-		"internal/cluster", "internal/controlplane", "internal/dispatcher", "internal/egress", "internal/heap",
-		"internal/hinted",
-		"internal/keyring", "internal/measure", "internal/peers", "internal/pki", "internal/secrets",
-		"internal/serve/datadir", "internal/serve/domains", "internal/serve/engines", "internal/store",
-		"internal/store/batching", "internal/store/election",
+		"internal/backup", "internal/boottime", "internal/cluster", "internal/controlplane", "internal/dispatcher",
+		"internal/egress", "internal/heap", "internal/hinted", "internal/keyring", "internal/measure", "internal/peers",
+		"internal/pki", "internal/secrets", "internal/serve/datadir", "internal/serve/domains",
+		"internal/serve/engines", "internal/store", "internal/store/batching", "internal/store/election",
 		"internal/store/restore", "internal/store/snapshotfile", "internal/telemetry", "internal/transport",
 		"internal/version", "internal/whatif",
 	},
@@ -575,10 +565,9 @@ var layers = map[string][]string{
 	"internal/bench/agent":   {"internal/pause"},
 	"internal/bench/busybox": {},
 	"internal/bench/fleet": {
-		"api", "api/client", "internal/apiserver", "internal/apiserver/views", "internal/boottime",
-		"internal/cluster", "internal/controlplane", "internal/dispatcher", "internal/freeport", "internal/heap",
-		"internal/pause", "internal/pki", "internal/serve/engines", "internal/store", "internal/store/memory",
-		"internal/transport",
+		"api", "api/client", "internal/apiserver", "internal/apiserver/views", "internal/boottime", "internal/cluster",
+		"internal/controlplane", "internal/dispatcher", "internal/freeport", "internal/heap", "internal/pause",
+		"internal/pki", "internal/serve/engines", "internal/store", "internal/store/memory", "internal/transport",
 	},
 	"internal/bench/growth": {"internal/cluster", "internal/logic/scheduler"},
 	"internal/bench/latency": {
@@ -586,8 +575,7 @@ var layers = map[string][]string{
 		"internal/executor/containerd", "internal/executor/containerd/daemon", "internal/transport",
 	},
 	"internal/bench/openb": {
-		"internal/cluster", "internal/logic/packing", "internal/logic/scheduler",
-		"internal/traces",
+		"internal/cluster", "internal/logic/packing", "internal/logic/scheduler", "internal/traces",
 	},
 	"internal/bench/short": {
 		"api", "api/client", "internal/bench/busybox", "internal/cluster", "internal/freeport", "internal/pause",

@@ -186,6 +186,7 @@ func serveExamples() map[string]string {
 		"operator debug":            "berth operator debug",
 		"operator recover":          "berth operator recover --adopt",
 		"operator silence override": "berth operator silence override --for 15m",
+		"operator test-scheduler":   "berth operator test-scheduler -- examples/schedulers/spread.py --beat 1",
 		"operator snapshot save":    "berth operator snapshot save berth.snapshot",
 		"operator snapshot inspect": "berth operator snapshot inspect berth.snapshot",
 		"operator snapshot restore": "berth operator snapshot restore berth.snapshot",

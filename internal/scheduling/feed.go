@@ -43,6 +43,8 @@ type line struct {
 	at   uint64
 }
 
+// NewFeed returns the feed of the leader's term with the epoch. Clock reads the boot-time clock. Wake has the leader
+// bring the feed up to date; it returns immediately.
 func NewFeed(epoch uint64, clock func() time.Duration, wake func()) *Feed {
 	return &Feed{
 		epoch: epoch, clock: clock, wake: wake, lines: map[string]line{}, removed: map[string]line{},
@@ -202,4 +204,17 @@ func (f *Feed) LookUp(revision string) (position uint64, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.positionOf(revision)
+}
+
+// Keys returns the keys of all lines with a prefix, in order.
+func (f *Feed) Keys(prefix string) (keys []string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for key := range f.lines { // order-free: sorted below
+		if strings.HasPrefix(key, prefix) {
+			keys = append(keys, key)
+		}
+	}
+	slices.Sort(keys)
+	return keys
 }

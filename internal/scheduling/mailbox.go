@@ -125,6 +125,7 @@ func (m *Mailbox) Submit(ctx context.Context, r *Request) (cluster.ProposalAnswe
 	}
 }
 
+// Signal has Wake receive, once.
 func (m *Mailbox) Signal() {
 	select {
 	case m.wake <- struct{}{}:

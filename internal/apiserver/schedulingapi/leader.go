@@ -122,7 +122,7 @@ func (l *Leader) serveState(w http.ResponseWriter, r *http.Request, domain strin
 	defer repeat.Stop()
 	for {
 		if err := out.write(&lines); err != nil {
-			return nil //nolint:nilerr // the client has gone
+			return nil // the client has gone
 		}
 		if !follow || lines.Ended {
 			_ = out.close() // the client may have gone

@@ -42,7 +42,8 @@ func NewOperatorCommand(sess *session.Session) *cobra.Command {
 		Args: cobra.ArbitraryArgs, RunE: sess.RunGroup,
 	}
 	silence.AddCommand(newSilenceOverrideCommand(sess))
-	cmd.AddCommand(snapshot, newRecoverCommand(sess), silence, newOperatorSecretsCommand(sess), newDebugCommand(sess))
+	cmd.AddCommand(snapshot, newRecoverCommand(sess), silence, newOperatorSecretsCommand(sess), newDebugCommand(sess),
+		newTestSchedulerCommand(sess))
 	return cmd
 }
 
