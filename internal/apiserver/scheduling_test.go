@@ -48,7 +48,7 @@ func (f *fakePlane) run(ctx context.Context) {
 			}
 			var a cluster.ProposalAnswer
 			for _, c := range r.Proposal.Commands {
-				a.Results = append(a.Results, cluster.ProposalResult{Task: c.Task, Accepted: true, Message: r.By})
+				a.Results = append(a.Results, cluster.ProposalResult{Task: c.Task, Accepted: true})
 			}
 			r.Answer(a, nil)
 		}
@@ -117,6 +117,27 @@ func TestClaimsOfDomains(t *testing.T) {
 	w.refused(422, "PUT", "/v1/domains/ci", `{"scheduler": {"type": "cron"}}`)
 }
 
+// TestTakenOverDomainIsAnAlarm shows domains that Berth's own scheduler took over in the status of the system.
+func TestTakenOverDomainIsAnAlarm(t *testing.T) {
+	w := newWorld(t)
+	for _, name := range []string{"default", "ci"} {
+		w.want(201, "PUT", "/v1/domains/"+name, external)
+	}
+	e, _ := w.tables.Snapshot().Domain("ci")
+	for name, number := range map[string]uint64{"default": 1, "ci": e.Value.Number} {
+		w.put(map[string]any{"domain/" + name: &cluster.Domain{
+			Name: name, Number: number, Scheduler: e.Value.Scheduler,
+			Claim: &cluster.SchedulerClaim{Holder: cluster.BuiltinScheduler, Reason: "it was silent for 10s"},
+		}})
+	}
+	alarms := strings.Join(read[api.Status](t, w.want(200, "GET", "/v1/status", nil)).Alarms, "\n")
+	for _, name := range []string{"default", "ci"} {
+		if !strings.Contains(alarms, "the scheduler tray of the domain "+name+" is gone") {
+			t.Errorf("the alarms lack the domain %s:\n%s", name, alarms)
+		}
+	}
+}
+
 // TestProposals sends proposals, and checks the answers and refusals.
 func TestProposals(t *testing.T) {
 	f, option := newFakePlane(t)
@@ -126,7 +147,7 @@ func TestProposals(t *testing.T) {
 		{"action": "place", "task": "c.web.1.0", "node": "n1"},
 		{"action": "wait", "task": "c.web.1.1", "reason": "later"}]}`
 	got := read[api.ProposalAnswer](t, w.want(200, "POST", "/v1/domains/ci/proposals", body))
-	if got.Accepted != 2 || got.Refused != 0 || len(got.Results) != 2 || got.Results[0].Message == "" {
+	if got.Accepted != 2 || got.Refused != 0 || len(got.Results) != 2 {
 		t.Errorf("the answer is %+v", got)
 	}
 	got = read[api.ProposalAnswer](t, w.want(200, "POST", "/v1/domains/ci/proposals?dry_run=true", body))

@@ -141,7 +141,7 @@ func (o *outside) propose(dry bool, commands ...cluster.ProposalCommand) (cluste
 	defer cancel()
 	return o.w.server.plane.Propose(ctx, &scheduling.Request{
 		Proposal: &cluster.Proposal{DomainRevision: o.revision, Base: o.base, Commands: commands},
-		DryRun:   dry, By: "tray",
+		DryRun:   dry,
 	})
 }
 

@@ -160,7 +160,7 @@ func BenchmarkTakeover(b *testing.B) {
 			Engine: engine, Tables: tables, Domain: cluster.DefaultDomain, Server: fmt.Sprintf("s%d", n),
 			Random: rand.New(rand.NewPCG(1, 1)), Logger: log, Now: time.Now, Clock: boottime.Now,
 		})
-		l := newLoop(plane)
+		l := newLoop(plane, false)
 		began := time.Now()
 		l.prepare(tables.Snapshot(), l.follow.Take())
 		learn += time.Since(began)

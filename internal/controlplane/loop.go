@@ -64,8 +64,9 @@ type loop struct {
 	hasCycled bool
 }
 
-// newLoop returns the loop of a future leader: it may learn, but decides nothing before startTerm.
-func newLoop(p *Plane) *loop {
+// newLoop returns the loop of a future leader: it may learn, but decides nothing before startTerm. One that rehearses
+// places the tasks of a domain with an external scheduler, too.
+func newLoop(p *Plane, rehearses bool) *loop {
 	c := p.config
 	nodes := nodewatch.New(nodewatch.Config{
 		Tables: c.Tables, Domain: c.Domain, Logger: c.Logger, Clock: c.Clock, Without: c.Without,
@@ -99,7 +100,7 @@ func newLoop(p *Plane) *loop {
 		Domain: c.Domain, Logger: c.Logger, Clock: c.Clock, Mailbox: p.mailbox, View: view,
 		Waiting:     func(yield func(cluster.OwnerRef) bool) { maps.Keys(l.waiting.pending)(yield) },
 		Pending:     func(o cluster.OwnerRef) []cluster.Pending { return l.waiting.pending[o] },
-		IsUndecided: queue.IsMarked, MarkTask: queue.MarkTask,
+		IsUndecided: queue.IsMarked, MarkTask: queue.MarkTask, BuiltinAlone: rehearses,
 	})
 	l.waiting.noteOwner = l.external.NoteOwner
 	return l

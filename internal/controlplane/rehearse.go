@@ -58,7 +58,7 @@ func Rehearse(ctx context.Context, c Config) (*Rehearsal, error) {
 	}
 	detector := storeloss.New(c.Domain, number, fence, c.Without)
 	p := New(c)
-	l := newLoop(p)
+	l := newLoop(p, true)
 	l.startTerm(writer, fence, detector, number)
 	l.placing.synchronous = true
 	l.nodes.IgnoreGaps() // time leaps in a rehearsal

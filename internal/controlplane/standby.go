@@ -28,7 +28,7 @@ type standBy struct {
 // standBy begins to follow. The caller ends it.
 func (p *Plane) standBy(ctx context.Context) *standBy {
 	ctx, stop := context.WithCancel(ctx)
-	s := &standBy{loop: newLoop(p), stop: stop, done: make(chan struct{})}
+	s := &standBy{loop: newLoop(p, false), stop: stop, done: make(chan struct{})}
 	go func() {
 		defer close(s.done)
 		s.follow(ctx)

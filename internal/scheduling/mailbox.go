@@ -56,8 +56,6 @@ type Request struct {
 	Proposal *cluster.Proposal
 	// DryRun only checks the proposal. It needs no claim.
 	DryRun bool
-	// By is the user that sent it, as events name people.
-	By string
 
 	answered chan struct{}
 	answer   cluster.ProposalAnswer

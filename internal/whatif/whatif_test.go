@@ -96,3 +96,19 @@ func TestTasksOfRemovedNodesMove(t *testing.T) {
 		})
 	}
 }
+
+// TestPredictionOfAnExternalDomain simulates a domain that an external scheduler places, with the built-in one, as
+// Berth knows no other.
+func TestPredictionOfAnExternalDomain(t *testing.T) {
+	w := domain(t, nodes(3), run(t, `
+kind: Domain
+name: default
+scheduler: {type: external, name: tray}
+`))
+	if e, _ := w.Snapshot().Domain(cluster.DefaultDomain); e.Value.External() == nil {
+		t.Fatal("the domain has no external scheduler")
+	}
+	if sim := simulate(t, w, run(t, web)); !sim.Fits || len(sim.Tasks) != 4 || len(sim.Waiting) != 0 {
+		t.Errorf("got %+v, want four tasks placed and none that waits", sim)
+	}
+}

@@ -18,10 +18,10 @@ import (
 )
 
 const (
-	// callerHeader holds the user of a request that another server passes on.
-	callerHeader = "Berth-Caller"
 	// proposalTimeout bounds how long a proposal waits for its answer.
 	proposalTimeout = 30 * time.Second
+	// stateTimeout bounds how long a request waits for the first state after a leader's begin.
+	stateTimeout = 10 * time.Second
 	// repeatInterval is how often a stream without changes repeats its revision, so that both ends notice a broken
 	// connection.
 	repeatInterval = 10 * time.Second
@@ -75,7 +75,7 @@ func (l *Leader) serveProposal(w http.ResponseWriter, r *http.Request, domain st
 	ctx, cancel := context.WithTimeout(r.Context(), proposalTimeout)
 	defer cancel()
 	answer, err := p.Propose(ctx, &scheduling.Request{
-		Proposal: &asked, DryRun: route.Flag(r, "dry_run"), By: r.Header.Get(callerHeader),
+		Proposal: &asked, DryRun: route.Flag(r, "dry_run"),
 	})
 	if err != nil {
 		return problemOf(domain, err)
@@ -138,9 +138,11 @@ func (l *Leader) serveState(w http.ResponseWriter, r *http.Request, domain strin
 	}
 }
 
-// awaitState reads a feed, and waits until it has a state. It returns false if the term of the leader or the request
-// ended before.
+// awaitState reads a feed, and waits until it has a state. It returns false if the term of the leader, the request or
+// stateTimeout ended before: a leader has no state while the store went back and the operator has to decide.
 func awaitState(ctx context.Context, feed *scheduling.Feed, since string) (scheduling.Lines, bool) {
+	ctx, cancel := context.WithTimeout(ctx, stateTimeout)
+	defer cancel()
 	for {
 		lines := feed.Read(since)
 		if lines.Revision != "" || lines.Ended {

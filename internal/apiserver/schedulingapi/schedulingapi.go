@@ -167,7 +167,6 @@ func (a *API) propose(w http.ResponseWriter, r *http.Request) error {
 	r = r.Clone(r.Context())
 	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 	r.URL.RawQuery = query.Encode()
-	r.Header.Set(callerHeader, access.CallerOf(r.Context()).Signature())
 	return a.ask(w, r, name, "/"+name+"/proposals", false)
 }
 

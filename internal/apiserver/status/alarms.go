@@ -107,10 +107,15 @@ func publisherAlarms(snap *store.Snapshot, now time.Time) (all []string) {
 	return all
 }
 
-// domainAlarms returns a sentence for each domain but the shown one that needs the operator.
+// domainAlarms returns a sentence for each domain but the shown one that needs the operator, and for each domain, the
+// shown one too, whose external scheduler is gone.
 func (a *API) domainAlarms(snap *store.Snapshot, shown string) (all []string) {
 	say := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
 	for _, name := range snap.Domains() {
+		if e, ok := snap.Domain(name); ok && e.Value.TakenOver() {
+			say("the scheduler %s of the domain %s is gone, and Berth's own places its tasks: %s. It claims the "+
+				"domain again once it runs", e.Value.Scheduler.Name, name, e.Value.Claim.Reason)
+		}
 		if name == shown {
 			continue
 		}

@@ -46,6 +46,8 @@ type Config struct {
 	// one is due.
 	Pending     func(cluster.OwnerRef) []cluster.Pending
 	IsUndecided func(cluster.OwnerRef) bool
+	// BuiltinAlone has the built-in scheduler place the tasks of every domain: predictions know no other one.
+	BuiltinAlone bool
 	// MarkTask has the next cycle decide for the owner of a task.
 	MarkTask func(cluster.TaskID)
 }
@@ -97,11 +99,16 @@ func (s *Scheduler) EndTerm() { s.config.Mailbox.End() }
 
 // Places reports whether the external scheduler places the domain's tasks, as of the last call of Advance.
 func (s *Scheduler) Places() bool {
-	return s.domain.record.External() != nil && !s.domain.record.TakenOver()
+	return !s.config.BuiltinAlone && s.domain.record.External() != nil && !s.domain.record.TakenOver()
 }
 
 // Name returns the name of the scheduler that places the domain's tasks.
-func (s *Scheduler) Name() string { return s.domain.record.SchedulerName() }
+func (s *Scheduler) Name() string {
+	if !s.Places() {
+		return cluster.BuiltinScheduler
+	}
+	return s.domain.record.SchedulerName()
+}
 
 // Advance takes the domain's record from a snapshot. If the external scheduler was silent for too long, it adds the
 // take-over of the domain by Berth's own. It returns the wait until the next call.
