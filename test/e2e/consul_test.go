@@ -86,6 +86,21 @@ func TestStoreInConsul(t *testing.T) {
 	killed.Start()
 	killed.AwaitLeader()
 
+	// A minority is cut off: Consul's new leader answers nothing for a while, and comes back with what it knew.
+	if leader, err = killed.Client().Status().Leader(); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range consul {
+		if s.RPC != leader {
+			continue
+		}
+		s.Stop()
+		scale(3, "the cut of a minority")
+		s.Continue()
+		s.AwaitLeader()
+	}
+	scale(4, "the return of the minority")
+
 	// The token is revoked. Writes are refused, nothing ends, and another token in the file brings the servers back.
 	if _, err := consul[0].Client().ACL().TokenDelete(consul[0].Accessor(tokens[0]), nil); err != nil {
 		t.Fatal(err)

@@ -4,11 +4,14 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/api/client"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/store/consul/consultest"
 	"github.com/berthd/berth/internal/testkit"
 	"github.com/berthd/berth/test/harness"
 )
@@ -20,8 +23,10 @@ const lossesVariable = "BERTH_PROOF_LOSSES"
 // else; a machine that runs all tests gets laxLoss.
 const (
 	medianLoss = 1500 * time.Millisecond
-	maxLoss    = 3 * time.Second
-	laxLoss    = 20 * time.Second
+	// medianLossOnConsul is medianLoss for servers whose state is in Consul.
+	medianLossOnConsul = 3 * time.Second
+	maxLoss            = 3 * time.Second
+	laxLoss            = 20 * time.Second
 	// strictLosses is the number of losses from which the strict limits apply. The servers get betweenLosses before
 	// each loss: after each of several losses in a row, the standby servers wait longer (P1.3).
 	strictLosses  = 20
@@ -31,11 +36,47 @@ const (
 // TestLeaderLossToTheNextPlacement kills leaders and measures how long it takes until the task that a scaling at that
 // moment adds is placed.
 func TestLeaderLossToTheNextPlacement(t *testing.T) {
-	losses := int(testkit.Setting(t, lossesVariable, 3))
 	f := harness.NewFleet(t)
 	hosts := harness.Loopback(servers + 1)
 	f.Start(hosts[:servers]...)
 	f.Agent(hosts[servers])
+	measureLosses(t, f, medianLoss, maxLoss, func() { f.Voters(servers) })
+}
+
+// TestLeaderLossOnConsul does the same with servers whose state is in three servers of Consul. Consul runs on; the test
+// that one of its servers dies or is cut off is TestStoreInConsul.
+func TestLeaderLossOnConsul(t *testing.T) {
+	consul := consultest.Start(t, 3, consultest.Options{})
+	addresses := make([]string, len(consul))
+	for i, s := range consul {
+		addresses[i] = s.Address
+	}
+	store := []string{"--store", "consul://" + strings.Join(addresses, ",")}
+	f := harness.NewFleet(t)
+	hosts := harness.Loopback(servers + 1)
+	f.Init(hosts[0]).Start(store...)
+	for _, h := range hosts[1:servers] {
+		f.Join(h).Start(store...)
+	}
+	f.Agent(hosts[servers])
+	measureLosses(t, f, medianLossOnConsul, laxLoss, func() {
+		f.Eventually(laxLoss, func() error {
+			members, err := f.Members()
+			if err == nil && (len(members) != servers || slices.ContainsFunc(members, isDown)) {
+				err = fmt.Errorf("want %d servers that are up: %+v", servers, members)
+			}
+			return err
+		})
+	})
+}
+
+func isDown(s api.ServerView) bool { return s.State != api.ServerUp }
+
+// measureLosses kills leaders, starts them again, and measures each time until the next placement. Whole waits until
+// the fleet is whole. From strictLosses on, the median and the longest time are bounded.
+func measureLosses(t *testing.T, f *harness.Fleet, maxMedian, maxTime time.Duration, whole func()) {
+	t.Helper()
+	losses := int(testkit.Setting(t, lossesVariable, 3))
 	f.Berth("run", f.Write("standing.yaml", fmt.Sprintf(standing, 1))).Want(t, 0, "healthy")
 	var took []time.Duration
 	for n := range losses {
@@ -72,14 +113,14 @@ func TestLeaderLossToTheNextPlacement(t *testing.T) {
 		})
 		took = append(took, time.Since(began))
 		leader.Start()
-		f.Voters(servers)
+		whole()
 	}
 	slices.Sort(took)
 	median, most := took[len(took)/2], took[len(took)-1]
 	t.Logf("leader loss to the next placement: median of %d %v, least %v, most %v", losses,
 		median.Round(time.Millisecond), took[0].Round(time.Millisecond), most.Round(time.Millisecond))
-	if losses >= strictLosses && (median > medianLoss || most > maxLoss) {
-		t.Errorf("median %v and most %v, want at most %v and %v", median, most, medianLoss, maxLoss)
+	if losses >= strictLosses && (median > maxMedian || most > maxTime) {
+		t.Errorf("median %v and most %v, want at most %v and %v", median, most, maxMedian, maxTime)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"syscall"
 	"testing"
 	"time"
 
@@ -201,6 +202,22 @@ func (s *Server) Kill() {
 		_ = s.running.Process.Kill() // it may have ended
 		<-s.ended
 		s.running = nil
+	}
+}
+
+// Stop halts the program until Continue: it answers nothing, as a server that is cut off, and its connections stay.
+func (s *Server) Stop() {
+	s.tb.Helper()
+	if err := s.running.Process.Signal(syscall.SIGSTOP); err != nil {
+		s.tb.Fatal(err)
+	}
+}
+
+// Continue ends Stop.
+func (s *Server) Continue() {
+	s.tb.Helper()
+	if err := s.running.Process.Signal(syscall.SIGCONT); err != nil {
+		s.tb.Fatal(err)
 	}
 }
 
