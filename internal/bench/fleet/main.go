@@ -8,6 +8,7 @@
 //	fleet -berth bin/berth -agents 5000 -load services -jobs 5000 -tasks 1 -clients 32
 //	fleet -berth bin/berth -agents 5000 -load racks
 //	fleet -berth bin/berth -agents 1000 -scheduler bin/binpack
+//	fleet -berth bin/berth -agents 500 -consul /usr/local/bin/consul
 //
 // It prints one row: how many tasks a second were placed (the event log has them, so they are durable), how many the
 // agents had received, and how many were acknowledged as running, all counted from the first submission; and what each
@@ -68,7 +69,7 @@ func main() {
 type options struct {
 	berth               string
 	load                string
-	scheduler           string
+	scheduler, consul   string
 	agents, jobs, tasks int
 	clients, latency    int
 	shared, filled      int
@@ -106,6 +107,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags.StringVar(&o.load, "load", "jobs",
 		"what is submitted: jobs, racks (jobs spread over 25 values of a label) or services")
 	flags.StringVar(&o.scheduler, "scheduler", "", "a program that places the tasks, in place of the server")
+	flags.StringVar(&o.consul, "consul", "", "a Consul binary: a server of it holds the state")
 	flags.IntVar(&o.jobs, "jobs", 20, "how many jobs, or services")
 	flags.IntVar(&o.tasks, "tasks", 1000, "tasks of each")
 	flags.IntVar(&o.clients, "clients", 1, "how many clients submit them")

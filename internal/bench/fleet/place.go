@@ -89,6 +89,11 @@ func measure(ctx context.Context, s *server, o options, c *counts, out io.Writer
 			return fmt.Errorf("start the scheduler: %w", err)
 		}
 	}
+	if s.consul != nil {
+		if err := s.consul.idle(ctx, o, out); err != nil {
+			return fmt.Errorf("ask Consul: %w", err)
+		}
+	}
 	go c.followPlacements(ctx, api)
 	if err := s.rest(ctx, o.rest); err != nil {
 		return err
@@ -141,6 +146,12 @@ func measure(ctx context.Context, s *server, o options, c *counts, out io.Writer
 		return err
 	}
 	r.print(out, o, load)
+	if s.consul != nil {
+		fmt.Fprintln(out)
+		if err := s.consul.loaded(ctx, load.tasks, out); err != nil {
+			return fmt.Errorf("ask Consul: %w", err)
+		}
+	}
 	if n := c.again.Load(); n > 0 {
 		fmt.Fprintf(out, "\n%d reports were sent again: the server could not take them immediately\n", n)
 	}

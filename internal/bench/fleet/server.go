@@ -33,6 +33,8 @@ type server struct {
 	audience *audience
 	dial     func(ctx context.Context, address string) (net.Conn, error)
 	curtain  chan struct{}
+
+	consul *consulServer // holds the state; nil without
 }
 
 func startServer(ctx context.Context, o options, stderr io.Writer) (*server, error) {
@@ -71,6 +73,12 @@ func (s *server) begin(ctx context.Context, o options, stderr io.Writer) error {
 	listen := []string{
 		"server", "--data-dir", s.dir, "--listen", "127.0.0.1:0", "--listen", s.agents, "--log-level",
 		"error", "--default-permissions", "all",
+	}
+	if o.consul != "" {
+		if s.consul, err = startConsul(ctx, o.consul, s.dir, stderr); err != nil {
+			return fmt.Errorf("start Consul: %w", err)
+		}
+		listen = append(listen, "--store", "consul://"+s.consul.address)
 	}
 	if o.shared > 0 {
 		path := filepath.Join(s.dir, "api.sock")
@@ -124,6 +132,9 @@ func (s *server) stop() {
 	if s.cmd != nil && s.cmd.Process != nil {
 		_ = s.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
 		_ = s.cmd.Wait()
+	}
+	if s.consul != nil {
+		s.consul.stop()
 	}
 	_ = os.RemoveAll(s.dir)
 }
