@@ -24,6 +24,9 @@ import (
 	"github.com/berthd/berth/test/harness"
 )
 
+// discoveryVariable is the environment variable with the number of tasks that TestDiscovery registers.
+const discoveryVariable = "BERTH_DISCOVERY_TASKS"
+
 // agentRules are the rules of the guide for the token of agents that register tasks.
 const agentRules = `service_prefix "" { policy = "write" } agent_prefix "" { policy = "read" }`
 
@@ -196,11 +199,13 @@ func registered(t *testing.T, f *harness.Fleet, consul *consultest.Server, servi
 	return ids
 }
 
-// TestDiscovery registers six tasks in a Consul with ACLs, and resolves them by Consul's DNS for each request. The
+// TestDiscovery registers some tasks in a Consul with ACLs, and resolves them by Consul's DNS for each request. The
 // service is rolled out, a node is drained, an agent is killed, Consul restarts, and a program is killed. No request
 // fails by an act of Berth, and nothing of others changes.
 func TestDiscovery(t *testing.T) {
 	t.Parallel()
+	count := int(testkit.Setting(t, discoveryVariable, 6))
+	all, fewer := fmt.Sprintf("%d/%d", count, count), count-1
 	consul := consultest.Start(t, 1, consultest.Options{ACLs: true, DNS: true})[0]
 	reader := consul.Permit(`service_prefix "" { policy = "read" } node_prefix "" { policy = "read" }`)
 	allowAnonymous := func() {
@@ -230,7 +235,7 @@ func TestDiscovery(t *testing.T) {
 
 	// A node whose agent has no Consul gets none of the tasks.
 	f.Agent(hosts[1], "--address", hosts[1].Address)
-	f.Berth("run", "--detach", manifest(1, 6)).Want(t, 0)
+	f.Berth("run", "--detach", manifest(1, count)).Want(t, 0)
 	f.Eventually(soon, func() error {
 		if r := f.Berth("explain", "web"); !strings.Contains(r.Stdout, "agent does not register tasks in Consul") {
 			return fmt.Errorf("want the reason:\n%v", r)
@@ -240,14 +245,14 @@ func TestDiscovery(t *testing.T) {
 	for _, h := range hosts[2:] {
 		f.Agent(h, discovery(h)...)
 	}
-	before := running(t, f.Site, "web", 6)
+	before := running(t, f.Site, "web", count)
 	for _, task := range before {
 		if task.Node == "n1" {
 			t.Errorf("%s runs on n1, whose agent has no Consul", task.ID)
 		}
 	}
-	registered(t, f, consul, "web", 6)
-	registered(t, f, consul, "web-native", 6)
+	registered(t, f, consul, "web", count)
+	registered(t, f, consul, "web-native", count)
 	f.Eventually(soon, func() error {
 		if r := f.Berth("node", "status", "n2"); !strings.Contains(r.Stdout, "consul 1.") {
 			return fmt.Errorf("want the version of consul:\n%v", r)
@@ -256,15 +261,15 @@ func TestDiscovery(t *testing.T) {
 	})
 	client := beginResolving(t, consul.DNS)
 
-	f.Berth("run", manifest(2, 6)).Want(t, 0, "6/6")
-	registered(t, f, consul, "web", 6)
+	f.Berth("run", manifest(2, count)).Want(t, 0, all)
+	registered(t, f, consul, "web", count)
 	client.check(t, "a rollout", "")
 	f.Berth("node", "drain", "n2", "--wait").Want(t, 0, "n2 is empty")
-	registered(t, f, consul, "web", 6)
-	registered(t, f, consul, "web-native", 6)
+	registered(t, f, consul, "web", count)
+	registered(t, f, consul, "web-native", count)
 	client.check(t, "a drain", "")
-	f.Berth("scale", "service/web", "5").Want(t, 0)
-	ids := registered(t, f, consul, "web", 5)
+	f.Berth("scale", "service/web", strconv.Itoa(fewer)).Want(t, 0)
+	ids := registered(t, f, consul, "web", fewer)
 	client.check(t, "a smaller count", "")
 
 	// An agent dies and comes back: its registrations are the same.
@@ -272,7 +277,7 @@ func TestDiscovery(t *testing.T) {
 	agent.Kill()
 	agent.Begin(discovery(agent.Host)...)
 	f.NodeIs(agent.Name, cluster.NodeReady)
-	if again := registered(t, f, consul, "web", 5); !slices.Equal(ids, again) {
+	if again := registered(t, f, consul, "web", fewer); !slices.Equal(ids, again) {
 		t.Errorf("after the restart of an agent consul has %v, want %v", again, ids)
 	}
 	client.check(t, "the death of an agent", "")
@@ -282,19 +287,19 @@ func TestDiscovery(t *testing.T) {
 	consul.Start()
 	consul.AwaitLeader()
 	allowAnonymous()
-	if again := registered(t, f, consul, "web", 5); !slices.Equal(ids, again) {
+	if again := registered(t, f, consul, "web", fewer); !slices.Equal(ids, again) {
 		t.Errorf("after the restart of consul it has %v, want %v", again, ids)
 	}
 	client.check(t, "a restart of consul", "")
 
 	// A program dies. Only requests to it fail, and it is registered again.
-	victim := running(t, f.Site, "web", 5)[0]
+	victim := running(t, f.Site, "web", fewer)[0]
 	address := net.JoinHostPort(f.Agents[mustNumber(t, victim.Node)-1].Host.Address, strconv.Itoa(victim.Ports["http"]))
 	if err := syscall.Kill(victim.Containers[0].Pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	f.Eventually(soon, func() error {
-		now := running(t, f.Site, "web", 5)
+		now := running(t, f.Site, "web", fewer)
 		for _, task := range now {
 			if task.UUID == victim.UUID && task.Restarts == 0 {
 				return fmt.Errorf("%s is not restarted", task.ID)
@@ -302,7 +307,7 @@ func TestDiscovery(t *testing.T) {
 		}
 		return nil
 	})
-	registered(t, f, consul, "web", 5)
+	registered(t, f, consul, "web", fewer)
 	client.check(t, "the death of a program", address)
 	client.stop()
 
