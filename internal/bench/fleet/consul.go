@@ -149,7 +149,7 @@ func (c *consulServer) loaded(ctx context.Context, tasks int, out io.Writer) err
 		return err
 	}
 	cpu, entries := after.cpu-c.before.cpu, after.entries-c.before.entries
-	fmt.Fprintf(out, "| Consul until all run | CPU, s | µs a task | log entries | resident, MB |\n")
+	fmt.Fprintf(out, "\n| Consul until all run | CPU, s | µs a task | log entries | resident, MB |\n")
 	fmt.Fprintf(out, "|---|---|---|---|---|\n| %d tasks | %.2f | %.0f | %.0f | %d |\n\n", tasks, cpu,
 		cpu/float64(tasks)*1e6, entries, after.rss>>20)
 	return nil

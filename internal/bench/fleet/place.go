@@ -81,18 +81,8 @@ func measure(ctx context.Context, s *server, o options, c *counts, out io.Writer
 		return err
 	}
 	var r row
-	if err := load.prepare(ctx, api); err != nil {
+	if err := prepare(ctx, s, o, load, api, out); err != nil {
 		return err
-	}
-	if o.scheduler != "" {
-		if err := startScheduler(ctx, s, api, o.scheduler, out); err != nil {
-			return fmt.Errorf("start the scheduler: %w", err)
-		}
-	}
-	if s.consul != nil {
-		if err := s.consul.idle(ctx, o, out); err != nil {
-			return fmt.Errorf("ask Consul: %w", err)
-		}
 	}
 	go c.followPlacements(ctx, api)
 	if err := s.rest(ctx, o.rest); err != nil {
@@ -147,7 +137,6 @@ func measure(ctx context.Context, s *server, o options, c *counts, out io.Writer
 	}
 	r.print(out, o, load)
 	if s.consul != nil {
-		fmt.Fprintln(out)
 		if err := s.consul.loaded(ctx, load.tasks, out); err != nil {
 			return fmt.Errorf("ask Consul: %w", err)
 		}
@@ -159,6 +148,24 @@ func measure(ctx context.Context, s *server, o options, c *counts, out io.Writer
 		return latency(ctx, s, o, load.tasks, r.rate(load.tasks, r.placed), c.services, out)
 	}
 	return s.profiled()
+}
+
+// prepare writes what the load needs, starts the scheduler, and measures Consul before the load.
+func prepare(ctx context.Context, s *server, o options, l *load, api *client.Client, out io.Writer) error {
+	if err := l.prepare(ctx, api); err != nil {
+		return err
+	}
+	if o.scheduler != "" {
+		if err := startScheduler(ctx, s, api, o.scheduler, out); err != nil {
+			return fmt.Errorf("start the scheduler: %w", err)
+		}
+	}
+	if s.consul != nil {
+		if err := s.consul.idle(ctx, o, out); err != nil {
+			return fmt.Errorf("ask Consul: %w", err)
+		}
+	}
+	return nil
 }
 
 func (r *row) rate(tasks int, d time.Duration) float64 { return float64(tasks) / d.Seconds() }
