@@ -213,6 +213,8 @@ type (
 	TaskStats = cluster.TaskStats
 	// Cron makes a job at each of its moments.
 	Cron = cluster.Cron
+	// Endpoint is a name for the addresses of one port of a service.
+	Endpoint = cluster.Endpoint
 	// CronConcurrency is the policy for a moment while an earlier job runs.
 	CronConcurrency = cluster.CronConcurrency
 	// CronJob is the template of a cron's jobs.
@@ -267,6 +269,7 @@ const (
 	KindService        = cluster.KindService
 	KindJob            = cluster.KindJob
 	KindCron           = cluster.KindCron
+	KindEndpoint       = cluster.KindEndpoint
 )
 
 // Values of OnDisconnect.

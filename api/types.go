@@ -1,8 +1,8 @@
 // Package api holds the messages of Berth's HTTP API, as the server writes and
 // the client reads them.
 //
-// Objects that users write (Cluster, Pool, TaskDefinition, Service, Job, Cron, Host) travel in the form in which the
-// server keeps them; a view adds what the server knows of them. Every object that can be changed has a
+// Objects that users write (Cluster, Pool, TaskDefinition, Service, Job, Cron, Endpoint, Host) travel in the form in
+// which the server keeps them; a view adds what the server knows of them. Every object that can be changed has a
 // revision, which is its ETag and what If-Match compares. Types with certain values have constants and a method
 // Values; a later server may send a value that is not among them.
 package api

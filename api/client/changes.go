@@ -30,6 +30,11 @@ func (c *Client) CronChanges(ctx context.Context, in, name string) Changes {
 	return c.changes(ctx, get(within(in, "crons")...).with(named(name)))
 }
 
+// EndpointChanges follows the endpoints with a name ("" is all names) in a cluster ("" is all clusters).
+func (c *Client) EndpointChanges(ctx context.Context, in, name string) Changes {
+	return c.changes(ctx, get(within(in, "endpoints")...).with(named(name)))
+}
+
 // NodeChanges follows the node with a name ("" is all nodes).
 func (c *Client) NodeChanges(ctx context.Context, name string) Changes {
 	return c.changes(ctx, get("nodes").with(named(name)))

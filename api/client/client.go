@@ -111,8 +111,8 @@ func (r request) settles() bool {
 		return false
 	}
 	switch r.path[0] {
-	case "clusters", "definitions", "services", "jobs", "crons", "nodes", "events", "servers", "status", "recovery",
-		"domain":
+	case "clusters", "definitions", "services", "jobs", "crons", "endpoints", "nodes", "events", "servers", "status",
+		"recovery", "domain":
 		return true
 	case "tasks":
 		return len(r.path) < 3 || r.path[2] == "explain" // no logs, no command

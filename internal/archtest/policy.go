@@ -438,6 +438,10 @@ var layers = map[string][]string{
 		"internal/hinted", "internal/manifest", "internal/wording",
 	},
 	"internal/cli/clitest": {"api", "api/client", "internal/apiserver/trouble", "internal/cluster", "internal/wording"},
+	"internal/cli/endpoint": {
+		"api", "api/client", "internal/cli/fetch", "internal/cli/output", "internal/cli/session", "internal/cli/watch",
+		"internal/cluster", "internal/wording",
+	},
 	"internal/cli/fetch": {
 		"api", "api/client", "internal/cli/output", "internal/cli/session", "internal/cluster", "internal/taskview",
 		"internal/wording",
@@ -459,10 +463,11 @@ var layers = map[string][]string{
 	},
 	"internal/cli/output": {"api", "internal/cluster", "internal/hinted", "internal/jsonfields", "internal/taskview"},
 	"internal/cli/query": {
-		"api", "api/client", "internal/cli/fetch", "internal/cli/node", "internal/cli/output", "internal/cli/rebalance",
-		"internal/cli/redact", "internal/cli/service", "internal/cli/serving", "internal/cli/session",
-		"internal/cli/tables", "internal/cli/trouble", "internal/cli/written", "internal/cluster", "internal/enum",
-		"internal/hinted", "internal/spelling", "internal/taskview", "internal/wording",
+		"api", "api/client", "internal/cli/endpoint", "internal/cli/fetch", "internal/cli/node", "internal/cli/output",
+		"internal/cli/rebalance", "internal/cli/redact", "internal/cli/service", "internal/cli/serving",
+		"internal/cli/session", "internal/cli/tables", "internal/cli/trouble", "internal/cli/written",
+		"internal/cluster", "internal/enum", "internal/hinted", "internal/spelling", "internal/taskview",
+		"internal/wording",
 	},
 	"internal/cli/rebalance": {
 		"api", "api/client", "internal/cli/output", "internal/cli/session", "internal/cli/wait", "internal/cluster",

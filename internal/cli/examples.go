@@ -162,6 +162,8 @@ func nodeExamples() map[string]string {
 		"node pool":     "berth node pool n1 gpu\nberth node pool n1 --none",
 		"node domain":   "berth node domain n1 ci\nberth node domain n1 ci --force",
 		"pool ls":       "berth pool ls",
+		"endpoint ls":   "berth endpoint ls",
+		"addresses":     "berth addresses web-http\nberth addresses web-http prod/api-http --watch -o json",
 		"domain ls":     "berth domain ls",
 		"domain status": "berth domain status ci",
 	}

@@ -17,7 +17,7 @@ func TestListsTakeNames(t *testing.T) {
 	sess.Format = output.OutputName
 	lists := 0
 	for _, c := range listCommands() {
-		isList := slices.Contains([]string{"ps", "ls", "list", "members", "queue"}, c.Name()) ||
+		isList := slices.Contains([]string{"ps", "ls", "list", "members", "queue", "addresses"}, c.Name()) ||
 			c.CommandPath() == "berth cron history"
 		if isList {
 			lists++

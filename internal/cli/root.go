@@ -9,6 +9,7 @@ import (
 
 	"github.com/berthd/berth/api/client"
 	"github.com/berthd/berth/internal/cli/apply"
+	"github.com/berthd/berth/internal/cli/endpoint"
 	"github.com/berthd/berth/internal/cli/login"
 	"github.com/berthd/berth/internal/cli/node"
 	"github.com/berthd/berth/internal/cli/operator"
@@ -102,7 +103,8 @@ func newRootCommand(sess *session.Session) *cobra.Command {
 		query.NewQueueCommand(sess),
 		stream.NewLogsCommand(sess), query.NewEventsCommand(sess),
 		query.NewInspectCommand(sess), apply.NewDiffCommand(sess), top.NewTopCommand(sess), node.NewNodeCommand(sess),
-		node.NewPoolCommand(sess), node.NewDomainCommand(sess))
+		endpoint.NewEndpointCommand(sess), endpoint.NewAddressesCommand(sess), node.NewPoolCommand(sess),
+		node.NewDomainCommand(sess))
 	add("change", service.NewScaleCommand(sess), service.NewStopCommand(sess), service.NewStartCommand(sess),
 		service.NewRestartCommand(sess), service.NewRetryCommand(sess), service.NewHoldCommand(sess),
 		service.NewReleaseCommand(sess), service.NewPriorityCommand(sess),
@@ -137,6 +139,7 @@ func lists() []list {
 	services := func(ctx context.Context, c *client.Client) client.Changes { return c.ServiceChanges(ctx, "", "") }
 	jobs := func(ctx context.Context, c *client.Client) client.Changes { return c.JobChanges(ctx, "", "") }
 	crons := func(ctx context.Context, c *client.Client) client.Changes { return c.CronChanges(ctx, "", "") }
+	endpoints := func(ctx context.Context, c *client.Client) client.Changes { return c.EndpointChanges(ctx, "", "") }
 	nodes := func(ctx context.Context, c *client.Client) client.Changes { return c.NodeChanges(ctx, "") }
 	tasks := func(ctx context.Context, c *client.Client) client.Changes {
 		return c.TaskChanges(ctx, client.TaskFilter{})
@@ -153,6 +156,7 @@ func lists() []list {
 		{"reservation ls", nil},
 		{"secret ls", nil},
 		{"cron ls", []watch.Stream{crons}},
+		{"endpoint ls", []watch.Stream{endpoints}},
 		{"context ls", nil},
 		{"cron history", []watch.Stream{jobs}},
 		{"definition ls", []watch.Stream{services, jobs, crons}},
@@ -188,7 +192,7 @@ func markClustered(root *cobra.Command) {
 		"rollout status", "rollout pause", "rollout resume", "rollout undo", "rollout history", "promote", "rebalance",
 		"secret set", "secret ls", "secret rm", "cron ls", "cron status", "cron run", "cron suspend", "cron resume",
 		"cron history", "delete", "exec", "check pass", "check warn", "check fail", "attach", "port-forward", "cp",
-		"volume ls", "context add", "context use", "login",
+		"volume ls", "endpoint ls", "addresses", "context add", "context use", "login",
 	} {
 		cmd, rest, err := root.Find(strings.Fields(path))
 		if err != nil || len(rest) > 0 {

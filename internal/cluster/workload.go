@@ -21,11 +21,14 @@ const (
 	KindService        Kind = "Service"
 	KindJob            Kind = "Job"
 	KindCron           Kind = "Cron"
+	KindEndpoint       Kind = "Endpoint"
 )
 
 // Values returns every Kind, in the order of the constants.
 func (Kind) Values() []Kind {
-	return []Kind{KindDomain, KindCluster, KindPool, KindTaskDefinition, KindService, KindJob, KindCron}
+	return []Kind{
+		KindDomain, KindCluster, KindPool, KindTaskDefinition, KindService, KindJob, KindCron, KindEndpoint,
+	}
 }
 
 // DefaultCluster is the cluster of objects that name none.
@@ -455,6 +458,8 @@ func (o OwnerRef) String() string {
 		kind = "job"
 	case KindCron:
 		kind = "cron"
+	case KindEndpoint:
+		kind = "endpoint"
 	case KindService, KindDomain, KindCluster, KindPool, KindTaskDefinition:
 	}
 	return o.Cluster + "/" + kind + "/" + o.Name

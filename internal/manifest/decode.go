@@ -96,6 +96,7 @@ func likelyKind(root *node) cluster.Kind {
 		"definition": cluster.KindService, "template": cluster.KindService, "count": cluster.KindService,
 		"scaling": cluster.KindService,
 		"steps":   cluster.KindJob, "schedules": cluster.KindCron, "job": cluster.KindCron,
+		"tags": cluster.KindEndpoint, "healthy_only": cluster.KindEndpoint,
 		"permissions": cluster.KindCluster, "keep_jobs": cluster.KindCluster,
 	}
 	var likely cluster.Kind

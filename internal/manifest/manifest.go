@@ -1,9 +1,9 @@
 // Package manifest reads the files in which users write objects.
 //
-// A manifest is a file of YAML documents, each one object: its kind (Cluster, Pool, TaskDefinition, Service, Job or
-// Cron) and the object's own fields, which are those of package cluster in their JSON form. JSON is read as well. A
-// manifest lives for the length of one command: it is read into Objects, which remember the position of every field. So
-// a later refusal, by the validation here or by the server, can name a line and a column.
+// A manifest is a file of YAML documents, each one object: its kind (Cluster, Pool, TaskDefinition, Service, Job,
+// Cron or Endpoint) and the object's own fields, which are those of package cluster in their JSON form. JSON is read as
+// well. A manifest lives for the length of one command: it is read into Objects, which remember the position of every
+// field. So a later refusal, by the validation here or by the server, can name a line and a column.
 //
 // The text comes from outside. Reading always ends soon and in bounded memory (see the limits below). It reports all
 // faults that it can find together: a syntax error hides no other document, a wrong field no other field.
@@ -89,7 +89,7 @@ func (fs Faults) err() error {
 }
 
 // Object is one object of a manifest. Value is a *cluster.Cluster, *cluster.Pool,
-// *cluster.TaskDefinition, *cluster.Service, *cluster.Job or *cluster.Cron, as Kind says.
+// *cluster.TaskDefinition, *cluster.Service, *cluster.Job, *cluster.Cron or *cluster.Endpoint, as Kind says.
 type Object struct {
 	Position
 	Kind  cluster.Kind
@@ -106,6 +106,8 @@ func (o *Object) Cluster() string {
 	case *cluster.Job:
 		return cmp.Or(v.Cluster, cluster.DefaultCluster)
 	case *cluster.Cron:
+		return cmp.Or(v.Cluster, cluster.DefaultCluster)
+	case *cluster.Endpoint:
 		return cmp.Or(v.Cluster, cluster.DefaultCluster)
 	}
 	return ""
@@ -125,6 +127,8 @@ func (o *Object) Name() string {
 	case *cluster.Job:
 		return v.Name
 	case *cluster.Cron:
+		return v.Name
+	case *cluster.Endpoint:
 		return v.Name
 	}
 	return ""
@@ -173,6 +177,8 @@ func newValue(kind cluster.Kind) any {
 		return new(cluster.Job)
 	case cluster.KindCron:
 		return new(cluster.Cron)
+	case cluster.KindEndpoint:
+		return new(cluster.Endpoint)
 	}
 	return nil
 }
@@ -181,7 +187,7 @@ func newValue(kind cluster.Kind) any {
 func Kinds() []cluster.Kind {
 	return []cluster.Kind{
 		cluster.KindDomain, cluster.KindCluster, cluster.KindPool, cluster.KindTaskDefinition, cluster.KindService,
-		cluster.KindJob, cluster.KindCron,
+		cluster.KindJob, cluster.KindCron, cluster.KindEndpoint,
 	}
 }
 

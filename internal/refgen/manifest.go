@@ -19,6 +19,7 @@ func manifestKinds() []manifestKind {
 		{cluster.KindService, reflect.TypeFor[cluster.Service]()},
 		{cluster.KindJob, reflect.TypeFor[cluster.Job]()},
 		{cluster.KindCron, reflect.TypeFor[cluster.Cron]()},
+		{cluster.KindEndpoint, reflect.TypeFor[cluster.Endpoint]()},
 	}
 }
 

@@ -104,6 +104,7 @@ const (
 	TopicPools
 	TopicReservations
 	TopicSecrets
+	TopicEndpoints
 )
 
 // allTopics are the topics of a follower that names none.
@@ -132,6 +133,8 @@ type Changes struct {
 	Reservations bool
 	// Secrets says that secrets or their keys were created, changed or deleted.
 	Secrets bool
+	// Endpoints says that endpoints were created, changed or deleted.
+	Endpoints bool
 	// Resync says that anything may have changed.
 	Resync bool
 }
@@ -235,6 +238,7 @@ func (f *Follower) add(d *delta) {
 	c.Pools = c.Pools || topics&TopicPools != 0
 	c.Reservations = c.Reservations || topics&TopicReservations != 0
 	c.Secrets = c.Secrets || topics&TopicSecrets != 0
+	c.Endpoints = c.Endpoints || topics&TopicEndpoints != 0
 	c.Resync = c.Resync || d.resync
 	if d.specChanged || d.resync {
 		signal(f.specs)

@@ -126,6 +126,11 @@ func (p Prefix) Fired(cluster, name string) string {
 	return string(p) + nounFired + "/" + cluster + "/" + name
 }
 
+// Endpoint returns the key of an endpoint.
+func (p Prefix) Endpoint(cluster, name string) string {
+	return string(p) + nounEndpoint + "/" + cluster + "/" + name
+}
+
 // Rebalancing returns the key of a rebalancing. The number has 20 digits, so keys sort as numbers do.
 func (p Prefix) Rebalancing(id uint64) string {
 	return string(p) + nounRebalancing + "/" + rebalancingKey(id)

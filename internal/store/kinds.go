@@ -15,6 +15,7 @@ const (
 	nounJob         = "job"
 	nounCron        = "cron"
 	nounFired       = "fired"
+	nounEndpoint    = "endpoint"
 	nounRollout     = "rollout"
 	nounScale       = "scale"
 	nounPool        = "pool"
@@ -126,6 +127,8 @@ var kinds = []kind{
 		topic(TopicCrons)),
 	tabled(nounFired+"/<c>/<name>", byControlPlane, func(s *Snapshot) *table[cluster.CronStatus] { return &s.fired },
 		topic(TopicCrons)),
+	tabled(nounEndpoint+"/<c>/<name>", byUser, func(s *Snapshot) *table[cluster.Endpoint] { return &s.endpoints },
+		topic(TopicEndpoints)),
 	tabled(nounRollout+"/<c>/<s>", byControlPlane, func(s *Snapshot) *table[cluster.Rollout] { return &s.rollouts },
 		ownerOf(cluster.KindService)),
 	tabled(nounScale+"/<c>/<s>", byControlPlane, func(s *Snapshot) *table[cluster.Scale] { return &s.scales },

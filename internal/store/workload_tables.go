@@ -8,13 +8,14 @@ import (
 
 // workloadTables hold what users want to run, and what the control plane decided about it.
 type workloadTables struct {
-	clusters table[cluster.Cluster]
-	services table[cluster.Service]
-	rollouts table[cluster.Rollout]
-	scales   table[cluster.Scale]
-	jobs     table[cluster.Job]
-	crons    table[cluster.Cron]
-	fired    table[cluster.CronStatus]
+	clusters  table[cluster.Cluster]
+	services  table[cluster.Service]
+	rollouts  table[cluster.Rollout]
+	scales    table[cluster.Scale]
+	jobs      table[cluster.Job]
+	crons     table[cluster.Cron]
+	fired     table[cluster.CronStatus]
+	endpoints table[cluster.Endpoint]
 }
 
 // Cluster returns a cluster's spec.
@@ -103,4 +104,14 @@ func (w *workloadTables) Fired(inCluster, name string) (Entry[cluster.CronStatus
 // crons. The key names the cron.
 func (w *workloadTables) AllFired(inCluster string) iter.Seq[Entry[cluster.CronStatus]] {
 	return scan(w.fired, folder(inCluster))
+}
+
+// Endpoint returns an endpoint's spec.
+func (w *workloadTables) Endpoint(inCluster, name string) (Entry[cluster.Endpoint], bool) {
+	return w.endpoints.Get(inCluster + "/" + name)
+}
+
+// Endpoints returns the endpoints of a cluster, or all endpoints where the name is empty.
+func (w *workloadTables) Endpoints(inCluster string) iter.Seq[Entry[cluster.Endpoint]] {
+	return scan(w.endpoints, folder(inCluster))
 }

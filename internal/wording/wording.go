@@ -22,6 +22,7 @@ const (
 	KindNode       = "node"
 	KindTask       = "task"
 	KindCron       = "cron"
+	KindEndpoint   = "endpoint"
 )
 
 // Object returns the reference of an object: KIND/NAME in the default cluster and for objects without a cluster, else
@@ -49,6 +50,8 @@ func OwnerKind(o cluster.OwnerRef) string {
 		return KindJob
 	case cluster.KindCron:
 		return KindCron
+	case cluster.KindEndpoint:
+		return KindEndpoint
 	default:
 		return KindService
 	}

@@ -139,7 +139,7 @@ func (a *ClustersAPI) deleteCluster(w http.ResponseWriter, r *http.Request) erro
 	return nil
 }
 
-// requireEmpty returns 409 for a cluster that has services, jobs or crons.
+// requireEmpty returns 409 for a cluster that has services, jobs, crons, endpoints or secrets.
 func requireEmpty(snap *store.Snapshot, name string) error {
 	for e := range snap.Services(name) {
 		return respond.Problemf(http.StatusConflict, "cluster %s still has service %s%s: delete what is in it first",
@@ -153,6 +153,10 @@ func requireEmpty(snap *store.Snapshot, name string) error {
 	for e := range snap.Jobs(name) {
 		return respond.Problemf(http.StatusConflict, "cluster %s still has job %s%s: delete what is in it first", name,
 			e.Value.Name, leaving(e.Value.Lifespan))
+	}
+	for e := range snap.Endpoints(name) {
+		return respond.Problemf(http.StatusConflict, "cluster %s still has endpoint %s: delete what is in it first",
+			name, e.Value.Name)
 	}
 	for e := range snap.Secrets(name) { // the next cluster of the name must not find them
 		return respond.Problemf(http.StatusConflict, "cluster %s still has secret %s: delete what is in it first", name,
@@ -190,7 +194,7 @@ func (a *ClustersAPI) Routes() []route.Route {
 		},
 		{
 			Method: "DELETE", Path: "/v1/clusters/{cluster}", Name: "deleteCluster", Role: cluster.RoleOperator,
-			Summary: "Deletes a cluster that has neither services, jobs nor crons.", Writes: true,
+			Summary: "Deletes a cluster that has neither services, jobs, crons nor endpoints.", Writes: true,
 			Status: http.StatusNoContent, Serve: a.deleteCluster,
 		},
 	}

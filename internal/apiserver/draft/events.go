@@ -75,6 +75,10 @@ func eventOf(record any, created bool) (e cluster.Event, ok bool) {
 		if r.Suspended {
 			e.Message += "; suspended"
 		}
+	case *cluster.Endpoint:
+		owner := r.Owner()
+		noun, e.Cluster, e.Owner = "endpoint", r.Cluster, &owner
+		e.Message = fmt.Sprintf("the port %s of service %s", r.Port, r.Service)
 	case *cluster.TaskDefinition:
 		noun, deleted, subject = "definition", r.Deleted, r.Ref().String()+": "
 		e.Message = r.Ref().String()

@@ -411,6 +411,9 @@ func (d *Draft) requireOwnerName(o cluster.OwnerRef) error {
 			"cluster are distinct", o.Name, kind, o.Cluster)
 	}
 	d.Require(d.Prefix.Owner(other), 0)
+	if o.Kind == cluster.KindService {
+		return d.requireServiceName(o)
+	}
 	return nil
 }
 

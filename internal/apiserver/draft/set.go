@@ -30,6 +30,7 @@ type AppliedObject struct {
 	Service    *cluster.Service
 	Job        *cluster.Job
 	Cron       *cluster.Cron
+	endpoint   *cluster.Endpoint
 }
 
 // Manifests reads the objects of an apply and orders them for writing: objects that others refer to come first.
@@ -63,7 +64,7 @@ func Manifests(objects []api.Object) ([]AppliedObject, cluster.Faults) {
 	}
 	order := []cluster.Kind{
 		cluster.KindDomain, cluster.KindCluster, cluster.KindPool, cluster.KindTaskDefinition, cluster.KindService,
-		cluster.KindJob, cluster.KindCron,
+		cluster.KindJob, cluster.KindCron, cluster.KindEndpoint,
 	}
 	slices.SortStableFunc(set, func(a, b AppliedObject) int {
 		return cmp.Compare(slices.Index(order, a.kind), slices.Index(order, b.kind))
@@ -96,10 +97,13 @@ func (m *AppliedObject) read(o api.Object) cluster.Faults {
 	case cluster.KindCron:
 		m.Cron = new(cluster.Cron)
 		object = m.Cron
+	case cluster.KindEndpoint:
+		m.endpoint = new(cluster.Endpoint)
+		object = m.endpoint
 	default:
 		return cluster.Faults{{
 			Path: "kind",
-			Message: fmt.Sprintf("is %q, want Cluster, Pool, TaskDefinition, Service, Job or Cron",
+			Message: fmt.Sprintf("is %q, want Cluster, Pool, TaskDefinition, Service, Job, Cron or Endpoint",
 				respond.Clip(string(m.kind))),
 		}}
 	}
@@ -131,6 +135,8 @@ func (m *AppliedObject) read(o api.Object) cluster.Faults {
 		m.name = m.Job.Cluster + "/" + m.Job.Name
 	case cluster.KindCron:
 		m.name = m.Cron.Cluster + "/" + m.Cron.Name
+	case cluster.KindEndpoint:
+		m.name = m.endpoint.Cluster + "/" + m.endpoint.Name
 	}
 	return nil
 }
@@ -227,6 +233,9 @@ func (d *Draft) setOne(m AppliedObject) (api.Change, error) {
 	case cluster.KindCron:
 		object := *m.Cron
 		return d.SetCron(&object, Precondition{})
+	case cluster.KindEndpoint:
+		object := *m.endpoint
+		return d.SetEndpoint(&object, Precondition{})
 	}
 	return api.Change{}, fmt.Errorf("unknown kind %q", m.kind)
 }

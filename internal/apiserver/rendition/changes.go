@@ -26,6 +26,7 @@ func topicsOf(c *store.Changes) (topics store.Topic) {
 		{c.Pools, store.TopicPools},
 		{c.Reservations, store.TopicReservations},
 		{c.Secrets, store.TopicSecrets},
+		{c.Endpoints, store.TopicEndpoints},
 	} {
 		if each.has {
 			topics |= each.topic
@@ -58,5 +59,6 @@ func mergeChanges(c, more *store.Changes) {
 	c.Pools = c.Pools || more.Pools
 	c.Reservations = c.Reservations || more.Reservations
 	c.Secrets = c.Secrets || more.Secrets
+	c.Endpoints = c.Endpoints || more.Endpoints
 	c.Resync = c.Resync || more.Resync
 }

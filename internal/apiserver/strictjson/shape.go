@@ -31,6 +31,7 @@ var knownShapes = sync.OnceValue(func() shapes { //nolint:gochecknoglobals // co
 		reflect.TypeFor[cluster.TaskDefinition](),
 		reflect.TypeFor[cluster.Service](), reflect.TypeFor[cluster.Job](),
 		reflect.TypeFor[cluster.Cron](), reflect.TypeFor[cluster.Host](),
+		reflect.TypeFor[cluster.Endpoint](),
 	} {
 		all.of(typ)
 	}

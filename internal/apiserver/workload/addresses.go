@@ -32,10 +32,7 @@ func (a *ServicesAPI) listAddresses(w http.ResponseWriter, r *http.Request) erro
 
 // healthyAddresses shows store.HealthyAddresses.
 func healthyAddresses(snap *store.Snapshot, owner cluster.OwnerRef) (list []lists.Item[api.Address]) {
-	canary := uint64(0)
-	if e, ok := snap.Rollout(owner.Cluster, owner.Name); ok && e.Value.State == cluster.RolloutCanary {
-		canary = e.Value.Generation
-	}
+	canary := canaryOf(snap, owner)
 	for _, a := range snap.HealthyAddresses(owner) {
 		parts, _ := a.Task.Parts()
 		list = append(list, lists.Item[api.Address]{Key: views.TaskKey(a.Task, a.Attempt), Value: api.Address{
@@ -46,4 +43,12 @@ func healthyAddresses(snap *store.Snapshot, owner cluster.OwnerRef) (list []list
 	// The keys order numbers: 10 after 9.
 	slices.SortFunc(list, func(a, b lists.Item[api.Address]) int { return strings.Compare(a.Key, b.Key) })
 	return list
+}
+
+// canaryOf returns the generation of a service whose tasks wait to be promoted, 0 for none.
+func canaryOf(snap *store.Snapshot, owner cluster.OwnerRef) uint64 {
+	if e, ok := snap.Rollout(owner.Cluster, owner.Name); ok && e.Value.State == cluster.RolloutCanary {
+		return e.Value.Generation
+	}
+	return 0
 }

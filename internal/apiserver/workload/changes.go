@@ -16,7 +16,7 @@ const ownerTopics = store.TopicOwners | store.TopicNodes | store.TopicClusters |
 // Changes of shared records touch all lists, and so do attempts without an owner.
 func touchesOwners(shows func(cluster.OwnerRef) bool) func(*store.Changes) bool {
 	return func(c *store.Changes) bool {
-		if len(c.Nodes)+len(c.Definitions) > 0 || c.Clusters || c.Crons {
+		if len(c.Nodes)+len(c.Definitions) > 0 || c.Clusters || c.Crons || c.Endpoints {
 			return true
 		}
 		for o := range c.Owners { // order-free: any of them

@@ -19,8 +19,8 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// resource serves the operations that services, jobs and crons share: list, read, write, change and delete. T is the
-// object, P its pointer, and V its view.
+// resource serves the operations that services, jobs, crons and endpoints share: list, read, write, change and delete.
+// T is the object, P its pointer, and V its view.
 type resource[T any, P userObject[T], V any] struct {
 	Common
 
@@ -35,6 +35,8 @@ type resource[T any, P userObject[T], V any] struct {
 	// may touch all.
 	topics  store.Topic
 	touched func(now *store.Snapshot, c *store.Changes) (names map[string]bool, whole bool)
+	// showsOthers says that the views show services or jobs of other names.
+	showsOthers bool
 	// steady returns a view without the fields that change all the time; nil if it has none.
 	steady func(V) V
 }
@@ -96,7 +98,8 @@ func (c resource[T, P, V]) list(w http.ResponseWriter, r *http.Request) error {
 	return lists.Serve(c.Lists, w, r, lists.Source[V]{
 		Lasting: c.steady,
 		List:    c.noun + "s", Topics: c.topics, Touches: touchesOwners(func(o cluster.OwnerRef) bool {
-			return (in == "" || o.Cluster == in) && (only == "" || o.Name == only) && caller.Sees(o.Cluster)
+			return (in == "" || o.Cluster == in) && (only == "" || o.Name == only || c.showsOthers) &&
+				caller.Sees(o.Cluster)
 		}),
 		Part: func(i *lists.Item[V]) string { return i.Key },
 		All: func(snap *store.Snapshot) (all []lists.Item[V]) {

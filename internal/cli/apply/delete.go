@@ -22,7 +22,7 @@ type deletion struct {
 	skipMissing bool
 }
 
-// deleteManifests deletes the services, jobs and crons of manifests. Those that do not exist are skipped.
+// deleteManifests deletes the services, jobs, crons and endpoints of manifests. Those that do not exist are skipped.
 func (d *deletion) deleteManifests(ctx context.Context, c *client.Client, objects []manifest.Object) error {
 	names, stay := removable(objects)
 	some := *d
@@ -57,13 +57,15 @@ func (d *deletion) begin(ctx context.Context, c *client.Client, names []session.
 	return deleting, nil
 }
 
-// await waits until the objects are gone. Clusters and pools are gone at once.
+// await waits until the objects are gone. Clusters, pools and endpoints are gone at once.
 func (d *deletion) await(ctx context.Context, c *client.Client, names []session.Name) error {
 	if d.detach {
 		return nil
 	}
 	for _, n := range names {
-		if slices.Contains([]string{wording.KindCluster, wording.KindPool, wording.KindDomain}, n.Kind) {
+		if slices.Contains([]string{
+			wording.KindCluster, wording.KindPool, wording.KindDomain, wording.KindEndpoint,
+		}, n.Kind) {
 			continue
 		}
 		if err := service.AwaitDeleted(ctx, d.Session, c, n); err != nil {
@@ -84,10 +86,10 @@ func NewDeleteCommand(sess *session.Session) *cobra.Command {
 	d := &deleteCommand{deletion: deletion{Session: sess}}
 	cmd := &cobra.Command{
 		Use: "delete NAME... | -f FILE", Aliases: []string{"rm"},
-		Short: "Delete services, jobs, crons, empty clusters and pools",
-		Long: "Delete services and jobs, which stops their tasks; crons, whose jobs stay; empty clusters; or pools\n" +
-			"without nodes. A name that does not exist ends the command before any deletion. With -f, delete the\n" +
-			"services, jobs and crons of manifests, as 'berth down' does.\n" +
+		Short: "Delete services, jobs, crons, endpoints, empty clusters and pools",
+		Long: "Delete services and jobs, which stops their tasks; crons, whose jobs stay; endpoints, whose services\n" +
+			"stay; empty clusters; or pools without nodes. A name that does not exist ends the command before any\n" +
+			"deletion. With -f, delete the services, jobs, crons and endpoints of manifests, as 'berth down' does.\n" +
 			"The command returns when none of their tasks runs. An interrupt ends only the wait.\n\n" +
 			filesHelp,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -110,8 +112,8 @@ func NewDeleteCommand(sess *session.Session) *cobra.Command {
 // deletableKinds returns the kinds of objects that can be deleted by name.
 func deletableKinds() []string {
 	return []string{
-		wording.KindService, wording.KindJob, wording.KindCron, wording.KindCluster, wording.KindPool,
-		wording.KindDomain,
+		wording.KindService, wording.KindJob, wording.KindCron, wording.KindEndpoint,
+		wording.KindCluster, wording.KindPool, wording.KindDomain,
 	}
 }
 

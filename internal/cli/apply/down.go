@@ -21,9 +21,9 @@ type downCommand struct {
 func NewDownCommand(sess *session.Session) *cobra.Command {
 	d := &downCommand{deletion: deletion{Session: sess}}
 	cmd := &cobra.Command{
-		Use: "down FILE...", Short: "Delete the services, jobs and crons of manifests",
-		Long: "Delete the services, jobs and crons of the manifests, which stops their tasks, and wait until\n" +
-			"none of their tasks runs. Objects that do not exist are skipped. Clusters, pools and task\n" +
+		Use: "down FILE...", Short: "Delete the services, jobs, crons and endpoints of manifests",
+		Long: "Delete the services, jobs, crons and endpoints of the manifests, which stops their tasks, and wait\n" +
+			"until none of their tasks runs. Objects that do not exist are skipped. Clusters, pools and task\n" +
 			"definitions of the manifests stay: others may use them. The leader removes versions of definitions\n" +
 			"that nothing uses.\n" +
 			"An interrupt ends only the wait.\n\n" + filesHelp,
@@ -47,12 +47,12 @@ func (d *downCommand) run(cmd *cobra.Command, args []string) error {
 	return d.deleteManifests(cmd.Context(), c, objects)
 }
 
-// removable returns the services, jobs and crons of manifests in the order of their deletion: crons first, because they
-// make jobs. It also returns the clusters, pools and domains, which stay.
+// removable returns the services, jobs, crons and endpoints of manifests in the order of their deletion: crons first,
+// because they make jobs. It also returns the clusters, pools and domains, which stay.
 func removable(objects []manifest.Object) (remove, stay []session.Name) {
 	for _, kind := range []cluster.Kind{
-		cluster.KindCron, cluster.KindService, cluster.KindJob, cluster.KindCluster, cluster.KindPool,
-		cluster.KindDomain,
+		cluster.KindCron, cluster.KindEndpoint, cluster.KindService, cluster.KindJob, cluster.KindCluster,
+		cluster.KindPool, cluster.KindDomain,
 	} {
 		for i := range objects {
 			o := &objects[i]
@@ -81,5 +81,6 @@ func wordOf(kind cluster.Kind) string {
 		cluster.KindCluster: wording.KindCluster, cluster.KindTaskDefinition: wording.KindDefinition,
 		cluster.KindService: wording.KindService, cluster.KindJob: wording.KindJob, cluster.KindCron: wording.KindCron,
 		cluster.KindPool: wording.KindPool, cluster.KindDomain: wording.KindDomain,
+		cluster.KindEndpoint: wording.KindEndpoint,
 	}[kind]
 }

@@ -116,6 +116,12 @@ func readEditable(ctx context.Context, c *client.Client, n session.Name) (o edit
 			return o, err
 		}
 		object, o.revision = &v.Cron, v.Revision
+	case wording.KindEndpoint:
+		v, err := n.Endpoint(ctx, c)
+		if err != nil {
+			return o, err
+		}
+		object, o.revision = &v.Endpoint, v.Revision
 	case wording.KindCluster:
 		v, err := session.FindCluster(ctx, c, n.Name)
 		if err != nil {
@@ -298,6 +304,8 @@ func putObject(ctx context.Context, c *client.Client, object any, cond client.Co
 		return c.PutJob(ctx, *v, cond)
 	case *cluster.Cron:
 		return c.PutCron(ctx, *v, cond)
+	case *cluster.Endpoint:
+		return c.PutEndpoint(ctx, *v, cond)
 	case *cluster.Cluster:
 		return c.PutCluster(ctx, *v, cond)
 	case *cluster.Pool:

@@ -22,8 +22,8 @@ import (
 	"github.com/berthd/berth/internal/wording"
 )
 
-const pruneHelp = "With --prune -l LABELS, it also deletes the services, jobs and crons that have the labels, are\n" +
-	"in a cluster of the manifests, and are in none of the manifests. Jobs of crons stay."
+const pruneHelp = "With --prune -l LABELS, it also deletes the services, jobs, crons and endpoints that have the\n" +
+	"labels, are in a cluster of the manifests, and are in none of the manifests. Jobs of crons stay."
 
 // prune are the flags that also delete what the manifests no longer have.
 type prune struct {
@@ -80,7 +80,7 @@ func (p *prune) find(ctx context.Context, c *client.Client, objects []manifest.O
 	for _, n := range names {
 		written[n] = true
 	}
-	var crons, services, jobs []session.Name
+	var crons, endpoints, services, jobs []session.Name
 	add := func(to *[]session.Name, n session.Name, labels cluster.Labels, life cluster.Lifespan) {
 		if p.selector.Matches(labels) && !written[n] && !life.Deleted {
 			*to = append(*to, n)
@@ -94,6 +94,13 @@ func (p *prune) find(ctx context.Context, c *client.Client, objects []manifest.O
 		for _, v := range owners.Crons {
 			add(&crons, session.CronName(v), v.Labels, v.Lifespan)
 		}
+		named, err := session.ListEndpoints(ctx, c, in)
+		if fetch.IgnoreNotFound(err) != nil {
+			return nil, err
+		}
+		for _, v := range named {
+			add(&endpoints, session.EndpointName(v), v.Labels, v.Lifespan)
+		}
 		for _, v := range owners.Services {
 			add(&services, session.ServiceName(v), v.Labels, v.Lifespan)
 		}
@@ -103,7 +110,7 @@ func (p *prune) find(ctx context.Context, c *client.Client, objects []manifest.O
 			}
 		}
 	}
-	return slices.Concat(crons, services, jobs), nil
+	return slices.Concat(crons, endpoints, services, jobs), nil
 }
 
 // confirmDeletion asks whether objects may be deleted. Without a terminal the flag --yes is the only way to confirm.

@@ -30,22 +30,25 @@ func Start() time.Time { return time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC) }
 
 // State is the content of a fake server at one moment.
 type State struct {
-	Clusters    []api.Cluster                    `json:"clusters"`
-	Definitions []api.TaskDefinition             `json:"definitions"`
-	Services    []api.ServiceView                `json:"services"`
-	Jobs        []api.JobView                    `json:"jobs"`
-	Tasks       []api.TaskView                   `json:"tasks"`
-	Nodes       []api.NodeView                   `json:"nodes"`
-	Pools       []api.PoolView                   `json:"pools"`
-	Events      []api.EventView                  `json:"events"`
-	Images      []api.ImageView                  `json:"images"`
-	Volumes     []api.VolumeView                 `json:"volumes"`
-	Logs        map[cluster.TaskID][]api.LogLine `json:"logs"`
+	Clusters    []api.Cluster        `json:"clusters"`
+	Definitions []api.TaskDefinition `json:"definitions"`
+	Services    []api.ServiceView    `json:"services"`
+	Jobs        []api.JobView        `json:"jobs"`
+	Tasks       []api.TaskView       `json:"tasks"`
+	Nodes       []api.NodeView       `json:"nodes"`
+	Pools       []api.PoolView       `json:"pools"`
+	Events      []api.EventView      `json:"events"`
+	// Addresses are those of endpoints, by the endpoint's name.
+	Addresses map[string][]api.EndpointAddress `json:"addresses"`
+	Images    []api.ImageView                  `json:"images"`
+	Volumes   []api.VolumeView                 `json:"volumes"`
+	Logs      map[cluster.TaskID][]api.LogLine `json:"logs"`
 	// Answers about rollouts, scaling, crons, reservations and explanations.
 	Rollouts     []api.RolloutView     `json:"rollouts"`
 	Histories    []api.RolloutHistory  `json:"histories"`
 	Scales       []api.ScaleView       `json:"scales"`
 	Crons        []api.CronView        `json:"crons"`
+	Endpoints    []api.EndpointView    `json:"endpoints"`
 	Reservations []api.ReservationView `json:"reservations"`
 	Explanations []api.Explanation     `json:"explanations"`
 	Queue        api.Queue             `json:"queue"`
@@ -101,6 +104,15 @@ func NewFakeAt(listener net.Listener, worlds ...State) *Fake { //nolint:funlen /
 			return pageOf(slices.DeleteFunc(slices.Clone(w.Jobs), func(v api.JobView) bool {
 				return v.Cluster != r.PathValue("c")
 			}))
+		},
+		"GET /v1/endpoints": func(w State, _ *http.Request) any { return pageOf(w.Endpoints) },
+		"GET /v1/clusters/{c}/endpoints": func(w State, r *http.Request) any {
+			return pageOf(slices.DeleteFunc(slices.Clone(w.Endpoints), func(v api.EndpointView) bool {
+				return v.Cluster != r.PathValue("c")
+			}))
+		},
+		"GET /v1/clusters/{c}/endpoints/{e}/addresses": func(w State, r *http.Request) any {
+			return pageOf(w.Addresses[r.PathValue("e")])
 		},
 		"GET /v1/pools": func(w State, _ *http.Request) any { return pageOf(w.Pools) },
 		"GET /v1/pools/{p}": func(w State, r *http.Request) any {

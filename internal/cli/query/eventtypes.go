@@ -21,6 +21,7 @@ func eventTypes() []string {
 		{"job", "created updated deleted held released needs-met retried overdue succeeded failed cancelled " +
 			"expired removed"},
 		{"cron", "created updated deleted fired missed skipped removed"},
+		{"endpoint", "created updated deleted"},
 		{"cluster", "created updated deleted"},
 		{"definition", "created deleted removed updated"},
 		{"rebalance", "started cancelled passed ended"},

@@ -15,6 +15,7 @@ import (
 
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/api/client"
+	"github.com/berthd/berth/internal/cli/endpoint"
 	"github.com/berthd/berth/internal/cli/fetch"
 	"github.com/berthd/berth/internal/cli/node"
 	"github.com/berthd/berth/internal/cli/output"
@@ -34,6 +35,7 @@ type inspection struct {
 	Service  *api.ServiceView     `json:"service,omitempty"`
 	Job      *api.JobView         `json:"job,omitempty"`
 	Cron     *api.CronView        `json:"cron,omitempty"`
+	Endpoint *api.EndpointView    `json:"endpoint,omitempty"`
 	Node     *api.NodeView        `json:"node,omitempty"`
 	Pool     *api.PoolView        `json:"pool,omitempty"`
 	Domain   *api.DomainView      `json:"domain,omitempty"`
@@ -42,6 +44,8 @@ type inspection struct {
 	Versions []api.DefinitionView `json:"definitions,omitempty"`
 	Rollout  *api.RolloutView     `json:"rollout,omitempty"`
 	Scale    *api.ScaleView       `json:"scale,omitempty"`
+	// those of an endpoint
+	Addresses []endpoint.Address `json:"addresses,omitempty"`
 	// by name: those of a pool
 	Nodes []string `json:"nodes,omitempty"`
 	// by name: those of a cluster, or those that use a definition
@@ -135,6 +139,8 @@ func (v *inspection) collect(ctx context.Context, c *client.Client, n session.Na
 		return err
 	case wording.KindCron:
 		return v.readCron(ctx, c, n)
+	case wording.KindEndpoint:
+		return v.readEndpoint(ctx, c, n)
 	case wording.KindTask:
 		return v.readTask(ctx, c, n.Name)
 	case wording.KindNode:
@@ -205,6 +211,16 @@ func (v *inspection) readCron(ctx context.Context, c *client.Client, n session.N
 	for _, j := range jobs {
 		v.Jobs = append(v.Jobs, session.Name{Kind: wording.KindJob, Cluster: j.Cluster, Name: j.Name}.String())
 	}
+	return err
+}
+
+func (v *inspection) readEndpoint(ctx context.Context, c *client.Client, n session.Name) error {
+	e, err := n.Endpoint(ctx, c)
+	if err != nil {
+		return err
+	}
+	v.Endpoint, v.manifests = &e, []any{&e.Endpoint}
+	v.Addresses, err = endpoint.List(ctx, c, e)
 	return err
 }
 
@@ -343,7 +359,7 @@ func (v *inspection) readDefinitions(ctx context.Context, c *client.Client, reve
 // listEvents returns the newest events that a filter selects, the newest last. A server without event filters yields
 // none.
 func listEvents(ctx context.Context, c *client.Client, f client.EventFilter) ([]api.EventView, error) {
-	if reflect.DeepEqual(f, client.EventFilter{}) { // definitions and pools have no events of their own
+	if reflect.DeepEqual(f, client.EventFilter{}) { // definitions, pools and endpoints have no events of their own
 		return nil, nil
 	}
 	var kept []api.EventView

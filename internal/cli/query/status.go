@@ -12,6 +12,7 @@ import (
 
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/api/client"
+	"github.com/berthd/berth/internal/cli/endpoint"
 	"github.com/berthd/berth/internal/cli/fetch"
 	"github.com/berthd/berth/internal/cli/node"
 	"github.com/berthd/berth/internal/cli/output"
@@ -29,8 +30,8 @@ import (
 // objectKinds returns the kinds of objects that status and inspect show.
 func objectKinds() []string {
 	return []string{
-		wording.KindService, wording.KindJob, wording.KindCron, wording.KindTask, wording.KindNode,
-		wording.KindPool, wording.KindDomain, wording.KindCluster, wording.KindDefinition,
+		wording.KindService, wording.KindJob, wording.KindCron, wording.KindEndpoint, wording.KindTask,
+		wording.KindNode, wording.KindPool, wording.KindDomain, wording.KindCluster, wording.KindDefinition,
 	}
 }
 
@@ -47,7 +48,7 @@ func NewStatusCommand(sess *session.Session) *cobra.Command {
 		Use:   "status [NAME|KIND/NAME]",
 		Short: "Show the state of everything, problems first, or of one object",
 		Long: "Show the state of everything, problems first with their cause and the next step; or the state of one\n" +
-			"service, job, cron, task, node, pool, cluster or definition.",
+			"service, job, cron, endpoint, task, node, pool, cluster or definition.",
 		Args:              session.Arguments(0, 1, "at most one object, such as web or node/n1"),
 		ValidArgsFunction: sess.CompleteObjects(1, objectKinds()...),
 		RunE:              s.run,
@@ -92,6 +93,8 @@ func printObject(ctx context.Context, sess *session.Session, c *client.Client, n
 			return err
 		}
 		return service.PrintCron(ctx, sess, c, v)
+	case wording.KindEndpoint:
+		return endpoint.Print(ctx, sess, c, n)
 	case wording.KindTask:
 		return printTask(ctx, sess, c, n.Name)
 	case wording.KindNode:

@@ -187,6 +187,8 @@ func Delete(ctx context.Context, c *client.Client, n session.Name) error {
 		return c.DeleteDomain(ctx, n.Name, client.Condition{})
 	case wording.KindPool:
 		return c.DeletePool(ctx, n.Name, client.Condition{})
+	case wording.KindEndpoint:
+		return c.DeleteEndpoint(ctx, n.Cluster, n.Name, client.Condition{})
 	case wording.KindCron:
 		return c.DeleteCron(ctx, n.Cluster, n.Name, client.Condition{})
 	}

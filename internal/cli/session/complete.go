@@ -209,6 +209,11 @@ func listNames(ctx context.Context, c *client.Client, kind string) []Name {
 		for _, v := range page.Items {
 			add(v.Cluster, v.Name)
 		}
+	case wording.KindEndpoint:
+		page, _ := c.Endpoints(ctx, "", none)
+		for _, v := range page.Items {
+			add(v.Cluster, v.Name)
+		}
 	case wording.KindNode:
 		page, _ := c.Nodes(ctx, none)
 		for _, v := range page.Items {

@@ -17,8 +17,8 @@ import (
 )
 
 // FindObject reads an argument that names an object of one of the kinds: a reference, or a bare name. A bare name is
-// looked up among the services, jobs and crons of the current cluster, then among the nodes and tasks. A name of
-// several owners is refused. FindObject does not check that the object of a reference exists.
+// looked up among the services, jobs, crons and endpoints of the current cluster, then among the nodes and tasks. A
+// name of several owners is refused. FindObject does not check that the object of a reference exists.
 func (s *Session) FindObject(cmd *cobra.Command, c *client.Client, text string, kinds ...string) (Name, error) {
 	n, err := parseReference(cmd, text, kinds...)
 	if err != nil {
@@ -101,7 +101,8 @@ func bareKinds(kinds []string) string {
 	return strings.Join(bare[:last], ", ") + " or " + bare[last]
 }
 
-// ownedNames returns the names of the services, jobs or crons of a cluster, or of all clusters for "".
+// ownedNames returns the names of the services, jobs, crons or endpoints of a cluster, or of all clusters for "". A
+// server of an earlier version has no endpoints.
 func ownedNames(ctx context.Context, c *client.Client, kind, in string) (names []Name, err error) {
 	switch kind {
 	case wording.KindService:
@@ -114,6 +115,15 @@ func ownedNames(ctx context.Context, c *client.Client, kind, in string) (names [
 		all, err := listIn[api.JobView](c.Jobs).all(ctx, in)
 		for _, v := range all {
 			names = append(names, Name{wording.KindJob, v.Cluster, v.Name})
+		}
+		return names, err
+	case wording.KindEndpoint:
+		all, err := ListEndpoints(ctx, c, in)
+		if client.StatusOf(err) == http.StatusNotFound {
+			return nil, nil
+		}
+		for _, v := range all {
+			names = append(names, EndpointName(v))
 		}
 		return names, err
 	}

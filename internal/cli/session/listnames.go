@@ -53,6 +53,8 @@ func objectName(v any) string {
 		return OwnerName(v.Owner).String()
 	case api.CronView:
 		return CronName(v).String()
+	case api.EndpointView:
+		return EndpointName(v).String()
 	case api.NodeView:
 		return wording.KindNode + "/" + v.Name
 	case api.PoolView:

@@ -22,6 +22,14 @@ import (
 // CronName returns the argument that names a cron.
 func CronName(v api.CronView) Name { return Name{wording.KindCron, v.Cluster, v.Name} }
 
+// EndpointName returns the argument that names an endpoint.
+func EndpointName(v api.EndpointView) Name { return Name{wording.KindEndpoint, v.Cluster, v.Name} }
+
+// ListEndpoints returns the endpoints of a cluster, or of all for "", by name.
+func ListEndpoints(ctx context.Context, c *client.Client, in string) ([]api.EndpointView, error) {
+	return listIn[api.EndpointView](c.Endpoints).all(ctx, in)
+}
+
 // ListCrons returns the crons of a cluster, or of all for "". They are sorted by their next moment; crons without one
 // come last.
 func ListCrons(ctx context.Context, c *client.Client, in string) ([]api.CronView, error) {
@@ -65,7 +73,9 @@ func (n Name) Argument() string { return wording.Argument(n.Cluster, n.Name) }
 
 // isOwned reports whether objects of a kind belong to a cluster and are named in it.
 func isOwned(kind string) bool {
-	return kind == wording.KindService || kind == wording.KindJob || kind == wording.KindCron
+	return slices.Contains([]string{
+		wording.KindService, wording.KindJob, wording.KindCron, wording.KindEndpoint,
+	}, kind)
 }
 
 // ParseName parses an argument of one kind: a reference, or a name without its kind. The cluster stays empty if the
@@ -128,7 +138,7 @@ func parseReference(cmd *cobra.Command, text string, kinds ...string) (Name, err
 	case n.Kind == wording.KindTask && !slices.Contains(kinds, n.Kind):
 		return Name{}, takesNoTask(cmd, n.Name, kinds)
 	case n.Kind != "" && !slices.Contains(kinds, n.Kind):
-		return wrong("%s does not take a %s: want %s", cmd.CommandPath(), n.Kind,
+		return wrong("%s does not take %s: want %s", cmd.CommandPath(), withArticle(n.Kind),
 			strings.Join(kinds, "/NAME or ")+"/NAME")
 	case slices.Contains(parts, ""):
 		return wrong("%q has an empty name: want %s/NAME", text, cmp.Or(n.Kind, kinds[0]))
@@ -136,6 +146,14 @@ func parseReference(cmd *cobra.Command, text string, kinds ...string) (Name, err
 		return wrong("%q: a %s is in no cluster: want %s/NAME", text, n.Kind, n.Kind)
 	}
 	return n, nil
+}
+
+// withArticle returns the word of a kind with its article.
+func withArticle(kind string) string {
+	if kind == wording.KindEndpoint {
+		return "an " + kind
+	}
+	return "a " + kind
 }
 
 // ParseKind returns the kind that a word names, or "". It takes plurals, and kinds of kubectl. Their
@@ -161,6 +179,8 @@ func ParseKind(s string) string {
 		return wording.KindTask
 	case wording.KindCron, "crons", "cronjob", "cronjobs":
 		return wording.KindCron
+	case wording.KindEndpoint, "endpoints":
+		return wording.KindEndpoint
 	}
 	return ""
 }
@@ -238,7 +258,13 @@ func (n Name) Cron(ctx context.Context, c *client.Client) (v api.CronView, err e
 	return v, n.orOtherKind(ctx, c, err, n.Kind)
 }
 
-// Resolve sets the cluster of a service, job or cron.
+// Endpoint reads the endpoint that the argument names.
+func (n Name) Endpoint(ctx context.Context, c *client.Client) (v api.EndpointView, err error) {
+	v, err = findNamed(ctx, n, c.Endpoints, func(v api.EndpointView) (string, string) { return v.Cluster, v.Name })
+	return v, n.orOtherKind(ctx, c, err, n.Kind)
+}
+
+// Resolve sets the cluster of a service, job, cron or endpoint.
 func (n Name) Resolve(ctx context.Context, c *client.Client) (Name, error) {
 	switch n.Kind {
 	case wording.KindService:
@@ -251,6 +277,10 @@ func (n Name) Resolve(ctx context.Context, c *client.Client) (Name, error) {
 		return n, err
 	case wording.KindCron:
 		v, err := n.Cron(ctx, c)
+		n.Cluster = v.Cluster
+		return n, err
+	case wording.KindEndpoint:
+		v, err := n.Endpoint(ctx, c)
 		n.Cluster = v.Cluster
 		return n, err
 	}
@@ -300,13 +330,13 @@ func findNamed[T any](ctx context.Context, n Name, list listIn[T], nameOf func(T
 	return found, AmbiguousError(n.Argument(), hits)
 }
 
-// orOtherKind returns the error of a search among the kinds. If the name is unknown, but a service, job or cron of
-// another kind has it, the error names that one.
+// orOtherKind returns the error of a search among the kinds. If the name is unknown, but a service, job, cron or
+// endpoint of another kind has it, the error names that one.
 func (n Name) orOtherKind(ctx context.Context, c *client.Client, err error, kinds ...string) error {
 	if !errors.Is(err, ErrUnknown) {
 		return err
 	}
-	for _, kind := range []string{wording.KindService, wording.KindJob, wording.KindCron} {
+	for _, kind := range []string{wording.KindService, wording.KindJob, wording.KindCron, wording.KindEndpoint} {
 		if slices.Contains(kinds, kind) {
 			continue
 		}

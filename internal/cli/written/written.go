@@ -106,6 +106,7 @@ func stripDefaults(object any) ([]byte, cluster.Kind, error) {
 		reflect.TypeFor[*cluster.Service]():        cluster.KindService,
 		reflect.TypeFor[*cluster.Job]():            cluster.KindJob,
 		reflect.TypeFor[*cluster.Cron]():           cluster.KindCron,
+		reflect.TypeFor[*cluster.Endpoint]():       cluster.KindEndpoint,
 	}[reflect.TypeOf(object)]
 	full, err := json.Marshal(object)
 	if err != nil {
