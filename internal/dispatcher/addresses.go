@@ -35,13 +35,15 @@ const (
 	maxAnswerRest = 10 * time.Second
 )
 
-// directory holds the listings of the services that agents of this server follow. A listing is computed when the
-// service, or the verdict on a node of its tasks, changed, once for all agents. The dispatcher then wakes the agents
-// that follow the service.
+// directory holds the listings of the services and endpoints that agents of this server follow; agents do not know
+// which of the two a name is. A listing is computed when the service or the endpoint, or the verdict on a node of its
+// tasks, changed, once for all agents. The dispatcher then wakes the agents that follow the name.
 type directory struct {
 	mu       sync.Mutex
 	services map[cluster.OwnerRef]*listing
-	encoder  transport.Encoder
+	// endpoints holds, for each service, the listings of followed endpoints whose addresses are from it.
+	endpoints map[cluster.OwnerRef]map[*listing]bool
+	encoder   transport.Encoder
 	// asking is the number of agents with a request at the moment, and peakAsking its maximum since the last
 	// tidyDirectory.
 	asking, peakAsking int
@@ -63,7 +65,7 @@ type nodeView struct {
 func newDirectory() *directory {
 	return &directory{
 		services: map[cluster.OwnerRef]*listing{}, nodes: map[string]nodeView{},
-		followed: make(chan struct{}, 1),
+		endpoints: map[cluster.OwnerRef]map[*listing]bool{}, followed: make(chan struct{}, 1),
 	}
 }
 
@@ -158,6 +160,7 @@ func (d *Dispatcher) unknownTo(w *waiter, s *session, r *transport.AddressesRequ
 			// The snapshot is read here, with the lock held: it contains all changes that followAddresses took before.
 			l = newListing(d.config.Tables.Snapshot(), owner)
 			t.services[owner] = l
+			t.addEndpoint(l)
 			signal(t.followed)
 		}
 		l.waiting[w] = true
@@ -225,7 +228,7 @@ func (d *Dispatcher) followAddresses(ctx context.Context) {
 
 // followWhileAsked keeps the directory up to date until no listing is left.
 func (d *Dispatcher) followWhileAsked(ctx context.Context) {
-	follow := d.config.Tables.Follow(store.TopicOwners, store.TopicNodes)
+	follow := d.config.Tables.Follow(store.TopicOwners, store.TopicNodes, store.TopicEndpoints)
 	defer follow.Close()
 	tidy := time.NewTicker(idleListingTTL / 4)
 	defer tidy.Stop()
@@ -252,6 +255,7 @@ func (d *Dispatcher) removeIdleListings() bool {
 	t.peakAsking, t.encoder = t.asking, transport.Encoder{}
 	for owner, l := range t.services { // order-free: listings are independent
 		if len(l.waiting) == 0 && d.config.Clock()-l.idle > idleListingTTL {
+			t.removeEndpoint(l)
 			delete(t.services, owner)
 		}
 	}
@@ -259,6 +263,7 @@ func (d *Dispatcher) removeIdleListings() bool {
 		return true
 	}
 	t.services, t.nodes = map[cluster.OwnerRef]*listing{}, map[string]nodeView{} // releases large maps
+	t.endpoints = map[cluster.OwnerRef]map[*listing]bool{}
 	return false
 }
 
@@ -270,23 +275,25 @@ func (d *Dispatcher) applyChanges(c store.Changes) (took time.Duration) {
 	defer t.mu.Unlock()
 	began := time.Now()
 	snap := d.config.Tables.Snapshot() // read with the lock held, so that no listing is from a newer one
-	changed := map[cluster.OwnerRef]bool{}
-	if c.Resync {
-		for owner := range t.services { // order-free: a set
-			changed[owner] = true
+	changed := map[*listing]bool{}
+	if c.Resync || c.Endpoints {
+		for _, l := range t.services { // order-free: a set
+			if c.Resync || l.reads != l.owner { // a new endpoint may have a name that was missing
+				changed[l] = true
+			}
 		}
 	}
 	for owner := range c.Owners { // order-free: a set
-		if t.services[owner] != nil {
-			changed[owner] = true
-		}
+		t.addListings(owner, changed)
 	}
 	for node := range c.Nodes { // order-free: a set
 		t.addServicesOf(snap, node, changed)
 	}
-	for owner := range changed { // order-free: listings are independent
-		l := t.services[owner]
-		if !l.update(snap) {
+	for l := range changed { // order-free: listings are independent
+		t.removeEndpoint(l)
+		isChanged := l.update(snap)
+		t.addEndpoint(l)
+		if !isChanged {
 			continue
 		}
 		for w := range l.waiting { // order-free: all are woken
@@ -296,8 +303,37 @@ func (d *Dispatcher) applyChanges(c store.Changes) (took time.Duration) {
 	return time.Since(began)
 }
 
-// addServicesOf adds the followed services with tasks on a node whose verdict or address changed since the last call.
-func (t *directory) addServicesOf(snap *store.Snapshot, node string, changed map[cluster.OwnerRef]bool) {
+// addListings adds the listings with addresses of a service.
+func (t *directory) addListings(service cluster.OwnerRef, changed map[*listing]bool) {
+	if l := t.services[service]; l != nil {
+		changed[l] = true
+	}
+	for l := range t.endpoints[service] { // order-free: a set
+		changed[l] = true
+	}
+}
+
+// addEndpoint notes the service that a listing of an endpoint reads. The listing of a service reads itself.
+func (t *directory) addEndpoint(l *listing) {
+	if l.reads == l.owner || l.reads == (cluster.OwnerRef{}) {
+		return
+	}
+	if t.endpoints[l.reads] == nil {
+		t.endpoints[l.reads] = map[*listing]bool{}
+	}
+	t.endpoints[l.reads][l] = true
+}
+
+// removeEndpoint undoes addEndpoint.
+func (t *directory) removeEndpoint(l *listing) {
+	delete(t.endpoints[l.reads], l)
+	if len(t.endpoints[l.reads]) == 0 {
+		delete(t.endpoints, l.reads)
+	}
+}
+
+// addServicesOf adds the listings with tasks on a node whose verdict or address changed since the last call.
+func (t *directory) addServicesOf(snap *store.Snapshot, node string, changed map[*listing]bool) {
 	var now nodeView
 	if e, ok := snap.Node(node); ok {
 		now.state = e.Value.State
@@ -313,8 +349,8 @@ func (t *directory) addServicesOf(snap *store.Snapshot, node string, changed map
 		delete(t.nodes, node) // the node was removed
 	}
 	for row := range snap.NodeAttempts(node) {
-		if owner, ok := row.Ref(); ok && t.services[owner] != nil {
-			changed[owner] = true
+		if owner, ok := row.Ref(); ok {
+			t.addListings(owner, changed)
 		}
 	}
 }

@@ -231,3 +231,42 @@ func TestAddressesAreOfTheSession(t *testing.T) {
 		}
 	})
 }
+
+// An agent follows an endpoint like a service: it gets the port and the tasks that the endpoint selects, and changes of
+// the service, of the tasks and of the endpoint.
+func TestAddressesOfEndpoints(t *testing.T) {
+	inServiceWorld(t, func(_ *testing.T, w *serviceFixture) {
+		name := []string{"web-http"}
+		w.want(name, "web-http missing")
+		endpoint := cluster.Endpoint{Cluster: "c", Name: "web-http", Service: "web", Port: "http"}
+		w.put(p.Endpoint("c", "web-http"), &endpoint)
+		w.want(name, "web-http")
+		w.service("web")
+		w.task("web", 0, "n1", cluster.HealthHealthy)
+		w.want(name, "web-http n1:20000")
+		w.task("web", 1, "n1", cluster.HealthFailing)
+		w.want(name)
+		endpoint.HealthyOnly = new(false)
+		w.put(p.Endpoint("c", "web-http"), &endpoint)
+		w.want(name, "web-http n1:20000 n1:20001")
+		endpoint.Port = "admin"
+		w.put(p.Endpoint("c", "web-http"), &endpoint)
+		w.want(name, "web-http")
+
+		// Another service, of which nothing was known.
+		w.service("api")
+		w.task("api", 5, "n1", cluster.HealthHealthy)
+		w.want(name)
+		endpoint.Service, endpoint.Port = "api", "http"
+		w.put(p.Endpoint("c", "web-http"), &endpoint)
+		w.want(name, "web-http n1:20005")
+		w.node("n1", cluster.NodeDown)
+		w.want(name, "web-http")
+		w.node("n1", cluster.NodeReady)
+		w.want(name, "web-http n1:20005")
+		w.task("web", 1, "n1", cluster.HealthHealthy)
+		w.want(name)
+		w.remove(p.Endpoint("c", "web-http"))
+		w.want(name, "web-http missing")
+	})
+}

@@ -19,11 +19,14 @@ const (
 	minDepartures = 64
 )
 
-// listing is the address list of a service with its recent changes. Each address has the version since which it is
-// unchanged, so one pass over the list gives the difference from any remembered version. The directory's mutex guards
-// it.
+// listing is the address list of a service, or of the endpoint with the name, with its recent changes. Each address has
+// the version since which it is unchanged, so one pass over the list gives the difference from any remembered version.
+// The directory's mutex guards it.
 type listing struct {
-	owner   cluster.OwnerRef
+	owner cluster.OwnerRef
+	// reads is the service that the addresses are from: the owner, or the service of the endpoint. It is the zero value
+	// if neither exists.
+	reads   cluster.OwnerRef
 	missing bool
 	entries []entry // by place
 	sum     transport.Sum
@@ -73,11 +76,8 @@ func newListing(snap *store.Snapshot, owner cluster.OwnerRef) *listing {
 // unchanged tasks cost nothing more.
 func (l *listing) update(snap *store.Snapshot) bool {
 	next := l.version + 1
-	_, found := snap.Service(l.owner.Cluster, l.owner.Name)
-	var list []store.Address
-	if found {
-		list = sortedByPlace(snap.HealthyAddresses(l.owner))
-	}
+	list := sortedByPlace(l.read(snap))
+	found := l.reads != cluster.OwnerRef{}
 	entries, old, sum := make([]entry, 0, len(list)), l.entries, l.sum
 	left := len(l.gone)
 	for i := range list {
@@ -113,6 +113,20 @@ func (l *listing) update(snap *store.Snapshot) bool {
 	l.versions, l.numbers[stamp] = append(l.versions, version{next, stamp}), next
 	l.trim()
 	return true
+}
+
+// read returns the present addresses of the service or the endpoint, and sets the service that they are from.
+func (l *listing) read(snap *store.Snapshot) []store.Address {
+	if _, ok := snap.Service(l.owner.Cluster, l.owner.Name); ok {
+		l.reads = l.owner
+		return snap.HealthyAddresses(l.owner)
+	}
+	if e, ok := snap.Endpoint(l.owner.Cluster, l.owner.Name); ok {
+		l.reads = e.Value.Target()
+		return snap.EndpointAddresses(e.Value)
+	}
+	l.reads = cluster.OwnerRef{}
+	return nil
 }
 
 // sortedByPlace sorts addresses by task, then node, and removes duplicates. The input is ordered by task, then attempt.
