@@ -440,7 +440,7 @@ var layers = map[string][]string{
 	"internal/cli/clitest": {"api", "api/client", "internal/apiserver/trouble", "internal/cluster", "internal/wording"},
 	"internal/cli/endpoint": {
 		"api", "api/client", "internal/cli/fetch", "internal/cli/output", "internal/cli/session", "internal/cli/watch",
-		"internal/cluster", "internal/wording",
+		"internal/cluster", "internal/pause", "internal/wording",
 	},
 	"internal/cli/fetch": {
 		"api", "api/client", "internal/cli/output", "internal/cli/session", "internal/cluster", "internal/taskview",

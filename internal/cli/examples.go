@@ -163,7 +163,9 @@ func nodeExamples() map[string]string {
 		"node domain":   "berth node domain n1 ci\nberth node domain n1 ci --force",
 		"pool ls":       "berth pool ls",
 		"endpoint ls":   "berth endpoint ls",
-		"addresses":     "berth addresses web-http\nberth addresses web-http prod/api-http --watch -o json",
+		"addresses": "berth addresses web-http\nberth addresses web-http prod/api-http --watch -o json\n" +
+			"berth addresses web-http --file /etc/haproxy/web.cfg --template web.cfg.template " +
+			"--exec 'systemctl reload haproxy'",
 		"domain ls":     "berth domain ls",
 		"domain status": "berth domain status ci",
 	}

@@ -26,9 +26,10 @@ const (
 // Template is a text that a node renders: text/template of Go with few functions, which read only its input and have no
 // effects. Equal input gives equal text. The zero value renders an empty text.
 type Template struct {
-	text     string
-	services []ServicePort // the services that it uses
-	env      []variable    // that it reads
+	text      string
+	services  []ServicePort // the services that it uses
+	env       []variable    // that it reads
+	endpoints []string      // the endpoints that it uses
 }
 
 // variable is one use of a variable.
@@ -68,16 +69,19 @@ type TemplateTask struct {
 	Index, Count                    int
 }
 
-// TemplateInput is the input of a rendering.
+// TemplateInput is the input of a rendering. Templates of tasks read all but Endpoints, templates of files outside of
+// tasks read only Endpoints, by the name of each.
 type TemplateInput struct {
+	Endpoints map[string][]TemplateEndpointAddress
+
 	Services map[ServicePort][]TemplateAddress
 	Env      map[string]string
 	Node     TemplateNode
 	Task     TemplateTask
 }
 
-// templateFunctions are all that templates may call: those of text/template that are harmless, and ours.
-var templateFunctions = [...]string{
+// templateFunctions are all that templates of tasks may call: those of text/template that are harmless, and ours.
+var templateFunctions = []string{
 	"and", "or", "not", "eq", "ne", "lt", "le", "gt", "ge", "len", "index", "slice", "print", "printf",
 	"service", "env", "node", "task", "join", "json", "default", "upper", "lower", "replace",
 }
@@ -88,12 +92,17 @@ const templateName = "file"
 // ParseTemplate reads a template and returns all its faults, each with its line. Services and variables must be
 // literals, so the followed services are known before the template is rendered.
 func ParseTemplate(text string) (Template, Faults) {
+	return parseTemplate(text, walker{functions: templateFunctions})
+}
+
+// parseTemplate reads a template with a new walker.
+func parseTemplate(text string, w walker) (Template, Faults) {
 	t := Template{text: text}
 	trees, err := parseTrees(text)
 	if err != nil {
 		return Template{}, Faults{{Message: describeTemplateError(err)}}
 	}
-	w := walker{template: &t, text: text, trees: trees}
+	w.template, w.text, w.trees = &t, text, trees
 	for _, name := range sortedTrees(trees) {
 		w.node(trees[name].Root)
 	}
@@ -122,12 +131,14 @@ func sortedTrees(trees map[string]*parse.Tree) []string {
 	return names
 }
 
-// walker collects the services and variables of a template.
+// walker collects the services, variables and endpoints of a template.
 type walker struct {
-	template *Template
-	text     string
-	trees    map[string]*parse.Tree
-	faults   Faults
+	functions []string // that the template may call
+	known     []string // the endpoints that the template may name
+	template  *Template
+	text      string
+	trees     map[string]*parse.Tree
+	faults    Faults
 }
 
 func (w *walker) line(n parse.Node) int {
@@ -202,10 +213,12 @@ func (w *walker) argument(n parse.Node) {
 // call checks a call, and reports whether its arguments are done.
 func (w *walker) call(name *parse.IdentifierNode, args []parse.Node, piped bool) bool {
 	switch {
-	case !slices.Contains(templateFunctions[:], name.Ident):
-		w.fault(name, "there is no function %q: want one of %s", clip(name.Ident),
-			strings.Join(templateFunctions[:], ", "))
+	case !slices.Contains(w.functions, name.Ident):
+		w.fault(name, "there is no function %q: want one of %s", clip(name.Ident), strings.Join(w.functions, ", "))
 		return false
+	case name.Ident == "addresses":
+		w.endpoint(name, args, piped)
+		return true
 	case name.Ident == "service":
 		w.service(name, args, piped)
 		return true
@@ -295,7 +308,16 @@ func count(list *parse.ListNode, call parse.Node) {
 
 // try renders the template with invented input, to find faults that any input would show.
 func (t Template) try() Faults {
-	in := TemplateInput{Services: map[ServicePort][]TemplateAddress{}, Env: map[string]string{}}
+	in := TemplateInput{
+		Services: map[ServicePort][]TemplateAddress{}, Env: map[string]string{},
+		Endpoints: map[string][]TemplateEndpointAddress{},
+	}
+	for _, name := range t.endpoints {
+		for i, health := range []Health{HealthHealthy, HealthFailing, HealthHealthy} {
+			at := TemplateAddress{"192.0.2." + strconv.Itoa(i+1), FirstAutoPort + i, "n", "t"}
+			in.Endpoints[name] = append(in.Endpoints[name], TemplateEndpointAddress{at, string(health), "d@1"})
+		}
+	}
 	for _, p := range t.services {
 		for i := range 3 {
 			in.Services[p] = append(in.Services[p],
@@ -355,6 +377,8 @@ func (r *renderer) functions() template.FuncMap {
 			service, inCluster, _ := strings.Cut(name, ".")
 			return r.in.Services[ServicePort{ServiceName{inCluster, service}, port}]
 		},
+		"addresses": func(name string) []TemplateEndpointAddress { return r.in.Endpoints[name] },
+
 		"env":     func(name string) string { return r.in.Env[name] },
 		"node":    func() TemplateNode { return r.in.Node },
 		"task":    func() TemplateTask { return r.in.Task },
@@ -416,7 +440,9 @@ func sizeOf(a any) int {
 		return len(a)
 	case []TemplateAddress:
 		return 100 * len(a)
-	case nil, bool, int, float64, TemplateAddress:
+	case []TemplateEndpointAddress:
+		return 100 * len(a)
+	case nil, bool, int, float64, TemplateAddress, TemplateEndpointAddress:
 		return 100
 	}
 	return len(fmt.Sprint(a))
@@ -426,9 +452,9 @@ func (r *renderer) join(separator string, list any) (string, error) {
 	var words []string
 	switch list := list.(type) {
 	case []TemplateAddress:
-		for _, a := range list {
-			words = append(words, a.String())
-		}
+		words = addressTexts(list)
+	case []TemplateEndpointAddress:
+		words = addressTexts(list)
 	case []string:
 		words = list
 	default:
@@ -446,18 +472,27 @@ func (r *renderer) json(value any) (string, error) {
 	if err := r.countOutput(6 * sizeOf(value)); err != nil {
 		return "", err
 	}
-	if a, ok := value.(TemplateAddress); ok {
-		value = a.String()
-	}
-	if list, ok := value.([]TemplateAddress); ok {
-		words := make([]string, len(list))
-		for i, a := range list {
-			words[i] = a.String()
-		}
-		value = words
+	switch v := value.(type) {
+	case TemplateAddress:
+		value = v.String()
+	case TemplateEndpointAddress:
+		value = v.String()
+	case []TemplateAddress:
+		value = addressTexts(v)
+	case []TemplateEndpointAddress:
+		value = addressTexts(v)
 	}
 	b, err := json.Marshal(value)
 	return string(b), err
+}
+
+// addressTexts returns addresses as "host:port".
+func addressTexts[T fmt.Stringer](list []T) []string {
+	words := make([]string, len(list))
+	for i, a := range list {
+		words[i] = a.String()
+	}
+	return words
 }
 
 func (r *renderer) replace(old, with, text string) (string, error) {
@@ -507,6 +542,8 @@ func templateFields(typ string) string {
 	switch typ {
 	case "cluster.TemplateAddress":
 		return "Address, Port, Node or Task"
+	case "cluster.TemplateEndpointAddress":
+		return "Address, Port, Node, Task, Health, Healthy or Version"
 	case "cluster.TemplateNode":
 		return "Name, Address, Arch or Labels"
 	case "cluster.TemplateTask":

@@ -172,3 +172,53 @@ func FuzzTemplate(f *testing.F) {
 		}
 	})
 }
+
+// Templates of files outside of tasks read the addresses of endpoints that the command names, and nothing of a task.
+func TestEndpointTemplates(t *testing.T) {
+	t.Parallel()
+	known := []string{"web-http", "prod/api"}
+	at := func(host, health, task string) cluster.TemplateEndpointAddress {
+		return cluster.TemplateEndpointAddress{
+			TemplateAddress: cluster.TemplateAddress{Address: host, Port: 30001, Node: "n1", Task: task},
+			Health:          health, Version: "web@2",
+		}
+	}
+	in := &cluster.TemplateInput{Endpoints: map[string][]cluster.TemplateEndpointAddress{
+		"web-http": {at("10.0.0.1", "healthy", "t0"), at("fd00::2", "failing", "t1")},
+	}}
+	for text, want := range map[string]string{
+		`{{range addresses "web-http"}}server {{.Task}} {{.}}{{if not .Healthy}} disabled{{end}};{{end}}`: "" +
+			"server t0 10.0.0.1:30001;server t1 [fd00::2]:30001 disabled;",
+		`{{range addresses "web-http"}}{{.Address}} {{.Port}} {{.Node}} {{.Health}} {{.Version}};{{end}}`: "" +
+			"10.0.0.1 30001 n1 healthy web@2;fd00::2 30001 n1 failing web@2;",
+		`{{join "," (addresses "web-http")}} {{addresses "web-http" | json}} {{len (addresses "web-http")}}`: "" +
+			`10.0.0.1:30001,[fd00::2]:30001 ["10.0.0.1:30001","[fd00::2]:30001"] 2`,
+		`{{range addresses "prod/api"}}{{.}}{{else}}none{{end}}`: "none",
+	} {
+		made, faults := cluster.ParseEndpointTemplate(text, known)
+		if len(faults) > 0 {
+			t.Errorf("%s: %v", text, faults)
+			continue
+		}
+		if got, err := made.Render(in); err != nil || got != want {
+			t.Errorf("%s:\ngot  %q, %v\nwant %q", text, got, err, want)
+		}
+	}
+	for text, want := range map[string]string{
+		"\n{{range addresses \"web\"}}{{end}}{{addresses}}": `line 2: "web" is not one of the endpoints of the command: ` +
+			`want one of web-http, prod/api; line 2: addresses wants the name of an endpoint as literal text`,
+		`{{task.ID}}`:                             `line 1: there is no function "task": want one of and`,
+		`{{service "db" "sql"}}`:                  `line 1: there is no function "service"`,
+		`{{$n := "web-http"}}{{addresses $n}}`:    `line 1: addresses wants the name of an endpoint as literal text`,
+		`{{range addresses "web-http"}}{{.Host}}`: `line 1: unexpected EOF`,
+		`{{range addresses "web-http"}}{{.Host}}{{end}}`: `line 1: <.Host>: there is no field Host: want Address, ` +
+			`Port, Node, Task, Health, Healthy or Version`,
+	} {
+		if _, faults := cluster.ParseEndpointTemplate(text, known); !strings.HasPrefix(faults.Error(), want) {
+			t.Errorf("%s:\ngot  %v\nwant %s", text, faults, want)
+		}
+	}
+	if _, faults := cluster.ParseTemplate(`{{addresses "web-http"}}`); len(faults) != 1 {
+		t.Errorf("a template of a task reads an endpoint: %v", faults)
+	}
+}

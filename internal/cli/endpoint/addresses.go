@@ -26,6 +26,7 @@ func (a Address) ObjectName() string { return a.Address }
 // addressesCommand is `berth addresses`.
 type addressesCommand struct {
 	*session.Session
+	file  fileFlags
 	found []api.EndpointView // those of the arguments, once the command has run
 }
 
@@ -37,13 +38,33 @@ func NewAddressesCommand(sess *session.Session) *cobra.Command {
 		Short: "List the present addresses of endpoints",
 		Long: "List the present addresses of endpoints as host:port, with the node, the task, its health and its\n" +
 			"version. An address leaves the list when the stop of its task is decided, before the task receives\n" +
-			"the signal.",
+			"the signal.\n\n" +
+			"With --file, keep a file up to date with the addresses until interrupted, for proxies that read\n" +
+			"files: the text of --template, or the addresses as JSON. The file is replaced atomically, with mode\n" +
+			"0644, and --exec runs after each change and once at the start. While no server answers, and while an\n" +
+			"endpoint does not exist, the file stays as it is.",
 		Args:              session.Arguments(1, -1, "an endpoint, such as web-http or prod/web-http"),
 		ValidArgsFunction: sess.CompleteAll(wording.KindEndpoint),
 		RunE:              a.run,
 	}
 	session.MarkList(cmd)
 	watch.AddFlag(sess, cmd, a.changes)
+	a.file.add(cmd)
+	list := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := a.file.check(cmd, sess); err != nil {
+			return err
+		}
+		if a.file.path == "" {
+			return list(cmd, args)
+		}
+		c, err := sess.Connect()
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		return a.file.publish(cmd, sess, c, args)
+	}
 	return cmd
 }
 

@@ -52,6 +52,7 @@ type inspection struct {
 	Services  []string             `json:"services,omitempty"`
 	Jobs      []string             `json:"jobs,omitempty"`
 	Crons     []string             `json:"crons,omitempty"`
+	Endpoints []string             `json:"endpoints,omitempty"` // those of a cluster
 	Tasks     []api.TaskView       `json:"tasks,omitempty"`
 	Events    []api.EventView      `json:"events,omitempty"` // the newest last
 	manifests []any                // what a user would write, in the order of an apply
@@ -164,6 +165,13 @@ func (v *inspection) collect(ctx context.Context, c *client.Client, n session.Na
 	}
 	plain := in.Cluster
 	v.Cluster, v.manifests, v.filter = &in, []any{&plain}, client.EventFilter{Cluster: n.Name}
+	all, err := session.ListEndpoints(ctx, c, n.Name)
+	if fetch.IgnoreNotFound(err) != nil { // a server of an earlier version has none
+		return err
+	}
+	for _, e := range all {
+		v.Endpoints = append(v.Endpoints, session.EndpointName(e).String())
+	}
 	return v.listOwners(ctx, c, n.Name, func([]cluster.Ref) bool { return true })
 }
 

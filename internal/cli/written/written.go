@@ -62,6 +62,10 @@ func WithTemplates(object any, find Definitions) (any, []cluster.Ref) {
 		plain.Job.Steps = steps(o.Inline, o.Job.Steps)
 		plain.Lifespan = cluster.Lifespan{}
 		return &plain, replaced
+	case *cluster.Endpoint:
+		plain := *o
+		plain.Lifespan = cluster.Lifespan{}
+		return &plain, nil
 	}
 	return object, nil
 }
