@@ -86,8 +86,12 @@ func (p *plan) nextAttempt(s *slot, template cluster.Pending) (cluster.Pending, 
 		next.Placement.Constraints = slices.Concat(next.Placement.Constraints, ask.constraints)
 	}
 	next.ExcludedNodes = s.nodesWithRecords()
-	if p.policy != nil && next.OnlyNode == "" {
+	switch {
+	case next.OnlyNode != "":
+	case p.policy != nil:
 		next.PenalizedNodes = p.policy.penalizedNodes(s, p.now)
+	default:
+		next.PenalizedNodes = s.rejectingNodes()
 	}
 	return next, true
 }

@@ -176,6 +176,19 @@ func (s *slot) countOutcomes(counts func(*cluster.Outcome) bool) int {
 	return n
 }
 
+// rejectingNodes returns the ordered nodes that could not take the job's task. An attempt that its start barrier
+// refused says nothing about its node.
+func (s *slot) rejectingNodes() (nodes []string) {
+	for _, t := range s.attempts {
+		o := t.Outcome
+		if o != nil && o.State == cluster.StateRejected && o.Reason != cluster.ReasonBarrier && !s.settled(o) {
+			nodes = append(nodes, o.Node)
+		}
+	}
+	slices.Sort(nodes)
+	return slices.Compact(nodes)
+}
+
 // settled reports whether the attempt is from before the user had the task tried again. Times of nodes do not count: a
 // clock that is behind would leave later failures uncounted.
 func (s *slot) settled(o *cluster.Outcome) bool {

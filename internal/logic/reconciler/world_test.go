@@ -27,6 +27,8 @@ type world struct {
 	definitions map[cluster.Ref]*cluster.TaskDefinition
 	// sick holds definitions whose tasks never become healthy.
 	sick map[cluster.Ref]bool
+	// rejects lists the nodes that cannot take tasks.
+	rejects []string
 	// fails reports whether an attempt of a job's task ends badly.
 	fails func(cluster.TaskID, int) bool
 	// exitCodes are the exit codes of failing tasks other than 1.
@@ -423,6 +425,8 @@ func (w *world) advance(r *record, stop *cluster.Stop) {
 	case stop != nil:
 		o.State, o.Health, o.Reason, o.Finished = cluster.StateCancelled, "", stop.Reason, w.now
 		o.Gone = stop.Ended
+	case o.State == "" && slices.Contains(w.rejects, r.node()):
+		o.State, o.Reason, o.Message = cluster.StateRejected, cluster.ReasonPortTaken, "port 80 is used"
 	case o.State == "":
 		o.State = cluster.StatePreparing
 	case o.State == cluster.StatePreparing && batch && r.Outcome != nil:
