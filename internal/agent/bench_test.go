@@ -96,7 +96,7 @@ func benchmarkAgents(b *testing.B, agents int, volatile bool) {
 			Machine: machine.Config{Facts: func(string) (cluster.Facts, error) {
 				return cluster.Facts{BootID: "b", Address: "127.0.0.1"}, nil
 			}},
-			Checks: task.CheckConfig{PortFree: func(int) error { return nil }},
+			Checks: task.CheckConfig{PortFree: func(context.Context, int) error { return nil }},
 		})
 		if err != nil {
 			b.Fatal(err)

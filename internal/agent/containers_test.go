@@ -3,10 +3,12 @@ package agent
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -117,13 +119,48 @@ func TestRejections(t *testing.T) {
 				d.Ports = []cluster.Port{{Name: "http"}, {Name: "admin"}}
 				a.Ports = map[string]int{"http": 30001, "admin": 30002}
 			},
-			nil, cluster.ReasonPortTaken, "port 30002 (admin) is taken on the node: address already in use",
+			nil, cluster.ReasonPortTaken, "port 30002 is used by pid 812 (nginx), which listens at 0.0.0.0:30002 over " +
+				"TCP; the task needs it for its port admin",
 		},
 		"a host volume is missing": {
 			func(d *cluster.TaskDefinition, _ *cluster.Desired) {
-				d.Volumes = []cluster.Volume{{Name: "data", Host: "/not/there"}}
+				d.Volumes = []cluster.Volume{{Name: "data", Host: "/srv/not/there"}}
 			},
-			nil, cluster.ReasonPrepare, "volume data: the node has no directory /not/there",
+			nil, cluster.ReasonPrepare, "volume data: the node has no directory /srv/not/there",
+		},
+		"a host volume is not declared": {
+			func(d *cluster.TaskDefinition, _ *cluster.Desired) {
+				d.Volumes = []cluster.Volume{{Name: "data", HostVolume: "models"}}
+			},
+			nil, cluster.ReasonPrepare, `volume data: the node declares no host volume "models": start its agent with ` +
+				"--host-volume models=PATH",
+		},
+		"a folder may not be mounted": {
+			func(d *cluster.TaskDefinition, _ *cluster.Desired) {
+				d.Volumes = []cluster.Volume{{Name: "data", Host: "/etc"}}
+			},
+			nil, cluster.ReasonPrepare, "volume data: the node does not share /etc with tasks: declare it there with " +
+				"--host-volume, or allow it with --host-path",
+		},
+		"a port has no number": {
+			func(d *cluster.TaskDefinition, _ *cluster.Desired) { d.Ports = []cluster.Port{{Name: "http"}} },
+			nil, cluster.ReasonPort, `port "http" was not assigned a number`,
+		},
+		"a device is missing": {
+			func(d *cluster.TaskDefinition, a *cluster.Desired) {
+				d.Containers[0].Resources.Devices = []cluster.DeviceRequest{{Type: "gpu", Count: 1}}
+				a.Devices = []cluster.DeviceUse{{ID: "gpu-7", Share: 1000}}
+			},
+			nil, cluster.ReasonDevice, "the node has no device gpu-7 any more",
+		},
+		"a network is missing": {
+			func(d *cluster.TaskDefinition, _ *cluster.Desired) { d.Network = cluster.NetworkBridge },
+			nil, cluster.ReasonNetwork, "network bridge: its agent offers no such network; the agent's log gives the reason",
+		},
+		"the disk is full": {
+			func(_ *cluster.TaskDefinition, a *cluster.Desired) { a.Owner.Kind = cluster.KindJob },
+			&fs.PathError{Op: "mkdir", Path: "/var/lib/berth/tasks/s1", Err: syscall.ENOSPC}, cluster.ReasonPrepare,
+			"container app: /var/lib/berth/tasks/s1: no space left on device",
 		},
 		"the executor cannot do it": {
 			func(*cluster.TaskDefinition, *cluster.Desired) {}, executor.ErrUnsupported,
@@ -132,6 +169,8 @@ func TestRejections(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(w *world) {
+				w.hostPaths = []string{"/srv"}
+				w.restart()
 				w.taken[30002] = true
 				w.executor.programs[""] = program{Prepare: test.prepare}
 				def := definition("web", "app")

@@ -178,7 +178,11 @@ func TestNoExecutorWorks(t *testing.T) {
 		w.pass(50 * time.Second)
 		w.want("s1", cluster.StatePreparing, "")
 		w.pass(20 * time.Second)
-		w.want("s1", cluster.StateRejected, cluster.ReasonNoExecutor)
+		o := w.want("s1", cluster.StateRejected, cluster.ReasonNoExecutor)
+		want := "no executor works on the node: dial /run/x.sock: " + executor.ErrUnavailable.Error()
+		if o.Message != want {
+			t.Errorf("message %q, want %q", o.Message, want)
+		}
 	})
 }
 
@@ -186,7 +190,7 @@ func TestNoExecutorWorks(t *testing.T) {
 type unavailable struct{ executor.Executor }
 
 func (unavailable) Probe(context.Context) (cluster.ExecutorFact, error) {
-	return cluster.ExecutorFact{}, executor.ErrUnavailable
+	return cluster.ExecutorFact{}, fmt.Errorf("dial /run/x.sock: %w", executor.ErrUnavailable)
 }
 
 // The answer of a start is lost: the agent asks again with the same id, which starts nothing twice.

@@ -2,7 +2,7 @@ package agent
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -135,9 +135,9 @@ func (w *world) config() Config {
 			},
 		},
 		Checks: task.CheckConfig{
-			PortFree: func(p int) error {
+			PortFree: func(_ context.Context, p int) error {
 				if w.taken[p] {
-					return errors.New("address already in use")
+					return fmt.Errorf("port %d is used by pid 812 (nginx), which listens at 0.0.0.0:%[1]d over TCP", p)
 				}
 				return nil
 			},

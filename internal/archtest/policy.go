@@ -220,6 +220,7 @@ var layers = map[string][]string{
 		"internal/agent/attempt", "internal/agent/devices", "internal/agent/machine", "internal/agent/node",
 		"internal/cluster", "internal/executor",
 	},
+	"internal/agent/ports": {"internal/executor/outlive"},
 	"internal/agent/registrar": {
 		"internal/agent/attempt", "internal/agent/node", "internal/cluster", "internal/discovery", "internal/hinted",
 		"internal/pause", "internal/plain",
@@ -244,8 +245,8 @@ var layers = map[string][]string{
 	},
 	"internal/agent/task": {
 		"internal/agent/artifact", "internal/agent/attempt", "internal/agent/checks", "internal/agent/devices",
-		"internal/agent/facts", "internal/agent/machine", "internal/agent/nameserver", "internal/agent/node",
-		"internal/agent/pins", "internal/agent/registrar", "internal/agent/reports", "internal/agent/secrets",
+		"internal/agent/machine", "internal/agent/nameserver", "internal/agent/node", "internal/agent/pins",
+		"internal/agent/ports", "internal/agent/registrar", "internal/agent/reports", "internal/agent/secrets",
 		"internal/agent/services", "internal/agent/state", "internal/agent/volumes", "internal/clause",
 		"internal/cluster", "internal/executor", "internal/logic/lifecycle", "internal/logs", "internal/pause",
 		"internal/plain", "internal/telemetry", "internal/transport",

@@ -25,7 +25,7 @@ const (
 	ReasonRestartLimit  ReasonCode = "restart-limit"   // it ended too often
 	ReasonPrepare       ReasonCode = "prepare"         // image, volume or file could not be made
 	ReasonStartFailed   ReasonCode = "start-failed"    // the executor could not start it
-	ReasonPortTaken     ReasonCode = "port-taken"      // something else listens on its port
+	ReasonPortTaken     ReasonCode = "port-taken"      // another program of the node uses its port
 	ReasonNoExecutor    ReasonCode = "no-executor"     // the node has no suitable executor
 	ReasonUnhealthy     ReasonCode = "unhealthy"       // its checks fail
 	ReasonBarrier       ReasonCode = "barrier"         // the start barrier refused it

@@ -143,6 +143,38 @@ func TestJobRunsToSuccessWithARetry(t *testing.T) {
 	})
 }
 
+// A node that rejects a task gets no later attempt of it while another node has room: neither of a service nor of a
+// job. The outcome keeps the cause.
+func TestRejectedTasksArePlacedElsewhere(t *testing.T) {
+	const cause = "port 8080 is used by pid 812 (nginx), which listens at 0.0.0.0:8080 over TCP"
+	inWorld(t, func(t *testing.T, w *world) {
+		w.node("n1", func(a *agent) { a.rejects = func(cluster.TaskID) string { return cause } })
+		w.node("n2")
+		w.definition(1, 100)
+		w.service(4, 1, 1)
+		w.until(time.Minute, "4 healthy", func(s *store.Snapshot) bool { return healthy(s, 1) == 4 })
+		w.job(4, 0)
+		rejected := map[cluster.TaskID]int{}
+		w.until(time.Minute, "4 succeeded", func(s *store.Snapshot) bool {
+			clear(rejected)
+			for row := range s.AllAttempts() {
+				o := row.Outcome
+				if o == nil || o.State != cluster.StateRejected {
+					continue
+				}
+				rejected[row.Task]++
+				if o.Node != "n1" || o.Reason != cluster.ReasonPortTaken || o.Message != cause || row.Number != 1 {
+					t.Fatalf("attempt %d of %s ended with %+v", row.Number, row.Task, *o)
+				}
+			}
+			return succeeded(s) == 4
+		})
+		if len(rejected) == 0 {
+			t.Error("no task was rejected: the test shows nothing")
+		}
+	})
+}
+
 // A decision that was refused because a record changed is made again, even if the change itself needs no decision.
 func TestRefusedStopIsDecidedAgain(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {

@@ -157,6 +157,8 @@ type agent struct {
 	fails func(task cluster.TaskID, attempt int) bool
 	// sick says which definitions never become healthy in a service's task.
 	sick func(cluster.Ref) bool
+	// rejects, unless nil, returns why the node cannot take a task, or "".
+	rejects func(cluster.TaskID) string
 	// endless says that a job's tasks run until they are stopped.
 	endless bool
 	// lingers returns how long a task takes to stop; nil for no time. The agent does nothing else meanwhile.
@@ -332,6 +334,10 @@ func (a *agent) act(ctx context.Context, as *transport.Assignment, report func(*
 			sleep(ctx, a.lingers(as.Task))
 		}
 		c.State, c.Reason, c.Finished = cluster.StateCancelled, as.Stop.Reason, time.Now()
+		report(&c)
+	case c.State == "" && a.rejects != nil && a.rejects(as.Task) != "":
+		c.State, c.Reason, c.Message = cluster.StateRejected, cluster.ReasonPortTaken, a.rejects(as.Task)
+		c.Finished = time.Now()
 		report(&c)
 	case (c.State == "" || c.State == cluster.StateStarting) && as.Batch():
 		// a barrier without an answer is requested again

@@ -103,7 +103,7 @@ func (n *node) start() {
 			}, nil
 		}},
 		Measure: usage.Config{Stats: n.stats()},
-		Checks:  task.CheckConfig{PortFree: func(int) error { return nil }},
+		Checks:  task.CheckConfig{PortFree: func(context.Context, int) error { return nil }},
 	})
 	if err != nil {
 		panic(err) // a fault of the simulator

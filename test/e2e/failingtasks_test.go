@@ -3,6 +3,7 @@ package e2e_test
 import (
 	"fmt"
 	"net"
+	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -40,7 +41,7 @@ func TestMessagesOfFailingTasks(t *testing.T) {
 		{"user", container(`command: [sleep, "1000"], user: nosuch`), "", `the image has no user "nosuch"`},
 		{
 			"port", container(`command: [sleep, "1000"]`), fmt.Sprintf("ports: [{name: http, port: %d}]", port),
-			"is taken on the node: another program listens at",
+			fmt.Sprintf("port %d is used by pid %d (", port, os.Getpid()),
 		},
 		{
 			"check", container(`command: [sleep, "1000"]`),

@@ -2,6 +2,9 @@ package e2e_test
 
 import (
 	"errors"
+	"fmt"
+	"net"
+	"os"
 	"strings"
 	"testing"
 
@@ -39,4 +42,61 @@ count: 1
 	agent.Stop()
 	s.Agent("--reserved-ports", "29881")
 	running(t, s, "fixed", 1)
+}
+
+// TestPortInUseIsNamed: the agent rejects a task whose port another program uses, over TCP or UDP. All views name the
+// pid and the name of that program, and the task starts once the program has ended.
+func TestPortInUseIsNamed(t *testing.T) {
+	t.Parallel()
+	s := harness.New(t, harness.Process)
+	s.Dev()
+	comm, err := os.ReadFile("/proc/self/comm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := strings.TrimSpace(string(comm))
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	packets, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for job, at := range map[string]net.Addr{"tcp": taken.Addr(), "udp": packets.LocalAddr()} {
+		_, port, err := net.SplitHostPort(at.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Berth("run", "--detach", s.Write(job+".yaml", fmt.Sprintf(`
+kind: TaskDefinition
+name: %[1]s
+version: 1
+ports: [{name: http, port: %[2]s}]
+containers: [{name: main, command: [/bin/sleep, "1000"], resources: {cpu: 10m, memory: 16MiB}}]
+grace: 1s
+---
+kind: Service
+name: %[1]s
+definition: %[1]s@1
+count: 1
+`, job, port))).Want(t, 0)
+		sentence := fmt.Sprintf("port %s is used by pid %d (%s), which listens at %s over %s; the task needs it for its "+
+			"port http", port, os.Getpid(), name, at, strings.ToUpper(job))
+		task := job + ".1.0"
+		for _, view := range [][]string{{"explain", task}, {"status", task}, {"events", "--tail", "-1"}} {
+			s.Eventually(soon, func() error {
+				r := s.Berth(view...)
+				if words := strings.Join(strings.Fields(r.Stdout), " "); !strings.Contains(words, sentence) {
+					return fmt.Errorf("want %q in:\n%v", sentence, r)
+				}
+				return nil
+			})
+		}
+	}
+	if err := errors.Join(taken.Close(), packets.Close()); err != nil {
+		t.Fatal(err)
+	}
+	running(t, s, "tcp", 1)
+	running(t, s, "udp", 1)
 }

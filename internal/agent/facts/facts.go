@@ -188,12 +188,3 @@ func address(all []string) string {
 	}
 	return "127.0.0.1"
 }
-
-// PortFree returns nil if a program of this machine can listen on the TCP port, on every address, right now.
-func PortFree(port int) error {
-	l, err := net.Listen("tcp", ":"+strconv.Itoa(port)) //nolint:noctx // a probe of what a task will do
-	if err != nil {
-		return err
-	}
-	return l.Close()
-}

@@ -2,7 +2,6 @@ package facts
 
 import (
 	"bytes"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -39,27 +38,6 @@ func TestMemory(t *testing.T) {
 		if got != want || (err == nil) != (want > 0) {
 			t.Errorf("%q: got %v, %v; want %v", content, got, err, want)
 		}
-	}
-}
-
-func TestPortFree(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address, ok := l.Addr().(*net.TCPAddr)
-	if !ok {
-		t.Fatalf("listens on %v", l.Addr())
-	}
-	port := address.Port
-	if err := PortFree(port); err == nil {
-		t.Errorf("port %d counts as free while something listens on loopback", port)
-	}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := PortFree(port); err != nil {
-		t.Errorf("port %d counts as taken: %v", port, err)
 	}
 }
 

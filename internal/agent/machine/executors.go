@@ -81,6 +81,13 @@ func probeAll(ctx context.Context, all []executor.Executor) (
 	return working, facts, failures
 }
 
+// Problem says why offered executors failed their newest probe, in one line. It is empty if all work.
+func (e *Executors) Problem() string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return strings.ReplaceAll(e.problem, "\n", "; ")
+}
+
 // failing reports whether an offered executor failed its newest probe.
 func (e *Executors) failing() bool {
 	e.mu.Lock()

@@ -4,10 +4,10 @@ import (
 	"context"
 
 	"github.com/berthd/berth/internal/agent/artifact"
-	"github.com/berthd/berth/internal/agent/facts"
 	"github.com/berthd/berth/internal/agent/machine"
 	"github.com/berthd/berth/internal/agent/node"
 	"github.com/berthd/berth/internal/agent/pins"
+	"github.com/berthd/berth/internal/agent/ports"
 	"github.com/berthd/berth/internal/agent/registrar"
 	"github.com/berthd/berth/internal/agent/reports"
 	"github.com/berthd/berth/internal/agent/secrets"
@@ -21,8 +21,9 @@ import (
 
 // CheckConfig replaces how attempts check ports and programs.
 type CheckConfig struct {
-	// PortFree returns nil if a task could listen on the port now. Default: it tries to listen.
-	PortFree func(port int) error
+	// PortFree returns nil if a task could use the port now. Otherwise the error is a sentence that says what uses it.
+	// Default: ports.Free, which tries to use it.
+	PortFree func(ctx context.Context, port int) error
 	// Probe, unless nil, replaces the network in http and tcp checks.
 	Probe func(ctx context.Context, c *cluster.Check, ports map[string]int) error
 }
@@ -30,7 +31,7 @@ type CheckConfig struct {
 // SetDefaults sets the functions that are missing.
 func (c *CheckConfig) SetDefaults() {
 	if c.PortFree == nil {
-		c.PortFree = facts.PortFree
+		c.PortFree = ports.Free
 	}
 }
 

@@ -73,7 +73,7 @@ func (w stepWork) admit(def *cluster.TaskDefinition) func(context.Context) (step
 			return nil, fmt.Errorf("no executor works on the node: %w", executor.ErrUnavailable)
 		}
 		if !ok {
-			return reject(cluster.ReasonNoExecutor, "no executor works on the node")
+			return reject(cluster.ReasonNoExecutor, "no executor works on the node: "+p.Executors.Problem())
 		}
 		if len(d.Devices) > 0 {
 			if _, err := def.AssignDevices(d.Devices, p.Facts().Devices); err != nil {
@@ -160,10 +160,10 @@ func (w stepWork) prepare(i int, def *cluster.TaskDefinition) func(context.Conte
 // probePorts checks whether the attempt's ports are free.
 func (w stepWork) probePorts() func(context.Context) (stepResult, error) {
 	p, ports := w.task.parts, w.task.rec.Desired.Ports
-	return func(context.Context) (stepResult, error) {
+	return func(ctx context.Context) (stepResult, error) {
 		for _, name := range slices.Sorted(maps.Keys(ports)) {
-			if err := p.Checks.PortFree(ports[name]); err != nil {
-				message := fmt.Sprintf("port %d (%s) is taken on the node: %s", ports[name], name, plain.Text(err))
+			if err := p.Checks.PortFree(ctx, ports[name]); err != nil {
+				message := fmt.Sprintf("%s; the task needs it for its port %s", plain.Text(err), name)
 				return func(r *attempt.Record) { r.Reject(cluster.ReasonPortTaken, message, p.Now()) }, nil
 			}
 		}
