@@ -172,6 +172,8 @@ type (
 	Taint = cluster.Taint
 	// TaintEffect is a taint's effect on tasks that do not tolerate it.
 	TaintEffect = cluster.TaintEffect
+	// PortRange is a port or a range of ports: "22", "8000-8100".
+	PortRange = cluster.PortRange
 	// Toleration lets a task onto nodes with a taint.
 	Toleration = cluster.Toleration
 	// Gate is a condition on external numbers that a rollout waits for.

@@ -208,6 +208,11 @@ type TaintKey struct {
 	Effect TaintEffect `json:"effect,omitempty"`
 }
 
+// ReservedPortsRequest reserves ports of a node, or ends that.
+type ReservedPortsRequest struct {
+	Ports []PortRange `json:"ports"`
+}
+
 // NodeDomainRequest gives a node to a domain.
 type NodeDomainRequest struct {
 	Domain string `json:"domain"`

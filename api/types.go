@@ -212,21 +212,23 @@ type TaskView struct {
 
 // NodeView is a node with its resources and their use.
 type NodeView struct {
-	Name     string    `json:"name"`
-	State    NodeState `json:"state"`
-	Reason   string    `json:"reason,omitempty"`
-	Since    time.Time `json:"since,omitzero"`
-	Domain   string    `json:"domain"`
-	Cordon   bool      `json:"cordon,omitempty"`
-	Labels   Labels    `json:"labels,omitempty"`
-	Pool     string    `json:"pool,omitempty"`
-	Taints   []Taint   `json:"taints,omitempty"`
-	Facts    Facts     `json:"facts"`
-	Session  uint64    `json:"session"`
-	Total    Demand    `json:"total"`
-	Reserved Demand    `json:"reserved"`
-	Tasks    int       `json:"tasks"`
-	Revision uint64    `json:"revision"` // of the operator's settings
+	Name   string    `json:"name"`
+	State  NodeState `json:"state"`
+	Reason string    `json:"reason,omitempty"`
+	Since  time.Time `json:"since,omitzero"`
+	Domain string    `json:"domain"`
+	Cordon bool      `json:"cordon,omitempty"`
+	Labels Labels    `json:"labels,omitempty"`
+	Pool   string    `json:"pool,omitempty"`
+	Taints []Taint   `json:"taints,omitempty"`
+	// ReservedPorts are those that the operator reserved. The facts have those of the node's agent.
+	ReservedPorts []PortRange `json:"reserved_ports,omitempty"`
+	Facts         Facts       `json:"facts"`
+	Session       uint64      `json:"session"`
+	Total         Demand      `json:"total"`
+	Reserved      Demand      `json:"reserved"`
+	Tasks         int         `json:"tasks"`
+	Revision      uint64      `json:"revision"` // of the operator's settings
 	// LostDevices are the missing devices of the node that tasks hold, ordered by ID.
 	LostDevices []LostDevice `json:"lost_devices,omitempty"`
 	// Gone says that the operator forgot the node. Its records are removed after its tasks were replaced.

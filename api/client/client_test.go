@@ -165,6 +165,14 @@ func TestRequests(t *testing.T) {
 			_, err := c.UntaintNode(ctx, "n1", []api.TaintKey{{Key: "a"}}, Condition{})
 			return err
 		}, `POST /v1/nodes/n1/untaint {"taints":[{"key":"a"}]}`},
+		{"reserve ports", func(c *Client) error {
+			_, err := c.ReservePorts(ctx, "n1", []api.PortRange{"22", "80-90"}, Condition{Revision: 3})
+			return err
+		}, `POST /v1/nodes/n1/reserve-ports If-Match:"3" {"ports":["22","80-90"]}`},
+		{"unreserve ports", func(c *Client) error {
+			_, err := c.UnreservePorts(ctx, "n1", []api.PortRange{"22"}, Condition{})
+			return err
+		}, `POST /v1/nodes/n1/unreserve-ports {"ports":["22"]}`},
 		{"pool", func(c *Client) error {
 			_, err := c.PoolNode(ctx, "n1", "gpu", Condition{})
 			return err

@@ -132,6 +132,21 @@ func (c *Client) UntaintNode(ctx context.Context, name string, taints []api.Tain
 	return c.nodeAction(ctx, name, "untaint", api.UntaintRequest{Taints: taints}, cond)
 }
 
+// ReservePorts keeps ports of a node from tasks, beside those that the node has reserved already. A task that has one
+// of them keeps it.
+func (c *Client) ReservePorts(ctx context.Context, name string, ports []api.PortRange, cond Condition) (api.NodeView,
+	error,
+) {
+	return c.nodeAction(ctx, name, "reserve-ports", api.ReservedPortsRequest{Ports: ports}, cond)
+}
+
+// UnreservePorts allows ports to tasks again. Ports that the operator did not reserve are no error.
+func (c *Client) UnreservePorts(ctx context.Context, name string, ports []api.PortRange, cond Condition) (api.NodeView,
+	error,
+) {
+	return c.nodeAction(ctx, name, "unreserve-ports", api.ReservedPortsRequest{Ports: ports}, cond)
+}
+
 // PoolNode puts a node into a pool; the empty pool removes it from its pool.
 func (c *Client) PoolNode(ctx context.Context, name, pool string, cond Condition) (api.NodeView, error) {
 	return c.nodeAction(ctx, name, "pool", api.PoolRequest{Pool: pool}, cond)

@@ -30,6 +30,8 @@ type Host struct {
 	Pool string `json:"pool,omitempty"`
 	// Taints keep tasks without a toleration away. Key and effect together are unique.
 	Taints []Taint `json:"taints,omitempty"`
+	// ReservedPorts are never given to tasks, as those that the node's agent reserves. A task that has one keeps it.
+	ReservedPorts []PortRange `json:"reserved_ports,omitempty"`
 	// Cordon keeps new tasks away.
 	Cordon bool `json:"cordon,omitempty"`
 	// Drain, unless nil, moves the node's tasks away; it implies Cordon.

@@ -39,7 +39,7 @@ const (
 	ReasonShortCPU      ReasonCode = "cpu"             // not enough CPU is free
 	ReasonShortMemory   ReasonCode = "memory"          // not enough memory is free
 	ReasonShortDisk     ReasonCode = "disk"            // not enough disk is free
-	ReasonPort          ReasonCode = "port"            // a fixed port is taken by another task
+	ReasonPort          ReasonCode = "port"            // a fixed port is taken by another task, or reserved
 	ReasonPortsSpent    ReasonCode = "ports-spent"     // no free port is left to assign
 	ReasonAntiAffinity  ReasonCode = "anti-affinity"   // a task of the same owner runs there
 	ReasonOldAttempt    ReasonCode = "old-attempt"     // an earlier attempt still runs there (P3.6)

@@ -348,8 +348,9 @@ func (d *DeviceRequest) validate(k check) {
 		"is %s, want from %s to %s; a number without a unit counts bytes", d.Memory, MinMemory, MaxMemory)
 }
 
-// Validate returns as Faults the impossible values of a machine's devices, images, volumes, folders and networks, or
-// nil; it accepts all other facts. Paths begin with "devices", "images", "volumes", "folders" or "networks".
+// Validate returns as Faults the impossible values of a machine's devices, images, volumes, folders, reserved ports and
+// networks, or nil; it accepts all other facts. Paths begin with "devices", "images", "volumes", "folders",
+// "reserved_ports" or "networks".
 func (f *Facts) Validate() error {
 	k := newCheck()
 	k.at("devices").must(len(f.Devices) <= MaxDevices, "holds %d devices, at most %d are allowed", len(f.Devices),
@@ -363,6 +364,8 @@ func (f *Facts) Validate() error {
 	k.at("volumes").must(len(f.Volumes) <= MaxNodeVolumes, "holds %d volumes, at most %d are allowed", len(f.Volumes),
 		MaxNodeVolumes)
 	f.Folders.validate(k.at("folders"))
+	k.at("reserved_ports").must(len(f.ReservedPorts) <= MaxReservedPorts, "holds %d ports, at most %d are allowed",
+		len(f.ReservedPorts), MaxReservedPorts)
 	k.at("networks").must(len(f.Networks) <= maxNetworks, "holds %d networks, at most %d are allowed", len(f.Networks),
 		maxNetworks)
 	for i, n := range f.Networks {

@@ -334,6 +334,7 @@ func (h *Host) Validate() error {
 	}
 	k.at("labels").labels(h.Labels)
 	k.taints(h.Taints)
+	k.at("reserved_ports").ports(h.ReservedPorts)
 	if h.Pool != "" {
 		k.at("pool").name(h.Pool)
 	}

@@ -49,6 +49,40 @@ func trackLeast(w *world, n *int, holds func(*store.Snapshot) bool) func(*store.
 	}
 }
 
+// Ports that the operator reserves go to no task from the next cycle on. A task that has one keeps it until it leaves,
+// and its replacement waits with the port in the reason.
+func TestReservedPortsOfTheOperator(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.node("n1")
+		w.put(p.Definition(cluster.Ref{Name: "d", Version: 1}), &cluster.TaskDefinition{
+			Name: "d", Version: 1, Containers: []cluster.Container{{Name: "main", Image: "app:1"}},
+			Ports: []cluster.Port{{Name: "http", Port: 8080}},
+		})
+		w.service(1, 1, 1)
+		up := func(s *store.Snapshot) bool { return healthy(s, 1) == 1 }
+		w.until(10*time.Second, "healthy", up)
+		w.put(p.Host("n1"), &cluster.Host{Name: "n1", ReservedPorts: []cluster.PortRange{"8000-8100"}})
+		end := time.Now().Add(10 * time.Second)
+		w.until(20*time.Second, "the time is over", func(s *store.Snapshot) bool {
+			if !up(s) {
+				t.Fatal("the task with the port is not healthy any more")
+			}
+			return time.Now().After(end)
+		})
+		if n := len(slices.Collect(w.server.tables.Snapshot().AllAttempts())); n != 1 {
+			t.Errorf("%d attempts, want the one that has the port", n)
+		}
+		w.service(0, 1, 1)
+		w.until(10*time.Second, "nothing is left", func(s *store.Snapshot) bool { return countRecords(s) == 0 })
+		w.service(1, 1, 2)
+		w.until(10*time.Second, "the next task waits for a port", func(*store.Snapshot) bool {
+			return strings.Contains(fmt.Sprintf("%+v", w.server.plane.Reasons(0)), "port 8080 taken")
+		})
+		w.put(p.Host("n1"), &cluster.Host{Name: "n1", ReservedPorts: []cluster.PortRange{"8081-8100"}})
+		w.until(10*time.Second, "healthy again", func(s *store.Snapshot) bool { return healthy(s, 2) == 1 })
+	})
+}
+
 // A drained node gives up its tasks one by one, each for a healthy one elsewhere, and takes tasks again afterwards.
 func TestDrainedNodeIsEmptied(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {

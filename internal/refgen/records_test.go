@@ -121,6 +121,9 @@ func fill(t *testing.T, v reflect.Value) {
 	case *cluster.Portion:
 		*into = cluster.Portion{N: 25, Percent: true}
 		return
+	case *cluster.PortRange:
+		*into = "8000-8100"
+		return
 	case *cluster.Priority:
 		*into = cluster.MaxPriority
 		return

@@ -68,6 +68,11 @@ func (g *Generator) special(t reflect.Type) *Node {
 			Description: `a task definition as "name@version", or "name" for the newest version`,
 			Type:        Types{"string"}, Pattern: `^[a-z]([a-z0-9-]*[a-z0-9])?(@[1-9][0-9]*)?$`,
 		}
+	case *cluster.PortRange:
+		return &Node{
+			Description: `a port or a range of ports, such as "22" or "8000-8100"`,
+			Type:        Types{"string"}, Pattern: `^[1-9][0-9]{0,4}(-[1-9][0-9]{0,4})?$`,
+		}
 	case *cluster.TaskID:
 		return &Node{
 			Description: `<cluster>.<service>.<generation>.<index> or <cluster>.<job>.<generation>.<step>.<index>`,

@@ -42,6 +42,26 @@ count: 1
 	agent.Stop()
 	s.Agent("--reserved-ports", "29881")
 	running(t, s, "fixed", 1)
+
+	// The operator reserves the port of the running task: the task keeps it, and its next attempt waits.
+	reserve := s.Berth("node", "reserve-ports", harness.NodeName, "29890-29899,443")
+	reserve.Want(t, 0, "has the ports 443,29890-29899 reserved by an operator")
+	if want := "port 29895 stays with fixed.1.0 until that task leaves " + harness.NodeName; !strings.Contains(
+		reserve.Stderr, want) {
+		t.Errorf("want %q in %s", want, reserve.Stderr)
+	}
+	s.Berth("node", "status", harness.NodeName).Want(t, 0, "29881, by its agent", "443,29890-29899, by an operator")
+	s.Berth("events", "--tail", "-1").Want(t, 0, "ports 443,29890-29899 reserved")
+	running(t, s, "fixed", 1)
+	s.Berth("restart", "fixed", "--detach").Want(t, 0)
+	s.Eventually(soon, func() error {
+		if out := s.Berth("explain", "fixed.2.0").Stdout; !strings.Contains(out, "port 29895 taken") {
+			return errors.New("no reason with the port: " + out)
+		}
+		return nil
+	})
+	s.Berth("node", "unreserve-ports", harness.NodeName, "--all").Want(t, 0, "has no ports reserved by an operator")
+	running(t, s, "fixed", 1)
 }
 
 // TestPortInUseIsNamed: the agent rejects a task whose port another program uses, over TCP or UDP. All views name the

@@ -203,6 +203,18 @@ func (a *API) ActionRoutes() []route.Route {
 			Serve: a.untaintNode,
 		},
 		{
+			Method: "POST", Path: at + "reserve-ports", Name: "reservePorts",
+			Summary: "Keeps ports of a node from tasks. Tasks that have one of them keep it.",
+			Role:    cluster.RoleOperator, Writes: true, Body: reflect.TypeFor[api.ReservedPortsRequest](),
+			Reply: view, Serve: a.reservePorts,
+		},
+		{
+			Method: "POST", Path: at + "unreserve-ports", Name: "unreservePorts",
+			Summary: "Allows ports of a node to tasks again, except those that its agent reserves.",
+			Role:    cluster.RoleOperator, Writes: true, Body: reflect.TypeFor[api.ReservedPortsRequest](),
+			Reply: view, Serve: a.unreservePorts,
+		},
+		{
 			Method: "POST", Path: at + "domain", Name: "domainNode",
 			Summary: "Gives a node to a domain. The present domain drains it first, or by force the next one takes " +
 				"it at once.", Role: cluster.RoleOperator, Writes: true,

@@ -136,8 +136,9 @@ func (a *API) Routes() []route.Route {
 		},
 		{
 			Method: "PUT", Path: "/v1/nodes/{node}", Name: "writeNode", Role: cluster.RoleOperator,
-			Summary: "Sets the operator's settings of a node: labels, pool, taints, cordon. A drain continues.",
-			Writes:  true, Body: reflect.TypeFor[cluster.Host](), Reply: view, Serve: a.writeNode,
+			Summary: "Sets the operator's settings of a node: labels, pool, taints, reserved " +
+				"ports, cordon. A drain continues.",
+			Writes: true, Body: reflect.TypeFor[cluster.Host](), Reply: view, Serve: a.writeNode,
 		},
 	}
 }

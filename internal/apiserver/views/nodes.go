@@ -112,6 +112,7 @@ func recordedNode(snap *store.Snapshot, name string) (v api.NodeView, ok bool) {
 	v.Labels = maps.Clone(v.Facts.Labels)
 	if hasHost {
 		v.Cordon, v.Pool, v.Taints = host.Value.Cordon, host.Value.Pool, host.Value.Taints
+		v.ReservedPorts = host.Value.ReservedPorts
 		if host.Value.Domain != "" && !hasNode {
 			v.Domain = host.Value.Domain
 		}

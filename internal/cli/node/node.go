@@ -34,7 +34,7 @@ func NewNodeCommand(sess *session.Session) *cobra.Command {
 	cmd.AddCommand(newNodeListCommand(sess), newNodeStatusCommand(sess), top.NewNodeTopCommand(sess),
 		newNodeCordonCommand(sess), newNodeUncordonCommand(sess), newNodeDrainCommand(sess), newNodeForgetCommand(sess),
 		newNodeTaintCommand(sess), newNodeUntaintCommand(sess), newNodePoolCommand(sess),
-		newNodeDomainCommand(sess))
+		newNodeReservePortsCommand(sess), newNodeUnreservePortsCommand(sess), newNodeDomainCommand(sess))
 	return cmd
 }
 
@@ -261,7 +261,10 @@ func addMachineFacts(facts *output.Table, n api.NodeView) {
 		}
 	}
 	if len(n.Facts.ReservedPorts) > 0 {
-		facts.Add("reserved ports", output.PortRanges(n.Facts.ReservedPorts))
+		facts.Add("reserved ports", output.PortRanges(n.Facts.ReservedPorts)+", by its agent")
+	}
+	if len(n.ReservedPorts) > 0 {
+		facts.Add("reserved ports", cluster.JoinPortRanges(n.ReservedPorts)+", by an operator")
 	}
 	for _, f := range n.Facts.Networks {
 		text := string(f.Mode)

@@ -10,22 +10,7 @@ import (
 )
 
 // PortRanges writes ports in the form of the flag: "22,8000-8100".
-func PortRanges(ports []int) string {
-	var parts []string
-	for i := 0; i < len(ports); {
-		j := i
-		for j+1 < len(ports) && ports[j+1] == ports[j]+1 {
-			j++
-		}
-		if part := strconv.Itoa(ports[i]); j == i {
-			parts = append(parts, part)
-		} else {
-			parts = append(parts, fmt.Sprintf("%s-%d", part, ports[j]))
-		}
-		i = j + 1
-	}
-	return strings.Join(parts, ",")
-}
+func PortRanges(ports []int) string { return cluster.JoinPortRanges(cluster.PortRangesOf(ports)) }
 
 // ShortID returns the first 8 characters of an id.
 func ShortID(id string) string { return id[:min(len(id), 8)] }

@@ -21,6 +21,8 @@ func TestReservedPorts(t *testing.T) {
 		{"22,", "", `"" is not a port`},
 		{"-5", "", `"-5" is not a port`},
 		{"1-65535", "", "names 65535 ports, at most 4096 are allowed"},
+		{"ssh,0,22", "", `--reserved-ports: "0" is not a port`},
+		{"ssh,0,22", "", `--reserved-ports: "ssh" is not a port`},
 	} {
 		t.Run(test.text, func(t *testing.T) {
 			f, list := portFlags{text: test.text}, &session.Faults{}

@@ -40,7 +40,7 @@ type Node struct {
 	Volumes []string
 	// Folders is what the node lends of its folders, and its copies of sticky volumes.
 	Folders *cluster.FolderFacts
-	// ReservedPorts are never given to tasks.
+	// ReservedPorts are never given to tasks: those that the agent and the operator reserve, ordered.
 	ReservedPorts []int
 	// Networks are the networks for tasks beside the node's own, with what each lacks.
 	Networks []cluster.NetworkFact
@@ -66,6 +66,11 @@ func NodeOf(host *cluster.Host, node *cluster.Node, status *cluster.NodeStatus) 
 		n.Drain = host.Drain != nil || host.Gone
 		n.Cordon = host.Cordon || n.Drain
 		n.Pool, n.Taints = host.Pool, host.Taints
+		if own := cluster.Ports(host.ReservedPorts); len(own) > 0 {
+			n.ReservedPorts = slices.Concat(n.ReservedPorts, own)
+			slices.Sort(n.ReservedPorts)
+			n.ReservedPorts = slices.Compact(n.ReservedPorts)
+		}
 		maps.Copy(n.Labels, host.Labels)
 	}
 	for _, name := range []string{

@@ -29,6 +29,9 @@ func TestNodeOf(t *testing.T) {
 		"zone": "b", "rack": "7", "gpu": "1",
 		cluster.LabelIsolation: cluster.IsolatesImages,
 	}, true
+	reserving := &cluster.Host{Name: "n1", ReservedPorts: []cluster.PortRange{"80-82", "22"}}
+	withPorts := full
+	withPorts.ReservedPorts = []int{22, 80, 81, 82}
 	for _, test := range []struct {
 		name   string
 		host   *cluster.Host
@@ -41,6 +44,7 @@ func TestNodeOf(t *testing.T) {
 			&cluster.Host{Name: "n1", Cordon: true, Labels: cluster.Labels{"zone": "b", "gpu": "1"}}, status,
 			overridden,
 		},
+		{"ports of the agent and the operator", reserving, status, withPorts},
 		{"no status", nil, nil, fleet.Node{Name: "n1", State: cluster.NodeReady, Labels: cluster.Labels{}}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
