@@ -1,6 +1,7 @@
 package readme_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"io/fs"
 	"os"
@@ -139,11 +140,36 @@ func TestLinksLeadSomewhere(t *testing.T) {
 				t.Errorf("%s links to %s, which is not there", page, m[1])
 				continue
 			}
+			if filepath.Ext(target) == ".json" && anchor != "" {
+				if err := followPointer(filepath.Join(root, target), anchor); err != nil {
+					t.Errorf("%s links to %s: %v", page, m[1], err)
+				}
+				continue
+			}
 			if anchor != "" && !slices.Contains(anchors(all[target]), anchor) {
 				t.Errorf("%s links to the heading %s of %s, which has none of that name", page, anchor, target)
 			}
 		}
 	}
+}
+
+// followPointer follows a pointer such as "/$defs/Service" (RFC 6901, without escapes) through the objects of a file.
+func followPointer(file, pointer string) error {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	var value any
+	if err := json.Unmarshal(text, &value); err != nil {
+		return err
+	}
+	for name := range strings.SplitSeq(strings.TrimPrefix(pointer, "/"), "/") {
+		object, _ := value.(map[string]any)
+		if value = object[name]; value == nil {
+			return fmt.Errorf("it has no %q", name)
+		}
+	}
+	return nil
 }
 
 // anchors are the headings of a page as links name them.

@@ -26,8 +26,8 @@ import (
 // used.
 const Binary = "BERTH_TEST_CONSUL"
 
-// program returns the path of Consul, and skips the test without it.
-func program(tb testing.TB) string {
+// Program returns the path of Consul, which is also its command line, and skips the test without it.
+func Program(tb testing.TB) string {
 	tb.Helper()
 	if path := os.Getenv(Binary); path != "" {
 		return path
@@ -75,7 +75,7 @@ type Options struct {
 // Start starts servers of one datacenter, and returns once they have a leader. They end with the test.
 func Start(tb testing.TB, count int, options Options) []*Server {
 	tb.Helper()
-	path := program(tb)
+	path := Program(tb)
 	token := ""
 	if options.ACLs {
 		token = uuid.NewString()
