@@ -172,6 +172,8 @@ type (
 	Taint = cluster.Taint
 	// TaintEffect is a taint's effect on tasks that do not tolerate it.
 	TaintEffect = cluster.TaintEffect
+	// Projection says when the attempts of a domain have keys of their own in the store.
+	Projection = cluster.Projection
 	// PortRange is a port or a range of ports: "22", "8000-8100".
 	PortRange = cluster.PortRange
 	// Toleration lets a task onto nodes with a taint.
@@ -272,6 +274,12 @@ const (
 	KindJob            = cluster.KindJob
 	KindCron           = cluster.KindCron
 	KindEndpoint       = cluster.KindEndpoint
+)
+
+// Values of Projection.
+const (
+	ProjectionDelayed   = cluster.ProjectionDelayed
+	ProjectionImmediate = cluster.ProjectionImmediate
 )
 
 // Values of OnDisconnect.

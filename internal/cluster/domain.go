@@ -22,6 +22,9 @@ type Domain struct {
 	// Claim, unless nil, is the scheduler that last claimed the domain, or Berth's own if that took over. The servers
 	// set it; a client's value is ignored.
 	Claim *SchedulerClaim `json:"claim,omitempty"`
+	// Projection says when each attempt has keys of its own in the store: state/<node>/<task> and state/<task>. Default
+	// delayed.
+	Projection Projection `json:"projection,omitempty"`
 	// RescheduleUntil lets tasks of silent nodes be replaced until then, although so many nodes fell silent that they
 	// would not be replaced. The API server sets it; a client's value is ignored.
 	RescheduleUntil time.Time `json:"reschedule_until,omitzero"`
@@ -29,6 +32,20 @@ type Domain struct {
 	// that was given. The API server sets it; a client's value is ignored.
 	Number uint64 `json:"number,omitempty"`
 }
+
+// Projection says when the attempts of a domain have keys of their own in the store.
+type Projection string
+
+// Values of Projection.
+const (
+	// ProjectionDelayed is some time after the placement, and never for attempts that end before (P3.4).
+	ProjectionDelayed Projection = "delayed"
+	// ProjectionImmediate is in the transaction of the placement.
+	ProjectionImmediate Projection = "immediate"
+)
+
+// Values returns every Projection, in the order of the constants.
+func (Projection) Values() []Projection { return []Projection{ProjectionDelayed, ProjectionImmediate} }
 
 // Silence says how long nodes of a domain may be silent (P6.2). A silence counts from the heartbeat that the node
 // promised. 0 means the default.
@@ -86,6 +103,9 @@ func (d *Domain) Validate() error {
 	}
 	d.Silence.validate(k.at("silence"))
 	d.Scheduler.validate(k.at("scheduler"))
+	if d.Projection != "" {
+		oneOf(k.at("projection"), d.Projection)
+	}
 	return k.err()
 }
 

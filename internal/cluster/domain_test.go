@@ -20,17 +20,20 @@ func TestDomainFaults(t *testing.T) {
 		{"empty", cluster.Domain{Name: "ci"}, nil},
 		{"whole", cluster.Domain{
 			Name: "ci", Pools: []string{"a", "b"},
-			Silence: &cluster.Silence{Suspect: 5 * second, Down: hour, Services: hour, Jobs: 24 * hour},
+			Silence:    &cluster.Silence{Suspect: 5 * second, Down: hour, Services: hour, Jobs: 24 * hour},
+			Projection: cluster.ProjectionImmediate,
 		}, nil},
 		{"longer suspect alone", cluster.Domain{Name: "ci", Silence: &cluster.Silence{Suspect: hour}}, nil},
 		{"faults", cluster.Domain{
 			Name: "C I", Pools: []string{"a", "B", "a"},
-			Silence: &cluster.Silence{Suspect: 2 * hour, Down: hour, Services: second, Jobs: 25 * hour},
+			Silence:    &cluster.Silence{Suspect: 2 * hour, Down: hour, Services: second, Jobs: 25 * hour},
+			Projection: "soon",
 		}, []string{
 			`name: "C I" is not a name`, `pools[1]: "B" is not a name`, "pools[2]: names the pool a again",
 			"silence.services: is 1s, want 5s to 24h", "silence.jobs: is 25h, want 5s to 24h",
 			"silence.down: is 1h, and a node is suspect after 2h: want at least as long",
 			"silence.services: is 1s, and a node is suspect after 2h",
+			`projection: is "soon", want one of delayed, immediate`,
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) { checkFaults(t, tt.in.Validate(), tt.want) })

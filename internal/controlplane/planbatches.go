@@ -21,77 +21,114 @@ type planOwnerKey struct {
 	onDisconnect cluster.OnDisconnect
 }
 
-// makePlanBatches makes the contents of plan records from placements, in the order of the decisions. Each record fits
-// into the log's room; attempt i gets the identity ids[i].
-func (c *planCommits) makePlanBatches(pending []cluster.Pending, placements []scheduler.Placement,
-	ids []string,
-) []store.PlanBatch {
-	maxCompares, maxTasks := c.log.Limits()
-	var out []store.PlanBatch
-	var at map[planOwnerKey]int
-	tasks, compares := 0, 0
-	gang := ""
-	for i := range placements {
-		pl := &placements[i]
-		p := &pending[pl.Pending]
-		parts, ok := p.Task.Parts()
-		if !ok {
-			continue
-		}
-		s := planOwnerKey{
-			p.Owner, p.OwnerRev, parts.Generation, parts.Step, p.Definition, p.Count, p.Priority, p.TimeLimit,
-			p.OnDisconnect,
-		}
-		o, known := at[s]
-		need := 1 + c.log.Compares(p.Attempt)
-		full := at == nil || tasks == maxTasks || compares+need > maxCompares
-		// The tasks of a gang are adjacent and are written in one record. Validation bounds a gang by what a record can
-		// hold.
-		if p.Gang != gang {
-			n, more := c.gangNeeds(pending, placements[i:])
-			full, gang = full || tasks+n > maxTasks || compares+more > maxCompares, p.Gang
-		}
-		if full {
-			out = append(out, store.PlanBatch{})
-			at, tasks, compares, known = map[planOwnerKey]int{}, 0, 0, false
-		}
-		if known {
-			need--
-		}
-		compares += need
-		current := &out[len(out)-1]
-		if !known {
-			o = len(current.Owners)
-			at[s] = o
-			current.Owners = append(current.Owners, cluster.PlanOwner{
-				Owner: s.owner, Rev: s.rev, Generation: s.generation, Step: s.step, Definition: s.definition,
-				Count:    s.count,
-				Priority: s.priority, TimeLimit: s.limit, OnDisconnect: s.onDisconnect, Whole: p.Gang != "",
-			})
-		}
-		current.Owners[o].Tasks = append(current.Owners[o].Tasks, cluster.Placed{
-			Index: parts.Index, Attempt: p.Attempt, UUID: ids[i], Node: pl.Node, Ports: pl.Ports, Devices: pl.Devices,
-		})
-		tasks++
-	}
-	for i := range out {
-		out[i].Events = placementEvents(&out[i])
-	}
-	return out
+// projectsAtOnce reports whether a domain asks for the records of attempts in the transaction of their plan record.
+func projectsAtOnce(snap *store.Snapshot, domain string) bool {
+	e, ok := snap.Domain(domain)
+	return ok && e.Value.Projection == cluster.ProjectionImmediate
 }
 
-// gangNeeds returns how many tasks and compares the gang of the first placement takes; no tasks if it is in none.
-func (c *planCommits) gangNeeds(pending []cluster.Pending, placements []scheduler.Placement) (tasks, compares int) {
-	gang := pending[placements[0].Pending].Gang
+// planFiller distributes placements over plan records, in the order of the decisions. Each record fits into its room.
+type planFiller struct {
+	log     *store.PlanLog
+	pending []cluster.Pending
+	// immediate says that attempts are projected with their plan records (P3.4).
+	immediate bool
+
+	out []store.PlanBatch
+	// The last record: its owners by their keys, its room, and what it takes of it.
+	owners            map[planOwnerKey]int
+	room              store.PlanRoom
+	operations, tasks int
+	gang              string
+}
+
+// makePlanBatches makes the contents of plan records from placements; attempt i gets the identity ids[i].
+func (c *planCommits) makePlanBatches(pending []cluster.Pending, placements []scheduler.Placement, ids []string,
+	immediate bool,
+) []store.PlanBatch {
+	f := planFiller{log: c.log, pending: pending, immediate: immediate}
 	for i := range placements {
-		p := &pending[placements[i].Pending]
-		if gang == "" || p.Gang != gang {
+		f.add(placements[i:], ids[i])
+	}
+	for i := range f.out {
+		f.out[i].Events = placementEvents(&f.out[i])
+	}
+	return f.out
+}
+
+// add adds the first placement. Those after it show how many of its gang follow.
+func (f *planFiller) add(placements []scheduler.Placement, id string) {
+	pl := &placements[0]
+	p := &f.pending[pl.Pending]
+	parts, ok := p.Task.Parts()
+	if !ok {
+		return
+	}
+	key := planOwnerKey{
+		p.Owner, p.OwnerRev, parts.Generation, parts.Step, p.Definition, p.Count, p.Priority, p.TimeLimit,
+		p.OnDisconnect,
+	}
+	f.makeRoom(p, placements)
+	current := &f.out[len(f.out)-1]
+	o, known := f.owners[key]
+	if !known {
+		o = len(current.Owners)
+		f.owners[key] = o
+		f.operations++
+		current.Owners = append(current.Owners, cluster.PlanOwner{
+			Owner: key.owner, Rev: key.rev, Generation: key.generation, Step: key.step, Definition: key.definition,
+			Count: key.count, Priority: key.priority, TimeLimit: key.limit, OnDisconnect: key.onDisconnect,
+			Whole: p.Gang != "",
+		})
+	}
+	f.operations += f.room.OperationsOf(p.Attempt)
+	f.tasks++
+	current.Owners[o].Tasks = append(current.Owners[o].Tasks, cluster.Placed{
+		Index: parts.Index, Attempt: p.Attempt, UUID: id, Node: pl.Node, Ports: pl.Ports, Devices: pl.Devices,
+	})
+}
+
+// makeRoom begins another record unless the last one has room for the first placement. The tasks of a gang are adjacent
+// and are written in one record. Validation bounds a gang by what a record without projections can hold. A gang that is
+// too large for one with projections gets a record without them, and is projected soon after.
+func (f *planFiller) makeRoom(p *cluster.Pending, placements []scheduler.Placement) {
+	tasks, operations := 1, f.room.OperationsOf(p.Attempt)
+	isNext := f.out == nil || p.Gang != f.gang
+	if isNext && p.Gang != "" {
+		tasks, operations = f.gangNeeds(placements, f.room)
+	}
+	f.gang = p.Gang
+	switch {
+	case f.out != nil && !isNext && p.Gang != "": // makeRoom of its first task made room for all
+		return
+	case f.out != nil && f.out[len(f.out)-1].Projected == f.immediate && f.tasks+tasks <= f.room.Tasks &&
+		f.operations+1+operations <= f.room.Operations:
+		return
+	}
+	projected := f.immediate
+	f.room = f.log.Room(projected)
+	if projected && p.Gang != "" {
+		tasks, operations := f.gangNeeds(placements, f.room)
+		if tasks > f.room.Tasks || 1+operations > f.room.Operations {
+			projected, f.room = false, f.log.Room(false)
+		}
+	}
+	f.out = append(f.out, store.PlanBatch{Projected: projected})
+	f.owners, f.operations, f.tasks = map[planOwnerKey]int{}, 0, 0
+}
+
+// gangNeeds returns how many tasks and operations the gang of the first placement takes in a record.
+func (f *planFiller) gangNeeds(placements []scheduler.Placement, room store.PlanRoom) (tasks, operations int) {
+	gang := f.pending[placements[0].Pending].Gang
+	for i := range placements {
+		p := &f.pending[placements[i].Pending]
+		if p.Gang != gang {
 			break
 		}
 		tasks++
-		compares += c.log.Compares(p.Attempt)
+		operations += room.OperationsOf(p.Attempt)
 	}
-	return tasks, compares + 1
+	return tasks, operations
 }
 
 // maxTasksWithOwnEvents is the largest number of placements in a plan that get an event each.

@@ -77,6 +77,7 @@ func (v *checker) observe(changes []store.Change, revision uint64, whole bool) {
 			v.applyChange(&changes[i])
 		}
 	}
+	v.lifecycle.checkProjections(revision)
 	v.lifecycle.checkTouched(revision)
 	v.whole = false
 }

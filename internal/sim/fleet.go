@@ -186,6 +186,13 @@ func (f *fleet) setUp() {
 		f.putRecord(prefix.Domain(otherDomain), cluster.Domain{Name: otherDomain, Number: 1})
 		f.putRecord(prefix.Cluster(otherCluster), cluster.Cluster{Name: otherCluster, Domain: otherDomain})
 	}
+	if f.story.immediate() {
+		d := cluster.Domain{Name: cluster.DefaultDomain, Projection: cluster.ProjectionImmediate}
+		if f.story.claims() {
+			d.Number = 1 // the last number that was given
+		}
+		f.putRecord(prefix.Domain(cluster.DefaultDomain), d)
+	}
 	if f.day != nil {
 		f.setUpDay()
 	}

@@ -21,6 +21,8 @@ type lifecycleChecker struct {
 	plans        map[string]*cluster.PlanRecord
 	editedValues map[string]bool // well-formed records that a stranger wrote, by value
 	newOutcomes  []string        // outcomes of this revision
+	// newPlacements are the attempts that the default domain placed in this revision.
+	newPlacements []*attemptHistory
 }
 
 // applyPlan processes a plan record.
@@ -37,12 +39,15 @@ func (v *lifecycleChecker) applyPlan(key string, c *store.Change) {
 			a := v.attemptOf(d)
 			still[d.UUID] = true
 			if old == nil {
-				v.checkPlacement(a)
+				v.checkPlacement(a, c.Modified)
 				v.checkDriver(a, now.Seq)
 				v.checkNeeds(a)
 			}
 			a.planned = true
 			v.touch(a)
+			if old == nil && cluster.DomainOfPlan(now.Seq) == 0 {
+				v.newPlacements = append(v.newPlacements, a)
+			}
 			if old == nil {
 				v.checkParallelism(a)
 				v.checkLimits(a)
@@ -67,13 +72,33 @@ func (v *lifecycleChecker) applyPlan(key string, c *store.Change) {
 	}
 }
 
-// checkPlacement checks a placement at the time of its record.
-func (v *lifecycleChecker) checkPlacement(a *attemptHistory) {
+// checkProjections checks that the attempts which were placed in a revision have records of their own in it, if their
+// domain asks for that (P3.4).
+func (v *lifecycleChecker) checkProjections(revision uint64) {
+	placed := v.newPlacements
+	v.newPlacements = nil
+	r := v.records["domain/"+cluster.DefaultDomain]
+	d, err := store.Decode[cluster.Domain](r.Value)
+	if err != nil || d.Projection != cluster.ProjectionImmediate || v.whole || v.overwritten || v.restored {
+		return
+	}
+	for _, a := range placed {
+		for _, key := range []string{"state/" + a.node + "/" + string(a.task), "state/" + string(a.task)} {
+			if v.records[key].Modified != revision {
+				v.breach("projected-late", "%s/%d was placed on %s at %d without %s", a.task, a.number, a.node,
+					revision, key)
+			}
+		}
+	}
+}
+
+// checkPlacement checks a placement at the time of its record, which has the revision.
+func (v *lifecycleChecker) checkPlacement(a *attemptHistory, revision uint64) {
 	if v.overwritten || v.restored || a.number <= 1 {
 		return
 	}
 	for _, noun := range []string{"state/", "status/"} {
-		if r, exists := v.records[noun+a.node+"/"+string(a.task)]; exists {
+		if r, exists := v.records[noun+a.node+"/"+string(a.task)]; exists && r.Modified != revision {
 			v.breach("unclean-node", "%s/%d was placed on %s while %s exists: %s", a.task, a.number, a.node,
 				noun+a.node+"/"+string(a.task), r.Value)
 		}

@@ -117,6 +117,9 @@ func (s *Story) projectAfter() time.Duration {
 	return []time.Duration{controlplane.ProjectAfter, 500 * time.Millisecond, 8 * time.Second}[s.Seed%3]
 }
 
+// immediate reports whether the default domain asks for the immediate projection: in a sixth of all fleets.
+func (s *Story) immediate() bool { return s.Seed%6 == 4 }
+
 // cuts reports whether a link of the machine is cut at some time.
 func (s *Story) cuts(machine string) bool {
 	return slices.ContainsFunc(s.Events, func(e Event) bool {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/berthd/berth/internal/clause"
 	"github.com/berthd/berth/internal/cluster"
@@ -19,6 +20,13 @@ const (
 	planOverheadOps = 8
 	// comparesPerRetry is the number of compares for an attempt after the first of its task.
 	comparesPerRetry = 3
+	// projectionOps is the number of operations for the records of a projected attempt, with the compare that its
+	// desired record does not exist. The compares of a later attempt contain that one.
+	projectionOps = 3
+	// planTaskBytes and projectedTaskBytes are what a task takes at most in a plan record without and with the records
+	// of its own.
+	planTaskBytes      = 512
+	projectedTaskBytes = 2048
 )
 
 // PlanLog appends plan records (P3.3): the durable unit of placement. One goroutine, the leader's
@@ -40,6 +48,8 @@ func NewPlanLog(w *Writer, t *Tables, domain uint64) *PlanLog {
 type PlanBatch struct {
 	Owners []cluster.PlanOwner
 	Events []cluster.Event
+	// Projected says that the transaction of the plan record also writes the records of its attempts (P3.4).
+	Projected bool
 }
 
 // Tasks returns the number of placed tasks.
@@ -51,30 +61,46 @@ func (b *PlanBatch) Tasks() int {
 	return n
 }
 
-// Limits returns the numbers of compares and tasks that one record may hold (P3.8). Each owner takes one compare, and
-// each task's attempt the number that Compares returns.
-func (l *PlanLog) Limits() (compares, tasks int) {
-	return planRoom(l.writer.engine.Limits())
+// PlanRoom is what one plan record may hold (P3.8).
+type PlanRoom struct {
+	// Operations are those for owners and attempts: one for each owner, and for each attempt what Operations returns.
+	Operations, Tasks int
+	projected         bool
 }
 
-func planRoom(limit Limits) (compares, tasks int) {
-	compares = max(1, limit.Operations-planOverheadOps)
-	return compares, max(1, min(maxPlanTasks, limit.Bytes/512))
+// Room returns what one record may hold. Projected records hold fewer tasks.
+func (l *PlanLog) Room(projected bool) PlanRoom { return planRoom(l.writer.engine.Limits(), projected) }
+
+func planRoom(limit Limits, projected bool) PlanRoom {
+	size := planTaskBytes
+	if projected {
+		size = projectedTaskBytes
+	}
+	return PlanRoom{
+		Operations: max(1, limit.Operations-planOverheadOps), Tasks: max(1, min(maxPlanTasks, limit.Bytes/size)),
+		projected: projected,
+	}
+}
+
+// OperationsOf returns the number of operations that the placement of an attempt takes.
+func (r PlanRoom) OperationsOf(attempt int) (n int) {
+	if attempt > 1 {
+		n = comparesPerRetry
+	}
+	switch {
+	case r.projected && attempt > 1:
+		n += projectionOps - 1
+	case r.projected:
+		n = projectionOps
+	}
+	return n
 }
 
 // GangRoom returns the number of tasks of one owner that fit into one record of an engine with these limits, whatever
 // their attempts are. A group of tasks that is placed as a whole must not be larger.
 func GangRoom(limit Limits) int {
-	compares, tasks := planRoom(limit)
-	return max(1, min(tasks, (compares-1)/comparesPerRetry))
-}
-
-// Compares returns the number of compares that the placement of an attempt takes.
-func (l *PlanLog) Compares(attempt int) int {
-	if attempt <= 1 {
-		return 0
-	}
-	return comparesPerRetry
+	room := planRoom(limit, false)
+	return max(1, min(room.Tasks, (room.Operations-1)/comparesPerRetry))
 }
 
 // Append writes a plan record. The record leaves out owners whose spec changed since. It leaves out tasks whose earlier
@@ -95,7 +121,7 @@ func (l *PlanLog) Append(ctx context.Context, b PlanBatch) (revision uint64, err
 		if err != nil || applied {
 			return rev, err
 		}
-		if b.Owners, err = l.dropStale(ctx, b.Owners); err != nil {
+		if b.Owners, err = l.dropStale(ctx, &b); err != nil {
 			return 0, err
 		}
 	}
@@ -103,7 +129,7 @@ func (l *PlanLog) Append(ctx context.Context, b PlanBatch) (revision uint64, err
 }
 
 func (l *PlanLog) write(ctx context.Context, b PlanBatch) (revision uint64, applied bool, err error) {
-	u, err := l.unit(b)
+	u, err := l.unit(&b)
 	if err != nil {
 		return 0, false, err
 	}
@@ -122,7 +148,7 @@ func (l *PlanLog) write(ctx context.Context, b PlanBatch) (revision uint64, appl
 	return rev, ok[0], nil
 }
 
-func (l *PlanLog) unit(b PlanBatch) (Unit, error) {
+func (l *PlanLog) unit(b *PlanBatch) (Unit, error) {
 	prefix := l.writer.prefix
 	record := &cluster.PlanRecord{Seq: l.next, At: l.writer.now().UTC(), Owners: b.Owners}
 	if f := l.writer.fence; f != nil {
@@ -130,6 +156,9 @@ func (l *PlanLog) unit(b PlanBatch) (Unit, error) {
 	}
 	u := Unit{Events: b.Events}
 	u.Compare(prefix.Plan(l.next), 0)
+	if err := u.Put(prefix.Plan(l.next), record); err != nil {
+		return u, err
+	}
 	seen := map[string]bool{}
 	for i := range b.Owners {
 		o := &b.Owners[i]
@@ -138,12 +167,32 @@ func (l *PlanLog) unit(b PlanBatch) (Unit, error) {
 			u.Compare(key, o.Rev)
 		}
 		for j := range o.Tasks {
-			for _, c := range l.comparePriorAttempt(o, &o.Tasks[j]) {
+			for _, c := range l.comparesOf(b, o, &o.Tasks[j]) {
 				u.Compare(c.Key, c.Modified)
+			}
+			if !b.Projected {
+				continue
+			}
+			d := record.Desired(o, &o.Tasks[j])
+			u.Mark(prefix.Scheduled(d.Task))
+			if err := u.Put(prefix.Desired(d.Node, d.Task), d); err != nil {
+				return u, err
 			}
 		}
 	}
-	return u, u.Put(prefix.Plan(l.next), record)
+	return u, nil
+}
+
+// comparesOf returns the preconditions of an attempt: those of a later attempt of a task and, of one that is projected
+// with its plan record, that it has no desired record. The compare of the plan record stands for the other compares of
+// a projection: no attempt has ended before it was placed.
+func (l *PlanLog) comparesOf(b *PlanBatch, o *cluster.PlanOwner, t *cluster.Placed) []Compare {
+	compares := l.comparePriorAttempt(o, t)
+	desired := Compare{Key: l.writer.prefix.Desired(t.Node, o.TaskID(t.Index))}
+	if b.Projected && !slices.Contains(compares, desired) {
+		compares = append(compares, desired)
+	}
+	return compares
 }
 
 // comparePriorAttempt returns the preconditions of a later attempt of a task. The attempt before it has ended (P3.7),
@@ -165,7 +214,7 @@ func (l *PlanLog) comparePriorAttempt(o *cluster.PlanOwner, t *cluster.Placed) [
 
 // dropStale returns the owners and tasks for the next write of a refused record, without the stale ones. It reads the
 // engine, since the tables may not yet hold the change that refused the record.
-func (l *PlanLog) dropStale(ctx context.Context, owners []cluster.PlanOwner) ([]cluster.PlanOwner, error) {
+func (l *PlanLog) dropStale(ctx context.Context, b *PlanBatch) ([]cluster.PlanOwner, error) {
 	prefix := l.writer.prefix
 	if f := l.writer.fence; f != nil && !l.writer.Without.Off(clause.Fence) {
 		ok, err := l.holds(ctx, Compare{Key: f.Key, Modified: f.Modified})
@@ -185,7 +234,7 @@ func (l *PlanLog) dropStale(ctx context.Context, owners []cluster.PlanOwner) ([]
 		return nil, fmt.Errorf("append plan %d: the number is taken", l.next-1)
 	}
 	var kept []cluster.PlanOwner
-	for _, o := range owners {
+	for _, o := range b.Owners {
 		ok, err := l.holds(ctx, Compare{Key: prefix.Owner(o.Owner), Modified: o.Rev})
 		if err != nil {
 			return nil, err
@@ -195,7 +244,7 @@ func (l *PlanLog) dropStale(ctx context.Context, owners []cluster.PlanOwner) ([]
 		}
 		var tasks []cluster.Placed
 		for _, t := range o.Tasks {
-			ok, err := l.holds(ctx, l.comparePriorAttempt(&o, &t)...)
+			ok, err := l.holds(ctx, l.comparesOf(b, &o, &t)...)
 			if err != nil {
 				return nil, err
 			}
@@ -237,7 +286,7 @@ func (l *PlanLog) Settle(ctx context.Context) (revision uint64, err error) {
 	if !l.unknown {
 		return 0, nil
 	}
-	u, err := l.unit(PlanBatch{})
+	u, err := l.unit(&PlanBatch{})
 	if err != nil {
 		return 0, err
 	}

@@ -95,3 +95,47 @@ func blockOf(t *testing.T, text, language string) string {
 	}
 	return m[1]
 }
+
+// TestImmediateProjection: in a domain that asks for it, the records of each attempt are created in the transaction of
+// its plan record, in a real Consul and in a real etcd.
+func TestImmediateProjection(t *testing.T) {
+	t.Parallel()
+	testkit.NeedCommand(t, "bash", "curl", "jq", "etcdctl")
+	consul, etcd := consultest.Start(t, 1, consultest.Options{})[0].Address, startEtcd(t)
+	for store, revisions := range map[string]string{
+		"consul://" + consul: `for noun in plan state; do curl -s "http://` + consul +
+			`/v1/kv/berth/$noun/?recurse"; done | jq -r '.[] | "\(.CreateIndex) \(.Key)"'`,
+		etcd: `for noun in plan state; do etcdctl --endpoints ` + strings.TrimPrefix(etcd, "etcd://") +
+			` get --prefix -w json berth/$noun/; done | jq -r '.kvs[] | "\(.create_revision) \(.key | @base64d)"'`,
+	} {
+		s := harness.New(t, harness.Process)
+		s.Server("--store", store)
+		s.Berth("run", s.Write("domain.yaml", "kind: Domain\nname: default\nprojection: immediate\n")).Want(t, 0)
+		s.Berth("domain", "status", "default").Want(t, 0, "projection", "immediate")
+		s.Agent()
+		s.Berth("run", "--detach", s.Write("v1.yaml", fmt.Sprintf(hello, 1, 3))).Want(t, 0)
+		running(t, s, "hello", 3)
+		out, err := exec.CommandContext(t.Context(), "bash", "-c", revisions).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v:\n%s", err, out)
+		}
+		plans, states := map[string]bool{}, map[string]int{}
+		for line := range strings.Lines(string(out)) {
+			revision, key, _ := strings.Cut(strings.TrimSpace(line), " ")
+			if strings.HasPrefix(key, "berth/plan/") {
+				plans[revision] = true
+			} else {
+				states[revision]++
+			}
+		}
+		created := 0
+		for revision, n := range states {
+			if created += n; !plans[revision] {
+				t.Errorf("%d records of attempts were created without a plan record:\n%s", n, out)
+			}
+		}
+		if created != 6 {
+			t.Errorf("there are %d records of 3 attempts, want 6:\n%s", created, out)
+		}
+	}
+}

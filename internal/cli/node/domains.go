@@ -143,6 +143,9 @@ func PrintDomain(ctx context.Context, sess *session.Session, c *client.Client, n
 	l := v.Silence.Limits()
 	facts.Add("silence", "suspect after "+l.Suspect.String()+", down after "+l.Down.String()+
 		"; tasks of services are replaced after "+l.Services.String()+", of jobs after "+l.Jobs.String())
+	if v.Projection == cluster.ProjectionImmediate {
+		facts.Add("projection", string(v.Projection))
+	}
 	if err := sess.PrintTable(facts); err != nil {
 		return err
 	}

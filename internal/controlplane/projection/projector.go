@@ -204,7 +204,7 @@ func (p *Projector) noteAttempt(row *store.AttemptRow) {
 // units returns what is to be written from a snapshot: projections first, then deletions. A young plan record is not
 // projected, unless something waits for it to go.
 func (p *Projector) units(snap *store.Snapshot) ([]store.Unit, error) {
-	prefix, now := p.config.Tables.Prefix(), p.config.Now()
+	prefix, now, after := p.config.Tables.Prefix(), p.config.Now(), p.projectAfter(snap)
 	p.next = 0
 	p.scans++
 	var units []store.Unit
@@ -215,8 +215,8 @@ func (p *Projector) units(snap *store.Snapshot) ([]store.Unit, error) {
 		}
 		g.scan = p.scans
 		before := len(units)
-		left := p.config.ProjectAfter - now.Sub(e.Value.At)
-		if young := left > 0 && left <= p.config.ProjectAfter; !young || g.urgent {
+		left := after - now.Sub(e.Value.At)
+		if young := left > 0 && left <= after; !young || g.urgent {
 			var err error
 			if units, err = p.project(snap, e.Value, units); err != nil {
 				return nil, err
@@ -248,6 +248,16 @@ func (p *Projector) units(snap *store.Snapshot) ([]store.Unit, error) {
 		return units, nil
 	}
 	return p.tidy(snap, units)
+}
+
+// projectAfter returns the age at which attempts get records of their own. In a domain with the immediate projection
+// only attempts without such records remain here: those placed before the domain asked for it, and those of gangs that
+// are too large for the transaction of their plan record. They get their records at once.
+func (p *Projector) projectAfter(snap *store.Snapshot) time.Duration {
+	if e, ok := snap.Domain(p.config.Domain); ok && e.Value.Projection == cluster.ProjectionImmediate {
+		return 0
+	}
+	return p.config.ProjectAfter
 }
 
 // tidy adds what removes old events and unused versions of definitions. They belong to no domain, so the leader of the
