@@ -86,6 +86,8 @@ func TestStoreInConsul(t *testing.T) {
 	killed.Start()
 	killed.AwaitLeader()
 
+	killed.AwaitVoters(len(consul))
+
 	// A minority is cut off: Consul's new leader answers nothing for a while, and comes back with what it knew.
 	if leader, err = killed.Client().Status().Leader(); err != nil {
 		t.Fatal(err)

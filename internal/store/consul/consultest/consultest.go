@@ -250,6 +250,28 @@ func (s *Server) AwaitLeader() {
 	})
 }
 
+// AwaitVoters waits until so many servers have a vote. Consul takes the vote of a dead server, and gives it back some
+// seconds after the server has returned.
+func (s *Server) AwaitVoters(count int) {
+	s.tb.Helper()
+	testkit.Eventually(s.tb, 30*time.Second, func() error {
+		raft, err := s.Client().Operator().RaftGetConfiguration(nil)
+		if err != nil {
+			return err
+		}
+		voters := 0
+		for _, server := range raft.Servers {
+			if server.Voter {
+				voters++
+			}
+		}
+		if voters != count {
+			return fmt.Errorf("%d servers of Consul have a vote, want %d", voters, count)
+		}
+		return nil
+	})
+}
+
 // Permit makes a token with the permissions that the rules give, in Consul's language for policies.
 func (s *Server) Permit(rules string) string {
 	s.tb.Helper()
