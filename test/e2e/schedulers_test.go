@@ -7,7 +7,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -44,7 +43,6 @@ func startProgram(t *testing.T, f *harness.Fleet, token, instance string, comman
 	p := &schedulerProgram{done: make(chan error, 1)}
 	p.cmd = exec.Command(command[0], args...)
 	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.out
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/berthd/berth/internal/scheduling/schedulertest"
@@ -30,7 +29,6 @@ func schedulerOf(t *testing.T, env []string, command ...string) schedulertest.Sc
 			schedulertest.Name, "--token-file", token, "--instance", instance)
 		cmd := exec.Command(command[0], args...) // the returned function ends it
 		cmd.Stdout, cmd.Stderr, cmd.Env = &out, &out, append(os.Environ(), env...)
-		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}

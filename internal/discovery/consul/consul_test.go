@@ -311,6 +311,18 @@ func TestNextAgentChangesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	awaitHealth(t, client, "web", cluster.HealthHealthy)
+	other := open(t, s, "two", token)
+	// flush waits until all changes before it are in the catalogue: that of another service has a higher index.
+	flush := func(name string) {
+		t.Helper()
+		if err := other.Register(t.Context(), &discovery.Registration{
+			ID: "berth-" + name, Name: name, Address: "127.0.0.1",
+		}, healthy); err != nil {
+			t.Fatal(err)
+		}
+		awaitHealth(t, client, name, cluster.HealthHealthy)
+	}
+	flush("first")
 	_, before, err := client.Health().Service("web", "", false, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -327,13 +339,7 @@ func TestNextAgentChangesNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// A change of another service has a higher index, so all changes before it are in the catalogue.
-	if err := open(t, s, "two", token).Register(t.Context(), &discovery.Registration{
-		ID: "berth-2", Name: "other", Address: "127.0.0.1",
-	}, healthy); err != nil {
-		t.Fatal(err)
-	}
-	awaitHealth(t, client, "other", cluster.HealthHealthy)
+	flush("last")
 	_, after, err := client.Health().Service("web", "", false, nil)
 	if err != nil {
 		t.Fatal(err)
