@@ -137,6 +137,13 @@ type daemonFlag struct {
 	daemon   bool
 }
 
+// hasAnsweredUnderLeader reports whether a node's agent got an answer since the present leader began. The record of the
+// node keeps the verdict of the leader before.
+func (v *serviceChecker) hasAnsweredUnderLeader(n *nodeView) bool {
+	last := len(v.leaders) - 1
+	return last < 0 || !n.answered.Before(v.leaders[last].at)
+}
+
 // leastHealthy returns how many healthy tasks a service must keep by its policy. A daemon's minimum follows from its
 // counted nodes: those where it belongs and that report. A node that is suspect, or joined without a report to the
 // leader, counts only if it already has one of the daemon's tasks: no task can begin elsewhere.
@@ -152,7 +159,7 @@ func (v *serviceChecker) leastHealthy(s *cluster.Service) int {
 		}
 		switch {
 		case n.verdict.State == cluster.NodeDown:
-		case n.verdict.State == cluster.NodeJoining, v.isSilent(name):
+		case n.verdict.State == cluster.NodeJoining, v.isSilent(name), !v.hasAnsweredUnderLeader(n):
 			for a := range n.attempts { // order-free: any suffices
 				if a.isOpen() && a.holdsResources() && a.desired != nil && a.desired.Owner == s.Owner() {
 					nodes++
