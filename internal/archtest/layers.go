@@ -64,7 +64,7 @@ type policy struct {
 // current is the policy of this tree.
 func current() policy {
 	return policy{
-		module: modulePath, layers: layers, proof: proof, drivers: drivers,
+		module: modulePath, layers: layers(), proof: proof, drivers: drivers,
 		modules: modules, testModules: testModules, pure: pureStandard,
 	}
 }

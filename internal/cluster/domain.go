@@ -9,7 +9,8 @@ const DefaultDomain = "default"
 // and a copy of the leader's view.
 const MaxDomains = 100
 
-// Domain is a set of nodes and clusters with one leader of its own: the record domain/<name>. Writer: the user.
+// Domain is a set of nodes and clusters with one leader of its own: the record domain/<name>. Writer: the user. The
+// leader writes Claim alone, when its own scheduler takes over.
 type Domain struct {
 	Name string `json:"name"`
 	// Pools names pools whose nodes belong to the domain. A node whose own settings name a domain belongs to that one.

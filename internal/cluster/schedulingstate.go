@@ -2,8 +2,7 @@ package cluster
 
 import "time"
 
-// SchedulingLine is one line of the state of a domain for schedulers. Exactly one field is set, but for Reset, which
-// comes with Domain.
+// SchedulingLine is one line of the state of a domain for schedulers. Exactly one field is set.
 type SchedulingLine struct {
 	// Reset says that the lines up to the next revision are the whole state: the reader forgets what it knew.
 	Reset bool `json:"reset,omitempty"`

@@ -107,8 +107,8 @@ func (s *scheduler) run(ctx context.Context) error {
 			s.revision = 0
 		}
 		fmt.Println("trying again:", err)
-		if err := s.checkHolder(ctx); err != nil {
-			return err
+		if holder := s.laterInstance(ctx); holder != "" {
+			return errors.New("fenced off: " + holder)
 		}
 		select {
 		case <-ctx.Done():
@@ -161,16 +161,15 @@ func (s *scheduler) turn(ctx context.Context, batches <-chan []api.SchedulingLin
 	return nil
 }
 
-// checkHolder returns an error if another instance of this scheduler claimed the domain since this one did.
-func (s *scheduler) checkHolder(ctx context.Context) error {
+// laterInstance names the instance of this scheduler that claimed the domain since this one did, "" if none did or the
+// domain cannot be read: the next claim then fails or succeeds.
+func (s *scheduler) laterInstance(ctx context.Context) string {
 	v, err := s.client.Domain(ctx, s.domain)
-	if err != nil || !s.claimed || v.Claim == nil || v.Claim.Holder != s.claim.Name {
-		return nil //nolint:nilerr // the next claim fails or succeeds
+	if err != nil || !s.claimed || v.Claim == nil || v.Claim.Holder != s.claim.Name ||
+		v.Claim.Instance == s.claim.Instance {
+		return ""
 	}
-	if v.Claim.Instance != s.claim.Instance {
-		return fmt.Errorf("fenced off: %s holds the domain since %s", v.Claim.Instance, v.Claim.Since)
-	}
-	return nil
+	return fmt.Sprintf("%s holds the domain since %s", v.Claim.Instance, v.Claim.Since)
 }
 
 // follow reads the state of the domain and its changes. Lines up to a revision belong together.

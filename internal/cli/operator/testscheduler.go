@@ -103,7 +103,7 @@ func (s *testSchedulerCommand) program(t suite.T, words []string) schedulertest.
 			{"token-file", token},
 			{"instance", instance},
 		})
-		cmd := exec.Command(full[0], full[1:]...) //nolint:noctx // the case kills it
+		cmd := exec.CommandContext(t.Context(), full[0], full[1:]...)
 		cmd.Stdout, cmd.Stderr, cmd.WaitDelay = out, out, time.Second
 		if err := cmd.Start(); err != nil {
 			t.Errorf("start the scheduler: %v", err)

@@ -20,21 +20,25 @@ func (b *bench) fleet() {
 	})
 }
 
-// claim has a scheduler claim the domain once, and read its state.
-func claim(b *bench) {
-	b.fleet()
-	b.start("one")
+// awaitProposal waits until the scheduler has claimed the domain and sent a proposal.
+func (b *bench) awaitProposal() {
+	b.Helper()
 	suite.Eventually(b, Limit, func() error {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		switch {
-		case len(b.claims) == 0:
+		switch claims, proposals := b.counts(); {
+		case claims == 0:
 			return errors.New("the domain is not claimed")
-		case len(b.proposals) == 0:
+		case proposals == 0:
 			return errors.New("no proposal came, not even one without commands")
 		}
 		return nil
 	})
+}
+
+// claim has a scheduler claim the domain once, and read its state.
+func claim(b *bench) {
+	b.fleet()
+	b.start("one")
+	b.awaitProposal()
 	suite.Pause(b, absence)
 	if claims, _ := b.counts(); claims > 1 {
 		b.Errorf("the domain was claimed %d times, and nobody else claimed it", claims)
@@ -57,12 +61,7 @@ func place(b *bench) {
 func follow(b *bench) {
 	b.fleet()
 	b.start("one")
-	suite.Eventually(b, Limit, func() error {
-		if _, n := b.counts(); n == 0 {
-			return errors.New("no proposal came")
-		}
-		return nil
-	})
+	b.awaitProposal()
 	b.change(func() { b.service("web", 6, 500, room(1, 1)) })
 	b.placed(0)
 	b.change(func() { b.service("large", 1, 500, room(7, 7)) })
@@ -114,12 +113,7 @@ func full(b *bench) {
 	b.fleet()
 	b.change(func() { b.service("huge", 2, 500, room(32, 64)) })
 	b.start("one")
-	suite.Eventually(b, Limit, func() error {
-		if _, n := b.counts(); n == 0 {
-			return errors.New("no proposal came")
-		}
-		return nil
-	})
+	b.awaitProposal()
 	b.calm()
 }
 
@@ -234,12 +228,7 @@ func beats(b *bench) {
 func takeOver(b *bench) {
 	b.fleet()
 	b.start("one")
-	suite.Eventually(b, Limit, func() error {
-		if _, n := b.counts(); n == 0 {
-			return errors.New("no proposal came")
-		}
-		return nil
-	})
+	b.awaitProposal()
 	b.change(func() {
 		b.claim = &cluster.SchedulerClaim{Holder: cluster.BuiltinScheduler, Since: time.Now().UTC(), Reason: "silent"}
 		b.revision++
@@ -252,12 +241,7 @@ func takeOver(b *bench) {
 func fenced(b *bench) {
 	b.fleet()
 	b.start("one")
-	suite.Eventually(b, Limit, func() error {
-		if _, n := b.counts(); n == 0 {
-			return errors.New("no proposal came")
-		}
-		return nil
-	})
+	b.awaitProposal()
 	before, _ := b.counts()
 	b.change(func() {
 		b.claim = &cluster.SchedulerClaim{Holder: Name, Instance: "two", Since: time.Now().UTC()}
