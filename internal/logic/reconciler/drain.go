@@ -131,12 +131,18 @@ func (p moves) startMove(s *slot, t *Task, m Move, stop cluster.Stop) {
 }
 
 // replaceWantedAgain finds another place for a task that has a voluntary stop and is wanted again before its agent got
-// the permit. A stop is never taken back. The attempt continues until the next one is healthy.
+// the permit. A stop is never taken back. The attempt continues until the next one is healthy. The same is true for a
+// task that is to leave its node and was not healthy when its stop was decided, but is now, so that its service cannot
+// spare it.
 func (p moves) replaceWantedAgain(s *slot, t *Task, template cluster.Pending) {
 	if t.Desired.Stop.Permit != "" || !t.mayNotStopYet() || t.openPermitRequest() == "" ||
-		leavesNode(t.Desired.Stop.Reason) ||
 		p.disconnectPolicy(t) == cluster.DisconnectWait || t.Absence != watcher.Present {
 		return
+	}
+	if leavesNode(t.Desired.Stop.Reason) {
+		if _, ok := permits(p).permitted(s, t, true); ok {
+			return
+		}
 	}
 	next, ok := p.nextAttempt(s, template)
 	if !ok {

@@ -44,8 +44,7 @@ func (p permits) permit(s *slot, wanted bool) {
 func (p permits) permitted(s *slot, t *Task, wanted bool) (least int, ok bool) {
 	b := &p.budget
 	least = b.least
-	if r := t.Desired.Stop.Reason; p.disconnectPolicy(t) == cluster.DisconnectWait && t.live() && wanted &&
-		!waitsForMinimum(r) && r != cluster.ReasonPreempted {
+	if p.disconnectPolicy(t) == cluster.DisconnectWait && t.live() && wanted {
 		least = b.leastWhileMoving()
 	}
 	return least, b.grantsAll || !t.Observed.Healthy() || t.Observed.Gone || b.countsAsHealthy(s) ||
