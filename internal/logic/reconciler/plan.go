@@ -22,7 +22,7 @@ type plan struct {
 	without         clause.Set
 	now             time.Time
 	outcomes        map[*Task]*cluster.Outcome // that the decision writes
-	liveGenerations map[uint64]bool            // of a service: generations with a live task
+	liveGenerations map[uint64]bool            // of a service: generations with a live or a wanted task
 	requirements    map[*cluster.TaskDefinition]*requirements
 }
 

@@ -52,7 +52,7 @@ func Service(in ServiceInput) Decision {
 	p.AwaitsNeeds = in.awaitsNeeds()
 	keep := make(map[*slot]bool, len(wanted))
 	for _, s := range wanted {
-		keep[s] = true
+		keep[s], p.liveGenerations[s.parts.Generation] = true, true
 	}
 	p.budget = p.newBudget(in.Spec, roll, all)
 	granted := p.budget.grantStops(slices.DeleteFunc(slices.Clone(all), func(s *slot) bool { return keep[s] }))
