@@ -203,6 +203,7 @@ func (l *loop) decide(snap *store.Snapshot, units *[]store.Unit) decisions {
 		d := domain.Decide(o, tasks)
 		room -= 1 + len(tasks) + len(d.Pending)
 		from := len(*units)
+		builder.Requires = l.external.RequiresToLeave(o)
 		last, err := builder.AddDecision(o, d, units)
 		if err != nil {
 			// A record that cannot be encoded is a fault of this program; the owner stays as it is.

@@ -97,7 +97,7 @@ func newLoop(p *Plane, rehearses bool) *loop {
 		clock:      termClock{config: c, publish: func(since time.Time) { p.since.Store(&since) }},
 	}
 	l.external = external.New(external.Config{
-		Domain: c.Domain, Logger: c.Logger, Clock: c.Clock, Mailbox: p.mailbox, View: view,
+		Domain: c.Domain, Prefix: c.Tables.Prefix(), Logger: c.Logger, Clock: c.Clock, Mailbox: p.mailbox, View: view,
 		Waiting:     func(yield func(cluster.OwnerRef) bool) { maps.Keys(l.waiting.pending)(yield) },
 		Pending:     func(o cluster.OwnerRef) []cluster.Pending { return l.waiting.pending[o] },
 		IsUndecided: queue.IsMarked, MarkTask: queue.MarkTask, BuiltinAlone: rehearses,

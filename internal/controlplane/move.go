@@ -77,10 +77,11 @@ func (l *loop) commitMoves(ctx context.Context, snap *store.Snapshot, moves []*r
 		l.queue.Mark(m.Next.Owner)
 		var u store.Unit
 		var err error
-		if m.Stop != nil {
+		if builder.Requires = l.external.RequiresToLeave(m.Next.Owner); m.Stop != nil {
 			u, err = builder.StopUnit(m.Stop)
 		} else {
 			u, err = builder.ConclusionUnit(m.Conclusion)
+			u.Compares = append(u.Compares, builder.Requires...)
 		}
 		if err != nil {
 			return err

@@ -122,6 +122,9 @@ func (l *loop) commitInBackground(ctx context.Context, snap *store.Snapshot, pen
 		l.view.ChargePlacement(pl, p, id)
 	}
 	batches := l.term.plans.makePlanBatches(pending, placements, ids, projectsAtOnce(snap, l.config.Domain))
+	for i := range batches {
+		batches[i].Requires = l.external.Requires()
+	}
 	for o := range owners { // order-free: each by itself
 		l.view.Policy(snap, o) // the reservations depend on them
 		l.queue.Mark(o)        // its pending tasks are found again before anything of it is placed again

@@ -50,6 +50,8 @@ type PlanBatch struct {
 	Events []cluster.Event
 	// Projected says that the transaction of the plan record also writes the records of its attempts (P3.4).
 	Projected bool
+	// Requires are preconditions of the whole record, such as the claim of the scheduler that chose the nodes.
+	Requires []Compare
 }
 
 // Tasks returns the number of placed tasks.
@@ -105,8 +107,9 @@ func GangRoom(limit Limits) int {
 
 // Append writes a plan record. The record leaves out owners whose spec changed since. It leaves out tasks whose earlier
 // attempt has no outcome (P3.7) or still is on the chosen node (P3.6). An owner that is placed as a whole is left out
-// with any one of its tasks. The tables continue showing all of them as waiting. The tables hold the record once they
-// reach the returned revision; revision 0 says that nothing was left to write.
+// with any one of its tasks. All of them are left out if what the batch requires does not hold. The tables continue
+// showing all of them as waiting. The tables hold the record once they reach the returned revision; revision 0 says
+// that nothing was left to write.
 //
 // An error that wraps ErrUnknown leaves the placements charged until Settle has found the result.
 func (l *PlanLog) Append(ctx context.Context, b PlanBatch) (revision uint64, err error) {
@@ -155,6 +158,7 @@ func (l *PlanLog) unit(b *PlanBatch) (Unit, error) {
 		record.Token = cluster.Token{Incarnation: f.Incarnation, Epoch: f.Epoch}
 	}
 	u := Unit{Events: b.Events}
+	u.Compares = slices.Clone(b.Requires)
 	u.Compare(prefix.Plan(l.next), 0)
 	if err := u.Put(prefix.Plan(l.next), record); err != nil {
 		return u, err
@@ -232,6 +236,9 @@ func (l *PlanLog) dropStale(ctx context.Context, b *PlanBatch) ([]cluster.PlanOw
 	if !ok { // another program took it: the next try takes the next number
 		l.next++
 		return nil, fmt.Errorf("append plan %d: the number is taken", l.next-1)
+	}
+	if ok, err := l.holds(ctx, b.Requires...); err != nil || !ok {
+		return nil, err
 	}
 	var kept []cluster.PlanOwner
 	for _, o := range b.Owners {

@@ -169,6 +169,43 @@ func TestPlanLeavesOutStaleOwners(t *testing.T) {
 	})
 }
 
+// A plan whose requirement does not hold any more leaves out all tasks, and its number is used by the next plan.
+func TestPlanRequires(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		j, rev := w.job("j")
+		l := store.NewPlanLog(w.writer, w.tables, 0)
+		key := p.Domain("default")
+		w.put(key, &cluster.Domain{Name: "default"})
+		claim := w.revisionOf(key)
+		batch := store.PlanBatch{
+			Owners:   []cluster.PlanOwner{placed(j, rev, 1, "n1")},
+			Requires: []store.Compare{{Key: key, Modified: claim}},
+		}
+		w.put(key, &cluster.Domain{Name: "default", Claim: &cluster.SchedulerClaim{Holder: "other"}})
+		if at, err := l.Append(t.Context(), batch); at != 0 || err != nil {
+			t.Fatalf("with an old claim: got revision %d and %v, want 0 and no error", at, err)
+		}
+		batch.Requires[0].Modified = w.revisionOf(key)
+		at, err := l.Append(t.Context(), batch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if plan := onlyPlan(t, w.at(at)); plan.Value.Seq != 1 || len(plan.Value.Owners) != 1 {
+			t.Errorf("with the present claim: got %+v, want plan 1 with the job", plan.Value)
+		}
+	})
+}
+
+// revisionOf returns the revision of a record.
+func (w *world) revisionOf(key string) uint64 {
+	w.t.Helper()
+	r, err := w.engine.Read(w.t.Context(), key)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return r.Modified
+}
+
 // A gang is left out as a whole if one of its tasks can no longer be placed. The others of the record are placed.
 func TestPlanLeavesOutWholeGangs(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {

@@ -35,6 +35,7 @@ const (
 // Config is what New needs.
 type Config struct {
 	Domain string
+	Prefix store.Prefix
 	Logger *slog.Logger
 	// Clock reads the boot-time clock (P9).
 	Clock   func() time.Duration
@@ -119,6 +120,7 @@ func (s *Scheduler) Advance(snap *store.Snapshot, now time.Time, units *[]store.
 	if e.Modified != s.domain.revision || s.heard == 0 {
 		s.domain = domainState{e.Value, e.Modified}
 		s.heard, s.hasWarned = max(1, boot), false // a claim is a sign of life, and a changed rule begins anew
+		s.forgetLeaving()                          // an earlier claim asked for it
 	}
 	external := e.Value.External()
 	if !s.Places() {
@@ -245,6 +247,35 @@ func (s *Scheduler) expireLeaving(snap *store.Snapshot, boot time.Duration) {
 			s.config.MarkTask(l.key.Task)
 		}
 	}
+}
+
+// forgetLeaving has all attempts stay that have not left.
+func (s *Scheduler) forgetLeaving() {
+	for uuid, l := range s.leaving { // order-free: each by itself
+		delete(s.leaving, uuid)
+		s.config.MarkTask(l.key.Task)
+	}
+}
+
+// Requires returns the preconditions of placements: the record of a domain with an external scheduler is as it was
+// when the leader looked. So a leader that learns late of a claim carries out no proposal of an earlier one, and the
+// built-in scheduler places nothing once the external one has claimed the domain.
+func (s *Scheduler) Requires() []store.Compare {
+	if s.config.BuiltinAlone || s.domain.record.External() == nil {
+		return nil
+	}
+	return []store.Compare{{Key: s.config.Prefix.Domain(s.config.Domain), Modified: s.domain.revision}}
+}
+
+// RequiresToLeave returns the preconditions of the stops and moves of an owner: those of placements if a command has
+// one of its attempts leave.
+func (s *Scheduler) RequiresToLeave(o cluster.OwnerRef) []store.Compare {
+	for _, l := range s.leaving { // order-free: any suffices
+		if of, ok := (&store.AttemptRow{Task: l.key.Task}).Ref(); ok && of == o {
+			return s.Requires()
+		}
+	}
+	return nil
 }
 
 // nextExpiry returns the wait until the next attempt is forgotten.

@@ -313,10 +313,11 @@ func (r *Round) Placed(pl *scheduler.Placement, uuid string) {
 	})
 }
 
-// NotPlaced takes note of a placement by a command that was left out of its plan, as its owner changed meanwhile.
+// NotPlaced takes note of a placement by a command that was left out of its plan, as its owner or the record of the
+// domain changed meanwhile.
 func (r *Round) NotPlaced(task cluster.TaskID) {
 	r.result(task, func(out *cluster.ProposalResult) {
-		refuse(out, task, cluster.ReasonStale, "its service or job changed meanwhile")
+		refuse(out, task, cluster.ReasonStale, "its service or job, or the claim of the domain, changed meanwhile")
 	})
 }
 

@@ -2,6 +2,7 @@
 package writes
 
 import (
+	"slices"
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
@@ -16,6 +17,8 @@ type Builder struct {
 	// Token is that of the records that agents receive.
 	Token cluster.Token
 	Now   time.Time
+	// Requires are further preconditions of stops.
+	Requires []store.Compare
 }
 
 // ConclusionUnit writes an outcome, projects the attempt if that has not been done, and turns it into a stop. An
@@ -83,6 +86,7 @@ func (b *Builder) isNewest(task cluster.TaskID, attempt int) bool {
 // StopUnit returns the unit that writes the stop of an attempt. It fails where the attempt has got an outcome.
 func (b *Builder) StopUnit(s *reconciler.Stop) (store.Unit, error) {
 	var u store.Unit
+	u.Compares = slices.Clone(b.Requires)
 	row, _ := b.Snap.Attempt(s.Desired.Task, s.Desired.Attempt)
 	if row == nil || row.Outcome == nil {
 		u.Compare(b.Prefix.Outcome(s.Desired.Task, s.Desired.Attempt), 0)
