@@ -21,6 +21,7 @@ type checker struct {
 	liveness   *livenessChecker
 	leadership *leadershipChecker
 	events     *eventChecker
+	proposals  *proposalChecker
 	day        *dayChecker // nil without a day of CI
 }
 
@@ -38,10 +39,12 @@ func newChecker(story *Story) *checker {
 		liveness:   &livenessChecker{observation: o, quietSince: time.Now()},
 		leadership: &leadershipChecker{observation: o},
 		events:     newEventChecker(o),
+		proposals:  newProposalChecker(o),
 	}
 	v.lifecycle = &lifecycleChecker{
 		observation: o, leadership: v.leadership, liveness: v.liveness, services: v.services, events: v.events,
-		plans: map[string]*cluster.PlanRecord{},
+		proposals: v.proposals,
+		plans:     map[string]*cluster.PlanRecord{},
 	}
 	return v
 }
@@ -128,6 +131,8 @@ func (v *checker) applyChange(c *store.Change) {
 		} else {
 			v.leadership.applyOtherLeader(c)
 		}
+	case "domain":
+		v.proposals.noteDomain(c, was)
 	case "service", "job", "cron":
 		v.specs.applySpec(key, c, was)
 		v.services.noteServiceChange(rest)

@@ -279,6 +279,24 @@ var brokenHistories = map[string]func(h *historyWriter){
 		h.put(prefix.Node("n1"), &cluster.Node{Name: "n1", Generation: 1})
 		h.put(prefix.Node("n1"), &cluster.Node{Name: "n1", Domain: "elsewhere", Generation: 1})
 	},
+	"claim-fenced": func(h *historyWriter) {
+		h.v.story.Events = []Event{{Fault: Scheduler, Target: cluster.DefaultDomain}}
+		h.put(prefix.Domain(cluster.DefaultDomain), &cluster.Domain{Name: cluster.DefaultDomain})
+		claim := h.revision
+		h.put(prefix.Domain(cluster.DefaultDomain), &cluster.Domain{Name: cluster.DefaultDomain})
+		h.put(prefix.Plan(1), plan(1, cluster.Placed{Attempt: 1, UUID: "a", Node: "n1"}))
+		h.v.proposals.checkAnswer(cluster.DefaultDomain,
+			&cluster.Proposal{DomainRevision: claim, Commands: []cluster.ProposalCommand{
+				{Action: cluster.ProposePlace}, {Action: cluster.ProposeEvict, UUID: "b"},
+			}},
+			&cluster.ProposalAnswer{Results: []cluster.ProposalResult{{Accepted: true, UUID: "a"}, {Accepted: true}}})
+		h.want(desired("b", 1, 1, stopped(cluster.ReasonRebalance), func(d *cluster.Desired) {
+			d.Stop.Message = "the scheduler " + proposerName + " evicts it"
+		}))
+		if len(h.v.breaches) != 2 {
+			h.v.breaches = nil // the placement and the eviction are one breach each
+		}
+	},
 	"epoch-back": func(h *historyWriter) { h.leader(1, "s2") },
 	"below-minimum": func(h *historyWriter) {
 		s := &cluster.Service{Cluster: inCluster, Name: "web", Count: 2}

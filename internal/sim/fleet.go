@@ -87,6 +87,8 @@ type fleet struct {
 	byName     map[string]*node
 	user       *user
 	day        *day           // nil without Options.Day
+	proposers  int            // processes of external schedulers that were started
+	calm       atomic.Bool    // faults have ended
 	background sync.WaitGroup // goroutines outside of any process
 	savedStore []byte
 	external   *externalMetrics
@@ -183,11 +185,17 @@ func (f *fleet) setUp() {
 		Quota: &cluster.Quota{Jobs: maxJobs},
 	})
 	if f.story.claims() {
-		f.putRecord(prefix.Domain(otherDomain), cluster.Domain{Name: otherDomain, Number: 1})
+		f.putRecord(prefix.Domain(otherDomain),
+			cluster.Domain{Name: otherDomain, Number: 1, Scheduler: f.story.domainScheduler(otherDomain)})
 		f.putRecord(prefix.Cluster(otherCluster), cluster.Cluster{Name: otherCluster, Domain: otherDomain})
 	}
-	if f.story.immediate() {
-		d := cluster.Domain{Name: cluster.DefaultDomain, Projection: cluster.ProjectionImmediate}
+	if f.story.immediate() || f.story.hasProposers(cluster.DefaultDomain) {
+		d := cluster.Domain{
+			Name: cluster.DefaultDomain, Scheduler: f.story.domainScheduler(cluster.DefaultDomain),
+		}
+		if f.story.immediate() {
+			d.Projection = cluster.ProjectionImmediate
+		}
 		if f.story.claims() {
 			d.Number = 1 // the last number that was given
 		}
@@ -279,14 +287,17 @@ func (s *timestampWriter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// leader returns the server that leads, as far as any server knows, or nil.
-func (f *fleet) leader() *server {
+// leader returns the server that leads the default domain, as far as any server knows, or nil.
+func (f *fleet) leader() *server { return f.leaderOf(cluster.DefaultDomain) }
+
+// leaderOf returns the server that leads a domain, as far as any server knows, or nil.
+func (f *fleet) leaderOf(domain string) *server {
 	for _, h := range f.hosts {
 		s := h.liveServer()
 		if s == nil {
 			continue
 		}
-		if l, ok := s.tables.Snapshot().Leader(cluster.DefaultDomain); ok {
+		if l, ok := s.tables.Snapshot().Leader(domain); ok {
 			return f.host(l.Value.Holder).liveServer()
 		}
 	}

@@ -171,6 +171,46 @@ var foundStories = []struct{ fault, story string }{
 1m0.82s restore db : raw
 1m37.822s user n2 : drain
 `},
+	{"a leader that learnt late of a claim carried out the placements of the scheduler before", `berth-sim-story-1 seed 1 servers 1 nodes 3 consul false
+2s scheduler default : stubborn
+20s lag s1 for 30s : 5s
+22s scheduler default : stubborn
+23s user web : scale 3
+24s user web : scale 4
+27s user web : scale 2
+28s user api : scale 2
+29s user disk : scale 3
+30s user disk : scale 4
+`},
+	{"a leader that learnt late of a claim carried out the evictions of the scheduler before", `berth-sim-story-1 seed 130 servers 1 nodes 3 consul false
+2s user web : scale 4
+4s user disk : scale 4
+4s user api : scale 3
+10s scheduler default : senseless
+20s lag s1 for 30s : 5s
+22s scheduler default : stubborn
+30s scheduler default : stubborn
+`},
+	{"a task that an external scheduler evicted while it started, and that was healthy before it could stop, kept its stop forever", `berth-sim-story-1 seed 25 servers 1 nodes 3 consul false
+2s user web : scale 4
+4s user disk : scale 4
+4s user api : scale 3
+10s scheduler default : senseless
+20s lag s1 for 30s : 5s
+22s scheduler default : stubborn
+30s scheduler default : stubborn
+`},
+	{"a task of an older version, whose other tasks were all lost at once, began again with the number of an attempt that had ended", `berth-sim-story-1 seed 343 servers 1 nodes 3 consul false
+1.4s user disk : scale 1
+1.6s user batch : submit 7
+1.8s user shop : scale 3
+4.173s scheduler default for 22.918s : careful
+5.453s user shop : undo 2
+13.331s user shop : roll 9
+17.089s replace n2 for 2.636s
+41.581s user shop : roll 1
+54.601s user api : rebalance 2
+`},
 }
 
 // TestFoundFaultsStayFixed runs them again.

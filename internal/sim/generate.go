@@ -82,6 +82,10 @@ func Generate(seed uint64) *Story {
 	if a.random.IntN(3) == 0 {
 		a.addRebalancings()
 	}
+	a.random = rand.New(rand.NewPCG(seed, 47))
+	if a.random.IntN(6) == 0 {
+		a.addSchedulers()
+	}
 	s.sort()
 	return s
 }

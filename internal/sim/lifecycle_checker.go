@@ -18,6 +18,7 @@ type lifecycleChecker struct {
 	liveness     *livenessChecker
 	services     *serviceChecker
 	events       *eventChecker
+	proposals    *proposalChecker
 	plans        map[string]*cluster.PlanRecord
 	editedValues map[string]bool // well-formed records that a stranger wrote, by value
 	newOutcomes  []string        // outcomes of this revision
@@ -41,6 +42,7 @@ func (v *lifecycleChecker) applyPlan(key string, c *store.Change) {
 			if old == nil {
 				v.checkPlacement(a, c.Modified)
 				v.checkDriver(a, now.Seq)
+				v.proposals.notePlacement(a.uuid, domainOfPlan(now.Seq))
 				v.checkNeeds(a)
 			}
 			a.planned = true
@@ -296,6 +298,7 @@ func (v *lifecycleChecker) applyDesired(node string, task cluster.TaskID, c *sto
 	}
 	if d.Stop != nil && !a.stopped {
 		a.stopped = true
+		v.proposals.noteLeave(d.UUID, d.Owner, d.Stop.Message)
 		if l, ok := v.leadership.presentLeader(d.Plan); ok && !v.restored && d.Token.Epoch < l.Epoch {
 			v.breach("fenced", "a stop of %s/%d by epoch %d was written in epoch %d", task, d.Attempt, d.Token.Epoch,
 				l.Epoch)
@@ -361,6 +364,7 @@ func (v *lifecycleChecker) applyOutcome(rest string, c *store.Change) {
 		v.breach("outcome-fixed", "the outcome %s cannot be read: %v", rest, err)
 		return
 	}
+	v.proposals.noteLeave(o.UUID, o.Owner, o.Message)
 	if old != nil && old.outcome != nil {
 		v.breach("outcome-fixed", "the outcome %s was %s and is %s", rest, old.outcome.State, o.State)
 	}

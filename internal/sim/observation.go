@@ -118,7 +118,12 @@ type leadershipTerm struct {
 }
 
 // ActionCounts counts actions that Berth took by itself.
-type ActionCounts struct{ VoluntaryStops, Permits, Reverts, Scalings, CronJobs int }
+type ActionCounts struct {
+	VoluntaryStops, Permits, Reverts, Scalings, CronJobs int
+	// Proposed and Departures are the placements, and the moves and evictions, that external schedulers proposed and
+	// leaders accepted. TakeOvers counts domains that were taken over from them.
+	Proposed, Departures, TakeOvers int
+}
 
 // add sums up.
 func (d *ActionCounts) add(e ActionCounts) {
@@ -127,6 +132,9 @@ func (d *ActionCounts) add(e ActionCounts) {
 	d.Reverts += e.Reverts
 	d.Scalings += e.Scalings
 	d.CronJobs += e.CronJobs
+	d.Proposed += e.Proposed
+	d.Departures += e.Departures
+	d.TakeOvers += e.TakeOvers
 }
 
 // newObservation returns the observation of a fleet in which nothing has happened.

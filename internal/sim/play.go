@@ -77,13 +77,20 @@ func (f *fleet) actions(e Event) (begin, end func()) {
 		begin, end = func() { f.net.countNoise(e.Target, 1) }, func() { f.net.countNoise(e.Target, -1) }
 	case User:
 		return func() { f.orderUser(e) }, nil
+	case Scheduler:
+		var kill func()
+		begin = func() { kill = f.startProposer(e.Target, e.Arg) }
+		if e.For > 0 {
+			end = func() { kill() }
+		}
+		return begin, end
 	case Load:
 		return func() { f.external.set(e.Arg) }, nil
 	default:
 		f.checker.reportBreach("converges", "the story has an unknown fault: %s", e.String())
 		return nil, nil
 	}
-	if strings.Contains(e.Target, "n") { // an agent's link does not hinder leaders
+	if strings.ContainsAny(e.Target, "nx") { // the link of an agent or a scheduler does not hinder leaders
 		return begin, end
 	}
 	return f.withLeaderFault(begin, end)

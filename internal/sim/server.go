@@ -40,7 +40,8 @@ type server struct {
 
 	engine   *engineLink
 	tables   *store.Tables
-	plane    *controlplane.Plane
+	plane    *controlplane.Plane            // of the default domain
+	planes   map[string]*controlplane.Plane // by domain
 	dispatch *dispatcher.Dispatcher
 }
 
@@ -80,6 +81,7 @@ func (h *host) start() {
 		Logger: log, Now: h.wallClock, Clock: h.bootClock,
 		Without: without, Measurer: f.external, ProjectAfter: f.story.projectAfter(),
 	})
+	s.planes = map[string]*controlplane.Plane{cluster.DefaultDomain: s.plane}
 	s.dispatch = dispatcher.New(dispatcher.Config{
 		Engine: s.engine, Tables: s.tables, Logger: log, Clock: h.bootClock,
 		Without: without,
@@ -94,6 +96,7 @@ func (h *host) start() {
 			Logger: log, Now: h.wallClock, Clock: h.bootClock,
 			Without: without, ProjectAfter: f.story.projectAfter(),
 		})
+		s.planes[otherDomain] = other
 		s.work.Go(func() { _ = other.Run(ctx) })
 	}
 	if len(f.hosts) > 1 {

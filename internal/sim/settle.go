@@ -7,6 +7,7 @@ import (
 
 // endFaults ends all faults.
 func (f *fleet) endFaults() {
+	f.calm.Store(true)
 	f.net.endFaults()
 	f.disk.endFaults()
 	f.engine.Fill(false)

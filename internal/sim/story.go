@@ -17,7 +17,7 @@ import (
 type Fault string
 
 // Faults. A target is a server ("s1"), a node ("n1"), the store's engine ("db"), a user's object ("web"), or a link:
-// "n1>s2" for what n1 sends to s2, "n1-s2" for both directions.
+// "n1>s2" for what n1 sends to s2, "n1-s2" for both directions. External schedulers are on the machine "x".
 const (
 	ServerCrash Fault = "server-crash" // the process is killed, and restarted afterwards
 	// the process is killed at a moment of its next writes: "plan after 2" is once the second plan record is durable
@@ -55,6 +55,10 @@ const (
 	Noise Fault = "noise" // messages on a link are late, lost, repeated
 
 	User Fault = "user" // a user makes the change in the argument to the target
+
+	// a process of the external scheduler of the target, a domain, runs; without a duration until the end. The argument
+	// is its manner.
+	Scheduler Fault = "scheduler"
 )
 
 // leaderTarget is the target of a crash of the server that leads when the event begins.

@@ -197,7 +197,7 @@ func (u *user) carryOut(ctx context.Context, e Event) {
 			}
 		})
 	default:
-		u.fleet.checker.reportBreach("converges", "the story has the unknown event %q", e.String())
+		u.changeDomain(ctx, e)
 	}
 }
 
