@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -100,7 +101,8 @@ func (m *Mailbox) Feed() *Feed {
 	return m.feed
 }
 
-// Submit has the leader's loop answer a proposal, and waits for the answer.
+// Submit has the leader's loop answer a proposal, and waits for the answer. If the context ends before, the proposal is
+// withdrawn. One that the loop has taken by then may be carried out.
 func (m *Mailbox) Submit(ctx context.Context, r *Request) (cluster.ProposalAnswer, error) {
 	r.answered = make(chan struct{})
 	m.mu.Lock()
@@ -119,8 +121,16 @@ func (m *Mailbox) Submit(ctx context.Context, r *Request) (cluster.ProposalAnswe
 	case <-r.answered:
 		return r.answer, r.err
 	case <-ctx.Done():
+		m.withdraw(r)
 		return cluster.ProposalAnswer{}, ctx.Err()
 	}
+}
+
+// withdraw takes a proposal back that the leader's loop has not taken.
+func (m *Mailbox) withdraw(r *Request) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.waiting = slices.DeleteFunc(m.waiting, func(other *Request) bool { return other == r })
 }
 
 // Signal has Wake receive, once.

@@ -120,11 +120,43 @@ func TestMailbox(t *testing.T) {
 	for range 64 {
 		if err := <-ended; errors.Is(err, scheduling.ErrNotLeading) {
 			refused++
-		} else if !errors.Is(err, scheduling.ErrBusy) { // its place was taken by one that only tried
+		} else if !errors.Is(err, scheduling.ErrBusy) { // one that only tried had its place for a moment
 			t.Errorf("at the end of the term: %v", err)
 		}
 	}
 	if refused == 0 || !f.Read("").Ended || m.Feed() != nil {
 		t.Errorf("%d proposals were refused, and the feed goes on", refused)
+	}
+}
+
+// TestWithdrawnProposal has the client of a proposal go before the leader took the proposal, and afterwards.
+func TestWithdrawnProposal(t *testing.T) {
+	for _, taken := range []bool{false, true} {
+		m := scheduling.NewMailbox()
+		m.Start(newFeed(1))
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() {
+			_, err := m.Submit(ctx, &scheduling.Request{Proposal: &cluster.Proposal{}})
+			ended <- err
+		}()
+		<-m.Wake()
+		var all []*scheduling.Request
+		if taken {
+			all = m.Take()
+		}
+		cancel()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("taken %v: the client got %v", taken, err)
+		}
+		if !taken {
+			all = m.Take()
+		}
+		if got := len(all) == 1; got != taken {
+			t.Errorf("taken %v: the leader has %d proposals", taken, len(all))
+		}
+		for _, r := range all {
+			r.Answer(cluster.ProposalAnswer{}, nil) // nobody waits for it
+		}
 	}
 }
