@@ -12,18 +12,21 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/audit"
 	"github.com/berthd/berth/internal/apiserver/schedulingapi"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/scheduling"
 )
 
-// fakePlane is the leader of each domain. It accepts all proposals of the newest claim.
+// fakePlane is the leader of each domain. It accepts all proposals of the newest claim, except for one task.
 type fakePlane struct {
 	mailbox *scheduling.Mailbox
 	feed    *scheduling.Feed
 	fenced  func(*scheduling.Request) error
+	refuses cluster.TaskID // the task whose commands it refuses
 }
 
 func (f *fakePlane) Propose(ctx context.Context, r *scheduling.Request) (cluster.ProposalAnswer, error) {
@@ -48,7 +51,7 @@ func (f *fakePlane) run(ctx context.Context) {
 			}
 			var a cluster.ProposalAnswer
 			for _, c := range r.Proposal.Commands {
-				a.Results = append(a.Results, cluster.ProposalResult{Task: c.Task, Accepted: true})
+				a.Results = append(a.Results, cluster.ProposalResult{Task: c.Task, Accepted: c.Task != f.refuses})
 			}
 			r.Answer(a, nil)
 		}
@@ -305,5 +308,35 @@ func TestWhoMayPropose(t *testing.T) {
 				t.Errorf("%s: %s %s: status %d, want %d: %s", test.who, x.method, x.path, got.status, x.want, got.body)
 			}
 		}
+	}
+}
+
+// TestAuditOfProposals sends proposals. Each one that may change something is one line of the audit log, with its
+// sender, the domain, and the numbers of commands.
+func TestAuditOfProposals(t *testing.T) {
+	f, option := newFakePlane(t)
+	f.refuses = "c.web.1.1"
+	s := newSecure(t, option)
+	s.want(201, "PUT", "/v1/domains/ci", external)
+	made := s.token(api.TokenRequest{Name: "robot", Role: cluster.RoleViewer})
+	s.lines.take()
+	const path, body = "/v1/domains/ci/proposals", `{"domain_revision": 5, "base": "7-1", "commands": [
+		{"action": "place", "task": "c.web.1.0", "node": "n1"}, {"action": "place", "task": "c.web.1.1", "node": "n1"},
+		{"action": "wait", "task": "c.web.1.2", "reason": "later"}]}`
+	propose := func(query, body string) { s.ask(s.plain, made.Token, "POST", path+query, body) }
+	propose("?dry_run=true", body)
+	propose("", `{"domain_revision": 5}`) // a sign of life
+	propose("", body)
+	f.fenced = func(*scheduling.Request) error { return &scheduling.FencedError{Domain: "ci", Holder: "builtin"} }
+	propose("", body)
+	line := audit.Line{
+		Who: "token:" + made.ID, Name: "robot", Role: "viewer", Method: "POST", Path: path, Operation: "propose",
+		Object: "ci", Status: 200, Accepted: 2, Refused: 1,
+	}
+	fenced := line
+	fenced.Status, fenced.Accepted, fenced.Refused = 409, 0, 0
+	if diff := cmp.Diff([]audit.Line{line, fenced}, s.lines.take(),
+		cmpopts.IgnoreFields(audit.Line{}, "Time", "From", "Request")); diff != "" {
+		t.Errorf("lines (-want +got):\n%s", diff)
 	}
 }

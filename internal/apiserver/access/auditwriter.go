@@ -16,6 +16,13 @@ import (
 // MaxAuditDelay is how long an answer waits for its line in the audit log.
 const MaxAuditDelay = 100 * time.Millisecond
 
+// Headers of the answer to a proposal, with the numbers of its accepted and refused commands. The server that received
+// the proposal puts them into its audit log, also if another server answers.
+const (
+	AcceptedHeader = "X-Berth-Accepted"
+	RefusedHeader  = "X-Berth-Refused"
+)
+
 // Begin returns a request with its exchange, and a writer that puts the request's line into the audit log. The caller
 // calls end once the request is answered.
 func (s *Gate) Begin(w http.ResponseWriter, r *http.Request) (_ http.ResponseWriter, _ *http.Request, end func()) {
@@ -71,7 +78,7 @@ func (w *auditWriter) writeLine(status int) {
 	r, x := w.request, w.exchange
 	refused := status == http.StatusUnauthorized || status == http.StatusForbidden ||
 		status == http.StatusTooManyRequests
-	writes := x.route != nil && !x.route.Quiet &&
+	writes := x.Audited || x.route != nil && !x.route.Quiet &&
 		(x.route.Audited || r.Method != http.MethodGet && r.Method != http.MethodHead)
 	if !refused && !writes {
 		return
@@ -89,6 +96,8 @@ func (w *auditWriter) writeLine(status int) {
 	if tag, err := strconv.Unquote(w.Header().Get("ETag")); err == nil && status < http.StatusBadRequest {
 		line.Revision, _ = strconv.ParseUint(tag, 10, 64)
 	}
+	line.Accepted, _ = strconv.Atoi(w.Header().Get(AcceptedHeader))
+	line.Refused, _ = strconv.Atoi(w.Header().Get(RefusedHeader))
 	kept := w.gate.Audit.Put(line)
 	if refused {
 		return // a flood of refused requests must not wait for the disk

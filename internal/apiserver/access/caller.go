@@ -50,6 +50,8 @@ type Exchange struct {
 	route  *route.Route
 	Object string
 	Trace  string // the traceparent that the client sent
+	// Audited has the request in the audit log, although its route is quiet.
+	Audited bool
 }
 
 // Operation returns the name of the request's operation; empty for a request without a route.

@@ -372,6 +372,9 @@ type Line struct {
 	Status int `json:"status"`
 	// Revision of the object after the write, where it has one.
 	Revision uint64 `json:"revision,omitempty"`
+	// Accepted and Refused are the numbers of commands of a proposal, by the answer to it.
+	Accepted int `json:"accepted,omitempty"`
+	Refused  int `json:"refused,omitempty"`
 	// Request is the id of the request; the answer carries it as X-Request-Id.
 	Request string `json:"request"`
 	// Lost, in a line of its own, counts the lost lines before it.

@@ -8,9 +8,11 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
+	"github.com/berthd/berth/internal/apiserver/access"
 	"github.com/berthd/berth/internal/apiserver/respond"
 	"github.com/berthd/berth/internal/apiserver/route"
 	"github.com/berthd/berth/internal/cluster"
@@ -80,6 +82,8 @@ func (l *Leader) serveProposal(w http.ResponseWriter, r *http.Request, domain st
 	if err != nil {
 		return problemOf(domain, err)
 	}
+	w.Header().Set(access.AcceptedHeader, strconv.Itoa(answer.Accepted))
+	w.Header().Set(access.RefusedHeader, strconv.Itoa(answer.Refused))
 	return respond.JSON(w, http.StatusOK, answer)
 }
 

@@ -160,6 +160,7 @@ func (a *API) propose(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	access.ExchangeOf(r.Context()).Audited = len(asked.Commands) > 0 && !route.Flag(r, "dry_run")
 	query := url.Values{}
 	if route.Flag(r, "dry_run") {
 		query.Set("dry_run", "true")
