@@ -87,11 +87,11 @@ const (
 // Refusal is why a task cannot be placed on one node, or on none.
 type Refusal struct {
 	Code ReasonCode `json:"code"`
-	// Short is the missing amount of CPU (milli), memory or disk (bytes). Port is the number of the taken port.
+	// Short is the missing amount of CPU (milli), memory or disk (bytes). Port is the number of the fixed port.
 	Short int64 `json:"short,omitempty"`
 	Port  int   `json:"port,omitempty"`
 	// Detail names the pool, taint, constraint or other tasks that refuse the task. For a reservation, volume, network,
-	// secret or device it is a whole sentence.
+	// secret or device it is a whole sentence, and for a port that no other task has.
 	Detail string `json:"detail,omitempty"`
 }
 

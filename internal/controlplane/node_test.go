@@ -76,7 +76,7 @@ func TestReservedPortsOfTheOperator(t *testing.T) {
 		w.until(10*time.Second, "nothing is left", func(s *store.Snapshot) bool { return countRecords(s) == 0 })
 		w.service(1, 1, 2)
 		w.until(10*time.Second, "the next task waits for a port", func(*store.Snapshot) bool {
-			return strings.Contains(fmt.Sprintf("%+v", w.server.plane.Reasons(0)), "port 8080 taken")
+			return strings.Contains(fmt.Sprintf("%+v", w.server.plane.Reasons(0)), "port 8080 reserved")
 		})
 		w.put(p.Host("n1"), &cluster.Host{Name: "n1", ReservedPorts: []cluster.PortRange{"8081-8100"}})
 		w.until(10*time.Second, "healthy again", func(s *store.Snapshot) bool { return healthy(s, 2) == 1 })

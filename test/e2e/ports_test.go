@@ -34,7 +34,7 @@ count: 1
 `)
 	s.Berth("run", "--detach", fixed).Want(t, 0)
 	s.Eventually(soon, func() error {
-		if out := s.Berth("explain", "fixed.1.0").Stdout; !strings.Contains(out, "29895") {
+		if out := s.Berth("explain", "fixed.1.0").Stdout; !strings.Contains(out, "port 29895 reserved") {
 			return errors.New("no reason with the port: " + out)
 		}
 		return nil
@@ -55,7 +55,7 @@ count: 1
 	running(t, s, "fixed", 1)
 	s.Berth("restart", "fixed", "--detach").Want(t, 0)
 	s.Eventually(soon, func() error {
-		if out := s.Berth("explain", "fixed.2.0").Stdout; !strings.Contains(out, "port 29895 taken") {
+		if out := s.Berth("explain", "fixed.2.0").Stdout; !strings.Contains(out, "port 29895 reserved") {
 			return errors.New("no reason with the port: " + out)
 		}
 		return nil

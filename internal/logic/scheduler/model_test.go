@@ -409,10 +409,23 @@ func (w world) refusal(n int, p cluster.Pending) cluster.Refusal {
 }
 
 func (w world) portRefusal(n int, p cluster.Pending) cluster.Refusal {
-	taken := w.taken(n)
+	taken, requested := w.taken(n), map[int]bool{}
+	for _, port := range p.Ports {
+		if port.Port != 0 && requested[port.Port] {
+			return cluster.Refusal{
+				Code: cluster.ReasonPort, Port: port.Port,
+				Detail: fmt.Sprintf("the task requests port %d twice", port.Port),
+			}
+		}
+		requested[port.Port] = true
+	}
 	for _, port := range p.Ports {
 		if port.Port != 0 && taken[port.Port] {
-			return cluster.Refusal{Code: cluster.ReasonPort, Port: port.Port}
+			r := cluster.Refusal{Code: cluster.ReasonPort, Port: port.Port}
+			if slices.Contains(w.nodes[n].ReservedPorts, port.Port) {
+				r.Detail = fmt.Sprintf("port %d reserved", port.Port)
+			}
+			return r
 		}
 		taken[port.Port] = true
 	}

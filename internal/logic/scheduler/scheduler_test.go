@@ -26,6 +26,11 @@ func TestSentence(t *testing.T) {
 			},
 			"3 nodes: memory short by 200 MiB; 1 node: port 8080 taken",
 		},
+		{
+			"a reserved port",
+			counts{count(2, cluster.Refusal{Code: cluster.ReasonPort, Port: 80, Detail: "port 80 reserved"})},
+			"2 nodes: port 80 reserved",
+		},
 		{"a code without words", counts{count(2, cluster.Refusal{Code: "strange"})}, "2 nodes: strange"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

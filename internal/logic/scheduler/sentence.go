@@ -96,7 +96,7 @@ func phrase(r cluster.Refusal) string {
 		}
 		return r.Detail
 	case cluster.ReasonPort:
-		return fmt.Sprintf("port %d taken", r.Port)
+		return cmp.Or(r.Detail, fmt.Sprintf("port %d taken", r.Port))
 	case cluster.ReasonPortsSpent:
 		return "no port left to assign"
 	default:

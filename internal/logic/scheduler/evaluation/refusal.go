@@ -1,6 +1,7 @@
 package evaluation
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/berthd/berth/internal/cluster"
@@ -85,7 +86,14 @@ func (e *Evaluator) Refusal(c *taskclass.Class, slot int32) cluster.Refusal {
 	code, amount := e.LoadRefusal(c, slot)
 	switch code {
 	case cluster.ReasonPort:
-		return cluster.Refusal{Code: code, Port: int(amount)}
+		r := cluster.Refusal{Code: code, Port: int(amount)}
+		switch {
+		case c.Ports.Doubled == r.Port:
+			r.Detail = fmt.Sprintf("the task requests port %d twice", r.Port)
+		case slices.Contains(node.ReservedPorts, r.Port):
+			r.Detail = fmt.Sprintf("port %d reserved", r.Port)
+		}
+		return r
 	case cluster.ReasonDevice:
 		_, lacking, used := devices.Assign(node.Devices, e.nodes.DevicesOf(slot), c.Devices.Requests)
 		text, short := devices.Text(node.Devices, used, &c.Devices.Requests[lacking])
