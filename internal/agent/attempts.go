@@ -99,6 +99,22 @@ func (a *attempts) statuses() []attempt.Status {
 	return all
 }
 
+// programs returns the ids of tasks by the pids of their running containers.
+func (a *attempts) programs() map[int]string {
+	pids := map[int]string{}
+	for _, s := range a.statuses() {
+		if s.View == nil {
+			continue
+		}
+		for i := range s.View.Record.Containers {
+			if c := &s.View.Record.Containers[i]; c.Progress == attempt.Running {
+				pids[c.Process.Pid] = string(s.Task)
+			}
+		}
+	}
+	return pids
+}
+
 // images returns the images of the known definitions, by normal name.
 func (a *attempts) images() map[string]bool {
 	a.mu.Lock()

@@ -96,7 +96,6 @@ func (c *Config) setDefaults() {
 	c.Machine.SetDefaults()
 	c.Measure.SetDefaults(c.Volatile)
 	c.Disks.SetDefaults()
-	c.Checks.SetDefaults()
 }
 
 // Validate returns an error for each missing or invalid setting.

@@ -84,12 +84,12 @@ func wire(c Config) *Agent {
 
 	a.parts = &task.Parts{
 		Node: n, Reports: a.reports, Facts: a.machine.Facts, Executors: execs, Volumes: a.volumes, Networks: a.networks,
-		Pins: a.pins, Specs: specs, Artifacts: a.cleaner.Artifacts, Registrar: a.registrar,
+		Pins: a.pins, Specs: specs, Artifacts: a.cleaner.Artifacts, Registrar: a.registrar, Forget: a.attempts.remove,
 		Secrets: &secrets.Provider{
 			Node: n, Memory: memory, Source: provider, Session: session, Own: c.Secrets.Credentials,
 		},
 		Services: &services.Provider{Node: n, Directory: a.services, Specs: specs, Facts: a.machine.Facts},
-		Tracer:   c.Tracer, Checks: c.Checks, TTLWindow: window.current, Forget: a.attempts.remove,
+		Tracer:   c.Tracer, Checks: c.Checks.WithDefaults(a.attempts.programs), TTLWindow: window.current,
 	}
 	a.recovery = &recovery{
 		node: n, parts: a.parts, facts: a.machine.Facts, executors: execs, attempts: a.attempts, orphans: a.orphans,

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/berthd/berth/internal/freeport"
 	"github.com/berthd/berth/test/harness"
 )
 
@@ -119,4 +120,52 @@ count: 1
 	}
 	running(t, s, "tcp", 1)
 	running(t, s, "udp", 1)
+}
+
+// TestPortOfAnotherTaskIsNamed: a task listens on a port that its definition does not name. The rejection of a task
+// that needs the port names the other task.
+func TestPortOfAnotherTaskIsNamed(t *testing.T) {
+	t.Parallel()
+	s := harness.New(t, harness.Process)
+	s.Dev()
+	address, err := freeport.Address(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, port, err := net.SplitHostPort(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	service := func(name, command, ports string) string {
+		return s.Write(name+".yaml", fmt.Sprintf(`
+kind: TaskDefinition
+name: %[1]s
+version: 1
+ports: [%[3]s]
+containers: [{name: main, command: [/bin/sh, -c, "%[2]s"], resources: {cpu: 10m, memory: 16MiB}}]
+grace: 1s
+---
+kind: Service
+name: %[1]s
+definition: %[1]s@1
+count: 1
+`, name, command, ports))
+	}
+	s.Berth("run", service("hidden", "/bin/busybox httpd -f -p 127.0.0.1:"+port+" & wait", "")).Want(t, 0)
+	s.Eventually(soon, func() error { // the program has begun, and its child may not have
+		c, err := new(net.Dialer).DialContext(t.Context(), "tcp", address)
+		if err == nil {
+			err = c.Close()
+		}
+		return err
+	})
+	s.Berth("run", "--detach", service("open", "sleep 1000", "{name: http, port: "+port+"}")).Want(t, 0)
+	s.Eventually(soon, func() error {
+		r := s.Berth("explain", "open.1.0")
+		words := strings.Join(strings.Fields(r.Stdout), " ")
+		if !strings.Contains(words, "of the task hidden.1.0, which") {
+			return fmt.Errorf("the task is not named: %v", r)
+		}
+		return nil
+	})
 }

@@ -30,8 +30,15 @@ const (
 // maxNameLength bounds the name of a program in a sentence, in characters. The kernel keeps 15 bytes of most names.
 const maxNameLength = 32
 
+// maxAncestors bounds the search for the task of a process, in generations of processes.
+const maxAncestors = 64
+
 // machine reads the kernel's files below a folder, which is /proc except in tests.
-type machine struct{ proc string }
+type machine struct {
+	proc string
+	// tasks are the ids of tasks by the pids of their containers.
+	tasks map[int]string
+}
 
 // describe returns a sentence about what uses a port.
 func (m machine) describe(ctx context.Context, port int, p protocol) string {
@@ -42,7 +49,7 @@ func (m machine) describe(ctx context.Context, port int, p protocol) string {
 	owners, denied := m.owners(ctx, found)
 	for i := range found {
 		if pid, ok := owners[found[i].inode]; ok {
-			return fmt.Sprintf("port %d is used by %s, which %s", port, m.program(pid), found[i].use(p))
+			return fmt.Sprintf("port %d is used by %s, which %s", port, m.program(pid)+m.task(pid), found[i].use(p))
 		}
 	}
 	who := "by the kernel or a program that the agent cannot see"
@@ -181,10 +188,27 @@ func (m machine) older(a, b int) bool {
 }
 
 // began returns when a process began, in ticks since boot.
-func (m machine) began(pid int) uint64 {
+func (m machine) began(pid int) uint64 { return m.stat(pid).Start }
+
+// stat returns what the kernel says of a process, nothing of one that has ended.
+func (m machine) stat(pid int) outlive.Stat {
 	text, _ := os.ReadFile(m.path(pid, "stat"))
 	stat, _ := outlive.ParseStat(string(text))
-	return stat.Start
+	return stat
+}
+
+// task names the task that a process belongs to, as the end of a phrase: " of the task web.1.0". It is empty for other
+// programs, and for one whose parent has ended.
+func (m machine) task(pid int) string {
+	for range maxAncestors {
+		if id, ok := m.tasks[pid]; ok {
+			return " of the task " + id
+		}
+		if pid = m.stat(pid).Parent; pid <= 1 {
+			break
+		}
+	}
+	return ""
 }
 
 // program returns the pid and the name of a program: "pid 812 (nginx)". The name is the kernel's short one. Command

@@ -39,7 +39,7 @@ func TestFree(t *testing.T) {
 		{"shared UDP", listenShared(at("127.0.0.1")), ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			if err := Free(t.Context(), port); err != nil {
+			if err := Free(t.Context(), port, nil); err != nil {
 				t.Fatalf("before: %v", err)
 			}
 			l, err := test.listen()
@@ -52,7 +52,7 @@ func TestFree(t *testing.T) {
 				}
 			}()
 			got, want := "", ""
-			if err := Free(t.Context(), port); err != nil {
+			if err := Free(t.Context(), port, nil); err != nil {
 				got = err.Error()
 			}
 			if test.want != "" {
@@ -79,7 +79,7 @@ func TestConnectionHoldsPort(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = c.Close() }() // the process ends anyway
-	got := Free(t.Context(), port)
+	got := Free(t.Context(), port, nil)
 	if want := fmt.Sprintf("which sends from 127.0.0.1:%d over TCP", port); got == nil ||
 		!strings.Contains(got.Error(), want) {
 		t.Errorf("got %v, want %q in it", got, want)
@@ -89,7 +89,7 @@ func TestConnectionHoldsPort(t *testing.T) {
 // TestPortWithoutPermission: a port that the agent may not use is no port in use.
 func TestPortWithoutPermission(t *testing.T) {
 	err := &net.OpError{Op: "listen", Net: "tcp", Err: os.NewSyscallError("bind", syscall.EACCES)}
-	got := refusal(t.Context(), 80, tcp, err).Error()
+	got := refusal(t.Context(), 80, tcp, nil, err).Error()
 	if want := "port 80 cannot be used over TCP: listen tcp: bind: permission denied"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
@@ -126,6 +126,7 @@ func listenShared(address string) func() (interface{ Close() error }, error) {
 // process is a process of a drawn machine.
 type process struct {
 	pid     int
+	parent  int // 0 is the first process
 	comm    string
 	began   int
 	sockets []int
@@ -134,7 +135,7 @@ type process struct {
 // draw writes the files of a machine.
 func draw(t *testing.T, tables map[string]string, processes ...process) machine {
 	t.Helper()
-	m := machine{t.TempDir()}
+	m := machine{proc: t.TempDir()}
 	write := func(path, text string) {
 		t.Helper()
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
@@ -151,7 +152,7 @@ func draw(t *testing.T, tables map[string]string, processes ...process) machine 
 	for _, p := range processes {
 		write(m.path(p.pid, "comm"), p.comm+"\n")
 		zeros := strings.Repeat("0 ", 17)
-		write(m.path(p.pid, "stat"), fmt.Sprintf("%d (a) b) S 1 %s %d 0 0\n", p.pid, zeros, p.began))
+		write(m.path(p.pid, "stat"), fmt.Sprintf("%d (a) b) S %d %s %d 0 0\n", p.pid, max(1, p.parent), zeros, p.began))
 		if err := os.MkdirAll(m.path(p.pid, "fd"), 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -269,6 +270,46 @@ func TestDescribe(t *testing.T) {
 	}
 }
 
+// TestTaskOfProgram asks for the program that uses a port on a node with tasks.
+func TestTaskOfProgram(t *testing.T) {
+	tables := map[string]string{"tcp": line("00000000:1F90", "0A", 0, 7)}
+	for _, test := range []struct {
+		name      string
+		processes []process
+		want      string
+	}{
+		{
+			"the program of a task",
+			[]process{{pid: 812, comm: "nginx", sockets: []int{7}}},
+			"pid 812 (nginx) of the task web.1.0",
+		},
+		{
+			"a child of a task's program",
+			[]process{{pid: 900, parent: 850, comm: "worker", sockets: []int{7}}, {pid: 850, parent: 812}, {pid: 812}},
+			"pid 900 (worker) of the task web.1.0",
+		},
+		{
+			"another program",
+			[]process{{pid: 900, parent: 850, comm: "sshd", sockets: []int{7}}, {pid: 850}, {pid: 812}},
+			"pid 900 (sshd)",
+		},
+		{
+			"a circle of parents", // each pid was used again meanwhile
+			[]process{{pid: 900, parent: 850, comm: "sshd", sockets: []int{7}}, {pid: 850, parent: 900}},
+			"pid 900 (sshd)",
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			m := draw(t, tables, test.processes...)
+			m.tasks = map[int]string{812: "web.1.0"}
+			want := "port 8080 is used by " + test.want + ", which listens at 0.0.0.0:8080 over TCP"
+			if got := m.describe(t.Context(), 8080, tcp); got != want {
+				t.Errorf("got  %q\nwant %q", got, want)
+			}
+		})
+	}
+}
+
 // TestProgramOfAnotherUser asks as a user who may not read the files of others. The sentence names no program, but its
 // user.
 func TestProgramOfAnotherUser(t *testing.T) {
@@ -307,7 +348,7 @@ const envPort = "BERTH_TEST_PORT"
 
 func TestMain(m *testing.M) {
 	if port, err := strconv.Atoi(os.Getenv(envPort)); err == nil {
-		fmt.Print(Free(context.Background(), port))
+		fmt.Print(Free(context.Background(), port, nil))
 		return
 	}
 	os.Exit(m.Run())

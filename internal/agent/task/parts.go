@@ -22,17 +22,19 @@ import (
 // CheckConfig replaces how attempts check ports and programs.
 type CheckConfig struct {
 	// PortFree returns nil if a task could use the port now. Otherwise the error is a sentence that says what uses it.
-	// Default: ports.Free, which tries to use it.
+	// Default: ports.Free, which tries to use it and knows the tasks of the node.
 	PortFree func(ctx context.Context, port int) error
 	// Probe, unless nil, replaces the network in http and tcp checks.
 	Probe func(ctx context.Context, c *cluster.Check, ports map[string]int) error
 }
 
-// SetDefaults sets the functions that are missing.
-func (c *CheckConfig) SetDefaults() {
+// WithDefaults returns the configuration with the functions that are missing. Tasks returns the ids of the node's tasks
+// by the pids of their containers.
+func (c CheckConfig) WithDefaults(tasks func() map[int]string) CheckConfig {
 	if c.PortFree == nil {
-		c.PortFree = ports.Free
+		c.PortFree = func(ctx context.Context, port int) error { return ports.Free(ctx, port, tasks) }
 	}
+	return c
 }
 
 // Parts are the parts of the agent that attempts use. They do not change while attempts run.
