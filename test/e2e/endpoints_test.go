@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -328,39 +329,9 @@ func (p *proxied) answersDNS(server string) {
 		want = append(want, fmt.Sprint(a.Port))
 	}
 	slices.Sort(want)
-	ask := func(name string, kind dnsmessage.Type) (*dnsmessage.Message, error) {
-		q := dnsmessage.Message{
-			Header: dnsmessage.Header{ID: 7, RecursionDesired: true},
-			Questions: []dnsmessage.Question{{
-				Name: dnsmessage.MustNewName(name + "."), Type: kind, Class: dnsmessage.ClassINET,
-			}},
-		}
-		text, err := q.Pack()
-		if err != nil {
-			return nil, err
-		}
-		conn, err := new(net.Dialer).DialContext(p.t.Context(), "udp", server)
-		if err != nil {
-			return nil, err
-		}
-		defer conn.Close()
-		if err := conn.SetDeadline(time.Now().Add(soon)); err != nil {
-			return nil, err
-		}
-		if _, err := conn.Write(text); err != nil {
-			return nil, err
-		}
-		answer := make([]byte, 4096)
-		n, err := conn.Read(answer)
-		if err != nil {
-			return nil, err
-		}
-		var m dnsmessage.Message
-		return &m, m.Unpack(answer[:n])
-	}
 	for _, name := range []string{"kiosk-http.default.berth", "_http._tcp.kiosk-http.default.berth"} {
 		p.Eventually(soon, func() error {
-			m, err := ask(name, dnsmessage.TypeSRV)
+			m, err := askDNS(p.t, server, name, dnsmessage.TypeSRV)
 			if err != nil {
 				return err
 			}
@@ -376,10 +347,12 @@ func (p *proxied) answersDNS(server string) {
 			return nil
 		})
 	}
-	if m, err := ask("kiosk-http.default.berth", dnsmessage.TypeA); err != nil || len(m.Answers) != 1 {
+	m, err := askDNS(p.t, server, "kiosk-http.default.berth", dnsmessage.TypeA)
+	if err != nil || len(m.Answers) != 1 {
 		p.t.Errorf("A of the endpoint: got %v, %v", m, err)
 	}
-	if m, err := ask("kiosk-grpc.default.berth", dnsmessage.TypeA); err != nil || m.RCode != dnsmessage.RCodeNameError {
+	m, err = askDNS(p.t, server, "kiosk-grpc.default.berth", dnsmessage.TypeA)
+	if err != nil || m.RCode != dnsmessage.RCodeNameError {
 		p.t.Errorf("A of an endpoint that does not exist: got %v, %v", m, err)
 	}
 }
@@ -392,4 +365,95 @@ func (p *proxied) addresses() []api.EndpointAddress {
 		p.t.Fatal(err)
 	}
 	return page.Items
+}
+
+// askDNS asks a nameserver for the records of a kind.
+func askDNS(t *testing.T, server, name string, kind dnsmessage.Type) (*dnsmessage.Message, error) {
+	t.Helper()
+	q := dnsmessage.Message{
+		Header: dnsmessage.Header{ID: 7, RecursionDesired: true},
+		Questions: []dnsmessage.Question{{
+			Name: dnsmessage.MustNewName(name + "."), Type: kind, Class: dnsmessage.ClassINET,
+		}},
+	}
+	text, err := q.Pack()
+	if err != nil {
+		return nil, err
+	}
+	conn, err := new(net.Dialer).DialContext(t.Context(), "udp", server)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(soon)); err != nil {
+		return nil, err
+	}
+	if _, err := conn.Write(text); err != nil {
+		return nil, err
+	}
+	answer := make([]byte, 4096)
+	n, err := conn.Read(answer)
+	if err != nil {
+		return nil, err
+	}
+	var m dnsmessage.Message
+	return &m, m.Unpack(answer[:n])
+}
+
+// TestEndpointOfIPv6Node: the tasks of an endpoint are on a node with an address of IPv6. The agents' DNS answers with
+// AAAA records, and the addresses have brackets.
+func TestEndpointOfIPv6Node(t *testing.T) {
+	t.Parallel()
+	const address = "2001:db8::7" // of documentation: nothing connects to it
+	s := harness.New(t, harness.Process)
+	s.Server()
+	dns, err := freeport.Address(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Agent("--dns-listen", dns, "--address", address)
+	s.Berth("run", s.Write("six.yaml", `
+kind: Service
+name: six
+count: 2
+template:
+  containers: [{name: main, command: [/bin/sleep, "1000"], resources: {cpu: 10m, memory: 16MiB}}]
+  ports: [{name: http}]
+---
+kind: Endpoint
+name: six-http
+service: six
+port: http
+`)).Want(t, 0)
+	page, err := s.Client().EndpointAddresses(t.Context(), "default", "six-http", client.ListOptions{})
+	if err != nil || len(page.Items) != 2 || page.Items[0].Host != address {
+		t.Fatalf("the addresses are %+v, %v", page.Items, err)
+	}
+	s.Berth("addresses", "six-http", "-o", "name").Want(t, 0, fmt.Sprintf("[%s]:%d", address, page.Items[0].Port))
+	for _, want := range []struct {
+		name    string
+		kind    dnsmessage.Type
+		answers int // all tasks of a node have one address
+	}{
+		{"six-http.default.berth", dnsmessage.TypeAAAA, 1},
+		{"six-http.default.berth", dnsmessage.TypeA, 0},
+		{"_http._tcp.six-http.default.berth", dnsmessage.TypeSRV, 2},
+	} {
+		s.Eventually(soon, func() error {
+			m, err := askDNS(t, dns, want.name, want.kind)
+			if err != nil {
+				return err
+			}
+			if m.RCode != dnsmessage.RCodeSuccess || len(m.Answers) != want.answers {
+				return fmt.Errorf("%s %s: got %s with %v, want %d answers", want.name, want.kind, m.RCode, m.Answers,
+					want.answers)
+			}
+			for _, r := range slices.Concat(m.Answers, m.Additionals) {
+				if six, ok := r.Body.(*dnsmessage.AAAAResource); ok && netip.AddrFrom16(six.AAAA).String() != address {
+					return fmt.Errorf("%s %s: got the address %v", want.name, want.kind, netip.AddrFrom16(six.AAAA))
+				}
+			}
+			return nil
+		})
+	}
 }
