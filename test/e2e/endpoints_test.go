@@ -28,30 +28,36 @@ import (
 	"github.com/berthd/berth/test/harness"
 )
 
-// proxied is a service behind a HAProxy that reads a file of `berth addresses`, as in examples/haproxy.
+// proxied is a service behind a proxy that reads a file of `berth addresses`, as in examples/haproxy or examples/nginx.
 type proxied struct {
 	*harness.Site
 	t       *testing.T
+	folder  string // of the proxy's files in examples
 	program string
 	// tolerant and strict are the addresses of the proxy: with the retries of the example, and without any.
 	tolerant, strict string
 	config           string // the file of `berth addresses`
 }
 
-// example returns a file of examples/haproxy with replacements, each of which must occur.
+// example returns a file of the proxy's examples with replacements, each of which must occur.
 func (p *proxied) example(name string, replacements ...string) string {
+	p.t.Helper()
+	return p.exampleOf(p.folder, name, replacements...)
+}
+
+func (p *proxied) exampleOf(folder, name string, replacements ...string) string {
 	p.t.Helper()
 	root, err := harness.Root()
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	text, err := os.ReadFile(filepath.Join(root, "examples", "haproxy", name))
+	text, err := os.ReadFile(filepath.Join(root, "examples", folder, name))
 	if err != nil {
 		p.t.Fatal(err)
 	}
 	for i := 0; i < len(replacements); i += 2 {
 		if !strings.Contains(string(text), replacements[i]) {
-			p.t.Fatalf("examples/haproxy/%s has no %q", name, replacements[i])
+			p.t.Fatalf("examples/%s/%s has no %q", folder, name, replacements[i])
 		}
 	}
 	return strings.NewReplacer(replacements...).Replace(string(text))
@@ -60,7 +66,7 @@ func (p *proxied) example(name string, replacements ...string) string {
 // run applies the service with a version of its program.
 func (p *proxied) run(version int) harness.Result {
 	p.t.Helper()
-	return p.Berth("run", p.Write("kiosk.yaml", p.example("kiosk.yaml",
+	return p.Berth("run", p.Write("kiosk.yaml", p.exampleOf("haproxy", "kiosk.yaml",
 		"      image: berth.local/web:1\n", "", "command: [web]", fmt.Sprintf("command: [%q]", p.program),
 		`VERSION: "1"`, fmt.Sprintf(`VERSION: "%d"`, version), "shutdown_delay: 5s", "shutdown_delay: scaled(5s)",
 		"interval: 1s", "interval: 300ms", "count: 3\n", "count: 3\nupdate: {max_surge: 3}\n")))
@@ -226,7 +232,7 @@ func TestProxyFollowsEndpoint(t *testing.T) {
 	t.Parallel()
 	testkit.NeedCommand(t, "haproxy")
 	s := harness.New(t, harness.Process)
-	p := &proxied{Site: s, t: t, config: filepath.Join(s.Dir, "kiosk.cfg")}
+	p := &proxied{Site: s, t: t, folder: "haproxy", config: filepath.Join(s.Dir, "kiosk.cfg")}
 	p.program = harness.Program(t, s.Dir, "./examples/programs/web")
 	server := s.Server()
 	dns, err := freeport.Address(t.Context())
