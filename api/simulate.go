@@ -4,8 +4,10 @@ import (
 	"time"
 )
 
-// SimulateRequest requests the effect of changes on the domain. Nothing is written.
+// SimulateRequest requests the effect of changes on a domain. Nothing is written.
 type SimulateRequest struct {
+	// Domain is the domain of the changed nodes and clusters. Default: the domain default.
+	Domain string `json:"domain,omitempty"`
 	// Changes are applied in order. Each begins after the effects of the one before have settled. There are 1 to
 	// MaxSimulateChanges.
 	Changes []SimulateChange `json:"changes"`

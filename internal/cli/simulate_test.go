@@ -74,6 +74,11 @@ func TestSimulateFromSnapshots(t *testing.T) {
 	whole := encodeSnapshot(t, smallDomain())
 	newer := smallDomain()
 	newer[store.Prefix(store.DefaultPrefix).Node("n1")] = []byte(`{"v":99,"name":"n1"}`)
+	two := smallDomain()
+	two[store.Prefix(store.DefaultPrefix).Domain("ci")] = &cluster.Domain{Name: "ci", Number: 1}
+	two[store.Prefix(store.DefaultPrefix).Node("n1")] = &cluster.Node{
+		Name: "n1", Domain: cluster.DefaultDomain, State: cluster.NodeReady, Generation: 1, Session: 1,
+	}
 	trace := "swf:" + write("queue.swf",
 		[]byte("; MaxProcs: 3\n1 0 0 60 2 -1 -1 2 60 -1 1 1\n2 10 0 60 1 -1 -1 1 60 -1 1 1\n"))
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -118,6 +123,21 @@ func TestSimulateFromSnapshots(t *testing.T) {
 			[]string{"--addr", refuses.URL, "--trace", trace},
 			2,
 			"it takes the role operator",
+		},
+		"another domain": {
+			[]string{"--snapshot", write("two", encodeSnapshot(t, two)), "--domain", "ci", "--add-nodes", "2"},
+			0,
+			"nodes 0 → 2",
+		},
+		"a node of another domain": {
+			[]string{"--snapshot", write("two", encodeSnapshot(t, two)), "--domain", "ci", "--drain-node", "n1"},
+			2,
+			"drain node n1: drain_node: node n1 is in the domain default, and this is a simulation of the domain ci",
+		},
+		"an unknown domain": {
+			[]string{"--snapshot", write("good", whole), "--domain", "ci", "--remove-node", "n1"},
+			2,
+			"there is no domain ci; there are default",
 		},
 		"cut short": {
 			[]string{"--snapshot", write("short", whole[:len(whole)/2]), "--trace", trace},

@@ -45,14 +45,8 @@ func Check(ask api.SimulateRequest) cluster.Faults {
 				add(path+".add_nodes."+f.Path, "%s", f.Message)
 			}
 		}
-		for _, n := range []struct{ field, name string }{
-			{"remove_node", c.RemoveNode},
-			{"drain_node", c.DrainNode},
-			{"undrain_node", c.UndrainNode},
-			{"cordon_node", c.CordonNode},
-			{"uncordon_node", c.UncordonNode},
-		} {
-			if n.name != "" && !cluster.ValidNodeName(n.name) {
+		for _, n := range nodeFields(c) {
+			if !cluster.ValidNodeName(n.name) {
 				add(path+"."+n.field, "%q is not the name of a node", n.name)
 			}
 		}
@@ -86,8 +80,8 @@ func checkTaints(c *api.SimulateChange, path string, add func(path, format strin
 		if t == nil {
 			continue
 		}
-		if !cluster.ValidNodeName(t.Node) {
-			add(path+"."+field+".node", "%q is not the name of a node", t.Node)
+		if t.Node == "" {
+			add(path+"."+field+".node", "is empty: want the name of a node")
 		}
 		if len(t.Taints) == 0 {
 			add(path+"."+field+".taints", "is empty: want at least one, such as dedicated=gpu:no-schedule")
@@ -139,14 +133,19 @@ func checkObjects(c *api.SimulateChange, path string, add func(path, format stri
 // Apply makes one change, as its user would. Its effects follow with Settle. An error that is a *client.Error is the
 // API server's answer to the change.
 func (w *World) Apply(ctx context.Context, c *api.SimulateChange) error {
+	if err := w.checkDomain(c); err != nil {
+		return err
+	}
 	switch {
 	case c.AddNodes != nil:
 		return w.addNodes(ctx, c.AddNodes)
 	case c.RemoveNode != "":
 		return w.removeNode(ctx, c.RemoveNode)
-	default:
-		return requestChange(ctx, w.client, c)
 	}
+	if err := requestChange(ctx, w.client, c); err != nil {
+		return err
+	}
+	return w.checkObjectDomains(c.Run) // they may be of clusters that the change made
 }
 
 // requestChange requests a change from an API server.

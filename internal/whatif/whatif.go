@@ -20,11 +20,14 @@
 package whatif
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/berthd/berth/api"
@@ -101,7 +104,8 @@ func (c *clock) advance(d time.Duration) {
 	c.boot += d
 }
 
-// New makes the World. Its control plane becomes the leader, and decides nothing before Settle.
+// New makes the World. Its control plane becomes the leader, and decides nothing before Settle. An error that wraps
+// cluster.Faults says that the domain does not exist.
 func New(ctx context.Context, c Config) (*World, error) {
 	if c.Domain == "" {
 		c.Domain = cluster.DefaultDomain
@@ -110,6 +114,12 @@ func New(ctx context.Context, c Config) (*World, error) {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	tables := c.Branch.Tables()
+	if known := tables.Snapshot().Domains(); !slices.Contains(known, c.Domain) {
+		return nil, cluster.Faults{{
+			Path:    "domain",
+			Message: fmt.Sprintf("there is no domain %s; there are %s", c.Domain, strings.Join(known, ", ")),
+		}}
+	}
 	w := &World{
 		config: c, tables: tables, clock: clock{wall: c.Now.UTC(), boot: time.Hour},
 		began: tables.Snapshot().Revision(),
@@ -287,6 +297,7 @@ func RunTrace(ctx context.Context, c Config, ask api.SimulateRequest, trace Repl
 func simulate(ctx context.Context, c Config, ask api.SimulateRequest, trace *Replay) (*api.Simulation, *Replayed,
 	error,
 ) {
+	c.Domain = cmp.Or(ask.Domain, c.Domain)
 	w, err := New(ctx, c)
 	if err != nil {
 		return nil, nil, err

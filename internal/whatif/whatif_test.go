@@ -6,6 +6,7 @@ import (
 
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/whatif"
 )
 
 func nodes(count int) api.SimulateChange {
@@ -110,5 +111,56 @@ scheduler: {type: external, name: tray}
 	}
 	if sim := simulate(t, w, run(t, web)); !sim.Fits || len(sim.Tasks) != 4 || len(sim.Waiting) != 0 {
 		t.Errorf("got %+v, want four tasks placed and none that waits", sim)
+	}
+}
+
+// TestPredictionOfAnotherDomain simulates a domain beside the default one. Changes of the other one are refused.
+func TestPredictionOfAnotherDomain(t *testing.T) {
+	inCI := strings.Replace(web, "kind: Service\n", "kind: Service\ncluster: build\n", 1)
+	w := domain(t, nodes(3), run(t, web), run(t, `
+kind: Domain
+name: ci
+---
+kind: Cluster
+name: build
+domain: ci
+`))
+	ask := func(domain string, changes ...api.SimulateChange) (*api.Simulation, error) {
+		return whatif.Run(t.Context(), whatif.Config{Branch: branch(w), Now: w.Now(), Log: logger()},
+			api.SimulateRequest{Domain: domain, Changes: changes})
+	}
+	more := api.SimulateChange{AddNodes: &api.SimulateNodes{Name: "c", Count: 2, CPU: "4", Memory: "8GiB"}}
+	sim, err := ask("ci", more, run(t, inCI))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !sim.Fits || len(sim.Tasks) != 4 || len(sim.Nodes) != 2 {
+		t.Errorf("got %+v, want four tasks on the two nodes of the domain", sim)
+	}
+	for _, x := range sim.Tasks {
+		if !strings.HasPrefix(x.To, "c-") {
+			t.Errorf("got %+v, want it on a node of the domain", x)
+		}
+	}
+	if sim, err = ask("ci", run(t, inCI)); err != nil || sim.Fits || len(sim.Waiting) != 1 {
+		t.Errorf("without nodes of the domain: got %+v and %v, want tasks that wait", sim, err)
+	}
+	for _, test := range []struct {
+		domain, path string
+		change       api.SimulateChange
+	}{
+		{"ci", "changes[0].drain_node", api.SimulateChange{DrainNode: "n-1"}},
+		{"ci", "changes[0].remove_node", api.SimulateChange{RemoveNode: "n-1"}},
+		{"ci", "changes[0].scale", scale("web", 5)},
+		{"ci", "changes[0].run[1]", run(t, web)},
+		{"", "changes[0].run[1]", run(t, inCI)},
+		{"north", "domain", more},
+	} {
+		_, err := ask(test.domain, test.change)
+		faults := cluster.FaultsOf(err)
+		if len(faults) != 1 || faults[0].Path != test.path || !strings.Contains(faults[0].Message, "domain") {
+			t.Errorf("%s in the domain %q: got %v, want a fault of %s", whatif.Describe(&test.change), test.domain, err,
+				test.path)
+		}
 	}
 }

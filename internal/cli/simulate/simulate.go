@@ -76,6 +76,8 @@ func NewSimulateCommand(sess *session.Session) *cobra.Command {
 		"recorded workload of another cluster: openb:FILE or swf:FILE; options follow, separated by commas")
 	f.StringVar(&s.snapshot, "snapshot", "",
 		"simulate without a server, on the `file` of berth operator snapshot save, or none for an empty domain")
+	f.StringVar(&s.request.Domain, "domain", "", "the domain of the nodes and clusters (default \"default\")")
+	session.RegisterCompletion(cmd, "domain", sess.CompleteNames(wording.KindDomain))
 	f.StringSliceVar(&s.show, "show", []string{"summary", "tasks"}, "what to print: summary, tasks, nodes")
 	session.RegisterCompletion(cmd, "show",
 		cobra.FixedCompletions([]string{"summary", "tasks", "nodes"}, cobra.ShellCompDirectiveNoFileComp))

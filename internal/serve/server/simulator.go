@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -35,10 +36,11 @@ func (s *simulator) Simulate(ctx context.Context, ask api.SimulateRequest) (*api
 			"simulate it with berth simulate --snapshot",
 			planning.ErrSimulation, n, maxSimulatedAttempts)
 	}
-	return whatif.Aside(func() (*api.Simulation, error) {
-		return whatif.Run(ctx, whatif.Config{
-			Branch: store.NewBranch(snap, s.tables.Prefix(), slog.New(slog.DiscardHandler)), Now: time.Now(),
-			DeviceValueModel: s.planes.Default().DeviceValueModel(),
-		}, ask)
-	})
+	c := whatif.Config{
+		Branch: store.NewBranch(snap, s.tables.Prefix(), slog.New(slog.DiscardHandler)), Now: time.Now(),
+	}
+	if p := s.planes.Of(cmp.Or(ask.Domain, cluster.DefaultDomain)); p != nil {
+		c.DeviceValueModel = p.DeviceValueModel()
+	}
+	return whatif.Aside(func() (*api.Simulation, error) { return whatif.Run(ctx, c, ask) })
 }
