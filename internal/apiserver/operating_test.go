@@ -552,12 +552,20 @@ func TestProfiles(t *testing.T) {
 
 func TestGauges(t *testing.T) {
 	w := newFleetWorld(t, three())
-	w.put(map[string]any{"node/n1": cluster.Node{Name: "n1", Domain: "default", State: cluster.NodeReady}})
+	w.put(map[string]any{
+		"node/n1":     cluster.Node{Name: "n1", Domain: "default", State: cluster.NodeReady},
+		"node/n2":     cluster.Node{Name: "n2", Domain: "ci", State: cluster.NodeReady},
+		"domain/ci":   cluster.Domain{Name: "ci", Number: 1},
+		"recovery/ci": cluster.Recovery{State: cluster.RecoveryNeeded},
+	})
 	got := string(w.want(200, "GET", "/metrics", nil).body)
 	for _, want := range []string{
-		`berth_domain_nodes{state="ready"} 1`, `berth_domain_nodes{state="down"} 0`,
+		`berth_domain_nodes{domain="default",state="ready"} 1`, `berth_domain_nodes{domain="default",state="down"} 0`,
+		`berth_domain_nodes{domain="ci",state="ready"} 1`, `berth_domain_leader{domain="ci"} 0`,
+		`berth_domain_recovery_needed{domain="ci"} 1`, `berth_domain_mass_silence{domain="ci"} 0`,
 		`berth_domain_servers{state="up"} 3`,
-		`berth_domain_leader 1`, `berth_domain_recovery_needed 0`, `berth_domain_mass_silence 0`,
+		`berth_domain_leader{domain="default"} 1`, `berth_domain_recovery_needed{domain="default"} 0`,
+		`berth_domain_mass_silence{domain="default"} 0`,
 		`berth_store_writable 1`,
 		`berth_store_quorum 1`, `berth_store_alarms 0`, `berth_store_synced 1`,
 	} {

@@ -96,6 +96,8 @@ const ProjectAfter = 30 * time.Second
 type Metrics interface {
 	// Cycled receives the duration of a cycle and the numbers of tasks that the cycle placed and left waiting.
 	Cycled(took time.Duration, placed, waiting int)
+	// Ended says that the term of the leader ended: this server knows of no waiting tasks any more.
+	Ended()
 }
 
 // Plane is one server's part in deciding for a domain.

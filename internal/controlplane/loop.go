@@ -123,6 +123,9 @@ func (l *loop) run(ctx context.Context) error {
 	defer l.asker.running.Wait() // its questions end with its context
 	defer func() { _ = l.awaitInFlight() }()
 	defer l.external.EndTerm()
+	if m := l.config.Metrics; m != nil {
+		defer m.Ended()
+	}
 	defer cancel()
 	timer := time.NewTimer(maxIdleInterval)
 	defer timer.Stop()

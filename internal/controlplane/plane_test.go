@@ -457,3 +457,28 @@ func TestMassSilencePausesReplacement(t *testing.T) {
 		})
 	})
 }
+
+// waitingGauge keeps the number of tasks that wait, as a metric does.
+type waitingGauge struct{ waiting atomic.Int64 }
+
+func (g *waitingGauge) Cycled(_ time.Duration, _, waiting int) { g.waiting.Store(int64(waiting)) }
+
+func (g *waitingGauge) Ended() { g.waiting.Store(0) }
+
+// TestWaitingTasksAreOfTheLeader stops a leader while a task waits. Its server then counts no waiting task.
+func TestWaitingTasksAreOfTheLeader(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		g := &waitingGauge{}
+		w.server.stop()
+		w.metrics = g
+		w.start()
+		w.definition(1, 100)
+		w.service(1, 1, 1)
+		w.until(10*time.Second, "a task that waits", func(*store.Snapshot) bool { return g.waiting.Load() == 1 })
+		w.server.stop()
+		if n := g.waiting.Load(); n != 0 {
+			t.Errorf("%d tasks wait on a server that does not lead", n)
+		}
+		w.start()
+	})
+}

@@ -30,6 +30,8 @@ type world struct {
 	faulty store.Engine
 	// meanwhile, unless nil, runs at each check of until.
 	meanwhile func()
+	// metrics, unless nil, receives counts of the planes that start from then on.
+	metrics controlplane.Metrics
 	// measurer answers the plane's questions to the outside; nil for none.
 	measurer controlplane.Measurer
 	// keepDefinitions is the plane's KeepDefinitions.
@@ -76,7 +78,7 @@ func (w *world) start() {
 	s.plane = controlplane.New(controlplane.Config{
 		Engine: engine, Tables: s.tables, Domain: cluster.DefaultDomain, Server: "s1",
 		Random: rand.New(rand.NewPCG(1, 1)), Logger: log, Now: time.Now, Clock: clock,
-		Measurer: w.measurer, KeepDefinitions: w.keepDefinitions,
+		Measurer: w.measurer, KeepDefinitions: w.keepDefinitions, Metrics: w.metrics,
 	})
 	s.dispatch = dispatcher.New(dispatcher.Config{
 		Engine: engine, Tables: s.tables, Logger: log, Clock: clock,

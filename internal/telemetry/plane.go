@@ -65,6 +65,9 @@ type Plane struct {
 	waiting prometheus.Gauge
 }
 
+// Ended forgets the waiting tasks: the next leader, on another server, counts them.
+func (p *Plane) Ended() { p.waiting.Set(0) }
+
 // Cycled counts one cycle.
 func (p *Plane) Cycled(took time.Duration, placed, waiting int) {
 	p.cycles.Observe(took.Seconds())

@@ -41,6 +41,25 @@ func TestMetricsHaveNames(t *testing.T) {
 	}
 }
 
+// TestWaitingTasksOfALeader: each domain has its own gauge, and the tasks that wait are those of the present leader.
+func TestWaitingTasksOfALeader(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	planes := telemetry.NewPlanes(registry)
+	planes.Of("default").Cycled(time.Millisecond, 0, 2)
+	ci := planes.Of("ci")
+	ci.Cycled(time.Millisecond, 1, 5)
+	ci.Ended()
+	const want = `# HELP berth_controlplane_waiting_tasks Tasks that wait to be placed.
+# TYPE berth_controlplane_waiting_tasks gauge
+berth_controlplane_waiting_tasks{domain="ci"} 0
+berth_controlplane_waiting_tasks{domain="default"} 2
+`
+	const name = "berth_controlplane_waiting_tasks"
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), name); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestCommitsAreCounted(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	m := memory.New(memory.Options{

@@ -7,10 +7,12 @@ import (
 
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/internal/apiserver/control"
+	"github.com/berthd/berth/internal/apiserver/views"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/store"
 )
 
-// Gauges show the state of the domain at each scrape. Every server shows the state of its tables, and its own part of
+// Gauges show the state of all domains at each scrape. Every server shows the state of its tables, and its own part of
 // the store.
 type Gauges struct {
 	api    *API
@@ -33,13 +35,13 @@ func NewGauges(a *API, health *control.HealthAPI) *Gauges {
 	return &Gauges{
 		api: a, health: health,
 
-		nodes:   domain("nodes", "Nodes of the domain, by state.", "state"),
+		nodes:   domain("nodes", "Nodes, by domain and state.", "domain", "state"),
 		servers: domain("servers", "Members of the control plane, by state as this server sees it.", "state"),
-		leads:   domain("leader", "1 on the server that leads the domain, else 0."),
+		leads:   domain("leader", "1 on the server that leads the domain, else 0.", "domain"),
 		recovery: domain("recovery_needed",
-			"1 while the store went back and the operator has not decided, else 0."),
+			"1 while the store went back and the operator has not decided, else 0.", "domain"),
 		silence: domain("mass_silence",
-			"1 while so many nodes are silent that their tasks are not replaced, else 0."),
+			"1 while so many nodes are silent that their tasks are not replaced, else 0.", "domain"),
 		imagesRemoved: domain("images_removed",
 			"Images that the present agents removed since they were started, because their disk was full."),
 		imagesFreed:  domain("images_freed_bytes", "What the present agents freed by that."),
@@ -79,9 +81,7 @@ func (g *Gauges) Collect(out chan<- prometheus.Metric) {
 	engine := a.Engine.Ask(context.Background()) // Ask has a timeout
 	snap := a.Reads.Tables.Snapshot()
 	v := a.status(snap, &engine, cluster.DefaultDomain)
-	for _, state := range cluster.NodeState("").Values() {
-		put(g.nodes, float64(v.Nodes[state]), string(state))
-	}
+	g.collectDomains(snap, put)
 	states := map[api.ServerState]int{}
 	for _, sv := range a.Servers.Views(snap, &engine) {
 		states[sv.State]++
@@ -89,9 +89,6 @@ func (g *Gauges) Collect(out chan<- prometheus.Metric) {
 	for _, state := range api.ServerState("").Values() {
 		put(g.servers, float64(states[state]), string(state))
 	}
-	put(g.leads, truth(v.Leader != nil && v.Leader.ID != "" && v.Leader.ID == a.ServerID))
-	put(g.recovery, truth(v.Recovery != nil))
-	put(g.silence, truth(v.MassSilence))
 	records := a.Views.At(snap).Records
 	var removed int
 	var freed cluster.Bytes
@@ -111,6 +108,22 @@ func (g *Gauges) Collect(out chan<- prometheus.Metric) {
 		put(g.writable, truth(st.Writable))
 		put(g.hasQuorum, truth(st.Quorum))
 		put(g.alarms, float64(len(st.Alarms)))
+	}
+}
+
+// collectDomains puts the gauges of each domain.
+func (g *Gauges) collectDomains(snap *store.Snapshot, put func(d *prometheus.Desc, value float64, labels ...string)) {
+	a := g.api
+	nodes := views.CountNodesByDomain(snap)
+	for _, domain := range snap.Domains() {
+		for _, state := range cluster.NodeState("").Values() {
+			put(g.nodes, float64(nodes[domain][state]), domain, string(state))
+		}
+		leader := views.LeaderOf(snap, domain)
+		put(g.leads, truth(leader != nil && leader.ID != "" && leader.ID == a.ServerID), domain)
+		e, ok := snap.Recovery(domain)
+		put(g.recovery, truth(ok && e.Value.State == cluster.RecoveryNeeded), domain)
+		put(g.silence, truth(a.Views.IsMassSilence(snap, domain)), domain)
 	}
 }
 

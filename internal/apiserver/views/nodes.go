@@ -30,11 +30,18 @@ func NodeNames(snap *store.Snapshot) []string {
 
 // CountNodes counts a domain's nodes by their state.
 func CountNodes(snap *store.Snapshot, domain string) map[cluster.NodeState]int {
-	counts := map[cluster.NodeState]int{}
+	return CountNodesByDomain(snap)[domain]
+}
+
+// CountNodesByDomain counts the nodes of each domain by their state.
+func CountNodesByDomain(snap *store.Snapshot) map[string]map[cluster.NodeState]int {
+	counts := map[string]map[cluster.NodeState]int{}
 	for _, name := range NodeNames(snap) {
-		if state, in, _ := NodeState(snap, name); in == domain {
-			counts[state]++
+		state, domain, _ := NodeState(snap, name)
+		if counts[domain] == nil {
+			counts[domain] = map[cluster.NodeState]int{}
 		}
+		counts[domain][state]++
 	}
 	return counts
 }
