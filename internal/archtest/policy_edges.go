@@ -145,6 +145,7 @@ var edgeLayers = map[string][]string{
 	// Generators of the reference, and benchmarks.
 	"internal/bench/agent":   {"internal/pause"},
 	"internal/bench/busybox": {},
+	"internal/bench/domains": {"internal/pause"},
 	"internal/bench/fleet": {
 		"api", "api/client", "internal/apiserver", "internal/apiserver/views", "internal/boottime", "internal/cluster",
 		"internal/controlplane", "internal/dispatcher", "internal/freeport", "internal/heap", "internal/pause",

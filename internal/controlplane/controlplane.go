@@ -187,7 +187,25 @@ func (c *Config) candidate() election.CandidateConfig {
 	if c.Spread != nil {
 		e.Defer = c.Spread.Defer
 	}
+	if c.Domain != cluster.DefaultDomain {
+		e.Idle = func() bool { return isIdle(c.Tables.Snapshot(), c.Domain) }
+	}
 	return e
+}
+
+// isIdle reports whether a domain has neither clusters nor nodes.
+func isIdle(snap *store.Snapshot, domain string) bool {
+	for e := range snap.Clusters() {
+		if e.Value.InDomain() == domain {
+			return false
+		}
+	}
+	for e := range snap.Nodes() {
+		if e.Value.Domain == domain {
+			return false
+		}
+	}
+	return true
 }
 
 // errYields ends the leadership of a server in favour of another one.

@@ -21,6 +21,9 @@ import (
 const (
 	// BeatEvery is how often a leader writes its beat.
 	BeatEvery = 250 * time.Millisecond
+	// IdleBeatEvery is how often the leader of a domain without work writes its beat. The beat promises when the next
+	// one follows: both the leader and observers add the difference to their limits.
+	IdleBeatEvery = 10 * BeatEvery
 	// BeatLimit is how long a leader continues after the last beat that was acknowledged.
 	BeatLimit = time.Second
 	// ObserveEvery is the tick of an observer. The silence that an observer accepts is BeatLimit at first, which is ten
@@ -43,7 +46,7 @@ var (
 	ErrResigned = errors.New("the leader resigned")
 )
 
-// CandidateConfig configures a candidate; every field but Member, Defer and Without is required.
+// CandidateConfig configures a candidate; every field but Member, Defer, Idle and Without is required.
 type CandidateConfig struct {
 	Engine store.Engine
 	// Member is this server's member of the engine; nil where the engine has none in Berth's servers.
@@ -56,6 +59,9 @@ type CandidateConfig struct {
 	Random *rand.Rand
 	// Defer returns how long this candidate leaves a domain without a holder to the others; nil means not at all.
 	Defer func() time.Duration
+	// Idle reports whether the domain has no work, so that its leader beats every IdleBeatEvery; nil means never. It is
+	// called before each beat.
+	Idle func() bool
 	// Without switches clauses off.
 	Without clause.Set
 }
@@ -119,6 +125,8 @@ type leadershipState struct {
 	leader cluster.Leader
 	record store.Record // the leader record; Modified is 0 if there never was one
 	beat   uint64       // the revision of the beat record
+	// quiet is how long after the beat no other one is due, beyond BeatEvery.
+	quiet time.Duration
 }
 
 // Campaign blocks until this server leads the domain, and returns the leadership, which ends with ctx at the latest. A
@@ -222,6 +230,10 @@ func (c *Candidate) readLeadershipState(ctx context.Context) (leadershipState, e
 		s.leader, s.record = *leader, record
 	}
 	s.beat = both[1].Modified
+	if b, err := store.Decode[beatRecord](both[1].Value); err == nil && b.Next > 0 {
+		next := min(time.Duration(b.Next)*time.Millisecond, IdleBeatEvery)
+		s.quiet = max(0, next-BeatEvery)
+	}
 	return s, nil
 }
 
@@ -256,13 +268,14 @@ func (c *Candidate) silenceLimitTicks() int {
 // observe returns true when this server may take over, and updates s to the state that was read last. The leader was
 // silent for long enough, or the engine's leadership moved from the leader's server to this one. It returns false when
 // the leader changed. A tick counts only if its read was sent on time and the engine answered within AnswerLimit. An
-// observer that was paused, or got no answer, has no evidence (P1.3).
+// observer that was paused, or got no answer, has no evidence (P1.3). It reads nothing while no beat is due.
 func (c *Candidate) observe(ctx context.Context, s *leadershipState) (bool, error) {
 	ticker := time.NewTicker(ObserveEvery)
 	defer ticker.Stop()
 	enginePoll := time.NewTicker(engineLeaderPollInterval)
 	defer enginePoll.Stop()
 	waits := time.Now() // the start of the present wait for a tick
+	due := waits.Add(s.quietTime())
 	limit := c.silenceLimitTicks()
 	for silent := 0; silent < limit; {
 		select {
@@ -282,6 +295,10 @@ func (c *Candidate) observe(ctx context.Context, s *leadershipState) (bool, erro
 		case <-ticker.C:
 		}
 		sent := time.Now()
+		if sent.Before(due) {
+			waits = sent
+			continue
+		}
 		late := sent.Sub(waits) > ObserveEvery*3/2
 		now, err := c.pollLeadershipState(ctx)
 		waits = time.Now()
@@ -301,11 +318,21 @@ func (c *Candidate) observe(ctx context.Context, s *leadershipState) (bool, erro
 			silent++
 			continue
 		}
-		if err == nil {
+		if err == nil && now.beat != s.beat {
 			s.beat = now.beat
+			due = waits.Add(now.quietTime())
 		}
 	}
 	return true, nil
+}
+
+// quietTime returns how long an observer waits, once it saw the beat, until it counts ticks. The leader ends by itself
+// before the ticks reach their limit, although the wait may end between two of them.
+func (s *leadershipState) quietTime() time.Duration {
+	if s.quiet == 0 {
+		return 0
+	}
+	return s.quiet + ObserveEvery
 }
 
 // pollLeadershipState is readLeadershipState bounded by AnswerLimit.
@@ -358,7 +385,7 @@ func (c *Candidate) takeOver(ctx context.Context, s leadershipState) (*Leadershi
 	}
 	c.seen, c.led = leader.Epoch, leader.Epoch
 	l.ctx, l.cancel = context.WithCancelCause(ctx)
-	l.running.Go(func() { l.beat(c.config.Engine, beatKey, sent) })
+	l.running.Go(func() { l.beat(c.config.Engine, beatKey, sent, c.config.Idle) })
 	l.running.Go(func() { l.pullEngineLeadership(c.config.Member) })
 	return l, nil
 }
@@ -368,25 +395,32 @@ func (c *Candidate) takeOver(ctx context.Context, s leadershipState) (*Leadershi
 type beatRecord struct {
 	Epoch  uint64 `json:"epoch"`
 	Number uint64 `json:"number"`
+	// Next is the time until the next beat in milliseconds, if it is longer than BeatEvery.
+	Next int64 `json:"next,omitempty"`
 }
 
 // beat writes the beat until the leadership ends, and ends the leadership when beats fail for BeatLimit. The first beat
 // was written by the takeover. The time of a beat is when it was sent: a late acknowledgement proves nothing about the
 // present.
-func (l *Leadership) beat(engine store.Engine, key string, sent time.Time) {
+func (l *Leadership) beat(engine store.Engine, key string, sent time.Time, idle func() bool) {
 	defer l.cancel(nil)
 	silence := time.AfterFunc(time.Until(sent.Add(BeatLimit)), func() { l.cancel(ErrSilent) })
 	defer silence.Stop()
 	compares := []store.Compare{{Key: l.Record.Key, Modified: l.Record.Modified}}
-	ticker := time.NewTicker(BeatEvery)
-	defer ticker.Stop()
+	next := time.NewTimer(time.Until(sent.Add(BeatEvery)))
+	defer next.Stop()
 	for number := uint64(2); ; number++ {
 		select {
 		case <-l.ctx.Done():
 			return
-		case <-ticker.C:
+		case <-next.C:
 		}
-		value, err := store.Encode(beatRecord{Epoch: l.Leader.Epoch, Number: number})
+		beat, every := beatRecord{Epoch: l.Leader.Epoch, Number: number}, BeatEvery
+		if idle != nil && idle() {
+			every = IdleBeatEvery
+			beat.Next = every.Milliseconds()
+		}
+		value, err := store.Encode(beat)
 		if err != nil {
 			l.cancel(err)
 			return
@@ -397,11 +431,15 @@ func (l *Leadership) beat(engine store.Engine, key string, sent time.Time) {
 		}})
 		switch {
 		case err != nil: // tried again, until the silence is too long
+			every = BeatEvery
 		case !result.Applied[0]:
 			l.cancel(ErrDeposed)
 		default:
-			silence.Reset(time.Until(sent.Add(BeatLimit)))
+			silence.Reset(time.Until(sent.Add(BeatLimit + every - BeatEvery)))
 		}
+		// No beat is sent before it is due. So one that promises less than the last does not end the leadership sooner,
+		// although observers may see it while its acknowledgement is lost.
+		next.Reset(time.Until(sent.Add(every)))
 	}
 }
 
