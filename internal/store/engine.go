@@ -134,6 +134,14 @@ type TogetherReader interface {
 	ReadTogether(ctx context.Context, keys ...string) ([]Record, error)
 }
 
+// ForeignFollower is an Engine whose watches deliver the writes of other programs late.
+type ForeignFollower interface {
+	Engine
+	// FollowForeign has all watches of the store deliver the records under a prefix soon after another program wrote
+	// or deleted them, until ctx ends. isForeign reports whether another program wrote a record.
+	FollowForeign(ctx context.Context, prefix string, isForeign func(Record) bool) error
+}
+
 // Change is one record that was created, changed or deleted.
 type Change struct {
 	Record

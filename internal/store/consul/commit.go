@@ -32,6 +32,8 @@ type operations struct {
 	compares []store.Compare
 	groups   []int
 	keys     []string // those that are written
+	// foreign says that another program wrote the keys before.
+	foreign bool
 }
 
 // operations returns the operations of the groups that are not refused, and of the pins, with keys of Consul.
@@ -240,7 +242,7 @@ func (e *Engine) noteSpace(err error) {
 
 // entryOf returns the entry of a commit. The keys are left out if the request had no room for them.
 func entryOf(number uint64, o *operations) (entry, error) {
-	made := entry{Number: number, Keys: o.keys}
+	made := entry{Number: number, Keys: o.keys, Foreign: o.foreign}
 	value, err := json.Marshal(made)
 	if err != nil {
 		return entry{}, fmt.Errorf("%w: %w", store.ErrInvalid, err)

@@ -186,7 +186,7 @@ func (l *lane) send(ctx context.Context, o *operations, id string) (api.TxnError
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", store.ErrInvalid, err)
 	}
-	if !made.Whole {
+	if !made.Whole && !made.Foreign {
 		next.Keys = keysOfHead(o.keys)
 	}
 	write := kvOp(api.KVSet, l.e.entryKey(l.writer, next.Last))

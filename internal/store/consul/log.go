@@ -21,7 +21,7 @@ type head struct {
 	First  uint64 `json:"first"`
 	Last   uint64 `json:"last"`
 	Fences uint64 `json:"fences,omitempty"`
-	// Keys are those of the newest entry if they are few, so that a watch need not read the entry.
+	// Keys are those of the newest entry if they are few and no foreign ones, so that a watch need not read the entry.
 	Keys []string `json:"keys,omitempty"`
 	// ID distinguishes this write of the head from all others.
 	ID string `json:"id"`
@@ -51,6 +51,8 @@ const (
 type entry struct {
 	Number uint64   `json:"n"`
 	Keys   []string `json:"keys,omitempty"`
+	// Foreign says that another program wrote the records before, at an index below that of the entry.
+	Foreign bool `json:"foreign,omitempty"`
 	// Whole says that the keys found no room in the request: all records have to be read.
 	Whole bool `json:"whole,omitempty"`
 }
@@ -179,10 +181,11 @@ func entriesBetween(from, to heads) (places []place, keys []string, known bool) 
 	return places, keys, len(places) <= maxOperations
 }
 
-// changedKeys returns the keys under a prefix of the commits between two states of the heads. It returns false if some
-// of them are not known.
+// changedKeys returns the keys under a prefix of the commits between two states of the heads. A value says that another
+// program wrote the record. It returns false if some of the keys are not known.
 func (e *Engine) changedKeys(ctx context.Context, from, to heads, prefix string) (map[string]bool, bool, error) {
 	places, changed, known := entriesBetween(from, to)
+	foreign := map[string]bool{}
 	if !known {
 		return nil, false, nil
 	}
@@ -204,12 +207,17 @@ func (e *Engine) changedKeys(ctx context.Context, from, to heads, prefix string)
 				return nil, false, nil
 			}
 			changed = append(changed, found.Keys...)
+			if found.Foreign {
+				for _, key := range found.Keys {
+					foreign[key] = true
+				}
+			}
 		}
 	}
 	keys := map[string]bool{}
 	for _, key := range changed {
 		if strings.HasPrefix(key, prefix) {
-			keys[key] = true
+			keys[key] = foreign[key]
 		}
 	}
 	return keys, true, nil

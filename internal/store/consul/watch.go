@@ -145,7 +145,7 @@ func (w *watch) open(ctx context.Context) error {
 func (w *watch) readChanges(ctx context.Context, present heads) (store.Batch, bool, error) {
 	keys, known, err := w.e.changedKeys(ctx, w.seen, present, w.prefix)
 	if err == nil && known && len(keys) == 0 {
-		return w.deliver(nil, present)
+		return w.deliver(nil, keys, present)
 	}
 	for round := 0; err == nil && known && len(keys) <= maxKeysTogether && round < maxRounds; round++ {
 		records, now, readErr := w.e.readKeys(ctx, slices.Sorted(maps.Keys(keys)))
@@ -157,9 +157,11 @@ func (w *watch) readChanges(ctx context.Context, present heads) (store.Batch, bo
 			break
 		}
 		if !overlap(keys, later) { // so the records are as they were at the present heads
-			return w.deliver(records, present)
+			return w.deliver(records, keys, present)
 		}
-		maps.Copy(keys, later)
+		for key, foreign := range later { // order-free: each by itself
+			keys[key] = keys[key] || foreign
+		}
 		present = now
 	}
 	if err != nil {
@@ -169,8 +171,9 @@ func (w *watch) readChanges(ctx context.Context, present heads) (store.Batch, bo
 	return store.Batch{}, false, nil
 }
 
-// deliver returns the batch of records at heads. It leaves out what was delivered before.
-func (w *watch) deliver(records []store.Record, at heads) (store.Batch, bool, error) {
+// deliver returns the batch of records at heads. It leaves out what was delivered before. A record of another program
+// may be older than the position and not delivered yet: foreign has its key.
+func (w *watch) deliver(records []store.Record, foreign map[string]bool, at heads) (store.Batch, bool, error) {
 	w.seen = at
 	if at.revision <= w.position { // the last resync held all of it
 		return store.Batch{}, false, nil
@@ -185,7 +188,7 @@ func (w *watch) deliver(records []store.Record, at heads) (store.Batch, bool, er
 			batch.Changes = append(batch.Changes, store.Change{
 				Record: store.Record{Key: r.Key, Modified: at.revision}, Deleted: true,
 			})
-		case r.Modified > w.position:
+		case r.Modified > w.position, foreign[r.Key]:
 			batch.Changes = append(batch.Changes, store.Change{Record: r})
 		}
 	}
@@ -258,7 +261,7 @@ func (e *Engine) readKeys(ctx context.Context, keys []string) ([]store.Record, h
 // overlap reports whether two sets have a common key.
 func overlap(a, b map[string]bool) bool {
 	for key := range b { // order-free: any of them
-		if a[key] {
+		if _, both := a[key]; both {
 			return true
 		}
 	}
