@@ -24,7 +24,7 @@ type Domain struct {
 	// set it; a client's value is ignored.
 	Claim *SchedulerClaim `json:"claim,omitempty"`
 	// Projection says when each attempt has keys of its own in the store: state/<node>/<task> and state/<task>. Default
-	// delayed.
+	// delayed; with a scheduler of the type kv it is immediate.
 	Projection Projection `json:"projection,omitempty"`
 	// RescheduleUntil lets tasks of silent nodes be replaced until then, although so many nodes fell silent that they
 	// would not be replaced. The API server sets it; a client's value is ignored.
@@ -107,6 +107,8 @@ func (d *Domain) Validate() error {
 	if d.Projection != "" {
 		oneOf(k.at("projection"), d.Projection)
 	}
+	k.at("projection").must(!d.HasKVScheduler() || d.Projection != ProjectionDelayed,
+		"is delayed, and with a scheduler of the type kv it is immediate: leave it out")
 	return k.err()
 }
 

@@ -11,11 +11,13 @@ const (
 	SchedulerBuiltin SchedulerType = "builtin"
 	// SchedulerExternal is a program that reads the state of the domain and proposes placements, over HTTP.
 	SchedulerExternal SchedulerType = "external"
+	// SchedulerKV is any program that writes the records of tasks in the store (P3.9): see TaskCommand.
+	SchedulerKV SchedulerType = "kv"
 )
 
 // Values returns every SchedulerType, in the order of the constants.
 func (SchedulerType) Values() []SchedulerType {
-	return []SchedulerType{SchedulerBuiltin, SchedulerExternal}
+	return []SchedulerType{SchedulerBuiltin, SchedulerExternal, SchedulerKV}
 }
 
 // BuiltinScheduler is the name of Berth's own scheduler. No other scheduler has it.
@@ -64,6 +66,16 @@ func (d *Domain) External() *DomainScheduler {
 	return d.Scheduler
 }
 
+// HasKVScheduler reports whether other programs place the tasks of the domain by records in the store. d may be nil.
+func (d *Domain) HasKVScheduler() bool {
+	return d != nil && d.Scheduler != nil && d.Scheduler.Type == SchedulerKV
+}
+
+// ProjectsAtOnce reports whether the attempts of the domain get keys of their own with their placement. d may be nil.
+func (d *Domain) ProjectsAtOnce() bool {
+	return d != nil && d.Projection == ProjectionImmediate || d.HasKVScheduler()
+}
+
 // TakenOver reports whether Berth's own scheduler took the domain over from its external one.
 func (d *Domain) TakenOver() bool {
 	return d.External() != nil && d.Claim != nil && d.Claim.Holder == BuiltinScheduler
@@ -71,7 +83,10 @@ func (d *Domain) TakenOver() bool {
 
 // SchedulerName returns the name of the scheduler that places the domain's tasks now. d may be nil.
 func (d *Domain) SchedulerName() string {
-	if s := d.External(); s != nil && !d.TakenOver() {
+	switch s := d.External(); {
+	case d.HasKVScheduler():
+		return string(SchedulerKV)
+	case s != nil && !d.TakenOver():
 		return s.Name
 	}
 	return BuiltinScheduler

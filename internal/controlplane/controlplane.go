@@ -39,6 +39,8 @@ import (
 // Config is what New needs.
 type Config struct {
 	Engine store.Engine
+	// Foreign, unless nil, is the engine that has to be told to deliver the writes of other programs soon.
+	Foreign store.ForeignFollower
 	// Member is this server's member of the engine; nil where the engine has none in Berth's servers.
 	Member store.EngineMember
 	Tables *store.Tables
@@ -128,7 +130,9 @@ func New(c Config) *Plane {
 	if c.NewID == nil {
 		c.NewID = uuid.NewString
 	}
-	return &Plane{config: c, mailbox: scheduling.NewMailbox()}
+	p := &Plane{config: c, mailbox: scheduling.NewMailbox()}
+	p.Register("foreign records", p.followForeign)
+	return p
 }
 
 // Waiting returns why a task waits, by the last decision of this server as leader.

@@ -185,8 +185,13 @@ func (l *loop) decide(snap *store.Snapshot, units *[]store.Unit) decisions {
 	}
 	l.queue.MarkAwaiting()
 	made := decisions{owners: l.queue.Ordered(snap, l.preemption.PromisedOwners(), l.term.plans.has)}
-	domain, builder := l.observed(snap), l.builder(snap)
-	repair := writes.NewRepair(builder, l.nodes, l.view, l.config.Logger)
+	in, builder := l.proposalInputs(snap, nil), l.builder(snap)
+	domain := in.Domain
+	repair := writes.NewRepair(builder, writes.RepairConfig{
+		Nodes: l.nodes, View: l.view, Logger: l.config.Logger,
+		TakeRecord: func(row *store.AttemptRow) (bool, string) { return l.external.TakeRecord(in, row) },
+	})
+	*units = append(*units, repair.DeleteStrays(l.config.Domain)...)
 	room := maxTasksPerCycle
 	for i, o := range made.owners {
 		if room <= 0 {

@@ -75,7 +75,7 @@ func testForeignWrite(t *testing.T, w *world, change func(map[string]any), resta
 	}
 	w.until(time.Minute, "the record is back", func(s *store.Snapshot) bool {
 		r, ok := s.Attempt(task, 1)
-		return ok && r.DesiredRev > before.DesiredRev && !r.Unreadable
+		return ok && r.DesiredRev > before.DesiredRev && !r.IsUnreadable()
 	})
 	time.Sleep(time.Minute) // in-bubble: what was obeyed would show
 	s := w.server.tables.Snapshot()

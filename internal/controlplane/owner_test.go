@@ -101,7 +101,7 @@ func TestNumberOfALostRecordIsNotUsedAgain(t *testing.T) {
 		w.start()
 		w.until(10*time.Second, "it is pinned", func(s *store.Snapshot) bool {
 			row, ok := s.Attempt(task, 0)
-			return ok && row.Unreadable
+			return ok && row.IsUnreadable()
 		})
 		a.run()
 		w.until(30*time.Second, "it runs as its second attempt", func(s *store.Snapshot) bool {

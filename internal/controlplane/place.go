@@ -121,7 +121,8 @@ func (l *loop) commitInBackground(ctx context.Context, snap *store.Snapshot, pen
 		ids[i], owners[p.Owner] = id, true
 		l.view.ChargePlacement(pl, p, id)
 	}
-	batches := l.term.plans.makePlanBatches(pending, placements, ids, projectsAtOnce(snap, l.config.Domain))
+	domain, _ := snap.Domain(l.config.Domain)
+	batches := l.term.plans.makePlanBatches(snap, pending, placements, ids, domain.Value.ProjectsAtOnce())
 	for i := range batches {
 		batches[i].Requires = l.external.Requires()
 	}

@@ -21,15 +21,10 @@ type planOwnerKey struct {
 	onDisconnect cluster.OnDisconnect
 }
 
-// projectsAtOnce reports whether a domain asks for the records of attempts in the transaction of their plan record.
-func projectsAtOnce(snap *store.Snapshot, domain string) bool {
-	e, ok := snap.Domain(domain)
-	return ok && e.Value.Projection == cluster.ProjectionImmediate
-}
-
 // planFiller distributes placements over plan records, in the order of the decisions. Each record fits into its room.
 type planFiller struct {
 	log     *store.PlanLog
+	snap    *store.Snapshot
 	pending []cluster.Pending
 	// immediate says that attempts are projected with their plan records (P3.4).
 	immediate bool
@@ -43,10 +38,10 @@ type planFiller struct {
 }
 
 // makePlanBatches makes the contents of plan records from placements; attempt i gets the identity ids[i].
-func (c *planCommits) makePlanBatches(pending []cluster.Pending, placements []scheduler.Placement, ids []string,
-	immediate bool,
+func (c *planCommits) makePlanBatches(snap *store.Snapshot, pending []cluster.Pending,
+	placements []scheduler.Placement, ids []string, immediate bool,
 ) []store.PlanBatch {
-	f := planFiller{log: c.log, pending: pending, immediate: immediate}
+	f := planFiller{log: c.log, snap: snap, pending: pending, immediate: immediate}
 	for i := range placements {
 		f.add(placements[i:], ids[i])
 	}
@@ -86,6 +81,12 @@ func (f *planFiller) add(placements []scheduler.Placement, id string) {
 	current.Owners[o].Tasks = append(current.Owners[o].Tasks, cluster.Placed{
 		Index: parts.Index, Attempt: p.Attempt, UUID: id, Node: pl.Node, Ports: pl.Ports, Devices: pl.Devices,
 	})
+	if row, ok := f.snap.ForeignRow(pl.Node, p.Task); ok && row.IsUnreadable() { // the command that placed it (P3.9)
+		if current.Replaces == nil {
+			current.Replaces = map[cluster.TaskID]uint64{}
+		}
+		current.Replaces[p.Task] = row.DesiredRev
+	}
 }
 
 // makeRoom begins another record unless the last one has room for the first placement. The tasks of a gang are adjacent

@@ -61,7 +61,7 @@ func TestPlanBatches(t *testing.T) {
 			}
 			var got []string
 			next := 0
-			for _, b := range c.makePlanBatches(pending, placements, ids, test.immediate) {
+			for _, b := range c.makePlanBatches(tables.Snapshot(), pending, placements, ids, test.immediate) {
 				mark := map[bool]string{true: "+"}[b.Projected]
 				got = append(got, fmt.Sprint(b.Tasks(), mark))
 				for _, o := range b.Owners {

@@ -360,7 +360,7 @@ func TestForeignRecordIsRepaired(t *testing.T) {
 				}
 				w.until(time.Minute, "the record is back", func(s *store.Snapshot) bool {
 					r, ok := s.Attempt(task, 1)
-					return ok && r.DesiredRev != 0 && !r.Unreadable && r.Desired != nil && r.Desired.UUID == id &&
+					return ok && r.DesiredRev != 0 && !r.IsUnreadable() && r.Desired != nil && r.Desired.UUID == id &&
 						r.Desired.Node == node
 				})
 				ran := len(a.effects) + len(w.agents[1].effects)

@@ -10,8 +10,9 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// placeProposed places what the external scheduler of the domain proposes, in place of place. The built-in scheduler
-// checks each proposal: it schedules the task for the proposed node alone. It places tasks itself that are for one
+// placeProposed places what the external scheduler of the domain proposes, or what the records of another program
+// command, in place of place. The built-in scheduler checks each command: it schedules the task for its node alone. It
+// places tasks itself that are for one
 // node, such as those of daemons, as they leave no choice. It returns the number of placed tasks.
 //
 // The results of proposals are known before the next cycle, so no plan is in flight when a cycle ends.
@@ -40,7 +41,10 @@ func (l *loop) placeProposed(ctx context.Context, snap *store.Snapshot) (placed 
 	result.Waiting = round.Refuse(in, &result)
 	l.placing.reasons = slices.Concat(result.Waiting, l.external.Reasons(free), stays, l.undecidedReasons())
 	l.plane.reasons.Set(l.placing.reasons, nil)
-	if err := l.commitMoves(ctx, snap, leaving); err != nil {
+	if _, err = l.term.commit(ctx, round.Refusals); err == nil {
+		err = l.commitMoves(ctx, snap, leaving)
+	}
+	if err != nil {
 		l.placing.again = true
 		round.Finish(err)
 		return 0, err

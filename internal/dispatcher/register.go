@@ -316,8 +316,8 @@ func canWrite(snap *store.Snapshot, node string, o *cluster.Observed) bool {
 
 // obscured reports whether a foreign record is under the attempt's status key: the attempt may have run.
 func obscured(snap *store.Snapshot, row *store.AttemptRow) bool {
-	foreign, ok := snap.Attempt(row.Task, 0)
-	return ok && foreign.Node == row.Node && foreign.ObservedRev != 0
+	foreign, ok := snap.ForeignRow(row.Node, row.Task)
+	return ok && foreign.ObservedRev != 0
 }
 
 // markLost returns the status of an attempt that its agent forgot.

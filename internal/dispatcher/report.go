@@ -307,7 +307,7 @@ func (d *Dispatcher) writeStatus(snap *store.Snapshot, s *session, row *store.At
 	}
 	u.Compare(prefix.NodeStatus(s.node), s.statusRev)
 	rev := row.ObservedRev
-	if foreign, ok := snap.Attempt(o.Task, 0); ok && rev == 0 && foreign.Node == s.node {
+	if foreign, ok := snap.ForeignRow(s.node, o.Task); ok && rev == 0 {
 		rev = foreign.ObservedRev // an unreadable record is overwritten
 	}
 	if rev == 0 {

@@ -21,8 +21,35 @@ func Node(snap *store.Snapshot, domain, name string) *scheduler.Node {
 
 // HidesTask reports whether a row hides what runs on its node: a foreign or unreadable record represents a task (P3.5).
 // No task may be placed beside it, because the free resources are not known.
-func HidesTask(row *store.AttemptRow) bool {
-	return row.Number == 0 && (row.Unreadable || row.ObservedRev != 0)
+func HidesTask(snap *store.Snapshot, row *store.AttemptRow) bool {
+	return row.IsForeign() && (row.IsUnreadable() || row.ObservedRev != 0) && !IsCommand(snap, row)
+}
+
+// IsCommand reports whether a row is a command of a program that places tasks by records in the store (P3.9): the
+// domain of the task has a scheduler of the type kv, the key did not exist before the record, and no attempt of the
+// task that has not ended is on the node. Such a record hides nothing.
+func IsCommand(snap *store.Snapshot, row *store.AttemptRow) bool {
+	if !row.IsForeign() || !row.IsUnreadable() || row.ObservedRev != 0 || !row.Foreign.New ||
+		!IsPlacedByRecords(snap, row.Task) {
+		return false
+	}
+	for other := range snap.TaskAttempts(row.Task) {
+		if !other.IsForeign() && other.Node == row.Node && other.Outcome == nil {
+			return false
+		}
+	}
+	return true
+}
+
+// IsPlacedByRecords reports whether the domain of a task has a scheduler of the type kv.
+func IsPlacedByRecords(snap *store.Snapshot, task cluster.TaskID) bool {
+	parts, ok := task.Parts()
+	if !ok {
+		return false
+	}
+	c, _ := snap.Cluster(parts.Cluster)
+	d, _ := snap.Domain(c.Value.InDomain())
+	return d.Value.HasKVScheduler()
 }
 
 // OnlyDaemons reports whether all tasks on a node belong to daemons.

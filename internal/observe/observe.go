@@ -55,7 +55,7 @@ type Domain struct {
 func (d *Domain) Tasks(o cluster.OwnerRef) []reconciler.Task {
 	var tasks []reconciler.Task
 	for row := range d.Snapshot.Attempts(o) {
-		if row.Number != 0 {
+		if !row.IsForeign() {
 			tasks = append(tasks, d.Task(o, row))
 		}
 	}
@@ -195,7 +195,7 @@ func (d *Domain) pinnedTasks(pending []cluster.Pending) (pinned []cluster.TaskID
 		return nil
 	}
 	for row := range d.Snapshot.Attempts(pending[0].Owner) {
-		if row.Unreadable {
+		if row.IsUnreadable() {
 			pinned = append(pinned, row.Task)
 		}
 	}
@@ -253,10 +253,10 @@ func (d *Domain) recovery() reconciler.Recovery {
 }
 
 // IsPinned reports whether an unreadable record represents the task on some node. If so, the task is not pending
-// (P3.5).
+// (P3.5). A command represents nothing.
 func IsPinned(snap *store.Snapshot, task cluster.TaskID) bool {
 	for row := range snap.TaskAttempts(task) {
-		if row.Unreadable {
+		if row.IsUnreadable() && !IsCommand(snap, row) {
 			return true
 		}
 	}

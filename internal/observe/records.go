@@ -162,7 +162,7 @@ func (r *Records) Fleet(values *scheduler.ValueModel) *scheduler.Fleet {
 	policies, requests := map[cluster.OwnerRef]*OwnerPolicy{}, requestsOf{}
 	hidden := map[string]bool{} // the nodes with records that hide tasks
 	for row := range snap.AllAttempts() {
-		if HidesTask(row) {
+		if HidesTask(snap, row) {
 			hidden[row.Node] = true
 		}
 		if !HoldsRoom(row) {

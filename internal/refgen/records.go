@@ -26,6 +26,7 @@ func recordSchema(comments map[string]string) *schema.Node {
 	for _, k := range store.Kinds() {
 		root.Patterns.Set(keyPattern(k.Key), valueSchema(g, k))
 	}
+	g.Of(reflect.TypeFor[cluster.TaskCommand]()) // what other programs write at the key of a desired record
 	return root
 }
 

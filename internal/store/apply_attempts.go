@@ -1,6 +1,8 @@
 package store
 
 import (
+	"cmp"
+	"errors"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,14 +23,17 @@ func (s *state) observed(rest string, c *Change) {
 	v, err := decodeSealed[cluster.Observed](c.Value)
 	if err != nil || v.Attempt < 1 || string(v.Task) != task {
 		// A foreign record replaced the agent's. The last status that was read stays, under the revision that the next
-		// write has to compare. Without such a status the row has number 0.
+		// write has to compare. Without such a status the row is one of foreign records.
 		s.faults(c.Key, err)
 		if s.ignoreForeign {
 			s.observed(rest, &Change{Record: Record{Key: c.Key}, Deleted: true})
 			return
 		}
-		n := s.observedAt[rest]
-		s.observedAt[rest] = n
+		n, had := s.observedAt[rest]
+		if !had {
+			n = s.foreignNumber(node, cluster.TaskID(task))
+			s.observedAt[rest] = n
+		}
 		s.markObscured(rest, n, c.Modified)
 		return
 	}
@@ -92,8 +97,10 @@ func (s *state) detachObserved(rest string, number int, revision uint64) {
 	if n, ok := s.observedAt[rest]; ok && n == number {
 		s.unsetObserved(rest, number)
 	}
-	s.observedAt[rest] = 0
-	s.markObscured(rest, 0, revision)
+	node, task, _ := strings.Cut(rest, "/")
+	foreign := s.foreignNumber(node, cluster.TaskID(task))
+	s.observedAt[rest] = foreign
+	s.markObscured(rest, foreign, revision)
 }
 
 // detachForeignObserved detaches the status in the row of a placed attempt if it belongs to another attempt.
@@ -111,7 +118,7 @@ func (s *state) desired(rest string, c *Change) {
 	node, task, _ := strings.Cut(rest, "/")
 	id := cluster.TaskID(task)
 	old, had := s.desiredAt[rest]
-	unset := func(r *AttemptRow) { r.DesiredRev, r.Unreadable = 0, false }
+	unset := func(r *AttemptRow) { r.DesiredRev, r.Foreign = 0, nil }
 	if c.Deleted {
 		if had {
 			delete(s.desiredAt, rest)
@@ -129,7 +136,7 @@ func (s *state) desired(rest string, c *Change) {
 	}
 	s.desiredAt[rest] = v.Attempt
 	s.updateRow(id, v.Attempt, func(r *AttemptRow) {
-		r.Desired, r.DesiredRev, r.Unreadable, r.Node = v, c.Modified, false, node
+		r.Desired, r.DesiredRev, r.Foreign, r.Node = v, c.Modified, nil, node
 	})
 	s.detachForeignObserved(id, v.Attempt)
 }
@@ -137,19 +144,43 @@ func (s *state) desired(rest string, c *Change) {
 // markUnreadable pins a task to a node because the record under its desired key is not a desired record of Berth
 // (P3.5). The last desired record that was read stays in the row, and the leader writes it back (P3.9).
 func (s *state) markUnreadable(rest string, c *Change, err error) {
-	s.faults(c.Key, err)
+	node, task, _ := strings.Cut(rest, "/")
+	id := cluster.TaskID(task)
+	foreign := &ForeignRecord{Fault: err}
+	if _, newer := errors.AsType[*NewerError](err); !newer {
+		foreign.New = c.Created == c.Modified
+		foreign.Command, foreign.Fault = cluster.ReadTaskCommand(node, id, c.Value)
+	}
+	if foreign.Fault != nil { // else it may be a command
+		s.faults(c.Key, cmp.Or(err, foreign.Fault))
+	}
 	if s.ignoreForeign {
 		s.desired(rest, &Change{Record: Record{Key: c.Key}, Deleted: true})
 		return
 	}
-	node, task, _ := strings.Cut(rest, "/")
 	n, had := s.desiredAt[rest]
 	if !had {
-		s.desiredAt[rest] = 0
+		n = s.foreignNumber(node, id)
+		s.desiredAt[rest] = n
 	}
-	s.updateRow(cluster.TaskID(task), n, func(r *AttemptRow) {
-		r.Unreadable, r.DesiredRev, r.Node = true, c.Modified, node
-	})
+	s.updateRow(id, n, func(r *AttemptRow) { r.Foreign, r.DesiredRev, r.Node = foreign, c.Modified, node })
+}
+
+// foreignNumber returns the number of the row of a task's foreign records on a node: 0, or below if other nodes have
+// foreign records of the task.
+func (s *state) foreignNumber(node string, task cluster.TaskID) int {
+	free := 0
+	rows, _ := s.attempts.Get(task)
+	for _, r := range slices.Backward(rows) {
+		switch {
+		case !r.IsForeign():
+		case r.Node == node:
+			return r.Number
+		case r.Number == free:
+			free--
+		}
+	}
+	return free
 }
 
 // outcome applies attempt/<task>/<n>.

@@ -3,8 +3,9 @@ package store
 import "github.com/berthd/berth/internal/cluster"
 
 // AttemptRow joins all records of one attempt of a task. It is shared by all snapshots: callers must not change it. A
-// row of attempt 0 represents a foreign record of a task without other records. The foreign record is under the key of
-// a desired record (Unreadable) or of a status (ObservedRev without Observed).
+// row with a number below 1 represents foreign records of a task on a node that has no other records of it, see
+// IsForeign. The foreign record is under the key of a desired record (Foreign) or of a status (ObservedRev without
+// Observed).
 type AttemptRow struct {
 	Task   cluster.TaskID
 	Number int
@@ -15,9 +16,9 @@ type AttemptRow struct {
 	// Plan and PlanRev are the number and the revision of the plan record, 0 once the plan record is deleted.
 	Plan, PlanRev uint64
 	OutcomeRev    uint64
-	// Unreadable says that the record under the desired key cannot be decoded or is foreign. The task is pinned to the
-	// node (P3.5), and DesiredRev is the revision of the unreadable record.
-	Unreadable bool
+	// Foreign, unless nil, is the record under the desired key, which cannot be decoded or is foreign. The task is
+	// pinned to the node (P3.5), and DesiredRev is the revision of the foreign record.
+	Foreign *ForeignRecord
 	// ForeignStatus says that no agent wrote the record under the status key. Observed is then the last status that the
 	// tables could read, and ObservedRev the revision of the foreign record.
 	ForeignStatus bool
@@ -27,6 +28,22 @@ type AttemptRow struct {
 
 	planned *cluster.Desired // made from the plan record; nil once the plan record is deleted
 }
+
+// ForeignRecord is the content of a record that Berth did not write, at the key of a desired record.
+type ForeignRecord struct {
+	// Command is what the record says in a domain whose scheduler has the type kv. Fault, unless nil, is why it says
+	// nothing.
+	Command cluster.TaskCommand
+	Fault   error
+	// New says that the key did not exist before the record.
+	New bool
+}
+
+// IsUnreadable reports whether the record under the desired key cannot be decoded or is foreign (P3.5).
+func (r *AttemptRow) IsUnreadable() bool { return r.Foreign != nil }
+
+// IsForeign reports whether the row represents foreign records alone, and no attempt.
+func (r *AttemptRow) IsForeign() bool { return r.Number < 1 }
 
 // Ref returns the owner of the attempt, from its records or else from its id. It returns false for an id that Berth did
 // not make.

@@ -80,6 +80,17 @@ func (a *attemptTables) Attempt(task cluster.TaskID, number int) (*AttemptRow, b
 	return nil, false
 }
 
+// ForeignRow returns the row of a task's foreign records on a node that has no other records of it.
+func (a *attemptTables) ForeignRow(node string, task cluster.TaskID) (*AttemptRow, bool) {
+	rows, _ := a.attempts.Get(task)
+	for _, r := range rows {
+		if r.IsForeign() && r.Node == node {
+			return r, true
+		}
+	}
+	return nil, false
+}
+
 // findNumber returns the index of an attempt among the rows of its task, or the index to insert it at. It searches from
 // the end, since callers mostly need the newest attempt.
 func findNumber(rows []*AttemptRow, number int) (at int, exists bool) {
@@ -140,7 +151,7 @@ func (a *attemptTables) findDesired(rest string) (Record, any, bool) {
 	for row := range a.TaskAttempts(cluster.TaskID(task)) {
 		switch {
 		case row.Node != node || row.DesiredRev == 0:
-		case row.Unreadable:
+		case row.IsUnreadable():
 			return lastWritten(row.DesiredRev), nil, true
 		default:
 			return lastWritten(row.DesiredRev), row.Desired, true

@@ -64,6 +64,9 @@ func (p Prefix) Desired(node string, task cluster.TaskID) string {
 	return string(p) + nounState + "/" + node + "/" + string(task)
 }
 
+// Attempts is in front of the keys of all desired records.
+func (p Prefix) Attempts() string { return string(p) + nounState + "/" }
+
 // Scheduled returns the key that holds "true" while a task is scheduled anywhere.
 func (p Prefix) Scheduled(task cluster.TaskID) string {
 	return string(p) + nounState + "/" + string(task)

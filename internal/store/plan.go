@@ -52,6 +52,9 @@ type PlanBatch struct {
 	Projected bool
 	// Requires are preconditions of the whole record, such as the claim of the scheduler that chose the nodes.
 	Requires []Compare
+	// Replaces holds the revisions of the records of other programs that the records of attempts take the place of
+	// (P3.9), by task.
+	Replaces map[cluster.TaskID]uint64
 }
 
 // Tasks returns the number of placed tasks.
@@ -188,11 +191,12 @@ func (l *PlanLog) unit(b *PlanBatch) (Unit, error) {
 }
 
 // comparesOf returns the preconditions of an attempt: those of a later attempt of a task and, of one that is projected
-// with its plan record, that it has no desired record. The compare of the plan record stands for the other compares of
-// a projection: no attempt has ended before it was placed.
+// with its plan record, that it has no desired record, or the one that it replaces. The compare of the plan record
+// stands for the other compares of a projection: no attempt has ended before it was placed.
 func (l *PlanLog) comparesOf(b *PlanBatch, o *cluster.PlanOwner, t *cluster.Placed) []Compare {
-	compares := l.comparePriorAttempt(o, t)
-	desired := Compare{Key: l.writer.prefix.Desired(t.Node, o.TaskID(t.Index))}
+	id := o.TaskID(t.Index)
+	desired := Compare{Key: l.writer.prefix.Desired(t.Node, id), Modified: b.Replaces[id]}
+	compares := l.comparePriorAttempt(o, t, desired)
 	if b.Projected && !slices.Contains(compares, desired) {
 		compares = append(compares, desired)
 	}
@@ -200,8 +204,8 @@ func (l *PlanLog) comparesOf(b *PlanBatch, o *cluster.PlanOwner, t *cluster.Plac
 }
 
 // comparePriorAttempt returns the preconditions of a later attempt of a task. The attempt before it has ended (P3.7),
-// and no attempt is on the node (P3.6).
-func (l *PlanLog) comparePriorAttempt(o *cluster.PlanOwner, t *cluster.Placed) []Compare {
+// and no attempt is on the node (P3.6): desired is the compare of the attempt's desired record.
+func (l *PlanLog) comparePriorAttempt(o *cluster.PlanOwner, t *cluster.Placed, desired Compare) []Compare {
 	if t.Attempt <= 1 {
 		return nil
 	}
@@ -211,7 +215,7 @@ func (l *PlanLog) comparePriorAttempt(o *cluster.PlanOwner, t *cluster.Placed) [
 		compares = append(compares, Compare{Key: prefix.Outcome(id, t.Attempt-1), Modified: AnyModified})
 	}
 	if !l.writer.Without.Off(clause.CleanNode) {
-		compares = append(compares, Compare{Key: prefix.Desired(t.Node, id)}, Compare{Key: prefix.Observed(t.Node, id)})
+		compares = append(compares, desired, Compare{Key: prefix.Observed(t.Node, id)})
 	}
 	return compares
 }
@@ -335,7 +339,7 @@ func TrimUnit(prefix Prefix, s *Snapshot, e Entry[cluster.PlanRecord]) (Unit, bo
 		o := &p.Owners[i]
 		for j := range o.Tasks {
 			r, ok := s.Attempt(o.TaskID(o.Tasks[j].Index), o.Tasks[j].Attempt)
-			if ok && r.Outcome == nil && (r.DesiredRev == 0 || r.Unreadable) {
+			if ok && r.Outcome == nil && (r.DesiredRev == 0 || r.IsUnreadable()) {
 				return Unit{}, false, nil
 			}
 		}

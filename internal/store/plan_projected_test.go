@@ -30,7 +30,7 @@ func TestProjectedPlanIsOneTransaction(t *testing.T) {
 			task := cluster.JobTask("c", "j", 1, "s", i)
 			row, ok := s.Attempt(task, 1)
 			if !ok || row.Node != node || row.PlanRev != plan.Modified || row.DesiredRev != plan.Modified ||
-				row.Unreadable || row.Desired.Token != plan.Value.Token || row.Desired.Plan != plan.Value.Seq ||
+				row.IsUnreadable() || row.Desired.Token != plan.Value.Token || row.Desired.Plan != plan.Value.Seq ||
 				!row.Desired.Placed.Equal(plan.Value.At) {
 				t.Errorf("row: got %+v with %+v, want one of the plan record and of its own", row, row.Desired)
 			}

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"strings"
 
 	"github.com/berthd/berth/internal/cluster"
 )
@@ -61,6 +62,12 @@ func decodeSealed[T any](value []byte) (*T, error) {
 		err = errForeign
 	}
 	return v, err
+}
+
+// IsForeign reports whether another program wrote a record at the key of a desired record (P3.9).
+func (p Prefix) IsForeign(r Record) bool {
+	rest, ok := strings.CutPrefix(r.Key, p.Attempts())
+	return ok && strings.Contains(rest, "/") && !sealHolds(r.Value)
 }
 
 func hashForSeal(body []byte) [sealBytes]byte {

@@ -170,14 +170,14 @@ func TestUnreadableDesiredPinsItsTask(t *testing.T) {
 		}
 		s := w.at(res.Revision)
 		row, ok := s.Attempt(task, 0)
-		if !ok || !row.Unreadable || row.Node != "n1" || row.DesiredRev != res.Revision {
+		if !ok || !row.IsUnreadable() || row.Node != "n1" || row.DesiredRev != res.Revision {
 			t.Fatalf("row: got %+v %v, want an unreadable one on n1 of revision %d", row, ok, res.Revision)
 		}
 		s = w.put(key, &cluster.Desired{Task: task, Attempt: 2, UUID: "u", Node: "n1"})
 		if _, ok := s.Attempt(task, 0); ok {
 			t.Error("the unreadable row is still there")
 		}
-		if row, ok := s.Attempt(task, 2); !ok || row.Unreadable || row.Desired.UUID != "u" {
+		if row, ok := s.Attempt(task, 2); !ok || row.IsUnreadable() || row.Desired.UUID != "u" {
 			t.Errorf("row: got %+v %v, want attempt 2", row, ok)
 		}
 	})
@@ -197,7 +197,7 @@ func TestRecordWithoutASealIsForeign(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if row, ok := w.at(res.Revision).Attempt(task, 0); !ok || !row.Unreadable || row.Desired != nil {
+		if row, ok := w.at(res.Revision).Attempt(task, 0); !ok || !row.IsUnreadable() || row.Desired != nil {
 			t.Errorf("row: got %+v %v, want an unreadable one", row, ok)
 		}
 	})
@@ -215,7 +215,8 @@ func TestForeignWriteKeepsWhatWasKnown(t *testing.T) {
 			t.Fatal(err)
 		}
 		row, ok := w.at(res.Revision).Attempt(task, 1)
-		if !ok || !row.Unreadable || row.Desired == nil || row.Desired.UUID != "u" || row.DesiredRev != res.Revision {
+		if !ok || !row.IsUnreadable() || row.Desired == nil || row.Desired.UUID != "u" ||
+			row.DesiredRev != res.Revision {
 			t.Errorf("row: got %+v %v", row, ok)
 		}
 	})

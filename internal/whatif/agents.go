@@ -159,7 +159,7 @@ func (a *agents) dueAttempts(changes *store.Changes) []store.AttemptKey {
 // nextObserved returns the agent's next report of an attempt after it has carried out its orders; nil without a change.
 func (a *agents) nextObserved(row *store.AttemptRow) *cluster.Observed {
 	d, session := row.Desired, a.sessions[row.Node]
-	if d == nil || session == 0 || row.Number == 0 || row.ForeignStatus || row.Unreadable {
+	if d == nil || session == 0 || row.IsForeign() || row.ForeignStatus || row.IsUnreadable() {
 		return nil
 	}
 	now := a.world.clock.wall

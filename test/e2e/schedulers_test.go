@@ -35,13 +35,19 @@ type schedulerProgram struct {
 	done chan error
 }
 
-// startProgram starts a scheduler, which ends with the test.
+// startProgram starts a scheduler over HTTP, which ends with the test.
 func startProgram(t *testing.T, f *harness.Fleet, token, instance string, command ...string) *schedulerProgram {
 	t.Helper()
-	args := append(command[1:], "--server", strings.Join(f.URLs(), ","), "--domain", "ci", "--token-file", token,
-		"--ca-file", filepath.Join(f.Servers[0].Dir, "pki", "ca.crt"), "--instance", instance)
+	authority := filepath.Join(f.Servers[0].Dir, "pki", "ca.crt")
+	return runProgram(t, instance, append(command, "--server", strings.Join(f.URLs(), ","), "--domain", "ci",
+		"--token-file", token, "--ca-file", authority, "--instance", instance)...)
+}
+
+// runProgram starts a scheduler, which ends with the test.
+func runProgram(t *testing.T, instance string, command ...string) *schedulerProgram {
+	t.Helper()
 	p := &schedulerProgram{done: make(chan error, 1)}
-	p.cmd = exec.Command(command[0], args...)
+	p.cmd = exec.Command(command[0], command[1:]...)
 	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.out
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)

@@ -95,7 +95,10 @@ func taskView(snap *store.Snapshot, row *store.AttemptRow) api.TaskView {
 		v.Placed, v.Started, v.Finished = o.Placed, o.Begun, o.Ended
 		v.Exit, v.LogTail = o.Exit, o.LogTail
 	}
-	if row.Unreadable {
+	switch {
+	case observe.IsCommand(snap, row):
+		v.Message = "a record of another program: the task starts here once its service or job needs it"
+	case row.IsUnreadable():
 		v.Message = "unreadable or foreign record in the store; the task stays until its node reports"
 	}
 	if strings.HasPrefix(v.Message, cluster.MessageMovesOff) && (!isMoving(row) || !observe.HoldsRoom(row)) {

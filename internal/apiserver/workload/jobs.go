@@ -109,7 +109,7 @@ func (a *JobsAPI) retryJob(w http.ResponseWriter, r *http.Request) error {
 func failedTasks(snap *store.Snapshot, job *cluster.Job) []reconciler.FailedTask {
 	in := reconciler.JobInput{Owner: job.Owner(), Spec: job, Packed: observe.Packed(snap, job.Owner())}
 	for row := range snap.Attempts(job.Owner()) {
-		if row.Number != 0 {
+		if !row.IsForeign() {
 			in.Tasks = append(in.Tasks, reconciler.Task{Attempt: row.Attempt})
 		}
 	}

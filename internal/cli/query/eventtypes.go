@@ -15,7 +15,8 @@ func eventTypes() []string {
 			"pressure disk-freed disk-full forgotten released"},
 		{"node-settings", "created updated"},
 		{"task", "assigned pulling pulled running healthy warning failing restarted stopping permitted moving " +
-			"preempted succeeded failed rejected lost cancelled adopted record-restored record-removed"},
+			"preempted succeeded failed rejected lost cancelled adopted record-restored record-removed " +
+			"record-refused"},
 		{"service", "created updated deleted rollout-started canary-healthy promoted rollout-complete " +
 			"rollout-failed rolled-back rollout-paused rollout-resumed scaled removed"},
 		{"job", "created updated deleted held released needs-met retried overdue succeeded failed cancelled " +

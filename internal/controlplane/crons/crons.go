@@ -202,7 +202,7 @@ func (w *writer) jobState(job *cluster.Job) cron.Job {
 		in.Packed = append(in.Packed, reconciler.Packed{Tasks: e.Value, Rev: e.Modified})
 	}
 	for row := range w.snap.Attempts(job.Owner()) {
-		if row.Number != 0 {
+		if !row.IsForeign() {
 			in.Tasks = append(in.Tasks, reconciler.Task{Attempt: row.Attempt})
 		}
 	}

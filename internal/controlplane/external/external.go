@@ -67,8 +67,12 @@ type Scheduler struct {
 	// that its silence was reported.
 	heard     time.Duration
 	hasWarned bool
-	leaving   map[string]*leaving                // by UUID
-	notes     map[cluster.TaskID]cluster.Waiting // why a pending task waits: see maxNotes
+	leaving   map[string]*leaving // by UUID
+	// records holds the keys of records that may be commands. expired holds the revisions of records whose tasks could
+	// not leave in time.
+	records map[recordKey]bool
+	expired map[recordKey]uint64
+	notes   map[cluster.TaskID]cluster.Waiting // why a pending task waits: see maxNotes
 }
 
 // domainState is the domain by its record.
@@ -82,11 +86,16 @@ type leaving struct {
 	key   store.AttemptKey
 	leave *reconciler.Leave
 	since time.Duration
+	// record, unless nil, is the record that commands it.
+	record *store.AttemptRow
 }
 
 // New returns the scheduler of a future leader.
 func New(c Config) *Scheduler {
-	return &Scheduler{config: c, leaving: map[string]*leaving{}, notes: map[cluster.TaskID]cluster.Waiting{}}
+	return &Scheduler{
+		config: c, leaving: map[string]*leaving{}, notes: map[cluster.TaskID]cluster.Waiting{},
+		records: map[recordKey]bool{}, expired: map[recordKey]uint64{},
+	}
 }
 
 // StartTerm begins the term of a leader with the epoch.
@@ -98,9 +107,11 @@ func (s *Scheduler) StartTerm(epoch uint64) {
 // EndTerm ends the term: proposals that wait are refused.
 func (s *Scheduler) EndTerm() { s.config.Mailbox.End() }
 
-// Places reports whether the external scheduler places the domain's tasks, as of the last call of Advance.
+// Places reports whether the external scheduler, or a program that writes records, places the domain's tasks, as of the
+// last call of Advance.
 func (s *Scheduler) Places() bool {
-	return !s.config.BuiltinAlone && s.domain.record.External() != nil && !s.domain.record.TakenOver()
+	d := s.domain.record
+	return !s.config.BuiltinAlone && (d.HasKVScheduler() || d.External() != nil && !d.TakenOver())
 }
 
 // Name returns the name of the scheduler that places the domain's tasks.
@@ -123,8 +134,14 @@ func (s *Scheduler) Advance(snap *store.Snapshot, now time.Time, units *[]store.
 		s.forgetLeaving()                          // an earlier claim asked for it
 	}
 	external := e.Value.External()
+	if !e.Value.HasKVScheduler() {
+		clear(s.records)
+		clear(s.expired)
+	}
 	if !s.Places() {
 		clear(s.notes)
+	}
+	if external == nil || !s.Places() {
 		return s.nextExpiry(boot)
 	}
 	silent, limit := boot-s.heard, external.TakeOverAfter()
@@ -245,6 +262,9 @@ func (s *Scheduler) expireLeaving(snap *store.Snapshot, boot time.Duration) {
 		if _, placed := snap.Attempt(l.key.Task, l.key.Number+1); left || placed || boot-l.since >= leaveTimeout {
 			delete(s.leaving, uuid)
 			s.config.MarkTask(l.key.Task)
+			if l.record != nil && !left && !placed {
+				s.expired[recordKey{l.record.Node, l.record.Task}] = l.record.DesiredRev
+			}
 		}
 	}
 }
@@ -294,7 +314,9 @@ func (s *Scheduler) Reasons(pending []cluster.Pending) []cluster.Waiting {
 		noted = append(noted, task)
 	}
 	general := fmt.Sprintf("the scheduler %s of the domain has not placed it yet", s.Name())
-	if c := s.claim(); c == nil || c.Holder != s.Name() {
+	if s.domain.record.HasKVScheduler() {
+		general = "no program has written a record that starts it: state/<node>/<task> in the store"
+	} else if c := s.claim(); c == nil || c.Holder != s.Name() {
 		general = fmt.Sprintf("the scheduler %s has not claimed the domain yet", s.Name())
 	}
 	split := cluster.Isolate(pending, noted)

@@ -21,6 +21,10 @@ type Round struct {
 	// Asked are the requests for the tasks that commands place, each for one node. asked holds their commands.
 	Asked []cluster.Pending
 	asked map[cluster.TaskID]placement
+	// records holds the records that start tasks, in a domain whose scheduler has the type kv. Refusals delete the
+	// records of refused commands.
+	records  map[cluster.TaskID]*store.AttemptRow
+	Refusals []store.Unit
 }
 
 // placement is the command that places a task.
@@ -64,12 +68,14 @@ func (s *Scheduler) Begin(in *Inputs) *Round {
 		r.requests, r.answers[q] = append(r.requests, q), a
 		r.Asked = append(r.Asked, r.check(in, q, a)...)
 	}
+	r.Asked = append(r.Asked, r.checkRecords(in)...)
 	return r
 }
 
 func (s *Scheduler) newRound() *Round {
 	return &Round{
 		scheduler: s, answers: map[*scheduling.Request]*cluster.ProposalAnswer{}, asked: map[cluster.TaskID]placement{},
+		records: map[cluster.TaskID]*store.AttemptRow{},
 	}
 }
 
@@ -87,8 +93,10 @@ func (s *Scheduler) RefuseAll(why string) {
 	}
 }
 
-// IsEmpty reports whether no proposal waits for an answer.
-func (r *Round) IsEmpty() bool { return len(r.requests) == 0 }
+// IsEmpty reports whether no command waits for an answer.
+func (r *Round) IsEmpty() bool {
+	return len(r.requests) == 0 && len(r.records) == 0 && len(r.Refusals) == 0
+}
 
 // fence returns a FencedError unless the scheduler of a proposal holds the domain.
 func (s *Scheduler) fence(q *scheduling.Request) error {
@@ -124,13 +132,7 @@ func (r *Round) check(in *Inputs, q *scheduling.Request, a *cluster.ProposalAnsw
 		a.Results[i].Task = tasks[i]
 	}
 	base, known := r.scheduler.feed.LookUp(q.Proposal.Base)
-	single := map[cluster.TaskID]*cluster.Pending{}
-	split := cluster.Isolate(in.Pending, tasks)
-	for i := range split {
-		if p := &split[i]; p.Further == 0 {
-			single[p.Task] = p
-		}
-	}
+	single := isolate(in.Pending, tasks)
 	for i := range commands {
 		c, out := &commands[i], &a.Results[i]
 		switch {
@@ -151,6 +153,18 @@ func (r *Round) check(in *Inputs, q *scheduling.Request, a *cluster.ProposalAnsw
 		}
 	}
 	return asked
+}
+
+// isolate returns, by task, those requests that are for one task, with one for each of the tasks.
+func isolate(pending []cluster.Pending, tasks []cluster.TaskID) map[cluster.TaskID]*cluster.Pending {
+	single := map[cluster.TaskID]*cluster.Pending{}
+	split := cluster.Isolate(pending, tasks)
+	for i := range split {
+		if p := &split[i]; p.Further == 0 {
+			single[p.Task] = p
+		}
+	}
+	return single
 }
 
 // checkPending refuses a command for a pending task if it is stale. For a command that places the task, it returns the
@@ -209,23 +223,36 @@ func (s *Scheduler) checkRunning(in *Inputs, q *scheduling.Request, c *cluster.P
 		refuse(out, c.Task, cluster.ReasonStale, "the attempt is already leaving")
 		return
 	}
-	o, _ := row.Ref()
-	e, ok := snap.Service(o.Cluster, o.Name)
-	if ok && o.Kind == cluster.KindService && e.Value.Mode == cluster.ModeDaemon {
-		refuse(out, c.Task, cluster.ReasonScheduler, "it belongs to a daemon, which has one task on each node")
-		return
-	}
-	if c.Action == cluster.ProposeMove && !s.mayMove(in, o, row, c, out) ||
-		c.Action == cluster.ProposeEvict && !s.mayEvict(in, o, row, out) {
+	if !s.mayLeave(in, row, c, out) {
 		return
 	}
 	out.Accepted = true
-	if q.DryRun {
-		return
+	if !q.DryRun {
+		s.leave(in, row, c, nil)
 	}
-	s.leaving[c.UUID] = &leaving{
+}
+
+// mayLeave refuses a command to move or to evict an attempt if the attempt may not leave its node.
+func (s *Scheduler) mayLeave(in *Inputs, row *store.AttemptRow, c *cluster.ProposalCommand,
+	out *cluster.ProposalResult,
+) bool {
+	o, _ := row.Ref()
+	e, ok := in.Domain.Snapshot.Service(o.Cluster, o.Name)
+	switch {
+	case ok && o.Kind == cluster.KindService && e.Value.Mode == cluster.ModeDaemon:
+		refuse(out, c.Task, cluster.ReasonScheduler, "it belongs to a daemon, which has one task on each node")
+		return false
+	case c.Action == cluster.ProposeMove:
+		return s.mayMove(in, o, row, c, out)
+	}
+	return s.mayEvict(in, o, row, out)
+}
+
+// leave has an attempt leave its node. record, unless nil, is the record that commands it.
+func (s *Scheduler) leave(in *Inputs, row *store.AttemptRow, c *cluster.ProposalCommand, record *store.AttemptRow) {
+	s.leaving[observe.UUID(row)] = &leaving{
 		key: store.AttemptKey{Task: row.Task, Number: row.Number}, leave: s.leaveFor(in.Domain.Now, c, row.Node),
-		since: s.config.Clock(),
+		since: s.config.Clock(), record: record,
 	}
 	s.config.MarkTask(c.Task)
 }
@@ -307,9 +334,9 @@ func (r *Round) result(task cluster.TaskID, change func(*cluster.ProposalResult)
 
 // Placed takes note of a placement by a command that was committed, with the identity of its attempt.
 func (r *Round) Placed(pl *scheduler.Placement, uuid string) {
+	delete(r.scheduler.notes, pl.Task)
 	r.result(pl.Task, func(out *cluster.ProposalResult) {
 		out.Accepted, out.UUID, out.Ports = true, uuid, pl.Ports
-		delete(r.scheduler.notes, pl.Task)
 	})
 }
 
@@ -326,7 +353,7 @@ func (r *Round) Refuse(in *Inputs, result *scheduler.Result) []cluster.Waiting {
 	r.refuse(in, result)
 	return slices.DeleteFunc(slices.Clone(result.Waiting), func(w cluster.Waiting) bool {
 		_, ok := r.asked[w.Task]
-		return ok
+		return ok || r.records[w.Task] != nil
 	})
 }
 
@@ -341,14 +368,18 @@ func (r *Round) refuse(in *Inputs, result *scheduler.Result) {
 			continue
 		}
 		code, message := refusalOf(in, p, w)
-		dry := false
+		verb, dry := "proposed", false
+		if row := r.records[w.Task]; row != nil {
+			r.refuseRecord(row, code, message)
+			verb = "wrote"
+		}
 		r.result(w.Task, func(out *cluster.ProposalResult) {
 			refuse(out, w.Task, code, message)
 			dry = r.asked[w.Task].request.DryRun
 		})
 		if !dry {
 			r.scheduler.note(waitingFor(p, code,
-				fmt.Sprintf("the scheduler %s proposed %s: %s", r.scheduler.Name(), p.OnlyNode, message)))
+				fmt.Sprintf("the scheduler %s %s %s: %s", r.scheduler.Name(), verb, p.OnlyNode, message)))
 		}
 	}
 }

@@ -92,6 +92,9 @@ func (l *Learner) learnChanges(snap *store.Snapshot, c store.Changes) {
 			l.queue.Mark(o)
 		}
 	}
+	if c.Domain {
+		l.view.noteScheduler(snap)
+	}
 	if c.Clusters || c.Domain || c.Pools {
 		l.view.Rechecks.all = true
 		l.queue.MarkAll(snap)
@@ -151,7 +154,7 @@ func (l *Learner) LearnVerdicts(snap *store.Snapshot, nodes []string, marks bool
 // as it should. Jobs have many tasks, and each decision covers all of them.
 func needsNoDecision(row *store.AttemptRow) bool {
 	d, o := row.Desired, row.Observed
-	return d != nil && o != nil && row.Outcome == nil && !row.Unreadable && !row.ForeignStatus && d.Batch() &&
+	return d != nil && o != nil && row.Outcome == nil && !row.IsUnreadable() && !row.ForeignStatus && d.Batch() &&
 		d.Stop == nil &&
 		o.UUID == d.UUID && (o.State == cluster.StateStarting || o.State == cluster.StateRunning && d.TimeLimit == 0) &&
 		!o.Gone && o.Restarts == 0 && o.Ask == "" && o.Health != cluster.HealthFailing

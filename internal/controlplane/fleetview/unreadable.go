@@ -1,6 +1,8 @@
 package fleetview
 
 import (
+	"iter"
+
 	"github.com/berthd/berth/internal/observe"
 	"github.com/berthd/berth/internal/store"
 )
@@ -27,7 +29,7 @@ func (v *View) noteUnreadable(snap *store.Snapshot, key store.AttemptKey, row *s
 	if len(v.unreadable) > 0 {
 		was = v.unreadable[key]
 	}
-	if row != nil && observe.HidesTask(row) {
+	if row != nil && observe.HidesTask(snap, row) {
 		now = row.Node
 	}
 	if was.node == now {
@@ -40,6 +42,28 @@ func (v *View) noteUnreadable(snap *store.Snapshot, key store.AttemptKey, row *s
 	for _, name := range []string{was.node, now} {
 		if name != "" {
 			v.setNode(snap, name)
+		}
+	}
+}
+
+// noteScheduler takes note of a changed domain: with a scheduler of the type kv, a foreign record may be a command,
+// which hides nothing (P3.9).
+func (v *View) noteScheduler(snap *store.Snapshot) {
+	for row := range snap.AllAttempts() {
+		if row.IsForeign() {
+			v.chargeRow(snap, store.AttemptKey{Task: row.Task, Number: row.Number}, row)
+		}
+	}
+}
+
+// Strays yields the foreign records whose keys name no task of Berth.
+func (v *View) Strays(snap *store.Snapshot) iter.Seq[*store.AttemptRow] {
+	return func(yield func(*store.AttemptRow) bool) {
+		for key := range v.unreadable { // order-free: each record by itself
+			row, ok := snap.Attempt(key.Task, key.Number)
+			if _, isTask := key.Task.Parts(); ok && !isTask && !yield(row) {
+				return
+			}
 		}
 	}
 }

@@ -145,7 +145,7 @@ func (v *View) chargeRow(snap *store.Snapshot, key store.AttemptKey, row *store.
 	held, isHeld := v.charged[key]
 	v.nodes.NoteUnkillable(key, row)
 	v.noteUnreadable(snap, key, row)
-	over := !observe.HoldsRoom(row)
+	over := !observe.HoldsRoom(row) || observe.IsCommand(snap, row)
 	var d *cluster.Desired
 	if !over {
 		d = observe.Occupant(snap, row)

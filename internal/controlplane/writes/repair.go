@@ -1,6 +1,7 @@
 package writes
 
 import (
+	"fmt"
 	"log/slog"
 
 	"github.com/berthd/berth/internal/cluster"
@@ -14,25 +15,33 @@ import (
 // Repair writes back, or deletes, the records of attempts that others wrote over.
 type Repair struct {
 	Builder
-	nodes  *nodewatch.Watch
-	view   *fleetview.View
-	logger *slog.Logger
+	config RepairConfig
+}
+
+// RepairConfig is what NewRepair needs.
+type RepairConfig struct {
+	Nodes  *nodewatch.Watch
+	View   *fleetview.View
+	Logger *slog.Logger
+	// TakeRecord takes a foreign record as a command. If the record stays, it is not repaired. refusal, unless "", is
+	// why the command was refused.
+	TakeRecord func(row *store.AttemptRow) (stays bool, refusal string)
 }
 
 // NewRepair returns the repair of one cycle.
-func NewRepair(b Builder, nodes *nodewatch.Watch, view *fleetview.View, log *slog.Logger) *Repair {
-	return &Repair{Builder: b, nodes: nodes, view: view, logger: log}
-}
+func NewRepair(b Builder, c RepairConfig) *Repair { return &Repair{Builder: b, config: c} }
 
-// Tasks gathers the attempts of an owner for the reconciler. Records that are foreign or unreadable are repaired first
-// (P3.9).
+// Tasks gathers the attempts of an owner for the reconciler. Records that are foreign or unreadable are repaired first,
+// unless they are commands (P3.9).
 func (r *Repair) Tasks(domain *observe.Domain, o cluster.OwnerRef, units *[]store.Unit) []reconciler.Task {
 	var out []reconciler.Task
 	for row := range r.Snap.Attempts(o) {
-		if row.Unreadable {
-			*units = append(*units, r.repairRecord(row)...)
+		if row.IsUnreadable() {
+			if stays, refusal := r.config.TakeRecord(row); !stays {
+				*units = append(*units, r.repairRecord(row, refusal)...)
+			}
 		}
-		if row.Number == 0 {
+		if row.IsForeign() {
 			*units = append(*units, r.deleteForeignStatus(row)...)
 			continue
 		}
@@ -53,19 +62,21 @@ func (r *Repair) Tasks(domain *observe.Domain, o cluster.OwnerRef, units *[]stor
 //     placed. If an attempt stood there, it gets its outcome, so that its number is not used again.
 //   - Until the node has reported, nothing is done: the task stays pinned to the node, and nothing new is placed
 //     there. A node whose session is older than the record is requested to send a new full report.
-func (r *Repair) repairRecord(row *store.AttemptRow) []store.Unit {
+//
+// refusal, unless "", says why the record was refused as a command.
+func (r *Repair) repairRecord(row *store.AttemptRow, refusal string) []store.Unit {
 	key := r.Prefix.Desired(row.Node, row.Task)
 	var u store.Unit
 	u.Compare(key, row.DesiredRev)
 	desired := row.Desired
-	gone := r.nodes.IsGone(row.Node)
+	gone := r.config.Nodes.IsGone(row.Node)
 	switch {
 	case desired != nil:
 	case gone:
-	case !r.nodes.HasReported(row.Node):
+	case !r.config.Nodes.HasReported(row.Node):
 		return nil
 	default:
-		if desired = r.rebuildDesired(row, &u); desired == nil && !r.view.HasReportedSince(r.Snap, row) {
+		if desired = r.rebuildDesired(row, &u); desired == nil && !r.config.View.HasReportedSince(r.Snap, row) {
 			return r.requestFullReport(row.Node)
 		}
 	}
@@ -75,19 +86,22 @@ func (r *Repair) repairRecord(row *store.AttemptRow) []store.Unit {
 		event.Type = "task.record-removed"
 		event.Message = "a record that is not the control plane's stood for a task that its node does not run"
 		if err := r.addLostOutcome(row, gone, &u); err != nil {
-			r.logger.Error("an outcome cannot be written", "task", row.Task, "attempt", row.Number, "node",
+			r.config.Logger.Error("an outcome cannot be written", "task", row.Task, "attempt", row.Number, "node",
 				row.Node, "error", err)
 			return nil
 		}
 	} else {
 		event.Message = "a record that is not the control plane's was replaced by what is wanted"
 		if err := u.Put(key, desired); err != nil {
-			r.logger.Error("a record cannot be restored", "key", key, "error", err)
+			r.config.Logger.Error("a record cannot be restored", "key", key, "error", err)
 			return nil
 		}
 	}
+	if refusal != "" {
+		event.Type, event.Message = "task.record-refused", "the record of another program was refused: "+refusal
+	}
 	u.Event(event)
-	r.logger.Warn("a foreign record was found", "key", key, "restored", desired != nil)
+	r.config.Logger.Warn("a foreign record was found", "key", key, "restored", desired != nil)
 	return []store.Unit{u}
 }
 
@@ -103,10 +117,10 @@ func (r *Repair) requestFullReport(node string) []store.Unit {
 	next := *e.Value
 	next.Session, next.Synced = next.Session+1, false
 	if err := u.Put(e.Key, &next); err != nil {
-		r.logger.Error("a full report cannot be requested", "node", node, "error", err)
+		r.config.Logger.Error("a full report cannot be requested", "node", node, "error", err)
 		return nil
 	}
-	r.logger.Warn("a foreign record hides what runs on a node; a full report is requested", "node", node)
+	r.config.Logger.Warn("a foreign record hides what runs on a node; a full report is requested", "node", node)
 	return []store.Unit{u}
 }
 
@@ -116,10 +130,10 @@ func (r *Repair) deleteForeignStatus(row *store.AttemptRow) []store.Unit {
 	switch {
 	case row.ObservedRev == 0 || row.DesiredRev != 0:
 		return nil
-	case r.nodes.IsGone(row.Node):
-	case !r.nodes.HasReported(row.Node):
+	case r.config.Nodes.IsGone(row.Node):
+	case !r.config.Nodes.HasReported(row.Node):
 		return nil
-	case !r.view.HasReportedSince(r.Snap, row):
+	case !r.config.View.HasReportedSince(r.Snap, row):
 		return r.requestFullReport(row.Node)
 	}
 	key := r.Prefix.Observed(row.Node, row.Task)
@@ -133,6 +147,36 @@ func (r *Repair) deleteForeignStatus(row *store.AttemptRow) []store.Unit {
 	return []store.Unit{u}
 }
 
+// DeleteStrays deletes foreign records on nodes of the domain whose keys name no task of Berth. The leader of the
+// default domain also deletes those on unknown nodes.
+func (r *Repair) DeleteStrays(domain string) (units []store.Unit) {
+	for row := range r.config.View.Strays(r.Snap) {
+		at := cluster.DefaultDomain
+		if n, ok := r.Snap.Node(row.Node); ok {
+			at = n.Value.Domain
+		}
+		if at != domain {
+			continue
+		}
+		var u store.Unit
+		if row.IsUnreadable() {
+			u.Compare(r.Prefix.Desired(row.Node, row.Task), row.DesiredRev)
+			u.Delete(r.Prefix.Desired(row.Node, row.Task))
+		}
+		if row.ForeignStatus {
+			u.Compare(r.Prefix.Observed(row.Node, row.Task), row.ObservedRev)
+			u.Delete(r.Prefix.Observed(row.Node, row.Task))
+		}
+		u.Event(cluster.Event{
+			Type: "task.record-removed", Node: row.Node, Reason: cluster.ReasonForeignWrite,
+			Message: fmt.Sprintf("a record of another program for %q was removed: that is not the id of a task",
+				row.Task),
+		})
+		units = append(units, u)
+	}
+	return units
+}
+
 // restoreStatus writes the status of an attempt back from the tables after a foreign write. Its agent does not report
 // again what it knows to be durable.
 func (r *Repair) restoreStatus(row *store.AttemptRow) []store.Unit {
@@ -140,7 +184,7 @@ func (r *Repair) restoreStatus(row *store.AttemptRow) []store.Unit {
 	var u store.Unit
 	u.Compare(key, row.ObservedRev)
 	if err := u.Put(key, row.Observed); err != nil {
-		r.logger.Error("a status cannot be restored", "key", key, "error", err)
+		r.config.Logger.Error("a status cannot be restored", "key", key, "error", err)
 		return nil
 	}
 	u.Event(cluster.Event{
@@ -153,7 +197,7 @@ func (r *Repair) restoreStatus(row *store.AttemptRow) []store.Unit {
 // rebuildDesired makes the desired record of an attempt that was planned on the node, or that the node reported.
 func (r *Repair) rebuildDesired(row *store.AttemptRow, u *store.Unit) *cluster.Desired {
 	for other := range r.Snap.TaskAttempts(row.Task) {
-		if other.Node != row.Node || other.Outcome != nil || other.Number == 0 {
+		if other.Node != row.Node || other.Outcome != nil || other.IsForeign() {
 			continue
 		}
 		u.Compare(r.Prefix.Outcome(other.Task, other.Number), 0)
@@ -186,7 +230,7 @@ func (r *Repair) rebuildDesired(row *store.AttemptRow, u *store.Unit) *cluster.D
 func (r *Repair) addLostOutcome(row *store.AttemptRow, gone bool, u *store.Unit) error {
 	number := 1
 	for other := range r.Snap.TaskAttempts(row.Task) {
-		if other.Number == 0 {
+		if other.IsForeign() {
 			continue
 		}
 		if other.Outcome == nil {

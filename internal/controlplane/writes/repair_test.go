@@ -62,10 +62,10 @@ func TestForeignRecordStaysUntilItsNodeReportsAgain(t *testing.T) {
 		}
 		repair := &Repair{
 			Builder: Builder{Snap: snap, Prefix: p, Token: cluster.Token{Incarnation: 5, Epoch: 2}},
-			nodes:   watch, view: view, logger: log,
+			config:  RepairConfig{Nodes: watch, View: view, Logger: log},
 		}
 		got := "nothing"
-		for _, u := range repair.repairRecord(row) {
+		for _, u := range repair.repairRecord(row, "") {
 			switch op := u.Ops[0]; {
 			case op.Key == p.NodeStatus("a"):
 				got = "request a full report"

@@ -35,7 +35,7 @@ func (b *Builder) UpdateRequestCounters(o cluster.OwnerRef, units *[]store.Unit)
 	updated := 0
 	for row := range b.Snap.Attempts(o) {
 		d := row.Desired
-		if d == nil || row.DesiredRev == 0 && row.PlanRev == 0 || row.Unreadable || !row.Live() || d.Stop != nil ||
+		if d == nil || row.DesiredRev == 0 && row.PlanRev == 0 || row.IsUnreadable() || !row.Live() || d.Stop != nil ||
 			equalCounters(d.RequestCounter, counter) {
 			continue
 		}

@@ -32,6 +32,7 @@ func (s *Server) planeConfig(engine store.Engine, metrics *telemetry.Planes, dom
 		Metrics:  metrics.Of(domain), Tracer: s.tracer,
 		KeepDefinitions: s.Config.KeepDefinitions,
 	}
+	c.Foreign, _ = s.engine.(store.ForeignFollower)
 	if domain == cluster.DefaultDomain {
 		c.Member = s.members
 	} else {

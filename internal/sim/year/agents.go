@@ -112,7 +112,7 @@ func (a *agents) step(ctx context.Context) error {
 // nextObserved returns the agent's next report of an attempt, whose program may have ended now; nil without a change.
 func (a *agents) nextObserved(row *store.AttemptRow, hasEnded bool) *cluster.Observed {
 	d, now := row.Desired, a.world.now()
-	if d == nil || row.Number == 0 || row.Observed == nil && row.Outcome != nil && (!d.Ended() || row.EndsByOutcome()) {
+	if d == nil || row.IsForeign() || row.Observed == nil && row.Outcome != nil && (!d.Ended() || row.EndsByOutcome()) {
 		return nil
 	}
 	o := cluster.Observed{
