@@ -96,3 +96,18 @@ func testForeignWrite(t *testing.T, w *world, change func(map[string]any), resta
 		t.Errorf("programs were started %d times, want once", n)
 	}
 }
+
+// A foreign record on a node that does not exist pins nothing: it is removed, and the task runs.
+func TestForeignRecordOnAnUnknownNode(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.node("n1")
+		w.definition(1, 500)
+		task := cluster.ServiceTask("c", "web", 1, 0)
+		w.raw(p.Desired("n9", task), []byte(`neither`))
+		w.service(1, 1, 1)
+		w.until(time.Minute, "it runs, and the record is gone", func(s *store.Snapshot) bool {
+			_, foreign := s.ForeignRow("n9", task)
+			return healthy(s, 1) == 1 && !foreign
+		})
+	})
+}

@@ -160,12 +160,12 @@ func HoldsRoom(row *store.AttemptRow) bool {
 
 // Occupant returns a desired record that describes the resources of an attempt. Without a readable one (P3.5) it is
 // made from the attempt's status, or else from the spec of the task's owner. It is nil if neither exists, and for a
-// command, which occupies nothing yet.
+// record that hides nothing.
 func Occupant(snap *store.Snapshot, row *store.AttemptRow) *cluster.Desired {
 	switch {
 	case row.Desired != nil:
 		return row.Desired
-	case IsCommand(snap, row):
+	case HidesNothing(snap, row):
 		return nil
 	}
 	d := &cluster.Desired{Task: row.Task, Node: row.Node, UUID: "unread/" + row.Node + "/" + string(row.Task)}

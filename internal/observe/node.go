@@ -22,15 +22,13 @@ func Node(snap *store.Snapshot, domain, name string) *scheduler.Node {
 // HidesTask reports whether a row hides what runs on its node: a foreign or unreadable record represents a task (P3.5).
 // No task may be placed beside it, because the free resources are not known.
 func HidesTask(snap *store.Snapshot, row *store.AttemptRow) bool {
-	return row.IsForeign() && (row.IsUnreadable() || row.ObservedRev != 0) && !IsCommand(snap, row)
+	return row.IsForeign() && (row.IsUnreadable() || row.ObservedRev != 0) && !HidesNothing(snap, row)
 }
 
-// IsCommand reports whether a row is a command of a program that places tasks by records in the store (P3.9): the
-// domain of the task has a scheduler of the type kv, the key did not exist before the record, and no attempt of the
-// task that has not ended is on the node. Such a record hides nothing.
-func IsCommand(snap *store.Snapshot, row *store.AttemptRow) bool {
-	if !row.IsForeign() || !row.IsUnreadable() || row.ObservedRev != 0 || !row.Foreign.New ||
-		!IsPlacedByRecords(snap, row.Task) {
+// HidesNothing reports whether a row is a foreign record at a key that did not exist before, on a node without another
+// record of the task but those of attempts that have ended. So it took no record's place, and represents no task.
+func HidesNothing(snap *store.Snapshot, row *store.AttemptRow) bool {
+	if !row.IsForeign() || !row.IsUnreadable() || row.ObservedRev != 0 || !row.Foreign.New {
 		return false
 	}
 	for other := range snap.TaskAttempts(row.Task) {
@@ -39,6 +37,12 @@ func IsCommand(snap *store.Snapshot, row *store.AttemptRow) bool {
 		}
 	}
 	return true
+}
+
+// IsCommand reports whether a row is a command of a program that places tasks by records in the store (P3.9): it hides
+// nothing, and the domain of the task has a scheduler of the type kv.
+func IsCommand(snap *store.Snapshot, row *store.AttemptRow) bool {
+	return HidesNothing(snap, row) && IsPlacedByRecords(snap, row.Task)
 }
 
 // IsPlacedByRecords reports whether the domain of a task has a scheduler of the type kv.

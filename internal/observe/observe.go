@@ -253,10 +253,10 @@ func (d *Domain) recovery() reconciler.Recovery {
 }
 
 // IsPinned reports whether an unreadable record represents the task on some node. If so, the task is not pending
-// (P3.5). A command represents nothing.
+// (P3.5).
 func IsPinned(snap *store.Snapshot, task cluster.TaskID) bool {
 	for row := range snap.TaskAttempts(task) {
-		if row.IsUnreadable() && !IsCommand(snap, row) {
+		if row.IsUnreadable() && !HidesNothing(snap, row) {
 			return true
 		}
 	}

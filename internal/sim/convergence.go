@@ -7,6 +7,7 @@ import (
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/reconciler"
+	"github.com/berthd/berth/internal/observe"
 	"github.com/berthd/berth/internal/store"
 )
 
@@ -198,6 +199,9 @@ func (c convergenceCheck) leftovers(s *store.Snapshot) (left []string) {
 	}
 	for row := range s.AllAttempts() {
 		if !row.Standing() {
+			continue
+		}
+		if o, _ := row.Ref(); observe.IsCommand(s, row) && o.Kind == cluster.KindJob { // it waits for what its job needs
 			continue
 		}
 		parts, _ := row.Task.Parts()

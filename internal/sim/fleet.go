@@ -189,7 +189,7 @@ func (f *fleet) setUp() {
 			cluster.Domain{Name: otherDomain, Number: 1, Scheduler: f.story.domainScheduler(otherDomain)})
 		f.putRecord(prefix.Cluster(otherCluster), cluster.Cluster{Name: otherCluster, Domain: otherDomain})
 	}
-	if f.story.immediate() || f.story.hasProposers(cluster.DefaultDomain) {
+	if f.story.immediate() || f.story.domainScheduler(cluster.DefaultDomain) != nil {
 		d := cluster.Domain{
 			Name: cluster.DefaultDomain, Scheduler: f.story.domainScheduler(cluster.DefaultDomain),
 		}

@@ -86,6 +86,10 @@ func Generate(seed uint64) *Story {
 	if a.random.IntN(6) == 0 {
 		a.addSchedulers()
 	}
+	a.random = rand.New(rand.NewPCG(seed, 48))
+	if a.random.IntN(6) == 0 && !s.Has(Scheduler) {
+		a.addRecordWriters()
+	}
 	s.sort()
 	return s
 }

@@ -33,6 +33,7 @@ var Invariants = map[string]string{
 	"session-back":   "a registration did not follow the newest one",
 	"owner-changed":  "a node changed its domain while it had tasks of the old one",
 	"claim-fenced":   "a proposal of an earlier claim, or of none, was carried out",
+	"uncommanded":    "a task of a domain with the scheduler kv was placed without a record of another program",
 	"two-drivers":    "a domain placed a task on a node of another one, or two domains own a node in one generation",
 	"epoch-back":     "a leader's token is not above all before it",
 	"below-minimum":  "a voluntary stop was permitted although it left a service below its minimum",

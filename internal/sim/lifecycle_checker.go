@@ -81,10 +81,14 @@ func (v *lifecycleChecker) checkProjections(revision uint64) {
 	v.newPlacements = nil
 	r := v.records["domain/"+cluster.DefaultDomain]
 	d, err := store.Decode[cluster.Domain](r.Value)
-	if err != nil || d.Projection != cluster.ProjectionImmediate || v.whole || v.overwritten || v.restored {
+	if err != nil || !d.ProjectsAtOnce() || v.whole || v.overwritten || v.restored {
 		return
 	}
 	for _, a := range placed {
+		if d.HasKVScheduler() && !a.commanded && !v.isBound(a) {
+			v.breach("uncommanded", "%s/%d was placed on %s at %d, and no record commanded it", a.task, a.number,
+				a.node, revision)
+		}
 		for _, key := range []string{"state/" + a.node + "/" + string(a.task), "state/" + string(a.task)} {
 			if v.records[key].Modified != revision {
 				v.breach("projected-late", "%s/%d was placed on %s at %d without %s", a.task, a.number, a.node,
@@ -94,13 +98,21 @@ func (v *lifecycleChecker) checkProjections(revision uint64) {
 	}
 }
 
+// isBound reports whether an attempt may have one node only: that of its daemon, or the one that it moves to.
+func (v *lifecycleChecker) isBound(a *attemptHistory) bool {
+	parts, ok := a.task.Parts()
+	prior := v.outcomes[fmt.Sprint(a.task, "/", a.number-1)]
+	return !ok || parts.Owner == "logd" ||
+		prior != nil && prior.outcome != nil && prior.outcome.Reason == cluster.ReasonRebalance
+}
+
 // checkPlacement checks a placement at the time of its record, which has the revision.
 func (v *lifecycleChecker) checkPlacement(a *attemptHistory, revision uint64) {
 	if v.overwritten || v.restored || a.number <= 1 {
 		return
 	}
 	for _, noun := range []string{"state/", "status/"} {
-		if r, exists := v.records[noun+a.node+"/"+string(a.task)]; exists && r.Modified != revision {
+		if r, exists := v.records[noun+a.node+"/"+string(a.task)]; exists && r.Modified != revision && !isCommanded(r) {
 			v.breach("unclean-node", "%s/%d was placed on %s while %s exists: %s", a.task, a.number, a.node,
 				noun+a.node+"/"+string(a.task), r.Value)
 		}
@@ -305,6 +317,10 @@ func (v *lifecycleChecker) applyDesired(node string, task cluster.TaskID, c *sto
 		}
 	}
 	v.services.checkVoluntaryStop(a, d, was)
+	if !a.commanded && isCommanded(was) {
+		a.commanded = true
+		v.actions.Commanded++
+	}
 	a.desired = d
 	v.touch(a)
 }

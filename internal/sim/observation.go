@@ -63,7 +63,9 @@ type attemptHistory struct {
 	endedAt  uint64 // revision of its first outcome
 	stopped  bool   // a stop was written at some time
 	reported bool   // a status was written at some time
-	healthy  bool
+	// commanded says that its first desired record replaced the record of another program.
+	commanded bool
+	healthy   bool
 
 	acknowledged cluster.State // terminal state that was acknowledged to its agent
 	running      int           // running programs
@@ -123,6 +125,8 @@ type ActionCounts struct {
 	// Proposed and Departures are the placements, and the moves and evictions, that external schedulers proposed and
 	// leaders accepted. TakeOvers counts domains that were taken over from them.
 	Proposed, Departures, TakeOvers int
+	// Commands are the records that other programs wrote, and Commanded the placements that followed from them.
+	Commands, Commanded int
 }
 
 // add sums up.
@@ -135,13 +139,15 @@ func (d *ActionCounts) add(e ActionCounts) {
 	d.Proposed += e.Proposed
 	d.Departures += e.Departures
 	d.TakeOvers += e.TakeOvers
+	d.Commands += e.Commands
+	d.Commanded += e.Commanded
 }
 
 // newObservation returns the observation of a fleet in which nothing has happened.
 func newObservation(story *Story) *observation {
 	v := &observation{
 		journal: &journal{began: time.Now(), digest: sha256.New()},
-		story:   story, overwritten: story.Has(Foreign),
+		story:   story, overwritten: story.Has(Foreign) || story.writesBlindly(),
 		cpu: map[cluster.Ref]cluster.MilliCPU{}, definitions: map[cluster.Ref]*cluster.TaskDefinition{},
 		nodes: map[string]*nodeView{},
 	}

@@ -77,9 +77,9 @@ func (f *fleet) actions(e Event) (begin, end func()) {
 		begin, end = func() { f.net.countNoise(e.Target, 1) }, func() { f.net.countNoise(e.Target, -1) }
 	case User:
 		return func() { f.orderUser(e) }, nil
-	case Scheduler:
+	case Scheduler, Records:
 		var kill func()
-		begin = func() { kill = f.startProposer(e.Target, e.Arg) }
+		begin = func() { kill = f.startProposer(e.Target, e.Arg, e.Fault == Records) }
 		if e.For > 0 {
 			end = func() { kill() }
 		}

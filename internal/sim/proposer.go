@@ -37,6 +37,8 @@ type proposer struct {
 	domain   string
 	instance string
 	manner   string
+	// byRecords says that it writes records in place of claims and proposals.
+	byRecords bool
 
 	// claimed is the revision of the domain's record as claimed, 0 without a claim. claims holds it and earlier ones.
 	claimed uint64
@@ -60,11 +62,12 @@ type proposerState struct {
 	cleared time.Time
 }
 
-// startProposer starts a process of the external scheduler of a domain, and returns what kills it.
-func (f *fleet) startProposer(domain, manner string) (kill func()) {
+// startProposer starts a process of the external scheduler of a domain, or one that writes records, and returns what
+// kills it.
+func (f *fleet) startProposer(domain, manner string, byRecords bool) (kill func()) {
 	f.proposers++
 	p := &proposer{
-		fleet: f, domain: domain, instance: name("process-", f.proposers), manner: manner,
+		fleet: f, domain: domain, instance: name("process-", f.proposers), manner: manner, byRecords: byRecords,
 		state: proposerState{refused: map[[2]string]time.Time{}, waits: map[cluster.TaskID]time.Time{}},
 	}
 	ctx, cancel := context.WithCancel(f.ctx)
@@ -79,10 +82,13 @@ func (s *Story) hasProposers(domain string) bool {
 
 // domainScheduler returns the scheduler of a domain in its record; nil for the built-in one.
 func (s *Story) domainScheduler(domain string) *cluster.DomainScheduler {
-	if !s.hasProposers(domain) {
-		return nil
+	switch {
+	case s.hasRecordWriters(domain):
+		return &cluster.DomainScheduler{Type: cluster.SchedulerKV}
+	case s.hasProposers(domain):
+		return s.externalScheduler()
 	}
-	return s.externalScheduler()
+	return nil
 }
 
 // externalScheduler returns an external scheduler for the record of a domain.
@@ -119,7 +125,7 @@ func (p *proposer) mannerNow() string {
 
 // turn claims the domain if the process does not hold it, reads the state, and proposes what follows from it.
 func (p *proposer) turn(ctx context.Context) error {
-	if p.claimed == 0 {
+	if p.claimed == 0 && !p.byRecords {
 		if err := p.claim(ctx); err != nil {
 			return err
 		}
@@ -144,6 +150,10 @@ func (p *proposer) turn(ctx context.Context) error {
 		if manner == mannerSlow && pause.For(ctx, d.span(15*time.Second)) != nil {
 			return ctx.Err()
 		}
+	}
+	if p.byRecords {
+		p.writeRecords(ctx, proposal.Commands, &d, p.mannerNow() == mannerSenseless)
+		return nil
 	}
 	if err := proposal.Validate(); err != nil { // the API refuses it
 		return err
@@ -284,7 +294,7 @@ func (u *user) changeDomain(ctx context.Context, e Event) {
 	case "builtin":
 		u.changeScheduler(ctx, e.Target, nil)
 	case "external":
-		u.changeScheduler(ctx, e.Target, u.fleet.story.externalScheduler())
+		u.changeScheduler(ctx, e.Target, u.fleet.story.domainScheduler(e.Target))
 	default:
 		u.fleet.checker.reportBreach("converges", "the story has the unknown event %q", e.String())
 	}
@@ -318,7 +328,7 @@ func (s *server) setScheduler(ctx context.Context, key string, next *cluster.Dom
 	if err != nil {
 		return true
 	}
-	if (record.External() != nil) == (next != nil) {
+	if (record.Scheduler != nil) == (next != nil) {
 		return true
 	}
 	record.Scheduler, record.Claim = next, nil

@@ -3,6 +3,8 @@ package sim
 import (
 	"strings"
 	"time"
+
+	"github.com/berthd/berth/internal/cluster"
 )
 
 // endFaults ends all faults.
@@ -51,6 +53,11 @@ func (f *fleet) endFaults() {
 	}
 	if f.story.claims() { // the other domain has no nodes in the end
 		f.orderUser(Event{Target: otherJob, Arg: "cancel"})
+	}
+	for _, domain := range []string{cluster.DefaultDomain, otherDomain} {
+		if f.story.hasRecordWriters(domain) { // nobody else would place its tasks
+			f.startProposer(domain, mannerCareful, true)
+		}
 	}
 	f.external.set("25")
 	f.generations = f.checker.serviceGenerations()

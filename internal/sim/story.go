@@ -59,6 +59,8 @@ const (
 	// a process of the external scheduler of the target, a domain, runs; without a duration until the end. The argument
 	// is its manner.
 	Scheduler Fault = "scheduler"
+	// a program places the tasks of the target, a domain, by records in the store, as above
+	Records Fault = "records"
 )
 
 // leaderTarget is the target of a crash of the server that leads when the event begins.

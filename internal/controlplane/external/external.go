@@ -277,11 +277,12 @@ func (s *Scheduler) forgetLeaving() {
 	}
 }
 
-// Requires returns the preconditions of placements: the record of a domain with an external scheduler is as it was
-// when the leader looked. So a leader that learns late of a claim carries out no proposal of an earlier one, and the
+// Requires returns the preconditions of placements: the record of a domain that others may place is as it was when the
+// leader looked. So a leader that learns late of a claim carries out no proposal of an earlier one, and the
 // built-in scheduler places nothing once the external one has claimed the domain.
 func (s *Scheduler) Requires() []store.Compare {
-	if s.config.BuiltinAlone || s.domain.record.External() == nil {
+	d := s.domain.record
+	if s.config.BuiltinAlone || d.External() == nil && !d.HasKVScheduler() {
 		return nil
 	}
 	return []store.Compare{{Key: s.config.Prefix.Domain(s.config.Domain), Modified: s.domain.revision}}

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/reconciler"
 	"github.com/berthd/berth/internal/observe"
 	"github.com/berthd/berth/internal/store"
 )
@@ -140,6 +141,8 @@ func (r *Round) checkRecords(in *Inputs) (asked []cluster.Pending) {
 			r.refuseRecord(row, cluster.ReasonScheduler, row.Foreign.Fault.Error())
 		case bool(c.Stop):
 			r.refuseRecord(row, cluster.ReasonStale, "no attempt of the task is on the node")
+		case !isInFleet(in, row.Node):
+			r.refuseRecord(row, cluster.ReasonStale, "the domain has no node "+row.Node)
 		case s.takeExpired(row):
 			r.refuseRecord(row, cluster.ReasonPermit, expiredText)
 		case live != nil:
@@ -154,6 +157,18 @@ func (r *Round) checkRecords(in *Inputs) (asked []cluster.Pending) {
 	return asked
 }
 
+// isAwaited reports whether a node joins, or whether the leader has not heard a ready node yet.
+func isAwaited(in *Inputs, node string) bool {
+	n, ok := in.Domain.Snapshot.Node(node)
+	return ok && (n.Value.State == cluster.NodeJoining ||
+		n.Value.State == cluster.NodeReady && !in.Domain.Leader.HasReported(node))
+}
+
+func isInFleet(in *Inputs, node string) bool {
+	_, _, ok := in.Fleet.Node(node)
+	return ok
+}
+
 // pendingOf returns the request for the pending task that a record starts, or nil if the command is refused or has to
 // wait. p is the task as it waits for any node, nil if it does not.
 func (r *Round) pendingOf(in *Inputs, row *store.AttemptRow, p *cluster.Pending) *cluster.Pending {
@@ -161,7 +176,6 @@ func (r *Round) pendingOf(in *Inputs, row *store.AttemptRow, p *cluster.Pending)
 		r.refuseRecord(row, cluster.ReasonStale, fmt.Sprintf(format, args...))
 		return nil
 	}
-	_, _, inFleet := in.Fleet.Node(row.Node)
 	o, _ := row.Ref()
 	attempt := row.Foreign.Command.Attempt
 	switch {
@@ -172,21 +186,15 @@ func (r *Round) pendingOf(in *Inputs, row *store.AttemptRow, p *cluster.Pending)
 			return nil // it is placed there without a command
 		case bound != nil:
 			return stale("the task is for the node %s alone", bound.OnlyNode)
-		case mayBecomePending(in.Domain.Snapshot, row.Task):
+		case r.mayBecomePending(in, row.Task):
 			return nil
 		}
 		return stale("no service or job needs the task")
 	case attempt != 0 && attempt != p.Attempt:
 		return stale("attempt %d of the task waits, not attempt %d", p.Attempt, attempt)
-	case !inFleet:
-		return stale("the domain has no node %s", row.Node)
 	case r.records[row.Task] != nil:
 		return stale("another record starts it on the node %s", r.records[row.Task].Node)
-	case !in.Domain.Leader.HasReported(row.Node):
-		if n, ok := in.Domain.Snapshot.Node(row.Node); ok && n.Value.State == cluster.NodeReady {
-			return nil // this leader has not heard it yet
-		}
-	case heldText(p) != "": // it is placed there as soon as it may start
+	case isAwaited(in, row.Node), heldText(p) != "": // the task starts there as soon as it may
 		return nil
 	}
 	one := *p
@@ -196,25 +204,49 @@ func (r *Round) pendingOf(in *Inputs, row *store.AttemptRow, p *cluster.Pending)
 
 // mayBecomePending reports whether a task that is not pending is one that its service or job may need: a rollout has
 // not come to it yet, or a step before it has not ended.
-func mayBecomePending(snap *store.Snapshot, task cluster.TaskID) bool {
+func (r *Round) mayBecomePending(in *Inputs, task cluster.TaskID) bool {
 	parts, _ := task.Parts()
 	if parts.Step == "" {
-		e, ok := snap.Service(parts.Cluster, parts.Owner)
-		scale, _ := snap.Scale(parts.Cluster, parts.Owner)
+		e, ok := in.Domain.Snapshot.Service(parts.Cluster, parts.Owner)
+		scale, _ := in.Domain.Snapshot.Scale(parts.Cluster, parts.Owner)
 		return ok && !e.Value.Deleted && e.Value.Mode != cluster.ModeDaemon &&
 			e.Value.Generation == parts.Generation && parts.Index < e.Value.At(scale.Value).Count
 	}
-	e, ok := snap.Job(parts.Cluster, parts.Owner)
+	o := cluster.OwnerRef{Kind: cluster.KindJob, Cluster: parts.Cluster, Name: parts.Owner}
+	e, ok := in.Domain.Snapshot.Job(parts.Cluster, parts.Owner)
 	if !ok || e.Value.Deleted || e.Value.Cancelled || e.Value.Generation != parts.Generation {
 		return false
 	}
-	step := e.Value.Step(parts.Step)
-	for row := range snap.TaskAttempts(task) {
+	left, known := r.jobs[o]
+	if !known {
+		left = newRemainder(in.Domain.JobInput(o, e, in.Domain.Tasks(o)))
+		r.jobs[o] = left
+	}
+	for row := range in.Domain.Snapshot.TaskAttempts(task) {
 		if row.Outcome != nil && row.Outcome.State == cluster.StateSucceeded {
 			return false
 		}
 	}
-	return step != nil && parts.Index < step.Count
+	return parts.Index < left.count[parts.Step] && !left.failed[task]
+}
+
+// remainder is what may still begin of a job.
+type remainder struct {
+	count  map[string]int // the tasks of each step that has not ended
+	failed map[cluster.TaskID]bool
+}
+
+func newRemainder(in reconciler.JobInput) remainder {
+	left := remainder{count: map[string]int{}, failed: map[cluster.TaskID]bool{}}
+	for _, step := range reconciler.StatusOfJob(in).Steps {
+		if !step.State.Ended() {
+			left.count[step.Name] = in.Spec.Step(step.Name).Count
+		}
+	}
+	for _, t := range reconciler.FailedTasks(in) {
+		left.failed[t.ID] = true
+	}
+	return left
 }
 
 // moveByRecord has a running task leave for the node of a record. The record waits for it.

@@ -24,6 +24,7 @@ type Round struct {
 	// records holds the records that start tasks, in a domain whose scheduler has the type kv. Refusals delete the
 	// records of refused commands.
 	records  map[cluster.TaskID]*store.AttemptRow
+	jobs     map[cluster.OwnerRef]remainder
 	Refusals []store.Unit
 }
 
@@ -75,7 +76,7 @@ func (s *Scheduler) Begin(in *Inputs) *Round {
 func (s *Scheduler) newRound() *Round {
 	return &Round{
 		scheduler: s, answers: map[*scheduling.Request]*cluster.ProposalAnswer{}, asked: map[cluster.TaskID]placement{},
-		records: map[cluster.TaskID]*store.AttemptRow{},
+		records: map[cluster.TaskID]*store.AttemptRow{}, jobs: map[cluster.OwnerRef]remainder{},
 	}
 }
 

@@ -92,9 +92,6 @@ func (l *Learner) learnChanges(snap *store.Snapshot, c store.Changes) {
 			l.queue.Mark(o)
 		}
 	}
-	if c.Domain {
-		l.view.noteScheduler(snap)
-	}
 	if c.Clusters || c.Domain || c.Pools {
 		l.view.Rechecks.all = true
 		l.queue.MarkAll(snap)

@@ -25,6 +25,9 @@ func sessionOf(snap *store.Snapshot, node string) uint64 {
 // noteUnreadable takes note of whether a record hides what runs on its node. Such a node takes no tasks, because the
 // tasks beside them would be unknown.
 func (v *View) noteUnreadable(snap *store.Snapshot, key store.AttemptKey, row *store.AttemptRow) {
+	if key.Number < 1 {
+		v.noteStray(key, row)
+	}
 	was, now := unreadableRecord{}, ""
 	if len(v.unreadable) > 0 {
 		was = v.unreadable[key]
@@ -46,22 +49,20 @@ func (v *View) noteUnreadable(snap *store.Snapshot, key store.AttemptKey, row *s
 	}
 }
 
-// noteScheduler takes note of a changed domain: with a scheduler of the type kv, a foreign record may be a command,
-// which hides nothing (P3.9).
-func (v *View) noteScheduler(snap *store.Snapshot) {
-	for row := range snap.AllAttempts() {
-		if row.IsForeign() {
-			v.chargeRow(snap, store.AttemptKey{Task: row.Task, Number: row.Number}, row)
-		}
+// noteStray takes note of a foreign record whose key names no task of Berth.
+func (v *View) noteStray(key store.AttemptKey, row *store.AttemptRow) {
+	if _, isTask := key.Task.Parts(); row != nil && !isTask {
+		v.strays[key] = true
+	} else {
+		delete(v.strays, key)
 	}
 }
 
 // Strays yields the foreign records whose keys name no task of Berth.
 func (v *View) Strays(snap *store.Snapshot) iter.Seq[*store.AttemptRow] {
 	return func(yield func(*store.AttemptRow) bool) {
-		for key := range v.unreadable { // order-free: each record by itself
-			row, ok := snap.Attempt(key.Task, key.Number)
-			if _, isTask := key.Task.Parts(); ok && !isTask && !yield(row) {
+		for key := range v.strays { // order-free: each record by itself
+			if row, ok := snap.Attempt(key.Task, key.Number); ok && !yield(row) {
 				return
 			}
 		}

@@ -31,6 +31,7 @@ type View struct {
 	// unreadable holds the records that hide what runs on a node. The leader places nothing on these nodes until their
 	// agents have reported.
 	unreadable   map[store.AttemptKey]unreadableRecord
+	strays       map[store.AttemptKey]bool // foreign records whose keys name no task
 	policies     policyCache
 	requests     requestsCache
 	reservations reservations
@@ -82,8 +83,9 @@ func New(domain string, nodes *nodewatch.Watch) *View {
 	return &View{
 		domain: domain, Fleet: scheduler.NewFleet(), nodes: nodes, Rechecks: rechecks,
 		charged: map[store.AttemptKey]Charge{}, unconfirmed: map[store.AttemptKey]bool{},
-		unreadable: map[store.AttemptKey]unreadableRecord{}, policies: policyCache{},
-		daemons: daemonNodes{facts: map[string]nodewatch.DaemonFacts{}},
+		unreadable: map[store.AttemptKey]unreadableRecord{}, strays: map[store.AttemptKey]bool{},
+		policies: policyCache{},
+		daemons:  daemonNodes{facts: map[string]nodewatch.DaemonFacts{}},
 	}
 }
 
@@ -145,7 +147,7 @@ func (v *View) chargeRow(snap *store.Snapshot, key store.AttemptKey, row *store.
 	held, isHeld := v.charged[key]
 	v.nodes.NoteUnkillable(key, row)
 	v.noteUnreadable(snap, key, row)
-	over := !observe.HoldsRoom(row) || observe.IsCommand(snap, row)
+	over := !observe.HoldsRoom(row) || observe.HidesNothing(snap, row)
 	var d *cluster.Desired
 	if !over {
 		d = observe.Occupant(snap, row)
@@ -188,6 +190,9 @@ func (v *View) chargeGone(snap *store.Snapshot, in func(name string) bool) {
 		}
 	}
 	for k := range v.unreadable { // order-free: each record by itself
+		v.Charge(snap, k)
+	}
+	for k := range v.strays { // order-free: the same
 		v.Charge(snap, k)
 	}
 }

@@ -55,11 +55,12 @@ func (r *Repair) Tasks(domain *observe.Domain, o cluster.OwnerRef, units *[]stor
 
 // repairRecord deals with a record under state/<node>/<task> that is not the control plane's (P3.5, P3.9, T14).
 //
+//   - The record took no other one's place: it is deleted.
 //   - The tables know the former record: it is written back.
 //   - They do not, and the node's full report has a live attempt, or its plan record still exists: the record is
 //     made from these.
-//   - They do not, and the node has reported no such task since, or is gone: the record is deleted, and the task may be
-//     placed. If an attempt stood there, it gets its outcome, so that its number is not used again.
+//   - They do not, and the node has reported no such task since, or is gone or unknown: the record is deleted, and the
+//     task may be placed. If an attempt stood there, it gets its outcome, so that its number is not used again.
 //   - Until the node has reported, nothing is done: the task stays pinned to the node, and nothing new is placed
 //     there. A node whose session is older than the record is requested to send a new full report.
 //
@@ -69,10 +70,10 @@ func (r *Repair) repairRecord(row *store.AttemptRow, refusal string) []store.Uni
 	var u store.Unit
 	u.Compare(key, row.DesiredRev)
 	desired := row.Desired
-	gone := r.config.Nodes.IsGone(row.Node)
+	gone, stray := r.isGone(row.Node), observe.HidesNothing(r.Snap, row)
 	switch {
 	case desired != nil:
-	case gone:
+	case gone, stray:
 	case !r.config.Nodes.HasReported(row.Node):
 		return nil
 	default:
@@ -85,7 +86,9 @@ func (r *Repair) repairRecord(row *store.AttemptRow, refusal string) []store.Uni
 		u.Delete(key)
 		event.Type = "task.record-removed"
 		event.Message = "a record that is not the control plane's stood for a task that its node does not run"
-		if err := r.addLostOutcome(row, gone, &u); err != nil {
+		if stray {
+			event.Message = "a record that is not the control plane's was created"
+		} else if err := r.addLostOutcome(row, gone, &u); err != nil {
 			r.config.Logger.Error("an outcome cannot be written", "task", row.Task, "attempt", row.Number, "node",
 				row.Node, "error", err)
 			return nil
@@ -103,6 +106,14 @@ func (r *Repair) repairRecord(row *store.AttemptRow, refusal string) []store.Uni
 	u.Event(event)
 	r.config.Logger.Warn("a foreign record was found", "key", key, "restored", desired != nil)
 	return []store.Unit{u}
+}
+
+// isGone reports whether a node is known never to come back, or is no node at all: its agent never registered, or the
+// operator forgot it. A record there hides nothing.
+func (r *Repair) isGone(node string) bool {
+	_, registered := r.Snap.NodeStatus(node)
+	_, owned := r.Snap.Node(node)
+	return r.config.Nodes.IsGone(node) || !registered && !owned
 }
 
 // requestFullReport ends the session of a node, as another registration of it would (P6.1). Its agent then registers
@@ -130,7 +141,7 @@ func (r *Repair) deleteForeignStatus(row *store.AttemptRow) []store.Unit {
 	switch {
 	case row.ObservedRev == 0 || row.DesiredRev != 0:
 		return nil
-	case r.config.Nodes.IsGone(row.Node):
+	case r.isGone(row.Node):
 	case !r.config.Nodes.HasReported(row.Node):
 		return nil
 	case !r.config.View.HasReportedSince(r.Snap, row):
