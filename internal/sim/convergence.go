@@ -144,11 +144,14 @@ func (c convergenceCheck) checkWaiting(leader *server, s *store.Snapshot) string
 	if !ok {
 		return ""
 	}
-	if r, ok := leader.plane.Waiting(cluster.ServiceTask(inCluster, "big", e.Value.Generation, 0)); !ok ||
-		r.Sentence == "" {
-		return "reason: a task waits without a reason"
+	// After a failed rollout, the task of the version before waits if that had an attempt: a foreign write can leave one.
+	for generation := e.Value.Generation; generation > 0; generation-- {
+		r, ok := leader.plane.Waiting(cluster.ServiceTask(inCluster, "big", generation, 0))
+		if ok && r.Sentence != "" {
+			return ""
+		}
 	}
-	return ""
+	return "reason: a task waits without a reason"
 }
 
 // checkPrograms compares the running programs with the wanted ones.

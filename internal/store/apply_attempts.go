@@ -148,8 +148,9 @@ func (s *state) markUnreadable(rest string, c *Change, err error) {
 	id := cluster.TaskID(task)
 	foreign := &ForeignRecord{Fault: err}
 	if _, newer := errors.AsType[*NewerError](err); !newer {
-		foreign.New = c.Created == c.Modified
+		foreign.New = c.Created == c.Modified || s.continuesNew(rest, c.Created)
 		foreign.Command, foreign.Fault = cluster.ReadTaskCommand(node, id, c.Value)
+		foreign.created = c.Created
 	}
 	if foreign.Fault != nil { // else it may be a command
 		s.faults(c.Key, cmp.Or(err, foreign.Fault))
@@ -164,6 +165,23 @@ func (s *state) markUnreadable(rest string, c *Change, err error) {
 		s.desiredAt[rest] = n
 	}
 	s.updateRow(id, n, func(r *AttemptRow) { r.Foreign, r.DesiredRev, r.Node = foreign, c.Modified, node })
+}
+
+// continuesNew reports whether the key of a desired record holds a foreign record that took no record's place, from its
+// creation on.
+func (s *state) continuesNew(rest string, created uint64) bool {
+	n, had := s.desiredAt[rest]
+	if !had || n > 0 {
+		return false
+	}
+	_, task, _ := strings.Cut(rest, "/")
+	rows, _ := s.attempts.Get(cluster.TaskID(task))
+	at, ok := findNumber(rows, n)
+	if !ok {
+		return false
+	}
+	f := rows[at].Foreign
+	return f != nil && f.New && f.created == created
 }
 
 // foreignNumber returns the number of the row of a task's foreign records on a node: 0, or below if other nodes have

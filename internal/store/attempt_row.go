@@ -35,8 +35,10 @@ type ForeignRecord struct {
 	// nothing.
 	Command cluster.TaskCommand
 	Fault   error
-	// New says that the key did not exist before the record.
+	// New says that the key did not exist before the record, or before another foreign record that it replaced.
 	New bool
+
+	created uint64 // revision of the creation of the key
 }
 
 // IsUnreadable reports whether the record under the desired key cannot be decoded or is foreign (P3.5).
