@@ -131,7 +131,8 @@ func TestDeletedRecordIsMadeAgain(t *testing.T) {
 		w.until(10*time.Second, "the record is back", func(s *store.Snapshot) bool {
 			row, ok := s.Attempt(task, 1)
 			return ok && row.DesiredRev > before.DesiredRev && row.Desired.UUID == before.Desired.UUID &&
-				row.Desired.Definition == before.Desired.Definition && row.Desired.Stop == nil
+				row.Desired.Definition == before.Desired.Definition && row.Desired.Stop == nil &&
+				row.Desired.Plan == before.Desired.Plan
 		})
 		if len(a.effects) != 1 || eventCounts(w.server.tables.Snapshot())["task.adopted"] != 1 {
 			t.Errorf("%d starts and %d adoptions, want one of each", len(a.effects),

@@ -221,7 +221,7 @@ func (r *Repair) rebuildDesired(row *store.AttemptRow, u *store.Unit) *cluster.D
 			continue
 		}
 		d := &cluster.Desired{
-			Task: o.Task, Attempt: o.Attempt, UUID: o.UUID, Node: row.Node, Placed: o.Started,
+			Task: o.Task, Attempt: o.Attempt, UUID: o.UUID, Node: row.Node, Placed: o.Started, Plan: o.Plan,
 			Token: r.Token,
 		}
 		if !observe.FillFromOwner(r.Snap, d) {

@@ -60,6 +60,7 @@ func (p claims) refuseAdoption(t *Task, why string) {
 func (p claims) adopt(t *Task, d cluster.Desired) {
 	o := t.Observed
 	d.Task, d.Attempt, d.UUID, d.Node, d.Ports, d.Devices = o.Task, o.Attempt, o.UUID, t.node(), o.Ports, o.Devices
+	d.Plan = o.Plan
 	if o.Count > 0 {
 		d.Count = o.Count
 	}

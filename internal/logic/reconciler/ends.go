@@ -262,6 +262,9 @@ func (p *plan) newStop(t *Task, stop cluster.Stop) Stop {
 		d = cluster.Desired{
 			Task: t.id(), Attempt: t.number(), UUID: t.uuid(), Node: t.node(), Owner: p.owner, Definition: p.definition,
 		}
+		if o := t.Observed; o != nil {
+			d.Plan = o.Plan
+		}
 		if o := t.Observed; o != nil && o.Definition != (cluster.Ref{}) {
 			d.Definition, d.Count, d.Ports, d.Devices = o.Definition, o.Count, o.Ports, o.Devices
 		}
