@@ -461,3 +461,43 @@ func TestWithdrawnRecordStartsNothing(t *testing.T) {
 		})
 	}
 }
+
+// A record at the key of an attempt that has ended, while its agent still has it, would hinder its removal: it is
+// refused, and the attempt goes.
+func TestRecordBesideRemains(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a := w.node("n1", func(a *agent) { a.keepsEnded = true })
+		w.definition(1, 500)
+		w.placedByRecords()
+		w.put(p.Service("c", "web"), &cluster.Service{
+			Cluster: "c", Name: "web", Count: 1, Definition: cluster.Ref{Name: "d", Version: 1}, Priority: 500,
+			OnDisconnect: cluster.DisconnectKeep, Lifespan: cluster.Lifespan{Generation: 1, Created: time.Now()},
+			Update: cluster.Update{MinHealthy: &cluster.Portion{}},
+		})
+		w.raw(p.Desired("n1", web(0)), []byte(`{}`))
+		w.until(time.Minute, "it runs", func(s *store.Snapshot) bool { return runsOn(s, "n1", 0, 1) })
+		w.raw(p.Desired("n1", web(0)), []byte(`{"stop":true}`))
+		w.until(time.Minute, "it ended, and its records are there", func(s *store.Snapshot) bool {
+			row, ok := s.Attempt(web(0), 1)
+			return ok && row.Outcome != nil && row.ObservedRev != 0
+		})
+		w.server.stop()
+		w.remove(p.Desired("n1", web(0)))
+		w.raw(p.Desired("n1", web(0)), []byte(`{}`))
+		w.start()
+		w.until(time.Minute, "it is refused", func(s *store.Snapshot) bool {
+			_, waits := s.ForeignRow("n1", web(0))
+			got := refusals(s)
+			return !waits && len(got) == 1 && strings.Contains(got[0], "an earlier attempt")
+		})
+		a.kill()
+		a.keepsEnded = false
+		a.run()
+		w.until(time.Minute, "nothing is left", func(s *store.Snapshot) bool {
+			row, ok := s.Attempt(web(0), 1)
+			return ok && !row.Standing()
+		})
+		w.raw(p.Desired("n1", web(0)), []byte(`{}`))
+		w.until(time.Minute, "the next one runs", func(s *store.Snapshot) bool { return runsOn(s, "n1", 0, 2) })
+	})
+}

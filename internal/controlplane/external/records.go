@@ -27,6 +27,9 @@ func (s *Scheduler) TakeRecord(in *Inputs, row *store.AttemptRow) (stays bool, r
 		return false, ""
 	}
 	if observe.IsCommand(in.Domain.Snapshot, row) {
+		if hasRemains(in.Domain.Snapshot, row) { // whose removal the record hinders (P3.6)
+			return false, "an earlier attempt of the task is still on the node"
+		}
 		s.records[recordKey{row.Node, row.Task}] = true
 		return true, ""
 	}
@@ -89,6 +92,16 @@ func liveOn(snap *store.Snapshot, row *store.AttemptRow) *store.AttemptRow {
 		}
 	}
 	return nil
+}
+
+// hasRemains reports whether records of an attempt of a row's task are on the row's node.
+func hasRemains(snap *store.Snapshot, row *store.AttemptRow) bool {
+	for other := range snap.TaskAttempts(row.Task) {
+		if !other.IsForeign() && other.Node == row.Node && other.Standing() {
+			return true
+		}
+	}
+	return false
 }
 
 // liveElsewhere returns the attempt of a row's task on another node that has not ended, or nil.
