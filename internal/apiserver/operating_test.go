@@ -304,6 +304,9 @@ func TestStatus(t *testing.T) {
 			f.health.Alarms = []store.EngineAlarm{{Name: "NOSPACE", Member: "m2"}}
 		}, "raised the alarm NOSPACE of member m2"},
 		{"no quorum", func(f *fakeMembers) { f.health.Quorum = false }, "has no quorum"},
+		{"a denied token", func(f *fakeMembers) {
+			f.health.Quorum, f.health.Writes, f.health.Reason = false, false, "the store denies this server"
+		}, "answers no consistent reads, and writes wait: the store denies this server"},
 		{"a server down", func(f *fakeMembers) { f.members[1].Healthy = false }, "server host2 is down"},
 		{"no answer", func(f *fakeMembers) { f.err = store.ErrUnavailable }, "could not be asked"},
 	}

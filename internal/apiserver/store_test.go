@@ -3,6 +3,7 @@ package apiserver
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -113,6 +114,23 @@ func TestReady(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// TestReadyHidesTheCredentials checks that everyone may know that the store denies this server, and only users the name
+// of the file with the credentials.
+func TestReadyHidesTheCredentials(t *testing.T) {
+	denied := &store.DeniedError{What: "unknown token", Remedy: "Check /etc/token", Err: errors.New("403")}
+	w := newWorldOn(t, memory.New(memory.Options{}).Open(memory.Hooks{
+		Before: func(context.Context, []store.Group) error { return denied },
+	}))
+	r := read[api.Readiness](t, w.want(503, "GET", "/readyz", nil))
+	if text := r.Parts["engine"]; !strings.Contains(text, "denies this server") || strings.Contains(text, "token") {
+		t.Errorf("/readyz says %q, want that the store denies the server, without its credentials", text)
+	}
+	detail := w.want(503, "PUT", "/v1/clusters/blue", `{}`).problem().Detail
+	if !strings.Contains(detail, "unknown token. Check /etc/token") {
+		t.Errorf("a write says %q, want the remedy", detail)
+	}
 }
 
 func TestMetrics(t *testing.T) {

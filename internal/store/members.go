@@ -22,6 +22,34 @@ var (
 	ErrLosesQuorum = errors.New("the store would lose its quorum")
 )
 
+// DeniedError says that a store that runs elsewhere refuses a call for the credentials of this server: they are
+// unknown, cannot be read, or lack a permission. It wraps ErrUnavailable. Nothing was read or written. The call may
+// be repeated, because an operator may replace the credentials. Its texts hold no secret.
+type DeniedError struct {
+	// What says who does not permit what, such as "consul does not know the token". Remedy has sentences that say what
+	// an operator can do; "" where the driver does not know how it was configured.
+	What, Remedy string
+	// Err is the answer of the store.
+	Err error
+}
+
+// Error says what the store denies, and its answer.
+func (e *DeniedError) Error() string {
+	return "the store denies this server: " + e.What + ": " + e.Err.Error()
+}
+
+// Advice says what the store denies, and what an operator can do. It leaves out the answer of the store.
+func (e *DeniedError) Advice() string {
+	remedy := e.Remedy
+	if remedy == "" {
+		remedy = "Ask the operator of the store"
+	}
+	return "the store denies this server: " + e.What + ". " + remedy
+}
+
+// Unwrap returns ErrUnavailable and the answer of the store.
+func (e *DeniedError) Unwrap() []error { return []error{ErrUnavailable, e.Err} }
+
 // EngineMember is this process's own member of an engine whose members run in Berth's servers and elect a leader among
 // themselves. Safe for concurrent use.
 type EngineMember interface {

@@ -113,6 +113,9 @@ func TestStoreInConsul(t *testing.T) {
 		}
 		return nil
 	})
+	f.Berth("scale", "--detach", "service/hello", "3").Want(t, 2, "consul does not know the token",
+		"nothing was written", "--store-token-file "+file)
+	f.Eventually(soon, wantStatus(f, "Alarms:", "consul does not know the token", "--store-token-file "+file))
 	consulFlags(t, consul, file, tokens[1])
 	scale(5, "a new token")
 

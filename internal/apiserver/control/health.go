@@ -111,7 +111,7 @@ func (a *HealthAPI) storeReady(ctx context.Context) error {
 	if v := StoreView(&engine); v != nil {
 		switch {
 		case !v.Quorum:
-			return errors.New("the store has no quorum")
+			return errors.New("the store answers no consistent reads; /v1/status says why")
 		case !v.Writable:
 			return errors.New("the store takes no writes")
 		case len(v.Alarms) > 0:
@@ -153,7 +153,9 @@ func (p *probe) ask(ctx context.Context, a *HealthAPI) error {
 	key := strings.TrimSuffix(string(a.Prefix), "/") + "-probe/write"
 	_, err := a.Storage.Commit(ctx, []store.Group{{Ops: []store.Op{{Key: key, Value: []byte("{}")}}}})
 	p.at, p.result = time.Now(), nil
-	if err != nil {
+	if _, denied := errors.AsType[*store.DeniedError](err); denied { // the remedy has paths
+		p.result = errors.New("the store denies this server; /v1/status says why")
+	} else if err != nil {
 		p.result = errors.New(respond.ProblemOf(err).Detail)
 	}
 	return p.result

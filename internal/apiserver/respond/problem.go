@@ -76,6 +76,7 @@ func Suffix(text string) string {
 func ProblemOf(err error) *Problem {
 	var p *Problem
 	var tooLarge *http.MaxBytesError
+	var denied *store.DeniedError
 	switch {
 	case errors.As(err, &p):
 		return p
@@ -99,6 +100,9 @@ func ProblemOf(err error) *Problem {
 	case errors.Is(err, store.ErrUnknown):
 		return Problemf(http.StatusServiceUnavailable,
 			"the store did not confirm the write: it may have happened or not. Check it, then repeat the request")
+	case errors.As(err, &denied):
+		return Problemf(http.StatusServiceUnavailable,
+			"nothing was written, and running tasks are not touched: %s", denied.Advice())
 	case errors.Is(err, store.ErrUnavailable):
 		return Problemf(http.StatusServiceUnavailable,
 			"the store has no quorum: too few of its servers are up, or reach each other. Nothing was written; "+

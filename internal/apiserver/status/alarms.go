@@ -35,6 +35,8 @@ func (a *API) alarms(v *api.Status, servers []api.ServerView, engine *control.En
 	}
 	if st := v.Store; st != nil {
 		switch {
+		case !st.Quorum && st.Reason != "" && st.Reason != store.ErrUnavailable.Error():
+			say("the store answers no consistent reads, and writes wait: %s", st.Reason)
 		case !st.Quorum:
 			say("the store has no quorum: writes and consistent reads wait until more servers are up")
 		case !st.Writable:

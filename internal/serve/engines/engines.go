@@ -91,7 +91,8 @@ func (l Location) Dial(ctx context.Context, log *slog.Logger) (store.ServerEngin
 	switch l.Scheme {
 	case SchemeEtcd:
 		engine, err := etcd.Dial(ctx, etcd.DialConfig{
-			Endpoints: l.Endpoints, TLS: l.tls(), User: l.User, Password: l.readPassword, Prefix: l.Prefix, Log: log,
+			Endpoints: l.Endpoints, TLS: l.tls(), User: l.User, Password: l.readPassword, Prefix: l.Prefix,
+			Remedy: l.etcdHint, Log: log,
 		})
 		if err != nil {
 			return nil, l.addHint(err)
@@ -100,7 +101,7 @@ func (l Location) Dial(ctx context.Context, log *slog.Logger) (store.ServerEngin
 	case SchemeConsul:
 		engine, err := consul.Dial(ctx, consul.DialConfig{
 			Endpoints: l.Endpoints, TLS: l.tls(), Token: l.readToken, Datacenter: l.Datacenter, Prefix: l.Prefix,
-			Log: log,
+			Remedy: l.consulHint, Log: log,
 		})
 		if err != nil {
 			return nil, l.addHint(err)

@@ -12,6 +12,7 @@ import (
 	"github.com/berthd/berth/internal/consulclient"
 	"github.com/berthd/berth/internal/pause"
 	"github.com/berthd/berth/internal/store"
+	"github.com/berthd/berth/internal/store/remote"
 )
 
 // Limits of time.
@@ -107,14 +108,14 @@ func (e *Engine) read(ctx context.Context, call func(*api.Client, *api.QueryOpti
 		}
 		known := errors.Is(err, store.ErrInvalid) || errors.Is(err, store.ErrTooLarge)
 		if known || classify(err) == isDenied {
-			return readError(err)
+			return e.readError(err)
 		}
 		e.leave(number)
 		if pause.For(bounded, wait) != nil {
 			if open := e.checkOpen(ctx); open != nil {
 				return open
 			}
-			return readError(err)
+			return e.readError(err)
 		}
 	}
 }
@@ -128,22 +129,37 @@ func (e *Engine) attemptTimeout() time.Duration {
 }
 
 // readError names the cause of a failed read.
-func readError(err error) error {
+func (e *Engine) readError(err error) error {
 	switch {
 	case errors.Is(err, store.ErrInvalid), errors.Is(err, store.ErrTooLarge), errors.Is(err, store.ErrUnavailable):
 		return err
 	case classify(err) == isDenied:
-		return fmt.Errorf("consul does not permit it to this token: %w: %w", store.ErrUnavailable, err)
+		return e.denied(err)
 	case classify(err) == isTooLarge:
 		return fmt.Errorf("%w: %w", store.ErrTooLarge, err)
 	}
 	return fmt.Errorf("read from consul: %w: %w", store.ErrUnavailable, err)
 }
 
+// denied returns the error of a call that Consul refused for the token, with advice for the operator.
+func (e *Engine) denied(err error) error {
+	what, fault := "consul does not permit the keys of the store to the token", remote.FaultPermission
+	switch {
+	case consulclient.IsTokenFile(err):
+		what, fault = "the token for consul cannot be read", remote.FaultPassword
+	case consulclient.IsUnknownToken(err):
+		what, fault = "consul does not know the token", remote.FaultPassword
+	}
+	denied := &store.DeniedError{What: what, Err: err}
+	if e.config.Remedy != nil {
+		denied.Remedy = e.config.Remedy(fault)
+	}
+	return denied
+}
+
 // errFiltered says that the token may not read what it asked for. Consul leaves such records out, as if they did not
 // exist.
-var errFiltered = fmt.Errorf("consul left records out that this token may not read (Permission denied): %w",
-	store.ErrUnavailable)
+var errFiltered = errors.New("consul left records out that this token may not read (Permission denied)")
 
 // readTogether runs a transaction of reads. It returns the results, or the errors by operation.
 func (e *Engine) readTogether(ctx context.Context, ops api.TxnOps) (results api.TxnResults, errs api.TxnErrors,

@@ -84,6 +84,8 @@ type DialConfig struct {
 	// Recheck is the shortest time between two reads of all records by a watch, which find the writes of other
 	// programs; 0 means 30 s.
 	Recheck time.Duration
+	// Remedy, unless nil, returns the advice for an operator after a fault that concerns the token. Errors carry it.
+	Remedy func(remote.Fault) string
 	// Log gets warnings; nil discards them.
 	Log *slog.Logger
 }

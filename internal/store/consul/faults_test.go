@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/berthd/berth/internal/store"
 	"github.com/berthd/berth/internal/store/consul/consultest"
+	"github.com/berthd/berth/internal/store/remote"
 	"github.com/berthd/berth/internal/store/storetest/enginetest"
 	"github.com/berthd/berth/internal/testkit"
 )
@@ -225,6 +227,7 @@ func TestTokenIsRevoked(t *testing.T) {
 	config := reaching(s)
 	config.Recheck = 100 * time.Millisecond
 	config.Token = func() (string, error) { return token.Load().(string), nil }
+	config.Remedy = func(fault remote.Fault) string { return "advice: " + string(fault) }
 	e := dialAs(t, config)
 	if err := write(t.Context(), e, "berth/a", "1"); err != nil {
 		t.Fatal(err)
@@ -235,31 +238,35 @@ func TestTokenIsRevoked(t *testing.T) {
 		t.Fatalf("first batch: got %+v, error %v", b, err)
 	}
 	first := token.Load().(string)
-	for name, other := range map[string]string{
-		"an unknown token":         "00000000-0000-0000-0000-000000000000",
-		"a token that reads only":  s.Permit(`key_prefix "berth" { policy = "read" }`),
-		"a token for nothing":      s.Permit(`agent_prefix "" { policy = "read" }`),
-		"a token for the log only": s.Permit(`key_prefix "berth.log/" { policy = "write" }`),
-		"no token":                 "",
+	for name, other := range map[string]struct {
+		token string
+		fault remote.Fault
+	}{
+		"an unknown token":         {"00000000-0000-0000-0000-000000000000", remote.FaultPassword},
+		"a token that reads only":  {s.Permit(`key_prefix "berth" { policy = "read" }`), remote.FaultPermission},
+		"a token for nothing":      {s.Permit(`agent_prefix "" { policy = "read" }`), remote.FaultPermission},
+		"a token for the log only": {s.Permit(`key_prefix "berth.log/" { policy = "write" }`), remote.FaultPermission},
+		"no token":                 {"", remote.FaultPermission},
 	} {
-		token.Store(other)
+		token.Store(other.token)
 		err := write(t.Context(), e, "berth/b", name)
 		if !errors.Is(err, store.ErrUnavailable) || errors.Is(err, store.ErrUnknown) {
 			t.Errorf("%s writes: got error %v, want that nothing was written", name, err)
 		}
+		checkDenied(t, name+" writes", err, other.token, other.fault)
 		if name == "a token that reads only" {
 			continue
 		}
 		if listing, err := e.List(t.Context(), "berth/"); err == nil {
 			t.Errorf("%s: a listing has %d records, want an error", name, len(listing.Records))
 		}
-		if _, err := e.Read(t.Context(), "berth/a"); !errors.Is(err, store.ErrUnavailable) {
-			t.Errorf("%s: a read ended with %v, want ErrUnavailable", name, err)
-		}
+		_, err = e.Read(t.Context(), "berth/a")
+		checkDenied(t, name+" reads", err, other.token, other.fault)
 		if revision, err := e.Revision(t.Context(), "berth/"); err == nil {
 			t.Errorf("%s: the revision is %d, want an error", name, revision)
 		}
-		if h, err := e.Health(t.Context()); err != nil || h.Writes || h.Quorum || h.Reason == "" {
+		if h, err := e.Health(t.Context()); err != nil || h.Writes || h.Quorum ||
+			!strings.Contains(h.Reason, "advice: "+string(other.fault)) {
 			t.Errorf("%s: the health is %+v, error %v", name, h, err)
 		}
 		short, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
@@ -278,5 +285,20 @@ func TestTokenIsRevoked(t *testing.T) {
 		for _, c := range batch.Changes {
 			seen = seen || c.Key == "berth/b"
 		}
+	}
+}
+
+// checkDenied checks that an error says that the store denies the token, with the advice for a fault. It names neither
+// the token nor a missing quorum.
+func checkDenied(t *testing.T, what string, err error, token string, fault remote.Fault) {
+	t.Helper()
+	denied, ok := errors.AsType[*store.DeniedError](err)
+	switch {
+	case !ok || !errors.Is(err, store.ErrUnavailable):
+		t.Errorf("%s: got error %v, want that the store denies it", what, err)
+	case denied.Remedy != "advice: "+string(fault):
+		t.Errorf("%s: got the advice %q, want that for %s", what, denied.Remedy, fault)
+	case token != "" && strings.Contains(err.Error(), token), strings.Contains(err.Error(), "quorum"):
+		t.Errorf("%s: the error is %q", what, err)
 	}
 }

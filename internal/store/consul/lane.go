@@ -112,7 +112,7 @@ func (l *lane) commit(ctx context.Context, o *operations) (uint64, api.TxnErrors
 		}
 		switch classify(err) {
 		case isDenied:
-			return 0, nil, fmt.Errorf("consul does not permit it to this token: %w: %w", store.ErrUnavailable, err)
+			return 0, nil, l.e.denied(err)
 		case isUnclear:
 			applied, settled := l.settle(ctx, id, err)
 			if settled != nil {
@@ -128,7 +128,7 @@ func (l *lane) commit(ctx context.Context, o *operations) (uint64, api.TxnErrors
 			if open := l.e.checkOpen(ctx); open != nil {
 				return 0, nil, open
 			}
-			return 0, nil, writeError(err)
+			return 0, nil, l.e.writeError(err)
 		}
 	}
 }
@@ -142,9 +142,14 @@ func (l *lane) openResult(err error, isSent bool) error {
 }
 
 // writeError names the cause of a write that had no effect.
-func writeError(err error) error {
-	if isFull(err) {
+func (e *Engine) writeError(err error) error {
+	switch {
+	case isFull(err):
 		return fmt.Errorf("%w: %w", store.ErrNoSpace, err)
+	case errors.Is(err, store.ErrUnavailable):
+		return err
+	case classify(err) == isDenied:
+		return e.denied(err)
 	}
 	return fmt.Errorf("write to consul: %w: %w", store.ErrUnavailable, err)
 }
@@ -159,7 +164,7 @@ func (l *lane) load(ctx context.Context) error {
 	case len(errs) > 0:
 		return fmt.Errorf("read from consul: %s: %w", errs[0].What, store.ErrUnavailable)
 	case len(results) != 1:
-		return errFiltered
+		return l.e.denied(errFiltered)
 	}
 	found, p := head{}, results[0].KV
 	if p.CreateIndex > 0 {
@@ -250,7 +255,7 @@ func (l *lane) fence(ctx context.Context) error {
 	_, err := l.write(ctx, next, nil)
 	l.unknown = err != nil
 	if err != nil && !errors.Is(err, errStale) {
-		return writeError(err)
+		return l.e.writeError(err)
 	}
 	return err
 }

@@ -134,7 +134,7 @@ func (e *Engine) waitForHeads(ctx context.Context, after uint64, most time.Durat
 		return heads{}, 0, err
 	}
 	if meta.ResultsFilteredByACLs {
-		return heads{}, 0, errFiltered
+		return heads{}, 0, e.denied(errFiltered)
 	}
 	present, err := e.headsOf(pairs)
 	if meta.LastIndex < after { // Consul was restored
@@ -199,7 +199,7 @@ func (e *Engine) changedKeys(ctx context.Context, from, to heads, prefix string)
 			return nil, false, err
 		}
 		if len(results) != len(places) {
-			return nil, false, errFiltered
+			return nil, false, e.denied(errFiltered)
 		}
 		for i, r := range results {
 			found, ok := decodeEntry(r.KV, places[i].number)
@@ -269,7 +269,7 @@ func (e *Engine) headAt(ctx context.Context, writer string, present head, revisi
 		return head{}, false, err
 	}
 	if len(results) != len(ops) {
-		return head{}, false, errFiltered
+		return head{}, false, e.denied(errFiltered)
 	}
 	at := head{}
 	for i, r := range results {

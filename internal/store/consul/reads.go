@@ -64,7 +64,7 @@ func comparesOf(keys []string) []store.Compare {
 // Modified 0.
 func (e *Engine) recordsOf(results api.TxnResults, count int) ([]store.Record, error) {
 	if len(results) != count {
-		return nil, errFiltered
+		return nil, e.denied(errFiltered)
 	}
 	records := make([]store.Record, count)
 	for i, r := range results {
@@ -136,7 +136,7 @@ func (e *Engine) readTrees(ctx context.Context, probe string, prefixes ...string
 	case len(errs) > 0:
 		return nil, fmt.Errorf("read from consul: %s: %w", errs[0].What, store.ErrUnavailable)
 	case len(results) < len(probes) || results[0].KV.Key != probes[0] || results[1].KV.Key != probes[1]:
-		return nil, errFiltered
+		return nil, e.denied(errFiltered)
 	}
 	return results[len(probes):], nil
 }
@@ -198,10 +198,18 @@ func (e *Engine) Health(ctx context.Context) (store.EngineHealth, error) {
 	}
 	switch {
 	case !h.Quorum:
-		h.Reason = readError(err).Error()
+		h.Reason = healthReason(e.readError(err))
 	case e.noSpace.Load():
 		h.Reason = store.ErrNoSpace.Error()
 	}
 	h.Writes = h.Reason == ""
 	return h, nil
+}
+
+// healthReason says why a read failed.
+func healthReason(err error) string {
+	if denied, ok := errors.AsType[*store.DeniedError](err); ok {
+		return denied.Advice()
+	}
+	return err.Error()
 }

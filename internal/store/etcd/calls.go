@@ -12,6 +12,7 @@ import (
 
 	"github.com/berthd/berth/internal/pause"
 	"github.com/berthd/berth/internal/store"
+	"github.com/berthd/berth/internal/store/remote"
 )
 
 // Timeouts of calls while the servers have no quorum.
@@ -195,17 +196,28 @@ func (c *calls) readError(ctx context.Context, err error) error {
 	return fmt.Errorf("read from etcd: %w: %w", store.ErrUnavailable, err)
 }
 
-// authError returns an error for the operator if etcd denied a call for its user or permissions, else nil.
+// authError returns a *store.DeniedError if etcd denied a call for its user or permissions, else nil.
 func (c *calls) authError(err error) error {
-	switch etcdErr := rpctypes.Error(err); {
-	case errors.Is(etcdErr, rpctypes.ErrPermissionDenied), errors.Is(etcdErr, rpctypes.ErrUserNotFound):
-		return fmt.Errorf("etcd does not permit it to user %q: %w: %w", c.user, store.ErrUnavailable, err)
-	case errors.Is(etcdErr, rpctypes.ErrAuthFailed):
-		return fmt.Errorf("etcd does not take the password of user %q: %w: %w", c.user, store.ErrUnavailable, err)
-	case isStaleToken(err):
-		return fmt.Errorf("etcd wants a user: %w: %w", store.ErrUnavailable, err)
+	if err == nil {
+		return nil
 	}
-	return nil
+	denied, fault := &store.DeniedError{Err: err}, remote.FaultPermission
+	switch etcdErr := rpctypes.Error(err); {
+	case errors.Is(etcdErr, rpctypes.ErrPermissionDenied):
+		denied.What = "etcd does not permit the keys of the store to " + describeUser(c.user)
+	case errors.Is(etcdErr, rpctypes.ErrUserNotFound):
+		denied.What, fault = "etcd does not know "+describeUser(c.user), remote.FaultPassword
+	case errors.Is(etcdErr, rpctypes.ErrAuthFailed):
+		denied.What, fault = "etcd does not accept the password of "+describeUser(c.user), remote.FaultPassword
+	case isStaleToken(err):
+		denied.What, fault = "etcd requires a user", remote.FaultUser
+	default:
+		return nil
+	}
+	if c.remedy != nil {
+		denied.Remedy = c.remedy(fault)
+	}
+	return denied
 }
 
 // txn sends a transaction. A transaction without writes has no unknown result. A transaction without puts is sent even

@@ -9,6 +9,7 @@ import (
 	"go.etcd.io/etcd/server/v3/embed"
 
 	"github.com/berthd/berth/internal/store"
+	"github.com/berthd/berth/internal/store/remote"
 )
 
 // core is what all parts of an engine share: the client, the server if it is in this process, and the engine's life.
@@ -19,6 +20,8 @@ type core struct {
 	prefix, user string
 	client       *clientv3.Client
 	server       *embed.Etcd // nil where the server runs elsewhere
+	// remedy returns the advice for an operator after a fault of the login; nil where the server is in this process.
+	remedy func(remote.Fault) string
 
 	lifetime       context.Context //nolint:containedctx // ends all goroutines of the engine
 	cancelLifetime context.CancelCauseFunc

@@ -31,6 +31,8 @@ type DialConfig struct {
 	Password func() (string, error)
 	// Prefix is put in front of all keys in etcd; it may be empty. Each store has its own.
 	Prefix string
+	// Remedy, unless nil, returns the advice for an operator after a fault that concerns the user. Errors carry it.
+	Remedy func(remote.Fault) string
 	// Log gets warnings; nil discards them.
 	Log *slog.Logger
 }
@@ -81,7 +83,7 @@ func Dial(ctx context.Context, config DialConfig) (*Engine, error) {
 		return nil, fmt.Errorf("connect to etcd: %w", err)
 	}
 	e := newEngine(Config{Log: config.Log})
-	e.prefix, e.user, e.client = config.Prefix, config.User, client
+	e.prefix, e.user, e.client, e.remedy = config.Prefix, config.User, client, config.Remedy
 	remote := clientv3.RetryKVClient(client)
 	e.transact = func(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, error) {
 		// Like the client, the call waits for a server that is away for a moment.

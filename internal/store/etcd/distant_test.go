@@ -148,6 +148,7 @@ func TestTokenRunsOut(t *testing.T) {
 	password.Store(etcdtest.Password)
 	config := reaching(s)
 	config.Password = func() (string, error) { return password.Load().(string), nil }
+	config.Remedy = func(fault remote.Fault) string { return "advice: " + string(fault) }
 	e := dialAs(t, config)
 	watch := e.Watch(t.Context(), "berth/", 0)
 	defer watch.Close()
@@ -176,6 +177,13 @@ func TestTokenRunsOut(t *testing.T) {
 	if !errors.Is(err, store.ErrUnavailable) || errors.Is(err, store.ErrUnknown) ||
 		!strings.Contains(err.Error(), `password of user "berth"`) {
 		t.Errorf("with the password of before: got error %v, want that it is refused and nothing was written", err)
+	}
+	if denied, ok := errors.AsType[*store.DeniedError](err); !ok || denied.Remedy != "advice: password" ||
+		strings.Contains(err.Error(), "quorum") {
+		t.Errorf("with the password of before: got error %v, want that etcd denies it, with advice", err)
+	}
+	if h, err := e.Health(t.Context()); err != nil || h.Quorum || !strings.Contains(h.Reason, "advice: password") {
+		t.Errorf("with the password of before: got the health %+v, error %v, want the advice", h, err)
 	}
 	password.Store(etcdtest.NextOne)
 	testkit.Eventually(t, 20*time.Second, func() error { return write(t.Context(), e, "berth/3") })

@@ -64,6 +64,9 @@ func (c *healthCheck) Health(ctx context.Context) (Health, error) {
 	}
 	// 3. Would a write be accepted?
 	h.Reason = c.refusalReason(&h)
+	if denied, ok := errors.AsType[*store.DeniedError](c.authError(err)); ok {
+		h.Reason = denied.Advice()
+	}
 	h.Writes = h.Reason == ""
 	return h, nil
 }
