@@ -123,6 +123,14 @@ func (l *loop) commitHeld(ctx context.Context, snap *store.Snapshot, verdicts []
 		verdicts = append(verdicts, u)
 	}
 	if alarm != nil {
+		// The alarm follows once the sessions have ended, so that a decision on it finds nodes without a full report.
+		reports, err := l.term.detector.FullReports(snap)
+		if err == nil && len(reports) > 0 {
+			_, err = l.term.commit(ctx, reports)
+		}
+		if err != nil {
+			return err
+		}
 		l.config.Logger.Error("the store went back; the operator decides how to continue", "cause", alarm.Cause)
 	}
 	_, err = l.term.commit(ctx, verdicts)

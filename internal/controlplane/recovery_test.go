@@ -102,6 +102,70 @@ func TestStoreThatWentBack(t *testing.T) {
 	}
 }
 
+// The store goes back while the server runs, as Consul does when its operator restores it. The alarm comes although no
+// agent has seen a later token or plan. Until the operator decides, nothing is placed or stopped. Afterwards lost tasks
+// continue, because their node reports in full again before anything is placed on it.
+func TestStoreThatWentBackUnderTheServer(t *testing.T) {
+	for _, lost := range []struct {
+		name  string
+		count int // the tasks that the service gets, of which the restored store knows one; 0 changes nothing
+		// away says that the agent does not reach a server from the restore until after the decision.
+		away bool
+	}{{"tasks", 3, false}, {"a cluster", 0, false}, {"tasks of a node that is away", 3, true}} {
+		t.Run(lost.name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				a := w.node("n1")
+				w.definition(1, 100)
+				w.service(1, 1, 1)
+				w.until(10*time.Second, "1 healthy", func(s *store.Snapshot) bool { return healthy(s, 1) == 1 })
+				var saved bytes.Buffer
+				if err := w.engine.Snapshot(t.Context(), "", &saved); err != nil {
+					t.Fatal(err)
+				}
+				w.put(p.Cluster("later"), &cluster.Cluster{Name: "later"})
+				count := max(lost.count, 1)
+				if lost.count > 0 {
+					w.service(count, 1, 1)
+				}
+				w.until(30*time.Second, "all healthy", func(s *store.Snapshot) bool { return healthy(s, 1) == count })
+				time.Sleep(10 * time.Second) // in-bubble: inWorld makes one; all is reported and projected
+				if lost.away {
+					a.kill()
+				}
+				if err := w.engine.Restore(&saved); err != nil {
+					t.Fatal(err)
+				}
+				w.until(30*time.Second, "the alarm", func(s *store.Snapshot) bool {
+					r, ok := s.Recovery(cluster.DefaultDomain)
+					return ok && r.Value.State == cluster.RecoveryNeeded
+				})
+				if n := eventCounts(w.server.tables.Snapshot())["recovery.needed"]; n != 1 {
+					t.Errorf("events of the alarm: got %d, want 1", n)
+				}
+				before := len(a.effects)
+				w.service(count, 1, 1)
+				w.putDecision(cluster.RecoveryAdopt)
+				if lost.away {
+					time.Sleep(2 * time.Second) // in-bubble: inWorld makes one; less than makes the node silent
+					a.run()
+				}
+				w.until(time.Minute, "all healthy again", func(s *store.Snapshot) bool {
+					return healthy(s, 1) == count && countRecords(s) == count
+				})
+				time.Sleep(time.Minute) // in-bubble: inWorld makes one
+				s := w.server.tables.Snapshot()
+				if r, _ := s.Recovery(cluster.DefaultDomain); r.Value.State != cluster.RecoveryAdopt {
+					t.Errorf("after the decision the recovery is %s: %s", r.Value.State, r.Value.Cause)
+				}
+				if len(a.effects) != before || eventCounts(s)["task.stopping"] != 0 {
+					t.Errorf("%d starts and %d stops, want %d and none", len(a.effects),
+						eventCounts(s)["task.stopping"], before)
+				}
+			})
+		})
+	}
+}
+
 // After a restore the leader waits for the decision from the start.
 func TestRecoveryIsAwaitedFromTheStart(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {

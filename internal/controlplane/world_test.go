@@ -304,8 +304,8 @@ func (a *agent) live(ctx context.Context) {
 			if m.Assignment != nil {
 				a.act(ctx, m.Assignment, report)
 			}
-			if m.Forget != nil {
-				delete(a.tasks, m.Forget.UUID)
+			if m.Forget != nil && (a.tasks[m.Forget.UUID] == nil || a.tasks[m.Forget.UUID].State.Terminal()) {
+				delete(a.tasks, m.Forget.UUID) // else it continues, as with a real agent
 			}
 		}
 	}

@@ -16,6 +16,7 @@ import (
 func (d *Dispatcher) followStore(ctx context.Context) {
 	follow := d.config.Tables.Follow(store.TopicNodes, store.TopicServers, store.TopicSecrets)
 	defer follow.Close()
+	back := d.config.Tables.Snapshot().WentBack()
 	for {
 		select {
 		case <-ctx.Done():
@@ -23,6 +24,10 @@ func (d *Dispatcher) followStore(ctx context.Context) {
 		case <-follow.Wake():
 		}
 		c := follow.Take()
+		if at := d.config.Tables.Snapshot().WentBack(); at != back {
+			back = at
+			d.endAll()
+		}
 		if c.Secrets || c.Resync {
 			d.notifySecretsChanged()
 		}
@@ -40,6 +45,19 @@ func (d *Dispatcher) followStore(ctx context.Context) {
 			d.endIfDisplaced(node)
 		}
 	}
+}
+
+// endAll ends the sessions of all nodes after the store went back. It lost reports that were acknowledged, and only a
+// full report repeats them (P1.7).
+func (d *Dispatcher) endAll() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.config.Logger.Warn("the store went back: all nodes register again", "sessions", len(d.sessions))
+	for node, s := range d.sessions { // order-free: all are ended
+		close(s.ended)
+		delete(d.sessions, node)
+	}
+	d.reportSessionCount()
 }
 
 // endIfDisplaced ends the node's session at this server if the node registered elsewhere since, or was removed.

@@ -1,9 +1,11 @@
 package dispatcher_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -116,6 +118,42 @@ func TestForgottenNodeGetsItsStops(t *testing.T) {
 		}
 		if err := s.end(); !errors.Is(err, context.Canceled) {
 			t.Errorf("end: %v", err)
+		}
+	})
+}
+
+// The store goes back while a node has a session, and lost its report. The record of the session is the same as before,
+// so only the end of the session lets the node report again (P1.7).
+func TestSessionsEndWhenTheStoreWentBack(t *testing.T) {
+	withFixture(t, func(t *testing.T, f *fixture) {
+		f.register("n1")
+		id := f.placeTask("n1")
+		var saved bytes.Buffer
+		if err := f.engine.Snapshot(t.Context(), "", &saved); err != nil {
+			t.Fatal(err)
+		}
+		running := observed(id, cluster.StateRunning)
+		if _, err := f.report("n1", 1, 1, running); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.engine.Restore(&saved); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if _, err := f.report("n1", 1, 2); !errors.Is(err, transport.ErrSession) {
+			t.Errorf("a report in the session of before: got error %v, want the end of the session", err)
+		}
+		if _, err := f.Register(t.Context(), transport.Registration{
+			Wire: transport.WireVersion, Node: "n1", Previous: 1, Tasks: []cluster.Observed{running},
+		}); err != nil {
+			t.Fatal(err)
+		}
+		row, ok := f.now().Attempt(task, 1)
+		if !ok || row.Observed == nil || row.Observed.State != cluster.StateRunning {
+			t.Errorf("the attempt is %+v, want it running", row)
+		}
+		if _, err := f.report("n1", 2, 1); err != nil {
+			t.Errorf("a report in the next session: %v", err)
 		}
 	})
 }

@@ -37,7 +37,10 @@ func newState(faults func(string, error)) *state {
 func (s *state) apply(b Batch, prefix string) {
 	// A resync is compared with the known revisions, so that followers receive only changes. Where the store went back,
 	// equal revisions prove nothing, and everything counts as changed.
-	back := b.Revision < s.revision
+	back := b.WentBack || b.Revision < s.revision
+	if b.WentBack {
+		s.wentBack = min(s.revision, b.Revision)
+	}
 	if b.Resync {
 		s.delta.resync = back
 		s.dropMissing(b.Changes, prefix)

@@ -161,6 +161,9 @@ type Batch struct {
 	// Resync marks a batch that replaces everything delivered before. It follows when the watch fell behind compaction,
 	// after a restore, or in an engine that cannot distinguish changes.
 	Resync bool
+	// WentBack says of a resync that the data went back to an earlier state since the last batch, as after a restore:
+	// writes that were acknowledged may be missing (P1.7). An engine sets it only if it has evidence.
+	WentBack bool
 }
 
 // Watch is a converging stream (P2.2): it delivers the latest value of each key,

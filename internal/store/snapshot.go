@@ -10,6 +10,7 @@ import (
 // All sequences are ordered by name. Its tables are in groups by subject, whose methods are methods of a Snapshot.
 type Snapshot struct {
 	revision uint64
+	wentBack uint64 // see WentBack
 
 	definitionTables
 	workloadTables
@@ -32,7 +33,7 @@ func (s *Snapshot) fork() *Snapshot { return s.derive(asFork) }
 
 // derive returns a snapshot of the same revision whose tables follow from those of s.
 func (s *Snapshot) derive(how derivation) *Snapshot {
-	to := &Snapshot{revision: s.revision}
+	to := &Snapshot{revision: s.revision, wentBack: s.wentBack}
 	for i := range kinds {
 		if kinds[i].derive != nil {
 			kinds[i].derive(to, s, how)
@@ -43,6 +44,10 @@ func (s *Snapshot) derive(how derivation) *Snapshot {
 
 // Revision returns the engine's revision that the snapshot is at: it holds every write up to it.
 func (s *Snapshot) Revision() uint64 { return s.revision }
+
+// WentBack returns a revision if the data of the store went back to an earlier state under these tables (P1.7), else 0.
+// A record with a higher revision was written after the last time that this happened.
+func (s *Snapshot) WentBack() uint64 { return s.wentBack }
 
 // MissingSecretHold returns the hold of a task whose secret does not exist. Its message names the secret and says how
 // to create it. The hold is zero if no secret is missing.

@@ -112,6 +112,10 @@ func (t *Tables) Run(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("watch the store: %w", err)
 		}
+		if b.WentBack {
+			t.logger.Error("the store went back to an earlier state: acknowledged writes may be missing",
+				"from_revision", s.revision, "to_revision", b.Revision)
+		}
 		if s.apply(b, string(t.prefix)); newer != nil {
 			return newer
 		}

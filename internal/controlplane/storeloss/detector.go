@@ -12,8 +12,9 @@ import (
 )
 
 // Detector finds out whether the store lost writes without Berth's knowledge (P1.7): an agent has seen a token above
-// the store's own. Then, and after a restore, the leader commits nothing but verdicts on nodes and the alarm, until the
-// operator has decided how to continue. The decision begins another epoch, so the alarm of a detector is never cleared.
+// the store's own, or a plan that the store does not have, or the store went back under this server. Then, and after a
+// restore, the leader commits nothing but verdicts on nodes and the alarm, until the operator has decided how to
+// continue. The decision begins another epoch, so the alarm of a detector is never cleared.
 type Detector struct {
 	domain string
 	number uint64 // the domain's number
@@ -65,6 +66,30 @@ func (s *Detector) AlarmUnit(snap *store.Snapshot, p store.Prefix) (u store.Unit
 	return u, alarm, true, nil
 }
 
+// FullReports returns, after the store went back under this server, units that end the sessions of the domain's nodes
+// (P6.1). The store may have lost reports that were acknowledged. The agents register again and report everything, and
+// until then nothing is placed on the nodes.
+func (s *Detector) FullReports(snap *store.Snapshot) (units []store.Unit, err error) {
+	if snap.WentBack() == 0 {
+		return nil, nil
+	}
+	for e := range snap.NodeStatuses() {
+		node, ok := snap.Node(e.Value.Name)
+		if !ok || node.Value.Domain != s.domain || !e.Value.Synced {
+			continue
+		}
+		next := *e.Value
+		next.Session, next.Synced = next.Session+1, false
+		var u store.Unit
+		u.Compare(e.Key, e.Modified)
+		if err := u.Put(e.Key, &next); err != nil {
+			return nil, err
+		}
+		units = append(units, u)
+	}
+	return units, nil
+}
+
 // sharedAlarm is the alarm that the detectors of a term share. The evidence may be gone from the tables when the second
 // detector reads, because the number of a lost plan is used again. Without sharing, one of them would stop while the
 // other continues.
@@ -93,6 +118,7 @@ func (s *Detector) Check(snap *store.Snapshot, c store.Changes, now time.Time) b
 		s.checkPlans(snap, c, now, recovery.Value)
 		return true
 	}
+	s.checkRevision(snap, recovery, now)
 	if c.Resync {
 		for e := range snap.NodeStatuses() {
 			s.checkToken(snap, e.Value, recovered, now)
@@ -106,6 +132,17 @@ func (s *Detector) Check(snap *store.Snapshot, c store.Changes, now time.Time) b
 	}
 	s.alarm = s.shared.merge(s.alarm)
 	return s.alarm != nil
+}
+
+// checkRevision checks whether the store went back under the tables of this server. A recovery that was recorded later
+// covers that.
+func (s *Detector) checkRevision(snap *store.Snapshot, recovery store.Entry[cluster.Recovery], now time.Time) {
+	at := snap.WentBack()
+	if at == 0 || recovery.Modified > at {
+		return
+	}
+	own := cluster.Token{Incarnation: s.fence.Incarnation, Epoch: s.fence.Epoch}
+	s.raiseAlarm(own, now, "the store lost writes: it was restored to an earlier state while servers used it")
 }
 
 // checkToken compares the token that a node showed with the leader's own. A node unknown to the store with another

@@ -86,6 +86,9 @@ func checkWatches(t *testing.T, e *Engine, watches []store.Watch) {
 				t.Fatalf("watch %d at revision %d of %d: %v", i, at, last.Revision, err)
 			}
 			at = batch.Revision
+			if batch.WentBack {
+				t.Errorf("watch %d says at revision %d that Consul went back, and nobody restored it", i, at)
+			}
 			if batch.Resync {
 				clear(state)
 			}
@@ -198,7 +201,7 @@ func TestConsulIsRestored(t *testing.T) {
 		t.Fatal(err)
 	}
 	testkit.Eventually(t, 20*time.Second, func() error { return write(t.Context(), e, "berth/new", "1") })
-	state := map[string]bool{"berth/lost": true}
+	state, back := map[string]bool{"berth/lost": true}, false
 	for resyncs := 0; resyncs == 0 || state["berth/lost"] || !state["berth/new"]; {
 		batch, err := watch.Next(testkit.Context(t, 20*time.Second))
 		if err != nil {
@@ -208,12 +211,82 @@ func TestConsulIsRestored(t *testing.T) {
 			resyncs++
 			clear(state)
 		}
+		back = back || batch.WentBack
 		for _, c := range batch.Changes {
 			state[c.Key] = !c.Deleted
 		}
 	}
 	if !state["berth/kept"] {
 		t.Errorf("after the restore the watch has %v", state)
+	}
+	if !back {
+		t.Error("no batch after the restore says that the store went back")
+	}
+}
+
+// TestConsulIsRestoredByOthers takes Consul back to a snapshot that is older than the writers of all engines, which is
+// the usual case: servers restarted since. A watch notes that the store went back. It does not note that where only the
+// log of changes is deleted, which loses nothing.
+func TestConsulIsRestoredByOthers(t *testing.T) {
+	t.Parallel()
+	for name, isRestored := range map[string]bool{"a restore": true, "a lost log": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := consultest.Start(t, 1, consultest.Options{})[0]
+			former := dialAs(t, reaching(s))
+			if err := write(t.Context(), former, "berth/kept", "1"); err != nil {
+				t.Fatal(err)
+			}
+			saved, _, err := s.Client().Snapshot().Save(nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer saved.Close()
+			// As the upkeep does after an hour without a commit.
+			e := dialAs(t, reaching(s))
+			present, err := e.readHeads(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			gone := []string{former.lanes.idle[maxLanes-1].writer}
+			if err := e.removeWriters(t.Context(), present, gone); err != nil {
+				t.Fatal(err)
+			}
+			if err := former.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if err := write(t.Context(), e, "berth/later", "1"); err != nil {
+				t.Fatal(err)
+			}
+			watch := e.Watch(t.Context(), "berth/", 0)
+			defer watch.Close()
+			if b, err := watch.Next(t.Context()); err != nil || len(b.Changes) != 2 || b.WentBack {
+				t.Fatalf("first batch: got %+v, error %v", b, err)
+			}
+			if isRestored {
+				err = s.Client().Snapshot().Restore(nil, saved)
+			} else {
+				_, err = s.Client().KV().DeleteTree(logPrefix, nil)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			testkit.Eventually(t, 20*time.Second, func() error { return write(t.Context(), e, "berth/new", "1") })
+			back := false
+			for seen := false; !seen; {
+				batch, err := watch.Next(testkit.Context(t, 20*time.Second))
+				if err != nil {
+					t.Fatal(err)
+				}
+				back = back || batch.WentBack
+				for _, c := range batch.Changes {
+					seen = seen || c.Key == "berth/new"
+				}
+			}
+			if back != isRestored {
+				t.Errorf("a batch says that the store went back: got %v, want %v", back, isRestored)
+			}
+		})
 	}
 }
 

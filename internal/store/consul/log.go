@@ -181,6 +181,21 @@ func entriesBetween(from, to heads) (places []place, keys []string, known bool) 
 	return places, keys, len(places) <= maxOperations
 }
 
+// wentBack reports whether Consul was restored to an earlier state between two states of the heads. The later one is of
+// a linearizable read. Heads that are only gone prove nothing: the log may have been deleted.
+func wentBack(from, to heads) bool {
+	if to.removedIndex > 0 && to.removedIndex < from.removedIndex {
+		return true
+	}
+	for writer, now := range to.writers { // order-free: any of them
+		was, existed := from.writers[writer]
+		if existed && now.index < was.index || !existed && now.index <= from.revision {
+			return true
+		}
+	}
+	return false
+}
+
 // changedKeys returns the keys under a prefix of the commits between two states of the heads. A value says that another
 // program wrote the record. It returns false if some of the keys are not known.
 func (e *Engine) changedKeys(ctx context.Context, from, to heads, prefix string) (map[string]bool, bool, error) {

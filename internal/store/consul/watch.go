@@ -203,11 +203,12 @@ func (w *watch) resync(ctx context.Context) (store.Batch, bool, error) {
 	if err != nil {
 		return store.Batch{}, false, err
 	}
-	if before.revision >= w.seen.revision { // else Consul was restored, and revisions go back
+	back := wentBack(w.seen, before) || len(w.seen.writers) > 0 && len(before.writers)+len(listing.Records) == 0
+	if !back {
 		listing.Revision = max(listing.Revision, w.position)
 	}
 	w.recheckAt = time.Now().Add(max(w.e.config.Recheck, recheckShare*time.Since(began)))
-	batch := store.Batch{Revision: listing.Revision, Resync: true}
+	batch := store.Batch{Revision: listing.Revision, Resync: true, WentBack: back}
 	for _, r := range listing.Records {
 		batch.Changes = append(batch.Changes, store.Change{Record: r})
 	}

@@ -132,6 +132,9 @@ func TestPartitionedWatchConverges(t *testing.T) {
 					if err != nil {
 						t.Fatalf("watch: %v; seen %v", err, seen)
 					}
+					if batch.WentBack {
+						t.Errorf("the watch says that the store went back, and nobody restored it: %v", seen)
+					}
 					if batch.Resync {
 						clear(seen)
 					}

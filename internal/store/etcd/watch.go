@@ -43,6 +43,7 @@ type watch struct {
 	pending      []store.Change // in the order of arrival; a key may have several, and newest reduces them
 	pendingLimit int            // the number of pending changes at which they are reduced
 	resync       bool
+	wentBack     bool   // the data went back before the resync
 	revision     uint64 // the revision that pending leads to
 	delivered    uint64
 }
@@ -111,12 +112,12 @@ func (w *watch) takeBatch() (store.Batch, bool) {
 	if !w.resync && w.revision <= w.delivered {
 		return store.Batch{}, false
 	}
-	batch := store.Batch{Revision: w.revision, Resync: w.resync}
+	batch := store.Batch{Revision: w.revision, Resync: w.resync, WentBack: w.wentBack}
 	if len(w.pending) > 0 {
 		batch.Changes = newest(w.pending, w.resync)
 		w.pending, w.pendingLimit = nil, minPendingLimit
 	}
-	w.resync, w.delivered = false, w.revision
+	w.resync, w.wentBack, w.delivered = false, false, w.revision
 	return batch, true
 }
 
@@ -256,6 +257,7 @@ func (w *watch) replace(listing store.Listing) {
 		w.pending[i].Record = r
 	}
 	w.pendingLimit = max(minPendingLimit, 2*len(w.pending))
+	w.wentBack = w.wentBack || listing.Revision < w.revision
 	w.resync, w.revision = true, listing.Revision
 	w.signal()
 }

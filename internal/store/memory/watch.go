@@ -22,13 +22,15 @@ type watch struct {
 	seen        uint64 // with Options.Consul, the revision of the data up to which the watch has nothing to deliver
 	restores    int    // the restores of the data before that delivery
 	needsResync bool   // the next batch is a resync
+
+	hasDelivered bool // a resync was delivered, or the watch began after a revision
 }
 
 // Watch is part of store.Engine.
 func (e *Engine) Watch(ctx context.Context, prefix string, after uint64) store.Watch {
 	w := &watch{
 		e: e, ctx: ctx, prefix: prefix, closed: make(chan struct{}), position: after,
-		needsResync: after == 0,
+		needsResync: after == 0, hasDelivered: after > 0,
 	}
 	e.d.mu.Lock()
 	defer e.d.mu.Unlock()
@@ -142,9 +144,11 @@ func (w *watch) takeWhole() (store.Batch, bool) {
 func (w *watch) resync() store.Batch {
 	d := w.e.d
 	batch := store.Batch{Revision: w.e.raiseFloor(d.revisionOf(w.prefix)), Resync: true}
+	batch.WentBack = w.restores != d.restores && w.hasDelivered
 	for _, record := range d.list(w.prefix) {
 		batch.Changes = append(batch.Changes, store.Change{Record: record})
 	}
 	w.position, w.seen, w.restores, w.needsResync = batch.Revision, d.revision, d.restores, false
+	w.hasDelivered = true
 	return batch
 }
