@@ -304,6 +304,9 @@ func TestStatus(t *testing.T) {
 			f.health.Alarms = []store.EngineAlarm{{Name: "NOSPACE", Member: "m2"}}
 		}, "raised the alarm NOSPACE of member m2"},
 		{"no quorum", func(f *fakeMembers) { f.health.Quorum = false }, "has no quorum"},
+		{"a limited rate", func(f *fakeMembers) {
+			f.health.Alarms = []store.EngineAlarm{{Name: store.AlarmLimited}}
+		}, "limits the rate of requests and refused some"},
 		{"a denied token", func(f *fakeMembers) {
 			f.health.Quorum, f.health.Writes, f.health.Reason = false, false, "the store denies this server"
 		}, "answers no consistent reads, and writes wait: the store denies this server"},

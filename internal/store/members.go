@@ -22,6 +22,18 @@ var (
 	ErrLosesQuorum = errors.New("the store would lose its quorum")
 )
 
+// ErrLimited says that a store that runs elsewhere limits the rate of requests, and refused a call for as long as it
+// was tried. It wraps ErrUnavailable.
+var ErrLimited error = limitedError{}
+
+type limitedError struct{}
+
+// Error is part of error.
+func (limitedError) Error() string { return "the store limits the rate of requests" }
+
+// Unwrap returns ErrUnavailable.
+func (limitedError) Unwrap() error { return ErrUnavailable }
+
 // DeniedError says that a store that runs elsewhere refuses a call for the credentials of this server: they are
 // unknown, cannot be read, or lack a permission. It wraps ErrUnavailable. Nothing was read or written. The call may
 // be repeated, because an operator may replace the credentials. Its texts hold no secret.
@@ -144,6 +156,10 @@ type EngineHealth struct {
 // AlarmReplaced is the alarm of a member that met a member of another store at the address of one of its own. The other
 // store was restored from a snapshot, and the store of this member is obsolete.
 const AlarmReplaced = "REPLACED"
+
+// AlarmLimited is the alarm of an engine elsewhere that refused calls a short time ago, because it limits the rate of
+// requests.
+const AlarmLimited = "LIMITED"
 
 // EngineAlarm is one alarm of an engine.
 type EngineAlarm struct {

@@ -103,6 +103,10 @@ func ProblemOf(err error) *Problem {
 	case errors.As(err, &denied):
 		return Problemf(http.StatusServiceUnavailable,
 			"nothing was written, and running tasks are not touched: %s", denied.Advice())
+	case errors.Is(err, store.ErrLimited):
+		return Problemf(http.StatusServiceUnavailable,
+			"the store limits the rate of requests, and had no room for this one. Nothing was written; running tasks "+
+				"are not touched. Repeat the request later, or ask the operator of the store for a higher limit")
 	case errors.Is(err, store.ErrUnavailable):
 		return Problemf(http.StatusServiceUnavailable,
 			"the store has no quorum: too few of its servers are up, or reach each other. Nothing was written; "+

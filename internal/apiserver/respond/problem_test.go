@@ -17,7 +17,7 @@ func TestFaultsOfTheServerSayWhatToDo(t *testing.T) {
 	t.Parallel()
 	for _, err := range []error{
 		store.ErrNoSpace, store.ErrTooLarge, store.ErrUnknown, store.ErrUnavailable, store.ErrRemoved, store.ErrClosed,
-		context.DeadlineExceeded, errors.New("odd"), &store.DeniedError{Err: errors.New("403")},
+		context.DeadlineExceeded, errors.New("odd"), store.ErrLimited, &store.DeniedError{Err: errors.New("403")},
 	} {
 		p := respond.ProblemOf(err)
 		hasRemedy := false

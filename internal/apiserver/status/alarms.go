@@ -33,33 +33,7 @@ func (a *API) alarms(v *api.Status, servers []api.ServerView, engine *control.En
 	if engine.Asked && engine.HealthErr != nil {
 		say("the store could not be asked: %s", respond.ProblemOf(engine.HealthErr).Detail)
 	}
-	if st := v.Store; st != nil {
-		switch {
-		case !st.Quorum && st.Reason != "" && st.Reason != store.ErrUnavailable.Error():
-			say("the store answers no consistent reads, and writes wait: %s", st.Reason)
-		case !st.Quorum:
-			say("the store has no quorum: writes and consistent reads wait until more servers are up")
-		case !st.Writable:
-			say("the store takes no writes: %s", cmp.Or(st.Reason, "it does not say why"))
-		case st.Quota > 0 && float64(st.Size) >= nearQuota*float64(st.Quota):
-			say("the store's database takes %s of its quota of %s; at the quota it takes no writes", st.Size, st.Quota)
-		case st.LowWater > 0 && st.Free < nearLowWater*st.LowWater:
-			say("the disk of this server's store has %s free; below %s it takes no writes", st.Free, st.LowWater)
-		}
-		replaced := false
-		for _, a := range st.Alarms {
-			if strings.HasPrefix(a, store.AlarmReplaced) {
-				if replaced {
-					continue
-				}
-				replaced = true
-				say("another server holds another store than this one: if that one was restored, this store " +
-					"was replaced; stop this server and join again from an empty directory")
-				continue
-			}
-			say("the store's engine raised the alarm %s", a)
-		}
-	}
+	all = append(all, storeAlarms(v.Store)...)
 	if v.Leader == nil || v.Leader.ID == "" {
 		say("no server leads the domain %s", v.Domain)
 	}
@@ -82,6 +56,45 @@ func (a *API) alarms(v *api.Status, servers []api.ServerView, engine *control.En
 	case v.MassSilence:
 		say("many nodes are silent; the operator lets their tasks be replaced until %s",
 			v.RescheduleUntil.UTC().Format(time.RFC3339))
+	}
+	return all
+}
+
+// storeAlarms returns sentences about the state of the store, which is nil if it is not known.
+func storeAlarms(st *api.StoreView) (all []string) {
+	if st == nil {
+		return nil
+	}
+	say := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
+	switch {
+	case !st.Quorum && st.Reason != "" && st.Reason != store.ErrUnavailable.Error():
+		say("the store answers no consistent reads, and writes wait: %s", st.Reason)
+	case !st.Quorum:
+		say("the store has no quorum: writes and consistent reads wait until more servers are up")
+	case !st.Writable:
+		say("the store takes no writes: %s", cmp.Or(st.Reason, "it does not say why"))
+	case st.Quota > 0 && float64(st.Size) >= nearQuota*float64(st.Quota):
+		say("the store's database takes %s of its quota of %s; at the quota it takes no writes", st.Size, st.Quota)
+	case st.LowWater > 0 && st.Free < nearLowWater*st.LowWater:
+		say("the disk of this server's store has %s free; below %s it takes no writes", st.Free, st.LowWater)
+	}
+	replaced := false
+	for _, a := range st.Alarms {
+		if strings.HasPrefix(a, store.AlarmLimited) {
+			say("the store limits the rate of requests and refused some of this server: writes and starts are " +
+				"late. Ask its operator for a higher limit (limits.request_limits of Consul)")
+			continue
+		}
+		if strings.HasPrefix(a, store.AlarmReplaced) {
+			if replaced {
+				continue
+			}
+			replaced = true
+			say("another server holds another store than this one: if that one was restored, this store " +
+				"was replaced; stop this server and join again from an empty directory")
+			continue
+		}
+		say("the store's engine raised the alarm %s", a)
 	}
 	return all
 }

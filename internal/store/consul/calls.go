@@ -33,11 +33,12 @@ const (
 type refusal int
 
 const (
-	isUnclear  refusal = iota // the call may have had an effect
-	isUnsent                  // the endpoint was not reached
-	isTooBusy                 // Consul limits the rate, or has no leader; the call had no effect
-	isDenied                  // the token is unknown, or may not do this
-	isTooLarge                // the request is over Consul's limits
+	isUnclear    refusal = iota // the call may have had an effect
+	isUnsent                    // the endpoint was not reached
+	isLimited                   // Consul limits the rate of requests; the call had no effect
+	isLeaderless                // Consul has no leader; the call had no effect
+	isDenied                    // the token is unknown, or may not do this
+	isTooLarge                  // the request is over Consul's limits
 )
 
 // classify reads an error of Consul's client. The client returns Consul's texts, and for transactions no status.
@@ -56,8 +57,10 @@ func classify(err error) refusal {
 		return isDenied
 	case consulclient.IsUnsent(err):
 		return isUnsent
-	case has("No cluster leader", "rate limit", "try again later", "No known Consul servers"):
-		return isTooBusy
+	case has("rate limit", "try again later"):
+		return isLimited
+	case has("No cluster leader", "No known Consul servers"):
+		return isLeaderless
 	case has("too large", "too many operations"):
 		return isTooLarge
 	}
@@ -110,7 +113,7 @@ func (e *Engine) read(ctx context.Context, call func(*api.Client, *api.QueryOpti
 		if known || classify(err) == isDenied {
 			return e.readError(err)
 		}
-		e.leave(number)
+		e.failed(number, err)
 		if pause.For(bounded, wait) != nil {
 			if open := e.checkOpen(ctx); open != nil {
 				return open
@@ -135,6 +138,8 @@ func (e *Engine) readError(err error) error {
 		return err
 	case classify(err) == isDenied:
 		return e.denied(err)
+	case classify(err) == isLimited:
+		return fmt.Errorf("read from consul: %w: %w", store.ErrLimited, err)
 	case classify(err) == isTooLarge:
 		return fmt.Errorf("%w: %w", store.ErrTooLarge, err)
 	}

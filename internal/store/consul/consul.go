@@ -103,6 +103,7 @@ type Engine struct {
 	end      context.CancelCauseFunc
 	// noSpace says that the last write failed because Consul's disk is full.
 	noSpace atomic.Bool
+	limits  limitNotices
 }
 
 var _ store.ServerEngine = (*Engine)(nil)

@@ -46,6 +46,9 @@ func (l *lanes) take(ctx context.Context, e *Engine) (*lane, error) {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	case <-wait.C:
+		if e.limits.isRecent(time.Now()) {
+			return nil, fmt.Errorf("earlier commits wait: %w", store.ErrLimited)
+		}
 		return nil, fmt.Errorf("earlier commits wait for consul's answer: %w", store.ErrUnavailable)
 	}
 	l.mu.Lock()
@@ -121,7 +124,7 @@ func (l *lane) commit(ctx context.Context, o *operations) (uint64, api.TxnErrors
 			if applied {
 				return l.head.index, nil, nil
 			}
-		case isUnsent, isTooBusy, isTooLarge:
+		case isUnsent, isLimited, isLeaderless, isTooLarge:
 		}
 		// Nothing was written.
 		if ended := pause.For(ctx, wait); ended != nil || time.Now().After(until) || l.e.lifetime.Err() != nil {
@@ -150,6 +153,8 @@ func (e *Engine) writeError(err error) error {
 		return err
 	case classify(err) == isDenied:
 		return e.denied(err)
+	case classify(err) == isLimited:
+		return fmt.Errorf("write to consul: %w: %w", store.ErrLimited, err)
 	}
 	return fmt.Errorf("write to consul: %w: %w", store.ErrUnavailable, err)
 }
@@ -216,7 +221,7 @@ func (l *lane) write(ctx context.Context, next head, ops api.TxnOps) (api.TxnErr
 		if classify(err) == isTooLarge {
 			return nil, fmt.Errorf("%w: %w", store.ErrTooLarge, err)
 		}
-		l.e.leave(number)
+		l.e.failed(number, err)
 		return nil, err
 	}
 	if !ok {

@@ -130,7 +130,10 @@ func (e *Engine) waitForHeads(ctx context.Context, after uint64, most time.Durat
 	q.RequireConsistent, q.WaitIndex, q.WaitTime = false, after, most
 	pairs, meta, err := client.KV().List(e.headKey(""), q)
 	if err != nil {
-		e.leave(number)
+		e.failed(number, err)
+		if classify(err) == isLimited {
+			return heads{}, after, err
+		}
 		return heads{}, 0, err
 	}
 	if meta.ResultsFilteredByACLs {

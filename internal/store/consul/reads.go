@@ -202,6 +202,9 @@ func (e *Engine) Health(ctx context.Context) (store.EngineHealth, error) {
 	case e.noSpace.Load():
 		h.Reason = store.ErrNoSpace.Error()
 	}
+	if e.limits.isRecent(time.Now()) {
+		h.Alarms = append(h.Alarms, store.EngineAlarm{Name: store.AlarmLimited})
+	}
 	h.Writes = h.Reason == ""
 	return h, nil
 }

@@ -84,7 +84,7 @@ func (w *watch) Next(ctx context.Context) (store.Batch, error) {
 		if bounded.Err() != nil {
 			continue
 		}
-		if !w.failing {
+		if !w.failing && classify(err) != isLimited { // limits are noted elsewhere, less often
 			w.failing = true
 			w.e.config.Log.Warn("a watch of consul waits for its answer", "error", err)
 		}
@@ -119,11 +119,10 @@ func (w *watch) step(ctx context.Context) (store.Batch, bool, error) {
 		return w.resync(ctx)
 	}
 	present, index, err := w.e.waitForHeads(ctx, w.index, min(left, longestWait))
+	w.index = index
 	if err != nil {
-		w.index = 0
 		return store.Batch{}, false, err
 	}
-	w.index = index
 	if present.revision == w.seen.revision {
 		return store.Batch{}, false, nil
 	}

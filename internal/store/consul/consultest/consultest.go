@@ -120,13 +120,8 @@ func Start(tb testing.TB, count int, options Options) []*Server {
 			s.secure(config)
 		}
 		maps.Copy(config, options.Config)
-		content, err := json.Marshal(config)
-		if err != nil {
-			tb.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(s.dir, "consul.json"), content, 0o600); err != nil {
-			tb.Fatal(err)
-		}
+		s.writeConfig("consul.json", config)
+		s.writeConfig(addedConfig, map[string]any{})
 		servers[i] = s
 		s.Start()
 		tb.Cleanup(s.Kill)
@@ -136,6 +131,34 @@ func Start(tb testing.TB, count int, options Options) []*Server {
 	}
 	return servers
 }
+
+// writeConfig writes a configuration file.
+func (s *Server) writeConfig(name string, config map[string]any) {
+	s.tb.Helper()
+	content, err := json.Marshal(config)
+	if err != nil {
+		s.tb.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(s.dir, name), content, 0o600); err != nil {
+		s.tb.Fatal(err)
+	}
+}
+
+// Configure replaces what an earlier call added to the configuration of a running server. Consul applies some settings
+// only when it starts.
+func (s *Server) Configure(added map[string]any) {
+	s.tb.Helper()
+	if added == nil {
+		added = map[string]any{}
+	}
+	s.writeConfig(addedConfig, added)
+	if err := s.running.Process.Signal(syscall.SIGHUP); err != nil {
+		s.tb.Fatal(err)
+	}
+}
+
+// addedConfig is the configuration file of Configure. It has precedence.
+const addedConfig = "added.json"
 
 // secure adds TLS to a configuration.
 func (s *Server) secure(config map[string]any) {
@@ -180,7 +203,7 @@ func (s *Server) Start() {
 	}
 	defer log.Close()
 	s.running = exec.CommandContext(context.WithoutCancel(s.tb.Context()), s.path, "agent",
-		"-config-file", filepath.Join(s.dir, "consul.json"))
+		"-config-file", filepath.Join(s.dir, "consul.json"), "-config-file", filepath.Join(s.dir, addedConfig))
 	s.running.Stdout, s.running.Stderr = log, log
 	if err := s.running.Start(); err != nil {
 		s.tb.Fatal(err)
@@ -267,6 +290,29 @@ func (s *Server) AwaitVoters(count int) {
 		}
 		if voters != count {
 			return fmt.Errorf("%d servers of Consul have a vote, want %d", voters, count)
+		}
+		return nil
+	})
+}
+
+// AwaitRefusals waits until the server has refused so many requests within its last ten seconds, because it limits
+// their rate. Then nothing is left of what it lets through at once.
+func (s *Server) AwaitRefusals(count int) {
+	s.tb.Helper()
+	agent := s.Client().Agent()
+	testkit.Eventually(s.tb, 30*time.Second, func() error {
+		metrics, err := agent.Metrics()
+		if err != nil {
+			return err
+		}
+		refused := 0
+		for _, c := range metrics.Counters {
+			if c.Name == "consul.rpc.rate_limit.exceeded" {
+				refused += c.Count
+			}
+		}
+		if refused < count {
+			return fmt.Errorf("consul has refused %d requests, want %d", refused, count)
 		}
 		return nil
 	})
