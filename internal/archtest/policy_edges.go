@@ -196,6 +196,8 @@ var edgeLayers = map[string][]string{
 	"test/...":                         {}, // nothing but tests
 	"test/netlab":                      {"internal/testkit"},
 	"test/history":                     {"api", "api/client", "internal/cluster", "internal/testkit"},
-	"test/harness":                     {"api", "api/client", "internal/cluster", "internal/testkit"},
-	"test/load":                        {"api", "api/client", "internal/cluster", "internal/testkit"},
+	"test/harness": {
+		"api", "api/client", "internal/cluster", "internal/store/consul/consultest", "internal/testkit",
+	},
+	"test/load": {"api", "api/client", "internal/cluster", "internal/testkit"},
 }

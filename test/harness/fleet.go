@@ -15,6 +15,7 @@ import (
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/api/client"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/store/consul/consultest"
 	"github.com/berthd/berth/internal/testkit"
 )
 
@@ -53,6 +54,13 @@ type Fleet struct {
 	Agents  []*Agent
 	// Flags are added to the command line of every server, and AgentFlags to the command line of every agent.
 	Flags, AgentFlags []string
+	// StoreHost is where a store runs that StoreVariable names: a host that all servers reach. The zero value is this
+	// machine.
+	StoreHost Host
+
+	// consul is nil before the first server starts, and with a store of the servers. endStore ends it.
+	consul   *consultest.Server
+	endStore func()
 }
 
 // Server is one server of a fleet.
@@ -81,7 +89,10 @@ type Agent struct {
 // NewFleet returns a fleet in which nothing runs yet.
 func NewFleet(tb testing.TB) *Fleet {
 	tb.Helper()
-	f := &Fleet{Site: New(tb, Process)}
+	f := &Fleet{endStore: func() {}}
+	_ = tb.TempDir() // a store has its data there, so it is removed after the store has ended
+	tb.Cleanup(func() { f.endStore() })
+	f.Site = New(tb, Process) // its cleanup needs the store
 	f.fleet = f
 	return f
 }
@@ -176,6 +187,7 @@ func (s *Server) Begin(flags ...string) *Server {
 		"server", "--data-dir", s.Dir, "--listen", "unix://" + s.Socket, "--listen", s.URL(),
 		"--listen-peers", s.Host.Address + ":7072", "--log-level", logLevel(),
 	}, s.fleet.ServerDefaults(), s.fleet.Flags, flags)
+	args = append(args, s.fleet.storeFlags(args)...)
 	s.Daemon = s.fleet.keep(s.fleet.startOn(s.Host.Prefix, args...))
 	return s
 }
@@ -232,6 +244,9 @@ func (f *Fleet) URLs() []string {
 	return all
 }
 
+// HasExternalStore reports whether StoreVariable names a store for the servers that have started.
+func (f *Fleet) HasExternalStore() bool { return f.consul != nil }
+
 // Members returns the servers as one of them shows them.
 func (f *Fleet) Members() ([]api.ServerView, error) {
 	f.tb.Helper()
@@ -239,7 +254,8 @@ func (f *Fleet) Members() ([]api.ServerView, error) {
 	return page.Items, err
 }
 
-// Voters waits until that many servers are up and have a vote, and no other is there.
+// Voters waits until that many servers are up and have a vote, and no other is there. Servers of a store that runs
+// elsewhere have no votes.
 func (f *Fleet) Voters(n int) {
 	f.tb.Helper()
 	f.Eventually(joinLimit, func() error {
@@ -249,7 +265,8 @@ func (f *Fleet) Voters(n int) {
 		}
 		voters := 0
 		for _, m := range members {
-			if m.Engine != nil && !m.Engine.Learner && m.Engine.Healthy && m.State == api.ServerUp {
+			votes := f.consul != nil || m.Engine != nil && !m.Engine.Learner && m.Engine.Healthy
+			if votes && m.State == api.ServerUp {
 				voters++
 			}
 		}

@@ -133,6 +133,7 @@ func build(t *testing.T, random *rand.Rand) *loadFleet {
 	fl.recorder = load.NewRecorder(listener)
 	t.Cleanup(fl.recorder.Close)
 	fl.Fleet = harness.NewFleet(t)
+	fl.StoreHost = hosts([]*netlab.Host{fl.lab.Add("store")})[0]
 	fl.program = harness.Program(t, fl.Dir, "./test/load/task")
 	fl.Start(hosts(fl.servers)...)
 	for i, h := range hosts(fl.agents) {

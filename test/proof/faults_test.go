@@ -62,7 +62,7 @@ var faults = []fault{
 	}},
 	{"leader-alone", func(w *world) {
 		leader := w.hostOf(w.Leader())
-		for _, h := range w.serverHosts {
+		for _, h := range append(slices.Clip(w.serverHosts), w.storeHost) {
 			if h != leader {
 				w.lab.Part(h, leader)
 			}
@@ -71,7 +71,7 @@ var faults = []fault{
 	}},
 	{"leader-mute", func(w *world) { // it receives, and its messages are lost
 		leader := w.hostOf(w.Leader())
-		for _, h := range slices.Concat(w.serverHosts, w.agentHosts) {
+		for _, h := range append(slices.Concat(w.serverHosts, w.agentHosts), w.storeHost) {
 			if h != leader {
 				w.lab.Cut(leader, h)
 			}

@@ -125,6 +125,7 @@ type world struct {
 	effects string        // the file that attempts write to
 
 	serverHosts, agentHosts []*netlab.Host
+	storeHost               *netlab.Host            // of a store that runs elsewhere; idle without one
 	standing                map[string]api.TaskView // by UUID, as they first ran
 }
 
@@ -140,6 +141,8 @@ func build(t *testing.T, random *rand.Rand) *world {
 		w.agentHosts = append(w.agentHosts, w.lab.Add(fmt.Sprintf("n%d", i+1)))
 	}
 	w.Fleet = harness.NewFleet(t)
+	w.storeHost = w.lab.Add("store")
+	w.StoreHost = host(w.storeHost)
 	t.Cleanup(w.lab.Heal) // before the fleet ends what runs
 	last := filepath.Join(w.Dir, fmt.Sprintf("s%d", servers))
 	data := filepath.Join(w.disk.Dir, "data")

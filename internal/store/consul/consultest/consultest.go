@@ -2,6 +2,7 @@
 package consultest
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"syscall"
 	"testing"
@@ -48,6 +50,7 @@ type Server struct {
 	tb      testing.TB
 	path    string
 	dir     string
+	prefix  []string
 	running *exec.Cmd
 	ended   chan struct{}
 	// Address is the host:port of its API, RPC that for other servers, and DNS that for DNS queries, which is empty
@@ -68,6 +71,12 @@ type Options struct {
 	DNS bool
 	// Dir returns a folder for the data of a server; nil means one of the test.
 	Dir func() string
+	// Host is the address that the servers listen on; "" means 127.0.0.1. Prefix precedes their command line, such as
+	// "ip netns exec NAME" for a host that the test itself does not reach.
+	Host   string
+	Prefix []string
+	// Cleanup registers what ends a server; nil means that of the test.
+	Cleanup func(end func())
 	// Config is added to the configuration of each server.
 	Config map[string]any
 }
@@ -80,14 +89,19 @@ func Start(tb testing.TB, count int, options Options) []*Server {
 	if options.ACLs {
 		token = uuid.NewString()
 	}
+	host := cmp.Or(options.Host, "127.0.0.1")
+	free := func() string {
+		_, number, _ := net.SplitHostPort(testkit.FreeAddress(tb))
+		return net.JoinHostPort(host, number)
+	}
 	servers, serf := make([]*Server, count), make([]string, count)
 	for i := range serf {
-		serf[i] = testkit.FreeAddress(tb)
+		serf[i] = free()
 	}
 	for i := range servers {
 		s := &Server{
-			tb: tb, path: path, Address: testkit.FreeAddress(tb), RPC: testkit.FreeAddress(tb), Token: token,
-			dir: tb.TempDir(),
+			tb: tb, path: path, Address: free(), RPC: free(), Token: token, dir: tb.TempDir(),
+			prefix: options.Prefix,
 		}
 		data := filepath.Join(s.dir, "data")
 		if options.Dir != nil {
@@ -98,12 +112,12 @@ func Start(tb testing.TB, count int, options Options) []*Server {
 			"serf_wan": -1, "dns": -1, "grpc": -1, "grpc_tls": -1, "https": -1,
 		}
 		if options.DNS {
-			s.DNS = testkit.FreeAddress(tb)
+			s.DNS = free()
 			ports["dns"] = port(tb, s.DNS)
 		}
 		config := map[string]any{
 			"node_name": fmt.Sprintf("consul%d", i+1), "server": true, "bootstrap_expect": count, "data_dir": data,
-			"bind_addr": "127.0.0.1", "client_addr": "127.0.0.1", "log_level": "warn", "retry_join": serf,
+			"bind_addr": host, "client_addr": host, "log_level": "warn", "retry_join": serf,
 			"retry_interval": "200ms", "disable_update_check": true, "disable_remote_exec": true,
 			"leave_on_terminate": false, "connect": map[string]any{"enabled": false},
 			"ui_config":   map[string]any{"enabled": false},
@@ -124,7 +138,11 @@ func Start(tb testing.TB, count int, options Options) []*Server {
 		s.writeConfig(addedConfig, map[string]any{})
 		servers[i] = s
 		s.Start()
-		tb.Cleanup(s.Kill)
+		if options.Cleanup != nil {
+			options.Cleanup(s.Kill)
+		} else {
+			tb.Cleanup(s.Kill)
+		}
 	}
 	for _, s := range servers {
 		s.AwaitLeader()
@@ -202,7 +220,7 @@ func (s *Server) Start() {
 		s.tb.Fatal(err)
 	}
 	defer log.Close()
-	s.running = exec.CommandContext(context.WithoutCancel(s.tb.Context()), s.path, "agent",
+	s.running = s.command(context.WithoutCancel(s.tb.Context()), "agent",
 		"-config-file", filepath.Join(s.dir, "consul.json"), "-config-file", filepath.Join(s.dir, addedConfig))
 	s.running.Stdout, s.running.Stderr = log, log
 	if err := s.running.Start(); err != nil {
@@ -214,6 +232,12 @@ func (s *Server) Start() {
 		_ = c.Wait() // ended by Kill
 		close(ended)
 	}(s.running)
+}
+
+// command is a command of Consul on the host of the server.
+func (s *Server) command(ctx context.Context, args ...string) *exec.Cmd {
+	line := slices.Concat(s.prefix, []string{s.path}, args)
+	return exec.CommandContext(ctx, line[0], line[1:]...)
 }
 
 // Log is the file with the output of the server.
@@ -265,6 +289,13 @@ func (s *Server) AwaitLeader() {
 	testkit.Eventually(s.tb, 30*time.Second, func() error {
 		ctx, cancel := context.WithTimeout(s.tb.Context(), 2*time.Second)
 		defer cancel()
+		if len(s.prefix) > 0 {
+			said, err := s.command(ctx, "kv", "put", "-http-addr="+s.URL(), "ready").CombinedOutput()
+			if err != nil {
+				return fmt.Errorf("%w: %s; see %s", err, said, s.Log())
+			}
+			return nil
+		}
 		_, _, err := client.KV().Get("ready", (&api.QueryOptions{RequireConsistent: true}).WithContext(ctx))
 		if err != nil {
 			return fmt.Errorf("%w; see %s", err, s.Log())
