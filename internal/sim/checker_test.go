@@ -224,6 +224,12 @@ var brokenHistories = map[string]func(h *historyWriter){
 			&cluster.Domain{Name: cluster.DefaultDomain, Projection: cluster.ProjectionImmediate})
 		h.put(prefix.Plan(1), plan(1, cluster.Placed{Attempt: 1, UUID: "a", Node: "n1"}))
 	},
+	"uncommanded": func(h *historyWriter) {
+		h.put(prefix.Domain(cluster.DefaultDomain), &cluster.Domain{
+			Name: cluster.DefaultDomain, Scheduler: &cluster.DomainScheduler{Type: cluster.SchedulerKV},
+		})
+		h.put(prefix.Plan(1), plan(1, cluster.Placed{Attempt: 1, UUID: "a", Node: "n1"}))
+	},
 	"plan-vanished": func(h *historyWriter) {
 		h.put(prefix.Plan(1), plan(1, cluster.Placed{Attempt: 1, UUID: "a", Node: "n1"}))
 		h.put(prefix.Plan(1), nil)

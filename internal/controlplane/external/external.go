@@ -277,12 +277,11 @@ func (s *Scheduler) forgetLeaving() {
 	}
 }
 
-// Requires returns the preconditions of placements: the record of a domain that others may place is as it was when the
+// Requires returns the preconditions of placements: the record of the domain, if it has one, is as it was when the
 // leader looked. So a leader that learns late of a claim carries out no proposal of an earlier one, and the
 // built-in scheduler places nothing once the external one has claimed the domain.
 func (s *Scheduler) Requires() []store.Compare {
-	d := s.domain.record
-	if s.config.BuiltinAlone || d.External() == nil && !d.HasKVScheduler() {
+	if s.config.BuiltinAlone || s.domain.record == nil {
 		return nil
 	}
 	return []store.Compare{{Key: s.config.Prefix.Domain(s.config.Domain), Modified: s.domain.revision}}
