@@ -448,7 +448,9 @@ func TestWithdrawnRecordStartsNothing(t *testing.T) {
 				for i := range 2 {
 					w.raw(p.Desired("n1", web(i)), []byte(`{}`))
 				}
-				w.until(30*time.Second, "the other one runs", func(s *store.Snapshot) bool { return runsOn(s, "n1", 1, 1) })
+				w.until(30*time.Second, "the other one runs", func(s *store.Snapshot) bool {
+					return runsOn(s, "n1", 1, 1)
+				})
 				time.Sleep(time.Minute) // in-bubble: the first one would run
 				if _, placed := w.server.tables.Snapshot().Attempt(web(0), 1); placed || len(a.effects) != 1 {
 					t.Errorf("the withdrawn one was placed: %v; %d tasks were started", placed, len(a.effects))

@@ -144,7 +144,8 @@ func (c convergenceCheck) checkWaiting(leader *server, s *store.Snapshot) string
 	if !ok {
 		return ""
 	}
-	// After a failed rollout, the task of the version before waits if that had an attempt: a foreign write can leave one.
+	// After a failed rollout, the task of the version before waits if that had an attempt: a foreign write can leave
+	// one.
 	for generation := e.Value.Generation; generation > 0; generation-- {
 		r, ok := leader.plane.Waiting(cluster.ServiceTask(inCluster, "big", generation, 0))
 		if ok && r.Sentence != "" {
@@ -204,8 +205,8 @@ func (c convergenceCheck) leftovers(s *store.Snapshot) (left []string) {
 		if !row.Standing() {
 			continue
 		}
-		if o, _ := row.Ref(); observe.IsCommand(s, row) && o.Kind == cluster.KindJob { // it waits for what its job needs
-			continue
+		if o, _ := row.Ref(); observe.IsCommand(s, row) && o.Kind == cluster.KindJob {
+			continue // it waits for what its job needs
 		}
 		parts, _ := row.Task.Parts()
 		if _, ok := s.Service(parts.Cluster, parts.Owner); parts.Step != "" || !ok {
