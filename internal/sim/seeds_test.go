@@ -78,7 +78,7 @@ func TestSeeds(t *testing.T) {
 			revisions.Load(), actions)
 		if last-first >= 90 && without == 0 && !survey &&
 			(actions.VoluntaryStops == 0 || actions.Permits == 0 || actions.Reverts == 0 || actions.Scalings == 0 ||
-				actions.CronJobs == 0 || actions.Proposed == 0 || actions.TakeOvers == 0 ||
+				actions.CronJobs == 0 || actions.Proposed == 0 || actions.TakeOvers == 0 || actions.Commanded == 0 ||
 				last-first >= 900 && actions.Departures == 0) {
 			t.Errorf("the stories exercise too few actions: %+v", actions)
 		}
