@@ -56,8 +56,13 @@ func (v *eventChecker) applyEvents(id string, c *store.Change) {
 	}
 }
 
-// checkEndReported checks, after a revision, that every outcome in it has its event.
+// checkEndReported checks, after a revision, that every outcome in it has its event. An agent that could not write its
+// state may have forgotten that an attempt ended and left. After a crash it reports the end again, and the attempt may
+// have another outcome if the first one was deleted.
 func (v *eventChecker) checkEndReported(key string) {
+	if v.endEvents[key] > 1 && v.story.hits(v.outcomes[key].node, DiskFails) {
+		return
+	}
 	if n := v.endEvents[key]; n != 1 && (n != 0 || !v.moving[key]) && !v.restored &&
 		!v.isUntrusted(v.outcomes[key].node) &&
 		!v.hasUntrustedAttempt(v.outcomes[key].task) {
