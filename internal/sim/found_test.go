@@ -211,6 +211,43 @@ var foundStories = []struct{ fault, story string }{
 41.581s user shop : roll 1
 54.601s user api : rebalance 2
 `},
+	{"a foreign record on a node that does not exist pinned its task for ever", `berth-sim-story-1 seed 68 servers 1 nodes 3 consul false
+1s user web : scale 1
+1.2s user api : scale 1
+1.4s user disk : scale 1
+8.728s records default : senseless
+31.257s replace n3 for 31.219s
+36.742s user minutely : suspend
+1m1.08s records default for 27.404s : careful
+1m11.331s user disk : roll 2
+1m13.698s user batch : submit3 1
+1m15.848s records default for 25.94s : senseless
+1m20.548s user minutely : tick
+1m21.88s user disk : scale 2
+1m57.207s disk-fails n3 for 27.978s
+`},
+	{"a command beside the remains of an attempt hindered their removal, and no decision about the service followed", `berth-sim-story-1 seed 4049 servers 1 nodes 4 consul false
+1s user web : scale 3
+1.2s user api : scale 1
+1.4s user disk : scale 3
+1.6s user batch : submit 2
+1.7s user auto : scale 2
+1.8s user shop : scale 3
+5.311s records default for 10.399s : senseless
+6.401s records default : senseless
+11.762s user web : roll 9
+13.501s engine-slow db for 19.018s : 2.013s
+`},
+	{"an attempt whose record was made again lost the number of its plan, and with it its domain", `berth-sim-story-1 seed 3723 servers 3 nodes 5 consul false
+25.493s server-pause s3 for 5.985s
+52.705s records elsewhere for 23.06s : senseless
+52.949s user n4 : claim
+53.113s user side : submit2 4
+`},
+	{"the leader's clock was behind those of the nodes, and each retry of a task waited for the difference", `berth-sim-story-1 seed 11488 servers 1 nodes 3 consul false
+1m7.537s wall-jump s1 : -9m59s
+1m16.575s user batch : submit3 3
+`},
 }
 
 // TestFoundFaultsStayFixed runs them again.

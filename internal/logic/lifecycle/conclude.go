@@ -58,6 +58,14 @@ func Conclude(e Ending) (out cluster.Outcome, ok bool) {
 			out.Ended = o.Finished
 		}
 	}
+	// The clock of the node may be ahead of the leader's. An end in the leader's future would put off what is counted
+	// from it, such as the next try.
+	if ahead := out.Ended.Sub(e.Now); ahead > 0 && !e.Now.IsZero() {
+		out.Ended = e.Now
+		if !out.Begun.IsZero() {
+			out.Begun = out.Begun.Add(-ahead)
+		}
+	}
 	switch {
 	case out.State == cluster.StateCancelled:
 		out.Free = true

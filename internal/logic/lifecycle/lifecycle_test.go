@@ -538,3 +538,23 @@ func TestClassify(t *testing.T) {
 		})
 	}
 }
+
+// A node whose clock is ahead of the leader's reports ends in the leader's future. The outcome ends now, and the run time
+// stays as it was.
+func TestEndByAClockThatIsAhead(t *testing.T) {
+	now := time.Unix(1000, 0).UTC()
+	for _, ahead := range []time.Duration{-time.Minute, 0, 10 * time.Minute} {
+		o := &cluster.Observed{
+			Task: "c.j.1.s.0", Attempt: 1, UUID: "u", State: cluster.StateFailed,
+			Started: now.Add(ahead - 5*time.Second), Finished: now.Add(ahead),
+		}
+		out, ok := lifecycle.Conclude(lifecycle.Ending{Attempt: cluster.Attempt{Observed: o}, Now: now})
+		want := now
+		if ahead < 0 {
+			want = now.Add(ahead)
+		}
+		if !ok || !out.Ended.Equal(want) || out.Ended.Sub(out.Begun) != 5*time.Second {
+			t.Errorf("ahead by %v: the outcome is from %v to %v, want 5s until %v", ahead, out.Begun, out.Ended, want)
+		}
+	}
+}
