@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A scheduler for Berth that knows only the KV store of Consul: docs/guide/kv-scheduler.md. It gives each task of the
 services of a domain to the node with the fewest tasks."""
-import argparse, base64, collections, json, pathlib, time
+import argparse, base64, collections, http.client, json, pathlib, time
 from urllib import error, parse, request
 
 
@@ -33,10 +33,12 @@ class Consul:
 
 
 def decode(value):
+    """Returns the object of a value, or an empty one."""
     try:
-        return json.loads(base64.b64decode(value or "") or "{}")
+        record = json.loads(base64.b64decode(value or "") or "{}")
     except ValueError:
-        return {}
+        record = {}
+    return record if isinstance(record, dict) else {}
 
 
 def wanted(store, domain):
@@ -92,7 +94,7 @@ def main():
     while True:
         try:
             place(store, options, refused)
-        except OSError as fault:
+        except (OSError, ValueError, http.client.HTTPException) as fault:
             print("Consul does not answer:", fault, flush=True)
         time.sleep(1)
 

@@ -3,6 +3,7 @@ package cluster
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 )
 
@@ -33,13 +34,20 @@ func (s *StopCommand) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
+// maxCommandFault bounds what is said of a value that cannot be read, in bytes.
+const maxCommandFault = 200
+
 // ReadTaskCommand reads the value of a record at the key of a task on a node. An empty value is a command without
 // fields.
 func ReadTaskCommand(node string, task TaskID, value []byte) (TaskCommand, error) {
 	var c TaskCommand
-	if len(bytes.TrimSpace(value)) > 0 {
+	if trimmed := bytes.TrimSpace(value); len(trimmed) > 0 {
+		if trimmed[0] != '{' {
+			return TaskCommand{}, errors.New("the record is no command: it is no JSON object")
+		}
 		if err := json.Unmarshal(value, &c); err != nil {
-			return TaskCommand{}, fmt.Errorf("the record is no command: %w", err)
+			text := err.Error() // it may quote the value
+			return TaskCommand{}, fmt.Errorf("the record is no command: %s", text[:min(len(text), maxCommandFault)])
 		}
 	}
 	k := newCheck()

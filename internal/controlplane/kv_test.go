@@ -4,7 +4,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -416,90 +415,5 @@ func TestStrayRecordsAreRemoved(t *testing.T) {
 			_, second := s.ForeignRow("n9", "another")
 			return healthy(s, 1) == 1 && !first && !second
 		})
-	})
-}
-
-// A record that a program withdraws or changes while the leader carries it out starts nothing, and the other one of the
-// same plan is carried out.
-func TestWithdrawnRecordStartsNothing(t *testing.T) {
-	changes := map[string]func(w *world){
-		"deleted":       func(w *world) { w.remove(p.Desired("n1", web(0))) },
-		"another value": func(w *world) { w.raw(p.Desired("n1", web(0)), []byte(`{"attempt":9}`)) },
-		"a stop":        func(w *world) { w.raw(p.Desired("n1", web(0)), []byte(`{"stop":true}`)) },
-	}
-	for name, change := range changes {
-		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(t *testing.T, w *world) {
-				w.placedByRecords()
-				var takes atomic.Int64
-				before := w.slowPlans(&takes)
-				a := w.node("n1")
-				w.definition(1, 500)
-				w.service(2, 1, 1)
-				w.until(10*time.Second, "the tasks wait", func(*store.Snapshot) bool {
-					_, waits := w.server.plane.Waiting(web(1))
-					return waits
-				})
-				withdraw := func() {
-					before.Store(nil)
-					change(w)
-				}
-				before.Store(&withdraw)
-				for i := range 2 {
-					w.raw(p.Desired("n1", web(i)), []byte(`{}`))
-				}
-				w.until(30*time.Second, "the other one runs", func(s *store.Snapshot) bool {
-					return runsOn(s, "n1", 1, 1)
-				})
-				time.Sleep(time.Minute) // in-bubble: the first one would run
-				if _, placed := w.server.tables.Snapshot().Attempt(web(0), 1); placed || len(a.effects) != 1 {
-					t.Errorf("the withdrawn one was placed: %v; %d tasks were started", placed, len(a.effects))
-				}
-				w.raw(p.Desired("n1", web(0)), []byte(`{}`))
-				w.until(30*time.Second, "it runs by its next record", func(s *store.Snapshot) bool {
-					return runsOn(s, "n1", 0, 1)
-				})
-			})
-		})
-	}
-}
-
-// A record at the key of an attempt that has ended, while its agent still has it, would hinder its removal: it is
-// refused, and the attempt goes.
-func TestRecordBesideRemains(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		a := w.node("n1", func(a *agent) { a.keepsEnded = true })
-		w.definition(1, 500)
-		w.placedByRecords()
-		w.put(p.Service("c", "web"), &cluster.Service{
-			Cluster: "c", Name: "web", Count: 1, Definition: cluster.Ref{Name: "d", Version: 1}, Priority: 500,
-			OnDisconnect: cluster.DisconnectKeep, Lifespan: cluster.Lifespan{Generation: 1, Created: time.Now()},
-			Update: cluster.Update{MinHealthy: &cluster.Portion{}},
-		})
-		w.raw(p.Desired("n1", web(0)), []byte(`{}`))
-		w.until(time.Minute, "it runs", func(s *store.Snapshot) bool { return runsOn(s, "n1", 0, 1) })
-		w.raw(p.Desired("n1", web(0)), []byte(`{"stop":true}`))
-		w.until(time.Minute, "it ended, and its records are there", func(s *store.Snapshot) bool {
-			row, ok := s.Attempt(web(0), 1)
-			return ok && row.Outcome != nil && row.ObservedRev != 0
-		})
-		w.server.stop()
-		w.remove(p.Desired("n1", web(0)))
-		w.raw(p.Desired("n1", web(0)), []byte(`{}`))
-		w.start()
-		w.until(time.Minute, "it is refused", func(s *store.Snapshot) bool {
-			_, waits := s.ForeignRow("n1", web(0))
-			got := refusals(s)
-			return !waits && len(got) == 1 && strings.Contains(got[0], "an earlier attempt")
-		})
-		a.kill()
-		a.keepsEnded = false
-		a.run()
-		w.until(time.Minute, "nothing is left", func(s *store.Snapshot) bool {
-			row, ok := s.Attempt(web(0), 1)
-			return ok && !row.Standing()
-		})
-		w.raw(p.Desired("n1", web(0)), []byte(`{}`))
-		w.until(time.Minute, "the next one runs", func(s *store.Snapshot) bool { return runsOn(s, "n1", 0, 2) })
 	})
 }

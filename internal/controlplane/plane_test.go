@@ -150,6 +150,9 @@ func TestRejectedTasksArePlacedElsewhere(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.node("n1", func(a *agent) { a.rejects = func(cluster.TaskID) string { return cause } })
 		w.node("n2")
+		w.until(10*time.Second, "both nodes are ready", func(s *store.Snapshot) bool {
+			return node(s, "n1").State == cluster.NodeReady && node(s, "n2").State == cluster.NodeReady
+		})
 		w.definition(1, 100)
 		w.service(4, 1, 1)
 		w.until(time.Minute, "4 healthy", func(s *store.Snapshot) bool { return healthy(s, 1) == 4 })

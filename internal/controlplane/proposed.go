@@ -12,8 +12,8 @@ import (
 
 // placeProposed places what the external scheduler of the domain proposes, or what the records of another program
 // command, in place of place. The built-in scheduler checks each command: it schedules the task for its node alone. It
-// places tasks itself that are for one
-// node, such as those of daemons, as they leave no choice. It returns the number of placed tasks.
+// places tasks itself that are for one node, such as those of daemons, as they leave no choice. It returns the number
+// of placed tasks.
 //
 // The results of proposals are known before the next cycle, so no plan is in flight when a cycle ends.
 func (l *loop) placeProposed(ctx context.Context, snap *store.Snapshot) (placed int, err error) {

@@ -66,8 +66,13 @@ func decodeSealed[T any](value []byte) (*T, error) {
 
 // IsForeign reports whether another program wrote a record at the key of a desired record (P3.9).
 func (p Prefix) IsForeign(r Record) bool {
-	rest, ok := strings.CutPrefix(r.Key, p.Attempts())
-	return ok && strings.Contains(rest, "/") && !sealHolds(r.Value)
+	rest, _ := strings.CutPrefix(r.Key, p.Attempts())
+	node, task, ok := strings.Cut(rest, "/")
+	if !ok {
+		return false
+	}
+	d, err := decodeSealed[cluster.Desired](r.Value)
+	return err != nil || d.Node != node || string(d.Task) != task
 }
 
 func hashForSeal(body []byte) [sealBytes]byte {

@@ -72,7 +72,9 @@ type Scheduler struct {
 	// not leave in time.
 	records map[recordKey]bool
 	expired map[recordKey]uint64
-	notes   map[cluster.TaskID]cluster.Waiting // why a pending task waits: see maxNotes
+	// undecided are tasks with a stop that waits for reports of nodes: each cycle decides about their owners again.
+	undecided map[cluster.TaskID]bool
+	notes     map[cluster.TaskID]cluster.Waiting // why a pending task waits: see maxNotes
 }
 
 // domainState is the domain by its record.
@@ -94,7 +96,7 @@ type leaving struct {
 func New(c Config) *Scheduler {
 	return &Scheduler{
 		config: c, leaving: map[string]*leaving{}, notes: map[cluster.TaskID]cluster.Waiting{},
-		records: map[recordKey]bool{}, expired: map[recordKey]uint64{},
+		records: map[recordKey]bool{}, expired: map[recordKey]uint64{}, undecided: map[cluster.TaskID]bool{},
 	}
 }
 
@@ -126,6 +128,11 @@ func (s *Scheduler) Name() string {
 // take-over of the domain by Berth's own. It returns the wait until the next call.
 func (s *Scheduler) Advance(snap *store.Snapshot, now time.Time, units *[]store.Unit) time.Duration {
 	boot := s.config.Clock()
+	for task := range s.undecided { // order-free: a set
+		s.config.MarkTask(task)
+	}
+	clear(s.undecided)
+	s.forgetWithdrawn(snap)
 	s.expireLeaving(snap, boot)
 	e, _ := snap.Domain(s.config.Domain)
 	if e.Modified != s.domain.revision || s.heard == 0 {
@@ -288,14 +295,65 @@ func (s *Scheduler) Requires() []store.Compare {
 }
 
 // RequiresToLeave returns the preconditions of the stops and moves of an owner: those of placements if a command has
-// one of its attempts leave.
-func (s *Scheduler) RequiresToLeave(o cluster.OwnerRef) []store.Compare {
-	for _, l := range s.leaving { // order-free: any suffices
-		if of, ok := (&store.AttemptRow{Task: l.key.Task}).Ref(); ok && of == o {
-			return s.Requires()
+// one of its attempts leave, and that the records which command moves are as they were.
+func (s *Scheduler) RequiresToLeave(o cluster.OwnerRef) (requires []store.Compare) {
+	leaves := false
+	for _, l := range s.leaving { // order-free: a set of compares
+		if of, ok := (&store.AttemptRow{Task: l.key.Task}).Ref(); !ok || of != o {
+			continue
+		}
+		leaves = true
+		if r := l.record; r != nil && r.IsForeign() {
+			requires = append(requires,
+				store.Compare{Key: s.config.Prefix.Desired(r.Node, r.Task), Modified: r.DesiredRev})
 		}
 	}
-	return nil
+	if leaves {
+		requires = append(requires, s.Requires()...)
+	}
+	return requires
+}
+
+// forgetWithdrawn has attempts stay whose record commands nothing any more, unless their next attempt is placed. A stop
+// that is written stays.
+func (s *Scheduler) forgetWithdrawn(snap *store.Snapshot) {
+	for uuid, l := range s.leaving { // order-free: each by itself
+		if l.record == nil || isStanding(snap, l.record) {
+			continue
+		}
+		row, ok := snap.Attempt(l.key.Task, l.key.Number)
+		if l.leave.To == "" && ok && (row.Outcome != nil || row.Desired != nil && row.Desired.Stop != nil) {
+			continue
+		}
+		delete(s.leaving, uuid)
+		s.config.MarkTask(l.key.Task)
+	}
+	for key, revision := range s.expired { // order-free: each by itself
+		if row, ok := snap.ForeignRow(key.node, key.task); !ok || row.DesiredRev != revision {
+			if at, known := liveAt(snap, key); !known || at.DesiredRev != revision {
+				delete(s.expired, key)
+			}
+		}
+	}
+}
+
+// isStanding reports whether a record of another program is as it was.
+func isStanding(snap *store.Snapshot, record *store.AttemptRow) bool {
+	row, ok := snap.Attempt(record.Task, record.Number)
+	if record.IsForeign() {
+		row, ok = snap.ForeignRow(record.Node, record.Task)
+	}
+	return ok && row.IsUnreadable() && row.DesiredRev == record.DesiredRev
+}
+
+// liveAt returns the attempt of a task on a node that has not ended.
+func liveAt(snap *store.Snapshot, key recordKey) (*store.AttemptRow, bool) {
+	for row := range snap.TaskAttempts(key.task) {
+		if !row.IsForeign() && row.Node == key.node && row.Live() {
+			return row, true
+		}
+	}
+	return nil, false
 }
 
 // nextExpiry returns the wait until the next attempt is forgotten.

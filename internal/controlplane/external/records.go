@@ -26,6 +26,9 @@ func (s *Scheduler) TakeRecord(in *Inputs, row *store.AttemptRow) (stays bool, r
 	if !s.domain.record.HasKVScheduler() || s.config.BuiltinAlone {
 		return false, ""
 	}
+	if !cluster.ValidNodeName(row.Node) { // it is removed as a stray
+		return true, ""
+	}
 	if observe.IsCommand(in.Domain.Snapshot, row) {
 		if hasRemains(in.Domain.Snapshot, row) { // whose removal the record hinders (P3.6)
 			return false, "an earlier attempt of the task is still on the node"
@@ -36,41 +39,55 @@ func (s *Scheduler) TakeRecord(in *Inputs, row *store.AttemptRow) (stays bool, r
 	if row.Foreign.Fault != nil {
 		return false, row.Foreign.Fault.Error()
 	}
-	if !row.Foreign.Command.Stop {
+	switch {
+	case !bool(row.Foreign.Command.Stop) && row.IsForeign():
+		return false, "it may have replaced a record of Berth; create the key instead"
+	case !bool(row.Foreign.Command.Stop):
 		return false, ""
 	}
-	attempt := row
-	if row.IsForeign() { // the former record is unknown: it is made again from that of the attempt on the node
-		if attempt = liveOn(in.Domain.Snapshot, row); attempt == nil {
-			return false, ""
-		}
+	if row.IsForeign() { // the record that it replaced is made again from the agent's report, and is not known yet
+		return false, "no server knew the record that it replaced; write it again"
 	}
-	return s.takeStop(in, row, attempt)
+	return s.takeStop(in, row)
 }
 
-// takeStop takes the command of a record to end an attempt.
-func (s *Scheduler) takeStop(in *Inputs, record, attempt *store.AttemptRow) (stays bool, refusal string) {
-	c, uuid := &record.Foreign.Command, observe.UUID(attempt)
-	known := record == attempt && attempt.Desired != nil
+// takeStop takes the command of a record to end the attempt that it replaced the record of.
+func (s *Scheduler) takeStop(in *Inputs, row *store.AttemptRow) (stays bool, refusal string) {
+	c, uuid := &row.Foreign.Command, observe.UUID(row)
 	switch {
 	case s.leaving[uuid] != nil:
-		return known, ""
-	case attempt.Outcome != nil || attempt.Desired != nil && attempt.Desired.Stop != nil:
+		return true, ""
+	case row.Outcome != nil || row.Desired.Stop != nil:
 		return false, ""
-	case c.Attempt != 0 && c.Attempt != attempt.Number || c.UUID != "" && c.UUID != uuid:
-		return false, fmt.Sprintf("attempt %d with the uuid %s is on the node", attempt.Number, uuid)
-	case s.takeExpired(record):
+	case c.Attempt != 0 && c.Attempt != row.Number || c.UUID != "" && c.UUID != uuid:
+		return false, fmt.Sprintf("attempt %d with the uuid %s is on the node", row.Number, uuid)
+	case s.takeExpired(row):
 		return false, expiredText
+	case awaitsReports(in, row):
+		s.undecided[row.Task] = true
+		return true, ""
 	}
 	var out cluster.ProposalResult
 	command := cluster.ProposalCommand{
-		Action: cluster.ProposeEvict, Task: attempt.Task, UUID: uuid, Reason: c.Reason,
+		Action: cluster.ProposeEvict, Task: row.Task, UUID: uuid, Reason: c.Reason,
 	}
-	if !s.mayLeave(in, attempt, &command, &out) {
+	if !s.mayLeave(in, row, &command, &out) {
 		return false, out.Message
 	}
-	s.leave(in, attempt, &command, record)
-	return known, ""
+	s.leave(in, row, &command, row)
+	return true, ""
+}
+
+// awaitsReports reports whether the leader has yet to hear of attempts of the owner of an attempt, and so cannot tell
+// whether the owner can spare one.
+func awaitsReports(in *Inputs, row *store.AttemptRow) bool {
+	o, _ := row.Ref()
+	for other := range in.Domain.Snapshot.Attempts(o) {
+		if !other.IsForeign() && other.Outcome == nil && isAwaited(in, other.Node) {
+			return true
+		}
+	}
+	return false
 }
 
 // expiredText is why a task did not leave its node within leaveTimeout.
@@ -82,16 +99,6 @@ func (s *Scheduler) takeExpired(record *store.AttemptRow) bool {
 	expired := s.expired[key] == record.DesiredRev
 	delete(s.expired, key)
 	return expired
-}
-
-// liveOn returns the attempt of a row's task on the row's node that has not ended, or nil.
-func liveOn(snap *store.Snapshot, row *store.AttemptRow) *store.AttemptRow {
-	for other := range snap.TaskAttempts(row.Task) {
-		if !other.IsForeign() && other.Node == row.Node && other.Outcome == nil {
-			return other
-		}
-	}
-	return nil
 }
 
 // hasRemains reports whether records of an attempt of a row's task are on the row's node.
@@ -123,7 +130,9 @@ func (s *Scheduler) commands(snap *store.Snapshot) []*store.AttemptRow {
 			delete(s.records, key)
 			continue
 		}
-		rows = append(rows, row)
+		if cluster.ValidNodeName(row.Node) {
+			rows = append(rows, row)
+		}
 	}
 	slices.SortFunc(rows, func(a, b *store.AttemptRow) int {
 		return cmp.Or(cmp.Compare(a.DesiredRev, b.DesiredRev), cmp.Compare(a.Task, b.Task), cmp.Compare(a.Node, b.Node))
@@ -167,7 +176,22 @@ func (r *Round) checkRecords(in *Inputs) (asked []cluster.Pending) {
 			}
 		}
 	}
-	return asked
+	return r.keepWholeGangs(asked)
+}
+
+// keepWholeGangs leaves out the requests of gangs of which some tasks have no record yet: these records wait.
+func (r *Round) keepWholeGangs(asked []cluster.Pending) []cluster.Pending {
+	tasks := map[string]int{}
+	for i := range asked {
+		tasks[asked[i].Gang]++
+	}
+	return slices.DeleteFunc(asked, func(p cluster.Pending) bool {
+		isPart := p.Gang != "" && tasks[p.Gang] < p.GangSize
+		if isPart {
+			delete(r.records, p.Task)
+		}
+		return isPart
+	})
 }
 
 // isAwaited reports whether a node joins, or whether the leader has not heard a ready node yet.
@@ -271,6 +295,8 @@ func (r *Round) moveByRecord(in *Inputs, row, live *store.AttemptRow) {
 	case l != nil:
 		r.refuseRecord(row, cluster.ReasonStale, "the task moves to the node "+l.leave.To)
 		return
+	case isAwaited(in, row.Node), awaitsReports(in, live):
+		return
 	}
 	var out cluster.ProposalResult
 	c := cluster.ProposalCommand{
@@ -285,9 +311,7 @@ func (r *Round) moveByRecord(in *Inputs, row, live *store.AttemptRow) {
 
 // refuseRecord deletes the record of a command that is refused, with the event that says why.
 func (r *Round) refuseRecord(row *store.AttemptRow, code cluster.ReasonCode, why string) {
-	s := r.scheduler
-	delete(s.records, recordKey{row.Node, row.Task})
-	key := s.config.Prefix.Desired(row.Node, row.Task)
+	key := r.scheduler.config.Prefix.Desired(row.Node, row.Task)
 	o, _ := row.Ref()
 	var u store.Unit
 	u.Compare(key, row.DesiredRev)

@@ -3,6 +3,7 @@ package fleetview
 import (
 	"iter"
 
+	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/observe"
 	"github.com/berthd/berth/internal/store"
 )
@@ -49,16 +50,16 @@ func (v *View) noteUnreadable(snap *store.Snapshot, key store.AttemptKey, row *s
 	}
 }
 
-// noteStray takes note of a foreign record whose key names no task of Berth.
+// noteStray takes note of a foreign record whose key names no node or no task of Berth.
 func (v *View) noteStray(key store.AttemptKey, row *store.AttemptRow) {
-	if _, isTask := key.Task.Parts(); row != nil && !isTask {
+	if _, isTask := key.Task.Parts(); row != nil && (!isTask || !cluster.ValidNodeName(row.Node)) {
 		v.strays[key] = true
 	} else {
 		delete(v.strays, key)
 	}
 }
 
-// Strays yields the foreign records whose keys name no task of Berth.
+// Strays yields the foreign records whose keys name no node or no task of Berth.
 func (v *View) Strays(snap *store.Snapshot) iter.Seq[*store.AttemptRow] {
 	return func(yield func(*store.AttemptRow) bool) {
 		for key := range v.strays { // order-free: each record by itself

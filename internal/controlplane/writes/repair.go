@@ -81,13 +81,13 @@ func (r *Repair) repairRecord(row *store.AttemptRow, refusal string) []store.Uni
 			return r.requestFullReport(row.Node)
 		}
 	}
-	event := cluster.Event{Type: "task.record-restored", Task: row.Task, Attempt: row.Number, Node: row.Node}
+	event := cluster.Event{Type: "task.record-restored", Task: row.Task, Attempt: max(0, row.Number), Node: row.Node}
 	if desired == nil {
 		u.Delete(key)
 		event.Type = "task.record-removed"
 		event.Message = "a record that is not the control plane's stood for a task that its node does not run"
 		if stray {
-			event.Message = "a record that is not the control plane's was created"
+			event.Message = "a record of another program was deleted: only the scheduler kv takes commands from records"
 		} else if err := r.addLostOutcome(row, gone, &u); err != nil {
 			r.config.Logger.Error("an outcome cannot be written", "task", row.Task, "attempt", row.Number, "node",
 				row.Node, "error", err)
@@ -158,6 +158,9 @@ func (r *Repair) deleteForeignStatus(row *store.AttemptRow) []store.Unit {
 	return []store.Unit{u}
 }
 
+// maxKeyInEvent bounds what an event quotes of a key, in bytes.
+const maxKeyInEvent = 200
+
 // DeleteStrays deletes foreign records on nodes of the domain whose keys name no task of Berth. The leader of the
 // default domain also deletes those on unknown nodes.
 func (r *Repair) DeleteStrays(domain string) (units []store.Unit) {
@@ -178,10 +181,11 @@ func (r *Repair) DeleteStrays(domain string) (units []store.Unit) {
 			u.Compare(r.Prefix.Observed(row.Node, row.Task), row.ObservedRev)
 			u.Delete(r.Prefix.Observed(row.Node, row.Task))
 		}
+		key := row.Node + "/" + string(row.Task)
 		u.Event(cluster.Event{
-			Type: "task.record-removed", Node: row.Node, Reason: cluster.ReasonForeignWrite,
-			Message: fmt.Sprintf("a record of another program for %q was removed: that is not the id of a task",
-				row.Task),
+			Type: "task.record-removed", Reason: cluster.ReasonForeignWrite,
+			Message: fmt.Sprintf("a record of another program at %q was removed: that is not <node>/<task>",
+				key[:min(len(key), maxKeyInEvent)]),
 		})
 		units = append(units, u)
 	}

@@ -539,8 +539,8 @@ func TestClassify(t *testing.T) {
 	}
 }
 
-// A node whose clock is ahead of the leader's reports ends in the leader's future. The outcome ends now, and the run time
-// stays as it was.
+// A node whose clock is ahead of the leader's reports ends in the leader's future. The outcome ends now, and the run
+// time stays as it was.
 func TestEndByAClockThatIsAhead(t *testing.T) {
 	now := time.Unix(1000, 0).UTC()
 	for _, ahead := range []time.Duration{-time.Minute, 0, 10 * time.Minute} {

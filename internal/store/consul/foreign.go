@@ -17,8 +17,8 @@ const (
 )
 
 // FollowForeign is part of store.ForeignFollower. A blocking query for the prefix ends with each write there, also with
-// those of Berth, and returns all records of the prefix. For those of other programs an entry is written into the log
-// of changes, so that all watches read them as they read the keys of a commit. A key that is gone is logged as well,
+// those of Berth, and returns all records of the prefix. The follower writes an entry for those of other programs into
+// the log of changes, and all watches read them as they read the keys of a commit. It logs a key that is gone as well,
 // whoever deleted it.
 func (e *Engine) FollowForeign(ctx context.Context, prefix string, isForeign func(store.Record) bool) error {
 	if err := store.CheckPrefix(prefix); err != nil {
@@ -44,7 +44,6 @@ func (e *Engine) FollowForeign(ctx context.Context, prefix string, isForeign fun
 			failing = true
 			e.config.Log.Warn("the records of other programs in consul are seen late", "error", err)
 		}
-		f.index = 0
 		_ = pause.For(bounded, wait)
 		wait = min(2*wait, longestPause)
 	}
@@ -71,10 +70,13 @@ func (f *foreignFollower) step(ctx context.Context) (size int, err error) {
 	pairs, meta, err := client.KV().List(f.e.key(f.prefix), q)
 	switch {
 	case err != nil:
-		f.e.leave(number)
+		f.e.failed(number, err)
+		if classify(err) != isLimited {
+			f.index = 0
+		}
 		return 0, err
 	case meta.ResultsFilteredByACLs:
-		return 0, errFiltered
+		return 0, f.e.denied(errFiltered)
 	case meta.LastIndex < f.index: // Consul was restored
 		clear(f.known)
 		f.index = 0
