@@ -290,10 +290,11 @@ func (v *lifecycleChecker) noteEdit(value []byte) {
 
 // applyDesired processes the desired record of an attempt.
 func (v *lifecycleChecker) applyDesired(node string, task cluster.TaskID, c *store.Change, was store.Record) {
+	var before *attemptHistory
 	if old, err := store.Decode[cluster.Desired](was.Value); was.Key != "" && err == nil {
-		if a := v.attempts[old.UUID]; a != nil {
-			a.desired = nil
-			v.touch(a)
+		if before = v.attempts[old.UUID]; before != nil {
+			before.desired = nil
+			v.touch(before)
 		}
 	}
 	if c.Deleted {
@@ -301,6 +302,9 @@ func (v *lifecycleChecker) applyDesired(node string, task cluster.TaskID, c *sto
 	}
 	d, err := store.Decode[cluster.Desired](c.Value)
 	if err != nil || d.Task != task || d.Node != node || v.editedValues[string(c.Value)] {
+		if before != nil {
+			before.erased = true
+		}
 		return
 	}
 	a := v.attemptOf(d)
@@ -348,7 +352,7 @@ func (v *lifecycleChecker) applyStatus(node string, task cluster.TaskID, c *stor
 		v.breach("usurped", "%s said of %s/%d, which is on %s, that it is %s", node, a.task, a.number, a.node, o.State)
 		return
 	}
-	if o.State == cluster.StateStarting && a.batch && !v.restored && (a.stopped || a.ended) &&
+	if o.State == cluster.StateStarting && a.batch && !v.restored && (a.stopped && !a.erased || a.ended) &&
 		(a.observed == nil || a.observed.State != cluster.StateStarting) {
 		v.breach("late-barrier", "%s/%d on %s passed its barrier after its end was written", a.task, a.number, node)
 	}

@@ -63,6 +63,9 @@ type attemptHistory struct {
 	endedAt  uint64 // revision of its first outcome
 	stopped  bool   // a stop was written at some time
 	reported bool   // a status was written at some time
+	// erased says that another program wrote over its desired record, which may have held the stop. No server need know
+	// the stop afterwards.
+	erased bool
 	// commanded says that its first desired record replaced the record of another program.
 	commanded bool
 	healthy   bool
