@@ -15,9 +15,9 @@ func (a *generator) addSchedulers() {
 	if a.story.claims() && r.IntN(2) == 0 {
 		domain = otherDomain
 	}
-	manner := func() string {
+	mode := func() string {
 		return []string{
-			mannerCareful, mannerCareful, mannerCareful, mannerSlow, mannerSenseless, mannerStubborn,
+			modeCareful, modeCareful, modeCareful, modeSlow, modeSenseless, modeStubborn,
 		}[r.IntN(6)]
 	}
 	length := func() time.Duration {
@@ -26,10 +26,10 @@ func (a *generator) addSchedulers() {
 		}
 		return time.Second + a.span(30*time.Second, 2*time.Minute)
 	}
-	a.add(time.Duration(r.IntN(20_000))*time.Millisecond, Scheduler, domain, length(), manner())
+	a.add(time.Duration(r.IntN(20_000))*time.Millisecond, Scheduler, domain, length(), mode())
 	for range r.IntN(4) {
 		at := a.randomTime()
-		a.add(at, Scheduler, domain, length(), manner())
+		a.add(at, Scheduler, domain, length(), mode())
 		if r.IntN(3) == 0 { // the leader learns late of the claim
 			a.add(at-time.Second, Lag, a.server(), 10*time.Second, fmt.Sprint(time.Duration(1+r.IntN(6))*time.Second))
 		}

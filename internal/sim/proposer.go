@@ -22,12 +22,12 @@ const proposerMachine = "x"
 // proposerName is the name of the external scheduler of a domain.
 const proposerName = "tray"
 
-// Manners of an external scheduler. Every scheduler is careful once faults have ended.
+// Modes of an external scheduler. Every scheduler is careful once faults have ended.
 const (
-	mannerCareful   = "careful"
-	mannerSlow      = "slow"      // sends what it decided up to 15 s later
-	mannerSenseless = "senseless" // sends random commands, bases and revisions
-	mannerStubborn  = "stubborn"  // goes on with an old claim, and claims the domain back from other instances
+	modeCareful   = "careful"
+	modeSlow      = "slow"      // sends what it decided up to 15 s later
+	modeSenseless = "senseless" // sends random commands, bases and revisions
+	modeStubborn  = "stubborn"  // goes on with an old claim, and claims the domain back from other instances
 )
 
 // proposer is a process of the external scheduler of a domain. It claims the domain, polls the state, and proposes, all
@@ -36,7 +36,7 @@ type proposer struct {
 	fleet    *fleet
 	domain   string
 	instance string
-	manner   string
+	mode     string
 	// byRecords says that it writes records in place of claims and proposals.
 	byRecords bool
 
@@ -64,10 +64,10 @@ type proposerState struct {
 
 // startProposer starts a process of the external scheduler of a domain, or one that writes records, and returns what
 // kills it.
-func (f *fleet) startProposer(domain, manner string, byRecords bool) (kill func()) {
+func (f *fleet) startProposer(domain, mode string, byRecords bool) (kill func()) {
 	f.proposers++
 	p := &proposer{
-		fleet: f, domain: domain, instance: name("process-", f.proposers), manner: manner, byRecords: byRecords,
+		fleet: f, domain: domain, instance: name("process-", f.proposers), mode: mode, byRecords: byRecords,
 		state: proposerState{refused: map[[2]string]time.Time{}, waits: map[cluster.TaskID]time.Time{}},
 	}
 	ctx, cancel := context.WithCancel(f.ctx)
@@ -109,18 +109,18 @@ func (p *proposer) run(ctx context.Context) {
 			return
 		}
 		err := p.turn(ctx)
-		if errors.Is(err, errFencedOff) && p.mannerNow() != mannerStubborn {
+		if errors.Is(err, errFencedOff) && p.modeNow() != modeStubborn {
 			return
 		}
 	}
 }
 
-// mannerNow returns the manner of the process.
-func (p *proposer) mannerNow() string {
+// modeNow returns the mode of the process.
+func (p *proposer) modeNow() string {
 	if p.fleet.calm.Load() {
-		return mannerCareful
+		return modeCareful
 	}
-	return p.manner
+	return p.mode
 }
 
 // turn claims the domain if the process does not hold it, reads the state, and proposes what follows from it.
@@ -139,26 +139,26 @@ func (p *proposer) turn(ctx context.Context) error {
 	}
 	d := p.fleet.random.roll(p.instance + ":decide")
 	var proposal cluster.Proposal
-	switch manner := p.mannerNow(); manner {
-	case mannerSenseless:
+	switch mode := p.modeNow(); mode {
+	case modeSenseless:
 		proposal = p.makeSenseless(&d)
 	default:
 		proposal = cluster.Proposal{DomainRevision: p.claimed, Base: p.state.base}
 		if p.state.base != "" {
 			proposal.Commands = p.state.decide(time.Now())
 		}
-		if manner == mannerSlow && pause.For(ctx, d.span(15*time.Second)) != nil {
+		if mode == modeSlow && pause.For(ctx, d.span(15*time.Second)) != nil {
 			return ctx.Err()
 		}
 	}
 	if p.byRecords {
-		p.writeRecords(ctx, proposal.Commands, &d, p.mannerNow() == mannerSenseless)
+		p.writeRecords(ctx, proposal.Commands, &d, p.modeNow() == modeSenseless)
 		return nil
 	}
 	if err := proposal.Validate(); err != nil { // the API refuses it
 		return err
 	}
-	return p.propose(ctx, s, &proposal, p.mannerNow() == mannerSenseless && d.below(8) == 0)
+	return p.propose(ctx, s, &proposal, p.modeNow() == modeSenseless && d.below(8) == 0)
 }
 
 // claim claims the domain at a random server, as the API server does.
@@ -278,7 +278,7 @@ func (p *proposer) noteFenced(by *scheduling.FencedError) error {
 	if p.fenced.IsZero() {
 		p.fenced = now
 	}
-	if p.mannerNow() == mannerStubborn && now.Sub(p.fenced) < 8*time.Second {
+	if p.modeNow() == modeStubborn && now.Sub(p.fenced) < 8*time.Second {
 		return nil
 	}
 	p.claimed = 0

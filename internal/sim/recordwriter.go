@@ -18,7 +18,7 @@ func (s *Story) hasRecordWriters(domain string) bool {
 
 // writesBlindly reports whether such a program writes over whatever is there.
 func (s *Story) writesBlindly() bool {
-	return slices.ContainsFunc(s.Events, func(e Event) bool { return e.Fault == Records && e.Arg == mannerSenseless })
+	return slices.ContainsFunc(s.Events, func(e Event) bool { return e.Fault == Records && e.Arg == modeSenseless })
 }
 
 // addRecordWriters gives a domain the scheduler kv: programs write records, die, return, overlap, are late or write
@@ -29,12 +29,12 @@ func (a *generator) addRecordWriters() {
 	if a.story.claims() && r.IntN(3) == 0 {
 		domain = otherDomain
 	}
-	manner := func() string {
-		return []string{mannerCareful, mannerCareful, mannerCareful, mannerSlow, mannerSenseless}[r.IntN(5)]
+	mode := func() string {
+		return []string{modeCareful, modeCareful, modeCareful, modeSlow, modeSenseless}[r.IntN(5)]
 	}
-	a.add(time.Duration(r.IntN(10_000))*time.Millisecond, Records, domain, 0, manner())
+	a.add(time.Duration(r.IntN(10_000))*time.Millisecond, Records, domain, 0, mode())
 	for range r.IntN(3) {
-		a.add(a.randomTime(), Records, domain, time.Second+a.span(30*time.Second, 2*time.Minute), manner())
+		a.add(a.randomTime(), Records, domain, time.Second+a.span(30*time.Second, 2*time.Minute), mode())
 	}
 	for range r.IntN(4) {
 		at := a.randomTime()

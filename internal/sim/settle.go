@@ -56,7 +56,7 @@ func (f *fleet) endFaults() {
 	}
 	for _, domain := range []string{cluster.DefaultDomain, otherDomain} {
 		if f.story.hasRecordWriters(domain) { // nobody else would place its tasks
-			f.startProposer(domain, mannerCareful, true)
+			f.startProposer(domain, modeCareful, true)
 		}
 	}
 	f.external.set("25")

@@ -57,7 +57,7 @@ const (
 	User Fault = "user" // a user makes the change in the argument to the target
 
 	// a process of the external scheduler of the target, a domain, runs; without a duration until the end. The argument
-	// is its manner.
+	// is its mode.
 	Scheduler Fault = "scheduler"
 	// a program places the tasks of the target, a domain, by records in the store, as above
 	Records Fault = "records"

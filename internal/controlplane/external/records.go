@@ -57,7 +57,7 @@ func (s *Scheduler) takeStop(in *Inputs, row *store.AttemptRow) (stays bool, ref
 	switch {
 	case s.leaving[uuid] != nil:
 		return true, ""
-	case row.Outcome != nil || row.Desired.Stop != nil:
+	case row.Outcome != nil || row.Desired == nil || row.Desired.Stop != nil:
 		return false, ""
 	case c.Attempt != 0 && c.Attempt != row.Number || c.UUID != "" && c.UUID != uuid:
 		return false, fmt.Sprintf("attempt %d with the uuid %s is on the node", row.Number, uuid)
