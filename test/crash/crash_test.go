@@ -101,7 +101,8 @@ func TestKillNine(t *testing.T) {
 		w.server, w.agent = s.Server(), s.Agent()
 		before := w.begin()
 		stop := w.watch()
-		for range kills {
+		for k := range kills {
+			w.waitToKill(k%2 == 0)
 			w.killRandomProcess()
 		}
 		if w.inFlight < int(kills)/2 {
@@ -221,16 +222,33 @@ func (w *crashSite) watch() (stop func()) {
 	}
 }
 
-// killRandomProcess waits for a random moment, kills the agent, the server or both, and starts them again.
-func (w *crashSite) killRandomProcess() {
+// waitToKill waits for a random time, or until an attempt of the job is seen to begin, and counts what the next kill
+// meets.
+func (w *crashSite) waitToKill(untilBegin bool) {
 	w.Helper()
-	testkit.Pause(w.Context(), time.Duration(w.random.IntN(1000))*time.Millisecond)
-	if j, err := w.site.Client().Job(w.Context(), cluster.DefaultCluster, "batch"); err == nil && !j.Status.Done() {
-		w.inFlight++
-		if w.someBegin() {
+	ctx := testkit.Context(w.T, settleLimit)
+	if !untilBegin {
+		testkit.Pause(ctx, time.Duration(w.random.IntN(1000))*time.Millisecond)
+	}
+	for ctx.Err() == nil {
+		if j, err := w.site.Client().Job(ctx, cluster.DefaultCluster, "batch"); err != nil || j.Status.Done() {
+			return // the job is done, or the server is busy; another kill follows
+		}
+		begins := w.someBegin()
+		if begins {
 			w.atBarrier++
 		}
+		if begins || !untilBegin {
+			w.inFlight++
+			return
+		}
+		testkit.Pause(ctx, time.Millisecond)
 	}
+}
+
+// killRandomProcess kills the agent, the server or both, and starts them again.
+func (w *crashSite) killRandomProcess() {
+	w.Helper()
 	what := w.random.IntN(3)
 	killAgent, killServer := what != 1, what != 0
 	if killAgent && killServer && w.random.IntN(2) == 0 {
