@@ -467,3 +467,29 @@ func TestScaleBelongsToOneCount(t *testing.T) {
 		}
 	}
 }
+
+// TestKeepRoomFaults checks for which services a room can be kept.
+func TestKeepRoomFaults(t *testing.T) {
+	const bound = `"placement": {"constraints": [{"attribute": "node.name", "value": "n1"}]}`
+	for _, tt := range []struct {
+		name, service string
+		want          []string
+	}{
+		{"one task on one node", `{"keep_room": true, "count": 1, ` + bound + `}`, nil},
+		{"on any node", `{"keep_room": true, "count": 1}`, []string{"keep_room: needs the node on which the room"}},
+		{"several tasks", `{"keep_room": true, ` + bound + `}`, []string{"keep_room: is for a service of one task"}},
+		{"scaling", `{"keep_room": true, "count": 1, "scaling": {"min": 1, "max": 2, "targets": [{"metric": "cpu", "target": 50}]}, ` +
+			bound + `}`, []string{"keep_room: is for a service of one task"}},
+		{
+			"another operator", `{"keep_room": true, "count": 1,
+			"placement": {"constraints": [{"attribute": "node.name", "op": "!=", "value": "n1"}]}}`,
+			[]string{"keep_room: needs the node"},
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) { serviceFaults(t, tt.service, tt.want...) })
+	}
+	s := parse[cluster.Service](t, `{"name": "web", "definition": "web@1", "count": 1, "keep_room": true, `+bound+`}`)
+	gpu := parse[cluster.TaskDefinition](t, `{"name": "web", "version": 1, "containers": [
+		{"name": "a", "image": "a:1", "resources": {"devices": [{"type": "gpu", "count": 1}]}}]}`)
+	checkFaults(t, s.CheckDefinition(gpu), []string{"keep_room: does not keep devices, and web@1 requests some"})
+}

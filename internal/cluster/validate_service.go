@@ -38,12 +38,24 @@ func (s *Service) Validate() error {
 	k.at("placement").placement(s.Placement, s.Mode == ModeDaemon)
 	oneOf(k.at("on_disconnect"), s.OnDisconnect)
 	s.validateMode(k)
+	s.validateKeepRoom(k.at("keep_room"))
 	s.Update.validate(k.at("update"), s)
 	s.Reschedule.validate(k.at("reschedule"))
 	if s.Scaling != nil {
 		s.Scaling.validate(k.at("scaling"))
 	}
 	return k.err()
+}
+
+// validateKeepRoom checks that it is known where the service keeps its room, and how much of it.
+func (s *Service) validateKeepRoom(k check) {
+	if !s.KeepRoom {
+		return
+	}
+	k.must(s.BoundNode() != "", "needs the node on which the room is kept: add the constraint node.name = NODE to "+
+		"placement.constraints")
+	k.must(s.Mode != ModeDaemon && s.Count == 1 && s.Scaling == nil,
+		"is for a service of one task: set count to 1, and leave out scaling and the mode daemon")
 }
 
 // validateMode checks the fields against the mode, and the count against the bounds of scaling.
@@ -322,6 +334,9 @@ func (s *Service) CheckDefinition(d *TaskDefinition) error {
 				break
 			}
 		}
+	}
+	if s.KeepRoom && len(d.Devices()) > 0 {
+		k.at("keep_room").fault("does not keep devices, and %s requests some: leave keep_room out", d.Ref())
 	}
 	if number, share := s.Update.wantsAll(s); (number || share) && s.Update.Order == "" && d.Pinned() {
 		k.at("update").at("min_healthy").fault(

@@ -135,6 +135,9 @@ type Service struct {
 	// but runs no task.
 	Count   int  `json:"count"`
 	Stopped bool `json:"stopped,omitempty"`
+	// KeepRoom keeps the CPU, memory, disk and fixed ports of the service on its node while it runs no task, until it
+	// is deleted. It is for a service of one task, which a constraint binds to one node: `node.name` = the node.
+	KeepRoom bool `json:"keep_room,omitempty"`
 	// Needs are services and jobs of the cluster, as "service/NAME" and "job/NAME". The first task of the service is
 	// placed once each of these services was healthy and each of these jobs had succeeded at the same time.
 	Needs []string `json:"needs,omitempty"`
@@ -480,6 +483,16 @@ func (s *Service) Desired() int {
 		return 0
 	}
 	return s.Count
+}
+
+// BoundNode returns the node to which a constraint binds the service, or "".
+func (s *Service) BoundNode() string {
+	for i := range s.Placement.Constraints {
+		if c := &s.Placement.Constraints[i]; c.Attribute == "node.name" && (c.Op == OpEqual || c.Op == "") {
+			return c.Value
+		}
+	}
+	return ""
 }
 
 // Owner returns the reference of this job.

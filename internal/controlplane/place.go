@@ -47,6 +47,7 @@ func (l *loop) place(ctx context.Context, snap *store.Snapshot) (placed int, err
 	}
 	l.plane.valueModel.Store(l.waiting.arrivals.updateFleet(snap, l.view.Fleet))
 	result := scheduler.Schedule(l.view.Fleet, pending, l.config.Scheduler)
+	defer l.view.LendKept(pending)() // what follows concerns the tasks that keep it
 	result, leaving, stays := l.splitMoves(result, moves, waiting)
 	l.preemption.Search(l.observed(snap), &result, l.config.Scheduler)
 	l.placing.reasons = slices.Concat(result.Waiting, stays, l.undecidedReasons())

@@ -37,6 +37,7 @@ func (l *loop) placeProposed(ctx context.Context, snap *store.Snapshot) (placed 
 	}
 	l.plane.valueModel.Store(l.waiting.arrivals.updateFleet(snap, l.view.Fleet))
 	result := scheduler.Schedule(l.view.Fleet, pending, l.config.Scheduler)
+	defer l.view.LendKept(pending)()
 	result, leaving, stays := l.splitMoves(result, moves, waiting)
 	result.Waiting = round.Refuse(in, &result)
 	l.placing.reasons = slices.Concat(result.Waiting, l.external.Reasons(free), stays, l.undecidedReasons())

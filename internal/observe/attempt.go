@@ -289,3 +289,27 @@ func UUID(row *store.AttemptRow) string {
 	}
 	return ""
 }
+
+// KeptRoom returns the room that a service keeps on its node. It keeps none while an attempt of it holds room there.
+func KeptRoom(snap *store.Snapshot, o cluster.OwnerRef) (scheduler.KeptRoom, bool) {
+	e, ok := snap.Service(o.Cluster, o.Name)
+	if !ok || o.Kind != cluster.KindService || !e.Value.KeepRoom || e.Value.Deleted {
+		return scheduler.KeptRoom{}, false
+	}
+	def, ok := snap.Definition(e.Value.Definition)
+	if !ok {
+		return scheduler.KeptRoom{}, false
+	}
+	for row := range snap.Attempts(o) {
+		if HoldsRoom(row) {
+			return scheduler.KeptRoom{}, false
+		}
+	}
+	k := scheduler.KeptRoom{Owner: o, Node: e.Value.BoundNode(), Demand: def.Value.Demand()}
+	for i := range def.Value.Ports {
+		if p := &def.Value.Ports[i]; p.Port != 0 {
+			k.Ports = append(k.Ports, p.Port)
+		}
+	}
+	return k, k.Node != ""
+}

@@ -232,6 +232,12 @@ func (d *Domain) setPolicies(p *cluster.Pending) {
 	p.Placement.Strategy = d.Snapshot.Strategy(p.Owner.Cluster, &p.Placement)
 	p.Queue = d.Snapshot.QueuePolicy(p.Owner.Cluster, p.Placement.Pool)
 	p.Weight = d.cluster(p.Owner.Cluster).QueueWeight()
+	if p.Owner.Kind != cluster.KindService {
+		return
+	}
+	if e, ok := d.Snapshot.Service(p.Owner.Cluster, p.Owner.Name); ok && e.Value.KeepRoom {
+		p.Promised = e.Value.BoundNode() // nothing before it in the cycle takes the room that it kept
+	}
 }
 
 // Definition returns a task definition, or nil.

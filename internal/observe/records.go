@@ -181,6 +181,11 @@ func (r *Records) Fleet(values *scheduler.ValueModel) *scheduler.Fleet {
 		}
 		f.Reserve(Reservation(row, d, requests.of(snap, d.Definition), policy))
 	}
+	for e := range snap.Services("") {
+		if k, keeps := KeptRoom(snap, e.Value.Owner()); keeps {
+			f.Keep(k)
+		}
+	}
 	for e := range snap.Nodes() {
 		if n := r.Node(e.Value.Name); n != nil {
 			node := *n

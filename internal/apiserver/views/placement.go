@@ -144,6 +144,9 @@ func (p *Placement) Waiting(w *cluster.Pending, asked string) (*api.PlaceView, [
 		return nil, nil
 	}
 	f, gang := p.presentFleet(), p.gangOf(w)
+	if own, keeps := f.EndKeep(w.Owner); keeps { // the task gets the room that its service keeps
+		defer f.Keep(own)
+	}
 	v.DecisionTrace.Nodes = len(f.Nodes())
 	if !recorded {
 		if waiting := scheduler.Schedule(f, gang, p.options()).Waiting; len(waiting) > 0 {

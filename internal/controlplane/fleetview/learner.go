@@ -78,8 +78,12 @@ func (l *Learner) learnChanges(snap *store.Snapshot, c store.Changes) {
 		if row == nil {
 			row = &store.AttemptRow{Task: key.Task, Number: key.Number}
 		}
-		if o, ok := row.Ref(); ok && !needsNoDecision(row) {
+		o, ok := row.Ref()
+		if ok && !needsNoDecision(row) {
 			eventful[o] = true
+		}
+		if ok {
+			l.view.updateKept(snap, o)
 		}
 	}
 	for name := range c.Nodes { // order-free: each node is set by itself
@@ -88,6 +92,7 @@ func (l *Learner) learnChanges(snap *store.Snapshot, c store.Changes) {
 	for o := range c.Owners { // order-free: a set
 		was, known := l.view.policies[o]
 		l.view.updateCharges(snap, o)
+		l.view.updateKept(snap, o)
 		if o.Kind != cluster.KindJob || eventful[o] || !known || l.view.policies[o].Revision != was.Revision {
 			l.queue.Mark(o)
 		}
@@ -128,6 +133,11 @@ func (l *Learner) learnPart(snap *store.Snapshot, in func(name string) bool) {
 		}
 	}
 	l.view.chargeGone(snap, in)
+	for e := range snap.Services("") {
+		if o := e.Value.Owner(); in(o.Name) {
+			l.view.updateKept(snap, o)
+		}
+	}
 	l.view.setNodes(snap, in)
 	l.queue.MarkPart(snap, in)
 }

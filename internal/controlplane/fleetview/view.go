@@ -210,6 +210,9 @@ func (v *View) Confirm(snap *store.Snapshot) {
 	for key := range v.unconfirmed { // order-free: each attempt is charged by itself
 		delete(v.unconfirmed, key)
 		v.Charge(snap, key)
+		if o, ok := (&store.AttemptRow{Task: key.Task, Number: key.Number}).Ref(); ok {
+			v.updateKept(snap, o)
+		}
 	}
 }
 

@@ -18,6 +18,8 @@ type (
 	Node = fleet.Node
 	// Reservation is what one attempt of a task holds on a node.
 	Reservation = fleet.Reservation
+	// KeptRoom is the room that a service keeps on its node while it runs no task there.
+	KeptRoom = fleet.KeptRoom
 	// Fleet is the nodes of one domain with their reservations.
 	Fleet = fleet.Fleet
 	// Mix learns what arriving tasks ask of devices.

@@ -38,6 +38,28 @@ func (y *promises) nodeFor(c *taskclass.Class) int32 {
 	return slot
 }
 
+// takeKept makes the room that services keep the promised room of their waiting tasks. The fleet has charged it
+// already, so that also more urgent tasks do not take it.
+func (y *promises) takeKept(positions []int32) {
+	if !y.Nodes.Fleet.KeepsRoom() {
+		return
+	}
+	taken := map[cluster.OwnerRef]bool{}
+	for _, i := range positions {
+		o := y.Classes.Task(i).Owner
+		kept, keeps := y.Nodes.Fleet.Kept(o)
+		slot, found := y.Nodes.Fleet.Search(kept.Node)
+		if !keeps || !found || taken[o] {
+			continue
+		}
+		if y.rooms == nil {
+			y.rooms = map[int32]*promisedRoom{}
+		}
+		taken[o] = true
+		y.rooms[i] = &promisedRoom{slot: slot, demand: kept.Demand, ports: kept.Ports}
+	}
+}
+
 // reserve keeps the promised room of waiting tasks.
 func (y *promises) reserve(waiting []int32) {
 	for _, i := range waiting {

@@ -83,6 +83,7 @@ func Schedule(f *fleet.Fleet, pending []cluster.Pending, opts taskclass.Options)
 	for i := range turns {
 		turns[i] = int32(i)
 	}
+	y.promises.takeKept(turns)
 	waiting := y.run(turns)
 	// Placed tasks may have made room for waiting tasks with relations or spreads: try these again.
 	for again := y.revived(waiting); len(again) > 0; again = y.revived(waiting) {

@@ -85,11 +85,11 @@ func phrase(r cluster.Refusal) string {
 	case cluster.ReasonAntiAffinity:
 		return "it already runs a task of the same owner"
 	case cluster.ReasonShortCPU:
-		return "CPU short by " + cpuText(cluster.MilliCPU(r.Short))
+		return withKept("CPU short by "+cpuText(cluster.MilliCPU(r.Short)), r.Detail)
 	case cluster.ReasonShortMemory:
-		return "memory short by " + cluster.Bytes(r.Short).String()
+		return withKept("memory short by "+cluster.Bytes(r.Short).String(), r.Detail)
 	case cluster.ReasonShortDisk:
-		return "disk short by " + cluster.Bytes(r.Short).String()
+		return withKept("disk short by "+cluster.Bytes(r.Short).String(), r.Detail)
 	case cluster.ReasonDevice:
 		if r.Short > 0 {
 			return fmt.Sprintf("%s: short by %d", r.Detail, r.Short)
@@ -102,6 +102,14 @@ func phrase(r cluster.Refusal) string {
 	default:
 		return string(r.Code)
 	}
+}
+
+// withKept adds to a shortage who keeps some of what is short.
+func withKept(text, kept string) string {
+	if kept == "" {
+		return text
+	}
+	return text + ", some of it " + kept
 }
 
 // cpuText returns an amount of CPU as text: whole CPUs as a number, others in thousandths.

@@ -53,7 +53,7 @@ func (x inquiry) refusals() (counts []cluster.RefusalCount) {
 		return counts
 	}
 	s := c.Filter
-	simple, short := c.AsksOnlyRoom(), shortage{need: c.Need}
+	simple, short := c.AsksOnlyRoom() && !x.Nodes.Fleet.KeepsRoom(), shortage{need: c.Need}
 	for i := range x.Nodes.Fleet.Catalog.Classes {
 		class := &x.Nodes.Fleet.Catalog.Classes[i]
 		if class.Count == 0 {

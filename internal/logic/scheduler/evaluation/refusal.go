@@ -92,8 +92,14 @@ func (e *Evaluator) Refusal(c *taskclass.Class, slot int32) cluster.Refusal {
 			r.Detail = fmt.Sprintf("the task requests port %d twice", r.Port)
 		case slices.Contains(node.ReservedPorts, r.Port):
 			r.Detail = fmt.Sprintf("port %d reserved", r.Port)
+		default:
+			if kept := e.nodes.Fleet.KeptText(node.Name, r.Port, nil); kept != "" {
+				r.Detail = fmt.Sprintf("port %d %s", r.Port, kept)
+			}
 		}
 		return r
+	case cluster.ReasonShortCPU, cluster.ReasonShortMemory, cluster.ReasonShortDisk:
+		return cluster.Refusal{Code: code, Short: amount, Detail: e.keptText(code, node.Name)}
 	case cluster.ReasonDevice:
 		_, lacking, used := devices.Assign(node.Devices, e.nodes.DevicesOf(slot), c.Devices.Requests)
 		text, short := devices.Text(node.Devices, used, &c.Devices.Requests[lacking])
@@ -103,6 +109,22 @@ func (e *Evaluator) Refusal(c *taskclass.Class, slot int32) cluster.Refusal {
 	default:
 		return cluster.Refusal{Code: code, Short: amount}
 	}
+}
+
+// keptText names the services that keep some of what is short on a node, "" if none does.
+func (e *Evaluator) keptText(short cluster.ReasonCode, node string) string {
+	if !e.nodes.Fleet.KeepsRoom() {
+		return ""
+	}
+	return e.nodes.Fleet.KeptText(node, 0, func(d cluster.Demand) int64 {
+		switch short {
+		case cluster.ReasonShortCPU:
+			return int64(d.CPU)
+		case cluster.ReasonShortMemory:
+			return int64(d.Memory)
+		}
+		return int64(d.Disk)
+	})
 }
 
 // MissesDevices reports whether the node lacks free devices that the class requests.

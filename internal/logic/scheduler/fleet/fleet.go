@@ -55,6 +55,7 @@ type Fleet struct {
 	// Limits counts what the reservations hold of the limits of their clusters.
 	Limits admission.Ledger
 	runs   runs
+	kept   map[cluster.OwnerRef]KeptRoom
 }
 
 // slot is one node of a fleet. It exists while the node is set or something is reserved on it.
@@ -142,6 +143,7 @@ func (f *Fleet) Clone() *Fleet {
 		valueModel:    f.valueModel,
 		Limits:        f.Limits.Clone(),
 		runs:          f.runs.clone(),
+		kept:          maps.Clone(f.kept),
 	}
 	c.Names = f.Names.Clone(c.Name)
 	c.Catalog.editWith(&c.Names)

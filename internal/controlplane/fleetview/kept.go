@@ -1,0 +1,65 @@
+package fleetview
+
+import (
+	"slices"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/scheduler"
+	"github.com/berthd/berth/internal/observe"
+	"github.com/berthd/berth/internal/store"
+)
+
+// updateKept brings the room that a service keeps to the tables. An attempt of it that is being placed holds the room
+// in its place.
+func (v *View) updateKept(snap *store.Snapshot, o cluster.OwnerRef) {
+	if o.Kind != cluster.KindService {
+		return
+	}
+	next, keeps := observe.KeptRoom(snap, o)
+	if keeps && v.isPlacing(o) {
+		keeps = false
+	}
+	was, kept := v.Fleet.Kept(o)
+	switch {
+	case keeps && (!kept || was.Node != next.Node || was.Demand != next.Demand || !slices.Equal(was.Ports, next.Ports)):
+		v.Fleet.Keep(next)
+		v.changed = true
+	case kept && !keeps:
+		v.Fleet.EndKeep(o)
+		v.changed = true
+	}
+}
+
+// isPlacing reports whether an attempt of an owner was placed that the tables do not show yet.
+func (v *View) isPlacing(o cluster.OwnerRef) bool {
+	for key := range v.unconfirmed { // order-free: any suffices
+		if of, ok := (&store.AttemptRow{Task: key.Task, Number: key.Number}).Ref(); ok && of == o {
+			return true
+		}
+	}
+	return false
+}
+
+// LendKept gives the room that services keep to their own pending tasks, until the returned function takes it back from
+// those that were not placed. Schedule does so by itself.
+func (v *View) LendKept(pending []cluster.Pending) (takeBack func()) {
+	if !v.Fleet.KeepsRoom() {
+		return func() {}
+	}
+	var lent []scheduler.KeptRoom
+	for i := range pending {
+		if pending[i].Hold != (cluster.Hold{}) {
+			continue // it is not placed
+		}
+		if k, kept := v.Fleet.EndKeep(pending[i].Owner); kept {
+			lent = append(lent, k)
+		}
+	}
+	return func() {
+		for _, k := range lent {
+			if !v.isPlacing(k.Owner) {
+				v.Fleet.Keep(k)
+			}
+		}
+	}
+}
