@@ -54,6 +54,9 @@ type Agent struct {
 	recovery  *recovery
 	sessions  *sessions
 	parts     *task.Parts
+	// changes and ownership are for readers of Observe.
+	changes   *changes
+	ownership *ownership
 }
 
 // New returns an agent; it starts nothing.
@@ -131,6 +134,7 @@ func (a *Agent) begin(store *state.Store, saved *state.Saved) {
 	a.reports.Begin(marks)
 	a.orphans.begin(marks)
 	a.sessions.begin(marks)
+	a.ownership.begin(marks)
 }
 
 // watch probes and measures the machine once, and starts the parts that watch it until ctx ends.

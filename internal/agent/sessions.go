@@ -47,6 +47,7 @@ type sessions struct {
 	streams     *streams.Server
 	window      *ttlWindow
 	marks       *state.Marks
+	ownership   *ownership
 
 	// displaced counts how often in a row another agent took the session over.
 	displaced int
@@ -74,6 +75,7 @@ func (s *sessions) run(ctx context.Context) {
 		s.node.Logger.Info("registered", "session", welcome.Session, "tasks", len(registration.Tasks))
 		s.marks.Raise(welcome.Token, welcome.Session)
 		s.marks.RememberServers(welcome.Servers)
+		s.ownership.registered(&welcome)
 		s.attempts.beginSession(attempt.Session{
 			Number: welcome.Session,
 			Asks:   !s.node.Without.Off(clause.Permit),

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"path/filepath"
+	"time"
 
 	"github.com/berthd/berth/internal/agent/addresses"
 	"github.com/berthd/berth/internal/agent/artifact"
@@ -31,7 +32,8 @@ func wire(c Config) *Agent {
 		Name: c.Name, DataDir: c.DataDir, Volatile: c.Volatile, Logger: c.Logger, Boot: c.Clock.Boot,
 		Random: c.Clock.Random, Without: c.Without,
 	}
-	a := &Agent{node: n, config: c}
+	a := &Agent{node: n, config: c, changes: &changes{}}
+	a.ownership = &ownership{changed: a.changes.note}
 	execs := machine.NewExecutors(n, c.Executors, c.Retired)
 	provider, _ := c.Source.(secrets.Source)
 	session := func() uint64 { return a.sessions.marks.Session() }
@@ -61,7 +63,13 @@ func wire(c Config) *Agent {
 	}
 	stats := &usage.Statistics{Facts: a.machine.Facts}
 	window := &ttlWindow{node: n, opened: a.attempts.wakeUp}
-	a.reports = &reports.Reports{Node: n, Source: c.Source, Stats: stats, Answered: window.extend}
+	a.reports = &reports.Reports{
+		Node: n, Source: c.Source, Stats: stats, Changed: a.changes.note,
+		Answered: func(asked time.Duration) {
+			window.extend(asked)
+			a.ownership.answered()
+		},
+	}
 	a.attempts.reports = a.reports
 	inUse := &images.Wanted{Attempts: a.attempts.statuses}
 	a.cleaner = &diskspace.Cleaner{
@@ -96,7 +104,7 @@ func wire(c Config) *Agent {
 	}
 	a.sessions = &sessions{
 		node: n, source: c.Source, machine: a.machine, stats: stats, reports: a.reports, directory: a.services,
-		orphans: a.orphans, attempts: a.attempts, window: window,
+		orphans: a.orphans, attempts: a.attempts, window: window, ownership: a.ownership,
 		assignments: &assignments{
 			node: n, parts: a.parts, facts: a.machine.Facts, attempts: a.attempts, orphans: a.orphans,
 			reports: a.reports,

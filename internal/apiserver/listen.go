@@ -12,11 +12,10 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
-	"time"
 
 	"github.com/berthd/berth/internal/pki"
 	"github.com/berthd/berth/internal/privatefile"
+	"github.com/berthd/berth/internal/unixsocket"
 )
 
 // Listener listens on an address that Listen accepts.
@@ -92,62 +91,11 @@ func listenUnix(path string) (*Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen on a unix socket: %w", err)
 	}
-	if err := clearSocket(path); err != nil {
-		return nil, fmt.Errorf("listen on %s: %w", path, err)
-	}
-	// The socket is made under a temporary name and renamed once its mode is set, so that others can never open it.
-	dir, err := os.MkdirTemp(filepath.Dir(path), ".berth-")
+	l, err := unixsocket.Listen(path, 0o600, unixsocket.NoGroup)
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", path, err)
 	}
-	defer os.RemoveAll(dir) // it is empty, or does no harm
-	first := filepath.Join(dir, "s")
-	l, err := (&net.ListenConfig{}).Listen(context.Background(), "unix", first)
-	if err != nil {
-		return nil, fmt.Errorf("listen on %s: %w", path, err)
-	}
-	ul, _ := l.(*net.UnixListener)
-	ul.SetUnlinkOnClose(false)
-	err = errors.Join(os.Chmod(first, 0o600), os.Rename(first, path))
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("listen on %s: %w", path, err), l.Close())
-	}
-	return &Listener{Listener: &unixListener{UnixListener: ul, path: path}, url: "unix://" + path}, nil
-}
-
-// unixListener removes its socket when it is closed.
-type unixListener struct {
-	*net.UnixListener
-	path string
-}
-
-func (l *unixListener) Close() error {
-	err := l.UnixListener.Close()
-	if err != nil {
-		return err
-	}
-	return os.Remove(l.path)
-}
-
-// clearSocket removes a socket file without a listener.
-func clearSocket(path string) error {
-	info, err := os.Lstat(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	if info.Mode()&fs.ModeSocket == 0 {
-		return errors.New("the file exists and is not a socket")
-	}
-	d := net.Dialer{Timeout: time.Second}
-	c, err := d.DialContext(context.Background(), "unix", path)
-	if err == nil {
-		_ = c.Close() // it was opened only to find a listener
-		return syscall.EADDRINUSE
-	}
-	return os.Remove(path)
+	return &Listener{Listener: l, url: "unix://" + path}, nil
 }
 
 // TokenFile returns the token in a file. If the file is missing, TokenFile creates it with a new token, readable by

@@ -131,6 +131,7 @@ var lowerLayers = map[string][]string{
 	"internal/pki":         {"internal/cluster", "internal/pause", "internal/privatefile"},
 	"internal/plain":       {},
 	"internal/privatefile": {},
+	"internal/unixsocket":  {},
 	"internal/pty":         {},
 	"internal/publishing":  {"internal/cluster", "internal/store"},
 	"internal/secrets":     {"internal/cluster", "internal/privatefile"},
@@ -209,6 +210,11 @@ var lowerLayers = map[string][]string{
 	"internal/agent/diskuse": {"internal/cluster", "internal/pause", "internal/thread"},
 	"internal/agent/facts":   {"internal/cluster"},
 	"internal/agent/files":   {},
+	"internal/agent/hostapi": {
+		"api", "internal/agent", "internal/apiserver/lists", "internal/apiserver/openapi", "internal/apiserver/respond",
+		"internal/apiserver/route", "internal/apiserver/strictjson", "internal/cluster", "internal/pki",
+		"internal/transport",
+	},
 	"internal/agent/images": {
 		"internal/agent/artifact", "internal/agent/attempt", "internal/agent/machine", "internal/agent/node",
 		"internal/agent/secrets", "internal/cluster", "internal/executor", "internal/plain", "internal/transport",
@@ -271,7 +277,8 @@ var lowerLayers = map[string][]string{
 	"internal/apiserver": {
 		"api", "internal/apiserver/...", "internal/boottime", "internal/cluster", "internal/logic/...",
 		"internal/logic/scheduler", "internal/manifest", "internal/observe", "internal/pki", "internal/privatefile",
-		"internal/store", "internal/telemetry", "internal/transport", "internal/version", "internal/wording",
+		"internal/store", "internal/telemetry", "internal/transport", "internal/unixsocket", "internal/version",
+		"internal/wording",
 	},
 	"internal/apiserver/access": {
 		"api", "internal/apiserver/audit", "internal/apiserver/respond", "internal/apiserver/route",

@@ -22,6 +22,10 @@ var edgeLayers = map[string][]string{
 		"api", "api/client", "internal/cli/output", "internal/cli/session", "internal/cluster", "internal/taskview",
 		"internal/wording",
 	},
+	"internal/cli/host": {
+		"api", "api/client", "internal/cli/output", "internal/cli/session", "internal/cluster", "internal/hinted",
+		"internal/manifest", "internal/pki", "internal/serve/datadir", "internal/version", "internal/wording",
+	},
 	"internal/cli/login": {
 		"api/client", "internal/cli/output", "internal/cli/session", "internal/cluster", "internal/contexts",
 		"internal/hinted", "internal/serve/datadir", "internal/wording",
@@ -103,24 +107,32 @@ var edgeLayers = map[string][]string{
 	},
 	"internal/hinted":        {},
 	"internal/serve/datadir": {"internal/cluster", "internal/hinted", "internal/privatefile", "internal/store"},
-	"internal/serve/dev":     {"internal/contexts", "internal/serve/node", "internal/serve/server"},
+	"internal/serve/dev": {
+		"api/client", "internal/contexts", "internal/serve/hostdriver", "internal/serve/node", "internal/serve/server",
+		"internal/version",
+	},
 	"internal/serve/domains": {"internal/cluster", "internal/controlplane", "internal/store"},
 	"internal/serve/engines": {
 		"internal/consulclient", "internal/hinted", "internal/serve/datadir", "internal/store", "internal/store/consul",
 		"internal/store/etcd", "internal/store/remote",
+	},
+	"internal/serve/hostdriver": {
+		"api", "api/client", "internal/agent/hostapi", "internal/apiserver/respond", "internal/cluster",
+		"internal/pause",
 	},
 	"internal/serve/join": {
 		"api", "internal/cluster", "internal/hinted", "internal/pause", "internal/pki", "internal/serve/datadir",
 	},
 	"internal/serve/node": {
 		"internal/agent", "internal/agent/artifact", "internal/agent/devices", "internal/agent/diskspace",
-		"internal/agent/machine", "internal/agent/nameserver", "internal/agent/network", "internal/agent/secrets",
-		"internal/agent/usage", "internal/agent/volumes", "internal/cluster", "internal/consulclient",
+		"internal/agent/hostapi", "internal/agent/machine", "internal/agent/nameserver", "internal/agent/network",
+		"internal/agent/secrets", "internal/agent/usage", "internal/agent/volumes", "internal/cluster",
+		"internal/consulclient",
 		"internal/discovery", "internal/discovery/consul", "internal/egress", "internal/executor",
 		"internal/executor/containerd", "internal/executor/containerd/daemon", "internal/executor/process",
 		"internal/executor/process/embedded", "internal/hinted", "internal/pki", "internal/privatefile",
 		"internal/serve/datadir", "internal/store/remote", "internal/telemetry", "internal/transport",
-		"internal/version",
+		"internal/unixsocket", "internal/version",
 	},
 	"internal/serve/server": {
 		"api", "internal/apiserver", "internal/apiserver/audit", "internal/apiserver/control",
@@ -172,7 +184,8 @@ var edgeLayers = map[string][]string{
 		"internal/traces", "internal/whatif",
 	},
 	"internal/refgen": {
-		"internal/apiserver/openapi", "internal/apiserver/route", "internal/cluster", "internal/jsonfields",
+		"internal/agent/hostapi", "internal/apiserver/openapi", "internal/apiserver/route", "internal/cluster",
+		"internal/jsonfields",
 		"internal/logic/lifecycle", "internal/schema", "internal/store", "internal/transport",
 	},
 

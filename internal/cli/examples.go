@@ -22,7 +22,7 @@ func commandExamples() map[string]string {
 	all := map[string]string{}
 	for _, part := range []map[string]string{
 		runExamples(), terminalExamples(), secretExamples(), serviceExamples(),
-		nodeExamples(), serveExamples(),
+		nodeExamples(), hostExamples(), serveExamples(),
 	} {
 		maps.Copy(all, part)
 	}
@@ -144,6 +144,20 @@ func serviceExamples() map[string]string {
 		"image pull": "berth image pull registry.example/web:2 --node n1,n2\nberth image pull " +
 			"registry.example/base:1 --keep",
 		"image prune": "berth image prune --dry-run\nberth image prune --node n1 --unused-for 168h",
+	}
+}
+
+func hostExamples() map[string]string {
+	return map[string]string{
+		"host ps":        "berth host ps -o wide\nberth host ps --socket /var/lib/berth-2/host.sock",
+		"host create":    "berth host create web -f web.yaml",
+		"host start":     "berth host start web",
+		"host stop":      "berth host stop web",
+		"host rm":        "berth host rm web",
+		"host replace":   "berth host replace web web-2 -f web-2.yaml",
+		"host logs":      "berth host logs web --history 50 -f",
+		"host events":    "berth host events\nberth host events -o json",
+		"host resources": "berth host resources",
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/berthd/berth/api/client"
 	"github.com/berthd/berth/internal/cli/apply"
 	"github.com/berthd/berth/internal/cli/endpoint"
+	"github.com/berthd/berth/internal/cli/host"
 	"github.com/berthd/berth/internal/cli/login"
 	"github.com/berthd/berth/internal/cli/node"
 	"github.com/berthd/berth/internal/cli/operator"
@@ -103,6 +104,7 @@ func newRootCommand(sess *session.Session) *cobra.Command {
 		query.NewQueueCommand(sess),
 		stream.NewLogsCommand(sess), query.NewEventsCommand(sess),
 		query.NewInspectCommand(sess), apply.NewDiffCommand(sess), top.NewTopCommand(sess), node.NewNodeCommand(sess),
+		host.NewHostCommand(sess),
 		endpoint.NewEndpointCommand(sess), endpoint.NewAddressesCommand(sess), node.NewPoolCommand(sess),
 		node.NewDomainCommand(sess))
 	add("change", service.NewScaleCommand(sess), service.NewStopCommand(sess), service.NewStartCommand(sess),
@@ -162,6 +164,7 @@ func lists() []list {
 		{"definition ls", []watch.Stream{services, jobs, crons}},
 		{"image ls", nil},
 		{"volume ls", nil},
+		{"host ps", nil},
 		{"server members", nil},
 		{pathOfStatus, []watch.Stream{services, jobs, crons, nodes}},
 	}

@@ -69,6 +69,7 @@ func (d *Dispatcher) Register(ctx context.Context, r transport.Registration) (tr
 		Token:     tokenFor(d.config.Tables.Snapshot(), r.Node),
 		Heartbeat: cluster.Duration(Heartbeat),
 		Servers:   servers,
+		Domain:    owningDomain(d.config.Tables.Snapshot(), r.Node),
 		Wire:      wire,
 		Again:     again,
 	}, nil

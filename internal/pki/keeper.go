@@ -144,6 +144,16 @@ func (k *Keeper) ClientTLS() *tls.Config {
 	}
 }
 
+// NodeTLS returns the configuration of connections to the API of one node: it shows this machine's certificate, and
+// takes no other end than that node of the authority, at whatever address.
+func (k *Keeper) NodeTLS(node string) *tls.Config {
+	config := k.ClientTLS()
+	config.VerifyConnection = func(state tls.ConnectionState) error {
+		return checkNode(state, k.current.Load().roots, node, k.now())
+	}
+	return config
+}
+
 // shown is the certificate as it is sent: with the authority's, for machines that know only its fingerprint.
 func (id *identity) shown() *tls.Certificate {
 	return &tls.Certificate{

@@ -96,3 +96,26 @@ func checkServer(state tls.ConnectionState, roots *x509.CertPool, now time.Time)
 	}
 	return nil
 }
+
+// checkNode verifies that the other end is a node of the authority. Certificates of nodes are for clients: a node
+// serves nothing but its own API.
+func checkNode(state tls.ConnectionState, roots *x509.CertPool, node string, now time.Time) error {
+	if len(state.PeerCertificates) == 0 {
+		return errors.New("the node showed no certificate")
+	}
+	leaf := state.PeerCertificates[0]
+	_, err := leaf.Verify(x509.VerifyOptions{
+		Roots: roots, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	})
+	if err != nil {
+		return fmt.Errorf("the node's certificate: %w", err)
+	}
+	s, err := subjectOf(leaf.Subject)
+	if err != nil {
+		return fmt.Errorf("the node's certificate: %w", err)
+	}
+	if s != (Subject{Role: cluster.RoleNode, Name: node}) {
+		return fmt.Errorf("the other end is %s, not the node %s", s, node)
+	}
+	return nil
+}

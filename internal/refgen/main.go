@@ -35,6 +35,7 @@ const (
 	manifestFile  = "internal/manifest/manifest.schema.json"
 	recordsFile   = "docs/reference/records.schema.json"
 	workerFile    = "docs/reference/worker.openapi.json"
+	hostFile      = "docs/reference/host.openapi.json"
 )
 
 func main() {
@@ -77,7 +78,15 @@ func references(root string) (map[string][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	files := map[string][]byte{workerFile: worker, lifecycleFile: lifecyclePage(), reasonsFile: reasons}
+	views, err := readComments(filepath.Join(root, "internal/cluster"), filepath.Join(root, "api"))
+	if err != nil {
+		return nil, err
+	}
+	host, err := hostAPI(views)
+	if err != nil {
+		return nil, err
+	}
+	files := map[string][]byte{workerFile: worker, hostFile: host, lifecycleFile: lifecyclePage(), reasonsFile: reasons}
 	for name, n := range map[string]*schema.Node{
 		manifestFile: manifestSchema(comments), recordsFile: recordSchema(comments),
 	} {

@@ -61,6 +61,8 @@ type Welcome struct {
 	Heartbeat cluster.Duration `json:"heartbeat"`
 	// Servers are the addresses of all servers, in case this one goes away.
 	Servers []string `json:"servers,omitempty"`
+	// Domain is the domain of the node. Servers of earlier builds do not send it.
+	Domain string `json:"domain,omitempty"`
 	// Wire is the version of the session.
 	Wire int `json:"wire,omitempty"`
 	// Again are the UUIDs of attempts of the full report that were refused and have to be reported again.

@@ -57,6 +57,8 @@ type Reports struct {
 	Stats  *usage.Statistics
 	// Answered takes the time at which a request was first sent that a server answered now (Boot).
 	Answered func(asked time.Duration)
+	// Changed, unless nil, is called when the state of an attempt changed or an attempt is gone. It does not block.
+	Changed func()
 
 	wake chan struct{} // capacity 1
 
@@ -112,6 +114,13 @@ func (r *Reports) Put(t Attempt, o cluster.Observed, ask int) {
 	e.version++
 	e.failures = 0
 	r.queue(e)
+	r.noteChange()
+}
+
+func (r *Reports) noteChange() {
+	if r.Changed != nil {
+		r.Changed()
+	}
 }
 
 // queue schedules the entry, unless it is held. r.mu is held.
@@ -137,6 +146,7 @@ func (r *Reports) Drop(uuid string) {
 	defer r.mu.Unlock()
 	if e := r.entries[uuid]; e != nil {
 		delete(r.entries, uuid)
+		r.noteChange()
 		r.dirty = slices.DeleteFunc(r.dirty, func(d *entry) bool { return d == e })
 	}
 }

@@ -92,13 +92,26 @@ func (s *Server) Serve(ctx context.Context, r transport.StreamRequest) {
 // serveLogs writes lines as JSON until the end of the log, with Follow until the end of the attempt, or until the
 // reader goes away. Without Follow the lines of all containers come in the order of their times.
 func (s *Server) serveLogs(ctx context.Context, r transport.StreamRequest, stream io.ReadWriter) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	s.Node.Go(func() {
+		defer cancel()
+		_, _ = io.Copy(io.Discard, stream) // until the reader goes away, or stream is closed
+	})
+	return s.WriteLogs(ctx, r, stream)
+}
+
+// WriteLogs writes lines as JSON, each in one call of Write, until the end of the log, with Follow until the end of the
+// attempt. Without Follow the lines of all containers come in the order of their times. A slow writer delays no task:
+// lines that were deleted before they were read are counted in a line of their own.
+func (s *Server) WriteLogs(ctx context.Context, r transport.StreamRequest, to io.Writer) error {
 	ask := transport.LogsRequest{Tail: -1}
 	if r.Logs != nil {
 		ask = *r.Logs
 	}
 	t := s.Task(r.Task, r.UUID)
 	if t == nil {
-		return s.serveKept(ctx, r, ask, json.NewEncoder(stream))
+		return s.serveKept(ctx, r, ask, json.NewEncoder(to))
 	}
 	v := t.View()
 	if v == nil || v.Definition == nil {
@@ -106,12 +119,7 @@ func (s *Server) serveLogs(ctx context.Context, r transport.StreamRequest, strea
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	s.Node.Go(func() {
-		defer cancel()
-		_, _ = io.Copy(io.Discard, stream) // until the reader goes away, or stream is closed
-	})
-
-	out := &lineWriter{to: json.NewEncoder(stream)}
+	out := &lineWriter{to: json.NewEncoder(to)}
 	opt := options(ask, t.Ended())
 	var read []*containerLog
 	for i := range v.Definition.Containers {

@@ -102,6 +102,10 @@ func Check(rt *Route, r *http.Request) error {
 		case "task":
 			_, ok = cluster.TaskID(value).Parts()
 			want = "CLUSTER.SERVICE.GENERATION.INDEX or CLUSTER.JOB.GENERATION.STEP.INDEX, such as default.web.1.0"
+		case "name_or_id":
+			_, isTask := cluster.TaskID(value).Parts()
+			ok = ok || isTask || cluster.ValidName("k"+value) // a UUID may begin with a digit
+			want = "the name of a task, its id such as default.web.1.0, or the UUID of an attempt"
 		case "version":
 			want = "a number from 1 up"
 			n, err := strconv.Atoi(value)

@@ -22,6 +22,7 @@ type nodeFlags struct {
 	egress    egressFlags
 	ports     portFlags
 	discovery discoveryFlags
+	host      hostFlags
 
 	metricsToken string
 }
@@ -39,6 +40,7 @@ func (f *nodeFlags) addFlags(cmd *cobra.Command, local bool) {
 	f.volumes.addFlags(cmd, local)
 	f.ports.addFlags(cmd)
 	f.discovery.addFlags(cmd)
+	f.host.addFlags(cmd)
 }
 
 // check adds the faults of the flags to list.
@@ -59,6 +61,7 @@ func (f *nodeFlags) check(list *session.Faults) {
 	f.executors.Egress = f.egress.parsed
 	f.ports.check(list)
 	f.discovery.check(list)
+	f.host.check(list)
 	f.executors.MaxPulls, f.executors.CDI = f.images.pulls, f.devices.cdi
 }
 
@@ -72,4 +75,5 @@ func (f *nodeFlags) configure(c *node.Config) {
 	c.Egress = f.egress.parsed
 	c.HostVolumes, c.HostPaths = f.volumes.volumes, f.volumes.hostPaths
 	c.ReservedPorts, c.Discovery = f.ports.reserved, f.discovery.parsed
+	f.host.configure(c)
 }

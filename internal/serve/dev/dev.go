@@ -9,9 +9,12 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/berthd/berth/api/client"
 	"github.com/berthd/berth/internal/contexts"
+	"github.com/berthd/berth/internal/serve/hostdriver"
 	"github.com/berthd/berth/internal/serve/node"
 	"github.com/berthd/berth/internal/serve/server"
+	"github.com/berthd/berth/internal/version"
 )
 
 // Run runs the server and the agent until the context ends. It prints the address on stdout once both serve. At the end
@@ -23,6 +26,12 @@ func Run(ctx context.Context, s *server.Server, n node.Config, stdout, stderr io
 	} else {
 		defer end()
 	}
+	own, err := client.New(client.Config{Addr: s.Listeners[0].URL(), Agent: "berth-host/" + version.String()})
+	if err != nil {
+		return err
+	}
+	defer own.Close()
+	n.Host.Driver = hostdriver.New(hostdriver.Config{Node: n.Name, Client: own, Log: n.Log})
 	group, within := errgroup.WithContext(ctx)
 	group.Go(func() error { return s.Run(within) })
 	group.Go(func() error {

@@ -66,6 +66,8 @@ type Config struct {
 	Discovery Discovery
 	// ReservedPorts are never given to tasks.
 	ReservedPorts []int
+	// Host configures the API of the node itself.
+	Host HostAPI
 
 	Log *slog.Logger
 }
@@ -150,8 +152,15 @@ func Run(ctx context.Context, c Config) error {
 	if err != nil {
 		return err
 	}
+	host, err := openHostAPI(ctx, &c, a)
+	if err != nil {
+		return err
+	}
 	group, within := errgroup.WithContext(ctx)
 	group.Go(func() error { return a.Run(within) })
+	if host != nil {
+		group.Go(func() error { return host.run(within) })
+	}
 	if metrics != nil {
 		group.Go(func() error { return metrics.run(within) })
 	}

@@ -1,0 +1,270 @@
+// Package hostapi serves the API of one node: its tasks, their output, its resources, and a stream of their changes.
+//
+// Every node serves the reads. They come from the agent's memory, so they need no server. On a node that drives itself,
+// a Driver also makes, starts, stops, replaces and deletes tasks. Each of them is a service of one task, bound to the
+// node, so there is no second kind of task and no second store. On all other nodes a domain decides, and a write is
+// refused with the name of the owner.
+//
+// The API is on a unix socket, whose mode and group decide who may use it, and optionally on an address with mutual
+// TLS. There, servers of the same authority may do everything, and the node itself may read.
+//
+// New makes the handler and starts nothing. Run serves until its context ends.
+package hostapi
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/agent"
+	"github.com/berthd/berth/internal/apiserver/openapi"
+	"github.com/berthd/berth/internal/apiserver/respond"
+	"github.com/berthd/berth/internal/apiserver/route"
+	"github.com/berthd/berth/internal/apiserver/strictjson"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/pki"
+	"github.com/berthd/berth/internal/transport"
+)
+
+// Node is the agent, as this API needs it. The methods may be called concurrently.
+type Node interface {
+	// Observe returns what the agent knows now.
+	Observe() agent.Observation
+	// Changed returns a channel that is closed at the next change.
+	Changed() <-chan struct{}
+	// WriteLogs writes the lines of an attempt's output as JSON, one in each call of Write.
+	WriteLogs(ctx context.Context, r transport.StreamRequest, to io.Writer) error
+}
+
+// Driver changes the tasks of a node that drives itself. The methods may be called concurrently. Their errors are
+// problems (respond.Problem) where the caller is to blame.
+type Driver interface {
+	// Tasks returns the tasks that were made over this API, with their definitions. Their states do not count while
+	// the node has an attempt of them.
+	Tasks() []OwnTask
+	// Changed returns a channel that is closed at the next change of Tasks.
+	Changed() <-chan struct{}
+	// Create makes a task. It reports false if the task exists with the same content. With a task to replace, it also
+	// starts the new one.
+	Create(ctx context.Context, c Creation) (created bool, err error)
+	// Start, Stop and Delete change a task.
+	Start(ctx context.Context, name string) error
+	Stop(ctx context.Context, name string) error
+	Delete(ctx context.Context, name string) error
+}
+
+// Creation is a request for a new task.
+type Creation struct {
+	Name       string
+	Definition api.InlineDefinition
+	// Replace, unless empty, is the task that is deleted once the new one is healthy.
+	Replace string
+	// Fits returns why the node has no room for a task of a definition, or nil.
+	Fits func(d *cluster.TaskDefinition) error
+}
+
+// OwnTask is a task that was made over this API.
+type OwnTask struct {
+	api.HostTask
+	// Content is nil if it is not known yet.
+	Content *cluster.TaskDefinition
+	// HoldsRoom says that the task holds its room while the node has no attempt of it.
+	HoldsRoom bool
+}
+
+// Config is what New needs.
+type Config struct {
+	// Name of the node.
+	Name string
+	Node Node
+	// Driver is nil on a node that a domain drives.
+	Driver Driver
+	Log    *slog.Logger
+}
+
+// maxStreams bounds the streams of events and logs that are open at a time.
+const maxStreams = 64
+
+// headerTimeout is the longest time until the headers of a request have arrived.
+const headerTimeout = 5 * time.Second
+
+// Server answers the API. It is an http.Handler, safe for concurrent use.
+type Server struct {
+	config  Config
+	mux     *http.ServeMux
+	routes  []route.Route
+	spec    openapi.Document
+	streams chan struct{} // holds a value for each open stream
+	running sync.WaitGroup
+}
+
+// New returns a server. It starts nothing.
+func New(c Config) *Server {
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	s := &Server{config: c, mux: http.NewServeMux(), streams: make(chan struct{}, maxStreams)}
+	s.routes = s.operations()
+	s.spec = openapi.DescribeAs(Describe(openapi.Info{}), s.routes)
+	for i := range s.routes {
+		rt := &s.routes[i]
+		s.mux.Handle(rt.Method+" "+rt.Path, s.handler(rt))
+	}
+	return s
+}
+
+// Run serves the listeners until ctx ends, and closes them. Requests in flight get a moment to end.
+func (s *Server) Run(ctx context.Context, listeners ...net.Listener) error {
+	base, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	srv := &http.Server{
+		Handler: s, ReadHeaderTimeout: headerTimeout, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
+		BaseContext: func(net.Listener) context.Context { return base }, ConnContext: withPeer,
+		ErrorLog: slog.NewLogLogger(s.config.Log.Handler(), slog.LevelDebug),
+	}
+	group, within := errgroup.WithContext(ctx)
+	for _, l := range listeners {
+		group.Go(func() error {
+			if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+				return err
+			}
+			return nil
+		})
+	}
+	group.Go(func() error {
+		<-within.Done()
+		cancel() // ends streams
+		grace, stop := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer stop()
+		if srv.Shutdown(grace) != nil {
+			_ = srv.Close() // cuts off the remaining requests
+		}
+		return nil
+	})
+	err := group.Wait()
+	s.running.Wait()
+	return err
+}
+
+// ServeHTTP answers one request.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.running.Add(1)
+	defer s.running.Done()
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // the last answer's must not hit this one
+	if _, pattern := s.mux.Handler(r); pattern != "" {
+		s.mux.ServeHTTP(w, r)
+		return
+	}
+	if err := s.admit(r, &route.Route{Method: http.MethodGet}); err != nil {
+		respond.WriteProblem(w, r, s.config.Log, err)
+		return
+	}
+	var seen headerWriter
+	s.mux.ServeHTTP(&seen, r)
+	if allow := seen.Header().Get("Allow"); allow != "" {
+		w.Header().Set("Allow", allow)
+		respond.WriteProblem(w, r, s.config.Log, respond.Problemf(http.StatusMethodNotAllowed,
+			"the method %s is not allowed here, only %s", respond.Clip(r.Method), allow))
+		return
+	}
+	respond.WriteProblem(w, r, s.config.Log, respond.Problemf(http.StatusNotFound,
+		"there is no path %s in the API of a node; /openapi.json lists all paths", respond.Clip(r.URL.Path)))
+}
+
+// headerWriter keeps only the headers of an answer.
+type headerWriter struct{ header http.Header }
+
+func (w *headerWriter) Header() http.Header {
+	if w.header == nil {
+		w.header = http.Header{}
+	}
+	return w.header
+}
+func (w *headerWriter) Write(b []byte) (int, error) { return len(b), nil }
+func (w *headerWriter) WriteHeader(int)             {}
+
+// handler returns the handler of a route: admission and deadlines around the route's own.
+func (s *Server) handler(rt *route.Route) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		seen := &beginWriter{ResponseWriter: w}
+		if rt.Body != nil {
+			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(strictjson.BodyTimeout))
+		}
+		err := s.admit(r, rt)
+		if err == nil {
+			err = route.Check(rt, r)
+		}
+		if err == nil {
+			err = rt.Serve(seen, r)
+		}
+		switch {
+		case err == nil:
+		case !seen.begun:
+			_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(respond.WriteTimeout))
+			respond.WriteProblem(seen, r, s.config.Log, err)
+		case r.Context().Err() == nil:
+			s.config.Log.Debug("a stream of the node's API ended", "path", rt.Path, "error", err)
+		}
+	})
+}
+
+// beginWriter remembers whether an answer has begun.
+type beginWriter struct {
+	http.ResponseWriter
+	begun bool
+}
+
+func (w *beginWriter) WriteHeader(status int) {
+	w.begun = true
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *beginWriter) Write(b []byte) (int, error) {
+	w.begun = true
+	return w.ResponseWriter.Write(b)
+}
+
+// Unwrap lets http.ResponseController reach the connection.
+func (w *beginWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// openStream takes a place among the open streams, and returns the function that gives it back.
+func (s *Server) openStream() (end func(), err error) {
+	select {
+	case s.streams <- struct{}{}:
+		return func() { <-s.streams }, nil
+	default:
+		return nil, respond.Problemf(http.StatusTooManyRequests, "%d streams are open already: end one of them",
+			maxStreams)
+	}
+}
+
+// admit refuses a caller who may not use an operation. The mode of the unix socket admits its callers.
+func (s *Server) admit(r *http.Request, rt *route.Route) error {
+	if r.TLS == nil {
+		return nil
+	}
+	subject, ok := pki.SubjectOf(r.TLS)
+	switch {
+	case !ok:
+		return respond.Problemf(http.StatusUnauthorized,
+			"this address needs a certificate of the authority of the node: that of a server, or of the node itself")
+	case subject.Role == cluster.RoleServer:
+		return nil
+	case subject.Role == cluster.RoleNode && subject.Name == s.config.Name && rt.Method == http.MethodGet:
+		return nil
+	case subject.Role == cluster.RoleNode && subject.Name == s.config.Name:
+		return respond.Problemf(http.StatusForbidden,
+			"the certificate of the %s may only read: use that of a server, or the unix socket of the node", subject)
+	}
+	return respond.Problemf(http.StatusForbidden,
+		"the certificate of the %s may not use the API of the node %s: use that of a server, or of this node",
+		subject, s.config.Name)
+}

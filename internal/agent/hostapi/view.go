@@ -1,0 +1,139 @@
+package hostapi
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/agent"
+	"github.com/berthd/berth/internal/cluster"
+)
+
+// state returns all that runs on the node now, with its resources.
+func (s *Server) state() api.HostState {
+	o := s.config.Node.Observe()
+	v := api.HostState{Node: s.config.Name, Owner: s.owner(&o), Tasks: []api.HostTask{}}
+	var own []OwnTask
+	if s.config.Driver != nil {
+		own = s.config.Driver.Tasks()
+	}
+	held := reserved{ports: map[int]bool{}}
+	begun := map[cluster.OwnerRef]bool{}
+	for i := range o.Tasks {
+		t := taskOf(&o.Tasks[i])
+		begun[t.Owner], t.Name = true, string(t.ID)
+		held.add(t.Demand, t.Ports)
+		v.Tasks = append(v.Tasks, t)
+	}
+	v.Tasks = joinOwn(v.Tasks, own, func(t *OwnTask) {
+		if t.HoldsRoom && !begun[t.Owner] {
+			held.add(t.Demand, t.Ports)
+		}
+	})
+	slices.SortFunc(v.Tasks, func(a, b api.HostTask) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(b.Attempt, a.Attempt))
+	})
+	v.Resources = resourcesOf(&o, &held)
+	return v
+}
+
+// joinOwn gives the tasks that were made over this API their names, and adds those without an attempt. Of a task with
+// several attempts on the node only the newest has the name.
+func joinOwn(tasks []api.HostTask, own []OwnTask, without func(*OwnTask)) []api.HostTask {
+	for i := range own {
+		t := &own[i]
+		newest := -1
+		for at := range tasks {
+			if tasks[at].Owner == t.Owner && (newest < 0 || tasks[at].Attempt > tasks[newest].Attempt) {
+				newest = at
+			}
+		}
+		if newest < 0 || cluster.State(tasks[newest].State).Terminal() {
+			// The task was stopped or failed: what its owner says of it counts, and the numbers of its last attempt.
+			shown := t.HostTask
+			if newest >= 0 {
+				last := tasks[newest]
+				shown.ID, shown.Attempt, shown.UUID = last.ID, last.Attempt, last.UUID
+				shown.Restarts, shown.OOMs, shown.Containers = last.Restarts, last.OOMs, last.Containers
+				shown.Started, shown.Finished = last.Started, last.Finished
+				tasks = slices.Delete(tasks, newest, newest+1)
+			} else {
+				without(t)
+			}
+			tasks = append(tasks, shown)
+			continue
+		}
+		tasks[newest].Name, tasks[newest].Own, tasks[newest].Replaces = t.Name, true, t.Replaces
+	}
+	return tasks
+}
+
+// owner says who drives the node.
+func (s *Server) owner(o *agent.Observation) api.HostOwner {
+	return api.HostOwner{
+		DrivesItself: s.config.Driver != nil, Domain: o.Ownership.Domain, Servers: o.Ownership.Servers,
+		Generation: o.Ownership.Token.Generation, Answered: o.Ownership.Answered,
+	}
+}
+
+// taskOf shows an attempt.
+func taskOf(t *agent.LocalTask) api.HostTask {
+	o := &t.Observed
+	v := api.HostTask{
+		State: string(o.State), Reason: o.Reason, Message: o.Message, ID: o.Task, Attempt: o.Attempt, UUID: o.UUID,
+		Definition: o.Definition, Ports: o.Ports, Restarts: o.Restarts, Started: o.Started, Finished: o.Finished,
+		NextStart: o.NextStart, Containers: o.Containers,
+	}
+	if o.State == cluster.StateRunning {
+		v.Health = o.Health
+	}
+	for i := range o.Containers {
+		v.OOMs += o.Containers[i].OOMs
+	}
+	if parts, ok := o.Task.Parts(); ok {
+		kind := cluster.KindService
+		if parts.Step != "" {
+			kind = cluster.KindJob
+		}
+		v.Owner = cluster.OwnerRef{Kind: kind, Cluster: parts.Cluster, Name: parts.Owner}
+	}
+	if t.Definition != nil {
+		v.Demand = t.Definition.Demand()
+	}
+	return v
+}
+
+// reserved is what the tasks of a node reserve together.
+type reserved struct {
+	demand cluster.Demand
+	ports  map[int]bool
+}
+
+func (r *reserved) add(d cluster.Demand, ports map[string]int) {
+	r.demand = r.demand.Add(d)
+	for _, port := range ports { // order-free: a set
+		r.ports[port] = true
+	}
+}
+
+// resourcesOf shows what the node has, what its tasks reserve and what it uses.
+func resourcesOf(o *agent.Observation, held *reserved) api.HostResources {
+	f := &o.Facts
+	v := api.HostResources{
+		CPU:    api.HostCPU{Total: f.CPU, Reserved: held.demand.CPU},
+		Memory: api.HostBytes{Total: f.Memory, Reserved: held.demand.Memory},
+		Disk:   api.HostBytes{Total: f.Disk, Reserved: held.demand.Disk},
+		Ports: api.HostPorts{
+			First: cluster.FirstAutoPort, Last: cluster.LastAutoPort,
+			Reserved: cluster.PortRangesOf(f.ReservedPorts), Taken: slices.Sorted(maps.Keys(held.ports)),
+		},
+	}
+	if f.Folders != nil {
+		v.Volumes = f.Folders.HostVolumes
+	}
+	if u := o.Stats; u != nil {
+		v.CPU.Used, v.Memory.Used, v.Disk.Used, v.Measured = u.CPU, u.Memory, u.Disk, u.At
+	}
+	return v
+}
