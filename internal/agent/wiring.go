@@ -63,13 +63,7 @@ func wire(c Config) *Agent {
 	}
 	stats := &usage.Statistics{Facts: a.machine.Facts}
 	window := &ttlWindow{node: n, opened: a.attempts.wakeUp}
-	a.reports = &reports.Reports{
-		Node: n, Source: c.Source, Stats: stats, Changed: a.changes.note,
-		Answered: func(asked time.Duration) {
-			window.extend(asked)
-			a.ownership.answered()
-		},
-	}
+	a.reports = a.newReports(stats, window)
 	a.attempts.reports = a.reports
 	inUse := &images.Wanted{Attempts: a.attempts.statuses}
 	a.cleaner = &diskspace.Cleaner{
@@ -115,6 +109,17 @@ func wire(c Config) *Agent {
 		},
 	}
 	return a
+}
+
+// newReports returns the reports of the agent.
+func (a *Agent) newReports(stats *usage.Statistics, window *ttlWindow) *reports.Reports {
+	return &reports.Reports{
+		Node: a.node, Source: a.config.Source, Stats: stats, Changed: a.changes.note,
+		Answered: func(asked time.Duration) {
+			window.extend(asked)
+			a.ownership.answered()
+		},
+	}
 }
 
 // newRegistrar returns the registrar of the agent, nil without a system for service discovery.

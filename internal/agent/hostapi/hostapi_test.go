@@ -331,7 +331,8 @@ func TestWrites(t *testing.T) {
 // stream opens the event stream and returns the function that reads its next event into v.
 func stream(t *testing.T, s *httptest.Server) (next func(event string, v any)) {
 	t.Helper()
-	r, err := http.NewRequestWithContext(testkit.Context(t, 30*time.Second), "GET", s.URL+"/v1/tasks", http.NoBody)
+	ctx := testkit.Context(t, 30*time.Second)
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL+"/v1/tasks", http.NoBody)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -466,7 +467,7 @@ func TestLogs(t *testing.T) {
 	if diff := cmp.Diff(want, asked); diff != "" {
 		t.Errorf("request (-want +got):\n%s", diff)
 	}
-	r, err := http.NewRequestWithContext(t.Context(), "GET", s.URL+"/v1/tasks/u1/logs?history=3", http.NoBody)
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL+"/v1/tasks/u1/logs?history=3", http.NoBody)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -502,7 +503,7 @@ func TestStreamsAreBounded(t *testing.T) {
 	ctx, cancel := context.WithCancel(testkit.Context(t, 30*time.Second))
 	defer cancel()
 	for range 64 {
-		r, err := http.NewRequestWithContext(ctx, "GET", s.URL+"/v1/tasks/u1/logs?follow", http.NoBody)
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL+"/v1/tasks/u1/logs?follow", http.NoBody)
 		if err != nil {
 			t.Fatal(err)
 		}

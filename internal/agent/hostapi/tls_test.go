@@ -57,7 +57,7 @@ func TestWhoMayUseTheAddress(t *testing.T) {
 	self := pki.Subject{Role: cluster.RoleNode, Name: "n1"}
 	own := keeper(t, authority, self)
 	address := func(d hostapi.Driver) string {
-		l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // on loopback
+		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -28,7 +28,7 @@ const (
 func (d *Driver) Run(ctx context.Context) error {
 	var index uint64
 	backoff := &pause.Backoff{Shortest: minRetry, Longest: maxRetry}
-	for ctx.Err() == nil {
+	for {
 		page, err := d.config.Client.Services(ctx, cluster.DefaultCluster,
 			client.ListOptions{Index: index, Wait: listWait})
 		if err == nil {
@@ -43,14 +43,14 @@ func (d *Driver) Run(ctx context.Context) error {
 			continue
 		}
 		index = 0
-		if ctx.Err() == nil {
-			d.config.Log.Debug("the node's own server did not answer", "error", err)
+		if ctx.Err() != nil {
+			return nil //nolint:nilerr // it failed because the context ended
 		}
+		d.config.Log.Debug("the node's own server did not answer", "error", err)
 		if backoff.Wait(ctx) != nil {
-			break
+			return nil //nolint:nilerr // the context ended
 		}
 	}
-	return nil
 }
 
 // refresh reads the services again, so that the caller of a change sees it.

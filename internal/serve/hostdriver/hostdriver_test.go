@@ -335,7 +335,7 @@ func TestFaultsOfTheServer(t *testing.T) {
 	_, err := d.Create(testkit.Context(t, 10*time.Second), creation("web", "x", ""))
 	p := respond.ProblemOf(err)
 	want := []cluster.Fault{{Path: "containers[0].command", Message: "is missing"}}
-	if diff := cmp.Diff(want, []cluster.Fault(p.Faults)); p.Status != http.StatusUnprocessableEntity || diff != "" {
+	if diff := cmp.Diff(want, p.Faults); p.Status != http.StatusUnprocessableEntity || diff != "" {
 		t.Errorf("%d (-want +got):\n%s", p.Status, diff)
 	}
 	c, err := client.New(client.Config{Addr: "unix://" + t.TempDir() + "/none.sock"})

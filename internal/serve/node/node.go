@@ -156,6 +156,11 @@ func Run(ctx context.Context, c Config) error {
 	if err != nil {
 		return err
 	}
+	return runParts(ctx, &c, a, metrics, host)
+}
+
+// runParts runs the agent, and what is served beside it, until the context ends.
+func runParts(ctx context.Context, c *Config, a *agent.Agent, metrics *taskMetrics, host *hostAPI) error {
 	group, within := errgroup.WithContext(ctx)
 	group.Go(func() error { return a.Run(within) })
 	if host != nil {
@@ -167,7 +172,7 @@ func Run(ctx context.Context, c Config) error {
 	if c.Keeper != nil {
 		group.Go(func() error { return c.Keeper.Run(within) })
 	}
-	err = group.Wait()
+	err := group.Wait()
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		return nil
 	}

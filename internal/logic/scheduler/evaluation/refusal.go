@@ -117,10 +117,10 @@ func (e *Evaluator) keptText(short cluster.ReasonCode, node string) string {
 		return ""
 	}
 	return e.nodes.Fleet.KeptText(node, 0, func(d cluster.Demand) int64 {
-		switch short {
-		case cluster.ReasonShortCPU:
+		if short == cluster.ReasonShortCPU {
 			return int64(d.CPU)
-		case cluster.ReasonShortMemory:
+		}
+		if short == cluster.ReasonShortMemory {
 			return int64(d.Memory)
 		}
 		return int64(d.Disk)
