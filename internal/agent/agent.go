@@ -54,8 +54,7 @@ type Agent struct {
 	recovery  *recovery
 	sessions  *sessions
 	parts     *task.Parts
-	// changes and ownership are for readers of Observe.
-	changes   *changes
+	// ownership and its changes are for readers of Observe.
 	ownership *ownership
 }
 

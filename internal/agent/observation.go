@@ -61,7 +61,7 @@ func (a *Agent) Observe() Observation {
 
 // Changed returns a channel that is closed once an attempt or the owner of the node changes. A caller first asks for
 // the channel and then observes, so that it misses nothing.
-func (a *Agent) Changed() <-chan struct{} { return a.changes.next() }
+func (a *Agent) Changed() <-chan struct{} { return a.ownership.changes.next() }
 
 // WriteLogs writes the lines of an attempt's output as JSON, one line in each call of Write. It returns at the end of
 // the output, with Follow at the end of the attempt, and once ctx ends. A slow writer delays no task: it loses rotated
@@ -98,7 +98,8 @@ func (c *changes) note() {
 
 // ownership remembers the owner of the node for readers on other goroutines.
 type ownership struct {
-	changed func()
+	// changes are those of the owner and of the attempts.
+	changes changes
 
 	mu         sync.Mutex
 	marks      *state.Marks // nil before the first run
@@ -134,7 +135,7 @@ func (o *ownership) registered(w *transport.Welcome) {
 	o.mu.Lock()
 	o.domain, o.since, o.answeredAt = w.Domain, w.Token.Generation, time.Now()
 	o.mu.Unlock()
-	o.changed()
+	o.changes.note()
 }
 
 // answered notes that a server answered now.

@@ -32,8 +32,7 @@ func wire(c Config) *Agent {
 		Name: c.Name, DataDir: c.DataDir, Volatile: c.Volatile, Logger: c.Logger, Boot: c.Clock.Boot,
 		Random: c.Clock.Random, Without: c.Without,
 	}
-	a := &Agent{node: n, config: c, changes: &changes{}}
-	a.ownership = &ownership{changed: a.changes.note}
+	a := &Agent{node: n, config: c, ownership: &ownership{}}
 	execs := machine.NewExecutors(n, c.Executors, c.Retired)
 	provider, _ := c.Source.(secrets.Source)
 	session := func() uint64 { return a.sessions.marks.Session() }
@@ -63,8 +62,8 @@ func wire(c Config) *Agent {
 	}
 	stats := &usage.Statistics{Facts: a.machine.Facts}
 	window := &ttlWindow{node: n, opened: a.attempts.wakeUp}
-	a.reports = a.newReports(stats, window)
-	a.attempts.reports = a.reports
+	a.attempts.reports = a.newReports(stats, window)
+	a.reports = a.attempts.reports
 	inUse := &images.Wanted{Attempts: a.attempts.statuses}
 	a.cleaner = &diskspace.Cleaner{
 		Node: n, Config: c.Disks, Executors: execs, Artifacts: openArtifacts(&c), Wanted: inUse,
@@ -114,7 +113,7 @@ func wire(c Config) *Agent {
 // newReports returns the reports of the agent.
 func (a *Agent) newReports(stats *usage.Statistics, window *ttlWindow) *reports.Reports {
 	return &reports.Reports{
-		Node: a.node, Source: a.config.Source, Stats: stats, Changed: a.changes.note,
+		Node: a.node, Source: a.config.Source, Stats: stats, Changed: a.ownership.changes.note,
 		Answered: func(asked time.Duration) {
 			window.extend(asked)
 			a.ownership.answered()
