@@ -144,6 +144,7 @@ var lowerLayers = map[string][]string{
 	},
 	"internal/schema":         {"internal/cluster", "internal/enum", "internal/jsonfields"},
 	"internal/spelling":       {},
+	"internal/ssh":            {},
 	"internal/store":          {"internal/clause", "internal/cluster", "internal/store/recordjson"},
 	"internal/store/batching": {"internal/store"},
 	"internal/store/election": {"internal/clause", "internal/cluster", "internal/pause", "internal/store"},

@@ -43,6 +43,7 @@ var modules = map[string][]string{
 	"go.etcd.io/etcd":                       {"internal/store/etcd/...", "test/e2e"},
 	"go.opentelemetry.io/otel":              {"internal/telemetry"},
 	"go.uber.org/zap":                       {"internal/store/etcd/..."},
+	"golang.org/x/crypto":                   {"internal/ssh"},
 	"golang.org/x/net":                      {"internal/agent/names", "test/e2e"},
 	"golang.org/x/sync":                     {"internal/..."},
 	"google.golang.org/grpc": {
