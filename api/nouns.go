@@ -41,6 +41,18 @@ type (
 	Permission = cluster.Permission
 	// Placement says where tasks may run (constraints) and should run (all other fields).
 	Placement = cluster.Placement
+	// Profile is what a machine needs before it is a node.
+	Profile = cluster.Profile
+	// MachineNeeds are lower limits of a machine.
+	MachineNeeds = cluster.MachineNeeds
+	// ProfileUser is an account of a machine.
+	ProfileUser = cluster.ProfileUser
+	// ProfileFile is a file of a machine.
+	ProfileFile = cluster.ProfileFile
+	// AgentExecutor is the choice of an agent's executor.
+	AgentExecutor = cluster.AgentExecutor
+	// AgentSettings are settings of the agent of a machine.
+	AgentSettings = cluster.AgentSettings
 	// Pool is the operator's settings of a pool of nodes.
 	Pool = cluster.Pool
 	// QueueSettings is how tasks of jobs wait for room.
@@ -268,6 +280,7 @@ const (
 const (
 	KindCluster        = cluster.KindCluster
 	KindPool           = cluster.KindPool
+	KindProfile        = cluster.KindProfile
 	KindDomain         = cluster.KindDomain
 	KindTaskDefinition = cluster.KindTaskDefinition
 	KindService        = cluster.KindService
@@ -324,6 +337,13 @@ const (
 	QueueFIFO   = cluster.QueueFIFO
 	QueueGreedy = cluster.QueueGreedy
 	QueueSJBF   = cluster.QueueSJBF
+)
+
+// Values of AgentExecutor.
+const (
+	AgentAuto       = cluster.AgentAuto
+	AgentContainerd = cluster.AgentContainerd
+	AgentProcess    = cluster.AgentProcess
 )
 
 // Values of Strategy.

@@ -221,6 +221,14 @@ type NodeDomainRequest struct {
 	Force bool `json:"force,omitempty"`
 }
 
+// NodeSetupRequest records how a machine was added.
+type NodeSetupRequest struct {
+	// Domain and Pool, unless empty, are the domain and the pool of the node.
+	Domain string    `json:"domain,omitempty"`
+	Pool   string    `json:"pool,omitempty"`
+	Setup  HostSetup `json:"setup"`
+}
+
 // PoolRequest puts a node into a pool. Without a pool it removes the node from its pool.
 type PoolRequest struct {
 	Pool string `json:"pool,omitempty"`

@@ -34,6 +34,18 @@ type (
 	DiskFact = cluster.DiskFact
 	// Drain is the request to empty a node.
 	Drain = cluster.Drain
+	// Hardware describes the parts of a machine.
+	Hardware = cluster.Hardware
+	// Drive is one block device.
+	Drive = cluster.Drive
+	// NetworkInterface is one network interface.
+	NetworkInterface = cluster.NetworkInterface
+	// PCIDevice is one device on the PCI bus.
+	PCIDevice = cluster.PCIDevice
+	// HostSetup is how a machine was added.
+	HostSetup = cluster.HostSetup
+	// Route is a connection from a machine to a server.
+	Route = cluster.Route
 	// ExecutorFact is an executor with its version.
 	ExecutorFact = cluster.ExecutorFact
 	// Facts are an agent's findings about its machine.

@@ -1,9 +1,9 @@
 // Package api holds the messages of Berth's HTTP API, as the server writes and
 // the client reads them.
 //
-// Objects that users write (Cluster, Pool, TaskDefinition, Service, Job, Cron, Endpoint, Host) travel in the form in
-// which the server keeps them; a view adds what the server knows of them. Every object that can be changed has a
-// revision, which is its ETag and what If-Match compares. Types with certain values have constants and a method
+// Objects that users write (Cluster, Pool, Profile, TaskDefinition, Service, Job, Cron, Endpoint, Host) travel in the
+// form in which the server keeps them; a view adds what the server knows of them. Every object that can be changed has
+// a revision, which is its ETag and what If-Match compares. Types with certain values have constants and a method
 // Values; a later server may send a value that is not among them.
 package api
 
@@ -229,6 +229,8 @@ type NodeView struct {
 	Reserved      Demand      `json:"reserved"`
 	Tasks         int         `json:"tasks"`
 	Revision      uint64      `json:"revision"` // of the operator's settings
+	// Setup says how the machine was added with `berth node add`; nil for another way.
+	Setup *HostSetup `json:"setup,omitempty"`
 	// LostDevices are the missing devices of the node that tasks hold, ordered by ID.
 	LostDevices []LostDevice `json:"lost_devices,omitempty"`
 	// Gone says that the operator forgot the node. Its records are removed after its tasks were replaced.

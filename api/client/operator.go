@@ -152,6 +152,11 @@ func (c *Client) PoolNode(ctx context.Context, name, pool string, cond Condition
 	return c.nodeAction(ctx, name, "pool", api.PoolRequest{Pool: pool}, cond)
 }
 
+// SetupNode records how a machine was added, with its domain and its pool. The node may be unknown so far.
+func (c *Client) SetupNode(ctx context.Context, name string, r api.NodeSetupRequest) (api.NodeView, error) {
+	return c.nodeAction(ctx, name, "setup", r, Condition{})
+}
+
 // DomainNode gives a node to a domain. Its present domain drains it first; by force the next one takes it at once.
 func (c *Client) DomainNode(ctx context.Context, name, domain string, force bool, cond Condition) (api.NodeView,
 	error,

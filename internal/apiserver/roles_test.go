@@ -62,6 +62,8 @@ func TestEveryRouteHasARole(t *testing.T) {
 		"cordonNode": "operator", "uncordonNode": "operator", "drainNode": "operator", "undrainNode": "operator",
 		"forgetNode": "operator",
 		"taintNode":  "operator", "untaintNode": "operator", "poolNode": "operator", "domainNode": "operator",
+		"setupNode": "operator", "listMachineProfiles": "operator", "readNewestMachineProfile": "operator",
+		"readMachineProfile": "operator", "deleteMachineProfile": "operator",
 		"reservePorts": "operator", "unreservePorts": "operator",
 		"listDomains": "viewer", "writeDomain": "operator", "deleteDomain": "operator",
 		"listPools": "viewer", "readPool": "viewer", "writePool": "operator", "deletePool": "operator",

@@ -65,6 +65,7 @@ func (s *Server) operations() []route.Route {
 	return slices.Concat(
 		s.health.Routes(), s.documents.routes(), (&catalog.ApplyAPI{Backend: back, Pins: pins}).Routes(),
 		(&catalog.ClustersAPI{Backend: back}).Routes(), (&catalog.PoolsAPI{Backend: back}).Routes(),
+		(&catalog.ProfilesAPI{Backend: back}).Routes(),
 		(&catalog.DefinitionsAPI{Backend: back, Pins: pins}).Routes(), (&catalog.DiffsAPI{Backend: back}).Routes(),
 		(&workload.ServicesAPI{Common: work}).Routes(), (&workload.RolloutsAPI{Common: work}).Routes(),
 		(&workload.ScalesAPI{Common: work}).Routes(), (&workload.JobsAPI{Common: work}).Routes(),

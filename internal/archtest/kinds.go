@@ -20,6 +20,7 @@ var proof = []string{
 	"test/harness",
 	"test/history",
 	"test/load",
+	"test/machines",
 	"test/netlab",
 }
 

@@ -77,6 +77,7 @@ var lowerLayers = map[string][]string{
 	// processes share (logs on disk, boot-time clock) count as nouns here.
 	"internal/archive":      {},
 	"internal/backup":       {"internal/pause"},
+	"internal/bootstrap":    {"internal/cluster", "internal/pause", "internal/setup", "internal/ssh"},
 	"internal/blockyaml":    {},
 	"internal/boottime":     {},
 	"internal/clause":       {},
@@ -143,6 +144,7 @@ var lowerLayers = map[string][]string{
 		"internal/cluster", "internal/scheduling", "internal/suite", "internal/yardstick",
 	},
 	"internal/schema":         {"internal/cluster", "internal/enum", "internal/jsonfields"},
+	"internal/setup":          {"internal/agent/facts", "internal/cluster"},
 	"internal/spelling":       {},
 	"internal/ssh":            {},
 	"internal/store":          {"internal/clause", "internal/cluster", "internal/store/recordjson"},

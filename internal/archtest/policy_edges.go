@@ -30,9 +30,15 @@ var edgeLayers = map[string][]string{
 		"api/client", "internal/cli/output", "internal/cli/session", "internal/cluster", "internal/contexts",
 		"internal/hinted", "internal/serve/datadir", "internal/wording",
 	},
+	"internal/cli/machine": {
+		"api", "api/client", "internal/bootstrap", "internal/cli/apply", "internal/cli/fetch", "internal/cli/output",
+		"internal/cli/session", "internal/cluster", "internal/serve/datadir", "internal/setup", "internal/ssh",
+		"internal/wording",
+	},
 	"internal/cli/node": {
 		"api", "api/client", "internal/cli/fetch", "internal/cli/output", "internal/cli/session", "internal/cli/tables",
-		"internal/cli/top", "internal/cli/trouble", "internal/cli/wait", "internal/cluster", "internal/wording",
+		"internal/cli/machine", "internal/cli/top", "internal/cli/trouble", "internal/cli/wait", "internal/cluster",
+		"internal/wording",
 	},
 	"internal/cli/operator": {
 		"api", "api/client", "internal/cli/fetch", "internal/cli/output", "internal/cli/redact", "internal/cli/session",
@@ -43,11 +49,11 @@ var edgeLayers = map[string][]string{
 	},
 	"internal/cli/output": {"api", "internal/cluster", "internal/hinted", "internal/jsonfields", "internal/taskview"},
 	"internal/cli/query": {
-		"api", "api/client", "internal/cli/endpoint", "internal/cli/fetch", "internal/cli/node", "internal/cli/output",
-		"internal/cli/rebalance", "internal/cli/redact", "internal/cli/service", "internal/cli/serving",
-		"internal/cli/session", "internal/cli/tables", "internal/cli/trouble", "internal/cli/written",
-		"internal/cluster", "internal/enum", "internal/hinted", "internal/spelling", "internal/taskview",
-		"internal/wording",
+		"api", "api/client", "internal/cli/endpoint", "internal/cli/fetch", "internal/cli/machine", "internal/cli/node",
+		"internal/cli/output", "internal/cli/rebalance", "internal/cli/redact", "internal/cli/service",
+		"internal/cli/serving", "internal/cli/session", "internal/cli/tables", "internal/cli/trouble",
+		"internal/cli/written", "internal/cluster", "internal/enum", "internal/hinted", "internal/spelling",
+		"internal/taskview", "internal/wording",
 	},
 	"internal/cli/rebalance": {
 		"api", "api/client", "internal/cli/output", "internal/cli/session", "internal/cli/wait", "internal/cluster",
@@ -208,6 +214,7 @@ var edgeLayers = map[string][]string{
 	"internal/testkit/testsummary":     {"internal/testkit"},
 	"test/...":                         {}, // nothing but tests
 	"test/netlab":                      {"internal/testkit"},
+	"test/machines":                    {"internal/testkit", "test/netlab"},
 	"test/history":                     {"api", "api/client", "internal/cluster", "internal/testkit"},
 	"test/harness": {
 		"api", "api/client", "internal/cluster", "internal/store/consul/consultest", "internal/testkit",

@@ -43,7 +43,7 @@ var modules = map[string][]string{
 	"go.etcd.io/etcd":                       {"internal/store/etcd/...", "test/e2e"},
 	"go.opentelemetry.io/otel":              {"internal/telemetry"},
 	"go.uber.org/zap":                       {"internal/store/etcd/..."},
-	"golang.org/x/crypto":                   {"internal/ssh"},
+	"golang.org/x/crypto":                   {"internal/ssh", "test/machines"},
 	"golang.org/x/net":                      {"internal/agent/names", "test/e2e"},
 	"golang.org/x/sync":                     {"internal/..."},
 	"google.golang.org/grpc": {
@@ -52,9 +52,11 @@ var modules = map[string][]string{
 	"google.golang.org/protobuf": {"internal/store/etcd"},
 	"golang.org/x/sys": {
 		"internal/agent/...", "internal/bench/growth", "internal/boottime",
-		"internal/executor/...", "internal/pty", "internal/cli/operator", "internal/cli/output",
+		"internal/executor/...", "internal/pty", "internal/setup", "internal/cli/operator", "internal/cli/output",
 		"cmd/berth", "test/netlab",
 	},
-	"golang.org/x/term":                       {"internal/cli/apply", "internal/cli/login", "internal/cli/stream"},
+	"golang.org/x/term": {
+		"internal/cli/apply", "internal/cli/login", "internal/cli/machine", "internal/cli/stream",
+	},
 	"tags.cncf.io/container-device-interface": {"internal/agent/devices", "internal/executor/containerd/..."},
 }

@@ -178,7 +178,14 @@ func nodeExamples() map[string]string {
 		"node pool":            "berth node pool n1 gpu\nberth node pool n1 --none",
 		"node domain":          "berth node domain n1 ci\nberth node domain n1 ci --force",
 		"pool ls":              "berth pool ls",
-		"endpoint ls":          "berth endpoint ls",
+		"profile ls":           "berth profile ls",
+		"machine describe":     "berth machine describe\nberth machine describe --profile worker.yaml",
+		"machine apply":        "berth machine apply --profile worker.yaml",
+		"machine supervise":    "berth machine supervise",
+		"node add": "berth node add 10.0.0.5 --profile worker --dry-run\n" +
+			"berth node add n1=root@10.0.0.5 n2=root@10.0.0.6 --profile worker@2 --pool edge\n" +
+			"berth node add -f machines.txt --user admin --ask-sudo-password --jump root@gate.example",
+		"endpoint ls": "berth endpoint ls",
 		"addresses": "berth addresses web-http\nberth addresses web-http prod/api-http --watch -o json\n" +
 			"berth addresses web-http --file /etc/haproxy/web.cfg --template web.cfg.template " +
 			"--exec 'systemctl reload haproxy'",

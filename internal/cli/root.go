@@ -12,6 +12,7 @@ import (
 	"github.com/berthd/berth/internal/cli/endpoint"
 	"github.com/berthd/berth/internal/cli/host"
 	"github.com/berthd/berth/internal/cli/login"
+	"github.com/berthd/berth/internal/cli/machine"
 	"github.com/berthd/berth/internal/cli/node"
 	"github.com/berthd/berth/internal/cli/operator"
 	"github.com/berthd/berth/internal/cli/query"
@@ -106,7 +107,7 @@ func newRootCommand(sess *session.Session) *cobra.Command {
 		query.NewInspectCommand(sess), apply.NewDiffCommand(sess), top.NewTopCommand(sess), node.NewNodeCommand(sess),
 		host.NewHostCommand(sess),
 		endpoint.NewEndpointCommand(sess), endpoint.NewAddressesCommand(sess), node.NewPoolCommand(sess),
-		node.NewDomainCommand(sess))
+		node.NewDomainCommand(sess), machine.NewProfileCommand(sess))
 	add("change", service.NewScaleCommand(sess), service.NewStopCommand(sess), service.NewStartCommand(sess),
 		service.NewRestartCommand(sess), service.NewRetryCommand(sess), service.NewHoldCommand(sess),
 		service.NewReleaseCommand(sess), service.NewPriorityCommand(sess),
@@ -119,6 +120,7 @@ func newRootCommand(sess *session.Session) *cobra.Command {
 		stream.NewCopyCommand(sess), resource.NewImageCommand(sess),
 		resource.NewVolumeCommand(sess))
 	add("serve", serving.NewDevCommand(), serving.NewServerCommand(sess), serving.NewAgentCommand(sess),
+		machine.NewMachineCommand(sess),
 		login.NewContextCommand(sess), login.NewLoginCommand(sess),
 		operator.NewTokenCommand(sess),
 		operator.NewOperatorCommand(sess))
@@ -153,6 +155,7 @@ func lists() []list {
 		{"node ls", []watch.Stream{nodes}},
 		{"pool ls", []watch.Stream{nodes}},
 		{"domain ls", []watch.Stream{nodes}},
+		{"profile ls", []watch.Stream{nodes}},
 		{"token ls", nil},
 		{"rebalance list", []watch.Stream{rebalancings}},
 		{"reservation ls", nil},

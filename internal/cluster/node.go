@@ -41,6 +41,8 @@ type Host struct {
 	Gone bool `json:"gone,omitempty"`
 	// Generation grows by force when the ownership is taken (P7.1).
 	Generation uint64 `json:"generation,omitempty"`
+	// Setup, unless nil, says how the machine was added with `berth node add`.
+	Setup *HostSetup `json:"setup,omitempty"`
 }
 
 // Drain is the request to empty a node.
@@ -82,6 +84,8 @@ type Facts struct {
 	// Disk is the capacity for tasks: of the file system that holds the agent's data.
 	Disk  Bytes      `json:"disk"`
 	Disks []DiskFact `json:"disks,omitempty"`
+	// Hardware describes the parts of the machine; nil if the agent does not know them.
+	Hardware *Hardware `json:"hardware,omitempty"`
 	// Devices are the devices that tasks may reserve, ordered by ID, without broken ones.
 	Devices []Device `json:"devices,omitempty"`
 	// Images are the images on the node, by their canonical names in order. They are limited to MaxNodeImages, which

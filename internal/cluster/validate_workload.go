@@ -338,5 +338,8 @@ func (h *Host) Validate() error {
 	if h.Pool != "" {
 		k.at("pool").name(h.Pool)
 	}
+	if h.Setup != nil {
+		h.Setup.validate(k.at("setup"))
+	}
 	return k.err()
 }

@@ -17,6 +17,7 @@ const (
 	KindDomain         Kind = "Domain"
 	KindCluster        Kind = "Cluster"
 	KindPool           Kind = "Pool"
+	KindProfile        Kind = "Profile"
 	KindTaskDefinition Kind = "TaskDefinition"
 	KindService        Kind = "Service"
 	KindJob            Kind = "Job"
@@ -27,7 +28,8 @@ const (
 // Values returns every Kind, in the order of the constants.
 func (Kind) Values() []Kind {
 	return []Kind{
-		KindDomain, KindCluster, KindPool, KindTaskDefinition, KindService, KindJob, KindCron, KindEndpoint,
+		KindDomain, KindCluster, KindPool, KindProfile, KindTaskDefinition, KindService, KindJob, KindCron,
+		KindEndpoint,
 	}
 }
 
@@ -463,7 +465,7 @@ func (o OwnerRef) String() string {
 		kind = "cron"
 	case KindEndpoint:
 		kind = "endpoint"
-	case KindService, KindDomain, KindCluster, KindPool, KindTaskDefinition:
+	case KindService, KindDomain, KindCluster, KindPool, KindProfile, KindTaskDefinition:
 	}
 	return o.Cluster + "/" + kind + "/" + o.Name
 }

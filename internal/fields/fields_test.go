@@ -111,7 +111,7 @@ func TestUnknownFields(t *testing.T) {
 	d := manifests(t)
 	for path, want := range map[string]string{
 		"servise":                   `there is no kind "servise": did you mean "Service"?`,
-		"":                          `there is no kind "": want one of Domain, Cluster, Pool, TaskDefinition, Service, Job, Cron, Endpoint`,
+		"":                          `there is no kind "": want one of Domain, Cluster, Pool, Profile, TaskDefinition, Service, Job, Cron, Endpoint`,
 		"service.updat":             `Service has no field "updat": did you mean "update"?`,
 		"taskdefinition.ports.zzzz": `TaskDefinition.ports has no field "zzzz": want one of name, port, to`,
 		"service.count.x":           `Service.count has no field "x": it is no object`,

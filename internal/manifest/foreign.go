@@ -257,7 +257,8 @@ func (e foreignField) advice(here reflect.Type, kind cluster.Kind, n *node) (adv
 		return "write " + text + " " + placeOf(home, kind) + e.more, name
 	case home == string(of[0]):
 		return "write " + text + " at the top level of a " + home + e.more, ""
-	case of[0] == cluster.KindTaskDefinition && kind != cluster.KindCluster && kind != cluster.KindPool:
+	case of[0] == cluster.KindTaskDefinition && kind != cluster.KindCluster && kind != cluster.KindPool &&
+		kind != cluster.KindProfile:
 		return "write " + text + " " + placeOf(home, kind) + " of the template" + e.more, ""
 	default:
 		return "write " + text + " " + placeOf(home, kind) + " of a " + string(of[0]) + e.more, ""

@@ -1,9 +1,9 @@
 // Package manifest reads the files in which users write objects.
 //
-// A manifest is a file of YAML documents, each one object: its kind (Cluster, Pool, TaskDefinition, Service, Job,
-// Cron or Endpoint) and the object's own fields, which are those of package cluster in their JSON form. JSON is read as
-// well. A manifest lives for the length of one command: it is read into Objects, which remember the position of every
-// field. So a later refusal, by the validation here or by the server, can name a line and a column.
+// A manifest is a file of YAML documents, each one object: its kind (Cluster, Pool, Profile, TaskDefinition, Service,
+// Job, Cron or Endpoint) and the object's own fields, which are those of package cluster in their JSON form. JSON is
+// read as well. A manifest lives for the length of one command: it is read into Objects, which remember the position of
+// every field. So a later refusal, by the validation here or by the server, can name a line and a column.
 //
 // The text comes from outside. Reading always ends soon and in bounded memory (see the limits below). It reports all
 // faults that it can find together: a syntax error hides no other document, a wrong field no other field.
@@ -88,7 +88,7 @@ func (fs Faults) err() error {
 	return fs
 }
 
-// Object is one object of a manifest. Value is a *cluster.Cluster, *cluster.Pool,
+// Object is one object of a manifest. Value is a *cluster.Cluster, *cluster.Pool, *cluster.Profile,
 // *cluster.TaskDefinition, *cluster.Service, *cluster.Job, *cluster.Cron or *cluster.Endpoint, as Kind says.
 type Object struct {
 	Position
@@ -120,6 +120,8 @@ func (o *Object) Name() string {
 		return v.Name
 	case *cluster.Pool:
 		return v.Name
+	case *cluster.Profile:
+		return v.Ref().String()
 	case *cluster.TaskDefinition:
 		return v.Ref().String()
 	case *cluster.Service:
@@ -169,6 +171,8 @@ func newValue(kind cluster.Kind) any {
 		return new(cluster.Cluster)
 	case cluster.KindPool:
 		return new(cluster.Pool)
+	case cluster.KindProfile:
+		return new(cluster.Profile)
 	case cluster.KindTaskDefinition:
 		return new(cluster.TaskDefinition)
 	case cluster.KindService:
@@ -186,8 +190,8 @@ func newValue(kind cluster.Kind) any {
 // Kinds returns the kinds that a manifest may hold, in the order in which they are applied.
 func Kinds() []cluster.Kind {
 	return []cluster.Kind{
-		cluster.KindDomain, cluster.KindCluster, cluster.KindPool, cluster.KindTaskDefinition, cluster.KindService,
-		cluster.KindJob, cluster.KindCron, cluster.KindEndpoint,
+		cluster.KindDomain, cluster.KindCluster, cluster.KindPool, cluster.KindProfile, cluster.KindTaskDefinition,
+		cluster.KindService, cluster.KindJob, cluster.KindCron, cluster.KindEndpoint,
 	}
 }
 

@@ -216,10 +216,10 @@ func TestFaults(t *testing.T) {
 			[]string{
 				`m:1:7: kind: unknown kind "Servise": did you mean "Service"?`,
 				`m:4:8: count: is -1, want a number from 0 to 100000`,
-				`m:6:1: kind: is missing: want one of Domain, Cluster, Pool, TaskDefinition, Service, Job, Cron, Endpoint`,
+				`m:6:1: kind: is missing: want one of Domain, Cluster, Pool, Profile, TaskDefinition, Service, Job, Cron, Endpoint`,
 				`m:8:1: a document must be an object with a kind, found a list`,
 				`m:11:7: not YAML: …`,
-				`m:13:7: kind: want one of Domain, Cluster, Pool, TaskDefinition, Service, Job, Cron, Endpoint, found the number 3`,
+				`m:13:7: kind: want one of Domain, Cluster, Pool, Profile, TaskDefinition, Service, Job, Cron, Endpoint, found the number 3`,
 			},
 		},
 		{"number for text", "kind: Cluster\nname: c\nlabels: {port: 8080}\n", []string{

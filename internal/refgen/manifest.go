@@ -15,6 +15,7 @@ func manifestKinds() []manifestKind {
 		{cluster.KindDomain, reflect.TypeFor[cluster.Domain]()},
 		{cluster.KindCluster, reflect.TypeFor[cluster.Cluster]()},
 		{cluster.KindPool, reflect.TypeFor[cluster.Pool]()},
+		{cluster.KindProfile, reflect.TypeFor[cluster.Profile]()},
 		{cluster.KindTaskDefinition, reflect.TypeFor[cluster.TaskDefinition]()},
 		{cluster.KindService, reflect.TypeFor[cluster.Service]()},
 		{cluster.KindJob, reflect.TypeFor[cluster.Job]()},

@@ -138,7 +138,8 @@ func (w wording) describe(comment, name string, isType bool) string {
 	text := internalSentence.ReplaceAllString(clause.ReplaceAllString(comment, ""), "")
 	text = strings.NewReplacer(
 		": the record domain/<name>", "", ": the record endpoint/<cluster>/<name>", "",
-		": the record pool/<p>", "", "A pool without a record has no settings; it exists", "A pool exists",
+		": the record profile/<p>/<version>", "", ": the record pool/<p>", "",
+		"A pool without a record has no settings; it exists", "A pool exists",
 		": see Reservation", "", ". default", ". Default", "unless nil", "unless it is left out",
 	).Replace(text)
 	if isType {

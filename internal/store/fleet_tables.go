@@ -14,11 +14,26 @@ import (
 // fleetTables hold the nodes, their pools and reservations, and the moves of tasks between them.
 type fleetTables struct {
 	pools      table[cluster.Pool]
+	profiles   table[cluster.Profile]
 	hosts      table[cluster.Host]
 	nodes      table[cluster.Node]
 	statuses   table[cluster.NodeStatus]
 	rebalances table[cluster.Rebalancing]
 	reserved   table[cluster.Reservation]
+}
+
+// Profile returns a version of a profile of machines.
+func (f *fleetTables) Profile(ref cluster.Ref) (Entry[cluster.Profile], bool) {
+	return f.profiles.Get(ref.Name + "/" + strconv.Itoa(ref.Version))
+}
+
+// Profiles returns all versions of the profiles with a name, or of all profiles without one, by name. The versions of a
+// profile are in no order.
+func (f *fleetTables) Profiles(name string) iter.Seq[Entry[cluster.Profile]] {
+	if name == "" {
+		return scan(f.profiles, "")
+	}
+	return scan(f.profiles, name+"/")
 }
 
 // Host returns the operator's settings of a node.

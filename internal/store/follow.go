@@ -127,7 +127,7 @@ type Changes struct {
 	Servers, Domain bool
 	// Crons says that crons or their progress changed.
 	Crons bool
-	// Pools says that the settings of pools were created, changed or deleted in their own records.
+	// Pools says that the settings of pools, or profiles of machines, were created, changed or deleted.
 	Pools bool
 	// Reservations says that reservations were created, changed or deleted.
 	Reservations bool

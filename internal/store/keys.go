@@ -42,6 +42,11 @@ func (p Prefix) Definition(r cluster.Ref) string {
 	return string(p) + nounDefinition + "/" + r.Name + "/" + strconv.Itoa(r.Version)
 }
 
+// Profile returns the key of a version of a profile of machines.
+func (p Prefix) Profile(ref cluster.Ref) string {
+	return string(p) + nounProfile + "/" + ref.Name + "/" + strconv.Itoa(ref.Version)
+}
+
 // Pool returns the key of the operator's settings of a pool of nodes.
 func (p Prefix) Pool(name string) string { return string(p) + nounPool + "/" + name }
 

@@ -19,6 +19,7 @@ const (
 	nounRollout     = "rollout"
 	nounScale       = "scale"
 	nounPool        = "pool"
+	nounProfile     = "profile"
 	nounHost        = "host"
 	nounNode        = "node"
 	nounStatus      = "status"
@@ -136,6 +137,8 @@ var kinds = []kind{
 
 	// Nodes.
 	tabled(nounPool+"/<p>", byUser, func(s *Snapshot) *table[cluster.Pool] { return &s.pools }, topic(TopicPools)),
+	tabled(nounProfile+"/<p>/<version>", byUser, func(s *Snapshot) *table[cluster.Profile] { return &s.profiles },
+		topic(TopicPools)),
 	tabled(nounHost+"/<node>", byUser, func(s *Snapshot) *table[cluster.Host] { return &s.hosts }, (*delta).addNode),
 	tabled(nounNode+"/<node>", byControlPlane, func(s *Snapshot) *table[cluster.Node] { return &s.nodes },
 		(*delta).addNode),

@@ -18,6 +18,7 @@ const (
 	KindDefinition = "definition"
 	KindCluster    = "cluster"
 	KindPool       = "pool"
+	KindProfile    = "profile"
 	KindDomain     = "domain"
 	KindNode       = "node"
 	KindTask       = "task"

@@ -202,6 +202,12 @@ func (s *Site) BerthWith(stdin io.Reader, args ...string) Result {
 	return s.berthOn(nil, stdin, args...)
 }
 
+// BerthOn runs a command on a host, with a standard input unless it is nil.
+func (s *Site) BerthOn(h Host, stdin io.Reader, args ...string) Result {
+	s.tb.Helper()
+	return s.berthOn(h.Prefix, stdin, args...)
+}
+
 func (s *Site) berthOn(prefix []string, stdin io.Reader, args ...string) Result {
 	s.tb.Helper()
 	words := slices.Concat(prefix, []string{cmp.Or(s.Program, Binary())}, args)

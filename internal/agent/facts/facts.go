@@ -59,6 +59,7 @@ func Gather(dir string) (cluster.Facts, error) {
 	f.Addresses, err = addresses()
 	note("addresses", err)
 	f.Address = address(f.Addresses)
+	f.Hardware = Hardware("/")
 	return f, errors.Join(errs...)
 }
 

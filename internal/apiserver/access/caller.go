@@ -181,8 +181,8 @@ func (c *Caller) Scope() string {
 }
 
 // MayApply returns nil if the caller may make the changes: its token is for their clusters, and only an operator makes
-// or changes domains, clusters and pools. A cluster without a change may be in anybody's manifests. A domain or a pool
-// may be in those of callers that are not limited to clusters.
+// or changes domains, clusters, pools and profiles. A cluster without a change may be in anybody's manifests. A domain,
+// a pool or a profile may be in those of callers that are not limited to clusters.
 func (c *Caller) MayApply(changes []api.Change) error {
 	for i := range changes {
 		change := &changes[i]
@@ -193,7 +193,7 @@ func (c *Caller) MayApply(changes []api.Change) error {
 			if err := c.mayMake(change); err != nil {
 				return err
 			}
-		case cluster.KindDomain, cluster.KindPool:
+		case cluster.KindDomain, cluster.KindPool, cluster.KindProfile:
 			if err := c.mayMake(change); err != nil {
 				return err
 			}
@@ -207,7 +207,8 @@ func (c *Caller) MayApply(changes []api.Change) error {
 	return nil
 }
 
-// mayMake returns nil if the caller may make or change a domain, a cluster or a pool, or if the change is none.
+// mayMake returns nil if the caller may make or change a domain, a cluster, a pool or a profile, or if the change is
+// none.
 func (c *Caller) mayMake(change *api.Change) error {
 	if change.Action == api.ActionNone || Rank(c.Role) >= Rank(cluster.RoleOperator) {
 		return nil

@@ -91,6 +91,8 @@ func eventOf(record any, created bool) (e cluster.Event, ok bool) {
 		noun = "pool"
 		e.Message = fmt.Sprintf("the strategy of the pool %s is %s", r.Name,
 			cmp.Or(string(r.Strategy), "that of the cluster"))
+	case *cluster.Profile:
+		noun, e.Message = "profile", "the profile "+r.Ref().String()
 	case *cluster.Reservation:
 		noun = "reservation"
 		e.Message = fmt.Sprintf("the reservation %s keeps %s from %s until %s", r.Name,

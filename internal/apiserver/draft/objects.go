@@ -310,7 +310,8 @@ func (d *Draft) user() string {
 	return d.Caller.User()
 }
 
-// SetHost drafts the write of the operator's settings of a node. It keeps a drain and the mark of a forgotten node.
+// SetHost drafts the write of the operator's settings of a node. It keeps a drain, the mark of a forgotten node, and
+// how the machine was added.
 func (d *Draft) SetHost(h *cluster.Host, pre Precondition) error {
 	old, ok := d.Snap.Host(h.Name)
 	if err := pre.Check(old.Modified); err != nil {
@@ -323,6 +324,7 @@ func (d *Draft) SetHost(h *cluster.Host, pre Precondition) error {
 	d.DateTaints(h)
 	if ok {
 		h.Generation, h.Drain, h.Gone = old.Value.Generation, old.Value.Drain, old.Value.Gone
+		h.Setup = old.Value.Setup
 		if action, _ := Compare(old.Value, h); action == api.ActionNone {
 			return nil
 		}

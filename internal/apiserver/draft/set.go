@@ -26,6 +26,7 @@ type AppliedObject struct {
 	domain     *cluster.Domain
 	Cluster    *cluster.Cluster
 	pool       *cluster.Pool
+	profile    *cluster.Profile
 	definition *cluster.TaskDefinition
 	Service    *cluster.Service
 	Job        *cluster.Job
@@ -63,8 +64,8 @@ func Manifests(objects []api.Object) ([]AppliedObject, cluster.Faults) {
 		}
 	}
 	order := []cluster.Kind{
-		cluster.KindDomain, cluster.KindCluster, cluster.KindPool, cluster.KindTaskDefinition, cluster.KindService,
-		cluster.KindJob, cluster.KindCron, cluster.KindEndpoint,
+		cluster.KindDomain, cluster.KindCluster, cluster.KindPool, cluster.KindProfile, cluster.KindTaskDefinition,
+		cluster.KindService, cluster.KindJob, cluster.KindCron, cluster.KindEndpoint,
 	}
 	slices.SortStableFunc(set, func(a, b AppliedObject) int {
 		return cmp.Compare(slices.Index(order, a.kind), slices.Index(order, b.kind))
@@ -85,6 +86,9 @@ func (m *AppliedObject) read(o api.Object) cluster.Faults {
 	case cluster.KindPool:
 		m.pool = new(cluster.Pool)
 		object = m.pool
+	case cluster.KindProfile:
+		m.profile = new(cluster.Profile)
+		object = m.profile
 	case cluster.KindTaskDefinition:
 		m.definition = new(cluster.TaskDefinition)
 		object = m.definition
@@ -103,7 +107,7 @@ func (m *AppliedObject) read(o api.Object) cluster.Faults {
 	default:
 		return cluster.Faults{{
 			Path: "kind",
-			Message: fmt.Sprintf("is %q, want Cluster, Pool, TaskDefinition, Service, Job, Cron or Endpoint",
+			Message: fmt.Sprintf("is %q, want Cluster, Pool, Profile, TaskDefinition, Service, Job, Cron or Endpoint",
 				respond.Clip(string(m.kind))),
 		}}
 	}
@@ -127,6 +131,8 @@ func (m *AppliedObject) read(o api.Object) cluster.Faults {
 		m.name = m.Cluster.Name
 	case cluster.KindPool:
 		m.name = m.pool.Name
+	case cluster.KindProfile:
+		m.name = m.profile.Ref().String()
 	case cluster.KindTaskDefinition:
 		m.name = m.definition.Ref().String()
 	case cluster.KindService:
@@ -220,6 +226,9 @@ func (d *Draft) setOne(m AppliedObject) (api.Change, error) {
 	case cluster.KindPool:
 		object := *m.pool
 		return d.SetPool(&object, Precondition{})
+	case cluster.KindProfile:
+		object := *m.profile
+		return d.SetProfile(&object)
 	case cluster.KindTaskDefinition:
 		object := *m.definition
 		return d.SetDefinition(&object)

@@ -221,6 +221,12 @@ func (a *API) ActionRoutes() []route.Route {
 			Body: reflect.TypeFor[api.NodeDomainRequest](), Reply: view, Serve: a.domainNode,
 		},
 		{
+			Method: "POST", Path: at + "setup", Name: "setupNode",
+			Summary: "Records how a machine was added, with its domain and its pool, also before its agent registers.",
+			Role:    cluster.RoleOperator, Writes: true, Body: reflect.TypeFor[api.NodeSetupRequest](), Reply: view,
+			Serve: a.setupNode,
+		},
+		{
 			Method: "POST", Path: at + "pool", Name: "poolNode",
 			Summary: "Puts a node into a pool, or without one takes it out of its pool.", Role: cluster.RoleOperator,
 			Writes: true,

@@ -119,7 +119,7 @@ func recordedNode(snap *store.Snapshot, name string) (v api.NodeView, ok bool) {
 	v.Labels = maps.Clone(v.Facts.Labels)
 	if hasHost {
 		v.Cordon, v.Pool, v.Taints = host.Value.Cordon, host.Value.Pool, host.Value.Taints
-		v.ReservedPorts = host.Value.ReservedPorts
+		v.ReservedPorts, v.Setup = host.Value.ReservedPorts, host.Value.Setup
 		if host.Value.Domain != "" && !hasNode {
 			v.Domain = host.Value.Domain
 		}

@@ -57,14 +57,14 @@ func (d *deletion) begin(ctx context.Context, c *client.Client, names []session.
 	return deleting, nil
 }
 
-// await waits until the objects are gone. Clusters, pools and endpoints are gone at once.
+// await waits until the objects are gone. Clusters, pools, profiles and endpoints are gone at once.
 func (d *deletion) await(ctx context.Context, c *client.Client, names []session.Name) error {
 	if d.detach {
 		return nil
 	}
 	for _, n := range names {
 		if slices.Contains([]string{
-			wording.KindCluster, wording.KindPool, wording.KindDomain, wording.KindEndpoint,
+			wording.KindCluster, wording.KindPool, wording.KindProfile, wording.KindDomain, wording.KindEndpoint,
 		}, n.Kind) {
 			continue
 		}
@@ -113,7 +113,7 @@ func NewDeleteCommand(sess *session.Session) *cobra.Command {
 func deletableKinds() []string {
 	return []string{
 		wording.KindService, wording.KindJob, wording.KindCron, wording.KindEndpoint,
-		wording.KindCluster, wording.KindPool, wording.KindDomain,
+		wording.KindCluster, wording.KindPool, wording.KindProfile, wording.KindDomain,
 	}
 }
 

@@ -48,11 +48,11 @@ func (d *downCommand) run(cmd *cobra.Command, args []string) error {
 }
 
 // removable returns the services, jobs, crons and endpoints of manifests in the order of their deletion: crons first,
-// because they make jobs. It also returns the clusters, pools and domains, which stay.
+// because they make jobs. It also returns the clusters, pools, profiles and domains, which stay.
 func removable(objects []manifest.Object) (remove, stay []session.Name) {
 	for _, kind := range []cluster.Kind{
 		cluster.KindCron, cluster.KindEndpoint, cluster.KindService, cluster.KindJob, cluster.KindCluster,
-		cluster.KindPool, cluster.KindDomain,
+		cluster.KindPool, cluster.KindProfile, cluster.KindDomain,
 	} {
 		for i := range objects {
 			o := &objects[i]
@@ -60,7 +60,9 @@ func removable(objects []manifest.Object) (remove, stay []session.Name) {
 				continue
 			}
 			n := objectName(o)
-			if slices.Contains([]cluster.Kind{cluster.KindCluster, cluster.KindPool, cluster.KindDomain}, kind) {
+			if slices.Contains([]cluster.Kind{
+				cluster.KindCluster, cluster.KindPool, cluster.KindProfile, cluster.KindDomain,
+			}, kind) {
 				stay = append(stay, n)
 			} else {
 				remove = append(remove, n)
@@ -81,6 +83,6 @@ func wordOf(kind cluster.Kind) string {
 		cluster.KindCluster: wording.KindCluster, cluster.KindTaskDefinition: wording.KindDefinition,
 		cluster.KindService: wording.KindService, cluster.KindJob: wording.KindJob, cluster.KindCron: wording.KindCron,
 		cluster.KindPool: wording.KindPool, cluster.KindDomain: wording.KindDomain,
-		cluster.KindEndpoint: wording.KindEndpoint,
+		cluster.KindEndpoint: wording.KindEndpoint, cluster.KindProfile: wording.KindProfile,
 	}[kind]
 }

@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -37,6 +38,7 @@ type State struct {
 	Tasks       []api.TaskView       `json:"tasks"`
 	Nodes       []api.NodeView       `json:"nodes"`
 	Pools       []api.PoolView       `json:"pools"`
+	Profiles    []api.ProfileView    `json:"profiles"`
 	Events      []api.EventView      `json:"events"`
 	// Addresses are those of endpoints, by the endpoint's name.
 	Addresses map[string][]api.EndpointAddress `json:"addresses"`
@@ -118,6 +120,18 @@ func NewFakeAt(listener net.Listener, worlds ...State) *Fake { //nolint:funlen /
 		"GET /v1/pools/{p}": func(w State, r *http.Request) any {
 			return findItem(w.Pools, func(v api.PoolView) bool { return v.Name == r.PathValue("p") })
 		},
+		"GET /v1/profiles": func(w State, _ *http.Request) any { return pageOf(w.Profiles) },
+		"GET /v1/profiles/{p}": func(w State, r *http.Request) any {
+			return findItem(w.Profiles, func(v api.ProfileView) bool {
+				return v.Name == r.PathValue("p")
+			})
+		},
+		"GET /v1/profiles/{p}/{v}": func(w State, r *http.Request) any {
+			return findItem(w.Profiles, func(v api.ProfileView) bool {
+				return v.Name == r.PathValue("p") && strconv.Itoa(v.Version) == r.PathValue("v")
+			})
+		},
+		"DELETE /v1/profiles/{p}/{v}": emptyReply,
 		"DELETE /v1/pools/{p}":        emptyReply,
 		"GET /v1/nodes":               func(w State, _ *http.Request) any { return pageOf(w.Nodes) },
 		"GET /v1/tasks":               func(w State, r *http.Request) any { return pageOf(filterTasks(w.Tasks, r)) },

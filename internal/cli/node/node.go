@@ -16,6 +16,7 @@ import (
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/api/client"
 	"github.com/berthd/berth/internal/cli/fetch"
+	"github.com/berthd/berth/internal/cli/machine"
 	"github.com/berthd/berth/internal/cli/output"
 	"github.com/berthd/berth/internal/cli/session"
 	"github.com/berthd/berth/internal/cli/tables"
@@ -34,7 +35,8 @@ func NewNodeCommand(sess *session.Session) *cobra.Command {
 	cmd.AddCommand(newNodeListCommand(sess), newNodeStatusCommand(sess), top.NewNodeTopCommand(sess),
 		newNodeCordonCommand(sess), newNodeUncordonCommand(sess), newNodeDrainCommand(sess), newNodeForgetCommand(sess),
 		newNodeTaintCommand(sess), newNodeUntaintCommand(sess), newNodePoolCommand(sess),
-		newNodeReservePortsCommand(sess), newNodeUnreservePortsCommand(sess), newNodeDomainCommand(sess))
+		newNodeReservePortsCommand(sess), newNodeUnreservePortsCommand(sess), newNodeDomainCommand(sess),
+		machine.NewNodeAddCommand(sess))
 	return cmd
 }
 
@@ -242,6 +244,8 @@ func nodeFactsTable(sess *session.Session, n api.NodeView) output.Table {
 // addMachineFacts adds the facts about the machine.
 func addMachineFacts(facts *output.Table, n api.NodeView) {
 	facts.Add("machine", strings.TrimSpace(fmt.Sprintf("%s/%s, kernel %s", n.Facts.OS, n.Facts.Arch, n.Facts.Kernel)))
+	machine.AddHardware(facts, n.Facts.Hardware)
+	machine.AddSetup(facts, n.Setup)
 	if len(n.Facts.Addresses) > 0 {
 		facts.Add("addresses", strings.Join(n.Facts.Addresses, ", "))
 	}

@@ -27,6 +27,7 @@ func eventTypes() []string {
 		{"definition", "created deleted removed updated"},
 		{"rebalance", "started cancelled passed ended"},
 		{"pool", "created updated deleted"},
+		{"profile", "created deleted"},
 		{"reservation", "created updated deleted"},
 		{"secret", "created updated deleted"},
 		{"secrets", "rekey rekeyed key-dropped"},

@@ -38,6 +38,7 @@ type inspection struct {
 	Endpoint *api.EndpointView    `json:"endpoint,omitempty"`
 	Node     *api.NodeView        `json:"node,omitempty"`
 	Pool     *api.PoolView        `json:"pool,omitempty"`
+	Profile  *api.ProfileView     `json:"profile,omitempty"`
 	Domain   *api.DomainView      `json:"domain,omitempty"`
 	Cluster  *api.ClusterView     `json:"cluster,omitempty"`
 	Attempts []api.TaskView       `json:"attempts,omitempty"` // of a task, the newest first
@@ -156,6 +157,8 @@ func (v *inspection) collect(ctx context.Context, c *client.Client, n session.Na
 		return v.readDomain(ctx, c, n.Name)
 	case wording.KindPool:
 		return v.readPool(ctx, c, n.Name)
+	case wording.KindProfile:
+		return v.readProfile(ctx, c, n.Name)
 	case wording.KindDefinition:
 		return v.readDefinition(ctx, c, n.Name)
 	}
@@ -245,6 +248,16 @@ func (v *inspection) readPool(ctx context.Context, c *client.Client, name string
 	}
 	slices.Sort(v.Nodes)
 	return err
+}
+
+func (v *inspection) readProfile(ctx context.Context, c *client.Client, name string) error {
+	p, err := session.FindProfile(ctx, c, name)
+	if err != nil {
+		return err
+	}
+	plain := p.Profile
+	v.Profile, v.manifests, v.Nodes = &p, []any{&plain}, p.Nodes
+	return nil
 }
 
 func (v *inspection) readDomain(ctx context.Context, c *client.Client, name string) error {

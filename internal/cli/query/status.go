@@ -14,6 +14,7 @@ import (
 	"github.com/berthd/berth/api/client"
 	"github.com/berthd/berth/internal/cli/endpoint"
 	"github.com/berthd/berth/internal/cli/fetch"
+	"github.com/berthd/berth/internal/cli/machine"
 	"github.com/berthd/berth/internal/cli/node"
 	"github.com/berthd/berth/internal/cli/output"
 	"github.com/berthd/berth/internal/cli/rebalance"
@@ -31,7 +32,8 @@ import (
 func objectKinds() []string {
 	return []string{
 		wording.KindService, wording.KindJob, wording.KindCron, wording.KindEndpoint, wording.KindTask,
-		wording.KindNode, wording.KindPool, wording.KindDomain, wording.KindCluster, wording.KindDefinition,
+		wording.KindNode, wording.KindPool, wording.KindProfile, wording.KindDomain, wording.KindCluster,
+		wording.KindDefinition,
 	}
 }
 
@@ -101,6 +103,8 @@ func printObject(ctx context.Context, sess *session.Session, c *client.Client, n
 		return node.PrintStatus(ctx, sess, c, n.Name)
 	case wording.KindDomain:
 		return node.PrintDomain(ctx, sess, c, n.Name)
+	case wording.KindProfile:
+		return machine.PrintProfile(ctx, sess, c, n.Name)
 	case wording.KindPool:
 		return node.PrintPool(ctx, sess, c, n.Name)
 	case wording.KindDefinition:

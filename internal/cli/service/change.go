@@ -4,6 +4,7 @@ package service
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 
 	"github.com/spf13/cobra"
@@ -11,6 +12,7 @@ import (
 	"github.com/berthd/berth/api/client"
 	"github.com/berthd/berth/internal/cli/session"
 	"github.com/berthd/berth/internal/cli/wait"
+	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/wording"
 )
 
@@ -187,6 +189,12 @@ func Delete(ctx context.Context, c *client.Client, n session.Name) error {
 		return c.DeleteDomain(ctx, n.Name, client.Condition{})
 	case wording.KindPool:
 		return c.DeletePool(ctx, n.Name, client.Condition{})
+	case wording.KindProfile:
+		ref, err := cluster.ParseRef(n.Name)
+		if err != nil || ref.Version == 0 {
+			return fmt.Errorf("%s names no version of a profile: want profile/NAME@VERSION", n)
+		}
+		return c.DeleteProfile(ctx, ref, client.Condition{})
 	case wording.KindEndpoint:
 		return c.DeleteEndpoint(ctx, n.Cluster, n.Name, client.Condition{})
 	case wording.KindCron:

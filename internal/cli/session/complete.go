@@ -257,6 +257,11 @@ func ListOtherNames(ctx context.Context, c *client.Client, kind string) []string
 		for _, v := range page.Items {
 			names = append(names, v.Name)
 		}
+	case wording.KindProfile:
+		page, _ := c.Profiles(ctx, none)
+		for _, v := range page.Items {
+			names = append(names, v.Ref().String())
+		}
 	case KindServer:
 		page, _ := c.Servers(ctx, none)
 		for _, v := range page.Items {

@@ -59,6 +59,8 @@ func objectName(v any) string {
 		return wording.KindNode + "/" + v.Name
 	case api.PoolView:
 		return wording.KindPool + "/" + v.Name
+	case api.ProfileView:
+		return wording.KindProfile + "/" + v.Ref().String()
 	case api.DomainView:
 		return wording.KindDomain + "/" + v.Name
 	case api.DefinitionView:

@@ -173,6 +173,8 @@ func ParseKind(s string) string {
 		return wording.KindDomain
 	case wording.KindPool, "pools":
 		return wording.KindPool
+	case wording.KindProfile, "profiles":
+		return wording.KindProfile
 	case wording.KindNode, "nodes":
 		return wording.KindNode
 	case wording.KindTask, "tasks", "pod", "pods":
@@ -395,6 +397,20 @@ func FindPool(ctx context.Context, c *client.Client, text string) (api.PoolView,
 	v, err := c.Pool(ctx, text)
 	if client.StatusOf(err) == http.StatusNotFound {
 		return v, UnknownError(wording.KindPool, text, ListOtherNames(ctx, c, wording.KindPool))
+	}
+	return v, err
+}
+
+// FindProfile returns a version of a profile, or the newest without one. If it does not exist, the error lists the
+// profiles.
+func FindProfile(ctx context.Context, c *client.Client, text string) (api.ProfileView, error) {
+	ref, err := cluster.ParseRef(text)
+	if err != nil {
+		return api.ProfileView{}, fmt.Errorf("%q is not a profile: want NAME or NAME@VERSION", text)
+	}
+	v, err := c.MachineProfile(ctx, ref)
+	if client.StatusOf(err) == http.StatusNotFound {
+		return v, UnknownError(wording.KindProfile, text, ListOtherNames(ctx, c, wording.KindProfile))
 	}
 	return v, err
 }

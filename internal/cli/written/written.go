@@ -106,6 +106,7 @@ func stripDefaults(object any) ([]byte, cluster.Kind, error) {
 		reflect.TypeFor[*cluster.Domain]():         cluster.KindDomain,
 		reflect.TypeFor[*cluster.Cluster]():        cluster.KindCluster,
 		reflect.TypeFor[*cluster.Pool]():           cluster.KindPool,
+		reflect.TypeFor[*cluster.Profile]():        cluster.KindProfile,
 		reflect.TypeFor[*cluster.TaskDefinition](): cluster.KindTaskDefinition,
 		reflect.TypeFor[*cluster.Service]():        cluster.KindService,
 		reflect.TypeFor[*cluster.Job]():            cluster.KindJob,

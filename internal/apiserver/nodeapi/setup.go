@@ -1,0 +1,51 @@
+package nodeapi
+
+import (
+	"cmp"
+	"net/http"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/draft"
+	"github.com/berthd/berth/internal/apiserver/respond"
+	"github.com/berthd/berth/internal/apiserver/strictjson"
+	"github.com/berthd/berth/internal/cluster"
+)
+
+// setupNode records how a machine was added, with its domain and its pool. The node needs no records: the settings are
+// there before its agent registers. A node of another domain is refused, because its domain has to drain it first.
+func (a *API) setupNode(w http.ResponseWriter, r *http.Request) error {
+	var ask api.NodeSetupRequest
+	if err := strictjson.ReadBody(w, r, &ask); err != nil {
+		return err
+	}
+	name := r.PathValue("node")
+	var written *draft.Draft
+	snap, err := a.Writer.Write(r.Context(), func(d *draft.Draft) error {
+		written = d
+		if ask.Domain != "" {
+			if err := d.RequireDomain(ask.Domain); err != nil {
+				return draft.AsProblem(err)
+			}
+			if n, ok := a.Views.Node(d.Snap, name); ok && n.Domain != ask.Domain {
+				return respond.Problemf(http.StatusConflict, "node %s is in the domain %s: move it first (berth node "+
+					"domain %s %s)", name, n.Domain, name, ask.Domain)
+			}
+		}
+		return changeHost(d, name, func(h *cluster.Host) error {
+			return changeSettings(d, h, "set up at "+ask.Setup.Address, func() {
+				h.Setup = &ask.Setup
+				h.Domain, h.Pool = cmp.Or(ask.Domain, h.Domain), cmp.Or(ask.Pool, h.Pool)
+			})
+		})
+	})
+	if err != nil {
+		return err
+	}
+	v, ok := a.Views.Node(snap, name)
+	if !ok {
+		return respond.NotFound("node", name)
+	}
+	v.Revision = written.RevisionOr(v.Revision)
+	respond.SetETag(w, v.Revision)
+	return respond.JSON(w, http.StatusOK, v)
+}

@@ -1,0 +1,203 @@
+package bootstrap
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/setup"
+	"github.com/berthd/berth/internal/ssh"
+)
+
+// DescribeRequest is what `berth machine describe` reads.
+type DescribeRequest struct {
+	Servers []string       `json:"servers,omitempty"`
+	Request *setup.Request `json:"request,omitempty"`
+}
+
+// ApplyReply is a line that `berth machine apply` writes: a step, or at last that all is done.
+type ApplyReply struct {
+	Step *setup.Step `json:"step,omitempty"`
+	Done bool        `json:"done,omitempty"`
+}
+
+// request returns what the machine should become. The token is for an agent that has not joined.
+func (a *addition) request(token string) *setup.Request {
+	arguments := []string{"--name", a.result.Name}
+	for _, s := range a.Servers {
+		arguments = append(arguments, "--server", s)
+	}
+	if p := a.Profile; p != nil {
+		if p.Agent.Executor != "" {
+			arguments = append(arguments, "--executor", string(p.Agent.Executor))
+		}
+		for _, k := range sortedKeys(p.Agent.Labels) {
+			arguments = append(arguments, "--label", k+"="+p.Agent.Labels[k])
+		}
+		arguments = append(arguments, p.Agent.Flags...)
+	}
+	return &setup.Request{Profile: a.Profile, Agent: &setup.Agent{Arguments: arguments, JoinToken: token}}
+}
+
+// describe learns the facts of the machine and what differs from the profile.
+func (a *addition) describe(ctx context.Context) (string, error) {
+	var out bytes.Buffer
+	sent := time.Now()
+	err := a.runProgram(ctx, "machine describe --request -", DescribeRequest{a.Servers, a.request("")}, &out)
+	if err != nil {
+		return "", err
+	}
+	var report setup.Report
+	if err := json.Unmarshal(out.Bytes(), &report); err != nil {
+		return "", fmt.Errorf("read the machine's facts: %w", err)
+	}
+	// The report began between the request and its answer, most likely soon after the request.
+	half := time.Since(sent) / 2
+	a.result.ClockSkew = report.Time.Sub(sent.Add(half)).Round(time.Millisecond)
+	a.within = half
+	a.result.Facts, a.result.Routes, a.joined = &report.Facts, report.Routes, report.Joined
+	a.result.Differences = report.Differences
+	a.result.Joined = !a.joined || a.result.Joined
+	return factsText(&report.Facts), nil
+}
+
+// factsText describes a machine in a line.
+func factsText(f *cluster.Facts) string {
+	text := fmt.Sprintf("%s of memory, kernel %s", f.Memory, f.Kernel)
+	if h := f.Hardware; h != nil {
+		text = fmt.Sprintf("%d CPUs, ", h.Threads) + text
+		if h.Distribution != "" {
+			text += ", " + h.Distribution
+		}
+	}
+	return text
+}
+
+// check compares the machine with what the profile requires, and its routes. All faults are reported together.
+func (a *addition) check(context.Context) (string, error) {
+	var faults []string
+	if a.Profile != nil {
+		faults = setup.Unmet(&a.Profile.Requires, a.result.Facts, a.result.ClockSkew, a.within)
+	} else {
+		faults = setup.Unmet(&cluster.MachineNeeds{}, a.result.Facts, a.result.ClockSkew, a.within)
+	}
+	reached := 0
+	var problems []string
+	for _, r := range a.result.Routes {
+		if r.Problem == "" {
+			reached++
+			continue
+		}
+		problems = append(problems, fmt.Sprintf("the machine cannot reach the server %s: %s", r.Server, r.Problem))
+	}
+	if reached == 0 {
+		faults = append(faults, problems...)
+	}
+	if len(faults) > 0 {
+		return "", &UnfitError{faults}
+	}
+	return fmt.Sprintf("%s, %d of %s in reach", count(len(a.result.Differences), "difference"), reached,
+		count(len(a.result.Routes), "server")), nil
+}
+
+// UnfitError means that a machine lacks what it needs. Nothing was changed.
+type UnfitError struct{ Faults []string }
+
+// Error joins the faults.
+func (e *UnfitError) Error() string { return strings.Join(e.Faults, "; ") }
+
+// apply records the machine, hands out a token, and makes the machine what it should be.
+func (a *addition) apply(ctx context.Context) (string, error) {
+	setupOf := cluster.HostSetup{
+		Address: a.machine.Conn.Target().String(), Jump: a.machine.Jump, Binary: a.program.sum[:16],
+		At: time.Now().UTC().Truncate(time.Second), ClockSkew: cluster.Duration(a.result.ClockSkew),
+		Routes: a.result.Routes,
+	}
+	if a.Profile != nil {
+		ref := a.Profile.Ref()
+		setupOf.Profile = &ref
+	}
+	session, err := a.Control.Record(ctx, a.result.Name, setupOf)
+	if err != nil {
+		return "", err
+	}
+	if len(a.result.Differences) == 0 && a.joined {
+		return "nothing to change", nil
+	}
+	if a.session == 0 && slices.ContainsFunc(a.result.Differences, setup.Difference.ReplacesAgent) {
+		a.session = session // of the first try: a later one may find the new agent
+	}
+	if !a.joined && a.token == "" {
+		if a.token, err = a.Control.JoinToken(ctx, a.result.Name); err != nil {
+			return "", fmt.Errorf("create the join token: %w", err)
+		}
+	}
+	var out bytes.Buffer
+	err = a.runProgram(ctx, "machine apply --request -", a.request(a.token), &out)
+	done := false
+	for line := range bytes.Lines(out.Bytes()) {
+		var reply ApplyReply
+		if json.Unmarshal(line, &reply) != nil {
+			continue // a lost connection cut the line
+		}
+		done = done || reply.Done
+		if reply.Step != nil && reply.Step.Problem == "" {
+			a.result.Changes = append(a.result.Changes, *reply.Step)
+		}
+	}
+	if err == nil && !done {
+		err = ssh.ErrLost
+	}
+	return count(len(a.result.Changes), "change"), err
+}
+
+// wait waits until the node is ready, and removes what only the addition needed.
+func (a *addition) wait(ctx context.Context) (string, error) {
+	within, cancel := context.WithTimeoutCause(ctx, a.ReadyLimit, errNotReady)
+	defer cancel()
+	err := a.Control.WaitReady(within, a.result.Name, a.session)
+	if err != nil {
+		if log := a.agentLog(ctx); log != "" {
+			err = fmt.Errorf("%w; the end of its log:\n%s", err, log)
+		}
+		return "", err
+	}
+	err = a.machine.Conn.Run(ctx, ssh.Command{
+		Line:  a.sudo + "rm -f " + ssh.Quote(setup.TokenFile),
+		Stdin: strings.NewReader(a.passwordLine()),
+	})
+	if err != nil {
+		return "", fmt.Errorf("delete the join token on the machine: %w", err)
+	}
+	a.removeCopy(ctx)
+	return "", nil
+}
+
+// errNotReady is the cause of the end of the wait.
+var errNotReady = errors.New("the node is not ready in time")
+
+// agentLog returns the last lines of the agent's log on the machine.
+func (a *addition) agentLog(ctx context.Context) string {
+	line := "if test -d /run/systemd/system; then " + a.sudo +
+		"journalctl --no-pager -o cat -n 5 -u berth-agent; else " + a.sudo + "tail -n 5 " + setup.LogFile + "; fi"
+	var out bytes.Buffer
+	if a.machine.Conn.Run(ctx, ssh.Command{
+		Line: line, Stdin: strings.NewReader(a.passwordLine()), Stdout: &out,
+	}) != nil {
+		return ""
+	}
+	return strings.TrimSpace(out.String())
+}
+
+func (a *addition) passwordLine() string {
+	if a.asks {
+		return a.SudoPassword + "\n"
+	}
+	return ""
+}

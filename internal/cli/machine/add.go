@@ -1,0 +1,346 @@
+package machine
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/api/client"
+	"github.com/berthd/berth/internal/bootstrap"
+	"github.com/berthd/berth/internal/cli/fetch"
+	"github.com/berthd/berth/internal/cli/session"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/serve/datadir"
+	"github.com/berthd/berth/internal/ssh"
+)
+
+// maxMachines is the maximum number of machines of one command.
+const maxMachines = 1000
+
+// addCommand is `berth node add`.
+type addCommand struct {
+	*session.Session
+	access       accessFlags
+	profile      string
+	domain, pool string
+	servers      []string
+	binaries     []string
+	dryRun       bool
+	parallel     int
+	timeout      time.Duration
+	file         string
+	machines     []machineAddress
+	chosen       *cluster.Profile
+	client       *client.Client
+	binaryOf     programs
+}
+
+// machineAddress is one argument.
+type machineAddress struct {
+	name   string
+	target ssh.Target
+}
+
+// NewNodeAddCommand returns `berth node add`.
+func NewNodeAddCommand(sess *session.Session) *cobra.Command {
+	a := &addCommand{Session: sess}
+	cmd := &cobra.Command{
+		Use: "add [NAME=][USER@]ADDRESS[:PORT]...", Short: "Make nodes of machines, over SSH",
+		Long: "Makes nodes of machines with an SSH server. For each machine the command learns the hardware and the\n" +
+			"network, compares it with a profile, applies the profile, installs this program, starts the agent\n" +
+			"with a join token of its own, and waits until the node is ready.\n\n" +
+			"A failure does not stop the other machines. The same command continues where it failed, and changes\n" +
+			"nothing on machines that are as they should be. --dry-run shows what would change.",
+		Args: session.Arguments(0, maxMachines, "the addresses of machines"),
+		RunE: a.run,
+	}
+	f := cmd.Flags()
+	a.access.addFlags(f)
+	f.StringVar(&a.profile, "profile", "", "profile of the machines: NAME, NAME@VERSION or a `FILE`; default none")
+	f.StringVar(&a.domain, "domain", "", "domain of the nodes; default the one named default")
+	f.StringVar(&a.pool, "pool", "", "pool of the nodes")
+	f.StringSliceVar(&a.servers, "server", nil, "https address of a server as the machines reach it; may be given "+
+		"several times; default those of all servers")
+	f.StringArrayVar(&a.binaries, "binary", nil, "`FILE` with this version of berth for another architecture, as "+
+		"arm64=FILE; may be given several times")
+	f.BoolVar(&a.dryRun, "dry-run", false, "show what would change, and change nothing")
+	f.IntVar(&a.parallel, "parallel", 16, "number of machines at a time")
+	f.DurationVar(&a.timeout, "timeout", 2*time.Minute, "time until a started node must be ready")
+	f.StringVarP(&a.file, "file", "f", "", "`FILE` with addresses, one a line; - for standard input")
+	return cmd
+}
+
+// check parses the arguments and flags. The error lists all faults.
+func (a *addCommand) check(cmd *cobra.Command, args []string) error {
+	var list session.Faults
+	if a.file != "" {
+		more, err := a.readAddresses()
+		list.AddError("--file", err)
+		args = slices.Concat(args, more)
+	}
+	seen := map[string]bool{}
+	for _, text := range args {
+		m, err := a.access.parse(text)
+		switch key := cmp.Or(m.name, m.target.String()); {
+		case err != nil:
+			list.Add("%v", err)
+		case seen[key] || seen[m.target.String()]:
+			list.Add("%s is given twice", text)
+		default:
+			seen[key], seen[m.target.String()] = true, true
+			a.machines = append(a.machines, m)
+		}
+	}
+	if len(args) == 0 {
+		list.Add("no machine is given: want the addresses of machines, or --file")
+	}
+	for _, s := range a.servers {
+		host, ok := strings.CutPrefix(s, "https://")
+		if !ok {
+			list.Add("--server %q: want https://host:port", s)
+			continue
+		}
+		_, err := session.ParseHostPort(strings.TrimSuffix(host, "/"), datadir.PortAPI)
+		list.AddError("--server", err)
+	}
+	if a.parallel < 1 || a.parallel > maxMachines {
+		list.Add("--parallel %d: want 1 to %d", a.parallel, maxMachines)
+	}
+	if a.timeout <= 0 {
+		list.Add("--timeout %s: want a positive duration", a.timeout)
+	}
+	list.AddError("--binary", a.binaryOf.parse(a.binaries))
+	a.access.check(&list)
+	return list.Err(cmd)
+}
+
+// readAddresses returns the lines of the file, without comments.
+func (a *addCommand) readAddresses() (all []string, err error) {
+	b, err := readFileOrInput(a.Session, a.file)
+	if err != nil {
+		return nil, err
+	}
+	for line := range strings.Lines(string(b)) {
+		line, _, _ = strings.Cut(line, "#")
+		all = append(all, strings.Fields(line)...)
+	}
+	return all, nil
+}
+
+func (a *addCommand) run(cmd *cobra.Command, args []string) error {
+	if err := a.check(cmd, args); err != nil {
+		return err
+	}
+	ctx := cmd.Context()
+	var err error
+	if a.client, err = a.Connect(); err != nil {
+		return err
+	}
+	if a.chosen, err = a.findProfile(ctx); err != nil {
+		return err
+	}
+	if err := a.findServers(ctx); err != nil {
+		return err
+	}
+	auth, keys, err := a.access.open(a.Session)
+	if err != nil {
+		return err
+	}
+	c := bootstrap.Config{
+		Servers: a.servers, Profile: a.chosen, Binary: &a.binaryOf, SudoPassword: a.access.sudoPassword,
+		DryRun: a.dryRun, ReadyLimit: a.timeout, Log: slog.New(slog.DiscardHandler),
+		Control: &control{client: a.client, domain: a.domain, pool: a.pool},
+	}
+	view := newProgress(a.Session, len(a.machines))
+	c.Progress = view.event
+	results := make([]*bootstrap.Result, len(a.machines))
+	group := errgroup.Group{}
+	group.SetLimit(a.parallel)
+	for i, m := range a.machines {
+		group.Go(func() error {
+			conn := ssh.New(ssh.Config{Target: m.target, Jump: a.access.jumps, Auth: auth, Keys: keys})
+			results[i] = bootstrap.Add(ctx, c, bootstrap.Machine{Name: m.name, Conn: conn, Jump: a.access.jump})
+			view.ended(results[i])
+			return nil
+		})
+	}
+	_ = group.Wait() // no function fails
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return a.finish(results)
+}
+
+// findProfile returns the profile of the flag: that of a file, or one in the store.
+func (a *addCommand) findProfile(ctx context.Context) (*cluster.Profile, error) {
+	switch {
+	case a.profile == "":
+		return nil, nil //nolint:nilnil // a machine needs no profile
+	case strings.ContainsAny(a.profile, "/.") || a.profile == "-":
+		return readProfile(a.Session, a.profile)
+	}
+	return fetchProfile(ctx, a.client, a.profile)
+}
+
+// findServers makes the servers' own addresses those that the machines use, unless flags name others.
+func (a *addCommand) findServers(ctx context.Context) error {
+	if len(a.servers) > 0 {
+		return nil
+	}
+	all, err := fetch.ListServers(ctx, a.client)
+	if err != nil {
+		return err
+	}
+	for _, s := range all {
+		if s.API != "" {
+			a.servers = append(a.servers, s.API)
+		}
+	}
+	if len(a.servers) == 0 {
+		return errors.New("no server has an https address: machines join servers that were made with 'berth server " +
+			"init'; 'berth dev' serves its own machine only")
+	}
+	return nil
+}
+
+// programs finds the program for an architecture: this one, or those of flags.
+type programs struct {
+	files map[string]string
+	open  map[string]*bootstrap.Program
+}
+
+// parse reads "ARCH=FILE" and opens the files, so that all machines share them.
+func (p *programs) parse(texts []string) error {
+	p.files, p.open = map[string]string{}, map[string]*bootstrap.Program{}
+	own, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	p.files[ownArch()] = own
+	var errs []error
+	for _, t := range texts {
+		arch, file, ok := strings.Cut(t, "=")
+		if !ok || file == "" || !slices.Contains([]string{"amd64", "arm64"}, arch) {
+			errs = append(errs, fmt.Errorf("%q: want amd64=FILE or arm64=FILE", t))
+			continue
+		}
+		p.files[arch] = file
+	}
+	for arch, file := range p.files { // order-free: a map is filled
+		if p.open[arch], err = bootstrap.OpenProgram(file); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// For is part of bootstrap.Binary.
+func (p *programs) For(arch string) (*bootstrap.Program, error) {
+	if program := p.open[arch]; program != nil {
+		return program, nil
+	}
+	return nil, fmt.Errorf("the machine is of the architecture %s, and this program is not: give its build with "+
+		"--binary %s=FILE", arch, arch)
+}
+
+// control is the control plane of the session.
+type control struct {
+	client       *client.Client
+	domain, pool string
+}
+
+// JoinToken is part of bootstrap.Control.
+func (c *control) JoinToken(ctx context.Context, node string) (string, error) {
+	made, err := c.client.CreateToken(ctx, api.TokenRequest{
+		Name: "berth node add " + node, Purpose: cluster.TokenJoin, Role: cluster.RoleNode, Uses: 1,
+		Life: cluster.Duration(15 * time.Minute), For: node,
+	})
+	return made.Token, err
+}
+
+// Record is part of bootstrap.Control.
+func (c *control) Record(ctx context.Context, node string, s cluster.HostSetup) (session uint64, err error) {
+	is, err := c.client.Node(ctx, node)
+	if err != nil && client.StatusOf(err) != http.StatusNotFound {
+		return 0, err
+	}
+	if is.Setup != nil && (c.pool == "" || c.pool == is.Pool) && (c.domain == "" || c.domain == is.Domain) &&
+		sameSetup(*is.Setup, s) {
+		return is.Session, nil
+	}
+	_, err = c.client.SetupNode(ctx, node, api.NodeSetupRequest{Domain: c.domain, Pool: c.pool, Setup: s})
+	return is.Session, err
+}
+
+// sameSetup compares what an addition decides, not what it measures.
+func sameSetup(a, b cluster.HostSetup) bool {
+	profile := func(s cluster.HostSetup) cluster.Ref {
+		if s.Profile == nil {
+			return cluster.Ref{}
+		}
+		return *s.Profile
+	}
+	return a.Address == b.Address && slices.Equal(a.Jump, b.Jump) && a.Binary == b.Binary && profile(a) == profile(b)
+}
+
+// WaitReady is part of bootstrap.Control.
+func (c *control) WaitReady(ctx context.Context, node string, after uint64) error {
+	state := "no agent has registered"
+	for _, err := range c.client.NodeChanges(ctx, node) {
+		if err != nil {
+			return err
+		}
+		v, err := c.client.Node(ctx, node)
+		if err != nil {
+			if client.StatusOf(err) == http.StatusNotFound || ctx.Err() != nil {
+				continue
+			}
+			return err
+		}
+		if v.State == cluster.NodeReady && v.Session > after {
+			return nil
+		}
+		state = strings.TrimSuffix(fmt.Sprintf("it is %s: %s", v.State, v.Reason), ": ")
+		if v.Session <= after {
+			state = "its new agent has not registered"
+		}
+	}
+	return fmt.Errorf("%w: %s", context.Cause(ctx), state)
+}
+
+// homeFolder returns the home folder of this user.
+func homeFolder() string {
+	if home, err := os.UserHomeDir(); err == nil {
+		return home
+	}
+	return "/"
+}
+
+// ownUser returns the name of this user.
+func ownUser() string {
+	if u, err := user.Current(); err == nil {
+		return u.Username
+	}
+	return "root"
+}
+
+// expandHome replaces "~/" at the start of a path.
+func expandHome(path string) string {
+	if rest, ok := strings.CutPrefix(path, "~/"); ok {
+		return filepath.Join(homeFolder(), rest)
+	}
+	return path
+}
