@@ -63,8 +63,8 @@ var edgeLayers = map[string][]string{
 		"internal/agent/nameserver", "internal/agent/network", "internal/agent/usage", "internal/agent/volumes",
 		"internal/backup", "internal/cli/fetch", "internal/cli/operator", "internal/cli/output", "internal/cli/session",
 		"internal/cli/storeflags", "internal/cluster", "internal/egress", "internal/executor/containerd",
-		"internal/hinted", "internal/pki", "internal/secrets", "internal/serve/datadir", "internal/serve/dev",
-		"internal/serve/engines", "internal/serve/join", "internal/serve/node", "internal/serve/server",
+		"internal/hinted", "internal/pki", "internal/secrets", "internal/serve/datadir", "internal/serve/engines",
+		"internal/serve/join", "internal/serve/node", "internal/serve/server", "internal/serve/single",
 		"internal/store", "internal/wording",
 	},
 	"internal/cli/session": {
@@ -103,7 +103,6 @@ var edgeLayers = map[string][]string{
 	},
 	"internal/hinted":        {},
 	"internal/serve/datadir": {"internal/cluster", "internal/hinted", "internal/privatefile", "internal/store"},
-	"internal/serve/dev":     {"internal/contexts", "internal/serve/node", "internal/serve/server"},
 	"internal/serve/domains": {"internal/cluster", "internal/controlplane", "internal/store"},
 	"internal/serve/engines": {
 		"internal/consulclient", "internal/hinted", "internal/serve/datadir", "internal/store", "internal/store/consul",
@@ -132,6 +131,7 @@ var edgeLayers = map[string][]string{
 		"internal/store/restore", "internal/store/snapshotfile", "internal/telemetry", "internal/transport",
 		"internal/version", "internal/whatif",
 	},
+	"internal/serve/single": {"internal/contexts", "internal/serve/node", "internal/serve/server"},
 
 	// Programs that users run and read: they know nothing of Berth's insides.
 	"examples/demo":          {"internal/freeport"},

@@ -176,6 +176,7 @@ func nodeExamples() map[string]string {
 func serveExamples() map[string]string {
 	return map[string]string{ //nolint:gosec // file names, no secrets
 		"dev":         "berth dev --data-dir /tmp/berth",
+		"standalone":  "berth standalone\nberth standalone --executor auto --label rack=4",
 		"agent":       "berth agent --server https://10.0.0.1:7071 --join-token-file join-node",
 		"server":      "berth server",
 		"server init": "berth server init --name s1 --advertise 10.0.0.1",

@@ -116,7 +116,8 @@ func newRootCommand(sess *session.Session) *cobra.Command {
 		stream.NewCheckCommand(sess), stream.NewAttachCommand(sess), stream.NewPortForwardCommand(sess),
 		stream.NewCopyCommand(sess), resource.NewImageCommand(sess),
 		resource.NewVolumeCommand(sess))
-	add("serve", serving.NewDevCommand(), serving.NewServerCommand(sess), serving.NewAgentCommand(sess),
+	add("serve", serving.NewDevCommand(), serving.NewStandaloneCommand(), serving.NewServerCommand(sess),
+		serving.NewAgentCommand(sess),
 		login.NewContextCommand(sess), login.NewLoginCommand(sess),
 		operator.NewTokenCommand(sess),
 		operator.NewOperatorCommand(sess))
