@@ -32,6 +32,7 @@ func commandExamples() map[string]string {
 func runExamples() map[string]string {
 	return map[string]string{
 		"run":      "berth run web.yaml\nberth run --timeout 10m manifests/\nberth run manifests/ --prune -l app=shop",
+		"converge": "berth converge /etc/berth/manifests --prune\nberth converge manifests/ --check -o json",
 		"plan":     "berth plan web.yaml\nberth plan manifests/ --prune -l app=shop",
 		"down":     "berth down web.yaml\nberth down -f manifests/ --detach",
 		"fields":   "berth fields service.update\nberth fields job.steps.template.containers",
