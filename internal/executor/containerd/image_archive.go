@@ -150,7 +150,7 @@ func checkMachine(ctx context.Context, store content.Store, img client.Image) er
 	return nil
 }
 
-// findImage returns the image in the index of an archive: the one with the name, or the only one.
+// findImage reads the index of an archive and returns its image, as chooseImage does.
 func findImage(ctx context.Context, store content.Store, at ocispec.Descriptor, image string) (ocispec.Descriptor,
 	error,
 ) {
@@ -162,13 +162,19 @@ func findImage(ctx context.Context, store content.Store, at ocispec.Descriptor, 
 	if err := json.Unmarshal(raw, &index); err != nil {
 		return ocispec.Descriptor{}, fmt.Errorf("read its index: %w", err)
 	}
+	return chooseImage(at, index.Manifests, image)
+}
+
+// chooseImage returns the image of a list: the one with the name, or the only one. The list is an image as a whole if
+// each entry is the image for another kind of machine.
+func chooseImage(list ocispec.Descriptor, entries []ocispec.Descriptor, image string) (ocispec.Descriptor, error) {
 	want, err := normalName(image)
 	if err != nil {
 		return ocispec.Descriptor{}, err
 	}
 	var images []ocispec.Descriptor
 	var names []string
-	for _, m := range index.Manifests {
+	for _, m := range entries {
 		name := m.Annotations[metadata.AnnotationImageName]
 		if name == "" {
 			name = m.Annotations[ocispec.AnnotationRefName]
@@ -192,7 +198,7 @@ func findImage(ctx context.Context, store content.Store, at ocispec.Descriptor, 
 	case len(images) == 1:
 		return images[0], nil
 	case len(names) == 1 && !slices.ContainsFunc(images, func(d ocispec.Descriptor) bool { return d.Platform == nil }):
-		return at, nil // one image for several kinds of machines
+		return list, nil // one image for several kinds of machines
 	}
 	return ocispec.Descriptor{}, fmt.Errorf("it holds %s, and none of them is %s", strings.Join(names, ", "), want)
 }
