@@ -199,7 +199,7 @@ func (s *Store) open(ctx context.Context, address string, offset int64) (source,
 	if path := cluster.HostFile(address); path != "" {
 		return openFile(path, s.Paths)
 	}
-	resp, err := s.ask(ctx, address, offset)
+	resp, err := s.ask(ctx, address, offset) //nolint:bodyclose // the source closes it
 	if err != nil {
 		return source{}, err
 	}
