@@ -132,6 +132,8 @@ type (
 	ServiceChange = cluster.Change
 	// ServiceUse names a service that a container uses. The container starts after a task of that service is healthy.
 	ServiceUse = cluster.ServiceUse
+	// ImageSource is an archive with an image, or a folder with one.
+	ImageSource = cluster.ImageSource
 	// Artifact is a file or an archive that the agent fetches before the container is made.
 	Artifact = cluster.Artifact
 	// FolderFacts are the host volumes and allowed paths of a node, and its sticky volumes.

@@ -153,6 +153,7 @@ func openArtifacts(c *Config) *artifact.Store {
 	if settings.Logger == nil {
 		settings.Logger = c.Logger
 	}
+	settings.Paths = c.Volumes.Paths
 	return artifact.New(settings)
 }
 
@@ -172,7 +173,7 @@ type capabilities struct{ services, artifacts bool }
 
 // AddFacts adds the capabilities.
 func (c capabilities) AddFacts(_ context.Context, f *cluster.Facts) {
-	f.Services, f.Artifacts = c.services, c.artifacts
+	f.Services, f.Artifacts, f.ImageSources = c.services, c.artifacts, c.artifacts
 }
 
 // canFollow reports whether the agent can follow services.

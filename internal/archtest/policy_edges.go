@@ -73,8 +73,8 @@ var edgeLayers = map[string][]string{
 		"internal/agent/nameserver", "internal/agent/network", "internal/agent/usage", "internal/agent/volumes",
 		"internal/backup", "internal/cli/fetch", "internal/cli/operator", "internal/cli/output", "internal/cli/session",
 		"internal/cli/storeflags", "internal/cluster", "internal/egress", "internal/executor/containerd",
-		"internal/hinted", "internal/pki", "internal/secrets", "internal/serve/datadir", "internal/serve/dev",
-		"internal/serve/engines", "internal/serve/join", "internal/serve/node", "internal/serve/server",
+		"internal/hinted", "internal/pki", "internal/secrets", "internal/serve/datadir", "internal/serve/engines",
+		"internal/serve/join", "internal/serve/node", "internal/serve/server", "internal/serve/single",
 		"internal/store", "internal/wording",
 	},
 	"internal/cli/session": {
@@ -113,10 +113,6 @@ var edgeLayers = map[string][]string{
 	},
 	"internal/hinted":        {},
 	"internal/serve/datadir": {"internal/cluster", "internal/hinted", "internal/privatefile", "internal/store"},
-	"internal/serve/dev": {
-		"api/client", "internal/contexts", "internal/serve/hostdriver", "internal/serve/node", "internal/serve/server",
-		"internal/version",
-	},
 	"internal/serve/domains": {"internal/cluster", "internal/controlplane", "internal/store"},
 	"internal/serve/engines": {
 		"internal/consulclient", "internal/hinted", "internal/serve/datadir", "internal/store", "internal/store/consul",
@@ -149,6 +145,10 @@ var edgeLayers = map[string][]string{
 		"internal/serve/engines", "internal/store", "internal/store/batching", "internal/store/election",
 		"internal/store/restore", "internal/store/snapshotfile", "internal/telemetry", "internal/transport",
 		"internal/version", "internal/whatif",
+	},
+	"internal/serve/single": {
+		"api/client", "internal/contexts", "internal/serve/hostdriver", "internal/serve/node", "internal/serve/server",
+		"internal/version",
 	},
 
 	// Programs that users run and read: they know nothing of Berth's insides.

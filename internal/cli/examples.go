@@ -32,6 +32,7 @@ func commandExamples() map[string]string {
 func runExamples() map[string]string {
 	return map[string]string{
 		"run":      "berth run web.yaml\nberth run --timeout 10m manifests/\nberth run manifests/ --prune -l app=shop",
+		"converge": "berth converge /etc/berth/manifests --prune\nberth converge manifests/ --check -o json",
 		"plan":     "berth plan web.yaml\nberth plan manifests/ --prune -l app=shop",
 		"down":     "berth down web.yaml\nberth down -f manifests/ --detach",
 		"fields":   "berth fields service.update\nberth fields job.steps.template.containers",
@@ -197,6 +198,7 @@ func nodeExamples() map[string]string {
 func serveExamples() map[string]string {
 	return map[string]string{ //nolint:gosec // file names, no secrets
 		"dev":         "berth dev --data-dir /tmp/berth",
+		"standalone":  "berth standalone\nberth standalone --executor auto --label rack=4",
 		"agent":       "berth agent --server https://10.0.0.1:7071 --join-token-file join-node",
 		"server":      "berth server",
 		"server init": "berth server init --name s1 --advertise 10.0.0.1",

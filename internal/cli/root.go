@@ -52,6 +52,7 @@ const rootLong = "Berth runs services and jobs as containers on machines.\n\n" +
 	"       plan: there are changes; validate: a fault; wait: the condition was not met\n" +
 	"  2    the command could not be carried out: wrong arguments, no server, request refused\n" +
 	"  130  interrupted\n" +
+	"'berth converge' exits with 0 if nothing changed, with 2 after a change, and with 1 for any failure.\n" +
 	"'berth exec' exits with the code of its command, or with 125 if it could not run the command. 'berth\n" +
 	"attach' exits with the code of the container."
 
@@ -97,7 +98,8 @@ func newRootCommand(sess *session.Session) *cobra.Command {
 			root.AddCommand(c)
 		}
 	}
-	add("run", apply.NewRunCommand(sess), apply.NewPlanCommand(sess), simulate.NewSimulateCommand(sess),
+	add("run", apply.NewRunCommand(sess), apply.NewPlanCommand(sess), apply.NewConvergeCommand(sess),
+		simulate.NewSimulateCommand(sess),
 		apply.NewValidateCommand(sess), apply.NewInitCommand(sess), apply.NewFieldsCommand(sess),
 		apply.NewDownCommand(sess),
 		wait.NewWaitCommand(sess))
@@ -119,8 +121,8 @@ func newRootCommand(sess *session.Session) *cobra.Command {
 		stream.NewCheckCommand(sess), stream.NewAttachCommand(sess), stream.NewPortForwardCommand(sess),
 		stream.NewCopyCommand(sess), resource.NewImageCommand(sess),
 		resource.NewVolumeCommand(sess))
-	add("serve", serving.NewDevCommand(), serving.NewServerCommand(sess), serving.NewAgentCommand(sess),
-		machine.NewMachineCommand(sess),
+	add("serve", serving.NewDevCommand(), serving.NewStandaloneCommand(), serving.NewServerCommand(sess),
+		serving.NewAgentCommand(sess), machine.NewMachineCommand(sess),
 		login.NewContextCommand(sess), login.NewLoginCommand(sess),
 		operator.NewTokenCommand(sess),
 		operator.NewOperatorCommand(sess))
@@ -243,7 +245,8 @@ func addGlobalFlags(root *cobra.Command, sess *session.Session) {
 func Run(ctx context.Context, sess *session.Session, args []string) int {
 	root := newRootCommand(sess)
 	root.SetArgs(args)
-	return sess.ExitCode(ctx, root.ExecuteContext(ctx))
+	cmd, err := root.ExecuteContextC(ctx)
+	return sess.ExitCode(ctx, session.CommandError(cmd, err))
 }
 
 // checkTopics makes the commands of cobra, help and completion, refuse unknown arguments like all others.

@@ -10,7 +10,8 @@ import (
 // Artifact is a file or an archive that the agent fetches before the container is made. The container sees nothing of
 // it before its checksum was compared. Nodes cache artifacts by checksum, for all tasks that use them.
 type Artifact struct {
-	// Source is the address, http or https, without a user and a password.
+	// Source is the address, http or https, without a user and a password, or a file of the node: "file:///srv/tool". A
+	// file needs the permission host-path, and must be below a path that the node's agent lends.
 	Source string `json:"source"`
 	// Checksum is the digest of the source: "sha256:…" or "sha512:…", in lower-case hexadecimal digits.
 	Checksum string `json:"checksum"`
@@ -36,6 +37,31 @@ const LabelArtifacts = "berth.artifacts"
 // Shared reports whether the artifact is mounted from the cache that all tasks of the node share, instead of copied.
 func (a *Artifact) Shared() bool { return strings.HasPrefix(a.Path, "/") }
 
+// fileScheme begins the source of a file on the node.
+const fileScheme = "file://"
+
+// HostFile returns the path on the node of a source that begins with "file://", or "" for an address.
+func HostFile(source string) string {
+	path, ok := strings.CutPrefix(source, fileScheme)
+	if !ok {
+		return ""
+	}
+	return path
+}
+
+// hostFiles returns the paths of the node that the container's image and artifacts come from.
+func (c *Container) hostFiles() (paths []string) {
+	if path := HostFile(c.ImageSource.Source); path != "" {
+		paths = append(paths, path)
+	}
+	for i := range c.Artifacts {
+		if path := HostFile(c.Artifacts[i].Source); path != "" {
+			paths = append(paths, path)
+		}
+	}
+	return paths
+}
+
 // UsesArtifacts reports whether a container of the definition wants artifacts: then its node's agent must be one that
 // fetches them.
 func (d *TaskDefinition) UsesArtifacts() bool {
@@ -57,12 +83,8 @@ func (c *Container) validateArtifacts(k check) {
 	taken := map[string]int{}
 	for i := range c.Artifacts {
 		a, at := &c.Artifacts[i], k.index("artifacts", i)
-		a.validateSource(at.at("source"))
-		at.at("checksum").must(a.Checksum != "",
-			"is missing: want \"sha256:\" or \"sha512:\" and the digits that `sha256sum FILE` prints")
-		at.at("checksum").must(a.Checksum == "" || validDigest(a.Checksum),
-			"%q is not a checksum: want \"sha256:\" and 64, or \"sha512:\" and 128 hexadecimal digits in lower case",
-			clip(a.Checksum))
+		validateSource(at.at("source"), a.Source)
+		validateChecksum(at.at("checksum"), a.Checksum)
 		if a.Unpack {
 			at.at("mode").must(a.Mode == "",
 				"is not for archives with unpack: their files have the modes of the archive")
@@ -98,16 +120,29 @@ func (c *Container) validateArtifacts(k check) {
 	}
 }
 
-func (a *Artifact) validateSource(k check) {
-	k.must(len(a.Source) <= MaxArtifactAddress, "is %d bytes long, at most %d are allowed", len(a.Source),
+// validateChecksum checks the checksum of a source.
+func validateChecksum(k check, checksum string) {
+	k.must(checksum != "", "is missing: want \"sha256:\" or \"sha512:\" and the digits that `sha256sum FILE` prints")
+	k.must(checksum == "" || validDigest(checksum),
+		"%q is not a checksum: want \"sha256:\" and 64, or \"sha512:\" and 128 hexadecimal digits in lower case",
+		clip(checksum))
+}
+
+// validateSource checks the address, or the path on the node, of an artifact or an image.
+func validateSource(k check, source string) {
+	k.must(len(source) <= MaxArtifactAddress, "is %d bytes long, at most %d are allowed", len(source),
 		MaxArtifactAddress)
-	u, err := url.Parse(a.Source)
+	u, err := url.Parse(source)
 	switch {
-	case a.Source == "":
+	case source == "":
 		k.fault("is missing: want an address such as \"https://files.example/tool.tar.gz\"")
+	case strings.HasPrefix(source, "file:"):
+		path := HostFile(source)
+		k.must(cleanPath(path) && path != "/", "%q is not a file of the node: want \"file:///srv/tool\", with an "+
+			"absolute path without \".\", \"..\" and double slashes", clip(source))
 	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.Opaque != "":
-		k.fault("%q is not an address that can be fetched: want one that begins with https:// or http://",
-			clip(ShownSource(a.Source)))
+		k.fault("%q is not an address that can be fetched: want one that begins with https://, http:// or file:///",
+			clip(ShownSource(source)))
 	case u.User != nil:
 		k.fault("holds a user or a password, which every reader of the manifest would see: leave them out")
 	}
@@ -115,6 +150,9 @@ func (a *Artifact) validateSource(k check) {
 
 // ShownSource returns an address as people may see it: without what may be a secret, a user and a query.
 func ShownSource(source string) string {
+	if HostFile(source) != "" {
+		return source
+	}
 	u, err := url.Parse(source)
 	if err != nil {
 		source, _, _ = strings.Cut(source, "?")

@@ -39,8 +39,17 @@ func TestConfinedFaults(t *testing.T) {
 			c.Artifacts[0].Source = ""
 		}, "containers[0].artifacts[0].source: is missing"},
 		"a file": {func(c *cluster.Container) {
-			c.Artifacts[0].Source = "file:///etc/shadow"
-		}, "artifacts[0].source: \"file:///etc/shadow\" is not an address"},
+			c.Artifacts[0].Source = "file:///srv/tool"
+		}, ""},
+		"a file of another machine": {func(c *cluster.Container) {
+			c.Artifacts[0].Source = "file://host/tool"
+		}, "artifacts[0].source: \"file://host/tool\" is not a file of the node"},
+		"a file in no short form": {func(c *cluster.Container) {
+			c.Artifacts[0].Source = "file:///srv/../etc/shadow"
+		}, "artifacts[0].source: \"file:///srv/../etc/shadow\" is not a file of the node"},
+		"another scheme": {func(c *cluster.Container) {
+			c.Artifacts[0].Source = "ftp://files.example/tool"
+		}, "artifacts[0].source: \"ftp://files.example/tool\" is not an address"},
 		"a login": {func(c *cluster.Container) {
 			c.Artifacts[0].Source = "https://me:hush@files.example/x"
 		}, "artifacts[0].source: holds a user or a password"},

@@ -157,6 +157,9 @@ type Container struct {
 	// Digest is the digest of the image at the time of the write, "sha256:…"; all tasks of the version run it. Writer:
 	// the server that takes the definition, if a node could ask the registry, or the user.
 	Digest string `json:"digest,omitempty"`
+	// ImageSource, unless empty, is where the image comes from instead of a registry. Image then names it in the
+	// archive, and a node runs it for this source only.
+	ImageSource ImageSource `json:"image_source,omitzero"`
 	// PullSecret names the secret of type registry for the pull. The default is the cluster's secret for the image's
 	// registry, if there is one.
 	PullSecret string `json:"pull_secret,omitempty"`

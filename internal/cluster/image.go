@@ -13,6 +13,39 @@ const (
 	MaxNodeVolumes = 1000 // volumes of a node that keep tasks with them
 )
 
+// ImageSource is an archive with an image, or a folder with one.
+type ImageSource struct {
+	// Source is the address of an archive (tar), http or https, without a user and a password, or a path of the node:
+	// "file:///srv/web.tar", or the folder of an OCI image layout. Archives are those of docker save, or OCI image
+	// layouts. A path needs the permission host-path, and must be below a path that the node's agent lends.
+	Source string `json:"source"`
+	// Checksum is the digest of the archive, or of the file index.json of a folder: "sha256:…" or "sha512:…", in
+	// lower-case hexadecimal digits.
+	Checksum string `json:"checksum"`
+}
+
+// LabelImageSources is the label that nodes have for the scheduler whose agents know the field image_source.
+const LabelImageSources = "berth.image-sources"
+
+// UsesImageSources reports whether an image of the definition comes from another source than a registry.
+func (d *TaskDefinition) UsesImageSources() bool {
+	return slices.ContainsFunc(d.Containers, func(c Container) bool { return c.ImageSource.Source != "" })
+}
+
+// validateImageSource checks the source of the container's image.
+func (c *Container) validateImageSource(k check) {
+	if c.ImageSource == (ImageSource{}) {
+		return
+	}
+	validateSource(k.at("source"), c.ImageSource.Source)
+	validateChecksum(k.at("checksum"), c.ImageSource.Checksum)
+	k.must(c.Image != "", "needs image, the name of the image in the archive")
+	k.must(c.Pull == "" || c.Pull == PullMissing,
+		"cannot be combined with pull %q, which is for registries: leave out pull", c.Pull)
+	k.must(c.Digest == "", "cannot be combined with digest: its checksum decides which image runs")
+	k.must(c.PullSecret == "", "cannot be combined with pull_secret, which is for registries")
+}
+
 // NormalImage returns the canonical name of an image, as registries know it, so that equal images have equal names:
 // "redis" is "docker.io/library/redis:latest". For an invalid name it returns a text that no image has as its name. In
 // a name with a tag and a digest the digest counts. Source: the rules of the distribution project's reference package
@@ -52,7 +85,8 @@ func (c *Container) Pinned() string {
 
 // Pinnable reports whether the container's image has a tag but no digest yet, and is not pulled at each start.
 func (c *Container) Pinnable() bool {
-	return c.Image != "" && c.Digest == "" && !strings.Contains(c.Image, "@") && (c.Pull == "" || c.Pull == PullMissing)
+	return c.Image != "" && c.Digest == "" && c.ImageSource.Source == "" &&
+		!strings.Contains(c.Image, "@") && (c.Pull == "" || c.Pull == PullMissing)
 }
 
 // PinAs pins images to the digests that the same names have in another definition. It copies what it changes.

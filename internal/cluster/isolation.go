@@ -49,6 +49,9 @@ func (f *Facts) CapabilityLabels() Labels {
 	if f.Artifacts {
 		all[LabelArtifacts] = "true"
 	}
+	if f.ImageSources {
+		all[LabelImageSources] = "true"
+	}
 	if f.Discovery.Name != "" {
 		all[LabelDiscovery] = f.Discovery.Name
 	}
@@ -75,6 +78,9 @@ func (d *TaskDefinition) Needs() (all []Constraint) {
 	}
 	if d.UsesArtifacts() {
 		all = append(all, Constraint{Attribute: "label." + LabelArtifacts, Op: OpEqual, Value: "true"})
+	}
+	if d.UsesImageSources() {
+		all = append(all, Constraint{Attribute: "label." + LabelImageSources, Op: OpEqual, Value: "true"})
 	}
 	if d.UsesConsul() {
 		all = append(all, Constraint{Attribute: "label." + LabelDiscovery, Op: OpEqual, Value: DiscoveryConsul})

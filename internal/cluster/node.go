@@ -112,6 +112,8 @@ type Facts struct {
 	Services bool `json:"services,omitempty"`
 	// Artifacts says that the agent can fetch artifacts.
 	Artifacts bool `json:"artifacts,omitempty"`
+	// ImageSources says that the agent knows images from other sources than registries.
+	ImageSources bool `json:"image_sources,omitempty"`
 	// Discovery is the system outside of Berth in which the agent registers tasks.
 	Discovery DiscoveryFact `json:"discovery,omitzero"`
 	Version   string        `json:"version"` // of the agent

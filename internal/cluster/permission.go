@@ -23,8 +23,8 @@ const (
 	PermitDiscovery Permission = "discovery"
 	// PermitHostNetwork allows a task to be on the network of its node, as tasks are that name no network.
 	PermitHostNetwork Permission = "host-network"
-	// PermitHostPath allows a volume to name a path of the node, among those that its agent lends. Volumes that nodes
-	// declare need no permission.
+	// PermitHostPath allows a volume or the source of an artifact or image to name a path of the node, among those that
+	// its agent lends. Volumes that nodes declare need no permission.
 	PermitHostPath Permission = "host-path"
 	// PermitNoIsolation allows a container to refuse isolation.
 	PermitNoIsolation Permission = "no-isolation"
@@ -96,6 +96,14 @@ func (d *TaskDefinition) Privileges() (all []Privilege) {
 		if len(c.Resources.Devices) > 0 {
 			add(PermitDevices, at+".resources.devices", "requests devices of the node")
 		}
+		if source := c.ImageSource.Source; HostFile(source) != "" {
+			add(PermitHostPath, at+".image_source.source", "is %s", clip(source))
+		}
+		for j := range c.Artifacts {
+			if source := c.Artifacts[j].Source; HostFile(source) != "" {
+				add(PermitHostPath, fmt.Sprintf("%s.artifacts[%d].source", at, j), "is %s", clip(source))
+			}
+		}
 		if c.Isolation == IsolationNone {
 			add(PermitNoIsolation, at+".isolation", "is %s", c.Isolation)
 		}
@@ -132,7 +140,8 @@ func (p Permission) remedy() string {
 	case PermitHostNetwork:
 		return "use network bridge or none"
 	case PermitHostPath:
-		return "use a volume that the agent keeps, or one that the node declares (host_volume)"
+		return "use a volume that the agent keeps, one that the node declares (host_volume), or the address of an " +
+			"artifact"
 	case PermitRoot:
 		return "name another user"
 	default:

@@ -69,6 +69,15 @@ func TestPrivileges(t *testing.T) {
 		"a path": {func(d *cluster.TaskDefinition) {
 			d.Volumes = []cluster.Volume{{Name: "data"}, {Name: "etc", Host: "/etc"}}
 		}, "host-path volumes[1].host"},
+		"an image of the node": {main(func(c *cluster.Container) {
+			c.ImageSource.Source = "file:///srv/web.tar"
+		}), "host-path containers[0].image_source.source"},
+		"an artifact of an address": {main(func(c *cluster.Container) {
+			c.Artifacts = []cluster.Artifact{{Source: "https://files.example/tool", Path: "/tool"}}
+		}), ""},
+		"an artifact of the node": {main(func(c *cluster.Container) {
+			c.Artifacts = []cluster.Artifact{{Source: "file:///srv/tool", Path: "/tool"}}
+		}), "host-path containers[0].artifacts[0].source"},
 	} {
 		d := plainDefinition()
 		tc.change(d)

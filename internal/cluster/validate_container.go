@@ -41,6 +41,7 @@ func (d *TaskDefinition) validateContainers(k check) {
 		c.validateSecrets(at, d)
 		c.validateServices(at, d)
 		c.validateArtifacts(at)
+		c.validateImageSource(at.at("image_source"))
 		at.at("image").must(c.Image != "" || !images,
 			"is missing: other containers of the task have one, and a task runs on one executor")
 		d.validateOrder(at, i)

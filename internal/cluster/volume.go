@@ -127,8 +127,8 @@ const (
 	AttributeHostPath   = "host_path" // Value is a path that the node lets tasks name
 )
 
-// folderConstraints returns the constraints of the definition's volumes on a node's folders, in the order of the
-// volumes.
+// folderConstraints returns the constraints of the definition's volumes and artifacts on a node's folders, in their
+// order.
 func (d *TaskDefinition) folderConstraints() (all []Constraint) {
 	for i := range d.Volumes {
 		switch v := &d.Volumes[i]; {
@@ -139,6 +139,11 @@ func (d *TaskDefinition) folderConstraints() (all []Constraint) {
 			}
 		case v.Host != "":
 			all = append(all, Constraint{Attribute: AttributeHostPath, Op: OpEqual, Value: v.Host})
+		}
+	}
+	for i := range d.Containers {
+		for _, path := range d.Containers[i].hostFiles() {
+			all = append(all, Constraint{Attribute: AttributeHostPath, Op: OpEqual, Value: path})
 		}
 	}
 	return all

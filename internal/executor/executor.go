@@ -92,6 +92,18 @@ type Spec struct {
 	LogDir string
 	// Credentials returns the login for a registry, or empty strings. It may be nil.
 	Credentials func(registry string) (user, secret string)
+	// ImageArchive, unless nil, has the image of the container. The driver then asks no registry, and does not use an
+	// image of the same name from elsewhere.
+	ImageArchive *ImageArchive
+}
+
+// ImageArchive is an archive with an image, as LoadImages of ImageStore takes it.
+type ImageArchive struct {
+	// Checksum identifies the archive.
+	Checksum string
+	// Open returns the content of the archive, which it may fetch with messages of its progress. A driver that has the
+	// image does not call it.
+	Open func(ctx context.Context, progress func(string)) (io.ReadCloser, error)
 }
 
 // Mount shows a directory of the node inside a container.

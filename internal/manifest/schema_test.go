@@ -165,12 +165,13 @@ func TestSchemaAgreesWithReader(t *testing.T) {
 	}
 }
 
-// TestExamples validates every manifest of examples/ with both.
+// TestExamples validates every manifest of examples/ with both. The files .yml of examples/ansible are Ansible's own.
 func TestExamples(t *testing.T) {
 	root := "../../examples"
 	var files []string
 	err := filepath.WalkDir(root, func(path string, _ os.DirEntry, err error) error {
-		if ext := filepath.Ext(path); ext == ".yaml" || ext == ".yml" {
+		ext, ofAnsible := filepath.Ext(path), strings.HasPrefix(path, root+"/ansible/")
+		if ext == ".yaml" || ext == ".yml" && !ofAnsible {
 			files = append(files, path)
 		}
 		return err

@@ -1,9 +1,9 @@
 // Package harness runs the real berth binary for tests.
 //
-// A Site is one data directory with its processes: `berth dev`, or `berth server` and `berth agent`. A test may kill
-// and restart each process. Each site has its own folders, sockets, ports and home. When the test ends, the site
-// deletes all services and jobs and ends its processes by their pids. It fails the test if a process, a control group
-// or a mount is left on the machine.
+// A Site is one data directory with its processes: `berth dev`, `berth standalone`, or `berth server` and `berth
+// agent`. A test may kill and restart each process. Each site has its own folders, sockets, ports and home. When the
+// test ends, the site deletes all services and jobs and ends its processes by their pids. It fails the test if a
+// process, a control group or a mount is left on the machine.
 //
 //	func TestMain(m *testing.M) { harness.Main(m) }
 //

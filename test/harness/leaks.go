@@ -113,16 +113,17 @@ func (s *Site) hasStore() bool {
 
 // revive starts the processes that the test ended.
 func (s *Site) revive(ctx context.Context) error {
+	kinds := []string{"dev", "standalone", "server", "agent"}
 	last := map[string]*Daemon{}
 	for _, d := range s.daemons {
-		if d.args[0] != "dev" && d.args[0] != "server" && d.args[0] != "agent" {
+		if !slices.Contains(kinds, d.args[0]) {
 			continue
 		}
 		if old := last[d.args[0]]; old == nil || !old.Alive() {
 			last[d.args[0]] = d
 		}
 	}
-	for _, kind := range []string{"dev", "server", "agent"} {
+	for _, kind := range kinds {
 		d := last[kind]
 		if d == nil || d.Alive() || kind == "dev" && last["server"] != nil {
 			continue

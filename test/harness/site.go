@@ -103,6 +103,19 @@ func (s *Site) StartDev(flags ...string) *Daemon {
 	}, s.reservedPorts(flags), flags)...))
 }
 
+// Standalone starts a standalone node and waits until it serves.
+func (s *Site) Standalone(flags ...string) *Daemon {
+	s.tb.Helper()
+	s.ServerDir = filepath.Join(s.AgentDir, "server")
+	d := s.keep(s.start(slices.Concat([]string{
+		"standalone", "--data-dir", s.AgentDir, "--socket", s.Socket, "--name", NodeName, "--executor", s.Executor,
+		"--log-level", logLevel(),
+	}, s.ServerDefaults(), s.AgentDefaults(flags...), s.reservedPorts(flags), flags)...))
+	d.ready()
+	s.loadImages()
+	return d
+}
+
 // Server starts a control plane and waits until it serves.
 func (s *Site) Server(flags ...string) *Daemon {
 	s.tb.Helper()

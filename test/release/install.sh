@@ -45,7 +45,7 @@ install_package() {
 step "install"
 install_package
 berth version
-for unit in berth-server berth-agent; do
+for unit in berth-server berth-agent berth-standalone; do
 	equal "$unit after the installation" "$(state $unit) $(enabled $unit)" "inactive disabled"
 done
 getent passwd berth >/dev/null || fail "the user berth is missing"
@@ -56,8 +56,8 @@ for file in /usr/share/man/man1/berth-node-drain.1.gz /usr/share/bash-completion
 done
 bash -n /usr/share/bash-completion/completions/berth
 equal "configuration files" "$(dpkg-query -W -f='${Conffiles}' berth | awk '{ print $1 }' | sort | xargs)" \
-	"/etc/berth/agent.env /etc/berth/server.env"
-systemd-analyze verify --man=no /usr/lib/systemd/system/berth-{server,agent}.service
+	"/etc/berth/agent.env /etc/berth/server.env /etc/berth/standalone.env"
+systemd-analyze verify --man=no /usr/lib/systemd/system/berth-{server,agent,standalone}.service
 systemd-analyze security --no-pager berth-server | tail -n 1
 
 step "start the services"

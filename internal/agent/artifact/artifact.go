@@ -1,5 +1,5 @@
 // Package artifact fetches files and archives for tasks and keeps them on the node, by their checksum, for all tasks
-// that use the same artifact.
+// that use the same artifact. They come from an address, or from a file of the node that its operator shares.
 //
 // The name of a kept artifact consists of its checksum and its form: a file with a mode, or the folder of an unpacked
 // archive. It gets the name once it is complete, verified and on disk. So every name below kept is valid after any
@@ -61,6 +61,9 @@ type Config struct {
 	MaxEntries              int
 	// Egress decides from which addresses artifacts may be fetched.
 	Egress egress.Policy
+	// Paths are the folders of the node below which an artifact may be a file: "/" allows every file, an empty list
+	// allows none.
+	Paths []string
 }
 
 func (c *Config) defaults() {

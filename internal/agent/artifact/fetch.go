@@ -126,12 +126,12 @@ func (s *Store) try(ctx context.Context, a *cluster.Artifact, part string, m *ma
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	resp, err := s.ask(ctx, a.Source, have)
+	from, err := s.open(ctx, a.Source, have)
 	if err != nil {
 		return err
 	}
-	defer resp.Body.Close()
-	resumed := have > 0 && resp.StatusCode == http.StatusPartialContent
+	defer from.Close()
+	resumed := from.offset > 0
 	if resumed {
 		m.setText("fetching " + cluster.ShownSource(a.Source) + ": resuming at " + cluster.Bytes(have).String())
 	} else {
@@ -144,17 +144,17 @@ func (s *Store) try(ctx context.Context, a *cluster.Artifact, part string, m *ma
 		}
 	}
 	total := int64(-1)
-	if resp.ContentLength >= 0 {
-		total = have + resp.ContentLength
+	if from.left >= 0 {
+		total = have + from.left
 	}
 	if total > int64(s.MaxFetched) {
 		return fmt.Errorf("%w: it has %s, more than %s", errPermanent, cluster.Bytes(total), s.MaxFetched)
 	}
-	if free := s.free(); resp.ContentLength > int64(free) {
+	if free := s.free(); from.left > int64(free) {
 		return later{err: fmt.Errorf("%s are left to fetch, and the disk of %s has %s free",
-			cluster.Bytes(resp.ContentLength), s.Dir, free)}
+			cluster.Bytes(from.left), s.Dir, free)}
 	}
-	got, err := s.read(cancel, resp.Body, io.MultiWriter(f, sum), func(n int64) {
+	got, err := s.read(cancel, from, io.MultiWriter(f, sum), func(n int64) {
 		text := cluster.Bytes(have + n).String()
 		if total >= 0 {
 			text += " of " + cluster.Bytes(total).String()
@@ -170,10 +170,7 @@ func (s *Store) try(ctx context.Context, a *cluster.Artifact, part string, m *ma
 	case match(sum, a.Checksum):
 		return nil
 	}
-	algorithm, _, _ := strings.Cut(a.Checksum, ":")
-	wrong := fmt.Errorf("its checksum is %s:%s, and the manifest wants %s: the content differs; "+
-		"correct the checksum or the source in the manifest",
-		algorithm, hex.EncodeToString(sum.Sum(nil)), a.Checksum)
+	wrong := wrongChecksum("its checksum is", hex.EncodeToString(sum.Sum(nil)), a.Checksum)
 	if err := f.Truncate(0); err != nil {
 		return fmt.Errorf("write it: %w", err)
 	}
@@ -181,6 +178,35 @@ func (s *Store) try(ctx context.Context, a *cluster.Artifact, part string, m *ma
 		return later{err: wrong}
 	}
 	return wrong
+}
+
+// wrongChecksum returns the error for content with another checksum. What names the checksum in the sentence.
+func wrongChecksum(what, digits, want string) error {
+	algorithm, _, _ := strings.Cut(want, ":")
+	return fmt.Errorf("%s %s:%s, and the manifest wants %s: the content differs; "+
+		"correct the checksum or the source in the manifest", what, algorithm, digits, want)
+}
+
+// source is an opened source of an artifact.
+type source struct {
+	io.ReadCloser
+	offset int64 // where it begins
+	left   int64 // how many bytes follow, -1 if that is not known
+}
+
+// open opens a source at an offset, or at its begin if it cannot begin elsewhere.
+func (s *Store) open(ctx context.Context, address string, offset int64) (source, error) {
+	if path := cluster.HostFile(address); path != "" {
+		return openFile(path, s.Paths)
+	}
+	resp, err := s.ask(ctx, address, offset) //nolint:bodyclose // the source closes it
+	if err != nil {
+		return source{}, err
+	}
+	if resp.StatusCode != http.StatusPartialContent {
+		offset = 0
+	}
+	return source{resp.Body, offset, resp.ContentLength}, nil
 }
 
 // ask requests the bytes from have on and checks the answer.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"slices"
@@ -359,10 +360,18 @@ func (w stepWork) clear() func(context.Context) (stepResult, error) {
 	}
 }
 
-// placeArtifacts fetches the container's artifacts and adds them to its spec.
+// placeArtifacts fetches the container's artifacts and adds them to its spec, with the source of its image.
 func (w stepWork) placeArtifacts(ctx context.Context, c *cluster.Container, spec *executor.Spec) error {
 	if w.task.parts.Volatile {
 		return nil
+	}
+	if from := &c.ImageSource; from.Source != "" {
+		spec.ImageArchive = &executor.ImageArchive{
+			Checksum: from.Checksum,
+			Open: func(ctx context.Context, progress func(string)) (io.ReadCloser, error) {
+				return w.task.parts.Artifacts.OpenImage(ctx, from, progress)
+			},
+		}
 	}
 	for i := range c.Artifacts {
 		want := &c.Artifacts[i]

@@ -64,7 +64,6 @@ func (p *prune) find(ctx context.Context, c *client.Client, objects []manifest.O
 	if !p.on {
 		return nil, nil
 	}
-	written := map[session.Name]bool{}
 	var clusters []string
 	for i := range objects {
 		o := &objects[i]
@@ -76,27 +75,42 @@ func (p *prune) find(ctx context.Context, c *client.Client, objects []manifest.O
 			clusters = append(clusters, in)
 		}
 	}
+	unwritten, _, err := findSelected(ctx, c, clusters, p.selector.Matches, objects)
+	return unwritten, err
+}
+
+// findSelected returns the services, jobs, crons and endpoints of clusters ("" for all) that are selected by their
+// labels: those that are in no manifest, in the order of their deletion, and the number of the others. Jobs of crons
+// and deleted objects do not count.
+func findSelected(ctx context.Context, c *client.Client, clusters []string, selects func(cluster.Labels) bool,
+	objects []manifest.Object,
+) (unwritten []session.Name, written int, err error) {
+	inManifests := map[session.Name]bool{}
 	names, _ := removable(objects)
 	for _, n := range names {
-		written[n] = true
+		inManifests[n] = true
 	}
 	var crons, endpoints, services, jobs []session.Name
 	add := func(to *[]session.Name, n session.Name, labels cluster.Labels, life cluster.Lifespan) {
-		if p.selector.Matches(labels) && !written[n] && !life.Deleted {
+		switch {
+		case life.Deleted || !selects(labels):
+		case inManifests[n]:
+			written++
+		default:
 			*to = append(*to, n)
 		}
 	}
 	for _, in := range clusters {
 		owners, err := fetch.ListOwners(ctx, c, in)
 		if fetch.IgnoreNotFound(err) != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		for _, v := range owners.Crons {
 			add(&crons, session.CronName(v), v.Labels, v.Lifespan)
 		}
 		named, err := session.ListEndpoints(ctx, c, in)
 		if fetch.IgnoreNotFound(err) != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		for _, v := range named {
 			add(&endpoints, session.EndpointName(v), v.Labels, v.Lifespan)
@@ -110,7 +124,7 @@ func (p *prune) find(ctx context.Context, c *client.Client, objects []manifest.O
 			}
 		}
 	}
-	return slices.Concat(crons, endpoints, services, jobs), nil
+	return slices.Concat(crons, endpoints, services, jobs), written, nil
 }
 
 // confirmDeletion asks whether objects may be deleted. Without a terminal the flag --yes is the only way to confirm.

@@ -87,7 +87,8 @@ func (r *runCommand) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	targets := r.printChanges(reply)
+	r.printChanges(reply)
+	targets := targetsOf(reply)
 	d := deletion{Session: r.Session, detach: r.detach, skipMissing: true}
 	deleting, err := d.begin(ctx, c, names)
 	if err != nil {
@@ -124,10 +125,16 @@ func (r *runCommand) setKey(objects []manifest.Object) error {
 	return nil
 }
 
-// printChanges prints what the server did, and returns the objects to wait for.
-func (r *runCommand) printChanges(reply api.ApplyReply) (targets []*wait.Target) {
+// printChanges prints what the server did.
+func (r *runCommand) printChanges(reply api.ApplyReply) {
 	for _, c := range reply.Changes {
 		printChange(r.Session, c)
+	}
+}
+
+// targetsOf returns the services and jobs of an apply, to wait for.
+func targetsOf(reply api.ApplyReply) (targets []*wait.Target) {
+	for _, c := range reply.Changes {
 		if c.Kind == cluster.KindService || c.Kind == cluster.KindJob {
 			n := session.Name{Kind: wording.KindService, Cluster: c.Cluster, Name: c.Name}
 			if c.Kind == cluster.KindJob {

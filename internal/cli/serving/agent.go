@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"net"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -27,13 +26,11 @@ import (
 type agentFlags struct {
 	servers              []string
 	tokenFile, joinToken string
-	dataDir, name, level string
-	address, traces      string
-	secretsDir           string
-	labels               []string
+	dataDir, level       string
+	traces               string
+	machine              machineFlags
 	node                 nodeFlags
 	log                  *slog.Logger
-	parsedLabels         cluster.Labels
 }
 
 func (f *agentFlags) addFlags(cmd *cobra.Command) {
@@ -47,27 +44,19 @@ func (f *agentFlags) addFlags(cmd *cobra.Command) {
 			"node has its certificate")
 	fs.StringVar(&f.dataDir, "data-dir", datadir.DefaultDataDir(),
 		"folder for the agent's state, logs and volumes (default "+datadir.DataDirText+")")
-	fs.StringVar(&f.name, "name", datadir.MachineName(), "name of the node (default the host name)")
-	fs.StringVar(&f.address, "address", "",
-		"`IP` address at which others reach the node's ports; default the address of the interface to the network")
-	fs.StringArrayVar(&f.labels, "label", nil, "label of the node, key=value; may be given several times")
 	fs.StringVar(&f.traces, "trace-endpoint", "",
 		"`URL` for traces (OpenTelemetry over HTTP); default none")
 	fs.StringVar(&f.level, "log-level", "info", "debug, info, warn or error")
-	fs.StringVar(&f.secretsDir, "secrets-dir", "",
-		"`FOLDER` in memory (tmpfs) for the secrets of tasks; default a folder in memory below /run, the user's "+
-			"run directory or /dev/shm")
+	f.machine.addFlags(cmd)
 	f.node.addFlags(cmd, false)
 	f.node.egress.addFlags(cmd, agentRequests)
-	session.HideDefaults(cmd, "server", "data-dir", "name")
+	session.HideDefaults(cmd, "server", "data-dir")
 }
 
 // check parses the flags. The error lists all faults.
 func (f *agentFlags) check(cmd *cobra.Command) (err error) {
 	var list session.Faults
-	if !cluster.ValidNodeName(f.name) {
-		list.Add("--name %q: want lower-case letters, digits, \"-\" and \".\"", f.name)
-	}
+	f.machine.check(&list)
 	f.servers = session.SplitList(f.servers)
 	if len(f.servers) == 0 {
 		list.Add("--server is empty: want the address of a server")
@@ -80,13 +69,7 @@ func (f *agentFlags) check(cmd *cobra.Command) (err error) {
 			list.Add("--server %q: want https://host:port, unix:///path or http://host:port", s)
 		}
 	}
-	if f.address != "" && net.ParseIP(f.address) == nil {
-		list.Add("--address %q: want an IP address", f.address)
-	}
 	checkTraces(&list, f.traces)
-	if f.parsedLabels, err = session.ParseLabels(f.labels); err != nil {
-		list.Add("--label %v", err)
-	}
 	f.node.check(&list)
 	if f.log, err = datadir.NewLogger(cmd.ErrOrStderr(), f.level); err != nil {
 		list.Add("--%v", err)
@@ -140,10 +123,9 @@ func (f *agentFlags) buildConfig(ctx context.Context) (c node.Config, err error)
 		return c, err
 	}
 	c = node.Config{
-		Name: f.name, DataDir: filepath.Join(f.dataDir, "agent"), Servers: f.servers, Labels: f.parsedLabels,
-		Address: f.address, Traces: f.traces, Log: f.log,
-		SecretsDir: f.secretsDir,
+		DataDir: filepath.Join(f.dataDir, "agent"), Servers: f.servers, Traces: f.traces, Log: f.log,
 	}
+	f.machine.configure(&c)
 	f.node.configure(&c)
 	if f.tokenFile != "" {
 		if c.Token, err = datadir.ReadSecret("the token file", f.tokenFile); err != nil {
@@ -172,7 +154,7 @@ func (f *agentFlags) openKeeper(ctx context.Context, dir string, known func() []
 		})
 		return k, err
 	}
-	self := pki.Subject{Role: cluster.RoleNode, Name: f.name}
+	self := pki.Subject{Role: cluster.RoleNode, Name: f.machine.name}
 	keeper, err := open()
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && f.joinToken == "":
@@ -189,7 +171,7 @@ func (f *agentFlags) openKeeper(ctx context.Context, dir string, known func() []
 	case keeper.Subject() != self:
 		return nil, &hinted.Error{
 			Err: fmt.Errorf("the certificate in %s belongs to the %s, not to the node %s", dir, keeper.Subject(),
-				f.name),
+				f.machine.name),
 			Hint: "Start with --name " + keeper.Subject().Name + ", or use another data directory for another node.",
 		}
 	}

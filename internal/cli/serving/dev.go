@@ -13,9 +13,9 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/egress"
 	"github.com/berthd/berth/internal/serve/datadir"
-	"github.com/berthd/berth/internal/serve/dev"
 	"github.com/berthd/berth/internal/serve/node"
 	"github.com/berthd/berth/internal/serve/server"
+	"github.com/berthd/berth/internal/serve/single"
 )
 
 // devCommand is `berth dev`.
@@ -31,9 +31,10 @@ func NewDevCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dev",
 		Short: "Run a control plane and an agent in one process",
-		Long: "Runs a control plane and an agent in one process on this machine, to try Berth or for a single\n" +
-			"server. The command prints one line when it is ready. Ctrl-C ends Berth, but not the tasks: the next\n" +
-			"`berth dev` with the same data directory finds them running. `berth delete` stops tasks.\n\n" +
+		Long: "Runs a control plane and an agent in one process on this machine, to try Berth. The command prints\n" +
+			"one line when it is ready. Ctrl-C ends Berth, but not the tasks: the next `berth dev` with the same\n" +
+			"data directory finds them running. `berth delete` stops tasks. `berth standalone` is for a machine in\n" +
+			"production: it has the permissions and limits of an agent.\n\n" +
 			"With --store, the data directory holds no store of its own. It remembers the external store, and the\n" +
 			"next start uses the same one.",
 		Args: session.Arguments(0, 0, ""),
@@ -107,7 +108,8 @@ func (d *devCommand) run(cmd *cobra.Command, _ []string) error {
 		Log:       log,
 	}
 	d.node.configure(&c)
-	return dev.Run(cmd.Context(), s, c, cmd.OutOrStdout(), cmd.ErrOrStderr())
+	p := single.Process{Server: s, Node: c, Stdout: cmd.OutOrStdout(), Notices: cmd.ErrOrStderr()}
+	return p.Run(cmd.Context())
 }
 
 // devSocketPath returns the path of the API socket. With --data-dir the socket is in that directory, so several

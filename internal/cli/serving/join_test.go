@@ -213,7 +213,7 @@ func TestJoinFaultsNameTheRemedy(t *testing.T) {
 				t.Fatal(err)
 			}
 			f := agentFlags{
-				servers: []string{test.server}, joinToken: file, name: "n1",
+				servers: []string{test.server}, joinToken: file, machine: machineFlags{name: "n1"},
 				log: slog.New(slog.DiscardHandler),
 			}
 			_, err := f.openKeeper(t.Context(), filepath.Join(t.TempDir(), "pki"), nil)
@@ -244,7 +244,10 @@ func TestAgentIdentity(t *testing.T) {
 		t.Fatal(err)
 	}
 	var logged strings.Builder
-	f := agentFlags{servers: []string{s.URL}, name: "n1", log: slog.New(slog.NewTextHandler(&logged, nil))}
+	f := agentFlags{
+		servers: []string{s.URL}, machine: machineFlags{name: "n1"},
+		log: slog.New(slog.NewTextHandler(&logged, nil)),
+	}
 	if _, err := f.openKeeper(t.Context(), dir, nil); err == nil ||
 		!strings.Contains(err.Error(), "requires this node's certificate") {
 		t.Errorf("without a token: %v", err)
@@ -263,14 +266,14 @@ func TestAgentIdentity(t *testing.T) {
 	if _, err := f.openKeeper(t.Context(), dir, nil); err != nil || s.joins != 1 {
 		t.Errorf("a later start: %v after %d joins, want one", err, s.joins)
 	}
-	f.name = "n2"
+	f.machine.name = "n2"
 	if _, err := f.openKeeper(t.Context(), dir, nil); err == nil ||
 		!strings.Contains(err.Error(), "belongs to the node n1") {
 		t.Errorf("as another node: %v", err)
 	}
 
 	// With an expired certificate the agent keeps running and says what to do. With a token it joins again.
-	f.name, f.joinToken = "n1", ""
+	f.machine.name, f.joinToken = "n1", ""
 	s.authority.Life = time.Millisecond
 	j := join.Joiner{
 		Dir: dir, Self: pki.Subject{Role: cluster.RoleNode, Name: "n1"}, Servers: f.servers,

@@ -9,7 +9,7 @@ import (
 	"github.com/berthd/berth/internal/serve/node"
 )
 
-// nodeFlags describe a node. `berth agent` and `berth dev` share them.
+// nodeFlags describe a node. `berth agent`, `berth standalone` and `berth dev` share them.
 type nodeFlags struct {
 	executors node.ExecutorConfig
 	pressure  pressureFlags

@@ -1,4 +1,4 @@
-// Package serving implements the commands that run servers and agents: dev, server and agent.
+// Package serving implements the commands that run servers and agents: dev, standalone, server and agent.
 package serving
 
 import (
@@ -23,11 +23,10 @@ import (
 
 // serverFlags are the flags of `berth server`.
 type serverFlags struct {
-	server.Config
-	store           storeflags.Flags
-	level, profile  string
-	egress          egressFlags
-	permissionsText string // the value of --permissions
+	stateFlags
+	store          storeflags.Flags
+	level, profile string
+	egress         egressFlags
 }
 
 func (f *serverFlags) addFlags(cmd *cobra.Command) {
@@ -43,15 +42,7 @@ func (f *serverFlags) addFlags(cmd *cobra.Command) {
 		"`HOST:PORT` to serve the other members of the store on; default the advertised port "+
 			"on all interfaces")
 	f.store.AddTo(fs)
-	fs.DurationVar(&f.Snapshots.Every, "snapshot-every", time.Hour, "how often the server saves a snapshot of "+
-		"the store; 0 for never")
-	fs.IntVar(&f.Snapshots.Keep, "snapshot-keep", 24, "how many of these snapshots to keep")
-	fs.StringVar(&f.Snapshots.Dir, "snapshot-dir", "", "folder for these snapshots; default snapshots in the "+
-		"data directory")
-	fs.DurationVar(&f.KeepDefinitions, "definition-keep", 0, "how long the leader keeps versions of task definitions "+
-		"that nothing names, such as 2160h; 0 for ever. The leader's own value counts: give all servers the same")
-	fs.StringVar(&f.permissionsText, "default-permissions", "",
-		"default `PERMISSIONS` of new clusters: all, or some separated by commas; default none")
+	f.addStateFlags(fs)
 	fs.StringVar(&f.Traces, "trace-endpoint", "",
 		"`URL` for traces (OpenTelemetry over HTTP), such as http://127.0.0.1:4318; default none")
 	f.egress.addFlags(cmd, serverRequests)
@@ -73,21 +64,7 @@ func (f *serverFlags) check(cmd *cobra.Command) error {
 	var list session.Faults
 	f.store.Check(&list)
 	f.Store = f.store.Location
-	if f.Snapshots.Every < 0 || f.Snapshots.Every > 0 && f.Snapshots.Every < backup.LeastEvery {
-		list.Add("--snapshot-every %v: want at least %v, or 0 for never", f.Snapshots.Every, backup.LeastEvery)
-	}
-	if f.Snapshots.Keep < 1 {
-		list.Add("--snapshot-keep %d: want at least 1", f.Snapshots.Keep)
-	}
-	if f.KeepDefinitions < 0 || f.KeepDefinitions > 0 && f.KeepDefinitions < time.Hour {
-		list.Add("--definition-keep %v: want at least 1h, or 0 for ever", f.KeepDefinitions)
-	}
-	if f.Snapshots.Dir == "" {
-		f.Snapshots.Dir = filepath.Join(f.DataDir, "snapshots")
-	}
-	var err error
-	f.Permissions, err = cluster.ParsePermissions(f.permissionsText)
-	list.AddError("--default-permissions", err)
+	f.checkState(&list)
 	if f.MaxWaiters < 1 {
 		list.Add("--max-waiters %d: want at least 1", f.MaxWaiters)
 	}
@@ -103,16 +80,61 @@ func (f *serverFlags) check(cmd *cobra.Command) error {
 	if len(f.Listen) == 0 {
 		list.Add("--listen is empty: want at least one address")
 	}
+	var err error
 	if f.Log, err = datadir.NewLogger(cmd.ErrOrStderr(), f.level); err != nil {
 		list.Add("--%v", err)
 	}
-	f.Values = map[string]string{}
-	cmd.LocalNonPersistentFlags().VisitAll(func(flag *pflag.Flag) { // file names, never their content
+	f.Values = flagValues(cmd)
+	return list.Err(cmd)
+}
+
+// flagValues returns the settings of a server for operators: the names of files, never their content.
+func flagValues(cmd *cobra.Command) map[string]string {
+	values := map[string]string{}
+	cmd.LocalNonPersistentFlags().VisitAll(func(flag *pflag.Flag) {
 		if flag.Name != "help" && !flag.Hidden {
-			f.Values[flag.Name] = flag.Value.String()
+			values[flag.Name] = flag.Value.String()
 		}
 	})
-	return list.Err(cmd)
+	return values
+}
+
+// stateFlags say what the leader keeps of the state, and what new clusters permit. `berth server` and
+// `berth standalone` share them.
+type stateFlags struct {
+	server.Config
+	permissionsText string // the value of --default-permissions
+}
+
+func (f *stateFlags) addStateFlags(fs *pflag.FlagSet) {
+	fs.DurationVar(&f.Snapshots.Every, "snapshot-every", time.Hour, "how often the server saves a snapshot of "+
+		"the store; 0 for never")
+	fs.IntVar(&f.Snapshots.Keep, "snapshot-keep", 24, "how many of these snapshots to keep")
+	fs.StringVar(&f.Snapshots.Dir, "snapshot-dir", "", "folder for these snapshots; default snapshots in the "+
+		"data directory")
+	fs.DurationVar(&f.KeepDefinitions, "definition-keep", 0, "how long the leader keeps versions of task definitions "+
+		"that nothing names, such as 2160h; 0 for ever. The leader's own value counts: give all servers the same")
+	fs.StringVar(&f.permissionsText, "default-permissions", "",
+		"default `PERMISSIONS` of new clusters: all, or some separated by commas; default none")
+}
+
+// checkState parses the flags and adds their faults to list. The data directory must be set.
+func (f *stateFlags) checkState(list *session.Faults) {
+	if f.Snapshots.Every < 0 || f.Snapshots.Every > 0 && f.Snapshots.Every < backup.LeastEvery {
+		list.Add("--snapshot-every %v: want at least %v, or 0 for never", f.Snapshots.Every, backup.LeastEvery)
+	}
+	if f.Snapshots.Keep < 1 {
+		list.Add("--snapshot-keep %d: want at least 1", f.Snapshots.Keep)
+	}
+	if f.KeepDefinitions < 0 || f.KeepDefinitions > 0 && f.KeepDefinitions < time.Hour {
+		list.Add("--definition-keep %v: want at least 1h, or 0 for ever", f.KeepDefinitions)
+	}
+	if f.Snapshots.Dir == "" {
+		f.Snapshots.Dir = filepath.Join(f.DataDir, "snapshots")
+	}
+	var err error
+	f.Permissions, err = cluster.ParsePermissions(f.permissionsText)
+	list.AddError("--default-permissions", err)
 }
 
 // checkTraces adds a fault to list unless the endpoint is a URL.

@@ -37,7 +37,8 @@ func (s *Session) CheckCluster(cmd *cobra.Command) error {
 		return nil // the group refuses its arguments
 	case cmd.Annotations[clusterAnnotation] == "" && all:
 		return refuse("%s does not take -A: nothing that it lists belongs to a cluster", cmd.CommandPath())
-	case cmd.Annotations[clusterAnnotation] == "" && strings.Contains(cmd.Use, "FILE"):
+	case cmd.Annotations[clusterAnnotation] == "" &&
+		(strings.Contains(cmd.Use, "FILE") || strings.Contains(cmd.Use, "DIR")):
 		return refuse("%s takes the cluster of an object from its manifest: write \"cluster: %s\" there, instead of -n",
 			cmd.CommandPath(), s.Cluster)
 	case cmd.Annotations[clusterAnnotation] == "":

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/spf13/cobra"
+
 	"github.com/berthd/berth/api/client"
 	"github.com/berthd/berth/internal/cli/output"
 	"github.com/berthd/berth/internal/hinted"
@@ -16,6 +18,7 @@ import (
 const (
 	ExitNo          = 1   // the answer is no: unhealthy, failed, changes pending, or a fault in a manifest
 	ExitFault       = 2   // the command failed: wrong arguments, no server, or a refusal
+	ExitChanged     = 2   // converge: it changed something, see MarkManaged
 	ExitExec        = 125 // exec: the command could not be run
 	ExitInterrupted = 130
 )
@@ -45,6 +48,34 @@ type UsageError struct {
 
 // Error returns the message.
 func (e *UsageError) Error() string { return e.Message }
+
+// managedAnnotation marks the commands for configuration management, see MarkManaged.
+const managedAnnotation = "berth-managed"
+
+// MarkManaged marks a command for configuration management. Such a command ends with ExitChanged after a change, so its
+// faults end with ExitNo.
+func MarkManaged(cmd *cobra.Command) {
+	if cmd.Annotations == nil {
+		cmd.Annotations = map[string]string{}
+	}
+	cmd.Annotations[managedAnnotation] = "true"
+}
+
+// FaultCode returns the exit code of the faults of a command.
+func FaultCode(cmd *cobra.Command) int {
+	if cmd.Annotations[managedAnnotation] != "" {
+		return ExitNo
+	}
+	return ExitFault
+}
+
+// CommandError returns the error of a command with the exit code that faults of the command have.
+func CommandError(cmd *cobra.Command, err error) error {
+	if _, asked := errors.AsType[*ExitError](err); err == nil || asked {
+		return err
+	}
+	return &ExitError{Code: FaultCode(cmd), Err: err}
+}
 
 // EndOfStream returns the error of a command that runs until an interrupt, such as `berth logs --follow`. An interrupt
 // ends it without a message.

@@ -157,6 +157,32 @@ func (w *Waiter) printReport(ctx context.Context) error {
 	return &session.ExitError{Code: session.ExitNo} // each failure was printed
 }
 
+// Unmet is an object that did not reach its state, for programs.
+type Unmet struct {
+	Object string `json:"object"`
+	Why    string `json:"why"`
+	Next   string `json:"next,omitempty"` // the command that shows more
+}
+
+// Unmet returns the targets that did not reach their state, after a wait.
+func (w *Waiter) Unmet(ctx context.Context) (all []Unmet, err error) {
+	for _, t := range w.Targets {
+		if t.Failure == "" {
+			continue
+		}
+		tr, err := w.troubleOf(ctx, t)
+		if err != nil {
+			return nil, err
+		}
+		u := Unmet{Object: t.Name.String(), Why: t.Failure}
+		if tr != nil {
+			u.Why, u.Next = wording.JoinNonEmpty(": ", t.Failure, wording.ShortTasks(tr.Cause)), tr.Next
+		}
+		all = append(all, u)
+	}
+	return all, nil
+}
+
 // Explain prints why a target failed.
 func (w *Waiter) Explain(ctx context.Context, t *Target) error {
 	w.Messagef("")

@@ -12,6 +12,7 @@ import (
 	"github.com/containerd/containerd/api/services/tasks/v1"
 	metadata "github.com/containerd/containerd/v2/core/images"
 	"github.com/containerd/typeurl/v2"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/berthd/berth/internal/executor"
 )
@@ -72,4 +73,9 @@ func (e *Executor) Abandon(ctx context.Context, id executor.ID, args ...string) 
 	case <-time.After(2 * time.Second): // the runtime takes a part of a second
 		return nil
 	}
+}
+
+// ChooseImage is chooseImage.
+func ChooseImage(list ocispec.Descriptor, entries []ocispec.Descriptor, image string) (ocispec.Descriptor, error) {
+	return chooseImage(list, entries, image)
 }

@@ -22,6 +22,7 @@ import (
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor"
+	"github.com/berthd/berth/internal/executor/outlive"
 )
 
 // Image names are normal in containerd: "redis" is "docker.io/library/redis:latest".
@@ -39,12 +40,17 @@ type imageSource struct {
 	index   *imageIndex
 	configs configCache
 	puller  *puller
+	// importing has the names of the images whose archives are being read.
+	importing outlive.KeyedLock[string]
 }
 
 // image returns an unpacked image, pulled if the policy says so. Nothing removes the image until release is called.
 func (src *imageSource) image(ctx context.Context, spec *executor.Spec, progress func(string)) (_ client.Image,
 	release func(), err error,
 ) {
+	if spec.ImageArchive != nil {
+		return src.archivedImage(ctx, spec, progress)
+	}
 	name, err := normalName(spec.Container.Image)
 	if err != nil {
 		return nil, nil, err
