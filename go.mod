@@ -65,7 +65,10 @@ require (
 	github.com/xo/terminfo v0.0.0-20220910002029-abceb7e1c41e // indirect
 )
 
-require github.com/hashicorp/consul/api v1.34.5
+require (
+	github.com/hashicorp/consul/api v1.34.5
+	golang.org/x/crypto v0.58.0
+)
 
 require (
 	github.com/armon/go-metrics v0.4.1 // indirect
@@ -85,7 +88,6 @@ require (
 	github.com/mattn/go-isatty v0.0.22 // indirect
 	github.com/mitchellh/go-homedir v1.1.0 // indirect
 	github.com/russross/blackfriday/v2 v2.1.0 // indirect
-	golang.org/x/crypto v0.58.0 // indirect
 )
 
 require (
