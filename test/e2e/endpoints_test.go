@@ -229,7 +229,7 @@ func (p *proxied) wantServers(enabled, disabled int) {
 // through it, the service is rolled out and scaled, tasks are killed, and the server is away. No request fails because
 // of Berth.
 func TestProxyFollowsEndpoint(t *testing.T) {
-	t.Parallel()
+	// not parallel: a machine that is busy with other tests delays the proxy's own checks and reloads
 	testkit.NeedCommand(t, "haproxy")
 	s := harness.New(t, harness.Process)
 	p := &proxied{Site: s, t: t, folder: "haproxy", config: filepath.Join(s.Dir, "kiosk.cfg")}

@@ -100,7 +100,7 @@ func (p *proxied) wantUpstream(servers, down int) {
 // TestNginxFollowsEndpoint runs a real nginx that reads the file of `berth addresses`. While clients send requests
 // through it, the service is scaled and rolled out, and a task is killed. No request fails because of Berth.
 func TestNginxFollowsEndpoint(t *testing.T) {
-	t.Parallel()
+	// not parallel: as TestProxyFollowsEndpoint
 	testkit.NeedCommand(t, "nginx")
 	s := harness.New(t, harness.Process)
 	p := &proxied{Site: s, t: t, folder: "nginx", config: filepath.Join(s.Dir, "upstream.conf")}
