@@ -21,7 +21,7 @@ const placedOutside = `
 kind: Domain
 name: ci
 silence: {suspect: 5s, down: 6s, services: 6s}
-scheduler: {type: external, name: %s, token: robot, take_over: scaled(20s)}
+scheduler: {type: external, name: %s, token: robot, take_over: scaled(15s)}
 ---
 kind: Cluster
 name: build
