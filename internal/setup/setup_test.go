@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/testkit"
 )
 
 // testMachine is a machine in a folder. Its programs are functions that change the files.
@@ -126,9 +127,7 @@ func items(all []Difference) (names []string) {
 // and alone.
 func TestApply(t *testing.T) {
 	t.Parallel()
-	if os.Geteuid() != 0 {
-		t.Skip("the files of the profile belong to root")
-	}
+	testkit.NeedRoot(t) // the files of the profile belong to root
 	m, r := newTestMachine(t), &Request{Profile: testProfile()}
 	found, err := m.Compare(t.Context(), r)
 	if err != nil {
@@ -177,9 +176,7 @@ func TestApply(t *testing.T) {
 // one ended between the file and the restart.
 func TestRestartSurvivesAFailure(t *testing.T) {
 	t.Parallel()
-	if os.Geteuid() != 0 {
-		t.Skip("the files of the profile belong to root")
-	}
+	testkit.NeedRoot(t) // the files of the profile belong to root
 	m, r := newTestMachine(t), &Request{Profile: testProfile()}
 	m.fails = "systemctl restart"
 	var problems []string
