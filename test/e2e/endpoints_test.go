@@ -69,7 +69,8 @@ func (p *proxied) run(version int) harness.Result {
 	return p.Berth("run", p.Write("kiosk.yaml", p.exampleOf("haproxy", "kiosk.yaml",
 		"      image: berth.local/web:1\n", "", "command: [web]", fmt.Sprintf("command: [%q]", p.program),
 		`VERSION: "1"`, fmt.Sprintf(`VERSION: "%d"`, version), "shutdown_delay: 5s", "shutdown_delay: scaled(5s)",
-		"interval: 1s", "interval: scaled(2s), timeout: scaled(2s)", "count: 3\n", "count: 3\nupdate: {max_surge: 3}\n")))
+		"interval: 1s", "interval: scaled(2s), timeout: scaled(2s)", "count: 3\n",
+		"count: 3\nupdate: {max_surge: 3}\n")))
 }
 
 // startProxy starts HAProxy with the example's configuration and the file of `berth addresses`.
