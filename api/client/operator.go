@@ -153,8 +153,10 @@ func (c *Client) PoolNode(ctx context.Context, name, pool string, cond Condition
 }
 
 // SetupNode records how a machine was added, with its domain and its pool. The node may be unknown so far.
-func (c *Client) SetupNode(ctx context.Context, name string, r api.NodeSetupRequest) (api.NodeView, error) {
-	return c.nodeAction(ctx, name, "setup", r, Condition{})
+func (c *Client) SetupNode(ctx context.Context, name string, r api.NodeSetupRequest, cond Condition) (api.NodeView,
+	error,
+) {
+	return c.nodeAction(ctx, name, "setup", r, cond)
 }
 
 // DomainNode gives a node to a domain. Its present domain drains it first; by force the next one takes it at once.

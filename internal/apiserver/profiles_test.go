@@ -84,4 +84,15 @@ func TestSetupOfNodes(t *testing.T) {
 	if n.Setup == nil || n.Setup.Address != "root@10.0.0.5" || n.Labels["a"] != "b" || !n.Cordon {
 		t.Errorf("the node is %+v", n)
 	}
+	drift := `{"setup": {"address": "root@10.0.0.5", "at": "2026-11-29T12:00:00Z", "drift": [%s]}}`
+	w.want(200, "POST", "/v1/nodes/n1/setup", fmt.Sprintf(drift, `"file /a", "b", "c", "d", "e", "f", "g"`))
+	if e := w.lastEvent(); e.Type != "node.drifted" ||
+		e.Message != "the machine differs from its profile: file /a, b, c, d, e and 2 more" {
+		t.Errorf("got event %+v", e)
+	}
+	w.want(200, "POST", "/v1/nodes/n1/setup", fmt.Sprintf(drift, ""))
+	if e := w.lastEvent(); e.Type != "node.repaired" {
+		t.Errorf("got event %+v", e)
+	}
+	w.want(409, "POST", "/v1/nodes/n1/setup", fmt.Sprintf(drift, strings.Repeat(`"x",`, cluster.MaxDrift)+`"x"`))
 }

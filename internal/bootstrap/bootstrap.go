@@ -79,6 +79,8 @@ type Config struct {
 	SudoPassword string
 	// DryRun changes nothing on the machine, but copies the binary into the user's cache folder and deletes it again.
 	DryRun bool
+	// ProfileOnly leaves the agent and the installed program alone.
+	ProfileOnly bool
 	// ReadyLimit bounds the time until the node is ready.
 	ReadyLimit time.Duration
 	// Progress, unless nil, is called when a step begins and when it ends. It is called by several goroutines.
@@ -166,8 +168,11 @@ func Add(ctx context.Context, c Config, m Machine) *Result {
 		{StepApply, a.apply},
 		{StepWait, a.wait},
 	}
-	if c.DryRun {
+	switch {
+	case c.DryRun:
 		steps = steps[:5]
+	case c.ProfileOnly:
+		steps = steps[:6]
 	}
 	for _, s := range steps {
 		if a.result.Err = a.runStep(ctx, s.name, s.run); a.result.Err != nil {
@@ -175,7 +180,7 @@ func Add(ctx context.Context, c Config, m Machine) *Result {
 			break
 		}
 	}
-	if c.DryRun {
+	if c.DryRun || c.ProfileOnly {
 		a.removeCopy(ctx)
 	}
 	a.result.Took = time.Since(begun)

@@ -76,6 +76,12 @@ const cacheFolder = ".cache/berth-setup"
 // copy makes the program be on the machine: the installed one, if it is the same, or a copy in the user's folder. A
 // part that an interrupted copy left is continued.
 func (a *addition) copy(ctx context.Context) (string, error) {
+	if a.ProfileOnly { // any version will do
+		if sum, err := a.remoteSum(ctx, setup.BinaryLink); err != nil || sum != "" {
+			a.path = setup.BinaryLink
+			return "is installed", err
+		}
+	}
 	installed := setup.VersionsDir + "/" + a.program.sum[:16] + "/berth"
 	if sum, err := a.remoteSum(ctx, installed); err != nil {
 		return "", err

@@ -29,6 +29,9 @@ type ApplyReply struct {
 
 // request returns what the machine should become. The token is for an agent that has not joined.
 func (a *addition) request(token string) *setup.Request {
+	if a.ProfileOnly {
+		return &setup.Request{Profile: a.Profile}
+	}
 	arguments := []string{"--name", a.result.Name}
 	for _, s := range a.Servers {
 		arguments = append(arguments, "--server", s)
@@ -63,7 +66,7 @@ func (a *addition) describe(ctx context.Context) (string, error) {
 	a.within = half
 	a.result.Facts, a.result.Routes, a.joined = &report.Facts, report.Routes, report.Joined
 	a.result.Differences = report.Differences
-	a.result.Joined = !a.joined || a.result.Joined
+	a.result.Joined = !a.ProfileOnly && !a.joined || a.result.Joined
 	return factsText(&report.Facts), nil
 }
 
@@ -114,6 +117,9 @@ func (e *UnfitError) Error() string { return strings.Join(e.Faults, "; ") }
 
 // apply records the machine, hands out a token, and makes the machine what it should be.
 func (a *addition) apply(ctx context.Context) (string, error) {
+	if a.ProfileOnly {
+		return a.applyRequest(ctx)
+	}
 	setupOf := cluster.HostSetup{
 		Address: a.machine.Conn.Target().String(), Jump: a.machine.Jump, Binary: a.program.sum[:16],
 		At: time.Now().UTC().Truncate(time.Second), ClockSkew: cluster.Duration(a.result.ClockSkew),
@@ -127,9 +133,6 @@ func (a *addition) apply(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if len(a.result.Differences) == 0 && a.joined {
-		return "nothing to change", nil
-	}
 	if a.session == 0 && slices.ContainsFunc(a.result.Differences, setup.Difference.ReplacesAgent) {
 		a.session = session // of the first try: a later one may find the new agent
 	}
@@ -138,8 +141,16 @@ func (a *addition) apply(ctx context.Context) (string, error) {
 			return "", fmt.Errorf("create the join token: %w", err)
 		}
 	}
+	return a.applyRequest(ctx)
+}
+
+// applyRequest makes the machine what it should be.
+func (a *addition) applyRequest(ctx context.Context) (string, error) {
+	if len(a.result.Differences) == 0 && (a.joined || a.ProfileOnly) {
+		return "nothing to change", nil
+	}
 	var out bytes.Buffer
-	err = a.runProgram(ctx, "machine apply --request -", a.request(a.token), &out)
+	err := a.runProgram(ctx, "machine apply --request -", a.request(a.token), &out)
 	done := false
 	for line := range bytes.Lines(out.Bytes()) {
 		var reply ApplyReply

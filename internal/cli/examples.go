@@ -182,6 +182,8 @@ func nodeExamples() map[string]string {
 		"profile ls":           "berth profile ls",
 		"machine describe":     "berth machine describe\nberth machine describe --profile worker.yaml",
 		"machine apply":        "berth machine apply --profile worker.yaml",
+		"node drift":           "berth node drift\nberth node drift n1 n2",
+		"node repair":          "berth node repair n1",
 		"machine supervise":    "berth machine supervise",
 		"node add": "berth node add 10.0.0.5 --profile worker --dry-run\n" +
 			"berth node add n1=root@10.0.0.5 n2=root@10.0.0.6 --profile worker@2 --pool edge\n" +

@@ -80,7 +80,12 @@ type HostSetup struct {
 	// ClockSkew is how far the clock of the machine was ahead.
 	ClockSkew Duration `json:"clock_skew,omitempty"`
 	Routes    []Route  `json:"routes,omitempty"`
+	// Drift names what differed from the profile at the last comparison, MaxDrift items at most.
+	Drift []string `json:"drift,omitempty"`
 }
+
+// MaxDrift limits the items of HostSetup.Drift.
+const MaxDrift = 32
 
 // maxRoutes and maxJumps limit the servers and the jump hosts of a HostSetup.
 const (
@@ -96,6 +101,10 @@ func (s *HostSetup) validate(k check) {
 		k.index("jump", i).label(j)
 	}
 	k.at("binary").label(s.Binary)
+	k.at("drift").must(len(s.Drift) <= MaxDrift, "has %d entries, at most %d are allowed", len(s.Drift), MaxDrift)
+	for i, item := range s.Drift {
+		k.index("drift", i).label(item)
+	}
 	k.at("routes").must(len(s.Routes) <= maxRoutes, "has %d entries, at most %d are allowed", len(s.Routes), maxRoutes)
 	for i, r := range s.Routes {
 		entry := k.index("routes", i)

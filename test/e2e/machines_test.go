@@ -124,6 +124,7 @@ func TestNodeAdd(t *testing.T) {
 	s.add(target, key, "--profile", "worker@1").Want(t, 0, "unchanged", "0 changes")
 	m.Run("echo other >/etc/app/greeting; chmod 600 /etc/app/greeting")
 	s.add(target, key, "--profile", "worker@1").Want(t, 0, "changed", "1 change")
+	s.checkDrift(m)
 	s.Berth("run", s.profile(1, 1024, "64MiB")).Want(t, 2, "1 conflict", "stored worker@1")
 	s.Berth("delete", "profile/worker@1").Want(t, 2, "is that of 1 node: m1")
 	if again, err := s.Client().Node(t.Context(), "m1"); err != nil || again.Session != n.Session {
@@ -159,6 +160,26 @@ func (s *machineSite) checkNode(n api.NodeView, m *machines.Machine) {
 	s.Berth("status", "node/m1").Want(s.t, 0, "profile", "worker@1", "root@"+m.Address, "control groups", "interface")
 }
 
+// checkDrift changes a file of the machine by hand, and mends it again.
+func (s *machineSite) checkDrift(m *machines.Machine) {
+	s.t.Helper()
+	drift := func(verb string, args ...string) harness.Result {
+		return s.BerthOn(labHost(s.desk), nil, append([]string{
+			"node", verb, "--no-agent", "--identity", s.key.File, "--host-key", m.HostKey,
+		}, args...)...)
+	}
+	drift("drift").Want(s.t, 0, "unchanged")
+	m.Run("chmod 666 /etc/app/greeting")
+	drift("drift", "m1").Want(s.t, 1, "would-change", "file /etc/app/greeting", "0666", "0640")
+	s.Berth("events", "--node", "m1").Want(s.t, 0, "node.drifted", "differs from its profile: file /etc/app/greeting")
+	s.Berth("status", "node/m1").Want(s.t, 0, "drift")
+	m.Run("test $(stat -c %a /etc/app/greeting) = 666")
+	drift("repair", "m1").Want(s.t, 0, "changed", "1 change")
+	m.Run("test $(stat -c %a /etc/app/greeting) = 640 && test ! -e /root/.cache/berth-setup")
+	s.Berth("events", "--node", "m1").Want(s.t, 0, "node.repaired")
+	drift("drift", "m1", "m9").Want(s.t, 2, "m9")
+}
+
 // runsTasks runs a service on a node.
 func (s *machineSite) runsTasks(node string) {
 	s.t.Helper()
@@ -176,6 +197,43 @@ placement:
   constraints: [{attribute: node.name, value: %s}]
 `, node))).Want(s.t, 0, "healthy")
 	s.Berth("down", filepath.Join(s.Dir, "probe.yaml")).Want(s.t, 0)
+}
+
+// TestManyMachines adds several machines together, of which one does not answer. The others become nodes.
+// BERTH_TEST_MACHINES is the number of good ones.
+func TestManyMachines(t *testing.T) {
+	t.Parallel()
+	s := newMachineSite(t)
+	count := int(testkit.Setting(t, "BERTH_TEST_MACHINES", 3))
+	lines := []string{"# good ones"}
+	known := ""
+	for i := range count {
+		m := machines.Start(t, s.lab.Add(fmt.Sprintf("m%d", i+1)), s.key)
+		lines = append(lines, "root@"+m.Address)
+		known += m.Address + " " + m.HostKeyLine + "\n"
+	}
+	s.Write("known_hosts", known)
+	silent := s.lab.Add("silent")
+	lines = append(lines, "silent=root@"+silent.Address+" # nobody listens")
+	profile := s.profile(1, 512, "64MiB")
+	r := s.add("-f", s.Write("machines.txt", strings.Join(lines, "\n")), "--profile", profile, "-o", "json")
+	r.Want(t, 1, fmt.Sprintf("1 of %d machines failed", count+1))
+	var all []struct{ Name, Result, Step, Error, Hint string }
+	if err := json.Unmarshal([]byte(r.Stdout), &all); err != nil {
+		t.Fatalf("%v\n%v", err, r)
+	}
+	for i, m := range all {
+		switch {
+		case i < count && (m.Name != fmt.Sprintf("m%d", i+1) || m.Result != "added"):
+			t.Errorf("machine %d ended as %+v", i+1, m)
+		case i == count && (m.Result != "failed" || m.Step != "connect" || m.Hint == ""):
+			t.Errorf("the silent machine ended as %+v", m)
+		}
+	}
+	for i := range count {
+		s.NodeIs(fmt.Sprintf("m%d", i+1), cluster.NodeReady)
+	}
+	t.Logf("%d machines in %v", count, r.Took.Round(10*time.Millisecond))
 }
 
 // cutter forwards connections to a machine, and cuts them when it is told.
@@ -234,7 +292,7 @@ func (c fleetControl) JoinToken(_ context.Context, node string) (string, error) 
 }
 
 func (c fleetControl) Record(ctx context.Context, node string, s cluster.HostSetup) (uint64, error) {
-	v, err := c.s.Client().SetupNode(ctx, node, api.NodeSetupRequest{Setup: s})
+	v, err := c.s.Client().SetupNode(ctx, node, api.NodeSetupRequest{Setup: s}, client.Condition{})
 	return v.Session, err
 }
 

@@ -2,7 +2,10 @@ package nodeapi
 
 import (
 	"cmp"
+	"fmt"
 	"net/http"
+	"slices"
+	"strings"
 
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/internal/apiserver/draft"
@@ -18,24 +21,40 @@ func (a *API) setupNode(w http.ResponseWriter, r *http.Request) error {
 	if err := strictjson.ReadBody(w, r, &ask); err != nil {
 		return err
 	}
+	pre, err := draft.PreconditionOf(r)
+	if err != nil {
+		return err
+	}
 	name := r.PathValue("node")
 	var written *draft.Draft
 	snap, err := a.Writer.Write(r.Context(), func(d *draft.Draft) error {
 		written = d
+		n, ok := a.Views.Node(d.Snap, name)
+		if err := pre.Check(n.Revision); err != nil {
+			return err
+		}
 		if ask.Domain != "" {
 			if err := d.RequireDomain(ask.Domain); err != nil {
 				return draft.AsProblem(err)
 			}
-			if n, ok := a.Views.Node(d.Snap, name); ok && n.Domain != ask.Domain {
+			if ok && n.Domain != ask.Domain {
 				return respond.Problemf(http.StatusConflict, "node %s is in the domain %s: move it first (berth node "+
 					"domain %s %s)", name, n.Domain, name, ask.Domain)
 			}
 		}
 		return changeHost(d, name, func(h *cluster.Host) error {
-			return changeSettings(d, h, "set up at "+ask.Setup.Address, func() {
+			var was []string
+			if h.Setup != nil {
+				was = h.Setup.Drift
+			}
+			err := changeSettings(d, h, "set up at "+ask.Setup.Address, func() {
 				h.Setup = &ask.Setup
 				h.Domain, h.Pool = cmp.Or(ask.Domain, h.Domain), cmp.Or(ask.Pool, h.Pool)
 			})
+			if now := ask.Setup.Drift; err == nil && !slices.Equal(was, now) {
+				d.Instead[d.Prefix.Host(name)] = driftEvent(name, now)
+			}
+			return err
 		})
 	})
 	if err != nil {
@@ -48,4 +67,17 @@ func (a *API) setupNode(w http.ResponseWriter, r *http.Request) error {
 	v.Revision = written.RevisionOr(v.Revision)
 	respond.SetETag(w, v.Revision)
 	return respond.JSON(w, http.StatusOK, v)
+}
+
+// driftEvent returns the event of a node that differs from its profile, or does not any more.
+func driftEvent(name string, drift []string) cluster.Event {
+	if len(drift) == 0 {
+		return cluster.Event{Type: "node.repaired", Node: name, Message: "the machine is as its profile says"}
+	}
+	const most = 5
+	text := strings.Join(drift[:min(len(drift), most)], ", ")
+	if rest := len(drift) - most; rest > 0 {
+		text += fmt.Sprintf(" and %d more", rest)
+	}
+	return cluster.Event{Type: "node.drifted", Node: name, Message: "the machine differs from its profile: " + text}
 }

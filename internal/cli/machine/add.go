@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"os"
 	"os/user"
@@ -15,11 +14,9 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/api/client"
-	"github.com/berthd/berth/internal/bootstrap"
 	"github.com/berthd/berth/internal/cli/fetch"
 	"github.com/berthd/berth/internal/cli/session"
 	"github.com/berthd/berth/internal/cluster"
@@ -32,20 +29,12 @@ const maxMachines = 1000
 
 // addCommand is `berth node add`.
 type addCommand struct {
-	*session.Session
-	access       accessFlags
+	remote
 	profile      string
 	domain, pool string
 	servers      []string
-	binaries     []string
-	dryRun       bool
-	parallel     int
-	timeout      time.Duration
 	file         string
 	machines     []machineAddress
-	chosen       *cluster.Profile
-	client       *client.Client
-	binaryOf     programs
 }
 
 // machineAddress is one argument.
@@ -56,7 +45,7 @@ type machineAddress struct {
 
 // NewNodeAddCommand returns `berth node add`.
 func NewNodeAddCommand(sess *session.Session) *cobra.Command {
-	a := &addCommand{Session: sess}
+	a := &addCommand{remote: remote{Session: sess}}
 	cmd := &cobra.Command{
 		Use: "add [NAME=][USER@]ADDRESS[:PORT]...", Short: "Make nodes of machines, over SSH",
 		Long: "Makes nodes of machines with an SSH server. For each machine the command learns the hardware and the\n" +
@@ -68,17 +57,13 @@ func NewNodeAddCommand(sess *session.Session) *cobra.Command {
 		RunE: a.run,
 	}
 	f := cmd.Flags()
-	a.access.addFlags(f)
+	a.addFlags(f)
 	f.StringVar(&a.profile, "profile", "", "profile of the machines: NAME, NAME@VERSION or a `FILE`; default none")
 	f.StringVar(&a.domain, "domain", "", "domain of the nodes; default the one named default")
 	f.StringVar(&a.pool, "pool", "", "pool of the nodes")
 	f.StringSliceVar(&a.servers, "server", nil, "https address of a server as the machines reach it; may be given "+
 		"several times; default those of all servers")
-	f.StringArrayVar(&a.binaries, "binary", nil, "`FILE` with this version of berth for another architecture, as "+
-		"arm64=FILE; may be given several times")
 	f.BoolVar(&a.dryRun, "dry-run", false, "show what would change, and change nothing")
-	f.IntVar(&a.parallel, "parallel", 16, "number of machines at a time")
-	f.DurationVar(&a.timeout, "timeout", 2*time.Minute, "time until a started node must be ready")
 	f.StringVarP(&a.file, "file", "f", "", "`FILE` with addresses, one a line; - for standard input")
 	return cmd
 }
@@ -116,14 +101,7 @@ func (a *addCommand) check(cmd *cobra.Command, args []string) error {
 		_, err := session.ParseHostPort(strings.TrimSuffix(host, "/"), datadir.PortAPI)
 		list.AddError("--server", err)
 	}
-	if a.parallel < 1 || a.parallel > maxMachines {
-		list.Add("--parallel %d: want 1 to %d", a.parallel, maxMachines)
-	}
-	if a.timeout <= 0 {
-		list.Add("--timeout %s: want a positive duration", a.timeout)
-	}
-	list.AddError("--binary", a.binaryOf.parse(a.binaries))
-	a.access.check(&list)
+	a.checkFlags(&list)
 	return list.Err(cmd)
 }
 
@@ -149,37 +127,22 @@ func (a *addCommand) run(cmd *cobra.Command, args []string) error {
 	if a.client, err = a.Connect(); err != nil {
 		return err
 	}
-	if a.chosen, err = a.findProfile(ctx); err != nil {
+	profile, err := a.findProfile(ctx)
+	if err != nil {
 		return err
 	}
 	if err := a.findServers(ctx); err != nil {
 		return err
 	}
-	auth, keys, err := a.access.open(a.Session)
+	all := make([]setupTask, len(a.machines))
+	for i, m := range a.machines {
+		all[i] = setupTask{
+			machineAddress: m, jump: a.access.jumps, jumpTexts: a.access.jump, profile: profile, servers: a.servers,
+		}
+	}
+	results, err := a.runAll(ctx, all, &control{client: a.client, domain: a.domain, pool: a.pool})
 	if err != nil {
 		return err
-	}
-	c := bootstrap.Config{
-		Servers: a.servers, Profile: a.chosen, Binary: &a.binaryOf, SudoPassword: a.access.sudoPassword,
-		DryRun: a.dryRun, ReadyLimit: a.timeout, Log: slog.New(slog.DiscardHandler),
-		Control: &control{client: a.client, domain: a.domain, pool: a.pool},
-	}
-	view := newProgress(a.Session, len(a.machines))
-	c.Progress = view.event
-	results := make([]*bootstrap.Result, len(a.machines))
-	group := errgroup.Group{}
-	group.SetLimit(a.parallel)
-	for i, m := range a.machines {
-		group.Go(func() error {
-			conn := ssh.New(ssh.Config{Target: m.target, Jump: a.access.jumps, Auth: auth, Keys: keys})
-			results[i] = bootstrap.Add(ctx, c, bootstrap.Machine{Name: m.name, Conn: conn, Jump: a.access.jump})
-			view.ended(results[i])
-			return nil
-		})
-	}
-	_ = group.Wait() // no function fails
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
 	}
 	return a.finish(results)
 }
@@ -216,46 +179,6 @@ func (a *addCommand) findServers(ctx context.Context) error {
 	return nil
 }
 
-// programs finds the program for an architecture: this one, or those of flags.
-type programs struct {
-	files map[string]string
-	open  map[string]*bootstrap.Program
-}
-
-// parse reads "ARCH=FILE" and opens the files, so that all machines share them.
-func (p *programs) parse(texts []string) error {
-	p.files, p.open = map[string]string{}, map[string]*bootstrap.Program{}
-	own, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	p.files[ownArch()] = own
-	var errs []error
-	for _, t := range texts {
-		arch, file, ok := strings.Cut(t, "=")
-		if !ok || file == "" || !slices.Contains([]string{"amd64", "arm64"}, arch) {
-			errs = append(errs, fmt.Errorf("%q: want amd64=FILE or arm64=FILE", t))
-			continue
-		}
-		p.files[arch] = file
-	}
-	for arch, file := range p.files { // order-free: a map is filled
-		if p.open[arch], err = bootstrap.OpenProgram(file); err != nil {
-			errs = append(errs, err)
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// For is part of bootstrap.Binary.
-func (p *programs) For(arch string) (*bootstrap.Program, error) {
-	if program := p.open[arch]; program != nil {
-		return program, nil
-	}
-	return nil, fmt.Errorf("the machine is of the architecture %s, and this program is not: give its build with "+
-		"--binary %s=FILE", arch, arch)
-}
-
 // control is the control plane of the session.
 type control struct {
 	client       *client.Client
@@ -281,7 +204,8 @@ func (c *control) Record(ctx context.Context, node string, s cluster.HostSetup) 
 		sameSetup(*is.Setup, s) {
 		return is.Session, nil
 	}
-	_, err = c.client.SetupNode(ctx, node, api.NodeSetupRequest{Domain: c.domain, Pool: c.pool, Setup: s})
+	ask := api.NodeSetupRequest{Domain: c.domain, Pool: c.pool, Setup: s}
+	_, err = c.client.SetupNode(ctx, node, ask, client.Condition{})
 	return is.Session, err
 }
 
@@ -293,7 +217,8 @@ func sameSetup(a, b cluster.HostSetup) bool {
 		}
 		return *s.Profile
 	}
-	return a.Address == b.Address && slices.Equal(a.Jump, b.Jump) && a.Binary == b.Binary && profile(a) == profile(b)
+	return a.Address == b.Address && slices.Equal(a.Jump, b.Jump) && slices.Equal(a.Drift, b.Drift) &&
+		a.Binary == b.Binary && profile(a) == profile(b)
 }
 
 // WaitReady is part of bootstrap.Control.

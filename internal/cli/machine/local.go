@@ -307,6 +307,9 @@ func AddSetup(t *output.Table, s *cluster.HostSetup) {
 	if s.Profile != nil {
 		t.Add("profile", s.Profile.String())
 	}
+	if len(s.Drift) > 0 {
+		t.Add("drift", strings.Join(s.Drift, ", "))
+	}
 	if s.ClockSkew != 0 {
 		t.Add("clock", s.ClockSkew.String()+" ahead when it was added")
 	}

@@ -135,7 +135,7 @@ type addedMachine struct {
 }
 
 // finish prints the summary, and what to do about failures.
-func (a *addCommand) finish(results []*bootstrap.Result) error {
+func (a *remote) finish(results []*bootstrap.Result) error {
 	all := make([]addedMachine, len(results))
 	failed := 0
 	for i, r := range results {
@@ -161,7 +161,7 @@ func (a *addCommand) finish(results []*bootstrap.Result) error {
 		"continues with them", failed, len(results))}
 }
 
-func (a *addCommand) printAll(all []addedMachine) error {
+func (a *remote) printAll(all []addedMachine) error {
 	if a.WantsData() {
 		return a.PrintData(all)
 	}
@@ -196,7 +196,7 @@ func (a *addCommand) printAll(all []addedMachine) error {
 }
 
 // resultOf names the end of an addition.
-func (a *addCommand) resultOf(r *bootstrap.Result) string {
+func (a *remote) resultOf(r *bootstrap.Result) string {
 	switch {
 	case r.Err != nil:
 		return "failed"
