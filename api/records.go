@@ -44,6 +44,8 @@ type (
 	PCIDevice = cluster.PCIDevice
 	// HostSetup is how a machine was added.
 	HostSetup = cluster.HostSetup
+	// FailedUpgrade is an upgrade of an agent that went back.
+	FailedUpgrade = cluster.FailedUpgrade
 	// Route is a connection from a machine to a server.
 	Route = cluster.Route
 	// ExecutorFact is an executor with its version.

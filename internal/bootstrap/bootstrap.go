@@ -1,9 +1,9 @@
 // Package bootstrap makes nodes of machines with an SSH server.
 //
-// An addition has steps: connect, identify, copy, describe, check, apply, register, wait. Most work happens on the
-// machine itself, by the copied binary (package setup): this package copies it, runs it, and talks to the control
-// plane. Each step may run twice, so a step whose connection was lost is repeated, and an addition that failed is
-// repeated as a whole with the same command.
+// An addition has steps: connect, identify, copy, describe, check, apply, wait. Most work happens on the machine
+// itself, by the copied binary (package setup): this package copies it, runs it, and talks to the control plane. Each
+// step may run twice, so a step whose connection was lost is repeated, and an addition that failed is repeated as a
+// whole with the same command. An upgrade of the agent has steps of the same kind.
 package bootstrap
 
 import (
@@ -33,12 +33,19 @@ const (
 	StepDescribe = "describe"
 	StepCheck    = "check"
 	StepApply    = "apply"
+	StepUpgrade  = "upgrade"
 	StepWait     = "wait"
+	StepGate     = "gate"
+	StepConfirm  = "confirm"
+	StepRevert   = "revert"
 )
 
 // Steps returns the names of the steps in their order.
 func Steps() []string {
-	return []string{StepConnect, StepIdentify, StepCopy, StepDescribe, StepCheck, StepApply, StepWait}
+	return []string{
+		StepConnect, StepIdentify, StepCopy, StepDescribe, StepCheck, StepApply, StepUpgrade, StepWait, StepGate,
+		StepConfirm, StepRevert,
+	}
 }
 
 const (
@@ -57,6 +64,8 @@ type Control interface {
 	JoinToken(ctx context.Context, node string) (string, error)
 	// Record writes how the machine was added, and returns the present session of the node's agent; 0 without one.
 	Record(ctx context.Context, node string, s cluster.HostSetup) (session uint64, err error)
+	// Session returns the present session of the node's agent; 0 without one.
+	Session(ctx context.Context, node string) (uint64, error)
 	// WaitReady waits until the node is ready with a later session. The error says what the node is instead.
 	WaitReady(ctx context.Context, node string, after uint64) error
 }
@@ -72,7 +81,9 @@ type Config struct {
 	Servers []string
 	// Profile, unless nil, is applied.
 	Profile *cluster.Profile
-	// Control is nil for a dry run only.
+	// Standalone makes nodes that need no servers. Servers and Control are not used.
+	Standalone bool
+	// Control is nil for a dry run and for standalone nodes only.
 	Control Control
 	Binary  Binary
 	// SudoPassword, unless empty, is for a user other than root whose sudo asks for it.
@@ -122,6 +133,12 @@ type Result struct {
 	Changes     []setup.Step       `json:"changes,omitempty"`
 	// Joined says that the agent of the machine had no certificate before.
 	Joined bool `json:"joined,omitempty"`
+	// Reverted says that a failed upgrade went back, and that the agent before is ready.
+	Reverted bool `json:"reverted,omitempty"`
+	// Version is the shortened checksum of the program for the machine, if its architecture is known.
+	Version string `json:"version,omitempty"`
+	// Skipped says that the machine was not tried.
+	Skipped bool `json:"skipped,omitempty"`
 	// Step is where the addition failed, and Err why.
 	Step string `json:"step,omitempty"`
 	Err  error  `json:"-"`
@@ -130,11 +147,17 @@ type Result struct {
 // Changed reports whether the machine was changed, or in a dry run would be.
 func (r *Result) Changed() bool { return len(r.Differences)+len(r.Changes) > 0 }
 
+// ReplacedAgent reports whether another process of the agent was started.
+func (r *Result) ReplacedAgent() bool {
+	return slices.ContainsFunc(r.Changes, func(s setup.Step) bool { return s.ReplacesAgent() })
+}
+
 // addition is one machine on its way.
 type addition struct {
 	*Config
 
 	machine Machine
+	begun   time.Time
 	result  *Result
 	home    string // of the user on the machine
 	sudo    string // before a command that needs root; "" for root
@@ -150,16 +173,9 @@ type addition struct {
 
 // Add makes a node of a machine. The result always tells how far it came.
 func Add(ctx context.Context, c Config, m Machine) *Result {
-	begun := time.Now()
-	a := &addition{
-		Config: &c, machine: m,
-		result: &Result{Name: m.Name, Address: m.Conn.Target().String()},
-	}
-	defer m.Conn.Close()
-	steps := []struct {
-		name string
-		run  func(context.Context) (string, error)
-	}{
+	a := newAddition(&c, m)
+	defer a.end(ctx, c.DryRun || c.ProfileOnly)
+	steps := []step{
 		{StepConnect, a.connect},
 		{StepIdentify, a.identify},
 		{StepCopy, a.copy},
@@ -168,23 +184,50 @@ func Add(ctx context.Context, c Config, m Machine) *Result {
 		{StepApply, a.apply},
 		{StepWait, a.wait},
 	}
+	if c.Standalone {
+		steps[len(steps)-1].run = a.waitStandalone
+	}
 	switch {
 	case c.DryRun:
 		steps = steps[:5]
 	case c.ProfileOnly:
 		steps = steps[:6]
 	}
+	a.runSteps(ctx, steps)
+	return a.result
+}
+
+func newAddition(c *Config, m Machine) *addition {
+	return &addition{
+		Config: c, machine: m, begun: time.Now(),
+		result: &Result{Name: m.Name, Address: m.Conn.Target().String()},
+	}
+}
+
+// end closes the connection to the machine. The copy of the program serves another try, unless it is removed.
+func (a *addition) end(ctx context.Context, removeCopy bool) {
+	if removeCopy {
+		a.removeCopy(ctx)
+	}
+	a.machine.Conn.Close()
+	a.result.Took = time.Since(a.begun)
+}
+
+// step is one step of an addition. Its function returns what was found or done.
+type step struct {
+	name string
+	run  func(context.Context) (string, error)
+}
+
+// runSteps runs steps until one fails, and reports whether none did.
+func (a *addition) runSteps(ctx context.Context, steps []step) bool {
 	for _, s := range steps {
 		if a.result.Err = a.runStep(ctx, s.name, s.run); a.result.Err != nil {
 			a.result.Step = s.name
-			break
+			return false
 		}
 	}
-	if c.DryRun || c.ProfileOnly {
-		a.removeCopy(ctx)
-	}
-	a.result.Took = time.Since(begun)
-	return a.result
+	return true
 }
 
 // runStep runs a step, and again if its connection was lost.
@@ -277,6 +320,7 @@ func (a *addition) identify(ctx context.Context) (string, error) {
 	if a.program, err = a.Binary.For(arch); err != nil {
 		return "", err
 	}
+	a.result.Version = a.program.Version()
 	if is["uid"] != "0" {
 		err = a.findSudo(ctx, is["sudo"])
 	}
@@ -322,10 +366,16 @@ func (a *addition) runProgram(ctx context.Context, arguments string, request any
 		Line: a.sudo + ssh.Quote(a.path) + " " + arguments, Stdin: &in, Stdout: stdout,
 	})
 	if exit, ok := errors.AsType[*ssh.ExitError](err); ok && exit.Text != "" {
-		return errors.New(strings.TrimPrefix(exit.Text, "berth: "))
+		return &programError{strings.TrimSpace(strings.TrimPrefix(exit.Text, "berth: "))}
 	}
 	return err
 }
+
+// programError is the failure of the copied program, in its own words.
+type programError struct{ text string }
+
+// Error returns the words.
+func (e *programError) Error() string { return e.text }
 
 func lastLine(text string) string {
 	lines := strings.Split(strings.TrimSpace(text), "\n")

@@ -33,6 +33,9 @@ func OpenProgram(path string) (*Program, error) {
 	return &Program{Path: path, sum: sum}, nil
 }
 
+// Version is the shortened checksum that names the program on machines.
+func (p *Program) Version() string { return p.sum[:16] }
+
 // from returns the compressed program without its first bytes.
 func (p *Program) from(offset int64) ([]byte, error) {
 	if offset > 0 {
@@ -82,7 +85,7 @@ func (a *addition) copy(ctx context.Context) (string, error) {
 			return "is installed", err
 		}
 	}
-	installed := setup.VersionsDir + "/" + a.program.sum[:16] + "/berth"
+	installed := setup.VersionsDir + "/" + a.program.Version() + "/berth"
 	if sum, err := a.remoteSum(ctx, installed); err != nil {
 		return "", err
 	} else if sum == a.program.sum {
@@ -93,7 +96,7 @@ func (a *addition) copy(ctx context.Context) (string, error) {
 		return "", errors.New("the user has no home folder to copy the program to")
 	}
 	folder := a.home + "/" + cacheFolder
-	a.path = folder + "/berth-" + a.program.sum[:16]
+	a.path = folder + "/berth-" + a.program.Version()
 	if sum, err := a.remoteSum(ctx, a.path); err != nil {
 		return "", err
 	} else if sum == a.program.sum {

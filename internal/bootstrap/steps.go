@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/pause"
 	"github.com/berthd/berth/internal/setup"
 	"github.com/berthd/berth/internal/ssh"
 )
@@ -45,7 +46,9 @@ func (a *addition) request(token string) *setup.Request {
 		}
 		arguments = append(arguments, p.Agent.Flags...)
 	}
-	return &setup.Request{Profile: a.Profile, Agent: &setup.Agent{Arguments: arguments, JoinToken: token}}
+	return &setup.Request{Profile: a.Profile, Agent: &setup.Agent{
+		Standalone: a.Standalone, Arguments: arguments, JoinToken: token,
+	}}
 }
 
 // describe learns the facts of the machine and what differs from the profile.
@@ -64,9 +67,22 @@ func (a *addition) describe(ctx context.Context) (string, error) {
 	half := time.Since(sent) / 2
 	a.result.ClockSkew = report.Time.Sub(sent.Add(half)).Round(time.Millisecond)
 	a.within = half
+	if a.result.ClockSkew.Abs() <= half {
+		a.result.ClockSkew = 0 // less than the error of the measurement
+	}
 	a.result.Facts, a.result.Routes, a.joined = &report.Facts, report.Routes, report.Joined
 	a.result.Differences = report.Differences
+	if a.Standalone {
+		a.joined = report.Standalone
+	}
 	a.result.Joined = !a.ProfileOnly && !a.joined || a.result.Joined
+	switch {
+	case a.ProfileOnly:
+	case a.Standalone && report.Joined && !report.Standalone:
+		return "", errors.New("the machine is a node of a fleet, and cannot be a standalone node as well")
+	case !a.Standalone && report.Standalone:
+		return "", errors.New("the machine is a standalone node, and cannot be a node of a fleet as well")
+	}
 	return factsText(&report.Facts), nil
 }
 
@@ -117,11 +133,11 @@ func (e *UnfitError) Error() string { return strings.Join(e.Faults, "; ") }
 
 // apply records the machine, hands out a token, and makes the machine what it should be.
 func (a *addition) apply(ctx context.Context) (string, error) {
-	if a.ProfileOnly {
+	if a.ProfileOnly || a.Standalone {
 		return a.applyRequest(ctx)
 	}
 	setupOf := cluster.HostSetup{
-		Address: a.machine.Conn.Target().String(), Jump: a.machine.Jump, Binary: a.program.sum[:16],
+		Address: a.machine.Conn.Target().String(), Jump: a.machine.Jump, Binary: a.program.Version(),
 		At: time.Now().UTC().Truncate(time.Second), ClockSkew: cluster.Duration(a.result.ClockSkew),
 		Routes: a.result.Routes,
 	}
@@ -149,8 +165,14 @@ func (a *addition) applyRequest(ctx context.Context) (string, error) {
 	if len(a.result.Differences) == 0 && (a.joined || a.ProfileOnly) {
 		return "nothing to change", nil
 	}
+	err := a.runChanges(ctx, "machine apply --request -", a.request(a.token))
+	return count(len(a.result.Changes), "change"), err
+}
+
+// runChanges runs the program for a request, and collects what it changes.
+func (a *addition) runChanges(ctx context.Context, arguments string, request any) error {
 	var out bytes.Buffer
-	err := a.runProgram(ctx, "machine apply --request -", a.request(a.token), &out)
+	err := a.runProgram(ctx, arguments, request, &out)
 	done := false
 	for line := range bytes.Lines(out.Bytes()) {
 		var reply ApplyReply
@@ -165,21 +187,15 @@ func (a *addition) applyRequest(ctx context.Context) (string, error) {
 	if err == nil && !done {
 		err = ssh.ErrLost
 	}
-	return count(len(a.result.Changes), "change"), err
+	return err
 }
 
 // wait waits until the node is ready, and removes what only the addition needed.
 func (a *addition) wait(ctx context.Context) (string, error) {
-	within, cancel := context.WithTimeoutCause(ctx, a.ReadyLimit, errNotReady)
-	defer cancel()
-	err := a.Control.WaitReady(within, a.result.Name, a.session)
-	if err != nil {
-		if log := a.agentLog(ctx); log != "" {
-			err = fmt.Errorf("%w; the end of its log:\n%s", err, log)
-		}
+	if err := a.waitReady(ctx, a.session); err != nil {
 		return "", err
 	}
-	err = a.machine.Conn.Run(ctx, ssh.Command{
+	err := a.machine.Conn.Run(ctx, ssh.Command{
 		Line:  a.sudo + "rm -f " + ssh.Quote(setup.TokenFile),
 		Stdin: strings.NewReader(a.passwordLine()),
 	})
@@ -190,13 +206,50 @@ func (a *addition) wait(ctx context.Context) (string, error) {
 	return "", nil
 }
 
+// waitStandalone waits until the node's own server says that the node is ready.
+func (a *addition) waitStandalone(ctx context.Context) (string, error) {
+	within, cancel := context.WithTimeoutCause(ctx, a.ReadyLimit, errNotReady)
+	defer cancel()
+	line := a.sudo + setup.BinaryLink + " wait --timeout 5s " + ssh.Quote("node/"+a.result.Name)
+	between := pause.Backoff{Shortest: shortestPause, Longest: shortestPause}
+	for {
+		err := a.machine.Conn.Run(within, ssh.Command{Line: line, Stdin: strings.NewReader(a.passwordLine())})
+		if err == nil {
+			a.removeCopy(ctx)
+			return "", nil
+		}
+		if between.Wait(within) == nil {
+			continue
+		}
+		err = fmt.Errorf("%w: %w", context.Cause(within), err)
+		if log := a.agentLog(ctx); log != "" {
+			err = fmt.Errorf("%w; the end of its log:\n%s", err, log)
+		}
+		return "", err
+	}
+}
+
+// waitReady waits until the node is ready with a later session. The error has the end of the agent's log.
+func (a *addition) waitReady(ctx context.Context, after uint64) error {
+	within, cancel := context.WithTimeoutCause(ctx, a.ReadyLimit, errNotReady)
+	defer cancel()
+	err := a.Control.WaitReady(within, a.result.Name, after)
+	if err != nil {
+		if log := a.agentLog(ctx); log != "" {
+			err = fmt.Errorf("%w; the end of its log:\n%s", err, log)
+		}
+	}
+	return err
+}
+
 // errNotReady is the cause of the end of the wait.
 var errNotReady = errors.New("the node is not ready in time")
 
 // agentLog returns the last lines of the agent's log on the machine.
 func (a *addition) agentLog(ctx context.Context) string {
 	line := "if test -d /run/systemd/system; then " + a.sudo +
-		"journalctl --no-pager -o cat -n 5 -u berth-agent; else " + a.sudo + "tail -n 5 " + setup.LogFile + "; fi"
+		"journalctl --no-pager -o cat -n 5 -u berth-agent -u berth-standalone; else " + a.sudo + "tail -n 5 " +
+		setup.LogFile + "; fi"
 	var out bytes.Buffer
 	if a.machine.Conn.Run(ctx, ssh.Command{
 		Line: line, Stdin: strings.NewReader(a.passwordLine()), Stdout: &out,

@@ -184,9 +184,12 @@ func nodeExamples() map[string]string {
 		"machine apply":        "berth machine apply --profile worker.yaml",
 		"node drift":           "berth node drift\nberth node drift n1 n2",
 		"node repair":          "berth node repair n1",
+		"node upgrade":         "berth node upgrade --dry-run\nberth node upgrade n1 n2\nberth node upgrade --wave 20",
+		"machine revert":       "berth machine revert",
 		"machine supervise":    "berth machine supervise",
 		"node add": "berth node add 10.0.0.5 --profile worker --dry-run\n" +
 			"berth node add n1=root@10.0.0.5 n2=root@10.0.0.6 --profile worker@2 --pool edge\n" +
+			"berth node add 10.0.0.7 --standalone --profile worker.yaml\n" +
 			"berth node add -f machines.txt --user admin --ask-sudo-password --jump root@gate.example",
 		"endpoint ls": "berth endpoint ls",
 		"addresses": "berth addresses web-http\nberth addresses web-http prod/api-http --watch -o json\n" +

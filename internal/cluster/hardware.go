@@ -82,6 +82,17 @@ type HostSetup struct {
 	Routes    []Route  `json:"routes,omitempty"`
 	// Drift names what differed from the profile at the last comparison, MaxDrift items at most.
 	Drift []string `json:"drift,omitempty"`
+	// FailedUpgrade is the last upgrade of the agent, if it failed.
+	FailedUpgrade *FailedUpgrade `json:"failed_upgrade,omitempty"`
+}
+
+// FailedUpgrade is an upgrade of an agent that went back.
+type FailedUpgrade struct {
+	// Binary is the shortened checksum of the binary that failed.
+	Binary string    `json:"binary"`
+	At     time.Time `json:"at"`
+	// Problem says what failed.
+	Problem string `json:"problem"`
 }
 
 // MaxDrift limits the items of HostSetup.Drift.
@@ -104,6 +115,11 @@ func (s *HostSetup) validate(k check) {
 	k.at("drift").must(len(s.Drift) <= MaxDrift, "has %d entries, at most %d are allowed", len(s.Drift), MaxDrift)
 	for i, item := range s.Drift {
 		k.index("drift", i).label(item)
+	}
+	if f := s.FailedUpgrade; f != nil {
+		failed := k.at("failed_upgrade")
+		failed.at("binary").label(f.Binary)
+		failed.at("problem").label(f.Problem)
 	}
 	k.at("routes").must(len(s.Routes) <= maxRoutes, "has %d entries, at most %d are allowed", len(s.Routes), maxRoutes)
 	for i, r := range s.Routes {

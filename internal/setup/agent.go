@@ -29,22 +29,32 @@ const (
 	// LogFile has the log of the agent on a machine without systemd.
 	LogFile = "/var/log/berth-agent.log"
 
-	unitFile       = "/etc/systemd/system/" + unitName
+	unitDir        = "/etc/systemd/system/"
+	unitFile       = unitDir + unitName
 	unitName       = "berth-agent.service"
+	standaloneUnit = "berth-standalone.service"
 	supervisorFile = "/run/berth-supervisor.pid"
 	// certificateFile exists once the agent has joined.
 	certificateFile = DataDir + "/agent/pki/self.crt"
+	// serverDir exists on a machine with a server of its own.
+	serverDir = DataDir + "/server"
 	// startLimit bounds the time until a started supervisor holds its lock.
 	startLimit = 10 * time.Second
 )
 
-// AgentArguments returns the arguments of the agent of a machine.
-func AgentArguments(own []string) []string {
-	return append([]string{"agent", "--data-dir", DataDir, "--join-token-file", TokenFile}, own...)
+// command returns the arguments of the program that runs the agent.
+func (a *Agent) command() []string {
+	if a.Standalone {
+		return append([]string{"standalone", "--data-dir", DataDir}, a.Arguments...)
+	}
+	return append([]string{"agent", "--data-dir", DataDir, "--join-token-file", TokenFile}, a.Arguments...)
 }
 
-// binary is this program, as the binary of the machine.
+// binary is a binary of the machine, such as this program. The checksum may be shortened, and then the path is empty.
 type binary struct{ path, sum string }
+
+// shortSum is the length of a shortened checksum, in digits.
+const shortSum = 16
 
 // ownBinary returns this program.
 func ownBinary() (*binary, error) {
@@ -74,7 +84,7 @@ func Checksum(path string) (string, error) {
 }
 
 // place is where the binary is installed: a folder for each checksum, so that an upgrade can go back.
-func (b *binary) place() string { return VersionsDir + "/" + b.sum[:16] + "/berth" }
+func (b *binary) place() string { return VersionsDir + "/" + b.sum[:shortSum] + "/berth" }
 
 // installedSum returns the checksum in the name of the installed binary, or "".
 func (m *Machine) installedSum() string {
@@ -85,31 +95,46 @@ func (m *Machine) installedSum() string {
 	return filepath.Base(filepath.Dir(to))
 }
 
-func (b *binary) compare(_ context.Context, m *Machine) ([]Difference, error) {
-	d := Difference{"binary " + BinaryLink, isMissing, "sha256 " + b.sum[:16]}
+func (b *binary) compare(ctx context.Context, m *Machine) ([]Difference, error) {
+	d := Difference{"binary " + BinaryLink, isMissing, "sha256 " + b.sum[:shortSum]}
 	if is := m.installedSum(); is != "" {
 		d.Is = "sha256 " + is
 	}
 	if d.Is != d.Want {
 		return []Difference{d}, nil
 	}
-	sum, err := Checksum(m.path(b.place()))
-	if errors.Is(err, fs.ErrNotExist) || err == nil && sum != b.sum {
+	return (&stored{b}).compare(ctx, m)
+}
+
+func (b *binary) apply(ctx context.Context, m *Machine) error {
+	if err := (&stored{b}).apply(ctx, m); err != nil {
+		return err
+	}
+	return m.link(b.place())
+}
+
+// stored is a binary in the folder of its version, which need not be the present one.
+type stored struct{ binary *binary }
+
+func (s *stored) compare(_ context.Context, m *Machine) ([]Difference, error) {
+	sum, err := Checksum(m.path(s.binary.place()))
+	d := Difference{"binary " + s.binary.place(), isMissing, "sha256 " + s.binary.sum[:shortSum]}
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return []Difference{d}, nil
+	case err == nil && sum != s.binary.sum:
 		d.Is = "damaged"
 		return []Difference{d}, nil
 	}
 	return nil, err
 }
 
-func (b *binary) apply(_ context.Context, m *Machine) error {
-	content, err := os.ReadFile(b.path)
+func (s *stored) apply(_ context.Context, m *Machine) error {
+	content, err := os.ReadFile(s.binary.path)
 	if err != nil {
 		return err
 	}
-	if err := m.replaceFile(b.place(), content, 0o755, -1, -1); err != nil {
-		return err
-	}
-	return m.link(b.place())
+	return m.replaceFile(s.binary.place(), content, 0o755, -1, -1)
 }
 
 // link makes BinaryLink lead to a binary, in one step.
@@ -181,8 +206,11 @@ func (s *service) differences(m *Machine, config, runs bool) (all []Difference) 
 	return []Difference{d}
 }
 
-// runsBinary reports whether the process runs a binary.
+// runsBinary reports whether a process, 0 for none, runs a binary.
 func runsBinary(m *Machine, pid int, b *binary) bool {
+	if pid == 0 {
+		return false
+	}
 	exe, err := os.Readlink(m.path(fmt.Sprintf("/proc/%d/exe", pid)))
 	return err == nil && exe == b.place()
 }
@@ -201,15 +229,22 @@ func (m *Machine) RemoveToken() error {
 // unit is a service of systemd.
 type unit struct{ service }
 
+func (u *unit) name() string {
+	if u.agent.Standalone {
+		return standaloneUnit
+	}
+	return unitName
+}
+
 // content returns the unit. A stop ends the agent alone: tasks continue, and the next agent finds them.
 func (u *unit) content() string {
-	words := append([]string{BinaryLink}, AgentArguments(u.agent.Arguments)...)
+	words := append([]string{BinaryLink}, u.agent.command()...)
 	for i, w := range words {
 		words[i] = unitWord(w)
 	}
 	return `# Written by Berth.
 [Unit]
-Description=Berth agent
+Description=Berth
 Wants=network-online.target
 After=network-online.target
 
@@ -238,33 +273,43 @@ func unitWord(w string) string {
 }
 
 func (u *unit) compare(ctx context.Context, m *Machine) ([]Difference, error) {
-	is, err := os.ReadFile(m.path(unitFile))
+	is, err := os.ReadFile(m.path(unitDir + u.name()))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	out, err := m.Run(ctx, "systemctl", "show", "--property=MainPID,UnitFileState,ActiveState", "--", unitName)
+	pid, enabled, err := m.unitState(ctx, u.name())
 	if err != nil {
 		return nil, err
+	}
+	return u.differences(m, string(is) == u.content() && enabled, runsBinary(m, pid, u.binary)), nil
+}
+
+// unitState returns the process of a service of systemd, 0 if none runs, and whether a boot starts it.
+func (m *Machine) unitState(ctx context.Context, name string) (pid int, enabled bool, err error) {
+	out, err := m.Run(ctx, "systemctl", "show", "--property=MainPID,UnitFileState,ActiveState", "--", name)
+	if err != nil {
+		return 0, false, err
 	}
 	show := map[string]string{}
 	for line := range strings.Lines(out) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), "=")
 		show[name] = value
 	}
-	pid, err := strconv.Atoi(show["MainPID"])
-	runs := err == nil && pid > 0 && show["ActiveState"] == "active" && runsBinary(m, pid, u.binary)
-	return u.differences(m, string(is) == u.content() && show["UnitFileState"] == "enabled", runs), nil
+	if pid, err = strconv.Atoi(show["MainPID"]); err != nil || show["ActiveState"] != "active" {
+		pid = 0
+	}
+	return pid, show["UnitFileState"] == "enabled", nil
 }
 
 func (u *unit) apply(ctx context.Context, m *Machine) error {
 	if err := u.writeToken(m); err != nil {
 		return err
 	}
-	if err := m.replaceFile(unitFile, []byte(u.content()), 0o644, -1, -1); err != nil {
+	if err := m.replaceFile(unitDir+u.name(), []byte(u.content()), 0o644, -1, -1); err != nil {
 		return err
 	}
 	for _, arguments := range [][]string{
-		{"daemon-reload"}, {"enable", "--quiet", "--", unitName}, {"restart", "--", unitName},
+		{"daemon-reload"}, {"enable", "--quiet", "--", u.name()}, {"restart", "--", u.name()},
 	} {
 		if _, err := m.Run(ctx, "systemctl", arguments...); err != nil {
 			return err
@@ -277,7 +322,7 @@ func (u *unit) apply(ctx context.Context, m *Machine) error {
 type supervised struct{ service }
 
 func (s *supervised) content() ([]byte, error) {
-	b, err := json.Marshal(AgentArguments(s.agent.Arguments))
+	b, err := json.Marshal(s.agent.command())
 	return append(b, '\n'), err
 }
 
@@ -311,8 +356,7 @@ func (s *supervised) compare(_ context.Context, m *Machine) ([]Difference, error
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	pid := m.supervisor()
-	return s.differences(m, string(is) == string(want), pid > 0 && runsBinary(m, pid, s.binary)), nil
+	return s.differences(m, string(is) == string(want), runsBinary(m, m.supervisor(), s.binary)), nil
 }
 
 func (s *supervised) apply(ctx context.Context, m *Machine) error {
@@ -326,25 +370,49 @@ func (s *supervised) apply(ctx context.Context, m *Machine) error {
 	if err := m.replaceFile(ArgumentsFile, content, 0o600, -1, -1); err != nil {
 		return err
 	}
+	return m.restartSupervisor(ctx, s.binary)
+}
+
+// agentRuns reports whether the agent runs a binary.
+func (m *Machine) agentRuns(ctx context.Context, b *binary) (bool, error) {
+	if !m.HasSystemd() {
+		return runsBinary(m, m.supervisor(), b), nil
+	}
+	pid, _, err := m.unitState(ctx, unitName)
+	return runsBinary(m, pid, b), err
+}
+
+// restartAgent makes the agent run the binary that BinaryLink leads to, with its present arguments.
+func (m *Machine) restartAgent(ctx context.Context, b *binary) error {
+	if !m.HasSystemd() {
+		return m.restartSupervisor(ctx, b)
+	}
+	_, err := m.Run(ctx, "systemctl", "restart", "--", unitName)
+	return err
+}
+
+// restartSupervisor makes the supervisor and the agent run the binary that BinaryLink leads to, with the arguments of
+// ArgumentsFile.
+func (m *Machine) restartSupervisor(ctx context.Context, b *binary) error {
 	if pid := m.supervisor(); pid > 0 {
 		// it starts again with the new binary and the new arguments
 		if err := unix.Kill(pid, unix.SIGHUP); err != nil {
 			return fmt.Errorf("signal the supervisor: %w", err)
 		}
-		return s.await(ctx, m)
+		return m.awaitSupervisor(ctx, b)
 	}
 	if err := startDetached(m.path(BinaryLink), m.path(LogFile), "machine", "supervise"); err != nil {
 		return fmt.Errorf("start the supervisor: %w", err)
 	}
-	return s.await(ctx, m)
+	return m.awaitSupervisor(ctx, b)
 }
 
-// await waits until the supervisor runs the binary.
-func (s *supervised) await(ctx context.Context, m *Machine) error {
+// awaitSupervisor waits until the supervisor runs the binary.
+func (m *Machine) awaitSupervisor(ctx context.Context, b *binary) error {
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
 	for {
-		if pid := m.supervisor(); pid > 0 && runsBinary(m, pid, s.binary) {
+		if runsBinary(m, m.supervisor(), b) {
 			return nil
 		}
 		select {

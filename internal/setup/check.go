@@ -29,13 +29,20 @@ type Report struct {
 	Differences []Difference `json:"differences,omitempty"`
 	// Binary is the checksum of the installed binary; empty without one. It is shortened.
 	Binary string `json:"binary,omitempty"`
+	// Standalone says that the machine has a server of its own.
+	Standalone bool `json:"standalone,omitempty"`
+	// Unconfirmed says that an upgrade of the agent waits for its confirmation.
+	Unconfirmed bool `json:"unconfirmed,omitempty"`
 	// Joined says that the agent has a certificate.
 	Joined bool `json:"joined,omitempty"`
 }
 
 // Describe reports the facts of the machine, its routes to servers, and what differs from a request, unless it is nil.
 func (m *Machine) Describe(ctx context.Context, servers []string, r *Request) (Report, error) {
-	report := Report{Time: time.Now(), Binary: m.installedSum(), Joined: m.has(certificateFile)}
+	report := Report{
+		Time: time.Now(), Binary: m.installedSum(), Joined: m.has(certificateFile), Unconfirmed: m.has(upgradeFile),
+		Standalone: m.has(serverDir),
+	}
 	folder := DataDir
 	if !m.has(folder) {
 		folder = "/var/lib"

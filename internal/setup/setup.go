@@ -43,7 +43,9 @@ type Request struct {
 
 // Agent is the agent of a machine.
 type Agent struct {
-	// Arguments are those of `berth agent`, without --data-dir and --join-token-file.
+	// Standalone says that the machine needs no servers: `berth standalone` takes the place of `berth agent`.
+	Standalone bool `json:"standalone,omitempty"`
+	// Arguments are those of the command, without --data-dir and --join-token-file.
 	Arguments []string `json:"arguments"`
 	// JoinToken, unless empty, is for an agent without a certificate. It is deleted when the agent has joined.
 	JoinToken string `json:"join_token,omitempty"`

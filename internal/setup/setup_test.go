@@ -22,6 +22,7 @@ type testMachine struct {
 	t        *testing.T
 	commands []string
 	fails    string // a word of the commands that fail
+	failures int    // the number of them; 0 for all
 }
 
 func newTestMachine(t *testing.T) *testMachine {
@@ -70,11 +71,19 @@ func (m *testMachine) run(_ context.Context, name string, arguments ...string) (
 	line := strings.Join(append([]string{name}, arguments...), " ")
 	m.commands = append(m.commands, line)
 	if m.fails != "" && strings.Contains(line, m.fails) {
+		if m.failures--; m.failures == 0 {
+			m.fails = ""
+		}
 		return "", errors.New("no space left")
 	}
 	last := arguments[len(arguments)-1]
 	names := arguments[slices.Index(arguments, "--")+1:]
 	switch name {
+	case "systemctl":
+		if !m.has(unitFile) {
+			break
+		}
+		return m.systemctl(arguments), nil
 	case "dpkg-query":
 		b, err := os.ReadFile(m.path("/installed"))
 		if err != nil {

@@ -68,6 +68,11 @@ func Supervise(m *Machine, log *slog.Logger) error {
 		return err
 	}
 	defer func() { _ = lock.Close() }()
+	if m.has(upgradeFile) { // the machine was booted, or another supervisor ended
+		if err := m.startWatch(context.Background(), binaryAt(m.installedSum())); err != nil {
+			log.Error("the unconfirmed upgrade is not watched", "error", err)
+		}
+	}
 	// The kernel ends the agent when the thread that started it ends.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

@@ -18,6 +18,7 @@ import (
 	"github.com/berthd/berth/api/client"
 	"github.com/berthd/berth/internal/bootstrap"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/setup"
 	"github.com/berthd/berth/internal/ssh"
 	"github.com/berthd/berth/internal/testkit"
 	"github.com/berthd/berth/test/harness"
@@ -291,6 +292,11 @@ func (c fleetControl) JoinToken(_ context.Context, node string) (string, error) 
 	return strings.TrimSpace(string(b)), err
 }
 
+func (c fleetControl) Session(ctx context.Context, node string) (uint64, error) {
+	v, err := c.s.Client().Node(ctx, node)
+	return v.Session, err
+}
+
 func (c fleetControl) Record(ctx context.Context, node string, s cluster.HostSetup) (uint64, error) {
 	v, err := c.s.Client().SetupNode(ctx, node, api.NodeSetupRequest{Setup: s}, client.Condition{})
 	return v.Session, err
@@ -306,8 +312,8 @@ type oneProgram struct{ *bootstrap.Program }
 
 func (p oneProgram) For(string) (*bootstrap.Program, error) { return p.Program, nil }
 
-// TestNodeAddOverBrokenLinks cuts the connection in each step of an addition, soon after its beginning and again. The
-// addition ends well, and the machine has joined once.
+// TestNodeAddOverBrokenLinks cuts the connection in each step of an addition and of an upgrade, soon after its
+// beginning and again. Both end well, and the machine has joined once.
 func TestNodeAddOverBrokenLinks(t *testing.T) {
 	t.Parallel()
 	s := newMachineSite(t)
@@ -355,18 +361,43 @@ func TestNodeAddOverBrokenLinks(t *testing.T) {
 		},
 	}
 	address := listener.Addr().(*net.TCPAddr)
-	conn := ssh.New(ssh.Config{
-		Target: ssh.Target{User: "root", Host: "127.0.0.1", Port: address.Port}, Auth: auth,
-		Keys: &ssh.HostKeys{Pinned: []string{m.HostKey}},
-	})
-	r := bootstrap.Add(t.Context(), config, bootstrap.Machine{Name: "m1", Conn: conn})
+	machine := func() bootstrap.Machine {
+		return bootstrap.Machine{Name: "m1", Conn: ssh.New(ssh.Config{
+			Target: ssh.Target{User: "root", Host: "127.0.0.1", Port: address.Port}, Auth: auth,
+			Keys: &ssh.HostKeys{Pinned: []string{m.HostKey}},
+		})}
+	}
+	r := bootstrap.Add(t.Context(), config, machine())
 	timers.Wait()
 	if r.Err != nil {
 		t.Fatalf("step %s: %v", r.Step, r.Err)
 	}
-	if len(cut) != len(bootstrap.Steps()) || c.cuts < len(bootstrap.Steps())-1 {
-		t.Errorf("%d connections were cut in the steps %v", c.cuts, cut)
-	}
 	m.Run("test $(cat /etc/a /etc/b) = ab && test ! -e /var/lib/berth-setup/join-token")
 	s.NodeIs("m1", cluster.NodeReady)
+
+	second := (&upgradeSite{machineSite: s}).newVersion("second")
+	if program, err = bootstrap.OpenProgram(second); err != nil {
+		t.Fatal(err)
+	}
+	config.Binary = oneProgram{program}
+	r = bootstrap.Upgrade(t.Context(), bootstrap.UpgradeConfig{
+		Config: config, Gate: openGate{}, Confirmation: testkit.Scaled(time.Minute),
+	}, machine())
+	timers.Wait()
+	if r.Err != nil {
+		t.Fatalf("step %s: %v", r.Step, r.Err)
+	}
+	s.NodeIs("m1", cluster.NodeReady)
+	m.Run("test $(readlink " + setup.BinaryLink + ") = " + setup.VersionsDir + "/" + program.Version() + "/berth")
+	m.Run("test ! -e /var/lib/berth-setup/upgrade.json")
+	steps := len(bootstrap.Steps()) - 1 // all but that of an upgrade that failed
+	if len(cut) != steps || c.cuts < steps {
+		t.Errorf("%d connections were cut in the steps %v", c.cuts, cut)
+	}
 }
+
+// openGate lets every node pass.
+type openGate struct{}
+
+func (openGate) Begin(context.Context, string) (uint64, error) { return 0, nil }
+func (openGate) Pass(context.Context, string) error            { return nil }

@@ -43,16 +43,16 @@ func (a *API) setupNode(w http.ResponseWriter, r *http.Request) error {
 			}
 		}
 		return changeHost(d, name, func(h *cluster.Host) error {
-			var was []string
+			var was cluster.HostSetup
 			if h.Setup != nil {
-				was = h.Setup.Drift
+				was = *h.Setup
 			}
 			err := changeSettings(d, h, "set up at "+ask.Setup.Address, func() {
 				h.Setup = &ask.Setup
 				h.Domain, h.Pool = cmp.Or(ask.Domain, h.Domain), cmp.Or(ask.Pool, h.Pool)
 			})
-			if now := ask.Setup.Drift; err == nil && !slices.Equal(was, now) {
-				d.Instead[d.Prefix.Host(name)] = driftEvent(name, now)
+			if e := setupEvent(name, &was, &ask.Setup); err == nil && e.Type != "" {
+				d.Instead[d.Prefix.Host(name)] = e
 			}
 			return err
 		})
@@ -67,6 +67,23 @@ func (a *API) setupNode(w http.ResponseWriter, r *http.Request) error {
 	v.Revision = written.RevisionOr(v.Revision)
 	respond.SetETag(w, v.Revision)
 	return respond.JSON(w, http.StatusOK, v)
+}
+
+// setupEvent returns the event of a setup that tells of an upgrade or of drift; one without a type for any other.
+func setupEvent(name string, was, is *cluster.HostSetup) cluster.Event {
+	switch f := is.FailedUpgrade; {
+	case f != nil && (was.FailedUpgrade == nil || *was.FailedUpgrade != *f):
+		return cluster.Event{
+			Type: "node.upgrade-failed", Node: name, Message: "the upgrade to " + f.Binary + " failed: " + f.Problem,
+		}
+	case was.At.Equal(is.At) && was.Binary != is.Binary:
+		return cluster.Event{
+			Type: "node.upgraded", Node: name, Message: "the agent runs " + is.Binary + ", before " + was.Binary,
+		}
+	case !slices.Equal(was.Drift, is.Drift):
+		return driftEvent(name, is.Drift)
+	}
+	return cluster.Event{}
 }
 
 // driftEvent returns the event of a node that differs from its profile, or does not any more.

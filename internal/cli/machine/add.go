@@ -58,11 +58,15 @@ func NewNodeAddCommand(sess *session.Session) *cobra.Command {
 	}
 	f := cmd.Flags()
 	a.addFlags(f)
+	a.addParallelFlag(f)
+	a.addTimeoutFlag(f, 2*time.Minute)
 	f.StringVar(&a.profile, "profile", "", "profile of the machines: NAME, NAME@VERSION or a `FILE`; default none")
 	f.StringVar(&a.domain, "domain", "", "domain of the nodes; default the one named default")
 	f.StringVar(&a.pool, "pool", "", "pool of the nodes")
 	f.StringSliceVar(&a.servers, "server", nil, "https address of a server as the machines reach it; may be given "+
 		"several times; default those of all servers")
+	f.BoolVar(&a.standalone, "standalone", false, "make nodes that drive themselves, without servers: see 'berth "+
+		"standalone'")
 	f.BoolVar(&a.dryRun, "dry-run", false, "show what would change, and change nothing")
 	f.StringVarP(&a.file, "file", "f", "", "`FILE` with addresses, one a line; - for standard input")
 	return cmd
@@ -101,6 +105,9 @@ func (a *addCommand) check(cmd *cobra.Command, args []string) error {
 		_, err := session.ParseHostPort(strings.TrimSuffix(host, "/"), datadir.PortAPI)
 		list.AddError("--server", err)
 	}
+	if a.standalone && (a.domain != "" || a.pool != "" || len(a.servers) > 0) {
+		list.Add("--standalone excludes --server, --domain and --pool: a standalone node has no servers but its own")
+	}
 	a.checkFlags(&list)
 	return list.Err(cmd)
 }
@@ -124,8 +131,10 @@ func (a *addCommand) run(cmd *cobra.Command, args []string) error {
 	}
 	ctx := cmd.Context()
 	var err error
-	if a.client, err = a.Connect(); err != nil {
-		return err
+	if !a.standalone || a.profileIsStored() {
+		if a.client, err = a.Connect(); err != nil {
+			return err
+		}
 	}
 	profile, err := a.findProfile(ctx)
 	if err != nil {
@@ -147,20 +156,25 @@ func (a *addCommand) run(cmd *cobra.Command, args []string) error {
 	return a.finish(results)
 }
 
+// profileIsStored reports whether the flag names a profile of the store.
+func (a *addCommand) profileIsStored() bool {
+	return a.profile != "" && a.profile != "-" && !strings.ContainsAny(a.profile, "/.")
+}
+
 // findProfile returns the profile of the flag: that of a file, or one in the store.
 func (a *addCommand) findProfile(ctx context.Context) (*cluster.Profile, error) {
 	switch {
 	case a.profile == "":
 		return nil, nil //nolint:nilnil // a machine needs no profile
-	case strings.ContainsAny(a.profile, "/.") || a.profile == "-":
-		return readProfile(a.Session, a.profile)
+	case a.profileIsStored():
+		return fetchProfile(ctx, a.client, a.profile)
 	}
-	return fetchProfile(ctx, a.client, a.profile)
+	return readProfile(a.Session, a.profile)
 }
 
 // findServers makes the servers' own addresses those that the machines use, unless flags name others.
 func (a *addCommand) findServers(ctx context.Context) error {
-	if len(a.servers) > 0 {
+	if len(a.servers) > 0 || a.standalone {
 		return nil
 	}
 	all, err := fetch.ListServers(ctx, a.client)
@@ -194,6 +208,12 @@ func (c *control) JoinToken(ctx context.Context, node string) (string, error) {
 	return made.Token, err
 }
 
+// Session is part of bootstrap.Control.
+func (c *control) Session(ctx context.Context, node string) (uint64, error) {
+	is, err := c.client.Node(ctx, node)
+	return is.Session, err
+}
+
 // Record is part of bootstrap.Control.
 func (c *control) Record(ctx context.Context, node string, s cluster.HostSetup) (session uint64, err error) {
 	is, err := c.client.Node(ctx, node)
@@ -225,6 +245,9 @@ func sameSetup(a, b cluster.HostSetup) bool {
 func (c *control) WaitReady(ctx context.Context, node string, after uint64) error {
 	state := "no agent has registered"
 	for _, err := range c.client.NodeChanges(ctx, node) {
+		if ctx.Err() != nil {
+			break // the end of the time says what the node is
+		}
 		if err != nil {
 			return err
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -14,7 +15,6 @@ import (
 	"github.com/berthd/berth/internal/bootstrap"
 	"github.com/berthd/berth/internal/cli/session"
 	"github.com/berthd/berth/internal/cluster"
-	"github.com/berthd/berth/internal/ssh"
 	"github.com/berthd/berth/internal/wording"
 )
 
@@ -50,6 +50,8 @@ func (d *driftCommand) command(cmd *cobra.Command) *cobra.Command {
 	cmd.ValidArgsFunction = d.CompleteNames(wording.KindNode)
 	cmd.RunE = d.run
 	d.addFlags(cmd.Flags())
+	d.addParallelFlag(cmd.Flags())
+	d.timeout = time.Minute // for no wait: no agent is started
 	return cmd
 }
 
@@ -64,7 +66,13 @@ func (d *driftCommand) run(cmd *cobra.Command, args []string) error {
 	if d.client, err = d.Connect(); err != nil {
 		return err
 	}
-	nodes, err := d.findNodes(ctx, args)
+	hasProfile := func(n *api.NodeView) error {
+		if n.Setup == nil || n.Setup.Profile == nil {
+			return fmt.Errorf("node %s has no profile: give it one with 'berth node add --profile'", n.Name)
+		}
+		return nil
+	}
+	nodes, err := d.findNodes(ctx, args, hasProfile)
 	if err != nil {
 		return err
 	}
@@ -72,8 +80,11 @@ func (d *driftCommand) run(cmd *cobra.Command, args []string) error {
 		d.Printf("No nodes with a profile. 'berth node add --profile' makes them.")
 		return nil
 	}
-	tasks, err := d.tasksOf(ctx, nodes)
+	tasks, err := d.tasksOf(nodes)
 	if err != nil {
+		return err
+	}
+	if err := d.readProfiles(ctx, nodes, tasks); err != nil {
 		return err
 	}
 	results, err := d.runAll(ctx, tasks, nil)
@@ -81,7 +92,7 @@ func (d *driftCommand) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	for i, r := range results {
-		if err := d.record(ctx, nodes[i], r); err != nil {
+		if err := d.record(ctx, &nodes[i], r); err != nil {
 			return err
 		}
 	}
@@ -94,75 +105,9 @@ func (d *driftCommand) run(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// findNodes returns the named nodes, or all that have a profile. A named node without one is an error.
-func (d *driftCommand) findNodes(ctx context.Context, names []string) (found []api.NodeView, err error) {
-	all, err := session.ListNodes(ctx, d.client)
-	if err != nil {
-		return nil, err
-	}
-	var errs []error
-	for _, name := range names {
-		i := slices.IndexFunc(all, func(n api.NodeView) bool { return n.Name == name })
-		switch {
-		case i < 0:
-			var known []string
-			for _, n := range all {
-				known = append(known, n.Name)
-			}
-			errs = append(errs, session.UnknownError(wording.KindNode, name, known))
-		case all[i].Setup == nil || all[i].Setup.Profile == nil:
-			errs = append(errs, fmt.Errorf("node %s has no profile: give it one with 'berth node add --profile'", name))
-		default:
-			found = append(found, all[i])
-		}
-	}
-	if len(names) == 0 {
-		for _, n := range all {
-			if n.Setup != nil && n.Setup.Profile != nil {
-				found = append(found, n)
-			}
-		}
-	}
-	return found, errors.Join(errs...)
-}
-
-// tasksOf returns the setups of nodes with their profiles, each of which is read once.
-func (d *driftCommand) tasksOf(ctx context.Context, nodes []api.NodeView) (all []setupTask, err error) {
-	profiles := map[cluster.Ref]*cluster.Profile{}
-	var errs []error
-	for _, n := range nodes {
-		s := n.Setup
-		t := setupTask{jumpTexts: s.Jump, machineAddress: machineAddress{name: n.Name}}
-		if t.target, err = ssh.ParseTarget(s.Address, ownUser()); err != nil {
-			errs = append(errs, fmt.Errorf("node %s: %w", n.Name, err))
-		}
-		if len(d.access.jumps) > 0 {
-			t.jump, t.jumpTexts = d.access.jumps, d.access.jump
-		} else {
-			for _, text := range s.Jump {
-				jump, err := ssh.ParseTarget(text, ownUser())
-				errs = append(errs, err)
-				t.jump = append(t.jump, jump)
-			}
-		}
-		if profiles[*s.Profile] == nil {
-			v, err := d.client.MachineProfile(ctx, *s.Profile)
-			if client.StatusOf(err) == http.StatusNotFound {
-				err = fmt.Errorf("node %s: its profile %s is not in the store: apply it with 'berth run'", n.Name,
-					*s.Profile)
-			}
-			errs = append(errs, err)
-			profiles[*s.Profile] = &v.Profile
-		}
-		t.profile = profiles[*s.Profile]
-		all = append(all, t)
-	}
-	return all, errors.Join(errs...)
-}
-
 // record writes what a comparison or a repair found, if that is news. It writes nothing for a node that was set up
 // again since its profile was read.
-func (d *driftCommand) record(ctx context.Context, n api.NodeView, r *bootstrap.Result) error {
+func (d *driftCommand) record(ctx context.Context, n *api.NodeView, r *bootstrap.Result) error {
 	if r.Err != nil {
 		return nil // the result says it
 	}
@@ -172,22 +117,28 @@ func (d *driftCommand) record(ctx context.Context, n api.NodeView, r *bootstrap.
 			drift = append(drift, difference.Item)
 		}
 	}
-	const tries = 5
-	for try := 1; ; try++ {
-		is, err := d.client.Node(ctx, n.Name)
-		if err != nil {
-			return fmt.Errorf("record the drift of node %s: %w", n.Name, err)
+	return d.changeSetup(ctx, n, func(s *cluster.HostSetup) bool {
+		was := s.Drift
+		s.Drift = drift
+		return !slices.Equal(was, drift)
+	})
+}
+
+// readProfiles reads the profiles of nodes, each once.
+func (d *driftCommand) readProfiles(ctx context.Context, nodes []api.NodeView, tasks []setupTask) error {
+	profiles := map[cluster.Ref]*cluster.Profile{}
+	var errs []error
+	for i, n := range nodes {
+		ref := *n.Setup.Profile
+		if profiles[ref] == nil {
+			v, err := d.client.MachineProfile(ctx, ref)
+			if client.StatusOf(err) == http.StatusNotFound {
+				err = fmt.Errorf("node %s: its profile %s is not in the store: apply it with 'berth run'", n.Name, ref)
+			}
+			errs = append(errs, err)
+			profiles[ref] = &v.Profile
 		}
-		if is.Setup == nil || !is.Setup.At.Equal(n.Setup.At) || slices.Equal(is.Setup.Drift, drift) {
-			return nil
-		}
-		next := *is.Setup
-		next.Drift = drift
-		_, err = d.client.SetupNode(ctx, n.Name, api.NodeSetupRequest{Setup: next}, client.Condition{
-			Revision: is.Revision,
-		})
-		if client.StatusOf(err) != http.StatusPreconditionFailed || try == tries {
-			return err
-		}
+		tasks[i].profile = profiles[ref]
 	}
+	return errors.Join(errs...)
 }

@@ -33,6 +33,7 @@ func NewMachineCommand(sess *session.Session) *cobra.Command {
 		Use: "machine", Short: "Show and set up this machine", Args: cobra.ArbitraryArgs, RunE: sess.RunGroup,
 	}
 	cmd.AddCommand(newDescribeCommand(sess), newApplyCommand(sess), newSuperviseCommand())
+	cmd.AddCommand(newUpgradeCommands(sess)...)
 	return cmd
 }
 
@@ -239,14 +240,9 @@ func (a *applyCommand) runRequest(ctx context.Context) error {
 	if err := readRequest(a.Session, &request); err != nil {
 		return err
 	}
-	out := json.NewEncoder(a.Stdout)
-	err := setup.New().Apply(ctx, &request, func(s setup.Step) {
-		_ = out.Encode(bootstrap.ApplyReply{Step: &s}) // the connection may be lost; the setup goes on
+	return writeChanges(a.Session, func(report func(setup.Step)) error {
+		return setup.New().Apply(ctx, &request, report)
 	})
-	if err != nil {
-		return err
-	}
-	return out.Encode(bootstrap.ApplyReply{Done: true})
 }
 
 func readRequest(sess *session.Session, into any) error {
@@ -306,6 +302,9 @@ func AddSetup(t *output.Table, s *cluster.HostSetup) {
 	}
 	if s.Profile != nil {
 		t.Add("profile", s.Profile.String())
+	}
+	if f := s.FailedUpgrade; f != nil {
+		t.Add("failed upgrade", fmt.Sprintf("to %s at %s: %s", f.Binary, output.FormatMinute(f.At), f.Problem))
 	}
 	if len(s.Drift) > 0 {
 		t.Add("drift", strings.Join(s.Drift, ", "))

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"os"
 	"slices"
 	"strings"
@@ -13,11 +14,13 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/api/client"
 	"github.com/berthd/berth/internal/bootstrap"
 	"github.com/berthd/berth/internal/cli/session"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/ssh"
+	"github.com/berthd/berth/internal/wording"
 )
 
 // remote runs setups of machines over SSH and shows their progress.
@@ -30,16 +33,29 @@ type remote struct {
 
 	dryRun      bool // change nothing
 	profileOnly bool // leave the agent alone
+	standalone  bool // the machines need no servers
 	client      *client.Client
 	binaryOf    programs
+
+	auth *ssh.Auth
+	keys *ssh.HostKeys
+	view *progress
 }
 
+// addFlags adds the flags of all commands.
 func (r *remote) addFlags(f *pflag.FlagSet) {
 	r.access.addFlags(f)
 	f.StringArrayVar(&r.binaries, "binary", nil, "`FILE` with this version of berth for another architecture, as "+
 		"arm64=FILE; may be given several times")
+}
+
+func (r *remote) addParallelFlag(f *pflag.FlagSet) {
 	f.IntVar(&r.parallel, "parallel", 16, "number of machines at a time")
-	f.DurationVar(&r.timeout, "timeout", 2*time.Minute, "time until a started node must be ready")
+}
+
+// addTimeoutFlag adds the flag of commands that start agents.
+func (r *remote) addTimeoutFlag(f *pflag.FlagSet, limit time.Duration) {
+	f.DurationVar(&r.timeout, "timeout", limit, "time until a started node must be ready")
 }
 
 func (r *remote) checkFlags(list *session.Faults) {
@@ -65,24 +81,44 @@ type setupTask struct {
 
 // runAll sets machines up, some at a time. A failure of one does not stop the others.
 func (r *remote) runAll(ctx context.Context, all []setupTask, to bootstrap.Control) ([]*bootstrap.Result, error) {
-	auth, keys, err := r.access.open(r.Session)
-	if err != nil {
+	if err := r.open(len(all)); err != nil {
 		return nil, err
 	}
-	view := newProgress(r.Session, len(all))
+	return r.forEach(ctx, all, r.parallel, func(t *setupTask, m bootstrap.Machine) *bootstrap.Result {
+		c := r.config(to)
+		c.Servers, c.Profile, c.ProfileOnly = t.servers, t.profile, r.profileOnly
+		c.Standalone = r.standalone
+		return bootstrap.Add(ctx, c, m)
+	})
+}
+
+// open reads the keys and begins to show the progress of a number of machines.
+func (r *remote) open(machines int) (err error) {
+	r.auth, r.keys, err = r.access.open(r.Session)
+	r.view = newProgress(r.Session, machines)
+	return err
+}
+
+// config returns what all machines share.
+func (r *remote) config(to bootstrap.Control) bootstrap.Config {
+	return bootstrap.Config{
+		Binary: &r.binaryOf, SudoPassword: r.access.sudoPassword, DryRun: r.dryRun, ReadyLimit: r.timeout, Control: to,
+		Progress: r.view.event, Log: slog.New(slog.DiscardHandler),
+	}
+}
+
+// forEach runs a function for machines, some at a time.
+func (r *remote) forEach(ctx context.Context, all []setupTask, parallel int,
+	run func(*setupTask, bootstrap.Machine) *bootstrap.Result,
+) ([]*bootstrap.Result, error) {
 	results := make([]*bootstrap.Result, len(all))
 	group := errgroup.Group{}
-	group.SetLimit(r.parallel)
+	group.SetLimit(parallel)
 	for i, t := range all {
 		group.Go(func() error {
-			c := bootstrap.Config{
-				Servers: t.servers, Profile: t.profile, Binary: &r.binaryOf, SudoPassword: r.access.sudoPassword,
-				DryRun: r.dryRun, ProfileOnly: r.profileOnly, ReadyLimit: r.timeout, Control: to,
-				Progress: view.event, Log: slog.New(slog.DiscardHandler),
-			}
-			conn := ssh.New(ssh.Config{Target: t.target, Jump: t.jump, Auth: auth, Keys: keys})
-			results[i] = bootstrap.Add(ctx, c, bootstrap.Machine{Name: t.name, Conn: conn, Jump: t.jumpTexts})
-			view.ended(results[i])
+			conn := ssh.New(ssh.Config{Target: t.target, Jump: t.jump, Auth: r.auth, Keys: r.keys})
+			results[i] = run(&t, bootstrap.Machine{Name: t.name, Conn: conn, Jump: t.jumpTexts})
+			r.view.ended(results[i])
 			return nil
 		})
 	}
@@ -91,6 +127,82 @@ func (r *remote) runAll(ctx context.Context, all []setupTask, to bootstrap.Contr
 		return nil, context.Cause(ctx)
 	}
 	return results, nil
+}
+
+// findNodes returns the named nodes, or all that fit. A named node that does not fit is an error.
+func (r *remote) findNodes(ctx context.Context, names []string, fits func(*api.NodeView) error) (
+	found []api.NodeView, err error,
+) {
+	all, err := session.ListNodes(ctx, r.client)
+	if err != nil {
+		return nil, err
+	}
+	if len(names) == 0 {
+		return slices.DeleteFunc(all, func(n api.NodeView) bool { return fits(&n) != nil }), nil
+	}
+	var errs []error
+	for _, name := range names {
+		i := slices.IndexFunc(all, func(n api.NodeView) bool { return n.Name == name })
+		if i < 0 {
+			var known []string
+			for _, n := range all {
+				known = append(known, n.Name)
+			}
+			errs = append(errs, session.UnknownError(wording.KindNode, name, known))
+			continue
+		}
+		errs = append(errs, fits(&all[i]))
+		found = append(found, all[i])
+	}
+	return found, errors.Join(errs...)
+}
+
+// tasksOf returns the machines of nodes, as they were added.
+func (r *remote) tasksOf(nodes []api.NodeView) (all []setupTask, err error) {
+	var errs []error
+	for _, n := range nodes {
+		s := n.Setup
+		t := setupTask{jumpTexts: s.Jump, machineAddress: machineAddress{name: n.Name}}
+		if t.target, err = ssh.ParseTarget(s.Address, ownUser()); err != nil {
+			errs = append(errs, fmt.Errorf("node %s: %w", n.Name, err))
+		}
+		if len(r.access.jumps) > 0 {
+			t.jump, t.jumpTexts = r.access.jumps, r.access.jump
+		} else {
+			for _, text := range s.Jump {
+				jump, err := ssh.ParseTarget(text, ownUser())
+				errs = append(errs, err)
+				t.jump = append(t.jump, jump)
+			}
+		}
+		all = append(all, t)
+	}
+	return all, errors.Join(errs...)
+}
+
+// changeSetup changes the recorded setup of a node, if the function reports a change. It writes nothing for a node
+// that was set up again since it was read.
+func (r *remote) changeSetup(ctx context.Context, n *api.NodeView, change func(*cluster.HostSetup) bool) error {
+	const tries = 5
+	for try := 1; ; try++ {
+		is, err := r.client.Node(ctx, n.Name)
+		if err != nil {
+			return fmt.Errorf("change the setup of node %s: %w", n.Name, err)
+		}
+		if is.Setup == nil || !is.Setup.At.Equal(n.Setup.At) {
+			return nil
+		}
+		next := *is.Setup
+		if !change(&next) {
+			return nil
+		}
+		_, err = r.client.SetupNode(ctx, n.Name, api.NodeSetupRequest{Setup: next}, client.Condition{
+			Revision: is.Revision,
+		})
+		if client.StatusOf(err) != http.StatusPreconditionFailed || try == tries {
+			return err
+		}
+	}
 }
 
 // programs finds the program for an architecture: this one, or those of flags.

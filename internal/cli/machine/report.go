@@ -121,7 +121,7 @@ func firstLine(text string) string {
 type addedMachine struct {
 	Name    string `json:"name"`
 	Address string `json:"address"`
-	// Result is "added", "changed", "unchanged", "would-change" or "failed".
+	// Result is "added", "changed", "unchanged", "would-change" or "failed". An upgrade may be "reverted" or "skipped".
 	Result      string             `json:"result"`
 	Seconds     float64            `json:"seconds"`
 	Step        string             `json:"step,omitempty"`
@@ -169,6 +169,8 @@ func (a *remote) printAll(all []addedMachine) error {
 	for _, m := range all {
 		message := wording.Count(len(m.Changes), "change")
 		switch {
+		case m.Result == "skipped":
+			message = "not tried, because another machine failed"
 		case m.Error != "":
 			message = m.Step + ": " + m.Error
 		case a.dryRun:
@@ -198,6 +200,10 @@ func (a *remote) printAll(all []addedMachine) error {
 // resultOf names the end of an addition.
 func (a *remote) resultOf(r *bootstrap.Result) string {
 	switch {
+	case r.Skipped:
+		return "skipped"
+	case r.Reverted:
+		return "reverted"
 	case r.Err != nil:
 		return "failed"
 	case a.dryRun && r.Changed():

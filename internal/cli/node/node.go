@@ -36,7 +36,8 @@ func NewNodeCommand(sess *session.Session) *cobra.Command {
 		newNodeCordonCommand(sess), newNodeUncordonCommand(sess), newNodeDrainCommand(sess), newNodeForgetCommand(sess),
 		newNodeTaintCommand(sess), newNodeUntaintCommand(sess), newNodePoolCommand(sess),
 		newNodeReservePortsCommand(sess), newNodeUnreservePortsCommand(sess), newNodeDomainCommand(sess),
-		machine.NewNodeAddCommand(sess), machine.NewNodeDriftCommand(sess), machine.NewNodeRepairCommand(sess))
+		machine.NewNodeAddCommand(sess), machine.NewNodeDriftCommand(sess), machine.NewNodeRepairCommand(sess),
+		machine.NewNodeUpgradeCommand(sess))
 	return cmd
 }
 

@@ -1,0 +1,134 @@
+package e2e_test
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/berthd/berth/api/client"
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/testkit"
+	"github.com/berthd/berth/test/harness"
+	"github.com/berthd/berth/test/machines"
+)
+
+// TestMachinesOfAnExternalScheduler goes the whole way from bare machines to tasks of a scheduler outside of Berth. Two
+// machines get the profile and the API of a node, and are nodes of the scheduler's domain. The scheduler learns of
+// them from its stream, places tasks on them, and replaces those of a machine whose power goes.
+func TestMachinesOfAnExternalScheduler(t *testing.T) {
+	t.Parallel()
+	testkit.NeedCommand(t, "python3")
+	root, err := harness.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newMachineSite(t)
+	s.Berth("run", s.Write("domain.yaml", fmt.Sprintf(placedOutside, "spread"))).Want(t, 0)
+	secret := s.Berth("token", "create", "--role", "viewer", "--name", "robot")
+	secret.Want(t, 0)
+	runProgram(t, "one", append(slices.Clone(labHost(s.desk).Prefix),
+		"python3", filepath.Join(root, "examples", "schedulers", "spread.py"),
+		"--server", strings.Join(s.URLs(), ","), "--domain", "ci", "--instance", "one",
+		"--token-file", s.Write("token-of-the-scheduler", secret.Stdout),
+		"--ca-file", filepath.Join(s.Servers[0].Dir, "pki", "ca.crt"))...)
+
+	var all []*machines.Machine
+	var targets []string
+	known := ""
+	for i := range 2 {
+		m := machines.Start(t, s.lab.Add(fmt.Sprintf("m%d", i+1)), s.key)
+		all = append(all, m)
+		targets = append(targets, m.Name+"=root@"+m.Address)
+		known += m.Address + " " + m.HostKeyLine + "\n"
+	}
+	s.Write("known_hosts", known)
+	s.Berth("run", s.profile(1, 512, "64MiB")).Want(t, 0)
+	s.add(append(targets, "--profile", "worker@1", "--domain", "ci")...).Want(t, 0, "added")
+
+	nodes := []string{"m1", "m2"}
+	inDomain(t, s.Fleet, "ci", nodes)
+	for _, name := range nodes {
+		n, err := s.Client().Node(t.Context(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if h := n.Facts.Hardware; h == nil || h.Threads == 0 || len(h.Interfaces) == 0 || n.Setup == nil ||
+			n.Setup.Profile.String() != "worker@1" {
+			t.Errorf("node %s has the facts %+v and the setup %+v", name, n.Facts.Hardware, n.Setup)
+		}
+	}
+	s.Berth("run", s.Write("first.yaml", fmt.Sprintf(firstBuild, 2))).Want(t, 0)
+	healthyOn(t, s.Fleet, "build/first", 2, nodes)
+	for _, m := range all {
+		m.Run("test $(cat /proc/sys/net/core/somaxconn) = 512 && test $(cat /etc/app/greeting) = hello")
+		out := m.Run("/usr/local/bin/berth host ps && /usr/local/bin/berth host resources")
+		if !strings.Contains(out, "build.first.") {
+			t.Errorf("the API of node %s shows\n%s", m.Name, out)
+		}
+		out, err := m.Try("/usr/local/bin/berth host rm first")
+		if err == nil || !strings.Contains(out, "domain ci") {
+			t.Errorf("the API of node %s let a stranger delete a task: %s", m.Name, out)
+		}
+	}
+
+	all[0].Stop()
+	s.NodeIs("m1", cluster.NodeDown)
+	healthyOn(t, s.Fleet, "build/first", 2, nodes[1:])
+}
+
+// TestAddStandaloneNode makes a node without servers of a machine, twice. It cannot become a node of a fleet as well.
+func TestAddStandaloneNode(t *testing.T) {
+	t.Parallel()
+	s := newMachineSite(t)
+	m := machines.Start(t, s.lab.Add("m1"), s.key)
+	s.Write("known_hosts", m.Address+" "+m.HostKeyLine+"\n")
+	target, plain := "m1=root@"+m.Address, s.Write("plain.yaml", plainProfile)
+	s.add(target, "--standalone", "--pool", "edge").Want(t, 2, "--standalone excludes")
+	alone := func(args ...string) harness.Result {
+		return s.add(append([]string{
+			target, "--standalone", "--profile", plain, "--addr", "unix:///nowhere",
+		}, args...)...)
+	}
+	alone("--dry-run").Want(t, 0, "would-change")
+	m.Run("test ! -e /var/lib/berth")
+	alone().Want(t, 0, "added")
+	alone().Want(t, 0, "unchanged", "0 changes")
+	m.Run("berth node ls | grep -q m1; test ! -e /root/.cache/berth-setup")
+	m.Run(`mkdir /tmp/site && cat >/tmp/site/one.yaml <<'END'
+kind: Cluster
+name: one
+permissions: [no-isolation, root, host-network]
+---
+kind: Service
+cluster: one
+name: steady
+count: 1
+template:
+  containers:
+    - name: main
+      command: [sleep, "54321"]
+      resources: {cpu: 10m, memory: 8MiB}
+  min_healthy_time: 100ms
+END
+berth converge /tmp/site; test $? = 2 && berth converge /tmp/site && pgrep -xf 'sleep 54321'`)
+	s.add(target, "--profile", plain).Want(t, 1, "the machine is a standalone node")
+	if page, err := s.Client().Nodes(t.Context(), client.ListOptions{}); err != nil || len(page.Items) > 0 {
+		t.Errorf("the fleet has the nodes %v and error %v", page.Items, err)
+	}
+}
+
+// firstBuild is a service of the cluster of an external scheduler. %d is the number of its tasks.
+const firstBuild = `
+kind: Service
+cluster: build
+name: first
+count: %d
+template:
+  containers:
+    - name: main
+      command: [sleep, "54321"]
+      resources: {cpu: 10m, memory: 8MiB}
+  min_healthy_time: 100ms
+`
