@@ -119,8 +119,8 @@ func (u *upgrading) confirm(ctx context.Context) (string, error) {
 func (u *upgrading) revert(ctx context.Context) {
 	begun := time.Now()
 	u.report(Event{Step: StepRevert})
-	err := u.goBack(ctx)
-	u.result.Reverted = err == nil
+	replaced, err := u.goBack(ctx)
+	u.result.Reverted = replaced && err == nil
 	text := "the node runs the agent before"
 	if err != nil {
 		text = err.Error()
@@ -129,32 +129,34 @@ func (u *upgrading) revert(ctx context.Context) {
 	u.report(Event{Step: StepRevert, Ended: true, Took: time.Since(begun), Text: text})
 }
 
-func (u *upgrading) goBack(ctx context.Context) error {
+// goBack reports whether an agent had been replaced.
+func (u *upgrading) goBack(ctx context.Context) (replaced bool, err error) {
 	// The machine may be out of reach until it went back by itself.
 	ctx, cancel := context.WithTimeoutCause(ctx, u.confirmation+u.ReadyLimit, errUnreachable)
 	defer cancel()
 	after, err := u.Control.Session(ctx, u.result.Name)
 	if err != nil {
-		return err
+		return false, err
 	}
 	between := pause.Backoff{Shortest: shortestPause, Longest: longestPause}
 	for {
 		err := u.runProgram(ctx, "machine revert", struct{}{}, nil)
 		if err == nil {
-			break
+			return true, u.waitReady(ctx, after)
 		}
 		if refusal, ok := errors.AsType[*programError](err); ok {
 			if refusal.text != setup.ErrNoUpgrade.Error() {
-				return err
+				return false, err
 			}
-			after = u.session // the machine went back by itself
-			break
+			if !u.result.ReplacedAgent() {
+				return false, nil // the machine refused the upgrade
+			}
+			return true, u.waitReady(ctx, u.session) // the machine went back by itself
 		}
 		if between.Wait(ctx) != nil {
-			return context.Cause(ctx)
+			return false, context.Cause(ctx)
 		}
 	}
-	return u.waitReady(ctx, after)
 }
 
 // errUnreachable is the cause of the end of the tries to go back.

@@ -122,6 +122,12 @@ func (s *upgradeSite) wantRunning(before string) {
 	}
 }
 
+// clear ends the tasks while their machines are there.
+func (s *upgradeSite) clear() {
+	s.t.Helper()
+	s.Berth("down", filepath.Join(s.Dir, "steady.yaml")).Want(s.t, 0)
+}
+
 func (s *upgradeSite) version(m *machines.Machine) string {
 	s.t.Helper()
 	return filepath.Base(filepath.Dir(m.Run("readlink " + setup.BinaryLink)))
@@ -176,6 +182,12 @@ setsid sh /tmp/trap >/dev/null 2>&1 </dev/null &`, setup.BinaryLink, setup.Versi
 	}
 	s.upgrade(file, "m1", "m2").Want(t, 0, "unchanged")
 	s.upgrade(file, "m9").Want(t, 2, "m9")
+
+	m.Run("mv " + setup.ArgumentsFile + " /tmp/arguments")
+	s.upgrade(s.newVersion("third"), "m1").Want(t, 1, "failed", "did not set up the agent of this machine")
+	m.Run("mv /tmp/arguments " + setup.ArgumentsFile)
+	s.wantRunning(before)
+	s.clear()
 }
 
 // leavingGate ends the context of the upgrade, as the end of the command does.
@@ -243,4 +255,5 @@ func TestUpgradeThatNobodyConfirms(t *testing.T) {
 	})
 	m.Run("test ! -e /var/lib/berth-setup/upgrade.json")
 	s.wantRunning(before)
+	s.clear()
 }

@@ -16,7 +16,7 @@ import (
 
 // TestMachinesOfAnExternalScheduler goes the whole way from bare machines to tasks of a scheduler outside of Berth. Two
 // machines get the profile and the API of a node, and are nodes of the scheduler's domain. The scheduler learns of
-// them from its stream, places tasks on them, and replaces those of a machine whose power goes.
+// them from its stream, places tasks on them, and replaces those of a machine that falls silent.
 func TestMachinesOfAnExternalScheduler(t *testing.T) {
 	t.Parallel()
 	testkit.NeedCommand(t, "python3")
@@ -73,9 +73,12 @@ func TestMachinesOfAnExternalScheduler(t *testing.T) {
 		}
 	}
 
-	all[0].Stop()
+	s.lab.Isolate(all[0].Host)
 	s.NodeIs("m1", cluster.NodeDown)
 	healthyOn(t, s.Fleet, "build/first", 2, nodes[1:])
+	s.lab.Heal()
+	s.NodeIs("m1", cluster.NodeReady)
+	s.Berth("down", filepath.Join(s.Dir, "first.yaml")).Want(t, 0)
 }
 
 // TestAddStandaloneNode makes a node without servers of a machine, twice. It cannot become a node of a fleet as well.
