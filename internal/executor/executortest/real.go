@@ -270,7 +270,8 @@ func openFiles(b *bench) {
 			s := b.spec(b.m.Shell("exec sleep 100000"))
 			limited(&s)
 			var out bytes.Buffer
-			_, err := b.ex.Exec(b.Context(), b.start(s), executor.Command{Args: []string{"sh", "-c", probe}, Stdout: &out})
+			_, err := b.ex.Exec(b.Context(), b.start(s),
+				executor.Command{Args: []string{"sh", "-c", probe}, Stdout: &out})
 			if err != nil || out.String() != want {
 				b.Errorf("user %q: the limits of a command are %q (%v), want %q", user, out.String(), err, want)
 			}
