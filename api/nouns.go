@@ -102,6 +102,8 @@ type (
 	Check = cluster.Check
 	// CheckMeaning is the consequence of a check's result.
 	CheckMeaning = cluster.CheckMeaning
+	// StatusRange is an HTTP status or a range of statuses that a check accepts.
+	StatusRange = cluster.StatusRange
 	// CheckType is the kind of test.
 	CheckType = cluster.CheckType
 	// TTLUpdate is a report to a TTL check.

@@ -129,7 +129,7 @@ func (a *Agent) begin(store *state.Store, saved *state.Saved) {
 	a.volumes.Begin()
 	a.sizes.Begin()
 	a.meter.Begin()
-	a.attempts.begin(store, saved.Definitions)
+	a.attempts.begin(store, saved)
 	a.reports.Begin(marks)
 	a.orphans.begin(marks)
 	a.sessions.begin(marks)

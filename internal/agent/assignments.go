@@ -66,7 +66,7 @@ func (a *assignments) refusalReason(as *transport.Assignment) string {
 // begin creates an attempt from an assignment.
 func (a *assignments) begin(ctx context.Context, as *transport.Assignment) {
 	t := task.New(a.parts, attempt.New(as.Desired, as.Revision, a.facts().BootID))
-	a.attempts.add(t)
+	a.attempts.addNew(t)
 	a.orphans.adopt(t)
 	uuid := t.ID.UUID
 	a.reports.Hold(uuid)

@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/berthd/berth/internal/agent/attempt"
 	"github.com/berthd/berth/internal/agent/reports"
@@ -26,16 +27,18 @@ type attempts struct {
 	byTask      map[cluster.TaskID][]*task.Task // the newest last
 	definitions map[cluster.Ref]*cluster.TaskDefinition
 	session     attempt.Session
+	counters    counters
 }
 
-// begin prepares for a run of the agent with the definitions of an earlier run.
-func (a *attempts) begin(store *state.Store, definitions []*cluster.TaskDefinition) {
+// begin prepares for a run of the agent with the definitions and counters of an earlier run.
+func (a *attempts) begin(store *state.Store, saved *state.Saved) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.store = store
 	a.byUUID, a.byTask = map[string]*task.Task{}, map[cluster.TaskID][]*task.Task{}
 	a.definitions, a.session = map[cluster.Ref]*cluster.TaskDefinition{}, attempt.Session{}
-	for _, d := range definitions {
+	a.counters.begin(store, saved.Counters)
+	for _, d := range saved.Definitions {
 		a.definitions[d.Ref()] = d
 	}
 }
@@ -55,6 +58,14 @@ func (a *attempts) find(id cluster.TaskID, uuid string) *task.Task {
 
 // has reports whether the agent has the attempt.
 func (a *attempts) has(uuid string) bool { return a.find("", uuid) != nil }
+
+// addNew registers a task that is new on the node, as add does.
+func (a *attempts) addNew(t *task.Task) {
+	a.mu.Lock()
+	a.counters.begun(t.ID)
+	a.mu.Unlock()
+	a.add(t)
+}
 
 // add registers a task and gives it the session, and its definition if that is known. Its goroutine has not begun.
 func (a *attempts) add(t *task.Task) {
@@ -82,6 +93,8 @@ func (a *attempts) remove(t *task.Task) bool {
 	if a.byTask[id.Task] = left; len(left) == 0 {
 		delete(a.byTask, id.Task)
 	}
+	status := t.Status()
+	a.counters.add(&status, time.Now())
 	a.reports.Drop(id.UUID)
 	a.store.ForgetAttempt(id.UUID)
 	return true
@@ -97,6 +110,13 @@ func (a *attempts) statuses() []attempt.Status {
 	a.mu.Unlock()
 	slices.SortFunc(all, func(x, y attempt.Status) int { return cmp.Compare(x.UUID, y.UUID) })
 	return all
+}
+
+// counts returns the counts of all tasks that are or were on the node, by state.CounterKey. present are their attempts.
+func (a *attempts) counts(present []attempt.Status) map[string]Counts {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.counters.all(present)
 }
 
 // programs returns the ids of tasks by the pids of their running containers.

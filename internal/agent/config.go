@@ -11,6 +11,7 @@ import (
 	"github.com/berthd/berth/internal/agent/diskspace"
 	"github.com/berthd/berth/internal/agent/machine"
 	"github.com/berthd/berth/internal/agent/nameserver"
+	"github.com/berthd/berth/internal/agent/node"
 	"github.com/berthd/berth/internal/agent/secrets"
 	"github.com/berthd/berth/internal/agent/state"
 	"github.com/berthd/berth/internal/agent/task"
@@ -45,6 +46,8 @@ type Config struct {
 	Logger  *slog.Logger // default: discard
 	// Tracer records spans of the work on an assignment; nil records none.
 	Tracer *telemetry.Tracer
+	// Metrics counts what happens on the node; nil counts nothing.
+	Metrics node.Metrics
 	// Machine configures the facts about the machine.
 	Machine machine.Config
 	// Measure configures the measurements of the machine and of tasks.

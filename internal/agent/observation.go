@@ -35,16 +35,26 @@ type Ownership struct {
 type Observation struct {
 	// Tasks are the attempts on the node, ordered by UUID.
 	Tasks []LocalTask
-	Facts cluster.Facts
+	// Counts are those of the tasks that are on the node, or were, by the key that CountsOf uses.
+	Counts map[string]Counts
+	Facts  cluster.Facts
 	// Stats is the newest measurement, nil before the first. Callers do not change it.
 	Stats     *cluster.NodeStats
 	Ownership Ownership
 }
 
+// CountsOf returns the counts of a task, whatever the generation in its id, and false if it never had any.
+func (o *Observation) CountsOf(id cluster.TaskID) (Counts, bool) {
+	n, ok := o.Counts[state.CounterKey(id)]
+	return n, ok
+}
+
 // Observe returns what the agent knows now. It may be called at any time, concurrently.
 func (a *Agent) Observe() Observation {
 	o := Observation{Facts: a.machine.Facts(), Stats: a.sessions.stats.Latest(), Ownership: a.ownership.current()}
-	for _, s := range a.attempts.statuses() {
+	present := a.attempts.statuses()
+	o.Counts = a.attempts.counts(present)
+	for _, s := range present {
 		t := LocalTask{Definition: s.Definition, Observed: cluster.Observed{
 			Task: s.Task, Attempt: s.Attempt, UUID: s.UUID, State: cluster.StatePreparing,
 		}}

@@ -180,6 +180,7 @@ func (s *sessions) stream(ctx, life context.Context, session uint64, p *pause.Ba
 		return err
 	}
 	defer func() { _ = stream.Close() }()
+	defer s.countConnection(life)()
 	s.window.open()
 	defer s.window.close()
 	for {
@@ -189,6 +190,20 @@ func (s *sessions) stream(ctx, life context.Context, session uint64, p *pause.Ba
 		}
 		p.Reset()
 		s.handle(life, m)
+	}
+}
+
+// countConnection counts an assignment stream. The returned function counts its end, unless the agent ends.
+func (s *sessions) countConnection(life context.Context) (end func()) {
+	m := s.node.Metrics
+	if m == nil {
+		return func() {}
+	}
+	m.Connected()
+	return func() {
+		if life.Err() == nil {
+			m.Interrupted()
+		}
 	}
 }
 

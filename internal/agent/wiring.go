@@ -30,7 +30,7 @@ import (
 func wire(c Config) *Agent {
 	n := &node.Node{
 		Name: c.Name, DataDir: c.DataDir, Volatile: c.Volatile, Logger: c.Logger, Boot: c.Clock.Boot,
-		Random: c.Clock.Random, Without: c.Without,
+		Random: c.Clock.Random, Metrics: c.Metrics, Without: c.Without,
 	}
 	a := &Agent{node: n, config: c, ownership: &ownership{}}
 	execs := machine.NewExecutors(n, c.Executors, c.Retired)

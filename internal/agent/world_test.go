@@ -12,6 +12,7 @@ import (
 	"github.com/berthd/berth/internal/agent/devices"
 	"github.com/berthd/berth/internal/agent/facts"
 	"github.com/berthd/berth/internal/agent/machine"
+	"github.com/berthd/berth/internal/agent/node"
 	"github.com/berthd/berth/internal/agent/secrets"
 	"github.com/berthd/berth/internal/agent/task"
 	"github.com/berthd/berth/internal/agent/usage"
@@ -49,6 +50,8 @@ type world struct {
 	without clause.Set
 	// discovery, unless nil, is the system in which the agent registers tasks.
 	discovery *fake.System
+	// metrics, unless nil, counts what happens on the node.
+	metrics node.Metrics
 	// source, unless nil, extends the server by further interfaces.
 	source Source
 
@@ -97,7 +100,7 @@ func (w *world) config() Config {
 		driver = fake.New(w.discovery, "me")
 	}
 	return Config{
-		Discovery: driver, DiscoveryOwner: "me",
+		Discovery: driver, DiscoveryOwner: "me", Metrics: w.metrics,
 		Name: "n1", DataDir: w.dir, Without: w.without, Source: source,
 		Executors: []executor.Executor{exec}, Retired: w.retired,
 		Clock: ClockConfig{

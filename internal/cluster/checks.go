@@ -11,7 +11,7 @@ type CheckType string
 
 // Check types.
 const (
-	CheckHTTP CheckType = "http" // 2xx is success
+	CheckHTTP CheckType = "http" // 2xx is success, or one of the check's statuses
 	CheckTCP  CheckType = "tcp"  // a connection is success
 	CheckExec CheckType = "exec" // exit code 0 of a command in a container is success
 	CheckGRPC CheckType = "grpc" // SERVING of grpc.health.v1.Health/Check is success
@@ -51,6 +51,9 @@ type Check struct {
 	Meaning CheckMeaning `json:"meaning,omitempty"`
 	Port    string       `json:"port,omitempty"` // name of a port, for http, tcp and grpc
 	Path    string       `json:"path,omitempty"` // for http; default "/"
+	// Statuses lists the statuses and ranges of statuses that are a success, for http, such as [200-299, 401]. Default
+	// 200-299. The check follows no redirect.
+	Statuses []StatusRange `json:"statuses,omitempty"`
 	// Service is the service name in the request of a grpc check. Empty means the server as a whole.
 	Service string `json:"service,omitempty"`
 	// TLS makes a grpc check use TLS. The check accepts any certificate: it tests the health of the task, not its
@@ -128,6 +131,7 @@ func (c *Check) validate(k check, d *TaskDefinition) {
 	} else {
 		k.at("path").must(c.Path == "", "is for checks of type http only: leave it out")
 	}
+	c.validateStatuses(k)
 	if c.Type == CheckGRPC {
 		k.at("service").must(len(c.Service) <= MaxCheckService && printable(c.Service) &&
 			!strings.Contains(c.Service, " "),

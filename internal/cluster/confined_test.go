@@ -87,6 +87,9 @@ func TestConfinedFaults(t *testing.T) {
 		"few processes": {func(c *cluster.Container) {
 			c.Resources.Pids = 1
 		}, "containers[0].resources.pids: is 1, want from 8"},
+		"few files": {func(c *cluster.Container) {
+			c.Resources.OpenFiles = 3
+		}, "containers[0].resources.open_files: is 3, want from 32"},
 	} {
 		err := confined(tc.change).Validate()
 		switch {

@@ -223,6 +223,9 @@ type Resources struct {
 	CPULimit MilliCPU `json:"cpu_limit,omitempty"`
 	// Pids, unless 0, limits the processes and threads of the container.
 	Pids int `json:"pids,omitempty"`
+	// OpenFiles, unless 0, is how many files each process of the container may have open. Without it the limit is that
+	// of the node's executor.
+	OpenFiles int `json:"open_files,omitempty"`
 	// CPUPinning says whether the container has CPUs to itself. CPU then counts whole CPUs.
 	CPUPinning Pinning `json:"cpu_pinning,omitempty"`
 	// Devices are the devices of the node that the container reserves. No other task gets them, but for the remaining

@@ -154,6 +154,9 @@ func (d *TaskDefinition) validateNativeChecks(k check) {
 			continue
 		}
 		readiness++
+		k.must(len(c.Statuses) == 0,
+			"is native, but Consul accepts the statuses 200 to 299 only, and the check %q has statuses of its own: "+
+				"use ttl, with which the agent reports the health", clip(c.Name))
 		k.must(c.Type != CheckExec && c.Type != CheckTTL,
 			"is native, but Consul cannot make the readiness check %q of type %s: use ttl, with which the agent "+
 				"reports the health", clip(c.Name), c.Type)

@@ -92,6 +92,9 @@ func TestDiscoveryFaults(t *testing.T) {
 		"native": {native(cluster.Check{Type: cluster.CheckHTTP}, cluster.Check{
 			Type: cluster.CheckExec, Command: []string{"true"}, Meaning: cluster.MeaningLiveness,
 		}), nil},
+		"native with statuses": {native(cluster.Check{
+			Type: cluster.CheckHTTP, Statuses: []cluster.StatusRange{{First: 401, Last: 401}},
+		}), []string{"discovery.consul[0].checks: is native, but Consul accepts the statuses 200 to 299 only"}},
 		"native with a command": {native(cluster.Check{Type: cluster.CheckTCP}, cluster.Check{
 			Type: cluster.CheckExec, Command: []string{"true"},
 		}, cluster.Check{Type: cluster.CheckTTL}), []string{

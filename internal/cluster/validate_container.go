@@ -17,8 +17,12 @@ const (
 	MinLimit  = MilliCPU(10) // of CPU time that the kernel can enforce
 	MinPids   = 8            // of processes and threads, with which a program can begin
 	MaxPids   = 4 << 20      // as many as a kernel counts
-	MaxArgs   = 1000
-	MaxEnv    = 1000
+
+	MinOpenFiles = 32      // with which a program can begin
+	MaxOpenFiles = 1 << 20 // as many as a kernel permits, unless its operator raised fs.nr_open
+
+	MaxArgs = 1000
+	MaxEnv  = 1000
 	// MaxArg is the kernel's limit of one argument or variable, in bytes.
 	MaxArg = 128<<10 - 1
 )
@@ -103,6 +107,8 @@ func (r *Resources) validate(k check) {
 		"is %s, want from %s to %s; a number without a unit counts bytes", r.Memory, MinMemory, MaxMemory)
 	k.at("pids").must(r.Pids == 0 || r.Pids >= MinPids && r.Pids <= MaxPids,
 		"is %d, want from %d to %d, or none for no limit", r.Pids, MinPids, MaxPids)
+	k.at("open_files").must(r.OpenFiles == 0 || r.OpenFiles >= MinOpenFiles && r.OpenFiles <= MaxOpenFiles,
+		"is %d, want from %d to %d, or none for the limit of the node", r.OpenFiles, MinOpenFiles, MaxOpenFiles)
 	r.validatePinning(k)
 	r.validateDevices(k)
 }

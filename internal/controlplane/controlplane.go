@@ -98,6 +98,12 @@ const ProjectAfter = 30 * time.Second
 type Metrics interface {
 	// Cycled receives the duration of a cycle and the numbers of tasks that the cycle placed and left waiting.
 	Cycled(took time.Duration, placed, waiting int)
+	// Unplaced receives the number of tasks that a placement found no node for. A waiting task counts at each try.
+	Unplaced(tasks int)
+	// PlacementsRefused receives the number of placements that the store refused, since their owner or task changed.
+	PlacementsRefused(placements int)
+	// NodesLost receives the number of nodes that the leader declared down, once this is written.
+	NodesLost(nodes int)
 	// Ended says that the term of the leader ended: this server knows of no waiting tasks any more.
 	Ended()
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/controlplane/nodewatch"
 	"github.com/berthd/berth/internal/controlplane/writes"
 	"github.com/berthd/berth/internal/store"
 )
@@ -43,7 +44,7 @@ func (l *loop) cycle(ctx context.Context) (time.Duration, error) {
 		if err := l.awaitInFlight(); err != nil {
 			return 0, err
 		}
-		return min(nextNode, maxIdleInterval), l.commitHeld(ctx, snap, verdicts)
+		return min(nextNode, maxIdleInterval), l.commitHeld(ctx, snap, &verdicts)
 	}
 	// 3. Continue rebalancings, which mark owners. Decide for each owner that changed or is due, then for crons,
 	// scaling and gates. Each step appends its writes to the units.
@@ -51,7 +52,8 @@ func (l *loop) cycle(ctx context.Context) (time.Duration, error) {
 	if jumped {
 		l.nodes.RestartSilence(l.config.Clock())
 	}
-	units = append(units, verdicts...)
+	firstVerdict := len(units)
+	units = append(units, verdicts.Units...)
 	nextMove := l.rebalancing.Advance(snap, l.clock.now, &units)
 	nextScheduler := l.external.Advance(snap, l.clock.now, &units)
 	decided := l.decide(snap, &units)
@@ -60,6 +62,7 @@ func (l *loop) cycle(ctx context.Context) (time.Duration, error) {
 	nextGate := l.gates.AskDue(ctx)
 	// 4. Commit what does not need placement.
 	applied, err := l.term.commit(ctx, units)
+	l.noteLost(&verdicts, applied[min(firstVerdict, len(applied)):])
 	l.queue.MarkOwners(decided.refused(applied))
 	if err != nil {
 		l.queue.MarkOwners(decided.owners)
@@ -92,7 +95,7 @@ func (l *loop) learn(snap *store.Snapshot, changes store.Changes) {
 
 // judgeNodes judges the nodes and finds the attempts that may not stay there. It returns the verdicts to be written,
 // and the wait until nodes are judged next.
-func (l *loop) judgeNodes(snap *store.Snapshot, changes store.Changes, held bool) ([]store.Unit, time.Duration) {
+func (l *loop) judgeNodes(snap *store.Snapshot, changes store.Changes, held bool) (nodewatch.Judged, time.Duration) {
 	_, recovered := snap.Recovery(l.config.Domain)
 	l.nodes.SetRecovery(recovered, held)
 	verdicts, next := l.nodes.Judge(snap, changes, l.clock.now)
@@ -100,7 +103,20 @@ func (l *loop) judgeNodes(snap *store.Snapshot, changes store.Changes, held bool
 	l.violations.Update(snap, l.view.Rechecks, l.clock.now)
 	l.term.plans.noteChecked(l.view.Rechecks)
 	l.view.Rechecks.Clear()
-	return verdicts.Units, next
+	return verdicts, next
+}
+
+// noteLost counts the nodes whose loss was written. applied says which units of the verdicts were.
+func (l *loop) noteLost(verdicts *nodewatch.Judged, applied []bool) {
+	lost := 0
+	for _, i := range verdicts.Lost {
+		if i < len(applied) && applied[i] {
+			lost++
+		}
+	}
+	if m := l.config.Metrics; m != nil && lost > 0 {
+		m.NodesLost(lost)
+	}
 }
 
 // recoverySentence is why all tasks wait during a recovery.
@@ -109,7 +125,7 @@ const recoverySentence = "nothing is placed or stopped: the store went back to a
 
 // commitHeld commits what a leader may write that is held back: the alarm, and verdicts that neither release a node nor
 // claim one (watcher.Input.Held).
-func (l *loop) commitHeld(ctx context.Context, snap *store.Snapshot, verdicts []store.Unit) error {
+func (l *loop) commitHeld(ctx context.Context, snap *store.Snapshot, verdicts *nodewatch.Judged) error {
 	if l.term.isDeposed(snap) {
 		return store.ErrFenced
 	}
@@ -120,7 +136,7 @@ func (l *loop) commitHeld(ctx context.Context, snap *store.Snapshot, verdicts []
 	case err != nil:
 		l.config.Logger.Error("the alarm cannot be written", "error", err)
 	case ok:
-		verdicts = append(verdicts, u)
+		verdicts.Units = append(verdicts.Units, u)
 	}
 	if alarm != nil {
 		// The alarm follows once the sessions have ended, so that a decision on it finds nodes without a full report.
@@ -133,7 +149,8 @@ func (l *loop) commitHeld(ctx context.Context, snap *store.Snapshot, verdicts []
 		}
 		l.config.Logger.Error("the store went back; the operator decides how to continue", "cause", alarm.Cause)
 	}
-	_, err = l.term.commit(ctx, verdicts)
+	applied, err := l.term.commit(ctx, verdicts.Units)
+	l.noteLost(verdicts, applied)
 	return err
 }
 

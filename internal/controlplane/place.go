@@ -49,6 +49,7 @@ func (l *loop) place(ctx context.Context, snap *store.Snapshot) (placed int, err
 	result := scheduler.Schedule(l.view.Fleet, pending, l.config.Scheduler)
 	defer l.view.LendKept(pending)() // what follows concerns the tasks that keep it
 	result, leaving, stays := l.splitMoves(result, moves, waiting)
+	l.noteUnplaced(result.Waiting)
 	l.preemption.Search(l.observed(snap), &result, l.config.Scheduler)
 	l.placing.reasons = slices.Concat(result.Waiting, stays, l.undecidedReasons())
 	l.plane.reasons.Set(l.placing.reasons, l.preemption.ListVictims())
@@ -69,6 +70,17 @@ func (l *loop) place(ctx context.Context, snap *store.Snapshot) (placed int, err
 		return len(result.Placements), l.awaitInFlight()
 	}
 	return len(result.Placements), nil
+}
+
+// noteUnplaced counts the tasks that a placement found no node for.
+func (l *loop) noteUnplaced(waiting []cluster.Waiting) {
+	if m := l.config.Metrics; m != nil && len(waiting) > 0 {
+		tasks := len(waiting)
+		for i := range waiting {
+			tasks += waiting[i].Further
+		}
+		m.Unplaced(tasks)
+	}
 }
 
 // undecidedReasons returns the reasons of the last placement for the tasks that this one did not consider, because no
@@ -144,6 +156,9 @@ func (l *loop) awaitInFlight() error {
 	}
 	l.term.noteWritten(plan.revision)
 	l.placing.placed += plan.placed
+	if m := l.config.Metrics; m != nil && plan.refused > 0 {
+		m.PlacementsRefused(plan.refused)
+	}
 	l.view.Rechecks.AddNodes(plan.checked)
 	if plan.err != nil {
 		l.placing.again = true

@@ -21,9 +21,10 @@ type inFlightPlan struct {
 	// are checked again.
 	checked *fleetview.RecheckSet
 	done    chan struct{}
-	// The result may be read once done is closed: the number of placed tasks, the revision that holds them, and the
-	// error that ended the writes early.
+	// The result may be read once done is closed: the numbers of placed tasks and of placements that the store refused,
+	// the revision that holds them, and the error that ended the writes early.
 	placed   int
+	refused  int
 	revision uint64
 	err      error
 }
@@ -85,7 +86,7 @@ func (c *planCommits) append(ctx context.Context, plan *inFlightPlan, snap *stor
 			b.Owners[i].RequestCounter = writes.RequestCounterOf(snap, b.Owners[i].Owner)
 		}
 		committed := c.startSpans(snap, &b, began)
-		revision, err := c.log.Append(ctx, b)
+		revision, placed, err := c.log.Append(ctx, b)
 		committed(err)
 		plan.revision = max(plan.revision, revision)
 		if errors.Is(err, store.ErrUnknown) {
@@ -95,9 +96,8 @@ func (c *planCommits) append(ctx context.Context, plan *inFlightPlan, snap *stor
 		if err != nil {
 			return err
 		}
-		if revision != 0 {
-			plan.placed += b.Tasks()
-		}
+		plan.placed += placed
+		plan.refused += b.Tasks() - placed
 	}
 	return nil
 }

@@ -461,17 +461,10 @@ func TestMassSilencePausesReplacement(t *testing.T) {
 	})
 }
 
-// waitingGauge keeps the number of tasks that wait, as a metric does.
-type waitingGauge struct{ waiting atomic.Int64 }
-
-func (g *waitingGauge) Cycled(_ time.Duration, _, waiting int) { g.waiting.Store(int64(waiting)) }
-
-func (g *waitingGauge) Ended() { g.waiting.Store(0) }
-
 // TestWaitingTasksAreOfTheLeader stops a leader while a task waits. Its server then counts no waiting task.
 func TestWaitingTasksAreOfTheLeader(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		g := &waitingGauge{}
+		g := &counts{}
 		w.server.stop()
 		w.metrics = g
 		w.start()

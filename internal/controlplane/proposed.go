@@ -40,6 +40,7 @@ func (l *loop) placeProposed(ctx context.Context, snap *store.Snapshot) (placed 
 	defer l.view.LendKept(pending)()
 	result, leaving, stays := l.splitMoves(result, moves, waiting)
 	result.Waiting = round.Refuse(in, &result)
+	l.noteUnplaced(result.Waiting)
 	l.placing.reasons = slices.Concat(result.Waiting, l.external.Reasons(free), stays, l.undecidedReasons())
 	l.plane.reasons.Set(l.placing.reasons, nil)
 	if _, err = l.term.commit(ctx, round.Refusals); err == nil {

@@ -74,6 +74,7 @@ func (d *Dispatcher) Assign(ctx context.Context, r transport.AssignmentsRequest,
 	}
 	stream := d.takeStream(s)
 	defer d.dropStream(s, stream)
+	defer d.countConnection()()
 	a := &assignments{
 		d:           d,
 		s:           s,
@@ -87,6 +88,22 @@ func (d *Dispatcher) Assign(ctx context.Context, r transport.AssignmentsRequest,
 		return err
 	}
 	return a.follow(ctx, follow)
+}
+
+// countConnection counts an assignment stream. The returned function counts its end, unless the server ends.
+func (d *Dispatcher) countConnection() (end func()) {
+	m := d.config.Metrics
+	if m == nil {
+		return func() {}
+	}
+	m.Connected()
+	return func() {
+		select {
+		case <-d.ended:
+		default:
+			m.Interrupted()
+		}
+	}
 }
 
 // errNewerStream ends a stream that another one of the agent replaced.

@@ -58,6 +58,9 @@ type Metrics interface {
 	Sessions(n int)
 	// Reported counts an answered report: the time that it took, and the numbers of accepted and refused attempts.
 	Reported(took time.Duration, taken, refused int)
+	// Connected counts an assignment stream that an agent opened, and Interrupted one that ended before the server did.
+	Connected()
+	Interrupted()
 }
 
 // errEnded is returned to agents that call while the server shuts down.

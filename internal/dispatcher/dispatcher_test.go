@@ -28,6 +28,7 @@ type fixture struct {
 	leader *store.Writer
 	plans  *store.PlanLog
 	clock  func() time.Duration
+	counts counts
 	stop   func() // ends the dispatcher
 }
 
@@ -44,6 +45,8 @@ func withFixture(t *testing.T, do func(t *testing.T, f *fixture)) {
 			Tables: f.tables,
 			Logger: slog.New(slog.DiscardHandler),
 			Clock:  f.clock,
+
+			Metrics: &f.counts,
 		})
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 2)
@@ -147,7 +150,7 @@ func (f *fixture) placeTask(node string) string {
 	f.put(p.Job("c", "j"), j)
 	e, _ := f.now().Job("c", "j")
 	id := uuid.NewString()
-	_, err := f.plans.Append(f.t.Context(), store.PlanBatch{Owners: []cluster.PlanOwner{{
+	_, _, err := f.plans.Append(f.t.Context(), store.PlanBatch{Owners: []cluster.PlanOwner{{
 		Owner: j.Owner(), Rev: e.Modified, Generation: 1, Step: "s", Definition: j.Steps[0].Definition, Count: 1,
 		Tasks: []cluster.Placed{{Attempt: 1, UUID: id, Node: node}},
 	}}})

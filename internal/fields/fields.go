@@ -158,6 +158,8 @@ func (d *Document) typeWords(n *node) string {
 		return "number or percentage"
 	case "Priority":
 		return "number or name"
+	case "StatusRange":
+		return "status or range"
 	case "Ref":
 		return "reference, as name@version"
 	}

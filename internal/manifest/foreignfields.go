@@ -129,6 +129,7 @@ func composeFields() map[string]foreignField {
 		"memreservation":     {homes: "Resources", write: "memory: %s", value: composeSize},
 		"cpus":               {homes: "Resources", write: "cpu: %s", value: text},
 		"pidslimit":          {homes: "Resources", write: "pids: %s"},
+		"ulimits":            {homes: "Resources", write: "open_files: N for nofile; Berth sets no others"},
 		"gpus":               {homes: "Resources", write: "devices: [{type: gpu, count: %s}]", value: number},
 		"Container.readonly": {homes: "Container", write: "read_only_root: %s"},
 		"stopgraceperiod":    {homes: "TaskDefinition", write: "grace: %s"},

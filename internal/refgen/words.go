@@ -161,12 +161,13 @@ func (w wording) describe(comment, name string, isType bool) string {
 // quantities describes types whose comments are about their forms in JSON.
 func quantities() map[string]string {
 	return map[string]string{
-		"Bytes":    `A size: bytes, or a number with KiB, MiB, GiB (binary) or K, M, G (decimal), such as "256MiB".`,
-		"Duration": `A time span such as "500ms", "10s" or "1h30m".`,
-		"MilliCPU": `CPU time: "500m" is half a CPU, and a number such as 0.5 or 2 counts CPUs.`,
-		"Portion":  `A number of tasks such as 2, or a share of them such as "25%".`,
-		"Priority": "A priority: a number, or " + cluster.PriorityTable() + ".",
-		"Ref":      `A version of a task definition such as "web@3".`,
+		"Bytes":       `A size: bytes, or a number with KiB, MiB, GiB (binary) or K, M, G (decimal), such as "256MiB".`,
+		"Duration":    `A time span such as "500ms", "10s" or "1h30m".`,
+		"MilliCPU":    `CPU time: "500m" is half a CPU, and a number such as 0.5 or 2 counts CPUs.`,
+		"Portion":     `A number of tasks such as 2, or a share of them such as "25%".`,
+		"Priority":    "A priority: a number, or " + cluster.PriorityTable() + ".",
+		"StatusRange": `An HTTP status or a range of statuses, such as 401 or "200-299".`,
+		"Ref":         `A version of a task definition such as "web@3".`,
 	}
 }
 

@@ -73,6 +73,15 @@ func (g *Generator) special(t reflect.Type) *Node {
 			Description: `a port or a range of ports, such as "22" or "8000-8100"`,
 			Type:        Types{"string"}, Pattern: `^[1-9][0-9]{0,4}(-[1-9][0-9]{0,4})?$`,
 		}
+	case *cluster.StatusRange:
+		n := &Node{
+			Description: `an HTTP status or a range of statuses, such as 401 or "200-299"`,
+			Type:        Types{"integer", "string"}, Pattern: `^[1-9][0-9]{2}(-[1-9][0-9]{2})?$`,
+		}
+		if g.Strict {
+			n.Minimum, n.Maximum = new(200), new(599)
+		}
+		return n
 	case *cluster.TaskID:
 		return &Node{
 			Description: `<cluster>.<service>.<generation>.<index> or <cluster>.<job>.<generation>.<step>.<index>`,

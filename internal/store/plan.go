@@ -112,26 +112,29 @@ func GangRoom(limit Limits) int {
 // attempt has no outcome (P3.7) or still is on the chosen node (P3.6). An owner that is placed as a whole is left out
 // with any one of its tasks. All of them are left out if what the batch requires does not hold. The tables continue
 // showing all of them as waiting. The tables hold the record once they reach the returned revision; revision 0 says
-// that nothing was left to write.
+// that nothing was left to write. placed is the number of placements in the record.
 //
 // An error that wraps ErrUnknown leaves the placements charged until Settle has found the result.
-func (l *PlanLog) Append(ctx context.Context, b PlanBatch) (revision uint64, err error) {
+func (l *PlanLog) Append(ctx context.Context, b PlanBatch) (revision uint64, placed int, err error) {
 	if l.unknown {
-		return 0, errors.New("append a plan: the last one is not settled")
+		return 0, 0, errors.New("append a plan: the last one is not settled")
 	}
 	for range 3 {
 		if len(b.Owners) == 0 {
-			return 0, nil
+			return 0, 0, nil
 		}
 		rev, applied, err := l.write(ctx, b)
-		if err != nil || applied {
-			return rev, err
+		if err != nil {
+			return rev, 0, err
+		}
+		if applied {
+			return rev, b.Tasks(), nil
 		}
 		if b.Owners, err = l.dropStale(ctx, &b); err != nil {
-			return 0, err
+			return 0, 0, err
 		}
 	}
-	return 0, nil
+	return 0, 0, nil
 }
 
 func (l *PlanLog) write(ctx context.Context, b PlanBatch) (revision uint64, applied bool, err error) {

@@ -18,7 +18,7 @@ func TestProjectedPlanIsOneTransaction(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		j, rev := w.job("j")
 		l := store.NewPlanLog(w.writer, w.tables, 0)
-		at, err := l.Append(t.Context(), store.PlanBatch{
+		at, _, err := l.Append(t.Context(), store.PlanBatch{
 			Owners: []cluster.PlanOwner{placed(j, rev, 1, "n1", "n2")}, Projected: true,
 		})
 		if err != nil {
@@ -57,7 +57,7 @@ func TestProjectedPlanOverwritesNothing(t *testing.T) {
 		first, second := cluster.JobTask("c", "j", 1, "s", 0), cluster.JobTask("c", "j", 1, "s", 1)
 		w.put(p.Desired("n1", first), &cluster.Desired{Task: first, Node: "n1", UUID: "foreign"})
 		l := store.NewPlanLog(w.writer, w.tables, 0)
-		at, err := l.Append(t.Context(), store.PlanBatch{
+		at, _, err := l.Append(t.Context(), store.PlanBatch{
 			Owners: []cluster.PlanOwner{placed(j, rev, 1, "n1", "n2")}, Projected: true,
 		})
 		if err != nil || at == 0 {
@@ -92,7 +92,7 @@ func TestLostProjectedPlanIsSettledWhole(t *testing.T) {
 					After: func(context.Context, []store.Group, store.Result) error { return store.ErrUnknown },
 				})
 				lost := store.NewPlanLog(store.NewWriter(lossy, p, w.fence, nil), w.tables, 0)
-				if _, err := lost.Append(t.Context(), store.PlanBatch{
+				if _, _, err := lost.Append(t.Context(), store.PlanBatch{
 					Owners: []cluster.PlanOwner{placed(j, rev, 1, "n1")}, Projected: true,
 				}); !errors.Is(err, store.ErrUnknown) {
 					t.Fatalf("append: got %v, want ErrUnknown", err)
@@ -135,7 +135,7 @@ func TestRoomOfPlans(t *testing.T) {
 					Cluster: "c", Name: "j", Lifespan: cluster.Lifespan{Generation: 1},
 					Steps: []cluster.Step{{Name: "s"}},
 				}
-				if _, err := l.Append(t.Context(), store.PlanBatch{
+				if _, _, err := l.Append(t.Context(), store.PlanBatch{
 					Owners: []cluster.PlanOwner{placed(j, 0, attempt, nodes...)}, Projected: projected,
 				}); err != nil {
 					t.Errorf("%d attempts %d, projected %t: %v", n, attempt, projected, err)
@@ -179,7 +179,7 @@ func BenchmarkPlans(b *testing.B) {
 					Cluster: "c", Name: fmt.Sprint("j", placements), Lifespan: cluster.Lifespan{Generation: 1},
 					Steps: []cluster.Step{{Name: "s"}},
 				}
-				if _, err := l.Append(b.Context(), store.PlanBatch{
+				if _, _, err := l.Append(b.Context(), store.PlanBatch{
 					Owners: []cluster.PlanOwner{placed(j, 0, 1, nodes...)}, Projected: projected,
 				}); err != nil {
 					b.Fatal(err)

@@ -14,7 +14,7 @@ func TestPlanIsDesiredUntilProjected(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		j, rev := w.job("j")
 		l := store.NewPlanLog(w.writer, w.tables, 0)
-		at, err := l.Append(t.Context(), store.PlanBatch{Owners: []cluster.PlanOwner{placed(j, rev, 1, "n1", "n2")}})
+		at, _, err := l.Append(t.Context(), store.PlanBatch{Owners: []cluster.PlanOwner{placed(j, rev, 1, "n1", "n2")}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -77,7 +77,7 @@ func TestLateProjectionMakesNothingAgain(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		j, rev := w.job("j")
 		l := store.NewPlanLog(w.writer, w.tables, 0)
-		at, err := l.Append(t.Context(), store.PlanBatch{Owners: []cluster.PlanOwner{placed(j, rev, 1, "n1")}})
+		at, _, err := l.Append(t.Context(), store.PlanBatch{Owners: []cluster.PlanOwner{placed(j, rev, 1, "n1")}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -115,7 +115,7 @@ func TestEndsByThePlan(t *testing.T) {
 		inWorld(t, func(t *testing.T, w *world) {
 			j, rev := w.job("j")
 			l := store.NewPlanLog(w.writer, w.tables, 0)
-			at, err := l.Append(t.Context(), store.PlanBatch{Owners: []cluster.PlanOwner{placed(j, rev, 1, "n1")}})
+			at, _, err := l.Append(t.Context(), store.PlanBatch{Owners: []cluster.PlanOwner{placed(j, rev, 1, "n1")}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -153,7 +153,7 @@ func TestPlanLeavesOutStaleOwners(t *testing.T) {
 		stale, staleRev := w.job("stale")
 		w.job("stale") // written again
 		l := store.NewPlanLog(w.writer, w.tables, 0)
-		at, err := l.Append(t.Context(), store.PlanBatch{Owners: []cluster.PlanOwner{
+		at, _, err := l.Append(t.Context(), store.PlanBatch{Owners: []cluster.PlanOwner{
 			placed(stale, staleRev, 1, "n1"), placed(fresh, freshRev, 1, "n1"),
 		}})
 		if err != nil {
@@ -182,11 +182,11 @@ func TestPlanRequires(t *testing.T) {
 			Requires: []store.Compare{{Key: key, Modified: claim}},
 		}
 		w.put(key, &cluster.Domain{Name: "default", Claim: &cluster.SchedulerClaim{Holder: "other"}})
-		if at, err := l.Append(t.Context(), batch); at != 0 || err != nil {
+		if at, _, err := l.Append(t.Context(), batch); at != 0 || err != nil {
 			t.Fatalf("with an old claim: got revision %d and %v, want 0 and no error", at, err)
 		}
 		batch.Requires[0].Modified = w.revisionOf(key)
-		at, err := l.Append(t.Context(), batch)
+		at, _, err := l.Append(t.Context(), batch)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -216,7 +216,7 @@ func TestPlanLeavesOutWholeGangs(t *testing.T) {
 		whole.Whole = true
 		// its first attempt has no outcome
 		whole.Tasks = append(whole.Tasks, cluster.Placed{Index: 1, Attempt: 2, UUID: "later", Node: "n1"})
-		at, err := l.Append(t.Context(),
+		at, _, err := l.Append(t.Context(),
 			store.PlanBatch{Owners: []cluster.PlanOwner{whole, placed(other, otherRev, 1, "n1")}})
 		if err != nil {
 			t.Fatal(err)
@@ -242,7 +242,7 @@ func TestLaterAttemptNeedsTheOutcomeAndACleanNode(t *testing.T) {
 		l := store.NewPlanLog(w.writer, w.tables, 0)
 		second := func(node string) uint64 {
 			t.Helper()
-			at, err := l.Append(t.Context(), store.PlanBatch{Owners: []cluster.PlanOwner{placed(j, rev, 2, node)}})
+			at, _, err := l.Append(t.Context(), store.PlanBatch{Owners: []cluster.PlanOwner{placed(j, rev, 2, node)}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -283,11 +283,12 @@ func TestLostPlanIsSettledBeforeTheNext(t *testing.T) {
 				})
 				lost := store.NewPlanLog(store.NewWriter(lossy, p, w.fence, nil), w.tables, 0)
 				plan := placed(j, rev, 1, "n1")
-				if _, err := lost.Append(t.Context(),
+				if _, _, err := lost.Append(t.Context(),
 					store.PlanBatch{Owners: []cluster.PlanOwner{plan}}); !errors.Is(err, store.ErrUnknown) {
 					t.Fatalf("append: got %v, want ErrUnknown", err)
 				}
-				if _, err := lost.Append(t.Context(), store.PlanBatch{Owners: []cluster.PlanOwner{plan}}); err == nil {
+				if _, _, err := lost.Append(t.Context(),
+					store.PlanBatch{Owners: []cluster.PlanOwner{plan}}); err == nil {
 					t.Fatal("the next plan was written before the last one was settled")
 				}
 				lost.Reconnect(w.writer)
@@ -300,7 +301,7 @@ func TestLostPlanIsSettledBeforeTheNext(t *testing.T) {
 					t.Errorf("after settling the task is placed: got %v, want %v", ok, applies)
 				}
 				// The late write of a plan that had not applied is refused forever: its number is taken.
-				at, err = lost.Append(t.Context(),
+				at, _, err = lost.Append(t.Context(),
 					store.PlanBatch{Owners: []cluster.PlanOwner{placed(j, rev, 1, "n9")}})
 				if err != nil {
 					t.Fatal(err)
@@ -324,7 +325,7 @@ func TestLostPlanThatArrivesLate(t *testing.T) {
 			return store.ErrUnknown
 		}})
 		l := store.NewPlanLog(store.NewWriter(lossy, p, w.fence, nil), w.tables, 0)
-		if _, err := l.Append(t.Context(),
+		if _, _, err := l.Append(t.Context(),
 			store.PlanBatch{Owners: []cluster.PlanOwner{placed(j, rev, 1, "n1")}}); !errors.Is(err, store.ErrUnknown) {
 			t.Fatalf("append: got %v, want ErrUnknown", err)
 		}
@@ -332,7 +333,7 @@ func TestLostPlanThatArrivesLate(t *testing.T) {
 		if _, err := l.Settle(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		at, err := l.Append(t.Context(), store.PlanBatch{Owners: []cluster.PlanOwner{placed(j, rev, 1, "n2")}})
+		at, _, err := l.Append(t.Context(), store.PlanBatch{Owners: []cluster.PlanOwner{placed(j, rev, 1, "n2")}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -367,7 +368,7 @@ func TestPlanOfAForeignRecordStays(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		j, rev := w.job("j")
 		l := store.NewPlanLog(w.writer, w.tables, 0)
-		if _, err := l.Append(t.Context(),
+		if _, _, err := l.Append(t.Context(),
 			store.PlanBatch{Owners: []cluster.PlanOwner{placed(j, rev, 1, "n1")}}); err != nil {
 			t.Fatal(err)
 		}
@@ -389,10 +390,10 @@ func TestTakenPlanNumberIsPassedOver(t *testing.T) {
 		l := store.NewPlanLog(w.writer, w.tables, 0)
 		w.put(p.Plan(1), &store.Newest{})
 		plan := store.PlanBatch{Owners: []cluster.PlanOwner{placed(j, rev, 1, "n1")}}
-		if _, err := l.Append(t.Context(), plan); err == nil {
+		if _, _, err := l.Append(t.Context(), plan); err == nil {
 			t.Fatal("the plan was written over another's")
 		}
-		if at, err := l.Append(t.Context(), plan); err != nil || at == 0 {
+		if at, _, err := l.Append(t.Context(), plan); err != nil || at == 0 {
 			t.Errorf("the next try: got %d %v, want it written", at, err)
 		}
 	})

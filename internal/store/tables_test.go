@@ -138,7 +138,7 @@ func TestFollowersMissNothing(t *testing.T) {
 		}
 		j, rev := w.job("j")
 		l := store.NewPlanLog(w.writer, w.tables, 0)
-		at, err := l.Append(t.Context(), store.PlanBatch{Owners: []cluster.PlanOwner{placed(j, rev, 1, "n1", "n2")}})
+		at, _, err := l.Append(t.Context(), store.PlanBatch{Owners: []cluster.PlanOwner{placed(j, rev, 1, "n1", "n2")}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -11,6 +11,8 @@ type Dispatcher struct {
 	sessions prometheus.Gauge
 	reports  prometheus.Histogram
 	attempts *prometheus.CounterVec
+	opened   prometheus.Counter
+	broken   prometheus.Counter
 }
 
 // NewDispatcher registers the metrics.
@@ -29,8 +31,16 @@ func NewDispatcher(registry prometheus.Registerer) *Dispatcher {
 			Namespace: "berth", Subsystem: "dispatcher", Name: "reported_attempts_total",
 			Help: "Attempts in reports, by whether they were taken.",
 		}, []string{"result"}),
+		opened: prometheus.NewCounter(prometheus.CounterOpts{
+			Namespace: "berth", Subsystem: "dispatcher", Name: "connections_total",
+			Help: "Assignment streams that agents opened at this server.",
+		}),
+		broken: prometheus.NewCounter(prometheus.CounterOpts{
+			Namespace: "berth", Subsystem: "dispatcher", Name: "interrupted_connections_total",
+			Help: "Assignment streams of agents that ended while this server ran.",
+		}),
 	}
-	registry.MustRegister(d.sessions, d.reports, d.attempts)
+	registry.MustRegister(d.sessions, d.reports, d.attempts, d.opened, d.broken)
 	return d
 }
 
@@ -43,3 +53,9 @@ func (d *Dispatcher) Reported(took time.Duration, taken, refused int) {
 	d.attempts.WithLabelValues("taken").Add(float64(taken))
 	d.attempts.WithLabelValues("refused").Add(float64(refused))
 }
+
+// Connected counts an assignment stream that an agent opened.
+func (d *Dispatcher) Connected() { d.opened.Inc() }
+
+// Interrupted counts an assignment stream that ended while the server ran.
+func (d *Dispatcher) Interrupted() { d.broken.Inc() }

@@ -26,6 +26,8 @@ type Planes struct {
 	cycles  *prometheus.HistogramVec
 	placed  *prometheus.CounterVec
 	waiting *prometheus.GaugeVec
+	failed  *prometheus.CounterVec
+	lost    *prometheus.CounterVec
 }
 
 // NewPlanes registers the metrics.
@@ -45,8 +47,16 @@ func NewPlanes(registry prometheus.Registerer) *Planes {
 			Namespace: "berth", Subsystem: "controlplane", Name: "waiting_tasks",
 			Help: "Tasks that wait to be placed.",
 		}, byDomain),
+		failed: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: "berth", Subsystem: "controlplane", Name: "failed_placements_total",
+			Help: "Tries to place a task that failed, by the reason.",
+		}, []string{"domain", "reason"}),
+		lost: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: "berth", Subsystem: "controlplane", Name: "lost_nodes_total",
+			Help: "Nodes that became down.",
+		}, byDomain),
 	}
-	registry.MustRegister(p.cycles, p.placed, p.waiting)
+	registry.MustRegister(p.cycles, p.placed, p.waiting, p.failed, p.lost)
 	return p
 }
 
@@ -54,15 +64,19 @@ func NewPlanes(registry prometheus.Registerer) *Planes {
 func (p *Planes) Of(domain string) *Plane {
 	return &Plane{
 		cycles: p.cycles.WithLabelValues(domain), placed: p.placed.WithLabelValues(domain),
-		waiting: p.waiting.WithLabelValues(domain),
+		waiting: p.waiting.WithLabelValues(domain), unplaced: p.failed.WithLabelValues(domain, "no_node"),
+		refused: p.failed.WithLabelValues(domain, "refused"), lost: p.lost.WithLabelValues(domain),
 	}
 }
 
 // Plane is the metrics of a control plane; it is a controlplane.Metrics. Safe for concurrent use.
 type Plane struct {
-	cycles  prometheus.Observer
-	placed  prometheus.Counter
-	waiting prometheus.Gauge
+	cycles   prometheus.Observer
+	placed   prometheus.Counter
+	waiting  prometheus.Gauge
+	unplaced prometheus.Counter
+	refused  prometheus.Counter
+	lost     prometheus.Counter
 }
 
 // Ended forgets the waiting tasks: the next leader, on another server, counts them.
@@ -74,3 +88,12 @@ func (p *Plane) Cycled(took time.Duration, placed, waiting int) {
 	p.placed.Add(float64(placed))
 	p.waiting.Set(float64(waiting))
 }
+
+// Unplaced counts tasks that a placement found no node for.
+func (p *Plane) Unplaced(tasks int) { p.unplaced.Add(float64(tasks)) }
+
+// PlacementsRefused counts placements that the store refused.
+func (p *Plane) PlacementsRefused(placements int) { p.refused.Add(float64(placements)) }
+
+// NodesLost counts nodes that became down.
+func (p *Plane) NodesLost(nodes int) { p.lost.Add(float64(nodes)) }

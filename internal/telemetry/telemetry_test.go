@@ -20,6 +20,7 @@ func TestMetricsHaveNames(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	telemetry.NewPlanes(registry).Of("default").Cycled(time.Millisecond, 3, 2)
 	telemetry.NewDispatcher(registry).Reported(time.Millisecond, 2, 1)
+	telemetry.NewAgent("n1", registry).ContainerCreated("process", nil)
 	telemetry.NewPeers(registry).Digested(time.Millisecond, 3, true)
 	telemetry.NewBackups(registry).Saved(time.Now(), 7, time.Millisecond)
 	e := telemetry.NewEngine(memory.New(memory.Options{}), registry)
@@ -30,14 +31,14 @@ func TestMetricsHaveNames(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	name := regexp.MustCompile(`^berth_(backup|controlplane|dispatcher|peers|store)_[a-z_]+$`)
+	name := regexp.MustCompile(`^berth_(agent|backup|controlplane|dispatcher|peers|store)_[a-z_]+$`)
 	for _, f := range families {
 		if !name.MatchString(f.GetName()) {
 			t.Errorf("%s: want berth_<subsystem>_<name>_<unit>", f.GetName())
 		}
 	}
-	if len(families) < 14 {
-		t.Errorf("got %d metrics, want 14", len(families))
+	if len(families) < 22 {
+		t.Errorf("got %d metrics, want 22", len(families))
 	}
 }
 

@@ -195,6 +195,9 @@ func TestPrometheusScrapesTasks(t *testing.T) {
 			func(v map[string]float64) bool {
 				return v["main"] > 0 && v["main"] <= 1
 			})
+		want(`berth_agent_container_starts_total`, "result", func(v map[string]float64) bool {
+			return v["ok"] >= 2 && v["error"] == 0
+		})
 		want(`rate(process_cpu_seconds_total[20s])`, "job", func(v map[string]float64) bool {
 			return v["berth-tasks"] > 0
 		})

@@ -224,7 +224,21 @@ func TestOnlyNamedChecksAreProbed(t *testing.T) {
 	})
 }
 
+// statuses reads ranges of statuses.
+func statuses(t *testing.T, texts ...string) (ranges []cluster.StatusRange) {
+	t.Helper()
+	for _, text := range texts {
+		r, err := cluster.ParseStatusRange(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ranges = append(ranges, r)
+	}
+	return ranges
+}
+
 func TestProber(t *testing.T) {
+	some := statuses(t, "302", "400-404")
 	status := atomic.Int32{}
 	status.Store(200)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -256,6 +270,12 @@ func TestProber(t *testing.T) {
 		"204, no path":  {cluster.Check{Type: "http", Port: "web"}, 204, ""},
 		"a redirect":    {cluster.Check{Type: "http", Port: "web"}, 302, "302"},
 		"500":           {cluster.Check{Type: "http", Port: "web"}, 500, "500"},
+		"accepted 401":  {cluster.Check{Type: "http", Port: "web", Statuses: some}, 401, ""},
+		"accepted 302":  {cluster.Check{Type: "http", Port: "web", Statuses: some}, 302, ""},
+		"first of some": {cluster.Check{Type: "http", Port: "web", Statuses: some}, 400, ""},
+		"last of some":  {cluster.Check{Type: "http", Port: "web", Statuses: some}, 404, ""},
+		"behind them":   {cluster.Check{Type: "http", Port: "web", Statuses: some}, 405, "405"},
+		"200 unlisted":  {cluster.Check{Type: "http", Port: "web", Statuses: some}, 200, "200"},
 		"no such port":  {cluster.Check{Type: "http", Port: "other"}, 200, "no port"},
 		"tcp":           {cluster.Check{Type: "tcp", Port: "web"}, 200, ""},
 		"tcp, closed":   {cluster.Check{Type: "tcp", Port: "closed"}, 200, "refused"},

@@ -88,7 +88,7 @@ func (p *Prober) http(ctx context.Context, c *cluster.Check) error {
 		return err
 	}
 	_ = resp.Body.Close() // only the status matters
-	if resp.StatusCode < 200 || resp.StatusCode > 299 {
+	if !c.AcceptsStatus(resp.StatusCode) {
 		return fmt.Errorf("answered %s", resp.Status)
 	}
 	return nil

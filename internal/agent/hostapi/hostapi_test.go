@@ -402,12 +402,15 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// TestEventsOfOwnTasks checks that stopped tasks are part of the stream with their names, states and room.
+// TestEventsOfOwnTasks checks that stopped tasks are part of the stream with their names, states, room and counters.
 func TestEventsOfOwnTasks(t *testing.T) {
 	n := newNode()
 	started := webTask(2, cluster.StateRunning)
 	n.set(func(o *agent.Observation) {
 		o.Tasks = []agent.LocalTask{webTask(1, cluster.StateFailed), started}
+		o.Counts = map[string]agent.Counts{
+			"default.web.0.0": {Restarts: 7, OOMs: 5}, "default.idle.0.0": {Restarts: 1, OOMs: 1},
+		}
 	})
 	web := hostapi.OwnTask{HoldsRoom: true, HostTask: api.HostTask{
 		Name: "web", State: api.HostWaiting, Own: true, Demand: cluster.Demand{CPU: 250},
@@ -423,15 +426,18 @@ func TestEventsOfOwnTasks(t *testing.T) {
 		Own         bool
 		Attempt     int
 		Replaces    string
+		Counts      agent.Counts
 	}
 	var got []row
 	for _, task := range state.Tasks {
-		got = append(got, row{task.Name, task.State, task.Own, task.Attempt, task.Replaces})
+		got = append(got, row{task.Name, task.State, task.Own, task.Attempt, task.Replaces, agent.Counts{
+			Restarts: task.Restarts, OOMs: task.OOMs,
+		}})
 	}
 	want := []row{
-		{"default.web.1.0", "failed", false, 1, ""},
-		{"idle", "stopped", true, 0, ""},
-		{"web", "running", true, 2, "idle"},
+		{"default.web.1.0", "failed", false, 1, "", agent.Counts{Restarts: 7, OOMs: 5}},
+		{"idle", "stopped", true, 0, "", agent.Counts{Restarts: 1, OOMs: 1}},
+		{"web", "running", true, 2, "idle", agent.Counts{Restarts: 7, OOMs: 5}},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("tasks (-want +got):\n%s", diff)

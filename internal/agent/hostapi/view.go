@@ -16,15 +16,20 @@ func (s *Server) state() api.HostState {
 	v := api.HostState{Node: s.config.Name, Owner: s.owner(&o), Tasks: []api.HostTask{}}
 	var own []OwnTask
 	if s.config.Driver != nil {
-		own = s.config.Driver.Tasks()
+		own = slices.Clone(s.config.Driver.Tasks())
 	}
 	held := reserved{ports: map[int]bool{}}
 	begun := map[cluster.OwnerRef]bool{}
 	for i := range o.Tasks {
 		t := taskOf(&o.Tasks[i])
 		begun[t.Owner], t.Name = true, string(t.ID)
+		setCounts(&t, t.ID, &o)
 		held.add(t.Demand, t.Ports)
 		v.Tasks = append(v.Tasks, t)
+	}
+	for i := range own {
+		t := &own[i].HostTask
+		setCounts(t, cluster.ServiceTask(t.Owner.Cluster, t.Owner.Name, 0, 0), &o)
 	}
 	v.Tasks = joinOwn(v.Tasks, own, func(t *OwnTask) {
 		if t.HoldsRoom && !begun[t.Owner] {
@@ -36,6 +41,13 @@ func (s *Server) state() api.HostState {
 	})
 	v.Resources = resourcesOf(&o, &held)
 	return v
+}
+
+// setCounts sets the restarts of a task, and its kills for lack of memory, to those of all of its attempts on the node.
+func setCounts(t *api.HostTask, id cluster.TaskID, o *agent.Observation) {
+	if n, ok := o.CountsOf(id); ok {
+		t.Restarts, t.OOMs = n.Restarts, n.OOMs
+	}
 }
 
 // joinOwn gives the tasks that were made over this API their names, and adds those without an attempt. Of a task with

@@ -40,10 +40,27 @@ type Node struct {
 	Boot func() time.Duration
 	// Random returns numbers in [0, 1) for jitter.
 	Random func() float64
+	// Metrics counts what happens on the node; nil counts nothing.
+	Metrics Metrics
 	// Without disables clauses of the protocol, in tests only.
 	Without clause.Set
 
 	work sync.WaitGroup
+}
+
+// Metrics counts what happens on a node, from the start of its agent on. The calls must return immediately. They may be
+// concurrent.
+type Metrics interface {
+	// ContainerCreated counts a try to make a container, and ContainerStarted one to start its program. A try that the
+	// agent gave up itself, since the attempt has to stop, does not count.
+	ContainerCreated(executor string, err error)
+	ContainerStarted(executor string, err error)
+	// Connected counts an assignment stream that the agent opened, and Interrupted one that ended before the agent did.
+	Connected()
+	Interrupted()
+	// LogLinesLost counts lines of a task's output that one reader did not get. Not written are those that could not be
+	// stored. The others were deleted before the reader came to them.
+	LogLinesLost(lines int64, written bool)
 }
 
 // Now returns the time on both clocks.

@@ -100,6 +100,11 @@ func (l *life) load() (saved Saved, err error) {
 				if d, err = decode[cluster.TaskDefinition](b); err == nil {
 					saved.Definitions = append(saved.Definitions, d)
 				}
+			case bucketCounters:
+				var c *Counters
+				if c, err = decode[Counters](b); err == nil {
+					saved.Counters = append(saved.Counters, c)
+				}
 			}
 			if err != nil {
 				return Saved{}, err

@@ -41,6 +41,7 @@ const (
 	bucketAgent       = "agent"
 	bucketAttempts    = "attempts"
 	bucketDefinitions = "definitions"
+	bucketCounters    = "counters"
 	keyMark           = "mark"
 )
 
@@ -63,6 +64,7 @@ type Saved struct {
 	Mark        Mark
 	Attempts    []*attempt.Record
 	Definitions []*cluster.TaskDefinition
+	Counters    []*Counters
 }
 
 // Store is the open file. Its methods may be called concurrently.
@@ -123,7 +125,7 @@ func (s *Store) prepare(path string) error {
 		return fmt.Errorf("%w: it has %d bytes, want %d", ErrCorrupt, info.Size(), want)
 	}
 	return s.db.Update(func(tx *bbolt.Tx) error {
-		for _, name := range []string{bucketAgent, bucketAttempts, bucketDefinitions} {
+		for _, name := range []string{bucketAgent, bucketAttempts, bucketDefinitions, bucketCounters} {
 			if _, err := tx.CreateBucketIfNotExists([]byte(name)); err != nil {
 				return err
 			}
@@ -177,7 +179,10 @@ func (s *Store) Load() (saved Saved, err error) {
 			if err := each(tx, bucketAttempts, &saved.Attempts); err != nil {
 				return err
 			}
-			return each(tx, bucketDefinitions, &saved.Definitions)
+			if err := each(tx, bucketDefinitions, &saved.Definitions); err != nil {
+				return err
+			}
+			return each(tx, bucketCounters, &saved.Counters)
 		})
 	})
 	if err != nil {

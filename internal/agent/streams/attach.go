@@ -56,6 +56,7 @@ func (s *Server) attach(
 	options := logs.Options{Follow: true, Done: over, Tail: tail}
 	err := logs.Read(ctx, s.Node.LogDir(p.task.ID.UUID, p.container), options,
 		func(l logs.Line) error {
+			s.countLost(l)
 			if l.Lost > 0 {
 				_, err := fmt.Fprintf(stderr, "[%d lines were lost]\n", l.Lost)
 				return err

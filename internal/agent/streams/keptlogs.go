@@ -30,7 +30,7 @@ func (s *Server) serveKept(ctx context.Context, r transport.StreamRequest, ask t
 			read = append(read, &containerLog{container: c.Name(), dir: s.Node.LogDir(r.UUID, c.Name())})
 		}
 	}
-	return readMerged(ctx, read, options(ask, nil), &lineWriter{to: to})
+	return readMerged(ctx, read, options(ask, nil), &lineWriter{to: to, lost: s.countLost})
 }
 
 // plainUUID reports whether s has only letters, digits and "-", so that it names a folder and is not a path.

@@ -45,7 +45,8 @@ func TestLinesOfContainersComeByTime(t *testing.T) {
 		read := []*containerLog{
 			write("side", 2, 3, 5), write("app", 1, 4), {container: "none", dir: filepath.Join(root, "none")},
 		}
-		err := readMerged(t.Context(), read, logs.Options{Tail: test.tail}, &lineWriter{to: json.NewEncoder(&out)})
+		to := &lineWriter{to: json.NewEncoder(&out), lost: func(logs.Line) {}}
+		err := readMerged(t.Context(), read, logs.Options{Tail: test.tail}, to)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -119,7 +119,7 @@ func (s *Server) WriteLogs(ctx context.Context, r transport.StreamRequest, to io
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	out := &lineWriter{to: json.NewEncoder(to)}
+	out := &lineWriter{to: json.NewEncoder(to), lost: s.countLost}
 	opt := options(ask, t.Ended())
 	var read []*containerLog
 	for i := range v.Definition.Containers {
@@ -165,6 +165,16 @@ func options(ask transport.LogsRequest, ended <-chan struct{}) logs.Options {
 type lineWriter struct {
 	mu sync.Mutex
 	to *json.Encoder
+	// lost counts the missing lines that a line stands for.
+	lost func(logs.Line)
+}
+
+// countLost counts the missing lines that a line stands for, if it does. The writer of a log dates the lines that it
+// could not write.
+func (s *Server) countLost(l logs.Line) {
+	if m := s.Node.Metrics; m != nil && l.Lost > 0 {
+		m.LogLinesLost(l.Lost, l.Time.IsZero())
+	}
 }
 
 // namedLine is a line with its container.
@@ -176,6 +186,7 @@ type namedLine struct {
 // from returns a function that takes the lines of one container.
 func (w *lineWriter) from(container string) func(logs.Line) error {
 	return func(l logs.Line) error {
+		w.lost(l)
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		return w.to.Encode(namedLine{container, l})

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/internal/agent/attempt"
+	"github.com/berthd/berth/internal/agent/node"
 	"github.com/berthd/berth/internal/agent/secrets"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor"
@@ -42,6 +43,16 @@ type stepWork struct{ task *Task }
 // executor returns the executor of the attempt.
 func (w stepWork) executor() (executor.Executor, error) {
 	return w.task.parts.Executors.ByName(w.task.rec.Executor)
+}
+
+// counter returns a function that counts a try with the attempt's executor. A try that was cancelled does not count.
+func (w stepWork) counter(count func(m node.Metrics, executor string, err error)) func(context.Context, error) {
+	m, name := w.task.parts.Metrics, w.task.rec.Executor
+	return func(ctx context.Context, err error) {
+		if m != nil && (err == nil || ctx.Err() == nil) {
+			count(m, name, err)
+		}
+	}
 }
 
 // progress returns a function that reports the progress of making a container.
@@ -98,8 +109,10 @@ func (w stepWork) prepare(i int, def *cluster.TaskDefinition) func(context.Conte
 	desired := t.rec.Desired
 	spec, lacking := p.Specs.Spec(&desired, def, i, c.ID, nil)
 	exec, err := w.executor()
+	created := w.counter(node.Metrics.ContainerCreated)
 	return func(ctx context.Context) (stepResult, error) {
 		if lacking != nil {
+			created(ctx, lacking)
 			problem := fmt.Sprintf("container %s: %v", spec.Container.Name, lacking)
 			return func(r *attempt.Record) { r.PrepareFailed(i, problem, p.Now()) }, nil
 		}
@@ -137,6 +150,7 @@ func (w stepWork) prepare(i int, def *cluster.TaskDefinition) func(context.Conte
 		if err == nil {
 			err = exec.Prepare(limited, spec, w.progress(spec.Container.Name))
 		}
+		created(ctx, err)
 		switch {
 		case err == nil:
 			p.Pins.NoteMade(spec.ID, spec.CPUs)
@@ -177,8 +191,10 @@ func (w stepWork) launch(i int) func(context.Context) (stepResult, error) {
 	p, id := w.task.parts, w.task.rec.Containers[i].ID
 	durable := p.Store.CommitAttempt(w.task.rec)
 	exec, err := w.executor()
+	started := w.counter(node.Metrics.ContainerStarted)
 	return func(ctx context.Context) (stepResult, error) {
 		if err != nil {
+			started(ctx, err)
 			return nil, err
 		}
 		select {
@@ -193,8 +209,12 @@ func (w stepWork) launch(i int) func(context.Context) (stepResult, error) {
 		start, cancel := context.WithTimeout(ctx, startTimeout)
 		defer cancel()
 		process, err := exec.Start(start, id)
+		if errors.Is(err, executor.ErrStarted) {
+			err = nil
+		}
+		started(ctx, err)
 		switch {
-		case err == nil, errors.Is(err, executor.ErrStarted):
+		case err == nil:
 			return func(r *attempt.Record) { r.WasStarted(i, process, p.Now()) }, nil
 		case ctx.Err() != nil:
 			return nil, ctx.Err()

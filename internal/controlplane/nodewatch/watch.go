@@ -128,6 +128,8 @@ func (w *Watch) SetStuck(stuck map[string]string) { w.stuck = stuck }
 // Judged is the result of judging nodes.
 type Judged struct {
 	Units []store.Unit
+	// Lost are the indices of the units by which a node becomes down.
+	Lost []int
 	// Touched are the nodes whose tasks may have to be decided again.
 	Touched []string
 }
@@ -277,6 +279,9 @@ func (w *Watch) judgeNode(snap *store.Snapshot, name string, now time.Duration, 
 	}
 	if v.Event.Type != "" {
 		u.Event(v.Event)
+	}
+	if v.Node.State == cluster.NodeDown && (in.Node == nil || in.Node.State != cluster.NodeDown) {
+		out.Lost = append(out.Lost, len(out.Units))
 	}
 	out.Units = append(out.Units, u)
 }

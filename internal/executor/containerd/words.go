@@ -72,6 +72,11 @@ var runtimeWords = []struct {
 		regexp.MustCompile(`container init was OOM-killed|memory limit too low`),
 		`the memory limit is too small for the program to start: raise resources.memory`,
 	},
+	{ // runc and crun; Berth sets no other limit of this kind
+		regexp.MustCompile(`(?:error setting rlimit type 7|setrlimit .?RLIMIT_NOFILE.?): [oO]peration not permitted`),
+		`containerd may not give the program that many open files: lower resources.open_files, or raise the limit of ` +
+			`the service containerd (LimitNOFILE) and fs.nr_open of the node`,
+	},
 	{
 		regexp.MustCompile(`unrecognized image format|invalid tar header`),
 		`it is no archive of images: want a tar file, as docker save or an OCI tool writes it`,

@@ -55,6 +55,11 @@ func TestPlainRuntime(t *testing.T) {
 			`the memory limit of 1048576 bytes is too small for the program to start, which takes 2306048: raise resources.memory`, true,
 		},
 		{
+			around + `error setting rlimits for ready process: error setting rlimit type 7: operation not permitted: unknown`,
+			`containerd may not give the program that many open files: lower resources.open_files, or raise the limit of ` +
+				`the service containerd (LimitNOFILE) and fs.nr_open of the node`, true,
+		},
+		{
 			"archive/tar: invalid tar header",
 			"it is no archive of images: want a tar file, as docker save or an OCI tool writes it", true,
 		},

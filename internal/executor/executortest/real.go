@@ -33,6 +33,7 @@ func realTests() []test {
 		{"tmpfs", needShell, tmpfsTest},
 		{"read-only root", needShell, readOnlyRoot},
 		{"capabilities", needUsers, capabilities},
+		{"open files", needShell, openFiles},
 		{"missing command", needShell, missingCommand},
 		{"exec", needShell, execTest},
 		{"exec is killed with its context", needShell, execCancelled},
@@ -250,6 +251,53 @@ func capabilities(b *bench) {
 	s := b.spec(b.m.Shell("true"))
 	s.Container.Capabilities = []string{"FLY"}
 	b.wantErr("an unknown capability", b.ex.Prepare(b.Context(), s, nil), executor.ErrUnsupported)
+}
+
+// openFiles limits the open files of a program and of a command in its container, whoever they run as.
+func openFiles(b *bench) {
+	const probe = "ulimit -Sn; ulimit -Hn"
+	users := []string{""}
+	if !b.m.OneUser {
+		users = append(users, "65534")
+	}
+	for _, user := range users {
+		for _, n := range []int{cluster.MinOpenFiles, 300} {
+			limited := func(s *executor.Spec) { s.Container.User, s.Container.Resources.OpenFiles = user, n }
+			want := fmt.Sprintf("%[1]d\n%[1]d\n", n)
+			if out, _ := b.run(probe, limited); out != want {
+				b.Errorf("user %q: the limits are %q, want %q", user, out, want)
+			}
+			s := b.spec(b.m.Shell("exec sleep 100000"))
+			limited(&s)
+			var out bytes.Buffer
+			_, err := b.ex.Exec(b.Context(), b.start(s),
+				executor.Command{Args: []string{"sh", "-c", probe}, Stdout: &out})
+			if err != nil || out.String() != want {
+				b.Errorf("user %q: the limits of a command are %q (%v), want %q", user, out.String(), err, want)
+			}
+		}
+	}
+	// The kernel enforces the limit: three files are open already.
+	out, _ := b.run(`for i in 3 4 5 6 7 8; do eval "exec $i</dev/null" && echo open; done; echo end`,
+		func(s *executor.Spec) { s.Container.Resources.OpenFiles = cluster.MinOpenFiles })
+	b.wantOutput(out, strings.Repeat("open\n", 6)+"end\n")
+	out, _ = b.run(fmt.Sprintf("sh -c 'exec %d</dev/null' 2>/dev/null || echo refused", cluster.MinOpenFiles),
+		func(s *executor.Spec) { s.Container.Resources.OpenFiles = cluster.MinOpenFiles })
+	b.wantOutput(out, "refused\n")
+	// More than the node allows is given, where the driver may, or else refused before the program runs.
+	s := b.spec(b.m.Shell(probe))
+	s.Container.Resources.OpenFiles = cluster.MaxOpenFiles
+	err := b.ex.Prepare(b.Context(), s, nil)
+	if err != nil {
+		if !strings.Contains(strings.ToLower(err.Error()), "open_files") {
+			b.Errorf("the error does not name the field: %v", err)
+		}
+		b.must(b.ex.Remove(b.Context(), s.ID))
+		return
+	}
+	out, _ = b.run(probe, func(s *executor.Spec) { s.Container.Resources.OpenFiles = cluster.MaxOpenFiles })
+	b.wantOutput(out, fmt.Sprintf("%[1]d\n%[1]d\n", cluster.MaxOpenFiles))
+	b.must(b.ex.Remove(b.Context(), s.ID))
 }
 
 func missingCommand(b *bench) {

@@ -347,5 +347,22 @@ func settle() {
 	_ = os.WriteFile("/proc/self/oom_score_adj", []byte(strconv.Itoa(killFirst)), 0)
 }
 
+// limitOpenFiles limits the open files of this process and of those that it becomes, unless n is 0. Only root may raise
+// the limit of the agent.
+func limitOpenFiles(n int) error {
+	if n == 0 {
+		return nil
+	}
+	err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: uint64(n), Max: uint64(n)})
+	if !errors.Is(err, syscall.EPERM) {
+		return err
+	}
+	var most syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &most); err != nil {
+		return fmt.Errorf("open_files: %w", err)
+	}
+	return unsupported("open_files", fmt.Sprintf("the node allows at most %d, and the task requests %d", most.Max, n))
+}
+
 // killFirst is the penalty for the kernel's OOM killer, in thousandths of the memory.
 const killFirst = 200

@@ -26,6 +26,7 @@ type launchOrder struct {
 	Capabilities []int
 	Cgroups      []string // files that take its pid
 	CPUs         []int    `json:",omitempty"` // none: all
+	OpenFiles    int      `json:",omitempty"` // 0: as many as the agent
 	Attach       []attachment
 	ReadOnlyRoot bool
 	Scratch      string
@@ -157,6 +158,9 @@ func (o *launchOrder) ready() (string, error) {
 		}
 	}
 	if err := setAffinity(0, o.CPUs); err != nil {
+		return "", err
+	}
+	if err := limitOpenFiles(o.OpenFiles); err != nil {
 		return "", err
 	}
 	if err := o.become(); err != nil {

@@ -152,6 +152,7 @@ func (s *supervisor) prepare() (lock *os.File, err error) {
 	s.main, err = s.reaper.launch(launchOrder{
 		Args: s.plan.Args, Env: s.env, Dir: s.plan.Dir, User: s.plan.User,
 		Capabilities: s.plan.Capabilities, Cgroups: s.group.join(), CPUs: s.plan.CPUs, Attach: s.plan.Attach,
+		OpenFiles:    s.plan.Resources.OpenFiles,
 		ReadOnlyRoot: s.plan.ReadOnlyRoot, Scratch: s.plan.Scratch, Network: s.plan.Network,
 		Isolation: s.plan.Isolation,
 	}, s.plan.Subcommand, [3]*os.File{nil, stdout, stderr})
@@ -431,7 +432,7 @@ func (s *supervisor) exec(req request, files []*os.File, gone <-chan struct{}) (
 	order := launchOrder{
 		Args: req.Args, Env: environment(req.Env, s.env...), Dir: req.Dir, User: s.plan.User,
 		Capabilities: s.plan.Capabilities, Cgroups: s.group.join(), CPUs: s.plan.CPUs, Scratch: s.plan.Scratch,
-		Network:  s.plan.Network,
+		Network: s.plan.Network, OpenFiles: s.plan.Resources.OpenFiles,
 		Terminal: req.Op == opTerminal, Isolation: s.plan.Isolation,
 	}
 	if order.Dir == "" {

@@ -19,15 +19,16 @@ import (
 	"github.com/berthd/berth/internal/telemetry"
 )
 
-// taskMetrics serves the metrics of a node's tasks and of the agent process.
-type taskMetrics struct {
+// nodeMetrics serves the metrics of a node's tasks, of its agent, and of the process.
+type nodeMetrics struct {
 	listener net.Listener
 	server   *http.Server
 	tasks    *telemetry.Tasks
+	agent    *telemetry.Agent
 }
 
 // openMetrics listens on the configured address. Without an address it returns nil.
-func openMetrics(ctx context.Context, listen, token, node string, log *slog.Logger) (*taskMetrics, error) {
+func openMetrics(ctx context.Context, listen, token, node string, log *slog.Logger) (*nodeMetrics, error) {
 	if listen == "" {
 		return nil, nil //nolint:nilnil // metrics are disabled
 	}
@@ -41,7 +42,9 @@ func openMetrics(ctx context.Context, listen, token, node string, log *slog.Logg
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	m := &taskMetrics{listener: listener, tasks: telemetry.NewTasks(node, registry)}
+	m := &nodeMetrics{
+		listener: listener, tasks: telemetry.NewTasks(node, registry), agent: telemetry.NewAgent(node, registry),
+	}
 	mux := http.NewServeMux()
 	// One scrape runs and one waits. Further requests get an error.
 	mux.Handle("GET /metrics",
@@ -70,7 +73,7 @@ func requireToken(token string, next http.Handler) http.Handler {
 }
 
 // run serves until the context ends.
-func (m *taskMetrics) run(ctx context.Context) error {
+func (m *nodeMetrics) run(ctx context.Context) error {
 	defer context.AfterFunc(ctx, func() { _ = m.server.Close() })()
 	if err := m.server.Serve(m.listener); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve metrics: %w", err)

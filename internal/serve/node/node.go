@@ -88,11 +88,11 @@ func (l *ServerList) All() []string {
 
 // Run runs an agent until the context ends.
 func Run(ctx context.Context, c Config) error {
-	config := transport.ClientConfig{Addresses: c.Servers, Token: c.Token}
+	dial := transport.ClientConfig{Addresses: c.Servers, Token: c.Token}
 	if c.Keeper != nil {
-		config.TLS = c.Keeper.ClientTLS()
+		dial.TLS = c.Keeper.ClientTLS()
 	}
-	client, err := transport.NewClient(config)
+	client, err := transport.NewClient(dial)
 	if err != nil {
 		return err
 	}
@@ -114,41 +114,20 @@ func Run(ctx context.Context, c Config) error {
 	if err != nil {
 		return err
 	}
-	var samples func([]telemetry.ContainerSample)
 	if metrics != nil {
-		samples = metrics.tasks.Take
 		defer func() { _ = metrics.listener.Close() }()
 	}
 	driver, owner, err := c.Discovery.open(c.DataDir, c.Log)
 	if err != nil {
 		return err
 	}
-	a, err := agent.New(agent.Config{
-		Name:      c.Name,
-		DataDir:   c.DataDir,
-		Source:    agent.FromClient(client),
-		Executors: c.Executors.list,
-		Retired:   c.Executors.retired,
-		Logger:    c.Log,
-		Tracer:    tracer,
-
-		Machine: machine.Config{
-			Labels: c.Labels, Version: version.String(), Address: c.Address, ReservedPorts: c.ReservedPorts,
-			Devices: c.Finder.Find,
-			Networks: network.New(
-				network.Config{Dir: filepath.Join(c.DataDir, "network"), Subnet: c.Subnet, Logger: c.Log}),
-		},
-		Measure: usage.Config{
-			Samples: samples, Pressure: usage.Thresholds{Stall: c.PressureStall, Free: c.PressureFree},
-		},
-		Volumes:   volumes.Config{Host: c.HostVolumes, Paths: c.HostPaths},
-		Disks:     diskspace.Config{High: c.ImageHigh, Low: c.ImageLow},
-		Artifacts: artifact.Config{Egress: c.Egress},
-		CPUs:      c.CPUs,
-		Names:     c.Names,
-		Secrets:   secrets.Config{Dir: c.SecretsDir, Credentials: c.Executors.logins},
-		Discovery: driver, DiscoveryOwner: owner,
-	})
+	config := agentConfig(&c)
+	config.Source, config.Tracer = agent.FromClient(client), tracer
+	config.Discovery, config.DiscoveryOwner = driver, owner
+	if metrics != nil {
+		config.Metrics, config.Measure.Samples = metrics.agent, metrics.tasks.Take
+	}
+	a, err := agent.New(config)
 	if err != nil {
 		return err
 	}
@@ -159,8 +138,35 @@ func Run(ctx context.Context, c Config) error {
 	return runParts(ctx, &c, a, metrics, host)
 }
 
+// agentConfig returns the part of the agent's configuration that needs no connection.
+func agentConfig(c *Config) agent.Config {
+	return agent.Config{
+		Name:      c.Name,
+		DataDir:   c.DataDir,
+		Executors: c.Executors.list,
+		Retired:   c.Executors.retired,
+		Logger:    c.Log,
+
+		Machine: machine.Config{
+			Labels: c.Labels, Version: version.String(), Address: c.Address, ReservedPorts: c.ReservedPorts,
+			Devices: c.Finder.Find,
+			Networks: network.New(
+				network.Config{Dir: filepath.Join(c.DataDir, "network"), Subnet: c.Subnet, Logger: c.Log}),
+		},
+		Measure: usage.Config{
+			Pressure: usage.Thresholds{Stall: c.PressureStall, Free: c.PressureFree},
+		},
+		Volumes:   volumes.Config{Host: c.HostVolumes, Paths: c.HostPaths},
+		Disks:     diskspace.Config{High: c.ImageHigh, Low: c.ImageLow},
+		Artifacts: artifact.Config{Egress: c.Egress},
+		CPUs:      c.CPUs,
+		Names:     c.Names,
+		Secrets:   secrets.Config{Dir: c.SecretsDir, Credentials: c.Executors.logins},
+	}
+}
+
 // runParts runs the agent, and what is served beside it, until the context ends.
-func runParts(ctx context.Context, c *Config, a *agent.Agent, metrics *taskMetrics, host *hostAPI) error {
+func runParts(ctx context.Context, c *Config, a *agent.Agent, metrics *nodeMetrics, host *hostAPI) error {
 	group, within := errgroup.WithContext(ctx)
 	group.Go(func() error { return a.Run(within) })
 	if host != nil {

@@ -221,6 +221,9 @@ func (b *Builder) isolate(spec *executor.Spec, caps []string, cgroup string) oci
 		s.Root.Readonly = spec.Container.ReadOnlyRoot
 		s.Process.NoNewPrivileges = true
 		s.Process.Rlimits = nil // those of containerd: to raise one takes a privilege that it may lack
+		if n := uint64(max(spec.Container.Resources.OpenFiles, 0)); n > 0 {
+			s.Process.Rlimits = []specs.POSIXRlimit{{Type: "RLIMIT_NOFILE", Soft: n, Hard: n}}
+		}
 		s.Process.Capabilities = &specs.LinuxCapabilities{
 			Bounding: caps, Permitted: caps, Effective: caps, Inheritable: caps, Ambient: caps,
 		}
