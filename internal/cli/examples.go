@@ -178,11 +178,14 @@ func nodeExamples() map[string]string {
 		"node untaint":         "berth node untaint n1 dedicated maintenance:evict",
 		"node pool":            "berth node pool n1 gpu\nberth node pool n1 --none",
 		"node domain":          "berth node domain n1 ci\nberth node domain n1 ci --force",
-		"pool ls":              "berth pool ls",
-		"profile ls":           "berth profile ls",
-		"machine describe":     "berth machine describe\nberth machine describe --profile worker.yaml",
-		"machine apply":        "berth machine apply --profile worker.yaml",
-		"machine supervise":    "berth machine supervise",
+		"node adopt": "berth --context fleet node adopt n1 --domain edge --dry-run\n" +
+			"berth --context fleet node adopt n1",
+		"node release":      "berth --context fleet node release n1",
+		"pool ls":           "berth pool ls",
+		"profile ls":        "berth profile ls",
+		"machine describe":  "berth machine describe\nberth machine describe --profile worker.yaml",
+		"machine apply":     "berth machine apply --profile worker.yaml",
+		"machine supervise": "berth machine supervise",
 		"node add": "berth node add 10.0.0.5 --profile worker --dry-run\n" +
 			"berth node add n1=root@10.0.0.5 n2=root@10.0.0.6 --profile worker@2 --pool edge\n" +
 			"berth node add -f machines.txt --user admin --ask-sudo-password --jump root@gate.example",

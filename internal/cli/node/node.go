@@ -36,7 +36,8 @@ func NewNodeCommand(sess *session.Session) *cobra.Command {
 		newNodeCordonCommand(sess), newNodeUncordonCommand(sess), newNodeDrainCommand(sess), newNodeForgetCommand(sess),
 		newNodeTaintCommand(sess), newNodeUntaintCommand(sess), newNodePoolCommand(sess),
 		newNodeReservePortsCommand(sess), newNodeUnreservePortsCommand(sess), newNodeDomainCommand(sess),
-		machine.NewNodeAddCommand(sess))
+		machine.NewNodeAddCommand(sess),
+		newNodeAdoptCommand(sess), newNodeReleaseCommand(sess))
 	return cmd
 }
 
