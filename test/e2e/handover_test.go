@@ -25,8 +25,8 @@ type movable struct {
 	host  *client.Host
 }
 
-// newMovable starts a standalone node with two tasks of the service hello, and a fleet of one server. The tasks wait for
-// their node, however long it is silent on a slow machine.
+// newMovable starts a standalone node with two tasks of the service hello, and a fleet of one server. The tasks wait
+// for their node, however long it is silent on a slow machine.
 func newMovable(t *testing.T, executor string) (m *movable, before []api.TaskView) {
 	t.Helper()
 	m = &movable{Site: harness.New(t, executor), t: t}

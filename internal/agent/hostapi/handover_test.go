@@ -38,7 +38,7 @@ func (m *moverFake) Cancel(context.Context) error {
 // Only root and the user of the agent move a node. Members of the group of the socket and callers of other connections
 // do not, and a process that cannot move the node says which one can.
 func TestWhoMovesANode(t *testing.T) {
-	own := uint32(os.Geteuid()) //nolint:gosec // a user's number
+	own := uint32(os.Geteuid())
 	for _, test := range []struct {
 		name   string
 		peer   any

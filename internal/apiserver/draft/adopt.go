@@ -185,8 +185,9 @@ func (a *adoption) service(svc *cluster.Service) (api.Change, error) {
 			"in a minute", svc.Cluster, svc.Name)
 	}
 	same := ok && old.Value.Generation == wanted.Generation
-	if ok && !(same && a.sameService(old.Value, svc)) &&
-		(!IsBound(&old.Value.Placement, a.objects.Node) || a.hasTasks(svc.Owner())) {
+	unchanged := same && a.sameService(old.Value, svc)
+	replaceable := ok && IsBound(&old.Value.Placement, a.objects.Node) && !a.hasTasks(svc.Owner())
+	if ok && !unchanged && !replaceable {
 		return api.Change{}, Conflictf("name", "service %s/%s exists already, with other content: delete or rename "+
 			"one of them", svc.Cluster, svc.Name)
 	}

@@ -63,8 +63,8 @@ func forgetNode(_ *draft.Draft, n api.NodeView, h *cluster.Host, how api.NodeAct
 			"Stop the machine and wait until the node is down, or use --force", h.Name, n.State)
 	}
 	if h.Released != 0 && n.State != cluster.NodeAbsent {
-		return respond.Problemf(http.StatusConflict, "node %s was released, and its records are still being removed: try "+
-			"again in a minute", h.Name)
+		return respond.Problemf(http.StatusConflict, "node %s was released, and its records are still being removed: "+
+			"try again in a minute", h.Name)
 	}
 	h.Gone, h.Released = true, 0
 	return nil

@@ -332,6 +332,8 @@ func (r *release) write() {
 	for i := range r.objects.Crons {
 		c := &r.objects.Crons[i]
 		e, _ := r.snap.Cron(c.Cluster, c.Name)
+		fired, _ := r.snap.Fired(c.Cluster, c.Name)
+		r.d.Require(r.d.Prefix.Fired(c.Cluster, c.Name), fired.Modified) // no job is made meanwhile
 		r.d.Remove(r.d.Prefix.Cron(c.Cluster, c.Name), e.Modified, cluster.Event{
 			Type: "cron.deleted", Cluster: c.Cluster, Reason: cluster.ReasonDeleted, Message: why,
 			Owner: &cluster.OwnerRef{Kind: cluster.KindCron, Cluster: c.Cluster, Name: c.Name},

@@ -38,7 +38,6 @@ type move struct {
 	socket, domain string
 	dryRun, cancel bool
 
-	ctx   context.Context
 	name  string
 	path  string // of the socket
 	fleet *client.Client
@@ -89,7 +88,7 @@ func newNodeReleaseCommand(sess *session.Session) *cobra.Command {
 }
 
 // run connects to both sides and does the move.
-func (m *move) run(do func(api.HostHandover) error) func(*cobra.Command, []string) error {
+func (m *move) run(do func(context.Context, api.HostHandover) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		m.path = strings.TrimPrefix(
 			cmp.Or(m.socket, m.Env("BERTH_HOST_SOCKET"), datadir.DefaultHostSocket()), "unix://")
@@ -102,8 +101,9 @@ func (m *move) run(do func(api.HostHandover) error) func(*cobra.Command, []strin
 			return &session.UsageError{Command: cmd.CommandPath(), Message: err.Error()}
 		}
 		defer m.node.Close()
-		m.ctx, m.name, m.began = cmd.Context(), args[0], m.Now()
-		state, err := m.node.Handover(m.ctx)
+		ctx := cmd.Context()
+		m.name, m.began = args[0], m.Now()
+		state, err := m.node.Handover(ctx)
 		if err != nil {
 			return host.Explain(err, m.path)
 		}
@@ -112,9 +112,9 @@ func (m *move) run(do func(api.HostHandover) error) func(*cobra.Command, []strin
 				state.Node, m.name)
 		}
 		if m.cancel {
-			return m.end(state)
+			return m.end(ctx, state)
 		}
-		return do(state)
+		return do(ctx, state)
 	}
 }
 
@@ -154,21 +154,21 @@ func errConflicts(all ...error) error {
 }
 
 // adopt moves the node to the servers.
-func (m *move) adopt(state api.HostHandover) error {
+func (m *move) adopt(ctx context.Context, state api.HostHandover) error {
 	switch state.Phase {
 	case api.HandoverOwn, api.HandoverPrepared:
 	case api.HandoverReleasing, api.HandoverServers:
 		m.stepf("the node is with %s since %s", strings.Join(state.Servers, ", "), state.Since.Format(time.RFC3339))
-		return m.arrive(m.fleet, state)
+		return m.arrive(ctx)
 	default:
 		return fmt.Errorf("node %s is on its way back to its own server: `berth node release %s` continues it, with "+
 			"--cancel it ends it", m.name, m.name)
 	}
-	objects, objectsErr := m.node.HandoverObjects(m.ctx)
+	objects, objectsErr := m.node.HandoverObjects(ctx)
 	request := api.NodeAdoptRequest{Domain: m.domain, DryRun: true, Objects: objects}
 	request.Objects.Node = m.name
-	_, adoptErr := m.fleet.AdoptNode(m.ctx, request)
-	servers, serversErr := m.servers()
+	_, adoptErr := m.fleet.AdoptNode(ctx, request)
+	servers, serversErr := m.servers(ctx)
 	if err := errConflicts(objectsErr, adoptErr, serversErr); err != nil {
 		return err
 	}
@@ -176,7 +176,7 @@ func (m *move) adopt(state api.HostHandover) error {
 	if m.dryRun {
 		return nil
 	}
-	token, err := m.fleet.CreateToken(m.ctx, api.TokenRequest{
+	token, err := m.fleet.CreateToken(ctx, api.TokenRequest{
 		Name: "node adopt " + m.name, Purpose: api.TokenJoin, Role: api.RoleNode, For: m.name,
 		Life: api.Duration(joinLife),
 	})
@@ -184,27 +184,27 @@ func (m *move) adopt(state api.HostHandover) error {
 		return err
 	}
 	preparation := api.HostPrepareRequest{Servers: servers, JoinToken: token.Token}
-	if err := host.Explain(m.node.PrepareHandover(m.ctx, preparation), m.path); err != nil {
+	if err := host.Explain(m.node.PrepareHandover(ctx, preparation), m.path); err != nil {
 		return err
 	}
 	m.stepf("prepared: the node has a certificate of %s", strings.Join(servers, ", "))
 	request.DryRun = false
-	if _, err := m.fleet.AdoptNode(m.ctx, request); err != nil {
+	if _, err := m.fleet.AdoptNode(ctx, request); err != nil {
 		return err
 	}
 	m.stepf("adopted: the domain %s has the objects", m.domain)
-	if err := m.step(func(ctx context.Context) error {
+	if err := m.step(ctx, func(ctx context.Context) error {
 		return m.node.CompleteHandover(ctx, api.HostCompleteRequest{Revisions: objects.Revisions})
 	}); err != nil {
 		return err
 	}
 	m.stepf("released: the node goes to the servers")
-	return m.arrive(m.fleet, state)
+	return m.arrive(ctx)
 }
 
 // servers returns the addresses at which the node will reach the servers.
-func (m *move) servers() (all []string, err error) {
-	views, _, err := client.All(m.ctx, client.ListOptions{}, m.fleet.Servers)
+func (m *move) servers(ctx context.Context) (all []string, err error) {
+	views, _, err := client.All(ctx, client.ListOptions{}, m.fleet.Servers)
 	if err != nil {
 		return nil, err
 	}
@@ -222,16 +222,16 @@ func (m *move) servers() (all []string, err error) {
 }
 
 // release moves the node to a server of its own.
-func (m *move) release(state api.HostHandover) error {
+func (m *move) release(ctx context.Context, state api.HostHandover) error {
 	switch state.Phase {
 	case api.HandoverServers, api.HandoverReturning:
 	case api.HandoverOwn:
-		return m.awaitOwn()
+		return m.awaitOwn(ctx)
 	default:
 		return fmt.Errorf("node %s is on its way to other servers: `berth node adopt %s` continues it, with --cancel "+
 			"it ends it", m.name, m.name)
 	}
-	reply, err := m.fleet.ReleaseNode(m.ctx, m.name, api.NodeReleaseRequest{DryRun: true})
+	reply, err := m.fleet.ReleaseNode(ctx, m.name, api.NodeReleaseRequest{DryRun: true})
 	if err != nil {
 		return errConflicts(err)
 	}
@@ -240,7 +240,7 @@ func (m *move) release(state api.HostHandover) error {
 		if m.dryRun {
 			return nil
 		}
-		if state, err = m.prepareReturn(state, reply.Objects); err != nil {
+		if state, err = m.prepareReturn(ctx, state, reply.Objects); err != nil {
 			return err
 		}
 	}
@@ -252,46 +252,48 @@ func (m *move) release(state api.HostHandover) error {
 		}
 	}
 	if !reply.Released {
-		if _, err := m.fleet.ReleaseNode(m.ctx, m.name,
+		if _, err := m.fleet.ReleaseNode(ctx, m.name,
 			api.NodeReleaseRequest{Revisions: reply.Objects.Revisions}); err != nil {
 			return err
 		}
 	}
 	m.stepf("released: the servers send the node nothing any more")
-	if err := m.awaitNode("its own server has the objects",
+	if err := m.awaitNode(ctx, "its own server has the objects",
 		func(s *api.HostHandover) bool { return s.Adopted }); err != nil {
 		return err
 	}
-	if err := m.step(func(ctx context.Context) error {
+	if err := m.step(ctx, func(ctx context.Context) error {
 		return m.node.CompleteHandover(ctx, api.HostCompleteRequest{})
 	}); err != nil {
 		return err
 	}
-	if err := m.awaitNode("it drives itself", func(s *api.HostHandover) bool {
+	if err := m.awaitNode(ctx, "it drives itself", func(s *api.HostHandover) bool {
 		return s.Phase == api.HandoverOwn
 	}); err != nil {
 		return err
 	}
-	return m.awaitOwn()
+	return m.awaitOwn(ctx)
 }
 
 // prepareReturn lets the node's own server adopt the objects. A preparation with other objects begins anew.
-func (m *move) prepareReturn(state api.HostHandover, objects api.NodeObjects) (api.HostHandover, error) {
+func (m *move) prepareReturn(ctx context.Context, state api.HostHandover, objects api.NodeObjects) (api.HostHandover,
+	error,
+) {
 	if state.Phase == api.HandoverReturning {
-		if err := m.step(m.node.CancelHandover); err != nil {
+		if err := m.step(ctx, m.node.CancelHandover); err != nil {
 			return state, err
 		}
-		if err := m.awaitNode("the earlier preparation has ended",
+		if err := m.awaitNode(ctx, "the earlier preparation has ended",
 			func(s *api.HostHandover) bool { return s.Phase == api.HandoverServers }); err != nil {
 			return state, err
 		}
 	}
-	if err := m.step(func(ctx context.Context) error {
+	if err := m.step(ctx, func(ctx context.Context) error {
 		return m.node.PrepareHandover(ctx, api.HostPrepareRequest{Objects: &objects})
 	}); err != nil {
 		return state, err
 	}
-	err := m.awaitNode("its own server has the objects", func(s *api.HostHandover) bool {
+	err := m.awaitNode(ctx, "its own server has the objects", func(s *api.HostHandover) bool {
 		state = *s
 		return s.Adopted
 	})
@@ -302,13 +304,13 @@ func (m *move) prepareReturn(state api.HostHandover, objects api.NodeObjects) (a
 }
 
 // end ends a move that was begun.
-func (m *move) end(state api.HostHandover) error {
+func (m *move) end(ctx context.Context, state api.HostHandover) error {
 	switch state.Phase {
 	case api.HandoverOwn, api.HandoverServers:
 		m.stepf("no move of node %s is in progress", m.name)
 		return nil
 	case api.HandoverReturning:
-		reply, err := m.fleet.ReleaseNode(m.ctx, m.name, api.NodeReleaseRequest{DryRun: true})
+		reply, err := m.fleet.ReleaseNode(ctx, m.name, api.NodeReleaseRequest{DryRun: true})
 		if err == nil && reply.Released {
 			err = fmt.Errorf("the servers have released node %s already: `berth node release %s` completes the move",
 				m.name, m.name)
@@ -317,15 +319,15 @@ func (m *move) end(state api.HostHandover) error {
 			return err
 		}
 	case api.HandoverPrepared: // the servers may have the objects
-		reply, err := m.fleet.ReleaseNode(m.ctx, m.name, api.NodeReleaseRequest{DryRun: true})
+		reply, err := m.fleet.ReleaseNode(ctx, m.name, api.NodeReleaseRequest{DryRun: true})
 		if err == nil && !reply.Released {
-			_, err = m.fleet.ReleaseNode(m.ctx, m.name, api.NodeReleaseRequest{Revisions: reply.Objects.Revisions})
+			_, err = m.fleet.ReleaseNode(ctx, m.name, api.NodeReleaseRequest{Revisions: reply.Objects.Revisions})
 		}
 		if err != nil && client.StatusOf(err) != http.StatusNotFound {
 			return err
 		}
 	}
-	if err := m.step(m.node.CancelHandover); err != nil {
+	if err := m.step(ctx, m.node.CancelHandover); err != nil {
 		return err
 	}
 	m.stepf("the move of node %s has ended; its owner is the same as before", m.name)
@@ -334,8 +336,8 @@ func (m *move) end(state api.HostHandover) error {
 
 // awaitNode waits until the node shows what done looks for. The node does not answer while its process begins for
 // another owner.
-func (m *move) awaitNode(what string, done func(*api.HostHandover) bool) error {
-	return m.await(fmt.Sprintf("node %s does not show that %s", m.name, what), func(ctx context.Context) error {
+func (m *move) awaitNode(ctx context.Context, what string, done func(*api.HostHandover) bool) error {
+	return m.await(ctx, fmt.Sprintf("node %s does not show that %s", m.name, what), func(ctx context.Context) error {
 		s, err := m.node.Handover(ctx)
 		switch {
 		case err != nil:
@@ -348,23 +350,22 @@ func (m *move) awaitNode(what string, done func(*api.HostHandover) bool) error {
 }
 
 // arrive waits until the servers have the node and all of its tasks.
-func (m *move) arrive(servers *client.Client, before api.HostHandover) error {
-	if err := m.awaitNode("the servers drive it", func(s *api.HostHandover) bool {
+func (m *move) arrive(ctx context.Context) error {
+	if err := m.awaitNode(ctx, "the servers drive it", func(s *api.HostHandover) bool {
 		return s.Phase == api.HandoverServers
 	}); err != nil {
 		return err
 	}
-	_ = before
 	tasks := 0
-	err := m.await("the servers do not have all tasks of node "+m.name, func(ctx context.Context) error {
-		n, err := servers.Node(ctx, m.name)
+	err := m.await(ctx, "the servers do not have all tasks of node "+m.name, func(ctx context.Context) error {
+		n, err := m.fleet.Node(ctx, m.name)
 		if err != nil {
 			return err
 		}
 		if n.State != api.NodeReady {
 			return fmt.Errorf("the node is %s: %s", n.State, n.Reason)
 		}
-		tasks, err = m.compare(ctx, servers)
+		tasks, err = m.compare(ctx)
 		return err
 	})
 	if err != nil {
@@ -375,7 +376,7 @@ func (m *move) arrive(servers *client.Client, before api.HostHandover) error {
 }
 
 // compare returns an error unless the servers have the attempts that the node runs.
-func (m *move) compare(ctx context.Context, servers *client.Client) (tasks int, err error) {
+func (m *move) compare(ctx context.Context) (tasks int, err error) {
 	state, err := m.node.State(ctx)
 	if err != nil {
 		return 0, err
@@ -383,7 +384,7 @@ func (m *move) compare(ctx context.Context, servers *client.Client) (tasks int, 
 	views, _, err := client.All(ctx, client.ListOptions{}, func(ctx context.Context, o client.ListOptions) (
 		api.Page[api.TaskView], error,
 	) {
-		return servers.Tasks(ctx, client.TaskFilter{Node: m.name}, o)
+		return m.fleet.Tasks(ctx, client.TaskFilter{Node: m.name}, o)
 	})
 	if err != nil {
 		return 0, err
@@ -406,8 +407,8 @@ func (m *move) compare(ctx context.Context, servers *client.Client) (tasks int, 
 }
 
 // awaitOwn waits until the node's API changes tasks again, which it does once its own server serves.
-func (m *move) awaitOwn() error {
-	err := m.await("node "+m.name+" does not drive itself", func(ctx context.Context) error {
+func (m *move) awaitOwn(ctx context.Context) error {
+	err := m.await(ctx, "node "+m.name+" does not drive itself", func(ctx context.Context) error {
 		state, err := m.node.State(ctx)
 		if err == nil && (!state.Owner.DrivesItself || state.Owner.Generation == 0 || state.Owner.Answered.IsZero()) {
 			err = errors.New("its own server has not met its agent")
@@ -422,9 +423,9 @@ func (m *move) awaitOwn() error {
 
 // step takes a step at the node until the node answers. The process may begin for another owner before the answer has
 // left it, and a repeated step changes nothing.
-func (m *move) step(do func(context.Context) error) error {
+func (m *move) step(ctx context.Context, do func(context.Context) error) error {
 	var refusal error
-	err := m.await("node "+m.name+" does not answer", func(ctx context.Context) error {
+	err := m.await(ctx, "node "+m.name+" does not answer", func(ctx context.Context) error {
 		err := do(ctx)
 		if client.StatusOf(err) != 0 {
 			refusal, err = err, nil
@@ -435,8 +436,8 @@ func (m *move) step(do func(context.Context) error) error {
 }
 
 // await repeats a check until it succeeds.
-func (m *move) await(what string, check func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(m.ctx, moveTimeout)
+func (m *move) await(ctx context.Context, what string, check func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, moveTimeout)
 	defer cancel()
 	for {
 		err := check(ctx)
