@@ -152,3 +152,30 @@ func (h *Host) Stop(ctx context.Context, name string) error {
 func (h *Host) Delete(ctx context.Context, name string) error {
 	return h.c.act(ctx, http.MethodDelete, nil, Condition{}, "tasks", name)
 }
+
+// Handover returns how far a move of the node to another owner is.
+func (h *Host) Handover(ctx context.Context) (v api.HostHandover, err error) {
+	_, err = h.c.call(ctx, get("handover"), &v)
+	return v, err
+}
+
+// HandoverObjects returns what moves with a node that drives itself. The error lists what is in the way.
+func (h *Host) HandoverObjects(ctx context.Context) (v api.NodeObjects, err error) {
+	_, err = h.c.call(ctx, get("handover", "objects"), &v)
+	return v, err
+}
+
+// PrepareHandover prepares the node for its next owner. The tasks and the present owner notice nothing.
+func (h *Host) PrepareHandover(ctx context.Context, r api.HostPrepareRequest) error {
+	return h.c.act(ctx, http.MethodPost, r, Condition{}, "handover", "prepare")
+}
+
+// CompleteHandover makes the next owner drive the node.
+func (h *Host) CompleteHandover(ctx context.Context, r api.HostCompleteRequest) error {
+	return h.c.act(ctx, http.MethodPost, r, Condition{}, "handover", "complete")
+}
+
+// CancelHandover ends a move before the present owner has released the node.
+func (h *Host) CancelHandover(ctx context.Context) error {
+	return h.c.act(ctx, http.MethodPost, nil, Condition{}, "handover", "cancel")
+}

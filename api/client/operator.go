@@ -255,3 +255,18 @@ func (c *Client) copy(ctx context.Context, r request, to io.Writer) error {
 	}
 	return nil
 }
+
+// AdoptNode makes the servers the next owner of a node, with objects that its present owner showed. A repetition
+// changes nothing.
+func (c *Client) AdoptNode(ctx context.Context, r api.NodeAdoptRequest) (v api.NodeAdoptReply, err error) {
+	_, err = c.call(ctx, post(r, "nodes", r.Objects.Node, "adopt"), &v)
+	return v, err
+}
+
+// ReleaseNode gives a node up for another owner. The tasks of the node run on. A repetition changes nothing.
+func (c *Client) ReleaseNode(ctx context.Context, name string, r api.NodeReleaseRequest) (v api.NodeReleaseReply,
+	err error,
+) {
+	_, err = c.call(ctx, post(r, "nodes", name, "release"), &v)
+	return v, err
+}

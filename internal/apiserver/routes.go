@@ -78,7 +78,7 @@ func (s *Server) operations() []route.Route {
 		(&planning.ReservationsAPI{Backend: back}).Routes(),
 		(&workload.TasksAPI{Common: work}).Routes(), logs.Routes(), exec.Routes(),
 		(&agentapi.ChecksAPI{Tables: cfg.Tables, Find: work.FindTask, Agents: agents}).Routes(), exec.TerminalRoutes(),
-		nodes.Routes(), nodes.ActionRoutes(),
+		nodes.Routes(), nodes.ActionRoutes(), nodes.HandoverRoutes(),
 		s.status.Routes(), (&workload.TroublesAPI{Common: work}).Routes(), servers.Routes(),
 		(&control.StoreCopyAPI{Reads: s.reads, Engine: cfg.Engine, Streams: s.metrics.streams, Log: cfg.Log}).Routes(),
 		(&control.RecoveryAPI{Backend: back}).Routes(),

@@ -37,8 +37,8 @@ var edgeLayers = map[string][]string{
 	},
 	"internal/cli/node": {
 		"api", "api/client", "internal/cli/fetch", "internal/cli/output", "internal/cli/session", "internal/cli/tables",
-		"internal/cli/machine", "internal/cli/top", "internal/cli/trouble", "internal/cli/wait", "internal/cluster",
-		"internal/wording",
+		"internal/cli/host", "internal/cli/machine", "internal/cli/top", "internal/cli/trouble", "internal/cli/wait",
+		"internal/cluster", "internal/hinted", "internal/serve/datadir", "internal/version", "internal/wording",
 	},
 	"internal/cli/operator": {
 		"api", "api/client", "internal/cli/fetch", "internal/cli/output", "internal/cli/redact", "internal/cli/session",
@@ -74,8 +74,8 @@ var edgeLayers = map[string][]string{
 		"internal/backup", "internal/cli/fetch", "internal/cli/operator", "internal/cli/output", "internal/cli/session",
 		"internal/cli/storeflags", "internal/cluster", "internal/egress", "internal/executor/containerd",
 		"internal/hinted", "internal/pki", "internal/secrets", "internal/serve/datadir", "internal/serve/engines",
-		"internal/serve/join", "internal/serve/node", "internal/serve/server", "internal/serve/single",
-		"internal/store", "internal/wording",
+		"internal/serve/handover", "internal/serve/join", "internal/serve/node", "internal/serve/server",
+		"internal/serve/single", "internal/store", "internal/version", "internal/wording",
 	},
 	"internal/cli/session": {
 		"api", "api/client", "internal/blockyaml", "internal/cli/output", "internal/cluster", "internal/contexts",
@@ -146,9 +146,13 @@ var edgeLayers = map[string][]string{
 		"internal/store/restore", "internal/store/snapshotfile", "internal/telemetry", "internal/transport",
 		"internal/version", "internal/whatif",
 	},
+	"internal/serve/handover": {
+		"api", "api/client", "internal/agent/state", "internal/apiserver/respond", "internal/cluster", "internal/pki",
+		"internal/plain", "internal/serve/datadir", "internal/serve/join",
+	},
 	"internal/serve/single": {
-		"api/client", "internal/contexts", "internal/serve/hostdriver", "internal/serve/node", "internal/serve/server",
-		"internal/version",
+		"api", "api/client", "internal/contexts", "internal/serve/handover", "internal/serve/hostdriver",
+		"internal/serve/node", "internal/serve/server", "internal/version",
 	},
 
 	// Programs that users run and read: they know nothing of Berth's insides.

@@ -139,6 +139,7 @@ func (u *upgrading) goBack(ctx context.Context) (replaced bool, err error) {
 		return false, err
 	}
 	between := pause.Backoff{Shortest: shortestPause, Longest: longestPause}
+	u.ReadyLimit = max(u.ReadyLimit, minRevertLimit) // the agent before worked
 	for {
 		err := u.runProgram(ctx, "machine revert", struct{}{}, nil)
 		if err == nil {
@@ -158,6 +159,9 @@ func (u *upgrading) goBack(ctx context.Context) (replaced bool, err error) {
 		}
 	}
 }
+
+// minRevertLimit bounds the wait for the agent before from below.
+const minRevertLimit = time.Minute
 
 // errUnreachable is the cause of the end of the tries to go back.
 var errUnreachable = errors.New("the machine cannot be reached; it goes back by itself")

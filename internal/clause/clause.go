@@ -8,7 +8,7 @@ package clause
 // Set is a set of clauses that are switched off. The zero value switches nothing off.
 type Set uint32
 
-// The clauses, by the trace (T1 to T16) that each closes.
+// The clauses, by the trace (T1 to T17) that each closes.
 const (
 	// T1: a start barrier compares that the task is wanted and has no outcome (P4.2, P4.3)
 	Barrier     Set = 1 << iota
@@ -29,6 +29,7 @@ const (
 	Foreign   // T14: a record that cannot be read pins its task to its node (P3.5, P3.9)
 	Ownership // T15: only the owner's committer releases a node (P7.1, P3.1)
 	Intent    // T16: an intended start without an exit status is never started again (P4.4)
+	Released  // T17: no server sends anything to a node that was released (P7.2)
 )
 
 // Off reports whether the clause is switched off.

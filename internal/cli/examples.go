@@ -187,6 +187,9 @@ func nodeExamples() map[string]string {
 		"node upgrade":         "berth node upgrade --dry-run\nberth node upgrade n1 n2\nberth node upgrade --wave 20",
 		"machine revert":       "berth machine revert",
 		"machine supervise":    "berth machine supervise",
+		"node adopt": "berth --context fleet node adopt n1 --domain edge --dry-run\n" +
+			"berth --context fleet node adopt n1",
+		"node release": "berth --context fleet node release n1",
 		"node add": "berth node add 10.0.0.5 --profile worker --dry-run\n" +
 			"berth node add n1=root@10.0.0.5 n2=root@10.0.0.6 --profile worker@2 --pool edge\n" +
 			"berth node add 10.0.0.7 --standalone --profile worker.yaml\n" +

@@ -41,6 +41,9 @@ type Host struct {
 	Gone bool `json:"gone,omitempty"`
 	// Generation grows by force when the ownership is taken (P7.1).
 	Generation uint64 `json:"generation,omitempty"`
+	// Released, unless 0, is the generation under which the node was given to an owner outside of this store. Its agent
+	// is refused, and gets no assignments, until the node is adopted again (P7.2).
+	Released uint64 `json:"released,omitempty"`
 	// Setup, unless nil, says how the machine was added with `berth node add`.
 	Setup *HostSetup `json:"setup,omitempty"`
 }

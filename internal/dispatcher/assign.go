@@ -114,6 +114,9 @@ var errNewerStream = errors.New("a newer assignment stream of the session was op
 // record was therefore removed. This does not apply where the store went back: the agent then keeps ended attempts for
 // the operator's decision (P1.7).
 func (a *assignments) sendAll(snap *store.Snapshot) error {
+	if err := a.d.releasedError(snap, a.s.node); err != nil {
+		return err
+	}
 	if err := a.sendAttempts(snap); err != nil {
 		return err
 	}
@@ -207,6 +210,9 @@ func (a *assignments) follow(ctx context.Context, follow *store.NodeFollower) er
 // sendChanges sends the changes of attempts that matter to the agent.
 func (a *assignments) sendChanges(keys []store.AttemptKey) error {
 	snap := a.d.config.Tables.Snapshot()
+	if err := a.d.releasedError(snap, a.s.node); err != nil {
+		return err
+	}
 	if _, claimed := snap.Node(a.s.node); claimed && a.unclaimed {
 		a.unclaimed = false
 		if err := a.sendAttempts(snap); err != nil {

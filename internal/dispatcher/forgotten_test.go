@@ -157,3 +157,49 @@ func TestSessionsEndWhenTheStoreWentBack(t *testing.T) {
 		}
 	})
 }
+
+// A node that was released to another owner gets nothing, and its agent is refused. The stop that follows from the
+// release of its objects never reaches it (T17, P7.2).
+func TestReleasedNodeGetsNothing(t *testing.T) {
+	withFixture(t, func(t *testing.T, f *fixture) {
+		f.register("n1")
+		f.claim("n1")
+		f.placeTask("n1")
+		var sent []transport.Message
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		ended := make(chan error, 1)
+		go func() {
+			ended <- f.Assign(ctx, transport.AssignmentsRequest{Node: "n1", Session: 1},
+				func(m []transport.Message) error { sent = append(sent, m...); return nil })
+		}()
+		synctest.Wait()
+		before := len(sent)
+		if before == 0 {
+			t.Fatal("nothing was sent before the release")
+		}
+		f.put(p.Host("n1"), &cluster.Host{Name: "n1", Gone: true, Released: 1})
+		row, ok := f.now().Attempt(task, 1)
+		if !ok || row.Desired == nil {
+			t.Fatal("the attempt has no record")
+		}
+		stopped := *row.Desired
+		stopped.Stop = &cluster.Stop{Class: cluster.StopMandatory, Reason: cluster.ReasonDeleted}
+		f.put(p.Desired("n1", task), &stopped)
+		synctest.Wait()
+		if len(sent) != before {
+			t.Errorf("after the release the node was sent %+v", sent[before:])
+		}
+		if err := <-ended; !errors.Is(err, transport.ErrRefused) {
+			t.Errorf("the stream ended with %v, want %v", err, transport.ErrRefused)
+		}
+		again := transport.Registration{Wire: transport.WireVersion, Node: "n1", Previous: 1}
+		if _, err := f.Register(t.Context(), again); !errors.Is(err, transport.ErrRefused) {
+			t.Errorf("the next registration: got %v, want %v", err, transport.ErrRefused)
+		}
+		f.put(p.Host("n1"), &cluster.Host{Name: "n1", Generation: 2}) // it is adopted again
+		if _, err := f.Register(t.Context(), again); err != nil {
+			t.Errorf("the registration after an adoption: %v", err)
+		}
+	})
+}

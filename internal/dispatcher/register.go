@@ -128,6 +128,9 @@ func (d *Dispatcher) tryOpenSession(ctx context.Context, r *transport.Registrati
 	if err != nil {
 		return nil, 0, err
 	}
+	if err := d.releasedError(snap, r.Node); err != nil {
+		return nil, 0, err
+	}
 	var newest, rev uint64
 	if e, ok := snap.NodeStatus(r.Node); ok {
 		newest, rev = e.Value.Session, e.Modified
@@ -144,6 +147,10 @@ func (d *Dispatcher) tryOpenSession(ctx context.Context, r *transport.Registrati
 	u, err := d.openingUnit(ctx, r, newest+1, rev)
 	if err != nil {
 		return nil, 0, err
+	}
+	if !d.config.Without.Off(clause.Released) {
+		host, _ := snap.Host(r.Node) // a release that the tables do not show yet refuses the registration (P7.2)
+		u.Compare(d.config.Tables.Prefix().Host(r.Node), host.Modified)
 	}
 	ok, at, err := d.writer.Commit(ctx, []store.Unit{u})
 	if err != nil {

@@ -2,9 +2,12 @@ package dispatcher
 
 import (
 	"cmp"
+	"fmt"
 
+	"github.com/berthd/berth/internal/clause"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/store"
+	"github.com/berthd/berth/internal/transport"
 )
 
 // incarnation returns the incarnation for events: that of the default domain.
@@ -71,6 +74,9 @@ func seenLater(snap *store.Snapshot, node string, seen cluster.Token) bool {
 	if known && own.Generation > seen.Generation {
 		return false
 	}
+	if host, ok := snap.Host(node); ok && host.Value.Generation > seen.Generation {
+		return false // its leader is about to claim it from another store (P7.2)
+	}
 	if !known || n.Value.Domain == "" {
 		for _, l := range snap.Leaders() {
 			if l.Value.Incarnation == seen.Incarnation {
@@ -79,4 +85,15 @@ func seenLater(snap *store.Snapshot, node string, seen cluster.Token) bool {
 		}
 	}
 	return cmp.Or(cmp.Compare(seen.Incarnation, own.Incarnation), cmp.Compare(seen.Epoch, own.Epoch)) > 0
+}
+
+// releasedError refuses the agent of a node that was given to another owner (P7.2), or returns nil. The release is in
+// the store before the stops of the deleted objects. So each snapshot that has such a stop has the release, too.
+func (d *Dispatcher) releasedError(snap *store.Snapshot, node string) error {
+	host, ok := snap.Host(node)
+	if !ok || host.Value.Released == 0 || d.config.Without.Off(clause.Released) {
+		return nil
+	}
+	return fmt.Errorf("%w: the node %s was released to another owner under the generation %d",
+		transport.ErrRefused, node, host.Value.Released)
 }

@@ -378,6 +378,12 @@ var brokenHistories = map[string]func(h *historyWriter){
 		h.runs("a")
 	},
 	"start-unasked": func(h *historyWriter) { h.runs("a") },
+	"stop-released": func(h *historyWriter) {
+		h.put(prefix.Host("n1"), &cluster.Host{Name: "n1", Gone: true, Released: 1})
+		h.want(desired("a", 0, 1))
+		h.runs("a")
+		h.stops("a")
+	},
 	"stop-unasked": func(h *historyWriter) {
 		h.want(desired("a", 0, 1))
 		h.runs("a")

@@ -28,6 +28,7 @@ var Clauses = []Clause{
 	{"T14", "foreign", clause.Foreign},
 	{"T15", "ownership", clause.Ownership},
 	{"T16", "intent", clause.Intent},
+	{"T17", "released", clause.Released},
 }
 
 // ClauseNamed returns the set of the clause with the given name or trace, or 0.

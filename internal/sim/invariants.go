@@ -50,6 +50,7 @@ var Invariants = map[string]string{
 	"started-twice":  "an attempt of a job ran its program twice",
 	"start-after":    "a program was started after its attempt's outcome",
 	"start-unasked":  "a program was started that the store does not want",
+	"stop-released":  "a program was stopped on a node that was released to another owner",
 	"stop-unasked":   "a program was stopped without a stop for it ever having been written",
 	"run-again":      "a task ran again after its start, and neither a retry nor its user permits that",
 	"gone-but-runs":  "an attempt is reported as gone while its program runs",

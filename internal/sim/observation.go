@@ -301,6 +301,12 @@ func (v *observation) isDeclaredGone(node string) bool {
 	return err == nil && h.Gone
 }
 
+// isReleased reports whether the node was released to another owner.
+func (v *observation) isReleased(node string) bool {
+	h, err := store.Decode[cluster.Host](v.records["host/"+node].Value)
+	return err == nil && h.Released != 0
+}
+
 // noteRequest records that a server accepted a request of a node's agent.
 func (v *observation) noteRequest(node string) {
 	v.mu.Lock()

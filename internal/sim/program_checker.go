@@ -44,6 +44,10 @@ func (v *programChecker) checkProgram(n *node, r fake.Run) {
 	s := v.nodeView(n.name)
 	s.running -= v.cpu[a.def]
 	killed := r.Exit.Signal == int(syscall.SIGTERM) || r.Exit.Signal == int(syscall.SIGKILL)
+	if killed && v.isReleased(n.name) {
+		v.breach("stop-released", "%s/%d was stopped on %s, which was released to another owner", a.task, a.number,
+			n.name)
+	}
 	if killed && !a.exceedsTimeLimit(r) && !a.stopped && !a.ended && !a.excused && !v.restored &&
 		!v.story.hits(n.name, Lie) {
 		v.breach("stop-unasked", "%s/%d on %s was stopped after %v, though no stop of it was ever written", a.task,

@@ -195,6 +195,17 @@ var traces = []trace{
 8s agent-crash n1 for 1s
 `,
 	},
+	{
+		name: "T17 a node that is released to another owner while its tasks run", off: clause.Released,
+		catches: []string{"stop-released"},
+		story: `berth-sim-story-1 seed 1 servers 2 nodes 2 consul false
+1s user web : scale 2
+20s user n1 : release
+25s server-crash s1 for 3s
+40s agent-crash n1 for 2s
+90s user n1 : adopt
+`,
+	},
 }
 
 // TestTraces runs each trace with all clauses, and without its own.

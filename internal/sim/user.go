@@ -179,7 +179,7 @@ func (u *user) carryOut(ctx context.Context, e Event) {
 		u.rebalance(ctx, e.Target, n)
 	case "cancel":
 		u.changeJob(ctx, e.Target, func(j *cluster.Job) { j.Cancelled = true })
-	case "cordon", "uncordon", "drain", "gone", "claim", "unclaim", "evict":
+	case "cordon", "uncordon", "drain", "gone", "claim", "unclaim", "evict", "release", "adopt":
 		u.changeHost(ctx, e.Target, func(h *cluster.Host) {
 			h.Taints = nil
 			if verb == "evict" {
@@ -190,7 +190,14 @@ func (u *user) carryOut(ctx context.Context, e Event) {
 			if verb == "drain" {
 				h.Drain = &cluster.Drain{Since: time.Now().UTC()}
 			}
-			h.Gone = verb == "gone"
+			h.Gone, h.Released = verb == "gone" || verb == "release", 0
+			switch verb {
+			case "release": // as the API does
+				h.Generation = max(h.Generation, 1)
+				h.Released = h.Generation
+			case "adopt":
+				h.Generation++
+			}
 			h.Domain = ""
 			if verb == "claim" {
 				h.Domain = otherDomain

@@ -137,7 +137,7 @@ func (s *upgradeSite) version(m *machines.Machine) string {
 // goes back, and the nodes after it are not tried.
 func TestNodeUpgrade(t *testing.T) {
 	t.Parallel()
-	s := newUpgradeSite(t, 3)
+	s := newUpgradeSite(t, 2)
 	before := s.running()
 	m, old := s.machines[0], s.version(s.machines[0])
 	file := s.newVersion("second")
@@ -156,8 +156,7 @@ while [ $n -lt 6000 ] && [ "$(readlink %[1]s)" != "%[2]s/%[3]s/berth" ]; do slee
 ip route del blackhole %[4]s/32
 END
 setsid sh /tmp/trap >/dev/null 2>&1 </dev/null &`, setup.BinaryLink, setup.VersionsDir, old, server.Hostname()))
-	timeout := "--timeout=" + testkit.Scaled(15*time.Second).String()
-	s.upgrade(file, timeout, "--settle=1s").Want(t, 1, "m1", "reverted", "skipped", "1 of 3 machines failed")
+	s.upgrade(file, "--timeout=8s", "--settle=1s").Want(t, 1, "m1", "reverted", "skipped", "1 of 2 machines failed")
 	for _, m := range s.machines {
 		if got := s.version(m); got != old {
 			t.Errorf("%s runs %s, want %s", m.Name, got, old)
@@ -168,7 +167,8 @@ setsid sh /tmp/trap >/dev/null 2>&1 </dev/null &`, setup.BinaryLink, setup.Versi
 	s.Berth("status", "node/m1").Want(t, 0, "failed upgrade", "not ready in time")
 	s.Berth("events", "--node", "m1").Want(t, 0, "node.upgrade-failed")
 
-	s.upgrade(file, "--settle=1s").Want(t, 0, "changed")
+	timeout := "--timeout=" + testkit.Scaled(time.Minute).String()
+	s.upgrade(file, timeout, "--settle=1s").Want(t, 0, "changed")
 	for _, m := range s.machines {
 		if got := s.version(m); got == old {
 			t.Errorf("%s still runs %s", m.Name, got)

@@ -106,14 +106,20 @@ func (s *Site) StartDev(flags ...string) *Daemon {
 // Standalone starts a standalone node and waits until it serves.
 func (s *Site) Standalone(flags ...string) *Daemon {
 	s.tb.Helper()
-	s.ServerDir = filepath.Join(s.AgentDir, "server")
-	d := s.keep(s.start(slices.Concat([]string{
-		"standalone", "--data-dir", s.AgentDir, "--socket", s.Socket, "--name", NodeName, "--executor", s.Executor,
-		"--log-level", logLevel(),
-	}, s.ServerDefaults(), s.AgentDefaults(flags...), s.reservedPorts(flags), flags)...))
+	d := s.StartStandalone(flags...)
 	d.ready()
 	s.loadImages()
 	return d
+}
+
+// StartStandalone is Standalone without the waiting. A node that moved to a fleet has no server to wait for.
+func (s *Site) StartStandalone(flags ...string) *Daemon {
+	s.tb.Helper()
+	s.ServerDir = filepath.Join(s.AgentDir, "server")
+	return s.keep(s.start(slices.Concat([]string{
+		"standalone", "--data-dir", s.AgentDir, "--socket", s.Socket, "--name", NodeName, "--executor", s.Executor,
+		"--log-level", logLevel(),
+	}, s.ServerDefaults(), s.AgentDefaults(flags...), s.reservedPorts(flags), flags)...))
 }
 
 // Server starts a control plane and waits until it serves.

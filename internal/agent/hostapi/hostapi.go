@@ -61,6 +61,21 @@ type Driver interface {
 	Delete(ctx context.Context, name string) error
 }
 
+// Mover moves a node between its own server and the servers of a fleet. The methods may be called concurrently, and
+// each step may be repeated. Their errors are problems (respond.Problem) where the caller is to blame.
+type Mover interface {
+	// State returns how far a move is.
+	State() api.HostHandover
+	// Objects returns what moves with the node from its own server.
+	Objects(ctx context.Context) (api.NodeObjects, error)
+	// Prepare prepares the node for its next owner, and changes nothing for the present one.
+	Prepare(ctx context.Context, r api.HostPrepareRequest) error
+	// Complete makes the next owner drive the node.
+	Complete(ctx context.Context, r api.HostCompleteRequest) error
+	// Cancel ends a move before the present owner has released the node.
+	Cancel(ctx context.Context) error
+}
+
 // Creation is a request for a new task.
 type Creation struct {
 	Name       string
@@ -87,7 +102,9 @@ type Config struct {
 	Node Node
 	// Driver is nil on a node that a domain drives.
 	Driver Driver
-	Log    *slog.Logger
+	// Mover is nil on a node that cannot move.
+	Mover Mover
+	Log   *slog.Logger
 }
 
 // maxStreams bounds the streams of events and logs that are open at a time.

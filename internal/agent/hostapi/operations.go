@@ -46,7 +46,7 @@ func (s *Server) operations() []route.Route {
 			Method: "GET", Path: "/openapi.json", Name: "openapi", Summary: "This description.",
 			Stream: "application/json", Serve: s.readDocument,
 		},
-	}, s.writeOperations()...)
+	}, append(s.writeOperations(), s.handoverOperations()...)...)
 }
 
 // Operations returns the routes of this API for its description. They serve nothing.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"net/http"
+	"os"
 	"strconv"
 	"syscall"
 
@@ -29,7 +30,13 @@ func withPeer(ctx context.Context, c net.Conn) context.Context {
 	}); err != nil || credErr != nil {
 		return ctx
 	}
-	return context.WithValue(ctx, peerKey{}, "uid:"+strconv.FormatUint(uint64(cred.Uid), 10))
+	return context.WithValue(ctx, peerKey{}, cred.Uid)
+}
+
+// isAdministrator reports whether the caller of a request is root, or the user of the agent, on a unix socket.
+func isAdministrator(r *http.Request) bool {
+	uid, ok := r.Context().Value(peerKey{}).(uint32)
+	return ok && r.TLS == nil && (uid == 0 || int64(uid) == int64(os.Geteuid()))
 }
 
 // callerOf names the caller of a request for the log.
@@ -37,8 +44,8 @@ func callerOf(r *http.Request) string {
 	if subject, ok := pki.SubjectOf(r.TLS); ok {
 		return subject.String()
 	}
-	if who, ok := r.Context().Value(peerKey{}).(string); ok {
-		return who
+	if uid, ok := r.Context().Value(peerKey{}).(uint32); ok {
+		return "uid:" + strconv.FormatUint(uint64(uid), 10)
 	}
 	return "unknown"
 }

@@ -57,6 +57,8 @@ type Mark struct {
 	Session uint64        `json:"session"`
 	// Servers are the server addresses that a server sent last.
 	Servers []string `json:"servers,omitempty"`
+	// Handover is the number of the last change of the node's owner that Transfer has prepared the file for.
+	Handover uint64 `json:"handover,omitempty"`
 }
 
 // Saved is the content of the file.

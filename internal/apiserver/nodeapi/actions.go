@@ -62,7 +62,11 @@ func forgetNode(_ *draft.Draft, n api.NodeView, h *cluster.Host, how api.NodeAct
 		return respond.Problemf(http.StatusConflict, "node %s is %s: tasks that still run there would run twice. "+
 			"Stop the machine and wait until the node is down, or use --force", h.Name, n.State)
 	}
-	h.Gone = true
+	if h.Released != 0 && n.State != cluster.NodeAbsent {
+		return respond.Problemf(http.StatusConflict, "node %s was released, and its records are still being removed: "+
+			"try again in a minute", h.Name)
+	}
+	h.Gone, h.Released = true, 0
 	return nil
 }
 
@@ -134,7 +138,7 @@ func changeHost(d *draft.Draft, name string, change func(*cluster.Host) error) e
 		return nil
 	}
 	key := d.Prefix.Host(name)
-	if next.Gone && !hasRecords(d.Snap, name) {
+	if next.Gone && next.Released == 0 && !hasRecords(d.Snap, name) {
 		// The node has no records of agents or tasks, so its settings are removed immediately.
 		d.Remove(key, old.Modified,
 			cluster.Event{Type: "node.forgotten", Node: name, Message: "the operator forgot the node"})

@@ -117,6 +117,9 @@ func recordedNode(snap *store.Snapshot, name string) (v api.NodeView, ok bool) {
 		v.State, v.Reason, v.Since, v.Domain = node.Value.State, node.Value.Reason, node.Value.Since, node.Value.Domain
 	}
 	v.Labels = maps.Clone(v.Facts.Labels)
+	if hasHost && host.Value.Released != 0 && !hasStatus {
+		v.Reason = "it was released to another owner"
+	}
 	if hasHost {
 		v.Cordon, v.Pool, v.Taints = host.Value.Cordon, host.Value.Pool, host.Value.Taints
 		v.ReservedPorts, v.Setup = host.Value.ReservedPorts, host.Value.Setup

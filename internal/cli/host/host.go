@@ -76,7 +76,7 @@ func (t *target) withHost(run func(context.Context, *client.Host, []string) erro
 		if t.address != "" {
 			return err
 		}
-		return t.explain(err, t.path())
+		return Explain(err, t.path())
 	}
 }
 
@@ -108,8 +108,8 @@ func (t *target) connect(cmd *cobra.Command) (*client.Host, error) {
 	return h, nil
 }
 
-// explain adds to an error what to do about it.
-func (t *target) explain(err error, path string) error {
+// Explain adds to an error of the API of a node, at the path of a socket, what to do about it.
+func Explain(err error, path string) error {
 	switch {
 	case err == nil, client.StatusOf(err) != 0:
 		return err

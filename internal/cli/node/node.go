@@ -37,7 +37,7 @@ func NewNodeCommand(sess *session.Session) *cobra.Command {
 		newNodeTaintCommand(sess), newNodeUntaintCommand(sess), newNodePoolCommand(sess),
 		newNodeReservePortsCommand(sess), newNodeUnreservePortsCommand(sess), newNodeDomainCommand(sess),
 		machine.NewNodeAddCommand(sess), machine.NewNodeDriftCommand(sess), machine.NewNodeRepairCommand(sess),
-		machine.NewNodeUpgradeCommand(sess))
+		machine.NewNodeUpgradeCommand(sess), newNodeAdoptCommand(sess), newNodeReleaseCommand(sess))
 	return cmd
 }
 

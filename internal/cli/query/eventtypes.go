@@ -11,8 +11,9 @@ import (
 func eventTypes() []string {
 	var all []string
 	for _, group := range []struct{ noun, verbs string }{
-		{"node", "joined joining ready suspect down draining drained contested mass-silence mass-silence-over " +
-			"pressure disk-freed disk-full forgotten drifted repaired upgraded upgrade-failed released"},
+		{"node", "adopted joined joining ready suspect down draining drained contested mass-silence " +
+			"mass-silence-over pressure disk-freed disk-full forgotten drifted repaired upgraded upgrade-failed " +
+			"released"},
 		{"node-settings", "created updated"},
 		{"task", "assigned pulling pulled running healthy warning failing restarted stopping permitted moving " +
 			"preempted succeeded failed rejected lost cancelled adopted record-restored record-removed " +

@@ -18,6 +18,7 @@ import (
 	"github.com/berthd/berth/internal/hinted"
 	"github.com/berthd/berth/internal/pki"
 	"github.com/berthd/berth/internal/serve/datadir"
+	"github.com/berthd/berth/internal/serve/handover"
 	"github.com/berthd/berth/internal/serve/join"
 	"github.com/berthd/berth/internal/serve/node"
 )
@@ -101,6 +102,9 @@ func (f *agentFlags) run(cmd *cobra.Command, _ []string) error {
 	}
 	c, err := f.buildConfig(cmd.Context())
 	if err != nil {
+		return err
+	}
+	if err := handover.BeginAgent(f.dataDir, f.log); err != nil {
 		return err
 	}
 	x := f.node.executors

@@ -1,6 +1,7 @@
 package serving
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -108,7 +109,10 @@ func (d *devCommand) run(cmd *cobra.Command, _ []string) error {
 		Log:       log,
 	}
 	d.node.configure(&c)
-	p := single.Process{Server: s, Node: c, Stdout: cmd.OutOrStdout(), Notices: cmd.ErrOrStderr()}
+	p := single.Process{
+		Open: func(context.Context) (*server.Server, error) { return s, nil },
+		Node: c, Stdout: cmd.OutOrStdout(), Notices: cmd.ErrOrStderr(),
+	}
 	return p.Run(cmd.Context())
 }
 

@@ -1,18 +1,21 @@
 package serving
 
 import (
-	"errors"
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
 
+	"github.com/berthd/berth/api/client"
 	"github.com/berthd/berth/internal/cli/session"
 	"github.com/berthd/berth/internal/serve/datadir"
+	"github.com/berthd/berth/internal/serve/handover"
 	"github.com/berthd/berth/internal/serve/node"
 	"github.com/berthd/berth/internal/serve/server"
 	"github.com/berthd/berth/internal/serve/single"
+	"github.com/berthd/berth/internal/version"
 )
 
 // standaloneCommand is `berth standalone`.
@@ -92,7 +95,12 @@ func (s *standaloneCommand) run(cmd *cobra.Command, _ []string) error {
 		s.Listen = append(s.Listen, s.http)
 	}
 	s.Traces, s.Egress, s.Command, s.Values = s.traces, s.node.egress.parsed, "berth standalone", flagValues(cmd)
-	opened, err := server.Open(cmd.Context(), s.Config)
+	own, err := client.New(client.Config{Addr: "unix://" + s.socket, Agent: "berth-host/" + version.String()})
+	if err != nil {
+		return err
+	}
+	defer own.Close()
+	mover, err := handover.Open(handover.Config{Dir: s.dataDir, Node: s.machine.name, Own: own, Log: s.Log})
 	if err != nil {
 		return err
 	}
@@ -100,7 +108,7 @@ func (s *standaloneCommand) run(cmd *cobra.Command, _ []string) error {
 	x.DataDir, x.Log, x.Notices = s.dataDir, s.Log, cmd.ErrOrStderr()
 	executors, err := node.OpenExecutors(cmd.Context(), x)
 	if err != nil {
-		return errors.Join(err, opened.Close())
+		return err
 	}
 	c := node.Config{
 		DataDir: filepath.Join(s.dataDir, "agent"), Servers: []string{"unix://" + s.socket}, Executors: executors,
@@ -108,7 +116,10 @@ func (s *standaloneCommand) run(cmd *cobra.Command, _ []string) error {
 	}
 	s.machine.configure(&c)
 	s.node.configure(&c)
-	p := single.Process{Server: opened, Node: c, Stdout: cmd.OutOrStdout()}
+	p := single.Process{
+		Open: func(ctx context.Context) (*server.Server, error) { return server.Open(ctx, s.Config) },
+		Node: c, Handover: mover, Stdout: cmd.OutOrStdout(),
+	}
 	return p.Run(cmd.Context())
 }
 

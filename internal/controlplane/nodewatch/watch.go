@@ -315,11 +315,14 @@ func (w *Watch) forget(snap *store.Snapshot, name string) store.Unit {
 	}
 	remove(prefix.Node(name), node)
 	remove(prefix.NodeStatus(name), status)
-	remove(prefix.Host(name), host)
-	u.Event(cluster.Event{
-		Type: "node.forgotten", Node: name,
-		Message: "it is gone and has no tasks left: its records were removed",
-	})
+	message := "it is gone and has no tasks left: its records were removed"
+	if e, ok := snap.Host(name); ok && e.Value.Released != 0 {
+		u.Compare(prefix.Host(name), host) // it refuses the agent until the node is adopted again (P7.2)
+		message = "it was released, and no record of its tasks is left"
+	} else {
+		remove(prefix.Host(name), host)
+	}
+	u.Event(cluster.Event{Type: "node.forgotten", Node: name, Message: message})
 	return u
 }
 

@@ -33,6 +33,8 @@ type HostAPI struct {
 	// Driver changes the tasks of a node that drives itself: its own server runs in the same process. It is nil on a
 	// node that a domain drives.
 	Driver HostDriver
+	// Mover moves the node between its own server and those of a fleet. It is nil on a node that cannot move.
+	Mover hostapi.Mover
 }
 
 // HostDriver is a driver that follows the tasks of its node until the context ends.
@@ -76,6 +78,7 @@ func openHostAPI(ctx context.Context, c *Config, a *agent.Agent) (*hostAPI, erro
 	if h.driver != nil {
 		config.Driver = h.driver
 	}
+	config.Mover = c.Host.Mover
 	h.server = hostapi.New(config)
 	return h, nil
 }
