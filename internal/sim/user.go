@@ -180,31 +180,34 @@ func (u *user) carryOut(ctx context.Context, e Event) {
 	case "cancel":
 		u.changeJob(ctx, e.Target, func(j *cluster.Job) { j.Cancelled = true })
 	case "cordon", "uncordon", "drain", "gone", "claim", "unclaim", "evict", "release", "adopt":
-		u.changeHost(ctx, e.Target, func(h *cluster.Host) {
-			h.Taints = nil
-			if verb == "evict" {
-				h.Taints = []cluster.Taint{{Key: "out", Effect: cluster.TaintEvict, Since: time.Now().UTC()}}
-			}
-			h.Cordon = verb == "cordon" || verb == "drain"
-			h.Drain = nil
-			if verb == "drain" {
-				h.Drain = &cluster.Drain{Since: time.Now().UTC()}
-			}
-			h.Gone, h.Released = verb == "gone" || verb == "release", 0
-			switch verb {
-			case "release": // as the API does
-				h.Generation = max(h.Generation, 1)
-				h.Released = h.Generation
-			case "adopt":
-				h.Generation++
-			}
-			h.Domain = ""
-			if verb == "claim" {
-				h.Domain = otherDomain
-			}
-		})
+		u.changeHost(ctx, e.Target, func(h *cluster.Host) { setHost(h, verb) })
 	default:
 		u.changeDomain(ctx, e)
+	}
+}
+
+// setHost sets the settings of a node by one order.
+func setHost(h *cluster.Host, verb string) {
+	h.Taints = nil
+	if verb == "evict" {
+		h.Taints = []cluster.Taint{{Key: "out", Effect: cluster.TaintEvict, Since: time.Now().UTC()}}
+	}
+	h.Cordon = verb == "cordon" || verb == "drain"
+	h.Drain = nil
+	if verb == "drain" {
+		h.Drain = &cluster.Drain{Since: time.Now().UTC()}
+	}
+	h.Gone, h.Released = verb == "gone" || verb == "release", 0
+	switch verb {
+	case "release": // as the API does
+		h.Generation = max(h.Generation, 1)
+		h.Released = h.Generation
+	case "adopt":
+		h.Generation++
+	}
+	h.Domain = ""
+	if verb == "claim" {
+		h.Domain = otherDomain
 	}
 }
 

@@ -87,11 +87,13 @@ func TestNodeMovesToAFleetAndBack(t *testing.T) {
 	t.Parallel()
 	harness.Each(t, func(t *testing.T, executor string) {
 		m, before := newMovable(t, executor)
-		m.move("adopt", "--dry-run").Want(t, 0, "2 tasks, 1 service")
+		m.move("adopt", "--dry-run", "--domain", "edge").Want(t, 2, "there is no domain edge")
+		m.fleet.Berth("run", m.fleet.Write("edge.yaml", "kind: Domain\nname: edge\n")).Want(t, 0)
+		m.move("adopt", "--dry-run", "--domain", "edge").Want(t, 0, "2 tasks, 1 service")
 		m.phase(api.HandoverOwn)
-		m.move("adopt").Want(t, 0, "released", "2 tasks ran on")
+		m.move("adopt", "--domain", "edge").Want(t, 0, "released", "ready in the domain edge, and 2 tasks ran on")
 		m.same(before, running(t, m.fleet.Site, "hello", 2))
-		m.move("adopt").Want(t, 0, "2 tasks ran on")
+		m.move("adopt", "--domain", "edge").Want(t, 0, "2 tasks ran on")
 
 		m.node.Kill()
 		m.node = m.StartStandalone()
@@ -114,13 +116,13 @@ func TestNodeMovesToAFleetAndBack(t *testing.T) {
 		m.Berth("scale", "hello", "2").Want(t, 0)
 
 		m.Eventually(soon, func() error { // the third task has ended
-			if r := m.move("adopt", "--dry-run"); r.Code != 0 {
+			if r := m.move("adopt", "--dry-run", "--domain", "edge"); r.Code != 0 {
 				return errors.New(r.String())
 			}
 			return nil
 		})
 		before = running(t, m.Site, "hello", 2)
-		m.move("adopt").Want(t, 0, "2 tasks ran on") // a second time
+		m.move("adopt", "--domain", "edge").Want(t, 0, "2 tasks ran on") // a second time
 		m.same(before, running(t, m.fleet.Site, "hello", 2))
 	})
 }
