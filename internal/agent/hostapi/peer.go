@@ -1,43 +1,18 @@
 package hostapi
 
 import (
-	"context"
-	"net"
 	"net/http"
-	"strconv"
-	"syscall"
 
 	"github.com/berthd/berth/internal/pki"
+	"github.com/berthd/berth/internal/unixsocket"
 )
-
-type peerKey struct{}
-
-// withPeer stores in the context of a connection over a unix socket the user at the other end, as the kernel names it.
-func withPeer(ctx context.Context, c net.Conn) context.Context {
-	uc, ok := c.(*net.UnixConn)
-	if !ok {
-		return ctx
-	}
-	raw, err := uc.SyscallConn()
-	if err != nil {
-		return ctx
-	}
-	var cred *syscall.Ucred
-	var credErr error
-	if err := raw.Control(func(fd uintptr) {
-		cred, credErr = syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED)
-	}); err != nil || credErr != nil {
-		return ctx
-	}
-	return context.WithValue(ctx, peerKey{}, "uid:"+strconv.FormatUint(uint64(cred.Uid), 10))
-}
 
 // callerOf names the caller of a request for the log.
 func callerOf(r *http.Request) string {
 	if subject, ok := pki.SubjectOf(r.TLS); ok {
 		return subject.String()
 	}
-	if who, ok := r.Context().Value(peerKey{}).(string); ok {
+	if who, ok := unixsocket.PeerOf(r.Context()); ok {
 		return who
 	}
 	return "unknown"
