@@ -33,8 +33,8 @@ type HostTask struct {
 	Demand Demand `json:"demand"`
 	// Ports are the numbers of its ports on the node, by name.
 	Ports map[string]int `json:"ports,omitempty"`
-	// Restarts and OOMs count restarts and kills for lack of memory of all attempts of the task on the node, those before
-	// a stop or a replacement too. They survive restarts of the agent. A failed attempt that was replaced is a restart.
+	// Restarts and OOMs count restarts and kills for lack of memory of all attempts of the task on the node, also before
+	// a stop or a replacement. They survive restarts of the agent. A failed attempt that was replaced is a restart.
 	// The numbers of the containers are those of the newest attempt.
 	Restarts   int               `json:"restarts"`
 	OOMs       int               `json:"ooms"`
