@@ -33,9 +33,9 @@ type HostTask struct {
 	Demand Demand `json:"demand"`
 	// Ports are the numbers of its ports on the node, by name.
 	Ports map[string]int `json:"ports,omitempty"`
-	// Restarts and OOMs count restarts and kills for lack of memory of all attempts of the task on the node, those before
-	// a stop or a replacement too. They survive restarts of the agent. A failed attempt that was replaced is a restart.
-	// The numbers of the containers are those of the newest attempt.
+	// Restarts and OOMs count restarts and kills for lack of memory. They count all attempts of the task on the node,
+	// also those before a stop or a replacement, and survive restarts of the agent. A failed attempt that was replaced
+	// is a restart. The numbers of the containers are those of the newest attempt.
 	Restarts   int               `json:"restarts"`
 	OOMs       int               `json:"ooms"`
 	Started    time.Time         `json:"started,omitzero"`

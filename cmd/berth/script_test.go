@@ -73,6 +73,7 @@ func TestScripts(t *testing.T) {
 				}
 				ts.Check(ts.Value("fake").(*clitest.Fake).Load(files...))
 			},
+			"node": serveHost,
 			"calls": func(ts *testscript.TestScript, _ bool, args []string) {
 				f := ts.Value("fake").(*clitest.Fake)
 				f.Mutex.Lock()

@@ -37,8 +37,8 @@ func (w *world) leave(d cluster.Desired) {
 	}
 }
 
-// The counters of a task outlive its attempts, the generations of its service, and the agent. A service that was deleted
-// and made again begins at 0.
+// The counters of a task outlive its attempts, the generations of its service, and the agent. A service that was
+// deleted and made again begins at 0.
 func TestCountersOutliveAttemptsAndAgents(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.executor.programs["app"] = program{Runs: time.Second, Code: 1, OOM: true}

@@ -43,6 +43,7 @@ import (
 	"github.com/berthd/berth/internal/apiserver/views"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/transport"
+	"github.com/berthd/berth/internal/unixsocket"
 )
 
 // Server answers the API. It is an http.Handler, safe for concurrent use.
@@ -240,7 +241,7 @@ func (s *Server) Serve(ctx context.Context, listeners ...*Listener) error {
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    64 << 10,
 		BaseContext:       access.BaseContext(base),
-		ConnContext:       access.ConnContext,
+		ConnContext:       unixsocket.ConnContext,
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
 	transport.ConfigureServer(srv) // detects dead connections of agents

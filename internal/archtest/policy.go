@@ -216,7 +216,7 @@ var lowerLayers = map[string][]string{
 	"internal/agent/hostapi": {
 		"api", "internal/agent", "internal/apiserver/lists", "internal/apiserver/openapi", "internal/apiserver/respond",
 		"internal/apiserver/route", "internal/apiserver/strictjson", "internal/cluster", "internal/pki",
-		"internal/transport",
+		"internal/transport", "internal/unixsocket",
 	},
 	"internal/agent/images": {
 		"internal/agent/artifact", "internal/agent/attempt", "internal/agent/machine", "internal/agent/node",
@@ -286,7 +286,7 @@ var lowerLayers = map[string][]string{
 	"internal/apiserver/access": {
 		"api", "internal/apiserver/audit", "internal/apiserver/respond", "internal/apiserver/route",
 		"internal/apiserver/snapshot", "internal/cluster", "internal/pause", "internal/pki", "internal/store",
-		"internal/telemetry", "internal/transport",
+		"internal/telemetry", "internal/transport", "internal/unixsocket",
 	},
 	"internal/apiserver/agentapi": {
 		"api", "internal/apiserver/access", "internal/apiserver/draft", "internal/apiserver/respond",

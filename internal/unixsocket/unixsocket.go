@@ -1,4 +1,5 @@
-// Package unixsocket opens listening unix sockets that only their intended users can open at any moment.
+// Package unixsocket opens listening unix sockets that only their intended users can open at any moment, and names the
+// users at the other end of connections.
 package unixsocket
 
 import (

@@ -32,6 +32,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/pki"
 	"github.com/berthd/berth/internal/transport"
+	"github.com/berthd/berth/internal/unixsocket"
 )
 
 // Node is the agent, as this API needs it. The methods may be called concurrently.
@@ -144,7 +145,7 @@ func (s *Server) Run(ctx context.Context, listeners ...net.Listener) error {
 	defer cancel()
 	srv := &http.Server{
 		Handler: s, ReadHeaderTimeout: headerTimeout, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
-		BaseContext: func(net.Listener) context.Context { return base }, ConnContext: withPeer,
+		BaseContext: func(net.Listener) context.Context { return base }, ConnContext: unixsocket.ConnContext,
 		ErrorLog: slog.NewLogLogger(s.config.Log.Handler(), slog.LevelDebug),
 	}
 	group, within := errgroup.WithContext(ctx)

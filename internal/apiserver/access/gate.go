@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -24,6 +23,7 @@ import (
 	"github.com/berthd/berth/internal/pause"
 	"github.com/berthd/berth/internal/pki"
 	"github.com/berthd/berth/internal/transport"
+	"github.com/berthd/berth/internal/unixsocket"
 )
 
 // The rules of admission:
@@ -146,7 +146,11 @@ func (s *Gate) enter(w http.ResponseWriter, r *http.Request) error {
 // connection.
 func (s *Gate) identify(w http.ResponseWriter, r *http.Request) (*Caller, error) {
 	if trusted(r) {
-		return &Caller{Who: peerOf(r.Context()), Role: cluster.RoleAdmin, local: true}, nil
+		who, known := unixsocket.PeerOf(r.Context())
+		if !known {
+			who = "unix"
+		}
+		return &Caller{Who: who, Role: cluster.RoleAdmin, local: true}, nil
 	}
 	if header := r.Header.Get("Authorization"); header != "" {
 		c, err := s.bearer(r, header)
@@ -326,37 +330,6 @@ func HostOf(hostport string) string {
 // BaseContext returns the function that gives a server the parent of its requests' contexts.
 func BaseContext(ctx context.Context) func(net.Listener) context.Context {
 	return func(net.Listener) context.Context { return ctx }
-}
-
-type peerKey struct{}
-
-// ConnContext stores in the context of a connection over a unix socket the user at the other end, as the kernel names
-// it.
-func ConnContext(ctx context.Context, c net.Conn) context.Context {
-	uc, ok := c.(*net.UnixConn)
-	if !ok {
-		return ctx
-	}
-	raw, err := uc.SyscallConn()
-	if err != nil {
-		return ctx
-	}
-	var cred *syscall.Ucred
-	var credErr error
-	if err := raw.Control(func(fd uintptr) {
-		cred, credErr = syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED)
-	}); err != nil || credErr != nil {
-		return ctx
-	}
-	return context.WithValue(ctx, peerKey{}, "uid:"+strconv.FormatUint(uint64(cred.Uid), 10))
-}
-
-// peerOf returns the user that ConnContext stored.
-func peerOf(ctx context.Context) string {
-	if who, ok := ctx.Value(peerKey{}).(string); ok {
-		return who
-	}
-	return "unix"
 }
 
 // Agents admits nodes to the agents' part of the API, each for itself alone.

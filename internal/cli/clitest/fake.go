@@ -2,7 +2,6 @@
 package clitest
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -16,14 +15,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/coder/websocket"
 	"github.com/goccy/go-yaml"
 
 	"github.com/berthd/berth/api"
-	"github.com/berthd/berth/api/client"
-	"github.com/berthd/berth/internal/apiserver/trouble"
 	"github.com/berthd/berth/internal/cluster"
-	"github.com/berthd/berth/internal/wording"
 )
 
 // Start returns the time at which a fake server finds troubles, and at which commands run in tests.
@@ -446,46 +441,6 @@ func (f *Fake) streamChanges(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// troublesOf returns the troubles that a server finds in a state.
-func troublesOf(w State, r *http.Request) any {
-	kind, in, name := r.URL.Query().Get("kind"), r.URL.Query().Get("cluster"), r.URL.Query().Get("name")
-	tasks := func(job bool, wanted func(*api.TaskView) bool) (all []api.TaskView) {
-		for _, v := range w.Tasks {
-			if !wanted(&v) || !job && v.State.Terminal() {
-				continue
-			}
-			if i := slices.IndexFunc(all, func(a api.TaskView) bool { return a.ID == v.ID }); i < 0 {
-				all = append(all, v)
-			} else if v.Attempt > all[i].Attempt {
-				all[i] = v
-			}
-		}
-		return all
-	}
-	if kind == "task" {
-		found := tasks(true, func(v *api.TaskView) bool { return string(v.ID) == name })
-		if len(found) == 0 || trouble.OfTask(found[0]) == nil {
-			return pageOf([]api.Trouble{})
-		}
-		return pageOf([]api.Trouble{*trouble.OfTask(found[0])})
-	}
-	w.Services = slices.SortedFunc(slices.Values(w.Services), func(x, y api.ServiceView) int {
-		return cmp.Or(cmp.Compare(x.Cluster, y.Cluster), cmp.Compare(x.Name, y.Name))
-	})
-	o := trouble.Objects{
-		Now: Start(), Nodes: w.Nodes, Services: w.Services, Jobs: w.Jobs, Crons: w.Crons,
-		Tasks: func(o cluster.OwnerRef) []api.TaskView {
-			return tasks(o.Kind == cluster.KindJob, func(v *api.TaskView) bool { return v.Owner == o })
-		},
-		Misplaced: func(o cluster.OwnerRef) []api.TaskView {
-			return tasks(false, func(v *api.TaskView) bool { return v.Owner == o && v.Misplaced != "" })
-		},
-	}
-	return pageOf(slices.DeleteFunc(trouble.Find(&o), func(t api.Trouble) bool {
-		return kind != "" && t.Object != wording.Object(kind, in, name)
-	}))
-}
-
 // WriteProblem answers with an API problem.
 func WriteProblem(w http.ResponseWriter, p api.Problem) {
 	w.Header().Set("Content-Type", "application/problem+json")
@@ -563,46 +518,4 @@ func (f *Fake) listEvents(w State, r *http.Request) any {
 			no("reasons", string(e.Reason)) || no("service", owner[cluster.KindService]) ||
 			no("job", owner[cluster.KindJob]) || no("cron", owner[cluster.KindCron]) || no("since", "1h0m0s")
 	}))
-}
-
-func (f *Fake) streamLogs(w http.ResponseWriter, r *http.Request) {
-	for _, l := range f.current().Logs[cluster.TaskID(r.PathValue("id"))] {
-		_ = json.NewEncoder(w).Encode(l)
-	}
-}
-
-// serveExec imitates a command in a container: it prints the request, echoes its input and exits with code 3.
-func (f *Fake) serveExec(w http.ResponseWriter, r *http.Request) {
-	conn, err := websocket.Accept(w, r, nil)
-	if err != nil {
-		return
-	}
-	defer func() { _ = conn.CloseNow() }()
-	q := r.URL.Query()
-	send := func(channel byte, text string) {
-		_ = conn.Write(r.Context(), websocket.MessageBinary, append([]byte{channel}, text...))
-	}
-	send(client.ChannelStdout, fmt.Sprintf("%s %s %q\n", r.PathValue("id"), q.Get("container"), q["command"]))
-	for q.Get("stdin") == "true" {
-		_, msg, err := conn.Read(r.Context())
-		if err != nil || len(msg) == 1 {
-			break
-		}
-		send(client.ChannelStderr, string(msg[1:]))
-	}
-	send(client.ChannelExit, `{"code":3}`)
-}
-
-// RefusedForward is the error of every forwarded connection.
-const RefusedForward = "port 1 does not answer: nothing listens there (connection refused)"
-
-// refuseForward imitates a port without a listener. It reads nothing, so a client that sends sees a broken connection.
-func (f *Fake) refuseForward(w http.ResponseWriter, r *http.Request) {
-	conn, err := websocket.Accept(w, r, nil)
-	if err != nil {
-		return
-	}
-	text, _ := json.Marshal(client.ExecExit{Error: RefusedForward})
-	_ = conn.Write(r.Context(), websocket.MessageBinary, append([]byte{client.ChannelExit}, text...))
-	_ = conn.CloseNow()
 }
