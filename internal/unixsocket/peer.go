@@ -27,8 +27,11 @@ func ConnContext(ctx context.Context, c net.Conn) context.Context {
 	}); err != nil || credErr != nil {
 		return ctx
 	}
-	return context.WithValue(ctx, peerKey{}, cred.Uid)
+	return WithUID(ctx, cred.Uid)
 }
+
+// WithUID stores the number of a user in a context, as ConnContext does.
+func WithUID(ctx context.Context, uid uint32) context.Context { return context.WithValue(ctx, peerKey{}, uid) }
 
 // UIDOf returns the user that ConnContext stored, by its number.
 func UIDOf(ctx context.Context) (uid uint32, known bool) {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/unixsocket"
 )
 
 // moverFake counts the steps that it takes.
@@ -65,7 +66,10 @@ func TestWhoMovesANode(t *testing.T) {
 				{"POST", "/v1/handover/complete", `{}`},
 				{"POST", "/v1/handover/cancel", ""},
 			} {
-				ctx := context.WithValue(t.Context(), peerKey{}, test.peer)
+				ctx := t.Context()
+				if uid, ok := test.peer.(uint32); ok {
+					ctx = unixsocket.WithUID(ctx, uid)
+				}
 				r := httptest.NewRequestWithContext(ctx, call.method, call.path, strings.NewReader(call.body))
 				w := httptest.NewRecorder()
 				s.ServeHTTP(w, r)
