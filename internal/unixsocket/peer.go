@@ -31,7 +31,9 @@ func ConnContext(ctx context.Context, c net.Conn) context.Context {
 }
 
 // WithUID stores the number of a user in a context, as ConnContext does.
-func WithUID(ctx context.Context, uid uint32) context.Context { return context.WithValue(ctx, peerKey{}, uid) }
+func WithUID(ctx context.Context, uid uint32) context.Context {
+	return context.WithValue(ctx, peerKey{}, uid)
+}
 
 // UIDOf returns the user that ConnContext stored, by its number.
 func UIDOf(ctx context.Context) (uid uint32, known bool) {

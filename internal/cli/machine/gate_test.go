@@ -123,10 +123,14 @@ func TestWorseThan(t *testing.T) {
 		want   string
 	}{
 		{"as before", nil, ""},
-		{"replaced", func(t *api.TaskView) { t.UUID, t.State = "u-2", cluster.StateStarting },
-			"was replaced: it is starting"},
-		{"lost", func(t *api.TaskView) { t.State, t.Message = cluster.StateLost, "node n1 fell silent" },
-			"is lost: node n1 fell silent"},
+		{
+			"replaced", func(t *api.TaskView) { t.UUID, t.State = "u-2", cluster.StateStarting },
+			"was replaced: it is starting",
+		},
+		{
+			"lost", func(t *api.TaskView) { t.State, t.Message = cluster.StateLost, "node n1 fell silent" },
+			"is lost: node n1 fell silent",
+		},
 		{"restarted", func(t *api.TaskView) { t.Restarts++ }, "was restarted"},
 		{"a missed check", func(t *api.TaskView) { t.Health = cluster.HealthWarning }, ""},
 		{"rolled out", func(t *api.TaskView) { t.UUID, t.Generation = "u-2", 4 }, ""},
