@@ -82,7 +82,7 @@ func (s *upgradeSite) newVersion(name string) string {
 	}
 	file := filepath.Join(s.Dir, name)
 	// bytes behind the end of the program do no harm
-	if err := os.WriteFile(file, append(b, name...), 0o700); err != nil { //nolint:gosec // it is a program
+	if err := os.WriteFile(file, append(b, name...), 0o700); err != nil {
 		s.t.Fatal(err)
 	}
 	return file

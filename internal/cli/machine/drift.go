@@ -109,7 +109,7 @@ func (d *driftCommand) run(cmd *cobra.Command, args []string) error {
 // again since its profile was read.
 func (d *driftCommand) record(ctx context.Context, n *api.NodeView, r *bootstrap.Result) error {
 	if r.Err != nil {
-		return nil // the result says it
+		return nil //nolint:nilerr // the result says it
 	}
 	var drift []string
 	if d.dryRun {

@@ -135,23 +135,23 @@ type addedMachine struct {
 }
 
 // finish prints the summary, and what to do about failures.
-func (a *remote) finish(results []*bootstrap.Result) error {
+func (r *remote) finish(results []*bootstrap.Result) error {
 	all := make([]addedMachine, len(results))
 	failed := 0
-	for i, r := range results {
+	for i, one := range results {
 		all[i] = addedMachine{
-			Name: r.Name, Address: r.Address, Result: a.resultOf(r), Seconds: r.Took.Seconds(), Step: r.Step,
-			Facts: r.Facts, ClockSkew: cluster.Duration(r.ClockSkew), Routes: r.Routes, Changes: r.Changes,
+			Name: one.Name, Address: one.Address, Result: r.resultOf(one), Seconds: one.Took.Seconds(), Step: one.Step,
+			Facts: one.Facts, ClockSkew: cluster.Duration(one.ClockSkew), Routes: one.Routes, Changes: one.Changes,
 		}
-		if a.dryRun {
-			all[i].Differences = r.Differences
+		if r.dryRun {
+			all[i].Differences = one.Differences
 		}
-		if r.Err != nil {
+		if one.Err != nil {
 			failed++
-			all[i].Error, all[i].Hint = session.ErrorText(r.Err), hintFor(r)
+			all[i].Error, all[i].Hint = session.ErrorText(one.Err), hintFor(one)
 		}
 	}
-	if err := a.printAll(all); err != nil {
+	if err := r.printAll(all); err != nil {
 		return err
 	}
 	if failed == 0 {
@@ -161,9 +161,9 @@ func (a *remote) finish(results []*bootstrap.Result) error {
 		"continues with them", failed, len(results))}
 }
 
-func (a *remote) printAll(all []addedMachine) error {
-	if a.WantsData() {
-		return a.PrintData(all)
+func (r *remote) printAll(all []addedMachine) error {
+	if r.WantsData() {
+		return r.PrintData(all)
 	}
 	t := output.Table{StateColumn: 2, Titles: []string{"NODE", "ADDRESS", "RESULT", "TIME>", "MESSAGE"}}
 	for _, m := range all {
@@ -173,44 +173,44 @@ func (a *remote) printAll(all []addedMachine) error {
 			message = "not tried, because another machine failed"
 		case m.Error != "":
 			message = m.Step + ": " + m.Error
-		case a.dryRun:
+		case r.dryRun:
 			message = wording.Count(len(m.Differences), "difference")
 		}
 		t.Add(m.Name, m.Address, m.Result, seconds(time.Duration(m.Seconds*float64(time.Second))), message)
 	}
-	if err := a.PrintTable(t); err != nil {
+	if err := r.PrintTable(t); err != nil {
 		return err
 	}
 	for _, m := range all {
-		if a.dryRun && len(m.Differences) > 0 {
-			a.Printf("\n%s:", m.Name)
-			if err := printDifferences(a.Session, m.Differences); err != nil {
+		if r.dryRun && len(m.Differences) > 0 {
+			r.Printf("\n%s:", m.Name)
+			if err := printDifferences(r.Session, m.Differences); err != nil {
 				return err
 			}
 		}
 	}
 	for _, m := range all {
 		if m.Hint != "" {
-			a.Messagef("%s: %s", m.Address, m.Hint)
+			r.Messagef("%s: %s", m.Address, m.Hint)
 		}
 	}
 	return nil
 }
 
 // resultOf names the end of an addition.
-func (a *remote) resultOf(r *bootstrap.Result) string {
+func (r *remote) resultOf(one *bootstrap.Result) string {
 	switch {
-	case r.Skipped:
+	case one.Skipped:
 		return "skipped"
-	case r.Reverted:
+	case one.Reverted:
 		return "reverted"
-	case r.Err != nil:
+	case one.Err != nil:
 		return "failed"
-	case a.dryRun && r.Changed():
+	case r.dryRun && one.Changed():
 		return "would-change"
-	case r.Changed() && r.Joined:
+	case one.Changed() && one.Joined:
 		return "added"
-	case r.Changed():
+	case one.Changed():
 		return "changed"
 	}
 	return "unchanged"
