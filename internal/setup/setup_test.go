@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -19,7 +20,9 @@ import (
 // testMachine is a machine in a folder. Its programs are functions that change the files.
 type testMachine struct {
 	*Machine
-	t        *testing.T
+	t *testing.T
+
+	mu       sync.Mutex // of the fields below: a watch runs commands, too
 	commands []string
 	fails    string // a word of the commands that fail
 	failures int    // the number of them; 0 for all
@@ -66,14 +69,31 @@ func (m *testMachine) append(name, line string) {
 	m.write(name, string(b)+line+"\n", 0o644)
 }
 
+// fail makes a number of commands with a word fail; 0 for all.
+func (m *testMachine) fail(word string, count int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.fails, m.failures = word, count
+}
+
+// notes remembers a command and reports whether it fails.
+func (m *testMachine) notes(line string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.commands = append(m.commands, line)
+	if m.fails == "" || !strings.Contains(line, m.fails) {
+		return false
+	}
+	if m.failures--; m.failures == 0 {
+		m.fails = ""
+	}
+	return true
+}
+
 // run is Machine.Run.
 func (m *testMachine) run(_ context.Context, name string, arguments ...string) (string, error) {
 	line := strings.Join(append([]string{name}, arguments...), " ")
-	m.commands = append(m.commands, line)
-	if m.fails != "" && strings.Contains(line, m.fails) {
-		if m.failures--; m.failures == 0 {
-			m.fails = ""
-		}
+	if m.notes(line) {
 		return "", errors.New("no space left")
 	}
 	last := arguments[len(arguments)-1]
@@ -187,7 +207,7 @@ func TestRestartSurvivesAFailure(t *testing.T) {
 	t.Parallel()
 	testkit.NeedRoot(t) // the files of the profile belong to root
 	m, r := newTestMachine(t), &Request{Profile: testProfile()}
-	m.fails = "systemctl restart"
+	m.fail("systemctl restart", 0)
 	var problems []string
 	err := m.Apply(t.Context(), r, func(s Step) {
 		if s.Problem != "" {
@@ -197,7 +217,7 @@ func TestRestartSurvivesAFailure(t *testing.T) {
 	if err == nil || len(problems) != 1 || !strings.Contains(problems[0], "no space left") {
 		t.Fatalf("got error %v and the problems %v", err, problems)
 	}
-	m.fails = ""
+	m.fail("", 0)
 	var changed []string
 	if err := m.Apply(t.Context(), r, func(s Step) { changed = append(changed, s.Item) }); err != nil {
 		t.Fatal(err)

@@ -79,6 +79,8 @@ func (m *testMachine) wantVersion(version string, waits bool) {
 }
 
 func (m *testMachine) restarts() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	return strings.Count(strings.Join(m.commands, "\n"), "systemctl restart -- "+unitName)
 }
 
@@ -131,9 +133,9 @@ func TestUpgradeGoesBack(t *testing.T) {
 		time.Sleep(testLimit - time.Second) // in-bubble: the time before the end
 		synctest.Wait()
 		m.wantVersion(version, true)
-		m.fails = "restart -- " + unitName
+		m.fail("restart -- "+unitName, 0)
 		time.Sleep(3 * watchPeriod) // in-bubble: the end, when systemd fails
-		m.fails = ""
+		m.fail("", 0)
 		time.Sleep(2 * revertPause) // in-bubble: the watch tries again
 		synctest.Wait()
 		m.wantVersion(oldVersion, false)
@@ -188,7 +190,7 @@ func TestUpgradeFailsHalfway(t *testing.T) {
 		t.Run(fails, func(t *testing.T) {
 			t.Parallel()
 			m, _ := newUpgradeMachine(t)
-			m.fails, m.failures = fails, 1
+			m.fail(fails, 1)
 			if _, err := m.upgrade(); err == nil || !strings.Contains(err.Error(), "no space left") {
 				t.Errorf("got %v", err)
 			}
