@@ -234,7 +234,7 @@ func TestManyMachines(t *testing.T) {
 	for i := range count {
 		s.NodeIs(fmt.Sprintf("m%d", i+1), cluster.NodeReady)
 	}
-	t.Logf("%d machines in %v", count, r.Took.Round(10*time.Millisecond))
+	t.Logf("%d machines in %v:\n%s", count, r.Took.Round(10*time.Millisecond), r.Stderr)
 }
 
 // cutter forwards connections to a machine, and cuts them when it is told.
