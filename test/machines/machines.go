@@ -89,6 +89,7 @@ mount -t tmpfs -o mode=755 tmpfs run
 mount -t tmpfs -o mode=1777 tmpfs tmp
 mkdir -p run/sshd etc/ssh/test
 rm -rf var/lib/berth var/lib/berth-setup usr/local/bin/berth usr/local/lib/berth
+rm -f root/.bashrc root/.profile # each command over SSH would read them
 cp "$dir/host_key" "$dir/authorized" etc/ssh/test/
 chmod 600 etc/ssh/test/host_key
 chmod 644 etc/ssh/test/authorized # sshd reads it as the user
