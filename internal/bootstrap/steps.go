@@ -79,9 +79,10 @@ func (a *addition) describe(ctx context.Context) (string, error) {
 	switch {
 	case a.ProfileOnly:
 	case a.Standalone && report.Joined && !report.Standalone:
-		return "", errors.New("the machine is a node of a fleet, and cannot be a standalone node as well")
+		return "", errors.New("the machine is a node of a fleet: `berth node release` on the machine makes it a " +
+			"standalone node")
 	case !a.Standalone && report.Standalone:
-		return "", errors.New("the machine is a standalone node, and cannot be a node of a fleet as well")
+		return "", errors.New("the machine is a standalone node: `berth node adopt` on the machine moves it to a fleet")
 	}
 	return factsText(&report.Facts), nil
 }

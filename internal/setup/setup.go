@@ -210,17 +210,29 @@ func (m *Machine) lock(ctx context.Context) (unlock func(), err error) {
 	if err != nil {
 		return nil, fmt.Errorf("lock the setup: %w", err)
 	}
+	err = awaitLock(ctx, f)
+	switch {
+	case err == nil:
+		return func() { _ = f.Close() }, nil
+	case ctx.Err() != nil:
+		err = errors.New("another setup of the machine runs")
+	default:
+		err = fmt.Errorf("lock the setup: %w", err)
+	}
+	return nil, errors.Join(err, f.Close())
+}
+
+// awaitLock locks a file, until it is closed. It returns the cause of the end of ctx if others hold the lock until
+// then.
+func awaitLock(ctx context.Context, f *os.File) error {
 	for {
 		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if err == nil {
-			return func() { _ = f.Close() }, nil
-		}
-		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
-			return nil, errors.Join(fmt.Errorf("lock the setup: %w", err), f.Close())
+		if err == nil || !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
+			return err
 		}
 		select {
 		case <-ctx.Done():
-			return nil, errors.Join(errors.New("another setup of the machine runs"), f.Close())
+			return context.Cause(ctx)
 		case <-time.After(200 * time.Millisecond):
 		}
 	}

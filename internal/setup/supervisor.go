@@ -104,13 +104,18 @@ func Supervise(m *Machine, log *slog.Logger) error {
 	}
 }
 
-// holdSupervisor makes this process the supervisor of the machine, until the file is closed.
-func (m *Machine) holdSupervisor() (*os.File, error) {
-	path := m.path(supervisorFile)
+// openRunFile opens a file of /run that a process locks while it runs.
+func (m *Machine) openRunFile(name string) (*os.File, error) {
+	path := m.path(name)
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil { //nolint:gosec // as /run is
 		return nil, err
 	}
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	return os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+}
+
+// holdSupervisor makes this process the supervisor of the machine, until the file is closed.
+func (m *Machine) holdSupervisor() (*os.File, error) {
+	f, err := m.openRunFile(supervisorFile)
 	if err != nil {
 		return nil, err
 	}

@@ -8,11 +8,8 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"slices"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 const (
@@ -315,28 +312,14 @@ func watchArguments() []string { return []string{"machine", "watch-upgrade"} }
 
 // holdWatch makes this process the watch of the machine, until the file is closed.
 func (m *Machine) holdWatch(ctx context.Context) (*os.File, error) {
-	path := m.path(watchLock)
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil { //nolint:gosec // as /run is
-		return nil, err
-	}
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	f, err := m.openRunFile(watchLock)
 	if err != nil {
 		return nil, err
 	}
-	for {
-		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if err == nil {
-			return f, nil
-		}
-		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
-			return nil, errors.Join(err, f.Close())
-		}
-		select {
-		case <-ctx.Done():
-			return nil, errors.Join(context.Cause(ctx), f.Close())
-		case <-time.After(watchPeriod):
-		}
+	if err := awaitLock(ctx, f); err != nil {
+		return nil, errors.Join(err, f.Close())
 	}
+	return f, nil
 }
 
 // removeVersions deletes old binaries, except some of the newest and those of an upgrade.

@@ -2,6 +2,7 @@ package nodeapi
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"maps"
 	"net/http"
@@ -37,19 +38,13 @@ func (a *API) adoptNode(w http.ResponseWriter, r *http.Request) error {
 		}
 		return a.Writer.CheckSize(d, nil)
 	}
-	if ask.DryRun {
-		d := a.Writer.Empty(a.Reads.Tables.Snapshot())
-		d.Caller = access.CallerOf(r.Context())
-		if err := fill(d); err != nil {
-			return err
-		}
-		return respond.JSON(w, http.StatusOK, reply)
-	}
-	if _, err := a.Writer.Write(r.Context(), fill); err != nil {
+	if err := a.writeUnless(r.Context(), ask.DryRun, fill); err != nil {
 		return err
 	}
-	access.ExchangeOf(r.Context()).Object = fmt.Sprintf("node %s with %d services", ask.Objects.Node,
-		len(ask.Objects.Services))
+	if !ask.DryRun {
+		access.ExchangeOf(r.Context()).Object = fmt.Sprintf("node %s with %d services", ask.Objects.Node,
+			len(ask.Objects.Services))
+	}
 	return respond.JSON(w, http.StatusOK, reply)
 }
 
@@ -85,18 +80,21 @@ func (a *API) releaseNode(w http.ResponseWriter, r *http.Request) error {
 		rel.write()
 		return a.Writer.CheckSize(d, nil)
 	}
-	if ask.DryRun {
-		d := a.Writer.Empty(a.Reads.Tables.Snapshot())
-		d.Caller = access.CallerOf(r.Context())
-		if err := fill(d); err != nil {
-			return err
-		}
-		return respond.JSON(w, http.StatusOK, reply)
-	}
-	if _, err := a.Writer.Write(r.Context(), fill); err != nil {
+	if err := a.writeUnless(r.Context(), ask.DryRun, fill); err != nil {
 		return err
 	}
 	return respond.JSON(w, http.StatusOK, reply)
+}
+
+// writeUnless writes a draft, or in a dry run only fills it.
+func (a *API) writeUnless(ctx context.Context, dryRun bool, fill func(*draft.Draft) error) error {
+	if !dryRun {
+		_, err := a.Writer.Write(ctx, fill)
+		return err
+	}
+	d := a.Writer.Empty(a.Reads.Tables.Snapshot())
+	d.Caller = access.CallerOf(ctx)
+	return fill(d)
 }
 
 // release collects and removes what moves with a node.

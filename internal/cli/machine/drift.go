@@ -92,6 +92,9 @@ func (d *driftCommand) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	for i, r := range results {
+		if r.Err != nil {
+			continue // the summary says it
+		}
 		if err := d.record(ctx, &nodes[i], r); err != nil {
 			return err
 		}
@@ -108,9 +111,6 @@ func (d *driftCommand) run(cmd *cobra.Command, args []string) error {
 // record writes what a comparison or a repair found, if that is news. It writes nothing for a node that was set up
 // again since its profile was read.
 func (d *driftCommand) record(ctx context.Context, n *api.NodeView, r *bootstrap.Result) error {
-	if r.Err != nil {
-		return nil //nolint:nilerr // the result says it
-	}
 	var drift []string
 	if d.dryRun {
 		for _, difference := range r.Differences[:min(len(r.Differences), cluster.MaxDrift)] {

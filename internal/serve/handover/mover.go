@@ -72,8 +72,10 @@ func (m *Mover) inherit() error {
 	if _, err := os.Stat(filepath.Join(m.config.Dir, serverDir)); err == nil {
 		return nil // it drives itself
 	}
-	if _, err := os.Stat(filepath.Join(m.pkiDir(), "self.crt")); err != nil {
-		return nil //nolint:nilerr // it is new
+	if _, err := os.Stat(filepath.Join(m.pkiDir(), "self.crt")); errors.Is(err, fs.ErrNotExist) {
+		return nil // it is new
+	} else if err != nil {
+		return err
 	}
 	servers, err := state.Servers(m.database(), m.config.Log)
 	if err != nil {

@@ -101,12 +101,7 @@ func (p *Process) runForServers(ctx context.Context, j *handover.Journal) error 
 		return group.Wait()
 	}
 	group.Go(func() error { return s.Run(within) })
-	group.Go(func() error {
-		if s.WaitReady(within) != nil {
-			return nil //nolint:nilerr // Run of the server reports why it ended
-		}
-		return p.Handover.Run(within)
-	})
+	group.Go(func() error { return onceReady(within, s, p.Handover.Run) })
 	return group.Wait()
 }
 
@@ -137,10 +132,7 @@ func (p *Process) runOwn(ctx context.Context) (idle bool, err error) {
 	group, within := errgroup.WithContext(ctx)
 	group.Go(func() error { return s.Run(within) })
 	group.Go(func() error {
-		if s.WaitReady(within) != nil {
-			return nil //nolint:nilerr // Run of the server reports why it ended
-		}
-		return node.Run(within, c)
+		return onceReady(within, s, func(ctx context.Context) error { return node.Run(ctx, c) })
 	})
 	group.Go(func() error {
 		if s.WaitReady(within) != nil || s.WaitNodeReady(within, c.Name) != nil {
@@ -150,12 +142,7 @@ func (p *Process) runOwn(ctx context.Context) (idle bool, err error) {
 		return nil
 	})
 	if p.Handover != nil {
-		group.Go(func() error {
-			if s.WaitReady(within) != nil {
-				return nil //nolint:nilerr // Run of the server reports why it ended
-			}
-			return p.Handover.Run(within)
-		})
+		group.Go(func() error { return onceReady(within, s, p.Handover.Run) })
 	}
 	err = group.Wait()
 	live := s.CountLiveTasks()
@@ -167,6 +154,14 @@ func (p *Process) runOwn(ctx context.Context) (idle bool, err error) {
 		fmt.Fprintf(p.Notices, "berth: ended; %d %s again\n", live, text)
 	}
 	return live == 0, err
+}
+
+// onceReady runs a function once the server serves.
+func onceReady(ctx context.Context, s *server.Server, run func(context.Context) error) error {
+	if s.WaitReady(ctx) != nil {
+		return nil //nolint:nilerr // Run of the server reports why it ended
+	}
+	return run(ctx)
 }
 
 // addContext adds the context of this process, so that commands find it, and returns the function that removes it. If
