@@ -168,9 +168,16 @@ steps: [{name: all, definition: %[1]s}]
 		s.Agent("--image-high", "100", "--egress-allow", "127.0.0.1")
 		s.Berth("run", run("second", shared, script)).Want(t, 0, "succeeded")
 		s.Prints("all well", "logs", "second.1.all.0")
-		kept, err := filepath.Glob(filepath.Join(s.AgentDir, "agent", "artifacts", "*", "*"))
+		// A part of an artifact that came while its job was deleted may stay in the folder "coming" for a day.
+		artifacts := filepath.Join(s.AgentDir, "agent", "artifacts")
+		kept, err := filepath.Glob(filepath.Join(artifacts, "kept", "*"))
 		if err != nil || len(kept) != 2 {
 			t.Errorf("the node keeps %v, %v; want the two that are right", kept, err)
+		}
+		for _, outside := range []string{filepath.Join(artifacts, "evil"), filepath.Join(artifacts, "..", "evil")} {
+			if _, err := os.Lstat(outside); !os.IsNotExist(err) {
+				t.Errorf("the archive wrote outside of its folder: %s: %v", outside, err)
+			}
 		}
 	})
 }

@@ -249,7 +249,7 @@ func (s *Store) make(ctx context.Context, a *cluster.Artifact, m *making) error 
 		ready = part + ".unpacked"
 		if err := s.unpack(ctx, part, ready); err != nil {
 			_ = removeTree(ready)
-			if ctx.Err() == nil {
+			if !errors.Is(err, ctx.Err()) {
 				_ = os.Remove(part) // it matches the checksum and is unusable
 			}
 			return fmt.Errorf("unpack: %w", err)
