@@ -227,6 +227,14 @@ type NodeSetupRequest struct {
 	Domain string    `json:"domain,omitempty"`
 	Pool   string    `json:"pool,omitempty"`
 	Setup  HostSetup `json:"setup"`
+	// Dial, unless empty, makes the node a passive one that servers dial there.
+	Dial string `json:"dial,omitempty"`
+}
+
+// NodeDialRequest makes a node a passive one that servers dial. An empty Dial makes it one whose agent dials.
+type NodeDialRequest struct {
+	// Dial is "HOST[:PORT]" or "ssh://[USER@]HOST[:PORT]".
+	Dial string `json:"dial"`
 }
 
 // PoolRequest puts a node into a pool. Without a pool it removes the node from its pool.

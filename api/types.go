@@ -231,6 +231,10 @@ type NodeView struct {
 	Revision      uint64      `json:"revision"` // of the operator's settings
 	// Setup says how the machine was added with `berth node add`; nil for another way.
 	Setup *HostSetup `json:"setup,omitempty"`
+	// Dial is where the servers dial the agent of a passive node; "" for a node whose agent dials the servers.
+	// DialProblem says why the answering server does not reach it there.
+	Dial        string `json:"dial,omitempty"`
+	DialProblem string `json:"dial_problem,omitempty"`
 	// LostDevices are the missing devices of the node that tasks hold, ordered by ID.
 	LostDevices []LostDevice `json:"lost_devices,omitempty"`
 	// Gone says that the operator forgot the node. Its records are removed after its tasks were replaced.

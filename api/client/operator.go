@@ -159,6 +159,12 @@ func (c *Client) SetupNode(ctx context.Context, name string, r api.NodeSetupRequ
 	return c.nodeAction(ctx, name, "setup", r, cond)
 }
 
+// DialNode makes a node a passive one that servers dial at the address, or without one a node whose agent dials. The
+// node may be unknown so far.
+func (c *Client) DialNode(ctx context.Context, name, address string, cond Condition) (api.NodeView, error) {
+	return c.nodeAction(ctx, name, "dial", api.NodeDialRequest{Dial: address}, cond)
+}
+
 // DomainNode gives a node to a domain. Its present domain drains it first; by force the next one takes it at once.
 func (c *Client) DomainNode(ctx context.Context, name, domain string, force bool, cond Condition) (api.NodeView,
 	error,

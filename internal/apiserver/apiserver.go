@@ -22,6 +22,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -88,7 +89,7 @@ func New(cfg Config) *Server {
 	s.events = eventlog.NewAPI(s.reads, s.lists, s.metrics.lost, cfg.Now, &s.running)
 	s.views = &views.Source{
 		Tables: cfg.Tables, Now: cfg.Now, Clock: cfg.Clock, Holder: cfg.Server.Holder,
-		Leader: cfg.Leader,
+		DialProblem: cfg.Server.DialProblem, Leader: cfg.Leader,
 	}
 	s.routes = s.operations()
 	cfg.Registry.MustRegister(status.NewGauges(s.status, s.health))
@@ -116,6 +117,11 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	w, r, end := s.gate.Begin(w, r)
 	defer end()
+	if r.Context().Value(agentsOnlyKey{}) != nil && !isForAgents(r.URL.Path) {
+		respond.WriteProblem(w, r, s.log, respond.Problemf(http.StatusForbidden, "this connection was opened by the "+
+			"server for the agent of a passive node, and nothing else may use it"))
+		return
+	}
 	if _, pattern := s.mux.Handler(r); pattern == "" {
 		s.serveUnknown(w, r)
 		return
@@ -240,7 +246,7 @@ func (s *Server) Serve(ctx context.Context, listeners ...*Listener) error {
 		ReadHeaderTimeout: s.cfg.headerWait,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    64 << 10,
-		BaseContext:       access.BaseContext(base),
+		BaseContext:       baseContext(base),
 		ConnContext:       unixsocket.ConnContext,
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
@@ -269,6 +275,24 @@ func (s *Server) Serve(ctx context.Context, listeners ...*Listener) error {
 	s.running.Wait()
 	s.lists.Views.Close()
 	return err
+}
+
+// agentsOnlyKey marks the contexts of requests of a Listener for agents only.
+type agentsOnlyKey struct{}
+
+// baseContext returns the function that gives a server the parent of its requests' contexts.
+func baseContext(ctx context.Context) func(net.Listener) context.Context {
+	return func(l net.Listener) context.Context {
+		if ours, ok := l.(*Listener); ok && ours.agentsOnly {
+			return context.WithValue(ctx, agentsOnlyKey{}, true)
+		}
+		return ctx
+	}
+}
+
+// isForAgents reports whether a path is one that agents use.
+func isForAgents(path string) bool {
+	return strings.HasPrefix(path, "/agent/") || path == "/v1/join" || path == "/v1/renew"
 }
 
 // ignoreClosed returns nil for the error of an intended end.

@@ -79,6 +79,8 @@ type ServerConfig struct {
 	Reach func() map[string]control.Reach
 	// Holder returns the server that a node's agent is connected to, "" if it is not known.
 	Holder func(node string) string
+	// DialProblem returns why this server does not reach a passive node, "" if it does. It may be nil.
+	DialProblem func(node string) string
 	// Backups returns the fault of the scheduled backups of this server.
 	Backups func() error
 	// Settings are the values of flags by name, as operators see them. They contain no secrets.

@@ -24,6 +24,8 @@ type Listener struct {
 	url string
 	// secure is set if connections use TLS.
 	secure bool
+	// agentsOnly is set if the connections are for what agents need, and no other part of the API.
+	agentsOnly bool
 }
 
 // URL returns the address for clients: "http://127.0.0.1:7070", "https://10.0.0.1:7071" or "unix:///run/berth.sock".
@@ -84,6 +86,16 @@ func listenTLS(addr, hostport string, keeper []*pki.Keeper) (*Listener, error) {
 		Listener: tls.NewListener(l, keeper[0].ServerTLS()), url: "https://" + l.Addr().String(),
 		secure: true,
 	}, nil
+}
+
+// ListenForAgents returns a Listener for connections that the server has opened to passive nodes. Over them agents join,
+// renew their certificates and work; all other requests are refused: the network that keeps the machine from reaching
+// the API is not bypassed.
+func ListenForAgents(l net.Listener, keeper *pki.Keeper) *Listener {
+	return &Listener{
+		Listener: tls.NewListener(l, keeper.ServerTLS()), url: l.Addr().String(),
+		secure: true, agentsOnly: true,
+	}
 }
 
 func listenUnix(path string) (*Listener, error) {

@@ -139,6 +139,7 @@ var lowerLayers = map[string][]string{
 	"internal/keyring": {
 		"internal/cluster", "internal/pause", "internal/secrets", "internal/store",
 	},
+	"internal/reverse":    {"internal/pause"},
 	"internal/scheduling": {"internal/cluster"},
 	"internal/scheduling/schedulertest": {
 		"internal/cluster", "internal/scheduling", "internal/suite", "internal/yardstick",

@@ -62,8 +62,9 @@ const (
 type Control interface {
 	// JoinToken returns a token with which only the node may join, once, for a short time.
 	JoinToken(ctx context.Context, node string) (string, error)
-	// Record writes how the machine was added, and returns the present session of the node's agent; 0 without one.
-	Record(ctx context.Context, node string, s cluster.HostSetup) (session uint64, err error)
+	// Record writes how the machine was added, and where servers dial its agent, unless that is "". It returns the
+	// present session of the node's agent; 0 without one.
+	Record(ctx context.Context, node string, s cluster.HostSetup, dial string) (session uint64, err error)
 	// Session returns the present session of the node's agent; 0 without one.
 	Session(ctx context.Context, node string) (uint64, error)
 	// WaitReady waits until the node is ready with a later session. The error says what the node is instead.
@@ -116,6 +117,8 @@ type Machine struct {
 	Name string
 	Conn *ssh.Conn
 	Jump []string
+	// Dial, unless empty, makes a passive node: the agent listens on Listen, "host:port", and servers dial it at Dial.
+	Dial, Listen string
 }
 
 // Result is the end of an addition.

@@ -34,8 +34,12 @@ func (a *addition) request(token string) *setup.Request {
 		return &setup.Request{Profile: a.Profile}
 	}
 	arguments := []string{"--name", a.result.Name}
-	for _, s := range a.Servers {
-		arguments = append(arguments, "--server", s)
+	if a.machine.Dial != "" {
+		arguments = append(arguments, "--listen-for-servers", a.machine.Listen)
+	} else {
+		for _, s := range a.Servers {
+			arguments = append(arguments, "--server", s)
+		}
 	}
 	if p := a.Profile; p != nil {
 		if p.Agent.Executor != "" {
@@ -51,11 +55,19 @@ func (a *addition) request(token string) *setup.Request {
 	}}
 }
 
+// routes returns the servers that the machine must reach. A passive node needs to reach none.
+func (a *addition) routes() []string {
+	if a.machine.Dial != "" {
+		return nil
+	}
+	return a.Servers
+}
+
 // describe learns the facts of the machine and what differs from the profile.
 func (a *addition) describe(ctx context.Context) (string, error) {
 	var out bytes.Buffer
 	sent := time.Now()
-	err := a.runProgram(ctx, "machine describe --request -", DescribeRequest{a.Servers, a.request("")}, &out)
+	err := a.runProgram(ctx, "machine describe --request -", DescribeRequest{a.routes(), a.request("")}, &out)
 	if err != nil {
 		return "", err
 	}
@@ -116,18 +128,26 @@ func (a *addition) check(context.Context) (string, error) {
 		}
 		problems = append(problems, fmt.Sprintf("the machine cannot reach the server %s: %s", r.Server, r.Problem))
 	}
-	if reached == 0 {
+	noRoute := reached == 0 && len(problems) > 0
+	if noRoute {
 		faults = append(faults, problems...)
 	}
 	if len(faults) > 0 {
-		return "", &UnfitError{faults}
+		return "", &UnfitError{faults, noRoute}
+	}
+	if a.machine.Dial != "" {
+		return count(len(a.result.Differences), "difference"), nil
 	}
 	return fmt.Sprintf("%s, %d of %s in reach", count(len(a.result.Differences), "difference"), reached,
 		count(len(a.result.Routes), "server")), nil
 }
 
 // UnfitError means that a machine lacks what it needs. Nothing was changed.
-type UnfitError struct{ Faults []string }
+type UnfitError struct {
+	Faults []string
+	// NoRoute says that the machine reaches no server.
+	NoRoute bool
+}
 
 // Error joins the faults.
 func (e *UnfitError) Error() string { return strings.Join(e.Faults, "; ") }
@@ -146,7 +166,7 @@ func (a *addition) apply(ctx context.Context) (string, error) {
 		ref := a.Profile.Ref()
 		setupOf.Profile = &ref
 	}
-	session, err := a.Control.Record(ctx, a.result.Name, setupOf)
+	session, err := a.Control.Record(ctx, a.result.Name, setupOf, a.machine.Dial)
 	if err != nil {
 		return "", err
 	}

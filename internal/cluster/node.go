@@ -46,6 +46,9 @@ type Host struct {
 	Released uint64 `json:"released,omitempty"`
 	// Setup, unless nil, says how the machine was added with `berth node add`.
 	Setup *HostSetup `json:"setup,omitempty"`
+	// Dial, unless empty, makes the node a passive one: its agent opens no connection, and the servers dial it there.
+	// See ParseDialAddress.
+	Dial string `json:"dial,omitempty"`
 }
 
 // Drain is the request to empty a node.

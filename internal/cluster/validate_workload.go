@@ -341,5 +341,9 @@ func (h *Host) Validate() error {
 	if h.Setup != nil {
 		h.Setup.validate(k.at("setup"))
 	}
+	if h.Dial != "" {
+		_, err := ParseDialAddress(h.Dial)
+		k.at("dial").must(err == nil, "%v", err)
+	}
 	return k.err()
 }

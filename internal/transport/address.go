@@ -92,7 +92,11 @@ func (e endpoint) client(c *ClientConfig, main bool) *http.Client {
 			}
 			ctx, stop := context.WithTimeout(ctx, dialTimeout)
 			defer stop()
-			return c.Dial(ctx, e.text)
+			conn, err := c.Dial(ctx, e.text)
+			if t, ok := conn.(*net.TCPConn); ok && err == nil {
+				err = tune(t, main)
+			}
+			return conn, err
 		},
 	}
 	if e.tls {
@@ -114,6 +118,18 @@ func (e endpoint) dial(ctx context.Context, main bool) (net.Conn, error) {
 
 func keepAlive() net.KeepAliveConfig {
 	return net.KeepAliveConfig{Enable: true, Idle: keepAliveIdle, Interval: keepAliveInterval, Count: keepAliveProbes}
+}
+
+// tune makes a connection that others opened notice a lost peer, as one of dial does.
+func tune(t *net.TCPConn, main bool) error {
+	if err := t.SetKeepAliveConfig(keepAlive()); err != nil || !main {
+		return err
+	}
+	raw, err := t.SyscallConn()
+	if err != nil {
+		return err
+	}
+	return setUserTimeout("tcp", raw)
 }
 
 // setUserTimeout bounds the time that sent data may stay unacknowledged, since the kernel does not probe in that time.
@@ -152,7 +168,11 @@ func ConfigureServer(s *http.Server) {
 		if next != nil {
 			ctx = next(ctx, c)
 		}
-		if under, ok := c.(interface{ NetConn() net.Conn }); ok {
+		for {
+			under, ok := c.(interface{ NetConn() net.Conn })
+			if !ok {
+				break
+			}
 			c = under.NetConn()
 		}
 		t, ok := c.(*net.TCPConn)

@@ -27,7 +27,7 @@ const (
 // ClientConfig configures an agent's connection to its servers.
 type ClientConfig struct {
 	// Addresses are addresses of one or more servers of the cluster: "unix:///path", "http://host:port" or
-	// "https://host:port". The client learns the others from them.
+	// "https://host:port". The client learns the others from them. With Dial there may be none: see Learn.
 	Addresses []string
 	// TLS holds the client's certificate and the servers' authority for https; it may be nil without https addresses.
 	TLS *tls.Config
@@ -67,7 +67,7 @@ func NewClient(c ClientConfig) (*Client, error) {
 		}
 		all = slices.Insert(all, c.pick(len(all)+1), a)
 	}
-	if len(all) == 0 {
+	if len(all) == 0 && c.Dial == nil {
 		return nil, errors.New("a client needs the address of a server")
 	}
 	return &Client{servers: servers{config: c, configured: all}, token: c.Token}, nil

@@ -126,7 +126,11 @@ func (s *servers) currentLink() (*link, error) {
 	if l != nil {
 		return l, nil
 	}
-	l, err := s.linkTo(s.candidates()[0])
+	all := s.candidates()
+	if len(all) == 0 {
+		return nil, errNoServer
+	}
+	l, err := s.linkTo(all[0])
 	if err == nil {
 		s.use(l)
 	}
@@ -174,6 +178,9 @@ func (s *servers) callFailed(ctx context.Context, l *link, err error) error {
 	return fmt.Errorf("%w: %w", ErrElsewhere, err)
 }
 
+// errNoServer says that the client has not learned any address yet.
+var errNoServer = errors.New("no server is known yet")
+
 // errUnanswered says that the server could not be reached, or went away before it answered.
 var errUnanswered = errors.New("reach the server")
 
@@ -220,6 +227,9 @@ func (c *Client) Register(ctx context.Context, r Registration) (Welcome, error) 
 // registerAnywhere tries the servers in order.
 func (c *Client) registerAnywhere(ctx context.Context, r Registration, addresses []string) (Welcome, *link, error) {
 	r.Wire, r.WireMin = WireVersion, WireMin
+	if len(addresses) == 0 {
+		return Welcome{}, nil, errNoServer
+	}
 	var all error
 	for _, address := range addresses {
 		l, err := c.servers.linkTo(address)

@@ -297,8 +297,8 @@ func (c fleetControl) Session(ctx context.Context, node string) (uint64, error) 
 	return v.Session, err
 }
 
-func (c fleetControl) Record(ctx context.Context, node string, s cluster.HostSetup) (uint64, error) {
-	v, err := c.s.Client().SetupNode(ctx, node, api.NodeSetupRequest{Setup: s}, client.Condition{})
+func (c fleetControl) Record(ctx context.Context, node string, s cluster.HostSetup, dial string) (uint64, error) {
+	v, err := c.s.Client().SetupNode(ctx, node, api.NodeSetupRequest{Setup: s, Dial: dial}, client.Condition{})
 	return v.Session, err
 }
 

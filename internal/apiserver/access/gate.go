@@ -327,11 +327,6 @@ func HostOf(hostport string) string {
 	return strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
 }
 
-// BaseContext returns the function that gives a server the parent of its requests' contexts.
-func BaseContext(ctx context.Context) func(net.Listener) context.Context {
-	return func(net.Listener) context.Context { return ctx }
-}
-
 // Agents admits nodes to the agents' part of the API, each for itself alone.
 func (s *Gate) Agents(next http.Handler) http.Handler {
 	named := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

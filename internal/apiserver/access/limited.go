@@ -22,7 +22,7 @@ func (c *Caller) ShowNode(v *api.NodeView) {
 		return
 	}
 	v.Reason = c.Hide(v.Reason)
-	v.Setup = nil // how machines are reached is for those who see all clusters
+	v.Setup, v.Dial, v.DialProblem = nil, "", "" // how machines are reached is for those who see all clusters
 	if v.State == cluster.NodeDraining {
 		v.Reason = emptied
 	}

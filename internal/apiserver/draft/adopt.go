@@ -124,7 +124,7 @@ func (a *adoption) host() {
 		return
 	}
 	if had {
-		next.Pool, next.Setup = old.Value.Pool, old.Value.Setup
+		next.Pool, next.Setup, next.Dial = old.Value.Pool, old.Value.Setup, old.Value.Dial
 		if old.Value.Generation == next.Generation { // a repetition keeps what the operator has set since
 			next = *old.Value
 		}

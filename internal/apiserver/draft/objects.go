@@ -310,8 +310,8 @@ func (d *Draft) user() string {
 	return d.Caller.User()
 }
 
-// SetHost drafts the write of the operator's settings of a node. It keeps a drain, the mark of a forgotten node, and
-// how the machine was added.
+// SetHost drafts the write of the operator's settings of a node. It keeps a drain, the mark of a forgotten node,
+// how the machine was added, and where a passive node is dialed unless the settings say it.
 func (d *Draft) SetHost(h *cluster.Host, pre Precondition) error {
 	old, ok := d.Snap.Host(h.Name)
 	if err := pre.Check(old.Modified); err != nil {
@@ -325,6 +325,9 @@ func (d *Draft) SetHost(h *cluster.Host, pre Precondition) error {
 	if ok {
 		h.Generation, h.Drain, h.Gone = old.Value.Generation, old.Value.Drain, old.Value.Gone
 		h.Setup = old.Value.Setup
+		if h.Dial == "" { // settings that do not name it must not cut off the node
+			h.Dial = old.Value.Dial
+		}
 		if action, _ := Compare(old.Value, h); action == api.ActionNone {
 			return nil
 		}

@@ -91,6 +91,18 @@ func (a *API) nodeAction(verb nodeVerb) func(http.ResponseWriter, *http.Request)
 func (a *API) changeNode(w http.ResponseWriter, r *http.Request,
 	change func(*draft.Draft, api.NodeView, *cluster.Host) error,
 ) error {
+	return a.changeAnyNode(w, r, func(d *draft.Draft, n api.NodeView, known bool, h *cluster.Host) error {
+		if !known {
+			return respond.NotFound("node", h.Name)
+		}
+		return change(d, n, h)
+	})
+}
+
+// changeAnyNode does the same for nodes that no record names so far, too.
+func (a *API) changeAnyNode(w http.ResponseWriter, r *http.Request,
+	change func(d *draft.Draft, n api.NodeView, known bool, h *cluster.Host) error,
+) error {
 	pre, err := draft.PreconditionOf(r)
 	if err != nil {
 		return err
@@ -103,11 +115,8 @@ func (a *API) changeNode(w http.ResponseWriter, r *http.Request,
 		if err := pre.Check(n.Revision); err != nil {
 			return err
 		}
-		if !ok {
-			return respond.NotFound("node", name)
-		}
 		last, written = n, d
-		return changeHost(d, name, func(h *cluster.Host) error { return change(d, n, h) })
+		return changeHost(d, name, func(h *cluster.Host) error { return change(d, n, ok, h) })
 	})
 	if err != nil {
 		return err
@@ -229,6 +238,13 @@ func (a *API) ActionRoutes() []route.Route {
 			Summary: "Records how a machine was added, with its domain and its pool, also before its agent registers.",
 			Role:    cluster.RoleOperator, Writes: true, Body: reflect.TypeFor[api.NodeSetupRequest](), Reply: view,
 			Serve: a.setupNode,
+		},
+		{
+			Method: "POST", Path: at + "dial", Name: "dialNode",
+			Summary: "Makes a node a passive one that servers dial, also before its agent registers, or without an " +
+				"address one whose agent dials the servers.",
+			Role: cluster.RoleOperator, Writes: true, Body: reflect.TypeFor[api.NodeDialRequest](), Reply: view,
+			Serve: a.dialNode,
 		},
 		{
 			Method: "POST", Path: at + "pool", Name: "poolNode",

@@ -21,52 +21,52 @@ func (a *API) setupNode(w http.ResponseWriter, r *http.Request) error {
 	if err := strictjson.ReadBody(w, r, &ask); err != nil {
 		return err
 	}
-	pre, err := draft.PreconditionOf(r)
-	if err != nil {
-		return err
-	}
-	name := r.PathValue("node")
-	var written *draft.Draft
-	snap, err := a.Writer.Write(r.Context(), func(d *draft.Draft) error {
-		written = d
-		n, ok := a.Views.Node(d.Snap, name)
-		if err := pre.Check(n.Revision); err != nil {
-			return err
-		}
+	return a.changeAnyNode(w, r, func(d *draft.Draft, n api.NodeView, known bool, h *cluster.Host) error {
 		if ask.Domain != "" {
 			if err := d.RequireDomain(ask.Domain); err != nil {
 				return draft.AsProblem(err)
 			}
-			if ok && n.Domain != ask.Domain {
+			if known && n.Domain != ask.Domain {
 				return respond.Problemf(http.StatusConflict, "node %s is in the domain %s: move it first (berth node "+
-					"domain %s %s)", name, n.Domain, name, ask.Domain)
+					"domain %s %s)", h.Name, n.Domain, h.Name, ask.Domain)
 			}
 		}
-		return changeHost(d, name, func(h *cluster.Host) error {
-			var was cluster.HostSetup
-			if h.Setup != nil {
-				was = *h.Setup
-			}
-			err := changeSettings(d, h, "set up at "+ask.Setup.Address, func() {
-				h.Setup = &ask.Setup
-				h.Domain, h.Pool = cmp.Or(ask.Domain, h.Domain), cmp.Or(ask.Pool, h.Pool)
-			})
-			if e := setupEvent(name, &was, &ask.Setup); err == nil && e.Type != "" {
-				d.Instead[d.Prefix.Host(name)] = e
-			}
-			return err
+		var was cluster.HostSetup
+		if h.Setup != nil {
+			was = *h.Setup
+		}
+		err := changeSettings(d, h, "set up at "+ask.Setup.Address, func() {
+			h.Setup = &ask.Setup
+			h.Domain, h.Pool = cmp.Or(ask.Domain, h.Domain), cmp.Or(ask.Pool, h.Pool)
+			h.Dial = cmp.Or(ask.Dial, h.Dial)
 		})
+		if e := setupEvent(h.Name, &was, &ask.Setup); err == nil && e.Type != "" {
+			d.Instead[d.Prefix.Host(h.Name)] = e
+		}
+		return err
 	})
-	if err != nil {
+}
+
+// dialNode sets where the servers dial the agent of a node. The node needs no records: the servers dial it before its
+// agent registers.
+func (a *API) dialNode(w http.ResponseWriter, r *http.Request) error {
+	var ask api.NodeDialRequest
+	if err := strictjson.ReadBody(w, r, &ask); err != nil {
 		return err
 	}
-	v, ok := a.Views.Node(snap, name)
-	if !ok {
-		return respond.NotFound("node", name)
+	message := "its agent dials the servers"
+	if ask.Dial != "" {
+		if _, err := cluster.ParseDialAddress(ask.Dial); err != nil {
+			return respond.Invalid(cluster.Faults{{Path: "dial", Message: err.Error()}})
+		}
+		message = "the servers dial " + ask.Dial
 	}
-	v.Revision = written.RevisionOr(v.Revision)
-	respond.SetETag(w, v.Revision)
-	return respond.JSON(w, http.StatusOK, v)
+	return a.changeAnyNode(w, r, func(d *draft.Draft, _ api.NodeView, known bool, h *cluster.Host) error {
+		if !known && ask.Dial == "" {
+			return respond.NotFound("node", h.Name)
+		}
+		return changeSettings(d, h, message, func() { h.Dial = ask.Dial })
+	})
 }
 
 // setupEvent returns the event of a setup that tells of an upgrade or of drift; one without a type for any other.

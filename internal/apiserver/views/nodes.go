@@ -74,6 +74,9 @@ func (s *Source) Node(snap *store.Snapshot, name string) (api.NodeView, bool) {
 	if s.Holder != nil {
 		v.Server = s.Holder(name)
 	}
+	if s.DialProblem != nil && v.Dial != "" {
+		v.DialProblem = s.DialProblem(name)
+	}
 	if p, reported := s.Tables.Pulse(name); reported && p.Session == v.Session {
 		v.Used = withoutTasks(p.Stats)
 		v.Heartbeat = &api.Heartbeat{
@@ -96,7 +99,7 @@ func withoutTasks(stats *cluster.NodeStats) *cluster.NodeStats {
 
 // SteadyNode returns a node's view without the fields that change all the time.
 func SteadyNode(v api.NodeView) api.NodeView {
-	v.Used, v.Heartbeat = nil, nil
+	v.Used, v.Heartbeat, v.DialProblem = nil, nil, ""
 	return v
 }
 
@@ -122,7 +125,7 @@ func recordedNode(snap *store.Snapshot, name string) (v api.NodeView, ok bool) {
 	}
 	if hasHost {
 		v.Cordon, v.Pool, v.Taints = host.Value.Cordon, host.Value.Pool, host.Value.Taints
-		v.ReservedPorts, v.Setup = host.Value.ReservedPorts, host.Value.Setup
+		v.ReservedPorts, v.Setup, v.Dial = host.Value.ReservedPorts, host.Value.Setup, host.Value.Dial
 		if host.Value.Domain != "" && !hasNode {
 			v.Domain = host.Value.Domain
 		}

@@ -23,7 +23,9 @@ type Source struct {
 	Clock func() time.Duration
 	// Holder returns the server that a node's agent is connected to, "" if that is not known. It may be nil.
 	Holder func(node string) string
-	Leader Leader
+	// DialProblem returns why this server does not reach a passive node, "" if it does. It may be nil.
+	DialProblem func(node string) string
+	Leader      Leader
 
 	starts starts.Forecaster
 }

@@ -5,11 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"os/user"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -33,6 +35,7 @@ type addCommand struct {
 	profile      string
 	domain, pool string
 	servers      []string
+	passive      string
 	file         string
 	machines     []machineAddress
 }
@@ -65,6 +68,9 @@ func NewNodeAddCommand(sess *session.Session) *cobra.Command {
 	f.StringVar(&a.pool, "pool", "", "pool of the nodes")
 	f.StringSliceVar(&a.servers, "server", nil, "https address of a server as the machines reach it; may be given "+
 		"several times; default those of all servers")
+	f.StringVar(&a.passive, "passive", "", "make passive nodes, whose agents open no connection: the servers dial "+
+		"them. `HOW` is tcp, to port "+strconv.Itoa(cluster.PassivePort)+" of the address, or ssh, through the "+
+		"machine's SSH server with a key of the servers (their flag --ssh-identity)")
 	f.BoolVar(&a.standalone, "standalone", false, "make nodes that drive themselves, without servers: see 'berth "+
 		"standalone'")
 	f.BoolVar(&a.dryRun, "dry-run", false, "show what would change, and change nothing")
@@ -104,6 +110,12 @@ func (a *addCommand) check(cmd *cobra.Command, args []string) error {
 		}
 		_, err := session.ParseHostPort(strings.TrimSuffix(host, "/"), datadir.PortAPI)
 		list.AddError("--server", err)
+	}
+	if a.passive != "" && a.passive != passiveTCP && a.passive != passiveSSH {
+		list.Add("--passive %q: want tcp or ssh", a.passive)
+	}
+	if a.passive != "" && (a.standalone || len(a.servers) > 0) {
+		list.Add("--passive excludes --server and --standalone: the servers dial a passive node")
 	}
 	if a.standalone && (a.domain != "" || a.pool != "" || len(a.servers) > 0) {
 		list.Add("--standalone excludes --server, --domain and --pool: a standalone node has no servers but its own")
@@ -148,12 +160,31 @@ func (a *addCommand) run(cmd *cobra.Command, args []string) error {
 		all[i] = setupTask{
 			machineAddress: m, jump: a.access.jumps, jumpTexts: a.access.jump, profile: profile, servers: a.servers,
 		}
+		all[i].dial, all[i].listen = a.dialAddress(m.target)
 	}
 	results, err := a.runAll(ctx, all, &control{client: a.client, domain: a.domain, pool: a.pool})
 	if err != nil {
 		return err
 	}
 	return a.finish(results)
+}
+
+// The values of --passive.
+const (
+	passiveTCP = "tcp"
+	passiveSSH = "ssh"
+)
+
+// dialAddress returns where servers dial the agent of a machine, and where it listens; "" unless it is a passive node.
+func (a *addCommand) dialAddress(t ssh.Target) (dial, listen string) {
+	port := strconv.Itoa(cluster.PassivePort)
+	switch a.passive {
+	case passiveTCP:
+		return net.JoinHostPort(t.Host, port), net.JoinHostPort("0.0.0.0", port)
+	case passiveSSH:
+		return "ssh://" + t.String(), net.JoinHostPort("127.0.0.1", port)
+	}
+	return "", ""
 }
 
 // profileIsStored reports whether the flag names a profile of the store.
@@ -174,7 +205,7 @@ func (a *addCommand) findProfile(ctx context.Context) (*cluster.Profile, error) 
 
 // findServers makes the servers' own addresses those that the machines use, unless flags name others.
 func (a *addCommand) findServers(ctx context.Context) error {
-	if len(a.servers) > 0 || a.standalone {
+	if len(a.servers) > 0 || a.standalone || a.passive != "" {
 		return nil
 	}
 	all, err := fetch.ListServers(ctx, a.client)
@@ -215,16 +246,18 @@ func (c *control) Session(ctx context.Context, node string) (uint64, error) {
 }
 
 // Record is part of bootstrap.Control.
-func (c *control) Record(ctx context.Context, node string, s cluster.HostSetup) (session uint64, err error) {
+func (c *control) Record(ctx context.Context, node string, s cluster.HostSetup, dial string) (session uint64,
+	err error,
+) {
 	is, err := c.client.Node(ctx, node)
 	if err != nil && client.StatusOf(err) != http.StatusNotFound {
 		return 0, err
 	}
 	if is.Setup != nil && (c.pool == "" || c.pool == is.Pool) && (c.domain == "" || c.domain == is.Domain) &&
-		sameSetup(*is.Setup, s) {
+		(dial == "" || dial == is.Dial) && sameSetup(*is.Setup, s) {
 		return is.Session, nil
 	}
-	ask := api.NodeSetupRequest{Domain: c.domain, Pool: c.pool, Setup: s}
+	ask := api.NodeSetupRequest{Domain: c.domain, Pool: c.pool, Setup: s, Dial: dial}
 	_, err = c.client.SetupNode(ctx, node, ask, client.Condition{})
 	return is.Session, err
 }

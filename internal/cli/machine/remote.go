@@ -77,6 +77,8 @@ type setupTask struct {
 	jumpTexts []string
 	profile   *cluster.Profile
 	servers   []string
+	// dial, unless empty, is where servers dial the agent, which listens on listen.
+	dial, listen string
 }
 
 // runAll sets machines up, some at a time. A failure of one does not stop the others.
@@ -117,7 +119,9 @@ func (r *remote) forEach(ctx context.Context, all []setupTask, parallel int,
 	for i, t := range all {
 		group.Go(func() error {
 			conn := ssh.New(ssh.Config{Target: t.target, Jump: t.jump, Auth: r.auth, Keys: r.keys})
-			results[i] = run(&t, bootstrap.Machine{Name: t.name, Conn: conn, Jump: t.jumpTexts})
+			results[i] = run(&t, bootstrap.Machine{
+				Name: t.name, Conn: conn, Jump: t.jumpTexts, Dial: t.dial, Listen: t.listen,
+			})
 			r.view.ended(results[i])
 			return nil
 		})

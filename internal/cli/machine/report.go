@@ -224,9 +224,12 @@ func isKeyError(err error) bool {
 
 // hintFor says what to do about a failure, if its text does not.
 func hintFor(r *bootstrap.Result) string {
-	_, unfit := errors.AsType[*bootstrap.UnfitError](r.Err)
+	unfit, isUnfit := errors.AsType[*bootstrap.UnfitError](r.Err)
 	switch {
-	case unfit:
+	case isUnfit && unfit.NoRoute:
+		return "nothing was changed on the machine; open its way to the servers, name addresses that it reaches with " +
+			"--server, or let the servers dial it with --passive"
+	case isUnfit:
 		return "nothing was changed on the machine; change the machine, or its profile"
 	case errors.Is(r.Err, ssh.ErrRefused):
 		return "add the public key to ~/.ssh/authorized_keys on the machine, or use another --identity or --user"

@@ -35,7 +35,8 @@ func NewNodeCommand(sess *session.Session) *cobra.Command {
 	cmd.AddCommand(newNodeListCommand(sess), newNodeStatusCommand(sess), top.NewNodeTopCommand(sess),
 		newNodeCordonCommand(sess), newNodeUncordonCommand(sess), newNodeDrainCommand(sess), newNodeForgetCommand(sess),
 		newNodeTaintCommand(sess), newNodeUntaintCommand(sess), newNodePoolCommand(sess),
-		newNodeReservePortsCommand(sess), newNodeUnreservePortsCommand(sess), newNodeDomainCommand(sess),
+		newNodeReservePortsCommand(sess), newNodeUnreservePortsCommand(sess), newNodeDialCommand(sess),
+		newNodeDomainCommand(sess),
 		machine.NewNodeAddCommand(sess), machine.NewNodeDriftCommand(sess), machine.NewNodeRepairCommand(sess),
 		machine.NewNodeUpgradeCommand(sess), newNodeAdoptCommand(sess), newNodeReleaseCommand(sess))
 	return cmd
@@ -247,6 +248,9 @@ func addMachineFacts(facts *output.Table, n api.NodeView) {
 	facts.Add("machine", strings.TrimSpace(fmt.Sprintf("%s/%s, kernel %s", n.Facts.OS, n.Facts.Arch, n.Facts.Kernel)))
 	machine.AddHardware(facts, n.Facts.Hardware)
 	machine.AddSetup(facts, n.Setup)
+	if n.Dial != "" {
+		facts.Add("dialed at", dialText(&n))
+	}
 	if len(n.Facts.Addresses) > 0 {
 		facts.Add("addresses", strings.Join(n.Facts.Addresses, ", "))
 	}

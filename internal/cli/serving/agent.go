@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"net"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -17,6 +18,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/hinted"
 	"github.com/berthd/berth/internal/pki"
+	"github.com/berthd/berth/internal/reverse"
 	"github.com/berthd/berth/internal/serve/datadir"
 	"github.com/berthd/berth/internal/serve/handover"
 	"github.com/berthd/berth/internal/serve/join"
@@ -28,10 +30,12 @@ type agentFlags struct {
 	servers              []string
 	tokenFile, joinToken string
 	dataDir, level       string
-	traces               string
+	traces, listen       string
 	machine              machineFlags
 	node                 nodeFlags
 	log                  *slog.Logger
+	// acceptor has the connections that servers open; nil unless the node is a passive one.
+	acceptor *reverse.Acceptor
 }
 
 func (f *agentFlags) addFlags(cmd *cobra.Command) {
@@ -39,6 +43,9 @@ func (f *agentFlags) addFlags(cmd *cobra.Command) {
 	fs.StringSliceVar(&f.servers, "server", []string{"unix://" + datadir.DefaultSocket()},
 		"address of a server, https://host:port, unix:///path or http://host:port; several "+
 			"are tried in turn, and the agent learns the other servers from them (default "+datadir.SocketText+")")
+	fs.StringVar(&f.listen, "listen-for-servers", "",
+		"`HOST:PORT` where servers dial this agent, for a passive node, which opens no connection to them (see 'berth "+
+			"node dial'); it takes the place of --server")
 	fs.StringVar(&f.tokenFile, "token-file", "", "file with the token for a server on loopback HTTP")
 	fs.StringVar(&f.joinToken, "join-token-file", "",
 		"`FILE` with the output of `berth token create --join --role node`; needed until the "+
@@ -59,7 +66,15 @@ func (f *agentFlags) check(cmd *cobra.Command) (err error) {
 	var list session.Faults
 	f.machine.check(&list)
 	f.servers = session.SplitList(f.servers)
-	if len(f.servers) == 0 {
+	switch {
+	case f.listen != "" && cmd.Flags().Changed("server"):
+		list.Add("--listen-for-servers and --server exclude each other: the servers dial a passive node")
+	case f.listen != "":
+		if _, _, err := net.SplitHostPort(f.listen); err != nil {
+			list.Add("--listen-for-servers %q: want HOST:PORT, such as 0.0.0.0:%d", f.listen, cluster.PassivePort)
+		}
+		f.servers = nil
+	case len(f.servers) == 0:
 		list.Add("--server is empty: want the address of a server")
 	}
 	for _, s := range f.servers {
@@ -100,6 +115,11 @@ func (f *agentFlags) run(cmd *cobra.Command, _ []string) error {
 	if err := f.check(cmd); err != nil {
 		return err
 	}
+	end, err := f.listenForServers(cmd.Context())
+	if err != nil {
+		return err
+	}
+	defer end()
 	c, err := f.buildConfig(cmd.Context())
 	if err != nil {
 		return err
@@ -128,6 +148,7 @@ func (f *agentFlags) buildConfig(ctx context.Context) (c node.Config, err error)
 	}
 	c = node.Config{
 		DataDir: filepath.Join(f.dataDir, "agent"), Servers: f.servers, Traces: f.traces, Log: f.log,
+		Acceptor: f.acceptor,
 	}
 	f.machine.configure(&c)
 	f.node.configure(&c)
@@ -137,7 +158,8 @@ func (f *agentFlags) buildConfig(ctx context.Context) (c node.Config, err error)
 		}
 	}
 	known := &node.ServerList{Given: f.servers}
-	if c.Keeper, err = f.openKeeper(ctx, filepath.Join(c.DataDir, datadir.PKIDir), known.All); c.Keeper != nil {
+	c.Keeper, err = f.openKeeper(ctx, filepath.Join(c.DataDir, datadir.PKIDir), known.All)
+	if c.Keeper != nil {
 		c.Known = known
 	}
 	return c, err
@@ -146,7 +168,9 @@ func (f *agentFlags) buildConfig(ctx context.Context) (c node.Config, err error)
 // openKeeper returns the keeper of the node's certificate, which renews it at any known server. If the certificate is
 // missing, or has expired and there is a token, the node joins. Without an https server it returns nil.
 func (f *agentFlags) openKeeper(ctx context.Context, dir string, known func() []string) (*pki.Keeper, error) {
-	if !slices.ContainsFunc(f.servers, func(s string) bool { return strings.HasPrefix(s, "https://") }) {
+	dial := f.dialer()
+	isSecure := func(server string) bool { return strings.HasPrefix(server, "https://") }
+	if f.acceptor == nil && !slices.ContainsFunc(f.servers, isSecure) {
 		return nil, nil //nolint:nilnil // no certificate is needed
 	}
 	open := func() (*pki.Keeper, error) {
@@ -154,7 +178,7 @@ func (f *agentFlags) openKeeper(ctx context.Context, dir string, known func() []
 		var err error
 		k, err = pki.OpenKeeper(pki.KeeperConfig{
 			Dir: dir, Log: f.log,
-			Renew: join.RenewAt(func() *tls.Config { return k.ClientTLS() }, known),
+			Renew: join.RenewAt(func() *tls.Config { return k.ClientTLS() }, dial, known),
 		})
 		return k, err
 	}
@@ -197,7 +221,7 @@ func (f *agentFlags) openKeeper(ctx context.Context, dir string, known func() []
 	return keeper, nil
 }
 
-// joinNode trades the join token for a certificate.
+// joinNode trades the join token for a certificate. On a passive node it waits for a server.
 func (f *agentFlags) joinNode(ctx context.Context, dir string, self pki.Subject,
 	open func() (*pki.Keeper, error),
 ) (*pki.Keeper, error) {
@@ -205,7 +229,13 @@ func (f *agentFlags) joinNode(ctx context.Context, dir string, self pki.Subject,
 	if err != nil {
 		return nil, err
 	}
-	j := join.Joiner{Dir: dir, Self: self, Servers: f.servers, Token: token}
+	j := join.Joiner{Dir: dir, Self: self, Servers: f.servers, Token: token, Dial: f.dialer()}
+	if f.acceptor != nil {
+		f.log.Info("the node joins as soon as a server dials it", "at", f.acceptor.Addr().String())
+		if j.Servers, err = f.acceptor.WaitForServer(ctx); err != nil {
+			return nil, err
+		}
+	}
 	if _, err := j.Join(ctx); err != nil {
 		return nil, join.AddHint(err, cluster.RoleNode)
 	}

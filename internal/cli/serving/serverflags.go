@@ -51,6 +51,10 @@ func (f *serverFlags) addFlags(cmd *cobra.Command) {
 			"further ones are answered with 429")
 	fs.IntVar(&f.MaxClientWaiters, "max-client-waiters", 256,
 		"how many such requests one token, or one user of the unix socket, may have")
+	fs.StringArrayVar(&f.Machines.Identities, "ssh-identity", nil, "`FILE` with a private key for passive nodes that "+
+		"are dialed over SSH; may be given several times")
+	fs.StringArrayVar(&f.Machines.KnownHosts, "ssh-known-hosts", nil, "`FILE` with the keys of these machines; may be "+
+		"given several times; default ~/.ssh/known_hosts and /etc/ssh/ssh_known_hosts")
 	fs.StringVar(&f.level, "log-level", "info", "debug, info, warn or error")
 	fs.StringVar(&f.profile, "cpu-profile", "", "file to write a CPU profile to, until the server ends")
 	fs.DurationVar(&f.CertificateLife, "certificate-life", 0,

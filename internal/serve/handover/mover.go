@@ -142,7 +142,7 @@ func (m *Mover) Keeper(known func() []string) (*pki.Keeper, error) {
 	var err error
 	k, err = pki.OpenKeeper(pki.KeeperConfig{
 		Dir: m.pkiDir(), Log: m.config.Log,
-		Renew: join.RenewAt(func() *tls.Config { return k.ClientTLS() }, known),
+		Renew: join.RenewAt(func() *tls.Config { return k.ClientTLS() }, nil, known),
 	})
 	return k, err
 }

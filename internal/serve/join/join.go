@@ -46,7 +46,11 @@ type Joiner struct {
 	PeerURL string // set for servers with a store of their own
 	Servers []string
 	Token   string // the complete token
+	Dial    Dial
 }
+
+// Dial opens the connection to a server at "host:port". Nil is that of package net.
+type Dial func(ctx context.Context, network, address string) (net.Conn, error)
 
 // pendingJoin is the content of JoinFile.
 type pendingJoin struct {
@@ -76,7 +80,7 @@ func (j *Joiner) Join(ctx context.Context) (reply api.JoinReply, err error) {
 			Token: j.Token, Name: j.Self.Name, Request: string(pending.Request),
 			ServerName: j.Name, PeerURL: j.PeerURL,
 		}
-		if err := j.exchange(ctx, pki.Pinned(token.CAHash), request, &reply); err != nil {
+		if err := j.join(ctx, pki.Pinned(token.CAHash), request, &reply); err != nil {
 			return reply, fmt.Errorf("join: %w", err)
 		}
 		if err := token.CheckCA([]byte(reply.Authority)); err != nil {
@@ -99,12 +103,12 @@ func (j *Joiner) Join(ctx context.Context) (reply api.JoinReply, err error) {
 	return reply, nil
 }
 
-// exchange asks the servers until one answers, maxTries times if they are slow or busy. A server counts a repeated
-// request once.
-func (j *Joiner) exchange(ctx context.Context, config *tls.Config, request api.JoinRequest, to *api.JoinReply) error {
+// join asks the servers until one answers, maxTries times if they are slow or busy. A server counts a repeated request
+// once.
+func (j *Joiner) join(ctx context.Context, config *tls.Config, request api.JoinRequest, to *api.JoinReply) error {
 	between := pause.Backoff{Shortest: shortestPause, Longest: 8 * shortestPause}
 	for tries := 1; ; tries++ {
-		err := exchange(ctx, config, j.Servers, "/v1/join", request, to)
+		err := exchange(ctx, newHTTPClient(config, j.Dial), j.Servers, "/v1/join", request, to)
 		if err == nil || tries == maxTries || !isTemporary(err) {
 			return err
 		}
@@ -161,25 +165,30 @@ func (j *Joiner) Done() error {
 }
 
 // RenewAt returns a function that renews a certificate at any of the servers, for pki.Keeper.
-func RenewAt(config func() *tls.Config, servers func() []string) func(context.Context, []byte) ([]byte, error) {
+func RenewAt(config func() *tls.Config, dial Dial, servers func() []string,
+) func(context.Context, []byte) ([]byte, error) {
 	return func(ctx context.Context, csr []byte) ([]byte, error) {
 		var reply api.RenewReply
-		err := exchange(ctx, config(), servers(), "/v1/renew", api.RenewRequest{Request: string(csr)}, &reply)
+		request := api.RenewRequest{Request: string(csr)}
+		err := exchange(ctx, newHTTPClient(config(), dial), servers(), "/v1/renew", request, &reply)
 		return []byte(reply.Certificate), err
 	}
 }
 
+// newHTTPClient returns a client that closes each connection after its request.
+func newHTTPClient(config *tls.Config, dial Dial) *http.Client {
+	return &http.Client{Transport: &http.Transport{
+		TLSClientConfig: config, ForceAttemptHTTP2: true, DisableKeepAlives: true, DialContext: dial,
+	}}
+}
+
 // exchange posts a message to the first server that can be reached and is able to answer. A refusal by one server is
 // final.
-func exchange(ctx context.Context, config *tls.Config, servers []string, path string, in, out any) error {
+func exchange(ctx context.Context, client *http.Client, servers []string, path string, in, out any) error {
 	body, err := json.Marshal(in)
 	if err != nil {
 		return err
 	}
-	client := &http.Client{Transport: &http.Transport{
-		TLSClientConfig: config, ForceAttemptHTTP2: true,
-		DisableKeepAlives: true,
-	}}
 	var errs []error
 	for _, server := range servers {
 		if !strings.HasPrefix(server, "https://") {

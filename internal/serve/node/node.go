@@ -25,6 +25,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/egress"
 	"github.com/berthd/berth/internal/pki"
+	"github.com/berthd/berth/internal/reverse"
 	"github.com/berthd/berth/internal/telemetry"
 	"github.com/berthd/berth/internal/transport"
 	"github.com/berthd/berth/internal/version"
@@ -34,7 +35,7 @@ import (
 type Config struct {
 	Name      string
 	DataDir   string
-	Servers   []string // addresses
+	Servers   []string // addresses; none with an Acceptor
 	Token     string
 	Keeper    *pki.Keeper // of the node's certificate; nil without an https server
 	Known     *ServerList // of the keeper; nil without one
@@ -68,6 +69,8 @@ type Config struct {
 	ReservedPorts []int
 	// Host configures the API of the node itself.
 	Host HostAPI
+	// Acceptor, unless nil, has the connections to the servers; the node opens none itself. The caller runs it.
+	Acceptor *reverse.Acceptor
 
 	Log *slog.Logger
 }
@@ -91,6 +94,9 @@ func Run(ctx context.Context, c Config) error {
 	dial := transport.ClientConfig{Addresses: c.Servers, Token: c.Token}
 	if c.Keeper != nil {
 		dial.TLS = c.Keeper.ClientTLS()
+	}
+	if c.Acceptor != nil {
+		dial.Dial = c.Acceptor.Dial
 	}
 	client, err := transport.NewClient(dial)
 	if err != nil {
@@ -135,7 +141,7 @@ func Run(ctx context.Context, c Config) error {
 	if err != nil {
 		return err
 	}
-	return runParts(ctx, &c, a, metrics, host)
+	return runParts(ctx, &c, a, client, metrics, host)
 }
 
 // agentConfig returns the part of the agent's configuration that needs no connection.
@@ -166,9 +172,14 @@ func agentConfig(c *Config) agent.Config {
 }
 
 // runParts runs the agent, and what is served beside it, until the context ends.
-func runParts(ctx context.Context, c *Config, a *agent.Agent, metrics *nodeMetrics, host *hostAPI) error {
+func runParts(ctx context.Context, c *Config, a *agent.Agent, client *transport.Client, metrics *nodeMetrics,
+	host *hostAPI,
+) error {
 	group, within := errgroup.WithContext(ctx)
 	group.Go(func() error { return a.Run(within) })
+	if c.Acceptor != nil {
+		group.Go(func() error { return learnServers(within, c.Acceptor, client) })
+	}
 	if host != nil {
 		group.Go(func() error { return host.run(within) })
 	}
@@ -183,4 +194,17 @@ func runParts(ctx context.Context, c *Config, a *agent.Agent, metrics *nodeMetri
 		return nil
 	}
 	return err
+}
+
+// learnServers names the servers that have dialed the node to the client, until the context ends.
+func learnServers(ctx context.Context, from *reverse.Acceptor, client *transport.Client) error {
+	for {
+		arrived := from.Arrived()
+		client.Learn(from.Servers())
+		select {
+		case <-arrived:
+		case <-ctx.Done():
+			return nil
+		}
+	}
 }

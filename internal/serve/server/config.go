@@ -24,6 +24,8 @@ type Config struct {
 	Traces string        // URL for spans; "" for none
 	// MaxWaiters bounds the requests that wait for changes, and MaxClientWaiters those of one client. 0 is the default.
 	MaxWaiters, MaxClientWaiters int
+	// Machines is how the server reaches passive nodes over SSH.
+	Machines MachineAccess
 	// CertificateLife is the validity of the certificates that the server signs. 0 is the default.
 	CertificateLife time.Duration
 	// Permissions are the permissions of clusters that are created without any.
@@ -42,4 +44,10 @@ type snapshotConfig struct {
 	Every time.Duration
 	Keep  int
 	Dir   string // the default is the directory snapshots in the data directory
+}
+
+// MachineAccess has the keys with which a server reaches machines over SSH. Without a key it reaches none.
+type MachineAccess struct {
+	// Identities are files with private keys without a passphrase. KnownHosts are files with the keys of machines.
+	Identities, KnownHosts []string
 }

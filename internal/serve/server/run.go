@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -43,7 +44,11 @@ func (s *Server) Run(ctx context.Context) error {
 		}
 	}
 	rest := stage(append(s.parts, part{"the API", func(ctx context.Context) error {
-		return s.api.Serve(ctx, s.Listeners...)
+		listeners := slices.Clip(s.Listeners)
+		if s.passive != nil {
+			listeners = append(listeners, s.passive.listener)
+		}
+		return s.api.Serve(ctx, listeners...)
 	}})...)
 	agents := stage(part{"the agents' sessions", s.dispatch.Run})
 	lead := stage(part{"the control planes", s.planes.Run})

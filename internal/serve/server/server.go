@@ -56,6 +56,7 @@ type Server struct {
 	api      *apiserver.Server
 	vault    *secrets.Vault
 	keyring  *keyring.Keyring
+	passive  *passiveNodes // nil without a certificate
 	// parts run beside the control plane, the dispatcher and the API.
 	parts     []part
 	Listeners []*apiserver.Listener
@@ -165,6 +166,12 @@ func (s *Server) wire(token string, authority *pki.Authority) (err error) {
 	}
 	if config.Server.Backups, err = s.wireBackups(registry); err != nil {
 		return err
+	}
+	if err := s.openPassiveNodes(); err != nil {
+		return err
+	}
+	if s.passive != nil {
+		config.Server.DialProblem = s.passive.problem
 	}
 	s.api = apiserver.New(config)
 	s.addParts()
