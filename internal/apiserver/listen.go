@@ -88,9 +88,8 @@ func listenTLS(addr, hostport string, keeper []*pki.Keeper) (*Listener, error) {
 	}, nil
 }
 
-// ListenForAgents returns a Listener for connections that the server has opened to passive nodes. Over them agents join,
-// renew their certificates and work; all other requests are refused: the network that keeps the machine from reaching
-// the API is not bypassed.
+// ListenForAgents returns a Listener for connections that the server has opened to passive nodes. Over them agents
+// join, renew their certificates and work. All other requests are refused, so that no firewall is bypassed.
 func ListenForAgents(l net.Listener, keeper *pki.Keeper) *Listener {
 	return &Listener{
 		Listener: tls.NewListener(l, keeper.ServerTLS()), url: l.Addr().String(),

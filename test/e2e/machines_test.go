@@ -51,6 +51,8 @@ type machineSite struct {
 	lab  *netlab.Lab
 	desk *netlab.Host
 	key  machines.Key
+	// servers are the hosts of the servers of a passive site.
+	servers []*netlab.Host
 }
 
 func newMachineSite(t *testing.T) *machineSite {

@@ -25,7 +25,12 @@ func newPassiveSite(t *testing.T) *machineSite {
 	s := &machineSite{Fleet: harness.NewFleet(t), t: t, lab: lab, desk: lab.Add("desk")}
 	s.key = machines.NewKey(t, s.Dir)
 	s.Flags = []string{"--ssh-identity", s.key.File, "--ssh-known-hosts", filepath.Join(s.Dir, "known_hosts")}
-	s.Start(labHost(lab.Add("s1")), labHost(lab.Add("s2")), labHost(lab.Add("s3")))
+	var hosts []harness.Host
+	for _, name := range []string{"s1", "s2", "s3"} {
+		s.servers = append(s.servers, lab.Add(name))
+		hosts = append(hosts, labHost(s.servers[len(s.servers)-1]))
+	}
+	s.Start(hosts...)
 	return s
 }
 
@@ -66,19 +71,29 @@ placement:
 `
 
 // TestPassiveNodes makes nodes of machines that can open no connection. The servers dial the agent of one directly and
-// that of the other through its SSH server. Tasks, logs and terminals work, and tasks survive when the server that the
-// agent uses is killed, when the agent is killed, and when the node is dialed no longer for a while.
+// that of the other through its SSH server, behind a jump host. Tasks, logs and terminals work, and tasks survive when
+// the server that the agent uses is killed, when the agent is killed, and when the node is dialed no longer for a while.
 func TestPassiveNodes(t *testing.T) {
 	t.Parallel()
 	s := newPassiveSite(t)
 	m1, m2 := s.closedMachine("m1"), s.closedMachine("m2")
-	s.Write("known_hosts", m1.Address+" "+m1.HostKeyLine+"\n"+m2.Address+" "+m2.HostKeyLine+"\n")
+	gate := machines.Start(t, s.lab.Add("gate"), s.key)
+	known := ""
+	for _, m := range []*machines.Machine{m1, m2, gate} {
+		known += m.Address + " " + m.HostKeyLine + "\n"
+	}
+	s.Write("known_hosts", known)
+	s.lab.Part(s.desk, m2.Host)
+	for _, h := range s.servers {
+		s.lab.Part(h, m2.Host)
+	}
 	profile := s.profile(1, 512, "64MiB")
 	s.add("m1=root@"+m1.Address, "--profile", profile).Want(t, 1, "cannot reach the server", "nothing was changed",
 		"--passive")
 	s.add("m1=root@"+m1.Address, "--profile", profile, "--passive", "ftp").Want(t, 2, "want tcp or ssh")
 	s.add("m1=root@"+m1.Address, "--profile", profile, "--passive", "tcp").Want(t, 0, "added")
-	s.add("m2=root@"+m2.Address, "--profile", profile, "--passive", "ssh").Want(t, 0, "added")
+	s.add("m2=root@"+m2.Address, "--profile", profile, "--passive", "ssh", "--jump", "root@"+gate.Address).Want(t, 0,
+		"added")
 	for _, name := range []string{"m1", "m2"} {
 		s.NodeIs(name, cluster.NodeReady)
 		s.Berth("run", s.Write(name+".yaml", fmt.Sprintf(passiveService, name))).Want(t, 0, "healthy")
@@ -118,7 +133,7 @@ func TestPassiveNodes(t *testing.T) {
 	if after := s.attempts(); after != before {
 		t.Errorf("the attempts are %s, before the faults %s", after, before)
 	}
-	s.Berth("node", "dial", "m9", "ssh://root@"+m2.Address+":9").Want(t, 0)
+	s.Berth("node", "dial", "m9", "ssh://root@"+m1.Address+":9").Want(t, 0)
 	s.Eventually(time.Minute, func() error {
 		if n := s.node("m9"); !strings.Contains(n.DialProblem, "refused") {
 			return fmt.Errorf("the problem is %q", n.DialProblem)
@@ -165,8 +180,8 @@ func (s *machineSite) hasNewSession(node string, after uint64) {
 	s.Eventually(2*time.Minute, func() error {
 		n := s.node(node)
 		if n.State != cluster.NodeReady || n.Session <= after {
-			return fmt.Errorf("the node %s is %s in the session %d, want one after %d; %s", node, n.State, n.Session, after,
-				n.DialProblem)
+			return fmt.Errorf("the node %s is %s in the session %d, want one after %d; %s", node, n.State, n.Session,
+				after, n.DialProblem)
 		}
 		return nil
 	})

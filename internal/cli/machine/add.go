@@ -157,9 +157,7 @@ func (a *addCommand) run(cmd *cobra.Command, args []string) error {
 	}
 	all := make([]setupTask, len(a.machines))
 	for i, m := range a.machines {
-		all[i] = setupTask{
-			machineAddress: m, jump: a.access.jumps, jumpTexts: a.access.jump, profile: profile, servers: a.servers,
-		}
+		all[i] = setupTask{machineAddress: m, jump: a.access.jumps, profile: profile, servers: a.servers}
 		all[i].dial, all[i].listen = a.dialAddress(m.target)
 	}
 	results, err := a.runAll(ctx, all, &control{client: a.client, domain: a.domain, pool: a.pool})

@@ -73,10 +73,9 @@ func (r *remote) checkFlags(list *session.Faults) {
 type setupTask struct {
 	machineAddress
 
-	jump      []ssh.Target
-	jumpTexts []string
-	profile   *cluster.Profile
-	servers   []string
+	jump    []ssh.Target
+	profile *cluster.Profile
+	servers []string
 	// dial, unless empty, is where servers dial the agent, which listens on listen.
 	dial, listen string
 }
@@ -119,8 +118,12 @@ func (r *remote) forEach(ctx context.Context, all []setupTask, parallel int,
 	for i, t := range all {
 		group.Go(func() error {
 			conn := ssh.New(ssh.Config{Target: t.target, Jump: t.jump, Auth: r.auth, Keys: r.keys})
+			var jump []string // with their users, since others may use them too
+			for _, j := range t.jump {
+				jump = append(jump, j.String())
+			}
 			results[i] = run(&t, bootstrap.Machine{
-				Name: t.name, Conn: conn, Jump: t.jumpTexts, Dial: t.dial, Listen: t.listen,
+				Name: t.name, Conn: conn, Jump: jump, Dial: t.dial, Listen: t.listen,
 			})
 			r.view.ended(results[i])
 			return nil
@@ -166,12 +169,12 @@ func (r *remote) tasksOf(nodes []api.NodeView) (all []setupTask, err error) {
 	var errs []error
 	for _, n := range nodes {
 		s := n.Setup
-		t := setupTask{jumpTexts: s.Jump, machineAddress: machineAddress{name: n.Name}}
+		t := setupTask{machineAddress: machineAddress{name: n.Name}}
 		if t.target, err = ssh.ParseTarget(s.Address, ownUser()); err != nil {
 			errs = append(errs, fmt.Errorf("node %s: %w", n.Name, err))
 		}
 		if len(r.access.jumps) > 0 {
-			t.jump, t.jumpTexts = r.access.jumps, r.access.jump
+			t.jump = r.access.jumps
 		} else {
 			for _, text := range s.Jump {
 				jump, err := ssh.ParseTarget(text, ownUser())

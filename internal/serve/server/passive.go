@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/berthd/berth/internal/apiserver"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/plain"
@@ -36,7 +38,7 @@ type dialedAt struct {
 }
 
 // openPassiveNodes prepares the connections to passive nodes. A server without a certificate has none.
-func (s *Server) openPassiveNodes() error {
+func (s *Server) openPassiveNodes(registry *prometheus.Registry) error {
 	if s.keeper == nil || s.settings == nil || s.settings.API == "" {
 		return nil
 	}
@@ -54,9 +56,19 @@ func (s *Server) openPassiveNodes() error {
 		}
 	}
 	p.listener = apiserver.ListenForAgents(p.dialer, s.keeper)
+	registry.MustRegister(
+		passiveGauge("reached", func() int { reached, _ := p.dialer.Reached(); return reached }),
+		passiveGauge("unreached", func() int { _, unreached := p.dialer.Reached(); return unreached }))
 	s.passive = p
 	s.parts = append(s.parts, part{"the connections to passive nodes", p.run})
 	return nil
+}
+
+func passiveGauge(state string, count func() int) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Namespace: "berth", Name: "passive_nodes", ConstLabels: prometheus.Labels{"state": state},
+		Help: "Passive nodes, by whether this server reached them last.",
+	}, func() float64 { return float64(count()) })
 }
 
 // run follows the settings of the nodes until the context ends.

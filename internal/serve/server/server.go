@@ -167,7 +167,7 @@ func (s *Server) wire(token string, authority *pki.Authority) (err error) {
 	if config.Server.Backups, err = s.wireBackups(registry); err != nil {
 		return err
 	}
-	if err := s.openPassiveNodes(); err != nil {
+	if err := s.openPassiveNodes(registry); err != nil {
 		return err
 	}
 	if s.passive != nil {
