@@ -71,8 +71,8 @@ placement:
 `
 
 // TestPassiveNodes makes nodes of machines that can open no connection. The servers dial the agent of one directly and
-// that of the other through its SSH server, behind a jump host. Tasks, logs and terminals work, and tasks survive when
-// the server that the agent uses is killed, when the agent is killed, and when the node is dialed no longer for a while.
+// that of the other through its SSH server, behind a jump host. Tasks, logs and terminals work. Tasks survive when the
+// server that the agent uses is killed, when the agent is killed, and when the node is dialed no longer for a while.
 func TestPassiveNodes(t *testing.T) {
 	t.Parallel()
 	s := newPassiveSite(t)
