@@ -62,7 +62,7 @@ func TestEveryRouteHasARole(t *testing.T) {
 		"cordonNode": "operator", "uncordonNode": "operator", "drainNode": "operator", "undrainNode": "operator",
 		"forgetNode": "operator",
 		"taintNode":  "operator", "untaintNode": "operator", "poolNode": "operator", "domainNode": "operator",
-		"dialNode": "operator",
+		"dialNode":  "operator",
 		"adoptNode": "admin", "releaseNode": "admin",
 		"setupNode": "operator", "listMachineProfiles": "operator", "readNewestMachineProfile": "operator",
 		"readMachineProfile": "operator", "deleteMachineProfile": "operator",

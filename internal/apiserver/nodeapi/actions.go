@@ -210,10 +210,9 @@ func (a *API) ActionRoutes() []route.Route {
 			Body: reflect.TypeFor[api.TaintRequest](), Reply: view, Serve: a.taintNode,
 		},
 		{
-			Method: "POST", Path: at +
-				"untaint", Name: "untaintNode", Summary: "Takes taints from a node, by their keys.",
-			Role: cluster.RoleOperator, Writes: true, Body: reflect.TypeFor[api.UntaintRequest](), Reply: view,
-			Serve: a.untaintNode,
+			Method: "POST", Path: at + "untaint", Name: "untaintNode",
+			Summary: "Takes taints from a node, by their keys.", Role: cluster.RoleOperator, Writes: true,
+			Body: reflect.TypeFor[api.UntaintRequest](), Reply: view, Serve: a.untaintNode,
 		},
 		{
 			Method: "POST", Path: at + "reserve-ports", Name: "reservePorts",
@@ -243,8 +242,8 @@ func (a *API) ActionRoutes() []route.Route {
 			Method: "POST", Path: at + "dial", Name: "dialNode",
 			Summary: "Makes a node a passive one that servers dial, also before its agent registers, or without an " +
 				"address one whose agent dials the servers.",
-			Role: cluster.RoleOperator, Writes: true, Body: reflect.TypeFor[api.NodeDialRequest](), Reply: view,
-			Serve: a.dialNode,
+			Role: cluster.RoleOperator, Writes: true, Body: reflect.TypeFor[api.NodeDialRequest](),
+			Reply: view, Serve: a.dialNode,
 		},
 		{
 			Method: "POST", Path: at + "pool", Name: "poolNode",
