@@ -104,6 +104,10 @@ func TestNodeAddOnAnotherRelease(t *testing.T) {
 
 	s.add("m1=admin@"+m.Address, "--profile", "greeter", "--sudo-password-file", s.Write("wrong", "wrong")).Want(t, 1,
 		"sudo does not accept the password of the user admin")
+	// sudo warns that the host name has no address, and the program's own error is shown nevertheless
+	unknown := s.Write("unknown.yaml", strings.Replace(greeterProfile, "debian: [greeter", "debian: [nobody-has-it", 1))
+	s.add("m1=admin@"+m.Address, "--profile", unknown, "--sudo-password-file", password).Want(t, 1,
+		"apply failed: package nobody-has-it: apt-get", "Unable to locate package nobody-has-it")
 	s.add(append(add, "--dry-run")...).Want(t, 0, "would-change", "package greeter", "user app", "sysctl")
 	m.Run("test ! -e /etc/app && test ! -e /usr/local/bin/berth && test ! -e /home/admin/.cache/berth-setup")
 	s.add(add...).Want(t, 0, "added")
