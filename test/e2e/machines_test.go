@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -200,8 +202,56 @@ placement:
 	s.Berth("down", filepath.Join(s.Dir, "probe.yaml")).Want(s.t, 0)
 }
 
-// TestManyMachines adds several machines together, of which one does not answer. The others become nodes.
-// BERTH_TEST_MACHINES is the number of good ones.
+// greeterService is a service with one task on each machine of workerProfile. %d is the number of the tasks.
+const greeterService = `
+kind: Service
+name: greeter
+count: %d
+template:
+  containers:
+    - name: main
+      command: [busybox, httpd, -f, -p, $(PORT_HTTP), -h, /usr/lib]
+      resources: {cpu: 10m, memory: 8MiB}
+  ports: [{name: http}]
+  checks: [{name: up, type: http, path: /os-release, interval: 500ms}]
+  min_healthy_time: 100ms
+placement: {anti_affinity: require}
+`
+
+// firstTasks notes when the first healthy task of each node was seen.
+type firstTasks struct {
+	mu sync.Mutex
+	at map[string]time.Time // by node
+}
+
+// follow reads the tasks of the service greeter after each change, until ctx ends.
+func (f *firstTasks) follow(ctx context.Context, c *client.Client) {
+	filter := client.TaskFilter{Service: "greeter"}
+	for range c.TaskChanges(ctx, filter) {
+		page, err := c.Tasks(ctx, filter, client.ListOptions{})
+		if err != nil {
+			continue
+		}
+		f.mu.Lock()
+		for _, v := range page.Items {
+			if _, seen := f.at[v.Node]; !seen && v.Health == cluster.HealthHealthy {
+				f.at[v.Node] = time.Now()
+			}
+		}
+		f.mu.Unlock()
+	}
+}
+
+// times returns the moments in their order.
+func (f *firstTasks) times() []time.Time {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.SortedFunc(maps.Values(f.at), time.Time.Compare)
+}
+
+// TestManyMachines adds several machines together, of which one does not answer. The others become nodes, and run a
+// task each of a service that waits for them. BERTH_TEST_MACHINES is the number of good ones. It prints how long it
+// takes from the command to the first healthy task of the first and of the last machine.
 func TestManyMachines(t *testing.T) {
 	t.Parallel()
 	s := newMachineSite(t)
@@ -217,6 +267,12 @@ func TestManyMachines(t *testing.T) {
 	silent := s.lab.Add("silent")
 	lines = append(lines, "silent=root@"+silent.Address+" # nobody listens")
 	profile := s.profile(1, 512, "64MiB")
+	s.Berth("run", "--detach", s.Write("greeter.yaml", fmt.Sprintf(greeterService, count))).Want(t, 0)
+	seen := firstTasks{at: map[string]time.Time{}}
+	following, stop := context.WithCancel(t.Context())
+	defer stop()
+	go seen.follow(following, s.Client())
+	begun := time.Now()
 	r := s.add("-f", s.Write("machines.txt", strings.Join(lines, "\n")), "--profile", profile, "-o", "json")
 	r.Want(t, 1, fmt.Sprintf("1 of %d machines failed", count+1))
 	var all []struct{ Name, Result, Step, Error, Hint string }
@@ -234,7 +290,18 @@ func TestManyMachines(t *testing.T) {
 	for i := range count {
 		s.NodeIs(fmt.Sprintf("m%d", i+1), cluster.NodeReady)
 	}
-	t.Logf("%d machines in %v:\n%s", count, r.Took.Round(10*time.Millisecond), r.Stderr)
+	s.Eventually(time.Minute, func() error {
+		if n := len(seen.times()); n < count {
+			return fmt.Errorf("%d of %d machines have a healthy task", n, count)
+		}
+		return nil
+	})
+	load, _ := os.ReadFile("/proc/loadavg")
+	after := func(at time.Time) time.Duration { return at.Sub(begun).Round(10 * time.Millisecond) }
+	times := seen.times()
+	t.Logf("%d machines in %v; first healthy task of the first after %v, of the last after %v; load %s:\n%s", count,
+		r.Took.Round(10*time.Millisecond), after(times[0]), after(times[count-1]), load, r.Stderr)
+	s.Berth("down", filepath.Join(s.Dir, "greeter.yaml")).Want(t, 0)
 }
 
 // cutter forwards connections to a machine, and cuts them when it is told.
@@ -342,6 +409,8 @@ func TestNodeAddOverBrokenLinks(t *testing.T) {
 		"flags": ["--process-isolation=none", "--dns-listen=off"]}}`), &profile); err != nil {
 		t.Fatal(err)
 	}
+	// another program left a part, which the first try finds out
+	m.Run("mkdir -p /root/.cache/berth-setup; echo damage >/root/.cache/berth-setup/berth-" + program.Version() + ".part")
 	cut := map[string]int{}
 	var timers sync.WaitGroup
 	config := bootstrap.Config{
