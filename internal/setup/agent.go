@@ -130,11 +130,12 @@ func (s *stored) compare(_ context.Context, m *Machine) ([]Difference, error) {
 }
 
 func (s *stored) apply(_ context.Context, m *Machine) error {
-	content, err := os.ReadFile(s.binary.path)
+	content, err := os.Open(s.binary.path)
 	if err != nil {
 		return err
 	}
-	return m.replaceFile(s.binary.place(), content, 0o755, -1, -1)
+	defer func() { _ = content.Close() }()
+	return m.replaceFrom(s.binary.place(), content, 0o755, -1, -1)
 }
 
 // link makes BinaryLink lead to a binary, in one step.
