@@ -210,43 +210,33 @@ count: %d
 template:
   containers:
     - name: main
-      command: [busybox, httpd, -f, -p, $(PORT_HTTP), -h, /usr/lib]
-      resources: {cpu: 10m, memory: 8MiB}
+      command:
+        - perl
+        - -MIO::Socket::INET
+        - -e
+        - |
+          $s = IO::Socket::INET->new(LocalPort => $ENV{PORT_HTTP}, Listen => 9, ReuseAddr => 1) or die;
+          while ($c = $s->accept) { sysread $c, $_, 4096; print $c "HTTP/1.0 200 OK\r\n\r\n"; close $c }
+      resources: {cpu: 10m, memory: 32MiB}
   ports: [{name: http}]
-  checks: [{name: up, type: http, path: /os-release, interval: 500ms}]
+  checks: [{name: up, type: http, path: /, interval: 500ms}]
   min_healthy_time: 100ms
 placement: {anti_affinity: require}
 `
 
-// firstTasks notes when the first healthy task of each node was seen.
-type firstTasks struct {
-	mu sync.Mutex
-	at map[string]time.Time // by node
-}
-
-// follow reads the tasks of the service greeter after each change, until ctx ends.
-func (f *firstTasks) follow(ctx context.Context, c *client.Client) {
-	filter := client.TaskFilter{Service: "greeter"}
-	for range c.TaskChanges(ctx, filter) {
-		page, err := c.Tasks(ctx, filter, client.ListOptions{})
-		if err != nil {
-			continue
+// firstHealthy returns when the service greeter had its first healthy task on each node, by the server's clock and in
+// their order.
+func (s *machineSite) firstHealthy() ([]time.Time, error) {
+	page, err := s.Client().Events(s.t.Context(), client.EventOptions{
+		Types: []string{"task.healthy"}, EventFilter: client.EventFilter{Service: "greeter"},
+	}, client.ListOptions{Limit: 1000})
+	first := map[string]time.Time{}
+	for _, e := range page.Items {
+		if at, seen := first[e.Node]; !seen || e.At.Before(at) {
+			first[e.Node] = e.At
 		}
-		f.mu.Lock()
-		for _, v := range page.Items {
-			if _, seen := f.at[v.Node]; !seen && v.Health == cluster.HealthHealthy {
-				f.at[v.Node] = time.Now()
-			}
-		}
-		f.mu.Unlock()
 	}
-}
-
-// times returns the moments in their order.
-func (f *firstTasks) times() []time.Time {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return slices.SortedFunc(maps.Values(f.at), time.Time.Compare)
+	return slices.SortedFunc(maps.Values(first), time.Time.Compare), err
 }
 
 // TestManyMachines adds several machines together, of which one does not answer. The others become nodes, and run a
@@ -268,10 +258,6 @@ func TestManyMachines(t *testing.T) {
 	lines = append(lines, "silent=root@"+silent.Address+" # nobody listens")
 	profile := s.profile(1, 512, "64MiB")
 	s.Berth("run", "--detach", s.Write("greeter.yaml", fmt.Sprintf(greeterService, count))).Want(t, 0)
-	seen := firstTasks{at: map[string]time.Time{}}
-	following, stop := context.WithCancel(t.Context())
-	defer stop()
-	go seen.follow(following, s.Client())
 	begun := time.Now()
 	r := s.add("-f", s.Write("machines.txt", strings.Join(lines, "\n")), "--profile", profile, "-o", "json")
 	r.Want(t, 1, fmt.Sprintf("1 of %d machines failed", count+1))
@@ -290,15 +276,15 @@ func TestManyMachines(t *testing.T) {
 	for i := range count {
 		s.NodeIs(fmt.Sprintf("m%d", i+1), cluster.NodeReady)
 	}
-	s.Eventually(time.Minute, func() error {
-		if n := len(seen.times()); n < count {
-			return fmt.Errorf("%d of %d machines have a healthy task", n, count)
+	var times []time.Time
+	s.Eventually(time.Minute, func() (err error) {
+		if times, err = s.firstHealthy(); err == nil && len(times) < count {
+			err = fmt.Errorf("%d of %d machines had a healthy task", len(times), count)
 		}
-		return nil
+		return err
 	})
 	load, _ := os.ReadFile("/proc/loadavg")
 	after := func(at time.Time) time.Duration { return at.Sub(begun).Round(10 * time.Millisecond) }
-	times := seen.times()
 	t.Logf("%d machines in %v; first healthy task of the first after %v, of the last after %v; load %s:\n%s", count,
 		r.Took.Round(10*time.Millisecond), after(times[0]), after(times[count-1]), load, r.Stderr)
 	s.Berth("down", filepath.Join(s.Dir, "greeter.yaml")).Want(t, 0)
