@@ -237,9 +237,9 @@ func (u *unit) name() string {
 	return unitName
 }
 
-// content returns the unit. A stop ends the agent alone: tasks continue, and the next agent finds them. systemd must not
-// count starts, because upgrades start the agent as well: an agent that ends at once would use up the limit, and the
-// one before could not be started any more.
+// content returns the unit. A stop ends the agent alone: tasks continue, and the next agent finds them. Starts have no
+// limit, because upgrades start the agent as well: an agent that ends at once would use up the starts, and the one
+// before could not be started any more.
 func (u *unit) content() string {
 	words := append([]string{BinaryLink}, u.agent.command()...)
 	for i, w := range words {

@@ -293,7 +293,8 @@ func TestHostKeysOfSeveralKinds(t *testing.T) {
 		"an unknown old machine": {old, &HostKeys{}, ssh.KeyAlgoECDSA256, "ssh_host_ecdsa_key.pub"},
 		"another pinned key":     {all, &HostKeys{Pinned: []string{"SHA256:x"}}, ssh.KeyAlgoED25519, "--host-key"},
 		"a pinned key of a kind that it lacks": {
-			old, &HostKeys{Pinned: []string{ssh.FingerprintSHA256(modern.PublicKey())}}, ssh.KeyAlgoECDSA256, "--host-key",
+			old, &HostKeys{Pinned: []string{ssh.FingerprintSHA256(modern.PublicKey())}}, ssh.KeyAlgoECDSA256,
+			"--host-key",
 		},
 	} {
 		err := connect(c.s, c.keys)

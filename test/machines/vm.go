@@ -1,9 +1,12 @@
 package machines
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,9 +14,8 @@ import (
 	"testing"
 	"time"
 
-	cryptossh "golang.org/x/crypto/ssh"
+	"golang.org/x/crypto/ssh"
 
-	"github.com/berthd/berth/internal/ssh"
 	"github.com/berthd/berth/internal/testkit"
 	"github.com/berthd/berth/test/netlab"
 )
@@ -37,7 +39,7 @@ type VM struct {
 	tb      testing.TB
 	disk    string
 	command *exec.Cmd
-	conn    *ssh.Conn
+	config  ssh.ClientConfig
 }
 
 // StartVM boots a copy of the files of a folder on a host of a network, and waits until its SSH server answers. The
@@ -52,18 +54,19 @@ func StartVM(tb testing.TB, root, accel string, on *netlab.Host, key Key) *VM {
 	if err := os.WriteFile(authorized, []byte(key.Public+"\n"), 0o644); err != nil { //nolint:gosec // a public key
 		tb.Fatal(err)
 	}
-	out, err := exec.CommandContext(tb.Context(), "mke2fs", "-q", "-t", "ext4", "-d", root, m.disk, "4G").CombinedOutput()
-	if err != nil {
+	disk := exec.CommandContext(tb.Context(), "mke2fs", "-q", "-t", "ext4", "-d", root, m.disk, "4G")
+	if out, err := disk.CombinedOutput(); err != nil {
 		tb.Fatalf("make the disk: %v: %s", err, out)
 	}
-	auth := &ssh.Auth{Files: []string{key.File}}
-	if err := auth.Load(); err != nil {
+	private, err := os.ReadFile(key.File)
+	if err != nil {
 		tb.Fatal(err)
 	}
-	m.conn = ssh.New(ssh.Config{
-		Target: ssh.Target{User: "root", Host: on.Address, Port: 22}, Auth: auth, Dial: on.Dial,
-		Keys: &ssh.HostKeys{Pinned: []string{m.HostKey}},
-	})
+	signer, err := ssh.ParsePrivateKey(private)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	m.config.User, m.config.Auth = "root", []ssh.AuthMethod{ssh.PublicKeys(signer)}
 	m.start(root, accel)
 	m.awaitBoot("")
 	return m
@@ -76,12 +79,13 @@ func (m *VM) readKey(file string) {
 	if err != nil {
 		m.tb.Fatal(err)
 	}
-	public, _, _, _, err := cryptossh.ParseAuthorizedKey(line)
+	public, _, _, _, err := ssh.ParseAuthorizedKey(line)
 	if err != nil {
 		m.tb.Fatal(err)
 	}
-	m.HostKey = cryptossh.FingerprintSHA256(public)
-	m.HostKeyLine = strings.TrimSpace(string(cryptossh.MarshalAuthorizedKey(public)))
+	m.HostKey = ssh.FingerprintSHA256(public)
+	m.config.HostKeyCallback, m.config.HostKeyAlgorithms = ssh.FixedHostKey(public), []string{public.Type()}
+	m.HostKeyLine = strings.TrimSpace(string(ssh.MarshalAuthorizedKey(public)))
 }
 
 // start starts the emulator.
@@ -109,7 +113,6 @@ func (m *VM) start(root, accel string) {
 		m.tb.Fatal(err)
 	}
 	m.tb.Cleanup(func() {
-		m.conn.Close()
 		_ = m.command.Process.Kill() // nsenter became the emulator
 		err := m.command.Wait()
 		if _, ended := errors.AsType[*exec.ExitError](err); err != nil && !ended {
@@ -130,15 +133,11 @@ func (m *VM) awaitBoot(other string) {
 	testkit.Eventually(m.tb, bootLimit, func() error {
 		ctx, cancel := context.WithTimeout(m.tb.Context(), 30*time.Second)
 		defer cancel()
-		is, err := m.conn.Output(ctx, bootID)
+		is, err := m.run(ctx, bootID, nil)
 		if err == nil && is == other {
 			err = errors.New("it runs in the boot before")
 		}
-		if err != nil {
-			m.conn.Close()
-			return fmt.Errorf("the machine %s: %w", m.Name, err)
-		}
-		return nil
+		return err
 	})
 }
 
@@ -147,7 +146,6 @@ func (m *VM) Boot(line string) {
 	m.tb.Helper()
 	before := m.Run(bootID)
 	_, _ = m.Try(line) // it may end before it answers
-	m.conn.Close()
 	m.awaitBoot(before)
 }
 
@@ -165,7 +163,33 @@ func (m *VM) Run(line string) string {
 func (m *VM) Try(line string) (string, error) {
 	ctx, cancel := testkit.WithLimit(m.tb.Context(), commandLimit)
 	defer cancel()
-	return m.conn.Output(ctx, line)
+	return m.run(ctx, line, nil)
+}
+
+// run runs a command over a connection of its own, so that a boot leaves none.
+func (m *VM) run(ctx context.Context, line string, stdin io.Reader) (string, error) {
+	address := net.JoinHostPort(m.Address, "22")
+	conn, err := m.Dial(ctx, "tcp", address)
+	if err != nil {
+		return "", err
+	}
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	wire, channels, requests, err := ssh.NewClientConn(conn, address, &m.config)
+	if err != nil {
+		return "", errors.Join(err, conn.Close())
+	}
+	c := ssh.NewClient(wire, channels, requests)
+	defer func() { _ = c.Close() }()
+	session, err := c.NewSession()
+	if err != nil {
+		return "", err
+	}
+	var out, said bytes.Buffer
+	session.Stdin, session.Stdout, session.Stderr = stdin, &out, &said
+	if err = session.Run(line); err != nil {
+		err = fmt.Errorf("%w: %s", err, &said)
+	}
+	return strings.TrimSpace(out.String()), err
 }
 
 // Send writes a file of this machine to a path of the machine. The copy is executable.
@@ -178,8 +202,7 @@ func (m *VM) Send(file, to string) {
 	defer func() { _ = f.Close() }()
 	ctx, cancel := testkit.WithLimit(m.tb.Context(), commandLimit)
 	defer cancel()
-	line := "cat >" + ssh.Quote(to) + " && chmod 700 " + ssh.Quote(to)
-	if err := m.conn.Run(ctx, ssh.Command{Line: line, Stdin: f}); err != nil {
-		m.tb.Fatalf("send %s: %v", file, err)
+	if out, err := m.run(ctx, "cat >"+to+" && chmod 700 "+to, f); err != nil {
+		m.tb.Fatalf("send %s: %v: %s", file, err, out)
 	}
 }
