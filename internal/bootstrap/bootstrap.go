@@ -344,7 +344,7 @@ func (a *addition) findSudo(ctx context.Context, program string) error {
 	}
 	if a.SudoPassword == "" {
 		return fmt.Errorf("sudo of the user %s wants a password (%s): use --ask-sudo-password or "+
-			"--sudo-password-file", user, exit.Text)
+			"--sudo-password-file", user, lastLine(exit.Text))
 	}
 	a.sudo, a.asks = "sudo -k -S -p '' ", true
 	err = a.machine.Conn.Run(ctx, ssh.Command{Line: a.sudo + "true", Stdin: strings.NewReader(a.SudoPassword + "\n")})
@@ -369,9 +369,19 @@ func (a *addition) runProgram(ctx context.Context, arguments string, request any
 		Line: a.sudo + ssh.Quote(a.path) + " " + arguments, Stdin: &in, Stdout: stdout,
 	})
 	if exit, ok := errors.AsType[*ssh.ExitError](err); ok && exit.Text != "" {
-		return &programError{strings.TrimSpace(strings.TrimPrefix(exit.Text, "berth: "))}
+		return &programError{programText(exit.Text)}
 	}
 	return err
+}
+
+// programText returns what the program said in its error output. sudo and the login shell may have written warnings
+// before, such as that of a host name without an address.
+func programText(output string) string {
+	const start = "berth: "
+	if i := strings.LastIndex("\n"+output, "\n"+start); i >= 0 {
+		output = output[i+len(start):]
+	}
+	return strings.TrimSpace(output)
 }
 
 // programError is the failure of the copied program, in its own words.

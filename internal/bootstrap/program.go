@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strconv"
 	"strings"
@@ -76,71 +77,79 @@ func (p *Program) compress(offset int64) ([]byte, error) {
 // cacheFolder is where the user's copy is, below the home folder. Other users cannot write there.
 const cacheFolder = ".cache/berth-setup"
 
+// copyScript compares the program on the machine with a checksum. It begins each script of the copy.
+const copyScript = `for p in sha256sum gzip; do command -v $p >/dev/null || { echo "$p is missing" >&2; exit 1; }; done
+is() { test -e "$1" && test "$(sha256sum <"$1" | cut -d " " -f 1)" = "$sum"; }
+`
+
+// findScript prints where the program is. If it is nowhere, it prepares a copy and prints how much of it is there.
+const findScript = copyScript + `if is "$installed"; then echo "berth-copy installed"
+elif is "$copy"; then echo "berth-copy copied"
+else umask 077 && mkdir -p "$folder" && chmod 700 "$folder" && touch "$copy.part" &&
+	echo "berth-copy part $(wc -c <"$copy.part")"
+fi`
+
+// unpackScript adds its input to the copy. A copy that is whole gets its name, and a damaged one is deleted.
+const unpackScript = copyScript + `gzip -dc >>"$copy.part" || exit
+if is "$copy.part"; then chmod 700 "$copy.part" && mv "$copy.part" "$copy" && echo "berth-copy copied"
+else rm -f "$copy.part"; echo "berth-copy damaged"
+fi`
+
 // copy makes the program be on the machine: the installed one, if it is the same, or a copy in the user's folder. A
 // part that an interrupted copy left is continued.
 func (a *addition) copy(ctx context.Context) (string, error) {
 	if a.ProfileOnly { // any version will do
-		if sum, err := a.remoteSum(ctx, setup.BinaryLink); err != nil || sum != "" {
+		is, err := a.copyCommand(ctx, "test ! -e "+setup.BinaryLink+" || echo berth-copy installed", nil)
+		if err != nil || is == "installed" {
 			a.path = setup.BinaryLink
 			return "is installed", err
 		}
 	}
-	installed := setup.VersionsDir + "/" + a.program.Version() + "/berth"
-	if sum, err := a.remoteSum(ctx, installed); err != nil {
-		return "", err
-	} else if sum == a.program.sum {
-		a.path = installed
-		return "is installed", nil
-	}
-	if a.home == "" || !strings.HasPrefix(a.home, "/") {
+	if !strings.HasPrefix(a.home, "/") {
 		return "", errors.New("the user has no home folder to copy the program to")
 	}
 	folder := a.home + "/" + cacheFolder
+	installed := setup.VersionsDir + "/" + a.program.Version() + "/berth"
 	a.path = folder + "/berth-" + a.program.Version()
-	if sum, err := a.remoteSum(ctx, a.path); err != nil {
-		return "", err
-	} else if sum == a.program.sum {
+	variables := fmt.Sprintf("sum=%s installed=%s folder=%s copy=%s\n", a.program.sum, installed, ssh.Quote(folder),
+		ssh.Quote(a.path))
+	is, err := a.copyCommand(ctx, variables+findScript, nil)
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("prepare the copy of the program: %w", err)
+	case is == "installed":
+		a.path = installed
+		return "is installed", nil
+	case is == "copied":
 		return "was copied before", nil
 	}
-	part := ssh.Quote(a.path + ".part")
-	out, err := a.machine.Conn.Output(ctx, "umask 077 && mkdir -p "+ssh.Quote(folder)+" && chmod 700 "+
-		ssh.Quote(folder)+" && touch "+part+" && wc -c <"+part)
+	size, _ := strings.CutPrefix(is, "part ")
+	offset, err := strconv.ParseInt(strings.TrimSpace(size), 10, 64)
 	if err != nil {
-		return "", fmt.Errorf("prepare the copy of the program: %w", err)
-	}
-	offset, err := strconv.ParseInt(lastLine(out), 10, 64)
-	if err != nil {
-		return "", fmt.Errorf("prepare the copy of the program: the machine says %q", out)
+		return "", fmt.Errorf("prepare the copy of the program: the machine says %q", is)
 	}
 	packed, err := a.program.from(offset)
 	if err != nil {
 		return "", err
 	}
-	err = a.machine.Conn.Run(ctx, ssh.Command{Line: "gzip -dc >>" + part, Stdin: bytes.NewReader(packed)})
+	is, err = a.copyCommand(ctx, variables+unpackScript, bytes.NewReader(packed))
 	if err != nil {
 		return "", fmt.Errorf("copy the program: %w", err)
 	}
-	sum, err := a.remoteSum(ctx, a.path+".part")
-	if err != nil {
-		return "", err
-	}
-	if sum != a.program.sum {
-		_, err := a.machine.Conn.Output(ctx, "rm -f "+part)
+	if is != "copied" {
 		// a part of another try was damaged: the next try begins anew
-		return "", errors.Join(fmt.Errorf("%w: the copied program has another checksum", ssh.ErrLost), err)
+		return "", fmt.Errorf("%w: the copied program has another checksum", ssh.ErrLost)
 	}
-	_, err = a.machine.Conn.Output(ctx, "chmod 700 "+part+" && mv "+part+" "+ssh.Quote(a.path))
-	return fmt.Sprintf("%d MB", (len(packed)+1<<20-1)>>20), err
+	return fmt.Sprintf("%d MB", (len(packed)+1<<20-1)>>20), nil
 }
 
-// remoteSum returns the checksum of a file on the machine, or "" for a file that is not there.
-func (a *addition) remoteSum(ctx context.Context, path string) (string, error) {
-	out, err := a.machine.Conn.Output(ctx, "test ! -e "+ssh.Quote(path)+" || sha256sum "+ssh.Quote(path))
-	if _, failed := errors.AsType[*ssh.ExitError](err); failed {
-		return "", fmt.Errorf("read %s on the machine: %w", path, err)
-	}
-	sum, _, _ := strings.Cut(lastLine(out), " ")
-	return sum, err
+// copyCommand runs a script and returns what it says in the line after the word berth-copy, which no greeting of a
+// shell has.
+func (a *addition) copyCommand(ctx context.Context, line string, stdin io.Reader) (string, error) {
+	var out bytes.Buffer
+	err := a.machine.Conn.Run(ctx, ssh.Command{Line: line, Stdin: stdin, Stdout: &out})
+	says, _ := strings.CutPrefix(lastLine(out.String()), "berth-copy ")
+	return says, err
 }
 
 // removeCopy deletes the copies in the user's folder. A failure does no harm.

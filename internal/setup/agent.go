@@ -130,11 +130,12 @@ func (s *stored) compare(_ context.Context, m *Machine) ([]Difference, error) {
 }
 
 func (s *stored) apply(_ context.Context, m *Machine) error {
-	content, err := os.ReadFile(s.binary.path)
+	content, err := os.Open(s.binary.path)
 	if err != nil {
 		return err
 	}
-	return m.replaceFile(s.binary.place(), content, 0o755, -1, -1)
+	defer func() { _ = content.Close() }()
+	return m.replaceFrom(s.binary.place(), content, 0o755, -1, -1)
 }
 
 // link makes BinaryLink lead to a binary, in one step.
@@ -236,7 +237,9 @@ func (u *unit) name() string {
 	return unitName
 }
 
-// content returns the unit. A stop ends the agent alone: tasks continue, and the next agent finds them.
+// content returns the unit. A stop ends the agent alone: tasks continue, and the next agent finds them. Starts have no
+// limit, because upgrades start the agent as well: an agent that ends at once would use up the starts, and the one
+// before could not be started any more.
 func (u *unit) content() string {
 	words := append([]string{BinaryLink}, u.agent.command()...)
 	for i, w := range words {
@@ -247,6 +250,7 @@ func (u *unit) content() string {
 Description=Berth
 Wants=network-online.target
 After=network-online.target
+StartLimitIntervalSec=0
 
 [Service]
 Type=exec

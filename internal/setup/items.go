@@ -188,7 +188,8 @@ func (i *sysctls) content() string {
 	return strings.Join(lines, "\n") + "\n"
 }
 
-// different returns the settings with another value, each with its value.
+// different returns the settings with another value, each with its value. It returns an error for those that the kernel
+// does not have, which are missing.
 func (i *sysctls) different(m *Machine) (map[string]string, error) {
 	found := map[string]string{}
 	var errs []error
@@ -196,6 +197,7 @@ func (i *sysctls) different(m *Machine) (map[string]string, error) {
 		b, err := os.ReadFile(m.path(sysctlPath(name)))
 		if err != nil {
 			errs = append(errs, fmt.Errorf("sysctl %s: the kernel does not have it: %w", name, err))
+			found[name] = isMissing
 			continue
 		}
 		if is := strings.Join(strings.Fields(string(b)), " "); is != strings.Join(strings.Fields(want), " ") {
@@ -207,6 +209,9 @@ func (i *sysctls) different(m *Machine) (map[string]string, error) {
 
 func (i *sysctls) compare(_ context.Context, m *Machine) (all []Difference, err error) {
 	different, err := i.different(m)
+	if slices.ContainsFunc(i.profile.Modules, func(name string) bool { return !m.loaded(name) }) {
+		err = nil // a module may bring what the kernel lacks; it is loaded before the settings are applied
+	}
 	for _, name := range slices.Sorted(maps.Keys(different)) {
 		all = append(all, Difference{"sysctl " + name, different[name], i.profile.Sysctls[name]})
 	}
@@ -221,6 +226,9 @@ func (i *sysctls) apply(_ context.Context, m *Machine) error {
 	different, err := i.different(m)
 	errs := []error{err}
 	for _, name := range slices.Sorted(maps.Keys(different)) {
+		if different[name] == isMissing {
+			continue
+		}
 		// the kernel takes a setting in one write; a file that is replaced is no setting
 		errs = append(errs, os.WriteFile(m.path(sysctlPath(name)), []byte(i.profile.Sysctls[name]), 0o600))
 	}

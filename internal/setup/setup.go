@@ -6,9 +6,11 @@
 package setup
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -239,7 +241,12 @@ func awaitLock(ctx context.Context, f *os.File) error {
 }
 
 // replaceFile writes a file so that a crash leaves either the old or the new content.
-func (m *Machine) replaceFile(name string, content []byte, mode fs.FileMode, uid, gid int) (err error) {
+func (m *Machine) replaceFile(name string, content []byte, mode fs.FileMode, uid, gid int) error {
+	return m.replaceFrom(name, bytes.NewReader(content), mode, uid, gid)
+}
+
+// replaceFrom is replaceFile for content that is not in memory.
+func (m *Machine) replaceFrom(name string, content io.Reader, mode fs.FileMode, uid, gid int) (err error) {
 	path := m.path(name)
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil { //nolint:gosec // as the folders of a system are
 		return err
@@ -253,7 +260,7 @@ func (m *Machine) replaceFile(name string, content []byte, mode fs.FileMode, uid
 			_ = os.Remove(f.Name())
 		}
 	}()
-	_, err = f.Write(content)
+	_, err = io.Copy(f, content)
 	if err == nil && (uid >= 0 || gid >= 0) {
 		err = f.Chown(uid, gid)
 	}

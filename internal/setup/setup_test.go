@@ -118,6 +118,7 @@ func (m *testMachine) run(_ context.Context, name string, arguments ...string) (
 		}
 	case "modprobe":
 		m.write("/sys/module/"+strings.ReplaceAll(last, "-", "_")+"/initok", "", 0o644)
+		m.write("/proc/sys/net/bridge/calls", "0\n", 0o644)
 	case "groupadd":
 		m.append("/etc/group", last+":x:900:")
 	case "useradd":
@@ -198,6 +199,37 @@ func TestApply(t *testing.T) {
 	r.Profile.Modules, r.Profile.Sysctls = nil, nil
 	if diff := cmp.Diff([]string{"file " + modulesFile, "file " + sysctlFile}, apply()); diff != "" {
 		t.Errorf("a profile without them (-want +got):\n%s", diff)
+	}
+}
+
+// TestSettingsOfModules checks a setting that the kernel has once a module of the profile is loaded.
+func TestSettingsOfModules(t *testing.T) {
+	t.Parallel()
+	testkit.NeedRoot(t) // the files of the profile belong to root
+	m := newTestMachine(t)
+	r := &Request{Profile: &cluster.Profile{
+		Name: "worker", Modules: []string{"br_netfilter"}, Sysctls: map[string]string{"net.bridge.calls": "1"},
+	}}
+	found, err := m.Compare(t.Context(), r)
+	want := []string{
+		"module br_netfilter", "file " + modulesFile, "sysctl net.bridge.calls", "file " + sysctlFile,
+	}
+	if diff := cmp.Diff(want, items(found)); diff != "" || err != nil {
+		t.Errorf("error %v, differences (-want +got):\n%s", err, diff)
+	}
+	if err := m.Apply(t.Context(), r, func(Step) {}); err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := os.ReadFile(m.path("/proc/sys/net/bridge/calls")); string(got) != "1" {
+		t.Errorf("the setting is %q", got)
+	}
+	r.Profile.Sysctls = map[string]string{"net.bridge.other": "1"}
+	const refusal = "sysctl net.bridge.other: the kernel does not have it"
+	if _, err := m.Compare(t.Context(), r); err == nil || !strings.Contains(err.Error(), refusal) {
+		t.Errorf("a setting of no module has the error %v", err)
+	}
+	if err := m.Apply(t.Context(), r, func(Step) {}); err == nil || !strings.Contains(err.Error(), refusal) {
+		t.Errorf("the setup of a setting of no module has the error %v", err)
 	}
 }
 

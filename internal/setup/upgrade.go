@@ -285,6 +285,7 @@ func (m *Machine) startWatch(ctx context.Context, b *binary) error {
 	unit := `# Written by Berth.
 [Unit]
 Description=Return to the previous Berth agent unless its upgrade is confirmed
+StartLimitIntervalSec=0
 
 [Service]
 Type=exec

@@ -49,7 +49,18 @@ func (e *HostKeyError) Error() string {
 			": somebody may listen in. If the machine was installed again, remove that line first"
 	}
 	return key + ", which no known_hosts file has: compare it with the machine's (ssh-keygen -lf " +
-		"/etc/ssh/ssh_host_ed25519_key.pub), then use --host-key " + e.Fingerprint + " or --accept-new-host-keys"
+		"/etc/ssh/ssh_host_" + e.fileKind() + "_key.pub), then use --host-key " + e.Fingerprint +
+		" or --accept-new-host-keys"
+}
+
+// fileKind is the kind of the key in the names of sshd's files.
+func (e *HostKeyError) fileKind() string {
+	for _, kind := range []string{"ecdsa", "rsa"} {
+		if strings.Contains(e.Kind, kind) {
+			return kind
+		}
+	}
+	return "ed25519"
 }
 
 // DefaultKnownHosts returns the files of the user and of the machine, that of the user first.
@@ -119,12 +130,43 @@ func (k *HostKeys) add(t Target, key ssh.PublicKey) (err error) {
 	return errors.Join(err, f.Close())
 }
 
-// algorithms returns the algorithms of the keys that the files have of a machine. Without them, a machine with keys of
-// several kinds may show one that no file has. It returns nil, for all, if no file knows the machine.
-func (k *HostKeys) algorithms(t Target) (names []string) {
-	if len(k.Pinned) > 0 {
-		return nil
+// keyKinds returns the kinds of keys, each with its algorithms, in the order in which machines are asked for them.
+func keyKinds() [][]string {
+	return [][]string{
+		{ssh.KeyAlgoED25519},
+		{ssh.KeyAlgoECDSA256, ssh.KeyAlgoECDSA384, ssh.KeyAlgoECDSA521},
+		{ssh.KeyAlgoRSASHA512, ssh.KeyAlgoRSASHA256},
 	}
+}
+
+// offers returns the algorithms of keys that a machine is asked for, as alternatives that are tried in order. A machine
+// has keys of several kinds, and shows the one of the first algorithm that it has: it may be another one than a file
+// has or than is pinned. The kind of a pinned key is unknown.
+func (k *HostKeys) offers(t Target) [][]string {
+	if len(k.Pinned) > 0 {
+		return keyKinds()
+	}
+	if known := k.known(t); len(known) > 0 {
+		return [][]string{known}
+	}
+	certificates := slices.DeleteFunc(ssh.SupportedAlgorithms().HostKeys, func(name string) bool {
+		return !strings.Contains(name, "-cert-")
+	})
+	return [][]string{slices.Concat(certificates, slices.Concat(keyKinds()...))}
+}
+
+// hasOtherKeys reports whether a machine may have the wanted key nevertheless, of another kind.
+func hasOtherKeys(err error) bool {
+	wrong, ok := errors.AsType[*HostKeyError](err)
+	if ok {
+		return wrong.Pinned
+	}
+	lacks, ok := errors.AsType[*ssh.AlgorithmNegotiationError](err)
+	return ok && lacks.What == "host key"
+}
+
+// known returns the algorithms of the keys that the files have of a machine.
+func (k *HostKeys) known(t Target) (names []string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	known, err := k.read()

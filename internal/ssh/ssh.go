@@ -164,11 +164,7 @@ func (c *Conn) dial(ctx context.Context) (clients []*ssh.Client, err error) {
 	}()
 	dial := c.config.Dial
 	for _, t := range append(slices.Clip(c.config.Jump), c.config.Target) {
-		conn, err := dial(ctx, "tcp", t.address())
-		if err != nil {
-			return clients, fmt.Errorf("connect to %s: %w", t, orCause(ctx, err))
-		}
-		client, err := c.handshake(ctx, conn, t)
+		client, err := c.reach(ctx, dial, t)
 		if err != nil {
 			return clients, fmt.Errorf("connect to %s: %w", t, orCause(ctx, err))
 		}
@@ -178,8 +174,30 @@ func (c *Conn) dial(ctx context.Context) (clients []*ssh.Client, err error) {
 	return clients, nil
 }
 
+// reach connects to one machine. It asks for the machine's key of each kind until one is accepted.
+func (c *Conn) reach(ctx context.Context, dial dialFunc, t Target) (*ssh.Client, error) {
+	var refused error
+	for _, algorithms := range c.config.Keys.offers(t) {
+		conn, err := dial(ctx, "tcp", t.address())
+		if err != nil {
+			return nil, err
+		}
+		client, err := c.handshake(ctx, conn, t, algorithms)
+		if err == nil || !hasOtherKeys(err) {
+			return client, err
+		}
+		if _, shown := errors.AsType[*HostKeyError](refused); !shown {
+			refused = err // the first key says more than a kind that the machine lacks
+		}
+	}
+	return nil, refused
+}
+
+// dialFunc connects to an address.
+type dialFunc func(ctx context.Context, network, address string) (net.Conn, error)
+
 // handshake exchanges keys and authenticates. It closes the connection on a failure, and when ctx ends.
-func (c *Conn) handshake(ctx context.Context, conn net.Conn, t Target) (*ssh.Client, error) {
+func (c *Conn) handshake(ctx context.Context, conn net.Conn, t Target, algorithms []string) (*ssh.Client, error) {
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	methods, done, err := c.config.Auth.methods()
 	if err != nil {
@@ -189,7 +207,7 @@ func (c *Conn) handshake(ctx context.Context, conn net.Conn, t Target) (*ssh.Cli
 	defer done()
 	config := &ssh.ClientConfig{
 		User: t.User, Auth: methods, HostKeyCallback: c.config.Keys.check(t),
-		HostKeyAlgorithms: c.config.Keys.algorithms(t),
+		HostKeyAlgorithms: algorithms,
 	}
 	wire, channels, requests, err := ssh.NewClientConn(conn, t.address(), config)
 	if err == nil && !stop() {

@@ -2,8 +2,11 @@ package ssh
 
 import (
 	"context"
+	"crypto/ecdsa"
 	"crypto/ed25519"
+	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/rsa"
 	"encoding/pem"
 	"errors"
 	"io"
@@ -43,13 +46,19 @@ func newSigner(t *testing.T) (ssh.Signer, ed25519.PrivateKey) {
 func startServer(t *testing.T, accepted ssh.PublicKey) *server {
 	t.Helper()
 	key, _ := newSigner(t)
+	return startServerWith(t, accepted, key)
+}
+
+// startServerWith starts a server with several keys.
+func startServerWith(t *testing.T, accepted ssh.PublicKey, keys ...ssh.Signer) *server {
+	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = listener.Close() })
 	s := &server{
-		key: key, open: make(chan net.Conn, 16),
+		key: keys[0], open: make(chan net.Conn, 16),
 		target: Target{User: "u", Host: "127.0.0.1", Port: listener.Addr().(*net.TCPAddr).Port},
 	}
 	config := &ssh.ServerConfig{PublicKeyCallback: func(_ ssh.ConnMetadata, k ssh.PublicKey) (*ssh.Permissions, error) {
@@ -58,7 +67,9 @@ func startServer(t *testing.T, accepted ssh.PublicKey) *server {
 		}
 		return nil, nil //nolint:nilnil // no permissions are needed
 	}}
-	config.AddHostKey(key)
+	for _, key := range keys {
+		config.AddHostKey(key)
+	}
 	go func() {
 		for {
 			conn, err := listener.Accept()
@@ -227,6 +238,70 @@ func TestHostKeys(t *testing.T) {
 	err = connect(&HostKeys{Pinned: []string{ssh.FingerprintSHA256(other.PublicKey())}})
 	if fault, ok := errors.AsType[*HostKeyError](err); !ok || !fault.Pinned {
 		t.Errorf("another pinned key: %v", err)
+	}
+}
+
+// TestHostKeysOfSeveralKinds checks that each key of a machine may be pinned or known, and that ed25519 comes first.
+func TestHostKeysOfSeveralKinds(t *testing.T) {
+	t.Parallel()
+	key, _ := newSigner(t)
+	curve, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	long, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var keys []ssh.Signer
+	for _, private := range []any{long, curve} {
+		signer, err := ssh.NewSignerFromKey(private)
+		if err != nil {
+			t.Fatal(err)
+		}
+		keys = append(keys, signer)
+	}
+	modern, _ := newSigner(t)
+	keys = append(keys, modern)
+	all, old := startServerWith(t, key.PublicKey(), keys...), startServerWith(t, key.PublicKey(), keys[:2]...)
+	connect := func(s *server, accepted *HostKeys) error {
+		c := New(Config{Target: s.target, Auth: &Auth{signers: []ssh.Signer{key}}, Keys: accepted})
+		defer c.Close()
+		return c.Connect(t.Context())
+	}
+	for _, k := range keys {
+		pinned := &HostKeys{Pinned: []string{ssh.FingerprintSHA256(k.PublicKey())}}
+		if err := connect(all, pinned); err != nil {
+			t.Errorf("the pinned key of the kind %s: %v", k.PublicKey().Type(), err)
+		}
+		file := filepath.Join(t.TempDir(), "known_hosts")
+		line := knownhosts.Line([]string{knownhosts.Normalize(all.target.address())}, k.PublicKey())
+		if err := os.WriteFile(file, []byte(line+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := connect(all, &HostKeys{Files: []string{file}}); err != nil {
+			t.Errorf("the known key of the kind %s: %v", k.PublicKey().Type(), err)
+		}
+	}
+	for name, c := range map[string]struct {
+		s    *server
+		keys *HostKeys
+		kind string
+		file string
+	}{
+		"an unknown machine":     {all, &HostKeys{}, ssh.KeyAlgoED25519, "ssh_host_ed25519_key.pub"},
+		"an unknown old machine": {old, &HostKeys{}, ssh.KeyAlgoECDSA256, "ssh_host_ecdsa_key.pub"},
+		"another pinned key":     {all, &HostKeys{Pinned: []string{"SHA256:x"}}, ssh.KeyAlgoED25519, "--host-key"},
+		"a pinned key of a kind that it lacks": {
+			old, &HostKeys{Pinned: []string{ssh.FingerprintSHA256(modern.PublicKey())}}, ssh.KeyAlgoECDSA256,
+			"--host-key",
+		},
+	} {
+		err := connect(c.s, c.keys)
+		if fault, ok := errors.AsType[*HostKeyError](err); !ok || fault.Kind != c.kind ||
+			!strings.Contains(err.Error(), c.file) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 

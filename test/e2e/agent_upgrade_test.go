@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/berthd/berth/api"
-	"github.com/berthd/berth/api/client"
 	"github.com/berthd/berth/internal/bootstrap"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/setup"
@@ -104,14 +103,7 @@ func (s *upgradeSite) running() string {
 	for _, m := range s.machines {
 		all = append(all, m.Name+" "+m.Run(`pgrep -xf "sleep 54321"`))
 	}
-	page, err := s.Client().Tasks(s.t.Context(), client.TaskFilter{}, client.ListOptions{})
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	for _, t := range page.Items {
-		all = append(all, fmt.Sprintf("%s %s %s %d", t.ID, t.UUID, t.State, t.Restarts))
-	}
-	return strings.Join(all, "\n")
+	return strings.Join(append(all, s.attempts()), "\n")
 }
 
 // wantRunning checks that the same processes run.

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -202,8 +204,46 @@ placement:
 	s.Berth("down", filepath.Join(s.Dir, "probe.yaml")).Want(s.t, 0)
 }
 
-// TestManyMachines adds several machines together, of which one does not answer. The others become nodes.
-// BERTH_TEST_MACHINES is the number of good ones.
+// greeterService is a service with one task on each machine of workerProfile. %d is the number of the tasks.
+const greeterService = `
+kind: Service
+name: greeter
+count: %d
+template:
+  containers:
+    - name: main
+      command:
+        - perl
+        - -MIO::Socket::INET
+        - -e
+        - |
+          $s = IO::Socket::INET->new(LocalPort => $ENV{PORT_HTTP}, Listen => 9, ReuseAddr => 1) or die;
+          while ($c = $s->accept) { sysread $c, $_, 4096; print $c "HTTP/1.0 200 OK\r\n\r\n"; close $c }
+      resources: {cpu: 10m, memory: 32MiB}
+  ports: [{name: http}]
+  checks: [{name: up, type: http, path: /, interval: 500ms}]
+  min_healthy_time: 100ms
+placement: {anti_affinity: require}
+`
+
+// firstHealthy returns when the service greeter had its first healthy task on each node, by the server's clock and in
+// their order.
+func (s *machineSite) firstHealthy() ([]time.Time, error) {
+	page, err := s.Client().Events(s.t.Context(), client.EventOptions{
+		Types: []string{"task.healthy"}, EventFilter: client.EventFilter{Service: "greeter"},
+	}, client.ListOptions{Limit: 1000})
+	first := map[string]time.Time{}
+	for _, e := range page.Items {
+		if at, seen := first[e.Node]; !seen || e.At.Before(at) {
+			first[e.Node] = e.At
+		}
+	}
+	return slices.SortedFunc(maps.Values(first), time.Time.Compare), err
+}
+
+// TestManyMachines adds several machines together, of which one does not answer. The others become nodes, and run a
+// task each of a service that waits for them. BERTH_TEST_MACHINES is the number of good ones. It prints how long it
+// takes from the command to the first healthy task of the first and of the last machine.
 func TestManyMachines(t *testing.T) {
 	t.Parallel()
 	s := newMachineSite(t)
@@ -219,6 +259,8 @@ func TestManyMachines(t *testing.T) {
 	silent := s.lab.Add("silent")
 	lines = append(lines, "silent=root@"+silent.Address+" # nobody listens")
 	profile := s.profile(1, 512, "64MiB")
+	s.Berth("run", "--detach", s.Write("greeter.yaml", fmt.Sprintf(greeterService, count))).Want(t, 0)
+	begun := time.Now()
 	r := s.add("-f", s.Write("machines.txt", strings.Join(lines, "\n")), "--profile", profile, "-o", "json")
 	r.Want(t, 1, fmt.Sprintf("1 of %d machines failed", count+1))
 	var all []struct{ Name, Result, Step, Error, Hint string }
@@ -236,7 +278,18 @@ func TestManyMachines(t *testing.T) {
 	for i := range count {
 		s.NodeIs(fmt.Sprintf("m%d", i+1), cluster.NodeReady)
 	}
-	t.Logf("%d machines in %v:\n%s", count, r.Took.Round(10*time.Millisecond), r.Stderr)
+	var times []time.Time
+	s.Eventually(time.Minute, func() (err error) {
+		if times, err = s.firstHealthy(); err == nil && len(times) < count {
+			err = fmt.Errorf("%d of %d machines had a healthy task", len(times), count)
+		}
+		return err
+	})
+	load, _ := os.ReadFile("/proc/loadavg")
+	after := func(at time.Time) time.Duration { return at.Sub(begun).Round(10 * time.Millisecond) }
+	t.Logf("%d machines in %v; first healthy task of the first after %v, of the last after %v; load %s:\n%s", count,
+		r.Took.Round(10*time.Millisecond), after(times[0]), after(times[count-1]), load, r.Stderr)
+	s.Berth("down", filepath.Join(s.Dir, "greeter.yaml")).Want(t, 0)
 }
 
 // cutter forwards connections to a machine, and cuts them when it is told.
@@ -344,6 +397,8 @@ func TestNodeAddOverBrokenLinks(t *testing.T) {
 		"flags": ["--process-isolation=none", "--dns-listen=off"]}}`), &profile); err != nil {
 		t.Fatal(err)
 	}
+	// another program left a part, which the first try finds out
+	m.Run("mkdir -p /root/.cache/berth-setup; echo damage >/root/.cache/berth-setup/berth-" + program.Version() + ".part")
 	cut := map[string]int{}
 	var timers sync.WaitGroup
 	config := bootstrap.Config{

@@ -1,8 +1,8 @@
 // Package machines makes machines with an SSH server, for tests of their setup.
 //
 // A machine is a set of namespaces with a network of its own, its own processes and host name, and a root file system
-// that is a copy-on-write view of this machine's. Its first process is a real sshd; when that ends, everything on the
-// machine ends. It belongs to one test, and needs root.
+// that is a copy-on-write view of this machine's, or of that of another Debian release. Its first process is a real
+// sshd; when that ends, everything on the machine ends. It belongs to one test, and needs root.
 package machines
 
 import (
@@ -72,14 +72,28 @@ type Machine struct {
 	output  *bytes.Buffer
 }
 
-// script makes the root file system and starts the SSH server. Its arguments are the folder of the machine and the
-// name.
+// Release returns the root file system of a Debian release for StartFrom, and leaves the test out without it.
+func Release(tb testing.TB, name string) string {
+	tb.Helper()
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	root := filepath.Join(cache, "berth", "root-"+name)
+	if _, err := os.Stat(root); err != nil {
+		testkit.Skip(tb, "there are no files of Debian "+name+": scripts/install-root makes them")
+	}
+	return root
+}
+
+// script makes the root file system and starts the SSH server. Its arguments are the folder of the machine, the name,
+// and the folder of the files that the machine begins with.
 const script = `set -e
 dir=$1
 hostname "$2"
 mount -t tmpfs -o mode=755 tmpfs "$dir/top"
 mkdir "$dir/top/upper" "$dir/top/work" "$dir/top/root"
-mount -t overlay -o lowerdir=/,upperdir=$dir/top/upper,workdir=$dir/top/work overlay "$dir/top/root"
+mount -t overlay -o lowerdir=$3,upperdir=$dir/top/upper,workdir=$dir/top/work overlay "$dir/top/root"
 cd "$dir/top/root"
 mount -t proc proc proc
 mount -t sysfs sysfs sys
@@ -110,13 +124,18 @@ END
 exec chroot . /usr/sbin/sshd -D -e -f /etc/ssh/test/config
 `
 
-// Start starts a machine on a host of a network and waits until its SSH server answers.
+// Start starts a machine with this machine's files on a host of a network, and waits until its SSH server answers.
 func Start(tb testing.TB, on *netlab.Host, key Key) *Machine {
 	tb.Helper()
+	testkit.NeedCommand(tb, "sshd", "sudo")
+	return StartFrom(tb, "/", on, key)
+}
+
+// StartFrom is Start for a machine that begins with the files of a folder, which has an SSH server and sudo.
+func StartFrom(tb testing.TB, root string, on *netlab.Host, key Key) *Machine {
+	tb.Helper()
 	testkit.NeedRoot(tb)
-	for _, program := range []string{"unshare", "nsenter", "sshd", "sudo"} {
-		testkit.NeedCommand(tb, program)
-	}
+	testkit.NeedCommand(tb, "unshare", "nsenter")
 	m := &Machine{Host: on, tb: tb, dir: tb.TempDir(), output: new(bytes.Buffer)}
 	m.writeKeys(key)
 	if err := os.Mkdir(filepath.Join(m.dir, "top"), 0o700); err != nil {
@@ -125,7 +144,7 @@ func Start(tb testing.TB, on *netlab.Host, key Key) *Machine {
 	// "ip netns exec" would hide the control groups
 	words := strings.Fields("nsenter --net=/var/run/netns/" + on.Space + " unshare --mount --pid --fork --uts --ipc " +
 		"--kill-child --propagation private")
-	words = append(words, "sh", "-c", script, "machine", m.dir, on.Name)
+	words = append(words, "sh", "-c", script, "machine", m.dir, on.Name, root)
 	m.command = exec.Command(words[0], words[1:]...) //nolint:noctx // it is ended by Stop
 	m.command.Stdout, m.command.Stderr = m.output, m.output
 	if err := m.command.Start(); err != nil {
