@@ -100,25 +100,25 @@ func (c *client) isClosed() bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrClosedPipe)
 }
 
-// attack runs a test in virtual time, with a server of a node.
-func attack(t *testing.T, n *fakeNode, d hostapi.Driver, test func(t *testing.T, m *memory)) {
+// attack starts a server of a node in the bubble of a test, and ends it with the test.
+func attack(t *testing.T, n *fakeNode, d hostapi.Driver) *memory {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		n.changed = make(chan struct{}) // one of the bubble
-		m := &memory{conns: make(chan net.Conn), closed: make(chan struct{})}
-		config := hostapi.Config{Name: "n1", Node: n}
-		if d != nil {
-			config.Driver = d
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		go func() { ended <- hostapi.New(config).Run(ctx, m) }()
-		test(t, m)
+	n.changed = make(chan struct{}) // one of the bubble
+	m := &memory{conns: make(chan net.Conn), closed: make(chan struct{})}
+	config := hostapi.Config{Name: "n1", Node: n}
+	if d != nil {
+		config.Driver = d
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- hostapi.New(config).Run(ctx, m) }()
+	t.Cleanup(func() {
 		cancel()
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
 	})
+	return m
 }
 
 const host = "Host: node\r\n"
@@ -157,7 +157,8 @@ func TestSlowClientsAreCutOff(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			d := &fakeDriver{tasks: []hostapi.OwnTask{idle()}}
-			attack(t, newNode(), d, func(t *testing.T, m *memory) {
+			synctest.Test(t, func(t *testing.T) {
+				m := attack(t, newNode(), d)
 				c := m.dial("slow")
 				c.send(test.request)
 				time.Sleep(test.limit - time.Second)
@@ -198,20 +199,21 @@ func TestReadersThatDoNotReadAreCutOff(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			n := newNode()
-			n.logs = func(ctx context.Context, _ transport.StreamRequest, to io.Writer) error {
-				for {
-					if _, err := io.WriteString(to, "{}\n"); err != nil {
-						return err
-					}
-					select {
-					case <-ctx.Done():
-						return ctx.Err()
-					case <-time.After(time.Second):
+			n.now.Tasks = []agent.LocalTask{webTask(1, cluster.StateRunning)}
+			synctest.Test(t, func(t *testing.T) {
+				m := attack(t, n, nil)
+				n.logs = func(ctx context.Context, _ transport.StreamRequest, to io.Writer) error {
+					for {
+						if _, err := io.WriteString(to, "{}\n"); err != nil {
+							return err
+						}
+						select {
+						case <-ctx.Done():
+							return ctx.Err()
+						case <-time.After(time.Second):
+						}
 					}
 				}
-			}
-			n.now.Tasks = []agent.LocalTask{webTask(1, cluster.StateRunning)}
-			attack(t, n, nil, func(t *testing.T, m *memory) {
 				stopped, other := m.dial("stopped"), m.dial("other")
 				stopped.send(test.request)
 				other.send(test.request)
@@ -253,7 +255,8 @@ func TestReadersThatDoNotReadAreCutOff(t *testing.T) {
 // TestConnectionsOfOneCaller checks that a caller with too many connections is told so, and stops no other caller.
 func TestConnectionsOfOneCaller(t *testing.T) {
 	const ask = "GET /v1/resources HTTP/1.1\r\n" + host + "\r\n"
-	attack(t, newNode(), nil, func(t *testing.T, m *memory) {
+	synctest.Test(t, func(t *testing.T) {
+		m := attack(t, newNode(), nil)
 		var open []*client
 		for i := range 64 {
 			c := m.dial("many")
@@ -294,7 +297,8 @@ func TestConnectionsOfOneCaller(t *testing.T) {
 func TestBodiesOfOneCaller(t *testing.T) {
 	const body = `{"containers": [{"name": "a", "command": ["x"]}]}`
 	const ask = "PUT /v1/tasks/web HTTP/1.1\r\n" + host + "Content-Length: %d\r\n\r\n%s"
-	attack(t, newNode(), &fakeDriver{}, func(t *testing.T, m *memory) {
+	synctest.Test(t, func(t *testing.T) {
+		m := attack(t, newNode(), &fakeDriver{})
 		for range 8 {
 			m.dial("many").send(fmt.Sprintf(ask, len(body), body[:5]))
 		}
@@ -323,7 +327,8 @@ func TestBodiesOfOneCaller(t *testing.T) {
 func TestClientsCostTheAgentOneObservation(t *testing.T) {
 	n := newNode()
 	n.now.Tasks = []agent.LocalTask{webTask(1, cluster.StateStarting)}
-	attack(t, n, nil, func(t *testing.T, m *memory) {
+	synctest.Test(t, func(t *testing.T) {
+		m := attack(t, n, nil)
 		c := m.dial("one")
 		for range 500 {
 			c.send("GET /v1/tasks HTTP/1.1\r\n" + host + "\r\n")
@@ -381,13 +386,14 @@ func TestALogThatIsQuietForLongEndsWell(t *testing.T) {
 	for _, first := range []time.Duration{time.Second, time.Hour} {
 		n := newNode()
 		n.now.Tasks = []agent.LocalTask{webTask(1, cluster.StateRunning)}
-		n.logs = func(_ context.Context, _ transport.StreamRequest, to io.Writer) error {
-			time.Sleep(first)
-			_, err := io.WriteString(to, "{}\n")
-			time.Sleep(time.Hour)
-			return err
-		}
-		attack(t, n, nil, func(t *testing.T, m *memory) {
+		synctest.Test(t, func(t *testing.T) {
+			m := attack(t, n, nil)
+			n.logs = func(_ context.Context, _ transport.StreamRequest, to io.Writer) error {
+				time.Sleep(first)
+				_, err := io.WriteString(to, "{}\n")
+				time.Sleep(time.Hour)
+				return err
+			}
 			c := m.dial("reader")
 			c.send("GET /v1/tasks/u1/logs?follow=true HTTP/1.1\r\n" + host + "\r\n")
 			if status, text := c.answer(t); status != http.StatusOK || text != "{}\n" {
@@ -401,7 +407,8 @@ func TestALogThatIsQuietForLongEndsWell(t *testing.T) {
 // its own.
 func TestStreamsOfOneCaller(t *testing.T) {
 	const ask = "GET /v1/tasks HTTP/1.1\r\n" + host + "Accept: text/event-stream\r\n\r\n"
-	attack(t, newNode(), nil, func(t *testing.T, m *memory) {
+	synctest.Test(t, func(t *testing.T) {
+		m := attack(t, newNode(), nil)
 		for range 32 {
 			m.dial("many").send(ask)
 		}
@@ -491,7 +498,8 @@ func TestHostileRequests(t *testing.T) {
 	} {
 		name := test.method + " " + test.path + " " + test.body[:min(len(test.body), 60)]
 		t.Run(name, func(t *testing.T) {
-			r, err := http.NewRequestWithContext(t.Context(), test.method, s.URL+test.path, strings.NewReader(test.body))
+			body := strings.NewReader(test.body)
+			r, err := http.NewRequestWithContext(t.Context(), test.method, s.URL+test.path, body)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -520,8 +528,11 @@ func TestHostileRequests(t *testing.T) {
 // TestPathsThatAreNotClean checks that a path with ".." reaches no other operation than the one it names in full.
 func TestPathsThatAreNotClean(t *testing.T) {
 	d := &fakeDriver{tasks: []hostapi.OwnTask{idle()}}
-	attack(t, newNode(), d, func(t *testing.T, m *memory) {
-		for _, path := range []string{"/v1/tasks/x/../idle", "//v1/tasks/idle", "/v1/./tasks/idle", "/v1/tasks/%2e%2e/tasks/idle"} {
+	synctest.Test(t, func(t *testing.T) {
+		m := attack(t, newNode(), d)
+		for _, path := range []string{
+			"/v1/tasks/x/../idle", "//v1/tasks/idle", "/v1/./tasks/idle", "/v1/tasks/%2e%2e/tasks/idle",
+		} {
 			c := m.dial("one")
 			c.send("DELETE " + path + " HTTP/1.1\r\n" + host + "\r\n")
 			if status, text := c.answer(t); status < 300 {

@@ -54,7 +54,8 @@ type caller struct {
 func callerOfConn(ctx context.Context, remote string) caller {
 	if uid, ok := unixsocket.UIDOf(ctx); ok {
 		return caller{
-			name: "uid:" + strconv.FormatUint(uint64(uid), 10), privileged: uid == 0 || int64(uid) == int64(os.Geteuid()),
+			name:       "uid:" + strconv.FormatUint(uint64(uid), 10),
+			privileged: uid == 0 || int64(uid) == int64(os.Geteuid()),
 		}
 	}
 	host, _, err := net.SplitHostPort(remote)
@@ -163,8 +164,8 @@ func refusal(w http.ResponseWriter, r *http.Request) error {
 		return nil
 	}
 	w.Header().Set("Connection", "close")
-	return respond.Problemf(http.StatusTooManyRequests, "too many connections to the API of the node are open, at most "+
-		"%d of one caller: close some, or use one for several requests", maxConnsEach)
+	return respond.Problemf(http.StatusTooManyRequests, "too many connections to the API of the node are open, at "+
+		"most %d of one caller: close some, or use one for several requests", maxConnsEach)
 }
 
 // openStream takes a place among the open streams, and returns the function that gives it back.
@@ -181,8 +182,8 @@ func (s *Server) openStream(r *http.Request) (end func(), err error) {
 func (s *Server) openBody(r *http.Request) (end func(), err error) {
 	who := callerOfRequest(r)
 	if !s.bodies.take(who) {
-		return func() {}, respond.Problemf(http.StatusTooManyRequests, "too many requests with a body are in flight, at most "+
-			"%d of one caller: repeat the request once another one has its answer", maxBodiesEach)
+		return func() {}, respond.Problemf(http.StatusTooManyRequests, "too many requests with a body are in flight, "+
+			"at most %d of one caller: repeat the request once another one has its answer", maxBodiesEach)
 	}
 	return func() { s.bodies.release(who) }, nil
 }
@@ -206,6 +207,7 @@ func (s *Server) beginBody(w http.ResponseWriter, r *http.Request, rt *route.Rou
 	if rt.Body == nil {
 		return func() {}, dropBody(w, r)
 	}
-	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(strictjson.BodyTimeout)) // some connections have none
+	// Some connections have no deadlines.
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(strictjson.BodyTimeout))
 	return s.openBody(r)
 }

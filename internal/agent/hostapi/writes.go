@@ -77,8 +77,8 @@ func (s *Server) createTask(w http.ResponseWriter, r *http.Request) error {
 func (s *Server) readDefinition(w http.ResponseWriter, r *http.Request, into *api.InlineDefinition) error {
 	text, err := strictjson.ReadText(w, r, maxDefinitionBody)
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return respond.Problemf(http.StatusRequestEntityTooLarge, "the body is larger than %s: a task definition has at "+
-			"most %s. Put large files into an image or a volume", cluster.Bytes(maxDefinitionBody),
+		return respond.Problemf(http.StatusRequestEntityTooLarge, "the body is larger than %s: a task definition has "+
+			"at most %s. Put large files into an image or a volume", cluster.Bytes(maxDefinitionBody),
 			cluster.Bytes(cluster.MaxDefinition))
 	}
 	if err != nil {

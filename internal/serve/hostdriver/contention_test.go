@@ -28,17 +28,16 @@ func TestConcurrentChangesOfOneName(t *testing.T) {
 	var controlPlane sync.WaitGroup
 	controlPlane.Go(func() { // removes what was deleted
 		for ctx.Err() == nil {
+			f.mu.Lock()
+			changed := f.changed
+			f.mu.Unlock()
 			for _, name := range []string{"web", "web2"} {
 				if svc := f.service(name); svc != nil && svc.Deleted {
 					f.drop(name)
 				}
 			}
-			f.mu.Lock()
-			changed := f.changed
-			f.mu.Unlock()
 			select {
 			case <-changed:
-			case <-time.After(10 * time.Millisecond):
 			case <-ctx.Done():
 			}
 		}

@@ -86,8 +86,8 @@ func (d *Driver) begin(ctx context.Context) error {
 	case d.writing <- struct{}{}:
 		return nil
 	case <-ctx.Done():
-		return respond.Problemf(http.StatusServiceUnavailable, "earlier changes of the node's tasks are not made yet, so "+
-			"this one was not begun: repeat the request")
+		return respond.Problemf(http.StatusServiceUnavailable, "earlier changes of the node's tasks are not made yet, "+
+			"so this one was not begun: repeat the request")
 	}
 }
 
@@ -175,8 +175,8 @@ func (d *Driver) Create(ctx context.Context, c hostapi.Creation) (created bool, 
 		return false, problem(err)
 	}
 	if n := len(d.current().byName); n >= maxTasks {
-		return false, respond.Problemf(http.StatusConflict, "%d tasks were made over the API of the node, and more are "+
-			"not allowed: delete the ones that are not needed", n)
+		return false, respond.Problemf(http.StatusConflict, "%d tasks were made over the API of the node, and more "+
+			"are not allowed: delete the ones that are not needed", n)
 	}
 	svc := cluster.Service{
 		Cluster: cluster.DefaultCluster, Name: c.Name, Count: 1, Stopped: true, KeepRoom: true,
@@ -310,8 +310,8 @@ func (d *Driver) delete(ctx context.Context, name string) error {
 	return nil
 }
 
-// awaitGone waits until the tables of the server do not have the deleted service. Meanwhile another one may be made under
-// its name.
+// awaitGone waits until the tables of the server do not have the deleted service. Meanwhile another one may be made
+// under its name.
 func (d *Driver) awaitGone(ctx context.Context, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, deletionTimeout)
 	defer cancel()
