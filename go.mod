@@ -66,12 +66,14 @@ require (
 )
 
 require (
+	github.com/aws/aws-sdk-go-v2 v1.48.0
 	github.com/hashicorp/consul/api v1.34.5
 	golang.org/x/crypto v0.58.0
 )
 
 require (
 	github.com/armon/go-metrics v0.4.1 // indirect
+	github.com/aws/smithy-go v1.28.9 // indirect
 	github.com/cpuguy83/go-md2man/v2 v2.0.7 // indirect
 	github.com/fatih/color v1.19.0 // indirect
 	github.com/go-viper/mapstructure/v2 v2.5.0 // indirect

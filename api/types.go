@@ -237,6 +237,9 @@ type NodeView struct {
 	DialProblem string `json:"dial_problem,omitempty"`
 	// LostDevices are the missing devices of the node that tasks hold, ordered by ID.
 	LostDevices []LostDevice `json:"lost_devices,omitempty"`
+	// KeptRoom is the room that services keep while they run no task on the node, ordered by owner. It is not part of
+	// Reserved, and no other task gets it. Only a read of one node shows it, lists do not.
+	KeptRoom []KeptRoom `json:"kept_room,omitempty"`
 	// Gone says that the operator forgot the node. Its records are removed after its tasks were replaced.
 	Gone bool `json:"gone,omitempty"`
 	// Drain is nil unless the node is draining or drained.
@@ -247,6 +250,15 @@ type NodeView struct {
 	// list that waits for a change does not wait for them, and a streamed list is not sent for them.
 	Used      *NodeStats `json:"used,omitempty"`
 	Heartbeat *Heartbeat `json:"heartbeat,omitempty"`
+}
+
+// KeptRoom is the room that a service with keep_room keeps on its node while it runs no task there.
+type KeptRoom struct {
+	// Owner is the service; nil if the caller does not see its cluster.
+	Owner  *OwnerRef `json:"owner,omitempty"`
+	Demand Demand    `json:"demand"`
+	// Ports are the fixed ports of its task, in ascending order.
+	Ports []int `json:"ports,omitempty"`
 }
 
 // LostDevice is a missing device that a task holds.

@@ -49,7 +49,10 @@ func wire(c Config) *Agent {
 	a.networks, a.registrar = machine.NewTaskNetworks(n, c.Machine.Networks), a.newRegistrar(&c)
 	found := machine.NewDevices(n, c.Machine.Devices)
 	a.machine = machine.New(n, c.Machine, execs, &machine.Images{Node: n, Executors: execs, Used: a.attempts.images},
-		found, memory, capabilities{services: canFollow(&c), artifacts: !c.Volatile}, a.volumes, a.networks,
+		found, memory, capabilities{
+			services: canFollow(&c), artifacts: !c.Volatile,
+			objects: !c.Volatile && c.Artifacts.ObjectStore.Endpoint != "",
+		}, a.volumes, a.networks,
 		a.registrar)
 	a.pins = &pins.Pins{Node: n, CPUs: c.CPUs, Executors: execs, Attempts: a.attempts.statuses}
 
@@ -169,11 +172,11 @@ func (a *Agent) countRequests() func(ctx context.Context, port int, m cluster.Re
 }
 
 // capabilities are facts that follow from the agent's configuration.
-type capabilities struct{ services, artifacts bool }
+type capabilities struct{ services, artifacts, objects bool }
 
 // AddFacts adds the capabilities.
 func (c capabilities) AddFacts(_ context.Context, f *cluster.Facts) {
-	f.Services, f.Artifacts, f.ImageSources = c.services, c.artifacts, c.artifacts
+	f.Services, f.Artifacts, f.ImageSources, f.ObjectStore = c.services, c.artifacts, c.artifacts, c.objects
 }
 
 // canFollow reports whether the agent can follow services.

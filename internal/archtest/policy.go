@@ -203,6 +203,7 @@ var lowerLayers = map[string][]string{
 	"internal/agent/addresses": {"internal/agent/node", "internal/pause", "internal/transport"},
 	"internal/agent/artifact": {
 		"internal/archive", "internal/cluster", "internal/egress", "internal/pause", "internal/plain",
+		"internal/privatefile",
 	},
 	"internal/agent/attempt": {"internal/cluster", "internal/executor", "internal/logic/lifecycle"},
 	"internal/agent/checks":  {"internal/cluster", "internal/logic/lifecycle", "internal/plain"},

@@ -69,8 +69,9 @@ var edgeLayers = map[string][]string{
 		"internal/cli/trouble", "internal/cli/wait", "internal/cluster", "internal/wording",
 	},
 	"internal/cli/serving": {
-		"api", "api/client", "internal/agent", "internal/agent/devices", "internal/agent/diskspace",
-		"internal/agent/nameserver", "internal/agent/network", "internal/agent/usage", "internal/agent/volumes",
+		"api", "api/client", "internal/agent", "internal/agent/artifact", "internal/agent/devices",
+		"internal/agent/diskspace", "internal/agent/nameserver", "internal/agent/network", "internal/agent/usage",
+		"internal/agent/volumes",
 		"internal/backup", "internal/cli/fetch", "internal/cli/operator", "internal/cli/output", "internal/cli/session",
 		"internal/cli/storeflags", "internal/cluster", "internal/egress", "internal/executor/containerd",
 		"internal/hinted", "internal/pki", "internal/reverse", "internal/secrets", "internal/serve/datadir",

@@ -5,13 +5,15 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 )
 
 // Artifact is a file or an archive that the agent fetches before the container is made. The container sees nothing of
 // it before its checksum was compared. Nodes cache artifacts by checksum, for all tasks that use them.
 type Artifact struct {
-	// Source is the address, http or https, without a user and a password, or a file of the node: "file:///srv/tool". A
-	// file needs the permission host-path, and must be below a path that the node's agent lends.
+	// Source is the address, http or https, without a user and a password, an object of the object store that the
+	// node's agent uses: "s3://BUCKET/KEY", or a file of the node: "file:///srv/tool". A file needs the permission
+	// host-path, and must be below a path that the node's agent lends.
 	Source string `json:"source"`
 	// Checksum is the digest of the source: "sha256:…" or "sha512:…", in lower-case hexadecimal digits.
 	Checksum string `json:"checksum"`
@@ -47,6 +49,32 @@ func HostFile(source string) string {
 		return ""
 	}
 	return path
+}
+
+// objectScheme begins the source of an object.
+const objectScheme = "s3://"
+
+// LabelObjectStore is the label that nodes have for the scheduler whose agents have an object store.
+const LabelObjectStore = "berth.object-store"
+
+// Object returns the bucket and the key of a source that begins with "s3://"; ok is false for another source. The key
+// is taken as it is written, without an escape.
+func Object(source string) (bucket, key string, ok bool) {
+	rest, ok := strings.CutPrefix(source, objectScheme)
+	if !ok {
+		return "", "", false
+	}
+	bucket, key, _ = strings.Cut(rest, "/")
+	return bucket, key, true
+}
+
+// UsesObjectStore reports whether an image or an artifact of the definition is an object.
+func (d *TaskDefinition) UsesObjectStore() bool {
+	isObject := func(source string) bool { return strings.HasPrefix(source, objectScheme) }
+	return slices.ContainsFunc(d.Containers, func(c Container) bool {
+		return isObject(c.ImageSource.Source) ||
+			slices.ContainsFunc(c.Artifacts, func(a Artifact) bool { return isObject(a.Source) })
+	})
 }
 
 // hostFiles returns the paths of the node that the container's image and artifacts come from.
@@ -140,17 +168,50 @@ func validateSource(k check, source string) {
 		path := HostFile(source)
 		k.must(cleanPath(path) && path != "/", "%q is not a file of the node: want \"file:///srv/tool\", with an "+
 			"absolute path without \".\", \"..\" and double slashes", clip(source))
+	case strings.HasPrefix(source, "s3:"):
+		validateObject(k, source)
 	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.Opaque != "":
-		k.fault("%q is not an address that can be fetched: want one that begins with https://, http:// or file:///",
+		k.fault("%q is not an address that can be fetched: want one that begins with https://, http://, s3:// "+
+			"or file:///",
 			clip(ShownSource(source)))
 	case u.User != nil:
 		k.fault("holds a user or a password, which every reader of the manifest would see: leave them out")
 	}
 }
 
+// maxObjectKey limits the key of an object, in bytes. Object stores have the same limit.
+const maxObjectKey = 1024
+
+// validateObject checks the source of an object.
+func validateObject(k check, source string) {
+	bucket, key, _ := Object(source)
+	if strings.Contains(bucket, "@") { // perhaps a password
+		source = objectScheme + "…"
+	}
+	k.must(validBucket(bucket), "%q has no valid bucket: want \"s3://BUCKET/KEY\", with 3 to 63 of a-z, 0-9, \"-\" "+
+		"and \".\" for BUCKET, a letter or a digit first and last", clip(source))
+	printable := !strings.ContainsFunc(key, func(r rune) bool { return r < ' ' || r == 0x7f || r == utf8.RuneError })
+	k.must(cleanPath("/"+key) && key != "" && len(key) <= maxObjectKey && printable, "%q has no valid key: want "+
+		"\"s3://BUCKET/KEY\", with at most %d bytes for KEY, without \".\", \"..\", double slashes and control "+
+		"characters", clip(source), maxObjectKey)
+}
+
+func validBucket(name string) bool {
+	isEnd := func(c byte) bool { return c >= 'a' && c <= 'z' || c >= '0' && c <= '9' }
+	if len(name) < 3 || len(name) > 63 || !isEnd(name[0]) || !isEnd(name[len(name)-1]) {
+		return false
+	}
+	for i := range len(name) {
+		if c := name[i]; !isEnd(c) && c != '-' && c != '.' {
+			return false
+		}
+	}
+	return !strings.Contains(name, "..")
+}
+
 // ShownSource returns an address as people may see it: without what may be a secret, a user and a query.
 func ShownSource(source string) string {
-	if HostFile(source) != "" {
+	if HostFile(source) != "" || strings.HasPrefix(source, objectScheme) {
 		return source
 	}
 	u, err := url.Parse(source)

@@ -47,6 +47,19 @@ func TestConfinedFaults(t *testing.T) {
 		"a file in no short form": {func(c *cluster.Container) {
 			c.Artifacts[0].Source = "file:///srv/../etc/shadow"
 		}, "artifacts[0].source: \"file:///srv/../etc/shadow\" is not a file of the node"},
+		"an object": {func(c *cluster.Container) { c.Artifacts[0].Source = "s3://my.bucket-1/a b/ü?x#y%2F" }, ""},
+		"an object without a bucket": {func(c *cluster.Container) {
+			c.Artifacts[0].Source = "s3:///tool"
+		}, "artifacts[0].source: \"s3:///tool\" has no valid bucket"},
+		"an object without a key": {func(c *cluster.Container) {
+			c.Artifacts[0].Source = "s3://bucket"
+		}, "artifacts[0].source: \"s3://bucket\" has no valid key"},
+		"an object of a user": {func(c *cluster.Container) {
+			c.Artifacts[0].Source = "s3://me:hush@bucket/tool"
+		}, "has no valid bucket"},
+		"an object out of its bucket": {func(c *cluster.Container) {
+			c.Artifacts[0].Source = "s3://bucket/../other/tool"
+		}, "has no valid key"},
 		"another scheme": {func(c *cluster.Container) {
 			c.Artifacts[0].Source = "ftp://files.example/tool"
 		}, "artifacts[0].source: \"ftp://files.example/tool\" is not an address"},

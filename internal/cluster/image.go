@@ -15,8 +15,9 @@ const (
 
 // ImageSource is an archive with an image, or a folder with one.
 type ImageSource struct {
-	// Source is the address of an archive (tar), http or https, without a user and a password, or a path of the node:
-	// "file:///srv/web.tar", or the folder of an OCI image layout. Archives are those of docker save, or OCI image
+	// Source is the address of an archive (tar), http or https, without a user and a password, an archive in the object
+	// store that the node's agent uses: "s3://BUCKET/KEY", or a path of the node: "file:///srv/web.tar", or the folder
+	// of an OCI image layout. Archives are those of docker save, or OCI image
 	// layouts. A path needs the permission host-path, and must be below a path that the node's agent lends.
 	Source string `json:"source"`
 	// Checksum is the digest of the archive, or of the file index.json of a folder: "sha256:…" or "sha512:…", in

@@ -52,6 +52,9 @@ func (f *Facts) CapabilityLabels() Labels {
 	if f.ImageSources {
 		all[LabelImageSources] = "true"
 	}
+	if f.ObjectStore {
+		all[LabelObjectStore] = "true"
+	}
 	if f.Discovery.Name != "" {
 		all[LabelDiscovery] = f.Discovery.Name
 	}
@@ -81,6 +84,9 @@ func (d *TaskDefinition) Needs() (all []Constraint) {
 	}
 	if d.UsesImageSources() {
 		all = append(all, Constraint{Attribute: "label." + LabelImageSources, Op: OpEqual, Value: "true"})
+	}
+	if d.UsesObjectStore() {
+		all = append(all, Constraint{Attribute: "label." + LabelObjectStore, Op: OpEqual, Value: "true"})
 	}
 	if d.UsesConsul() {
 		all = append(all, Constraint{Attribute: "label." + LabelDiscovery, Op: OpEqual, Value: DiscoveryConsul})

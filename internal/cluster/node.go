@@ -120,6 +120,8 @@ type Facts struct {
 	Artifacts bool `json:"artifacts,omitempty"`
 	// ImageSources says that the agent knows images from other sources than registries.
 	ImageSources bool `json:"image_sources,omitempty"`
+	// ObjectStore says that the agent has an object store for images and artifacts.
+	ObjectStore bool `json:"object_store,omitempty"`
 	// Discovery is the system outside of Berth in which the agent registers tasks.
 	Discovery DiscoveryFact `json:"discovery,omitzero"`
 	Version   string        `json:"version"` // of the agent

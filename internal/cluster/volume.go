@@ -174,6 +174,39 @@ func LacksFolder(c Constraint, f *FolderFacts) (lacks string, ok bool) {
 	return "", false
 }
 
+// FolderFaults returns the volumes, images and artifacts of the definition that a node with these facts does not share.
+func (d *TaskDefinition) FolderFaults(f *FolderFacts) (faults Faults) {
+	lacks := func(path string, op ConstraintOp, attribute, value string) {
+		if why, _ := LacksFolder(Constraint{Attribute: attribute, Op: op, Value: value}, f); why != "" {
+			faults = append(faults, Fault{Path: path, Message: why})
+		}
+	}
+	for i := range d.Volumes {
+		switch v := &d.Volumes[i]; {
+		case v.HostVolume != "":
+			op := OpExists
+			if declared, _ := f.hostVolume(v.HostVolume); declared && d.Writes(v.Name) {
+				op = OpEqual
+			}
+			lacks(fmt.Sprintf("volumes[%d].host_volume", i), op, AttributeHostVolume, v.HostVolume)
+		case v.Host != "":
+			lacks(fmt.Sprintf("volumes[%d].host", i), OpEqual, AttributeHostPath, v.Host)
+		}
+	}
+	for i := range d.Containers {
+		c := &d.Containers[i]
+		if path := HostFile(c.ImageSource.Source); path != "" {
+			lacks(fmt.Sprintf("containers[%d].image_source.source", i), OpEqual, AttributeHostPath, path)
+		}
+		for j := range c.Artifacts {
+			if path := HostFile(c.Artifacts[j].Source); path != "" {
+				lacks(fmt.Sprintf("containers[%d].artifacts[%d].source", i, j), OpEqual, AttributeHostPath, path)
+			}
+		}
+	}
+	return faults
+}
+
 func (f *FolderFacts) hostVolume(name string) (declared, writable bool) {
 	if f == nil {
 		return false, false

@@ -16,8 +16,8 @@
 //
 // An absolute path of a container is a read-only mount of the kept artifact; a relative one is a copy in the working
 // folder, which the program may change. Archives are rewritten entry by entry for package archive, which lets nothing
-// out of a folder; sizes and counts are bounded. Nothing is fetched with a login; an address that holds its own key is
-// shown without its query.
+// out of a folder; sizes and counts are bounded. Only objects of the operator's object store are fetched with a key; an
+// address that holds its own key is shown without its query.
 package artifact
 
 import (
@@ -61,6 +61,8 @@ type Config struct {
 	MaxEntries              int
 	// Egress decides from which addresses artifacts may be fetched.
 	Egress egress.Policy
+	// ObjectStore is where the sources that begin with s3:// are.
+	ObjectStore ObjectStore
 	// Paths are the folders of the node below which an artifact may be a file: "/" allows every file, an empty list
 	// allows none.
 	Paths []string

@@ -41,6 +41,8 @@ func newFetcher(stall time.Duration, policy egress.Policy) fetcher {
 		Transport: transport,
 		CheckRedirect: func(r *http.Request, via []*http.Request) error {
 			switch {
+			case isObject(via[0]):
+				return http.ErrUseLastResponse // a signature is for one address
 			case len(via) > maxRedirects:
 				return fmt.Errorf("%w: more than %d redirects", errPermanent, maxRedirects)
 			case via[0].URL.Scheme == "https" && r.URL.Scheme != "https":
@@ -211,15 +213,12 @@ func (s *Store) open(ctx context.Context, address string, offset int64) (source,
 
 // ask requests the bytes from have on and checks the answer.
 func (s *Store) ask(ctx context.Context, source string, have int64) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, source, http.NoBody)
+	req, err := s.request(ctx, source, have)
 	if err != nil {
-		return nil, fmt.Errorf("%w: its address is not a URL", errPermanent)
+		return nil, err
 	}
 	req.Header.Set("User-Agent", "berth")
 	req.Header.Set("Accept-Encoding", "identity")
-	if have > 0 {
-		req.Header.Set("Range", "bytes="+strconv.FormatInt(have, 10)+"-")
-	}
 	resp, err := s.fetcher.client.Do(req)
 	if err != nil {
 		if u, ok := errors.AsType[*url.Error](err); ok {
@@ -246,6 +245,8 @@ func (s *Store) ask(ctx context.Context, source string, have int64) (*http.Respo
 	case have > 0 && (code == http.StatusPartialContent || code == http.StatusRequestedRangeNotSatisfiable):
 		_ = resp.Body.Close() // the body is not needed
 		return s.ask(ctx, source, 0)
+	case isObject(req):
+		err = objectFault(resp)
 	case code == http.StatusTooManyRequests || code == http.StatusRequestTimeout || code >= 500:
 		err = later{fmt.Errorf("the server answers %s", resp.Status), retryAfter(resp.Header.Get("Retry-After"))}
 	case code == http.StatusUnauthorized || code == http.StatusForbidden:
@@ -256,6 +257,25 @@ func (s *Store) ask(ctx context.Context, source string, have int64) (*http.Respo
 	}
 	_ = resp.Body.Close() // the body is not needed
 	return nil, err
+}
+
+// request returns the request for the bytes of a source from have on.
+func (s *Store) request(ctx context.Context, source string, have int64) (*http.Request, error) {
+	ranges := ""
+	if have > 0 {
+		ranges = "bytes=" + strconv.FormatInt(have, 10) + "-"
+	}
+	if bucket, key, ok := cluster.Object(source); ok {
+		return s.ObjectStore.request(ctx, bucket, key, ranges)
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, source, http.NoBody)
+	if err != nil {
+		return nil, fmt.Errorf("%w: its address is not a URL", errPermanent)
+	}
+	if ranges != "" {
+		req.Header.Set("Range", ranges)
+	}
+	return req, nil
 }
 
 func retryAfter(text string) time.Duration {

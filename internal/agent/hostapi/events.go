@@ -22,22 +22,22 @@ const coalesceDelay = 50 * time.Millisecond
 // streamChanges sends everything, and then what changed. A slow reader gets several changes in one event: the next
 // event is computed once the last one is written, so no reader delays a task or another reader.
 func (s *Server) streamChanges(w http.ResponseWriter, r *http.Request) error {
-	end, err := s.openStream()
+	end, err := s.openStream(r)
 	if err != nil {
 		return err
 	}
 	defer end()
-	changed, changedOwn := s.changes()
-	sent := s.state()
+	sent := s.readings.shared(s.read)
 	out, err := lists.OpenSSE(w)
 	if err != nil {
 		return err
 	}
-	number := uint64(1)
-	if err := out.Send(eventState, strconv.FormatUint(number, 10), sent); err != nil {
+	whole, err := sent.JSON()
+	if err != nil {
 		return err
 	}
-	if err := out.Flush(); err != nil {
+	number := uint64(1)
+	if err := send(out, eventState, number, whole); err != nil {
 		return err
 	}
 	ping := time.NewTicker(lists.PingEvery)
@@ -51,37 +51,35 @@ func (s *Server) streamChanges(w http.ResponseWriter, r *http.Request) error {
 				return err
 			}
 			continue
-		case <-changed:
-		case <-changedOwn:
+		case <-sent.changed:
+		case <-sent.changedOwn:
 		}
 		select {
 		case <-r.Context().Done():
 			return nil
 		case <-time.After(coalesceDelay):
 		}
-		changed, changedOwn = s.changes()
-		now := s.state()
-		change, differs := difference(&sent, &now)
+		now := s.readings.shared(s.read)
+		change, differs, err := now.since(sent)
+		if err != nil {
+			return err
+		}
 		if sent = now; !differs {
 			continue
 		}
 		number++
-		if err := out.Send(eventChange, strconv.FormatUint(number, 10), change); err != nil {
-			return err
-		}
-		if err := out.Flush(); err != nil {
+		if err := send(out, eventChange, number, change); err != nil {
 			return err
 		}
 	}
 }
 
-// changes returns the channels that are closed at the next change. They are asked for before the state is read, so that
-// no change is missed.
-func (s *Server) changes() (node, own <-chan struct{}) {
-	if s.config.Driver != nil {
-		own = s.config.Driver.Changed()
+// send sends an event at once.
+func send(out *lists.SSE, event string, number uint64, data []byte) error {
+	if err := out.Write(lists.AppendEvent(nil, event, strconv.FormatUint(number, 10), data)); err != nil {
+		return err
 	}
-	return s.config.Node.Changed(), own
+	return out.Flush()
 }
 
 // difference returns what changed from one state to another, apart from what changes all the time: what the node uses,

@@ -8,6 +8,9 @@
 // The API is on a unix socket, whose mode and group decide who may use it, and optionally on an address with mutual
 // TLS. There, servers of the same authority may do everything, and the node itself may read.
 //
+// Each caller has a share of connections, streams and bodies, and all waits on a client have a limit (limits.go). The
+// requests and streams of one moment share one observation of the agent (reading.go).
+//
 // New makes the handler and starts nothing. Run serves until its context ends.
 package hostapi
 
@@ -28,11 +31,9 @@ import (
 	"github.com/berthd/berth/internal/apiserver/openapi"
 	"github.com/berthd/berth/internal/apiserver/respond"
 	"github.com/berthd/berth/internal/apiserver/route"
-	"github.com/berthd/berth/internal/apiserver/strictjson"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/pki"
 	"github.com/berthd/berth/internal/transport"
-	"github.com/berthd/berth/internal/unixsocket"
 )
 
 // Node is the agent, as this API needs it. The methods may be called concurrently.
@@ -108,20 +109,17 @@ type Config struct {
 	Log   *slog.Logger
 }
 
-// maxStreams bounds the streams of events and logs that are open at a time.
-const maxStreams = 64
-
-// headerTimeout is the longest time until the headers of a request have arrived.
-const headerTimeout = 5 * time.Second
-
 // Server answers the API. It is an http.Handler, safe for concurrent use.
 type Server struct {
 	config  Config
 	mux     *http.ServeMux
 	routes  []route.Route
 	spec    openapi.Document
-	streams chan struct{} // holds a value for each open stream
 	running sync.WaitGroup
+
+	readings        readings
+	streams, bodies *quota
+	decoders        chan struct{} // holds a value for each body that is being decoded
 }
 
 // New returns a server. It starts nothing.
@@ -129,7 +127,10 @@ func New(c Config) *Server {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{config: c, mux: http.NewServeMux(), streams: make(chan struct{}, maxStreams)}
+	s := &Server{
+		config: c, mux: http.NewServeMux(), streams: newQuota(maxStreams, maxStreamsEach),
+		bodies: newQuota(maxBodies, maxBodiesEach), decoders: make(chan struct{}, maxDecoders),
+	}
 	s.routes = s.operations()
 	s.spec = openapi.DescribeAs(Describe(openapi.Info{}), s.routes)
 	for i := range s.routes {
@@ -143,9 +144,11 @@ func New(c Config) *Server {
 func (s *Server) Run(ctx context.Context, listeners ...net.Listener) error {
 	base, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
+	conns := newConnections()
 	srv := &http.Server{
-		Handler: s, ReadHeaderTimeout: headerTimeout, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
-		BaseContext: func(net.Listener) context.Context { return base }, ConnContext: unixsocket.ConnContext,
+		Handler: s, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: 64 << 10,
+		BaseContext: func(net.Listener) context.Context { return base },
+		ConnContext: conns.begin, ConnState: conns.state,
 		ErrorLog: slog.NewLogLogger(s.config.Log.Handler(), slog.LevelDebug),
 	}
 	group, within := errgroup.WithContext(ctx)
@@ -176,12 +179,23 @@ func (s *Server) Run(ctx context.Context, listeners ...net.Listener) error {
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.running.Add(1)
 	defer s.running.Done()
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // the last answer's must not hit this one
-	if _, pattern := s.mux.Handler(r); pattern != "" {
+	// A stream sets a deadline for each of its writes. Some writers have no deadlines.
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(respond.WriteTimeout))
+	if r.ContentLength != 0 { // also where nobody reads the body, its end is awaited
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(headerTimeout))
+	}
+	err := refusal(w, r)
+	if _, pattern := s.mux.Handler(r); err == nil && pattern != "" {
 		s.mux.ServeHTTP(w, r)
 		return
 	}
-	if err := s.admit(r, &route.Route{Method: http.MethodGet}); err != nil {
+	if err == nil {
+		err = s.admit(r, &route.Route{Method: http.MethodGet})
+	}
+	if dropped := dropBody(w, r); err == nil {
+		err = dropped
+	}
+	if err != nil {
 		respond.WriteProblem(w, r, s.config.Log, err)
 		return
 	}
@@ -213,20 +227,22 @@ func (w *headerWriter) WriteHeader(int)             {}
 func (s *Server) handler(rt *route.Route) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		seen := &beginWriter{ResponseWriter: w}
-		if rt.Body != nil {
-			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(strictjson.BodyTimeout))
+		end, err := s.beginBody(w, r, rt)
+		defer end()
+		if err == nil {
+			err = s.admit(r, rt)
 		}
-		err := s.admit(r, rt)
 		if err == nil {
 			err = route.Check(rt, r)
 		}
 		if err == nil {
 			err = rt.Serve(seen, r)
 		}
+		// The end of a stream is written too.
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(respond.WriteTimeout))
 		switch {
 		case err == nil:
 		case !seen.begun:
-			_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(respond.WriteTimeout))
 			respond.WriteProblem(seen, r, s.config.Log, err)
 		case r.Context().Err() == nil:
 			s.config.Log.Debug("a stream of the node's API ended", "path", rt.Path, "error", err)
@@ -252,17 +268,6 @@ func (w *beginWriter) Write(b []byte) (int, error) {
 
 // Unwrap lets http.ResponseController reach the connection.
 func (w *beginWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
-
-// openStream takes a place among the open streams, and returns the function that gives it back.
-func (s *Server) openStream() (end func(), err error) {
-	select {
-	case s.streams <- struct{}{}:
-		return func() { <-s.streams }, nil
-	default:
-		return nil, respond.Problemf(http.StatusTooManyRequests, "%d streams are open already: end one of them",
-			maxStreams)
-	}
-}
 
 // admit refuses a caller who may not use an operation. The mode of the unix socket admits its callers.
 func (s *Server) admit(r *http.Request, rt *route.Route) error {

@@ -40,7 +40,7 @@ func (s *Server) readLogs(w http.ResponseWriter, r *http.Request) error {
 	if t.UUID == "" {
 		return respond.Problemf(http.StatusConflict, "the task %s has no output: it never ran", t.Name)
 	}
-	end, err := s.openStream()
+	end, err := s.openStream(r)
 	if err != nil {
 		return err
 	}
@@ -74,6 +74,7 @@ type lineWriter struct {
 
 // begin writes the headers of the answer, once.
 func (l *lineWriter) begin() error {
+	_ = l.ctl.SetWriteDeadline(time.Now().Add(logStall)) // some writers have no deadlines
 	if l.begun {
 		return nil
 	}
@@ -97,7 +98,6 @@ func (l *lineWriter) Write(line []byte) (int, error) {
 	if l.events {
 		text = append(append([]byte("event: line\ndata: "), bytes.TrimRight(line, "\n")...), "\n\n"...)
 	}
-	_ = l.ctl.SetWriteDeadline(time.Now().Add(logStall)) // some writers have no deadlines
 	if _, err := l.w.Write(text); err != nil {
 		return 0, err
 	}

@@ -1,6 +1,7 @@
 package hostapi
 
 import (
+	"encoding/json"
 	"net/http"
 
 	"github.com/berthd/berth/api"
@@ -14,7 +15,11 @@ func (s *Server) listTasks(w http.ResponseWriter, r *http.Request) error {
 	if route.WantsStream(r) {
 		return s.streamChanges(w, r)
 	}
-	return respond.JSON(w, http.StatusOK, s.state())
+	body, err := s.readings.fresh(s.read).JSON()
+	if err != nil {
+		return err
+	}
+	return respond.JSON(w, http.StatusOK, json.RawMessage(body))
 }
 
 // readTask answers with one task.

@@ -10,8 +10,11 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// state returns all that runs on the node now, with its resources.
-func (s *Server) state() api.HostState {
+// state returns all that runs on the node now, with its resources. Callers do not change it.
+func (s *Server) state() *api.HostState { return &s.readings.fresh(s.read).state }
+
+// observe returns all that runs on the node now, with its resources.
+func (s *Server) observe() api.HostState {
 	o := s.config.Node.Observe()
 	v := api.HostState{Node: s.config.Name, Owner: s.owner(&o), Tasks: []api.HostTask{}}
 	var own []OwnTask
@@ -53,30 +56,29 @@ func setCounts(t *api.HostTask, id cluster.TaskID, o *agent.Observation) {
 // joinOwn gives the tasks that were made over this API their names, and adds those without an attempt. Of a task with
 // several attempts on the node only the newest has the name.
 func joinOwn(tasks []api.HostTask, own []OwnTask, without func(*OwnTask)) []api.HostTask {
+	newestOf := map[cluster.OwnerRef]int{}
+	for at := range tasks {
+		if newest, ok := newestOf[tasks[at].Owner]; !ok || tasks[at].Attempt > tasks[newest].Attempt {
+			newestOf[tasks[at].Owner] = at
+		}
+	}
 	for i := range own {
 		t := &own[i]
-		newest := -1
-		for at := range tasks {
-			if tasks[at].Owner == t.Owner && (newest < 0 || tasks[at].Attempt > tasks[newest].Attempt) {
-				newest = at
-			}
-		}
-		if newest < 0 || cluster.State(tasks[newest].State).Terminal() {
+		newest, begun := newestOf[t.Owner]
+		switch {
+		case !begun:
+			without(t)
+			tasks = append(tasks, t.HostTask)
+		case cluster.State(tasks[newest].State).Terminal():
 			// The task was stopped or failed: what its owner says of it counts, and the numbers of its last attempt.
-			shown := t.HostTask
-			if newest >= 0 {
-				last := tasks[newest]
-				shown.ID, shown.Attempt, shown.UUID = last.ID, last.Attempt, last.UUID
-				shown.Restarts, shown.OOMs, shown.Containers = last.Restarts, last.OOMs, last.Containers
-				shown.Started, shown.Finished = last.Started, last.Finished
-				tasks = slices.Delete(tasks, newest, newest+1)
-			} else {
-				without(t)
-			}
-			tasks = append(tasks, shown)
-			continue
+			shown, last := t.HostTask, tasks[newest]
+			shown.ID, shown.Attempt, shown.UUID = last.ID, last.Attempt, last.UUID
+			shown.Restarts, shown.OOMs, shown.Containers = last.Restarts, last.OOMs, last.Containers
+			shown.Started, shown.Finished = last.Started, last.Finished
+			tasks[newest] = shown
+		default:
+			tasks[newest].Name, tasks[newest].Own, tasks[newest].Replaces = t.Name, true, t.Replaces
 		}
-		tasks[newest].Name, tasks[newest].Own, tasks[newest].Replaces = t.Name, true, t.Replaces
 	}
 	return tasks
 }

@@ -1,6 +1,8 @@
 package hostapi
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"reflect"
@@ -46,7 +48,13 @@ func (s *Server) createTask(w http.ResponseWriter, r *http.Request) error {
 		return respond.Problemf(http.StatusBadRequest,
 			"%q cannot be the name of a task: want 1 to 63 of a-z, 0-9 and \"-\", a letter first, no \"-\" last", name)
 	}
-	if err := strictjson.ReadBody(w, r, &c.Definition); err != nil {
+	if c.Replace != "" && !cluster.ValidName(c.Replace) {
+		return route.BadQuery("replace", "%q cannot be the name of a task", respond.Clip(c.Replace))
+	}
+	if c.Replace == name {
+		return route.BadQuery("replace", "names the new task itself: choose another name for the new task")
+	}
+	if err := s.readDefinition(w, r, &c.Definition); err != nil {
 		return badRequest(err)
 	}
 	created, err := d.Create(r.Context(), c)
@@ -65,6 +73,26 @@ func (s *Server) createTask(w http.ResponseWriter, r *http.Request) error {
 	return respond.JSON(w, http.StatusOK, struct{}{})
 }
 
+// readDefinition reads the body of a new task.
+func (s *Server) readDefinition(w http.ResponseWriter, r *http.Request, into *api.InlineDefinition) error {
+	text, err := strictjson.ReadText(w, r, maxDefinitionBody)
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return respond.Problemf(http.StatusRequestEntityTooLarge, "the body is larger than %s: a task definition has "+
+			"at most %s. Put large files into an image or a volume", cluster.Bytes(maxDefinitionBody),
+			cluster.Bytes(cluster.MaxDefinition))
+	}
+	if err != nil {
+		return err
+	}
+	s.decoders <- struct{}{}
+	defer func() { <-s.decoders }()
+	faults, err := strictjson.Decode(text, into)
+	if err == nil && len(faults) > 0 {
+		err = respond.Invalid(faults)
+	}
+	return err
+}
+
 // badRequest gives faults of a body the status 400 of this API.
 func badRequest(err error) error {
 	p := respond.ProblemOf(err)
@@ -74,8 +102,14 @@ func badRequest(err error) error {
 	return p
 }
 
-// fits returns why the node has no room for a task, or nil. A created task keeps its room before it ever runs.
+// fits returns why the node cannot run a task, or has no room for it, or nil. A created task keeps its room before it
+// ever runs.
 func (s *Server) fits(d *cluster.TaskDefinition) error {
+	if faults := d.FolderFaults(s.config.Node.Observe().Facts.Folders); len(faults) > 0 {
+		p := respond.Invalid(faults)
+		p.Detail = "the node " + s.config.Name + " does not share what the task needs"
+		return p
+	}
 	resources := s.state().Resources
 	var short []string
 	need := d.Demand()
@@ -105,15 +139,17 @@ func (s *Server) fits(d *cluster.TaskDefinition) error {
 }
 
 func (s *Server) startTask(w http.ResponseWriter, r *http.Request) error {
-	return s.change(w, r, "start", func(d Driver, name string) error { return d.Start(r.Context(), name) })
+	return s.change(w, r, "start", func(ctx context.Context, d Driver, name string) error { return d.Start(ctx, name) })
 }
 
 func (s *Server) stopTask(w http.ResponseWriter, r *http.Request) error {
-	return s.change(w, r, "stop", func(d Driver, name string) error { return d.Stop(r.Context(), name) })
+	return s.change(w, r, "stop", func(ctx context.Context, d Driver, name string) error { return d.Stop(ctx, name) })
 }
 
 // change carries out a change that the node completes later.
-func (s *Server) change(w http.ResponseWriter, r *http.Request, verb string, do func(Driver, string) error) error {
+func (s *Server) change(w http.ResponseWriter, r *http.Request, verb string,
+	do func(context.Context, Driver, string) error,
+) error {
 	d, err := s.driver()
 	if err != nil {
 		return err
@@ -122,7 +158,9 @@ func (s *Server) change(w http.ResponseWriter, r *http.Request, verb string, do 
 	if err != nil {
 		return err
 	}
-	if err := do(d, name); err != nil {
+	ctx, cancel := context.WithTimeout(r.Context(), changeTimeout)
+	defer cancel()
+	if err := do(ctx, d, name); err != nil {
 		return err
 	}
 	s.logWrite(r, verb, name)
@@ -138,7 +176,9 @@ func (s *Server) deleteTask(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := d.Delete(r.Context(), name); err != nil {
+	ctx, cancel := context.WithTimeout(r.Context(), changeTimeout)
+	defer cancel()
+	if err := d.Delete(ctx, name); err != nil {
 		return err
 	}
 	s.logWrite(r, "delete", name)

@@ -44,6 +44,11 @@ func (c *Caller) ShowNode(v *api.NodeView) {
 			v.LostDevices[i].Task = ""
 		}
 	}
+	for i := range v.KeptRoom {
+		if !c.Sees(v.KeptRoom[i].Owner.Cluster) {
+			v.KeptRoom[i].Owner = nil
+		}
+	}
 	if v.Drain == nil {
 		return
 	}

@@ -72,6 +72,7 @@ func (a *API) readNode(w http.ResponseWriter, r *http.Request) error {
 	if !ok {
 		return respond.NotFound("node", name)
 	}
+	v.KeptRoom = views.KeptRoom(snap, name)
 	access.CallerOf(r.Context()).ShowNode(&v)
 	respond.SetETag(w, v.Revision)
 	return respond.JSON(w, http.StatusOK, v)

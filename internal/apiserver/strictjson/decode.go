@@ -24,25 +24,9 @@ import (
 // ReadBody reads a JSON body into v. Unknown fields, duplicate fields, and values of a wrong type or range are faults
 // with their paths, all in one error. Ignored names fields of the outer object that are skipped.
 func ReadBody(w http.ResponseWriter, r *http.Request, v any, ignored ...string) error {
-	if kind := r.Header.Get("Content-Type"); kind != "" {
-		media, _, _ := strings.Cut(kind, ";")
-		// curl -d sends every body as a form by default.
-		media = strings.ToLower(strings.TrimSpace(media))
-		if media != "application/json" && media != "application/x-www-form-urlencoded" {
-			return respond.Problemf(http.StatusUnsupportedMediaType, "the body is %s; want application/json",
-				respond.Clip(media))
-		}
-	}
-	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxBody))
-	var tooLarge *http.MaxBytesError
-	switch {
-	case err == nil:
-	case errors.As(err, &tooLarge):
-		// If the server closed the connection while the client still writes, the client would not read the answer.
-		_, _ = io.CopyN(io.Discard, r.Body, drainedBody)
+	text, err := ReadText(w, r, MaxBody)
+	if err != nil {
 		return err
-	default:
-		return respond.Problemf(http.StatusRequestTimeout, "the body was incomplete after %s", BodyTimeout)
 	}
 	faults, err := Decode(text, v, ignored...)
 	if err != nil {
@@ -52,6 +36,32 @@ func ReadBody(w http.ResponseWriter, r *http.Request, v any, ignored ...string) 
 		return respond.Invalid(faults)
 	}
 	return nil
+}
+
+// ReadText reads the text of a JSON body of at most the given number of bytes. The error of a longer one is a
+// *http.MaxBytesError, all others are problems.
+func ReadText(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error) {
+	if kind := r.Header.Get("Content-Type"); kind != "" {
+		media, _, _ := strings.Cut(kind, ";")
+		// curl -d sends every body as a form by default.
+		media = strings.ToLower(strings.TrimSpace(media))
+		if media != "application/json" && media != "application/x-www-form-urlencoded" {
+			return nil, respond.Problemf(http.StatusUnsupportedMediaType, "the body is %s; want application/json",
+				respond.Clip(media))
+		}
+	}
+	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, most))
+	var tooLarge *http.MaxBytesError
+	switch {
+	case err == nil:
+	case errors.As(err, &tooLarge):
+		// If the server closed the connection while the client still writes, the client would not read the answer.
+		_, _ = io.CopyN(io.Discard, r.Body, drainedBody)
+		return nil, err
+	default:
+		return nil, respond.Problemf(http.StatusRequestTimeout, "the body was incomplete after %s", BodyTimeout)
+	}
+	return text, nil
 }
 
 // Decode reads a JSON text into v. The error says that the text is not one JSON value. The faults say which parts do

@@ -87,6 +87,23 @@ func (s *Source) Node(snap *store.Snapshot, name string) (api.NodeView, bool) {
 	return v, ok
 }
 
+// KeptRoom shows the room that services keep on a node. It reads all services, so lists of nodes do without it.
+func KeptRoom(snap *store.Snapshot, node string) (all []api.KeptRoom) {
+	for e := range snap.Services("") {
+		if !e.Value.KeepRoom || e.Value.BoundNode() != node {
+			continue
+		}
+		if k, keeps := observe.KeptRoom(snap, e.Value.Owner()); keeps {
+			slices.Sort(k.Ports)
+			all = append(all, api.KeptRoom{Owner: &k.Owner, Demand: k.Demand, Ports: k.Ports})
+		}
+	}
+	slices.SortFunc(all, func(a, b api.KeptRoom) int {
+		return cmp.Or(strings.Compare(a.Owner.Cluster, b.Owner.Cluster), strings.Compare(a.Owner.Name, b.Owner.Name))
+	})
+	return all
+}
+
 // withoutTasks returns a node's usage without that of its tasks, which their own views show.
 func withoutTasks(stats *cluster.NodeStats) *cluster.NodeStats {
 	if stats == nil || stats.Each == nil {

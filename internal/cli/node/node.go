@@ -175,7 +175,11 @@ func readNode(ctx context.Context, c *client.Client, text string) (api.NodeView,
 	if err != nil {
 		return api.NodeView{}, err
 	}
-	return findNode(nodes, text)
+	n, err := findNode(nodes, text)
+	if err != nil {
+		return n, err
+	}
+	return c.Node(ctx, n.Name) // lists lack what is costly to find for all nodes
 }
 
 // printStatus prints a node with its troubles and the tasks of the list. Way says how to show the other tasks.
@@ -291,9 +295,24 @@ func addMachineFacts(facts *output.Table, n api.NodeView) {
 	for _, line := range tables.DeviceLines(n.Facts.Devices) {
 		facts.Add("devices", line)
 	}
+	for _, k := range n.KeptRoom {
+		facts.Add("kept room", keptText(k))
+	}
 	for _, d := range n.LostDevices {
 		facts.Add("lost", fmt.Sprintf("device %s is missing, and %s uses it", d.ID, cmp.Or(d.Task, "a task")))
 	}
+}
+
+// keptText names the room that a service keeps.
+func keptText(k api.KeptRoom) string {
+	text := fmt.Sprintf("%s CPUs, %s memory, %s disk", output.CPUs(k.Demand.CPU), k.Demand.Memory, k.Demand.Disk)
+	if len(k.Ports) > 0 {
+		text += ", ports " + output.PortRanges(k.Ports)
+	}
+	if k.Owner == nil {
+		return text + ", for a service of another cluster"
+	}
+	return text + ", for " + k.Owner.Cluster + "/" + k.Owner.Name + " until it is deleted"
 }
 
 // findNode returns the node with this name, or the only node whose name begins with it.

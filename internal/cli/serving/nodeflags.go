@@ -20,6 +20,7 @@ type nodeFlags struct {
 	images    imageFlags
 	volumes   volumeFlags
 	egress    egressFlags
+	objects   objectFlags
 	ports     portFlags
 	discovery discoveryFlags
 	host      hostFlags
@@ -38,6 +39,7 @@ func (f *nodeFlags) addFlags(cmd *cobra.Command, local bool) {
 	f.devices.addFlags(cmd)
 	f.images.addFlags(cmd)
 	f.volumes.addFlags(cmd, local)
+	f.objects.addFlags(cmd)
 	f.ports.addFlags(cmd)
 	f.discovery.addFlags(cmd)
 	f.host.addFlags(cmd)
@@ -59,6 +61,7 @@ func (f *nodeFlags) check(list *session.Faults) {
 	f.volumes.check(list)
 	f.egress.check(list)
 	f.executors.Egress = f.egress.parsed
+	f.objects.check(list)
 	f.ports.check(list)
 	f.discovery.check(list)
 	f.host.check(list)
@@ -72,7 +75,7 @@ func (f *nodeFlags) configure(c *node.Config) {
 	c.MetricsListen, c.MetricsToken = f.metrics.listen, f.metricsToken
 	c.Finder, c.CPUs = f.devices.finder, f.devices.cpus
 	c.Subnet, c.Names = f.network.parsed, f.names.parsed
-	c.Egress = f.egress.parsed
+	c.Egress, c.ObjectStore = f.egress.parsed, f.objects.ObjectStore
 	c.HostVolumes, c.HostPaths = f.volumes.volumes, f.volumes.hostPaths
 	c.ReservedPorts, c.Discovery = f.ports.reserved, f.discovery.parsed
 	f.host.configure(c)

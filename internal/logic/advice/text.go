@@ -353,6 +353,8 @@ func labelText(key, value string) string {
 		return "addresses of services"
 	case cluster.LabelArtifacts:
 		return "artifacts"
+	case cluster.LabelObjectStore:
+		return "an object store (berth agent --object-store)"
 	case cluster.LabelDiscovery:
 		return "registration in Consul (berth agent --discovery)"
 	case cluster.LabelIsolation:

@@ -50,6 +50,9 @@ func phrase(r cluster.Refusal) string {
 		if strings.HasPrefix(r.Detail, "label."+cluster.LabelArtifacts) {
 			return "agent cannot fetch artifacts"
 		}
+		if strings.HasPrefix(r.Detail, "label."+cluster.LabelObjectStore) {
+			return "agent has no object store (berth agent --object-store)"
+		}
 		if strings.HasPrefix(r.Detail, "label."+cluster.LabelDiscovery) {
 			return "agent does not register tasks in Consul (berth agent --discovery)"
 		}

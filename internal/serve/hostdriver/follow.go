@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"reflect"
 	"strings"
 	"time"
 
@@ -33,7 +34,7 @@ func (d *Driver) Run(ctx context.Context) error {
 			client.ListOptions{Index: index, Wait: listWait})
 		if err == nil {
 			index = page.Index
-			err = d.take(ctx, page.Items)
+			err = d.take(ctx, &page)
 		}
 		if err == nil {
 			err = d.advance(ctx)
@@ -43,6 +44,7 @@ func (d *Driver) Run(ctx context.Context) error {
 			continue
 		}
 		index = 0
+		d.forgetIndex()
 		if ctx.Err() != nil {
 			return nil //nolint:nilerr // it failed because the context ended
 		}
@@ -59,22 +61,39 @@ func (d *Driver) refresh(ctx context.Context) error {
 	if err != nil {
 		return problem(err)
 	}
-	return d.take(ctx, page.Items)
+	return d.take(ctx, &page)
 }
 
-// take remembers the services that were made here, with their definitions and their newest attempts.
-func (d *Driver) take(ctx context.Context, all []api.ServiceView) error {
-	services, last := map[string]api.ServiceView{}, map[string]api.TaskView{}
-	definitions := map[api.Ref]*cluster.TaskDefinition{}
+// forgetIndex makes the driver accept any list next: a server that was restored begins with a lower index.
+func (d *Driver) forgetIndex() {
 	d.mu.Lock()
-	known := d.definitions
-	d.mu.Unlock()
-	for _, svc := range all {
+	defer d.mu.Unlock()
+	d.known.index = 0
+}
+
+// services are the services that were made here, as of an index of the server's list. They do not change.
+type services struct {
+	index       uint64
+	byName      map[string]api.ServiceView
+	definitions map[api.Ref]*cluster.TaskDefinition
+	last        map[string]api.TaskView // the newest attempts of services that run nothing
+}
+
+// take remembers the services that were made here, with their definitions and their newest attempts. A list that is
+// older than the known one is dropped.
+func (d *Driver) take(ctx context.Context, page *api.Page[api.ServiceView]) error {
+	known := d.current()
+	now := services{
+		index: page.Index, byName: map[string]api.ServiceView{}, definitions: map[api.Ref]*cluster.TaskDefinition{},
+		last: map[string]api.TaskView{},
+	}
+	for i := range page.Items {
+		svc := &page.Items[i]
 		if svc.Labels[labelNode] != d.config.Node {
 			continue
 		}
-		services[svc.Name] = svc
-		def := known[svc.Definition]
+		now.byName[svc.Name] = *svc
+		def := known.definitions[svc.Definition]
 		if def == nil {
 			v, err := d.config.Client.Definition(ctx, svc.Definition)
 			switch {
@@ -85,40 +104,59 @@ func (d *Driver) take(ctx context.Context, all []api.ServiceView) error {
 				def = &v.TaskDefinition
 			}
 		}
-		definitions[svc.Definition] = def
-		if !svc.Stopped || svc.Labels[labelStarted] == "" {
-			continue
-		}
-		tasks, err := d.config.Client.Tasks(ctx, client.TaskFilter{
-			Cluster: cluster.DefaultCluster, Service: svc.Name, All: true,
-		}, client.ListOptions{})
-		if err != nil {
+		now.definitions[svc.Definition] = def
+		if err := d.takeLast(ctx, svc, &known, &now); err != nil {
 			return err
-		}
-		for _, t := range tasks.Items {
-			if old, ok := last[svc.Name]; t.UUID != "" && (!ok || t.Placed.After(old.Placed)) {
-				last[svc.Name] = t
-			}
 		}
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.services, d.definitions, d.last = services, definitions, last
-	close(d.changed)
-	d.changed = make(chan struct{})
+	if now.index < d.known.index {
+		return nil
+	}
+	same := reflect.DeepEqual(now.byName, d.known.byName) && reflect.DeepEqual(now.definitions, d.known.definitions) &&
+		reflect.DeepEqual(now.last, d.known.last)
+	if d.known = now; !same {
+		close(d.changed)
+		d.changed = make(chan struct{})
+	}
+	return nil
+}
+
+// takeLast remembers the newest attempt of a service that runs nothing.
+func (d *Driver) takeLast(ctx context.Context, svc *api.ServiceView, known, now *services) error {
+	if !svc.Stopped || svc.Labels[labelStarted] == "" {
+		return nil
+	}
+	before, ok := known.byName[svc.Name]
+	if ok && svc.Status.State == cluster.ServiceStopped && reflect.DeepEqual(before, *svc) {
+		if last, ok := known.last[svc.Name]; ok {
+			now.last[svc.Name] = last
+		}
+		return nil
+	}
+	tasks, err := d.config.Client.Tasks(ctx, client.TaskFilter{
+		Cluster: cluster.DefaultCluster, Service: svc.Name, All: true,
+	}, client.ListOptions{})
+	if err != nil {
+		return err
+	}
+	for _, t := range tasks.Items {
+		if old, ok := now.last[svc.Name]; t.UUID != "" && (!ok || t.Placed.After(old.Placed)) {
+			now.last[svc.Name] = t
+		}
+	}
 	return nil
 }
 
 // advance takes the next step of each replacement.
 func (d *Driver) advance(ctx context.Context) error {
-	d.mu.Lock()
 	var replacing []api.ServiceView
-	for _, svc := range d.services { // order-free: each by itself
+	for _, svc := range d.current().byName { // order-free: each by itself
 		if svc.Labels[labelReplaces] != "" && !svc.Deleted {
 			replacing = append(replacing, svc)
 		}
 	}
-	d.mu.Unlock()
 	var errs []error
 	for i := range replacing {
 		errs = append(errs, d.advanceOne(ctx, &replacing[i]))

@@ -59,13 +59,11 @@ type Config struct {
 type Driver struct {
 	config Config
 
-	writing sync.Mutex // one change at a time
+	writing chan struct{} // holds a value during a change: one at a time
 
-	mu          sync.Mutex
-	services    map[string]api.ServiceView
-	definitions map[api.Ref]*cluster.TaskDefinition
-	last        map[string]api.TaskView // the newest attempts of services that run nothing
-	changed     chan struct{}
+	mu      sync.Mutex
+	known   services
+	changed chan struct{}
 }
 
 // New returns a driver. It starts nothing.
@@ -79,10 +77,27 @@ func New(c Config) *Driver {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Driver{
-		config: c, services: map[string]api.ServiceView{}, definitions: map[api.Ref]*cluster.TaskDefinition{},
-		last: map[string]api.TaskView{}, changed: make(chan struct{}),
+	return &Driver{config: c, writing: make(chan struct{}, 1), changed: make(chan struct{})}
+}
+
+// begin waits until no other change is being made. A nil error must be followed by end.
+func (d *Driver) begin(ctx context.Context) error {
+	select {
+	case d.writing <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return respond.Problemf(http.StatusServiceUnavailable, "earlier changes of the node's tasks are not made yet, "+
+			"so this one was not begun: repeat the request")
 	}
+}
+
+func (d *Driver) end() { <-d.writing }
+
+// current returns the services as the driver knows them.
+func (d *Driver) current() services {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.known
 }
 
 // Changed implements hostapi.Driver.
@@ -94,15 +109,14 @@ func (d *Driver) Changed() <-chan struct{} {
 
 // Tasks implements hostapi.Driver.
 func (d *Driver) Tasks() []hostapi.OwnTask {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	known := d.current()
 	var all []hostapi.OwnTask
-	for _, name := range slices.Sorted(maps.Keys(d.services)) {
-		svc := d.services[name]
+	for _, name := range slices.Sorted(maps.Keys(known.byName)) {
+		svc := known.byName[name]
 		t := hostapi.OwnTask{HostTask: api.HostTask{
 			Name: name, Own: true, Owner: svc.Owner(), Definition: svc.Definition,
 			Replaces: svc.Labels[labelReplaces],
-		}, HoldsRoom: svc.KeepRoom && !svc.Deleted, Content: d.definitions[svc.Definition]}
+		}, HoldsRoom: svc.KeepRoom && !svc.Deleted, Content: known.definitions[svc.Definition]}
 		switch {
 		case svc.Deleted:
 			t.State, t.Message = string(cluster.StateStopping), "it is being deleted"
@@ -118,7 +132,7 @@ func (d *Driver) Tasks() []hostapi.OwnTask {
 		if t.Content != nil {
 			t.Demand, t.Ports = t.Content.Demand(), fixedPorts(t.Content)
 		}
-		if v, ok := d.last[name]; ok {
+		if v, ok := known.last[name]; ok {
 			t.ID, t.Attempt, t.UUID, t.Restarts, t.Containers = v.ID, v.Attempt, v.UUID, v.Restarts, v.Containers
 			t.Started, t.Finished = v.Started, v.Finished
 			for i := range v.Containers {
@@ -146,8 +160,10 @@ func fixedPorts(d *cluster.TaskDefinition) map[string]int {
 
 // Create implements hostapi.Driver.
 func (d *Driver) Create(ctx context.Context, c hostapi.Creation) (created bool, err error) {
-	d.writing.Lock()
-	defer d.writing.Unlock()
+	if err := d.begin(ctx); err != nil {
+		return false, err
+	}
+	defer d.end()
 	content, err := checksum(&c.Definition)
 	if err != nil {
 		return false, err
@@ -157,6 +173,10 @@ func (d *Driver) Create(ctx context.Context, c hostapi.Creation) (created bool, 
 		return false, d.exists(&known, content, c.Replace)
 	case client.StatusOf(err) != http.StatusNotFound:
 		return false, problem(err)
+	}
+	if n := len(d.current().byName); n >= maxTasks {
+		return false, respond.Problemf(http.StatusConflict, "%d tasks were made over the API of the node, and more "+
+			"are not allowed: delete the ones that are not needed", n)
 	}
 	svc := cluster.Service{
 		Cluster: cluster.DefaultCluster, Name: c.Name, Count: 1, Stopped: true, KeepRoom: true,
@@ -220,9 +240,7 @@ func (d *Driver) checkReplaced(ctx context.Context, c *hostapi.Creation) error {
 		return respond.Problemf(http.StatusConflict, "the task %s itself is replacing %s: wait until that is done",
 			old.Name, old.Labels[labelReplaces])
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for name, svc := range d.services { // order-free: at most one
+	for name, svc := range d.current().byName { // order-free: at most one
 		if svc.Labels[labelReplaces] == old.Name {
 			return respond.Problemf(http.StatusConflict, "the task %s is being replaced by %s already", old.Name, name)
 		}
@@ -256,13 +274,26 @@ func (d *Driver) Stop(ctx context.Context, name string) error {
 	})
 }
 
+// maxTasks limits the tasks that are made on a node. Each one that is shown costs the agent time and memory.
+const maxTasks = 1000
+
 // deletionTimeout is how long Delete waits until the service is gone.
 const deletionTimeout = 10 * time.Second
 
 // Delete implements hostapi.Driver. It returns once the room is free.
 func (d *Driver) Delete(ctx context.Context, name string) error {
-	d.writing.Lock()
-	defer d.writing.Unlock()
+	if err := d.delete(ctx, name); err != nil {
+		return err
+	}
+	return d.awaitGone(ctx, name) // while others make their changes
+}
+
+// delete deletes the service of a task.
+func (d *Driver) delete(ctx context.Context, name string) error {
+	if err := d.begin(ctx); err != nil {
+		return err
+	}
+	defer d.end()
 	svc, err := d.own(ctx, name)
 	switch {
 	case err != nil:
@@ -276,24 +307,25 @@ func (d *Driver) Delete(ctx context.Context, name string) error {
 	if err := d.config.Client.DeleteService(ctx, cluster.DefaultCluster, name, client.Condition{}); err != nil {
 		return problem(err)
 	}
-	return d.awaitGone(ctx, name)
+	return nil
 }
 
-// awaitGone waits until the tables of the server have no such service.
+// awaitGone waits until the tables of the server do not have the deleted service. Meanwhile another one may be made
+// under its name.
 func (d *Driver) awaitGone(ctx context.Context, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, deletionTimeout)
 	defer cancel()
+	var deleted uint64 // the revision of the deletion
 	for {
 		changed := d.Changed()
 		if err := d.refresh(ctx); err != nil {
 			return err
 		}
-		d.mu.Lock()
-		_, there := d.services[name]
-		d.mu.Unlock()
-		if !there {
+		svc, there := d.current().byName[name]
+		if !there || !svc.Deleted || deleted != 0 && svc.Revision != deleted {
 			return nil
 		}
+		deleted = svc.Revision
 		select {
 		case <-ctx.Done():
 			return respond.Problemf(http.StatusServiceUnavailable,
@@ -305,8 +337,10 @@ func (d *Driver) awaitGone(ctx context.Context, name string) error {
 
 // edit changes a service. A change by another writer in between is no error: the edit is made again.
 func (d *Driver) edit(ctx context.Context, name string, change func(*cluster.Service) error) error {
-	d.writing.Lock()
-	defer d.writing.Unlock()
+	if err := d.begin(ctx); err != nil {
+		return err
+	}
+	defer d.end()
 	for {
 		v, err := d.own(ctx, name)
 		if err != nil {

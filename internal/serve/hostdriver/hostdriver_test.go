@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -37,6 +38,10 @@ type fakeServer struct {
 	// refuse, unless nil, returns the answer to a write, or nil.
 	refuse func(method, name string) *respond.Problem
 	url    string
+	lists  atomic.Int64 // requests for the list of services
+	// onDefinition and onList, unless nil, run before a definition and before the list are read.
+	onDefinition func(name string)
+	onList       func()
 }
 
 func newServer(t *testing.T) *fakeServer {
@@ -48,6 +53,9 @@ func newServer(t *testing.T) *fakeServer {
 	mux.HandleFunc("PUT /v1/clusters/default/services/{name}", f.put)
 	mux.HandleFunc("DELETE /v1/clusters/default/services/{name}", f.remove)
 	mux.HandleFunc("GET /v1/definitions/{name}/{version}", func(w http.ResponseWriter, r *http.Request) {
+		if f.onDefinition != nil {
+			f.onDefinition(r.PathValue("name"))
+		}
 		_ = respond.JSON(w, http.StatusOK, api.DefinitionView{TaskDefinition: cluster.TaskDefinition{
 			Name: r.PathValue("name"), Version: 1, Ports: []cluster.Port{{Name: "http", Port: 8080}},
 			Containers: []cluster.Container{{Name: "a", Resources: cluster.Resources{CPU: 100}}},
@@ -66,6 +74,13 @@ func newServer(t *testing.T) *fakeServer {
 }
 
 func (f *fakeServer) list(w http.ResponseWriter, r *http.Request) {
+	f.lists.Add(1)
+	f.mu.Lock()
+	hook := f.onList
+	f.mu.Unlock()
+	if hook != nil {
+		hook()
+	}
 	wait, _ := time.ParseDuration(r.URL.Query().Get("wait"))
 	deadline := time.After(wait)
 	for {

@@ -63,6 +63,8 @@ type Config struct {
 	HostPaths   []string
 	// Egress restricts downloads of artifacts.
 	Egress egress.Policy
+	// ObjectStore has images and artifacts of tasks.
+	ObjectStore artifact.ObjectStore
 	// Discovery is where tasks are registered for other programs.
 	Discovery Discovery
 	// ReservedPorts are never given to tasks.
@@ -164,7 +166,7 @@ func agentConfig(c *Config) agent.Config {
 		},
 		Volumes:   volumes.Config{Host: c.HostVolumes, Paths: c.HostPaths},
 		Disks:     diskspace.Config{High: c.ImageHigh, Low: c.ImageLow},
-		Artifacts: artifact.Config{Egress: c.Egress},
+		Artifacts: artifact.Config{Egress: c.Egress, ObjectStore: c.ObjectStore},
 		CPUs:      c.CPUs,
 		Names:     c.Names,
 		Secrets:   secrets.Config{Dir: c.SecretsDir, Credentials: c.Executors.logins},

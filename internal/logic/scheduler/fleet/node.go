@@ -74,7 +74,8 @@ func NodeOf(host *cluster.Host, node *cluster.Node, status *cluster.NodeStatus) 
 		maps.Copy(n.Labels, host.Labels)
 	}
 	for _, name := range []string{
-		cluster.LabelSecrets, cluster.LabelArtifacts, cluster.LabelDiscovery, cluster.LabelIsolation,
+		cluster.LabelSecrets, cluster.LabelArtifacts, cluster.LabelImageSources, cluster.LabelObjectStore,
+		cluster.LabelDiscovery, cluster.LabelIsolation,
 	} {
 		delete(n.Labels, name)
 	}
