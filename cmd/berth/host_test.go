@@ -193,7 +193,9 @@ func (n *drivenNode) Start(_ context.Context, name string) error {
 	return n.become(name, string(cluster.StateRunning))
 }
 
-func (n *drivenNode) Stop(_ context.Context, name string) error { return n.become(name, api.HostStopped) }
+func (n *drivenNode) Stop(_ context.Context, name string) error {
+	return n.become(name, api.HostStopped)
+}
 
 func (n *drivenNode) Delete(_ context.Context, name string) error {
 	n.set(name, nil)

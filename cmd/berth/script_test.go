@@ -73,7 +73,7 @@ func TestScripts(t *testing.T) {
 				}
 				ts.Check(ts.Value("fake").(*clitest.Fake).Load(files...))
 			},
-			"node": serveHost,
+			"node":    serveHost,
 			"ownnode": serveOwnHost,
 			"calls": func(ts *testscript.TestScript, _ bool, args []string) {
 				f := ts.Value("fake").(*clitest.Fake)
