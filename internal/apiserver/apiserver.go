@@ -100,20 +100,34 @@ func New(cfg Config) *Server {
 	scrape := promhttp.HandlerFor(cfg.Registry, promhttp.HandlerOpts{})
 	s.mux.Handle("GET /metrics", s.gate.Admit(scrape, access.MayUse(&route.Route{Role: cluster.RoleViewer})))
 	if cfg.Agents != nil {
-		s.mux.Handle("/agent/", s.gate.Agents(cfg.Agents))
+		s.mux.Handle("/agent/", s.gate.Agents(longBodies(cfg.Agents)))
 	}
 	if cfg.Peers != nil {
-		s.mux.Handle("/peer/", s.gate.Peers(cfg.Peers))
+		s.mux.Handle("/peer/", s.gate.Peers(longBodies(cfg.Peers)))
 	}
 	return s
+}
+
+// longBodies gives the bodies of admitted machines the time that they need: byte streams have no end.
+func longBodies(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ProtoMajor < 2 {
+			_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // some writers have no deadlines
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // ServeHTTP answers one request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// In HTTP/2 each request has its own deadlines, and setting one costs a message to the connection's loop.
 	if r.ProtoMajor < 2 {
-		// The deadline of the connection's last answer must not hit this one.
-		_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // some writers have no deadlines
+		// The deadline of the connection's last answer must not hit this one. Some writers have no deadlines.
+		ctl := http.NewResponseController(w)
+		_ = ctl.SetWriteDeadline(time.Time{})
+		if r.ContentLength != 0 { // the library reads a body before an answer, also one that no route wants
+			_ = ctl.SetReadDeadline(time.Now().Add(s.cfg.bodyWait))
+		}
 	}
 	w, r, end := s.gate.Begin(w, r)
 	defer end()
@@ -174,8 +188,11 @@ func (s *Server) handler(rt *route.Route) http.Handler {
 		began := s.cfg.Now()
 		seen := &statusWriter{ResponseWriter: w}
 		ctl := http.NewResponseController(w)
-		if rt.Body != nil {
-			_ = ctl.SetReadDeadline(time.Now().Add(s.cfg.bodyWait)) // some writers have no deadlines
+		switch { // some writers have no deadlines
+		case rt.Body != nil:
+			_ = ctl.SetReadDeadline(time.Now().Add(s.cfg.bodyWait))
+		case rt.Upload != "":
+			_ = ctl.SetReadDeadline(time.Time{})
 		}
 		err := route.Check(rt, r)
 		if err == nil && strings.HasPrefix(rt.Path, "/v1/") && rt.Path != "/v1/version" {

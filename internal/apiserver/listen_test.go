@@ -160,6 +160,25 @@ func TestSlowHandshake(t *testing.T) {
 	}
 }
 
+// TestUnreadBodies announces bodies that never come, for requests that need none. The connections are closed.
+func TestUnreadBodies(t *testing.T) {
+	s := newSecure(t, impatient)
+	addr := strings.TrimPrefix(s.https, "https://")
+	for _, request := range []string{"GET /livez", "GET /v1/nodes", "POST /v1/nothing", "DELETE /livez"} {
+		c, err := tls.Dial("tcp", addr, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		_ = c.SetReadDeadline(time.Now().Add(time.Minute))
+		fmt.Fprint(c, request+" HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100\r\n\r\nx")
+		all, err := io.ReadAll(c)
+		if !strings.HasPrefix(string(all), "HTTP/1.1 ") || err != nil && !strings.Contains(err.Error(), "EOF") {
+			t.Errorf("%s: the answer is %q, and then %v; want the end of the connection", request, all, err)
+		}
+	}
+}
+
 func TestRequestsHaveIDs(t *testing.T) {
 	s := newSecure(t)
 	seen := map[string]bool{}
