@@ -130,9 +130,12 @@ func TestPassiveNodes(t *testing.T) {
 	s.Berth("node", "dial", "m1", "192.0.2.1:x").Want(t, 2, "the port is not a number")
 	s.Berth("node", "dial", "m1", m1.Address).Want(t, 0, "is dialed at "+m1.Address)
 	s.hasNewSession("m1", session)
-	if after := s.attempts(); after != before {
-		t.Errorf("the attempts are %s, before the faults %s", after, before)
-	}
+	s.Eventually(time.Minute, func() error { // the states follow the sessions
+		if after := s.attempts(); after != before {
+			return fmt.Errorf("the tasks are\n%s\nbefore the faults\n%s", after, before)
+		}
+		return nil
+	})
 	s.Berth("node", "dial", "m9", "ssh://root@"+m1.Address+":9").Want(t, 0)
 	s.Eventually(time.Minute, func() error {
 		if n := s.node("m9"); !strings.Contains(n.DialProblem, "refused") {
@@ -140,11 +143,6 @@ func TestPassiveNodes(t *testing.T) {
 		}
 		return nil
 	})
-}
-
-// attempts names the attempts of both services.
-func (s *machineSite) attempts() string {
-	return s.Berth("ps", "-o", "jsonpath={.items[*]['id','attempt']}").Stdout
 }
 
 // loseServerOf kills the server that an agent uses. The agent goes on at another one.
