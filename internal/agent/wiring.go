@@ -49,11 +49,7 @@ func wire(c Config) *Agent {
 	a.networks, a.registrar = machine.NewTaskNetworks(n, c.Machine.Networks), a.newRegistrar(&c)
 	found := machine.NewDevices(n, c.Machine.Devices)
 	a.machine = machine.New(n, c.Machine, execs, &machine.Images{Node: n, Executors: execs, Used: a.attempts.images},
-		found, memory, capabilities{
-			services: canFollow(&c), artifacts: !c.Volatile,
-			objects: !c.Volatile && c.Artifacts.ObjectStore.Endpoint != "",
-		}, a.volumes, a.networks,
-		a.registrar)
+		found, memory, capabilitiesOf(&c), a.volumes, a.networks, a.registrar)
 	a.pins = &pins.Pins{Node: n, CPUs: c.CPUs, Executors: execs, Attempts: a.attempts.statuses}
 
 	a.services = addresses.New(n)
@@ -111,6 +107,14 @@ func wire(c Config) *Agent {
 		},
 	}
 	return a
+}
+
+// capabilitiesOf returns what the configuration allows.
+func capabilitiesOf(c *Config) capabilities {
+	return capabilities{
+		services: canFollow(c), artifacts: !c.Volatile,
+		objects: !c.Volatile && c.Artifacts.ObjectStore.Endpoint != "",
+	}
 }
 
 // newReports returns the reports of the agent.
