@@ -148,28 +148,25 @@ func TestPassiveNodes(t *testing.T) {
 // loseServerOf kills the server that an agent uses. The agent goes on at another one.
 func (s *machineSite) loseServerOf(node string) {
 	s.t.Helper()
-	n := s.node(node)
-	members, err := s.Members()
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	for i, m := range members {
-		if m.ID != n.Server {
-			continue
-		}
-		server := s.Servers[i]
-		for _, other := range s.Servers {
-			if strings.HasSuffix(other.Dir, "/"+m.Name) {
-				server = other
+	var server *harness.Server
+	var session uint64
+	s.Eventually(time.Minute, func() error { // a server that was just lost is not named
+		n := s.node(node)
+		members, err := s.Members()
+		for _, m := range members {
+			for _, one := range s.Servers {
+				if m.ID == n.Server && filepath.Base(one.Dir) == m.Name {
+					server, session = one, n.Session
+					return nil
+				}
 			}
 		}
-		server.Kill()
-		s.hasNewSession(node, n.Session)
-		server.Start()
-		s.Voters(3)
-		return
-	}
-	s.t.Fatalf("no server %q has the session of %s: %+v", n.Server, node, members)
+		return fmt.Errorf("no server has the session of %s: %q, error %w", node, n.Server, err)
+	})
+	server.Kill()
+	s.hasNewSession(node, session)
+	server.Start()
+	s.Voters(3)
 }
 
 // hasNewSession waits until a node is ready with a later session.
