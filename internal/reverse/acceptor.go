@@ -61,7 +61,8 @@ func (a *Acceptor) Run(ctx context.Context) {
 	greeting := make(chan struct{}, maxGreetings)
 	between := pause.Backoff{Shortest: shortestPause, Longest: longestPause}
 	var running sync.WaitGroup
-	defer running.Wait()
+	defer a.closeUnused()
+	defer running.Wait() // a connection may be kept until then
 	for {
 		c, err := a.listener.Accept()
 		if err != nil {
@@ -69,7 +70,6 @@ func (a *Acceptor) Run(ctx context.Context) {
 				a.log.Error("the connection of a server was not accepted", "error", err) // such as: too many open files
 			}
 			if between.Wait(ctx) != nil {
-				a.closeUnused()
 				return
 			}
 			continue
