@@ -13,10 +13,11 @@ import (
 
 // The ports are below those that Linux gives to connections and to listeners on port 0 (32768–60999, see
 // net.ipv4.ip_local_port_range in ip(7)). A port from that range can be taken by any connection between the moment in
-// which it was found and the moment in which its server listens.
+// which it was found and the moment in which its server listens. The ports are also below those that Berth assigns to
+// tasks (cluster.FirstAutoPort).
 const (
 	lowest  = 15000
-	highest = 32767
+	highest = 29999
 )
 
 // attempts bounds how many ports are tried.

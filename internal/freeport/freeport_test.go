@@ -5,10 +5,12 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/freeport"
 )
 
-// TestAddress finds addresses on which a server can listen, outside the range from which Linux gives ports by itself.
+// TestAddress finds addresses on which a server can listen, outside the ranges from which Linux gives ports by itself,
+// and Berth to tasks.
 func TestAddress(t *testing.T) {
 	seen := map[string]bool{}
 	for range 20 {
@@ -16,8 +18,8 @@ func TestAddress(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if port := netip.MustParseAddrPort(address).Port(); port < 15000 || port > 32767 {
-			t.Errorf("%s is in the range that connections take ports from", address)
+		if port := netip.MustParseAddrPort(address).Port(); port < 15000 || port >= cluster.FirstAutoPort {
+			t.Errorf("%s is in a range that connections or tasks take ports from", address)
 		}
 		l, err := net.Listen("tcp", address)
 		if err != nil {

@@ -27,12 +27,16 @@ const (
 	latelySpan = 3 * time.Second
 	// maxSlowness bounds the slowness, so that a limit ends on any machine.
 	maxSlowness = 40
+	// maxScale bounds what Scaled multiplies a limit by. A check waits for some of these limits in full: for the
+	// deadline of a rollout that fails, for instance. A sample of one busy moment must not turn each into an hour.
+	maxScale = 8 * raceSlowness
 	// maxDiskSlowness bounds what processes that wait for a disk add: half of the work of a test is no disk's.
 	maxDiskSlowness = 4
 )
 
 // Scaled returns a limit for a machine of usual speed as a limit for this machine, now. A quiet machine of usual speed
-// returns the limit itself. A machine that is slower, or on which four processes want each core, returns a multiple.
+// returns the limit itself. A machine that is slower, or on which four processes want each core, returns a multiple: at
+// most maxScale times the limit.
 //
 // Scaled is for limits that a check writes into a manifest or a configuration. A check that waits uses Eventually or
 // WithLimit, which follow the load while they wait. Inside a synctest bubble the limit stays as it is.
@@ -125,7 +129,7 @@ func (y *yard) slowness() float64 {
 
 // handOut returns the slowness for a limit that is fixed beforehand.
 func (y *yard) handOut() float64 {
-	factor := y.slowness()
+	factor := min(y.slowness(), maxScale)
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	y.most = max(y.most, factor)

@@ -51,6 +51,18 @@ func TestYardCountsByTheLoad(t *testing.T) {
 	})
 }
 
+// A limit that is fixed beforehand follows the load of a busy moment only so far: some checks wait for all of it.
+func TestHandOutIsBounded(t *testing.T) {
+	y := &yard{slower: maxSlowness, lately: 2}
+	if got := y.handOut(); got != maxScale || y.most != maxScale {
+		t.Errorf("in the busiest moment: got %v and remembers %v, want %d", got, y.most, maxScale)
+	}
+	y.slower = 1
+	if got := y.handOut(); got != 2 || y.most != maxScale {
+		t.Errorf("after it: got %v and remembers %v, want 2 and %d", got, y.most, maxScale)
+	}
+}
+
 func TestLimitsInABubble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		if got := Scaled(time.Minute); got != time.Minute {
@@ -67,7 +79,7 @@ func TestLimitsInABubble(t *testing.T) {
 }
 
 func TestLimitsOnTheWall(t *testing.T) {
-	if got := Scaled(time.Second); got < time.Second || got > maxSlowness*time.Second {
+	if got := Scaled(time.Second); got < time.Second || got > maxScale*time.Second {
 		t.Errorf("a limit of a second: got %v", got)
 	}
 	began, watch := time.Now(), NewStopwatch()

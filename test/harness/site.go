@@ -214,13 +214,10 @@ func (s *Site) Client() *client.Client {
 	return c
 }
 
-// maxScale bounds Scaled: a test waits for some deadlines in full, and each rollout of a check that fails for its own.
-const maxScale = 8
-
-// Scaled returns a deadline or an interval of a definition for a machine as busy as this one is now: from d on an idle
-// machine to maxScale times d.
+// Scaled returns a deadline or an interval of a definition for a machine as busy as this one is now, see
+// testkit.Scaled.
 func Scaled(d time.Duration) cluster.Duration {
-	return cluster.Duration(min(testkit.Scaled(d), maxScale*d).Round(100 * time.Millisecond))
+	return cluster.Duration(testkit.Scaled(d).Round(100 * time.Millisecond))
 }
 
 // scaledSpan is a duration of a manifest that is stretched on a slow machine: scaled(2s).
