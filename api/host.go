@@ -70,12 +70,23 @@ type HostPorts struct {
 	Taken    []int       `json:"taken,omitempty"`
 }
 
+// HostDevice is a device of a node, with what its tasks reserve of it, also the stopped ones.
+type HostDevice struct {
+	Device
+	// Reserved is in thousandths of the device, and ReservedMemory a part of its memory.
+	Reserved       int   `json:"reserved"`
+	ReservedMemory Bytes `json:"reserved_memory,omitempty"`
+}
+
 // HostResources are the resources of a node: what it has, what its tasks reserve, and what it uses.
 type HostResources struct {
 	CPU    HostCPU   `json:"cpu"`
 	Memory HostBytes `json:"memory"`
 	Disk   HostBytes `json:"disk"`
 	Ports  HostPorts `json:"ports"`
+	// Devices are in the order in which the node found them. A stopped task reserves some that meet its requests: it
+	// may get others of them when it starts.
+	Devices []HostDevice `json:"devices,omitempty"`
 	// Volumes are the folders that the node declares under a name.
 	Volumes []HostVolume `json:"volumes,omitempty"`
 	// Measured is when Used was measured, zero before the first measurement.

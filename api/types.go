@@ -259,6 +259,8 @@ type KeptRoom struct {
 	Demand Demand    `json:"demand"`
 	// Ports are the fixed ports of its task, in ascending order.
 	Ports []int `json:"ports,omitempty"`
+	// Devices are the requests of its task. Devices of the node that meet them are kept.
+	Devices []DeviceRequest `json:"devices,omitempty"`
 }
 
 // LostDevice is a missing device that a task holds.

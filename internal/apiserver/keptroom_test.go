@@ -20,7 +20,7 @@ func TestKeptRoomOfANode(t *testing.T) {
 	})
 	const service = `{"count": 1, "stopped": true, "template": {"ports": [{"name": "b", "port": 8080}, ` +
 		`{"name": "a", "port": 80}, {"name": "auto"}], "containers": [{"name": "main", "command": ["x"], ` +
-		`"resources": {"cpu": "500m", "memory": "64MiB"}}]}, "placement": {"constraints": [{"attribute": "node.name", ` +
+		`"resources": {"cpu": "500m", "memory": "64MiB", "devices": [{"type": "gpu", "count": 2}]}}]}, "placement": {"constraints": [{"attribute": "node.name", ` +
 		`"op": "=", "value": "n1"}]}`
 	w.want(201, "PUT", "/v1/clusters/default/services/idle", service+`, "keep_room": true}`)
 	w.want(201, "PUT", "/v1/clusters/default/services/other", service+`}`)
@@ -28,6 +28,7 @@ func TestKeptRoomOfANode(t *testing.T) {
 	want := []api.KeptRoom{{
 		Owner:  &cluster.OwnerRef{Kind: cluster.KindService, Cluster: "default", Name: "idle"},
 		Demand: cluster.Demand{CPU: 500, Memory: 64 * cluster.MiB}, Ports: []int{80, 8080},
+		Devices: []cluster.DeviceRequest{{Type: "gpu", Count: 2}},
 	}}
 	if diff := cmp.Diff(want, got.KeptRoom); diff != "" || got.Reserved != (cluster.Demand{}) {
 		t.Errorf("n1 reserves %+v, keeps (-want +got):\n%s", got.Reserved, diff)

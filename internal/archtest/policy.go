@@ -217,8 +217,8 @@ var lowerLayers = map[string][]string{
 	"internal/agent/files":   {},
 	"internal/agent/hostapi": {
 		"api", "internal/agent", "internal/apiserver/lists", "internal/apiserver/openapi", "internal/apiserver/respond",
-		"internal/apiserver/route", "internal/apiserver/strictjson", "internal/cluster", "internal/pki",
-		"internal/transport", "internal/unixsocket",
+		"internal/apiserver/route", "internal/apiserver/strictjson", "internal/cluster",
+		"internal/logic/scheduler/devices", "internal/pki", "internal/transport", "internal/unixsocket",
 	},
 	"internal/agent/images": {
 		"internal/agent/artifact", "internal/agent/attempt", "internal/agent/machine", "internal/agent/node",

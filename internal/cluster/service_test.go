@@ -488,8 +488,4 @@ func TestKeepRoomFaults(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) { serviceFaults(t, tt.service, tt.want...) })
 	}
-	s := parse[cluster.Service](t, `{"name": "web", "definition": "web@1", "count": 1, "keep_room": true, `+bound+`}`)
-	gpu := parse[cluster.TaskDefinition](t, `{"name": "web", "version": 1, "containers": [
-		{"name": "a", "image": "a:1", "resources": {"devices": [{"type": "gpu", "count": 1}]}}]}`)
-	checkFaults(t, s.CheckDefinition(gpu), []string{"keep_room: does not keep devices, and web@1 requests some"})
 }

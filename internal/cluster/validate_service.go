@@ -335,9 +335,6 @@ func (s *Service) CheckDefinition(d *TaskDefinition) error {
 			}
 		}
 	}
-	if s.KeepRoom && len(d.Devices()) > 0 {
-		k.at("keep_room").fault("does not keep devices, and %s requests some: leave keep_room out", d.Ref())
-	}
 	if number, share := s.Update.wantsAll(s); (number || share) && s.Update.Order == "" && d.Pinned() {
 		k.at("update").at("min_healthy").fault(
 			"is %s, all of the tasks, but two tasks of %s cannot live on a node, for its fixed port or its "+

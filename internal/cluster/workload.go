@@ -137,8 +137,9 @@ type Service struct {
 	// but runs no task.
 	Count   int  `json:"count"`
 	Stopped bool `json:"stopped,omitempty"`
-	// KeepRoom keeps the CPU, memory, disk and fixed ports of the service on its node while it runs no task, until it
-	// is deleted. It is for a service of one task, which a constraint binds to one node: `node.name` = the node.
+	// KeepRoom keeps the CPU, memory, disk, devices and fixed ports of the service on its node while it runs no task,
+	// until it is deleted. It is for a service of one task, which a constraint binds to one node: `node.name` = the
+	// node.
 	KeepRoom bool `json:"keep_room,omitempty"`
 	// Needs are services and jobs of the cluster, as "service/NAME" and "job/NAME". The first task of the service is
 	// placed once each of these services was healthy and each of these jobs had succeeded at the same time.

@@ -95,3 +95,49 @@ func TestCreatedServiceKeepsItsRoom(t *testing.T) {
 		})
 	})
 }
+
+// A stopped service keeps its devices, also under the next leader, and gets devices of the kind again.
+func TestStoppedServiceKeepsItsDevices(t *testing.T) {
+	inWorld(t, func(_ *testing.T, w *world) {
+		gpus := []cluster.Device{{ID: "gpu-0", Type: "gpu", Numa: -1}, {ID: "gpu-1", Type: "gpu", Numa: -1}}
+		w.node("n1", func(a *agent) { a.devices = gpus })
+		for v, count := range []int{1, 1, 2} {
+			w.put(p.Definition(cluster.Ref{Name: "d", Version: v + 1}), &cluster.TaskDefinition{
+				Name: "d", Version: v + 1, Containers: []cluster.Container{{
+					Name: "main", Image: "i", Resources: cluster.Resources{
+						Devices: []cluster.DeviceRequest{{Type: "gpu", Count: count}},
+					},
+				}},
+			})
+		}
+		kept := func(stopped bool) {
+			w.put(p.Service("c", "idle"), &cluster.Service{
+				Cluster: "c", Name: "idle", Count: 1, Definition: cluster.Ref{Name: "d", Version: 2}, Priority: 500,
+				Stopped: stopped, KeepRoom: true, Lifespan: cluster.Lifespan{Generation: 1, Created: time.Now()},
+				Placement: cluster.Placement{Constraints: []cluster.Constraint{
+					{Attribute: "node.name", Op: cluster.OpEqual, Value: "n1"},
+				}},
+			})
+		}
+		waits := func(*store.Snapshot) bool {
+			got, ok := w.server.plane.Waiting("c.web.1.0")
+			return ok && strings.Contains(got.Sentence, "too few gpu free (some of them kept for the service c/idle")
+		}
+		idle := cluster.OwnerRef{Kind: cluster.KindService, Cluster: "c", Name: "idle"}
+		kept(true)
+		w.service(1, 3, 1)
+		w.until(10*time.Second, "web waits for the kept device", waits)
+		w.compareViews()
+		w.server.stop()
+		w.start()
+		w.until(20*time.Second, "web waits under the next leader", waits)
+		kept(false)
+		w.until(10*time.Second, "idle runs on its device", func(s *store.Snapshot) bool {
+			return countRunning(s, idle, "n1") == 1
+		})
+		w.service(1, 2, 2)
+		w.until(10*time.Second, "web runs on the other device", func(s *store.Snapshot) bool {
+			return len(heldDevices(s)) == 1
+		})
+	})
+}

@@ -305,7 +305,10 @@ func KeptRoom(snap *store.Snapshot, o cluster.OwnerRef) (scheduler.KeptRoom, boo
 			return scheduler.KeptRoom{}, false
 		}
 	}
-	k := scheduler.KeptRoom{Owner: o, Node: e.Value.BoundNode(), Demand: def.Value.Demand()}
+	k := scheduler.KeptRoom{
+		Owner: o, Node: e.Value.BoundNode(), Demand: def.Value.Demand(),
+		Devices: def.Value.Devices(),
+	}
 	for i := range def.Value.Ports {
 		if p := &def.Value.Ports[i]; p.Port != 0 {
 			k.Ports = append(k.Ports, p.Port)

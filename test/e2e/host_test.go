@@ -12,7 +12,6 @@ import (
 
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/api/client"
-	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/testkit"
 	"github.com/berthd/berth/test/harness"
 )
@@ -88,17 +87,15 @@ const steady = "echo began; trap 'exit 0' TERM; while :; do sleep 1; done"
 // fixedPort returns a free port that no node assigns or keeps from tasks.
 func fixedPort(t *testing.T) int {
 	t.Helper()
-	for range 1000 {
-		_, text, err := net.SplitHostPort(testkit.FreeAddress(t))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if port, err := strconv.Atoi(text); err == nil && port < cluster.FirstAutoPort {
-			return port
-		}
+	_, text, err := net.SplitHostPort(testkit.FreeAddress(t))
+	if err != nil {
+		t.Fatal(err)
 	}
-	t.Fatal("this machine has no free port below those that are assigned to tasks")
-	return 0
+	port, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return port
 }
 
 // TestHostTasks follows a task that is made over the API of the node: it has its room from its creation to its
@@ -106,10 +103,13 @@ func fixedPort(t *testing.T) int {
 func TestHostTasks(t *testing.T) {
 	t.Parallel()
 	s := harness.New(t, harness.Process)
-	d := s.Dev("--process-isolation", "none")
+	flags := []string{"--process-isolation", "none", "--device", "type=licence,count=2"}
+	d := s.Dev(flags...)
 	h := onHost(t, s, s.ServerDir)
 	port := fixedPort(t)
-	web := h.definition("web", steady, port)
+	web := h.Write("web.yaml", fmt.Sprintf("kind: TaskDefinition\nname: web\nversion: 1\ncontainers:\n"+
+		"  - name: main\n    command: [/bin/sh, -c, %q]\n    resources: {cpu: 50m, memory: 16MiB, "+
+		"devices: [{type: licence}]}\nports: [{name: http, port: %d}]\n", steady, port))
 	h.host("create", "web", "-f", web).Want(t, 0, "Created web")
 	h.host("create", "web", "-f", web).Want(t, 0, "Created web")
 	h.host("create", "web", "-f", h.definition("changed", steady, 0)).Want(t, 2, "with another content")
@@ -120,6 +120,15 @@ func TestHostTasks(t *testing.T) {
 	s.Berth("run", other, "--detach").Want(t, 0)
 	kept := fmt.Sprintf("port %d kept for the service default/web, which keeps its room", port)
 	h.Prints(kept, "explain", "other")
+	licensed := s.Write("licensed.yaml", fmt.Sprintf("kind: Service\nname: licensed\ncount: 1\ntemplate:\n  containers:\n"+
+		"    - name: main\n      command: [/bin/sh, -c, %q]\n      resources: {devices: [{type: licence, count: 2}]}\n",
+		steady))
+	s.Berth("run", licensed, "--detach").Want(t, 0)
+	keptDevice := "too few licence free (some of them kept for the service default/web, which keeps its room)"
+	h.Prints(keptDevice, "explain", "licensed")
+	if r := h.host("resources"); !strings.Contains(strings.Join(strings.Fields(r.Stdout), " "), "licence 2 1 ports") {
+		t.Errorf("want one of two licences reserved: %v", r)
+	}
 
 	h.host("start", "web").Want(t, 0, "Starting web")
 	started := h.becomes("web", "running")
@@ -134,7 +143,7 @@ func TestHostTasks(t *testing.T) {
 
 	d.Kill()
 	h.host("ps").Want(t, 2, "nothing listens on the socket")
-	s.Dev("--process-isolation", "none")
+	s.Dev(flags...)
 	if again := h.becomes("web", "running"); again.UUID != started.UUID ||
 		again.Containers[0].Pid != started.Containers[0].Pid {
 		t.Errorf("after the restart web is %+v, want the same process as in %+v", again, started)
@@ -148,12 +157,15 @@ func TestHostTasks(t *testing.T) {
 	h.host("stop", "web").Want(t, 2, "is stopped already")
 	h.host("logs", "web").Want(t, 0, "began")
 	h.Prints(kept, "explain", "other")
+	h.Prints(keptDevice, "explain", "licensed")
+	h.host("create", "second", "-f", web).Want(t, 2, "is taken")
 	h.host("resources").Want(t, 0, "0.05", fmt.Sprint("taken: ", port))
 	h.host("stop", "other").Want(t, 2, "there is no task other")
 
 	h.host("rm", "web").Want(t, 0, "Removed web")
 	h.host("start", "web").Want(t, 2, "there is no task web", "berth host ps")
 	s.Berth("wait", "other", "--timeout", "1m").Want(t, 0)
+	s.Berth("wait", "licensed", "--timeout", "1m").Want(t, 0)
 	own := h.becomes("default.other.1.0", "running")
 	if own.Own {
 		t.Errorf("a task of a service is shown as made over the API: %+v", own)

@@ -337,6 +337,46 @@ func TestWrites(t *testing.T) {
 	}
 }
 
+// TestKeptDevices checks that the resources show what tasks reserve of devices, also a stopped one, and that a new task
+// that needs more is refused.
+func TestKeptDevices(t *testing.T) {
+	n := newNode()
+	n.set(func(o *agent.Observation) {
+		gpu := func(id string) cluster.Device { return cluster.Device{ID: id, Type: "gpu", Numa: -1} }
+		o.Facts = cluster.Facts{
+			CPU: 2000, Memory: cluster.GiB, Devices: []cluster.Device{gpu("gpu-0"), gpu("gpu-1"), gpu("gpu-2")},
+		}
+		web := webTask(1, cluster.StateRunning)
+		web.Observed.Devices = []cluster.DeviceUse{{ID: "gpu-0", Share: 250, Memory: cluster.MiB}}
+		o.Tasks = []agent.LocalTask{web}
+	})
+	stopped := idle()
+	stopped.Content = &cluster.TaskDefinition{Containers: []cluster.Container{
+		{Name: "main", Resources: cluster.Resources{Devices: []cluster.DeviceRequest{{Count: 1}}}},
+	}}
+	s := serve(t, n, &fakeDriver{tasks: []hostapi.OwnTask{stopped}, changed: make(chan struct{})})
+	_, text := ask(t, s, "GET", "/v1/resources", "")
+	var got api.HostResources
+	if err := json.Unmarshal([]byte(text), &got); err != nil {
+		t.Fatal(err)
+	}
+	var reserved []int
+	for _, d := range got.Devices {
+		reserved = append(reserved, d.Reserved)
+	}
+	if diff := cmp.Diff([]int{250, 1000, 0}, reserved); diff != "" || got.Devices[0].ReservedMemory != cluster.MiB {
+		t.Errorf("devices %+v, reserved (-want +got):\n%s", got.Devices, diff)
+	}
+	for count, want := range map[int]int{1: 201, 2: 409} {
+		body := fmt.Sprintf(`{"containers": [{"name": "a", "command": ["x"],
+			"resources": {"devices": [{"type": "gpu", "count": %d}]}}]}`, count)
+		status, text := ask(t, s, "PUT", "/v1/tasks/more", body)
+		if status != want || want == 409 && !strings.Contains(text, "too few gpu free, some are used in part") {
+			t.Errorf("a task with %d devices: %d %s, want %d", count, status, text, want)
+		}
+	}
+}
+
 // stream opens the event stream and returns the function that reads its next event into v.
 func stream(t *testing.T, s *httptest.Server) (next func(event string, v any)) {
 	t.Helper()

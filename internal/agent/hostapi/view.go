@@ -8,6 +8,7 @@ import (
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/internal/agent"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/scheduler/devices"
 )
 
 // state returns all that runs on the node now, with its resources. Callers do not change it.
@@ -21,13 +22,13 @@ func (s *Server) observe() api.HostState {
 	if s.config.Driver != nil {
 		own = slices.Clone(s.config.Driver.Tasks())
 	}
-	held := reserved{ports: map[int]bool{}}
+	held := reserved{list: o.Facts.Devices, ports: map[int]bool{}}
 	begun := map[cluster.OwnerRef]bool{}
 	for i := range o.Tasks {
 		t := taskOf(&o.Tasks[i])
 		begun[t.Owner], t.Name = true, string(t.ID)
 		setCounts(&t, t.ID, &o)
-		held.add(t.Demand, t.Ports)
+		held.add(t.Demand, t.Ports, o.Tasks[i].Observed.Devices)
 		v.Tasks = append(v.Tasks, t)
 	}
 	for i := range own {
@@ -36,7 +37,7 @@ func (s *Server) observe() api.HostState {
 	}
 	v.Tasks = joinOwn(v.Tasks, own, func(t *OwnTask) {
 		if t.HoldsRoom && !begun[t.Owner] {
-			held.add(t.Demand, t.Ports)
+			held.add(t.Demand, t.Ports, held.devicesFor(t.Content))
 		}
 	})
 	slices.SortFunc(v.Tasks, func(a, b api.HostTask) int {
@@ -120,15 +121,28 @@ func taskOf(t *agent.LocalTask) api.HostTask {
 
 // reserved is what the tasks of a node reserve together.
 type reserved struct {
-	demand cluster.Demand
-	ports  map[int]bool
+	demand  cluster.Demand
+	ports   map[int]bool
+	list    []cluster.Device // of the node
+	devices devices.Uses
 }
 
-func (r *reserved) add(d cluster.Demand, ports map[string]int) {
+func (r *reserved) add(d cluster.Demand, ports map[string]int, uses []cluster.DeviceUse) {
 	r.demand = r.demand.Add(d)
+	for _, u := range uses {
+		r.devices = r.devices.Add(u, 1)
+	}
 	for _, port := range ports { // order-free: a set
 		r.ports[port] = true
 	}
+}
+
+// devicesFor returns devices that meet the requests of a definition, nil if it is not known.
+func (r *reserved) devicesFor(d *cluster.TaskDefinition) []cluster.DeviceUse {
+	if d == nil {
+		return nil
+	}
+	return devices.FreeFor(r.list, r.devices, devices.Requests(d.Devices()))
 }
 
 // resourcesOf shows what the node has, what its tasks reserve and what it uses.
@@ -142,6 +156,13 @@ func resourcesOf(o *agent.Observation, held *reserved) api.HostResources {
 			First: cluster.FirstAutoPort, Last: cluster.LastAutoPort,
 			Reserved: cluster.PortRangesOf(f.ReservedPorts), Taken: slices.Sorted(maps.Keys(held.ports)),
 		},
+	}
+	for i := range held.list {
+		d := api.HostDevice{Device: held.list[i]}
+		if at, found := held.devices.Find(d.ID); found {
+			d.Reserved, d.ReservedMemory = held.devices[at].Share, held.devices[at].Memory
+		}
+		v.Devices = append(v.Devices, d)
 	}
 	if f.Folders != nil {
 		v.Volumes = f.Folders.HostVolumes

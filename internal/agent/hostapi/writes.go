@@ -14,6 +14,7 @@ import (
 	"github.com/berthd/berth/internal/apiserver/route"
 	"github.com/berthd/berth/internal/apiserver/strictjson"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/scheduler/devices"
 )
 
 // driver returns the driver of the node. On a node that a domain drives, the error names the owner.
@@ -131,11 +132,35 @@ func (s *Server) fits(d *cluster.TaskDefinition) error {
 			short = append(short, fmt.Sprintf("the port %d is kept from tasks", p.Port))
 		}
 	}
+	if text := shortOfDevices(resources.Devices, d); text != "" {
+		short = append(short, text)
+	}
 	if len(short) == 0 {
 		return nil
 	}
 	return respond.Problemf(http.StatusConflict, "the node %s has no room for the task: %s. A stopped task keeps its "+
 		"room until it is deleted", s.config.Name, strings.Join(short, "; "))
+}
+
+// shortOfDevices describes a request for devices that a node cannot meet, "" if it can meet all of them.
+func shortOfDevices(all []api.HostDevice, d *cluster.TaskDefinition) string {
+	var list []cluster.Device
+	var used devices.Uses
+	for i := range all {
+		list = append(list, all[i].Device)
+		if all[i].Reserved > 0 {
+			used = used.Add(cluster.DeviceUse{
+				ID: all[i].ID, Share: all[i].Reserved, Memory: all[i].ReservedMemory,
+			}, 1)
+		}
+	}
+	requests := devices.Requests(d.Devices())
+	_, lacking, used := devices.Assign(list, used, requests)
+	if lacking < 0 {
+		return ""
+	}
+	text, _ := devices.Text(list, used, &requests[lacking])
+	return text
 }
 
 func (s *Server) startTask(w http.ResponseWriter, r *http.Request) error {

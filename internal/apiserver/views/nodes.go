@@ -95,7 +95,7 @@ func KeptRoom(snap *store.Snapshot, node string) (all []api.KeptRoom) {
 		}
 		if k, keeps := observe.KeptRoom(snap, e.Value.Owner()); keeps {
 			slices.Sort(k.Ports)
-			all = append(all, api.KeptRoom{Owner: &k.Owner, Demand: k.Demand, Ports: k.Ports})
+			all = append(all, api.KeptRoom{Owner: &k.Owner, Demand: k.Demand, Ports: k.Ports, Devices: k.Devices})
 		}
 	}
 	slices.SortFunc(all, func(a, b api.KeptRoom) int {

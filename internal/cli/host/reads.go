@@ -133,6 +133,7 @@ func (t *target) printResources(v *api.HostResources) error {
 	table.Add("CPU", output.CPUs(v.CPU.Total), output.CPUs(v.CPU.Reserved), output.CPUs(v.CPU.Used))
 	table.Add("memory", output.Size(v.Memory.Total), output.Size(v.Memory.Reserved), output.Size(v.Memory.Used))
 	table.Add("disk", output.Size(v.Disk.Total), output.Size(v.Disk.Reserved), output.Size(v.Disk.Used))
+	addDevices(&table, v.Devices)
 	if err := t.PrintTable(table); err != nil {
 		return err
 	}
@@ -152,6 +153,23 @@ func (t *target) printResources(v *api.HostResources) error {
 	}
 	_, err := io.WriteString(t.Stdout, "\n"+strings.Join(lines, "\n")+"\n")
 	return err
+}
+
+// addDevices adds a row for each kind of devices, in the order of the first of each.
+func addDevices(table *output.Table, devices []api.HostDevice) {
+	var kinds []string
+	counts, reserved := map[string]int{}, map[string]cluster.MilliCPU{}
+	for i := range devices {
+		d := &devices[i]
+		kind := strings.TrimSpace(d.Type + " " + d.Model)
+		if counts[kind]++; counts[kind] == 1 {
+			kinds = append(kinds, kind)
+		}
+		reserved[kind] += cluster.MilliCPU(d.Reserved) // both count thousandths
+	}
+	for _, kind := range kinds {
+		table.Add(kind, strconv.Itoa(counts[kind]), output.CPUs(reserved[kind]), "")
+	}
 }
 
 // logsCommand is `berth host logs`.

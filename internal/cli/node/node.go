@@ -309,10 +309,26 @@ func keptText(k api.KeptRoom) string {
 	if len(k.Ports) > 0 {
 		text += ", ports " + output.PortRanges(k.Ports)
 	}
+	for _, r := range k.Devices {
+		text += ", " + deviceText(r)
+	}
 	if k.Owner == nil {
 		return text + ", for a service of another cluster"
 	}
 	return text + ", for " + k.Owner.Cluster + "/" + k.Owner.Name + " until it is deleted"
+}
+
+// deviceText names what a request for devices asks for: "2 gpu A100", or "25% of 1 gpu".
+func deviceText(r api.DeviceRequest) string {
+	text := cmp.Or(r.Type, cluster.DefaultDeviceType)
+	if len(r.Models) > 0 {
+		text += " " + strings.Join(r.Models, " or ")
+	}
+	text = fmt.Sprintf("%d %s", max(r.Count, 1), text)
+	if r.Share > 0 {
+		text = fmt.Sprintf("%g%% of %s", float64(r.Share)*100/cluster.WholeDevice, text)
+	}
+	return text
 }
 
 // findNode returns the node with this name, or the only node whose name begins with it.

@@ -1,8 +1,6 @@
 package fleetview
 
 import (
-	"slices"
-
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/scheduler"
 	"github.com/berthd/berth/internal/observe"
@@ -21,7 +19,7 @@ func (v *View) updateKept(snap *store.Snapshot, o cluster.OwnerRef) {
 	}
 	was, kept := v.Fleet.Kept(o)
 	switch {
-	case keeps && (!kept || was.Node != next.Node || was.Demand != next.Demand || !slices.Equal(was.Ports, next.Ports)):
+	case keeps && (!kept || !was.Equal(&next)):
 		v.Fleet.Keep(next)
 		v.changed = true
 	case kept && !keeps:

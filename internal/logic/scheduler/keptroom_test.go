@@ -120,3 +120,62 @@ func TestKeptRoomOutlivesItsNode(t *testing.T) {
 		t.Errorf("%v CPU are in use once nothing is kept, want 0", used.CPU)
 	}
 }
+
+// TestKeptDevices checks that no other task gets the devices that a service keeps, that its own task gets them back,
+// and that a task that was placed on a kept device moves the service to another one.
+func TestKeptDevices(t *testing.T) {
+	f := scheduler.NewFleet()
+	gpu := func(id string) cluster.Device { return cluster.Device{ID: id, Type: "gpu", Model: "A100", Numa: -1} }
+	f.SetNode(scheduler.Node{
+		Name: "n1", State: cluster.NodeReady, Executors: []string{"process"}, Capacity: cluster.Demand{CPU: 2000},
+		Devices: []cluster.Device{gpu("gpu-0"), gpu("gpu-1"), {ID: "fpga-0", Type: "fpga", Numa: -1}},
+	})
+	request := func(n int) []cluster.DeviceRequest { return []cluster.DeviceRequest{{Type: "gpu", Count: n}} }
+	old := cluster.OwnerRef{Kind: cluster.KindService, Cluster: "c", Name: "old"}
+	f.Keep(scheduler.KeptRoom{Owner: old, Node: "n1", Devices: request(1)})
+	task := func(name string, priority int, devices []cluster.DeviceRequest) cluster.Pending {
+		return cluster.Pending{
+			Task: cluster.TaskID("c." + name + ".1.0"), Priority: priority, Devices: devices,
+			Owner: cluster.OwnerRef{Kind: cluster.KindService, Cluster: "c", Name: name},
+		}
+	}
+	both := task("both", 900, request(2))
+	res := scheduler.Schedule(f, []cluster.Pending{both}, scheduler.Options{})
+	const reason = "1 node: too few gpu free (some of them kept for the service c/old, which keeps its room): short by 1"
+	if len(res.Waiting) != 1 || res.Waiting[0].Sentence != reason {
+		t.Errorf("placed %v, waiting %+v, want the reason %q", res.Placements, res.Waiting, reason)
+	}
+	fpga := task("fpga", 500, []cluster.DeviceRequest{{Type: "fpga", Count: 2}})
+	res = scheduler.Schedule(f, []cluster.Pending{fpga}, scheduler.Options{})
+	if len(res.Waiting) != 1 || res.Waiting[0].Sentence != "1 node: too few fpga free: short by 1" {
+		t.Errorf("a device of another type: waiting %+v", res.Waiting)
+	}
+
+	own := task("old", 1, request(1))
+	own.Promised = "n1"
+	res = scheduler.Schedule(f, []cluster.Pending{both, own, task("one", 800, request(1))}, scheduler.Options{})
+	used := map[string]cluster.TaskID{}
+	for _, p := range res.Placements {
+		for _, d := range p.Devices {
+			used[d.ID] = p.Task
+		}
+	}
+	if len(used) != 2 || len(res.Placements) != 2 || len(res.Waiting) != 1 || res.Waiting[0].Task != both.Task {
+		t.Errorf("devices %v of %v, waiting %+v, want one each for old and one", used, res.Placements, res.Waiting)
+	}
+
+	kept, _ := f.Kept(old)
+	taken := kept.Held()[0]
+	f.Reserve(scheduler.Reservation{UUID: "u", Node: "n1", Devices: []cluster.DeviceUse{taken}})
+	if kept, _ = f.Kept(old); len(kept.Held()) != 1 || kept.Held()[0].ID == taken.ID {
+		t.Errorf("holds %v after a task got %v, want the other one", kept.Held(), taken)
+	}
+	f.SetNode(scheduler.Node{Name: "n1", State: cluster.NodeReady, Devices: []cluster.Device{gpu(taken.ID)}})
+	if kept, _ = f.Kept(old); len(kept.Held()) != 0 {
+		t.Errorf("holds %v while the node has one device, which a task uses", kept.Held())
+	}
+	f.Release("u")
+	if kept, _ = f.Kept(old); len(kept.Held()) != 1 || kept.Held()[0].ID != taken.ID {
+		t.Errorf("holds %v once the task has ended, want %v", kept.Held(), taken)
+	}
+}

@@ -56,7 +56,7 @@ func (y *promises) takeKept(positions []int32) {
 			y.rooms = map[int32]*promisedRoom{}
 		}
 		taken[o] = true
-		y.rooms[i] = &promisedRoom{slot: slot, demand: kept.Demand, ports: kept.Ports}
+		y.rooms[i] = &promisedRoom{slot: slot, demand: kept.Demand, ports: kept.Ports, devices: kept.Held()}
 	}
 }
 

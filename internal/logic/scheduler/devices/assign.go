@@ -115,8 +115,12 @@ func freeDevices(list []cluster.Device, used Uses, r *cluster.DeviceRequest) (fr
 	return free
 }
 
-// FreeFor returns the devices that requests would use, as far as they are free already.
+// FreeFor returns the devices that requests would use: those of Assign, or where it finds too few, each request's own
+// as far as they are free already. It then ignores that some requests need one NUMA node.
 func FreeFor(list []cluster.Device, used Uses, requests []cluster.DeviceRequest) (uses []cluster.DeviceUse) {
+	if all, lacking, _ := Assign(list, used, requests); lacking < 0 {
+		return all
+	}
 	now := slices.Clone(used)
 	take := func(u cluster.DeviceUse) {
 		now, uses = now.Add(u, 1), append(uses, u)

@@ -93,16 +93,21 @@ func (e *Evaluator) Refusal(c *taskclass.Class, slot int32) cluster.Refusal {
 		case slices.Contains(node.ReservedPorts, r.Port):
 			r.Detail = fmt.Sprintf("port %d reserved", r.Port)
 		default:
-			if kept := e.nodes.Fleet.KeptText(node.Name, r.Port, nil); kept != "" {
+			if kept := e.keptText(node.Name, func(k *fleet.KeptRoom) bool {
+				return slices.Contains(k.Ports, r.Port)
+			}); kept != "" {
 				r.Detail = fmt.Sprintf("port %d %s", r.Port, kept)
 			}
 		}
 		return r
 	case cluster.ReasonShortCPU, cluster.ReasonShortMemory, cluster.ReasonShortDisk:
-		return cluster.Refusal{Code: code, Short: amount, Detail: e.keptText(code, node.Name)}
+		return cluster.Refusal{Code: code, Short: amount, Detail: e.keptAmount(code, node.Name)}
 	case cluster.ReasonDevice:
 		_, lacking, used := devices.Assign(node.Devices, e.nodes.DevicesOf(slot), c.Devices.Requests)
 		text, short := devices.Text(node.Devices, used, &c.Devices.Requests[lacking])
+		if kept := e.keptDevices(node, &c.Devices.Requests[lacking]); kept != "" {
+			text += " (some of them " + kept + ")"
+		}
 		return cluster.Refusal{Code: code, Detail: text, Short: int64(short)}
 	case cluster.ReasonDistinct, cluster.ReasonSkew, cluster.ReasonRelation:
 		return cluster.Refusal{Code: code, Detail: e.UnmetTermDetail(c, code, amount, slot)}
@@ -111,19 +116,36 @@ func (e *Evaluator) Refusal(c *taskclass.Class, slot int32) cluster.Refusal {
 	}
 }
 
-// keptText names the services that keep some of what is short on a node, "" if none does.
-func (e *Evaluator) keptText(short cluster.ReasonCode, node string) string {
+// keptText names the services whose kept room on a node holds something, "" if none does.
+func (e *Evaluator) keptText(node string, holds func(*fleet.KeptRoom) bool) string {
 	if !e.nodes.Fleet.KeepsRoom() {
 		return ""
 	}
-	return e.nodes.Fleet.KeptText(node, 0, func(d cluster.Demand) int64 {
-		if short == cluster.ReasonShortCPU {
-			return int64(d.CPU)
+	return e.nodes.Fleet.KeptText(node, holds)
+}
+
+// keptAmount names the services that keep some of what is short on a node, "" if none does.
+func (e *Evaluator) keptAmount(short cluster.ReasonCode, node string) string {
+	return e.keptText(node, func(k *fleet.KeptRoom) bool {
+		switch short {
+		case cluster.ReasonShortCPU:
+			return k.Demand.CPU > 0
+		case cluster.ReasonShortMemory:
+			return k.Demand.Memory > 0
+		default:
+			return k.Demand.Disk > 0
 		}
-		if short == cluster.ReasonShortMemory {
-			return int64(d.Memory)
-		}
-		return int64(d.Disk)
+	})
+}
+
+// keptDevices names the services for which the fleet holds devices that meet a request, "" if there are none.
+func (e *Evaluator) keptDevices(node *fleet.Node, r *cluster.DeviceRequest) string {
+	return e.keptText(node.Name, func(k *fleet.KeptRoom) bool {
+		return slices.ContainsFunc(k.Held(), func(u cluster.DeviceUse) bool {
+			return slices.ContainsFunc(node.Devices, func(d cluster.Device) bool {
+				return d.ID == u.ID && devices.Suits(r, &d)
+			})
+		})
 	})
 }
 

@@ -66,6 +66,8 @@ type slot struct {
 	// devices is what is used, also of devices that the node no longer has.
 	devices      devices.Uses
 	deviceGroups []devices.Group // nil if the node is not set
+	// keepers are the services that keep room with devices here, in the order of their names. Clones share the slice.
+	keepers []cluster.OwnerRef
 }
 
 // New returns a fleet without nodes.

@@ -4,7 +4,6 @@ import (
 	"maps"
 
 	"github.com/berthd/berth/internal/cluster"
-	"github.com/berthd/berth/internal/logic/scheduler/devices"
 	"github.com/berthd/berth/internal/logic/scheduler/index"
 )
 
@@ -77,11 +76,12 @@ func (f *Fleet) useDevices(i int32, uses []cluster.DeviceUse, sign int) {
 	if len(uses) == 0 {
 		return
 	}
-	s := &f.slots[i]
-	for _, u := range uses {
-		s.devices = s.devices.Add(u, sign)
-	}
-	devices.UpdateFree(s.deviceGroups, s.node.Devices, s.devices)
+	f.changeDevices(i, func() {
+		s := &f.slots[i]
+		for _, u := range uses {
+			s.devices = s.devices.Add(u, sign)
+		}
+	})
 }
 
 // ports returns the set of the ports taken on a node, for changing.

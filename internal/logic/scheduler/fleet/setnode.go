@@ -16,8 +16,9 @@ func (f *Fleet) SetNode(n Node) {
 	} else {
 		f.Names.Add(i)
 	}
-	s.node, s.set = n, true
 	f.NodeReservations += len(n.Reserved)
+	s.deviceGroups = nil
+	f.changeDevices(i, func() { s.node, s.set = n, true })
 	s.deviceGroups = devices.GroupsOf(s.node.Devices, s.devices, f.valueModel)
 	f.Images.add(i, n.Images)
 	f.Volumes.add(i, &n)
