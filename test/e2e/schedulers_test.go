@@ -3,7 +3,6 @@ package e2e_test
 import (
 	"context"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -27,6 +26,9 @@ kind: Cluster
 name: build
 domain: ci
 `
+
+// binpack is the folder of the scheduler that is written in Go.
+const binpack = "./examples/schedulers/binpack"
 
 // schedulerProgram is a scheduler that a test runs.
 type schedulerProgram struct {
@@ -77,24 +79,7 @@ func TestSchedulerInPython(t *testing.T) {
 
 func TestSchedulerInGo(t *testing.T) {
 	t.Parallel()
-	testScheduler(t, "binpack", buildBinpack(t))
-}
-
-// buildBinpack builds examples/schedulers/binpack and returns the path of the program.
-func buildBinpack(t *testing.T) string {
-	t.Helper()
-	root, err := harness.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
-	binary := filepath.Join(t.TempDir(), "binpack")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", binary, ".")
-	build.Dir = filepath.Join(root, "examples", "schedulers", "binpack")
-	build.Env = append(os.Environ(), "GOFLAGS=")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v:\n%s", err, out)
-	}
-	return binary
+	testScheduler(t, "binpack", harness.Program(t, t.TempDir(), binpack))
 }
 
 // testScheduler has a scheduler outside of Berth place a service in a domain of two nodes, on a fleet of three servers.

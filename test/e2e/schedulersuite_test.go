@@ -52,7 +52,7 @@ func TestSchedulersConform(t *testing.T) {
 	}
 	for name, command := range map[string][]string{
 		"python": {"python3", filepath.Join(root, "examples", "schedulers", "spread.py"), "--beat", "1"},
-		"go":     {buildBinpack(t), "-beat", "1s"},
+		"go":     {harness.Program(t, t.TempDir(), binpack), "-beat", "1s"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
