@@ -15,12 +15,13 @@ import (
 	"github.com/berthd/berth/test/harness"
 )
 
-// placedOutside is a domain with an external scheduler and a cluster.
+// placedOutside is a domain with an external scheduler and a cluster. The test waits for the take-over in full. It is
+// five times the beat of the schedulers, as in the suite for them.
 const placedOutside = `
 kind: Domain
 name: ci
 silence: {suspect: 5s, down: 6s, services: 6s}
-scheduler: {type: external, name: %s, token: robot, take_over: scaled(15s)}
+scheduler: {type: external, name: %s, token: robot, take_over: scaled(5s)}
 ---
 kind: Cluster
 name: build
@@ -74,12 +75,12 @@ func TestSchedulerInPython(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	testScheduler(t, "spread", "python3", filepath.Join(root, "examples", "schedulers", "spread.py"))
+	testScheduler(t, "spread", "python3", filepath.Join(root, "examples", "schedulers", "spread.py"), "--beat", "1")
 }
 
 func TestSchedulerInGo(t *testing.T) {
 	t.Parallel()
-	testScheduler(t, "binpack", harness.Program(t, t.TempDir(), binpack))
+	testScheduler(t, "binpack", harness.Program(t, t.TempDir(), binpack), "-beat", "1s")
 }
 
 // testScheduler has a scheduler outside of Berth place a service in a domain of two nodes, on a fleet of three servers.
