@@ -68,7 +68,7 @@ func (p *proxied) run(version int) harness.Result {
 	p.t.Helper()
 	return p.Berth("run", p.Write("kiosk.yaml", p.exampleOf("haproxy", "kiosk.yaml",
 		"      image: berth.local/web:1\n", "", "command: [web]", fmt.Sprintf("command: [%q]", p.program),
-		`VERSION: "1"`, fmt.Sprintf(`VERSION: "%d"`, version), "shutdown_delay: 5s", "shutdown_delay: scaled(5s)",
+		`VERSION: "1"`, fmt.Sprintf(`VERSION: "%d"`, version), "shutdown_delay: 5s", "shutdown_delay: scaled(2s)",
 		"interval: 1s", "interval: scaled(2s), timeout: scaled(2s)", "count: 3\n",
 		"count: 3\nupdate: {max_surge: 3}\n")))
 }
@@ -151,7 +151,7 @@ func (p *proxied) sendRequests(address string) (stop func() (sent int, failures 
 		clients.Go(func() {
 			c := &http.Client{Transport: &http.Transport{}, Timeout: time.Minute}
 			defer c.CloseIdleConnections()
-			pace := time.NewTicker(10 * time.Millisecond)
+			pace := time.NewTicker(25 * time.Millisecond)
 			defer pace.Stop()
 			for {
 				select {

@@ -3,7 +3,6 @@ package e2e_test
 import (
 	"context"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -16,17 +15,21 @@ import (
 	"github.com/berthd/berth/test/harness"
 )
 
-// placedOutside is a domain with an external scheduler and a cluster.
+// placedOutside is a domain with an external scheduler and a cluster. The test waits for the take-over in full. It is
+// five times the beat of the schedulers, as in the suite for them.
 const placedOutside = `
 kind: Domain
 name: ci
 silence: {suspect: 5s, down: 6s, services: 6s}
-scheduler: {type: external, name: %s, token: robot, take_over: scaled(15s)}
+scheduler: {type: external, name: %s, token: robot, take_over: scaled(5s)}
 ---
 kind: Cluster
 name: build
 domain: ci
 `
+
+// binpack is the folder of the scheduler that is written in Go.
+const binpack = "./examples/schedulers/binpack"
 
 // schedulerProgram is a scheduler that a test runs.
 type schedulerProgram struct {
@@ -72,29 +75,12 @@ func TestSchedulerInPython(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	testScheduler(t, "spread", "python3", filepath.Join(root, "examples", "schedulers", "spread.py"))
+	testScheduler(t, "spread", "python3", filepath.Join(root, "examples", "schedulers", "spread.py"), "--beat", "1")
 }
 
 func TestSchedulerInGo(t *testing.T) {
 	t.Parallel()
-	testScheduler(t, "binpack", buildBinpack(t))
-}
-
-// buildBinpack builds examples/schedulers/binpack and returns the path of the program.
-func buildBinpack(t *testing.T) string {
-	t.Helper()
-	root, err := harness.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
-	binary := filepath.Join(t.TempDir(), "binpack")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", binary, ".")
-	build.Dir = filepath.Join(root, "examples", "schedulers", "binpack")
-	build.Env = append(os.Environ(), "GOFLAGS=")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v:\n%s", err, out)
-	}
-	return binary
+	testScheduler(t, "binpack", harness.Program(t, t.TempDir(), binpack), "-beat", "1s")
 }
 
 // testScheduler has a scheduler outside of Berth place a service in a domain of two nodes, on a fleet of three servers.

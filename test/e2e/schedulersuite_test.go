@@ -23,7 +23,7 @@ func schedulerOf(t *testing.T, env []string, command ...string) schedulertest.Sc
 	if err := os.WriteFile(token, []byte(schedulertest.Token), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return schedulertest.Scheduler{Start: func(server, instance string) func() {
+	return schedulertest.Scheduler{Start: func(server, instance string) schedulertest.Instance {
 		var out harness.Output
 		args := append(slices.Clone(command[1:]), "--server", server, "--domain", schedulertest.Domain, "--name",
 			schedulertest.Name, "--token-file", token, "--instance", instance)
@@ -32,13 +32,18 @@ func schedulerOf(t *testing.T, env []string, command ...string) schedulertest.Sc
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		return func() {
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			_ = cmd.Wait() // it may end by itself
+		}()
+		return schedulertest.Instance{Ended: ended, Kill: func() {
 			_ = cmd.Process.Kill() // it may have ended
-			_ = cmd.Wait()         // as above
+			<-ended
 			if t.Failed() {
 				t.Logf("the scheduler printed:\n%s", out.String())
 			}
-		}
+		}}
 	}}
 }
 
@@ -52,7 +57,7 @@ func TestSchedulersConform(t *testing.T) {
 	}
 	for name, command := range map[string][]string{
 		"python": {"python3", filepath.Join(root, "examples", "schedulers", "spread.py"), "--beat", "1"},
-		"go":     {buildBinpack(t), "-beat", "1s"},
+		"go":     {harness.Program(t, t.TempDir(), binpack), "-beat", "1s"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -111,7 +116,7 @@ func TestTestScheduler(t *testing.T) {
 		"--domain={domain}", "--name={name}", "--token-file={token-file}").
 		Want(t, 0, "passed  order", "claimed the domain")
 	s.Berth("operator", "test-scheduler", "--case", "place", "--", script, "--beat=wrong").
-		Want(t, 2, "failed  place", "invalid float value", "1 of 1 cases failed")
+		Want(t, 2, "failed  place", "the scheduler ended by itself", "invalid float value", "1 of 1 cases failed")
 	s.Berth("operator", "test-scheduler", "--case", "no", "--", script).Want(t, 2, "there are claim, place")
 	s.Berth("operator", "test-scheduler", "--", "./no-such-program").Want(t, 2, "no-such-program")
 }

@@ -281,7 +281,8 @@ func (w *serviceFleet) wasRolledBack(service string, version int) error {
 	return err
 }
 
-// restartAgents kills and restarts agents at random times, until check returns nil.
+// restartAgents kills and restarts agents at random times, until check returns nil. On a busy machine the times are
+// longer: an agent does as much between two kills, and the number of kills is the same.
 func (w *serviceFleet) restartAgents(check func() error) (kills int) {
 	w.t.Helper()
 	w.Eventually(3*soon, func() error {
@@ -290,13 +291,16 @@ func (w *serviceFleet) restartAgents(check func() error) (kills int) {
 			return nil
 		}
 		a := w.Agents[w.random.IntN(len(w.Agents))]
-		testkit.Pause(w.t.Context(), time.Duration(w.random.IntN(400))*time.Millisecond)
+		pause := func(most int) {
+			testkit.Pause(w.t.Context(), testkit.Scaled(time.Duration(w.random.IntN(most))*time.Millisecond))
+		}
+		pause(400)
 		a.Kill()
 		kills++
-		testkit.Pause(w.t.Context(), time.Duration(w.random.IntN(200))*time.Millisecond)
+		pause(200)
 		a.Begin()
 		w.NodeIs(a.Name, cluster.NodeReady)
-		testkit.Pause(w.t.Context(), time.Duration(w.random.IntN(700))*time.Millisecond)
+		pause(700)
 		return err
 	})
 	return kills

@@ -20,7 +20,8 @@ func TestMain(m *testing.M) { harness.Main(m) }
 // soon limits the time of an immediate reaction on a busy machine.
 const soon = 30 * time.Second
 
-// hello is a service whose tasks print their version and a counter.
+// hello is a service whose tasks print their version and a counter. Each line costs a process, and many tests run some
+// of these tasks at the same time.
 const hello = `
 kind: TaskDefinition
 name: hello
@@ -28,7 +29,7 @@ version: %[1]d
 containers:
   - name: main
     image: ` + harness.Image + `
-    command: [sh, -c, 'n=0; while :; do n=$((n+1)); echo "v%[1]d line $n"; sleep 0.1; done']
+    command: [sh, -c, 'n=0; while :; do n=$((n+1)); echo "v%[1]d line $n"; sleep 0.5; done']
     resources: {cpu: 10m, memory: 16MiB}
 min_healthy_time: 100ms
 grace: 1s

@@ -27,7 +27,7 @@ name: ticking
 version: 1
 containers:
   - name: main
-    command: [sh, -c, 'echo "$BERTH_TASK $BERTH_ATTEMPT_ID" >>%[1]s; while :; do sleep 0.2; done']
+    command: [sh, -c, 'echo "$BERTH_TASK $BERTH_ATTEMPT_ID" >>%[1]s; while :; do sleep 1; done']
     resources: {cpu: 10m, memory: 16MiB}
 min_healthy_time: 100ms
 grace: 1s

@@ -47,6 +47,7 @@ const LogVariable = "BERTH_TEST_LOG"
 // that use a Site call it from TestMain.
 func Main(m *testing.M) {
 	code, err := withBinary(m.Run)
+	removePrograms()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		code = 1

@@ -149,9 +149,14 @@ func (d *Daemon) stop(sig os.Signal) int {
 	select {
 	case <-d.ended:
 	case <-limit.Done():
+		_ = d.cmd.Process.Signal(syscall.SIGQUIT) // the runtime prints the goroutines, and ends the process
+		select {
+		case <-d.ended:
+		case <-time.After(stopLimit):
+			_ = d.cmd.Process.Kill() // as above
+			<-d.ended
+		}
 		d.tb.Errorf("berth %s did not end within %v of %v:\n%s", d.args[0], stopLimit, sig, d.Output())
-		_ = d.cmd.Process.Kill() // as above
-		<-d.ended
 	}
 	return d.cmd.ProcessState.ExitCode()
 }

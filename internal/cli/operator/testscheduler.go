@@ -95,7 +95,7 @@ func (s *testSchedulerCommand) program(t suite.T, words []string) schedulertest.
 			t.Logf("the scheduler printed:\n%s", text)
 		}
 	})
-	return schedulertest.Scheduler{Start: func(server, instance string) func() {
+	return schedulertest.Scheduler{Start: func(server, instance string) schedulertest.Instance {
 		full := commandOf(words, [][2]string{
 			{"server", server},
 			{"domain", schedulertest.Domain},
@@ -105,19 +105,20 @@ func (s *testSchedulerCommand) program(t suite.T, words []string) schedulertest.
 		})
 		cmd := exec.CommandContext(t.Context(), full[0], full[1:]...)
 		cmd.Stdout, cmd.Stderr, cmd.WaitDelay = out, out, time.Second
+		ended := make(chan struct{})
 		if err := cmd.Start(); err != nil {
 			t.Errorf("start the scheduler: %v", err)
-			return func() {}
+			close(ended)
+			return schedulertest.Instance{Kill: func() {}, Ended: ended}
 		}
-		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
 			_ = cmd.Wait() // it may end by itself
 		}()
-		return func() {
+		return schedulertest.Instance{Ended: ended, Kill: func() {
 			_ = cmd.Process.Kill() // it may have ended
 			<-ended
-		}
+		}}
 	}}
 }
 

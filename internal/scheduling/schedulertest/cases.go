@@ -23,7 +23,7 @@ func (b *bench) fleet() {
 // awaitProposal waits until the scheduler has claimed the domain and sent a proposal.
 func (b *bench) awaitProposal() {
 	b.Helper()
-	suite.Eventually(b, Limit, func() error {
+	b.await(func() error {
 		switch claims, proposals := b.counts(); {
 		case claims == 0:
 			return errors.New("the domain is not claimed")

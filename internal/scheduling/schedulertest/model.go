@@ -15,6 +15,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/scheduling"
 	"github.com/berthd/berth/internal/suite"
+	"github.com/berthd/berth/internal/yardstick"
 )
 
 // bench is the model of a domain with its leader, and a scheduler under test. It answers the protocol of schedulers on
@@ -45,6 +46,8 @@ type bench struct {
 	refusals map[[2]string]int
 	// broken, unless 0, is the status of all answers to proposals.
 	broken int
+	// ended has a channel of each started instance, closed at its end.
+	ended []<-chan struct{}
 	// readers counts the open states.
 	readers int
 }
@@ -76,7 +79,11 @@ func newBench(t suite.T, s Scheduler) *bench {
 	go func() { defer close(ended); _ = server.Serve(l) }()
 	t.Cleanup(func() { _ = server.Close(); <-ended })
 	b.start = func(instance string) func() {
-		kill := sync.OnceFunc(s.Start(b.url, instance))
+		i := s.Start(b.url, instance)
+		b.mu.Lock()
+		b.ended = append(b.ended, i.Ended)
+		b.mu.Unlock()
+		kill := sync.OnceFunc(i.Kill)
 		t.Cleanup(kill)
 		return kill
 	}
@@ -430,10 +437,41 @@ func (b *bench) die(name string) {
 	delete(b.nodes, name)
 }
 
+// await waits until check returns nil. It fails the case before the limit once no instance is left that could act.
+func (b *bench) await(check func() error) {
+	b.Helper()
+	var ended *yardstick.Stopwatch
+	suite.Eventually(b, Limit, func() error {
+		err := check()
+		switch {
+		case err == nil || !b.haveEnded():
+		case ended == nil:
+			ended = yardstick.NewStopwatch()
+		case ended.Elapsed() > lastAnswers:
+			b.Fatalf("the scheduler ended by itself: %v", err)
+		}
+		return err
+	})
+}
+
+// haveEnded reports whether all started instances have ended.
+func (b *bench) haveEnded() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, ended := range b.ended {
+		select {
+		case <-ended:
+		default:
+			return false
+		}
+	}
+	return len(b.ended) > 0
+}
+
 // placed waits until all tasks but so many are placed.
 func (b *bench) placed(but int) {
 	b.Helper()
-	suite.Eventually(b, Limit, func() error {
+	b.await(func() error {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		if len(b.faults) > 0 {

@@ -24,6 +24,8 @@ const (
 	Limit = 15 * time.Second
 	// absence is how long a case watches that something does not happen.
 	absence = 3 * time.Second
+	// lastAnswers is how long a case waits for requests of a scheduler that has ended.
+	lastAnswers = time.Second
 	// maxRefusals is how often a case refuses a placement before its repetition is a fault.
 	maxRefusals = 5
 	// maxProposals is the number of proposals in absence beyond which a scheduler proposes in a busy loop.
@@ -32,9 +34,16 @@ const (
 
 // Scheduler is a scheduler under test.
 type Scheduler struct {
-	// Start starts an instance of it for the domain at the address of a server, such as "http://127.0.0.1:4711". Kill
-	// ends the instance at once; it is called once. The instance may end by itself.
-	Start func(server, instance string) (kill func())
+	// Start starts an instance of it for the domain at the address of a server, such as "http://127.0.0.1:4711".
+	Start func(server, instance string) Instance
+}
+
+// Instance is a running scheduler. It may end by itself.
+type Instance struct {
+	// Kill ends the instance at once and returns when it has ended. It is called once, also if the instance has ended.
+	Kill func()
+	// Ended is closed once the instance has ended.
+	Ended <-chan struct{}
 }
 
 // Cases returns the cases of the suite.

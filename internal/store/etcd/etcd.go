@@ -322,7 +322,9 @@ func embedded(config Config) *embed.Config {
 		c.ClusterState = embed.ClusterStateFlagExisting
 		c.InitialCluster = initialCluster(config)
 	}
-	c.TickMs, c.ElectionMs = 10, 100
+	// A member that is alone needs its ticks for one election, of five to nine ticks, when it starts. etcd allows no
+	// fewer ticks, and each tick wakes the process.
+	c.TickMs, c.ElectionMs = 20, 100
 	// Log entries are large, up to half a megabyte under load. etcd keeps in memory the entries since its last snapshot
 	// and those that a follower may need. A member that is alone has no follower; 0 would mean etcd's own default.
 	c.SnapshotCount, c.SnapshotCatchUpEntries = 250, 10
