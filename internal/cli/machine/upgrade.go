@@ -181,7 +181,9 @@ func newUpgradeCommands(sess *session.Session) []*cobra.Command {
 			"for a confirmation. The machine does the same by itself when the time for the confirmation has\n" +
 			"passed. The command is for root.",
 		Args: session.Arguments(0, 0, ""),
-		RunE: func(cmd *cobra.Command, _ []string) error { return setup.New().Revert(cmd.Context()) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return setup.NewUpgrades(setup.New()).Revert(cmd.Context())
+		},
 	}
 	upgrade := &cobra.Command{
 		Use: "upgrade", Hidden: true, Args: session.Arguments(0, 0, ""),
@@ -190,7 +192,9 @@ func newUpgradeCommands(sess *session.Session) []*cobra.Command {
 	upgrade.Flags().String("request", "-", "- for a request on standard input")
 	confirm := &cobra.Command{
 		Use: "confirm", Hidden: true, Args: session.Arguments(0, 0, ""),
-		RunE: func(cmd *cobra.Command, _ []string) error { return setup.New().Confirm(cmd.Context()) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return setup.NewUpgrades(setup.New()).Confirm(cmd.Context())
+		},
 	}
 	watch := &cobra.Command{
 		Use: "watch-upgrade", Hidden: true, Args: session.Arguments(0, 0, ""),
@@ -199,7 +203,7 @@ func newUpgradeCommands(sess *session.Session) []*cobra.Command {
 			if err != nil {
 				return err
 			}
-			return setup.New().WatchUpgrade(cmd.Context(), log)
+			return setup.NewUpgrades(setup.New()).Watch(cmd.Context(), log)
 		},
 	}
 	return []*cobra.Command{revert, upgrade, confirm, watch}
@@ -215,7 +219,7 @@ func runUpgradeRequest(ctx context.Context, sess *session.Session) error {
 		return errors.New("the request has no time for the confirmation")
 	}
 	return writeChanges(sess, func(report func(setup.Step)) error {
-		return setup.New().Upgrade(ctx, request.Confirmation, report)
+		return setup.NewUpgrades(setup.New()).Begin(ctx, request.Confirmation, report)
 	})
 }
 
