@@ -144,7 +144,8 @@ func TestUpgradeGoesBack(t *testing.T) {
 		if err := <-ended; err != nil {
 			t.Errorf("the watch ended with %v", err)
 		}
-		if err := m.upgrades().Confirm(t.Context()); err == nil || !strings.Contains(err.Error(), "went back to "+oldVersion) {
+		err := m.upgrades().Confirm(t.Context())
+		if err == nil || !strings.Contains(err.Error(), "went back to "+oldVersion) {
 			t.Errorf("a confirmation that is late ended with %v", err)
 		}
 	})
