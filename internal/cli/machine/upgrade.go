@@ -68,11 +68,7 @@ func (u *upgradeCommand) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	ctx := cmd.Context()
-	var err error
-	if u.client, err = u.Connect(); err != nil {
-		return err
-	}
-	nodes, err := u.findNodes(ctx, args, func(n *api.NodeView) error {
+	canUpgrade := func(n *api.NodeView) error {
 		switch {
 		case n.Setup == nil:
 			return fmt.Errorf("node %s was not made by 'berth node add': upgrade it the way it was installed", n.Name)
@@ -80,26 +76,14 @@ func (u *upgradeCommand) run(cmd *cobra.Command, args []string) error {
 			return fmt.Errorf("node %s is %s: only ready nodes are upgraded", n.Name, n.State)
 		}
 		return nil
-	})
-	if err != nil {
-		return err
 	}
-	if len(nodes) == 0 {
-		u.Printf("No ready nodes that 'berth node add' made.")
-		return nil
-	}
-	tasks, err := u.tasksOf(nodes)
-	if err != nil {
-		return err
-	}
-	if err := u.open(len(nodes)); err != nil {
-		return err
-	}
-	results, err := u.runWaves(ctx, nodes, tasks)
-	if err != nil {
-		return err
-	}
-	return u.finish(results)
+	return u.overNodes(ctx, args, canUpgrade, "No ready nodes that 'berth node add' made.",
+		func(nodes []api.NodeView, tasks []setupTask) ([]*bootstrap.Result, error) {
+			if err := u.open(len(nodes)); err != nil {
+				return nil, err
+			}
+			return u.runWaves(ctx, nodes, tasks)
+		})
 }
 
 // runWaves upgrades the first node, and then the others in waves. A failure ends it: the nodes after it are skipped.
