@@ -61,7 +61,7 @@ func newObjectStore(t *testing.T, region string) *objectStore {
 		}
 	})
 	testkit.Eventually(t, soon, func() error {
-		resp, err := http.Get("http://" + o.address + "/health") //nolint:noctx // the server answers or refuses
+		resp, err := http.Get("http://" + o.address + "/health")
 		if err == nil {
 			err = resp.Body.Close()
 		}
@@ -127,7 +127,7 @@ func (o *objectStore) send(method, path, body string) {
 // its own address, and a function that reports how many connections there were.
 func brokenOnce(t *testing.T, to string, limit int64) (address string, connections func() int) {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it is closed with the test
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,7 +147,7 @@ func brokenOnce(t *testing.T, to string, limit int64) (address string, connectio
 			mu.Unlock()
 			all.Go(func() {
 				defer from.Close()
-				server, err := net.Dial("tcp", to) //nolint:noctx // it is closed with the other connection
+				server, err := net.Dial("tcp", to)
 				if err != nil {
 					return
 				}
