@@ -205,7 +205,8 @@ func TestAlias(t *testing.T) {
 	c := New(Config{
 		Target: Target{User: "root", Host: "web1", Port: 22}, Auth: &Auth{}, Keys: &HostKeys{},
 		Dial: func(context.Context, string, string) (net.Conn, error) {
-			return nil, &net.OpError{Op: "dial", Err: &net.DNSError{Err: "no such host", Name: "web1", IsNotFound: true}}
+			lookup := &net.DNSError{Err: "no such host", Name: "web1", IsNotFound: true}
+			return nil, &net.OpError{Op: "dial", Err: lookup}
 		},
 	})
 	err := c.Connect(t.Context())
