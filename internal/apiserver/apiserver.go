@@ -41,6 +41,7 @@ import (
 	"github.com/berthd/berth/internal/apiserver/route"
 	"github.com/berthd/berth/internal/apiserver/snapshot"
 	"github.com/berthd/berth/internal/apiserver/status"
+	"github.com/berthd/berth/internal/apiserver/strictjson"
 	"github.com/berthd/berth/internal/apiserver/views"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/transport"
@@ -180,6 +181,22 @@ const (
 	idleTimeout = 2 * time.Minute
 )
 
+// beginBody prepares for the body of a request of a route.
+func (s *Server) beginBody(w http.ResponseWriter, r *http.Request, rt *route.Route) error {
+	ctl := http.NewResponseController(w) // some writers have no deadlines
+	if rt.Upload != "" {
+		_ = ctl.SetReadDeadline(time.Time{})
+		return nil
+	}
+	if rt.Body != nil || r.ContentLength != 0 {
+		_ = ctl.SetReadDeadline(time.Now().Add(s.cfg.bodyWait))
+	}
+	if rt.Body != nil {
+		return nil
+	}
+	return strictjson.DropBody(w, r)
+}
+
 // handler returns the handler of a route: admission, deadlines and metrics around the route's own.
 func (s *Server) handler(rt *route.Route) http.Handler {
 	var h http.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -188,13 +205,10 @@ func (s *Server) handler(rt *route.Route) http.Handler {
 		began := s.cfg.Now()
 		seen := &statusWriter{ResponseWriter: w}
 		ctl := http.NewResponseController(w)
-		switch { // some writers have no deadlines
-		case rt.Body != nil:
-			_ = ctl.SetReadDeadline(time.Now().Add(s.cfg.bodyWait))
-		case rt.Upload != "":
-			_ = ctl.SetReadDeadline(time.Time{})
+		err := s.beginBody(w, r, rt)
+		if err == nil {
+			err = route.Check(rt, r)
 		}
-		err := route.Check(rt, r)
 		if err == nil && strings.HasPrefix(rt.Path, "/v1/") && rt.Path != "/v1/version" {
 			err = s.reads.Synced(r.Context())
 		}

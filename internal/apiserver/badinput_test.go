@@ -113,6 +113,10 @@ func TestBadInput(t *testing.T) {
 		},
 		{"a wrong method", "PATCH", svc, `{}`, 405, "the method PATCH is not allowed here"},
 		{"an unknown path", "GET", "/v1/things", nil, 404, "no path /v1/things"},
+		{
+			"a body that nobody needs", "GET", "/v1/services", strings.Repeat("x", 5<<10), 400,
+			"the request GET /v1/services needs no body",
+		},
 		{"an unknown kind", "POST", "/v1/apply", manifestsOf("Pod", definition("web", 1)), 422, `objects[0].kind`},
 		{"an object without spec", "POST", "/v1/apply", `{"objects": [{"kind": "Service"}]}`, 422, "objects[0].spec"},
 		{

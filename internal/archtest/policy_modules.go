@@ -25,7 +25,7 @@ var modules = map[string][]string{
 	"github.com/hashicorp/consul/api": {
 		"internal/consulclient", "internal/discovery/consul", "internal/store/consul/...",
 	},
-	"github.com/aws/aws-sdk-go-v2":   {"internal/agent/artifact"},
+	"github.com/aws/aws-sdk-go-v2":   {"internal/agent/artifact", "test/e2e"},
 	"github.com/klauspost/compress":  {"internal/agent/artifact"},
 	"github.com/netresearch/go-cron": {"internal/timetable"},
 	"github.com/opencontainers":      {"internal/executor/containerd/...", "internal/bench/latency"},

@@ -13,9 +13,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // Names of the files of the agent.
@@ -33,13 +30,10 @@ const (
 	unitFile       = unitDir + unitName
 	unitName       = "berth-agent.service"
 	standaloneUnit = "berth-standalone.service"
-	supervisorFile = "/run/berth-supervisor.pid"
 	// certificateFile exists once the agent has joined.
 	certificateFile = DataDir + "/agent/pki/self.crt"
 	// serverDir exists on a machine with a server of its own.
 	serverDir = DataDir + "/server"
-	// startLimit bounds the time until a started supervisor holds its lock.
-	startLimit = 10 * time.Second
 )
 
 // command returns the arguments of the program that runs the agent.
@@ -330,27 +324,6 @@ func (s *supervised) content() ([]byte, error) {
 	return append(b, '\n'), err
 }
 
-// supervisor returns the process of the supervisor; 0 if none runs.
-func (m *Machine) supervisor() int {
-	f, err := os.Open(m.path(supervisorFile))
-	if err != nil {
-		return 0
-	}
-	defer func() { _ = f.Close() }()
-	if unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB) == nil {
-		return 0 // its holder has ended
-	}
-	b, err := io.ReadAll(f)
-	if err != nil {
-		return 0
-	}
-	pid, err := strconv.Atoi(strings.TrimSpace(string(b)))
-	if err != nil {
-		return 0
-	}
-	return pid
-}
-
 func (s *supervised) compare(_ context.Context, m *Machine) ([]Difference, error) {
 	want, err := s.content()
 	if err != nil {
@@ -360,7 +333,7 @@ func (s *supervised) compare(_ context.Context, m *Machine) ([]Difference, error
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	return s.differences(m, string(is) == string(want), runsBinary(m, m.supervisor(), s.binary)), nil
+	return s.differences(m, string(is) == string(want), runsBinary(m, supervisor{m}.pid(), s.binary)), nil
 }
 
 func (s *supervised) apply(ctx context.Context, m *Machine) error {
@@ -374,13 +347,13 @@ func (s *supervised) apply(ctx context.Context, m *Machine) error {
 	if err := m.replaceFile(ArgumentsFile, content, 0o600, -1, -1); err != nil {
 		return err
 	}
-	return m.restartSupervisor(ctx, s.binary)
+	return supervisor{m}.restart(ctx, s.binary)
 }
 
 // agentRuns reports whether the agent runs a binary.
 func (m *Machine) agentRuns(ctx context.Context, b *binary) (bool, error) {
 	if !m.HasSystemd() {
-		return runsBinary(m, m.supervisor(), b), nil
+		return runsBinary(m, supervisor{m}.pid(), b), nil
 	}
 	pid, _, err := m.unitState(ctx, unitName)
 	return runsBinary(m, pid, b), err
@@ -389,40 +362,8 @@ func (m *Machine) agentRuns(ctx context.Context, b *binary) (bool, error) {
 // restartAgent makes the agent run the binary that BinaryLink leads to, with its present arguments.
 func (m *Machine) restartAgent(ctx context.Context, b *binary) error {
 	if !m.HasSystemd() {
-		return m.restartSupervisor(ctx, b)
+		return supervisor{m}.restart(ctx, b)
 	}
 	_, err := m.Run(ctx, "systemctl", "restart", "--", unitName)
 	return err
-}
-
-// restartSupervisor makes the supervisor and the agent run the binary that BinaryLink leads to, with the arguments of
-// ArgumentsFile.
-func (m *Machine) restartSupervisor(ctx context.Context, b *binary) error {
-	if pid := m.supervisor(); pid > 0 {
-		// it starts again with the new binary and the new arguments
-		if err := unix.Kill(pid, unix.SIGHUP); err != nil {
-			return fmt.Errorf("signal the supervisor: %w", err)
-		}
-		return m.awaitSupervisor(ctx, b)
-	}
-	if err := startDetached(m.path(BinaryLink), m.path(LogFile), "machine", "supervise"); err != nil {
-		return fmt.Errorf("start the supervisor: %w", err)
-	}
-	return m.awaitSupervisor(ctx, b)
-}
-
-// awaitSupervisor waits until the supervisor runs the binary.
-func (m *Machine) awaitSupervisor(ctx context.Context, b *binary) error {
-	ctx, cancel := context.WithTimeout(ctx, startLimit)
-	defer cancel()
-	for {
-		if runsBinary(m, m.supervisor(), b) {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return errors.New("the supervisor of the agent does not run: see " + LogFile)
-		case <-time.After(50 * time.Millisecond):
-		}
-	}
 }

@@ -40,8 +40,8 @@ type Report struct {
 // Describe reports the facts of the machine, its routes to servers, and what differs from a request, unless it is nil.
 func (m *Machine) Describe(ctx context.Context, servers []string, r *Request) (Report, error) {
 	report := Report{
-		Time: time.Now(), Binary: m.installedSum(), Joined: m.has(certificateFile), Unconfirmed: m.has(upgradeFile),
-		Standalone: m.has(serverDir),
+		Time: time.Now(), Binary: m.installedSum(), Joined: m.has(certificateFile), Standalone: m.has(serverDir),
+		Unconfirmed: NewUpgrades(m).isWaiting(),
 	}
 	folder := DataDir
 	if !m.has(folder) {

@@ -240,6 +240,15 @@ func awaitLock(ctx context.Context, f *os.File) error {
 	}
 }
 
+// openRunFile opens a file of /run that a process locks while it runs.
+func (m *Machine) openRunFile(name string) (*os.File, error) {
+	path := m.path(name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil { //nolint:gosec // as /run is
+		return nil, err
+	}
+	return os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+}
+
 // replaceFile writes a file so that a crash leaves either the old or the new content.
 func (m *Machine) replaceFile(name string, content []byte, mode fs.FileMode, uid, gid int) error {
 	return m.replaceFrom(name, bytes.NewReader(content), mode, uid, gid)

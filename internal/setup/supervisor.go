@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -12,6 +13,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -19,6 +21,10 @@ import (
 )
 
 const (
+	// supervisorFile is held by the supervisor, and has its process.
+	supervisorFile = "/run/berth-supervisor.pid"
+	// startLimit bounds the time until a started supervisor holds its lock.
+	startLimit = 10 * time.Second
 	// restartDelay is the time until an agent that has ended is started again. It doubles with each start up to
 	// maxRestartDelay, and starts anew after an agent that ran for steadyTime.
 	restartDelay    = time.Second
@@ -63,13 +69,14 @@ var ErrSupervised = errors.New("another supervisor of the agent runs on this mac
 // Supervise runs the agent of a machine without systemd, and starts it again whenever it ends. SIGHUP replaces this
 // process and the agent by those of the installed binary. SIGTERM and SIGINT end both; tasks continue.
 func Supervise(m *Machine, log *slog.Logger) error {
-	lock, err := m.holdSupervisor()
+	s := supervisor{m}
+	lock, err := s.hold()
 	if err != nil {
 		return err
 	}
 	defer func() { _ = lock.Close() }()
-	if m.has(upgradeFile) { // the machine was booted, or another supervisor ended
-		if err := m.startWatch(context.Background(), binaryAt(m.installedSum())); err != nil {
+	if u := NewUpgrades(m); u.isWaiting() { // the machine was booted, or another supervisor ended
+		if err := u.startWatch(context.Background(), binaryAt(m.installedSum())); err != nil {
 			log.Error("the unconfirmed upgrade is not watched", "error", err)
 		}
 	}
@@ -80,7 +87,7 @@ func Supervise(m *Machine, log *slog.Logger) error {
 	signal.Notify(signals, unix.SIGHUP, unix.SIGTERM, unix.SIGINT)
 	for delay := restartDelay; ; delay = min(2*delay, maxRestartDelay) {
 		begun := time.Now()
-		got, err := m.runAgent(signals)
+		got, err := s.runAgent(signals)
 		if got == nil {
 			log.Error("the agent has ended", "error", err, "next_start", delay)
 			if time.Since(begun) > steadyTime {
@@ -104,18 +111,65 @@ func Supervise(m *Machine, log *slog.Logger) error {
 	}
 }
 
-// openRunFile opens a file of /run that a process locks while it runs.
-func (m *Machine) openRunFile(name string) (*os.File, error) {
-	path := m.path(name)
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil { //nolint:gosec // as /run is
-		return nil, err
+// supervisor is our own supervisor of the agent, on a machine without systemd. It holds a lock while it runs.
+type supervisor struct{ machine *Machine }
+
+// pid returns the process of the supervisor; 0 if none runs.
+func (s supervisor) pid() int {
+	f, err := os.Open(s.machine.path(supervisorFile))
+	if err != nil {
+		return 0
 	}
-	return os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	defer func() { _ = f.Close() }()
+	if unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB) == nil {
+		return 0 // its holder has ended
+	}
+	b, err := io.ReadAll(f)
+	if err != nil {
+		return 0
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(b)))
+	if err != nil {
+		return 0
+	}
+	return pid
 }
 
-// holdSupervisor makes this process the supervisor of the machine, until the file is closed.
-func (m *Machine) holdSupervisor() (*os.File, error) {
-	f, err := m.openRunFile(supervisorFile)
+// restart makes the supervisor and the agent run the binary that BinaryLink leads to, with the arguments of
+// ArgumentsFile.
+func (s supervisor) restart(ctx context.Context, b *binary) error {
+	if pid := s.pid(); pid > 0 {
+		// it starts again with the new binary and the new arguments
+		if err := unix.Kill(pid, unix.SIGHUP); err != nil {
+			return fmt.Errorf("signal the supervisor: %w", err)
+		}
+		return s.await(ctx, b)
+	}
+	if err := startDetached(s.machine.path(BinaryLink), s.machine.path(LogFile), "machine", "supervise"); err != nil {
+		return fmt.Errorf("start the supervisor: %w", err)
+	}
+	return s.await(ctx, b)
+}
+
+// await waits until the supervisor runs the binary.
+func (s supervisor) await(ctx context.Context, b *binary) error {
+	ctx, cancel := context.WithTimeout(ctx, startLimit)
+	defer cancel()
+	for {
+		if runsBinary(s.machine, s.pid(), b) {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return errors.New("the supervisor of the agent does not run: see " + LogFile)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// hold makes this process the supervisor of the machine, until the file is closed.
+func (s supervisor) hold() (*os.File, error) {
+	f, err := s.machine.openRunFile(supervisorFile)
 	if err != nil {
 		return nil, err
 	}
@@ -133,8 +187,8 @@ func (m *Machine) holdSupervisor() (*os.File, error) {
 }
 
 // runAgent runs the agent until it ends, or until a signal, which it returns once the agent has ended.
-func (m *Machine) runAgent(signals <-chan os.Signal) (os.Signal, error) {
-	b, err := os.ReadFile(m.path(ArgumentsFile))
+func (s supervisor) runAgent(signals <-chan os.Signal) (os.Signal, error) {
+	b, err := os.ReadFile(s.machine.path(ArgumentsFile))
 	if err != nil {
 		return nil, err
 	}
@@ -142,12 +196,12 @@ func (m *Machine) runAgent(signals <-chan os.Signal) (os.Signal, error) {
 	if err := json.Unmarshal(b, &arguments); err != nil {
 		return nil, fmt.Errorf("read %s: %w", ArgumentsFile, err)
 	}
-	out, err := openLog(m.path(LogFile))
+	out, err := openLog(s.machine.path(LogFile))
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = out.Close() }()
-	command := exec.CommandContext(context.Background(), m.path(BinaryLink), arguments...)
+	command := exec.CommandContext(context.Background(), s.machine.path(BinaryLink), arguments...)
 	command.Dir, command.Stdout, command.Stderr = "/", out, out
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: unix.SIGTERM}
 	if err := command.Start(); err != nil {

@@ -43,12 +43,21 @@ type upgrade struct {
 	Limit time.Duration `json:"limit"`
 }
 
+// Upgrades replaces the agent of a machine by that of another binary. At most one upgrade of a machine waits for its
+// confirmation. Its record is in a file, so any process of any binary may end it; a second process watches its time.
+// Upgrades and setups of one machine wait for each other.
+type Upgrades struct{ machine *Machine }
+
+// NewUpgrades returns the upgrades of a machine.
+func NewUpgrades(m *Machine) *Upgrades { return &Upgrades{m} }
+
 // binaryAt returns the installed binary with a shortened checksum.
 func binaryAt(sum string) *binary { return &binary{sum: sum} }
 
-// Upgrade replaces the agent by that of this program, and keeps the arguments of the agent. Unless Confirm is called
+// Begin replaces the agent by that of this program, and keeps the arguments of the agent. Unless Confirm is called
 // within a limit, the machine goes back to the binary before by itself, also after a boot. Tasks are not touched.
-func (m *Machine) Upgrade(ctx context.Context, limit time.Duration, report func(Step)) error {
+func (u *Upgrades) Begin(ctx context.Context, limit time.Duration, report func(Step)) error {
+	m := u.machine
 	unlock, err := m.lock(ctx)
 	if err != nil {
 		return err
@@ -62,78 +71,77 @@ func (m *Machine) Upgrade(ctx context.Context, limit time.Duration, report func(
 		return errors.New("'berth node add' did not set up the agent of this machine: upgrade it the way it was " +
 			"installed")
 	}
-	u := upgrade{To: b.sum[:shortSum], Limit: limit}
-	if u.From, err = m.upgradeFrom(ctx, u.To); err != nil {
+	next := upgrade{To: b.sum[:shortSum], Limit: limit}
+	if next.From, err = u.from(ctx, next.To); err != nil {
 		return err
 	}
 	runs, err := m.agentRuns(ctx, b)
-	if err != nil || runs && u.From == u.To {
+	if err != nil || runs && next.From == next.To {
 		return err
 	}
 	if err := m.applyItem(ctx, &stored{b}, report); err != nil {
 		return err
 	}
-	begun := time.Now()
-	u.Until = begun.Add(limit)
-	return m.replaceAgent(ctx, u, b, report)
+	next.Until = time.Now().Add(limit)
+	return u.replaceAgent(ctx, next, b, report)
 }
 
-// upgradeFrom returns the binary to which an upgrade goes back. An unconfirmed upgrade to the same binary goes on; one
-// to another goes back before.
-func (m *Machine) upgradeFrom(ctx context.Context, to string) (string, error) {
-	u, err := m.readUpgrade()
+// from returns the binary to which an upgrade goes back. An unconfirmed upgrade to the same binary goes on; one to
+// another goes back before.
+func (u *Upgrades) from(ctx context.Context, to string) (string, error) {
+	waiting, err := u.read()
 	switch {
 	case errors.Is(err, ErrNoUpgrade):
-		return m.installedSum(), nil
+		return u.machine.installedSum(), nil
 	case err != nil:
 		return "", err
-	case u.To == to:
-		return u.From, nil
+	case waiting.To == to:
+		return waiting.From, nil
 	}
-	if err := m.goBack(ctx); err != nil {
+	if err := u.goBack(ctx); err != nil {
 		return "", fmt.Errorf("go back from an unconfirmed upgrade: %w", err)
 	}
-	return u.From, nil
+	return waiting.From, nil
 }
 
 // replaceAgent makes the agent run a binary, and has the upgrade watched before.
-func (m *Machine) replaceAgent(ctx context.Context, u upgrade, b *binary, report func(Step)) error {
+func (u *Upgrades) replaceAgent(ctx context.Context, next upgrade, b *binary, report func(Step)) error {
 	begun := time.Now()
-	err := m.writeUpgrade(&u)
+	err := u.write(&next)
 	if err == nil {
-		err = m.startWatch(ctx, b)
+		err = u.startWatch(ctx, b)
 	}
-	if err == nil && m.installedSum() != u.To {
-		err = m.link(b.place())
+	if err == nil && u.machine.installedSum() != next.To {
+		err = u.machine.link(b.place())
 	}
 	runs := false
 	if err == nil {
-		runs, err = m.agentRuns(ctx, b)
+		runs, err = u.machine.agentRuns(ctx, b)
 	}
 	if err != nil {
-		return errors.Join(fmt.Errorf("prepare the upgrade: %w", err), m.goBack(context.WithoutCancel(ctx)))
+		return errors.Join(fmt.Errorf("prepare the upgrade: %w", err), u.goBack(context.WithoutCancel(ctx)))
 	}
 	if runs {
 		return nil // an upgrade that was interrupted goes on
 	}
-	err = m.restartAgent(ctx, b)
+	err = u.machine.restartAgent(ctx, b)
 	step := Step{
-		Difference: Difference{Item: agentItem, Is: "sha256 " + u.From, Want: "sha256 " + u.To},
+		Difference: Difference{Item: agentItem, Is: "sha256 " + next.From, Want: "sha256 " + next.To},
 		Took:       time.Since(begun),
 	}
 	if err != nil {
 		err = fmt.Errorf("start the new agent: %w", err)
 		step.Problem = err.Error()
 		report(step)
-		return errors.Join(err, m.goBack(context.WithoutCancel(ctx)))
+		return errors.Join(err, u.goBack(context.WithoutCancel(ctx)))
 	}
 	report(step)
 	return nil
 }
 
 // Confirm ends an upgrade to this program successfully. It may be repeated.
-func (m *Machine) Confirm(ctx context.Context) error {
-	unlock, err := m.lock(ctx)
+func (u *Upgrades) Confirm(ctx context.Context) error {
+	unlock, err := u.machine.lock(ctx)
 	if err != nil {
 		return err
 	}
@@ -142,36 +150,36 @@ func (m *Machine) Confirm(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if is := m.installedSum(); is != b.sum[:shortSum] {
+	if is := u.machine.installedSum(); is != b.sum[:shortSum] {
 		return fmt.Errorf("the upgrade to %s went back to %s before it was confirmed", b.sum[:shortSum], is)
 	}
-	u, err := m.readUpgrade()
+	waiting, err := u.read()
 	if err != nil {
 		if errors.Is(err, ErrNoUpgrade) {
 			return nil
 		}
 		return err
 	}
-	if err := m.endUpgrade(ctx); err != nil {
+	if err := u.end(ctx); err != nil {
 		return err
 	}
-	return m.removeVersions(u.From, u.To)
+	return u.removeVersions(waiting.From, waiting.To)
 }
 
 // Revert goes back to the binary before an unconfirmed upgrade. Without one it returns ErrNoUpgrade.
-func (m *Machine) Revert(ctx context.Context) error {
-	unlock, err := m.lock(ctx)
+func (u *Upgrades) Revert(ctx context.Context) error {
+	unlock, err := u.machine.lock(ctx)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	return m.goBack(ctx)
+	return u.goBack(ctx)
 }
 
-// WatchUpgrade waits until the upgrade of the machine was confirmed, or goes back once its time has passed. Another
-// watch is waited for.
-func (m *Machine) WatchUpgrade(ctx context.Context, log *slog.Logger) error {
-	lock, err := m.holdWatch(ctx)
+// Watch waits until the upgrade of the machine was confirmed, or goes back once its time has passed. Another watch is
+// waited for.
+func (u *Upgrades) Watch(ctx context.Context, log *slog.Logger) error {
+	lock, err := u.holdWatch(ctx)
 	if err != nil {
 		return err
 	}
@@ -179,7 +187,7 @@ func (m *Machine) WatchUpgrade(ctx context.Context, log *slog.Logger) error {
 	var watched upgrade
 	var ends time.Time // by the monotonic clock
 	for {
-		u, err := m.readUpgrade()
+		waiting, err := u.read()
 		if errors.Is(err, ErrNoUpgrade) {
 			return nil
 		}
@@ -187,12 +195,13 @@ func (m *Machine) WatchUpgrade(ctx context.Context, log *slog.Logger) error {
 		switch {
 		case err != nil:
 			log.Error("the upgrade cannot be read", "error", err)
-		case *u != watched:
+		case *waiting != watched:
 			now := time.Now()
-			watched, ends = *u, now.Add(min(u.Limit, max(u.Until.Sub(now), 0)))
+			watched, ends = *waiting, now.Add(min(waiting.Limit, max(waiting.Until.Sub(now), 0)))
 		case time.Now().After(ends):
-			log.Warn("the upgrade was not confirmed in time: back to the binary before", "from", u.To, "to", u.From)
-			if err := m.revertOnly(ctx, *u); err != nil {
+			log.Warn("the upgrade was not confirmed in time: back to the binary before", "from", waiting.To, "to",
+				waiting.From)
+			if err := u.revertOnly(ctx, *waiting); err != nil {
 				log.Error("the machine could not go back; it tries again", "error", err)
 				wait = revertPause
 			}
@@ -206,41 +215,46 @@ func (m *Machine) WatchUpgrade(ctx context.Context, log *slog.Logger) error {
 }
 
 // revertOnly goes back from one upgrade, unless another one is there meanwhile.
-func (m *Machine) revertOnly(ctx context.Context, from upgrade) error {
-	unlock, err := m.lock(ctx)
+func (u *Upgrades) revertOnly(ctx context.Context, from upgrade) error {
+	unlock, err := u.machine.lock(ctx)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	u, err := m.readUpgrade()
-	if errors.Is(err, ErrNoUpgrade) || err == nil && *u != from {
+	waiting, err := u.read()
+	if errors.Is(err, ErrNoUpgrade) || err == nil && *waiting != from {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	return m.goBack(ctx)
+	return u.goBack(ctx)
 }
 
 // goBack ends an unconfirmed upgrade with the binary before. The caller holds the lock of setups.
-func (m *Machine) goBack(ctx context.Context) error {
-	u, err := m.readUpgrade()
+func (u *Upgrades) goBack(ctx context.Context) error {
+	waiting, err := u.read()
 	if err != nil {
 		return err
 	}
-	if m.installedSum() != u.From {
-		if err := m.link(binaryAt(u.From).place()); err != nil {
+	before := binaryAt(waiting.From)
+	if u.machine.installedSum() != waiting.From {
+		if err := u.machine.link(before.place()); err != nil {
 			return err
 		}
 	}
-	if err := m.restartAgent(ctx, binaryAt(u.From)); err != nil {
+	if err := u.machine.restartAgent(ctx, before); err != nil {
 		return fmt.Errorf("start the agent before: %w", err)
 	}
-	return m.endUpgrade(ctx)
+	return u.end(ctx)
 }
 
-// endUpgrade removes an upgrade and its watch.
-func (m *Machine) endUpgrade(ctx context.Context) error {
+// isWaiting reports whether an upgrade waits for its confirmation.
+func (u *Upgrades) isWaiting() bool { return u.machine.has(upgradeFile) }
+
+// end removes an upgrade and its watch.
+func (u *Upgrades) end(ctx context.Context) error {
+	m := u.machine
 	if err := os.Remove(m.path(upgradeFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -253,34 +267,35 @@ func (m *Machine) endUpgrade(ctx context.Context) error {
 	return os.Remove(m.path(watchUnitFile))
 }
 
-func (m *Machine) writeUpgrade(u *upgrade) error {
-	b, err := json.Marshal(u)
+func (u *Upgrades) write(next *upgrade) error {
+	b, err := json.Marshal(next)
 	if err != nil {
 		return err
 	}
-	return m.replaceFile(upgradeFile, append(b, '\n'), 0o600, -1, -1)
+	return u.machine.replaceFile(upgradeFile, append(b, '\n'), 0o600, -1, -1)
 }
 
-// readUpgrade returns the unconfirmed upgrade, or ErrNoUpgrade.
-func (m *Machine) readUpgrade() (*upgrade, error) {
-	b, err := os.ReadFile(m.path(upgradeFile))
+// read returns the unconfirmed upgrade, or ErrNoUpgrade.
+func (u *Upgrades) read() (*upgrade, error) {
+	b, err := os.ReadFile(u.machine.path(upgradeFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, ErrNoUpgrade
 	}
 	if err != nil {
 		return nil, err
 	}
-	var u upgrade
-	if err := json.Unmarshal(b, &u); err != nil || u.From == "" || u.To == "" {
+	var waiting upgrade
+	if err := json.Unmarshal(b, &waiting); err != nil || waiting.From == "" || waiting.To == "" {
 		return nil, fmt.Errorf("read %s: it is damaged", upgradeFile)
 	}
-	return &u, nil
+	return &waiting, nil
 }
 
 // startWatch starts the process that goes back. It is of the new binary, because the one before may not know upgrades.
-func (m *Machine) startWatch(ctx context.Context, b *binary) error {
+func (u *Upgrades) startWatch(ctx context.Context, b *binary) error {
+	m := u.machine
 	if !m.HasSystemd() {
-		return startDetached(m.path(b.place()), m.path(LogFile), watchArguments()...)
+		return startDetached(m.path(b.place()), m.path(LogFile), "machine", "watch-upgrade")
 	}
 	unit := `# Written by Berth.
 [Unit]
@@ -309,11 +324,9 @@ WantedBy=multi-user.target
 	return nil
 }
 
-func watchArguments() []string { return []string{"machine", "watch-upgrade"} }
-
 // holdWatch makes this process the watch of the machine, until the file is closed.
-func (m *Machine) holdWatch(ctx context.Context) (*os.File, error) {
-	f, err := m.openRunFile(watchLock)
+func (u *Upgrades) holdWatch(ctx context.Context) (*os.File, error) {
+	f, err := u.machine.openRunFile(watchLock)
 	if err != nil {
 		return nil, err
 	}
@@ -324,8 +337,8 @@ func (m *Machine) holdWatch(ctx context.Context) (*os.File, error) {
 }
 
 // removeVersions deletes old binaries, except some of the newest and those of an upgrade.
-func (m *Machine) removeVersions(keep ...string) error {
-	folders, err := os.ReadDir(m.path(VersionsDir))
+func (u *Upgrades) removeVersions(keep ...string) error {
+	folders, err := os.ReadDir(u.machine.path(VersionsDir))
 	if err != nil {
 		return err
 	}
@@ -345,7 +358,7 @@ func (m *Machine) removeVersions(keep ...string) error {
 	}
 	slices.SortFunc(old, func(a, b version) int { return b.at.Compare(a.at) })
 	for _, v := range old[min(len(old), maxVersions-len(keep)):] {
-		if err := os.RemoveAll(m.path(VersionsDir + "/" + v.name)); err != nil {
+		if err := os.RemoveAll(u.machine.path(VersionsDir + "/" + v.name)); err != nil {
 			return err
 		}
 	}

@@ -59,8 +59,10 @@ func (m *testMachine) runs() string {
 	return filepath.Base(filepath.Dir(exe))
 }
 
+func (m *testMachine) upgrades() *Upgrades { return NewUpgrades(m.Machine) }
+
 func (m *testMachine) upgrade() (steps []Step, err error) {
-	err = m.Upgrade(m.t.Context(), testLimit, func(s Step) { steps = append(steps, s) })
+	err = m.upgrades().Begin(m.t.Context(), testLimit, func(s Step) { steps = append(steps, s) })
 	return steps, err
 }
 
@@ -70,7 +72,7 @@ func (m *testMachine) wantVersion(version string, waits bool) {
 	if installed, runs := m.installedSum(), m.runs(); installed != version || runs != version {
 		m.t.Errorf("got %s installed and %s in the agent, want %s", installed, runs, version)
 	}
-	if got := m.has(upgradeFile); got != waits {
+	if got := m.upgrades().isWaiting(); got != waits {
 		m.t.Errorf("an upgrade waits: got %v, want %v", got, waits)
 	}
 	if got := m.has(watchUnitFile); got != waits {
@@ -102,7 +104,7 @@ func TestUpgrade(t *testing.T) {
 	}
 	m.wantVersion(version, true)
 	for range 2 {
-		if err := m.Confirm(t.Context()); err != nil {
+		if err := m.upgrades().Confirm(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		m.wantVersion(version, false)
@@ -115,7 +117,7 @@ func TestUpgrade(t *testing.T) {
 	if steps, err := m.upgrade(); err != nil || len(steps) != 0 || m.restarts() != 1 {
 		t.Errorf("the second upgrade did %+v, %v, with %d restarts", steps, err, m.restarts())
 	}
-	if err := m.Revert(t.Context()); !errors.Is(err, ErrNoUpgrade) {
+	if err := m.upgrades().Revert(t.Context()); !errors.Is(err, ErrNoUpgrade) {
 		t.Errorf("a confirmed upgrade went back: %v", err)
 	}
 }
@@ -142,7 +144,8 @@ func TestUpgradeGoesBack(t *testing.T) {
 		if err := <-ended; err != nil {
 			t.Errorf("the watch ended with %v", err)
 		}
-		if err := m.Confirm(t.Context()); err == nil || !strings.Contains(err.Error(), "went back to "+oldVersion) {
+		err := m.upgrades().Confirm(t.Context())
+		if err == nil || !strings.Contains(err.Error(), "went back to "+oldVersion) {
 			t.Errorf("a confirmation that is late ended with %v", err)
 		}
 	})
@@ -152,7 +155,7 @@ func TestUpgradeGoesBack(t *testing.T) {
 func (m *testMachine) watch(t *testing.T) <-chan error {
 	t.Helper()
 	ended := make(chan error, 1)
-	go func() { ended <- m.WatchUpgrade(t.Context(), slog.New(slog.DiscardHandler)) }()
+	go func() { ended <- m.upgrades().Watch(t.Context(), slog.New(slog.DiscardHandler)) }()
 	return ended
 }
 
@@ -173,7 +176,7 @@ func TestUpgradeGoesOn(t *testing.T) {
 		time.Sleep(testLimit / 2) // in-bubble: longer than the first time
 		synctest.Wait()
 		m.wantVersion(version, true)
-		if err := m.Revert(t.Context()); err != nil {
+		if err := m.upgrades().Revert(t.Context()); err != nil {
 			t.Error(err)
 		}
 		m.wantVersion(oldVersion, false)
@@ -206,7 +209,7 @@ func TestUpgradeAfterACrash(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			m, version := newUpgradeMachine(t)
 			u := upgrade{From: oldVersion, To: version, Until: time.Now().Add(testLimit), Limit: testLimit}
-			if err := m.writeUpgrade(&u); err != nil {
+			if err := m.upgrades().write(&u); err != nil {
 				t.Fatal(err)
 			}
 			if linked {

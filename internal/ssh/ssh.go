@@ -165,6 +165,10 @@ func (c *Conn) dial(ctx context.Context) (clients []*ssh.Client, err error) {
 	dial := c.config.Dial
 	for _, t := range append(slices.Clip(c.config.Jump), c.config.Target) {
 		client, err := c.reach(ctx, dial, t)
+		if lookup, ok := errors.AsType[*net.DNSError](err); ok && lookup.IsNotFound {
+			return clients, fmt.Errorf("connect to %s: %w: ~/.ssh/config is not read, so an alias of it is no "+
+				"address: 'ssh -G %s' prints what to give", t, err, t.Host)
+		}
 		if err != nil {
 			return clients, fmt.Errorf("connect to %s: %w", t, orCause(ctx, err))
 		}

@@ -199,6 +199,22 @@ func TestRefusedKey(t *testing.T) {
 	}
 }
 
+// TestAlias gives a name that only an ssh_config has. The error says that no such file is read.
+func TestAlias(t *testing.T) {
+	t.Parallel()
+	c := New(Config{
+		Target: Target{User: "root", Host: "web1", Port: 22}, Auth: &Auth{}, Keys: &HostKeys{},
+		Dial: func(context.Context, string, string) (net.Conn, error) {
+			lookup := &net.DNSError{Err: "no such host", Name: "web1", IsNotFound: true}
+			return nil, &net.OpError{Op: "dial", Err: lookup}
+		},
+	})
+	err := c.Connect(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "no such host") || !strings.Contains(err.Error(), "'ssh -G web1'") {
+		t.Errorf("got %v", err)
+	}
+}
+
 // TestHostKeys checks unknown, new, changed and pinned keys of machines.
 func TestHostKeys(t *testing.T) {
 	t.Parallel()

@@ -13,7 +13,9 @@ import (
 	"context"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -132,4 +134,28 @@ func NeedCommand(t testing.TB, names ...string) {
 			Skip(t, "needs the command "+name)
 		}
 	}
+}
+
+// NeedServer returns the program of a server that scripts/install-servers builds, such as "consul". The environment
+// variable BERTH_TEST_<NAME>, such as BERTH_TEST_CONSUL, names another one. Of several the newest is used. Without a
+// program the test is left out.
+func NeedServer(t testing.TB, name string) (program string) {
+	t.Helper()
+	if path := os.Getenv("BERTH_TEST_" + strings.ToUpper(name)); path != "" {
+		return path
+	}
+	var newest time.Time
+	if cache, err := os.UserCacheDir(); err == nil {
+		found, _ := filepath.Glob(filepath.Join(cache, "berth", name+"-*", name))
+		for _, path := range found {
+			if info, err := os.Stat(path); err == nil && info.ModTime().After(newest) {
+				program, newest = path, info.ModTime()
+			}
+		}
+	}
+	if program != "" {
+		return program
+	}
+	Skip(t, "there is no "+name+": scripts/install-servers builds one")
+	return ""
 }

@@ -31,6 +31,7 @@ import (
 	"github.com/berthd/berth/internal/apiserver/openapi"
 	"github.com/berthd/berth/internal/apiserver/respond"
 	"github.com/berthd/berth/internal/apiserver/route"
+	"github.com/berthd/berth/internal/apiserver/strictjson"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/pki"
 	"github.com/berthd/berth/internal/transport"
@@ -192,7 +193,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		err = s.admit(r, &route.Route{Method: http.MethodGet})
 	}
-	if dropped := dropBody(w, r); err == nil {
+	if dropped := strictjson.DropBody(w, r); err == nil {
 		err = dropped
 	}
 	if err != nil {

@@ -2,7 +2,6 @@ package hostapi
 
 import (
 	"context"
-	"io"
 	"net"
 	"net/http"
 	"os"
@@ -29,8 +28,6 @@ const (
 	maxDefinitionBody = 512 << 10
 	// maxDecoders is how many bodies are decoded at a time: a decoded body takes about 50 times its size for a moment.
 	maxDecoders = 2
-	// maxIgnoredBody is how many bytes of a body are read and dropped where a request needs none.
-	maxIgnoredBody = 4 << 10
 )
 
 // Times of one node's API.
@@ -188,24 +185,10 @@ func (s *Server) openBody(r *http.Request) (end func(), err error) {
 	return func() { s.bodies.release(who) }, nil
 }
 
-// dropBody reads the body of a request that needs none, until the deadline that ServeHTTP has set.
-func dropBody(w http.ResponseWriter, r *http.Request) error {
-	if r.ContentLength == 0 {
-		return nil
-	}
-	if n, err := io.Copy(io.Discard, io.LimitReader(r.Body, maxIgnoredBody+1)); err != nil || n > maxIgnoredBody {
-		w.Header().Set("Connection", "close")
-		return respond.Problemf(http.StatusBadRequest, "the request %s %s needs no body: leave it out", r.Method,
-			respond.Clip(r.URL.Path))
-	}
-	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // a stream has none
-	return nil
-}
-
 // beginBody prepares for the body of a request of a route, and returns the function that is called at the end.
 func (s *Server) beginBody(w http.ResponseWriter, r *http.Request, rt *route.Route) (end func(), err error) {
 	if rt.Body == nil {
-		return func() {}, dropBody(w, r)
+		return func() {}, strictjson.DropBody(w, r)
 	}
 	// Some connections have no deadlines.
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(strictjson.BodyTimeout))

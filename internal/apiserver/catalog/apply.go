@@ -2,7 +2,6 @@
 package catalog
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"reflect"
@@ -37,7 +36,9 @@ func (a *ApplyAPI) apply(w http.ResponseWriter, r *http.Request) error {
 		return respond.Invalid(faults)
 	}
 	var reply api.ApplyReply
+	var filled *draft.Draft
 	fill := func(d *draft.Draft) (err error) {
+		filled = d
 		reply.Changes, err = d.Set(set)
 		if err == nil {
 			err = access.CallerOf(r.Context()).MayApply(reply.Changes)
@@ -47,40 +48,29 @@ func (a *ApplyAPI) apply(w http.ResponseWriter, r *http.Request) error {
 		}
 		return err
 	}
-	if ask.DryRun {
-		d := a.Writer.Empty(a.Reads.Tables.Snapshot())
-		d.Caller = access.CallerOf(r.Context())
-		if err := fill(d); err != nil {
-			return err
-		}
-		return respond.JSON(w, http.StatusOK, reply)
+	var loose agentapi.Unpinned
+	if !ask.DryRun {
+		loose = a.Pins.Pin(r.Context(), access.CallerOf(r.Context()), draft.DefinitionsOf(set),
+			agentapi.RunnersOf(access.CallerOf(r.Context()), a.Reads.Tables.Snapshot(), set))
 	}
-	loose := a.Pins.Pin(r.Context(), access.CallerOf(r.Context()), draft.DefinitionsOf(set),
-		agentapi.RunnersOf(access.CallerOf(r.Context()), a.Reads.Tables.Snapshot(), set))
-	if err := a.commit(r.Context(), fill, &reply); err != nil {
+	if err := a.Writer.WriteUnless(r.Context(), ask.DryRun, fill); err != nil {
 		return err
 	}
-	loose.Note(set, reply.Changes)
-	access.ExchangeOf(r.Context()).Object = changedObjects(reply.Changes)
+	if !ask.DryRun {
+		setRevisions(reply.Changes, filled.Revision)
+		loose.Note(set, reply.Changes)
+		access.ExchangeOf(r.Context()).Object = changedObjects(reply.Changes)
+	}
 	return respond.JSON(w, http.StatusOK, reply)
 }
 
-// commit commits a set and fills in the new revisions of its objects.
-func (a *ApplyAPI) commit(ctx context.Context, fill func(*draft.Draft) error, reply *api.ApplyReply) error {
-	var written *draft.Draft
-	_, err := a.Writer.Write(ctx, func(d *draft.Draft) error {
-		written = d
-		return fill(d)
-	})
-	if err != nil {
-		return err
-	}
-	for i := range reply.Changes {
-		if c := &reply.Changes[i]; c.Action != api.ActionNone {
-			c.Revision = written.Revision
+// setRevisions notes the revision of the objects that were written.
+func setRevisions(changes []api.Change, revision uint64) {
+	for i := range changes {
+		if c := &changes[i]; c.Action != api.ActionNone {
+			c.Revision = revision
 		}
 	}
-	return nil
 }
 
 // changedObjects names the objects of an apply for the audit log.

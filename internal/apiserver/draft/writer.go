@@ -121,6 +121,17 @@ func (s *Writer) Write(ctx context.Context, fill func(*Draft) error) (_ *store.S
 		"other writers changed the object %d times; nothing was written: retry", maxRedraws)
 }
 
+// WriteUnless is Write, or in a dry run only fills a draft from the present tables and writes nothing.
+func (s *Writer) WriteUnless(ctx context.Context, dryRun bool, fill func(*Draft) error) error {
+	if !dryRun {
+		_, err := s.Write(ctx, fill)
+		return err
+	}
+	d := s.Empty(s.reads.Tables.Snapshot())
+	d.Caller = access.CallerOf(ctx)
+	return fill(d)
+}
+
 // reach waits until the tables show a revision of the engine.
 func (s *Writer) reach(ctx context.Context, revision uint64) (*store.Snapshot, error) {
 	wait, cancel := context.WithTimeout(ctx, snapshot.CatchUpTimeout)

@@ -2,7 +2,6 @@ package nodeapi
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"maps"
 	"net/http"
@@ -38,7 +37,7 @@ func (a *API) adoptNode(w http.ResponseWriter, r *http.Request) error {
 		}
 		return a.Writer.CheckSize(d, nil)
 	}
-	if err := a.writeUnless(r.Context(), ask.DryRun, fill); err != nil {
+	if err := a.Writer.WriteUnless(r.Context(), ask.DryRun, fill); err != nil {
 		return err
 	}
 	if !ask.DryRun {
@@ -80,21 +79,10 @@ func (a *API) releaseNode(w http.ResponseWriter, r *http.Request) error {
 		rel.write()
 		return a.Writer.CheckSize(d, nil)
 	}
-	if err := a.writeUnless(r.Context(), ask.DryRun, fill); err != nil {
+	if err := a.Writer.WriteUnless(r.Context(), ask.DryRun, fill); err != nil {
 		return err
 	}
 	return respond.JSON(w, http.StatusOK, reply)
-}
-
-// writeUnless writes a draft, or in a dry run only fills it.
-func (a *API) writeUnless(ctx context.Context, dryRun bool, fill func(*draft.Draft) error) error {
-	if !dryRun {
-		_, err := a.Writer.Write(ctx, fill)
-		return err
-	}
-	d := a.Writer.Empty(a.Reads.Tables.Snapshot())
-	d.Caller = access.CallerOf(ctx)
-	return fill(d)
 }
 
 // release collects and removes what moves with a node.

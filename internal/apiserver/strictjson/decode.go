@@ -64,6 +64,22 @@ func ReadText(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error
 	return text, nil
 }
 
+// DropBody reads the body of a request that needs none, until its read deadline, so that the connection can serve
+// another request. It ends the deadline: the answer may be a stream. A body of more than maxIgnoredBody, or one that is
+// late, is a problem.
+func DropBody(w http.ResponseWriter, r *http.Request) error {
+	if r.ContentLength == 0 {
+		return nil
+	}
+	if n, err := io.Copy(io.Discard, io.LimitReader(r.Body, maxIgnoredBody+1)); err != nil || n > maxIgnoredBody {
+		w.Header().Set("Connection", "close")
+		return respond.Problemf(http.StatusBadRequest, "the request %s %s needs no body: leave it out", r.Method,
+			respond.Clip(r.URL.Path))
+	}
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // some writers have no deadlines
+	return nil
+}
+
 // Decode reads a JSON text into v. The error says that the text is not one JSON value. The faults say which parts do
 // not fit v. With either, v must not be used.
 func Decode(text []byte, v any, ignored ...string) (cluster.Faults, error) {

@@ -17,8 +17,10 @@ const (
 	MaxBody = 4 << 20
 	// drainedBody is how many bytes of a too large body are read and dropped, so that its sender reads the answer.
 	drainedBody = 16 << 20
-	maxDepth    = 64
-	maxValues   = 500_000
+	// maxIgnoredBody is how many bytes of a body are read and dropped where a request needs none.
+	maxIgnoredBody = 4 << 10
+	maxDepth       = 64
+	maxValues      = 500_000
 )
 
 // tree is a parsed JSON value with its text.

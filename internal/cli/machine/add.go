@@ -247,16 +247,13 @@ func (c *control) Session(ctx context.Context, node string) (uint64, error) {
 func (c *control) Record(ctx context.Context, node string, s cluster.HostSetup, dial string) (session uint64,
 	err error,
 ) {
-	is, err := c.client.Node(ctx, node)
-	if err != nil && client.StatusOf(err) != http.StatusNotFound {
-		return 0, err
-	}
-	if is.Setup != nil && (c.pool == "" || c.pool == is.Pool) && (c.domain == "" || c.domain == is.Domain) &&
-		(dial == "" || dial == is.Dial) && sameSetup(*is.Setup, s) {
-		return is.Session, nil
-	}
-	ask := api.NodeSetupRequest{Domain: c.domain, Pool: c.pool, Setup: s, Dial: dial}
-	_, err = c.client.SetupNode(ctx, node, ask, client.Condition{})
+	is, err := writeSetup(ctx, c.client, node, func(is *api.NodeView) *api.NodeSetupRequest {
+		if is.Setup != nil && (c.pool == "" || c.pool == is.Pool) && (c.domain == "" || c.domain == is.Domain) &&
+			(dial == "" || dial == is.Dial) && sameSetup(*is.Setup, s) {
+			return nil
+		}
+		return &api.NodeSetupRequest{Domain: c.domain, Pool: c.pool, Setup: s, Dial: dial}
+	})
 	return is.Session, err
 }
 

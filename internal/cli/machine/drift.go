@@ -61,51 +61,45 @@ func (d *driftCommand) run(cmd *cobra.Command, args []string) error {
 	if err := list.Err(cmd); err != nil {
 		return err
 	}
-	ctx := cmd.Context()
-	var err error
-	if d.client, err = d.Connect(); err != nil {
-		return err
-	}
+	ctx, differs := cmd.Context(), false
 	hasProfile := func(n *api.NodeView) error {
 		if n.Setup == nil || n.Setup.Profile == nil {
 			return fmt.Errorf("node %s has no profile: give it one with 'berth node add --profile'", n.Name)
 		}
 		return nil
 	}
-	nodes, err := d.findNodes(ctx, args, hasProfile)
-	if err != nil {
-		return err
+	err := d.overNodes(ctx, args, hasProfile, "No nodes with a profile. 'berth node add --profile' makes them.",
+		func(nodes []api.NodeView, tasks []setupTask) ([]*bootstrap.Result, error) {
+			results, err := d.compare(ctx, nodes, tasks)
+			differs = slices.ContainsFunc(results, (*bootstrap.Result).Changed)
+			return results, err
+		})
+	if err == nil && d.dryRun && differs {
+		return &session.ExitError{Code: session.ExitNo}
 	}
-	if len(nodes) == 0 {
-		d.Printf("No nodes with a profile. 'berth node add --profile' makes them.")
-		return nil
-	}
-	tasks, err := d.tasksOf(nodes)
-	if err != nil {
-		return err
-	}
+	return err
+}
+
+// compare compares nodes with their profiles, or applies these, and records what it finds.
+func (d *driftCommand) compare(ctx context.Context, nodes []api.NodeView, tasks []setupTask) (
+	results []*bootstrap.Result, err error,
+) {
 	if err := d.readProfiles(ctx, nodes, tasks); err != nil {
-		return err
+		return nil, err
 	}
-	results, err := d.runAll(ctx, tasks, nil)
+	results, err = d.runAll(ctx, tasks, nil)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for i, r := range results {
 		if r.Err != nil {
 			continue // the summary says it
 		}
 		if err := d.record(ctx, &nodes[i], r); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	if err := d.finish(results); err != nil {
-		return err
-	}
-	if d.dryRun && slices.ContainsFunc(results, (*bootstrap.Result).Changed) {
-		return &session.ExitError{Code: session.ExitNo}
-	}
-	return nil
+	return results, nil
 }
 
 // record writes what a comparison or a repair found, if that is news. It writes nothing for a node that was set up

@@ -164,6 +164,33 @@ func (r *remote) findNodes(ctx context.Context, names []string, fits func(*api.N
 	return found, errors.Join(errs...)
 }
 
+// overNodes runs a command for the named nodes that were added, or for all that fit, and sums up. Without any it prints
+// a sentence.
+func (r *remote) overNodes(ctx context.Context, names []string, fits func(*api.NodeView) error, none string,
+	run func(nodes []api.NodeView, tasks []setupTask) ([]*bootstrap.Result, error),
+) (err error) {
+	if r.client, err = r.Connect(); err != nil {
+		return err
+	}
+	nodes, err := r.findNodes(ctx, names, fits)
+	if err != nil {
+		return err
+	}
+	if len(nodes) == 0 {
+		r.Printf("%s", none)
+		return nil
+	}
+	tasks, err := r.tasksOf(nodes)
+	if err != nil {
+		return err
+	}
+	results, err := run(nodes, tasks)
+	if err != nil {
+		return err
+	}
+	return r.finish(results)
+}
+
 // tasksOf returns the machines of nodes, as they were added.
 func (r *remote) tasksOf(nodes []api.NodeView) (all []setupTask, err error) {
 	var errs []error
@@ -187,15 +214,10 @@ func (r *remote) tasksOf(nodes []api.NodeView) (all []setupTask, err error) {
 	return all, errors.Join(errs...)
 }
 
-// changeSetup changes the recorded setup of a node, if the function reports a change. It writes nothing for a node
-// that was set up again since it was read.
+// changeSetup changes the recorded setup of a node that was added, if the function reports a change. It writes nothing
+// for a node that was added again since it was read.
 func (r *remote) changeSetup(ctx context.Context, n *api.NodeView, change func(*cluster.HostSetup) bool) error {
-	const tries = 5
-	for try := 1; ; try++ {
-		is, err := r.client.Node(ctx, n.Name)
-		if err != nil {
-			return fmt.Errorf("change the setup of node %s: %w", n.Name, err)
-		}
+	_, err := writeSetup(ctx, r.client, n.Name, func(is *api.NodeView) *api.NodeSetupRequest {
 		if is.Setup == nil || !is.Setup.At.Equal(n.Setup.At) {
 			return nil
 		}
@@ -203,11 +225,30 @@ func (r *remote) changeSetup(ctx context.Context, n *api.NodeView, change func(*
 		if !change(&next) {
 			return nil
 		}
-		_, err = r.client.SetupNode(ctx, n.Name, api.NodeSetupRequest{Setup: next}, client.Condition{
-			Revision: is.Revision,
-		})
+		return &api.NodeSetupRequest{Setup: next}
+	})
+	return err
+}
+
+// writeSetup records how a node was added. The function returns what to write for the present node, nil for nothing.
+// It is called again if others change the node meanwhile, so no command undoes what another one has recorded. The node
+// may be unknown, and then has no name. The result is the node before the write.
+func writeSetup(ctx context.Context, c *client.Client, node string, next func(is *api.NodeView) *api.NodeSetupRequest) (
+	is api.NodeView, err error,
+) {
+	const tries = 5
+	for try := 1; ; try++ {
+		is, err = c.Node(ctx, node)
+		if err != nil && client.StatusOf(err) != http.StatusNotFound {
+			return is, fmt.Errorf("change the setup of node %s: %w", node, err)
+		}
+		ask := next(&is)
+		if ask == nil {
+			return is, nil
+		}
+		_, err = c.SetupNode(ctx, node, *ask, client.Condition{Revision: is.Revision})
 		if client.StatusOf(err) != http.StatusPreconditionFailed || try == tries {
-			return err
+			return is, err
 		}
 	}
 }

@@ -68,11 +68,7 @@ func (u *upgradeCommand) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	ctx := cmd.Context()
-	var err error
-	if u.client, err = u.Connect(); err != nil {
-		return err
-	}
-	nodes, err := u.findNodes(ctx, args, func(n *api.NodeView) error {
+	canUpgrade := func(n *api.NodeView) error {
 		switch {
 		case n.Setup == nil:
 			return fmt.Errorf("node %s was not made by 'berth node add': upgrade it the way it was installed", n.Name)
@@ -80,26 +76,14 @@ func (u *upgradeCommand) run(cmd *cobra.Command, args []string) error {
 			return fmt.Errorf("node %s is %s: only ready nodes are upgraded", n.Name, n.State)
 		}
 		return nil
-	})
-	if err != nil {
-		return err
 	}
-	if len(nodes) == 0 {
-		u.Printf("No ready nodes that 'berth node add' made.")
-		return nil
-	}
-	tasks, err := u.tasksOf(nodes)
-	if err != nil {
-		return err
-	}
-	if err := u.open(len(nodes)); err != nil {
-		return err
-	}
-	results, err := u.runWaves(ctx, nodes, tasks)
-	if err != nil {
-		return err
-	}
-	return u.finish(results)
+	return u.overNodes(ctx, args, canUpgrade, "No ready nodes that 'berth node add' made.",
+		func(nodes []api.NodeView, tasks []setupTask) ([]*bootstrap.Result, error) {
+			if err := u.open(len(nodes)); err != nil {
+				return nil, err
+			}
+			return u.runWaves(ctx, nodes, tasks)
+		})
 }
 
 // runWaves upgrades the first node, and then the others in waves. A failure ends it: the nodes after it are skipped.
@@ -181,7 +165,9 @@ func newUpgradeCommands(sess *session.Session) []*cobra.Command {
 			"for a confirmation. The machine does the same by itself when the time for the confirmation has\n" +
 			"passed. The command is for root.",
 		Args: session.Arguments(0, 0, ""),
-		RunE: func(cmd *cobra.Command, _ []string) error { return setup.New().Revert(cmd.Context()) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return setup.NewUpgrades(setup.New()).Revert(cmd.Context())
+		},
 	}
 	upgrade := &cobra.Command{
 		Use: "upgrade", Hidden: true, Args: session.Arguments(0, 0, ""),
@@ -190,7 +176,9 @@ func newUpgradeCommands(sess *session.Session) []*cobra.Command {
 	upgrade.Flags().String("request", "-", "- for a request on standard input")
 	confirm := &cobra.Command{
 		Use: "confirm", Hidden: true, Args: session.Arguments(0, 0, ""),
-		RunE: func(cmd *cobra.Command, _ []string) error { return setup.New().Confirm(cmd.Context()) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return setup.NewUpgrades(setup.New()).Confirm(cmd.Context())
+		},
 	}
 	watch := &cobra.Command{
 		Use: "watch-upgrade", Hidden: true, Args: session.Arguments(0, 0, ""),
@@ -199,7 +187,7 @@ func newUpgradeCommands(sess *session.Session) []*cobra.Command {
 			if err != nil {
 				return err
 			}
-			return setup.New().WatchUpgrade(cmd.Context(), log)
+			return setup.NewUpgrades(setup.New()).Watch(cmd.Context(), log)
 		},
 	}
 	return []*cobra.Command{revert, upgrade, confirm, watch}
@@ -215,7 +203,7 @@ func runUpgradeRequest(ctx context.Context, sess *session.Session) error {
 		return errors.New("the request has no time for the confirmation")
 	}
 	return writeChanges(sess, func(report func(setup.Step)) error {
-		return setup.New().Upgrade(ctx, request.Confirmation, report)
+		return setup.NewUpgrades(setup.New()).Begin(ctx, request.Confirmation, report)
 	})
 }
 

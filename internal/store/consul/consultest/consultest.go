@@ -24,25 +24,10 @@ import (
 	"github.com/berthd/berth/internal/testkit"
 )
 
-// Binary is the environment variable that names a program of Consul. Without it the one of scripts/install-consul is
-// used.
-const Binary = "BERTH_TEST_CONSUL"
-
 // Program returns the path of Consul, which is also its command line, and skips the test without it.
 func Program(tb testing.TB) string {
 	tb.Helper()
-	if path := os.Getenv(Binary); path != "" {
-		return path
-	}
-	cache, err := os.UserCacheDir()
-	if err == nil {
-		found, _ := filepath.Glob(filepath.Join(cache, "berth", "consul-*", "consul"))
-		if len(found) > 0 {
-			return found[len(found)-1]
-		}
-	}
-	testkit.Skip(tb, "there is no Consul: scripts/install-consul builds one")
-	return ""
+	return testkit.NeedServer(tb, "consul")
 }
 
 // Server is one server of Consul.
