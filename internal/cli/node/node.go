@@ -305,13 +305,16 @@ func addMachineFacts(facts *output.Table, n api.NodeView) {
 
 // keptText names the room that a service keeps.
 func keptText(k api.KeptRoom) string {
-	text := fmt.Sprintf("%s CPUs, %s memory, %s disk", output.CPUs(k.Demand.CPU), k.Demand.Memory, k.Demand.Disk)
+	parts := []string{
+		output.CPUs(k.Demand.CPU) + " CPUs", k.Demand.Memory.String() + " memory", k.Demand.Disk.String() + " disk",
+	}
 	if len(k.Ports) > 0 {
-		text += ", ports " + output.PortRanges(k.Ports)
+		parts = append(parts, "ports "+output.PortRanges(k.Ports))
 	}
 	for _, r := range k.Devices {
-		text += ", " + deviceText(r)
+		parts = append(parts, deviceText(r))
 	}
+	text := strings.Join(parts, ", ")
 	if k.Owner == nil {
 		return text + ", for a service of another cluster"
 	}
