@@ -27,7 +27,7 @@ func (s *Server) streamChanges(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	defer end()
-	sent := s.readings.shared(s.read)
+	sent := s.readings.fresh(s.read) // what the caller has changed before is in the first event
 	out, err := lists.OpenSSE(w)
 	if err != nil {
 		return err

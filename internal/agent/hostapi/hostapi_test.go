@@ -337,6 +337,23 @@ func TestWrites(t *testing.T) {
 	}
 }
 
+// TestStreamsBeginWithWhatWasWritten checks that a task which a request has made is in the first event of a stream that
+// is opened afterwards, although the request has read the state just before.
+func TestStreamsBeginWithWhatWasWritten(t *testing.T) {
+	d := &fakeDriver{changed: make(chan struct{})}
+	s := serve(t, newNode(), d)
+	if status, text := ask(t, s, "GET", "/v1/tasks", ""); status != http.StatusOK || strings.Contains(text, "idle") {
+		t.Fatalf("before: %d %s", status, text)
+	}
+	d.tasks = []hostapi.OwnTask{idle()}
+	close(d.changed)
+	var state api.HostState
+	stream(t, s)("state", &state)
+	if len(state.Tasks) != 1 {
+		t.Errorf("the first event has the tasks %+v, want the one that was made", state.Tasks)
+	}
+}
+
 // TestKeptDevices checks that the resources show what tasks reserve of devices, also a stopped one, and that a new task
 // that needs more is refused.
 func TestKeptDevices(t *testing.T) {

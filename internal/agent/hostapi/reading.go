@@ -12,8 +12,8 @@ const (
 	// maxReadingAge is how long a reading answers requests while nothing changes. What the node uses is measured less
 	// often.
 	maxReadingAge = 100 * time.Millisecond
-	// minReadingAge is how long a reading serves event streams after a change. A stream that gets an older state finds
-	// the change afterwards.
+	// minReadingAge is how long a reading serves open event streams after a change. A stream that gets an older state
+	// finds the change afterwards.
 	minReadingAge = coalesceDelay / 2
 )
 
@@ -76,7 +76,7 @@ func (rs *readings) fresh(read func() *reading) *reading {
 	return rs.get(read, func(v *reading, age time.Duration) bool { return !v.hasChanged() && age < maxReadingAge })
 }
 
-// shared returns a state for a stream, which may be a few milliseconds old.
+// shared returns a state for an open stream, which may be a few milliseconds old.
 func (rs *readings) shared(read func() *reading) *reading {
 	return rs.get(read, func(v *reading, age time.Duration) bool { return age < minReadingAge })
 }
