@@ -20,6 +20,9 @@ import (
 // installPage is not run by TestGuide: it changes the system.
 const installPage = "install.md"
 
+// outputInfo is the info string of a block with what the block before it prints.
+const outputInfo = "output"
+
 // maxPathLines is the length of the longest page of the path.
 const maxPathLines = 120
 
@@ -47,7 +50,7 @@ func guidePages(contents string) (path, all []string) {
 
 // TestGuide runs the commands of all pages of the guide in one shell on one `berth dev`, the path first. So no page
 // needs a name that an earlier page left behind. Tasks are plain processes. The commands of a block "sh exit=N" must
-// exit with N.
+// exit with N, and a block "output" has what the block before it prints.
 func TestGuide(t *testing.T) {
 	testkit.NeedCommand(t, "bash", "perl")
 	root, err := harness.Root()
@@ -152,10 +155,11 @@ func stretchDeadlines(t *testing.T, folder string) {
 // guideScript returns the commands and files of a page as a script, and counts the commands.
 func guideScript(page string, all []block) (script string, commands int) {
 	var b strings.Builder
-	for _, block := range all {
+	for i, block := range all {
 		kind, code, fails := strings.Cut(block.info, " exit=")
-		_, name, isFile := strings.Cut(block.info, "yaml file=")
-		if kind != "sh" && !isFile {
+		_, name, isFile := strings.Cut(block.info, " file=")
+		isOutput := block.info == outputInfo
+		if kind != "sh" && !isFile && !isOutput {
 			continue
 		}
 		fmt.Fprintf(&b, "echo \"=== %s:%d at $SECONDS s\"\n", page, block.line)
@@ -163,9 +167,17 @@ func guideScript(page string, all []block) (script string, commands int) {
 			fmt.Fprintf(&b, "cat >%s <<'END OF FILE'\n%sEND OF FILE\n", name, block.text)
 			continue
 		}
+		if isOutput {
+			fmt.Fprintf(&b, "diff - output.txt <<'END OF FILE'\n%sEND OF FILE\n", block.text)
+			continue
+		}
+		keeps := i+1 < len(all) && all[i+1].info == outputInfo
 		for line := range strings.Lines(strings.ReplaceAll(block.text, "\\\n", "")) {
 			commands++
 			line = strings.TrimSpace(line)
+			if keeps {
+				line += " >output.txt"
+			}
 			if fails {
 				line = fmt.Sprintf("code=0; %s || code=$?; test $code = %s", line, code)
 			}
@@ -177,10 +189,11 @@ func guideScript(page string, all []block) (script string, commands int) {
 
 func TestGuideScript(t *testing.T) {
 	script, commands := guideScript("p.md", blocks("```\npicture\n```\n```yaml\na: b\n```\n```sh\none\ntwo \\\n  2\n```\n"+
-		"```yaml file=a.yaml\na: 1\n```\n```sh exit=1\nthree\n```\n"))
+		"```yaml file=a.yaml\na: 1\n```\n```sh exit=1\nthree\n```\n```output\n3\n```\n"))
 	want := "echo \"=== p.md:7 at $SECONDS s\"\none\ntwo   2\n" +
 		"echo \"=== p.md:12 at $SECONDS s\"\ncat >a.yaml <<'END OF FILE'\na: 1\nEND OF FILE\n" +
-		"echo \"=== p.md:15 at $SECONDS s\"\ncode=0; three || code=$?; test $code = 1\n"
+		"echo \"=== p.md:15 at $SECONDS s\"\ncode=0; three >output.txt || code=$?; test $code = 1\n" +
+		"echo \"=== p.md:18 at $SECONDS s\"\ndiff - output.txt <<'END OF FILE'\n3\nEND OF FILE\n"
 	if commands != 3 || script != want {
 		t.Errorf("got %d commands in %q, want 3 in %q", commands, script, want)
 	}
