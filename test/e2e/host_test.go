@@ -120,8 +120,8 @@ func TestHostTasks(t *testing.T) {
 	s.Berth("run", other, "--detach").Want(t, 0)
 	kept := fmt.Sprintf("port %d kept for the service default/web, which keeps its room", port)
 	h.Prints(kept, "explain", "other")
-	licensed := s.Write("licensed.yaml", fmt.Sprintf("kind: Service\nname: licensed\ncount: 1\ntemplate:\n  containers:\n"+
-		"    - name: main\n      command: [/bin/sh, -c, %q]\n      resources: {devices: [{type: licence, count: 2}]}\n",
+	licensed := s.Write("licensed.yaml", fmt.Sprintf("kind: Service\nname: licensed\ncount: 1\ntemplate:\n"+
+		"  containers:\n    - name: main\n      command: [/bin/sh, -c, %q]\n      resources: {devices: [{type: licence, count: 2}]}\n",
 		steady))
 	s.Berth("run", licensed, "--detach").Want(t, 0)
 	keptDevice := "too few licence free (some of them kept for the service default/web, which keeps its room)"

@@ -141,7 +141,8 @@ func TestKeptDevices(t *testing.T) {
 	}
 	both := task("both", 900, request(2))
 	res := scheduler.Schedule(f, []cluster.Pending{both}, scheduler.Options{})
-	const reason = "1 node: too few gpu free (some of them kept for the service c/old, which keeps its room): short by 1"
+	const reason = "1 node: too few gpu free (some of them kept for the service c/old, which keeps its room): " +
+		"short by 1"
 	if len(res.Waiting) != 1 || res.Waiting[0].Sentence != reason {
 		t.Errorf("placed %v, waiting %+v, want the reason %q", res.Placements, res.Waiting, reason)
 	}

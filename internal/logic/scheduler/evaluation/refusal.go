@@ -93,7 +93,7 @@ func (e *Evaluator) Refusal(c *taskclass.Class, slot int32) cluster.Refusal {
 		case slices.Contains(node.ReservedPorts, r.Port):
 			r.Detail = fmt.Sprintf("port %d reserved", r.Port)
 		default:
-			if kept := e.keptText(node.Name, func(k *fleet.KeptRoom) bool {
+			if kept := e.nodes.Fleet.KeptText(node.Name, func(k *fleet.KeptRoom) bool {
 				return slices.Contains(k.Ports, r.Port)
 			}); kept != "" {
 				r.Detail = fmt.Sprintf("port %d %s", r.Port, kept)
@@ -116,17 +116,9 @@ func (e *Evaluator) Refusal(c *taskclass.Class, slot int32) cluster.Refusal {
 	}
 }
 
-// keptText names the services whose kept room on a node holds something, "" if none does.
-func (e *Evaluator) keptText(node string, holds func(*fleet.KeptRoom) bool) string {
-	if !e.nodes.Fleet.KeepsRoom() {
-		return ""
-	}
-	return e.nodes.Fleet.KeptText(node, holds)
-}
-
 // keptAmount names the services that keep some of what is short on a node, "" if none does.
 func (e *Evaluator) keptAmount(short cluster.ReasonCode, node string) string {
-	return e.keptText(node, func(k *fleet.KeptRoom) bool {
+	return e.nodes.Fleet.KeptText(node, func(k *fleet.KeptRoom) bool {
 		switch short {
 		case cluster.ReasonShortCPU:
 			return k.Demand.CPU > 0
@@ -140,7 +132,7 @@ func (e *Evaluator) keptAmount(short cluster.ReasonCode, node string) string {
 
 // keptDevices names the services for which the fleet holds devices that meet a request, "" if there are none.
 func (e *Evaluator) keptDevices(node *fleet.Node, r *cluster.DeviceRequest) string {
-	return e.keptText(node.Name, func(k *fleet.KeptRoom) bool {
+	return e.nodes.Fleet.KeptText(node.Name, func(k *fleet.KeptRoom) bool {
 		return slices.ContainsFunc(k.Held(), func(u cluster.DeviceUse) bool {
 			return slices.ContainsFunc(node.Devices, func(d cluster.Device) bool {
 				return d.ID == u.ID && devices.Suits(r, &d)
