@@ -23,6 +23,7 @@ type explanation struct {
 	*Builder
 
 	reasons []api.Because
+	steps   *reconciler.StepObstacles // of the job that is explained; nil for a service
 }
 
 // ExplainService returns why a service is as it is.
@@ -51,7 +52,9 @@ func (b *Builder) ExplainService(e store.Entry[cluster.Service]) api.Explanation
 func (b *Builder) ExplainJob(e store.Entry[cluster.Job]) api.Explanation {
 	b = b.Of(e.Value.Cluster)
 	view, x := b.Job(e), explanation{Builder: b}
+	x.steps = reconciler.StepObstaclesOf(b.JobInput(e))
 	x.addPending(e.Value.Owner())
+	x.addSkipped(&view)
 	for row := range b.Snapshot.Attempts(e.Value.Owner()) {
 		x.addAttempt(row)
 	}
@@ -65,9 +68,14 @@ func (b *Builder) ExplainTask(v *api.TaskView) api.Explanation {
 	if v.State == cluster.StatePending {
 		r := api.Because{About: api.AboutPlace, Reason: v.Reason, Message: v.Message, Task: v.ID}
 		if p, ok := b.FindPending(v.Owner, v.ID); ok {
+			r.Reason, r.Message = cmp.Or(r.Reason, p.Hold.Reason), cmp.Or(r.Message, p.Hold.Message)
+			x.steps = b.stepsOf(v.Owner)
+			r.Message += x.needText(&p)
 			b.setStart(&r, &p)
 		}
 		x.add(r)
+	} else if v.UUID == "" && v.Reason == cluster.ReasonNeeds { // its step is skipped
+		x.add(api.Because{About: api.AboutPlace, Reason: v.Reason, Message: v.Message, Task: v.ID})
 	}
 	for row := range b.Snapshot.TaskAttempts(v.ID) {
 		x.addAttempt(row)
@@ -178,6 +186,7 @@ func (x *explanation) addPending(o cluster.OwnerRef) {
 		default:
 			r.Message = fmt.Sprintf("%s is pending: %s", task, s.text)
 		}
+		r.Message += x.needText(s.first)
 		x.setStart(&r, s.first)
 		x.add(r)
 	}

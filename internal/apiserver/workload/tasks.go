@@ -58,7 +58,7 @@ func (a *TasksAPI) readTask(w http.ResponseWriter, r *http.Request) error {
 }
 
 // FindTask returns the view of the task in the address: the requested attempt, else the pending or the newest one. The
-// row is nil for a pending task without attempts.
+// row is nil for a task without attempts: one that is pending, or one that does not begin because its step is skipped.
 func (c Common) FindTask(snap *store.Snapshot, r *http.Request) (api.TaskView, *store.AttemptRow, error) {
 	id := cluster.TaskID(r.PathValue("task"))
 	number, err := route.Number(r, "attempt", 0)
@@ -77,6 +77,11 @@ func (c Common) FindTask(snap *store.Snapshot, r *http.Request) (api.TaskView, *
 		o := cluster.OwnerRef{Kind: snapshot.KindOf(p), Cluster: p.Cluster, Name: p.Owner}
 		if waiting, ok := l.FindPending(o, id); ok {
 			return l.PendingTask(&waiting), row, nil
+		}
+	}
+	if row == nil && number == 0 {
+		if v, ok := c.Views.At(snap).TaskThatNeverBegins(id); ok {
+			return v, nil, nil
 		}
 	}
 	if row == nil {
