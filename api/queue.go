@@ -68,4 +68,9 @@ type Expected struct {
 	To   time.Time `json:"to,omitzero"`
 	// Median is as likely too early as too late. It is zero if it is later than what was simulated.
 	Median time.Time `json:"median,omitzero"`
+	// Nodes are where the room for the task probably becomes free: one node, or the few of which it is one or another,
+	// the likeliest first. They are empty if that is not known, if the task has a promise, and for tokens that are
+	// limited to clusters. Gang says that the task belongs to a gang: each of the nodes has tasks of it.
+	Nodes []string `json:"nodes,omitempty"`
+	Gang  bool     `json:"gang,omitempty"`
 }

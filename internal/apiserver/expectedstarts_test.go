@@ -109,6 +109,9 @@ func TestExpectedStarts(t *testing.T) {
 		t.Errorf("first %+v, last %+v", first, last)
 	}
 
+	if diff := cmp.Diff([]string{"n1"}, first.Nodes); diff != "" {
+		t.Errorf("nodes that free the room (-want +got):\n%s", diff)
+	}
 	second := newWorldOn(t, engine, clockAt(q.now))
 	second.why.all = q.why.all
 	other := read[api.Queue](t, second.want(200, "GET", "/v1/queue", nil))

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/access"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/testkit"
 )
@@ -141,6 +142,29 @@ func TestNodesHideTasksOfOtherClusters(t *testing.T) {
 	if got := s.want(200, "GET", "/v1/recovery", nil); !strings.Contains(string(got.body), "blue.web.1.7") {
 		t.Errorf("the record was changed: %s", got.body)
 	}
+}
+
+// TestForecastsHideNodes checks that only callers without a limit see the nodes of a forecast, which follow from tasks
+// of all clusters.
+func TestForecastsHideNodes(t *testing.T) {
+	for _, limited := range []bool{false, true} {
+		caller := access.Caller{}
+		if limited {
+			caller.Clusters = []string{"red"}
+		}
+		queued, explained := expectedOn("n1", "n2"), expectedOn("n1", "n2")
+		caller.ShowExpected(queued)
+		caller.ShowExplanation(&api.Explanation{Because: []api.Because{{}, {Expected: explained}}})
+		for _, v := range []*api.Expected{queued, explained} {
+			if hidden := len(v.Nodes) == 0 && !v.Gang; hidden != limited || v.From.IsZero() {
+				t.Errorf("limited %t: %+v", limited, v)
+			}
+		}
+	}
+}
+
+func expectedOn(nodes ...string) *api.Expected {
+	return &api.Expected{From: noon, Nodes: nodes, Gang: true}
 }
 
 // TestDeleteDefinition checks that only an unused version is deleted, and that concurrent references to it are refused.

@@ -73,10 +73,20 @@ func (c *Caller) ShowStatus(v *api.Status) {
 	}
 }
 
+// ShowExpected removes the nodes from the forecast of a start: they follow from tasks of other clusters.
+func (c *Caller) ShowExpected(v *api.Expected) {
+	if v != nil && c.Clusters != nil {
+		v.Nodes, v.Gang = nil, false
+	}
+}
+
 // ShowExplanation removes the tasks of other clusters from an explanation.
 func (c *Caller) ShowExplanation(x *api.Explanation) {
 	if c.Clusters == nil {
 		return
+	}
+	for i := range x.Because {
+		c.ShowExpected(x.Because[i].Expected)
 	}
 	for i := range x.Suggestions {
 		sg := &x.Suggestions[i]

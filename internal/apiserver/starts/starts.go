@@ -33,9 +33,15 @@ type Forecaster struct {
 	mu      sync.Mutex
 	until   time.Time // of the forecast
 	at      time.Time
-	starts  map[cluster.TaskID]forecast.Start
+	starts  map[cluster.TaskID]Start
 	learned time.Time
 	history *forecast.History
+}
+
+// Start is the forecast of a start, and the names of the nodes on which it probably is (forecast.Start.Nodes).
+type Start struct {
+	First, Last forecast.Interval
+	Nodes       []string
 }
 
 // Input is what a forecast is computed from.
@@ -55,7 +61,7 @@ type Input struct {
 
 // Starts returns the start of each request, by its first task. Tasks that wait for something else than room have none.
 // The result may be some seconds old, and callers must not change it.
-func (f *Forecaster) Starts(in *Input) map[cluster.TaskID]forecast.Start {
+func (f *Forecaster) Starts(in *Input) map[cluster.TaskID]Start {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.starts != nil && !in.Now.Before(f.at) && in.Now.Before(f.until) {
@@ -74,11 +80,11 @@ func (f *Forecaster) Starts(in *Input) map[cluster.TaskID]forecast.Start {
 	return f.starts
 }
 
-func (f *Forecaster) compute(in *Input) map[cluster.TaskID]forecast.Start {
+func (f *Forecaster) compute(in *Input) map[cluster.TaskID]Start {
 	b := &builder{Input: in, dims: map[string]int{}}
 	b.choose(in.Pending())
 	if len(b.pending) == 0 {
-		return map[cluster.TaskID]forecast.Start{}
+		return map[cluster.TaskID]Start{}
 	}
 	if f.history == nil || in.Now.Before(f.learned) || in.Now.Sub(f.learned) >= historyAge {
 		f.history, f.learned = learn(in.Snapshot), in.Now
@@ -86,13 +92,17 @@ func (f *Forecaster) compute(in *Input) map[cluster.TaskID]forecast.Start {
 	b.history = f.history
 	b.fleet = in.Fleet()
 	b.build()
-	starts := map[cluster.TaskID]forecast.Start{}
+	starts, names := map[cluster.TaskID]Start{}, b.fleet.Nodes()
 	for i, s := range forecast.Forecast(&b.out) {
-		if s == (forecast.Start{}) {
+		if s.First.From.IsZero() {
 			continue
 		}
+		start := Start{First: s.First, Last: s.Last}
+		for _, n := range s.Nodes {
+			start.Nodes = append(start.Nodes, names[n])
+		}
 		for _, at := range b.members[i] {
-			starts[b.pending[at].Task] = s
+			starts[b.pending[at].Task] = start
 		}
 	}
 	return starts

@@ -81,7 +81,7 @@ func (y *yard) wait(job string, index int, cpu cluster.MilliCPU, count int) *clu
 	return &y.pending[len(y.pending)-1]
 }
 
-func (y *yard) start(job string, index int) (s forecast.Start, known bool) {
+func (y *yard) start(job string, index int) (s Start, known bool) {
 	s, known = y.Starts(&y.in)[cluster.JobTask("c", job, 1, "s", index)]
 	return s, known
 }

@@ -3,8 +3,8 @@ package views
 import (
 	"time"
 
+	"github.com/berthd/berth/internal/apiserver/starts"
 	"github.com/berthd/berth/internal/cluster"
-	"github.com/berthd/berth/internal/logic/forecast"
 	"github.com/berthd/berth/internal/logic/reconciler"
 	"github.com/berthd/berth/internal/logic/scheduler"
 	"github.com/berthd/berth/internal/observe"
@@ -23,8 +23,8 @@ type Builder struct {
 	source  *Source
 	domains map[string]*Builder // of the same snapshot and moment, by domain
 	pending map[cluster.OwnerRef]*pendingTasks
-	starts  map[cluster.TaskID]forecast.Start // nil until they are needed
-	line    *waitingLine                      // nil until it is needed
+	starts  map[cluster.TaskID]starts.Start // nil until they are needed
+	line    *waitingLine                    // nil until it is needed
 }
 
 // At returns a builder for views of the snapshot, in the default domain.

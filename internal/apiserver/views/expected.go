@@ -38,6 +38,9 @@ func (b *Builder) expected(p *cluster.Pending, promise *cluster.Promise) (first,
 		return nil, nil
 	}
 	first, last = expectedOf(s.First), expectedOf(s.Last)
+	if promise == nil { // a promise names its own node
+		first.Nodes, first.Gang = s.Nodes, len(s.Nodes) > 0 && p.Gang != ""
+	}
 	if promise != nil && !promise.At.IsZero() {
 		for _, at := range []*time.Time{&first.From, &first.Median, &first.To} {
 			if at.IsZero() || at.After(promise.At) {

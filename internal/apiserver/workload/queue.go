@@ -50,6 +50,7 @@ func (a *QueueAPI) readQueue(w http.ResponseWriter, r *http.Request) error {
 	})
 	for i := range q.Entries {
 		q.Entries[i].Message = caller.Hide(q.Entries[i].Message)
+		caller.ShowExpected(q.Entries[i].Expected)
 	}
 	return respond.JSON(w, http.StatusOK, q)
 }

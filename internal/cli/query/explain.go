@@ -164,7 +164,7 @@ func printReason(sess *session.Session, b api.Because) error {
 		more = append(more, "expected "+expectedText(b.Expected, sess.Now(), "90 %: "))
 	}
 	if len(more) > 0 {
-		t.Add("", strings.Join(more, ", "))
+		t.Add("", strings.Join(more, ", ")+freeingText(b.Expected))
 	}
 	for _, l := range b.Log {
 		t.Add("", "| "+strings.TrimRight(l, "\n"))

@@ -3,6 +3,7 @@ package query
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -61,7 +62,7 @@ func (q *queueCommand) run(cmd *cobra.Command, _ []string) error {
 			}
 			t.Add(positionText(e), session.OwnerName(e.Owner).String(), step, strconv.Itoa(e.Tasks),
 				strconv.Itoa(e.Priority), waiting, expectedText(e.Expected, q.Now(), ""), promiseText(e.Promise),
-				message)
+				message+freeingText(e.Expected))
 		}
 		return t
 	})
@@ -101,6 +102,21 @@ func expectedText(e *api.Expected, now time.Time, note string) string {
 		return median + " (" + note + from + "–" + to + ")"
 	}
 	return median
+}
+
+// freeingText says, as the end of a sentence, which nodes free the room of a task. It is empty if that is not known.
+func freeingText(e *api.Expected) string {
+	if e == nil || len(e.Nodes) == 0 {
+		return ""
+	}
+	last := len(e.Nodes) - 1
+	switch {
+	case last == 0:
+		return "; node " + e.Nodes[0] + " frees the room"
+	case e.Gang:
+		return "; nodes " + strings.Join(e.Nodes[:last], ", ") + " and " + e.Nodes[last] + " free the room"
+	}
+	return "; node " + strings.Join(e.Nodes[:last], ", ") + " or " + e.Nodes[last] + " frees the room"
 }
 
 // promiseText returns when a task starts at the latest.

@@ -37,6 +37,8 @@ const (
 	Futures = 29
 	// MaxRequests is the number of requests that are forecast, from the first of the queue on.
 	MaxRequests = 2000
+	// MaxNodes is the number of nodes that a forecast names.
+	MaxNodes = 3
 	// Horizon is the time from now on that a forecast covers.
 	Horizon = 30 * 24 * time.Hour
 
@@ -117,6 +119,10 @@ type Arrival struct {
 type Start struct {
 	First Interval // of its first task
 	Last  Interval // of its last task
+	// Nodes, as indices into Input.Nodes, are where the first task starts in most futures: one node, or at most
+	// MaxNodes of which it is one or another, the likeliest first. Of a gang they are the nodes that have tasks of it in
+	// most futures. They are empty if the nodes differ more than that between the futures, and if the start is now.
+	Nodes []int32
 }
 
 // Interval holds a start with a probability of 90 %. A zero time is unknown, because it is beyond what was simulated.
@@ -134,7 +140,7 @@ func Forecast(in *Input) []Start {
 		return nil
 	}
 	p := newPlan(in, n)
-	first, last := make([][]int64, n), make([][]int64, n)
+	first, last, nodes := make([][]int64, n), make([][]int64, n), make([][]int32, n)
 	reached := make([]int64, 0, Futures)
 	for i := range uint64(Futures) {
 		f := newFuture(p, in.Seed*Futures+i)
@@ -143,6 +149,7 @@ func Forecast(in *Input) []Start {
 		for r := range n {
 			first[r] = append(first[r], f.queue[r].first)
 			last[r] = append(last[r], f.queue[r].last)
+			nodes[r] = f.queue[r].appendNodes(nodes[r])
 		}
 	}
 	slices.Sort(reached)
@@ -151,9 +158,45 @@ func Forecast(in *Input) []Start {
 		if !p.fits[p.waiting[r]] {
 			continue
 		}
-		starts[r] = Start{First: interval(in.Now, first[r], reached), Last: interval(in.Now, last[r], reached)}
+		s := &starts[r]
+		s.First, s.Last = interval(in.Now, first[r], reached), interval(in.Now, last[r], reached)
+		if s.First.Median.After(in.Now) {
+			s.Nodes = likelyNodes(nodes[r], in.Waiting[r].Gang)
+		}
 	}
 	return starts
+}
+
+// likelyNodes returns the nodes of Start.Nodes, from the nodes of all futures.
+func likelyNodes(all []int32, gang bool) (likely []int32) {
+	const most = Futures/2 + 1
+	slices.Sort(all)
+	type count struct {
+		node  int32
+		times int
+	}
+	var counts []count
+	for i, n := range all {
+		if i == 0 || all[i-1] != n {
+			counts = append(counts, count{node: n})
+		}
+		counts[len(counts)-1].times++
+	}
+	slices.SortStableFunc(counts, func(a, b count) int { return cmp.Compare(b.times, a.times) })
+	sum := 0
+	for _, c := range counts[:min(len(counts), MaxNodes)] {
+		if gang && c.times < most {
+			break
+		}
+		likely = append(likely, c.node)
+		if sum += c.times; sum >= most && !gang {
+			return likely
+		}
+	}
+	if gang {
+		return likely
+	}
+	return nil
 }
 
 // interval returns the interval of a sample of starts. A start that was not simulated is later than the time that its

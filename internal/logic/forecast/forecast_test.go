@@ -105,6 +105,59 @@ func TestRoomIsOnNodes(t *testing.T) {
 	w.check(t, exact(30), exact(0))
 }
 
+// TestNodesThatFreeRoom checks where the forecast finds the room: on the node of the task that ends, on one of two nodes
+// on which tasks end by chance, on all nodes of a gang, and on none for a task that starts now.
+func TestNodesThatFreeRoom(t *testing.T) {
+	nodes := func(w *world) (all [][]int32) {
+		for _, s := range forecast.Forecast(&w.Input) {
+			all = append(all, s.Nodes)
+		}
+		return all
+	}
+	w := newWorld(4, forecast.Greedy)
+	w.run(0, 4, 40, 50)
+	w.run(1, 4, 20, 50)
+	w.run(2, 3, 60, 80)
+	w.run(3, 4, 70, 80)
+	w.wait(4, 100, 100) // node 1, at minute 20
+	w.wait(1, 100, 100) // node 2, now
+	w.wait(4, 100, 100) // node 0, at minute 40
+	g := w.wait(2, 10, 10)
+	g.Tasks, g.Gang = 3, true // nodes 2 and 3
+	w.wait(8, 10, 10)         // never
+	if diff := cmp.Diff([][]int32{{1}, nil, {0}, {2, 3}, nil}, nodes(w)); diff != "" {
+		t.Errorf("nodes (-want +got):\n%s", diff)
+	}
+
+	w = newWorld(8, forecast.Greedy)
+	h := forecast.NewHistory(10)
+	for minute := range 40 {
+		h.Learn(forecast.Kind{Cluster: "c", Job: "j", Step: "s"}, forecast.Sample{
+			Ran: time.Duration(minute) * time.Minute, Limit: time.Hour,
+		})
+	}
+	runs := h.Runs(forecast.Kind{Cluster: "c", Job: "j", Step: "s"}, time.Hour)
+	for n := range int32(8) {
+		w.run(n, 4, 500, 600)
+	}
+	for _, n := range []int{2, 5} {
+		w.Running[n].Runs, w.Running[n].Alone = runs, true
+	}
+	w.wait(4, 1000, 1000)
+	if got := nodes(w)[0]; len(got) == 0 || len(got) > 2 || got[0] != 2 && got[0] != 5 {
+		t.Errorf("the task starts on %v, want 2 or 5", got)
+	}
+	w = newWorld(24, forecast.Greedy)
+	for n := range int32(24) {
+		w.run(n, 4, 500, 600)
+		w.Running[n].Runs, w.Running[n].Alone = runs, true
+	}
+	w.wait(4, 1000, 1000)
+	if got := nodes(w)[0]; got != nil {
+		t.Errorf("the task starts on %v, want any node", got)
+	}
+}
+
 // TestLines checks that a line does not wait for the promise of another one.
 func TestLines(t *testing.T) {
 	w := newWorld(2, forecast.FIFO)
@@ -191,7 +244,7 @@ func TestInterval(t *testing.T) {
 			t.Fatalf("another forecast of the same input:\n%s", diff)
 		}
 		for i, s := range got {
-			if s == (forecast.Start{}) && w.Waiting[i].Gang {
+			if s.First.From.IsZero() && w.Waiting[i].Gang {
 				continue // too large
 			}
 			for _, v := range []forecast.Interval{s.First, s.Last} {

@@ -60,6 +60,20 @@ type entry struct {
 	runs        *Runs
 	key         int64
 	first, last int64 // starts; never
+	// node is where the first task started, and gangNodes are all nodes of a gang.
+	node      int32
+	gangNodes []int32
+}
+
+// appendNodes appends where the first task started, or the gang.
+func (e *entry) appendNodes(nodes []int32) []int32 {
+	switch {
+	case e.first == never:
+		return nodes
+	case e.gangNodes != nil:
+		return append(nodes, e.gangNodes...)
+	}
+	return append(nodes, e.node)
 }
 
 // lineState is what is known of a line at a moment.
@@ -342,7 +356,9 @@ func (f *future) placeGang(e *entry, c *class) {
 		return
 	}
 	run := f.draw(e.runs, 0, false)
+	e.gangNodes = make([]int32, 0, len(f.gangSlots))
 	for _, s := range f.gangSlots {
+		e.gangNodes = append(e.gangNodes, s.node)
 		f.startTask(e, c, s.node, s.count, run)
 	}
 }
@@ -363,7 +379,7 @@ func (f *future) startTask(e *entry, c *class, node int32, count int64, run time
 	}
 	f.change(node, &t.demand, -1)
 	if e.first == never {
-		e.first = f.now
+		e.first, e.node = f.now, node
 	}
 	e.left -= int(count)
 	at := int32(len(f.tasks))
