@@ -29,7 +29,8 @@ func chainOf(name string, steps ...string) map[string]any {
 // endTask writes the outcome of the first attempt of a task of the job release.
 func (w *world) endTask(step string, index int, state cluster.State) {
 	out := cluster.Outcome{
-		Task: cluster.JobTask("default", "release", 1, step, index), Attempt: 1, Node: "n1", Started: true, State: state,
+		Task: cluster.JobTask("default", "release", 1, step, index), Attempt: 1, Node: "n1", Started: true,
+		State: state,
 		Owner: cluster.OwnerRef{Kind: cluster.KindJob, Cluster: "default", Name: "release"}, Placed: noon,
 		Definition: cluster.Ref{Name: "adder", Version: 1}, Ended: noon.Add(1), Exit: &cluster.Exit{},
 	}
@@ -92,7 +93,8 @@ func TestExplainSteps(t *testing.T) {
 		"waiting for step build to succeed; it needs "+far)
 	w.want(200, "POST", path+"/stop", nil)
 	v = read[api.TaskView](t, w.want(200, "GET", "/v1/tasks/default.release.1.test.1", nil))
-	if v.State != cluster.StateCancelled || v.Reason != cluster.ReasonCancelled || v.Message != "the job was cancelled" {
+	if v.State != cluster.StateCancelled || v.Reason != cluster.ReasonCancelled ||
+		v.Message != "the job was cancelled" {
 		t.Errorf("after the stop: %+v", v)
 	}
 }

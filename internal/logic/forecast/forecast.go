@@ -120,8 +120,8 @@ type Start struct {
 	First Interval // of its first task
 	Last  Interval // of its last task
 	// Nodes, as indices into Input.Nodes, are where the first task starts in most futures: one node, or at most
-	// MaxNodes of which it is one or another, the likeliest first. Of a gang they are the nodes that have tasks of it in
-	// most futures. They are empty if the nodes differ more than that between the futures, and if the start is now.
+	// MaxNodes of which it is one or another, the likeliest first. Of a gang they are the nodes that have tasks of it
+	// in most futures. They are empty if the nodes differ more than that between the futures, and if the start is now.
 	Nodes []int32
 }
 

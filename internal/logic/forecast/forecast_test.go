@@ -105,8 +105,8 @@ func TestRoomIsOnNodes(t *testing.T) {
 	w.check(t, exact(30), exact(0))
 }
 
-// TestNodesThatFreeRoom checks where the forecast finds the room: on the node of the task that ends, on one of two nodes
-// on which tasks end by chance, on all nodes of a gang, and on none for a task that starts now.
+// TestNodesThatFreeRoom checks where the forecast finds the room: on the node of the task that ends, on one of two
+// nodes on which tasks end by chance, on all nodes of a gang, and on none for a task that starts now.
 func TestNodesThatFreeRoom(t *testing.T) {
 	nodes := func(w *world) (all [][]int32) {
 		for _, s := range forecast.Forecast(&w.Input) {
