@@ -20,6 +20,10 @@ type ListOptions struct {
 	Cursor string
 	// Name, unless empty, selects the elements with that name. Lists of services, jobs, crons and nodes have it.
 	Name string
+	// Selector, unless empty, selects the elements by their labels: key=value, key!=value, key or !key, separated by
+	// commas. Lists of services, jobs, crons, endpoints, nodes, task definitions and tasks have it. For tasks, the
+	// labels of their services and jobs count.
+	Selector string
 }
 
 // add adds the options to a query.
@@ -33,6 +37,9 @@ func (o ListOptions) add(q url.Values) url.Values {
 	}
 	if o.Limit != 0 {
 		q.Set("limit", strconv.Itoa(o.Limit))
+	}
+	if o.Selector != "" {
+		q.Set("selector", o.Selector)
 	}
 	if o.Name != "" {
 		q.Set("name", o.Name)

@@ -237,6 +237,8 @@ func TestPartsEqualTheWholeList(t *testing.T) {
 	paths := []string{
 		"/v1/services", "/v1/jobs", "/v1/tasks", "/v1/nodes", "/v1/tasks?node=n1",
 		"/v1/tasks?service=web&cluster=default", "/v1/tasks?all&state=failed",
+		"/v1/services?selector=app=a", "/v1/tasks?selector=app=a", "/v1/tasks?selector=app!=a&all",
+		"/v1/nodes?selector=half=0",
 		"/v1/clusters/default/services/web/addresses",
 	}
 	readers := map[string]*mirror{}
@@ -311,13 +313,14 @@ func change(random *rand.Rand, i int) map[string]any {
 		return map[string]any{"host/" +
 			node: cluster.Host{
 			Name: node, Domain: "default", Cordon: random.IntN(2) == 0,
-			Labels: cluster.Labels{"i": fmt.Sprint(i)},
+			Labels: cluster.Labels{"i": fmt.Sprint(i), "half": fmt.Sprint(random.IntN(2))},
 		}}
 	case 5:
 		return map[string]any{fmt.Sprintf("attempt/%s/%d", task, d.Attempt): nil}
 	case 6:
 		return map[string]any{"service/default/web": cluster.Service{
 			Cluster: "default", Name: "web", Definition: cluster.Ref{Name: "web", Version: 1}, Count: random.IntN(6),
+			Labels:   cluster.Labels{"app": []string{"a", "b"}[random.IntN(2)]},
 			Lifespan: cluster.Lifespan{Generation: 1},
 			Placement: cluster.Placement{
 				Constraints: []cluster.Constraint{{Attribute: "label.i", Value: fmt.Sprint(i)}},

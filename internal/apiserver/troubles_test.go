@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -57,6 +58,72 @@ func TestTroubles(t *testing.T) {
 	}
 	s.want(400, "GET", "/v1/troubles?kind=task", nil)
 	s.want(400, "GET", "/v1/troubles?kind=pod", nil)
+}
+
+// TestListsByLabels: lists answer with the elements whose labels meet a selector, page by page. A broken selector is
+// refused, and labels that a caller does not see select nothing.
+func TestListsByLabels(t *testing.T) {
+	s := newWorld(t)
+	labelled := func(labels map[string]string, object map[string]any) map[string]any {
+		object["labels"] = labels
+		return object
+	}
+	web := definition("web", 1)
+	web["ports"] = []map[string]any{{"name": "http"}}
+	shop := func(tier string) map[string]string { return map[string]string{"app": "shop", "tier": tier} }
+	s.want(200, "POST", "/v1/apply", manifestsOf(
+		"Cluster", map[string]any{"name": "red"},
+		"TaskDefinition", labelled(shop("back"), web),
+		"Service", labelled(shop("front"), service("web", "web@1", 2)),
+		"Service", labelled(shop("back"), service("api", "web@1", 1)),
+		"Service", service("other", "web@1", 3),
+		"Job", labelled(shop("back"), job("sum", "web@1", 1)),
+		"Endpoint", map[string]any{
+			"name": "shop", "service": "web", "port": "http", "labels": map[string]string{"app": "shop"},
+		}))
+	s.put(map[string]any{
+		"status/n1": cluster.NodeStatus{Name: "n1"}, "status/n2": cluster.NodeStatus{Name: "n2"},
+		"host/n1": cluster.Host{Name: "n1", Domain: "default", Labels: cluster.Labels{"rack": "a"}},
+	})
+	for path, want := range map[string]int{
+		"/v1/services?selector=app=shop": 2, "/v1/services?selector=app=shop,tier!=back": 1,
+		"/v1/services?selector=!app": 1, "/v1/services?selector=": 3, "/v1/services?selector=app&name=api": 1,
+		"/v1/clusters/default/services?selector=tier": 2, "/v1/clusters/red/services?selector=!tier": 0,
+		"/v1/jobs?selector=tier=back": 1, "/v1/jobs?selector=tier=front": 0, "/v1/crons?selector=app": 0,
+		"/v1/endpoints?selector=app=shop": 1, "/v1/endpoints?selector=app=bank": 0,
+		"/v1/definitions?selector=tier=back": 1, "/v1/definitions/web?selector=tier=front": 0,
+		"/v1/nodes?selector=rack=a": 1, "/v1/nodes?selector=rack!=a": 1,
+		"/v1/tasks?selector=app=shop": 4, "/v1/tasks?selector=tier=front": 2, "/v1/tasks?selector=!app": 3,
+		"/v1/tasks?selector=tier=back&service=api": 1,
+	} {
+		got := read[api.Page[map[string]any]](t, s.want(200, "GET", path, nil))
+		if len(got.Items) != want {
+			t.Errorf("%s: %d elements, want %d", path, len(got.Items), want)
+		}
+	}
+	first := read[api.Page[api.ServiceView]](t, s.want(200, "GET", "/v1/services?selector=app&limit=1", nil))
+	second := read[api.Page[api.ServiceView]](t,
+		s.want(200, "GET", "/v1/services?selector=app&limit=1&cursor="+first.Next, nil))
+	if first.Items[0].Name != "api" || second.Items[0].Name != "web" || second.Next != "" {
+		t.Errorf("pages: %v and %v", first, second)
+	}
+	for _, path := range []string{
+		"/v1/services", "/v1/jobs", "/v1/crons", "/v1/endpoints", "/v1/nodes", "/v1/definitions", "/v1/tasks",
+	} {
+		got := s.want(400, "GET", path+"?selector=app,a%20b", nil)
+		if !strings.Contains(string(got.body), `\"a b\" is not a label selector: want key=value`) {
+			t.Errorf("%s: %s", path, got.body)
+		}
+	}
+	red := "Bearer " + read[api.TokenReply](t, s.want(201, "POST", "/v1/tokens",
+		map[string]any{"name": "red", "role": "viewer", "clusters": []string{"red"}})).Token
+	for _, path := range []string{"/v1/services", "/v1/tasks", "/v1/jobs", "/v1/definitions", "/v1/endpoints"} {
+		got := read[api.Page[map[string]any]](t,
+			s.want(200, "GET", path+"?selector=app=shop", nil, "Authorization", red))
+		if len(got.Items) != 0 {
+			t.Errorf("%s: a viewer of cluster red gets %v", path, got.Items)
+		}
+	}
 }
 
 // TestListsByName: lists of services, jobs, crons and nodes answer with the elements of one name.

@@ -145,6 +145,7 @@ var lowerLayers = map[string][]string{
 		"internal/cluster", "internal/scheduling", "internal/suite", "internal/yardstick",
 	},
 	"internal/schema":         {"internal/cluster", "internal/enum", "internal/jsonfields"},
+	"internal/selector":       {"internal/cluster"},
 	"internal/setup":          {"internal/agent/facts", "internal/cluster"},
 	"internal/spelling":       {},
 	"internal/ssh":            {},
@@ -356,7 +357,8 @@ var lowerLayers = map[string][]string{
 	"internal/apiserver/rendition": {"internal/cluster", "internal/store"},
 	"internal/apiserver/respond":   {"api", "internal/cluster", "internal/store"},
 	"internal/apiserver/route": {
-		"internal/apiserver/respond", "internal/apiserver/strictjson", "internal/cluster", "internal/spelling",
+		"internal/apiserver/respond", "internal/apiserver/strictjson", "internal/cluster", "internal/selector",
+		"internal/spelling",
 	},
 	"internal/apiserver/snapshot": {
 		"internal/apiserver/respond", "internal/apiserver/route", "internal/cluster", "internal/store",
@@ -389,7 +391,7 @@ var lowerLayers = map[string][]string{
 		"internal/apiserver/catalog", "internal/apiserver/draft", "internal/apiserver/lists",
 		"internal/apiserver/respond", "internal/apiserver/route", "internal/apiserver/snapshot",
 		"internal/apiserver/strictjson", "internal/apiserver/trouble", "internal/apiserver/views", "internal/cluster",
-		"internal/logic/reconciler", "internal/observe", "internal/store", "internal/wording",
+		"internal/logic/reconciler", "internal/observe", "internal/selector", "internal/store", "internal/wording",
 	},
 	"internal/controlplane": {
 		"internal/boottime", "internal/clause", "internal/cluster", "internal/controlplane/...", "internal/logic/...",

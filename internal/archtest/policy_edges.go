@@ -9,18 +9,21 @@ var edgeLayers = map[string][]string{
 	"internal/apiserver/trouble": {"api", "internal/cluster", "internal/taskview", "internal/wording"},
 	"internal/cli":               {"api/client", "internal/cli/...", "internal/version", "internal/wording"},
 	"internal/cli/apply": {
-		"api", "api/client", "internal/blockyaml", "internal/cli/fetch", "internal/cli/output", "internal/cli/service",
-		"internal/cli/session", "internal/cli/wait", "internal/cli/written", "internal/cluster", "internal/fields",
-		"internal/hinted", "internal/manifest", "internal/wording",
+		"api", "api/client", "internal/blockyaml", "internal/cli/fetch", "internal/cli/output",
+		"internal/cli/service", "internal/cli/session", "internal/cli/wait", "internal/cli/written",
+		"internal/cluster", "internal/fields", "internal/hinted", "internal/manifest", "internal/selector",
+		"internal/wording",
 	},
-	"internal/cli/clitest": {"api", "api/client", "internal/apiserver/trouble", "internal/cluster", "internal/wording"},
+	"internal/cli/clitest": {
+		"api", "api/client", "internal/apiserver/trouble", "internal/cluster", "internal/selector", "internal/wording",
+	},
 	"internal/cli/endpoint": {
 		"api", "api/client", "internal/cli/fetch", "internal/cli/output", "internal/cli/session", "internal/cli/watch",
 		"internal/cluster", "internal/pause", "internal/wording",
 	},
 	"internal/cli/fetch": {
-		"api", "api/client", "internal/cli/output", "internal/cli/session", "internal/cluster", "internal/taskview",
-		"internal/wording",
+		"api", "api/client", "internal/cli/output", "internal/cli/session", "internal/cluster", "internal/selector",
+		"internal/taskview", "internal/wording",
 	},
 	"internal/cli/host": {
 		"api", "api/client", "internal/cli/output", "internal/cli/session", "internal/cluster", "internal/hinted",

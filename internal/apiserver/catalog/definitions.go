@@ -40,6 +40,10 @@ func (a *DefinitionsAPI) listDefinitions(w http.ResponseWriter, r *http.Request)
 			return respond.NotFound("task definition", name)
 		}
 	}
+	labels, err := route.SelectorOf(r)
+	if err != nil {
+		return err
+	}
 	topics := store.TopicDefinitions
 	if c.Clusters != nil { // which definitions the caller sees depends on their users
 		topics |= store.TopicOwners | store.TopicCrons
@@ -52,10 +56,13 @@ func (a *DefinitionsAPI) listDefinitions(w http.ResponseWriter, r *http.Request)
 				if !sees(e.Value.Ref()) {
 					continue
 				}
-				key := fmt.Sprintf("%s/%010d", e.Value.Name, e.Value.Version)
+				shown := c.ShowDefinition(e.Value)
+				if !labels.Matches(shown.Labels) {
+					continue
+				}
 				all = append(all, lists.Item[api.DefinitionView]{
-					Key:   key,
-					Value: api.DefinitionView{TaskDefinition: c.ShowDefinition(e.Value), Revision: e.Modified},
+					Key:   fmt.Sprintf("%s/%010d", e.Value.Name, e.Value.Version),
+					Value: api.DefinitionView{TaskDefinition: shown, Revision: e.Modified},
 				})
 			}
 			return all
@@ -258,15 +265,17 @@ func (a *DefinitionsAPI) Routes() []route.Route {
 	return []route.Route{
 		{
 			Method: "GET", Path: "/v1/definitions", Name: "listDefinitions", Role: cluster.RoleViewer, Shared: true,
-			Summary: "All versions of all task definitions.", Query: route.ListParameters(access.Reveal()),
-			Reply: reflect.TypeFor[api.Page[api.DefinitionView]](), Stream: route.MediaEventStream, Long: true,
+			Summary: "All versions of all task definitions.",
+			Query:   route.ListParameters(access.Reveal(), route.BySelector("versions")),
+			Reply:   reflect.TypeFor[api.Page[api.DefinitionView]](), Stream: route.MediaEventStream, Long: true,
 			Serve: a.listDefinitions,
 		},
 		{
 			Method: "GET", Path: "/v1/definitions/{definition}", Name: "listVersions", Role: cluster.RoleViewer,
 			Shared:  true,
-			Summary: "All versions of a task definition.", Query: route.ListParameters(access.Reveal()),
-			Reply: reflect.TypeFor[api.Page[api.DefinitionView]](), Stream: route.MediaEventStream, Long: true,
+			Summary: "All versions of a task definition.",
+			Query:   route.ListParameters(access.Reveal(), route.BySelector("versions")),
+			Reply:   reflect.TypeFor[api.Page[api.DefinitionView]](), Stream: route.MediaEventStream, Long: true,
 			Serve: a.listDefinitions,
 		},
 		{

@@ -26,6 +26,10 @@ type API struct {
 
 func (a *API) listNodes(w http.ResponseWriter, r *http.Request) error {
 	c, only := access.CallerOf(r.Context()), r.URL.Query().Get("name")
+	labels, err := route.SelectorOf(r)
+	if err != nil {
+		return err
+	}
 	show := func(snap *store.Snapshot, name string) []lists.Item[api.NodeView] {
 		if only != "" && name != only {
 			return nil
@@ -34,7 +38,9 @@ func (a *API) listNodes(w http.ResponseWriter, r *http.Request) error {
 		if !ok {
 			return nil
 		}
-		c.ShowNode(&v)
+		if c.ShowNode(&v); !labels.Matches(v.Labels) {
+			return nil
+		}
 		return []lists.Item[api.NodeView]{{Key: name, Value: v}}
 	}
 	return lists.Serve(a.Lists, w, r, lists.Source[api.NodeView]{
@@ -125,10 +131,11 @@ func (a *API) Routes() []route.Route {
 		{
 			Method: "GET", Path: "/v1/nodes", Name: "listNodes", Role: cluster.RoleViewer, Shared: true,
 			Summary: "All nodes.",
-			Query:   route.ListParameters(route.ByName()), Reply: reflect.TypeFor[api.Page[api.NodeView]](),
-			Stream: route.MediaEventStream,
-			Long:   true,
-			Serve:  a.listNodes,
+			Query:   route.ListParameters(route.ByName(), route.BySelector("elements")),
+			Reply:   reflect.TypeFor[api.Page[api.NodeView]](),
+			Stream:  route.MediaEventStream,
+			Long:    true,
+			Serve:   a.listNodes,
 		},
 		{
 			Method: "GET", Path: "/v1/nodes/{node}", Name: "readNode", Role: cluster.RoleViewer, Shared: true,

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/selector"
 )
 
 // Route is one operation of the API: its address, its description and its handler.
@@ -79,6 +80,28 @@ func ListParameters(own ...Parameter) []Parameter {
 
 // ByName returns the parameter that chooses the elements of one name.
 func ByName() Parameter { return QueryParam("name", "string", "only elements of this name") }
+
+// BySelector returns the parameter that chooses the elements whose labels meet a selector. Whose are the objects whose
+// labels count, such as "elements".
+func BySelector(whose string) Parameter {
+	return QueryParam(selectorName, "string",
+		"only "+whose+" with these labels: key=value, key!=value, key or !key, separated by commas")
+}
+
+const selectorName = "selector"
+
+// SelectorOf returns the selector of a request. Without the parameter it selects all.
+func SelectorOf(r *http.Request) (selector.Labels, error) {
+	text := r.URL.Query().Get(selectorName)
+	if text == "" {
+		return nil, nil
+	}
+	chosen, err := selector.Parse(text)
+	if err != nil {
+		return nil, BadQuery(selectorName, "is refused: %v", err)
+	}
+	return chosen, nil
+}
 
 // Media types of answers that are streams.
 const (

@@ -24,13 +24,16 @@ func (a *CronsAPI) Routes() []route.Route {
 	return []route.Route{
 		{
 			Method: "GET", Path: "/v1/crons", Name: "listAllCrons", Role: cluster.RoleViewer, Shared: true,
-			Summary: "The crons of all clusters.", Query: route.ListParameters(route.ByName()), Reply: page,
-			Stream: route.MediaEventStream,
-			Long:   true, Serve: a.crons().list,
+			Summary: "The crons of all clusters.",
+			Query:   route.ListParameters(route.ByName(), route.BySelector("elements")),
+			Reply:   page,
+			Stream:  route.MediaEventStream,
+			Long:    true, Serve: a.crons().list,
 		},
 		{
 			Method: "GET", Path: list, Name: "listCrons", Role: cluster.RoleViewer, Summary: "The crons of a cluster.",
-			Query: route.ListParameters(route.ByName()), Reply: page, Stream: route.MediaEventStream, Long: true,
+			Query: route.ListParameters(route.ByName(), route.BySelector("elements")),
+			Reply: page, Stream: route.MediaEventStream, Long: true,
 			Serve: a.crons().list,
 		},
 		{
@@ -72,7 +75,7 @@ func (a *CronsAPI) crons() resource[cluster.Cron, *cluster.Cron, api.CronView] {
 		key:  func(p store.Prefix, c *cluster.Cron) string { return p.Cron(c.Cluster, c.Name) },
 		all:  (*store.Snapshot).Crons,
 		one:  (*store.Snapshot).Cron,
-		head: func(c *cluster.Cron) head { return head{&c.Cluster, &c.Name, &c.Lifespan} },
+		head: func(c *cluster.Cron) head { return head{&c.Cluster, &c.Name, c.Labels, &c.Lifespan} },
 		set:  (*draft.Draft).SetCron,
 		view: (*views.Builder).Cron,
 

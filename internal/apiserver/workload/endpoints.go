@@ -26,12 +26,14 @@ func (a *EndpointsAPI) Routes() []route.Route {
 	return []route.Route{
 		{
 			Method: "GET", Path: "/v1/endpoints", Name: "listAllEndpoints", Role: cluster.RoleViewer, Shared: true,
-			Summary: "The endpoints of all clusters.", Query: route.ListParameters(route.ByName()), Reply: page,
+			Summary: "The endpoints of all clusters.",
+			Query:   route.ListParameters(route.ByName(), route.BySelector("elements")), Reply: page,
 			Stream: route.MediaEventStream, Long: true, Serve: a.endpoints().list,
 		},
 		{
 			Method: "GET", Path: list, Name: "listEndpoints", Role: cluster.RoleViewer,
-			Summary: "The endpoints of a cluster.", Query: route.ListParameters(route.ByName()), Reply: page,
+			Summary: "The endpoints of a cluster.",
+			Query:   route.ListParameters(route.ByName(), route.BySelector("elements")), Reply: page,
 			Stream: route.MediaEventStream, Long: true, Serve: a.endpoints().list,
 		},
 		{
@@ -64,7 +66,7 @@ func (a *EndpointsAPI) endpoints() resource[cluster.Endpoint, *cluster.Endpoint,
 		key:  func(p store.Prefix, e *cluster.Endpoint) string { return p.Endpoint(e.Cluster, e.Name) },
 		all:  (*store.Snapshot).Endpoints,
 		one:  (*store.Snapshot).Endpoint,
-		head: func(e *cluster.Endpoint) head { return head{&e.Cluster, &e.Name, &e.Lifespan} },
+		head: func(e *cluster.Endpoint) head { return head{&e.Cluster, &e.Name, e.Labels, &e.Lifespan} },
 		set:  (*draft.Draft).SetEndpoint,
 		view: (*views.Builder).Endpoint,
 

@@ -189,13 +189,16 @@ func (a *JobsAPI) Routes() []route.Route {
 	return []route.Route{
 		{
 			Method: "GET", Path: "/v1/jobs", Name: "listAllJobs", Role: cluster.RoleViewer, Shared: true,
-			Summary: "The jobs of all clusters.", Query: route.ListParameters(route.ByName()), Reply: page,
-			Stream: route.MediaEventStream, Long: true,
+			Summary: "The jobs of all clusters.",
+			Query:   route.ListParameters(route.ByName(), route.BySelector("elements")),
+			Reply:   page,
+			Stream:  route.MediaEventStream, Long: true,
 			Serve: a.jobs().list,
 		},
 		{
 			Method: "GET", Path: list, Name: "listJobs", Role: cluster.RoleViewer, Summary: "The jobs of a cluster.",
-			Query: route.ListParameters(route.ByName()), Reply: page, Stream: route.MediaEventStream, Long: true,
+			Query: route.ListParameters(route.ByName(), route.BySelector("elements")),
+			Reply: page, Stream: route.MediaEventStream, Long: true,
 			Serve: a.jobs().list,
 		},
 		{

@@ -14,6 +14,7 @@ import (
 	"github.com/berthd/berth/internal/apiserver/draft"
 	"github.com/berthd/berth/internal/apiserver/lists"
 	"github.com/berthd/berth/internal/apiserver/respond"
+	"github.com/berthd/berth/internal/apiserver/route"
 	"github.com/berthd/berth/internal/apiserver/views"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/store"
@@ -47,9 +48,10 @@ type userObject[T any] interface {
 	draft.Spec
 }
 
-// head points at the fields that all objects have.
+// head has the fields that all objects have.
 type head struct {
 	cluster, name *string
+	labels        cluster.Labels
 	life          *cluster.Lifespan
 }
 
@@ -67,7 +69,7 @@ func (c Common) services() resource[cluster.Service, *cluster.Service, api.Servi
 		key:  func(p store.Prefix, svc *cluster.Service) string { return p.Service(svc.Cluster, svc.Name) },
 		all:  (*store.Snapshot).Services,
 		one:  (*store.Snapshot).Service,
-		head: func(svc *cluster.Service) head { return head{&svc.Cluster, &svc.Name, &svc.Lifespan} },
+		head: func(svc *cluster.Service) head { return head{&svc.Cluster, &svc.Name, svc.Labels, &svc.Lifespan} },
 		set:  (*draft.Draft).SetService,
 		view: (*views.Builder).Service,
 
@@ -81,7 +83,7 @@ func (c Common) jobs() resource[cluster.Job, *cluster.Job, api.JobView] {
 		key:  func(p store.Prefix, job *cluster.Job) string { return p.Job(job.Cluster, job.Name) },
 		all:  (*store.Snapshot).Jobs,
 		one:  (*store.Snapshot).Job,
-		head: func(job *cluster.Job) head { return head{&job.Cluster, &job.Name, &job.Lifespan} },
+		head: func(job *cluster.Job) head { return head{&job.Cluster, &job.Name, job.Labels, &job.Lifespan} },
 		set:  (*draft.Draft).SetJob,
 		view: (*views.Builder).Job,
 
@@ -95,6 +97,10 @@ func (c resource[T, P, V]) list(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	caller, only := access.CallerOf(r.Context()), r.URL.Query().Get("name")
+	labels, err := route.SelectorOf(r)
+	if err != nil {
+		return err
+	}
 	return lists.Serve(c.Lists, w, r, lists.Source[V]{
 		Lasting: c.steady,
 		List:    c.noun + "s", Topics: c.topics, Touches: touchesOwners(func(o cluster.OwnerRef) bool {
@@ -105,7 +111,8 @@ func (c resource[T, P, V]) list(w http.ResponseWriter, r *http.Request) error {
 		All: func(snap *store.Snapshot) (all []lists.Item[V]) {
 			b := c.Views.At(snap)
 			for e := range c.all(snap, in) {
-				if h := c.head(e.Value); caller.Sees(*h.cluster) && (only == "" || *h.name == only) {
+				h := c.head(e.Value)
+				if caller.Sees(*h.cluster) && (only == "" || *h.name == only) && labels.Matches(h.labels) {
 					all = append(all, lists.Item[V]{Key: *h.cluster + "/" + *h.name, Value: c.view(b, e)})
 				}
 			}
@@ -124,7 +131,7 @@ func (c resource[T, P, V]) list(w http.ResponseWriter, r *http.Request) error {
 					continue
 				}
 				parts[key] = nil
-				if e, ok := c.one(now, of, name); ok {
+				if e, ok := c.one(now, of, name); ok && labels.Matches(c.head(e.Value).labels) {
 					parts[key] = []lists.Item[V]{{Key: key, Value: c.view(b, e)}}
 				}
 			}

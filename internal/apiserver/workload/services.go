@@ -51,14 +51,17 @@ func (a *ServicesAPI) Routes() []route.Route {
 	return []route.Route{
 		{
 			Method: "GET", Path: "/v1/services", Name: "listAllServices", Role: cluster.RoleViewer, Shared: true,
-			Summary: "The services of all clusters.", Query: route.ListParameters(route.ByName()), Reply: page,
-			Stream: route.MediaEventStream,
-			Long:   true, Serve: a.services().list,
+			Summary: "The services of all clusters.",
+			Query:   route.ListParameters(route.ByName(), route.BySelector("elements")),
+			Reply:   page,
+			Stream:  route.MediaEventStream,
+			Long:    true, Serve: a.services().list,
 		},
 		{
 			Method: "GET", Path: list, Name: "listServices", Role: cluster.RoleViewer,
 			Summary: "The services of a cluster.",
-			Query:   route.ListParameters(route.ByName()), Reply: page, Stream: route.MediaEventStream, Long: true,
+			Query:   route.ListParameters(route.ByName(), route.BySelector("elements")),
+			Reply:   page, Stream: route.MediaEventStream, Long: true,
 			Serve: a.services().list,
 		},
 		{

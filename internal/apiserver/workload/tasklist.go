@@ -11,6 +11,7 @@ import (
 	"github.com/berthd/berth/internal/apiserver/snapshot"
 	"github.com/berthd/berth/internal/apiserver/views"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/selector"
 	"github.com/berthd/berth/internal/store"
 )
 
@@ -18,6 +19,8 @@ import (
 type taskFilter struct {
 	cluster, service, job, node string
 	state                       cluster.State
+	// labels selects by the labels of the owner.
+	labels selector.Labels
 	// all includes every attempt with a record, not only live and pending ones and the final attempts of jobs.
 	all bool
 	// caller, unless nil, limits the tasks to the clusters that it sees.
@@ -36,6 +39,25 @@ func (f *taskFilter) owner(o cluster.OwnerRef) bool {
 	return true
 }
 
+// selects reports whether the filter selects tasks of an owner. An owner that is gone has no labels.
+func (l taskList) selects(o cluster.OwnerRef) bool {
+	if !l.filter.owner(o) {
+		return false
+	}
+	if len(l.filter.labels) == 0 {
+		return true
+	}
+	var labels cluster.Labels
+	if o.Kind == cluster.KindJob {
+		if e, ok := l.Snapshot.Job(o.Cluster, o.Name); ok {
+			labels = e.Value.Labels
+		}
+	} else if e, ok := l.Snapshot.Service(o.Cluster, o.Name); ok {
+		labels = e.Value.Labels
+	}
+	return l.filter.labels.Matches(labels)
+}
+
 // taskList lists the tasks of a snapshot that a filter selects.
 type taskList struct {
 	*views.Builder
@@ -52,7 +74,7 @@ func (l taskList) all() []lists.Item[api.TaskView] {
 		}
 	}
 	for o := range snapshot.Owners(l.Snapshot, l.filter.cluster) {
-		if !l.filter.owner(o) {
+		if !l.selects(o) {
 			continue
 		}
 		if l.filter.includesPending() {
@@ -69,7 +91,7 @@ func (l taskList) all() []lists.Item[api.TaskView] {
 // attemptView shows an attempt; ok is false if the filter excludes it.
 func (l taskList) attemptView(row *store.AttemptRow) (shown lists.Item[api.TaskView], ok bool) {
 	owner, known := row.Ref()
-	if known && !l.filter.owner(owner) || !known && l.filter.caller != nil && !l.filter.caller.Sees("") ||
+	if known && !l.selects(owner) || !known && l.filter.caller != nil && !l.filter.caller.Sees("") ||
 		l.filter.node != "" && row.Node != l.filter.node {
 		return shown, false
 	}
@@ -197,10 +219,12 @@ func (l taskList) changed(before *store.Snapshot, c *store.Changes,
 		if !l.filter.owner(o) {
 			continue
 		}
-		if l.filter.includesPending() {
+		parts[pendingPart(o)], parts[packedPart(o)] = nil, nil // its labels may be others now
+		selected := l.selects(o)
+		if selected && l.filter.includesPending() {
 			parts[pendingPart(o)] = l.pendingTasks(o)
 		}
-		if l.filter.includesPacked() && !l.filter.expandsPacked() && o.Kind == cluster.KindJob {
+		if selected && l.filter.includesPacked() && !l.filter.expandsPacked() && o.Kind == cluster.KindJob {
 			parts[packedPart(o)] = l.packedTasks(o)
 		}
 		if o.Kind == cluster.KindJob || specRevision(before, o) != specRevision(l.Snapshot, o) {

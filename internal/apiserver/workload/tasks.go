@@ -35,6 +35,10 @@ func (a *TasksAPI) listTasks(w http.ResponseWriter, r *http.Request) error {
 			"starting, running, stopping, succeeded, failed, rejected, lost or cancelled",
 			respond.Clip(string(f.state)))
 	}
+	var err error
+	if f.labels, err = route.SelectorOf(r); err != nil {
+		return err
+	}
 	return lists.Serve(a.Lists, w, r, lists.Source[api.TaskView]{
 		Lasting: views.SteadyTask,
 		List:    "tasks", Topics: taskTopics, Part: taskPart, Touches: touchesOwners(f.owner),
@@ -97,6 +101,7 @@ func (a *TasksAPI) Routes() []route.Route {
 		route.QueryParam("service", "string", "tasks of the services of this name"),
 		route.QueryParam("job", "string", "tasks of the jobs of this name"),
 		route.QueryParam("node", "string", "tasks on this node"),
+		route.BySelector("tasks of services and jobs"),
 		route.QueryParam("state", "string", "tasks in this state"),
 		route.QueryParam("all", "boolean", "all remembered attempts, also ended ones"),
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/hinted"
 	"github.com/berthd/berth/internal/manifest"
+	"github.com/berthd/berth/internal/selector"
 	"github.com/berthd/berth/internal/wording"
 )
 
@@ -29,7 +30,7 @@ const pruneHelp = "With --prune -l LABELS, it also deletes the services, jobs, c
 type prune struct {
 	on       bool
 	text     string
-	selector fetch.Selector
+	selector selector.Labels
 }
 
 func (p *prune) addFlags(cmd *cobra.Command) {
@@ -53,7 +54,7 @@ func (p *prune) parse(cmd *cobra.Command) (err error) {
 	case !p.on:
 		return nil
 	}
-	if p.selector, err = fetch.ParseSelector(p.text); err != nil {
+	if p.selector, err = selector.Parse(p.text); err != nil {
 		return fault("-l %s: %s", p.text, err)
 	}
 	return nil
@@ -101,14 +102,14 @@ func findSelected(ctx context.Context, c *client.Client, clusters []string, sele
 		}
 	}
 	for _, in := range clusters {
-		owners, err := fetch.ListOwners(ctx, c, in)
+		owners, err := fetch.ListOwners(ctx, c, in, "")
 		if fetch.IgnoreNotFound(err) != nil {
 			return nil, 0, err
 		}
 		for _, v := range owners.Crons {
 			add(&crons, session.CronName(v), v.Labels, v.Lifespan)
 		}
-		named, err := session.ListEndpoints(ctx, c, in)
+		named, err := session.ListEndpoints(ctx, c, in, "")
 		if fetch.IgnoreNotFound(err) != nil {
 			return nil, 0, err
 		}

@@ -411,7 +411,7 @@ func (f *Fake) handle(h func(State, *http.Request) any) http.HandlerFunc {
 			WriteProblem(w, p)
 			return
 		}
-		v := h(now, r)
+		v := keepSelected(now, r, h(now, r))
 		if v == nil {
 			WriteProblem(w, api.Problem{
 				Title: "Not Found", Status: http.StatusNotFound,

@@ -56,16 +56,14 @@ func (l *listCommand) run(cmd *cobra.Command, _ []string) error {
 	if err != nil {
 		return err
 	}
-	all, err := session.ListEndpoints(cmd.Context(), c, l.ChosenCluster())
+	all, err := session.ListEndpoints(cmd.Context(), c, l.ChosenCluster(), l.labels.Selector())
 	if err != nil {
 		return err
 	}
-	labels := func(v api.EndpointView) cluster.Labels { return v.Labels }
-	all = fetch.KeepLabelled(&l.labels, all, labels)
 	none := l.labels.EmptyText("No endpoints.")
 	return session.PrintList(l.Session, all, none, func([]api.EndpointView) output.Table {
 		t := table(all)
-		l.labels.AddColumns(&t, func(row int) cluster.Labels { return labels(all[row]) })
+		l.labels.AddColumns(&t, func(row int) cluster.Labels { return all[row].Labels })
 		return t
 	})
 }

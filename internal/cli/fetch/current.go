@@ -32,6 +32,8 @@ type CurrentTasks struct {
 	Now time.Time
 	// All shows all tasks.
 	All bool
+	// Selector selects the tasks of services and jobs by labels; see client.ListOptions. Others do not count.
+	Selector string
 	// Keep are conditions of the tasks of the list. Others are neither shown nor counted.
 	Keep []func(api.TaskView) bool
 	// Tasks are the shown tasks.
@@ -42,7 +44,7 @@ type CurrentTasks struct {
 
 // Read reads the tasks that match a filter, page by page.
 func (t *CurrentTasks) Read(ctx context.Context, c *client.Client, f client.TaskFilter) error {
-	o := client.ListOptions{Limit: tasksPerPage}
+	o := client.ListOptions{Limit: tasksPerPage, Selector: t.Selector}
 	for {
 		page, err := c.Tasks(ctx, f, o)
 		if err != nil {

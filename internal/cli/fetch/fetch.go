@@ -66,9 +66,9 @@ type Overview struct {
 	Crons    []api.CronView    `json:"crons"`
 }
 
-// ReadOverview reads the overview, with the services, jobs and crons of a cluster, or of all for "", and their
-// troubles. In each list the objects that need attention come first.
-func ReadOverview(ctx context.Context, c *client.Client, in string) (all Overview, err error) {
+// ReadOverview reads the overview, with the services, jobs and crons of a cluster, or of all for "", that a selector
+// selects, and their troubles. In each list the objects that need attention come first.
+func ReadOverview(ctx context.Context, c *client.Client, in, selector string) (all Overview, err error) {
 	if all.Status, err = c.Status(ctx); err != nil {
 		return all, err
 	}
@@ -79,24 +79,21 @@ func ReadOverview(ctx context.Context, c *client.Client, in string) (all Overvie
 	if err != nil {
 		return all, err
 	}
-	if all.Nodes, err = session.ListNodes(ctx, c); err != nil {
+	if all.Nodes, err = session.ListNodes(ctx, c, ""); err != nil {
 		return all, err
 	}
 	all.Troubles = slices.DeleteFunc(all.Troubles, func(t api.Trouble) bool { return !isAbout(t, in) })
-	owners, err := ListOwners(ctx, c, in)
+	owners, err := ListOwners(ctx, c, in, selector)
 	all.Services, all.Jobs, all.Crons = owners.Services, owners.Jobs, owners.Crons
+	if selector != "" {
+		all.keepOwnTroubles()
+	}
 	all.Troubles, all.Nodes = output.EmptyIfNil(all.Troubles), output.EmptyIfNil(all.Nodes)
 	return all, err
 }
 
-// Select limits the overview to the services, jobs and crons that labels select, and to their troubles.
-func (o *Overview) Select(l *Labels) {
-	if !l.Selects() {
-		return
-	}
-	o.Services = KeepLabelled(l, o.Services, func(v api.ServiceView) cluster.Labels { return v.Labels })
-	o.Jobs = KeepLabelled(l, o.Jobs, func(v api.JobView) cluster.Labels { return v.Labels })
-	o.Crons = KeepLabelled(l, o.Crons, func(v api.CronView) cluster.Labels { return v.Labels })
+// keepOwnTroubles removes the troubles of others than the services, jobs and crons of the overview.
+func (o *Overview) keepOwnTroubles() {
 	kept := map[string]bool{}
 	for _, v := range o.Services {
 		kept[session.ServiceName(v).String()] = true
@@ -138,22 +135,23 @@ type Owners struct {
 	Crons    []api.CronView
 }
 
-// ListOwners reads the services, jobs and crons of a cluster, or of all for "". Those that need attention come first.
-func ListOwners(ctx context.Context, c *client.Client, in string) (all Owners, err error) {
-	none := client.ListOptions{}
-	if all.Services, _, err = client.All(ctx, none,
+// ListOwners reads the services, jobs and crons of a cluster, or of all for "", that a selector selects. Those that
+// need attention come first.
+func ListOwners(ctx context.Context, c *client.Client, in, selector string) (all Owners, err error) {
+	selected := client.ListOptions{Selector: selector}
+	if all.Services, _, err = client.All(ctx, selected,
 		func(ctx context.Context, o client.ListOptions) (api.Page[api.ServiceView], error) {
 			return c.Services(ctx, in, o)
 		}); err != nil {
 		return all, err
 	}
-	if all.Jobs, _, err = client.All(ctx, none,
+	if all.Jobs, _, err = client.All(ctx, selected,
 		func(ctx context.Context, o client.ListOptions) (api.Page[api.JobView], error) {
 			return c.Jobs(ctx, in, o)
 		}); err != nil {
 		return all, err
 	}
-	if all.Crons, err = session.ListCrons(ctx, c, in); err != nil {
+	if all.Crons, err = session.ListCrons(ctx, c, in, selector); err != nil {
 		return all, err
 	}
 	slices.SortStableFunc(all.Services, func(x, y api.ServiceView) int {

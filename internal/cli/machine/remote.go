@@ -140,7 +140,7 @@ func (r *remote) forEach(ctx context.Context, all []setupTask, parallel int,
 func (r *remote) findNodes(ctx context.Context, names []string, fits func(*api.NodeView) error) (
 	found []api.NodeView, err error,
 ) {
-	all, err := session.ListNodes(ctx, r.client)
+	all, err := session.ListNodes(ctx, r.client, "")
 	if err != nil {
 		return nil, err
 	}

@@ -47,7 +47,7 @@ func changeNode(sess *session.Session, cmd *cobra.Command, name string,
 
 // findExactNode returns the node with this exact name. A change must not reach a node by a prefix of its name.
 func findExactNode(ctx context.Context, c *client.Client, text string) (api.NodeView, error) {
-	nodes, err := session.ListNodes(ctx, c)
+	nodes, err := session.ListNodes(ctx, c, "")
 	if err != nil {
 		return api.NodeView{}, err
 	}

@@ -149,7 +149,7 @@ func PrintDomain(ctx context.Context, sess *session.Session, c *client.Client, n
 	if err := sess.PrintTable(facts); err != nil {
 		return err
 	}
-	nodes, err := session.ListNodes(ctx, c)
+	nodes, err := session.ListNodes(ctx, c, "")
 	if err != nil {
 		return err
 	}

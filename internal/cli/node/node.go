@@ -67,17 +67,15 @@ func (l *listCommand) run(cmd *cobra.Command, _ []string) error {
 		return err
 	}
 	ctx := cmd.Context()
-	nodes, err := session.ListNodes(ctx, c)
+	nodes, err := session.ListNodes(ctx, c, l.labels.Selector())
 	if err != nil {
 		return err
 	}
-	labels := func(n api.NodeView) cluster.Labels { return n.Labels }
-	nodes = fetch.KeepLabelled(&l.labels, nodes, labels)
 	none := l.labels.EmptyText("No nodes. 'berth agent' on a machine makes it a node.")
 	return session.PrintList(l.Session, nodes, none,
 		func([]api.NodeView) output.Table {
 			t := nodeTable(l.Session, nodes, serverNames(ctx, l.Session, c))
-			l.labels.AddColumns(&t, func(row int) cluster.Labels { return labels(nodes[row]) })
+			l.labels.AddColumns(&t, func(row int) cluster.Labels { return nodes[row].Labels })
 			return t
 		})
 }
@@ -171,7 +169,7 @@ func PrintStatus(ctx context.Context, sess *session.Session, c *client.Client, t
 
 // readNode reads the node with a name, or the only one whose name begins with it.
 func readNode(ctx context.Context, c *client.Client, text string) (api.NodeView, error) {
-	nodes, err := session.ListNodes(ctx, c)
+	nodes, err := session.ListNodes(ctx, c, "")
 	if err != nil {
 		return api.NodeView{}, err
 	}

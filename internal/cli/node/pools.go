@@ -77,6 +77,6 @@ func PrintPool(ctx context.Context, sess *session.Session, c *client.Client, nam
 
 // ListPoolNodes returns the nodes of a pool. Nodes that are not ready come first.
 func ListPoolNodes(ctx context.Context, c *client.Client, pool string) ([]api.NodeView, error) {
-	nodes, err := session.ListNodes(ctx, c)
+	nodes, err := session.ListNodes(ctx, c, "")
 	return slices.DeleteFunc(nodes, func(n api.NodeView) bool { return n.Pool != pool }), err
 }

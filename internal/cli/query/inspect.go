@@ -168,7 +168,7 @@ func (v *inspection) collect(ctx context.Context, c *client.Client, n session.Na
 	}
 	plain := in.Cluster
 	v.Cluster, v.manifests, v.filter = &in, []any{&plain}, client.EventFilter{Cluster: n.Name}
-	all, err := session.ListEndpoints(ctx, c, n.Name)
+	all, err := session.ListEndpoints(ctx, c, n.Name, "")
 	if fetch.IgnoreNotFound(err) != nil { // a server of an earlier version has none
 		return err
 	}
@@ -315,7 +315,7 @@ func (v *inspection) readDefinition(ctx context.Context, c *client.Client, text 
 // listOwners adds the names of the services, jobs and crons whose definitions satisfy uses. It searches one cluster, or
 // all for "".
 func (v *inspection) listOwners(ctx context.Context, c *client.Client, in string, uses func([]cluster.Ref) bool) error {
-	all, err := fetch.ListOwners(ctx, c, "")
+	all, err := fetch.ListOwners(ctx, c, "", "")
 	if err != nil {
 		return err
 	}

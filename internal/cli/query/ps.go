@@ -65,7 +65,9 @@ func (p *psCommand) run(cmd *cobra.Command, _ []string) error {
 	if err != nil {
 		return err
 	}
-	list := fetch.CurrentTasks{Now: p.Now(), All: p.filter.All || p.state != ""}
+	list := fetch.CurrentTasks{
+		Now: p.Now(), All: p.filter.All || p.state != "", Selector: p.labels.Selector(),
+	}
 	if slices.Contains(enum.Words(reflect.TypeFor[cluster.State]()), p.state) {
 		p.filter.State = p.state // the server lists only these; the STATE of some of them is another word
 	} else if p.state != "" {
@@ -79,11 +81,10 @@ func (p *psCommand) run(cmd *cobra.Command, _ []string) error {
 		list.Keep = append(list.Keep, made)
 	}
 	var owners fetch.OwnerLabels
-	if p.labels.Given() {
+	if p.labels.HasColumns() {
 		if owners, err = fetch.ReadOwnerLabels(cmd.Context(), c, p.filter.Cluster); err != nil {
 			return err
 		}
-		list.Keep = append(list.Keep, func(t api.TaskView) bool { return p.labels.Matches(owners[t.Owner]) })
 	}
 	if err := list.Read(cmd.Context(), c, p.filter); err != nil {
 		return err

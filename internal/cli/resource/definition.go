@@ -65,14 +65,13 @@ func (d *definitionListCommand) run(cmd *cobra.Command, args []string) error {
 			return c.DefinitionVersions(ctx, args[0], o)
 		}
 	}
-	all, _, err := client.All(ctx, client.ListOptions{}, ask)
+	all, _, err := client.All(ctx, client.ListOptions{Selector: d.labels.Selector()}, ask)
 	switch {
 	case client.StatusOf(err) == http.StatusNotFound:
 		return session.UnknownDefinitionError(ctx, c, cluster.Ref{Name: args[0]})
 	case err != nil:
 		return err
 	}
-	all = fetch.KeepLabelled(&d.labels, all, func(v api.DefinitionView) cluster.Labels { return v.Labels })
 	switch {
 	case d.WantsData():
 		return d.PrintData(output.EmptyIfNil(all))
@@ -113,7 +112,7 @@ func containerNames(containers []cluster.Container) string {
 // definitionUsers returns, for each version, the services, jobs and crons that refer to it, as far as the caller may
 // see them.
 func definitionUsers(ctx context.Context, c *client.Client) (map[cluster.Ref][]string, error) {
-	all, err := fetch.ListOwners(ctx, c, "")
+	all, err := fetch.ListOwners(ctx, c, "", "")
 	if err != nil {
 		return nil, err
 	}

@@ -46,15 +46,13 @@ func (l *cronListCommand) run(cmd *cobra.Command, _ []string) error {
 	if err != nil {
 		return err
 	}
-	crons, err := session.ListCrons(cmd.Context(), c, l.ChosenCluster())
+	crons, err := session.ListCrons(cmd.Context(), c, l.ChosenCluster(), l.labels.Selector())
 	if err != nil {
 		return err
 	}
-	labels := func(v api.CronView) cluster.Labels { return v.Labels }
-	crons = fetch.KeepLabelled(&l.labels, crons, labels)
 	return session.PrintList(l.Session, crons, l.labels.EmptyText("No crons."), func([]api.CronView) output.Table {
 		t := CronTable(l.Session, crons)
-		l.labels.AddColumns(&t, func(row int) cluster.Labels { return labels(crons[row]) })
+		l.labels.AddColumns(&t, func(row int) cluster.Labels { return crons[row].Labels })
 		return t
 	})
 }

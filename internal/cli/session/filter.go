@@ -83,7 +83,7 @@ func (f Filter) CheckExists(ctx context.Context, c *client.Client) error {
 	if f.Node == "" {
 		return nil
 	}
-	nodes, err := ListNodes(ctx, c)
+	nodes, err := ListNodes(ctx, c, "")
 	if err != nil {
 		return err
 	}

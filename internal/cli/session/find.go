@@ -106,19 +106,19 @@ func bareKinds(kinds []string) string {
 func ownedNames(ctx context.Context, c *client.Client, kind, in string) (names []Name, err error) {
 	switch kind {
 	case wording.KindService:
-		all, err := listIn[api.ServiceView](c.Services).all(ctx, in)
+		all, err := listIn[api.ServiceView](c.Services).all(ctx, in, "")
 		for _, v := range all {
 			names = append(names, ServiceName(v))
 		}
 		return names, err
 	case wording.KindJob:
-		all, err := listIn[api.JobView](c.Jobs).all(ctx, in)
+		all, err := listIn[api.JobView](c.Jobs).all(ctx, in, "")
 		for _, v := range all {
 			names = append(names, Name{wording.KindJob, v.Cluster, v.Name})
 		}
 		return names, err
 	case wording.KindEndpoint:
-		all, err := ListEndpoints(ctx, c, in)
+		all, err := ListEndpoints(ctx, c, in, "")
 		if client.StatusOf(err) == http.StatusNotFound {
 			return nil, nil
 		}
@@ -127,7 +127,7 @@ func ownedNames(ctx context.Context, c *client.Client, kind, in string) (names [
 		}
 		return names, err
 	}
-	all, err := listIn[api.CronView](c.Crons).all(ctx, in)
+	all, err := listIn[api.CronView](c.Crons).all(ctx, in, "")
 	for _, v := range all {
 		names = append(names, CronName(v))
 	}

@@ -25,18 +25,16 @@ func CronName(v api.CronView) Name { return Name{wording.KindCron, v.Cluster, v.
 // EndpointName returns the argument that names an endpoint.
 func EndpointName(v api.EndpointView) Name { return Name{wording.KindEndpoint, v.Cluster, v.Name} }
 
-// ListEndpoints returns the endpoints of a cluster, or of all for "", by name.
-func ListEndpoints(ctx context.Context, c *client.Client, in string) ([]api.EndpointView, error) {
-	return listIn[api.EndpointView](c.Endpoints).all(ctx, in)
+// ListEndpoints returns the endpoints of a cluster, or of all for "", that a selector selects, by name. The empty
+// selector selects all; see client.ListOptions.
+func ListEndpoints(ctx context.Context, c *client.Client, in, selector string) ([]api.EndpointView, error) {
+	return listIn[api.EndpointView](c.Endpoints).all(ctx, in, selector)
 }
 
-// ListCrons returns the crons of a cluster, or of all for "". They are sorted by their next moment; crons without one
-// come last.
-func ListCrons(ctx context.Context, c *client.Client, in string) ([]api.CronView, error) {
-	crons, _, err := client.All(ctx, client.ListOptions{},
-		func(ctx context.Context, o client.ListOptions) (api.Page[api.CronView], error) {
-			return c.Crons(ctx, in, o)
-		})
+// ListCrons returns the crons of a cluster, or of all for "", that a selector selects. They are sorted by their next
+// moment; crons without one come last.
+func ListCrons(ctx context.Context, c *client.Client, in, selector string) ([]api.CronView, error) {
+	crons, err := listIn[api.CronView](c.Crons).all(ctx, in, selector)
 	slices.SortStableFunc(crons, func(x, y api.CronView) int {
 		p, q := NextMoment(x), NextMoment(y)
 		return cmp.Or(-CompareBools(!p.IsZero(), !q.IsZero()), p.Compare(q), cmp.Compare(x.Cluster, y.Cluster),
@@ -292,9 +290,9 @@ func (n Name) Resolve(ctx context.Context, c *client.Client) (Name, error) {
 // listIn lists the objects of a kind in a cluster, or in all clusters for "".
 type listIn[T any] func(ctx context.Context, in string, o client.ListOptions) (api.Page[T], error)
 
-// all returns all pages of the list.
-func (list listIn[T]) all(ctx context.Context, in string) ([]T, error) {
-	all, _, err := client.All(ctx, client.ListOptions{},
+// all returns all pages of the list of what a selector selects.
+func (list listIn[T]) all(ctx context.Context, in, selector string) ([]T, error) {
+	all, _, err := client.All(ctx, client.ListOptions{Selector: selector},
 		func(ctx context.Context, o client.ListOptions) (api.Page[T], error) { return list(ctx, in, o) })
 	return all, err
 }
@@ -304,7 +302,7 @@ func (list listIn[T]) all(ctx context.Context, in string) ([]T, error) {
 func findNamed[T any](ctx context.Context, n Name, list listIn[T], nameOf func(T) (cluster, name string)) (found T,
 	err error,
 ) {
-	all, err := list.all(ctx, n.Cluster)
+	all, err := list.all(ctx, n.Cluster, "")
 	if err != nil {
 		return found, err
 	}
@@ -318,7 +316,7 @@ func findNamed[T any](ctx context.Context, n Name, list listIn[T], nameOf func(T
 	switch len(hits) {
 	case 0:
 		var known []string
-		if everywhere, err := list.all(ctx, ""); err == nil {
+		if everywhere, err := list.all(ctx, "", ""); err == nil {
 			all = everywhere
 		}
 		for _, v := range all {
@@ -435,8 +433,8 @@ func UnknownDefinitionError(ctx context.Context, c *client.Client, ref cluster.R
 }
 
 // ListNodes returns all nodes. Nodes that are not ready come first, then they are sorted by name.
-func ListNodes(ctx context.Context, c *client.Client) ([]api.NodeView, error) {
-	nodes, _, err := client.All(ctx, client.ListOptions{}, c.Nodes)
+func ListNodes(ctx context.Context, c *client.Client, selector string) ([]api.NodeView, error) {
+	nodes, _, err := client.All(ctx, client.ListOptions{Selector: selector}, c.Nodes)
 	slices.SortStableFunc(nodes, func(x, y api.NodeView) int {
 		return cmp.Or(cmp.Compare(nodeRank(x), nodeRank(y)), cmp.Compare(x.Name, y.Name))
 	})

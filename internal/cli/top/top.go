@@ -221,7 +221,7 @@ func (o topOptions) readUsage(ctx context.Context, c *client.Client) (topUsage, 
 	use := topUsage{view: o.view}
 	var err error
 	if o.view == topNodes {
-		use.nodes, err = session.ListNodes(ctx, c)
+		use.nodes, err = session.ListNodes(ctx, c, "")
 		return use, err
 	}
 	tasks, err := session.ListTasks(ctx, c, o.filter)
