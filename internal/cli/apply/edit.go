@@ -9,7 +9,9 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"os/signal"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -29,7 +31,8 @@ const editLong = "Open the manifest of an object in an editor (VISUAL, EDITOR or
 	"The manifest is what 'berth inspect --as-written --reveal' prints of the object itself. If the text has\n" +
 	"faults, the editor opens again with the faults at the top.\n\n" +
 	"The command changes nothing if the text is empty or the same, or if somebody else changed the object\n" +
-	"meanwhile. A text that cannot be applied is kept in a file. After the change of a service or job, the\n" +
+	"meanwhile. A text that cannot be applied is kept in a file. An interrupt while the editor runs is for the\n" +
+	"editor. One after it ends the command, and the text is kept. After the change of a service or job, the\n" +
 	"command waits as 'berth run' does."
 
 // editCommand is `berth edit`.
@@ -66,8 +69,7 @@ func (e *editCommand) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	// An interrupt is for the editor, and a text that was saved is applied.
-	revision, changed, err := e.edit(context.WithoutCancel(ctx), c, o)
+	revision, changed, err := e.edit(ctx, c, o)
 	if err != nil || !changed {
 		return err
 	}
@@ -79,7 +81,17 @@ func (e *editCommand) run(cmd *cobra.Command, args []string) error {
 		Session: e.Session, Client: c,
 		Targets: []*wait.Target{{Name: o.name, Revision: revision, MinGeneration: o.generation}},
 	}
+	ctx, stop := untilInterrupted(ctx)
+	defer stop()
 	return w.Await(ctx, "the change continues. See 'berth status "+o.name.String()+"'.")
+}
+
+// untilInterrupted returns a context that the next interrupt or SIGTERM ends. A signal that came while the editor ran,
+// and ended parent, does not count. A second signal ends the program immediately. Call stop after the work.
+func untilInterrupted(parent context.Context) (ctx context.Context, stop context.CancelFunc) {
+	ctx, stop = signal.NotifyContext(context.WithoutCancel(parent), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop)
+	return ctx, stop
 }
 
 // editable is an object as its user wrote it, at a revision.
@@ -190,9 +202,15 @@ func (e *editCommand) edit(ctx context.Context, c *client.Client, o editable) (r
 					strings.Join(faultTexts(faults, 0), "\n  ")))
 		}
 		text = edited
-		revision, err = o.apply(ctx, c, text)
+		writing, stop := untilInterrupted(ctx)
+		revision, err = o.apply(writing, c, text)
+		interrupted := writing.Err() != nil
+		stop()
 		found, faulty := errors.AsType[manifest.Faults](err)
 		switch {
+		case err != nil && interrupted:
+			return 0, false, &session.ExitError{Code: session.ExitInterrupted, Err: keepText(path, o, text,
+				fmt.Errorf("interrupted before the server answered: %s may have been changed", o.name))}
 		case faulty:
 			faults = found
 		case client.StatusOf(err) == http.StatusPreconditionFailed:
@@ -248,16 +266,22 @@ func faultTexts(faults manifest.Faults, linesAbove int) []string {
 	return texts
 }
 
-// openEditor lets the user edit a text in a file. It returns the edited text without the comments at its top.
+// openEditor lets the user edit a text in a file. It returns the edited text without the comments at its top. While the
+// editor runs, interrupts are for the editor alone.
 func (e *editCommand) openEditor(ctx context.Context, path, text string) (string, error) {
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		return "", fmt.Errorf("write the text for the editor: %w", err)
 	}
 	editor := cmp.Or(strings.TrimSpace(e.Env("VISUAL")), strings.TrimSpace(e.Env("EDITOR")), "vi")
 	// the variable is a command line, such as "code --wait"
-	run := exec.CommandContext(ctx, "sh", "-c", editor+` "$1"`, "edit", path)
+	run := exec.CommandContext(context.WithoutCancel(ctx), "sh", "-c", editor+` "$1"`, "edit", path)
 	run.Stdin, run.Stdout, run.Stderr = e.Stdin, e.Stdout, e.Stderr
+	// A terminal sends an interrupt to the editor and to Berth, and a second one would end Berth. The channel is never
+	// read: while it is registered, interrupts do not end the process.
+	interrupts := make(chan os.Signal, 1)
+	signal.Notify(interrupts, os.Interrupt)
 	failed := run.Run()
+	signal.Stop(interrupts)
 	edited, err := os.ReadFile(path)
 	if err != nil {
 		return "", fmt.Errorf("read the edited text: %w", err)
