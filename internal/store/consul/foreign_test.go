@@ -81,7 +81,8 @@ func TestFollowForeign(t *testing.T) {
 	}
 	await("a", "early")
 	stop := follow()
-	// The follower reports what it finds at first. A change before the watch has read that makes it read all records.
+	// The follower reports what it finds at first. If a value changes before the watch has read it, the watch reads all
+	// records.
 	state["berth/state/n1/a"] = ""
 	await("a", "early")
 	put("a", "1")
