@@ -93,7 +93,7 @@ func TestFollowForeign(t *testing.T) {
 		t.Fatal(err)
 	}
 	await("own", gone)
-	// On a slow machine each record has an entry of its own, and a watch that is more than maxEntries entries behind reads
+	// On a slow machine each record has an entry of its own. A watch that is more than maxEntries entries behind reads
 	// all records.
 	const together, rounds = maxEntries / 2, 600 / (maxEntries / 2)
 	for round := range rounds {
