@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -26,12 +27,12 @@ func chainOf(name string, steps ...string) map[string]any {
 	return map[string]any{"name": name, "steps": all}
 }
 
-// endTask writes the outcome of the first attempt of a task of the job release.
-func (w *world) endTask(step string, index int, state cluster.State) {
+// endTask writes the outcome of the first attempt of a task of the job release in a cluster.
+func (w *world) endTask(in, step string, index int, state cluster.State) {
 	out := cluster.Outcome{
-		Task: cluster.JobTask("default", "release", 1, step, index), Attempt: 1, Node: "n1", Started: true,
+		Task: cluster.JobTask(in, "release", 1, step, index), Attempt: 1, Node: "n1", Started: true,
 		State: state,
-		Owner: cluster.OwnerRef{Kind: cluster.KindJob, Cluster: "default", Name: "release"}, Placed: noon,
+		Owner: cluster.OwnerRef{Kind: cluster.KindJob, Cluster: in, Name: "release"}, Placed: noon,
 		Definition: cluster.Ref{Name: "adder", Version: 1}, Ended: noon.Add(1), Exit: &cluster.Exit{},
 	}
 	if state == cluster.StateFailed {
@@ -47,7 +48,7 @@ func TestExplainSteps(t *testing.T) {
 	const path = "/v1/clusters/default/jobs/release"
 	w.want(201, "PUT", "/v1/definitions/adder/1", definition("adder", 1))
 	w.want(201, "PUT", path, chainOf("release", "build", "test", "publish"))
-	w.endTask("build", 0, cluster.StateSucceeded)
+	w.endTask("default", "build", 0, cluster.StateSucceeded)
 	check := func(what string, got []string, want ...string) {
 		t.Helper()
 		if diff := cmp.Diff(want, got); diff != "" {
@@ -65,7 +66,7 @@ func TestExplainSteps(t *testing.T) {
 		"waiting for step test to succeed; it needs step test, which waits for step build; that step is running: 1/2 "+
 			"succeeded")
 
-	w.endTask("build", 1, cluster.StateFailed)
+	w.endTask("default", "build", 1, cluster.StateFailed)
 	const why = "failed: default.release.1.build.1 failed: exit code 3; no retries left"
 	const retry = "; its tasks may begin after `berth retry job/release`"
 	test := "step test is skipped: it needs step build, which " + why + retry
@@ -96,5 +97,18 @@ func TestExplainSteps(t *testing.T) {
 	if v.State != cluster.StateCancelled || v.Reason != cluster.ReasonCancelled ||
 		v.Message != "the job was cancelled" {
 		t.Errorf("after the stop: %+v", v)
+	}
+}
+
+// TestExplainNamesTheCluster: the command that an explanation proposes names the cluster of the job.
+func TestExplainNamesTheCluster(t *testing.T) {
+	w := newWorld(t)
+	w.want(201, "PUT", "/v1/definitions/adder/1", definition("adder", 1))
+	w.want(201, "PUT", "/v1/clusters/red", `{}`)
+	w.want(201, "PUT", "/v1/clusters/red/jobs/release", chainOf("release", "build", "test"))
+	w.endTask("red", "build", 0, cluster.StateFailed)
+	v := read[api.TaskView](t, w.want(200, "GET", "/v1/tasks/red.release.1.test.0", nil))
+	if !strings.HasSuffix(v.Message, "its tasks may begin after `berth retry red/job/release`") {
+		t.Error(v.Message)
 	}
 }

@@ -384,7 +384,7 @@ var lowerLayers = map[string][]string{
 	"internal/apiserver/views": {
 		"api", "internal/apiserver/draft", "internal/apiserver/respond", "internal/apiserver/snapshot",
 		"internal/apiserver/starts", "internal/cluster", "internal/logic/...", "internal/observe", "internal/store",
-		"internal/taskview",
+		"internal/taskview", "internal/wording",
 	},
 	"internal/apiserver/workload": {
 		"api", "internal/apiserver/access", "internal/apiserver/agentapi", "internal/apiserver/backend",

@@ -45,8 +45,8 @@ func Parse(text string) (Labels, error) {
 			r.key, r.negated = strings.CutPrefix(r.key, "!")
 		}
 		if r.key = strings.TrimSpace(r.key); !labelKey.MatchString(r.key) {
-			return nil, fmt.Errorf("%q is not a label selector: want key=value, key!=value, key or !key, "+
-				"separated by commas", clip(part))
+			return nil, fmt.Errorf("%.100q is not a label selector: want key=value, key!=value, key or !key, "+
+				"separated by commas", part)
 		}
 		all = append(all, r)
 	}
@@ -62,13 +62,4 @@ func (s Labels) Matches(labels cluster.Labels) bool {
 		}
 	}
 	return true
-}
-
-// clip shortens a text of a user for an error.
-func clip(s string) string {
-	const most = 100
-	if len(s) <= most {
-		return s
-	}
-	return strings.ToValidUTF8(s[:most], "") + "…"
 }

@@ -81,8 +81,8 @@ func ListParameters(own ...Parameter) []Parameter {
 // ByName returns the parameter that chooses the elements of one name.
 func ByName() Parameter { return QueryParam("name", "string", "only elements of this name") }
 
-// BySelector returns the parameter that chooses the elements whose labels meet a selector. Whose are the objects whose
-// labels count, such as "elements".
+// BySelector returns the parameter that chooses elements by labels (package selector). Whose names the objects that
+// have the labels: "elements", or "tasks of services and jobs".
 func BySelector(whose string) Parameter {
 	return QueryParam(selectorName, "string",
 		"only "+whose+" with these labels: key=value, key!=value, key or !key, separated by commas")
