@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -134,6 +135,25 @@ func NeedCommand(t testing.TB, names ...string) {
 			Skip(t, "needs the command "+name)
 		}
 	}
+}
+
+// python is the path of the interpreter that the command python3 starts.
+var python = sync.OnceValues(func() (string, error) {
+	out, err := exec.Command("python3", "-c", "import sys; print(sys.executable)").Output()
+	return strings.TrimSpace(string(out)), err
+})
+
+// NeedPython returns the path of the interpreter of Python, and leaves the test out without one. Where python3 is a
+// script that chooses among installed versions, each start of the script costs a second of CPU that the interpreter
+// does not need.
+func NeedPython(t testing.TB) (program string) {
+	t.Helper()
+	NeedCommand(t, "python3")
+	path, err := python()
+	if err != nil {
+		t.Fatalf("ask python3 for its path: %v", err)
+	}
+	return path
 }
 
 // NeedServer returns the program of a server that scripts/install-servers builds, such as "consul". The environment

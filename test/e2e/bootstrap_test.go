@@ -19,7 +19,7 @@ import (
 // them from its stream, places tasks on them, and replaces those of a machine that falls silent.
 func TestMachinesOfAnExternalScheduler(t *testing.T) {
 	t.Parallel()
-	testkit.NeedCommand(t, "python3")
+	python := testkit.NeedPython(t)
 	root, err := harness.Root()
 	if err != nil {
 		t.Fatal(err)
@@ -29,7 +29,7 @@ func TestMachinesOfAnExternalScheduler(t *testing.T) {
 	secret := s.Berth("token", "create", "--role", "viewer", "--name", "robot")
 	secret.Want(t, 0)
 	runProgram(t, "one", append(slices.Clone(labHost(s.desk).Prefix),
-		"python3", filepath.Join(root, "examples", "schedulers", "spread.py"),
+		python, filepath.Join(root, "examples", "schedulers", "spread.py"),
 		"--server", strings.Join(s.URLs(), ","), "--domain", "ci", "--instance", "one",
 		"--token-file", s.Write("token-of-the-scheduler", secret.Stdout),
 		"--ca-file", filepath.Join(s.Servers[0].Dir, "pki", "ca.crt"))...)

@@ -34,7 +34,7 @@ key_prefix "berth/state/" { policy = "write" }`
 // stops nothing, a stop that the service cannot spare is refused with an event, and one that it can is carried out.
 func TestSchedulerOverConsul(t *testing.T) {
 	t.Parallel()
-	testkit.NeedCommand(t, "python3")
+	python := testkit.NeedPython(t)
 	root, err := harness.Root()
 	if err != nil {
 		t.Fatal(err)
@@ -66,7 +66,7 @@ func TestSchedulerOverConsul(t *testing.T) {
 		out, err := cmd.CombinedOutput()
 		return string(out), err
 	}
-	runProgram(t, "kv", "python3", filepath.Join(root, "examples", "schedulers", "kv.py"), "--domain", "ci",
+	runProgram(t, "kv", python, filepath.Join(root, "examples", "schedulers", "kv.py"), "--domain", "ci",
 		"--consul", "http://"+consul[0].Address, "--token-file", f.Write("token-of-the-scheduler", token))
 	healthyOn(t, f, "build/cache", 4, nodes[:2])
 	f.Berth("domain", "status", "ci").Want(t, 0, "kv")

@@ -70,12 +70,12 @@ func runProgram(t *testing.T, instance string, command ...string) *schedulerProg
 // TestSchedulerInPython runs examples/schedulers/spread.py, and TestSchedulerInGo examples/schedulers/binpack.
 func TestSchedulerInPython(t *testing.T) {
 	t.Parallel()
-	testkit.NeedCommand(t, "python3")
+	python := testkit.NeedPython(t)
 	root, err := harness.Root()
 	if err != nil {
 		t.Fatal(err)
 	}
-	testScheduler(t, "spread", "python3", filepath.Join(root, "examples", "schedulers", "spread.py"), "--beat", "1")
+	testScheduler(t, "spread", python, filepath.Join(root, "examples", "schedulers", "spread.py"), "--beat", "1")
 }
 
 func TestSchedulerInGo(t *testing.T) {

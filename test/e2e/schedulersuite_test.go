@@ -50,13 +50,13 @@ func schedulerOf(t *testing.T, env []string, command ...string) schedulertest.Sc
 // TestSchedulersConform runs the suite of schedulers against both examples.
 func TestSchedulersConform(t *testing.T) {
 	t.Parallel()
-	testkit.NeedCommand(t, "python3")
+	python := testkit.NeedPython(t)
 	root, err := harness.Root()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, command := range map[string][]string{
-		"python": {"python3", filepath.Join(root, "examples", "schedulers", "spread.py"), "--beat", "1"},
+		"python": {python, filepath.Join(root, "examples", "schedulers", "spread.py"), "--beat", "1"},
 		"go":     {harness.Program(t, t.TempDir(), binpack), "-beat", "1s"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -72,7 +72,7 @@ func TestSchedulersConform(t *testing.T) {
 // fails.
 func TestWrongSchedulersAreFound(t *testing.T) {
 	t.Parallel()
-	testkit.NeedCommand(t, "python3")
+	python := testkit.NeedPython(t)
 	for fault, want := range map[string]struct{ name, message string }{
 		"greedy":      {"fenced", "claims the domain again"},
 		"blind":       {"unready", "does not accept tasks"},
@@ -87,7 +87,7 @@ func TestWrongSchedulersAreFound(t *testing.T) {
 			cases := slices.DeleteFunc(schedulertest.Cases(), func(c suite.Case[schedulertest.Scheduler]) bool {
 				return c.Name != want.name
 			})
-			wrong := schedulerOf(t, []string{"FAULT=" + fault}, "python3", "testdata/wrongscheduler.py")
+			wrong := schedulerOf(t, []string{"FAULT=" + fault}, python, "testdata/wrongscheduler.py")
 			open := func(suite.T) schedulertest.Scheduler { return wrong }
 			for r := range suite.Run(context.Background(), cases, open) {
 				if text := strings.Join(r.Messages, "\n"); r.Outcome != suite.Failed ||
@@ -103,7 +103,7 @@ func TestWrongSchedulersAreFound(t *testing.T) {
 // nothing.
 func TestTestScheduler(t *testing.T) {
 	t.Parallel()
-	testkit.NeedCommand(t, "python3")
+	python := testkit.NeedPython(t)
 	root, err := harness.Root()
 	if err != nil {
 		t.Fatal(err)
@@ -112,10 +112,10 @@ func TestTestScheduler(t *testing.T) {
 	script := filepath.Join(root, "examples", "schedulers", "spread.py")
 	s.Berth("operator", "test-scheduler", "--case", "place,order", "--", script, "--beat", "1").
 		Want(t, 0, "passed  place", "passed  order")
-	s.Berth("operator", "test-scheduler", "--case", "order", "--logs", "--", "python3", script, "--server={server}",
+	s.Berth("operator", "test-scheduler", "--case", "order", "--logs", "--", python, script, "--server={server}",
 		"--domain={domain}", "--name={name}", "--token-file={token-file}").
 		Want(t, 0, "passed  order", "claimed the domain")
-	s.Berth("operator", "test-scheduler", "--case", "place", "--", script, "--beat=wrong").
+	s.Berth("operator", "test-scheduler", "--case", "place", "--", python, script, "--beat=wrong").
 		Want(t, 2, "failed  place", "the scheduler ended by itself", "invalid float value", "1 of 1 cases failed")
 	s.Berth("operator", "test-scheduler", "--case", "no", "--", script).Want(t, 2, "there are claim, place")
 	s.Berth("operator", "test-scheduler", "--", "./no-such-program").Want(t, 2, "no-such-program")

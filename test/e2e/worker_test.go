@@ -56,7 +56,6 @@ type worker struct {
 // newWorker starts a worker for a node, and ends it with the test.
 func newWorker(t *testing.T, s *harness.Site, node, state string, args ...string) *worker {
 	t.Helper()
-	testkit.NeedCommand(t, "python3")
 	root, err := harness.Root()
 	if err != nil {
 		t.Fatal(err)
@@ -78,7 +77,7 @@ func newWorker(t *testing.T, s *harness.Site, node, state string, args ...string
 
 func (w *worker) start() {
 	w.t.Helper()
-	w.cmd = exec.Command("python3", w.args...) // kill ends it
+	w.cmd = exec.Command(testkit.NeedPython(w.t), w.args...) // kill ends it
 	w.cmd.Stdout, w.cmd.Stderr = &w.out, &w.out
 	w.cmd.WaitDelay = time.Second // its programs outlive it
 	if err := w.cmd.Start(); err != nil {

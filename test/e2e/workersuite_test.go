@@ -30,22 +30,23 @@ func program(t suite.T, out *harness.Output, words ...string) (kill func()) {
 }
 
 // pythonSubject is a worker in Python, for the suite.
-func pythonSubject(t suite.T, script string) workertest.Worker {
+func pythonSubject(t suite.T, python, script string) workertest.Worker {
 	state, out := filepath.Join(t.TempDir(), "state"), &harness.Output{}
 	t.Cleanup(func() { t.Logf("the worker printed:\n%s", out) })
 	return workertest.Worker{Node: "w1", Start: func(url string) func() {
-		return program(t, out, "python3", script, "--node", "w1", "--state", state, "--server", url)
+		return program(t, out, python, script, "--node", "w1", "--state", state, "--server", url)
 	}}
 }
 
-func workerScript(t *testing.T) string {
+// workerScript returns the interpreter and the script of the example.
+func workerScript(t *testing.T) (python, script string) {
 	t.Helper()
-	testkit.NeedCommand(t, "python3")
+	python = testkit.NeedPython(t)
 	root, err := harness.Root()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return filepath.Join(root, "examples/worker/worker.py")
+	return python, filepath.Join(root, "examples/worker/worker.py")
 }
 
 // TestWorkerConforms runs the suite of the worker protocol against the example and against the agent.
@@ -53,8 +54,10 @@ func TestWorkerConforms(t *testing.T) {
 	t.Parallel()
 	t.Run("python", func(t *testing.T) {
 		t.Parallel()
-		script := workerScript(t)
-		suitetest.Run(t, workertest.Cases(), func(t *testing.T) workertest.Worker { return pythonSubject(t, script) })
+		python, script := workerScript(t)
+		suitetest.Run(t, workertest.Cases(), func(t *testing.T) workertest.Worker {
+			return pythonSubject(t, python, script)
+		})
 	})
 	t.Run("agent", func(t *testing.T) {
 		t.Parallel()
@@ -72,7 +75,8 @@ func TestWorkerConforms(t *testing.T) {
 // TestBrokenWorkersFail shows that the suite notices workers that break a promise.
 func TestBrokenWorkersFail(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile(workerScript(t))
+	python, example := workerScript(t)
+	text, err := os.ReadFile(example)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +112,7 @@ func TestBrokenWorkersFail(t *testing.T) {
 				return c.Name != m.fails
 			})
 			for r := range suite.Run(t.Context(), cases, func(t suite.T) workertest.Worker {
-				return pythonSubject(t, script)
+				return pythonSubject(t, python, script)
 			}) {
 				if r.Outcome != suite.Failed {
 					t.Errorf("the case %q %s, want failed: %v", r.Name, r.Outcome, r.Messages)
