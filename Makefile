@@ -72,8 +72,8 @@ generate: ## Write the generated files again.
 test: ## Run every test that this machine can run; as root install missing packages first.
 	scripts/test
 
-PROOFS = crash,store,sim,day,year,replay,search,proof,load,units,race,systemd,unified,fleet,discovery
-PROOFS := $(PROOFS),consul,demo,contended,release,figures
+PROOFS = crash,store,sim,day,year,replay,search,proof,load,units,e2e,race,systemd,unified
+PROOFS := $(PROOFS),fleet,discovery,consul,demo,contended,release,figures
 
 prove: ## Run the long proofs (PROVE=crash,store,… selects; scripts/prove lists names and sizes, such as KILLS=200).
 	PROVE="$(or $(PROVE),$(PROOFS))" ROUNDS=$(or $(ROUNDS),20) KILLS=$(or $(KILLS),100) \

@@ -1,10 +1,8 @@
 package e2e_test
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -127,159 +125,6 @@ func TestNodeMovesToAFleetAndBack(t *testing.T) {
 	})
 }
 
-// kill ends the process of the node and the server of the fleet, lets a test change the journal of the node, and starts
-// both again.
-func (m *movable) kill(edit func(journal map[string]any)) {
-	m.t.Helper()
-	m.node.Kill()
-	m.fleet.Servers[0].Kill()
-	if edit != nil {
-		path := filepath.Join(m.AgentDir, "owner.json")
-		text, err := os.ReadFile(path)
-		journal := map[string]any{}
-		if err == nil {
-			err = json.Unmarshal(text, &journal)
-		}
-		if err == nil {
-			edit(journal)
-			text, err = json.Marshal(journal)
-		}
-		if err == nil {
-			err = os.WriteFile(path, text, 0o600)
-		}
-		if err != nil {
-			m.t.Fatal(err)
-		}
-	}
-	m.fleet.Servers[0].Start()
-	m.node = m.StartStandalone()
-	m.Eventually(soon, func() error {
-		_, err := m.host.Handover(m.t.Context())
-		return err
-	})
-}
-
-// must fails the test at an error.
-func (m *movable) must(err error) {
-	m.t.Helper()
-	if err != nil {
-		m.t.Fatal(err)
-	}
-}
-
-// settled waits until nothing is in the way of a move.
-func (m *movable) settled(verb string) {
-	m.t.Helper()
-	m.Eventually(soon, func() error {
-		if r := m.move(verb, "--dry-run"); r.Code != 0 {
-			return errors.New(r.String())
-		}
-		return nil
-	})
-}
-
-// joinToken returns a join token for the node.
-func (m *movable) joinToken() string {
-	m.t.Helper()
-	v, err := m.fleet.Client().CreateToken(m.t.Context(), api.TokenRequest{
-		Purpose: api.TokenJoin, Role: api.RoleNode, For: harness.NodeName,
-	})
-	m.must(err)
-	return v.Token
-}
-
-// The node's process and the server of the fleet are killed after each step of a move, and the command as well: the
-// test takes the first steps in its place. The same command then completes the move, or the process itself does. No
-// task notices anything, on the way to the fleet and back.
-func TestKillsDuringTheMoveOfANode(t *testing.T) {
-	t.Parallel()
-	m, before := newMovable(t, harness.Process)
-	ctx := t.Context()
-	var objects api.NodeObjects
-	prepare := func() {
-		var err error
-		objects, err = m.host.HandoverObjects(ctx)
-		m.must(err)
-		m.must(m.host.PrepareHandover(ctx,
-			api.HostPrepareRequest{Servers: m.fleet.URLs(), JoinToken: m.joinToken()}))
-	}
-	adopt := func() {
-		prepare()
-		_, err := m.fleet.Client().AdoptNode(ctx, api.NodeAdoptRequest{Objects: objects})
-		m.must(err)
-	}
-	releasing := func(journal map[string]any) {
-		journal["phase"], journal["revisions"] = api.HandoverReleasing, objects.Revisions
-	}
-	show := func() {
-		reply, err := m.fleet.Client().ReleaseNode(ctx, harness.NodeName, api.NodeReleaseRequest{DryRun: true})
-		m.must(err)
-		objects = reply.Objects
-		m.must(m.host.PrepareHandover(ctx, api.HostPrepareRequest{Objects: &objects}))
-	}
-	adopted := func() {
-		show()
-		m.Eventually(soon, func() error {
-			s, err := m.host.Handover(ctx)
-			if err == nil && !s.Adopted {
-				err = fmt.Errorf("it has not adopted: %s", s.Problem)
-			}
-			return err
-		})
-	}
-	released := func() {
-		adopted()
-		_, err := m.fleet.Client().ReleaseNode(ctx, harness.NodeName,
-			api.NodeReleaseRequest{Revisions: objects.Revisions})
-		m.must(err)
-	}
-	for _, step := range []struct {
-		name, verb string
-		do         func()
-		edit       func(map[string]any)
-		alone      api.HandoverPhase // that the process reaches by itself
-	}{
-		{"prepared", "adopt", prepare, nil, api.HandoverPrepared},
-		{"", "release", nil, nil, ""},
-		{"adopted", "adopt", adopt, nil, api.HandoverPrepared},
-		{"returning", "release", show, nil, api.HandoverReturning},
-		{"releasing", "adopt", adopt, releasing, api.HandoverServers},
-		{"adopted back", "release", adopted, nil, api.HandoverReturning},
-		{"released", "adopt", func() {
-			adopt()
-			_, err := m.Client().ReleaseNode(ctx, harness.NodeName,
-				api.NodeReleaseRequest{Revisions: objects.Revisions})
-			m.must(err)
-		}, releasing, api.HandoverServers},
-		{"released back", "release", released, nil, api.HandoverReturning},
-		{"gone", "adopt", func() {
-			adopt()
-			m.must(m.host.CompleteHandover(ctx, api.HostCompleteRequest{Revisions: objects.Revisions}))
-		}, nil, api.HandoverServers},
-		{"back", "release", func() {
-			released()
-			m.must(m.host.CompleteHandover(ctx, api.HostCompleteRequest{}))
-		}, nil, api.HandoverOwn},
-		{"", "adopt", nil, nil, ""}, // the fleet deletes the tasks at the end of the test
-	} {
-		m.settled(step.verb)
-		if step.do != nil {
-			step.do()
-			m.kill(step.edit)
-			m.phase(step.alone)
-		}
-		r := m.move(step.verb)
-		if r.Want(t, 0, "done: "); t.Failed() {
-			t.Fatalf("after the step %q", step.name)
-		}
-		owner := m.Site
-		if step.verb == "adopt" {
-			owner = m.fleet.Site
-		}
-		m.same(before, running(t, owner, "hello", 2))
-	}
-}
-
 // The store of a node from before its move to a fleet does not command the node any more, also if a server with that
 // store is the agent's only one. A token of other servers does not let the node join.
 func TestFormerOwnerCommandsNothing(t *testing.T) {
@@ -377,5 +222,34 @@ func TestNodeOfAnAgentIsReleased(t *testing.T) {
 			err = errors.New("the service is still being deleted")
 		}
 		return err
+	})
+}
+
+// must fails the test at an error.
+func (m *movable) must(err error) {
+	m.t.Helper()
+	if err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// joinToken returns a join token for the node.
+func (m *movable) joinToken() string {
+	m.t.Helper()
+	v, err := m.fleet.Client().CreateToken(m.t.Context(), api.TokenRequest{
+		Purpose: api.TokenJoin, Role: api.RoleNode, For: harness.NodeName,
+	})
+	m.must(err)
+	return v.Token
+}
+
+// settled waits until nothing is in the way of a move.
+func (m *movable) settled(verb string) {
+	m.t.Helper()
+	m.Eventually(soon, func() error {
+		if r := m.move(verb, "--dry-run"); r.Code != 0 {
+			return errors.New(r.String())
+		}
+		return nil
 	})
 }

@@ -1,13 +1,13 @@
+//go:build prove
+
 package e2e_test
 
 import (
 	"cmp"
-	"fmt"
 	"os"
 	"strings"
 	"testing"
 
-	"github.com/berthd/berth/api/client"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/test/harness"
 	"github.com/berthd/berth/test/machines"
@@ -154,18 +154,4 @@ func (s *machineSite) checkRepair(m *machines.Machine, password string) {
 	run("repair").Want(s.t, 0, "changed")
 	run("drift").Want(s.t, 0, "unchanged")
 	s.Berth("events", "--node", "m1").Want(s.t, 0, "node.repaired")
-}
-
-// attempts identifies the attempts of all tasks.
-func (s *machineSite) attempts() string {
-	s.t.Helper()
-	page, err := s.Client().Tasks(s.t.Context(), client.TaskFilter{}, client.ListOptions{})
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	var all []string
-	for _, t := range page.Items {
-		all = append(all, fmt.Sprintf("%s %s %s %d", t.ID, t.UUID, t.State, t.Restarts))
-	}
-	return strings.Join(all, "\n")
 }

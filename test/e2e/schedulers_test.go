@@ -78,11 +78,6 @@ func TestSchedulerInPython(t *testing.T) {
 	testScheduler(t, "spread", python, filepath.Join(root, "examples", "schedulers", "spread.py"), "--beat", "1")
 }
 
-func TestSchedulerInGo(t *testing.T) {
-	t.Parallel()
-	testScheduler(t, "binpack", harness.Program(t, t.TempDir(), binpack), "-beat", "1s")
-}
-
 // testScheduler has a scheduler outside of Berth place a service in a domain of two nodes, on a fleet of three servers.
 // Nothing is placed before it claims the domain. It replaces the tasks of a node that dies, and goes on when the leader
 // of the domain is killed. A second instance fences it off. When that one dies, Berth's own scheduler takes over, until

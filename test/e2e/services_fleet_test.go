@@ -281,31 +281,6 @@ func (w *serviceFleet) wasRolledBack(service string, version int) error {
 	return err
 }
 
-// restartAgents kills and restarts agents at random times, until check returns nil. On a busy machine the times are
-// longer: an agent does as much between two kills, and the number of kills is the same.
-func (w *serviceFleet) restartAgents(check func() error) (kills int) {
-	w.t.Helper()
-	w.Eventually(3*soon, func() error {
-		err := check()
-		if err == nil {
-			return nil
-		}
-		a := w.Agents[w.random.IntN(len(w.Agents))]
-		pause := func(most int) {
-			testkit.Pause(w.t.Context(), testkit.Scaled(time.Duration(w.random.IntN(most))*time.Millisecond))
-		}
-		pause(400)
-		a.Kill()
-		kills++
-		pause(200)
-		a.Begin()
-		w.NodeIs(a.Name, cluster.NodeReady)
-		pause(700)
-		return err
-	})
-	return kills
-}
-
 // begin runs traffic until its result is called.
 func begin(t *testing.T, traffic *load.Traffic) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
