@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -261,4 +262,34 @@ func TestIsolation(t *testing.T) {
 	if got != want {
 		t.Errorf("got\n%swant\n%s", got, want)
 	}
+}
+
+// TestSlowCleanUp kills the shim of a container on a machine that needs longer than containerd's own limit of five
+// seconds to clean up after it. Nothing of the container stays mounted.
+func TestSlowCleanUp(t *testing.T) {
+	real, err := exec.LookPath("runc")
+	if err != nil {
+		testkit.NeedCommand(t, "runc")
+	}
+	tools := t.TempDir()
+	script := fmt.Sprintf("#!/bin/sh\ncase \" $* \" in *' delete '*) sleep 7;; esac\nexec %s \"$@\"\n", real)
+	if err := os.WriteFile(filepath.Join(tools, "runc"), []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", tools+":"+os.Getenv("PATH"))
+	n := newNode(t)
+	ex := n.life(t)
+	id := n.make(t, ex, "slow", shell("while :; do sleep 0.02; done")).ID
+	start(t, ex, id)
+	killOne(t, string(id)) // the shim
+	if exit, err := ex.Wait(t.Context(), id); err != nil {
+		t.Fatalf("the exit of a container without its shim: %+v %v", exit, err)
+	}
+	testkit.Eventually(t, executortest.Limit, func() error {
+		text, err := os.ReadFile("/proc/self/mounts")
+		if err == nil && strings.Contains(string(text), filepath.Join(n.dir, "daemon", "state")) {
+			err = errors.New("the file system of the container is mounted")
+		}
+		return err
+	})
 }

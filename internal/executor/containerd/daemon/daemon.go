@@ -88,12 +88,17 @@ func (d *Daemon) start(exe string) error {
 			return fmt.Errorf("make folder of containerd: %w", err)
 		}
 	}
+	// On a busy machine containerd's own limits of five seconds pass. It then leaves file systems mounted, or
+	// takes a container for dead whose shim has not answered yet.
 	config := fmt.Sprintf(`version = 2
 root = %q
 state = %q
 disabled_plugins = ["io.containerd.grpc.v1.cri", "io.containerd.cri.v1.images", "io.containerd.cri.v1.runtime"]
 [grpc]
   address = %q
+[timeouts]
+  "io.containerd.timeout.shim.cleanup" = "1m"
+  "io.containerd.timeout.shim.load" = "1m"
 `, filepath.Join(d.dir, "root"), filepath.Join(d.dir, "state"), d.Address)
 	name := filepath.Join(d.dir, "config.toml")
 	if err := os.WriteFile(name, []byte(config), 0o600); err != nil {
