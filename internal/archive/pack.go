@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"errors"
 	"fmt"
+	"github.com/berthd/berth/internal/shorten"
 	"io"
 	"io/fs"
 	"os"
@@ -155,9 +156,4 @@ func (w *packer) file(at string, h tar.Header) error {
 }
 
 // clip shortens a path for a sentence.
-func clip(s string) string {
-	if len(s) > 100 {
-		return s[:100] + "…"
-	}
-	return s
-}
+func clip(s string) string { return shorten.Marked(s, 100) }

@@ -19,7 +19,7 @@ func layers() map[string][]string {
 // lowerLayers are the rows of all packages but those of edgeLayers.
 var lowerLayers = map[string][]string{
 	// The nouns.
-	"internal/cluster": {},
+	"internal/cluster": {"internal/shorten"},
 
 	// The decisions: pure functions of a snapshot, each may use those before it.
 	"internal/logic/admission": {"internal/cluster"},
@@ -30,7 +30,7 @@ var lowerLayers = map[string][]string{
 	"internal/logic/watcher":   {"internal/cluster", "internal/logic/lifecycle"},
 	"internal/logic/reconciler": {
 		"internal/clause", "internal/cluster", "internal/logic/lifecycle", "internal/logic/scheduler",
-		"internal/logic/watcher",
+		"internal/logic/watcher", "internal/shorten",
 	},
 	"internal/logic/packing":          {"internal/cluster"},
 	"internal/logic/scaler":           {"internal/cluster"},
@@ -75,7 +75,7 @@ var lowerLayers = map[string][]string{
 
 	// The effects: what the loops read, write and call. A driver imports its contract and the nouns. Packages that all
 	// processes share (logs on disk, boot-time clock) count as nouns here.
-	"internal/archive":      {},
+	"internal/archive":      {"internal/shorten"},
 	"internal/backup":       {"internal/pause"},
 	"internal/bootstrap":    {"internal/cluster", "internal/pause", "internal/setup", "internal/ssh"},
 	"internal/blockyaml":    {},
@@ -122,14 +122,14 @@ var lowerLayers = map[string][]string{
 	"internal/jsonfields":                  {},
 	"internal/logs":                        {"internal/cluster"},
 	"internal/manifest": {
-		"internal/cluster", "internal/jsonfields", "internal/spelling", "internal/timetable",
+		"internal/cluster", "internal/jsonfields", "internal/shorten", "internal/spelling", "internal/timetable",
 	},
-	"internal/measure": {"internal/cluster", "internal/egress"},
+	"internal/measure": {"internal/cluster", "internal/egress", "internal/shorten"},
 	"internal/pause":   {},
 	"internal/peers": {
 		"internal/cluster", "internal/pause", "internal/pki", "internal/store", "internal/transport",
 	},
-	"internal/pki":         {"internal/cluster", "internal/pause", "internal/privatefile"},
+	"internal/pki":         {"internal/cluster", "internal/pause", "internal/privatefile", "internal/shorten"},
 	"internal/plain":       {},
 	"internal/privatefile": {},
 	"internal/unixsocket":  {},
@@ -147,6 +147,7 @@ var lowerLayers = map[string][]string{
 	"internal/schema":         {"internal/cluster", "internal/enum", "internal/jsonfields"},
 	"internal/selector":       {"internal/cluster"},
 	"internal/setup":          {"internal/agent/facts", "internal/cluster"},
+	"internal/shorten":        {},
 	"internal/spelling":       {},
 	"internal/ssh":            {},
 	"internal/store":          {"internal/clause", "internal/cluster", "internal/store/recordjson"},
@@ -161,7 +162,7 @@ var lowerLayers = map[string][]string{
 		"internal/pause", "internal/store", "internal/store/etcd/etcdlog", "internal/store/remote",
 		"internal/store/snapshotfile",
 	},
-	"internal/store/etcd/etcdlog":      {"internal/store"},
+	"internal/store/etcd/etcdlog":      {"internal/shorten", "internal/store"},
 	"internal/store/etcd/etcdtest":     {"internal/store/remote/remotetest", "internal/testkit"},
 	"internal/store/memory":            {"internal/store", "internal/store/snapshotfile"},
 	"internal/store/recordjson":        {"internal/cluster"},
@@ -179,8 +180,8 @@ var lowerLayers = map[string][]string{
 	"internal/suite":                {"internal/pause", "internal/yardstick"},
 	"internal/telemetry":            {"internal/cluster", "internal/store"},
 	"internal/thread":               {},
-	"internal/timetable":            {},
-	"internal/traces":               {"internal/cluster"},
+	"internal/timetable":            {"internal/shorten"},
+	"internal/traces":               {"internal/cluster", "internal/shorten"},
 	"internal/transport":            {"internal/cluster", "internal/logs"},
 	"internal/transport/workertest": {"internal/cluster", "internal/suite", "internal/transport", "internal/yardstick"},
 	"internal/version":              {},
@@ -204,10 +205,12 @@ var lowerLayers = map[string][]string{
 	"internal/agent/addresses": {"internal/agent/node", "internal/pause", "internal/transport"},
 	"internal/agent/artifact": {
 		"internal/archive", "internal/cluster", "internal/egress", "internal/pause", "internal/plain",
-		"internal/privatefile",
+		"internal/privatefile", "internal/shorten",
 	},
-	"internal/agent/attempt": {"internal/cluster", "internal/executor", "internal/logic/lifecycle"},
-	"internal/agent/checks":  {"internal/cluster", "internal/logic/lifecycle", "internal/plain"},
+	"internal/agent/attempt": {
+		"internal/cluster", "internal/executor", "internal/logic/lifecycle", "internal/shorten",
+	},
+	"internal/agent/checks":  {"internal/cluster", "internal/logic/lifecycle", "internal/plain", "internal/shorten"},
 	"internal/agent/devices": {"internal/cluster"},
 	"internal/agent/diskspace": {
 		"internal/agent/artifact", "internal/agent/images", "internal/agent/machine", "internal/agent/node",
@@ -288,8 +291,8 @@ var lowerLayers = map[string][]string{
 	},
 	"internal/apiserver/access": {
 		"api", "internal/apiserver/audit", "internal/apiserver/respond", "internal/apiserver/route",
-		"internal/apiserver/snapshot", "internal/cluster", "internal/pause", "internal/pki", "internal/store",
-		"internal/telemetry", "internal/transport", "internal/unixsocket",
+		"internal/apiserver/snapshot", "internal/cluster", "internal/pause", "internal/pki", "internal/shorten",
+		"internal/store", "internal/telemetry", "internal/transport", "internal/unixsocket",
 	},
 	"internal/apiserver/agentapi": {
 		"api", "internal/apiserver/access", "internal/apiserver/draft", "internal/apiserver/respond",
@@ -355,7 +358,7 @@ var lowerLayers = map[string][]string{
 		"internal/observe", "internal/store",
 	},
 	"internal/apiserver/rendition": {"internal/cluster", "internal/store"},
-	"internal/apiserver/respond":   {"api", "internal/cluster", "internal/store"},
+	"internal/apiserver/respond":   {"api", "internal/cluster", "internal/shorten", "internal/store"},
 	"internal/apiserver/route": {
 		"internal/apiserver/respond", "internal/apiserver/strictjson", "internal/cluster", "internal/selector",
 		"internal/spelling",
@@ -379,7 +382,8 @@ var lowerLayers = map[string][]string{
 		"internal/store",
 	},
 	"internal/apiserver/strictjson": {
-		"api", "internal/apiserver/respond", "internal/cluster", "internal/jsonfields", "internal/spelling",
+		"api", "internal/apiserver/respond", "internal/cluster", "internal/jsonfields", "internal/shorten",
+		"internal/spelling",
 	},
 	"internal/apiserver/views": {
 		"api", "internal/apiserver/draft", "internal/apiserver/respond", "internal/apiserver/snapshot",
@@ -413,7 +417,8 @@ var lowerLayers = map[string][]string{
 	},
 	"internal/controlplane/gates": {"internal/cluster", "internal/store"},
 	"internal/controlplane/nodewatch": {
-		"internal/clause", "internal/cluster", "internal/logic/watcher", "internal/observe", "internal/store",
+		"internal/clause", "internal/cluster", "internal/logic/watcher", "internal/observe", "internal/shorten",
+		"internal/store",
 	},
 	"internal/controlplane/planetest": {"internal/store", "internal/store/memory"},
 	"internal/controlplane/preemption": {
@@ -439,8 +444,8 @@ var lowerLayers = map[string][]string{
 		"internal/logic/reconciler", "internal/observe", "internal/store",
 	},
 	"internal/dispatcher": {
-		"internal/boottime", "internal/clause", "internal/cluster", "internal/pause", "internal/store",
-		"internal/telemetry", "internal/transport",
+		"internal/boottime", "internal/clause", "internal/cluster", "internal/pause", "internal/shorten",
+		"internal/store", "internal/telemetry", "internal/transport",
 	},
 
 	// A domain without machines, to find out what would become of it: the control plane and the API server over a

@@ -125,7 +125,7 @@ var edgeLayers = map[string][]string{
 	},
 	"internal/serve/hostdriver": {
 		"api", "api/client", "internal/agent/hostapi", "internal/apiserver/respond", "internal/cluster",
-		"internal/pause",
+		"internal/pause", "internal/shorten",
 	},
 	"internal/serve/join": {
 		"api", "internal/cluster", "internal/hinted", "internal/pause", "internal/pki", "internal/serve/datadir",

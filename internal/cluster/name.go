@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"github.com/berthd/berth/internal/shorten"
 	"maps"
 	"slices"
 	"strconv"
@@ -92,12 +93,7 @@ func printable(s string) bool {
 }
 
 // clip shortens a string that came from outside for use in a message.
-func clip(s string) string {
-	if len(s) <= MaxName+1 {
-		return s
-	}
-	return s[:MaxName] + "…"
-}
+func clip(s string) string { return shorten.Marked(s, MaxName) }
 
 // TaskID names a task for its whole life. It is
 //

@@ -12,6 +12,7 @@ import (
 
 	"github.com/berthd/berth/internal/clause"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/shorten"
 	"github.com/berthd/berth/internal/store"
 	"github.com/berthd/berth/internal/transport"
 )
@@ -205,7 +206,7 @@ func (d *Dispatcher) statusUnit(snap *store.Snapshot, s *session, o *cluster.Obs
 		}, nil
 	}
 	short := *o
-	short.Message, short.LogTail = clip(o.Message, maxText), clip(o.LogTail, maxText)
+	short.Message, short.LogTail = shorten.End(o.Message, maxText), shorten.End(o.LogTail, maxText)
 	o = &short
 	row, ok := snap.Attempt(o.Task, o.Attempt)
 	known := ok && (row.Desired != nil || row.Observed != nil || row.Outcome != nil)
@@ -366,14 +367,6 @@ func compareOrigin(u *store.Unit, prefix store.Prefix, row *store.AttemptRow) {
 
 // maxText bounds a message or a tail of a log in a status record, in bytes.
 const maxText = 16 << 10
-
-// clip returns the end of a long text.
-func clip(s string, most int) string {
-	if len(s) <= most {
-		return s
-	}
-	return strings.ToValidUTF8(s[len(s)-most:], "")
-}
 
 // sameStatus reports whether two reports are equal, except for their session and sequence.
 func sameStatus(a, b *cluster.Observed) bool {

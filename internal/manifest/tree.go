@@ -2,8 +2,8 @@ package manifest
 
 import (
 	"fmt"
+	"github.com/berthd/berth/internal/shorten"
 	"slices"
-	"strings"
 )
 
 // shape is the kind of a value in the text.
@@ -71,13 +71,7 @@ func (n *node) describe() string {
 }
 
 // clip shortens text that came from outside for use in a message.
-func clip(s string) string {
-	const limit = 60
-	if len(s) <= limit {
-		return s
-	}
-	return strings.ToValidUTF8(s[:limit], "") + "…"
-}
+func clip(s string) string { return shorten.Marked(s, 60) }
 
 // reader is one pass over a file.
 type reader struct {

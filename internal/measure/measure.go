@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/internal/egress"
+	"github.com/berthd/berth/internal/shorten"
 )
 
 // MaxBody is the longest response, in bytes; a longer one is an error.
@@ -193,13 +194,10 @@ func (s *sample) number() (float64, error) {
 
 // words makes text from outside fit for a message.
 func words(s string) string {
-	if len(s) > maxWords {
-		s = s[:maxWords] + "…"
-	}
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f || r == '\uFFFD' {
 			return ' '
 		}
 		return r
-	}, s)
+	}, shorten.Marked(s, maxWords))
 }

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/shorten"
 )
 
 // Subject is whom a certificate speaks of.
@@ -70,10 +71,4 @@ var (
 )
 
 // clip shortens text from outside for use in a message.
-func clip(s string) string {
-	const most = 64
-	if len(s) <= most {
-		return s
-	}
-	return s[:most] + "…"
-}
+func clip(s string) string { return shorten.Marked(s, 64) }

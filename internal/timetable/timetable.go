@@ -18,6 +18,7 @@ import (
 	"time"
 	_ "time/tzdata" // for machines without a database of their own
 
+	"github.com/berthd/berth/internal/shorten"
 	"github.com/netresearch/go-cron"
 )
 
@@ -248,9 +249,4 @@ func date(year int, month time.Month, day int) time.Time {
 }
 
 // clip shortens text for a message.
-func clip(s string) string {
-	if len(s) <= 64 {
-		return s
-	}
-	return s[:63] + "…"
-}
+func clip(s string) string { return shorten.Marked(s, 64) }

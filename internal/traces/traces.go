@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/shorten"
 )
 
 // Limits of a trace.
@@ -174,10 +175,4 @@ func counted(n int) string {
 }
 
 // clip shortens a quotation from a file.
-func clip(s string) string {
-	const most = 40
-	if len(s) <= most {
-		return s
-	}
-	return strings.ToValidUTF8(s[:most], "") + "…"
-}
+func clip(s string) string { return shorten.Marked(s, 40) }

@@ -164,8 +164,9 @@ func TestConvergeOfAnUnhealthyService(t *testing.T) {
 	s.Standalone()
 	dir := filepath.Join(s.Dir, "shop")
 	mkdir(t, dir)
-	text := strings.NewReplacer("exec sleep 100000", "echo it is broken; exit 3", // never healthy, however slowly it ends
-		"min_healthy_time: 100ms", "min_healthy_time: 10m").Replace(fmt.Sprintf(quiet, "web", 1, "red"))
+	// The service is healthy at no time, however slowly its program ends.
+	text := strings.NewReplacer("exec sleep 100000", "echo it is broken; exit 3", "min_healthy_time: 100ms",
+		"min_healthy_time: 10m").Replace(fmt.Sprintf(quiet, "web", 1, "red"))
 	if err := os.WriteFile(filepath.Join(dir, "web.yaml"), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

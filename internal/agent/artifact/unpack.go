@@ -20,6 +20,7 @@ import (
 
 	"github.com/berthd/berth/internal/archive"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/shorten"
 )
 
 // maxWindow limits the memory that a zstd archive makes its reader allocate.
@@ -304,9 +305,4 @@ func (t *translator) tooMuch() error {
 }
 
 // clip shortens a name from an archive.
-func clip(s string) string {
-	if len(s) > 200 {
-		return s[:200] + "…"
-	}
-	return s
-}
+func clip(s string) string { return shorten.Marked(s, 200) }

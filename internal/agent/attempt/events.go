@@ -8,6 +8,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor"
 	"github.com/berthd/berth/internal/logic/lifecycle"
+	"github.com/berthd/berth/internal/shorten"
 )
 
 // Admitted answers Admit: the node takes the attempt, with the named executor.
@@ -179,11 +180,7 @@ func (r *Record) Tailed(tail string) {
 
 // clipTail returns the end of an output as valid text of at most most bytes.
 func clipTail(tail string, most int) string {
-	tail = strings.ToValidUTF8(tail, "?")
-	if len(tail) > most {
-		tail = strings.ToValidUTF8(tail[len(tail)-most:], "")
-	}
-	return tail
+	return shorten.End(strings.ToValidUTF8(tail, "?"), most)
 }
 
 // Cleared answers Clear.

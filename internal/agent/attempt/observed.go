@@ -1,10 +1,9 @@
 package attempt
 
 import (
-	"strings"
-
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/lifecycle"
+	"github.com/berthd/berth/internal/shorten"
 )
 
 // maxMessage limits the reported message, in bytes: some errors are very long.
@@ -39,9 +38,7 @@ func (r *Record) Observed(def *cluster.TaskDefinition) cluster.Observed {
 	if r.Phase == PhaseBackoff {
 		o.NextStart = r.NextStart
 	}
-	if len(o.Message) > maxMessage {
-		o.Message = strings.ToValidUTF8(o.Message[:maxMessage], "") + "…"
-	}
+	o.Message = shorten.Marked(o.Message, maxMessage)
 	for i := range r.Containers {
 		o.Containers = append(o.Containers, r.Containers[i].status(name(def, i)))
 	}

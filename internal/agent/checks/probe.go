@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/shorten"
 )
 
 // Prober runs checks of a task whose ports are on this machine.
@@ -116,4 +117,4 @@ func (p *Prober) exec(ctx context.Context, c *cluster.Check) error {
 const maxAnswer = 200
 
 // clipped returns the beginning of a task's answer, as valid text.
-func clipped(s string) string { return strings.ToValidUTF8(s[:min(len(s), maxAnswer)], "?") }
+func clipped(s string) string { return strings.ToValidUTF8(shorten.Start(s, maxAnswer), "?") }

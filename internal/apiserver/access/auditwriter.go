@@ -10,6 +10,7 @@ import (
 
 	"github.com/berthd/berth/internal/apiserver/audit"
 	"github.com/berthd/berth/internal/apiserver/respond"
+	"github.com/berthd/berth/internal/shorten"
 	"github.com/berthd/berth/internal/telemetry"
 )
 
@@ -119,13 +120,7 @@ func RemoteAddress(r *http.Request) string {
 }
 
 // clipPath shortens a path from outside. The paths of routes are far shorter than the bound.
-func clipPath(path string) string {
-	const most = 512
-	if len(path) <= most {
-		return path
-	}
-	return path[:most] + "…"
-}
+func clipPath(path string) string { return shorten.Marked(path, 512) }
 
 // NewID returns a random number of the given size in bytes, in hex.
 func NewID(bytes int) string {

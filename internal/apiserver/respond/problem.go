@@ -14,6 +14,7 @@ import (
 
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/shorten"
 	"github.com/berthd/berth/internal/store"
 )
 
@@ -167,13 +168,7 @@ func SetETag(w http.ResponseWriter, revision uint64) {
 func ETag(revision uint64) string { return `"` + strconv.FormatUint(revision, 10) + `"` }
 
 // Clip shortens text from outside for use in a message.
-func Clip(s string) string {
-	const most = 64
-	if len(s) <= most {
-		return s
-	}
-	return s[:most] + "…"
-}
+func Clip(s string) string { return shorten.Marked(s, 64) }
 
 // WriteTimeout bounds the time to write an answer, or one piece of a stream.
 const WriteTimeout = 30 * time.Second

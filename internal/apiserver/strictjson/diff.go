@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/shorten"
 )
 
 // maxShown bounds a value in a difference, in bytes.
@@ -50,9 +51,4 @@ func leaves(t *tree, path string, into map[string]string) {
 	}
 }
 
-func shown(text string) string {
-	if len(text) > maxShown {
-		return text[:maxShown] + "…"
-	}
-	return text
-}
+func shown(text string) string { return shorten.Marked(text, maxShown) }

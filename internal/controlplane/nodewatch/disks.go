@@ -3,6 +3,7 @@ package nodewatch
 import (
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/watcher"
+	"github.com/berthd/berth/internal/shorten"
 	"github.com/berthd/berth/internal/store"
 )
 
@@ -71,7 +72,4 @@ func freedBefore(snap *store.Snapshot) map[string]string {
 }
 
 // clip shortens a text of an agent to at most 1,000 bytes.
-func clip(s string) string {
-	const most = 1000
-	return s[:min(len(s), most)]
-}
+func clip(s string) string { return shorten.Start(s, 1000) }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/watcher"
+	"github.com/berthd/berth/internal/shorten"
 )
 
 // Thresholds of trouble.
@@ -100,8 +101,8 @@ func lastLines(log string) string {
 		}
 	}
 	text := strings.Join(lines[max(0, len(lines)-maxQuotedLines):], " | ")
-	if cut := len(text) - maxQuotedBytes; cut > 0 {
-		text = "…" + strings.ToValidUTF8(text[cut:], "")
+	if end := shorten.End(text, maxQuotedBytes); end != text {
+		return "…" + end
 	}
 	return text
 }

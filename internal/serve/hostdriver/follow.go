@@ -13,6 +13,7 @@ import (
 	"github.com/berthd/berth/api/client"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/pause"
+	"github.com/berthd/berth/internal/shorten"
 )
 
 const (
@@ -228,14 +229,10 @@ func (d *Driver) failure(svc *api.ServiceView) string {
 
 // clip shortens a text to a number of bytes.
 func clip(text string, most int) string {
-	text = strings.Map(func(r rune) rune {
+	return shorten.Start(strings.Map(func(r rune) rune {
 		if r < ' ' {
 			return ' '
 		}
 		return r
-	}, text)
-	if len(text) <= most {
-		return text
-	}
-	return strings.ToValidUTF8(text[:most], "")
+	}, text), most)
 }

@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/berthd/berth/internal/shorten"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 )
@@ -186,9 +187,8 @@ func (c core) Write(entry zapcore.Entry, fields []zapcore.Field) error {
 
 // brief shortens long values, such as a request of thousands of operations, which etcd prints in full.
 func brief(value any) any {
-	const most = 200
-	if s, ok := value.(string); ok && len(s) > most {
-		return strings.ToValidUTF8(s[:most], "") + "…"
+	if s, ok := value.(string); ok {
+		return shorten.Marked(s, 200)
 	}
 	return value
 }
