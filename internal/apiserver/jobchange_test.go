@@ -132,6 +132,48 @@ func TestHoldsAndPrioritiesOfJobs(t *testing.T) {
 	}
 }
 
+// TestJobsThatEndWithoutATask cancels a job of which nothing runs: the request is its end, once. A job of which a task
+// runs ends with the report of that task. A job that has ended is not put on hold.
+func TestJobsThatEndWithoutATask(t *testing.T) {
+	for _, running := range []bool{false, true} {
+		w := newWorld(t)
+		const path = "/v1/clusters/default/jobs/sum"
+		w.want(201, "PUT", "/v1/definitions/adder/1", definition("adder", 1))
+		w.want(201, "PUT", path, job("sum", "adder@1", 2))
+		var want []string
+		if running {
+			d := desired(cluster.JobTask("default", "sum", 1, "work", 0), 1, cluster.KindJob,
+				cluster.Ref{Name: "adder", Version: 1})
+			w.put(map[string]any{
+				"state/n1/" + string(d.Task):  d,
+				"status/n1/" + string(d.Task): observed(d, cluster.StateRunning, cluster.HealthUnknown),
+			})
+		} else {
+			want = []string{"job.cancelled"}
+		}
+		for range 2 {
+			w.want(200, "POST", path+"/stop", nil)
+		}
+		var got []string
+		for _, e := range read[api.Page[api.EventView]](t, w.want(200, "GET", "/v1/events?job=sum", nil)).Items {
+			if e.Type == "job.cancelled" {
+				got = append(got, e.Type)
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("running %v: events %v, want %v", running, got, want)
+		}
+		if running {
+			w.want(200, "POST", path+"/hold", nil)
+			continue
+		}
+		const message = "job default/sum has ended (cancelled), so nothing of it can be on hold"
+		if r := w.want(409, "POST", path+"/hold", nil); !strings.Contains(string(r.body), message) {
+			t.Errorf("no %q in %s", message, r.body)
+		}
+	}
+}
+
 // TestKeysOfSubmissions submits a job twice with a key, after its user changed it, and then with another key.
 func TestKeysOfSubmissions(t *testing.T) {
 	w := newWorld(t)

@@ -23,9 +23,13 @@ import (
 type JobsAPI struct{ Common }
 
 func (a *JobsAPI) stopJob(w http.ResponseWriter, r *http.Request) error {
-	return a.jobs().change(w, r, func(_ *draft.Draft, job *cluster.Job) (bool, error) {
-		write := !job.Cancelled
+	return a.jobs().change(w, r, func(d *draft.Draft, job *cluster.Job) (bool, error) {
+		write, before := !job.Cancelled, jobStatus(d.Snap, job)
 		job.Cancelled = true
+		// The leader reports the end of a job with the end of its last task. Without such a task this request is the end.
+		if now := jobStatus(d.Snap, job); !before.State.Ended() && now.State.Ended() {
+			setJobEvent(d, job, "job."+string(now.State), now.Message)
+		}
 		return write, nil
 	})
 }
@@ -45,6 +49,10 @@ func (a *JobsAPI) holdJob(hold bool) func(http.ResponseWriter, *http.Request) er
 		return a.jobs().change(w, r, func(d *draft.Draft, job *cluster.Job) (bool, error) {
 			if job.Hold == hold {
 				return false, nil
+			}
+			if status := jobStatus(d.Snap, job); hold && status.State.Ended() {
+				return false, respond.Problemf(http.StatusConflict,
+					"job %s/%s has ended (%s), so nothing of it can be on hold", job.Cluster, job.Name, status.State)
 			}
 			job.Hold = hold
 			kind, about := "job.released", "its tasks may begin"
@@ -107,13 +115,23 @@ func (a *JobsAPI) retryJob(w http.ResponseWriter, r *http.Request) error {
 
 // failedTasks returns the tasks of a job that failed and are not tried again.
 func failedTasks(snap *store.Snapshot, job *cluster.Job) []reconciler.FailedTask {
+	return reconciler.FailedTasks(jobInput(snap, job))
+}
+
+// jobStatus returns the state of a job as a request would leave it.
+func jobStatus(snap *store.Snapshot, job *cluster.Job) reconciler.JobStatus {
+	return reconciler.StatusOfJob(jobInput(snap, job))
+}
+
+// jobInput returns a job with its tasks.
+func jobInput(snap *store.Snapshot, job *cluster.Job) reconciler.JobInput {
 	in := reconciler.JobInput{Owner: job.Owner(), Spec: job, Packed: observe.Packed(snap, job.Owner())}
 	for row := range snap.Attempts(job.Owner()) {
 		if !row.IsForeign() {
 			in.Tasks = append(in.Tasks, reconciler.Task{Attempt: row.Attempt})
 		}
 	}
-	return reconciler.FailedTasks(in)
+	return in
 }
 
 // chooseFailed returns the failed tasks with the ids, or all of them without ids.
