@@ -69,6 +69,7 @@ func (s *machineSite) add(args ...string) harness.Result {
 	s.t.Helper()
 	return s.BerthOn(labHost(s.desk), nil, append([]string{
 		"node", "add", "--no-agent", "--identity", s.key.File, "--known-hosts", filepath.Join(s.Dir, "known_hosts"),
+		"--timeout", "10m",
 	}, args...)...)
 }
 

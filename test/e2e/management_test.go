@@ -78,7 +78,7 @@ func (m *manager) drive(t *testing.T, s *harness.Site) {
 	}
 	write("more.yaml", fmt.Sprintf(quiet, "more", 1, "red"))
 	succeed(true)
-	s.Berth("wait", "web/service/files", "service/more", "--timeout", "1s").Want(t, 0)
+	s.Berth("wait", "web/service/files", "service/more", "--timeout", "1m").Want(t, 0)
 	before := running(t, s, "more", 1)
 	succeed(false)
 	samePids(t, before, running(t, s, "more", 1))
@@ -104,7 +104,7 @@ func (m *manager) drive(t *testing.T, s *harness.Site) {
 	}
 	succeed(true)
 	s.Berth("inspect", "service/more").Want(t, 2)
-	s.Berth("wait", "web/service/files", "--timeout", "1s").Want(t, 0)
+	s.Berth("wait", "web/service/files", "--timeout", "1m").Want(t, 0)
 }
 
 // manage runs a program and returns all that it prints. Its home and its temporary files are those of the site.
