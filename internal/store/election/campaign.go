@@ -29,6 +29,8 @@ const (
 	// ObserveEvery is the tick of an observer. The silence that an observer accepts is BeatLimit at first, which is ten
 	// ticks. It doubles with each takeover within RingSpan, up to SilenceLimit.
 	ObserveEvery = 100 * time.Millisecond
+	// restTicks is how many ticks an observer lets pass without a read once it saw a beat: the next one is not due yet.
+	restTicks    = int(BeatEvery / ObserveEvery)
 	SilenceLimit = 10 * time.Second
 	// AnswerLimit is how long an observer waits for the engine to answer one read. A slow answer counts as one tick,
 	// however many passed: the stall of the observer's reads may also stall the leader's beats.
@@ -268,7 +270,8 @@ func (c *Candidate) silenceLimitTicks() int {
 // observe returns true when this server may take over, and updates s to the state that was read last. The leader was
 // silent for long enough, or the engine's leadership moved from the leader's server to this one. It returns false when
 // the leader changed. A tick counts only if its read was sent on time and the engine answered within AnswerLimit. An
-// observer that was paused, or got no answer, has no evidence (P1.3). It reads nothing while no beat is due.
+// observer that was paused, or got no answer, has no evidence (P1.3). It reads nothing while no beat is due. These ticks
+// count unless the leader promised to beat slowly.
 func (c *Candidate) observe(ctx context.Context, s *leadershipState) (bool, error) {
 	ticker := time.NewTicker(ObserveEvery)
 	defer ticker.Stop()
@@ -321,6 +324,9 @@ func (c *Candidate) observe(ctx context.Context, s *leadershipState) (bool, erro
 		if err == nil && now.beat != s.beat {
 			s.beat = now.beat
 			due = waits.Add(now.quietTime())
+			if now.quiet == 0 && !late {
+				silent, due = restTicks, waits.Add(time.Duration(restTicks)*ObserveEvery+ObserveEvery/2)
+			}
 		}
 	}
 	return true, nil

@@ -131,6 +131,45 @@ func TestCampaignWaitsForSilence(t *testing.T) {
 	})
 }
 
+// readCounter counts the reads of a domain's beat.
+type readCounter struct {
+	store.Engine
+	reads atomic.Int64
+}
+
+func (e *readCounter) Read(ctx context.Context, key string) (store.Record, error) {
+	if key == election.BeatKey(store.DefaultPrefix, "main") {
+		e.reads.Add(1)
+	}
+	return e.Engine.Read(ctx, key)
+}
+
+// TestObserverReadsOnceForEachBeat: an observer reads a third of its ticks while the leader beats, and takes over as
+// soon after the leader's death as with a read at each tick.
+func TestObserverReadsOnceForEachBeat(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		engine := memory.New(memory.Options{})
+		life, kill := context.WithCancel(t.Context())
+		lead(life, t, candidate(engine, "a"))
+		observer := &readCounter{Engine: engine}
+		const lived = time.Minute
+		killed := time.Now().Add(lived)
+		var reads int64
+		time.AfterFunc(lived, func() {
+			reads = observer.reads.Load()
+			kill()
+		})
+		second, _ := lead(t.Context(), t, candidate(observer, "bb"))
+		defer second.Resign()
+		if most := int64(lived / election.BeatEvery); reads > most || reads < most*4/5 {
+			t.Errorf("%d reads in %v, want about %d", reads, lived, most)
+		}
+		if since := time.Since(killed); since < election.BeatLimit-election.BeatEvery || since > 1500*time.Millisecond {
+			t.Errorf("the second took over %v after the first died, want about 1 s", since)
+		}
+	})
+}
+
 // TestBeatsDiffer leads for a minute. No two beats have the same value, since some engines keep the revision of a
 // record that is written with its present value.
 func TestBeatsDiffer(t *testing.T) {
