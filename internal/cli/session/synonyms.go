@@ -78,7 +78,7 @@ func flagAdvice() map[string]string {
 		"ps -t":                          "use --state STATE",
 		"ps -u":                          clusters,
 		"rollout undo --to-revision":     "use --to; 'berth rollout history' lists the generations",
-		"run --array":                    field("count, and parallelism for a limit such as %3,"),
+		"run --array":                    field("count") + "; parallelism limits how many run at a time",
 		"run --cpus-per-task":            field("resources.cpu"),
 		"run --dependency":               "write needs in the step, or needs: [job/NAME] in the job",
 		"run --dry-run":                  "use 'berth plan'",
