@@ -2,13 +2,13 @@ package api
 
 // Trouble is an object that is not as it should be, with the cause and the next step.
 type Trouble struct {
-	// Object is the argument that names the object: "service/web", "blue/service/web", "node/n1".
+	// Object is the full reference of the object: "default/service/web", "node/n1", "task/default.web.1.0".
 	Object string `json:"object"`
 	// State is the state of the object, or one of the constants TroubleCrashLoop to TroubleHungry.
 	State string `json:"state"`
 	// Cause says in a sentence why the object is in trouble.
 	Cause string `json:"cause,omitempty"`
-	// Next is the command that shows more, or that ends the trouble.
+	// Next is the command that shows more, or that ends the trouble. It names objects with their cluster.
 	Next string `json:"next,omitempty"`
 	// Task is the task whose output or explanation shows the cause; "" for none.
 	Task TaskID `json:"task,omitempty"`

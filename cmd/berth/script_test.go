@@ -48,6 +48,7 @@ func TestMain(m *testing.M) {
 //	calls FILE      compares what was changed on the server
 //	code N CMD...   runs a command that must exit with the code
 //	complete PATTERN ARG...  completes a command line until a line matches: a server that is slow yields no names
+//	paste PATTERN CMD...  runs a command with the words that the group of the pattern matches in the last output
 //	transcript FILE runs the commands of a transcript and compares all output (transcript_test.go)
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
@@ -98,6 +99,7 @@ func TestScripts(t *testing.T) {
 					return nil
 				}))
 			},
+			"paste":      paste,
 			"transcript": func(ts *testscript.TestScript, _ bool, args []string) { compareTranscript(ts, args[0]) },
 			"code": func(ts *testscript.TestScript, _ bool, args []string) {
 				err := ts.Exec(args[1], args[2:]...)
@@ -113,4 +115,15 @@ func TestScripts(t *testing.T) {
 			},
 		},
 	})
+}
+
+// paste runs a command with the words that a person would copy from the output of the last command.
+func paste(ts *testscript.TestScript, _ bool, args []string) {
+	printed := ts.ReadFile("stdout") + ts.ReadFile("stderr")
+	found := regexp.MustCompile("(?m)" + args[0]).FindStringSubmatch(printed)
+	if found == nil {
+		ts.Fatalf("paste: %s does not match what was printed:\n%s", args[0], printed)
+	}
+	words := append(args[1:], strings.Fields(found[1])...)
+	ts.Check(ts.Exec(words[0], words[1:]...))
 }

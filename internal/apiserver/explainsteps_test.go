@@ -68,7 +68,7 @@ func TestExplainSteps(t *testing.T) {
 
 	w.endTask("default", "build", 1, cluster.StateFailed)
 	const why = "failed: default.release.1.build.1 failed: exit code 3; no retries left"
-	const retry = "; its tasks may begin after `berth retry job/release`"
+	const retry = "; its tasks may begin after `berth retry default/job/release`"
 	test := "step test is skipped: it needs step build, which " + why + retry
 	publish := "step publish is skipped: it needs step test, which was skipped for step build; that step " + why + retry
 	check("skipped steps", messages(w.explain(path), "place"),

@@ -65,7 +65,7 @@ func TestRetriesOfJobs(t *testing.T) {
 	}
 	w.want(200, "POST", path+"/stop", nil)
 	got = w.want(409, "POST", path+"/retry", nil)
-	if want := "berth restart job/sum"; !strings.Contains(string(got.body), want) {
+	if want := "berth restart default/job/sum"; !strings.Contains(string(got.body), want) {
 		t.Errorf("no %q in %s", want, got.body)
 	}
 }
@@ -113,7 +113,7 @@ func TestHoldsAndPrioritiesOfJobs(t *testing.T) {
 			v.Revision > before.Revision != step.written {
 			t.Errorf("%s: %+v at revision %d after %d", step.action, v.Job, v.Revision, before.Revision)
 		}
-		held := strings.Contains(v.Status.Message, "the job is on hold: berth release job/sum")
+		held := strings.Contains(v.Status.Message, "the job is on hold: berth release default/job/sum")
 		if held != step.hold {
 			t.Errorf("%s: message %q", step.action, v.Status.Message)
 		}

@@ -21,16 +21,17 @@ func TestNeedsOfOwners(t *testing.T) {
 	w.want(200, "POST", "/v1/apply", manifestsOf("Service", needy(service("web", "web@1", 1), "job/migrate"),
 		"Job", job("migrate", "web@1", 1), "Job", needy(job("check", "web@1", 1), "service/web")))
 	v := read[api.ServiceView](t, w.want(200, "GET", "/v1/clusters/default/services/web", nil))
-	if want := "waits for job/migrate (0/1 done)"; v.Status.Message != want || v.Status.Unmet != want {
+	if want := "waits for default/job/migrate (0/1 done)"; v.Status.Message != want || v.Status.Unmet != want {
 		t.Errorf("the service says %q, want %q", v.Status.Message, want)
 	}
 	j := read[api.JobView](t, w.want(200, "GET", "/v1/clusters/default/jobs/check", nil))
-	if want := "waits for service/web (0/1 healthy)"; !strings.Contains(j.Status.Message, want) ||
+	if want := "waits for default/service/web (0/1 healthy)"; !strings.Contains(j.Status.Message, want) ||
 		j.Status.State != cluster.JobPending || j.Status.Unmet != want {
 		t.Errorf("the job is %s and says %q, want %q", j.Status.State, j.Status.Message, want)
 	}
 	troubles := read[api.Page[api.Trouble]](t, w.want(200, "GET", "/v1/troubles?kind=service", nil)).Items
-	if len(troubles) != 1 || troubles[0].Cause != v.Status.Unmet || troubles[0].Next != "berth explain web" {
+	if len(troubles) != 1 || troubles[0].Cause != v.Status.Unmet ||
+		troubles[0].Next != "berth explain default/service/web" {
 		t.Errorf("troubles: %+v", troubles)
 	}
 

@@ -51,7 +51,7 @@ func TestQueue(t *testing.T) {
 			"4 blue/service/web  ×2  ",
 			"6 red/job/late work ×2 cpu cause 0 beside blue.soon.1.work.0",
 			"8 red/job/late work ×1 cpu cause 1 beside blue.soon.1.work.0",
-			"0 blue/job/held work ×2 hold the job is on hold: berth release job/held",
+			"0 blue/job/held work ×2 hold the job is on hold: berth release blue/job/held",
 		}},
 		{red, "/v1/queue", []string{
 			"2 red/service/web  ×2  ",
@@ -61,7 +61,7 @@ func TestQueue(t *testing.T) {
 		{blue, "/v1/queue?cluster=blue", []string{
 			"1 blue/job/soon work ×1  ",
 			"4 blue/service/web  ×2  ",
-			"0 blue/job/held work ×2 hold the job is on hold: berth release job/held",
+			"0 blue/job/held work ×2 hold the job is on hold: berth release blue/job/held",
 		}},
 		{red, "/v1/queue?cluster=red", []string{
 			"2 red/service/web  ×2  ",

@@ -34,11 +34,12 @@ func TestTroubles(t *testing.T) {
 		Object: "node/n1", State: "down", Cause: "silent for 3m", Next: "berth node status n1",
 	}
 	web := api.Trouble{
-		Object: "service/web", State: "starting",
+		Object: "default/service/web", State: "starting",
 		Cause: "0/2 healthy; 2 waiting for a node; no node has room", Next: "berth node ls",
 	}
 	task := api.Trouble{
-		Object: "task/web.1.0", State: "pending", Cause: "web.1.0: no node has room", Next: "berth explain web.1.0",
+		Object: "task/default.web.1.0", State: "pending", Cause: "default.web.1.0: no node has room",
+		Next: "berth explain default.web.1.0",
 	}
 	for query, want := range map[string][]api.Trouble{
 		"":                                       {node, web},

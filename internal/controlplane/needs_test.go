@@ -61,12 +61,12 @@ func TestNeedsOfOwners(t *testing.T) {
 		})
 		w.putNeeds()
 		w.until(time.Minute, "both wait for what does not exist", func(*store.Snapshot) bool {
-			return w.waits(2, "web", "waits for job/batch (does not exist; a job is deleted some time after its end") &&
-				w.waits(1, "check", "waits for service/web (0/2 healthy)")
+			return w.waits(2, "web", "waits for c/job/batch (does not exist; a job is deleted some time after its") &&
+				w.waits(1, "check", "waits for c/service/web (0/2 healthy)")
 		})
 		w.job(1, 0)
 		w.until(time.Minute, "the service waits for the job that failed", func(*store.Snapshot) bool {
-			return w.waits(2, "web", "waits for job/batch (failed: berth retry job/batch)")
+			return w.waits(2, "web", "waits for c/job/batch (failed: berth retry c/job/batch)")
 		})
 		w.server.stop()
 		w.start()

@@ -200,6 +200,9 @@ func (d *decoder) special(path string, n *node, to reflect.Value) (special, ok b
 			raw, _ = json.Marshal(n.text) // text is always valid
 		}
 		if err := v.UnmarshalJSON(raw); err != nil {
+			if _, isDuration := v.(*cluster.Duration); isDuration && durationHint(n) != "" {
+				err = fmt.Errorf("%q is not a duration: write %s", clip(n.text), durationHint(n))
+			}
 			d.fault(n.at, path, "%v", err)
 			return true, false
 		}

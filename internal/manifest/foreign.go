@@ -121,6 +121,8 @@ func (r *reader) refuseForeignText(data []byte) bool {
 					"template whose command runs the script (%s)", slurmPage)
 			}
 			r.batchOptions(Position{r.file, line, 1}, option)
+		case batch && !strings.HasPrefix(text, "#"):
+			r.batchVariables(Position{r.file, line, 1}, text)
 		case script, text == "", text[0] == '#', strings.HasPrefix(text, "//"):
 		case strings.HasPrefix(text, `job "`):
 			r.fault(Position{r.file, line, 1}, "", "%s", nomadAdvice)
@@ -165,6 +167,26 @@ func (r *reader) batchOption(at Position, name, value string) {
 		advice = "leave it out: Berth has nothing like it, or does it by itself"
 	}
 	r.fault(at, "", "option --%s of sbatch: %s", clip(name), advice)
+}
+
+// batchVariables adds the faults of the variables of Slurm that a line of a script uses and that Berth has by another
+// name.
+func (r *reader) batchVariables(at Position, line string) {
+	for _, name := range strings.FieldsFunc(line, func(c rune) bool { return (c < 'A' || c > 'Z') && c != '_' }) {
+		if own := batchVariableNames()[name]; own != "" {
+			r.fault(at, "", "variable %s of Slurm: write %s", name, own)
+		}
+	}
+}
+
+// batchVariableNames maps variables of Slurm to those of a task.
+func batchVariableNames() map[string]string {
+	return map[string]string{
+		"SLURM_ARRAY_TASK_ID": "BERTH_INDEX, which counts from 0", "SLURM_PROCID": "BERTH_INDEX",
+		"SLURM_ARRAY_TASK_COUNT": "BERTH_COUNT", "SLURM_NTASKS": "BERTH_COUNT",
+		"SLURM_JOB_NAME": "BERTH_JOB", "SLURMD_NODENAME": "BERTH_NODE",
+		"SLURM_RESTART_COUNT": "BERTH_ATTEMPT, which counts from 1",
+	}
 }
 
 // batchLetters maps the short options of sbatch to the long ones.

@@ -358,7 +358,38 @@ func TestForeignFields(t *testing.T) {
 			"step", `activeDeadlineSeconds: 3600`,
 			`steps[0]: unknown field "activeDeadlineSeconds": write time_limit: 1h`,
 		},
-		{"step", `array: 0-9`, `steps[0]: unknown field "array": write count: 10`},
+		{
+			"step", `array: 0-9`,
+			`steps[0]: unknown field "array": write count: 10, where BERTH_INDEX counts from 0`,
+		},
+		{
+			"step", `array: 1-10%3`,
+			`steps[0]: unknown field "array": write count: 10 and parallelism: 3, where BERTH_INDEX counts from 0`,
+		},
+		{
+			"step", `array: "0-99:10"`,
+			`steps[0]: unknown field "array": write count: 10, where BERTH_INDEX counts from 0`,
+		},
+		{
+			"step", `array: "1,3,5-7"`,
+			`steps[0]: unknown field "array": write count: 5, where BERTH_INDEX counts from 0`,
+		},
+		{
+			"step", `array: odd`,
+			`steps[0]: unknown field "array": write count: …, where BERTH_INDEX counts from 0`,
+		},
+		{
+			"step", `time_limit: 30`,
+			`steps[0].time_limit: "30" is not a duration: write 30s for seconds, or 30m for minutes`,
+		},
+		{
+			"step", `time_limit: 1-00:00:00`,
+			`steps[0].time_limit: "1-00:00:00" is not a duration: write 24h`,
+		},
+		{
+			"step", `time_limit: "00:10:00"`,
+			`steps[0].time_limit: "00:10:00" is not a duration: write 10m`,
+		},
 		{"step", `time: "01:30:00"`, `steps[0]: unknown field "time": write time_limit: 1h30m`},
 		{
 			"step", `cpus-per-task: 4`,
@@ -438,7 +469,7 @@ func TestForeignDocuments(t *testing.T) {
 		{
 			"Slurm", "#!/bin/bash\n#SBATCH --job-name=train\n#SBATCH -n 4\n#SBATCH --time=01:00:00\n#SBATCH --mail-user=a\n" +
 				"#SBATCH -n4 -c 2 --partition gpu # together\n" +
-				"srun hostname\n",
+				"#SBATCH -a 0-99:10%2\n# $SLURM_PROCID\nsrun hostname \"${SLURM_ARRAY_TASK_ID}\" $SLURM_JOB_ID\n",
 			[]string{
 				"m:1:1: this is a batch script of Slurm: write a Job with a template whose command runs the script " +
 					"(docs/guide/from-slurm.md)",
@@ -449,6 +480,9 @@ func TestForeignDocuments(t *testing.T) {
 				"m:6:1: option --ntasks of sbatch: write count: 4 in a step",
 				"m:6:1: option --cpus-per-task of sbatch: write cpu: 2 in resources of the template",
 				"m:6:1: option --partition of sbatch: write pool: gpu in placement",
+				"m:7:1: option --array of sbatch: write count: 10 and parallelism: 2 in a step, where BERTH_INDEX " +
+					"counts from 0",
+				"m:9:1: variable SLURM_ARRAY_TASK_ID of Slurm: write BERTH_INDEX, which counts from 0",
 			},
 		},
 	} {

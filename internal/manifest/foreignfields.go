@@ -180,9 +180,11 @@ func nomadFields() map[string]foreignField {
 // slurmFields are options of sbatch.
 func slurmFields() map[string]foreignField {
 	return map[string]foreignField{
-		"jobname":     {homes: "Job", write: "name: %s"},
-		"ntasks":      {homes: "Step", write: "count: %s"},
-		"array":       {homes: "Step", write: "count: %s", value: arrayCount},
+		"jobname": {homes: "Job", write: "name: %s"},
+		"ntasks":  {homes: "Step", write: "count: %s"},
+		"array": {
+			homes: "Step", write: "%s", value: arrayFields, more: ", where BERTH_INDEX counts from 0",
+		},
 		"time":        {homes: "Step", write: "time_limit: %s", value: slurmTime},
 		"mem":         {homes: "Resources", write: "memory: %s", value: megabytes},
 		"mempercpu":   {homes: "Resources", write: "memory: %s", value: megabytes},
@@ -404,16 +406,52 @@ func overlap(n *node) string {
 	return string(cluster.CronForbid)
 }
 
-// arrayCount returns the number of tasks of an array such as "0-9" or "1-16%4".
-func arrayCount(n *node) string {
-	s, _, _ := strings.Cut(text(n), "%")
-	low, high, ok := strings.Cut(s, "-")
-	first, err := strconv.ParseInt(low, 10, 32)
-	last, err2 := strconv.ParseInt(high, 10, 32)
-	if !ok || err != nil || err2 != nil || last < first {
-		return ""
+// arrayFields converts an array such as "0-9", "1-16%4", "0-99:10" or "1,3,5-7" to the fields of a step.
+func arrayFields(n *node) string {
+	indexes, limit, limited := strings.Cut(text(n), "%")
+	count := 0
+	for part := range strings.SplitSeq(indexes, ",") {
+		tasks := rangeCount(part)
+		if tasks == 0 {
+			return "count: …"
+		}
+		count += tasks
 	}
-	return strconv.FormatInt(last-first+1, 10)
+	fields := "count: " + strconv.Itoa(count)
+	if _, err := strconv.ParseUint(limit, 10, 16); limited && err == nil {
+		fields += " and parallelism: " + limit
+	}
+	return fields
+}
+
+// rangeCount returns how many indexes a part of an array has: "7", "0-9" or "0-99:10". For any other text it is 0.
+func rangeCount(part string) int {
+	bounds, by, hasStep := strings.Cut(part, ":")
+	low, high, isRange := strings.Cut(bounds, "-")
+	if !isRange {
+		high = low
+	}
+	if !hasStep {
+		by = "1"
+	}
+	first, err := strconv.ParseUint(low, 10, 31)
+	last, err2 := strconv.ParseUint(high, 10, 31)
+	step, err3 := strconv.ParseUint(by, 10, 31)
+	if err != nil || err2 != nil || err3 != nil || step == 0 || last < first {
+		return 0
+	}
+	return int((last-first)/step) + 1
+}
+
+// durationHint returns the duration that a person meant who wrote a number without a unit, or a time of Slurm with
+// hours, minutes and seconds. For any other text it is "".
+func durationHint(n *node) string {
+	if s := text(n); strings.Trim(s, "0123456789") == "" && s != "" {
+		return s + "s for seconds, or " + s + "m for minutes"
+	} else if strings.Contains(s, ":") || strings.Contains(s, "-") {
+		return slurmTime(n)
+	}
+	return ""
 }
 
 // slurmTime converts a time of Slurm: minutes, "HH:MM:SS" or "D-HH:MM:SS".

@@ -227,7 +227,7 @@ func TestFaults(t *testing.T) {
 		}},
 		{"quantities", "kind: TaskDefinition\nname: web\nversion: 1\ngrace: 10\ndisk: 3 " +
 			"apples\ncontainers:\n- name: app\n  image: a\n  resources:\n    cpu: lots\n    memory: [1]\n", []string{
-			`m:4:8: grace: "10" is not a duration: want a number with a unit, such as "500ms", "10s" or "5m"`,
+			`m:4:8: grace: "10" is not a duration: write 10s for seconds, or 10m for minutes`,
 			`m:5:7: disk: "3 apples" is not a size: want bytes, or a number with KiB, MiB, GiB (binary) or K, M, G (decimal)`,
 			`m:10:10: containers[0].resources.cpu: "lots" is not an amount of CPU: want "500m" or "0.5"`,
 			`m:11:13: containers[0].resources.memory: want text or a number, found a list`,

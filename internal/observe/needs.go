@@ -14,7 +14,7 @@ func (d *Domain) unmet(inCluster string, needs []string) string {
 	var missing []string
 	for _, o := range cluster.NeededOwners(inCluster, needs) {
 		if why := d.obstacle(o); why != "" {
-			missing = append(missing, fmt.Sprintf("%s (%s)", o.Need(), why))
+			missing = append(missing, fmt.Sprintf("%s (%s)", o, why))
 		}
 	}
 	if len(missing) == 0 {
@@ -73,9 +73,9 @@ func (d *Domain) jobObstacle(o cluster.OwnerRef) string {
 	case cluster.JobSucceeded:
 		return ""
 	case cluster.JobFailed:
-		return fmt.Sprintf("failed: berth retry job/%s", o.Name)
+		return fmt.Sprintf("failed: berth retry %s", o)
 	case cluster.JobCancelled:
-		return fmt.Sprintf("cancelled: berth restart job/%s", o.Name)
+		return fmt.Sprintf("cancelled: berth restart %s", o)
 	}
 	return fmt.Sprintf("%d/%d done", st.Succeeded, st.Total)
 }

@@ -26,22 +26,13 @@ const (
 	KindEndpoint   = "endpoint"
 )
 
-// Object returns the reference of an object: KIND/NAME in the default cluster and for objects without a cluster, else
-// CLUSTER/KIND/NAME.
+// Object returns the full reference of an object: CLUSTER/KIND/NAME, or KIND/NAME for objects without a cluster. Only
+// the command line shortens it, because only the user's shell has a current cluster.
 func Object(kind, in, name string) string {
-	if in == "" || in == cluster.DefaultCluster {
+	if in == "" {
 		return kind + "/" + name
 	}
 	return in + "/" + kind + "/" + name
-}
-
-// Argument returns the argument that names an object for a command of one kind: NAME in the default cluster, else
-// CLUSTER/NAME.
-func Argument(in, name string) string {
-	if in == "" || in == cluster.DefaultCluster {
-		return name
-	}
-	return in + "/" + name
 }
 
 // OwnerKind returns the word for the kind of an owner.
@@ -56,26 +47,6 @@ func OwnerKind(o cluster.OwnerRef) string {
 	default:
 		return KindService
 	}
-}
-
-// Owner returns the argument that names an owner, such as "job/squares".
-func Owner(o cluster.OwnerRef) string { return Object(OwnerKind(o), o.Cluster, o.Name) }
-
-// ShortTask returns a task's id without the default cluster.
-func ShortTask(id cluster.TaskID) string {
-	return strings.TrimPrefix(string(id), cluster.DefaultCluster+".")
-}
-
-// ShortTasks returns a sentence in which the ids of tasks have their short form, see ShortTask.
-func ShortTasks(text string) string {
-	words := strings.Split(text, " ")
-	for i, w := range words {
-		id := strings.TrimRight(w, ":;,.")
-		if _, ok := cluster.TaskID(id).Parts(); ok {
-			words[i] = ShortTask(cluster.TaskID(id)) + w[len(id):]
-		}
-	}
-	return strings.Join(words, " ")
 }
 
 // Span writes a duration in the largest whole unit with a number of at least two: "90s", "3h", "12d". A negative
@@ -121,5 +92,5 @@ func Pressure(p *cluster.Pressure) string {
 	if p.Task == "" {
 		return text
 	}
-	return JoinNonEmpty("; ", text, JoinNonEmpty(": ", ShortTask(p.Task)+" will move away", OneLine(p.Why)))
+	return JoinNonEmpty("; ", text, JoinNonEmpty(": ", string(p.Task)+" will move away", OneLine(p.Why)))
 }

@@ -139,10 +139,10 @@ func volumeOwner(snap *store.Snapshot, key string) string {
 		return ""
 	}
 	if _, ok := snap.Service(parts[0], parts[1]); ok {
-		return "service/" + parts[1]
+		return cluster.OwnerRef{Kind: cluster.KindService, Cluster: parts[0], Name: parts[1]}.String()
 	}
 	if _, ok := snap.Job(parts[0], parts[1]); ok {
-		return "job/" + parts[1]
+		return cluster.OwnerRef{Kind: cluster.KindJob, Cluster: parts[0], Name: parts[1]}.String()
 	}
 	return ""
 }

@@ -45,7 +45,7 @@ func nodeTrouble(n *api.NodeView, state, cause string) *api.Trouble {
 
 func lostDevices(n *api.NodeView) (found []api.Trouble) {
 	for _, d := range n.LostDevices {
-		task := wording.ShortTask(d.Task)
+		task := string(d.Task)
 		t := nodeTrouble(n, api.TroubleLostDevice,
 			fmt.Sprintf("device %s is gone, held by %s", d.ID, cmp.Or(task, "a task")))
 		if task != "" {
@@ -68,7 +68,7 @@ func slowChange(n *api.NodeView, now time.Time) *api.Trouble {
 	case n.State == cluster.NodeDraining && n.Drain != nil && len(n.Drain.Left) > 0 && !n.Drain.Since.IsZero() &&
 		now.Sub(n.Drain.Since) > maxDrainTime:
 		left := n.Drain.Left[0]
-		task := wording.ShortTask(left.ID)
+		task := string(left.ID)
 		t := nodeTrouble(n, api.TroubleDrainHeld, fmt.Sprintf("draining for %s, %s left: %s",
 			wording.Span(now.Sub(n.Drain.Since)), wording.Count(len(n.Drain.Left), "task"),
 			wording.JoinNonEmpty(": ", task, left.Why)))

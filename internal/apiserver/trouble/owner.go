@@ -23,7 +23,7 @@ func ofService(o *Objects, v *api.ServiceView) *api.Trouble {
 		return t
 	}
 	if v.Status.Unmet != "" {
-		return ofNeeds(object, string(v.Status.State), v.Status.Unmet, v.Cluster, v.Name)
+		return ofNeeds(object, string(v.Status.State), v.Status.Unmet)
 	}
 	if v.Status.State == cluster.ServiceHealthy {
 		return ofMisplaced(object, o.Misplaced(v.Owner()))
@@ -41,10 +41,8 @@ func ofService(o *Objects, v *api.ServiceView) *api.Trouble {
 }
 
 // ofNeeds says what a service or job waits for before its first task.
-func ofNeeds(object, state, unmet, inCluster, name string) *api.Trouble {
-	return &api.Trouble{
-		Object: object, State: state, Cause: unmet, Next: "berth explain " + wording.Argument(inCluster, name),
-	}
+func ofNeeds(object, state, unmet string) *api.Trouble {
+	return &api.Trouble{Object: object, State: state, Cause: unmet, Next: "berth explain " + object}
 }
 
 // ofMisplaced says that tasks of a healthy service run where they should not, as their nodes are now; nil for no tasks.
@@ -55,8 +53,8 @@ func ofMisplaced(object string, tasks []api.TaskView) *api.Trouble {
 	first := &tasks[0]
 	t := api.Trouble{
 		Object: object, State: api.TroubleMisplaced, Task: first.ID,
-		Cause: wording.JoinNonEmpty(": ", wording.ShortTask(first.ID), wording.OneLine(first.Misplaced)),
-		Next:  "berth explain " + wording.ShortTask(first.ID),
+		Cause: wording.JoinNonEmpty(": ", string(first.ID), wording.OneLine(first.Misplaced)),
+		Next:  "berth explain " + string(first.ID),
 	}
 	t.Cause += andMore(len(tasks) - 1)
 	return &t
@@ -74,32 +72,29 @@ func andMore(rest int) string {
 // waits for a person.
 func ofChange(o *Objects, v *api.ServiceView) *api.Trouble {
 	s := &v.Status
-	argument := wording.Argument(v.Cluster, v.Name)
-	t := api.Trouble{
-		Object: wording.Object(wording.KindService, v.Cluster, v.Name),
-		Cause:  wording.ShortTasks(wording.OneLine(s.Message)),
-	}
+	object := wording.Object(wording.KindService, v.Cluster, v.Name)
+	t := api.Trouble{Object: object, Cause: wording.OneLine(s.Message)}
 	switch {
 	case len(s.Crashing) > 0:
 		loop := s.Crashing[0]
 		t.State = api.TroubleCrashLoop
-		t.Cause = wording.ShortTasks(wording.OneLine(taskview.CrashText(loop))) + andMore(len(s.Crashing)-1)
-		t.Next = "berth logs " + wording.ShortTask(loop.Task)
+		t.Cause = wording.OneLine(taskview.CrashText(loop)) + andMore(len(s.Crashing)-1)
+		t.Next = "berth logs " + string(loop.Task)
 		tasks := o.Tasks(v.Owner())
 		if i := slices.IndexFunc(tasks, func(v api.TaskView) bool { return v.ID == loop.Task }); i >= 0 {
 			t.Task = tasks[i].ID
 			if taskview.NeverRan(tasks[i]) {
-				t.Next = "berth explain " + argument
+				t.Next = "berth explain " + object
 			}
 		}
 	case s.Rollout == cluster.RolloutFailed:
-		t.State, t.Next = api.TroubleRolloutFailed, "berth rollout status "+argument
+		t.State, t.Next = api.TroubleRolloutFailed, "berth rollout status "+object
 		t.Cause = cmp.Or(t.Cause, "rollout of "+v.Definition.String()+" failed")
 	case s.Rollout == cluster.RolloutCanary && !s.Paused:
-		t.State, t.Next = api.TroubleCanary, "berth promote "+argument
+		t.State, t.Next = api.TroubleCanary, "berth promote "+object
 		t.Cause = "canaries of " + v.Definition.String() + " healthy, waiting for promotion"
 	case s.Paused && !s.Rollout.Ended() && s.Rollout != "":
-		t.State, t.Next = api.TroublePaused, "berth rollout resume "+argument
+		t.State, t.Next = api.TroublePaused, "berth rollout resume "+object
 		t.Cause = "rollout of " + v.Definition.String() + " is paused"
 	default:
 		return nil
@@ -115,19 +110,17 @@ func ofHealthyService(v *api.ServiceView) *api.Trouble {
 	case cluster.ServiceStopped, cluster.ServiceStopping, cluster.ServiceDeleting:
 		return nil
 	}
-	t := api.Trouble{
-		Object: wording.Object(wording.KindService, v.Cluster, v.Name),
-		Next:   "berth explain " + wording.Argument(v.Cluster, v.Name),
-	}
+	object := wording.Object(wording.KindService, v.Cluster, v.Name)
+	t := api.Trouble{Object: object, Next: "berth explain " + object}
 	switch {
 	case len(s.GivenUp) > 0:
-		t.State, t.Cause = api.TroubleGivenUp, wording.ShortTask(s.GivenUp[0])
+		t.State, t.Cause = api.TroubleGivenUp, string(s.GivenUp[0])
 		if rest := len(s.GivenUp) - 1; rest > 0 {
 			t.Cause += fmt.Sprintf(" and %d more", rest)
 		}
 		t.Cause += ": not retried until the service changes"
 	case s.MemoryTrouble != "":
-		t.State, t.Cause = api.TroubleHungry, wording.ShortTasks(wording.OneLine(s.MemoryTrouble))
+		t.State, t.Cause = api.TroubleHungry, wording.OneLine(s.MemoryTrouble)
 	default:
 		return nil
 	}
@@ -138,7 +131,7 @@ func ofHealthyService(v *api.ServiceView) *api.Trouble {
 func ofJob(o *Objects, v *api.JobView) *api.Trouble {
 	s, object := &v.Status, wording.Object(wording.KindJob, v.Cluster, v.Name)
 	if s.Unmet != "" {
-		return ofNeeds(object, string(s.State), s.Unmet, v.Cluster, v.Name)
+		return ofNeeds(object, string(s.State), s.Unmet)
 	}
 	var tasks []api.TaskView
 	switch s.State {
@@ -168,16 +161,16 @@ func preparesAgain(t *api.TaskView) bool {
 // ofCron returns the trouble of a cron, or nil: its last moment has no job, or its schedules have no further moment.
 // A job that failed is a trouble of the job.
 func ofCron(v *api.CronView) *api.Trouble {
-	argument := wording.Argument(v.Cluster, v.Name)
-	t := api.Trouble{Object: wording.Object(wording.KindCron, v.Cluster, v.Name)}
+	object := wording.Object(wording.KindCron, v.Cluster, v.Name)
+	t := api.Trouble{Object: object}
 	switch {
 	case v.Status.State == api.CronSuspended:
 		return nil
 	case v.Status.Message != "":
-		t.State, t.Next = api.TroubleMissed, "berth cron history "+argument
-		t.Cause = wording.ShortTasks(wording.OneLine(v.Status.Message))
+		t.State, t.Next = api.TroubleMissed, "berth cron history "+object
+		t.Cause = wording.OneLine(v.Status.Message)
 	case len(v.Status.Next) == 0 && v.Status.State == api.CronWaiting:
-		t.State, t.Next = api.TroubleNoMoments, "berth cron status "+argument
+		t.State, t.Next = api.TroubleNoMoments, "berth cron status "+object
 		t.Cause = "no schedule has a next moment: " + strings.Join(v.Schedules, "; ")
 	default:
 		return nil

@@ -81,15 +81,15 @@ func OfTask(v api.TaskView) *api.Trouble {
 	if taskview.Reason(v) == "" {
 		return nil
 	}
-	t := api.Trouble{Object: wording.Owner(v.Owner), State: string(v.State)}
+	t := api.Trouble{Object: v.Owner.String(), State: string(v.State)}
 	explain(&t, "", []api.TaskView{v})
 	own := "berth status " + t.Object
-	t.Object = wording.KindTask + "/" + wording.ShortTask(v.ID)
+	t.Object = wording.KindTask + "/" + string(v.ID)
 	switch {
 	case v.State == cluster.StatePending:
-		t.Next = "berth explain " + wording.ShortTask(v.ID)
+		t.Next = "berth explain " + string(v.ID)
 	case t.Next == own:
-		t.Next = "berth events --task " + wording.ShortTask(v.ID)
+		t.Next = "berth events --task " + string(v.ID)
 	}
 	return &t
 }
@@ -105,21 +105,20 @@ func explain(t *api.Trouble, counts string, tasks []api.TaskView) {
 	if t.Cause == "" {
 		t.Cause = counts
 		if worst != nil {
-			t.Cause = wording.JoinNonEmpty(": ", counts, wording.ShortTask(worst.ID), reasonLine(worst))
+			t.Cause = wording.JoinNonEmpty(": ", counts, string(worst.ID), reasonLine(worst))
 		}
 	}
 	if worst != nil {
 		addReason(t, worst)
 		setNext(t, worst)
 	}
-	t.Cause = wording.ShortTasks(t.Cause)
 }
 
 // setNext sets the next step about the worst task, and the task whose output or explanation shows the cause.
 func setNext(t *api.Trouble, worst *api.TaskView) {
 	switch {
 	case noNodeTakes(worst) && worst.Reason != cluster.ReasonNoNodes:
-		t.Next = "berth explain " + wording.ShortTask(worst.ID)
+		t.Next = "berth explain " + string(worst.ID)
 	case noNodeTakes(worst):
 		t.Next = "berth node ls"
 	case taskview.Unreachable(*worst) && strings.Contains(worst.Message, cluster.ForgetCommand):
@@ -128,9 +127,9 @@ func setNext(t *api.Trouble, worst *api.TaskView) {
 		t.Next = "berth node status " + worst.Node
 	default:
 		t.Task = worst.ID
-		t.Next = "berth explain " + wording.ShortTask(worst.ID)
+		t.Next = "berth explain " + string(worst.ID)
 		if !taskview.NeverRan(*worst) {
-			t.Next = "berth logs " + wording.ShortTask(worst.ID)
+			t.Next = "berth logs " + string(worst.ID)
 		}
 	}
 }
@@ -142,7 +141,7 @@ func addReason(t *api.Trouble, worst *api.TaskView) {
 		strings.Contains(t.Cause, why) || taskview.Names(t.Cause, worst.ID) {
 		return
 	}
-	t.Cause += "; " + wording.ShortTask(worst.ID) + ": " + why
+	t.Cause += "; " + string(worst.ID) + ": " + why
 }
 
 func reasonLine(v *api.TaskView) string { return wording.OneLine(taskview.Reason(*v)) }

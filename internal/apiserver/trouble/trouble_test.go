@@ -19,31 +19,31 @@ func TestAdviceForTasksThatNeverRan(t *testing.T) {
 		{
 			"lost while its image was pulled",
 			api.TaskView{State: cluster.StateLost, Reason: cluster.ReasonNodeDown},
-			"berth explain web.1.0",
+			"berth explain default.web.1.0",
 		},
 		{
 			"lost while it ran",
 			api.TaskView{State: cluster.StateLost, Reason: cluster.ReasonNodeDown, Started: began},
-			"berth logs web.1.0",
+			"berth logs default.web.1.0",
 		},
 		{
 			"stopped before it began",
 			api.TaskView{State: cluster.StateStopping, Reason: cluster.ReasonRollout},
-			"berth explain web.1.0",
+			"berth explain default.web.1.0",
 		},
 		{
 			"rejected by its node",
 			api.TaskView{State: cluster.StateRejected, Reason: cluster.ReasonPrepare},
-			"berth explain web.1.0",
+			"berth explain default.web.1.0",
 		},
 		{"ended with a code", api.TaskView{
 			State: cluster.StateFailed, Reason: cluster.ReasonExit,
 			Exit: &cluster.Exit{Code: 1}, Started: began,
-		}, "berth logs web.1.0"},
+		}, "berth logs default.web.1.0"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			test.task.ID, test.task.Node, test.task.Message = "default.web.1.0", "n1", "why"
-			got := api.Trouble{Object: "service/web", State: "failing"}
+			got := api.Trouble{Object: "default/service/web", State: "failing"}
 			explain(&got, "0 of 1 healthy", []api.TaskView{test.task})
 			if got.Next != test.want {
 				t.Errorf("next step: got %q, want %q", got.Next, test.want)

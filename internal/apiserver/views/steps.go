@@ -6,7 +6,6 @@ import (
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/reconciler"
-	"github.com/berthd/berth/internal/wording"
 )
 
 // stepsOf returns what keeps the steps of a job from running; nil for a service.
@@ -54,7 +53,7 @@ func skipText(job *cluster.Job, step string, o reconciler.Obstacle) string {
 		text = fmt.Sprintf("step %s is skipped: %s", step, o.Message)
 	}
 	if o.Retries {
-		text += fmt.Sprintf("; its tasks may begin after `berth retry %s`", wording.Owner(job.Owner()))
+		text += fmt.Sprintf("; its tasks may begin after `berth retry %s`", job.Owner())
 	}
 	return text
 }

@@ -94,8 +94,8 @@ func (a *JobsAPI) retryJob(w http.ResponseWriter, r *http.Request) error {
 	return a.jobs().change(w, r, func(d *draft.Draft, job *cluster.Job) (bool, error) {
 		if job.Cancelled {
 			return false, respond.Problemf(http.StatusConflict,
-				"job %s/%s was cancelled, so its tasks begin no more: run it again with `berth restart job/%s`",
-				job.Cluster, job.Name, job.Name)
+				"%s was cancelled, so its tasks begin no more: run it again with `berth restart %s`", job.Owner(),
+				job.Owner())
 		}
 		failed, err := chooseFailed(job, failedTasks(d.Snap, job), ask.Tasks)
 		if err != nil {

@@ -53,7 +53,7 @@ func (d *diffCommand) run(cmd *cobra.Command, args []string) error {
 	if len(args) > 3 {
 		return session.Arguments(1, 3, "a task definition with up to two versions")(cmd, args)
 	}
-	ref, versions, err := parseDiffArguments(cmd, args)
+	ref, versions, err := parseDiffArguments(d.Session, cmd, args)
 	if err != nil {
 		return err
 	}
@@ -61,8 +61,10 @@ func (d *diffCommand) run(cmd *cobra.Command, args []string) error {
 }
 
 // parseDiffArguments reads a definition name and up to two versions. In web@2 the first version is part of the name.
-func parseDiffArguments(cmd *cobra.Command, args []string) (ref cluster.Ref, versions []int, err error) {
-	n, err := session.ParseName(cmd, args[0], wording.KindDefinition)
+func parseDiffArguments(sess *session.Session, cmd *cobra.Command, args []string) (ref cluster.Ref, versions []int,
+	err error,
+) {
+	n, err := sess.ParseName(cmd, args[0], wording.KindDefinition)
 	if err != nil {
 		return ref, nil, err
 	}

@@ -189,7 +189,7 @@ func (e *editCommand) edit(ctx context.Context, c *client.Client, o editable) (r
 	}
 	text, faults := o.text, manifest.Faults(nil)
 	for {
-		edited, err := e.openEditor(ctx, path, editHeader(o.name, faults)+text)
+		edited, err := e.openEditor(ctx, path, e.Shorten(editHeader(o.name, faults))+text)
 		switch {
 		case err != nil:
 			return 0, false, keepText(path, o, edited, err)

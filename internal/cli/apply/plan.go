@@ -128,7 +128,7 @@ func printPlan(sess *session.Session, reply planReply) error {
 		fmt.Fprintf(&b, "%d to create, %d to update%s, %d unchanged.\n",
 			counts[api.ActionCreate], counts[api.ActionUpdate], deletions, counts[api.ActionNone])
 	}
-	_, err := sess.Stdout.Write([]byte(b.String()))
+	_, err := sess.Stdout.Write([]byte(sess.Shorten(b.String())))
 	return err
 }
 

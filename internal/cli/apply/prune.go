@@ -141,7 +141,7 @@ func confirmDeletion(sess *session.Session, names []session.Name) error {
 			Hint: "Confirm with --yes. 'berth plan --prune' shows the deletions together with the other changes.",
 		}
 	}
-	fmt.Fprintf(sess.Stderr, "Delete %s? [y/N] ", strings.Join(texts, ", "))
+	fmt.Fprintf(sess.Stderr, "Delete %s? [y/N] ", sess.Shorten(strings.Join(texts, ", ")))
 	answer, err := bufio.NewReader(in).ReadString('\n')
 	if err != nil && !errors.Is(err, io.EOF) {
 		return fmt.Errorf("read the answer: %w", err)

@@ -269,7 +269,7 @@ func (f *Fake) addObjectRoutes(mux *http.ServeMux) {
 	explain := func(w State, r *http.Request) any {
 		return findItem(w.Explanations, func(v api.Explanation) bool {
 			return v.Task != "" && string(v.Task) == r.PathValue("s") || v.Task == "" &&
-				v.Owner.Name == r.PathValue("s")
+				v.Owner.Name == r.PathValue("s") && v.Owner.Cluster == r.PathValue("c")
 		})
 	}
 	rebalancing := func(w State, r *http.Request) any {

@@ -11,6 +11,7 @@ import (
 	"github.com/berthd/berth/internal/cli/output"
 	"github.com/berthd/berth/internal/cli/session"
 	"github.com/berthd/berth/internal/cli/watch"
+	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/wording"
 )
 
@@ -97,7 +98,7 @@ func (a *addressesCommand) run(cmd *cobra.Command, args []string) error {
 		a.Messagef("%s", why)
 	}
 	return session.PrintList(a.Session, all, why, func([]Address) output.Table {
-		return addressTable(all, len(found) > 1)
+		return addressTable(a.Session, all, len(found) > 1)
 	})
 }
 
@@ -165,7 +166,16 @@ func List(ctx context.Context, c *client.Client, v api.EndpointView) ([]Address,
 		func(ctx context.Context, o client.ListOptions) (api.Page[api.EndpointAddress], error) {
 			return c.EndpointAddresses(ctx, v.Cluster, v.Name, o)
 		})
-	return named(session.EndpointName(v).Argument(), all), err
+	return named(dataName(v.Cluster, v.Name), all), err
+}
+
+// dataName returns the name of an endpoint in data and in templates: NAME, or CLUSTER/NAME in other clusters than the
+// default one. It does not depend on the user's current cluster.
+func dataName(in, name string) string {
+	if in == "" || in == cluster.DefaultCluster {
+		return name
+	}
+	return in + "/" + name
 }
 
 // named returns addresses with the name of their endpoint.
@@ -178,7 +188,7 @@ func named(endpoint string, all []api.EndpointAddress) []Address {
 }
 
 // addressTable returns the table of addresses, with a column for the endpoint if there are several.
-func addressTable(all []Address, several bool) output.Table {
+func addressTable(sess *session.Session, all []Address, several bool) output.Table {
 	t := output.Table{StateColumn: 3, Titles: []string{"ADDRESS", "NODE", "TASK", "HEALTH", "VERSION"}}
 	if several {
 		t.Titles = append(t.Titles, "ENDPOINT")
@@ -189,9 +199,13 @@ func addressTable(all []Address, several bool) output.Table {
 		if a.Canary {
 			version += " (canary)"
 		}
-		row := []string{a.Address, a.Node, wording.ShortTask(a.Task), string(a.Health), version}
+		row := []string{a.Address, a.Node, string(a.Task), string(a.Health), version}
 		if several {
-			row = append(row, a.Endpoint)
+			in, name, found := strings.Cut(a.Endpoint, "/")
+			if !found {
+				in, name = cluster.DefaultCluster, a.Endpoint
+			}
+			row = append(row, sess.Argument(in, name))
 		}
 		t.Add(row...)
 	}

@@ -16,7 +16,6 @@ import (
 	"github.com/berthd/berth/internal/cli/output"
 	"github.com/berthd/berth/internal/cli/session"
 	"github.com/berthd/berth/internal/cluster"
-	"github.com/berthd/berth/internal/wording"
 )
 
 // NewEndpointCommand returns the command `berth endpoint`.
@@ -62,20 +61,20 @@ func (l *listCommand) run(cmd *cobra.Command, _ []string) error {
 	}
 	none := l.labels.EmptyText("No endpoints.")
 	return session.PrintList(l.Session, all, none, func([]api.EndpointView) output.Table {
-		t := table(all)
+		t := table(l.Session, all)
 		l.labels.AddColumns(&t, func(row int) cluster.Labels { return all[row].Labels })
 		return t
 	})
 }
 
 // table returns the table of endpoints in the given order.
-func table(all []api.EndpointView) output.Table {
+func table(sess *session.Session, all []api.EndpointView) output.Table {
 	t := output.Table{Titles: []string{
 		"ENDPOINT", "SERVICE", "PORT", "TAGS", "ADDRESSES>", "HEALTHY>", "FAILING>", "+DNS", "MESSAGE",
 	}}
 	for i := range all {
 		v := &all[i]
-		t.Add(session.EndpointName(*v).Argument(), wording.Argument(v.Cluster, v.Service), v.Port, tagsText(v.Tags),
+		t.Add(sess.Argument(v.Cluster, v.Name), sess.Argument(v.Cluster, v.Service), v.Port, tagsText(v.Tags),
 			strconv.Itoa(v.Status.Addresses), output.FormatAbove(v.Status.Healthy, 0),
 			output.FormatAbove(v.Status.Failing, 0), v.Status.DNS, v.Status.Message)
 	}
@@ -100,7 +99,7 @@ func Print(ctx context.Context, sess *session.Session, c *client.Client, n sessi
 	if sess.WantsData() {
 		return sess.PrintData(v)
 	}
-	if err := sess.PrintTable(table([]api.EndpointView{v})); err != nil {
+	if err := sess.PrintTable(table(sess, []api.EndpointView{v})); err != nil {
 		return err
 	}
 	facts := output.Table{Titles: []string{"", ""}, Indent: "  "}
@@ -118,5 +117,5 @@ func Print(ctx context.Context, sess *session.Session, c *client.Client, n sessi
 		return err
 	}
 	sess.Printf("")
-	return sess.PrintTable(addressTable(all, false))
+	return sess.PrintTable(addressTable(sess, all, false))
 }

@@ -97,8 +97,8 @@ func (f *fileFlags) publish(cmd *cobra.Command, sess *session.Session, c *client
 			return err
 		}
 		// Templates have the name of the command line, whatever the chosen cluster is.
-		short, _ := session.ParseName(cmd, text, wording.KindEndpoint) // it was read above
-		name := short.Argument()
+		short, _ := sess.ParseName(cmd, text, wording.KindEndpoint) // it was read above
+		name := dataName(short.Cluster, short.Name)
 		if slices.Contains(names, name) {
 			return &session.UsageError{
 				Command: cmd.CommandPath(),
@@ -136,7 +136,7 @@ func readAddresses(ctx context.Context, c *client.Client, n session.Name, o clie
 			return nil, 0, err
 		}
 	}
-	return named(n.Argument(), page.Items), page.Index, nil
+	return named(dataName(n.Cluster, n.Name), page.Items), page.Index, nil
 }
 
 // renderer returns the function that makes the text of the file.

@@ -116,16 +116,10 @@ func isAbout(t api.Trouble, in string) bool {
 	case len(parts) == 3:
 		return parts[0] == in
 	case parts[0] == wording.KindTask:
-		id := cluster.TaskID(cluster.DefaultCluster + "." + parts[1])
-		if p, ok := cluster.TaskID(parts[1]).Parts(); ok {
-			return p.Cluster == in
-		}
-		_, ok := id.Parts()
-		return ok && in == cluster.DefaultCluster
-	case session.ParseKind(parts[0]) == wording.KindNode:
-		return true
+		p, ok := cluster.TaskID(parts[1]).Parts()
+		return ok && p.Cluster == in
 	}
-	return in == cluster.DefaultCluster
+	return parts[0] == wording.KindNode
 }
 
 // Owners are the services, jobs and crons.

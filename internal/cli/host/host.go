@@ -82,6 +82,7 @@ func (t *target) withHost(run func(context.Context, *client.Host, []string) erro
 
 // connect returns a client of the node.
 func (t *target) connect(cmd *cobra.Command) (*client.Host, error) {
+	t.FullReferences = true // the API of a node knows no current cluster
 	config := client.Config{Addr: "unix://" + t.path(), Agent: "berth/" + version.String()}
 	if t.address != "" {
 		if t.name == "" {

@@ -152,7 +152,7 @@ func drainProgress(v api.NodeView) string {
 		return "draining begins"
 	}
 	first := v.Drain.Left[0]
-	text := wording.Count(len(v.Drain.Left), "task") + " left, such as " + wording.ShortTask(first.ID)
+	text := wording.Count(len(v.Drain.Left), "task") + " left, such as " + string(first.ID)
 	if first.Why != "" {
 		text += " (" + wording.OneLine(first.Why) + ")"
 	}

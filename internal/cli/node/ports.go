@@ -61,7 +61,7 @@ func (p *reservePortsCommand) noteUsers(ctx context.Context, c *client.Client, n
 		}
 		for _, name := range slices.Sorted(maps.Keys(t.Ports)) {
 			if _, found := slices.BinarySearch(reserved, t.Ports[name]); found {
-				p.Messagef("port %d stays with %s until that task leaves %s", t.Ports[name], wording.ShortTask(t.ID),
+				p.Messagef("port %d stays with %s until that task leaves %s", t.Ports[name], string(t.ID),
 					n.Name)
 			}
 		}

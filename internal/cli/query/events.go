@@ -127,7 +127,7 @@ func (e *eventsCommand) run(cmd *cobra.Command, args []string) error {
 	return e.print(cmd.Context(), c)
 }
 
-// parseEventSubjects reads the values of the filter flags like arguments. "web.1.0" is a task of the default cluster.
+// parseEventSubjects reads the values of the filter flags like arguments. "web.1.0" is a task of the current cluster.
 func parseEventSubjects(sess *session.Session, cmd *cobra.Command, f *client.EventFilter) error {
 	if err := sess.ParseFilterNames(cmd, &f.Cluster,
 		session.FilterName{Kind: wording.KindService, Text: &f.Service},
@@ -141,9 +141,9 @@ func parseEventSubjects(sess *session.Session, cmd *cobra.Command, f *client.Eve
 		return nil
 	}
 	text := strings.TrimPrefix(f.Task, wording.KindTask+"/")
-	for _, id := range []string{text, cmp.Or(f.Cluster, cluster.DefaultCluster) + "." + text} {
-		if _, ok := cluster.TaskID(id).Parts(); ok {
-			f.Task = id
+	for _, id := range []string{text, cmp.Or(f.Cluster, sess.ClusterOfChange()) + "." + text} {
+		if p, ok := cluster.TaskID(id).Parts(); ok {
+			f.Task, f.Cluster = id, p.Cluster // the current cluster may be another one
 			return nil
 		}
 	}
@@ -223,7 +223,7 @@ func printEvent(sess *session.Session, e api.EventView) error {
 	if sess.HasColors(sess.Stdout) {
 		word = output.Colored(word, eventColor(e.Type))
 	}
-	_, err := fmt.Fprintf(sess.Stdout, "%s  %s  %s\n", at, word, strings.Join(eventDetails(e), "  "))
+	_, err := fmt.Fprintf(sess.Stdout, "%s  %s  %s\n", at, word, sess.Shorten(strings.Join(eventDetails(e), "  ")))
 	return err
 }
 
@@ -233,7 +233,7 @@ func eventDetails(e api.EventView) []string {
 	subject := ""
 	switch {
 	case e.Task != "":
-		subject = wording.ShortTask(e.Task)
+		subject = string(e.Task)
 		if e.Attempt > 1 {
 			subject += fmt.Sprintf(" try %d", e.Attempt)
 		}
@@ -253,7 +253,7 @@ func eventDetails(e api.EventView) []string {
 	}
 	switch {
 	case e.Message != "":
-		words = append(words, wording.ShortTasks(wording.OneLine(e.Message)))
+		words = append(words, wording.OneLine(e.Message))
 	case e.Reason != "":
 		words = append(words, string(e.Reason))
 	}

@@ -63,22 +63,25 @@ func (e *explainCommand) run(cmd *cobra.Command, args []string) error {
 			Message: "--node needs a task, such as web.1.0",
 		}
 	}
-	v, err := readExplanation(cmd.Context(), c, n, e.node)
+	v, err := e.readExplanation(cmd.Context(), c, n)
 	if err != nil {
 		return err
 	}
 	return printExplanation(e.Session, v)
 }
 
-// readExplanation asks the server to explain a service, a job or a task. With node, it explains that node for the task.
-func readExplanation(ctx context.Context, c *client.Client, n session.Name, node string) (api.Explanation, error) {
+// readExplanation asks the server to explain a service, a job or a task. With --node it explains that node for the
+// task.
+func (e *explainCommand) readExplanation(ctx context.Context, c *client.Client, n session.Name) (api.Explanation,
+	error,
+) {
 	if n.Kind == wording.KindTask {
-		t, err := session.FindTask(ctx, c, n.Name)
+		t, err := e.FindTask(ctx, c, n.Name)
 		if err != nil {
 			return api.Explanation{}, err
 		}
-		if node != "" {
-			return c.ExplainTaskOn(ctx, t.ID, node)
+		if e.node != "" {
+			return c.ExplainTaskOn(ctx, t.ID, e.node)
 		}
 		return c.ExplainTask(ctx, t.ID)
 	}
@@ -97,9 +100,9 @@ func printExplanation(sess *session.Session, v api.Explanation) error {
 		v.Because = output.EmptyIfNil(v.Because)
 		return sess.PrintData(v)
 	}
-	about := session.OwnerName(v.Owner).String()
+	about := sess.Shorten(session.OwnerName(v.Owner).String())
 	if v.Task != "" {
-		about = wording.KindTask + "/" + wording.ShortTask(v.Task)
+		about = sess.Shorten(wording.KindTask + "/" + string(v.Task))
 	}
 	head := output.Table{Titles: []string{"", "", ""}, StateColumn: 1}
 	room := 0
@@ -110,7 +113,7 @@ func printExplanation(sess *session.Session, v api.Explanation) error {
 	if len(v.Because) > 0 && summary == v.Because[0].Message {
 		summary = "" // the first reason follows with its details
 	}
-	for i, line := range output.Wrap(wording.ShortTasks(wording.OneLine(summary)), room) {
+	for i, line := range output.Wrap(sess.Shorten(wording.OneLine(summary)), room) {
 		if i == 0 {
 			head.Add(about, v.State, line)
 		} else {

@@ -107,6 +107,13 @@ func (i *inspectCommand) run(cmd *cobra.Command, args []string) error {
 		}
 	}
 	v := inspection{refs: map[cluster.Ref]bool{}}
+	if n.Kind == wording.KindTask {
+		found, err := i.FindTask(cmd.Context(), c, n.Name)
+		if err != nil {
+			return err
+		}
+		n.Name = string(found.ID)
+	}
 	if err := v.collect(cmd.Context(), c, n); err != nil {
 		return err
 	}
@@ -144,7 +151,7 @@ func (v *inspection) collect(ctx context.Context, c *client.Client, n session.Na
 	case wording.KindEndpoint:
 		return v.readEndpoint(ctx, c, n)
 	case wording.KindTask:
-		return v.readTask(ctx, c, n.Name)
+		return v.readTask(ctx, c, cluster.TaskID(n.Name))
 	case wording.KindNode:
 		found, err := c.Node(ctx, n.Name)
 		if err != nil {
@@ -271,12 +278,12 @@ func (v *inspection) readDomain(ctx context.Context, c *client.Client, name stri
 	return nil
 }
 
-func (v *inspection) readTask(ctx context.Context, c *client.Client, text string) error {
-	found, err := session.FindTask(ctx, c, text)
+func (v *inspection) readTask(ctx context.Context, c *client.Client, id cluster.TaskID) error {
+	found, err := c.Task(ctx, id)
 	if err != nil {
 		return err
 	}
-	v.Object = wording.KindTask + "/" + wording.ShortTask(found.ID)
+	v.Object = wording.KindTask + "/" + string(found.ID)
 	v.filter = client.EventFilter{Task: string(found.ID)}
 	v.refs[found.Definition] = true
 	if v.Attempts, err = fetch.ListAttempts(ctx, c, found); err != nil {

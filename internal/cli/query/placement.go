@@ -17,7 +17,7 @@ func printPlacement(sess *session.Session, v *api.PlaceView, pending bool) error
 	t := output.Table{Titles: []string{"", ""}, Indent: "  "}
 	width := output.TerminalWidth(sess.Stdout) - len("  because  ")
 	add := func(title, text string) {
-		for _, line := range output.Wrap(wording.ShortTasks(wording.OneLine(text)), width) {
+		for _, line := range output.Wrap(sess.Shorten(wording.OneLine(text)), width) {
 			t.Add(title, line)
 			title = ""
 		}
@@ -91,7 +91,7 @@ func printSuggestions(sess *session.Session, v *api.Explanation) {
 	sess.Printf("")
 	what := "it"
 	if v.Task == "" {
-		what = wording.ShortTask(v.Waits)
+		what = string(v.Waits)
 	}
 	if len(v.Suggestions) == 1 {
 		sess.Printf("  to place %s:", what)
@@ -99,7 +99,7 @@ func printSuggestions(sess *session.Session, v *api.Explanation) {
 		sess.Printf("  to place %s, any one of these:", what)
 	}
 	for _, sg := range v.Suggestions {
-		for i, line := range output.Wrap(wording.ShortTasks(wording.OneLine(sg.Text)),
+		for i, line := range output.Wrap(sess.Shorten(wording.OneLine(sg.Text)),
 			output.TerminalWidth(sess.Stdout)-len("    - ")) {
 			lead := "- "
 			if i > 0 {

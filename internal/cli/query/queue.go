@@ -55,7 +55,7 @@ func (q *queueCommand) run(cmd *cobra.Command, _ []string) error {
 			if !e.Since.IsZero() {
 				waiting = q.Age(e.Since)
 			}
-			step, message := e.Step, wording.ShortTasks(wording.OneLine(e.Message))
+			step, message := e.Step, wording.OneLine(e.Message)
 			if e.Steps > 1 {
 				step = fmt.Sprintf("%d steps", e.Steps)
 				message = fmt.Sprintf("step %s: %s; the others are similar", e.Step, message)

@@ -246,7 +246,8 @@ func printAlarms(sess *session.Session, s *api.Status) {
 	}
 	sess.Printf("Alarms:")
 	for _, text := range s.Alarms {
-		for i, line := range output.Wrap(wording.OneLine(text), output.TerminalWidth(sess.Stdout)-len("  ! ")) {
+		text = sess.Shorten(wording.OneLine(text))
+		for i, line := range output.Wrap(text, output.TerminalWidth(sess.Stdout)-len("  ! ")) {
 			mark := "  ! "
 			if i > 0 {
 				mark = "    "
@@ -366,7 +367,7 @@ func printOwner(ctx context.Context, sess *session.Session, c *client.Client, n 
 		if tr.Next == "berth status "+tr.Object { // this command itself
 			tr.Next = ""
 			if tr.Task != "" {
-				tr.Next = "berth status task/" + wording.ShortTask(tr.Task)
+				tr.Next = "berth status task/" + string(tr.Task)
 			}
 		}
 		sess.Printf("")
@@ -375,7 +376,7 @@ func printOwner(ctx context.Context, sess *session.Session, c *client.Client, n 
 			return err
 		}
 		if tr.Task != "" {
-			trouble.PrintTail(ctx, c, tr.Task, sess.Stdout)
+			trouble.PrintTail(ctx, sess, c, tr.Task, sess.Stdout)
 		}
 	}
 	if len(tasks.list) == 0 {
@@ -387,7 +388,7 @@ func printOwner(ctx context.Context, sess *session.Session, c *client.Client, n 
 
 // printTask prints the attempts of a task and the state of its containers.
 func printTask(ctx context.Context, sess *session.Session, c *client.Client, text string) error {
-	found, err := session.FindTask(ctx, c, text)
+	found, err := sess.FindTask(ctx, c, text)
 	if err != nil {
 		return err
 	}
@@ -441,7 +442,7 @@ func printTask(ctx context.Context, sess *session.Session, c *client.Client, tex
 		why = attempts[1] // the task is pending because this attempt ended
 	}
 	if taskview.Severity(why) == taskview.SeverityEnded {
-		trouble.PrintTail(ctx, c, why.ID, sess.Stdout)
+		trouble.PrintTail(ctx, sess, c, why.ID, sess.Stdout)
 	}
 	return nil
 }

@@ -153,7 +153,7 @@ func printPlan(sess *session.Session, v api.Rebalance) error {
 			if m.Cause == cluster.CauseViolation {
 				gain = ""
 			}
-			t.Add(wording.ShortTask(m.Task), m.From, m.To, gain, why)
+			t.Add(string(m.Task), m.From, m.To, gain, why)
 			sum += m.Gain
 		}
 		if err := sess.PrintTable(t); err != nil {
@@ -175,7 +175,7 @@ func printRemaining(sess *session.Session, v api.Rebalance) error {
 	stay := output.Table{Titles: []string{"TASK", "NODE", "STAYS IN VIOLATION OF", "MESSAGE"}}
 	for _, x := range v.Violations {
 		if x.To == "" {
-			stay.Add(wording.ShortTask(x.Task), x.Node, string(x.Code), x.Message)
+			stay.Add(string(x.Task), x.Node, string(x.Code), x.Message)
 		}
 	}
 	if len(stay.Rows) > 0 {

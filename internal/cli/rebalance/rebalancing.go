@@ -67,13 +67,13 @@ func printUndo(sess *session.Session, v api.RebalancingView) error {
 	t := output.Table{Titles: []string{"TASK", "FROM", "TO", "GAIN>"}}
 	for i := range v.Moves {
 		m := &v.Moves[i]
-		t.Add(wording.ShortTask(m.Task), m.From, m.To, strconv.Itoa(m.Gain))
+		t.Add(string(m.Task), m.From, m.To, strconv.Itoa(m.Gain))
 	}
 	if err := sess.PrintTable(t); err != nil {
 		return err
 	}
 	for _, l := range v.Left {
-		sess.Printf("%s stays: it %s", wording.ShortTask(l.Task), l.Why)
+		sess.Printf("%s stays: it %s", string(l.Task), l.Why)
 	}
 	if v.ID == 0 {
 		sess.Printf("")
@@ -171,10 +171,10 @@ func progressText(v *api.RebalancingView) string {
 	for i := range v.Moves {
 		if m := &v.Moves[i]; m.State == cluster.MoveMoving {
 			if why := v.Waits[m.Task]; why != "" {
-				return fmt.Sprintf("%s; %s to %s: %s", text, wording.ShortTask(m.Task), m.To,
-					wording.ShortTasks(wording.OneLine(why)))
+				return fmt.Sprintf("%s; %s to %s: %s", text, string(m.Task), m.To,
+					wording.OneLine(why))
 			}
-			return fmt.Sprintf("%s; %s to %s", text, wording.ShortTask(m.Task), m.To)
+			return fmt.Sprintf("%s; %s to %s", text, string(m.Task), m.To)
 		}
 	}
 	return text
@@ -191,7 +191,7 @@ func printResult(sess *session.Session, v api.RebalancingView) error {
 	t := output.Table{Indent: "  ", Titles: []string{"TASK", "FROM", "TO", "REASON", "WHY"}}
 	for i := range v.Moves {
 		if m := &v.Moves[i]; m.State == cluster.MovePassed {
-			t.Add(wording.ShortTask(m.Task), m.From, m.To, string(m.Reason), wording.ShortTasks(wording.OneLine(m.Why)))
+			t.Add(string(m.Task), m.From, m.To, string(m.Reason), wording.OneLine(m.Why))
 		}
 	}
 	return sess.PrintTable(t)
@@ -273,8 +273,8 @@ func printRebalancing(sess *session.Session, v api.RebalancingView) error {
 		case cluster.MoveMoving:
 			why = v.Waits[m.Task]
 		}
-		t.Add(wording.ShortTask(m.Task), m.From, m.To, strconv.Itoa(m.Gain), string(m.State), sess.Age(m.At),
-			wording.ShortTasks(wording.OneLine(why)))
+		t.Add(string(m.Task), m.From, m.To, strconv.Itoa(m.Gain), string(m.State), sess.Age(m.At),
+			wording.OneLine(why))
 	}
 	return sess.PrintTable(t)
 }

@@ -156,7 +156,7 @@ func newDefinitionRemoveCommand(sess *session.Session) *cobra.Command {
 func (d *definitionRemoveCommand) run(cmd *cobra.Command, args []string) error {
 	var refs []cluster.Ref
 	for _, text := range args {
-		n, err := session.ParseName(cmd, text, wording.KindDefinition)
+		n, err := d.ParseName(cmd, text, wording.KindDefinition)
 		if err != nil {
 			return err
 		}

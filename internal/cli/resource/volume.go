@@ -207,7 +207,7 @@ func volumeTable(sess *session.Session, items []api.VolumeView) output.Table {
 		v := &items[i]
 		var by []string
 		for _, id := range v.By {
-			by = append(by, wording.ShortTask(id))
+			by = append(by, string(id))
 		}
 		uses := strings.Join(by, " ")
 		if uses == "" && !v.Until.IsZero() {

@@ -160,7 +160,7 @@ func CronTable(sess *session.Session, crons []api.CronView) output.Table {
 		if at := session.NextMoment(v); !at.IsZero() {
 			next = momentText(sess, v, at)
 		}
-		t.Add(session.CronName(v).Argument(), string(s.State), strings.Join(v.Schedules, "; "), v.Zone, next, s.Job,
+		t.Add(sess.Argument(v.Cluster, v.Name), string(s.State), strings.Join(v.Schedules, "; "), v.Zone, next, s.Job,
 			sess.Age(s.Made),
 			output.FormatAbove(len(s.Running), 0),
 			output.FormatAbove(s.Succeeded, 0), output.FormatAbove(s.Failed, 0), string(v.Concurrency),
@@ -196,7 +196,7 @@ func PrintCron(ctx context.Context, sess *session.Session, c *client.Client, v a
 		facts.Add(title, at.UTC().Format("2006-01-02T15:04Z")+"  "+momentText(sess, v, at))
 	}
 	if v.Suspended {
-		facts.Add("suspended", "'berth cron resume "+session.CronName(v).Argument()+"' resumes it")
+		facts.Add("suspended", "'berth cron resume "+session.CronName(v).String()+"' resumes it")
 	}
 	facts.Add("while one runs", concurrencyText(v.Concurrency))
 	facts.Add("missed moments", missedText(v))
@@ -208,7 +208,7 @@ func PrintCron(ctx context.Context, sess *session.Session, c *client.Client, v a
 		return err
 	}
 	if err := trouble.PrintSection(sess, session.CronName(v), troubles,
-		"berth cron status "+session.CronName(v).Argument()); err != nil {
+		"berth cron status "+session.CronName(v).String()); err != nil {
 		return err
 	}
 	jobs, err := fetch.ListCronJobs(ctx, c, v)
@@ -226,10 +226,11 @@ func printCronHistory(ctx context.Context, sess *session.Session, c *client.Clie
 		return err
 	}
 	return session.PrintList(sess, jobs,
-		fmt.Sprintf("%s has created no jobs, or none of them is kept.", session.CronName(v)), historyTable)
+		fmt.Sprintf("%s has created no jobs, or none of them is kept.", session.CronName(v)),
+		func(jobs []api.JobView) output.Table { return historyTable(sess, jobs) })
 }
 
-func historyTable(jobs []api.JobView) output.Table {
+func historyTable(sess *session.Session, jobs []api.JobView) output.Table {
 	t := output.Table{StateColumn: 1, Titles: []string{"JOB", "STATE", "MOMENT", "LATE>", "DONE>", "TOOK>", "MESSAGE"}}
 	for _, j := range jobs {
 		moment, late, took := "by hand", "", ""
@@ -242,11 +243,11 @@ func historyTable(jobs []api.JobView) output.Table {
 		if !j.Status.Finished.IsZero() {
 			took = wording.Span(j.Status.Finished.Sub(j.Created))
 		}
-		t.Add(wording.Argument(j.Cluster, j.Name),
+		t.Add(sess.Argument(j.Cluster, j.Name),
 			string(j.Status.State), moment,
 			late,
 			output.Share(strconv.Itoa(j.Status.Succeeded), strconv.Itoa(j.Status.Total)), took,
-			wording.ShortTasks(wording.OneLine(j.Status.Message)))
+			wording.OneLine(j.Status.Message))
 	}
 	return t
 }

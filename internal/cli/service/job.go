@@ -102,7 +102,7 @@ func (r *retryCommand) retry(ctx context.Context, c *client.Client, n session.Na
 	var ids []api.TaskID
 	var faults []error
 	for _, text := range r.tasks {
-		t, err := session.FindTask(ctx, c, text)
+		t, err := r.FindTask(ctx, c, text)
 		if err != nil {
 			faults = append(faults, err)
 			continue

@@ -151,7 +151,7 @@ func watchRollout(ctx context.Context, sess *session.Session, c *client.Client, 
 	w := wait.Waiter{Session: sess, Client: c, Targets: []*wait.Target{t}}
 	if err := w.Wait(ctx); err != nil {
 		return sess.StoppedWaiting(ctx, err,
-			"the rollout continues. See 'berth rollout status "+t.Name.Argument()+"'.")
+			"the rollout continues. See 'berth rollout status "+t.Name.String()+"'.")
 	}
 	failure, err := printRolloutStatus(ctx, sess, c, v)
 	if t.Failure == "" || err != nil {
@@ -327,7 +327,7 @@ func printHistory(sess *session.Session, h api.RolloutHistory, diff bool) error 
 			now = "current"
 		}
 		t.Add(fmt.Sprint(v.Generation), v.Definition.String(), string(v.State), now, sess.Age(v.Started), took,
-			wording.ShortTasks(wording.OneLine(v.Message)))
+			wording.OneLine(v.Message))
 	}
 	if !diff {
 		return sess.PrintTable(t)
@@ -367,8 +367,8 @@ func printRollout(sess *session.Session, v api.RolloutView, back *api.VersionVie
 	head := output.Table{StateColumn: 1, Titles: []string{
 		"SERVICE", "STATE", "DEFINITION", "GENERATION>", "AGE>", "MESSAGE",
 	}}
-	head.Add(n.Argument(), state, v.Definition.String(), fmt.Sprint(v.Generation), sess.Age(v.Started),
-		wording.ShortTasks(wording.OneLine(v.Message)))
+	head.Add(sess.Argument(n.Cluster, n.Name), state, v.Definition.String(), fmt.Sprint(v.Generation),
+		sess.Age(v.Started), wording.OneLine(v.Message))
 	if err := sess.PrintTable(head); err != nil {
 		return err
 	}
@@ -387,7 +387,7 @@ func printRollout(sess *session.Session, v api.RolloutView, back *api.VersionVie
 	if back != nil {
 		fact("takes back", wording.JoinNonEmpty(": ",
 			fmt.Sprintf("%s (generation %d), which failed", back.Definition, back.Generation),
-			wording.ShortTasks(wording.OneLine(back.Message))))
+			wording.OneLine(back.Message)))
 	}
 	if !v.State.Ended() {
 		fact("limits", fmt.Sprintf("at most %s, at least %d healthy, %d at a time",
@@ -445,7 +445,7 @@ func canaryText(c api.CanaryView, n session.Name) string {
 	case c.Waiting && c.Auto:
 		return text + ", promoted once all gates pass"
 	case c.Waiting:
-		return text + ", wait: 'berth promote " + n.Argument() + "' continues"
+		return text + ", wait: 'berth promote " + n.String() + "' continues"
 	}
 	return text
 }
@@ -464,9 +464,9 @@ func gateText(g api.GateView) string {
 
 // ReasonText formats a reason with its subject.
 func ReasonText(b api.Because) string {
-	text := wording.ShortTasks(wording.OneLine(b.Message))
-	if b.Task != "" && !strings.Contains(text, wording.ShortTask(b.Task)) {
-		text = wording.ShortTask(b.Task) + ": " + text
+	text := wording.OneLine(b.Message)
+	if b.Task != "" && !strings.Contains(text, string(b.Task)) {
+		text = string(b.Task) + ": " + text
 	}
 	return text
 }

@@ -184,7 +184,7 @@ func printScale(ctx context.Context, sess *session.Session, c *client.Client, v 
 		how = "by scaling"
 	}
 	head := output.Table{Titles: []string{"SERVICE", "COUNT>", "RUNNING>", "HEALTHY>", "BOUNDS", "SCALED", "MESSAGE"}}
-	head.Add(session.ServiceName(v).Argument(), strconv.Itoa(s.Count), strconv.Itoa(s.Running),
+	head.Add(sess.Argument(v.Cluster, v.Name), strconv.Itoa(s.Count), strconv.Itoa(s.Running),
 		strconv.Itoa(s.Healthy),
 		bounds,
 		how, wording.OneLine(s.Message))
@@ -269,7 +269,7 @@ func printUses(sess *session.Session, s api.ScaleView) error {
 		if v.Requests > 0 {
 			requests = strconv.FormatFloat(v.Requests, 'f', 1, 64) + "/s"
 		}
-		t.Add(wording.ShortTask(v.Task), v.Node, output.CPUs(v.CPU), output.Size(v.Memory), growth, requests)
+		t.Add(string(v.Task), v.Node, output.CPUs(v.CPU), output.Size(v.Memory), growth, requests)
 	}
 	return sess.PrintTable(t)
 }

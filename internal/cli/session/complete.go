@@ -32,14 +32,14 @@ const (
 func (s *Session) CompleteNames(kinds ...string) cobra.CompletionFunc {
 	return s.CompleteWith(1, func(ctx context.Context, c *client.Client, text string) []string {
 		if len(kinds) > 1 {
-			return append(listArguments(ctx, c, kinds), s.listBareNames(ctx, c, kinds, text)...)
+			return append(s.listArguments(ctx, c, kinds), s.listBareNames(ctx, c, kinds, text)...)
 		}
-		plain := append(listPlainNames(ctx, c, kinds[0]), s.listBareNames(ctx, c, kinds, text)...)
+		plain := append(s.listPlainNames(ctx, c, kinds[0]), s.listBareNames(ctx, c, kinds, text)...)
 		if len(matchingNames(plain, text)) > 0 ||
 			!strings.HasPrefix(kinds[0]+"/", text) && !strings.Contains(text, "/") {
 			return plain
 		}
-		return listArguments(ctx, c, kinds)
+		return s.listArguments(ctx, c, kinds)
 	})
 }
 
@@ -49,7 +49,7 @@ func (s *Session) CompleteObjects(most int, kinds ...string) cobra.CompletionFun
 		names := s.listBareNames(ctx, c, kinds, text)
 		for _, kind := range kinds {
 			for _, n := range listNames(ctx, c, kind) {
-				names = append(names, n.String())
+				names = append(names, s.Shorten(n.String()))
 			}
 		}
 		return names
@@ -59,7 +59,7 @@ func (s *Session) CompleteObjects(most int, kinds ...string) cobra.CompletionFun
 // CompleteAll completes any number of arguments with names of a kind.
 func (s *Session) CompleteAll(kind string) cobra.CompletionFunc {
 	return s.CompleteWith(-1, func(ctx context.Context, c *client.Client, _ string) []string {
-		return listPlainNames(ctx, c, kind)
+		return s.listPlainNames(ctx, c, kind)
 	})
 }
 
@@ -67,7 +67,11 @@ func (s *Session) CompleteAll(kind string) cobra.CompletionFunc {
 func (s *Session) CompleteFlags(cmd *cobra.Command, kinds map[string]string) {
 	for flag, kind := range kinds { // order-free: each flag has its own completion
 		complete := s.CompleteWith(0, func(ctx context.Context, c *client.Client, _ string) []string {
-			return ListKnownNames(ctx, c, kind)
+			names := ListKnownNames(ctx, c, kind)
+			for i := range names {
+				names[i] = s.Shorten(names[i]) // ids of tasks
+			}
+			return names
 		})
 		RegisterCompletion(cmd, flag, complete)
 	}
@@ -144,14 +148,14 @@ func matchingNames(names []string, text string) []string {
 
 // listArguments returns names for a command of several kinds. Tasks need no kind, because no other name has the form of
 // a task id.
-func listArguments(ctx context.Context, c *client.Client, kinds []string) []string {
+func (s *Session) listArguments(ctx context.Context, c *client.Client, kinds []string) []string {
 	var names []string
 	for _, kind := range kinds {
 		for _, n := range listNames(ctx, c, kind) {
 			if kind == wording.KindTask {
-				names = append(names, n.Name)
+				names = append(names, s.Shorten(n.Name))
 			} else {
-				names = append(names, n.String())
+				names = append(names, s.Shorten(n.String()))
 			}
 		}
 	}
@@ -180,10 +184,10 @@ func (s *Session) listBareNames(ctx context.Context, c *client.Client, kinds []s
 }
 
 // listPlainNames returns names for a command of one kind.
-func listPlainNames(ctx context.Context, c *client.Client, kind string) []string {
+func (s *Session) listPlainNames(ctx context.Context, c *client.Client, kind string) []string {
 	var names []string
 	for _, n := range listNames(ctx, c, kind) {
-		names = append(names, n.Argument())
+		names = append(names, s.Argument(n.Cluster, s.Shorten(n.Name)))
 	}
 	return names
 }
@@ -222,7 +226,7 @@ func listNames(ctx context.Context, c *client.Client, kind string) []Name {
 	case wording.KindTask:
 		page, _ := c.Tasks(ctx, client.TaskFilter{}, none)
 		for _, v := range page.Items {
-			add("", wording.ShortTask(v.ID))
+			add("", string(v.ID))
 		}
 	default:
 		for _, n := range ListOtherNames(ctx, c, kind) {

@@ -120,6 +120,7 @@ func (s *Session) ExitCode(ctx context.Context, err error) int {
 
 // messageWrapped prints a message on standard error. On a terminal its lines break between words.
 func (s *Session) messageWrapped(text string) {
+	text = s.Shorten(text)
 	width := output.TerminalWidth(s.Stderr)
 	for line := range strings.Lines(text) {
 		line = strings.TrimSuffix(line, "\n")

@@ -29,7 +29,7 @@ func (s *Session) ParseFilterNames(cmd *cobra.Command, in *string, names ...Filt
 		if *flag.Text == "" {
 			continue
 		}
-		n, err := ParseName(cmd, *flag.Text, flag.Kind)
+		n, err := s.ParseName(cmd, *flag.Text, flag.Kind)
 		if err != nil {
 			return fmt.Errorf("--%s: %w", flag.Kind, err)
 		}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -20,7 +21,7 @@ import (
 // looked up among the services, jobs, crons and endpoints of the current cluster, then among the nodes and tasks. A
 // name of several owners is refused. FindObject does not check that the object of a reference exists.
 func (s *Session) FindObject(cmd *cobra.Command, c *client.Client, text string, kinds ...string) (Name, error) {
-	n, err := parseReference(cmd, text, kinds...)
+	n, err := s.parseReference(cmd, text, kinds...)
 	if err != nil {
 		return n, err
 	}
@@ -28,17 +29,17 @@ func (s *Session) FindObject(cmd *cobra.Command, c *client.Client, text string, 
 	if n.Kind != "" {
 		return n, nil
 	}
-	return s.findBare(cmd, c, n, kinds)
+	return s.findBare(cmd, c, n, text, kinds)
 }
 
-// findBare finds the object of a name without a kind.
-func (s *Session) findBare(cmd *cobra.Command, c *client.Client, n Name, kinds []string) (Name, error) {
+// findBare finds the object of a name without a kind, which the user wrote as the text.
+func (s *Session) findBare(cmd *cobra.Command, c *client.Client, n Name, text string, kinds []string) (Name, error) {
 	has := func(kind string) bool { return slices.Contains(kinds, kind) }
 	tasksIn := cmp.Or(n.Cluster, cluster.DefaultCluster)
-	if id, ok := taskID(tasksIn, n.Name); ok && has(wording.KindTask) {
-		return Name{Kind: wording.KindTask, Name: wording.ShortTask(id)}, nil
+	if id, ok := taskIDIn(tasksIn, n.Name); ok && has(wording.KindTask) {
+		return Name{Kind: wording.KindTask, Name: string(id)}, nil
 	} else if ok {
-		return n, takesNoTask(cmd, wording.ShortTask(id), kinds)
+		return n, s.takesNoTask(cmd, string(id), kinds)
 	}
 	if strings.Contains(n.Name, "@") && has(wording.KindDefinition) {
 		return Name{Kind: wording.KindDefinition, Name: n.Name}, nil
@@ -80,13 +81,15 @@ func (s *Session) findBare(cmd *cobra.Command, c *client.Client, n Name, kinds [
 	if has(wording.KindTask) {
 		v, err := findTaskIn(cmd.Context(), c, tasksIn, n.Name)
 		if err == nil {
-			return Name{Kind: wording.KindTask, Name: wording.ShortTask(v.ID)}, nil
+			return Name{Kind: wording.KindTask, Name: string(v.ID)}, nil
 		}
 		if !errors.Is(err, ErrUnknown) || len(kinds) == 1 {
 			return n, err
 		}
 	}
-	return n, n.orOtherKind(cmd.Context(), c, UnknownError(bareKinds(kinds), n.Argument(), known), kinds...)
+	kindsText := bareKinds(kinds)
+	return n, n.orOtherKind(cmd.Context(), c, UnknownError(kindsText, text, known), kindsText+" "+strconv.Quote(text),
+		kinds...)
 }
 
 // bareKinds joins the kinds whose names need no kind: "service, job or task".
@@ -134,14 +137,19 @@ func ownedNames(ctx context.Context, c *client.Client, kind, in string) (names [
 	return names, err
 }
 
-// FindTask returns the newest attempt of a task. The text is a task id, with or without the default cluster, an
+// FindTask returns the newest attempt of a task. The text is a task id, with or without the current cluster, an
 // attempt's id, or a prefix of one of these. FindObject returns names of tasks in this form.
-func FindTask(ctx context.Context, c *client.Client, text string) (api.TaskView, error) {
-	return findTaskIn(ctx, c, cluster.DefaultCluster, text)
+func (s *Session) FindTask(ctx context.Context, c *client.Client, text string) (api.TaskView, error) {
+	return findTaskIn(ctx, c, cmp.Or(s.CurrentCluster(), cluster.DefaultCluster), text)
 }
 
-// taskID returns the id of a task that a text names in full, with its cluster or in the cluster in.
-func taskID(in, text string) (cluster.TaskID, bool) {
+// taskID returns the id of a task that a text names in full, with its cluster or in the current one.
+func (s *Session) taskID(text string) (cluster.TaskID, bool) {
+	return taskIDIn(cmp.Or(s.CurrentCluster(), cluster.DefaultCluster), text)
+}
+
+// taskIDIn returns the id of a task that a text names in full, with its cluster or in the cluster in.
+func taskIDIn(in, text string) (cluster.TaskID, bool) {
 	for _, id := range []cluster.TaskID{cluster.TaskID(text), cluster.TaskID(in + "." + text)} {
 		if _, ok := id.Parts(); ok {
 			return id, true
@@ -152,7 +160,7 @@ func taskID(in, text string) (cluster.TaskID, bool) {
 
 // findTaskIn returns the newest attempt of a task like FindTask. The id may omit the cluster in.
 func findTaskIn(ctx context.Context, c *client.Client, in, text string) (api.TaskView, error) {
-	if id, ok := taskID(in, text); ok {
+	if id, ok := taskIDIn(in, text); ok {
 		t, err := c.Task(ctx, id)
 		if client.StatusOf(err) != http.StatusNotFound {
 			return t, err
@@ -165,7 +173,7 @@ func findTaskIn(ctx context.Context, c *client.Client, in, text string) (api.Tas
 	var hits []api.TaskView
 	var known []string
 	for _, t := range KeepNewest(tasks) {
-		known = append(known, wording.ShortTask(t.ID))
+		known = append(known, string(t.ID))
 		if strings.HasPrefix(string(t.ID), text) || strings.HasPrefix(string(t.ID), in+"."+text) ||
 			len(text) >= 4 && strings.HasPrefix(t.UUID, text) {
 			hits = append(hits, t)
@@ -186,7 +194,7 @@ func findTaskIn(ctx context.Context, c *client.Client, in, text string) (api.Tas
 	}
 	var candidates []string
 	for _, t := range hits {
-		candidates = append(candidates, wording.ShortTask(t.ID))
+		candidates = append(candidates, string(t.ID))
 	}
 	return api.TaskView{}, AmbiguousError(text, candidates)
 }

@@ -28,7 +28,7 @@ func MarkList(cmd *cobra.Command) {
 func PrintNames[T any](s *Session, all []T) error {
 	printed := map[string]bool{}
 	for _, v := range all {
-		name := objectName(v)
+		name := s.Shorten(objectName(v))
 		if printed[name] {
 			continue
 		}
@@ -46,7 +46,7 @@ func objectName(v any) string {
 	case interface{ ObjectName() string }: // not an object of the API
 		return v.ObjectName()
 	case api.TaskView:
-		return wording.KindTask + "/" + wording.ShortTask(v.ID)
+		return wording.KindTask + "/" + string(v.ID)
 	case api.JobView:
 		return Name{wording.KindJob, v.Cluster, v.Name}.String()
 	case api.QueueEntry:

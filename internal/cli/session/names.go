@@ -63,11 +63,8 @@ type Name struct {
 	Name    string
 }
 
-// String returns the reference. It names the cluster unless it is the default one.
+// String returns the full reference, see Session.Shorten.
 func (n Name) String() string { return wording.Object(n.Kind, n.Cluster, n.Name) }
-
-// Argument returns the name for a command or a table of one kind: [CLUSTER/]NAME.
-func (n Name) Argument() string { return wording.Argument(n.Cluster, n.Name) }
 
 // isOwned reports whether objects of a kind belong to a cluster and are named in it.
 func isOwned(kind string) bool {
@@ -78,34 +75,33 @@ func isOwned(kind string) bool {
 
 // ParseName parses an argument of one kind: a reference, or a name without its kind. The cluster stays empty if the
 // argument has none.
-func ParseName(cmd *cobra.Command, text, kind string) (Name, error) {
-	n, err := parseReference(cmd, text, kind)
+func (s *Session) ParseName(cmd *cobra.Command, text, kind string) (Name, error) {
+	n, err := s.parseReference(cmd, text, kind)
 	n.Kind = kind
 	return n, err
 }
 
 // ParseObject parses an argument like ParseName. A name without a cluster gets the current one.
 func (s *Session) ParseObject(cmd *cobra.Command, text, kind string) (Name, error) {
-	n, err := ParseName(cmd, text, kind)
+	n, err := s.ParseName(cmd, text, kind)
 	return s.complete(n), err
 }
 
-// complete sets the current cluster in a name that needs one and has none. The id of a task gets it too, unless it is
-// the default one.
+// complete sets the current cluster in a name that needs one and has none, and in the id of a task.
 func (s *Session) complete(n Name) Name {
 	if n.Cluster == "" && (n.Kind == "" || isOwned(n.Kind)) {
 		n.Cluster = s.CurrentCluster()
 	}
 	if n.Kind == wording.KindTask {
-		if id, ok := taskID(cmp.Or(s.CurrentCluster(), cluster.DefaultCluster), n.Name); ok {
-			n.Name = wording.ShortTask(id)
+		if id, ok := s.taskID(n.Name); ok {
+			n.Name = string(id)
 		}
 	}
 	return n
 }
 
 // parseReference parses an argument of one of the kinds: [CLUSTER/]KIND/NAME, or [CLUSTER/]NAME, which has no kind.
-func parseReference(cmd *cobra.Command, text string, kinds ...string) (Name, error) {
+func (s *Session) parseReference(cmd *cobra.Command, text string, kinds ...string) (Name, error) {
 	wrong := func(format string, args ...any) (Name, error) {
 		return Name{}, &UsageError{cmd.CommandPath(), fmt.Sprintf(format, args...)}
 	}
@@ -134,7 +130,7 @@ func parseReference(cmd *cobra.Command, text string, kinds ...string) (Name, err
 	}
 	switch {
 	case n.Kind == wording.KindTask && !slices.Contains(kinds, n.Kind):
-		return Name{}, takesNoTask(cmd, n.Name, kinds)
+		return Name{}, s.takesNoTask(cmd, n.Name, kinds)
 	case n.Kind != "" && !slices.Contains(kinds, n.Kind):
 		return wrong("%s does not take %s: want %s", cmd.CommandPath(), withArticle(n.Kind),
 			strings.Join(kinds, "/NAME or ")+"/NAME")
@@ -186,10 +182,10 @@ func ParseKind(s string) string {
 }
 
 // takesNoTask returns the error for the id of a task where a command changes whole services and jobs.
-func takesNoTask(cmd *cobra.Command, text string, kinds []string) error {
+func (s *Session) takesNoTask(cmd *cobra.Command, text string, kinds []string) error {
 	message := fmt.Sprintf("%s does not take a task, found %q: want %s", cmd.CommandPath(), text,
 		strings.Join(kinds, "/NAME or ")+"/NAME")
-	if id, ok := taskID(cluster.DefaultCluster, text); ok {
+	if id, ok := s.taskID(text); ok {
 		parts, _ := id.Parts()
 		owner := Name{wording.KindService, parts.Cluster, parts.Owner}
 		if parts.Step != "" {
@@ -217,7 +213,16 @@ var ErrUnknown = errors.New("there is no")
 
 // UnknownError returns the error for a name that does not exist, with similar names.
 func UnknownError(kind, text string, known []string) error {
-	err := fmt.Errorf("%w %s %q", ErrUnknown, kind, text)
+	return unknownError(fmt.Errorf("%w %s %q", ErrUnknown, kind, text), kind, text, known)
+}
+
+// UnknownObjectError returns the error for an object of a cluster that does not exist, with similar names.
+func UnknownObjectError(n Name, known []string) error {
+	return unknownError(fmt.Errorf("%w %s", ErrUnknown, n), n.Kind, n.Name, known)
+}
+
+// unknownError adds similar names to an error.
+func unknownError(err error, kind, text string, known []string) error {
 	known = slices.Sorted(slices.Values(known))
 	near := slices.DeleteFunc(slices.Clone(known), func(k string) bool {
 		return !spelling.Near(ownName(text), ownName(k))
@@ -243,25 +248,25 @@ func ownName(text string) string {
 // Service reads the service that the argument names.
 func (n Name) Service(ctx context.Context, c *client.Client) (v api.ServiceView, err error) {
 	v, err = findNamed(ctx, n, c.Services, func(v api.ServiceView) (string, string) { return v.Cluster, v.Name })
-	return v, n.orOtherKind(ctx, c, err, n.Kind)
+	return v, n.orOtherKind(ctx, c, err, n.String(), n.Kind)
 }
 
 // Job reads the job that the argument names.
 func (n Name) Job(ctx context.Context, c *client.Client) (v api.JobView, err error) {
 	v, err = findNamed(ctx, n, c.Jobs, func(v api.JobView) (string, string) { return v.Cluster, v.Name })
-	return v, n.orOtherKind(ctx, c, err, n.Kind)
+	return v, n.orOtherKind(ctx, c, err, n.String(), n.Kind)
 }
 
 // Cron reads the cron that the argument names.
 func (n Name) Cron(ctx context.Context, c *client.Client) (v api.CronView, err error) {
 	v, err = findNamed(ctx, n, c.Crons, func(v api.CronView) (string, string) { return v.Cluster, v.Name })
-	return v, n.orOtherKind(ctx, c, err, n.Kind)
+	return v, n.orOtherKind(ctx, c, err, n.String(), n.Kind)
 }
 
 // Endpoint reads the endpoint that the argument names.
 func (n Name) Endpoint(ctx context.Context, c *client.Client) (v api.EndpointView, err error) {
 	v, err = findNamed(ctx, n, c.Endpoints, func(v api.EndpointView) (string, string) { return v.Cluster, v.Name })
-	return v, n.orOtherKind(ctx, c, err, n.Kind)
+	return v, n.orOtherKind(ctx, c, err, n.String(), n.Kind)
 }
 
 // Resolve sets the cluster of a service, job, cron or endpoint.
@@ -310,7 +315,7 @@ func findNamed[T any](ctx context.Context, n Name, list listIn[T], nameOf func(T
 	for _, v := range all {
 		if in, own := nameOf(v); own == n.Name {
 			found = v
-			hits = append(hits, in+"/"+n.Kind+"/"+own)
+			hits = append(hits, Name{n.Kind, in, own}.String())
 		}
 	}
 	switch len(hits) {
@@ -323,16 +328,16 @@ func findNamed[T any](ctx context.Context, n Name, list listIn[T], nameOf func(T
 			in, own := nameOf(v)
 			known = append(known, Name{n.Kind, in, own}.String())
 		}
-		return found, UnknownError(n.Kind, n.Argument(), known)
+		return found, UnknownObjectError(n, known)
 	case 1:
 		return found, nil
 	}
-	return found, AmbiguousError(n.Argument(), hits)
+	return found, AmbiguousError(n.Name, hits)
 }
 
-// orOtherKind returns the error of a search among the kinds. If the name is unknown, but a service, job, cron or
-// endpoint of another kind has it, the error names that one.
-func (n Name) orOtherKind(ctx context.Context, c *client.Client, err error, kinds ...string) error {
+// orOtherKind returns the error of a search for what, among the kinds. If the name is unknown, but a service, job, cron
+// or endpoint of another kind has it, the error names that one.
+func (n Name) orOtherKind(ctx context.Context, c *client.Client, err error, what string, kinds ...string) error {
 	if !errors.Is(err, ErrUnknown) {
 		return err
 	}
@@ -345,7 +350,7 @@ func (n Name) orOtherKind(ctx context.Context, c *client.Client, err error, kind
 			return err
 		}
 		if i := slices.IndexFunc(names, func(other Name) bool { return other.Name == n.Name }); i >= 0 {
-			return fmt.Errorf("%w %s %q, but %s", ErrUnknown, bareKinds(kinds), n.Argument(), names[i])
+			return fmt.Errorf("%w %s, but %s", ErrUnknown, what, names[i])
 		}
 	}
 	return err

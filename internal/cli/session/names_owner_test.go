@@ -8,7 +8,8 @@ import (
 
 func TestOwnerNames(t *testing.T) {
 	for kind, want := range map[cluster.Kind]string{
-		cluster.KindService: "service/web", cluster.KindJob: "job/web", cluster.KindCron: "cron/web",
+		cluster.KindService: "default/service/web", cluster.KindJob: "default/job/web",
+		cluster.KindCron: "default/cron/web",
 	} {
 		if got := OwnerName(cluster.OwnerRef{
 			Kind: kind, Cluster: cluster.DefaultCluster,

@@ -120,9 +120,9 @@ func decoded(v any) (any, error) {
 	return output.Decode(text)
 }
 
-// PrintTable prints a table on standard output.
+// PrintTable prints a table on standard output, with short references.
 func (s *Session) PrintTable(t output.Table) error {
-	_, err := io.WriteString(s.Stdout, t.Render(output.Layout{
+	_, err := io.WriteString(s.Stdout, s.ShortenTable(t).Render(output.Layout{
 		Wide: s.Format == output.OutputWide, Color: s.HasColors(s.Stdout), Width: output.TerminalWidth(s.Stdout),
 		NoTitles: s.NoHeaders,
 	}))

@@ -21,10 +21,12 @@ type Session struct {
 	Env            func(string) string
 	Now            func() time.Time
 
-	Addrs                     []string
-	ContextName               string
-	Cluster                   string // the value of --cluster, see CurrentCluster
-	AllClusters               bool
+	Addrs       []string
+	ContextName string
+	Cluster     string // the value of --cluster, see CurrentCluster
+	AllClusters bool
+	// FullReferences says that the command takes and prints names of tasks in full, see Shorten.
+	FullReferences            bool
 	TokenFile, CAFile, CAHash string
 	Format                    string
 	Template                  output.Template // for -o jsonpath and go-template, else nil
@@ -34,6 +36,7 @@ type Session struct {
 	// stream, and all readings share a connection.
 	Repeats    bool
 	connection *client.Client
+	home       string // the result of homeCluster
 }
 
 // New returns a session with these streams. The flags set its other fields.
@@ -41,14 +44,14 @@ func New(stdin io.Reader, stdout, stderr io.Writer) *Session {
 	return &Session{Stdin: stdin, Stdout: stdout, Stderr: stderr, Env: os.Getenv, Now: time.Now}
 }
 
-// Messagef prints a message on standard error.
+// Messagef prints a message on standard error, with short references.
 func (s *Session) Messagef(format string, args ...any) {
-	fmt.Fprintf(s.Stderr, format+"\n", args...)
+	fmt.Fprintln(s.Stderr, s.Shorten(fmt.Sprintf(format, args...)))
 }
 
-// Printf prints a line on standard output.
+// Printf prints a line on standard output, with short references.
 func (s *Session) Printf(format string, args ...any) {
-	fmt.Fprintf(s.Stdout, format+"\n", args...)
+	fmt.Fprintln(s.Stdout, s.Shorten(fmt.Sprintf(format, args...)))
 }
 
 // RunGroup is the action of a command that only has subcommands.

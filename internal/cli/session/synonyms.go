@@ -16,7 +16,7 @@ func isReadingWord(word string) bool {
 func wordAdvice() map[string]string {
 	const (
 		edit   = "edit the manifest and run it again, or use 'berth edit service/web'"
-		files  = "write files in the containers of the manifest: see 'berth fields service.template'"
+		files  = "write 'files: [{path: /etc/app.conf, content: TEXT}]' in a container of the manifest"
 		output = "'berth logs' shows the output of a job"
 	)
 	begin := func(kind string) string { return "'berth init " + kind + "' prints a manifest to begin with" }
@@ -78,7 +78,7 @@ func flagAdvice() map[string]string {
 		"ps -t":                          "use --state STATE",
 		"ps -u":                          clusters,
 		"rollout undo --to-revision":     "use --to; 'berth rollout history' lists the generations",
-		"run --array":                    field("count"),
+		"run --array":                    field("count") + "; parallelism limits how many run at a time",
 		"run --cpus-per-task":            field("resources.cpu"),
 		"run --dependency":               "write needs in the step, or needs: [job/NAME] in the job",
 		"run --dry-run":                  "use 'berth plan'",

@@ -76,7 +76,7 @@ func (s *simulation) printTasks(v *api.Simulation) (bool, error) {
 	t := output.Table{Titles: []string{"TASK", "WHAT", "FROM", "TO", "+DEFINITION", "+PORTS", "+DEVICES"}}
 	for i := range shown {
 		x := &shown[i]
-		t.Add(wording.ShortTask(x.Task), string(x.What), x.From, x.To, x.Definition.String(), portsText(x.Ports),
+		t.Add(string(x.Task), string(x.What), x.From, x.To, x.Definition.String(), portsText(x.Ports),
 			devicesText(x.Devices))
 	}
 	if err := s.PrintTable(t); err != nil {
@@ -98,11 +98,11 @@ func (s *simulation) printWaiting(v *api.Simulation) (bool, error) {
 		if len(x.Tasks) == 0 {
 			continue
 		}
-		what := wording.ShortTask(x.Tasks[0])
+		what := string(x.Tasks[0])
 		if n := len(x.Tasks) - 1; n > 0 {
 			what += fmt.Sprintf(" and %d more", n)
 		}
-		t.Add(what, strconv.Itoa(x.New), wording.ShortTasks(wording.OneLine(x.Sentence)))
+		t.Add(what, strconv.Itoa(x.New), wording.OneLine(x.Sentence))
 	}
 	return true, s.PrintTable(t)
 }
@@ -180,7 +180,7 @@ func (s *simulation) printSummary(v *api.Simulation) (bool, error) {
 		beforeAfter(full(int64(before.Reserved.Memory), int64(totalBefore.Memory)),
 			full(int64(after.Reserved.Memory), int64(totalAfter.Memory))))
 	for _, n := range v.Notes {
-		s.Printf("%s", wording.ShortTasks(wording.OneLine(n)))
+		s.Printf("%s", wording.OneLine(n))
 	}
 	waiting := 0
 	for _, w := range v.Waiting {

@@ -227,7 +227,7 @@ func (s *simulation) printReplayNotes(v *whatif.Replayed) {
 		s.Printf("")
 		s.Printf("the most that %s together: %s, after %s", waits, wording.Count(b.Tasks, "task"), b.After)
 		for _, why := range b.Why {
-			s.Printf("  %d: %s", why.Tasks, wording.ShortTasks(wording.OneLine(why.Sentence)))
+			s.Printf("  %d: %s", why.Tasks, wording.OneLine(why.Sentence))
 		}
 	}
 	if v.Skipped > 0 {

@@ -69,7 +69,7 @@ func (u *checkCommand) run(cmd *cobra.Command, args []string) error {
 		if err != nil {
 			return err
 		}
-		t, err := session.FindTask(cmd.Context(), c, n.Name)
+		t, err := u.FindTask(cmd.Context(), c, n.Name)
 		if err != nil {
 			return err
 		}

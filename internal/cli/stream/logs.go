@@ -87,7 +87,7 @@ func (l *logsCommand) run(cmd *cobra.Command, args []string) (err error) {
 
 // printTask prints the output of one task.
 func (l *logsCommand) printTask(ctx context.Context, text string) error {
-	t, err := session.FindTask(ctx, l.client, text)
+	t, err := l.FindTask(ctx, l.client, text)
 	if err != nil {
 		return err
 	}
@@ -132,7 +132,7 @@ func (l *logsCommand) checkContainer(ctx context.Context, t api.TaskView) error 
 	if len(known) == 0 || slices.Contains(known, l.options.Container) {
 		return nil
 	}
-	return fmt.Errorf("task %s: %w", wording.ShortTask(t.ID),
+	return fmt.Errorf("task %s: %w", string(t.ID),
 		session.UnknownError("container", l.options.Container, known))
 }
 
@@ -146,7 +146,7 @@ func (l *logsCommand) streamLines(ctx context.Context, id cluster.TaskID,
 	reported := false
 	return l.client.FollowLogs(ctx, id, o, func(err error) {
 		if !reported && err != nil {
-			l.Messagef("berth: %s: %s; trying again", wording.ShortTask(id), session.ErrorText(err))
+			l.Messagef("berth: %s: %s; trying again", string(id), session.ErrorText(err))
 		}
 		reported = err != nil
 	})
@@ -198,7 +198,7 @@ func (l *logsCommand) merge(ctx context.Context, tasks []api.TaskView) error {
 	advance := func(s *logSource) bool {
 		line, err, more := s.next()
 		if more && err != nil {
-			failed = append(failed, fmt.Errorf("%s: %w", wording.ShortTask(s.task.ID), err))
+			failed = append(failed, fmt.Errorf("%s: %w", string(s.task.ID), err))
 			return false
 		}
 		s.line = line
@@ -279,7 +279,7 @@ func (l *logsCommand) followTask(ctx context.Context, id cluster.TaskID, o clien
 		}
 		if err != nil {
 			if ctx.Err() == nil {
-				l.Messagef("berth: %s: %s", wording.ShortTask(id), session.ErrorText(err))
+				l.Messagef("berth: %s: %s", string(id), session.ErrorText(err))
 			}
 			return
 		}
@@ -319,17 +319,17 @@ func (p *logPrinter) printKeptOutput(ctx context.Context, c *client.Client, t ap
 		return nil
 	}
 	if i < 0 && !ran {
-		p.sess.Messagef("berth: %s never ran, so it has no output: %s", wording.ShortTask(t.ID),
+		p.sess.Messagef("berth: %s never ran, so it has no output: %s", string(t.ID),
 			cmp.Or(wording.OneLine(taskview.Reason(t)), string(t.State)))
 		p.sess.Messagef("See 'berth status %s'.", session.OwnerName(t.Owner))
 		return nil
 	}
 	if i < 0 {
-		p.sess.Messagef("berth: no output of %s is kept", wording.ShortTask(t.ID))
+		p.sess.Messagef("berth: no output of %s is kept", string(t.ID))
 		return nil
 	}
 	p.sess.Messagef("berth: attempt %d of %s has ended; only the end of its output is kept", attempts[i].Attempt,
-		wording.ShortTask(t.ID))
+		string(t.ID))
 	for text := range strings.SplitSeq(strings.TrimRight(attempts[i].LogTail, "\n"), "\n") {
 		if err := p.write(t.ID, api.LogLine{Time: attempts[i].Finished, Text: text}); err != nil {
 			return err
@@ -340,7 +340,7 @@ func (p *logPrinter) printKeptOutput(ctx context.Context, c *client.Client, t ap
 
 // explainNoOutput prints why a task has no output yet.
 func (p *logPrinter) explainNoOutput(t api.TaskView, usual string) {
-	p.sess.Messagef("berth: %s has not begun: %s", wording.ShortTask(t.ID),
+	p.sess.Messagef("berth: %s has not begun: %s", string(t.ID),
 		cmp.Or(wording.OneLine(taskview.Reason(t)), usual))
 	p.sess.Messagef("See 'berth status %s'.", session.OwnerName(t.Owner))
 }
@@ -354,7 +354,7 @@ func (p *logPrinter) write(task cluster.TaskID, line api.LogLine) error {
 	}
 	if line.Lost > 0 {
 		p.sess.Messagef("berth: %s of %s left out, because the client reads too slowly",
-			wording.Count(line.Lost, "line"), wording.ShortTask(task))
+			wording.Count(line.Lost, "line"), string(task))
 		return nil
 	}
 	var b strings.Builder
@@ -362,7 +362,7 @@ func (p *logPrinter) write(task cluster.TaskID, line api.LogLine) error {
 		b.WriteString(line.Time.UTC().Format("2006-01-02T15:04:05.000Z "))
 	}
 	if p.withTask {
-		who := wording.ShortTask(task)
+		who := p.sess.Shorten(string(task))
 		if line.Container != "" {
 			who += "/" + line.Container
 		}

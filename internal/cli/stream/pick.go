@@ -25,7 +25,7 @@ func pickTask(cmd *cobra.Command, sess *session.Session, c *client.Client, text 
 		return api.TaskView{}, err
 	}
 	if n.Kind == wording.KindTask {
-		return session.FindTask(cmd.Context(), c, n.Name)
+		return sess.FindTask(cmd.Context(), c, n.Name)
 	}
 	if n, err = n.Resolve(cmd.Context(), c); err != nil {
 		return api.TaskView{}, err
@@ -56,6 +56,6 @@ func pickOwnersTask(ctx context.Context, sess *session.Session, c *client.Client
 	if len(healthy) > 0 {
 		picked, choice = healthy[0], wording.Count(len(healthy), "healthy task")
 	}
-	sess.Messagef("berth: task %s (%s has %s)", wording.ShortTask(picked.ID), n, choice)
+	sess.Messagef("berth: task %s (%s has %s)", string(picked.ID), n, choice)
 	return picked, nil
 }

@@ -67,7 +67,7 @@ type forwarding struct {
 
 func (f *forwarding) String() string {
 	if f.task != "" {
-		return "task " + wording.ShortTask(f.task)
+		return "task " + string(f.task)
 	}
 	return f.service.String()
 }
@@ -92,7 +92,7 @@ func (f *forwarding) findTarget(cmd *cobra.Command, text string) error {
 		return err
 	}
 	if n.Kind == wording.KindTask {
-		t, err := session.FindTask(ctx, f.client, n.Name)
+		t, err := f.FindTask(ctx, f.client, n.Name)
 		f.task = t.ID
 		return err
 	}
@@ -207,7 +207,7 @@ func (f *forwarding) chooseTask(ctx context.Context) (api.TaskView, error) {
 	if f.task != "" {
 		t, err := f.client.Task(ctx, f.task)
 		if err == nil && t.State.Terminal() {
-			err = fmt.Errorf("task %s has ended: it %s", wording.ShortTask(t.ID), t.State)
+			err = fmt.Errorf("task %s has ended: it %s", string(t.ID), t.State)
 		}
 		return t, err
 	}
@@ -258,9 +258,9 @@ func (f *forwarding) checkTarget(ctx context.Context) error {
 	t, err := f.client.Task(ctx, f.task)
 	switch {
 	case client.StatusOf(err) == http.StatusNotFound:
-		return fmt.Errorf("task %s is gone", wording.ShortTask(f.task))
+		return fmt.Errorf("task %s is gone", string(f.task))
 	case err == nil && t.State.Terminal():
-		return fmt.Errorf("task %s has ended: it %s", wording.ShortTask(f.task), t.State)
+		return fmt.Errorf("task %s has ended: it %s", string(f.task), t.State)
 	}
 	return nil
 }

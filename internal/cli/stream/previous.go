@@ -9,7 +9,6 @@ import (
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/internal/cli/session"
 	"github.com/berthd/berth/internal/cluster"
-	"github.com/berthd/berth/internal/wording"
 )
 
 // errNoPrevious is the error for a task that neither restarted nor has an earlier attempt.
@@ -47,12 +46,12 @@ func (l *logsCommand) printPrevious(ctx context.Context, t api.TaskView) error {
 	case t.Attempt > 1:
 		o.Attempt = t.Attempt - 1
 	default:
-		return fmt.Errorf("task %s: %w", wording.ShortTask(t.ID), errNoPrevious)
+		return fmt.Errorf("task %s: %w", string(t.ID), errNoPrevious)
 	}
 	var kept []api.LogLine
 	for line, err := range l.client.Logs(ctx, t.ID, o) {
 		if err != nil {
-			return fmt.Errorf("%s: %w", wording.ShortTask(t.ID), err)
+			return fmt.Errorf("%s: %w", string(t.ID), err)
 		}
 		if len(ends) > 0 && !line.Time.Before(ends[line.Container]) {
 			continue
@@ -67,7 +66,7 @@ func (l *logsCommand) printPrevious(ctx context.Context, t api.TaskView) error {
 		}
 	}
 	if len(kept) == 0 {
-		l.Messagef("berth: no earlier output of %s is kept", wording.ShortTask(t.ID))
+		l.Messagef("berth: no earlier output of %s is kept", string(t.ID))
 	}
 	return nil
 }

@@ -87,11 +87,11 @@ func ServiceTable(sess *session.Session, services []api.ServiceView) output.Tabl
 		if len(s.Versions) > 1 {
 			versions = HealthyByVersion(s.Versions)
 		}
-		t.Add(session.ServiceName(v).Argument(), string(s.State),
+		t.Add(sess.Argument(v.Cluster, v.Name), string(s.State),
 			output.Share(strconv.Itoa(s.Healthy), strconv.Itoa(s.Desired)), v.Definition.String(), mode, versions,
 			sess.Age(v.Created),
 			strconv.Itoa(s.Running), strconv.Itoa(s.Updated), strconv.Itoa(s.Waiting), strconv.Itoa(int(v.Priority)),
-			wording.ShortTasks(wording.OneLine(s.Message)))
+			wording.OneLine(s.Message))
 	}
 	return t
 }
@@ -117,7 +117,7 @@ func StepTable(v *api.JobView, most int) (t output.Table, hidden string) {
 		}
 		t.Add(s.Name, string(s.State), output.Share(strconv.Itoa(s.Succeeded), strconv.Itoa(s.Total)),
 			output.FormatAbove(s.Running, 0), output.FormatAbove(s.Failed, 0), needs, strconv.Itoa(s.Pending),
-			strconv.Itoa(s.Cancelled), wording.ShortTasks(wording.OneLine(s.Message)))
+			strconv.Itoa(s.Cancelled), wording.OneLine(s.Message))
 	}
 	var states []string
 	total := 0
@@ -158,12 +158,12 @@ func JobTable(sess *session.Session, jobs []api.JobView) output.Table {
 	}}
 	for _, v := range jobs {
 		s := v.Status
-		t.Add(wording.Argument(v.Cluster, v.Name), string(s.State),
+		t.Add(sess.Argument(v.Cluster, v.Name), string(s.State),
 			output.Share(strconv.Itoa(s.Succeeded), strconv.Itoa(s.Total)), output.FormatAbove(s.Running, 0),
 			output.FormatAbove(s.Failed, 0),
 			sess.Age(v.Created),
 			strconv.Itoa(s.Pending), strconv.Itoa(s.Cancelled), strconv.Itoa(int(v.Priority)),
-			wording.ShortTasks(wording.OneLine(s.Message)))
+			wording.OneLine(s.Message))
 	}
 	return t
 }

@@ -126,7 +126,7 @@ func TaskTable(sess *session.Session, tasks []api.TaskView, mixed map[cluster.Ow
 		if !v.Started.IsZero() {
 			started = output.FormatSecond(v.Started)
 		}
-		name := wording.ShortTask(v.ID)
+		name := string(v.ID)
 		if v.Further > 0 {
 			name += fmt.Sprintf(" to %d", v.Index+v.Further)
 		}

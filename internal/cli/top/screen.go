@@ -284,7 +284,7 @@ func (m topScreen) table(color bool) []string {
 	use := m.usage
 	use.nodes, use.tasks, use.owners = slices.Clone(use.nodes), slices.Clone(use.tasks), slices.Clone(use.owners)
 	use.sort(m.options.sortBy, m.ascending)
-	t := usageTable(m.sess, use, m.options.containers)
+	t := m.sess.ShortenTable(usageTable(m.sess, use, m.options.containers))
 	wide := m.sess.Format == output.OutputWide
 	t = t.Fit(m.width, 3, wide)
 	text := strings.TrimSuffix(t.Render(output.Layout{Wide: wide, Color: color}), "\n")

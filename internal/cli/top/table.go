@@ -222,7 +222,7 @@ func taskUseTable(tasks []api.TaskView, containers bool) output.Table {
 		v := &tasks[i]
 		u := v.Used
 		if u == nil {
-			row([]string{wording.ShortTask(v.ID), taskview.State(*v), v.Node, "?", "?", "", ""}, cluster.Rates{},
+			row([]string{string(v.ID), taskview.State(*v), v.Node, "?", "?", "", ""}, cluster.Rates{},
 				false)
 			continue
 		}
@@ -238,7 +238,7 @@ func taskUseTable(tasks []api.TaskView, containers bool) output.Table {
 			d = &cluster.UseDetail{}
 		}
 		row([]string{
-			wording.ShortTask(v.ID), taskview.State(*v), v.Node, output.CPUs(u.CPU), output.Size(u.Memory),
+			string(v.ID), taskview.State(*v), v.Node, output.CPUs(u.CPU), output.Size(u.Memory),
 			growth, requests,
 		}, d.Rates,
 			u.Detail != nil)

@@ -15,7 +15,6 @@ import (
 	"github.com/berthd/berth/internal/cli/session"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/taskview"
-	"github.com/berthd/berth/internal/wording"
 )
 
 // List returns the troubles of one object.
@@ -40,7 +39,7 @@ func MostUrgent(ctx context.Context, c *client.Client, n session.Name) (*api.Tro
 func Print(sess *session.Session, found []api.Trouble) error {
 	t := output.Table{Titles: []string{"", "", ""}, Indent: "  ", StateColumn: 1}
 	for _, tr := range found {
-		t.Add(tr.Object, tr.State, wording.ShortTasks(tr.Cause))
+		t.Add(tr.Object, tr.State, tr.Cause)
 		if tr.Next != "" {
 			t.Add("", "", "→ "+tr.Next)
 		}
@@ -69,8 +68,8 @@ func PrintSection(sess *session.Session, n session.Name, found []api.Trouble, ru
 const tailLines = 10
 
 // PrintTail prints the last lines of a task's output, from the failed attempt or from the node.
-func PrintTail(ctx context.Context, c *client.Client, id cluster.TaskID, to io.Writer) {
-	PrintLines(to, id, ReadTail(ctx, c, id))
+func PrintTail(ctx context.Context, sess *session.Session, c *client.Client, id cluster.TaskID, to io.Writer) {
+	PrintLines(sess, to, id, ReadTail(ctx, c, id))
 }
 
 // ReadTail returns the last lines of a task's output, or nil if the task or its output is gone.
@@ -105,11 +104,11 @@ func ReadTail(ctx context.Context, c *client.Client, id cluster.TaskID) []string
 }
 
 // PrintLines prints the last lines of a task's output, if there are any.
-func PrintLines(to io.Writer, id cluster.TaskID, lines []string) {
+func PrintLines(sess *session.Session, to io.Writer, id cluster.TaskID, lines []string) {
 	if len(lines) == 0 {
 		return
 	}
-	fmt.Fprintf(to, "\nLast output of %s:\n", wording.ShortTask(id))
+	fmt.Fprintf(to, "\nLast output of %s:\n", sess.Shorten(string(id)))
 	for _, l := range lines {
 		fmt.Fprintf(to, "  | %s\n", l)
 	}

@@ -150,12 +150,8 @@ func streamOf(c *client.Client, n session.Name) func(context.Context) client.Cha
 		case wording.KindNode:
 			return c.NodeChanges(ctx, n.Name)
 		case wording.KindTask:
-			for _, id := range []cluster.TaskID{
-				cluster.TaskID(n.Name), cluster.TaskID(cluster.DefaultCluster + "." + n.Name),
-			} {
-				if parts, ok := id.Parts(); ok {
-					return c.TaskChanges(ctx, ownerFilter(parts))
-				}
+			if parts, ok := cluster.TaskID(n.Name).Parts(); ok {
+				return c.TaskChanges(ctx, ownerFilter(parts))
 			}
 		}
 		return func(func(uint64, error) bool) {}

@@ -37,7 +37,7 @@ func NewProgress(sess *session.Session, targets []*Target) *Progress {
 		p.width = output.TerminalWidth(sess.Stderr)
 	}
 	for _, t := range targets {
-		p.label = max(p.label, utf8.RuneCountInString(t.Name.String()))
+		p.label = max(p.label, utf8.RuneCountInString(sess.Shorten(t.Name.String())))
 	}
 	return p
 }
@@ -85,12 +85,13 @@ func (p *Progress) wrap(t *Target) []string {
 		return []string{line}
 	}
 	const indent = "    "
-	head, rest, found := strings.Cut(strings.TrimSpace(t.Line), "  ") // the state, and the text after it
+	text, name := p.sess.Shorten(t.Line), p.sess.Shorten(t.Name.String())
+	head, rest, found := strings.Cut(strings.TrimSpace(text), "  ") // the state, and the text after it
 	if !found {
-		head, rest = "", t.Line
+		head, rest = "", text
 	}
-	lines := []string{output.Truncate(strings.TrimSpace(fmt.Sprintf("%s %-*s  %s", p.mark(t), p.label, t.Name, head)),
-		width)}
+	head = strings.TrimSpace(fmt.Sprintf("%s %-*s  %s", p.mark(t), p.label, name, head))
+	lines := []string{output.Truncate(head, width)}
 	for i, part := range output.Wrap(rest, width-len(indent)) {
 		if i == maxTargetLines-1 {
 			lines[i] = output.Truncate(lines[i]+" "+part, width)
@@ -105,7 +106,7 @@ func (p *Progress) wrap(t *Target) []string {
 func (p *Progress) Note(text string) {
 	var b strings.Builder
 	p.erase(&b)
-	fmt.Fprintf(p.sess.Stderr, "%sberth: %s\n", b.String(), text)
+	fmt.Fprintf(p.sess.Stderr, "%sberth: %s\n", b.String(), p.sess.Shorten(text))
 }
 
 // End removes the lines from a terminal, before a report.
@@ -128,7 +129,7 @@ func (p *Progress) format(t *Target) string {
 	if text == "" {
 		text = "waiting for the server"
 	}
-	return fmt.Sprintf("%-*s  %s", p.label, t.Name, text)
+	return fmt.Sprintf("%-*s  %s", p.label, p.sess.Shorten(t.Name.String()), p.sess.Shorten(text))
 }
 
 func (p *Progress) mark(t *Target) string {

@@ -22,7 +22,7 @@ import (
 // AwaitService waits until a service has its wanted state, shows the progress of its rollout, and prints the result.
 func AwaitService(ctx context.Context, sess *session.Session, c *client.Client, t *Target) error {
 	w := Waiter{Session: sess, Client: c, Targets: []*Target{t}}
-	return w.Await(ctx, "the rollout continues. See 'berth rollout status "+t.Name.Argument()+"'.")
+	return w.Await(ctx, "the rollout continues. See 'berth rollout status "+t.Name.String()+"'.")
 }
 
 // isRolling reports whether a rollout with an older version is in progress. The control plane's deadlines end it, so
@@ -85,11 +85,11 @@ func (t *Target) readRollout(ctx context.Context, c *client.Client, now time.Tim
 		t.rollout = nil
 	case t.Watch:
 	case v.Paused:
-		t.giveUp("its rollout is paused; 'berth rollout resume " + t.Name.Argument() + "' continues it")
+		t.giveUp("its rollout is paused; 'berth rollout resume " + t.Name.String() + "' continues it")
 	case v.State == cluster.RolloutCanary && !t.Promoted && (v.Canaries == nil || !v.Canaries.Auto):
 		t.done = true
-		t.notice = "the canaries are healthy and wait: 'berth promote " + t.Name.Argument() + "' continues, " +
-			"'berth rollout undo " + t.Name.Argument() + "' rolls back"
+		t.notice = "the canaries are healthy and wait: 'berth promote " + t.Name.String() + "' continues, " +
+			"'berth rollout undo " + t.Name.String() + "' rolls back"
 	}
 	return nil
 }
@@ -136,7 +136,7 @@ func (t *Target) resolveSuperseded(ctx context.Context, c *client.Client) error 
 	// the failure says it
 	t.rollout.Message = strings.TrimSuffix(t.rollout.Message, "; rolled back to "+back.Definition.String())
 	t.Brief, t.Line = string(t.rollout.State),
-		fmt.Sprintf("%-11s  %s", t.rollout.State, wording.ShortTasks(wording.OneLine(t.rollout.Message)))
+		fmt.Sprintf("%-11s  %s", t.rollout.State, wording.OneLine(t.rollout.Message))
 	t.giveUp(fmt.Sprintf("its rollout of %s failed; rolled back to %s", t.rollout.Version.Definition, back.Definition))
 	return nil
 }
@@ -154,11 +154,11 @@ func rolloutLine(v api.RolloutView) string {
 	text := tables.HealthyByVersion(v.Versions)
 	switch {
 	case v.State.Ended():
-		text = wording.JoinNonEmpty("; ", text, wording.ShortTasks(wording.OneLine(v.Message)))
+		text = wording.JoinNonEmpty("; ", text, wording.OneLine(v.Message))
 	case v.Paused:
 		text += "; paused"
 	case len(v.Waits) > 0:
-		text += "; " + wording.ShortTasks(wording.OneLine(v.Waits[0].Message))
+		text += "; " + wording.OneLine(v.Waits[0].Message)
 	}
 	return fmt.Sprintf("%-11s  %s", v.State, text)
 }
@@ -170,8 +170,8 @@ func rolloutTrouble(t *Target, tasks []api.TaskView) *api.Trouble {
 	})
 	tr := api.Trouble{
 		Object: t.Name.String(), State: string(t.rollout.State),
-		Cause: wording.ShortTasks(wording.OneLine(t.rollout.Message)),
-		Next:  "berth rollout history " + t.Name.Argument() + " --diff",
+		Cause: wording.OneLine(t.rollout.Message),
+		Next:  "berth rollout history " + t.Name.String() + " --diff",
 	}
 	if named := taskview.Named(t.rollout.Message, failed); named != nil {
 		tr.Task = named.ID

@@ -46,7 +46,7 @@ func (t *Target) readService(ctx context.Context, c *client.Client, now time.Tim
 	t.service = &v
 	t.maxHealthy = max(t.maxHealthy, min(s.Healthy, s.Updated))
 	t.Brief = fmt.Sprintf("%s %d", s.State, s.Healthy)
-	t.Line = fmt.Sprintf("%-11s  %s", s.State, wording.ShortTasks(wording.OneLine(s.Message)))
+	t.Line = fmt.Sprintf("%-11s  %s", s.State, wording.OneLine(s.Message))
 	if s.Message == "" {
 		t.Line = fmt.Sprintf("%-11s  %d of %s healthy", s.State, s.Healthy, wording.Count(s.Desired, "task"))
 	}
@@ -112,7 +112,7 @@ func (t *Target) isSteady(ctx context.Context, c *client.Client, now time.Time) 
 		return true, nil
 	}
 	t.setLine(string(t.service.Status.State), fmt.Sprintf("%s was restarted; waiting until it has run for %s",
-		wording.ShortTask(restarted.ID), cluster.Duration(steadyTime)))
+		string(restarted.ID), cluster.Duration(steadyTime)))
 	return false, nil
 }
 
@@ -160,7 +160,7 @@ func (t *Target) readJob(ctx context.Context, c *client.Client) error {
 	}
 	t.Brief = t.Line
 	if _, why, found := strings.Cut(s.Message, "; "); found && !s.Done() { // "0/1 succeeded; squares.1.all.0 was …"
-		t.Line += "; " + wording.ShortTasks(wording.OneLine(why))
+		t.Line += "; " + wording.OneLine(why)
 	}
 	switch {
 	case s.State == cluster.JobSucceeded, t.Stop && s.Done():

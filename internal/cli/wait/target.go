@@ -1,10 +1,12 @@
 package wait
 
 import (
+	"context"
 	"fmt"
 	"time"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/api/client"
 	"github.com/berthd/berth/internal/cli/session"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/wording"
@@ -37,8 +39,10 @@ type Target struct {
 
 	existed bool           // a read found the object
 	id      cluster.TaskID // the complete id of a task
-	service *api.ServiceView
-	job     *api.JobView
+	// findTask finds a task by its name before its id is known.
+	findTask func(ctx context.Context, c *client.Client, text string) (api.TaskView, error)
+	service  *api.ServiceView
+	job      *api.JobView
 	// generation is the service's generation to wait for, 0 before the first read. rollout is its rollout, nil after
 	// its end and for a server without rollouts.
 	generation uint64

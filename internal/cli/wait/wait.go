@@ -128,7 +128,7 @@ func (w *waitCommand) parseTargets(cmd *cobra.Command, c *client.Client, args []
 			faults = append(faults, err.Error())
 			continue
 		}
-		t := &Target{Name: n, until: until}
+		t := &Target{Name: n, until: until, findTask: w.FindTask}
 		if t.until == "" {
 			t.until = untilHealthy
 			if n.Kind == wording.KindJob {
@@ -235,14 +235,10 @@ func hasEvents(ctx context.Context, c *client.Client, n session.Name) (bool, err
 	case wording.KindCluster:
 		f.Cluster = n.Name
 	case wording.KindTask:
-		for _, id := range []string{cluster.DefaultCluster + "." + n.Name, n.Name} {
-			if _, ok := cluster.TaskID(id).Parts(); ok {
-				f.Task = id
-			}
-		}
-		if f.Task == "" {
+		if _, ok := cluster.TaskID(n.Name).Parts(); !ok {
 			return false, nil
 		}
+		f.Task = n.Name
 	}
 	page, err := c.Events(ctx, client.EventOptions{EventFilter: f}, client.ListOptions{Limit: 1})
 	return len(page.Items) > 0, err
@@ -285,7 +281,7 @@ func (t *Target) readServiceState(ctx context.Context, c *client.Client) error {
 	t.Name.Cluster = v.Cluster
 	t.service = &v
 	s := v.Status
-	counts, message := "", wording.ShortTasks(wording.OneLine(s.Message))
+	counts, message := "", wording.OneLine(s.Message)
 	if !strings.HasPrefix(message, fmt.Sprintf("%d/%d ", s.Healthy, s.Desired)) {
 		counts = fmt.Sprintf("%d of %s healthy", s.Healthy, wording.Count(s.Desired, "task"))
 	}
@@ -328,7 +324,7 @@ func (t *Target) readJobState(ctx context.Context, c *client.Client) error {
 	t.job = &v
 	s := v.Status
 	counts := fmt.Sprintf("%d of %s done", s.Succeeded, wording.Count(s.Total, "task"))
-	t.setLine(string(s.State), wording.JoinNonEmpty("; ", counts, wording.ShortTasks(wording.OneLine(s.Message))))
+	t.setLine(string(s.State), wording.JoinNonEmpty("; ", counts, wording.OneLine(s.Message)))
 	switch {
 	case t.until == untilGone:
 	case s.State == cluster.JobSucceeded, t.until == untilRunning && s.Running > 0:
@@ -343,7 +339,7 @@ func (t *Target) readTaskState(ctx context.Context, c *client.Client, now time.T
 	var v api.TaskView
 	var err error
 	if t.id == "" {
-		v, err = session.FindTask(ctx, c, t.Name.Name)
+		v, err = t.findTask(ctx, c, t.Name.Name)
 		t.id = v.ID
 	} else {
 		v, err = c.Task(ctx, t.id)
@@ -409,20 +405,20 @@ func (w *Waiter) printResults(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		results[i].Why = wording.JoinNonEmpty(": ", t.Failure, wording.ShortTasks(tr.Cause))
+		results[i].Why = wording.JoinNonEmpty(": ", t.Failure, tr.Cause)
 		results[i].Next = tr.Next
 		if w.WantsData() {
 			continue
 		}
 		w.Messagef("%s", t.failureText())
 		if tr.Cause != "" {
-			w.Messagef("  %s", wording.ShortTasks(tr.Cause))
+			w.Messagef("  %s", tr.Cause)
 		} else if t.Line != "" && t.isLate {
 			w.Messagef("  it is %s", wording.JoinNonEmpty(": ", t.Brief,
 				strings.TrimSpace(strings.TrimPrefix(wording.OneLine(t.Line), t.Brief))))
 		}
 		if tr.Task != "" {
-			trouble.PrintTail(ctx, w.Client, tr.Task, w.Stderr)
+			trouble.PrintTail(ctx, w.Session, w.Client, tr.Task, w.Stderr)
 		}
 		w.Messagef("  → %s", tr.Next)
 	}

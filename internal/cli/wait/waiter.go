@@ -176,7 +176,7 @@ func (w *Waiter) Unmet(ctx context.Context) (all []Unmet, err error) {
 		}
 		u := Unmet{Object: t.Name.String(), Why: t.Failure}
 		if tr != nil {
-			u.Why, u.Next = wording.JoinNonEmpty(": ", t.Failure, wording.ShortTasks(tr.Cause)), tr.Next
+			u.Why, u.Next = wording.JoinNonEmpty(": ", t.Failure, tr.Cause), tr.Next
 		}
 		all = append(all, u)
 	}
@@ -191,15 +191,15 @@ func (w *Waiter) Explain(ctx context.Context, t *Target) error {
 	if err != nil || tr == nil {
 		return err
 	}
-	w.Messagef("  %s", wording.ShortTasks(tr.Cause))
+	w.Messagef("  %s", tr.Cause)
 	var lines []string
 	if tr.Task != "" {
 		lines = trouble.ReadTail(ctx, w.Client, tr.Task)
-		trouble.PrintLines(w.Stderr, tr.Task, lines)
+		trouble.PrintLines(w.Session, w.Stderr, tr.Task, lines)
 	}
 	if len(lines) == 0 && t.hasFailedRollout() { // the task and its output are deleted
 		lines = t.tail.lines
-		trouble.PrintLines(w.Stderr, t.tail.task, lines)
+		trouble.PrintLines(w.Session, w.Stderr, t.tail.task, lines)
 	}
 	if len(lines) > 0 || tr.Task != "" {
 		w.Messagef("")

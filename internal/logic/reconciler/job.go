@@ -235,7 +235,7 @@ func (in *JobInput) hold() cluster.Hold {
 	switch {
 	case in.Spec.Hold:
 		return cluster.Hold{
-			Reason: cluster.ReasonHold, Message: "the job is on hold: berth release job/" + in.Spec.Name,
+			Reason: cluster.ReasonHold, Message: "the job is on hold: berth release " + in.Spec.Owner().String(),
 		}
 	case in.awaitsNeeds():
 		return cluster.Hold{Reason: cluster.ReasonNeeds, Message: cmp.Or(in.Unmet, "its needs are met; it begins now")}
