@@ -25,7 +25,7 @@ var lowerLayers = map[string][]string{
 	"internal/logic/admission": {"internal/cluster"},
 	"internal/logic/backfill":  {},
 	"internal/logic/cron":      {"internal/cluster"},
-	"internal/logic/forecast":  {},
+	"internal/logic/forecast":  {"internal/cluster", "internal/logic/scheduler/cycle"},
 	"internal/logic/lifecycle": {"internal/cluster"},
 	"internal/logic/watcher":   {"internal/cluster", "internal/logic/lifecycle"},
 	"internal/logic/reconciler": {

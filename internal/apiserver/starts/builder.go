@@ -9,7 +9,6 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/forecast"
 	"github.com/berthd/berth/internal/logic/scheduler"
-	"github.com/berthd/berth/internal/logic/scheduler/cycle"
 )
 
 const (
@@ -40,14 +39,12 @@ type builder struct {
 
 type stepKey struct{ cluster, job, step string }
 
-// choose chooses the tasks of jobs that wait for room. Members of a gang are one request. Tasks in queues
-// with the policies fair and sjbf are left out: their order follows from later shares and from later tasks, and a
-// forecast keeps the present order.
+// choose chooses the tasks of jobs that wait for room. Members of a gang are one request. Tasks in queues with the
+// policy fair are left out: their order follows from later shares.
 func (b *builder) choose(queue []cluster.Pending) {
 	for i := range queue {
 		p := &queue[i]
-		if p.Owner.Kind != cluster.KindJob || p.Queue == cluster.QueueFair || p.Queue == cluster.QueueSJBF ||
-			len(b.members) >= forecast.MaxRequests {
+		if p.Owner.Kind != cluster.KindJob || p.Queue == cluster.QueueFair || len(b.members) >= forecast.MaxRequests {
 			continue
 		}
 		if why, known := b.Waits(p.Task); !waitsForRoom(why, known) {
@@ -87,7 +84,7 @@ func (b *builder) build() {
 		if p.Gang != "" {
 			r.Tasks, r.Gang = len(members), true
 		}
-		r.Key -= max(b.Now.Sub(p.Since), 0)
+		r.Waited = max(b.Now.Sub(p.Since), 0)
 		b.out.Waiting = append(b.out.Waiting, r)
 	}
 	for i, since := range at {
@@ -109,6 +106,8 @@ func policyOf(q cluster.QueuePolicy) forecast.Policy {
 		return forecast.FIFO
 	case cluster.QueueGreedy, "":
 		return forecast.Greedy
+	case cluster.QueueSJBF:
+		return forecast.SJBF
 	default:
 		return forecast.EASY
 	}
@@ -120,8 +119,8 @@ func (b *builder) request(p *cluster.Pending, line int) forecast.Request {
 	limit := time.Duration(p.TimeLimit)
 	return forecast.Request{
 		Demand: b.amounts(p.Demand, p.Devices), Tasks: p.Tasks(), Limit: limit, Line: line,
-		Runs: b.history.Runs(kindOf(parts.Cluster, parts.Owner, parts.Step), limit),
-		Key:  -time.Duration(p.Priority) * cycle.AgeStep,
+		Runs:     b.history.Runs(kindOf(parts.Cluster, parts.Owner, parts.Step), limit),
+		Priority: p.Priority,
 	}
 }
 

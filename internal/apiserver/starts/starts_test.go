@@ -136,9 +136,26 @@ func TestOnlyTasksThatWaitForRoom(t *testing.T) {
 	y.waits[y.pending[0].Task] = cluster.ReasonQuota
 	y.waits[y.pending[5].Task] = cluster.ReasonShortCPU
 	for i, job := range []string{"quota", "large", "service", "fair", "sjbf", "short"} {
-		if _, known := y.start(job, 0); known != (i == 5) {
+		if _, known := y.start(job, 0); known != (i >= 4) {
 			t.Errorf("%s: a forecast is there: %t", job, known)
 		}
+	}
+}
+
+// TestOrderOfSJBF checks that a task with a short limit is expected before one with a long limit that came first.
+func TestOrderOfSJBF(t *testing.T) {
+	y := newYard()
+	y.run("a", "n1", 4000, 0, 2*time.Hour)
+	y.run("b", "n2", 4000, 0, 20*time.Hour)
+	for i, job := range []string{"long", "short"} {
+		p := y.wait(job, 0, 4000, 0)
+		p.Queue, p.TimeLimit = cluster.QueueSJBF, cluster.Duration([]time.Duration{2 * time.Hour, 2 * time.Minute}[i])
+		p.Since = noon().Add([]time.Duration{-20 * time.Minute, -10 * time.Minute}[i])
+	}
+	l, _ := y.start("long", 0)
+	s, known := y.start("short", 0)
+	if !known || !s.First.To.Before(l.First.To) || s.First.Median.After(l.First.Median) {
+		t.Errorf("short is expected at %v, long at %v", s.First, l.First)
 	}
 }
 

@@ -47,7 +47,7 @@ func run(ctx context.Context, args []string, folder string, out io.Writer) error
 		"starts":   flags.Bool("starts", false, "only forecast starts"),
 	}
 	first := flags.Int("first", 0, "how many jobs of a log the control plane replays; 0 for all")
-	names := flags.String("queues", "easy,sjbf,fifo,greedy,fair", "the policies with which it does")
+	names := flags.String("queues", "easy,sjbf,fifo,greedy,fair", "the policies of -system and -starts")
 	every := flags.Int("every", 3, "forecast starts each time that so many jobs did not start at once")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -74,8 +74,13 @@ func run(ctx context.Context, args []string, folder string, out io.Writer) error
 		}
 	}
 	if all || *only["starts"] {
-		if err := compareStarts(ctx, forecastTraces(traces, *count), max(*every, 1), out); err != nil {
-			return err
+		for _, q := range forecastQueues {
+			if !slices.Contains(queues, q) {
+				continue
+			}
+			if err := compareStarts(ctx, q, forecastTraces(traces, *count), max(*every, 1), out); err != nil {
+				return err
+			}
 		}
 	}
 	if len(traces) == 0 {

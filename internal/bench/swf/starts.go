@@ -8,16 +8,17 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/forecast"
 )
 
 // remembered is the time for which arrivals are remembered: that for which a cluster keeps ended jobs by default.
 const remembered = 7 * 24 * time.Hour
 
-// forecaster forecasts the start of each job that does not start when it arrives. The queue is EASY's, as the leader's
-// is on nodes of one processor.
+// forecaster forecasts the start of each job that does not start when it arrives, in a queue with a policy.
 type forecaster struct {
-	yardstick
+	policy
+	line    forecast.Policy
 	from    int // the first job that is forecast
 	every   int // a forecast is made each time that so many jobs did not start at once
 	history *forecast.History
@@ -42,10 +43,24 @@ type made struct {
 	from, median, to int64 // to and median are -1 if unknown
 }
 
-func newForecaster(from, every int) *forecaster {
-	return &forecaster{
-		yardstick: yardstick{backfill: true}, from: from, every: every, history: forecast.NewHistory(1 << 14),
+// newForecaster returns a forecaster of a queue with the policy easy or sjbf. The queue of easy is that of EASY, as the
+// leader's is on nodes of one processor.
+func newForecaster(q cluster.QueuePolicy, from, every int) *forecaster {
+	f := &forecaster{
+		policy: yardstick{backfill: true}, from: from, every: every, history: forecast.NewHistory(1 << 14),
 	}
+	if q == cluster.QueueSJBF {
+		f.policy, f.line = pool(q), forecast.SJBF
+	}
+	return f
+}
+
+// nextDecisionAt implements waker.
+func (f *forecaster) nextDecisionAt() int64 {
+	if w, ok := f.policy.(waker); ok {
+		return w.nextDecisionAt()
+	}
+	return 0
 }
 
 func (f *forecaster) ended(j job) {
@@ -57,7 +72,7 @@ func startKind(j job) forecast.Kind {
 }
 
 func (f *forecaster) start(s *state) []int {
-	start := f.yardstick.start(s)
+	start := f.policy.start(s)
 	fresh := f.seen
 	for f.seen < len(s.jobs) && s.jobs[f.seen].arrived <= s.now {
 		f.past = append(f.past, f.seen)
@@ -82,7 +97,7 @@ func (f *forecaster) start(s *state) []int {
 // input returns the state once the chosen jobs have started, and the jobs that wait then.
 func (f *forecaster) input(s *state, start []int) (in forecast.Input, waiting []int) {
 	in = forecast.Input{
-		Now: time.Unix(s.now, 0), Seed: uint64(s.now), Lines: make([]forecast.Line, 1),
+		Now: time.Unix(s.now, 0), Seed: uint64(s.now), Lines: []forecast.Line{{Policy: f.line}},
 		Past: min(seconds(s.now-s.jobs[0].arrived), remembered),
 	}
 	for _, r := range s.running {
@@ -150,7 +165,7 @@ func (f *forecaster) run(in *forecast.Input, j job, began int64) {
 // request returns the request of a job, with its run times as they were expected when it arrived.
 func (f *forecaster) request(j job, now int64) forecast.Request {
 	r := forecast.Request{
-		Demand: forecast.Amounts{j.procs}, Tasks: 1, Limit: seconds(j.limit), Key: seconds(j.arrived - now),
+		Demand: forecast.Amounts{j.procs}, Tasks: 1, Limit: seconds(j.limit), Waited: seconds(now - j.arrived),
 		Runs: f.runsOf(j),
 	}
 	if f.nodes {
@@ -242,8 +257,12 @@ func forecastTraces(traces []*trace, count int) (all []*trace) {
 	return all
 }
 
-// compareStarts prints how many of the starts are in their intervals.
-func compareStarts(ctx context.Context, traces []*trace, every int, out io.Writer) error {
+// forecastQueues are the policies whose starts are compared.
+var forecastQueues = []cluster.QueuePolicy{cluster.QueueEASY, cluster.QueueSJBF}
+
+// compareStarts prints how many of the starts are in their intervals, with a policy.
+func compareStarts(ctx context.Context, q cluster.QueuePolicy, traces []*trace, every int, out io.Writer) error {
+	fmt.Fprintf(out, "queue.policy %s\n\n", q)
 	fmt.Fprintf(out, "| trace | forecasts | in the interval, %% | before it, %% | after it, %% | median wait, s | "+
 		"median width, s | median error, s | no end |\n|---|---|---|---|---|---|---|---|---|\n")
 	var took, longest time.Duration
@@ -252,7 +271,7 @@ func compareStarts(ctx context.Context, traces []*trace, every int, out io.Write
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		f := newForecaster(len(t.jobs)/50, every)
+		f := newForecaster(q, len(t.jobs)/50, every)
 		waits, err := replay(t, f)
 		if err != nil {
 			return fmt.Errorf("%s: %w", t.name, err)

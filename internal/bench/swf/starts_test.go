@@ -4,12 +4,15 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/berthd/berth/internal/cluster"
 )
 
-// TestForecastOfKnownRunTimes checks that a forecast is exact where nothing is unknown: its queue is EASY's, on one
-// node of many processors as well as on many nodes of one.
+// TestForecastOfKnownRunTimes checks that a forecast is exact where nothing is unknown: its queue is that of the policy,
+// on one node of many processors as well as on many nodes of one.
 func TestForecastOfKnownRunTimes(t *testing.T) {
-	for seed := range uint64(20) {
+	for i := range uint64(40) {
+		q, seed := forecastQueues[i%2], i/2
 		tr := syntheticTrace(seed+201, 150, 64, 0.8)
 		random := rand.New(rand.NewPCG(seed, 3))
 		for i := range tr.jobs { // no two ends by limits at the same time: EASY counts them differently
@@ -17,7 +20,7 @@ func TestForecastOfKnownRunTimes(t *testing.T) {
 			tr.jobs[i].limit = tr.jobs[i].run + random.Int64N(tr.jobs[i].run*2+1000)
 		}
 		for _, nodes := range []bool{false, true} {
-			f := newForecaster(0, 1)
+			f := newForecaster(q, 0, 1)
 			f.nodes, f.known = nodes, true
 			waits, err := replay(tr, f)
 			if err != nil {
@@ -28,8 +31,8 @@ func TestForecastOfKnownRunTimes(t *testing.T) {
 			}
 			for _, m := range f.made {
 				if want := waits[m.job]; m.from != want || m.median != want || m.to != want {
-					t.Errorf("seed %d, nodes %t: job %d of %d processors is forecast for %d, %d, %d and starts at %d", seed,
-						nodes, m.job, tr.jobs[m.job].procs, m.from, m.median, m.to, want)
+					t.Errorf("%s, seed %d, nodes %t: job %d of %d processors is forecast for %d, %d, %d and starts at %d", q,
+						seed, nodes, m.job, tr.jobs[m.job].procs, m.from, m.median, m.to, want)
 				}
 			}
 		}
@@ -42,7 +45,7 @@ func TestCoverage(t *testing.T) {
 	count, hit := 0, 0
 	for seed := range uint64(4) {
 		tr := syntheticTrace(seed+101, 600, 64, 0.8)
-		f := newForecaster(100, 3)
+		f := newForecaster(cluster.QueueEASY, 100, 3)
 		waits, err := replay(tr, f)
 		if err != nil {
 			t.Fatal(err)

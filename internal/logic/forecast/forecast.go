@@ -73,6 +73,7 @@ const (
 	EASY   Policy = iota // one that does not delay the promise to the first
 	FIFO                 // none
 	Greedy               // each that finds room
+	SJBF                 // as with EASY, in an order that changes with time (cycle.Wait)
 )
 
 // Line holds the nodes on which requests of one kind may run. Each line has one promise.
@@ -103,9 +104,10 @@ type Request struct {
 	Limit time.Duration // 0 for no limit
 	Runs  *Runs
 	Line  int // index into Input.Lines
-	// Key orders arrivals among the waiting requests: an arrival comes before the last waiting requests with a greater
-	// key. The keys of Input.Waiting count from Input.Now, and the key of an arrival counts from its arrival.
-	Key time.Duration
+	// Priority is that of the job, and Waited is how long the request has waited; 0 for an arrival. They order arrivals
+	// among the waiting requests, and all requests if the line is SJBF.
+	Priority int
+	Waited   time.Duration
 }
 
 // Arrival is a request of the past.
@@ -228,6 +230,7 @@ type plan struct {
 	linesOf  [][]int32 // lines of each node
 	free     []Amounts // of each line
 	running  []held    // in the order of their limits
+	reorders bool      // the order changes with time
 }
 
 // class is the part of a request on which it depends whether it may start.
@@ -252,6 +255,7 @@ func newPlan(in *Input, requests int) *plan {
 	p.linesOf = make([][]int32, len(in.Nodes))
 	p.free = make([]Amounts, len(in.Lines))
 	for l := range in.Lines {
+		p.reorders = p.reorders || in.Lines[l].Policy == SJBF
 		for _, n := range in.Lines[l].Nodes {
 			p.linesOf[n] = append(p.linesOf[n], int32(l))
 			for d := range p.dims {

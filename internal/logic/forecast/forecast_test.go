@@ -201,18 +201,47 @@ func TestManyTasks(t *testing.T) {
 // TestArrivals checks that tasks that arrive later count if they come first.
 func TestArrivals(t *testing.T) {
 	for _, c := range []struct {
-		key  time.Duration
-		want int
-	}{{0, 40}, {-time.Hour, 70}} {
+		priority int
+		want     int
+	}{{0, 40}, {6, 70}} {
 		w := newWorld(1, forecast.EASY)
 		w.run(0, 4, 40, 50)
 		w.wait(4, 10, 10)
 		w.Past = 24 * time.Hour
 		urgent := forecast.Request{
-			Demand: forecast.Amounts{4}, Tasks: 1, Limit: time.Hour, Runs: forecast.Fixed(30 * time.Minute), Key: c.key,
+			Demand: forecast.Amounts{4}, Tasks: 1, Limit: time.Hour, Runs: forecast.Fixed(30 * time.Minute),
+			Priority: c.priority,
 		}
 		w.Arrivals = []forecast.Arrival{{Request: urgent, At: 5 * time.Minute}}
 		w.check(t, exact(c.want))
+	}
+}
+
+// TestSJBF checks that the order of a queue changes while its tasks wait, and that an arrival takes its place in it. One
+// processor is free after each hour.
+func TestSJBF(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		waited  time.Duration // by the long task
+		arrives time.Duration // when a task of five minutes arrives; 0 for never
+		want    []int         // starts of the long task and of two short ones
+	}{
+		{"the shortest first", time.Hour, 0, []int{80, 70, 60}},
+		{"the long one has waited for too long", 30 * time.Hour, 0, []int{60, 170, 160}},
+		{"a shorter one arrives", time.Hour, time.Minute, []int{85, 75, 60}},
+	} {
+		w := newWorld(1, forecast.SJBF)
+		w.run(0, 4, 60, 60)
+		w.wait(4, 100, 200).Waited = c.waited
+		w.wait(4, 10, 20).Waited = time.Minute
+		w.wait(4, 10, 10).Waited = time.Minute
+		if c.arrives > 0 {
+			w.Past = 24 * time.Hour
+			w.Arrivals = []forecast.Arrival{{At: c.arrives, Request: forecast.Request{
+				Demand: forecast.Amounts{4, 4}, Tasks: 1, Limit: 12 * time.Minute, Runs: forecast.Fixed(5 * time.Minute),
+			}}}
+		}
+		t.Run(c.name, func(t *testing.T) { w.check(t, exact(c.want[0]), exact(c.want[1]), exact(c.want[2])) })
 	}
 }
 
@@ -228,7 +257,7 @@ func TestInterval(t *testing.T) {
 			})
 		}
 		w := newWorld(rapid.IntRange(1, 4).Draw(t, "nodes"), rapid.SampledFrom(
-			[]forecast.Policy{forecast.EASY, forecast.FIFO, forecast.Greedy}).Draw(t, "policy"))
+			[]forecast.Policy{forecast.EASY, forecast.FIFO, forecast.Greedy, forecast.SJBF}).Draw(t, "policy"))
 		for n := range w.Nodes {
 			w.run(int32(n), int64(rapid.IntRange(1, 4).Draw(t, "cpu")), 0, rapid.IntRange(1, 100).Draw(t, "limit"))
 			w.Running[n].Runs = h.Runs(kinds[0], w.Running[n].Limit)

@@ -4,6 +4,9 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/scheduler/cycle"
 )
 
 // never is a time that no future reaches.
@@ -41,6 +44,7 @@ type future struct {
 	extra     []Amounts
 	extraOn   []int32
 	gangSlots []gangSlot
+	order     reordering
 }
 
 // held is a task, or several equal ones, on a node.
@@ -59,6 +63,8 @@ type entry struct {
 	alone       bool
 	runs        *Runs
 	key         int64
+	wait        cycle.Wait
+	place       cycle.Place
 	first, last int64 // starts; never
 	// node is where the first task started, and gangNodes are all nodes of a gang.
 	node      int32
@@ -120,7 +126,7 @@ func newFuture(p *plan, seed uint64) *future {
 	f.work -= 4 * len(f.tasks)
 	for i, c := range p.waiting {
 		r := &p.Waiting[i]
-		f.queue = append(f.queue, newEntry(r, c, 0))
+		f.queue = append(f.queue, f.newEntry(r, c))
 		if p.fits[c] {
 			f.waiting = append(f.waiting, int32(i))
 		}
@@ -194,17 +200,23 @@ func (f *future) run() {
 	}
 }
 
-// newEntry returns the entry of a request that waits from a time on.
-func newEntry(r *Request, class int32, at int64) entry {
-	return entry{
-		class: class, left: max(r.Tasks, 1), alone: r.Tasks > 1 && !r.Gang, runs: r.Runs, key: at + int64(r.Key),
-		first: never, last: never,
+// newEntry returns the entry of a request that arrives now, or has waited before.
+func (f *future) newEntry(r *Request, class int32) entry {
+	since := f.Now.Add(time.Duration(f.now) - r.Waited)
+	e := entry{
+		class: class, left: max(r.Tasks, 1), alone: r.Tasks > 1 && !r.Gang, runs: r.Runs,
+		key: f.now - int64(r.Waited) - int64(r.Priority)*int64(cycle.AgeStep), first: never, last: never,
+		wait: cycle.Wait{Priority: r.Priority, Since: since, TimeLimit: cluster.Duration(r.Limit)},
 	}
+	if f.Lines[r.Line].Policy == SJBF {
+		e.wait.Queue = cluster.QueueSJBF
+	}
+	return e
 }
 
 // arrive puts the next arrival into the queue.
 func (f *future) arrive() {
-	e := newEntry(&f.Arrivals[f.arrival].Request, f.arrivals[f.arrival], f.now)
+	e := f.newEntry(&f.Arrivals[f.arrival].Request, f.arrivals[f.arrival])
 	f.arrival++
 	f.work--
 	if !f.fits[e.class] {
@@ -251,6 +263,7 @@ func (f *future) touch(node int32) {
 // schedule starts what may start now.
 func (f *future) schedule() {
 	f.beginMoment()
+	f.reorder()
 	started := false
 	for i, q := range f.waiting {
 		if i >= maxDepth || f.work <= 0 {
@@ -277,7 +290,7 @@ func (f *future) schedule() {
 		switch f.Lines[c.line].Policy {
 		case FIFO:
 			line.blocked = true
-		case EASY:
+		case EASY, SJBF:
 			if !line.promised {
 				line.promised = true
 				f.promise(c)

@@ -15,7 +15,7 @@ import (
 // turns yields requests in the order in which they are to be placed. That is their order of decision, but for the
 // requests in fair queues. Among these, the next is
 //
-//   - of the highest level of priority (see level),
+//   - of the highest level of priority (see cycle.Level),
 //   - then of the cluster whose jobs have the least dominant share for its weight,
 //   - then of the user of that cluster whose jobs have the least,
 //   - then the first in the order of decision.
@@ -102,10 +102,6 @@ func isFair(p *cluster.Pending) bool {
 	return p.Queue == cluster.QueueFair && p.Owner.Kind == cluster.KindJob
 }
 
-// level returns the level of a priority. There is one level for each of the seven named priorities: 50, 200, 350, 500,
-// 650, 800 and 950. Within a level, shares decide.
-func level(priority int) int { return (priority + 25) / 150 }
-
 func (t *turns) measureCluster(c *fairCluster) {
 	c.share = t.limits.Share(&t.capacity, c.name, "") / c.weight
 }
@@ -113,8 +109,8 @@ func (t *turns) measureCluster(c *fairCluster) {
 func (t *turns) measureUser(c *fairCluster, u *fairUser) {
 	u.share = t.limits.Share(&t.capacity, c.name, u.name)
 	p := t.task(u.positions[0])
-	if u.level = level(p.Priority); u.share == 0 {
-		u.level = level(cycle.Rank(p, t.now))
+	if u.level = cycle.Level(p.Priority); u.share == 0 {
+		u.level = cycle.Level(cycle.Rank(p, t.now))
 	}
 }
 

@@ -17,10 +17,46 @@ const AgeStep = 10 * time.Minute
 // Rank returns the priority by which a pending task is ordered: that of its owner and, for a job, what the task gained
 // by waiting. It is at most cluster.MaxPriority.
 func Rank(p *cluster.Pending, now time.Time) int {
-	if p.Owner.Kind != cluster.KindJob || p.Since.IsZero() || now.Before(p.Since) {
+	if p.Owner.Kind != cluster.KindJob {
 		return p.Priority
 	}
-	return max(p.Priority, min(p.Priority+int(now.Sub(p.Since)/AgeStep), cluster.MaxPriority))
+	w := waitOf(p)
+	return w.rank(now)
+}
+
+// levelWidth is the number of priorities of a level, and levelOffset moves levels so that each has one of the seven
+// named priorities in its middle: 50, 200, 350, 500, 650, 800 and 950.
+const levelWidth, levelOffset = 150, 25
+
+// Level returns the level of a priority. Within a level, shares decide between the tasks in a fair queue.
+func Level(priority int) int { return (priority + levelOffset) / levelWidth }
+
+// HighestVictim returns the highest priority of tasks that may end for a waiting task, if priorities differ by gap at
+// least. In a fair queue these are of a lower level: a task of the same level could take the room that comes free, as
+// its user then holds less, and would be the next victim.
+func HighestVictim(p *cluster.Pending, gap int) int {
+	highest := p.Priority - gap
+	if p.Queue == cluster.QueueFair && p.Owner.Kind == cluster.KindJob {
+		highest = min(highest, Level(p.Priority)*levelWidth-levelOffset-1)
+	}
+	return highest
+}
+
+// Wait is what the place of a waiting task of a job depends on. Since is when it began to wait.
+type Wait struct {
+	Queue     cluster.QueuePolicy
+	Priority  int
+	Since     time.Time
+	TimeLimit cluster.Duration // 0 for none
+}
+
+func waitOf(p *cluster.Pending) Wait { return Wait{p.Queue, p.Priority, p.Since, p.TimeLimit} }
+
+func (w *Wait) rank(now time.Time) int {
+	if w.Since.IsZero() || now.Before(w.Since) {
+		return w.Priority
+	}
+	return max(w.Priority, min(w.Priority+int(now.Sub(w.Since)/AgeStep), cluster.MaxPriority))
 }
 
 // A task in a queue with the policy sjbf that has waited for OverdueFactor times its limit, and for MinOverdue at
@@ -31,9 +67,9 @@ const (
 )
 
 // overdueAt returns when a task in a queue with the policy sjbf is overdue.
-func overdueAt(p *cluster.Pending) time.Time {
-	limit := min(time.Duration(p.TimeLimit), math.MaxInt64/OverdueFactor)
-	return p.Since.Add(max(MinOverdue, OverdueFactor*limit))
+func (w *Wait) overdueAt() time.Time {
+	limit := min(time.Duration(w.TimeLimit), math.MaxInt64/OverdueFactor)
+	return w.Since.Add(max(MinOverdue, OverdueFactor*limit))
 }
 
 // Order returns the indices of the pending tasks in the order of placement: higher ranks first, then those that wait
@@ -57,46 +93,50 @@ func Order(pending []cluster.Pending, now time.Time) (order, held []int32) {
 		}
 	}
 	urgency := func(i, j int32) int {
-		a, b := &places[i], &places[j]
-		if a.rank != b.rank {
-			return cmp.Compare(b.rank, a.rank)
-		}
-		if c := a.since.Compare(b.since); c != 0 {
-			return c
-		}
-		return cmp.Or(cmp.Compare(a.length, b.length), cmp.Compare(pending[i].Task, pending[j].Task))
+		return cmp.Or(places[i].Compare(&places[j]), cmp.Compare(pending[i].Task, pending[j].Task))
 	}
 	slices.SortFunc(order, urgency)
 	slices.SortFunc(held, urgency)
 	return groupGangs(pending, order), held
 }
 
-// place is the place of a pending task in the order: the highest rank first, then the earliest time, then the least
+// Place is the place of a waiting task in the order: the highest rank first, then the earliest time, then the least
 // length.
-type place struct {
+type Place struct {
 	rank   int
 	since  time.Time
 	length cluster.Duration
 }
 
+// Compare is negative if a comes before b.
+func (a *Place) Compare(b *Place) int {
+	if a.rank != b.rank {
+		return cmp.Compare(b.rank, a.rank)
+	}
+	if c := a.since.Compare(b.since); c != 0 {
+		return c
+	}
+	return cmp.Compare(a.length, b.length)
+}
+
 // ratioSteps is the number of ranks of response ratios for each priority.
 const ratioSteps = 1 << 16
 
-// placeOf returns the place of a task among tasks of jobs.
-func placeOf(p *cluster.Pending, now time.Time) place {
-	if p.Queue != cluster.QueueSJBF || p.Owner.Kind != cluster.KindJob {
-		return place{rank: Rank(p, now) * ratioSteps, since: p.Since}
+// Place returns the place of a task among tasks of jobs.
+func (w *Wait) Place(now time.Time) Place {
+	if w.Queue != cluster.QueueSJBF {
+		return Place{rank: w.rank(now) * ratioSteps, since: w.Since}
 	}
-	at := place{rank: p.Priority * ratioSteps, since: p.Since, length: p.TimeLimit}
-	if p.TimeLimit <= 0 {
+	at := Place{rank: w.Priority * ratioSteps, since: w.Since, length: w.TimeLimit}
+	if w.TimeLimit <= 0 {
 		at.length = math.MaxInt64
 	}
-	waited := now.Sub(p.Since)
-	if p.Since.IsZero() || waited <= 0 {
+	waited := now.Sub(w.Since)
+	if w.Since.IsZero() || waited <= 0 {
 		return at
 	}
-	if due := overdueAt(p); !due.After(now) {
-		return place{rank: (cluster.MaxPriority+1)*ratioSteps - 1, since: due}
+	if due := w.overdueAt(); !due.After(now) {
+		return Place{rank: (cluster.MaxPriority+1)*ratioSteps - 1, since: due}
 	}
 	ratio := float64(waited) / float64(at.length) // the rank grows with ratio / (ratio + 1), which is below 1
 	at.rank += min(int(ratio/(ratio+1)*ratioSteps), ratioSteps-1)
@@ -105,15 +145,18 @@ func placeOf(p *cluster.Pending, now time.Time) place {
 
 // placesOf returns the places of the pending tasks. Above each task of a job are the services of a higher priority, and
 // the tasks of a higher priority for which others end.
-func placesOf(pending []cluster.Pending, now time.Time) []place {
+func placesOf(pending []cluster.Pending, now time.Time) []Place {
 	const step = cluster.MaxPriority + 1 // leaves room for priorities between two ranks
-	places := make([]place, len(pending))
+	places := make([]Place, len(pending))
 	var highest [cluster.MaxPriority + 1]int // rank of jobs, by priority
 	for i := range pending {
 		p := &pending[i]
-		places[i] = placeOf(p, now)
-		places[i].rank *= step
-		if p.Owner.Kind == cluster.KindJob {
+		if p.Owner.Kind != cluster.KindJob {
+			places[i] = Place{rank: p.Priority * ratioSteps * step, since: p.Since}
+		} else {
+			w := waitOf(p)
+			places[i] = w.Place(now)
+			places[i].rank *= step
 			at := min(max(p.Priority, 0), cluster.MaxPriority)
 			highest[at] = max(highest[at], places[i].rank)
 		}

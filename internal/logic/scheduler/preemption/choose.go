@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/scheduler/cycle"
 	"github.com/berthd/berth/internal/logic/scheduler/fleet"
 	"github.com/berthd/berth/internal/logic/scheduler/taskclass"
 )
@@ -22,12 +23,12 @@ func (p *preempt) choose(position int32) (best nodeCost, found bool) {
 		}
 	}
 	s := p.nodeCostHeaps[c]
-	if s == nil || s.priority != task.Priority || s.isVolatile {
+	if highest := cycle.HighestVictim(task, p.minPriorityGap); s == nil || s.maxPriority != highest || s.isVolatile {
 		p.discard(c)
 		if len(p.nodeCostHeaps) >= maxNodeCostHeaps {
 			p.discard(slices.Collect(maps.Keys(p.nodeCostHeaps))...) // order-free: all go
 		}
-		s = p.newNodeCostHeap(c, task.Priority)
+		s = p.newNodeCostHeap(c, highest)
 		p.nodeCostHeaps[c] = s
 	}
 	return s.best()
@@ -45,13 +46,13 @@ func (p *preempt) discard(classes ...*taskclass.Class) {
 
 // newNodeCostHeap estimates all nodes. If the costs of a node depend on other nodes by the terms of the class, the heap
 // is volatile: it is used only once.
-func (p *preempt) newNodeCostHeap(c *taskclass.Class, priority int) *nodeCostHeap {
-	s := &nodeCostHeap{p: p, c: c, priority: priority, seen: len(p.victims.changed)}
+func (p *preempt) newNodeCostHeap(c *taskclass.Class, maxPriority int) *nodeCostHeap {
+	s := &nodeCostHeap{p: p, c: c, maxPriority: maxPriority, seen: len(p.victims.changed)}
 	s.isVolatile = isVolatile(c)
 	if last := len(p.spareHeaps) - 1; last >= 0 {
 		s.heap, p.spareHeaps = p.spareHeaps[last], p.spareHeaps[:last]
 	}
-	p.sets.begin(p, c, priority)
+	p.sets.begin(p, c, maxPriority)
 	add := func(slot int32) {
 		if r, ok := s.estimate(slot); ok {
 			s.heap = append(s.heap, r)

@@ -19,15 +19,15 @@ type nodeCost struct {
 	reclaims  bool // the victims end as their clusters hold more than their quotas: see reclaim
 }
 
-// nodeCostHeap holds all nodes for a task class of one priority, the cheapest on top. Most costs are made exact only at
-// the top. A cost is void when its node has changed.
+// nodeCostHeap holds all nodes for a task class and a highest priority of victims, the cheapest on top. Most costs are
+// made exact only at the top. A cost is void when its node has changed.
 type nodeCostHeap struct {
-	p          *preempt
-	c          *taskclass.Class
-	priority   int
-	heap       []nodeCost
-	seen       int // how much of preempt.changed it contains
-	isVolatile bool
+	p           *preempt
+	c           *taskclass.Class
+	maxPriority int // of victims
+	heap        []nodeCost
+	seen        int // how much of preempt.changed it contains
+	isVolatile  bool
 }
 
 func (s *nodeCostHeap) Len() int { return len(s.heap) }
@@ -59,7 +59,7 @@ func (s *nodeCostHeap) Less(i, j int) bool {
 
 // best returns the cheapest node. It stays in the heap until the node changes.
 func (s *nodeCostHeap) best() (nodeCost, bool) {
-	s.p.sets.begin(s.p, s.c, s.priority)
+	s.p.sets.begin(s.p, s.c, s.maxPriority)
 	for ; s.seen < len(s.p.victims.changed); s.seen++ {
 		if r, ok := s.estimate(s.p.victims.changed[s.seen]); ok {
 			heap.Push(s, r)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/admission"
+	"github.com/berthd/berth/internal/logic/scheduler/cycle"
 	"github.com/berthd/berth/internal/logic/scheduler/rank"
 	"github.com/berthd/berth/internal/logic/scheduler/taskclass"
 )
@@ -136,7 +137,7 @@ func (r *reclaim) choose(position int32) (best nodeCost, found bool) {
 		return best, false
 	}
 	c, task := r.Classes.At[position], r.Classes.Task(position)
-	r.sets.begin(r.preempt, c, task.Priority)
+	r.sets.begin(r.preempt, c, cycle.HighestVictim(task, r.minPriorityGap))
 	for _, beyond := range []bool{false, true} {
 		if b := r.chooseOf(c, task, beyond); b != nil {
 			return *b, true

@@ -50,9 +50,9 @@ type unitPrefix struct {
 	least           price   // lower bound of one unit
 }
 
-func (s *setSearch) begin(p *preempt, c *taskclass.Class, priority int) {
+func (s *setSearch) begin(p *preempt, c *taskclass.Class, maxPriority int) {
 	*s = setSearch{
-		p: p, c: c, maxPriority: priority - p.minPriorityGap,
+		p: p, c: c, maxPriority: maxPriority,
 		units: s.units[:0], prefixes: s.prefixes[:0], chosen: s.chosen[:0],
 	}
 	s.onlyAmounts = c.AsksOnlyRoom() || p.victims.hasNoRelated() && len(c.Devices.Requests) == 0 && !c.Ports.Any()
