@@ -4,7 +4,6 @@ import (
 	"archive/tar"
 	"errors"
 	"fmt"
-	"github.com/berthd/berth/internal/shorten"
 	"io"
 	"io/fs"
 	"os"
@@ -12,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+
+	"github.com/berthd/berth/internal/shorten"
 )
 
 // maxDepth is the deepest nesting of folders. It ends loops of followed links.

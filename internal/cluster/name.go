@@ -1,11 +1,12 @@
 package cluster
 
 import (
-	"github.com/berthd/berth/internal/shorten"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/berthd/berth/internal/shorten"
 )
 
 // Longest names, in bytes. They limit the length of keys and ids.

@@ -2,8 +2,9 @@ package manifest
 
 import (
 	"fmt"
-	"github.com/berthd/berth/internal/shorten"
 	"slices"
+
+	"github.com/berthd/berth/internal/shorten"
 )
 
 // shape is the kind of a value in the text.
