@@ -171,7 +171,7 @@ func TestConvergeOfAnUnhealthyService(t *testing.T) {
 	for _, changed := range []bool{true, false} {
 		got := converge(t, s, 1, dir, "--timeout", "5s")
 		if got.Changed != changed || got.Failure == nil || len(got.Failure.Unhealthy) != 1 ||
-			got.Failure.Unhealthy[0].Object != "service/web" || !strings.Contains(got.Failure.Message, "service/web") {
+			got.Failure.Unhealthy[0].Object != "default/service/web" || !strings.Contains(got.Failure.Message, "service/web") {
 			t.Errorf("got %+v, want changed %v and the failure of service/web", got, changed)
 		}
 	}
