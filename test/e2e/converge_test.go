@@ -104,7 +104,8 @@ func TestConverge(t *testing.T) {
 		t.Errorf("the check made objects:\n%s", left)
 	}
 	got := converge(t, s, 2, dir)
-	if diff := cmp.Diff([]string{"create default/service/api", "create default/service/web"}, got.actions()); diff != "" ||
+	made := []string{"create default/service/api", "create default/service/web"}
+	if diff := cmp.Diff(made, got.actions()); diff != "" ||
 		!got.Changed || got.Name != "shop" {
 		t.Errorf("first run: %+v; actions (-want +got):\n%s", got, diff)
 	}
