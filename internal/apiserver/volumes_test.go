@@ -48,7 +48,8 @@ func TestVolumesAreListedAndRemoved(t *testing.T) {
 	got := read[api.VolumesReply](t, w.want(200, "GET", "/v1/volumes?node=n1", nil))
 	want := api.VolumesReply{Items: []api.VolumeView{
 		{
-			Node: "n1", Name: "default/db/data", Path: "/v/1", Pin: true, Owner: "service/db", Used: 7, Counted: noon,
+			Node: "n1", Name: "default/db/data", Path: "/v/1", Pin: true,
+			Owner: "default/service/db", Used: 7, Counted: noon,
 			Size: 9, Free: 2, By: []cluster.TaskID{"default.db.1.0"},
 		},
 		{Node: "n1", Name: "default/old/data", Path: "/v/2", Until: noon},
@@ -64,7 +65,7 @@ func TestVolumesAreListedAndRemoved(t *testing.T) {
 	}
 	if got := w.want(409, "POST", "/v1/volumes/remove",
 		api.VolumeRemove{Node: "n1", Name: "default/db/data"}); !strings.Contains(string(got.body),
-		"belongs to service/db, whose next task") {
+		"belongs to default/service/db, whose next task") {
 		t.Errorf("%s", got.body)
 	}
 	if len(asked) != 1 {

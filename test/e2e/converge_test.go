@@ -99,12 +99,13 @@ func TestConverge(t *testing.T) {
 		}
 	}
 	// 1. All is new, then nothing is.
-	check(2, "create service/api", "create service/web")
+	check(2, "create default/service/api", "create default/service/web")
 	if left := s.Berth("status", "-o", "json").Stdout; strings.Contains(left, `"web"`) {
 		t.Errorf("the check made objects:\n%s", left)
 	}
 	got := converge(t, s, 2, dir)
-	if diff := cmp.Diff([]string{"create service/api", "create service/web"}, got.actions()); diff != "" ||
+	made := []string{"create default/service/api", "create default/service/web"}
+	if diff := cmp.Diff(made, got.actions()); diff != "" ||
 		!got.Changed || got.Name != "shop" {
 		t.Errorf("first run: %+v; actions (-want +got):\n%s", got, diff)
 	}
@@ -125,12 +126,12 @@ func TestConverge(t *testing.T) {
 	if err := os.Remove(filepath.Join(dir, "api.yaml")); err != nil {
 		t.Fatal(err)
 	}
-	check(2, "delete service/api", "update service/web")
-	if got := converge(t, s, 2, dir); !slices.Equal(got.actions(), []string{"update service/web"}) {
+	check(2, "delete default/service/api", "update default/service/web")
+	if got := converge(t, s, 2, dir); !slices.Equal(got.actions(), []string{"update default/service/web"}) {
 		t.Errorf("without --prune: %+v", got)
 	}
 	running(t, s, "api", 1)
-	if got := converge(t, s, 2, dir, "--prune"); !slices.Equal(got.actions(), []string{"delete service/api"}) {
+	if got := converge(t, s, 2, dir, "--prune"); !slices.Equal(got.actions(), []string{"delete default/service/api"}) {
 		t.Errorf("with --prune: %+v", got)
 	}
 	s.Berth("inspect", "service/api").Want(t, 2)
@@ -173,7 +174,8 @@ func TestConvergeOfAnUnhealthyService(t *testing.T) {
 	for _, changed := range []bool{true, false} {
 		got := converge(t, s, 1, dir, "--timeout", "5s")
 		if got.Changed != changed || got.Failure == nil || len(got.Failure.Unhealthy) != 1 ||
-			got.Failure.Unhealthy[0].Object != "service/web" || !strings.Contains(got.Failure.Message, "service/web") {
+			got.Failure.Unhealthy[0].Object != "default/service/web" ||
+			!strings.Contains(got.Failure.Message, "service/web") {
 			t.Errorf("got %+v, want changed %v and the failure of service/web", got, changed)
 		}
 	}

@@ -134,7 +134,7 @@ func TestStickyVolumes(t *testing.T) {
 	})
 	for i, v := range there {
 		if v.Name != fmt.Sprint("default/notebook/notes.", i) || v.Node != homes[i] || !v.Sticky || len(v.By) != 1 ||
-			v.Owner != "service/notebook" {
+			v.Owner != "default/service/notebook" {
 			t.Errorf("task %d is on %s, and its volume is %+v", i, homes[i], v)
 		}
 	}
