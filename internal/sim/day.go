@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
@@ -16,6 +17,7 @@ type day struct {
 	acts    []ci.Act
 	length  time.Duration
 	checker *dayChecker
+	acting  atomic.Int32 // users who have not acted for the last time
 }
 
 // commitLatency is the longest time of a commit: the store of a day is on disks. The leader pauses for twice the length
@@ -24,10 +26,23 @@ const commitLatency = 150 * time.Millisecond
 
 // newDay returns the day of a fleet.
 func newDay(f *fleet, config ci.Config) *day {
-	c := newDayChecker(f.checker)
+	c := newDayChecker(f.checker, int(config.Length/time.Hour))
 	f.checker.day, f.checker.changedJobs = c, map[string]bool{}
 	f.disk.latency = commitLatency
-	return &day{fleet: f, acts: ci.Generate(config), length: config.Length, checker: c}
+	return &day{
+		fleet: f, acts: ci.Generate(config), checker: c, length: max(config.Length, c.fair.end()+fairRest),
+	}
+}
+
+// begin lets the users act, and watches the jobs.
+func (d *day) begin() {
+	d.background.Go(func() { d.act(d.ctx) })
+	d.acting.Add(1)
+	for _, u := range ci.FairUsers() {
+		d.acting.Add(1)
+		d.background.Go(func() { d.actFairly(d.ctx, &u) })
+	}
+	d.background.Go(func() { d.watch(d.ctx) })
 }
 
 // dayOf returns the size of a day of CI, or of a part of one: 10,000 jobs in 24 hours.
@@ -38,7 +53,9 @@ func dayOf(seed uint64, length time.Duration) *ci.Config {
 
 // setUpDay writes the cluster of the day and its definitions, and gives the nodes its programs.
 func (f *fleet) setUpDay() {
-	f.putRecord(prefix.Cluster(ci.Cluster), ci.RecordOfCluster())
+	for _, c := range ci.Clusters() {
+		f.putRecord(prefix.Cluster(c.Name), c)
+	}
 	for _, d := range ci.Definitions() {
 		f.addDefinition(d)
 	}
@@ -53,7 +70,14 @@ func (d *day) act(ctx context.Context) {
 		}
 		d.carryOut(ctx, a)
 	}
-	d.checker.noteLastAct()
+	d.leave()
+}
+
+// leave notes that a user has acted for the last time.
+func (d *day) leave() {
+	if d.acting.Add(-1) == 0 {
+		d.checker.noteLastAct()
+	}
 }
 
 // carryOut repeats an act at any server until it is acknowledged, or is no longer possible.
@@ -74,7 +98,7 @@ func (d *day) carryOut(ctx context.Context, a *ci.Act) {
 
 // tryAct tries an act once, at one server, and reports whether nothing of it is left to do.
 func (d *day) tryAct(ctx context.Context, s *server, a *ci.Act) (done bool) {
-	key := prefix.Job(ci.Cluster, a.Job)
+	key := prefix.Job(a.Cluster, a.Job)
 	old, modified, err := readJob(ctx, s, key)
 	if err != nil {
 		return false
@@ -147,6 +171,7 @@ func (d *day) watch(ctx context.Context) {
 // sample compares the jobs of the day with what the leader knows.
 func (d *day) sample() {
 	open := d.checker.openJobs()
+	d.checker.sampleShares()
 	leader := d.leader()
 	if leader == nil || leader.ctx.Err() != nil || leader.paused.Load() {
 		d.checker.noteLeaderless()

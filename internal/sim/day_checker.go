@@ -35,7 +35,8 @@ const waitsForRetry cluster.ReasonCode = "retry"
 type dayChecker struct {
 	*observation
 	liveness *livenessChecker
-	jobs     map[string]*dayJob // by name
+	jobs     map[string]*dayJob // by "<cluster>/<name>"
+	fair     *fairChecker
 	allActed bool
 	stats    DayStats
 }
@@ -90,10 +91,15 @@ type DayStats struct {
 	// Attempts counts outcomes, by state. Reruns counts attempts after a start of their task.
 	Attempts map[cluster.State]int
 	Reruns   int
+	// Shares are what each user of the fair queue held in each hour, as a part of the fair share. It is not a number in
+	// an hour in which no task of the user waited at some moment.
+	Shares map[string][]float64
 }
 
-func newDayChecker(c *checker) *dayChecker {
+// newDayChecker returns the checker of a day with so many hours of fair shares.
+func newDayChecker(c *checker, hours int) *dayChecker {
 	return &dayChecker{
+		fair:        newFairChecker(c.observation, hours),
 		observation: c.observation, liveness: c.liveness, jobs: map[string]*dayJob{},
 		stats: DayStats{
 			Ends: map[cluster.JobState]int{}, Waits: map[cluster.ReasonCode]int{}, Attempts: map[cluster.State]int{},
@@ -102,9 +108,8 @@ func newDayChecker(c *checker) *dayChecker {
 }
 
 // applyJob processes the record of a job. The control plane deletes a job only after its end.
-func (v *dayChecker) applyJob(rest string, c *store.Change) {
-	name, ours := strings.CutPrefix(rest, ci.Cluster+"/")
-	if !ours {
+func (v *dayChecker) applyJob(name string, c *store.Change) {
+	if in, _, _ := strings.Cut(name, "/"); !ci.Owns(in) {
 		return
 	}
 	if c.Deleted {
@@ -138,7 +143,7 @@ func (v *dayChecker) applyJob(rest string, c *store.Change) {
 
 // applyOutcome processes a new outcome of an attempt.
 func (v *dayChecker) applyOutcome(a *attemptHistory, o *cluster.Outcome) {
-	if !strings.HasPrefix(a.job, ci.Cluster+"/") {
+	if in, _, _ := strings.Cut(a.job, "/"); !ci.Owns(in) {
 		return
 	}
 	v.stats.Attempts[o.State]++
@@ -190,7 +195,7 @@ func (v *dayChecker) openJobs() []string {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for job := range v.changedJobs { // order-free: each by itself
-		if j := v.jobs[strings.TrimPrefix(job, ci.Cluster+"/")]; j != nil {
+		if j := v.jobs[job]; j != nil {
 			j.changed, j.confirmed = true, false
 		}
 	}
@@ -211,6 +216,38 @@ func (v *dayChecker) openJobs() []string {
 	return open
 }
 
+// waitingOf returns the number of tasks of a user of the fair queue that wait, by the last sample.
+func (v *dayChecker) waitingOf(u *ci.FairUser) (waiting int) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, j := range v.jobs { // order-free: a sum
+		if j.isOf(u) {
+			waiting += len(j.verdict.Waiting)
+		}
+	}
+	return waiting
+}
+
+// isOf reports whether the job is one of a user of the fair queue.
+func (j *dayJob) isOf(u *ci.FairUser) bool {
+	return j.record != nil && j.record.Cluster == u.Cluster && j.record.SubmittedBy == u.Name
+}
+
+// sampleShares lets the checker of fair shares take a sample.
+func (v *dayChecker) sampleShares() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	waiting := make([]int, len(v.fair.users))
+	for _, j := range v.jobs { // order-free: sums
+		for i := range v.fair.users {
+			if len(j.verdict.Waiting) > 0 && j.isOf(&v.fair.users[i].FairUser) {
+				waiting[i] += len(j.verdict.Waiting)
+			}
+		}
+	}
+	v.fair.sample(waiting)
+}
+
 func (v *dayChecker) noteLeaderless() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -219,7 +256,7 @@ func (v *dayChecker) noteLeaderless() {
 
 // jobViews is what the leader shows of jobs.
 type jobViews interface {
-	// Reason returns why a task waits, as the leader's last decision said.
+	// Reason returns why a task waits, as the leader's last decision said. Jobs are "<cluster>/<name>".
 	Reason(task cluster.TaskID) (code cluster.ReasonCode, text string)
 	// Explain returns why a task that ended waits for its next attempt, as berth explain shows it. It takes longer.
 	Explain(job string, task cluster.TaskID) string
@@ -352,6 +389,7 @@ func (v *dayChecker) summary() DayStats {
 	defer v.mu.Unlock()
 	s := v.stats
 	s.Ends = maps.Clone(s.Ends)
+	s.Shares = v.fair.ratios
 	for _, j := range v.jobs { // order-free: counts
 		if j.record != nil && !j.record.Deleted {
 			s.Ends[j.verdict.State]++

@@ -30,7 +30,7 @@ func (s *shownJobs) Status(string) (shown api.JobStatus, ok bool) { return s.sta
 
 // withDay adds the checker of a day, and a job of two tasks, one of which has succeeded.
 func (h *historyWriter) withDay() {
-	h.v.day = newDayChecker(h.v)
+	h.v.day = newDayChecker(h.v, 0)
 	h.v.changedJobs = map[string]bool{}
 	h.put(prefix.Job(ci.Cluster, "j1"), &cluster.Job{
 		Cluster: ci.Cluster, Name: "j1", Lifespan: cluster.Lifespan{Generation: 1},
@@ -71,6 +71,7 @@ var brokenDays = map[string]func(h *historyWriter){
 			State: cluster.JobSucceeded, TaskCounts: api.TaskCounts{Total: 2, Succeeded: 2},
 		}}, newLeaderAge+2*endLag)
 	},
+	"fair-share": func(h *historyWriter) { h.holdFairly(map[string]float64{"cat": 1.2}, nil) },
 	"job-late": func(h *historyWriter) {
 		h.withDay()
 		h.v.day.checkEnd()

@@ -15,7 +15,8 @@ const longestDayFault = 4 * time.Minute
 // run beside the jobs, and their users change them now and then.
 func DayStory(day *ci.Config) *Story {
 	a := &generator{
-		random: rand.New(rand.NewPCG(day.Seed, 0xda1)), story: &Story{Seed: day.Seed, Servers: 3, Nodes: 20},
+		random: rand.New(rand.NewPCG(day.Seed, 0xda1)),
+		story:  &Story{Seed: day.Seed, Servers: 3, Nodes: 20 + fairNodes},
 		length: day.Arrivals() - longestDayFault,
 	}
 	a.add(time.Second, User, "web", 0, "scale 4")

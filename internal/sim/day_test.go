@@ -1,9 +1,11 @@
 package sim
 
 import (
+	"math"
 	"os"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"testing"
 	"time"
 
@@ -17,7 +19,7 @@ const daySeed = 6
 
 // TestDayOfCI runs the work of a CI system while nodes die and servers are killed: an hour of it, or as long as
 // BERTH_SIM_DAY says, with the seed in BERTH_SIM_SEED. No task is lost, none runs again after its start unless it may,
-// and each that waits has a reason at every moment.
+// and each that waits has a reason at every moment. In each hour the users of a fair queue hold their fair shares.
 func TestDayOfCI(t *testing.T) {
 	length, seed := dayLength, uint64(daySeed)
 	if os.Getenv("BERTH_SIM_SEED") != "" {
@@ -62,6 +64,12 @@ func checkExercise(t *testing.T, r *Result, length time.Duration) {
 	} {
 		if !ok {
 			t.Errorf("the day is to have %s: %+v", what, r.Day)
+		}
+	}
+	for _, u := range ci.FairUsers() {
+		known := slices.DeleteFunc(slices.Clone(d.Shares[u.Name]), math.IsNaN)
+		if u.Every == 0 && len(known) != hours {
+			t.Errorf("tasks of %s always waited in %d of %d hours: %v", u.Name, len(known), hours, d.Shares)
 		}
 	}
 	for _, code := range []cluster.ReasonCode{

@@ -1,12 +1,12 @@
 package sim
 
 import (
+	"strings"
 	"time"
 
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/internal/apiserver/views"
 	"github.com/berthd/berth/internal/cluster"
-	"github.com/berthd/berth/internal/sim/ci"
 )
 
 // leaderViews is what a leader shows of the jobs of a day, by the views of its API.
@@ -38,7 +38,8 @@ func (l *leaderViews) Reason(task cluster.TaskID) (code cluster.ReasonCode, text
 
 // Explain implements jobViews. A task whose delay has passed has no reason but that of the leader.
 func (l *leaderViews) Explain(job string, task cluster.TaskID) string {
-	owner := cluster.OwnerRef{Kind: cluster.KindJob, Cluster: ci.Cluster, Name: job}
+	in, name, _ := strings.Cut(job, "/")
+	owner := cluster.OwnerRef{Kind: cluster.KindJob, Cluster: in, Name: name}
 	pending, ok := l.builder.FindPending(owner, task)
 	if !ok || pending.Attempt != 0 { // see Builder.Pending
 		return ""
@@ -49,7 +50,8 @@ func (l *leaderViews) Explain(job string, task cluster.TaskID) string {
 
 // Status implements jobViews.
 func (l *leaderViews) Status(job string) (s api.JobStatus, ok bool) {
-	e, ok := l.builder.Snapshot.Job(ci.Cluster, job)
+	in, name, _ := strings.Cut(job, "/")
+	e, ok := l.builder.Snapshot.Job(in, name)
 	if !ok {
 		return s, false
 	}

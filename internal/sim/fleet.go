@@ -213,6 +213,9 @@ func (f *fleet) setUp() {
 		f.byName[n.name] = n
 	}
 	f.user = newUser(f)
+	if f.day != nil {
+		f.setUpPools()
+	}
 	f.background.Go(func() { f.user.run(f.ctx) })
 	f.background.Go(func() { f.user.runRecovery(f.ctx) })
 	for _, h := range f.hosts {
@@ -223,8 +226,7 @@ func (f *fleet) setUp() {
 	}
 	f.orderUser(Event{Target: "big", Arg: "scale 1"})
 	if f.day != nil {
-		f.background.Go(func() { f.day.act(f.ctx) })
-		f.background.Go(func() { f.day.watch(f.ctx) })
+		f.day.begin()
 	}
 }
 

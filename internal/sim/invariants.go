@@ -57,11 +57,12 @@ var Invariants = map[string]string{
 	"machine-packed": "running programs need more than the machine has",
 
 	// Once faults have ended.
-	"job-late":  "a job did not end within its day",
-	"job-end":   "a job ended in another way than the outcomes of its tasks say",
-	"converges": "the fleet does not reach the state that users requested, once faults have ended",
-	"reason":    "a task waits without a reason",
-	"leaked":    "a program runs without a record that wants it",
+	"fair-share": "a user whose tasks always waited held more or less than the fair share in an hour",
+	"job-late":   "a job did not end within its day",
+	"job-end":    "a job ended in another way than the outcomes of its tasks say",
+	"converges":  "the fleet does not reach the state that users requested, once faults have ended",
+	"reason":     "a task waits without a reason",
+	"leaked":     "a program runs without a record that wants it",
 }
 
 // Violation is a breach of an invariant.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/internal/agent"
+	"github.com/berthd/berth/internal/agent/devices"
 	"github.com/berthd/berth/internal/agent/machine"
 	"github.com/berthd/berth/internal/agent/state"
 	"github.com/berthd/berth/internal/agent/task"
@@ -37,6 +38,7 @@ type node struct {
 	fails        atomic.Int64 // events that make its disk fail
 	pressed      atomic.Int64 // events that make it short of memory
 	falseReports falseReports
+	devices      func(context.Context) ([]devices.Device, error) // nil for none
 	// connected is the server of the session, for the digests.
 	connected atomic.Pointer[string]
 
@@ -101,7 +103,7 @@ func (n *node) start() {
 				Hostname: n.name, BootID: boot, Address: "10.0.0.1", OS: "linux", Arch: "amd64",
 				CPU: nodeCPU, Memory: nodeMemory, Disk: nodeDisk,
 			}, nil
-		}},
+		}, Devices: n.devices},
 		Measure: usage.Config{Stats: n.stats()},
 		Checks:  task.CheckConfig{PortFree: func(context.Context, int) error { return nil }},
 	})

@@ -49,10 +49,13 @@ func kindOf(step string) kind {
 // Equal arguments give equal programs, on every node.
 func Program(seed uint64, task cluster.TaskID, attempt string) []string {
 	parts, ok := task.Parts()
-	if !ok || parts.Cluster != Cluster {
+	if !ok || !Owns(parts.Cluster) {
 		return nil
 	}
 	k := kindOf(parts.Step)
+	if u := fairUserOf(parts); u != nil {
+		k = kind{shortest: u.shortest, longest: u.longest, broken: 200, code: failedCode, flaky: 60}
+	}
 	ofTask, ofAttempt := draws(seed, string(task)), draws(seed, string(task)+"/"+attempt)
 	code := 0
 	switch {

@@ -1,13 +1,15 @@
 // Package ci makes up the work of a CI system for the simulator, and computes what must become of it.
 //
 // Generate returns the acts of the users over a day. Program returns what the program of an attempt does. Judge
-// computes the state of a job from the ends of its attempts. It repeats the rules of the manual and shares no code with
+// computes the state of a job from the ends of its attempts. FairUsers are users whose jobs wait in a fair queue, and
+// FairTasks computes what each of them should hold. Both models repeat the rules of the manual and share no code with
 // the control plane, so that the two can disagree.
 package ci
 
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -16,7 +18,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// Cluster is the cluster of all jobs of the workload.
+// Cluster is the cluster of the jobs of Generate.
 const Cluster = "ci"
 
 // Limits of the cluster.
@@ -60,17 +62,33 @@ const (
 type Act struct {
 	At   time.Duration
 	Verb Verb
-	Job  string
+	// Cluster and Job name the job.
+	Cluster, Job string
 	// Spec is the job of a Submit.
 	Spec *cluster.Job
 }
 
-// RecordOfCluster returns the record of the cluster.
-func RecordOfCluster() *cluster.Cluster {
-	return &cluster.Cluster{
-		Name: Cluster, Domain: cluster.DefaultDomain, KeepJobs: keepJobs, Quota: &cluster.Quota{Jobs: MaxJobs},
+// Clusters returns the records of the clusters with jobs.
+func Clusters() []*cluster.Cluster {
+	all := []*cluster.Cluster{
+		{Name: Cluster, Domain: cluster.DefaultDomain, KeepJobs: keepJobs, Quota: &cluster.Quota{Jobs: MaxJobs}},
 	}
+	for _, name := range slices.Sorted(maps.Keys(fairWeights)) {
+		all = append(all, &cluster.Cluster{
+			Name: name, Domain: cluster.DefaultDomain, KeepJobs: keepJobs,
+			Queue: &cluster.QueueSettings{Weight: fairWeights[name]},
+		})
+	}
+	return all
 }
+
+// Pools returns the records of the pools with settings.
+func Pools() []*cluster.Pool {
+	return []*cluster.Pool{{Name: FairPool, Queue: &cluster.QueueSettings{Policy: cluster.QueueFair}}}
+}
+
+// Owns reports whether jobs of the workload are in a cluster.
+func Owns(name string) bool { return name == Cluster || fairWeights[name] > 0 }
 
 // Definitions returns the task definitions of the steps. Programs come from Program, and the command is for attempts
 // that it does not know.
@@ -80,15 +98,19 @@ func Definitions() []*cluster.TaskDefinition {
 		name string
 		cpu  cluster.MilliCPU
 	}{{"ci-small", 250}, {"ci-medium", 500}, {"ci-large", 1000}, {"ci-node", 3600}} {
-		def := &cluster.TaskDefinition{
-			Name: d.name, Version: 1, Grace: cluster.Duration(3 * time.Second),
-			Containers: []cluster.Container{{
-				Name: "main", Command: []string{"exit", "0"}, Resources: cluster.Resources{CPU: d.cpu},
-			}},
-		}
-		all = append(all, def)
+		all = append(all, definition(d.name, cluster.Resources{CPU: d.cpu}))
+	}
+	for _, u := range FairUsers() {
+		all = append(all, u.Definition())
 	}
 	return all
+}
+
+func definition(name string, r cluster.Resources) *cluster.TaskDefinition {
+	return &cluster.TaskDefinition{
+		Name: name, Version: 1, Grace: cluster.Duration(3 * time.Second),
+		Containers: []cluster.Container{{Name: "main", Command: []string{"exit", "0"}, Resources: r}},
+	}
 }
 
 // Generate returns the acts of the users, by time. Equal configurations give equal acts.
@@ -137,9 +159,9 @@ func (g *generator) addJob(name string, at time.Duration) {
 	}
 	job.Hold = g.oneIn(25)
 	job.SetDefaults()
-	g.acts = append(g.acts, Act{At: at, Verb: Submit, Job: name, Spec: job})
+	g.acts = append(g.acts, Act{At: at, Verb: Submit, Cluster: Cluster, Job: name, Spec: job})
 	later := func(verb Verb, from, span time.Duration) {
-		g.acts = append(g.acts, Act{At: at + from + g.span(span), Verb: verb, Job: name})
+		g.acts = append(g.acts, Act{At: at + from + g.span(span), Verb: verb, Cluster: Cluster, Job: name})
 	}
 	if job.Hold {
 		later(Release, 30*time.Second, 2*time.Minute)
@@ -233,6 +255,6 @@ func (g *generator) matrix() []cluster.Step {
 func step(name, definition string, count int) cluster.Step {
 	return cluster.Step{
 		Name: name, Definition: cluster.Ref{Name: definition, Version: 1}, Count: count,
-		TimeLimit: cluster.Duration(3 * time.Minute),
+		TimeLimit: cluster.Duration(3 * time.Minute), Placement: cluster.Placement{Pool: MainPool},
 	}
 }
