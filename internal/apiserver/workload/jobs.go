@@ -26,7 +26,8 @@ func (a *JobsAPI) stopJob(w http.ResponseWriter, r *http.Request) error {
 	return a.jobs().change(w, r, func(d *draft.Draft, job *cluster.Job) (bool, error) {
 		write, before := !job.Cancelled, jobStatus(d.Snap, job)
 		job.Cancelled = true
-		// The leader reports the end of a job with the end of its last task. Without such a task this request is the end.
+		// The leader reports the end of a job with the end of its last task. Without such a task this request is the
+		// end.
 		if now := jobStatus(d.Snap, job); !before.State.Ended() && now.State.Ended() {
 			setJobEvent(d, job, "job."+string(now.State), now.Message)
 		}

@@ -217,8 +217,8 @@ func TestArrivals(t *testing.T) {
 	}
 }
 
-// TestSJBF checks that the order of a queue changes while its tasks wait, and that an arrival takes its place in it. One
-// processor is free after each hour.
+// TestSJBF checks that the order of a queue changes while its tasks wait, and that an arrival takes its place in it.
+// One processor is free after each hour.
 func TestSJBF(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -238,7 +238,8 @@ func TestSJBF(t *testing.T) {
 		if c.arrives > 0 {
 			w.Past = 24 * time.Hour
 			w.Arrivals = []forecast.Arrival{{At: c.arrives, Request: forecast.Request{
-				Demand: forecast.Amounts{4, 4}, Tasks: 1, Limit: 12 * time.Minute, Runs: forecast.Fixed(5 * time.Minute),
+				Demand: forecast.Amounts{4, 4}, Tasks: 1, Limit: 12 * time.Minute,
+				Runs: forecast.Fixed(5 * time.Minute),
 			}}}
 		}
 		t.Run(c.name, func(t *testing.T) { w.check(t, exact(c.want[0]), exact(c.want[1]), exact(c.want[2])) })

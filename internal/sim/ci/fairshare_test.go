@@ -73,8 +73,8 @@ func TestFairUsers(t *testing.T) {
 			t.Error(err)
 		}
 		if def.Demand() != u.Demand || len(def.Devices()) != u.Devices {
-			t.Errorf("%s: tasks request %v and %v, want %v and %d devices", u.Name, def.Demand(), def.Devices(), u.Demand,
-				u.Devices)
+			t.Errorf("%s: tasks request %v and %v, want %v and %d devices", u.Name, def.Demand(), def.Devices(),
+				u.Demand, u.Devices)
 		}
 		if job.SubmittedBy != u.Name || !ci.Owns(job.Cluster) || u.Weight() == 0 {
 			t.Errorf("%s: the job is %+v", u.Name, job)

@@ -270,8 +270,8 @@ func (c *Candidate) silenceLimitTicks() int {
 // observe returns true when this server may take over, and updates s to the state that was read last. The leader was
 // silent for long enough, or the engine's leadership moved from the leader's server to this one. It returns false when
 // the leader changed. A tick counts only if its read was sent on time and the engine answered within AnswerLimit. An
-// observer that was paused, or got no answer, has no evidence (P1.3). It reads nothing while no beat is due. These ticks
-// count unless the leader promised to beat slowly.
+// observer that was paused, or got no answer, has no evidence (P1.3). It reads nothing while no beat is due. These
+// ticks count unless the leader promised to beat slowly.
 func (c *Candidate) observe(ctx context.Context, s *leadershipState) (bool, error) {
 	ticker := time.NewTicker(ObserveEvery)
 	defer ticker.Stop()
