@@ -19,8 +19,8 @@
 //
 // TestDayOfCI adds the work of a CI system to a story of faults: thousands of jobs that package ci makes up, and users
 // who change them. It checks at every moment that each waiting task has a reason, and at the end that each job ended as
-// the outcomes of its tasks say. Some nodes have a fair queue whose users always have tasks that wait. In each hour each
-// of them must hold the fair share, which package ci computes.
+// the outcomes of its tasks say. Some nodes have a fair queue whose users always have tasks that wait. In each hour
+// each of them must hold the fair share, which package ci computes.
 //
 // # Size
 //

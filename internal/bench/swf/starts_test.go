@@ -8,8 +8,8 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// TestForecastOfKnownRunTimes checks that a forecast is exact where nothing is unknown: its queue is that of the policy,
-// on one node of many processors as well as on many nodes of one.
+// TestForecastOfKnownRunTimes checks that a forecast is exact where nothing is unknown: its queue is that of the
+// policy, on one node of many processors as well as on many nodes of one.
 func TestForecastOfKnownRunTimes(t *testing.T) {
 	for i := range uint64(40) {
 		q, seed := forecastQueues[i%2], i/2

@@ -217,8 +217,7 @@ func TestArrivals(t *testing.T) {
 	}
 }
 
-// TestSJBF checks that the order of a queue changes while its tasks wait, and that an arrival takes its place in it. One
-// processor is free after each hour.
+// TestSJBF checks that the order of a queue follows the response ratio, and that an arrival takes its place in it.
 func TestSJBF(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -238,7 +237,8 @@ func TestSJBF(t *testing.T) {
 		if c.arrives > 0 {
 			w.Past = 24 * time.Hour
 			w.Arrivals = []forecast.Arrival{{At: c.arrives, Request: forecast.Request{
-				Demand: forecast.Amounts{4, 4}, Tasks: 1, Limit: 12 * time.Minute, Runs: forecast.Fixed(5 * time.Minute),
+				Demand: forecast.Amounts{4, 4}, Tasks: 1, Limit: 12 * time.Minute,
+				Runs: forecast.Fixed(5 * time.Minute),
 			}}}
 		}
 		t.Run(c.name, func(t *testing.T) { w.check(t, exact(c.want[0]), exact(c.want[1]), exact(c.want[2])) })
@@ -257,7 +257,8 @@ func TestInterval(t *testing.T) {
 			})
 		}
 		w := newWorld(rapid.IntRange(1, 4).Draw(t, "nodes"), rapid.SampledFrom(
-			[]forecast.Policy{forecast.EASY, forecast.FIFO, forecast.Greedy, forecast.SJBF}).Draw(t, "policy"))
+			[]forecast.Policy{forecast.EASY, forecast.FIFO, forecast.Greedy, forecast.SJBF},
+		).Draw(t, "policy"))
 		for n := range w.Nodes {
 			w.run(int32(n), int64(rapid.IntRange(1, 4).Draw(t, "cpu")), 0, rapid.IntRange(1, 100).Draw(t, "limit"))
 			w.Running[n].Runs = h.Runs(kinds[0], w.Running[n].Limit)

@@ -16,27 +16,37 @@ func TestFairTasks(t *testing.T) {
 		want        [][]float64
 	}{
 		{
-			"the example of the paper", ci.Amounts{9, 18}, ci.Amounts{9, 18},
+			"the example of the paper",
+			ci.Amounts{9, 18},
+			ci.Amounts{9, 18},
 			[]ci.Contender{{Weight: 1, Users: []ci.Amounts{{1, 4}}}, {Weight: 1, Users: []ci.Amounts{{3, 1}}}},
 			[][]float64{{3}, {2}},
 		},
 		{
-			"weights and users", ci.Amounts{60, 60}, ci.Amounts{60, 60},
+			"weights and users",
+			ci.Amounts{60, 60},
+			ci.Amounts{60, 60},
 			[]ci.Contender{{Weight: 1, Users: []ci.Amounts{{1}, {2}}}, {Weight: 2, Users: []ci.Amounts{{1}}}},
 			[][]float64{{10, 5}, {40}},
 		},
 		{
-			"a part of the nodes", ci.Amounts{60, 0, 10}, ci.Amounts{32, 0, 10},
+			"a part of the nodes",
+			ci.Amounts{60, 0, 10},
+			ci.Amounts{32, 0, 10},
 			[]ci.Contender{{Weight: 1, Users: []ci.Amounts{{1, 0, 1}}}, {Weight: 1, Users: []ci.Amounts{{1}}}},
 			[][]float64{{32. / 7}, {32. / 7 * 6}},
 		},
 		{
-			"devices that are used up", ci.Amounts{60, 0, 10}, ci.Amounts{60, 0, 10},
+			"devices that are used up",
+			ci.Amounts{60, 0, 10},
+			ci.Amounts{60, 0, 10},
 			[]ci.Contender{{Weight: 9, Users: []ci.Amounts{{1, 0, 1}}}, {Weight: 1, Users: []ci.Amounts{{1}}}},
 			[][]float64{{10}, {50}},
 		},
 		{
-			"tasks of a higher level", ci.Amounts{60}, ci.Amounts{60},
+			"tasks of a higher level",
+			ci.Amounts{60},
+			ci.Amounts{60},
 			[]ci.Contender{
 				{Weight: 1, Held: ci.Amounts{10}, Users: []ci.Amounts{{1}}}, {Weight: 1, Users: []ci.Amounts{{1}}},
 			},
@@ -63,8 +73,8 @@ func TestFairUsers(t *testing.T) {
 			t.Error(err)
 		}
 		if def.Demand() != u.Demand || len(def.Devices()) != u.Devices {
-			t.Errorf("%s: tasks request %v and %v, want %v and %d devices", u.Name, def.Demand(), def.Devices(), u.Demand,
-				u.Devices)
+			t.Errorf("%s: tasks request %v and %v, want %v and %d devices", u.Name, def.Demand(), def.Devices(),
+				u.Demand, u.Devices)
 		}
 		if job.SubmittedBy != u.Name || !ci.Owns(job.Cluster) || u.Weight() == 0 {
 			t.Errorf("%s: the job is %+v", u.Name, job)
