@@ -8,9 +8,11 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -244,3 +246,40 @@ type openGate struct{}
 
 func (openGate) Begin(context.Context, string) (uint64, error) { return 0, nil }
 func (openGate) Pass(context.Context, string) error            { return nil }
+
+// greeterService is a service with one task on each machine of workerProfile. %d is the number of the tasks.
+const greeterService = `
+kind: Service
+name: greeter
+count: %d
+template:
+  containers:
+    - name: main
+      command:
+        - perl
+        - -MIO::Socket::INET
+        - -e
+        - |
+          $s = IO::Socket::INET->new(LocalPort => $ENV{PORT_HTTP}, Listen => 9, ReuseAddr => 1) or die;
+          while ($c = $s->accept) { sysread $c, $_, 4096; print $c "HTTP/1.0 200 OK\r\n\r\n"; close $c }
+      resources: {cpu: 10m, memory: 32MiB}
+  ports: [{name: http}]
+  checks: [{name: up, type: http, path: /, interval: 500ms}]
+  min_healthy_time: 100ms
+placement: {anti_affinity: require}
+`
+
+// firstHealthy returns when the service greeter had its first healthy task on each node, by the server's clock and in
+// their order.
+func (s *machineSite) firstHealthy() ([]time.Time, error) {
+	page, err := s.Client().Events(s.t.Context(), client.EventOptions{
+		Types: []string{"task.healthy"}, EventFilter: client.EventFilter{Service: "greeter"},
+	}, client.ListOptions{Limit: 1000})
+	first := map[string]time.Time{}
+	for _, e := range page.Items {
+		if at, seen := first[e.Node]; !seen || e.At.Before(at) {
+			first[e.Node] = e.At
+		}
+	}
+	return slices.SortedFunc(maps.Values(first), time.Time.Compare), err
+}

@@ -2,12 +2,9 @@ package e2e_test
 
 import (
 	"fmt"
-	"maps"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/api/client"
@@ -193,43 +190,6 @@ placement:
   constraints: [{attribute: node.name, value: %s}]
 `, node))).Want(s.t, 0, "healthy")
 	s.Berth("down", filepath.Join(s.Dir, "probe.yaml")).Want(s.t, 0)
-}
-
-// greeterService is a service with one task on each machine of workerProfile. %d is the number of the tasks.
-const greeterService = `
-kind: Service
-name: greeter
-count: %d
-template:
-  containers:
-    - name: main
-      command:
-        - perl
-        - -MIO::Socket::INET
-        - -e
-        - |
-          $s = IO::Socket::INET->new(LocalPort => $ENV{PORT_HTTP}, Listen => 9, ReuseAddr => 1) or die;
-          while ($c = $s->accept) { sysread $c, $_, 4096; print $c "HTTP/1.0 200 OK\r\n\r\n"; close $c }
-      resources: {cpu: 10m, memory: 32MiB}
-  ports: [{name: http}]
-  checks: [{name: up, type: http, path: /, interval: 500ms}]
-  min_healthy_time: 100ms
-placement: {anti_affinity: require}
-`
-
-// firstHealthy returns when the service greeter had its first healthy task on each node, by the server's clock and in
-// their order.
-func (s *machineSite) firstHealthy() ([]time.Time, error) {
-	page, err := s.Client().Events(s.t.Context(), client.EventOptions{
-		Types: []string{"task.healthy"}, EventFilter: client.EventFilter{Service: "greeter"},
-	}, client.ListOptions{Limit: 1000})
-	first := map[string]time.Time{}
-	for _, e := range page.Items {
-		if at, seen := first[e.Node]; !seen || e.At.Before(at) {
-			first[e.Node] = e.At
-		}
-	}
-	return slices.SortedFunc(maps.Values(first), time.Time.Compare), err
 }
 
 // attempts identifies the attempts of all tasks.

@@ -267,12 +267,12 @@ func TestIsolation(t *testing.T) {
 // TestSlowCleanUp kills the shim of a container on a machine that needs longer than containerd's own limit of five
 // seconds to clean up after it. Nothing of the container stays mounted.
 func TestSlowCleanUp(t *testing.T) {
-	real, err := exec.LookPath("runc")
+	runc, err := exec.LookPath("runc")
 	if err != nil {
 		testkit.NeedCommand(t, "runc")
 	}
 	tools := t.TempDir()
-	script := fmt.Sprintf("#!/bin/sh\ncase \" $* \" in *' delete '*) sleep 7;; esac\nexec %s \"$@\"\n", real)
+	script := fmt.Sprintf("#!/bin/sh\ncase \" $* \" in *' delete '*) sleep 7;; esac\nexec %s \"$@\"\n", runc)
 	if err := os.WriteFile(filepath.Join(tools, "runc"), []byte(script), 0o700); err != nil {
 		t.Fatal(err)
 	}

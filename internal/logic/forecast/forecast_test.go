@@ -217,8 +217,7 @@ func TestArrivals(t *testing.T) {
 	}
 }
 
-// TestSJBF checks that the order of a queue changes while its tasks wait, and that an arrival takes its place in it.
-// One processor is free after each hour.
+// TestSJBF checks that the order of a queue follows the response ratio, and that an arrival takes its place in it.
 func TestSJBF(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -258,7 +257,8 @@ func TestInterval(t *testing.T) {
 			})
 		}
 		w := newWorld(rapid.IntRange(1, 4).Draw(t, "nodes"), rapid.SampledFrom(
-			[]forecast.Policy{forecast.EASY, forecast.FIFO, forecast.Greedy, forecast.SJBF}).Draw(t, "policy"))
+			[]forecast.Policy{forecast.EASY, forecast.FIFO, forecast.Greedy, forecast.SJBF},
+		).Draw(t, "policy"))
 		for n := range w.Nodes {
 			w.run(int32(n), int64(rapid.IntRange(1, 4).Draw(t, "cpu")), 0, rapid.IntRange(1, 100).Draw(t, "limit"))
 			w.Running[n].Runs = h.Runs(kinds[0], w.Running[n].Limit)
