@@ -18,8 +18,9 @@ import (
 	"time"
 	_ "time/tzdata" // for machines without a database of their own
 
-	"github.com/berthd/berth/internal/shorten"
 	"github.com/netresearch/go-cron"
+
+	"github.com/berthd/berth/internal/shorten"
 )
 
 // maxLength bounds the text of a schedule.

@@ -15,9 +15,10 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/berthd/berth/internal/shorten"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
+
+	"github.com/berthd/berth/internal/shorten"
 )
 
 // isIrrelevant reports whether a message of etcd has no meaning here. The first is about listeners, and there are none.
