@@ -32,7 +32,7 @@ func TestMappings(t *testing.T) {
 		t.Errorf("%v\n%s", err, diff)
 	}
 	for arg, word := range map[string]string{ // order-free: independent cases
-		"htp": "task web.1.0, which has http", "70000": "not the number of a port", "x:http": `"x" is not the number`,
+		"htp": "task default.web.1.0, which has http", "70000": "not the number of a port", "x:http": `"x" is not the number`,
 		"-1:http": `"-1" is not`, "8080:": "neither",
 	} {
 		if _, err := f.parseMappings(&cobra.Command{}, []string{arg}, there); err == nil ||
