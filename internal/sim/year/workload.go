@@ -161,7 +161,8 @@ func (w *World) actOn(ctx context.Context, name string, nth int) error {
 	case 0:
 		return w.Call(ctx, http.MethodPost, job+"/restart", nil)
 	case 1:
-		if err := w.Call(ctx, http.MethodPost, job+"/hold", nil); err != nil {
+		err := w.Call(ctx, http.MethodPost, job+"/hold", nil)
+		if err != nil && !errors.Is(err, errConflict) { // the job may have ended
 			return err
 		}
 		return w.Call(ctx, http.MethodPost, job+"/release", nil)
