@@ -175,7 +175,7 @@ func TestImagesOfARegistry(t *testing.T) {
 
 	// The tag moves, the image is removed, and the version still runs the same.
 	d.push(t, s, "app:1", 1000)
-	s.Berth("image", "prune", "--all", "--dry-run").Want(t, 0, "stays: task default.app.")
+	s.Berth("image", "prune", "--all", "--dry-run").Want(t, 0, "stays: task app.")
 	s.Berth("stop", "--detach", "service/app").Want(t, 0)
 	running(t, s, "app", 0)
 	s.Eventually(soon, func() error { // the end of the task may be on its way

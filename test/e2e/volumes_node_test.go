@@ -167,7 +167,7 @@ func TestStickyVolumes(t *testing.T) {
 	}
 	refused = f.Berth("volume", "rm", first.Name, "--node", first.Node, "--force")
 	refused.Want(t, 2)
-	if !strings.Contains(refused.Stderr, "is in use by task default.notebook.") {
+	if !strings.Contains(refused.Stderr, "is in use by task notebook.") {
 		t.Errorf("it was refused with %q", refused.Stderr)
 	}
 	f.Berth("delete", "service/notebook").Want(t, 0)
