@@ -167,7 +167,7 @@ func TestJobsThatEndWithoutATask(t *testing.T) {
 			w.want(200, "POST", path+"/hold", nil)
 			continue
 		}
-		const message = "job default/sum has ended (cancelled), so nothing of it can be on hold"
+		const message = "default/job/sum has ended (cancelled), so nothing of it can be on hold"
 		if r := w.want(409, "POST", path+"/hold", nil); !strings.Contains(string(r.body), message) {
 			t.Errorf("no %q in %s", message, r.body)
 		}

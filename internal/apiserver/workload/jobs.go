@@ -24,14 +24,17 @@ type JobsAPI struct{ Common }
 
 func (a *JobsAPI) stopJob(w http.ResponseWriter, r *http.Request) error {
 	return a.jobs().change(w, r, func(d *draft.Draft, job *cluster.Job) (bool, error) {
-		write, before := !job.Cancelled, jobStatus(d.Snap, job)
+		if job.Cancelled {
+			return false, nil
+		}
+		before := jobStatus(d.Snap, job)
 		job.Cancelled = true
 		// The leader reports the end of a job with the end of its last task. Without such a task this request is the
 		// end.
 		if now := jobStatus(d.Snap, job); !before.State.Ended() && now.State.Ended() {
 			setJobEvent(d, job, "job."+string(now.State), now.Message)
 		}
-		return write, nil
+		return true, nil
 	})
 }
 
@@ -53,7 +56,7 @@ func (a *JobsAPI) holdJob(hold bool) func(http.ResponseWriter, *http.Request) er
 			}
 			if status := jobStatus(d.Snap, job); hold && status.State.Ended() {
 				return false, respond.Problemf(http.StatusConflict,
-					"job %s/%s has ended (%s), so nothing of it can be on hold", job.Cluster, job.Name, status.State)
+					"%s has ended (%s), so nothing of it can be on hold", job.Owner(), status.State)
 			}
 			job.Hold = hold
 			kind, about := "job.released", "its tasks may begin"

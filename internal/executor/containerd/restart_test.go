@@ -267,9 +267,10 @@ func TestIsolation(t *testing.T) {
 // TestSlowCleanUp kills the shim of a container on a machine that needs longer than containerd's own limit of five
 // seconds to clean up after it. Nothing of the container stays mounted.
 func TestSlowCleanUp(t *testing.T) {
+	testkit.NeedCommand(t, "runc")
 	runc, err := exec.LookPath("runc")
 	if err != nil {
-		testkit.NeedCommand(t, "runc")
+		t.Fatal(err)
 	}
 	tools := t.TempDir()
 	script := fmt.Sprintf("#!/bin/sh\ncase \" $* \" in *' delete '*) sleep 7;; esac\nexec %s \"$@\"\n", runc)
