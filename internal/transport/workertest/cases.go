@@ -84,7 +84,7 @@ func exitCode(b *bench) {
 func mandatoryStop(b *bench) {
 	uuid := b.program(b.until())
 	b.reported(uuid, cluster.StateRunning)
-	b.runsOn()
+	b.runsOn(uuid)
 	b.stop(uuid, cluster.Stop{Class: cluster.StopMandatory, Reason: cluster.ReasonDeleted, Message: "it was deleted"})
 	o := b.reported(uuid, cluster.StateCancelled)
 	if o.Reason != cluster.ReasonDeleted || o.Message != "it was deleted" {
@@ -126,13 +126,13 @@ func olderMessages(b *bench) {
 	b.reported(uuid, cluster.StateRunning)
 	b.sayOldStop(uuid)
 	b.repeat()
-	suite.Pause(b, absence)
-	b.runsOn()
+	b.handled()
+	b.runsOn(uuid)
 	b.stop(uuid, cluster.Stop{Class: cluster.StopMandatory, Reason: cluster.ReasonDeleted})
 	b.repeat()
 	b.reported(uuid, cluster.StateCancelled)
 	b.repeat()
-	suite.Pause(b, absence)
+	b.handled()
 	b.ran(1)
 	b.reported(uuid, cluster.StateCancelled)
 	b.finish(uuid)
@@ -144,7 +144,8 @@ func olderToken(b *bench) {
 	b.reported(uuid, cluster.StateSucceeded)
 	b.set(func() { b.token.Incarnation-- })
 	late := b.program("exit 0")
-	suite.Pause(b, absence)
+	b.set(func() { b.token.Incarnation++ })
+	b.handled()
 	b.ran(1)
 	if b.wasBegun(late) {
 		b.Errorf("the worker began an attempt of an earlier incarnation: %+v", b.newest(late))
@@ -156,8 +157,8 @@ func forgetWhileRunning(b *bench) {
 	uuid := b.program(b.until())
 	b.reported(uuid, cluster.StateRunning)
 	b.say(transport.Message{Forget: &transport.Forget{UUID: uuid}})
-	suite.Pause(b, absence)
-	b.runsOn()
+	b.handled()
+	b.runsOn(uuid)
 	b.proceed()
 	b.reported(uuid, cluster.StateFailed)
 	b.ran(1)
@@ -168,7 +169,7 @@ func lostConnection(b *bench) {
 	uuid := b.program(b.until())
 	b.reported(uuid, cluster.StateRunning)
 	b.close()
-	b.runsOn()
+	b.runsOn(uuid)
 	before := len(b.registrations())
 	if err := b.listen(); err != nil {
 		b.Fatalf("listen again: %v", err)
@@ -178,7 +179,7 @@ func lostConnection(b *bench) {
 	if len(r.Tasks) != 1 || r.Tasks[0].UUID != uuid || r.Tasks[0].State != cluster.StateRunning {
 		b.Errorf("the registration has %+v, want the running attempt", r.Tasks)
 	}
-	b.runsOn()
+	b.runsOn(uuid)
 	b.proceed()
 	b.reported(uuid, cluster.StateFailed)
 	b.ran(1)
@@ -193,7 +194,7 @@ func newerSession(b *bench) {
 	before := len(b.registrations())
 	b.endSession()
 	b.registered(before + 1)
-	b.runsOn()
+	b.runsOn(uuid)
 	b.proceed()
 	if o := b.reported(uuid, cluster.StateFailed); o.Reason != cluster.ReasonExit {
 		b.Errorf("got %s: %s, want the end of the program itself", o.Reason, o.Message)

@@ -20,7 +20,8 @@ import (
 // Limit is the longest wait for an expected event.
 const Limit = 20 * time.Second
 
-// absence is how long a case watches for an event that must not happen.
+// absence is how long a case watches for an event that must not happen, where no later event shows that the worker has
+// handled all messages.
 const absence = 500 * time.Millisecond
 
 // Worker is a worker program under test.
@@ -139,18 +140,16 @@ func (b *bench) ran(want int) {
 	}
 }
 
-// runsOn waits until a program of until has written more.
-func (b *bench) runsOn() {
+// runsOn waits until the program of until, that of an attempt, has written more.
+func (b *bench) runsOn(uuid string) {
 	b.Helper()
 	before := b.lines("tick")
 	suite.Eventually(b, Limit, func() error {
 		if b.lines("tick") > before {
 			return nil
 		}
-		for _, uuid := range b.uuids() {
-			if o := b.newest(uuid); o.State.Terminal() {
-				b.Fatalf("the program has ended: the attempt is %s (%s: %s)", o.State, o.Reason, o.Message)
-			}
+		if o := b.newest(uuid); o.State.Terminal() {
+			b.Fatalf("the program has ended: the attempt is %s (%s: %s)", o.State, o.Reason, o.Message)
 		}
 		return errors.New("the program does not run")
 	})
@@ -171,6 +170,12 @@ func (b *bench) reported(uuid string, state cluster.State) cluster.Observed {
 		return fmt.Errorf("the attempt is %q (%s: %s), want %s", o.State, o.Reason, o.Message, state)
 	})
 	return o
+}
+
+// handled waits until the worker has handled all messages so far: it runs an attempt that is assigned after them.
+func (b *bench) handled() {
+	b.Helper()
+	b.reported(b.assign(b.worker.Node, "exit 0"), cluster.StateSucceeded)
 }
 
 // registered waits for that many registrations and returns the newest.
