@@ -2,6 +2,7 @@
 package e2e_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"regexp"
@@ -11,11 +12,20 @@ import (
 
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/api/client"
+	"github.com/berthd/berth/internal/cli"
+	"github.com/berthd/berth/internal/cli/session"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/test/harness"
 )
 
-func TestMain(m *testing.M) { harness.Main(m) }
+func TestMain(m *testing.M) {
+	harness.CommandLine = func(ctx context.Context, c harness.Command) int {
+		s := session.New(c.Stdin, c.Stdout, c.Stderr)
+		s.Env = c.Env
+		return cli.Run(ctx, s, c.Args)
+	}
+	harness.Main(m)
+}
 
 // soon limits the time of an immediate reaction on a busy machine.
 const soon = 30 * time.Second

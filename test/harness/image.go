@@ -6,12 +6,15 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -32,14 +35,27 @@ var library = regexp.MustCompile(`(/\S+) \(0x`)
 // few programs of this machine, with the libraries that they need.
 func shellImage(tb testing.TB, dir string) string {
 	tb.Helper()
+	image, err := shellArchive()
+	if err != nil {
+		tb.Fatalf("make an image: %v", err)
+	}
+	path := filepath.Join(dir, "shell.tar")
+	if err := os.WriteFile(path, image, 0o600); err != nil {
+		tb.Fatalf("make an image: %v", err)
+	}
+	return path
+}
+
+// shellArchive returns the archive of Image, which is made once.
+var shellArchive = sync.OnceValues(func() ([]byte, error) {
 	files := map[string]string{}
 	for _, name := range shellPrograms() {
 		path, err := exec.LookPath(name)
 		if err != nil {
-			tb.Fatalf("make an image: %v", err)
+			return nil, err
 		}
 		files["bin/"+name] = path
-		out, err := exec.CommandContext(tb.Context(), "ldd", path).Output()
+		out, err := exec.Command("ldd", path).Output()
 		if err != nil {
 			continue // a static program
 		}
@@ -48,67 +64,65 @@ func shellImage(tb testing.TB, dir string) string {
 			files[strings.TrimPrefix(lib, "/")] = lib
 		}
 	}
-	layer := archive(tb, func(w *tar.Writer) {
-		for _, d := range []string{"tmp/", "proc/", "sys/", "dev/", "etc/"} {
-			add(tb, w, &tar.Header{Name: d, Typeflag: tar.TypeDir, Mode: 0o755}, nil)
+	var entries []entry
+	for _, d := range []string{"tmp/", "proc/", "sys/", "dev/", "etc/"} {
+		entries = append(entries, entry{tar.Header{Name: d, Typeflag: tar.TypeDir, Mode: 0o755}, nil})
+	}
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		body, err := os.ReadFile(files[name])
+		if err != nil {
+			return nil, err
 		}
-		for name, path := range files {
-			body, err := os.ReadFile(path)
-			if err != nil {
-				tb.Fatalf("make an image: %v", err)
-			}
-			add(tb, w, &tar.Header{Name: name, Mode: 0o755}, body)
-		}
-	})
+		entries = append(entries, entry{tar.Header{Name: name, Mode: 0o755}, body})
+	}
+	return imageArchive(Image, map[string]any{"Env": []string{"PATH=/bin"}, "Cmd": []string{"/bin/sh"}}, entries)
+})
+
+// entry is a file or folder of an archive.
+type entry struct {
+	header tar.Header
+	body   []byte
+}
+
+// imageArchive returns the archive of an image of one layer that has these entries, with a configuration.
+func imageArchive(name string, config map[string]any, entries []entry) ([]byte, error) {
+	layer, err := archive(entries)
+	if err != nil {
+		return nil, err
+	}
 	sum := sha256.Sum256(layer)
-	config := encode(tb, map[string]any{
-		"architecture": runtime.GOARCH, "os": "linux",
-		"config": map[string]any{"Env": []string{"PATH=/bin"}, "Cmd": []string{"/bin/sh"}},
+	described, err := json.Marshal(map[string]any{
+		"architecture": runtime.GOARCH, "os": "linux", "config": config,
 		"rootfs": map[string]any{"type": "layers", "diff_ids": []string{"sha256:" + hex.EncodeToString(sum[:])}},
 	})
-	manifest := encode(tb, []map[string]any{
-		{"Config": "config.json", "RepoTags": []string{Image}, "Layers": []string{"layer.tar"}},
-	})
-	whole := archive(tb, func(w *tar.Writer) {
-		add(tb, w, &tar.Header{Name: "config.json", Mode: 0o644}, config)
-		add(tb, w, &tar.Header{Name: "layer.tar", Mode: 0o644}, layer)
-		add(tb, w, &tar.Header{Name: "manifest.json", Mode: 0o644}, manifest)
-	})
-	path := filepath.Join(dir, "shell.tar")
-	if err := os.WriteFile(path, whole, 0o600); err != nil {
-		tb.Fatalf("make an image: %v", err)
+	if err != nil {
+		return nil, err
 	}
-	return path
+	manifest, err := json.Marshal([]map[string]any{
+		{"Config": "config.json", "RepoTags": []string{name}, "Layers": []string{"layer.tar"}},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return archive([]entry{
+		{tar.Header{Name: "config.json", Mode: 0o644}, described},
+		{tar.Header{Name: "layer.tar", Mode: 0o644}, layer},
+		{tar.Header{Name: "manifest.json", Mode: 0o644}, manifest},
+	})
 }
 
-func archive(tb testing.TB, fill func(*tar.Writer)) []byte {
-	tb.Helper()
+func archive(entries []entry) ([]byte, error) {
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
-	fill(w)
-	if err := w.Close(); err != nil {
-		tb.Fatalf("make an image: %v", err)
+	for i := range entries {
+		h := &entries[i].header
+		h.Size = int64(len(entries[i].body))
+		if err := w.WriteHeader(h); err != nil {
+			return nil, err
+		}
+		if _, err := w.Write(entries[i].body); err != nil {
+			return nil, err
+		}
 	}
-	return b.Bytes()
-}
-
-func add(tb testing.TB, w *tar.Writer, h *tar.Header, body []byte) {
-	tb.Helper()
-	h.Size = int64(len(body))
-	err := w.WriteHeader(h)
-	if err == nil {
-		_, err = w.Write(body)
-	}
-	if err != nil {
-		tb.Fatalf("make an image: %v", err)
-	}
-}
-
-func encode(tb testing.TB, v any) []byte {
-	tb.Helper()
-	b, err := json.Marshal(v)
-	if err != nil {
-		tb.Fatalf("make an image: %v", err)
-	}
-	return b
+	return b.Bytes(), w.Close()
 }

@@ -215,6 +215,9 @@ func (s *Site) BerthOn(h Host, stdin io.Reader, args ...string) Result {
 
 func (s *Site) berthOn(prefix []string, stdin io.Reader, args ...string) Result {
 	s.tb.Helper()
+	if CommandLine != nil && len(prefix) == 0 && s.Program == "" && onlyCallsAPI(args) {
+		return s.berthHere(stdin, args)
+	}
 	words := slices.Concat(prefix, []string{cmp.Or(s.Program, Binary())}, args)
 	limit, cancel := testkit.WithLimit(s.tb.Context(), commandLimit)
 	defer cancel()
@@ -228,6 +231,58 @@ func (s *Site) berthOn(prefix []string, stdin io.Reader, args ...string) Result 
 		s.tb.Fatalf("berth %s: %v", strings.Join(args, " "), err)
 	}
 	return Result{args, stdout.String(), stderr.String(), cmd.ProcessState.ExitCode(), time.Since(began)}
+}
+
+// berthHere runs a command in this process.
+func (s *Site) berthHere(stdin io.Reader, args []string) Result {
+	s.tb.Helper()
+	limit, cancel := testkit.WithLimit(s.tb.Context(), commandLimit)
+	defer cancel()
+	env := map[string]string{}
+	for _, v := range s.environment() {
+		name, value, _ := strings.Cut(v, "=")
+		env[name] = value
+	}
+	if stdin == nil {
+		stdin = strings.NewReader("")
+	}
+	var stdout, stderr bytes.Buffer
+	began := time.Now()
+	code := CommandLine(limit, Command{
+		Args: args, Env: func(name string) string { return env[name] }, Stdin: stdin, Stdout: &stdout, Stderr: &stderr,
+	})
+	return Result{args, stdout.String(), stderr.String(), code, time.Since(began)}
+}
+
+// Command is a command for CommandLine.
+type Command struct {
+	Args           []string
+	Env            func(string) string
+	Stdin          io.Reader
+	Stdout, Stderr io.Writer
+}
+
+// CommandLine runs a command in this process and returns its exit code; TestMain may set it. Commands of a Site that
+// only call the API then start no process, which costs ten times as much as most of them. The working directory is that
+// of the test, so files need absolute paths. If it is nil, each command is a process.
+var CommandLine func(context.Context, Command) int
+
+// onlyCallsAPI reports whether a command does nothing but call the API of servers and print the result. Others work on
+// folders, machines, terminals or signals.
+func onlyCallsAPI(args []string) bool {
+	if len(args) == 0 {
+		return false
+	}
+	switch args[0] {
+	case "node":
+		return len(args) > 1 && !slices.Contains([]string{"add", "upgrade", "drift", "repair"}, args[1])
+	case "cordon", "cron", "definition", "delete", "diff", "domain", "down", "endpoint", "events", "explain", "hold",
+		"image", "inspect", "logs", "plan", "pool", "priority", "promote", "ps", "queue", "rebalance", "release",
+		"reservation", "restart", "retry", "rollout", "run", "scale", "secret", "start", "status", "stop", "token",
+		"top", "volume", "wait":
+		return true
+	}
+	return false
 }
 
 // String shows the command and all that came of it.

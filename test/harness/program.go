@@ -2,14 +2,11 @@ package harness
 
 import (
 	"archive/tar"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"sync"
 	"testing"
 )
@@ -77,34 +74,18 @@ func ProgramImage(tb testing.TB, dir, name, program string) string {
 		tb.Fatalf("make an image: %v", err)
 	}
 	in := "/bin/" + filepath.Base(program)
-	layer := archive(tb, func(w *tar.Writer) {
-		for _, d := range []string{"tmp/", "proc/", "sys/", "dev/", "etc/", "bin/"} {
-			add(tb, w, &tar.Header{Name: d, Typeflag: tar.TypeDir, Mode: 0o755}, nil)
-		}
-		add(tb, w, &tar.Header{Name: in[1:], Mode: 0o755}, body)
-	})
-	sum := sha256.Sum256(layer)
-	config := encode(tb, map[string]any{
-		"architecture": runtime.GOARCH, "os": "linux",
-		"config": map[string]any{"Cmd": []string{in}},
-		"rootfs": map[string]any{"type": "layers", "diff_ids": []string{"sha256:" + hex.EncodeToString(sum[:])}},
-	})
+	var entries []entry
+	for _, d := range []string{"tmp/", "proc/", "sys/", "dev/", "etc/", "bin/"} {
+		entries = append(entries, entry{tar.Header{Name: d, Typeflag: tar.TypeDir, Mode: 0o755}, nil})
+	}
+	entries = append(entries, entry{tar.Header{Name: in[1:], Mode: 0o755}, body})
+	image, err := imageArchive(name, map[string]any{"Cmd": []string{in}}, entries)
+	if err != nil {
+		tb.Fatalf("make an image: %v", err)
+	}
 	path := filepath.Join(dir, filepath.Base(program)+".tar")
-	if err := os.WriteFile(path, imageArchive(tb, name, config, layer), 0o600); err != nil {
+	if err := os.WriteFile(path, image, 0o600); err != nil {
 		tb.Fatalf("make an image: %v", err)
 	}
 	return path
-}
-
-// imageArchive is the archive of an image of one layer.
-func imageArchive(tb testing.TB, name string, config, layer []byte) []byte {
-	tb.Helper()
-	manifest := encode(tb, []map[string]any{
-		{"Config": "config.json", "RepoTags": []string{name}, "Layers": []string{"layer.tar"}},
-	})
-	return archive(tb, func(w *tar.Writer) {
-		add(tb, w, &tar.Header{Name: "config.json", Mode: 0o644}, config)
-		add(tb, w, &tar.Header{Name: "layer.tar", Mode: 0o644}, layer)
-		add(tb, w, &tar.Header{Name: "manifest.json", Mode: 0o644}, manifest)
-	})
 }
