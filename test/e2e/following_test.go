@@ -103,7 +103,7 @@ count: 1
 // their definition. A restarted agent does not repeat them.
 func TestFollowingServices(t *testing.T) {
 	t.Parallel()
-	harness.Each(t, func(t *testing.T, executor string) {
+	harness.Either(t, harness.Process, func(t *testing.T, executor string) {
 		s := harness.New(t, executor)
 		s.Server()
 		agent := s.Agent()

@@ -83,7 +83,7 @@ func (m *movable) same(before, after []api.TaskView) {
 // the service in their time. The process obeys the last owner when it starts again with the same flags.
 func TestNodeMovesToAFleetAndBack(t *testing.T) {
 	t.Parallel()
-	harness.Each(t, func(t *testing.T, executor string) {
+	harness.Either(t, harness.Process, func(t *testing.T, executor string) {
 		m, before := newMovable(t, executor)
 		m.move("adopt", "--dry-run", "--domain", "edge").Want(t, 2, "there is no domain edge")
 		m.fleet.Berth("run", m.fleet.Write("edge.yaml", "kind: Domain\nname: edge\n")).Want(t, 0)

@@ -18,7 +18,7 @@ import (
 // while the server is killed.
 func TestRebalance(t *testing.T) {
 	t.Parallel()
-	harness.Each(t, func(t *testing.T, executor string) {
+	harness.Either(t, harness.Process, func(t *testing.T, executor string) {
 		w := newServiceFleet(t, executor, 1, 3)
 		full := w.Agents[0].Name
 		for _, a := range w.Agents[1:] {

@@ -14,7 +14,7 @@ import (
 // attempt and the same process afterwards, and the node takes new work.
 func TestStandaloneNodeSurvives(t *testing.T) {
 	t.Parallel()
-	harness.Each(t, func(t *testing.T, executor string) {
+	harness.Either(t, harness.Process, func(t *testing.T, executor string) {
 		s := harness.New(t, executor)
 		node := s.Standalone()
 		s.Berth("run", s.Write("hello.yaml", fmt.Sprintf(hello, 1, 2))).Want(t, 0, "2/2")

@@ -226,7 +226,7 @@ func samePids(t *testing.T, before, now []api.TaskView) {
 
 func TestJobThatFails(t *testing.T) {
 	t.Parallel()
-	harness.Each(t, func(t *testing.T, executor string) {
+	harness.Either(t, harness.Process, func(t *testing.T, executor string) {
 		s := harness.New(t, executor)
 		s.Dev()
 		job := s.Write("job.yaml", `

@@ -100,6 +100,23 @@ func Root() (string, error) {
 	}
 }
 
+// ExecutorsVariable makes Either run a test with all executors if it is "all".
+const ExecutorsVariable = "BERTH_TEST_EXECUTORS"
+
+// Either is Each for a test whose subject does not depend on the executor: the suite of the executors shows that they
+// do the same. It runs the test with one executor, and with all of them under `make prove PROVE=e2e`.
+func Either(t *testing.T, executor string, run func(t *testing.T, executor string)) {
+	if os.Getenv(ExecutorsVariable) == "all" {
+		Each(t, run)
+		return
+	}
+	t.Run(executor, func(t *testing.T) {
+		t.Parallel()
+		Need(t, executor)
+		run(t, executor)
+	})
+}
+
 // Each runs a test as a parallel subtest for each executor, and skips executors that the machine cannot run.
 func Each(t *testing.T, run func(t *testing.T, executor string)) {
 	for _, executor := range []string{Process, Containerd} {
