@@ -44,9 +44,14 @@ func TestRecordsInEtcd(t *testing.T) {
 			return nil
 		})
 	}
+	s.Eventually(soon, func() error { // a record with a node that never registered is refused
+		if r := s.Berth("wait", "node/n1", "node/n2"); r.Code != 0 {
+			return fmt.Errorf("the nodes are not ready: %v", r)
+		}
+		return nil
+	})
 	s.Berth("run", s.Write("domain.yaml", "kind: Domain\nname: default\nscheduler: {type: kv}\n")).Want(t, 0)
 	s.Berth("run", "--detach", s.Write("hello.yaml", fmt.Sprintf(hello, 1, 2))).Want(t, 0)
-	s.Berth("wait", "node/n1", "node/n2").Want(t, 0) // a record with a node that never registered is refused
 	put("n1", 0, "{}")
 	put("n1", 1, "")
 	on("n1", "n1")
