@@ -57,8 +57,14 @@ func TestGuide(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A gate of an example queries the default address.
-	if l, err := net.Listen("tcp", "127.0.0.1:7373"); err != nil {
+	// A gate of an example queries the default address. The README's commands use it, too, so root has a network
+	// namespace for the guide.
+	var network []string
+	if os.Geteuid() == 0 {
+		testkit.NeedCommand(t, "unshare", "ip")
+		network = []string{"unshare", "--net", "sh", "-c", `ip link set lo up && exec "$@"`, "sh"}
+		t.Parallel()
+	} else if l, err := net.Listen("tcp", "127.0.0.1:7373"); err != nil {
 		t.Fatalf("the guide's commands serve at the default address, which is taken: %v", err)
 	} else {
 		_ = l.Close() // it was only tried
@@ -92,7 +98,7 @@ func TestGuide(t *testing.T) {
 		t.Fatalf("the pages have %d commands, which cannot be all of them", commands)
 	}
 	t.Cleanup(func() { sweep(data); sweep(filepath.Join(tree, "fleet")) })
-	out, err := run(t, tree, script.String())
+	out, err := run(t, tree, script.String(), network...)
 	t.Logf("%d commands:\n%s", commands, out)
 	if err != nil {
 		t.Errorf("the last command failed: %v", err)

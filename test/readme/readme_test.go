@@ -56,6 +56,7 @@ func TestBlocks(t *testing.T) {
 }
 
 func TestReadme(t *testing.T) {
+	t.Parallel()
 	testkit.NeedCommand(t, "git", "make", "bash")
 	root, err := harness.Root()
 	if err != nil {
@@ -151,10 +152,12 @@ func scriptOf(t *testing.T, all []block, data string) (script string, commands i
 	return b.String(), commands
 }
 
-// run runs a script in a shell with job control, like a terminal, and ends its background processes.
-func run(t *testing.T, dir, script string) (string, error) {
+// run runs a script in a shell with job control, like a terminal, and ends its background processes. The prefix are
+// words before the command of the shell.
+func run(t *testing.T, dir, script string, prefix ...string) (string, error) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "bash", "-exmc", script+"\nwait\n")
+	words := append(prefix, "bash", "-exmc", script+"\nwait\n")
+	cmd := exec.CommandContext(t.Context(), words[0], words[1:]...)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "HOME="+t.TempDir(), "XDG_CONFIG_HOME=", "XDG_RUNTIME_DIR=", "NO_COLOR=1",
 		"GOCACHE="+goEnv(t, "GOCACHE"), "GOMODCACHE="+goEnv(t, "GOMODCACHE"), "GOFLAGS="+goEnv(t, "GOFLAGS"))
