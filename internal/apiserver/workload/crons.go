@@ -88,11 +88,7 @@ func (a *CronsAPI) crons() resource[cluster.Cron, *cluster.Cron, api.CronView] {
 // other records.
 func (a *CronsAPI) deleteCron(w http.ResponseWriter, r *http.Request) error {
 	in, name := a.crons().named(r)
-	pre, err := draft.PreconditionOf(r)
-	if err != nil {
-		return err
-	}
-	_, err = a.Writer.Write(r.Context(), func(d *draft.Draft) error {
+	return a.Writer.ServeDelete(w, r, func(d *draft.Draft, pre draft.Precondition) error {
 		e, ok := d.Snap.Cron(in, name)
 		if err := pre.Check(e.Modified); err != nil {
 			return err
@@ -107,11 +103,6 @@ func (a *CronsAPI) deleteCron(w http.ResponseWriter, r *http.Request) error {
 		})
 		return nil
 	})
-	if err != nil {
-		return err
-	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
 }
 
 func (a *CronsAPI) suspendCron(suspend bool) func(http.ResponseWriter, *http.Request) error {

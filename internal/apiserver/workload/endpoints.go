@@ -77,11 +77,7 @@ func (a *EndpointsAPI) endpoints() resource[cluster.Endpoint, *cluster.Endpoint,
 // deleteEndpoint removes an endpoint immediately, because nothing belongs to it.
 func (a *EndpointsAPI) deleteEndpoint(w http.ResponseWriter, r *http.Request) error {
 	in, name := a.endpoints().named(r)
-	pre, err := draft.PreconditionOf(r)
-	if err != nil {
-		return err
-	}
-	_, err = a.Writer.Write(r.Context(), func(d *draft.Draft) error {
+	return a.Writer.ServeDelete(w, r, func(d *draft.Draft, pre draft.Precondition) error {
 		e, ok := d.Snap.Endpoint(in, name)
 		if err := pre.Check(e.Modified); err != nil {
 			return err
@@ -96,11 +92,6 @@ func (a *EndpointsAPI) deleteEndpoint(w http.ResponseWriter, r *http.Request) er
 		})
 		return nil
 	})
-	if err != nil {
-		return err
-	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
 }
 
 // listEndpointAddresses lists the addresses of an endpoint.
