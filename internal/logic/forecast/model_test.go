@@ -165,7 +165,9 @@ func (m *model) promise(need forecast.Amounts) (until int, spare forecast.Amount
 }
 
 // drawMinutes draws one of few times, because equal ends and limits are the difficult ones.
-func drawMinutes(t *rapid.T, name string, least int) int { return 10 * rapid.IntRange(least, 6).Draw(t, name) }
+func drawMinutes(t *rapid.T, name string, least int) int {
+	return 10 * rapid.IntRange(least, 6).Draw(t, name)
+}
 
 // drawModel draws a node with running and waiting tasks as an input and as a model. Both get the line.
 func drawModel(t *rapid.T, in *forecast.Input, policy forecast.Policy) (*model, []*modelRequest) {
