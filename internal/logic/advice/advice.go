@@ -33,6 +33,7 @@ package advice
 import (
 	"cmp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/berthd/berth/internal/cluster"
@@ -277,7 +278,7 @@ func signature(p *cluster.Pending, blockers []scheduler.Blocker) (key string, le
 			least++
 		}
 		if h.Port > 0 {
-			part += " " + portText(p, h.Port)
+			part += " " + strconv.Itoa(h.Port)
 		}
 		parts = append(parts, part)
 	}
