@@ -242,7 +242,9 @@ func TestSameAsModel(t *testing.T) {
 			}
 			at += rapid.SampledFrom([]int{0, 5, 10}).Draw(t, "until the next")
 			models[line].hidden = append(models[line].hidden, a)
-			in.Arrivals = append(in.Arrivals, forecast.Arrival{Request: a.Request, At: time.Duration(a.at) * time.Minute})
+			in.Arrivals = append(in.Arrivals, forecast.Arrival{
+				Request: a.Request, At: time.Duration(a.at) * time.Minute,
+			})
 		}
 		want := make([]forecast.Start, len(requests))
 		for _, m := range models {
@@ -251,7 +253,7 @@ func TestSameAsModel(t *testing.T) {
 			for _, r := range queue {
 				i := slices.Index(requests, r)
 				if want[i] = (forecast.Start{First: exact(r.first), Last: exact(r.last)}); r.first > 0 {
-					want[i].Nodes = m.nodes(in, r)
+					want[i].Nodes = in.Lines[r.Line].Nodes
 				}
 				if i > 0 && r.first < requests[i-1].first && r.Line == requests[i-1].Line {
 					behind++ // it started before one ahead of it
@@ -266,6 +268,3 @@ func TestSameAsModel(t *testing.T) {
 		t.Error("no task started before one ahead of it: nothing was tried")
 	}
 }
-
-// nodes returns the node of a request's line.
-func (m *model) nodes(in *forecast.Input, r *modelRequest) []int32 { return in.Lines[r.Line].Nodes }
