@@ -19,23 +19,9 @@ type CronsAPI struct{ Common }
 
 // Routes returns the operations of crons.
 func (a *CronsAPI) Routes() []route.Route {
-	const list, one = "/v1/clusters/{cluster}/crons", "/v1/clusters/{cluster}/crons/{cron}"
-	page, view := reflect.TypeFor[api.Page[api.CronView]](), reflect.TypeFor[api.CronView]()
-	return []route.Route{
-		{
-			Method: "GET", Path: "/v1/crons", Name: "listAllCrons", Role: cluster.RoleViewer, Shared: true,
-			Summary: "The crons of all clusters.",
-			Query:   route.ListParameters(route.ByName(), route.BySelector("elements")),
-			Reply:   page,
-			Stream:  route.MediaEventStream,
-			Long:    true, Serve: a.crons().list,
-		},
-		{
-			Method: "GET", Path: list, Name: "listCrons", Role: cluster.RoleViewer, Summary: "The crons of a cluster.",
-			Query: route.ListParameters(route.ByName(), route.BySelector("elements")),
-			Reply: page, Stream: route.MediaEventStream, Long: true,
-			Serve: a.crons().list,
-		},
+	const one = "/v1/clusters/{cluster}/crons/{cron}"
+	view := reflect.TypeFor[api.CronView]()
+	return append(a.crons().listRoutes("Crons"), []route.Route{
 		{
 			Method: "GET", Path: one, Name: "readCron", Role: cluster.RoleViewer,
 			Summary: "One cron with its next moments and its jobs.", Query: []route.Parameter{route.Consistent()},
@@ -66,7 +52,7 @@ func (a *CronsAPI) Routes() []route.Route {
 			Summary: "Resumes a suspended cron. Its policy for missed moments decides about those that passed.",
 			Writes:  true, Reply: view, Serve: a.suspendCron(false),
 		},
-	}
+	}...)
 }
 
 func (a *CronsAPI) crons() resource[cluster.Cron, *cluster.Cron, api.CronView] {
