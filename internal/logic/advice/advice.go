@@ -202,7 +202,7 @@ func (s *search) makeBuckets(p cluster.Pending) []bucket {
 	var all []bucket
 	for i, blockers := range scheduler.Blockers(s.fleet, p, names, s.opts) {
 		n := s.examine(&p, names[i], blockers)
-		key, least, open := signature(&p, blockers)
+		key, least, open := signature(blockers)
 		if !open {
 			continue
 		}
@@ -250,7 +250,7 @@ func shortOf(blockers []scheduler.Blocker) (d cluster.Demand) {
 
 // signature returns the blockers of a node without amounts as a key, and a lower bound of the number of changes. open
 // is false if a blocker cannot be removed.
-func signature(p *cluster.Pending, blockers []scheduler.Blocker) (key string, least int, open bool) {
+func signature(blockers []scheduler.Blocker) (key string, least int, open bool) {
 	var parts []string
 	occupied, room, cordoned := false, false, false
 	for _, h := range blockers {

@@ -52,14 +52,15 @@ func TestSizesInTextsSuffice(t *testing.T) {
 		}
 		for _, sg := range advice.Find(advice.Input{Options: options(), Fleet: fleet, Task: task}).Suggestions {
 			for _, c := range sg.Changes {
-				switch c.Kind {
-				case cluster.ChangeFree:
+				if c.Kind == cluster.ChangeFree {
 					short := taken + asked - room
 					check(c.Text, " memory", short, short+short/10+1)
-				case cluster.ChangeLower:
+				}
+				if c.Kind == cluster.ChangeLower {
 					left := room - taken
 					check(c.Text, " memory", left-left/10-1, left)
-				case cluster.ChangeAdd:
+				}
+				if c.Kind == cluster.ChangeAdd {
 					check(c.Text, " memory", asked, asked+asked/10+1)
 				}
 			}
