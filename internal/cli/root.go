@@ -74,6 +74,7 @@ func newRootCommand(sess *session.Session) *cobra.Command {
 			if err := sess.CheckCluster(cmd); err != nil {
 				return err
 			}
+			sess.SetHomeCluster()
 			return sess.CheckOutput(cmd)
 		},
 	}

@@ -41,7 +41,7 @@ const (
 	ChangeAdd       ChangeKind = "add"       // more nodes
 )
 
-// Values returns every ChangeKind, in the order of the constants.
+// Values returns every ChangeKind, in the order of the constants: the smallest change first.
 func (ChangeKind) Values() []ChangeKind {
 	return []ChangeKind{
 		ChangeRelease, ChangeWait, ChangeUncordon, ChangeRevive, ChangePort, ChangeFree, ChangeLower, ChangeModel,

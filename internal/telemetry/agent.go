@@ -13,28 +13,21 @@ type Agent struct {
 
 // NewAgent registers the metrics of the agent of a node.
 func NewAgent(node string, registry prometheus.Registerer) *Agent {
-	labels := prometheus.Labels{"node": node}
-	opts := func(name, help string) prometheus.CounterOpts {
-		return prometheus.CounterOpts{
-			Namespace: "berth", Subsystem: "agent", Name: name, Help: help, ConstLabels: labels,
-		}
-	}
+	m := NewMetrics(registry, "agent")
+	m.labels = prometheus.Labels{"node": node}
 	a := &Agent{
-		creates: prometheus.NewCounterVec(opts("container_creates_total",
-			"Tries to make a container, with its image and files, by whether they succeeded."),
-			[]string{"executor", "result"}),
-		starts: prometheus.NewCounterVec(opts("container_starts_total",
-			"Tries to start the program of a container, by whether they succeeded."), []string{"executor", "result"}),
-		connections: prometheus.NewCounter(opts("connections_total",
-			"Assignment streams from a server that the agent opened.")),
-		interrupted: prometheus.NewCounter(opts("interrupted_connections_total",
-			"Assignment streams from a server that ended while the agent ran.")),
-		lostLines: prometheus.NewCounterVec(opts("lost_log_lines_total",
-			"Lines of the output of tasks that a reader did not get, by the reason."), []string{"reason"}),
+		creates: m.Counters("container_creates_total",
+			"Tries to make a container, with its image and files, by whether they succeeded.", "executor", "result"),
+		starts: m.Counters("container_starts_total",
+			"Tries to start the program of a container, by whether they succeeded.", "executor", "result"),
+		connections: m.Counter("connections_total", "Assignment streams from a server that the agent opened."),
+		interrupted: m.Counter("interrupted_connections_total",
+			"Assignment streams from a server that ended while the agent ran."),
+		lostLines: m.Counters("lost_log_lines_total",
+			"Lines of the output of tasks that a reader did not get, by the reason.", "reason"),
 	}
 	a.lostLines.WithLabelValues(linesNotRead)
 	a.lostLines.WithLabelValues(linesNotWritten)
-	registry.MustRegister(a.creates, a.starts, a.connections, a.interrupted, a.lostLines)
 	return a
 }
 

@@ -17,31 +17,16 @@ type Dispatcher struct {
 
 // NewDispatcher registers the metrics.
 func NewDispatcher(registry prometheus.Registerer) *Dispatcher {
-	d := &Dispatcher{
-		sessions: prometheus.NewGauge(prometheus.GaugeOpts{
-			Namespace: "berth", Subsystem: "dispatcher", Name: "sessions",
-			Help: "Nodes whose session is with this server.",
-		}),
-		reports: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Namespace: "berth", Subsystem: "dispatcher", Name: "report_duration_seconds",
-			Help:    "How long it took until a report was durable and answered.",
-			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14),
-		}),
-		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Namespace: "berth", Subsystem: "dispatcher", Name: "reported_attempts_total",
-			Help: "Attempts in reports, by whether they were taken.",
-		}, []string{"result"}),
-		opened: prometheus.NewCounter(prometheus.CounterOpts{
-			Namespace: "berth", Subsystem: "dispatcher", Name: "connections_total",
-			Help: "Assignment streams that agents opened at this server.",
-		}),
-		broken: prometheus.NewCounter(prometheus.CounterOpts{
-			Namespace: "berth", Subsystem: "dispatcher", Name: "interrupted_connections_total",
-			Help: "Assignment streams of agents that ended while this server ran.",
-		}),
+	m := NewMetrics(registry, "dispatcher")
+	return &Dispatcher{
+		sessions: m.Gauge("sessions", "Nodes whose session is with this server."),
+		reports: m.Histogram("report_duration_seconds",
+			"How long it took until a report was durable and answered.", commitBuckets()),
+		attempts: m.Counters("reported_attempts_total", "Attempts in reports, by whether they were taken.", "result"),
+		opened:   m.Counter("connections_total", "Assignment streams that agents opened at this server."),
+		broken: m.Counter("interrupted_connections_total",
+			"Assignment streams of agents that ended while this server ran."),
 	}
-	registry.MustRegister(d.sessions, d.reports, d.attempts, d.opened, d.broken)
-	return d
 }
 
 // Sessions sets how many nodes have a session.

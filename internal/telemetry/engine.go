@@ -21,28 +21,15 @@ type Engine struct {
 
 // NewEngine wraps an engine and registers its metrics.
 func NewEngine(e store.ServerEngine, registry prometheus.Registerer) *Engine {
-	m := &Engine{
+	m := NewMetrics(registry, "store")
+	return &Engine{
 		ServerEngine: e,
-		commits: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Namespace: "berth", Subsystem: "store", Name: "commit_duration_seconds",
-			Help:    "How long commits took, by how they ended.",
-			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14),
-		}, []string{"result"}),
-		groups: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Namespace: "berth", Subsystem: "store", Name: "groups_total",
-			Help: "Groups of writes, by whether their preconditions held.",
-		}, []string{"result"}),
-		writes: prometheus.NewCounter(prometheus.CounterOpts{
-			Namespace: "berth", Subsystem: "store", Name: "writes_total",
-			Help: "Records that were written or deleted.",
-		}),
-		written: prometheus.NewCounter(prometheus.CounterOpts{
-			Namespace: "berth", Subsystem: "store", Name: "written_bytes_total",
-			Help: "Bytes of the keys and values that were written.",
-		}),
+		commits: m.Histograms("commit_duration_seconds",
+			"How long commits took, by how they ended.", commitBuckets(), "result"),
+		groups:  m.Counters("groups_total", "Groups of writes, by whether their preconditions held.", "result"),
+		writes:  m.Counter("writes_total", "Records that were written or deleted."),
+		written: m.Counter("written_bytes_total", "Bytes of the keys and values that were written."),
 	}
-	registry.MustRegister(m.commits, m.groups, m.writes, m.written)
-	return m
 }
 
 // Commit is part of store.Engine.

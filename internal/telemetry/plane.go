@@ -32,32 +32,16 @@ type Planes struct {
 
 // NewPlanes registers the metrics.
 func NewPlanes(registry prometheus.Registerer) *Planes {
-	byDomain := []string{"domain"}
-	p := &Planes{
-		cycles: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Namespace: "berth", Subsystem: "controlplane", Name: "cycle_duration_seconds",
-			Help:    "How long a cycle of deciding and committing took.",
-			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14),
-		}, byDomain),
-		placed: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Namespace: "berth", Subsystem: "controlplane", Name: "placed_tasks_total",
-			Help: "Tasks that were placed.",
-		}, byDomain),
-		waiting: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Namespace: "berth", Subsystem: "controlplane", Name: "waiting_tasks",
-			Help: "Tasks that wait to be placed.",
-		}, byDomain),
-		failed: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Namespace: "berth", Subsystem: "controlplane", Name: "failed_placements_total",
-			Help: "Tries to place a task that failed, by the reason.",
-		}, []string{"domain", "reason"}),
-		lost: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Namespace: "berth", Subsystem: "controlplane", Name: "lost_nodes_total",
-			Help: "Nodes that became down.",
-		}, byDomain),
+	m := NewMetrics(registry, "controlplane")
+	return &Planes{
+		cycles: m.Histograms("cycle_duration_seconds",
+			"How long a cycle of deciding and committing took.", commitBuckets(), "domain"),
+		placed:  m.Counters("placed_tasks_total", "Tasks that were placed.", "domain"),
+		waiting: m.Gauges("waiting_tasks", "Tasks that wait to be placed.", "domain"),
+		failed: m.Counters("failed_placements_total",
+			"Tries to place a task that failed, by the reason.", "domain", "reason"),
+		lost: m.Counters("lost_nodes_total", "Nodes that became down.", "domain"),
 	}
-	registry.MustRegister(p.cycles, p.placed, p.waiting, p.failed, p.lost)
-	return p
 }
 
 // Of returns the metrics of a domain's control plane.

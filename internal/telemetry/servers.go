@@ -15,23 +15,13 @@ type Peers struct {
 
 // NewPeers registers the metrics.
 func NewPeers(registry prometheus.Registerer) *Peers {
-	p := &Peers{
-		digests: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Namespace: "berth", Subsystem: "peers", Name: "digest_duration_seconds",
-			Help:    "How long a digest to another server took, by whether it arrived.",
-			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14),
-		}, []string{"result"}),
-		pulses: prometheus.NewCounter(prometheus.CounterOpts{
-			Namespace: "berth", Subsystem: "peers", Name: "pulses_sent_total",
-			Help: "Pulses of nodes that were sent to other servers.",
-		}),
-		servers: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Namespace: "berth", Subsystem: "peers", Name: "servers",
-			Help: "Other servers, by whether they answered last.",
-		}, []string{"state"}),
+	m := NewMetrics(registry, "peers")
+	return &Peers{
+		digests: m.Histograms("digest_duration_seconds",
+			"How long a digest to another server took, by whether it arrived.", commitBuckets(), "result"),
+		pulses:  m.Counter("pulses_sent_total", "Pulses of nodes that were sent to other servers."),
+		servers: m.Gauges("servers", "Other servers, by whether they answered last.", "state"),
 	}
-	registry.MustRegister(p.digests, p.pulses, p.servers)
-	return p
 }
 
 // Digested counts one digest.
@@ -60,27 +50,15 @@ type Backups struct {
 
 // NewBackups registers the metrics.
 func NewBackups(registry prometheus.Registerer) *Backups {
-	b := &Backups{
-		took: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Namespace: "berth", Subsystem: "backup", Name: "duration_seconds",
-			Help:    "How long a copy of the store took.",
-			Buckets: prometheus.ExponentialBuckets(0.01, 2, 14),
-		}),
-		size: prometheus.NewGauge(prometheus.GaugeOpts{
-			Namespace: "berth", Subsystem: "backup", Name: "size_bytes",
-			Help: "Size of the newest copy of the store that this server made.",
-		}),
-		last: prometheus.NewGauge(prometheus.GaugeOpts{
-			Namespace: "berth", Subsystem: "backup", Name: "last_timestamp_seconds",
-			Help: "When this server began its newest copy of the store, in Unix time; 0 for never since its start.",
-		}),
-		failures: prometheus.NewCounter(prometheus.CounterOpts{
-			Namespace: "berth", Subsystem: "backup", Name: "failures_total",
-			Help: "Copies of the store that could not be made.",
-		}),
+	m := NewMetrics(registry, "backup")
+	return &Backups{
+		took: m.Histogram("duration_seconds",
+			"How long a copy of the store took.", prometheus.ExponentialBuckets(0.01, 2, 14)),
+		size: m.Gauge("size_bytes", "Size of the newest copy of the store that this server made."),
+		last: m.Gauge("last_timestamp_seconds",
+			"When this server began its newest copy of the store, in Unix time; 0 for never since its start."),
+		failures: m.Counter("failures_total", "Copies of the store that could not be made."),
 	}
-	registry.MustRegister(b.took, b.size, b.last, b.failures)
-	return b
 }
 
 // Saved notes a complete copy.

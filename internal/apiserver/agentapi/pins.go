@@ -49,7 +49,7 @@ func RunnersOf(c *access.Caller, snap *store.Snapshot, set []draft.AppliedObject
 			r.rules.Common = e.Value.Constraints
 		}
 		for i := range set {
-			if own := set[i].Cluster; own != nil && own.Name == in {
+			if own, ok := set[i].Object.(*cluster.Cluster); ok && own.Name == in {
 				r.rules.Common = own.Constraints
 			}
 		}
@@ -68,13 +68,13 @@ func RunnersOf(c *access.Caller, snap *store.Snapshot, set []draft.AppliedObject
 		}
 	}
 	for i := range set {
-		switch m := &set[i]; {
-		case m.Service != nil:
-			add(m.Service.Cluster, m.Service.Definition, m.Service.Template, &m.Service.Placement, false)
-		case m.Job != nil:
-			steps(m.Job.Cluster, m.Job.Steps)
-		case m.Cron != nil:
-			steps(m.Cron.Cluster, m.Cron.Job.Steps)
+		switch v := set[i].Object.(type) {
+		case *cluster.Service:
+			add(v.Cluster, v.Definition, v.Template, &v.Placement, false)
+		case *cluster.Job:
+			steps(v.Cluster, v.Steps)
+		case *cluster.Cron:
+			steps(v.Cluster, v.Job.Steps)
 		}
 	}
 	for _, all := range by { // order-free: each on its own

@@ -60,19 +60,8 @@ func (a *ClustersAPI) readCluster(w http.ResponseWriter, r *http.Request) error 
 
 func (a *ClustersAPI) writeCluster(w http.ResponseWriter, r *http.Request) error {
 	name := r.PathValue("cluster")
-	var c cluster.Cluster
-	pre, err := draft.ReadObject(w, r, &c, func() cluster.Faults { return draft.FillName("name", &c.Name, name) })
-	if err != nil {
-		return err
-	}
-	var change api.Change
-	var written *draft.Draft
-	snap, err := a.Writer.Write(r.Context(), func(d *draft.Draft) (err error) {
-		object := c
-		written = d
-		change, err = d.SetCluster(&object, pre)
-		return draft.AsProblem(err)
-	})
+	snap, written, status, err := draft.WriteNamed(a.Writer, w, r, name,
+		func(c *cluster.Cluster) *string { return &c.Name }, (*draft.Draft).SetCluster)
 	if err != nil {
 		return err
 	}
@@ -82,7 +71,7 @@ func (a *ClustersAPI) writeCluster(w http.ResponseWriter, r *http.Request) error
 	}
 	e.Modified = written.RevisionOr(e.Modified)
 	respond.SetETag(w, e.Modified)
-	return respond.JSON(w, draft.StatusOfWrite(change), clusterView(e))
+	return respond.JSON(w, status, clusterView(e))
 }
 
 // deleteCluster deletes a cluster in two steps, so that no concurrent write creates a service without a cluster. The

@@ -67,19 +67,8 @@ func (a *PoolsAPI) readPool(w http.ResponseWriter, r *http.Request) error {
 
 func (a *PoolsAPI) writePool(w http.ResponseWriter, r *http.Request) error {
 	name := r.PathValue("pool")
-	var p cluster.Pool
-	pre, err := draft.ReadObject(w, r, &p, func() cluster.Faults { return draft.FillName("name", &p.Name, name) })
-	if err != nil {
-		return err
-	}
-	var change api.Change
-	var written *draft.Draft
-	snap, err := a.Writer.Write(r.Context(), func(d *draft.Draft) (err error) {
-		object := p
-		written = d
-		change, err = d.SetPool(&object, pre)
-		return draft.AsProblem(err)
-	})
+	snap, written, status, err := draft.WriteNamed(a.Writer, w, r, name,
+		func(p *cluster.Pool) *string { return &p.Name }, (*draft.Draft).SetPool)
 	if err != nil {
 		return err
 	}
@@ -89,21 +78,13 @@ func (a *PoolsAPI) writePool(w http.ResponseWriter, r *http.Request) error {
 	}
 	v.Revision = written.RevisionOr(v.Revision)
 	respond.SetETag(w, v.Revision)
-	return respond.JSON(w, draft.StatusOfWrite(change), v)
+	return respond.JSON(w, status, v)
 }
 
 func (a *PoolsAPI) deletePool(w http.ResponseWriter, r *http.Request) error {
-	pre, err := draft.PreconditionOf(r)
-	if err != nil {
-		return err
-	}
-	if _, err := a.Writer.Write(r.Context(), func(d *draft.Draft) error {
+	return a.Writer.ServeDelete(w, r, func(d *draft.Draft, pre draft.Precondition) error {
 		return d.RemovePool(r.PathValue("pool"), pre)
-	}); err != nil {
-		return err
-	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
+	})
 }
 
 // Routes returns the operations of pools.

@@ -77,18 +77,9 @@ func (a *ProfilesAPI) readProfile(w http.ResponseWriter, r *http.Request) error 
 }
 
 func (a *ProfilesAPI) deleteProfile(w http.ResponseWriter, r *http.Request) error {
-	pre, err := draft.PreconditionOf(r)
-	if err != nil {
-		return err
-	}
-	ref := profileOf(r)
-	if _, err := a.Writer.Write(r.Context(), func(d *draft.Draft) error {
-		return d.RemoveProfile(ref, pre)
-	}); err != nil {
-		return err
-	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
+	return a.Writer.ServeDelete(w, r, func(d *draft.Draft, pre draft.Precondition) error {
+		return d.RemoveProfile(profileOf(r), pre)
+	})
 }
 
 // Routes returns the operations of profiles. Manifests write them.

@@ -317,11 +317,7 @@ func hasAttempts(snap *store.Snapshot, o cluster.OwnerRef) bool {
 
 func (a *SecretsAPI) deleteSecret(w http.ResponseWriter, r *http.Request) error {
 	in, name := r.PathValue("cluster"), r.PathValue("secret")
-	pre, err := draft.PreconditionOf(r)
-	if err != nil {
-		return err
-	}
-	_, err = a.Writer.Write(r.Context(), func(d *draft.Draft) error {
+	return a.Writer.ServeDelete(w, r, func(d *draft.Draft, pre draft.Precondition) error {
 		e, ok := d.Snap.Secret(in, name)
 		if err := pre.Check(e.Modified); err != nil {
 			return err
@@ -341,11 +337,6 @@ func (a *SecretsAPI) deleteSecret(w http.ResponseWriter, r *http.Request) error 
 		})
 		return nil
 	})
-	if err != nil {
-		return err
-	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
 }
 
 // someOf lists some of the names.

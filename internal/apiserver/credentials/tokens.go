@@ -215,11 +215,7 @@ func joinTokenFaults(ask *api.TokenRequest, fault func(path, format string, args
 // unless the server has lost the store.
 func (a *TokensAPI) revokeToken(w http.ResponseWriter, r *http.Request) error {
 	id := r.PathValue("token")
-	pre, err := draft.PreconditionOf(r)
-	if err != nil {
-		return err
-	}
-	_, err = a.Writer.Write(r.Context(), func(d *draft.Draft) error {
+	return a.Writer.ServeDelete(w, r, func(d *draft.Draft, pre draft.Precondition) error {
 		e, ok := d.Snap.Token(id)
 		if err := pre.Check(e.Modified); err != nil {
 			return err
@@ -230,11 +226,6 @@ func (a *TokensAPI) revokeToken(w http.ResponseWriter, r *http.Request) error {
 		d.Put(d.Prefix.Token(id), nil, e.Modified)
 		return nil
 	})
-	if err != nil {
-		return err
-	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
 }
 
 // removeEndedTokens removes some of the tokens that ended long ago.

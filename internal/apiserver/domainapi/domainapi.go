@@ -82,41 +82,20 @@ func (a *API) answer(w http.ResponseWriter, status int, v api.DomainView) error 
 
 func (a *API) writeDomain(w http.ResponseWriter, r *http.Request) error {
 	name := r.PathValue("domain")
-	var asked cluster.Domain
-	pre, err := draft.ReadObject(w, r, &asked, func() cluster.Faults {
-		return draft.FillName("name", &asked.Name, name)
-	})
-	if err != nil {
-		return err
-	}
-	var change api.Change
-	var written *draft.Draft
-	snap, err := a.Writer.Write(r.Context(), func(d *draft.Draft) (err error) {
-		object := asked
-		written = d
-		change, err = d.SetDomain(&object, pre)
-		return draft.AsProblem(err)
-	})
+	snap, written, status, err := draft.WriteNamed(a.Writer, w, r, name,
+		func(d *cluster.Domain) *string { return &d.Name }, (*draft.Draft).SetDomain)
 	if err != nil {
 		return err
 	}
 	v := a.View(snap, name)
 	v.Revision = written.RevisionOr(v.Revision)
-	return a.answer(w, draft.StatusOfWrite(change), v)
+	return a.answer(w, status, v)
 }
 
 func (a *API) deleteDomain(w http.ResponseWriter, r *http.Request) error {
-	pre, err := draft.PreconditionOf(r)
-	if err != nil {
-		return err
-	}
-	if _, err := a.Writer.Write(r.Context(), func(d *draft.Draft) error {
+	return a.Writer.ServeDelete(w, r, func(d *draft.Draft, pre draft.Precondition) error {
 		return d.RemoveDomain(r.PathValue("domain"), pre)
-	}); err != nil {
-		return err
-	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
+	})
 }
 
 func (a *API) reschedule(w http.ResponseWriter, r *http.Request) error {

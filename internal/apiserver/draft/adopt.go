@@ -89,10 +89,10 @@ func (a *adoption) add(list string, i int, set func() (api.Change, error)) {
 // set returns the services and crons as a set, whose needs may refer to each other.
 func (a *adoption) set() (set []AppliedObject) {
 	for i := range a.objects.Services {
-		set = append(set, AppliedObject{kind: cluster.KindService, Service: &a.objects.Services[i]})
+		set = append(set, AppliedObject{Object: &a.objects.Services[i]})
 	}
 	for i := range a.objects.Crons {
-		set = append(set, AppliedObject{kind: cluster.KindCron, Cron: &a.objects.Crons[i]})
+		set = append(set, AppliedObject{Object: &a.objects.Crons[i]})
 	}
 	return set
 }

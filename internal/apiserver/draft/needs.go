@@ -11,11 +11,11 @@ import (
 // noteNeeds notes what the services and jobs of a set need, so that these may need each other in any order.
 func (d *Draft) noteNeeds(set []AppliedObject) {
 	for _, m := range set {
-		switch {
-		case m.Service != nil:
-			d.needs[m.Service.Owner()] = m.Service.Needs
-		case m.Job != nil:
-			d.needs[m.Job.Owner()] = m.Job.Needs
+		switch v := m.Object.(type) {
+		case *cluster.Service:
+			d.needs[v.Owner()] = v.Needs
+		case *cluster.Job:
+			d.needs[v.Owner()] = v.Needs
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/berthd/berth/internal/apiserver/strictjson"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/measure"
+	"github.com/berthd/berth/internal/store"
 	"github.com/berthd/berth/internal/timetable"
 )
 
@@ -91,6 +92,29 @@ func unreadable(v Spec) (faults cluster.Faults) {
 		}
 	}
 	return faults
+}
+
+// WriteNamed serves the write of an object that the address names. field returns the field with the name, and set
+// drafts the object. WriteNamed returns a snapshot that contains the write, the draft, and the status of the answer.
+func WriteNamed[T any, P interface {
+	*T
+	Spec
+}](s *Writer, w http.ResponseWriter, r *http.Request, name string, field func(*T) *string,
+	set func(*Draft, *T, Precondition) (api.Change, error),
+) (snap *store.Snapshot, written *Draft, status int, err error) {
+	var asked T
+	pre, err := ReadObject(w, r, P(&asked), func() cluster.Faults { return FillName("name", field(&asked), name) })
+	if err != nil {
+		return nil, nil, 0, err
+	}
+	var change api.Change
+	snap, err = s.Write(r.Context(), func(d *Draft) (err error) {
+		object := asked
+		written = d
+		change, err = set(d, &object, pre)
+		return AsProblem(err)
+	})
+	return snap, written, StatusOfWrite(change), err
 }
 
 // FillName sets a name from the address, or returns the fault that the body has another name.

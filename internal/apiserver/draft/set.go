@@ -18,20 +18,13 @@ import (
 // maxObjects bounds the objects of one apply.
 const maxObjects = 10_000
 
-// AppliedObject is an object of an apply, read and valid on its own. Only the field of its kind is set.
+// AppliedObject is an object of an apply, read and valid on its own.
 type AppliedObject struct {
-	path       string
-	kind       cluster.Kind
-	name       string // unique within its kind
-	domain     *cluster.Domain
-	Cluster    *cluster.Cluster
-	pool       *cluster.Pool
-	profile    *cluster.Profile
-	definition *cluster.TaskDefinition
-	Service    *cluster.Service
-	Job        *cluster.Job
-	Cron       *cluster.Cron
-	endpoint   *cluster.Endpoint
+	Object Spec
+
+	path string
+	kind cluster.Kind
+	name string // unique within its kind
 }
 
 // Manifests reads the objects of an apply and orders them for writing: objects that others refer to come first.
@@ -75,36 +68,8 @@ func Manifests(objects []api.Object) ([]AppliedObject, cluster.Faults) {
 
 // read reads and validates an object of its kind.
 func (m *AppliedObject) read(o api.Object) cluster.Faults {
-	var object Spec
-	switch m.kind {
-	case cluster.KindDomain:
-		m.domain = new(cluster.Domain)
-		object = m.domain
-	case cluster.KindCluster:
-		m.Cluster = new(cluster.Cluster)
-		object = m.Cluster
-	case cluster.KindPool:
-		m.pool = new(cluster.Pool)
-		object = m.pool
-	case cluster.KindProfile:
-		m.profile = new(cluster.Profile)
-		object = m.profile
-	case cluster.KindTaskDefinition:
-		m.definition = new(cluster.TaskDefinition)
-		object = m.definition
-	case cluster.KindService:
-		m.Service = new(cluster.Service)
-		object = m.Service
-	case cluster.KindJob:
-		m.Job = new(cluster.Job)
-		object = m.Job
-	case cluster.KindCron:
-		m.Cron = new(cluster.Cron)
-		object = m.Cron
-	case cluster.KindEndpoint:
-		m.endpoint = new(cluster.Endpoint)
-		object = m.endpoint
-	default:
+	m.Object = newObject(m.kind)
+	if m.Object == nil {
 		return cluster.Faults{{
 			Path: "kind",
 			Message: fmt.Sprintf("is %q, want Cluster, Pool, Profile, TaskDefinition, Service, Job, Cron or Endpoint",
@@ -114,37 +79,61 @@ func (m *AppliedObject) read(o api.Object) cluster.Faults {
 	if len(o.Spec) == 0 || string(o.Spec) == "null" {
 		return cluster.Faults{{Path: "spec", Message: "is missing: want the fields of the object"}}
 	}
-	faults, err := strictjson.Decode(o.Spec, object)
+	faults, err := strictjson.Decode(o.Spec, m.Object)
 	if err != nil {
 		return cluster.FaultsOf(err)
 	}
 	if len(faults) > 0 {
 		return faults
 	}
-	if faults := Complete(object); len(faults) > 0 {
+	if faults := Complete(m.Object); len(faults) > 0 {
 		return faults
 	}
-	switch m.kind {
+	m.name = nameOf(m.Object)
+	return nil
+}
+
+// newObject returns a new object of a kind, nil for a kind that no apply writes.
+func newObject(kind cluster.Kind) Spec {
+	switch kind {
 	case cluster.KindDomain:
-		m.name = m.domain.Name
+		return new(cluster.Domain)
 	case cluster.KindCluster:
-		m.name = m.Cluster.Name
+		return new(cluster.Cluster)
 	case cluster.KindPool:
-		m.name = m.pool.Name
+		return new(cluster.Pool)
 	case cluster.KindProfile:
-		m.name = m.profile.Ref().String()
+		return new(cluster.Profile)
 	case cluster.KindTaskDefinition:
-		m.name = m.definition.Ref().String()
+		return new(cluster.TaskDefinition)
 	case cluster.KindService:
-		m.name = m.Service.Cluster + "/" + m.Service.Name
+		return new(cluster.Service)
 	case cluster.KindJob:
-		m.name = m.Job.Cluster + "/" + m.Job.Name
+		return new(cluster.Job)
 	case cluster.KindCron:
-		m.name = m.Cron.Cluster + "/" + m.Cron.Name
+		return new(cluster.Cron)
 	case cluster.KindEndpoint:
-		m.name = m.endpoint.Cluster + "/" + m.endpoint.Name
+		return new(cluster.Endpoint)
 	}
 	return nil
+}
+
+// nameOf returns the name of an object, unique within its kind.
+func nameOf(v Spec) string {
+	switch v := v.(type) {
+	case *cluster.Domain:
+		return v.Name
+	case *cluster.Cluster:
+		return v.Name
+	case *cluster.Pool:
+		return v.Name
+	case interface{ Ref() cluster.Ref }: // a version of a definition or a profile
+		return v.Ref().String()
+	case interface{ Owner() cluster.OwnerRef }: // an object in a cluster
+		o := v.Owner()
+		return o.Cluster + "/" + o.Name
+	}
+	return ""
 }
 
 // Set drafts the writes of a set. Faults of all objects are returned together. If all faults are conflicts with present
@@ -155,7 +144,7 @@ func (d *Draft) Set(set []AppliedObject) ([]api.Change, error) {
 	conflicts := 0
 	d.noteNeeds(set)
 	for _, m := range set {
-		change, err := d.setOne(m)
+		change, err := d.setOne(m.Object)
 		if err != nil {
 			found, isConflict := faultsOf(err)
 			if found == nil {
@@ -215,38 +204,39 @@ func (s *Writer) CheckSize(d *Draft, set []AppliedObject) error {
 			"of this order fit", detail, most)
 }
 
-func (d *Draft) setOne(m AppliedObject) (api.Change, error) {
-	switch m.kind {
-	case cluster.KindDomain:
-		object := *m.domain
+// setOne drafts the write of a copy of an object: the draft completes it.
+func (d *Draft) setOne(v Spec) (api.Change, error) {
+	switch v := v.(type) {
+	case *cluster.Domain:
+		object := *v
 		return d.SetDomain(&object, Precondition{})
-	case cluster.KindCluster:
-		object := *m.Cluster
+	case *cluster.Cluster:
+		object := *v
 		return d.SetCluster(&object, Precondition{})
-	case cluster.KindPool:
-		object := *m.pool
+	case *cluster.Pool:
+		object := *v
 		return d.SetPool(&object, Precondition{})
-	case cluster.KindProfile:
-		object := *m.profile
+	case *cluster.Profile:
+		object := *v
 		return d.SetProfile(&object)
-	case cluster.KindTaskDefinition:
-		object := *m.definition
+	case *cluster.TaskDefinition:
+		object := *v
 		return d.SetDefinition(&object)
-	case cluster.KindService:
-		object := *m.Service
+	case *cluster.Service:
+		object := *v
 		return d.SetService(&object, Precondition{})
-	case cluster.KindJob:
-		object := *m.Job
-		object.Steps = slices.Clone(m.Job.Steps) // references are completed
+	case *cluster.Job:
+		object := *v
+		object.Steps = slices.Clone(v.Steps) // references are completed
 		return d.SetJob(&object, Precondition{})
-	case cluster.KindCron:
-		object := *m.Cron
+	case *cluster.Cron:
+		object := *v
 		return d.SetCron(&object, Precondition{})
-	case cluster.KindEndpoint:
-		object := *m.endpoint
+	case *cluster.Endpoint:
+		object := *v
 		return d.SetEndpoint(&object, Precondition{})
 	}
-	return api.Change{}, fmt.Errorf("unknown kind %q", m.kind)
+	return api.Change{}, fmt.Errorf("unknown object %T", v)
 }
 
 // faultsOf returns the faults in an error of a draft, nil for other errors, and whether they are conflicts.
@@ -291,8 +281,8 @@ func AsProblem(err error) error {
 // DefinitionsOf returns the definitions of a set, those of templates among them, whose version is 0.
 func DefinitionsOf(set []AppliedObject) (all []*cluster.TaskDefinition) {
 	for i := range set {
-		if set[i].definition != nil {
-			all = append(all, set[i].definition)
+		if def, ok := set[i].Object.(*cluster.TaskDefinition); ok {
+			all = append(all, def)
 		}
 		for _, t := range set[i].Templates() {
 			all = append(all, &t.TaskDefinition)
@@ -304,13 +294,15 @@ func DefinitionsOf(set []AppliedObject) (all []*cluster.TaskDefinition) {
 // Templates returns the definitions inside of the object.
 func (m *AppliedObject) Templates() (all []*cluster.InlineDefinition) {
 	var steps []cluster.Step
-	switch {
-	case m.Service != nil && m.Service.Template != nil:
-		return []*cluster.InlineDefinition{m.Service.Template}
-	case m.Job != nil:
-		steps = m.Job.Steps
-	case m.Cron != nil:
-		steps = m.Cron.Job.Steps
+	switch v := m.Object.(type) {
+	case *cluster.Service:
+		if v.Template != nil {
+			return []*cluster.InlineDefinition{v.Template}
+		}
+	case *cluster.Job:
+		steps = v.Steps
+	case *cluster.Cron:
+		steps = v.Job.Steps
 	}
 	for i := range steps {
 		if steps[i].Template != nil {
@@ -320,15 +312,5 @@ func (m *AppliedObject) Templates() (all []*cluster.InlineDefinition) {
 	return all
 }
 
-// Single returns the set of one service, job or cron.
-func Single(v Spec) []AppliedObject {
-	switch v := v.(type) {
-	case *cluster.Service:
-		return []AppliedObject{{kind: cluster.KindService, Service: v}}
-	case *cluster.Job:
-		return []AppliedObject{{kind: cluster.KindJob, Job: v}}
-	case *cluster.Cron:
-		return []AppliedObject{{kind: cluster.KindCron, Cron: v}}
-	}
-	return nil
-}
+// Single returns the set of one object.
+func Single(v Spec) []AppliedObject { return []AppliedObject{{Object: v}} }

@@ -132,6 +132,19 @@ func (s *Writer) WriteUnless(ctx context.Context, dryRun bool, fill func(*Draft)
 	return fill(d)
 }
 
+// ServeDelete answers a request that deletes an object. remove drafts the deletion under the request's precondition.
+func (s *Writer) ServeDelete(w http.ResponseWriter, r *http.Request, remove func(*Draft, Precondition) error) error {
+	pre, err := PreconditionOf(r)
+	if err != nil {
+		return err
+	}
+	if _, err := s.Write(r.Context(), func(d *Draft) error { return remove(d, pre) }); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
 // reach waits until the tables show a revision of the engine.
 func (s *Writer) reach(ctx context.Context, revision uint64) (*store.Snapshot, error) {
 	wait, cancel := context.WithTimeout(ctx, snapshot.CatchUpTimeout)

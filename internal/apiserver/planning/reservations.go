@@ -150,11 +150,7 @@ func (a *ReservationsAPI) writeReservation(w http.ResponseWriter, r *http.Reques
 
 func (a *ReservationsAPI) deleteReservation(w http.ResponseWriter, r *http.Request) error {
 	name := r.PathValue("reservation")
-	pre, err := draft.PreconditionOf(r)
-	if err != nil {
-		return err
-	}
-	_, err = a.Writer.Write(r.Context(), func(d *draft.Draft) error {
+	return a.Writer.ServeDelete(w, r, func(d *draft.Draft, pre draft.Precondition) error {
 		e, ok := d.Snap.Reservation(name)
 		if err := pre.Check(e.Modified); err != nil {
 			return err
@@ -168,11 +164,6 @@ func (a *ReservationsAPI) deleteReservation(w http.ResponseWriter, r *http.Reque
 		})
 		return nil
 	})
-	if err != nil {
-		return err
-	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
 }
 
 // newReservation completes a requested reservation with its nodes, and returns all of its faults. was is the present

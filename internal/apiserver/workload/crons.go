@@ -19,23 +19,9 @@ type CronsAPI struct{ Common }
 
 // Routes returns the operations of crons.
 func (a *CronsAPI) Routes() []route.Route {
-	const list, one = "/v1/clusters/{cluster}/crons", "/v1/clusters/{cluster}/crons/{cron}"
-	page, view := reflect.TypeFor[api.Page[api.CronView]](), reflect.TypeFor[api.CronView]()
-	return []route.Route{
-		{
-			Method: "GET", Path: "/v1/crons", Name: "listAllCrons", Role: cluster.RoleViewer, Shared: true,
-			Summary: "The crons of all clusters.",
-			Query:   route.ListParameters(route.ByName(), route.BySelector("elements")),
-			Reply:   page,
-			Stream:  route.MediaEventStream,
-			Long:    true, Serve: a.crons().list,
-		},
-		{
-			Method: "GET", Path: list, Name: "listCrons", Role: cluster.RoleViewer, Summary: "The crons of a cluster.",
-			Query: route.ListParameters(route.ByName(), route.BySelector("elements")),
-			Reply: page, Stream: route.MediaEventStream, Long: true,
-			Serve: a.crons().list,
-		},
+	const one = "/v1/clusters/{cluster}/crons/{cron}"
+	view := reflect.TypeFor[api.CronView]()
+	return append(a.crons().listRoutes("Crons"), []route.Route{
 		{
 			Method: "GET", Path: one, Name: "readCron", Role: cluster.RoleViewer,
 			Summary: "One cron with its next moments and its jobs.", Query: []route.Parameter{route.Consistent()},
@@ -66,7 +52,7 @@ func (a *CronsAPI) Routes() []route.Route {
 			Summary: "Resumes a suspended cron. Its policy for missed moments decides about those that passed.",
 			Writes:  true, Reply: view, Serve: a.suspendCron(false),
 		},
-	}
+	}...)
 }
 
 func (a *CronsAPI) crons() resource[cluster.Cron, *cluster.Cron, api.CronView] {
@@ -88,11 +74,7 @@ func (a *CronsAPI) crons() resource[cluster.Cron, *cluster.Cron, api.CronView] {
 // other records.
 func (a *CronsAPI) deleteCron(w http.ResponseWriter, r *http.Request) error {
 	in, name := a.crons().named(r)
-	pre, err := draft.PreconditionOf(r)
-	if err != nil {
-		return err
-	}
-	_, err = a.Writer.Write(r.Context(), func(d *draft.Draft) error {
+	return a.Writer.ServeDelete(w, r, func(d *draft.Draft, pre draft.Precondition) error {
 		e, ok := d.Snap.Cron(in, name)
 		if err := pre.Check(e.Modified); err != nil {
 			return err
@@ -107,11 +89,6 @@ func (a *CronsAPI) deleteCron(w http.ResponseWriter, r *http.Request) error {
 		})
 		return nil
 	})
-	if err != nil {
-		return err
-	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
 }
 
 func (a *CronsAPI) suspendCron(suspend bool) func(http.ResponseWriter, *http.Request) error {

@@ -21,21 +21,9 @@ type EndpointsAPI struct{ Common }
 
 // Routes returns the operations of endpoints.
 func (a *EndpointsAPI) Routes() []route.Route {
-	const list, one = "/v1/clusters/{cluster}/endpoints", "/v1/clusters/{cluster}/endpoints/{endpoint}"
-	page, view := reflect.TypeFor[api.Page[api.EndpointView]](), reflect.TypeFor[api.EndpointView]()
-	return []route.Route{
-		{
-			Method: "GET", Path: "/v1/endpoints", Name: "listAllEndpoints", Role: cluster.RoleViewer, Shared: true,
-			Summary: "The endpoints of all clusters.",
-			Query:   route.ListParameters(route.ByName(), route.BySelector("elements")), Reply: page,
-			Stream: route.MediaEventStream, Long: true, Serve: a.endpoints().list,
-		},
-		{
-			Method: "GET", Path: list, Name: "listEndpoints", Role: cluster.RoleViewer,
-			Summary: "The endpoints of a cluster.",
-			Query:   route.ListParameters(route.ByName(), route.BySelector("elements")), Reply: page,
-			Stream: route.MediaEventStream, Long: true, Serve: a.endpoints().list,
-		},
+	const one = "/v1/clusters/{cluster}/endpoints/{endpoint}"
+	view := reflect.TypeFor[api.EndpointView]()
+	return append(a.endpoints().listRoutes("Endpoints"), []route.Route{
 		{
 			Method: "GET", Path: one, Name: "readEndpoint", Role: cluster.RoleViewer,
 			Summary: "One endpoint with its status.", Query: []route.Parameter{route.Consistent()}, Reply: view,
@@ -57,7 +45,7 @@ func (a *EndpointsAPI) Routes() []route.Route {
 			Query:   route.ListParameters(), Reply: reflect.TypeFor[api.Page[api.EndpointAddress]](),
 			Stream: route.MediaEventStream, Long: true, Serve: a.listEndpointAddresses,
 		},
-	}
+	}...)
 }
 
 func (a *EndpointsAPI) endpoints() resource[cluster.Endpoint, *cluster.Endpoint, api.EndpointView] {
@@ -77,11 +65,7 @@ func (a *EndpointsAPI) endpoints() resource[cluster.Endpoint, *cluster.Endpoint,
 // deleteEndpoint removes an endpoint immediately, because nothing belongs to it.
 func (a *EndpointsAPI) deleteEndpoint(w http.ResponseWriter, r *http.Request) error {
 	in, name := a.endpoints().named(r)
-	pre, err := draft.PreconditionOf(r)
-	if err != nil {
-		return err
-	}
-	_, err = a.Writer.Write(r.Context(), func(d *draft.Draft) error {
+	return a.Writer.ServeDelete(w, r, func(d *draft.Draft, pre draft.Precondition) error {
 		e, ok := d.Snap.Endpoint(in, name)
 		if err := pre.Check(e.Modified); err != nil {
 			return err
@@ -96,11 +80,6 @@ func (a *EndpointsAPI) deleteEndpoint(w http.ResponseWriter, r *http.Request) er
 		})
 		return nil
 	})
-	if err != nil {
-		return err
-	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
 }
 
 // listEndpointAddresses lists the addresses of an endpoint.

@@ -206,23 +206,9 @@ func setJobEvent(d *draft.Draft, job *cluster.Job, kind, message string) {
 
 // Routes returns the operations of jobs.
 func (a *JobsAPI) Routes() []route.Route {
-	const list, one = "/v1/clusters/{cluster}/jobs", "/v1/clusters/{cluster}/jobs/{job}"
-	page, view := reflect.TypeFor[api.Page[api.JobView]](), reflect.TypeFor[api.JobView]()
-	return []route.Route{
-		{
-			Method: "GET", Path: "/v1/jobs", Name: "listAllJobs", Role: cluster.RoleViewer, Shared: true,
-			Summary: "The jobs of all clusters.",
-			Query:   route.ListParameters(route.ByName(), route.BySelector("elements")),
-			Reply:   page,
-			Stream:  route.MediaEventStream, Long: true,
-			Serve: a.jobs().list,
-		},
-		{
-			Method: "GET", Path: list, Name: "listJobs", Role: cluster.RoleViewer, Summary: "The jobs of a cluster.",
-			Query: route.ListParameters(route.ByName(), route.BySelector("elements")),
-			Reply: page, Stream: route.MediaEventStream, Long: true,
-			Serve: a.jobs().list,
-		},
+	const one = "/v1/clusters/{cluster}/jobs/{job}"
+	view := reflect.TypeFor[api.JobView]()
+	return append(a.jobs().listRoutes("Jobs"), []route.Route{
 		{
 			Method: "GET", Path: one, Name: "readJob", Role: cluster.RoleViewer, Summary: "One job with its status.",
 			Query: []route.Parameter{route.Consistent()}, Reply: view, Serve: a.jobs().read,
@@ -266,5 +252,5 @@ func (a *JobsAPI) Routes() []route.Route {
 			Summary: "Sets the priority of a job's tasks that are not placed yet.", Writes: true,
 			Body: reflect.TypeFor[api.PriorityRequest](), Reply: view, Serve: a.setPriority,
 		},
-	}
+	}...)
 }

@@ -5,6 +5,7 @@ package workload
 import (
 	"iter"
 	"net/http"
+	"reflect"
 	"strings"
 
 	"github.com/berthd/berth/api"
@@ -89,6 +90,20 @@ func (c Common) jobs() resource[cluster.Job, *cluster.Job, api.JobView] {
 
 		topics: ownerTopics, touched: changedNames(cluster.KindJob),
 	}
+}
+
+// listRoutes returns the operations that list the objects of all clusters and of one.
+func (c resource[T, P, V]) listRoutes(plural string) []route.Route {
+	all := route.Route{
+		Method: "GET", Path: "/v1/" + c.noun + "s", Name: "listAll" + plural, Role: cluster.RoleViewer, Shared: true,
+		Summary: "The " + c.noun + "s of all clusters.",
+		Query:   route.ListParameters(route.ByName(), route.BySelector("elements")),
+		Reply:   reflect.TypeFor[api.Page[V]](), Stream: route.MediaEventStream, Long: true, Serve: c.list,
+	}
+	one := all
+	one.Path, one.Name, one.Shared = "/v1/clusters/{cluster}/"+c.noun+"s", "list"+plural, false
+	one.Summary = "The " + c.noun + "s of a cluster."
+	return []route.Route{all, one}
 }
 
 func (c resource[T, P, V]) list(w http.ResponseWriter, r *http.Request) error {

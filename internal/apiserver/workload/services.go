@@ -46,24 +46,9 @@ func (a *ServicesAPI) restartService(w http.ResponseWriter, r *http.Request) err
 
 // Routes returns the operations of services.
 func (a *ServicesAPI) Routes() []route.Route {
-	const list, one = "/v1/clusters/{cluster}/services", "/v1/clusters/{cluster}/services/{service}"
-	page, view := reflect.TypeFor[api.Page[api.ServiceView]](), reflect.TypeFor[api.ServiceView]()
-	return []route.Route{
-		{
-			Method: "GET", Path: "/v1/services", Name: "listAllServices", Role: cluster.RoleViewer, Shared: true,
-			Summary: "The services of all clusters.",
-			Query:   route.ListParameters(route.ByName(), route.BySelector("elements")),
-			Reply:   page,
-			Stream:  route.MediaEventStream,
-			Long:    true, Serve: a.services().list,
-		},
-		{
-			Method: "GET", Path: list, Name: "listServices", Role: cluster.RoleViewer,
-			Summary: "The services of a cluster.",
-			Query:   route.ListParameters(route.ByName(), route.BySelector("elements")),
-			Reply:   page, Stream: route.MediaEventStream, Long: true,
-			Serve: a.services().list,
-		},
+	const one = "/v1/clusters/{cluster}/services/{service}"
+	view := reflect.TypeFor[api.ServiceView]()
+	return append(a.services().listRoutes("Services"), []route.Route{
 		{
 			Method: "GET", Path: one, Name: "readService", Role: cluster.RoleViewer,
 			Summary: "One service with its status.",
@@ -98,5 +83,5 @@ func (a *ServicesAPI) Routes() []route.Route {
 			Method: "POST", Path: one + "/restart", Name: "restartService", Role: cluster.RoleSubmitter,
 			Summary: "Replaces all tasks, as a rollout does.", Writes: true, Reply: view, Serve: a.restartService,
 		},
-	}
+	}...)
 }

@@ -41,21 +41,14 @@ func newListCommand(sess *session.Session) *cobra.Command {
 		Long: "List endpoints and the number of their addresses.\n\n" +
 			"An endpoint is a name for the addresses of one port of a service. A manifest of the kind Endpoint\n" +
 			"makes one; 'berth run' applies it. 'berth addresses' lists the addresses.",
-		Args: session.Arguments(0, 0, ""), RunE: l.run,
+		Args: session.Arguments(0, 0, ""), RunE: l.labels.WithClient(sess, l.run),
 	}
 	l.labels.AddFlags(cmd, "endpoints")
 	return cmd
 }
 
-func (l *listCommand) run(cmd *cobra.Command, _ []string) error {
-	if err := l.labels.Parse(cmd); err != nil {
-		return err
-	}
-	c, err := l.Connect()
-	if err != nil {
-		return err
-	}
-	all, err := session.ListEndpoints(cmd.Context(), c, l.ChosenCluster(), l.labels.Selector())
+func (l *listCommand) run(ctx context.Context, c *client.Client, _ []string) error {
+	all, err := session.ListEndpoints(ctx, c, l.ChosenCluster(), l.labels.Selector())
 	if err != nil {
 		return err
 	}

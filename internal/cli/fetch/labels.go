@@ -40,6 +40,17 @@ func (l *Labels) Parse(cmd *cobra.Command) error {
 	return nil
 }
 
+// WithClient returns the action of a list: it checks the selector, connects, and runs.
+func (l *Labels) WithClient(sess *session.Session, run func(context.Context, *client.Client, []string) error,
+) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		if err := l.Parse(cmd); err != nil {
+			return err
+		}
+		return sess.WithClient(run)(cmd, args)
+	}
+}
+
 // Selector returns the selector for the server, "" without one; see client.ListOptions.
 func (l *Labels) Selector() string { return l.text }
 

@@ -52,21 +52,13 @@ func newNodeListCommand(sess *session.Session) *cobra.Command {
 	l := &listCommand{Session: sess}
 	cmd := &cobra.Command{
 		Use: "ls", Aliases: []string{"list"}, Short: "List nodes, problems first", Args: session.Arguments(0, 0, ""),
-		RunE: l.run,
+		RunE: l.labels.WithClient(sess, l.run),
 	}
 	l.labels.AddFlags(cmd, "nodes")
 	return cmd
 }
 
-func (l *listCommand) run(cmd *cobra.Command, _ []string) error {
-	if err := l.labels.Parse(cmd); err != nil {
-		return err
-	}
-	c, err := l.Connect()
-	if err != nil {
-		return err
-	}
-	ctx := cmd.Context()
+func (l *listCommand) run(ctx context.Context, c *client.Client, _ []string) error {
 	nodes, err := session.ListNodes(ctx, c, l.labels.Selector())
 	if err != nil {
 		return err

@@ -82,21 +82,7 @@ func (e *eventsCommand) selectSubject(cmd *cobra.Command, c *client.Client, text
 	if err != nil {
 		return err
 	}
-	f.Cluster = n.Cluster
-	switch n.Kind {
-	case wording.KindService:
-		f.Service = n.Name
-	case wording.KindJob:
-		f.Job = n.Name
-	case wording.KindCron:
-		f.Cron = n.Name
-	case wording.KindTask:
-		f.Task = n.Name
-	case wording.KindNode:
-		f.Node = n.Name
-	case wording.KindCluster:
-		f.Cluster = n.Name
-	}
+	n.SelectEvents(f)
 	return nil
 }
 

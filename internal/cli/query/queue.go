@@ -1,6 +1,7 @@
 package query
 
 import (
+	"context"
 	"fmt"
 	"strconv"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/api/client"
 	"github.com/berthd/berth/internal/cli/output"
 	"github.com/berthd/berth/internal/cli/session"
 	"github.com/berthd/berth/internal/wording"
@@ -33,16 +35,12 @@ func NewQueueCommand(sess *session.Session) *cobra.Command {
 			"If tasks wait in fair queues, a second list has the shares of their users, in the order in which\n" +
 			"these are served. A share is the largest part of the CPU, memory, disk or devices of all nodes.",
 		Args: session.Arguments(0, 0, ""),
-		RunE: q.run,
+		RunE: sess.WithClient(q.run),
 	}
 }
 
-func (q *queueCommand) run(cmd *cobra.Command, _ []string) error {
-	c, err := q.Connect()
-	if err != nil {
-		return err
-	}
-	v, err := c.Queue(cmd.Context(), q.ChosenCluster())
+func (q *queueCommand) run(ctx context.Context, c *client.Client, _ []string) error {
+	v, err := c.Queue(ctx, q.ChosenCluster())
 	if err != nil {
 		return err
 	}

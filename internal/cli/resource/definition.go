@@ -44,21 +44,13 @@ func newDefinitionListCommand(sess *session.Session) *cobra.Command {
 			"The leader removes unused versions, but keeps the newest 10 of each definition.",
 		Args:              session.Arguments(0, 1, "a task definition, such as web"),
 		ValidArgsFunction: fetch.CompleteVersions(sess),
-		RunE:              d.run,
+		RunE:              d.labels.WithClient(sess, d.run),
 	}
 	d.labels.AddFlags(cmd, "definitions")
 	return cmd
 }
 
-func (d *definitionListCommand) run(cmd *cobra.Command, args []string) error {
-	if err := d.labels.Parse(cmd); err != nil {
-		return err
-	}
-	c, err := d.Connect()
-	if err != nil {
-		return err
-	}
-	ctx := cmd.Context()
+func (d *definitionListCommand) run(ctx context.Context, c *client.Client, args []string) error {
 	ask := c.Definitions
 	if len(args) > 0 {
 		ask = func(ctx context.Context, o client.ListOptions) (api.Page[api.DefinitionView], error) {

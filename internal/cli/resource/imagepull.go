@@ -35,25 +35,21 @@ func newImagePullCommand(sess *session.Session) *cobra.Command {
 			"With --keep the images are pinned: a node that needs disk space does not remove them. Only `berth\n" +
 			"image prune --all` does.",
 		Args: session.Arguments(1, -1, "an image, such as registry.example/app:1"),
-		RunE: i.run,
+		RunE: sess.WithClient(i.run),
 	}
 	addNodesFlag(sess, cmd, &i.request.Nodes)
 	cmd.Flags().BoolVar(&i.request.Keep, "keep", false, "pin the images: they are not removed to make room")
 	return cmd
 }
 
-func (i *imagePullCommand) run(cmd *cobra.Command, args []string) error {
-	c, err := i.Connect()
-	if err != nil {
-		return err
-	}
+func (i *imagePullCommand) run(ctx context.Context, c *client.Client, args []string) error {
 	i.request.Images = args
 	board := wait.NewPullProgress(i.Session)
-	reply, err := c.FollowPull(cmd.Context(), i.request, board.Update)
+	reply, err := c.FollowPull(ctx, i.request, board.Update)
 	board.End()
-	if cmd.Context().Err() != nil {
+	if ctx.Err() != nil {
 		board.PrintUnfinished()
-		return session.EndOfStream(cmd.Context().Err())
+		return session.EndOfStream(ctx.Err())
 	}
 	if err != nil {
 		return err

@@ -32,21 +32,14 @@ func newCronListCommand(sess *session.Session) *cobra.Command {
 	l := &cronListCommand{Session: sess}
 	cmd := &cobra.Command{
 		Use: "ls", Aliases: []string{"list"}, Short: "List crons, the one with the next moment first",
-		Args: session.Arguments(0, 0, ""), RunE: l.run,
+		Args: session.Arguments(0, 0, ""), RunE: l.labels.WithClient(sess, l.run),
 	}
 	l.labels.AddFlags(cmd, "crons")
 	return cmd
 }
 
-func (l *cronListCommand) run(cmd *cobra.Command, _ []string) error {
-	if err := l.labels.Parse(cmd); err != nil {
-		return err
-	}
-	c, err := l.Connect()
-	if err != nil {
-		return err
-	}
-	crons, err := session.ListCrons(cmd.Context(), c, l.ChosenCluster(), l.labels.Selector())
+func (l *cronListCommand) run(ctx context.Context, c *client.Client, _ []string) error {
+	crons, err := session.ListCrons(ctx, c, l.ChosenCluster(), l.labels.Selector())
 	if err != nil {
 		return err
 	}
@@ -96,26 +89,10 @@ func NewCronCommand(sess *session.Session) *cobra.Command {
 func cronCommand(sess *session.Session, use, short, long string,
 	do func(context.Context, *client.Client, api.CronView) error,
 ) *cobra.Command {
-	return &cobra.Command{
+	return objectCommand(sess, wording.KindCron, session.Name.Cron, do, &cobra.Command{
 		Use: use + " CRON", Short: short, Long: long,
-		Args:              session.Arguments(1, 1, "a cron, such as backup or prod/backup"),
-		ValidArgsFunction: sess.CompleteNames(wording.KindCron),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			n, err := sess.ParseObject(cmd, args[0], wording.KindCron)
-			if err != nil {
-				return err
-			}
-			c, err := sess.Connect()
-			if err != nil {
-				return err
-			}
-			v, err := n.Cron(cmd.Context(), c)
-			if err != nil {
-				return err
-			}
-			return do(cmd.Context(), c, v)
-		},
-	}
+		Args: session.Arguments(1, 1, "a cron, such as backup or prod/backup"),
+	})
 }
 
 // cronRunCommand is `berth cron run`.

@@ -35,26 +35,34 @@ func NewRolloutCommand(sess *session.Session) *cobra.Command {
 func serviceCommand(sess *session.Session, use, short, long string,
 	do func(context.Context, *client.Client, api.ServiceView) error,
 ) *cobra.Command {
-	return &cobra.Command{
+	return objectCommand(sess, wording.KindService, session.Name.Service, do, &cobra.Command{
 		Use: use + " SERVICE", Short: short, Long: long,
-		Args:              session.Arguments(1, 1, "a service, such as web or prod/web"),
-		ValidArgsFunction: sess.CompleteNames(wording.KindService),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			n, err := sess.ParseObject(cmd, args[0], wording.KindService)
-			if err != nil {
-				return err
-			}
-			c, err := sess.Connect()
-			if err != nil {
-				return err
-			}
-			v, err := n.Service(cmd.Context(), c)
-			if err != nil {
-				return err
-			}
-			return do(cmd.Context(), c, v)
-		},
+		Args: session.Arguments(1, 1, "a service, such as web or prod/web"),
+	})
+}
+
+// objectCommand completes a command about one object of a kind. read reads the object, and do carries the command out.
+func objectCommand[V any](sess *session.Session, kind string,
+	read func(session.Name, context.Context, *client.Client) (V, error),
+	do func(context.Context, *client.Client, V) error, cmd *cobra.Command,
+) *cobra.Command {
+	cmd.ValidArgsFunction = sess.CompleteNames(kind)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		n, err := sess.ParseObject(cmd, args[0], kind)
+		if err != nil {
+			return err
+		}
+		c, err := sess.Connect()
+		if err != nil {
+			return err
+		}
+		v, err := read(n, cmd.Context(), c)
+		if err != nil {
+			return err
+		}
+		return do(cmd.Context(), c, v)
 	}
+	return cmd
 }
 
 // rolloutStatusCommand is `berth rollout status`.

@@ -24,7 +24,6 @@ func MarkClustered(cmd *cobra.Command) {
 
 // CheckCluster refuses --cluster and --all-clusters on a command that would ignore them, and both together.
 func (s *Session) CheckCluster(cmd *cobra.Command) error {
-	s.homeCluster() // goroutines of the command may print at the same time
 	named, all := cmd.Flags().Changed("cluster"), s.AllClusters
 	refuse := func(format string, args ...any) error {
 		return &UsageError{cmd.CommandPath(), fmt.Sprintf(format, args...)}

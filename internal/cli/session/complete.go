@@ -193,99 +193,73 @@ func (s *Session) listPlainNames(ctx context.Context, c *client.Client, kind str
 }
 
 // listNames returns the names of a kind that the server knows. An error yields none.
-func listNames(ctx context.Context, c *client.Client, kind string) []Name {
-	var names []Name
-	add := func(in, own string) { names = append(names, Name{kind, in, own}) }
-	none := client.ListOptions{}
+func listNames(ctx context.Context, c *client.Client, kind string) (names []Name) {
 	switch kind {
 	case wording.KindService:
-		page, _ := c.Services(ctx, "", none)
-		for _, v := range page.Items {
-			add(v.Cluster, v.Name)
-		}
+		return listOwned(ctx, kind, c.Services, func(v api.ServiceView) (in, own string) { return v.Cluster, v.Name })
 	case wording.KindJob:
-		page, _ := c.Jobs(ctx, "", none)
-		for _, v := range page.Items {
-			add(v.Cluster, v.Name)
-		}
+		return listOwned(ctx, kind, c.Jobs, func(v api.JobView) (in, own string) { return v.Cluster, v.Name })
 	case wording.KindCron:
-		page, _ := c.Crons(ctx, "", none)
-		for _, v := range page.Items {
-			add(v.Cluster, v.Name)
-		}
+		return listOwned(ctx, kind, c.Crons, func(v api.CronView) (in, own string) { return v.Cluster, v.Name })
 	case wording.KindEndpoint:
-		page, _ := c.Endpoints(ctx, "", none)
-		for _, v := range page.Items {
-			add(v.Cluster, v.Name)
-		}
-	case wording.KindNode:
-		page, _ := c.Nodes(ctx, none)
-		for _, v := range page.Items {
-			add("", v.Name)
-		}
-	case wording.KindTask:
-		page, _ := c.Tasks(ctx, client.TaskFilter{}, none)
-		for _, v := range page.Items {
-			add("", string(v.ID))
-		}
-	default:
-		for _, n := range ListOtherNames(ctx, c, kind) {
-			add("", n)
-		}
+		return listOwned(ctx, kind, c.Endpoints, func(v api.EndpointView) (in, own string) { return v.Cluster, v.Name })
+	}
+	for _, own := range ListOtherNames(ctx, c, kind) {
+		names = append(names, Name{Kind: kind, Name: own})
 	}
 	return names
 }
 
-// ListOtherNames returns the names of a kind outside of clusters, such as tokens.
+// listOwned returns the names of a kind whose objects belong to clusters.
+func listOwned[V any](ctx context.Context, kind string, list listIn[V], name func(V) (in, own string)) (names []Name) {
+	page, _ := list(ctx, "", client.ListOptions{})
+	for i := range page.Items {
+		in, own := name(page.Items[i])
+		names = append(names, Name{kind, in, own})
+	}
+	return names
+}
+
+// ListOtherNames returns the names of a kind outside of clusters, such as tokens. An error yields none.
 func ListOtherNames(ctx context.Context, c *client.Client, kind string) []string {
-	var names []string
-	none := client.ListOptions{}
 	switch kind {
+	case wording.KindNode:
+		return listUnowned(ctx, c.Nodes, func(v api.NodeView) string { return v.Name })
+	case wording.KindTask:
+		tasks := func(ctx context.Context, o client.ListOptions) (api.Page[api.TaskView], error) {
+			return c.Tasks(ctx, client.TaskFilter{}, o)
+		}
+		return listUnowned(ctx, tasks, func(v api.TaskView) string { return string(v.ID) })
 	case wording.KindDefinition:
-		page, _ := c.Definitions(ctx, none)
-		for _, v := range page.Items {
-			names = append(names, v.Ref().String())
-		}
+		return listUnowned(ctx, c.Definitions, func(v api.DefinitionView) string { return v.Ref().String() })
 	case wording.KindCluster:
-		page, _ := c.Clusters(ctx, none)
-		for _, v := range page.Items {
-			names = append(names, v.Name)
-		}
+		return listUnowned(ctx, c.Clusters, func(v api.ClusterView) string { return v.Name })
 	case wording.KindDomain:
-		page, _ := c.Domains(ctx, none)
-		for _, v := range page.Items {
-			names = append(names, v.Name)
-		}
+		return listUnowned(ctx, c.Domains, func(v api.DomainView) string { return v.Name })
 	case wording.KindPool:
-		page, _ := c.Pools(ctx, none)
-		for _, v := range page.Items {
-			names = append(names, v.Name)
-		}
+		return listUnowned(ctx, c.Pools, func(v api.PoolView) string { return v.Name })
 	case wording.KindProfile:
-		page, _ := c.Profiles(ctx, none)
-		for _, v := range page.Items {
-			names = append(names, v.Ref().String())
-		}
+		return listUnowned(ctx, c.Profiles, func(v api.ProfileView) string { return v.Ref().String() })
 	case KindServer:
-		page, _ := c.Servers(ctx, none)
-		for _, v := range page.Items {
-			names = append(names, v.Name)
-		}
+		return listUnowned(ctx, c.Servers, func(v api.ServerView) string { return v.Name })
 	case KindReservation:
-		page, _ := c.Reservations(ctx, none)
-		for _, v := range page.Items {
-			names = append(names, v.Name)
-		}
+		return listUnowned(ctx, c.Reservations, func(v api.ReservationView) string { return v.Name })
 	case KindRebalancing:
-		page, _ := c.Rebalancings(ctx, none)
-		for _, v := range page.Items {
-			names = append(names, strconv.FormatUint(v.ID, 10))
-		}
+		return listUnowned(ctx, c.Rebalancings, func(v api.RebalancingBrief) string {
+			return strconv.FormatUint(v.ID, 10)
+		})
 	case KindToken:
-		page, _ := c.Tokens(ctx, none)
-		for _, v := range page.Items {
-			names = append(names, v.ID)
-		}
+		return listUnowned(ctx, c.Tokens, func(v api.TokenView) string { return v.ID })
+	}
+	return nil
+}
+
+func listUnowned[V any](ctx context.Context, list func(context.Context, client.ListOptions) (api.Page[V], error),
+	name func(V) string,
+) (names []string) {
+	page, _ := list(ctx, client.ListOptions{})
+	for i := range page.Items {
+		names = append(names, name(page.Items[i]))
 	}
 	return names
 }

@@ -386,20 +386,47 @@ func CompareTasks(a, b api.TaskView) int {
 // OwnerName returns the argument that names an owner.
 func OwnerName(o cluster.OwnerRef) Name { return Name{wording.OwnerKind(o), o.Cluster, o.Name} }
 
+// SelectEvents sets the filter for the events of the object.
+func (n Name) SelectEvents(f *client.EventFilter) {
+	f.Cluster = n.Cluster
+	switch n.Kind {
+	case wording.KindService:
+		f.Service = n.Name
+	case wording.KindJob:
+		f.Job = n.Name
+	case wording.KindCron:
+		f.Cron = n.Name
+	case wording.KindTask:
+		f.Task = n.Name
+	case wording.KindNode:
+		f.Node = n.Name
+	case wording.KindCluster:
+		f.Cluster = n.Name
+	}
+}
+
 // FindCluster returns a cluster. If it does not exist, the error lists the clusters.
 func FindCluster(ctx context.Context, c *client.Client, text string) (api.ClusterView, error) {
-	v, err := c.Cluster(ctx, text)
-	if client.StatusOf(err) == http.StatusNotFound {
-		return v, UnknownError(wording.KindCluster, text, ListOtherNames(ctx, c, wording.KindCluster))
-	}
-	return v, err
+	return readNamed(ctx, c, wording.KindCluster, text, text, c.Cluster)
 }
 
 // FindPool returns a pool of nodes. If it does not exist, the error lists the pools.
 func FindPool(ctx context.Context, c *client.Client, text string) (api.PoolView, error) {
-	v, err := c.Pool(ctx, text)
+	return readNamed(ctx, c, wording.KindPool, text, text, c.Pool)
+}
+
+// FindDomain returns a domain. If it does not exist, the error lists the domains.
+func FindDomain(ctx context.Context, c *client.Client, text string) (api.DomainView, error) {
+	return readNamed(ctx, c, wording.KindDomain, text, text, c.Domain)
+}
+
+// readNamed reads an object outside of clusters. If it does not exist, the error lists the objects of the kind.
+func readNamed[N, V any](ctx context.Context, c *client.Client, kind, text string, name N,
+	read func(context.Context, N) (V, error),
+) (V, error) {
+	v, err := read(ctx, name)
 	if client.StatusOf(err) == http.StatusNotFound {
-		return v, UnknownError(wording.KindPool, text, ListOtherNames(ctx, c, wording.KindPool))
+		return v, UnknownError(kind, text, ListOtherNames(ctx, c, kind))
 	}
 	return v, err
 }
@@ -411,20 +438,7 @@ func FindProfile(ctx context.Context, c *client.Client, text string) (api.Profil
 	if err != nil {
 		return api.ProfileView{}, fmt.Errorf("%q is not a profile: want NAME or NAME@VERSION", text)
 	}
-	v, err := c.MachineProfile(ctx, ref)
-	if client.StatusOf(err) == http.StatusNotFound {
-		return v, UnknownError(wording.KindProfile, text, ListOtherNames(ctx, c, wording.KindProfile))
-	}
-	return v, err
-}
-
-// FindDomain returns the domain with the name.
-func FindDomain(ctx context.Context, c *client.Client, text string) (api.DomainView, error) {
-	v, err := c.Domain(ctx, text)
-	if client.StatusOf(err) == http.StatusNotFound {
-		return v, UnknownError(wording.KindDomain, text, ListOtherNames(ctx, c, wording.KindDomain))
-	}
-	return v, err
+	return readNamed(ctx, c, wording.KindProfile, text, ref, c.MachineProfile)
 }
 
 // UnknownDefinitionError returns the error for a task definition or a version that does not exist.

@@ -14,17 +14,21 @@ import (
 // for a task. What the session prints for people has the short form, see Shorten. A reference that is printed in
 // another way stays long, and is right all the same.
 
+// SetHomeCluster fixes the home cluster for the rest of the command. Call it before the command starts goroutines.
+func (s *Session) SetHomeCluster() { s.home = s.homeCluster() }
+
 // homeCluster returns the cluster of names without one in the next command of the user's shell: that of BERTH_CLUSTER
-// or the context. Flags of this command do not count, because the user may paste what it prints without them.
+// or the context. Flags of this command do not count, because the user may paste what it prints without them. It writes
+// nothing, because goroutines of a command may print at the same time.
 func (s *Session) homeCluster() string {
-	if s.home == "" {
-		in := strings.TrimSpace(s.Env("BERTH_CLUSTER"))
-		if to, err := s.FindTarget(); in == "" && err == nil { // the connection reports the error
-			in = to.Cluster
-		}
-		s.home = cmp.Or(in, cluster.DefaultCluster)
+	if s.home != "" {
+		return s.home
 	}
-	return s.home
+	in := strings.TrimSpace(s.Env("BERTH_CLUSTER"))
+	if to, err := s.FindTarget(); in == "" && err == nil { // the connection reports the error
+		in = to.Cluster
+	}
+	return cmp.Or(in, cluster.DefaultCluster)
 }
 
 // Shorten returns a text in which references to objects and tasks of the shell's cluster omit the cluster. All others

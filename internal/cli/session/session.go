@@ -36,7 +36,7 @@ type Session struct {
 	// stream, and all readings share a connection.
 	Repeats    bool
 	connection *client.Client
-	home       string // the result of homeCluster
+	home       string // see SetHomeCluster
 }
 
 // New returns a session with these streams. The flags set its other fields.

@@ -222,24 +222,11 @@ func (t *Target) checkExisted(ctx context.Context, c *client.Client, missing err
 
 // hasEvents reports whether an event of the object is kept.
 func hasEvents(ctx context.Context, c *client.Client, n session.Name) (bool, error) {
-	f := client.EventFilter{Cluster: n.Cluster}
-	switch n.Kind {
-	case wording.KindService:
-		f.Service = n.Name
-	case wording.KindJob:
-		f.Job = n.Name
-	case wording.KindCron:
-		f.Cron = n.Name
-	case wording.KindNode:
-		f.Node = n.Name
-	case wording.KindCluster:
-		f.Cluster = n.Name
-	case wording.KindTask:
-		if _, ok := cluster.TaskID(n.Name).Parts(); !ok {
-			return false, nil
-		}
-		f.Task = n.Name
+	if _, ok := cluster.TaskID(n.Name).Parts(); n.Kind == wording.KindTask && !ok {
+		return false, nil
 	}
+	var f client.EventFilter
+	n.SelectEvents(&f)
 	page, err := c.Events(ctx, client.EventOptions{EventFilter: f}, client.ListOptions{Limit: 1})
 	return len(page.Items) > 0, err
 }

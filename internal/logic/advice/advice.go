@@ -33,6 +33,7 @@ package advice
 import (
 	"cmp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/berthd/berth/internal/cluster"
@@ -201,7 +202,7 @@ func (s *search) makeBuckets(p cluster.Pending) []bucket {
 	var all []bucket
 	for i, blockers := range scheduler.Blockers(s.fleet, p, names, s.opts) {
 		n := s.examine(&p, names[i], blockers)
-		key, least, open := signature(&p, blockers)
+		key, least, open := signature(blockers)
 		if !open {
 			continue
 		}
@@ -249,7 +250,7 @@ func shortOf(blockers []scheduler.Blocker) (d cluster.Demand) {
 
 // signature returns the blockers of a node without amounts as a key, and a lower bound of the number of changes. open
 // is false if a blocker cannot be removed.
-func signature(p *cluster.Pending, blockers []scheduler.Blocker) (key string, least int, open bool) {
+func signature(blockers []scheduler.Blocker) (key string, least int, open bool) {
 	var parts []string
 	occupied, room, cordoned := false, false, false
 	for _, h := range blockers {
@@ -277,7 +278,7 @@ func signature(p *cluster.Pending, blockers []scheduler.Blocker) (key string, le
 			least++
 		}
 		if h.Port > 0 {
-			part += " " + portText(p, h.Port)
+			part += " " + strconv.Itoa(h.Port)
 		}
 		parts = append(parts, part)
 	}

@@ -374,6 +374,12 @@ func TestLimitsAreRaised(t *testing.T) {
 			0,
 			"raise the quota of cluster c to cpu 2",
 		},
+		"a size that is rounded up": {
+			&cluster.Quota{Memory: cluster.GiB}, nil,
+			cluster.Demand{Memory: 1249 * cluster.MiB},
+			0,
+			"raise the quota of cluster c to memory 1.3 GiB",
+		},
 		"several limits": {
 			&cluster.Quota{CPU: 1000, Memory: cluster.GiB, Tasks: 1, Jobs: 1}, nil,
 			cluster.Demand{CPU: 1000, Memory: 2 * cluster.GiB},

@@ -7,21 +7,8 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// kinds lists the kinds of changes, the smallest first.
-func kinds() []cluster.ChangeKind {
-	return []cluster.ChangeKind{
-		cluster.ChangeRelease, cluster.ChangeWait, cluster.ChangeUncordon, cluster.ChangeRevive, cluster.ChangePort,
-		cluster.ChangeFree, cluster.ChangeLower,
-		cluster.ChangeModel, cluster.ChangeDevices, cluster.ChangeLoosen, cluster.ChangeWish, cluster.ChangeApart,
-		cluster.ChangeDistinct, cluster.ChangeSkew, cluster.ChangeConcurrency, cluster.ChangeTimeLimit,
-		cluster.ChangePriority,
-		cluster.ChangeTolerate, cluster.ChangeUntaint, cluster.ChangeDrop, cluster.ChangeEnd, cluster.ChangePool,
-		cluster.ChangeUnasked, cluster.ChangeJoin, cluster.ChangeUnreserve, cluster.ChangeQuota,
-		cluster.ChangeExecutor, cluster.ChangeNetwork, cluster.ChangeAdd,
-	}
-}
-
-func rankOf(k cluster.ChangeKind) int { return slices.Index(kinds(), k) }
+// rankOf returns the rank of a kind of changes, 0 for the smallest.
+func rankOf(k cluster.ChangeKind) int { return slices.Index(k.Values(), k) }
 
 // amount is the size of changes of equal kinds.
 type amount struct {

@@ -35,8 +35,8 @@ func raisedText(was, q *cluster.Quota) string {
 		}
 	}
 	add(q.CPU > was.CPU, "cpu "+q.CPU.String())
-	add(q.Memory > was.Memory, "memory "+q.Memory.String())
-	add(q.Disk > was.Disk, "disk "+q.Disk.String())
+	add(q.Memory > was.Memory, "memory "+roundedUp(q.Memory))
+	add(q.Disk > was.Disk, "disk "+roundedUp(q.Disk))
 	for _, kind := range slices.Sorted(maps.Keys(q.Devices)) {
 		add(q.Devices[kind] > was.Devices[kind], fmt.Sprintf("%s %d", kind, q.Devices[kind]))
 	}
@@ -135,15 +135,24 @@ func lowered(by, to cluster.Demand) cluster.Remedy {
 }
 
 // roundedDown returns a size as text that names no more than the size, so that a request of that size fits.
-func roundedDown(b cluster.Bytes) string {
+func roundedDown(b cluster.Bytes) string { return sizeText(b, false) }
+
+// roundedUp returns a size as text that names no less than the size, so that room of that size suffices.
+func roundedUp(b cluster.Bytes) string { return sizeText(b, true) }
+
+// sizeText returns a size in tenths of its largest unit, as [cluster.Bytes.String] does, but rounded in one direction.
+func sizeText(b cluster.Bytes, up bool) string {
 	for _, unit := range []cluster.Bytes{cluster.TiB, cluster.GiB, cluster.MiB, cluster.KiB} {
-		if b >= unit && b%unit != 0 {
-			tenths := cluster.Bytes(float64(b) / float64(unit) * 10)
-			return cluster.Bytes(float64(tenths) * float64(unit) / 10).String()
+		if b < unit {
+			continue
 		}
-		if b >= unit {
-			break
+		rest := b % unit * 10
+		tenths := b/unit*10 + rest/unit
+		if up && rest%unit != 0 {
+			tenths++
 		}
+		_, suffix, _ := strings.Cut(unit.String(), " ")
+		return strconv.FormatFloat(float64(tenths)/10, 'f', -1, 64) + " " + suffix
 	}
 	return b.String()
 }
@@ -363,17 +372,17 @@ func labelText(key, value string) string {
 	return "label." + key + " = " + value
 }
 
-// roomText returns amounts as text: "2 CPU and 200 MiB memory".
+// roomText returns amounts of room that suffice as text: "2 CPU and 200 MiB memory".
 func roomText(d cluster.Demand) string {
 	var parts []string
 	if d.CPU > 0 {
 		parts = append(parts, cpuText(d.CPU))
 	}
 	if d.Memory > 0 {
-		parts = append(parts, d.Memory.String()+" memory")
+		parts = append(parts, roundedUp(d.Memory)+" memory")
 	}
 	if d.Disk > 0 {
-		parts = append(parts, d.Disk.String()+" disk")
+		parts = append(parts, roundedUp(d.Disk)+" disk")
 	}
 	return andText(parts)
 }
@@ -400,8 +409,6 @@ func andText(parts []string) string {
 	last := len(parts) - 1
 	return strings.Join(parts[:last], ", ") + " and " + parts[last]
 }
-
-func portText(_ *cluster.Pending, port int) string { return strconv.Itoa(port) }
 
 // suggestionOf returns the suggestion with its text.
 func suggestionOf(f *found) cluster.Suggestion {

@@ -87,9 +87,8 @@ type Decision struct {
 	// NextDecisionAt is the time at which the next job becomes overdue, which changes the queue. Zero if none will.
 	NextDecisionAt time.Time
 
-	in       Input
-	queue    queue   // of jobs that keep waiting; after Decide the head is first and the others have no order
-	excluded []entry // jobs outside of the queue: held or too large
+	in    Input
+	queue queue // of jobs that keep waiting; after Decide the head is first and the others have no order
 }
 
 // Promise says when the head of the queue starts at the latest, and what it waits for.

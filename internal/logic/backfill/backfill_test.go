@@ -32,7 +32,6 @@ func waits(id string, procs int64, since, limit int) backfill.Waiting {
 type result struct {
 	Start []string
 	Head  *backfill.Promise
-	Why   []string
 }
 
 func decide(in backfill.Input) result {
@@ -43,9 +42,6 @@ func decide(in backfill.Input) result {
 		t.Start = append(t.Start, in.Waiting[i].ID)
 	}
 	t.Head = d.Head
-	for _, w := range d.Waits() {
-		t.Why = append(t.Why, w.ID+": "+w.Sentence("processors", "GPUs"))
-	}
 	return t
 }
 
@@ -92,11 +88,6 @@ func TestDecide(t *testing.T) {
 			result{
 				Start: []string{"short"},
 				Head:  &backfill.Promise{ID: "wide", At: after(60), After: "r", Needs: 8, Free: 2},
-				Why: []string{
-					"wide: first in the queue: needs 8 processors, 2 free; starts at the latest at " +
-						"2026-11-20T13:00:00Z, when r has ended",
-					"long: number 2 in the queue: needs 2 processors, 0 free",
-				},
 			},
 		},
 		{
@@ -110,13 +101,6 @@ func TestDecide(t *testing.T) {
 			},
 			result{
 				Head: &backfill.Promise{ID: "wide", At: after(60), After: "r", Needs: 6, Free: 2},
-				Why: []string{
-					"wide: first in the queue: needs 6 processors, 2 free; starts at the latest at " +
-						"2026-11-20T13:00:00Z, when r has ended",
-					"less: its resources are reserved for wide at 2026-11-20T13:00:00Z, which it would delay by 10m0s",
-					"long: its resources are reserved for wide at 2026-11-20T13:00:00Z, which it would delay by 20m0s",
-					"longer: its resources are reserved for wide at 2026-11-20T13:00:00Z, which it would delay by 20m0s",
-				},
 			},
 		},
 		{
@@ -131,11 +115,6 @@ func TestDecide(t *testing.T) {
 			result{
 				Start: []string{"one"},
 				Head:  &backfill.Promise{ID: "wide", At: after(60), After: "r", Needs: 7, Free: 2},
-				Why: []string{
-					"wide: first in the queue: needs 7 processors, 2 free; starts at the latest at " +
-						"2026-11-20T13:00:00Z, when r has ended",
-					"two: its resources are reserved for wide at 2026-11-20T13:00:00Z, which it would delay by 30m0s",
-				},
 			},
 		},
 		{
@@ -150,11 +129,6 @@ func TestDecide(t *testing.T) {
 			result{
 				Start: []string{"guess"},
 				Head:  &backfill.Promise{ID: "young", At: after(600), After: "guess", Needs: 1},
-				Why: []string{
-					"young: first in the queue: needs 1 processors, 0 free; starts at the latest at " +
-						"2026-11-20T22:00:00Z, when guess has ended",
-					"old: number 2 in the queue: needs 1 processors, 0 free",
-				},
 			},
 		},
 		{
@@ -168,13 +142,6 @@ func TestDecide(t *testing.T) {
 			},
 			result{
 				Head: &backfill.Promise{ID: "later", At: after(5), After: "r", Needs: 1, Overdue: true},
-				Why: []string{
-					"later: first in the queue: needs 1 processors, 0 free; starts at the latest at " +
-						"2026-11-20T12:05:00Z, when r has ended",
-					"late: number 2 in the queue: needs 1 processors, 0 free",
-					"dear: number 3 in the queue: needs 1 processors, 0 free",
-					"fast: number 4 in the queue: needs 1 processors, 0 free",
-				},
 			},
 		},
 		{
@@ -188,12 +155,6 @@ func TestDecide(t *testing.T) {
 			},
 			result{
 				Head: &backfill.Promise{ID: "small", At: after(5), After: "r", Needs: 1},
-				Why: []string{
-					"small: first in the queue: needs 1 processors, 0 free; starts at the latest at " +
-						"2026-11-20T12:05:00Z, when r has ended",
-					"held: on hold: its priority is 0",
-					"huge: requests 9 processors of 8 in total",
-				},
 			},
 		},
 	} {
@@ -224,11 +185,6 @@ func TestManyResources(t *testing.T) {
 	want := result{
 		Start: []string{"cpu"},
 		Head:  &backfill.Promise{ID: "gpus", At: after(60), After: "r", Resource: 1, Needs: 4, Free: 1},
-		Why: []string{
-			"gpus: first in the queue: needs 4 GPUs, 1 free; starts at the latest at 2026-11-20T13:00:00Z, when r has ended",
-			"one: its resources are reserved for gpus at 2026-11-20T13:00:00Z, which it would delay by 9h0m0s",
-			"cpus: number 3 in the queue: needs 12 processors, 10 free",
-		},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("decision (-want +got):\n%s", diff)
@@ -251,10 +207,6 @@ func TestUnknownEnds(t *testing.T) {
 	want := result{
 		Start: []string{"limited"},
 		Head:  &backfill.Promise{ID: "wide", After: "r", Needs: 7, Free: 2},
-		Why: []string{
-			"wide: first in the queue: needs 7 processors, 2 free; waiting for r, whose end is unknown",
-			"unlimited: its resources are reserved for wide as soon as r has ended, which it would delay",
-		},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("decision (-want +got):\n%s", diff)

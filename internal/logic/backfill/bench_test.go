@@ -21,15 +21,6 @@ func BenchmarkDecide(b *testing.B) {
 				}
 			}
 		})
-		b.Run(fmt.Sprintf("waiting=%d/reasons", waiting), func(b *testing.B) {
-			d := backfill.Decide(in)
-			b.ReportAllocs()
-			for b.Loop() {
-				if len(d.Waits()) == 0 {
-					b.Fatal("no reasons")
-				}
-			}
-		})
 	}
 }
 

@@ -106,25 +106,6 @@ func (h *horizon) fill(demand Amounts, length int64) bool {
 	return true
 }
 
-// delay returns how much later the promise would be if the job, which does not keep it, started now; 0 if unknown. It
-// counts only ends that sortEnds has seen.
-func (h *horizon) delay(demand Amounts, length int64) time.Duration {
-	if h.promised == forever {
-		return 0
-	}
-	both := make(Amounts, len(h.free))
-	add(both, h.need)
-	add(both, demand)
-	at := length // the job has ended by then
-	if k := sort.Search(len(h.ends), func(k int) bool { return fits(both, h.freeAfterEnds(k+1)) }); k < len(h.ends) {
-		at = min(at, h.ends[k].at)
-	}
-	if at == forever {
-		return 0
-	}
-	return time.Duration(at - h.promised)
-}
-
 // fits reports whether an amount covers a demand.
 func fits(demand, of Amounts) bool {
 	for i, d := range demand {

@@ -26,13 +26,12 @@ func (d *Decision) buildQueue() {
 	d.queue = make(queue, 0, len(d.in.Waiting))
 	for i := range d.in.Waiting {
 		w := &d.in.Waiting[i]
+		if w.Priority <= 0 || !fits(w.Demand, d.in.Capacity) { // held, or too large
+			continue
+		}
 		t := entry{
 			job: i, overdueSince: forever, priority: w.Priority, ratio: responseRatio(w, d.in.Now),
 			maxRun: maxRunTime(w), id: w.ID,
-		}
-		if w.Priority <= 0 || !fits(w.Demand, d.in.Capacity) {
-			d.excluded = append(d.excluded, t)
-			continue
 		}
 		if at := w.Arrived.Add(w.PriorityAfter); w.PriorityAfter > 0 && !at.After(d.in.Now) {
 			t.overdueSince = at.UnixNano()

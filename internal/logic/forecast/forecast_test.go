@@ -105,6 +105,18 @@ func TestRoomIsOnNodes(t *testing.T) {
 	w.check(t, exact(30), exact(0))
 }
 
+// TestRoomThatIsLeft checks that a request finds the room that an equal one left while another was first: the third one
+// starts beside the first, as soon as the second has started.
+func TestRoomThatIsLeft(t *testing.T) {
+	w := newWorld(2, forecast.FIFO)
+	w.run(0, 4, 10, 10)
+	w.run(1, 4, 20, 20)
+	w.wait(2, 100, 100)
+	w.wait(4, 100, 100)
+	w.wait(2, 100, 100)
+	w.check(t, exact(10), exact(20), exact(20))
+}
+
 // TestNodesThatFreeRoom checks where the forecast finds the room: on the node of the task that ends, on one of two
 // nodes on which tasks end by chance, on all nodes of a gang, and on none for a task that starts now.
 func TestNodesThatFreeRoom(t *testing.T) {

@@ -35,9 +35,8 @@ type future struct {
 	keptOn   []int32
 	touched  []int32 // nodes on which there may be more room than before
 	isTouch  []bool
-	scanned  []bool // classes that found no room on the nodes that were not touched since
-	denied   []bool // classes that found no room at this moment
-	deniedOf []int32
+	moment   int32   // number of times at which requests were tried
+	deniedAt []int32 // moment at which a class found no room, for the last time
 
 	arrival   int   // index of the next arrival
 	offset    int64 // added to the time of an arrival
@@ -102,8 +101,8 @@ func newFuture(p *plan, seed uint64) *future {
 		plan: p, random: random(seed), work: workPerFuture,
 		free: slices.Clone(p.Nodes), lineFree: slices.Clone(p.free), tasks: slices.Clone(p.running),
 		lines: make([]lineState, len(p.Lines)), kept: make([]keptRoom, len(p.Nodes)),
-		isTouch: make([]bool, len(p.Nodes)), scanned: make([]bool, len(p.classes)),
-		denied: make([]bool, len(p.classes)), extra: make([]Amounts, len(p.Nodes)),
+		isTouch: make([]bool, len(p.Nodes)), deniedAt: make([]int32, len(p.classes)), moment: 1,
+		extra: make([]Amounts, len(p.Nodes)),
 	}
 	f.byLimit = make([]int32, len(f.tasks))
 	f.shared = f.random.next()
@@ -273,7 +272,7 @@ func (f *future) schedule() {
 		c := &f.classes[e.class]
 		line := &f.lines[c.line]
 		f.work--
-		if line.blocked || f.denied[e.class] {
+		if line.blocked || f.deniedAt[e.class] == f.moment {
 			continue
 		}
 		f.place(e, c)
@@ -285,8 +284,7 @@ func (f *future) schedule() {
 			}
 			continue
 		}
-		f.denied[e.class], f.scanned[e.class] = true, true
-		f.deniedOf = append(f.deniedOf, e.class)
+		f.deniedAt[e.class] = f.moment
 		switch f.Lines[c.line].Policy {
 		case FIFO:
 			line.blocked = true
@@ -309,15 +307,12 @@ func (f *future) schedule() {
 
 // beginMoment forgets the promises of the moment before.
 func (f *future) beginMoment() {
+	f.moment++
 	for _, n := range f.keptOn {
 		f.kept[n].kept = false
 		f.touch(n)
 	}
 	f.keptOn = f.keptOn[:0]
-	for _, c := range f.deniedOf {
-		f.denied[c] = false
-	}
-	f.deniedOf = f.deniedOf[:0]
 	clear(f.lines)
 	if f.ended > len(f.byLimit)/2 {
 		f.byLimit = slices.DeleteFunc(f.byLimit, func(t int32) bool { return f.tasks[t].over })
@@ -335,12 +330,15 @@ func (f *future) place(e *entry, c *class) {
 		return
 	}
 	nodes := f.Lines[c.line].Nodes
-	if f.scanned[e.class] {
+	// A class that the moment before had no room for finds room on touched nodes alone. A class that was not denied
+	// then may find what is left on others.
+	onTouched := f.deniedAt[e.class] == f.moment-1
+	if onTouched {
 		nodes = f.touched
 	}
 	for _, n := range nodes {
 		f.work--
-		if f.scanned[e.class] && !slices.Contains(f.linesOf[n], int32(c.line)) {
+		if onTouched && !slices.Contains(f.linesOf[n], int32(c.line)) {
 			continue
 		}
 		for slots := f.slots(n, c); slots > 0 && e.left > 0 && f.work > 0; slots-- {

@@ -21,6 +21,16 @@ type aspect interface {
 	why(b *state, c *class, from, to int32) string
 }
 
+// aspectOf returns the aspect of a cause, nil for the causes of other moves.
+func aspectOf(c cluster.RebalanceCause) aspect {
+	for _, a := range []aspect{wholeAspect{}, evenAspect{}} {
+		if a.cause() == c {
+			return a
+		}
+	}
+	return nil
+}
+
 // improve makes the moves with the largest gains first. It repeats sweeps until no move has enough gain.
 func (b *state) improve(a aspect) {
 	for again := true; again && !b.isOver(); {

@@ -37,6 +37,7 @@ package rebalance
 
 import (
 	"cmp"
+	"slices"
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/scheduler"
@@ -172,6 +173,12 @@ func Rebalance(in Input, opts Options) Result {
 	}
 	res.After = b.score()
 	res.Moves = shorten(in, opts, b.moves)
+	for i := range res.Violations {
+		v := &res.Violations[i]
+		if k := slices.IndexFunc(res.Moves, func(m Move) bool { return m.Task == v.Task }); v.To != "" && k >= 0 {
+			v.To = res.Moves[k].To
+		}
+	}
 	res.Bounded = b.bounded || b.isOver()
 	return res
 }

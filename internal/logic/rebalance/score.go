@@ -61,7 +61,8 @@ func (b *state) unevenness(g *group) int64 {
 // maxShortened is the largest list that is shortened: each attempt replays the whole list.
 const maxShortened = 100
 
-// shorten replaces several moves of one task by a single move, if the list is then as good at every step.
+// shorten replaces several moves of one task by a single move, if the list is then as good at every step. The single
+// move has the cause of the first one: if that was a violation, the later ones only found a better node.
 func shorten(in Input, opts Options, moves []Move) []Move {
 	last := map[string]int{}
 	for i := range moves {
@@ -70,18 +71,22 @@ func shorten(in Input, opts Options, moves []Move) []Move {
 	if len(last) == len(moves) || len(moves) > maxShortened {
 		return moves
 	}
-	from, gains := map[string]string{}, map[string]int{}
+	first, gains := map[string]Move{}, map[string]int{}
 	var short []Move
 	for i, m := range moves {
-		if _, known := from[m.UUID]; !known {
-			from[m.UUID] = m.From
+		if _, known := first[m.UUID]; !known {
+			first[m.UUID] = m
 		}
 		gains[m.UUID] += m.Gain
 		if last[m.UUID] != i {
 			continue
 		}
-		if m.From, m.Gain = from[m.UUID], gains[m.UUID]; m.From != m.To {
-			short = append(short, m)
+		if f := first[m.UUID]; f.From != m.To {
+			f.To = m.To
+			if f.Cause != cluster.CauseViolation {
+				f.Gain = gains[m.UUID]
+			}
+			short = append(short, f)
 		}
 	}
 	if !replay(in, opts, short) {
@@ -91,7 +96,7 @@ func shorten(in Input, opts Options, moves []Move) []Move {
 }
 
 // replay reports whether the moves can be carried out in order, none making the score worse. Moves that empty a node
-// count together.
+// count together. It says anew why a task moves between two nodes.
 func replay(in Input, opts Options, moves []Move) bool {
 	b := newState(in, opts)
 	byUUID := map[string]int32{}
@@ -105,6 +110,10 @@ func replay(in Input, opts Options, moves []Move) bool {
 		r, ok := b.ask(i, to)
 		if !ok {
 			return false
+		}
+		if a := aspectOf(m.Cause); a != nil {
+			from, _ := b.find(m.From)
+			moves[k].Message = a.why(b, b.classOf[i], from, to)
 		}
 		b.applyMove(i, b.classOf[i], r)
 		if m.Cause == cluster.CauseEmpty && k+1 < len(moves) && moves[k+1].Cause == cluster.CauseEmpty {

@@ -197,6 +197,27 @@ func TestViolationsGoFirst(t *testing.T) {
 	}
 }
 
+// TestViolationThatMovesTwice checks a task that moves because of a violation, and again so that its new node is
+// emptied: one move, because of the violation, to the node where it stays.
+func TestViolationThatMovesTwice(t *testing.T) {
+	w := three(&world{})
+	w.service("db", cluster.Placement{
+		Strategy: cluster.StrategyBinpack, Constraints: []cluster.Constraint{{Attribute: "label.zone", Value: "b"}},
+	}, one(0, 0), "n1")
+	w.service("web", cluster.Placement{}, one(0, 0), "n3")
+	daemon := w.service("logs", cluster.Placement{}, one(0, 0), "n2")[0]
+	daemon.Daemon, daemon.Unmovable = true, "of daemons"
+	res := rebalance.Rebalance(w.input(), rebalance.Options{})
+	if diff := cmp.Diff(
+		[]string{"violation c.db.1.0: n1 → n3 (node n1 does not meet label.zone = b)"}, shown(res.Moves),
+	); diff != "" {
+		t.Errorf("moves (-want +got):\n%s", diff)
+	}
+	if v := res.Violations; len(v) != 1 || v[0].To != "n3" || len(res.Moves) > 0 && res.Moves[0].Gain != 0 {
+		t.Errorf("violations %+v, moves %+v: want node n3 without a gain", v, res.Moves)
+	}
+}
+
 // TestEvictedByTaint checks that a taint with the effect evict makes a violation.
 func TestEvictedByTaint(t *testing.T) {
 	w := three(&world{})

@@ -5,109 +5,47 @@ import "github.com/berthd/berth/internal/cluster"
 // The functions below read the fields of each type in their order. A test fails where a field is missing.
 
 func readObserved(r *reader, o *cluster.Observed) {
-	if r.field("task") {
-		o.Task = cluster.TaskID(r.text())
-	}
-	if r.field("attempt") {
-		o.Attempt = r.number()
-	}
-	if r.field("uuid") {
-		o.UUID = r.text()
-	}
-	if r.field("node") {
-		o.Node = r.text()
-	}
-	if r.field("session") {
-		o.Session = r.unsigned()
-	}
-	if r.field("seq") {
-		o.Seq = r.unsigned()
-	}
-	if r.field("definition") {
-		o.Definition = r.ref()
-	}
-	if r.field("count") {
-		o.Count = r.number()
-	}
-	if r.field("ports") {
-		o.Ports = readMap(r, r.number)
-	}
-	if r.field("devices") {
-		for o.Devices = []cluster.DeviceUse{}; r.nextElement(len(o.Devices)); {
-			readDevice(r, appendZero(&o.Devices))
-		}
-	}
-	if r.field("plan") {
-		o.Plan = r.unsigned()
-	}
-	if r.field("state") {
-		o.State = cluster.State(r.internedText())
-	}
-	if r.field("health") {
-		o.Health = cluster.Health(r.internedText())
-	}
-	if r.field("reason") {
-		o.Reason = cluster.ReasonCode(r.internedText())
-	}
-	if r.field("message") {
-		o.Message = r.text()
-	}
-	if r.field("started") {
-		o.Started = r.time()
-	}
-	if r.field("finished") {
-		o.Finished = r.time()
-	}
-	if r.field("since") {
-		o.Since = r.time()
-	}
-	if r.field("restarts") {
-		o.Restarts = r.number()
-	}
-	if r.field("next_start") {
-		o.NextStart = r.time()
-	}
+	textField(r, "task", &o.Task)
+	numberField(r, "attempt", &o.Attempt)
+	textField(r, "uuid", &o.UUID)
+	textField(r, "node", &o.Node)
+	unsignedField(r, "session", &o.Session)
+	unsignedField(r, "seq", &o.Seq)
+	refField(r, "definition", &o.Definition)
+	numberField(r, "count", &o.Count)
+	portsField(r, "ports", &o.Ports)
+	devicesField(r, "devices", &o.Devices)
+	unsignedField(r, "plan", &o.Plan)
+	wordField(r, "state", &o.State)
+	wordField(r, "health", &o.Health)
+	wordField(r, "reason", &o.Reason)
+	textField(r, "message", &o.Message)
+	timeField(r, "started", &o.Started)
+	timeField(r, "finished", &o.Finished)
+	timeField(r, "since", &o.Since)
+	numberField(r, "restarts", &o.Restarts)
+	timeField(r, "next_start", &o.NextStart)
 	if r.field("containers") {
 		for o.Containers = []cluster.ContainerStatus{}; r.nextElement(len(o.Containers)); {
 			readContainer(r, appendZero(&o.Containers))
 		}
 	}
-	if r.field("log_tail") {
-		o.LogTail = r.text()
-	}
-	if r.field("ask") {
-		o.Ask = r.text()
-	}
-	if r.field("gone") {
-		o.Gone = r.boolean()
-	}
+	textField(r, "log_tail", &o.LogTail)
+	textField(r, "ask", &o.Ask)
+	boolField(r, "gone", &o.Gone)
 	skipSeal(r)
 	r.closeObject()
 }
 
 func readContainer(r *reader, c *cluster.ContainerStatus) {
 	r.openObject()
-	if r.field("name") {
-		c.Name = r.internedText()
-	}
-	if r.field("state") {
-		c.State = cluster.ContainerState(r.internedText())
-	}
-	if r.field("pid") {
-		c.Pid = r.number()
-	}
-	if r.field("pid_start") {
-		c.PidStart = r.unsigned()
-	}
-	if r.field("started") {
-		c.Started = r.time()
-	}
-	if r.field("restarts") {
-		c.Restarts = r.number()
-	}
-	if r.field("ooms") {
-		c.OOMs = r.number()
-	}
+	wordField(r, "name", &c.Name)
+	wordField(r, "state", &c.State)
+	numberField(r, "pid", &c.Pid)
+	unsignedField(r, "pid_start", &c.PidStart)
+	timeField(r, "started", &c.Started)
+	numberField(r, "restarts", &c.Restarts)
+	numberField(r, "ooms", &c.OOMs)
 	if r.field("exit") {
 		c.Exit = readExit(r)
 	}
@@ -117,36 +55,20 @@ func readContainer(r *reader, c *cluster.ContainerStatus) {
 func readExit(r *reader) *cluster.Exit {
 	e := new(cluster.Exit)
 	r.openObject()
-	if r.field("code") {
-		e.Code = r.number()
-	}
-	if r.field("signal") {
-		e.Signal = r.number()
-	}
-	if r.field("oom") {
-		e.OOM = r.boolean()
-	}
-	if r.field("at") {
-		e.At = r.time()
-	}
-	if r.field("unknown") {
-		e.Unknown = r.boolean()
-	}
+	numberField(r, "code", &e.Code)
+	numberField(r, "signal", &e.Signal)
+	boolField(r, "oom", &e.OOM)
+	timeField(r, "at", &e.At)
+	boolField(r, "unknown", &e.Unknown)
 	r.closeObject()
 	return e
 }
 
 func readDevice(r *reader, d *cluster.DeviceUse) {
 	r.openObject()
-	if r.field("id") {
-		d.ID = r.text()
-	}
-	if r.field("share") {
-		d.Share = r.number()
-	}
-	if r.field("memory") {
-		d.Memory = cluster.Bytes(r.unsigned())
-	}
+	textField(r, "id", &d.ID)
+	numberField(r, "share", &d.Share)
+	unsignedField(r, "memory", &d.Memory)
 	r.closeObject()
 }
 
@@ -158,59 +80,25 @@ func skipSeal(r *reader) {
 }
 
 func readDesired(r *reader, d *cluster.Desired) {
-	if r.field("task") {
-		d.Task = cluster.TaskID(r.text())
-	}
-	if r.field("attempt") {
-		d.Attempt = r.number()
-	}
-	if r.field("uuid") {
-		d.UUID = r.text()
-	}
-	if r.field("node") {
-		d.Node = r.text()
-	}
-	if r.field("owner") {
-		readOwner(r, &d.Owner)
-	}
-	if r.field("definition") {
-		d.Definition = r.ref()
-	}
-	if r.field("count") {
-		d.Count = r.number()
-	}
-	if r.field("priority") {
-		d.Priority = r.number()
-	}
-	if r.field("ports") {
-		d.Ports = readMap(r, r.number)
-	}
-	if r.field("devices") {
-		for d.Devices = []cluster.DeviceUse{}; r.nextElement(len(d.Devices)); {
-			readDevice(r, appendZero(&d.Devices))
-		}
-	}
-	if r.field("time_limit") {
-		d.TimeLimit = r.duration()
-	}
-	if r.field("on_disconnect") {
-		d.OnDisconnect = cluster.OnDisconnect(r.internedText())
-	}
-	if r.field("token") {
-		readToken(r, &d.Token)
-	}
-	if r.field("placed") {
-		d.Placed = r.time()
-	}
+	textField(r, "task", &d.Task)
+	numberField(r, "attempt", &d.Attempt)
+	textField(r, "uuid", &d.UUID)
+	textField(r, "node", &d.Node)
+	ownerField(r, "owner", &d.Owner)
+	refField(r, "definition", &d.Definition)
+	numberField(r, "count", &d.Count)
+	numberField(r, "priority", &d.Priority)
+	portsField(r, "ports", &d.Ports)
+	devicesField(r, "devices", &d.Devices)
+	durationField(r, "time_limit", &d.TimeLimit)
+	wordField(r, "on_disconnect", &d.OnDisconnect)
+	tokenField(r, "token", &d.Token)
+	timeField(r, "placed", &d.Placed)
 	if r.field("stop") {
 		d.Stop = readStop(r)
 	}
-	if r.field("plan") {
-		d.Plan = r.unsigned()
-	}
-	if r.field("trace") {
-		d.Trace = r.text()
-	}
+	unsignedField(r, "plan", &d.Plan)
+	textField(r, "trace", &d.Trace)
 	if r.field("meter") {
 		d.RequestCounter = readRequestCounter(r)
 	}
@@ -223,56 +111,30 @@ func readDesired(r *reader, d *cluster.Desired) {
 
 func readOwner(r *reader, o *cluster.OwnerRef) {
 	r.openObject()
-	if r.field("kind") {
-		o.Kind = cluster.Kind(r.internedText())
-	}
-	if r.field("cluster") {
-		o.Cluster = r.internedText()
-	}
-	if r.field("name") {
-		o.Name = r.internedText()
-	}
+	wordField(r, "kind", &o.Kind)
+	wordField(r, "cluster", &o.Cluster)
+	wordField(r, "name", &o.Name)
 	r.closeObject()
 }
 
 func readToken(r *reader, t *cluster.Token) {
 	r.openObject()
-	if r.field("g") {
-		t.Generation = r.unsigned()
-	}
-	if r.field("i") {
-		t.Incarnation = r.unsigned()
-	}
-	if r.field("e") {
-		t.Epoch = r.unsigned()
-	}
+	unsignedField(r, "g", &t.Generation)
+	unsignedField(r, "i", &t.Incarnation)
+	unsignedField(r, "e", &t.Epoch)
 	r.closeObject()
 }
 
 func readStop(r *reader) *cluster.Stop {
 	s := new(cluster.Stop)
 	r.openObject()
-	if r.field("class") {
-		s.Class = cluster.StopClass(r.internedText())
-	}
-	if r.field("reason") {
-		s.Reason = cluster.ReasonCode(r.internedText())
-	}
-	if r.field("message") {
-		s.Message = r.text()
-	}
-	if r.field("permit") {
-		s.Permit = r.text()
-	}
-	if r.field("for") {
-		s.For = cluster.TaskID(r.text())
-	}
-	if r.field("for_attempt") {
-		s.ForAttempt = r.number()
-	}
-	if r.field("ended") {
-		s.Ended = r.boolean()
-	}
+	wordField(r, "class", &s.Class)
+	wordField(r, "reason", &s.Reason)
+	textField(r, "message", &s.Message)
+	textField(r, "permit", &s.Permit)
+	textField(r, "for", &s.For)
+	numberField(r, "for_attempt", &s.ForAttempt)
+	boolField(r, "ended", &s.Ended)
 	r.closeObject()
 	return s
 }
@@ -280,81 +142,39 @@ func readStop(r *reader) *cluster.Stop {
 func readRequestCounter(r *reader) *cluster.RequestCounter {
 	m := new(cluster.RequestCounter)
 	r.openObject()
-	if r.field("port") {
-		m.Port = r.text()
-	}
-	if r.field("path") {
-		m.Path = r.text()
-	}
-	if r.field("series") {
-		m.Series = r.text()
-	}
+	textField(r, "port", &m.Port)
+	textField(r, "path", &m.Path)
+	textField(r, "series", &m.Series)
 	r.closeObject()
 	return m
 }
 
 func readOutcome(r *reader, o *cluster.Outcome) {
-	if r.field("task") {
-		o.Task = cluster.TaskID(r.text())
-	}
-	if r.field("attempt") {
-		o.Attempt = r.number()
-	}
-	if r.field("uuid") {
-		o.UUID = r.text()
-	}
-	if r.field("node") {
-		o.Node = r.text()
-	}
-	if r.field("owner") {
-		readOwner(r, &o.Owner)
-	}
-	if r.field("definition") {
-		o.Definition = r.ref()
-	}
-	if r.field("state") {
-		o.State = cluster.State(r.internedText())
-	}
-	if r.field("reason") {
-		o.Reason = cluster.ReasonCode(r.internedText())
-	}
-	if r.field("message") {
-		o.Message = r.text()
-	}
-	if r.field("started") {
-		o.Started = r.boolean()
-	}
-	if r.field("free") {
-		o.Free = r.boolean()
-	}
-	if r.field("placed") {
-		o.Placed = r.time()
-	}
-	if r.field("begun") {
-		o.Begun = r.time()
-	}
-	if r.field("ended") {
-		o.Ended = r.time()
-	}
+	textField(r, "task", &o.Task)
+	numberField(r, "attempt", &o.Attempt)
+	textField(r, "uuid", &o.UUID)
+	textField(r, "node", &o.Node)
+	ownerField(r, "owner", &o.Owner)
+	refField(r, "definition", &o.Definition)
+	wordField(r, "state", &o.State)
+	wordField(r, "reason", &o.Reason)
+	textField(r, "message", &o.Message)
+	boolField(r, "started", &o.Started)
+	boolField(r, "free", &o.Free)
+	timeField(r, "placed", &o.Placed)
+	timeField(r, "begun", &o.Begun)
+	timeField(r, "ended", &o.Ended)
 	if r.field("exit") {
 		o.Exit = readExit(r)
 	}
-	if r.field("log_tail") {
-		o.LogTail = r.text()
-	}
+	textField(r, "log_tail", &o.LogTail)
 	r.closeObject()
 }
 
 func readPlanRecord(r *reader, p *cluster.PlanRecord) {
-	if r.field("seq") {
-		p.Seq = r.unsigned()
-	}
-	if r.field("token") {
-		readToken(r, &p.Token)
-	}
-	if r.field("at") {
-		p.At = r.time()
-	}
+	unsignedField(r, "seq", &p.Seq)
+	tokenField(r, "token", &p.Token)
+	timeField(r, "at", &p.At)
 	if r.field("owners") && !r.literal("null") {
 		for p.Owners = []cluster.PlanOwner{}; r.nextElement(len(p.Owners)); {
 			readPlanOwner(r, appendZero(&p.Owners))
@@ -365,36 +185,16 @@ func readPlanRecord(r *reader, p *cluster.PlanRecord) {
 
 func readPlanOwner(r *reader, o *cluster.PlanOwner) {
 	r.openObject()
-	if r.field("owner") {
-		readOwner(r, &o.Owner)
-	}
-	if r.field("rev") {
-		o.Rev = r.unsigned()
-	}
-	if r.field("gen") {
-		o.Generation = r.unsigned()
-	}
-	if r.field("step") {
-		o.Step = r.text()
-	}
-	if r.field("def") {
-		o.Definition = r.ref()
-	}
-	if r.field("count") {
-		o.Count = r.number()
-	}
-	if r.field("prio") {
-		o.Priority = r.number()
-	}
-	if r.field("limit") {
-		o.TimeLimit = r.duration()
-	}
-	if r.field("disc") {
-		o.OnDisconnect = cluster.OnDisconnect(r.internedText())
-	}
-	if r.field("trace") {
-		o.Trace = r.text()
-	}
+	ownerField(r, "owner", &o.Owner)
+	unsignedField(r, "rev", &o.Rev)
+	unsignedField(r, "gen", &o.Generation)
+	textField(r, "step", &o.Step)
+	refField(r, "def", &o.Definition)
+	numberField(r, "count", &o.Count)
+	numberField(r, "prio", &o.Priority)
+	durationField(r, "limit", &o.TimeLimit)
+	wordField(r, "disc", &o.OnDisconnect)
+	textField(r, "trace", &o.Trace)
 	if r.field("meter") {
 		o.RequestCounter = readRequestCounter(r)
 	}
@@ -408,39 +208,19 @@ func readPlanOwner(r *reader, o *cluster.PlanOwner) {
 
 func readPlaced(r *reader, t *cluster.Placed) {
 	r.openObject()
-	if r.field("i") {
-		t.Index = r.number()
-	}
-	if r.field("n") {
-		t.Attempt = r.number()
-	}
-	if r.field("u") {
-		t.UUID = r.text()
-	}
-	if r.field("h") {
-		t.Node = r.internedText()
-	}
-	if r.field("p") {
-		t.Ports = readMap(r, r.number)
-	}
-	if r.field("d") {
-		for t.Devices = []cluster.DeviceUse{}; r.nextElement(len(t.Devices)); {
-			readDevice(r, appendZero(&t.Devices))
-		}
-	}
+	numberField(r, "i", &t.Index)
+	numberField(r, "n", &t.Attempt)
+	textField(r, "u", &t.UUID)
+	wordField(r, "h", &t.Node)
+	portsField(r, "p", &t.Ports)
+	devicesField(r, "d", &t.Devices)
 	r.closeObject()
 }
 
 func readEventBatch(r *reader, b *cluster.EventBatch) {
-	if r.field("id") {
-		b.ID = r.text()
-	}
-	if r.field("incarnation") {
-		b.Incarnation = r.unsigned()
-	}
-	if r.field("at") {
-		b.At = r.time()
-	}
+	textField(r, "id", &b.ID)
+	unsignedField(r, "incarnation", &b.Incarnation)
+	timeField(r, "at", &b.At)
 	if r.field("events") && !r.literal("null") {
 		for b.Events = make([]cluster.Event, 0, r.estimateElements(`{"type":`)); r.nextElement(len(b.Events)); {
 			readEvent(r, appendZero(&b.Events))
@@ -451,36 +231,18 @@ func readEventBatch(r *reader, b *cluster.EventBatch) {
 
 func readEvent(r *reader, e *cluster.Event) {
 	r.openObject()
-	if r.field("type") {
-		e.Type = r.internedText()
-	}
-	if r.field("cluster") {
-		e.Cluster = r.internedText()
-	}
+	wordField(r, "type", &e.Type)
+	wordField(r, "cluster", &e.Cluster)
 	if r.field("owner") {
 		e.Owner = new(cluster.OwnerRef)
 		readOwner(r, e.Owner)
 	}
-	if r.field("task") {
-		e.Task = cluster.TaskID(r.text())
-	}
-	if r.field("attempt") {
-		e.Attempt = r.number()
-	}
-	if r.field("node") {
-		e.Node = r.text()
-	}
-	if r.field("reason") {
-		e.Reason = cluster.ReasonCode(r.internedText())
-	}
-	if r.field("message") {
-		e.Message = r.internedText()
-	}
-	if r.field("count") {
-		e.Count = r.number()
-	}
-	if r.field("by") {
-		e.By = r.internedText()
-	}
+	textField(r, "task", &e.Task)
+	numberField(r, "attempt", &e.Attempt)
+	textField(r, "node", &e.Node)
+	wordField(r, "reason", &e.Reason)
+	wordField(r, "message", &e.Message)
+	numberField(r, "count", &e.Count)
+	wordField(r, "by", &e.By)
 	r.closeObject()
 }
