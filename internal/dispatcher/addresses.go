@@ -39,6 +39,9 @@ const (
 // which of the two a name is. A listing is computed when the service or the endpoint, or the verdict on a node of its
 // tasks, changed, once for all agents. The dispatcher then wakes the agents that follow the name.
 type directory struct {
+	tables *store.Tables
+	clock  func() time.Duration // the boot-time clock
+
 	mu       sync.Mutex
 	services map[cluster.OwnerRef]*listing
 	// endpoints holds, for each service, the listings of followed endpoints whose addresses are from it.
@@ -62,8 +65,9 @@ type nodeView struct {
 	registered bool
 }
 
-func newDirectory() *directory {
+func newDirectory(tables *store.Tables, clock func() time.Duration) *directory {
 	return &directory{
+		tables: tables, clock: clock,
 		services: map[cluster.OwnerRef]*listing{}, nodes: map[string]nodeView{},
 		endpoints: map[cluster.OwnerRef]map[*listing]bool{}, followed: make(chan struct{}, 1),
 	}
@@ -93,13 +97,13 @@ func (d *Dispatcher) Addresses(ctx context.Context, r transport.AddressesRequest
 	}
 	cut := d.reach.unreachable()
 	w := &waiter{make(chan struct{}, 1)}
-	rest := time.NewTimer(d.directory.beginRequest(s, &r, d.config.Clock()))
+	rest := time.NewTimer(d.directory.beginRequest(s, &r))
 	defer rest.Stop()
-	defer d.endRequest(w, &r)
+	defer d.directory.endRequest(w, &r)
 	rested := rest.C
 	for {
 		if rested == nil {
-			if reply.Services, err = d.unknownTo(w, s, &r); err != nil || len(reply.Services) > 0 {
+			if reply.Services, err = d.directory.unknownTo(w, s, &r); err != nil || len(reply.Services) > 0 {
 				return reply, err
 			}
 		}
@@ -124,7 +128,7 @@ func (d *Dispatcher) Addresses(ctx context.Context, r transport.AddressesRequest
 
 // beginRequest counts an agent's request, and returns the pause before its answer. The pause is 0 if the agent has no
 // list yet of one of the services.
-func (t *directory) beginRequest(s *session, r *transport.AddressesRequest, now time.Duration) time.Duration {
+func (t *directory) beginRequest(s *session, r *transport.AddressesRequest) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.asking++
@@ -134,7 +138,7 @@ func (t *directory) beginRequest(s *session, r *transport.AddressesRequest, now 
 			return 0
 		}
 	}
-	return max(0, s.nextAnswerAt-now)
+	return max(0, s.nextAnswerAt-t.clock())
 }
 
 // answerRest returns how long an agent rests after an answer of the given size, with the given number of followed
@@ -145,10 +149,9 @@ func (t *directory) answerRest(services, bytes int) time.Duration {
 }
 
 // unknownTo returns the changes that the agent lacks, and registers the waiter with all services of the request.
-func (d *Dispatcher) unknownTo(w *waiter, s *session, r *transport.AddressesRequest) (list []transport.ServiceUpdate,
+func (t *directory) unknownTo(w *waiter, s *session, r *transport.AddressesRequest) (list []transport.ServiceUpdate,
 	err error,
 ) {
-	t := d.directory
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	size := 0
@@ -157,8 +160,8 @@ func (d *Dispatcher) unknownTo(w *waiter, s *session, r *transport.AddressesRequ
 		owner := ownerOf(asked)
 		l := t.services[owner]
 		if l == nil {
-			// The snapshot is read here, with the lock held: it contains all changes that followAddresses took before.
-			l = newListing(d.config.Tables.Snapshot(), owner)
+			// The snapshot is read here, with the lock held: it contains all changes that follow took before.
+			l = newListing(t.tables.Snapshot(), owner)
 			t.services[owner] = l
 			t.addEndpoint(l)
 			signal(t.followed)
@@ -183,7 +186,7 @@ func (d *Dispatcher) unknownTo(w *waiter, s *session, r *transport.AddressesRequ
 		for i := range list {
 			packed += list[i].Size(r.Differences) // an agent that accepts differences also unpacks them
 		}
-		s.nextAnswerAt = d.config.Clock() + t.answerRest(len(r.Services), packed)
+		s.nextAnswerAt = t.clock() + t.answerRest(len(r.Services), packed)
 	}
 	return list, nil
 }
@@ -193,15 +196,14 @@ func ownerOf(asked *transport.ServiceRequest) cluster.OwnerRef {
 }
 
 // endRequest removes an agent's waiter from the services.
-func (d *Dispatcher) endRequest(w *waiter, r *transport.AddressesRequest) {
-	t := d.directory
+func (t *directory) endRequest(w *waiter, r *transport.AddressesRequest) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.asking--
 	for i := range r.Services {
 		if l := t.services[ownerOf(&r.Services[i])]; l != nil {
 			delete(l.waiting, w)
-			l.idle = d.config.Clock()
+			l.idle = t.clock()
 		}
 	}
 }
@@ -213,22 +215,22 @@ func signal(to chan struct{}) {
 	}
 }
 
-// followAddresses keeps the directory up to date with the tables until the context ends. While no service is followed
-// it does nothing.
-func (d *Dispatcher) followAddresses(ctx context.Context) {
+// follow keeps the directory up to date with the tables until the context ends. While no service is followed it does
+// nothing.
+func (t *directory) follow(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-d.directory.followed:
-			d.followWhileAsked(ctx)
+		case <-t.followed:
+			t.followWhileAsked(ctx)
 		}
 	}
 }
 
 // followWhileAsked keeps the directory up to date until no listing is left.
-func (d *Dispatcher) followWhileAsked(ctx context.Context) {
-	follow := d.config.Tables.Follow(store.TopicOwners, store.TopicNodes, store.TopicEndpoints)
+func (t *directory) followWhileAsked(ctx context.Context) {
+	follow := t.tables.Follow(store.TopicOwners, store.TopicNodes, store.TopicEndpoints)
 	defer follow.Close()
 	tidy := time.NewTicker(idleListingTTL / 4)
 	defer tidy.Stop()
@@ -237,24 +239,23 @@ func (d *Dispatcher) followWhileAsked(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tidy.C:
-			if !d.removeIdleListings() {
+			if !t.removeIdleListings() {
 				return
 			}
 			continue
 		case <-follow.Wake():
 		}
-		_ = pause.For(ctx, max(minRest, minRestFactor*d.applyChanges(follow.Take())))
+		_ = pause.For(ctx, max(minRest, minRestFactor*t.applyChanges(follow.Take())))
 	}
 }
 
 // removeIdleListings removes listings without recent requests, and reports whether any are left.
-func (d *Dispatcher) removeIdleListings() bool {
-	t := d.directory
+func (t *directory) removeIdleListings() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.peakAsking, t.encoder = t.asking, transport.Encoder{}
 	for owner, l := range t.services { // order-free: listings are independent
-		if len(l.waiting) == 0 && d.config.Clock()-l.idle > idleListingTTL {
+		if len(l.waiting) == 0 && t.clock()-l.idle > idleListingTTL {
 			t.removeEndpoint(l)
 			delete(t.services, owner)
 		}
@@ -269,12 +270,11 @@ func (d *Dispatcher) removeIdleListings() bool {
 
 // applyChanges updates the listings of the changed services, and wakes the agents that follow a service whose listing
 // changed. It returns the duration of the work, without the wait for the lock.
-func (d *Dispatcher) applyChanges(c store.Changes) (took time.Duration) {
-	t := d.directory
+func (t *directory) applyChanges(c store.Changes) (took time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	began := time.Now()
-	snap := d.config.Tables.Snapshot() // read with the lock held, so that no listing is from a newer one
+	snap := t.tables.Snapshot() // read with the lock held, so that no listing is from a newer one
 	changed := map[*listing]bool{}
 	if c.Resync || c.Endpoints {
 		for _, l := range t.services { // order-free: a set

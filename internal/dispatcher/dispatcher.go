@@ -136,7 +136,7 @@ func New(c Config) *Dispatcher {
 		sessions: map[string]*session{},
 
 		secretsChanged: make(chan struct{}),
-		directory:      newDirectory(),
+		directory:      newDirectory(c.Tables, c.Clock),
 	}
 	d.writer = store.NewWriter(c.Engine, c.Tables.Prefix(), nil, d.incarnation)
 	d.streams.waiting = map[string]requestedStream{}
@@ -199,7 +199,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	var others sync.WaitGroup
 	others.Go(func() { d.followStore(background) })
 	others.Go(func() { d.watchReach(background) })
-	others.Go(func() { d.followAddresses(background) })
+	others.Go(func() { d.directory.follow(background) })
 	err := d.commitLoop(ctx)
 	stop()
 	others.Wait()
