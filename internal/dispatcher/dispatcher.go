@@ -72,7 +72,7 @@ var errEnded = fmt.Errorf("%w: this server is going away", transport.ErrElsewher
 type Dispatcher struct {
 	config  Config
 	writer  *store.Writer
-	queue   chan submission
+	commits *commitQueue
 	streams streams
 	ended   chan struct{} // closed when Run ends
 	reach   storeReach
@@ -131,7 +131,6 @@ type session struct {
 func New(c Config) *Dispatcher {
 	d := &Dispatcher{
 		config:   c,
-		queue:    make(chan submission),
 		ended:    make(chan struct{}),
 		sessions: map[string]*session{},
 
@@ -139,6 +138,9 @@ func New(c Config) *Dispatcher {
 		directory:      newDirectory(c.Tables, c.Clock),
 	}
 	d.writer = store.NewWriter(c.Engine, c.Tables.Prefix(), nil, d.incarnation)
+	d.commits = &commitQueue{
+		config: &d.config, writer: d.writer, reach: &d.reach, ended: d.ended, waiting: make(chan submission),
+	}
 	d.streams.waiting = map[string]requestedStream{}
 	d.reach.cut = make(chan struct{})
 	return d
@@ -200,7 +202,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	others.Go(func() { d.followStore(background) })
 	others.Go(func() { d.watchReach(background) })
 	others.Go(func() { d.directory.follow(background) })
-	err := d.commitLoop(ctx)
+	err := d.commits.run(ctx)
 	stop()
 	others.Wait()
 	d.mu.Lock()

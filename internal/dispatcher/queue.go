@@ -32,17 +32,25 @@ const (
 	maxPlanPause  = 100 * time.Millisecond
 )
 
-// submit passes units to the commit loop and waits for the result. The loop commits all waiting units together, so that
-// many agents share one write to disk.
-func (d *Dispatcher) submit(ctx context.Context, units []store.Unit) ([]bool, uint64, error) {
+// commitQueue commits the units of many reports together, so that many agents share one write to disk.
+type commitQueue struct {
+	config  *Config
+	writer  *store.Writer
+	reach   *storeReach
+	ended   <-chan struct{} // closed when the dispatcher ends
+	waiting chan submission
+}
+
+// submit passes units to run and waits for the result.
+func (q *commitQueue) submit(ctx context.Context, units []store.Unit) ([]bool, uint64, error) {
 	if len(units) == 0 {
 		return nil, 0, nil
 	}
 	s := submission{units: units, done: make(chan committed, 1)}
-	cut := d.reach.unreachable()
+	cut := q.reach.unreachable()
 	select {
-	case d.queue <- s:
-	case <-d.ended:
+	case q.waiting <- s:
+	case <-q.ended:
 		return nil, 0, errEnded
 	case <-cut:
 		return nil, 0, errCutOff
@@ -52,7 +60,7 @@ func (d *Dispatcher) submit(ctx context.Context, units []store.Unit) ([]bool, ui
 	select {
 	case c := <-s.done:
 		return c.applied, c.revision, c.err
-	case <-d.ended:
+	case <-q.ended:
 		return nil, 0, errEnded
 	case <-cut:
 		return nil, 0, errCutOff
@@ -61,9 +69,9 @@ func (d *Dispatcher) submit(ctx context.Context, units []store.Unit) ([]bool, ui
 	}
 }
 
-// commitLoop commits all waiting submissions together, again and again. A submission that writes a key of the batch
-// waits for the next batch.
-func (d *Dispatcher) commitLoop(ctx context.Context) error {
+// run commits all waiting submissions together, again and again. A submission that writes a key of the batch waits for
+// the next batch.
+func (q *commitQueue) run(ctx context.Context) error {
 	var held *submission
 	for {
 		first := held
@@ -72,7 +80,7 @@ func (d *Dispatcher) commitLoop(ctx context.Context) error {
 			select {
 			case <-ctx.Done():
 				return ctx.Err()
-			case s := <-d.queue:
+			case s := <-q.waiting:
 				first = &s
 			}
 		}
@@ -80,7 +88,7 @@ func (d *Dispatcher) commitLoop(ctx context.Context) error {
 	gather:
 		for len(batch.units) < maxUnits {
 			select {
-			case s := <-d.queue:
+			case s := <-q.waiting:
 				if !batch.add(s) {
 					held = &s
 					break gather
@@ -89,15 +97,15 @@ func (d *Dispatcher) commitLoop(ctx context.Context) error {
 				break gather
 			}
 		}
-		began := d.config.Clock()
-		applied, revision, err := d.writer.Commit(ctx, batch.units)
+		began := q.config.Clock()
+		applied, revision, err := q.writer.Commit(ctx, batch.units)
 		if errors.Is(err, store.ErrTooLarge) || errors.Is(err, store.ErrInvalid) {
 			// One report that cannot be written is refused. All others are written.
-			d.config.Logger.Warn("a report cannot be written", "error", err)
+			q.config.Logger.Warn("a report cannot be written", "error", err)
 			err = nil
 		}
 		batch.finish(applied, revision, err)
-		if len(batch.units) >= burstUnits && !d.pauseAfterBurst(ctx, min(d.config.Clock()-began, maxBurstPause)) {
+		if len(batch.units) >= burstUnits && !q.pauseAfterBurst(ctx, min(q.config.Clock()-began, maxBurstPause)) {
 			return ctx.Err()
 		}
 	}
@@ -105,13 +113,13 @@ func (d *Dispatcher) commitLoop(ctx context.Context) error {
 
 // pauseAfterBurst waits between two commits of a burst, and longer while plans arrive, maxPlanPause at most. It returns
 // false if the context ended.
-func (d *Dispatcher) pauseAfterBurst(ctx context.Context, least time.Duration) bool {
-	for until := d.config.Clock() + maxPlanPause; ; least = maxBurstPause {
-		plans := d.config.Tables.Snapshot().PlansWritten()
+func (q *commitQueue) pauseAfterBurst(ctx context.Context, least time.Duration) bool {
+	for until := q.config.Clock() + maxPlanPause; ; least = maxBurstPause {
+		plans := q.config.Tables.Snapshot().PlansWritten()
 		if pause.For(ctx, least) != nil {
 			return false
 		}
-		if d.config.Tables.Snapshot().PlansWritten() == plans || d.config.Clock() >= until {
+		if q.config.Tables.Snapshot().PlansWritten() == plans || q.config.Clock() >= until {
 			return true
 		}
 	}

@@ -272,7 +272,7 @@ func (d *Dispatcher) writeFullReport(ctx context.Context, s *session, r transpor
 	if err := u.Put(prefix.NodeStatus(r.Node), d.status(r, s.number, true)); err != nil {
 		return nil, err
 	}
-	ok, at, err := d.submit(ctx, []store.Unit{u})
+	ok, at, err := d.commits.submit(ctx, []store.Unit{u})
 	if err != nil {
 		return nil, err
 	}

@@ -109,7 +109,7 @@ func (d *Dispatcher) writeFacts(ctx context.Context, s *session, f *cluster.Fact
 	if err := u.Put(e.Key, &status); err != nil {
 		return err
 	}
-	applied, at, err := d.submit(ctx, []store.Unit{u})
+	applied, at, err := d.commits.submit(ctx, []store.Unit{u})
 	if err != nil {
 		return err
 	}
@@ -153,7 +153,7 @@ func (d *Dispatcher) writeStatuses(ctx context.Context, s *session, tasks []clus
 				written = append(written, i)
 			}
 		}
-		applied, at, err := d.submit(ctx, units)
+		applied, at, err := d.commits.submit(ctx, units)
 		if err != nil {
 			return nil, fmt.Errorf("write the report: %w", err)
 		}
