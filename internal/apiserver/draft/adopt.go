@@ -44,7 +44,7 @@ func (d *Draft) AdoptNode(o *api.NodeObjects, domain string) ([]api.Change, erro
 		def := o.Definitions[i]
 		a.add("definitions", i, func() (api.Change, error) { return d.writeVersion(&def) })
 	}
-	d.noteNeeds(a.set())
+	d.needs.note(a.set())
 	for i := range o.Services {
 		svc := o.Services[i]
 		a.add("services", i, func() (api.Change, error) { return a.service(&svc) })

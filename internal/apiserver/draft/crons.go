@@ -33,7 +33,7 @@ func (d *Draft) SetCron(c *cluster.Cron, pre Precondition) (api.Change, error) {
 	}
 	faults = append(faults, d.checkStepPermissions(c.Cluster, c.Job.Steps, fields)...)
 	owner := cluster.OwnerRef{Kind: cluster.KindCron, Cluster: c.Cluster, Name: c.Name}
-	faults = append(faults, d.checkNeeds(owner, c.Job.Needs, neededBefore, "job.needs")...)
+	faults = append(faults, d.needs.check(owner, c.Job.Needs, neededBefore, "job.needs")...)
 	if len(faults) > 0 {
 		return change, faults
 	}

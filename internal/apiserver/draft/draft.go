@@ -36,10 +36,8 @@ type Draft struct {
 	clusters    map[string]*cluster.Cluster
 	definitions map[cluster.Ref]*cluster.TaskDefinition
 	newest      map[string]int
-	owners      map[string]cluster.Kind       // services and jobs, by "<cluster>/<name>"
-	needs       map[cluster.OwnerRef][]string // of the services and jobs of the draft; see noteNeeds
-	// circles are the owners whose needs were followed, each with a circle of needs that it is in, or nil.
-	circles map[cluster.OwnerRef][]cluster.OwnerRef
+	owners      map[string]cluster.Kind // services and jobs, by "<cluster>/<name>"
+	needs       needs
 	// visible is what sees computes once, because it walks all attempts of the caller's clusters.
 	visible func(cluster.Ref) bool
 }

@@ -153,7 +153,7 @@ func (d *Draft) SetService(svc *cluster.Service, pre Precondition) (api.Change, 
 		prev, neededBefore = old.Value, old.Value.Needs
 	}
 	faults := append(d.checkPermissions(svc.Cluster, svc.Definition, field),
-		d.checkNeeds(svc.Owner(), svc.Needs, neededBefore, "needs")...)
+		d.needs.check(svc.Owner(), svc.Needs, neededBefore, "needs")...)
 	if len(faults) > 0 {
 		return change, faults
 	}
@@ -239,7 +239,7 @@ func (d *Draft) SetJob(job *cluster.Job, pre Precondition) (api.Change, error) {
 		return change, err
 	}
 	faults = append(d.checkStepPermissions(job.Cluster, job.Steps, fields),
-		d.checkNeeds(job.Owner(), job.Needs, neededBefore, "needs")...)
+		d.needs.check(job.Owner(), job.Needs, neededBefore, "needs")...)
 	if len(faults) > 0 {
 		return change, faults
 	}

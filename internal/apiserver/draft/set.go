@@ -142,7 +142,7 @@ func (d *Draft) Set(set []AppliedObject) ([]api.Change, error) {
 	changes := make([]api.Change, 0, len(set))
 	var faults cluster.Faults
 	conflicts := 0
-	d.noteNeeds(set)
+	d.needs.note(set)
 	for _, m := range set {
 		change, err := d.setOne(m.Object)
 		if err != nil {
@@ -184,7 +184,7 @@ func (s *Writer) CheckSize(d *Draft, set []AppliedObject) error {
 	most := sort.Search(len(set), func(n int) bool {
 		part := s.Empty(d.Snap)
 		part.Caller, part.By, part.Trace = d.Caller, d.By, d.Trace
-		part.noteNeeds(set)
+		part.needs.note(set)
 		if _, err := part.Set(set[:n+1]); err != nil {
 			return true
 		}
