@@ -244,6 +244,7 @@ func addGlobalFlags(root *cobra.Command, sess *session.Session) {
 
 // Run runs one command line and returns the exit code.
 func Run(ctx context.Context, sess *session.Session, args []string) int {
+	defer sess.Close()
 	root := newRootCommand(sess)
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)

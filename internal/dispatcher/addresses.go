@@ -48,7 +48,7 @@ type directory struct {
 	endpoints map[cluster.OwnerRef]map[*listing]bool
 	encoder   transport.Encoder
 	// asking is the number of agents with a request at the moment, and peakAsking its maximum since the last
-	// tidyDirectory.
+	// removeIdleListings.
 	asking, peakAsking int
 	// nodes holds the data of nodes that the listings were computed from.
 	nodes    map[string]nodeView

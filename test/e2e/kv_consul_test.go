@@ -1,5 +1,3 @@
-//go:build prove
-
 package e2e_test
 
 import (

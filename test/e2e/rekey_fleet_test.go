@@ -14,8 +14,8 @@ import (
 	"github.com/berthd/berth/test/harness"
 )
 
-// Three servers get the same new key, one of them after it was down. No value is sealed with it before. The leader dies
-// meanwhile.
+// TestRekeyOfAFleet gives three servers the same new key, one of them after it was down. No value is sealed with it
+// before. The leader dies meanwhile.
 func TestRekeyOfAFleet(t *testing.T) {
 	t.Parallel()
 	testkit.NeedRoot(t)

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -246,11 +247,32 @@ func (s *Site) berthHere(stdin io.Reader, args []string) Result {
 	if stdin == nil {
 		stdin = strings.NewReader("")
 	}
-	var stdout, stderr bytes.Buffer
+	var stdout, stderr Output
 	began := time.Now()
-	code := CommandLine(limit, Command{
-		Args: args, Env: func(name string) string { return env[name] }, Stdin: stdin, Stdout: &stdout, Stderr: &stderr,
-	})
+	ended := make(chan int, 1)
+	go func() {
+		code := 2 // as that of a process that panics
+		defer func() {
+			if fault := recover(); fault != nil {
+				fmt.Fprintf(&stderr, "panic: %v\n%s", fault, debug.Stack())
+			}
+			ended <- code
+		}()
+		code = CommandLine(limit, Command{
+			Args: args, Env: func(name string) string { return env[name] },
+			Stdin: stdin, Stdout: &stdout, Stderr: &stderr,
+		})
+	}()
+	code := -1
+	select {
+	case code = <-ended:
+	case <-limit.Done():
+		select {
+		case code = <-ended:
+		case <-time.After(stopLimit):
+			s.tb.Fatalf("berth %s does not end with its context: %s", strings.Join(args, " "), stderr.String())
+		}
+	}
 	return Result{args, stdout.String(), stderr.String(), code, time.Since(began)}
 }
 
@@ -263,20 +285,21 @@ type Command struct {
 }
 
 // CommandLine runs a command in this process and returns its exit code; TestMain may set it. Commands of a Site that
-// only call the API then start no process, which costs ten times as much as most of them. The working directory is that
-// of the test, so files need absolute paths. If it is nil, each command is a process.
+// only call the API then start no process, which costs ten times as much as most of them. The working directory and the
+// folder of contexts are those of the test, so files need absolute paths, and each command gets BERTH_ADDR. If it is
+// nil, each command is a process.
 var CommandLine func(context.Context, Command) int
 
-// onlyCallsAPI reports whether a command does nothing but call the API of servers and print the result. Others work on
-// folders, machines, terminals or signals.
+// onlyCallsAPI reports whether a command needs nothing of the machine but the API of servers and files that it is
+// given. Others work on data directories, machines, terminals or signals.
 func onlyCallsAPI(args []string) bool {
 	if len(args) == 0 {
 		return false
 	}
 	switch args[0] {
 	case "node":
-		return len(args) > 1 && !slices.Contains([]string{"add", "upgrade", "drift", "repair"}, args[1])
-	case "cordon", "cron", "definition", "delete", "diff", "domain", "down", "endpoint", "events", "explain", "hold",
+		return len(args) > 1 && !slices.Contains([]string{"add", "adopt", "drift", "release", "repair", "upgrade"}, args[1])
+	case "cron", "definition", "delete", "diff", "domain", "down", "endpoint", "events", "explain", "hold",
 		"image", "inspect", "logs", "plan", "pool", "priority", "promote", "ps", "queue", "rebalance", "release",
 		"reservation", "restart", "retry", "rollout", "run", "scale", "secret", "start", "status", "stop", "token",
 		"top", "volume", "wait":

@@ -36,8 +36,8 @@ func (n *needs) note(set []AppliedObject) {
 	}
 }
 
-// of returns what a service or job of the draft or the store needs, and whether it exists.
-func (n *needs) of(o cluster.OwnerRef) ([]string, bool) {
+// find returns what a service or job of the draft or the store needs, and whether it exists.
+func (n *needs) find(o cluster.OwnerRef) ([]string, bool) {
 	if drafted, ok := n.drafted[o]; ok {
 		return drafted, true
 	}
@@ -64,7 +64,7 @@ func (n *needs) check(o cluster.OwnerRef, wanted, had []string, path string) (fa
 		}
 		at := fmt.Sprintf("%s[%d]", path, i)
 		needed, _ := cluster.NeededOwner(o.Cluster, need) // it was validated
-		if _, ok := n.of(needed); !ok {
+		if _, ok := n.find(needed); !ok {
 			faults = append(faults, cluster.Fault{Path: at, Message: fmt.Sprintf(
 				"there is no %s: create it first, or in the same manifest", need)})
 			continue
@@ -100,7 +100,7 @@ func (n *needs) findCircles(o cluster.OwnerRef, way []cluster.OwnerRef) {
 		return
 	}
 	n.circles[o] = nil
-	wanted, _ := n.of(o)
+	wanted, _ := n.find(o)
 	for _, next := range cluster.NeededOwners(o.Cluster, wanted) {
 		n.findCircles(next, append(way, o))
 	}

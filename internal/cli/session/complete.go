@@ -254,6 +254,7 @@ func ListOtherNames(ctx context.Context, c *client.Client, kind string) []string
 	return nil
 }
 
+// listUnowned returns the names of objects that belong to no cluster.
 func listUnowned[V any](ctx context.Context, list func(context.Context, client.ListOptions) (api.Page[V], error),
 	name func(V) string,
 ) (names []string) {

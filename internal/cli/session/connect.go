@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/spf13/cobra"
 
@@ -66,7 +67,32 @@ func (s *Session) ConnectTo(to Target) (*client.Client, error) {
 	if err != nil {
 		return nil, &UsageError{"berth", err.Error()}
 	}
+	if o := s.clients; o != nil {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		o.list = append(o.list, c)
+	}
 	return c, nil
+}
+
+// openClients are the clients that a command has made. Copies of a session share them.
+type openClients struct {
+	mu   sync.Mutex
+	list []*client.Client
+}
+
+// Close closes the connections of the command.
+func (s *Session) Close() {
+	o := s.clients
+	if o == nil {
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, c := range o.list {
+		c.Close()
+	}
+	o.list = nil
 }
 
 // CheckProtected refuses addresses of other machines over http, because a token would cross the network unprotected.

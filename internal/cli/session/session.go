@@ -36,12 +36,13 @@ type Session struct {
 	// stream, and all readings share a connection.
 	Repeats    bool
 	connection *client.Client
+	clients    *openClients // nil in sessions that New did not make
 	home       string // see SetHomeCluster
 }
 
 // New returns a session with these streams. The flags set its other fields.
 func New(stdin io.Reader, stdout, stderr io.Writer) *Session {
-	return &Session{Stdin: stdin, Stdout: stdout, Stderr: stderr, Env: os.Getenv, Now: time.Now}
+	return &Session{Stdin: stdin, Stdout: stdout, Stderr: stderr, Env: os.Getenv, Now: time.Now, clients: &openClients{}}
 }
 
 // Messagef prints a message on standard error, with short references.

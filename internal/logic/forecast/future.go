@@ -35,7 +35,7 @@ type future struct {
 	keptOn   []int32
 	touched  []int32 // nodes on which there may be more room than before
 	isTouch  []bool
-	moment   int32   // number of times at which requests were tried
+	moment   int32   // number of the present moment, from 2 on, so that a deniedAt of 0 is of no moment before
 	deniedAt []int32 // moment at which a class found no room, for the last time
 
 	arrival   int   // index of the next arrival

@@ -41,8 +41,8 @@ func TestGainsAddUpToTheScore(t *testing.T) {
 		tried[cause]++
 		const rounding = 2 // points, of a move and of the scores
 		if off := gain - want; off > rounding*(len(res.Moves)+1) || off < -rounding*(len(res.Moves)+1) {
-			t.Fatalf("%s: the gains add up to %d, and the score falls by %d, from %+v to %+v", shown(res.Moves), gain, want,
-				res.Before, res.After)
+			t.Fatalf("%s: the gains add up to %d, and the score falls by %d, from %+v to %+v", shown(res.Moves), gain,
+				want, res.Before, res.After)
 		}
 	})
 	for _, cause := range []cluster.RebalanceCause{

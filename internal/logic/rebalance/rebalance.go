@@ -37,7 +37,6 @@ package rebalance
 
 import (
 	"cmp"
-	"slices"
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/scheduler"
@@ -175,8 +174,10 @@ func Rebalance(in Input, opts Options) Result {
 	res.Moves = shorten(in, opts, b.moves)
 	for i := range res.Violations {
 		v := &res.Violations[i]
-		if k := slices.IndexFunc(res.Moves, func(m Move) bool { return m.Task == v.Task }); v.To != "" && k >= 0 {
-			v.To = res.Moves[k].To
+		for k := range res.Moves {
+			if m := &res.Moves[k]; m.Task == v.Task && v.To != "" {
+				v.To = m.To // the last move counts
+			}
 		}
 	}
 	res.Bounded = b.bounded || b.isOver()

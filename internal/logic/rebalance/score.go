@@ -62,7 +62,8 @@ func (b *state) unevenness(g *group) int64 {
 const maxShortened = 100
 
 // shorten replaces several moves of one task by a single move, if the list is then as good at every step. The single
-// move has the cause of the first one: if that was a violation, the later ones only found a better node.
+// move has the cause of the first one: if that was a violation, the later ones only found a better node. It has the
+// place of the last one in the list, when there is room for it.
 func shorten(in Input, opts Options, moves []Move) []Move {
 	last := map[string]int{}
 	for i := range moves {

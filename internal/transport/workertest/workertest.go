@@ -20,8 +20,7 @@ import (
 // Limit is the longest wait for an expected event.
 const Limit = 20 * time.Second
 
-// absence is how long a case watches for an event that must not happen, where no later event shows that the worker has
-// handled all messages.
+// absence is how long a case watches for an event that must not happen.
 const absence = 500 * time.Millisecond
 
 // Worker is a worker program under test.
@@ -172,8 +171,9 @@ func (b *bench) reported(uuid string, state cluster.State) cluster.Observed {
 	return o
 }
 
-// handled waits until the worker has handled all messages so far: it runs an attempt that is assigned after them.
-func (b *bench) handled() {
+// waitHandled waits until the worker has read all messages so far, and has begun with them: it has run an attempt that
+// was assigned after them.
+func (b *bench) waitHandled() {
 	b.Helper()
 	b.reported(b.assign(b.worker.Node, "exit 0"), cluster.StateSucceeded)
 }
