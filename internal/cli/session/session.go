@@ -37,7 +37,7 @@ type Session struct {
 	Repeats    bool
 	connection *client.Client
 	clients    *openClients // nil in sessions that New did not make
-	home       string // see SetHomeCluster
+	home       string       // see SetHomeCluster
 }
 
 // New returns a session with these streams. The flags set its other fields.
