@@ -298,7 +298,8 @@ func onlyCallsAPI(args []string) bool {
 	}
 	switch args[0] {
 	case "node":
-		return len(args) > 1 && !slices.Contains([]string{"add", "adopt", "drift", "release", "repair", "upgrade"}, args[1])
+		onMachines := []string{"add", "adopt", "drift", "release", "repair", "upgrade"}
+		return len(args) > 1 && !slices.Contains(onMachines, args[1])
 	case "cron", "definition", "delete", "diff", "domain", "down", "endpoint", "events", "explain", "hold",
 		"image", "inspect", "logs", "plan", "pool", "priority", "promote", "ps", "queue", "rebalance", "release",
 		"reservation", "restart", "retry", "rollout", "run", "scale", "secret", "start", "status", "stop", "token",
