@@ -58,5 +58,6 @@ func (m Metrics) Histograms(name, help string, buckets []float64, labels ...stri
 	return m.registry.NewHistogramVec(m.histogram(name, help, buckets), labels)
 }
 
-// commitBuckets are the upper bounds of durations of commits and of calls between servers, from half a millisecond to four seconds.
+// commitBuckets are the upper bounds of durations of commits and of calls between servers, from half a millisecond to
+// four seconds.
 func commitBuckets() []float64 { return prometheus.ExponentialBuckets(0.0005, 2, 14) }
