@@ -42,7 +42,9 @@ type Session struct {
 
 // New returns a session with these streams. The flags set its other fields.
 func New(stdin io.Reader, stdout, stderr io.Writer) *Session {
-	return &Session{Stdin: stdin, Stdout: stdout, Stderr: stderr, Env: os.Getenv, Now: time.Now, clients: &openClients{}}
+	return &Session{
+		Stdin: stdin, Stdout: stdout, Stderr: stderr, Env: os.Getenv, Now: time.Now, clients: &openClients{},
+	}
 }
 
 // Messagef prints a message on standard error, with short references.
