@@ -112,9 +112,11 @@ func (b *bench) program(script string) (uuid string) {
 	return b.assign(b.worker.Node, "echo x >>"+b.dir+"/ran; "+script)
 }
 
-// until returns the script of a program that runs until proceed. It then ends with code 7.
+// until returns the script of a program that runs until proceed, or until the case ends if a broken worker has lost it.
+// It then ends with code 7.
 func (b *bench) until() string {
-	return "while ! [ -e " + b.dir + "/go ]; do echo x >>" + b.dir + "/tick; sleep 0.05; done; exit 7"
+	return "while [ -d " + b.dir + " ] && ! [ -e " + b.dir + "/go ]; do echo x >>" + b.dir + "/tick; sleep 0.05; " +
+		"done; exit 7"
 }
 
 // proceed ends the programs of until.
