@@ -27,6 +27,9 @@ var (
 	ErrStarted = errors.New("the container was started before")
 	// ErrNotStarted says of an error of Start that the program has not run and will not, see NotStarted.
 	ErrNotStarted = errors.New("the program was not started")
+	// ErrNoProgram says of an error of Prepare or Start that the program does not exist, or cannot be run by its user,
+	// see NoProgram. It has not run, and another try on this machine is of no use before somebody changes that.
+	ErrNoProgram = errors.New("there is no such program")
 	// ErrNotRunning says that the program does not run, so no signal and no command can reach it.
 	ErrNotRunning = errors.New("the container does not run")
 	// ErrUnsupported says that this executor cannot satisfy the spec; the message names the field.
@@ -45,6 +48,15 @@ type notStarted struct{ error }
 
 func (e notStarted) Is(target error) bool { return target == ErrNotStarted }
 func (e notStarted) Unwrap() error        { return e.error }
+
+// NoProgram marks an error of Prepare or Start: it is ErrNoProgram then, and keeps its text. The text names the program
+// and where it was searched.
+func NoProgram(err error) error { return noProgram{err} }
+
+type noProgram struct{ error }
+
+func (e noProgram) Is(target error) bool { return target == ErrNoProgram }
+func (e noProgram) Unwrap() error        { return e.error }
 
 // ID names one run of one container. It is a valid file name of at most 76 bytes.
 type ID string
@@ -177,11 +189,15 @@ type Executor interface {
 	// Prepare makes the container up to the first instruction of its program. It may take minutes, for images.
 	// progress, unless nil, receives short descriptions of the current activity. Preparing a prepared container again
 	// is no error. Remove also removes the remains of a failed Prepare.
+	//
+	// ErrNoProgram promises that the program has not run. A driver that learns of it at the start only returns it from
+	// Start.
 	Prepare(ctx context.Context, spec Spec, progress func(string)) error
 	// Start runs the program. It returns ErrStarted if Start was called for this ID before, whatever its result, also
-	// in an earlier life of the agent. ErrNotStarted promises that the program has not run and will not. After
-	// ErrUnavailable and the end of the context the result is open; a repeated call returns it. After any other error,
-	// ErrNotFound too, the program may have run: the caller removes the container and treats its end as unknown.
+	// in an earlier life of the agent. ErrNotStarted and ErrNoProgram promise that the program has not run and will
+	// not. After ErrUnavailable and the end of the context the result is open; a repeated call returns it. After any
+	// other error, ErrNotFound too, the program may have run: the caller removes the container and treats its end as
+	// unknown.
 	Start(ctx context.Context, id ID) (Process, error)
 	// Wait blocks until the program has ended and returns its exit; for an earlier exit it returns immediately. An exit
 	// that was not observed has Exit.Unknown. Wait survives restarts of the executor's daemon.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -174,12 +175,27 @@ func (e *Executor) create(ctx context.Context, spec *executor.Spec, img client.I
 	}, nil)
 	t, err := c.NewTask(ctx, func(string) (cio.IO, error) { return pipeIO{pipes}, nil })
 	if err != nil {
-		return taskFault{failed(ctx, "set up the program", err)}
+		return taskFault{withImage(failed(ctx, "set up the program", err), spec, cfg.Env)}
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.prepared[spec.ID] = prepared{spec.Dir, processOf(int(t.Pid()))}
 	return nil
+}
+
+// withImage adds to the error of a missing program which image lacks it, and the PATH in which it was searched. env is
+// that of the image.
+func withImage(err error, spec *executor.Spec, env []string) error {
+	if !errors.Is(err, executor.ErrNoProgram) {
+		return err
+	}
+	path := ""
+	for _, kv := range slices.Concat(env, spec.Env) {
+		if value, ok := strings.CutPrefix(kv, "PATH="); ok {
+			path = value
+		}
+	}
+	return executor.NoProgram(fmt.Errorf("%w (image %s, PATH %s)", err, spec.Container.Image, path))
 }
 
 // pipeIO passes the paths of the pipes to containerd. The collector has their other ends.

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strings"
 
+	"github.com/berthd/berth/internal/executor"
 	"github.com/berthd/berth/internal/plain"
 )
 
@@ -18,6 +19,11 @@ type runtimeError struct {
 
 // Error returns the plain words.
 func (e *runtimeError) Error() string { return e.text }
+
+// Is reports whether the error is the wanted one: it is executor.ErrNoProgram if the program does not exist.
+func (e *runtimeError) Is(target error) bool {
+	return target == executor.ErrNoProgram && missingProgram.MatchString(e.cause.Error())
+}
 
 // Unwrap returns the error of containerd.
 func (e *runtimeError) Unwrap() error { return e.cause }
@@ -33,7 +39,7 @@ var runtimeWords = []struct {
 		`the image has no program "$1" in its PATH: correct the command, or name the program by its whole path`,
 	},
 	{
-		regexp.MustCompile(`exec: "([^"]*)": (?:stat .*: )?no such file or directory`),
+		regexp.MustCompile(`exec: "([^"]*)": (?:stat .*: )?(?:no such file or|not a) directory`),
 		`the image has no file $1 to run: correct the command, or take an image that holds it`,
 	},
 	{
@@ -82,6 +88,10 @@ var runtimeWords = []struct {
 		`it is no archive of images: want a tar file, as docker save or an OCI tool writes it`,
 	},
 }
+
+// missingProgram matches errors of the runtime about a program that does not exist, or that its user may not run.
+var missingProgram = regexp.MustCompile(`exec: "[^"]*": (?:stat .*: )?(?:executable file not found in \$PATH|` +
+	`no such file or directory|not a directory|permission denied|is a directory)`)
 
 // runtimeNoise matches the text that containerd and its runtime put around their reasons.
 var runtimeNoise = regexp.MustCompile(

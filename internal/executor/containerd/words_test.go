@@ -3,6 +3,8 @@ package containerd
 import (
 	"errors"
 	"testing"
+
+	"github.com/berthd/berth/internal/executor"
 )
 
 // TestPlainRuntime checks messages of runc 1.1 about containers that do not fit their image.
@@ -68,6 +70,17 @@ func TestPlainRuntime(t *testing.T) {
 		said, whole := describeRuntimeError(errors.New(c.said))
 		if said.Error() != c.want || whole != c.whole {
 			t.Errorf("%s:\n got %q, %t\nwant %q, %t", c.said, said, whole, c.want, c.whole)
+		}
+	}
+	for said, want := range map[string]bool{
+		around + `exec: "/bin/sh/no": stat /bin/sh/no: not a directory: unknown`:                     true,
+		around + `exec: "nosuch": executable file not found in $PATH: unknown`:                       true,
+		around + `exec: "/etc": is a directory: unknown`:                                             true,
+		around + `exec /bin/sh: exec format error: unknown`:                                          false,
+		around + `chdir to cwd ("/x") set in config.json failed: no such file or directory: unknown`: false,
+	} {
+		if got, _ := describeRuntimeError(errors.New(said)); errors.Is(got, executor.ErrNoProgram) != want {
+			t.Errorf("%s: %q is executor.ErrNoProgram: %t, want %t", said, got, !want, want)
 		}
 	}
 	cause := errors.New("x")

@@ -300,17 +300,35 @@ func openFiles(b *bench) {
 	b.must(b.ex.Remove(b.Context(), s.ID))
 }
 
+// missingCommand prepares containers whose program does not exist, or cannot be run. The error is typed, and names the
+// program and where it was searched.
 func missingCommand(b *bench) {
-	s := b.spec(b.m.Shell(""))
-	s.Container.Command = []string{"no-such-program"}
-	err := b.ex.Prepare(b.Context(), s, nil)
-	if err == nil {
-		_, err = b.ex.Start(b.Context(), s.ID)
+	for _, c := range []struct {
+		command []string
+		names   []string
+	}{
+		{[]string{"no-such-program"}, []string{`"no-such-program"`, "PATH"}},
+		{[]string{"/bin/no-such-program", "-x"}, []string{"/bin/no-such-program"}},
+		{[]string{"/bin/sh/no-such-program"}, []string{"/bin/sh/no-such-program"}},
+		{[]string{"/etc"}, []string{"/etc"}},
+		{[]string{"/etc/passwd"}, []string{"/etc/passwd"}},
+	} {
+		s := b.spec(b.m.Shell(""))
+		s.Container.Command = c.command
+		err := b.ex.Prepare(b.Context(), s, nil)
+		if err == nil {
+			_, err = b.ex.Start(b.Context(), s.ID)
+		}
+		if !errors.Is(err, executor.ErrNoProgram) {
+			b.Errorf("the missing command %v gives %v, want the kind %v", c.command, err, executor.ErrNoProgram)
+		}
+		for _, name := range c.names {
+			if err != nil && !strings.Contains(err.Error(), name) {
+				b.Errorf("the missing command %v gives %v, want %s in it", c.command, err, name)
+			}
+		}
+		b.must(b.ex.Remove(b.Context(), s.ID))
 	}
-	if err == nil || !strings.Contains(err.Error(), "no-such-program") {
-		b.Errorf("a missing command gives %v", err)
-	}
-	b.must(b.ex.Remove(b.Context(), s.ID))
 }
 
 func execTest(b *bench) {

@@ -352,18 +352,30 @@ func findProgram(name string, env []string, root string) (string, error) {
 			return file, nil
 		}
 	}
-	return "", fmt.Errorf("command: %q is not found in PATH %q", name, path)
+	if path == "" {
+		return "", executor.NoProgram(fmt.Errorf("no program %q, because PATH is empty", name))
+	}
+	return "", executor.NoProgram(fmt.Errorf("no program %q in PATH %s", name, path))
 }
 
+// runnable returns why the file is no program of this thread's user, or nil.
 func runnable(name string) error {
 	var st unix.Stat_t
-	if err := unix.Stat(name, &st); err != nil {
+	switch err := unix.Stat(name, &st); {
+	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR):
+		return executor.NoProgram(fmt.Errorf("no program %s", name))
+	case errors.Is(err, unix.EACCES):
+		return executor.NoProgram(fmt.Errorf("the task's user may not enter the folder of the program %s", name))
+	case err != nil:
 		return fmt.Errorf("command: %s: %w", name, err)
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFREG {
-		return fmt.Errorf("command: %s is not a file", name)
+		return executor.NoProgram(fmt.Errorf("%s is no program, because it is not a file", name))
 	}
-	if err := unix.Faccessat(unix.AT_FDCWD, name, unix.X_OK, unix.AT_EACCESS); err != nil {
+	switch err := unix.Faccessat(unix.AT_FDCWD, name, unix.X_OK, unix.AT_EACCESS); {
+	case errors.Is(err, unix.EACCES):
+		return executor.NoProgram(fmt.Errorf("%s is no program that the task's user may run: look at its mode", name))
+	case err != nil:
 		return fmt.Errorf("command: %s: %w", name, err)
 	}
 	return nil

@@ -70,6 +70,7 @@ type fault string
 const (
 	faultStarted     fault = "started"
 	faultNotStarted  fault = "not started"
+	faultNoProgram   fault = "no program"
 	faultNotRunning  fault = "not running"
 	faultUnsupported fault = "unsupported"
 	faultOther       fault = "other"
@@ -83,6 +84,8 @@ func failed(err error) reply {
 		r.Fault = faultStarted
 	case errors.Is(err, executor.ErrNotStarted):
 		r.Fault = faultNotStarted
+	case errors.Is(err, executor.ErrNoProgram):
+		r.Fault = faultNoProgram
 	case errors.Is(err, executor.ErrNotRunning):
 		r.Fault = faultNotRunning
 	case errors.Is(err, executor.ErrUnsupported):
@@ -95,7 +98,8 @@ func failed(err error) reply {
 func (r reply) err() error {
 	kind := map[fault]error{
 		faultStarted: executor.ErrStarted, faultNotStarted: executor.ErrNotStarted,
-		faultNotRunning: executor.ErrNotRunning, faultUnsupported: executor.ErrUnsupported,
+		faultNoProgram: executor.ErrNoProgram, faultNotRunning: executor.ErrNotRunning,
+		faultUnsupported: executor.ErrUnsupported,
 	}[r.Fault]
 	switch {
 	case r.Fault == "":
@@ -208,6 +212,8 @@ func (e *Executor) spawn(ctx context.Context, dir stateDir, lock *os.File) error
 		return ctx.Err()
 	case err != nil:
 		return fmt.Errorf("start supervisor: it died: %s", dir.lastWords())
+	case errors.Is(rep.err(), executor.ErrNoProgram):
+		return rep.err()
 	case rep.err() != nil:
 		return fmt.Errorf("prepare: %w", rep.err())
 	}
