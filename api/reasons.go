@@ -19,6 +19,7 @@ const (
 	ReasonRestartLimit  = cluster.ReasonRestartLimit
 	ReasonPrepare       = cluster.ReasonPrepare
 	ReasonStartFailed   = cluster.ReasonStartFailed
+	ReasonNoProgram     = cluster.ReasonNoProgram
 	ReasonPortTaken     = cluster.ReasonPortTaken
 	ReasonNoExecutor    = cluster.ReasonNoExecutor
 	ReasonUnhealthy     = cluster.ReasonUnhealthy

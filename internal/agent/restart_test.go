@@ -171,6 +171,41 @@ func TestStartRefused(t *testing.T) {
 	})
 }
 
+// A program that does not exist ends the attempt at once, whatever the restart policy: the next round would not find it
+// either. The executor says so when it prepares the container, or when it starts it.
+func TestNoProgram(t *testing.T) {
+	missing := executor.NoProgram(fmt.Errorf("no program %q in PATH /bin", "run"))
+	for name, p := range map[string]program{"prepare": {Prepare: missing}, "start": {Start: missing}} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				w.executor.programs["app"] = p
+				def := definition("work", "side", "app")
+				def.Restart.Mode, def.Restart.Limit = cluster.RestartOnFailure, 5
+				w.batch("b1", def)
+				always := definition("web", "side", "app")
+				always.Restart.Mode = cluster.RestartAlways
+				w.service("s1", always)
+				w.pass(time.Second)
+				for _, id := range []cluster.TaskID{"b1", "s1"} {
+					o := w.want(string(id), cluster.StateFailed, cluster.ReasonNoProgram)
+					want := `container app cannot run on node n1: no program "run" in PATH /bin`
+					if o.Message != want || o.Restarts != 0 {
+						t.Errorf("%s: %d restarts, message %q, want none and %q", id, o.Restarts, o.Message, want)
+					}
+				}
+				w.stop() // the end is durable
+				w.start()
+				w.pass(time.Hour)
+				w.want("b1", cluster.StateFailed, cluster.ReasonNoProgram)
+				w.want("s1", cluster.StateFailed, cluster.ReasonNoProgram)
+				if n := w.executor.running(); n != 0 {
+					t.Errorf("%d programs of ended attempts run", n)
+				}
+			})
+		})
+	}
+}
+
 // A start with an unknown result may have run the program: a batch task does not run it again (T16).
 func TestStartInDoubt(t *testing.T) {
 	for _, doubt := range []error{fmt.Errorf("an odd answer"), executor.ErrNotFound} {

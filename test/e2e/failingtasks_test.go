@@ -80,3 +80,28 @@ func TestMessagesOfFailingTasks(t *testing.T) {
 		}
 	}
 }
+
+// TestProgramThatDoesNotExist runs a job with retries, and a service, whose program does not exist. The job is placed
+// once and fails for good; the service fails its rollout at once. Both say which program is missing, and where.
+func TestProgramThatDoesNotExist(t *testing.T) {
+	harness.Each(t, func(t *testing.T, executor string) {
+		s := harness.New(t, executor)
+		s.Dev()
+		const template = "\n  containers:\n  - name: main\n    image: " + harness.Image + "\n" +
+			"    command: [no-such-program]\n    resources: {cpu: 10m, memory: 16MiB}\n"
+		job := "kind: Job\nname: typo\nsteps:\n- name: main\n  retries: 5\n  idempotent: true\n  template:" +
+			strings.ReplaceAll(template, "\n  ", "\n    ")
+		service := "kind: Service\nname: mistyped\ncount: 1\ntemplate:" + template
+		if executor == harness.Process {
+			job = strings.ReplaceAll(job, "image: "+harness.Image, "# no image")
+		}
+		s.Berth("run", s.Write("job.yaml", job)).Want(t, 1, `"no-such-program"`, "PATH", "not tried again")
+		placed := s.Berth("events", "--job", "typo", "--type", "task.assigned", "--no-headers")
+		if n := strings.Count(placed.Stdout, "\n"); placed.Code != 0 || n != 1 {
+			t.Errorf("the task of the job was placed %d times, want once:\n%v", n, placed)
+		}
+		s.Berth("events", "--job", "typo", "--reason", "program-not-found").Want(t, 0, "task.failed")
+		s.Berth("run", s.Write("service.yaml", service)).
+			Want(t, 1, "service/mistyped: its rollout of mistyped@1 failed", `"no-such-program"`)
+	})
+}

@@ -52,6 +52,18 @@ func (r *Record) PrepareFailed(i int, problem string, now Now) {
 	}
 }
 
+// NoProgram answers Prepare or Launch: the program of the container does not exist, and has not run. The attempt ends
+// without another round, because the next one would find it no more than this one.
+func (r *Record) NoProgram(i int, problem string, now Now) {
+	if r.Phase != PhasePreparing && r.Phase != PhaseRunning {
+		return
+	}
+	r.StartFailed(i, problem, now)
+	if r.stop() == nil {
+		r.Ending, r.Phase = &Ending{Cause: lifecycle.CauseNoProgram, Container: -1, Problem: problem}, PhaseEnding
+	}
+}
+
 // PortsProbed answers ProbePorts: they are free.
 func (r *Record) PortsProbed() { r.PortsFree = true }
 

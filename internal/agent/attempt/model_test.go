@@ -121,7 +121,11 @@ func (m *model) step() {
 		m.rec.Admitted("x", m.def)
 	case Prepare:
 		if rapid.IntRange(0, 9).Draw(m.T, "bad image") == 9 {
-			m.rec.PrepareFailed(c, "no", m.now())
+			if rapid.Bool().Draw(m.T, "no program") {
+				m.rec.NoProgram(c, "no", m.now())
+			} else {
+				m.rec.PrepareFailed(c, "no", m.now())
+			}
 			return
 		}
 		id := m.rec.Containers[c].ID
@@ -182,7 +186,11 @@ func (m *model) launch(c int) {
 	}
 	if kind == 1 {
 		delete(m.programs, id)
-		r.StartFailed(c, "no", m.now())
+		if rapid.Bool().Draw(m.T, "no program") {
+			r.NoProgram(c, "no", m.now())
+		} else {
+			r.StartFailed(c, "no", m.now())
+		}
 		return
 	}
 	if p.State == executor.StatePrepared {

@@ -103,7 +103,7 @@ type Ending struct {
 	Killed time.Duration `json:"killed,omitempty"`
 	// Unkillable means that a container lives long after KILL.
 	Unkillable bool `json:"unkillable,omitempty"`
-	// Problem is the message of CausePrepare, CauseBarrier, CauseCheck and CauseRenewal.
+	// Problem is the message of CausePrepare, CauseNoProgram, CauseBarrier, CauseCheck and CauseRenewal.
 	Problem string `json:"problem,omitempty"`
 }
 

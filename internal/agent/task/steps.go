@@ -39,7 +39,7 @@ func (t *Task) beginStep(ctx context.Context, step attempt.Step, def *cluster.Ta
 	case attempt.ProbePorts:
 		act = w.probePorts()
 	case attempt.Launch:
-		act = w.launch(step.Container)
+		act = w.launch(step.Container, def)
 	case attempt.Discard:
 		act = w.discard(step.Container)
 	case attempt.Use:

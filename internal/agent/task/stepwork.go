@@ -159,6 +159,8 @@ func (w stepWork) prepare(i int, def *cluster.TaskDefinition) func(context.Conte
 			return nil, ctx.Err()
 		case limited.Err() != nil, errors.Is(err, executor.ErrUnavailable):
 			return nil, err
+		case errors.Is(err, executor.ErrNoProgram):
+			return w.noProgram(i, def, err), nil
 		case errors.Is(err, executor.ErrUnsupported) && first:
 			return func(r *attempt.Record) { r.Reject(cluster.ReasonNoExecutor, plain.Text(err), p.Now()) }, nil
 		}
@@ -186,8 +188,15 @@ func (w stepWork) probePorts() func(context.Context) (stepResult, error) {
 	}
 }
 
+// noProgram ends the attempt, because the program of a container does not exist on this node or in its image.
+func (w stepWork) noProgram(i int, def *cluster.TaskDefinition, err error) stepResult {
+	p := w.task.parts
+	problem := fmt.Sprintf("container %s cannot run on node %s: %s", def.Containers[i].Name, p.Name, plain.Text(err))
+	return func(r *attempt.Record) { r.NoProgram(i, problem, p.Now()) }
+}
+
 // launch starts a container once the intent is durable (P4.4).
-func (w stepWork) launch(i int) func(context.Context) (stepResult, error) {
+func (w stepWork) launch(i int, def *cluster.TaskDefinition) func(context.Context) (stepResult, error) {
 	p, id := w.task.parts, w.task.rec.Containers[i].ID
 	durable := p.Store.CommitAttempt(w.task.rec)
 	exec, err := w.executor()
@@ -224,6 +233,9 @@ func (w stepWork) launch(i int) func(context.Context) (stepResult, error) {
 		problem := plain.Text(err)
 		if left := removeAll(ctx, exec, []executor.ID{id}); left != nil { // with a timeout: it may hang as well
 			return nil, fmt.Errorf("%s; remove what is left of it: %w", problem, left)
+		}
+		if errors.Is(err, executor.ErrNoProgram) {
+			return w.noProgram(i, def, err), nil
 		}
 		if errors.Is(err, executor.ErrNotStarted) {
 			return func(r *attempt.Record) { r.StartFailed(i, problem, p.Now()) }, nil

@@ -12,8 +12,8 @@ import (
 func reasons() []string {
 	return strings.Fields(`
 		rollout scale-down deleted cancelled ended replaced node-down exit oom unknown-exit time-limit
-		restart-limit prepare start-failed port-taken no-executor unhealthy barrier unkillable reboot
-		restart no-nodes node-not-ready cordoned constraint cpu memory disk port ports-spent anti-affinity
+		restart-limit prepare start-failed program-not-found port-taken no-executor unhealthy barrier
+		unkillable reboot restart no-nodes node-not-ready cordoned constraint cpu memory disk port ports-spent anti-affinity
 		old-attempt hold no-definition wait-for-health drain recovery foreign-write permit pressure
 		rebalance reschedule deadline gate paused promotion scaling schedule missed unmatched pool taint
 		distinct skew relation device volume secret gang preempted reserved addresses network needs

@@ -137,6 +137,7 @@ const (
 	CauseStop      Cause = "stop"       // the control plane ordered it
 	CauseTimeLimit Cause = "time-limit" // the attempt ran too long
 	CausePrepare   Cause = "prepare"    // a container could not be made
+	CauseNoProgram Cause = "no-program" // the program of a container does not exist
 	CauseBarrier   Cause = "barrier"    // the start barrier refused it
 	CauseCheck     Cause = "check"      // a check of the meaning startup or liveness is failing
 	CauseRenewal   Cause = "renewal"    // its containers restart with changed configuration
@@ -145,7 +146,7 @@ const (
 // End is how a round of an attempt ended, as its agent saw it.
 type End struct {
 	Cause Cause
-	// Problem is the message of CausePrepare, CauseBarrier, CauseCheck and CauseRenewal.
+	// Problem is the message of CausePrepare, CauseNoProgram, CauseBarrier, CauseCheck and CauseRenewal.
 	Problem string
 	// Stop, unless nil, is the stop in the attempt's assignment.
 	Stop *cluster.Stop
@@ -188,6 +189,8 @@ func Classify(e End) (v View, final bool) {
 		return View{State: cluster.StateRejected, Reason: cluster.ReasonBarrier, Message: e.Problem}, true
 	case e.Cause == CausePrepare:
 		return View{State: cluster.StateFailed, Reason: cluster.ReasonPrepare, Message: e.Problem}, false
+	case e.Cause == CauseNoProgram:
+		return View{State: cluster.StateFailed, Reason: cluster.ReasonNoProgram, Message: e.Problem}, true
 	case e.Cause == CauseCheck:
 		return View{State: cluster.StateFailed, Reason: cluster.ReasonUnhealthy, Message: e.Problem},
 			e.Batch && e.Unseen

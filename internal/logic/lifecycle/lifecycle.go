@@ -34,7 +34,7 @@ var moves = [...]Move{
 
 	{cluster.StatePreparing, cluster.StateStarting, "all is there; a batch task passed its barrier"},
 	{cluster.StatePreparing, cluster.StateRejected, "the node lacks what it needs"},
-	{cluster.StatePreparing, cluster.StateFailed, "image, volume or file could not be made"},
+	{cluster.StatePreparing, cluster.StateFailed, "image, volume or file could not be made, or there is no program"},
 	{cluster.StatePreparing, cluster.StateStopping, "its stop is requested"},
 	{cluster.StatePreparing, cluster.StateLost, "its node fell silent or is gone"},
 

@@ -268,10 +268,20 @@ func (in *JobInput) template(step *cluster.Step) cluster.Pending {
 }
 
 // exhausted reports whether the task of the step failed and is not tried again: it has used all its tries without
-// success, its program exited with a final code, or it failed permanently without a placement.
+// success, its program exited with a final code or does not exist, or it failed permanently without a placement.
 func (s *slot) exhausted(step *cluster.Step) bool {
-	return !s.succeeded() &&
-		(s.chargedFailures() > step.Retries || s.finalExit(step.ExitCodes) != nil || s.gangFailure() != nil)
+	return !s.succeeded() && (s.chargedFailures() > step.Retries || s.finalExit(step.ExitCodes) != nil ||
+		s.missingProgram() != nil || s.gangFailure() != nil)
+}
+
+// missingProgram returns the outcome of the newest attempt if a program of the task does not exist, else nil.
+func (s *slot) missingProgram() *cluster.Outcome {
+	t := s.newest()
+	if t == nil || t.Outcome == nil || t.Outcome.State != cluster.StateFailed ||
+		t.Outcome.Reason != cluster.ReasonNoProgram || s.settled(t.Outcome) {
+		return nil
+	}
+	return t.Outcome
 }
 
 // finalExit returns the outcome of the newest attempt if its program exited with a final code, else nil.

@@ -321,6 +321,9 @@ func (s *jobStep) failureText() string {
 	if out := s.failed.finalExit(s.ExitCodes); out != nil {
 		return fmt.Sprintf("%s: %s, which is not tried again (exit_codes)", s.failed.id, out.Message)
 	}
+	if out := s.failed.missingProgram(); out != nil {
+		return fmt.Sprintf("%s: %s; not tried again", s.failed.id, out.Message)
+	}
 	if trouble := s.failed.trouble(); trouble != "" {
 		return trouble + "; no retries left"
 	}

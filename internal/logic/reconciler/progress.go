@@ -218,7 +218,8 @@ func failedByItself(o *cluster.Outcome) bool {
 		return false
 	}
 	switch o.Reason {
-	case cluster.ReasonExit, cluster.ReasonOOM, cluster.ReasonRestartLimit, cluster.ReasonUnhealthy:
+	case cluster.ReasonExit, cluster.ReasonOOM, cluster.ReasonRestartLimit, cluster.ReasonUnhealthy,
+		cluster.ReasonNoProgram:
 		return o.State == cluster.StateFailed || o.State == cluster.StateSucceeded
 	default:
 		return o.State == cluster.StateSucceeded

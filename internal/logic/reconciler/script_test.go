@@ -43,6 +43,7 @@ import (
 //	crash web.1.0 [reason=R]            the newest attempt ends badly
 //	history                             prints the versions of the rollout's record
 //	rejects n1 n2                       these nodes reject all tasks
+//	lacks n1 n2                         these nodes do not have the program of the tasks
 //	fails work.1.a.0 a1 [code=N]        that attempt will end badly, with exit code 1 or N
 //	permits                             from now on agents request permits for voluntary stops
 //	on n1 n2 …                          of a daemon: the nodes that it belongs on;
@@ -218,6 +219,8 @@ func (s *stage) do(words []string) {
 		s.crash(r, cmp.Or(cluster.ReasonCode(a["reason"]), cluster.ReasonRestartLimit))
 	case "rejects":
 		s.rejects = words[1:]
+	case "lacks":
+		s.lacks = words[1:]
 	case "fails":
 		before, id, n := s.fails, cluster.TaskID("default."+words[1]), attemptNumber(words[2])
 		s.exitCodes[id] = a.number("code")

@@ -29,6 +29,8 @@ type world struct {
 	sick map[cluster.Ref]bool
 	// rejects lists the nodes that cannot take tasks.
 	rejects []string
+	// lacks lists the nodes that do not have the program of the tasks.
+	lacks []string
 	// fails reports whether an attempt of a job's task ends badly.
 	fails func(cluster.TaskID, int) bool
 	// exitCodes are the exit codes of failing tasks other than 1.
@@ -431,6 +433,9 @@ func (w *world) advance(r *record, stop *cluster.Stop) {
 		o.State = cluster.StatePreparing
 	case o.State == cluster.StatePreparing && batch && r.Outcome != nil:
 		o.State, o.Reason = cluster.StateRejected, cluster.ReasonBarrier // P4.3
+	case o.State == cluster.StatePreparing && slices.Contains(w.lacks, r.node()):
+		o.State, o.Reason, o.Finished = cluster.StateFailed, cluster.ReasonNoProgram, w.now
+		o.Message = "container main cannot run on node " + r.node() + ": no program \"run\" in PATH /bin"
 	case o.State == cluster.StatePreparing:
 		o.State = cluster.StateStarting
 	case o.State == cluster.StateStarting:
