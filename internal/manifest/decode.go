@@ -342,6 +342,7 @@ func (d *decoder) object(path string, n *node, to reflect.Value) bool {
 		}
 	}
 	d.requireFields(path, n, to, fields)
+	d.refuseForeignVariables(path, n, to.Type())
 	return true
 }
 

@@ -169,26 +169,6 @@ func (r *reader) batchOption(at Position, name, value string) {
 	r.fault(at, "", "option --%s of sbatch: %s", clip(name), advice)
 }
 
-// batchVariables adds the faults of the variables of Slurm that a line of a script uses and that Berth has by another
-// name.
-func (r *reader) batchVariables(at Position, line string) {
-	for _, name := range strings.FieldsFunc(line, func(c rune) bool { return (c < 'A' || c > 'Z') && c != '_' }) {
-		if own := batchVariableNames()[name]; own != "" {
-			r.fault(at, "", "variable %s of Slurm: write %s", name, own)
-		}
-	}
-}
-
-// batchVariableNames maps variables of Slurm to those of a task.
-func batchVariableNames() map[string]string {
-	return map[string]string{
-		"SLURM_ARRAY_TASK_ID": "BERTH_INDEX, which counts from 0", "SLURM_PROCID": "BERTH_INDEX",
-		"SLURM_ARRAY_TASK_COUNT": "BERTH_COUNT", "SLURM_NTASKS": "BERTH_COUNT",
-		"SLURM_JOB_NAME": "BERTH_JOB", "SLURMD_NODENAME": "BERTH_NODE",
-		"SLURM_RESTART_COUNT": "BERTH_ATTEMPT, which counts from 1",
-	}
-}
-
 // batchLetters maps the short options of sbatch to the long ones.
 func batchLetters() map[string]string {
 	return map[string]string{
