@@ -45,12 +45,17 @@ func (CheckMeaning) Values() []CheckMeaning {
 // Check tests a task repeatedly. One failure makes the check warning, FailAfter failures in a row make it failing, and
 // one success makes it healthy. Its meaning decides the consequence.
 type Check struct {
-	Name string    `json:"name"`
+	Name string `json:"name"`
+	// Type is the way in which the task is tested: an HTTP request, a TCP connection, a call over gRPC, a command, or
+	// an update by the task itself.
 	Type CheckType `json:"type"`
-	// Meaning is readiness if it is empty.
+	// Meaning is what a failing check does: the task is not healthy (readiness), is restarted (liveness), or is not
+	// tested otherwise yet (startup). Default readiness.
 	Meaning CheckMeaning `json:"meaning,omitempty"`
-	Port    string       `json:"port,omitempty"` // name of a port, for http, tcp and grpc
-	Path    string       `json:"path,omitempty"` // for http; default "/"
+	// Port is the name of the port of the task that is tested, for the types http, tcp and grpc.
+	Port string `json:"port,omitempty"`
+	// Path is the path and query of the request, for the type http. Default "/".
+	Path string `json:"path,omitempty"`
 	// Statuses lists the statuses and ranges of statuses that are a success, for http, such as [200-299, 401]. Default
 	// 200-299. The check follows no redirect.
 	Statuses []StatusRange `json:"statuses,omitempty"`
@@ -59,16 +64,20 @@ type Check struct {
 	// TLS makes a grpc check use TLS. The check accepts any certificate: it tests the health of the task, not its
 	// identity.
 	TLS bool `json:"tls,omitempty"`
-	// Command and Container are fields of exec checks. Container defaults to the first essential container.
-	Command   []string `json:"command,omitempty"`
-	Container string   `json:"container,omitempty"`
+	// Command is run inside of the container, for the type exec. Code 0 is success.
+	Command []string `json:"command,omitempty"`
+	// Container is the name of the container in which Command runs. Default the first essential container.
+	Container string `json:"container,omitempty"`
 	// TTL is how long an update of a ttl check stays valid, and how long the first update may take. Default 30 s.
 	TTL Duration `json:"ttl,omitempty"`
 	// InitialDelay is the wait between the start and the first probe, or the start of the first TTL. Default 0.
 	InitialDelay Duration `json:"initial_delay,omitempty"`
-	Interval     Duration `json:"interval,omitempty"`   // for all types but ttl; default 5 s
-	Timeout      Duration `json:"timeout,omitempty"`    // for all types but ttl; default 2 s
-	FailAfter    int      `json:"fail_after,omitempty"` // for all types but ttl; default 3
+	// Interval is the time from one probe to the next, for all types but ttl. Default 5 s.
+	Interval Duration `json:"interval,omitempty"`
+	// Timeout is how long a probe may take before it counts as failed, for all types but ttl. Default 2 s.
+	Timeout Duration `json:"timeout,omitempty"`
+	// FailAfter is how many probes in a row must fail until the check is failing, for all types but ttl. Default 3.
+	FailAfter int `json:"fail_after,omitempty"`
 }
 
 // EffectiveMeaning returns the check's meaning, never empty.

@@ -23,11 +23,13 @@ type Cron struct {
 	Missed CronMissed `json:"missed,omitempty"`
 	// Within is how late a job may still start. Default 1 h. An older moment is skipped, with an event.
 	Within Duration `json:"within,omitempty"`
-	// KeepSucceeded and KeepFailed are how many ended jobs are kept. Defaults 3 and 3.
+	// KeepSucceeded is the number of succeeded jobs that are kept. Default 3.
 	KeepSucceeded *int `json:"keep_succeeded,omitempty"`
-	KeepFailed    *int `json:"keep_failed,omitempty"`
-	Suspended     bool `json:"suspended,omitempty"`
-	// Job is the template of the jobs.
+	// KeepFailed is the number of failed jobs that are kept. Default 3.
+	KeepFailed *int `json:"keep_failed,omitempty"`
+	// Suspended keeps the cron from making jobs. Missed says what follows at its end.
+	Suspended bool `json:"suspended,omitempty"`
+	// Job is what each job of the cron is made from.
 	Job CronJob `json:"job"`
 
 	Lifespan
@@ -37,7 +39,7 @@ type Cron struct {
 type CronJob struct {
 	Labels Labels `json:"labels,omitempty"`
 	Steps  []Step `json:"steps"`
-	// Needs of the jobs, as Job.Needs.
+	// Needs are services and jobs that each job of the cron waits for, as Job.needs.
 	Needs []string `json:"needs,omitempty"`
 	// Priority precedes the tasks of lower ones. Default DefaultPriority.
 	Priority Priority `json:"priority,omitempty"`

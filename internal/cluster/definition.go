@@ -217,8 +217,10 @@ func (PullPolicy) Values() []PullPolicy {
 
 // Resources are the resource limits and reservations of a container.
 type Resources struct {
-	CPU    MilliCPU `json:"cpu,omitempty"`
-	Memory Bytes    `json:"memory,omitempty"`
+	// CPU is the CPU time that is reserved on the node. The container may use more of it if others do not.
+	CPU MilliCPU `json:"cpu,omitempty"`
+	// Memory is reserved on the node. A container that uses more of it is killed.
+	Memory Bytes `json:"memory,omitempty"`
 	// CPULimit, unless 0, is the most CPU time that the container gets. Without it CPU is a share.
 	CPULimit MilliCPU `json:"cpu_limit,omitempty"`
 	// Pids, unless 0, limits the processes and threads of the container.
@@ -283,20 +285,27 @@ type Volume struct {
 
 // Mount shows a volume inside a container.
 type Mount struct {
-	Volume   string `json:"volume"`
-	Path     string `json:"path"`
-	ReadOnly bool   `json:"read_only,omitempty"`
+	// Volume is the name of one of the volumes of the task definition.
+	Volume string `json:"volume"`
+	// Path is where the container finds the volume: an absolute path.
+	Path string `json:"path"`
+	// ReadOnly mounts the volume without write access.
+	ReadOnly bool `json:"read_only,omitempty"`
 }
 
 // Tmpfs is memory shown as a directory.
 type Tmpfs struct {
+	// Path is where the container finds the folder: an absolute path. What is in it is lost at its end.
 	Path string `json:"path"`
-	Size Bytes  `json:"size,omitempty"` // default 64 MiB
+	// Size is the most that the folder holds, which counts as memory of the container. Default 64 MiB.
+	Size Bytes `json:"size,omitempty"`
 }
 
 // File is text that the manifest carries into a container.
 type File struct {
-	Path    string `json:"path"`
+	// Path is where the container finds the file: an absolute path.
+	Path string `json:"path"`
+	// Content is the whole text of the file, or with Template the text that the node renders.
 	Content string `json:"content"`
 	// Mode is an octal file mode such as "0644", the default.
 	Mode string `json:"mode,omitempty"`
@@ -305,7 +314,7 @@ type File struct {
 	Template bool `json:"template,omitempty"`
 	// OnChange is the reaction to a change of the rendered text. Default restart, for init containers noop.
 	OnChange Change `json:"on_change,omitempty"`
-	// Signal is sent with on_change signal. Default "HUP".
+	// Signal is the name of the signal that the program gets, with on_change signal. Default "HUP".
 	Signal string `json:"signal,omitempty"`
 }
 
@@ -327,15 +336,17 @@ func (RestartMode) Values() []RestartMode {
 // Restart is the agent's policy for a task that ended by itself: it is started again on the same
 // node, in the same attempt, after a delay that doubles each time.
 type Restart struct {
-	// Mode defaults to always for services and never for jobs.
+	// Mode says after which ends the task is started again. Default always for services, and never for jobs.
 	Mode RestartMode `json:"mode,omitempty"`
 	// Limit is the number of restarts within Window before the attempt fails. Default 5.
-	Limit  int      `json:"limit,omitempty"`
-	Window Duration `json:"window,omitempty"` // default 10 m
+	Limit int `json:"limit,omitempty"`
+	// Window is the span of time in which Limit counts restarts. Default 10 m.
+	Window Duration `json:"window,omitempty"`
 	// Delay is the wait before the first restart. It doubles with each further restart up to MaxDelay, and is reset
 	// after a run longer than Window.
-	Delay    Duration `json:"delay,omitempty"`     // default 1 s
-	MaxDelay Duration `json:"max_delay,omitempty"` // default 1 m
+	Delay Duration `json:"delay,omitempty"` // default 1 s
+	// MaxDelay is the longest wait before a restart. Default 1 m.
+	MaxDelay Duration `json:"max_delay,omitempty"`
 }
 
 // Demand is what a whole task requires of a node.

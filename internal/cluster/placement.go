@@ -9,7 +9,8 @@ import (
 // Affinity is a preference for nodes that meet the constraint, or with a negative weight against them.
 type Affinity struct {
 	Constraint
-	// Weight is from -MaxWeight to MaxWeight, and not 0. Default DefaultWeight.
+	// Weight is how much the preference counts beside others, -MaxWeight to MaxWeight and not 0; a negative one keeps
+	// tasks away. Default DefaultWeight.
 	Weight int `json:"weight,omitempty"`
 }
 
@@ -23,7 +24,7 @@ const (
 type Spread struct {
 	// Attribute is as in constraints. Nodes that lack it share the value "".
 	Attribute string `json:"attribute"`
-	// Weight is 1 to MaxWeight. Default DefaultWeight.
+	// Weight is how much the spread counts beside other preferences, 1 to MaxWeight. Default DefaultWeight.
 	Weight int `json:"weight,omitempty"`
 	// Targets give each value its share of the tasks; other values share the rest evenly. Without targets all values of
 	// feasible nodes have the same share.
@@ -35,8 +36,9 @@ type Spread struct {
 
 // SpreadTarget is the share of one value.
 type SpreadTarget struct {
+	// Value is the value of the attribute whose nodes get the share, such as the name of a rack.
 	Value string `json:"value"`
-	// Percent is 0 to 100. The targets of a spread add up to 100 at most.
+	// Percent is the part of the tasks on such nodes, 0 to 100. The targets of a spread add up to 100 at most.
 	Percent int `json:"percent"`
 }
 
@@ -44,16 +46,16 @@ type SpreadTarget struct {
 type Relation struct {
 	// Labels select services and jobs: an owner needs all of them. They may select the task's own owner.
 	Labels Labels `json:"labels"`
-	// Clusters are where those are. Default the task's own.
+	// Clusters are the clusters of the selected services and jobs. Default the cluster of the task.
 	Clusters []string `json:"clusters,omitempty"`
 	// Attribute says what "near" means: an equal value of it. Default node.name, the same node.
 	Attribute string `json:"attribute,omitempty"`
-	// Away turns it around.
+	// Away keeps the task away from the selected tasks, instead of near them.
 	Away bool `json:"away,omitempty"`
 	// Required makes the relation a requirement. A required Away holds both ways: a task with such labels is not placed
 	// next to this task either.
 	Required bool `json:"required,omitempty"`
-	// Weight of a preference is 1 to MaxWeight. Default DefaultWeight.
+	// Weight is how much a preference counts beside others, 1 to MaxWeight. Default DefaultWeight.
 	Weight int `json:"weight,omitempty"`
 }
 
@@ -109,8 +111,11 @@ type Taint struct {
 // Toleration admits a task to nodes with a taint. Without a Key it tolerates every taint, without a Value every value
 // of its key, and without an Effect every effect.
 type Toleration struct {
-	Key    string      `json:"key,omitempty"`
-	Value  string      `json:"value,omitempty"`
+	// Key is the key of the taints that the task tolerates. Default: every taint.
+	Key string `json:"key,omitempty"`
+	// Value is the value of the taints that the task tolerates. Default: every value of Key.
+	Value string `json:"value,omitempty"`
+	// Effect is the effect of the taints that the task tolerates. Default: every effect.
 	Effect TaintEffect `json:"effect,omitempty"`
 	// For, unless 0, is how long a running task may stay after its node got the taint, for the effect evict only. It
 	// does not admit new tasks.
@@ -171,7 +176,8 @@ type Device struct {
 
 // DeviceRequest is a task's request for devices of one type.
 type DeviceRequest struct {
-	Type string `json:"type,omitempty"` // default DefaultDeviceType
+	// Type is the kind of device, as `berth node status` shows it. Default DefaultDeviceType.
+	Type string `json:"type,omitempty"`
 	// Models are the accepted models; empty accepts any.
 	Models []string `json:"models,omitempty"`
 	// Count is the number of whole devices, 1 to MaxDevices. Default 1. With a Share it is 1.

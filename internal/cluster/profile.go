@@ -31,7 +31,7 @@ const AllDistributions = "all"
 // Writer: the user.
 type Profile struct {
 	Name string `json:"name"`
-	// Version counts from 1.
+	// Version is the number of the version, from 1 up. A version never changes.
 	Version int `json:"version"`
 	// Requires is the hardware and the kernel that a machine must have. A machine without them is not changed.
 	Requires MachineNeeds `json:"requires,omitzero"`
@@ -46,7 +46,7 @@ type Profile struct {
 	Users []ProfileUser `json:"users,omitempty"`
 	// Files are written in the order of the list.
 	Files []ProfileFile `json:"files,omitempty"`
-	// Agent holds settings of the agent.
+	// Agent holds what the profile sets for the Berth agent of the machine.
 	Agent AgentSettings `json:"agent,omitzero"`
 }
 
@@ -57,8 +57,9 @@ func (p *Profile) Ref() Ref { return Ref{Name: p.Name, Version: p.Version} }
 type MachineNeeds struct {
 	// Arch lists the accepted architectures, as Go names them: "amd64", "arm64".
 	Arch []string `json:"arch,omitempty"`
-	// CPU is the number of hardware threads.
-	CPU    int   `json:"cpu,omitempty"`
+	// CPU is the least number of hardware threads that the machine must have.
+	CPU int `json:"cpu,omitempty"`
+	// Memory is the least main memory that the machine must have.
 	Memory Bytes `json:"memory,omitempty"`
 	// Disk is the capacity of the file system that holds the agent's data.
 	Disk Bytes `json:"disk,omitempty"`
@@ -82,7 +83,7 @@ type ProfileUser struct {
 	UID int `json:"uid,omitempty"`
 	// Home is a folder that is made for the user. Default: none.
 	Home string `json:"home,omitempty"`
-	// Shell of the user. Default: one that refuses logins.
+	// Shell is the program that a login of the user starts. Default: one that refuses logins.
 	Shell string `json:"shell,omitempty"`
 	// Groups are further groups; they are made if they are missing.
 	Groups []string `json:"groups,omitempty"`
@@ -90,9 +91,11 @@ type ProfileUser struct {
 
 // ProfileFile is a file of the machine, with the folders above it.
 type ProfileFile struct {
-	Path    string `json:"path"`
+	// Path is the absolute path of the file on the machine.
+	Path string `json:"path"`
+	// Content is what is written into the file, as it is.
 	Content string `json:"content,omitempty"`
-	// Mode is the octal mode. Default "0644".
+	// Mode is who may read and write the file, in octal digits. Default "0644".
 	Mode string `json:"mode,omitempty"`
 	// Owner is a user of the machine, and optionally a group after a colon. Default "root".
 	Owner string `json:"owner,omitempty"`
@@ -102,9 +105,10 @@ type ProfileFile struct {
 
 // AgentSettings are settings of the agent of a machine.
 type AgentSettings struct {
-	// Executor is the executor of the agent. Default: that of `berth agent`.
+	// Executor is what runs the containers of the machine. Default: that of `berth agent`.
 	Executor AgentExecutor `json:"executor,omitempty"`
-	Labels   Labels        `json:"labels,omitempty"`
+	// Labels are attributes of the node, for constraints and affinities of tasks.
+	Labels Labels `json:"labels,omitempty"`
 	// Flags are further flags of `berth agent`, one argument each, such as "--cores=2-7".
 	Flags []string `json:"flags,omitempty"`
 }

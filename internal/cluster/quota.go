@@ -9,14 +9,16 @@ import (
 // Quota limits what the tasks of a cluster hold together, from their placement until nothing of them is left. A limit
 // of 0 is none. The leader keeps to it when it places a task; a lower limit ends no task.
 type Quota struct {
-	// CPU, Memory and Disk limit the sums of what the tasks reserve.
-	CPU    MilliCPU `json:"cpu,omitempty"`
-	Memory Bytes    `json:"memory,omitempty"`
-	Disk   Bytes    `json:"disk,omitempty"`
+	// CPU limits the CPU time that the tasks reserve together.
+	CPU MilliCPU `json:"cpu,omitempty"`
+	// Memory limits the memory that the tasks reserve together.
+	Memory Bytes `json:"memory,omitempty"`
+	// Disk limits the disk space that the tasks reserve together.
+	Disk Bytes `json:"disk,omitempty"`
 	// Devices limits whole devices, by type. 0 allows none of the type; types without an entry have no limit. Shares of
 	// devices count with their part.
 	Devices map[string]int `json:"devices,omitempty"`
-	// Tasks limits the number of tasks.
+	// Tasks limits how many tasks the cluster has on nodes at a time.
 	Tasks int `json:"tasks,omitempty"`
 	// Jobs limits the number of jobs that have tasks.
 	Jobs int `json:"jobs,omitempty"`
@@ -156,7 +158,7 @@ type Borrowed struct {
 // Concurrency makes the tasks of a step members of a group in their cluster, of which only some run at a time. All
 // steps of the cluster that name the group belong to it, also those of other jobs.
 type Concurrency struct {
-	// Group is the name of the group.
+	// Group is a name that steps of the cluster share, to count against the same limit.
 	Group string `json:"group"`
 	// Limit keeps the tasks of this step waiting while so many tasks of the group, or more, are placed. Steps with
 	// different limits may share a group.

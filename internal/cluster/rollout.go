@@ -55,16 +55,16 @@ type Gate struct {
 	// answer.
 	Prometheus string `json:"prometheus,omitempty"`
 	Query      string `json:"query,omitempty"`
-	// HTTP is a URL that is asked.
+	// HTTP is a URL whose response is judged, http or https.
 	HTTP string `json:"http,omitempty"`
 	// Pass is a CEL expression: over "value" (a number) for a query; over "status" (a number), "body" (text) and "json"
 	// (the parsed body, if it is JSON) for a response. Default "status >= 200 && status < 300" for HTTP.
 	Pass string `json:"pass,omitempty"`
 	// Interval is the time between two requests. Default 10 s.
 	Interval Duration `json:"interval,omitempty"`
-	// Passes is the number of requests in a row that must pass. After Failures requests in a row that do not pass, the
-	// rollout fails. Default 1 and 3.
-	Passes   int `json:"passes,omitempty"`
+	// Passes is the number of requests in a row that must pass. Default 1.
+	Passes int `json:"passes,omitempty"`
+	// Failures is the number of requests in a row that do not pass after which the rollout fails. Default 3.
 	Failures int `json:"failures,omitempty"`
 }
 
@@ -153,10 +153,12 @@ type RolloutWish struct {
 // service changes or a user restarts it.
 type Reschedule struct {
 	// Limit is the number of failed attempts within Window before the task is given up. 0, the default, is no limit.
-	Limit  int      `json:"limit,omitempty"`
-	Window Duration `json:"window,omitempty"` // default 1 h
-	// Delay is waited before the first further attempt, doubled up to MaxDelay. Defaults 1 s and 5 m.
-	Delay    Duration `json:"delay,omitempty"`
+	Limit int `json:"limit,omitempty"`
+	// Window is the span of time in which Limit counts failed attempts. Default 1 h.
+	Window Duration `json:"window,omitempty"`
+	// Delay is the wait before the first further attempt. It doubles with each one up to MaxDelay. Default 1 s.
+	Delay Duration `json:"delay,omitempty"`
+	// MaxDelay is the longest wait before a further attempt. Default 5 m.
 	MaxDelay Duration `json:"max_delay,omitempty"`
 }
 

@@ -18,12 +18,15 @@ func (ServiceMode) Values() []ServiceMode {
 
 // Scaling changes the count of a service between two bounds by the usage of its tasks, or by the clock.
 type Scaling struct {
+	// Min is the lowest count that scaling sets.
 	Min int `json:"min"`
+	// Max is the highest count that scaling sets.
 	Max int `json:"max"`
 	// Each target determines a count, and the highest counts. Without targets only schedules change the count.
 	Targets []ScaleTarget `json:"targets,omitempty"`
-	// Up and Down limit how fast the count grows and shrinks.
-	Up   ScalePace `json:"up,omitzero"`
+	// Up limits how fast the count grows.
+	Up ScalePace `json:"up,omitzero"`
+	// Down limits how fast the count shrinks.
 	Down ScalePace `json:"down,omitzero"`
 	// Schedules set bounds at times. For each bound, the last active schedule in the list that names it counts.
 	Schedules []ScaleSchedule `json:"schedules,omitempty"`
@@ -50,16 +53,20 @@ func (ScaleMetric) Values() []ScaleMetric {
 
 // ScaleTarget is a value that a metric should have for each task.
 type ScaleTarget struct {
+	// Metric is what is measured: the use of CPU or memory, requests, or the answer of a Prometheus server.
 	Metric ScaleMetric `json:"metric"`
 	// Target is the wanted value of the metric: percent, requests per second, or the unit of the query. More than 0.
 	Target float64 `json:"target"`
-	// Port, Path and Series say where the tasks count their requests, for requests: a page in Prometheus' text format,
-	// by default "/metrics" of the first port, and the sum of the counters "http_requests_total" on it.
-	Port   string `json:"port,omitempty"`
-	Path   string `json:"path,omitempty"`
+	// Port is the name of the port on which the tasks serve their counters in the text format of Prometheus, for
+	// requests. Default the first port.
+	Port string `json:"port,omitempty"`
+	// Path is the path of the page with the counters, for requests. Default "/metrics".
+	Path string `json:"path,omitempty"`
+	// Series is the name of the counters whose sum is the number of requests. Default "http_requests_total".
 	Series string `json:"series,omitempty"`
-	// URL and Query are a Prometheus server and an expression, for prometheus.
-	URL   string `json:"url,omitempty"`
+	// URL is the address of a Prometheus server, for prometheus.
+	URL string `json:"url,omitempty"`
+	// Query is an expression in the language of Prometheus, with one number as the answer, for prometheus.
 	Query string `json:"query,omitempty"`
 	// Whole says that Target is for the service as a whole: the result is not divided by the count.
 	Whole bool `json:"whole,omitempty"`
@@ -70,8 +77,9 @@ type ScalePace struct {
 	// Window stabilizes the count: growth uses the lowest count that was needed within it, shrinking the highest.
 	// Default 0 up, 5 m down.
 	Window *Duration `json:"window,omitempty"`
-	// Step, unless nil, is the largest change within Every (default 1 m), at least 1.
-	Step  *Portion `json:"step,omitempty"`
+	// Step, unless nil, is the largest change within Every, at least 1.
+	Step *Portion `json:"step,omitempty"`
+	// Every is the span of time in which Step is the largest change. Default 1 m.
 	Every Duration `json:"every,omitempty"`
 }
 
@@ -81,9 +89,11 @@ type ScaleSchedule struct {
 	Cron string `json:"cron"`
 	// Zone is a name of the time zone database, such as "Europe/Paris". Default UTC.
 	Zone string `json:"zone,omitempty"`
-	// Min and Max replace those of Scaling; Count is set once, at the moment.
-	Min   *int `json:"min,omitempty"`
-	Max   *int `json:"max,omitempty"`
+	// Min replaces the lowest count of scaling while the schedule is active.
+	Min *int `json:"min,omitempty"`
+	// Max replaces the highest count of scaling while the schedule is active.
+	Max *int `json:"max,omitempty"`
+	// Count is the count that is set once, at each moment of the schedule.
 	Count *int `json:"count,omitempty"`
 }
 

@@ -25,6 +25,8 @@ const BuiltinScheduler = "builtin"
 
 // DomainScheduler is the scheduler that places the tasks of a domain.
 type DomainScheduler struct {
+	// Type says who places the tasks of the domain: Berth itself, a program outside of Berth, or commands in the
+	// store.
 	Type SchedulerType `json:"type"`
 	// Name is the name of an external scheduler, which messages show.
 	Name string `json:"name,omitempty"`
@@ -45,7 +47,7 @@ type SchedulerClaim struct {
 	Holder string `json:"holder"`
 	// Instance tells several processes of one scheduler apart. Each claim names its own.
 	Instance string `json:"instance,omitempty"`
-	// Since is the time of the claim.
+	// Since is when the scheduler claimed the domain.
 	Since time.Time `json:"since"`
 	// By is the user that claimed the domain, as events name people.
 	By string `json:"by,omitempty"`

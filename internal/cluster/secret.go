@@ -85,6 +85,7 @@ type MasterKey struct {
 
 // SecretUse hands a secret of the task's cluster to a container, in a file or a variable.
 type SecretUse struct {
+	// Secret is the name of a secret of the cluster, as `berth secret set` wrote it.
 	Secret string `json:"secret"`
 	// File is the absolute path of a file in memory. Such files hide the rest of their folder.
 	File string `json:"file,omitempty"`
@@ -94,7 +95,7 @@ type SecretUse struct {
 	Env string `json:"env,omitempty"`
 	// OnChange is the reaction to a new value of the secret. Default restart.
 	OnChange SecretChange `json:"on_change,omitempty"`
-	// Signal is sent with on_change signal. Default "HUP".
+	// Signal is the name of the signal that the program gets, with on_change signal. Default "HUP".
 	Signal string `json:"signal,omitempty"`
 }
 

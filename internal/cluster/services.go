@@ -37,6 +37,7 @@ const LabelServices = "berth.services"
 
 // ServiceUse names a service that a container uses. The container does not start before the service has a healthy task.
 type ServiceUse struct {
+	// Service is the name of the service that must have a healthy task first.
 	Service string `json:"service"`
 	// Cluster is the service's, by default that of the task.
 	Cluster string `json:"cluster,omitempty"`

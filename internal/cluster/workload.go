@@ -46,7 +46,8 @@ func ZeroCount() string {
 type Cluster struct {
 	Name   string `json:"name"`
 	Labels Labels `json:"labels,omitempty"`
-	Domain string `json:"domain,omitempty"` // default DefaultDomain
+	// Domain is the domain on whose nodes the tasks of the cluster run. Default DefaultDomain.
+	Domain string `json:"domain,omitempty"`
 	// Constraints hold for every task of the cluster.
 	Constraints []Constraint `json:"constraints,omitempty"`
 	// Strategy is for services and steps that name none and run in no pool that has one.
@@ -290,7 +291,7 @@ type Step struct {
 	Definition Ref `json:"definition,omitzero"`
 	// Template is the definition, written inside of the step; see Service.Template.
 	Template *InlineDefinition `json:"template,omitempty"`
-	// Count is the number of tasks. Default 1, or as many as the Parameters make.
+	// Count is how many tasks the step has, each with an index from 0. Default 1, or as many as the Parameters make.
 	Count int `json:"count,omitempty" zero:"refused"`
 	// Parameters, unless nil, gives each task values of its own.
 	Parameters *Parameters `json:"parameters,omitempty"`
@@ -387,17 +388,23 @@ func (Strategy) Values() []Strategy {
 // Placement says where tasks may run (constraints) and should run (the rest).
 type Placement struct {
 	// Strategy ranks the feasible nodes. Default: that of the pool, of the cluster, or by the kind of tasks.
-	Strategy    Strategy     `json:"strategy,omitempty"`
+	Strategy Strategy `json:"strategy,omitempty"`
+	// Constraints are requirements that a node must meet, all of them, to run the tasks.
 	Constraints []Constraint `json:"constraints,omitempty"`
 	// AntiAffinity says how strictly tasks of one service or step avoid each other's nodes.
 	AntiAffinity AntiAffinity `json:"anti_affinity,omitempty"`
 	// Pool, unless empty, is the pool of nodes that they run on.
 	Pool string `json:"pool,omitempty"`
-	// Affinities are preferences, Spread and Relations preferences or requirements, Distinct are requirements.
-	Affinities  []Affinity   `json:"affinities,omitempty"`
-	Spread      []Spread     `json:"spread,omitempty"`
-	Relations   []Relation   `json:"relations,omitempty"`
-	Distinct    []Distinct   `json:"distinct,omitempty"`
+	// Affinities are preferences for nodes with an attribute, or against them.
+	Affinities []Affinity `json:"affinities,omitempty"`
+	// Spread are preferences, or requirements, for even numbers of tasks over the values of an attribute, such as
+	// racks.
+	Spread []Spread `json:"spread,omitempty"`
+	// Relations are preferences, or requirements, to be near the tasks of other services and jobs, or away from them.
+	Relations []Relation `json:"relations,omitempty"`
+	// Distinct are requirements on the number of tasks that share a node, or another value of an attribute.
+	Distinct []Distinct `json:"distinct,omitempty"`
+	// Tolerations are the taints of nodes that do not keep the tasks away.
 	Tolerations []Toleration `json:"tolerations,omitempty"`
 	// Reservation, unless empty, names the reservation on whose nodes the tasks run while it lasts: see Reservation.
 	Reservation string `json:"reservation,omitempty"`
@@ -443,10 +450,14 @@ func (ConstraintOp) Values() []ConstraintOp {
 type Constraint struct {
 	// Attribute is "node.name", "node.arch", "node.os", "node.kernel", "node.executor", "node.class", "node.pool",
 	// "device.<type>.model", "device.<type>.count" or "label.<key>".
-	Attribute string       `json:"attribute"`
-	Op        ConstraintOp `json:"op,omitempty"` // default "="
-	Value     string       `json:"value,omitempty"`
-	Values    []string     `json:"values,omitempty"`
+	Attribute string `json:"attribute"`
+	// Op is the comparison of the attribute with Value or Values: "=", "!=", "in", "exists" and so on. Default "=".
+	Op ConstraintOp `json:"op,omitempty"`
+	// Value is compared with the attribute of the node: as text, for "<" and ">" as a number, and for "<=" and ">="
+	// as a version.
+	Value string `json:"value,omitempty"`
+	// Values are the texts of which one, or for "not-in" none, is the attribute of the node.
+	Values []string `json:"values,omitempty"`
 }
 
 // OwnerRef names the service or job that a task belongs to.

@@ -38,11 +38,11 @@ func TestExplain(t *testing.T) {
 		}},
 		{"taskdefinition.containers.resources.memory", Field{
 			Path: "TaskDefinition.containers.resources.memory", Name: "memory", Type: "size",
-			Bounds: "1 MiB to 1024 TiB", Description: "Memory that is reserved on the node",
+			Bounds: "1 MiB to 1024 TiB", Description: "Memory is reserved on the node.",
 		}},
 		{"definition.containers[0].tmpfs[2].size", Field{
 			Path: "TaskDefinition.containers.tmpfs.size", Name: "size", Type: "size", Default: "64 MiB",
-			Bounds: "1 B to 1024 TiB", Description: "Default 64 MiB. A size: bytes",
+			Bounds: "1 B to 1024 TiB", Description: "Size is the most that the folder holds, which counts as memory of the container. Default 64 MiB. A size: bytes",
 		}},
 		{"service.mode", Field{
 			Path: "Service.mode", Name: "mode", Type: "text", Default: "replicas",
@@ -58,7 +58,7 @@ func TestExplain(t *testing.T) {
 		}},
 		{"taskdefinition.containers.env", Field{
 			Path: "TaskDefinition.containers.env", Name: "env", Type: "object of keys and values",
-			Description: "Environment variables.",
+			Description: "Environment variables of the program, by name.",
 		}},
 		{"service.stopped", Field{
 			Path: "Service.stopped", Name: "stopped", Type: "true or false", Description: "The service keeps its count",

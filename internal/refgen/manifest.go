@@ -44,7 +44,7 @@ func manifestSchema(comments map[string]string) *schema.Node {
 			limits.complete(f, n)
 		},
 	})
-	kinds := &schema.Node{Description: "The kind of the object.", Type: schema.Types{"string"}}
+	kinds := &schema.Node{Description: kindDescription, Type: schema.Types{"string"}}
 	root := &schema.Node{
 		Schema:      schema.Draft,
 		ID:          repository + manifestFile,
@@ -66,6 +66,8 @@ func manifestSchema(comments map[string]string) *schema.Node {
 	return root
 }
 
+const kindDescription = "The kind of the object, which says what other fields the document has."
+
 // has is the schema of objects with a value of a field.
 func has(field string, value any) *schema.Node {
 	n := &schema.Node{Properties: &schema.Nodes{}, Required: []string{field}}
@@ -77,7 +79,7 @@ func has(field string, value any) *schema.Node {
 func addKind(object *schema.Node, name cluster.Kind) {
 	fields := object.Properties
 	object.Properties = &schema.Nodes{}
-	object.Properties.Set("kind", &schema.Node{Description: "The kind of the object.", Const: name})
+	object.Properties.Set("kind", &schema.Node{Description: kindDescription, Const: name})
 	for _, f := range fields.Names {
 		object.Properties.Set(f, fields.Get(f))
 	}
