@@ -1,7 +1,8 @@
 #!/bin/bash
 # Installs the Debian package on a machine with systemd, runs a program and a container through the services, and
-# removes it again. scripts/check-release runs this script in a virtual machine as root. The folder of the script has
-# berth.deb, services.yaml and web.tar.
+# removes it again. The commands for users are those of the page docs/guide/install.md. scripts/check-release runs this
+# script in a virtual machine as root. The folder of the script has install.md, the package and the archive of a
+# release, service.yaml and web.tar.
 set -euo pipefail
 cd "$(dirname "$0")"
 export HOME=/root DEBIAN_FRONTEND=noninteractive
@@ -35,15 +36,24 @@ tasks() {
 		done
 	done
 }
-install_package() {
-	apt-get install -y -qq --no-install-recommends ./berth.deb >/tmp/apt.txt 2>&1 || {
-		cat /tmp/apt.txt
-		fail "apt-get install"
-	}
+# page runs the commands of a block of the page, "```sh step=NAME", with the version of this release.
+version=$(ls berth_*_amd64.deb)
+version=${version#berth_}
+version=${version%_amd64.deb}
+page() {
+	local commands
+	commands=$(awk -v begin="\`\`\`sh step=$1" '$0 == "```" { on = 0 } on { print } $0 == begin { on = 1 }' install.md |
+		sed -E "s/berth_[0-9]+\.[0-9]+\.[0-9]+_/berth_${version}_/g")
+	[[ -n $commands ]] || fail "the page has no step $1"
+	bash -euxc "$commands" || fail "step $1 of the page"
 }
 
+# apt asks nothing, and installs the package again where a user would have a newer one.
+printf '%s\n' 'quiet "2";' 'APT::Get::Assume-Yes "true";' 'APT::Get::ReInstall "true";' \
+	'APT::Install-Recommends "false";' >/etc/apt/apt.conf.d/90release
+
 step "install"
-install_package
+page install
 berth version
 for unit in berth-server berth-agent berth-standalone; do
 	equal "$unit after the installation" "$(state $unit) $(enabled $unit)" "inactive disabled"
@@ -63,13 +73,13 @@ systemd-analyze security --no-pager berth-server | tail -n 1
 step "start the services"
 echo 'BERTH_AGENT_FLAGS=--executor auto --name m1' >/etc/berth/agent.env
 echo 'BERTH_SERVER_FLAGS=--default-permissions all' >/etc/berth/server.env
-systemctl enable --now berth-server berth-agent
+page start
 until_true berth wait node/m1 --timeout 60s
 equal "user of the server" "$(ps -o user= -p "$(systemctl show -P MainPID berth-server)")" berth
 
 step "run a program and a container"
 berth image load web.tar --node m1 || berth image load web.tar
-berth run services.yaml --timeout 10m | cat # no terminal
+page run | cat # no terminal
 before=$(tasks)
 echo "$before"
 equal "number of tasks" "$(wc -l <<<"$before")" 2
@@ -87,28 +97,28 @@ equal "tasks after kills" "$(tasks)" "$before"
 
 step "upgrade"
 old=$(systemctl show -P MainPID berth-agent)
-dpkg -i ./berth.deb >/tmp/dpkg.txt 2>&1 || { cat /tmp/dpkg.txt; fail "dpkg -i"; }
+page upgrade
 [[ $(systemctl show -P MainPID berth-agent) != "$old" ]] || fail "the upgrade did not restart the agent"
 until_true berth wait node/m1 service/program service/container --timeout 60s
 equal "tasks after an upgrade" "$(tasks)" "$before"
 grep -q 'name m1' /etc/berth/agent.env || fail "the upgrade changed agent.env"
 
 step "remove"
-apt-get remove -y -qq berth >/dev/null 2>&1
+page remove
 equal "states after the removal" "$(state berth-server) $(state berth-agent)" "inactive inactive"
 [[ ! -e /usr/bin/berth ]] || fail "the removal left the binary"
 [[ -d /var/lib/berth/server && -e /etc/berth/agent.env ]] || fail "the removal deleted data or settings"
 equal "tasks after the removal" "$(tasks)" "$before"
 
 step "install again"
-install_package
+page install
 equal "berth-agent after the second installation" "$(state berth-agent) $(enabled berth-agent)" "inactive disabled"
 systemctl start berth-server berth-agent
 until_true berth wait node/m1 service/program service/container --timeout 60s
 equal "tasks after the second installation" "$(tasks)" "$before"
 
 step "purge"
-apt-get purge -y -qq berth >/tmp/purge.txt 2>&1 || { cat /tmp/purge.txt; fail "apt-get purge"; }
+page purge
 for path in /var/lib/berth /etc/berth /run/berth /run/berth-secrets /sys/fs/cgroup/berth; do
 	[[ ! -e $path ]] || { find $path | head; fail "the purge left $path"; }
 done
@@ -119,8 +129,20 @@ equal "tasks after the purge" "$(tasks)" ""
 ! grep berth /proc/self/mounts || fail "the purge left mounts"
 
 step "install after the purge"
-install_package
+page install
 systemctl start berth-server
 until_true berth status
 equal "services after the purge" "$(berth status -o json | grep -c '"program"' || true)" 0
+
+step "join a server by its certificate"
+ip address add 10.0.0.1/32 dev lo # the machine is both of those on the page
+page certificate
+until_true berth status
+page token
+page join
+until_true berth wait "node/$(hostname)" --timeout 60s
+
+step "unpack the archive"
+page archive
+equal "version of the archive" "$(/usr/local/bin/berth version)" "$(/usr/bin/berth version)"
 echo "release: passed after $SECONDS s"

@@ -72,3 +72,47 @@ func TestVersion(t *testing.T) {
 		t.Errorf("VERSION has %q, want MAJOR.MINOR.PATCH or MAJOR.MINOR.PATCH-dev", version)
 	}
 }
+
+var (
+	fence    = regexp.MustCompile("(?ms)^```([^\n]*)\n(.*?)^```$")
+	pageStep = regexp.MustCompile(`(?m)^\t?page ([a-z]+)\b`)
+)
+
+// TestScriptRunsThePage checks that install.sh runs each block of commands of the page about the installation, by the
+// name of its step, and runs no other step.
+func TestScriptRunsThePage(t *testing.T) {
+	// untested are the blocks that the machine cannot run, by their first words.
+	untested := map[string]string{"podman load": "the machine has no podman and no registry"}
+	script, steps := read(t, "install.sh"), map[string]bool{}
+	for _, m := range fence.FindAllStringSubmatch(read(t, "../../docs/guide/install.md"), -1) {
+		info, commands := m[1], m[2]
+		words := strings.Fields(commands)
+		first := strings.Join(words[:min(2, len(words))], " ")
+		step, marked := strings.CutPrefix(info, "sh step=")
+		switch {
+		case !marked && untested[first] == "":
+			t.Errorf("the block %q has no step: write ```sh step=NAME, and page NAME in install.sh", first)
+		case marked && steps[step]:
+			t.Errorf("two blocks are the step %s", step)
+		case marked:
+			steps[step] = true
+		}
+	}
+	ran := map[string]bool{}
+	for _, m := range pageStep.FindAllStringSubmatch(script, -1) {
+		ran[m[1]] = true
+	}
+	for step := range steps {
+		if !ran[step] {
+			t.Errorf("install.sh does not run the step %s of the page", step)
+		}
+	}
+	for step := range ran {
+		if !steps[step] {
+			t.Errorf("install.sh runs the step %s, which the page does not have", step)
+		}
+	}
+	if len(steps) < 8 {
+		t.Errorf("the page has %d steps, which cannot be all", len(steps))
+	}
+}
