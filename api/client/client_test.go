@@ -311,14 +311,21 @@ func TestUnixSocket(t *testing.T) {
 }
 
 func TestAllFollowsPages(t *testing.T) {
+	// The second page has the conditions of the first, and does not wait.
 	pages := map[string]string{
-		"":  `{"items":[{"name":"a"},{"name":"b"}],"index":9,"next":"b"}`,
-		"b": `{"items":[{"name":"c"}],"index":10}`,
+		"index=7&limit=2&name=x&selector=app%3Dshop&wait=1s": `{"items":[{"name":"a"},{"name":"b"}],"index":9,"next":"b"}`,
+		"cursor=b&limit=2&name=x&selector=app%3Dshop":        `{"items":[{"name":"c"}],"index":10}`,
 	}
 	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
-		io.WriteString(w, pages[r.URL.Query().Get("cursor")])
+		page := pages[r.URL.RawQuery]
+		if page == "" {
+			t.Errorf("the client requests the page %s", r.URL.RawQuery)
+		}
+		io.WriteString(w, page)
 	})
-	items, index, err := All(t.Context(), ListOptions{}, c.Clusters)
+	items, index, err := All(t.Context(), ListOptions{
+		Index: 7, Wait: time.Second, Limit: 2, Name: "x", Selector: "app=shop",
+	}, c.Clusters)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -68,7 +68,7 @@ func All[T any](ctx context.Context, o ListOptions, list func(context.Context, L
 		if page.Next == "" {
 			return items, index, nil
 		}
-		o = ListOptions{Limit: o.Limit, Cursor: page.Next, Name: o.Name}
+		o.Cursor, o.Index, o.Wait = page.Next, 0, 0
 	}
 }
 

@@ -287,8 +287,12 @@ func (v *convergeCommand) findUnwritten(ctx context.Context, c *client.Client, n
 	if !v.prune {
 		return nil, nil
 	}
-	unwritten, written, err := findSelected(ctx, c, []string{""},
-		func(l cluster.Labels) bool { return l[convergeLabel] == name }, objects)
+	// A selector cannot hold every name of a directory, such as one with a comma.
+	selected := selection{
+		clusters: []string{""}, selector: convergeLabel,
+		selects: func(l cluster.Labels) bool { return l[convergeLabel] == name },
+	}
+	unwritten, written, err := selected.find(ctx, c, objects)
 	if err != nil || len(unwritten) == 0 || written > 0 {
 		return unwritten, err
 	}

@@ -76,16 +76,24 @@ func (p *prune) find(ctx context.Context, c *client.Client, objects []manifest.O
 			clusters = append(clusters, in)
 		}
 	}
-	unwritten, _, err := findSelected(ctx, c, clusters, p.selector.Matches, objects)
+	selected := selection{clusters: clusters, selector: p.text, selects: p.selector.Matches}
+	unwritten, _, err := selected.find(ctx, c, objects)
 	return unwritten, err
 }
 
-// findSelected returns the services, jobs, crons and endpoints of clusters ("" for all) that are selected by their
-// labels: those that are in no manifest, in the order of their deletion, and the number of the others. Jobs of crons
-// and deleted objects do not count.
-func findSelected(ctx context.Context, c *client.Client, clusters []string, selects func(cluster.Labels) bool,
-	objects []manifest.Object,
-) (unwritten []session.Name, written int, err error) {
+// selection are the services, jobs, crons and endpoints of clusters ("" for all) that have some labels.
+type selection struct {
+	clusters []string
+	// selector is for the servers; it selects at least what selects does.
+	selector string
+	selects  func(cluster.Labels) bool
+}
+
+// find returns the objects of the selection that are in no manifest, in the order of their deletion, and the number of
+// the others. Jobs of crons and deleted objects do not count.
+func (s selection) find(ctx context.Context, c *client.Client, objects []manifest.Object) (unwritten []session.Name,
+	written int, err error,
+) {
 	inManifests := map[session.Name]bool{}
 	names, _ := removable(objects)
 	for _, n := range names {
@@ -94,22 +102,22 @@ func findSelected(ctx context.Context, c *client.Client, clusters []string, sele
 	var crons, endpoints, services, jobs []session.Name
 	add := func(to *[]session.Name, n session.Name, labels cluster.Labels, life cluster.Lifespan) {
 		switch {
-		case life.Deleted || !selects(labels):
+		case life.Deleted || !s.selects(labels):
 		case inManifests[n]:
 			written++
 		default:
 			*to = append(*to, n)
 		}
 	}
-	for _, in := range clusters {
-		owners, err := fetch.ListOwners(ctx, c, in, "")
+	for _, in := range s.clusters {
+		owners, err := fetch.ListOwners(ctx, c, in, s.selector)
 		if fetch.IgnoreNotFound(err) != nil {
 			return nil, 0, err
 		}
 		for _, v := range owners.Crons {
 			add(&crons, session.CronName(v), v.Labels, v.Lifespan)
 		}
-		named, err := session.ListEndpoints(ctx, c, in, "")
+		named, err := session.ListEndpoints(ctx, c, in, s.selector)
 		if fetch.IgnoreNotFound(err) != nil {
 			return nil, 0, err
 		}
