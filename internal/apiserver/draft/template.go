@@ -1,6 +1,8 @@
 package draft
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"math"
 	"slices"
@@ -25,8 +27,9 @@ const maxVersion = math.MaxInt32
 func SameVersion(snap *store.Snapshot, def *cluster.TaskDefinition, prefer cluster.Ref,
 	sees func(cluster.Ref) bool,
 ) (cluster.Ref, bool) {
+	wanted := contentOf(def)
 	same := func(old *cluster.TaskDefinition) bool {
-		return !old.Deleted && sees(old.Ref()) && sameContent(old, def)
+		return !old.Deleted && sees(old.Ref()) && bytes.Equal(contentOf(old), wanted) && sameContent(old, def)
 	}
 	if prefer.Name == def.Name {
 		if e, ok := snap.Definition(prefer); ok && same(e.Value) {
@@ -47,6 +50,19 @@ func SameVersion(snap *store.Snapshot, def *cluster.TaskDefinition, prefer clust
 		}
 	}
 	return cluster.Ref{}, false
+}
+
+// contentOf returns what a definition says, besides its version, what the server notes about that, and the digests of
+// images. Definitions of equal content may still differ in digests.
+func contentOf(d *cluster.TaskDefinition) []byte {
+	bare := *d
+	bare.Version, bare.Inline, bare.Unused, bare.Deleted = 0, false, time.Time{}, false
+	bare.Containers = slices.Clone(bare.Containers)
+	for i := range bare.Containers {
+		bare.Containers[i].Digest = ""
+	}
+	text, _ := json.Marshal(&bare) // definitions always marshal
+	return text
 }
 
 // sameContent reports whether a definition differs from a present version in nothing but the version.
