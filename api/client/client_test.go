@@ -35,10 +35,14 @@ func serve(t *testing.T, h http.HandlerFunc) *Client {
 }
 
 func TestNewRefusesAddresses(t *testing.T) {
-	for _, addr := range []string{"", "localhost:7373", "ftp://host", "unix://", "http://", "http://h/v1", "://"} {
-		if _, err := New(Config{Addr: addr}); err == nil ||
-			!strings.Contains(err.Error(), "http://host:port or unix:///path") {
-			t.Errorf("New(%q): got %v, want an error that says what is right", addr, err)
+	const forms = "http://host:port or unix:///path"
+	for addr, want := range map[string]string{
+		"": forms, "ftp://host": forms, "unix://": forms, "http://": forms, "http://h/v1": forms, "://": forms,
+		"h:x": forms, "localhost:7373": "write http://localhost:7373", "[::1]:7373": "write http://[::1]:7373",
+		"127.0.0.1:7373": "write http://127.0.0.1:7373", "s1:7071": "write https://s1:7071",
+	} {
+		if _, err := New(Config{Addr: addr}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("New(%q): got %v, want an error with %q", addr, err, want)
 		}
 	}
 }

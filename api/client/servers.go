@@ -9,7 +9,9 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptrace"
+	"net/netip"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -25,6 +27,14 @@ type endpoint struct {
 
 // errAddress returns the error of a malformed address.
 func errAddress(addr string) error {
+	host, port, err := net.SplitHostPort(addr)
+	if _, unnumbered := strconv.ParseUint(port, 10, 16); err == nil && unnumbered == nil {
+		scheme := "https"
+		if ip, err := netip.ParseAddr(host); host == "localhost" || err == nil && ip.IsLoopback() {
+			scheme = "http"
+		}
+		return fmt.Errorf("address %q: it has no scheme: write %s://%s", addr, scheme, addr)
+	}
 	return fmt.Errorf("address %q: want https://host:port, http://host:port or unix:///path", addr)
 }
 

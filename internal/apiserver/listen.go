@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/berthd/berth/internal/pki"
 	"github.com/berthd/berth/internal/privatefile"
@@ -103,6 +104,10 @@ func listenUnix(path string) (*Listener, error) {
 		return nil, fmt.Errorf("listen on a unix socket: %w", err)
 	}
 	l, err := unixsocket.Listen(path, 0o600, unixsocket.NoGroup)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, fmt.Errorf("listen on %s: a server serves there already: use that one, or start this one with "+
+			"another --data-dir: %w", path, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", path, err)
 	}

@@ -19,6 +19,20 @@ import (
 	"github.com/berthd/berth/internal/pki"
 )
 
+// TestSocketOfAnotherServer checks that a second server on a socket learns of the first.
+func TestSocketOfAnotherServer(t *testing.T) {
+	address := "unix://" + filepath.Join(t.TempDir(), "api.sock")
+	l, err := Listen(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	_, err = Listen(address)
+	if err == nil || !strings.Contains(err.Error(), "a server serves there already") {
+		t.Errorf("the second server: got %v, want it to name the first", err)
+	}
+}
+
 func TestListenWithCertificate(t *testing.T) {
 	s := newSecure(t)
 	for _, addr := range []string{"https://127.0.0.1:0", "https://localhost:0", "https://:0", "https://[::1]:0/"} {

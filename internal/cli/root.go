@@ -74,6 +74,9 @@ func newRootCommand(sess *session.Session) *cobra.Command {
 			if err := sess.CheckCluster(cmd); err != nil {
 				return err
 			}
+			if err := session.CheckConnection(cmd); err != nil {
+				return err
+			}
 			sess.SetHomeCluster()
 			return sess.CheckOutput(cmd)
 		},
@@ -130,6 +133,7 @@ func newRootCommand(sess *session.Session) *cobra.Command {
 	root.AddCommand(newVersionCommand(sess), newManCommand(sess), newReferenceCommand())
 	markLists(sess, root)
 	markClustered(root)
+	markServing(root)
 	addExamples(root, commandExamples())
 	checkTopics(sess, root)
 	return root
@@ -208,6 +212,22 @@ func markClustered(root *cobra.Command) {
 			panic("there is no command " + path)
 		}
 		session.MarkClustered(cmd)
+	}
+}
+
+// markServing marks the commands that call no server.
+func markServing(root *cobra.Command) {
+	for path, instead := range map[string]string{ // order-free: each marks its own command
+		"dev":        "--http is the address that it serves",
+		"standalone": "--http is the address that it serves",
+		"server":     "--listen is an address that it serves",
+		"agent":      "--server names its servers",
+	} {
+		cmd, _, err := root.Find([]string{path})
+		if err != nil || cmd == root {
+			panic("there is no command " + path)
+		}
+		session.MarkServing(cmd, instead)
 	}
 }
 

@@ -200,7 +200,7 @@ func TestSystemFaultsNameTheRemedy(t *testing.T) {
 	}{
 		{"no file", missing, "berth: " + dir + "/none: no such file or directory\nCheck the path.\n"},
 		{"a port", fmt.Errorf("listen: %w", taken), "berth: listen: another program listens at " + l.Addr().String() +
-			" (address already in use)\n'ss -ltnp' shows the program that uses it: end that program, or choose another address.\n"},
+			" (address already in use)\n'ss -ltxnp' shows the program that uses it: end that program, or choose another address.\n"},
 		{
 			"a full disk", fault(syscall.ENOSPC),
 			"berth: write it: /data/x: no space left on device\nThe disk is full: free some space ('df -h' " +

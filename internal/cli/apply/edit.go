@@ -14,6 +14,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
 	"github.com/berthd/berth/api/client"
 	"github.com/berthd/berth/internal/blockyaml"
@@ -272,7 +273,15 @@ func (e *editCommand) openEditor(ctx context.Context, path, text string) (string
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		return "", fmt.Errorf("write the text for the editor: %w", err)
 	}
-	editor := cmp.Or(strings.TrimSpace(e.Env("VISUAL")), strings.TrimSpace(e.Env("EDITOR")), "vi")
+	const usual = "vi"
+	editor := cmp.Or(strings.TrimSpace(e.Env("VISUAL")), strings.TrimSpace(e.Env("EDITOR")), usual)
+	if in, ok := e.Stdin.(*os.File); editor == usual && (!ok || !term.IsTerminal(int(in.Fd()))) {
+		return "", &hinted.Error{
+			Err: errors.New("the editor vi needs a terminal, and standard input is not a terminal"),
+			Hint: "Name an editor that needs none in EDITOR, or save 'berth inspect NAME --as-written' in a file, " +
+				"change the file, and give it to 'berth run'.",
+		}
+	}
 	// the variable is a command line, such as "code --wait"
 	run := exec.CommandContext(context.WithoutCancel(ctx), "sh", "-c", editor+` "$1"`, "edit", path)
 	run.Stdin, run.Stdout, run.Stderr = e.Stdin, e.Stdout, e.Stderr

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"regexp"
 	"slices"
 	"strconv"
@@ -16,6 +17,7 @@ import (
 	"github.com/berthd/berth/api/client"
 	"github.com/berthd/berth/internal/cli/session"
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/hinted"
 	"github.com/berthd/berth/internal/manifest"
 	"github.com/berthd/berth/internal/wording"
 )
@@ -52,6 +54,13 @@ func ReadManifests(sess *session.Session, files []string) ([]manifest.Object, er
 	if _, ok := errors.AsType[manifest.Faults](err); ok {
 		faults := wording.Count(strings.Count(err.Error(), "\n")+1, "fault")
 		return nil, fmt.Errorf("%s in the manifest\n%w", faults, err)
+	}
+	if errors.Is(err, fs.ErrNotExist) && files[0] != "" && !strings.ContainsAny(files[0], "./") {
+		return nil, &hinted.Error{
+			Err: err,
+			Hint: "Check the path. For a program, write a manifest ('berth init job' prints one); " +
+				"'berth exec TASK -- COMMAND' runs a command in a task.",
+		}
 	}
 	return objects, err
 }

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -60,7 +61,7 @@ func flagOfParameter(path string) string {
 func systemHint(err error) string {
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return "'ss -ltnp' shows the program that uses it: end that program, or choose another address."
+		return "'ss -ltxnp' shows the program that uses it: end that program, or choose another address."
 	case errors.Is(err, store.ErrNoSpace), errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
 		return "The disk is full: free some space ('df -h' shows the file systems), or name a " +
 			"folder on another disk."
@@ -127,7 +128,7 @@ func FlagErrorText(cmd *cobra.Command, err error) string {
 	if missing, ok := errors.AsType[*pflag.NotExistError](err); ok {
 		if missing.GetSpecifiedShortnames() != "" {
 			text := "unknown flag: -" + missing.GetSpecifiedName()
-			if more := flagAdvice()[belowRoot(cmd, "-"+missing.GetSpecifiedName())]; more != "" {
+			if more := adviceFor(cmd, "-"+missing.GetSpecifiedName()); more != "" {
 				text += ": " + more
 			}
 			return text
@@ -145,7 +146,7 @@ func FlagErrorText(cmd *cobra.Command, err error) string {
 
 // suggestFlag returns advice for a flag of other systems, or a question for a known flag with a similar name.
 func suggestFlag(cmd *cobra.Command, missing *pflag.NotExistError) string {
-	if text := flagAdvice()[belowRoot(cmd, "--"+missing.GetSpecifiedName())]; text != "" {
+	if text := adviceFor(cmd, "--"+missing.GetSpecifiedName()); text != "" {
 		return ": " + text
 	}
 	near := spelling.Nearest(missing.GetSpecifiedName(), func(yield func(string) bool) {
@@ -156,6 +157,12 @@ func suggestFlag(cmd *cobra.Command, missing *pflag.NotExistError) string {
 		return ""
 	}
 	return fmt.Sprintf(": did you mean --%s?", near)
+}
+
+// adviceFor returns what to write instead of a flag of another system, or "": for the command, or for all commands.
+func adviceFor(cmd *cobra.Command, flag string) string {
+	all := flagAdvice()
+	return cmp.Or(all[belowRoot(cmd, flag)], all[flag])
 }
 
 // flagTypeText describes the values of a flag.

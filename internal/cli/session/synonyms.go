@@ -56,10 +56,14 @@ func flagAdvice() map[string]string {
 		clusters = "'berth ps' lists all tasks of the cluster; a cluster for each team separates them"
 	)
 	field := func(name string) string { return "write " + name + " in the step of the manifest" }
-	return map[string]string{
+	return map[string]string{ //nolint:gosec // flags of commands about tokens, no credentials
+		"--all-namespaces":                  "use -A",
+		"--namespace":                       "use -n",
 		"delete --all":                      named,
 		"delete --selector":                 named,
 		"delete -l":                         named,
+		"dev --listen":                      "--http is the address that it serves",
+		"dev --port":                        "--http is the address that it serves",
 		"diff -f":                           "leave out -f: berth diff web.yaml",
 		"events --watch":                    "use --follow",
 		"events -w":                         "use --follow",
@@ -71,6 +75,7 @@ func flagAdvice() map[string]string {
 		"node drain --force": "leave it out to move the tasks; " +
 			"--now stops all of them immediately, before they run elsewhere",
 		"node drain --ignore-daemonsets": "leave it out: daemons stay until the other tasks have left",
+		"node drain --timeout":           "use --deadline",
 		"node drain --reason":            "Berth keeps no reason of a drain; the audit log says who asked for it",
 		"ps --me":                        clusters,
 		"ps --show-labels":               "-L KEY shows a label as a column, '-o yaml' all of them",
@@ -90,15 +95,22 @@ func flagAdvice() map[string]string {
 		"run --mem":                      field("resources.memory"),
 		"run --partition":                field("placement.pool"),
 		"run --priority":                 "write priority in the manifest",
+		"run --replicas":                 "write count in the manifest; 'berth scale' changes it",
 		"run --time":                     field("time_limit"),
 		"run --wait":                     "leave it out: berth run waits; --detach does not",
+		"run --watch":                    "leave it out: berth run shows the progress; --detach does not",
+		"run -w":                         "leave it out: berth run shows the progress; --detach does not",
 		"run --wrap":                     "write the command in the step of the manifest ('berth init job')",
 		"run -p":                         field("placement.pool"),
 		"run -t":                         field("time_limit"),
 		"scale --count":                  "write the count after the name: berth scale web 3",
 		"scale --replicas":               "write the count after the name: berth scale web 3",
+		"restart --timeout":              "use --detach, and then berth wait --timeout",
 		"secret set --from-file":         "use --file",
 		"secret set --from-literal":      "give the value on standard input: other users of the machine see arguments",
+		"token create --expiration":      "use --ttl",
+		"token create --expires":         "use --ttl",
+		"token create --duration":        "use --ttl",
 	}
 }
 
