@@ -25,7 +25,10 @@ var lowerLayers = map[string][]string{
 	"internal/logic/admission": {"internal/cluster"},
 	"internal/logic/backfill":  {},
 	"internal/logic/cron":      {"internal/cluster"},
-	"internal/logic/forecast":  {"internal/cluster", "internal/logic/scheduler/cycle"},
+	"internal/logic/forecast": {
+		"internal/cluster", "internal/logic/admission", "internal/logic/scheduler/cycle",
+		"internal/logic/scheduler/fair",
+	},
 	"internal/logic/lifecycle": {"internal/cluster"},
 	"internal/logic/watcher":   {"internal/cluster", "internal/logic/lifecycle"},
 	"internal/logic/reconciler": {
@@ -35,6 +38,7 @@ var lowerLayers = map[string][]string{
 	"internal/logic/packing":          {"internal/cluster"},
 	"internal/logic/scaler":           {"internal/cluster"},
 	"internal/logic/scheduler/encode": {"internal/cluster"},
+	"internal/logic/scheduler/fair":   {},
 	"internal/logic/scheduler/index":  {"internal/cluster"},
 	"internal/logic/scheduler/devices": {
 		"internal/cluster", "internal/logic/packing", "internal/logic/scheduler/encode",

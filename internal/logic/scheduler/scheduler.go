@@ -42,6 +42,7 @@
 //   - taskclass: tasks with equal requests, and what they ask of the tasks around them
 //   - evaluation: one node's answer to one task class
 //   - cycle: the best node for a task, and its placement
+//   - fair: the turns of requests in fair queues
 //   - preemption: which tasks end for others
 //
 // Of the files here, waiting.go says why a task waits, explain.go and blockers.go give the answer of each node, and

@@ -2,55 +2,27 @@ package scheduler
 
 import (
 	"cmp"
-	"container/heap"
 	"slices"
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/admission"
 	"github.com/berthd/berth/internal/logic/scheduler/cycle"
+	"github.com/berthd/berth/internal/logic/scheduler/fair"
 	"github.com/berthd/berth/internal/logic/scheduler/fleet"
 )
 
 // turns yields requests in the order in which they are to be placed. That is their order of decision, but for the
-// requests in fair queues. Among these, the next is
-//
-//   - of the highest level of priority (see cycle.Level),
-//   - then of the cluster whose jobs have the least dominant share for its weight,
-//   - then of the user of that cluster whose jobs have the least,
-//   - then the first in the order of decision.
-//
-// So each placement may change which request is next: this is progressive filling (Ghodsi et al., "Dominant Resource
-// Fairness", 2011), first between clusters and then between the users of one.
-//
-// Nothing starves. A user whose jobs hold nothing rises to a higher level by waiting, as requests in other queues do
-// (cycle.Rank), until one of them starts. The requests of one user are in the order of decision, in which they rise.
+// requests in fair queues, whose turns are in package fair.
 type turns struct {
 	now      time.Time
 	limits   *admission.Draft
 	capacity admission.Capacity
 	task     func(position int32) *cluster.Pending
-	plain    []int32        // the positions that are in no fair queue
-	clusters []*fairCluster // those with requests that had no turn yet
-	all      []*fairCluster
-	from     *fairCluster // that of the last request, if that is in a fair queue
-}
-
-// fairCluster is the requests of one cluster in fair queues.
-type fairCluster struct {
-	name   string
-	weight float64
-	share  float64     // divided by the weight
-	users  []*fairUser // those with requests that had no turn yet
-	all    int         // the number of all users
-}
-
-// fairUser is the requests of one user of a cluster in fair queues, in the order of decision. There is at least one.
-type fairUser struct {
-	name      string
-	share     float64
-	level     int // of the first request
-	positions []int32
+	plain    []int32 // the positions that are in no fair queue
+	fair     fair.Turns
+	from     *fair.User  // that of the last request, if that is in a fair queue
+	names    [][2]string // cluster and user, by the ID of a user
 }
 
 // newTurns returns the turns of the requests at the positions, which are in the order of decision.
@@ -63,7 +35,8 @@ func newTurns(f *fleet.Fleet, limits *admission.Draft, now time.Time, positions 
 		return t
 	}
 	t.capacity = f.Capacity()
-	clusters, users := map[string]*fairCluster{}, map[[2]string]*fairUser{}
+	var all []*fair.Cluster
+	clusters, users := map[string]*fair.Cluster{}, map[[2]string]*fair.User{}
 	for _, i := range positions {
 		p := task(i)
 		if !isFair(p) {
@@ -73,27 +46,20 @@ func newTurns(f *fleet.Fleet, limits *admission.Draft, now time.Time, positions 
 		key := [2]string{p.Owner.Cluster, p.User}
 		u := users[key]
 		if u == nil {
+			u = &fair.User{ID: int32(len(t.names))}
+			t.names = append(t.names, key)
 			c := clusters[p.Owner.Cluster]
-			if c == nil {
-				c = &fairCluster{name: p.Owner.Cluster, weight: float64(max(p.Weight, 1))}
+			if c == nil { // its ID is that of its first user
+				c = &fair.Cluster{ID: u.ID, Weight: max(p.Weight, 1)}
 				clusters[p.Owner.Cluster] = c
-				t.clusters = append(t.clusters, c)
+				all = append(all, c)
 			}
-			u = &fairUser{name: p.User}
 			users[key] = u
-			c.users = append(c.users, u)
+			c.Users = append(c.Users, u)
 		}
-		u.positions = append(u.positions, i)
+		u.Requests = append(u.Requests, i)
 	}
-	t.all = slices.Clone(t.clusters)
-	for _, c := range t.clusters {
-		c.all = len(c.users)
-		t.measureCluster(c)
-		for _, u := range c.users {
-			t.measureUser(c, u)
-		}
-		heap.Init(c)
-	}
+	t.fair.Start(t, all)
 	return t
 }
 
@@ -102,36 +68,35 @@ func isFair(p *cluster.Pending) bool {
 	return p.Queue == cluster.QueueFair && p.Owner.Kind == cluster.KindJob
 }
 
-func (t *turns) measureCluster(c *fairCluster) {
-	c.share = t.limits.Share(&t.capacity, c.name, "") / c.weight
+// Compare implements fair.Source.
+func (t *turns) Compare(a, b int32) int { return cmp.Compare(a, b) }
+
+// ClusterShare implements fair.Source.
+func (t *turns) ClusterShare(c *fair.Cluster) float64 { return t.limits.Share(&t.capacity, t.names[c.ID][0], "") }
+
+// UserShare implements fair.Source.
+func (t *turns) UserShare(u *fair.User) float64 {
+	return t.limits.Share(&t.capacity, t.names[u.ID][0], t.names[u.ID][1])
 }
 
-func (t *turns) measureUser(c *fairCluster, u *fairUser) {
-	u.share = t.limits.Share(&t.capacity, c.name, u.name)
-	p := t.task(u.positions[0])
-	if u.level = cycle.Level(p.Priority); u.share == 0 {
-		u.level = cycle.Level(cycle.Rank(p, t.now))
-	}
+// Level implements fair.Source.
+func (t *turns) Level(position int32, holdsNothing bool) int {
+	return cycle.LevelOf(t.task(position), t.now, holdsNothing)
 }
 
 // next returns the position of the next request, those of the other members of its gang, and whether it is in a fair
 // queue and only one task of it is to be placed. The caller then calls placed, or done for the request and all members.
 // It returns nothing once all requests are done.
 func (t *turns) next() (members []int32, isFair bool) {
-	t.from = nil
-	for _, c := range t.clusters {
-		if t.from == nil || c.compare(t.from) < 0 {
-			t.from = c
-		}
-	}
+	t.from = t.fair.Next()
 	switch {
 	case t.from == nil:
 		return t.gang(t.plain), false
-	case len(t.plain) > 0 && t.plain[0] < t.from.users[0].positions[0]:
+	case len(t.plain) > 0 && t.plain[0] < t.from.Requests[0]:
 		t.from = nil
 		return t.gang(t.plain), false
 	}
-	return t.gang(t.from.users[0].positions), true
+	return t.gang(t.from.Requests), true
 }
 
 // gang returns the first of the positions, with those of the other members of its gang.
@@ -147,11 +112,7 @@ func (t *turns) gang(positions []int32) []int32 {
 }
 
 // placed notes that a task of the last request was placed, and that the request stands for others.
-func (t *turns) placed() {
-	t.measureCluster(t.from)
-	t.measureUser(t.from, t.from.users[0])
-	heap.Fix(t.from, 0)
-}
+func (t *turns) placed() { t.fair.Placed() }
 
 // done notes that the last request and all members of its gang had their turn.
 func (t *turns) done(members int) {
@@ -159,43 +120,17 @@ func (t *turns) done(members int) {
 		t.plain = t.plain[members:]
 		return
 	}
-	c := t.from
-	t.measureCluster(c)
-	u := c.users[0]
-	if u.positions = u.positions[members:]; len(u.positions) > 0 {
-		t.measureUser(c, u)
-		heap.Fix(c, 0)
-		return
-	}
-	if heap.Pop(c); len(c.users) == 0 {
-		t.clusters = slices.DeleteFunc(t.clusters, func(other *fairCluster) bool { return other == c })
-	}
+	t.fair.Done(members)
 }
 
-// maxOwed is the largest number of promises that a user gets in a cycle.
-const maxOwed = 64
-
 // owed returns the position of the last request, which found no room, and those of as many further tasks of its user
-// with the same request as the user's jobs hold too little for. So the room that comes free is kept for them, even if
-// it is too small until more comes free there. Otherwise others with smaller tasks, who hold more than their part,
-// would take it piece by piece.
-//
-// The part of a cluster is its weight's part of what all clusters with requests hold, and the part of a user is an
-// equal one of that.
+// with the same request as the user's jobs hold too little for (fair.Turns.Owed).
 func (t *turns) owed() []int32 {
-	c, u := t.from, t.from.users[0]
-	held, weights := 0.0, 0.0
-	for _, other := range t.all {
-		held, weights = held+other.share*other.weight, weights+other.weight
-	}
-	first := t.task(u.positions[0])
-	part := held * c.weight / weights / float64(c.all)
-	most := 1
-	if each := t.capacity.Share(first.Demand, first.Devices); each > 0 {
-		most = max(min(int((part-u.share)/each), maxOwed), 1)
-	}
+	u := t.from
+	first := t.task(u.Requests[0])
+	most := t.fair.Owed(t.capacity.Share(first.Demand, first.Devices))
 	var owed []int32
-	for _, i := range u.positions {
+	for _, i := range u.Requests {
 		p := t.task(i)
 		if p.Demand != first.Demand || p.Gang != "" || len(p.Devices)+len(first.Devices) > 0 ||
 			p.Placement.Pool != first.Placement.Pool {
@@ -209,41 +144,9 @@ func (t *turns) owed() []int32 {
 		}
 	}
 	if len(owed) == 0 { // it requests devices
-		return u.positions[:1]
+		return u.Requests[:1]
 	}
 	return owed
-}
-
-// compare orders clusters by their first requests.
-func (c *fairCluster) compare(o *fairCluster) int {
-	a, b := c.users[0], o.users[0]
-	return cmp.Or(cmp.Compare(b.level, a.level), cmp.Compare(c.share, o.share),
-		cmp.Compare(a.positions[0], b.positions[0]))
-}
-
-// A fairCluster is a heap of its users, as container/heap wants it.
-
-func (c *fairCluster) Len() int { return len(c.users) }
-
-func (c *fairCluster) Less(i, j int) bool {
-	a, b := c.users[i], c.users[j]
-	return cmp.Or(cmp.Compare(b.level, a.level), cmp.Compare(a.share, b.share),
-		cmp.Compare(a.positions[0], b.positions[0])) < 0
-}
-
-func (c *fairCluster) Swap(i, j int) { c.users[i], c.users[j] = c.users[j], c.users[i] }
-
-func (c *fairCluster) Push(x any) {
-	if u, ok := x.(*fairUser); ok {
-		c.users = append(c.users, u)
-	}
-}
-
-func (c *fairCluster) Pop() any {
-	last := len(c.users) - 1
-	u := c.users[last]
-	c.users = c.users[:last]
-	return u
 }
 
 // maxCountedTasks is the largest number of tasks of one request that Order counts one after the other.

@@ -31,6 +31,12 @@ const levelWidth, levelOffset = 150, 25
 // Level returns the level of a priority. Within a level, shares decide between the tasks in a fair queue.
 func Level(priority int) int { return (priority + levelOffset) / levelWidth }
 
+// LevelOf returns the level of a request in a fair queue. If the jobs of its user hold nothing, it is that of its rank.
+func LevelOf(p *cluster.Pending, now time.Time, holdsNothing bool) int {
+	w := waitOf(p)
+	return w.Level(now, holdsNothing)
+}
+
 // HighestVictim returns the highest priority of tasks that may end for a waiting task, if priorities differ by gap at
 // least. In a fair queue these are of a lower level: a task of the same level could take the room that comes free, as
 // its user then holds less, and would be the next victim.
@@ -48,6 +54,14 @@ type Wait struct {
 	Priority  int
 	Since     time.Time
 	TimeLimit cluster.Duration // 0 for none
+}
+
+// Level is LevelOf for a task of a job.
+func (w *Wait) Level(now time.Time, holdsNothing bool) int {
+	if holdsNothing {
+		return Level(w.rank(now))
+	}
+	return Level(w.Priority)
 }
 
 func waitOf(p *cluster.Pending) Wait { return Wait{p.Queue, p.Priority, p.Since, p.TimeLimit} }
