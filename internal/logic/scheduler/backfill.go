@@ -280,6 +280,9 @@ func (b *backfill) rearrange(placed []cycle.Placement, at []cycle.PlacedTask) bo
 	for _, g := range given {
 		b.promise(g.members, g.gang, placed, at)
 	}
+	if b.tried == nil { // no limit allows the tasks any more that had promises
+		b.tried, b.lines = map[*taskclass.Class]bool{}, map[string]line{}
+	}
 	maps.Copy(b.tried, tried)
 	return true
 }

@@ -282,3 +282,29 @@ func TestRoomOfVictims(t *testing.T) {
 		t.Errorf("%q waits, want %s", first, old)
 	}
 }
+
+// TestPromiseBeyondAQuota checks a cycle in which a promise is given anew, while the quota no longer allows the task
+// that had it: a short task behind it took its quota on another node.
+func TestPromiseBeyondAQuota(t *testing.T) {
+	b := newBatch(4, 2)
+	b.submit(cluster.QueueEASY, 500, 2, time.Hour, time.Hour)
+	b.fleet.SetNode(scheduler.Node{Name: "n1"}) // so that the task runs on the first node
+	b.step()
+	b.fleet.SetNode(scheduler.Node{
+		Name: "n1", State: cluster.NodeReady, Arch: "amd64", OS: "linux", Executors: []string{"process"},
+		Capacity: cluster.Demand{CPU: 2000},
+	})
+	large := b.submit(cluster.QueueEASY, 500, 4, time.Hour, 2*time.Hour)
+	short := b.submit(cluster.QueueEASY, 400, 2, time.Minute, 10*time.Minute)
+	long := b.submit(cluster.QueueEASY, 300, 1, time.Hour, 0)
+	b.waiting[2].Owner.Cluster = "other"
+	b.fleet.Limits.SetQuota("c", &cluster.Quota{CPU: 7000})
+	b.step()
+	_, hasShort := b.ends[short]
+	_, hasLarge := b.ends[large]
+	_, hasLong := b.ends[long]
+	if !hasShort || hasLarge || !hasLong {
+		t.Errorf("the short task runs: %t, the large one: %t, the long one: %t; want true, false, true", hasShort, hasLarge,
+			hasLong)
+	}
+}

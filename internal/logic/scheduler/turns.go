@@ -72,7 +72,9 @@ func isFair(p *cluster.Pending) bool {
 func (t *turns) Compare(a, b int32) int { return cmp.Compare(a, b) }
 
 // ClusterShare implements fair.Source.
-func (t *turns) ClusterShare(c *fair.Cluster) float64 { return t.limits.Share(&t.capacity, t.names[c.ID][0], "") }
+func (t *turns) ClusterShare(c *fair.Cluster) float64 {
+	return t.limits.Share(&t.capacity, t.names[c.ID][0], "")
+}
 
 // UserShare implements fair.Source.
 func (t *turns) UserShare(u *fair.User) float64 {
