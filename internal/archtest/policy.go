@@ -382,7 +382,8 @@ var lowerLayers = map[string][]string{
 		"internal/scheduling", "internal/store",
 	},
 	"internal/apiserver/starts": {
-		"internal/cluster", "internal/logic/forecast", "internal/logic/scheduler", "internal/logic/scheduler/cycle",
+		"internal/cluster", "internal/logic/admission", "internal/logic/forecast", "internal/logic/scheduler",
+		"internal/logic/scheduler/cycle",
 		"internal/store",
 	},
 	"internal/apiserver/strictjson": {

@@ -197,8 +197,8 @@ var edgeLayers = map[string][]string{
 		"internal/store/memory",
 	},
 	"internal/bench/swf": {
-		"api", "internal/cluster", "internal/logic/backfill", "internal/logic/forecast", "internal/store",
-		"internal/traces", "internal/whatif",
+		"api", "internal/cluster", "internal/logic/backfill", "internal/logic/forecast", "internal/logic/scheduler",
+		"internal/store", "internal/traces", "internal/whatif",
 	},
 	"internal/refgen": {
 		"internal/agent/hostapi", "internal/apiserver/openapi", "internal/apiserver/route", "internal/cluster",

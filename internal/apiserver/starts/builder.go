@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/admission"
 	"github.com/berthd/berth/internal/logic/forecast"
 	"github.com/berthd/berth/internal/logic/scheduler"
 )
@@ -34,17 +35,18 @@ type builder struct {
 	dims    map[string]int // by type of device
 	nodes   map[string]int32
 	steps   map[stepKey]*cluster.Step
+	users   users
 	out     forecast.Input
 }
 
 type stepKey struct{ cluster, job, step string }
 
-// choose chooses the tasks of jobs that wait for room. Members of a gang are one request. Tasks in queues with the
-// policy fair are left out: their order follows from later shares.
+// choose chooses the tasks of jobs that wait for room or for a limit of their cluster. Members of a gang are one
+// request.
 func (b *builder) choose(queue []cluster.Pending) {
 	for i := range queue {
 		p := &queue[i]
-		if p.Owner.Kind != cluster.KindJob || p.Queue == cluster.QueueFair || len(b.members) >= forecast.MaxRequests {
+		if p.Owner.Kind != cluster.KindJob || len(b.members) >= forecast.MaxRequests {
 			continue
 		}
 		if why, known := b.Waits(p.Task); !waitsForRoom(why, known) {
@@ -59,6 +61,7 @@ func (b *builder) choose(queue []cluster.Pending) {
 		b.members = append(b.members, []int{at})
 	}
 	b.chosen = len(b.pending)
+	b.sortMembers()
 }
 
 // build builds the input.
@@ -93,6 +96,7 @@ func (b *builder) build() {
 		r.Gang = p.GangSize > 0
 		b.out.Arrivals = append(b.out.Arrivals, forecast.Arrival{Request: r, At: since})
 	}
+	b.addCapacity()
 	if len(b.pending) > 0 { // a forecast of the same queue gives the same figures
 		h := fnv.New64a()
 		_, _ = h.Write([]byte(b.pending[0].Task))
@@ -108,6 +112,8 @@ func policyOf(q cluster.QueuePolicy) forecast.Policy {
 		return forecast.Greedy
 	case cluster.QueueSJBF:
 		return forecast.SJBF
+	case cluster.QueueFair:
+		return forecast.Fair
 	default:
 		return forecast.EASY
 	}
@@ -117,11 +123,15 @@ func policyOf(q cluster.QueuePolicy) forecast.Policy {
 func (b *builder) request(p *cluster.Pending, line int) forecast.Request {
 	parts, _ := p.Task.Parts()
 	limit := time.Duration(p.TimeLimit)
-	return forecast.Request{
+	r := forecast.Request{
 		Demand: b.amounts(p.Demand, p.Devices), Tasks: p.Tasks(), Limit: limit, Line: line,
 		Runs:     b.history.Runs(kindOf(parts.Cluster, parts.Owner, parts.Step), limit),
-		Priority: p.Priority,
+		Priority: p.Priority, User: b.userOf(p.Owner.Cluster, p.User), Devices: len(p.Devices) > 0,
 	}
+	if b.isLimited(p.Owner.Cluster, p.Concurrency != nil) {
+		r.Pending = p
+	}
+	return r
 }
 
 // amounts returns a demand. Devices count in thousandths.
@@ -174,6 +184,7 @@ func (b *builder) addRunning() {
 	slices.SortFunc(held, func(x, y scheduler.Reservation) int {
 		return cmp.Or(cmp.Compare(x.Task, y.Task), cmp.Compare(x.UUID, y.UUID))
 	})
+	b.addLimits(held)
 	gangs := map[string]int{}
 	for i := range held {
 		r := &held[i]
@@ -192,6 +203,10 @@ func (b *builder) addRunning() {
 		run := forecast.Running{
 			Node: node, Demand: demand, Started: r.Started, Limit: r.Limit,
 			Runs: b.history.Runs(kindOf(parts.Cluster, parts.Owner, parts.Step), r.Limit),
+			User: b.userOf(parts.Cluster, r.User),
+		}
+		if h := r.Holding(); b.isLimited(h.Cluster, h.Group != "") {
+			run.Limited = []admission.Holding{h}
 		}
 		if run.Started.IsZero() {
 			run.Started = b.Now
@@ -263,7 +278,7 @@ func (b *builder) pastRequest(j *cluster.Job, s *cluster.Step) (p cluster.Pendin
 		Task: cluster.JobTask(j.Cluster, j.Name, j.Generation, s.Name, 0), Attempt: 1, Further: s.Count - 1,
 		Owner: j.Owner(), Definition: s.Definition, Count: s.Count, Priority: int(j.Priority), TimeLimit: s.TimeLimit,
 		Placement: s.Placement, Demand: def.Value.Demand(), Devices: def.Value.Devices(), Labels: j.Labels,
-		Queue: b.Snapshot.QueuePolicy(j.Cluster, s.Placement.Pool),
+		Queue: b.Snapshot.QueuePolicy(j.Cluster, s.Placement.Pool), User: j.SubmittedBy, Concurrency: s.Concurrency,
 	}
 	if c, known := b.Snapshot.Cluster(j.Cluster); known && len(c.Value.Constraints) > 0 {
 		p.Placement.Constraints = slices.Concat(c.Value.Constraints, s.Placement.Constraints)

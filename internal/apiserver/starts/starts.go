@@ -59,8 +59,8 @@ type Input struct {
 	Clock func() time.Duration
 }
 
-// Starts returns the start of each request, by its first task. Tasks that wait for something else than room have none.
-// The result may be some seconds old, and callers must not change it.
+// Starts returns the start of each request, by its first task. Tasks that wait for something else than room and limits
+// of their cluster have none. The result may be some seconds old, and callers must not change it.
 func (f *Forecaster) Starts(in *Input) map[cluster.TaskID]Start {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -108,14 +108,14 @@ func (f *Forecaster) compute(in *Input) map[cluster.TaskID]Start {
 	return starts
 }
 
-// waitsForRoom reports whether a task waits for room alone, as far as that is known.
+// waitsForRoom reports whether a task waits for room or for a limit of its cluster alone, as far as that is known.
 func waitsForRoom(why cluster.Waiting, known bool) bool {
 	if !known || len(why.Refusals) == 0 {
 		return true
 	}
 	switch why.Refusals[0].Code {
-	case cluster.ReasonQuota, cluster.ReasonConcurrency, cluster.ReasonRecovery, cluster.ReasonPermission,
-		cluster.ReasonNoDefinition, cluster.ReasonSecret, cluster.ReasonVolume:
+	case cluster.ReasonRecovery, cluster.ReasonPermission, cluster.ReasonNoDefinition, cluster.ReasonSecret,
+		cluster.ReasonVolume:
 		return false
 	default:
 		return true

@@ -127,18 +127,76 @@ func TestGang(t *testing.T) {
 // TestOnlyTasksThatWaitForRoom checks which tasks have no forecast.
 func TestOnlyTasksThatWaitForRoom(t *testing.T) {
 	y := newYard()
-	y.wait("quota", 0, 1000, 0)
+	y.wait("volume", 0, 1000, 0)
 	y.wait("large", 0, 5000, 0)
 	y.wait("service", 0, 1000, 0).Owner.Kind = cluster.KindService
+	y.wait("excess", 0, 1000, 0).Owner.Cluster = "small"
 	y.wait("fair", 0, 1000, 0).Queue = cluster.QueueFair
 	y.wait("sjbf", 0, 1000, 0).Queue = cluster.QueueSJBF
 	y.wait("short", 0, 1000, 0)
-	y.waits[y.pending[0].Task] = cluster.ReasonQuota
-	y.waits[y.pending[5].Task] = cluster.ReasonShortCPU
-	for i, job := range []string{"quota", "large", "service", "fair", "sjbf", "short"} {
+	y.fleet.Limits.SetQuota("small", &cluster.Quota{CPU: 500})
+	y.waits[y.pending[0].Task] = cluster.ReasonVolume
+	y.waits[y.pending[3].Task] = cluster.ReasonQuota
+	y.waits[y.pending[6].Task] = cluster.ReasonShortCPU
+	for i, job := range []string{"volume", "large", "service", "excess", "fair", "sjbf", "short"} {
 		if _, known := y.start(job, 0); known != (i >= 4) {
 			t.Errorf("%s: a forecast is there: %t", job, known)
 		}
+	}
+}
+
+// TestQuota checks that a task beyond the quota of its cluster is expected when a task of the cluster ends, and one
+// that may borrow when another cluster leaves enough of its quota.
+func TestQuota(t *testing.T) {
+	y := newYard()
+	y.run("a", "n1", 1000, 0, 2*time.Hour)
+	y.wait("next", 0, 1000, 0)
+	y.fleet.Limits.SetQuota("c", &cluster.Quota{CPU: 1000})
+	y.waits[y.pending[0].Task] = cluster.ReasonQuota
+	y.between(t, "next", 0, time.Minute, time.Hour)
+
+	y.Forecaster = Forecaster{}
+	y.fleet.Limits.SetQuota("c", &cluster.Quota{CPU: 1000, Borrow: &cluster.QuotaBorrow{CPU: 1000}})
+	y.fleet.Limits.SetQuota("lender", &cluster.Quota{CPU: 1000})
+	y.between(t, "next", 0, 0, 0)
+}
+
+// TestConcurrency checks that a task of a full concurrency group is expected when a task of the group ends.
+func TestConcurrency(t *testing.T) {
+	y := newYard()
+	y.run("a", "n1", 1000, 0, 2*time.Hour)
+	y.fleet.Release("a")
+	r := scheduler.Reservation{
+		UUID: "a", Task: cluster.JobTask("c", "a", 1, "s", 0), Node: "n1", Demand: cluster.Demand{CPU: 1000},
+		Batch: true, Started: noon().Add(-time.Hour), Limit: 2 * time.Hour, Group: "g",
+	}
+	y.fleet.Reserve(r)
+	y.wait("next", 0, 1000, 0).Concurrency = &cluster.Concurrency{Group: "g", Limit: 1}
+	y.waits[y.pending[0].Task] = cluster.ReasonConcurrency
+	y.between(t, "next", 0, time.Minute, time.Hour)
+}
+
+// TestFairQueue checks that the user whose jobs hold less is expected first, though the other one waits for longer.
+func TestFairQueue(t *testing.T) {
+	y := newYard()
+	for i, user := range []string{"ann", "bob"} {
+		r := scheduler.Reservation{
+			UUID: user, Task: cluster.JobTask("c", user, 1, "s", 0), Node: []string{"n1", "n2"}[i],
+			Demand: cluster.Demand{CPU: 4000}, User: "ann", Batch: true, Started: noon().Add(-time.Hour),
+			Limit: []time.Duration{2 * time.Hour, 20 * time.Hour}[i],
+		}
+		y.fleet.Reserve(r)
+	}
+	for i, user := range []string{"ann", "bob"} { // in the order of turns, bob's task comes first
+		p := y.wait(user+"s", 0, 4000, 0)
+		p.User, p.Queue, p.Weight = user, cluster.QueueFair, 1
+		p.Since = noon().Add([]time.Duration{-20 * time.Minute, -10 * time.Minute}[i])
+	}
+	y.pending[0], y.pending[1] = y.pending[1], y.pending[0]
+	y.between(t, "bobs", 0, time.Minute, time.Hour)
+	bob, _ := y.start("bobs", 0)
+	if ann, known := y.start("anns", 0); !known || !ann.First.From.After(bob.First.From) {
+		t.Errorf("ann's task starts at %v (%t), bob's at %v", ann.First, known, bob.First)
 	}
 }
 

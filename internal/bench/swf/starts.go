@@ -28,6 +28,8 @@ type forecaster struct {
 	// no job arrives later.
 	nodes, known bool
 
+	users map[string]int32 // numbers, for queues with the policy fair
+
 	waits   int
 	made    []made
 	count   int
@@ -43,14 +45,19 @@ type made struct {
 	from, median, to int64 // to and median are -1 if unknown
 }
 
-// newForecaster returns a forecaster of a queue with the policy easy or sjbf. The queue of easy is that of EASY, as the
-// leader's is on nodes of one processor.
+// newForecaster returns a forecaster of a queue with the policy easy, sjbf or fair. The queue of easy is that of EASY, as
+// the leader's is on nodes of one processor. That of fair is the scheduler's on one node.
 func newForecaster(q cluster.QueuePolicy, from, every int) *forecaster {
 	f := &forecaster{
 		policy: yardstick{backfill: true}, from: from, every: every, history: forecast.NewHistory(1 << 14),
+		users: map[string]int32{},
 	}
-	if q == cluster.QueueSJBF {
+	switch q {
+	case cluster.QueueSJBF:
 		f.policy, f.line = pool(q), forecast.SJBF
+	case cluster.QueueFair:
+		f.policy, f.line = newFairQueue(), forecast.Fair
+	default:
 	}
 	return f
 }
@@ -126,6 +133,13 @@ func (f *forecaster) input(s *state, start []int) (in forecast.Input, waiting []
 		}
 		in.Arrivals = append(in.Arrivals, a)
 	}
+	in.Clusters, in.Users = []forecast.Cluster{{Weight: 1}}, make([]forecast.User, len(f.users))
+	for _, n := range in.Nodes {
+		in.Capacity[0] += n[0]
+	}
+	for _, r := range in.Running {
+		in.Capacity[0] += r.Demand[0]
+	}
 	return in, waiting
 }
 
@@ -151,6 +165,7 @@ func (f *forecaster) addNodes(in *forecast.Input, free int64) {
 func (f *forecaster) run(in *forecast.Input, j job, began int64) {
 	r := forecast.Running{
 		Demand: forecast.Amounts{j.procs}, Started: time.Unix(began, 0), Limit: seconds(j.limit), Runs: f.runsOf(j),
+		User: f.userOf(j),
 	}
 	if !f.nodes {
 		in.Running = append(in.Running, r)
@@ -166,12 +181,22 @@ func (f *forecaster) run(in *forecast.Input, j job, began int64) {
 func (f *forecaster) request(j job, now int64) forecast.Request {
 	r := forecast.Request{
 		Demand: forecast.Amounts{j.procs}, Tasks: 1, Limit: seconds(j.limit), Waited: seconds(now - j.arrived),
-		Runs: f.runsOf(j),
+		Runs: f.runsOf(j), User: f.userOf(j), Priority: cluster.DefaultPriority,
 	}
 	if f.nodes {
 		r.Demand, r.Tasks, r.Gang = forecast.Amounts{1}, int(j.procs), true
 	}
 	return r
+}
+
+// userOf returns the number of a job's user.
+func (f *forecaster) userOf(j job) int32 {
+	n, known := f.users[j.user]
+	if !known {
+		n = int32(len(f.users))
+		f.users[j.user] = n
+	}
+	return n
 }
 
 // runsOf returns the distribution of a job's run time.
@@ -258,7 +283,7 @@ func forecastTraces(traces []*trace, count int) (all []*trace) {
 }
 
 // forecastQueues are the policies whose starts are compared.
-var forecastQueues = []cluster.QueuePolicy{cluster.QueueEASY, cluster.QueueSJBF}
+var forecastQueues = []cluster.QueuePolicy{cluster.QueueEASY, cluster.QueueSJBF, cluster.QueueFair}
 
 // compareStarts prints how many of the starts are in their intervals, with a policy.
 func compareStarts(ctx context.Context, q cluster.QueuePolicy, traces []*trace, every int, out io.Writer) error {

@@ -96,21 +96,23 @@ func (c *Capacity) Share(d cluster.Demand, devices []cluster.DeviceRequest) floa
 	return c.dominant(&one, &none)
 }
 
+// Part returns the share of one resource: what is held of it as a part of what there is. It is 0 if there is none.
+func Part(held, of int64) float64 {
+	if of <= 0 {
+		return 0
+	}
+	return float64(held) / float64(of)
+}
+
 // dominant returns the dominant share of two amounts together.
 func (c *Capacity) dominant(a, b *amount) float64 {
-	part := func(a, b, of int64) float64 {
-		if of <= 0 {
-			return 0
-		}
-		return float64(a+b) / float64(of)
-	}
 	share := max(
-		part(int64(a.demand.CPU), int64(b.demand.CPU), int64(c.Demand.CPU)),
-		part(int64(a.demand.Memory), int64(b.demand.Memory), int64(c.Demand.Memory)),
-		part(int64(a.demand.Disk), int64(b.demand.Disk), int64(c.Demand.Disk)),
+		Part(int64(a.demand.CPU+b.demand.CPU), int64(c.Demand.CPU)),
+		Part(int64(a.demand.Memory+b.demand.Memory), int64(c.Demand.Memory)),
+		Part(int64(a.demand.Disk+b.demand.Disk), int64(c.Demand.Disk)),
 	)
 	for kind, n := range c.Devices { // order-free: a maximum
-		share = max(share, part(int64(a.devices[kind]), int64(b.devices[kind]), int64(n)*cluster.WholeDevice))
+		share = max(share, Part(int64(a.devices[kind]+b.devices[kind]), int64(n)*cluster.WholeDevice))
 	}
 	return share
 }

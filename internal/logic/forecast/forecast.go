@@ -21,8 +21,12 @@ package forecast
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"time"
+
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/admission"
 )
 
 // Dims is the number of resources that a forecast knows.
@@ -44,6 +48,10 @@ const (
 
 	// workPerFuture bounds the cost of a future, in steps of a few nanoseconds.
 	workPerFuture = 2_000_000
+	// workPerFairTurn and workPerJudgement are the cost of a turn in a fair queue, and of asking the limits of a
+	// cluster.
+	workPerFairTurn  = 20
+	workPerJudgement = 100
 	// maxDepth is the number of waiting requests, from the first of the queue on, that may start at one moment of a
 	// future.
 	maxDepth = 500
@@ -62,7 +70,15 @@ type Input struct {
 	// long before Now their record begins.
 	Arrivals []Arrival
 	Past     time.Duration
-	Seed     uint64
+	// Users are the users whose tasks run, wait or arrive, and Clusters their clusters. They are needed if a line is
+	// Fair, and Capacity then, which is what the nodes have together.
+	Users    []User
+	Clusters []Cluster
+	Capacity Amounts
+	// Limits has the quotas and what attempts hold of them, those of Running and others. It is needed if a request has
+	// limits.
+	Limits *admission.Ledger
+	Seed   uint64
 }
 
 // Policy says which requests of a line may start before one that is ahead of them.
@@ -74,6 +90,7 @@ const (
 	FIFO                 // none
 	Greedy               // each that finds room
 	SJBF                 // as with EASY, in an order that changes with time (cycle.Wait)
+	Fair                 // as with EASY, while users take turns (package fair)
 )
 
 // Line holds the nodes on which requests of one kind may run. Each line has one promise.
@@ -93,6 +110,9 @@ type Running struct {
 	Gang int
 	// Alone says that the task draws its run time for itself, because its step has several tasks.
 	Alone bool
+	User  int32 // index into Input.Users, if there are some
+	// Limited is what the task counts for limits of its cluster; nil for nothing.
+	Limited []admission.Holding
 }
 
 // Request is one waiting task, or several equal ones that wait next to each other.
@@ -108,6 +128,11 @@ type Request struct {
 	// among the waiting requests, and all requests if the line is SJBF.
 	Priority int
 	Waited   time.Duration
+	User     int32 // index into Input.Users, if there are some
+	// Devices says that the tasks request devices. In a fair queue a user gets one promise at a time for such tasks.
+	Devices bool
+	// Pending, unless nil, is what limits of its cluster depend on: its first task, or the first member of a gang.
+	Pending *cluster.Pending
 }
 
 // Arrival is a request of the past.
@@ -133,9 +158,11 @@ type Interval struct {
 	From, Median, To time.Time
 }
 
-// Forecast returns the start of each waiting request. It is zero for a request for which there is no room even when all
-// running tasks have ended, and there is none for requests beyond MaxRequests. Its cost is
-// bounded whatever the number of nodes, tasks and requests.
+// Forecast returns the start of each waiting request. It is zero for a request for which there is no room, or which
+// limits of its cluster do not allow, even when all tasks have ended. There is none for requests beyond MaxRequests.
+//
+// Its cost is bounded whatever the number of nodes, tasks and requests: Futures times workPerFuture steps, and in each
+// future a copy of the running tasks and of Input.Limits.
 func Forecast(in *Input) []Start {
 	n := min(len(in.Waiting), MaxRequests)
 	if n == 0 {
@@ -157,7 +184,7 @@ func Forecast(in *Input) []Start {
 	slices.Sort(reached)
 	starts := make([]Start, n)
 	for r := range starts {
-		if !p.fits[p.waiting[r]] {
+		if !p.mayStart(p.waiting[r], p.waitingLimits[r]) {
 			continue
 		}
 		s := &starts[r]
@@ -230,7 +257,12 @@ type plan struct {
 	linesOf  [][]int32 // lines of each node
 	free     []Amounts // of each line
 	running  []held    // in the order of their limits
-	reorders bool      // the order changes with time
+	// waitingLimits and arrivalLimits are the limit classes of the requests, -1 for none. What limits refuse to a
+	// request they refuse to all others of its limit class.
+	waitingLimits, arrivalLimits []int32
+	// admitted says, by limit class, whether limits allow the request while nothing is held.
+	admitted []bool
+	reorders bool // the order changes with time
 }
 
 // class is the part of a request on which it depends whether it may start.
@@ -252,6 +284,7 @@ func newPlan(in *Input, requests int) *plan {
 	for i := range p.arrivals {
 		p.arrivals[i] = p.classOf(&in.Arrivals[i].Request, index)
 	}
+	p.findLimits()
 	p.linesOf = make([][]int32, len(in.Nodes))
 	p.free = make([]Amounts, len(in.Lines))
 	for l := range in.Lines {
@@ -267,14 +300,86 @@ func newPlan(in *Input, requests int) *plan {
 	p.running = make([]held, 0, len(in.Running))
 	for i := range in.Running {
 		r := &in.Running[i]
-		h := held{node: r.Node, demand: r.Demand, limitAt: never, source: int32(i)}
+		h := held{
+			node: r.Node, demand: r.Demand, limitAt: never, count: 1, source: int32(i), user: r.User,
+			limited: r.Limited,
+		}
 		if r.Limit > 0 {
 			h.limitAt = max(int64(r.Started.Add(r.Limit).Sub(in.Now)), 1)
 		}
 		p.running = append(p.running, h)
 	}
-	slices.SortStableFunc(p.running, func(a, b held) int { return cmp.Compare(a.limitAt, b.limitAt) })
+	slices.SortStableFunc(p.running, func(a, b held) int {
+		if a.limitAt == never && b.limitAt == never {
+			return in.Running[a.source].Started.Compare(in.Running[b.source].Started)
+		}
+		return cmp.Or(cmp.Compare(a.limitAt, b.limitAt), cmp.Compare(a.node, b.node))
+	})
 	return p
+}
+
+// findLimits sets the limit classes.
+func (p *plan) findLimits() {
+	index := map[string]int32{}
+	p.waitingLimits = make([]int32, p.requests)
+	for i := range p.waitingLimits {
+		p.waitingLimits[i] = p.limitClassOf(&p.Waiting[i], index)
+	}
+	p.arrivalLimits = make([]int32, len(p.Arrivals))
+	for i := range p.arrivalLimits {
+		p.arrivalLimits[i] = p.limitClassOf(&p.Arrivals[i].Request, index)
+	}
+}
+
+// mayStart reports whether a request can ever start, by its class and its limit class.
+func (p *plan) mayStart(class, limit int32) bool {
+	return p.fits[class] && (limit < 0 || p.admitted[limit])
+}
+
+func (p *plan) limitClassOf(r *Request, index map[string]int32) int32 {
+	if r.Pending == nil || p.Limits == nil {
+		return -1
+	}
+	w := r.Pending
+	key := fmt.Sprint(w.Owner.Cluster, w.Demand, w.Devices)
+	if q := p.Limits.Quotas()[w.Owner.Cluster]; q != nil && q.Jobs > 0 {
+		key += " " + w.Owner.Name
+	}
+	if r.Gang {
+		key += fmt.Sprint(" gang ", r.Tasks)
+	}
+	if w.Concurrency != nil {
+		key += fmt.Sprint(*w.Concurrency)
+	}
+	i, found := index[key]
+	if !found {
+		i = int32(len(index))
+		index[key] = i
+		p.admitted = append(p.admitted, p.isEverAdmitted(r))
+	}
+	return i
+}
+
+// isEverAdmitted reports whether limits allow a request, or all tasks of a gang, while nothing is held.
+func (p *plan) isEverAdmitted(r *Request) bool {
+	var empty admission.Ledger
+	for name, q := range p.Limits.Quotas() { // order-free: each by itself
+		empty.SetQuota(name, q)
+	}
+	draft := admission.NewDraft(&empty)
+	tasks := 1
+	if r.Gang {
+		tasks = r.Tasks
+	}
+	one := r.Pending.Single()
+	for i := range tasks {
+		one.Task = r.Pending.Task.Offset(i)
+		if !draft.Admits(&one) {
+			return false
+		}
+		draft.Add(&one, 1)
+	}
+	return true
 }
 
 // findFitting sets fits.

@@ -3,9 +3,12 @@ package forecast
 import (
 	"math"
 	"slices"
+	"sort"
+	"strconv"
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/admission"
 	"github.com/berthd/berth/internal/logic/scheduler/cycle"
 )
 
@@ -43,7 +46,12 @@ type future struct {
 	extra     []Amounts
 	extraOn   []int32
 	gangSlots []gangSlot
+	places    []place // of a promise
+	members   []int32
 	order     reordering
+	fair      fairQueues
+	limits    limits
+	started   bool // a request has started at this moment
 }
 
 // held is a task, or several equal ones, on a node.
@@ -52,16 +60,26 @@ type held struct {
 	source  int32 // index into Input.Running; -1 for a task that started in the future
 	over    bool
 	demand  Amounts
-	limitAt int64 // latest end, never if unknown
+	count   int64               // number of tasks
+	limitAt int64               // latest end, never if unknown
+	user    int32               // index into Input.Users
+	limited []admission.Holding // what counts for limits
 }
 
 // entry is a request in the queue.
 type entry struct {
 	class       int32
 	left        int // tasks that wait
+	tasks       int // all of them
 	alone       bool
 	runs        *Runs
 	key         int64
+	order       int64 // of decision, in fair queues
+	user        int32
+	gang        bool
+	devices     bool
+	limit       int32            // its limit class, or -1
+	request     *cluster.Pending // for limits
 	wait        cycle.Wait
 	place       cycle.Place
 	first, last int64 // starts; never
@@ -102,7 +120,12 @@ func newFuture(p *plan, seed uint64) *future {
 		free: slices.Clone(p.Nodes), lineFree: slices.Clone(p.free), tasks: slices.Clone(p.running),
 		lines: make([]lineState, len(p.Lines)), kept: make([]keptRoom, len(p.Nodes)),
 		isTouch: make([]bool, len(p.Nodes)), deniedAt: make([]int32, len(p.classes)), moment: 1,
-		extra: make([]Amounts, len(p.Nodes)),
+		extra: make([]Amounts, len(p.Nodes)), fair: newFairQueues(p),
+	}
+	f.limits = limits{ends: 1, refusedAt: make([]int, len(p.admitted))}
+	if len(p.admitted) > 0 {
+		ledger := p.Limits.Clone()
+		f.limits.ledger = &ledger
 	}
 	f.byLimit = make([]int32, len(f.tasks))
 	f.shared = f.random.next()
@@ -110,6 +133,7 @@ func newFuture(p *plan, seed uint64) *future {
 	gangs := map[int]time.Duration{}
 	for i := range f.tasks {
 		f.byLimit[i] = int32(i)
+		f.countHeld(f.tasks[i].user, &f.tasks[i].demand, 1)
 		r := &p.Running[f.tasks[i].source]
 		run, drawn := gangs[r.Gang]
 		if !drawn || r.Gang == 0 {
@@ -125,12 +149,17 @@ func newFuture(p *plan, seed uint64) *future {
 	f.work -= 4 * len(f.tasks)
 	for i, c := range p.waiting {
 		r := &p.Waiting[i]
-		f.queue = append(f.queue, f.newEntry(r, c))
-		if p.fits[c] {
-			f.waiting = append(f.waiting, int32(i))
+		e := f.newEntry(r, c)
+		e.limit = p.waitingLimits[i]
+		if e.order = e.key; i > 0 { // as the requests are given in their order
+			e.order = max(e.order, f.queue[i-1].order)
+		}
+		f.queue = append(f.queue, e)
+		if p.mayStart(c, e.limit) {
+			f.open++
+			f.enqueue(int32(i))
 		}
 	}
-	f.open = len(f.waiting)
 	f.repeatPast()
 	return f
 }
@@ -199,12 +228,33 @@ func (f *future) run() {
 	}
 }
 
+// at returns the time of this moment.
+func (f *future) at() time.Time { return f.Now.Add(time.Duration(f.now)) }
+
+// enqueue appends a request to those that wait.
+func (f *future) enqueue(q int32) {
+	if f.isFair(q) {
+		user := f.queue[q].user
+		f.fair.waiting[user] = append(f.fair.waiting[user], q)
+		return
+	}
+	f.waiting = append(f.waiting, q)
+}
+
+// next returns the n-th of its tasks that wait.
+func (e *entry) next(n int) cluster.Pending {
+	p := e.request.Single()
+	p.Task = p.Task.Offset(e.tasks - e.left + n)
+	return p
+}
+
 // newEntry returns the entry of a request that arrives now, or has waited before.
 func (f *future) newEntry(r *Request, class int32) entry {
-	since := f.Now.Add(time.Duration(f.now) - r.Waited)
+	since := f.at().Add(-r.Waited)
 	e := entry{
-		class: class, left: max(r.Tasks, 1), alone: r.Tasks > 1 && !r.Gang, runs: r.Runs,
+		class: class, left: max(r.Tasks, 1), tasks: max(r.Tasks, 1), alone: r.Tasks > 1 && !r.Gang, runs: r.Runs,
 		key: f.now - int64(r.Waited) - int64(r.Priority)*int64(cycle.AgeStep), first: never, last: never,
+		user: r.User, gang: r.Gang, devices: r.Devices, limit: -1, request: r.Pending,
 		wait: cycle.Wait{Priority: r.Priority, Since: since, TimeLimit: cluster.Duration(r.Limit)},
 	}
 	if f.Lines[r.Line].Policy == SJBF {
@@ -216,9 +266,18 @@ func (f *future) newEntry(r *Request, class int32) entry {
 // arrive puts the next arrival into the queue.
 func (f *future) arrive() {
 	e := f.newEntry(&f.Arrivals[f.arrival].Request, f.arrivals[f.arrival])
+	if e.limit = f.arrivalLimits[f.arrival]; e.limit >= 0 {
+		e.request = again(e.request, len(f.queue))
+	}
 	f.arrival++
 	f.work--
-	if !f.fits[e.class] {
+	if !f.mayStart(e.class, e.limit) {
+		return
+	}
+	if e.order = e.key; f.Lines[f.classes[e.class].line].Policy == Fair {
+		f.work -= workPerFairTurn
+		f.queue = append(f.queue, e)
+		f.fair.arrive(f, int32(len(f.queue)-1))
 		return
 	}
 	i := len(f.waiting)
@@ -230,6 +289,16 @@ func (f *future) arrive() {
 	f.queue = append(f.queue, e)
 }
 
+// again returns a request of the past as one of other tasks and of another job.
+func again(p *cluster.Pending, number int) *cluster.Pending {
+	other := *p
+	other.Owner.Name += "+" + strconv.Itoa(number)
+	if parts, ok := p.Task.Parts(); ok {
+		other.Task = cluster.JobTask(parts.Cluster, other.Owner.Name, parts.Generation, parts.Step, parts.Index)
+	}
+	return &other
+}
+
 // end frees the room of a task.
 func (f *future) end(task int32) {
 	t := &f.tasks[task]
@@ -237,7 +306,9 @@ func (f *future) end(task int32) {
 	f.ended++
 	f.change(t.node, &t.demand, 1)
 	f.touch(t.node)
-	f.work -= 10
+	f.countHeld(t.user, &t.demand, -1)
+	f.limits.end(t.limited)
+	f.work -= 10 + workPerJudgement*len(t.limited)
 }
 
 // change adds room to a node, or takes it.
@@ -259,52 +330,6 @@ func (f *future) touch(node int32) {
 	}
 }
 
-// schedule starts what may start now.
-func (f *future) schedule() {
-	f.beginMoment()
-	f.reorder()
-	started := false
-	for i, q := range f.waiting {
-		if i >= maxDepth || f.work <= 0 {
-			break
-		}
-		e := &f.queue[q]
-		c := &f.classes[e.class]
-		line := &f.lines[c.line]
-		f.work--
-		if line.blocked || f.deniedAt[e.class] == f.moment {
-			continue
-		}
-		f.place(e, c)
-		if e.left == 0 {
-			e.last = f.now
-			started = true
-			if int(q) < f.requests {
-				f.open--
-			}
-			continue
-		}
-		f.deniedAt[e.class] = f.moment
-		switch f.Lines[c.line].Policy {
-		case FIFO:
-			line.blocked = true
-		case EASY, SJBF:
-			if !line.promised {
-				line.promised = true
-				f.promise(c)
-			}
-		case Greedy:
-		}
-	}
-	if started {
-		f.waiting = slices.DeleteFunc(f.waiting, func(q int32) bool { return f.queue[q].left == 0 })
-	}
-	for _, n := range f.touched {
-		f.isTouch[n] = false
-	}
-	f.touched = f.touched[:0]
-}
-
 // beginMoment forgets the promises of the moment before.
 func (f *future) beginMoment() {
 	f.moment++
@@ -314,92 +339,45 @@ func (f *future) beginMoment() {
 	}
 	f.keptOn = f.keptOn[:0]
 	clear(f.lines)
+	f.limits.beginMoment()
 	if f.ended > len(f.byLimit)/2 {
 		f.byLimit = slices.DeleteFunc(f.byLimit, func(t int32) bool { return f.tasks[t].over })
 		f.ended = 0
 	}
 }
 
-// place starts tasks of a request where there is room.
-func (f *future) place(e *entry, c *class) {
-	if !f.mayFit(c) {
-		return
-	}
-	if c.gang > 1 {
-		f.placeGang(e, c)
-		return
-	}
-	nodes := f.Lines[c.line].Nodes
-	// A class that the moment before had no room for finds room on touched nodes alone. A class that was not denied
-	// then may find what is left on others.
-	onTouched := f.deniedAt[e.class] == f.moment-1
-	if onTouched {
-		nodes = f.touched
-	}
-	for _, n := range nodes {
-		f.work--
-		if onTouched && !slices.Contains(f.linesOf[n], int32(c.line)) {
-			continue
-		}
-		for slots := f.slots(n, c); slots > 0 && e.left > 0 && f.work > 0; slots-- {
-			f.startTask(e, c, n, 1, f.draw(e.runs, 0, e.alone))
-		}
-		if e.left == 0 {
-			return
-		}
-	}
-}
-
-// placeGang starts all tasks of a gang, or none.
-func (f *future) placeGang(e *entry, c *class) {
-	need := int64(c.gang)
-	f.gangSlots = f.gangSlots[:0]
-	for _, n := range f.Lines[c.line].Nodes {
-		f.work--
-		if slots := min(f.slots(n, c), need); slots > 0 {
-			f.gangSlots = append(f.gangSlots, gangSlot{n, slots})
-			if need -= slots; need == 0 {
-				break
-			}
-		}
-	}
-	if need > 0 {
-		return
-	}
-	run := f.draw(e.runs, 0, false)
-	e.gangNodes = make([]int32, 0, len(f.gangSlots))
-	for _, s := range f.gangSlots {
-		e.gangNodes = append(e.gangNodes, s.node)
-		f.startTask(e, c, s.node, s.count, run)
-	}
-}
-
 // startTask starts tasks of a request on a node.
 func (f *future) startTask(e *entry, c *class, node int32, count int64, run time.Duration) {
-	t := held{node: node, source: -1, demand: c.demand, limitAt: never}
+	t := held{node: node, source: -1, demand: c.demand, count: count, limitAt: never, user: e.user}
+	for n := int64(0); n < count && e.limit >= 0; n++ {
+		p := e.next(int(n))
+		h := admission.HoldingOf(&p)
+		t.limited, f.limits.placed = append(t.limited, h), append(f.limits.placed, h)
+		f.limits.draft.Add(&p, 1)
+		f.work -= 2 * workPerJudgement
+	}
 	for d := range f.dims {
 		t.demand[d] *= count
 	}
 	if c.limit < never {
 		t.limitAt = f.now + c.limit
 	}
-	if k := &f.kept[node]; k.kept && t.limitAt > k.until {
+	if k := &f.kept[node]; k.kept && (t.limitAt > k.until || k.until == never) {
 		for d := range f.dims {
 			k.spare[d] -= t.demand[d]
 		}
 	}
 	f.change(node, &t.demand, -1)
+	f.countHeld(t.user, &t.demand, 1)
 	if e.first == never {
 		e.first, e.node = f.now, node
 	}
 	e.left -= int(count)
 	at := int32(len(f.tasks))
 	f.tasks = append(f.tasks, t)
-	i, _ := slices.BinarySearchFunc(f.byLimit, t.limitAt, func(o int32, limitAt int64) int {
-		if f.tasks[o].limitAt <= limitAt {
-			return -1
-		}
-		return 1
+	i := sort.Search(len(f.byLimit), func(i int) bool {
+		o := &f.tasks[f.byLimit[i]]
+		return o.limitAt > t.limitAt || o.limitAt == t.limitAt && t.limitAt < never && o.node > t.node
 	})
 	f.byLimit = slices.Insert(f.byLimit, i, at)
 	f.ends.push(end{at: min(f.now+max(int64(run), 1), t.limitAt), task: at})
@@ -420,7 +398,7 @@ func (f *future) mayFit(c *class) bool {
 // slots returns how many tasks of a class may start on a node now.
 func (f *future) slots(node int32, c *class) int64 {
 	slots := slotsIn(&f.free[node], c, f.dims)
-	if k := &f.kept[node]; k.kept && slots > 0 && (c.limit == never || f.now+c.limit > k.until) {
+	if k := &f.kept[node]; k.kept && slots > 0 && (c.limit == never || k.until == never || f.now+c.limit > k.until) {
 		slots = min(slots, slotsIn(&k.spare, c, f.dims))
 	}
 	return slots

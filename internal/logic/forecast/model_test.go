@@ -69,38 +69,60 @@ func covers(a, b forecast.Amounts) bool {
 	return true
 }
 
-// simulate runs the model until all requests have started.
-func (m *model) simulate(requests []*modelRequest) {
-	for m.start(); slices.ContainsFunc(requests, func(r *modelRequest) bool { return r.last < 0 }); m.start() {
+// simulate runs models of lines until all requests have started. Each event is one of all lines, as each decision
+// of the scheduler is for all of them.
+func simulate(models []*model, requests []*modelRequest) {
+	for {
 		next := unlimited
-		for _, t := range m.running {
-			next = min(next, t.ends)
+		for _, m := range models {
+			m.start()
+			next = min(next, m.nextEvent())
 		}
-		const day = 24 * 60
-		for _, a := range m.hidden {
-			at := m.now/day*day + a.at
-			if at <= m.now {
-				at += day
-			}
-			next = min(next, at)
+		if !slices.ContainsFunc(requests, func(r *modelRequest) bool { return r.last < 0 }) {
+			return
 		}
-		m.now = next
-		m.running = slices.DeleteFunc(m.running, func(t modelTask) bool {
-			if t.ends <= m.now {
-				m.free = plus(m.free, t.demand)
+		for _, m := range models {
+			m.advance(next)
+		}
+	}
+}
+
+const minutesPerDay = 24 * 60
+
+// nextEvent returns the time of the next end or arrival.
+func (m *model) nextEvent() int {
+	next := unlimited
+	for _, t := range m.running {
+		next = min(next, t.ends)
+	}
+	for _, a := range m.hidden {
+		at := m.now/minutesPerDay*minutesPerDay + a.at
+		if at <= m.now {
+			at += minutesPerDay
+		}
+		next = min(next, at)
+	}
+	return next
+}
+
+// advance ends the tasks that end at a time, and adds the requests that arrive then.
+func (m *model) advance(now int) {
+	m.now = now
+	m.running = slices.DeleteFunc(m.running, func(t modelTask) bool {
+		if t.ends <= m.now {
+			m.free = plus(m.free, t.demand)
+		}
+		return t.ends <= m.now
+	})
+	for _, a := range m.hidden {
+		if m.now%minutesPerDay == a.at {
+			r := a.modelRequest
+			r.key = time.Duration(m.now)*time.Minute - time.Duration(r.Priority)*cycle.AgeStep
+			i := len(m.waiting)
+			for i > 0 && m.waiting[i-1].key > r.key {
+				i--
 			}
-			return t.ends <= m.now
-		})
-		for _, a := range m.hidden {
-			if m.now%day == a.at {
-				r := a.modelRequest
-				r.key = time.Duration(m.now)*time.Minute - time.Duration(r.Priority)*cycle.AgeStep
-				i := len(m.waiting)
-				for i > 0 && m.waiting[i-1].key > r.key {
-					i--
-				}
-				m.waiting = slices.Insert(m.waiting, i, &r)
-			}
+			m.waiting = slices.Insert(m.waiting, i, &r)
 		}
 	}
 }
@@ -120,13 +142,15 @@ func (m *model) start() {
 		}
 		need := times(r.Demand, together)
 		for r.left > 0 && covers(m.free, need) {
-			if isLate := until >= 0 && limitAt > until; isLate && !covers(spare, need) {
+			if isLate := until >= 0 && (limitAt > until || until == unlimited); isLate && !covers(spare, need) {
 				break
 			} else if isLate {
 				spare = minus(spare, need)
 			}
 			m.free = minus(m.free, need)
-			m.running = append(m.running, modelTask{need, min(m.now+r.run, limitAt), limitAt})
+			for range together {
+				m.running = append(m.running, modelTask{r.Demand, min(m.now+r.run, limitAt), limitAt})
+			}
 			if r.left -= together; r.first < 0 {
 				r.first = m.now
 			}
@@ -138,7 +162,7 @@ func (m *model) start() {
 			m.removeStarted()
 			return
 		case m.policy == forecast.EASY && until < 0:
-			until, spare = m.promise(need)
+			until, spare = m.promise(need, together > 1)
 		}
 	}
 	m.removeStarted()
@@ -148,8 +172,9 @@ func (m *model) removeStarted() {
 	m.waiting = slices.DeleteFunc(m.waiting, func(r *modelRequest) bool { return r.left == 0 })
 }
 
-// promise returns when there is room by the limits of the running tasks, and what it leaves then.
-func (m *model) promise(need forecast.Amounts) (until int, spare forecast.Amounts) {
+// promise returns when there is room by the limits of the running tasks, and what it leaves then. For a gang all tasks
+// count that end at that time.
+func (m *model) promise(need forecast.Amounts, isGang bool) (until int, spare forecast.Amounts) {
 	byLimit := slices.Clone(m.running)
 	slices.SortStableFunc(byLimit, func(a, b modelTask) int { return cmp.Compare(a.limitAt, b.limitAt) })
 	spare, until = m.free, -1
@@ -159,6 +184,9 @@ func (m *model) promise(need forecast.Amounts) (until int, spare forecast.Amount
 		}
 		if spare = plus(spare, t.demand); until < 0 && covers(spare, need) {
 			until = t.limitAt
+			if !isGang {
+				break
+			}
 		}
 	}
 	return until, minus(spare, need)
@@ -247,9 +275,12 @@ func TestSameAsModel(t *testing.T) {
 			})
 		}
 		want := make([]forecast.Start, len(requests))
+		var queues [][]*modelRequest
 		for _, m := range models {
-			queue := slices.Clone(m.waiting)
-			m.simulate(queue)
+			queues = append(queues, slices.Clone(m.waiting))
+		}
+		simulate(models, slices.Concat(queues...))
+		for _, queue := range queues {
 			for _, r := range queue {
 				i := slices.Index(requests, r)
 				if want[i] = (forecast.Start{First: exact(r.first), Last: exact(r.last)}); r.first > 0 {

@@ -300,11 +300,9 @@ func TestPromiseBeyondAQuota(t *testing.T) {
 	b.waiting[2].Owner.Cluster = "other"
 	b.fleet.Limits.SetQuota("c", &cluster.Quota{CPU: 7000})
 	b.step()
-	_, hasShort := b.ends[short]
-	_, hasLarge := b.ends[large]
-	_, hasLong := b.ends[long]
-	if !hasShort || hasLarge || !hasLong {
-		t.Errorf("the short task runs: %t, the large one: %t, the long one: %t; want true, false, true", hasShort, hasLarge,
-			hasLong)
+	for task, want := range map[cluster.TaskID]bool{short: true, large: false, long: true} {
+		if _, runs := b.ends[task]; runs != want {
+			t.Errorf("%s runs: %t, want %t", task, runs, want)
+		}
 	}
 }

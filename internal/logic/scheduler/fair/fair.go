@@ -59,8 +59,8 @@ type Turns struct {
 	from     *Cluster // that of the last request
 }
 
-// Start begins with the requests of all clusters. Turns changes their fields from then on: Cluster.Users loses the users
-// whose requests all had their turns.
+// Start begins with the requests of all clusters. Turns changes their fields from then on: Cluster.Users loses the
+// users whose requests all had their turns.
 func (t *Turns) Start(s Source, clusters []*Cluster) {
 	t.source, t.from = s, nil
 	t.clusters, t.all = append(t.clusters[:0], clusters...), append(t.all[:0], clusters...)
