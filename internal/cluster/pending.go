@@ -106,8 +106,10 @@ type Pending struct {
 	// in one cycle or none of them is.
 	Gang     string
 	GangSize int
-	// Concurrency, unless nil, is the group of tasks of the cluster of which only some run at a time.
-	Concurrency *Concurrency
+	// Concurrency, unless nil, is the group of tasks of the cluster of which only some run at a time. JobConcurrency is
+	// the group of its job.
+	Concurrency    *Concurrency
+	JobConcurrency *Concurrency
 	// Queue is the policy of the queue of its pool; "" is QueueGreedy. It concerns tasks of jobs alone.
 	Queue QueuePolicy
 	// User requested the job of the task, and Weight is that of its cluster: see QueueFair.

@@ -78,7 +78,7 @@ const (
 	ReasonNeeds         ReasonCode = "needs"             // another step, service or job is needed first
 	ReasonParallelism   ReasonCode = "parallelism"       // as many tasks of its step run as may run at the same time
 	ReasonQuota         ReasonCode = "quota"             // its cluster holds as much as its quota allows
-	ReasonConcurrency   ReasonCode = "concurrency"       // as many tasks of its group run as may run at a time
+	ReasonConcurrency   ReasonCode = "concurrency"       // as many tasks or jobs of its group run as may run at a time
 	ReasonBackfill      ReasonCode = "backfill"          // the room there is kept for a task that is ahead in the queue
 	ReasonPermission    ReasonCode = "permission"        // its cluster lacks a permission that its tasks need
 	ReasonScheduler     ReasonCode = "scheduler"         // the external scheduler of its domain decides about it

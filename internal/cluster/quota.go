@@ -156,13 +156,22 @@ type Borrowed struct {
 }
 
 // Concurrency makes the tasks of a step members of a group in their cluster, of which only some run at a time. All
-// steps of the cluster that name the group belong to it, also those of other jobs.
+// steps of the cluster that name the group belong to it, also those of other jobs. For a job, the members are whole
+// jobs. Groups of jobs and groups of tasks are apart, whatever their names.
 type Concurrency struct {
 	// Group is a name that steps of the cluster share, to count against the same limit.
 	Group string `json:"group"`
-	// Limit keeps the tasks of this step waiting while so many tasks of the group, or more, are placed. Steps with
-	// different limits may share a group.
+	// Limit keeps the tasks of this step waiting while so many tasks of the group, or more, are placed, or this job
+	// while so many jobs have begun and not ended. Steps and jobs with different limits may share a group.
 	Limit int `json:"limit"`
+}
+
+// validateOfJob checks the concurrency of a job.
+func (c *Concurrency) validateOfJob(k check) {
+	if c != nil {
+		k.at("group").name(c.Group)
+		k.at("limit").within(c.Limit, 1, MaxCount)
+	}
 }
 
 // validate checks the concurrency of a step with a number of tasks.

@@ -22,6 +22,8 @@ const (
 	ChangeSkew     ChangeKind = "skew"     // the task: its spread may be more uneven
 	// The task: more tasks of its concurrency group may run at a time.
 	ChangeConcurrency ChangeKind = "concurrency"
+	// The task: more jobs of the concurrency group of its job may have begun and not ended.
+	ChangeJobConcurrency ChangeKind = "job-concurrency"
 	// The task: it ends before room is needed that is kept for a task ahead of it in the queue.
 	ChangeTimeLimit ChangeKind = "time-limit"
 	// The task: it comes before the others in the queue.
@@ -46,8 +48,8 @@ func (ChangeKind) Values() []ChangeKind {
 	return []ChangeKind{
 		ChangeRelease, ChangeWait, ChangeUncordon, ChangeRevive, ChangePort, ChangeFree, ChangeLower, ChangeModel,
 		ChangeDevices, ChangeLoosen, ChangeWish, ChangeApart, ChangeDistinct, ChangeSkew, ChangeConcurrency,
-		ChangeTimeLimit, ChangePriority, ChangeTolerate, ChangeUntaint, ChangeDrop, ChangeEnd, ChangePool,
-		ChangeUnasked, ChangeJoin, ChangeUnreserve, ChangeQuota, ChangeExecutor, ChangeNetwork, ChangeAdd,
+		ChangeJobConcurrency, ChangeTimeLimit, ChangePriority, ChangeTolerate, ChangeUntaint, ChangeDrop, ChangeEnd,
+		ChangePool, ChangeUnasked, ChangeJoin, ChangeUnreserve, ChangeQuota, ChangeExecutor, ChangeNetwork, ChangeAdd,
 	}
 }
 

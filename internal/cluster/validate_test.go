@@ -322,6 +322,10 @@ func TestWorkloadFaults(t *testing.T) {
 			"steps[2].parallelism: is -1", "steps[2].exit_codes: is empty",
 			"steps[3].parallelism: has no effect in a gang",
 		}},
+		{"concurrency of a job", parse[cluster.Job](t, `{"name": "w", "steps": [{"name": "a", "definition": "w"}],
+			"concurrency": {"group": "A", "limit": 0}}`), []string{
+			`concurrency.group: "A" is not a name`, "concurrency.limit: is 0, want a number from 1",
+		}},
 		{"concurrency", parse[cluster.Job](t, `{"name": "w", "steps": [
 			{"name": "a", "definition": "w", "concurrency": {"group": "A", "limit": 0}},
 			{"name": "b", "definition": "w", "count": 3, "gang": {}, "concurrency": {"group": "a", "limit": 2}}]}`), []string{

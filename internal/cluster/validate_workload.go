@@ -49,6 +49,7 @@ func (j *Job) Validate() error {
 	k.at("key").label(j.Key)
 	k.ownerNeeds(j.Needs, j.Owner())
 	k.at("priority").within(int(j.Priority), 1, MaxPriority)
+	j.Concurrency.validateOfJob(k.at("concurrency"))
 	k.deadline(j.Deadline)
 	k.at("keep").must(j.Keep == 0 || j.Keep >= MinKeep, "is %s, want %s at least", j.Keep, MinKeep)
 	k.steps(j.Steps)

@@ -181,6 +181,9 @@ type Job struct {
 	Priority Priority `json:"priority,omitempty"`
 	// Hold says that no task begins any more. Running tasks continue.
 	Hold bool `json:"hold,omitempty"`
+	// Concurrency, unless nil, is the group of jobs of the cluster of which only some have begun and not ended at the
+	// same time. The job has its place in the group from its first attempt until its end, also between its steps.
+	Concurrency *Concurrency `json:"concurrency,omitempty"`
 	// Deadline, unless 0, cancels the job that long after Submitted.
 	Deadline Duration `json:"deadline,omitempty"`
 	// Keep, unless 0, is how long the job is kept after its end, instead of the cluster's KeepJobs. Jobs of a cron are

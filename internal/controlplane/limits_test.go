@@ -2,6 +2,7 @@ package controlplane_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -132,5 +133,112 @@ func TestConcurrencyGroup(t *testing.T) {
 		if together != 1 {
 			t.Error("no task was seen to run")
 		}
+	})
+}
+
+// stepped writes a job of two steps, of which the second needs the first and may have a node, in a concurrency group of
+// jobs.
+func (w *world) stepped(name string, limit int, node string) *cluster.Job {
+	w.t.Helper()
+	step := func(name string, needs ...string) cluster.Step {
+		return cluster.Step{
+			Name: name, Definition: cluster.Ref{Name: "d", Version: 1}, Count: 2, Retries: 3, Needs: needs,
+		}
+	}
+	job := &cluster.Job{
+		Cluster: "c", Name: name, Priority: 500, Submitted: time.Now(),
+		Lifespan:    cluster.Lifespan{Generation: 1, Created: time.Now(), Updated: time.Now()},
+		Steps:       []cluster.Step{step("build"), step("publish", "build")},
+		Concurrency: &cluster.Concurrency{Group: "deploy", Limit: limit},
+	}
+	if node != "" {
+		job.Steps[1].Placement.Constraints = []cluster.Constraint{{Attribute: "node.name", Op: "=", Value: node}}
+	}
+	w.put(p.Job("c", name), job)
+	return job
+}
+
+// TestConcurrencyGroupOfJobs runs at most two jobs of a group at a time, each from its first task to its last. Leaders
+// are killed between the steps of jobs, and tasks fail and are tried again.
+func TestConcurrencyGroupOfJobs(t *testing.T) {
+	const jobs, limit, tasks = 6, 2, 4
+	inWorld(t, func(t *testing.T, w *world) {
+		for _, name := range []string{"n1", "n2", "n3"} {
+			w.node(name, func(a *agent) {
+				a.fails = func(task cluster.TaskID, attempt int) bool {
+					parts, _ := task.Parts()
+					return attempt == 1 && parts.Index%2 == 0
+				}
+			})
+		}
+		w.definition(1, 100)
+		most, between := 0, 0
+		// count returns the jobs that have begun, and those whose tasks have all succeeded.
+		count := func(s *store.Snapshot) (begun, ended int) {
+			attempts, succeeded, live := map[string]int{}, map[string]int{}, map[string]bool{}
+			for row := range s.AllAttempts() {
+				parts, _ := row.Task.Parts()
+				attempts[parts.Owner]++
+				if row.Outcome == nil {
+					live[parts.Owner] = true
+				} else if row.Outcome.State == cluster.StateSucceeded {
+					succeeded[parts.Owner]++
+				}
+			}
+			for job, n := range succeeded {
+				if n == tasks {
+					ended++
+				} else if !live[job] {
+					between++ // it holds no room
+				}
+			}
+			return len(attempts), ended
+		}
+		w.meanwhile = func() {
+			begun, ended := count(w.server.tables.Snapshot())
+			if begun-ended > limit {
+				t.Fatalf("%d jobs of the group have begun, and %d have ended", begun, ended)
+			}
+			most = max(most, begun-ended)
+		}
+		for i := range jobs {
+			w.stepped(fmt.Sprint("job", i), limit, "")
+		}
+		w.until(time.Minute, "others wait", func(*store.Snapshot) bool {
+			return w.waits(2, "job5", "concurrency group deploy of jobs: jobs 1 needed, 2 of 2 used")
+		})
+		for n := 1; n <= jobs; n++ {
+			w.until(5*time.Minute, fmt.Sprint(n, " jobs have ended"), func(s *store.Snapshot) bool {
+				_, ended := count(s)
+				return ended >= n
+			})
+			w.server.stop()
+			w.start()
+		}
+		if most != limit || between == 0 {
+			t.Errorf("%d jobs ran at a time, want %d; a job held no room %d times", most, limit, between)
+		}
+	})
+}
+
+// TestCancelledJobLeavesItsGroup checks that a job whose second step finds no node gives its place to the next job as
+// soon as it is cancelled, though no room comes free by that.
+func TestCancelledJobLeavesItsGroup(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.node("n1")
+		w.definition(1, 100)
+		job := w.stepped("first", 1, "n2")
+		w.until(time.Minute, "the second step waits", func(s *store.Snapshot) bool {
+			return len(slices.Collect(s.Attempts(job.Owner()))) == 2 && holding(s) == 0
+		})
+		second := w.stepped("second", 1, "")
+		w.until(time.Minute, "the second job waits", func(*store.Snapshot) bool {
+			return w.waits(2, "second", "concurrency group deploy of jobs: jobs 1 needed, 1 of 1 used")
+		})
+		job.Cancelled = true
+		w.put(p.Job("c", "first"), job)
+		w.until(5*time.Second, "the second job runs", func(s *store.Snapshot) bool {
+			return len(slices.Collect(s.Attempts(second.Owner()))) > 0
+		})
 	})
 }

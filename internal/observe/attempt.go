@@ -20,6 +20,8 @@ type OwnerPolicy struct {
 	Away map[string][]cluster.Relation
 	// Groups holds the concurrency groups of a job's steps, without the steps that have none.
 	Groups map[string]string
+	// JobGroup is the concurrency group of a job; empty for none.
+	JobGroup string
 	// User requested the job: see cluster.Job.SubmittedBy.
 	User string
 }
@@ -44,6 +46,9 @@ func PolicyOf(snap *store.Snapshot, o cluster.OwnerRef) OwnerPolicy {
 		policy := OwnerPolicy{
 			Revision: e.Modified, Labels: e.Value.Labels, Away: map[string][]cluster.Relation{},
 			User: e.Value.SubmittedBy,
+		}
+		if c := e.Value.Concurrency; c != nil {
+			policy.JobGroup = c.Group
 		}
 		for i := range e.Value.Steps {
 			step := &e.Value.Steps[i]
@@ -85,7 +90,7 @@ func Reservation(row *store.AttemptRow, d *cluster.Desired, requests Requests,
 	}
 	if parts, ok := row.Task.Parts(); ok {
 		r.Labels, r.Away, r.Group = policy.Labels, policy.Away[parts.Step], policy.Groups[parts.Step]
-		r.User = policy.User
+		r.JobGroup, r.User = policy.JobGroup, policy.User
 	}
 	return r
 }

@@ -159,6 +159,7 @@ func (r *Records) Node(name string) *scheduler.Node {
 func (r *Records) Fleet(values *scheduler.ValueModel) *scheduler.Fleet {
 	f, snap := scheduler.NewFleet(), r.config.Snapshot
 	SetQuotas(f, snap, r.config.Domain)
+	SetJobGroups(f, snap, r.config.Domain, func(string) bool { return true })
 	policies, requests := map[cluster.OwnerRef]*OwnerPolicy{}, requestsOf{}
 	hidden := map[string]bool{} // the nodes with records that hide tasks
 	for row := range snap.AllAttempts() {

@@ -44,12 +44,16 @@ type stepKey struct{ cluster, job, step string }
 // choose chooses the tasks of jobs that wait for room or for a limit of their cluster. Members of a gang are one
 // request.
 func (b *builder) choose(queue []cluster.Pending) {
+	limits := admission.NewDraft(&b.fleet.Limits)
 	for i := range queue {
 		p := &queue[i]
 		if p.Owner.Kind != cluster.KindJob || len(b.members) >= forecast.MaxRequests {
 			continue
 		}
 		if why, known := b.Waits(p.Task); !waitsForRoom(why, known) {
+			continue
+		}
+		if p.JobConcurrency != nil && limits.WaitsForJobs(p) {
 			continue
 		}
 		b.pending = append(b.pending, *p)
@@ -129,7 +133,9 @@ func (b *builder) request(p *cluster.Pending, line int) forecast.Request {
 		Priority: p.Priority, User: b.userOf(p.Owner.Cluster, p.User), Devices: len(p.Devices) > 0,
 	}
 	if b.isLimited(p.Owner.Cluster, p.Concurrency != nil) {
-		r.Pending = p
+		one := *p
+		one.JobConcurrency = nil // the job has its place, or it is one of the past
+		r.Pending = &one
 	}
 	return r
 }

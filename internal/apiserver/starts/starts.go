@@ -82,6 +82,7 @@ func (f *Forecaster) Starts(in *Input) map[cluster.TaskID]Start {
 
 func (f *Forecaster) compute(in *Input) map[cluster.TaskID]Start {
 	b := &builder{Input: in, dims: map[string]int{}}
+	b.fleet = in.Fleet()
 	b.choose(in.Pending())
 	if len(b.pending) == 0 {
 		return map[cluster.TaskID]Start{}
@@ -90,7 +91,6 @@ func (f *Forecaster) compute(in *Input) map[cluster.TaskID]Start {
 		f.history, f.learned = learn(in.Snapshot), in.Now
 	}
 	b.history = f.history
-	b.fleet = in.Fleet()
 	b.build()
 	starts, names := map[cluster.TaskID]Start{}, b.fleet.Nodes()
 	for i, s := range forecast.Forecast(&b.out) {

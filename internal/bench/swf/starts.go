@@ -45,8 +45,8 @@ type made struct {
 	from, median, to int64 // to and median are -1 if unknown
 }
 
-// newForecaster returns a forecaster of a queue with the policy easy, sjbf or fair. The queue of easy is that of EASY, as
-// the leader's is on nodes of one processor. That of fair is the scheduler's on one node.
+// newForecaster returns a forecaster of a queue with the policy easy, sjbf or fair. The queue of easy is that of EASY,
+// as the leader's is on nodes of one processor. That of fair is the scheduler's on one node.
 func newForecaster(q cluster.QueuePolicy, from, every int) *forecaster {
 	f := &forecaster{
 		policy: yardstick{backfill: true}, from: from, every: every, history: forecast.NewHistory(1 << 14),

@@ -33,9 +33,10 @@ func TestForecastOfKnownRunTimes(t *testing.T) {
 				t.Fatal("no job waited")
 			}
 			for _, m := range f.made {
+				procs := tr.jobs[m.job].procs
 				if want := waits[m.job]; m.from != want || m.median != want || m.to != want {
-					t.Errorf("%s, seed %d, nodes %t: job %d of %d processors is forecast for %d, %d, %d and starts at %d", q,
-						seed, nodes, m.job, tr.jobs[m.job].procs, m.from, m.median, m.to, want)
+					t.Errorf("%s, seed %d, nodes %t: job %d of %d processors is forecast for %d, %d, %d and starts at %d",
+						q, seed, nodes, m.job, procs, m.from, m.median, m.to, want)
 				}
 			}
 		}

@@ -97,6 +97,7 @@ func (l *Learner) learnChanges(snap *store.Snapshot, c store.Changes) {
 			l.queue.Mark(o)
 		}
 	}
+	l.learnJobGroups(snap, c)
 	if c.Clusters || c.Domain || c.Pools {
 		l.view.Rechecks.all = true
 		l.queue.MarkAll(snap)
@@ -106,6 +107,26 @@ func (l *Learner) learnChanges(snap *store.Snapshot, c store.Changes) {
 	}
 	if len(c.Definitions) > 0 {
 		l.queue.MarkUsers(snap, func(r cluster.Ref) bool { return c.Definitions[r] })
+	}
+}
+
+// learnJobGroups learns the places of jobs in their concurrency groups, of those with a change.
+func (l *Learner) learnJobGroups(snap *store.Snapshot, c store.Changes) {
+	if c.Clusters {
+		l.setJobGroups(snap, func(string) bool { return true })
+		return
+	}
+	for o := range c.Owners { // order-free: each by itself
+		if o.Kind == cluster.KindJob && observe.SetJobGroup(l.view.Fleet, snap, l.view.domain, o) {
+			l.view.changed = true
+		}
+	}
+}
+
+// setJobGroups learns the places of all jobs whose names the filter accepts.
+func (l *Learner) setJobGroups(snap *store.Snapshot, in func(name string) bool) {
+	if observe.SetJobGroups(l.view.Fleet, snap, l.view.domain, in) {
+		l.view.changed = true
 	}
 }
 
@@ -133,6 +154,7 @@ func (l *Learner) learnPart(snap *store.Snapshot, in func(name string) bool) {
 		}
 	}
 	l.view.chargeGone(snap, in)
+	l.setJobGroups(snap, in)
 	for e := range snap.Services("") {
 		if o := e.Value.Owner(); in(o.Name) {
 			l.view.updateKept(snap, o)

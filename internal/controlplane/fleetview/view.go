@@ -251,6 +251,7 @@ func (v *View) updateCharges(snap *store.Snapshot, o cluster.OwnerRef) {
 		v.Rechecks.owners[o] = true
 	}
 	if now.Revision == was.Revision || maps.Equal(was.Labels, now.Labels) && maps.Equal(was.Groups, now.Groups) &&
+		was.JobGroup == now.JobGroup &&
 		maps.EqualFunc(was.Away, now.Away, func(a, b []cluster.Relation) bool {
 			return slices.EqualFunc(a, b, cluster.Relation.Equal)
 		}) {

@@ -2,7 +2,8 @@
 // count:
 //
 //   - the quota of a cluster limits what its tasks hold together (cluster.Quota)
-//   - a concurrency group limits how many of its tasks run at a time (cluster.Concurrency)
+//   - a concurrency group limits how many of its tasks run at a time (cluster.Concurrency), or how many of its jobs
+//     have begun and not ended
 //
 // A quota may let the tasks of jobs borrow what other clusters leave unused of theirs (cluster.Quota.Borrow). By that,
 // all clusters with a limit of a resource never hold more of it than the sum of their limits; what a cluster does not
@@ -36,6 +37,8 @@ type Holding struct {
 	Demand  cluster.Demand
 	Devices []cluster.DeviceRequest
 	Group   string // its concurrency group; empty for none
+	// JobGroup is the concurrency group of its job; empty for none. An attempt of a job keeps the job's place in it.
+	JobGroup string
 }
 
 // use is what the attempts of one cluster hold.
@@ -55,6 +58,7 @@ type Ledger struct {
 	quotas map[string]*cluster.Quota
 	uses   map[string]*use
 	groups map[groupKey]int
+	jobs   jobGroups
 	shares shares
 	// quotaChanges counts the calls of SetQuota.
 	quotaChanges int
@@ -98,6 +102,9 @@ func (l *Ledger) addUse(h *Holding, sign int) {
 	if len(u.tasks) == 0 {
 		delete(l.uses, h.Cluster)
 	}
+	if h.Job != "" && h.JobGroup != "" {
+		l.jobs.add(groupKey{h.Cluster, h.JobGroup}, h.Job, sign)
+	}
 	if h.Group == "" {
 		return
 	}
@@ -135,7 +142,7 @@ func (l *Ledger) Use(name string) (q cluster.QuotaUse) {
 func (l *Ledger) Clone() Ledger {
 	c := Ledger{
 		quotas: maps.Clone(l.quotas), uses: make(map[string]*use, len(l.uses)), groups: maps.Clone(l.groups),
-		shares: l.shares.clone(), quotaChanges: l.quotaChanges,
+		jobs: l.jobs.clone(), shares: l.shares.clone(), quotaChanges: l.quotaChanges,
 	}
 	for name, u := range l.uses { // order-free: a copy
 		c.uses[name] = &use{u.demand, maps.Clone(u.devices), maps.Clone(u.tasks), maps.Clone(u.jobs)}
@@ -194,7 +201,7 @@ func NewDraft(l *Ledger) Draft { return Draft{ledger: l} }
 
 // limits reports whether there is a limit for the task.
 func (d *Draft) limits(p *cluster.Pending) bool {
-	return p.Concurrency != nil || d.ledger.quotas[p.Owner.Cluster] != nil
+	return p.Concurrency != nil || p.JobConcurrency != nil || d.ledger.quotas[p.Owner.Cluster] != nil
 }
 
 // replaces reports whether an earlier attempt of the task holds room. No limit keeps the next one from replacing it.
@@ -235,6 +242,9 @@ func HoldingOf(p *cluster.Pending) Holding {
 	if p.Concurrency != nil {
 		h.Group = p.Concurrency.Group
 	}
+	if p.JobConcurrency != nil {
+		h.JobGroup = p.JobConcurrency.Group
+	}
 	return h
 }
 
@@ -263,6 +273,9 @@ func (d *Draft) Judge(p *cluster.Pending) Verdict {
 		v = Borrows
 	}
 	if p.Concurrency != nil && d.running(p) >= p.Concurrency.Limit {
+		return Refused
+	}
+	if _, full := d.jobPlace(p); full {
 		return Refused
 	}
 	return v
@@ -294,6 +307,13 @@ func (d *Draft) Refusal(p *cluster.Pending) cluster.Refusal {
 			Detail: fmt.Sprintf("quota of cluster %s: %s", p.Owner.Cluster, strings.Join(parts, ", ")),
 		}
 	}
+	if begun, full := d.jobPlace(p); full {
+		return cluster.Refusal{
+			Code: cluster.ReasonConcurrency,
+			Detail: fmt.Sprintf("concurrency group %s of jobs: jobs 1 needed, %d of %d used", p.JobConcurrency.Group,
+				begun, p.JobConcurrency.Limit),
+		}
+	}
 	return cluster.Refusal{
 		Code: cluster.ReasonConcurrency,
 		Detail: fmt.Sprintf("concurrency group %s: tasks 1 needed, %d of %d used", p.Concurrency.Group, d.running(p),
@@ -308,8 +328,8 @@ func (d *Draft) running(p *cluster.Pending) int {
 }
 
 // Sufficient returns the least changes of limits after which a task may be placed: the quota of its cluster, or the
-// limit of its concurrency group. Limits that suffice are nil and 0.
-func (d *Draft) Sufficient(p *cluster.Pending) (q *cluster.Quota, concurrency int) {
+// limits of its concurrency group and of that of its job. Limits that suffice are nil and 0.
+func (d *Draft) Sufficient(p *cluster.Pending) (q *cluster.Quota, tasks, jobs int) {
 	for s := range d.exceeded(p) {
 		if !s.isShort() {
 			continue
@@ -320,9 +340,12 @@ func (d *Draft) Sufficient(p *cluster.Pending) (q *cluster.Quota, concurrency in
 		s.raise(q, s.used+s.need-s.more)
 	}
 	if p.Concurrency != nil && d.running(p) >= p.Concurrency.Limit {
-		concurrency = d.running(p) + 1
+		tasks = d.running(p) + 1
 	}
-	return q, concurrency
+	if begun, full := d.jobPlace(p); full {
+		jobs = begun + 1
+	}
+	return q, tasks, jobs
 }
 
 // demand is what a task needs of a limit of a quota.

@@ -230,8 +230,8 @@ func checkSufficient(t *rapid.T, l *admission.Ledger, d *admission.Draft, p clus
 	t.Helper()
 	was := l.Quotas()["a"]
 	defer l.SetQuota("a", was)
-	q, limit := d.Sufficient(&p)
-	if q == nil && limit == 0 {
+	q, limit, jobs := d.Sufficient(&p)
+	if q == nil && limit == 0 && jobs == 0 {
 		t.Fatal("a task is refused, and its limits suffice")
 	}
 	if q != nil {

@@ -337,7 +337,7 @@ func checkRaised(t *rapid.T, l *admission.Ledger, d *admission.Draft, p *cluster
 	t.Helper()
 	was := l.Quotas()[p.Owner.Cluster]
 	defer l.SetQuota(p.Owner.Cluster, was)
-	q, _ := d.Sufficient(p)
+	q, _, _ := d.Sufficient(p)
 	if q == nil {
 		t.Fatal("a task is refused, and its quota suffices")
 	}

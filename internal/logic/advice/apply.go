@@ -215,6 +215,10 @@ func toTask(c *cluster.Remedy, p *cluster.Pending) {
 		if p.Concurrency != nil {
 			p.Concurrency = &cluster.Concurrency{Group: p.Concurrency.Group, Limit: c.Limit}
 		}
+	case cluster.ChangeJobConcurrency:
+		if p.JobConcurrency != nil {
+			p.JobConcurrency = &cluster.Concurrency{Group: p.JobConcurrency.Group, Limit: c.Limit}
+		}
 	case cluster.ChangeTimeLimit:
 		p.TimeLimit = c.TimeLimit
 	case cluster.ChangePriority:

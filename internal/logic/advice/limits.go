@@ -1,6 +1,8 @@
 package advice
 
 import (
+	"slices"
+
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/admission"
 )
@@ -10,25 +12,30 @@ import (
 func (s *search) raiseLimits(tasks []cluster.Pending, number int) (changes []cluster.Remedy, undo func()) {
 	name := tasks[0].Owner.Cluster
 	was := s.fleet.Limits.Quotas()[name]
-	draft, quota, concurrency := admission.NewDraft(&s.fleet.Limits), was, 0
+	draft, quota := admission.NewDraft(&s.fleet.Limits), was
+	ofTasks, ofJobs := 0, 0
 	for i := range tasks[:min(number, len(tasks))] {
-		q, limit := draft.Sufficient(&tasks[i])
+		q, inGroup, jobs := draft.Sufficient(&tasks[i])
 		if q != nil {
 			quota = q
 			s.fleet.Limits.SetQuota(name, q)
 		}
-		concurrency = max(concurrency, limit)
+		ofTasks, ofJobs = max(ofTasks, inGroup), max(ofJobs, jobs)
 		draft.Add(&tasks[i], 1)
 	}
-	if quota != was {
-		changes = append(changes, quotaRaised(name, was, quota))
+	if ofTasks > 0 {
+		changes = append(changes, concurrencyRaised(tasks[0].Concurrency.Group, ofTasks))
 	}
-	if concurrency > 0 {
-		change := concurrencyRaised(tasks[0].Concurrency.Group, concurrency)
-		changes = append(changes, change)
+	if ofJobs > 0 {
+		changes = append(changes, jobConcurrencyRaised(tasks[0].JobConcurrency.Group, ofJobs))
+	}
+	for c := range changes {
 		for i := range tasks {
-			toTask(&change, &tasks[i])
+			toTask(&changes[c], &tasks[i])
 		}
+	}
+	if quota != was {
+		changes = slices.Insert(changes, 0, quotaRaised(name, was, quota))
 	}
 	return changes, func() { s.fleet.Limits.SetQuota(name, was) }
 }

@@ -53,6 +53,14 @@ func concurrencyRaised(group string, limit int) cluster.Remedy {
 	}
 }
 
+// jobConcurrencyRaised lets more jobs of a concurrency group begin before others end.
+func jobConcurrencyRaised(group string, limit int) cluster.Remedy {
+	return cluster.Remedy{
+		Kind: cluster.ChangeJobConcurrency, Limit: limit,
+		Text: fmt.Sprintf("raise the job's limit of concurrency group %s to %d", group, limit),
+	}
+}
+
 // limited ends a task of a job in time for the tasks ahead of it in the queue.
 func limited(limit cluster.Duration) cluster.Remedy {
 	return cluster.Remedy{

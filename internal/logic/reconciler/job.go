@@ -262,7 +262,7 @@ func (in *JobInput) template(step *cluster.Step) cluster.Pending {
 	return cluster.Pending{
 		OwnerRev: in.SpecRev, Definition: step.Definition, Count: step.Count, Priority: int(in.Spec.Priority),
 		TimeLimit: step.TimeLimit, OnDisconnect: step.OnDisconnect, Labels: in.Spec.Labels,
-		Concurrency: step.Concurrency, User: in.Spec.SubmittedBy,
+		Concurrency: step.Concurrency, JobConcurrency: in.Spec.Concurrency, User: in.Spec.SubmittedBy,
 		Placement: joinConstraints(step.Placement, in.Cluster),
 	}
 }

@@ -149,6 +149,9 @@ func TestPackedTasksChangeNothing(t *testing.T) {
 			if diff := cmp.Diff(reconciler.StatusOfJob(plain), reconciler.StatusOfJob(with)); diff != "" {
 				t.Fatal(diff)
 			}
+			if reconciler.IsUnderWay(plain) != reconciler.IsUnderWay(with) {
+				t.Fatalf("the job is under way with packed tasks: %t", reconciler.IsUnderWay(with))
+			}
 			if diff := cmp.Diff(requested(want.Pending), requested(decided.Pending)); diff != "" {
 				t.Fatal(diff)
 			}

@@ -30,6 +30,9 @@ func (pl *Placement) Reservation(p *cluster.Pending, uuid string) fleet.Reservat
 	if p.Concurrency != nil {
 		r.Group = p.Concurrency.Group
 	}
+	if p.JobConcurrency != nil {
+		r.JobGroup = p.JobConcurrency.Group
+	}
 	for _, port := range p.Ports {
 		r.Ports = append(r.Ports, pl.Ports[port.Name])
 	}

@@ -26,10 +26,11 @@ type Reservation struct {
 	Priority int
 	// Devices are the devices that the attempt holds.
 	Devices []cluster.DeviceUse
-	// Requests are the devices that its definition requests, and Group is the concurrency group of its step, else "".
-	// Both count for the limits of its cluster.
+	// Requests are the devices that its definition requests. Group is the concurrency group of its step, and JobGroup
+	// that of its job, else "". All count for the limits of its cluster.
 	Requests []cluster.DeviceRequest
 	Group    string
+	JobGroup string
 	// User requested the job of the attempt: see cluster.Job.SubmittedBy.
 	User string
 	// Away are the relations of its placement that are Required and Away: they exclude other tasks.
@@ -45,7 +46,9 @@ type Reservation struct {
 
 // Holding returns what the attempt holds of the limits of its cluster.
 func (r *Reservation) Holding() admission.Holding {
-	h := admission.Holding{Task: r.Task, Demand: r.Demand, Devices: r.Requests, Group: r.Group, User: r.User}
+	h := admission.Holding{
+		Task: r.Task, Demand: r.Demand, Devices: r.Requests, Group: r.Group, JobGroup: r.JobGroup, User: r.User,
+	}
 	var rest string
 	h.Cluster, rest, _ = strings.Cut(string(r.Task), ".")
 	if strings.Count(rest, ".") == stepDots {
