@@ -116,6 +116,22 @@ func (q *realQueue) submit(s *spec) {
 	q.requests = append(q.requests, r)
 }
 
+// run adds a task that runs on a node at the time of the forecast.
+func (q *realQueue) run(s *spec, node int32, started time.Time) {
+	job := fmt.Sprintf("r%02d", len(q.in.Running))
+	p := cluster.Pending{
+		Task: cluster.JobTask(s.cluster, job, 1, "s", 0), Demand: s.demand, User: s.user,
+		TimeLimit: cluster.Duration(s.limit),
+		Owner:     cluster.OwnerRef{Kind: cluster.KindJob, Cluster: s.cluster, Name: job},
+	}
+	q.in.Nodes[node] = minus(q.in.Nodes[node], amountsOf(s.demand))
+	q.in.Running = append(q.in.Running, forecast.Running{
+		Node: node, Demand: amountsOf(s.demand), Started: started, Limit: s.limit, Runs: forecast.Fixed(s.run),
+		User: q.userOf(s.cluster, s.user), Limited: []admission.Holding{admission.HoldingOf(&p)},
+	})
+	q.start(&p, fmt.Sprint("n", node), started, s.run)
+}
+
 // start starts a task of a job.
 func (q *realQueue) start(p *cluster.Pending, node string, at time.Time, run time.Duration) {
 	uuid := string(p.Task)
@@ -252,29 +268,15 @@ func drawRealQueue(t *rapid.T, policies []forecast.Policy, quotas bool) *realQue
 		}
 		return s
 	}
-	free := slices.Clone(q.in.Nodes)
 	for i := range rapid.IntRange(0, 8).Draw(t, "running") {
 		s := drawSpec(true)
 		s.demand.CPU = min(s.demand.CPU, 4000)
 		node := slices.IndexFunc(q.in.Lines, func(l forecast.Line) bool { return poolName(int(l.Nodes[0])) == s.pool })
-		if !covers(free[node], amountsOf(s.demand)) {
+		if !covers(q.in.Nodes[node], amountsOf(s.demand)) {
 			continue
 		}
-		free[node] = minus(free[node], amountsOf(s.demand))
-		p := cluster.Pending{
-			Task:   cluster.JobTask(s.cluster, fmt.Sprintf("r%02d", i), 1, "s", 0),
-			Demand: s.demand, User: s.user, TimeLimit: cluster.Duration(s.limit),
-			Owner: cluster.OwnerRef{Kind: cluster.KindJob, Cluster: s.cluster, Name: fmt.Sprintf("r%02d", i)},
-		}
-		started := q.now.Add(time.Duration(i-9) * time.Minute)
-		q.in.Running = append(q.in.Running, forecast.Running{
-			Node: int32(node), Demand: amountsOf(s.demand), Started: started, Limit: s.limit,
-			Runs: forecast.Fixed(s.run), User: q.userOf(s.cluster, s.user),
-			Limited: []admission.Holding{admission.HoldingOf(&p)},
-		})
-		q.start(&p, fmt.Sprint("n", node), started, s.run)
+		q.run(s, int32(node), q.now.Add(time.Duration(i-9)*time.Minute))
 	}
-	q.in.Nodes = free
 	for range rapid.IntRange(4, 14).Draw(t, "waiting") {
 		q.userOf("a", "x")
 		q.submit(drawSpec(false))
@@ -335,6 +337,41 @@ func TestSameAsScheduler(t *testing.T) {
 					checkForecast(t, drawRealQueue(t, []forecast.Policy{policy}, quotas))
 				})
 			})
+		}
+	}
+}
+
+// TestPromisesOfFairUsers checks that a user who holds nothing gets two promises for a row of two tasks. So the small
+// and long task of the user who holds almost all waits, though the first promise leaves it room.
+func TestPromisesOfFairUsers(t *testing.T) {
+	for _, quota := range []*cluster.Quota{nil, {CPU: 100_000}} {
+		q := newRealQueue()
+		q.addPool(16, forecast.Fair)
+		q.fleet.Limits.SetQuota("a", quota)
+		cpus := func(user string, cpu, tasks int, limit time.Duration) *spec {
+			return &spec{
+				cluster: "a", user: user, pool: poolName(0), priority: 500, tasks: tasks, run: limit, limit: limit,
+				demand: cluster.Demand{CPU: cluster.MilliCPU(1000 * cpu)},
+			}
+		}
+		for _, s := range []*spec{
+			cpus("x", 2, 1, 10*time.Minute), cpus("x", 1, 1, 20*time.Minute), cpus("x", 12, 1, 40*time.Minute),
+		} {
+			q.run(s, 0, q.now)
+		}
+		q.submit(cpus("y", 2, 2, time.Hour))
+		q.submit(cpus("x", 1, 1, time.Hour))
+		got := q.forecast()
+		for i, minutes := range []time.Duration{10, 40} {
+			if want := noon().Add(minutes * time.Minute); !got[i].First.Median.Equal(want) {
+				t.Errorf("job %d is expected at %s, want %s", i, got[i].First.Median, want)
+			}
+		}
+		q.simulate()
+		for i, r := range q.requests {
+			if !got[i].First.Median.Equal(r.first) || !got[i].Last.Median.Equal(r.last) {
+				t.Errorf("job %d starts at %s to %s, and is expected at %v", i, r.first, r.last, got[i])
+			}
 		}
 	}
 }
