@@ -10,7 +10,7 @@ import (
 // SetJobGroup notes in a fleet whether a job has its place in its concurrency group, by its records. It reports whether
 // that is a change.
 func SetJobGroup(f *scheduler.Fleet, snap *store.Snapshot, domain string, o cluster.OwnerRef) (changed bool) {
-	group := ""
+	group, generation := "", uint64(0)
 	if e, ok := snap.Job(o.Cluster, o.Name); ok && e.Value.Concurrency != nil && isIn(snap, domain, o.Cluster) {
 		in := reconciler.JobInput{Owner: o, Spec: e.Value, Packed: Packed(snap, o)}
 		for row := range snap.Attempts(o) {
@@ -19,10 +19,10 @@ func SetJobGroup(f *scheduler.Fleet, snap *store.Snapshot, domain string, o clus
 			}
 		}
 		if reconciler.IsUnderWay(in) {
-			group = e.Value.Concurrency.Group
+			group, generation = e.Value.Concurrency.Group, e.Value.Generation
 		}
 	}
-	return f.Limits.SetBegun(o.Cluster, o.Name, group)
+	return f.Limits.SetBegun(o.Cluster, o.Name, generation, group)
 }
 
 // SetJobGroups is SetJobGroup for all jobs whose names the filter accepts.

@@ -103,7 +103,7 @@ func (l *Ledger) addUse(h *Holding, sign int) {
 		delete(l.uses, h.Cluster)
 	}
 	if h.Job != "" && h.JobGroup != "" {
-		l.jobs.add(groupKey{h.Cluster, h.JobGroup}, h.Job, sign)
+		l.jobs.add(groupKey{h.Cluster, h.JobGroup}, runOf(h.Job, h.Task), sign)
 	}
 	if h.Group == "" {
 		return

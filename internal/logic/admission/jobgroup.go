@@ -9,57 +9,80 @@ import (
 // jobKey identifies a job.
 type jobKey struct{ cluster, job string }
 
-// jobGroups are the concurrency groups of jobs. A job has its place in a group while an attempt of it holds room, and
-// while it has begun and not ended by its records. The zero value is empty.
-type jobGroups struct {
-	places map[groupKey]map[string]int // by group and job: what keeps its place, its attempts and its records
-	begun  map[jobKey]string           // the groups of jobs that have begun and not ended by their records
+// jobRun is one run of a job of a cluster. The next run has to get a place of its own: while attempts of the run before
+// hold room, other jobs may have begun.
+type jobRun struct {
+	job        string
+	generation uint64
 }
 
-// add counts one more of what keeps the place of a job with a sign of 1, and one less with -1.
-func (g *jobGroups) add(key groupKey, job string, sign int) {
+// runOf returns the run of a job's task.
+func runOf(job string, task cluster.TaskID) jobRun {
+	parts, _ := task.Parts()
+	return jobRun{job, parts.Generation}
+}
+
+// place is a place in a group.
+type place struct {
+	group string
+	run   jobRun
+}
+
+// jobGroups are the concurrency groups of jobs. A run of a job has its place in a group while an attempt of it holds
+// room, and while it has begun and not ended by its records. The zero value is empty.
+type jobGroups struct {
+	places map[groupKey]map[jobRun]int // what keeps each place: attempts and records
+	begun  map[jobKey]place            // of jobs that have begun and not ended by their records
+}
+
+// add counts one more of what keeps the place of a run with a sign of 1, and one less with -1.
+func (g *jobGroups) add(key groupKey, run jobRun, sign int) {
 	if g.places == nil {
-		g.places = map[groupKey]map[string]int{}
+		g.places = map[groupKey]map[jobRun]int{}
 	}
-	jobs := g.places[key]
-	if jobs == nil {
-		jobs = map[string]int{}
-		g.places[key] = jobs
+	runs := g.places[key]
+	if runs == nil {
+		runs = map[jobRun]int{}
+		g.places[key] = runs
 	}
-	if jobs[job] += sign; jobs[job] == 0 {
-		delete(jobs, job)
+	if runs[run] += sign; runs[run] == 0 {
+		delete(runs, run)
 	}
-	if len(jobs) == 0 {
+	if len(runs) == 0 {
 		delete(g.places, key)
 	}
 }
 
 func (g *jobGroups) clone() jobGroups {
-	c := jobGroups{places: make(map[groupKey]map[string]int, len(g.places)), begun: maps.Clone(g.begun)}
-	for key, jobs := range g.places { // order-free: a copy
-		c.places[key] = maps.Clone(jobs)
+	c := jobGroups{places: make(map[groupKey]map[jobRun]int, len(g.places)), begun: maps.Clone(g.begun)}
+	for key, runs := range g.places { // order-free: a copy
+		c.places[key] = maps.Clone(runs)
 	}
 	return c
 }
 
-// SetBegun says in which concurrency group a job has its place by its records: it has begun and not ended. An empty
-// group is none. It reports whether that is a change.
-func (l *Ledger) SetBegun(inCluster, job, group string) (changed bool) {
+// SetBegun says in which concurrency group a run of a job has its place by its records: it has begun and not ended. An
+// empty group is none. It reports whether that is a change.
+func (l *Ledger) SetBegun(inCluster, job string, generation uint64, group string) (changed bool) {
 	g, key := &l.jobs, jobKey{inCluster, job}
+	var now place
+	if group != "" {
+		now = place{group, jobRun{job, generation}}
+	}
 	was := g.begun[key]
-	if was == group {
+	if was == now {
 		return false
 	}
-	if was != "" {
-		g.add(groupKey{inCluster, was}, job, -1)
+	if was.group != "" {
+		g.add(groupKey{inCluster, was.group}, was.run, -1)
 		delete(g.begun, key)
 	}
 	if group != "" {
 		if g.begun == nil {
-			g.begun = map[jobKey]string{}
+			g.begun = map[jobKey]place{}
 		}
-		g.begun[key] = group
-		g.add(groupKey{inCluster, group}, job, 1)
+		g.begun[key] = now
+		g.add(groupKey{inCluster, group}, now.run, 1)
 	}
 	return true
 }
@@ -68,14 +91,14 @@ func (l *Ledger) SetBegun(inCluster, job, group string) (changed bool) {
 func (l *Ledger) RetainBegun(keep func(inCluster, job string) bool) (changed bool) {
 	for key := range l.jobs.begun { // order-free: each by itself
 		if !keep(key.cluster, key.job) {
-			changed = l.SetBegun(key.cluster, key.job, "") || changed
+			changed = l.SetBegun(key.cluster, key.job, 0, "") || changed
 		}
 	}
 	return changed
 }
 
 // jobPlace returns how many jobs of the group of the task's job have begun and not ended, and whether that keeps the
-// job from beginning. It does not if the job has its place.
+// job from beginning. It does not if the run has its place.
 func (d *Draft) jobPlace(p *cluster.Pending) (begun int, full bool) {
 	c := p.JobConcurrency
 	if c == nil || p.Owner.Kind != cluster.KindJob {
@@ -83,12 +106,12 @@ func (d *Draft) jobPlace(p *cluster.Pending) (begun int, full bool) {
 	}
 	key := groupKey{p.Owner.Cluster, c.Group}
 	held, added := d.ledger.jobs.places[key], d.added.jobs.places[key]
-	if held[p.Owner.Name] > 0 || added[p.Owner.Name] > 0 {
+	if run := runOf(p.Owner.Name, p.Task); held[run] > 0 || added[run] > 0 {
 		return 0, false
 	}
 	begun = len(held)
-	for job := range added { // order-free: counted
-		if held[job] == 0 {
+	for run := range added { // order-free: counted
+		if held[run] == 0 {
 			begun++
 		}
 	}

@@ -34,7 +34,7 @@ func TestJobGroup(t *testing.T) {
 	hold(&l, first, 1)
 	check("the first job runs", &second, full)
 	check("the first job runs", &more, "")
-	l.SetBegun("a", "j1", "deploy")
+	l.SetBegun("a", "j1", 1, "deploy")
 	hold(&l, first, -1)
 	check("between the steps of the first job", &second, full)
 	check("between the steps of the first job", &more, "")
@@ -42,10 +42,14 @@ func TestJobGroup(t *testing.T) {
 	check("another cluster", &other, "")
 	service := task("web", 0, ofGroup("deploy", 1))
 	check("a service", &service, "")
-	if l.SetBegun("a", "j1", "deploy") || !l.SetBegun("a", "j1", "") {
+	if l.SetBegun("a", "j1", 1, "deploy") || !l.SetBegun("a", "j1", 0, "") {
 		t.Error("SetBegun reports the wrong changes")
 	}
 	check("the first job has ended", &second, "")
+	hold(&l, first, 1)
+	again := task("j1", 0, ofGroup("deploy", 1), func(p *cluster.Pending) { p.Task = "a.j1.2.work.0" })
+	check("its next run, while a task of the run before holds room", &again, full)
+	hold(&l, first, -1)
 
 	d := admission.NewDraft(&l)
 	d.Add(&first, 1)
@@ -109,10 +113,10 @@ func TestJobGroupsHold(t *testing.T) {
 			for _, job := range slices.Sorted(maps.Keys(groups)) {
 				switch rapid.IntRange(0, 3).Draw(t, "records of "+job) {
 				case 0:
-					l.SetBegun("a", job, "")
+					l.SetBegun("a", job, 0, "")
 					begun[job] = false
 				case 1:
-					l.SetBegun("a", job, groups[job])
+					l.SetBegun("a", job, 1, groups[job])
 					begun[job] = true
 				}
 			}
