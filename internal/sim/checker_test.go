@@ -206,6 +206,18 @@ var brokenHistories = map[string]func(h *historyWriter){
 			h.put(prefix.Plan(uint64(i+1)), p)
 		}
 	},
+	"job-group": func(h *historyWriter) {
+		steps := []cluster.Step{{Name: "work", Count: 1}, {Name: "gather", Count: 1, Needs: []string{"work"}}}
+		for i, name := range []string{"batch", "other"} {
+			h.put(prefix.Job(inCluster, name), &cluster.Job{
+				Cluster: inCluster, Name: name, Lifespan: cluster.Lifespan{Generation: 1}, Steps: steps,
+				Concurrency: &cluster.Concurrency{Group: "g", Limit: 1},
+			})
+			p := plan(uint64(i+1), cluster.Placed{Attempt: 1, UUID: fmt.Sprint("a", i), Node: "n1"})
+			p.Owners[0].Owner.Kind, p.Owners[0].Owner.Name, p.Owners[0].Step = cluster.KindJob, name, "work"
+			h.put(prefix.Plan(uint64(i+1)), p)
+		}
+	},
 	"quota": func(h *historyWriter) {
 		h.put(prefix.Cluster(inCluster), &cluster.Cluster{Name: inCluster, Quota: &cluster.Quota{Jobs: maxJobs}})
 		for i := range maxJobs + 1 {

@@ -248,6 +248,12 @@ var foundStories = []struct{ fault, story string }{
 1m7.537s wall-jump s1 : -9m59s
 1m16.575s user batch : submit3 3
 `},
+	{"attempts of a job's earlier run gave the next run a place in its concurrency group", `berth-sim-story-1 seed 56 servers 1 nodes 3 consul false
+1s user web : scale 4
+1m6.971s user nightly : graph 4
+1m27.192s user batch : submit3 1
+1m27.635s user batch : graph 6
+`},
 }
 
 // TestFoundFaultsStayFixed runs them again.

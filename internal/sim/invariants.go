@@ -18,6 +18,7 @@ var Invariants = map[string]string{
 	"owner-needs":    "the first task of a job's run was placed before the needs of the job were met",
 	"quota":          "more jobs had tasks than the quota of the cluster allows",
 	"concurrency":    "more tasks of a concurrency group were placed and had not ended than may run at a time",
+	"job-group":      "a job began while as many jobs of its concurrency group had begun and not ended as may",
 	"parallelism":    "more tasks of a step were placed and had not ended than may run at a time",
 	"projected-late": "a domain with the immediate projection placed an attempt without the records of its own",
 	"plan-vanished":  "a plan record was deleted before its tasks were projected or ended",

@@ -53,6 +53,7 @@ func (v *lifecycleChecker) applyPlan(key string, c *store.Change) {
 			if old == nil {
 				v.checkParallelism(a)
 				v.checkLimits(a)
+				v.checkJobGroup(a)
 			}
 		}
 		v.plans[key] = now

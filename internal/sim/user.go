@@ -165,7 +165,7 @@ func (u *user) carryOut(ctx context.Context, e Event) {
 			if verb == "urgent" {
 				j.Priority = 900
 			}
-			j.Steps = j.Steps[:1]
+			j.Steps, j.Concurrency = j.Steps[:1], nil
 			j.Steps[0].Count, j.Cancelled = n, false
 			j.Steps[0].Definition = map[string]cluster.Ref{
 				"submit": {Name: "work", Version: 1}, "submit2": {Name: "work", Version: 2},
@@ -300,7 +300,8 @@ func (u *user) changeCron(ctx context.Context, name string, suspended bool) {
 }
 
 // submitGraph submits a job of three steps: the second needs the first, and the third runs however the second ends. Two
-// tasks of the first run at a time, and one task of the other two, of all such jobs. The job needs the service web.
+// tasks of the first run at a time, and one task of the other two, of all such jobs. The job needs the service web, and
+// one such job runs at a time.
 func (u *user) submitGraph(ctx context.Context, name string, count int) {
 	u.changeJob(ctx, name, func(j *cluster.Job) {
 		work, gather := j.Steps[0], j.Steps[0]
@@ -314,6 +315,7 @@ func (u *user) submitGraph(ctx context.Context, name string, count int) {
 		tidy.Name, tidy.Needs, tidy.Requires = "tidy", []string{"gather"}, cluster.RequireResolved
 		j.Steps = []cluster.Step{work, gather, tidy}
 		j.Needs = []string{"service/web"}
+		j.Concurrency = &cluster.Concurrency{Group: "graph", Limit: 1}
 		j.Generation++
 	})
 }
