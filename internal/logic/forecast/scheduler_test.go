@@ -362,8 +362,8 @@ func TestPromisesOfFairUsers(t *testing.T) {
 		q.submit(cpus("y", 2, 2, time.Hour))
 		q.submit(cpus("x", 1, 1, time.Hour))
 		got := q.forecast()
-		for i, minutes := range []time.Duration{10, 40} {
-			if want := noon().Add(minutes * time.Minute); !got[i].First.Median.Equal(want) {
+		for i, after := range []time.Duration{10 * time.Minute, 40 * time.Minute} {
+			if want := noon().Add(after); !got[i].First.Median.Equal(want) {
 				t.Errorf("job %d is expected at %s, want %s", i, got[i].First.Median, want)
 			}
 		}
