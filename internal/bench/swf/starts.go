@@ -56,7 +56,7 @@ func newForecaster(q cluster.QueuePolicy, from, every int) *forecaster {
 	case cluster.QueueSJBF:
 		f.policy, f.line = pool(q), forecast.SJBF
 	case cluster.QueueFair:
-		f.policy, f.line = newFairQueue(), forecast.Fair
+		f.policy, f.line = newFairQueue(false), forecast.Fair
 	default:
 	}
 	return f

@@ -17,8 +17,7 @@ import (
 	"github.com/berthd/berth/internal/whatif"
 )
 
-// pool returns the policy of a queue as a function of one pool of processors, or nil for the policy fair: one pool has
-// no shares of several resources.
+// pool returns the policy of a queue as a function of one pool of processors. That of fair is the scheduler itself.
 func pool(q cluster.QueuePolicy) policy {
 	never := func(time.Duration) time.Duration { return 0 }
 	switch q {
@@ -31,7 +30,7 @@ func pool(q cluster.QueuePolicy) policy {
 	case cluster.QueueGreedy:
 		return firstFit{}
 	default:
-		return nil
+		return newFairQueue(true)
 	}
 }
 
@@ -79,26 +78,20 @@ func compareSystem(ctx context.Context, t *trace, queues []cluster.QueuePolicy, 
 	fmt.Fprintf(out, "%s: %d jobs on %d processors\n\n| queue.policy | measured | mean wait, s | average bounded "+
 		"slowdown | p99 wait, s | longest wait, s |\n|---|---|---|---|---|---|\n", t.name, len(t.jobs), t.procs)
 	for _, q := range queues {
-		var pure figures
-		p := pool(q)
-		if p != nil {
-			var err error
-			if pure, err = judge(ctx, t, p); err != nil {
-				return fmt.Errorf("%s: %w", q, err)
-			}
-			fmt.Fprintf(out, "| %s | one pool | %s |\n", q, pure)
+		pure, err := judge(ctx, t, pool(q))
+		if err != nil {
+			return fmt.Errorf("%s: %w", q, err)
 		}
+		fmt.Fprintf(out, "| %s | one pool | %s |\n", q, pure)
 		waits, err := replaySystem(ctx, t, q)
 		if err != nil {
 			return fmt.Errorf("%s: the control plane: %w", q, err)
 		}
 		system := measure(t, waits)
 		fmt.Fprintf(out, "| %s | control plane | %s |\n", q, system)
-		if p != nil {
-			fmt.Fprintf(out, "| | difference, %% | %s | %s | %s | %s |\n", percent(system.mean, pure.mean),
-				percent(system.slowdown, pure.slowdown), percent(float64(system.p99), float64(pure.p99)),
-				percent(float64(system.longest), float64(pure.longest)))
-		}
+		fmt.Fprintf(out, "| | difference, %% | %s | %s | %s | %s |\n", percent(system.mean, pure.mean),
+			percent(system.slowdown, pure.slowdown), percent(float64(system.p99), float64(pure.p99)),
+			percent(float64(system.longest), float64(pure.longest)))
 	}
 	fmt.Fprintln(out)
 	return nil
