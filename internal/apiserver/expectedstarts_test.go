@@ -84,7 +84,7 @@ func TestExpectedStarts(t *testing.T) {
 	for i := range 3 {
 		task := cluster.JobTask("default", "tests-4", 1, "work", i)
 		q.why.all[task] = cluster.Waiting{
-			Task: task, Refusals: []cluster.RefusalCount{{Refusal: cluster.Refusal{Code: cluster.ReasonQuota}}},
+			Task: task, Refusals: []cluster.RefusalCount{{Refusal: cluster.Refusal{Code: cluster.ReasonVolume}}},
 		}
 	}
 	got := read[api.Queue](t, q.want(200, "GET", "/v1/queue", nil))
