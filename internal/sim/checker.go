@@ -22,6 +22,7 @@ type checker struct {
 	leadership *leadershipChecker
 	events     *eventChecker
 	proposals  *proposalChecker
+	loans      *loanChecker
 	day        *dayChecker // nil without a day of CI
 }
 
@@ -41,10 +42,11 @@ func newChecker(story *Story) *checker {
 		events:     newEventChecker(o),
 		proposals:  newProposalChecker(o),
 	}
+	v.loans = &loanChecker{observation: o}
 	v.lifecycle = &lifecycleChecker{
 		observation: o, leadership: v.leadership, liveness: v.liveness, services: v.services, events: v.events,
-		proposals: v.proposals,
-		plans:     map[string]*cluster.PlanRecord{},
+		proposals: v.proposals, loans: v.loans,
+		plans: map[string]*cluster.PlanRecord{},
 	}
 	return v
 }
@@ -82,6 +84,7 @@ func (v *checker) observe(changes []store.Change, revision uint64, whole bool) {
 	}
 	v.lifecycle.checkProjections(revision)
 	v.lifecycle.checkTouched(revision)
+	v.loans.checkWaiting()
 	v.whole = false
 }
 

@@ -206,6 +206,17 @@ var brokenHistories = map[string]func(h *historyWriter){
 			h.put(prefix.Plan(uint64(i+1)), p)
 		}
 	},
+	"lent-twice":     func(h *historyWriter) { h.loan(41) },
+	"over-reclaimed": func(h *historyWriter) { h.loan(22); h.reclaimed(0, 0); h.reclaimed(1, 0) },
+	"reclaim-late": func(h *historyWriter) {
+		h.put(prefix.Job(lender, lender), &cluster.Job{
+			Cluster: lender, Name: lender, Lifespan: cluster.Lifespan{Generation: 1},
+			Steps: []cluster.Step{{Name: "work", Count: 2}},
+		})
+		h.loan(30)
+		time.Sleep(reclaimLimit + time.Second) // in-bubble: TestEveryInvariantFires makes one
+		h.reclaimed(0, 0)
+	},
 	"job-group": func(h *historyWriter) {
 		steps := []cluster.Step{{Name: "work", Count: 1}, {Name: "gather", Count: 1, Needs: []string{"work"}}}
 		for i, name := range []string{"batch", "other"} {

@@ -184,6 +184,9 @@ func (f *fleet) setUp() {
 		Name: inCluster, Domain: cluster.DefaultDomain, Permissions: []cluster.Permission{cluster.PermitHostNetwork},
 		Quota: &cluster.Quota{Jobs: maxJobs},
 	})
+	if f.story.hasLoans() {
+		f.setUpLoans()
+	}
 	if f.story.claims() {
 		f.putRecord(prefix.Domain(otherDomain),
 			cluster.Domain{Name: otherDomain, Number: 1, Scheduler: f.story.domainScheduler(otherDomain)})

@@ -19,6 +19,7 @@ type lifecycleChecker struct {
 	services     *serviceChecker
 	events       *eventChecker
 	proposals    *proposalChecker
+	loans        *loanChecker
 	plans        map[string]*cluster.PlanRecord
 	editedValues map[string]bool // well-formed records that a stranger wrote, by value
 	newOutcomes  []string        // outcomes of this revision
@@ -54,6 +55,7 @@ func (v *lifecycleChecker) applyPlan(key string, c *store.Change) {
 				v.checkParallelism(a)
 				v.checkLimits(a)
 				v.checkJobGroup(a)
+				v.loans.checkBorrowing(a)
 			}
 		}
 		v.plans[key] = now
@@ -315,6 +317,7 @@ func (v *lifecycleChecker) applyDesired(node string, task cluster.TaskID, c *sto
 	}
 	if d.Stop != nil && !a.stopped {
 		a.stopped = true
+		v.loans.checkReclaim(a, d.Stop)
 		v.proposals.noteLeave(d.UUID, d.Owner, d.Stop.Message)
 		if l, ok := v.leadership.presentLeader(d.Plan); ok && !v.restored && d.Token.Epoch < l.Epoch {
 			v.breach("fenced", "a stop of %s/%d by epoch %d was written in epoch %d", task, d.Attempt, d.Token.Epoch,

@@ -130,6 +130,8 @@ type ActionCounts struct {
 	Proposed, Departures, TakeOvers int
 	// Commands are the records that other programs wrote, and Commanded the placements that followed from them.
 	Commands, Commanded int
+	// Reclaims counts attempts that were told to end because their cluster had borrowed their room.
+	Reclaims int
 }
 
 // add sums up.
@@ -144,6 +146,7 @@ func (d *ActionCounts) add(e ActionCounts) {
 	d.TakeOvers += e.TakeOvers
 	d.Commands += e.Commands
 	d.Commanded += e.Commanded
+	d.Reclaims += e.Reclaims
 }
 
 // newObservation returns the observation of a fleet in which nothing has happened.

@@ -23,8 +23,11 @@ const (
 
 // clusterOf returns the cluster of a job.
 func clusterOf(job string) string {
-	if job == otherJob {
+	switch job {
+	case otherJob:
 		return otherCluster
+	case lender, borrower: // each in a cluster of its name
+		return job
 	}
 	return inCluster
 }
