@@ -4,8 +4,9 @@
 // A forecast simulates several futures of the queue. A future draws the run time of each running and waiting task from
 // the run times of similar tasks that have ended (see [History]), and lets arrivals of the past arrive again. Its queue
 // is the leader's: tasks start in the order of the queue. The first task of a line that finds no room gets a promise,
-// by the time limits of running tasks. Tasks behind it start early if they keep the promise (ADR 0088). The starts of a
-// task in all futures are a sample of its start.
+// by the time limits of running tasks. Tasks behind it start early if they keep the promise (ADR 0088). The turns of
+// users in fair queues are those of package fair, and what quotas and concurrency groups allow is what package
+// admission says. The starts of a task in all futures are a sample of its start.
 //
 // Predictions of run times make such a simulation a forecast of waiting times: Smith, Taylor and Foster, "Using
 // run-time predictions to estimate queue wait times and improve scheduler performance", 1999. The interval is from the
