@@ -449,3 +449,34 @@ func TestLimitsAreRaised(t *testing.T) {
 		})
 	}
 }
+
+// TestLimitOfJobsIsRaised suggests the least larger limit of the concurrency group of a job, alone and beside that of
+// its tasks.
+func TestLimitOfJobsIsRaised(t *testing.T) {
+	for _, c := range []struct {
+		tasks *cluster.Concurrency
+		want  string
+	}{
+		{nil, "raise the job's limit of concurrency group deploy to 3"},
+		{
+			&cluster.Concurrency{Group: "x", Limit: 1},
+			"raise its limit of concurrency group x to 2, and raise the job's limit of concurrency group deploy to 3",
+		},
+	} {
+		f := scheduler.NewFleet()
+		f.SetNode(ready("n1", 4000, 8*cluster.GiB))
+		f.Limits.SetBegun("c", "between", 1, "deploy")
+		f.Reserve(scheduler.Reservation{
+			UUID: "old", Task: cluster.JobTask("c", "old", 1, "s", 0), Node: "n1", Group: "x", JobGroup: "deploy",
+		})
+		p := cluster.Pending{
+			Owner: cluster.OwnerRef{Kind: cluster.KindJob, Cluster: "c", Name: "new"}, Attempt: 1, Priority: 500,
+			Task: cluster.JobTask("c", "new", 1, "s", 0), Concurrency: c.tasks,
+			JobConcurrency: &cluster.Concurrency{Group: "deploy", Limit: 1},
+		}
+		r := advice.Find(advice.Input{Options: options(), Fleet: f, Task: p})
+		if got := texts(r); len(got) == 0 || got[0] != c.want {
+			t.Errorf("suggestions %q, want %q first", got, c.want)
+		}
+	}
+}
