@@ -66,6 +66,7 @@ var lowerLayers = map[string][]string{
 		"internal/logic/scheduler/evaluation", "internal/logic/scheduler/feasibility", "internal/logic/scheduler/fleet",
 		"internal/logic/scheduler/index", "internal/logic/scheduler/rank", "internal/logic/scheduler/taskclass",
 	},
+	"internal/logic/scheduler/window": {"internal/cluster", "internal/logic/scheduler/cycle"},
 	"internal/logic/scheduler/preemption": {
 		"internal/cluster", "internal/logic/admission", "internal/logic/scheduler/cycle",
 		"internal/logic/scheduler/devices", "internal/logic/scheduler/fleet", "internal/logic/scheduler/index",
@@ -429,7 +430,8 @@ var lowerLayers = map[string][]string{
 	"internal/controlplane/preemption": {
 		"internal/cluster", "internal/controlplane/fleetview", "internal/controlplane/nodewatch",
 		"internal/controlplane/queue", "internal/logic/admission", "internal/logic/reconciler",
-		"internal/logic/scheduler", "internal/logic/watcher", "internal/observe", "internal/store",
+		"internal/logic/scheduler", "internal/logic/scheduler/window", "internal/logic/watcher", "internal/observe",
+		"internal/store",
 	},
 	"internal/controlplane/projection": {
 		"internal/clause", "internal/cluster", "internal/controlplane/storeloss", "internal/pause",
