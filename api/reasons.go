@@ -70,5 +70,6 @@ const (
 	ReasonAddresses     = cluster.ReasonAddresses
 	ReasonNetwork       = cluster.ReasonNetwork
 	ReasonBackfill      = cluster.ReasonBackfill
+	ReasonTurn          = cluster.ReasonTurn
 	ReasonPermission    = cluster.ReasonPermission
 )

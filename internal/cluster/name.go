@@ -124,6 +124,19 @@ type TaskParts struct {
 	Index          int
 }
 
+// Owner returns the service or job of the task; ok is false if the id is no task id.
+func (id TaskID) Owner() (o OwnerRef, ok bool) {
+	p, ok := id.Parts()
+	if !ok {
+		return OwnerRef{}, false
+	}
+	kind := KindService
+	if p.Step != "" {
+		kind = KindJob
+	}
+	return OwnerRef{Kind: kind, Cluster: p.Cluster, Name: p.Owner}, true
+}
+
 // Parts takes the id apart; ok is false if it is not a task id.
 func (id TaskID) Parts() (p TaskParts, ok bool) {
 	f := strings.Split(string(id), ".")

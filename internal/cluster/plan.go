@@ -80,6 +80,7 @@ const (
 	ReasonQuota         ReasonCode = "quota"             // its cluster holds as much as its quota allows
 	ReasonConcurrency   ReasonCode = "concurrency"       // as many tasks or jobs of its group run as may run at a time
 	ReasonBackfill      ReasonCode = "backfill"          // the room there is kept for a task that is ahead in the queue
+	ReasonTurn          ReasonCode = "turn"              // the queue is long, and its turn comes later
 	ReasonPermission    ReasonCode = "permission"        // its cluster lacks a permission that its tasks need
 	ReasonScheduler     ReasonCode = "scheduler"         // the external scheduler of its domain decides about it
 	ReasonStale         ReasonCode = "stale"             // the state changed since the proposal of a scheduler was made

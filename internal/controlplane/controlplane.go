@@ -29,6 +29,7 @@ import (
 	"github.com/berthd/berth/internal/controlplane/projection"
 	"github.com/berthd/berth/internal/controlplane/storeloss"
 	"github.com/berthd/berth/internal/logic/scheduler"
+	"github.com/berthd/berth/internal/logic/scheduler/window"
 	"github.com/berthd/berth/internal/pause"
 	"github.com/berthd/berth/internal/scheduling"
 	"github.com/berthd/berth/internal/store"
@@ -60,6 +61,8 @@ type Config struct {
 	Clock func() time.Duration
 	// Scheduler tunes placement.
 	Scheduler scheduler.Options
+	// Window is the sizes of the windows of a long queue; the zero value means window.DefaultSizes.
+	Window window.Sizes
 	// Measurer asks systems outside of Berth. If it is nil, no gate passes and no query has an answer.
 	Measurer Measurer
 	// Metrics receives counts of the plane's work; it may be nil.
@@ -132,6 +135,7 @@ func (c *Config) projector() projection.Config {
 // New returns a plane; Run campaigns and leads.
 func New(c Config) *Plane {
 	c.ProjectAfter = cmp.Or(c.ProjectAfter, ProjectAfter)
+	c.Window = cmp.Or(c.Window, window.DefaultSizes())
 	c.Logger = c.Logger.With("domain", c.Domain)
 	if c.NewID == nil {
 		c.NewID = uuid.NewString

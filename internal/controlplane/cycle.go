@@ -130,6 +130,7 @@ func (l *loop) commitHeld(ctx context.Context, snap *store.Snapshot, verdicts *n
 		return store.ErrFenced
 	}
 	l.plane.reasons.SetHeld(recoverySentence)
+	l.placing.isLong = false
 	l.external.RefuseAll(recoverySentence)
 	u, alarm, ok, err := l.term.detector.AlarmUnit(snap, l.config.Tables.Prefix())
 	switch {
@@ -296,7 +297,7 @@ func (l *loop) nextCycleDelay(most time.Duration) time.Duration {
 	if !l.queue.IsEmpty() || !l.crons.IsEmpty() {
 		next = min(next, retryDelay)
 	}
-	if l.queue.HasDeferred() || l.preemption.HasNewVictims() {
+	if l.queue.HasDeferred() || l.preemption.HasNewVictims() || l.waiting.queue.HasTurns() {
 		next = l.pace.pause / 2 // the pause is for reports of tasks, and here work is left
 	}
 	if left, ok := l.preemption.NextSearchDelay(); ok {

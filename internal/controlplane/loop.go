@@ -83,7 +83,7 @@ func newLoop(p *Plane, rehearses bool) *loop {
 	}
 	l := &loop{
 		config: c, plane: p, follow: c.Tables.Follow(),
-		nodes: nodes, view: view, queue: queue, waiting: newWaitingTasks(),
+		nodes: nodes, view: view, queue: queue, waiting: newWaitingTasks(c.Window),
 		learner:    fleetview.NewLearner(view, queue),
 		violations: fleetview.NewViolations(view, queue),
 		asker:      asker,

@@ -6,7 +6,9 @@ import (
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/controlplane/explain"
 	"github.com/berthd/berth/internal/logic/scheduler"
+	"github.com/berthd/berth/internal/logic/scheduler/window"
 	"github.com/berthd/berth/internal/store"
 )
 
@@ -15,8 +17,12 @@ type placing struct {
 	placed int // tasks placed since the last cycle
 	// again says that the last placement failed.
 	again bool
-	// reasons are why tasks wait, by the last placement.
+	// reasons are why tasks wait, by the last placement. While isLong is true, those of jobs are kept in plane.reasons
+	// alone, as a placement considers only a window of their queue.
 	reasons []cluster.Waiting
+	isLong  bool
+	// promised holds the tasks that got a promise of room in the last placement, while isLong is true.
+	promised []window.Task
 	// synchronous says that a cycle waits for its plan records, so that nothing is decided while they are in flight.
 	synchronous bool
 }
@@ -39,7 +45,8 @@ func (l *loop) place(ctx context.Context, snap *store.Snapshot) (placed int, err
 		return 0, nil
 	}
 	began := l.config.Now()
-	pending, moves := l.waiting.all()
+	pending, moves, chosen := l.waiting.choose(l.clock.now,
+		slices.Concat(l.placing.promised, l.preemption.PromisedTasks()))
 	pending = l.preemption.ApplyPromises(slices.Clip(pending))
 	waiting := len(pending)
 	for _, m := range moves {
@@ -51,8 +58,7 @@ func (l *loop) place(ctx context.Context, snap *store.Snapshot) (placed int, err
 	result, leaving, stays := l.splitMoves(result, moves, waiting)
 	l.noteUnplaced(result.Waiting)
 	l.preemption.Search(l.observed(snap), &result, l.config.Scheduler)
-	l.placing.reasons = slices.Concat(result.Waiting, stays, l.undecidedReasons())
-	l.plane.reasons.Set(l.placing.reasons, l.preemption.ListVictims())
+	l.noteReasons(chosen, result.Waiting, stays)
 	if err := l.commitMoves(ctx, snap, leaving); err != nil {
 		l.placing.again = true
 		return 0, err
@@ -72,6 +78,54 @@ func (l *loop) place(ctx context.Context, snap *store.Snapshot) (placed int, err
 	return len(result.Placements), nil
 }
 
+// noteReasons keeps why tasks wait: waiting has those that a placement considered, and stays the tasks that should
+// move. chosen is the window of the requests of jobs if their queue is long, else nil.
+func (l *loop) noteReasons(chosen *window.Window, waiting, stays []cluster.Waiting) {
+	victims, former := l.preemption.ListVictims(), l.undecidedReasons()
+	wasLong := l.placing.isLong
+	l.placing.isLong, l.placing.promised = chosen != nil, nil
+	if chosen == nil {
+		if wasLong {
+			former = slices.Concat(former, l.plane.reasons.OfJobs(l.isUndecided))
+		}
+		l.placing.reasons = slices.Concat(waiting, stays, former)
+		l.plane.reasons.Set(l.placing.reasons, victims)
+		return
+	}
+	for _, o := range l.waiting.takeUpdated(!wasLong) {
+		l.plane.reasons.SetRequests(o, l.waiting.pending[o])
+	}
+	index := cluster.IndexTasks(cluster.RangesOf(chosen.Pending))
+	considered := make([]explain.Considered, len(chosen.Of))
+	for i, r := range chosen.Of {
+		considered[i] = explain.Considered{Owner: r.Owner, Index: r.Index}
+	}
+	var others []cluster.Waiting
+	for i := range waiting {
+		w := &waiting[i]
+		number, found := index.Find(w.Task)
+		if !found {
+			others = append(others, *w)
+			continue
+		}
+		c := &considered[number]
+		c.Waiting = append(c.Waiting, *w)
+		if w.Promise != nil {
+			l.placing.promised = append(l.placing.promised, window.Task{Owner: c.Owner, Task: w.Task})
+		}
+	}
+	considered = slices.DeleteFunc(considered, func(c explain.Considered) bool { return len(c.Waiting) == 0 }) // placed
+	l.placing.reasons = slices.Concat(others, stays, former)
+	l.plane.reasons.SetConsidered(considered, l.placing.reasons, victims, func(o cluster.OwnerRef) bool {
+		return len(l.waiting.pending[o]) > 0 || l.isUndecided(o)
+	})
+}
+
+// isUndecided reports whether no decision about an owner followed the last placement of its tasks.
+func (l *loop) isUndecided(o cluster.OwnerRef) bool {
+	return l.queue.IsMarked(o) && len(l.waiting.pending[o])+len(l.waiting.moves[o]) == 0
+}
+
 // noteUnplaced counts the tasks that a placement found no node for.
 func (l *loop) noteUnplaced(waiting []cluster.Waiting) {
 	if m := l.config.Metrics; m != nil && len(waiting) > 0 {
@@ -87,10 +141,7 @@ func (l *loop) noteUnplaced(waiting []cluster.Waiting) {
 // decision about their owners followed: other tasks of them are in flight, or the owners were deferred. The next
 // decision about an owner replaces its reasons.
 func (l *loop) undecidedReasons() (kept []cluster.Waiting) {
-	isUndecided := func(o cluster.OwnerRef) bool {
-		return l.queue.IsMarked(o) && len(l.waiting.pending[o])+len(l.waiting.moves[o]) == 0
-	}
-	if !l.queue.HasMarked(isUndecided) {
+	if !l.queue.HasMarked(l.isUndecided) {
 		return nil
 	}
 	undecided := map[string]bool{} // by the part of the ids that tasks of an owner share
@@ -99,8 +150,8 @@ func (l *loop) undecidedReasons() (kept []cluster.Waiting) {
 		shared, _, _ := w.Task.Cut()
 		keep, known := undecided[shared]
 		if !known {
-			o, ok := (&store.AttemptRow{Task: w.Task}).Ref()
-			keep = ok && isUndecided(o)
+			o, ok := w.Task.Owner()
+			keep = ok && l.isUndecided(o)
 			undecided[shared] = keep
 		}
 		if keep {
@@ -112,13 +163,16 @@ func (l *loop) undecidedReasons() (kept []cluster.Waiting) {
 
 // takeNeedsPlacement reports whether a placement may have another result than the last one.
 func (l *loop) takeNeedsPlacement() bool {
-	needed := l.placing.again || l.preemption.IsSearchDue()
+	changes := l.placing.again
 	l.placing.again = false
 	// Each of them forgets its change.
 	for _, changed := range []bool{l.waiting.takeChanged(), l.view.TakeChanged(), l.preemption.TakeChanged()} {
-		needed = needed || changed
+		changes = changes || changed
 	}
-	return needed
+	if changes {
+		l.waiting.queue.Restart()
+	}
+	return changes || l.waiting.queue.HasTurns() || l.preemption.IsSearchDue()
 }
 
 // commitInBackground charges placements to the fleet and has them committed. No other plan may be in flight. It returns

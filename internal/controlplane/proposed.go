@@ -43,6 +43,7 @@ func (l *loop) placeProposed(ctx context.Context, snap *store.Snapshot) (placed 
 	l.noteUnplaced(result.Waiting)
 	l.placing.reasons = slices.Concat(result.Waiting, l.external.Reasons(free), stays, l.undecidedReasons())
 	l.plane.reasons.Set(l.placing.reasons, nil)
+	l.placing.isLong = false
 	if _, err = l.term.commit(ctx, round.Refusals); err == nil {
 		err = l.commitMoves(ctx, snap, leaving)
 	}

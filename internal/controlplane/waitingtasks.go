@@ -3,9 +3,11 @@ package controlplane
 import (
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/reconciler"
+	"github.com/berthd/berth/internal/logic/scheduler/window"
 )
 
 // waitingTasks holds what the next placement is to find places for: the pending tasks of each owner, and its tasks that
@@ -18,6 +20,10 @@ type waitingTasks struct {
 	// since. tasks is the number of pending tasks.
 	merged []cluster.Pending
 	tasks  int
+	// queue holds the requests of jobs, too. A placement considers a window of it while it is long.
+	queue *window.Queue
+	// updated holds the jobs whose requests changed since the last call of takeUpdated.
+	updated map[cluster.OwnerRef]bool
 	// arrivals learns from each task that begins to wait.
 	arrivals deviceValues
 	// changed says that the tasks changed since the last takeChanged.
@@ -26,8 +32,9 @@ type waitingTasks struct {
 	noteOwner func(cluster.OwnerRef)
 }
 
-func newWaitingTasks() *waitingTasks {
+func newWaitingTasks(sizes window.Sizes) *waitingTasks {
 	return &waitingTasks{
+		queue: window.New(sizes), updated: map[cluster.OwnerRef]bool{},
 		pending: map[cluster.OwnerRef][]cluster.Pending{}, moves: map[cluster.OwnerRef][]reconciler.Move{},
 		noteOwner: func(cluster.OwnerRef) {},
 	}
@@ -45,6 +52,10 @@ func (t *waitingTasks) set(o cluster.OwnerRef, pending []cluster.Pending, moves 
 	if len(pending) > 0 {
 		t.pending[o], t.merged = pending, nil
 		t.tasks += cluster.CountTasks(pending)
+		if o.Kind == cluster.KindJob {
+			t.queue.Set(o, pending)
+			t.updated[o] = true
+		}
 	}
 	if len(moves) > 0 {
 		t.moves[o] = moves
@@ -61,6 +72,22 @@ func (t *waitingTasks) drop(o cluster.OwnerRef) {
 	}
 	delete(t.pending, o)
 	delete(t.moves, o)
+	t.queue.Remove(o)
+	delete(t.updated, o)
+}
+
+// takeUpdated returns the jobs whose requests changed since the last call, or all jobs.
+func (t *waitingTasks) takeUpdated(all bool) []cluster.OwnerRef {
+	if all {
+		for o := range t.pending { // order-free: a set
+			if o.Kind == cluster.KindJob {
+				t.updated[o] = true
+			}
+		}
+	}
+	jobs := sortedOwners(t.updated)
+	clear(t.updated)
+	return jobs
 }
 
 // takeChanged reports whether the tasks changed since the last call.
@@ -77,12 +104,17 @@ func (t *waitingTasks) all() (pending []cluster.Pending, moves []*reconciler.Mov
 	if t.merged == nil {
 		t.merge()
 	}
+	return t.merged, t.listMoves()
+}
+
+// listMoves returns the moves, ordered by owner.
+func (t *waitingTasks) listMoves() (moves []*reconciler.Move) {
 	for _, o := range sortedOwners(t.moves) {
 		for i := range t.moves[o] {
 			moves = append(moves, &t.moves[o][i])
 		}
 	}
-	return t.merged, moves
+	return moves
 }
 
 // merge makes one list of the lists of the owners, which become parts of it: requests are large, and may be a million.
@@ -96,7 +128,34 @@ func (t *waitingTasks) merge() {
 		from := len(t.merged)
 		t.merged = append(t.merged, t.pending[o]...)
 		t.pending[o] = slices.Clip(t.merged[from:])
+		if o.Kind == cluster.KindJob {
+			t.queue.Set(o, t.pending[o])
+		}
 	}
+}
+
+// choose returns the requests that a placement considers, and the moves. Of a long queue, the requests of jobs are
+// those of a window, to which the promised tasks belong. Otherwise there is no window, and all requests are returned.
+func (t *waitingTasks) choose(now time.Time, promised []window.Task) (
+	pending []cluster.Pending, moves []*reconciler.Move, chosen *window.Window,
+) {
+	if !t.queue.IsLong() {
+		pending, moves = t.all()
+		return pending, moves, nil
+	}
+	t.merged = nil
+	chosen = t.queue.Next(now, promised)
+	pending = slices.Clip(chosen.Pending)
+	services := map[cluster.OwnerRef][]cluster.Pending{}
+	for o, p := range t.pending { // order-free: sorted below
+		if o.Kind != cluster.KindJob {
+			services[o] = p
+		}
+	}
+	for _, o := range sortedOwners(services) {
+		pending = append(pending, services[o]...)
+	}
+	return pending, t.listMoves(), chosen
 }
 
 func sortedOwners[T any](by map[cluster.OwnerRef]T) []cluster.OwnerRef {

@@ -15,6 +15,7 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/controlplane"
 	"github.com/berthd/berth/internal/dispatcher"
+	"github.com/berthd/berth/internal/logic/scheduler/window"
 	"github.com/berthd/berth/internal/store"
 	"github.com/berthd/berth/internal/store/memory"
 	"github.com/berthd/berth/internal/transport"
@@ -36,10 +37,12 @@ type world struct {
 	measurer controlplane.Measurer
 	// keepDefinitions is the plane's KeepDefinitions.
 	keepDefinitions time.Duration
-	began           time.Time
-	server          *server                // the server for the test
-	current         atomic.Pointer[server] // the server for agents
-	agents          []*agent
+	// window is the plane's Window, from the next start on.
+	window  window.Sizes
+	began   time.Time
+	server  *server                // the server for the test
+	current atomic.Pointer[server] // the server for agents
+	agents  []*agent
 }
 
 // server is one run of a server.
@@ -78,7 +81,7 @@ func (w *world) start() {
 	s.plane = controlplane.New(controlplane.Config{
 		Engine: engine, Tables: s.tables, Domain: cluster.DefaultDomain, Server: "s1",
 		Random: rand.New(rand.NewPCG(1, 1)), Logger: log, Now: time.Now, Clock: clock,
-		Measurer: w.measurer, KeepDefinitions: w.keepDefinitions, Metrics: w.metrics,
+		Measurer: w.measurer, KeepDefinitions: w.keepDefinitions, Metrics: w.metrics, Window: w.window,
 	})
 	s.dispatch = dispatcher.New(dispatcher.Config{
 		Engine: engine, Tables: s.tables, Logger: log, Clock: clock,

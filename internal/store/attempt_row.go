@@ -56,15 +56,7 @@ func (r *AttemptRow) Ref() (cluster.OwnerRef, bool) {
 	case r.Outcome != nil:
 		return r.Outcome.Owner, true
 	}
-	p, ok := r.Task.Parts()
-	if !ok {
-		return cluster.OwnerRef{}, false
-	}
-	kind := cluster.KindService
-	if p.Step != "" {
-		kind = cluster.KindJob
-	}
-	return cluster.OwnerRef{Kind: kind, Cluster: p.Cluster, Name: p.Owner}, true
+	return r.Task.Owner()
 }
 
 // Live reports whether the attempt has records but no outcome.

@@ -19,6 +19,7 @@ package explain
 
 import (
 	"fmt"
+	"iter"
 	"slices"
 	"sync"
 
@@ -34,18 +35,20 @@ type Reasons struct {
 	waiting []cluster.Waiting
 	victims []cluster.Victim       // ordered by UUID
 	tasks   *cluster.TaskIndex     // of waiting; made at the first call of Get
-	groups  []cluster.WaitingGroup // waiting in groups; made at the first call of ReportAfter
+	groups  []cluster.WaitingGroup // all in groups; made at the first call of ReportAfter
+	// jobs holds the reasons of the requests of jobs while their queue is long. Waiting then holds all others.
+	jobs map[cluster.OwnerRef]*jobReasons
 }
 
 // Set replaces why tasks wait and which attempts end for others.
 func (r *Reasons) Set(waiting []cluster.Waiting, victims []cluster.Victim) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(waiting)+len(r.waiting)+len(victims)+len(r.victims) == 0 && r.held == "" {
+	if len(waiting)+len(r.waiting)+len(r.jobs)+len(victims)+len(r.victims) == 0 && r.held == "" {
 		return
 	}
 	r.version++
-	r.held, r.waiting, r.victims, r.tasks, r.groups = "", waiting, victims, nil, nil
+	r.held, r.waiting, r.victims, r.tasks, r.groups, r.jobs = "", waiting, victims, nil, nil, nil
 }
 
 // SetHeld gives all tasks one reason to wait.
@@ -56,7 +59,7 @@ func (r *Reasons) SetHeld(why string) {
 		return
 	}
 	r.version++
-	r.held, r.waiting, r.victims, r.tasks, r.groups = why, nil, nil, nil, nil
+	r.held, r.waiting, r.victims, r.tasks, r.groups, r.jobs = why, nil, nil, nil, nil, nil
 }
 
 // Get returns why a task waits, and false if it does not.
@@ -65,6 +68,20 @@ func (r *Reasons) Get(task cluster.TaskID) (cluster.Waiting, bool) {
 	defer r.mu.Unlock()
 	if r.held != "" {
 		return heldBack(task, r.held), true
+	}
+	w, ok := r.find(task)
+	w.Task, w.Further = task, 0
+	return w, ok
+}
+
+// find returns the reason of a task or of a range that it belongs to.
+func (r *Reasons) find(task cluster.TaskID) (cluster.Waiting, bool) {
+	if len(r.jobs) > 0 {
+		if owner, ok := task.Owner(); ok && r.jobs[owner] != nil {
+			if w, ok := r.jobs[owner].find(task); ok {
+				return w, true
+			}
+		}
 	}
 	if r.tasks == nil {
 		r.tasks = cluster.IndexTasks(func(yield func(cluster.TaskRange, int) bool) {
@@ -79,9 +96,7 @@ func (r *Reasons) Get(task cluster.TaskID) (cluster.Waiting, bool) {
 	if !ok {
 		return cluster.Waiting{}, false
 	}
-	w := r.waiting[i]
-	w.Task, w.Further = task, 0
-	return w, true
+	return r.waiting[i], true
 }
 
 func heldBack(task cluster.TaskID, why string) cluster.Waiting {
@@ -111,17 +126,16 @@ func (r *Reasons) ReportAfter(after uint64) cluster.WaitingReport {
 		r.groups = []cluster.WaitingGroup{{Refusals: w.Refusals, Sentence: w.Sentence}}
 	}
 	if r.groups == nil {
-		r.groups = groupWaiting(r.waiting)
+		r.groups = groupWaiting(r.all())
 	}
 	return cluster.WaitingReport{Version: r.version, Groups: r.groups, Victims: r.victims}
 }
 
-func groupWaiting(waiting []cluster.Waiting) []cluster.WaitingGroup {
+func groupWaiting(waiting iter.Seq[*cluster.Waiting]) []cluster.WaitingGroup {
 	var groups []cluster.WaitingGroup
 	at := map[string]int{}
 	last := -1
-	for i := range waiting {
-		w := &waiting[i]
+	for w := range waiting {
 		if last < 0 || w.Promise != groups[last].Promise || !slices.Equal(w.Refusals, groups[last].Refusals) {
 			key := fmt.Sprint(w.Refusals, w.Promise)
 			g, ok := at[key]

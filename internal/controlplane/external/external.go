@@ -299,7 +299,7 @@ func (s *Scheduler) Requires() []store.Compare {
 func (s *Scheduler) RequiresToLeave(o cluster.OwnerRef) (requires []store.Compare) {
 	leaves := false
 	for _, l := range s.leaving { // order-free: a set of compares
-		if of, ok := (&store.AttemptRow{Task: l.key.Task}).Ref(); !ok || of != o {
+		if of, ok := l.key.Task.Owner(); !ok || of != o {
 			continue
 		}
 		leaves = true

@@ -9,7 +9,6 @@ import (
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/scheduler"
-	"github.com/berthd/berth/internal/store"
 )
 
 // mirror keeps what the lines of a feed are made from, and notes which lines may have changed. It implements
@@ -107,7 +106,7 @@ func (m *mirror) Ended(uuid string) {
 
 // keyOf returns the group of a reservation.
 func keyOf(r *scheduler.Reservation) (groupKey, bool) {
-	o, ok := (&store.AttemptRow{Task: r.Task}).Ref()
+	o, ok := r.Task.Owner()
 	parts, _ := r.Task.Parts()
 	return groupKey{o, parts.Step, r.Definition}, ok
 }

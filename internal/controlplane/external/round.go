@@ -296,7 +296,7 @@ func (s *Scheduler) mayEvict(in *Inputs, o cluster.OwnerRef, row *store.AttemptR
 	}
 	spare := reconciler.Spare(in.Domain.ServiceInput(o, e, in.Domain.Tasks(o)))
 	for _, l := range s.leaving { // order-free: a sum
-		if other, ok := (&store.AttemptRow{Task: l.key.Task}).Ref(); ok && other == o && l.leave.Now {
+		if other, ok := l.key.Task.Owner(); ok && other == o && l.leave.Now {
 			spare--
 		}
 	}

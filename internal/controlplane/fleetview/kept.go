@@ -31,7 +31,7 @@ func (v *View) updateKept(snap *store.Snapshot, o cluster.OwnerRef) {
 // isPlacing reports whether an attempt of an owner was placed that the tables do not show yet.
 func (v *View) isPlacing(o cluster.OwnerRef) bool {
 	for key := range v.unconfirmed { // order-free: any suffices
-		if of, ok := (&store.AttemptRow{Task: key.Task, Number: key.Number}).Ref(); ok && of == o {
+		if of, ok := key.Task.Owner(); ok && of == o {
 			return true
 		}
 	}

@@ -210,7 +210,7 @@ func (v *View) Confirm(snap *store.Snapshot) {
 	for key := range v.unconfirmed { // order-free: each attempt is charged by itself
 		delete(v.unconfirmed, key)
 		v.Charge(snap, key)
-		if o, ok := (&store.AttemptRow{Task: key.Task, Number: key.Number}).Ref(); ok {
+		if o, ok := key.Task.Owner(); ok {
 			v.updateKept(snap, o)
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/berthd/berth/internal/logic/admission"
 	"github.com/berthd/berth/internal/logic/reconciler"
 	"github.com/berthd/berth/internal/logic/scheduler"
+	"github.com/berthd/berth/internal/logic/scheduler/window"
 	"github.com/berthd/berth/internal/logic/watcher"
 	"github.com/berthd/berth/internal/observe"
 	"github.com/berthd/berth/internal/store"
@@ -125,6 +126,14 @@ func (p *Preemption) PromisedOwners() map[cluster.OwnerRef]bool {
 	return owners
 }
 
+// PromisedTasks returns the tasks of jobs with a promise, ordered.
+func (p *Preemption) PromisedTasks() (tasks []window.Task) {
+	for _, task := range slices.Sorted(maps.Keys(p.promises)) {
+		tasks = append(tasks, window.Task{Owner: p.promises[task].owner, Task: task})
+	}
+	return tasks
+}
+
 // RecoverPromises takes over the promises of the former leader.
 func (p *Preemption) RecoverPromises(snap *store.Snapshot, now time.Time) {
 	for row := range snap.AllAttempts() {
@@ -134,7 +143,7 @@ func (p *Preemption) RecoverPromises(snap *store.Snapshot, now time.Time) {
 		}
 		w := p.promises[d.Stop.For]
 		if w == nil {
-			owner, ok := (&store.AttemptRow{Task: d.Stop.For}).Ref()
+			owner, ok := d.Stop.For.Owner()
 			if !ok {
 				continue
 			}

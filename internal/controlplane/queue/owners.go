@@ -79,7 +79,7 @@ func (q *Owners) MarkOwners(owners []cluster.OwnerRef) {
 
 // MarkTask marks the owner of a task.
 func (q *Owners) MarkTask(task cluster.TaskID) {
-	if o, ok := (&store.AttemptRow{Task: task}).Ref(); ok {
+	if o, ok := task.Owner(); ok {
 		q.Mark(o)
 	}
 }

@@ -173,7 +173,7 @@ func (s *step) passOver(m *cluster.RebalancingMove, reason cluster.ReasonCode, w
 		Type: "rebalance.passed", Task: m.Task, Attempt: m.Attempt, Node: m.From, Reason: reason,
 		Message: fmt.Sprintf("rebalancing %d skipped the move to node %s: %s", s.rec.ID, m.To, m.Why),
 	}
-	if o, ok := (&store.AttemptRow{Task: m.Task}).Ref(); ok {
+	if o, ok := m.Task.Owner(); ok {
 		e.Cluster, e.Owner = o.Cluster, &o
 	}
 	s.events = append(s.events, e)

@@ -44,6 +44,7 @@
 //   - cycle: the best node for a task, and its placement
 //   - fair: the turns of requests in fair queues
 //   - preemption: which tasks end for others
+//   - window: the tasks of a long queue that one placement considers
 //
 // Of the files here, waiting.go says why a task waits, explain.go and blockers.go give the answer of each node, and
 // sentence.go holds the sentences of the reasons.
@@ -112,11 +113,7 @@ func Schedule(f *fleet.Fleet, pending []cluster.Pending, opts taskclass.Options)
 		res.addWaiting(w, y.Classes.Task(i), y.backfill.promises[i])
 	}
 	for _, p := range held {
-		w := heldWaiting(&pending[p])
-		if pending[p].Hold == (cluster.Hold{}) {
-			w = holdWaiting(pending[p].Task)
-		}
-		res.addWaiting(w, &pending[p], nil)
+		res.addWaiting(heldWaiting(&pending[p]), &pending[p], nil)
 	}
 	return res
 }

@@ -63,6 +63,8 @@ func phrase(r cluster.Refusal) string {
 	case cluster.ReasonSecret, cluster.ReasonNeeds, cluster.ReasonParallelism, cluster.ReasonQuota,
 		cluster.ReasonConcurrency, cluster.ReasonBackfill:
 		return r.Detail
+	case cluster.ReasonTurn:
+		return "its turn to be considered comes in a few seconds: the queue is long"
 	case cluster.ReasonPool:
 		if r.Detail == "" {
 			return "in no pool"

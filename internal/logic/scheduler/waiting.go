@@ -174,14 +174,24 @@ func (y *placer) limitWaiting(position int32) (cluster.Waiting, bool) {
 	return w, true
 }
 
-// holdWaiting returns the reason of a task of priority 0.
-func holdWaiting(task cluster.TaskID) cluster.Waiting {
-	refusals := []cluster.RefusalCount{{Refusal: cluster.Refusal{Code: cluster.ReasonHold}}}
-	return cluster.Waiting{Task: task, Refusals: refusals, Sentence: Sentence(refusals)}
+// Unconsidered returns why a task waits that no placement has considered.
+func Unconsidered(p *cluster.Pending) cluster.Waiting {
+	if IsHeld(p) {
+		return heldWaiting(p)
+	}
+	refusals := []cluster.RefusalCount{{Refusal: cluster.Refusal{Code: cluster.ReasonTurn}}}
+	return cluster.Waiting{Task: p.Task, Refusals: refusals, Sentence: Sentence(refusals)}
 }
 
-// heldWaiting returns the reason of a task that may not be placed yet.
+// IsHeld reports whether a task may not be placed, whatever room there is: it has a hold or priority 0.
+func IsHeld(p *cluster.Pending) bool { return p.Hold != (cluster.Hold{}) || p.Priority <= 0 }
+
+// heldWaiting returns the reason of a task that is held.
 func heldWaiting(p *cluster.Pending) cluster.Waiting {
-	refusals := []cluster.RefusalCount{{Refusal: cluster.Refusal{Code: p.Hold.Reason, Detail: p.Hold.Message}}}
+	refusal := cluster.Refusal{Code: p.Hold.Reason, Detail: p.Hold.Message}
+	if p.Hold == (cluster.Hold{}) {
+		refusal.Code = cluster.ReasonHold
+	}
+	refusals := []cluster.RefusalCount{{Refusal: refusal}}
 	return cluster.Waiting{Task: p.Task, Refusals: refusals, Sentence: Sentence(refusals)}
 }
