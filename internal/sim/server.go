@@ -79,7 +79,7 @@ func (h *host) start() {
 		Engine: s.engine, Tables: s.tables, Domain: cluster.DefaultDomain, Server: h.id,
 		Random: rand.New(rand.NewPCG(f.story.Seed, uint64(h.lives))), NewID: h.identities(cluster.DefaultDomain),
 		Logger: log, Now: h.wallClock, Clock: h.bootClock,
-		Without: without, Measurer: f.external, ProjectAfter: f.story.projectAfter(),
+		Without: without, Measurer: f.external, ProjectAfter: f.story.projectAfter(), Window: f.story.window(),
 	})
 	s.planes = map[string]*controlplane.Plane{cluster.DefaultDomain: s.plane}
 	s.dispatch = dispatcher.New(dispatcher.Config{
@@ -94,7 +94,7 @@ func (h *host) start() {
 			Engine: s.engine, Tables: s.tables, Domain: otherDomain, Server: h.id,
 			Random: rand.New(rand.NewPCG(f.story.Seed, uint64(h.lives))), NewID: h.identities(otherDomain),
 			Logger: log, Now: h.wallClock, Clock: h.bootClock,
-			Without: without, ProjectAfter: f.story.projectAfter(),
+			Without: without, ProjectAfter: f.story.projectAfter(), Window: f.story.window(),
 		})
 		s.planes[otherDomain] = other
 		s.work.Go(func() { _ = other.Run(ctx) })

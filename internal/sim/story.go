@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/internal/controlplane"
+	"github.com/berthd/berth/internal/logic/scheduler/window"
 )
 
 // Fault is the kind of a story's event.
@@ -125,6 +126,16 @@ func (s *Story) projectAfter() time.Duration {
 
 // immediate reports whether the default domain asks for the immediate projection: in a sixth of all fleets.
 func (s *Story) immediate() bool { return s.Seed%6 == 4 }
+
+// window returns the sizes of the windows of a long queue. In a quarter of all stories, a placement considers few
+// requests of jobs: two in a small fleet.
+func (s *Story) window() window.Sizes {
+	if s.Seed%4 != 3 {
+		return window.DefaultSizes()
+	}
+	few := max(1, s.Nodes/7)
+	return window.Sizes{Most: 2 * few, Head: few, HeadLeast: few, Turns: few}
+}
 
 // cuts reports whether a link of the machine is cut at some time.
 func (s *Story) cuts(machine string) bool {
