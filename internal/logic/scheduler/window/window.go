@@ -10,8 +10,8 @@
 //     before the first.
 //
 // After each change of the queue or of the fleet, all requests get a turn. A request beyond the first ones may be
-// placed although a more urgent one fits, too, whose turn is later. That lasts until the turns have gone round once. ADR
-// 0106 has the reasons.
+// placed although a more urgent one fits, too, whose turn is later. That lasts until the turns have gone round once
+// (ADR 0106).
 package window
 
 import (
