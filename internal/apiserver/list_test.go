@@ -55,6 +55,56 @@ func TestPages(t *testing.T) {
 	}
 }
 
+// TestPagesOfTasks checks that the pages of tasks are the parts of the whole list: of owners whose names begin with each
+// other, and of owners that are gone; with attempts, pending tasks and ranges.
+func TestPagesOfTasks(t *testing.T) {
+	w := newWorld(t)
+	w.want(201, "PUT", "/v1/definitions/web/1", definition("web", 1))
+	for name, count := range map[string]int{"web": 3, "web-2": 2, "a": 2} { // order-free: each by itself
+		w.want(201, "PUT", "/v1/clusters/default/services/"+name, service(name, "web@1", count))
+	}
+	for name, count := range map[string]int{"webs": 3, "sum": 150, "z": 1} { // order-free: each by itself
+		w.want(201, "PUT", "/v1/clusters/default/jobs/"+name, job(name, "web@1", count))
+	}
+	records := map[string]any{}
+	for _, task := range []cluster.TaskID{
+		"default.web.1.1", "default.gone.1.0", "default.webs.1.work.2", "default.zzz.1.0", "default.a.1.0",
+	} {
+		owner, _ := task.Owner()
+		d := desired(task, 1, owner.Kind, cluster.Ref{Name: "web", Version: 1})
+		records["state/"+d.Node+"/"+string(task)] = d
+	}
+	w.put(records)
+	pages := func(query string, limit int) (ids []string) {
+		for cursor, n := "", 0; ; n++ {
+			p := read[api.Page[api.TaskView]](t,
+				w.want(200, "GET", fmt.Sprintf("/v1/tasks?limit=%d&cursor=%s%s", limit, cursor, query), nil))
+			for i := range p.Items {
+				ids = append(ids, fmt.Sprintf("%s/%d+%d", p.Items[i].ID, p.Items[i].Attempt, p.Items[i].Further))
+			}
+			if limit > 0 && len(p.Items) > limit || n > 50 {
+				t.Fatalf("limit %d: page %d has %d", limit, n, len(p.Items))
+			}
+			if cursor = p.Next; cursor == "" {
+				return ids
+			}
+		}
+	}
+	for query, want := range map[string]int{ // order-free: each by itself
+		"": 5 + 2 + 1 + 2 + 2 + 2 + 1, "&state=pending": 10, "&cluster=default&job=webs": 3, "&service=web": 3,
+	} {
+		whole := pages(query, 0)
+		if len(whole) != want {
+			t.Fatalf("%q: %d tasks, want %d: %v", query, len(whole), want, whole)
+		}
+		for limit := range 20 {
+			if diff := cmp.Diff(whole, pages(query, limit)); diff != "" {
+				t.Errorf("%q, limit %d (-whole +pages):\n%s", query, limit, diff)
+			}
+		}
+	}
+}
+
 func TestBlockingList(t *testing.T) {
 	w := newWorld(t)
 	w.web()

@@ -92,7 +92,13 @@ func Serve[T any](s *Lists, w http.ResponseWriter, r *http.Request, src Source[T
 	if index > 0 && wait > 0 {
 		return awaitList(s, w, r, src, listWait{win, index, min(wait, MaxWait)})
 	}
-	p, mark, err := pageOf(s.marker, src.All(snap), win, src.Lasting)
+	var items []Item[T]
+	if src.Page != nil && win.Limit > 0 {
+		items = src.Page(snap, win)
+	} else {
+		items = src.All(snap)
+	}
+	p, mark, err := pageOf(s.marker, items, win, src.Lasting)
 	if err != nil {
 		return err
 	}

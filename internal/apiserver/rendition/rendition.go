@@ -43,6 +43,8 @@ type Source[T any] struct {
 	Touches func(*store.Changes) bool
 	// All computes the whole list.
 	All func(*store.Snapshot) []Item[T]
+	// Page computes the elements of a window, and at least one more if others follow. Nil means All.
+	Page func(*store.Snapshot, Window) []Item[T]
 	// Some computes the effect of changes between two snapshots: all elements of each part that may differ, by the name
 	// of the part. A part without elements is removed. Whole requests the computation of the whole list. Nil means a
 	// function that returns whole.

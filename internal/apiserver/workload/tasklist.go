@@ -8,6 +8,7 @@ import (
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/internal/apiserver/access"
 	"github.com/berthd/berth/internal/apiserver/lists"
+	"github.com/berthd/berth/internal/apiserver/rendition"
 	"github.com/berthd/berth/internal/apiserver/snapshot"
 	"github.com/berthd/berth/internal/apiserver/views"
 	"github.com/berthd/berth/internal/cluster"
@@ -65,28 +66,54 @@ type taskList struct {
 	filter taskFilter
 }
 
-// all returns the views of the selected tasks.
-func (l taskList) all() []lists.Item[api.TaskView] {
-	var out []lists.Item[api.TaskView]
+// page returns the views of the selected tasks in a window, and the next one. The tasks of all owners may be a million,
+// so it computes those of the owners that the window reaches.
+func (l taskList) page(w rendition.Window) []lists.Item[api.TaskView] {
+	byKey := func(a, b lists.Item[api.TaskView]) int { return strings.Compare(a.Key, b.Key) }
+	var attempts, out []lists.Item[api.TaskView]
 	for row := range l.filter.rows(l.Snapshot) {
-		if v, ok := l.attemptView(row); ok {
-			out = append(out, v)
+		if v, ok := l.attemptView(row); ok && (w.After == "" || v.Key > w.After) {
+			attempts = append(attempts, v)
 		}
 	}
-	for o := range snapshot.Owners(l.Snapshot, l.filter.cluster) {
-		if !l.selects(o) {
+	slices.SortFunc(attempts, byKey)
+	owners := slices.SortedFunc(snapshot.Owners(l.Snapshot, l.filter.cluster), func(a, b cluster.OwnerRef) int {
+		return strings.Compare(keysOf(a), keysOf(b))
+	})
+	for i, o := range owners {
+		if w.Limit > 0 {
+			before, _ := slices.BinarySearchFunc(attempts, keysOf(o), func(v lists.Item[api.TaskView], key string) int {
+				return strings.Compare(v.Key, key)
+			})
+			if len(out)+before > w.Limit { // the keys of the remaining owners are higher
+				attempts = attempts[:before]
+				break
+			}
+		}
+		isBefore := i+1 < len(owners) && keysOf(owners[i+1]) <= w.After
+		if isBefore || !l.selects(o) {
 			continue
 		}
+		var tasks []lists.Item[api.TaskView]
 		if l.filter.includesPending() {
-			out = append(out, l.pendingTasks(o)...)
+			tasks = l.pendingTasks(o)
 		}
 		if l.filter.includesPacked() && o.Kind == cluster.KindJob {
-			out = append(out, l.packedTasks(o)...)
+			tasks = append(tasks, l.packedTasks(o)...)
+		}
+		for _, v := range tasks {
+			if w.After == "" || v.Key > w.After {
+				out = append(out, v)
+			}
 		}
 	}
-	slices.SortFunc(out, func(a, b lists.Item[api.TaskView]) int { return strings.Compare(a.Key, b.Key) })
+	out = append(out, attempts...)
+	slices.SortFunc(out, byKey)
 	return out
 }
+
+// keysOf returns what the keys of all tasks of an owner, and of no other one, begin with.
+func keysOf(o cluster.OwnerRef) string { return o.Cluster + "." + o.Name + "." }
 
 // attemptView shows an attempt; ok is false if the filter excludes it.
 func (l taskList) attemptView(row *store.AttemptRow) (shown lists.Item[api.TaskView], ok bool) {
