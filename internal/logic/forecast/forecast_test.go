@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"github.com/berthd/berth/internal/logic/admission"
 	"github.com/berthd/berth/internal/logic/forecast"
 )
 
@@ -115,6 +116,15 @@ func TestRoomThatIsLeft(t *testing.T) {
 	w.wait(4, 100, 100)
 	w.wait(2, 100, 100)
 	w.check(t, exact(10), exact(20), exact(20))
+}
+
+// TestLimitsOfRunningTasksAlone has running tasks of a cluster with a quota, and no request that a limit concerns.
+func TestLimitsOfRunningTasksAlone(t *testing.T) {
+	w := newWorld(1, forecast.EASY)
+	w.run(0, 4, 10, 10)
+	w.Running[0].Limited = []admission.Holding{{Cluster: "other"}}
+	w.wait(2, 100, 100)
+	w.check(t, exact(10))
 }
 
 // TestNodesThatFreeRoom checks where the forecast finds the room: on the node of the task that ends, on one of two

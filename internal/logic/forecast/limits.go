@@ -4,7 +4,7 @@ import "github.com/berthd/berth/internal/logic/admission"
 
 // limits are the limits of clusters in a future: the scheduler's ledger, and what was placed at this moment.
 type limits struct {
-	ledger *admission.Ledger // nil for none
+	ledger *admission.Ledger // nil if no request is limited, although running tasks may be
 	draft  admission.Draft
 	placed []admission.Holding // at this moment
 	ends   int                 // number of ends of tasks that count, and 1
@@ -38,6 +38,9 @@ func (l *limits) endMoment() {
 
 // end no longer counts tasks.
 func (l *limits) end(held []admission.Holding) {
+	if l.ledger == nil {
+		return
+	}
 	for i := range held {
 		l.ledger.Add(&held[i], -1)
 		l.ends++
