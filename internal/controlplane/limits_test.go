@@ -158,6 +158,38 @@ func (w *world) stepped(name string, limit int, node string) *cluster.Job {
 	return job
 }
 
+// TestJobLeavesItsGroup takes a job out of its group, in the transaction that changes its cluster, too. The next job of
+// the group begins, while the first one runs.
+func TestJobLeavesItsGroup(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.node("n1", endless)
+		w.definition(1, 100)
+		first := w.stepped("first", 1, "")
+		w.until(10*time.Second, "the first job runs", func(s *store.Snapshot) bool { return holding(s) == 2 })
+		w.stepped("second", 1, "")
+		w.until(10*time.Second, "the second job waits", func(*store.Snapshot) bool {
+			return w.waits(2, "second", "concurrency group deploy of jobs")
+		})
+		alone := *first
+		alone.Concurrency = nil
+		var group store.Group
+		for key, record := range map[string]any{ // order-free: one transaction
+			p.Job("c", "first"): &alone,
+			p.Cluster("c"):      &cluster.Cluster{Name: "c", Domain: cluster.DefaultDomain},
+		} {
+			value, err := store.Encode(record)
+			if err != nil {
+				t.Fatal(err)
+			}
+			group.Ops = append(group.Ops, store.Op{Key: key, Value: value})
+		}
+		if _, err := w.engine.Commit(t.Context(), []store.Group{group}); err != nil {
+			t.Fatal(err)
+		}
+		w.until(10*time.Second, "the second job runs", func(s *store.Snapshot) bool { return holding(s) == 4 })
+	})
+}
+
 // TestConcurrencyGroupOfJobs runs at most two jobs of a group at a time, each from its first task to its last. Leaders
 // are killed between the steps of jobs, and tasks fail and are tried again.
 func TestConcurrencyGroupOfJobs(t *testing.T) {

@@ -30,8 +30,8 @@ func SetJobGroups(f *scheduler.Fleet, snap *store.Snapshot, domain string,
 	in func(name string) bool,
 ) (changed bool) {
 	changed = f.Limits.RetainBegun(func(inCluster, job string) bool {
-		_, ok := snap.Job(inCluster, job)
-		return ok || !in(job)
+		e, ok := snap.Job(inCluster, job)
+		return ok && e.Value.Concurrency != nil || !in(job)
 	})
 	for e := range snap.Jobs("") {
 		if e.Value.Concurrency != nil && in(e.Value.Name) {
