@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 	"unicode/utf8"
@@ -15,6 +16,27 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/executor"
 )
+
+// TestProgramBehindAFault searches a program in a PATH with a folder that cannot be read. That folder may have the
+// program at another time, so the search has not found that there is none.
+func TestProgramBehindAFault(t *testing.T) {
+	dir := t.TempDir()
+	loop := filepath.Join(dir, "loop")
+	if err := os.Symlink(loop, loop); err != nil {
+		t.Fatal(err)
+	}
+	_, err := findProgram("work", []string{"PATH=" + loop + ":" + dir}, "")
+	if err == nil || errors.Is(err, executor.ErrNoProgram) {
+		t.Errorf("the search gives %v, want the fault of the folder", err)
+	}
+	program := filepath.Join(dir, "work")
+	if err := os.WriteFile(program, nil, 0o700); err != nil { //nolint:gosec // a program
+		t.Fatal(err)
+	}
+	if got, err := findProgram("work", []string{"PATH=" + loop + ":" + dir}, ""); got != program || err != nil {
+		t.Errorf("the search gives %q, %v, want %s", got, err, program)
+	}
+}
 
 func TestExitOf(t *testing.T) {
 	for name, tc := range map[string]struct {

@@ -347,10 +347,22 @@ func findProgram(name string, env []string, root string) (string, error) {
 			path = v
 		}
 	}
+	var unknown error // a folder of PATH that cannot be read may have the program
 	for _, dir := range filepath.SplitList(path) {
-		if file := filepath.Join(dir, name); filepath.IsAbs(file) && runnable(root+file) == nil {
+		file := filepath.Join(dir, name)
+		if !filepath.IsAbs(file) {
+			continue
+		}
+		err := runnable(root + file)
+		if err == nil {
 			return file, nil
 		}
+		if unknown == nil && !errors.Is(err, executor.ErrNoProgram) {
+			unknown = err
+		}
+	}
+	if unknown != nil {
+		return "", unknown
 	}
 	if path == "" {
 		return "", executor.NoProgram(fmt.Errorf("no program %q, because PATH is empty", name))
