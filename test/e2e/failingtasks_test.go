@@ -82,7 +82,7 @@ func TestMessagesOfFailingTasks(t *testing.T) {
 }
 
 // TestProgramThatDoesNotExist runs a job with retries, and a service, whose program does not exist. The job is placed
-// once and fails for good; the service fails its rollout at once. Both say which program is missing, and where.
+// twice and fails for good; the service fails its rollout at once. Both say which program is missing, and where.
 func TestProgramThatDoesNotExist(t *testing.T) {
 	harness.Each(t, func(t *testing.T, executor string) {
 		s := harness.New(t, executor)
@@ -97,8 +97,8 @@ func TestProgramThatDoesNotExist(t *testing.T) {
 		}
 		s.Berth("run", s.Write("job.yaml", job)).Want(t, 1, `"no-such-program"`, "PATH", "not tried again")
 		placed := s.Berth("events", "--job", "typo", "--type", "task.assigned", "--no-headers")
-		if n := strings.Count(placed.Stdout, "\n"); placed.Code != 0 || n != 1 {
-			t.Errorf("the task of the job was placed %d times, want once:\n%v", n, placed)
+		if n := strings.Count(placed.Stdout, "\n"); placed.Code != 0 || n != 2 {
+			t.Errorf("the task of the job was placed %d times, want twice:\n%v", n, placed)
 		}
 		s.Berth("events", "--job", "typo", "--reason", "program-not-found").Want(t, 0, "task.failed")
 		s.Berth("run", s.Write("service.yaml", service)).

@@ -268,20 +268,31 @@ func (in *JobInput) template(step *cluster.Step) cluster.Pending {
 }
 
 // exhausted reports whether the task of the step failed and is not tried again: it has used all its tries without
-// success, its program exited with a final code or does not exist, or it failed permanently without a placement.
+// success, its program exited with a final code or was found missing twice, or it failed permanently without a
+// placement.
 func (s *slot) exhausted(step *cluster.Step) bool {
 	return !s.succeeded() && (s.chargedFailures() > step.Retries || s.finalExit(step.ExitCodes) != nil ||
 		s.missingProgram() != nil || s.gangFailure() != nil)
 }
 
-// missingProgram returns the outcome of the newest attempt if a program of the task does not exist, else nil.
+// maxMissingPrograms is how many attempts that find a program of the task missing make the task fail. The first one may
+// have met a node that lacks the program, or a folder that was not mounted at that time.
+const maxMissingPrograms = 2
+
+// missingProgram returns the outcome of the newest attempt if it found a program of the task missing, and was the last
+// one that may, else nil.
 func (s *slot) missingProgram() *cluster.Outcome {
 	t := s.newest()
-	if t == nil || t.Outcome == nil || t.Outcome.State != cluster.StateFailed ||
-		t.Outcome.Reason != cluster.ReasonNoProgram || s.settled(t.Outcome) {
+	if t == nil || t.Outcome == nil || !isMissingProgram(t.Outcome) || s.settled(t.Outcome) ||
+		s.countOutcomes(isMissingProgram) < maxMissingPrograms {
 		return nil
 	}
 	return t.Outcome
+}
+
+// isMissingProgram reports whether an attempt failed because a program of the task does not exist.
+func isMissingProgram(o *cluster.Outcome) bool {
+	return o.State == cluster.StateFailed && o.Reason == cluster.ReasonNoProgram
 }
 
 // finalExit returns the outcome of the newest attempt if its program exited with a final code, else nil.

@@ -162,7 +162,9 @@ func (s *slot) freeLosses() int {
 
 // chargedFailures counts the attempts that ended badly and use a retry of a job.
 func (s *slot) chargedFailures() int {
-	return s.countOutcomes(func(o *cluster.Outcome) bool { return !o.Free && o.State != cluster.StateSucceeded })
+	return s.countOutcomes(func(o *cluster.Outcome) bool {
+		return !o.Free && o.State != cluster.StateSucceeded && !isMissingProgram(o)
+	})
 }
 
 // countOutcomes counts the outcomes that the user's request of further attempts did not settle.
