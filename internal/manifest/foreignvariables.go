@@ -38,9 +38,9 @@ func (r *reader) batchVariables(at Position, line string) {
 var batchVariableUse = regexp.MustCompile(`\$(?:(SLURMD?_[A-Z_]+)|\{(SLURMD?_[A-Z_]+)\}|\((SLURMD?_[A-Z_]+)\))`)
 
 // refuseForeignVariables adds the faults of the variables of Slurm that a container uses in its command, arguments and
-// environment. They would be empty. A variable that the document itself sets is none of Slurm's.
+// environment. They would be empty. A variable that the document itself sets is none of Slurm's, and srun sets them.
 func (d *decoder) refuseForeignVariables(path string, container *node, to reflect.Type) {
-	if to != reflect.TypeFor[cluster.Container]() {
+	if to != reflect.TypeFor[cluster.Container]() || startsSlurm(container) {
 		return
 	}
 	for _, name := range []string{"command", "args", "env"} {
@@ -55,6 +55,23 @@ func (d *decoder) refuseForeignVariables(path string, container *node, to reflec
 			d.refuseForeignVariable(join(join(path, name), variable.key), variable.value)
 		}
 	}
+}
+
+// slurmStart matches a command of a shell that has Slurm start a program.
+var slurmStart = regexp.MustCompile(`\b(srun|sbatch|salloc)\b`)
+
+// startsSlurm reports whether the program of a container, or a text in its arguments, has Slurm start a program.
+func startsSlurm(container *node) bool {
+	for _, name := range []string{"command", "args"} {
+		if f := container.field(name); f != nil {
+			for _, item := range f.value.items {
+				if item.shape == shapeText && slurmStart.MatchString(item.text) {
+					return true
+				}
+			}
+		}
+	}
+	return false
 }
 
 // refuseForeignVariable adds the fault of the first variable of Slurm in a text.

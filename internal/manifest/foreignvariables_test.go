@@ -41,6 +41,7 @@ func TestForeignVariables(t *testing.T) {
 		},
 		{"set in the environment", `command: [sh, -c, "echo $SLURM_PROCID"], env: {SLURM_PROCID: $(BERTH_INDEX)}`, nil},
 		{"set by a shell", `command: [sh, -c, "SLURM_PROCID=1; echo $SLURM_PROCID"]`, nil},
+		{"of srun", `command: [srun, sh, -c, "echo $SLURM_PROCID"]`, nil},
 		{"with a default", `command: [sh, -c, "echo ${SLURM_PROCID:-$BERTH_INDEX}"]`, nil},
 		{"a word", `command: [sh, -c, "echo SLURM_PROCID $MY_SLURM_PROCID"]`, nil},
 	} {
