@@ -55,8 +55,8 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// TestPagesOfTasks checks that the pages of tasks are the parts of the whole list: of owners whose names begin with each
-// other, and of owners that are gone; with attempts, pending tasks and ranges.
+// TestPagesOfTasks checks that the pages of tasks are the parts of the whole list: of owners whose names begin with
+// each other, and of owners that are gone; with attempts, pending tasks and ranges.
 func TestPagesOfTasks(t *testing.T) {
 	w := newWorld(t)
 	w.want(201, "PUT", "/v1/definitions/web/1", definition("web", 1))

@@ -25,10 +25,11 @@ const (
 	MaxLimit = 100_000
 )
 
-// Item is an element of a list with its key, and Source computes a list.
+// Item is an element of a list with its key, Source computes a list, and Window is a part of one.
 type (
 	Item[T any]   = rendition.Item[T]
 	Source[T any] = rendition.Source[T]
+	Window        = rendition.Window
 )
 
 // WindowOf reads the requested part of a list from the query.

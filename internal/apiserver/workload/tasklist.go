@@ -8,7 +8,6 @@ import (
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/internal/apiserver/access"
 	"github.com/berthd/berth/internal/apiserver/lists"
-	"github.com/berthd/berth/internal/apiserver/rendition"
 	"github.com/berthd/berth/internal/apiserver/snapshot"
 	"github.com/berthd/berth/internal/apiserver/views"
 	"github.com/berthd/berth/internal/cluster"
@@ -68,7 +67,7 @@ type taskList struct {
 
 // page returns the views of the selected tasks in a window, and the next one. The tasks of all owners may be a million,
 // so it computes those of the owners that the window reaches.
-func (l taskList) page(w rendition.Window) []lists.Item[api.TaskView] {
+func (l taskList) page(w lists.Window) []lists.Item[api.TaskView] {
 	byKey := func(a, b lists.Item[api.TaskView]) int { return strings.Compare(a.Key, b.Key) }
 	var attempts, out []lists.Item[api.TaskView]
 	for row := range l.filter.rows(l.Snapshot) {

@@ -8,7 +8,6 @@ import (
 	"github.com/berthd/berth/internal/apiserver/access"
 	"github.com/berthd/berth/internal/apiserver/agentapi"
 	"github.com/berthd/berth/internal/apiserver/lists"
-	"github.com/berthd/berth/internal/apiserver/rendition"
 	"github.com/berthd/berth/internal/apiserver/respond"
 	"github.com/berthd/berth/internal/apiserver/route"
 	"github.com/berthd/berth/internal/apiserver/snapshot"
@@ -44,9 +43,9 @@ func (a *TasksAPI) listTasks(w http.ResponseWriter, r *http.Request) error {
 		Lasting: views.SteadyTask,
 		List:    "tasks", Topics: taskTopics, Part: taskPart, Touches: touchesOwners(f.owner),
 		All: func(snap *store.Snapshot) []lists.Item[api.TaskView] {
-			return taskList{a.Views.At(snap), f}.page(rendition.Window{})
+			return taskList{a.Views.At(snap), f}.page(lists.Window{})
 		},
-		Page: func(snap *store.Snapshot, w rendition.Window) []lists.Item[api.TaskView] {
+		Page: func(snap *store.Snapshot, w lists.Window) []lists.Item[api.TaskView] {
 			return taskList{a.Views.At(snap), f}.page(w)
 		},
 		Some: func(before, now *store.Snapshot, c *store.Changes) (map[string][]lists.Item[api.TaskView], bool) {
