@@ -114,7 +114,6 @@ func (l *loop) noteReasons(chosen *window.Window, waiting, stays []cluster.Waiti
 			l.placing.promised = append(l.placing.promised, window.Task{Owner: c.Owner, Task: w.Task})
 		}
 	}
-	considered = slices.DeleteFunc(considered, func(c explain.Considered) bool { return len(c.Waiting) == 0 }) // placed
 	l.placing.reasons = slices.Concat(others, stays, former)
 	l.plane.reasons.SetConsidered(considered, l.placing.reasons, victims, func(o cluster.OwnerRef) bool {
 		return len(l.waiting.pending[o]) > 0 || l.isUndecided(o)

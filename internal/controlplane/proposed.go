@@ -23,6 +23,7 @@ func (l *loop) placeProposed(ctx context.Context, snap *store.Snapshot) (placed 
 	}
 	began := l.config.Now()
 	needed := l.takeNeedsPlacement()
+	l.waiting.queue.EndTurns()
 	all, moves := l.waiting.all()
 	bound, free := splitBound(all)
 	in := l.proposalInputs(snap, free)

@@ -207,3 +207,83 @@ func TestVictimsInALongQueue(t *testing.T) {
 		}
 	})
 }
+
+// age has the job NAME wait for some time already, so that its tasks have risen in the queue.
+func (w *world) age(name string, by time.Duration) {
+	w.t.Helper()
+	e, _ := w.server.tables.Snapshot().Job("c", name)
+	job := *e.Value
+	job.Submitted, job.Created, job.Updated = job.Submitted.Add(-by), job.Created.Add(-by), job.Updated.Add(-by)
+	w.put(p.Job("c", name), &job)
+}
+
+// TestUrgentTaskBehindAgedOnes ends tasks for an urgent one that is behind a long queue of less urgent ones, which have
+// waited for days and can never run.
+func TestUrgentTaskBehindAgedOnes(t *testing.T) {
+	for between := range 4 {
+		inLongQueues(t, func(t *testing.T, w *world) {
+			w.node("n1", endless)
+			w.definition(1, 1000)
+			w.definition(2, 1_000_000)
+			w.putEndlessJob("batch", 100, 4, 1)
+			w.until(10*time.Second, "the node is full", func(s *store.Snapshot) bool {
+				return countRunning(s, theJob, "n1") == 4
+			})
+			for _, name := range []string{"m", "z"} {
+				w.steps(name, 500, slices.Repeat([]int{2}, 21+between)...)
+				w.until(time.Minute, "reasons", func(*store.Snapshot) bool {
+					return w.waits(21+between, name, "CPU short by")
+				})
+				w.age(name, 60*time.Hour)
+			}
+			time.Sleep(time.Minute) // in-bubble: inWorld makes one
+			w.putEndlessJob("urgent", 700, 1, 1)
+			w.until(3*time.Second, "the urgent task runs", func(s *store.Snapshot) bool {
+				return countRunning(s, urgent, "n1") == 1
+			})
+		})
+	}
+}
+
+// TestReclaimInALongQueue gives a cluster the room of its quota back, although its task is behind the long queue of the
+// cluster that borrowed it.
+func TestReclaimInALongQueue(t *testing.T) {
+	for between := range 4 {
+		inLongQueues(t, func(t *testing.T, w *world) {
+			w.node("n1", endless)
+			w.definition(1, 1000)
+			w.put(p.Cluster("c"), &cluster.Cluster{Name: "c", Domain: cluster.DefaultDomain, Quota: &cluster.Quota{
+				CPU: 2000, Borrow: &cluster.QuotaBorrow{CPU: 4000},
+			}})
+			w.put(p.Cluster("b"), &cluster.Cluster{
+				Name: "b", Domain: cluster.DefaultDomain, Quota: &cluster.Quota{CPU: 2000},
+			})
+			w.putEndlessJob("batch", 500, 4, 1)
+			w.until(20*time.Second, "the node is full", func(s *store.Snapshot) bool {
+				return countRunning(s, theJob, "n1") == 4
+			})
+			w.steps("m", 500, slices.Repeat([]int{1}, 41+between)...)
+			time.Sleep(time.Minute) // in-bubble: inWorld makes one
+			own := w.putEndlessJobOf("b", "own", 500, 1)
+			w.until(3*time.Second, "the quota is back", func(s *store.Snapshot) bool {
+				return countRunning(s, own, "n1") == 1
+			})
+		})
+	}
+}
+
+// TestExternalSchedulerOfALongQueue checks that the turns of a long queue keep no leader busy that places nothing.
+func TestExternalSchedulerOfALongQueue(t *testing.T) {
+	inLongQueues(t, func(t *testing.T, w *world) {
+		w.node("n1")
+		w.external().claim()
+		w.definition(1, 1000)
+		w.steps("m", 500, 1, 1, 1, 1, 1, 1, 1, 1)
+		w.until(time.Minute, "reasons", func(*store.Snapshot) bool { return w.reasonOf("m", 7) != "" })
+		version := w.server.plane.Reasons(0).Version
+		time.Sleep(5 * time.Second) // in-bubble: inWorld makes one
+		if n := w.server.plane.Reasons(0).Version - version; n > 10 {
+			t.Fatalf("the reasons changed %d times in 5 s", n)
+		}
+	})
+}

@@ -17,7 +17,7 @@ func reasons() []string {
 		old-attempt hold no-definition wait-for-health drain recovery foreign-write permit pressure
 		rebalance reschedule deadline gate paused promotion scaling schedule missed unmatched pool taint
 		distinct skew relation device volume secret gang preempted reserved addresses network needs
-		parallelism quota concurrency backfill permission scheduler stale`)
+		parallelism quota concurrency backfill turn permission scheduler stale`)
 }
 
 // checkReasons returns the message for the first value of --reason that is no reason, or "".

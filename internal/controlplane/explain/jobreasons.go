@@ -24,6 +24,15 @@ func (j *jobReasons) number(task cluster.TaskID) (int, bool) {
 	return j.index.Find(task)
 }
 
+// wasHeld reports whether the request of a task was held: its reason ended with the hold.
+func (j *jobReasons) wasHeld(task cluster.TaskID) bool {
+	if j == nil {
+		return false
+	}
+	i, found := j.number(task)
+	return found && scheduler.IsHeld(&j.requests[i])
+}
+
 func (j *jobReasons) find(task cluster.TaskID) (cluster.Waiting, bool) {
 	i, found := j.number(task)
 	if !found {
@@ -37,7 +46,8 @@ func (j *jobReasons) find(task cluster.TaskID) (cluster.Waiting, bool) {
 	return cluster.Waiting{}, false
 }
 
-// Considered is a request that a placement considered, by its index among those of its job, and why its tasks wait.
+// Considered is a request that a placement considered, by its index among those of its job, and why its tasks wait:
+// nothing if all of them are placed.
 type Considered struct {
 	Owner   cluster.OwnerRef
 	Index   int
@@ -51,10 +61,11 @@ func (r *Reasons) SetRequests(o cluster.OwnerRef, requests []cluster.Pending) {
 	defer r.mu.Unlock()
 	j := &jobReasons{requests: requests, reasons: make([][]cluster.Waiting, len(requests))}
 	alone := make([]cluster.Waiting, len(requests))
+	former := r.jobs[o]
 	for i := range requests {
 		p := &requests[i]
 		first, known := r.find(p.Task)
-		if !known || scheduler.IsHeld(p) {
+		if !known || scheduler.IsHeld(p) || former.wasHeld(p.Task) {
 			first = scheduler.Unconsidered(p)
 		}
 		first.Task, first.Further = p.Task, p.Further

@@ -28,10 +28,10 @@ const maxRearranged = 64
 // Each line (see lineOf) has one promise, to its first waiting task or gang. In a fair queue it has as many as the
 // first user of the line has too little room for: see turns.owed.
 //
-// A promise follows from the fleet and the queue alone, so a new leader gives the same. It does not become later unless
-// a node leaves, a service takes room, or a more urgent task arrives. Tasks without a time limit have an unknown end. A
-// promise that rests on them has no time, and is for the node on which the fewest of them must end. No other task
-// without a limit starts there, so the node empties.
+// A promise follows from the fleet and the queue alone, so a new leader gives the same (of a long queue, to its first
+// requests: see package window). It does not become later unless a node leaves, a service takes room, or a more urgent
+// task arrives. Tasks without a time limit have an unknown end. A promise that rests on them has no time, and is for
+// the node on which the fewest of them must end. No other task without a limit starts there, so the node empties.
 type backfill struct {
 	*cycle.Cycle
 	now  time.Time

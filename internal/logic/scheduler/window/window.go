@@ -6,8 +6,7 @@
 //
 //   - the first requests of each queue in the order of placement, Sizes.Head in all
 //   - the requests with tasks that have a promise of room, because their room is kept only while they are considered
-//   - Sizes.Turns of the others, which take turns. A queue without backfilling has none: none of its tasks may start
-//     before the first.
+//   - Sizes.Turns of the others, which take turns
 //
 // After each change of the queue or of the fleet, all requests get a turn. A request beyond the first ones may be
 // placed although a more urgent one fits, too, whose turn is later. That lasts until the turns have gone round once
@@ -35,7 +34,7 @@ type Sizes struct {
 }
 
 // DefaultSizes returns the sizes of a leader. A placement of such a window takes 5 to 10 ms.
-func DefaultSizes() Sizes { return Sizes{Most: 4096, Head: 512, HeadLeast: 8, Turns: 2048} }
+func DefaultSizes() Sizes { return Sizes{Most: 4096, Head: 512, HeadLeast: 2, Turns: 2048} }
 
 // Queue holds the requests of jobs. It is not for concurrent use.
 type Queue struct {
@@ -76,17 +75,21 @@ type run struct {
 	from, to int32
 }
 
-// queueName identifies the requests of which the first ones are considered. Users of a fair queue take turns, so each
-// has its own.
+// queueName identifies the requests of which the first ones are considered. No cluster hides the requests of another
+// one, which it may owe room, and no level of priority those of another one, for which tasks may end. Users of a fair
+// queue take turns, so each has its own.
 type queueName struct {
 	pool, cluster, user string
 	policy              cluster.QueuePolicy
+	level               int
 }
 
 func queueOf(p *cluster.Pending) queueName {
-	q := queueName{pool: p.Placement.Pool, policy: p.Queue}
+	q := queueName{
+		pool: p.Placement.Pool, cluster: p.Owner.Cluster, policy: p.Queue, level: cycle.Level(p.Priority),
+	}
 	if p.Queue == cluster.QueueFair {
-		q.cluster, q.user = p.Owner.Cluster, p.User
+		q.user = p.User
 	}
 	return q
 }
@@ -95,7 +98,8 @@ func waitOf(p *cluster.Pending) cycle.Wait {
 	return cycle.Wait{Queue: p.Queue, Priority: p.Priority, Since: p.Since, TimeLimit: p.TimeLimit}
 }
 
-// Set replaces the requests of a job. The queue keeps the slice, which must not change. All requests get a turn.
+// Set replaces the requests of a job. The queue keeps the slice, which must not change. Call Restart before the next
+// window.
 func (q *Queue) Set(o cluster.OwnerRef, requests []cluster.Pending) {
 	q.Remove(o)
 	if len(requests) == 0 {
@@ -133,6 +137,9 @@ func (q *Queue) IsLong() bool { return q.requests > q.sizes.Most }
 
 // Restart gives all requests a turn again: the queue or the fleet has changed.
 func (q *Queue) Restart() { q.left = q.requests }
+
+// EndTurns ends the turns: another scheduler places the tasks.
+func (q *Queue) EndTurns() { q.left = 0 }
 
 // HasTurns reports whether requests of a long queue have not had their turn.
 func (q *Queue) HasTurns() bool { return q.left > 0 && q.IsLong() }
@@ -255,6 +262,8 @@ func (w *chooser) addTurns() {
 	start, known := w.search(w.owner)
 	if !known {
 		w.number = 0
+	} else {
+		w.number = w.list[start].gangStart(w.number)
 	}
 	room := w.sizes.Turns
 	for n := 0; n <= len(w.list) && w.left > 0 && room > 0; n++ {
@@ -266,14 +275,9 @@ func (w *chooser) addTurns() {
 		}
 		next := int32(w.number)
 		for next < int32(len(j.order)) && w.left > 0 && room > 0 {
-			from := next
-			if j.requests[j.order[from]].Queue == cluster.QueueFIFO {
-				next++
-			} else {
-				had := len(w.window.Pending)
-				next = w.add(j, from)
-				room -= len(w.window.Pending) - had
-			}
+			from, had := next, len(w.window.Pending)
+			next = w.add(j, from)
+			room -= len(w.window.Pending) - had
 			w.left -= int(next - from)
 		}
 		w.owner, w.number = j.owner, int(next)
@@ -319,6 +323,20 @@ func (j *job) sort() {
 		p := &j.requests[i]
 		j.runs = append(j.runs, run{queue: queueOf(p), first: waitOf(p), from: int32(at), to: int32(at) + 1})
 	}
+}
+
+// gangStart returns the number of the first member of the gang to which the request of a number belongs, or else the
+// number. The requests of the job may have changed since the number was that of a first member.
+func (j *job) gangStart(number int) int {
+	j.sort()
+	for 0 < number && number < len(j.order) {
+		gang := j.requests[j.order[number]].Gang
+		if gang == "" || j.requests[j.order[number-1]].Gang != gang {
+			break
+		}
+		number--
+	}
+	return number
 }
 
 // sameRun reports whether the order of two requests, the second of which follows the first, does not change with time.

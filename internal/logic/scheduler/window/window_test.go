@@ -1,9 +1,7 @@
 package window
 
 import (
-	"cmp"
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -18,13 +16,14 @@ var noon = time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
 // drawJob draws the requests of a job: steps in several pools with several policies, gangs, held requests, and requests
 // of several tasks.
 func drawJob(t *rapid.T, n int) (cluster.OwnerRef, []cluster.Pending) {
-	o := cluster.OwnerRef{Kind: cluster.KindJob, Cluster: "c", Name: fmt.Sprintf("j%02d", n)}
-	priority := rapid.SampledFrom([]int{500, 500, 500, 501}).Draw(t, "priority")
+	o := cluster.OwnerRef{Kind: cluster.KindJob, Cluster: []string{"b", "c"}[n%2], Name: fmt.Sprintf("j%02d", n)}
+	priority := rapid.SampledFrom([]int{500, 500, 500, 501, 574, 575}).Draw(t, "priority")
 	user := rapid.SampledFrom([]string{"ann", "bob"}).Draw(t, "user")
 	var requests []cluster.Pending
 	for step := range rapid.IntRange(0, 12).Draw(t, "steps") {
 		p := cluster.Pending{
-			Task: cluster.TaskID(fmt.Sprintf("c.%s.s%02d.1.0", o.Name, step)), Owner: o, Priority: priority, User: user,
+			Task:  cluster.JobTask(o.Cluster, o.Name, 1, fmt.Sprintf("s%02d", step), 0),
+			Owner: o, Priority: priority, User: user,
 			Further: rapid.SampledFrom([]int{0, 0, 3}).Draw(t, "further"),
 			Queue: rapid.SampledFrom([]cluster.QueuePolicy{
 				cluster.QueueEASY, cluster.QueueSJBF, cluster.QueueSJBF, cluster.QueueFIFO, cluster.QueueFair,
@@ -50,11 +49,12 @@ func drawJob(t *rapid.T, n int) (cluster.OwnerRef, []cluster.Pending) {
 	return o, requests
 }
 
-// lineOf names the queue of a request: users of a fair queue have their own.
+// lineOf names the queue of a request: clusters, levels of priority and users of a fair queue have their own. 575 is
+// the lowest priority of its level.
 func lineOf(p *cluster.Pending) string {
-	name := p.Placement.Pool + "/" + string(p.Queue)
+	name := fmt.Sprintf("%s/%s/%s/%t", p.Placement.Pool, p.Queue, p.Owner.Cluster, p.Priority >= 575)
 	if p.Queue == cluster.QueueFair {
-		name += "/" + p.Owner.Cluster + "/" + p.User
+		name += "/" + p.User
 	}
 	return name
 }
@@ -119,8 +119,8 @@ func checkWindow(t *rapid.T, w *Window, q *Queue, jobs map[cluster.OwnerRef][]cl
 	return has
 }
 
-// TestWindows checks that each window has the first requests of each queue and those with a promise, whole gangs, and
-// no request of a queue without backfilling beyond them; and that all others have a turn.
+// TestWindows checks that each window has the first requests of each queue and those with a promise, and whole gangs;
+// and that all others have a turn.
 func TestWindows(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		q := New(Sizes{
@@ -164,9 +164,9 @@ func TestWindows(t *testing.T) {
 			if most := 2 + placeable/q.sizes.Turns; total > 1 && windows > most {
 				t.Fatalf("%d windows for %d requests with %d turns each", windows, placeable, q.sizes.Turns)
 			}
-			for name, requests := range byQueue(jobs) { // order-free: each by itself
+			for _, requests := range byQueue(jobs) { // order-free: each by itself
 				for i := range requests {
-					if total > 1 && !strings.HasSuffix(name, "fifo") && !seen[requests[i].Task] {
+					if total > 1 && !seen[requests[i].Task] {
 						t.Fatalf("%s had no turn", requests[i].Task)
 					}
 				}
@@ -175,23 +175,31 @@ func TestWindows(t *testing.T) {
 	})
 }
 
-// TestFIFOHasNoTurns checks that no request of a queue without backfilling is considered before the first ones of it.
-func TestFIFOHasNoTurns(t *testing.T) {
-	q := New(Sizes{Most: 3, Head: 2, HeadLeast: 1, Turns: 4})
+// TestGangsStayWhole changes a job whose turns have begun, so that the next turn would be in the middle of a gang.
+func TestGangsStayWhole(t *testing.T) {
+	q := New(Sizes{Most: 1, Head: 1, HeadLeast: 1, Turns: 2})
 	o := cluster.OwnerRef{Kind: cluster.KindJob, Cluster: "c", Name: "j"}
-	var requests []cluster.Pending
-	for i := range 10 {
-		requests = append(requests, cluster.Pending{
-			Task: cluster.TaskID(fmt.Sprintf("c.j.s.1.%d", i)), Owner: o, Priority: 500, Queue: cluster.QueueFIFO,
-		})
-	}
-	q.Set(o, requests)
-	q.Restart()
-	for n := 0; n == 0 || q.HasTurns(); n++ {
-		w := q.Next(noon, nil)
-		if len(w.Pending) != 2 || cmp.Or(w.Of[0].Index, w.Of[1].Index) != 1 {
-			t.Fatalf("window %d has the requests %+v", n, w.Of)
+	one := func(i int, gang string) cluster.Pending {
+		return cluster.Pending{
+			Task: cluster.TaskID(fmt.Sprintf("c.j.1.s.%d", i)), Owner: o, Priority: 500, Queue: cluster.QueueEASY,
+			Gang: gang,
 		}
+	}
+	var alone, gang []cluster.Pending
+	for i := range 6 {
+		alone = append(alone, one(i, ""))
+	}
+	gang = append(gang, one(0, ""))
+	for i := 1; i < 6; i++ {
+		gang = append(gang, one(i, "g"))
+	}
+	q.Set(o, alone)
+	q.Restart()
+	q.Next(noon, nil) // the first one, and two in turn
+	q.Set(o, gang)
+	q.Restart()
+	if w := q.Next(noon, nil); len(w.Of) != 6 {
+		t.Fatalf("the window has %d requests, want the first one and the gang of five: %+v", len(w.Of), w.Of)
 	}
 }
 
