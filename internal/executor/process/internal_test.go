@@ -30,7 +30,7 @@ func TestProgramBehindAFault(t *testing.T) {
 		t.Errorf("the search gives %v, want the fault of the folder", err)
 	}
 	program := filepath.Join(dir, "work")
-	if err := os.WriteFile(program, nil, 0o700); err != nil { //nolint:gosec // a program
+	if err := os.WriteFile(program, nil, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := findProgram("work", []string{"PATH=" + loop + ":" + dir}, ""); got != program || err != nil {
