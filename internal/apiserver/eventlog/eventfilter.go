@@ -8,7 +8,6 @@ import (
 
 	"github.com/berthd/berth/internal/apiserver/respond"
 	"github.com/berthd/berth/internal/apiserver/route"
-	"github.com/berthd/berth/internal/apiserver/snapshot"
 	"github.com/berthd/berth/internal/cluster"
 )
 
@@ -115,8 +114,8 @@ func (f *eventFilter) ofOwner(e *cluster.Event) bool {
 	if e.Owner != nil {
 		return e.Owner.Kind == f.owner.Kind && e.Owner.Name == f.owner.Name
 	}
-	parts, ok := e.Task.Parts()
-	return ok && snapshot.KindOf(parts) == f.owner.Kind && parts.Owner == f.owner.Name
+	owner, ok := e.Task.Owner()
+	return ok && owner.Kind == f.owner.Kind && owner.Name == f.owner.Name
 }
 
 // clusterOf returns the cluster that an event is about, "" for none.

@@ -89,11 +89,3 @@ func yieldSteps(o cluster.OwnerRef, steps []cluster.Step, yield func(cluster.Own
 	}
 	return true
 }
-
-// KindOf returns the kind of the owner of a task. Only tasks of jobs have a step.
-func KindOf(p cluster.TaskParts) cluster.Kind {
-	if p.Step != "" {
-		return cluster.KindJob
-	}
-	return cluster.KindService
-}

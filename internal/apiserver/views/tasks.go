@@ -7,7 +7,6 @@ import (
 
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/internal/apiserver/respond"
-	"github.com/berthd/berth/internal/apiserver/snapshot"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/lifecycle"
 	"github.com/berthd/berth/internal/observe"
@@ -76,7 +75,7 @@ func taskView(snap *store.Snapshot, row *store.AttemptRow) api.TaskView {
 		v.Generation, v.Step, v.Index = p.Generation, p.Step, p.Index
 		v.Parameters, _ = snap.ParametersOf(p)
 		if v.Owner.Name == "" {
-			v.Owner = cluster.OwnerRef{Kind: snapshot.KindOf(p), Cluster: p.Cluster, Name: p.Owner}
+			v.Owner, _ = row.Task.Owner()
 		}
 	}
 	if d := row.Desired; d != nil {

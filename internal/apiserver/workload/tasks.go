@@ -10,7 +10,6 @@ import (
 	"github.com/berthd/berth/internal/apiserver/lists"
 	"github.com/berthd/berth/internal/apiserver/respond"
 	"github.com/berthd/berth/internal/apiserver/route"
-	"github.com/berthd/berth/internal/apiserver/snapshot"
 	"github.com/berthd/berth/internal/apiserver/views"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/store"
@@ -82,10 +81,10 @@ func (c Common) FindTask(snap *store.Snapshot, r *http.Request) (api.TaskView, *
 	}
 	if number == 0 && (row == nil || row.Outcome != nil) {
 		l := c.Views.At(snap)
-		p, _ := id.Parts()
-		o := cluster.OwnerRef{Kind: snapshot.KindOf(p), Cluster: p.Cluster, Name: p.Owner}
-		if waiting, ok := l.FindPending(o, id); ok {
-			return l.PendingTask(&waiting), row, nil
+		if o, isTask := id.Owner(); isTask {
+			if waiting, ok := l.FindPending(o, id); ok {
+				return l.PendingTask(&waiting), row, nil
+			}
 		}
 	}
 	if row == nil && number == 0 {

@@ -10,7 +10,6 @@ import (
 	"github.com/berthd/berth/internal/apiserver/lists"
 	"github.com/berthd/berth/internal/apiserver/respond"
 	"github.com/berthd/berth/internal/apiserver/route"
-	"github.com/berthd/berth/internal/apiserver/snapshot"
 	"github.com/berthd/berth/internal/apiserver/trouble"
 	"github.com/berthd/berth/internal/apiserver/views"
 	"github.com/berthd/berth/internal/cluster"
@@ -96,11 +95,11 @@ func (a *TroublesAPI) find(snap *store.Snapshot, f *troubleFilter) []api.Trouble
 // ofTask returns the trouble of the one task that the filter names.
 func ofTask(b *views.Builder, f *troubleFilter) []api.Trouble {
 	id := cluster.TaskID(f.name)
-	p, ok := id.Parts()
-	if !ok || !f.caller.Sees(p.Cluster) || f.cluster != "" && f.cluster != p.Cluster {
+	owner, ok := id.Owner()
+	if !ok || !f.caller.Sees(owner.Cluster) || f.cluster != "" && f.cluster != owner.Cluster {
 		return nil
 	}
-	for _, v := range troubledTasks(b, cluster.OwnerRef{Kind: snapshot.KindOf(p), Cluster: p.Cluster, Name: p.Owner}) {
+	for _, v := range troubledTasks(b, owner) {
 		if v.ID != id {
 			continue
 		}
