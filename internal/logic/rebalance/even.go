@@ -3,10 +3,8 @@ package rebalance
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/berthd/berth/internal/cluster"
-	"github.com/berthd/berth/internal/logic/scheduler"
 )
 
 // evenAspect reduces the unevenness of tasks.
@@ -139,7 +137,7 @@ func (b *state) valuesOfAttribute(name string) *attributeValues {
 	}
 	v := &attributeValues{attribute: name, at: make([]int32, len(b.nodes))}
 	for n := range b.nodes {
-		v.names = append(v.names, valueOf(&b.nodes[n].Node, name))
+		v.names = append(v.names, b.nodes[n].Value(name))
 	}
 	all := slices.Clone(v.names)
 	slices.Sort(v.names)
@@ -150,29 +148,6 @@ func (b *state) valuesOfAttribute(name string) *attributeValues {
 	}
 	b.values[name] = v
 	return v
-}
-
-// valueOf returns a node's value of an attribute, "" if it has none.
-func valueOf(n *scheduler.Node, name string) string {
-	switch name {
-	case "node.name":
-		return n.Name
-	case "node.arch":
-		return n.Arch
-	case "node.os":
-		return n.OS
-	case "node.kernel":
-		return n.Kernel
-	case "node.pool":
-		return n.Pool
-	case "node.class":
-		return n.Labels["class"]
-	}
-	key, ok := strings.CutPrefix(name, "label.")
-	if !ok {
-		return ""
-	}
-	return n.Labels[key]
 }
 
 // spreadState is the spread of a version's tasks over the values of an attribute.

@@ -207,38 +207,38 @@ func (b *state) setTasks() {
 }
 
 // neededNearby returns a function that reports whether other tasks require a task nearby. Such a task stays, or it
-// would leave them alone.
+// would leave them alone. The tasks of a step have equal relations, those of other steps of the job have others.
 func (b *state) neededNearby() func(*Task) bool {
 	type relation struct {
-		*cluster.Relation
-		own string
+		cluster.Relation
+		of cluster.TaskID
+	}
+	type step struct {
+		owner cluster.OwnerRef
+		name  string
 	}
 	var required []relation
-	seen := map[cluster.OwnerRef]bool{}
+	seen := map[step]bool{}
 	for i := range b.tasks {
 		t := &b.tasks[i]
-		if len(t.Placement.Relations) == 0 || seen[t.Owner] {
+		if len(t.Placement.Relations) == 0 {
 			continue
 		}
-		seen[t.Owner] = true
-		for r := range t.Placement.Relations {
-			if w := (relation{&t.Placement.Relations[r], t.Owner.Cluster}); w.Required && !w.Away {
-				required = append(required, w)
+		parts, _ := t.Task.Parts()
+		of := step{t.Owner, parts.Step}
+		if seen[of] {
+			continue
+		}
+		seen[of] = true
+		for _, r := range t.Placement.Relations {
+			if r.Required && !r.Away {
+				required = append(required, relation{r, t.Task})
 			}
 		}
 	}
 	return func(t *Task) bool {
-		return slices.ContainsFunc(required, func(w relation) bool {
-			if w.Clusters == nil && w.own != t.Owner.Cluster || w.Clusters != nil &&
-				!slices.Contains(w.Clusters, t.Owner.Cluster) {
-				return false
-			}
-			for k, v := range w.Labels { // order-free: all have to be met
-				if t.Labels[k] != v {
-					return false
-				}
-			}
-			return true
+		return slices.ContainsFunc(required, func(r relation) bool {
+			return scheduler.Concerns(r.Relation, r.of, t.Task, t.Labels)
 		})
 	}
 }
