@@ -90,6 +90,7 @@ func (b *state) emptyNode(n int32) bool {
 			for _, m := range slices.Backward(done) {
 				b.revertMove(m)
 			}
+			b.sweeps++ // nodes that refused a task because of the reverted moves may take it now
 			return false
 		}
 		done = append(done, m)
