@@ -86,8 +86,8 @@ func TestNearbyTasksOfEachStepStay(t *testing.T) {
 	}
 }
 
-// TestNearbyTasksOfOtherClusters has a service in cluster c that requires tasks nearby. A relation concerns the tasks of
-// its own cluster unless it names clusters, and only tasks that have all of its labels.
+// TestNearbyTasksOfOtherClusters has a service in cluster c that requires tasks nearby. A relation concerns the tasks
+// of its own cluster unless it names clusters, and only tasks that have all of its labels.
 func TestNearbyTasksOfOtherClusters(t *testing.T) {
 	app, more := cluster.Labels{"app": "cache"}, cluster.Labels{"app": "cache", "tier": "1"}
 	for name, c := range map[string]struct {
@@ -103,7 +103,7 @@ func TestNearbyTasksOfOtherClusters(t *testing.T) {
 		"not the named one":      {cluster.Relation{Labels: app, Clusters: []string{"d"}}, "c", app, false},
 		"one label of two":       {cluster.Relation{Labels: more}, "c", app, false},
 		"more labels than asked": {cluster.Relation{Labels: app}, "c", more, true},
-		"away":                   {cluster.Relation{Labels: cluster.Labels{"app": "none"}, Away: true}, "c", app, false},
+		"away":                   {cluster.Relation{Labels: cluster.Labels{"app": "no"}, Away: true}, "c", app, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := three(&world{})

@@ -90,7 +90,8 @@ func TestNodeIsNotHalfEmptied(t *testing.T) {
 		w.service("web", pack, one(500, 1), times("n1*3")...)
 		res := rebalance.Rebalance(w.input(), rebalance.Options{MaxMoves: most})
 		if len(res.Moves) != c.moves || res.Bounded != c.bounded {
-			t.Errorf("at most %d: got %v, bounded %v, want %d, %v", most, shown(res.Moves), res.Bounded, c.moves, c.bounded)
+			t.Errorf("at most %d: got %v, bounded %v, want %d, %v", most, shown(res.Moves), res.Bounded, c.moves,
+				c.bounded)
 		}
 	}
 }

@@ -81,8 +81,8 @@ type Options struct {
 
 // Defaults of Options.
 const (
-	// DefaultMinGain is the gain of moving a task of a tenth of a node from a node that is 60 % full to another. The
-	// other node is 40 % full.
+	// DefaultMinGain is about the gain of moving a task of a tenth of a node from a node that is 60 % full to another.
+	// The other node is 40 % full.
 	DefaultMinGain = 20
 	// DefaultWork takes about half a second.
 	DefaultWork = 50_000_000
