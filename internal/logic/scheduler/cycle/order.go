@@ -152,8 +152,9 @@ func (w *Wait) Place(now time.Time) Place {
 	if due := w.overdueAt(); !due.After(now) {
 		return Place{rank: (cluster.MaxPriority+1)*ratioSteps - 1, since: due}
 	}
-	ratio := float64(waited) / float64(at.length) // the rank grows with ratio / (ratio + 1), which is below 1
-	at.rank += min(int(ratio/(ratio+1)*ratioSteps), ratioSteps-1)
+	// The rank grows with ratio / (ratio + 1), which is below 1. The last step is for overdue tasks.
+	ratio := float64(waited) / float64(at.length)
+	at.rank += min(int(ratio/(ratio+1)*ratioSteps), ratioSteps-2)
 	return at
 }
 
