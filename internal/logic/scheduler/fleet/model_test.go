@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/admission"
 	"github.com/berthd/berth/internal/logic/scheduler/index"
 )
 
@@ -403,6 +404,7 @@ func checkReservations(t *rapid.T, f *Fleet, m *model) {
 	}
 	selected, excluding := map[string]int32{}, map[string]int32{}
 	grouped := map[string]int32{}
+	var limits admission.Ledger
 	for uuid, r := range m.held { // order-free: counted
 		got, _ := f.Reserved(uuid)
 		if want := r; got.Node != want.Node || got.Demand != index.Clamp(want.Demand) || got.Task != want.Task ||
@@ -417,6 +419,13 @@ func checkReservations(t *rapid.T, f *Fleet, m *model) {
 		}
 		tasks, generation, definition := TasksOf(r.Task, r.Definition)
 		grouped[fmt.Sprint(tasks, definition, r.Node, generation)]++
+		holding := got.Holding()
+		limits.Add(&holding, 1)
+	}
+	for _, name := range []string{"c", "d"} {
+		if diff := cmp.Diff(limits.Use(name), f.Limits.Use(name)); diff != "" {
+			t.Fatalf("what counts for the limits of cluster %s (-want +got):\n%s", name, diff)
+		}
 	}
 	gotSelected, gotExcluding, gotGrouped := map[string]int32{}, map[string]int32{}, map[string]int32{}
 	for _, g := range f.RelationIndex.LabelGroups { // order-free: counted
@@ -443,8 +452,9 @@ func checkReservations(t *rapid.T, f *Fleet, m *model) {
 				}
 				sum -= c.tasks
 			}
-			if sum != 0 || f.ReservedGroups.Of(tasks, g.definition) != g {
-				t.Fatalf("the generations of %s miss %d tasks, or the group is not found", tasks, sum)
+			if sum != 0 || len(g.Counts) == 0 || f.ReservedGroups.Of(tasks, g.definition) != g {
+				t.Fatalf("the generations of %s miss %d tasks, or the group of %d nodes is not found", tasks, sum,
+					len(g.Counts))
 			}
 		}
 	}
