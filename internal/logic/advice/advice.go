@@ -3,7 +3,7 @@
 //	Find(fleet, task, options) → the smallest changes after which Schedule places the task
 //
 // A suggestion is data: Apply makes its changes to a fleet and a task, and Schedule then places the task. So every
-// suggestion suffices.
+// suggestion suffices. None of its changes is spare: without it the others do not suffice.
 //
 // Suggestions are ordered by size, the most important measure first:
 //
@@ -114,6 +114,7 @@ type search struct {
 // found is a suggestion with its size.
 type found struct {
 	changes []cluster.Remedy
+	node    string // that takes the task then
 	nodes   int
 	amount  amount
 }
@@ -144,6 +145,10 @@ func (s *search) find(p cluster.Pending) (r Result) {
 			}
 		}
 	}
+	for _, f := range s.best { // order-free: each by itself
+		f.changes = dropSpare(f.changes, func(rest []cluster.Remedy) bool { return s.opens(p, f.node, rest) })
+		f.amount = sizeOf(f.changes, &p)
+	}
 	list := s.suggestions(base)
 	if m := s.machine(&p); m != nil {
 		add := &found{changes: append(slices.Clip(base), s.added(m, 1)), nodes: 1}
@@ -158,7 +163,8 @@ func (s *search) places(p cluster.Pending) bool {
 	return len(scheduler.Schedule(s.fleet, []cluster.Pending{p}, s.opts).Placements) == 1
 }
 
-// suggestions returns the suggestions found, the smallest first, each with the changes of base in front.
+// suggestions returns the suggestions with the fewest changes, the smallest first, each with the changes of base in
+// front.
 func (s *search) suggestions(base []cluster.Remedy) []cluster.Suggestion {
 	list := make([]*found, 0, len(s.best))
 	for key, f := range s.best { // order-free: sorted next
@@ -171,7 +177,14 @@ func (s *search) suggestions(base []cluster.Remedy) []cluster.Suggestion {
 	}
 	slices.SortFunc(list, func(a, b *found) int {
 		return cmp.Or(cmp.Compare(len(a.changes), len(b.changes)), compareSize(a, b),
-			strings.Compare(a.changes[0].Text, b.changes[0].Text))
+			slices.CompareFunc(a.changes, b.changes, compareTexts))
+	})
+	known := map[string]bool{}
+	list = slices.DeleteFunc(list, func(f *found) bool { // spare changes were dropped, so keys may have changed
+		key := keyOf(f.changes)
+		again := known[key]
+		known[key] = true
+		return again || len(f.changes) > len(list[0].changes)
 	})
 	var out []cluster.Suggestion
 	for _, f := range list[:min(len(list), s.most)] {
@@ -179,6 +192,8 @@ func (s *search) suggestions(base []cluster.Remedy) []cluster.Suggestion {
 	}
 	return out
 }
+
+func compareTexts(a, b cluster.Remedy) int { return strings.Compare(a.Text, b.Text) }
 
 // bucket is nodes with equal blockers, amounts aside.
 type bucket struct {

@@ -89,18 +89,12 @@ func (s *search) placesGang(members []cluster.Pending, size int) bool {
 // countPlaced returns how many members Schedule would place after a suggestion.
 func (s *search) countPlaced(sg *cluster.Suggestion, members []cluster.Pending) int {
 	members = withoutGang(members)
-	var undos []func()
-	for i := range sg.Changes {
-		undos = append(undos, toFleet(&sg.Changes[i], s.fleet))
-	}
+	undo := s.change(sg.Changes)
+	defer undo()
 	for i := range members {
 		applyToTask(sg, &members[i])
 	}
-	placed := len(scheduler.Schedule(s.fleet, members, s.opts).Placements)
-	for _, undo := range slices.Backward(undos) {
-		undo()
-	}
-	return placed
+	return len(scheduler.Schedule(s.fleet, members, s.opts).Placements)
 }
 
 // smallestLowering returns the smallest lowering of the demand that suffices if all members lower theirs. A single
@@ -182,9 +176,27 @@ func (s *search) machines(members []cluster.Pending, size int) *cluster.Suggesti
 	return nil
 }
 
-// sumOfChanges makes the smallest changes for one member after the other until all are placed.
+// sumOfChanges returns the smallest changes for one member after the other, until all are placed. It makes one change
+// of several of one thing, and leaves out what later changes made needless.
 func (s *search) sumOfChanges(members []cluster.Pending, size int) *cluster.Suggestion {
-	var sum cluster.Suggestion
+	changes := s.changesOfMembers(members, size)
+	if changes == nil {
+		return nil
+	}
+	suffice := func(changes []cluster.Remedy) bool {
+		s.tries++
+		return s.countPlaced(&cluster.Suggestion{Changes: changes}, members) >= size
+	}
+	if merged := s.merged(changes, members[0].Demand); suffice(merged) {
+		changes = dropSpare(merged, suffice)
+	}
+	sum := suggestionOf(&found{changes: changes})
+	return &sum
+}
+
+// changesOfMembers makes the smallest changes for one member after the other until all are placed; nil if they are not
+// after maxChanges changes.
+func (s *search) changesOfMembers(members []cluster.Pending, size int) (changes []cluster.Remedy) {
 	var undos []func()
 	defer func() {
 		for _, undo := range slices.Backward(undos) {
@@ -193,22 +205,19 @@ func (s *search) sumOfChanges(members []cluster.Pending, size int) *cluster.Sugg
 		s.byNode = nil
 	}()
 	now := slices.Clone(members)
-	for len(sum.Changes) < maxChanges {
+	for len(changes) < maxChanges {
 		r := s.adviseFirstUnplaced(now)
 		if len(r.Suggestions) == 0 {
 			return nil
 		}
 		next := r.Suggestions[0]
-		for i := range next.Changes {
-			undos = append(undos, toFleet(&next.Changes[i], s.fleet))
-		}
+		undos = append(undos, s.change(next.Changes))
 		for i := range now {
 			applyToTask(&next, &now[i])
 		}
-		sum.Changes = append(sum.Changes, next.Changes...)
+		changes = append(changes, next.Changes...)
 		if s.placesGang(now, size) {
-			sum = suggestionOf(&found{changes: s.merged(sum.Changes)})
-			return &sum
+			return changes
 		}
 	}
 	return nil

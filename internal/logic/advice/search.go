@@ -87,14 +87,14 @@ func (t *trial) keepSmallest(made []cluster.Remedy, node string) {
 	}
 	slices.SortStableFunc(changes, func(a, b cluster.Remedy) int { return rankOf(a.Kind) - rankOf(b.Kind) })
 	key := keyOf(changes)
-	f := &found{changes: changes, amount: sizeOf(changes, t.task)}
+	f := &found{changes: changes, node: node, amount: sizeOf(changes, t.task)}
 	old := t.best[key]
 	if old != nil {
 		f.nodes = old.nodes
 	}
 	if !t.opened[key] {
 		t.opened[key] = true
-		f.nodes += t.countOpened(changes, node)
+		f.nodes += t.countOpened(changes)
 	}
 	if old == nil || compareSize(f, old) < 0 {
 		t.best[key] = f
@@ -104,7 +104,7 @@ func (t *trial) keepSmallest(made []cluster.Remedy, node string) {
 }
 
 // countOpened returns on how many nodes of the bucket similar changes would suffice.
-func (t *trial) countOpened(changes []cluster.Remedy, node string) int {
+func (t *trial) countOpened(changes []cluster.Remedy) int {
 	nodes := len(t.bucket.nodes)
 	for i := range changes {
 		switch c := &changes[i]; c.Kind {
@@ -121,8 +121,41 @@ func (t *trial) countOpened(changes []cluster.Remedy, node string) int {
 		default:
 		}
 	}
-	_ = node
 	return max(nodes, 1)
+}
+
+// opens reports whether a node takes the task after some changes.
+func (s *search) opens(p cluster.Pending, node string, changes []cluster.Remedy) bool {
+	undo := s.change(changes)
+	defer undo()
+	for i := range changes {
+		toTask(&changes[i], &p)
+	}
+	return len(s.ask(p, node)) == 0
+}
+
+// change makes changes of the fleet until undo is called.
+func (s *search) change(changes []cluster.Remedy) (undo func()) {
+	var undos []func()
+	for i := range changes {
+		undos = append(undos, toFleet(&changes[i], s.fleet))
+	}
+	return func() {
+		for _, undo := range slices.Backward(undos) {
+			undo()
+		}
+	}
+}
+
+// dropSpare leaves out the changes without which the others suffice, the last ones first: a change for one blocker may
+// remove an earlier blocker as well.
+func dropSpare(changes []cluster.Remedy, suffice func(changes []cluster.Remedy) bool) []cluster.Remedy {
+	for i := len(changes) - 1; i >= 0 && len(changes) > 1; i-- {
+		if rest := slices.Delete(slices.Clone(changes), i, i+1); suffice(rest) {
+			changes = rest
+		}
+	}
+	return changes
 }
 
 // keyOf identifies the kinds and objects of changes, without nodes and amounts.

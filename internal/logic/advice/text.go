@@ -307,20 +307,49 @@ func (s *search) added(m *cluster.Machine, count int) cluster.Remedy {
 	return cluster.Remedy{Kind: cluster.ChangeAdd, Machine: m, Count: count, Text: text}
 }
 
-// merged returns changes with equal ones as one: nodes to add are counted.
-func (s *search) merged(changes []cluster.Remedy) (all []cluster.Remedy) {
+// merged returns changes with several of one thing as one: nodes to add are counted, and what is lowered or freed on
+// one node is added up. asked is the demand of a task without changes.
+func (s *search) merged(changes []cluster.Remedy, asked cluster.Demand) (all []cluster.Remedy) {
 	for _, c := range changes {
 		i := slices.IndexFunc(all, func(other cluster.Remedy) bool {
-			return c.Kind == cluster.ChangeAdd && other.Kind == c.Kind && c.Machine.Name == "" &&
-				s.machineText(other.Machine) == s.machineText(c.Machine)
+			switch c.Kind {
+			case cluster.ChangeAdd:
+				return other.Kind == c.Kind && c.Machine.Name == "" &&
+					s.machineText(other.Machine) == s.machineText(c.Machine)
+			case cluster.ChangeFree:
+				return other.Kind == c.Kind && other.Node == c.Node
+			default:
+				return other.Kind == c.Kind && c.Kind == cluster.ChangeLower
+			}
 		})
 		if i < 0 {
 			all = append(all, c)
 			continue
 		}
-		all[i] = s.added(c.Machine, max(all[i].Count, 1)+max(c.Count, 1))
+		switch c.Kind {
+		case cluster.ChangeAdd:
+			all[i] = s.added(c.Machine, max(all[i].Count, 1)+max(c.Count, 1))
+		case cluster.ChangeFree:
+			all[i] = freedTogether(all[i], c)
+		default:
+			by := all[i].Demand.Add(c.Demand)
+			all[i] = lowered(by, asked.Sub(by))
+		}
 	}
 	return all
+}
+
+// freedTogether returns the change that frees on a node what two changes free.
+func freedTogether(a, b cluster.Remedy) cluster.Remedy {
+	var ends []scheduler.Reservation
+	for _, c := range []cluster.Remedy{a, b} {
+		for i, uuid := range c.Attempts {
+			if !slices.ContainsFunc(ends, func(r scheduler.Reservation) bool { return r.UUID == uuid }) {
+				ends = append(ends, scheduler.Reservation{UUID: uuid, Task: c.Tasks[i]})
+			}
+		}
+	}
+	return freeing(a.Node, a.Demand.Add(b.Demand), ends)
 }
 
 func (s *search) machineText(m *cluster.Machine) string {
