@@ -1,6 +1,7 @@
 package advice
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -107,7 +108,10 @@ func (o *overtaking) priorities(res scheduler.Result) (list []cluster.Remedy) {
 		}
 		for j := range o.queue {
 			if other := &o.queue[j]; other.Range().Has(res.Waiting[i].Task) {
-				priority := scheduler.Rank(other, o.opts.Now) + 1 - gained
+				priority := scheduler.Rank(other, o.opts.Now) - gained
+				if cmp.Or(p.Since.Compare(other.Since), cmp.Compare(p.Task, other.Task)) > 0 {
+					priority++ // of equal ranks the one that waits longer comes first
+				}
 				if priority > p.Priority && priority <= cluster.MaxPriority && !slices.Contains(priorities, priority) {
 					priorities = append(priorities, priority)
 				}
