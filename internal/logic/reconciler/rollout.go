@@ -37,8 +37,9 @@ type rollout struct {
 	live int
 	// staying counts the healthy tasks of all versions that are to stay, stopping the healthy tasks that have a stop.
 	staying, stopping int
-	// oldLive counts the old live tasks on reachable nodes, including stopping ones.
-	oldLive int
+	// oldLive counts the old live tasks on reachable nodes, including stopping ones. oldAway counts those of a daemon on
+	// its unreachable nodes.
+	oldLive, oldAway int
 	// rec is the new record.
 	rec cluster.Rollout
 	// unknownBefore says that the service had no rollout record before.
@@ -131,7 +132,8 @@ func (r *rollout) wasHealthyBefore() bool {
 
 // canaries returns how many tasks begin beside all old tasks until a user promotes them; 0 without canaries.
 func (r *rollout) canaries() int {
-	if r.rec.Promoted || len(r.old) == 0 && r.versionToRestore() == nil || r.wasHealthyBefore() || r.rec.State.Ended() {
+	hasOld := len(r.old)+r.oldAway > 0 || r.versionToRestore() != nil
+	if r.rec.Promoted || !hasOld || r.wasHealthyBefore() || r.rec.State.Ended() {
 		return 0
 	}
 	return r.limits.Canaries
