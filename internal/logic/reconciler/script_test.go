@@ -42,6 +42,8 @@ import (
 //	recovery [incarnation=N] [stop]     the store went back; with stop the operator has unknown attempts stopped
 //	crash web.1.0 [reason=R]            the newest attempt ends badly
 //	history                             prints the versions of the rollout's record
+//	leader                              another server leads: deadlines count from now, and it has no reports yet;
+//	                                    node n1 present: it has that of n1
 //	rejects n1 n2                       these nodes reject all tasks
 //	lacks n1 n2                         these nodes do not have the program of the tasks
 //	fails work.1.a.0 a1 [code=N]        that attempt will end badly, with exit code 1 or N
@@ -174,6 +176,11 @@ func (s *stage) do(words []string) {
 			}
 			spec.Rollout.Paused = a.has("paused")
 		})
+	case "leader":
+		s.since = s.now
+		for _, n := range s.nodes {
+			s.unreported[n] = true
+		}
 	case "log":
 		r := s.newestOf(words[1])
 		r.real.LogTail = strings.Join(words[2:], "\n")

@@ -47,6 +47,7 @@ type world struct {
 	rev        uint64
 	uuid       int
 	now        time.Time
+	since      time.Time // a new leader took over then
 	last       reconciler.Decision
 	// A service's: its rollout's record, the results of its gates, and for a daemon its nodes and the drained nodes on
 	// which only daemons are left.
@@ -168,7 +169,7 @@ func (w *world) input(tasks []reconciler.Task) reconciler.ServiceInput {
 		Owner: w.owner, Spec: w.service, SpecRev: 7, Tasks: tasks, Now: w.now, Recovery: w.recover, Without: w.without,
 		Definitions: func(r cluster.Ref) *cluster.TaskDefinition { return w.definitions[r] },
 		Rollout:     w.rollout, RolloutRev: w.rolloutRev, Gates: w.gates, Nodes: w.matching, Alone: w.alone,
-		Cluster: w.cluster,
+		Cluster: w.cluster, Since: w.since,
 	}
 }
 
