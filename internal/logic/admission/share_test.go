@@ -40,7 +40,9 @@ func dominantOf(c *admission.Capacity, tasks []cluster.Pending) float64 {
 	}
 	share := 0.0
 	for _, x := range [][2]float64{
-		{cpu, float64(c.Demand.CPU)}, {memory, float64(c.Demand.Memory)}, {disk, float64(c.Demand.Disk)},
+		{cpu, float64(c.Demand.CPU)},
+		{memory, float64(c.Demand.Memory)},
+		{disk, float64(c.Demand.Disk)},
 		{gpu, float64(c.Devices["gpu"])},
 	} {
 		if x[1] > 0 {

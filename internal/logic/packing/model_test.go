@@ -42,7 +42,8 @@ func simulateFill(demands []Demand, weights []int, free int) float64 {
 // TestShareValueOfStreams compares the value of free shares with streams of a mix that are played.
 func TestShareValueOfStreams(t *testing.T) {
 	demands := []Demand{
-		{CPU: 1, Memory: 1, Devices: 1, Share: 500}, {CPU: 1, Memory: 1, Devices: 1, Share: 300},
+		{CPU: 1, Memory: 1, Devices: 1, Share: 500},
+		{CPU: 1, Memory: 1, Devices: 1, Share: 300},
 		{CPU: 1, Memory: 1, Devices: 1, Share: 120},
 	}
 	weights := []int{5, 3, 2}
@@ -194,7 +195,8 @@ func TestNothingIsKnown(t *testing.T) {
 	}
 	m.Learn(Demand{CPU: 1000, Memory: 10}, 5)
 	w = m.ValueModel()
-	if strand, empty := score(w, Node{CPU: 4000, FreeCPU: 3000}, Demand{CPU: 1000}); strand != nodeParts || empty != 500 {
+	if strand, empty := score(w, Node{CPU: 4000, FreeCPU: 3000}, Demand{CPU: 1000}); strand != nodeParts ||
+		empty != 500 {
 		t.Errorf("a node without memory: %d stranded and %d empty, want none and 500", strand-nodeParts, empty)
 	}
 	if strand, empty := score(w, Node{Memory: 100, FreeMemory: 50}, Demand{Memory: 10}); strand != nodeParts ||
@@ -212,8 +214,13 @@ func TestLossHasLimits(t *testing.T) {
 		lost int64
 		want uint64
 	}{
-		{0, NoLoss}, {99, NoLoss}, {100, NoLoss + 1}, {-100, NoLoss - 1}, {deviceUnits, NoLoss + 10_000},
-		{math.MaxInt64, 1<<LossBits - 1}, {math.MinInt64 / 2, 0},
+		{0, NoLoss},
+		{99, NoLoss},
+		{100, NoLoss + 1},
+		{-100, NoLoss - 1},
+		{deviceUnits, NoLoss + 10_000},
+		{math.MaxInt64, 1<<LossBits - 1},
+		{math.MinInt64 / 2, 0},
 	} {
 		if got := Loss(c.lost); got != c.want {
 			t.Errorf("loss of %d: got %d, want %d", c.lost, got, c.want)

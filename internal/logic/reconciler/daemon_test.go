@@ -227,7 +227,8 @@ func TestCanariesOfADaemonWait(t *testing.T) {
 		for range 150 {
 			c.turnOfDaemon(nil)
 		}
-		if c.healthy() != len(c.nodes) || c.rollout.State != cluster.RolloutComplete || c.rollout.Definition != refs[1] {
+		if c.healthy() != len(c.nodes) || c.rollout.State != cluster.RolloutComplete ||
+			c.rollout.Definition != refs[1] {
 			t.Fatalf("%s %s, %d healthy on %d nodes:\n%s", c.rollout.State, c.rollout.Message, c.healthy(),
 				len(c.nodes), c.listAttempts())
 		}

@@ -37,8 +37,8 @@ type rollout struct {
 	live int
 	// staying counts the healthy tasks of all versions that are to stay, stopping the healthy tasks that have a stop.
 	staying, stopping int
-	// oldLive counts the old live tasks on reachable nodes, including stopping ones. oldAway counts those of a daemon on
-	// its unreachable nodes.
+	// oldLive counts the old live tasks on reachable nodes, including stopping ones. oldAway counts those of a daemon
+	// on its unreachable nodes.
 	oldLive, oldAway int
 	// rec is the new record.
 	rec cluster.Rollout

@@ -191,19 +191,23 @@ func TestPromises(t *testing.T) {
 	}{
 		{"none", nil, []cluster.TaskID{"c.j000.1.s.0"}},
 		{
-			"the middle of a request", []Task{{o, cluster.JobTask("c", o.Name, 1, "a", 4)}},
+			"the middle of a request",
+			[]Task{{o, cluster.JobTask("c", o.Name, 1, "a", 4)}},
 			[]cluster.TaskID{"c.j000.1.s.0", many.Task},
 		},
 		{
-			"one of a gang", []Task{{o, gang(1).Task}},
+			"one of a gang",
+			[]Task{{o, gang(1).Task}},
 			[]cluster.TaskID{"c.j000.1.s.0", gang(0).Task, gang(1).Task, gang(2).Task},
 		},
 		{
-			"several times", []Task{{o, many.Task}, {o, many.Task.Offset(9)}, {o, gang(2).Task}, {o, gang(0).Task}},
+			"several times",
+			[]Task{{o, many.Task}, {o, many.Task.Offset(9)}, {o, gang(2).Task}, {o, gang(0).Task}},
 			[]cluster.TaskID{"c.j000.1.s.0", many.Task, gang(0).Task, gang(1).Task, gang(2).Task},
 		},
 		{
-			"gone", []Task{{gone, "c.j901.1.s.0"}, {o, many.Task.Offset(10)}, {o, "c.j900.2.a.0"}},
+			"gone",
+			[]Task{{gone, "c.j901.1.s.0"}, {o, many.Task.Offset(10)}, {o, "c.j900.2.a.0"}},
 			[]cluster.TaskID{"c.j000.1.s.0"},
 		},
 	} {
