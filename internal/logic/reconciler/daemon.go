@@ -168,13 +168,24 @@ func (r daemonChoice) chooseDaemonTasks() []*slot {
 	}
 	slices.SortStableFunc(rolls, func(a, b *slot) int { return cmp.Compare(a.rank(), b.rank()) })
 	wanted = append(wanted, rolls[min(len(rolls), r.nodesToReplace(leaving, begun)):]...)
-	for _, s := range r.all { // tasks on uncounted, unreachable nodes stay
-		if s.live() && s.newest().unreachable() && !s.hasStop() {
+	for _, s := range r.all { // tasks on uncounted nodes stay if these are unreachable, or for a while
+		if s.live() && !s.hasStop() && (s.newest().unreachable() || r.staysOn(s.node())) {
 			wanted = append(wanted, s)
 		}
 	}
 	slices.SortFunc(wanted, compareSlots)
 	return wanted
+}
+
+// staysOn reports whether the daemon's task may stay on a node without it for now. If so, it requests a decision at the
+// end of that time.
+func (r daemonChoice) staysOn(node string) bool {
+	until, ok := r.in.Staying[node]
+	if !ok || !until.After(r.now) {
+		return false
+	}
+	r.decideAgainAt(until)
+	return true
 }
 
 // leaving returns the number of nodes on which a task has to end before one of the newest version can begin.

@@ -49,7 +49,8 @@ import (
 //	fails work.1.a.0 a1 [code=N]        that attempt will end badly, with exit code 1 or N
 //	permits                             from now on agents request permits for voluntary stops
 //	on n1 n2 …                          of a daemon: the nodes that it belongs on;
-//	                                    alone n1: only daemons are left on that drained node
+//	                                    alone n1: only daemons are left on that drained node;
+//	                                    stays n1 D: a task may stay for D on n1, on which it does not belong
 //	ask [def=R] [count=N] [paused] [promote]   the user changes the service, as the API server writes it
 //	gate NAME [passes=N] [failures=N]   the gate's result
 //	pressure web.1.0                    the task's node is short of memory and proposes to move the task
@@ -152,6 +153,8 @@ func (s *stage) do(words []string) {
 		s.matching = words[1:]
 	case "alone":
 		s.alone[words[1]] = true
+	case "stays":
+		s.stays(words[1], words[2])
 	case "pressure":
 		s.pressureCommand(words)
 	case "cordon", "uncordon":
