@@ -3,6 +3,7 @@ package reconciler_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -319,4 +320,111 @@ func (s *stage) stays(node, span string) {
 		s.Fatal(err)
 	}
 	s.staying[node] = s.now.Add(d)
+}
+
+// obstacles prints what keeps the tasks of each step of the job from beginning.
+func (s *stage) obstacles() {
+	found := reconciler.StepObstaclesOf(reconciler.JobInput{Spec: s.job, Tasks: s.tasks()})
+	for i := range s.job.Steps {
+		name := s.job.Steps[i].Name
+		o, ok := found.Of(name)
+		if !ok {
+			fmt.Fprintf(&s.out, "  %s: none\n", name)
+			continue
+		}
+		fmt.Fprintf(&s.out, "  %s %s: %s", name, o.State, strings.ReplaceAll(o.Message, "default.", ""))
+		if o.Hold != "" {
+			fmt.Fprintf(&s.out, "; held: %s", o.Hold)
+		}
+		if o.Retries {
+			s.out.WriteString("; runs if the failed tasks are tried again")
+		}
+		s.out.WriteString("\n")
+	}
+	if o, ok := found.Of("unknown"); ok {
+		s.Errorf("a step that does not exist has the obstacle %+v", o)
+	}
+}
+
+// TestFindViolation: a taint that evicts makes each task leave, after the time that its toleration gives it. A
+// constraint or a pool that its node does not meet any more makes only tasks of services leave, and only if they are to
+// move. A violation that is merely shown is returned, too.
+func TestFindViolation(t *testing.T) {
+	since := time.Unix(1e9, 0)
+	arch := []cluster.Constraint{{Attribute: "node.arch", Op: cluster.OpEqual, Value: "amd64"}}
+	evicts := []cluster.Taint{{Key: "old", Effect: cluster.TaintEvict, Since: since}}
+	tolerates := func(span time.Duration) *cluster.Placement {
+		return &cluster.Placement{Tolerations: []cluster.Toleration{{Key: "old", For: cluster.Duration(span)}}}
+	}
+	for name, c := range map[string]struct {
+		task   reconciler.PlacedTask
+		node   scheduler.Node
+		want   *reconciler.Leave
+		leaves bool
+	}{
+		"fits":         {task: reconciler.PlacedTask{Common: arch}, node: scheduler.Node{Arch: "amd64", Pool: "a"}},
+		"tolerates it": {task: reconciler.PlacedTask{Placement: tolerates(0)}, node: scheduler.Node{Taints: evicts}},
+		"for a while": {
+			reconciler.PlacedTask{Placement: tolerates(time.Minute)},
+			scheduler.Node{Taints: evicts},
+			&reconciler.Leave{
+				Reason: cluster.ReasonTaint, Message: "node n1 has the taint old:evict", Since: since,
+				From: since.Add(time.Minute),
+			}, true,
+		},
+		"a job's task ends at once": {
+			reconciler.PlacedTask{Job: true},
+			scheduler.Node{Taints: evicts},
+			&reconciler.Leave{
+				Reason: cluster.ReasonTaint, Message: "node n1 has the taint old:evict", Since: since, From: since,
+				Now: true,
+			}, true,
+		},
+		"its constraint, and it moves": {
+			reconciler.PlacedTask{
+				Placement: &cluster.Placement{Constraints: arch}, OnViolation: cluster.ViolationMove,
+			},
+			scheduler.Node{Arch: "arm64"},
+			&reconciler.Leave{
+				Reason: cluster.ReasonConstraint, Message: `node n1 no longer meets node.arch = amd64`,
+			}, true,
+		},
+		"its cluster's constraint, and it stays": {
+			reconciler.PlacedTask{Common: arch, OnViolation: cluster.ViolationKeep},
+			scheduler.Node{Arch: "arm64"},
+			&reconciler.Leave{
+				Reason: cluster.ReasonConstraint, Message: `node n1 no longer meets node.arch = amd64`,
+			}, false,
+		},
+		"its pool": {
+			reconciler.PlacedTask{
+				Placement: &cluster.Placement{Pool: "a"}, OnViolation: cluster.ViolationMove,
+			},
+			scheduler.Node{Pool: "b"},
+			&reconciler.Leave{Reason: cluster.ReasonConstraint, Message: "node n1 is no longer in pool a"}, true,
+		},
+		"a job's pool": {
+			reconciler.PlacedTask{
+				Placement: &cluster.Placement{Pool: "a"}, Job: true, OnViolation: cluster.ViolationMove,
+			},
+			scheduler.Node{Pool: "b"},
+			&reconciler.Leave{Reason: cluster.ReasonConstraint, Message: "node n1 is no longer in pool a"}, false,
+		},
+		"a taint goes before a constraint": {
+			reconciler.PlacedTask{Common: arch, OnViolation: cluster.ViolationKeep},
+			scheduler.Node{Arch: "arm64", Taints: evicts},
+			&reconciler.Leave{
+				Reason: cluster.ReasonTaint, Message: "node n1 has the taint old:evict", Since: since, From: since,
+			}, true,
+		},
+	} {
+		if c.task.Placement == nil {
+			c.task.Placement = &cluster.Placement{}
+		}
+		c.node.Name = "n1"
+		got, leaves := reconciler.FindViolation(c.task, &c.node)
+		if diff := cmp.Diff(c.want, got); diff != "" || leaves != c.leaves {
+			t.Errorf("%s: it leaves: %t, want %t (-want +got):\n%s", name, leaves, c.leaves, diff)
+		}
+	}
 }

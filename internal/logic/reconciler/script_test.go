@@ -66,7 +66,7 @@ import (
 //	place [TASK on NODE]                places the pending tasks of the last decision
 //	agents [TASK]                       every agent, or that of the task, takes a step and reports
 //	rounds N                            N turns of decide, commit, place, agents; prints the decisions
-//	show | status                       prints the attempts; the counts
+//	show | status | obstacles           prints the attempts; the counts; what keeps the steps of a job from running
 func TestScripts(t *testing.T) {
 	script.Files(t, func(t *testing.T, text string) string { return play(t, text, 0) })
 }
@@ -249,7 +249,7 @@ func (s *stage) do(words []string) {
 				s.step(r)
 			}
 		}
-	case "decide", "commit", "rounds", "show", "status", "waits", "history":
+	case "decide", "commit", "rounds", "show", "status", "waits", "history", "obstacles":
 		s.print(words, a)
 	default:
 		s.Fatalf("unknown command %v", words)
@@ -345,6 +345,8 @@ func (s *stage) print(words []string, a args) {
 		for _, x := range reconciler.Waits(s.input(s.tasks())) {
 			fmt.Fprintf(&s.out, "  %s: %s\n", x.Code, strings.ReplaceAll(x.Message, "default.", ""))
 		}
+	case "obstacles":
+		s.obstacles()
 	case "show":
 		s.out.WriteString(s.listAttempts())
 	case "status":
