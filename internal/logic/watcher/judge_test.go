@@ -38,15 +38,38 @@ func TestRaisedGeneration(t *testing.T) {
 	}
 }
 
+// TestGenerationThatAgentsSaw: after the operator decided how to recover a store that went back, the generations that
+// agents have seen are a lower bound, so that they obey again. Before the decision, and without one, they are none.
+func TestGenerationThatAgentsSaw(t *testing.T) {
+	for name, c := range map[string]struct {
+		shown     uint64
+		recovered bool
+		want      uint64
+	}{
+		"decided": {8, true, 8}, "lower": {2, true, 3}, "not decided": {8, false, 3},
+	} {
+		in := owned(cluster.NodeReady)
+		in.Status.Token.Generation, in.Recovered = c.shown, c.recovered
+		if v, _ := watcher.Judge(in); v.Node.Generation != c.want {
+			t.Errorf("%s: generation %d, want %d", name, v.Node.Generation, c.want)
+		}
+	}
+	in := owned(cluster.NodeReady)
+	in.Status, in.Recovered = nil, true
+	if v, ok := watcher.Judge(in); !ok || v.Node.Generation != 3 {
+		t.Errorf("without a registration: generation %d, want 3", v.Node.Generation)
+	}
+}
+
 // TestFlapWindow: returns within the window of the last one are in a row, and a later one begins a new row. The row
 // goes on through other leaders, because the record has it.
 func TestFlapWindow(t *testing.T) {
-	o := watcher.DefaultOptions()
+	const window = 15 * time.Minute
 	for name, c := range map[string]struct {
 		ago  time.Duration
 		want int
 	}{
-		"at once": {0, 4}, "at the window's end": {o.FlapWindow, 4}, "after the window": {o.FlapWindow + 1, 1},
+		"at once": {0, 4}, "at the window's end": {window, 4}, "after the window": {window + 1, 1},
 	} {
 		in := owned(cluster.NodeDown)
 		in.Node.Returns, in.Node.Returned = 3, in.Wall.Add(-c.ago)
