@@ -202,22 +202,26 @@ func (e *evaluation) dropMissed(due []time.Time) []time.Time {
 	return due[last:]
 }
 
-// dropExisting drops moments whose job exists, made by this cron for them or by a user under that name.
-func (e *evaluation) dropExisting(due []time.Time) []time.Time {
-	return slices.DeleteFunc(slices.Clone(due), func(at time.Time) bool {
+// dropExisting drops moments whose job exists, made by this cron for them or by a user under that name. Where jobs wait
+// for each other, such a moment is handled only once all earlier ones are: the record passes moments in their order.
+func (e *evaluation) dropExisting(due []time.Time) (left []time.Time) {
+	for _, at := range due {
 		name := e.spec.JobName(at)
 		j, found := e.byName[name]
 		switch {
 		case !found:
-			return false
+			left = append(left, at)
+		case len(left) > 0 && e.spec.Concurrency != cluster.CronAllow:
 		case j.Spec.Cron == e.spec.Name && j.Spec.At.Equal(at):
 			e.markHandled(at)
 			e.status.Job, e.status.Message = name, ""
+		case e.spec.Missed == cluster.CronOnce: // the job would have replaced all of them
+			e.skipMoments(e.dueMoments(), fmt.Sprintf("job %s already exists", name))
 		default:
 			e.skipMoments([]time.Time{at}, fmt.Sprintf("job %s already exists", name))
 		}
-		return true
-	})
+	}
+	return left
 }
 
 // startJobs makes the jobs that may run now, and returns the moments that wait.

@@ -2,6 +2,7 @@ package cron_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/cron"
+	"github.com/berthd/berth/internal/testkit"
 )
 
 func pick[T any](t *rapid.T, name string, from ...T) T { return rapid.SampledFrom(from).Draw(t, name) }
@@ -196,4 +198,110 @@ func TestCancelsOnce(t *testing.T) {
 	if len(d.Make) != 1 || !slices.Equal(d.Cancel, []string{"c"}) {
 		t.Errorf("makes %d jobs and cancels %v, want 1 and c", len(d.Make), d.Cancel)
 	}
+}
+
+// TestEveryMomentIsAccountedFor: the record of handled moments passes a moment only with a job for it or an event that
+// says what became of it, whatever names users take for jobs of their own. A cron that skips missed moments passes
+// those of a suspension without an event.
+func TestEveryMomentIsAccountedFor(t *testing.T) {
+	taken := 0
+	testkit.CheckRounds(t, 5, func(t *rapid.T) {
+		w := drawWorld(t)
+		for range upTo(t, "decisions", 40) {
+			w.now = w.now.Add(time.Duration(upTo(t, "later", 1200)) * time.Second)
+			w.change(t)
+			if upTo(t, "a user takes a name", 3) == 0 {
+				at := w.now.Truncate(w.every).Add(time.Duration(upTo(t, "moments ahead", 3)) * w.every)
+				if name := w.spec.JobName(at); !slices.ContainsFunc(w.jobs, func(j cron.Job) bool {
+					return j.Spec.Name == name
+				}) {
+					w.jobs = append(w.jobs, cron.Job{Spec: &cluster.Job{Cluster: "c", Name: name}})
+				}
+			}
+			in := w.input()
+			d := cron.Decide(in)
+			if d.Status == nil || len(in.Due) >= cluster.MaxMissed {
+				w.apply(d)
+				continue
+			}
+			passed := 0
+			for _, at := range in.Due {
+				if at.After(w.status.Last) && !at.After(d.Status.Last) {
+					passed++
+				}
+			}
+			told := len(d.Make)
+			for _, e := range d.Events {
+				if e.Type != cron.EventFired {
+					told += e.Count
+				}
+				if strings.Contains(e.Message, "already exists") {
+					taken++
+				}
+			}
+			if told != passed && (!w.spec.Suspended || w.spec.Missed != cluster.CronSkip) {
+				t.Fatalf("%d moments are handled, and %d have a job or an event: %+v", passed, told, d.Events)
+			}
+			w.apply(d)
+		}
+	}, func() bool { return taken > 0 })
+	if taken == 0 {
+		t.Error("no name of a due moment was ever taken")
+	}
+}
+
+// TestAsOftenAsOne: a decision between two others changes nothing about the jobs that a cron makes: a leader that
+// decides more often than another makes the same ones.
+func TestAsOftenAsOne(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := drawWorld(t)
+		w.spec.Concurrency = cluster.CronAllow
+		often := *w
+		for range upTo(t, "decisions", 20) {
+			w.now = w.now.Add(time.Duration(upTo(t, "later", 1200)) * time.Second)
+			for often.now.Before(w.now) {
+				if often.now = often.now.Add(time.Minute); often.now.After(w.now) {
+					often.now = w.now
+				}
+				often.step()
+			}
+			w.step()
+		}
+		made := func(w *world) map[string]bool {
+			names := map[string]bool{}
+			for _, j := range w.jobs {
+				names[j.Spec.Name] = true
+			}
+			return names
+		}
+		for name := range made(w) { // order-free: a set
+			if !made(&often)[name] {
+				t.Fatalf("job %s is made by the leader that decides less often alone", name)
+			}
+		}
+		if !often.status.Last.Equal(w.status.Last) {
+			t.Fatalf("handled up to %s and to %s", often.status.Last, w.status.Last)
+		}
+	})
+}
+
+// TestOrderOfInputs: a decision does not depend on the order of jobs and moments, nor on moments that are given twice.
+func TestOrderOfInputs(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := drawWorld(t)
+		for range upTo(t, "decisions", 20) {
+			w.now = w.now.Add(time.Duration(upTo(t, "later", 1200)) * time.Second)
+			w.change(t)
+			in := w.input()
+			d := cron.Decide(in)
+			if len(in.Due) < cluster.MaxMissed {
+				in.Jobs = rapid.Permutation(in.Jobs).Draw(t, "jobs")
+				in.Due = rapid.Permutation(slices.Concat(in.Due, in.Due[:len(in.Due)/2])).Draw(t, "moments")
+				if diff := cmp.Diff(d, cron.Decide(in)); diff != "" {
+					t.Fatalf("in another order:\n%s", diff)
+				}
+			}
+			w.apply(d)
+		}
+	})
 }

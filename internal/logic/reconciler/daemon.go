@@ -72,7 +72,13 @@ func (p *plan) newDaemon(in *ServiceInput, all []*slot) *rollout {
 	}
 	r.chooseNewestByNode()
 	for _, s := range all {
-		if !r.belongs(s) || in.newest(s) {
+		if in.newest(s) {
+			continue
+		}
+		if !r.belongs(s) {
+			if s.live() && s.newest().unreachable() && slices.Contains(in.Nodes, s.node()) {
+				r.oldAway++
+			}
 			continue
 		}
 		if s.live() {
@@ -136,7 +142,8 @@ type daemonChoice struct{ *rollout }
 // chooseDaemonTasks returns the tasks of a daemon that are wanted now, node by node.
 func (r daemonChoice) chooseDaemonTasks() []*slot {
 	var wanted, rolls []*slot
-	inProgress := r.starting()
+	leaving := r.leaving()
+	begun := r.begun + leaving // tasks of the newest version, begun or about to begin
 	for i, s := range r.fresh {
 		if t := s.newest(); t != nil && !s.live() && t.Drain != nil && r.drainEnds(t.Drain) {
 			continue // the node was drained
@@ -145,14 +152,14 @@ func (r daemonChoice) chooseDaemonTasks() []*slot {
 			wanted = append(wanted, s)
 			continue
 		}
-		old, leaving := r.oldOn(r.nodes[i], s)
+		old, leaves := r.oldOn(r.nodes[i], s)
 		switch {
-		case leaving:
-			inProgress++
-		case old == nil && r.beginsNothing() && r.lastHealthy() != nil: // a new node gets a proven version
+		case leaves:
+		case old == nil && r.spreadsNoFurther(begun) && r.lastHealthy() != nil: // a new node gets a proven version
 			wanted = append(wanted, r.restoreOn(r.nodes[i]))
-		case old == nil || !old.live() && !r.beginsNothing():
+		case old == nil || !old.live() && !r.spreadsNoFurther(begun):
 			wanted = append(wanted, s)
+			begun++
 		case !old.live():
 			wanted = append(wanted, old)
 		default:
@@ -160,14 +167,35 @@ func (r daemonChoice) chooseDaemonTasks() []*slot {
 		}
 	}
 	slices.SortStableFunc(rolls, func(a, b *slot) int { return cmp.Compare(a.rank(), b.rank()) })
-	wanted = append(wanted, rolls[min(len(rolls), r.nodesToReplace(inProgress)):]...)
-	for _, s := range r.all { // tasks on uncounted, unreachable nodes stay
-		if s.live() && s.newest().unreachable() && !s.hasStop() {
+	wanted = append(wanted, rolls[min(len(rolls), r.nodesToReplace(leaving, begun)):]...)
+	for _, s := range r.all { // tasks on uncounted nodes stay if these are unreachable, or for a while
+		if s.live() && !s.hasStop() && (s.newest().unreachable() || r.staysOn(s.node())) {
 			wanted = append(wanted, s)
 		}
 	}
 	slices.SortFunc(wanted, compareSlots)
 	return wanted
+}
+
+// staysOn reports whether the daemon's task may stay on a node without it for now. If so, it requests a decision at the
+// end of that time.
+func (r daemonChoice) staysOn(node string) bool {
+	until, ok := r.in.Staying[node]
+	if !ok || !until.After(r.now) {
+		return false
+	}
+	r.decideAgainAt(until)
+	return true
+}
+
+// leaving returns the number of nodes on which a task has to end before one of the newest version can begin.
+func (r daemonChoice) leaving() (n int) {
+	for i, s := range r.fresh {
+		if _, leaves := r.oldOn(r.nodes[i], s); leaves && s.begun() == 0 {
+			n++
+		}
+	}
+	return n
 }
 
 // oldOn returns the best task of an older version on a node, and whether another task than fresh is stopping there.
@@ -186,6 +214,13 @@ func (r daemonChoice) oldOn(node string, fresh *slot) (best *slot, leaving bool)
 // beginsNothing reports whether the rollout begins no task now.
 func (r *rollout) beginsNothing() bool {
 	return r.spec.Rollout.Paused || r.rec.State == cluster.RolloutFailed || r.rec.State == cluster.RolloutRolledBack
+}
+
+// spreadsNoFurther reports whether the newest version begins on no further node, although no task has to end there: it
+// begins nothing, or as many canaries as there may be have begun.
+func (r daemonChoice) spreadsNoFurther(begun int) bool {
+	c := r.canaries()
+	return r.beginsNothing() || c > 0 && begun >= c
 }
 
 // lastHealthy returns the last healthy version, if it differs from the requested one and its definition still exists.
@@ -220,20 +255,21 @@ func (r daemonChoice) restoreOn(node string) *slot {
 	return s
 }
 
-// nodesToReplace returns on how many further nodes the old task may end now.
-func (r daemonChoice) nodesToReplace(inProgress int) int {
+// nodesToReplace returns on how many further nodes the old task may end now. A task is leaving on some nodes, and tasks
+// of the newest version have begun, or are about to, on some.
+func (r daemonChoice) nodesToReplace(leaving, begun int) int {
 	most := r.limits.Parallelism
 	switch c := r.canaries(); {
 	case r.beginsNothing():
 		return 0
+	case c > 0:
+		return max(0, c-begun)
 	case r.nothingToPreserve():
 		return r.n
-	case c > 0:
-		return max(0, c-r.begun-(inProgress-r.starting()))
 	case !r.batchMayBegin() && r.rec.State != cluster.RolloutComplete:
 		return 0
 	}
-	return max(0, most-inProgress)
+	return max(0, most-r.starting()-leaving)
 }
 
 // setNode sets the node that a task is for.

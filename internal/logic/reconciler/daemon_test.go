@@ -167,3 +167,70 @@ func (c *chaos) turnOfDaemon(unfit map[string]bool) {
 	}
 	c.now = c.now.Add(5 * time.Second)
 }
+
+// TestCanariesOfADaemonWait lets nodes join, leave and fall silent, and old tasks crash, while the canaries of a daemon
+// wait for a user. The new version is on no more nodes than there are canaries, and every other node keeps the proven
+// version. Once the canaries are promoted, each node gets the new version.
+func TestCanariesOfADaemonWait(t *testing.T) {
+	seen := map[string]int{}
+	checkUntilSeen(t, seen, []string{"canaries wait", "old task crashed", "node joined"}, func(t *rapid.T) {
+		c := chaos{T: t, world: newWorld(), seen: seen}
+		refs := []cluster.Ref{c.define("log@1", nil), c.define("log@2", nil)}
+		all := []string{"n1", "n2", "n3", "n4", "n5", "n6"}
+		c.nodes = slices.Clone(all[:4])
+		c.service = &cluster.Service{
+			Name: "log", Definition: refs[0], Mode: cluster.ModeDaemon, Lifespan: cluster.Lifespan{Generation: 1},
+		}
+		canaries := 1 + c.choose("canaries", 2)
+		c.service.Update.Canaries = &cluster.Portion{N: canaries}
+		c.service.SetDefaults()
+		c.owner = c.service.Owner()
+		for c.rollout == nil || c.rollout.State != cluster.RolloutComplete {
+			c.turnOfDaemon(nil)
+		}
+		c.ask(func(s *cluster.Service) { s.Definition = refs[1] })
+		for range 40 {
+			node := c.nodes[c.choose("node", len(c.nodes))]
+			on := c.attemptsOn(node)
+			isOld := len(on) > 0 && on[0].Desired.Definition == refs[0]
+			switch c.choose("event", 8) {
+			case 0:
+				c.nodes = slices.Clone(all[:4+c.choose("nodes", 3)])
+				c.seen["node joined"]++
+			case 1: // another canary replaces one on a silent node
+				if isOld || c.absent[node] == watcher.Silent {
+					c.absent[node] = []watcher.Absence{watcher.Silent, watcher.Present}[c.choose("absence", 2)]
+				}
+			case 2:
+				if isOld {
+					c.crash(on[0], cluster.ReasonRestartLimit)
+					c.seen["old task crashed"]++
+				}
+			}
+			c.turnOfDaemon(nil)
+			fresh := 0
+			for _, r := range c.records {
+				if r.Outcome == nil && r.Desired.Definition == refs[1] && r.Desired.Stop == nil {
+					fresh++
+				}
+			}
+			if fresh > canaries {
+				t.Fatalf("%d tasks of the new version and %d canaries, %s:\n%s", fresh, canaries, c.rollout.State,
+					c.listAttempts())
+			}
+			if c.rollout.State == cluster.RolloutCanary {
+				c.seen["canaries wait"]++
+			}
+		}
+		clear(c.absent)
+		c.ask(func(s *cluster.Service) { s.Rollout.Promoted = s.Generation })
+		for range 150 {
+			c.turnOfDaemon(nil)
+		}
+		if c.healthy() != len(c.nodes) || c.rollout.State != cluster.RolloutComplete ||
+			c.rollout.Definition != refs[1] {
+			t.Fatalf("%s %s, %d healthy on %d nodes:\n%s", c.rollout.State, c.rollout.Message, c.healthy(),
+				len(c.nodes), c.listAttempts())
+		}
+	})
+}

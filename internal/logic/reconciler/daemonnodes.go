@@ -2,6 +2,7 @@ package reconciler
 
 import (
 	"iter"
+	"time"
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/scheduler"
@@ -16,9 +17,10 @@ type DaemonNode struct {
 	Alone bool
 }
 
-// SetNodes sets Nodes and Alone of a daemon's input from the nodes of its domain, which come ordered by name. Tasks,
-// Spec and Cluster must be set before. A daemon belongs on each node that its constraints and its cluster's allow. It
-// begins nothing on a gone, silent or drained node. On a silent or drained node its existing tasks stay.
+// SetNodes sets Nodes, Alone and Staying of a daemon's input from the nodes of its domain, which come ordered by name.
+// Tasks, Spec, Cluster and Now must be set before. A daemon belongs on each node that its constraints and its cluster's
+// allow. It begins nothing on a gone, silent or drained node. On a silent or drained node its existing tasks stay. Its
+// task stays for a while on a node with a taint that evicts, if a toleration says so.
 func (in *ServiceInput) SetNodes(nodes iter.Seq[DaemonNode]) {
 	held := map[string]bool{}
 	for i := range in.Tasks {
@@ -30,17 +32,33 @@ func (in *ServiceInput) SetNodes(nodes iter.Seq[DaemonNode]) {
 		}
 	}
 	ours := cluster.Placement{Constraints: constraintsOf(in.Cluster), Tolerations: in.Spec.Placement.Tolerations}
-	in.Nodes, in.Alone = []string{}, map[string]bool{}
+	in.Nodes, in.Alone, in.Staying = []string{}, map[string]bool{}, map[string]time.Time{}
 	for n := range nodes {
 		if n.Alone {
 			in.Alone[n.Name] = true
 		}
 		if n.Gone || (n.Silent || n.Alone) && !held[n.Name] || !scheduler.Allows(&ours, n.Node, held[n.Name]) ||
 			!scheduler.Allows(&in.Spec.Placement, n.Node, held[n.Name]) {
+			if until, ok := in.staysUntil(&ours, n.Node); ok && held[n.Name] && !n.Gone {
+				in.Staying[n.Name] = until
+			}
 			continue
 		}
 		in.Nodes = append(in.Nodes, n.Name)
 	}
+}
+
+// staysUntil returns until when a task may stay on a node that has a taint which evicts it, and meets all else.
+func (in *ServiceInput) staysUntil(common *cluster.Placement, n *scheduler.Node) (until time.Time, ok bool) {
+	if _, until, ok = in.Spec.Placement.Evicts(n.Taints); !ok || !until.After(in.Now) {
+		return until, false
+	}
+	for _, p := range []*cluster.Placement{common, &in.Spec.Placement} {
+		if _, unmet := scheduler.Unmet(p, n); unmet {
+			return until, false
+		}
+	}
+	return until, true
 }
 
 // RecoveryOf returns the facts of an earlier recovery for decisions: the incarnation of the store and the operator's

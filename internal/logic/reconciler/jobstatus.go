@@ -6,6 +6,7 @@ import (
 
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/lifecycle"
+	"github.com/berthd/berth/internal/logic/watcher"
 )
 
 // JobStatus counts the tasks of a job.
@@ -90,7 +91,7 @@ func jobStatusOf(in *JobInput, steps []jobStep) JobStatus {
 	if st.State.Ended() {
 		st.Finished = last
 	}
-	st.Message = st.message(spec, failed)
+	st.Message = st.message(in, failed)
 	if failed == nil && (st.State == cluster.JobRunning || st.State == cluster.JobPending) && !spec.Cancelled {
 		if hold != "" {
 			st.Message += "; " + hold
@@ -194,12 +195,13 @@ func (s *JobStatus) state(spec *cluster.Job, begun, ended, failed bool) cluster.
 }
 
 // message says why the job is not done. Failed is the first failed step, or nil.
-func (s *JobStatus) message(spec *cluster.Job, failed *jobStep) string {
+func (s *JobStatus) message(in *JobInput, failed *jobStep) string {
+	spec := in.Spec
 	switch {
 	case s.State == cluster.JobSucceeded:
 		return ""
 	case s.State == cluster.JobDeleting:
-		return fmt.Sprintf("waiting for %s to end", countedTasks(s.Running))
+		return endingText(in.leftOver())
 	case failed != nil:
 		text := failed.failureText()
 		if left := s.Running + s.Pending; left > 0 {
@@ -207,9 +209,38 @@ func (s *JobStatus) message(spec *cluster.Job, failed *jobStep) string {
 		}
 		return text
 	case spec.Cancelled && s.Running > 0:
-		return fmt.Sprintf("%s; waiting for %s to end", cancelText(spec), countedTasks(s.Running))
+		_, silent := in.leftOver()
+		return fmt.Sprintf("%s; %s", cancelText(spec), endingText(s.Running, silent))
 	case spec.Cancelled:
 		return cancelText(spec)
 	}
 	return fmt.Sprintf("%d/%d succeeded", s.Succeeded, s.Total)
+}
+
+// leftOver returns how many tasks of all runs are live, and the first silent node with a record of one, or nothing.
+func (in *JobInput) leftOver() (live int, silent string) {
+	counted := map[cluster.TaskID]bool{}
+	for i := range in.Tasks {
+		t := &in.Tasks[i]
+		if id := t.id(); t.live() && !counted[id] {
+			counted[id] = true
+			live++
+		}
+		if t.hasRecords() && t.Absence == watcher.Silent && (silent == "" || t.node() < silent) {
+			silent = t.node()
+		}
+	}
+	return live, silent
+}
+
+// endingText says what an owner waits for that is to have no tasks any more.
+func endingText(live int, silent string) string {
+	text := fmt.Sprintf("waiting for %s to end", countedTasks(live))
+	if live == 0 {
+		text = "removing what is left of its tasks"
+	}
+	if silent != "" {
+		text += fmt.Sprintf("; node %s is silent: bring it back, or `%s %s`", silent, cluster.ForgetCommand, silent)
+	}
+	return text
 }

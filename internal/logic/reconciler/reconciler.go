@@ -84,6 +84,8 @@ type ServiceInput struct {
 	// Alone holds, for a daemon, the drained nodes on which only tasks of daemons are left. The daemon's own task ends
 	// there too, and no new one begins.
 	Alone map[string]bool
+	// Staying holds, for a daemon, the nodes without it on which its task may stay for a while, and until when.
+	Staying map[string]time.Time
 	// Unmet says in a sentence which of the spec's needs are not met; empty if all are met.
 	Unmet string
 	// Definitions finds the definitions of all generations that still have tasks.

@@ -37,8 +37,9 @@ type rollout struct {
 	live int
 	// staying counts the healthy tasks of all versions that are to stay, stopping the healthy tasks that have a stop.
 	staying, stopping int
-	// oldLive counts the old live tasks on reachable nodes, including stopping ones.
-	oldLive int
+	// oldLive counts the old live tasks on reachable nodes, including stopping ones. oldAway counts those of a daemon
+	// on its unreachable nodes.
+	oldLive, oldAway int
 	// rec is the new record.
 	rec cluster.Rollout
 	// unknownBefore says that the service had no rollout record before.
@@ -131,7 +132,8 @@ func (r *rollout) wasHealthyBefore() bool {
 
 // canaries returns how many tasks begin beside all old tasks until a user promotes them; 0 without canaries.
 func (r *rollout) canaries() int {
-	if r.rec.Promoted || len(r.old) == 0 && r.versionToRestore() == nil || r.wasHealthyBefore() || r.rec.State.Ended() {
+	hasOld := len(r.old)+r.oldAway > 0 || r.versionToRestore() != nil
+	if r.rec.Promoted || !hasOld || r.wasHealthyBefore() || r.rec.State.Ended() {
 		return 0
 	}
 	return r.limits.Canaries
@@ -182,6 +184,8 @@ func (r taskChoice) chooseTasks() []*slot {
 		return r.fillUp(fresh, r.keepOld(left, r.n-len(fresh)))
 	case r.spec.Rollout.Paused && c > 0:
 		return gather(fresh, r.keepOld(r.n, r.n))
+	case r.spec.Rollout.Paused && r.wasHealthyBefore(): // if it grows, it does by the proven version
+		return r.fillUp(fresh, r.keepOld(left, r.n-r.begun))
 	case r.spec.Rollout.Paused:
 		return gather(fresh, r.keepOld(max(left, r.keptForGates()), r.n-r.begun))
 	case c > 0:
@@ -217,14 +221,17 @@ func (r taskChoice) startable(fresh, old []*slot) int {
 // an old task made room or has ended, is filled without waiting for the next batch.
 func (r taskChoice) allowedStarting() int {
 	left, now := r.n-r.healthy, r.starting()
+	open := max(0, r.n-min(len(r.old), left)-r.begun)
 	switch {
 	case r.nothingToPreserve():
 		return left
-	case r.batchMayBegin() || r.batchMayGrow():
+	case r.wasHealthyBefore(): // a proven version fills all free indexes together
+		now = max(now, min(now+open, left))
+	}
+	if r.batchMayBegin() || r.batchMayGrow() {
 		return max(now, min(r.limits.Parallelism, left))
 	}
-	open := r.n - min(len(r.old), left) - r.begun
-	return max(now, min(r.limits.Parallelism, now+max(0, open)))
+	return max(now, min(r.limits.Parallelism, r.starting()+open))
 }
 
 // countWith returns how many tasks there will be with the given ones.
@@ -239,11 +246,12 @@ func (r taskChoice) countWith(fresh, old []*slot) int {
 }
 
 // keepOld returns the best old tasks, at most most of them. It adds tasks of their version until there are at least
-// least, for a service that grows while its rollout is held. An index that was given up begins again with the following
-// attempt while its outcome exists.
+// least, for a service that grows while its rollout is held. A service that goes back to a proven version adds none. An
+// index that was given up begins again with the following attempt while its outcome exists.
 func (r taskChoice) keepOld(most, least int) []*slot {
 	old := slices.Clone(r.old[:max(0, min(most, len(r.old)))])
-	if len(old) >= least || r.nothingToPreserve() {
+	proven := r.wasHealthyBefore() && (!r.rec.State.Ended() || r.spec.Rollout.Reverted != 0)
+	if len(old) >= least || r.nothingToPreserve() || proven {
 		return old
 	}
 	var generation uint64

@@ -42,12 +42,15 @@ import (
 //	recovery [incarnation=N] [stop]     the store went back; with stop the operator has unknown attempts stopped
 //	crash web.1.0 [reason=R]            the newest attempt ends badly
 //	history                             prints the versions of the rollout's record
+//	leader                              another server leads: deadlines count from now, and it has no reports yet;
+//	                                    node n1 present: it has that of n1
 //	rejects n1 n2                       these nodes reject all tasks
 //	lacks n1 n2                         these nodes do not have the program of the tasks
 //	fails work.1.a.0 a1 [code=N]        that attempt will end badly, with exit code 1 or N
 //	permits                             from now on agents request permits for voluntary stops
 //	on n1 n2 …                          of a daemon: the nodes that it belongs on;
-//	                                    alone n1: only daemons are left on that drained node
+//	                                    alone n1: only daemons are left on that drained node;
+//	                                    stays n1 D: a task may stay for D on n1, on which it does not belong
 //	ask [def=R] [count=N] [paused] [promote]   the user changes the service, as the API server writes it
 //	gate NAME [passes=N] [failures=N]   the gate's result
 //	pressure web.1.0                    the task's node is short of memory and proposes to move the task
@@ -63,7 +66,7 @@ import (
 //	place [TASK on NODE]                places the pending tasks of the last decision
 //	agents [TASK]                       every agent, or that of the task, takes a step and reports
 //	rounds N                            N turns of decide, commit, place, agents; prints the decisions
-//	show | status                       prints the attempts; the counts
+//	show | status | obstacles           prints the attempts; the counts; what keeps the steps of a job from running
 func TestScripts(t *testing.T) {
 	script.Files(t, func(t *testing.T, text string) string { return play(t, text, 0) })
 }
@@ -150,6 +153,8 @@ func (s *stage) do(words []string) {
 		s.matching = words[1:]
 	case "alone":
 		s.alone[words[1]] = true
+	case "stays":
+		s.stays(words[1], words[2])
 	case "pressure":
 		s.pressureCommand(words)
 	case "cordon", "uncordon":
@@ -174,6 +179,11 @@ func (s *stage) do(words []string) {
 			}
 			spec.Rollout.Paused = a.has("paused")
 		})
+	case "leader":
+		s.since = s.now
+		for _, n := range s.nodes {
+			s.unreported[n] = true
+		}
 	case "log":
 		r := s.newestOf(words[1])
 		r.real.LogTail = strings.Join(words[2:], "\n")
@@ -239,7 +249,7 @@ func (s *stage) do(words []string) {
 				s.step(r)
 			}
 		}
-	case "decide", "commit", "rounds", "show", "status", "waits", "history":
+	case "decide", "commit", "rounds", "show", "status", "waits", "history", "obstacles":
 		s.print(words, a)
 	default:
 		s.Fatalf("unknown command %v", words)
@@ -335,6 +345,8 @@ func (s *stage) print(words []string, a args) {
 		for _, x := range reconciler.Waits(s.input(s.tasks())) {
 			fmt.Fprintf(&s.out, "  %s: %s\n", x.Code, strings.ReplaceAll(x.Message, "default.", ""))
 		}
+	case "obstacles":
+		s.obstacles()
 	case "show":
 		s.out.WriteString(s.listAttempts())
 	case "status":

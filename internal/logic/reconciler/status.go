@@ -234,11 +234,7 @@ func (c *statusCounts) message(st *ServiceStatus) string {
 	case cluster.ServiceHealthy, cluster.ServiceStopped:
 		return ""
 	case cluster.ServiceDeleting, cluster.ServiceStopping:
-		text := fmt.Sprintf("waiting for %s to end", countedTasks(c.live))
-		if n := c.silentNode; n != "" {
-			text += fmt.Sprintf("; node %s is silent: bring it back, or `%s %s`", n, cluster.ForgetCommand, n)
-		}
-		return text
+		return endingText(c.live, c.silentNode)
 	default:
 	}
 	text := fmt.Sprintf("%d/%d healthy", st.Healthy, st.Desired)

@@ -47,6 +47,7 @@ type world struct {
 	rev        uint64
 	uuid       int
 	now        time.Time
+	since      time.Time // a new leader took over then
 	last       reconciler.Decision
 	// A service's: its rollout's record, the results of its gates, and for a daemon its nodes and the drained nodes on
 	// which only daemons are left.
@@ -55,6 +56,7 @@ type world struct {
 	gates      []cluster.GateResult
 	matching   []string
 	alone      map[string]bool
+	staying    map[string]time.Time
 	pressured  map[string]*cluster.Pressure // by node
 	leaves     map[string]*reconciler.Leave // by UUID
 	cordoned   map[string]bool              // nodes that take no new tasks
@@ -82,8 +84,9 @@ func newWorld() *world {
 		fails:     func(cluster.TaskID, int) bool { return false },
 		exitCodes: map[cluster.TaskID]int{},
 		drains:    map[string]*cluster.Drain{}, unreported: map[string]bool{},
-		absent: map[string]watcher.Absence{}, alone: map[string]bool{}, pressured: map[string]*cluster.Pressure{},
-		leaves: map[string]*reconciler.Leave{}, cordoned: map[string]bool{}, nodes: []string{"n1", "n2", "n3"},
+		absent: map[string]watcher.Absence{}, alone: map[string]bool{}, staying: map[string]time.Time{},
+		pressured: map[string]*cluster.Pressure{},
+		leaves:    map[string]*reconciler.Leave{}, cordoned: map[string]bool{}, nodes: []string{"n1", "n2", "n3"},
 		now: time.Unix(0, 0).UTC(),
 	}
 }
@@ -168,7 +171,7 @@ func (w *world) input(tasks []reconciler.Task) reconciler.ServiceInput {
 		Owner: w.owner, Spec: w.service, SpecRev: 7, Tasks: tasks, Now: w.now, Recovery: w.recover, Without: w.without,
 		Definitions: func(r cluster.Ref) *cluster.TaskDefinition { return w.definitions[r] },
 		Rollout:     w.rollout, RolloutRev: w.rolloutRev, Gates: w.gates, Nodes: w.matching, Alone: w.alone,
-		Cluster: w.cluster,
+		Staying: w.staying, Cluster: w.cluster, Since: w.since,
 	}
 }
 
