@@ -151,10 +151,3 @@ func (u *usage) interval(sessions int) time.Duration {
 	defer u.mu.Unlock()
 	return Interval(u.stats, u.before, u.total, sessions)
 }
-
-// sessionCount returns the number of sessions at this server.
-func (d *Dispatcher) sessionCount() int {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return len(d.sessions)
-}
