@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
-	"github.com/berthd/berth/internal/store"
 	"github.com/berthd/berth/internal/transport"
 )
 
@@ -121,22 +120,6 @@ func (u *usage) ended(uuid string) {
 	s := *u.stats // a copy, since others read it
 	s.Each = slices.DeleteFunc(slices.Clone(s.Each), func(t cluster.TaskStats) bool { return t.UUID == uuid })
 	u.stats = &s
-}
-
-// runningAttempts returns a function that reports whether an attempt of a node runs, by the tables.
-func runningAttempts(snap *store.Snapshot, node string) func(uuid string) bool {
-	var all map[string]bool
-	return func(uuid string) bool {
-		if all == nil {
-			all = map[string]bool{}
-			for row := range snap.NodeAttempts(node) {
-				if o := row.Observed; o != nil && !o.Gone && !o.State.Terminal() {
-					all[o.UUID] = true
-				}
-			}
-		}
-		return all[uuid]
-	}
 }
 
 func (u *usage) latest() *cluster.NodeStats {

@@ -68,7 +68,7 @@ func (d *Dispatcher) Report(ctx context.Context, r transport.Report) (transport.
 	}
 	call.end()
 	snap := d.config.Tables.Snapshot()
-	s.pulse.usage.addReport(r.Stats, runningAttempts(snap, r.Node))
+	s.pulse.usage.addReport(r.Stats, snap.RunningAttempts(r.Node))
 	for i := range r.Tasks {
 		if r.Tasks[i].State.Terminal() {
 			s.pulse.usage.ended(r.Tasks[i].UUID)

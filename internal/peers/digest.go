@@ -281,26 +281,10 @@ func (v *liveness) recordBeat(from string, b *beat, made time.Duration) {
 	if pulse.Stats == nil {
 		pulse.Stats = old.Stats
 	} else {
-		pulse.Stats = pulse.Stats.Merge(old.Stats, v.runningAttempts(b.Node))
+		pulse.Stats = pulse.Stats.Merge(old.Stats, v.config.Tables.Snapshot().RunningAttempts(b.Node))
 	}
 	v.remotePulses[b.Node] = remotePulse{from: from, session: pulse.Session, seq: pulse.Seq, at: pulse.At}
 	v.config.Tables.SetPulse(b.Node, pulse)
-}
-
-// runningAttempts returns a function that reports whether an attempt of a node runs, by the tables.
-func (v *liveness) runningAttempts(node string) func(uuid string) bool {
-	var all map[string]bool
-	return func(uuid string) bool {
-		if all == nil {
-			all = map[string]bool{}
-			for row := range v.config.Tables.Snapshot().NodeAttempts(node) {
-				if o := row.Observed; o != nil && !o.Gone && !o.State.Terminal() {
-					all[o.UUID] = true
-				}
-			}
-		}
-		return all[uuid]
-	}
 }
 
 // dropNode drops the pulse of a node that the store does not have.
