@@ -5,6 +5,10 @@
 // form in which the server keeps them; a view adds what the server knows of them. Every object that can be changed has
 // a revision, which is its ETag and what If-Match compares. Types with certain values have constants and a method
 // Values; a later server may send a value that is not among them.
+//
+// # Size
+//
+// The package has types and constants alone. A client imports one package for all messages, which refer to each other.
 package api
 
 import (

@@ -10,6 +10,11 @@
 //
 // A refusal of the server is an *Error with every fault of the request; a server that cannot be reached is
 // ErrUnreachable.
+//
+// # Size
+//
+// A Client has a method for each request of the API, so that callers find them in one place. A file holds the requests
+// about one subject.
 package client
 
 import (

@@ -225,7 +225,7 @@ func TestManifests(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, plain := range []bool{false, true} {
-		d := &demo{root: root, data: t.TempDir(), images: "/out", plain: plain}
+		d := &demo{examples: examples{root: root, data: t.TempDir(), images: "/out", plain: plain}}
 		if err := d.writeManifests(); err != nil {
 			t.Fatal(err)
 		}

@@ -40,8 +40,8 @@ esac
 		t.Fatal(err)
 	}
 	return &demo{
-		root: dir, binary: filepath.Join(dir, "berth"), data: t.TempDir(), stdout: t.Output(),
-		stderr: t.Output(),
+		examples: examples{root: dir, data: t.TempDir()}, binary: filepath.Join(dir, "berth"),
+		stdout: t.Output(), stderr: t.Output(),
 	}
 }
 

@@ -35,13 +35,13 @@ func (d *demo) showSteps(ctx context.Context) (string, error) {
 	if err := d.berth.show(ctx, "status", "job/"+pipelineJob); err != nil {
 		return "", err
 	}
-	if err := d.jobIs(ctx, pipelineJob, "failed", map[string]string{
+	if err := d.berth.jobIs(ctx, pipelineJob, "failed", map[string]string{
 		"build": "succeeded", "test": "succeeded", "sign": "failed", "publish": "skipped",
 	}); err != nil {
 		return "", err
 	}
 	return "test 1 was retried, as its exit code 75 is intermittent; code 1 of sign is final, so publish was skipped",
-		d.pipelineRan(ctx, pipelineFailed())
+		d.berth.pipelineRan(ctx, pipelineFailed())
 }
 
 // showRetry tries the failed task again, and demands that nothing else is repeated.
@@ -53,13 +53,13 @@ func (d *demo) showRetry(ctx context.Context) (string, error) {
 	if err := d.berth.show(ctx, "status", "job/"+pipelineJob); err != nil {
 		return "", err
 	}
-	if err := d.jobIs(ctx, pipelineJob, "succeeded", map[string]string{
+	if err := d.berth.jobIs(ctx, pipelineJob, "succeeded", map[string]string{
 		"build": "succeeded", "test": "succeeded", "sign": "succeeded", "publish": "succeeded",
 	}); err != nil {
 		return "", err
 	}
 	return "sign and publish ran, build and the tests were not repeated",
-		d.pipelineRan(ctx, append(pipelineFailed(), "sign.0 attempt 2 code 0", "publish.0 attempt 1 code 0"))
+		d.berth.pipelineRan(ctx, append(pipelineFailed(), "sign.0 attempt 2 code 0", "publish.0 attempt 1 code 0"))
 }
 
 // pipelineFailed lists the attempts of the pipeline until it has failed.
@@ -72,8 +72,8 @@ func pipelineFailed() []string {
 }
 
 // pipelineRan demands the attempts of the pipeline: in the records of Berth, and in the file that the programs wrote.
-func (d *demo) pipelineRan(ctx context.Context, want []string) error {
-	attempts, err := d.berth.attempts(ctx, pipelineJob)
+func (b *berth) pipelineRan(ctx context.Context, want []string) error {
+	attempts, err := b.attempts(ctx, pipelineJob)
 	if err != nil {
 		return err
 	}
@@ -87,7 +87,7 @@ func (d *demo) pipelineRan(ctx context.Context, want []string) error {
 	if want := slices.Sorted(slices.Values(want)); !slices.Equal(got, want) {
 		return fmt.Errorf("the attempts of job/%s are %q, want %q", pipelineJob, got, want)
 	}
-	lines, err := d.volumeFile("pipeline.attempts")
+	lines, err := b.volumeFile("pipeline.attempts")
 	if err != nil {
 		return err
 	}
@@ -133,8 +133,8 @@ func (b *berth) attempts(ctx context.Context, job string) ([]task, error) {
 }
 
 // jobIs demands the states of a job and of its steps.
-func (d *demo) jobIs(ctx context.Context, name, want string, wantSteps map[string]string) error {
-	out, err := d.berth.read(ctx, "status", "job/"+name, "-o", "json")
+func (b *berth) jobIs(ctx context.Context, name, want string, wantSteps map[string]string) error {
+	out, err := b.read(ctx, "status", "job/"+name, "-o", "json")
 	if err != nil {
 		return err
 	}

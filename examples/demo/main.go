@@ -38,12 +38,9 @@ func main() {
 
 // demo is one run.
 type demo struct {
-	root   string   // of the repository
+	examples
 	binary string   // of Berth
-	data   string   // Berth's data directory, removed at the end
-	images string   // what examples/images built
 	flags  []string // more of them for berth dev, such as those for a store that runs elsewhere
-	plain  bool     // the node runs plain processes, not images
 	// slowdown multiplies every time limit.
 	slowdown int
 	stdout   io.Writer
@@ -53,6 +50,14 @@ type demo struct {
 	password string
 	promised time.Time // when the gang starts at the latest, as the queue said
 	began    time.Time
+}
+
+// examples are the manifests and the images that the demo deploys.
+type examples struct {
+	root   string // of the repository
+	data   string // Berth's data directory, removed at the end, with copies of the manifests
+	images string // what examples/images built
+	plain  bool   // the node runs plain processes, not images
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
@@ -82,7 +87,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return fmt.Errorf("make a data directory: %w", err)
 	}
 	d := &demo{
-		root: root, binary: *binary, data: data, images: *images,
+		examples: examples{root: root, data: data, images: *images}, binary: *binary,
 		flags: flags.Args(), stdout: stdout, stderr: stderr, began: time.Now(), slowdown: *slowdown,
 	}
 	err = d.play(ctx, *check, *executor)
@@ -239,9 +244,9 @@ func manifests() []string {
 }
 
 // deployed lists the manifests in the data directory, without the next version of a service.
-func (d *demo) deployed() (files []string) {
+func (e *examples) deployed() (files []string) {
 	for _, name := range manifests() {
-		if _, err := os.Stat(d.example(name)); err == nil && name != "web-v2.yaml" {
+		if _, err := os.Stat(e.example(name)); err == nil && name != "web-v2.yaml" {
 			files = append(files, name)
 		}
 	}
@@ -250,16 +255,16 @@ func (d *demo) deployed() (files []string) {
 
 // writeManifests copies the examples to the data directory. If the node runs no images, they name the programs' files
 // instead. Nothing else differs, until fitJobs gives some of them a share of the node's CPU.
-func (d *demo) writeManifests() error {
+func (e *examples) writeManifests() error {
 	for _, name := range manifests() {
-		text, err := os.ReadFile(filepath.Join(d.root, "examples", name))
+		text, err := os.ReadFile(filepath.Join(e.root, "examples", name))
 		if err != nil {
 			return fmt.Errorf("read an example: %w", err)
 		}
-		if d.plain {
-			text = plainManifest(text, filepath.Join(d.images, "bin"))
+		if e.plain {
+			text = plainManifest(text, filepath.Join(e.images, "bin"))
 		}
-		if err := os.WriteFile(d.example(name), text, 0o600); err != nil {
+		if err := os.WriteFile(e.example(name), text, 0o600); err != nil {
 			return fmt.Errorf("write an example: %w", err)
 		}
 	}
@@ -279,7 +284,7 @@ func plainManifest(text []byte, bin string) []byte {
 	return image.ReplaceAll(program.ReplaceAll(text, []byte("${1}"+bin+"/${2}")), nil)
 }
 
-func (d *demo) example(name string) string { return filepath.Join(d.data, name) }
+func (e *examples) example(name string) string { return filepath.Join(e.data, name) }
 
 func (d *demo) print(format string, args ...any) {
 	fmt.Fprintf(d.stdout, "[%5.1f s] %s\n", time.Since(d.began).Seconds(), fmt.Sprintf(format, args...))

@@ -45,7 +45,7 @@ func (d *demo) showQueue(ctx context.Context) (string, error) {
 			return "", err
 		}
 	}
-	if err := d.gangWaits(ctx); err != nil {
+	if err := d.berth.gangWaits(ctx); err != nil {
 		return "", err
 	}
 	return fmt.Sprintf("the gang starts by %s, when job/%s reaches its time limit; job/%s ends before that and did "+
@@ -122,8 +122,8 @@ func promiseOf(rows []queueRow) (time.Time, error) {
 }
 
 // gangWaits demands that no task of the gang has a place, although one of them would find room.
-func (d *demo) gangWaits(ctx context.Context) error {
-	attempts, err := d.berth.attempts(ctx, gangJob)
+func (b *berth) gangWaits(ctx context.Context) error {
+	attempts, err := b.attempts(ctx, gangJob)
 	if err != nil {
 		return err
 	}
@@ -153,7 +153,7 @@ func (d *demo) showGang(ctx context.Context) (string, error) {
 	if err := startedTogether(attempts, d.promised); err != nil {
 		return "", err
 	}
-	lines, err := d.volumeFile("simulation.workers")
+	lines, err := d.berth.volumeFile("simulation.workers")
 	if err != nil {
 		return "", err
 	}

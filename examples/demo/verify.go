@@ -349,14 +349,14 @@ func (d *demo) verifyJob(ctx context.Context) (string, error) {
 	if s := job.Status; s.State != "succeeded" || s.Total != jobTasks || s.Succeeded != jobTasks {
 		return "", fmt.Errorf("its status is %+v, want %d of %d succeeded", s, jobTasks, jobTasks)
 	}
-	results, err := d.volumeFile("squares.results")
+	results, err := d.berth.volumeFile("squares.results")
 	if err != nil {
 		return "", err
 	}
 	if err := jobResults(results); err != nil {
 		return "", err
 	}
-	attempts, err := d.volumeFile("squares.attempts")
+	attempts, err := d.berth.volumeFile("squares.attempts")
 	if err != nil {
 		return "", err
 	}
@@ -369,9 +369,9 @@ func (d *demo) verifyJob(ctx context.Context) (string, error) {
 
 // volumeFile reads a file that a task wrote into its volume, which the agent keeps below
 // its data directory.
-func (d *demo) volumeFile(name string) (string, error) {
+func (b *berth) volumeFile(name string) (string, error) {
 	var found string
-	err := filepath.WalkDir(d.berth.dataDir(), func(path string, entry fs.DirEntry, err error) error {
+	err := filepath.WalkDir(b.dataDir(), func(path string, entry fs.DirEntry, err error) error {
 		switch {
 		case errors.Is(err, fs.ErrNotExist): // gone while we walked
 			return nil

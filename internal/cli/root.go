@@ -66,7 +66,7 @@ func newRootCommand(sess *session.Session) *cobra.Command {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          cobra.ArbitraryArgs,
-		RunE:          sess.RunGroup,
+		RunE:          session.RunGroup,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
 			if err := session.CheckFlags(cmd); err != nil {
 				return err
@@ -89,7 +89,7 @@ func newRootCommand(sess *session.Session) *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		// an unknown command counts before an unknown flag
 		if args := cmd.Flags().Args(); cmd == root && len(args) > 0 {
-			return sess.RunGroup(cmd, args)
+			return session.RunGroup(cmd, args)
 		}
 		return &session.UsageError{Command: cmd.CommandPath(), Message: session.FlagErrorText(cmd, err)}
 	})
@@ -135,7 +135,7 @@ func newRootCommand(sess *session.Session) *cobra.Command {
 	markClustered(root)
 	markServing(root)
 	addExamples(root, commandExamples())
-	checkTopics(sess, root)
+	checkTopics(root)
 	return root
 }
 
@@ -272,7 +272,7 @@ func Run(ctx context.Context, sess *session.Session, args []string) int {
 }
 
 // checkTopics makes the commands of cobra, help and completion, refuse unknown arguments like all others.
-func checkTopics(sess *session.Session, root *cobra.Command) {
+func checkTopics(root *cobra.Command) {
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
 	for _, cmd := range root.Commands() {
@@ -285,13 +285,13 @@ func checkTopics(sess *session.Session, root *cobra.Command) {
 					if found == nil {
 						found = root
 					}
-					return sess.RunGroup(found, rest)
+					return session.RunGroup(found, rest)
 				}
 				found.InitDefaultHelpFlag()
 				return found.Help()
 			}
 		case "completion":
-			cmd.Args, cmd.RunE = cobra.ArbitraryArgs, sess.RunGroup
+			cmd.Args, cmd.RunE = cobra.ArbitraryArgs, session.RunGroup
 			for _, shell := range cmd.Commands() {
 				shell.Args = session.Arguments(0, 0, "")
 			}

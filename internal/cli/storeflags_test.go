@@ -12,7 +12,8 @@ import (
 
 // TestStoreFlags passes contradictory flags about an external store. The error names each flag and repeats no password.
 func TestStoreFlags(t *testing.T) {
-	a := &session.Session{Stdout: io.Discard, Stderr: io.Discard, Env: func(string) string { return "" }}
+	a := session.New(nil, io.Discard, io.Discard)
+	a.Env = func(string) string { return "" }
 	file := filepath.Join(t.TempDir(), "password")
 	if err := os.WriteFile(file, []byte("x\n"), 0o600); err != nil {
 		t.Fatal(err)

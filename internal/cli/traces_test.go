@@ -10,7 +10,8 @@ import (
 
 // TestTraceEndpointIsChecked passes a wrong address to every command that sends traces.
 func TestTraceEndpointIsChecked(t *testing.T) {
-	a := &session.Session{Stdout: io.Discard, Stderr: io.Discard, Env: func(string) string { return "" }}
+	a := session.New(nil, io.Discard, io.Discard)
+	a.Env = func(string) string { return "" }
 	for _, command := range []string{"dev", "server", "agent"} {
 		root := newRootCommand(a)
 		root.SetArgs([]string{command, "--data-dir", t.TempDir(), "--trace-endpoint", "nowhere"})

@@ -78,7 +78,7 @@ func newDirectory(tables *store.Tables, clock func() time.Duration) *directory {
 func (d *Dispatcher) Addresses(ctx context.Context, r transport.AddressesRequest) (reply transport.AddressesReply,
 	err error,
 ) {
-	s, err := d.session(r.Node, r.Session)
+	s, err := d.sessions.find(r.Node, r.Session)
 	if err != nil {
 		return reply, err
 	}
@@ -113,10 +113,7 @@ func (d *Dispatcher) Addresses(ctx context.Context, r transport.AddressesRequest
 		case <-ctx.Done():
 			return reply, ctx.Err()
 		case <-s.ended:
-			return reply, &transport.SessionError{
-				Newest: d.newest(s.node),
-				Detail: fmt.Sprintf("session %d has ended", s.number),
-			}
+			return reply, d.sessions.endedError(s)
 		case <-cut:
 			return reply, errCutOff
 		case <-timer.C:

@@ -3,7 +3,6 @@ package dispatcher
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
@@ -59,7 +58,7 @@ type sentState struct {
 func (d *Dispatcher) Assign(ctx context.Context, r transport.AssignmentsRequest,
 	send func([]transport.Message) error,
 ) error {
-	s, err := d.session(r.Node, r.Session)
+	s, err := d.sessions.find(r.Node, r.Session)
 	if err != nil {
 		return err
 	}
@@ -72,8 +71,8 @@ func (d *Dispatcher) Assign(ctx context.Context, r transport.AssignmentsRequest,
 	if err != nil {
 		return err
 	}
-	stream := d.takeStream(s)
-	defer d.dropStream(s, stream)
+	stream := s.pulse.takeStream()
+	defer s.pulse.dropStream(stream)
 	defer d.countConnection()()
 	a := &assignments{
 		d:           d,
@@ -99,7 +98,7 @@ func (d *Dispatcher) countConnection() (end func()) {
 	m.Connected()
 	return func() {
 		select {
-		case <-d.ended:
+		case <-d.sessions.over:
 		default:
 			m.Interrupted()
 		}
@@ -160,7 +159,7 @@ func (a *assignments) follow(ctx context.Context, follow *store.NodeFollower) er
 	ping := time.NewTicker(pingInterval)
 	defer ping.Stop()
 	cut := a.d.reach.unreachable()
-	secrets := a.d.secretsChange()
+	secrets := a.d.secrets.change()
 	if err := errors.Join(a.resendSecretStamps(), a.flush()); err != nil { // changes since sendAll
 		return err
 	}
@@ -169,10 +168,7 @@ func (a *assignments) follow(ctx context.Context, follow *store.NodeFollower) er
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-a.s.ended:
-			return &transport.SessionError{
-				Newest: a.d.newest(a.s.node),
-				Detail: fmt.Sprintf("session %d has ended", a.s.number),
-			}
+			return a.d.sessions.endedError(a.s)
 		case <-a.superseded:
 			return errNewerStream
 		case <-cut:
@@ -188,7 +184,7 @@ func (a *assignments) follow(ctx context.Context, follow *store.NodeFollower) er
 				return err
 			}
 		case <-secrets:
-			secrets = a.d.secretsChange()
+			secrets = a.d.secrets.change()
 			if err := a.resendSecretStamps(); err != nil {
 				return err
 			}
@@ -269,7 +265,7 @@ func (a *assignments) sendAssignment(snap *store.Snapshot, row *store.AttemptRow
 	parts, _ := d.Task.Parts()
 	parameters, current := snap.ParametersOf(parts) // the control plane is about to stop a task that is not current
 	if _, has := a.have[d.UUID]; !has && !known && d.Stop == nil &&
-		(row.Observed == nil && a.d.heldReason(snap, a.s, row) != "" || !current) {
+		(row.Observed == nil && a.d.statuses.heldReason(snap, a.s, row) != "" || !current) {
 		return nil
 	}
 	a.sent[key] = now

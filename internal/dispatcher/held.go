@@ -18,8 +18,8 @@ const heldSentence = "the store went back to an earlier state: no job's task beg
 //   - attempts that an earlier incarnation of the store placed and no report mentions;
 //   - all batch attempts, before the operator's decision, which begins another incarnation, or where the node has seen
 //     a later store than this one, before the leader gave the alarm.
-func (d *Dispatcher) heldReason(snap *store.Snapshot, s *session, row *store.AttemptRow) string {
-	if d.config.Without.Off(clause.Incarnation) || row.Desired == nil {
+func (w *statusWriter) heldReason(snap *store.Snapshot, s *session, row *store.AttemptRow) string {
+	if w.config.Without.Off(clause.Incarnation) || row.Desired == nil {
 		return ""
 	}
 	if plan := row.Desired.Plan; plan != 0 && cluster.DomainOfPlan(plan) != domainNumber(snap, s.node) {
@@ -54,8 +54,8 @@ func domainNumber(snap *store.Snapshot, node string) uint64 {
 
 // compareRecovery adds to a start barrier the compare of the recovery record that it was decided by. An alarm that the
 // tables do not hold yet, or another restore, then refuses the barrier.
-func (d *Dispatcher) compareRecovery(u *store.Unit, snap *store.Snapshot, node string) {
-	if d.config.Without.Off(clause.Incarnation) {
+func (w *statusWriter) compareRecovery(u *store.Unit, snap *store.Snapshot, node string) {
+	if w.config.Without.Off(clause.Incarnation) {
 		return
 	}
 	var rev uint64
@@ -63,5 +63,5 @@ func (d *Dispatcher) compareRecovery(u *store.Unit, snap *store.Snapshot, node s
 	if e, ok := snap.Recovery(domain); ok {
 		rev = e.Modified
 	}
-	u.Compare(d.config.Tables.Prefix().Recovery(domain), rev)
+	u.Compare(w.config.Tables.Prefix().Recovery(domain), rev)
 }

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
-	"github.com/berthd/berth/internal/store"
 	"github.com/berthd/berth/internal/transport"
 )
 
@@ -123,22 +122,6 @@ func (u *usage) ended(uuid string) {
 	u.stats = &s
 }
 
-// runningAttempts returns a function that reports whether an attempt of a node runs, by the tables.
-func runningAttempts(snap *store.Snapshot, node string) func(uuid string) bool {
-	var all map[string]bool
-	return func(uuid string) bool {
-		if all == nil {
-			all = map[string]bool{}
-			for row := range snap.NodeAttempts(node) {
-				if o := row.Observed; o != nil && !o.Gone && !o.State.Terminal() {
-					all[o.UUID] = true
-				}
-			}
-		}
-		return all[uuid]
-	}
-}
-
 func (u *usage) latest() *cluster.NodeStats {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -150,11 +133,4 @@ func (u *usage) interval(sessions int) time.Duration {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return Interval(u.stats, u.before, u.total, sessions)
-}
-
-// sessionCount returns the number of sessions at this server.
-func (d *Dispatcher) sessionCount() int {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return len(d.sessions)
 }

@@ -19,30 +19,29 @@ type lookup struct {
 	until time.Duration // by the server's clock
 }
 
-// recordLookup notes that a node may request the login named by a stream request. streams.mu is held.
-func (d *Dispatcher) recordLookup(node string, r *transport.StreamRequest) {
+// recordLookup notes that a node may request the login named by a stream request.
+func (v *secretSource) recordLookup(node string, r *transport.StreamRequest) {
 	if r.Kind != transport.StreamImageResolve || r.Images == nil || r.Images.Login == nil {
 		return
 	}
-	now := d.config.Clock()
-	maps.DeleteFunc(d.streams.lookups, func(_ string, l lookup) bool { return l.until < now })
-	if d.streams.lookups == nil {
-		d.streams.lookups = map[string]lookup{}
-	}
-	d.streams.lookups[r.ID] = lookup{node, *r.Images.Login, now + lookupTTL}
+	now := v.config.Clock()
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	maps.DeleteFunc(v.lookups, func(_ string, l lookup) bool { return l.until < now })
+	v.lookups[r.ID] = lookup{node, *r.Images.Login, now + lookupTTL}
 }
 
 // streamLogin returns the login for an image look-up, only to the node with that request, and only for the registry of
 // the secret. The password is stored nowhere.
-func (d *Dispatcher) streamLogin(r *transport.SecretsRequest) (reply transport.SecretsReply, err error) {
-	d.streams.mu.Lock()
-	l, ok := d.streams.lookups[r.Stream]
-	d.streams.mu.Unlock()
-	if !ok || l.node != r.Node || d.config.Clock() > l.until {
+func (v *secretSource) streamLogin(r *transport.SecretsRequest) (reply transport.SecretsReply, err error) {
+	v.mu.Lock()
+	l, ok := v.lookups[r.Stream]
+	v.mu.Unlock()
+	if !ok || l.node != r.Node || v.config.Clock() > l.until {
 		return reply, fmt.Errorf("%w: %s has no request to look up an image as %.60q", transport.ErrRefused, r.Node,
 			r.Stream)
 	}
-	snap := d.config.Tables.Snapshot()
+	snap := v.config.Tables.Snapshot()
 	e, ok := snap.Secret(l.login.Cluster, l.login.Secret)
 	switch {
 	case !ok:
@@ -52,5 +51,5 @@ func (d *Dispatcher) streamLogin(r *transport.SecretsRequest) (reply transport.S
 		reply.Missing = []string{fmt.Sprintf("the secret %s is not for the registry %s", l.login.Secret, r.Registry)}
 		return reply, nil
 	}
-	return d.loginOf(snap, e.Value)
+	return v.loginOf(snap, e.Value)
 }

@@ -17,8 +17,8 @@ type activeCall struct {
 
 // keepAlive records signs of life until the caller ends them. The caller does so before it records the pulse of the
 // reply.
-func (d *Dispatcher) keepAlive(s *session, seq uint64) *activeCall {
-	d.recordPulse(s, seq, Heartbeat)
+func (p *pulse) keepAlive(seq uint64) *activeCall {
+	p.record(seq, Heartbeat)
 	l := &activeCall{}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -26,7 +26,7 @@ func (d *Dispatcher) keepAlive(s *session, seq uint64) *activeCall {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		if !l.ended {
-			d.recordPulse(s, seq, Heartbeat)
+			p.record(seq, Heartbeat)
 			l.timer.Reset(Heartbeat)
 		}
 	})
@@ -44,22 +44,37 @@ func (l *activeCall) end() {
 	l.timer.Stop()
 }
 
-// recordPulse records a sign of life, and returns the time until the agent's next one. A long time is granted only to
-// an agent with an open assignment stream: the end of the stream shows that the agent or its machine is gone.
-func (d *Dispatcher) recordPulse(s *session, seq uint64, next time.Duration) time.Duration {
-	s.pulseMu.Lock()
-	defer s.pulseMu.Unlock()
-	if s.stream == nil {
+// pulse holds the signs of life of a session's agent, and its use of resources. It writes them into the tables. A long
+// time until the next one is granted only to an agent with an open assignment stream: the end of the stream shows that
+// the agent or its machine is gone. Safe for concurrent use.
+type pulse struct {
+	config  *Config
+	node    string
+	session uint64
+	usage   usage
+
+	mu                sync.Mutex
+	highestSeq        uint64        // the highest number of a report
+	requestedInterval time.Duration // the requested time from the pulse to the next report
+	// stream is closed when a newer assignment stream replaces the present one; it is nil without a stream.
+	stream chan struct{}
+}
+
+// record records a sign of life, and returns the time until the agent's next one.
+func (p *pulse) record(seq uint64, next time.Duration) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.stream == nil {
 		next = min(next, Heartbeat)
 	}
-	s.requestedInterval = next
-	s.highestSeq = max(s.highestSeq, seq) // an earlier call still counts while it waits
-	d.config.Tables.SetPulse(s.node, cluster.Pulse{
-		Session: s.number,
-		Seq:     s.highestSeq,
-		At:      d.config.Clock(),
+	p.requestedInterval = next
+	p.highestSeq = max(p.highestSeq, seq) // an earlier call still counts while it waits
+	p.config.Tables.SetPulse(p.node, cluster.Pulse{
+		Session: p.session,
+		Seq:     p.highestSeq,
+		At:      p.config.Clock(),
 		Next:    next,
-		Stats:   s.usage.latest(),
+		Stats:   p.usage.latest(),
 	})
 	return next
 }
@@ -67,35 +82,35 @@ func (d *Dispatcher) recordPulse(s *session, seq uint64, next time.Duration) tim
 // takeStream ends the session's present assignment stream, and returns the channel that ends the new one. If the end of
 // an earlier stream shortened the interval, takeStream restores it: the agent lives, and reports no sooner than its
 // granted interval.
-func (d *Dispatcher) takeStream(s *session) chan struct{} {
-	s.pulseMu.Lock()
-	defer s.pulseMu.Unlock()
-	if s.stream != nil {
-		close(s.stream)
+func (p *pulse) takeStream() chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.stream != nil {
+		close(p.stream)
 	}
-	s.stream = make(chan struct{})
-	if p, ok := d.config.Tables.Pulse(s.node); ok && p.Session == s.number && p.Next < s.requestedInterval {
-		p.Next = s.requestedInterval
-		d.config.Tables.SetPulse(s.node, p)
+	p.stream = make(chan struct{})
+	if last, ok := p.config.Tables.Pulse(p.node); ok && last.Session == p.session && last.Next < p.requestedInterval {
+		last.Next = p.requestedInterval
+		p.config.Tables.SetPulse(p.node, last)
 	}
-	return s.stream
+	return p.stream
 }
 
 // dropStream notes that a stream ended. If no newer one replaced it, the agent may be gone. Whatever its granted
 // interval, the agent must then report within a Heartbeat or open another stream (see takeStream).
-func (d *Dispatcher) dropStream(s *session, stream chan struct{}) {
-	s.pulseMu.Lock()
-	defer s.pulseMu.Unlock()
-	if s.stream != stream {
+func (p *pulse) dropStream(stream chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.stream != stream {
 		return
 	}
-	s.stream = nil
-	p, ok := d.config.Tables.Pulse(s.node)
-	if !ok || p.Session != s.number {
+	p.stream = nil
+	last, ok := p.config.Tables.Pulse(p.node)
+	if !ok || last.Session != p.session {
 		return
 	}
-	if soon := d.config.Clock() + Heartbeat - p.At; soon < p.Next {
-		p.Next = soon
-		d.config.Tables.SetPulse(s.node, p)
+	if soon := p.config.Clock() + Heartbeat - last.At; soon < last.Next {
+		last.Next = soon
+		p.config.Tables.SetPulse(p.node, last)
 	}
 }

@@ -47,18 +47,18 @@ func (d *Dispatcher) Register(ctx context.Context, r transport.Registration) (tr
 		// no pulse yet.
 		d.config.Tables.DropPulse(s.node)
 	}
-	call := d.keepAlive(s, 0)
+	call := s.pulse.keepAlive(0)
 	defer call.end()
 	again, err := d.writeFullReport(ctx, s, r)
 	if err != nil {
 		return transport.Welcome{}, fmt.Errorf("take the full report of %s: %w", r.Node, err)
 	}
-	servers := d.unsentServers(s) // before the session can get a report
-	if err := d.activate(s); err != nil {
+	servers := d.reach.unsentServers(s) // before the session can get a report
+	if err := d.sessions.activate(s); err != nil {
 		return transport.Welcome{}, err
 	}
 	call.end()
-	d.recordPulse(s, 0, Heartbeat)
+	s.pulse.record(0, Heartbeat)
 	d.config.Logger.Info("a node registered", "node", r.Node, "session", s.number, "tasks", len(r.Tasks))
 	if r.Displaced >= contestedDisplacements {
 		d.config.Logger.Warn("two agents take the node's session from each other", "node", r.Node, "displaced",
@@ -167,12 +167,12 @@ func (d *Dispatcher) tryOpenSession(ctx context.Context, r *transport.Registrati
 		reporting:      make(chan struct{}, 1),
 		ended:          make(chan struct{}),
 		streamRequests: make(chan *transport.StreamRequest, 16),
-		usage:          usage{stats: r.Stats},
+		pulse:          pulse{config: &d.config, node: r.Node, session: newest + 1, usage: usage{stats: r.Stats}},
 		wentBack:       wentBack,
 		shown:          r.Token,
 	}
-	s.usage.setTotals(&r.Facts)
-	return s, 0, d.refreshRev(ctx, s)
+	s.pulse.usage.setTotals(&r.Facts)
+	return s, 0, d.statuses.refreshRev(ctx, s)
 }
 
 // openingUnit returns the write that begins a session, over the record at the revision.
@@ -196,7 +196,7 @@ func (d *Dispatcher) openingUnit(ctx context.Context, r *transport.Registration,
 			"another agent that calls itself %s took its session away %d times in a row: each machine needs "+
 				"a name of its own", r.Node, r.Displaced)})
 	}
-	return u, u.Put(key, d.status(*r, number, false))
+	return u, u.Put(key, nodeStatus(r, number, false))
 }
 
 // foreign returns the revision of a foreign record under a node's status key, so that the node can register over it. It
@@ -215,24 +215,8 @@ func (d *Dispatcher) foreign(ctx context.Context, key string, known uint64) (uin
 	return r.Modified, nil
 }
 
-// refreshRev updates the revision of the session's status record from the tables, once they hold the session's last
-// write.
-func (d *Dispatcher) refreshRev(ctx context.Context, s *session) error {
-	snap, err := d.config.Tables.WaitFor(ctx, s.lastWriteRev)
-	if err != nil {
-		return err
-	}
-	e, ok := snap.NodeStatus(s.node)
-	if !ok || e.Value.Session != s.number {
-		return &transport.SessionError{Newest: d.newest(s.node), Detail: "a newer session has begun"}
-	}
-	s.statusRev = e.Modified
-	return nil
-}
-
-func (d *Dispatcher) newest(node string) uint64 { return sessionIn(d.config.Tables.Snapshot(), node) }
-
-func (d *Dispatcher) status(r transport.Registration, number uint64, synced bool) *cluster.NodeStatus {
+// nodeStatus returns the record of a session.
+func nodeStatus(r *transport.Registration, number uint64, synced bool) *cluster.NodeStatus {
 	return &cluster.NodeStatus{
 		Name:       r.Node,
 		Session:    number,
@@ -254,7 +238,7 @@ func (d *Dispatcher) writeFullReport(ctx context.Context, s *session, r transpor
 		s.reported[r.Tasks[i].UUID] = true
 	}
 	tasks := append(slices.Clip(r.Tasks), forgottenAttempts(snap, r)...)
-	refused, err := d.writeStatuses(ctx, s, tasks)
+	refused, err := d.statuses.writeStatuses(ctx, s, tasks)
 	if err != nil {
 		return nil, err
 	}
@@ -269,7 +253,7 @@ func (d *Dispatcher) writeFullReport(ctx context.Context, s *session, r transpor
 	prefix := d.config.Tables.Prefix()
 	var u store.Unit
 	u.Compare(prefix.NodeStatus(r.Node), s.statusRev)
-	if err := u.Put(prefix.NodeStatus(r.Node), d.status(r, s.number, true)); err != nil {
+	if err := u.Put(prefix.NodeStatus(r.Node), nodeStatus(&r, s.number, true)); err != nil {
 		return nil, err
 	}
 	ok, at, err := d.commits.submit(ctx, []store.Unit{u})
@@ -277,10 +261,10 @@ func (d *Dispatcher) writeFullReport(ctx context.Context, s *session, r transpor
 		return nil, err
 	}
 	if !ok[0] {
-		return nil, &transport.SessionError{Newest: d.newest(r.Node), Detail: "a newer session has begun"}
+		return nil, d.sessions.replacedError(r.Node)
 	}
 	s.lastWriteRev = at
-	return again, d.refreshRev(ctx, s)
+	return again, d.statuses.refreshRev(ctx, s)
 }
 
 // forgottenAttempts returns the attempts with a status on the node that are not in its full report. The agent has lost

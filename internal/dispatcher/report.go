@@ -24,7 +24,7 @@ const maxWriteTries = 4
 // Report processes a report, whose content is durable when the reply is sent (P4.6). A repeated report gets a reply
 // again and is written once.
 func (d *Dispatcher) Report(ctx context.Context, r transport.Report) (transport.ReportReply, error) {
-	s, err := d.session(r.Node, r.Session)
+	s, err := d.sessions.find(r.Node, r.Session)
 	if err != nil {
 		return transport.ReportReply{}, err
 	}
@@ -33,7 +33,7 @@ func (d *Dispatcher) Report(ctx context.Context, r transport.Report) (transport.
 	}
 	var call *activeCall
 	if len(r.Tasks) > 0 || r.Facts != nil { // otherwise the call waits for nothing
-		call = d.keepAlive(s, r.Seq)
+		call = s.pulse.keepAlive(r.Seq)
 		defer call.end()
 	}
 	select {
@@ -47,19 +47,19 @@ func (d *Dispatcher) Report(ctx context.Context, r transport.Report) (transport.
 	}
 	if r.Seq == s.seq && r.Seq != 0 {
 		call.end()
-		s.last.Heartbeat = cluster.Duration(d.recordPulse(s, r.Seq, s.usage.interval(d.sessionCount())))
+		s.last.Heartbeat = cluster.Duration(s.pulse.record(r.Seq, s.pulse.usage.interval(d.sessions.count())))
 		return s.last, nil
 	}
 	if r.Facts != nil {
 		if err := checkFacts(r.Node, r.Facts); err != nil {
 			return transport.ReportReply{}, err
 		}
-		if err := d.writeFacts(ctx, s, r.Facts); err != nil {
+		if err := d.statuses.writeFacts(ctx, s, r.Facts); err != nil {
 			return transport.ReportReply{}, err
 		}
 	}
 	began := d.config.Clock()
-	refused, err := d.writeStatuses(ctx, s, r.Tasks)
+	refused, err := d.statuses.writeStatuses(ctx, s, r.Tasks)
 	if err != nil {
 		return transport.ReportReply{}, err
 	}
@@ -68,17 +68,17 @@ func (d *Dispatcher) Report(ctx context.Context, r transport.Report) (transport.
 	}
 	call.end()
 	snap := d.config.Tables.Snapshot()
-	s.usage.addReport(r.Stats, runningAttempts(snap, r.Node))
+	s.pulse.usage.addReport(r.Stats, snap.RunningAttempts(r.Node))
 	for i := range r.Tasks {
 		if r.Tasks[i].State.Terminal() {
-			s.usage.ended(r.Tasks[i].UUID)
+			s.pulse.usage.ended(r.Tasks[i].UUID)
 		}
 	}
 	reply := transport.ReportReply{
 		Refused:   refused,
-		Heartbeat: cluster.Duration(d.recordPulse(s, r.Seq, s.usage.interval(d.sessionCount()))),
+		Heartbeat: cluster.Duration(s.pulse.record(r.Seq, s.pulse.usage.interval(d.sessions.count()))),
 		Token:     tokenFor(snap, r.Node),
-		Servers:   d.unsentServers(s),
+		Servers:   d.reach.unsentServers(s),
 	}
 	s.seq, s.last = r.Seq, reply
 	return reply, nil
@@ -92,37 +92,61 @@ func checkFacts(node string, f *cluster.Facts) error {
 	return nil
 }
 
-// writeFacts writes the node's facts when they changed.
-func (d *Dispatcher) writeFacts(ctx context.Context, s *session, f *cluster.Facts) error {
-	if err := d.refreshRev(ctx, s); err != nil {
+// statusWriter writes what agents report of their nodes and attempts. It decides which statuses are refused. Each write
+// compares the revision of the session's record, so no report of a replaced session is written (P6.1). The caller holds
+// the session's reporting, or the session is not active yet.
+type statusWriter struct {
+	config   *Config
+	sessions *sessionTable
+	commits  *commitQueue
+}
+
+// refreshRev updates the revision of the session's status record from the tables, once they hold the session's last
+// write.
+func (w *statusWriter) refreshRev(ctx context.Context, s *session) error {
+	snap, err := w.config.Tables.WaitFor(ctx, s.lastWriteRev)
+	if err != nil {
 		return err
 	}
-	e, ok := d.config.Tables.Snapshot().NodeStatus(s.node)
+	e, ok := snap.NodeStatus(s.node)
 	if !ok || e.Value.Session != s.number {
-		return &transport.SessionError{Newest: d.newest(s.node), Detail: "a newer session has begun"}
+		return w.sessions.replacedError(s.node)
+	}
+	s.statusRev = e.Modified
+	return nil
+}
+
+// writeFacts writes the node's facts when they changed.
+func (w *statusWriter) writeFacts(ctx context.Context, s *session, f *cluster.Facts) error {
+	if err := w.refreshRev(ctx, s); err != nil {
+		return err
+	}
+	e, ok := w.config.Tables.Snapshot().NodeStatus(s.node)
+	if !ok || e.Value.Session != s.number {
+		return w.sessions.replacedError(s.node)
 	}
 	status := *e.Value
 	status.Facts = *f
-	s.usage.setTotals(f)
+	s.pulse.usage.setTotals(f)
 	var u store.Unit
 	u.Compare(e.Key, e.Modified)
 	if err := u.Put(e.Key, &status); err != nil {
 		return err
 	}
-	applied, at, err := d.commits.submit(ctx, []store.Unit{u})
+	applied, at, err := w.commits.submit(ctx, []store.Unit{u})
 	if err != nil {
 		return err
 	}
 	s.lastWriteRev = max(s.lastWriteRev, at)
 	if !applied[0] {
-		return &transport.SessionError{Newest: d.newest(s.node), Detail: "a newer session has begun"}
+		return w.sessions.replacedError(s.node)
 	}
-	return d.refreshRev(ctx, s)
+	return w.refreshRev(ctx, s)
 }
 
 // writeStatuses writes the status records of a report and returns the refused attempts by UUID. After an error the
 // result of some writes is unknown, and the agent sends the report again.
-func (d *Dispatcher) writeStatuses(ctx context.Context, s *session, tasks []cluster.Observed) (
+func (w *statusWriter) writeStatuses(ctx context.Context, s *session, tasks []cluster.Observed) (
 	map[string]transport.Refused, error,
 ) {
 	if len(tasks) == 0 {
@@ -130,11 +154,11 @@ func (d *Dispatcher) writeStatuses(ctx context.Context, s *session, tasks []clus
 	}
 	refused := map[string]transport.Refused{}
 	for range maxWriteTries {
-		snap, err := d.config.Tables.WaitFor(ctx, s.lastWriteRev)
+		snap, err := w.config.Tables.WaitFor(ctx, s.lastWriteRev)
 		if err == nil && unknown(snap, tasks) {
 			// An attempt that is not in the tables may belong to another node, if the tables lag. The call therefore
 			// waits for the tables first.
-			snap, err = d.config.Tables.Settled(ctx)
+			snap, err = w.config.Tables.Settled(ctx)
 		}
 		if err != nil {
 			return nil, err
@@ -142,7 +166,7 @@ func (d *Dispatcher) writeStatuses(ctx context.Context, s *session, tasks []clus
 		units := make([]store.Unit, 0, len(tasks))
 		written := make([]int, 0, len(tasks))
 		for i := range tasks {
-			u, v, err := d.statusUnit(snap, s, &tasks[i])
+			u, v, err := w.statusUnit(snap, s, &tasks[i])
 			switch {
 			case err != nil:
 				return nil, err
@@ -153,7 +177,7 @@ func (d *Dispatcher) writeStatuses(ctx context.Context, s *session, tasks []clus
 				written = append(written, i)
 			}
 		}
-		applied, at, err := d.commits.submit(ctx, units)
+		applied, at, err := w.commits.submit(ctx, units)
 		if err != nil {
 			return nil, fmt.Errorf("write the report: %w", err)
 		}
@@ -168,7 +192,7 @@ func (d *Dispatcher) writeStatuses(ctx context.Context, s *session, tasks []clus
 			return refused, nil
 		}
 		// Another write came in between: a newer session, a stop, an outcome.
-		if err := d.refreshRev(ctx, s); err != nil {
+		if err := w.refreshRev(ctx, s); err != nil {
 			return nil, err
 		}
 	}
@@ -197,7 +221,7 @@ type statusDecision struct {
 }
 
 // statusUnit returns the write of one attempt's status.
-func (d *Dispatcher) statusUnit(snap *store.Snapshot, s *session, o *cluster.Observed) (store.Unit, statusDecision,
+func (w *statusWriter) statusUnit(snap *store.Snapshot, s *session, o *cluster.Observed) (store.Unit, statusDecision,
 	error,
 ) {
 	if _, ok := o.Task.Parts(); !ok || o.Attempt < 1 || o.UUID == "" {
@@ -218,14 +242,14 @@ func (d *Dispatcher) statusUnit(snap *store.Snapshot, s *session, o *cluster.Obs
 		row.EndsByOutcome() && row.ObservedRev == 0 && storedUUID(row) == o.UUID:
 		return store.Unit{}, statusDecision{}, nil // the records of a gone attempt were deleted
 	case o.Gone && row.EndsByOutcome() && row.Observed != nil && row.Observed.UUID == o.UUID:
-		return d.deleteStatus(s, row), statusDecision{write: true}, nil
+		return w.deleteStatus(s, row), statusDecision{write: true}, nil
 	}
-	barrier := d.barrier(snap, s, row, o)
+	barrier := w.barrier(snap, s, row, o)
 	if why := refusalFor(row, s.node, o, barrier); why != nil {
 		return store.Unit{}, statusDecision{why: why}, nil
 	}
 	if barrier {
-		if why := d.heldReason(snap, s, row); why != "" {
+		if why := w.heldReason(snap, s, row); why != "" {
 			return store.Unit{}, statusDecision{
 				why: &transport.Refused{Reason: cluster.ReasonRecovery, Message: why, Retry: true},
 			}, nil
@@ -238,7 +262,7 @@ func (d *Dispatcher) statusUnit(snap *store.Snapshot, s *session, o *cluster.Obs
 			return store.Unit{}, statusDecision{}, nil
 		}
 	}
-	return d.writeStatus(snap, s, row, o)
+	return w.writeStatus(snap, s, row, o)
 }
 
 // asksAtBarrier reports whether a status requests the start barrier (P4.3).
@@ -248,9 +272,9 @@ func asksAtBarrier(row *store.AttemptRow, o *cluster.Observed) bool {
 
 // barrier reports whether a status requests to pass the start barrier. In a registration, a held attempt is written
 // like any other status. The store then shows the attempt on the node, and the agent repeats its request by a report.
-func (d *Dispatcher) barrier(snap *store.Snapshot, s *session, row *store.AttemptRow, o *cluster.Observed) bool {
-	return asksAtBarrier(row, o) && !d.config.Without.Off(clause.Barrier) &&
-		(s.syncedRev != 0 || d.heldReason(snap, s, row) == "")
+func (w *statusWriter) barrier(snap *store.Snapshot, s *session, row *store.AttemptRow, o *cluster.Observed) bool {
+	return asksAtBarrier(row, o) && !w.config.Without.Off(clause.Barrier) &&
+		(s.syncedRev != 0 || w.heldReason(snap, s, row) == "")
 }
 
 // refusalFor returns why a report is refused, or nil.
@@ -289,20 +313,20 @@ func refusal(reason cluster.ReasonCode, message string) *transport.Refused {
 // also compares that the task is still desired and has no outcome (P4.3). The desired state is in the desired record
 // or, before its projection, in the plan record. A barrier also compares the recovery record, so that it fails if the
 // store went back since then (P1.7).
-func (d *Dispatcher) writeStatus(snap *store.Snapshot, s *session, row *store.AttemptRow,
+func (w *statusWriter) writeStatus(snap *store.Snapshot, s *session, row *store.AttemptRow,
 	o *cluster.Observed,
 ) (store.Unit, statusDecision, error) {
-	prefix, barrier := d.config.Tables.Prefix(), d.barrier(snap, s, row, o)
+	prefix, barrier := w.config.Tables.Prefix(), w.barrier(snap, s, row, o)
 	key := prefix.Observed(s.node, o.Task)
 	u := store.Unit{Group: store.Group{Compares: make([]store.Compare, 0, 6), Ops: make([]store.Op, 0, 1)}}
 	switch {
 	case barrier:
-		if row.DesiredRev == 0 && !d.config.Without.Off(clause.Projection) {
+		if row.DesiredRev == 0 && !w.config.Without.Off(clause.Projection) {
 			u.Compare(prefix.Plan(row.Plan), row.PlanRev) // the plan record is the desired record so far
 		}
 		u.Compare(prefix.Desired(s.node, o.Task), row.DesiredRev)
 		u.Compare(prefix.Outcome(o.Task, o.Attempt), 0)
-		d.compareRecovery(&u, snap, s.node)
+		w.compareRecovery(&u, snap, s.node)
 	case row.ObservedRev == 0:
 		compareOrigin(&u, prefix, row)
 	}
@@ -325,8 +349,8 @@ func (d *Dispatcher) writeStatus(snap *store.Snapshot, s *session, row *store.At
 
 // deleteStatus returns the deletion of the status of an attempt that has no desired record, whose outcome is durable
 // and of which nothing is left on the node.
-func (d *Dispatcher) deleteStatus(s *session, row *store.AttemptRow) store.Unit {
-	prefix := d.config.Tables.Prefix()
+func (w *statusWriter) deleteStatus(s *session, row *store.AttemptRow) store.Unit {
+	prefix := w.config.Tables.Prefix()
 	key := prefix.Observed(s.node, row.Task)
 	var u store.Unit
 	u.Compare(prefix.NodeStatus(s.node), s.statusRev)

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
@@ -33,11 +34,11 @@ func (d *Dispatcher) Secrets(ctx context.Context, r transport.SecretsRequest) (r
 	if d.config.Opener == nil {
 		return reply, errors.New("this server has no key for secrets")
 	}
-	if _, err := d.session(r.Node, r.Session); err != nil {
+	if _, err := d.sessions.find(r.Node, r.Session); err != nil {
 		return reply, err
 	}
 	if r.Stream != "" {
-		return d.streamLogin(&r)
+		return d.secrets.streamLogin(&r)
 	}
 	wait, cancel := context.WithTimeout(ctx, secretsWait)
 	defer cancel()
@@ -55,7 +56,7 @@ func (d *Dispatcher) Secrets(ctx context.Context, r transport.SecretsRequest) (r
 		return reply, fmt.Errorf("%w: there is no task definition %s", transport.ErrRefused, row.Desired.Definition)
 	}
 	if r.Registry != "" {
-		return d.login(snap, row.Desired.Owner.Cluster, def.Value, &r)
+		return d.secrets.login(snap, row.Desired.Owner.Cluster, def.Value, &r)
 	}
 	reply.Secrets = map[string]transport.SecretText{}
 	for _, name := range handedSecrets(def.Value) {
@@ -69,13 +70,22 @@ func (d *Dispatcher) Secrets(ctx context.Context, r transport.SecretsRequest) (r
 				"the secret "+name+" is of the type registry, which no container is handed")
 			continue
 		}
-		value, err := d.unseal(snap, e.Value)
+		value, err := d.secrets.unseal(snap, e.Value)
 		if err != nil {
 			return transport.SecretsReply{}, err
 		}
 		reply.Secrets[name] = transport.SecretText{Stamp: e.Value.Stamp, Value: value}
 	}
 	return reply, nil
+}
+
+// secretSource opens the values of secrets, and tells when they changed. Safe for concurrent use.
+type secretSource struct {
+	config *Config
+
+	mu      sync.Mutex
+	lookups map[string]lookup // images that nodes are looking up, by the id of the stream
+	changed chan struct{}     // closed and replaced when secrets changed
 }
 
 // placedHere returns the requested attempt, if it belongs to the node and has not ended.
@@ -103,7 +113,7 @@ func handedSecrets(d *cluster.TaskDefinition) (names []string) {
 
 // login returns the registry login for the image of a container, from the secret that the container names, or else from
 // the cluster's secret for the registry.
-func (d *Dispatcher) login(snap *store.Snapshot, in string, def *cluster.TaskDefinition,
+func (v *secretSource) login(snap *store.Snapshot, in string, def *cluster.TaskDefinition,
 	r *transport.SecretsRequest,
 ) (reply transport.SecretsReply, err error) {
 	i := slices.IndexFunc(def.Containers, func(c cluster.Container) bool { return c.Name == r.Container })
@@ -129,12 +139,12 @@ func (d *Dispatcher) login(snap *store.Snapshot, in string, def *cluster.TaskDef
 	if !ok {
 		return reply, nil
 	}
-	return d.loginOf(snap, e.Value)
+	return v.loginOf(snap, e.Value)
 }
 
 // loginOf opens a secret of the type registry.
-func (d *Dispatcher) loginOf(snap *store.Snapshot, s *cluster.Secret) (reply transport.SecretsReply, err error) {
-	value, err := d.unseal(snap, s)
+func (v *secretSource) loginOf(snap *store.Snapshot, s *cluster.Secret) (reply transport.SecretsReply, err error) {
+	value, err := v.unseal(snap, s)
 	if err != nil {
 		return reply, err
 	}
@@ -146,14 +156,14 @@ func (d *Dispatcher) loginOf(snap *store.Snapshot, s *cluster.Secret) (reply tra
 	return reply, nil
 }
 
-func (d *Dispatcher) unseal(snap *store.Snapshot, s *cluster.Secret) ([]byte, error) {
+func (v *secretSource) unseal(snap *store.Snapshot, s *cluster.Secret) ([]byte, error) {
 	k, ok := snap.SecretKey(s.Key)
 	if !ok {
 		return nil, fmt.Errorf("the key %s of the secret %s is missing in the store", s.Key, s.Name)
 	}
-	value, err := d.config.Opener.Open(k.Value, s)
+	value, err := v.config.Opener.Open(k.Value, s)
 	if err != nil {
-		d.config.Logger.Error("a secret cannot be opened", "cluster", s.Cluster, "secret", s.Name, "error", err)
+		v.config.Logger.Error("a secret cannot be opened", "cluster", s.Cluster, "secret", s.Name, "error", err)
 	}
 	return value, err
 }
@@ -210,16 +220,16 @@ func (a *assignments) resendSecretStamps() error {
 	return nil
 }
 
-// secretsChange returns a channel that is closed when secrets changed.
-func (d *Dispatcher) secretsChange() <-chan struct{} {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.secretsChanged
+// change returns a channel that is closed when secrets changed.
+func (v *secretSource) change() <-chan struct{} {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.changed
 }
 
-func (d *Dispatcher) notifySecretsChanged() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	close(d.secretsChanged)
-	d.secretsChanged = make(chan struct{})
+func (v *secretSource) notifyChanged() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	close(v.changed)
+	v.changed = make(chan struct{})
 }

@@ -20,7 +20,6 @@ var ErrNoSession = errors.New("no agent of the node is connected")
 type streams struct {
 	mu      sync.Mutex
 	waiting map[string]requestedStream
-	lookups map[string]lookup // images that nodes are looking up, by the id of the stream
 }
 
 // requestedStream is a stream that an agent was asked to open.
@@ -47,9 +46,7 @@ func (c openedStream) Close() error {
 func (d *Dispatcher) OpenStream(ctx context.Context, node string, r transport.StreamRequest) (io.ReadWriteCloser,
 	error,
 ) {
-	d.mu.Lock()
-	s := d.sessions[node]
-	d.mu.Unlock()
+	s := d.sessions.of(node)
 	if s == nil {
 		return nil, fmt.Errorf("%s: %w", node, ErrNoSession)
 	}
@@ -61,8 +58,8 @@ func (d *Dispatcher) OpenStream(ctx context.Context, node string, r transport.St
 	open := make(chan openedStream, 1)
 	d.streams.mu.Lock()
 	d.streams.waiting[r.ID] = requestedStream{node, open}
-	d.recordLookup(node, &r)
 	d.streams.mu.Unlock()
+	d.secrets.recordLookup(node, &r)
 
 	timer := time.NewTimer(callBackTimeout)
 	defer timer.Stop()
@@ -81,17 +78,17 @@ func (d *Dispatcher) OpenStream(ctx context.Context, node string, r transport.St
 			err = ctx.Err()
 		}
 		if err != nil {
-			d.abandon(r.ID, open)
+			d.streams.abandon(r.ID, open)
 			return nil, err
 		}
 	}
 }
 
 // abandon removes a stream that no caller waits for; if the agent has just called, its call ends.
-func (d *Dispatcher) abandon(id string, open chan openedStream) {
-	d.streams.mu.Lock()
-	delete(d.streams.waiting, id)
-	d.streams.mu.Unlock()
+func (t *streams) abandon(id string, open chan openedStream) {
+	t.mu.Lock()
+	delete(t.waiting, id)
+	t.mu.Unlock()
 	select {
 	case c := <-open:
 		_ = c.Close()
@@ -118,7 +115,7 @@ func (d *Dispatcher) Carry(ctx context.Context, id string, stream io.ReadWriter)
 	select {
 	case <-c.done:
 		return nil
-	case <-d.ended:
+	case <-d.sessions.over:
 		return errEnded
 	case <-ctx.Done():
 		return ctx.Err()

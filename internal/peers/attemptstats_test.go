@@ -144,7 +144,7 @@ func TestDigestOfDetailsIsRead(t *testing.T) {
 		pending[node] = pendingPulse{pulse: cluster.Pulse{Stats: s}, stats: true}
 	}
 	n := countFitting(nodes, pending)
-	l := &link{peers: &Peers{}}
+	l := &link{peers: &liveness{self: &self{}}}
 	b, err := json.Marshal(l.digest(nodes[:n], pending, 0, nil))
 	if err != nil || n < 20 || len(b) > maxDigest {
 		t.Errorf("a digest of %d nodes has %d bytes, want %d at the most: %v", n, len(b), maxDigest, err)

@@ -29,7 +29,7 @@ func bench(b *testing.B, nodes int) (*Peers, *link) {
 		Caller: signed,
 		Clock:  func() time.Duration { return time.Since(began) },
 	})
-	l := newLink(p, cluster.Server{ID: "s2"})
+	l := newLink(&p.liveness, cluster.Server{ID: "s2"})
 	l.reached = true
 	p.links["s2"] = l
 	for i := range nodes {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
@@ -66,95 +67,125 @@ type pendingPulse struct {
 	before *cluster.NodeStats
 }
 
+// liveness exchanges the signs of life of agents with the other servers. Safe for concurrent use.
+type liveness struct {
+	*self
+	resend chan struct{} // a link needs all signs of life
+	local  local
+
+	mu           sync.Mutex
+	links        map[string]*link       // by server
+	remotePulses map[string]remotePulse // by node: the signs of life from other servers
+	lastDigests  map[string]lastDigest  // by server: the last digest
+}
+
+// link returns the link to a server, or nil.
+func (v *liveness) link(server string) *link {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.links[server]
+}
+
+// countNodes counts, for each server, the nodes whose newest session is from its digests.
+func (v *liveness) countNodes() map[string]int {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	nodes := map[string]int{}
+	for _, h := range v.remotePulses { // order-free: a count
+		nodes[h.from]++
+	}
+	return nodes
+}
+
 // collect passes the new signs of life of this server's agents to the links. Signs of life from other servers are not
 // forwarded, since each server sends those of its own agents. Every resendPeriods it collects all of them.
-func (p *Peers) collect() {
-	p.local.tick++
-	everything := p.local.tick%resendPeriods == 0
+func (v *liveness) collect() {
+	v.local.tick++
+	everything := v.local.tick%resendPeriods == 0
 	if everything {
-		p.local.mark = 0 // reads all pulses again, as a safeguard
-		p.dropUnknown()
+		v.local.mark = 0 // reads all pulses again, as a safeguard
+		v.dropUnknown()
 	}
-	p.shortenIntervals()
+	v.shortenIntervals()
 	changed := map[string]pendingPulse{}
 
-	p.mu.Lock()
-	links := make([]*link, 0, len(p.links))
-	for _, l := range p.links { // order-free: links are independent
+	v.mu.Lock()
+	links := make([]*link, 0, len(v.links))
+	for _, l := range v.links { // order-free: links are independent
 		links = append(links, l)
 	}
-	c := p.config.Tables.PulsesSince(p.local.mark)
-	p.local.mark = c.Mark
+	c := v.config.Tables.PulsesSince(v.local.mark)
+	v.local.mark = c.Mark
 	for node, pulse := range c.Pulses { // order-free: rows by node
-		if p.remotePulses[node].matches(pulse) {
-			delete(p.local.rows, node)
+		if v.remotePulses[node].matches(pulse) {
+			delete(v.local.rows, node)
 			continue
 		}
-		r := p.local.rows[node]
+		r := v.local.rows[node]
 		if r == nil {
 			r = &localPulse{}
-			p.local.rows[node] = r
+			v.local.rows[node] = r
 		}
 		if r.pulse != pulse {
 			changed[node] = pendingPulse{pulse, r.pulse.Stats != pulse.Stats, r.pulse.Stats}
 			r.pulse = pulse
 		}
 	}
-	p.mu.Unlock()
+	v.mu.Unlock()
 
 	for _, node := range c.Dropped {
-		delete(p.local.rows, node)
+		delete(v.local.rows, node)
 	}
 	if c.All {
-		maps.DeleteFunc(p.local.rows, func(node string, _ *localPulse) bool {
+		maps.DeleteFunc(v.local.rows, func(node string, _ *localPulse) bool {
 			_, ok := c.Pulses[node]
 			return !ok
 		})
 	}
 	reached := 0
 	for _, l := range links {
-		if l.offer(changed, p.local.rows, everything) {
+		if l.offer(changed, v.local.rows, everything) {
 			reached++
 		}
 	}
-	if p.config.Metrics != nil {
-		p.config.Metrics.Reached(reached, len(links))
+	if v.config.Metrics != nil {
+		v.config.Metrics.Reached(reached, len(links))
 	}
 }
 
 // shortenIntervals shortens the intervals of the agents of a server that is gone, once each time. Living agents connect
 // to another server immediately. Silence counts from the promised report (P6.2). It then begins earlier, but never in
 // the past. A digest of the returned server restores the intervals.
-func (p *Peers) shortenIntervals() {
-	now, snap := p.config.Clock(), p.config.Tables.Snapshot()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for server, last := range p.lastDigests { // order-free: servers are independent
-		if _, member := snap.Server(server); last.cut || !p.gone(server, member, now-last.at) {
+func (v *liveness) shortenIntervals() {
+	now, snap := v.config.Clock(), v.config.Tables.Snapshot()
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for server, last := range v.lastDigests { // order-free: servers are independent
+		if _, member := snap.Server(server); last.cut || !v.gone(server, member, now-last.at) {
 			continue
 		}
 		last.cut = true
-		p.lastDigests[server] = last
-		for node, h := range p.remotePulses { // order-free: nodes are independent
-			pulse, _ := p.config.Tables.Pulse(node)
+		v.lastDigests[server] = last
+		for node, h := range v.remotePulses { // order-free: nodes are independent
+			pulse, _ := v.config.Tables.Pulse(node)
 			if h.from != server || !h.matches(pulse) {
 				continue
 			}
 			if soon := now + reconnectTime - pulse.At; soon < pulse.Next {
 				pulse.Next = soon
-				p.config.Tables.SetPulse(node, pulse)
+				v.config.Tables.SetPulse(node, pulse)
 			}
 		}
 	}
 }
 
 // gone reports whether a server that was silent for the given time is gone. A server that answers is not gone, even if
-// its digests do not arrive: its agents stay with it. p.mu is held.
-func (p *Peers) gone(server string, member bool, silent time.Duration) bool {
+// its digests do not arrive: its agents stay with it. v.mu is held.
+func (v *liveness) gone(server string, member bool, silent time.Duration) bool {
 	if !member {
 		return silent > removedAfter
 	}
-	if l := p.links[server]; l != nil {
+	if l := v.links[server]; l != nil {
 		if reached, _, _ := l.state(); reached {
 			return false
 		}
@@ -164,19 +195,19 @@ func (p *Peers) gone(server string, member bool, silent time.Duration) bool {
 
 // dropUnknown drops the pulses of nodes and sessions that the store does not have: of forgotten nodes, and late ones
 // from another server. A node that registers again after that begins with low session numbers.
-func (p *Peers) dropUnknown() {
-	now, pulses := p.config.Clock(), p.config.Tables.Pulses()
-	snap := p.config.Tables.Snapshot()
+func (v *liveness) dropUnknown() {
+	now, pulses := v.config.Clock(), v.config.Tables.Pulses()
+	snap := v.config.Tables.Snapshot()
 	for node, pulse := range pulses { // order-free: nodes are independent
 		status, ok := snap.NodeStatus(node)
 		if (!ok || status.Value.Session < pulse.Session) && now-pulse.At > unknownPulseAge {
-			p.dropNode(node)
+			v.dropNode(node)
 		}
 	}
 }
 
 // receive handles a digest of another server.
-func (p *Peers) receive(w http.ResponseWriter, r *http.Request) {
+func (v *liveness) receive(w http.ResponseWriter, r *http.Request) {
 	var d digest
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxDigest)).Decode(&d); err != nil {
 		refuse(w, http.StatusBadRequest, "the digest cannot be read: "+err.Error())
@@ -186,12 +217,12 @@ func (p *Peers) receive(w http.ResponseWriter, r *http.Request) {
 	case err != nil:
 		refuse(w, http.StatusUpgradeRequired, err.Error())
 		return
-	case d.Server != p.config.Caller(r):
+	case d.Server != v.config.Caller(r):
 		refuse(w, http.StatusForbidden,
 			fmt.Sprintf("the certificate is that of server %q, which cannot report the agents of %q",
-				p.config.Caller(r), d.Server))
+				v.config.Caller(r), d.Server))
 		return
-	case d.Server == p.config.Server.ID:
+	case d.Server == v.config.Server.ID:
 		refuse(w, http.StatusConflict,
 			"the digest comes from this server itself: an address in the servers' records is wrong")
 		return
@@ -199,35 +230,35 @@ func (p *Peers) receive(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusRequestEntityTooLarge, "the digest holds too many signs of life")
 		return
 	}
-	now := p.config.Clock()
-	if made, ok := p.madeAt(d.Echo, now); ok {
-		p.mu.Lock()
-		if last := p.lastDigests[d.Server]; d.Life != last.startID || d.No > last.no {
-			p.lastDigests[d.Server] = lastDigest{startID: d.Life, no: d.No, at: now}
+	now := v.config.Clock()
+	if made, ok := v.madeAt(d.Echo, now); ok {
+		v.mu.Lock()
+		if last := v.lastDigests[d.Server]; d.Life != last.startID || d.No > last.no {
+			v.lastDigests[d.Server] = lastDigest{startID: d.Life, no: d.No, at: now}
 			for i := range d.Pulses {
-				p.recordBeat(d.Server, &d.Pulses[i], made)
+				v.recordBeat(d.Server, &d.Pulses[i], made)
 			}
 		}
-		p.mu.Unlock()
+		v.mu.Unlock()
 	}
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(digestReply{ // a server that has disconnected sends again
-		version: ourVersion(), Server: p.config.Server.ID, Life: p.startID, Clock: now.Microseconds(),
+		version: ourVersion(), Server: v.config.Server.ID, Life: v.startID, Clock: now.Microseconds(),
 	})
 }
 
 // madeAt returns a lower bound of the time when a digest was made, on this server's clock. A delayed digest therefore
 // never makes a silent node appear alive. It returns false if the sender had no reply from this server since its start.
-func (p *Peers) madeAt(e *echo, now time.Duration) (time.Duration, bool) {
-	if e == nil || e.Life != p.startID || e.Since < 0 {
+func (v *liveness) madeAt(e *echo, now time.Duration) (time.Duration, bool) {
+	if e == nil || e.Life != v.startID || e.Since < 0 {
 		return 0, false
 	}
 	return min(now, micros(e.Clock)+micros(e.Since)), true
 }
 
 // recordBeat records one sign of life. The highest (session, sequence) wins (P6.1). A repeated sign of life updates the
-// interval, because the interval of a node with a broken stream is shorter. p.mu is held.
-func (p *Peers) recordBeat(from string, b *beat, made time.Duration) {
+// interval, because the interval of a node with a broken stream is shorter. v.mu is held.
+func (v *liveness) recordBeat(from string, b *beat, made time.Duration) {
 	if b.Session == 0 || !cluster.ValidNodeName(b.Node) {
 		return
 	}
@@ -238,9 +269,9 @@ func (p *Peers) recordBeat(from string, b *beat, made time.Duration) {
 		Next:    micros(min(max(b.Next, 0), maxPromise)),
 		Stats:   b.Stats,
 	}
-	old, known := p.config.Tables.Pulse(b.Node)
+	old, known := v.config.Tables.Pulse(b.Node)
 	switch {
-	case !known && len(p.remotePulses) >= maxKnownNodes:
+	case !known && len(v.remotePulses) >= maxKnownNodes:
 		return
 	case known && (pulse.Session < old.Session || pulse.Session == old.Session && pulse.Seq < old.Seq):
 		return
@@ -250,34 +281,18 @@ func (p *Peers) recordBeat(from string, b *beat, made time.Duration) {
 	if pulse.Stats == nil {
 		pulse.Stats = old.Stats
 	} else {
-		pulse.Stats = pulse.Stats.Merge(old.Stats, p.runningAttempts(b.Node))
+		pulse.Stats = pulse.Stats.Merge(old.Stats, v.config.Tables.Snapshot().RunningAttempts(b.Node))
 	}
-	p.remotePulses[b.Node] = remotePulse{from: from, session: pulse.Session, seq: pulse.Seq, at: pulse.At}
-	p.config.Tables.SetPulse(b.Node, pulse)
-}
-
-// runningAttempts returns a function that reports whether an attempt of a node runs, by the tables.
-func (p *Peers) runningAttempts(node string) func(uuid string) bool {
-	var all map[string]bool
-	return func(uuid string) bool {
-		if all == nil {
-			all = map[string]bool{}
-			for row := range p.config.Tables.Snapshot().NodeAttempts(node) {
-				if o := row.Observed; o != nil && !o.Gone && !o.State.Terminal() {
-					all[o.UUID] = true
-				}
-			}
-		}
-		return all[uuid]
-	}
+	v.remotePulses[b.Node] = remotePulse{from: from, session: pulse.Session, seq: pulse.Seq, at: pulse.At}
+	v.config.Tables.SetPulse(b.Node, pulse)
 }
 
 // dropNode drops the pulse of a node that the store does not have.
-func (p *Peers) dropNode(node string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.remotePulses, node)
-	p.config.Tables.DropPulse(node)
+func (v *liveness) dropNode(node string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	delete(v.remotePulses, node)
+	v.config.Tables.DropPulse(node)
 }
 
 func micros(n int64) time.Duration { return time.Duration(n) * time.Microsecond }

@@ -23,7 +23,7 @@ const answerTimeout = 3 * time.Second
 
 // link sends digests to one other server, in a goroutine of its own, so that a server that hangs delays no other.
 type link struct {
-	peers *Peers
+	peers *liveness
 	id    string
 	api   string
 	stop  context.CancelFunc
@@ -47,7 +47,7 @@ type link struct {
 	no      uint64        // the number of the last digest
 }
 
-func newLink(p *Peers, s cluster.Server) *link {
+func newLink(p *liveness, s cluster.Server) *link {
 	return &link{
 		peers: p, id: s.ID, api: s.API, name: s.Name, wake: make(chan struct{}, 1), pending: map[string]pendingPulse{},
 		since: p.config.Clock(), problem: "this server has not spoken with it yet",

@@ -90,24 +90,19 @@ type Config struct {
 // Peers is this server's side of the protocol with all other servers: digests, forwarded streams and the leader's
 // reasons, over one set of connections. It is safe for concurrent use.
 type Peers struct {
+	*self
+	liveness
+	leaderReasons
+	recorder    recorder
+	connections leaderConnections
+	ended       chan struct{} // closed when Run ends
+	work        sync.WaitGroup
+}
+
+// self is this server among the others.
+type self struct {
 	config  Config
 	startID string // differs with each start of the server
-	writer  *store.Writer
-	ended   chan struct{} // closed when Run ends
-	resend  chan struct{} // a link needs all signs of life
-	work    sync.WaitGroup
-
-	mu           sync.Mutex
-	links        map[string]*link       // by server
-	remotePulses map[string]remotePulse // by node: the signs of life from other servers
-	lastDigests  map[string]lastDigest  // by server: the last digest
-
-	connections leaderConnections
-
-	local   local
-	reasons map[string]*reasons // by domain
-	// running is the context of Run, nil before and after it.
-	running context.Context //nolint:containedctx // it ends the goroutines that begin with the first call for a domain
 }
 
 // New returns peers; Run starts them.
@@ -118,18 +113,14 @@ func New(c Config) *Peers {
 	if c.Caller == nil {
 		c.Caller = certifiedServer
 	}
-	p := &Peers{
-		config:       c,
-		startID:      uuid.NewString(),
-		ended:        make(chan struct{}),
-		resend:       make(chan struct{}, 1),
-		links:        map[string]*link{},
-		remotePulses: map[string]remotePulse{},
-		lastDigests:  map[string]lastDigest{},
+	s := &self{config: c, startID: uuid.NewString()}
+	p := &Peers{self: s, recorder: recorder{self: s}, ended: make(chan struct{})}
+	p.liveness = liveness{
+		self: s, resend: make(chan struct{}, 1), local: local{rows: map[string]*localPulse{}},
+		links: map[string]*link{}, remotePulses: map[string]remotePulse{}, lastDigests: map[string]lastDigest{},
 	}
-	p.local.rows = map[string]*localPulse{}
-	p.reasons = map[string]*reasons{}
-	p.writer = store.NewWriter(c.Engine, c.Tables.Prefix(), nil, p.incarnation)
+	p.leaderReasons = leaderReasons{self: s, work: &p.work, reasons: map[string]*reasons{}}
+	p.recorder.writer = store.NewWriter(c.Engine, c.Tables.Prefix(), nil, p.recorder.incarnation)
 	return p
 }
 
@@ -142,13 +133,6 @@ func certifiedServer(r *http.Request) string {
 	return s.Name
 }
 
-func (p *Peers) incarnation() uint64 {
-	if l, ok := p.config.Tables.Snapshot().Leader(cluster.DefaultDomain); ok {
-		return l.Value.Incarnation
-	}
-	return 0
-}
-
 // Run writes the server's record, then sends digests until the context ends, and returns its error. It is called once.
 // At its end, streams that other servers opened through this server end.
 func (p *Peers) Run(ctx context.Context) error {
@@ -158,19 +142,10 @@ func (p *Peers) Run(ctx context.Context) error {
 	defer p.connections.closeIdle()
 	defer p.work.Wait()
 	defer close(p.ended)
-	defer func() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.running = nil
-	}()
+	defer p.leaderReasons.stop()
 	defer cancel()
-	p.work.Go(func() { p.recordServer(ctx) })
-	p.mu.Lock()
-	p.running = ctx
-	for domain, r := range p.reasons { // order-free: each by itself
-		p.work.Go(func() { p.fetchReasons(ctx, domain, r) })
-	}
-	p.mu.Unlock()
+	p.work.Go(func() { p.recorder.recordServer(ctx) })
+	p.leaderReasons.start(ctx)
 	tick := time.NewTicker(Period)
 	defer tick.Stop()
 	for {
@@ -199,8 +174,8 @@ func (p *Peers) follow(ctx context.Context, c store.Changes) {
 	if !c.Servers && !c.Resync {
 		return
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	p.liveness.mu.Lock()
+	defer p.liveness.mu.Unlock()
 	for id, l := range p.links { // order-free: links are independent
 		if e, ok := snap.Server(id); !ok || e.Value.API != l.api {
 			l.stop()
@@ -216,7 +191,7 @@ func (p *Peers) follow(ctx context.Context, c store.Changes) {
 			l.rename(s)
 			continue
 		}
-		l := newLink(p, s)
+		l := newLink(&p.liveness, s)
 		p.links[s.ID] = l
 		linkCtx, stop := context.WithCancel(ctx)
 		l.stop = stop
@@ -225,22 +200,15 @@ func (p *Peers) follow(ctx context.Context, c store.Changes) {
 	}
 }
 
-// link returns the link to a server, or nil.
-func (p *Peers) link(server string) *link {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.links[server]
-}
-
 // Leads reports whether this server leads the domain, according to its tables.
-func (p *Peers) Leads(domain string) bool {
-	l, ok := p.config.Tables.Snapshot().Leader(domain)
-	return ok && l.Value.Holder == p.config.Server.ID
+func (s *self) Leads(domain string) bool {
+	l, ok := s.config.Tables.Snapshot().Leader(domain)
+	return ok && l.Value.Holder == s.config.Server.ID
 }
 
 // leader returns the record of the server that leads the domain.
-func (p *Peers) leader(domain string) (cluster.Server, bool) {
-	snap := p.config.Tables.Snapshot()
+func (s *self) leader(domain string) (cluster.Server, bool) {
+	snap := s.config.Tables.Snapshot()
 	l, ok := snap.Leader(domain)
 	if !ok {
 		return cluster.Server{}, false
@@ -267,12 +235,7 @@ type Status struct {
 // Status returns the state of the contact with each other server, ordered by id.
 func (p *Peers) Status() []Status {
 	snap := p.config.Tables.Snapshot()
-	p.mu.Lock()
-	nodes := map[string]int{}
-	for _, h := range p.remotePulses { // order-free: a count
-		nodes[h.from]++
-	}
-	p.mu.Unlock()
+	nodes := p.countNodes()
 	var out []Status
 	for e := range snap.Servers() {
 		if e.Value.ID == p.config.Server.ID {

@@ -45,54 +45,82 @@ type reasonsCopy struct {
 	all     *cluster.WaitingGroup // the reason of all tasks, unless nil
 }
 
+// leaderReasons has the reasons of the leaders of all domains. Safe for concurrent use.
+type leaderReasons struct {
+	*self
+	work *sync.WaitGroup // of Run
+
+	mu      sync.Mutex
+	reasons map[string]*reasons // by domain
+	// running is the context of Run, nil before and after it.
+	running context.Context //nolint:containedctx // it ends the goroutines that begin with the first call for a domain
+}
+
+// start fetches copies for callers until the context ends.
+func (l *leaderReasons) start(ctx context.Context) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.running = ctx
+	for domain, r := range l.reasons { // order-free: each by itself
+		l.work.Go(func() { l.fetchReasons(ctx, domain, r) })
+	}
+}
+
+// stop begins no more goroutines.
+func (l *leaderReasons) stop() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.running = nil
+}
+
 // Waiting returns why a task of a domain waits. While this server leads the domain, the reason is from its own control
 // plane. Otherwise it is from a copy of the leader's reasons, which may be about a second old and is fetched only while
 // there are callers. The first call after a while waits for a copy, up to a second.
-func (p *Peers) Waiting(domain string, task cluster.TaskID) (cluster.Waiting, bool) {
-	if !p.Leads(domain) {
-		return p.reasonsOf(domain).waiting(task)
+func (l *leaderReasons) Waiting(domain string, task cluster.TaskID) (cluster.Waiting, bool) {
+	if !l.Leads(domain) {
+		return l.reasonsOf(domain).waiting(task)
 	}
-	if own := p.ownReasons(domain); own != nil {
+	if own := l.ownReasons(domain); own != nil {
 		return own.Waiting(task)
 	}
 	return cluster.Waiting{}, false
 }
 
 // ownReasons returns the reasons of this server's control plane of a domain, or nil.
-func (p *Peers) ownReasons(domain string) Reasons {
-	if p.config.Reasons == nil {
+func (l *leaderReasons) ownReasons(domain string) Reasons {
+	if l.config.Reasons == nil {
 		return nil
 	}
-	return p.config.Reasons(domain)
+	return l.config.Reasons(domain)
 }
 
 // reasonsOf returns the copy of the reasons of a domain's leader. It is made, and kept up to date, from the first call
 // for a domain on.
-func (p *Peers) reasonsOf(domain string) *reasons {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	r := p.reasons[domain]
+func (l *leaderReasons) reasonsOf(domain string) *reasons {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r := l.reasons[domain]
 	if r != nil {
 		return r
 	}
 	r = &reasons{asked: make(chan struct{}, 1), tried: make(chan struct{})}
-	if _, exists := p.config.Tables.Snapshot().DomainNumber(domain); !exists {
+	if _, exists := l.config.Tables.Snapshot().DomainNumber(domain); !exists {
 		return r
 	}
-	p.reasons[domain] = r
-	if ctx := p.running; ctx != nil {
-		p.work.Go(func() { p.fetchReasons(ctx, domain, r) })
+	l.reasons[domain] = r
+	if ctx := l.running; ctx != nil {
+		l.work.Go(func() { l.fetchReasons(ctx, domain, r) })
 	}
 	return r
 }
 
 // Victims returns the attempts of a domain that will end for others, ordered by UUID, from the same sources as Waiting.
 // It never waits for a copy. The result must not be changed.
-func (p *Peers) Victims(domain string) []cluster.Victim {
-	if !p.Leads(domain) {
-		return p.reasonsOf(domain).fresh(false).report.Victims
+func (l *leaderReasons) Victims(domain string) []cluster.Victim {
+	if !l.Leads(domain) {
+		return l.reasonsOf(domain).fresh(false).report.Victims
 	}
-	if own := p.ownReasons(domain); own != nil {
+	if own := l.ownReasons(domain); own != nil {
 		return own.Victims()
 	}
 	return nil
@@ -145,7 +173,7 @@ func (r *reasons) wait(try chan struct{}) {
 }
 
 // fetchReasons fetches a copy of a domain's reasons for callers of Waiting, at most once in reasonsInterval.
-func (p *Peers) fetchReasons(ctx context.Context, domain string, r *reasons) {
+func (l *leaderReasons) fetchReasons(ctx context.Context, domain string, r *reasons) {
 	var from leaderClient
 	defer from.close()
 	for {
@@ -154,10 +182,10 @@ func (p *Peers) fetchReasons(ctx context.Context, domain string, r *reasons) {
 			return
 		case <-r.asked:
 		}
-		fresh, err := p.askLeader(ctx, domain, r, &from)
+		fresh, err := l.askLeader(ctx, domain, r, &from)
 		if err != nil {
 			from.close()
-			p.config.Logger.Debug("the leader did not answer why tasks wait", "error", err)
+			l.config.Logger.Debug("the leader did not answer why tasks wait", "error", err)
 		}
 		r.mu.Lock()
 		r.last = time.Now()
@@ -187,19 +215,21 @@ func (c *leaderClient) close() {
 }
 
 // askLeader returns the leader's reasons, or the present copy if they did not change.
-func (p *Peers) askLeader(ctx context.Context, domain string, r *reasons, from *leaderClient) (reasonsCopy, error) {
+func (l *leaderReasons) askLeader(ctx context.Context, domain string, r *reasons, from *leaderClient) (
+	reasonsCopy, error,
+) {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	r.mu.Lock()
 	have := r.copy
 	r.mu.Unlock()
-	leader, ok := p.leader(domain)
-	if !ok || leader.API == "" || leader.ID == p.config.Server.ID {
+	leader, ok := l.leader(domain)
+	if !ok || leader.API == "" || leader.ID == l.config.Server.ID {
 		return have, errors.New("the leader's address is not known")
 	}
 	if from.api != leader.API {
 		from.close()
-		client, err := p.config.Dial(leader.API)
+		client, err := l.config.Dial(leader.API)
 		if err != nil {
 			return have, err
 		}
@@ -240,18 +270,18 @@ func (r *reasonsReply) index() reasonsCopy {
 }
 
 // serveReasons answers another server why tasks wait, if this server leads.
-func (p *Peers) serveReasons(w http.ResponseWriter, r *http.Request) {
+func (l *leaderReasons) serveReasons(w http.ResponseWriter, r *http.Request) {
 	domain := cmp.Or(r.URL.Query().Get("domain"), cluster.DefaultDomain)
-	own := p.ownReasons(domain)
-	if !p.Leads(domain) || own == nil {
+	own := l.ownReasons(domain)
+	if !l.Leads(domain) || own == nil {
 		refuse(w, http.StatusMisdirectedRequest, "this server does not lead")
 		return
 	}
 	after, _ := strconv.ParseUint(r.URL.Query().Get("after"), 10, 64) // 0, for all reasons, if it is malformed
-	if r.URL.Query().Get("life") != p.startID {
+	if r.URL.Query().Get("life") != l.startID {
 		after = 0
 	}
-	reply := reasonsReply{version: ourVersion(), Life: p.startID}
+	reply := reasonsReply{version: ourVersion(), Life: l.startID}
 	reply.WaitingReport = own.Reasons(after)
 	if reply.Changed = reply.Version != after || after == 0; !reply.Changed {
 		reply.Groups, reply.Victims = nil, nil

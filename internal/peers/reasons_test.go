@@ -291,7 +291,7 @@ func TestServerRecordIsTriedAgain(t *testing.T) {
 		if !ok || e.Value.Name != "new" || tries.Load() != 3 {
 			t.Errorf("got %+v after %d tries, want the new record after 3", e.Value, tries.Load())
 		}
-		if done, err := p.writeRecord(ctx); !done || err != nil || tries.Load() != 3 {
+		if done, err := p.recorder.writeRecord(ctx); !done || err != nil || tries.Load() != 3 {
 			t.Errorf("an unchanged record was written again: %v %v", done, err)
 		}
 		cancel()

@@ -19,18 +19,31 @@ const (
 	maxOvertaken = 8
 )
 
+// recorder writes the record of this server.
+type recorder struct {
+	*self
+	writer *store.Writer
+}
+
+func (c *recorder) incarnation() uint64 {
+	if l, ok := c.config.Tables.Snapshot().Leader(cluster.DefaultDomain); ok {
+		return l.Value.Incarnation
+	}
+	return 0
+}
+
 // recordServer writes the server's own record, and retries until ctx ends. It writes the record once, so that a later
 // removal of the member is final.
-func (p *Peers) recordServer(ctx context.Context) {
+func (c *recorder) recordServer(ctx context.Context) {
 	select {
-	case <-p.config.Tables.Synced():
+	case <-c.config.Tables.Synced():
 	case <-ctx.Done():
 		return
 	}
 	logged, overtaken := false, 0
 	retry := pause.Backoff{Shortest: firstPause, Longest: maxPause}
 	for {
-		done, err := p.writeRecord(ctx)
+		done, err := c.writeRecord(ctx)
 		if done || ctx.Err() != nil {
 			return
 		}
@@ -40,7 +53,7 @@ func (p *Peers) recordServer(ctx context.Context) {
 		}
 		if err != nil && !logged {
 			logged = true
-			p.config.Logger.Warn("this server's record cannot be written yet", "server", p.config.Server.ID, "error",
+			c.config.Logger.Warn("this server's record cannot be written yet", "server", c.config.Server.ID, "error",
 				err)
 		}
 		if retry.Wait(ctx) != nil {
@@ -51,10 +64,10 @@ func (p *Peers) recordServer(ctx context.Context) {
 
 // writeRecord tries once. If another write came first, or a result was lost, the next try starts from the store's
 // record.
-func (p *Peers) writeRecord(ctx context.Context) (done bool, err error) {
-	self := p.config.Server
-	key := p.config.Tables.Prefix().Server(self.ID)
-	r, err := p.config.Engine.Read(ctx, key)
+func (c *recorder) writeRecord(ctx context.Context) (done bool, err error) {
+	self := c.config.Server
+	key := c.config.Tables.Prefix().Server(self.ID)
+	r, err := c.config.Engine.Read(ctx, key)
 	joined := errors.Is(err, store.ErrNotFound)
 	switch {
 	case joined:
@@ -77,7 +90,7 @@ func (p *Peers) writeRecord(ctx context.Context) (done bool, err error) {
 			Message: "server " + self.Name + " (" + self.ID + ") joined the control plane",
 		})
 	}
-	applied, _, err := p.writer.Commit(ctx, []store.Unit{u})
+	applied, _, err := c.writer.Commit(ctx, []store.Unit{u})
 	return err == nil && applied[0], err
 }
 

@@ -59,13 +59,13 @@ func (p *Peers) OpenStream(ctx context.Context, node string, req transport.Strea
 
 // holder returns the server whose digest had the node's newest session, or here for this server. A newer session
 // elsewhere takes precedence over one that this server believes to have.
-func (p *Peers) holder(node string) (holder string, here bool) {
-	p.mu.Lock()
-	h, ok := p.remotePulses[node]
-	p.mu.Unlock()
-	pulse, _ := p.config.Tables.Pulse(node)
+func (v *liveness) holder(node string) (holder string, here bool) {
+	v.mu.Lock()
+	h, ok := v.remotePulses[node]
+	v.mu.Unlock()
+	pulse, _ := v.config.Tables.Pulse(node)
 	elsewhere := ok && h.matches(pulse)
-	if !elsewhere && p.config.Local.Holds(node) {
+	if !elsewhere && v.config.Local.Holds(node) {
 		return "", true
 	}
 	return h.from, false
@@ -73,14 +73,14 @@ func (p *Peers) holder(node string) (holder string, here bool) {
 
 // Holder returns the id of the server that a node's agent is connected to, as far as this server knows. It returns ""
 // if no such server is known, or the server is gone. It returns immediately.
-func (p *Peers) Holder(node string) string {
-	holder, here := p.holder(node)
+func (v *liveness) Holder(node string) string {
+	holder, here := v.holder(node)
 	if here {
-		return p.config.Server.ID
+		return v.config.Server.ID
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.lastDigests[holder].cut {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.lastDigests[holder].cut {
 		return ""
 	}
 	return holder
@@ -88,11 +88,11 @@ func (p *Peers) Holder(node string) string {
 
 // candidates returns the servers to try: first the node's last known server, then all that answered last. The agent may
 // have moved a moment ago.
-func (p *Peers) candidates(holder string) []*link {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+func (v *liveness) candidates(holder string) []*link {
+	v.mu.Lock()
+	defer v.mu.Unlock()
 	var first, rest []*link
-	for id, l := range p.links { // order-free: sorted below
+	for id, l := range v.links { // order-free: sorted below
 		if reached, _, _ := l.state(); id == holder {
 			first = append(first, l)
 		} else if reached {

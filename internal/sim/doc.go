@@ -25,5 +25,6 @@
 // # Size
 //
 // The parts of a fleet (servers, nodes, network, users, programs) share its clock and its journal, and the checkers
-// read all of them. They are files of one package, because only this package's test uses them.
+// read all of them. They are files of one package, because only this package's test uses them. The generator of stories
+// has a method for each theme of faults.
 package sim

@@ -122,6 +122,23 @@ func (a *attemptTables) NodeAttempts(node string) iter.Seq[*AttemptRow] {
 	}
 }
 
+// RunningAttempts returns a function that reports whether the attempt of a node with a UUID runs. It reads the attempts
+// at its first call.
+func (a *attemptTables) RunningAttempts(node string) func(uuid string) bool {
+	var all map[string]bool
+	return func(uuid string) bool {
+		if all == nil {
+			all = map[string]bool{}
+			for row := range a.NodeAttempts(node) {
+				if o := row.Observed; o != nil && !o.Gone && !o.State.Terminal() {
+					all[o.UUID] = true
+				}
+			}
+		}
+		return all[uuid]
+	}
+}
+
 // AttemptCount returns how many attempts have records.
 func (a *attemptTables) AttemptCount() int { return a.rows }
 

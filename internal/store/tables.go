@@ -23,7 +23,7 @@
 // # Size
 //
 // Tables, snapshot and writer share the unexported trees. The accessors of snapshots are most of the package: one group
-// for each kind of object, embedded in Snapshot, so that callers have one type.
+// for each kind of object, embedded in Snapshot, so that callers have one type. A Prefix has a method for each key.
 package store
 
 import (

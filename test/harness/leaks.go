@@ -12,8 +12,10 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"testing"
 	"time"
 
+	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/api/client"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/testkit"
@@ -39,7 +41,7 @@ func (s *Site) close() {
 			s.tb.Errorf("berth %s crashed:\n%s", d.args[0], d.Output())
 		}
 	}
-	s.checkLeft()
+	s.left.checkLeft()
 	if err := os.RemoveAll(s.Dir); err != nil {
 		s.tb.Errorf("remove the site: %v", err)
 	}
@@ -162,7 +164,7 @@ func (s *Site) deleteAll(ctx context.Context, c *client.Client) error {
 	if err != nil {
 		return err
 	}
-	s.note(tasks.Items)
+	s.left.note(tasks.Items)
 	var errs []error
 	for _, v := range services.Items {
 		if !v.Deleted {
@@ -207,13 +209,21 @@ func (s *Site) gone() error {
 	return nil
 }
 
+// leftovers finds what a site leaves behind on the machine.
+type leftovers struct {
+	tb      testing.TB
+	folders func() []string // of the site, the first holds all of it
+	pids    map[int]uint64  // of containers that were seen, with their starts
+	uuids   map[string]bool // of attempts that were seen
+}
+
 // checkLeft fails the test for every process, control group and mount of the site that is left, and removes it.
-func (s *Site) checkLeft() {
+func (l *leftovers) checkLeft() {
 	var left []string
-	ending, cancel := testkit.WithLimit(context.Background(), 5*time.Second) // the test's own context has ended
+	ending, cancel := testkit.WithLimit(context.Background(), 5*time.Second) // the test'l own context has ended
 	defer cancel()
 	err := testkit.Poll(ending, func() error {
-		if left = slices.Concat(s.processes(), s.cgroups(), s.mounts()); len(left) > 0 {
+		if left = slices.Concat(l.processes(), l.cgroups(), l.mounts()); len(left) > 0 {
 			return errors.New("something is left")
 		}
 		return nil
@@ -222,15 +232,29 @@ func (s *Site) checkLeft() {
 		return
 	}
 	for _, what := range left {
-		s.tb.Errorf("left behind: %s", what)
+		l.tb.Errorf("left behind: %s", what)
 	}
-	s.sweep()
+	l.sweep()
+}
+
+// note remembers what belongs to tasks, for the leak check.
+func (l *leftovers) note(tasks []api.TaskView) {
+	for _, t := range tasks {
+		if t.UUID != "" {
+			l.uuids[t.UUID] = true
+		}
+		for _, c := range t.Containers {
+			if c.Pid != 0 && c.PidStart != 0 {
+				l.pids[c.Pid] = c.PidStart
+			}
+		}
+	}
 }
 
 // processes describes every process that names the site's folder, and every known container that still lives.
-func (s *Site) processes() []string {
+func (l *leftovers) processes() []string {
 	var left []string
-	for pid := range s.own() {
+	for pid := range l.own() {
 		cmdline, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 		left = append(left, fmt.Sprintf("process %d: %s", pid, bytes.ReplaceAll(cmdline, []byte{0}, []byte(" "))))
 	}
@@ -239,11 +263,11 @@ func (s *Site) processes() []string {
 }
 
 // own returns the processes of the site.
-func (s *Site) own() map[int]bool {
+func (l *leftovers) own() map[int]bool {
 	own := map[int]bool{}
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
-		s.tb.Errorf("find processes: %v", err)
+		l.tb.Errorf("find processes: %v", err)
 	}
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())
@@ -254,11 +278,11 @@ func (s *Site) own() map[int]bool {
 		if start == 0 {
 			continue
 		}
-		if seen, ok := s.pids[pid]; ok && seen == start {
+		if seen, ok := l.pids[pid]; ok && seen == start {
 			own[pid] = true
 			continue
 		}
-		if names(pid, s.Dir) || names(pid, s.ServerDir) || names(pid, s.AgentDir) {
+		if slices.ContainsFunc(l.folders(), func(dir string) bool { return names(pid, dir) }) {
 			own[pid] = true
 		}
 	}
@@ -309,13 +333,13 @@ func StartOf(pid int) uint64 {
 }
 
 // cgroups lists the control groups of the site's attempts.
-func (s *Site) cgroups() []string {
+func (l *leftovers) cgroups() []string {
 	var left []string
 	_ = filepath.WalkDir("/sys/fs/cgroup", func(path string, e fs.DirEntry, err error) error {
 		if err != nil || !e.IsDir() {
 			return nil //nolint:nilerr // others come and go
 		}
-		if name := e.Name(); len(name) >= 36 && s.uuids[name[:36]] {
+		if name := e.Name(); len(name) >= 36 && l.uuids[name[:36]] {
 			left = append(left, "control group "+path)
 			return fs.SkipDir
 		}
@@ -325,14 +349,14 @@ func (s *Site) cgroups() []string {
 }
 
 // mounts lists the mounts below the site's folder.
-func (s *Site) mounts() []string {
+func (l *leftovers) mounts() []string {
 	text, err := os.ReadFile("/proc/self/mounts")
 	if err != nil {
-		s.tb.Errorf("find mounts: %v", err)
+		l.tb.Errorf("find mounts: %v", err)
 	}
 	var left []string
 	for line := range strings.Lines(string(text)) {
-		if f := strings.Fields(line); len(f) > 1 && strings.HasPrefix(f[1], s.Dir+"/") {
+		if f := strings.Fields(line); len(f) > 1 && strings.HasPrefix(f[1], l.folders()[0]+"/") {
 			left = append(left, "mount "+f[1])
 		}
 	}
@@ -340,17 +364,17 @@ func (s *Site) mounts() []string {
 }
 
 // sweep removes what was left behind, so that the next test begins on a clean machine.
-func (s *Site) sweep() {
-	for pid := range s.own() {
+func (l *leftovers) sweep() {
+	for pid := range l.own() {
 		_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended
 	}
-	for _, m := range slices.Backward(s.mounts()) {
+	for _, m := range slices.Backward(l.mounts()) {
 		_ = syscall.Unmount(strings.TrimPrefix(m, "mount "), syscall.MNT_DETACH) // the test has failed already
 	}
 	ending, cancel := testkit.WithLimit(context.Background(), 5*time.Second)
 	defer cancel()
 	_ = testkit.Poll(ending, func() error { // the same; those who are killed leave their groups within that time
-		left := s.cgroups()
+		left := l.cgroups()
 		for _, g := range left {
 			_ = os.Remove(strings.TrimPrefix(g, "control group "))
 		}

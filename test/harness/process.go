@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -53,25 +54,56 @@ func (o *Output) String() string {
 	return o.text.String()
 }
 
+// commands runs berth in the folder of a site, against its servers.
+type commands struct {
+	// Dir holds all of the site.
+	Dir string
+	// Socket is the server's.
+	Socket string
+	// Program is the berth that is started from now on, commands included; empty is the one that is tested.
+	Program string
+
+	tb    testing.TB
+	fleet *Fleet // whose site it is; nil for a site of one server
+}
+
+// environment is the test's own without anything that leads to another Berth.
+func (c *commands) environment() []string {
+	env := slices.DeleteFunc(os.Environ(), func(v string) bool {
+		return strings.HasPrefix(v, "BERTH_") || strings.HasPrefix(v, "XDG_") || strings.HasPrefix(v, "HOME=")
+	})
+	return append(env, "NO_COLOR=1", "HOME="+filepath.Join(c.Dir, "home"),
+		"XDG_RUNTIME_DIR="+filepath.Join(c.Dir, "run"),
+		"BERTH_ADDR="+c.address())
+}
+
+// address is where commands and clients find the site's servers.
+func (c *commands) address() string {
+	if c.fleet != nil {
+		return c.fleet.address()
+	}
+	return "unix://" + c.Socket
+}
+
 // start starts berth with arguments; its two streams are joined.
-func (s *Site) start(args ...string) *Daemon {
-	s.tb.Helper()
-	return s.startOn(nil, args...)
+func (c *commands) start(args ...string) *Daemon {
+	c.tb.Helper()
+	return c.startOn(nil, args...)
 }
 
 // startOn is start with a prefix before the command, such as "ip netns exec n1". The prefix must replace its process by
 // berth, as exec does.
-func (s *Site) startOn(prefix []string, args ...string) *Daemon {
-	s.tb.Helper()
-	words := slices.Concat(prefix, []string{cmp.Or(s.Program, Binary())}, args)
+func (c *commands) startOn(prefix []string, args ...string) *Daemon {
+	c.tb.Helper()
+	words := slices.Concat(prefix, []string{cmp.Or(c.Program, Binary())}, args)
 	// the site ends it
-	d := &Daemon{tb: s.tb, args: args, cmd: exec.Command(words[0], words[1:]...), ended: make(chan struct{})}
-	d.cmd.Env, d.cmd.Dir = s.environment(), s.Dir
+	d := &Daemon{tb: c.tb, args: args, cmd: exec.Command(words[0], words[1:]...), ended: make(chan struct{})}
+	d.cmd.Env, d.cmd.Dir = c.environment(), c.Dir
 	d.cmd.Stdout, d.cmd.Stderr = &d.out, &d.out
 	d.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for the tests
 	d.cmd.WaitDelay = time.Second                           // what outlives it may hold its output
 	if err := d.cmd.Start(); err != nil {
-		s.tb.Fatalf("start berth %s: %v", args[0], err)
+		c.tb.Fatalf("start berth %s: %v", args[0], err)
 	}
 	go func() {
 		_ = d.cmd.Wait() // the state has the result
@@ -185,17 +217,17 @@ type Result struct {
 const commandLimit = 2 * time.Minute
 
 // Berth runs a command to its end.
-func (s *Site) Berth(args ...string) Result {
-	s.tb.Helper()
-	return s.BerthWith(nil, args...)
+func (c *commands) Berth(args ...string) Result {
+	c.tb.Helper()
+	return c.BerthWith(nil, args...)
 }
 
 // Prints runs a command again and again until it prints the text: a program on a busy machine may be healthy before its
 // first line.
-func (s *Site) Prints(text string, args ...string) {
-	s.tb.Helper()
-	testkit.Eventually(s.tb, commandLimit, func() error {
-		if r := s.Berth(args...); r.Code != 0 || !strings.Contains(r.Stdout, text) {
+func (c *commands) Prints(text string, args ...string) {
+	c.tb.Helper()
+	testkit.Eventually(c.tb, commandLimit, func() error {
+		if r := c.Berth(args...); r.Code != 0 || !strings.Contains(r.Stdout, text) {
 			return fmt.Errorf("want %q in what it prints:\n%v", text, r)
 		}
 		return nil
@@ -203,44 +235,44 @@ func (s *Site) Prints(text string, args ...string) {
 }
 
 // BerthWith runs a command that reads from stdin.
-func (s *Site) BerthWith(stdin io.Reader, args ...string) Result {
-	s.tb.Helper()
-	return s.berthOn(nil, stdin, args...)
+func (c *commands) BerthWith(stdin io.Reader, args ...string) Result {
+	c.tb.Helper()
+	return c.berthOn(nil, stdin, args...)
 }
 
 // BerthOn runs a command on a host, with a standard input unless it is nil.
-func (s *Site) BerthOn(h Host, stdin io.Reader, args ...string) Result {
-	s.tb.Helper()
-	return s.berthOn(h.Prefix, stdin, args...)
+func (c *commands) BerthOn(h Host, stdin io.Reader, args ...string) Result {
+	c.tb.Helper()
+	return c.berthOn(h.Prefix, stdin, args...)
 }
 
-func (s *Site) berthOn(prefix []string, stdin io.Reader, args ...string) Result {
-	s.tb.Helper()
-	if CommandLine != nil && len(prefix) == 0 && s.Program == "" && onlyCallsAPI(args) {
-		return s.berthHere(stdin, args)
+func (c *commands) berthOn(prefix []string, stdin io.Reader, args ...string) Result {
+	c.tb.Helper()
+	if CommandLine != nil && len(prefix) == 0 && c.Program == "" && onlyCallsAPI(args) {
+		return c.berthHere(stdin, args)
 	}
-	words := slices.Concat(prefix, []string{cmp.Or(s.Program, Binary())}, args)
-	limit, cancel := testkit.WithLimit(s.tb.Context(), commandLimit)
+	words := slices.Concat(prefix, []string{cmp.Or(c.Program, Binary())}, args)
+	limit, cancel := testkit.WithLimit(c.tb.Context(), commandLimit)
 	defer cancel()
 	cmd := exec.CommandContext(limit, words[0], words[1:]...)
-	cmd.Env, cmd.Dir, cmd.Stdin = s.environment(), s.Dir, stdin
+	cmd.Env, cmd.Dir, cmd.Stdin = c.environment(), c.Dir, stdin
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	began := time.Now()
 	err := cmd.Run()
 	if cmd.ProcessState == nil {
-		s.tb.Fatalf("berth %s: %v", strings.Join(args, " "), err)
+		c.tb.Fatalf("berth %s: %v", strings.Join(args, " "), err)
 	}
 	return Result{args, stdout.String(), stderr.String(), cmd.ProcessState.ExitCode(), time.Since(began)}
 }
 
 // berthHere runs a command in this process.
-func (s *Site) berthHere(stdin io.Reader, args []string) Result {
-	s.tb.Helper()
-	limit, cancel := testkit.WithLimit(s.tb.Context(), commandLimit)
+func (c *commands) berthHere(stdin io.Reader, args []string) Result {
+	c.tb.Helper()
+	limit, cancel := testkit.WithLimit(c.tb.Context(), commandLimit)
 	defer cancel()
 	env := map[string]string{}
-	for _, v := range s.environment() {
+	for _, v := range c.environment() {
 		name, value, _ := strings.Cut(v, "=")
 		env[name] = value
 	}
@@ -270,7 +302,7 @@ func (s *Site) berthHere(stdin io.Reader, args []string) Result {
 		select {
 		case code = <-ended:
 		case <-time.After(stopLimit):
-			s.tb.Fatalf("berth %s does not end with its context: %s", strings.Join(args, " "), stderr.String())
+			c.tb.Fatalf("berth %s does not end with its context: %s", strings.Join(args, " "), stderr.String())
 		}
 	}
 	return Result{args, stdout.String(), stderr.String(), code, time.Since(began)}

@@ -24,26 +24,20 @@ const NodeName = "node"
 // Site is one data directory with the processes that serve from it. Its methods are the steps of stories: start, kill,
 // command, wait and check.
 type Site struct {
-	// Dir holds all of the site. ServerDir and AgentDir are the data directories; dev uses ServerDir for both.
-	Dir, ServerDir, AgentDir string
-	// Socket is the server's.
-	Socket string
+	commands
+	// ServerDir and AgentDir are the data directories; dev uses ServerDir for both.
+	ServerDir, AgentDir string
 	// Executor is Process or Containerd.
 	Executor string
-	// Program is the berth that is started from now on, commands included; empty is the one that is tested.
-	Program string
 	// Strict starts servers and agents without the permissive flags. Most tests need these flags: clusters have all
 	// permissions, plain programs run without isolation, and nodes lend any path.
 	Strict bool
 
-	tb      testing.TB
-	fleet   *Fleet // whose site it is; nil for a site of one server
 	daemons []*Daemon
 	// firstPort is the first of the ports that the site's tasks are assigned, 0 until an agent starts.
 	firstPort int
-	images    bool            // the node has the images that tests use
-	pids      map[int]uint64  // of containers that were seen, with their starts
-	uuids     map[string]bool // of attempts that were seen
+	images    bool // the node has the images that tests use
+	left      leftovers
 }
 
 // New returns a site in which nothing runs yet.
@@ -54,10 +48,11 @@ func New(tb testing.TB, executor string) *Site {
 		tb.Fatal(err)
 	}
 	s := &Site{
-		Dir: dir, ServerDir: filepath.Join(dir, "data"), AgentDir: filepath.Join(dir, "node"),
-		Socket: filepath.Join(dir, "api.sock"), Executor: executor,
-		tb: tb, pids: map[int]uint64{}, uuids: map[string]bool{},
+		commands:  commands{Dir: dir, Socket: filepath.Join(dir, "api.sock"), tb: tb},
+		ServerDir: filepath.Join(dir, "data"), AgentDir: filepath.Join(dir, "node"), Executor: executor,
+		left: leftovers{tb: tb, pids: map[int]uint64{}, uuids: map[string]bool{}},
 	}
+	s.left.folders = func() []string { return []string{s.Dir, s.ServerDir, s.AgentDir} }
 	for _, name := range []string{"home", "run"} {
 		if err := os.Mkdir(filepath.Join(dir, name), 0o700); err != nil {
 			tb.Fatal(err)
@@ -65,24 +60,6 @@ func New(tb testing.TB, executor string) *Site {
 	}
 	tb.Cleanup(s.close)
 	return s
-}
-
-// environment is the test's own without anything that leads to another Berth.
-func (s *Site) environment() []string {
-	env := slices.DeleteFunc(os.Environ(), func(v string) bool {
-		return strings.HasPrefix(v, "BERTH_") || strings.HasPrefix(v, "XDG_") || strings.HasPrefix(v, "HOME=")
-	})
-	return append(env, "NO_COLOR=1", "HOME="+filepath.Join(s.Dir, "home"),
-		"XDG_RUNTIME_DIR="+filepath.Join(s.Dir, "run"),
-		"BERTH_ADDR="+s.address())
-}
-
-// address is where commands and clients find the site's servers.
-func (s *Site) address() string {
-	if s.fleet != nil {
-		return s.fleet.address()
-	}
-	return "unix://" + s.Socket
 }
 
 // Dev starts a control plane and an agent in one process and waits until they serve.
@@ -253,7 +230,7 @@ func (s *Site) Tasks(f client.TaskFilter) []api.TaskView {
 	if err != nil {
 		s.tb.Fatalf("list tasks: %v", err)
 	}
-	s.note(page.Items)
+	s.left.note(page.Items)
 	return page.Items
 }
 
@@ -271,20 +248,6 @@ func (s *Site) Eventually(limit time.Duration, check func() error) {
 		}
 		return err
 	})
-}
-
-// note remembers what belongs to tasks, for the leak check.
-func (s *Site) note(tasks []api.TaskView) {
-	for _, t := range tasks {
-		if t.UUID != "" {
-			s.uuids[t.UUID] = true
-		}
-		for _, c := range t.Containers {
-			if c.Pid != 0 && c.PidStart != 0 {
-				s.pids[c.Pid] = c.PidStart
-			}
-		}
-	}
 }
 
 // logLevel is the log level of servers and agents.

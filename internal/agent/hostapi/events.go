@@ -22,12 +22,12 @@ const coalesceDelay = 50 * time.Millisecond
 // streamChanges sends everything, and then what changed. A slow reader gets several changes in one event: the next
 // event is computed once the last one is written, so no reader delays a task or another reader.
 func (s *Server) streamChanges(w http.ResponseWriter, r *http.Request) error {
-	end, err := s.openStream(r)
+	end, err := s.limits.openStream(r)
 	if err != nil {
 		return err
 	}
 	defer end()
-	sent := s.readings.fresh(s.read) // what the caller has changed before is in the first event
+	sent := s.readings.fresh() // what the caller has changed before is in the first event
 	out, err := lists.OpenSSE(w)
 	if err != nil {
 		return err
@@ -59,7 +59,7 @@ func (s *Server) streamChanges(w http.ResponseWriter, r *http.Request) error {
 			return nil
 		case <-time.After(coalesceDelay):
 		}
-		now := s.readings.shared(s.read)
+		now := s.readings.shared()
 		change, differs, err := now.since(sent)
 		if err != nil {
 			return err

@@ -118,9 +118,8 @@ type Server struct {
 	spec    openapi.Document
 	running sync.WaitGroup
 
-	readings        readings
-	streams, bodies *quota
-	decoders        chan struct{} // holds a value for each body that is being decoded
+	readings readings
+	limits   limits
 }
 
 // New returns a server. It starts nothing.
@@ -129,9 +128,11 @@ func New(c Config) *Server {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	s := &Server{
-		config: c, mux: http.NewServeMux(), streams: newQuota(maxStreams, maxStreamsEach),
-		bodies: newQuota(maxBodies, maxBodiesEach), decoders: make(chan struct{}, maxDecoders),
+		config: c, mux: http.NewServeMux(), limits: limits{
+			newQuota(maxStreams, maxStreamsEach), newQuota(maxBodies, maxBodiesEach), make(chan struct{}, maxDecoders),
+		},
 	}
+	s.readings.config = &s.config
 	s.routes = s.operations()
 	s.spec = openapi.DescribeAs(Describe(openapi.Info{}), s.routes)
 	for i := range s.routes {
@@ -228,7 +229,7 @@ func (w *headerWriter) WriteHeader(int)             {}
 func (s *Server) handler(rt *route.Route) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		seen := &beginWriter{ResponseWriter: w}
-		end, err := s.beginBody(w, r, rt)
+		end, err := s.limits.beginBody(w, r, rt)
 		defer end()
 		if err == nil {
 			err = s.admit(r, rt)

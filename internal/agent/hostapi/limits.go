@@ -165,32 +165,38 @@ func refusal(w http.ResponseWriter, r *http.Request) error {
 		"most %d of one caller: close some, or use one for several requests", maxConnsEach)
 }
 
+// limits are the streams and bodies that callers have open. Its methods may be called concurrently.
+type limits struct {
+	streams, bodies *quota
+	decoders        chan struct{} // holds a value for each body that is being decoded
+}
+
 // openStream takes a place among the open streams, and returns the function that gives it back.
-func (s *Server) openStream(r *http.Request) (end func(), err error) {
+func (l *limits) openStream(r *http.Request) (end func(), err error) {
 	who := callerOfRequest(r)
-	if !s.streams.take(who) {
+	if !l.streams.take(who) {
 		return nil, respond.Problemf(http.StatusTooManyRequests, "too many streams of events and logs are open, at "+
 			"most %d of one caller: end one of them", maxStreamsEach)
 	}
-	return func() { s.streams.release(who) }, nil
+	return func() { l.streams.release(who) }, nil
 }
 
 // openBody takes a place among the bodies that are being read, and returns the function that gives it back.
-func (s *Server) openBody(r *http.Request) (end func(), err error) {
+func (l *limits) openBody(r *http.Request) (end func(), err error) {
 	who := callerOfRequest(r)
-	if !s.bodies.take(who) {
+	if !l.bodies.take(who) {
 		return func() {}, respond.Problemf(http.StatusTooManyRequests, "too many requests with a body are in flight, "+
 			"at most %d of one caller: repeat the request once another one has its answer", maxBodiesEach)
 	}
-	return func() { s.bodies.release(who) }, nil
+	return func() { l.bodies.release(who) }, nil
 }
 
 // beginBody prepares for the body of a request of a route, and returns the function that is called at the end.
-func (s *Server) beginBody(w http.ResponseWriter, r *http.Request, rt *route.Route) (end func(), err error) {
+func (l *limits) beginBody(w http.ResponseWriter, r *http.Request, rt *route.Route) (end func(), err error) {
 	if rt.Body == nil {
 		return func() {}, strictjson.DropBody(w, r)
 	}
 	// Some connections have no deadlines.
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(strictjson.BodyTimeout))
-	return s.openBody(r)
+	return l.openBody(r)
 }

@@ -33,14 +33,14 @@ func (s *Server) readLogs(w http.ResponseWriter, r *http.Request) error {
 	default:
 		return route.BadQuery("stream", "is %q, want stdout or stderr", respond.Clip(string(stream)))
 	}
-	t, err := s.find(r)
+	t, err := s.readings.find(r)
 	if err != nil {
 		return err
 	}
 	if t.UUID == "" {
 		return respond.Problemf(http.StatusConflict, "the task %s has no output: it never ran", t.Name)
 	}
-	end, err := s.openStream(r)
+	end, err := s.limits.openStream(r)
 	if err != nil {
 		return err
 	}

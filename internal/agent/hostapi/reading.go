@@ -65,29 +65,31 @@ func (v *reading) since(earlier *reading) (change []byte, differs bool, err erro
 	return v.change, v.differs, nil
 }
 
-// readings holds the newest reading. Its methods may be called concurrently.
+// readings reads the state of the node, and holds the newest reading. Its methods may be called concurrently.
 type readings struct {
+	config *Config
+
 	mu     sync.Mutex
 	newest *reading
 }
 
 // fresh returns the state as it is now.
-func (rs *readings) fresh(read func() *reading) *reading {
-	return rs.get(read, func(v *reading, age time.Duration) bool { return !v.hasChanged() && age < maxReadingAge })
+func (rs *readings) fresh() *reading {
+	return rs.get(func(v *reading, age time.Duration) bool { return !v.hasChanged() && age < maxReadingAge })
 }
 
 // shared returns a state for an open stream, which may be a few milliseconds old.
-func (rs *readings) shared(read func() *reading) *reading {
-	return rs.get(read, func(v *reading, age time.Duration) bool { return age < minReadingAge })
+func (rs *readings) shared() *reading {
+	return rs.get(func(v *reading, age time.Duration) bool { return age < minReadingAge })
 }
 
-func (rs *readings) get(read func() *reading, serves func(*reading, time.Duration) bool) *reading {
+func (rs *readings) get(serves func(*reading, time.Duration) bool) *reading {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	if v := rs.newest; v != nil && serves(v, time.Since(v.at)) {
 		return v
 	}
-	v := read()
+	v := rs.read()
 	v.number = 1
 	if rs.newest != nil {
 		v.number = rs.newest.number + 1
@@ -97,12 +99,12 @@ func (rs *readings) get(read func() *reading, serves func(*reading, time.Duratio
 }
 
 // read reads the state of the node. The channels come first, so that no change is missed.
-func (s *Server) read() *reading {
-	v := &reading{at: time.Now(), changed: s.config.Node.Changed()}
-	if s.config.Driver != nil {
-		v.changedOwn = s.config.Driver.Changed()
+func (rs *readings) read() *reading {
+	v := &reading{at: time.Now(), changed: rs.config.Node.Changed()}
+	if rs.config.Driver != nil {
+		v.changedOwn = rs.config.Driver.Changed()
 	}
-	v.state = s.observe()
+	v.state = rs.observe()
 	v.whole = sync.OnceValues(func() ([]byte, error) { return json.Marshal(&v.state) })
 	return v
 }

@@ -15,7 +15,7 @@ func (s *Server) listTasks(w http.ResponseWriter, r *http.Request) error {
 	if route.WantsStream(r) {
 		return s.streamChanges(w, r)
 	}
-	body, err := s.readings.fresh(s.read).JSON()
+	body, err := s.readings.fresh().JSON()
 	if err != nil {
 		return err
 	}
@@ -24,7 +24,7 @@ func (s *Server) listTasks(w http.ResponseWriter, r *http.Request) error {
 
 // readTask answers with one task.
 func (s *Server) readTask(w http.ResponseWriter, r *http.Request) error {
-	t, err := s.find(r)
+	t, err := s.readings.find(r)
 	if err != nil {
 		return err
 	}
@@ -33,7 +33,7 @@ func (s *Server) readTask(w http.ResponseWriter, r *http.Request) error {
 
 // readResources answers with the resources of the node.
 func (s *Server) readResources(w http.ResponseWriter, _ *http.Request) error {
-	return respond.JSON(w, http.StatusOK, s.state().Resources)
+	return respond.JSON(w, http.StatusOK, s.readings.state().Resources)
 }
 
 // readDocument answers with the description of this API.
@@ -44,14 +44,14 @@ func (s *Server) readDocument(w http.ResponseWriter, _ *http.Request) error {
 }
 
 // find returns the task that the address names: by its name, its id, or the UUID of its attempt.
-func (s *Server) find(r *http.Request) (api.HostTask, error) {
+func (rs *readings) find(r *http.Request) (api.HostTask, error) {
 	name := r.PathValue(pathTask)
-	tasks := s.state().Tasks
+	tasks := rs.state().Tasks
 	for i := range tasks { // of several attempts of a task the newest comes first
 		if t := &tasks[i]; t.Name == name || t.ID != "" && t.ID == cluster.TaskID(name) || t.UUID == name {
 			return *t, nil
 		}
 	}
 	return api.HostTask{}, respond.Problemf(http.StatusNotFound,
-		"there is no task %s on the node %s; GET /v1/tasks lists its tasks", respond.Clip(name), s.config.Name)
+		"there is no task %s on the node %s; GET /v1/tasks lists its tasks", respond.Clip(name), rs.config.Name)
 }

@@ -12,15 +12,15 @@ import (
 )
 
 // state returns all that runs on the node now, with its resources. Callers do not change it.
-func (s *Server) state() *api.HostState { return &s.readings.fresh(s.read).state }
+func (rs *readings) state() *api.HostState { return &rs.fresh().state }
 
 // observe returns all that runs on the node now, with its resources.
-func (s *Server) observe() api.HostState {
-	o := s.config.Node.Observe()
-	v := api.HostState{Node: s.config.Name, Owner: s.owner(&o), Tasks: []api.HostTask{}}
+func (rs *readings) observe() api.HostState {
+	o := rs.config.Node.Observe()
+	v := api.HostState{Node: rs.config.Name, Owner: rs.owner(&o), Tasks: []api.HostTask{}}
 	var own []OwnTask
-	if s.config.Driver != nil {
-		own = slices.Clone(s.config.Driver.Tasks())
+	if rs.config.Driver != nil {
+		own = slices.Clone(rs.config.Driver.Tasks())
 	}
 	held := reserved{list: o.Facts.Devices, ports: map[int]bool{}}
 	begun := map[cluster.OwnerRef]bool{}
@@ -85,9 +85,9 @@ func joinOwn(tasks []api.HostTask, own []OwnTask, without func(*OwnTask)) []api.
 }
 
 // owner says who drives the node.
-func (s *Server) owner(o *agent.Observation) api.HostOwner {
+func (rs *readings) owner(o *agent.Observation) api.HostOwner {
 	return api.HostOwner{
-		DrivesItself: s.config.Driver != nil, Domain: o.Ownership.Domain, Servers: o.Ownership.Servers,
+		DrivesItself: rs.config.Driver != nil, Domain: o.Ownership.Domain, Servers: o.Ownership.Servers,
 		Generation: o.Ownership.Token.Generation, Answered: o.Ownership.Answered,
 	}
 }

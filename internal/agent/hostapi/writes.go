@@ -44,7 +44,7 @@ func (s *Server) createTask(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	name := r.PathValue(pathTask)
-	c := Creation{Name: name, Replace: r.URL.Query().Get("replace"), Fits: s.fits}
+	c := Creation{Name: name, Replace: r.URL.Query().Get("replace"), Fits: s.readings.fits}
 	if !cluster.ValidName(name) {
 		return respond.Problemf(http.StatusBadRequest,
 			"%q cannot be the name of a task: want 1 to 63 of a-z, 0-9 and \"-\", a letter first, no \"-\" last", name)
@@ -85,8 +85,8 @@ func (s *Server) readDefinition(w http.ResponseWriter, r *http.Request, into *ap
 	if err != nil {
 		return err
 	}
-	s.decoders <- struct{}{}
-	defer func() { <-s.decoders }()
+	s.limits.decoders <- struct{}{}
+	defer func() { <-s.limits.decoders }()
 	faults, err := strictjson.Decode(text, into)
 	if err == nil && len(faults) > 0 {
 		err = respond.Invalid(faults)
@@ -105,13 +105,13 @@ func badRequest(err error) error {
 
 // fits returns why the node cannot run a task, or has no room for it, or nil. A created task keeps its room before it
 // ever runs.
-func (s *Server) fits(d *cluster.TaskDefinition) error {
-	if faults := d.FolderFaults(s.config.Node.Observe().Facts.Folders); len(faults) > 0 {
+func (rs *readings) fits(d *cluster.TaskDefinition) error {
+	if faults := d.FolderFaults(rs.config.Node.Observe().Facts.Folders); len(faults) > 0 {
 		p := respond.Invalid(faults)
-		p.Detail = "the node " + s.config.Name + " does not share what the task needs"
+		p.Detail = "the node " + rs.config.Name + " does not share what the task needs"
 		return p
 	}
-	resources := s.state().Resources
+	resources := rs.state().Resources
 	var short []string
 	need := d.Demand()
 	if free := resources.CPU.Total - resources.CPU.Reserved; need.CPU > free {
@@ -139,7 +139,7 @@ func (s *Server) fits(d *cluster.TaskDefinition) error {
 		return nil
 	}
 	return respond.Problemf(http.StatusConflict, "the node %s has no room for the task: %s. A stopped task keeps its "+
-		"room until it is deleted", s.config.Name, strings.Join(short, "; "))
+		"room until it is deleted", rs.config.Name, strings.Join(short, "; "))
 }
 
 // shortOfDevices describes a request for devices that a node cannot meet, "" if it can meet all of them.
@@ -212,7 +212,7 @@ func (s *Server) deleteTask(w http.ResponseWriter, r *http.Request) error {
 
 // ownName returns the name of a task that this API may change.
 func (s *Server) ownName(r *http.Request) (string, error) {
-	t, err := s.find(r)
+	t, err := s.readings.find(r)
 	if err != nil {
 		return "", err
 	}

@@ -14,9 +14,12 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
+// domains are the domains of a draft.
+type domains struct{ *transaction }
+
 // SetDomain drafts the write of a domain. It keeps the number, the override of mass silence, and the claim of a
 // scheduler that stays the same. It gives a new domain a number.
-func (d *Draft) SetDomain(next *cluster.Domain, pre Precondition) (api.Change, error) {
+func (d *domains) SetDomain(next *cluster.Domain, pre Precondition) (api.Change, error) {
 	change := api.Change{Kind: cluster.KindDomain, Name: next.Name, Action: api.ActionCreate}
 	old, ok := d.Snap.Domain(next.Name)
 	if err := pre.Check(old.Modified); err != nil {
@@ -63,13 +66,13 @@ func (d *Draft) SetDomain(next *cluster.Domain, pre Precondition) (api.Change, e
 }
 
 // revisionOf returns the revision of a domain's record, 0 if it has none.
-func (d *Draft) revisionOf(domain string) uint64 {
+func (d *domains) revisionOf(domain string) uint64 {
 	e, _ := d.Snap.Domain(domain)
 	return e.Modified
 }
 
 // otherDomains returns the records of all domains but one as they are after the draft, ordered by name.
-func (d *Draft) otherDomains(but string) (all []*cluster.Domain) {
+func (d *domains) otherDomains(but string) (all []*cluster.Domain) {
 	records := map[string]*cluster.Domain{}
 	for _, name := range d.Snap.Domains() {
 		if e, ok := d.Snap.Domain(name); ok {
@@ -89,7 +92,7 @@ func (d *Draft) otherDomains(but string) (all []*cluster.Domain) {
 }
 
 // number gives a new domain the number after the last one that was given, which is in the record of the default domain.
-func (d *Draft) number(next *cluster.Domain) error {
+func (d *domains) number(next *cluster.Domain) error {
 	others := len(d.otherDomains(next.Name))
 	key := d.Prefix.Domain(cluster.DefaultDomain)
 	e, ok := d.Snap.Domain(cluster.DefaultDomain)
@@ -110,7 +113,7 @@ func (d *Draft) number(next *cluster.Domain) error {
 }
 
 // RemoveDomain drafts the deletion of a domain that holds neither clusters nor nodes.
-func (d *Draft) RemoveDomain(name string, pre Precondition) error {
+func (d *domains) RemoveDomain(name string, pre Precondition) error {
 	e, ok := d.Snap.Domain(name)
 	if err := pre.Check(e.Modified); err != nil {
 		return err
@@ -158,7 +161,7 @@ func (d *Draft) RemoveDomain(name string, pre Precondition) error {
 }
 
 // RequireDomain adds the existence of a domain as a precondition of an object in it, which has the field domain.
-func (d *Draft) RequireDomain(name string) error {
+func (d *domains) RequireDomain(name string) error {
 	if name == "" || name == cluster.DefaultDomain {
 		return nil
 	}
@@ -180,7 +183,7 @@ func (d *Draft) RequireDomain(name string) error {
 
 // keepsDomain refuses the change of the domain of a cluster with services or jobs: their tasks run on nodes of the
 // former one.
-func (d *Draft) keepsDomain(was, next *cluster.Cluster) error {
+func (d *domains) keepsDomain(was, next *cluster.Cluster) error {
 	if was == nil || was.InDomain() == next.InDomain() {
 		return nil
 	}
@@ -196,7 +199,7 @@ func (d *Draft) keepsDomain(was, next *cluster.Cluster) error {
 	return nil
 }
 
-func (d *Draft) domainConflict(was, next *cluster.Cluster) error {
+func (d *domains) domainConflict(was, next *cluster.Cluster) error {
 	return Conflictf("domain", "cluster %s is in the domain %s and holds services, jobs or crons, whose tasks run on "+
 		"nodes of that domain: delete them first, or make another cluster in %s", next.Name, was.InDomain(),
 		next.InDomain())

@@ -17,12 +17,12 @@ import (
 
 // eventBatch returns the events of a draft, or nil if there are none. The batch is written in the draft's transaction
 // (P8.1).
-func (d *Draft) eventBatch() (*cluster.EventBatch, error) {
-	events := slices.Clone(d.Events)
-	for _, key := range slices.Sorted(maps.Keys(d.writes)) {
-		if e, ok := d.Instead[key]; ok {
+func (t *transaction) eventBatch() (*cluster.EventBatch, error) {
+	events := slices.Clone(t.Events)
+	for _, key := range slices.Sorted(maps.Keys(t.writes)) {
+		if e, ok := t.Instead[key]; ok {
 			events = append(events, e)
-		} else if e, ok := eventOf(d.writes[key], d.compares[key] == 0); ok {
+		} else if e, ok := eventOf(t.writes[key], t.compares[key] == 0); ok {
 			events = append(events, e)
 		}
 	}
@@ -30,17 +30,17 @@ func (d *Draft) eventBatch() (*cluster.EventBatch, error) {
 		return nil, nil //nolint:nilnil // there are no events
 	}
 	for i := range events {
-		events[i].By = d.By
+		events[i].By = t.By
 	}
 	id, err := uuid.NewV7()
 	if err != nil {
 		return nil, fmt.Errorf("make an event id: %w", err)
 	}
-	b := &cluster.EventBatch{ID: id.String(), At: d.Now, Events: events}
-	if l, ok := d.Snap.Leader(cluster.DefaultDomain); ok {
+	b := &cluster.EventBatch{ID: id.String(), At: t.Now, Events: events}
+	if l, ok := t.Snap.Leader(cluster.DefaultDomain); ok {
 		b.Incarnation = l.Value.Incarnation
 	}
-	if l, ok := d.writes[d.Prefix.Leader(cluster.DefaultDomain)].(*cluster.Leader); ok {
+	if l, ok := t.writes[t.Prefix.Leader(cluster.DefaultDomain)].(*cluster.Leader); ok {
 		b.Incarnation = l.Incarnation
 	}
 	return b, nil
@@ -124,8 +124,8 @@ func eventOf(record any, created bool) (e cluster.Event, ok bool) {
 }
 
 // putEvents adds the draft's events to its transaction.
-func (d *Draft) putEvents(g *store.Group) error {
-	b, err := d.eventBatch()
+func (t *transaction) putEvents(g *store.Group) error {
+	b, err := t.eventBatch()
 	if err != nil || b == nil {
 		return err
 	}
@@ -133,6 +133,6 @@ func (d *Draft) putEvents(g *store.Group) error {
 	if err != nil {
 		return err
 	}
-	g.Ops = append(g.Ops, store.Op{Key: d.Prefix.Event(b.ID), Value: value})
+	g.Ops = append(g.Ops, store.Op{Key: t.Prefix.Event(b.ID), Value: value})
 	return nil
 }

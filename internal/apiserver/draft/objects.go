@@ -51,7 +51,7 @@ func (d *Draft) SetCluster(c *cluster.Cluster, pre Precondition) (api.Change, er
 		change.Revision = old.Modified
 		change.Action, change.Fields = Compare(old.Value, c)
 	}
-	d.clusters[c.Name] = c
+	d.clusters.written[c.Name] = c
 	d.Require(d.Prefix.Cluster(c.Name), old.Modified)
 	if change.Action != api.ActionNone {
 		d.Put(d.Prefix.Cluster(c.Name), c, old.Modified)
@@ -60,14 +60,14 @@ func (d *Draft) SetCluster(c *cluster.Cluster, pre Precondition) (api.Change, er
 }
 
 // SetDefinition drafts the write of a version of a definition. A version is written once.
-func (d *Draft) SetDefinition(def *cluster.TaskDefinition) (api.Change, error) {
+func (d *definitions) SetDefinition(def *cluster.TaskDefinition) (api.Change, error) {
 	def.Inline = false
 	return d.writeVersion(def)
 }
 
 // writeVersion drafts the write of a version of a definition, which may come from a template. A user's write of a
 // version that came from a template makes it the user's.
-func (d *Draft) writeVersion(def *cluster.TaskDefinition) (api.Change, error) {
+func (d *definitions) writeVersion(def *cluster.TaskDefinition) (api.Change, error) {
 	ref := def.Ref()
 	def.Deleted, def.Unused = false, time.Time{}
 	change := api.Change{Kind: cluster.KindTaskDefinition, Name: ref.String(), Action: api.ActionCreate}
@@ -83,7 +83,7 @@ func (d *Draft) writeVersion(def *cluster.TaskDefinition) (api.Change, error) {
 			return change, differs(ref, fields)
 		}
 		change.Action, change.Revision = action, old.Modified
-		d.definitions[ref] = def
+		d.written[ref] = def
 		if old.Value.Deleted || old.Value.Inline && !def.Inline { // the write ends the deletion
 			d.Put(d.Prefix.Definition(ref), def, old.Modified)
 		} else if !old.Value.Unused.IsZero() {
@@ -91,7 +91,7 @@ func (d *Draft) writeVersion(def *cluster.TaskDefinition) (api.Change, error) {
 		}
 		return change, nil
 	}
-	d.definitions[ref] = def
+	d.written[ref] = def
 	d.Put(d.Prefix.Definition(ref), def, 0)
 	newest, rev, _ := d.Snap.NewestDefinition(def.Name)
 	if n := max(newest.Version, d.newest[def.Name]); def.Version > n {
@@ -346,7 +346,7 @@ func visible(exists bool, modified uint64) uint64 {
 
 // Resolve sets the newest version of a definition if a reference names none, and adds the definition's revision as a
 // precondition.
-func (d *Draft) Resolve(ref *cluster.Ref, path string) error {
+func (d *definitions) Resolve(ref *cluster.Ref, path string) error {
 	if ref.Version == 0 {
 		newest, rev, ok := d.Snap.NewestDefinition(ref.Name)
 		version := max(newest.Version, d.newest[ref.Name])
@@ -358,7 +358,7 @@ func (d *Draft) Resolve(ref *cluster.Ref, path string) error {
 		}
 		ref.Version = version
 	}
-	if d.definitions[*ref] != nil {
+	if d.written[*ref] != nil {
 		return nil
 	}
 	e, ok := d.Snap.Definition(*ref)
@@ -375,7 +375,7 @@ func (d *Draft) Resolve(ref *cluster.Ref, path string) error {
 	if !e.Value.Unused.IsZero() { // its age begins again
 		def := *e.Value
 		def.Unused = time.Time{}
-		d.definitions[*ref] = &def
+		d.written[*ref] = &def
 		d.Put(d.Prefix.Definition(*ref), def, e.Modified) // by value: this is no event
 		return nil
 	}
@@ -385,8 +385,8 @@ func (d *Draft) Resolve(ref *cluster.Ref, path string) error {
 }
 
 // Definition returns a definition of the draft or the store, nil if there is none.
-func (d *Draft) Definition(ref cluster.Ref) *cluster.TaskDefinition {
-	if def := d.definitions[ref]; def != nil {
+func (d *definitions) Definition(ref cluster.Ref) *cluster.TaskDefinition {
+	if def := d.written[ref]; def != nil {
 		return def
 	}
 	e, _ := d.Snap.Definition(ref)
@@ -423,26 +423,26 @@ func (d *Draft) requireOwnerName(o cluster.OwnerRef) error {
 }
 
 // RequireCluster adds a cluster as a precondition, and creates the default cluster if it does not exist.
-func (d *Draft) RequireCluster(name string) error {
-	if d.clusters[name] != nil {
+func (s *clusters) RequireCluster(name string) error {
+	if s.written[name] != nil {
 		return nil
 	}
-	if c, ok := d.Snap.Cluster(name); ok {
+	if c, ok := s.Snap.Cluster(name); ok {
 		if c.Value.Deleted {
 			return Conflictf("cluster", "cluster %s is being deleted", name)
 		}
 		// The exact revision is needed: a deletion writes the record first, and must see every object that is made
 		// later.
-		d.Require(d.Prefix.Cluster(name), c.Modified)
+		s.Require(s.Prefix.Cluster(name), c.Modified)
 		return nil
 	}
 	if name != cluster.DefaultCluster {
 		return Faultf("cluster", "there is no cluster %s", name)
 	}
-	c := &cluster.Cluster{Name: name, Permissions: d.permissions}
+	c := &cluster.Cluster{Name: name, Permissions: s.permissions}
 	c.SetDefaults()
-	d.clusters[name] = c
-	d.Put(d.Prefix.Cluster(name), c, 0)
+	s.written[name] = c
+	s.Put(s.Prefix.Cluster(name), c, 0)
 	return nil
 }
 

@@ -13,31 +13,39 @@ import (
 // its definitions need more, and only an admin changes the permissions. Agents check their own part again: an agent
 // exposes only paths that its operator named.
 
+// clusters are the clusters of a draft, with the permissions of their tasks.
+type clusters struct {
+	*transaction
+	definitions *definitions
+	written     map[string]*cluster.Cluster
+	permissions []cluster.Permission // of new clusters that name none
+}
+
 // grant sets the permissions of a cluster that names none, and lets only admins change them. old is nil for a new
 // cluster.
-func (d *Draft) grant(old, c *cluster.Cluster) error {
-	had := d.permissions
+func (s *clusters) grant(old, c *cluster.Cluster) error {
+	had := s.permissions
 	if old != nil {
 		had = old.Permissions
 	}
 	if c.Permissions == nil {
 		c.Permissions = had
 	}
-	if d.Caller == nil || access.Rank(d.Caller.Role) >= access.Rank(cluster.RoleAdmin) ||
+	if s.Caller == nil || access.Rank(s.Caller.Role) >= access.Rank(cluster.RoleAdmin) ||
 		cluster.SamePermissions(had, c.Permissions) {
 		return nil
 	}
 	return respond.Problemf(http.StatusForbidden,
 		"to change the permissions of cluster %s needs the role %s, and %s has the role %s: leave "+
 			"permissions out, or ask an admin",
-		c.Name, cluster.RoleAdmin, d.Caller.Who, d.Caller.Role)
+		c.Name, cluster.RoleAdmin, s.Caller.Who, s.Caller.Role)
 }
 
 // CheckPermissions returns a fault for each field of a definition that needs a missing permission of the cluster.
 // Missing definitions or clusters have no such faults; another check refuses them. The draft already has the cluster's
 // revision as a precondition.
-func (d *Draft) CheckPermissions(in string, ref cluster.Ref, path string) cluster.Faults {
-	return d.checkPermissions(in, ref, definitionField{path: path})
+func (s *clusters) CheckPermissions(in string, ref cluster.Ref, path string) cluster.Faults {
+	return s.checkPermissions(in, ref, definitionField{path: path})
 }
 
 // definitionField is the field of an owner that names or holds its definition.
@@ -46,10 +54,10 @@ type definitionField struct {
 	inline bool // the field is a template
 }
 
-func (d *Draft) checkPermissions(in string, ref cluster.Ref, field definitionField) cluster.Faults {
-	def, c := d.Definition(ref), d.clusters[in]
+func (s *clusters) checkPermissions(in string, ref cluster.Ref, field definitionField) cluster.Faults {
+	def, c := s.definitions.Definition(ref), s.written[in]
 	if c == nil {
-		e, _ := d.Snap.Cluster(in)
+		e, _ := s.Snap.Cluster(in)
 		c = e.Value
 	}
 	if def == nil || c == nil {
@@ -62,28 +70,28 @@ func (d *Draft) checkPermissions(in string, ref cluster.Ref, field definitionFie
 }
 
 // CheckStepPermissions does the same for the steps of a job, at a path.
-func (d *Draft) CheckStepPermissions(in string, steps []cluster.Step, path string) (faults cluster.Faults) {
+func (s *clusters) CheckStepPermissions(in string, steps []cluster.Step, path string) (faults cluster.Faults) {
 	fields := make([]definitionField, len(steps))
 	for i := range steps {
 		fields[i].path = fmt.Sprintf("%s[%d].definition", path, i)
 	}
-	return d.checkStepPermissions(in, steps, fields)
+	return s.checkStepPermissions(in, steps, fields)
 }
 
 // checkStepPermissions does the same with the fields that hold the steps' definitions.
-func (d *Draft) checkStepPermissions(in string, steps []cluster.Step, fields []definitionField) (
+func (s *clusters) checkStepPermissions(in string, steps []cluster.Step, fields []definitionField) (
 	faults cluster.Faults,
 ) {
 	for i := range steps {
-		faults = append(faults, d.checkPermissions(in, steps[i].Definition, fields[i])...)
+		faults = append(faults, s.checkPermissions(in, steps[i].Definition, fields[i])...)
 	}
 	return faults
 }
 
 // RequirePermissions refuses to start tasks again for which the cluster no longer has the permissions. It adds the
 // cluster's revision as a precondition.
-func (d *Draft) RequirePermissions(in string, faults cluster.Faults) error {
-	if err := d.RequireCluster(in); err != nil {
+func (s *clusters) RequirePermissions(in string, faults cluster.Faults) error {
+	if err := s.RequireCluster(in); err != nil {
 		return err
 	}
 	return faults.Err()

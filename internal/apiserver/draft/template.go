@@ -21,6 +21,26 @@ const maxCompared = 100
 // maxVersion is the highest version that the server counts to.
 const maxVersion = math.MaxInt32
 
+// definitions are the versions of task definitions of a draft.
+type definitions struct {
+	*transaction
+	written map[cluster.Ref]*cluster.TaskDefinition
+	newest  map[string]int
+	// visible is what sees computes once, because it walks all attempts of the caller's clusters.
+	visible func(cluster.Ref) bool
+}
+
+// sees reports whether the caller sees a version of a definition.
+func (d *definitions) sees(ref cluster.Ref) bool {
+	if d.Caller == nil {
+		return true
+	}
+	if d.visible == nil {
+		d.visible = d.Caller.VisibleDefinitions(d.Snap)
+	}
+	return d.visible(ref)
+}
+
 // SameVersion returns the version of a definition that has the content of def: prefer if it is such a version, else the
 // newest one. Versions that are being deleted, and those for which sees returns false, do not count. Images of
 // def without digests have those of the compared version.
@@ -77,7 +97,9 @@ func sameContent(old, def *cluster.TaskDefinition) bool {
 // resolveTemplate replaces a template by the reference to a version of the same content. If there is none, it drafts
 // the write of the next version. It returns the fields in which the template differs from the version that the owner
 // had, which may be the zero Ref.
-func (d *Draft) resolveTemplate(t *cluster.InlineDefinition, had cluster.Ref) (cluster.Ref, []api.FieldChange, error) {
+func (d *definitions) resolveTemplate(t *cluster.InlineDefinition, had cluster.Ref) (cluster.Ref,
+	[]api.FieldChange, error,
+) {
 	def := t.TaskDefinition
 	def.Version, def.Deleted, def.Unused = 0, false, time.Time{}
 	ref, ok := d.drafted(&def)
@@ -115,11 +137,11 @@ func (d *Draft) resolveTemplate(t *cluster.InlineDefinition, had cluster.Ref) (c
 }
 
 // drafted returns the version of the same content that the draft writes.
-func (d *Draft) drafted(def *cluster.TaskDefinition) (cluster.Ref, bool) {
+func (d *definitions) drafted(def *cluster.TaskDefinition) (cluster.Ref, bool) {
 	newest := d.newest[def.Name]
 	for version := newest; version > max(0, newest-maxCompared); version-- {
 		ref := cluster.Ref{Name: def.Name, Version: version}
-		if other := d.definitions[ref]; other != nil && sameContent(other, def) {
+		if other := d.written[ref]; other != nil && sameContent(other, def) {
 			return ref, true
 		}
 	}
@@ -129,7 +151,7 @@ func (d *Draft) drafted(def *cluster.TaskDefinition) (cluster.Ref, bool) {
 // resolveDefinition completes the reference of an owner, from its template if it has one; before is the path of the
 // owner's field, with a point at its end. It returns the field that holds the definition, and the changes of a template
 // from the version that the owner had.
-func (d *Draft) resolveDefinition(ref *cluster.Ref, template **cluster.InlineDefinition, had cluster.Ref,
+func (d *definitions) resolveDefinition(ref *cluster.Ref, template **cluster.InlineDefinition, had cluster.Ref,
 	before string,
 ) (definitionField, []api.FieldChange, error) {
 	if *template == nil {

@@ -49,19 +49,17 @@ func NewWriter(cfg WriterConfig, reads *snapshot.Reader) *Writer { return &Write
 
 // Empty returns an empty draft over a snapshot.
 func (s *Writer) Empty(snap *store.Snapshot) *Draft {
-	return &Draft{
+	t := &transaction{
 		Snap: snap, Prefix: s.Prefix, Now: s.Now().UTC().Truncate(time.Millisecond),
-		compares:    map[string]uint64{},
-		writes:      map[string]any{},
-		clusters:    map[string]*cluster.Cluster{},
-		definitions: map[cluster.Ref]*cluster.TaskDefinition{},
-		needs:       newNeeds(snap),
-		newest:      map[string]int{},
-		owners:      map[string]cluster.Kind{},
-		Instead:     map[string]cluster.Event{},
-		gangs:       s.gangRoom(),
-		permissions: s.Permissions,
+		compares: map[string]uint64{}, writes: map[string]any{}, Instead: map[string]cluster.Event{},
 	}
+	d := &Draft{
+		transaction: t, domains: domains{t}, needs: newNeeds(snap), gangs: s.gangRoom(),
+		owners:      map[string]cluster.Kind{},
+		definitions: definitions{t, map[cluster.Ref]*cluster.TaskDefinition{}, map[string]int{}, nil},
+	}
+	d.clusters = clusters{t, &d.definitions, map[string]*cluster.Cluster{}, s.Permissions}
+	return d
 }
 
 func (s *Writer) gangRoom() int {

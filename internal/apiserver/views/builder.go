@@ -11,17 +11,28 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// Builder builds views of one snapshot in one domain. It caches what several views need, and is for one goroutine.
+// Builder builds views of one snapshot in one domain. It is for one goroutine.
 //
 // Its exported methods show objects of any domain: they build each view with the builder of the object's own domain.
 type Builder struct {
+	inputs
+	queue   queue
+	domains map[string]*Builder // of the same snapshot and moment, by domain
+}
+
+// inputs are what the decisions of one domain see, and the leader's last results.
+type inputs struct {
 	Snapshot *store.Snapshot
 	// Domain gives the inputs of decisions. Records gives the inputs that are in no record.
 	Domain  *observe.Domain
 	Records *observe.Records
 
-	source  *Source
-	domains map[string]*Builder // of the same snapshot and moment, by domain
+	source *Source
+}
+
+// queue is what waits in the domain of the inputs. Each part is computed once, when it is needed.
+type queue struct {
+	*inputs
 	pending map[cluster.OwnerRef]*pendingTasks
 	starts  map[cluster.TaskID]starts.Start // nil until they are needed
 	line    *waitingLine                    // nil until it is needed
@@ -33,7 +44,8 @@ func (s *Source) At(snap *store.Snapshot) *Builder {
 }
 
 func (s *Source) builder(snap *store.Snapshot, now time.Time, domain string, domains map[string]*Builder) *Builder {
-	b := &Builder{Snapshot: snap, source: s, domains: domains, pending: map[cluster.OwnerRef]*pendingTasks{}}
+	b := &Builder{inputs: inputs{Snapshot: snap, source: s}, domains: domains}
+	b.queue = queue{inputs: &b.inputs, pending: map[cluster.OwnerRef]*pendingTasks{}}
 	domains[domain] = b
 	c := observe.RecordsConfig{Domain: domain, Snapshot: snap, Now: now, Pulse: s.Tables.Pulse}
 	if s.Leader.Since != nil {
@@ -88,20 +100,20 @@ func (b *Builder) JobInput(e store.Entry[cluster.Job]) reconciler.JobInput {
 
 // Fleet returns the nodes of the domain with all tasks on them. The value model of devices is the leader's, or that of
 // a leader whose term starts now.
-func (b *Builder) Fleet() *scheduler.Fleet {
+func (in *inputs) Fleet() *scheduler.Fleet {
 	var values *scheduler.ValueModel
-	if b.source.Leader.DeviceValueModel != nil {
-		values = b.source.Leader.DeviceValueModel(b.Domain.Name)
+	if in.source.Leader.DeviceValueModel != nil {
+		values = in.source.Leader.DeviceValueModel(in.Domain.Name)
 	}
-	return b.Records.Fleet(values)
+	return in.Records.Fleet(values)
 }
 
 // waitingReason returns why the leader's last decision did not place a task; ok is false if that is not known.
-func (b *Builder) waitingReason(task cluster.TaskID) (why cluster.Waiting, ok bool) {
-	if b.source.Leader.Reasons == nil {
+func (in *inputs) waitingReason(task cluster.TaskID) (why cluster.Waiting, ok bool) {
+	if in.source.Leader.Reasons == nil {
 		return why, false
 	}
-	return b.source.Leader.Reasons.Waiting(b.Domain.Name, task)
+	return in.source.Leader.Reasons.Waiting(in.Domain.Name, task)
 }
 
 // withReason adds to the status message of an owner with pending tasks the reason of the first that cannot be placed.

@@ -10,14 +10,14 @@ import (
 )
 
 // forecast sets when the tasks that wait for room probably start, by the first task of each request.
-func (b *Builder) forecast() {
-	if b.starts != nil {
+func (q *queue) forecast() {
+	if q.starts != nil {
 		return
 	}
-	b.starts = b.source.starts.Starts(&starts.Input{
-		Domain: b.Domain.Name, Snapshot: b.Snapshot, Now: b.Domain.Now, Fleet: b.Fleet,
-		Pending: func() []cluster.Pending { return b.waitingLine().inOrder() },
-		Waits:   b.waitingReason, Clock: b.source.Clock,
+	q.starts = q.source.starts.Starts(&starts.Input{
+		Domain: q.Domain.Name, Snapshot: q.Snapshot, Now: q.Domain.Now, Fleet: q.Fleet,
+		Pending: func() []cluster.Pending { return q.waitingLine().inOrder() },
+		Waits:   q.waitingReason, Clock: q.source.Clock,
 	})
 }
 
@@ -32,8 +32,8 @@ func (w *waitingLine) inOrder() []cluster.Pending {
 
 // expected returns when the first and the last task of a request probably start, nil if that is not known. No task is
 // expected later than its promise.
-func (b *Builder) expected(p *cluster.Pending, promise *cluster.Promise) (first, last *api.Expected) {
-	s, known := b.starts[p.Task]
+func (q *queue) expected(p *cluster.Pending, promise *cluster.Promise) (first, last *api.Expected) {
+	s, known := q.starts[p.Task]
 	if !known || p.Hold != (cluster.Hold{}) {
 		return nil, nil
 	}
@@ -62,8 +62,8 @@ func (b *Builder) ExpectedStart(p *cluster.Pending) *api.Expected {
 	if p.Owner.Kind != cluster.KindJob || p.Hold != (cluster.Hold{}) || p.Attempt == 0 {
 		return nil
 	}
-	b.forecast()
+	b.queue.forecast()
 	why, _ := b.waitingReason(p.Task)
-	first, _ := b.expected(p, why.Promise)
+	first, _ := b.queue.expected(p, why.Promise)
 	return first
 }

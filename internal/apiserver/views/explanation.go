@@ -124,7 +124,7 @@ func (x *explanation) addCrashLoop(c *api.CrashLoop) {
 
 // setStart sets the place of a pending task in the queue, and when it probably starts.
 func (b *Builder) setStart(r *api.Because, p *cluster.Pending) {
-	w := b.waitingLine()
+	w := b.queue.waitingLine()
 	if r.Position = w.position(p.Owner, p.Task); r.Position > 0 {
 		r.Of = w.tasks
 	}

@@ -29,13 +29,13 @@ func (p *pendingTasks) has(task cluster.TaskID) bool {
 // that get another attempt after a delay; their attempt number is 0. Many equal tasks may be one request
 // (Pending.Further).
 func (b *Builder) Pending(o cluster.OwnerRef) []cluster.Pending {
-	return b.Of(o.Cluster).pendingOf(o).tasks
+	return b.Of(o.Cluster).queue.pendingOf(o).tasks
 }
 
 // FindPending returns the request for one pending task of an owner; ok is false if the task is not pending.
 func (b *Builder) FindPending(o cluster.OwnerRef, task cluster.TaskID) (p cluster.Pending, ok bool) {
 	b = b.Of(o.Cluster)
-	for _, p := range b.pendingOf(o).tasks {
+	for _, p := range b.queue.pendingOf(o).tasks {
 		if r := p.Range(); r.Has(task) {
 			one := p.Single()
 			one.Task = task
@@ -45,20 +45,20 @@ func (b *Builder) FindPending(o cluster.OwnerRef, task cluster.TaskID) (p cluste
 	return p, false
 }
 
-func (b *Builder) pendingOf(o cluster.OwnerRef) *pendingTasks {
-	if known, ok := b.pending[o]; ok {
+func (q *queue) pendingOf(o cluster.OwnerRef) *pendingTasks {
+	if known, ok := q.pending[o]; ok {
 		return known
 	}
 	p := &pendingTasks{
-		tasks: listed(b.Domain.Decide(o, b.Domain.Tasks(o)).Pending), retries: map[cluster.TaskID]bool{},
+		tasks: listed(q.Domain.Decide(o, q.Domain.Tasks(o)).Pending), retries: map[cluster.TaskID]bool{},
 	}
 	p.index = cluster.IndexTasks(cluster.RangesOf(p.tasks))
 	if o.Kind == cluster.KindService {
-		b.addServiceRetries(o, p)
+		q.addServiceRetries(o, p)
 	} else {
-		b.addJobRetries(o, p)
+		q.addJobRetries(o, p)
 	}
-	b.pending[o] = p
+	q.pending[o] = p
 	return p
 }
 
@@ -77,25 +77,25 @@ func listed(requests []cluster.Pending) (list []cluster.Pending) {
 
 // addServiceRetries adds the ended tasks of a service that get another attempt after a delay. The reconciler requests
 // them only after the delay.
-func (b *Builder) addServiceRetries(o cluster.OwnerRef, p *pendingTasks) {
-	e, ok := b.Snapshot.Service(o.Cluster, o.Name)
+func (q *queue) addServiceRetries(o cluster.OwnerRef, p *pendingTasks) {
+	e, ok := q.Snapshot.Service(o.Cluster, o.Name)
 	if !ok {
 		return
 	}
-	for _, id := range b.endedTasks(e, p) {
-		p.addRetry(b.Snapshot, cluster.Pending{Task: id, Owner: o, Definition: e.Value.Definition})
+	for _, id := range q.endedTasks(e, p) {
+		p.addRetry(q.Snapshot, cluster.Pending{Task: id, Owner: o, Definition: e.Value.Definition})
 	}
 }
 
 // addJobRetries adds the ended tasks of a job that get another attempt after a delay.
-func (b *Builder) addJobRetries(o cluster.OwnerRef, p *pendingTasks) {
-	e, ok := b.Snapshot.Job(o.Cluster, o.Name)
+func (q *queue) addJobRetries(o cluster.OwnerRef, p *pendingTasks) {
+	e, ok := q.Snapshot.Job(o.Cluster, o.Name)
 	if !ok || e.Value.Cancelled || e.Value.Deleted {
 		return
 	}
-	status := reconciler.StatusOfJob(b.JobInput(e))
+	status := reconciler.StatusOfJob(q.Domain.JobInput(o, e, q.Domain.Tasks(o)))
 	unfinished := map[string][]*taskHistory{} // by step
-	for _, t := range taskHistories(b.Snapshot, o) {
+	for _, t := range taskHistories(q.Snapshot, o) {
 		if t.parts.Generation == e.Value.Generation && !t.hasSucceeded() {
 			unfinished[t.parts.Step] = append(unfinished[t.parts.Step], t)
 		}
@@ -107,7 +107,7 @@ func (b *Builder) addJobRetries(o cluster.OwnerRef, p *pendingTasks) {
 		}
 		for _, t := range unfinished[step.Name] {
 			if t.parts.Index < step.Count {
-				p.addRetry(b.Snapshot, cluster.Pending{Task: t.id, Owner: o, Definition: step.Definition})
+				p.addRetry(q.Snapshot, cluster.Pending{Task: t.id, Owner: o, Definition: step.Definition})
 			}
 		}
 	}
@@ -127,8 +127,9 @@ func (p *pendingTasks) addRetry(snap *store.Snapshot, task cluster.Pending) {
 
 // endedTasks returns the ended tasks of a service's newest version that the service wants, and whose index no other
 // task of the version has.
-func (b *Builder) endedTasks(e store.Entry[cluster.Service], p *pendingTasks) (ids []cluster.TaskID) {
-	in := b.ServiceInput(e)
+func (q *queue) endedTasks(e store.Entry[cluster.Service], p *pendingTasks) (ids []cluster.TaskID) {
+	o := e.Value.Owner()
+	in := q.Domain.ServiceInput(o, e, q.Domain.Tasks(o))
 	desired, daemon := reconciler.StatusOfService(in).Desired, in.Spec.Mode == cluster.ModeDaemon
 	if desired == 0 {
 		return nil
@@ -138,14 +139,14 @@ func (b *Builder) endedTasks(e store.Entry[cluster.Service], p *pendingTasks) (i
 		parts, _ := p.tasks[i].Task.Parts()
 		taken[parts.Index] = true
 	}
-	tasks := slices.DeleteFunc(taskHistories(b.Snapshot, e.Value.Owner()), func(t *taskHistory) bool {
+	tasks := slices.DeleteFunc(taskHistories(q.Snapshot, o), func(t *taskHistory) bool {
 		return !t.isNewestVersion(e.Value) || !daemon && t.parts.Index >= desired
 	})
 	slices.SortStableFunc(tasks, func(x, y *taskHistory) int {
 		return cmp.Compare(x.parts.Generation, y.parts.Generation)
 	})
 	for _, t := range tasks {
-		if live, _, _ := t.counts(b.Records); live {
+		if live, _, _ := t.counts(q.Records); live {
 			taken[t.parts.Index] = true
 		}
 	}

@@ -167,7 +167,7 @@ func (p *Placement) Waiting(w *cluster.Pending, asked string) (*api.PlaceView, [
 	}
 	found := advice.Find(in)
 	if found.Placed && isBehind(why.Refusals) {
-		return v, advice.Overtake(f, p.waitingLine().pending, w.Task, p.options())
+		return v, advice.Overtake(f, p.queue.waitingLine().pending, w.Task, p.options())
 	}
 	return v, found.Suggestions
 }

@@ -9,9 +9,9 @@ import (
 // Queue returns what waits for placement in the builder's domain, the first in line first and held tasks last. Entries
 // of clusters that sees does not accept are left out; their tasks count in the positions of the others.
 func (b *Builder) Queue(sees func(name string) bool) api.Queue {
-	w := b.waitingLine()
+	w := b.queue.waitingLine()
 	pending, order, held := w.pending, w.order, w.held
-	b.forecast()
+	b.queue.forecast()
 	q := queueList{
 		Builder: b, sees: sees, fair: map[fairEntry]int{}, waiting: map[cluster.OwnerRef]*waitingSteps{},
 	}
@@ -42,17 +42,17 @@ type waitingLine struct {
 }
 
 // waitingLine returns the line. It is computed once.
-func (b *Builder) waitingLine() *waitingLine {
-	if b.line != nil {
-		return b.line
+func (q *queue) waitingLine() *waitingLine {
+	if q.line != nil {
+		return q.line
 	}
-	w := &waitingLine{pending: b.allPending()}
-	w.fleet = b.fleetFor(w.pending)
-	w.order, w.held = scheduler.Order(w.fleet, w.pending, b.Domain.Now)
+	w := &waitingLine{pending: q.allPending()}
+	w.fleet = q.fleetFor(w.pending)
+	w.order, w.held = scheduler.Order(w.fleet, w.pending, q.Domain.Now)
 	for _, at := range w.order {
 		w.tasks += w.pending[at.Pending].Tasks()
 	}
-	b.line = w
+	q.line = w
 	return w
 }
 
@@ -79,9 +79,9 @@ func (w *waitingLine) position(o cluster.OwnerRef, task cluster.TaskID) int {
 
 // fleetFor returns the fleet if the order of placement depends on it, which is so in fair queues and for jobs of
 // clusters that may borrow, else an empty one.
-func (b *Builder) fleetFor(pending []cluster.Pending) *scheduler.Fleet {
+func (q *queue) fleetFor(pending []cluster.Pending) *scheduler.Fleet {
 	mayBorrow := map[string]bool{} // by cluster
-	for e := range b.Snapshot.Clusters() {
+	for e := range q.Snapshot.Clusters() {
 		if q := e.Value.Quota; q != nil && q.Borrow != nil {
 			mayBorrow[e.Value.Name] = true
 		}
@@ -89,24 +89,24 @@ func (b *Builder) fleetFor(pending []cluster.Pending) *scheduler.Fleet {
 	for i := range pending {
 		p := &pending[i]
 		if p.Queue == cluster.QueueFair || p.Owner.Kind == cluster.KindJob && mayBorrow[p.Owner.Cluster] {
-			return b.Fleet()
+			return q.Fleet()
 		}
 	}
 	return scheduler.NewFleet()
 }
 
 // allPending returns the pending tasks of all owners, as views show them.
-func (b *Builder) allPending() (pending []cluster.Pending) {
+func (q *queue) allPending() (pending []cluster.Pending) {
 	add := func(o cluster.OwnerRef) {
-		if b.Of(o.Cluster) != b {
+		if c, _ := q.Snapshot.Cluster(o.Cluster); c.Value.InDomain() != q.Domain.Name {
 			return
 		}
-		pending = append(pending, listed(b.Domain.Decide(o, b.Domain.Tasks(o)).Pending)...)
+		pending = append(pending, listed(q.Domain.Decide(o, q.Domain.Tasks(o)).Pending)...)
 	}
-	for e := range b.Snapshot.Services("") {
+	for e := range q.Snapshot.Services("") {
 		add(e.Value.Owner())
 	}
-	for e := range b.Snapshot.Jobs("") {
+	for e := range q.Snapshot.Jobs("") {
 		add(e.Value.Owner())
 	}
 	return pending
@@ -165,7 +165,7 @@ func (q *queueList) add(p *cluster.Pending, position int, next bool) {
 			reason = why.Refusals[0].Code
 		}
 	}
-	expected, last := q.expected(p, promise)
+	expected, last := q.queue.expected(p, promise)
 	fair := position > 0 && p.Queue == cluster.QueueFair && p.Owner.Kind == cluster.KindJob
 	n := len(q.Entries) - 1
 	same := next && n >= 0 && q.Entries[n].Reason == reason && q.Entries[n].Message == message

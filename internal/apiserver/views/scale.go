@@ -39,14 +39,14 @@ func (b *Builder) Scale(e store.Entry[cluster.Service]) api.ScaleView {
 }
 
 // targetView shows a target with the present usage of the tasks, as far as this server knows it.
-func (b *Builder) targetView(svc *cluster.Service, t *cluster.ScaleTarget, uses []api.TaskUse) api.TargetView {
+func (in *inputs) targetView(svc *cluster.Service, t *cluster.ScaleTarget, uses []api.TaskUse) api.TargetView {
 	v := api.TargetView{ScaleTarget: *t}
 	if t.Metric == cluster.ScalePrometheus {
 		v.Message = "the leader queries " + t.URL + "; the result is not shown here"
 		return v
 	}
 	var reserved cluster.Demand
-	if def := b.Domain.Definition(svc.Definition); def != nil {
+	if def := in.Domain.Definition(svc.Definition); def != nil {
 		reserved = def.Demand()
 	}
 	sum, n := 0.0, 0
@@ -69,7 +69,7 @@ func (b *Builder) targetView(svc *cluster.Service, t *cluster.ScaleTarget, uses 
 		return v
 	}
 	mean := sum / float64(n)
-	v.Value, v.At, v.Message = &mean, b.Domain.Now.UTC(), "the mean of "+respond.Plural(n, "task")
+	v.Value, v.At, v.Message = &mean, in.Domain.Now.UTC(), "the mean of "+respond.Plural(n, "task")
 	if t.Target > 0 {
 		v.Wish = int(math.Ceil(sum / t.Target))
 	}
@@ -77,9 +77,9 @@ func (b *Builder) targetView(svc *cluster.Service, t *cluster.ScaleTarget, uses 
 }
 
 // uses returns the usage of an owner's attempts, as far as this server knows it.
-func (b *Builder) uses(o cluster.OwnerRef) (all []api.TaskUse) {
-	for row := range b.Snapshot.Attempts(o) {
-		if use := b.use(row); use != nil {
+func (in *inputs) uses(o cluster.OwnerRef) (all []api.TaskUse) {
+	for row := range in.Snapshot.Attempts(o) {
+		if use := in.use(row); use != nil {
 			all = append(all, api.TaskUse{TaskStats: *use, Node: row.Node})
 		}
 	}
@@ -87,8 +87,8 @@ func (b *Builder) uses(o cluster.OwnerRef) (all []api.TaskUse) {
 }
 
 // use returns the usage of an attempt, nil if this server does not know it.
-func (b *Builder) use(row *store.AttemptRow) *cluster.TaskStats {
-	stats := b.Records.Stats(row.Node)
+func (in *inputs) use(row *store.AttemptRow) *cluster.TaskStats {
+	stats := in.Records.Stats(row.Node)
 	if stats == nil || !observe.HoldsRoom(row) {
 		return nil
 	}

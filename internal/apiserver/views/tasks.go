@@ -43,7 +43,7 @@ func (b *Builder) IsFinal(row *store.AttemptRow) bool {
 	if job.Value.Generation != p.Generation {
 		return false
 	}
-	return !b.pendingOf(job.Value.Owner()).has(row.Task)
+	return !b.queue.pendingOf(job.Value.Owner()).has(row.Task)
 }
 
 // Task shows an attempt with its usage.

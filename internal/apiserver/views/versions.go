@@ -79,7 +79,7 @@ func (t *taskHistory) counts(records *observe.Records) (live, running, healthy b
 
 // versions counts the tasks of each version of a service, the newest version first. Desired is how many tasks the
 // service wants.
-func (b *Builder) versions(svc *cluster.Service, desired int) []api.VersionCount {
+func (in *inputs) versions(svc *cluster.Service, desired int) []api.VersionCount {
 	type version struct {
 		generation uint64
 		definition cluster.Ref
@@ -88,8 +88,8 @@ func (b *Builder) versions(svc *cluster.Service, desired int) []api.VersionCount
 	counts := map[version]*api.VersionCount{
 		newest: {Generation: svc.Generation, Definition: svc.Definition, Newest: true, Desired: desired},
 	}
-	for _, t := range taskHistories(b.Snapshot, svc.Owner()) {
-		live, running, healthy := t.counts(b.Records)
+	for _, t := range taskHistories(in.Snapshot, svc.Owner()) {
+		live, running, healthy := t.counts(in.Records)
 		if !live && !healthy { // a moving attempt has its outcome, and counts while it is healthy
 			continue
 		}

@@ -9,21 +9,21 @@ import (
 )
 
 // violationText describes the violation of an attempt and its consequence; "" if there is none.
-func (b *Builder) violationText(row *store.AttemptRow) string {
+func (in *inputs) violationText(row *store.AttemptRow) string {
 	if !row.Live() || row.Desired == nil || row.Desired.Stop != nil {
 		return ""
 	}
-	why, leaves := b.Records.Violation(row)
+	why, leaves := in.Records.Violation(row)
 	switch {
 	case why == nil:
 		return ""
-	case why.From.After(b.Domain.Now):
-		rest := why.From.Sub(b.Domain.Now).Round(time.Second)
+	case why.From.After(in.Domain.Now):
+		rest := why.From.Sub(in.Domain.Now).Round(time.Second)
 		return fmt.Sprintf("%s: it may stay for %s more", why.Message, cluster.Duration(rest))
 	case leaves && why.Now:
 		return why.Message + ": it ends and is tried again elsewhere"
 	case leaves:
-		return why.Message + ": it moves" + b.noPlaceText(row)
+		return why.Message + ": it moves" + in.noPlaceText(row)
 	case row.Desired.Batch():
 		return why.Message + ": it runs to its end"
 	}
@@ -31,8 +31,8 @@ func (b *Builder) violationText(row *store.AttemptRow) string {
 }
 
 // noPlaceText returns why a moving attempt has no other place yet; "" if that is not known.
-func (b *Builder) noPlaceText(row *store.AttemptRow) string {
-	waiting, ok := b.waitingReason(row.Task)
+func (in *inputs) noPlaceText(row *store.AttemptRow) string {
+	waiting, ok := in.waitingReason(row.Task)
 	if !ok {
 		return ""
 	}

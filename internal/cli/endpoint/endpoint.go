@@ -22,7 +22,7 @@ import (
 func NewEndpointCommand(sess *session.Session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "endpoint", Aliases: []string{"endpoints"}, Short: "List the endpoints of services",
-		Args: cobra.ArbitraryArgs, RunE: sess.RunGroup,
+		Args: cobra.ArbitraryArgs, RunE: session.RunGroup,
 	}
 	cmd.AddCommand(newListCommand(sess))
 	return cmd

@@ -42,7 +42,7 @@ func NewHostCommand(sess *session.Session) *cobra.Command {
 			"their output and its resources, also while it reaches no server.\n\n" +
 			"On a node that drives itself, such as that of 'berth dev', these commands also make and change tasks.\n" +
 			"On a node of a domain they do not: use 'berth run', 'berth stop', 'berth start' and 'berth delete'.",
-		Args: cobra.ArbitraryArgs, RunE: sess.RunGroup,
+		Args: cobra.ArbitraryArgs, RunE: session.RunGroup,
 	}
 	cmd.PersistentFlags().StringVar(&t.socket, "socket", "",
 		"unix `socket` of the API of the node (BERTH_HOST_SOCKET; default "+datadir.DefaultHostSocketText+")")

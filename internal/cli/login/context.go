@@ -19,7 +19,7 @@ import (
 func NewContextCommand(sess *session.Session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "context", Aliases: []string{"contexts", "ctx"}, Short: "Manage the servers that you work with",
-		Args: cobra.ArbitraryArgs, RunE: sess.RunGroup,
+		Args: cobra.ArbitraryArgs, RunE: session.RunGroup,
 		Long: "A context names a control plane: the addresses of its servers, your token, and the certificate\n" +
 			"authority. Commands talk to the current context unless --context, BERTH_CONTEXT, --addr or BERTH_ADDR\n" +
 			"names another server. 'berth login' adds a context and tries it. 'berth dev' adds its own context\n" +

@@ -30,7 +30,7 @@ const maxRequest = 4 << 20
 // NewMachineCommand returns `berth machine`.
 func NewMachineCommand(sess *session.Session) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "machine", Short: "Show and set up this machine", Args: cobra.ArbitraryArgs, RunE: sess.RunGroup,
+		Use: "machine", Short: "Show and set up this machine", Args: cobra.ArbitraryArgs, RunE: session.RunGroup,
 	}
 	cmd.AddCommand(newDescribeCommand(sess), newApplyCommand(sess), newSuperviseCommand())
 	cmd.AddCommand(newUpgradeCommands(sess)...)

@@ -21,7 +21,7 @@ import (
 func NewProfileCommand(sess *session.Session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "profile", Aliases: []string{"profiles"}, Short: "List the profiles of machines",
-		Args: cobra.ArbitraryArgs, RunE: sess.RunGroup,
+		Args: cobra.ArbitraryArgs, RunE: session.RunGroup,
 	}
 	cmd.AddCommand(newProfileListCommand(sess))
 	return cmd

@@ -23,7 +23,7 @@ import (
 func NewDomainCommand(sess *session.Session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "domain", Aliases: []string{"domains"}, Short: "Show domains, each with a leader of its own",
-		Args: cobra.ArbitraryArgs, RunE: sess.RunGroup,
+		Args: cobra.ArbitraryArgs, RunE: session.RunGroup,
 	}
 	cmd.AddCommand(newDomainListCommand(sess), newDomainStatusCommand(sess))
 	return cmd

@@ -30,7 +30,7 @@ import (
 func NewNodeCommand(sess *session.Session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "node", Short: "Show and manage nodes", Args: cobra.ArbitraryArgs,
-		RunE: sess.RunGroup,
+		RunE: session.RunGroup,
 	}
 	cmd.AddCommand(newNodeListCommand(sess), newNodeStatusCommand(sess), top.NewNodeTopCommand(sess),
 		newNodeCordonCommand(sess), newNodeUncordonCommand(sess), newNodeDrainCommand(sess), newNodeForgetCommand(sess),

@@ -17,7 +17,7 @@ import (
 func NewPoolCommand(sess *session.Session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "pool", Aliases: []string{"pools"}, Short: "List the pools of nodes",
-		Args: cobra.ArbitraryArgs, RunE: sess.RunGroup,
+		Args: cobra.ArbitraryArgs, RunE: session.RunGroup,
 	}
 	cmd.AddCommand(newPoolListCommand(sess))
 	return cmd

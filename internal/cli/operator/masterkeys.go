@@ -26,7 +26,7 @@ import (
 func newOperatorSecretsCommand(sess *session.Session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "secrets", Short: "Manage the keys that encrypt secrets", Args: cobra.ArbitraryArgs,
-		RunE: sess.RunGroup,
+		RunE: session.RunGroup,
 		Long: "Secrets are encrypted with a data key. The store holds the data key, encrypted with a master key.\n" +
 			"The master key is only in the file " + secrets.File + " of each server. rotate-key replaces the data\n" +
 			"key; rekey replaces both keys.",

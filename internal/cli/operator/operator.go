@@ -30,16 +30,16 @@ import (
 func NewOperatorCommand(sess *session.Session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "operator", Short: "Save, restore and examine the control plane", Args: cobra.ArbitraryArgs,
-		RunE: sess.RunGroup,
+		RunE: session.RunGroup,
 	}
 	snapshot := &cobra.Command{
 		Use: "snapshot", Short: "Save, restore and inspect snapshots of the store",
-		Args: cobra.ArbitraryArgs, RunE: sess.RunGroup,
+		Args: cobra.ArbitraryArgs, RunE: session.RunGroup,
 	}
 	snapshot.AddCommand(newSnapshotSaveCommand(sess), newSnapshotRestoreCommand(sess), newSnapshotInspectCommand(sess))
 	silence := &cobra.Command{
 		Use: "silence", Short: "Control what happens when many nodes fall silent at once",
-		Args: cobra.ArbitraryArgs, RunE: sess.RunGroup,
+		Args: cobra.ArbitraryArgs, RunE: session.RunGroup,
 	}
 	silence.AddCommand(newSilenceOverrideCommand(sess))
 	cmd.AddCommand(snapshot, newRecoverCommand(sess), silence, newOperatorSecretsCommand(sess), newDebugCommand(sess),

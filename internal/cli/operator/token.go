@@ -25,7 +25,7 @@ import (
 func NewTokenCommand(sess *session.Session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "token", Short: "Manage tokens of people, programs and machines", Args: cobra.ArbitraryArgs,
-		RunE: sess.RunGroup,
+		RunE: session.RunGroup,
 	}
 	cmd.AddCommand(newTokenCreateCommand(sess), newTokenLsCommand(sess), newTokenRevokeCommand(sess))
 	return cmd

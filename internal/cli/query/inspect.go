@@ -424,7 +424,7 @@ func printInspection(sess *session.Session, v *inspection, reveal bool) error {
 			}
 		}
 	}
-	plain := *sess
+	plain := sess.Output
 	if !sess.WantsData() {
 		plain.Format = output.OutputYAML
 	}
@@ -473,7 +473,7 @@ func printManifests(sess *session.Session, v *inspection, reveal bool) error {
 			all = append(all, d)
 		}
 	}
-	plain := *sess
+	plain := sess.Output
 	if !sess.WantsData() {
 		plain.Format = output.OutputYAML
 	}

@@ -133,7 +133,7 @@ func printManifest(sess *session.Session, view, manifest any) error {
 	if err != nil {
 		return err
 	}
-	plain := *sess
+	plain := sess.Output
 	plain.Format, plain.Template = output.OutputYAML, nil
 	return plain.PrintData(text)
 }

@@ -23,7 +23,7 @@ import (
 func NewDefinitionCommand(sess *session.Session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "definition", Aliases: []string{"definitions", "def"}, Short: "List and remove task definitions",
-		Args: cobra.ArbitraryArgs, RunE: sess.RunGroup,
+		Args: cobra.ArbitraryArgs, RunE: session.RunGroup,
 	}
 	cmd.AddCommand(newDefinitionListCommand(sess), newDefinitionRemoveCommand(sess))
 	return cmd

@@ -22,7 +22,7 @@ import (
 func NewImageCommand(sess *session.Session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "image", Short: "Manage the images on nodes",
-		Args: cobra.ArbitraryArgs, RunE: sess.RunGroup,
+		Args: cobra.ArbitraryArgs, RunE: session.RunGroup,
 	}
 	cmd.AddCommand(newImageLoadCommand(sess), newImageListCommand(sess), newImagePullCommand(sess),
 		newImagePruneCommand(sess))

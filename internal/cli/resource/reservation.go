@@ -25,7 +25,7 @@ func NewReservationCommand(sess *session.Session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "reservation", Aliases: []string{"reservations"}, Short: "Reserve nodes for some owners during a " +
 			"span of time",
-		Args: cobra.ArbitraryArgs, RunE: sess.RunGroup,
+		Args: cobra.ArbitraryArgs, RunE: session.RunGroup,
 	}
 	cmd.AddCommand(newReservationCreateCommand(sess), newReservationLsCommand(sess), newReservationShowCommand(sess),
 		newReservationRmCommand(sess))

@@ -24,7 +24,7 @@ import (
 func NewSecretCommand(sess *session.Session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "secret", Aliases: []string{"secrets"}, Short: "Manage passwords, keys and certificates for tasks",
-		Args: cobra.ArbitraryArgs, RunE: sess.RunGroup,
+		Args: cobra.ArbitraryArgs, RunE: session.RunGroup,
 		Long: "Secrets are values for the tasks of a cluster. Tasks get them in files in memory or in variables.\n" +
 			"They cannot be read back. The store holds them encrypted. A container names the secrets that it\n" +
 			"needs: `secrets: [{secret: db-password, file: /run/secrets/db}]`.",

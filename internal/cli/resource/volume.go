@@ -23,7 +23,7 @@ import (
 func NewVolumeCommand(sess *session.Session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "volume", Short: "Manage the volumes on nodes",
-		Args: cobra.ArbitraryArgs, RunE: sess.RunGroup,
+		Args: cobra.ArbitraryArgs, RunE: session.RunGroup,
 	}
 	cmd.AddCommand(newVolumeListCommand(sess), newVolumeRemoveCommand(sess), newVolumePruneCommand(sess))
 	return cmd

@@ -54,7 +54,7 @@ func (l *cronListCommand) run(ctx context.Context, c *client.Client, _ []string)
 func NewCronCommand(sess *session.Session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "cron", Short: "Show and control crons", Args: cobra.ArbitraryArgs,
-		RunE: sess.RunGroup,
+		RunE: session.RunGroup,
 	}
 	cmd.AddCommand(newCronListCommand(sess), cronCommand(sess, "status",
 		"Show a cron, its next moments and its jobs", "",

@@ -23,7 +23,7 @@ import (
 func NewRolloutCommand(sess *session.Session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "rollout", Short: "Show and control the rollouts of a service",
-		Args: cobra.ArbitraryArgs, RunE: sess.RunGroup,
+		Args: cobra.ArbitraryArgs, RunE: session.RunGroup,
 	}
 	cmd.AddCommand(newRolloutStatusCommand(sess), newRolloutPauseCommand(sess), newRolloutResumeCommand(sess),
 		newRolloutUndoCommand(sess),

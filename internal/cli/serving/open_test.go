@@ -35,7 +35,7 @@ func firstServer(t *testing.T) (dataDir string, open func() (store.ServerEngine,
 		t.Fatal(err)
 	}
 	return dataDir, func() (store.ServerEngine, error) {
-		s := &server.Server{Config: server.Config{DataDir: dataDir, Log: slog.New(slog.DiscardHandler)}}
+		s := &server.Home{Config: server.Config{DataDir: dataDir, Log: slog.New(slog.DiscardHandler)}}
 		if s.ID, err = datadir.ServerID(filepath.Join(dataDir, datadir.IDFile)); err != nil {
 			return nil, err
 		}

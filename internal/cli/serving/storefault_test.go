@@ -21,9 +21,9 @@ import (
 // neither its own store nor the prefix silently.
 func TestStoreOfTheLastStart(t *testing.T) {
 	t.Parallel()
-	start := func(dir string, c engines.Location) (*server.Server, string, error) {
+	start := func(dir string, c engines.Location) (*server.Home, string, error) {
 		notices := ""
-		s := &server.Server{Config: server.Config{
+		s := &server.Home{Config: server.Config{
 			DataDir: dir, Store: c, Log: slog.New(slog.DiscardHandler),
 			Command: "berth dev", Notices: func(text string) { notices += text },
 		}}
@@ -38,7 +38,7 @@ func TestStoreOfTheLastStart(t *testing.T) {
 	if err := s.RememberStore(); err != nil {
 		t.Fatal(err)
 	}
-	s = &server.Server{Config: server.Config{
+	s = &server.Home{Config: server.Config{
 		DataDir: dir, Log: slog.New(slog.DiscardHandler), Notices: func(text string) {
 			notices += text
 		},

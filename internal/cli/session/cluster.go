@@ -22,8 +22,19 @@ func MarkClustered(cmd *cobra.Command) {
 	cmd.Annotations[clusterAnnotation] = "true"
 }
 
+// Scope says in which cluster a command looks for names. It reads the names in arguments, and shortens references in
+// what the command prints. A context among the servers may name the cluster.
+type Scope struct {
+	Servers
+	Cluster     string // the value of --cluster, see CurrentCluster
+	AllClusters bool
+	// FullReferences says that the command takes and prints names of tasks in full, see Shorten.
+	FullReferences bool
+	home           string // see SetHomeCluster
+}
+
 // CheckCluster refuses --cluster and --all-clusters on a command that would ignore them, and both together.
-func (s *Session) CheckCluster(cmd *cobra.Command) error {
+func (s *Scope) CheckCluster(cmd *cobra.Command) error {
 	named, all := cmd.Flags().Changed("cluster"), s.AllClusters
 	refuse := func(format string, args ...any) error {
 		return &UsageError{cmd.CommandPath(), fmt.Sprintf(format, args...)}
@@ -51,7 +62,7 @@ func (s *Session) CheckCluster(cmd *cobra.Command) error {
 
 // ChosenCluster returns the cluster that the user chose: that of --cluster, BERTH_CLUSTER or the context. It is "" if
 // the user chose none or --all-clusters. Lists show only its objects, or those of all clusters.
-func (s *Session) ChosenCluster() string {
+func (s *Scope) ChosenCluster() string {
 	switch {
 	case s.AllClusters:
 		return ""
@@ -70,11 +81,11 @@ func (s *Session) ChosenCluster() string {
 
 // ClusterOfChange returns the cluster of an object that a command names without a cluster and creates or deletes: the
 // chosen cluster, else cluster.DefaultCluster.
-func (s *Session) ClusterOfChange() string { return cmp.Or(s.ChosenCluster(), cluster.DefaultCluster) }
+func (s *Scope) ClusterOfChange() string { return cmp.Or(s.ChosenCluster(), cluster.DefaultCluster) }
 
 // CurrentCluster returns the cluster of names without one: the chosen cluster, else cluster.DefaultCluster. It is ""
 // with --all-clusters, where a name may be in any cluster.
-func (s *Session) CurrentCluster() string {
+func (s *Scope) CurrentCluster() string {
 	if in := s.ChosenCluster(); in != "" || s.AllClusters {
 		return in
 	}

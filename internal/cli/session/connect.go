@@ -30,9 +30,21 @@ const defaultAddr = "http://127.0.0.1:7373"
 // systemSocket is the socket of the machine's own server.
 const systemSocket = "/run/berth/api.sock"
 
+// Servers says which servers a command calls, and with which credentials.
+type Servers struct {
+	Env                       func(string) string
+	Addrs                     []string
+	ContextName               string
+	TokenFile, CAFile, CAHash string
+
+	isShared   bool           // every Connect returns the same connection, see Session.Repeat
+	connection *client.Client // the shared connection, nil before the first Connect
+	clients    *openClients   // nil in sessions that New did not make
+}
+
 // Connect returns a client for the servers that the flags, the environment or a context name.
-func (s *Session) Connect() (*client.Client, error) {
-	if s.Repeats && s.connection != nil {
+func (s *Servers) Connect() (*client.Client, error) {
+	if s.isShared && s.connection != nil {
 		return s.connection, nil
 	}
 	to, err := s.FindTarget()
@@ -40,14 +52,14 @@ func (s *Session) Connect() (*client.Client, error) {
 		return nil, err
 	}
 	c, err := s.ConnectTo(to)
-	if s.Repeats && err == nil {
+	if s.isShared && err == nil {
 		s.connection = c
 	}
 	return c, err
 }
 
 // ConnectTo returns a client for the servers of a target.
-func (s *Session) ConnectTo(to Target) (*client.Client, error) {
+func (s *Servers) ConnectTo(to Target) (*client.Client, error) {
 	token, err := s.findToken(to)
 	if err != nil {
 		return nil, err
@@ -82,7 +94,7 @@ type openClients struct {
 }
 
 // Close closes the connections of the command.
-func (s *Session) Close() {
+func (s *Servers) Close() {
 	o := s.clients
 	if o == nil {
 		return
@@ -116,7 +128,7 @@ func CheckProtected(addresses []string) error {
 }
 
 // WithClient returns the action of a command that first connects to a server.
-func (s *Session) WithClient(run func(context.Context, *client.Client, []string) error,
+func (s *Servers) WithClient(run func(context.Context, *client.Client, []string) error,
 ) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		c, err := s.Connect()
@@ -132,7 +144,7 @@ func (s *Session) WithClient(run func(context.Context, *client.Client, []string)
 type Target struct{ contexts.Context }
 
 // FindTarget returns the target of the command. The help of berth documents the order of the sources.
-func (s *Session) FindTarget() (Target, error) {
+func (s *Servers) FindTarget() (Target, error) {
 	given := SplitList(s.Addrs)
 	named := s.ContextName
 	switch {
@@ -180,7 +192,7 @@ func targetOf(addresses ...string) Target {
 }
 
 // machineTarget returns the server of this user or of this machine.
-func (s *Session) machineTarget() Target {
+func (s *Servers) machineTarget() Target {
 	if dir := s.Env("XDG_RUNTIME_DIR"); dir != "" {
 		if path := filepath.Join(dir, "berth", "api.sock"); isSocket(path) {
 			return targetOf("unix://" + path)
@@ -193,7 +205,7 @@ func (s *Session) machineTarget() Target {
 }
 
 // FindAddresses returns the addresses of the target for messages, separated by commas, or "" if there is no target.
-func (s *Session) FindAddresses() string {
+func (s *Servers) FindAddresses() string {
 	to, err := s.FindTarget()
 	if err != nil {
 		return ""
@@ -203,7 +215,7 @@ func (s *Session) FindAddresses() string {
 
 // findToken returns the token for a target, or "" if it is reached over sockets only. The token of a context goes to
 // its addresses only.
-func (s *Session) findToken(to Target) (string, error) {
+func (s *Servers) findToken(to Target) (string, error) {
 	if !slices.ContainsFunc(to.Addresses, func(a string) bool { return !strings.HasPrefix(a, "unix://") }) {
 		return "", nil
 	}
@@ -226,7 +238,7 @@ func (s *Session) findToken(to Target) (string, error) {
 }
 
 // findTrust returns the TLS configuration for https addresses, or nil for the machine's authorities.
-func (s *Session) findTrust(to Target) (*tls.Config, error) {
+func (s *Servers) findTrust(to Target) (*tls.Config, error) {
 	if !slices.ContainsFunc(to.Addresses, func(a string) bool { return strings.HasPrefix(a, "https://") }) {
 		return nil, nil //nolint:nilnil // no flag names an authority
 	}

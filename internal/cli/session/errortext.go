@@ -82,13 +82,13 @@ func systemHint(err error) string {
 }
 
 // otherProgramHint describes what to do if the address belongs to another program.
-func (s *Session) otherProgramHint() string {
+func (s *Servers) otherProgramHint() string {
 	return "Another program, or a proxy in front of the server, answers at " + s.FindAddresses() + ": name the " +
 		"server with --addr or BERTH_ADDR."
 }
 
 // answerHint returns what to do about a server's refusal, or "" if the answer says it.
-func (s *Session) answerHint(err error) string {
+func (s *Servers) answerHint(err error) string {
 	if errors.Is(err, client.ErrUncertain) {
 		return "Check the result with 'berth status' before you repeat the command."
 	}

@@ -136,7 +136,7 @@ func (s *Session) messageWrapped(text string) {
 }
 
 // Hint returns what to do about an error, or "".
-func (s *Session) Hint(err error) string {
+func (s *Servers) Hint(err error) string {
 	if e, ok := errors.AsType[*UsageError](err); ok {
 		return "See '" + e.Command + " --help'."
 	}

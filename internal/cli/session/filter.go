@@ -24,7 +24,7 @@ type FilterName struct {
 
 // ParseFilterNames reads the values of filter flags like arguments, and sets the cluster of the filter: that of a
 // reference such as "prod/web", else the chosen one. Empty values are left alone.
-func (s *Session) ParseFilterNames(cmd *cobra.Command, in *string, names ...FilterName) error {
+func (s *Scope) ParseFilterNames(cmd *cobra.Command, in *string, names ...FilterName) error {
 	for _, flag := range names {
 		if *flag.Text == "" {
 			continue
@@ -51,7 +51,7 @@ func (s *Session) ParseFilterNames(cmd *cobra.Command, in *string, names ...Filt
 }
 
 // ParseTaskFilter reads the names of a filter of tasks, see ParseFilterNames.
-func (s *Session) ParseTaskFilter(cmd *cobra.Command, f *client.TaskFilter) error {
+func (s *Scope) ParseTaskFilter(cmd *cobra.Command, f *client.TaskFilter) error {
 	return s.ParseFilterNames(cmd, &f.Cluster, FilterName{wording.KindService, &f.Service},
 		FilterName{wording.KindJob, &f.Job}, FilterName{wording.KindNode, &f.Node})
 }

@@ -20,7 +20,7 @@ import (
 // FindObject reads an argument that names an object of one of the kinds: a reference, or a bare name. A bare name is
 // looked up among the services, jobs, crons and endpoints of the current cluster, then among the nodes and tasks. A
 // name of several owners is refused. FindObject does not check that the object of a reference exists.
-func (s *Session) FindObject(cmd *cobra.Command, c *client.Client, text string, kinds ...string) (Name, error) {
+func (s *Scope) FindObject(cmd *cobra.Command, c *client.Client, text string, kinds ...string) (Name, error) {
 	n, err := s.parseReference(cmd, text, kinds...)
 	if err != nil {
 		return n, err
@@ -33,7 +33,7 @@ func (s *Session) FindObject(cmd *cobra.Command, c *client.Client, text string, 
 }
 
 // findBare finds the object of a name without a kind, which the user wrote as the text.
-func (s *Session) findBare(cmd *cobra.Command, c *client.Client, n Name, text string, kinds []string) (Name, error) {
+func (s *Scope) findBare(cmd *cobra.Command, c *client.Client, n Name, text string, kinds []string) (Name, error) {
 	has := func(kind string) bool { return slices.Contains(kinds, kind) }
 	tasksIn := cmp.Or(n.Cluster, cluster.DefaultCluster)
 	if id, ok := taskIDIn(tasksIn, n.Name); ok && has(wording.KindTask) {
@@ -139,12 +139,12 @@ func ownedNames(ctx context.Context, c *client.Client, kind, in string) (names [
 
 // FindTask returns the newest attempt of a task. The text is a task id, with or without the current cluster, an
 // attempt's id, or a prefix of one of these. FindObject returns names of tasks in this form.
-func (s *Session) FindTask(ctx context.Context, c *client.Client, text string) (api.TaskView, error) {
+func (s *Scope) FindTask(ctx context.Context, c *client.Client, text string) (api.TaskView, error) {
 	return findTaskIn(ctx, c, cmp.Or(s.CurrentCluster(), cluster.DefaultCluster), text)
 }
 
 // taskID returns the id of a task that a text names in full, with its cluster or in the current one.
-func (s *Session) taskID(text string) (cluster.TaskID, bool) {
+func (s *Scope) taskID(text string) (cluster.TaskID, bool) {
 	return taskIDIn(cmp.Or(s.CurrentCluster(), cluster.DefaultCluster), text)
 }
 

@@ -63,7 +63,7 @@ type Name struct {
 	Name    string
 }
 
-// String returns the full reference, see Session.Shorten.
+// String returns the full reference, see Scope.Shorten.
 func (n Name) String() string { return wording.Object(n.Kind, n.Cluster, n.Name) }
 
 // isOwned reports whether objects of a kind belong to a cluster and are named in it.
@@ -75,20 +75,20 @@ func isOwned(kind string) bool {
 
 // ParseName parses an argument of one kind: a reference, or a name without its kind. The cluster stays empty if the
 // argument has none.
-func (s *Session) ParseName(cmd *cobra.Command, text, kind string) (Name, error) {
+func (s *Scope) ParseName(cmd *cobra.Command, text, kind string) (Name, error) {
 	n, err := s.parseReference(cmd, text, kind)
 	n.Kind = kind
 	return n, err
 }
 
 // ParseObject parses an argument like ParseName. A name without a cluster gets the current one.
-func (s *Session) ParseObject(cmd *cobra.Command, text, kind string) (Name, error) {
+func (s *Scope) ParseObject(cmd *cobra.Command, text, kind string) (Name, error) {
 	n, err := s.ParseName(cmd, text, kind)
 	return s.complete(n), err
 }
 
 // complete sets the current cluster in a name that needs one and has none, and in the id of a task.
-func (s *Session) complete(n Name) Name {
+func (s *Scope) complete(n Name) Name {
 	if n.Cluster == "" && (n.Kind == "" || isOwned(n.Kind)) {
 		n.Cluster = s.CurrentCluster()
 	}
@@ -101,7 +101,7 @@ func (s *Session) complete(n Name) Name {
 }
 
 // parseReference parses an argument of one of the kinds: [CLUSTER/]KIND/NAME, or [CLUSTER/]NAME, which has no kind.
-func (s *Session) parseReference(cmd *cobra.Command, text string, kinds ...string) (Name, error) {
+func (s *Scope) parseReference(cmd *cobra.Command, text string, kinds ...string) (Name, error) {
 	wrong := func(format string, args ...any) (Name, error) {
 		return Name{}, &UsageError{cmd.CommandPath(), fmt.Sprintf(format, args...)}
 	}
@@ -182,7 +182,7 @@ func ParseKind(s string) string {
 }
 
 // takesNoTask returns the error for the id of a task where a command changes whole services and jobs.
-func (s *Session) takesNoTask(cmd *cobra.Command, text string, kinds []string) error {
+func (s *Scope) takesNoTask(cmd *cobra.Command, text string, kinds []string) error {
 	message := fmt.Sprintf("%s does not take a task, found %q: want %s", cmd.CommandPath(), text,
 		strings.Join(kinds, "/NAME or ")+"/NAME")
 	if id, ok := s.taskID(text); ok {

@@ -16,41 +16,50 @@ import (
 	"github.com/berthd/berth/internal/wording"
 )
 
+// Output prints what a command answers, in the form that -o names. Copies print in another form, or to another writer.
+type Output struct {
+	Stdout    io.Writer
+	Format    string
+	Template  output.Template // for -o jsonpath and go-template, else nil
+	NoHeaders bool            // print tables without their titles
+	repeats   bool            // data has the form of a stream, see Session.Repeat
+}
+
 // CheckOutput refuses an unknown --output, and compiles the template or query in it.
-func (s *Session) CheckOutput(cmd *cobra.Command) error {
+func (o *Output) CheckOutput(cmd *cobra.Command) error {
 	known := []string{output.OutputTable, output.OutputWide, output.OutputJSON, output.OutputYAML}
-	if slices.Contains(known, s.Format) || s.Format == output.OutputName && cmd.Annotations[listAnnotation] != "" {
+	if slices.Contains(known, o.Format) || o.Format == output.OutputName && cmd.Annotations[listAnnotation] != "" {
 		return nil
 	}
-	if s.Format == output.OutputName {
+	if o.Format == output.OutputName {
 		return &UsageError{cmd.CommandPath(), "-o name: it is for commands that list objects, such as 'berth ps'"}
 	}
 	var err error
-	if s.Template, err = output.NewTemplate(s.Format, s.NoHeaders); s.Template != nil || err != nil {
+	if o.Template, err = output.NewTemplate(o.Format, o.NoHeaders); o.Template != nil || err != nil {
 		return err
 	}
 	return &UsageError{
 		cmd.CommandPath(),
 		fmt.Sprintf("-o %s: want one of %s, name, custom-columns=TITLE:.path,…, jsonpath=PATH, "+
-			"go-template=TEMPLATE", s.Format, strings.Join(known, ", ")),
+			"go-template=TEMPLATE", o.Format, strings.Join(known, ", ")),
 	}
 }
 
 // WantsData reports whether the output is data for programs. Otherwise commands print tables.
-func (s *Session) WantsData() bool {
-	return s.PrintsDocuments() || s.Template != nil
+func (o *Output) WantsData() bool {
+	return o.PrintsDocuments() || o.Template != nil
 }
 
 // PrintsDocuments reports whether the output is JSON or YAML.
-func (s *Session) PrintsDocuments() bool {
-	return s.Format == output.OutputJSON || s.Format == output.OutputYAML
+func (o *Output) PrintsDocuments() bool {
+	return o.Format == output.OutputJSON || o.Format == output.OutputYAML
 }
 
 // PrintData prints a value as JSON or YAML, or through the user's query or template.
-func (s *Session) PrintData(v any) error {
-	if s.Repeats && s.PrintsDocuments() {
-		once := *s
-		once.Repeats = false
+func (o *Output) PrintData(v any) error {
+	if o.repeats && o.PrintsDocuments() {
+		once := *o
+		once.repeats = false
 		return once.PrintItem(v)
 	}
 	var b bytes.Buffer
@@ -61,43 +70,43 @@ func (s *Session) PrintData(v any) error {
 		return fmt.Errorf("encode output: %w", err)
 	}
 	out := b.Bytes()
-	if s.Template != nil {
+	if o.Template != nil {
 		value, err := output.Decode(out)
 		if err != nil {
 			return err
 		}
-		return s.Template.Write(s.Stdout, value)
+		return o.Template.Write(o.Stdout, value)
 	}
-	if s.Format == output.OutputYAML {
+	if o.Format == output.OutputYAML {
 		text, err := blockyaml.FromJSON(out)
 		if err != nil {
 			return err
 		}
 		out = text
 	}
-	_, err := s.Stdout.Write(out)
+	_, err := o.Stdout.Write(out)
 	return err
 }
 
 // PrintItem prints an element of a stream: one line of JSON, a YAML document, or one line through the user's query or
 // template.
-func (s *Session) PrintItem(v any) error {
-	if s.Format == output.OutputYAML {
-		if _, err := io.WriteString(s.Stdout, "---\n"); err != nil {
+func (o *Output) PrintItem(v any) error {
+	if o.Format == output.OutputYAML {
+		if _, err := io.WriteString(o.Stdout, "---\n"); err != nil {
 			return err
 		}
-		return s.PrintData(v)
+		return o.PrintData(v)
 	}
-	if columns, ok := s.Template.(*output.Columns); ok {
+	if columns, ok := o.Template.(*output.Columns); ok {
 		value, err := decoded(v)
 		if err != nil {
 			return err
 		}
-		return columns.WriteItem(s.Stdout, value)
+		return columns.WriteItem(o.Stdout, value)
 	}
-	if s.Template != nil {
+	if o.Template != nil {
 		var b bytes.Buffer
-		one := *s
+		one := *o
 		one.Stdout = &b
 		if err := one.PrintData(v); err != nil {
 			return err
@@ -105,10 +114,10 @@ func (s *Session) PrintItem(v any) error {
 		if text := b.Bytes(); len(text) > 0 && text[len(text)-1] != '\n' {
 			b.WriteByte('\n')
 		}
-		_, err := s.Stdout.Write(b.Bytes())
+		_, err := o.Stdout.Write(b.Bytes())
 		return err
 	}
-	return json.NewEncoder(s.Stdout).Encode(v)
+	return json.NewEncoder(o.Stdout).Encode(v)
 }
 
 // decoded returns a value as templates see it.
@@ -158,9 +167,9 @@ func (s *Session) Age(at time.Time) string {
 }
 
 // PrintDataOnly prints a value for programs, and nothing for people.
-func (s *Session) PrintDataOnly(v any) error {
-	if s.WantsData() {
-		return s.PrintData(v)
+func (o *Output) PrintDataOnly(v any) error {
+	if o.WantsData() {
+		return o.PrintData(v)
 	}
 	return nil
 }

@@ -15,12 +15,12 @@ import (
 // another way stays long, and is right all the same.
 
 // SetHomeCluster fixes the home cluster for the rest of the command. Call it before the command starts goroutines.
-func (s *Session) SetHomeCluster() { s.home = s.homeCluster() }
+func (s *Scope) SetHomeCluster() { s.home = s.homeCluster() }
 
 // homeCluster returns the cluster of names without one in the next command of the user's shell: that of BERTH_CLUSTER
 // or the context. Flags of this command do not count, because the user may paste what it prints without them. It writes
 // nothing, because goroutines of a command may print at the same time.
-func (s *Session) homeCluster() string {
+func (s *Scope) homeCluster() string {
 	if s.home != "" {
 		return s.home
 	}
@@ -34,7 +34,7 @@ func (s *Session) homeCluster() string {
 // Shorten returns a text in which references to objects and tasks of the shell's cluster omit the cluster. All others
 // name it, so each reference names the same object when it is pasted back. With --all-clusters all of them name it.
 // Text that looks like no reference stays as it is.
-func (s *Session) Shorten(text string) string {
+func (s *Scope) Shorten(text string) string {
 	if s.AllClusters || s.FullReferences {
 		return text
 	}
@@ -85,7 +85,7 @@ func shortReference(home, word string) string {
 
 // Argument returns the name of an object for a table of one kind: NAME in the shell's cluster, else CLUSTER/NAME. Like
 // Shorten it omits no cluster with --all-clusters.
-func (s *Session) Argument(in, name string) string {
+func (s *Scope) Argument(in, name string) string {
 	if in == "" || !s.AllClusters && in == s.homeCluster() {
 		return name
 	}
@@ -93,7 +93,7 @@ func (s *Session) Argument(in, name string) string {
 }
 
 // ShortenTable returns a table with short references.
-func (s *Session) ShortenTable(t output.Table) output.Table {
+func (s *Scope) ShortenTable(t output.Table) output.Table {
 	rows := make([][]string, len(t.Rows))
 	for i, row := range t.Rows {
 		rows[i] = slices.Clone(row)

@@ -18,7 +18,7 @@ func NewCheckCommand(sess *session.Session) *cobra.Command {
 			"check. Without another report in that time, the check fails. The meaning of the check decides what\n" +
 			"follows: a failed readiness check makes the task failing, a failed liveness check restarts it in\n" +
 			"place.",
-		RunE: sess.RunGroup,
+		RunE: session.RunGroup,
 	}
 	for _, w := range []struct {
 		word  cluster.TTLUpdate

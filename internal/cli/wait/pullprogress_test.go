@@ -16,7 +16,8 @@ func TestPullProgress(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	now := time.Unix(0, 0)
-	a := &session.Session{Stderr: &out, Now: func() time.Time { return now }, Env: func(string) string { return "" }}
+	a := session.New(nil, nil, &out)
+	a.Now, a.Env = func() time.Time { return now }, func(string) string { return "" }
 	b := NewPullProgress(a)
 	update := func(node, text string) { b.Update(api.ImagePullNews{Node: node, Message: text}) }
 	update("n1", "pulling a:1: 0 of 2 layers, 0.0 of 8.0 MiB")

@@ -65,7 +65,7 @@ func TestWhenAServiceKeepsFailing(t *testing.T) {
 		{"healthy again", cluster.ServiceHealthy, 1, checksTimeout, false},
 	}
 	for _, test := range tests {
-		target := &Target{failingSince: now, service: &api.ServiceView{}}
+		target := &Target{history: history{failingSince: now}, service: &api.ServiceView{}}
 		target.service.Status = api.ServiceStatus{State: test.state, Running: test.running, Desired: 1}
 		if got := target.keepsFailing(now.Add(test.after)); got != test.want {
 			t.Errorf("%s: got %v, want %v", test.name, got, test.want)

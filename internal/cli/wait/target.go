@@ -29,16 +29,12 @@ type Target struct {
 	// Promoted says that the user has just promoted the canaries. Waiting canaries then do not end the wait.
 	Promoted bool
 
-	Line    string // the newest state, for people
-	Brief   string // Line without values that change often
-	done    bool
-	Failure string // why the wait ended without success
-	// isPredicate says that Failure continues the name of the target. IsLate says that the time limit ended the wait.
-	isPredicate, isLate bool
-	notice              string // the next step of a user
+	Line  string // the newest state, for people
+	Brief string // Line without values that change often
+	outcome
+	history
 
-	existed bool           // a read found the object
-	id      cluster.TaskID // the complete id of a task
+	id cluster.TaskID // the complete id of a task
 	// findTask finds a task by its name before its id is known.
 	findTask func(ctx context.Context, c *client.Client, text string) (api.TaskView, error)
 	service  *api.ServiceView
@@ -48,7 +44,21 @@ type Target struct {
 	generation uint64
 	rollout    *api.RolloutView
 	// trouble, unless nil, replaces the troubles from the server.
-	trouble      *api.Trouble
+	trouble *api.Trouble
+}
+
+// outcome is how the wait for a target ended.
+type outcome struct {
+	done    bool
+	Failure string // why the wait ended without success
+	// isPredicate says that Failure continues the name of the target. IsLate says that the time limit ended the wait.
+	isPredicate, isLate bool
+	notice              string // the next step of a user
+}
+
+// history is what earlier reads of a target found.
+type history struct {
+	existed      bool      // a read found the object
 	maxHealthy   int       // the maximum number of healthy new tasks so far
 	progressAt   time.Time // when maxHealthy last grew
 	failingSince time.Time // since when the server reports the object as failing
@@ -71,12 +81,12 @@ type preparation struct {
 }
 
 // giveUp ends the wait without success. The reason has a subject of its own: "its rollout of web@2 failed".
-func (t *Target) giveUp(why string) { t.done, t.Failure, t.isPredicate = true, why, false }
+func (o *outcome) giveUp(why string) { o.done, o.Failure, o.isPredicate = true, why, false }
 
 // giveUpAs ends the wait without success. The reason continues the name of the target: "was deleted".
-func (t *Target) giveUpAs(predicate string) {
-	t.giveUp(predicate)
-	t.isPredicate = true
+func (o *outcome) giveUpAs(predicate string) {
+	o.giveUp(predicate)
+	o.isPredicate = true
 }
 
 // awaitsNeeds reports whether a service or job that the command has changed waits for what it needs.

@@ -43,7 +43,7 @@ func (w *watcher) run(cmd *cobra.Command, args []string) error {
 	if !w.on {
 		return w.command(cmd, args)
 	}
-	w.Repeats = true
+	w.Repeat()
 	if err := w.print(cmd, args); err != nil {
 		return err
 	}

@@ -62,25 +62,33 @@ type Scheduler struct {
 	mirror *mirror
 	// published is when the state last was complete, on the boot-time clock.
 	published time.Duration
-	domain    domainState
+	domainState
 	// heard is when the scheduler was last heard, on the boot-time clock; 0 if it has not been heard. hasWarned says
 	// that its silence was reported.
 	heard     time.Duration
 	hasWarned bool
-	leaving   map[string]*leaving // by UUID
-	// records holds the keys of records that may be commands. expired holds the revisions of records whose tasks could
-	// not leave in time.
+	departures
+	// records holds the keys of records that may be commands.
 	records map[recordKey]bool
-	expired map[recordKey]uint64
 	// undecided are tasks with a stop that waits for reports of nodes: each cycle decides about their owners again.
 	undecided map[cluster.TaskID]bool
 	notes     map[cluster.TaskID]cluster.Waiting // why a pending task waits: see maxNotes
 }
 
-// domainState is the domain by its record.
+// domainState is the domain by its record, which says who places its tasks.
 type domainState struct {
+	config   *Config
 	record   *cluster.Domain // nil for none
 	revision uint64
+}
+
+// departures are the attempts that commands have leave their nodes. An attempt is forgotten once it has left, if it
+// could not leave in time, or if its command was withdrawn. The leader then decides for its owner again.
+type departures struct {
+	config  *Config
+	leaving map[string]*leaving // by UUID
+	// expired holds the revisions of records whose tasks could not leave in time.
+	expired map[recordKey]uint64
 }
 
 // leaving is an attempt that is to move or to be evicted.
@@ -94,10 +102,13 @@ type leaving struct {
 
 // New returns the scheduler of a future leader.
 func New(c Config) *Scheduler {
-	return &Scheduler{
-		config: c, leaving: map[string]*leaving{}, notes: map[cluster.TaskID]cluster.Waiting{},
-		records: map[recordKey]bool{}, expired: map[recordKey]uint64{}, undecided: map[cluster.TaskID]bool{},
+	s := &Scheduler{
+		config: c, notes: map[cluster.TaskID]cluster.Waiting{},
+		departures: departures{leaving: map[string]*leaving{}, expired: map[recordKey]uint64{}},
+		records:    map[recordKey]bool{}, undecided: map[cluster.TaskID]bool{},
 	}
+	s.domainState.config, s.departures.config = &s.config, &s.config
+	return s
 }
 
 // StartTerm begins the term of a leader with the epoch.
@@ -111,17 +122,17 @@ func (s *Scheduler) EndTerm() { s.config.Mailbox.End() }
 
 // Places reports whether the external scheduler, or a program that writes records, places the domain's tasks, as of the
 // last call of Advance.
-func (s *Scheduler) Places() bool {
-	d := s.domain.record
-	return !s.config.BuiltinAlone && (d.HasKVScheduler() || d.External() != nil && !d.TakenOver())
+func (d *domainState) Places() bool {
+	r := d.record
+	return !d.config.BuiltinAlone && (r.HasKVScheduler() || r.External() != nil && !r.TakenOver())
 }
 
 // Name returns the name of the scheduler that places the domain's tasks.
-func (s *Scheduler) Name() string {
-	if !s.Places() {
+func (d *domainState) Name() string {
+	if !d.Places() {
 		return cluster.BuiltinScheduler
 	}
-	return s.domain.record.SchedulerName()
+	return d.record.SchedulerName()
 }
 
 // Advance takes the domain's record from a snapshot. If the external scheduler was silent for too long, it adds the
@@ -135,8 +146,8 @@ func (s *Scheduler) Advance(snap *store.Snapshot, now time.Time, units *[]store.
 	s.forgetWithdrawn(snap)
 	s.expireLeaving(snap, boot)
 	e, _ := snap.Domain(s.config.Domain)
-	if e.Modified != s.domain.revision || s.heard == 0 {
-		s.domain = domainState{e.Value, e.Modified}
+	if e.Modified != s.revision || s.heard == 0 {
+		s.record, s.revision = e.Value, e.Modified
 		s.heard, s.hasWarned = max(1, boot), false // a claim is a sign of life, and a changed rule begins anew
 		s.forgetLeaving()                          // an earlier claim asked for it
 	}
@@ -230,7 +241,7 @@ func (s *Scheduler) Publish(next func(cluster.OwnerRef) map[cluster.TaskID]clust
 		fleet: s.config.View.Fleet, pending: s.config.Pending, next: next, isUndecided: s.config.IsUndecided,
 	}, s.feed.Next())
 	set["domain"] = encode(&cluster.SchedulingLine{Domain: &cluster.SchedulingDomain{
-		Name: s.config.Domain, Revision: s.domain.revision, Scheduler: s.Name(), Claim: s.claim(),
+		Name: s.config.Domain, Revision: s.revision, Scheduler: s.Name(), Claim: s.claim(),
 	}})
 	s.feed.Publish(set, remove)
 }
@@ -242,19 +253,19 @@ func (s *Scheduler) NoteOwner(o cluster.OwnerRef) {
 	}
 }
 
-func (s *Scheduler) claim() *cluster.SchedulerClaim {
-	if s.domain.record == nil {
+func (d *domainState) claim() *cluster.SchedulerClaim {
+	if d.record == nil {
 		return nil
 	}
-	return s.domain.record.Claim
+	return d.record.Claim
 }
 
 // LeaveReason returns why an attempt is to leave its node, or has left it, by a command; nil if no command concerns it.
-func (s *Scheduler) LeaveReason(row *store.AttemptRow) *reconciler.Leave {
-	if len(s.leaving) == 0 || row.Outcome != nil && row.Outcome.Reason != cluster.ReasonRebalance {
+func (d *departures) LeaveReason(row *store.AttemptRow) *reconciler.Leave {
+	if len(d.leaving) == 0 || row.Outcome != nil && row.Outcome.Reason != cluster.ReasonRebalance {
 		return nil
 	}
-	if l := s.leaving[observe.UUID(row)]; l != nil && l.key.Task == row.Task {
+	if l := d.leaving[observe.UUID(row)]; l != nil && l.key.Task == row.Task {
 		return l.leave
 	}
 	return nil
@@ -262,36 +273,36 @@ func (s *Scheduler) LeaveReason(row *store.AttemptRow) *reconciler.Leave {
 
 // expireLeaving forgets attempts that could not leave in time, or have left. That a task is to go to another node is
 // kept until it has a place.
-func (s *Scheduler) expireLeaving(snap *store.Snapshot, boot time.Duration) {
-	for uuid, l := range s.leaving { // order-free: each by itself
+func (d *departures) expireLeaving(snap *store.Snapshot, boot time.Duration) {
+	for uuid, l := range d.leaving { // order-free: each by itself
 		row, ok := snap.Attempt(l.key.Task, l.key.Number)
 		left := !ok || row.Outcome != nil && l.leave.To == ""
 		if _, placed := snap.Attempt(l.key.Task, l.key.Number+1); left || placed || boot-l.since >= leaveTimeout {
-			delete(s.leaving, uuid)
-			s.config.MarkTask(l.key.Task)
+			delete(d.leaving, uuid)
+			d.config.MarkTask(l.key.Task)
 			if l.record != nil && !left && !placed {
-				s.expired[recordKey{l.record.Node, l.record.Task}] = l.record.DesiredRev
+				d.expired[recordKey{l.record.Node, l.record.Task}] = l.record.DesiredRev
 			}
 		}
 	}
 }
 
 // forgetLeaving has all attempts stay that have not left.
-func (s *Scheduler) forgetLeaving() {
-	for uuid, l := range s.leaving { // order-free: each by itself
-		delete(s.leaving, uuid)
-		s.config.MarkTask(l.key.Task)
+func (d *departures) forgetLeaving() {
+	for uuid, l := range d.leaving { // order-free: each by itself
+		delete(d.leaving, uuid)
+		d.config.MarkTask(l.key.Task)
 	}
 }
 
 // Requires returns the preconditions of placements: the record of the domain, if it has one, is as it was when the
 // leader looked. So a leader that learns late of a claim carries out no proposal of an earlier one, and the
 // built-in scheduler places nothing once the external one has claimed the domain.
-func (s *Scheduler) Requires() []store.Compare {
-	if s.config.BuiltinAlone || s.domain.record == nil {
+func (d *domainState) Requires() []store.Compare {
+	if d.config.BuiltinAlone || d.record == nil {
 		return nil
 	}
-	return []store.Compare{{Key: s.config.Prefix.Domain(s.config.Domain), Modified: s.domain.revision}}
+	return []store.Compare{{Key: d.config.Prefix.Domain(d.config.Domain), Modified: d.revision}}
 }
 
 // RequiresToLeave returns the preconditions of the stops and moves of an owner: those of placements if a command has
@@ -316,8 +327,8 @@ func (s *Scheduler) RequiresToLeave(o cluster.OwnerRef) (requires []store.Compar
 
 // forgetWithdrawn has attempts stay whose record commands nothing any more, unless their next attempt is placed. A stop
 // that is written stays.
-func (s *Scheduler) forgetWithdrawn(snap *store.Snapshot) {
-	for uuid, l := range s.leaving { // order-free: each by itself
+func (d *departures) forgetWithdrawn(snap *store.Snapshot) {
+	for uuid, l := range d.leaving { // order-free: each by itself
 		if l.record == nil || isStanding(snap, l.record) {
 			continue
 		}
@@ -325,13 +336,13 @@ func (s *Scheduler) forgetWithdrawn(snap *store.Snapshot) {
 		if l.leave.To == "" && ok && (row.Outcome != nil || row.Desired != nil && row.Desired.Stop != nil) {
 			continue
 		}
-		delete(s.leaving, uuid)
-		s.config.MarkTask(l.key.Task)
+		delete(d.leaving, uuid)
+		d.config.MarkTask(l.key.Task)
 	}
-	for key, revision := range s.expired { // order-free: each by itself
+	for key, revision := range d.expired { // order-free: each by itself
 		if row, ok := snap.ForeignRow(key.node, key.task); !ok || row.DesiredRev != revision {
 			if at, known := liveAt(snap, key); !known || at.DesiredRev != revision {
-				delete(s.expired, key)
+				delete(d.expired, key)
 			}
 		}
 	}
@@ -357,9 +368,9 @@ func liveAt(snap *store.Snapshot, key recordKey) (*store.AttemptRow, bool) {
 }
 
 // nextExpiry returns the wait until the next attempt is forgotten.
-func (s *Scheduler) nextExpiry(boot time.Duration) time.Duration {
+func (d *departures) nextExpiry(boot time.Duration) time.Duration {
 	next := never
-	for _, l := range s.leaving { // order-free: a minimum
+	for _, l := range d.leaving { // order-free: a minimum
 		next = min(next, l.since+leaveTimeout-boot)
 	}
 	return next
@@ -372,7 +383,7 @@ func (s *Scheduler) Reasons(pending []cluster.Pending) []cluster.Waiting {
 		noted = append(noted, task)
 	}
 	general := fmt.Sprintf("the scheduler %s of the domain has not placed it yet", s.Name())
-	if s.domain.record.HasKVScheduler() {
+	if s.record.HasKVScheduler() {
 		general = "no program has written a record that starts it: state/<node>/<task> in the store"
 	} else if c := s.claim(); c == nil || c.Holder != s.Name() {
 		general = fmt.Sprintf("the scheduler %s has not claimed the domain yet", s.Name())

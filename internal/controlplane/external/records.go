@@ -23,7 +23,7 @@ type recordKey struct {
 //
 // A record that stays is the command itself: the next leader takes it again.
 func (s *Scheduler) TakeRecord(in *Inputs, row *store.AttemptRow) (stays bool, refusal string) {
-	if !s.domain.record.HasKVScheduler() || s.config.BuiltinAlone {
+	if !s.record.HasKVScheduler() || s.config.BuiltinAlone {
 		return false, ""
 	}
 	if !cluster.ValidNodeName(row.Node) { // it is removed as a stray
@@ -94,10 +94,10 @@ func awaitsReports(in *Inputs, row *store.AttemptRow) bool {
 const expiredText = "its service could not spare the task for 30 seconds"
 
 // takeExpired reports whether the task of a record could not leave its node in time, and forgets it.
-func (s *Scheduler) takeExpired(record *store.AttemptRow) bool {
+func (d *departures) takeExpired(record *store.AttemptRow) bool {
 	key := recordKey{record.Node, record.Task}
-	expired := s.expired[key] == record.DesiredRev
-	delete(s.expired, key)
+	expired := d.expired[key] == record.DesiredRev
+	delete(d.expired, key)
 	return expired
 }
 

@@ -105,10 +105,10 @@ func (s *Scheduler) fence(q *scheduling.Request) error {
 		return nil
 	}
 	c := s.claim()
-	if s.Places() && c != nil && c.Holder == s.Name() && q.Proposal.DomainRevision == s.domain.revision {
+	if s.Places() && c != nil && c.Holder == s.Name() && q.Proposal.DomainRevision == s.revision {
 		return nil
 	}
-	return &scheduling.FencedError{Domain: s.config.Domain, Holder: s.Name(), Claim: c, Revision: s.domain.revision}
+	return &scheduling.FencedError{Domain: s.config.Domain, Holder: s.Name(), Claim: c, Revision: s.revision}
 }
 
 // dryRun answers a proposal by the present state, and changes nothing.

@@ -29,8 +29,8 @@ func (v *View) updateKept(snap *store.Snapshot, o cluster.OwnerRef) {
 }
 
 // isPlacing reports whether an attempt of an owner was placed that the tables do not show yet.
-func (v *View) isPlacing(o cluster.OwnerRef) bool {
-	for key := range v.unconfirmed { // order-free: any suffices
+func (c *charges) isPlacing(o cluster.OwnerRef) bool {
+	for key := range c.unconfirmed { // order-free: any suffices
 		if of, ok := key.Task.Owner(); ok && of == o {
 			return true
 		}
@@ -40,8 +40,8 @@ func (v *View) isPlacing(o cluster.OwnerRef) bool {
 
 // LendKept gives the room that services keep to their own pending tasks, until the returned function takes it back from
 // those that were not placed. Schedule does so by itself.
-func (v *View) LendKept(pending []cluster.Pending) (takeBack func()) {
-	if !v.Fleet.KeepsRoom() {
+func (c *charges) LendKept(pending []cluster.Pending) (takeBack func()) {
+	if !c.Fleet.KeepsRoom() {
 		return func() {}
 	}
 	var lent []scheduler.KeptRoom
@@ -49,14 +49,14 @@ func (v *View) LendKept(pending []cluster.Pending) (takeBack func()) {
 		if pending[i].Hold != (cluster.Hold{}) {
 			continue // it is not placed
 		}
-		if k, kept := v.Fleet.EndKeep(pending[i].Owner); kept {
+		if k, kept := c.Fleet.EndKeep(pending[i].Owner); kept {
 			lent = append(lent, k)
 		}
 	}
 	return func() {
 		for _, k := range lent {
-			if !v.isPlacing(k.Owner) {
-				v.Fleet.Keep(k)
+			if !c.isPlacing(k.Owner) {
+				c.Fleet.Keep(k)
 			}
 		}
 	}

@@ -16,6 +16,14 @@ type unreadableRecord struct {
 	session uint64
 }
 
+// foreignRecords are the records of other programs that concern a domain.
+type foreignRecords struct {
+	// unreadable holds the records that hide what runs on a node. The leader places nothing on these nodes until their
+	// agents have reported.
+	unreadable map[store.AttemptKey]unreadableRecord
+	strays     map[store.AttemptKey]bool // those whose keys name no task
+}
+
 func sessionOf(snap *store.Snapshot, node string) uint64 {
 	if e, ok := snap.NodeStatus(node); ok {
 		return e.Value.Session
@@ -51,18 +59,18 @@ func (v *View) noteUnreadable(snap *store.Snapshot, key store.AttemptKey, row *s
 }
 
 // noteStray takes note of a foreign record whose key names no node or no task of Berth.
-func (v *View) noteStray(key store.AttemptKey, row *store.AttemptRow) {
+func (f *foreignRecords) noteStray(key store.AttemptKey, row *store.AttemptRow) {
 	if _, isTask := key.Task.Parts(); row != nil && (!isTask || !cluster.ValidNodeName(row.Node)) {
-		v.strays[key] = true
+		f.strays[key] = true
 	} else {
-		delete(v.strays, key)
+		delete(f.strays, key)
 	}
 }
 
 // Strays yields the foreign records whose keys name no node or no task of Berth.
-func (v *View) Strays(snap *store.Snapshot) iter.Seq[*store.AttemptRow] {
+func (f *foreignRecords) Strays(snap *store.Snapshot) iter.Seq[*store.AttemptRow] {
 	return func(yield func(*store.AttemptRow) bool) {
-		for key := range v.strays { // order-free: each record by itself
+		for key := range f.strays { // order-free: each record by itself
 			if row, ok := snap.Attempt(key.Task, key.Number); ok && !yield(row) {
 				return
 			}
@@ -71,8 +79,8 @@ func (v *View) Strays(snap *store.Snapshot) iter.Seq[*store.AttemptRow] {
 }
 
 // HasReportedSince reports whether the node sent a full report after a foreign record hid one of its tasks.
-func (v *View) HasReportedSince(snap *store.Snapshot, row *store.AttemptRow) bool {
-	record, hidden := v.unreadable[store.AttemptKey{Task: row.Task, Number: row.Number}]
+func (f *foreignRecords) HasReportedSince(snap *store.Snapshot, row *store.AttemptRow) bool {
+	record, hidden := f.unreadable[store.AttemptKey{Task: row.Task, Number: row.Number}]
 	e, ok := snap.NodeStatus(row.Node)
 	return !hidden || ok && e.Value.Synced && e.Value.Session > record.session
 }

@@ -14,32 +14,33 @@ import (
 	"github.com/berthd/berth/internal/store"
 )
 
-// View keeps the fleet, into which the scheduler places, in line with the tables. The fleet holds one reservation
-// for each attempt in charged and no others, while the loop runs nothing but its own code: an attempt is charged from
-// its placement until nothing of it is left. The view is for one goroutine.
+// View keeps the fleet, into which the scheduler places, in line with the tables. The view is for one goroutine.
 type View struct {
+	charges
+	foreignRecords
 	domain string
-	// Fleet is the fleet into which the scheduler places.
-	Fleet *scheduler.Fleet
-	nodes *nodewatch.Watch
+	nodes  *nodewatch.Watch
 	// Rechecks says whose attempts may violate their constraints since the fleet changed.
-	Rechecks *RecheckSet
-	// charged are the attempts for which the fleet holds a reservation. unconfirmed are those of them that were placed
-	// and that the tables do not show yet.
-	charged     map[store.AttemptKey]Charge
-	unconfirmed map[store.AttemptKey]bool
-	// unreadable holds the records that hide what runs on a node. The leader places nothing on these nodes until their
-	// agents have reported.
-	unreadable   map[store.AttemptKey]unreadableRecord
-	strays       map[store.AttemptKey]bool // foreign records whose keys name no task
+	Rechecks     *RecheckSet
 	policies     policyCache
 	requests     requestsCache
 	reservations reservations
 	daemons      daemonNodes
 	// changed says that room came free, or that a node changed, since the last TakeChanged.
 	changed bool
+}
+
+// charges is the fleet with what it holds for attempts. It holds one reservation for each attempt in charged and no
+// others, while the loop runs nothing but its own code: an attempt is charged from its placement until nothing of it is
+// left.
+type charges struct {
+	// Fleet is the fleet into which the scheduler places.
+	Fleet *scheduler.Fleet
 	// observer, unless nil, learns each change of the fleet.
 	observer Observer
+	charged  map[store.AttemptKey]Charge
+	// unconfirmed are the charged attempts that were placed and that the tables do not show yet.
+	unconfirmed map[store.AttemptKey]bool
 }
 
 // Observer learns the changes of a view's fleet. The calls return immediately.
@@ -55,24 +56,24 @@ type Observer interface {
 }
 
 // Observe has an observer learn the fleet, and from then on its changes. It replaces the observer before; nil is none.
-func (v *View) Observe(o Observer) {
-	v.observer = o
+func (c *charges) Observe(o Observer) {
+	c.observer = o
 	if o == nil {
 		return
 	}
-	for _, name := range v.Fleet.Nodes() {
+	for _, name := range c.Fleet.Nodes() {
 		o.NodeChanged(name)
 	}
-	for r := range v.Fleet.Held {
+	for r := range c.Fleet.Held {
 		o.Reserved(&r)
 	}
 }
 
 // reserve has an attempt hold room in the fleet.
-func (v *View) reserve(r scheduler.Reservation) {
-	v.Fleet.Reserve(r)
-	if v.observer != nil {
-		v.observer.Reserved(&r)
+func (c *charges) reserve(r scheduler.Reservation) {
+	c.Fleet.Reserve(r)
+	if c.observer != nil {
+		c.observer.Reserved(&r)
 	}
 }
 
@@ -81,11 +82,13 @@ func New(domain string, nodes *nodewatch.Watch) *View {
 	rechecks := NewRecheckSet()
 	rechecks.all = true
 	return &View{
-		domain: domain, Fleet: scheduler.NewFleet(), nodes: nodes, Rechecks: rechecks,
-		charged: map[store.AttemptKey]Charge{}, unconfirmed: map[store.AttemptKey]bool{},
-		unreadable: map[store.AttemptKey]unreadableRecord{}, strays: map[store.AttemptKey]bool{},
-		policies: policyCache{},
-		daemons:  daemonNodes{facts: map[string]nodewatch.DaemonFacts{}},
+		charges: charges{
+			Fleet: scheduler.NewFleet(), charged: map[store.AttemptKey]Charge{},
+			unconfirmed: map[store.AttemptKey]bool{},
+		},
+		foreignRecords: foreignRecords{map[store.AttemptKey]unreadableRecord{}, map[store.AttemptKey]bool{}},
+		domain:         domain, nodes: nodes, Rechecks: rechecks, policies: policyCache{},
+		daemons: daemonNodes{facts: map[string]nodewatch.DaemonFacts{}},
 	}
 }
 
@@ -101,10 +104,10 @@ func chargeOf(row *store.AttemptRow, d *cluster.Desired) Charge {
 }
 
 // grow prepares an empty view for a number of attempts.
-func (v *View) grow(attempts int) {
-	if len(v.charged) == 0 {
-		v.charged = make(map[store.AttemptKey]Charge, attempts)
-		v.Fleet.Grow(attempts)
+func (c *charges) grow(attempts int) {
+	if len(c.charged) == 0 {
+		c.charged = make(map[store.AttemptKey]Charge, attempts)
+		c.Fleet.Grow(attempts)
 	}
 }
 
@@ -198,10 +201,10 @@ func (v *View) chargeGone(snap *store.Snapshot, in func(name string) bool) {
 }
 
 // ChargePlacement charges a placement that is about to be committed (P3.2). uuid is the identity of its attempt.
-func (v *View) ChargePlacement(pl *scheduler.Placement, p *cluster.Pending, uuid string) {
+func (c *charges) ChargePlacement(pl *scheduler.Placement, p *cluster.Pending, uuid string) {
 	key := store.AttemptKey{Task: pl.Task, Number: p.Attempt}
-	v.reserve(pl.Reservation(p, uuid))
-	v.charged[key], v.unconfirmed[key] = Charge{UUID: uuid, Node: pl.Node}, true
+	c.reserve(pl.Reservation(p, uuid))
+	c.charged[key], c.unconfirmed[key] = Charge{UUID: uuid, Node: pl.Node}, true
 }
 
 // Confirm releases reservations of attempts that were not placed after all: their plan record was refused, or never
@@ -217,14 +220,14 @@ func (v *View) Confirm(snap *store.Snapshot) {
 }
 
 // IsCharged returns what the fleet holds for an attempt, and false if it holds nothing.
-func (v *View) IsCharged(row *store.AttemptRow) (Charge, bool) {
-	held, ok := v.charged[store.AttemptKey{Task: row.Task, Number: row.Number}]
+func (c *charges) IsCharged(row *store.AttemptRow) (Charge, bool) {
+	held, ok := c.charged[store.AttemptKey{Task: row.Task, Number: row.Number}]
 	return held, ok
 }
 
 // HoldsRoom reports whether the fleet holds a reservation for the attempt with a UUID.
-func (v *View) HoldsRoom(uuid string) bool {
-	_, holds := v.Fleet.Reserved(uuid)
+func (c *charges) HoldsRoom(uuid string) bool {
+	_, holds := c.Fleet.Reserved(uuid)
 	return holds
 }
 

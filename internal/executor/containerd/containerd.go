@@ -11,6 +11,11 @@
 //
 // Programs have the node's network, its /etc/hosts, /etc/resolv.conf and name, their own processes, mounts and IPC;
 // only the listed capabilities; no new privileges; containerd's default seccomp profile.
+//
+// # Size
+//
+// Half of the package is about images: files named image and pull. Images and containers share the connection and the
+// names that pin an image for its containers, which would be exported if they were two packages.
 package containerd
 
 import (

@@ -27,7 +27,7 @@ func TestRememberedStore(t *testing.T) {
 	if got := m.Flags(); got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	s := &Server{Config: Config{DataDir: dir}, settings: &datadir.Settings{External: true, Store: m}}
+	s := &Home{Config: Config{DataDir: dir}, settings: &datadir.Settings{External: true, Store: m}}
 	s.Config.Store = engines.Location{Scheme: engines.SchemeEtcd, Endpoints: l.Endpoints}
 	if err := s.ChooseStore(); err == nil || !strings.Contains(err.Error(), `"prod/"`) {
 		t.Errorf("another prefix: got error %v, want that it would begin another store", err)

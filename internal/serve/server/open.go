@@ -25,19 +25,27 @@ import (
 	"github.com/berthd/berth/internal/store/restore"
 )
 
+// Home is what a server keeps in its data directory: who it is, its certificate, and which store it uses.
+type Home struct {
+	Config   Config
+	ID       string
+	settings *datadir.Settings // nil for a server of its own machine only
+	keeper   *pki.Keeper       // nil without settings
+}
+
 // OpenIdentity reads the settings and the certificate of a server that other machines reach. Without settings it
 // returns nil.
-func (s *Server) OpenIdentity() (authority *pki.Authority, err error) {
-	if s.settings, err = datadir.ReadSettings(s.Config.DataDir); err != nil {
+func (h *Home) OpenIdentity() (authority *pki.Authority, err error) {
+	if h.settings, err = datadir.ReadSettings(h.Config.DataDir); err != nil {
 		return nil, err
 	}
-	dir := filepath.Join(s.Config.DataDir, datadir.PKIDir)
-	if s.settings == nil {
+	dir := filepath.Join(h.Config.DataDir, datadir.PKIDir)
+	if h.settings == nil {
 		if _, err := os.Stat(dir); err == nil {
 			return nil, &hinted.Error{
 				Err: fmt.Errorf("%s contains certificates but no %s: the command that created or joined this server "+
 					"did not finish",
-					s.Config.DataDir, datadir.SettingsFile),
+					h.Config.DataDir, datadir.SettingsFile),
 				Hint: "Run `berth server init` or `berth server join` again.",
 			}
 		}
@@ -47,19 +55,19 @@ func (s *Server) OpenIdentity() (authority *pki.Authority, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.Config.CertificateLife > 0 {
-		authority.Life = s.Config.CertificateLife
+	if h.Config.CertificateLife > 0 {
+		authority.Life = h.Config.CertificateLife
 	}
-	self := pki.Subject{Role: cluster.RoleServer, Name: s.ID}
-	s.keeper, err = pki.OpenKeeper(pki.KeeperConfig{
-		Dir: dir, Hosts: s.settings.Hosts(), Log: s.Config.Log,
+	self := pki.Subject{Role: cluster.RoleServer, Name: h.ID}
+	h.keeper, err = pki.OpenKeeper(pki.KeeperConfig{
+		Dir: dir, Hosts: h.settings.Hosts(), Log: h.Config.Log,
 		Renew: func(_ context.Context, csr []byte) ([]byte, error) { // each server signs its own certificate
-			return authority.Sign(csr, self, s.settings.Hosts(), time.Now())
+			return authority.Sign(csr, self, h.settings.Hosts(), time.Now())
 		},
 	})
-	if err == nil && s.keeper.Subject() != self {
-		err = fmt.Errorf("the certificate in %s belongs to the %s, but this server's id is %s: the data "+
-			"directory mixes two servers", dir, s.keeper.Subject(), s.ID)
+	if err == nil && h.keeper.Subject() != self {
+		err = fmt.Errorf("the certificate in %s belongs to the %s, but this server'h id is %s: the data "+
+			"directory mixes two servers", dir, h.keeper.Subject(), h.ID)
 	}
 	return authority, err
 }
@@ -71,12 +79,12 @@ func (s *Server) openVault() (err error) {
 }
 
 // listenAddresses returns the addresses to listen on. A server that other machines reach has an https address.
-func (s *Server) listenAddresses() []string {
-	list := slices.Clone(s.Config.Listen)
-	if s.settings == nil || slices.ContainsFunc(list, func(a string) bool { return strings.HasPrefix(a, "https://") }) {
+func (h *Home) listenAddresses() []string {
+	list := slices.Clone(h.Config.Listen)
+	if h.settings == nil || slices.ContainsFunc(list, func(a string) bool { return strings.HasPrefix(a, "https://") }) {
 		return list
 	}
-	return append(list, "https://"+onAllInterfaces(s.settings.API))
+	return append(list, "https://"+onAllInterfaces(h.settings.API))
 }
 
 // onAllInterfaces returns "0.0.0.0:port" for an IPv4 address, or "[::]:port" for an IPv6 address.
@@ -92,19 +100,19 @@ func onAllInterfaces(address string) string {
 }
 
 // openStore opens the server's own store, or connects to an external one.
-func (s *Server) openStore(ctx context.Context) (store.ServerEngine, error) {
-	if c := s.Config.Store; len(c.Endpoints) > 0 {
-		return dialComplete(ctx, c, s.Config.Log)
+func (h *Home) openStore(ctx context.Context) (store.ServerEngine, error) {
+	if c := h.Config.Store; len(c.Endpoints) > 0 {
+		return dialComplete(ctx, c, h.Config.Log)
 	}
 	// A store with several members opens once it has a quorum.
-	if s.settings != nil {
+	if h.settings != nil {
 		late := time.AfterFunc(quorumNoticeDelay, func() {
-			s.Config.Log.Warn("waiting for the other servers: the store needs more than half of them", "server",
-				s.settings.Name, "peers", s.settings.Peer)
+			h.Config.Log.Warn("waiting for the other servers: the store needs more than half of them", "server",
+				h.settings.Name, "peers", h.settings.Peer)
 		})
 		defer late.Stop()
 	}
-	return s.OpenOwnStore(ctx)
+	return h.OpenOwnStore(ctx)
 }
 
 // dialComplete connects to an external store. It refuses a store with an incomplete restore: what such a store lacks
@@ -129,27 +137,27 @@ func dialComplete(ctx context.Context, at engines.Location, log *slog.Logger) (s
 
 // OpenOwnStore opens the server's own store. It creates a store only for a new server. A missing store was lost, and an
 // empty one in its place could halt a healthy control plane.
-func (s *Server) OpenOwnStore(ctx context.Context) (store.ServerEngine, error) {
-	config := s.ownStore()
-	if s.settings != nil && s.settings.StoreMade && !engines.Exists(config.Dir) {
-		return nil, s.missingStoreError(config.Dir)
+func (h *Home) OpenOwnStore(ctx context.Context) (store.ServerEngine, error) {
+	config := h.ownStore()
+	if h.settings != nil && h.settings.StoreMade && !engines.Exists(config.Dir) {
+		return nil, h.missingStoreError(config.Dir)
 	}
 	engine, err := config.Open(ctx)
-	if err != nil || s.settings == nil || s.settings.StoreMade {
+	if err != nil || h.settings == nil || h.settings.StoreMade {
 		return engine, err
 	}
-	s.settings.StoreMade = true
-	if err := s.settings.Write(s.Config.DataDir); err != nil {
+	h.settings.StoreMade = true
+	if err := h.settings.Write(h.Config.DataDir); err != nil {
 		return nil, errors.Join(err, engine.Close())
 	}
 	return engine, nil
 }
 
 // missingStoreError says what to do if a server's store is missing.
-func (s *Server) missingStoreError(dir string) error {
-	flag := datadir.Flag(s.Config.DataDir)
+func (h *Home) missingStoreError(dir string) error {
+	flag := datadir.Flag(h.Config.DataDir)
 	hint := "If the store was only moved or not mounted, put it back.\n" + "If other servers run: `berth server " +
-		"remove " + s.settings.Name + "` there, then `berth server join` here from an empty data " +
+		"remove " + h.settings.Name + "` there, then `berth server join` here from an empty data " +
 		"directory.\n" + "If this was the only server: `berth operator snapshot restore" + flag + " FILE`."
 	if kept, _ := filepath.Glob(dir + ".before-*"); len(kept) > 0 {
 		hint += "\nA restore or a recovery may have been interrupted: run it again. The previous " +
@@ -164,14 +172,14 @@ func (s *Server) missingStoreError(dir string) error {
 const quorumNoticeDelay = 5 * time.Second
 
 // ownStore returns the configuration of the server's own store.
-func (s *Server) ownStore() engines.Own {
-	c := engines.Own{Dir: filepath.Join(s.Config.DataDir, datadir.StoreDir), Log: s.Config.Log, Name: s.ID}
-	if s.settings == nil {
+func (h *Home) ownStore() engines.Own {
+	c := engines.Own{Dir: filepath.Join(h.Config.DataDir, datadir.StoreDir), Log: h.Config.Log, Name: h.ID}
+	if h.settings == nil {
 		return c
 	}
-	c.Cert, c.Key, c.CA = s.keeper.Files()
-	c.Peer, c.PeerListen = s.settings.Peer, cmp.Or(s.Config.ListenPeers, onAllInterfaces(s.settings.Peer))
-	c.Join = s.settings.Join
+	c.Cert, c.Key, c.CA = h.keeper.Files()
+	c.Peer, c.PeerListen = h.settings.Peer, cmp.Or(h.Config.ListenPeers, onAllInterfaces(h.settings.Peer))
+	c.Join = h.settings.Join
 	return c
 }
 

@@ -41,16 +41,13 @@ import (
 // Server is a control plane in one process: store, tables, leader loop, dispatcher, connections to other servers, and
 // API.
 type Server struct {
-	Config   Config
-	ID       string
-	settings *datadir.Settings // nil for a server of its own machine only
+	Home
 	engine   store.ServerEngine
 	members  store.Membership // of the engine; nil if it runs elsewhere
 	tables   *store.Tables
 	planes   *domains.Planes
 	dispatch *dispatcher.Dispatcher
 	peers    *peers.Peers
-	keeper   *pki.Keeper // nil without settings
 	audit    *audit.Log
 	tracer   *telemetry.Tracer // nil if no spans are sent
 	api      *apiserver.Server
@@ -74,7 +71,7 @@ func Open(ctx context.Context, c Config) (s *Server, err error) {
 	if err := os.MkdirAll(c.DataDir, 0o700); err != nil {
 		return nil, fmt.Errorf("create the data directory: %w", err)
 	}
-	s = &Server{Config: c, tokenFile: filepath.Join(c.DataDir, "token")}
+	s = &Server{Home: Home{Config: c}, tokenFile: filepath.Join(c.DataDir, "token")}
 	// 1. Read the identity.
 	if s.ID, err = datadir.ServerID(filepath.Join(c.DataDir, datadir.IDFile)); err != nil {
 		return nil, err

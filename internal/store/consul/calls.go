@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/consul/api"
@@ -67,77 +69,104 @@ func classify(err error) refusal {
 	return isUnclear
 }
 
-// client returns the client of the endpoint that answered last, and its number.
-func (e *Engine) client() (*api.Client, int32) {
-	number := e.current.Load()
-	return e.clients[int(number)%len(e.clients)], number
+// connection calls the endpoints of Consul. It names the causes of errors in the terms of store.Engine. Safe for
+// concurrent use.
+type connection struct {
+	keyspace
+	config    DialConfig
+	clients   []*api.Client
+	transport *http.Transport
+	// current is the index of the client that answered last.
+	current atomic.Int32
+	limits  limitNotices
+
+	lifetime context.Context //nolint:containedctx // it ends with Close
+	end      context.CancelCauseFunc
 }
 
-// leave has the next call go to another endpoint than that of a number, on which a call failed.
-func (e *Engine) leave(number int32) {
-	e.current.CompareAndSwap(number, (number+1)%int32(len(e.clients)))
+// checkOpen returns store.ErrClosed after Close, or the error of an ended context.
+func (c *connection) checkOpen(ctx context.Context) error {
+	if c.lifetime.Err() != nil {
+		return store.ErrClosed
+	}
+	return ctx.Err()
+}
+
+// client returns the client of the endpoint that answered last, and its number.
+func (c *connection) client() (*api.Client, int32) {
+	number := c.current.Load()
+	return c.clients[int(number)%len(c.clients)], number
+}
+
+// failed has the next call go to another endpoint than that of a number, on which a call failed, and notes a limit on
+// the rate of requests.
+func (c *connection) failed(number int32, err error) {
+	c.current.CompareAndSwap(number, (number+1)%int32(len(c.clients)))
+	if classify(err) == isLimited {
+		c.limits.note(c.config.Log, time.Now())
+	}
 }
 
 // query returns the options of a read. Reads are linearizable, but for a blocking query.
-func (e *Engine) query(ctx context.Context) *api.QueryOptions {
-	return (&api.QueryOptions{RequireConsistent: true, Datacenter: e.config.Datacenter}).WithContext(ctx)
+func (c *connection) query(ctx context.Context) *api.QueryOptions {
+	return (&api.QueryOptions{RequireConsistent: true, Datacenter: c.config.Datacenter}).WithContext(ctx)
 }
 
 // bound returns a context that ends with ctx, with the engine, or after a time.
-func (e *Engine) bound(ctx context.Context, most time.Duration) (context.Context, context.CancelFunc) {
+func (c *connection) bound(ctx context.Context, most time.Duration) (context.Context, context.CancelFunc) {
 	bounded, cancel := context.WithTimeout(ctx, most)
-	stop := context.AfterFunc(e.lifetime, cancel)
+	stop := context.AfterFunc(c.lifetime, cancel)
 	return bounded, func() { stop(); cancel() }
 }
 
 // read makes a read, and repeats it at another endpoint or after a pause while Consul does not answer. The error is one
 // of the contract of store.Engine.
-func (e *Engine) read(ctx context.Context, call func(*api.Client, *api.QueryOptions) error) error {
-	if err := e.checkOpen(ctx); err != nil {
+func (c *connection) read(ctx context.Context, call func(*api.Client, *api.QueryOptions) error) error {
+	if err := c.checkOpen(ctx); err != nil {
 		return err
 	}
-	bounded, cancel := e.bound(ctx, readTimeout)
+	bounded, cancel := c.bound(ctx, readTimeout)
 	defer cancel()
 	for wait := firstPause; ; wait = min(2*wait, longestPause) {
-		client, number := e.client()
-		once, done := context.WithTimeout(bounded, e.attemptTimeout())
-		err := call(client, e.query(once))
+		client, number := c.client()
+		once, done := context.WithTimeout(bounded, c.attemptTimeout())
+		err := call(client, c.query(once))
 		done()
 		if err == nil {
 			return nil
 		}
-		if open := e.checkOpen(ctx); open != nil {
+		if open := c.checkOpen(ctx); open != nil {
 			return open
 		}
 		known := errors.Is(err, store.ErrInvalid) || errors.Is(err, store.ErrTooLarge)
 		if known || classify(err) == isDenied {
-			return e.readError(err)
+			return c.readError(err)
 		}
-		e.failed(number, err)
+		c.failed(number, err)
 		if pause.For(bounded, wait) != nil {
-			if open := e.checkOpen(ctx); open != nil {
+			if open := c.checkOpen(ctx); open != nil {
 				return open
 			}
-			return e.readError(err)
+			return c.readError(err)
 		}
 	}
 }
 
 // attemptTimeout bounds one attempt of a read, so that there is time for another endpoint.
-func (e *Engine) attemptTimeout() time.Duration {
-	if len(e.clients) > 1 {
+func (c *connection) attemptTimeout() time.Duration {
+	if len(c.clients) > 1 {
 		return readTimeout / 2
 	}
 	return readTimeout
 }
 
 // readError names the cause of a failed read.
-func (e *Engine) readError(err error) error {
+func (c *connection) readError(err error) error {
 	switch {
 	case errors.Is(err, store.ErrInvalid), errors.Is(err, store.ErrTooLarge), errors.Is(err, store.ErrUnavailable):
 		return err
 	case classify(err) == isDenied:
-		return e.denied(err)
+		return c.denied(err)
 	case classify(err) == isLimited:
 		return fmt.Errorf("read from consul: %w: %w", store.ErrLimited, err)
 	case classify(err) == isTooLarge:
@@ -146,8 +175,23 @@ func (e *Engine) readError(err error) error {
 	return fmt.Errorf("read from consul: %w: %w", store.ErrUnavailable, err)
 }
 
+// writeError names the cause of a write that had no effect.
+func (c *connection) writeError(err error) error {
+	switch {
+	case isFull(err):
+		return fmt.Errorf("%w: %w", store.ErrNoSpace, err)
+	case errors.Is(err, store.ErrUnavailable):
+		return err
+	case classify(err) == isDenied:
+		return c.denied(err)
+	case classify(err) == isLimited:
+		return fmt.Errorf("write to consul: %w: %w", store.ErrLimited, err)
+	}
+	return fmt.Errorf("write to consul: %w: %w", store.ErrUnavailable, err)
+}
+
 // denied returns the error of a call that Consul refused for the token, with advice for the operator.
-func (e *Engine) denied(err error) error {
+func (c *connection) denied(err error) error {
 	what, fault := "consul does not permit the keys of the store to the token", remote.FaultPermission
 	switch {
 	case consulclient.IsTokenFile(err):
@@ -156,8 +200,8 @@ func (e *Engine) denied(err error) error {
 		what, fault = "consul does not know the token", remote.FaultPassword
 	}
 	denied := &store.DeniedError{What: what, Err: err}
-	if e.config.Remedy != nil {
-		denied.Remedy = e.config.Remedy(fault)
+	if c.config.Remedy != nil {
+		denied.Remedy = c.config.Remedy(fault)
 	}
 	return denied
 }
@@ -167,10 +211,10 @@ func (e *Engine) denied(err error) error {
 var errFiltered = errors.New("consul left records out that this token may not read (Permission denied)")
 
 // readTogether runs a transaction of reads. It returns the results, or the errors by operation.
-func (e *Engine) readTogether(ctx context.Context, ops api.TxnOps) (results api.TxnResults, errs api.TxnErrors,
+func (c *connection) readTogether(ctx context.Context, ops api.TxnOps) (results api.TxnResults, errs api.TxnErrors,
 	err error,
 ) {
-	err = e.read(ctx, func(client *api.Client, q *api.QueryOptions) error {
+	err = c.read(ctx, func(client *api.Client, q *api.QueryOptions) error {
 		ok, response, _, err := client.Txn().Txn(ops, q)
 		if err != nil {
 			return err

@@ -37,10 +37,10 @@ type operations struct {
 }
 
 // operations returns the operations of the groups that are not refused, and of the pins, with keys of Consul.
-func (t *transaction) operations(e *Engine) operations {
+func (t *transaction) operations(k keyspace) operations {
 	var out operations
 	compare := func(group int, c store.Compare) {
-		op := kvOp(api.KVCheckIndex, e.key(c.Key))
+		op := kvOp(api.KVCheckIndex, k.key(c.Key))
 		switch c.Modified {
 		case 0:
 			op.KV.Verb = api.KVCheckNotExists
@@ -69,7 +69,7 @@ func (t *transaction) operations(e *Engine) operations {
 		}
 		for _, w := range g.Ops {
 			out.keys = append(out.keys, w.Key)
-			op := kvOp(api.KVDelete, e.key(w.Key))
+			op := kvOp(api.KVDelete, k.key(w.Key))
 			if !w.Delete {
 				op.KV.Verb, op.KV.Value = api.KVSet, w.Value
 			}
@@ -161,8 +161,8 @@ func (e *Engine) Commit(ctx context.Context, groups []store.Group) (store.Result
 	}
 	until := time.Now().Add(commitTimeout)
 	for wait := firstPause / 4; ; {
-		o := t.operations(e)
-		revision, errs, err := e.commitWrites(ctx, &o)
+		o := t.operations(e.keyspace)
+		revision, errs, err := e.lanes.commit(ctx, &o)
 		e.noteSpace(err)
 		if err != nil {
 			return store.Result{}, err
@@ -200,7 +200,7 @@ func (e *Engine) Commit(ctx context.Context, groups []store.Group) (store.Result
 
 // commitCompares is a call that writes nothing. A read shows which compares hold.
 func (e *Engine) commitCompares(ctx context.Context, t *transaction) (store.Result, error) {
-	if o := t.operations(e); len(o.ops) > 0 {
+	if o := t.operations(e.keyspace); len(o.ops) > 0 {
 		_, errs, err := e.readTogether(ctx, o.ops)
 		if err != nil {
 			return store.Result{}, err
@@ -221,16 +221,6 @@ func (e *Engine) resultNow(ctx context.Context, t *transaction) (store.Result, e
 		return store.Result{}, err
 	}
 	return t.result(present.revision), nil
-}
-
-// commitWrites sends a transaction in a lane.
-func (e *Engine) commitWrites(ctx context.Context, o *operations) (uint64, api.TxnErrors, error) {
-	l, err := e.lanes.take(ctx, e)
-	if err != nil {
-		return 0, nil, err
-	}
-	defer e.lanes.put(l)
-	return l.commit(ctx, o)
 }
 
 // noteSpace notes whether Consul's disk is full, by the result of a write.

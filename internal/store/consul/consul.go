@@ -23,10 +23,8 @@
 package consul
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -90,20 +88,12 @@ type DialConfig struct {
 	Log *slog.Logger
 }
 
-// Engine is a store in Consul. It is a store.ServerEngine.
+// Engine is a store in Consul. It is a store.ServerEngine. It reads the log of changes, and writes in lanes.
 type Engine struct {
-	config    DialConfig
-	clients   []*api.Client
-	transport *http.Transport
-	// current is the index of the client that answered last.
-	current atomic.Int32
-	lanes   *lanes
-
-	lifetime context.Context //nolint:containedctx // it ends with Close
-	end      context.CancelCauseFunc
+	changeLog
+	lanes *lanes
 	// noSpace says that the last write failed because Consul's disk is full.
 	noSpace atomic.Bool
-	limits  limitNotices
 }
 
 var _ store.ServerEngine = (*Engine)(nil)
@@ -121,29 +111,24 @@ func (e *Engine) Close() error {
 	return nil
 }
 
-// checkOpen returns store.ErrClosed after Close, or the error of an ended context.
-func (e *Engine) checkOpen(ctx context.Context) error {
-	if e.lifetime.Err() != nil {
-		return store.ErrClosed
-	}
-	return ctx.Err()
-}
+// keyspace is the prefix of all keys of a store in Consul.
+type keyspace string
 
 // key returns the key in Consul of a key of the store, and logKey that of a part of the log.
-func (e *Engine) key(key string) string     { return e.config.Prefix + key }
-func (e *Engine) logKey(part string) string { return e.config.Prefix + logPrefix + part }
+func (k keyspace) key(key string) string     { return string(k) + key }
+func (k keyspace) logKey(part string) string { return string(k) + logPrefix + part }
 
 // isOwn reports whether a key in Consul belongs to the log.
-func (e *Engine) isOwn(key string) bool { return strings.HasPrefix(key, e.config.Prefix+logPrefix) }
+func (k keyspace) isOwn(key string) bool { return strings.HasPrefix(key, k.logKey("")) }
 
 // record returns the record of a pair.
-func (e *Engine) record(p *api.KVPair) store.Record {
+func (k keyspace) record(p *api.KVPair) store.Record {
 	value := p.Value
 	if value == nil {
 		value = []byte{}
 	}
 	return store.Record{
-		Key: strings.TrimPrefix(p.Key, e.config.Prefix), Value: value, Created: p.CreateIndex, Modified: p.ModifyIndex,
+		Key: strings.TrimPrefix(p.Key, string(k)), Value: value, Created: p.CreateIndex, Modified: p.ModifyIndex,
 	}
 }
 

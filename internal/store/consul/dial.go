@@ -29,34 +29,38 @@ func Dial(ctx context.Context, config DialConfig) (*Engine, error) {
 	if config.Recheck == 0 {
 		config.Recheck = defaultRecheck
 	}
-	e := &Engine{config: config}
-	e.lifetime, e.end = context.WithCancelCause(context.WithoutCancel(ctx))
-	e.lanes = newLanes(e)
+	c := &connection{config: config, keyspace: keyspace(config.Prefix)}
+	c.lifetime, c.end = context.WithCancelCause(context.WithoutCancel(ctx))
+	e := &Engine{changeLog: changeLog{c}, lanes: newLanes(c)}
 	p := config.Prefix
 	if strings.HasPrefix(p, "/") || strings.Contains(p, "//") || len(p) > maxPrefix {
 		return nil, fmt.Errorf("connect to consul: the prefix %q of its keys begins with a slash, has two in a row, "+
 			"or is longer than %d bytes: %w", p, maxPrefix, store.ErrInvalid)
 	}
-	if err := e.connect(ctx); err != nil {
+	err := e.connect(ctx)
+	if err == nil {
+		err = e.probe(ctx)
+	}
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("connect to consul: %w", err), e.Close())
 	}
 	return e, nil
 }
 
-// connect makes a client for each endpoint, and tries the store.
-func (e *Engine) connect(ctx context.Context) error {
+// connect makes a client for each endpoint, and finds one that answers.
+func (c *connection) connect(ctx context.Context) error {
 	var err error
-	e.clients, e.transport, err = consulclient.Connect(consulclient.Config{
-		Endpoints: e.config.Endpoints, TLS: e.config.TLS, Token: e.config.Token, Datacenter: e.config.Datacenter,
-		IdleConns: 4 * maxLanes, Log: e.config.Log,
+	c.clients, c.transport, err = consulclient.Connect(consulclient.Config{
+		Endpoints: c.config.Endpoints, TLS: c.config.TLS, Token: c.config.Token, Datacenter: c.config.Datacenter,
+		IdleConns: 4 * maxLanes, Log: c.config.Log,
 	})
 	if err != nil {
 		return err
 	}
 	var faults []error
 	answers := -1
-	for i, endpoint := range e.config.Endpoints {
-		if err := consulclient.Try(ctx, e.clients[i], endpoint); err != nil {
+	for i, endpoint := range c.config.Endpoints {
+		if err := consulclient.Try(ctx, c.clients[i], endpoint); err != nil {
 			faults = append(faults, err)
 		} else if answers < 0 {
 			answers = i
@@ -66,10 +70,10 @@ func (e *Engine) connect(ctx context.Context) error {
 		return errors.Join(faults...)
 	}
 	for _, fault := range faults {
-		e.config.Log.Warn("an endpoint of consul does not answer; others do", "error", fault)
+		c.config.Log.Warn("an endpoint of consul does not answer; others do", "error", fault)
 	}
-	e.current.Store(int32(answers))
-	return e.probe(ctx)
+	c.current.Store(int32(answers))
+	return nil
 }
 
 // probe checks the version and the permissions.
@@ -85,7 +89,7 @@ func (e *Engine) probe(ctx context.Context) error {
 	// The transaction reads and deletes a key that does not exist, and begins the log of this engine.
 	absent := e.key("berth/probe-" + uuid.NewString())
 	o := operations{ops: api.TxnOps{kvOp(api.KVCheckNotExists, absent), kvOp(api.KVDelete, absent)}}
-	if _, errs, err := e.commitWrites(bounded, &o); err != nil {
+	if _, errs, err := e.lanes.commit(bounded, &o); err != nil {
 		return e.probeFault(err)
 	} else if len(errs) > 0 {
 		return fmt.Errorf("write to consul: %s", errs[0].What)
@@ -94,8 +98,8 @@ func (e *Engine) probe(ctx context.Context) error {
 }
 
 // probeFault classifies the error of the first write.
-func (e *Engine) probeFault(err error) error {
-	keys := e.key("berth")
+func (c *connection) probeFault(err error) error {
+	keys := c.key("berth")
 	switch text := err.Error(); {
 	case consulclient.IsUnknownToken(err):
 		return &remote.DialError{

@@ -102,16 +102,11 @@ func (f *foreignFollower) step(ctx context.Context) (size int, err error) {
 		}
 	}
 	for part := range slices.Chunk(keys, keysPerEntry) {
-		if err := f.e.logForeign(ctx, part); err != nil {
+		_, _, err := f.e.lanes.commit(ctx, &operations{keys: part, foreign: true})
+		if err != nil {
 			return size, err
 		}
 	}
 	f.known = found
 	return size, nil
-}
-
-// logForeign writes an entry for keys that other programs wrote or deleted.
-func (e *Engine) logForeign(ctx context.Context, keys []string) error {
-	_, _, err := e.commitWrites(ctx, &operations{keys: keys, foreign: true})
-	return err
 }

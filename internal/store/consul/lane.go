@@ -18,16 +18,17 @@ import (
 
 // lanes are the writers of an engine. Those used last come first, so that few are used while few commits are in flight.
 type lanes struct {
+	conn *connection
 	free chan struct{} // a value for each free lane
 
 	mu   sync.Mutex
 	idle []*lane
 }
 
-func newLanes(e *Engine) *lanes {
-	l := &lanes{free: make(chan struct{}, maxLanes)}
+func newLanes(c *connection) *lanes {
+	l := &lanes{conn: c, free: make(chan struct{}, maxLanes)}
 	for range maxLanes {
-		l.idle = append(l.idle, &lane{e: e, writer: newWriter()})
+		l.idle = append(l.idle, &lane{conn: c, writer: newWriter()})
 		l.free <- struct{}{}
 	}
 	return l
@@ -36,17 +37,17 @@ func newLanes(e *Engine) *lanes {
 func newWriter() string { return uuid.NewString() }
 
 // take waits for a free lane.
-func (l *lanes) take(ctx context.Context, e *Engine) (*lane, error) {
+func (l *lanes) take(ctx context.Context) (*lane, error) {
 	wait := time.NewTimer(commitTimeout)
 	defer wait.Stop()
 	select {
 	case <-l.free:
-	case <-e.lifetime.Done():
+	case <-l.conn.lifetime.Done():
 		return nil, store.ErrClosed
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	case <-wait.C:
-		if e.limits.isRecent(time.Now()) {
+		if l.conn.limits.isRecent(time.Now()) {
 			return nil, fmt.Errorf("earlier commits wait: %w", store.ErrLimited)
 		}
 		return nil, fmt.Errorf("earlier commits wait for consul's answer: %w", store.ErrUnavailable)
@@ -65,9 +66,34 @@ func (l *lanes) put(back *lane) {
 	l.free <- struct{}{}
 }
 
+// commit sends a transaction in a free lane, see lane.commit.
+func (l *lanes) commit(ctx context.Context, o *operations) (uint64, api.TxnErrors, error) {
+	taken, err := l.take(ctx)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer l.put(taken)
+	return taken.commit(ctx, o)
+}
+
+// announce writes a head, so that the revision of the store exceeds the index of a write by another program.
+func (l *lanes) announce(ctx context.Context) error {
+	taken, err := l.take(ctx)
+	if err != nil {
+		return err
+	}
+	defer l.put(taken)
+	for {
+		err := taken.fence(ctx)
+		if !errors.Is(err, errStale) {
+			return err
+		}
+	}
+}
+
 // lane is a writer with one commit in flight.
 type lane struct {
-	e      *Engine
+	conn   *connection
 	writer string
 	// head is the present head, as far as it is known.
 	head head
@@ -96,7 +122,7 @@ func (l *lane) commit(ctx context.Context, o *operations) (uint64, api.TxnErrors
 				return l.head.index, nil, nil
 			}
 		}
-		if err := l.e.checkOpen(ctx); err != nil {
+		if err := l.conn.checkOpen(ctx); err != nil {
 			return 0, nil, err
 		}
 		id := uuid.NewString()
@@ -115,7 +141,7 @@ func (l *lane) commit(ctx context.Context, o *operations) (uint64, api.TxnErrors
 		}
 		switch classify(err) {
 		case isDenied:
-			return 0, nil, l.e.denied(err)
+			return 0, nil, l.conn.denied(err)
 		case isUnclear:
 			applied, settled := l.settle(ctx, id, err)
 			if settled != nil {
@@ -127,11 +153,11 @@ func (l *lane) commit(ctx context.Context, o *operations) (uint64, api.TxnErrors
 		case isUnsent, isLimited, isLeaderless, isTooLarge:
 		}
 		// Nothing was written.
-		if ended := pause.For(ctx, wait); ended != nil || time.Now().After(until) || l.e.lifetime.Err() != nil {
-			if open := l.e.checkOpen(ctx); open != nil {
+		if ended := pause.For(ctx, wait); ended != nil || time.Now().After(until) || l.conn.lifetime.Err() != nil {
+			if open := l.conn.checkOpen(ctx); open != nil {
 				return 0, nil, open
 			}
-			return 0, nil, l.e.writeError(err)
+			return 0, nil, l.conn.writeError(err)
 		}
 	}
 }
@@ -144,32 +170,17 @@ func (l *lane) openResult(err error, isSent bool) error {
 	return err
 }
 
-// writeError names the cause of a write that had no effect.
-func (e *Engine) writeError(err error) error {
-	switch {
-	case isFull(err):
-		return fmt.Errorf("%w: %w", store.ErrNoSpace, err)
-	case errors.Is(err, store.ErrUnavailable):
-		return err
-	case classify(err) == isDenied:
-		return e.denied(err)
-	case classify(err) == isLimited:
-		return fmt.Errorf("write to consul: %w: %w", store.ErrLimited, err)
-	}
-	return fmt.Errorf("write to consul: %w: %w", store.ErrUnavailable, err)
-}
-
 // load reads the head. A writer whose head is gone, or went back because Consul was restored, gets a new name: watches
 // must not take its next commits for those that they have seen.
 func (l *lane) load(ctx context.Context) error {
-	results, errs, err := l.e.readTogether(ctx, api.TxnOps{kvOp(api.KVGetOrEmpty, l.e.headKey(l.writer))})
+	results, errs, err := l.conn.readTogether(ctx, api.TxnOps{kvOp(api.KVGetOrEmpty, l.conn.headKey(l.writer))})
 	switch {
 	case err != nil:
 		return err
 	case len(errs) > 0:
 		return fmt.Errorf("read from consul: %s: %w", errs[0].What, store.ErrUnavailable)
 	case len(results) != 1:
-		return l.e.denied(errFiltered)
+		return l.conn.denied(errFiltered)
 	}
 	found, p := head{}, results[0].KV
 	if p.CreateIndex > 0 {
@@ -199,7 +210,7 @@ func (l *lane) send(ctx context.Context, o *operations, id string) (api.TxnError
 	if !made.Whole && !made.Foreign {
 		next.Keys = keysOfHead(o.keys)
 	}
-	write := kvOp(api.KVSet, l.e.entryKey(l.writer, next.Last))
+	write := kvOp(api.KVSet, l.conn.entryKey(l.writer, next.Last))
 	write.KV.Value = value
 	return l.write(ctx, next, append(slices.Clip(o.ops), write))
 }
@@ -211,17 +222,17 @@ func (l *lane) write(ctx context.Context, next head, ops api.TxnOps) (api.TxnErr
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", store.ErrInvalid, err)
 	}
-	write := kvOp(api.KVCAS, l.e.headKey(l.writer))
+	write := kvOp(api.KVCAS, l.conn.headKey(l.writer))
 	write.KV.Value, write.KV.Index = value, l.head.index
-	bounded, cancel := l.e.bound(ctx, writeTimeout)
+	bounded, cancel := l.conn.bound(ctx, writeTimeout)
 	defer cancel()
-	client, number := l.e.client()
-	ok, response, _, err := client.Txn().Txn(append(slices.Clip(ops), write), l.e.query(bounded))
+	client, number := l.conn.client()
+	ok, response, _, err := client.Txn().Txn(append(slices.Clip(ops), write), l.conn.query(bounded))
 	if err != nil {
 		if classify(err) == isTooLarge {
 			return nil, fmt.Errorf("%w: %w", store.ErrTooLarge, err)
 		}
-		l.e.failed(number, err)
+		l.conn.failed(number, err)
 		return nil, err
 	}
 	if !ok {
@@ -236,7 +247,7 @@ func (l *lane) write(ctx context.Context, next head, ops api.TxnOps) (api.TxnErr
 		return response.Errors, nil
 	}
 	for _, r := range response.Results {
-		if r.KV != nil && r.KV.Key == l.e.headKey(l.writer) {
+		if r.KV != nil && r.KV.Key == l.conn.headKey(l.writer) {
 			next.index = r.KV.ModifyIndex
 		}
 	}
@@ -260,7 +271,7 @@ func (l *lane) fence(ctx context.Context) error {
 	_, err := l.write(ctx, next, nil)
 	l.unknown = err != nil
 	if err != nil && !errors.Is(err, errStale) {
-		return l.e.writeError(err)
+		return l.conn.writeError(err)
 	}
 	return err
 }
@@ -269,7 +280,7 @@ func (l *lane) fence(ctx context.Context) error {
 // will be. The error wraps store.ErrUnknown if that could not be found out.
 func (l *lane) settle(ctx context.Context, id string, cause error) (applied bool, err error) {
 	l.unknown = true
-	bounded, cancel := l.e.bound(ctx, settleTimeout)
+	bounded, cancel := l.conn.bound(ctx, settleTimeout)
 	defer cancel()
 	before := l.head.index
 	for wait := firstPause; ; wait = min(2*wait, longestPause) {

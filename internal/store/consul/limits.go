@@ -43,12 +43,3 @@ func (n *limitNotices) isRecent(now time.Time) bool {
 	defer n.mu.Unlock()
 	return !n.last.IsZero() && now.Sub(n.last) < limitAlarmAge
 }
-
-// failed has the next call go to another endpoint than that of a number, on which a call failed, and notes a limit on
-// the rate of requests.
-func (e *Engine) failed(number int32, err error) {
-	e.leave(number)
-	if classify(err) == isLimited {
-		e.limits.note(e.config.Log, time.Now())
-	}
-}

@@ -78,15 +78,18 @@ func decodeEntry(p *api.KVPair, number uint64) (found entry, ok bool) {
 	return found, err == nil && found.Number == number
 }
 
-func (e *Engine) headKey(writer string) string { return e.logKey("head/" + writer) }
+func (k keyspace) headKey(writer string) string { return k.logKey("head/" + writer) }
 
-func (e *Engine) entryKey(writer string, number uint64) string {
-	return e.logKey("entry/" + writer + "/" + strconv.FormatUint(number%maxEntries, 10))
+func (k keyspace) entryKey(writer string, number uint64) string {
+	return k.logKey("entry/" + writer + "/" + strconv.FormatUint(number%maxEntries, 10))
 }
 
+// changeLog reads the log of changes, and records together with it.
+type changeLog struct{ *connection }
+
 // readHeads returns the present heads by a linearizable read.
-func (e *Engine) readHeads(ctx context.Context) (heads, error) {
-	results, err := e.readTrees(ctx, e.key("berth/probe"))
+func (l changeLog) readHeads(ctx context.Context) (heads, error) {
+	results, err := l.readTrees(ctx, l.key("berth/probe"))
 	if err != nil {
 		return heads{}, err
 	}
@@ -94,14 +97,14 @@ func (e *Engine) readHeads(ctx context.Context) (heads, error) {
 	for i, r := range results {
 		pairs[i] = r.KV
 	}
-	return e.headsOf(pairs)
+	return l.headsOf(pairs)
 }
 
 // headsOf returns the heads that the pairs hold.
-func (e *Engine) headsOf(pairs api.KVPairs) (heads, error) {
+func (k keyspace) headsOf(pairs api.KVPairs) (heads, error) {
 	all := heads{writers: make(map[string]head, len(pairs)), revision: 1}
 	for _, p := range pairs {
-		writer, ok := strings.CutPrefix(p.Key, e.headKey(""))
+		writer, ok := strings.CutPrefix(p.Key, k.headKey(""))
 		if !ok {
 			continue
 		}
@@ -122,24 +125,24 @@ func (e *Engine) headsOf(pairs api.KVPairs) (heads, error) {
 
 // waitForHeads returns the heads once one of them changed after an index of Consul, or after about a time. It returns
 // the index for the next call.
-func (e *Engine) waitForHeads(ctx context.Context, after uint64, most time.Duration) (heads, uint64, error) {
+func (l changeLog) waitForHeads(ctx context.Context, after uint64, most time.Duration) (heads, uint64, error) {
 	bounded, cancel := context.WithTimeout(ctx, most+most/16+readTimeout) // Consul adds up to a sixteenth
 	defer cancel()
-	client, number := e.client()
-	q := e.query(bounded)
+	client, number := l.client()
+	q := l.query(bounded)
 	q.RequireConsistent, q.WaitIndex, q.WaitTime = false, after, most
-	pairs, meta, err := client.KV().List(e.headKey(""), q)
+	pairs, meta, err := client.KV().List(l.headKey(""), q)
 	if err != nil {
-		e.failed(number, err)
+		l.failed(number, err)
 		if classify(err) == isLimited {
 			return heads{}, after, err
 		}
 		return heads{}, 0, err
 	}
 	if meta.ResultsFilteredByACLs {
-		return heads{}, 0, e.denied(errFiltered)
+		return heads{}, 0, l.denied(errFiltered)
 	}
-	present, err := e.headsOf(pairs)
+	present, err := l.headsOf(pairs)
 	if meta.LastIndex < after { // Consul was restored
 		return present, 0, err
 	}
@@ -201,7 +204,7 @@ func wentBack(from, to heads) bool {
 
 // changedKeys returns the keys under a prefix of the commits between two states of the heads. A value says that another
 // program wrote the record. It returns false if some of the keys are not known.
-func (e *Engine) changedKeys(ctx context.Context, from, to heads, prefix string) (map[string]bool, bool, error) {
+func (l changeLog) changedKeys(ctx context.Context, from, to heads, prefix string) (map[string]bool, bool, error) {
 	places, changed, known := entriesBetween(from, to)
 	foreign := map[string]bool{}
 	if !known {
@@ -210,14 +213,14 @@ func (e *Engine) changedKeys(ctx context.Context, from, to heads, prefix string)
 	if len(places) > 0 {
 		ops := make(api.TxnOps, len(places))
 		for i, p := range places {
-			ops[i] = kvOp(api.KVGetOrEmpty, e.entryKey(p.writer, p.number))
+			ops[i] = kvOp(api.KVGetOrEmpty, l.entryKey(p.writer, p.number))
 		}
-		results, errs, err := e.readTogether(ctx, ops)
+		results, errs, err := l.readTogether(ctx, ops)
 		if err != nil || len(errs) > 0 {
 			return nil, false, err
 		}
 		if len(results) != len(places) {
-			return nil, false, e.denied(errFiltered)
+			return nil, false, l.denied(errFiltered)
 		}
 		for i, r := range results {
 			found, ok := decodeEntry(r.KV, places[i].number)
@@ -242,8 +245,8 @@ func (e *Engine) changedKeys(ctx context.Context, from, to heads, prefix string)
 }
 
 // headsAt returns the heads as they were at a revision. It returns false if the log does not reach back so far.
-func (e *Engine) headsAt(ctx context.Context, revision uint64) (heads, bool, error) {
-	present, err := e.readHeads(ctx)
+func (l changeLog) headsAt(ctx context.Context, revision uint64) (heads, bool, error) {
+	present, err := l.readHeads(ctx)
 	if err != nil {
 		return heads{}, false, err
 	}
@@ -255,7 +258,7 @@ func (e *Engine) headsAt(ctx context.Context, revision uint64) (heads, bool, err
 	}
 	for writer, h := range present.writers { // order-free: each by itself
 		if h.index > revision {
-			at, known, err := e.headAt(ctx, writer, h, revision)
+			at, known, err := l.headAt(ctx, writer, h, revision)
 			if err != nil || !known {
 				return heads{}, false, err
 			}
@@ -270,24 +273,24 @@ func (e *Engine) headsAt(ctx context.Context, revision uint64) (heads, bool, err
 
 // headAt returns the head of a writer at a revision before its present one, without an index if it did not exist. An
 // entry is as old as its commit.
-func (e *Engine) headAt(ctx context.Context, writer string, present head, revision uint64) (head, bool, error) {
+func (l changeLog) headAt(ctx context.Context, writer string, present head, revision uint64) (head, bool, error) {
 	first := max(present.First, 1)
 	if present.Last >= maxEntries {
 		first = max(first, present.Last-maxEntries+1)
 	}
 	var ops api.TxnOps
 	for n := first; n <= present.Last; n++ {
-		ops = append(ops, kvOp(api.KVGetOrEmpty, e.entryKey(writer, n)))
+		ops = append(ops, kvOp(api.KVGetOrEmpty, l.entryKey(writer, n)))
 	}
 	if len(ops) == 0 {
 		return head{}, true, nil
 	}
-	results, errs, err := e.readTogether(ctx, ops)
+	results, errs, err := l.readTogether(ctx, ops)
 	if err != nil || len(errs) > 0 {
 		return head{}, false, err
 	}
 	if len(results) != len(ops) {
-		return head{}, false, e.denied(errFiltered)
+		return head{}, false, l.denied(errFiltered)
 	}
 	at := head{}
 	for i, r := range results {
@@ -304,7 +307,7 @@ func (e *Engine) headAt(ctx context.Context, writer string, present head, revisi
 
 // removeWriters removes the heads and entries of writers, and remembers their last numbers. present are the heads of
 // which they are some. Nothing happens if one of them wrote meanwhile, or if another engine removed writers.
-func (e *Engine) removeWriters(ctx context.Context, present heads, gone []string) error {
+func (l changeLog) removeWriters(ctx context.Context, present heads, gone []string) error {
 	removed := maps.Clone(present.removed)
 	if removed == nil || len(removed)+len(gone) > maxRemoved {
 		removed = map[string]uint64{}
@@ -313,20 +316,20 @@ func (e *Engine) removeWriters(ctx context.Context, present heads, gone []string
 	for _, writer := range gone {
 		h := present.writers[writer]
 		removed[writer] = h.Last
-		check := kvOp(api.KVCheckIndex, e.headKey(writer))
+		check := kvOp(api.KVCheckIndex, l.headKey(writer))
 		check.KV.Index = h.index
-		ops = append(ops, check, kvOp(api.KVDelete, e.headKey(writer)),
-			kvOp(api.KVDeleteTree, e.logKey("entry/"+writer+"/")))
+		ops = append(ops, check, kvOp(api.KVDelete, l.headKey(writer)),
+			kvOp(api.KVDeleteTree, l.logKey("entry/"+writer+"/")))
 	}
 	value, err := json.Marshal(removed)
 	if err != nil {
 		return err
 	}
-	write := kvOp(api.KVCAS, e.headKey(removedWriters))
+	write := kvOp(api.KVCAS, l.headKey(removedWriters))
 	write.KV.Value, write.KV.Index = value, present.removedIndex
-	bounded, cancel := e.bound(ctx, writeTimeout)
+	bounded, cancel := l.bound(ctx, writeTimeout)
 	defer cancel()
-	client, _ := e.client()
-	_, _, _, err = client.Txn().Txn(append(ops, write), e.query(bounded))
+	client, _ := l.client()
+	_, _, _, err = client.Txn().Txn(append(ops, write), l.query(bounded))
 	return err
 }

@@ -62,14 +62,14 @@ func comparesOf(keys []string) []store.Compare {
 
 // recordsOf returns the records of the results of as many operations get-or-empty. A record that does not exist has
 // Modified 0.
-func (e *Engine) recordsOf(results api.TxnResults, count int) ([]store.Record, error) {
+func (l changeLog) recordsOf(results api.TxnResults, count int) ([]store.Record, error) {
 	if len(results) != count {
-		return nil, e.denied(errFiltered)
+		return nil, l.denied(errFiltered)
 	}
 	records := make([]store.Record, count)
 	for i, r := range results {
 		if r.KV != nil && r.KV.CreateIndex > 0 {
-			records[i] = e.record(r.KV)
+			records[i] = l.record(r.KV)
 		}
 	}
 	return records, nil
@@ -110,7 +110,7 @@ func (e *Engine) list(ctx context.Context, prefix string) (store.Listing, heads,
 		return store.Listing{}, heads{}, err
 	}
 	if newest > at.revision { // another program wrote the newest record
-		if err := e.announce(ctx); err != nil {
+		if err := e.lanes.announce(ctx); err != nil {
 			return store.Listing{}, heads{}, err
 		}
 	}
@@ -120,40 +120,25 @@ func (e *Engine) list(ctx context.Context, prefix string) (store.Listing, heads,
 
 // readTrees reads the heads and the keys under a prefix together. Consul leaves out what the token may not read, so the
 // transaction also reads two keys whose results cannot be missing otherwise.
-func (e *Engine) readTrees(ctx context.Context, probe string, prefixes ...string) (api.TxnResults, error) {
-	probes := []string{e.logKey("probe"), probe}
+func (l changeLog) readTrees(ctx context.Context, probe string, prefixes ...string) (api.TxnResults, error) {
+	probes := []string{l.logKey("probe"), probe}
 	var ops api.TxnOps
 	for _, key := range probes {
 		ops = append(ops, kvOp(api.KVGetOrEmpty, key))
 	}
-	for _, prefix := range append(prefixes, e.headKey("")) {
+	for _, prefix := range append(prefixes, l.headKey("")) {
 		ops = append(ops, kvOp(api.KVGetTree, prefix))
 	}
-	results, errs, err := e.readTogether(ctx, ops)
+	results, errs, err := l.readTogether(ctx, ops)
 	switch {
 	case err != nil:
 		return nil, err
 	case len(errs) > 0:
 		return nil, fmt.Errorf("read from consul: %s: %w", errs[0].What, store.ErrUnavailable)
 	case len(results) < len(probes) || results[0].KV.Key != probes[0] || results[1].KV.Key != probes[1]:
-		return nil, e.denied(errFiltered)
+		return nil, l.denied(errFiltered)
 	}
 	return results[len(probes):], nil
-}
-
-// announce writes a head, so that the revision of the store exceeds the index of a write by another program.
-func (e *Engine) announce(ctx context.Context) error {
-	l, err := e.lanes.take(ctx, e)
-	if err != nil {
-		return err
-	}
-	defer e.lanes.put(l)
-	for {
-		err := l.fence(ctx)
-		if !errors.Is(err, errStale) {
-			return err
-		}
-	}
 }
 
 // Revision is part of store.Engine. It covers the writes of all engines, and those of other programs once a listing or

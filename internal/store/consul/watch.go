@@ -217,7 +217,7 @@ func (w *watch) resync(ctx context.Context) (store.Batch, bool, error) {
 
 // readKeys returns the records of keys, which are in order, with the heads after the last of them was read. If no
 // commit up to these heads wrote one of the keys, the records are as they stood together.
-func (e *Engine) readKeys(ctx context.Context, keys []string) ([]store.Record, heads, error) {
+func (l changeLog) readKeys(ctx context.Context, keys []string) ([]store.Record, heads, error) {
 	records := make([]store.Record, 0, len(keys))
 	var now heads
 	for len(keys) > 0 {
@@ -225,9 +225,9 @@ func (e *Engine) readKeys(ctx context.Context, keys []string) ([]store.Record, h
 		keys = keys[len(part):]
 		ops := make(api.TxnOps, 0, len(part)+1)
 		for _, key := range part {
-			ops = append(ops, kvOp(api.KVGetOrEmpty, e.key(key)))
+			ops = append(ops, kvOp(api.KVGetOrEmpty, l.key(key)))
 		}
-		results, errs, err := e.readTogether(ctx, append(ops, kvOp(api.KVGetTree, e.headKey(""))))
+		results, errs, err := l.readTogether(ctx, append(ops, kvOp(api.KVGetTree, l.headKey(""))))
 		switch {
 		case err != nil:
 			return nil, heads{}, err
@@ -237,13 +237,13 @@ func (e *Engine) readKeys(ctx context.Context, keys []string) ([]store.Record, h
 		var pairs api.KVPairs
 		read := results[:0:0]
 		for _, r := range results {
-			if strings.HasPrefix(r.KV.Key, e.headKey("")) {
+			if strings.HasPrefix(r.KV.Key, l.headKey("")) {
 				pairs = append(pairs, r.KV)
 			} else {
 				read = append(read, r)
 			}
 		}
-		found, err := e.recordsOf(read, len(part))
+		found, err := l.recordsOf(read, len(part))
 		if err != nil {
 			return nil, heads{}, err
 		}
@@ -251,7 +251,7 @@ func (e *Engine) readKeys(ctx context.Context, keys []string) ([]store.Record, h
 			found[i].Key = part[i]
 		}
 		records = append(records, found...)
-		if now, err = e.headsOf(pairs); err != nil {
+		if now, err = l.headsOf(pairs); err != nil {
 			return nil, heads{}, err
 		}
 	}
