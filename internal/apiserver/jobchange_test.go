@@ -22,7 +22,7 @@ func jobWithFailures(t *testing.T) *world {
 		w.put(map[string]any{fmt.Sprintf("attempt/%s/1", id): cluster.Outcome{
 			Task: id, Attempt: 1, Node: "n1", Owner: owner, Definition: cluster.Ref{Name: "adder", Version: 1},
 			State: cluster.StateFailed, Reason: cluster.ReasonExit, Started: true,
-			Placed: noon, Ended: noon.Add(1), Exit: &cluster.Exit{Code: 1},
+			Placed: noon.Add(time.Duration(i) * time.Minute), Ended: noon.Add(time.Hour), Exit: &cluster.Exit{Code: 1},
 		}})
 	}
 	return w
@@ -45,11 +45,15 @@ func TestRetriesOfJobs(t *testing.T) {
 			t.Errorf("no %q in %s", want, got.faults())
 		}
 	}
-	w.want(200, "POST", path+"/retry", api.RetryRequest{Tasks: []cluster.TaskID{"default.sum.1.work.0"}})
+	w.want(200, "POST", path+"/retry", api.RetryRequest{Tasks: []cluster.TaskID{"default.sum.1.work.1"}})
 	if st := status(); st.State != cluster.JobRunning || st.Failed != 1 || st.Pending != 1 || st.Cancelled != 1 {
 		t.Errorf("after the retry of one: %+v", st)
 	}
-	w.want(422, "POST", path+"/retry", api.RetryRequest{Tasks: []cluster.TaskID{"default.sum.1.work.0"}})
+	w.want(422, "POST", path+"/retry", api.RetryRequest{Tasks: []cluster.TaskID{"default.sum.1.work.1"}})
+	many := make([]cluster.TaskID, cluster.MaxRetriedTasks+1)
+	if got := w.want(422, "POST", path+"/retry", api.RetryRequest{Tasks: many}); len(got.body) > 1000 {
+		t.Errorf("%d tasks in a request are answered with %d bytes", len(many), len(got.body))
+	}
 	w.want(200, "POST", path+"/retry", nil)
 	if st := status(); st.State != cluster.JobRunning || st.Failed != 0 || st.Pending != 3 {
 		t.Errorf("after the retry of all: %+v", st)

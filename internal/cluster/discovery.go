@@ -111,8 +111,7 @@ func (s *ConsulService) validate(k check, d *TaskDefinition) {
 	case s.Port != "" && d.port(s.Port) == nil:
 		k.at("port").fault("%q is not the name of one of the definition's ports", clip(s.Port))
 	}
-	k.at("tags").must(len(s.Tags) <= MaxConsulTags, "holds %d tags, at most %d are allowed", len(s.Tags), MaxConsulTags)
-	for i, tag := range s.Tags {
+	for i, tag := range bounded(k.at("tags"), s.Tags, MaxConsulTags, "tags") {
 		at := k.index("tags", i)
 		at.must(tag != "" && len(tag) <= MaxConsulTag && printable(tag),
 			"%q is not a tag: want 1 to %d bytes of printable text", clip(tag), MaxConsulTag)

@@ -91,7 +91,14 @@ func (c check) key(key string) check {
 // err returns the collected faults as an error, or nil.
 func (c check) err() error { return c.faults.Err() }
 
+// maxFaults bounds the faults of one value. A user corrects the first ones, and a list of a million wrong elements would
+// make an answer of a hundred megabytes.
+const maxFaults = 1000
+
 func (c check) fault(format string, args ...any) {
+	if len(*c.faults) >= maxFaults {
+		return
+	}
 	*c.faults = append(*c.faults, Fault{c.path, fmt.Sprintf(format, args...)})
 }
 
@@ -100,6 +107,13 @@ func (c check) must(holds bool, format string, args ...any) {
 	if !holds {
 		c.fault(format, args...)
 	}
+}
+
+// bounded returns the elements of a list that are checked: as many as are allowed. A longer list is a fault. Checks that
+// compare its elements with each other would take minutes for all that a request may hold.
+func bounded[T any](c check, list []T, most int, what string) []T {
+	c.must(len(list) <= most, "holds %d %s, at most %d are allowed", len(list), what, most)
+	return list[:min(len(list), most)]
 }
 
 // enumerated is a type of text that has only certain values.

@@ -123,9 +123,11 @@ func (p *Parameters) validateMatrix(k check) {
 	for _, name := range names {
 		at := k.key(name)
 		at.must(len(p.Matrix[name]) > 0, "is empty: a parameter needs at least one value")
+		seen := make(map[string]bool, len(p.Matrix[name]))
 		for i, value := range p.Matrix[name] {
 			at.element(i).text(value)
-			at.element(i).must(!slices.Contains(p.Matrix[name][:i], value), "%q is there twice", clip(value))
+			at.element(i).must(!seen[value], "%q is there twice", clip(value))
+			seen[value] = true
 		}
 	}
 }

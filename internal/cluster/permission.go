@@ -203,10 +203,12 @@ func (c *Cluster) LackOf(d *TaskDefinition) string {
 
 // validatePermissions checks the permissions of a cluster.
 func (c *Cluster) validatePermissions(k check) {
+	seen := map[Permission]bool{}
 	for i, p := range c.Permissions {
-		at := check{k.faults, fmt.Sprintf("%s[%d]", k.path, i)}
+		at := k.element(i)
 		oneOf(at, p)
-		at.must(!slices.Contains(c.Permissions[:i], p), "%q is repeated: write it once", clip(string(p)))
+		at.must(!seen[p], "%q is repeated: write it once", clip(string(p)))
+		seen[p] = true
 	}
 }
 

@@ -185,13 +185,12 @@ func (c *Container) serviceDefaults() {
 
 // validateServices checks the container's services and templates.
 func (c *Container) validateServices(k check, d *TaskDefinition) {
-	k.at("services").must(len(c.Services) <= MaxServiceUses, "holds %d services, at most %d are allowed",
-		len(c.Services), MaxServiceUses)
+	uses := bounded(k.at("services"), c.Services, MaxServiceUses, "services")
 	taken := map[string]bool{}
-	for i := range c.Services {
-		c.Services[i].validate(k.index("services", i), c, d, taken)
-		for j := range c.Services[:i] {
-			a, b := &c.Services[i], &c.Services[j]
+	for i := range uses {
+		uses[i].validate(k.index("services", i), c, d, taken)
+		for j := range uses[:i] {
+			a, b := &uses[i], &uses[j]
 			k.index("services", i).at("optional").must(a.port().ServiceName != b.port().ServiceName ||
 				a.Optional == b.Optional,
 				"differs from services[%d]: all entries of a service need the same value", j)

@@ -85,7 +85,8 @@ func (c *Check) validateStatuses(k check) {
 	}
 	at.must(len(c.Statuses) <= MaxCheckStatuses, "holds %d statuses and ranges, at most %d are allowed",
 		len(c.Statuses), MaxCheckStatuses)
-	for i, r := range c.Statuses {
+	statuses := bounded(k.at("statuses"), c.Statuses, maxStatus-minStatus+1, "ranges")
+	for i, r := range statuses {
 		at := k.index("statuses", i)
 		if r.First < minStatus || r.Last > maxStatus {
 			at.fault("is %s: want statuses from %d to %d", r, minStatus, maxStatus)
@@ -95,7 +96,7 @@ func (c *Check) validateStatuses(k check) {
 			at.fault("is %s: want the lower status first", r)
 			continue
 		}
-		for _, earlier := range c.Statuses[:i] {
+		for _, earlier := range statuses[:i] {
 			if earlier.First <= r.Last && r.First <= earlier.Last {
 				at.fault("is %s, which overlaps %s in the same list", r, earlier)
 				break

@@ -80,11 +80,12 @@ func (c *Container) validate(k check) {
 	k.at("user").must(validUser(c.User),
 		"%q is not a user: want a name or a number from 0 to %d, alone or with a group, such as \"1000:1000\"",
 		clip(c.User), maxUserID)
+	seen := map[string]bool{}
 	for i, name := range c.Capabilities {
 		at := k.index("capabilities", i)
 		short, prefixed := strings.CutPrefix(name, "CAP_")
 		switch {
-		case slices.Contains(c.Capabilities[:i], name):
+		case seen[name]:
 			at.fault("%q is repeated: write it once", clip(name))
 		case slices.Contains(capabilities[:], name):
 		case prefixed && slices.Contains(capabilities[:], short):
@@ -92,6 +93,7 @@ func (c *Container) validate(k check) {
 		default:
 			at.fault("%q is not a capability of Linux: want a name such as \"NET_BIND_SERVICE\"", clip(name))
 		}
+		seen[name] = true
 	}
 	if c.Isolation != "" {
 		oneOf(k.at("isolation"), c.Isolation)

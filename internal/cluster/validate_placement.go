@@ -53,8 +53,7 @@ func (c check) placement(p Placement, daemon bool) {
 }
 
 func (c check) affinities(list []Affinity) {
-	c.at("affinities").must(len(list) <= maxConstraints, "holds %d affinities, at most %d are allowed", len(list),
-		maxConstraints)
+	list = bounded(c.at("affinities"), list, maxConstraints, "affinities")
 	for i := range list {
 		a, at := &list[i], c.index("affinities", i)
 		a.Constraint.validate(at)
@@ -87,7 +86,7 @@ func (c check) weight(n int) {
 }
 
 func (c check) spread(list []Spread) {
-	c.at("spread").must(len(list) <= MaxSpreads, "holds %d spreads, at most %d are allowed", len(list), MaxSpreads)
+	list = bounded(c.at("spread"), list, MaxSpreads, "spreads")
 	for i := range list {
 		s, at := &list[i], c.index("spread", i)
 		at.at("attribute").single(s.Attribute)
@@ -106,8 +105,7 @@ func (c check) spread(list []Spread) {
 }
 
 func (c check) targets(list []SpreadTarget) {
-	c.at("targets").must(len(list) <= maxConstraints, "holds %d targets, at most %d are allowed", len(list),
-		maxConstraints)
+	list = bounded(c.at("targets"), list, maxConstraints, "targets")
 	first := make(map[string]int, len(list))
 	sum := 0
 	for i, t := range list {
@@ -126,14 +124,12 @@ func (c check) targets(list []SpreadTarget) {
 }
 
 func (c check) relations(list []Relation) {
-	c.at("relations").must(len(list) <= MaxSpreads, "holds %d relations, at most %d are allowed", len(list), MaxSpreads)
+	list = bounded(c.at("relations"), list, MaxSpreads, "relations")
 	for i := range list {
 		r, at := &list[i], c.index("relations", i)
 		at.at("labels").must(len(r.Labels) > 0, "is empty: want the labels of the other services or jobs")
 		at.at("labels").labels(r.Labels)
-		at.at("clusters").must(len(r.Clusters) <= maxConstraints, "holds %d clusters, at most %d are allowed",
-			len(r.Clusters), maxConstraints)
-		for j, name := range r.Clusters {
+		for j, name := range bounded(at.at("clusters"), r.Clusters, maxConstraints, "clusters") {
 			at.index("clusters", j).name(name)
 			at.index("clusters", j).must(!slices.Contains(r.Clusters[:j], name), "%q is repeated: write it once",
 				clip(name))
@@ -166,7 +162,7 @@ func sameRelated(a, b *Relation) bool {
 }
 
 func (c check) distinct(list []Distinct) {
-	c.at("distinct").must(len(list) <= MaxSpreads, "holds %d attributes, at most %d are allowed", len(list), MaxSpreads)
+	list = bounded(c.at("distinct"), list, MaxSpreads, "attributes")
 	for i := range list {
 		d, at := &list[i], c.index("distinct", i)
 		at.at("attribute").single(d.Attribute)
@@ -182,8 +178,7 @@ func (c check) distinct(list []Distinct) {
 
 // tolerations requires that each toleration can match a taint, and that none repeats.
 func (c check) tolerations(list []Toleration, daemon bool) {
-	c.at("tolerations").must(len(list) <= MaxTolerations, "holds %d tolerations, at most %d are allowed", len(list),
-		MaxTolerations)
+	list = bounded(c.at("tolerations"), list, MaxTolerations, "tolerations")
 	for i, t := range list {
 		at := c.index("tolerations", i)
 		if t.Key != "" {
@@ -211,7 +206,7 @@ func (c check) effect(e TaintEffect) { oneOf(c, e) }
 
 // taints checks the taints of a node: at most one for a key and effect.
 func (c check) taints(list []Taint) {
-	c.at("taints").must(len(list) <= MaxTaints, "holds %d taints, at most %d are allowed", len(list), MaxTaints)
+	list = bounded(c.at("taints"), list, MaxTaints, "taints")
 	for i, t := range list {
 		at := c.index("taints", i)
 		at.at("key").labelKey(t.Key)
@@ -311,13 +306,12 @@ func (r *Resources) validatePinning(k check) {
 }
 
 func (r *Resources) validateDevices(k check) {
-	k.at("devices").must(len(r.Devices) <= MaxDeviceRequests, "holds %d requests, at most %d are allowed",
-		len(r.Devices), MaxDeviceRequests)
-	for i := range r.Devices {
-		d, at := &r.Devices[i], k.index("devices", i)
+	list := bounded(k.at("devices"), r.Devices, MaxDeviceRequests, "requests")
+	for i := range list {
+		d, at := &list[i], k.index("devices", i)
 		d.validate(at)
-		for j := range r.Devices[:i] {
-			if o := &r.Devices[j]; d.Share == 0 && o.Share == 0 && o.Type == d.Type && o.Memory == d.Memory &&
+		for j := range list[:i] {
+			if o := &list[j]; d.Share == 0 && o.Share == 0 && o.Type == d.Type && o.Memory == d.Memory &&
 				slices.Equal(o.Models, d.Models) {
 				at.fault("requests the same as devices[%d]: raise its count", j)
 				break
@@ -330,9 +324,7 @@ func (d *DeviceRequest) validate(k check) {
 	k.at("type").name(d.Type)
 	k.at("type").must(d.Type != CoreType,
 		"is %q, which cannot be requested as a device: give the container cores of its own with cpu_pinning", CoreType)
-	k.at("models").must(len(d.Models) <= maxConstraints, "holds %d models, at most %d are allowed", len(d.Models),
-		maxConstraints)
-	for i, m := range d.Models {
+	for i, m := range bounded(k.at("models"), d.Models, maxConstraints, "models") {
 		at := k.index("models", i)
 		at.must(m != "", "is empty: write a model, or leave models out if any will do")
 		at.label(m)

@@ -115,9 +115,9 @@ func (c check) needs(steps []Step, names []string) {
 	for i := range steps {
 		s := &steps[i]
 		at := c.index("steps", i)
-		at.at("needs").must(len(s.Needs) <= MaxNeeds, "holds %d steps, at most %d are allowed", len(s.Needs), MaxNeeds)
 		at.at("requires").must(s.Requires == "" || len(s.Needs) > 0, "has no effect without needs")
-		for k, name := range s.Needs {
+		valid = valid && len(s.Needs) <= MaxNeeds
+		for k, name := range bounded(at.at("needs"), s.Needs, MaxNeeds, "steps") {
 			_, known := position[name]
 			var fault string
 			switch {
@@ -226,8 +226,7 @@ func (e *ExitCodes) validate(k check, retries int) {
 }
 
 func (c check) exitCodes(field string, codes []int) {
-	c.at(field).must(len(codes) <= MaxExitCodes, "holds %d codes, at most %d are allowed", len(codes), MaxExitCodes)
-	for i, code := range codes {
+	for i, code := range bounded(c.at(field), codes, MaxExitCodes, "codes") {
 		c.index(field, i).within(code, 1, 255)
 		c.index(field, i).must(!slices.Contains(codes[:i], code), "%d is there twice", code)
 	}

@@ -219,6 +219,10 @@ type JobRetries struct {
 	All time.Time `json:"all,omitzero"`
 	// Tasks is the same for single tasks, by step and index: "build.3".
 	Tasks map[string]time.Time `json:"tasks,omitempty"`
+	// Attempts is how many attempts the run had had when its user had tasks tried again after it had ended. The job
+	// begins again with the next attempt: until then it has no place in its concurrency group. 0 means that it never
+	// ended before such a request.
+	Attempts int `json:"attempts,omitzero"`
 }
 
 // Of returns the time by which attempts of a task were placed whose failures do not count.

@@ -3,10 +3,12 @@ package controlplane_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/reconciler"
 	"github.com/berthd/berth/internal/store"
 )
 
@@ -271,6 +273,46 @@ func TestCancelledJobLeavesItsGroup(t *testing.T) {
 		w.put(p.Job("c", "first"), job)
 		w.until(5*time.Second, "the second job runs", func(s *store.Snapshot) bool {
 			return len(slices.Collect(s.Attempts(second.Owner()))) > 0
+		})
+	})
+}
+
+// TestRetriedJobWaitsForItsGroup checks that a job whose tasks had all ended waits for a place in its group when its
+// failed task is tried again.
+func TestRetriedJobWaitsForItsGroup(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		n1 := w.node("n1", func(a *agent) {
+			a.fails = func(task cluster.TaskID, attempt int) bool {
+				return attempt <= 4 && strings.HasPrefix(string(task), "c.first.") // 3 retries
+			}
+		})
+		w.definition(1, 100)
+		first := w.stepped("first", 1, "")
+		input := func(s *store.Snapshot) reconciler.JobInput {
+			in := reconciler.JobInput{Owner: first.Owner(), Spec: first}
+			for row := range s.Attempts(first.Owner()) {
+				in.Tasks = append(in.Tasks, reconciler.Task{Attempt: row.Attempt})
+			}
+			return in
+		}
+		w.until(time.Hour, "the first job has failed", func(s *store.Snapshot) bool {
+			return reconciler.StatusOfJob(input(s)).State == cluster.JobFailed
+		})
+		n1.endless = true
+		second := w.stepped("second", 1, "")
+		w.until(time.Minute, "the second job runs", func(s *store.Snapshot) bool { return holding(s) > 0 })
+
+		in := input(w.server.tables.Snapshot())
+		retried := *first
+		retried.Retried = reconciler.Retry(in, reconciler.FailedTasks(in), true)
+		w.put(p.Job("c", "first"), &retried)
+		w.until(time.Minute, "the first job waits", func(*store.Snapshot) bool {
+			return w.waits(2, "first", "concurrency group deploy of jobs: jobs 1 needed, 1 of 1 used")
+		})
+		second.Cancelled = true
+		w.put(p.Job("c", "second"), second)
+		w.until(time.Minute, "the first job runs again", func(s *store.Snapshot) bool {
+			return len(slices.Collect(s.Attempts(first.Owner()))) > len(in.Tasks)
 		})
 	})
 }

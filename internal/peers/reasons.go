@@ -20,6 +20,8 @@ const (
 	reasonsInterval = time.Second
 	// firstCopyTimeout bounds the time that the first call after a while waits for a copy.
 	firstCopyTimeout = time.Second
+	// reasonsTimeout bounds the time of an answer; the reasons of a million tasks are 40 MB.
+	reasonsTimeout = 10 * time.Second
 	// reasonsMaxAge is how long a copy is used while the leader does not answer.
 	reasonsMaxAge = 15 * time.Second
 )
@@ -74,8 +76,9 @@ func (l *leaderReasons) stop() {
 }
 
 // Waiting returns why a task of a domain waits. While this server leads the domain, the reason is from its own control
-// plane. Otherwise it is from a copy of the leader's reasons, which may be about a second old and is fetched only while
-// there are callers. The first call after a while waits for a copy, up to a second.
+// plane. Otherwise it is from a copy of the leader's reasons, which may be about a second old, or some seconds if the
+// queue is long. A copy is fetched only while there are callers. The first call after a while waits for a copy, up to a
+// second.
 func (l *leaderReasons) Waiting(domain string, task cluster.TaskID) (cluster.Waiting, bool) {
 	if !l.Leads(domain) {
 		return l.reasonsOf(domain).waiting(task)
@@ -172,7 +175,7 @@ func (r *reasons) wait(try chan struct{}) {
 	}
 }
 
-// fetchReasons fetches a copy of a domain's reasons for callers of Waiting, at most once in reasonsInterval.
+// fetchReasons fetches a copy of a domain's reasons for callers of Waiting, with a pause after each.
 func (l *leaderReasons) fetchReasons(ctx context.Context, domain string, r *reasons) {
 	var from leaderClient
 	defer from.close()
@@ -182,6 +185,7 @@ func (l *leaderReasons) fetchReasons(ctx context.Context, domain string, r *reas
 			return
 		case <-r.asked:
 		}
+		began := time.Now()
 		fresh, err := l.askLeader(ctx, domain, r, &from)
 		if err != nil {
 			from.close()
@@ -195,10 +199,16 @@ func (l *leaderReasons) fetchReasons(ctx context.Context, domain string, r *reas
 		close(r.tried)
 		r.tried = make(chan struct{})
 		r.mu.Unlock()
-		if pause.For(ctx, reasonsInterval) != nil {
+		if pause.For(ctx, reasonsPause(r.last.Sub(began))) != nil {
 			return
 		}
 	}
+}
+
+// reasonsPause returns the time between two requests for the leader's reasons: at least reasonsInterval. The reasons of
+// a million tasks take the leader and this server a second or more, and an answer may take them a tenth of the time.
+func reasonsPause(answer time.Duration) time.Duration {
+	return min(max(reasonsInterval, 9*answer), reasonsMaxAge-reasonsTimeout)
 }
 
 // leaderClient is the connection to the server that leads.
@@ -218,7 +228,7 @@ func (c *leaderClient) close() {
 func (l *leaderReasons) askLeader(ctx context.Context, domain string, r *reasons, from *leaderClient) (
 	reasonsCopy, error,
 ) {
-	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	ctx, cancel := context.WithTimeout(ctx, reasonsTimeout)
 	defer cancel()
 	r.mu.Lock()
 	have := r.copy

@@ -206,6 +206,38 @@ func TestUnreachableLeaderDelaysOnce(t *testing.T) {
 	})
 }
 
+// TestReasonsOfALongQueueAreFetchedRarely checks that the leader and the other servers spend a small part of their time
+// on the reasons of many tasks, and that a copy does not become too old for use meanwhile.
+func TestReasonsOfALongQueueAreFetchedRarely(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newServerGroup(t)
+		s1, s2 := g.start("s1", 0), g.start("s2", 0)
+		g.lead("s1", 1)
+		pass(2 * time.Second)
+		var takes atomic.Int64
+		s1.intercept(func(*http.Request) { time.Sleep(time.Duration(takes.Load())) })
+		for _, c := range []struct {
+			took time.Duration
+			most int
+		}{
+			{50 * time.Millisecond, 58}, {500 * time.Millisecond, 12}, {4 * time.Second, 7}, {9 * time.Second, 5},
+		} {
+			takes.Store(int64(c.took))
+			before := s1.plane.asks()
+			for i := range 600 {
+				s1.plane.set(uint64(i+1), waits("memory", "a"))
+				pass(100 * time.Millisecond)
+				if got := s2.why("a"); got != "memory" && i > 150 {
+					t.Errorf("answers that take %v: %q after %d s", c.took, got, i/10)
+				}
+			}
+			if n := s1.plane.asks() - before; n > c.most || n < c.most*3/4 {
+				t.Errorf("answers that take %v: %d requests in a minute, want %d at most", c.took, n, c.most)
+			}
+		}
+	})
+}
+
 func TestNoServerLeads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newServerGroup(t)

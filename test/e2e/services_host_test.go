@@ -52,6 +52,7 @@ func TestHostFails(t *testing.T) {
 	if len(keep) == 0 || silence && len(wait) == 0 {
 		t.Fatalf("%d and %d tasks are on %s, want some of both", len(keep), len(wait), a.Name)
 	}
+	before := w.attempts("keep")
 	a.Kill()
 	given := time.Now()
 	if silence {
@@ -63,7 +64,7 @@ func TestHostFails(t *testing.T) {
 		w.Berth("node", "forget", a.Name, "--force").Want(t, 0)
 	}
 	w.Eventually(soon, func() error { return w.elsewhere("keep", 24, a.Name) })
-	w.checkReplaced("keep", given, own)
+	w.checkReplaced("keep", before, given, own)
 	for _, task := range slices.Concat(keep, wait) {
 		if harness.StartOf(task.Containers[0].Pid) != task.Containers[0].PidStart {
 			t.Errorf("%s was left behind, and its process has ended", task.ID)
@@ -91,6 +92,7 @@ func TestHostFails(t *testing.T) {
 
 	// A host dies with all its tasks, and is declared gone. All tasks then run elsewhere.
 	b := w.Agents[1]
+	before = w.attempts("keep")
 	b.Kill()
 	w.killTasks(b)
 	given = time.Now()
@@ -98,7 +100,7 @@ func TestHostFails(t *testing.T) {
 	w.Eventually(soon, func() error {
 		return errors.Join(w.elsewhere("keep", 24, b.Name), w.elsewhere("wait", 6, b.Name))
 	})
-	w.checkReplaced("keep", given, own)
+	w.checkReplaced("keep", before, given, own)
 	w.checkSingle("wait")
 	b.Begin() // with nothing, as a new machine of that name
 	w.NodeIs(b.Name, cluster.NodeReady)
@@ -167,15 +169,26 @@ func (w *serviceFleet) elsewhere(service string, count int, node string) error {
 	return nil
 }
 
-// checkReplaced demands that the attempts that replace those of a node begin together, and soon after its verdict.
-func (w *serviceFleet) checkReplaced(service string, given time.Time, own time.Duration) {
+// attempts returns the ids of all attempts of a service.
+func (w *serviceFleet) attempts(service string) map[string]bool {
+	w.t.Helper()
+	known := map[string]bool{}
+	for _, task := range w.Tasks(client.TaskFilter{Service: service, All: true}) {
+		known[task.UUID] = true
+	}
+	return known
+}
+
+// checkReplaced demands that the attempts that replace those of a node begin together, and soon after the node was
+// given up. The attempts of before are not among them.
+func (w *serviceFleet) checkReplaced(service string, before map[string]bool, given time.Time, own time.Duration) {
 	w.t.Helper()
 	up := w.ups(service)
 	var first, last, run time.Time
 	n := 0
 	for _, task := range w.Tasks(client.TaskFilter{Service: service}) {
 		r, ok := up[task.UUID]
-		if !ok || task.Placed.Before(given.Add(-time.Second)) {
+		if !ok || before[task.UUID] {
 			continue
 		}
 		n++
@@ -190,7 +203,7 @@ func (w *serviceFleet) checkReplaced(service string, given time.Time, own time.D
 		}
 	}
 	if n == 0 {
-		w.t.Errorf("nothing of %s was placed since %v", service, given)
+		w.t.Errorf("nothing of %s was placed after %v", service, given)
 		return
 	}
 	over := run.Sub(given) - own

@@ -23,7 +23,6 @@ type Item struct {
 	entry   *entry
 	version uint64
 	ask     int
-	final   bool
 }
 
 // urgent reports whether a caller waits for the answer: barriers and final states are committed before they are

@@ -225,7 +225,7 @@ func (r *Reports) takeReport() (tasks []cluster.Observed, items []Item, facts *c
 			continue
 		}
 		tasks = append(tasks, e.observed)
-		items = append(items, Item{e, e.version, e.barrierAsk, e.urgent()})
+		items = append(items, Item{e, e.version, e.barrierAsk})
 		if e.observed.Ask != e.sentPermitAsk {
 			e.sentPermitAsk = e.observed.Ask
 			e.task.AskSent(e.sentPermitAsk)

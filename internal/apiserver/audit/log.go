@@ -54,7 +54,6 @@ type Config struct {
 // synced together. If the disk fails, up to 10,000 lines wait in memory and requests continue. Further lines are lost.
 // The log counts them in a line of its own once the disk works again.
 type Log struct {
-	cfg  Config
 	log  *slog.Logger
 	lost prometheus.Counter
 
@@ -85,7 +84,7 @@ func Open(cfg Config) (*Log, error) {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	l := &Log{
-		cfg: cfg, log: cfg.Log, wake: make(chan struct{}, 1),
+		log: cfg.Log, wake: make(chan struct{}, 1),
 		lost: prometheus.NewCounter(prometheus.CounterOpts{
 			Namespace: "berth", Subsystem: "apiserver", Name: "audit_lost_lines_total",
 			Help: "Lines of the audit log that could not be kept.",

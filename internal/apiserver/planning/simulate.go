@@ -62,10 +62,6 @@ func (a *SimulateAPI) simulate(w http.ResponseWriter, r *http.Request) error {
 	if a.Simulator == nil {
 		return respond.Problemf(http.StatusServiceUnavailable, "this server runs no simulations: use another one")
 	}
-	faults := append(a.Simulator.Check(ask), simulateFaults(&ask)...)
-	if len(faults) > 0 {
-		return respond.Invalid(faults[:min(len(faults), strictjson.MaxFaults)])
-	}
 	if !a.simulating.TryLock() {
 		w.Header().Set("Retry-After", "5")
 		return respond.Problemf(http.StatusTooManyRequests,
@@ -73,6 +69,10 @@ func (a *SimulateAPI) simulate(w http.ResponseWriter, r *http.Request) error {
 				"`berth simulate --snapshot FILE` needs none")
 	}
 	defer a.simulating.Unlock()
+	faults := append(a.Simulator.Check(ask), simulateFaults(&ask)...)
+	if len(faults) > 0 {
+		return respond.Invalid(faults[:min(len(faults), strictjson.MaxFaults)])
+	}
 	ctx, cancel := context.WithTimeout(r.Context(), simulateTimeout)
 	defer cancel()
 	sim, err := a.Simulator.Simulate(ctx, ask)

@@ -2,11 +2,8 @@ package workload
 
 import (
 	"fmt"
-	"maps"
 	"net/http"
 	"reflect"
-	"slices"
-	"time"
 
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/internal/apiserver/draft"
@@ -101,7 +98,8 @@ func (a *JobsAPI) retryJob(w http.ResponseWriter, r *http.Request) error {
 				"%s was cancelled, so its tasks begin no more: run it again with `berth restart %s`", job.Owner(),
 				job.Owner())
 		}
-		failed, err := chooseFailed(job, failedTasks(d.Snap, job), ask.Tasks)
+		in := jobInput(d.Snap, job)
+		failed, err := chooseFailed(job, reconciler.FailedTasks(in), ask.Tasks)
 		if err != nil {
 			return false, err
 		}
@@ -109,17 +107,15 @@ func (a *JobsAPI) retryJob(w http.ResponseWriter, r *http.Request) error {
 			d.CheckStepPermissions(job.Cluster, job.Steps, "steps")); err != nil {
 			return false, err
 		}
-		if err := addRetries(job, failed, len(ask.Tasks) == 0); err != nil {
-			return false, err
+		job.Retried = reconciler.Retry(in, failed, len(ask.Tasks) == 0)
+		if n := len(job.Retried.Tasks); n > cluster.MaxRetriedTasks {
+			return false, respond.Problemf(http.StatusConflict,
+				"%d tasks of job %s/%s would have been tried again one by one, and %d are possible: retry all failed "+
+					"tasks", n, job.Cluster, job.Name, cluster.MaxRetriedTasks)
 		}
 		setJobEvent(d, job, "job.retried", respond.Plural(len(failed), "failed task")+" may try again")
 		return true, nil
 	})
-}
-
-// failedTasks returns the tasks of a job that failed and are not tried again.
-func failedTasks(snap *store.Snapshot, job *cluster.Job) []reconciler.FailedTask {
-	return reconciler.FailedTasks(jobInput(snap, job))
 }
 
 // jobStatus returns the state of a job as a request would leave it.
@@ -149,51 +145,34 @@ func chooseFailed(job *cluster.Job, failed []reconciler.FailedTask, ids []cluste
 	if len(ids) == 0 {
 		return failed, nil
 	}
+	if len(ids) > cluster.MaxRetriedTasks {
+		return nil, respond.Invalid(cluster.Faults{{
+			Path: "tasks",
+			Message: fmt.Sprintf("has %d tasks, want %d at most: retry all failed tasks", len(ids),
+				cluster.MaxRetriedTasks),
+		}})
+	}
+	byID := make(map[cluster.TaskID]reconciler.FailedTask, len(failed))
+	for _, f := range failed {
+		byID[f.ID] = f
+	}
 	var chosen []reconciler.FailedTask
 	var faults cluster.Faults
 	for i, id := range ids {
-		at := slices.IndexFunc(failed, func(f reconciler.FailedTask) bool { return f.ID == id })
-		if at < 0 {
+		f, found := byID[id]
+		if !found {
 			faults = append(faults, cluster.Fault{
 				Path:    fmt.Sprintf("tasks[%d]", i),
 				Message: fmt.Sprintf("%s is no task of job %s/%s that has failed for good", id, job.Cluster, job.Name),
 			})
 			continue
 		}
-		chosen = append(chosen, failed[at])
+		chosen = append(chosen, f)
 	}
 	if len(faults) > 0 {
 		return nil, respond.Invalid(faults)
 	}
 	return chosen, nil
-}
-
-// addRetries lets the failures of the tasks count no more. It takes times of the leader's clock alone.
-func addRetries(job *cluster.Job, failed []reconciler.FailedTask, all bool) error {
-	var at time.Time
-	for _, f := range failed {
-		if f.Placed.After(at) {
-			at = f.Placed
-		}
-	}
-	if all {
-		job.Retried = cluster.JobRetries{All: at}
-		return nil
-	}
-	tasks := maps.Clone(job.Retried.Tasks)
-	if tasks == nil {
-		tasks = map[string]time.Time{}
-	}
-	for _, f := range failed {
-		tasks[cluster.RetriedTask(f.Step, f.Index)] = at
-	}
-	if len(tasks) > cluster.MaxRetriedTasks {
-		return respond.Problemf(http.StatusConflict,
-			"%d tasks of job %s/%s would have been tried again one by one, and %d are possible: retry all failed tasks",
-			len(tasks), job.Cluster, job.Name, cluster.MaxRetriedTasks)
-	}
-	job.Retried.Tasks = tasks
-	return nil
 }
 
 // setJobEvent sets the event of a request about a job.

@@ -2,6 +2,7 @@ package workload
 
 import (
 	"iter"
+	"maps"
 	"slices"
 	"strings"
 
@@ -65,54 +66,79 @@ type taskList struct {
 	filter taskFilter
 }
 
+// ownerTasks are what the tasks of owners of one name are made of.
+type ownerTasks struct {
+	owners   []cluster.OwnerRef // none if they are gone
+	attempts []*store.AttemptRow
+}
+
 // page returns the views of the selected tasks in a window, and the next one. The tasks of all owners may be a million,
 // so it computes those of the owners that the window reaches.
-func (l taskList) page(w lists.Window) []lists.Item[api.TaskView] {
-	byKey := func(a, b lists.Item[api.TaskView]) int { return strings.Compare(a.Key, b.Key) }
-	var attempts, out []lists.Item[api.TaskView]
-	for row := range l.filter.rows(l.Snapshot) {
-		if v, ok := l.attemptView(row); ok && (w.After == "" || v.Key > w.After) {
-			attempts = append(attempts, v)
+func (l taskList) page(w lists.Window) (all []lists.Item[api.TaskView]) {
+	first := keysOfTask(w.After)
+	parts := map[string]*ownerTasks{} // by what their keys begin with
+	part := func(keys string) *ownerTasks {
+		if parts[keys] == nil {
+			parts[keys] = &ownerTasks{}
+		}
+		return parts[keys]
+	}
+	for o := range snapshot.Owners(l.Snapshot, l.filter.cluster) {
+		if keys := keysOf(o); keys >= first && l.selects(o) {
+			p := part(keys)
+			p.owners = append(p.owners, o)
 		}
 	}
-	slices.SortFunc(attempts, byKey)
-	owners := slices.SortedFunc(snapshot.Owners(l.Snapshot, l.filter.cluster), func(a, b cluster.OwnerRef) int {
-		return strings.Compare(keysOf(a), keysOf(b))
-	})
-	for i, o := range owners {
-		if w.Limit > 0 {
-			before, _ := slices.BinarySearchFunc(attempts, keysOf(o), func(v lists.Item[api.TaskView], key string) int {
-				return strings.Compare(v.Key, key)
-			})
-			if len(out)+before > w.Limit { // the keys of the remaining owners are higher
-				attempts = attempts[:before]
-				break
+	for row := range l.filter.rows(l.Snapshot) {
+		if keys := keysOfTask(string(row.Task)); keys >= first {
+			p := part(keys)
+			p.attempts = append(p.attempts, row)
+		}
+	}
+	for _, keys := range slices.Sorted(maps.Keys(parts)) {
+		for _, v := range l.tasksOf(parts[keys]) {
+			if v.Key > w.After {
+				all = append(all, v)
 			}
 		}
-		isBefore := i+1 < len(owners) && keysOf(owners[i+1]) <= w.After
-		if isBefore || !l.selects(o) {
-			continue
+		if w.Limit > 0 && len(all) > w.Limit {
+			break
 		}
-		var tasks []lists.Item[api.TaskView]
+	}
+	slices.SortFunc(all, func(a, b lists.Item[api.TaskView]) int { return strings.Compare(a.Key, b.Key) })
+	return all
+}
+
+// tasksOf returns the views of the selected tasks of owners.
+func (l taskList) tasksOf(p *ownerTasks) (all []lists.Item[api.TaskView]) {
+	for _, row := range p.attempts {
+		if v, ok := l.attemptView(row); ok {
+			all = append(all, v)
+		}
+	}
+	for _, o := range p.owners {
 		if l.filter.includesPending() {
-			tasks = l.pendingTasks(o)
+			all = append(all, l.pendingTasks(o)...)
 		}
 		if l.filter.includesPacked() && o.Kind == cluster.KindJob {
-			tasks = append(tasks, l.packedTasks(o)...)
-		}
-		for _, v := range tasks {
-			if w.After == "" || v.Key > w.After {
-				out = append(out, v)
-			}
+			all = append(all, l.packedTasks(o)...)
 		}
 	}
-	out = append(out, attempts...)
-	slices.SortFunc(out, byKey)
-	return out
+	return all
 }
 
 // keysOf returns what the keys of all tasks of an owner, and of no other one, begin with.
 func keysOf(o cluster.OwnerRef) string { return o.Cluster + "." + o.Name + "." }
+
+// keysOfTask returns what the keys of all tasks of a task's owner begin with. The text is the task's id or key.
+func keysOfTask(text string) string {
+	if _, rest, ok := strings.Cut(text, "."); ok {
+		if i := strings.IndexByte(rest, '.'); i >= 0 {
+			return text[:len(text)-len(rest)+i+1]
+		}
+	}
+	return text
+}
 
 // attemptView shows an attempt; ok is false if the filter excludes it.
 func (l taskList) attemptView(row *store.AttemptRow) (shown lists.Item[api.TaskView], ok bool) {

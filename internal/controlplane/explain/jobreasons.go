@@ -116,22 +116,12 @@ func (r *Reasons) OfJobs(of func(cluster.OwnerRef) bool) (reasons []cluster.Wait
 	return reasons
 }
 
-// all yields all reasons: those of no job in a long queue in the order of decision, then those of the jobs.
-func (r *Reasons) all() func(yield func(*cluster.Waiting) bool) {
-	return func(yield func(*cluster.Waiting) bool) {
-		for i := range r.waiting {
-			if !yield(&r.waiting[i]) {
-				return
-			}
-		}
-		for _, o := range slices.SortedFunc(maps.Keys(r.jobs), cluster.OwnerRef.Compare) {
-			for _, list := range r.jobs[o].reasons {
-				for i := range list {
-					if !yield(&list[i]) {
-						return
-					}
-				}
-			}
-		}
+// all returns all reasons: those of no job in a long queue in the order of decision, then those of the jobs. r.mu is
+// held; the lists do not change afterwards.
+func (r *Reasons) all() [][]cluster.Waiting {
+	lists := [][]cluster.Waiting{r.waiting}
+	for _, o := range slices.SortedFunc(maps.Keys(r.jobs), cluster.OwnerRef.Compare) {
+		lists = append(lists, r.jobs[o].reasons...)
 	}
+	return lists
 }

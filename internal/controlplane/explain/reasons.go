@@ -19,7 +19,6 @@ package explain
 
 import (
 	"fmt"
-	"iter"
 	"slices"
 	"sync"
 
@@ -29,13 +28,15 @@ import (
 // Reasons holds why tasks wait, and which attempts end for others. It is soft state: the leader replaces all of it
 // after each decision. It is safe for concurrent use.
 type Reasons struct {
+	grouping sync.Mutex // held while groups are made; before mu
+
 	mu      sync.Mutex
 	version uint64
 	held    string // why all tasks wait; empty if they have reasons of their own
 	waiting []cluster.Waiting
 	victims []cluster.Victim       // ordered by UUID
 	tasks   *cluster.TaskIndex     // of waiting; made at the first call of Get
-	groups  []cluster.WaitingGroup // all in groups; made at the first call of ReportAfter
+	groups  []cluster.WaitingGroup // all in groups; nil until ReportAfter has made them
 	// jobs holds the reasons of the requests of jobs while their queue is long. Waiting then holds all others.
 	jobs map[cluster.OwnerRef]*jobReasons
 }
@@ -114,28 +115,41 @@ func (r *Reasons) ListVictims() []cluster.Victim {
 }
 
 // ReportAfter returns the waiting tasks in groups, in the order of the decisions, and the victims. A group without
-// tasks means all tasks. If the version equals after, the report holds the version alone.
+// tasks means all tasks. If the version equals after, the report holds the version alone. The leader's decisions do not
+// wait for the grouping of a long queue.
 func (r *Reasons) ReportAfter(after uint64) cluster.WaitingReport {
+	r.grouping.Lock()
+	defer r.grouping.Unlock()
+	r.mu.Lock()
+	report := cluster.WaitingReport{Version: r.version, Groups: r.groups, Victims: r.victims}
+	var waiting [][]cluster.Waiting
+	switch {
+	case r.version == after:
+		report.Groups, report.Victims = nil, nil
+	case r.groups == nil && r.held != "":
+		w := heldBack("", r.held)
+		report.Groups = []cluster.WaitingGroup{{Refusals: w.Refusals, Sentence: w.Sentence}}
+	case r.groups == nil:
+		waiting = r.all()
+	}
+	r.mu.Unlock()
+	if waiting == nil {
+		return report
+	}
+	report.Groups = groupWaiting(waiting)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.version == after {
-		return cluster.WaitingReport{Version: after}
+	if r.version == report.Version {
+		r.groups = report.Groups
 	}
-	if r.groups == nil && r.held != "" {
-		w := heldBack("", r.held)
-		r.groups = []cluster.WaitingGroup{{Refusals: w.Refusals, Sentence: w.Sentence}}
-	}
-	if r.groups == nil {
-		r.groups = groupWaiting(r.all())
-	}
-	return cluster.WaitingReport{Version: r.version, Groups: r.groups, Victims: r.victims}
+	return report
 }
 
-func groupWaiting(waiting iter.Seq[*cluster.Waiting]) []cluster.WaitingGroup {
-	var groups []cluster.WaitingGroup
+func groupWaiting(waiting [][]cluster.Waiting) []cluster.WaitingGroup {
+	groups := []cluster.WaitingGroup{}
 	at := map[string]int{}
 	last := -1
-	for w := range waiting {
+	add := func(w *cluster.Waiting) {
 		if last < 0 || w.Promise != groups[last].Promise || !slices.Equal(w.Refusals, groups[last].Refusals) {
 			key := fmt.Sprint(w.Refusals, w.Promise)
 			g, ok := at[key]
@@ -149,6 +163,11 @@ func groupWaiting(waiting iter.Seq[*cluster.Waiting]) []cluster.WaitingGroup {
 			last = g
 		}
 		groups[last].Tasks = append(groups[last].Tasks, w.Range())
+	}
+	for _, list := range waiting {
+		for i := range list {
+			add(&list[i])
+		}
 	}
 	return groups
 }

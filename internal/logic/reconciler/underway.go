@@ -10,24 +10,12 @@ func IsUnderWay(in JobInput) bool {
 	return in.Spec != nil && !in.Spec.Deleted && in.hasBegun() && !StatusOfJob(in).State.Ended()
 }
 
-// hasBegun reports whether a task of the run was placed since the user last had tasks tried again, or ran then.
+// hasBegun reports whether a task of the run is live, or an attempt was placed since the run last had to begin.
 func (in *JobInput) hasBegun() bool {
-	retried := in.Spec.Retried.All
-	for _, at := range in.Spec.Retried.Tasks { // order-free: a maximum
-		retried = later(retried, at)
-	}
-	ranSince := func(t *Task) bool {
+	isLive := func(t Task) bool {
 		parts, _ := t.id().Parts()
-		o := t.Outcome
-		return parts.Generation == in.Spec.Generation &&
-			(o == nil || o.Ended.After(retried) || placedAt(o).After(retried))
+		return t.Outcome == nil && isOfRun(in.Spec, &parts)
 	}
-	for i := range in.Tasks {
-		if ranSince(&in.Tasks[i]) {
-			return true
-		}
-	}
-	return slices.ContainsFunc(in.Packed, func(one Packed) bool {
-		return in.isPresent(one.Tasks) && (one.Tasks.Unreadable || one.Tasks.LastEnded.After(retried))
-	})
+	return slices.ContainsFunc(in.Tasks, isLive) || in.countAttempts() > in.Spec.Retried.Attempts ||
+		slices.ContainsFunc(in.Packed, func(one Packed) bool { return in.isPresent(one.Tasks) && one.Tasks.Unreadable })
 }

@@ -35,11 +35,18 @@ func TestIsUnderWay(t *testing.T) {
 		}
 		return task
 	}
-	retried := func(at time.Duration) func(*cluster.Job) {
-		return func(j *cluster.Job) { j.Retried.All = began.Add(at) }
+	// retried is a job whose user had its failed tasks tried again while it had these tasks.
+	retried := func(tasks ...reconciler.Task) *cluster.Job {
+		j := job()
+		for _, all := range []bool{false, true, false} { // a request that is repeated changes nothing
+			in := reconciler.JobInput{Owner: j.Owner(), Spec: j, Tasks: tasks}
+			j.Retried = reconciler.Retry(in, reconciler.FailedTasks(in), all)
+		}
+		return j
 	}
 	deleted := func(j *cluster.Job) { j.Deleted = true }
 	done, failed := attempt(2, "a", cluster.StateSucceeded), attempt(2, "a", cluster.StateFailed)
+	ran := attempt(2, "b", cluster.StateSucceeded)
 	for name, c := range map[string]struct {
 		job   *cluster.Job
 		tasks []reconciler.Task
@@ -53,9 +60,9 @@ func TestIsUnderWay(t *testing.T) {
 		"ended":                {job(), []reconciler.Task{done, attempt(2, "b", cluster.StateSucceeded)}, false},
 		"failed":               {job(), []reconciler.Task{failed}, false},
 		"deleted":              {job(deleted), []reconciler.Task{attempt(2, "a", "")}, false},
-		"retried":              {job(retried(time.Hour)), []reconciler.Task{failed}, false},
-		"retried while it ran": {job(retried(time.Second)), []reconciler.Task{failed}, true},
-		"retried and placed":   {job(retried(time.Hour)), []reconciler.Task{failed, attempt(2, "b", "")}, true},
+		"retried":              {retried(failed), []reconciler.Task{failed}, false},
+		"retried and placed":   {retried(failed), []reconciler.Task{failed, attempt(2, "a", "")}, true},
+		"retried while it ran": {retried(failed, attempt(2, "b", "")), []reconciler.Task{failed, ran}, true},
 	} {
 		in := reconciler.JobInput{Owner: job().Owner(), Spec: c.job, Tasks: c.tasks, Now: began.Add(2 * time.Hour)}
 		if got := reconciler.IsUnderWay(in); got != c.want {

@@ -31,7 +31,6 @@ const (
 // concurrent use.
 type Client struct {
 	client *http.Client
-	stall  time.Duration
 
 	mu          sync.Mutex
 	suspensions map[string]suspension // by the registry's host and port
@@ -47,7 +46,7 @@ type suspension struct {
 // New returns a client. stall is how long a registry may send nothing within a response; policy limits the addresses,
 // but a registry may be on this machine. proxy chooses the proxy of a request; the policy limits the requests to it.
 func New(stall time.Duration, policy egress.Policy, proxy egress.ProxyFunc) *Client {
-	r := &Client{stall: stall, suspensions: map[string]suspension{}}
+	r := &Client{suspensions: map[string]suspension{}}
 	over := policy.WithLoopback().Transport(dialLimit)
 	over.Proxy, over.MaxIdleConns = policy.LimitProxy(proxy, net.DefaultResolver), 20
 	over.ResponseHeaderTimeout, over.ExpectContinueTimeout = min(headerLimit, stall), time.Second
