@@ -91,8 +91,8 @@ func (c check) key(key string) check {
 // err returns the collected faults as an error, or nil.
 func (c check) err() error { return c.faults.Err() }
 
-// maxFaults bounds the faults of one value. A user corrects the first ones, and a list of a million wrong elements would
-// make an answer of a hundred megabytes.
+// maxFaults bounds the faults of one value. A user corrects the first ones, and a million wrong elements would make an
+// answer of a hundred megabytes.
 const maxFaults = 1000
 
 func (c check) fault(format string, args ...any) {
@@ -109,8 +109,8 @@ func (c check) must(holds bool, format string, args ...any) {
 	}
 }
 
-// bounded returns the elements of a list that are checked: as many as are allowed. A longer list is a fault. Checks that
-// compare its elements with each other would take minutes for all that a request may hold.
+// bounded returns the elements of a list that are checked: as many as are allowed. A longer list is a fault. To compare
+// all elements that a request may hold with each other would take minutes.
 func bounded[T any](c check, list []T, most int, what string) []T {
 	c.must(len(list) <= most, "holds %d %s, at most %d are allowed", len(list), what, most)
 	return list[:min(len(list), most)]

@@ -22,8 +22,8 @@ const (
 	maxRecentFailures = 10
 )
 
-// tasksPerPage is how many tasks are read at a time. A server computes a page of the tasks of the owners that it reaches,
-// and a job may have a million: large pages cost it less.
+// tasksPerPage is how many tasks are read at a time. A server computes all tasks of the owners that a page reaches, and
+// a job may have a million: large pages cost it less.
 const tasksPerPage = 10_000
 
 // CurrentTasks collects the tasks that a list shows by default: tasks that have not ended, and recent failures. It
