@@ -20,5 +20,6 @@
 // The package is larger than others. Its types refer to each other in both directions: a service names a definition, a
 // volume and a secret, a placement names a node. Validation is a method of each type, so that no caller can store an
 // unchecked value. A division would need exported fields between its parts and would give readers two places for one
-// noun. Files are named after nouns; each validate_ file holds the rules of one.
+// noun. Files are named after nouns; each validate_ file holds the rules of one. The type check has a method for each
+// form of a value, and TaskDefinition one for each question that several packages ask about what a task runs.
 package cluster

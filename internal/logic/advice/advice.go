@@ -28,6 +28,11 @@
 // kinds that it knows (a test compares it with trying everything on small fleets), and for sets of up to four changes
 // on one node. It leaves out changes of two nodes for one task. The view of a service shows suggestions for its first
 // waiting task only.
+//
+// # Size
+//
+// A search has a method for each kind of change that it may suggest. All of them try changes on one fleet and share the
+// bound of the work.
 package advice
 
 import (

@@ -18,6 +18,11 @@
 // several tasks draw each for itself, unless they are a gang.
 //
 // A forecast is a function of its input: the random numbers follow from Input.Seed.
+//
+// # Size
+//
+// A future is a small scheduler over one queue and one set of nodes. Each of its methods is a step of the simulation,
+// and each step reads and changes the same clock, promises and free room.
 package forecast
 
 import (

@@ -33,6 +33,11 @@
 //
 // The work is bounded: the evaluation of one node for one class of tasks takes about 10 ns, and Options.Work limits the
 // evaluations. Tasks of one owner and definition on one node are handled together.
+//
+// # Size
+//
+// A state is the fleet after the moves so far. Each search for moves is a method of it, because each one reads and
+// updates the same sums of the score.
 package rebalance
 
 import (

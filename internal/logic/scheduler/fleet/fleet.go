@@ -22,6 +22,11 @@
 // A label becomes coarse again at 128 values with more than 32 nodes to each. Over a label that splits no classes, `=`
 // and `in` look up the nodes of each value, other constraints check nodes one by one, and spreads, distincts and
 // relations count by node.
+//
+// # Size
+//
+// Each index is a type of its own. The methods of a Fleet are the questions of its readers, and the changes that all
+// indexes must follow together.
 package fleet
 
 import (
