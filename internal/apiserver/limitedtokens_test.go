@@ -248,8 +248,7 @@ func TestApplyTellsNothingOfOtherClusters(t *testing.T) {
 		return manifestsOf("Job", map[string]any{"cluster": in, "name": name, "needs": needs, "steps": steps})
 	}
 	cron := func(name string) map[string]any {
-		return manifestsOf("Cron", map[string]any{"cluster": "blue", "name": name, "schedules": []any{"0 3 * * *"},
-			"job": map[string]any{"steps": steps}})
+		return manifestsOf("Cron", in("blue", nightly(name, steps)))
 	}
 	endpointOf := func(name, service string) map[string]any {
 		e := endpoint(name, service)
@@ -283,7 +282,9 @@ func TestApplyTellsNothingOfOtherClusters(t *testing.T) {
 		}
 	}
 	for name, objectOf := range map[string]func(in string) map[string]any{
-		"cluster":          func(in string) map[string]any { return manifestsOf("Cluster", map[string]any{"name": in}) },
+		"cluster": func(in string) map[string]any {
+			return manifestsOf("Cluster", map[string]any{"name": in})
+		},
 		"job in a cluster": func(in string) map[string]any { return jobOf(in, "x") },
 	} {
 		there, missing := s.ask(s.plain, red, "POST", "/v1/apply", objectOf("blue")), s.ask(s.plain, red, "POST",
@@ -298,7 +299,8 @@ func TestApplyTellsNothingOfOtherClusters(t *testing.T) {
 		t.Errorf("a job of its own cluster: status %d: %s", got.status, got.body)
 	}
 	for _, kind := range []string{"Pool", "Domain"} { // they are in no cluster
-		if got := s.ask(s.plain, red, "POST", "/v1/apply", manifestsOf(kind, map[string]any{"name": "default"})); got.status != 403 {
+		got := s.ask(s.plain, red, "POST", "/v1/apply", manifestsOf(kind, map[string]any{"name": "default"}))
+		if got.status != 403 {
 			t.Errorf("%s: status %d: %s", kind, got.status, got.body)
 		}
 	}
