@@ -164,6 +164,9 @@ func (c *Caller) limit() string {
 	return "the clusters " + strings.Join(c.Clusters, ", ")
 }
 
+// IsLimited reports whether the caller is limited to some clusters. A nil caller, the server itself, is not.
+func (c *Caller) IsLimited() bool { return c != nil && c.Clusters != nil }
+
 // Sees reports whether objects of a cluster may be shown to the caller; "" means objects without a cluster.
 func (c *Caller) Sees(in string) bool { return c.Clusters == nil || slices.Contains(c.Clusters, in) }
 

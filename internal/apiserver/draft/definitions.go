@@ -21,12 +21,9 @@ type definitions struct {
 	addable func(name string) bool
 }
 
-// isLimited reports whether the caller is limited to some clusters.
-func (d *definitions) isLimited() bool { return d.Caller != nil && d.Caller.Clusters != nil }
-
 // sees reports whether the caller sees a version of a definition.
 func (d *definitions) sees(ref cluster.Ref) bool {
-	if !d.isLimited() {
+	if !d.Caller.IsLimited() {
 		return true
 	}
 	if d.visible == nil {
@@ -37,7 +34,7 @@ func (d *definitions) sees(ref cluster.Ref) bool {
 
 // mayAdd reports whether the caller may add a version to a name.
 func (d *definitions) mayAdd(name string) bool {
-	if !d.isLimited() {
+	if !d.Caller.IsLimited() {
 		return true
 	}
 	if d.addable == nil {
@@ -170,7 +167,7 @@ func (d *definitions) Resolve(ref *cluster.Ref, path string) error {
 // the caller sees or that the draft writes.
 func (d *definitions) newestSeen(name string) int {
 	newest, _, _ := d.Snap.NewestDefinition(name)
-	if !d.isLimited() {
+	if !d.Caller.IsLimited() {
 		return newest.Version
 	}
 	version := 0
@@ -185,7 +182,7 @@ func (d *definitions) newestSeen(name string) int {
 // missing says that a definition does not exist. For a caller with a limit the sentence is the same for one that exists
 // and that it does not see.
 func (d *definitions) missing(what string) string {
-	if d.isLimited() {
+	if d.Caller.IsLimited() {
 		return fmt.Sprintf("there is no task definition %s that the clusters of your token use: write it in the same "+
 			"request", what)
 	}
