@@ -237,3 +237,71 @@ func TestDeleteDefinition(t *testing.T) {
 	s.want(200, "PUT", "/v1/definitions/left/1", definition("left", 1))
 	s.want(201, "PUT", "/v1/clusters/blue/jobs/late", job("late", "left@1", 1))
 }
+
+// TestApplyTellsNothingOfOtherClusters checks that the answer about an object of another cluster is the same whether or
+// not the object, what it needs, or the cluster exists.
+func TestApplyTellsNothingOfOtherClusters(t *testing.T) {
+	s, red, _ := limits(t)
+	s.want(201, "PUT", "/v1/clusters/blue/jobs/sum", job("sum", "blue-web@1", 1))
+	steps := job("x", "red-web@1", 1)["steps"]
+	jobOf := func(in, name string, needs ...any) map[string]any {
+		return manifestsOf("Job", map[string]any{"cluster": in, "name": name, "needs": needs, "steps": steps})
+	}
+	cron := func(name string) map[string]any {
+		return manifestsOf("Cron", in("blue", nightly(name, steps)))
+	}
+	endpointOf := func(name, service string) map[string]any {
+		e := endpoint(name, service)
+		e["cluster"] = "blue"
+		return manifestsOf("Endpoint", e)
+	}
+	serviceOf := func(in, name, definition string) map[string]any {
+		o := service(name, definition, 1)
+		o["cluster"] = in
+		return manifestsOf("Service", o)
+	}
+	for name, pair := range map[string][2]map[string]any{
+		"name of a service": {jobOf("blue", "web"), jobOf("blue", "nothing")},
+		"need":              {jobOf("blue", "x", "service/web"), jobOf("blue", "x", "service/nothing")},
+		"job":               {jobOf("blue", "sum"), jobOf("blue", "nothing")},
+		"service":           {serviceOf("blue", "web", "red-web@1"), serviceOf("blue", "sum", "red-web@1")},
+		"definition":        {serviceOf("blue", "x", "blue-web@1"), serviceOf("blue", "x", "nothing@1")},
+		"cron":              {cron("sum"), cron("nothing")},
+		"endpoint":          {endpointOf("x", "web"), endpointOf("x", "nothing")},
+	} {
+		for _, dry := range []bool{false, true} {
+			var answers []string
+			for _, manifests := range pair {
+				manifests["dry_run"] = dry
+				got := s.ask(s.plain, red, "POST", "/v1/apply", manifests)
+				answers = append(answers, fmt.Sprintf("%d %s", got.status, got.problem().Detail))
+			}
+			if answers[0] != answers[1] || !strings.HasPrefix(answers[0], "403 ") {
+				t.Errorf("%s, dry run %t: %q if it exists, %q if not", name, dry, answers[0], answers[1])
+			}
+		}
+	}
+	for name, objectOf := range map[string]func(in string) map[string]any{
+		"cluster": func(in string) map[string]any {
+			return manifestsOf("Cluster", map[string]any{"name": in})
+		},
+		"job in a cluster": func(in string) map[string]any { return jobOf(in, "x") },
+	} {
+		there, missing := s.ask(s.plain, red, "POST", "/v1/apply", objectOf("blue")), s.ask(s.plain, red, "POST",
+			"/v1/apply", objectOf("lost"))
+		if want := strings.ReplaceAll(there.problem().Detail, "blue", "lost"); there.status != 403 ||
+			missing.status != 403 || missing.problem().Detail != want {
+			t.Errorf("%s: %d %s if it exists, %d %s if not", name, there.status, there.problem().Detail, missing.status,
+				missing.problem().Detail)
+		}
+	}
+	if got := s.ask(s.plain, red, "POST", "/v1/apply", jobOf("red", "fine")); got.status != 200 {
+		t.Errorf("a job of its own cluster: status %d: %s", got.status, got.body)
+	}
+	for _, kind := range []string{"Pool", "Domain"} { // they are in no cluster
+		got := s.ask(s.plain, red, "POST", "/v1/apply", manifestsOf(kind, map[string]any{"name": "default"}))
+		if got.status != 403 {
+			t.Errorf("%s: status %d: %s", kind, got.status, got.body)
+		}
+	}
+}

@@ -107,24 +107,24 @@ func TestFairQueue(t *testing.T) {
 	s.want(200, "POST", "/v1/apply", manifestsOf(
 		"Cluster", map[string]any{"name": "red", "queue": map[string]any{"policy": "fair", "weight": 2}},
 		"Cluster", map[string]any{"name": "blue", "queue": map[string]any{"policy": "fair"}}))
-	s.want(201, "PUT", "/v1/definitions/batch/1", sized("batch", 1))
 	tokens := map[string]string{}
 	for name, in := range map[string]string{"ann": "red", "bob": "red", "dan": "blue"} {
 		tokens[name] = s.token(api.TokenRequest{Name: name, Role: cluster.RoleSubmitter, Clusters: []string{in}}).Token
 	}
-	submit := func(user, in, name string, count, status int) {
+	submit := func(user, in, name string, count int) {
 		t.Helper()
 		s.early.Add(int64(time.Millisecond)) // the jobs have different times
 		spec := job(name, "batch@1", count)
-		spec["submitted_by"] = "somebody"
-		if got := s.ask(s.plain, tokens[user], "PUT", "/v1/clusters/"+in+"/jobs/"+name, spec); got.status != status {
+		spec["submitted_by"], spec["cluster"] = "somebody", in
+		set := manifestsOf("TaskDefinition", sized("batch", 1), "Job", spec)
+		if got := s.ask(s.plain, tokens[user], "POST", "/v1/apply", set); got.status != 200 {
 			t.Fatalf("%s: status %d: %s", name, got.status, got.body)
 		}
 	}
-	submit("ann", "red", "first", 4, 201)
-	submit("bob", "red", "second", 2, 201)
-	submit("dan", "blue", "third", 2, 201)
-	submit("bob", "red", "first", 4, 200) // changes nothing
+	submit("ann", "red", "first", 4)
+	submit("bob", "red", "second", 2)
+	submit("dan", "blue", "third", 2)
+	submit("bob", "red", "first", 4) // changes nothing
 	ref := cluster.Ref{Name: "batch", Version: 1}
 	s.put(map[string]any{
 		"node/n1": cluster.Node{Name: "n1", State: cluster.NodeReady, Domain: "default", Session: 1},

@@ -208,23 +208,32 @@ func TestTemplateWithoutPermission(t *testing.T) {
 	}
 }
 
-// TestTemplateOfAnotherCluster checks that equal content does not tell a caller that another cluster runs it: the
-// caller gets a version of its own.
+// TestTemplateOfAnotherCluster checks that a caller with a limit gets no version under a name that another cluster
+// uses, and is not told whether that has equal content. Another name is the way out.
 func TestTemplateOfAnotherCluster(t *testing.T) {
 	t.Parallel()
 	s := newSecure(t)
 	s.want(201, "PUT", "/v1/clusters/shop", `{"name": "shop"}`)
 	s.want(200, "POST", "/v1/apply", applySpec(cluster.KindService, templated("default", "shop-web", "a", 1), false))
-	got := s.ask(s.plain, s.access(cluster.RoleSubmitter, "shop"), "POST", "/v1/apply",
-		applySpec(cluster.KindService, templated("shop", "web", "a", 1), false))
-	if got.status != 200 || !strings.Contains(string(got.body), "shop-web@2") ||
-		strings.Contains(string(got.body), "shop-web@1") {
-		t.Errorf("status %d: %s", got.status, got.body)
+	submitter := s.access(cluster.RoleSubmitter, "shop")
+	for _, command := range []string{"a", "b"} {
+		got := s.ask(s.plain, submitter, "POST", "/v1/apply",
+			applySpec(cluster.KindService, templated("shop", "web", command, 1), false))
+		want := "objects[0].template.name: the name shop-web is taken, and a token that is limited to clusters adds " +
+			"versions only to names that these clusters alone use: choose another name"
+		if got.status != 422 || got.faults() != want {
+			t.Errorf("the command %s: status %d: %s", command, got.status, got.faults())
+		}
+	}
+	named := strings.Replace(templated("shop", "web", "a", 1), `"template": {`, `"template": {"name": "own-name", `, 1)
+	got := s.ask(s.plain, submitter, "POST", "/v1/apply", applySpec(cluster.KindService, named, false))
+	if got.status != 200 || !strings.Contains(string(got.body), "own-name@1") {
+		t.Errorf("with another name: status %d: %s", got.status, got.body)
 	}
 }
 
-// TestTemplateOfAnotherClusterIsPinned checks that a caller's own version is pinned although another cluster, which the
-// caller does not see, runs the same content.
+// TestTemplateOfAnotherClusterIsPinned checks that a caller's own version is pinned although a version of another
+// cluster, which the caller does not see, had the same content.
 func TestTemplateOfAnotherClusterIsPinned(t *testing.T) {
 	t.Parallel()
 	s := newSecure(t)
@@ -236,6 +245,7 @@ func TestTemplateOfAnotherClusterIsPinned(t *testing.T) {
 			{"network": "none", "containers": [{"name": "main", "image": "web:1"}]}}`, in, name), false)
 	}
 	s.want(200, "POST", "/v1/apply", with("default", "shop-web"))
+	s.put(map[string]any{"service/default/shop-web": nil}) // its version is left
 	n.mu.Lock()
 	n.digests["docker.io/library/web:1"] = digestOf("b")
 	n.mu.Unlock()

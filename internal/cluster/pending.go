@@ -24,7 +24,7 @@ type Promise struct {
 	Node string `json:"node"`
 	// At is when the room is free at the latest. It is zero if the task needs room of tasks without a time limit.
 	At time.Time `json:"at,omitzero"`
-	// After is the task whose end makes the room.
+	// After is the task whose end makes the room; "" if the caller does not see the task's cluster.
 	After TaskID `json:"after"`
 }
 

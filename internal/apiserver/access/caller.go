@@ -141,11 +141,11 @@ func (c *Caller) mayUse(rt *route.Route, r *http.Request) error {
 	if in == "" && rt.Shared {
 		return nil
 	}
-	return c.reach(in)
+	return c.MayReach(in)
 }
 
-// reach refuses a cluster outside the caller's token; "" means objects without a cluster.
-func (c *Caller) reach(in string) error {
+// MayReach refuses a cluster outside the caller's token; "" means objects without a cluster.
+func (c *Caller) MayReach(in string) error {
 	switch {
 	case c.Clusters == nil || slices.Contains(c.Clusters, in):
 		return nil
@@ -164,6 +164,9 @@ func (c *Caller) limit() string {
 	return "the clusters " + strings.Join(c.Clusters, ", ")
 }
 
+// IsLimited reports whether the caller is limited to some clusters. A nil caller, the server itself, is not.
+func (c *Caller) IsLimited() bool { return c != nil && c.Clusters != nil }
+
 // Sees reports whether objects of a cluster may be shown to the caller; "" means objects without a cluster.
 func (c *Caller) Sees(in string) bool { return c.Clusters == nil || slices.Contains(c.Clusters, in) }
 
@@ -180,28 +183,15 @@ func (c *Caller) Scope() string {
 	return scope
 }
 
-// MayApply returns nil if the caller may make the changes: its token is for their clusters, and only an operator makes
-// or changes domains, clusters, pools and profiles. A cluster without a change may be in anybody's manifests. A domain,
-// a pool or a profile may be in those of callers that are not limited to clusters.
+// MayApply returns nil if the caller may make the changes: only an operator makes or changes domains, clusters, pools
+// and profiles. Those without a change may be in anybody's manifests.
 func (c *Caller) MayApply(changes []api.Change) error {
 	for i := range changes {
-		change := &changes[i]
-		in := change.Cluster
-		switch change.Kind {
-		case cluster.KindCluster:
-			in = change.Name
-			if err := c.mayMake(change); err != nil {
+		switch changes[i].Kind {
+		case cluster.KindDomain, cluster.KindCluster, cluster.KindPool, cluster.KindProfile:
+			if err := c.mayMake(&changes[i]); err != nil {
 				return err
 			}
-		case cluster.KindDomain, cluster.KindPool, cluster.KindProfile:
-			if err := c.mayMake(change); err != nil {
-				return err
-			}
-		case cluster.KindTaskDefinition:
-			continue // they are in no cluster
-		}
-		if err := c.reach(in); err != nil {
-			return err
 		}
 	}
 	return nil

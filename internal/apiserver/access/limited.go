@@ -1,7 +1,6 @@
 package access
 
 import (
-	"regexp"
 	"slices"
 
 	"github.com/berthd/berth/api"
@@ -18,7 +17,7 @@ const emptied = "its tasks are moving away or stopped"
 // ShowNode removes the names of tasks of other clusters from a node's view. The number of tasks and their resources
 // remain.
 func (c *Caller) ShowNode(v *api.NodeView) {
-	if c.Clusters == nil {
+	if !c.IsLimited() {
 		return
 	}
 	v.Reason = c.Hide(v.Reason)
@@ -60,7 +59,7 @@ func (c *Caller) ShowNode(v *api.NodeView) {
 
 // ShowStatus removes the names of tasks of other clusters from the status. Its alarms may name a task.
 func (c *Caller) ShowStatus(v *api.Status) {
-	if c.Clusters == nil {
+	if !c.IsLimited() {
 		return
 	}
 	if v.Recovery != nil {
@@ -75,46 +74,7 @@ func (c *Caller) ShowStatus(v *api.Status) {
 
 // ShowExpected removes the nodes from the forecast of a start: they follow from tasks of other clusters.
 func (c *Caller) ShowExpected(v *api.Expected) {
-	if v != nil && c.Clusters != nil {
+	if v != nil && c.IsLimited() {
 		v.Nodes, v.Gang = nil, false
 	}
-}
-
-// ShowExplanation removes the tasks of other clusters from an explanation.
-func (c *Caller) ShowExplanation(x *api.Explanation) {
-	if c.Clusters == nil {
-		return
-	}
-	for i := range x.Because {
-		c.ShowExpected(x.Because[i].Expected)
-	}
-	for i := range x.Suggestions {
-		sg := &x.Suggestions[i]
-		sg.Text = c.Hide(sg.Text)
-		for j := range sg.Changes {
-			ch := &sg.Changes[j]
-			ch.Text = c.Hide(ch.Text)
-			if slices.ContainsFunc(ch.Tasks, func(id cluster.TaskID) bool {
-				parts, _ := id.Parts()
-				return !c.Sees(parts.Cluster)
-			}) {
-				ch.Tasks, ch.Attempts = nil, nil
-			}
-		}
-	}
-	if x.Place != nil {
-		x.Place.Here = c.Hide(x.Place.Here)
-	}
-}
-
-var taskName = regexp.MustCompile(`[\w-]+(\.[\w-]+){3,4}`)
-
-// Hide replaces the names of tasks of other clusters in a sentence.
-func (c *Caller) Hide(text string) string {
-	return taskName.ReplaceAllStringFunc(text, func(word string) string {
-		if parts, ok := cluster.TaskID(word).Parts(); ok && !c.Sees(parts.Cluster) {
-			return "a task"
-		}
-		return word
-	})
 }

@@ -35,13 +35,17 @@ func (a *ApplyAPI) apply(w http.ResponseWriter, r *http.Request) error {
 	if len(faults) > 0 {
 		return respond.Invalid(faults)
 	}
+	caller := access.CallerOf(r.Context())
+	if err := draft.CheckReach(caller, set); err != nil {
+		return err
+	}
 	var reply api.ApplyReply
 	var filled *draft.Draft
 	fill := func(d *draft.Draft) (err error) {
 		filled = d
 		reply.Changes, err = d.Set(set)
 		if err == nil {
-			err = access.CallerOf(r.Context()).MayApply(reply.Changes)
+			err = caller.MayApply(reply.Changes)
 		}
 		if err == nil {
 			err = a.Writer.CheckSize(d, set)
@@ -50,8 +54,8 @@ func (a *ApplyAPI) apply(w http.ResponseWriter, r *http.Request) error {
 	}
 	var loose agentapi.Unpinned
 	if !ask.DryRun {
-		loose = a.Pins.Pin(r.Context(), access.CallerOf(r.Context()), draft.DefinitionsOf(set),
-			agentapi.RunnersOf(access.CallerOf(r.Context()), a.Reads.Tables.Snapshot(), set))
+		loose = a.Pins.Pin(r.Context(), caller, draft.DefinitionsOf(set),
+			agentapi.RunnersOf(caller, a.Reads.Tables.Snapshot(), set))
 	}
 	if err := a.Writer.WriteUnless(r.Context(), ask.DryRun, fill); err != nil {
 		return err

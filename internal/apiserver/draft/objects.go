@@ -3,7 +3,6 @@ package draft
 import (
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"slices"
 	"time"
 
@@ -57,69 +56,6 @@ func (d *Draft) SetCluster(c *cluster.Cluster, pre Precondition) (api.Change, er
 		d.Put(d.Prefix.Cluster(c.Name), c, old.Modified)
 	}
 	return change, nil
-}
-
-// SetDefinition drafts the write of a version of a definition. A version is written once.
-func (d *definitions) SetDefinition(def *cluster.TaskDefinition) (api.Change, error) {
-	def.Inline = false
-	return d.writeVersion(def)
-}
-
-// writeVersion drafts the write of a version of a definition, which may come from a template. A user's write of a
-// version that came from a template makes it the user's.
-func (d *definitions) writeVersion(def *cluster.TaskDefinition) (api.Change, error) {
-	ref := def.Ref()
-	def.Deleted, def.Unused = false, time.Time{}
-	change := api.Change{Kind: cluster.KindTaskDefinition, Name: ref.String(), Action: api.ActionCreate}
-	if old, ok := d.Snap.Definition(ref); ok {
-		def.PinAs(old.Value) // a definition that is written again has no digests
-		present := *old.Value
-		present.Deleted, present.Inline, present.Unused = false, def.Inline, time.Time{}
-		action, fields := Compare(&present, def)
-		if action != api.ActionNone {
-			if !d.sees(ref) {
-				fields = nil // they hold values of the present version
-			}
-			return change, differs(ref, fields)
-		}
-		change.Action, change.Revision = action, old.Modified
-		d.written[ref] = def
-		if old.Value.Deleted || old.Value.Inline && !def.Inline { // the write ends the deletion
-			d.Put(d.Prefix.Definition(ref), def, old.Modified)
-		} else if !old.Value.Unused.IsZero() {
-			d.Put(d.Prefix.Definition(ref), *def, old.Modified) // by value: this is no event
-		}
-		return change, nil
-	}
-	d.written[ref] = def
-	d.Put(d.Prefix.Definition(ref), def, 0)
-	newest, rev, _ := d.Snap.NewestDefinition(def.Name)
-	if n := max(newest.Version, d.newest[def.Name]); def.Version > n {
-		d.newest[def.Name] = def.Version
-		d.Put(d.Prefix.NewestDefinition(def.Name), store.Newest{Name: def.Name, Version: def.Version}, rev)
-	}
-	return change, nil
-}
-
-// differs returns the conflicts of a version that exists with other content, one for each field.
-func differs(ref cluster.Ref, fields []api.FieldChange) error {
-	p := respond.Problemf(http.StatusConflict,
-		"%s exists with another content, and a version is written once: give the new content another version", ref)
-	for _, f := range fields {
-		p.Faults = append(p.Faults,
-			cluster.Fault{
-				Path:    f.Path,
-				Message: fmt.Sprintf("is %s here and %s in the stored %s", orNothing(f.New), orNothing(f.Old), ref),
-			})
-	}
-	return p
-}
-
-func orNothing(text string) string {
-	if text == "" {
-		return "not set"
-	}
-	return text
 }
 
 // SetService drafts the write of a service: it resolves the definition and sets the generation. The user's requests
@@ -342,55 +278,6 @@ func visible(exists bool, modified uint64) uint64 {
 		return modified
 	}
 	return 0
-}
-
-// Resolve sets the newest version of a definition if a reference names none, and adds the definition's revision as a
-// precondition.
-func (d *definitions) Resolve(ref *cluster.Ref, path string) error {
-	if ref.Version == 0 {
-		newest, rev, ok := d.Snap.NewestDefinition(ref.Name)
-		version := max(newest.Version, d.newest[ref.Name])
-		if version == 0 {
-			return Faultf(path, "there is no task definition %s", ref.Name)
-		}
-		if ok {
-			d.Require(d.Prefix.NewestDefinition(ref.Name), rev)
-		}
-		ref.Version = version
-	}
-	if d.written[*ref] != nil {
-		return nil
-	}
-	e, ok := d.Snap.Definition(*ref)
-	if !ok {
-		newest, _, found := d.Snap.NewestDefinition(ref.Name)
-		if found {
-			return Faultf(path, "there is no task definition %s; the newest is %s", *ref, newest)
-		}
-		return Faultf(path, "there is no task definition %s", *ref)
-	}
-	if e.Value.Deleted {
-		return Faultf(path, "task definition %s is being deleted: write it again to keep it", *ref)
-	}
-	if !e.Value.Unused.IsZero() { // its age begins again
-		def := *e.Value
-		def.Unused = time.Time{}
-		d.written[*ref] = &def
-		d.Put(d.Prefix.Definition(*ref), def, e.Modified) // by value: this is no event
-		return nil
-	}
-	// The exact revision is needed: a deletion marks the record first, and must see every later reference.
-	d.Require(d.Prefix.Definition(*ref), e.Modified)
-	return nil
-}
-
-// Definition returns a definition of the draft or the store, nil if there is none.
-func (d *definitions) Definition(ref cluster.Ref) *cluster.TaskDefinition {
-	if def := d.written[ref]; def != nil {
-		return def
-	}
-	e, _ := d.Snap.Definition(ref)
-	return e.Value
 }
 
 // requireOwnerName adds preconditions on the owner's cluster, creating the default cluster, and on the absence of an

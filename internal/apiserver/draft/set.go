@@ -9,6 +9,7 @@ import (
 	"sort"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/access"
 	"github.com/berthd/berth/internal/apiserver/respond"
 	"github.com/berthd/berth/internal/apiserver/strictjson"
 	"github.com/berthd/berth/internal/cluster"
@@ -134,6 +135,27 @@ func nameOf(v Spec) string {
 		return o.Cluster + "/" + o.Name
 	}
 	return ""
+}
+
+// CheckReach returns an error if the set holds an object outside of the clusters that the caller is limited to. Task
+// definitions are in no cluster. The check reads nothing but the set, so that the answer does not tell what exists in
+// other clusters.
+func CheckReach(c *access.Caller, set []AppliedObject) error {
+	for i := range set {
+		in := ""
+		switch v := set[i].Object.(type) {
+		case *cluster.TaskDefinition:
+			continue
+		case *cluster.Cluster:
+			in = v.Name
+		case interface{ Owner() cluster.OwnerRef }:
+			in = v.Owner().Cluster
+		}
+		if err := c.MayReach(in); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Set drafts the writes of a set. Faults of all objects are returned together. If all faults are conflicts with present

@@ -21,26 +21,6 @@ const maxCompared = 100
 // maxVersion is the highest version that the server counts to.
 const maxVersion = math.MaxInt32
 
-// definitions are the versions of task definitions of a draft.
-type definitions struct {
-	*transaction
-	written map[cluster.Ref]*cluster.TaskDefinition
-	newest  map[string]int
-	// visible is what sees computes once, because it walks all attempts of the caller's clusters.
-	visible func(cluster.Ref) bool
-}
-
-// sees reports whether the caller sees a version of a definition.
-func (d *definitions) sees(ref cluster.Ref) bool {
-	if d.Caller == nil {
-		return true
-	}
-	if d.visible == nil {
-		d.visible = d.Caller.VisibleDefinitions(d.Snap)
-	}
-	return d.visible(ref)
-}
-
 // SameVersion returns the version of a definition that has the content of def: prefer if it is such a version, else the
 // newest one. Versions that are being deleted, and those for which sees returns false, do not count. Images of
 // def without digests have those of the compared version.
@@ -116,6 +96,9 @@ func (d *definitions) resolveTemplate(t *cluster.InlineDefinition, had cluster.R
 		if highest >= maxVersion {
 			return ref, nil, Faultf("name", "the version %d of %s is too high for a next one: give the template "+
 				"another name", highest, def.Name)
+		}
+		if !d.mayAdd(def.Name) {
+			return ref, nil, Faultf("name", "%s", takenText(def.Name))
 		}
 		def.Version = highest + 1
 		ref = def.Ref()

@@ -55,8 +55,10 @@ func (s *Writer) Empty(snap *store.Snapshot) *Draft {
 	}
 	d := &Draft{
 		transaction: t, domains: domains{t}, needs: newNeeds(snap), gangs: s.gangRoom(),
-		owners:      map[string]cluster.Kind{},
-		definitions: definitions{t, map[cluster.Ref]*cluster.TaskDefinition{}, map[string]int{}, nil},
+		owners: map[string]cluster.Kind{},
+		definitions: definitions{
+			transaction: t, written: map[cluster.Ref]*cluster.TaskDefinition{}, newest: map[string]int{},
+		},
 	}
 	d.clusters = clusters{t, &d.definitions, map[string]*cluster.Cluster{}, s.Permissions}
 	return d

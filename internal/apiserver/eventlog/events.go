@@ -217,6 +217,7 @@ func yieldBatch(e store.Entry[cluster.EventBatch], seen int, q *eventQuery,
 			continue
 		}
 		v := api.EventView{ID: eventID(e.Value.ID, i), At: e.Value.At, RoutingKey: event.RoutingKey(), Event: *event}
+		q.caller.ShowEvent(&v)
 		if !yield(logPosition{e, i + 1}, v) {
 			return false
 		}

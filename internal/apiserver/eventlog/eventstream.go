@@ -9,13 +9,14 @@ import (
 	"time"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/access"
 	"github.com/berthd/berth/internal/apiserver/lists"
 	"github.com/berthd/berth/internal/apiserver/rendition"
 	"github.com/berthd/berth/internal/apiserver/snapshot"
 	"github.com/berthd/berth/internal/store"
 )
 
-// liveEvent is a new event, encoded once for all readers.
+// liveEvent is a new event, encoded once for all readers that see all of it.
 type liveEvent struct {
 	view api.EventView
 	once sync.Once
@@ -23,17 +24,22 @@ type liveEvent struct {
 	err  error
 }
 
-// encoded returns the event in the form of the stream.
-func (e *liveEvent) encoded() ([]byte, error) {
-	e.once.Do(func() {
-		body, err := json.Marshal(e.view)
-		if err != nil {
-			e.err = fmt.Errorf("encode event: %w", err)
-			return
-		}
-		e.text = lists.AppendEvent(nil, "event", e.view.ID, body)
-	})
+// encoded returns the event in the form of the stream, as the caller may see it.
+func (e *liveEvent) encoded(caller *access.Caller) ([]byte, error) {
+	shown := e.view
+	if caller.ShowEvent(&shown); shown.Message != e.view.Message {
+		return encode(&shown)
+	}
+	e.once.Do(func() { e.text, e.err = encode(&e.view) })
 	return e.text, e.err
+}
+
+func encode(v *api.EventView) ([]byte, error) {
+	body, err := json.Marshal(v)
+	if err != nil {
+		return nil, fmt.Errorf("encode event: %w", err)
+	}
+	return lists.AppendEvent(nil, "event", v.ID, body), nil
 }
 
 // eventQueue holds the events that wait for one reader of the event stream. Adding never blocks: events that do not fit
@@ -210,6 +216,7 @@ func (s *API) streamEvents(w http.ResponseWriter, r *http.Request, from logPosit
 		if !q.matches(&v.Event, v.At) {
 			continue
 		}
+		q.caller.ShowEvent(&v)
 		if err := out.Send("event", v.ID, v); err != nil {
 			return err
 		}
@@ -248,7 +255,7 @@ func (s *API) sendEvents(out *lists.SSE, queue *eventQueue) error {
 	items, gap := queue.take()
 	var buffer []byte
 	for _, e := range items {
-		text, err := e.encoded()
+		text, err := e.encoded(queue.query.caller)
 		if err != nil {
 			return err
 		}

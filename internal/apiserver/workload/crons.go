@@ -64,6 +64,7 @@ func (a *CronsAPI) crons() resource[cluster.Cron, *cluster.Cron, api.CronView] {
 		head: func(c *cluster.Cron) head { return head{&c.Cluster, &c.Name, c.Labels, &c.Lifespan} },
 		set:  (*draft.Draft).SetCron,
 		view: (*views.Builder).Cron,
+		show: (*access.Caller).ShowCron,
 
 		topics: store.TopicCrons | store.TopicOwners | store.TopicClusters, touched: changedCrons,
 		steady: views.SteadyCron,
@@ -143,7 +144,7 @@ func (a *CronsAPI) runCron(w http.ResponseWriter, r *http.Request) error {
 	access.ExchangeOf(r.Context()).Object = "Job " + in + "/" + mine.object.Name
 	e := store.Entry[cluster.Job]{Value: mine.object, Modified: mine.draft.Revision}
 	respond.SetETag(w, e.Modified)
-	return respond.JSON(w, http.StatusCreated, a.Views.At(snap).Job(e))
+	return respond.JSON(w, http.StatusCreated, a.jobs().shown(r, snap, e))
 }
 
 // jobNow returns a job of a cron for now. Its name contains the minute, as the names of scheduled jobs do, and also the

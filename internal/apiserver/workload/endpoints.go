@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/access"
 	"github.com/berthd/berth/internal/apiserver/draft"
 	"github.com/berthd/berth/internal/apiserver/lists"
 	"github.com/berthd/berth/internal/apiserver/respond"
@@ -57,6 +58,7 @@ func (a *EndpointsAPI) endpoints() resource[cluster.Endpoint, *cluster.Endpoint,
 		head: func(e *cluster.Endpoint) head { return head{&e.Cluster, &e.Name, e.Labels, &e.Lifespan} },
 		set:  (*draft.Draft).SetEndpoint,
 		view: (*views.Builder).Endpoint,
+		show: (*access.Caller).ShowEndpoint,
 
 		topics: store.TopicEndpoints | ownerTopics, touched: changedEndpoints, showsOthers: true,
 	}

@@ -49,8 +49,7 @@ func (a *QueueAPI) readQueue(w http.ResponseWriter, r *http.Request) error {
 		return caller.Sees(name) && (only == "" || name == only)
 	})
 	for i := range q.Entries {
-		q.Entries[i].Message = caller.Hide(q.Entries[i].Message)
-		caller.ShowExpected(q.Entries[i].Expected)
+		caller.ShowQueueEntry(&q.Entries[i])
 	}
 	return respond.JSON(w, http.StatusOK, q)
 }

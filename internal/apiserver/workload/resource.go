@@ -33,6 +33,8 @@ type resource[T any, P userObject[T], V any] struct {
 	head func(*T) head
 	set  func(*draft.Draft, *T, draft.Precondition) (api.Change, error)
 	view func(*views.Builder, store.Entry[T]) V
+	// show removes from a view what the caller may not see.
+	show func(*access.Caller, *V)
 	// topics are the topics of the list. touched returns the elements ("cluster/name") that changes touch, or that they
 	// may touch all.
 	topics  store.Topic
@@ -73,6 +75,7 @@ func (c Common) services() resource[cluster.Service, *cluster.Service, api.Servi
 		head: func(svc *cluster.Service) head { return head{&svc.Cluster, &svc.Name, svc.Labels, &svc.Lifespan} },
 		set:  (*draft.Draft).SetService,
 		view: (*views.Builder).Service,
+		show: (*access.Caller).ShowService,
 
 		topics: ownerTopics, touched: changedNames(cluster.KindService),
 	}
@@ -87,6 +90,7 @@ func (c Common) jobs() resource[cluster.Job, *cluster.Job, api.JobView] {
 		head: func(job *cluster.Job) head { return head{&job.Cluster, &job.Name, job.Labels, &job.Lifespan} },
 		set:  (*draft.Draft).SetJob,
 		view: (*views.Builder).Job,
+		show: (*access.Caller).ShowJob,
 
 		topics: ownerTopics, touched: changedNames(cluster.KindJob),
 	}
@@ -128,7 +132,7 @@ func (c resource[T, P, V]) list(w http.ResponseWriter, r *http.Request) error {
 			for e := range c.all(snap, in) {
 				h := c.head(e.Value)
 				if caller.Sees(*h.cluster) && (only == "" || *h.name == only) && labels.Matches(h.labels) {
-					all = append(all, lists.Item[V]{Key: *h.cluster + "/" + *h.name, Value: c.view(b, e)})
+					all = append(all, lists.Item[V]{Key: *h.cluster + "/" + *h.name, Value: c.viewFor(caller, b, e)})
 				}
 			}
 			return all
@@ -147,12 +151,24 @@ func (c resource[T, P, V]) list(w http.ResponseWriter, r *http.Request) error {
 				}
 				parts[key] = nil
 				if e, ok := c.one(now, of, name); ok && labels.Matches(c.head(e.Value).labels) {
-					parts[key] = []lists.Item[V]{{Key: key, Value: c.view(b, e)}}
+					parts[key] = []lists.Item[V]{{Key: key, Value: c.viewFor(caller, b, e)}}
 				}
 			}
 			return parts, false
 		},
 	})
+}
+
+// viewFor returns the view of an object as a caller may see it.
+func (c resource[T, P, V]) viewFor(caller *access.Caller, b *views.Builder, e store.Entry[T]) V {
+	v := c.view(b, e)
+	c.show(caller, &v)
+	return v
+}
+
+// shown returns the view of an object as the caller of a request may see it.
+func (c resource[T, P, V]) shown(r *http.Request, snap *store.Snapshot, e store.Entry[T]) V {
+	return c.viewFor(access.CallerOf(r.Context()), c.Views.At(snap), e)
 }
 
 // named returns the cluster and the name in the address.
@@ -175,7 +191,7 @@ func (c resource[T, P, V]) answer(w http.ResponseWriter, r *http.Request, snap *
 		return respond.NotFound(c.noun, in+"/"+name)
 	}
 	respond.SetETag(w, e.Modified)
-	return respond.JSON(w, status, c.view(c.Views.At(snap), e))
+	return respond.JSON(w, status, c.shown(r, snap, e))
 }
 
 func (c resource[T, P, V]) write(w http.ResponseWriter, r *http.Request) error {
@@ -222,7 +238,7 @@ func (c resource[T, P, V]) answerWrite(w http.ResponseWriter, r *http.Request, s
 		return err
 	}
 	respond.SetETag(w, e.Modified)
-	return respond.JSON(w, status, c.view(c.Views.At(snap), e))
+	return respond.JSON(w, status, c.shown(r, snap, e))
 }
 
 // afterWrite returns an object as the request wrote it, see answerWrite.
@@ -308,14 +324,14 @@ func (c resource[T, P, V]) delete(w http.ResponseWriter, r *http.Request) error 
 			d.Put(c.key(d.Prefix, &next), &next, e.Modified)
 		}
 		e.Value = &next
-		last = c.view(c.Views.At(d.Snap), e)
+		last = c.shown(r, d.Snap, e)
 		return nil
 	})
 	if err != nil {
 		return err
 	}
 	if e, ok := c.one(snap, in, name); ok {
-		last = c.view(c.Views.At(snap), e)
+		last = c.shown(r, snap, e)
 		respond.SetETag(w, e.Modified)
 	}
 	return respond.JSON(w, http.StatusAccepted, last) // it may be gone already

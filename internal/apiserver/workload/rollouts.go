@@ -70,8 +70,16 @@ func (a *RolloutsAPI) readRollout(w http.ResponseWriter, r *http.Request) error 
 	if !ok {
 		return respond.NotFound("service", in+"/"+name)
 	}
+	return a.answerRollout(w, r, snap, e)
+}
+
+func (a *RolloutsAPI) answerRollout(w http.ResponseWriter, r *http.Request, snap *store.Snapshot,
+	e store.Entry[cluster.Service],
+) error {
 	respond.SetETag(w, e.Modified)
-	return respond.JSON(w, http.StatusOK, a.Views.At(snap).Rollout(e))
+	v := a.Views.At(snap).Rollout(e)
+	access.CallerOf(r.Context()).ShowRollout(&v)
+	return respond.JSON(w, http.StatusOK, v)
 }
 
 func (a *RolloutsAPI) readRolloutHistory(w http.ResponseWriter, r *http.Request) error {
@@ -86,9 +94,7 @@ func (a *RolloutsAPI) readRolloutHistory(w http.ResponseWriter, r *http.Request)
 	}
 	respond.SetETag(w, e.Modified)
 	h := historyView(snap, e)
-	for i := range h.Versions {
-		h.Versions[i].Fields = access.CallerOf(r.Context()).ShowFields(h.Versions[i].Fields)
-	}
+	access.CallerOf(r.Context()).ShowHistory(&h)
 	return respond.JSON(w, http.StatusOK, h)
 }
 
@@ -104,8 +110,7 @@ func (a *RolloutsAPI) actOnRollout(w http.ResponseWriter, r *http.Request,
 	if err != nil {
 		return err
 	}
-	respond.SetETag(w, e.Modified)
-	return respond.JSON(w, http.StatusOK, a.Views.At(snap).Rollout(e))
+	return a.answerRollout(w, r, snap, e)
 }
 
 func (a *RolloutsAPI) pauseRollout(pause bool) func(http.ResponseWriter, *http.Request) error {

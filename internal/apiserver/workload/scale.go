@@ -6,6 +6,7 @@ import (
 	"reflect"
 
 	"github.com/berthd/berth/api"
+	"github.com/berthd/berth/internal/apiserver/access"
 	"github.com/berthd/berth/internal/apiserver/draft"
 	"github.com/berthd/berth/internal/apiserver/respond"
 	"github.com/berthd/berth/internal/apiserver/route"
@@ -179,5 +180,7 @@ func (a *ScalesAPI) readScale(w http.ResponseWriter, r *http.Request) error {
 		return respond.NotFound("service", in+"/"+name)
 	}
 	respond.SetETag(w, e.Modified)
-	return respond.JSON(w, http.StatusOK, a.Views.At(snap).Scale(e))
+	v := a.Views.At(snap).Scale(e)
+	access.CallerOf(r.Context()).ShowScale(&v)
+	return respond.JSON(w, http.StatusOK, v)
 }

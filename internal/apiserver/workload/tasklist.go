@@ -151,6 +151,7 @@ func (l taskList) attemptView(row *store.AttemptRow) (shown lists.Item[api.TaskV
 		return shown, false
 	}
 	v := l.Task(row)
+	l.filter.caller.ShowTask(&v)
 	if l.filter.state != "" && v.State != l.filter.state {
 		return shown, false
 	}
@@ -209,6 +210,7 @@ func (l taskList) pendingTasks(o cluster.OwnerRef) (all []lists.Item[api.TaskVie
 	pending := l.Pending(o)
 	for i := range pending {
 		v := l.PendingTask(&pending[i])
+		l.filter.caller.ShowTask(&v)
 		if l.filter.state == "" || v.State == l.filter.state {
 			all = append(all, lists.Item[api.TaskView]{Key: views.TaskKey(v.ID, v.Attempt), Value: v})
 		}

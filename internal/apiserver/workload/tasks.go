@@ -65,9 +65,16 @@ func (a *TasksAPI) readTask(w http.ResponseWriter, r *http.Request) error {
 	return respond.JSON(w, http.StatusOK, v)
 }
 
-// FindTask returns the view of the task in the address: the requested attempt, else the pending or the newest one. The
-// row is nil for a task without attempts: one that is pending, or one that does not begin because its step is skipped.
+// FindTask returns the view of the task in the address, as the caller may see it: the requested attempt, else the
+// pending or the newest one. The row is nil for a task without attempts: one that is pending, or one that does not
+// begin because its step is skipped.
 func (c Common) FindTask(snap *store.Snapshot, r *http.Request) (api.TaskView, *store.AttemptRow, error) {
+	v, row, err := c.findTask(snap, r)
+	access.CallerOf(r.Context()).ShowTask(&v)
+	return v, row, err
+}
+
+func (c Common) findTask(snap *store.Snapshot, r *http.Request) (api.TaskView, *store.AttemptRow, error) {
 	id := cluster.TaskID(r.PathValue("task"))
 	number, err := route.Number(r, "attempt", 0)
 	if err != nil {

@@ -48,6 +48,7 @@ func (a *TroublesAPI) list(w http.ResponseWriter, r *http.Request) error {
 		Touches: func(*store.Changes) bool { return true },
 		All: func(snap *store.Snapshot) (all []lists.Item[api.Trouble]) {
 			for i, t := range a.find(snap, f) {
+				f.caller.ShowTrouble(&t)
 				all = append(all, lists.Item[api.Trouble]{Key: fmt.Sprintf("%06d %s", i, t.Object), Value: t})
 			}
 			return all
