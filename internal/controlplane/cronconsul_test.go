@@ -14,8 +14,8 @@ func withLongLabel(bytes int) func(*cluster.Cron) {
 	return func(c *cluster.Cron) { c.Job.Labels = map[string]string{"long": strings.Repeat("x", bytes)} }
 }
 
-// A cron with more jobs than one write of Consul can cancel, by number or by size, changes to replace. It cancels all of
-// them and continues, and a new job is made only once all earlier ones are cancelled.
+// A cron with more jobs than one write of Consul can cancel, by number or by size, changes to replace. It cancels all
+// of them and continues, and a new job is made only once all earlier ones are cancelled.
 func TestCronReplacesManyJobsOnConsul(t *testing.T) {
 	for name, test := range map[string]struct {
 		moments int
