@@ -44,7 +44,7 @@ func TestDeadlinesOfViewsBeginWithTheLeader(t *testing.T) {
 	var jumped time.Time
 	w := newWorld(t, func(c *Config) {
 		c.Now = func() time.Time { return now }
-		c.Leader.Since = func(string) time.Time { return jumped }
+		c.Leader.Since = func(string) (since, clockSet time.Time) { return jumped, jumped }
 	})
 	w.want(200, "POST", "/v1/apply",
 		manifestsOf("TaskDefinition", definition("web", 1), "Service", service("web", "web@1", 1)))

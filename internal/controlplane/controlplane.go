@@ -118,7 +118,7 @@ type Plane struct {
 	traces     explain.Traces
 	term       atomic.Pointer[loop] // nil on a server that does not lead
 	valueModel atomic.Pointer[scheduler.ValueModel]
-	since      atomic.Pointer[time.Time] // of the present term; nil on a server that does not lead
+	since      atomic.Pointer[clockTimes] // of the present term; nil on a server that does not lead
 	mailbox    *scheduling.Mailbox
 	// parts run in parallel to the loop of a leader. They do not change once Run was called.
 	parts []namedPart
@@ -184,12 +184,13 @@ func (p *Plane) Gates(service cluster.OwnerRef) []cluster.GateResult {
 }
 
 // Since returns the time from which the leader on this server counts deadlines: the start of its term, or the last jump
-// of its wall clock. It is zero if this server does not lead. It may be called at any time from any goroutine.
-func (p *Plane) Since() time.Time {
+// of its wall clock. clockSet is the time at which the wall clock was set, zero if it was not. Both are zero if this
+// server does not lead. It may be called at any time from any goroutine.
+func (p *Plane) Since() (since, clockSet time.Time) {
 	if at := p.since.Load(); at != nil {
-		return *at
+		return at.since, at.set
 	}
-	return time.Time{}
+	return since, clockSet
 }
 
 // candidate is the configuration of the candidate.

@@ -27,7 +27,9 @@ func (l *loop) cycle(ctx context.Context) (time.Duration, error) {
 	}
 	changes := l.follow.Take()
 	snap := l.config.Tables.Snapshot()
-	l.clock.advance()
+	if l.clock.advance() { // all due times were computed with another time
+		changes.Resync = true
+	}
 	l.config.Scheduler.Now = l.clock.now
 	l.learn(snap, changes)
 	if !l.hasCycled { // the standby loop learnt this state, but no decision used it
@@ -48,8 +50,8 @@ func (l *loop) cycle(ctx context.Context) (time.Duration, error) {
 	}
 	// 3. Continue rebalancings, which mark owners. Decide for each owner that changed or is due, then for crons,
 	// scaling and gates. Each step appends its writes to the units.
-	units, jumped := l.clock.noteJump()
-	if jumped {
+	units := l.clock.takeJumps()
+	if len(units) > 0 {
 		l.nodes.RestartSilence(l.config.Clock())
 	}
 	firstVerdict := len(units)
@@ -231,6 +233,7 @@ func (l *loop) decide(snap *store.Snapshot, units *[]store.Unit) decisions {
 		}
 		l.gates.Follow(snap, o)
 		tasks := repair.Tasks(domain, o, units)
+		l.runs.note(o, tasks, l.config.Clock())
 		d := domain.Decide(o, tasks)
 		room -= 1 + len(tasks) + len(d.Pending)
 		from := len(*units)
@@ -301,6 +304,9 @@ func (l *loop) nextCycleDelay(most time.Duration) time.Duration {
 		next = l.pace.pause / 2 // the pause is for reports of tasks, and here work is left
 	}
 	if left, ok := l.preemption.NextSearchDelay(); ok {
+		next = min(next, left)
+	}
+	if left, ok := l.clock.settles(); ok {
 		next = min(next, left)
 	}
 	if at := l.view.NextReservation(); !at.IsZero() {

@@ -47,6 +47,7 @@ type loop struct {
 	violations *fleetview.Violations
 	queue      *queue.Owners
 	waiting    *waitingTasks
+	runs       limitedRuns
 
 	// Decisions with state of their own. It is soft: each leader begins without it.
 	asker       *asker
@@ -83,7 +84,7 @@ func newLoop(p *Plane, rehearses bool) *loop {
 	}
 	l := &loop{
 		config: c, plane: p, follow: c.Tables.Follow(),
-		nodes: nodes, view: view, queue: queue, waiting: newWaitingTasks(c.Window),
+		nodes: nodes, view: view, queue: queue, waiting: newWaitingTasks(c.Window), runs: limitedRuns{},
 		learner:    fleetview.NewLearner(view, queue),
 		violations: fleetview.NewViolations(view, queue),
 		asker:      asker,
@@ -94,7 +95,7 @@ func newLoop(p *Plane, rehearses bool) *loop {
 			Domain: c.Domain, Logger: c.Logger, Clock: c.Clock, MarkTask: queue.MarkTask, Reason: p.reasons.Get,
 		}),
 		preemption: preemption.New(c.Clock, view, nodes, queue),
-		clock:      termClock{config: c, publish: func(since time.Time) { p.since.Store(&since) }},
+		clock:      termClock{config: c, publish: func(at clockTimes) { p.since.Store(&at) }},
 	}
 	l.external = external.New(external.Config{
 		Domain: c.Domain, Prefix: c.Tables.Prefix(), Logger: c.Logger, Clock: c.Clock, Mailbox: p.mailbox, View: view,

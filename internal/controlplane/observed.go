@@ -20,7 +20,7 @@ import (
 func (l *loop) observed(snap *store.Snapshot) *observe.Domain {
 	return &observe.Domain{
 		Name: l.config.Domain, Snapshot: snap, Incarnation: l.term.fence.Incarnation,
-		Since: l.clock.since, Now: l.clock.now, Without: l.config.Without,
+		Since: l.clock.since, ClockSet: l.clock.set, Now: l.clock.now, Without: l.config.Without,
 		Leader: leaderInputs{
 			nodes: l.nodes, view: l.view, gates: l.gates,
 			preemption: l.preemption, violations: l.violations, rebalancing: l.rebalancing, external: l.external,

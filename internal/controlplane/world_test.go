@@ -38,7 +38,9 @@ type world struct {
 	// keepDefinitions is the plane's KeepDefinitions.
 	keepDefinitions time.Duration
 	// window is the plane's Window, from the next start on.
-	window  window.Sizes
+	window window.Sizes
+	// skew is how far the server's wall clock is ahead, in nanoseconds.
+	skew    atomic.Int64
 	began   time.Time
 	server  *server                // the server for the test
 	current atomic.Pointer[server] // the server for agents
@@ -68,6 +70,12 @@ func inWorld(t *testing.T, do func(t *testing.T, w *world)) {
 	})
 }
 
+// wall is the server's wall clock.
+func (w *world) wall() time.Time { return time.Now().Round(0).Add(time.Duration(w.skew.Load())) }
+
+// setAhead sets the server's wall clock, so that it is ahead of the bubble's time.
+func (w *world) setAhead(by time.Duration) { w.skew.Store(int64(by)) }
+
 // start begins a run of the server.
 func (w *world) start() {
 	w.t.Helper()
@@ -80,7 +88,7 @@ func (w *world) start() {
 	s := &server{tables: store.NewTables(store.TablesConfig{Engine: engine, Logger: log})}
 	s.plane = controlplane.New(controlplane.Config{
 		Engine: engine, Tables: s.tables, Domain: cluster.DefaultDomain, Server: "s1",
-		Random: rand.New(rand.NewPCG(1, 1)), Logger: log, Now: time.Now, Clock: clock,
+		Random: rand.New(rand.NewPCG(1, 1)), Logger: log, Now: w.wall, Clock: clock,
 		Measurer: w.measurer, KeepDefinitions: w.keepDefinitions, Metrics: w.metrics, Window: w.window,
 	})
 	s.dispatch = dispatcher.New(dispatcher.Config{
@@ -166,6 +174,8 @@ type agent struct {
 	rejects func(cluster.TaskID) string
 	// endless says that a job's tasks run until they are stopped.
 	endless bool
+	// behind is how far the node's wall clock is behind.
+	behind time.Duration
 	// lingers returns how long a task takes to stop; nil for no time. The agent does nothing else meanwhile.
 	lingers func(cluster.TaskID) time.Duration
 	// takes is how long a service's task takes to become healthy; 0 means half a second.
@@ -369,7 +379,7 @@ func (a *agent) runBatch(ctx context.Context, as *transport.Assignment, c *clust
 		return
 	}
 	r := *c
-	r.State, r.Started = cluster.StateRunning, time.Now()
+	r.State, r.Started = cluster.StateRunning, time.Now().Add(-a.behind)
 	a.effects[as.UUID]++
 	report(&r)
 	if a.endless {

@@ -44,7 +44,9 @@ type Domain struct {
 	Incarnation uint64
 	// Since is the time from which deadlines count: the start of the term, or the last jump of the leader's clock.
 	Since time.Time
-	Now   time.Time
+	// ClockSet is the time at which the leader's wall clock was set; see reconciler.ServiceInput.
+	ClockSet time.Time
+	Now      time.Time
 	// Without switches clauses off, in proofs only.
 	Without clause.Set
 
@@ -89,7 +91,7 @@ func (d *Domain) serviceInput(o cluster.OwnerRef, e store.Entry[cluster.Service]
 ) reconciler.ServiceInput {
 	in := reconciler.ServiceInput{
 		Owner: o, Tasks: tasks, Definitions: d.Definition, Cluster: d.cluster(o.Cluster),
-		Recovery: d.recovery(), Since: d.Since, Now: d.Now, Without: d.Without,
+		Recovery: d.recovery(), Since: d.Since, ClockSet: d.ClockSet, Now: d.Now, Without: d.Without,
 	}
 	if e.Value != nil {
 		scale, _ := d.Snapshot.Scale(o.Cluster, o.Name)
@@ -118,7 +120,8 @@ func (d *Domain) JobInput(o cluster.OwnerRef, e store.Entry[cluster.Job], tasks 
 func (d *Domain) jobInput(o cluster.OwnerRef, e store.Entry[cluster.Job], tasks []reconciler.Task) reconciler.JobInput {
 	in := reconciler.JobInput{
 		Owner: o, Tasks: tasks, Definitions: d.Definition, Cluster: d.cluster(o.Cluster),
-		Recovery: d.recovery(), Now: d.Now, Spec: e.Value, SpecRev: e.Modified, Packed: Packed(d.Snapshot, o),
+		Recovery: d.recovery(), ClockSet: d.ClockSet, Now: d.Now, Spec: e.Value, SpecRev: e.Modified,
+		Packed: Packed(d.Snapshot, o),
 	}
 	if in.Cluster != nil {
 		in.Keep = time.Duration(cmp.Or(in.Cluster.KeepJobs, cluster.DefaultKeepJobs))

@@ -18,8 +18,9 @@ type RecordsConfig struct {
 	Domain   string
 	Snapshot *store.Snapshot
 	Now      time.Time
-	// Since returns the time from which the leader on this server counts deadlines, zero if this server does not lead.
-	Since func() time.Time
+	// Since returns the time from which the leader on this server counts deadlines, and the time at which its wall
+	// clock was set. Both are zero if this server does not lead.
+	Since func() (since, clockSet time.Time)
 	// Pulse returns the last sign of life of a node that this server knows.
 	Pulse func(node string) (cluster.Pulse, bool)
 	// Gates returns the leader's results for the gates of a service.
@@ -53,8 +54,9 @@ func NewRecords(c RecordsConfig) (*Domain, *Records) {
 		d.Incarnation, d.Since = e.Value.Incarnation, e.Value.Since
 	}
 	if c.Since != nil {
-		if at := c.Since(); !at.IsZero() { // only the leader's own server knows that its clock jumped
-			d.Since = at
+		// Only the leader's own server knows that its clock jumped.
+		if since, clockSet := c.Since(); !since.IsZero() {
+			d.Since, d.ClockSet = since, clockSet
 		}
 	}
 	return d, r

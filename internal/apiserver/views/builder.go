@@ -49,7 +49,7 @@ func (s *Source) builder(snap *store.Snapshot, now time.Time, domain string, dom
 	domains[domain] = b
 	c := observe.RecordsConfig{Domain: domain, Snapshot: snap, Now: now, Pulse: s.Tables.Pulse}
 	if s.Leader.Since != nil {
-		c.Since = func() time.Time { return s.Leader.Since(domain) }
+		c.Since = func() (since, clockSet time.Time) { return s.Leader.Since(domain) }
 	}
 	if s.Leader.Gates != nil {
 		c.Gates = func(o cluster.OwnerRef) []cluster.GateResult { return s.Leader.Gates(domain, o) }

@@ -17,8 +17,9 @@ type Plane interface {
 	Victims() []cluster.Victim
 	// Gates returns the results for the gates of a service's rollout, nil if the plane does not lead.
 	Gates(service cluster.OwnerRef) []cluster.GateResult
-	// Since returns the time from which deadlines count, zero if the plane does not lead.
-	Since() time.Time
+	// Since returns the time from which deadlines count, and the time at which the wall clock was set. Both are zero if
+	// the plane does not lead.
+	Since() (since, clockSet time.Time)
 	// DeviceValueModel returns the value model of devices, nil if the plane does not lead.
 	DeviceValueModel() *scheduler.ValueModel
 }
@@ -34,11 +35,11 @@ func LeaderOn(of func(domain string) Plane) Leader {
 			}
 			return nil
 		},
-		Since: func(domain string) (at time.Time) {
+		Since: func(domain string) (since, clockSet time.Time) {
 			if p := of(domain); p != nil {
 				return p.Since()
 			}
-			return at
+			return since, clockSet
 		},
 		DeviceValueModel: func(domain string) *scheduler.ValueModel {
 			if p := of(domain); p != nil {

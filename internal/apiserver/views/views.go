@@ -37,9 +37,10 @@ type Leader struct {
 	// Gates returns the leader's results for the gates of a service's rollout, in the order of its spec. It returns nil
 	// if this server does not lead the domain.
 	Gates func(domain string, service cluster.OwnerRef) []cluster.GateResult
-	// Since returns the time from which the leader of a domain counts deadlines, zero if this server does not lead it.
-	// Views then use the start of the leader's term.
-	Since func(domain string) time.Time
+	// Since returns the time from which the leader of a domain counts deadlines, and the time at which its wall clock
+	// was set (reconciler.ServiceInput). Both are zero if this server does not lead it. Views then use the start of the
+	// leader's term.
+	Since func(domain string) (since, clockSet time.Time)
 	// DecisionTrace returns the trace that the leader of a domain kept of the placement of an attempt; ok is false if
 	// there is none. It may ask another server.
 	DecisionTrace func(ctx context.Context, domain string, task cluster.TaskID, attempt int) (

@@ -18,6 +18,12 @@ import (
 // maxJobsPerUnit is how many jobs of a cron one unit makes: Consul takes 128 operations. The next cycle makes the rest.
 const maxJobsPerUnit = 8
 
+// maxUnit is the largest unit of several jobs. It leaves room for the fence and the events within the limits of Consul.
+var maxUnit = store.Limits{Operations: 100, Bytes: 256 << 10}
+
+// maxFieldBytes is room for the fields that a job has beyond those of its cron, such as times, names and defaults.
+const maxFieldBytes = 2048
+
 // Crons makes the jobs of the domain's crons, and holds which crons are to be decided, and when. An owner of kind
 // KindCron is the kind of a cron. No moment gets two jobs and none is lost, as the record that says so is written with
 // the jobs. It is for one goroutine.
@@ -141,7 +147,9 @@ func (w *writer) decide(units *[]store.Unit) (next time.Time, err error) {
 		return next, nil
 	}
 	since := w.momentsAfter()
-	in.Due = w.due(table.Between(since, in.Now, cluster.MaxMissed))
+	if in.Due, err = w.due(table.Between(since, in.Now, cluster.MaxMissed)); err != nil {
+		return next, err
+	}
 	in.Jobs = w.jobs(in.Due)
 	next = table.Next(later(since, in.Now))
 	before := len(*units)
@@ -171,14 +179,20 @@ func later(a, b time.Time) time.Time {
 }
 
 // due leaves moments to later cycles if each gets its own job and one unit has no room for all of the jobs.
-func (w *writer) due(moments []time.Time) []time.Time {
-	if w.spec.Missed == cluster.CronAll && w.spec.Concurrency == cluster.CronAllow && len(moments) > maxJobsPerUnit {
-		moments = moments[:maxJobsPerUnit]
+func (w *writer) due(moments []time.Time) ([]time.Time, error) {
+	if w.spec.Missed == cluster.CronAll && w.spec.Concurrency == cluster.CronAllow && len(moments) > 1 {
+		job, err := store.Encode(w.spec.NewJob(w.spec.JobName(moments[0])))
+		if err != nil {
+			return nil, err
+		}
+		// A made job has a few fields more.
+		room := min(maxJobsPerUnit, max(1, maxUnit.Bytes/(len(job)+len(job)/8+maxFieldBytes)))
+		moments = moments[:min(len(moments), room)]
 	}
 	return slices.DeleteFunc(moments, func(at time.Time) bool {
 		_, taken := w.snap.Service(w.ref.Cluster, w.spec.JobName(at)) // names are unique in a cluster
 		return taken
-	})
+	}), nil
 }
 
 // jobs returns the cron's jobs, and other jobs that have the names of jobs for the moments.
@@ -218,30 +232,25 @@ func (w *writer) jobState(job *cluster.Job) cron.Job {
 }
 
 // write decides and writes the result. The new jobs and the cron's status share one unit. So no moment fires twice and
-// none is lost, whenever a server dies.
+// none is lost, whenever a server dies. The unit also cancels the jobs that are replaced, if it has room for them. If
+// not, they are cancelled in units of their own, and a later cycle makes the new job: a cancelled job stays cancelled.
 func (w *writer) write(in cron.Input, units *[]store.Unit) error {
 	d := w.decision(in)
-	var u store.Unit
-	u.Compare(w.crons.prefix.Cron(w.ref.Cluster, w.ref.Name), w.rev)
-	for _, job := range d.Make {
-		if err := w.addJob(&u, job); err != nil {
-			return err
-		}
+	u, err := w.mainUnit(&d)
+	if err != nil {
+		return err
 	}
-	for _, name := range d.Cancel {
-		if err := w.changeJob(&u, name, func(j *cluster.Job) { j.Cancelled = true }); err != nil {
-			return err
+	switch need := store.SizeOf([]store.Group{{Compares: u.Compares, Ops: u.Ops}}); {
+	case len(d.Cancel) > 0 && !maxUnit.Hold(need):
+		for _, name := range d.Cancel {
+			var u store.Unit
+			u.Compare(w.crons.prefix.Cron(w.ref.Cluster, w.ref.Name), w.rev)
+			if err := w.changeJob(&u, name, cancel); err != nil {
+				return err
+			}
+			*units = append(*units, u)
 		}
-	}
-	if d.Status != nil {
-		key := w.crons.prefix.Fired(w.ref.Cluster, w.ref.Name)
-		u.Compare(key, w.fired.Modified)
-		if err := u.Put(key, d.Status); err != nil {
-			return err
-		}
-	}
-	u.Events = append(u.Events, d.Events...)
-	if len(u.Ops)+len(u.Events) > 0 {
+	case len(u.Ops)+len(u.Events) > 0:
 		*units = append(*units, u)
 	}
 	for _, name := range d.Delete { // in units of their own: deletions are not urgent
@@ -252,6 +261,32 @@ func (w *writer) write(in cron.Input, units *[]store.Unit) error {
 		*units = append(*units, u)
 	}
 	return nil
+}
+
+func cancel(j *cluster.Job) { j.Cancelled = true }
+
+// mainUnit returns the unit of all that a decision writes together.
+func (w *writer) mainUnit(d *cron.Decision) (u store.Unit, err error) {
+	u.Compare(w.crons.prefix.Cron(w.ref.Cluster, w.ref.Name), w.rev)
+	for _, job := range d.Make {
+		if err := w.addJob(&u, job); err != nil {
+			return u, err
+		}
+	}
+	for _, name := range d.Cancel {
+		if err := w.changeJob(&u, name, cancel); err != nil {
+			return u, err
+		}
+	}
+	if d.Status != nil {
+		key := w.crons.prefix.Fired(w.ref.Cluster, w.ref.Name)
+		u.Compare(key, w.fired.Modified)
+		if err := u.Put(key, d.Status); err != nil {
+			return u, err
+		}
+	}
+	u.Events = append(u.Events, d.Events...)
+	return u, nil
 }
 
 // decision returns the decision. If no job can be made at all, as when a definition is gone, the moments are skipped.

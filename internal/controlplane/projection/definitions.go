@@ -16,6 +16,10 @@ const (
 	definitionsInterval = time.Hour
 	// maxDefinitionWrites bounds the versions that are marked or removed in one step.
 	maxDefinitionWrites = 200
+	// maxClockJump is the largest difference between wall clock and boot-time clock that is not a jump.
+	maxClockJump = 5 * time.Second
+	// clockHold is how long the wall clock must run without a jump before a version is removed by its age.
+	clockHold = 10 * time.Minute
 )
 
 // definitionSweep removes versions of task definitions that nothing names: those beyond the last few, all versions of a
@@ -32,16 +36,44 @@ type definitionSweep struct {
 	keep time.Duration    // 0 for ever
 	now  func() time.Time // the wall clock
 	due  time.Duration    // on the boot-time clock
+	// bootedAt is the wall time at which the boot-time clock was 0, by the last call of units. Ages count from the
+	// boot-time trustedFrom on: a clock that was set may be wrong, and be set right again.
+	bootedAt    time.Time
+	trustedFrom time.Duration
+}
+
+// noteJump has ages count later if the wall clock was set since the last call. boot is the present boot-time.
+func (d *definitionSweep) noteJump(wall time.Time, boot time.Duration) {
+	bootedAt := wall.Round(0).Add(-boot)
+	if d.bootedAt.IsZero() || bootedAt.Sub(d.bootedAt).Abs() > maxClockJump {
+		d.trustedFrom = boot + clockHold
+	}
+	d.bootedAt = bootedAt
+}
+
+// keepNow returns for how long versions are kept, 0 for ever. boot is the present boot-time.
+func (d *definitionSweep) keepNow(boot time.Duration) time.Duration {
+	if boot >= d.trustedFrom {
+		return d.keep
+	}
+	if d.keep > 0 {
+		d.due = min(d.due, d.trustedFrom)
+	}
+	return 0
 }
 
 // units returns what is to be written from a snapshot. It scans at most once in definitionsInterval, and again
 // immediately after a write.
 func (d *definitionSweep) units(snap *store.Snapshot, prefix store.Prefix, now time.Duration) ([]store.Unit, error) {
+	wall := d.now()
+	d.noteJump(wall, now)
 	if now < d.due {
 		return nil, nil
 	}
 	d.due = now + definitionsInterval
-	s := &definitionScan{snap: snap, prefix: prefix, used: snap.UsedDefinitions(), keep: d.keep, now: d.now().UTC()}
+	s := &definitionScan{
+		snap: snap, prefix: prefix, used: snap.UsedDefinitions(), keep: d.keepNow(now), now: wall.UTC(),
+	}
 	var versions []store.Entry[cluster.TaskDefinition] // of one name
 	for e := range snap.Definitions("") {
 		if len(versions) > 0 && versions[0].Value.Name != e.Value.Name {

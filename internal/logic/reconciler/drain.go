@@ -221,14 +221,19 @@ func (p *plan) drainDue(d *cluster.Drain) bool {
 		return true
 	}
 	if !d.Deadline.IsZero() {
-		p.decideAgainAt(d.Deadline)
+		p.decideAgainAt(p.drainEnd(d))
 	}
 	return false
 }
 
 // drainEnds reports whether the drain is forced or its deadline has passed.
 func (p *plan) drainEnds(d *cluster.Drain) bool {
-	return d.Force || !d.Deadline.IsZero() && !d.Deadline.After(p.now)
+	return d.Force || !d.Deadline.IsZero() && !p.drainEnd(d).After(p.now)
+}
+
+// drainEnd returns the time at which the drain ends the remaining tasks: its deadline, with the same hold as endOf.
+func (p *plan) drainEnd(d *cluster.Drain) time.Time {
+	return p.held(d.Deadline, d.Deadline.Sub(d.Since))
 }
 
 // moveOutcome returns the outcome of an attempt that moves. The outcome says how the attempt counts; the attempt itself

@@ -35,9 +35,9 @@ func (p jobTasks) failOverdueGangs(in *JobInput, steps []jobStep) (failed bool) 
 		}
 		since := later(step.ready, in.Spec.Updated)
 		for _, r := range waiting {
-			since = later(since, r.first.waitingSince(in.Spec.RunSubmitted()), r.first.nextAttemptAt(jobBackoff()))
+			since = later(since, r.first.waitingSince(in.Spec.RunSubmitted()), p.nextAttemptAt(r.first, jobBackoff()))
 		}
-		if end := since.Add(time.Duration(step.Gang.Deadline)); end.After(p.now) {
+		if end := p.endOf(since, time.Duration(step.Gang.Deadline)); end.After(p.now) {
 			p.decideAgainAt(end)
 			continue
 		}

@@ -21,7 +21,7 @@ func Job(in JobInput) Decision {
 	if in.Spec != nil {
 		p.owner = in.Spec.Owner()
 	}
-	p.recovery = in.Recovery
+	p.recovery, p.clockSet = in.Recovery, in.ClockSet
 	ends, tasks, all := endings{p}, jobTasks{p}, slots(in.Tasks)
 	steps, strays := stepsOf(&in, all)
 	resolveSteps(in.Spec, steps)
@@ -88,7 +88,7 @@ func (p jobTasks) cancelOverdue(spec *cluster.Job, current JobStatus) {
 	if spec.Deadline == 0 || spec.Cancelled || spec.Deleted || current.State.Ended() {
 		return
 	}
-	if end := spec.RunSubmitted().Add(time.Duration(spec.Deadline)); end.After(p.now) {
+	if end := p.endOf(spec.RunSubmitted(), time.Duration(spec.Deadline)); end.After(p.now) {
 		p.decideAgainAt(end)
 		return
 	}
@@ -107,7 +107,7 @@ func (p jobTasks) expireJob(in *JobInput, current JobStatus) {
 	if ended.IsZero() {
 		return
 	}
-	if at := ended.Add(in.Keep); at.After(in.Now) {
+	if at := p.endOf(ended, in.Keep); at.After(p.now) {
 		p.decideAgainAt(at)
 		return
 	}
@@ -155,20 +155,26 @@ func cancelText(spec *cluster.Job) string {
 	return "the job was cancelled"
 }
 
-// stopOverdue stops an attempt that its agent did not end within the time limit.
+// RunsLimited reports whether the attempt runs and has a time limit.
+func (t *Task) RunsLimited() bool {
+	return t.Desired != nil && t.Desired.TimeLimit != 0 && t.Outcome == nil && t.Observed != nil &&
+		!t.Observed.Started.IsZero() && !t.Observed.State.Terminal()
+}
+
+// stopOverdue stops an attempt that its agent did not end within the time limit. The limit counts from the moment at
+// which this leader first saw the attempt run: the agent alone knows the exact time, and its clock is another one.
 func (p jobTasks) stopOverdue(s *slot) {
 	for _, t := range s.attempts {
-		d, o := t.Desired, t.Observed
-		if !t.live() || t.stopped() || d == nil || d.TimeLimit == 0 || o == nil || o.Started.IsZero() ||
-			o.State.Terminal() {
+		if !t.live() || t.stopped() || !t.RunsLimited() {
 			continue
 		}
+		d := t.Desired
 		limit := time.Duration(d.TimeLimit) + TimeLimitMargin
 		if def := p.definitions(d.Definition); def != nil {
 			limit += time.Duration(def.Grace)
 		}
-		if end := o.Started.Add(limit); end.After(p.now) {
-			p.decideAgainAt(end)
+		if t.Running < limit {
+			p.decideAgainAt(p.now.Add(limit - t.Running))
 			continue
 		}
 		p.addStop(t, cluster.Stop{

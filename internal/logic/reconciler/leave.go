@@ -149,7 +149,7 @@ func leavingEvent(r cluster.ReasonCode) string {
 // beyond the minimum of its update policy (P5.4). A service with a count of 0 can give up all.
 func Spare(in ServiceInput) int {
 	p := newPlan(in.Owner, in.Definitions, in.Now)
-	p.without = in.Without
+	p.without, p.clockSet = in.Without, in.ClockSet
 	all := slots(in.Tasks)
 	if !in.wantsTasks() || in.daemon() {
 		return len(all)

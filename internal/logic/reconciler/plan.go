@@ -21,6 +21,7 @@ type plan struct {
 	policy          *reschedule // of a service
 	without         clause.Set
 	now             time.Time
+	clockSet        time.Time                  // see ServiceInput.ClockSet
 	outcomes        map[*Task]*cluster.Outcome // that the decision writes
 	liveGenerations map[uint64]bool            // of a service: generations with a live or a wanted task
 	requirements    map[*cluster.TaskDefinition]*requirements
@@ -54,7 +55,7 @@ func (p *plan) request(s *slot, template cluster.Pending, requested time.Time, d
 			return next, false
 		}
 	}
-	if at := s.nextAttemptAt(delay); at.After(p.now) {
+	if at := p.nextAttemptAt(s, delay); at.After(p.now) {
 		p.decideAgainAt(at)
 		p.noteWait(s.id, cluster.ReasonRescheduled, fmt.Sprintf("%s %s%s%s; next attempt in %s", s.id,
 			ended(s.newest().Outcome.State), laterAttempt(s.newest()), because(s.newest().Outcome.Message),

@@ -50,6 +50,8 @@ type Task struct {
 	// Reported says that this leader has received the node's full report. Then an attempt without a status does not run
 	// there, and a healthy attempt counts when the budget gives up others.
 	Reported bool
+	// Running is how long this leader has seen an attempt with a time limit run, on its boot-time clock (RunsLimited).
+	Running time.Duration
 }
 
 // Recovery describes a store that went back (P1.7). The zero value means a store that never did.
@@ -101,7 +103,10 @@ type ServiceInput struct {
 	// Since, unless zero, is the time from which deadlines count at the earliest: the wall clock was set then, or a new
 	// leader took over (P9.1).
 	Since time.Time
-	Now   time.Time
+	// ClockSet, unless zero, is the time at which the leader's wall clock was set, or at which the leader took over
+	// with a clock that may be wrong. It is not after Now; see ClockHold.
+	ClockSet time.Time
+	Now      time.Time
 	// Without disables protocol clauses, in tests only.
 	Without clause.Set
 }
@@ -119,8 +124,9 @@ type JobInput struct {
 	Cluster  *cluster.Cluster
 	Recovery Recovery
 	// Keep is the time for which an ended job is kept; 0 means for ever, as for a job of a cron.
-	Keep time.Duration
-	Now  time.Time
+	Keep     time.Duration
+	ClockSet time.Time
+	Now      time.Time
 }
 
 // Decision is the list of actions for one owner. Every list is ordered by task and attempt.

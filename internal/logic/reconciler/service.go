@@ -19,7 +19,7 @@ func Service(in ServiceInput) Decision {
 		policy := newReschedule(in.Spec)
 		p.policy = &policy
 	}
-	p.recovery, p.without = in.Recovery, in.Without
+	p.recovery, p.without, p.clockSet = in.Recovery, in.Without, in.ClockSet
 	ends, leave, all := endings{p}, moves{p}, slots(in.Tasks)
 	p.liveGenerations = make(map[uint64]bool)
 	for _, s := range all {

@@ -116,6 +116,9 @@ func (w *world) tasks() []reconciler.Task {
 	var all []reconciler.Task
 	for _, r := range w.records {
 		t := reconciler.Task{Attempt: r.Attempt}
+		if t.RunsLimited() {
+			t.Running = w.now.Sub(t.Observed.Started)
+		}
 		if n := r.node(); n != "" {
 			t.Absence, t.Drain, t.Reported = w.absent[n], w.drains[n], !w.unreported[n]
 			if v := w.pressured[n]; v != nil && r.Observed != nil && v.Victim == r.Observed.UUID {
