@@ -27,8 +27,8 @@
 // # Size
 //
 // The rules of services, daemons, jobs, rollouts and drains act on the same two values: a slot, which is a wanted task
-// with its attempts, and the plan. Both would be exported if the rules were packages. Each rule has a file. A slot has a
-// method for each question that rules ask about a task, and a rollout one for each rule of a rollout.
+// with its attempts, and the plan. Both would be exported if the rules were packages. Each rule has a file. A slot has
+// a method for each question that rules ask about a task, and a rollout one for each rule of a rollout.
 package reconciler
 
 import (
