@@ -152,8 +152,9 @@ type member struct {
 	interceptor func(r *http.Request)
 	// secretsKeys are the texts of the master keys that it has.
 	secretsKeys map[string]string
-	serving     sync.WaitGroup
+	serving     sync.WaitGroup // requests
 	mu          sync.Mutex
+	stopped     bool
 	stop        func()
 }
 
@@ -208,6 +209,9 @@ func (g *serverGroup) start(id string, ahead time.Duration) *member {
 			cancel()
 			_ = s.Close()
 			all.Wait()
+			m.mu.Lock()
+			m.stopped = true
+			m.mu.Unlock()
 			m.serving.Wait()
 			_ = m.engine.Close()
 		})
@@ -219,9 +223,13 @@ func (g *serverGroup) start(id string, ahead time.Duration) *member {
 // recordDigests keeps the digests that a server receives.
 func (m *member) recordDigests(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		m.mu.Lock()
+		if m.stopped { // a request that was read while the server stopped
+			m.mu.Unlock()
+			return
+		}
 		m.serving.Add(1)
 		defer m.serving.Done()
-		m.mu.Lock()
 		handle := m.interceptor
 		m.mu.Unlock()
 		if handle != nil {
