@@ -506,6 +506,14 @@ func (s *Service) Desired() int {
 	return s.Count
 }
 
+// DisconnectPolicy returns what happens to the service's tasks on silent nodes. A daemon's tasks are not replaced.
+func (s *Service) DisconnectPolicy() OnDisconnect {
+	if s.Mode == ModeDaemon {
+		return DisconnectWait
+	}
+	return s.OnDisconnect
+}
+
 // BoundNode returns the node to which a constraint binds the service, or "".
 func (s *Service) BoundNode() string {
 	for i := range s.Placement.Constraints {

@@ -274,7 +274,11 @@ func neededOwners(snap *store.Snapshot, o cluster.OwnerRef, awaits bool) []clust
 
 // builder returns what makes units from a snapshot.
 func (l *loop) builder(snap *store.Snapshot) writes.Builder {
-	return writes.Builder{Snap: snap, Prefix: l.config.Tables.Prefix(), Token: l.term.token(), Now: l.clock.now}
+	b := writes.Builder{Snap: snap, Prefix: l.config.Tables.Prefix(), Token: l.term.token(), Now: l.clock.now}
+	if !l.term.plans.isInFlight() { // no owner of a plan in flight is decided for
+		b.UnknownPlan = l.term.plans.log.UnknownPlan()
+	}
+	return b
 }
 
 // domainOf returns the domain in which the tasks of a cluster are placed.

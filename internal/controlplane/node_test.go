@@ -217,6 +217,39 @@ func TestForgottenNodeReturns(t *testing.T) {
 	})
 }
 
+// P6.7: lost tasks without another place go on when their node returns; the others are replaced.
+func TestLostTasksGoOnWithoutAnotherPlace(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a := w.node("n1")
+		w.definition(1, 1000)
+		w.service(4, 1, 1)
+		w.until(10*time.Second, "4 healthy", func(s *store.Snapshot) bool { return healthy(s, 1) == 4 })
+		other := w.node("n2")
+		w.definition(2, 3000)
+		w.put(p.Service("c", "side"), &cluster.Service{
+			Cluster: "c", Name: "side", Count: 1, Definition: cluster.Ref{Name: "d", Version: 2}, Priority: 500,
+			OnDisconnect: cluster.DisconnectKeep, Lifespan: cluster.Lifespan{Generation: 1, Created: time.Now()},
+		})
+		w.until(10*time.Second, "n2 has room for one more", func(s *store.Snapshot) bool {
+			return countOn(s, "n2") == 1
+		})
+		a.kill()
+		w.until(2*time.Minute, "one task runs on the other node", func(s *store.Snapshot) bool {
+			return countOn(s, "n2") == 2 && eventCounts(s)["task.lost"] == 4
+		})
+		a.run()
+		w.until(20*time.Second, "4 healthy again", func(s *store.Snapshot) bool {
+			return healthy(s, 1) == 4 && countOn(s, "n1") == 3
+		})
+		if n := eventCounts(w.server.tables.Snapshot())["task.reconnected"]; n != 3 {
+			t.Errorf("%d tasks reconnected, want 3", n)
+		}
+		if len(a.effects) != 4 || len(other.effects) != 2 {
+			t.Errorf("%d and %d starts of programs, want 4 and 2", len(a.effects), len(other.effects))
+		}
+	})
+}
+
 // A node that falls silent and returns again and again is delayed, and its tasks are not touched.
 func TestFlappingNodeTakesNoNewTasks(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {

@@ -191,7 +191,7 @@ func FillFromOwner(snap *store.Snapshot, d *cluster.Desired) bool {
 	}
 	if e, ok := snap.Service(parts.Cluster, parts.Owner); ok && parts.Step == "" {
 		d.Owner, d.Definition, d.Count = e.Value.Owner(), e.Value.Definition, e.Value.Count
-		d.Priority, d.OnDisconnect = int(e.Value.Priority), e.Value.OnDisconnect
+		d.Priority, d.OnDisconnect = int(e.Value.Priority), e.Value.DisconnectPolicy()
 		return true
 	}
 	e, ok := snap.Job(parts.Cluster, parts.Owner)

@@ -254,6 +254,17 @@ var foundStories = []struct{ fault, story string }{
 1m27.192s user batch : submit3 1
 1m27.635s user batch : graph 6
 `},
+	{"a task had no place but the node that returned with its lost attempt, and waited for ever", `berth-sim-story-1 seed 3 servers 1 nodes 1 consul false
+1s user web : scale 1
+1m2.775s agent-crash n1 for 2m33.734s
+`},
+	{"a daemon's record that was made again let its task be lost with its silent node, and the next attempt had no place", `berth-sim-story-1 seed 30187 servers 1 nodes 3 consul false
+1.9s user logd : scale 0
+30.81s lag s1 for 14.575s : 1s
+33.289s foreign n3 : both
+33.339s server-crash s1 for 1s
+1m2.775s agent-crash n3 for 2m33.734s
+`},
 }
 
 // TestFoundFaultsStayFixed runs them again.

@@ -28,7 +28,7 @@ var Invariants = map[string]string{
 	"events":         "an end does not have exactly one event, or an event changed",
 	"revived":        "a record that wants a task came back after the attempt's end",
 	"late-barrier":   "a start barrier passed after the attempt's stop or outcome",
-	"outcome-fixed":  "an outcome was changed or deleted while its owner exists",
+	"outcome-fixed":  "an outcome was changed, or deleted while its attempt has records and does not go on (P6.7)",
 	"spec-lost":      "a user's acknowledged write is missing, or a spec exists that no user wrote",
 	"outcome-true":   "an outcome does not say what the program of the attempt did, or uses a retry wrongly",
 	"report-lost":    "an acknowledged end of an attempt is not in the store, or the outcome says otherwise",

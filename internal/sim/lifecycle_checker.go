@@ -376,9 +376,10 @@ func (v *lifecycleChecker) applyOutcome(rest string, c *store.Change) {
 	if c.Deleted {
 		delete(v.outcomes, rest)
 		if old != nil {
+			was := old.outcome
 			old.outcome = nil
 			v.touch(old)
-			v.checkOutcomeDeletion(old)
+			v.checkOutcomeDeletion(old, was)
 			v.forget(old)
 		}
 		return
@@ -451,12 +452,24 @@ func (v *lifecycleChecker) checkCharge(a *attemptHistory, o *cluster.Outcome) {
 	}
 }
 
-// checkOutcomeDeletion checks the deletion of an outcome.
-func (v *lifecycleChecker) checkOutcomeDeletion(a *attemptHistory) {
-	if a.desired != nil && !v.overwritten && !v.restored {
+// checkOutcomeDeletion checks the deletion of an outcome. While the attempt has records, it is the reconnection of an
+// attempt that was lost with its node, reports again, and has no later attempt (P6.7): the attempt is open again.
+func (v *lifecycleChecker) checkOutcomeDeletion(a *attemptHistory, was *cluster.Outcome) {
+	if a.desired == nil || v.overwritten || v.restored {
+		return
+	}
+	later := false
+	for other := range v.tasks[a.task] { // order-free: any one
+		later = later || other.number > a.number
+	}
+	isLost := was != nil && was.State == cluster.StateLost && was.Reason == cluster.ReasonNodeDown
+	if a.batch || !isLost || later || a.desired.Stop != nil || a.observed == nil || a.observed.State.Terminal() {
 		v.breach("outcome-fixed", "the outcome of %s/%d was deleted while its record exists on %s", a.task, a.number,
 			a.node)
+		return
 	}
+	a.ended, a.endedAt = false, 0
+	v.actions.Reconnects++
 }
 
 // checkAcknowledgedReport records which ends were acknowledged to an agent.

@@ -132,6 +132,8 @@ type ActionCounts struct {
 	Commands, Commanded int
 	// Reclaims counts attempts that were told to end because their cluster had borrowed their room.
 	Reclaims int
+	// Reconnects counts lost attempts that went on when their node returned.
+	Reconnects int
 }
 
 // add sums up.
@@ -146,6 +148,7 @@ func (d *ActionCounts) add(e ActionCounts) {
 	d.TakeOvers += e.TakeOvers
 	d.Commands += e.Commands
 	d.Commanded += e.Commanded
+	d.Reconnects += e.Reconnects
 	d.Reclaims += e.Reclaims
 }
 

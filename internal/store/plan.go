@@ -294,6 +294,14 @@ func (l *PlanLog) holds(ctx context.Context, compares ...Compare) (bool, error) 
 // Unsettled reports whether the result of the last Append is unknown.
 func (l *PlanLog) Unsettled() bool { return l.unknown }
 
+// UnknownPlan returns the number of the plan record whose write has an unknown result; 0 if there is none.
+func (l *PlanLog) UnknownPlan() uint64 {
+	if l.unknown {
+		return l.next
+	}
+	return 0
+}
+
 // Settle finds the result of a plan whose answer was lost. It creates an empty record under the plan's number; if that
 // is refused, the plan was written (P3.3, T6). The tables hold the result once they reach the returned revision.
 func (l *PlanLog) Settle(ctx context.Context) (revision uint64, err error) {

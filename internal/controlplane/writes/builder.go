@@ -17,6 +17,8 @@ type Builder struct {
 	// Token is that of the records that agents receive.
 	Token cluster.Token
 	Now   time.Time
+	// UnknownPlan is the number of the plan record whose write has an unknown result; 0 if there is none (P3.3).
+	UnknownPlan uint64
 	// Requires are further preconditions of stops.
 	Requires []store.Compare
 }
@@ -51,6 +53,26 @@ func (b *Builder) ConclusionUnit(c *reconciler.Conclusion) (store.Unit, error) {
 	}
 	u.Event(c.Event)
 	return u, nil
+}
+
+// reconnectUnit deletes the outcome of a lost attempt that goes on, unless the outcome or the attempt has changed. A plan
+// record that places the next attempt compares that the outcome exists (P3.7); the unit compares that no such record is
+// on its way.
+func (b *Builder) reconnectUnit(c *reconciler.Reconnect) (store.Unit, bool) {
+	var u store.Unit
+	row, ok := b.Snap.Attempt(c.Task, c.Attempt)
+	if !ok || row.OutcomeRev == 0 || row.DesiredRev == 0 || row.Packed {
+		return u, false
+	}
+	b.deleteOutcome(&u, row)
+	u.Compare(b.Prefix.Desired(row.Node, row.Task), row.DesiredRev)
+	u.Compare(b.Prefix.Observed(row.Node, row.Task), store.AnyModified)
+	if b.UnknownPlan != 0 {
+		u.Compare(b.Prefix.Plan(b.UnknownPlan), 0)
+	}
+	u.Mark(b.Prefix.Scheduled(row.Task))
+	u.Event(c.Event)
+	return u, true
 }
 
 // endsUnprojected reports whether an attempt needs no desired record for its end: it has none, and its agent has

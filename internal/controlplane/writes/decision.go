@@ -39,6 +39,11 @@ func (w *decisionWriter) writeDecision(d reconciler.Decision, units *[]store.Uni
 	if err := w.writeConclusions(d, units); err != nil {
 		return err
 	}
+	for i := range d.Reconnects {
+		if u, ok := w.reconnectUnit(&d.Reconnects[i]); ok {
+			*units = append(*units, u)
+		}
+	}
 	for i := range d.Stops {
 		u, err := w.StopUnit(&d.Stops[i])
 		if err != nil {

@@ -15,14 +15,6 @@ import (
 // daemon reports whether the service has one task on each of its nodes.
 func (in *ServiceInput) daemon() bool { return in.Spec != nil && in.Spec.Mode == cluster.ModeDaemon }
 
-// disconnect returns the policy for the service's tasks on silent nodes. A daemon's tasks are not replaced.
-func (in *ServiceInput) disconnect() cluster.OnDisconnect {
-	if in.daemon() {
-		return cluster.DisconnectWait
-	}
-	return in.Spec.OnDisconnect
-}
-
 // wantsTasks reports whether the service should have tasks at all.
 func (in *ServiceInput) wantsTasks() bool {
 	return in.Spec != nil && !in.Spec.Deleted && !in.Spec.Stopped && (in.daemon() || in.Spec.Count > 0)

@@ -23,6 +23,7 @@ type plan struct {
 	now             time.Time
 	clockSet        time.Time                  // see ServiceInput.ClockSet
 	outcomes        map[*Task]*cluster.Outcome // that the decision writes
+	reconnects      map[*slot]bool             // slots whose newest attempt goes on after its loss
 	liveGenerations map[uint64]bool            // of a service: generations with a live or a wanted task
 	requirements    map[*cluster.TaskDefinition]*requirements
 }
@@ -31,7 +32,10 @@ func newPlan(owner cluster.OwnerRef, definitions Definitions, now time.Time) *pl
 	if definitions == nil {
 		definitions = func(cluster.Ref) *cluster.TaskDefinition { return nil }
 	}
-	return &plan{owner: owner, definitions: definitions, now: now, outcomes: make(map[*Task]*cluster.Outcome)}
+	return &plan{
+		owner: owner, definitions: definitions, now: now, outcomes: make(map[*Task]*cluster.Outcome),
+		reconnects: make(map[*slot]bool),
+	}
 }
 
 // requestAttempt requests the next attempt of a slot; see request.
@@ -41,12 +45,13 @@ func (p *plan) requestAttempt(s *slot, template cluster.Pending, requested time.
 	}
 }
 
-// request returns the request of the next attempt of a slot; false if an attempt is live or the back-off delay runs.
+// request returns the request of the next attempt of a slot; false if an attempt is live or reconnects, or the back-off
+// delay runs.
 // The template holds the values that all tasks of a service or a step share. The owner requested the task at the given
 // time.
 func (p *plan) request(s *slot, template cluster.Pending, requested time.Time, delay backoff,
 ) (next cluster.Pending, ok bool) {
-	if s.live() {
+	if s.live() || p.reconnects[s] {
 		return next, false
 	}
 	if p.policy != nil {

@@ -141,6 +141,8 @@ type Decision struct {
 	Adoptions []Adoption
 	// Conclusions write the outcomes of ended attempts.
 	Conclusions []Conclusion
+	// Reconnects delete the outcomes of lost attempts that go on.
+	Reconnects []Reconnect
 	// Cleanups delete the records of attempts that have an outcome and no remains on any node.
 	Cleanups []Cleanup
 	// Trims delete outcomes that nothing needs any more.
@@ -177,7 +179,7 @@ type Decision struct {
 // Empty reports whether there is nothing to write and nothing to place.
 func (d *Decision) Empty() bool {
 	return len(d.Pending) == 0 && len(d.Moves) == 0 && len(d.Stops) == 0 && len(d.Adoptions) == 0 &&
-		len(d.Conclusions) == 0 && len(d.Cleanups) == 0 &&
+		len(d.Conclusions) == 0 && len(d.Reconnects) == 0 && len(d.Cleanups) == 0 &&
 		len(d.Trims)+len(d.Packs)+len(d.Unpacks) == 0 && d.Rollout == nil && d.Revert == nil && !d.Expire &&
 		!d.Cancel && !d.Begin && !d.Remove
 }
@@ -238,6 +240,14 @@ type Adoption struct {
 	Desired     cluster.Desired
 	ObservedRev uint64
 	Event       cluster.Event
+}
+
+// Reconnect deletes the outcome of a lost attempt whose node returned before a later attempt was placed. The attempt
+// goes on (P6.7).
+type Reconnect struct {
+	Task    cluster.TaskID
+	Attempt int
+	Event   cluster.Event
 }
 
 // Conclusion is an outcome to be written, once (P4.2).

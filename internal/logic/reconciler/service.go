@@ -15,7 +15,7 @@ import (
 func Service(in ServiceInput) Decision {
 	p := newPlan(in.Owner, in.Definitions, in.Now)
 	if in.Spec != nil {
-		p.owner, p.definition, p.disconnect = in.Spec.Owner(), in.Spec.Definition, in.disconnect()
+		p.owner, p.definition, p.disconnect = in.Spec.Owner(), in.Spec.Definition, in.Spec.DisconnectPolicy()
 		policy := newReschedule(in.Spec)
 		p.policy = &policy
 	}
@@ -66,6 +66,9 @@ func Service(in ServiceInput) Decision {
 			continue
 		}
 		claims{p}.claimUnrecorded(s, in.desiredRecord(s))
+		if ends.reconnect(s) {
+			continue
+		}
 		p.stopEnded(s, nil)
 		ends.trim(s, p.policy.keptOutcomes())
 	}
@@ -120,7 +123,7 @@ func (in *ServiceInput) recordProgress(roll *rollout) {
 func (in *ServiceInput) template(s *slot) cluster.Pending {
 	t := cluster.Pending{
 		OwnerRev: in.SpecRev, Definition: in.Spec.Definition, Count: in.Spec.Count, Priority: int(in.Spec.Priority),
-		OnDisconnect: in.disconnect(), Placement: joinConstraints(in.Spec.Placement, in.Cluster),
+		OnDisconnect: in.Spec.DisconnectPolicy(), Placement: joinConstraints(in.Spec.Placement, in.Cluster),
 		Restarted: in.Spec.Restarted,
 		Labels:    in.Spec.Labels,
 	}
@@ -138,7 +141,7 @@ func (in *ServiceInput) desiredRecord(s *slot) cluster.Desired {
 	return cluster.Desired{
 		Owner: in.Spec.Owner(), Definition: in.template(s).Definition, Count: in.Spec.Count,
 		Priority:     int(in.Spec.Priority),
-		OnDisconnect: in.disconnect(),
+		OnDisconnect: in.Spec.DisconnectPolicy(),
 	}
 }
 

@@ -272,6 +272,14 @@ func (w *world) commit(d reconciler.Decision) {
 			r.Desired, r.DesiredRev = &desired, w.next()
 		}
 	}
+	for _, c := range d.Reconnects {
+		r := w.find(c.Task, c.Attempt)
+		if r == nil || r.Outcome == nil || r.Observed == nil {
+			w.refused++
+			continue
+		}
+		r.Outcome = nil
+	}
 	w.commitRollout(d)
 	for i := range d.Stops {
 		w.commitStop(&d.Stops[i])
@@ -580,6 +588,9 @@ func describe(d reconciler.Decision) string {
 			b.WriteString(", may continue")
 		}
 		b.WriteString("\n")
+	}
+	for _, c := range d.Reconnects {
+		fmt.Fprintf(&b, "  reconnect %s attempt %d\n", shortID(c.Task), c.Attempt)
 	}
 	for _, c := range d.Cleanups {
 		fmt.Fprintf(&b, "  clean %s attempt %d on %s\n", shortID(c.Task), c.Attempt, c.Node)
