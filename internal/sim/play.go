@@ -2,6 +2,7 @@ package sim
 
 import (
 	"bytes"
+	"context"
 	"slices"
 	"strings"
 	"time"
@@ -252,8 +253,14 @@ func (n *node) addTrouble(by int) {
 	n.trouble = max(0, n.trouble+by)
 }
 
+// foreignTimeout is the time after which another program gives up a write to a store that is down. The story goes on
+// only then.
+const foreignTimeout = time.Second
+
 // overwriteRecords overwrites the records of one task of a node (P3.9).
 func (f *fleet) overwriteRecords(e Event) {
+	ctx, cancel := context.WithTimeout(f.ctx, foreignTimeout)
+	defer cancel()
 	f.checker.mu.Lock()
 	var keys []string
 	for key := range f.checker.records {
@@ -271,7 +278,7 @@ func (f *fleet) overwriteRecords(e Event) {
 	chosen := keys[d.below(len(keys))]
 	ops := []store.Op{{Key: string(prefix) + chosen, Value: []byte("not a record"), Delete: e.Arg == "delete"}}
 	if e.Arg == "edit" {
-		r, err := f.engine.Read(f.ctx, ops[0].Key)
+		r, err := f.engine.Read(ctx, ops[0].Key)
 		if err != nil {
 			return
 		}
@@ -286,5 +293,5 @@ func (f *fleet) overwriteRecords(e Event) {
 				task, Value: []byte("neither"), Delete: e.Arg == "delete",
 		})
 	}
-	_, _ = f.engine.Commit(f.ctx, []store.Group{{Ops: ops}})
+	_, _ = f.engine.Commit(ctx, []store.Group{{Ops: ops}})
 }
