@@ -55,9 +55,9 @@ func (b *Builder) ConclusionUnit(c *reconciler.Conclusion) (store.Unit, error) {
 	return u, nil
 }
 
-// reconnectUnit deletes the outcome of a lost attempt that goes on, unless the outcome or the attempt has changed. A plan
-// record that places the next attempt compares that the outcome exists (P3.7); the unit compares that no such record is
-// on its way.
+// reconnectUnit deletes the outcome of a lost attempt that goes on, unless the outcome or the attempt has changed. A
+// plan record that places the next attempt compares that the outcome exists (P3.7); the unit compares that no such
+// record is on its way.
 func (b *Builder) reconnectUnit(c *reconciler.Reconnect) (store.Unit, bool) {
 	var u store.Unit
 	row, ok := b.Snap.Attempt(c.Task, c.Attempt)

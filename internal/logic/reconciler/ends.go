@@ -103,6 +103,17 @@ func (p endings) loss(t *Task) *lifecycle.Loss {
 	return nil
 }
 
+// keepWanted deals with the earlier attempts of a wanted task of a service, and with those that the store does not
+// know. want is the desired record of an attempt of the task.
+func (p endings) keepWanted(s *slot, want cluster.Desired) {
+	claims(p).claimUnrecorded(s, want)
+	if p.reconnect(s) {
+		return
+	}
+	p.stopEnded(s, nil)
+	p.trim(s, p.policy.keptOutcomes())
+}
+
 // reconnect deletes the outcome of the slot's newest attempt if that attempt was lost with its node, the node returned
 // with it, and no later attempt was placed. It reports whether it does. The next attempt would wait for another node
 // although the task runs, and in a fleet without room for it for ever.

@@ -65,12 +65,7 @@ func Service(in ServiceInput) Decision {
 			waiting += p.endUnwanted(s, &in, dismissal{granted[s], roll.failed()})
 			continue
 		}
-		claims{p}.claimUnrecorded(s, in.desiredRecord(s))
-		if ends.reconnect(s) {
-			continue
-		}
-		p.stopEnded(s, nil)
-		ends.trim(s, p.policy.keptOutcomes())
+		ends.keepWanted(s, in.desiredRecord(s))
 	}
 	// 3. Wanted tasks without a live attempt are requested, and tasks that must leave their node are moved.
 	for _, s := range wanted {

@@ -36,12 +36,13 @@ type summary struct {
 	slow   []slowTest
 	output map[string][]string // of tests that have not passed, by package and test
 	broken map[string]bool     // packages with a failed test
+	dumps  map[string][]string // of processes that died, by package, where a test seemed to have written them
 }
 
 // read follows the events of a run until its end, and writes each package's result and the output of failures. A line
 // that is no event is passed on.
 func (s *summary) read(r io.Reader, w io.Writer) error {
-	s.output, s.broken = map[string][]string{}, map[string]bool{}
+	s.output, s.broken, s.dumps = map[string][]string{}, map[string]bool{}, map[string][]string{}
 	lines := bufio.NewReader(r)
 	for {
 		line, err := lines.ReadString('\n')
@@ -110,6 +111,7 @@ func (s *summary) test(e event, w io.Writer) {
 	switch e.Action {
 	case "pass":
 		s.passed++
+		s.keepDump(e.Package, out)
 	case "fail":
 		s.failed++
 		s.broken[e.Package] = true
@@ -152,10 +154,26 @@ func (s *summary) unfinished(pkg string, w io.Writer) {
 		}
 	}
 	slices.Sort(keys)
+	if dump := s.dumps[pkg]; len(dump) > 0 {
+		fmt.Fprintf(w, "--- %s (how its process ended)\n%s", pkg, strings.Join(dump, ""))
+		s.failure(pkg, dump)
+	}
 	for _, key := range keys {
 		fmt.Fprintf(w, "--- %s (never finished)\n%s", key, strings.Join(s.output[key], ""))
 		s.failure(key, s.output[key])
 		delete(s.output, key)
+	}
+}
+
+// keepDump keeps the end of a test's output from where it is the dump of a process that died. Go takes it for the output
+// of the test that wrote last, which may have passed.
+func (s *summary) keepDump(pkg string, out []string) {
+	for i, line := range out {
+		if strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ") ||
+			strings.HasPrefix(line, "SIGQUIT: ") {
+			s.dumps[pkg] = append(s.dumps[pkg], out[i:]...)
+			return
+		}
 	}
 }
 

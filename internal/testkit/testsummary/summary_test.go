@@ -31,6 +31,10 @@ const stream = `{"Action":"start","Package":"m/a"}
 {"Action":"fail","Package":"m/c","Elapsed":0,"FailedBuild":"m/c [m/c.test]"}
 not an event
 {"Action":"output","Package":"m/d","Test":"TestBoom","Output":"panic: boom\n"}
+{"Action":"output","Package":"m/d","Test":"TestDone","Output":"--- PASS: TestDone (0.00s)\n"}
+{"Action":"output","Package":"m/d","Test":"TestDone","Output":"SIGQUIT: quit\n"}
+{"Action":"output","Package":"m/d","Test":"TestDone","Output":"goroutine 7\n"}
+{"Action":"pass","Package":"m/d","Test":"TestDone"}
 {"Action":"output","Package":"m/d","Test":"TestBeside","Output":"=== RUN   TestBeside\n"}
 {"Action":"output","Package":"m/d","Test":"TestBeside","Output":"=== PAUSE TestBeside\n"}
 {"Action":"output","Package":"m/d","Output":"FAIL\tm/d\t0.1s\n"}
@@ -49,6 +53,9 @@ FAIL      1.5s  m/b
 c/c.go:3:1: syntax error
 FAIL      0.0s  m/c
 not an event
+--- m/d (how its process ended)
+SIGQUIT: quit
+goroutine 7
 --- m/d TestBoom (never finished)
 panic: boom
 FAIL	m/d	0.1s
@@ -66,7 +73,7 @@ Failed:
   m/d TestBoom
     panic: boom
 
-1 passed, 4 failed, 3 skipped
+2 passed, 4 failed, 3 skipped
 `
 
 func TestSummary(t *testing.T) {
