@@ -230,7 +230,8 @@ func TestSoftState(t *testing.T) {
 		Stats: &cluster.NodeStats{CPU: 300, Tasks: 2},
 	}
 	w.tables.SetPulse("n1", pulse)
-	if v := read[api.NodeView](t, w.want(200, "GET", "/v1/nodes/n1", nil)); v.Used != nil || v.Heartbeat != nil {
+	if v := read[api.NodeView](t, w.want(200, "GET", "/v1/nodes/n1", nil)); v.Used != nil || v.Heartbeat != nil ||
+		v.Server != "" {
 		t.Errorf("a pulse of a session that is over is shown: %+v", v)
 	}
 	pulse.Session = 4

@@ -424,6 +424,32 @@ func (m *member) wantSoon(node, why string) {
 	}
 }
 
+// TestHolderOfAnOlderSessionIsNotNamed has an agent leave the server of its newest session. Until another server says
+// that it has a later one, no server is named: neither this one nor that of an earlier session.
+func TestHolderOfAnOlderSessionIsNotNamed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newServerGroup(t)
+		g.status("n1", 5)
+		s1, s2 := g.start("s1", 0), g.start("s2", 0)
+		s2.beat("n1", 5, 1, nil)
+		pass(3 * time.Second)
+		if got := s1.Holder("n1"); got != "s2" {
+			t.Errorf("n1 is at %q, want s2", got)
+		}
+		g.status("n1", 6)
+		s1.beat("n1", 6, 1, nil)
+		if got := s1.Holder("n1"); got != "" {
+			t.Errorf("n1 is at %q after its session here has ended, want an empty name", got)
+		}
+		g.status("n1", 7)
+		s2.beat("n1", 7, 1, nil)
+		pass(3 * time.Second)
+		if got := s1.Holder("n1"); got != "s2" {
+			t.Errorf("n1 is at %q after its return, want s2", got)
+		}
+	})
+}
+
 // TestIntervalsOfAServerThatIsGone has an idle agent at a server that dies. The agent is expected at another server
 // soon, not at the end of its long interval (P6.2).
 func TestIntervalsOfAServerThatIsGone(t *testing.T) {

@@ -71,16 +71,17 @@ func (v *liveness) holder(node string) (holder string, here bool) {
 	return h.from, false
 }
 
-// Holder returns the id of the server that a node's agent is connected to, as far as this server knows. It returns ""
-// if no such server is known, or the server is gone. It returns immediately.
+// Holder returns the id of the server that a node's agent is connected to in its newest session that this server knows
+// of. It returns "" if no such server is known, or the server is gone. It returns immediately.
 func (v *liveness) Holder(node string) string {
 	holder, here := v.holder(node)
 	if here {
 		return v.config.Server.ID
 	}
+	pulse, _ := v.config.Tables.Pulse(node)
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.lastDigests[holder].cut {
+	if v.lastDigests[holder].cut || v.remotePulses[node].session != pulse.Session {
 		return ""
 	}
 	return holder

@@ -71,13 +71,13 @@ func (s *Source) Node(snap *store.Snapshot, name string) (api.NodeView, bool) {
 			v.Drain = drainView(snap, name, e.Value.Drain)
 		}
 	}
-	if s.Holder != nil {
-		v.Server = s.Holder(name)
-	}
 	if s.DialProblem != nil && v.Dial != "" {
 		v.DialProblem = s.DialProblem(name)
 	}
 	if p, reported := s.Tables.Pulse(name); reported && p.Session == v.Session {
+		if s.Holder != nil {
+			v.Server = s.Holder(name)
+		}
 		v.Used = withoutTasks(p.Stats)
 		v.Heartbeat = &api.Heartbeat{
 			Age:      cluster.Duration(max(0, s.Clock()-p.At).Round(time.Millisecond)),

@@ -165,8 +165,8 @@ func (s *summary) unfinished(pkg string, w io.Writer) {
 	}
 }
 
-// keepDump keeps the end of a test's output from where it is the dump of a process that died. Go takes it for the output
-// of the test that wrote last, which may have passed.
+// keepDump keeps the end of a test's output from where it is the dump of a process that died. Go takes it for the
+// output of the test that wrote last, which may have passed.
 func (s *summary) keepDump(pkg string, out []string) {
 	for i, line := range out {
 		if strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ") ||
