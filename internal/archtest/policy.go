@@ -434,7 +434,7 @@ var lowerLayers = map[string][]string{
 		"internal/store",
 	},
 	"internal/controlplane/projection": {
-		"internal/clause", "internal/cluster", "internal/controlplane/storeloss", "internal/pause",
+		"internal/boottime", "internal/clause", "internal/cluster", "internal/controlplane/storeloss", "internal/pause",
 		"internal/publishing", "internal/store",
 	},
 	"internal/controlplane/queue": {"internal/cluster", "internal/store"},

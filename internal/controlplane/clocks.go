@@ -4,13 +4,12 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/berthd/berth/internal/boottime"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/store"
 )
 
 const (
-	// maxClockJump is the largest difference between wall clock and boot-time clock that is not a jump.
-	maxClockJump = 5 * time.Second
 	// clockSettleTime is how long a wall clock that was set forward must keep its new time before decisions use it. It
 	// is shorter than cron.MaxLateness, so that no moment counts as missed because of it.
 	clockSettleTime = 45 * time.Second
@@ -18,31 +17,9 @@ const (
 	maxQuietTime = 5 * time.Minute
 )
 
-// clocks compares the wall clock with the boot-time clock, which cannot be set (P9.1).
-type clocks struct {
-	wall time.Time
-	boot time.Duration
-}
-
-// jumpSince returns the amount by which the wall clock was set since the last call. It is 0 for at most maxClockJump,
-// and at the first call.
-func (c *clocks) jumpSince(wall time.Time, boot time.Duration) time.Duration {
-	wall = wall.Round(0) // without the monotonic reading, which does not jump
-	last := *c
-	c.wall, c.boot = wall, boot
-	if last.wall.IsZero() {
-		return 0
-	}
-	by := wall.Sub(last.wall) - (boot - last.boot)
-	if by.Abs() <= maxClockJump {
-		return 0
-	}
-	return by
-}
-
 // termClock is the clock of a leader's decisions (P9.1). It is the wall clock, with these exceptions:
 //
-//   - It does not go back by maxClockJump or less.
+//   - It does not go back by less than a jump.
 //   - After the wall clock was set forward, it continues on the boot-time clock until the wall clock has kept the new
 //     time for clockSettleTime. A wall clock that is set right again before then changes no decision.
 //
@@ -50,7 +27,7 @@ func (c *clocks) jumpSince(wall time.Time, boot time.Duration) time.Duration {
 // not depend on their times.
 type termClock struct {
 	config Config
-	clocks clocks
+	jumped boottime.Jumps
 	now    time.Time
 	// ahead is how far the wall clock is ahead of now, 0 unless it was set forward. aheadSince is the boot-time at
 	// which it was set last.
@@ -74,9 +51,9 @@ type clockTimes struct {
 	set time.Time
 }
 
-// startTerm begins with the time of the newest committed event, if the wall clock is behind it by maxClockJump or less.
-// If the wall clock is behind by more, the clock of an earlier leader was ahead, and its time is not used. A clock that
-// is behind the event, or ahead of it by more than maxQuietTime, may be wrong.
+// startTerm begins with the time of the newest committed event, if the wall clock is behind it by no jump. If the wall
+// clock is behind by more, the clock of an earlier leader was ahead, and its time is not used. A clock that is behind
+// the event, or ahead of it by more than maxQuietTime, may be wrong.
 func (c *termClock) startTerm(snap *store.Snapshot) {
 	last, ok := snap.LastEvents()
 	if !ok {
@@ -85,7 +62,7 @@ func (c *termClock) startTerm(snap *store.Snapshot) {
 	switch ahead := last.Value.At.Sub(c.config.Now()); {
 	case ahead < -maxQuietTime:
 		c.isDoubtful = true
-	case ahead > maxClockJump:
+	case ahead > boottime.MaxDifference:
 		c.isDoubtful = true
 		c.config.Logger.Warn("the newest event is later than this server's clock; one of the servers has a wrong clock",
 			"by", ahead)
@@ -99,15 +76,15 @@ func (c *termClock) startTerm(snap *store.Snapshot) {
 func (c *termClock) advance() (followed bool) {
 	wall, boot := c.config.Now().Round(0), c.config.Clock() // without the monotonic reading, which is never set
 	defer func() { c.lastBoot = boot }()
-	jump := c.clocks.jumpSince(wall, boot)
+	jump := c.jumped.Since(wall, boot)
 	if jump != 0 {
 		c.jumps = append(c.jumps, jump)
 		c.ahead, c.aheadSince = c.ahead+jump, boot
 	}
 	switch {
-	case c.ahead > maxClockJump && boot-c.aheadSince < clockSettleTime:
+	case c.ahead > boottime.MaxDifference && boot-c.aheadSince < clockSettleTime:
 		c.now = c.now.Add(boot - c.lastBoot)
-	case c.ahead.Abs() > maxClockJump:
+	case c.ahead.Abs() > boottime.MaxDifference:
 		c.now, c.ahead, followed = wall, 0, true
 	default:
 		c.ahead = 0

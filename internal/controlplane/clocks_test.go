@@ -8,27 +8,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestClocks(t *testing.T) {
-	start := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
-	for name, test := range map[string]struct {
-		wall, boot, want time.Duration
-	}{
-		"in step":        {time.Minute, time.Minute, 0},
-		"a little apart": {time.Minute, 56 * time.Second, 0},
-		"set forward":    {time.Hour, time.Minute, 59 * time.Minute},
-		"set back":       {-time.Hour, time.Minute, -61 * time.Minute},
-		"suspended":      {8 * time.Hour, 8 * time.Hour, 0},
-	} {
-		var c clocks
-		if by := c.jumpSince(start, 100*time.Second); by != 0 {
-			t.Errorf("%s: the first reading is a jump by %v", name, by)
-		}
-		if by := c.jumpSince(start.Add(test.wall), 100*time.Second+test.boot); by != test.want {
-			t.Errorf("%s: got %v, want %v", name, by, test.want)
-		}
-	}
-}
-
 // TestTermClock reads the clock of a term each 10 s, while the wall clock is set as the amounts say. The clock does not
 // follow a wall clock that is ahead for a while, and immediately follows one that is behind.
 func TestTermClock(t *testing.T) {

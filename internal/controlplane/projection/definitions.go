@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/berthd/berth/internal/boottime"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/store"
 )
@@ -16,8 +17,6 @@ const (
 	definitionsInterval = time.Hour
 	// maxDefinitionWrites bounds the versions that are marked or removed in one step.
 	maxDefinitionWrites = 200
-	// maxClockJump is the largest difference between wall clock and boot-time clock that is not a jump.
-	maxClockJump = 5 * time.Second
 	// clockHold is how long the wall clock must run without a jump before a version is removed by its age.
 	clockHold = 10 * time.Minute
 )
@@ -36,19 +35,19 @@ type definitionSweep struct {
 	keep time.Duration    // 0 for ever
 	now  func() time.Time // the wall clock
 	due  time.Duration    // on the boot-time clock
-	// bootedAt is the wall time at which the boot-time clock was 0, by the last call of units. Ages count from the
-	// boot-time trustedFrom on: a clock that was set may be wrong, and be set right again.
-	bootedAt    time.Time
+	// jumps are those of the wall clock between calls of units. Ages count from the boot-time trustedFrom on: a clock
+	// that was set may be wrong, and be set right again.
+	jumps       boottime.Jumps
+	isScanned   bool // units was called
 	trustedFrom time.Duration
 }
 
 // noteJump has ages count later if the wall clock was set since the last call. boot is the present boot-time.
 func (d *definitionSweep) noteJump(wall time.Time, boot time.Duration) {
-	bootedAt := wall.Round(0).Add(-boot)
-	if d.bootedAt.IsZero() || bootedAt.Sub(d.bootedAt).Abs() > maxClockJump {
+	if d.jumps.Since(wall, boot) != 0 || !d.isScanned {
 		d.trustedFrom = boot + clockHold
 	}
-	d.bootedAt = bootedAt
+	d.isScanned = true
 }
 
 // keepNow returns for how long versions are kept, 0 for ever. boot is the present boot-time.
