@@ -16,8 +16,8 @@ func eventTypes() []string {
 			"released"},
 		{"node-settings", "created updated"},
 		{"task", "assigned pulling pulled running healthy warning failing restarted stopping permitted moving " +
-			"preempted succeeded failed rejected lost cancelled adopted record-restored record-removed " +
-			"record-refused"},
+			"preempted succeeded failed rejected lost cancelled reconnected adopted record-restored " +
+			"record-removed record-refused"},
 		{"service", "created updated deleted rollout-started canary-healthy promoted rollout-complete " +
 			"rollout-failed rolled-back rollout-paused rollout-resumed scaled removed"},
 		{"job", "created updated deleted held released needs-met retried overdue succeeded failed cancelled " +
