@@ -50,6 +50,9 @@ func (v *eventChecker) applyEvents(id string, c *store.Change) {
 		if state, ok := strings.CutPrefix(e.Type, "task."); ok && cluster.State(state).Terminal() {
 			v.endEvents[fmt.Sprint(e.Task, "/", e.Attempt)]++
 		}
+		if e.Type == "task.reconnected" { // the attempt goes on, and ends again
+			delete(v.endEvents, fmt.Sprint(e.Task, "/", e.Attempt))
+		}
 		if e.Type == "task.moving" { // even if it stops first and its end is reported later
 			v.moving[fmt.Sprint(e.Task, "/", e.Attempt)] = true
 		}
