@@ -44,16 +44,12 @@ type stepKey struct{ cluster, job, step string }
 // choose chooses the tasks of jobs that wait for room or for a limit of their cluster. Members of a gang are one
 // request.
 func (b *builder) choose(queue []cluster.Pending) {
-	limits := admission.NewDraft(&b.fleet.Limits)
 	for i := range queue {
 		p := &queue[i]
 		if p.Owner.Kind != cluster.KindJob || len(b.members) >= forecast.MaxRequests {
 			continue
 		}
 		if why, known := b.Waits(p.Task); !waitsForRoom(why, known) {
-			continue
-		}
-		if p.JobConcurrency != nil && limits.WaitsForJobs(p) {
 			continue
 		}
 		b.pending = append(b.pending, *p)
@@ -101,6 +97,7 @@ func (b *builder) build() {
 		b.out.Arrivals = append(b.out.Arrivals, forecast.Arrival{Request: r, At: since})
 	}
 	b.addCapacity()
+	b.addLasting()
 	if len(b.pending) > 0 { // a forecast of the same queue gives the same figures
 		h := fnv.New64a()
 		_, _ = h.Write([]byte(b.pending[0].Task))
@@ -132,10 +129,8 @@ func (b *builder) request(p *cluster.Pending, line int) forecast.Request {
 		Runs:     b.history.Runs(kindOf(parts.Cluster, parts.Owner, parts.Step), limit),
 		Priority: p.Priority, User: b.userOf(p.Owner.Cluster, p.User), Devices: len(p.Devices) > 0,
 	}
-	if b.isLimited(p.Owner.Cluster, p.Concurrency != nil) {
-		one := *p
-		one.JobConcurrency = nil // the job has its place, or it is one of the past
-		r.Pending = &one
+	if b.isLimited(p.Owner.Cluster, p.Concurrency != nil || p.JobConcurrency != nil) {
+		r.Pending = p
 	}
 	return r
 }
@@ -211,7 +206,7 @@ func (b *builder) addRunning() {
 			Runs: b.history.Runs(kindOf(parts.Cluster, parts.Owner, parts.Step), r.Limit),
 			User: b.userOf(parts.Cluster, r.User),
 		}
-		if h := r.Holding(); b.isLimited(h.Cluster, h.Group != "") {
+		if h := r.Holding(); b.isLimited(h.Cluster, h.Group != "" || h.JobGroup != "") {
 			run.Limited = []admission.Holding{h}
 		}
 		if run.Started.IsZero() {

@@ -53,10 +53,39 @@ func (b *builder) addLimits(held []scheduler.Reservation) {
 		b.out.Limits.SetQuota(name, q)
 	}
 	for i := range held {
-		if h := held[i].Holding(); b.isLimited(h.Cluster, h.Group != "") {
+		if h := held[i].Holding(); b.isLimited(h.Cluster, h.Group != "" || h.JobGroup != "") {
 			b.out.Limits.Add(&h, 1)
 		}
 	}
+	for _, at := range b.fleet.Limits.Begun() {
+		b.out.Limits.SetBegun(at.Cluster, at.Job, at.Generation, at.Group)
+	}
+}
+
+// addLasting adds the jobs of concurrency groups that have more tasks than those that run or wait here.
+func (b *builder) addLasting() {
+	known := map[cluster.OwnerRef]int{}
+	for _, at := range b.fleet.Limits.Begun() {
+		known[cluster.OwnerRef{Kind: cluster.KindJob, Cluster: at.Cluster, Name: at.Job}] = 0
+	}
+	for i := range b.pending[:b.chosen] {
+		if p := &b.pending[i]; p.JobConcurrency != nil {
+			known[p.Owner] += p.Tasks()
+		}
+	}
+	for i := range b.out.Running {
+		for _, h := range b.out.Running[i].Limited {
+			if o := (cluster.OwnerRef{Kind: cluster.KindJob, Cluster: h.Cluster, Name: h.Job}); h.JobGroup != "" {
+				known[o]++
+			}
+		}
+	}
+	for o, n := range known { // order-free: sorted below
+		if b.Unfinished(o) > n {
+			b.out.Lasting = append(b.out.Lasting, o)
+		}
+	}
+	slices.SortFunc(b.out.Lasting, cluster.OwnerRef.Compare)
 }
 
 // addCapacity adds what the nodes have together. The types of devices are known by then.

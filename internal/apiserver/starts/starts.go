@@ -55,6 +55,8 @@ type Input struct {
 	Pending func() []cluster.Pending
 	// Waits returns why the leader's last decision did not place a task; ok is false if that is not known.
 	Waits func(task cluster.TaskID) (why cluster.Waiting, ok bool)
+	// Unfinished returns the number of tasks of a job's run that have not ended.
+	Unfinished func(job cluster.OwnerRef) int
 	// Clock is a clock that measures how long a forecast takes; nil for none.
 	Clock func() time.Duration
 }

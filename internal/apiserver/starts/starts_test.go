@@ -42,6 +42,7 @@ func newYard() *yard {
 			y.asked++
 			return y.pending
 		},
+		Unfinished: func(cluster.OwnerRef) int { return 0 },
 		Waits: func(task cluster.TaskID) (cluster.Waiting, bool) {
 			code, known := y.waits[task]
 			return cluster.Waiting{Refusals: []cluster.RefusalCount{{Refusal: cluster.Refusal{Code: code}}}}, known
@@ -174,6 +175,39 @@ func TestConcurrency(t *testing.T) {
 	y.wait("next", 0, 1000, 0).Concurrency = &cluster.Concurrency{Group: "g", Limit: 1}
 	y.waits[y.pending[0].Task] = cluster.ReasonConcurrency
 	y.between(t, "next", 0, time.Minute, time.Hour)
+}
+
+// TestPlacesOfJobs checks that jobs of a full concurrency group of jobs are expected one after the other, and not at
+// all behind a job of which more is to come than what runs and waits.
+func TestPlacesOfJobs(t *testing.T) {
+	for unfinished, known := range map[int]bool{1: true, 2: false} {
+		y := newYard()
+		y.in.Unfinished = func(o cluster.OwnerRef) int {
+			if o.Name == "a" {
+				return unfinished
+			}
+			return 1
+		}
+		y.fleet.Reserve(scheduler.Reservation{
+			UUID: "a", Task: cluster.JobTask("c", "a", 1, "s", 0), Node: "n1", Demand: cluster.Demand{CPU: 1000},
+			Batch: true, Started: noon().Add(-time.Hour), Limit: 2 * time.Hour, JobGroup: "g",
+		})
+		y.fleet.Limits.SetBegun("c", "a", 1, "g")
+		for i, job := range []string{"next", "last"} {
+			p := y.wait(job, 0, 1000, 0)
+			p.JobConcurrency = &cluster.Concurrency{Group: "g", Limit: 1}
+			p.Since = noon().Add([]time.Duration{-20 * time.Minute, -10 * time.Minute}[i])
+			y.waits[y.pending[i].Task] = cluster.ReasonConcurrency
+		}
+		next, _ := y.start("next", 0)
+		last, _ := y.start("last", 0)
+		if got := !next.First.Median.IsZero(); got != known {
+			t.Errorf("%d tasks are left of the job that runs: the next one is expected at %v", unfinished, next.First)
+		}
+		if known && !last.First.Median.After(next.First.Median) {
+			t.Errorf("the last job is expected at %v, the one before it at %v", last.First, next.First)
+		}
+	}
 }
 
 // TestFairQueue checks that the user whose jobs hold less is expected first, though the other one waits for longer.

@@ -7,6 +7,7 @@ import (
 	"github.com/berthd/berth/internal/apiserver/starts"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/forecast"
+	"github.com/berthd/berth/internal/logic/reconciler"
 )
 
 // forecast sets when the tasks that wait for room probably start, by the first task of each request.
@@ -17,8 +18,18 @@ func (q *queue) forecast() {
 	q.starts = q.source.starts.Starts(&starts.Input{
 		Domain: q.Domain.Name, Snapshot: q.Snapshot, Now: q.Domain.Now, Fleet: q.Fleet,
 		Pending: func() []cluster.Pending { return q.waitingLine().inOrder() },
-		Waits:   q.waitingReason, Clock: q.source.Clock,
+		Waits:   q.waitingReason, Unfinished: q.unfinished, Clock: q.source.Clock,
 	})
+}
+
+// unfinished returns the number of tasks of a job's run that have not ended.
+func (q *queue) unfinished(o cluster.OwnerRef) int {
+	e, ok := q.Snapshot.Job(o.Cluster, o.Name)
+	if !ok {
+		return 0
+	}
+	st := reconciler.StatusOfJob(q.Domain.JobInput(o, e, q.Domain.Tasks(o)))
+	return st.Pending + st.Running
 }
 
 // inOrder returns the requests in line, in their order.

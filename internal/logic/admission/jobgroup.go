@@ -1,7 +1,9 @@
 package admission
 
 import (
+	"cmp"
 	"maps"
+	"slices"
 
 	"github.com/berthd/berth/internal/cluster"
 )
@@ -87,6 +89,25 @@ func (l *Ledger) SetBegun(inCluster, job string, generation uint64, group string
 	return true
 }
 
+// JobPlace is the place of a run of a job in a concurrency group of jobs of its cluster.
+type JobPlace struct {
+	Cluster, Job string
+	Generation   uint64
+	Group        string
+}
+
+// Begun returns the places that jobs have by their records, ordered by cluster and job.
+func (l *Ledger) Begun() []JobPlace {
+	var all []JobPlace
+	for key, at := range l.jobs.begun { // order-free: sorted below
+		all = append(all, JobPlace{key.cluster, key.job, at.run.generation, at.group})
+	}
+	slices.SortFunc(all, func(a, b JobPlace) int {
+		return cmp.Or(cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(a.Job, b.Job))
+	})
+	return all
+}
+
 // RetainBegun forgets the records of the jobs that keep does not accept. It reports whether there were some.
 func (l *Ledger) RetainBegun(keep func(inCluster, job string) bool) (changed bool) {
 	for key := range l.jobs.begun { // order-free: each by itself
@@ -116,10 +137,4 @@ func (d *Draft) jobPlace(p *cluster.Pending) (begun int, full bool) {
 		}
 	}
 	return begun, begun >= c.Limit
-}
-
-// WaitsForJobs reports whether a task waits for the end of other jobs of its job's concurrency group.
-func (d *Draft) WaitsForJobs(p *cluster.Pending) bool {
-	_, full := d.jobPlace(p)
-	return full
 }

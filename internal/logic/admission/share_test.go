@@ -255,7 +255,7 @@ func TestRetainBegun(t *testing.T) {
 	waits := func() bool {
 		p := task("j9", 0, ofGroup("deploy", 2))
 		d := admission.NewDraft(&l)
-		return d.WaitsForJobs(&p) && !d.Admits(&p)
+		return !d.Admits(&p)
 	}
 	l.SetBegun("a", "j1", 1, "deploy")
 	l.SetBegun("a", "j2", 1, "deploy")

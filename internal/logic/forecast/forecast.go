@@ -84,7 +84,11 @@ type Input struct {
 	// Limits has the quotas and what attempts hold of them, those of Running and others. It is needed if a request has
 	// limits.
 	Limits *admission.Ledger
-	Seed   uint64
+	// Lasting are jobs with tasks that neither run nor wait here, such as those of steps that wait for other steps.
+	// Their places in concurrency groups of jobs do not come free. The other jobs leave theirs at the end of their last
+	// task.
+	Lasting []cluster.OwnerRef
+	Seed    uint64
 }
 
 // Policy says which requests of a line may start before one that is ahead of them.
@@ -356,6 +360,9 @@ func (p *plan) limitClassOf(r *Request, index map[string]int32) int32 {
 	}
 	if w.Concurrency != nil {
 		key += fmt.Sprint(*w.Concurrency)
+	}
+	if w.JobConcurrency != nil { // a job that has its place is not refused one
+		key += " " + w.Owner.Name
 	}
 	i, found := index[key]
 	if !found {

@@ -122,11 +122,7 @@ func newFuture(p *plan, seed uint64) *future {
 		isTouch: make([]bool, len(p.Nodes)), deniedAt: make([]int32, len(p.classes)), moment: 1,
 		extra: make([]Amounts, len(p.Nodes)), fair: newFairQueues(p),
 	}
-	f.limits = limits{ends: 1, refusedAt: make([]int, len(p.admitted))}
-	if len(p.admitted) > 0 {
-		ledger := p.Limits.Clone()
-		f.limits.ledger = &ledger
-	}
+	f.limits = newLimits(p)
 	f.byLimit = make([]int32, len(f.tasks))
 	f.shared = f.random.next()
 	f.ends = make(endHeap, 0, len(f.tasks)+64)

@@ -13,6 +13,56 @@ type limits struct {
 	refusedAt []int
 	mayBorrow bool
 	deferred  []int32
+	// left counts the tasks that run or wait, by job, of jobs with a concurrency group.
+	left map[jobKey]int
+}
+
+type jobKey struct{ cluster, job string }
+
+// newLimits returns the limits at the start of a future.
+func newLimits(p *plan) limits {
+	l := limits{ends: 1, refusedAt: make([]int, len(p.admitted))}
+	if len(p.admitted) == 0 {
+		return l
+	}
+	ledger := p.Limits.Clone()
+	l.ledger, l.left = &ledger, map[jobKey]int{}
+	for i := range p.Running {
+		for _, h := range p.Running[i].Limited {
+			l.countLeft(&h, 1)
+		}
+	}
+	for i := range p.waitingLimits {
+		r := &p.Waiting[i]
+		if r.Pending != nil && r.Pending.JobConcurrency != nil {
+			l.left[jobKey{r.Pending.Owner.Cluster, r.Pending.Owner.Name}] += max(r.Tasks, 1)
+		}
+	}
+	for _, o := range p.Lasting {
+		l.left[jobKey{o.Cluster, o.Name}]++
+	}
+	return l
+}
+
+// countLeft counts a task of a job with a concurrency group, which leaves its place with the last one.
+func (l *limits) countLeft(h *admission.Holding, sign int) {
+	if h.Job == "" || h.JobGroup == "" {
+		return
+	}
+	key := jobKey{h.Cluster, h.Job}
+	if l.left[key] += sign; l.left[key] == 0 {
+		l.ledger.SetBegun(h.Cluster, h.Job, 0, "")
+	}
+}
+
+// begin counts a task that was placed. Its job has its place from now on.
+func (l *limits) begin(h *admission.Holding) {
+	l.ledger.Add(h, 1)
+	if h.Job == "" || h.JobGroup == "" {
+		return
+	}
+	parts, _ := h.Task.Parts()
+	l.ledger.SetBegun(h.Cluster, h.Job, parts.Generation, h.JobGroup)
 }
 
 func (l *limits) takeDeferred() []int32 {
@@ -31,7 +81,7 @@ func (l *limits) beginMoment() {
 // endMoment counts what was placed at this moment.
 func (l *limits) endMoment() {
 	for i := range l.placed {
-		l.ledger.Add(&l.placed[i], 1)
+		l.begin(&l.placed[i])
 	}
 	l.placed = l.placed[:0]
 }
@@ -43,6 +93,7 @@ func (l *limits) end(held []admission.Holding) {
 	}
 	for i := range held {
 		l.ledger.Add(&held[i], -1)
+		l.countLeft(&held[i], -1)
 		l.ends++
 	}
 }

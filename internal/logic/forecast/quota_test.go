@@ -94,3 +94,69 @@ func TestHeldLimits(t *testing.T) {
 		}
 	}
 }
+
+// TestPlacesOfJobs forecasts three jobs of a concurrency group of jobs, on a node with room for all. A job keeps its
+// place from the start of its first task to the end of its last one, and for ever if it has tasks that nothing here
+// stands for.
+func TestPlacesOfJobs(t *testing.T) {
+	const never = -1
+	for name, c := range map[string]struct {
+		limit   int
+		tasks   int    // of the first job, one after the other
+		old     string // the job of the running task, which ends after 7 minutes
+		lasting string
+		starts  [3]int // minutes: of the first tasks of the jobs
+	}{
+		"one at a time":               {1, 1, "", "", [3]int{0, 10, 20}},
+		"two at a time":               {2, 1, "", "", [3]int{0, 0, 10}},
+		"three tasks":                 {1, 3, "", "", [3]int{0, 30, 40}},
+		"after a running job":         {1, 1, "old", "", [3]int{7, 17, 27}},
+		"beside a running job":        {2, 1, "old", "", [3]int{0, 7, 10}},
+		"the running task is its own": {1, 2, "first", "", [3]int{0, 20, 30}},
+		"a running job that lasts":    {1, 1, "old", "old", [3]int{never, never, never}},
+		"a waiting job that lasts":    {1, 1, "", "second", [3]int{0, 10, never}},
+	} {
+		w := newWorld(1, forecast.EASY)
+		w.Nodes[0] = forecast.Amounts{100, 100}
+		var ledger admission.Ledger
+		w.Limits = &ledger
+		if c.old != "" {
+			w.run(0, 1, 7, 7)
+			held := admission.Holding{
+				Cluster: "c", Job: c.old, JobGroup: "x", Task: cluster.JobTask("c", c.old, 1, "s", 9),
+				Demand: cluster.Demand{CPU: 1000},
+			}
+			w.Running[0].Limited = []admission.Holding{held}
+			ledger.Add(&held, 1)
+			ledger.SetBegun("c", c.old, 1, "x")
+		}
+		if c.lasting != "" {
+			w.Lasting = []cluster.OwnerRef{{Kind: cluster.KindJob, Cluster: "c", Name: c.lasting}}
+		}
+		one := &cluster.Concurrency{Group: c.old + "s", Limit: 1} // of tasks: one after the other
+		for i, job := range []string{"first", "second", "third"} {
+			tasks := 1
+			if i == 0 {
+				tasks = c.tasks
+			}
+			r := w.limited(job, tasks, false, nil)
+			r.Pending.JobConcurrency = &cluster.Concurrency{Group: "x", Limit: c.limit}
+			if tasks > 1 {
+				r.Pending.Concurrency = one
+			}
+		}
+		got := forecast.Forecast(&w.Input)
+		for i := range got {
+			want := forecast.Interval{From: got[i].First.From} // not before then
+			if c.starts[i] != never {
+				want = exact(c.starts[i])
+			}
+			if diff := cmp.Diff(want, got[i].First); diff != "" {
+				t.Errorf("%s: job %d (-want +got):\n%s", name, i, diff)
+			}
+		}
+		if begun := ledger.Begun(); len(begun) > 1 || len(begun) == 1 && begun[0].Job != c.old {
+			t.Errorf("%s: the forecast changed the places to %v", name, begun)
+		}
+	}
+}
