@@ -253,7 +253,8 @@ func (o *Observed) Healthy() bool {
 	return o != nil && o.State == StateRunning && o.Health == HealthHealthy
 }
 
-// Outcome is the end of an attempt: the record attempt/<task>/<n>, written once. Writer: the control plane.
+// Outcome is the end of an attempt: the record attempt/<task>/<n>, written once, and deleted if a lost attempt of a
+// service goes on (P6.7). Writer: the control plane.
 type Outcome struct {
 	Task       TaskID     `json:"task"`
 	Attempt    int        `json:"attempt"`

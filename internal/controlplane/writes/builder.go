@@ -55,18 +55,23 @@ func (b *Builder) ConclusionUnit(c *reconciler.Conclusion) (store.Unit, error) {
 	return u, nil
 }
 
-// reconnectUnit deletes the outcome of a lost attempt that goes on, unless the outcome or the attempt has changed. A
-// plan record that places the next attempt compares that the outcome exists (P3.7); the unit compares that no such
-// record is on its way.
+// reconnectUnit deletes the outcome of a lost attempt that goes on, unless a record of the attempt or of its node has
+// changed. A plan record that places the next attempt compares that the outcome exists (P3.7). The unit compares that
+// the plan record with an unknown result does not exist. If the unit is late itself, and the next attempt was placed
+// meanwhile, one of the reasons for the reconnection is gone, and with it the record that said so.
 func (b *Builder) reconnectUnit(c *reconciler.Reconnect) (store.Unit, bool) {
 	var u store.Unit
 	row, ok := b.Snap.Attempt(c.Task, c.Attempt)
-	if !ok || row.OutcomeRev == 0 || row.DesiredRev == 0 || row.Packed {
+	if !ok || row.OutcomeRev == 0 || row.DesiredRev == 0 || row.ObservedRev == 0 || row.Packed {
 		return u, false
 	}
 	b.deleteOutcome(&u, row)
 	u.Compare(b.Prefix.Desired(row.Node, row.Task), row.DesiredRev)
-	u.Compare(b.Prefix.Observed(row.Node, row.Task), store.AnyModified)
+	u.Compare(b.Prefix.Observed(row.Node, row.Task), row.ObservedRev)
+	status, _ := b.Snap.NodeStatus(row.Node)
+	u.Compare(b.Prefix.NodeStatus(row.Node), status.Modified)
+	node, _ := b.Snap.Node(row.Node)
+	u.Compare(b.Prefix.Node(row.Node), node.Modified)
 	if b.UnknownPlan != 0 {
 		u.Compare(b.Prefix.Plan(b.UnknownPlan), 0)
 	}

@@ -36,6 +36,17 @@ func TestReconnectionIsRefusedIfItsReasonsHaveChanged(t *testing.T) {
 		"the status was deleted": {between: func(t *planetest.Tables, p store.Prefix) {
 			t.Commit(store.Group{Ops: []store.Op{{Key: p.Observed("a", task), Delete: true}}})
 		}},
+		"the attempt ended": {between: func(t *planetest.Tables, p store.Prefix) {
+			ended := *seen
+			ended.State, ended.Reason = cluster.StateFailed, cluster.ReasonExit
+			t.Put(p.Observed("a", task), &ended)
+		}},
+		"the agent registered again": {between: func(t *planetest.Tables, p store.Prefix) {
+			t.Put(p.NodeStatus("a"), &cluster.NodeStatus{Name: "a", Session: 3})
+		}},
+		"the node is suspect": {between: func(t *planetest.Tables, p store.Prefix) {
+			t.Put(p.Node("a"), &cluster.Node{Name: "a", State: cluster.NodeSuspect})
+		}},
 		"a plan of unknown result was written": {unknown: 7, between: func(t *planetest.Tables, p store.Prefix) {
 			t.Put(p.Plan(7), &cluster.PlanRecord{Seq: 7})
 		}},
@@ -49,6 +60,8 @@ func TestReconnectionIsRefusedIfItsReasonsHaveChanged(t *testing.T) {
 			tables.Put(p.Desired("a", task), desired)
 			tables.Put(p.Observed("a", task), seen)
 			tables.Put(p.Outcome(task, 1), lost)
+			tables.Put(p.NodeStatus("a"), &cluster.NodeStatus{Name: "a", Session: 2})
+			tables.Put(p.Node("a"), &cluster.Node{Name: "a", State: cluster.NodeReady})
 			b := &Builder{Snap: tables.Snapshot(), Prefix: p, Now: time.Now(), UnknownPlan: c.unknown}
 			u, ok := b.reconnectUnit(&reconciler.Reconnect{Task: task, Attempt: 1})
 			if !ok {

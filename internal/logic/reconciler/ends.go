@@ -118,21 +118,28 @@ func (p endings) keepWanted(s *slot, want cluster.Desired) {
 // with it, and no later attempt was placed. It reports whether it does. The next attempt would wait for another node
 // although the task runs, and in a fleet without room for it for ever.
 func (p endings) reconnect(s *slot) bool {
+	if !s.mayReconnect() {
+		return false
+	}
 	t := s.newest()
-	if t == nil || t.Outcome == nil || t.Outcome.State != cluster.StateLost ||
-		t.Outcome.Reason != cluster.ReasonNodeDown || t.Desired == nil || t.stopped() || !t.nodeReported() ||
-		t.DesiredRev == 0 {
-		return false
-	}
-	if o := t.Observed; o == nil || o.UUID != t.uuid() || o.State.Terminal() || o.Gone {
-		return false
-	}
 	p.reconnects[s] = true
 	p.Reconnects = append(p.Reconnects, Reconnect{
 		Task: s.id, Attempt: t.number(), Event: p.event("task.reconnected", t, cluster.ReasonNodeDown, fmt.Sprintf(
 			"node %s is back before another attempt was placed: the attempt goes on", t.node())),
 	})
 	return true
+}
+
+// mayReconnect reports whether the newest attempt of a service's slot was lost with its node, and reported again.
+func (s *slot) mayReconnect() bool {
+	t := s.newest()
+	if t == nil || t.Outcome == nil || t.Outcome.State != cluster.StateLost ||
+		t.Outcome.Reason != cluster.ReasonNodeDown || t.Desired == nil || t.stopped() || !t.nodeReported() ||
+		t.DesiredRev == 0 {
+		return false
+	}
+	o := t.Observed
+	return o != nil && o.UUID == t.uuid() && !o.State.Terminal() && !o.Gone
 }
 
 // clean deletes the remaining records of attempts that have an outcome and no remains on any node.

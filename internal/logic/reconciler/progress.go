@@ -22,7 +22,10 @@ func (r progress) updateRecord() {
 	if r.healthy > r.rec.Most && !r.rec.State.Ended() {
 		r.rec.Most, r.rec.Changed, r.rec.Message = r.healthy, r.now, ""
 	}
-	proven := false
+	proven, reconnects := false, !r.rec.State.Ended() && slices.ContainsFunc(r.fresh, (*slot).mayReconnect)
+	if reconnects { // the time of the silence does not count
+		r.rec.Changed, r.rec.Message = r.now, silentNodesMessage
+	}
 	if r.healthy >= r.n && !r.rec.State.Ended() && r.canaries() == 0 && r.gatesSatisfied() &&
 		(r.rec.Healthy == nil || r.rec.Healthy.Generation != r.rec.Generation) {
 		v := r.rec.Version
@@ -44,7 +47,7 @@ func (r progress) updateRecord() {
 	if started && r.Rollout == nil && r.rec.State == cluster.RolloutRolling {
 		r.report("service.rollout-started", "", r.activity())
 	}
-	if started || proven || r.rec.State != state || r.rec.Most != most || r.in.Rollout.Promoted != r.rec.Promoted {
+	if started || proven || reconnects || r.rec.State != state || r.rec.Most != most || r.in.Rollout.Promoted != r.rec.Promoted {
 		r.writeRecord()
 	}
 }
