@@ -39,11 +39,17 @@ type builder struct {
 	out     forecast.Input
 }
 
+// maxOfGroup bounds the requests of a concurrency group of jobs whose jobs have no place in it. Those behind them start
+// far in the future, and would take the place of others among the requests that are forecast.
+const maxOfGroup = 100
+
 type stepKey struct{ cluster, job, step string }
 
 // choose chooses the tasks of jobs that wait for room or for a limit of their cluster. Members of a gang are one
 // request.
 func (b *builder) choose(queue []cluster.Pending) {
+	ofGroup := map[[2]string]int{} // requests of jobs without a place, by concurrency group of jobs
+	limits := admission.NewDraft(&b.fleet.Limits)
 	for i := range queue {
 		p := &queue[i]
 		if p.Owner.Kind != cluster.KindJob || len(b.members) >= forecast.MaxRequests {
@@ -51,6 +57,12 @@ func (b *builder) choose(queue []cluster.Pending) {
 		}
 		if why, known := b.Waits(p.Task); !waitsForRoom(why, known) {
 			continue
+		}
+		if p.JobConcurrency != nil && limits.WaitsForJobs(p) {
+			group := [2]string{p.Owner.Cluster, p.JobConcurrency.Group}
+			if ofGroup[group]++; ofGroup[group] > maxOfGroup {
+				continue
+			}
 		}
 		b.pending = append(b.pending, *p)
 		at := len(b.pending) - 1

@@ -73,10 +73,16 @@ func (b *builder) addLasting() {
 			known[p.Owner] += p.Tasks()
 		}
 	}
+	waiting := cluster.IndexTasks(cluster.RangesOf(b.pending[:b.chosen]))
+	seen := map[cluster.TaskID]bool{} // a task may have several attempts, and its next one may wait
 	for i := range b.out.Running {
 		for _, h := range b.out.Running[i].Limited {
-			if o := (cluster.OwnerRef{Kind: cluster.KindJob, Cluster: h.Cluster, Name: h.Job}); h.JobGroup != "" {
-				known[o]++
+			if h.JobGroup == "" || seen[h.Task] || !b.isPresentRun(h.Task) {
+				continue
+			}
+			seen[h.Task] = true
+			if _, waits := waiting.Find(h.Task); !waits {
+				known[cluster.OwnerRef{Kind: cluster.KindJob, Cluster: h.Cluster, Name: h.Job}]++
 			}
 		}
 	}
@@ -86,6 +92,13 @@ func (b *builder) addLasting() {
 		}
 	}
 	slices.SortFunc(b.out.Lasting, cluster.OwnerRef.Compare)
+}
+
+// isPresentRun reports whether a task is of the present run of its job.
+func (b *builder) isPresentRun(task cluster.TaskID) bool {
+	parts, _ := task.Parts()
+	e, ok := b.Snapshot.Job(parts.Cluster, parts.Owner)
+	return !ok || e.Value.Generation == parts.Generation
 }
 
 // addCapacity adds what the nodes have together. The types of devices are known by then.

@@ -192,6 +192,10 @@ func TestPlacesOfJobs(t *testing.T) {
 			UUID: "a", Task: cluster.JobTask("c", "a", 1, "s", 0), Node: "n1", Demand: cluster.Demand{CPU: 1000},
 			Batch: true, Started: noon().Add(-time.Hour), Limit: 2 * time.Hour, JobGroup: "g",
 		})
+		y.fleet.Reserve(scheduler.Reservation{ // a lost attempt of the same task
+			UUID: "a0", Task: cluster.JobTask("c", "a", 1, "s", 0), Node: "n2", Demand: cluster.Demand{CPU: 1000},
+			Batch: true, Started: noon().Add(-time.Hour), Limit: 2 * time.Hour, JobGroup: "g",
+		})
 		y.fleet.Limits.SetBegun("c", "a", 1, "g")
 		for i, job := range []string{"next", "last"} {
 			p := y.wait(job, 0, 1000, 0)

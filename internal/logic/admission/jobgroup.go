@@ -138,3 +138,9 @@ func (d *Draft) jobPlace(p *cluster.Pending) (begun int, full bool) {
 	}
 	return begun, begun >= c.Limit
 }
+
+// WaitsForJobs reports whether a task waits for the end of other jobs of its job's concurrency group.
+func (d *Draft) WaitsForJobs(p *cluster.Pending) bool {
+	_, full := d.jobPlace(p)
+	return full
+}

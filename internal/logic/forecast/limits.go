@@ -1,6 +1,9 @@
 package forecast
 
-import "github.com/berthd/berth/internal/logic/admission"
+import (
+	"github.com/berthd/berth/internal/cluster"
+	"github.com/berthd/berth/internal/logic/admission"
+)
 
 // limits are the limits of clusters in a future: the scheduler's ledger, and what was placed at this moment.
 type limits struct {
@@ -13,11 +16,16 @@ type limits struct {
 	refusedAt []int
 	mayBorrow bool
 	deferred  []int32
-	// left counts the tasks that run or wait, by job, of jobs with a concurrency group.
-	left map[jobKey]int
+	// left counts the tasks that run or wait of each job with a concurrency group. begun holds the jobs that have a
+	// place. fullAt holds, by group, the value of ends when the group had no place: until the next end it has none.
+	left   map[jobKey]int
+	begun  map[jobKey]bool
+	fullAt map[groupKey]int
 }
 
 type jobKey struct{ cluster, job string }
+
+type groupKey struct{ cluster, group string }
 
 // newLimits returns the limits at the start of a future.
 func newLimits(p *plan) limits {
@@ -26,7 +34,10 @@ func newLimits(p *plan) limits {
 		return l
 	}
 	ledger := p.Limits.Clone()
-	l.ledger, l.left = &ledger, map[jobKey]int{}
+	l.ledger, l.left, l.begun, l.fullAt = &ledger, map[jobKey]int{}, map[jobKey]bool{}, map[groupKey]int{}
+	for _, at := range ledger.Begun() {
+		l.begun[jobKey{at.Cluster, at.Job}] = true
+	}
 	for i := range p.Running {
 		for _, h := range p.Running[i].Limited {
 			l.countLeft(&h, 1)
@@ -52,6 +63,23 @@ func (l *limits) countLeft(h *admission.Holding, sign int) {
 	key := jobKey{h.Cluster, h.Job}
 	if l.left[key] += sign; l.left[key] == 0 {
 		l.ledger.SetBegun(h.Cluster, h.Job, 0, "")
+		delete(l.begun, key)
+	}
+}
+
+// isBarred reports whether the request is of a job without a place in a group that is known to have none. Such a
+// request costs nothing, as a group may have many of them.
+func (l *limits) isBarred(e *entry) bool {
+	p := e.request
+	return p != nil && p.JobConcurrency != nil && !l.begun[jobKey{p.Owner.Cluster, p.Owner.Name}] &&
+		l.fullAt[groupKey{p.Owner.Cluster, p.JobConcurrency.Group}] == l.ends
+}
+
+// noteRefusal keeps that the limits refused a task, until the next end of a task that counts.
+func (l *limits) noteRefusal(e *entry, p *cluster.Pending) {
+	l.refusedAt[e.limit] = l.ends
+	if p.JobConcurrency != nil && l.draft.WaitsForJobs(p) {
+		l.fullAt[groupKey{p.Owner.Cluster, p.JobConcurrency.Group}] = l.ends
 	}
 }
 
@@ -62,6 +90,7 @@ func (l *limits) begin(h *admission.Holding) {
 		return
 	}
 	parts, _ := h.Task.Parts()
+	l.begun[jobKey{h.Cluster, h.Job}] = true
 	l.ledger.SetBegun(h.Cluster, h.Job, parts.Generation, h.JobGroup)
 }
 
@@ -111,7 +140,7 @@ func (f *future) judge(e *entry) outcome {
 	p := e.next(0)
 	switch l.draft.Judge(&p) {
 	case admission.Refused:
-		l.refusedAt[e.limit] = l.ends
+		l.noteRefusal(e, &p)
 		return refused
 	case admission.Borrows:
 		if !l.mayBorrow {
@@ -137,7 +166,8 @@ func (f *future) judgeGang(e *entry, c *class, room int) outcome {
 		p := e.next(n)
 		v := l.draft.Judge(&p)
 		if v == admission.Refused {
-			o, l.refusedAt[e.limit] = refused, l.ends
+			o = refused
+			l.noteRefusal(e, &p)
 		} else if v == admission.Borrows && !l.mayBorrow {
 			o = putOff
 		}

@@ -160,3 +160,37 @@ func TestPlacesOfJobs(t *testing.T) {
 		}
 	}
 }
+
+// TestBacklogOfAGroup checks that many jobs that wait for a place do not keep a forecast from what is behind them.
+func TestBacklogOfAGroup(t *testing.T) {
+	w := newWorld(1, forecast.EASY)
+	w.Nodes[0] = forecast.Amounts{31, 31}
+	var ledger admission.Ledger
+	w.Limits = &ledger
+	for i := range 31 {
+		name, group, run := fmt.Sprint("y", i), "y", i+1
+		if i == 30 {
+			name, group, run = "old", "x", 600
+		}
+		w.run(0, 1, run, run)
+		h := admission.Holding{
+			Cluster: "c", Job: name, JobGroup: group, Task: cluster.JobTask("c", name, 1, "s", 0),
+			Demand: cluster.Demand{CPU: 1000},
+		}
+		w.Running[i].Limited = []admission.Holding{h}
+		ledger.Add(&h, 1)
+		ledger.SetBegun("c", name, 1, group)
+	}
+	for i := range 1500 {
+		r := w.limited(fmt.Sprint("waits", i), 1, false, nil)
+		r.Pending.JobConcurrency = &cluster.Concurrency{Group: "x", Limit: 1}
+	}
+	w.wait(30, 10, 10)
+	got := forecast.Forecast(&w.Input)
+	if diff := cmp.Diff(exact(30), got[len(got)-1].First); diff != "" {
+		t.Errorf("the request behind the jobs (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(exact(600), got[0].First); diff != "" {
+		t.Errorf("the first job (-want +got):\n%s", diff)
+	}
+}

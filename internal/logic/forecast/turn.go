@@ -40,6 +40,10 @@ func (f *future) giveTurns(plain []int32) {
 	user := f.fair.turns.Next()
 	for turns := 0; turns < maxDepth && f.work > 0; turns++ {
 		switch {
+		case len(plain) > 0 && f.limits.isBarred(&f.queue[plain[0]]): // it takes no turn
+			plain = plain[1:]
+			turns--
+			f.work--
 		case len(plain) > 0 && (user == nil || f.Compare(plain[0], user.Requests[0]) < 0):
 			f.turn(plain[0], nil)
 			plain = plain[1:]
