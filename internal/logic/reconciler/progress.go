@@ -22,7 +22,8 @@ func (r progress) updateRecord() {
 	if r.healthy > r.rec.Most && !r.rec.State.Ended() {
 		r.rec.Most, r.rec.Changed, r.rec.Message = r.healthy, r.now, ""
 	}
-	proven, reconnects := false, !r.rec.State.Ended() && slices.ContainsFunc(r.fresh, (*slot).mayReconnect)
+	proven := false
+	reconnects := !r.rec.State.Ended() && slices.ContainsFunc(r.fresh, (*slot).mayReconnect)
 	if reconnects { // the time of the silence does not count
 		r.rec.Changed, r.rec.Message = r.now, silentNodesMessage
 	}
@@ -47,7 +48,8 @@ func (r progress) updateRecord() {
 	if started && r.Rollout == nil && r.rec.State == cluster.RolloutRolling {
 		r.report("service.rollout-started", "", r.activity())
 	}
-	if started || proven || reconnects || r.rec.State != state || r.rec.Most != most || r.in.Rollout.Promoted != r.rec.Promoted {
+	if started || proven || reconnects || r.rec.State != state || r.rec.Most != most ||
+		r.in.Rollout.Promoted != r.rec.Promoted {
 		r.writeRecord()
 	}
 }
