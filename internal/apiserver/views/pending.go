@@ -63,12 +63,15 @@ func (q *queue) pendingOf(o cluster.OwnerRef) *pendingTasks {
 }
 
 // listed returns requests as views show them; see maxListed.
-func listed(requests []cluster.Pending) (list []cluster.Pending) {
+func listed(requests []cluster.Pending) []cluster.Pending {
+	list := make([]cluster.Pending, 0, len(requests))
 	for i := range requests {
-		p := &requests[i]
-		if p.Tasks() > maxListed {
+		switch p := &requests[i]; {
+		case p.Tasks() == 1:
+			list = append(list, *p)
+		case p.Tasks() > maxListed:
 			list = append(list, p.Single(), p.Skip(1))
-		} else {
+		default:
 			list = append(list, cluster.Expand(requests[i:i+1])...)
 		}
 	}

@@ -206,6 +206,14 @@ func holdForEarlierRun(strays []*slot) cluster.Hold {
 // tables hold its outcomes, because those of this decision may be refused. They already keep tasks of a failed or
 // skipped step from being requested.
 func (p jobTasks) requestTasks(in JobInput, earlier cluster.Hold, steps, concluded []jobStep) {
+	requesting := 0
+	for i := range steps {
+		if steps[i].mayRequest() && concluded[i].mayRequest() {
+			requesting++
+		}
+	}
+	p.Pending = slices.Grow(p.Pending, requesting) // a Pending is large: few are allocated
+	var own []cluster.Pending                      // of a step
 	for i := range steps {
 		step := &steps[i]
 		if !step.mayRequest() || !concluded[i].mayRequest() {
@@ -216,10 +224,7 @@ func (p jobTasks) requestTasks(in JobInput, earlier cluster.Hold, steps, conclud
 		template.Hold = cmp.Or(in.hold(), earlier, step.hold())
 		requested := step.requested(in.Spec, step.Gang != nil || p.differs(step.Definition))
 		requestAsGang(&template, in.Spec, step.Step, requested)
-		var own []cluster.Pending
-		if len(requested) > 0 { // a Pending is large: allocate once
-			own = make([]cluster.Pending, 0, len(requested)+1)
-		}
+		own = slices.Grow(own[:0], len(requested)+1)
 		for _, r := range requested {
 			if next, ok := p.request(r.first, template, in.Spec.RunSubmitted(), jobBackoff()); ok {
 				next.Further = r.count - 1

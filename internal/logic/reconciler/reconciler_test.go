@@ -530,3 +530,22 @@ func BenchmarkLargeJob(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkManySteps decides for a job of 10,000 steps of one task each, all of which wait.
+func BenchmarkManySteps(b *testing.B) {
+	w := newWorld()
+	job := &cluster.Job{Cluster: "c", Name: "work", Lifespan: cluster.Lifespan{Generation: 1}}
+	definition := w.define("w@1", nil)
+	for i := range 10_000 {
+		job.Steps = append(job.Steps, cluster.Step{Name: fmt.Sprint("s", i), Definition: definition, Count: 1})
+	}
+	job.SetDefaults()
+	find := func(r cluster.Ref) *cluster.TaskDefinition { return w.definitions[r] }
+	in := reconciler.JobInput{Owner: job.Owner(), Spec: job, Definitions: find, Now: w.now}
+	b.ReportAllocs()
+	for b.Loop() {
+		if d := reconciler.Job(in); len(d.Pending) != len(job.Steps) {
+			b.Fatalf("%d requests", len(d.Pending))
+		}
+	}
+}
