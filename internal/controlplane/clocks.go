@@ -19,7 +19,7 @@ const (
 
 // termClock is the clock of a leader's decisions (P9.1). It is the wall clock, with these exceptions:
 //
-//   - It does not go back by less than a jump.
+//   - It does not go back by boottime.MaxDifference or less.
 //   - After the wall clock was set forward, it continues on the boot-time clock until the wall clock has kept the new
 //     time for clockSettleTime. A wall clock that is set right again before then changes no decision.
 //
@@ -51,9 +51,9 @@ type clockTimes struct {
 	set time.Time
 }
 
-// startTerm begins with the time of the newest committed event, if the wall clock is behind it by no jump. If the wall
-// clock is behind by more, the clock of an earlier leader was ahead, and its time is not used. A clock that is behind
-// the event, or ahead of it by more than maxQuietTime, may be wrong.
+// startTerm begins with the time of the newest committed event, if the wall clock is behind it by at most
+// boottime.MaxDifference. If the wall clock is behind by more, the clock of an earlier leader was ahead, and its time
+// is not used. A clock that is behind the event, or ahead of it by more than maxQuietTime, may be wrong.
 func (c *termClock) startTerm(snap *store.Snapshot) {
 	last, ok := snap.LastEvents()
 	if !ok {

@@ -49,6 +49,7 @@ type stepKey struct{ cluster, job, step string }
 // request.
 func (b *builder) choose(queue []cluster.Pending) {
 	ofGroup := map[[2]string]int{} // requests of jobs without a place, by concurrency group of jobs
+	left := ""                     // the last gang that was left out
 	limits := admission.NewDraft(&b.fleet.Limits)
 	for i := range queue {
 		p := &queue[i]
@@ -58,18 +59,23 @@ func (b *builder) choose(queue []cluster.Pending) {
 		if why, known := b.Waits(p.Task); !waitsForRoom(why, known) {
 			continue
 		}
+		at, n := len(b.pending), len(b.members)
+		if p.Gang != "" && n > 0 && b.pending[b.members[n-1][0]].Gang == p.Gang {
+			b.pending = append(b.pending, *p)
+			b.members[n-1] = append(b.members[n-1], at)
+			continue
+		}
+		if p.Gang != "" && p.Gang == left {
+			continue
+		}
 		if p.JobConcurrency != nil && limits.WaitsForJobs(p) {
 			group := [2]string{p.Owner.Cluster, p.JobConcurrency.Group}
 			if ofGroup[group]++; ofGroup[group] > maxOfGroup {
+				left = p.Gang
 				continue
 			}
 		}
 		b.pending = append(b.pending, *p)
-		at := len(b.pending) - 1
-		if n := len(b.members); p.Gang != "" && n > 0 && b.pending[b.members[n-1][0]].Gang == p.Gang {
-			b.members[n-1] = append(b.members[n-1], at)
-			continue
-		}
 		b.members = append(b.members, []int{at})
 	}
 	b.chosen = len(b.pending)

@@ -1,6 +1,7 @@
 package starts
 
 import (
+	"fmt"
 	"log/slog"
 	"testing"
 	"time"
@@ -210,6 +211,30 @@ func TestPlacesOfJobs(t *testing.T) {
 		}
 		if known && !last.First.Median.After(next.First.Median) {
 			t.Errorf("the last job is expected at %v, the one before it at %v", last.First, next.First)
+		}
+	}
+}
+
+// TestGangsOfAFullGroup checks that each gang that waits for a place in a group is forecast whole or not at all.
+func TestGangsOfAFullGroup(t *testing.T) {
+	y := newYard()
+	y.fleet.Limits.SetBegun("c", "a", 1, "g")
+	for job := range maxOfGroup + 2 {
+		for i := range 2 {
+			p := y.wait(fmt.Sprint("gang", job), i, 4000, 0)
+			p.Gang, p.GangSize = fmt.Sprint("gang", job), 2
+			p.JobConcurrency = &cluster.Concurrency{Group: "g", Limit: 1}
+			p.Since = noon().Add(time.Duration(job) * time.Second)
+		}
+	}
+	b := &builder{Input: &y.in, dims: map[string]int{}, fleet: y.fleet}
+	b.choose(y.pending)
+	if len(b.members) != maxOfGroup {
+		t.Errorf("%d gangs are chosen, want %d", len(b.members), maxOfGroup)
+	}
+	for i, members := range b.members {
+		if len(members) != 2 {
+			t.Errorf("gang %d has %d members, want 2", i, len(members))
 		}
 	}
 }

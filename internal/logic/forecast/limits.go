@@ -75,7 +75,7 @@ func (l *limits) isBarred(e *entry) bool {
 		l.fullAt[groupKey{p.Owner.Cluster, p.JobConcurrency.Group}] == l.ends
 }
 
-// noteRefusal keeps that the limits refused a task, until the next end of a task that counts.
+// noteRefusal remembers that the limits refused a task. It holds until the next end of a task that counts.
 func (l *limits) noteRefusal(e *entry, p *cluster.Pending) {
 	l.refusedAt[e.limit] = l.ends
 	if p.JobConcurrency != nil && l.draft.WaitsForJobs(p) {

@@ -115,8 +115,8 @@ func (p endings) keepWanted(s *slot, want cluster.Desired) {
 }
 
 // reconnect deletes the outcome of the slot's newest attempt if that attempt was lost with its node, the node returned
-// with it, and no later attempt was placed. It reports whether it does. The next attempt would wait for another node
-// although the task runs, and in a fleet without room for it for ever.
+// with it, and no later attempt was placed. It reports whether it does. Otherwise the next attempt waits for room on
+// another node, although the task runs. In a fleet without such room it never gets any.
 func (p endings) reconnect(s *slot) bool {
 	if !s.mayReconnect() {
 		return false
