@@ -56,8 +56,9 @@ func (l *loop) place(ctx context.Context, snap *store.Snapshot) (placed int, err
 	result := scheduler.Schedule(l.view.Fleet, pending, l.config.Scheduler)
 	defer l.view.LendKept(pending)() // what follows concerns the tasks that keep it
 	result, leaving, stays := l.splitMoves(result, moves, waiting)
-	l.noteUnplaced(result.Waiting)
 	l.preemption.Search(l.observed(snap), &result, l.config.Scheduler)
+	l.dropUndecided(&result)
+	l.noteUnplaced(result.Waiting)
 	l.noteReasons(chosen, result.Waiting, stays)
 	if err := l.commitMoves(ctx, snap, leaving); err != nil {
 		l.placing.again = true
@@ -71,11 +72,25 @@ func (l *loop) place(ctx context.Context, snap *store.Snapshot) (placed int, err
 		l.placing.again = true
 		return 0, err
 	}
-	l.commitInBackground(ctx, snap, result.Pending, result.Placements, began)
+	l.commitInBackground(ctx, snap, &result, began)
 	if l.placing.synchronous {
 		return len(result.Placements), l.awaitInFlight()
 	}
 	return len(result.Placements), nil
+}
+
+// dropUndecided drops the undecided tasks of a result. The reasons for which they waited before remain.
+func (l *loop) dropUndecided(r *scheduler.Result) {
+	if len(l.waiting.undecided) == 0 {
+		return
+	}
+	r.Placements = slices.DeleteFunc(r.Placements, func(pl scheduler.Placement) bool {
+		return l.waiting.isUndecided(&r.Pending[pl.Pending])
+	})
+	r.Waiting = slices.DeleteFunc(r.Waiting, func(w cluster.Waiting) bool {
+		o, ok := w.Task.Owner()
+		return ok && l.waiting.undecided[o] != nil
+	})
 }
 
 // noteReasons keeps why tasks wait: waiting has those that a placement considered, and stays the tasks that should
@@ -174,17 +189,18 @@ func (l *loop) takeNeedsPlacement() bool {
 	return changes || l.waiting.queue.HasTurns() || l.preemption.IsSearchDue()
 }
 
-// commitInBackground charges placements to the fleet and has them committed. No other plan may be in flight. It returns
-// the identities of the attempts.
-func (l *loop) commitInBackground(ctx context.Context, snap *store.Snapshot, pending []cluster.Pending,
-	placements []scheduler.Placement, began time.Time,
+// commitInBackground charges the placements of a result to the fleet and has them committed. No other plan may be in
+// flight. It returns the identities of the attempts.
+func (l *loop) commitInBackground(ctx context.Context, snap *store.Snapshot, result *scheduler.Result, began time.Time,
 ) (ids []string) {
-	owners := map[cluster.OwnerRef]bool{}
+	pending, placements := result.Pending, result.Placements
+	owners, placed := map[cluster.OwnerRef]bool{}, map[cluster.OwnerRef][]cluster.TaskID{}
 	ids = make([]string, len(placements))
 	for i := range placements {
 		pl, id := &placements[i], l.config.NewID()
 		p := &pending[pl.Pending]
 		ids[i], owners[p.Owner] = id, true
+		placed[p.Owner] = append(placed[p.Owner], pl.Task)
 		l.view.ChargePlacement(pl, p, id)
 	}
 	domain, _ := snap.Domain(l.config.Domain)
@@ -192,13 +208,29 @@ func (l *loop) commitInBackground(ctx context.Context, snap *store.Snapshot, pen
 	for i := range batches {
 		batches[i].Requires = l.external.Requires()
 	}
+	promised := l.promisedTasks(result.Waiting)
 	for o := range owners { // order-free: each by itself
 		l.view.Policy(snap, o) // the reservations depend on them
 		l.queue.Mark(o)        // its pending tasks are found again before anything of it is placed again
-		l.waiting.drop(o)
+		l.waiting.notePlaced(o, placed[o], promised[o])
 	}
 	l.term.plans.begin(ctx, snap, owners, batches, began)
 	return ids
+}
+
+// promisedTasks returns the tasks with a promise of room, by owner. waiting is why tasks wait.
+func (l *loop) promisedTasks(waiting []cluster.Waiting) map[cluster.OwnerRef][]cluster.TaskID {
+	promised := map[cluster.OwnerRef][]cluster.TaskID{}
+	for _, t := range l.preemption.PromisedTasks() {
+		promised[t.Owner] = append(promised[t.Owner], t.Task)
+	}
+	for i := range waiting {
+		w := &waiting[i]
+		if o, ok := w.Task.Owner(); ok && w.Promise != nil {
+			promised[o] = append(promised[o], w.Task)
+		}
+	}
+	return promised
 }
 
 // awaitInFlight waits for the plan in flight, if there is one, and takes its result.

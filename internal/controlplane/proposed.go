@@ -58,7 +58,7 @@ func (l *loop) placeProposed(ctx context.Context, snap *store.Snapshot) (placed 
 		return 0, nil
 	}
 	l.plane.traces.Record(l.view.Fleet, result.Pending, result.Placements, l.config.Scheduler, l.config.Now())
-	ids := l.commitInBackground(ctx, snap, result.Pending, result.Placements, began)
+	ids := l.commitInBackground(ctx, snap, &result, began)
 	err = l.awaitInFlight()
 	l.answer(round, &result, ids, err)
 	return len(result.Placements), err

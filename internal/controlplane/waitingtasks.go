@@ -16,6 +16,10 @@ import (
 type waitingTasks struct {
 	pending map[cluster.OwnerRef][]cluster.Pending
 	moves   map[cluster.OwnerRef][]reconciler.Move
+	// undecided holds the tasks that were not placed of owners of which others were placed since the last decision. A
+	// placement considers them, so that tasks behind them do not take their room, and does not commit their places. Of a
+	// long queue these are only tasks with a promise.
+	undecided map[cluster.OwnerRef][]cluster.Pending
 	// merged is the result of the last call of all, of which the lists of the owners are parts, and nil if they changed
 	// since. tasks is the number of pending tasks.
 	merged []cluster.Pending
@@ -36,12 +40,14 @@ func newWaitingTasks(sizes window.Sizes) *waitingTasks {
 	return &waitingTasks{
 		queue: window.New(sizes), updated: map[cluster.OwnerRef]bool{},
 		pending: map[cluster.OwnerRef][]cluster.Pending{}, moves: map[cluster.OwnerRef][]reconciler.Move{},
+		undecided: map[cluster.OwnerRef][]cluster.Pending{},
 		noteOwner: func(cluster.OwnerRef) {},
 	}
 }
 
 // set keeps the pending tasks and the moves of an owner.
 func (t *waitingTasks) set(o cluster.OwnerRef, pending []cluster.Pending, moves []reconciler.Move) {
+	delete(t.undecided, o)
 	if len(pending)+len(moves)+len(t.pending[o])+len(t.moves[o]) == 0 {
 		return
 	}
@@ -62,8 +68,7 @@ func (t *waitingTasks) set(o cluster.OwnerRef, pending []cluster.Pending, moves 
 	}
 }
 
-// drop forgets the tasks of an owner, as some of them were placed. The others found no place on an emptier fleet, so
-// this calls for no other placement.
+// drop forgets the tasks of an owner.
 func (t *waitingTasks) drop(o cluster.OwnerRef) {
 	if was := t.pending[o]; len(was) > 0 {
 		t.noteOwner(o)
@@ -74,6 +79,53 @@ func (t *waitingTasks) drop(o cluster.OwnerRef) {
 	delete(t.moves, o)
 	t.queue.Remove(o)
 	delete(t.updated, o)
+}
+
+// notePlaced takes note of placed tasks of an owner, and of those of its others that have a promise of room. The others
+// found no place on an emptier fleet, so this calls for no other placement. They stay undecided until set is called.
+func (t *waitingTasks) notePlaced(o cluster.OwnerRef, placed, promised []cluster.TaskID) {
+	left := t.pending[o]
+	if t.queue.IsLong() {
+		left = withPromise(left, promised)
+	}
+	t.drop(o)
+	if left = without(left, placed); len(left) > 0 {
+		t.undecided[o] = left
+	}
+}
+
+// without returns requests without tasks.
+func without(pending []cluster.Pending, tasks []cluster.TaskID) (left []cluster.Pending) {
+	gone := make(map[cluster.TaskID]bool, len(tasks))
+	for _, t := range tasks {
+		gone[t] = true
+	}
+	for _, p := range cluster.Isolate(pending, tasks) {
+		if !gone[p.Task] {
+			left = append(left, p)
+		}
+	}
+	return left
+}
+
+// withPromise returns the requests of tasks with a promise, and those of the other members of their gangs.
+func withPromise(pending []cluster.Pending, promised []cluster.TaskID) (with []cluster.Pending) {
+	isPromised, gangs := make(map[cluster.TaskID]bool, len(promised)), map[string]bool{}
+	for _, t := range promised {
+		isPromised[t] = true
+	}
+	pending = cluster.Isolate(pending, promised)
+	for i := range pending {
+		if p := &pending[i]; isPromised[p.Task] && p.Gang != "" {
+			gangs[p.Gang] = true
+		}
+	}
+	for i := range pending {
+		if p := &pending[i]; isPromised[p.Task] || gangs[p.Gang] {
+			with = append(with, *p)
+		}
+	}
+	return with
 }
 
 // takeUpdated returns the jobs whose requests changed since the last call, or all jobs.
@@ -136,7 +188,28 @@ func (t *waitingTasks) merge() {
 
 // choose returns the requests that a placement considers, and the moves. Of a long queue, the requests of jobs are
 // those of a window, to which the promised tasks belong. Otherwise there is no window, and all requests are returned.
+// Undecided tasks are among them, if any other is.
 func (t *waitingTasks) choose(now time.Time, promised []window.Task) (
+	pending []cluster.Pending, moves []*reconciler.Move, chosen *window.Window,
+) {
+	pending, moves, chosen = t.chooseDecided(now, promised)
+	if len(pending)+len(moves) == 0 || len(t.undecided) == 0 {
+		return pending, moves, chosen
+	}
+	pending = slices.Clip(pending)
+	for _, o := range sortedOwners(t.undecided) {
+		pending = append(pending, t.undecided[o]...)
+	}
+	return pending, moves, chosen
+}
+
+// isUndecided reports whether a request is of an owner of which tasks were placed since the last decision.
+func (t *waitingTasks) isUndecided(p *cluster.Pending) bool {
+	return len(t.undecided) > 0 && t.undecided[p.Owner] != nil
+}
+
+// chooseDecided does what choose does, without the undecided tasks.
+func (t *waitingTasks) chooseDecided(now time.Time, promised []window.Task) (
 	pending []cluster.Pending, moves []*reconciler.Move, chosen *window.Window,
 ) {
 	if !t.queue.IsLong() {

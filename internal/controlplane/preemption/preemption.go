@@ -126,7 +126,7 @@ func (p *Preemption) PromisedOwners() map[cluster.OwnerRef]bool {
 	return owners
 }
 
-// PromisedTasks returns the tasks of jobs with a promise, ordered.
+// PromisedTasks returns the tasks with a promise, ordered.
 func (p *Preemption) PromisedTasks() (tasks []window.Task) {
 	for _, task := range slices.Sorted(maps.Keys(p.promises)) {
 		tasks = append(tasks, window.Task{Owner: p.promises[task].owner, Task: task})
