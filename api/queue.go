@@ -6,8 +6,11 @@ import "time"
 type Queue struct {
 	// Tasks is the number of tasks in line, of all clusters. Held tasks are not in line.
 	Tasks int `json:"tasks"`
-	// Entries are those of the clusters that the request is for and that the caller sees.
+	// Entries are the first ones of the clusters, services and jobs that the request is for and that the caller sees.
 	Entries []QueueEntry `json:"entries"`
+	// LeftOut is the number of tasks, those of the entries not counted, that the request is for and that the caller
+	// sees. They come after the entries, and the limit of the request left them out.
+	LeftOut int `json:"left_out,omitempty"`
 	// Shares are what the jobs of the users hold who have tasks in fair queues, in the order in which these are served.
 	Shares []QueueShare `json:"shares,omitempty"`
 	// Revision is that of the state which the queue is of.

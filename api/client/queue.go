@@ -3,17 +3,33 @@ package client
 import (
 	"context"
 	"net/url"
+	"strconv"
 
 	"github.com/berthd/berth/api"
 )
 
-// Queue returns what waits for placement, in its order. Unless in is empty, it has the entries of that cluster only;
-// their positions count all clusters.
-func (c *Client) Queue(ctx context.Context, in string) (q api.Queue, err error) {
-	r := get("queue")
-	if in != "" {
-		r = r.with(url.Values{"cluster": {in}})
+// QueueFilter selects the entries of a queue. Positions count all clusters, services and jobs.
+type QueueFilter struct {
+	// Cluster, unless empty, selects the entries of this cluster. Service and Job select those of the services and jobs
+	// of this name.
+	Cluster, Service, Job string
+	// Limit is the maximum number of entries, from 1 to 10,000; 0 means 1,000.
+	Limit int
+}
+
+// Queue returns what waits for placement, in its order.
+func (c *Client) Queue(ctx context.Context, filter QueueFilter) (q api.Queue, err error) {
+	query := url.Values{}
+	for name, value := range map[string]string{
+		"cluster": filter.Cluster, "service": filter.Service, "job": filter.Job,
+	} {
+		if value != "" {
+			query.Set(name, value)
+		}
 	}
-	_, err = c.call(ctx, r, &q)
+	if filter.Limit != 0 {
+		query.Set("limit", strconv.Itoa(filter.Limit))
+	}
+	_, err = c.call(ctx, get("queue").with(query), &q)
 	return q, err
 }

@@ -63,6 +63,14 @@ func TestQueue(t *testing.T) {
 			"4 blue/service/web  ×2  ",
 			"0 blue/job/held work ×2 hold the job is on hold: berth release blue/job/held",
 		}},
+		{blue, "/v1/queue?job=held", []string{
+			"0 blue/job/held work ×2 hold the job is on hold: berth release blue/job/held",
+		}},
+		{s.access(cluster.RoleViewer), "/v1/queue?service=web&job=soon", []string{
+			"1 blue/job/soon work ×1  ",
+			"2 red/service/web  ×2  ",
+			"4 blue/service/web  ×2  ",
+		}},
 		{red, "/v1/queue?cluster=red", []string{
 			"2 red/service/web  ×2  ",
 			"6 red/job/late work ×2 cpu cause 0 beside a task",
@@ -93,7 +101,27 @@ func TestQueue(t *testing.T) {
 			t.Errorf("job/%s is at %q, want %q", c.job, got, c.want)
 		}
 	}
-	for _, path := range []string{"/v1/queue?cluster=blue", "/v1/queue?cluster=none"} {
+	// The limit counts entries of the caller, and what it leaves out is counted in tasks that the caller sees.
+	for limit, want := range map[string]int{"1": 9, "3": 5, "4": 3, "5": 2, "6": 0} {
+		got := s.ask(s.plain, s.access(cluster.RoleViewer), "GET", "/v1/queue?limit="+limit, nil)
+		q := read[api.Queue](t, got)
+		if fmt.Sprint(len(q.Entries)) != limit || q.LeftOut != want {
+			t.Errorf("limit %s: %d entries, and %d tasks left out, want %d", limit, len(q.Entries), q.LeftOut, want)
+		}
+	}
+	if q := read[api.Queue](t, s.ask(s.plain, red, "GET", "/v1/queue?limit=1", nil)); q.LeftOut != 3 {
+		t.Errorf("a limited token: %d tasks left out, want 3", q.LeftOut)
+	}
+	for _, limit := range []string{"0", "10001", "many"} {
+		got := s.ask(s.plain, red, "GET", "/v1/queue?limit="+limit, nil)
+		if got.status != 400 || !strings.Contains(string(got.body), "?limit") {
+			t.Errorf("limit %s: status %d: %s, want 400 that names the parameter", limit, got.status, got.body)
+		}
+	}
+	for _, path := range []string{
+		"/v1/queue?cluster=blue", "/v1/queue?cluster=none", "/v1/queue?cluster=red&job=none",
+		"/v1/queue?cluster=red&service=late",
+	} {
 		if got := s.ask(s.plain, red, "GET", path, nil); got.status != 404 {
 			t.Errorf("%s: status %d, want 404: %s", path, got.status, got.body)
 		}

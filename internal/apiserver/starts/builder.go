@@ -3,6 +3,7 @@ package starts
 import (
 	"cmp"
 	"hash/fnv"
+	"iter"
 	"slices"
 	"time"
 
@@ -13,9 +14,11 @@ import (
 )
 
 const (
-	// maxPast is how far back arrivals are repeated, and maxArrivals their number.
-	maxPast     = 7 * 24 * time.Hour
-	maxArrivals = 5000
+	// maxPast is how far back arrivals are repeated, and maxArrivals their number. Jobs with more than maxJobArrivals
+	// steps are left out, as one alone would shorten the record to the time since it came.
+	maxPast        = 7 * 24 * time.Hour
+	maxArrivals    = 5000
+	maxJobArrivals = 500
 	// maxLines is the number of lines that a forecast has. Tasks of others have none.
 	maxLines = 64
 	// Resources of a forecast: CPU, memory, disk, and types of devices.
@@ -47,13 +50,15 @@ type stepKey struct{ cluster, job, step string }
 
 // choose chooses the tasks of jobs that wait for room or for a limit of their cluster. Members of a gang are one
 // request.
-func (b *builder) choose(queue []cluster.Pending) {
+func (b *builder) choose(queue iter.Seq[*cluster.Pending]) {
 	ofGroup := map[[2]string]int{} // requests of jobs without a place, by concurrency group of jobs
 	left := ""                     // the last gang that was left out
 	limits := admission.NewDraft(&b.fleet.Limits)
-	for i := range queue {
-		p := &queue[i]
-		if p.Owner.Kind != cluster.KindJob || len(b.members) >= forecast.MaxRequests {
+	for p := range queue {
+		if len(b.members) >= forecast.MaxRequests {
+			break
+		}
+		if p.Owner.Kind != cluster.KindJob {
 			continue
 		}
 		if why, known := b.Waits(p.Task); !waitsForRoom(why, known) {
@@ -266,12 +271,7 @@ func (b *builder) choosePast() (at []time.Duration) {
 			jobs = append(jobs, e.Value)
 		}
 	}
-	slices.SortFunc(jobs, func(x, y *cluster.Job) int {
-		return cmp.Or(x.RunSubmitted().Compare(y.RunSubmitted()), cmp.Compare(x.Cluster, y.Cluster),
-			cmp.Compare(x.Name, y.Name))
-	})
-	jobs = jobs[max(0, len(jobs)-maxArrivals):]
-	if len(jobs) == 0 {
+	if jobs = repeated(jobs); len(jobs) == 0 {
 		return nil
 	}
 	begin := jobs[0].RunSubmitted()
@@ -285,6 +285,22 @@ func (b *builder) choosePast() (at []time.Duration) {
 		}
 	}
 	return at
+}
+
+// repeated returns the jobs whose arrivals are repeated, in their order: the newest ones.
+func repeated(jobs []*cluster.Job) []*cluster.Job {
+	jobs = slices.DeleteFunc(jobs, func(j *cluster.Job) bool { return len(j.Steps) > maxJobArrivals })
+	slices.SortFunc(jobs, func(x, y *cluster.Job) int {
+		return cmp.Or(x.RunSubmitted().Compare(y.RunSubmitted()), cmp.Compare(x.Cluster, y.Cluster),
+			cmp.Compare(x.Name, y.Name))
+	})
+	arrivals := 0
+	for i, j := range slices.Backward(jobs) {
+		if arrivals += len(j.Steps); arrivals > maxArrivals {
+			return jobs[i+1:]
+		}
+	}
+	return jobs
 }
 
 // pastRequest returns the request that a step once was.

@@ -7,6 +7,7 @@
 package starts
 
 import (
+	"iter"
 	"strings"
 	"sync"
 	"time"
@@ -51,8 +52,8 @@ type Input struct {
 	Now      time.Time
 	// Fleet returns the nodes with the tasks on them.
 	Fleet func() *scheduler.Fleet
-	// Pending are the waiting tasks in the order of the queue, without those that are held.
-	Pending func() []cluster.Pending
+	// Pending yields the waiting tasks in the order of the queue, without those that are held.
+	Pending iter.Seq[*cluster.Pending]
 	// Waits returns why the leader's last decision did not place a task; ok is false if that is not known.
 	Waits func(task cluster.TaskID) (why cluster.Waiting, ok bool)
 	// Unfinished returns the number of tasks of a job's run that have not ended.
@@ -85,7 +86,7 @@ func (f *Forecaster) Starts(in *Input) map[cluster.TaskID]Start {
 func (f *Forecaster) compute(in *Input) map[cluster.TaskID]Start {
 	b := &builder{Input: in, dims: map[string]int{}}
 	b.fleet = in.Fleet()
-	b.choose(in.Pending())
+	b.choose(in.Pending)
 	if len(b.pending) == 0 {
 		return map[cluster.TaskID]Start{}
 	}

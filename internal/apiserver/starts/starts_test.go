@@ -3,6 +3,7 @@ package starts
 import (
 	"fmt"
 	"log/slog"
+	"slices"
 	"testing"
 	"time"
 
@@ -39,9 +40,13 @@ func newYard() *yard {
 	y.in = Input{
 		Domain: cluster.DefaultDomain, Snapshot: tables.Snapshot(), Now: noon(),
 		Fleet: func() *scheduler.Fleet { return y.fleet },
-		Pending: func() []cluster.Pending {
+		Pending: func(yield func(*cluster.Pending) bool) {
 			y.asked++
-			return y.pending
+			for i := range y.pending {
+				if !yield(&y.pending[i]) {
+					return
+				}
+			}
 		},
 		Unfinished: func(cluster.OwnerRef) int { return 0 },
 		Waits: func(task cluster.TaskID) (cluster.Waiting, bool) {
@@ -228,7 +233,7 @@ func TestGangsOfAFullGroup(t *testing.T) {
 		}
 	}
 	b := &builder{Input: &y.in, dims: map[string]int{}, fleet: y.fleet}
-	b.choose(y.pending)
+	b.choose(y.in.Pending)
 	if len(b.members) != maxOfGroup {
 		t.Errorf("%d gangs are chosen, want %d", len(b.members), maxOfGroup)
 	}
@@ -292,6 +297,36 @@ func TestStartsAreKept(t *testing.T) {
 		if _, known := y.start("a", 0); !known || y.asked != c.want {
 			t.Errorf("after %s: a forecast is there: %t, computed %d times, want %d", c.after, known, y.asked, c.want)
 		}
+	}
+}
+
+// TestRepeatedArrivals checks that the newest jobs are repeated, as many as have maxArrivals steps together, and none
+// that would be most of the record alone.
+func TestRepeatedArrivals(t *testing.T) {
+	var jobs []*cluster.Job
+	add := func(name string, steps int) {
+		at := noon().Add(time.Duration(len(jobs)) * time.Second)
+		jobs = append(jobs, &cluster.Job{
+			Cluster: "c", Name: name, Lifespan: cluster.Lifespan{Created: at, Updated: at},
+			Steps: make([]cluster.Step, steps),
+		})
+	}
+	for i := range maxArrivals {
+		add(fmt.Sprint("small", i), 2)
+	}
+	add("large", maxJobArrivals)
+	add("flow", maxJobArrivals+1)
+	add("newest", 2)
+	slices.Reverse(jobs)
+	got := repeated(jobs)
+	steps := 0
+	for _, j := range got {
+		steps += len(j.Steps)
+	}
+	last := got[len(got)-2:]
+	if steps != maxArrivals || last[0].Name != "large" || last[1].Name != "newest" {
+		t.Errorf("jobs of %d steps, at last %s and %s; want %d, large and newest", steps, last[0].Name, last[1].Name,
+			maxArrivals)
 	}
 }
 

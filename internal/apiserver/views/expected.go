@@ -17,7 +17,7 @@ func (q *queue) forecast() {
 	}
 	q.starts = q.source.starts.Starts(&starts.Input{
 		Domain: q.Domain.Name, Snapshot: q.Snapshot, Now: q.Domain.Now, Fleet: q.Fleet,
-		Pending: func() []cluster.Pending { return q.waitingLine().inOrder() },
+		Pending: func(yield func(*cluster.Pending) bool) { q.waitingLine().inOrder(yield) },
 		Waits:   q.waitingReason, Unfinished: q.unfinished, Clock: q.source.Clock,
 	})
 }
@@ -32,13 +32,13 @@ func (q *queue) unfinished(o cluster.OwnerRef) int {
 	return st.Pending + st.Running
 }
 
-// inOrder returns the requests in line, in their order.
-func (w *waitingLine) inOrder() []cluster.Pending {
-	sorted := make([]cluster.Pending, 0, len(w.order))
+// inOrder yields the requests in line, in their order.
+func (w *waitingLine) inOrder(yield func(*cluster.Pending) bool) {
 	for i := range w.order {
-		sorted = append(sorted, w.pending[w.order[i].Pending])
+		if !yield(&w.pending[w.order[i].Pending]) {
+			return
+		}
 	}
-	return sorted
 }
 
 // expected returns when the first and the last task of a request probably start, nil if that is not known. No task is

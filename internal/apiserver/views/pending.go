@@ -64,6 +64,9 @@ func (q *queue) pendingOf(o cluster.OwnerRef) *pendingTasks {
 
 // listed returns requests as views show them; see maxListed.
 func listed(requests []cluster.Pending) []cluster.Pending {
+	if !slices.ContainsFunc(requests, func(p cluster.Pending) bool { return p.Tasks() > 1 }) {
+		return requests
+	}
 	list := make([]cluster.Pending, 0, len(requests))
 	for i := range requests {
 		switch p := &requests[i]; {

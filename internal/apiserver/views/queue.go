@@ -1,19 +1,23 @@
 package views
 
 import (
+	"slices"
+
 	"github.com/berthd/berth/api"
 	"github.com/berthd/berth/internal/cluster"
 	"github.com/berthd/berth/internal/logic/scheduler"
 )
 
 // Queue returns what waits for placement in the builder's domain, the first in line first and held tasks last. Entries
-// of clusters that sees does not accept are left out; their tasks count in the positions of the others.
-func (b *Builder) Queue(sees func(name string) bool) api.Queue {
+// of clusters that sees does not accept and of owners that selects does not accept are left out; their tasks count in the
+// positions of the others. So are entries beyond the first ones, limit in all.
+func (b *Builder) Queue(limit int, sees func(name string) bool, selects func(cluster.OwnerRef) bool) api.Queue {
 	w := b.queue.waitingLine()
 	pending, order, held := w.pending, w.order, w.held
 	b.queue.forecast()
 	q := queueList{
-		Builder: b, sees: sees, fair: map[fairEntry]int{}, waiting: map[cluster.OwnerRef]*waitingSteps{},
+		Builder: b, limit: limit, fair: map[fairEntry]int{}, waiting: map[cluster.OwnerRef]*waitingSteps{},
+		selects: func(o cluster.OwnerRef) bool { return sees(o.Cluster) && selects(o) },
 	}
 	q.Entries, q.Revision = []api.QueueEntry{}, b.Snapshot.Revision()
 	for i, at := range order {
@@ -96,12 +100,13 @@ func (q *queue) fleetFor(pending []cluster.Pending) *scheduler.Fleet {
 }
 
 // allPending returns the pending tasks of all owners, as views show them.
-func (q *queue) allPending() (pending []cluster.Pending) {
+func (q *queue) allPending() []cluster.Pending {
+	var lists [][]cluster.Pending
 	add := func(o cluster.OwnerRef) {
 		if c, _ := q.Snapshot.Cluster(o.Cluster); c.Value.InDomain() != q.Domain.Name {
 			return
 		}
-		pending = append(pending, listed(q.Domain.Decide(o, q.Domain.Tasks(o)).Pending)...)
+		lists = append(lists, listed(q.Domain.Decide(o, q.Domain.Tasks(o)).Pending))
 	}
 	for e := range q.Snapshot.Services("") {
 		add(e.Value.Owner())
@@ -109,7 +114,7 @@ func (q *queue) allPending() (pending []cluster.Pending) {
 	for e := range q.Snapshot.Jobs("") {
 		add(e.Value.Owner())
 	}
-	return pending
+	return slices.Concat(lists...)
 }
 
 // isNext reports whether two tasks may be of one entry.
@@ -126,8 +131,10 @@ func stepOf(task cluster.TaskID) string {
 type queueList struct {
 	*Builder
 	api.Queue
-	sees func(name string) bool
-	fair map[fairEntry]int // indices of entries in fair queues, whose tasks take turns with others
+	// selects reports whether entries of an owner are added, at most limit.
+	selects func(cluster.OwnerRef) bool
+	limit   int
+	fair    map[fairEntry]int // indices of entries in fair queues, whose tasks take turns with others
 	// waiting are the entries of jobs whose steps wait for other steps.
 	waiting map[cluster.OwnerRef]*waitingSteps
 }
@@ -154,7 +161,11 @@ type fairEntry struct {
 // add adds the tasks of a request to the last entry if they belong there, or to an earlier one in a fair queue, else as
 // a new entry.
 func (q *queueList) add(p *cluster.Pending, position int, next bool) {
-	if !q.sees(p.Owner.Cluster) {
+	if !q.selects(p.Owner) {
+		return
+	}
+	if q.LeftOut > 0 {
+		q.LeftOut += p.Tasks()
 		return
 	}
 	reason, message := p.Hold.Reason, p.Hold.Message
@@ -181,6 +192,10 @@ func (q *queueList) add(p *cluster.Pending, position int, next bool) {
 		return
 	}
 	if p.Hold.Reason == cluster.ReasonNeeds && q.addWaitingStep(p) {
+		return
+	}
+	if len(q.Entries) == q.limit {
+		q.LeftOut = p.Tasks()
 		return
 	}
 	if p.Tasks() == 1 {

@@ -11,6 +11,9 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
+// Numbers of entries of a queue that one answer has. A queue may have a million, which take seconds and gigabytes.
+const queuePage, maxQueuePage = 1000, 10_000
+
 // QueueAPI shows what waits for placement.
 type QueueAPI struct{ Common }
 
@@ -22,6 +25,10 @@ func (a *QueueAPI) Routes() []route.Route {
 		Query: []route.Parameter{
 			route.QueryParam("cluster", "string",
 				"only entries of this cluster; positions count all clusters of its domain"),
+			route.QueryParam("service", "string", "only entries of the services of this name"),
+			route.QueryParam("job", "string", "only entries of the jobs of this name"),
+			route.QueryParam("limit", "integer",
+				"the maximum number of entries, 1 to 10000, default 1000; left_out counts the tasks of the others"),
 			route.QueryParam("domain", "string", "the domain, by default that of the cluster, else default"),
 			route.Consistent(),
 		},
@@ -38,6 +45,20 @@ func (a *QueueAPI) readQueue(w http.ResponseWriter, r *http.Request) error {
 	if _, ok := snap.Cluster(only); only != "" && (!ok || !caller.Sees(only)) {
 		return respond.NotFound("cluster", only)
 	}
+	service, job := r.URL.Query().Get("service"), r.URL.Query().Get("job")
+	if _, ok := snap.Service(only, service); only != "" && service != "" && !ok {
+		return respond.NotFound("service", only+"/"+service)
+	}
+	if _, ok := snap.Job(only, job); only != "" && job != "" && !ok {
+		return respond.NotFound("job", only+"/"+job)
+	}
+	limit, err := route.Number(r, "limit", queuePage)
+	if err != nil {
+		return err
+	}
+	if limit < 1 || limit > maxQueuePage {
+		return route.BadQuery("limit", "is %d, want 1 to %d", limit, maxQueuePage)
+	}
 	b := a.Views.At(snap).Of(only)
 	if domain := r.URL.Query().Get("domain"); domain != "" {
 		if err := a.KnownDomain(snap.Domains(), domain); err != nil {
@@ -45,8 +66,17 @@ func (a *QueueAPI) readQueue(w http.ResponseWriter, r *http.Request) error {
 		}
 		b = b.In(domain)
 	}
-	q := b.Queue(func(name string) bool {
-		return caller.Sees(name) && (only == "" || name == only)
+	q := b.Queue(int(limit), caller.Sees, func(o cluster.OwnerRef) bool {
+		switch {
+		case only != "" && o.Cluster != only:
+			return false
+		case service == "" && job == "":
+			return true
+		case o.Kind == cluster.KindService:
+			return o.Name == service
+		default:
+			return o.Name == job
+		}
 	})
 	for i := range q.Entries {
 		caller.ShowQueueEntry(&q.Entries[i])

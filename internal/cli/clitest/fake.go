@@ -204,10 +204,17 @@ func NewFakeAt(listener net.Listener, worlds ...State) *Fake { //nolint:funlen /
 		"GET /v1/nodes/{n}":       nodeNamed,
 		"GET /v1/troubles":        troublesOf,
 		"GET /v1/queue": func(w State, r *http.Request) any {
-			q, in := w.Queue, r.URL.Query().Get("cluster")
+			q, query := w.Queue, r.URL.Query()
+			in, job, service := query.Get("cluster"), query.Get("job"), query.Get("service")
 			q.Entries = slices.DeleteFunc(slices.Clone(q.Entries), func(e api.QueueEntry) bool {
-				return in != "" && e.Owner.Cluster != in
+				return in != "" && e.Owner.Cluster != in || job != "" && e.Owner.Name != job ||
+					service != "" && e.Owner.Name != service
 			})
+			limit, _ := strconv.Atoi(query.Get("limit"))
+			for _, e := range q.Entries[min(limit, len(q.Entries)):] {
+				q.LeftOut += e.Tasks
+			}
+			q.Entries = q.Entries[:min(limit, len(q.Entries))]
 			return q
 		},
 		"GET /v1/status": func(w State, _ *http.Request) any {

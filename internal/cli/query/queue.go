@@ -1,7 +1,6 @@
 package query
 
 import (
-	"context"
 	"fmt"
 	"strconv"
 	"strings"
@@ -17,13 +16,16 @@ import (
 )
 
 // queueCommand is `berth queue`.
-type queueCommand struct{ *session.Session }
+type queueCommand struct {
+	*session.Session
+	limit int
+}
 
 // NewQueueCommand returns the command `berth queue`.
 func NewQueueCommand(sess *session.Session) *cobra.Command {
-	q := &queueCommand{sess}
-	return &cobra.Command{
-		Use:   "queue",
+	q := &queueCommand{Session: sess}
+	cmd := &cobra.Command{
+		Use:   "queue [SERVICE|JOB]",
 		Short: "List the tasks that wait for placement, in their order",
 		Long: "List the tasks that wait for placement, the first in line first, with the reason. Tasks of a service\n" +
 			"or step that are next to each other and wait for the same reason are one row. POSITION counts the\n" +
@@ -34,13 +36,37 @@ func NewQueueCommand(sess *session.Session) *cobra.Command {
 			"is unknown if one of them has no time limit.\n\n" +
 			"If tasks wait in fair queues, a second list has the shares of their users, in the order in which\n" +
 			"these are served. A share is the largest part of the CPU, memory, disk or devices of all nodes.",
-		Args: session.Arguments(0, 0, ""),
-		RunE: sess.WithClient(q.run),
+		Args:              session.Arguments(0, 1, "at most one service or job, such as job/nightly"),
+		ValidArgsFunction: sess.CompleteObjects(1, wording.KindService, wording.KindJob),
+		RunE:              q.run,
 	}
+	cmd.Flags().IntVar(&q.limit, "limit", 1000, "print at most this number of rows, up to 10000")
+	return cmd
 }
 
-func (q *queueCommand) run(ctx context.Context, c *client.Client, _ []string) error {
-	v, err := c.Queue(ctx, q.ChosenCluster())
+func (q *queueCommand) run(cmd *cobra.Command, args []string) error {
+	if q.limit < 1 || q.limit > 10_000 {
+		return &session.UsageError{
+			Command: cmd.CommandPath(), Message: fmt.Sprintf("--limit is %d, want 1 to 10000", q.limit),
+		}
+	}
+	c, err := q.Connect()
+	if err != nil {
+		return err
+	}
+	filter := client.QueueFilter{Cluster: q.ChosenCluster(), Limit: q.limit}
+	if len(args) > 0 {
+		n, err := q.FindObject(cmd, c, args[0], wording.KindService, wording.KindJob)
+		if err != nil {
+			return err
+		}
+		if filter.Cluster = n.Cluster; n.Kind == wording.KindService {
+			filter.Service = n.Name
+		} else {
+			filter.Job = n.Name
+		}
+	}
+	v, err := c.Queue(cmd.Context(), filter)
 	if err != nil {
 		return err
 	}
@@ -64,6 +90,10 @@ func (q *queueCommand) run(ctx context.Context, c *client.Client, _ []string) er
 		}
 		return t
 	})
+	if err == nil && v.LeftOut > 0 {
+		q.Messagef("%s more wait behind these rows: name a service or job, or set --limit",
+			wording.Count(v.LeftOut, "task"))
+	}
 	if err != nil || len(v.Shares) == 0 || q.WantsData() || q.Format == output.OutputName {
 		return err
 	}
