@@ -16,7 +16,8 @@ func (w *world) expectedStart(job string) *api.Expected {
 		Tables: w.server.tables, Now: time.Now,
 		Leader: views.LeaderOn(views.OnlyDefault(w.server.plane)),
 	}
-	q := source.At(w.server.tables.Snapshot()).Queue(1000, func(string) bool { return true }, func(cluster.OwnerRef) bool { return true })
+	q := source.At(w.server.tables.Snapshot()).Queue(1000, func(string) bool { return true },
+		func(cluster.OwnerRef) bool { return true })
 	for _, e := range q.Entries {
 		if e.Owner.Name == job {
 			return e.Expected

@@ -17,8 +17,8 @@ type waitingTasks struct {
 	pending map[cluster.OwnerRef][]cluster.Pending
 	moves   map[cluster.OwnerRef][]reconciler.Move
 	// undecided holds the tasks that were not placed of owners of which others were placed since the last decision. A
-	// placement considers them, so that tasks behind them do not take their room, and does not commit their places. Of a
-	// long queue these are only tasks with a promise.
+	// placement considers them, so that tasks behind them do not take their room, and does not commit their places. Of
+	// a long queue these are only tasks with a promise.
 	undecided map[cluster.OwnerRef][]cluster.Pending
 	// merged is the result of the last call of all, of which the lists of the owners are parts, and nil if they changed
 	// since. tasks is the number of pending tasks.

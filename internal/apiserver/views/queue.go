@@ -9,8 +9,8 @@ import (
 )
 
 // Queue returns what waits for placement in the builder's domain, the first in line first and held tasks last. Entries
-// of clusters that sees does not accept and of owners that selects does not accept are left out; their tasks count in the
-// positions of the others. So are entries beyond the first ones, limit in all.
+// of clusters that sees does not accept and of owners that selects does not accept are left out; their tasks count in
+// the positions of the others. So are entries beyond the first ones, limit in all.
 func (b *Builder) Queue(limit int, sees func(name string) bool, selects func(cluster.OwnerRef) bool) api.Queue {
 	w := b.queue.waitingLine()
 	pending, order, held := w.pending, w.order, w.held
