@@ -24,6 +24,8 @@ type ListOptions struct {
 	// commas. Lists of services, jobs, crons, endpoints, nodes, task definitions and tasks have it. For tasks, the
 	// labels of their services and jobs count.
 	Selector string
+	// Brief leaves the steps out of jobs, of which one may have 10,000. Lists of jobs have it.
+	Brief bool
 }
 
 // add adds the options to a query.
@@ -43,6 +45,9 @@ func (o ListOptions) add(q url.Values) url.Values {
 	}
 	if o.Name != "" {
 		q.Set("name", o.Name)
+	}
+	if o.Brief {
+		q.Set("brief", "true")
 	}
 	if o.Cursor != "" {
 		q.Set("cursor", o.Cursor)

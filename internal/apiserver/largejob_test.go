@@ -52,6 +52,14 @@ func TestLargeJob(t *testing.T) {
 	if len(v.Steps) != cluster.MaxSteps || v.Status.Total != cluster.MaxSteps {
 		t.Fatalf("the view has %d steps and %d tasks", len(v.Steps), v.Status.Total)
 	}
+	// A brief list leaves the steps out, and keeps the counts.
+	for path, steps := range map[string]int{"/v1/jobs?brief=true": 0, "/v1/jobs": cluster.MaxSteps} {
+		got := read[api.Page[api.JobView]](t, w.want(200, "GET", path, nil)).Items
+		if len(got) != 1 || len(got[0].Steps) != steps || len(got[0].Status.Steps) != steps ||
+			got[0].Status.Total != cluster.MaxSteps {
+			t.Errorf("%s: %d jobs, want one with %d steps and %d tasks", path, len(got), steps, cluster.MaxSteps)
+		}
+	}
 	for i := range v.Steps {
 		if got := v.Steps[i].Definition; got != v.Steps[0].Definition {
 			t.Fatalf("step %d has the definition %s, want that of step 0, %s", i, got, v.Steps[0].Definition)

@@ -35,6 +35,8 @@ type resource[T any, P userObject[T], V any] struct {
 	view func(*views.Builder, store.Entry[T]) V
 	// show removes from a view what the caller may not see.
 	show func(*access.Caller, *V)
+	// shorten removes from a view what a brief list leaves out; nil if there are no brief lists.
+	shorten func(*V)
 	// topics are the topics of the list. touched returns the elements ("cluster/name") that changes touch, or that they
 	// may touch all.
 	topics  store.Topic
@@ -84,13 +86,14 @@ func (c Common) services() resource[cluster.Service, *cluster.Service, api.Servi
 func (c Common) jobs() resource[cluster.Job, *cluster.Job, api.JobView] {
 	return resource[cluster.Job, *cluster.Job, api.JobView]{
 		Common: c, noun: "job",
-		key:  func(p store.Prefix, job *cluster.Job) string { return p.Job(job.Cluster, job.Name) },
-		all:  (*store.Snapshot).Jobs,
-		one:  (*store.Snapshot).Job,
-		head: func(job *cluster.Job) head { return head{&job.Cluster, &job.Name, job.Labels, &job.Lifespan} },
-		set:  (*draft.Draft).SetJob,
-		view: (*views.Builder).Job,
-		show: (*access.Caller).ShowJob,
+		key:     func(p store.Prefix, job *cluster.Job) string { return p.Job(job.Cluster, job.Name) },
+		all:     (*store.Snapshot).Jobs,
+		one:     (*store.Snapshot).Job,
+		head:    func(job *cluster.Job) head { return head{&job.Cluster, &job.Name, job.Labels, &job.Lifespan} },
+		set:     (*draft.Draft).SetJob,
+		view:    (*views.Builder).Job,
+		show:    (*access.Caller).ShowJob,
+		shorten: func(v *api.JobView) { v.Steps, v.Status.Steps = []cluster.Step{}, nil },
 
 		topics: ownerTopics, touched: changedNames(cluster.KindJob),
 	}
@@ -98,10 +101,14 @@ func (c Common) jobs() resource[cluster.Job, *cluster.Job, api.JobView] {
 
 // listRoutes returns the operations that list the objects of all clusters and of one.
 func (c resource[T, P, V]) listRoutes(plural string) []route.Route {
+	parameters := []route.Parameter{route.ByName(), route.BySelector("elements")}
+	if c.shorten != nil {
+		parameters = append(parameters, route.QueryParam("brief", "boolean", "leave the steps out of the jobs"))
+	}
 	all := route.Route{
 		Method: "GET", Path: "/v1/" + c.noun + "s", Name: "listAll" + plural, Role: cluster.RoleViewer, Shared: true,
 		Summary: "The " + c.noun + "s of all clusters.",
-		Query:   route.ListParameters(route.ByName(), route.BySelector("elements")),
+		Query:   route.ListParameters(parameters...),
 		Reply:   reflect.TypeFor[api.Page[V]](), Stream: route.MediaEventStream, Long: true, Serve: c.list,
 	}
 	one := all
@@ -120,6 +127,14 @@ func (c resource[T, P, V]) list(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	brief := c.shorten != nil && route.Flag(r, "brief")
+	item := func(b *views.Builder, key string, e store.Entry[T]) lists.Item[V] {
+		v := c.viewFor(caller, b, e)
+		if brief {
+			c.shorten(&v)
+		}
+		return lists.Item[V]{Key: key, Value: v}
+	}
 	return lists.Serve(c.Lists, w, r, lists.Source[V]{
 		Lasting: c.steady,
 		List:    c.noun + "s", Topics: c.topics, Touches: touchesOwners(func(o cluster.OwnerRef) bool {
@@ -132,7 +147,7 @@ func (c resource[T, P, V]) list(w http.ResponseWriter, r *http.Request) error {
 			for e := range c.all(snap, in) {
 				h := c.head(e.Value)
 				if caller.Sees(*h.cluster) && (only == "" || *h.name == only) && labels.Matches(h.labels) {
-					all = append(all, lists.Item[V]{Key: *h.cluster + "/" + *h.name, Value: c.viewFor(caller, b, e)})
+					all = append(all, item(b, *h.cluster+"/"+*h.name, e))
 				}
 			}
 			return all
@@ -151,7 +166,7 @@ func (c resource[T, P, V]) list(w http.ResponseWriter, r *http.Request) error {
 				}
 				parts[key] = nil
 				if e, ok := c.one(now, of, name); ok && labels.Matches(c.head(e.Value).labels) {
-					parts[key] = []lists.Item[V]{{Key: key, Value: c.viewFor(caller, b, e)}}
+					parts[key] = []lists.Item[V]{item(b, key, e)}
 				}
 			}
 			return parts, false

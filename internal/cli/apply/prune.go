@@ -110,7 +110,7 @@ func (s selection) find(ctx context.Context, c *client.Client, objects []manifes
 		}
 	}
 	for _, in := range s.clusters {
-		owners, err := fetch.ListOwners(ctx, c, in, s.selector)
+		owners, err := fetch.ListOwners(ctx, c, in, client.ListOptions{Selector: s.selector, Brief: true})
 		if fetch.IgnoreNotFound(err) != nil {
 			return nil, 0, err
 		}

@@ -66,9 +66,9 @@ type Overview struct {
 	Crons    []api.CronView    `json:"crons"`
 }
 
-// ReadOverview reads the overview, with the services, jobs and crons of a cluster, or of all for "", that a selector
-// selects, and their troubles. In each list the objects that need attention come first.
-func ReadOverview(ctx context.Context, c *client.Client, in, selector string) (all Overview, err error) {
+// ReadOverview reads the overview, with the services, jobs and crons of a cluster, or of all for "", that the options
+// select, and their troubles. In each list the objects that need attention come first.
+func ReadOverview(ctx context.Context, c *client.Client, in string, o client.ListOptions) (all Overview, err error) {
 	if all.Status, err = c.Status(ctx); err != nil {
 		return all, err
 	}
@@ -83,9 +83,9 @@ func ReadOverview(ctx context.Context, c *client.Client, in, selector string) (a
 		return all, err
 	}
 	all.Troubles = slices.DeleteFunc(all.Troubles, func(t api.Trouble) bool { return !isAbout(t, in) })
-	owners, err := ListOwners(ctx, c, in, selector)
+	owners, err := ListOwners(ctx, c, in, o)
 	all.Services, all.Jobs, all.Crons = owners.Services, owners.Jobs, owners.Crons
-	if selector != "" {
+	if o.Selector != "" {
 		all.keepOwnTroubles()
 	}
 	all.Troubles, all.Nodes = output.EmptyIfNil(all.Troubles), output.EmptyIfNil(all.Nodes)
@@ -129,23 +129,22 @@ type Owners struct {
 	Crons    []api.CronView
 }
 
-// ListOwners reads the services, jobs and crons of a cluster, or of all for "", that a selector selects. Those that
+// ListOwners reads the services, jobs and crons of a cluster, or of all for "", that the options select. Those that
 // need attention come first.
-func ListOwners(ctx context.Context, c *client.Client, in, selector string) (all Owners, err error) {
-	selected := client.ListOptions{Selector: selector}
-	if all.Services, _, err = client.All(ctx, selected,
+func ListOwners(ctx context.Context, c *client.Client, in string, o client.ListOptions) (all Owners, err error) {
+	if all.Services, _, err = client.All(ctx, client.ListOptions{Selector: o.Selector},
 		func(ctx context.Context, o client.ListOptions) (api.Page[api.ServiceView], error) {
 			return c.Services(ctx, in, o)
 		}); err != nil {
 		return all, err
 	}
-	if all.Jobs, _, err = client.All(ctx, selected,
+	if all.Jobs, _, err = client.All(ctx, client.ListOptions{Selector: o.Selector, Brief: o.Brief},
 		func(ctx context.Context, o client.ListOptions) (api.Page[api.JobView], error) {
 			return c.Jobs(ctx, in, o)
 		}); err != nil {
 		return all, err
 	}
-	if all.Crons, err = session.ListCrons(ctx, c, in, selector); err != nil {
+	if all.Crons, err = session.ListCrons(ctx, c, in, o.Selector); err != nil {
 		return all, err
 	}
 	slices.SortStableFunc(all.Services, func(x, y api.ServiceView) int {

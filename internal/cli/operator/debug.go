@@ -139,7 +139,7 @@ func collectObjects(ctx context.Context, b *bundle, c *client.Client) {
 	b.addJSON("clusters.json", clusters, err)
 	pools, _, err := client.All(ctx, client.ListOptions{}, c.Pools)
 	b.addJSON("pools.json", pools, err)
-	all, err := fetch.ListOwners(ctx, c, "", "")
+	all, err := fetch.ListOwners(ctx, c, "", client.ListOptions{})
 	b.addJSON("services.json", all.Services, err)
 	b.addJSON("jobs.json", all.Jobs, err)
 	tasks, err := session.ListTasks(ctx, c, client.TaskFilter{All: true})

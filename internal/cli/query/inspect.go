@@ -322,7 +322,7 @@ func (v *inspection) readDefinition(ctx context.Context, c *client.Client, text 
 // listOwners adds the names of the services, jobs and crons whose definitions satisfy uses. It searches one cluster, or
 // all for "".
 func (v *inspection) listOwners(ctx context.Context, c *client.Client, in string, uses func([]cluster.Ref) bool) error {
-	all, err := fetch.ListOwners(ctx, c, "", "")
+	all, err := fetch.ListOwners(ctx, c, "", client.ListOptions{})
 	if err != nil {
 		return err
 	}

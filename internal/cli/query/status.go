@@ -170,7 +170,9 @@ func printDefinition(ctx context.Context, sess *session.Session, c *client.Clien
 // printOverview prints the state of the whole fleet, with the services, jobs and crons that have the labels.
 func (s *statusCommand) printOverview(ctx context.Context, c *client.Client) error {
 	sess := s.Session
-	all, err := fetch.ReadOverview(ctx, c, sess.ChosenCluster(), s.labels.Selector())
+	all, err := fetch.ReadOverview(ctx, c, sess.ChosenCluster(), client.ListOptions{
+		Selector: s.labels.Selector(), Brief: !sess.WantsData(),
+	})
 	if err != nil {
 		return err
 	}

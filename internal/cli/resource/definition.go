@@ -104,7 +104,7 @@ func containerNames(containers []cluster.Container) string {
 // definitionUsers returns, for each version, the services, jobs and crons that refer to it, as far as the caller may
 // see them.
 func definitionUsers(ctx context.Context, c *client.Client) (map[cluster.Ref][]string, error) {
-	all, err := fetch.ListOwners(ctx, c, "", "")
+	all, err := fetch.ListOwners(ctx, c, "", client.ListOptions{})
 	if err != nil {
 		return nil, err
 	}

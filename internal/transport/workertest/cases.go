@@ -124,6 +124,7 @@ func stopBeforeStart(b *bench) {
 func olderMessages(b *bench) {
 	uuid := b.program(b.until())
 	b.reported(uuid, cluster.StateRunning)
+	b.runsOn(uuid) // a worker that has not begun the program yet could not stop it
 	b.sayOldStop(uuid)
 	b.repeat()
 	b.waitHandled()
