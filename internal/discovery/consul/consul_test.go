@@ -309,10 +309,19 @@ func TestNextAgentChangesNothing(t *testing.T) {
 	s := consultest.Start(t, 1, consultest.Options{ACLs: true})[0]
 	token, client := s.Permit(rules), s.Client()
 	r := web("berth-1", 80)
-	if err := open(t, s, "one", token).Register(t.Context(), r, healthy); err != nil {
+	first := open(t, s, "one", token)
+	if err := first.Register(t.Context(), r, healthy); err != nil {
 		t.Fatal(err)
 	}
+	// Consul writes the text of a check with the next change of its state, or at a time of its choice. After these two
+	// changes the catalogue has the text.
 	awaitHealth(t, client, "web", cluster.HealthHealthy)
+	for _, state := range []discovery.State{{Health: cluster.HealthFailing, Text: "failing"}, healthy} {
+		if err := first.Report(t.Context(), r.ID, state); err != nil {
+			t.Fatal(err)
+		}
+		awaitHealth(t, client, "web", state.Health)
+	}
 	other := open(t, s, "two", token)
 	// flush waits until all changes before it are in the catalogue: that of another service has a higher index.
 	flush := func(name string) {
