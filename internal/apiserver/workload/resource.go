@@ -127,14 +127,7 @@ func (c resource[T, P, V]) list(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	brief := c.shorten != nil && route.Flag(r, "brief")
-	item := func(b *views.Builder, key string, e store.Entry[T]) lists.Item[V] {
-		v := c.viewFor(caller, b, e)
-		if brief {
-			c.shorten(&v)
-		}
-		return lists.Item[V]{Key: key, Value: v}
-	}
+	item := c.itemsFor(r)
 	return lists.Serve(c.Lists, w, r, lists.Source[V]{
 		Lasting: c.steady,
 		List:    c.noun + "s", Topics: c.topics, Touches: touchesOwners(func(o cluster.OwnerRef) bool {
@@ -172,6 +165,18 @@ func (c resource[T, P, V]) list(w http.ResponseWriter, r *http.Request) error {
 			return parts, false
 		},
 	})
+}
+
+// itemsFor returns what makes the elements of a list that answers a request.
+func (c resource[T, P, V]) itemsFor(r *http.Request) func(*views.Builder, string, store.Entry[T]) lists.Item[V] {
+	caller, brief := access.CallerOf(r.Context()), c.shorten != nil && route.Flag(r, "brief")
+	return func(b *views.Builder, key string, e store.Entry[T]) lists.Item[V] {
+		v := c.viewFor(caller, b, e)
+		if brief {
+			c.shorten(&v)
+		}
+		return lists.Item[V]{Key: key, Value: v}
+	}
 }
 
 // viewFor returns the view of an object as a caller may see it.
