@@ -2,6 +2,14 @@ package api
 
 import "time"
 
+// Limits of the number of entries of a queue. It may have a million, which take seconds and gigabytes.
+const (
+	// DefaultQueueLimit is the limit of a request that names none.
+	DefaultQueueLimit = 1000
+	// MaxQueueLimit is the largest that a request may name.
+	MaxQueueLimit = 10_000
+)
+
 // Queue is what waits for placement in a domain, in the order in which the scheduler serves it.
 type Queue struct {
 	// Tasks is the number of tasks in line, of all clusters. Held tasks are not in line.

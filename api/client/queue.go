@@ -13,7 +13,7 @@ type QueueFilter struct {
 	// Cluster, unless empty, selects the entries of this cluster. Service and Job select those of the services and jobs
 	// of this name.
 	Cluster, Service, Job string
-	// Limit is the maximum number of entries, from 1 to 10,000; 0 means 1,000.
+	// Limit is the maximum number of entries, from 1 to api.MaxQueueLimit; 0 means api.DefaultQueueLimit.
 	Limit int
 }
 

@@ -45,8 +45,7 @@ func (l *loop) place(ctx context.Context, snap *store.Snapshot) (placed int, err
 		return 0, nil
 	}
 	began := l.config.Now()
-	pending, moves, chosen := l.waiting.choose(l.clock.now,
-		slices.Concat(l.placing.promised, l.preemption.PromisedTasks()))
+	pending, moves, chosen := l.waiting.choose(l.clock.now, l.promisedTasks())
 	pending = l.preemption.ApplyPromises(slices.Clip(pending))
 	waiting := len(pending)
 	for _, m := range moves {
@@ -85,7 +84,7 @@ func (l *loop) dropUndecided(r *scheduler.Result) {
 		return
 	}
 	r.Placements = slices.DeleteFunc(r.Placements, func(pl scheduler.Placement) bool {
-		return l.waiting.isUndecided(&r.Pending[pl.Pending])
+		return l.waiting.undecided[r.Pending[pl.Pending].Owner] != nil
 	})
 	r.Waiting = slices.DeleteFunc(r.Waiting, func(w cluster.Waiting) bool {
 		o, ok := w.Task.Owner()
@@ -208,29 +207,23 @@ func (l *loop) commitInBackground(ctx context.Context, snap *store.Snapshot, res
 	for i := range batches {
 		batches[i].Requires = l.external.Requires()
 	}
-	promised := l.promisedTasks(result.Waiting)
+	keep := everyTask
+	if l.placing.isLong {
+		keep = withPromise(l.promisedTasks())
+	}
 	for o := range owners { // order-free: each by itself
 		l.view.Policy(snap, o) // the reservations depend on them
 		l.queue.Mark(o)        // its pending tasks are found again before anything of it is placed again
-		l.waiting.notePlaced(o, placed[o], promised[o])
+		l.waiting.notePlaced(o, placed[o], keep)
 	}
 	l.term.plans.begin(ctx, snap, owners, batches, began)
 	return ids
 }
 
-// promisedTasks returns the tasks with a promise of room, by owner. waiting is why tasks wait.
-func (l *loop) promisedTasks(waiting []cluster.Waiting) map[cluster.OwnerRef][]cluster.TaskID {
-	promised := map[cluster.OwnerRef][]cluster.TaskID{}
-	for _, t := range l.preemption.PromisedTasks() {
-		promised[t.Owner] = append(promised[t.Owner], t.Task)
-	}
-	for i := range waiting {
-		w := &waiting[i]
-		if o, ok := w.Task.Owner(); ok && w.Promise != nil {
-			promised[o] = append(promised[o], w.Task)
-		}
-	}
-	return promised
+// promisedTasks returns the tasks with a promise of room: of a long queue those by the last placement, and those for
+// which others end.
+func (l *loop) promisedTasks() []window.Task {
+	return slices.Concat(l.placing.promised, l.preemption.PromisedTasks())
 }
 
 // awaitInFlight waits for the plan in flight, if there is one, and takes its result.

@@ -81,51 +81,52 @@ func (t *waitingTasks) drop(o cluster.OwnerRef) {
 	delete(t.updated, o)
 }
 
-// notePlaced takes note of placed tasks of an owner, and of those of its others that have a promise of room. The others
-// found no place on an emptier fleet, so this calls for no other placement. They stay undecided until set is called.
-func (t *waitingTasks) notePlaced(o cluster.OwnerRef, placed, promised []cluster.TaskID) {
-	left := t.pending[o]
-	if t.queue.IsLong() {
-		left = withPromise(left, promised)
+// notePlaced takes note that tasks of an owner were placed. Those of its others that keep chooses stay undecided until
+// set is called. They found no place on an emptier fleet, so this calls for no other placement.
+func (t *waitingTasks) notePlaced(o cluster.OwnerRef, placed []cluster.TaskID,
+	keep func([]cluster.Pending) []cluster.Pending,
+) {
+	gone := make(map[cluster.TaskID]bool, len(placed))
+	for _, task := range placed {
+		gone[task] = true
 	}
-	t.drop(o)
-	if left = without(left, placed); len(left) > 0 {
-		t.undecided[o] = left
-	}
-}
-
-// without returns requests without tasks.
-func without(pending []cluster.Pending, tasks []cluster.TaskID) (left []cluster.Pending) {
-	gone := make(map[cluster.TaskID]bool, len(tasks))
-	for _, t := range tasks {
-		gone[t] = true
-	}
-	for _, p := range cluster.Isolate(pending, tasks) {
+	var left []cluster.Pending
+	for _, p := range cluster.Isolate(keep(t.pending[o]), placed) {
 		if !gone[p.Task] {
 			left = append(left, p)
 		}
 	}
-	return left
+	t.drop(o)
+	if len(left) > 0 {
+		t.undecided[o] = left
+	}
 }
 
-// withPromise returns the requests of tasks with a promise, and those of the other members of their gangs.
-func withPromise(pending []cluster.Pending, promised []cluster.TaskID) (with []cluster.Pending) {
-	isPromised, gangs := make(map[cluster.TaskID]bool, len(promised)), map[string]bool{}
-	for _, t := range promised {
-		isPromised[t] = true
+func everyTask(pending []cluster.Pending) []cluster.Pending { return pending }
+
+// withPromise returns a function that keeps the requests of the tasks with a promise, each alone, and those of the
+// other members of their gangs.
+func withPromise(tasks []window.Task) func([]cluster.Pending) []cluster.Pending {
+	promised, isPromised := make([]cluster.TaskID, len(tasks)), make(map[cluster.TaskID]bool, len(tasks))
+	for i := range tasks {
+		promised[i], isPromised[tasks[i].Task] = tasks[i].Task, true
 	}
-	pending = cluster.Isolate(pending, promised)
-	for i := range pending {
-		if p := &pending[i]; isPromised[p.Task] && p.Gang != "" {
-			gangs[p.Gang] = true
+	return func(pending []cluster.Pending) []cluster.Pending {
+		pending = cluster.Isolate(pending, promised)
+		gangs := map[string]bool{}
+		for i := range pending {
+			if p := &pending[i]; isPromised[p.Task] && p.Gang != "" {
+				gangs[p.Gang] = true
+			}
 		}
-	}
-	for i := range pending {
-		if p := &pending[i]; isPromised[p.Task] || gangs[p.Gang] {
-			with = append(with, *p)
+		var kept []cluster.Pending
+		for i := range pending {
+			if p := &pending[i]; isPromised[p.Task] || gangs[p.Gang] {
+				kept = append(kept, *p)
+			}
 		}
+		return kept
 	}
-	return with
 }
 
 // takeUpdated returns the jobs whose requests changed since the last call, or all jobs.
@@ -201,11 +202,6 @@ func (t *waitingTasks) choose(now time.Time, promised []window.Task) (
 		pending = append(pending, t.undecided[o]...)
 	}
 	return pending, moves, chosen
-}
-
-// isUndecided reports whether a request is of an owner of which tasks were placed since the last decision.
-func (t *waitingTasks) isUndecided(p *cluster.Pending) bool {
-	return len(t.undecided) > 0 && t.undecided[p.Owner] != nil
 }
 
 // chooseDecided does what choose does, without the undecided tasks.

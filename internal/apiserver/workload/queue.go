@@ -11,9 +11,6 @@ import (
 	"github.com/berthd/berth/internal/cluster"
 )
 
-// Numbers of entries of a queue that one answer has. A queue may have a million, which take seconds and gigabytes.
-const queuePage, maxQueuePage = 1000, 10_000
-
 // QueueAPI shows what waits for placement.
 type QueueAPI struct{ Common }
 
@@ -52,12 +49,12 @@ func (a *QueueAPI) readQueue(w http.ResponseWriter, r *http.Request) error {
 	if _, ok := snap.Job(only, job); only != "" && job != "" && !ok {
 		return respond.NotFound("job", only+"/"+job)
 	}
-	limit, err := route.Number(r, "limit", queuePage)
+	limit, err := route.Number(r, "limit", api.DefaultQueueLimit)
 	if err != nil {
 		return err
 	}
-	if limit < 1 || limit > maxQueuePage {
-		return route.BadQuery("limit", "is %d, want 1 to %d", limit, maxQueuePage)
+	if limit < 1 || limit > api.MaxQueueLimit {
+		return route.BadQuery("limit", "is %d, want 1 to %d", limit, api.MaxQueueLimit)
 	}
 	b := a.Views.At(snap).Of(only)
 	if domain := r.URL.Query().Get("domain"); domain != "" {

@@ -40,14 +40,14 @@ func NewQueueCommand(sess *session.Session) *cobra.Command {
 		ValidArgsFunction: sess.CompleteObjects(1, wording.KindService, wording.KindJob),
 		RunE:              q.run,
 	}
-	cmd.Flags().IntVar(&q.limit, "limit", 1000, "print at most this number of rows, up to 10000")
+	cmd.Flags().IntVar(&q.limit, "limit", api.DefaultQueueLimit, "print at most this number of rows, up to 10000")
 	return cmd
 }
 
 func (q *queueCommand) run(cmd *cobra.Command, args []string) error {
-	if q.limit < 1 || q.limit > 10_000 {
+	if q.limit < 1 || q.limit > api.MaxQueueLimit {
 		return &session.UsageError{
-			Command: cmd.CommandPath(), Message: fmt.Sprintf("--limit is %d, want 1 to 10000", q.limit),
+			Command: cmd.CommandPath(), Message: fmt.Sprintf("--limit is %d, want 1 to %d", q.limit, api.MaxQueueLimit),
 		}
 	}
 	c, err := q.Connect()
@@ -91,7 +91,7 @@ func (q *queueCommand) run(cmd *cobra.Command, args []string) error {
 		return t
 	})
 	if err == nil && v.LeftOut > 0 {
-		q.Messagef("%s more wait behind these rows: name a service or job, or set --limit",
+		q.Messagef("--limit leaves out %s behind these rows; a service or job can be named, too",
 			wording.Count(v.LeftOut, "task"))
 	}
 	if err != nil || len(v.Shares) == 0 || q.WantsData() || q.Format == output.OutputName {
